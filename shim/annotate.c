@@ -15,14 +15,14 @@
 #include <string.h>
 
 #include "core/comm/comm.h"
+#include "core/comm/completion.h"
 #include "core/comm/deadline.h"
 #include "core/device/poison.h"
 #include "core/incident/program_requests.h"
 #include "core/policy/abort.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
-#include "core/watchdog/completion.h"
+#include "core/util/log.h"
 #include "shim/shim.h"
 
 #define EXPORT      __attribute__((visibility("default")))

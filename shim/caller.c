@@ -10,8 +10,8 @@
 #include <pthread.h>
 
 #include "core/comm/comm.h"
-#include "shim/depth.h"
 #include "shim/instance.h"
+#include "shim/state.h"
 
 /* ---- What is known of callers ---- */
 

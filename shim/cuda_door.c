@@ -13,10 +13,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/runtime/log.h"
-#include "shim/depth.h"
+#include "core/util/log.h"
 #include "shim/instance.h"
 #include "shim/object.h"
+#include "shim/state.h"
 
 /* ---- Who asks ---- */
 

@@ -18,8 +18,8 @@
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
 #include "shim/cuda_vmm.h"
-#include "shim/depth.h"
 #include "shim/driver.h"
+#include "shim/state.h"
 
 static bool is_own(const void *caller)
 {

@@ -12,7 +12,7 @@
 #include "core/device/poison.h"
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
-#include "shim/depth.h"
+#include "shim/state.h"
 
 /* NCCL, or the guard itself, through a CUDA runtime that it shares with the program. */
 static bool is_own(const void *caller)

@@ -13,11 +13,11 @@
 
 #include "core/registration/segments.h"
 #include "core/registration/vmm.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
-#include "shim/depth.h"
 #include "shim/dlsym.h"
+#include "shim/state.h"
 
 #define CALLER __builtin_return_address(0)
 

@@ -12,8 +12,8 @@
 
 #include "core/nccl/api.h"
 #include "shim/cuda_door.h"
-#include "shim/depth.h"
 #include "shim/shim.h"
+#include "shim/state.h"
 #include "shim/stub.h"
 
 static const struct ng_door_answer natural;

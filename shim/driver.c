@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "shim/dlsym.h"
 
 static bool fill(void *handle, struct ng_cuda *cuda)

@@ -8,56 +8,32 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "core/call/group_calls.h"
 #include "core/call/nonblocking.h"
 #include "core/comm/ended.h"
-#include "core/device/failure.h"
+#include "core/comm/failure.h"
+#include "core/comm/gate.h"
+#include "core/comm/thread.h"
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
 #include "core/policy/abort.h"
-#include "shim/depth.h"
 #include "shim/instance.h"
 #include "shim/memory_calls.h"
 #include "shim/replay.h"
 #include "shim/shim.h"
+#include "shim/state.h"
 #include "shim/stub.h"
-
-__thread union ng_shim_state ng_shim_state NG_TLS_INITIAL_EXEC;
-
-static atomic_bool shim_active;
-static atomic_bool shim_inert;
 
 void ng_shim_set_active(bool active)
 {
     if (active)
         ng_caller_start();
-    atomic_store(&shim_active, active);
-}
-
-bool ng_shim_is_active(void)
-{
-    return atomic_load_explicit(&shim_active, memory_order_acquire);
-}
-
-void ng_shim_set_inert(void)
-{
-    atomic_store(&shim_inert, true);
-}
-
-bool ng_shim_is_inert(void)
-{
-    return atomic_load_explicit(&shim_inert, memory_order_relaxed);
+    atomic_store(&ng_shim_active, active);
 }
 
 void ng_shim_after_fork(void)
 {
     ng_instance_after_fork();
     ng_caller_after_fork();
-}
-
-void ng_shim_adopt_thread(void)
-{
-    ng_shim_state.depth++;
 }
 
 /* The slow half of serve(): the call came through a stub, or from inside another one, or has no
@@ -97,7 +73,8 @@ static inline const struct ng_instance *serve(const void *owner, const void *cal
 /* Calls that go on untouched besides: the guard is off, or NCCL calls itself. */
 static inline bool is_bypassed(bool bypassed, const void *caller)
 {
-    return __builtin_expect(bypassed || !atomic_load_explicit(&shim_active, memory_order_relaxed) ||
+    return __builtin_expect(bypassed ||
+                                !atomic_load_explicit(&ng_shim_active, memory_order_relaxed) ||
                                 ng_instance_contains(caller),
                             0);
 }
@@ -229,7 +206,7 @@ static inline void leave_depth(uint32_t **depth)
 static inline void leave_comm(struct ng_comm **guest)
 {
     if (*guest)
-        ng_abort_left(*guest);
+        ng_gate_leave(*guest);
 }
 
 /* Known when this is compiled, too. The depth is the guard's own by then: it does not tell. */
@@ -296,12 +273,12 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
                                                                                                    \
         ++*ng_depth;                                                                               \
         if (owner && !is_bypassed(ng_bypassed, ng_caller)) {                                       \
-            int ng_answer = ng_abort_visit(owner, NULL, &ng_guest);                                \
+            int ng_answer = ng_gate_visit(owner, &ng_guest);                                       \
             if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                               \
                 ng_answer = ng_ended_passed(owner, #api_name, ng_answer);                          \
                 /* Its window is there once the group has ended. */                                \
                 if (__builtin_strcmp(#api_name, "CommWindowRegister") == 0)                        \
-                    ng_group_calls_refuse(&ng_instance->nccl, ng_answer);                          \
+                    ng_thread_refuse(&ng_instance->nccl, ng_answer);                               \
                 return _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype         \
                                 : (ncclResult_t)ng_answer, const char *(*)prototype                \
                                 : closed_text(owner), default                                      \

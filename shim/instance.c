@@ -18,10 +18,10 @@
 #include "core/comm/comm.h"
 #include "core/fault/inject.h"
 #include "core/nccl/api.h"
-#include "core/runtime/log.h"
-#include "shim/depth.h"
+#include "core/util/log.h"
 #include "shim/dlsym.h"
 #include "shim/shim.h"
+#include "shim/state.h"
 
 struct ng_instance ng_instances[NG_INSTANCES_ROOM];
 atomic_uint ng_instance_count;

@@ -23,8 +23,8 @@
 #include <string.h>
 
 #include "core/comm/python_frames.h"
-#include "core/runtime/log.h"
 #include "core/unwind/python_lines.h"
+#include "core/util/log.h"
 #include "core/util/memory.h"
 #include "shim/dlsym.h"
 

@@ -17,17 +17,18 @@
 #include <unistd.h>
 
 #include "core/check/check.h"
+#include "core/check/signature_compare.h"
 #include "core/device/poison.h"
 #include "core/fault/inject.h"
-#include "core/incident/incident_thread.h"
-#include "core/policy/policy.h"
+#include "core/lifecycle/lifecycle.h"
 #include "core/recorder/paths.h"
 #include "core/registration/registration_check.h"
 #include "core/registration/registrations.h"
 #include "core/registration/segments.h"
 #include "core/registration/vmm.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
+#include "core/util/log.h"
 #include "shim/cuda_graphs.h"
 #include "shim/cuda_memory.h"
 #include "shim/cuda_poison.h"
@@ -125,12 +126,12 @@ static void set_path(char *ret_path, const char *folder)
 static void on_exit_of_program(int status, void *unused)
 {
     (void)unused;
-    ng_guard_exit(status & 0xff);
+    ng_lifecycle_exit(status & 0xff);
 }
 
 static void on_quick_exit(void)
 {
-    ng_guard_exit(NG_EXIT_STATUS_NOT_TOLD);
+    ng_lifecycle_exit(NG_EXIT_STATUS_NOT_TOLD);
 }
 
 /* What speaks TLS; NULL: it is not beside the library. */
@@ -159,8 +160,10 @@ static void join_hosts(struct ng_guard *guard, const char *store, const struct n
     struct ng_publisher_options publishing = {.own_box = &guard->box,
                                               .ttl_ns = guard->config.store_ttl_ns,
                                               .adopt_thread = ng_shim_adopt_thread,
-                                              .wake = ng_incident_wake,
-                                              .start_thread = ng_guard_thread};
+                                              .wake = ng_wake_incident,
+                                              .start_thread = ng_guard_thread,
+                                              .differ = ng_signature_compare_found,
+                                              .agrees = ng_check_strict_across};
     char why[NG_URL_TEXT_BYTES], key_file[PATH_MAX];
     struct ng_kv *kv;
 
@@ -275,9 +278,11 @@ __attribute__((constructor)) static void start(void)
     ng_guard.adopt_thread = ng_shim_adopt_thread;
     ng_guard.read_python = ng_python_read;
     ng_guard.tell_start = ng_notice_start;
+    ng_guard.start_parts = ng_lifecycle_start;
+    ng_guard.forget_parts = ng_lifecycle_after_fork;
     ng_guard.box = NG_BOX_NONE;
     pthread_atfork(NULL, NULL, after_fork);
-    if (ng_policy_parse_exit(ng_guard.config.exit_how, &code) != 0) {
+    if (ng_config_parse_exit(ng_guard.config.exit_how, &code) != 0) {
         ng_log(NG_LOG_ERROR,
                "NCCLGUARD_EXIT=%s is not valid: use abort or exit:CODE with a code from 0 to 255",
                ng_guard.config.exit_how);

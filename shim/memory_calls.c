@@ -13,7 +13,7 @@
 #include "core/registration/segments.h"
 #include "core/runtime/runtime.h"
 #include "shim/cuda_memory.h"
-#include "shim/depth.h"
+#include "shim/state.h"
 
 /* Of the call that this thread is about to make. */
 static __thread struct {

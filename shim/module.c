@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 
 const char *ng_module_self(void)
 {

@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 
 #include "core/nccl/api.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "shim/driver.h"
 #include "shim/instance.h"
 

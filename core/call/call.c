@@ -17,6 +17,8 @@
 #include "core/comm/call_stack.h"
 #include "core/comm/comm.h"
 #include "core/comm/ended.h"
+#include "core/comm/failure.h"
+#include "core/comm/gate.h"
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/ring.h"
 #include "core/comm/thread.h"
@@ -24,7 +26,6 @@
 #include "core/device/async.h"
 #include "core/device/capture.h"
 #include "core/device/device_wait.h"
-#include "core/device/failure.h"
 #include "core/device/gpu.h"
 #include "core/device/in_progress.h"
 #include "core/device/poison.h"
@@ -108,7 +109,7 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
     if (__builtin_expect(!comm, 0)) {
         int answer = ng_ended_answer(call->comm, call->op);
         if (answer != NG_CALL_PROCEED) {
-            ng_group_calls_refuse(call->nccl, answer);
+            ng_thread_refuse(call->nccl, answer);
             return answer;
         }
         if (!(comm = ng_creation_adopt(call)))
@@ -238,7 +239,7 @@ static int turn_down(const struct ng_call *call, struct ng_call_context *passage
     ng_thread_leave(passage->thread);
     fail_work(call, passage, result);
     if (passage->group_calls)
-        ng_group_calls_refuse(call->nccl, result);
+        ng_thread_refuse(call->nccl, result);
     return result;
 }
 
@@ -423,7 +424,7 @@ static int visit(const struct ng_call *call, struct ng_call_context *passage)
 
     if (comm && atomic_load(&comm->converted) && !ng_comm_is_condemned(comm))
         return ng_nonblocking_answer(comm, call);
-    return ng_abort_visit(call->comm, call, &passage->comm);
+    return ng_abort_visit(call, &passage->comm);
 }
 
 int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
@@ -457,7 +458,7 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
         answer = visit(call, ret_passage);
     }
     if (op_class != NG_CLASS_QUERY)
-        ng_group_calls_refuse(call->nccl, answer);
+        ng_thread_refuse(call->nccl, answer);
     return answer;
 }
 
@@ -508,7 +509,7 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *passage, i
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
         ng_failure_tell(call, comm_of(call, passage), 0, result);
     if (passage->visits)
-        ng_abort_left(passage->comm);
+        ng_gate_leave(passage->comm);
     return result;
 }
 

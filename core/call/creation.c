@@ -19,6 +19,7 @@
 #include "core/comm/shared_resources.h"
 #include "core/device/async.h"
 #include "core/device/in_progress.h"
+#include "core/device/poison.h"
 #include "core/nccl/group_id.h"
 #include "core/policy/abort.h"
 #include "core/registration/registrations.h"
@@ -35,19 +36,25 @@ static _Atomic uint32_t unbound_count;
 /* ncclCommInitAll calls of this process, for their ids. */
 static _Atomic uint32_t init_all_count;
 
-struct ng_comm *ng_creation_adopt(const struct ng_call *call)
+/* The program has it now. */
+static void go_on_with(const struct ng_comm *comm)
 {
-    return call->comm ? ng_comm_adopt(call->nccl, call->comm) : NULL;
+    ng_poison_made(NG_LOAD(comm->group->created_mono_ns));
 }
 
-const char *ng_creation_name(const struct ng_creation *creation)
+static void bind(struct ng_comm *comm, void *handle, bool made)
 {
-    const struct ng_nccl_config *config = creation->config;
+    if (ng_comm_bind(comm, handle, made))
+        go_on_with(comm);
+}
 
-    if (!config || config->magic != NG_NCCL_CONFIG_MAGIC ||
-        config->size < offsetof(struct ng_nccl_config, collnet_enable) || !config->comm_name)
-        return "";
-    return config->comm_name;
+struct ng_comm *ng_creation_adopt(const struct ng_call *call)
+{
+    struct ng_comm *comm = call->comm ? ng_comm_adopt(call->nccl, call->comm) : NULL;
+
+    if (comm)
+        go_on_with(comm);
+    return comm;
 }
 
 /* By its own configuration, or its parent's. Where the environment overrules that, NCCL's first
@@ -181,7 +188,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
             parent = ng_creation_adopt(call);
         if (!parent) {
             /* A rank that joins a grown communicator has no parent of its own; only the id tells
-             * it: core/comm/grow_id.h. */
+             * it: core/view/grow_id.h. */
             if (creation->unique_ids)
                 comm = create_one(call, thread, NULL, ng_group_id_unique(creation->unique_ids, 1),
                                   creation->nranks, creation->rank, creation->new_comm);
@@ -210,7 +217,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
             NG_STORE(comm->group->excluded, excluded);
             if (call->op == NG_OP_CommSplit)
                 NG_STORE(comm->group->color, creation->color);
-            /* From then on core/comm/grow_id.c may derive the id anew, and then tell it. */
+            /* From then on core/view/grow_id.c may derive the id anew, and then tell it. */
             atomic_store_explicit(&comm->group->parent_id, parent_id, memory_order_release);
             if (call->op == NG_OP_CommGrow)
                 atomic_store_explicit(&comm->group->joined_id, invited_id(parent, creation),
@@ -278,7 +285,7 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
         /* Where the guard aborts it, what the program still does with the handle must not reach
          * NCCL. */
         if (handle)
-            ng_comm_bind(created->comm, handle, result == NG_NCCL_SUCCESS);
+            bind(created->comm, handle, result == NG_NCCL_SUCCESS);
         if (ng_guard.registers && handle && result == NG_NCCL_SUCCESS)
             ng_registrations_made(created->comm);
         finish_making(created, result);
@@ -329,9 +336,9 @@ static void bind_finished(const struct ng_call *call)
         }
         void *handle = atomic_load(&created->comm->handle);
         if (state == NG_NCCL_SUCCESS && !handle && *created->new_comm)
-            ng_comm_bind(created->comm, *created->new_comm, true);
+            bind(created->comm, *created->new_comm, true);
         else if (state == NG_NCCL_SUCCESS && handle)
-            ng_comm_bind(created->comm, handle, true);
+            bind(created->comm, handle, true);
         else if (!handle)
             ng_comm_end(created->comm, NG_GROUP_FAILED);
     }

@@ -7,9 +7,6 @@
 #include "core/comm/thread.h"
 #include "core/nccl/call.h"
 
-/* What the program calls the communicator; "" nothing, or its header is older than names are. */
-const char *ng_creation_name(const struct ng_creation *creation);
-
 /* A communicator that was made behind our back; NULL where the call names none. */
 struct ng_comm *ng_creation_adopt(const struct ng_call *call);
 

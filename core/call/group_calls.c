@@ -18,8 +18,8 @@
 #include "core/device/poison.h"
 #include "core/device/work.h"
 #include "core/registration/registrations.h"
-#include "core/runtime/log.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/view/hash_log.h"
 
 /* For ng_capture_add_group, which needs all of them or none. */
@@ -227,30 +227,6 @@ static void close_work(const struct ng_group_calls *calls, struct ng_pending *pe
     ng_async_op_hand_over(pending->comm, work);
 }
 
-void ng_group_calls_let_go(struct ng_group_calls *calls)
-{
-    for (uint32_t i = 0; i < calls->pending_count; i++)
-        if (!calls->pending[i].let_go)
-            atomic_fetch_sub(&calls->pending[i].comm->open_groups, 1);
-    for (uint32_t i = 0; i < calls->pending_count; i++)
-        calls->pending[i].let_go = true;
-    for (uint32_t i = 0; i < calls->created_count; i++) {
-        if (calls->created[i].in_group)
-            atomic_fetch_sub(&calls->created[i].comm->open_groups, 1);
-        calls->created[i].in_group = false;
-    }
-}
-
-void ng_group_calls_refuse(const struct ng_nccl *nccl, int result)
-{
-    if (result <= NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)
-        return;
-    struct ng_thread *thread = ng_thread_get();
-    struct ng_group_calls *calls = thread ? ng_thread_open_group(thread, nccl) : NULL;
-    if (calls)
-        calls->error = result; /* the newest counts, as in NCCL */
-}
-
 bool ng_group_calls_are_refused(const struct ng_call *call, struct ng_thread *thread)
 {
     const struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
@@ -367,7 +343,7 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
                                                         : NULL;
     ng_thread_enter(thread, call->op, comm, 0,
                     calls->pending_count ? calls->pending[0].first_seq : 0, ng_clock_mono_ns());
-    ng_group_calls_let_go(calls);
+    ng_thread_let_go_group(calls);
     if (__builtin_expect(ng_guard.registers, 0))
         ng_registrations_enter_group(calls);
     return let_close(calls, thread, call->nccl);
@@ -422,7 +398,7 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
         return result;
     bool taken =
         call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
-    ng_group_calls_let_go(calls);
+    ng_thread_let_go_group(calls);
     if (__builtin_expect(ng_guard.registers, 0))
         ng_registrations_leave_group(calls);
     for (uint32_t i = 0; taken && i < calls->pending_count; i++)

@@ -16,21 +16,11 @@
 int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread);
 int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result);
 
-/* A call in a group of the calling thread in `nccl` is answered with `result`, and NCCL does not
- * see it. Where that is an error, the outermost ncclGroupEnd will return it and launch nothing, as
- * after a call that NCCL itself has refused: programs look at nothing else. Nothing happens where
- * no group is open. */
-void ng_group_calls_refuse(const struct ng_nccl *nccl, int result);
-
 /* Will the group that this call closes end with such an error? */
 bool ng_group_calls_are_refused(const struct ng_call *call, struct ng_thread *thread);
 
 /* A collective, send or receive that NCCL took inside a group: it is remembered until the end. */
 void ng_group_calls_keep(const struct ng_call *call, bool p2p,
                          const struct ng_call_context *passage);
-
-/* The open group no longer holds its communicators back from an abort: it is being closed, or its
- * thread has ended. */
-void ng_group_calls_let_go(struct ng_group_calls *calls);
 
 #endif

@@ -25,9 +25,9 @@
 #include "core/nccl/group_id.h"
 #include "core/nccl/op.h"
 #include "core/policy/abort.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 #define SESSIONS     64u
 #define AT_ONCE      (8u * NG_BOARD_HAVE_MAX) /* keys that one step of a request asks for */

@@ -22,9 +22,9 @@
 #include "core/device/async.h"
 #include "core/device/device_wait.h"
 #include "core/policy/abort.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 #define VERSION_NONBLOCKING 21400 /* ncclConfig_t, and ncclCommInitRankConfig */
 #define CONFIG_MAX          1024  /* bytes of a configuration: ncclConfig_t of 2.32 has 144 */

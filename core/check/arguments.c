@@ -10,11 +10,11 @@
 #include <stdio.h>
 
 #include "core/comm/comm.h"
-#include "core/device/failure.h"
+#include "core/comm/failure.h"
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/util/log.h"
 
 #define SPANS_MAX                                                                                  \
     8192 /* pieces that a buffer may be mapped of, as PyTorch's expandable segments                \

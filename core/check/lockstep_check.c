@@ -29,12 +29,13 @@
 #include "core/check/signature_compare.h"
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
-#include "core/incident/incident_thread.h"
 #include "core/nccl/board.h"
 #include "core/nccl/call.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
+#include "core/view/comparable.h"
 #include "core/view/hash_log.h"
 
 #define SLOTS      64u
@@ -130,7 +131,7 @@ static void sleep_on(_Atomic uint32_t *word, uint32_t value)
 static void stir(void)
 {
     atomic_store(&stirred, true);
-    ng_incident_wake();
+    ng_wake_incident();
 }
 
 static void lower(_Atomic uint64_t *word, uint64_t seq)
@@ -200,7 +201,7 @@ int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t
     slot->result = NG_CALL_PROCEED;
     slot->differ_mono_ns = 0;
     atomic_store(&slot->word, in_state(word, POSTED));
-    ng_incident_wake();
+    ng_wake_incident();
     while (((word = atomic_load(&slot->word)) & STATE) != DONE) {
         sleep_on(&slot->word, word);
         if (atomic_load(&ng_guard.ending) || !atomic_load(&ng_guard.running) ||
@@ -371,7 +372,7 @@ static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t wo
     if ((int64_t)here->count >= NG_LOAD(comm->group->nranks) && !NG_LOAD(trail->whole))
         NG_STORE(trail->whole, 1);
     bool has_others = board->ops->agree && ng_check_strict_across() && !NG_LOAD(trail->whole) &&
-                      ng_signature_compare_is_clear(&ng_guard.box, comm->slot);
+                      ng_comparable_is_clear(&ng_guard.box, comm->slot);
     if (has_others && !here->passed && !is_captured(trail, seq)) {
         look_abroad(board, slot, word, here, now_mono_ns);
         return;

@@ -36,11 +36,11 @@
 #include "core/check/nan_kernel.h"
 #include "core/comm/comm.h"
 #include "core/device/gpu.h"
-#include "core/incident/incident_thread.h"
 #include "core/nccl/call.h"
-#include "core/runtime/log.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/util/number.h"
 
 #define SCANNERS_MAX 64u           /* contexts */
@@ -447,7 +447,7 @@ static void raise_alarm(int64_t now_mono_ns, uint32_t restarts)
     alarm_mono_ns = 0;
     alarmed = true;
     alarmed_held = NG_LOAD(nan->held);
-    ng_incident_raise(&alarm);
+    ng_alarm_raise(&alarm);
 }
 
 void ng_nan_tend(int64_t now_mono_ns, uint32_t restarts)

@@ -5,7 +5,7 @@
  *
  * NCCL compares nothing. Where ranks differ in the count or the operation the device mostly hangs;
  * where they differ in the reduction alone nothing hangs, and the result is wrong on every rank.
- * What each called is in its rolling hash (core/view/signature.h), and which hash it had after
+ * What each called is in its rolling hash (core/recorder/signature.h), and which hash it had after
  * which collective in its trail (core/view/hash_log.h). So a difference is seen without looking at
  * records, and without waiting for anybody.
  *
@@ -35,18 +35,18 @@
 
 #include "core/check/check.h"
 #include "core/comm/comm.h"
-#include "core/incident/incident_thread.h"
 #include "core/nccl/board.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/view/comparable.h"
 #include "core/view/recall.h"
-#include "core/watchdog/watchdog.h"
 
-#define ROUND_NS   NG_S
-#define BLOCKED_NS NG_S /* a host call that takes so long waits for its peers */
-#define BOXES_MAX  256u
-#define LOOKS_MAX  (1u << 18) /* at slots of neighbours, in one round */
-#define TOLD_MAX   64u
+#define ROUND_NS  NG_S
+#define BOXES_MAX 256u
+#define LOOKS_MAX (1u << 18) /* at slots of neighbours, in one round */
+#define TOLD_MAX  64u
 #define AGAIN                                                                                      \
     10u /* rounds in which a verdict comes of an alarm; then it is raised again, after twice as    \
            many */
@@ -73,91 +73,6 @@ static struct {
     uint32_t known_count;
 } own;
 
-/* Is a thread of the process waiting in NCCL for this communicator, for long? */
-static bool is_blocked(const struct ng_box *box, uint32_t slot, uint64_t entered, int64_t now)
-{
-    ng_box_read(box, NG_BOX_THREADS);
-    uint32_t used = NG_LOAD(box->header->thread_used);
-
-    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++) {
-        const struct ng_box_thread *thread = &box->threads[i];
-        uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
-        int64_t since = NG_LOAD(thread->since_mono_ns);
-        if (!op || op >= NG_OP_LIMIT || NG_LOAD(thread->group_slot) != slot || !since ||
-            now - since < BLOCKED_NS)
-            continue;
-        bool collective =
-            ng_op_table[op].op_class == NG_CLASS_COLLECTIVE && NG_LOAD(thread->seq) == entered;
-        atomic_thread_fence(memory_order_acquire);
-        ng_box_read(box, NG_BOX_THREADS);
-        if ((collective || op == NG_OP_GroupEnd) &&
-            atomic_load_explicit(&thread->op, memory_order_acquire) == op &&
-            NG_LOAD(thread->since_mono_ns) == since)
-            return true;
-    }
-    return false;
-}
-
-bool ng_signature_compare_hash_log(const struct ng_box *box, uint32_t slot, int64_t now_mono_ns,
-                                   struct ng_hash_log *ret_trail)
-{
-    const struct ng_box_group *group = &box->groups[slot];
-
-    if (slot >= box->trail_capacity || !NG_LOAD(group->created_by))
-        return false;
-    uint64_t taken = atomic_load_explicit(&group->scheduled, memory_order_acquire);
-    uint64_t entered = atomic_load_explicit(&group->entered, memory_order_acquire);
-    if (taken > entered)
-        taken = entered;
-    if (taken < entered && is_blocked(box, slot, entered, now_mono_ns))
-        taken = entered;
-    ng_hash_log_copy(&box->trails[slot], taken, entered, ret_trail);
-    return true;
-}
-
-/* Also one that is in the making. */
-static bool is_there(const struct ng_box_group *group, uint64_t id)
-{
-    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
-
-    return NG_LOAD(group->id) == id && NG_LOAD(group->group_rank) >= 0 &&
-           (state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED);
-}
-
-static bool is_compared(const struct ng_box_group *group)
-{
-    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
-
-    return (state == NG_GROUP_READY || state == NG_GROUP_FINALIZED) && NG_LOAD(group->id) &&
-           NG_LOAD(group->nranks) > 1 && NG_LOAD(group->group_rank) >= 0;
-}
-
-bool ng_signature_compare_is_clear(const struct ng_box *own_box, uint32_t slot)
-{
-    const struct ng_box_group *mine = &own_box->groups[slot];
-    uint32_t used = NG_LOAD(own_box->header->group_used);
-    uint64_t id = NG_LOAD(mine->id);
-
-    for (uint32_t i = 0; i < used && i < own_box->group_capacity; i++) {
-        const struct ng_box_group *group = &own_box->groups[i];
-        if (i != slot && is_there(group, id) &&
-            (NG_LOAD(group->group_rank) == NG_LOAD(mine->group_rank) ||
-             NG_LOAD(group->nranks) != NG_LOAD(mine->nranks)))
-            return false;
-    }
-    return is_compared(mine) &&
-           !(slot < own_box->trail_capacity && NG_LOAD(own_box->trails[slot].shared));
-}
-
-bool ng_signature_compare_is_news(const struct ng_box *own_box, uint32_t slot, uint64_t turn)
-{
-    struct ng_box_trail *trail = &own_box->trails[slot];
-
-    if (!NG_LOAD(trail->heard))
-        NG_STORE(trail->heard, turn);
-    return NG_LOAD(trail->heard) != turn;
-}
-
 /* The next rank of the same group on this host, and whether ours is the lowest there. False: there
  * is no other, or it is not sure which. */
 static bool find_next(uint32_t own_slot, const struct ng_box **ret_box, uint32_t *ret_slot,
@@ -177,7 +92,7 @@ static bool find_next(uint32_t own_slot, const struct ng_box **ret_box, uint32_t
         *looks += used;
         for (uint32_t slot = 0; slot < used; slot++) {
             const struct ng_box_group *group = &box->groups[slot];
-            if (group == mine || !is_there(group, NG_LOAD(mine->id)) ||
+            if (group == mine || !ng_comparable_is_there(group, NG_LOAD(mine->id)) ||
                 NG_LOAD(group->nranks) != nranks)
                 continue;
             int distance = (NG_LOAD(group->group_rank) - rank + nranks) % nranks;
@@ -194,7 +109,7 @@ static bool find_next(uint32_t own_slot, const struct ng_box **ret_box, uint32_t
             *ret_slot = slot;
         }
     }
-    return nearest < nranks && !twice && is_compared(&(*ret_box)->groups[*ret_slot]);
+    return nearest < nranks && !twice && ng_comparable_is_ready(&(*ret_box)->groups[*ret_slot]);
 }
 
 /* Is the slot still that of this group, whose trail was copied? */
@@ -202,7 +117,7 @@ static bool is_still(const struct ng_box_group *group, uint32_t generation, uint
 {
     atomic_thread_fence(memory_order_acquire);
     return NG_LOAD(group->generation) == generation && NG_LOAD(group->id) == id &&
-           is_compared(group);
+           ng_comparable_is_ready(group);
 }
 
 /* TOLD_MAX: it is not. */
@@ -256,10 +171,10 @@ void ng_signature_compare_raise(const struct ng_disagreement *disagreement,
                              .group_id = disagreement->group_id,
                              .seq = disagreement->difference.seq,
                              .disagreement = *disagreement,
-                             .restarts = ng_watchdog_restarts()};
+                             .restarts = ng_alarm_restarts()};
 
     keep_known(disagreement->group_id, false);
-    ng_incident_raise(&alarm);
+    ng_alarm_raise(&alarm);
 }
 
 /* What this rank called there; NG_OP_NONE: nothing, or it is not known any more. */
@@ -269,7 +184,7 @@ static enum ng_op own_op(uint64_t group_id, uint64_t seq)
     uint32_t used = NG_LOAD(box->header->group_used);
 
     for (uint32_t slot = 0; slot < used && slot < box->group_capacity; slot++)
-        if (is_there(&box->groups[slot], group_id))
+        if (ng_comparable_is_there(&box->groups[slot], group_id))
             return ng_recall_op(box, slot, seq);
     return NG_OP_NONE;
 }
@@ -296,7 +211,7 @@ static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
 
     NG_STORE(ng_guard.box.trails[slot].across, NG_HASH_LOG_SILENT);
     if (!NG_LOAD(mine->entered) || is_known(id) || !ng_check_compares(id) ||
-        !ng_signature_compare_is_clear(&ng_guard.box, slot))
+        !ng_comparable_is_clear(&ng_guard.box, slot))
         return;
     bool has_next = find_next(slot, &box, &there, &lowest, looks);
     /* Also where it is the only one on this host. */
@@ -307,8 +222,8 @@ static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
         return;
     theirs = &box->groups[there];
     uint32_t generation = NG_LOAD(mine->generation), their_generation = NG_LOAD(theirs->generation);
-    if (!ng_signature_compare_hash_log(&ng_guard.box, slot, now_mono_ns, &trail) ||
-        !ng_signature_compare_hash_log(box, there, now_mono_ns, &other))
+    if (!ng_comparable_hash_log(&ng_guard.box, slot, now_mono_ns, &trail) ||
+        !ng_comparable_hash_log(box, there, now_mono_ns, &other))
         return;
     const struct ng_hash_log *ahead = ng_hash_log_ahead(&trail, &other);
     if (ahead == &trail)
@@ -337,7 +252,7 @@ void ng_signature_compare_found(const struct ng_disagreement *disagreement)
     pthread_mutex_lock(&found_lock);
     found = *disagreement;
     pthread_mutex_unlock(&found_lock);
-    ng_incident_wake();
+    ng_wake_incident();
 }
 
 static void take_found(void)

@@ -15,23 +15,6 @@
 
 #include "core/nccl/board.h"
 #include "core/nccl/disagreement.h"
-#include "core/recorder/box.h"
-#include "core/view/hash_log.h"
-
-/* What a slot of a box tells of the calls that NCCL took for sure, at `now_mono_ns` of its host's
- * clock. False: the slot is of no group that can be compared. Any thread. */
-bool ng_signature_compare_hash_log(const struct ng_box *box, uint32_t slot, int64_t now_mono_ns,
-                                   struct ng_hash_log *ret_trail);
-
-/* Does a communicator live in the slot that is compared, and is it the only one of its id and rank
- * in this process, and of one size with all others of its id? Where NCCL_COMM_ID is set, all unique
- * ids are the same. Any thread. */
-bool ng_signature_compare_is_clear(const struct ng_box *own_box, uint32_t slot);
-
-/* Was what rank 0 has told, in a turn of which each has another number, told since the communicator
- * in this slot was made? What an earlier one of the same id has left on the store is never told
- * again. The store's thread. */
-bool ng_signature_compare_is_news(const struct ng_box *own_box, uint32_t slot, uint64_t turn);
 
 /* Compare, if it is time, and raise an alarm for what is found; of a group again, ever more seldom,
  * until a verdict has told of it. `board` NULL: with what this process has itself. */

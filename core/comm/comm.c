@@ -20,12 +20,10 @@
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/rules_file.h"
 #include "core/config/timing.h"
-#include "core/device/gpu.h"
-#include "core/device/poison.h"
 #include "core/nccl/group_id.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/view/hash_log.h"
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */
@@ -287,7 +285,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     atomic_store(&comm->invited_id, 0);
     atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
-    atomic_store(&comm->gpu, nccl->foreign ? &ng_gpu_out_of_reach : NULL);
+    atomic_store(&comm->gpu, nccl->foreign ? NG_COMM_GPU_OUT_OF_REACH : NULL);
     atomic_store(&group->id, id);
     atomic_store(&group->nranks, nranks);
     atomic_store(&group->group_rank, rank);
@@ -434,7 +432,7 @@ static void give_handle(struct ng_comm *comm, void *handle)
     table_insert(handle, comm);
 }
 
-void ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
+bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
 {
     /* Counted, so that the guard's abort waits for the answers. */
     atomic_fetch_add(&comm->guests, 1);
@@ -454,8 +452,7 @@ void ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
     if (made)
         atomic_store_explicit(&comm->group->state, NG_GROUP_READY, memory_order_release);
     pthread_mutex_unlock(&registry_lock);
-    if (made)
-        ng_poison_made(NG_LOAD(comm->group->created_mono_ns)); /* the program goes on with it */
+    return made;
 }
 
 void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent)

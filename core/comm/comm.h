@@ -59,6 +59,10 @@ struct ng_stall_count {
     _Atomic uint64_t suspects, timeouts;
 };
 
+/* Stands for the context of a communicator whose streams belong to another CUDA than ours: handing
+ * them to our driver would be wrong, so nothing is observed. */
+#define NG_COMM_GPU_OUT_OF_REACH ((struct ng_gpu *)(uintptr_t)1)
+
 struct ng_comm {
     _Atomic(void *) handle;             /* ncclComm_t; NULL before NCCL wrote it */
     const struct ng_nccl *_Atomic nccl; /* the library that made it */
@@ -147,9 +151,10 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
 /*
  * NCCL wrote the handle: the record can be found. Where it is `made`, the record becomes READY, and
  * NCCL is asked for rank, size and device; not while a nonblocking communicator is in progress,
- * when only ncclCommGetAsyncError and ncclCommAbort may be called.
+ * when only ncclCommGetAsyncError and ncclCommAbort may be called. True: it is READY now, and the
+ * program goes on with it.
  */
-void ng_comm_bind(struct ng_comm *comm, void *handle, bool made);
+bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made);
 
 /* Open addressing over handles; an entry once used is never NULL again. */
 #define NG_COMM_TABLE_SIZE 16384u /* a power of two, four times the capacity */

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "core/comm/comm.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 /* Whoever still has to wait with others after this looks at them again. */
 #define WITH_OTHERS_NS (10 * NG_S)
@@ -265,7 +265,7 @@ enum ng_on_timeout ng_deadline_policy(uint64_t group_id, enum ng_op op)
 }
 
 /* Does `group_id` mean this communicator, and does it live? Also by the id that a group had before
- * others joined it: core/comm/grow_id.h. */
+ * others joined it: core/view/grow_id.h. */
 static bool is_meant(const struct ng_comm *comm, uint64_t group_id)
 {
     uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);

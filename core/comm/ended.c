@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/comm/comm.h"
-#include "core/device/failure.h"
+#include "core/comm/failure.h"
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
 

@@ -12,14 +12,14 @@
 #include <time.h>
 
 #include "core/comm/call_stack.h"
-#include "core/recorder/frame_table.h"
 #include "core/runtime/io_workers.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/unwind/frame_table.h"
 #include "core/unwind/image.h"
 #include "core/unwind/symbolize.h"
 #include "core/unwind/unwind_table.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 /* Between two looks: a young program makes its first calls, later ones rarely meet a new place. */
 #define YOUNG_NS       (10 * NG_S)

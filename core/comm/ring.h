@@ -13,8 +13,8 @@
 #include "core/comm/comm.h"
 #include "core/nccl/call.h"
 #include "core/recorder/box.h"
+#include "core/recorder/signature.h"
 #include "core/runtime/runtime.h"
-#include "core/view/signature.h"
 
 /* What ranks must agree on. */
 static inline struct ng_signature ng_ring_signature(const struct ng_call *call)

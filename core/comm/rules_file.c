@@ -20,9 +20,9 @@
 
 #include "core/comm/comm.h"
 #include "core/comm/rules.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/util/small_file.h"
 
 _Static_assert(NG_RULES_NAME == NG_BOX_NAME_BYTES, "a name that a rule gives fits the black box");

@@ -13,7 +13,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "core/call/group_calls.h"
 #include "core/comm/call_stack.h"
 
 __thread struct ng_thread *ng_this_thread
@@ -22,9 +21,23 @@ __thread struct ng_thread *ng_this_thread
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
+void ng_thread_let_go_group(struct ng_group_calls *calls)
+{
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        if (!calls->pending[i].let_go)
+            atomic_fetch_sub(&calls->pending[i].comm->open_groups, 1);
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        calls->pending[i].let_go = true;
+    for (uint32_t i = 0; i < calls->created_count; i++) {
+        if (calls->created[i].in_group)
+            atomic_fetch_sub(&calls->created[i].comm->open_groups, 1);
+        calls->created[i].in_group = false;
+    }
+}
+
 static void free_group_calls(struct ng_group_calls *calls)
 {
-    ng_group_calls_let_go(calls);
+    ng_thread_let_go_group(calls);
     free(calls->pending);
     free(calls->created);
     free(calls->grouped);
@@ -172,4 +185,14 @@ struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls)
         return NULL;
     calls->grouped = array;
     return &calls->grouped[calls->grouped_count++];
+}
+
+void ng_thread_refuse(const struct ng_nccl *nccl, int result)
+{
+    if (result <= NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)
+        return;
+    struct ng_thread *thread = ng_thread_get();
+    struct ng_group_calls *calls = thread ? ng_thread_open_group(thread, nccl) : NULL;
+    if (calls)
+        calls->error = result; /* the newest counts, as in NCCL */
 }

@@ -133,6 +133,16 @@ struct ng_pending *ng_thread_add_pending(struct ng_group_calls *calls);
 struct ng_created *ng_thread_add_created(struct ng_group_calls *calls);
 struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls);
 
+/* A call in a group of the calling thread in `nccl` is answered with `result`, and NCCL does not
+ * see it. Where that is an error, the outermost ncclGroupEnd will return it and launch nothing, as
+ * after a call that NCCL itself has refused: programs look at nothing else. Nothing happens where
+ * no group is open. */
+void ng_thread_refuse(const struct ng_nccl *nccl, int result);
+
+/* The open group no longer holds its communicators back from an abort: it is being closed, or its
+ * thread has ended. */
+void ng_thread_let_go_group(struct ng_group_calls *calls);
+
 /* Readers of the black box see the thread inside `op`, until ng_thread_leave. */
 static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,
                                    const struct ng_comm *comm, uint64_t record_id, uint64_t seq,

@@ -304,3 +304,20 @@ enum ng_on_timeout ng_on_timeout_milder(enum ng_on_timeout a, enum ng_on_timeout
 
     return gravity[a] <= gravity[b] ? a : b;
 }
+
+int ng_config_parse_exit(const char *text, int *ret_code)
+{
+    char *end;
+
+    if (strcmp(text, "abort") == 0) {
+        *ret_code = -1;
+        return 0;
+    }
+    if (strncmp(text, "exit:", 5) != 0)
+        return -EINVAL;
+    long code = strtol(text + 5, &end, 10);
+    if (end == text + 5 || *end || code < 0 || code > 255)
+        return -EINVAL;
+    *ret_code = (int)code;
+    return 0;
+}

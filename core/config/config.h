@@ -124,4 +124,7 @@ const struct ng_option *ng_config_find(const char *name);
 int ng_config_parse_value(const struct ng_option *option, const char *text, void *ret_value,
                           char *why, size_t why_bytes);
 
+/* Is `text` a valid NCCLGUARD_EXIT ("abort", "exit:CODE" with 0 <= CODE <= 255)? 0, or -EINVAL. */
+int ng_config_parse_exit(const char *text, int *ret_code);
+
 #endif

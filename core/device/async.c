@@ -13,13 +13,14 @@
 #include <time.h>
 
 #include "core/comm/comm.h"
+#include "core/comm/failure.h"
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/ring.h"
-#include "core/device/failure.h"
-#include "core/incident/incident_thread.h"
+#include "core/nccl/nccl.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
-#include "core/watchdog/watchdog.h"
 
 #define BUSY_PAUSE_NS (100 * NG_MS) /* between two questions about one that has work to do */
 #define IDLE_PAUSE_NS NG_S
@@ -77,7 +78,7 @@ static void remember(struct ng_comm *comm, int error)
         return;
     keep_text(nccl);
     ng_failure_tell_async(nccl, comm, error);
-    ng_watchdog_hurry();
+    ng_wake_watchdog();
 }
 
 void ng_async_heard(struct ng_comm *comm, int error)
@@ -153,7 +154,7 @@ static void raise_alarm(struct ng_comm *comm, int64_t now_mono_ns, uint32_t rest
                              .restarts = restarts};
 
     comm->error_raised = true;
-    ng_incident_raise(&alarm);
+    ng_alarm_raise(&alarm);
 }
 
 static void look_at(struct ng_comm *comm, int64_t now_mono_ns, uint32_t restarts)

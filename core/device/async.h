@@ -10,11 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/util/clock.h"
-
-/* So long a program has to deal with an error itself. */
-#define NG_ASYNC_GRACE_NS NG_S
-
 struct ng_alarm;
 struct ng_comm;
 

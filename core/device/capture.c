@@ -13,8 +13,8 @@
 
 #include "core/comm/thread.h"
 #include "core/device/gpu.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/util/log.h"
 
 #define CALLS_MAX    (1u << 17)
 #define CAPTURES_MAX (1u << 14)

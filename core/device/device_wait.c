@@ -15,7 +15,7 @@
 
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
-#include "core/policy/abort.h"
+#include "core/comm/gate.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 
@@ -204,7 +204,7 @@ static int fail(struct ng_comm *comm, const char *reason)
     snprintf(comm->wait_reason, sizeof(comm->wait_reason), "%s", reason);
     atomic_store(&comm->wait_failed, true);
     atomic_store(&taken, atomic_load(&notice));
-    return ng_abort_result(comm, reason);
+    return ng_gate_result(comm, reason);
 }
 
 static int wait_for(struct wait *wait, const struct ng_async_op *waiter)

@@ -13,17 +13,15 @@
 
 #include "core/comm/comm.h"
 #include "core/nccl/op.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
-#include "core/watchdog/watchdog.h"
+#include "core/runtime/wake.h"
+#include "core/util/log.h"
 
 #define GPUS_MAX        64u /* contexts */
 #define WORKS_MAX       NG_GPU_WORKS_MAX
 #define WORKS_STEP      64u        /* the pool grows by so many */
 #define DURATION_MAX_MS 1000000000 /* eleven days: no work takes longer */
 #define GROW_YIELDS     100        /* how often a thread waits for another's growing */
-
-struct ng_gpu ng_gpu_out_of_reach;
 
 static struct ng_gpu gpus[GPUS_MAX];
 static _Atomic uint32_t gpu_count;
@@ -323,7 +321,7 @@ struct ng_async_op *ng_gpu_grow(struct ng_gpu *gpu)
 {
     /* The pool ran dry: the watchdog should look before its usual time. */
     if (atomic_load_explicit(&gpu->pool.made, memory_order_relaxed) > 0)
-        ng_watchdog_hurry();
+        ng_wake_watchdog();
     grow_pool(gpu, &gpu->pool);
     return ng_pool_take(&gpu->pool);
 }
@@ -336,7 +334,7 @@ static struct ng_async_op *take_timed(struct ng_gpu *gpu)
     if (work || atomic_load_explicit(&gpu->untimed, memory_order_relaxed))
         return work;
     if (atomic_load_explicit(&gpu->timed_pool.made, memory_order_relaxed) > 0)
-        ng_watchdog_hurry();
+        ng_wake_watchdog();
     grow_pool(gpu, &gpu->timed_pool);
     return ng_pool_take(&gpu->timed_pool);
 }

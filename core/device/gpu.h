@@ -76,10 +76,6 @@ static inline bool ng_gpu_default_stream(const void *stream)
     return (uintptr_t)stream <= 2;
 }
 
-/* Stands for the context of a communicator whose streams belong to another CUDA than ours: handing
- * them to our driver would be wrong, so nothing is observed. */
-extern struct ng_gpu ng_gpu_out_of_reach __attribute__((visibility("hidden")));
-
 /* The slow halves of the functions below. */
 struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream);
 struct ng_async_op *ng_gpu_grow(struct ng_gpu *gpu);
@@ -100,7 +96,7 @@ static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool 
     struct ng_gpu *gpu = atomic_load_explicit(&comm->gpu, memory_order_acquire);
 
     *ret_capturing = false;
-    if (__builtin_expect(!cuda || gpu == &ng_gpu_out_of_reach, 0))
+    if (__builtin_expect(!cuda || gpu == NG_COMM_GPU_OUT_OF_REACH, 0))
         return NULL;
     CUresult result = cuda->stream_is_capturing(stream, &capture);
     /* CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the legacy stream while another one is captured. */

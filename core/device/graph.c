@@ -16,9 +16,9 @@
 #include "core/device/gpu.h"
 #include "core/device/poison.h"
 #include "core/device/work.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 #define PLACES    16384u /* a power of two */
 #define DEPTH_MAX 16     /* of graphs in graphs */

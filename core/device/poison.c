@@ -12,9 +12,9 @@
 
 #include "core/comm/comm.h"
 #include "core/device/gpu.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 #define COMM_BITS  48 /* communicators beyond that share them */
 #define COMMS      ((UINT64_C(1) << COMM_BITS) - 1)
@@ -160,7 +160,8 @@ static uint64_t bit_of(const struct ng_comm *comm)
 static void poison(const struct ng_comm *comm)
 {
     const struct ng_gpu *gpu = atomic_load(&comm->gpu);
-    uintptr_t context = gpu ? (uintptr_t)atomic_load(&gpu->context) : 0;
+    bool ours = gpu && gpu != NG_COMM_GPU_OUT_OF_REACH;
+    uintptr_t context = ours ? (uintptr_t)atomic_load(&gpu->context) : 0;
     bool kept = !context;
 
     for (uint32_t i = 0; i < CONTEXTS && !kept; i++) {

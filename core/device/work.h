@@ -8,9 +8,9 @@
 #define NCCLGUARD_CORE_DEVICE_WORK_H
 
 #include "core/comm/comm.h"
+#include "core/comm/completion.h"
 #include "core/device/gpu.h"
 #include "core/runtime/runtime.h"
-#include "core/watchdog/completion.h"
 
 /* Hand a work whose end is recorded to the watchdog. Its records are visible as scheduled before it
  * can finish. */

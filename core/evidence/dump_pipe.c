@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 #include "core/runtime/io_workers.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/descriptor.h"
+#include "core/util/log.h"
 
 #define READS_MAX 16 /* of 4 KiB: what a FIFO holds */
 

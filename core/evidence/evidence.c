@@ -18,9 +18,9 @@
 #include "core/report/flight.h"
 #include "core/report/report.h"
 #include "core/report/trace.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/json.h"
+#include "core/util/log.h"
 
 /* A place of tasks beside the folder and NG_IO_WORKERS_PROGRAMS: a page of a mapped file may not
  * come, and then no other does either. */

@@ -15,9 +15,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/evidence/blocked_in.h"
 #include "core/evidence/tracer.h"
 #include "core/runtime/runtime.h"
 #include "core/unwind/symbolize.h"
+#include "core/unwind/unwind.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
 #include "core/util/text.h"
@@ -36,10 +38,24 @@ static void note(struct ng_stacks *stacks, const char *text)
         stacks->notes[stacks->note_count++] = text;
 }
 
+/* A sleeping thread that did not stop for us: the kernel tells two of its registers. */
+static struct ng_registers registers_of_sleeper(const struct ng_blocked_in *inside)
+{
+    struct ng_registers registers = {0};
+
+    if (!inside->in_system)
+        return registers;
+    registers.value[NG_REGISTER_PROGRAM] = inside->program;
+    registers.value[NG_REGISTER_STACK] = inside->stack;
+    registers.known = UINT64_C(1) << NG_REGISTER_PROGRAM | UINT64_C(1) << NG_REGISTER_STACK;
+    return registers;
+}
+
 /* ---- Which threads ---- */
 
 static int list_threads(struct ng_stacks *stacks)
 {
+    struct ng_blocked_in inside;
     struct ng_folder tasks;
     const char *name;
 
@@ -56,10 +72,12 @@ static int list_threads(struct ng_stacks *stacks)
         }
         struct ng_stack_thread *thread = &stacks->threads[stacks->thread_count];
         *thread = (struct ng_stack_thread){.tid = tid};
-        if (ng_blocked_in_read(tid, &thread->inside) != 0)
+        if (ng_blocked_in_read(tid, &inside) != 0)
             continue;
-        ng_blocked_in_describe(&thread->inside, thread->doing, sizeof(thread->doing));
-        thread->of_guard = strncmp(thread->inside.name, GUARD_PREFIX, strlen(GUARD_PREFIX)) == 0;
+        memcpy(thread->name, inside.name, sizeof(thread->name));
+        thread->sleeps = registers_of_sleeper(&inside);
+        ng_blocked_in_describe(&inside, thread->doing, sizeof(thread->doing));
+        thread->of_guard = strncmp(thread->name, GUARD_PREFIX, strlen(GUARD_PREFIX)) == 0;
         stacks->thread_count++;
     }
     ng_folder_close(&tasks);
@@ -136,19 +154,6 @@ static void put_first(struct ng_stacks *stacks)
 
 /* ---- Walking ---- */
 
-/* A sleeping thread that did not stop for us: the kernel tells two of its registers. */
-static struct ng_registers registers_of_sleeper(const struct ng_blocked_in *inside)
-{
-    struct ng_registers registers = {0};
-
-    if (!inside->in_system)
-        return registers;
-    registers.value[NG_REGISTER_PROGRAM] = inside->program;
-    registers.value[NG_REGISTER_STACK] = inside->stack;
-    registers.known = UINT64_C(1) << NG_REGISTER_PROGRAM | UINT64_C(1) << NG_REGISTER_STACK;
-    return registers;
-}
-
 static const char *missing(const struct ng_traced *traced, enum ng_unwind_end end)
 {
     static const char *const ends[] = {
@@ -176,7 +181,7 @@ static void walk(struct ng_stacks *stacks, struct ng_stack_thread *thread,
 {
     struct ng_frame frames[NG_STACKS_FRAMES_MAX];
     struct ng_registers registers =
-        traced->state == NG_TRACED_HELD ? traced->registers : registers_of_sleeper(&thread->inside);
+        traced->state == NG_TRACED_HELD ? traced->registers : thread->sleeps;
     enum ng_unwind_end end = NG_UNWIND_WHOLE;
     uint32_t count = 0;
 

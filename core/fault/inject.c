@@ -17,9 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/call/creation.h"
-#include "core/call/group_calls.h"
 #include "core/comm/comm.h"
+#include "core/comm/thread.h"
 #include "core/config/fault_spec.h"
 #include "core/config/store_fault.h"
 #include "core/fault/fault_match.h"
@@ -28,9 +27,9 @@
 #include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"
 #include "core/recorder/fault_log.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 bool ng_inject_armed;
 
@@ -398,7 +397,7 @@ static int happen(const struct ng_fault *fault, struct ng_call *call, const stru
         /* NCCL has to see the end of a group: it closes it, and nothing of it is launched. */
         injection->replaces = !closes_group(call->op);
         if (ng_op_table[call->op].op_class != NG_CLASS_QUERY)
-            ng_group_calls_refuse(call->nccl, injection->result);
+            ng_thread_refuse(call->nccl, injection->result);
         break;
     case NG_FAULT_ASYNC_ERROR:
         ng_inject_state_fail(comm, (int)fault->number);

@@ -4,7 +4,6 @@
 #include "core/incident/alarms.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "core/comm/deadline.h"
@@ -16,76 +15,22 @@
 #include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
-#define ALARMS_MAX 64u /* a process may be stuck in all of its communicators at once */
-
-/* Alarms from the watchdog. Protects `alarms`; nests inside nothing, held for copies only. */
-static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_alarm alarms[ALARMS_MAX];
-static unsigned alarm_count;
-
 /* The thread's own. */
 static struct {
     /* Alarms that wait until somebody else's examination is over. */
-    struct ng_alarm parked[ALARMS_MAX];
-    int64_t parked_mono_ns[ALARMS_MAX];
+    struct ng_alarm parked[NG_ALARMS_MAX];
+    int64_t parked_mono_ns[NG_ALARMS_MAX];
     unsigned parked_count;
     int64_t next_try_ns;
 } own;
-
-/* Where one more goes; ALARMS_MAX nowhere. A deadline counts more than a suspicion: nobody raises
- * it again, and the policy hangs on it. */
-static unsigned find_room(const struct ng_alarm *of, unsigned count, const struct ng_alarm *alarm)
-{
-    unsigned at = count;
-
-    if (count == ALARMS_MAX)
-        for (at = 0; at < count && of[at].level >= alarm->level;)
-            at++;
-    return at;
-}
-
-void ng_incident_raise(const struct ng_alarm *alarm)
-{
-    pthread_mutex_lock(&alarm_lock);
-    unsigned at = find_room(alarms, alarm_count, alarm);
-    if (at < ALARMS_MAX)
-        alarms[at] = *alarm;
-    alarm_count += at == alarm_count && at < ALARMS_MAX;
-    pthread_mutex_unlock(&alarm_lock);
-    ng_incident_wake();
-}
-
-/* One that still counts: none from before an abort. */
-bool ng_alarms_take(struct ng_alarm *ret_alarm)
-{
-    uint32_t restarts = ng_watchdog_restarts();
-    unsigned kept = 0;
-
-    pthread_mutex_lock(&alarm_lock);
-    for (unsigned i = 0; i < alarm_count; i++)
-        if (alarms[i].restarts == restarts)
-            alarms[kept++] = alarms[i];
-    alarm_count = kept;
-    bool any = alarm_count > 0;
-    if (any) {
-        unsigned best = 0;
-        for (unsigned i = 1; i < alarm_count; i++)
-            if (alarms[i].level > alarms[best].level)
-                best = i;
-        *ret_alarm = alarms[best];
-        memmove(&alarms[best], &alarms[best + 1], (--alarm_count - best) * sizeof(alarms[0]));
-    }
-    pthread_mutex_unlock(&alarm_lock);
-    return any;
-}
 
 /* Somebody else looks at the job: its verdict may be about this alarm. If not, it is its turn
  * later. */
 static void park(const struct ng_alarm *alarm)
 {
-    unsigned at = find_room(own.parked, own.parked_count, alarm);
+    unsigned at = ng_alarm_find_room(own.parked, own.parked_count, alarm);
 
-    if (at == ALARMS_MAX)
+    if (at == NG_ALARMS_MAX)
         return;
     own.parked[at] = *alarm;
     own.parked_mono_ns[at] = ng_clock_mono_ns();
@@ -196,15 +141,15 @@ void ng_alarms_put_off(const struct ng_alarm *alarm)
 void ng_alarms_retry(void)
 {
     unsigned count = own.parked_count;
-    struct ng_alarm again[ALARMS_MAX];
+    struct ng_alarm again[NG_ALARMS_MAX];
 
     if (!count || ng_clock_mono_ns() < own.next_try_ns)
         return;
     memcpy(again, own.parked, count * sizeof(again[0]));
     own.parked_count = 0;
-    uint32_t restarts = ng_watchdog_restarts();
+    uint32_t restarts = ng_alarm_restarts();
     /* An abort that comes of one may be what the others waited for. */
-    for (unsigned i = 0; i < count && ng_watchdog_restarts() == restarts; i++) {
+    for (unsigned i = 0; i < count && ng_alarm_restarts() == restarts; i++) {
         /* What has gone on since needs no verdict. */
         again[i].age_ns += ng_clock_mono_ns() - own.parked_mono_ns[i];
         if (again[i].async_error || again[i].nan || again[i].death ||
@@ -231,7 +176,5 @@ bool ng_alarms_wait(int64_t *ret_due_ns)
 
 void ng_alarms_after_fork(void)
 {
-    alarm_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    alarm_count = 0;
     memset(&own, 0, sizeof(own));
 }

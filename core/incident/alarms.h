@@ -1,8 +1,8 @@
 /*
- * Alarms of this process, from the thread that raises one to its examination.
+ * Alarms of this process, once they are taken from their queue (core/runtime/alarm.h): examined, or
+ * kept until it is their turn.
  *
- * Ng_incident_raise (core/incident/incident_thread.h) is any guard thread's; all here is the
- * incident thread's.
+ * The incident thread's.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_ALARMS_H
 #define NCCLGUARD_CORE_INCIDENT_ALARMS_H
@@ -10,11 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/incident/incident_thread.h"
 #include "core/nccl/board.h"
-
-/* One that still counts: none from before an abort. The gravest first. */
-bool ng_alarms_take(struct ng_alarm *ret_alarm);
+#include "core/runtime/alarm.h"
 
 /* Look into an alarm, now or, where somebody else looks at the job, later. */
 void ng_alarms_handle(const struct ng_alarm *alarm);

@@ -15,15 +15,15 @@
 #include "core/incident/alarms.h"
 #include "core/incident/incident_claim.h"
 #include "core/incident/incident_response.h"
-#include "core/incident/incident_thread.h"
 #include "core/incident/job_snapshot.h"
 #include "core/nccl/board.h"
 #include "core/nccl/nccl.h"
 #include "core/nccl/op.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/verdict/verdict.h"
-#include "core/watchdog/watchdog.h"
 
 #define DEATH_CHECK_NS (100 * NG_MS)
 #define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
@@ -85,7 +85,7 @@ void ng_deaths_hear(struct ng_comm *comm)
     if (ng_guard.board && ng_guard.config.suspect_ns && atomic_load(&ng_guard.running) &&
         (!comm || ng_comm_is_let_live(comm)) && (!before || now - before >= HEARD_PAUSE_NS) &&
         atomic_compare_exchange_strong(&hearsay.heard_mono_ns, &before, now)) {
-        ng_incident_wake();
+        ng_wake_incident();
         while (is_heard() && ng_clock_mono_ns() - now < patience_ns())
             nanosleep(&pause, NULL);
     }
@@ -233,7 +233,7 @@ static void tend_clock(void)
                              .seq = death_clock.seq,
                              .op = (enum ng_op)death_clock.op,
                              .age_ns = death_clock.waited_ns,
-                             .restarts = ng_watchdog_restarts()};
+                             .restarts = ng_alarm_restarts()};
     death_clock.due_ns = death_clock.waited_ns + NG_S;
     ng_alarms_handle(&alarm);
 }

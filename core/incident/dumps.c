@@ -11,8 +11,8 @@
 #include "core/incident/incident_thread.h"
 #include "core/incident/job_snapshot.h"
 #include "core/report/dump.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/util/log.h"
 
 #define EVIDENCE_NS  (5 * NG_S) /* for our own at least, if the wait for dumps is shorter */
 #define REQUESTS_MAX 4          /* dumps that were asked for and are under way */

@@ -21,9 +21,11 @@
 #include "core/incident/job_snapshot.h"
 #include "core/policy/abort.h"
 #include "core/policy/policy.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
+#include "core/verdict/affected_groups.h"
 #include "core/watchdog/watchdog.h"
 
 #define GONE_MARGIN_NS (2 * NG_S) /* for the store to be asked, and to answer */
@@ -59,7 +61,7 @@ static void join_in_turn(struct ng_incident *incident)
     if (incident->epoch == ng_response_seen(incident->source) + 1)
         ng_claim_join(incident);
     else
-        ng_incident_wake();
+        ng_wake_incident();
 }
 
 /* Claim an incident for what we judged, and conduct it; or join the one that covers it. */

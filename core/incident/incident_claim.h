@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-#include "core/incident/incident_thread.h"
 #include "core/nccl/board.h"
+#include "core/runtime/alarm.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 

@@ -29,11 +29,11 @@
 #include "core/incident/status_log.h"
 #include "core/policy/policy.h"
 #include "core/report/report.h"
-#include "core/runtime/log.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/util/text.h"
-#include "core/watchdog/watchdog.h"
 
 #define BUSY_ROUND_MS 50
 /* A claimant that is gone may have judged just before. */
@@ -136,7 +136,7 @@ void ng_response_log(const struct ng_incident *incident)
  * consequence: the watchdog raises it anew if it was not. */
 static void act(const struct ng_incident *incident)
 {
-    uint32_t before = ng_watchdog_restarts();
+    uint32_t before = ng_alarm_restarts();
 
     own.judged = *incident;
     own.judged.state = NG_INCIDENT_JUDGED;
@@ -147,7 +147,7 @@ static void act(const struct ng_incident *incident)
     ng_policy_act(policy_of(incident), &incident->scope, incident->line);
     if (policy_of(incident) == NG_ON_TIMEOUT_KILL)
         own.killed_mono_ns = ng_clock_mono_ns();
-    if (ng_watchdog_restarts() != before)
+    if (ng_alarm_restarts() != before)
         ng_alarms_forget();
 }
 

@@ -8,18 +8,16 @@
  */
 #include "core/incident/incident_thread.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/check/lockstep_check.h"
 #include "core/check/signature_compare.h"
+#include "core/comm/completion.h"
 #include "core/comm/frame_symbolizer.h"
-#include "core/comm/grow_id.h"
 #include "core/evidence/dump_pipe.h"
 #include "core/incident/alarms.h"
 #include "core/incident/deaths.h"
@@ -36,20 +34,21 @@
 #include "core/incident/watchdog_fallback.h"
 #include "core/policy/policy.h"
 #include "core/registration/registration_thread.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/io_workers.h"
-#include "core/runtime/log.h"
 #include "core/runtime/log_writer.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
-#include "core/watchdog/completion.h"
+#include "core/util/log.h"
+#include "core/view/grow_id.h"
 #include "core/watchdog/watchdog.h"
 
 #define ROUND_MS       1000 /* heartbeat, and the net under lost notifications */
 #define NEWS_NS        NG_S /* for a verdict to come here, after another rank began to end by it */
 #define GROUP_ROUND_MS 200  /* while an id is to be learned */
 
-static struct ng_descriptor kick_event; /* written before the thread starts */
 static atomic_bool stopping, stopped;
 static atomic_bool left_alone; /* the thread ended since no other was there: nobody has left yet */
 
@@ -61,19 +60,9 @@ static struct {
     int request_ms;           /* when the next request of the program is due; -1 none */
 } own;
 
-void ng_incident_wake(void)
-{
-    uint64_t one = 1;
-
-    /* Without it, the thread comes round by itself within a second. */
-    if (ng_descriptor_ours(&kick_event) && write(kick_event.fd, &one, sizeof(one)) < 0 &&
-        errno != EAGAIN)
-        ng_log(NG_LOG_DEBUG, "cannot wake the incident thread: %m");
-}
-
 void ng_incident_pause(int timeout_ms)
 {
-    ng_guard.board->ops->wait(ng_guard.board, &kick_event, timeout_ms);
+    ng_guard.board->ops->wait(ng_guard.board, ng_wake_incident_event(), timeout_ms);
 }
 
 /* Not while anything is wrong: that is looked at first. */
@@ -148,9 +137,9 @@ static void *attend(void *unused)
     while (!atomic_load(&stopping)) {
         unsigned happened = 0;
         if (board)
-            happened = board->ops->wait(board, &kick_event, next_round_ms());
+            happened = board->ops->wait(board, ng_wake_incident_event(), next_round_ms());
         else
-            wait_alone(&kick_event, next_round_ms());
+            wait_alone(ng_wake_incident_event(), next_round_ms());
         ng_guard_beat();
         ng_guard_keep_apart();
         ng_policy_tend();
@@ -160,7 +149,7 @@ static void *attend(void *unused)
             ng_news_read(board, (enum ng_incident_source)source);
         ng_signature_compare_tend(board, ng_clock_mono_ns());
         own.agreeing = ng_lockstep_tend(board, ng_clock_mono_ns());
-        while (ng_alarms_take(&alarm))
+        while (ng_alarm_take(&alarm))
             ng_alarms_handle(&alarm);
         ng_alarms_retry();
         own.request_ms = ng_program_request_serve(happened & NG_BOARD_INCIDENT);
@@ -200,20 +189,19 @@ static void *attend(void *unused)
 
 int ng_incident_start(void)
 {
-    /* Where there is none to be had, it comes round by itself. */
-    kick_event = ng_descriptor_keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    ng_wake_open_incident();
     return ng_guard_thread("ncclguard/board", attend);
 }
 
 bool ng_incident_finish(int bound_ms)
 {
     /* Without the event, the thread may sleep until its next round. */
-    int more_ms = ng_descriptor_ours(&kick_event) ? 0 : ROUND_MS;
+    int more_ms = ng_descriptor_ours(ng_wake_incident_event()) ? 0 : ROUND_MS;
     int64_t until = ng_clock_mono_ns() + (bound_ms + more_ms) * NG_MS;
     struct timespec pause = {.tv_nsec = NG_MS};
 
     atomic_store(&stopping, true);
-    ng_incident_wake();
+    ng_wake_incident();
     /* Nobody ends before the verdict is on disk. */
     while (!atomic_load(&stopped) &&
            ng_clock_mono_ns() < until + (ng_response_is_under_way() ? NG_NEWS_LAST_NS : 0))
@@ -225,7 +213,6 @@ bool ng_incident_finish(int bound_ms)
 
 void ng_incident_after_fork(void)
 {
-    ng_descriptor_close(&kick_event);
     ng_program_request_after_fork();
     ng_roll_call_after_fork();
     atomic_store(&stopping, false);

@@ -8,9 +8,9 @@
 
 #include "core/comm/deadline.h"
 #include "core/nccl/board.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 /* What can be seen now, of the whole job or of this host. */
 int ng_snapshot_take(enum ng_snapshot_range range, struct ng_view *ret_view)

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 
 #include "core/comm/comm.h"
+#include "core/comm/completion.h"
 #include "core/incident/straggler_monitor.h"
 #include "core/nccl/op.h"
 #include "core/recorder/durations.h"
@@ -22,7 +23,6 @@
 #include "core/report/report.h"
 #include "core/runtime/runtime.h"
 #include "core/util/json.h"
-#include "core/watchdog/completion.h"
 #include "core/watchdog/watchdog.h"
 
 #define PREFIX "ncclguard_"

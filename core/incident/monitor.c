@@ -15,11 +15,11 @@
 
 #include "core/comm/deadline.h"
 #include "core/evidence/blocked_in.h"
-#include "core/incident/incident_thread.h"
 #include "core/policy/policy.h"
-#include "core/runtime/log.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 #define PAUSE_MAX_NS NG_S
@@ -81,7 +81,7 @@ static bool raise_stuck(int64_t silent_ns)
     struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
                              .watchdog = true,
                              .age_ns = silent_ns,
-                             .restarts = ng_watchdog_restarts()};
+                             .restarts = ng_alarm_restarts()};
     struct ng_watchdog_activity place;
     struct ng_blocked_in inside;
     char text[NG_BOX_FRAME_BYTES];
@@ -94,7 +94,7 @@ static bool raise_stuck(int64_t silent_ns)
         return false;
     describe(&place, known ? &inside : NULL, text, sizeof(text));
     publish(silent_ns, text);
-    ng_incident_raise(&alarm);
+    ng_alarm_raise(&alarm);
     /* Last, and so below: nobody may read what the log is written to. */
     ng_log(NG_LOG_ERROR,
            "the watchdog has made no round for %.0f s (NCCLGUARD_HEARTBEAT_TIMEOUT): it is in %s; "

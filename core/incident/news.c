@@ -13,8 +13,8 @@
 #include "core/incident/alarms.h"
 #include "core/incident/incident_claim.h"
 #include "core/incident/incident_response.h"
-#include "core/incident/incident_thread.h"
 #include "core/incident/operator_commands.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 
 #define PASSED_MAX 16u
@@ -102,7 +102,7 @@ void ng_news_read(struct ng_board *board, enum ng_incident_source source)
         if (incident.epoch <= epoch)
             return; /* a board that counts down is none to follow */
         if (read == AT_ONCE) {
-            ng_incident_wake();
+            ng_wake_incident();
             return;
         }
         epoch = incident.epoch;
@@ -111,7 +111,7 @@ void ng_news_read(struct ng_board *board, enum ng_incident_source source)
             ng_alarms_answered(&incident);
             /* That may have taken long: the alarms of this process have their turn before the rest.
              */
-            ng_incident_wake();
+            ng_wake_incident();
             return;
         }
         if (!ng_response_is_own(&incident) && !ng_operator_commands_obey(&incident) &&

@@ -11,10 +11,10 @@
 #include "core/comm/deadline.h"
 #include "core/comm/rules_file.h"
 #include "core/incident/dumps.h"
+#include "core/nccl/group_set.h"
 #include "core/policy/abort.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
-#include "core/verdict/affected_groups.h"
+#include "core/util/log.h"
 
 /* `ncclguard dump` has written what the black boxes tell, and asks for what only we can add. */
 static void obey_dump(const struct ng_incident *incident)

@@ -24,10 +24,10 @@
 
 #include "core/comm/comm.h"
 #include "core/incident/dumps.h"
-#include "core/incident/incident_thread.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/view/view.h"
 
 #define SLOTS           32u
@@ -127,7 +127,7 @@ static bool await(struct slot *slot)
     uint32_t state = POSTED;
 
     atomic_store(&slot->state, POSTED);
-    ng_incident_wake();
+    ng_wake_incident();
     while (atomic_load(&slot->state) == POSTED && !atomic_load(&closed) &&
            ng_clock_mono_ns() < until)
         wait_for(&slot->state, POSTED, until);

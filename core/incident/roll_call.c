@@ -14,10 +14,9 @@
 
 #include "core/comm/comm.h"
 #include "core/comm/ring.h"
-#include "core/report/report.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/util/text.h"
 #include "core/verdict/init_mismatch.h"
 
@@ -197,7 +196,7 @@ static void add_ranks(struct ng_text *line, const int *ranks, uint32_t count)
 {
     char text[RANKS_BYTES];
 
-    ng_report_ranks(ranks, count, text, sizeof(text));
+    ng_text_ranks(ranks, count, text, sizeof(text));
     ng_text_add(line, "%s", text);
 }
 

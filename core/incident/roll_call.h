@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "core/nccl/board.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "core/verdict/wait_graph.h"
 #include "core/view/view_index.h"
 

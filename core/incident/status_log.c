@@ -20,9 +20,9 @@
 #include "core/incident/metrics.h"
 #include "core/incident/straggler_monitor.h"
 #include "core/registration/registrations.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 #define METRICS_NS   (5 * NG_S)
 #define LATE_NS      (60 * NG_S) /* for metrics alone */

@@ -8,12 +8,11 @@
 #include "core/comm/deadline.h"
 #include "core/device/device_wait.h"
 #include "core/incident/alarms.h"
-#include "core/incident/incident_thread.h"
 #include "core/recorder/box.h"
-#include "core/runtime/log.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
-#include "core/watchdog/watchdog.h"
+#include "core/util/log.h"
 
 #define WATCHDOG_SILENCE_NS (5 * NG_S)
 /* A round of the incident thread, and what it does in it. */
@@ -83,7 +82,7 @@ void ng_watchdog_fallback_tend(void)
                                  .seq = NG_LOAD(group->pending_seq),
                                  .age_ns = age,
                                  .record = NG_LOAD(group->pending_record),
-                                 .restarts = ng_watchdog_restarts()};
+                                 .restarts = ng_alarm_restarts()};
         ng_device_wait_expire(i, now - age);
         ng_alarms_handle(&alarm);
     }

@@ -12,11 +12,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/nccl/group_set.h"
 #include "core/nccl/op.h"
+#include "core/util/arena.h"
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
-#include "core/verdict/affected_groups.h"
-#include "core/view/view.h"
 
 /* Files of incidents, where a backend keeps them as files, are named NG_INCIDENT_PREFIX + epoch. */
 #define NG_INCIDENT_PREFIX "incident-"
@@ -162,7 +162,9 @@ struct ng_documents {
 };
 
 struct ng_board;
+struct ng_box;
 struct ng_verdict;
+struct ng_view;
 
 struct ng_board_ops {
     /*
@@ -267,7 +269,7 @@ struct ng_board_ops {
     int (*read_verdict)(struct ng_board *board, const struct ng_incident *incident,
                         struct ng_documents *ret_documents);
 
-    /* The id of the group that others of the job joined under `joined_id`: core/comm/grow_id.h. 0;
+    /* The id of the group that others of the job joined under `joined_id`: core/view/grow_id.h. 0;
      * -ENOENT: nobody has told it yet. Never waits. */
     int (*grown)(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id);
 

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/nccl/nccl.h"
 #include "core/nccl/op.h"
 
 struct ng_comm;
@@ -36,7 +37,7 @@ struct ng_call {
     const void *send_buffer; /* NULL where the API has none */
     void *recv_buffer;       /* or where the answer goes, of class QUERY */
     uint64_t count;          /* elements, as the caller passed them */
-    /* In this order core/view/signature.h reads them two at a time. */
+    /* In this order core/recorder/signature.h reads them two at a time. */
     int dtype; /* ncclDataType_t; -1 none */
     int redop; /* ncclRedOp_t; -1 none */
     int root;  /* root, or peer of a point-to-point call; -1 none */
@@ -64,6 +65,17 @@ struct ng_creation {
      * the program's place; NULL none. */
     struct ng_injection *injection;
 };
+
+/* What the program calls the communicator; "" nothing, or its header is older than names are. */
+static inline const char *ng_creation_name(const struct ng_creation *creation)
+{
+    const struct ng_nccl_config *config = (const struct ng_nccl_config *)creation->config;
+
+    if (!config || config->magic != NG_NCCL_CONFIG_MAGIC ||
+        config->size < offsetof(struct ng_nccl_config, collnet_enable) || !config->comm_name)
+        return "";
+    return config->comm_name;
+}
 
 /*
  * Core's own from enter to leave, on the caller's stack; the shim does not look inside and need not

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/util/clock.h"
+
 /* Copies of NCCL in one process. */
 #define NG_NCCL_MAX 8
 
@@ -78,5 +80,8 @@ struct ng_nccl {
 #define NG_NCCL_INVALID_USAGE    5
 #define NG_NCCL_REMOTE_ERROR     6
 #define NG_NCCL_IN_PROGRESS      7
+
+/* So long a program has to deal with an asynchronous error itself, before the guard does. */
+#define NG_ASYNC_GRACE_NS NG_S
 
 #endif

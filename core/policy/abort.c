@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/comm/ended.h"
+#include "core/comm/gate.h"
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/thread.h"
 #include "core/device/async.h"
@@ -23,16 +24,13 @@
 #include "core/device/in_progress.h"
 #include "core/device/poison.h"
 #include "core/fault/inject.h"
-#include "core/incident/incident_thread.h"
 #include "core/nccl/call.h"
 #include "core/policy/init_abort.h"
 #include "core/policy/policy.h"
-#include "core/report/report.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
-#include "core/verdict/verdict.h"
-#include "core/watchdog/watchdog.h"
+#include "core/util/log.h"
 
 #define INSIDE_WAIT_NS  (250 * NG_MS) /* who stays in NCCL longer is blocked there */
 #define GROUP_WAIT_NS   NG_S          /* until an open NCCL group is given up, at most */
@@ -42,8 +40,6 @@
 
 /* From this version on, aborts of several communicators go into one NCCL group. */
 #define VERSION_GROUPED_ABORT 22200
-/* The first with ncclRemoteError. */
-#define VERSION_REMOTE_ERROR 21300
 
 enum work_state {
     FREE,
@@ -103,39 +99,6 @@ static bool wait_while(_Atomic uint32_t *word, uint32_t current, int64_t until_m
 
 /* ---- What the program's calls get to hear ---- */
 
-/* Reasons that begin with one of these kinds of verdict name a peer. */
-static bool names_peer(const char *reason)
-{
-    static const enum ng_verdict_kind kinds[] = {
-        NG_KIND_MISSING_RANK,      NG_KIND_DEAD_RANK,     NG_KIND_STOPPED_RANK, NG_KIND_LEFT_EARLY,
-        NG_KIND_INIT_MISSING_RANK, NG_KIND_INIT_MISMATCH, NG_KIND_ASYNC_ERROR};
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        const char *name = ng_verdict_kind_name(kinds[i]);
-        size_t length = strlen(name);
-        if (strncmp(reason, name, length) == 0 && reason[length] == ':')
-            return true;
-    }
-    return false;
-}
-
-/* To the culprit itself no peer is. */
-static bool is_own_fault(const struct ng_comm *comm, const char *reason)
-{
-    int rank = ng_guard.box.header->rank;
-
-    return ng_report_line_blames(reason, rank >= 0 ? rank : NG_LOAD(comm->group->group_rank));
-}
-
-int ng_abort_result(const struct ng_comm *comm, const char *reason)
-{
-    const struct ng_nccl *nccl = atomic_load(&comm->nccl);
-    bool peer = names_peer(reason) && !is_own_fault(comm, reason);
-
-    return peer && nccl->version >= VERSION_REMOTE_ERROR ? NG_NCCL_REMOTE_ERROR
-                                                         : NG_NCCL_SYSTEM_ERROR;
-}
-
 void ng_abort_await(struct ng_comm *comm)
 {
     uint32_t fate;
@@ -167,29 +130,14 @@ int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call)
     }
 }
 
-int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest)
+int ng_abort_visit(const struct ng_call *call, struct ng_comm **ret_guest)
 {
-    struct ng_comm *comm = ng_comm_find(handle);
+    int answer = ng_gate_try(call->comm, call->op, ret_guest);
+    struct ng_comm *condemned = answer == NG_CALL_PROCEED ? NULL : *ret_guest;
 
-    *ret_guest = NULL;
-    if (!comm)
-        return ng_ended_answer(handle, call ? call->op : NG_OP_NONE);
-    atomic_fetch_add(&comm->guests, 1);
-    if (!ng_comm_is_condemned(comm)) {
-        *ret_guest = comm;
-        return NG_CALL_PROCEED;
-    }
-    atomic_fetch_sub(&comm->guests, 1);
-    /* NCCL may have given the handle again, to one that another thread is making. */
-    if (ng_comm_find_made(handle))
-        return NG_CALL_PROCEED;
-    return call ? ng_abort_answer(comm, call) : comm->abort_result;
-}
-
-void ng_abort_left(struct ng_comm *guest)
-{
-    if (guest)
-        atomic_fetch_sub(&guest->guests, 1);
+    if (answer != NG_CALL_PROCEED)
+        *ret_guest = NULL;
+    return condemned ? ng_abort_answer(condemned, call) : answer;
 }
 
 /* What the calling thread was making, and the guard aborted; NULL nothing. There may be no handle
@@ -354,7 +302,7 @@ static void *abort_some(void *unused)
 
 static bool is_meant(const struct order *order, const struct ng_comm *comm)
 {
-    /* A group that others joined may have been renamed since: core/comm/grow_id.h. */
+    /* A group that others joined may have been renamed since: core/view/grow_id.h. */
     uint64_t former = NG_LOAD(comm->group->former_id);
 
     return ng_group_set_holds(&order->scope, atomic_load(&comm->group->id)) ||
@@ -365,7 +313,7 @@ static void condemn(struct order *order, struct ng_comm *comm)
 {
     int own = NG_LOAD(comm->group->async_error); /* this rank is itself what the others hear of */
     bool itself = own != NG_NCCL_SUCCESS && own != NG_NCCL_REMOTE_ERROR;
-    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_abort_result(comm, order->reason);
+    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_gate_result(comm, order->reason);
 
     bool in_flight =
         ng_poison_threatens(comm); /* once it is condemned, the watchdog clears its queue */
@@ -512,7 +460,7 @@ static void await_all(struct order *order)
             continue;
         until = 0;
         atomic_store(&order->stuck, true);
-        ng_incident_wake();
+        ng_wake_incident();
         tell_stuck(order);
     }
 }
@@ -522,10 +470,10 @@ static void carry_out(struct order *order)
     order->count = 0;
     condemn_all(order);
     /* What has finished by now is told apart from what the abort ends. */
-    ng_watchdog_hurry();
+    ng_wake_watchdog();
     start_crews(order);
     await_all(order);
-    ng_watchdog_hurry();
+    ng_wake_watchdog();
     /* Before a word is said: the log may be what hangs. */
     atomic_store(&order->stuck, false);
     atomic_store(&any_returned[order->origin], true);
@@ -535,7 +483,7 @@ static void carry_out(struct order *order)
                order->count == 1 ? " was" : "s were", seconds_since(order->begun_mono_ns),
                order->reason);
     atomic_store(&order->state, FREE);
-    ng_incident_wake();
+    ng_wake_incident();
 }
 
 static void *attend(void *unused)

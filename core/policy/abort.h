@@ -37,7 +37,7 @@
 #include <stdint.h>
 
 #include "core/comm/comm.h"
-#include "core/verdict/affected_groups.h"
+#include "core/nccl/group_set.h"
 
 struct ng_call;
 
@@ -94,22 +94,12 @@ bool ng_abort_stuck(struct ng_abort_stuck *ret_stuck);
  */
 int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call);
 
-/*
- * A call that is in no thread's slot begins: NG_CALL_PROCEED, with *ret_guest for ng_abort_left, or
- * what to return instead (a call that is not tracked has no `call`; then *ret_guest is NULL), also
- * where the program has ended the communicator itself (core/comm/ended.h).
- */
-int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest);
-void ng_abort_left(struct ng_comm *guest); /* NULL: nobody */
+/* ng_gate_visit of a tracked call, which is answered as above. Program threads. */
+int ng_abort_visit(const struct ng_call *call, struct ng_comm **ret_guest);
 
 /* Of a condemned one: until the guard's abort has returned, or its bound. Program threads, outside
  * of any call on it: the abort waits for those. */
 void ng_abort_await(struct ng_comm *comm);
-
-/* What calls on `comm` get to hear for a reason that begins with a kind of verdict: ncclRemoteError
- * where a peer is to blame and the library knows that error; else, and to the culprit itself,
- * ncclSystemError. Any thread. */
-int ng_abort_result(const struct ng_comm *comm, const char *reason);
 
 /* Why calls on a communicator fail: the reason for a condemned one's end, or for the failure of the
  * newest wait (core/device/device_wait.h), or that the program has ended it; NULL none of these.

@@ -14,9 +14,9 @@
 #include "core/policy/abort.h"
 #include "core/recorder/fault_log.h"
 #include "core/report/report.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/verdict/verdict.h"
 
 /* For the disk; the process has to end. */

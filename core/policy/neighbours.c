@@ -15,8 +15,8 @@
 
 #include "core/config/config.h"
 #include "core/recorder/proc.h"
-#include "core/runtime/log.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 #define PATIENCE_NS (2 * NG_S) /* for those that run, to begin to end themselves */
 #define ABORT_NS    NG_S       /* between SIGABRT and SIGKILL */

@@ -24,32 +24,15 @@
 #include "core/policy/abort.h"
 #include "core/policy/escalate.h"
 #include "core/policy/neighbours.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 /* A handler that prints stacks gets this long; then the default action, then SIGKILL. */
 #define HANDLER_WAIT_S 2
 /* Beyond NCCLGUARD_ABORT_WAIT, to tell of an abort that has not returned. */
 #define STUCK_MARGIN_NS (4 * NG_S)
-
-int ng_policy_parse_exit(const char *text, int *ret_code)
-{
-    char *end;
-
-    if (strcmp(text, "abort") == 0) {
-        *ret_code = -1;
-        return 0;
-    }
-    if (strncmp(text, "exit:", 5) != 0)
-        return -EINVAL;
-    long code = strtol(text + 5, &end, 10);
-    if (end == text + 5 || *end || code < 0 || code > 255)
-        return -EINVAL;
-    *ret_code = (int)code;
-    return 0;
-}
 
 const char *ng_policy_name(enum ng_on_timeout policy)
 {
@@ -138,7 +121,7 @@ static void mark_end(void)
     struct ng_box_header *header = ng_guard.box.header;
     int code = -1;
 
-    ng_policy_parse_exit(ng_guard.config.exit_how, &code);
+    ng_config_parse_exit(ng_guard.config.exit_how, &code);
     atomic_store(&ng_guard.ending, true);
     atomic_store(&header->life_mono_ns, ng_clock_mono_ns());
     atomic_store(&header->life, NG_BOX_ENDED_BY_GUARD);

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "core/config/config.h"
-#include "core/verdict/affected_groups.h"
+#include "core/nccl/group_set.h"
 
 /* "log", "abort", "teardown", "kill". */
 const char *ng_policy_name(enum ng_on_timeout policy);
@@ -60,8 +60,5 @@ void ng_policy_await_end(void);
 /* The process exits: until an abort of the guard's has returned, as CUDA and NCCL must not go away
  * under it; within its bound. */
 void ng_policy_await_aborts(void);
-
-/* Is `text` a valid NCCLGUARD_EXIT ("abort", "exit:CODE" with 0 <= CODE <= 255)? 0, or -EINVAL. */
-int ng_policy_parse_exit(const char *text, int *ret_code);
 
 #endif

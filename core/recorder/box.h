@@ -147,7 +147,7 @@ struct ng_box_header {
     uint64_t faults_offset;
     uint32_t fault_bytes, fault_capacity;
 
-    /* Where calls were made: core/recorder/frame_table.h. 0 the writer was not asked for that. */
+    /* Where calls were made: core/unwind/frame_table.h. 0 the writer was not asked for that. */
     uint64_t frames_offset, modules_offset, places_offset;
     uint32_t frames_bytes, frames_capacity;
     uint32_t module_bytes, module_capacity;
@@ -270,12 +270,12 @@ struct ng_box_group {
 
     _Atomic int32_t cuda_error;   /* CUresult that ended the watching of its device; 0 none */
     _Atomic uint32_t creator_tid; /* thread that called for its creation; 0 not known */
-    /* Of the signatures of all collectives up to `entered`, in order: core/view/signature.h. 0
+    /* Of the signatures of all collectives up to `entered`, in order: core/recorder/signature.h. 0
      * none. */
     _Atomic uint64_t rolling_hash;
     /* Of the device, "0000:1b:00.0", as text in the bytes of the words; 0 not known. */
     _Atomic uint64_t pci_id[2];
-    /* core/comm/grow_id.h: what those who join it call the group, told by the rank that invited
+    /* core/view/grow_id.h: what those who join it call the group, told by the rank that invited
      * them, and by those themselves; its id until the right one was learned; who was left out. 0
      * none */
     _Atomic uint64_t joined_id, former_id, excluded;

@@ -16,11 +16,11 @@
 
 #include "core/comm/comm.h"
 #include "core/nccl/op.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/unwind/call_site.h"
 #include "core/util/clock.h"
-#include "core/watchdog/watchdog.h"
+#include "core/util/log.h"
 
 #define ENTRIES  4096u
 #define PLACES   256u
@@ -336,7 +336,7 @@ static bool await_round(void)
     while (NG_LOAD(ng_guard.box.header->watchdog_mono_ns) <= begun) {
         if (!atomic_load(&ng_guard.running) || ng_clock_mono_ns() >= until)
             return false;
-        ng_watchdog_hurry();
+        ng_wake_watchdog();
         nanosleep(&pause, NULL);
     }
     return true;

@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "core/comm/comm.h"
+#include "core/comm/gate.h"
 #include "core/comm/shared_resources.h"
 #include "core/nccl/call.h"
-#include "core/policy/abort.h"
 #include "core/registration/registration_table.h"
 #include "core/registration/registration_thread.h"
 #include "core/registration/registrations.h"
@@ -163,7 +163,7 @@ static bool serve_held(struct ng_comm *comm, struct ng_shared_resources *family,
         atomic_load(&table->state) == NG_REGISTRATION_ENDED)
         return true;
     /* As a guest it is waited for before the guard aborts the communicator. */
-    if (ng_abort_visit(atomic_load(&comm->handle), NULL, &guest) != NG_CALL_PROCEED) {
+    if (ng_gate_visit(atomic_load(&comm->handle), &guest) != NG_CALL_PROCEED) {
         ng_registration_frees_drop_all(table);
         return true;
     }
@@ -177,7 +177,7 @@ static bool serve_held(struct ng_comm *comm, struct ng_shared_resources *family,
             atomic_store(&table->retired, !done);
         }
     }
-    ng_abort_left(guest);
+    ng_gate_leave(guest);
     ng_registration_frees_drop_cut_off(comm, table);
     return done;
 }

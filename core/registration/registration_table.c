@@ -17,10 +17,10 @@
 #include "core/comm/shared_resources.h"
 #include "core/device/gpu.h"
 #include "core/registration/segments.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
-#include "core/watchdog/watchdog.h"
+#include "core/util/log.h"
 
 #define LEAVE_AT_ONCE                                                                              \
     64u /* entries, where there is no room: each time the device is waited for                     \
@@ -316,7 +316,7 @@ bool ng_registration_table_await_idle(const struct ng_comm *comm,
     while (ng_comm_has_works(comm)) {
         if (ng_registration_table_is_cut_off(comm) || ng_clock_mono_ns() >= until)
             return false;
-        ng_watchdog_hurry(); /* it sees the end */
+        ng_wake_watchdog(); /* it sees the end */
         ng_registration_table_sleep(pause);
         pause = pause < NG_REGISTRATION_PAUSE_MAX_NS ? 2 * pause : NG_REGISTRATION_PAUSE_MAX_NS;
     }

@@ -8,7 +8,7 @@
  *
  * "Held": the caller has the turn of the communicator's family (core/comm/shared_resources.h), on
  * whichever thread, and `comm` is the communicator that the table is of. Where that gives back or
- * registers, it is in a call on the communicator besides, or its guest (ng_abort_visit), so that an
+ * registers, it is in a call on the communicator besides, or its guest (ng_gate_visit), so that an
  * abort waits.
  */
 #ifndef NCCLGUARD_CORE_REGISTRATION_REGISTRATION_TABLE_H

@@ -12,17 +12,17 @@
 #include <inttypes.h>
 
 #include "core/comm/comm.h"
+#include "core/comm/gate.h"
 #include "core/comm/shared_resources.h"
 #include "core/comm/thread.h"
 #include "core/device/gpu.h"
 #include "core/nccl/call.h"
-#include "core/policy/abort.h"
 #include "core/registration/registration_frees.h"
 #include "core/registration/registration_table.h"
 #include "core/registration/registration_thread.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 #define GUEST_WAIT_NS (250 * NG_MS) /* of the program's abort, for a free to come out of NCCL */
 
@@ -342,7 +342,7 @@ void ng_registrations_made(struct ng_comm *comm)
         return;
     know(comm, table);
     /* The call that made it is over for its thread's slot: a guest, so that an abort waits. */
-    bool lives_on = ng_abort_visit(atomic_load(&comm->handle), NULL, &guest) == NG_CALL_PROCEED;
+    bool lives_on = ng_gate_visit(atomic_load(&comm->handle), &guest) == NG_CALL_PROCEED;
     while (lives_on && guest == comm && !ng_registration_table_is_cut_off(comm) &&
            open_table(comm, table) && atomic_load(&table->count) < NG_REGISTRATION_ENTRIES &&
            ng_segments_next(from, &segment)) {
@@ -350,7 +350,7 @@ void ng_registrations_made(struct ng_comm *comm)
             ng_registration_table_register(comm, table, &segment, false);
         from = segment.base + 1;
     }
-    ng_abort_left(guest);
+    ng_gate_leave(guest);
     let_go(comm, family, table);
 }
 
@@ -363,11 +363,11 @@ static void add_to(struct ng_comm *comm, const struct ng_shared_resources *famil
         atomic_load(&table->state) != NG_REGISTRATION_OPEN || !is_meant(comm, segment) ||
         atomic_load(&table->count) == NG_REGISTRATION_ENTRIES || atomic_load(&table->deferred))
         return;
-    if (ng_abort_visit(atomic_load(&comm->handle), NULL, &guest) != NG_CALL_PROCEED)
+    if (ng_gate_visit(atomic_load(&comm->handle), &guest) != NG_CALL_PROCEED)
         return;
     if (guest == comm && ng_registration_table_lives(comm))
         ng_registration_table_register(comm, table, segment, true);
-    ng_abort_left(guest);
+    ng_gate_leave(guest);
 }
 
 /* Where a call is under way, the segment is registered when it is first used. */

@@ -141,14 +141,6 @@ void ng_segments_tell(struct ng_box_header *header)
     atomic_store_explicit(&header->memory_kinds, NG_SEGMENT_KINDS, memory_order_release);
 }
 
-const char *ng_segment_kind_name(enum ng_segment_kind kind)
-{
-    static const char *const names[NG_SEGMENT_KINDS] = {"plain",  "pool", "managed",
-                                                        "mapped", "nccl", "peer"};
-
-    return kind < NG_SEGMENT_KINDS ? names[kind] : "unknown";
-}
-
 void ng_segments_after_fork(void)
 {
     ng_memory_map_reset(&segments);

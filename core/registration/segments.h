@@ -38,7 +38,6 @@ bool ng_segments_next(uintptr_t from, struct ng_segment *ret_segment);
 void ng_segments_sum(struct ng_memory_sum ret_sums[NG_SEGMENT_KINDS]);
 /* Write into the black box how much there is. The watchdog. */
 void ng_segments_tell(struct ng_box_header *header);
-const char *ng_segment_kind_name(enum ng_segment_kind kind);
 
 /* In a forked child. */
 void ng_segments_after_fork(void);

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/util/log.h"
 
 #define BLOCKS_MAX  131072u
 #define DEVICES_MAX 64

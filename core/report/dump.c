@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/evidence/stacks.h"
-#include "core/registration/segments.h"
+#include "core/report/stacks_format.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/memory_map.h"
 #include "core/view/p2p_patterns.h"
 
 #define MODULES_MAX 256u /* files that frames lie in */

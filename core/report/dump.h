@@ -58,7 +58,7 @@
  *     pci_id              of the device, "0000:1b:00.0"; "" not known
  *     group_id, parent_id 16 hex digits; all zero: none
  *     joined_id, excluded what those who joined a grown group call it, and who was left out of a
- *                         shrunk one, as 16 hex digits: core/comm/grow_id.h; all zero: none
+ *                         shrunk one, as 16 hex digits: core/view/grow_id.h; all zero: none
  *     group_name          string
  *     nranks, nccl_version    of the group
  *     state               name of ng_dump_group_state_name, and state_number: enum ng_group_state
@@ -73,12 +73,14 @@
  *     ordinal             which split, shrink or grow of its parent it is; 0 none
  *     derived             how many of its own were called
  *     entered, scheduled, started, completed, p2p_entered, p2p_completed   counts
- *     rolling_hash        16 hex digits: of all its collectives up to `entered`,
- * core/view/signature.h; all zero: not known last                object: signature of collective
- * `entered`, see below registration        struct ng_view_registration, of what the guard has
- * registered with it; null: nothing, or not known timeout_ns          deadline of its collectives;
- * 0 none, or not known rests               its clock rests: nothing becomes suspect, no deadline
- * passes coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
+ *     rolling_hash        16 hex digits: of all its collectives up to `entered`, as
+ *                         core/recorder/signature.h has it; all zero: not known
+ *     last                object: signature of collective `entered`, see below
+ *     registration        struct ng_view_registration, of what the guard has registered with it;
+ *                         null: nothing, or not known
+ *     timeout_ns          deadline of its collectives; 0 none, or not known
+ *     rests               its clock rests: nothing becomes suspect, no deadline passes
+ *     coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
  *                         closed NCCL group, and
  *     groups_closed       how many such groups had two or more calls
  *     pending_seq, pending_record, pending_age_ns, pending_started (bool)
@@ -130,7 +132,8 @@
  *     build_id            hex digits; "" none
  *   notes            array of strings: what of the evidence could not be read; the dumps of other
  *                    processes of the same view repeat those that are not about one process
- *   stacks           its host stacks: see core/evidence/stacks.h; missing where they were not taken
+ *   stacks           its host stacks: see core/report/stacks_format.h; missing where none
+ *                    were taken
  *
  * Fields that are missing, as in dumps of older versions, are not known.
  *

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/evidence/stacks.h"
+#include "core/report/stacks_format.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
 #include "core/util/text.h"
@@ -117,62 +117,9 @@ static void add_duration(struct ng_text *line, int64_t ns)
         ng_text_add(line, "%" PRId64 " h %" PRId64 " min", s / 3600, s / 60 % 60);
 }
 
-/* Ranks by index, so that culprits and waiting ranks share the loop without a copy. */
-typedef int rank_at_fn(const void *ranks, uint32_t index);
-
-static int rank_in_array(const void *ranks, uint32_t index)
-{
-    return ((const int *)ranks)[index];
-}
-
 static int rank_of_culprit(const void *culprits, uint32_t index)
 {
     return ((const struct ng_culprit *)culprits)[index].rank;
-}
-
-static void add_ranks(struct ng_text *line, rank_at_fn *rank_at, const void *ranks, uint32_t count,
-                      size_t limit)
-{
-    size_t end = line->used + limit < line->bytes ? line->used + limit : line->bytes;
-
-    if (count == 0) {
-        ng_text_add(line, "none");
-        return;
-    }
-    for (uint32_t i = 0; i < count;) {
-        int first = rank_at(ranks, i), last = first;
-        const char *comma = i ? "," : "";
-        char piece[32];
-        for (i++; i < count; i++) {
-            int next = rank_at(ranks, i);
-            if (next != last && (next != last + 1 || first < 0))
-                break;
-            last = next;
-        }
-        if (first < 0)
-            snprintf(piece, sizeof(piece), "%s?", comma); /* -1: a rank that nothing told of */
-        else if (first == last)
-            snprintf(piece, sizeof(piece), "%s%d", comma, first);
-        else
-            snprintf(piece, sizeof(piece), "%s%d%s%d", comma, first, last == first + 1 ? "," : "-",
-                     last);
-        /* 4 bytes stay for the dots, and one for the end. */
-        if (line->used + strlen(piece) + (i < count ? 4 : 0) + 1 > end) {
-            ng_text_add(line, "%s...", comma);
-            return;
-        }
-        ng_text_add(line, "%s", piece);
-    }
-}
-
-void ng_report_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes)
-{
-    struct ng_text line = {ret_text, 0, bytes};
-
-    if (!bytes)
-        return;
-    ret_text[0] = '\0';
-    add_ranks(&line, rank_in_array, ranks, count, bytes);
 }
 
 /* Names come from the program: no control characters, and no half character where the line was cut.
@@ -282,7 +229,7 @@ static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
 {
     if (verdict->waiting_count) {
         ng_text_add(line, "; waiting: ");
-        add_ranks(line, rank_in_array, verdict->waiting, verdict->waiting_count, 64);
+        ng_text_add_ranks(line, NULL, verdict->waiting, verdict->waiting_count, 64);
         ng_text_add(line, " for ");
         add_duration(line, verdict->stalled_ns);
     } else if (verdict->kind == NG_KIND_MISMATCH && !verdict->stalled_ns) {
@@ -320,7 +267,7 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
         add_culprit(line, verdict->culprits);
     } else {
         ng_text_add(line, "ranks ");
-        add_ranks(line, rank_of_culprit, verdict->culprits, verdict->culprit_count, 64);
+        ng_text_add_ranks(line, rank_of_culprit, verdict->culprits, verdict->culprit_count, 64);
     }
     if (kind == NG_KIND_ORDER_DEADLOCK && verdict->culprit_count > 1) {
         ng_text_add(line, " wait for each other: rank %d %s", verdict->culprits[0].rank,
@@ -753,7 +700,7 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     text[0] = '\0';
     if (verdict->waiting_count)
         ng_text_add(&line, "%s ", verdict->waiting_count == 1 ? "rank" : "ranks");
-    add_ranks(&line, rank_in_array, verdict->waiting, verdict->waiting_count, 800);
+    ng_text_add_ranks(&line, NULL, verdict->waiting, verdict->waiting_count, 800);
     if (verdict->waiting_count > 1)
         ng_text_add(&line, " (%" PRIu32 ")", verdict->waiting_count);
     put_row(output, "waiting", text);

@@ -90,10 +90,6 @@ void ng_report_line_culprits(const char *line, char *ret_text, size_t bytes);
  * the line has the first ones alone. */
 bool ng_report_line_blames(const char *line, int rank);
 
-/* Ascending ranks as people write them: "0-2,5"; cut with "..." where they do not fit; "none" for
- * no rank. */
-void ng_report_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes);
-
 /*
  * verdict.txt and then verdict.json in `folder`, each complete or not there (an older one stays).
  * Tries both; 0, or the first -errno.

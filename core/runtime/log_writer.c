@@ -9,6 +9,8 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -17,6 +19,7 @@
 
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 
 #define LINES       16u
 #define PATIENCE_NS (200 * NG_MS) /* for one line */
@@ -80,12 +83,6 @@ int ng_log_writer_start(void)
     return error;
 }
 
-void ng_log_writer_adopt(void)
-{
-    if (atomic_load(&there))
-        atomic_store(&adopted, own_id());
-}
-
 /* Until this line is written. */
 static void await(uint32_t number)
 {
@@ -106,7 +103,10 @@ static void await(uint32_t number)
     }
 }
 
-bool ng_log_writer_take(const char *line, size_t length)
+/* False: the caller is to write the line itself. A line of the adopted thread is written when this
+ * returns, or will be once the file answers; while it does not, lines of others are counted as
+ * lost, and so are more than there is room for. */
+static bool take(const char *line, size_t length)
 {
     int whose = atomic_load(&adopted);
     uint32_t number = atomic_load(&given);
@@ -129,8 +129,17 @@ bool ng_log_writer_take(const char *line, size_t length)
     return true;
 }
 
+void ng_log_writer_adopt(void)
+{
+    if (!atomic_load(&there))
+        return;
+    atomic_store(&adopted, own_id());
+    ng_log_hand_to(take);
+}
+
 void ng_log_writer_quit(void)
 {
+    ng_log_hand_to(NULL);
     atomic_store(&adopted, 0);
     atomic_store(&quitting, true);
     atomic_store(&late, false);
@@ -139,6 +148,7 @@ void ng_log_writer_quit(void)
 
 void ng_log_writer_after_fork(void)
 {
+    ng_log_hand_to(NULL);
     atomic_store(&given, 0);
     atomic_store(&written, 0);
     atomic_store(&adopted, 0);

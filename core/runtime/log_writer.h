@@ -8,23 +8,11 @@
 #ifndef NCCLGUARD_CORE_RUNTIME_LOG_WRITER_H
 #define NCCLGUARD_CORE_RUNTIME_LOG_WRITER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#include "core/runtime/log.h"
-
 /* Start the thread, where the log is a file. 0 or -errno. */
 int ng_log_writer_start(void);
 
 /* Lines of the calling thread go by way of the writer from now on; of one thread at a time. */
 void ng_log_writer_adopt(void);
-
-/*
- * False: the caller is to write the line itself. True: it has been seen to. A line of the adopted
- * thread is written when this returns, or will be once the file answers; while it does not, lines
- * of others are counted as lost, and so are more than there is room for. Any thread.
- */
-bool ng_log_writer_take(const char *line, size_t length);
 
 /* Nobody is left to be guarded: the thread ends, and everybody writes for himself. */
 void ng_log_writer_quit(void);

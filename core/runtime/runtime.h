@@ -1,6 +1,6 @@
 /*
- * The guard of this process: what its parts share, and its life from the first communicator to the
- * end.
+ * The guard of this process: what its parts share (core/lifecycle/lifecycle.h), its threads, and
+ * when it starts.
  *
  * One per process. Everything but the counters is written before the guard's threads start and only
  * read after.
@@ -43,6 +43,8 @@ struct ng_guard {
     /* Python's stacks, as core/evidence/stacks.h has it; NULL nobody knows of any. */
     int (*read_python)(char *ret_text, size_t bytes);
     void (*tell_start)(const struct ng_guard *guard); /* says what is guarded; NULL nobody */
+    bool (*start_parts)(void);                        /* core/lifecycle/lifecycle.h */
+    void (*forget_parts)(void);
 
     bool reads_python;         /* calls keep frames of Python: core/comm/python_frames.h */
     bool follows_memory;       /* the hooks report device memory: core/registration/segments.h */
@@ -100,12 +102,6 @@ static inline const struct ng_cuda *ng_guard_cuda(void)
                ? &ng_guard.cuda
                : NULL;
 }
-
-/*
- * The process exits with `status`: take a last look at what has finished, tell the board, and stop
- * the threads from touching CUDA. Bounded. Called once, from the exit path.
- */
-void ng_guard_exit(int status);
 
 /*
  * In a forked child: forget threads, box and communicators of the parent, and close what was

@@ -345,3 +345,11 @@ void ng_memory_map_reset(struct ng_memory_map *map)
         munmap(map->places, LEAVES_MAX * (sizeof(map->places[0]) + sizeof(map->leaves[0])));
     *map = (struct ng_memory_map)NG_MEMORY_MAP_EMPTY;
 }
+
+const char *ng_segment_kind_name(enum ng_segment_kind kind)
+{
+    static const char *const names[NG_SEGMENT_KINDS] = {"plain",  "pool", "managed",
+                                                        "mapped", "nccl", "peer"};
+
+    return kind < NG_SEGMENT_KINDS ? names[kind] : "unknown";
+}

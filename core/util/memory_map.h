@@ -25,6 +25,8 @@ enum ng_segment_kind {
     NG_SEGMENT_KINDS,
 };
 
+const char *ng_segment_kind_name(enum ng_segment_kind kind);
+
 #define NG_SEGMENT_SHAREABLE 1u /* NCCL can hand it to other processes */
 #define NG_SEGMENT_WHOLE     2u /* it fills its reservation: nothing will be mapped next to it */
 

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/util/clock.h"
 #include "core/util/json.h"
@@ -85,4 +86,54 @@ size_t ng_text_clean(char *text, size_t bytes, bool lines)
     }
     *to = '\0';
     return (size_t)(to - text);
+}
+
+static int number_at(ng_text_rank_at *rank_at, const void *ranks, uint32_t index)
+{
+    return rank_at ? rank_at(ranks, index) : ((const int *)ranks)[index];
+}
+
+void ng_text_add_ranks(struct ng_text *line, ng_text_rank_at *rank_at, const void *ranks,
+                       uint32_t count, size_t limit)
+{
+    size_t end = line->used + limit < line->bytes ? line->used + limit : line->bytes;
+
+    if (count == 0) {
+        ng_text_add(line, "none");
+        return;
+    }
+    for (uint32_t i = 0; i < count;) {
+        int first = number_at(rank_at, ranks, i), last = first;
+        const char *comma = i ? "," : "";
+        char piece[32];
+        for (i++; i < count; i++) {
+            int next = number_at(rank_at, ranks, i);
+            if (next != last && (next != last + 1 || first < 0))
+                break;
+            last = next;
+        }
+        if (first < 0)
+            snprintf(piece, sizeof(piece), "%s?", comma); /* -1: a rank that nothing told of */
+        else if (first == last)
+            snprintf(piece, sizeof(piece), "%s%d", comma, first);
+        else
+            snprintf(piece, sizeof(piece), "%s%d%s%d", comma, first, last == first + 1 ? "," : "-",
+                     last);
+        /* 4 bytes stay for the dots, and one for the end. */
+        if (line->used + strlen(piece) + (i < count ? 4 : 0) + 1 > end) {
+            ng_text_add(line, "%s...", comma);
+            return;
+        }
+        ng_text_add(line, "%s", piece);
+    }
+}
+
+void ng_text_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes)
+{
+    struct ng_text line = {ret_text, 0, bytes};
+
+    if (!bytes)
+        return;
+    ret_text[0] = '\0';
+    ng_text_add_ranks(&line, NULL, ranks, count, bytes);
 }

@@ -24,6 +24,18 @@ __attribute__((format(printf, 2, 0))) void ng_text_add_list(struct ng_text *text
  * Async-signal-safe. */
 void ng_text_add_utc(struct ng_text *text, int64_t unix_ns, bool milliseconds);
 
+/* The rank of element `index`; so that an array of anything that has a rank can be written down. */
+typedef int ng_text_rank_at(const void *ranks, uint32_t index);
+
+/* Append ranks in ranges, "0-3,7,?", in `limit` bytes at most; `rank_at` NULL: `ranks` is an array
+ * of int. */
+void ng_text_add_ranks(struct ng_text *text, ng_text_rank_at *rank_at, const void *ranks,
+                       uint32_t count, size_t limit);
+
+/* Ascending ranks as people write them: "0-2,5"; cut with "..." where they do not fit; "none" for
+ * no rank. */
+void ng_text_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes);
+
 /*
  * In place: what somebody else wrote is fit for a log, a terminal and a file. Control characters
  * and zeros, marks that let a terminal show another text than there is, and bytes that are no UTF-8

@@ -11,14 +11,6 @@
 #include "core/verdict/wait_graph.h"
 #include "core/view/view.h"
 
-bool ng_group_set_holds(const struct ng_group_set *scope, uint64_t group_id)
-{
-    for (uint32_t i = 0; i < scope->count && !scope->all; i++)
-        if (scope->groups[i] == group_id)
-            return true;
-    return scope->all;
-}
-
 static void add(struct ng_group_set *scope, uint64_t group_id)
 {
     if (!group_id || ng_group_set_holds(scope, group_id))

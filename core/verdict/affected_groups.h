@@ -7,21 +7,10 @@
 #ifndef NCCLGUARD_CORE_VERDICT_AFFECTED_GROUPS_H
 #define NCCLGUARD_CORE_VERDICT_AFFECTED_GROUPS_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "core/nccl/group_set.h"
 
 struct ng_verdict;
 struct ng_view;
-
-#define NG_GROUP_SET_MAX 64
-
-struct ng_group_set {
-    bool all; /* every group, also those that nobody knows yet; then nothing is listed */
-    uint32_t count;
-    uint64_t groups[NG_GROUP_SET_MAX]; /* ids */
-};
-
-#define NG_GROUP_SET_ALL ((struct ng_group_set){.all = true})
 
 /*
  * The group of the verdict, with the one that it is being made from; all groups of a cycle; and
@@ -31,8 +20,5 @@ struct ng_group_set {
  */
 void ng_affected_groups_find(const struct ng_view *view, const struct ng_verdict *verdict,
                              struct ng_group_set *ret_scope);
-
-/* Is this group, by its id, one of them? */
-bool ng_group_set_holds(const struct ng_group_set *scope, uint64_t group_id);
 
 #endif

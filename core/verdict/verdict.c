@@ -41,6 +41,7 @@
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_builder.h"
 #include "core/verdict/verdict_parts.h"
+#include "core/view/signature.h"
 
 /* Work pending this long, when NCCL reports that a peer is gone: as where a death is seen
  * (core/incident/deaths.c). */
@@ -71,6 +72,13 @@ const char *ng_confidence_name(enum ng_confidence confidence)
     return confidence == NG_CONFIDENCE_CERTAIN  ? "certain"
            : confidence == NG_CONFIDENCE_LIKELY ? "likely"
                                                 : "unknown";
+}
+
+enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch)
+{
+    return mismatch->undecided                         ? NG_CONFIDENCE_UNKNOWN
+           : mismatch->by_history || mismatch->is_open ? NG_CONFIDENCE_LIKELY
+                                                       : NG_CONFIDENCE_CERTAIN;
 }
 
 void ng_verdict_fini(struct ng_verdict *verdict)

@@ -24,6 +24,8 @@ enum ng_verdict_kind {
 
 enum ng_confidence { NG_CONFIDENCE_UNKNOWN, NG_CONFIDENCE_LIKELY, NG_CONFIDENCE_CERTAIN };
 
+struct ng_mismatch;
+
 struct ng_culprit {
     int rank;       /* global, as ng_view_rank; -1 not known */
     int group_rank; /* in the verdict's group; -1 not a member */
@@ -160,5 +162,8 @@ void ng_verdict_fini(struct ng_verdict *verdict);
 const char *ng_verdict_kind_name(enum ng_verdict_kind kind); /* "missing_rank" */
 const char *ng_verdict_kind_text(enum ng_verdict_kind kind);
 const char *ng_confidence_name(enum ng_confidence confidence);
+
+/* How sure it is that those are wrong who differ from `expected`. */
+enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch);
 
 #endif

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "core/device/async.h"
 #include "core/nccl/nccl.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"

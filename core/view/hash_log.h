@@ -17,7 +17,7 @@
 
 #include "core/nccl/disagreement.h"
 #include "core/recorder/box.h"
-#include "core/view/signature.h"
+#include "core/recorder/signature.h"
 
 #define NG_HASH_LOG_NUMBER UINT64_C(0xffffff) /* the bits of a word that are the number's */
 

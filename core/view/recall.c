@@ -5,7 +5,7 @@
  */
 #include "core/view/recall.h"
 
-#include "core/comm/ring.h"
+#include "core/recorder/signature.h"
 
 #define WINDOW                                                                                     \
     (NG_HASH_LOG_NEWEST + 1) /* each collective is believed for the sake of the one before */

@@ -264,10 +264,3 @@ bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
             return true;
     return false;
 }
-
-enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch)
-{
-    return mismatch->undecided                         ? NG_CONFIDENCE_UNKNOWN
-           : mismatch->by_history || mismatch->is_open ? NG_CONFIDENCE_LIKELY
-                                                       : NG_CONFIDENCE_CERTAIN;
-}

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/comm/grow_id.h"
+#include "core/view/grow_id.h"
 
 void ng_view_init(struct ng_view *view)
 {
@@ -437,7 +437,7 @@ static bool is_in_the_making(const struct ng_view *view, uint32_t group)
 }
 
 /* Under the id that a rank was invited with, where it was told no other before it failed:
- * core/comm/grow_id.h. */
+ * core/view/grow_id.h. */
 static uint32_t find_failed(const struct ng_view *view, uint64_t id)
 {
     uint32_t group = ng_view_find_group(view, id);

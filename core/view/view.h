@@ -380,7 +380,7 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
 int ng_view_add_call_stacks(struct ng_view *view, const struct ng_box *box, uint32_t process,
                             int64_t now_mono_ns);
 
-/* Unite what members call by different ids (core/comm/grow_id.h), sort them, and count them in
+/* Unite what members call by different ids (core/view/grow_id.h), sort them, and count them in
  * their groups and processes. Call once, after the last append. */
 void ng_view_seal(struct ng_view *view);
 

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/report/report.h"
+#include "core/util/text.h"
 
 /* More ranks of one host than this are not listed. */
 #define RANKS_SHOWN 256
@@ -221,6 +221,6 @@ void ng_view_index_lost_ranks(const struct ng_view_index *processes,
         for (uint32_t k = processes->first[process]; k < processes->first[process + 1]; k++)
             insert_rank(ranks, &count, processes->ranks[processes->members[k]]);
     }
-    ng_report_ranks(ranks, count, ret_text, bytes);
+    ng_text_ranks(ranks, count, ret_text, bytes);
     *ret_count = count;
 }

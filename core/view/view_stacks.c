@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/recorder/frame_table.h"
 #include "core/recorder/python_code.h"
+#include "core/unwind/frame_table.h"
 #include "core/unwind/python_lines.h"
 #include "core/view/view.h"
 

@@ -25,9 +25,7 @@
  */
 #include "core/watchdog/watchdog.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -35,6 +33,7 @@
 
 #include "core/check/nan.h"
 #include "core/comm/comm.h"
+#include "core/comm/completion.h"
 #include "core/comm/deadline.h"
 #include "core/comm/ring.h"
 #include "core/device/async.h"
@@ -43,13 +42,13 @@
 #include "core/device/gpu.h"
 #include "core/device/graph.h"
 #include "core/device/work.h"
-#include "core/incident/incident_thread.h"
 #include "core/recorder/durations.h"
 #include "core/registration/segments.h"
-#include "core/runtime/log.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
-#include "core/watchdog/completion.h"
+#include "core/util/log.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
@@ -61,8 +60,6 @@
 static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool finished;          /* under round_lock */
 static atomic_bool quitting;   /* the thread ends though nothing is finished */
-static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
-static _Atomic uint32_t restarts;
 static uint32_t restarts_seen; /* under round_lock: by all ages and marks of alarms */
 
 /* The watchdog's own view of a thread inside a call. */
@@ -74,7 +71,6 @@ struct watched_call {
 #define WATCHED_CALLS 256
 static struct watched_call watched_calls[WATCHED_CALLS];
 static uint32_t retired_in_round;
-static _Atomic uint32_t rounds;
 
 static const char own_tables[] = "its own tables", own_pause[] = "its pause";
 static _Atomic(const char *) place = "its first round"; /* what the thread is at */
@@ -85,27 +81,10 @@ static void be_at(const char *what)
     atomic_store_explicit(&place, what, memory_order_relaxed);
 }
 
-static void pause_until_hurried(uint32_t seen, int64_t pause_ns)
-{
-    struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
-    syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
-}
-
-void ng_watchdog_hurry(void)
-{
-    atomic_fetch_add_explicit(&hurry, 1, memory_order_relaxed);
-    syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
-
 void ng_watchdog_restart(void)
 {
-    atomic_fetch_add(&restarts, 1);
-    ng_watchdog_hurry();
-}
-
-uint32_t ng_watchdog_restarts(void)
-{
-    return atomic_load(&restarts);
+    ng_alarm_restart();
+    ng_wake_watchdog();
 }
 
 /* What program threads pushed, newest first, goes behind the queue in the order of calls. */
@@ -403,7 +382,7 @@ static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
             alarm.level == NG_INCIDENT_TIMEOUT ? &counts->timeouts : &counts->suspects;
         atomic_fetch_add_explicit(stalls, 1, memory_order_relaxed);
     }
-    ng_incident_raise(&alarm);
+    ng_alarm_raise(&alarm);
 }
 
 static enum ng_op op_of_record(uint64_t id)
@@ -571,7 +550,7 @@ static uint64_t group_id_of_slot(uint32_t slot)
 }
 
 /* Was it called so when an alarm was raised? A group that others joined may have been renamed
- * since: core/comm/grow_id.h. */
+ * since: core/view/grow_id.h. */
 static bool is_called(const struct ng_box_group *group, uint64_t id)
 {
     return NG_LOAD(group->id) == id || (id && NG_LOAD(group->former_id) == id);
@@ -714,7 +693,7 @@ static void look(int64_t step_ns, bool relaxed)
 
     retired_in_round = 0;
     ng_deadline_tend(now);
-    uint32_t asked = atomic_load(&restarts);
+    uint32_t asked = ng_alarm_restarts();
     if (asked != restarts_seen)
         restart_clocks();
     restarts_seen = asked;
@@ -731,25 +710,13 @@ static void look(int64_t step_ns, bool relaxed)
     if (ng_guard.follows_memory)
         ng_segments_tell(ng_guard.box.header);
     ng_completion_flush();
-    atomic_fetch_add(&rounds, 1);
-}
-
-void ng_watchdog_await_rounds(int64_t deadline_mono_ns)
-{
-    struct timespec pause = {.tv_nsec = NG_MS / 5};
-    uint32_t first = atomic_load(&rounds);
-
-    while (atomic_load(&ng_guard.running) && atomic_load(&rounds) - first < 2 &&
-           ng_clock_mono_ns() < deadline_mono_ns) {
-        ng_watchdog_hurry();
-        syscall(SYS_nanosleep, &pause, NULL); /* not where a cancelled thread would end */
-    }
+    ng_wake_end_round();
 }
 
 void ng_watchdog_cut_off(struct ng_comm *comm)
 {
     if (NG_LOAD(comm->group->pending_works) || atomic_load(&comm->incoming))
-        ng_watchdog_await_rounds(ng_clock_mono_ns() + CUT_OFF_NS);
+        ng_wake_await_rounds(ng_clock_mono_ns() + CUT_OFF_NS);
     atomic_store(&comm->cut_off, true);
 }
 
@@ -762,7 +729,7 @@ static void *watch(void *unused)
     ng_guard.adopt_thread();
     atomic_store(&thread_id, (int)syscall(SYS_gettid));
     while (atomic_load(&ng_guard.generation) == generation) {
-        uint32_t seen = atomic_load_explicit(&hurry, memory_order_relaxed);
+        uint32_t seen = ng_wake_watchdog_calls();
         int64_t now = ng_clock_mono_ns(), step = now - before;
         before = now;
         if (step > pause + GRACE_NS)
@@ -799,7 +766,7 @@ static void *watch(void *unused)
         else if (retired < NG_GPU_WORKS_MAX / 16)
             pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;
         be_at(own_pause);
-        pause_until_hurried(seen, pause);
+        ng_wake_watchdog_await(seen, pause);
     }
     return unused;
 }
@@ -833,7 +800,7 @@ bool ng_watchdog_finish(void)
 void ng_watchdog_quit(void)
 {
     atomic_store(&quitting, true);
-    ng_watchdog_hurry();
+    ng_wake_watchdog();
 }
 
 void ng_watchdog_where(struct ng_watchdog_activity *ret_place)
@@ -850,6 +817,6 @@ void ng_watchdog_after_fork(void)
     atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     finished = false;
-    restarts_seen = atomic_load(&restarts);
+    restarts_seen = ng_alarm_restarts();
     memset(watched_calls, 0, sizeof(watched_calls));
 }

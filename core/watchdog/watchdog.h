@@ -16,24 +16,17 @@ struct ng_stall_count;
 /* Start the thread. 0 or -errno. */
 int ng_watchdog_start(void);
 
-/* Program threads: works are getting short, look soon. At most one system call. */
-void ng_watchdog_hurry(void);
-
 /*
  * A program thread, about to call ncclCommAbort on `comm`: what has finished by now is told apart
  * from what the abort ends, which is FAILED. Waits for the watchdog to look, but not for long.
  */
 void ng_watchdog_cut_off(struct ng_comm *comm);
 
-/* Two more rounds, one of which begins after this; not beyond the deadline. Program threads. */
-void ng_watchdog_await_rounds(int64_t deadline_mono_ns);
-
 /*
  * What is stuck gets its whole deadline once more, and alarms that were raised before count no
  * longer (ng_alarm.restarts): what they waited for has been aborted. Incident thread.
  */
 void ng_watchdog_restart(void);
-uint32_t ng_watchdog_restarts(void); /* how often that was */
 
 /* Is what an alarm was raised for still stuck, as this process itself sees it? Incident thread. */
 bool ng_watchdog_still(const struct ng_alarm *alarm);

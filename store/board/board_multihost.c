@@ -19,8 +19,8 @@
 
 #include "core/nccl/group_id.h"
 #include "core/report/report.h"
-#include "core/runtime/log.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/verdict/verdict.h"
 #include "store/board/local.h"
 #include "store/publish/peer_progress.h"

@@ -17,10 +17,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/comm/grow_id.h"
 #include "core/recorder/paths.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
+#include "core/view/grow_id.h"
 #include "store/board/local_parts.h"
 
 #define POLL_MS 100 /* where there is no inotify */

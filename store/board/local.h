@@ -12,6 +12,7 @@
 #include <stdbool.h>
 
 #include "core/nccl/board.h"
+#include "core/view/view.h"
 
 struct ng_box;
 

@@ -21,9 +21,9 @@
 
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
-#include "core/runtime/log.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
+#include "core/util/log.h"
 
 #define FROZEN_NS    (5 * NG_S) /* a guard without a heartbeat for this long does not run */
 #define SILENT_NS    (2 * NG_S) /* after this it may be that the process runs another program */

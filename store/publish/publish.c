@@ -28,9 +28,9 @@
 #include <unistd.h>
 
 #include "core/recorder/proc.h"
-#include "core/runtime/log.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
+#include "core/util/log.h"
 #include "store/kv/kv.h"
 #include "store/publish/publisher.h"
 

@@ -34,6 +34,7 @@
 #include <stdint.h>
 
 #include "core/nccl/board.h"
+#include "core/nccl/disagreement.h"
 #include "core/recorder/box.h"
 #include "core/util/arena.h"
 
@@ -46,6 +47,10 @@ struct ng_publisher_options {
     void (*adopt_thread)(void); /* called by the new thread first; NULL nothing */
     void (*wake)(void);         /* there are news: any guard thread, returns at once */
     int (*start_thread)(const char *name, void *(*body)(void *)); /* 0 or -errno */
+    /* Ranks of different hosts call different things: any guard thread, returns at once; NULL
+     * nobody is told. */
+    void (*differ)(const struct ng_disagreement *found);
+    bool (*agrees)(void); /* do ranks of several hosts agree before each collective; NULL no */
 };
 
 /* What another process told, as it was stored. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/comm/grow_id.h"
+#include "core/view/grow_id.h"
 #include "store/kv/kv.h"
 #include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"

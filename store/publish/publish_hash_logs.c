@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/check/signature_compare.h"
 #include "core/util/clock.h"
+#include "core/view/comparable.h"
 #include "core/view/recall.h"
 #include "store/kv/kv.h"
 #include "store/kv/words.h"
@@ -32,7 +32,7 @@
 #define BUSY_NS       (900 * NG_MS) /* every other round */
 #define IDLE_NS       (10 * NG_S)
 /* As if it were called for so long after the last call: whoever compares wants to hear of it twice
- * (ng_signature_compare_is_news). */
+ * (ng_comparable_is_news). */
 #define SETTLED_NS (5 * NG_S)
 
 #define BEHIND_MAX 4 /* ranks that tell of one group, for whom we know what we have heard */
@@ -104,7 +104,7 @@ struct questions {
 };
 
 /* Has a rank that is behind told this since the communicator was made? As
- * ng_signature_compare_is_news, but several tell. */
+ * ng_comparable_is_news, but several tell. */
 static bool is_news_of(struct ng_hash_log_pace *pace, const struct told *told)
 {
     for (uint32_t i = 0; i < BEHIND_MAX; i++)
@@ -124,13 +124,13 @@ static bool copy_trail(const struct ng_box *box, uint32_t slot, uint64_t id, uin
     const struct ng_box_group *group = &box->groups[slot];
     uint32_t generation = atomic_load_explicit(&group->generation, memory_order_acquire);
 
-    if (!ng_signature_compare_hash_log(box, slot, ng_clock_mono_ns(), ret_trail))
+    if (!ng_comparable_hash_log(box, slot, ng_clock_mono_ns(), ret_trail))
         return false;
     if (back_to)
         *looks += ng_recall(box, slot, back_to, ret_trail);
     atomic_thread_fence(memory_order_acquire);
     return NG_LOAD(group->generation) == generation && NG_LOAD(group->id) == id &&
-           ng_signature_compare_is_clear(box, slot);
+           ng_comparable_is_clear(box, slot);
 }
 
 static void take_trail(void *context, size_t index, const struct ng_kv_bytes *value)
@@ -150,8 +150,7 @@ static void take_trail(void *context, size_t index, const struct ng_kv_bytes *va
     bool of_rank_0 = question->kind == OF_RANK_0;
     if (theirs.nranks != (uint64_t)NG_LOAD(group->nranks) || theirs.rank >= theirs.nranks ||
         theirs.rank == (uint64_t)NG_LOAD(group->group_rank) ||
-        !(of_rank_0 ? ng_signature_compare_is_news(box, slot, theirs.turn)
-                    : is_news_of(pace, &theirs)) ||
+        !(of_rank_0 ? ng_comparable_is_news(box, slot, theirs.turn) : is_news_of(pace, &theirs)) ||
         !copy_trail(box, slot, question->id, 0, &mine, NULL))
         return;
     const struct ng_hash_log *ahead = ng_hash_log_ahead(&mine, &theirs.trail);
@@ -165,7 +164,8 @@ static void take_trail(void *context, size_t index, const struct ng_kv_bytes *va
     found.group_id = question->id;
     found.ranks[0] = NG_LOAD(group->group_rank);
     found.ranks[1] = (int)theirs.rank;
-    ng_signature_compare_found(&found);
+    if (questions->p->options.differ)
+        questions->p->options.differ(&found);
 }
 
 /* Tell the trail of a group. */

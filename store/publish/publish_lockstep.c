@@ -18,10 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/check/check.h"
-#include "core/check/signature_compare.h"
-#include "core/runtime/log.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
+#include "core/view/comparable.h"
 #include "store/kv/kv.h"
 #include "store/kv/words.h"
 #include "store/publish/publisher.h"
@@ -396,7 +395,7 @@ static bool find_group(struct ng_publisher *p, uint32_t slot, struct group *ret_
                                 .trail = &box->trails[slot],
                                 .pace = pace};
     bool ours = pace->id == ret_group->id && pace->generation == generation;
-    ret_group->ended = !ng_signature_compare_is_clear(box, slot);
+    ret_group->ended = !ng_comparable_is_clear(box, slot);
     if (ret_group->ended && (!ours || !pace->said[SAID_VERSION]))
         return false;
     if (!ours) {
@@ -477,7 +476,7 @@ int ng_publisher_agree(struct ng_publisher *p)
     int error = 0;
 
     p->agree_ns = INT64_MAX;
-    if (!ng_check_strict_across() || !p->joined || p->lost)
+    if (!p->options.agrees || !p->options.agrees() || !p->joined || p->lost)
         return 0;
     if (used > box->trail_capacity)
         used = box->trail_capacity;

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/runtime/log.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "store/kv/kv.h"
 #include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"

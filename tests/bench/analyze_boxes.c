@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "core/recorder/box.h"
+#include "core/recorder/signature.h"
 #include "core/util/clock.h"
-#include "core/view/signature.h"
 
 #define GROUP_ID UINT64_C(0x0123456789abcdef)
 

@@ -13,6 +13,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 import documents
+import rooms
 
 BUILD = None
 
@@ -48,7 +49,7 @@ BUILD_OPTIONS = ("nccl_include", "cuda-include", "redis", "tests", "b_sanitize")
 VERDICTS, = (os.path.relpath(path, documents.ROOT)
              for path in glob.glob(os.path.join(documents.ROOT, "core/**/verdict.def"), recursive=True))
 
-# What the objects of a room must not call, whatever their headers say.
+# What the objects of a floor must not call, whatever their headers say.
 _CORE = (r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|addr1?|info|_iterate_phdr)|"
          r"socket|connect|bind|listen|accept4?|getaddrinfo|redis\w+")
 FOREIGN_CALLS = {
@@ -60,12 +61,31 @@ FOREIGN_CALLS = {
 }
 
 
+# What makes threads, and what keeps them apart. The one lock of the offline half is that of a table which the program's
+# threads write.
+THREADS = re.compile(r"pthread_(create|mutex_\w+|cond_\w+|rwlock_\w+|barrier_\w+)|thrd_create|mtx_\w+")
+LOCKS = {"core/util/memory_map.c"}
+
+
 def built(name):
     return os.path.join(BUILD, name)
 
 
 def output_of(*arguments):
     return subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def objects():
+    """(source, what it defines, what it calls) of each object of a room; what earlier builds left is none."""
+    for floor in rooms.ROOMS:
+        for path in glob.glob(built(f"{floor}/*.p/*.o")):
+            room, _, name = os.path.basename(path)[:-len(".o")].partition("_")
+            source = f"{floor}/{room}/{name}"
+            if not os.path.isfile(os.path.join(documents.ROOT, source)):
+                continue
+            lines = [line.split() for line in output_of("nm", "-g", path).splitlines()]
+            yield (source, {line[2] for line in lines if len(line) == 3},
+                   {line[1].partition("@")[0] for line in lines if len(line) == 2})
 
 
 class Contract(unittest.TestCase):
@@ -148,6 +168,20 @@ class Rooms(unittest.TestCase):
                 foreign = re.findall(rf"(?m)^ +[Uw] ({pattern})(?:@.*)?$", symbols)
                 self.assertEqual(foreign, [])
 
+    def test_the_objects_of_a_room_call_only_rooms_that_it_may_see(self):
+        known = list(objects())
+        home = {symbol: source for source, defined, _ in known for symbol in defined}
+        calls = {(source, home[symbol], symbol) for source, _, called in known for symbol in called if symbol in home}
+        self.assertGreater(len(calls), 1000)
+        self.assertEqual([f"{source} calls {symbol} of {other}: {rooms.objection(source, other)}"
+                          for source, other, symbol in sorted(calls) if rooms.objection(source, other)], [])
+
+    def test_the_offline_half_has_no_thread(self):
+        offline = [one for one in objects() if rooms.room_of(one[0])[1] in rooms.OFFLINE]
+        self.assertGreater(len(offline), 50)
+        self.assertEqual([(source, symbol) for source, _, called in offline for symbol in sorted(called)
+                          if THREADS.fullmatch(symbol) and source not in LOCKS], [])
+
     def test_the_dependency_rule_is_part_of_the_build(self):
         with open(built("meson-info/intro-targets.json")) as file:
             targets = {target["name"]: target for target in json.load(file)}
@@ -216,11 +250,17 @@ class Documents(unittest.TestCase):
                  for path in glob.glob(os.path.join(documents.ROOT, room, "**"), recursive=True)}
         self.assertLessEqual(named, there)
 
-    def test_each_room_of_core_stands_in_the_architecture(self):
-        rooms = re.findall(r"^\| `(\w+)` \|", documents.read("docs/architecture.md"), re.M)
-        folders = [entry.name for entry in os.scandir(os.path.join(documents.ROOT, "core"))
-                   if entry.is_dir() and not entry.name.startswith((".", "__"))]
-        self.assertLessEqual(set(folders), set(rooms))
+    def test_the_architecture_has_the_table_of_rooms(self):
+        text = documents.read("docs/architecture.md")
+        for floor, known in rooms.ROOMS.items():
+            table = text.split(f"### Rooms of `{floor}/`")[1].split("\n#")[0]
+            rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]*) \|$", table, re.M)
+            with self.subTest(floor=floor):
+                self.assertEqual([(room, tuple(sees.split(", ")) if sees != "–" else ()) for room, sees in rows],
+                                 list(known.items()))
+                folders = {entry.name for entry in os.scandir(os.path.join(documents.ROOT, floor))
+                           if entry.is_dir() and glob.glob(os.path.join(entry.path, "*.c"))}
+                self.assertEqual(folders, set(known))
 
 
 if __name__ == "__main__":

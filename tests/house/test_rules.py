@@ -10,6 +10,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
 import documents
+import rooms
 
 # A tree that keeps to the rule, as {file: text}.
 GOOD = {
@@ -59,6 +60,17 @@ BROKEN = [
     ("tools/cmd/main.c", '#include "shim/shim.h"', "tools must not include shim/shim.h"),
     ("tools/cmd/main.c", '#include "core/nccl/call.h"', "tools must not include core/nccl/call.h -> core/nccl/nccl.h"),
     ("tools/cmd/main.c", "#include <cuda.h>", "tools must not include cuda.h"),
+    # Rooms.
+    ("core/util/text.c", '#include "core/view/view.h"', "core/view/view.h: room util may see only itself"),
+    ("core/view/view.h", '#include "core/device/gpu.h"', "core/device/gpu.h: room view may see only util, nccl"),
+    ("core/device/gpu.c", '#include "core/watchdog/watchdog.h"', "room device may see only"),
+    ("core/device/gpu.c", "#include <core/incident/alarms.h>", "room device may see only"),
+    ("store/kv/kv.c", '#include "store/board/local.h"', "store/board/local.h: room kv may see only itself"),
+    ("store/board/local.h", '#include "core/runtime/runtime.h"', "store sees the offline half of core alone"),
+    ("tools/jobs/jobs.c", '#include "tools/judge/postmortem.h"', "room jobs may see only base, inspect"),
+    ("tools/cmd/main.c", '#include "core/policy/policy.h"', "tools sees the offline half of core alone"),
+    ("core/loose.c", "", "core/loose.c: lies in no room of core"),
+    ("core/new/file.h", "", "core/new/file.h: lies in no room of core"),
 ]
 
 # One flaw of style: file, its text, what the complaint must say.
@@ -128,6 +140,13 @@ class Includes(unittest.TestCase):
                     self.assertEqual(status, 1)
                     self.assertIn(complaint, text)
                     self.assertIn(f"{name}:", text)
+
+    def test_each_room_sees_only_rooms_above_it_in_the_list(self):
+        for floor, known in rooms.ROOMS.items():
+            order = list(known)
+            for room, sees in known.items():
+                with self.subTest(floor=floor, room=room):
+                    self.assertLessEqual(set(sees), set(order[:order.index(room)]))
 
     def test_a_tree_without_code_is_an_error(self):
         with Tree({"README.md": ""}) as root:

@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/check/nan_image.h"
 #include "core/config/config.h"
 #include "core/recorder/paths.h"
 #include "core/util/clock.h"
@@ -220,7 +219,7 @@ static void look_at_variables(struct ng_doctor *doctor, struct ng_config *ret_co
     look_at_preload_list(doctor, variable_of("LD_PRELOAD"));
     const char *check = variable_of("NCCLGUARD_CHECK");
     if (check && strstr(check, "+nan")) {
-        if (ng_nan_image)
+        if (NG_HAVE_NAN_KERNEL)
             ng_findings_add(&doctor->findings, NG_FINDING_OK, "NCCLGUARD_CHECK", NULL,
                             "this build has the kernel that looks for NaN");
         else

@@ -17,12 +17,12 @@
 #include <jansson.h>
 
 #include "core/config/config.h"
-#include "core/evidence/stacks.h"
 #include "core/nccl/board.h"
 #include "core/recorder/paths.h"
 #include "core/report/dump.h"
 #include "core/report/flight.h"
 #include "core/report/report.h"
+#include "core/report/stacks_format.h"
 #include "core/report/trace.h"
 #include "core/util/clock.h"
 #include "core/view/view.h"

@@ -23,7 +23,7 @@
 #include "core/config/launch.h"
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "store/board/local.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"

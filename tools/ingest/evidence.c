@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "core/recorder/box.h"
-#include "core/report/report.h"
 #include "core/util/clock.h"
 #include "core/util/text.h"
 #include "tools/base/notes.h"
@@ -323,7 +322,7 @@ static int note_missing(struct gathering *gathering)
     for (size_t i = 0; i < gathering->named_words * 64; i++)
         if (gathering->named[i / 64] & UINT64_C(1) << i % 64)
             ranks[used++] = (int)i;
-    ng_report_ranks(ranks, used, text, sizeof(text));
+    ng_text_ranks(ranks, used, text, sizeof(text));
     ng_view_note(view, "no file of rank%s %s, which process groups have", used == 1 ? "" : "s",
                  text);
     free(ranks);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/recorder/signature.h"
 #include "core/view/signature.h"
 
 #define CHUNK          128u /* collectives */

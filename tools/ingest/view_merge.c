@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/recorder/signature.h"
 #include "core/verdict/divergence.h"
 #include "core/verdict/usual.h"
-#include "core/view/signature.h"
 #include "tools/ingest/read_dump.h"
 
 #define KEEP_NEWEST                                                                                \

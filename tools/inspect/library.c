@@ -16,7 +16,6 @@
 
 #include "core/config/config.h"
 #include "core/config/fault_spec.h"
-#include "core/policy/policy.h"
 #include "store/kv/url.h"
 #include "tools/inspect/elf_file.h"
 
@@ -207,7 +206,7 @@ bool ng_library_bad_setting(struct ng_mistake *ret_mistake)
     if (ng_config_parse(&config, environ, take_first, &first) != 0)
         return mistake(ret_mistake, "`ncclguard config` lists the variables and what they take",
                        "%s", first.line);
-    if (ng_policy_parse_exit(config.exit_how, &(int){0}) != 0)
+    if (ng_config_parse_exit(config.exit_how, &(int){0}) != 0)
         return mistake(ret_mistake, "use abort, or exit:CODE with a code from 0 to 255",
                        "NCCLGUARD_EXIT=%s is not valid", config.exit_how);
     if (ng_library_bad_fault("NCCLGUARD_FAULT", config.fault, ret_mistake))

@@ -21,13 +21,16 @@
 #include "core/config/launch.h"
 #include "core/recorder/box.h"
 #include "core/recorder/paths.h"
+#include "core/util/clock.h"
 #include "store/board/local.h"
 #include "store/kv/url.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
 #include "tools/inspect/library.h"
 #include "tools/inspect/tls.h"
-#include "tools/judge/live_verdict.h"
+
+/* As the library has it, where nobody says otherwise: NCCLGUARD_SUSPECT. */
+#define SUSPECT_NS (5 * NG_S)
 
 struct list {
     struct ng_job_here *jobs;
@@ -345,7 +348,7 @@ int64_t ng_jobs_stuck_ns(const struct ng_job *job)
     if (stuck_ns)
         return stuck_ns;
     ng_config_parse(&config, environ, tell_nobody, NULL);
-    return config.suspect_ns ? config.suspect_ns : NG_LIVE_VERDICT_SUSPECT_NS;
+    return config.suspect_ns ? config.suspect_ns : SUSPECT_NS;
 }
 
 int ng_jobs_none(const char *command, const struct ng_job *job)

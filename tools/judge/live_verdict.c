@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/report/report.h"
+#include "core/util/clock.h"
 #include "core/verdict/straggler.h"
 #include "tools/judge/postmortem.h"
 

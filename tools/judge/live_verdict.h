@@ -10,12 +10,8 @@
 
 #include <jansson.h>
 
-#include "core/util/clock.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
-
-/* As the library has it, where nobody says otherwise: NCCLGUARD_SUSPECT. */
-#define NG_LIVE_VERDICT_SUSPECT_NS (5 * NG_S)
 
 /* It has ended, or its host is gone: it waits for nobody. Whom the guard ended is a victim, which
  * did wait. */

@@ -224,7 +224,7 @@ static int put_activities(struct ng_output *output, const struct ng_view *view)
             put_row(output, "", text);
             break;
         }
-        ng_report_ranks(ranks, end - i, names, sizeof(names));
+        ng_text_ranks(ranks, end - i, names, sizeof(names));
         ng_text_add(&line, "rank%s %s", end - i == 1 ? "" : "s", names);
         if (end - i > 1)
             ng_text_add(&line, " (%" PRIu32 ")", end - i);

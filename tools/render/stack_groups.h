@@ -1,7 +1,7 @@
 /*
  * Stacks of many ranks, the same ones told once.
  *
- * From rank_<r>.stacks.txt, which each rank writes at an incident (core/evidence/stacks.h): a
+ * From rank_<r>.stacks.txt, which each rank writes at an incident (core/report/stacks_format.h): a
  * paragraph for each thread. Two are the same where they differ in addresses, ids and times alone.
  */
 #ifndef NCCLGUARD_TOOLS_RENDER_STACK_GROUPS_H

@@ -10,11 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/registration/segments.h"
 #include "core/report/dump.h"
 #include "core/report/report.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/memory_map.h"
 #include "core/verdict/straggler.h"
 #include "tools/ingest/memory_sums.h"
 

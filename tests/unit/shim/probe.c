@@ -11,10 +11,11 @@
 
 #include "core/call/nonblocking.h"
 #include "core/comm/comm.h"
-#include "core/device/failure.h"
+#include "core/comm/failure.h"
+#include "core/comm/gate.h"
 #include "core/fault/inject.h"
 #include "core/policy/abort.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "shim/driver.h"
 #include "shim/memory_calls.h"
 #include "shim/shim.h"
@@ -130,10 +131,9 @@ int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *passage, in
 }
 
 /* This core knows no communicator, but one may be said to be aborted. */
-int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_comm **ret_guest)
+int ng_gate_visit(const void *handle, struct ng_comm **ret_guest)
 {
     (void)handle;
-    (void)call;
     *ret_guest = NULL;
     return atomic_load(&answer);
 }
@@ -153,13 +153,13 @@ void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl,
     errno = EDOM;
 }
 
-void ng_group_calls_refuse(const struct ng_nccl *nccl, int result)
+void ng_thread_refuse(const struct ng_nccl *nccl, int result)
 {
     (void)nccl;
     (void)result;
 }
 
-void ng_abort_left(struct ng_comm *guest)
+void ng_gate_leave(struct ng_comm *guest)
 {
     (void)guest;
 }

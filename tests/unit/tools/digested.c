@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/recorder/box.h"
+#include "core/recorder/signature.h"
 #include "core/report/dump.h"
 #include "core/util/clock.h"
 #include "core/view/signature.h"

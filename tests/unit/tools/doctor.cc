@@ -14,10 +14,6 @@
 
 #include "tests/unit/tools/command.h"
 
-extern "C" {
-#include "core/check/nan_image.h"
-}
-
 namespace
 {
 
@@ -203,7 +199,7 @@ TEST(DoctorOfMachine, NamesVariablesThatKeepTheGuardFromWorking)
 TEST(DoctorOfMachine, TellsWhetherThisBuildCanLookForNan)
 {
     Report nan({}, {{"NCCLGUARD_CHECK", "signature+nan"}});
-    if (ng_nan_image) {
+    if (NG_HAVE_NAN_KERNEL) {
         EXPECT_FINDING(nan, "ok", "NCCLGUARD_CHECK", "has the kernel");
         EXPECT_EQ(nan.code, 0);
     } else {

@@ -12,7 +12,7 @@
 #include <nccl.h>
 
 extern "C" {
-#include "core/view/signature.h"
+#include "core/recorder/signature.h"
 /* core/config/timing.h, which C++ cannot read. */
 uint64_t ng_timing_next(int mode, uint64_t number);
 }

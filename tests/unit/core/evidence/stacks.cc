@@ -19,6 +19,8 @@
 extern "C" {
 #include "core/evidence/blocked_in.h"
 #include "core/evidence/stacks.h"
+#include "core/unwind/symbols.h"
+#include "core/util/arena.h"
 #include "core/util/memory.h"
 #include "core/util/mount.h"
 }

@@ -6,8 +6,11 @@
 #include "core/check/check.h"
 #include "core/check/signature_compare.h"
 #include "core/incident/alarms.h"
+#include "core/recorder/signature.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/view/comparable.h"
 #include "core/view/hash_log.h"
 
 static struct ng_box other;
@@ -118,7 +121,7 @@ unsigned compared_alarms(void)
     struct ng_alarm alarm;
     unsigned count = 0;
 
-    while (ng_alarms_take(&alarm))
+    while (ng_alarm_take(&alarm))
         count++;
     return count;
 }
@@ -130,5 +133,5 @@ void compared_told(uint64_t id)
 
 bool compared_is_news(uint32_t slot, uint64_t turn)
 {
-    return ng_signature_compare_is_news(&ng_guard.box, slot, turn);
+    return ng_comparable_is_news(&ng_guard.box, slot, turn);
 }

@@ -56,10 +56,10 @@ extern "C" {
 #include "core/recorder/proc.h"
 #include "core/report/dump.h"
 #include "core/report/report.h"
-#include "core/runtime/log.h"
 #include "core/util/arena.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/log.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 }

@@ -11,18 +11,21 @@
 #include <pthread.h>
 
 #include "core/comm/comm.h"
+#include "core/comm/completion.h"
 #include "core/comm/deadline.h"
+#include "core/comm/gate.h"
 #include "core/fault/inject.h"
+#include "core/lifecycle/lifecycle.h"
 #include "core/nccl/call.h"
 #include "core/policy/abort.h"
 #include "core/recorder/durations.h"
 #include "core/recorder/fault_log.h"
 #include "core/registration/registration_table.h"
 #include "core/registration/registrations.h"
-#include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
-#include "core/watchdog/completion.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 #define LIBRARIES 3
@@ -494,6 +497,8 @@ void made_begin(int64_t records)
     ng_guard.launch.world_size = 2;
     ng_guard.find_cuda = find_cuda;
     ng_guard.adopt_thread = adopt_nothing;
+    ng_guard.start_parts = ng_lifecycle_start;
+    ng_guard.forget_parts = ng_lifecycle_after_fork;
 }
 
 void made_block_calls(void)
@@ -743,9 +748,9 @@ int made_call(unsigned library, const struct made_call *what)
 int made_passed(const void *comm)
 {
     struct ng_comm *guest;
-    int answer = ng_abort_visit(comm, NULL, &guest);
+    int answer = ng_gate_visit(comm, &guest);
 
-    ng_abort_left(guest);
+    ng_gate_leave(guest);
     return answer;
 }
 
@@ -1002,7 +1007,7 @@ static bool await(const void *comm, bool (*is_there)(const struct made_group *, 
     do {
         if (made_group_of(comm, &group) && is_there(&group, value))
             return true;
-        ng_watchdog_hurry();
+        ng_wake_watchdog();
         nanosleep(&pause, NULL);
     } while (ng_clock_mono_ns() < until);
     return false;

@@ -22,10 +22,10 @@
 #include "core/incident/watchdog_fallback.h"
 #include "core/policy/abort.h"
 #include "core/policy/policy.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
-#include "core/watchdog/watchdog.h"
 
 struct made_deaths made_deaths;
 
@@ -425,9 +425,9 @@ void made_deaths_differ(uint64_t group_id, bool deadline)
         .group_id = group_id,
         .seq = 1,
         .disagreement = {.group_id = group_id, .difference = {.seq = 1}, .ranks = {0, 1}},
-        .restarts = ng_watchdog_restarts()};
+        .restarts = ng_alarm_restarts()};
 
-    ng_incident_raise(&alarm);
+    ng_alarm_raise(&alarm);
 }
 
 bool made_deaths_waits_for_more(uint64_t group_id, uint64_t seq, bool deadline)
@@ -436,7 +436,7 @@ bool made_deaths_waits_for_more(uint64_t group_id, uint64_t seq, bool deadline)
                              .group_id = group_id,
                              .seq = seq,
                              .op = NG_OP_AllReduce,
-                             .restarts = ng_watchdog_restarts()};
+                             .restarts = ng_alarm_restarts()};
     struct ng_incident wanted = {.level = alarm.level,
                                  .group_id = group_id,
                                  .seq = seq,
@@ -453,7 +453,7 @@ void made_deaths_alarms(void)
     struct ng_alarm alarm;
 
     now_ns += NG_S;
-    while (ng_alarms_take(&alarm))
+    while (ng_alarm_take(&alarm))
         ng_alarms_handle(&alarm);
     ng_alarms_retry();
 }

@@ -11,6 +11,7 @@
 #include "core/device/capture.h"
 #include "core/device/graph.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 #include "tests/unit/core/helpers/made_calls.h"
@@ -214,8 +215,8 @@ struct made_pending made_pending(const void *comm)
 {
     const struct ng_box_group *group = ng_comm_find(comm)->group;
 
-    ng_watchdog_await_rounds(ng_clock_mono_ns() + 10 * NG_S);
-    ng_watchdog_await_rounds(ng_clock_mono_ns() + 10 * NG_S);
+    ng_wake_await_rounds(ng_clock_mono_ns() + 10 * NG_S);
+    ng_wake_await_rounds(ng_clock_mono_ns() + 10 * NG_S);
     return (struct made_pending){NG_LOAD(group->pending_seq), NG_LOAD(group->pending_record),
                                  NG_LOAD(group->pending_vague) != 0};
 }

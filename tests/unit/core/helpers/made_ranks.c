@@ -12,12 +12,13 @@
 #include "core/comm/comm.h"
 #include "core/device/capture.h"
 #include "core/device/graph.h"
-#include "core/incident/incident_thread.h"
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
-#include "core/runtime/log.h"
+#include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
+#include "core/view/comparable.h"
 #include "core/view/hash_log.h"
 #include "core/view/signature.h"
 #include "core/view/view.h"
@@ -392,8 +393,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
     return 0;
 }
 
-void __wrap_ng_incident_raise(const struct ng_alarm *raised);
-void __wrap_ng_incident_raise(const struct ng_alarm *raised)
+void __wrap_ng_alarm_raise(const struct ng_alarm *raised);
+void __wrap_ng_alarm_raise(const struct ng_alarm *raised)
 {
     if (!alarm.count++) {
         alarm.group_id = raised->group_id;
@@ -511,9 +512,8 @@ void made_rank_tells(const void *comm, unsigned place)
 {
     const struct ng_comm *found = ng_comm_find(comm);
 
-    told_any[place] =
-        found && ng_signature_compare_is_clear(&ng_guard.box, found->slot) &&
-        ng_signature_compare_hash_log(&ng_guard.box, found->slot, now_ns, &told[place]);
+    told_any[place] = found && ng_comparable_is_clear(&ng_guard.box, found->slot) &&
+                      ng_comparable_hash_log(&ng_guard.box, found->slot, now_ns, &told[place]);
 }
 
 bool made_rank_differs(const void *comm, unsigned place)
@@ -522,8 +522,8 @@ bool made_rank_differs(const void *comm, unsigned place)
     struct ng_hash_log_difference difference;
     struct ng_hash_log trail;
 
-    return found && told_any[place] && ng_signature_compare_is_clear(&ng_guard.box, found->slot) &&
-           ng_signature_compare_hash_log(&ng_guard.box, found->slot, now_ns, &trail) &&
+    return found && told_any[place] && ng_comparable_is_clear(&ng_guard.box, found->slot) &&
+           ng_comparable_hash_log(&ng_guard.box, found->slot, now_ns, &trail) &&
            ng_hash_log_differ(&told[place], &trail, &difference);
 }
 

@@ -13,9 +13,9 @@
 
 #include "core/comm/call_stack.h"
 #include "core/comm/frame_symbolizer.h"
-#include "core/recorder/frame_table.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
+#include "core/unwind/frame_table.h"
 #include "core/unwind/unwind_table.h"
 #include "core/util/clock.h"
 

@@ -4,8 +4,8 @@
 #include "tests/unit/core/helpers/core.h"
 
 extern "C" {
-#include "core/recorder/frame_table.h"
 #include "core/recorder/python_code.h"
+#include "core/unwind/frame_table.h"
 #include "core/unwind/python_lines.h"
 #include "core/view/view.h"
 }

@@ -8,8 +8,8 @@
 
 extern "C" {
 #include "core/registration/registration_check.h"
-#include "core/runtime/log.h"
 #include "core/unwind/call_site.h"
+#include "core/util/log.h"
 }
 
 namespace

@@ -227,13 +227,6 @@ std::string line_of(Verdict verdict, size_t bytes = 1024)
     return std::string(line.c_str());
 }
 
-std::string ranks(std::vector<int> values, size_t bytes = 256)
-{
-    std::string text(bytes, '\xee');
-    ng_report_ranks(values.data(), (uint32_t)values.size(), &text[0], bytes);
-    return std::string(text.c_str());
-}
-
 } // namespace
 
 TEST(Report, JsonIsThatOfTheContract)
@@ -357,26 +350,6 @@ TEST(Report, AShortBufferIsNotOverflown)
     char untouched = 'x';
     ng_report_line(missing_rank().get(), &untouched, 0);
     EXPECT_EQ(untouched, 'x');
-}
-
-TEST(Report, RanksAreCompressed)
-{
-    EXPECT_EQ(ranks({}), "none");
-    EXPECT_EQ(ranks({5}), "5");
-    EXPECT_EQ(ranks({0, 1}), "0,1");
-    EXPECT_EQ(ranks({0, 1, 2, 5}), "0-2,5");
-    EXPECT_EQ(ranks({0, 2, 4}), "0,2,4");
-    EXPECT_EQ(ranks({3, 4, 5, 6, 8, 9, 10}), "3-6,8-10");
-    EXPECT_EQ(ranks({1, 1, 2, 3}), "1-3");
-    EXPECT_EQ(ranks({-1, 0, 1, 2}), "?,0-2");
-    std::vector<int> many;
-    for (int i = 0; i < 1000; i++)
-        many.push_back(2 * i);
-    for (size_t bytes = 16; bytes < 64; bytes++) {
-        std::string text = ranks(many, bytes);
-        EXPECT_LT(text.size(), bytes);
-        EXPECT_EQ(text.substr(text.size() - 4), ",...") << text;
-    }
 }
 
 TEST(Report, SaveWritesBothFilesWhole)

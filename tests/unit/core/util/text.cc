@@ -74,4 +74,31 @@ TEST(Text, NothingGetsLongerAndOnceIsEnough)
     }
 }
 
+std::string ranks(std::vector<int> values, size_t bytes = 256)
+{
+    std::string text(bytes, '\xee');
+    ng_text_ranks(values.data(), (uint32_t)values.size(), &text[0], bytes);
+    return std::string(text.c_str());
+}
+
 } // namespace
+
+TEST(Text, RanksAreCompressed)
+{
+    EXPECT_EQ(ranks({}), "none");
+    EXPECT_EQ(ranks({5}), "5");
+    EXPECT_EQ(ranks({0, 1}), "0,1");
+    EXPECT_EQ(ranks({0, 1, 2, 5}), "0-2,5");
+    EXPECT_EQ(ranks({0, 2, 4}), "0,2,4");
+    EXPECT_EQ(ranks({3, 4, 5, 6, 8, 9, 10}), "3-6,8-10");
+    EXPECT_EQ(ranks({1, 1, 2, 3}), "1-3");
+    EXPECT_EQ(ranks({-1, 0, 1, 2}), "?,0-2");
+    std::vector<int> many;
+    for (int i = 0; i < 1000; i++)
+        many.push_back(2 * i);
+    for (size_t bytes = 16; bytes < 64; bytes++) {
+        std::string text = ranks(many, bytes);
+        EXPECT_LT(text.size(), bytes);
+        EXPECT_EQ(text.substr(text.size() - 4), ",...") << text;
+    }
+}

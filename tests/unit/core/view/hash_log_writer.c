@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
+#include "core/recorder/signature.h"
 #include "core/view/hash_log.h"
-#include "core/view/signature.h"
 
 struct trail_rank {
     struct ng_box_trail trail;

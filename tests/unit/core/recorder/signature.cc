@@ -7,6 +7,7 @@
 #include <set>
 
 extern "C" {
+#include "core/recorder/signature.h"
 #include "core/view/signature.h"
 }
 

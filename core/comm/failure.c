@@ -3,7 +3,7 @@
  *
  * Entered by the program's threads after a call that failed, and by the watchdog.
  */
-#include "core/device/failure.h"
+#include "core/comm/failure.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 #include "core/comm/comm.h"
 #include "core/nccl/call.h"
 #include "core/nccl/group_id.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 #include "core/util/text.h"
 
 /* By ncclResult_t. */

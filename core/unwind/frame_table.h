@@ -6,8 +6,8 @@
  * function. So a box tells by itself, wherever it is read. Modules and places are written by one
  * guard thread; read by anybody, any thread, without a lock, while they are written.
  */
-#ifndef NCCLGUARD_CORE_RECORDER_FRAME_TABLE_H
-#define NCCLGUARD_CORE_RECORDER_FRAME_TABLE_H
+#ifndef NCCLGUARD_CORE_UNWIND_FRAME_TABLE_H
+#define NCCLGUARD_CORE_UNWIND_FRAME_TABLE_H
 
 #include <stdbool.h>
 #include <stdint.h>

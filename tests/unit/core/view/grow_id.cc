@@ -10,8 +10,8 @@
 #define _Atomic
 #define _Static_assert static_assert
 extern "C" {
-#include "core/comm/grow_id.h"
 #include "core/nccl/group_id.h"
+#include "core/view/grow_id.h"
 #include "core/view/view.h"
 }
 #undef _Atomic

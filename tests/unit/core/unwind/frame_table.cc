@@ -4,7 +4,7 @@
 #include "tests/unit/core/helpers/core.h"
 
 extern "C" {
-#include "core/recorder/frame_table.h"
+#include "core/unwind/frame_table.h"
 #include "core/view/view.h"
 }
 

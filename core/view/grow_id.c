@@ -5,10 +5,10 @@
  * from an id that is corrected at the same moment is corrected in the next round. Must never wait
  * or lock.
  */
-#include "core/comm/grow_id.h"
+#include "core/view/grow_id.h"
 
 #include "core/nccl/group_id.h"
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 
 static bool in_use(const struct ng_box_group *group)
 {

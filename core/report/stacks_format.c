@@ -4,6 +4,8 @@
  * Entered by the incident thread; the summary also by who writes a verdict. Must never let a name
  * that the program chose reach a terminal raw.
  */
+#include "core/report/stacks_format.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,7 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/evidence/stacks.h"
 #include "core/util/text.h"
 
 #define SUMMARY_FRAMES 6
@@ -84,7 +85,7 @@ static void add_frame(struct ng_text *text, const struct ng_stack_frame *frame)
 
 static void summarize(const struct ng_stack_thread *thread, struct ng_text *text)
 {
-    ng_text_add(text, "thread %d \"%s\", %s", thread->tid, thread->inside.name, thread->doing);
+    ng_text_add(text, "thread %d \"%s\", %s", thread->tid, thread->name, thread->doing);
     if (thread->call[0])
         ng_text_add(text, ", %s", thread->call);
     for (uint32_t i = 0; i < thread->python_count && i < SUMMARY_CALLS; i++) {
@@ -117,7 +118,7 @@ static void write_frame(struct ng_output *output, uint32_t number,
 static void write_thread(struct ng_output *output, const struct ng_stack_thread *thread)
 {
     ng_output_format(output, "\nThread %d \"", thread->tid);
-    ng_output_safe(output, thread->inside.name);
+    ng_output_safe(output, thread->name);
     ng_output_format(output, "\", ");
     ng_output_safe(output, thread->doing);
     ng_output_format(output, "\n");
@@ -264,7 +265,7 @@ static void put_thread(const struct ng_stacks *stacks, const int *numbers,
 {
     ng_json_open_object(json, NULL, NG_JSON_LINES);
     ng_json_int(json, "tid", thread->tid);
-    ng_json_string(json, "name", thread->inside.name);
+    ng_json_string(json, "name", thread->name);
     ng_json_string(json, "inside", thread->doing);
     ng_json_string(json, "call", thread->call);
     ng_json_open_array(json, "python", NG_JSON_LINES);

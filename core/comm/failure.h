@@ -4,8 +4,8 @@
  * Any thread; takes no lock, keeps errno. Identical ones are counted, and told of at the first, the
  * tenth, the hundredth time.
  */
-#ifndef NCCLGUARD_CORE_DEVICE_FAILURE_H
-#define NCCLGUARD_CORE_DEVICE_FAILURE_H
+#ifndef NCCLGUARD_CORE_COMM_FAILURE_H
+#define NCCLGUARD_CORE_COMM_FAILURE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * Any thread, any time after ng_log_init; before it, errors and warnings go to stderr. Never
  * allocates, never takes a lock, keeps errno.
  */
-#ifndef NCCLGUARD_CORE_RUNTIME_LOG_H
-#define NCCLGUARD_CORE_RUNTIME_LOG_H
+#ifndef NCCLGUARD_CORE_UTIL_LOG_H
+#define NCCLGUARD_CORE_UTIL_LOG_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +27,14 @@ bool ng_log_enabled(enum ng_log_level level);
 /* Is the log a file, which may be of a file server that is dead? */
 bool ng_log_may_hang(void);
 
-/* Where the lines of the writer go: core/runtime/log_writer.h. */
+/*
+ * Whoever is to see each line first, such as core/runtime/log_writer.h: false has the line written
+ * by the thread that logs it, true says that it has been seen to. NULL nobody.
+ */
+typedef bool ng_log_take_fn(const char *line, size_t length);
+void ng_log_hand_to(ng_log_take_fn *take);
+
+/* Write a line that was taken. */
 #define NG_LOG_LINE_BYTES 1152
 void ng_log_write(const char *line, size_t length);
 

@@ -4,7 +4,7 @@
  * Entered by any thread. Must never allocate, lock, change errno or end up in stdio, whose locks a
  * stuck program may hold.
  */
-#include "core/runtime/log.h"
+#include "core/util/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/runtime/log_writer.h"
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
 #include "core/util/text.h"
@@ -44,6 +43,8 @@ static struct {
     dev_t device;
     ino_t inode;
 } first_stderr;
+
+static _Atomic(ng_log_take_fn *) taker;
 
 static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
 
@@ -102,9 +103,13 @@ bool ng_log_may_hang(void)
     return file_state != FILE_NONE || first_stderr.is_file;
 }
 
+void ng_log_hand_to(ng_log_take_fn *take)
+{
+    atomic_store_explicit(&taker, take, memory_order_release);
+}
+
 void ng_log_after_fork(void)
 {
-    ng_log_writer_after_fork();
     if (file_state == FILE_NONE)
         return;
     if (file_state == FILE_OPEN)
@@ -249,7 +254,8 @@ void ng_log(enum ng_log_level level, const char *format, ...)
     va_end(arguments);
     line.bytes = sizeof(line_text);
     ng_text_add(&line, "%s", end_text);
-    if (!ng_log_writer_take(line.text, line.used))
+    ng_log_take_fn *take = atomic_load_explicit(&taker, memory_order_acquire);
+    if (!take || !take(line.text, line.used))
         ng_log_write(line.text, line.used);
     errno = saved_errno;
 }

@@ -4,9 +4,10 @@
  *
  * Each thread has its own. A call of the program finds all of it 0, which is one test.
  */
-#ifndef NCCLGUARD_SHIM_DEPTH_H
-#define NCCLGUARD_SHIM_DEPTH_H
+#ifndef NCCLGUARD_SHIM_STATE_H
+#define NCCLGUARD_SHIM_STATE_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 /* Initial-exec: read in two instructions, and never allocated behind the program's back. */
@@ -24,5 +25,8 @@ union ng_shim_state {
 };
 
 extern __thread union ng_shim_state ng_shim_state NG_TLS_INITIAL_EXEC;
+
+/* shim/shim.h: do calls reach core? */
+extern atomic_bool ng_shim_active __attribute__((visibility("hidden")));
 
 #endif

@@ -4,7 +4,7 @@
  * Written by one guard thread, frames by the program's threads too. No lock, no memory. Must never
  * believe a box that it reads: it may be of another process, and damaged.
  */
-#include "core/recorder/frame_table.h"
+#include "core/unwind/frame_table.h"
 
 #include <string.h>
 

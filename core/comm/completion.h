@@ -5,8 +5,8 @@
  * hands it to the program's callback. A callback that is slow, or never returns, holds up that
  * thread alone: what the queue has no room for is dropped and counted.
  */
-#ifndef NCCLGUARD_CORE_WATCHDOG_COMPLETION_H
-#define NCCLGUARD_CORE_WATCHDOG_COMPLETION_H
+#ifndef NCCLGUARD_CORE_COMM_COMPLETION_H
+#define NCCLGUARD_CORE_COMM_COMPLETION_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -5,7 +5,7 @@
  * only consumer. Must never let the callback hold up anybody else, nor call it with a lock held,
  * nor after the program was told that it will not be.
  */
-#include "core/watchdog/completion.h"
+#include "core/comm/completion.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -18,8 +18,8 @@
 
 #include "core/comm/comm.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
-#include "core/watchdog/watchdog.h"
 
 #define QUEUE   4096u /* a power of two */
 #define DROP_MS 20
@@ -199,7 +199,7 @@ static int end(int64_t deadline_mono_ns, uint64_t *ret_dropped)
 {
     if (!atomic_load(&ng_completion_wanted) && !ending)
         return -ENOENT;
-    ng_watchdog_await_rounds(deadline_mono_ns);
+    ng_wake_await_rounds(deadline_mono_ns);
     atomic_store(&ng_completion_wanted, false);
     while (atomic_load(&there) && !is_empty() && ng_clock_mono_ns() < deadline_mono_ns)
         sleep_a_little();

@@ -8,8 +8,8 @@
  * incident thread learns the right id from the board as soon as somebody there tells it, and
  * corrects what was derived from the group meanwhile. Source: NCCL 2.29, ncclCommGrow.
  */
-#ifndef NCCLGUARD_CORE_COMM_GROW_ID_H
-#define NCCLGUARD_CORE_COMM_GROW_ID_H
+#ifndef NCCLGUARD_CORE_VIEW_GROW_ID_H
+#define NCCLGUARD_CORE_VIEW_GROW_ID_H
 
 #include <stdbool.h>
 #include <stdint.h>

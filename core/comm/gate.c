@@ -1,0 +1,87 @@
+/*
+ * Who may use a communicator, and what the others get to hear.
+ *
+ * Steps 2 and 6. Entered by the program's threads, and by the guard's that register buffers. Must
+ * never wait.
+ */
+#include "core/comm/gate.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/comm/comm.h"
+#include "core/comm/ended.h"
+#include "core/nccl/call.h"
+#include "core/nccl/nccl.h"
+#include "core/report/report.h"
+#include "core/runtime/runtime.h"
+#include "core/verdict/verdict.h"
+
+/* The first with ncclRemoteError. */
+#define VERSION_REMOTE_ERROR 21300
+
+/* Reasons that begin with one of these kinds of verdict name a peer. */
+static bool names_peer(const char *reason)
+{
+    static const enum ng_verdict_kind kinds[] = {
+        NG_KIND_MISSING_RANK,      NG_KIND_DEAD_RANK,     NG_KIND_STOPPED_RANK, NG_KIND_LEFT_EARLY,
+        NG_KIND_INIT_MISSING_RANK, NG_KIND_INIT_MISMATCH, NG_KIND_ASYNC_ERROR};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        const char *name = ng_verdict_kind_name(kinds[i]);
+        size_t length = strlen(name);
+        if (strncmp(reason, name, length) == 0 && reason[length] == ':')
+            return true;
+    }
+    return false;
+}
+
+/* To the culprit itself no peer is. */
+static bool is_own_fault(const struct ng_comm *comm, const char *reason)
+{
+    int rank = ng_guard.box.header->rank;
+
+    return ng_report_line_blames(reason, rank >= 0 ? rank : NG_LOAD(comm->group->group_rank));
+}
+
+int ng_gate_result(const struct ng_comm *comm, const char *reason)
+{
+    const struct ng_nccl *nccl = atomic_load(&comm->nccl);
+    bool peer = names_peer(reason) && !is_own_fault(comm, reason);
+
+    return peer && nccl->version >= VERSION_REMOTE_ERROR ? NG_NCCL_REMOTE_ERROR
+                                                         : NG_NCCL_SYSTEM_ERROR;
+}
+
+int ng_gate_try(const void *handle, enum ng_op op, struct ng_comm **ret_comm)
+{
+    struct ng_comm *comm = ng_comm_find(handle);
+
+    *ret_comm = comm;
+    if (!comm)
+        return ng_ended_answer(handle, op);
+    atomic_fetch_add(&comm->guests, 1);
+    if (!ng_comm_is_condemned(comm))
+        return NG_CALL_PROCEED;
+    atomic_fetch_sub(&comm->guests, 1);
+    /* NCCL may have given the handle again, to one that another thread is making. */
+    if (!ng_comm_find_made(handle))
+        return comm->abort_result;
+    *ret_comm = NULL;
+    return NG_CALL_PROCEED;
+}
+
+int ng_gate_visit(const void *handle, struct ng_comm **ret_guest)
+{
+    int answer = ng_gate_try(handle, NG_OP_NONE, ret_guest);
+
+    if (answer != NG_CALL_PROCEED)
+        *ret_guest = NULL;
+    return answer;
+}
+
+void ng_gate_leave(struct ng_comm *guest)
+{
+    if (guest)
+        atomic_fetch_sub(&guest->guests, 1);
+}

@@ -1,0 +1,29 @@
+/*
+ * A set of groups, by their ids. Plain data.
+ */
+#ifndef NCCLGUARD_CORE_NCCL_GROUP_SET_H
+#define NCCLGUARD_CORE_NCCL_GROUP_SET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NG_GROUP_SET_MAX 64
+
+struct ng_group_set {
+    bool all; /* every group, also those that nobody knows yet; then nothing is listed */
+    uint32_t count;
+    uint64_t groups[NG_GROUP_SET_MAX]; /* ids */
+};
+
+#define NG_GROUP_SET_ALL ((struct ng_group_set){.all = true})
+
+/* Is this group, by its id, one of them? */
+static inline bool ng_group_set_holds(const struct ng_group_set *set, uint64_t group_id)
+{
+    for (uint32_t i = 0; i < set->count && !set->all; i++)
+        if (set->groups[i] == group_id)
+            return true;
+    return set->all;
+}
+
+#endif

@@ -1,0 +1,81 @@
+/*
+ * The two wake-ups: a futex word for the watchdog, an eventfd for the incident thread.
+ *
+ * Beside steps 7 to 10. Entered by any thread. Must never wait, but where it says so.
+ */
+#include "core/runtime/wake.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
+#include "core/util/log.h"
+
+static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
+static _Atomic uint32_t rounds;
+static struct ng_descriptor kick_event; /* written before the thread starts */
+
+void ng_wake_watchdog(void)
+{
+    atomic_fetch_add_explicit(&hurry, 1, memory_order_relaxed);
+    syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+uint32_t ng_wake_watchdog_calls(void)
+{
+    return atomic_load_explicit(&hurry, memory_order_relaxed);
+}
+
+void ng_wake_watchdog_await(uint32_t calls, int64_t pause_ns)
+{
+    struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
+    syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, calls, &pause, NULL, 0);
+}
+
+void ng_wake_end_round(void)
+{
+    atomic_fetch_add(&rounds, 1);
+}
+
+void ng_wake_await_rounds(int64_t deadline_mono_ns)
+{
+    struct timespec pause = {.tv_nsec = NG_MS / 5};
+    uint32_t first = atomic_load(&rounds);
+
+    while (atomic_load(&ng_guard.running) && atomic_load(&rounds) - first < 2 &&
+           ng_clock_mono_ns() < deadline_mono_ns) {
+        ng_wake_watchdog();
+        syscall(SYS_nanosleep, &pause, NULL); /* not where a cancelled thread would end */
+    }
+}
+
+void ng_wake_open_incident(void)
+{
+    kick_event = ng_descriptor_keep(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+const struct ng_descriptor *ng_wake_incident_event(void)
+{
+    return &kick_event;
+}
+
+void ng_wake_incident(void)
+{
+    uint64_t one = 1;
+
+    /* Without it, the thread comes round by itself within a second. */
+    if (ng_descriptor_ours(&kick_event) && write(kick_event.fd, &one, sizeof(one)) < 0 &&
+        errno != EAGAIN)
+        ng_log(NG_LOG_DEBUG, "cannot wake the incident thread: %m");
+}
+
+void ng_wake_after_fork(void)
+{
+    ng_descriptor_close(&kick_event);
+}
