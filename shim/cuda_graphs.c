@@ -5,7 +5,7 @@
  * answers stay as they are. A program that is linked with the driver itself is not seen: then
  * captured calls are only recorded.
  */
-#include "shim/cuda_graphs.h"
+#include "shim/cuda_hooks.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -13,7 +13,6 @@
 #include "core/device/capture.h"
 #include "core/device/graph.h"
 #include "core/runtime/runtime.h"
-#include "shim/cuda_hooks.h"
 
 static CUresult made(CUresult result, const CUgraphExec *exec, CUgraph graph)
 {

@@ -56,6 +56,12 @@ const char *ng_cuda_hook_question(enum ng_cuda_hook hook, int *ret_version, cuui
  */
 void *ng_cuda_hook_answer(enum ng_cuda_hook hook, void *real);
 
+/* Enable those of a feature: graphs (core/device/graph.h hears of executable graphs that are made,
+ * launched and destroyed), poison (core/device/poison.h follows streams and events, and denies
+ * results that an abort has cut off). Before the program's main. */
+void ng_cuda_graphs_enable(void);
+void ng_cuda_poison_enable(void);
+
 #pragma GCC visibility pop
 
 #define CUDA_HOOK(symbol, name, since, per_thread, prototype)                                      \

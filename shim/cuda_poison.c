@@ -5,13 +5,12 @@
  * the driver first, and changes its answer only where that is success and the result is poisoned.
  * What NCCL calls, and the guard, goes through untouched.
  */
-#include "shim/cuda_poison.h"
+#include "shim/cuda_hooks.h"
 
 #include <errno.h>
 
 #include "core/device/poison.h"
 #include "shim/cuda_door.h"
-#include "shim/cuda_hooks.h"
 #include "shim/state.h"
 
 /* NCCL, or the guard itself, through a CUDA runtime that it shares with the program. */

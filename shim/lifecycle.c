@@ -6,6 +6,7 @@
  * program makes its first communicator, and never keep a program from starting. What the
  * environment says is read in the constructor and copied: the program may clear it.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -29,13 +30,11 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/log.h"
-#include "shim/cuda_graphs.h"
+#include "shim/cuda_hooks.h"
 #include "shim/cuda_memory.h"
-#include "shim/cuda_poison.h"
 #include "shim/cuda_vmm.h"
 #include "shim/driver.h"
 #include "shim/interpreter.h"
-#include "shim/module.h"
 #include "shim/notice.h"
 #include "shim/python.h"
 #include "shim/shim.h"
@@ -134,21 +133,33 @@ static void on_quick_exit(void)
     ng_lifecycle_exit(NG_EXIT_STATUS_NOT_TOLD);
 }
 
+/* Load a file, for good, and give the address of what it calls `symbol`; NULL: it is not there.
+ * Takes the dynamic linker's lock: not where no feature needs it. */
+static const void *load_symbol(const char *path, const char *symbol)
+{
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+    if (module)
+        return dlsym(module, symbol);
+    ng_log(NG_LOG_DEBUG, "%s", dlerror());
+    return NULL;
+}
+
 /* What speaks TLS; NULL: it is not beside the library. */
 static const struct ng_tls_ops *load_tls(void)
 {
-    const char *self = ng_module_self();
     const void *found = NULL;
     char here[PATH_MAX], path[PATH_MAX];
+    Dl_info self;
 
-    if (!self)
+    if (!dladdr((void *)load_tls, &self) || !self.dli_fname)
         return NULL;
     /* Preloaded by a relative path: as it was meant where the program began. */
-    set_path(here, self);
+    set_path(here, self.dli_fname);
     if (here[0] != '/')
         return NULL;
     for (unsigned i = 0; !found && ng_tls_module_path(here, i, path, sizeof(path)); i++)
-        found = ng_module_symbol(path, NG_TLS_MODULE_SYMBOL);
+        found = load_symbol(path, NG_TLS_MODULE_SYMBOL);
     return found;
 }
 

@@ -1,7 +1,7 @@
 /*
  * What the shim's files share: whether calls reach core, and what each thread is in.
  *
- * Step 1. Entered by any thread. Must never call anything: all others lie above it.
+ * Entered by any thread. Must never call anything: all others lie above it.
  */
 #include "shim/state.h"
 

@@ -1,7 +1,7 @@
 /*
  * Who may use a communicator, and what the others get to hear.
  *
- * Steps 2 and 6. Entered by the program's threads, and by the guard's that register buffers. Must
+ * Entered by the program's threads, and by the guard's that register buffers. Must
  * never wait.
  */
 #include "core/comm/gate.h"

@@ -1,9 +1,9 @@
 /*
  * The gate before a communicator that the guard may abort at any moment.
  *
- * Steps 2 and 6 of calls that are in no thread's slot, and of what registers buffers: whoever is
- * let in is waited for, before NCCL is told to abort. What calls on an aborted communicator return
- * is told in core/policy/abort.h.
+ * For calls that are in no thread's slot, and what registers buffers: whoever is let in is waited
+ * for, before NCCL is told to abort. What calls on an aborted communicator return is told in
+ * core/policy/abort.h.
  */
 #ifndef NCCLGUARD_CORE_COMM_GATE_H
 #define NCCLGUARD_CORE_COMM_GATE_H

@@ -13,6 +13,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/watchdog/watchdog.h"
 
 #define WATCHDOG_SILENCE_NS (5 * NG_S)
 /* A round of the incident thread, and what it does in it. */

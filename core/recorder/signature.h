@@ -1,7 +1,7 @@
 /*
  * The rolling hash of what a group has called.
  *
- * Step 3. Computed by the program's threads with each collective, and by readers of black boxes.
+ * Computed by the program's threads with each collective, and by readers of black boxes.
  */
 #ifndef NCCLGUARD_CORE_RECORDER_SIGNATURE_H
 #define NCCLGUARD_CORE_RECORDER_SIGNATURE_H

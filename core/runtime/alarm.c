@@ -1,7 +1,7 @@
 /*
  * The queue of alarms.
  *
- * Between steps 7 and 9. Entered by guard threads. Must never wait for what another thread does.
+ * Entered by guard threads. Must never wait for what another thread does.
  */
 #include "core/runtime/alarm.h"
 

@@ -1,7 +1,5 @@
 /*
  * Alarms of this process: raised where something is found, taken by the incident thread.
- *
- * Between steps 7 and 9.
  */
 #ifndef NCCLGUARD_CORE_RUNTIME_ALARM_H
 #define NCCLGUARD_CORE_RUNTIME_ALARM_H

@@ -1,7 +1,7 @@
 /*
  * The two wake-ups: a futex word for the watchdog, an eventfd for the incident thread.
  *
- * Beside steps 7 to 10. Entered by any thread. Must never wait, but where it says so.
+ * Entered by any thread. Must never wait, but where it says so.
  */
 #include "core/runtime/wake.h"
 

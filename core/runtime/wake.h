@@ -1,7 +1,7 @@
 /*
  * Waking the watchdog and the incident thread, from whatever finds something for them.
  *
- * Beside steps 7 to 10. What is found, others carry; here is only that a thread is to look soon.
+ * What is found, others carry; here is only that a thread is to look soon.
  */
 #ifndef NCCLGUARD_CORE_RUNTIME_WAKE_H
 #define NCCLGUARD_CORE_RUNTIME_WAKE_H

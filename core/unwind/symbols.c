@@ -154,34 +154,36 @@ static int scan(const struct source *source, struct ng_symbol_query *queries, ui
 
 /* ---- In memory ---- */
 
-/* How many symbols there are stands nowhere: the hash table's last chain ends with the last one. */
-static uint64_t count_by_gnu_hash(uint64_t table, int64_t until_mono_ns)
+/* The hash table's last chain ends with the last symbol. */
+static uint64_t count_by_gnu_hash(uint64_t table, int64_t until_mono_ns, ng_symbols_read *read,
+                                  const void *context)
 {
     struct {
         uint32_t buckets, first, words, shift;
     } header;
     uint32_t block[256], last = 0;
 
-    if (!ng_memory_read(table, &header, sizeof(header)) || header.buckets > BUCKETS_MAX ||
-        header.words > BUCKETS_MAX)
+    if (read(context, table, &header, sizeof(header)) != sizeof(header) ||
+        header.buckets > BUCKETS_MAX || header.words > BUCKETS_MAX)
         return 0;
     uint64_t buckets = table + sizeof(header) + (uint64_t)header.words * 8;
     uint64_t chains = buckets + (uint64_t)header.buckets * 4;
     for (uint32_t at = 0; at < header.buckets; at += 256) {
         uint32_t part = header.buckets - at < 256 ? header.buckets - at : 256;
+        size_t bytes = part * sizeof(block[0]);
         if (ng_clock_mono_ns() > until_mono_ns ||
-            !ng_memory_read(buckets + (uint64_t)at * 4, block, part * sizeof(block[0])))
+            read(context, buckets + (uint64_t)at * 4, block, bytes) != bytes)
             return 0;
         for (uint32_t i = 0; i < part; i++)
             last = block[i] > last ? block[i] : last;
     }
     if (last < header.first)
-        return header.first;
+        return 0; /* defines nothing: the table says nothing of what is asked for */
     /* A damaged chain may have no end. */
     while (last < SYMBOLS_MAX && ng_clock_mono_ns() <= until_mono_ns) {
-        size_t count = ng_memory_read_some(chains + (uint64_t)(last - header.first) * 4, block,
-                                           sizeof(block)) /
-                       sizeof(block[0]);
+        size_t count =
+            read(context, chains + (uint64_t)(last - header.first) * 4, block, sizeof(block)) /
+            sizeof(block[0]);
         for (size_t i = 0; i < count; i++)
             if (block[i] & 1)
                 return last + i + 1;
@@ -192,11 +194,20 @@ static uint64_t count_by_gnu_hash(uint64_t table, int64_t until_mono_ns)
     return 0;
 }
 
-static uint64_t count_by_hash(uint64_t table)
+uint64_t ng_symbols_count(uint64_t hash, uint64_t gnu_hash, int64_t until_mono_ns,
+                          ng_symbols_read *read, const void *context)
 {
     uint32_t header[2];
 
-    return ng_memory_read(table, header, sizeof(header)) ? header[1] : 0;
+    if (hash && read(context, hash, header, sizeof(header)) == sizeof(header))
+        return header[1];
+    return gnu_hash ? count_by_gnu_hash(gnu_hash, until_mono_ns, read, context) : 0;
+}
+
+static size_t read_memory(const void *context, uint64_t place, void *bytes, size_t count)
+{
+    (void)context;
+    return ng_memory_read_some(place, bytes, count);
 }
 
 /* The dynamic linker turns the section's addresses into those of memory; that of the vdso, nobody
@@ -228,9 +239,7 @@ static bool find_in_memory(const struct ng_image *image, int64_t until_mono_ns,
         else if (entry.d_tag == DT_HASH)
             hash = in_memory(image, entry.d_un.d_ptr);
     }
-    source.symbol_count = hash       ? count_by_hash(hash)
-                          : gnu_hash ? count_by_gnu_hash(gnu_hash, until_mono_ns)
-                                     : 0;
+    source.symbol_count = ng_symbols_count(hash, gnu_hash, until_mono_ns, read_memory, NULL);
     *ret_source = source;
     return source.symbols && source.names && source.symbol_count &&
            source.symbol_count <= SYMBOLS_MAX;

@@ -8,6 +8,7 @@
 #ifndef NCCLGUARD_CORE_UNWIND_SYMBOLS_H
 #define NCCLGUARD_CORE_UNWIND_SYMBOLS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/unwind/image.h"
@@ -34,5 +35,15 @@ int ng_symbols_of_memory(const struct ng_image *image, struct ng_symbol_query *q
                          uint32_t count, int64_t until_mono_ns, struct ng_arena *arena);
 int ng_symbols_of_file(const struct ng_image *image, struct ng_symbol_query *queries,
                        uint32_t count, int64_t until_mono_ns, struct ng_arena *arena);
+
+/* How many of `count` bytes at a place could be read. */
+typedef size_t ng_symbols_read(const void *context, uint64_t place, void *bytes, size_t count);
+
+/*
+ * How many symbols a dynamic section's table has, which stands nowhere but in its hash tables:
+ * their places, 0 none. 0: not known. Believes no number of what is read.
+ */
+uint64_t ng_symbols_count(uint64_t hash, uint64_t gnu_hash, int64_t until_mono_ns,
+                          ng_symbols_read *read, const void *context);
 
 #endif

@@ -36,7 +36,7 @@ static void entry_path(const struct ng_local *local, const char *key, char *ret_
 {
     char name[NG_BOARD_KEY_MAX * 3 + 1];
 
-    ng_kv_encode(key, "", name, sizeof(name));
+    ng_kv_encode(key, name, sizeof(name));
     snprintf(ret_path, PATH_MAX, "%s/%s%s", local->folder, NG_ENTRY_PREFIX, name);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Keys and values: what both backends have in common.
+ * Keys and values: what comes before any backend.
  *
  * Only where processes of several hosts are concerned. Entered by one thread of the guard or of a
  * tool. Must never be called from a program's thread: a store may be slow.
@@ -7,7 +7,6 @@
 #include "store/kv/kv.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ int ng_kv_fail(struct ng_kv *kv, int error, const char *format, ...)
     return error;
 }
 
-size_t ng_kv_encode(const char *from, const char *plain, char *ret_name, size_t bytes)
+size_t ng_kv_encode(const char *from, char *ret_name, size_t bytes)
 {
     static const char digits[] = "0123456789ABCDEF";
     size_t length = 0;
@@ -39,8 +38,7 @@ size_t ng_kv_encode(const char *from, const char *plain, char *ret_name, size_t 
         unsigned char character = (unsigned char)*from;
         bool as_is = (character >= 'a' && character <= 'z') ||
                      (character >= 'A' && character <= 'Z') ||
-                     (character >= '0' && character <= '9') || strchr("._-", character) ||
-                     strchr(plain, character);
+                     (character >= '0' && character <= '9') || strchr("._-", character);
         char text[3] = {(char)character};
         size_t count = 1;
         if (!as_is) {
@@ -87,15 +85,10 @@ int ng_kv_open(const char *text, const struct ng_kv_options *options, char *why,
     error = ng_url_parse(text, url, why, why_bytes);
     if (!error) {
         ng_url_print(url, shown, sizeof(shown));
-        switch (url->kind) {
-        case NG_URL_NONE:
-            snprintf(why, why_bytes, "store \"none\": there is none to open");
+        if (url->kind == NG_URL_NONE || url->kind == NG_URL_LOCAL) {
+            snprintf(why, why_bytes, "store \"%s\": there is no server to open", shown);
             error = -EINVAL;
-            break;
-        case NG_URL_LOCAL:
-            error = ng_kv_local_open(url, options, why, why_bytes, &opened);
-            break;
-        default:
+        } else {
 #if NG_HAVE_HIREDIS
             error = ng_kv_redis_open(url, options, why, why_bytes, &opened);
 #else
@@ -155,7 +148,7 @@ static int reach(struct ng_kv *kv, int64_t deadline_mono_ns)
     return ng_kv_fail(kv, -ETIMEDOUT, "too slow (store-delay of NCCLGUARD_FAULT)");
 }
 
-/* ---- Arguments, the same for all backends ---- */
+/* ---- Arguments ---- */
 
 static int check_key(struct ng_kv *kv, const char *key)
 {
@@ -179,24 +172,28 @@ static int check(struct ng_kv *kv, const char *key, size_t bytes, int64_t ttl_ms
     return check_key(kv, key);
 }
 
+static int ready(struct ng_kv *kv, const char *key, size_t bytes, int64_t ttl_ms,
+                 int64_t deadline_mono_ns)
+{
+    int error = check(kv, key, bytes, ttl_ms);
+
+    return error ? error : reach(kv, deadline_mono_ns);
+}
+
 int ng_kv_set(struct ng_kv *kv, const char *key, const void *data, size_t bytes, int64_t ttl_ms,
               int64_t deadline_mono_ns)
 {
     const struct ng_kv_bytes value = {data, bytes};
-    int error = check(kv, key, bytes, ttl_ms);
+    int error = ready(kv, key, bytes, ttl_ms, deadline_mono_ns);
 
-    if (!error)
-        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->set(kv, key, &value, ttl_ms, deadline_mono_ns);
 }
 
 int ng_kv_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
               struct ng_kv_bytes *ret_value)
 {
-    int error = check_key(kv, key);
+    int error = ready(kv, key, 0, 0, deadline_mono_ns);
 
-    if (!error)
-        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->get(kv, key, deadline_mono_ns, ret_value);
 }
 
@@ -214,23 +211,11 @@ int ng_kv_get_many(struct ng_kv *kv, const char *const *keys, size_t count,
     return count ? kv->ops->get_many(kv, keys, count, deadline_mono_ns, each, context) : 0;
 }
 
-int ng_kv_wait(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
-               struct ng_kv_bytes *ret_value)
-{
-    int error = check_key(kv, key);
-
-    if (!error)
-        error = reach(kv, deadline_mono_ns);
-    return error ? error : kv->ops->wait(kv, key, deadline_mono_ns, ret_value);
-}
-
 int ng_kv_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t ttl_ms,
               int64_t deadline_mono_ns, int64_t *ret_value)
 {
-    int error = check(kv, key, 0, ttl_ms);
+    int error = ready(kv, key, 0, ttl_ms, deadline_mono_ns);
 
-    if (!error)
-        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->add(kv, key, delta, ttl_ms, deadline_mono_ns, ret_value);
 }
 
@@ -238,10 +223,8 @@ int ng_kv_put_if_absent(struct ng_kv *kv, const char *key, const void *data, siz
                         int64_t ttl_ms, int64_t deadline_mono_ns)
 {
     const struct ng_kv_bytes value = {data, bytes};
-    int error = check(kv, key, bytes, ttl_ms);
+    int error = ready(kv, key, bytes, ttl_ms, deadline_mono_ns);
 
-    if (!error)
-        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->put_if_absent(kv, key, &value, ttl_ms, deadline_mono_ns);
 }
 
@@ -251,10 +234,8 @@ int ng_kv_compare_and_set(struct ng_kv *kv, const char *key, const struct ng_kv_
 {
     const struct ng_kv_bytes value = {data, bytes};
     struct ng_kv_bytes current;
-    int error = check(kv, key, bytes, ttl_ms);
+    int error = ready(kv, key, bytes, ttl_ms, deadline_mono_ns);
 
-    if (!error)
-        error = reach(kv, deadline_mono_ns);
     return error ? error
                  : kv->ops->compare_and_set(kv, key, expected, &value, ttl_ms, deadline_mono_ns,
                                             ret_current ? ret_current : &current);
@@ -262,39 +243,24 @@ int ng_kv_compare_and_set(struct ng_kv *kv, const char *key, const struct ng_kv_
 
 int ng_kv_remove(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns)
 {
-    int error = check_key(kv, key);
+    int error = ready(kv, key, 0, 0, deadline_mono_ns);
 
-    if (!error)
-        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->remove(kv, key, deadline_mono_ns);
 }
 
 int ng_kv_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t deadline_mono_ns)
 {
-    int error = check(kv, key, 0, ttl_ms);
+    int error = ready(kv, key, 0, ttl_ms, deadline_mono_ns);
 
-    if (!error)
-        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->expire(kv, key, ttl_ms, deadline_mono_ns);
-}
-
-int ng_kv_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mono_ns, ng_kv_each_fn *each,
-               void *context)
-{
-    if (strlen(prefix) > NG_KV_KEY_MAX)
-        return 0;
-    int error = reach(kv, deadline_mono_ns);
-    return error ? error : kv->ops->scan(kv, prefix, deadline_mono_ns, each, context);
 }
 
 int ng_kv_publish(struct ng_kv *kv, const char *channel, const void *data, size_t bytes,
                   int64_t deadline_mono_ns)
 {
     const struct ng_kv_bytes value = {data, bytes};
-    int error = check(kv, channel, bytes, 0);
+    int error = ready(kv, channel, bytes, 0, deadline_mono_ns);
 
-    if (!error)
-        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->publish(kv, channel, &value, deadline_mono_ns);
 }
 
@@ -337,10 +303,8 @@ int ng_kv_flush(struct ng_kv *kv, int64_t deadline_mono_ns, size_t *ret_failed)
 
 int ng_kv_subscribe(struct ng_kv *kv, const char *channel, int64_t deadline_mono_ns)
 {
-    int error = check_key(kv, channel);
+    int error = ready(kv, channel, 0, 0, deadline_mono_ns);
 
-    if (!error)
-        error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->subscribe(kv, channel, deadline_mono_ns);
 }
 
@@ -354,26 +318,4 @@ int ng_kv_next_message(struct ng_kv *kv, int64_t deadline_mono_ns,
 {
     int error = reach(kv, deadline_mono_ns);
     return error ? error : kv->ops->next_message(kv, deadline_mono_ns, ret_message);
-}
-
-int ng_kv_wait_message(struct ng_kv *kv, int64_t deadline_mono_ns,
-                       struct ng_kv_message *ret_message)
-{
-    for (;;) {
-        int error = kv->ops->next_message(kv, deadline_mono_ns, ret_message);
-        int64_t left_ns = deadline_mono_ns - ng_clock_mono_ns();
-        if (error == 0 || error == -ESTALE)
-            return error;
-        if (left_ns <= 0)
-            return error == -EAGAIN ? ng_kv_fail(kv, -ETIMEDOUT, "no message came") : -ETIMEDOUT;
-        struct pollfd wanted = {.fd = kv->ops->message_fd(kv), .events = POLLIN};
-        int64_t left_ms = (left_ns + NG_MS - 1) / NG_MS;
-        int64_t most_ms = wanted.fd < 0 ? 20 : 3600 * 1000;
-        poll(&wanted, 1, (int)(left_ms < most_ms ? left_ms : most_ms));
-    }
-}
-
-int ng_kv_clear(struct ng_kv *kv, int64_t deadline_mono_ns)
-{
-    return kv->ops->clear(kv, deadline_mono_ns);
 }

@@ -1,6 +1,6 @@
 /*
- * Keys and values that the processes of a job share: one interface, backends local (files of one
- * host) and Redis (kv_local.c, kv_redis.c).
+ * Keys and values that the processes of a job share across hosts: one interface, on Redis
+ * (kv_redis.c), with signatures in front of it where a key is given (kv_signed.c).
  *
  * One thread uses a kv at a time, a thread of the guard or of a tool: calls allocate, and wait
  * until their deadline, but never beyond it (CLOCK_MONOTONIC, absolute; one that has passed means:
@@ -13,7 +13,7 @@
  *   -ECONNREFUSED  nobody answers at that address
  *   -EHOSTUNREACH  no way to that host, or its name is not known
  *   -ECONNRESET    the connection was lost, and whether a change was made is not known. What can be
- *                  repeated without harm (set, get, remove, expire, scan, publish) is repeated
+ *                  repeated without harm (set, get, remove, expire, publish) is repeated
  *                  inside the call; add, put_if_absent and compare_and_set are not
  *   -EACCES        wrong password, or the user may not do that; TLS: the certificate is not trusted
  *   -ENOSPC        no room: Redis is at its maxmemory, or the disk is full
@@ -54,16 +54,12 @@ struct ng_kv_message {
 
 struct ng_kv_options {
     const char *job, *run; /* whose keys; neither is empty */
-    const char *folder;    /* where `local:` without a folder keeps its files; NULL nowhere */
     const char
         *key_file; /* values are signed with what it holds, others are not there; NULL: neither */
     const struct ng_tls_ops *tls; /* what speaks TLS; NULL: rediss:// is an error */
     int ping_ms; /* a subscription asks this often whether the server is there; it is given up for
                     lost after twice as long without a sign. 0: NG_KV_PING_MS */
 };
-
-/* For scan: 0 goes on, anything else ends the scan and is its result. It must not use the kv. */
-typedef int ng_kv_each_fn(void *context, const char *key, const struct ng_kv_bytes *value);
 
 /* For get_many: the value of keys[index], NULL where there is none. It must not use the kv. */
 typedef void ng_kv_many_fn(void *context, size_t index, const struct ng_kv_bytes *value);
@@ -76,8 +72,6 @@ struct ng_kv_ops {
                struct ng_kv_bytes *ret_value);
     int (*get_many)(struct ng_kv *kv, const char *const *keys, size_t count,
                     int64_t deadline_mono_ns, ng_kv_many_fn *each, void *context);
-    int (*wait)(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
-                struct ng_kv_bytes *ret_value);
     int (*add)(struct ng_kv *kv, const char *key, int64_t delta, int64_t ttl_ms,
                int64_t deadline_mono_ns, int64_t *ret_value);
     int (*put_if_absent)(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
@@ -87,8 +81,6 @@ struct ng_kv_ops {
                            int64_t deadline_mono_ns, struct ng_kv_bytes *ret_current);
     int (*remove)(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns);
     int (*expire)(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t deadline_mono_ns);
-    int (*scan)(struct ng_kv *kv, const char *prefix, int64_t deadline_mono_ns, ng_kv_each_fn *each,
-                void *context);
     int (*publish)(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *data,
                    int64_t deadline_mono_ns);
     int (*queue_set)(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
@@ -99,7 +91,6 @@ struct ng_kv_ops {
     int (*message_fd)(struct ng_kv *kv);
     int (*next_message)(struct ng_kv *kv, int64_t deadline_mono_ns,
                         struct ng_kv_message *ret_message);
-    int (*clear)(struct ng_kv *kv, int64_t deadline_mono_ns);
     void (*abandon)(struct ng_kv *kv);
     void (*destroy)(struct ng_kv *kv);
 };
@@ -114,8 +105,8 @@ struct ng_kv {
 
 /*
  * Open by URL (store/kv/url.h). Touches no network: the first call does. 0; -EINVAL: not a URL of a
- * store, or options are missing; -EOPNOTSUPP: this build has no Redis, or nothing that speaks TLS;
- * -EPERM: the local folder is somebody else's; -ENOKEY: the key's file holds none; or another
+ * server, or options are missing; -EOPNOTSUPP: this build has no Redis, or nothing that speaks TLS;
+ * -ENOKEY: the key's file holds none; or another
  * -errno. Then `why` has one line for people, with the mend.
  */
 int ng_kv_open(const char *url, const struct ng_kv_options *options, char *why, size_t why_bytes,
@@ -145,10 +136,6 @@ int ng_kv_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
 int ng_kv_get_many(struct ng_kv *kv, const char *const *keys, size_t count,
                    int64_t deadline_mono_ns, ng_kv_many_fn *each, void *context);
 
-/* Wait until the key exists. -ETIMEDOUT: it did not until the deadline. The value as with get. */
-int ng_kv_wait(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
-               struct ng_kv_bytes *ret_value);
-
 /*
  * Add to a decimal number; a key that is not there counts as 0. ttl_ms 0 leaves the key's time to
  * live as it is, anything else starts it anew. -EINVAL: the value is no number; -ERANGE: the sum is
@@ -174,14 +161,6 @@ int ng_kv_remove(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns);
 
 /* Start the key's time to live anew; 0: for ever. -ENOENT: there is no such key. */
 int ng_kv_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t deadline_mono_ns);
-
-/*
- * Every key that begins with `prefix` ("" all), sorted, each once, with its value. Keys that come
- * or go meanwhile may be missed. Redis looks at all keys that the server has, other jobs' too: for
- * start and for people; where keys are known, get_many is the way.
- */
-int ng_kv_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mono_ns, ng_kv_each_fn *each,
-               void *context);
 
 /* To all that are subscribed to the channel now. At most NG_KV_VALUE_MAX bytes; may arrive twice
  * where the connection was lost. */
@@ -220,14 +199,6 @@ int ng_kv_message_fd(struct ng_kv *kv);
 int ng_kv_next_message(struct ng_kv *kv, int64_t deadline_mono_ns,
                        struct ng_kv_message *ret_message);
 
-/* Wait for the next message: 0, -ESTALE, or -ETIMEDOUT: none, also where the subscription was down.
- */
-int ng_kv_wait_message(struct ng_kv *kv, int64_t deadline_mono_ns,
-                       struct ng_kv_message *ret_message);
-
-/* Remove all keys of this run of the job. */
-int ng_kv_clear(struct ng_kv *kv, int64_t deadline_mono_ns);
-
 /* ---- For backends ---- */
 
 /* Note what a failure was, and return `error`. */
@@ -235,18 +206,16 @@ __attribute__((format(printf, 3, 4))) int ng_kv_fail(struct ng_kv *kv, int error
                                                      const char *format, ...);
 
 /*
- * A name of letters, digits, "." "_" "-" and, where `plain` has them, further characters; the rest
- * as %XX. Returns the length that it has or would have; always NUL-terminated.
+ * A name of letters, digits, "." "_" and "-"; the rest as %XX. Returns the length that it has or
+ * would have; always NUL-terminated.
  */
-size_t ng_kv_encode(const char *from, const char *plain, char *ret_name, size_t bytes);
+size_t ng_kv_encode(const char *from, char *ret_name, size_t bytes);
 
 /* Sleep until then; only where it is not beyond the deadline: false, without sleeping. */
 bool ng_kv_pause(int64_t until_mono_ns, int64_t deadline_mono_ns);
 
 struct ng_url;
 
-int ng_kv_local_open(const struct ng_url *url, const struct ng_kv_options *options, char *why,
-                     size_t why_bytes, struct ng_kv **ret_kv);
 int ng_kv_redis_open(const struct ng_url *url, const struct ng_kv_options *options, char *why,
                      size_t why_bytes, struct ng_kv **ret_kv);
 

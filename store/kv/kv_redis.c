@@ -14,8 +14,7 @@
 #include "store/kv/kv.h"
 #include "store/kv/redis.h"
 
-#define WAIT_MIN_MS 2 /* pause before a key that is not there yet is asked for again */
-#define WAIT_MAX_MS 50
+#define PAUSE_MAX_MS 50 /* before a change is tried again that others came before */
 
 static void put_set(struct ng_redis *redis, struct ng_redis_batch *batch, const char *key,
                     const struct ng_kv_bytes *value, int64_t ttl_ms, bool if_absent)
@@ -65,8 +64,8 @@ static int redis_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns
     return 0;
 }
 
-int ng_redis_get_many(struct ng_kv *kv, const char *const *keys, size_t count,
-                      int64_t deadline_mono_ns, ng_kv_many_fn *each, void *context)
+static int redis_get_many(struct ng_kv *kv, const char *const *keys, size_t count,
+                          int64_t deadline_mono_ns, ng_kv_many_fn *each, void *context)
 {
     struct ng_redis *redis = ng_redis_of(kv);
 
@@ -88,23 +87,6 @@ int ng_redis_get_many(struct ng_kv *kv, const char *const *keys, size_t count,
         }
     }
     return 0;
-}
-
-static int redis_wait(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
-                      struct ng_kv_bytes *ret_value)
-{
-    int64_t pause_ms = WAIT_MIN_MS;
-
-    for (;;) {
-        int error = redis_get(kv, key, deadline_mono_ns, ret_value);
-        if (error != -ENOENT)
-            return error;
-        if (!ng_kv_pause(ng_clock_mono_ns() + pause_ms * NG_MS, deadline_mono_ns)) {
-            /* A last look at the deadline itself would come after it. */
-            return ng_kv_fail(kv, -ETIMEDOUT, "there still is no key %s", key);
-        }
-        pause_ms = pause_ms * 2 > WAIT_MAX_MS ? WAIT_MAX_MS : pause_ms * 2;
-    }
 }
 
 static int redis_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t ttl_ms,
@@ -227,7 +209,7 @@ static int redis_compare_and_set(struct ng_kv *kv, const char *key,
             return error;
         if (!ng_kv_pause(ng_clock_mono_ns() + pause_ms * NG_MS, deadline_mono_ns))
             return ng_kv_fail(kv, -EBUSY, "%s is changed by others all the time", key);
-        pause_ms = pause_ms * 2 + 1 > WAIT_MAX_MS ? WAIT_MAX_MS : pause_ms * 2 + 1;
+        pause_ms = pause_ms * 2 + 1 > PAUSE_MAX_MS ? PAUSE_MAX_MS : pause_ms * 2 + 1;
     }
 }
 
@@ -390,14 +372,12 @@ static void redis_destroy(struct ng_kv *kv)
 static const struct ng_kv_ops redis_ops = {
     .set = redis_set,
     .get = redis_get,
-    .get_many = ng_redis_get_many,
-    .wait = redis_wait,
+    .get_many = redis_get_many,
     .add = redis_add,
     .put_if_absent = redis_put_if_absent,
     .compare_and_set = redis_compare_and_set,
     .remove = redis_remove,
     .expire = redis_expire,
-    .scan = ng_redis_scan,
     .publish = redis_publish,
     .queue_set = redis_queue_set,
     .queue_publish = redis_queue_publish,
@@ -405,7 +385,6 @@ static const struct ng_kv_ops redis_ops = {
     .subscribe = ng_redis_subscribe,
     .message_fd = ng_redis_message_fd,
     .next_message = ng_redis_next_message,
-    .clear = ng_redis_clear,
     .abandon = redis_abandon,
     .destroy = redis_destroy,
 };
@@ -413,17 +392,17 @@ static const struct ng_kv_ops redis_ops = {
 /* {ncclguard:JOB:RUN}: — the braces make one hash tag of it, so names must not have any. */
 static char *make_prefix(const struct ng_kv_options *options, size_t *ret_bytes)
 {
-    size_t job = ng_kv_encode(options->job, "", NULL, 0);
-    size_t run = ng_kv_encode(options->run, "", NULL, 0);
+    size_t job = ng_kv_encode(options->job, NULL, 0);
+    size_t run = ng_kv_encode(options->run, NULL, 0);
     size_t bytes = strlen("{ncclguard::}:") + job + run;
     char *prefix = malloc(bytes + 1);
 
     if (!prefix)
         return NULL;
     char *at = prefix + sprintf(prefix, "{ncclguard:");
-    at += ng_kv_encode(options->job, "", at, job + 1);
+    at += ng_kv_encode(options->job, at, job + 1);
     *at++ = ':';
-    at += ng_kv_encode(options->run, "", at, run + 1);
+    at += ng_kv_encode(options->run, at, run + 1);
     strcpy(at, "}:");
     *ret_bytes = bytes;
     return prefix;

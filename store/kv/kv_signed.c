@@ -151,22 +151,10 @@ static int signed_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_n
     return read_value(kv, key, error, &stored, ret_value);
 }
 
-static int signed_wait(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
-                       struct ng_kv_bytes *ret_value)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    struct ng_kv_bytes stored;
-    int error = inner->ops->wait(inner, key, deadline_mono_ns, &stored);
-
-    error = read_value(kv, key, error, &stored, ret_value);
-    return error == -ENOENT ? -ETIMEDOUT : error;
-}
-
 struct many {
     struct ng_kv *kv;
-    const char *const *keys; /* of get_many */
+    const char *const *keys;
     ng_kv_many_fn *take;
-    ng_kv_each_fn *each; /* of scan */
     void *context;
 };
 
@@ -183,26 +171,9 @@ static int signed_get_many(struct ng_kv *kv, const char *const *keys, size_t cou
                            int64_t deadline_mono_ns, ng_kv_many_fn *each, void *context)
 {
     struct ng_kv *inner = of(kv)->inner;
-    struct many many = {.kv = kv, .keys = keys, .take = each, .context = context};
+    struct many many = {kv, keys, each, context};
 
     return done(kv, inner->ops->get_many(inner, keys, count, deadline_mono_ns, take_one, &many));
-}
-
-static int show_one(void *context, const char *key, const struct ng_kv_bytes *stored)
-{
-    struct many *many = context;
-    struct ng_kv_bytes value;
-
-    return open_value(many->kv, key, stored, &value) ? many->each(many->context, key, &value) : 0;
-}
-
-static int signed_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mono_ns,
-                       ng_kv_each_fn *each, void *context)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    struct many many = {.kv = kv, .each = each, .context = context};
-
-    return done(kv, inner->ops->scan(inner, prefix, deadline_mono_ns, show_one, &many));
 }
 
 static int signed_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t ttl_ms,
@@ -335,12 +306,6 @@ static int signed_next_message(struct ng_kv *kv, int64_t deadline_mono_ns,
     return done(kv, inner->ops->next_message(inner, deadline_mono_ns, ret_message));
 }
 
-static int signed_clear(struct ng_kv *kv, int64_t deadline_mono_ns)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    return done(kv, inner->ops->clear(inner, deadline_mono_ns));
-}
-
 static void signed_abandon(struct ng_kv *kv)
 {
     of(kv)->inner->ops->abandon(of(kv)->inner);
@@ -357,13 +322,11 @@ static const struct ng_kv_ops signed_ops = {
     .set = signed_set,
     .get = signed_get,
     .get_many = signed_get_many,
-    .wait = signed_wait,
     .add = signed_add,
     .put_if_absent = signed_put_if_absent,
     .compare_and_set = signed_compare_and_set,
     .remove = signed_remove,
     .expire = signed_expire,
-    .scan = signed_scan,
     .publish = signed_publish,
     .queue_set = signed_queue_set,
     .queue_publish = signed_queue_publish,
@@ -371,7 +334,6 @@ static const struct ng_kv_ops signed_ops = {
     .subscribe = signed_subscribe,
     .message_fd = signed_message_fd,
     .next_message = signed_next_message,
-    .clear = signed_clear,
     .abandon = signed_abandon,
     .destroy = signed_destroy,
 };

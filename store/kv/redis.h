@@ -131,15 +131,6 @@ int ng_redis_fail_reply(struct ng_redis *redis, const redisReply *reply);
 
 /* ---- Operations of store/kv/kv.h that have files of their own ---- */
 
-/* store/kv/kv_redis.c */
-int ng_redis_get_many(struct ng_kv *kv, const char *const *keys, size_t count,
-                      int64_t deadline_mono_ns, ng_kv_many_fn *each, void *context);
-
-/* store/kv/redis_keys.c */
-int ng_redis_scan(struct ng_kv *kv, const char *prefix, int64_t deadline_mono_ns,
-                  ng_kv_each_fn *each, void *context);
-int ng_redis_clear(struct ng_kv *kv, int64_t deadline_mono_ns);
-
 /* store/kv/redis_messages.c */
 int ng_redis_subscribe(struct ng_kv *kv, const char *channel, int64_t deadline_mono_ns);
 int ng_redis_message_fd(struct ng_kv *kv);

@@ -199,6 +199,8 @@ static void print_conclusion(const struct ng_doctor *doctor, const char *name)
 
     if (out > 0)
         printf("conclusion: %zu out of reach; the mends stand beside\n", out);
+    else if (doctor->partly)
+        printf("conclusion: not all that %s starts gets LD_PRELOAD\n", program ? program : "it");
     else if (guarded == 0 && doctor->nccl_count == 0 && doctor->not_followed)
         printf("conclusion: no NCCL was seen, but what %s starts was not looked at: name that "
                "program\n",

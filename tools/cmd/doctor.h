@@ -24,6 +24,7 @@ struct ng_doctor {
     bool linked;         /* NCCL, or something that calls it, is in what a program loads */
     const char *started; /* a program among the arguments of the one looked at; NULL none */
     bool not_followed;   /* a program is started, or may be, that was not looked at */
+    bool partly;         /* a launcher keeps LD_PRELOAD from some of what it starts, or may */
 };
 
 /* This machine: library, preloading, folders, variables, driver. */

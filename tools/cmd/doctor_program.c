@@ -501,27 +501,11 @@ static void tell_launcher(struct ng_doctor *doctor, const struct ng_launching *l
 
     if (launching->way == NG_LAUNCHER_PASSES)
         return;
+    doctor->partly |= launching->way == NG_LAUNCHER_PARTLY;
     if (launching->mend)
         ng_launcher_mend(launching, mend, sizeof(mend));
     ng_findings_add(&doctor->findings, kinds[launching->way], launching->name,
                     launching->mend ? mend : NULL, "%s", launching->why);
-}
-
-/* The program behind a launcher could not be told for certain from its arguments. */
-static void tell_guess(struct ng_doctor *doctor, const struct ng_launching *launching,
-                       const char *program)
-{
-    static const char mend[] = "name the program alone: `ncclguard doctor -- PROG`";
-
-    doctor->not_followed |= !program;
-    if (program)
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, launching->name, mend,
-                        "its option %s is not known here: %s was taken for the program",
-                        launching->unknown, program);
-    else
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, launching->name, mend,
-                        "the program behind it was not recognised: its option %s is not known here",
-                        launching->unknown);
 }
 
 static void look_behind(struct ng_doctor *doctor, char *const *argv, const char *path, int depth)
@@ -538,8 +522,6 @@ static void look_behind(struct ng_doctor *doctor, char *const *argv, const char 
                         "%s, but the guard is put on or passed on behind it", launching.why);
     else
         tell_launcher(doctor, &launching);
-    if (launching.unknown)
-        tell_guess(doctor, &launching, launching.program ? argv[launching.program] : NULL);
     if (launching.way == NG_LAUNCHER_UNSEEN) {
         doctor->not_followed = true;
     } else if (launching.blind) {
@@ -549,8 +531,13 @@ static void look_behind(struct ng_doctor *doctor, char *const *argv, const char 
                         "runs");
     } else if (launching.program > 0) {
         look(doctor, argv + launching.program, depth + 1);
-    } else if (launching.way == NG_LAUNCHER_PASSES && !launching.unknown) {
+    } else if (launching.itself || !argv[1]) {
         look_at_file(doctor, path, argv + 1, depth);
+    } else {
+        doctor->not_followed = true;
+        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, launching.name,
+                        "name the program alone: `ncclguard doctor -- PROG`",
+                        "the program behind it was not recognised");
     }
 }
 

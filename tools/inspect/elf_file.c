@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/unwind/symbols.h"
+
 /* Pieces in which tables and whole files are looked through. */
 #define PIECE ((size_t)1 << 20)
 /* Larger tables of strings are of no library that is known; they would only exhaust the memory. */
@@ -162,55 +164,29 @@ static const char *string_at(const struct ng_elf_file *file, uint64_t offset)
     return offset < file->string_bytes ? file->strings + offset : NULL;
 }
 
-static int count_by_gnu_hash(const struct ng_elf_file *file, uint64_t address, uint64_t *ret_count)
+/* Of a piece that reaches beyond the end, what is there. */
+static size_t read_some(const void *context, uint64_t offset, void *bytes, size_t count)
 {
-    uint32_t header[4], piece[1024], last = 0;
-    uint64_t offset, left;
+    const struct ng_elf_file *file = context;
 
-    /* Numbers of buckets, first symbol, size of the filter; then filter, buckets, chains. */
-    if (!find_address(file, address, &offset, &left) || left < sizeof(header) ||
-        read_at(file, offset, header, sizeof(header)) != 0)
-        return -EBADMSG;
-    uint64_t buckets = offset + sizeof(header) + (uint64_t)header[2] * 8;
-    uint64_t chains = buckets + (uint64_t)header[0] * 4;
-    if (chains - offset > left)
-        return -EBADMSG;
-    for (uint64_t i = 0; i < header[0]; i += 1024) {
-        size_t count = header[0] - i < 1024 ? (size_t)(header[0] - i) : 1024;
-        if (read_at(file, buckets + i * 4, piece, count * 4) != 0)
-            return -EBADMSG;
-        for (size_t j = 0; j < count; j++)
-            last = piece[j] > last ? piece[j] : last;
-    }
-    if (last < header[1])
-        return -ENOENT; /* defines nothing: the table says nothing of what is asked for */
-    for (uint64_t i = last;; i++) {
-        uint32_t hash;
-        /* Chains of a good table are a few entries long. */
-        if (i - last > 1 << 20 ||
-            read_at(file, chains + (i - header[1]) * 4, &hash, sizeof(hash)) != 0)
-            return -EBADMSG;
-        if (hash & 1) {
-            *ret_count = i + 1;
-            return 0;
-        }
-    }
+    if (offset < file->bytes && count > file->bytes - offset)
+        count = (size_t)(file->bytes - offset);
+    return read_at(file, offset, bytes, count) == 0 ? count : 0;
 }
 
 /* How many symbols the table has, of which the dynamic section tells only the beginning. */
 static uint64_t count_symbols(const struct ng_elf_file *file, uint64_t table, uint64_t hash,
                               uint64_t gnu_hash, uint64_t strings)
 {
-    uint64_t offset, left, count;
-    uint32_t header[2];
+    uint64_t left, count;
 
-    if (hash && find_address(file, hash, &offset, &left) &&
-        read_at(file, offset, header, sizeof(header)) == 0)
-        return header[1];
-    if (gnu_hash && count_by_gnu_hash(file, gnu_hash, &count) == 0)
-        return count;
+    if (!hash || !find_address(file, hash, &hash, &left))
+        hash = 0;
+    if (!gnu_hash || !find_address(file, gnu_hash, &gnu_hash, &left))
+        gnu_hash = 0;
+    count = ng_symbols_count(hash, gnu_hash, INT64_MAX, read_some, file);
     /* Every linker puts the strings right behind the symbols. */
-    return strings > table ? (strings - table) / sizeof(Elf64_Sym) : 0;
+    return count ? count : strings > table ? (strings - table) / sizeof(Elf64_Sym) : 0;
 }
 
 static int read_symbols(struct ng_elf_file *file, uint64_t table, uint64_t count)

@@ -21,13 +21,14 @@ struct ng_launching {
     const char *why, *mend; /* NULL where it passes everything on */
     bool seen_to;           /* the arguments put the guard on, or pass it on, further inside */
     bool blind;             /* the program is not one of this machine's files */
+    bool itself;            /* it is a script whose own interpreter loads NCCL */
     int program;            /* index in argv of the program behind it, 0 not recognised */
-    const char *unknown;    /* an option that is not known, so that `program` is a guess (or 0) */
 };
 
 /*
- * Whether argv[0] is a launcher that is known, by its name; argv ends with NULL. Looks at a few
- * variables of the environment too, and at which words are programs in PATH.
+ * Whether argv[0] is a launcher that is known, by its name; argv ends with NULL. Its options are
+ * not known: the program behind it is the first word that is one, and that no option may have
+ * taken. Looks at a few variables of the environment too.
  */
 bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching);
 
@@ -35,8 +36,8 @@ bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching
 void ng_launcher_mend(const struct ng_launching *launching, char *ret_text, size_t bytes);
 
 /*
- * The command line with the text that `env -S` takes apart taken apart: to be freed. NULL: as it
- * is.
+ * The command line with the text that `env -S` takes apart taken apart: to be freed; it points into
+ * the old one, too. NULL: as it is.
  */
 char **ng_launcher_split(char *const *argv);
 

@@ -6,11 +6,14 @@
  */
 #include "tools/judge/postmortem.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/util/clock.h"
-#include "tools/ingest/doubt.h"
+#include "core/util/text.h"
 #include "tools/judge/live_verdict.h"
 
 /* Dumps do not say when their job calls work stuck; black boxes do. */
@@ -22,6 +25,9 @@
 #define CLOCKS_APART_NS NG_S
 /* Work pending this long, and a rank that it needs is gone: as the incident thread has it. */
 #define DEATH_STALL_NS (200 * NG_MS)
+#define GROUPS_NAMED   4   /* groups with missing ranks that have a phrase of their own */
+#define RANKS_BYTES    160 /* of the ranks in it */
+#define PHRASE_BYTES   1024
 
 /* How the view was made to show the job just before its end. */
 struct look_back {
@@ -32,6 +38,140 @@ struct look_back {
     bool dead_named;      /* of which a process here is one */
     bool difference_told; /* or it was that their calls differed */
 };
+
+/* --- what is not known --- */
+
+/* One more phrase to the missing evidence. 0 or -ENOMEM. */
+__attribute__((format(printf, 2, 3))) static int add_doubt(struct ng_verdict *verdict,
+                                                           const char *format, ...)
+{
+    char phrase[PHRASE_BYTES];
+    va_list arguments;
+    uint32_t count = verdict->missing_evidence_count;
+
+    va_start(arguments, format);
+    vsnprintf(phrase, sizeof(phrase), format, arguments);
+    va_end(arguments);
+    char **bigger = ng_arena_alloc(&verdict->arena, ((size_t)count + 1) * sizeof(*bigger));
+    char *copy = ng_arena_strdup(&verdict->arena, phrase);
+    if (!bigger || !copy)
+        return -ENOMEM;
+    if (count)
+        memcpy(bigger, verdict->missing_evidence, count * sizeof(*bigger));
+    bigger[count] = copy;
+    verdict->missing_evidence = bigger;
+    verdict->missing_evidence_count = count + 1;
+    return 0;
+}
+
+/* Have all ranks of the group been in it, and is it still in use? Of one in the making a rank that
+ * is seen elsewhere has not come yet, so that only their number tells whether there are others. */
+static bool should_be_whole(const struct ng_view *view, const struct ng_view_group *group,
+                            const struct ng_view_member *members, uint32_t count, bool one_each)
+{
+    bool creating = false;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (members[i].state == NG_GROUP_READY || members[i].state == NG_GROUP_FINALIZED)
+            return true;
+        creating |= members[i].state == NG_GROUP_CREATING;
+    }
+    return creating && one_each && view->process_count < (uint32_t)group->nranks;
+}
+
+/* "1-3,7": the ranks without a member, which are in order of their ranks. How many. */
+static uint32_t find_gaps(const struct ng_view_group *group, const struct ng_view_member *members,
+                          uint32_t count, struct ng_text *ranks)
+{
+    uint32_t missing = 0;
+    int next = 0;
+
+    for (uint32_t i = 0; i <= count; i++) {
+        int rank = i < count ? members[i].group_rank : group->nranks;
+        if (rank > next) {
+            const char *comma = missing ? "," : "";
+            missing += (uint32_t)(rank - next);
+            if (ranks->used + 32 > ranks->bytes)
+                ng_text_add(ranks, "%s", ranks->text[ranks->used - 1] == '.' ? "" : ",...");
+            else if (rank - next == 1)
+                ng_text_add(ranks, "%s%d", comma, next);
+            else
+                ng_text_add(ranks, "%s%d-%d", comma, next, rank - 1);
+        }
+        next = rank >= next ? rank + 1 : next;
+    }
+    return missing;
+}
+
+static int add_unseen(const struct ng_view *view, struct ng_verdict *verdict)
+{
+    uint32_t groups = 0;
+    bool one_each = true;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        one_each &= !view->processes[i].drives_several;
+    for (uint32_t g = 0; g < view->group_count; g++) {
+        const struct ng_view_group *group = &view->groups[g];
+        char text[RANKS_BYTES] = "";
+        struct ng_text ranks = {text, 0, sizeof(text)};
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, g, &count);
+        if (group->nranks <= 0 || !count || !should_be_whole(view, group, members, count, one_each))
+            continue;
+        uint32_t missing = find_gaps(group, members, count, &ranks);
+        if (!missing || ++groups > GROUPS_NAMED)
+            continue;
+        const char *name = group->name[0] ? group->name : "";
+        int error = add_doubt(
+            verdict, "no evidence of group rank%s %s of group %s%s%016" PRIx64 "%s",
+            missing == 1 ? "" : "s", text, name, *name ? " (id " : "", group->id, *name ? ")" : "");
+        if (error)
+            return error;
+    }
+    if (groups > GROUPS_NAMED)
+        return add_doubt(verdict, "no evidence of ranks of %u more group%s", groups - GROUPS_NAMED,
+                         groups - GROUPS_NAMED == 1 ? "" : "s");
+    return 0;
+}
+
+static int add_notes(const struct ng_view *view, struct ng_verdict *verdict)
+{
+    uint32_t count = verdict->missing_evidence_count;
+
+    if (!view->note_count)
+        return 0;
+    char **lines =
+        ng_arena_alloc(&verdict->arena, ((size_t)count + view->note_count) * sizeof(*lines));
+    if (!lines)
+        return -ENOMEM;
+    if (count)
+        memcpy(lines, verdict->missing_evidence, count * sizeof(*lines));
+    for (uint32_t i = 0; i < view->note_count; i++) {
+        /* Only where memory was short there is none. */
+        lines[count] = view->notes[i] ? ng_arena_strdup(&verdict->arena, view->notes[i]) : NULL;
+        if (!lines[count++])
+            return -ENOMEM;
+    }
+    verdict->missing_evidence = lines;
+    verdict->missing_evidence_count = count;
+    return 0;
+}
+
+/*
+ * A healthy verdict lists the ranks of its groups that nobody told of, and the notes of the view;
+ * where there are any, it is likely at most: the rank that others wait for knows of no wait. The
+ * engine lists only what is missing of the wait that it tells of. Linear in members and groups.
+ */
+static int doubt_health(const struct ng_view *view, struct ng_verdict *verdict)
+{
+    int error = add_unseen(view, verdict);
+
+    if (!error)
+        error = add_notes(view, verdict);
+    if (verdict->missing_evidence_count)
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
+    return error;
+}
 
 /* --- what the guards said while the job ran --- */
 
@@ -203,8 +343,8 @@ static int doubt_waiting(const struct look_back *back, struct ng_verdict *verdic
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     verdict->culprit_count = verdict->cycle_count = verdict->call_count = 0;
     if (back->told)
-        return ng_doubt_add(verdict, "which rank ended first; a guard said: %s", back->told->line);
-    return ng_doubt_add(
+        return add_doubt(verdict, "which rank ended first; a guard said: %s", back->told->line);
+    return add_doubt(
         verdict, "which rank ended first: their last signs of life are too close to each other");
 }
 
@@ -217,8 +357,8 @@ static int restore_difference(const struct look_back *back, struct ng_verdict *v
     verdict->kind = NG_KIND_MISMATCH;
     verdict->confidence = NG_CONFIDENCE_LIKELY;
     verdict->culprit_count = verdict->cycle_count = verdict->call_count = 0;
-    return ng_doubt_add(verdict, "records of the calls that differ; a guard said: %s",
-                        back->told->line);
+    return add_doubt(verdict, "records of the calls that differ; a guard said: %s",
+                     back->told->line);
 }
 
 /*
@@ -309,10 +449,10 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *hindsi
         ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
     if (ret_verdict->kind != NG_KIND_HEALTHY)
         return 0;
-    error = ng_doubt_health(view, ret_verdict);
+    error = doubt_health(view, ret_verdict);
     if (!error && back.ended && ng_live_verdict_oldest_wait(view, true) > 0) {
         ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
-        error = ng_doubt_add(ret_verdict, "which rank ended first, while work was in flight");
+        error = add_doubt(ret_verdict, "which rank ended first, while work was in flight");
     }
     return error;
 }

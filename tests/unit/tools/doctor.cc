@@ -559,7 +559,7 @@ TEST_P(Launcher, IsKnownForWhatItDoesToTheEnvironment)
          {"sudo",      "su",        "runuser", "chroot",      "ssh",     "srun",     "mpirun",
           "docker",    "apptainer", "tini",    "systemd-run", "numactl", "taskset",  "sbatch",
           "ncclguard", "nsys",      "ncu",     "gdb",         "perf",    "valgrind", "xargs",
-          "setpriv",   "gosu",      "conda",   "rr",          "x86_64",  "setarch"})
+          "setpriv",   "gosu",      "conda",   "rr",          "x86_64",  "setarch",  "deepspeed"})
         folder.write(name, "#!/bin/sh\nexit 9\n", 0700);
     std::vector<std::string> argv = GetParam().argv;
     for (std::string &word : argv) /* in a text for -S, too */
@@ -668,7 +668,7 @@ INSTANTIATE_TEST_SUITE_P(
         Launch{{"env", "-S", "A=1 PROG --x", "y"}, "guarded", "/calls", "", true},
         Launch{{"env", "-vS", "-i PROG --x"}, "out of reach", "env", "away", true},
         Launch{{"env", "-S", "-u LD_PRELOAD", "PROG"}, "out of reach", "env", "away", true},
-        /* Options that nobody here knows may or may not take the next word. */
+        /* What stands behind an option may be what it takes. */
         Launch{{"ncu", "--target-processes", "all", "PROG"}, "guarded", "/calls", "", true},
         Launch{{"nsys", "profile", "--new-option", "all", "-o", "x", "PROG"},
                "guarded",
@@ -682,11 +682,27 @@ INSTANTIATE_TEST_SUITE_P(
                "",
                true},
         Launch{{"mpirun", "--new-option", "word", "PROG"}, "guarded", "/calls", "", true},
-        Launch{{"mpirun", "--new-option", "PROG"}, "warning", "mpirun", "was taken for", true},
+        Launch{{"mpirun", "--new-option", "PROG"}, "guarded", "/calls", "", true},
+        Launch{{"srun", "-J", "nice", "PROG"}, "guarded", "/calls", "", true},
+        Launch{{"srun", "--pty", "PROG"}, "guarded", "/calls", "", true},
+        Launch{{"perf", "timeout", "PROG"}, "guarded", "/calls", "", true},
         Launch{{"mpirun", "--new-option", "no-such-program", "no-other"},
                "warning",
                "mpirun",
                "not recognised",
+               false},
+        Launch{{"deepspeed", "--hostfile", "hosts", "PROG"},
+               "warning",
+               "deepspeed",
+               "does not pass LD_PRELOAD on",
+               false},
+        Launch{{"deepspeed", "--hostfile=hosts", "--no_ssh", "PROG"}, "ok", "deepspeed", "", false},
+        Launch{{"deepspeed", "--num_gpus", "8", "PROG"}, "ok", "deepspeed", "", false},
+        Launch{{"su", "-lc", "PROG", "me"}, "out of reach", "su", "login", false},
+        Launch{{"docker", "run", "-e", "LD_PRELOAD", "-e", "A=1", "image"},
+               "warning",
+               "docker",
+               "same path",
                false},
         Launch{{"numactl", "-l", "PROG"}, "guarded", "/calls", "", true},
         Launch{{"numactl", "-a", "-N", "0", "PROG"}, "guarded", "/calls", "", true},
@@ -726,6 +742,12 @@ TEST(Doctor, PrintsALineForEachFindingItsMendAndAConclusion)
     Result none = run({"doctor", fixture("nothing")}, {{"LD_LIBRARY_PATH", ""}});
     EXPECT_TRUE(contains(none.out, "\nconclusion: no NCCL was found in ")) << none.out;
     EXPECT_EQ(none.code(), 0);
+    Folder folder;
+    folder.write("mpirun", "#!/bin/sh\nexit 9\n", 0700);
+    Result partly = run({"doctor", "mpirun", "-H", "a,b", fixture("calls")},
+                        {{"PATH", folder.path() + ":" + getenv("PATH")}, {"LD_LIBRARY_PATH", ""}});
+    EXPECT_TRUE(contains(partly.out, "\nconclusion: not all that mpirun starts gets LD_PRELOAD\n"))
+        << partly.out;
     Result shell = run({"doctor", "sh", "-c", "true"}, {{"LD_LIBRARY_PATH", ""}});
     EXPECT_TRUE(contains(shell.out, "but what sh starts was not looked at")) << shell.out;
 }

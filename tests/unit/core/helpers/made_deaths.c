@@ -26,6 +26,7 @@
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/watchdog/watchdog.h"
 
 struct made_deaths made_deaths;
 

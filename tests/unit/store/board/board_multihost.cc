@@ -20,7 +20,7 @@ class Shared : public testing::TestWithParam<const char *>
   protected:
     void SetUp() override
     {
-        url = "local:" + folder.path();
+        url = "memory:" + folder.path();
 #if NG_HAVE_HIREDIS
         if (GetParam() == std::string("redis")) {
             if (!RedisServer::available())
@@ -121,10 +121,10 @@ class Shared : public testing::TestWithParam<const char *>
 };
 
 #if NG_HAVE_HIREDIS
-INSTANTIATE_TEST_SUITE_P(On, Shared, testing::Values("folder", "redis"),
+INSTANTIATE_TEST_SUITE_P(On, Shared, testing::Values("memory", "redis"),
                          [](const auto &info) { return std::string(info.param); });
 #else
-INSTANTIATE_TEST_SUITE_P(On, Shared, testing::Values("folder"),
+INSTANTIATE_TEST_SUITE_P(On, Shared, testing::Values("memory"),
                          [](const auto &info) { return std::string(info.param); });
 #endif
 

@@ -1,5 +1,6 @@
 /*
- * The store's interface: one suite for every backend. Then what each backend alone promises.
+ * The store's interface: one suite for every kind of server, and for the stand-in in memory that
+ * other tests use.
  */
 #include "tests/unit/store/kv/kv.h"
 #include "tests/gtest/in_time.h"
@@ -23,14 +24,13 @@ class Backend
     virtual std::string url() const = 0;
 };
 
-class LocalBackend : public Backend
+class MemoryBackend : public Backend
 {
   public:
     std::string url() const override
     {
-        return "local:" + folder.path();
+        return "memory:kv";
     }
-    Folder folder;
 };
 
 #if NG_HAVE_HIREDIS
@@ -72,12 +72,11 @@ class UserBackend : public Backend
     {
         return server.url("guard:p%40ss%3Aw%2Ford@");
     }
-    RedisServer server{{"--user",   "default",     "off",           "--user",        "guard",
-                        "on",       ">p@ss:w/ord", "~{ncclguard:*", "&{ncclguard:*", "-@all",
-                        "+get",     "+set",        "+mget",         "+del",          "+exists",
-                        "+incrby",  "+pexpire",    "+persist",      "+scan",         "+watch",
-                        "+unwatch", "+multi",      "+exec",         "+publish",      "+subscribe",
-                        "+ping"}};
+    RedisServer server{{"--user",  "default",     "off",           "--user",        "guard",
+                        "on",      ">p@ss:w/ord", "~{ncclguard:*", "&{ncclguard:*", "-@all",
+                        "+get",    "+set",        "+mget",         "+del",          "+exists",
+                        "+incrby", "+pexpire",    "+persist",      "+watch",        "+unwatch",
+                        "+multi",  "+exec",       "+publish",      "+subscribe",    "+ping"}};
 };
 
 class TlsBackend : public Backend
@@ -134,8 +133,8 @@ Backend *backend(const std::string &name, std::string *ret_why)
     std::unique_ptr<Backend> &found = backends[name];
     if (found)
         return found.get();
-    if (name == "local")
-        return (found = std::make_unique<LocalBackend>()).get();
+    if (name == "memory")
+        return (found = std::make_unique<MemoryBackend>()).get();
 #if NG_HAVE_HIREDIS
     if (!RedisServer::available()) {
         *ret_why = "redis-server is not installed";
@@ -198,15 +197,23 @@ class KvTest : public testing::TestWithParam<const char *>
     std::string run_;
 };
 
+/* What only a connection can be put to. */
+class KvConnection : public KvTest
+{
+};
+
+static const char *const all_backends[] = {"memory",
 #if NG_HAVE_HIREDIS
-INSTANTIATE_TEST_SUITE_P(Backends, KvTest,
-                         testing::Values("local", "tcp", "socket", "password", "user", "tls",
-                                         "sentinel", "cluster"),
-                         [](const auto &info) { return std::string(info.param); });
-#else
-INSTANTIATE_TEST_SUITE_P(Backends, KvTest, testing::Values("local"),
-                         [](const auto &info) { return std::string(info.param); });
+                                           "tcp",    "socket",   "password", "user",
+                                           "tls",    "sentinel", "cluster"
 #endif
+};
+INSTANTIATE_TEST_SUITE_P(Backends, KvTest, testing::ValuesIn(all_backends),
+                         [](const auto &info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, KvConnection,
+                         testing::ValuesIn(all_backends + 1, std::end(all_backends)),
+                         [](const auto &info) { return std::string(info.param); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(KvConnection);
 
 /* ---- The suite ---- */
 
@@ -262,12 +269,10 @@ TEST_P(KvTest, AnyKeyWorksAndNoneIsTakenForAnother)
         ASSERT_EQ(kv_->set(key, "value of " + key), 0) << key << ng_kv_error(kv_->kv);
     for (const std::string &key : keys)
         EXPECT_EQ(kv_->value(key), "value of " + key);
-    EXPECT_EQ(kv_->all().size(), keys.size());
     for (const std::string &key : keys) {
-        EXPECT_EQ(kv_->all(key).front(), key + "=value of " + key);
         ASSERT_EQ(kv_->remove(key), 0) << key;
+        EXPECT_EQ(kv_->value(key), strerror(ENOENT));
     }
-    EXPECT_EQ(kv_->all(), Names());
 }
 
 TEST_P(KvTest, KeysThatAreNoneAreRefused)
@@ -278,31 +283,6 @@ TEST_P(KvTest, KeysThatAreNoneAreRefused)
     EXPECT_STRNE(ng_kv_error(kv_->kv), "");
     EXPECT_EQ(ng_kv_set(kv_->kv, "key", "", (size_t)NG_KV_VALUE_MAX + 1, 0, within(1000)),
               -EMSGSIZE);
-    EXPECT_EQ(kv_->all(), Names());
-}
-
-TEST_P(KvTest, WaitReturnsWhenTheKeyComes)
-{
-    std::string found;
-    std::thread setter([&] {
-        auto other = open();
-        /* The waiting thread says so itself. */
-        std::string ready;
-        EXPECT_EQ(other->wait("ready", &ready), 0);
-        EXPECT_EQ(other->set("key", "here"), 0);
-    });
-    EXPECT_EQ(kv_->set("ready", ""), 0);
-    EXPECT_EQ(kv_->wait("key", &found), 0) << ng_kv_error(kv_->kv);
-    EXPECT_EQ(found, "here");
-    setter.join();
-}
-
-TEST_P(KvTest, WaitEndsAtItsDeadline)
-{
-    std::string found;
-    int64_t start = ng_clock_mono_ns();
-    EXPECT_EQ(kv_->wait("key", &found, 150), -ETIMEDOUT);
-    EXPECT_IN_TIME(ng_clock_mono_ns() - start, 5 * NG_S);
 }
 
 TEST_P(KvTest, AddCountsFromNothingAndKeepsItsRange)
@@ -454,55 +434,20 @@ TEST_P(KvTest, KeysGoWhenTheirTimeIsOver)
     ASSERT_EQ(kv_->set("set again", "value"), 0);
     ASSERT_EQ(kv_->set("added", "1", 400), 0);
     ASSERT_EQ(kv_->add("added", 1, &value), 0);
-    Names there = kv_->all();
+    std::string there = kv_->value("set");
     if (ng_clock_mono_ns() - start < 400 * NG_MS) {
-        EXPECT_EQ(there.size(), 7u);
+        EXPECT_EQ(there, "value");
     }
     for (const char *key : {"set", "put", "add", "expire", "added"})
         EXPECT_TRUE(goes(*kv_, key)) << key;
-    EXPECT_EQ(kv_->all(), (Names{"kept=value", "set again=value"}));
+    EXPECT_EQ(kv_->value("kept"), "value");
+    EXPECT_EQ(kv_->value("set again"), "value");
     EXPECT_EQ(kv_->expire("set", 1000), -ENOENT);
     EXPECT_EQ(kv_->expire("set", 0), -ENOENT);
     EXPECT_EQ(kv_->remove("set"), -ENOENT);
     EXPECT_EQ(kv_->put("put", "anew"), 0);
     ASSERT_EQ(kv_->add("add", 1, &value), 0);
     EXPECT_EQ(value, 1);
-}
-
-TEST_P(KvTest, ScanFindsByPrefixSortedEachOnce)
-{
-    for (int i = 0; i < 700; i++) {
-        char key[32];
-        snprintf(key, sizeof(key), "rank:%04d", i);
-        ASSERT_EQ(ng_kv_queue_set(kv_->kv, key, key, 9, 0), 0);
-    }
-    ASSERT_EQ(ng_kv_flush(kv_->kv, within(patience_ms), nullptr), 0) << ng_kv_error(kv_->kv);
-    ASSERT_EQ(kv_->set("ran", "x"), 0);
-    ASSERT_EQ(kv_->set("rank*", "x"), 0);
-    Names found = kv_->all("rank:");
-    ASSERT_EQ(found.size(), 700u);
-    EXPECT_TRUE(std::is_sorted(found.begin(), found.end()));
-    EXPECT_EQ(found.front(), "rank:0000=rank:0000");
-    EXPECT_EQ(kv_->all("rank*"), Names{"rank*=x"});
-    EXPECT_EQ(kv_->all("rank:06").size(), 100u);
-    EXPECT_EQ(kv_->all().size(), 702u);
-    EXPECT_EQ(kv_->all("none"), Names());
-}
-
-TEST_P(KvTest, ScanEndsWhereItsCallerSaysSo)
-{
-    int calls = 0;
-    ASSERT_EQ(kv_->set("a", "1"), 0);
-    ASSERT_EQ(kv_->set("b", "2"), 0);
-    EXPECT_EQ(ng_kv_scan(
-                  kv_->kv, "", within(patience_ms),
-                  [](void *context, const char *, const struct ng_kv_bytes *) {
-                      ++*static_cast<int *>(context);
-                      return 42;
-                  },
-                  &calls),
-              42);
-    EXPECT_EQ(calls, 1);
 }
 
 TEST_P(KvTest, GetManyTellsWhichAreMissing)
@@ -628,26 +573,16 @@ TEST_P(KvTest, OtherRunsAndJobsAreNeverSeen)
     others.push_back(open(std::string(300, 'r'), std::string(300, 'j')));
     others.push_back(open(std::string(300, 'r'), std::string(301, 'j')));
     for (size_t i = 0; i < others.size(); i++) {
-        EXPECT_EQ(others[i]->all(), Names()) << i;
+        EXPECT_EQ(others[i]->value("key"), strerror(ENOENT)) << i;
         EXPECT_EQ(others[i]->put("key", std::to_string(i)), 0) << i;
         EXPECT_EQ(others[i]->publish("news", "not yours"), 0);
     }
     for (size_t i = 0; i < others.size(); i++) {
-        EXPECT_EQ(others[i]->all(), Names{"key=" + std::to_string(i)});
-        EXPECT_EQ(others[i]->clear(), 0) << ng_kv_error(others[i]->kv);
-        EXPECT_EQ(others[i]->all(), Names());
+        EXPECT_EQ(others[i]->value("key"), std::to_string(i));
+        EXPECT_EQ(others[i]->remove("key"), 0) << ng_kv_error(others[i]->kv);
     }
     EXPECT_EQ(kv_->value("key"), "mine");
     EXPECT_EQ(kv_->message(50), "ETIMEDOUT");
-}
-
-TEST_P(KvTest, ClearLeavesNothing)
-{
-    for (int i = 0; i < 300; i++)
-        ASSERT_EQ(ng_kv_queue_set(kv_->kv, std::to_string(i).c_str(), "x", 1, 0), 0);
-    ASSERT_EQ(ng_kv_flush(kv_->kv, within(patience_ms), nullptr), 0);
-    EXPECT_EQ(kv_->clear(), 0) << ng_kv_error(kv_->kv);
-    EXPECT_EQ(kv_->all(), Names());
 }
 
 TEST_P(KvTest, ADeadlineThatHasPassedEndsACallAtOnceAndBreaksNothing)
@@ -664,7 +599,7 @@ TEST_P(KvTest, ADeadlineThatHasPassedEndsACallAtOnceAndBreaksNothing)
     EXPECT_EQ(kv_->kv->connects, connects);
 }
 
-TEST_P(KvTest, AProgramThatClosesEveryDescriptorIsSurvived)
+TEST_P(KvConnection, AProgramThatClosesEveryDescriptorIsSurvived)
 {
     ASSERT_EQ(kv_->set("key", "value"), 0);
     ASSERT_EQ(kv_->subscribe("news"), 0);
@@ -733,9 +668,8 @@ TEST(Kv, WhatCannotBeOpenedIsToldWithTheMend)
     EXPECT_EQ(open_error("none", options, &why), -EINVAL);
     EXPECT_EQ(open_error("redis:/x", options, &why), -EINVAL);
     EXPECT_NE(why.find("redis:/x"), std::string::npos);
-    EXPECT_EQ(open_error("local:", options, &why), -EINVAL);
-    EXPECT_NE(why.find("local:/"), std::string::npos);
-    EXPECT_EQ(open_error("local:/proc/no/such", options, &why), -ENOENT);
+    EXPECT_EQ(open_error("local:/tmp", options, &why), -EINVAL);
+    EXPECT_NE(why.find("local:/tmp"), std::string::npos);
     EXPECT_EQ(open_error("rediss://:hidden@host", options, &why), -EOPNOTSUPP);
 #if NG_HAVE_HIREDIS
     EXPECT_NE(why.find("no TLS"), std::string::npos) << why;
@@ -746,22 +680,19 @@ TEST(Kv, WhatCannotBeOpenedIsToldWithTheMend)
 #endif
     EXPECT_EQ(why.find("hidden"), std::string::npos) << why;
     options.run = "";
-    EXPECT_EQ(open_error("local:/tmp", options, &why), -EINVAL);
+    EXPECT_EQ(open_error("redis://host", options, &why), -EINVAL);
+    EXPECT_NE(why.find("run"), std::string::npos);
 }
 
+#if NG_HAVE_HIREDIS
 TEST(Kv, OpeningTouchesNoNetwork)
 {
-#if NG_HAVE_HIREDIS
     int64_t start = ng_clock_mono_ns();
     Kv kv("redis://user:hidden@no-such-host.invalid");
     EXPECT_EQ(kv.error, 0);
     EXPECT_STREQ(kv.kv->name, "redis://user:***@no-such-host.invalid:6379");
     EXPECT_IN_TIME(ng_clock_mono_ns() - start, 2 * NG_S);
-#endif
-    Folder folder;
-    Kv local("local:" + folder.path());
-    EXPECT_EQ(local.error, 0);
-    EXPECT_EQ(std::string(local.kv->name), "local:" + folder.path());
 }
+#endif
 
 } // namespace

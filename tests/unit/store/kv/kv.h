@@ -5,6 +5,9 @@
 #define NCCLGUARD_TESTS_UNIT_STORE_KV_H
 
 #include "tests/unit/core/helpers/core.h"
+#include "tests/unit/store/kv/memory_kv.h"
+
+#include <poll.h>
 
 extern "C" {
 #include "store/kv/kv.h"
@@ -33,7 +36,7 @@ class Kv
 #if NG_TEST_TLS
         options.tls = &ng_tls_openssl;
 #endif
-        error = ng_kv_open(url.c_str(), &options, why, sizeof(why), &kv);
+        error = open_store(url, options, why, sizeof(why), &kv);
     }
     ~Kv()
     {
@@ -58,11 +61,6 @@ class Kv
         std::string found;
         int result = get(key, &found);
         return result ? strerror(-result) : found;
-    }
-    int wait(const std::string &key, std::string *ret_value, int64_t ms = patience_ms)
-    {
-        struct ng_kv_bytes value;
-        return take(ng_kv_wait(kv, key.c_str(), within(ms), &value), value, ret_value);
     }
     int add(const std::string &key, int64_t delta, int64_t *ret_value, int64_t ttl_ms = 0,
             int64_t ms = patience_ms)
@@ -103,37 +101,21 @@ class Kv
     /* "channel=data", or what came instead. */
     std::string message(int64_t ms = patience_ms)
     {
-        struct ng_kv_message message;
-        int result = ng_kv_wait_message(kv, within(ms), &message);
-        if (result)
-            return strerrorname_np(-result);
-        return std::string(message.channel) + "=" +
-               std::string(static_cast<const char *>(message.data.data), message.data.bytes);
-    }
-    /* "key=value" of every key with the prefix, in order. */
-    int scan(const std::string &prefix, std::vector<std::string> *ret_found,
-             int64_t ms = patience_ms)
-    {
-        ret_found->clear();
-        return ng_kv_scan(
-            kv, prefix.c_str(), within(ms),
-            [](void *context, const char *key, const struct ng_kv_bytes *value) {
-                static_cast<std::vector<std::string> *>(context)->push_back(
-                    std::string(key) + "=" +
-                    std::string(static_cast<const char *>(value->data), value->bytes));
-                return 0;
-            },
-            ret_found);
-    }
-    std::vector<std::string> all(const std::string &prefix = "")
-    {
-        std::vector<std::string> found;
-        EXPECT_EQ(scan(prefix, &found), 0) << ng_kv_error(kv);
-        return found;
-    }
-    int clear(int64_t ms = patience_ms)
-    {
-        return ng_kv_clear(kv, within(ms));
+        int64_t deadline = within(ms);
+        for (;;) {
+            struct ng_kv_message message;
+            int result = ng_kv_next_message(kv, deadline, &message);
+            if (!result)
+                return std::string(message.channel) + "=" +
+                       std::string(static_cast<const char *>(message.data.data),
+                                   message.data.bytes);
+            int64_t left_ms = (deadline - ng_clock_mono_ns() + NG_MS - 1) / NG_MS;
+            if (result == -ESTALE || left_ms <= 0)
+                return strerrorname_np(result == -ESTALE ? ESTALE : ETIMEDOUT);
+            struct pollfd wanted = {ng_kv_message_fd(kv), POLLIN, 0};
+            int64_t most_ms = wanted.fd < 0 ? 20 : 3600 * 1000;
+            poll(&wanted, 1, static_cast<int>(std::min(left_ms, most_ms)));
+        }
     }
 
     struct ng_kv *kv = nullptr;

@@ -6,7 +6,7 @@
 class Blobs : public testing::Test
 {
   protected:
-    Blobs() : kv("local:" + folder.path())
+    Blobs() : kv("memory:" + folder.path())
     {
     }
 
@@ -385,7 +385,7 @@ TEST_F(Blobs, ACountThatIsNoneIsTold)
 TEST_F(Blobs, AStoreThatFailsIsTold)
 {
     stands(1, told(process(1)));
-    FaultyKv faulty("local:" + folder.path(), "job");
+    FaultyKv faulty("memory:" + folder.path(), "job");
     struct ng_peer_progress *blobs;
     uint32_t count;
     faulty.set(FaultyKv::FAIL, -ECONNREFUSED);

@@ -210,7 +210,7 @@ FaultyKv::FaultyKv(const std::string &url, const std::string &job) : ng_kv()
 
     options.job = job.c_str();
     options.run = NG_BOARD_RUN;
-    EXPECT_EQ(ng_kv_open(url.c_str(), &options, why, sizeof(why), &inner), 0) << why;
+    EXPECT_EQ(open_store(url, options, why, sizeof(why), &inner), 0) << why;
     ops = &table;
     snprintf(name, sizeof(name), "%s", inner ? inner->name : "");
 }

@@ -47,7 +47,7 @@ class Turns : public testing::TestWithParam<std::tuple<const char *, int>>
   protected:
     void SetUp() override
     {
-        std::string url = "local:" + folder.path();
+        std::string url = "memory:" + folder.path();
 #if NG_HAVE_HIREDIS
         if (std::get<0>(GetParam()) == std::string("redis")) {
             if (!RedisServer::available())
@@ -155,12 +155,12 @@ static std::string name_of(const testing::TestParamInfo<std::tuple<const char *,
 
 #if NG_HAVE_HIREDIS
 INSTANTIATE_TEST_SUITE_P(On, Turns,
-                         testing::Combine(testing::Values("folder", "redis"),
+                         testing::Combine(testing::Values("memory", "redis"),
                                           testing::Values(2, 64, 1024)),
                          name_of);
 #else
 INSTANTIATE_TEST_SUITE_P(On, Turns,
-                         testing::Combine(testing::Values("folder"), testing::Values(2, 64, 1024)),
+                         testing::Combine(testing::Values("memory"), testing::Values(2, 64, 1024)),
                          name_of);
 #endif
 
