@@ -12,13 +12,9 @@ import unittest
 import unittest.mock
 
 sys.dont_write_bytecode = True
-import draw
-import pulse
-import rows
-import runner
-import score
-from host_rows import Row
-from verdicts import Failure, Late, TooLate, overdue
+from harness import draw, pulse, rows, runner, score
+from harness.host_rows import Row
+from harness.verdicts import Failure, Late, TooLate, overdue
 
 
 def scenario(**columns):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 
-HERE = os.path.dirname(os.path.realpath(__file__))
+HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # tests/scenarios
 ROOT = os.path.dirname(os.path.dirname(HERE))
 SUITE = f"{HERE}/suite"
 

@@ -2,7 +2,7 @@
 import re
 import sys
 
-from rows import on_several_hosts, suite_rows, table_rows
+from .rows import on_several_hosts, suite_rows, table_rows
 
 # Column: default. What each means is told at the top of hosts.toml.
 COLUMNS = {
