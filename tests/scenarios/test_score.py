@@ -12,13 +12,9 @@ import unittest
 import unittest.mock
 
 sys.dont_write_bytecode = True
-import draw
-import pulse
-import rows
-import runner
-import score
-from host_rows import Row
-from verdicts import Failure, Late, TooLate, overdue
+from harness import draw, pulse, rows, runner, score
+from harness.host_rows import Row
+from harness.verdicts import Failure, Late, TooLate, overdue
 
 
 def scenario(**columns):
@@ -34,6 +30,14 @@ def outcome_of(named, ranks, **columns):
 
 
 class Rows(unittest.TestCase):
+    def test_members_of_a_family_have_its_columns_and_their_own(self):
+        family = {"ranks": [2], "op": "Send", "each": [{"name": "a"}, [{"name": "b", "op": "Recv"}, {"seq": 1}]]}
+        self.assertEqual(list(rows.members([{"name": "alone"}, family])), [
+            {"name": "alone"}, {"name": "a", "ranks": [2], "op": "Send"},
+            {"name": "b", "ranks": [2], "op": "Recv", "seq": 1}])
+        with self.assertRaises(SystemExit):
+            list(rows.members([{"each": [[{"name": "a", "seq": 1}, {"seq": 2}]]}]))
+
     def test_clocks_run_longer_where_that_is_wanted_and_nothing_else_does(self):
         row = {"name": "a", "program": "b", "timeout": "2500ms", "threshold": "1s", "latest_s": 3.0}
         one = rows.Scenario({**row, "expect": "missing_rank"}, "fault", 4, "first")

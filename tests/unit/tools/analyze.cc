@@ -50,6 +50,30 @@ struct Json {
     }
 };
 
+/* What `analyze` reads from this evidence: a fault of this kind, of these ranks. */
+struct Found : Json {
+    std::string err;
+    Found(const std::vector<std::string> &evidence, const std::string &kind,
+          const std::vector<int> &blamed)
+        : Found(kind, blamed, run(arguments_of(evidence)))
+    {
+    }
+
+  private:
+    Found(const std::string &kind, const std::vector<int> &blamed, const Result &result)
+        : Json(result.out), err(result.err)
+    {
+        EXPECT_EQ(result.code(), 3) << result.out << err;
+        EXPECT_EQ(text("kind"), kind) << result.out;
+        EXPECT_EQ(culprits(), blamed) << result.out;
+    }
+    static std::vector<std::string> arguments_of(std::vector<std::string> evidence)
+    {
+        evidence.insert(evidence.begin(), {"analyze", "--json"});
+        return evidence;
+    }
+};
+
 /* Rank 2 of 4 finished six collectives and never came to the seventh. */
 const evidence_rank one_missing[] = {
     {0, EVIDENCE_RUNNING, 7, 6, 10000, 0},
@@ -71,6 +95,12 @@ std::vector<std::unique_ptr<BoxOwner>> own_boxes(const Folder &folder, const evi
         owners.push_back(
             std::make_unique<BoxOwner>(folder.path(), ranks[i], nranks, "test-job", ""));
     return owners;
+}
+
+/* Those of ranks that have all been killed. */
+void leave_boxes(const Folder &folder, const evidence_rank *ranks, int count, int nranks)
+{
+    own_boxes(folder, ranks, count, nranks);
 }
 
 TEST(AnalyzeDumps, NamesTheMissingRankAndExitsWith3)
@@ -277,11 +307,7 @@ TEST(AnalyzeDumps, NoticesADeathThatIsYoungerThanTheSuspectTime)
     };
     Folder folder;
     ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), one_dead, 3, 3), 0);
-    Result result = run({"analyze", "--json", folder.path()});
-    EXPECT_EQ(result.code(), 3);
-    Json verdict(result.out);
-    EXPECT_EQ(verdict.text("kind"), "dead_rank");
-    EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+    Found({folder.path()}, "dead_rank", {1});
 }
 
 TEST(AnalyzeDumps, TellCallsThatDifferBeforeOneThatIsUnderWayForAMoment)
@@ -329,11 +355,7 @@ TEST(AnalyzeFlight, FilesOfOursThatWereCopiedTellHowLongItWasStuck)
         Folder folder;
         const int64_t moment_ns = now_ns - ago_s * INT64_C(1000000000);
         ASSERT_EQ(evidence_write_flights(moment_ns, folder.path().c_str(), one_missing, 4, 4), 0);
-        Result result = run({"analyze", "--json", folder / "fr"});
-        EXPECT_EQ(result.code(), 3) << result.err;
-        Json verdict(result.out);
-        EXPECT_EQ(verdict.text("kind"), "missing_rank");
-        EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+        Found verdict({folder / "fr"}, "missing_rank", {2});
         EXPECT_EQ(json_integer_value(json_object_get(verdict.root, "stalled_ms")), 10000) << ago_s;
     }
 }
@@ -347,11 +369,7 @@ TEST(AnalyzeMixed, BlackBoxesAndDumpsOfTheSameProcessesAreNoLessCertain)
                         {{"NCCLGUARD_STORE", "local:" + boxes.path()}, {"NCCLGUARD_JOB", ""}});
     ASSERT_EQ(dumped.code(), 0) << dumped.err;
     for (const auto &[first, second] : {std::pair(&boxes, &dumps), std::pair(&dumps, &boxes)}) {
-        Result result = run({"analyze", "--json", first->path(), second->path()});
-        EXPECT_EQ(result.code(), 3) << result.err;
-        Json verdict(result.out);
-        EXPECT_EQ(verdict.text("kind"), "missing_rank");
-        EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+        Found verdict({first->path(), second->path()}, "missing_rank", {2});
         EXPECT_EQ(verdict.text("confidence"), "certain");
         EXPECT_EQ(verdict.missing_evidence(), "");
     }
@@ -411,24 +429,14 @@ TEST(AnalyzeBoxes, NamesTheMissingRankOfALiveJob)
 {
     Folder folder;
     auto owners = own_boxes(folder, one_missing, 4, 4);
-    Result result = run({"analyze", "--json", folder.path()});
-    EXPECT_EQ(result.code(), 3) << result.err;
-    Json verdict(result.out);
-    EXPECT_EQ(verdict.text("kind"), "missing_rank");
-    EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+    Found({folder.path()}, "missing_rank", {2});
 }
 
 TEST(AnalyzeBoxes, NamesTheMissingRankAfterTheWholeJobWasKilled)
 {
     Folder folder;
-    {
-        auto owners = own_boxes(folder, one_missing, 4, 4);
-    }
-    Result result = run({"analyze", "--json", folder.path()});
-    EXPECT_EQ(result.code(), 3) << result.err;
-    Json verdict(result.out);
-    EXPECT_EQ(verdict.text("kind"), "missing_rank");
-    EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
+    leave_boxes(folder, one_missing, 4, 4);
+    Found({folder.path()}, "missing_rank", {2});
 }
 
 TEST(AnalyzeBoxes, NamesTheRankThatWasKilledAmongTheLiving)
@@ -442,11 +450,7 @@ TEST(AnalyzeBoxes, NamesTheRankThatWasKilledAmongTheLiving)
     Result before = run({"analyze", "--json", folder.path()});
     EXPECT_EQ(before.code(), 0) << before.out;
     owners[1]->end();
-    Result result = run({"analyze", "--json", folder.path()});
-    EXPECT_EQ(result.code(), 3) << result.err;
-    Json verdict(result.out);
-    EXPECT_EQ(verdict.text("kind"), "dead_rank");
-    EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+    Found({folder.path()}, "dead_rank", {1});
 }
 
 TEST(AnalyzeBoxes, NamesTheRankThatDiedLongBeforeTheOthersWereKilled)
@@ -456,14 +460,8 @@ TEST(AnalyzeBoxes, NamesTheRankThatDiedLongBeforeTheOthersWereKilled)
         {1, EVIDENCE_RUNNING, 6, 6, 0, 61000},
     };
     Folder folder;
-    {
-        auto owners = own_boxes(folder, ranks, 2, 2);
-    }
-    Result result = run({"analyze", "--json", folder.path()});
-    EXPECT_EQ(result.code(), 3) << result.err;
-    Json verdict(result.out);
-    EXPECT_EQ(verdict.text("kind"), "dead_rank");
-    EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+    leave_boxes(folder, ranks, 2, 2);
+    Found({folder.path()}, "dead_rank", {1});
 }
 
 /* The launcher ended the others before anybody had waited for as long as the suspect time. */
@@ -474,19 +472,13 @@ TEST(AnalyzeBoxes, NameTheRankThatDiedFirstThoughNobodyHadWaitedForLong)
         {1, EVIDENCE_RUNNING, 6, 6, 0, 4000},
     };
     Folder folder, dumps;
-    {
-        auto owners = own_boxes(folder, ranks, 2, 2);
-    }
+    leave_boxes(folder, ranks, 2, 2);
     Result dumped = run({"dump", "--no-stacks", "--out", dumps.path()},
                         {{"NCCLGUARD_STORE", "local:" + folder.path()}, {"NCCLGUARD_JOB", ""}});
     ASSERT_EQ(dumped.code(), 0) << dumped.err;
     /* Whoever writes a dump of the dead finds all of them dead at the same moment. */
     for (const Folder *evidence : {&folder, &dumps}) {
-        Result result = run({"analyze", "--json", evidence->path()});
-        EXPECT_EQ(result.code(), 3) << result.out << result.err;
-        Json verdict(result.out);
-        EXPECT_EQ(verdict.text("kind"), "dead_rank");
-        EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+        Found verdict({evidence->path()}, "dead_rank", {1});
         EXPECT_EQ(verdict.text("confidence"), "likely") << "it may have been frozen";
     }
 }
@@ -498,14 +490,8 @@ TEST(AnalyzeBoxes, NameTheRankThatLeftThoughNobodyHadWaitedForLong)
         {1, EVIDENCE_EXITED, 6, 6, 0, 1000},
     };
     Folder folder;
-    {
-        auto owners = own_boxes(folder, ranks, 2, 2);
-    }
-    Result result = run({"analyze", "--json", folder.path()});
-    EXPECT_EQ(result.code(), 3) << result.out << result.err;
-    Json verdict(result.out);
-    EXPECT_EQ(verdict.text("kind"), "left_early");
-    EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
+    leave_boxes(folder, ranks, 2, 2);
+    Found({folder.path()}, "left_early", {1});
 }
 
 TEST(AnalyzeBoxes, OfRanksThatDiedAtOnceDoNotTellWhomTheOthersWaitedFor)
@@ -515,14 +501,8 @@ TEST(AnalyzeBoxes, OfRanksThatDiedAtOnceDoNotTellWhomTheOthersWaitedFor)
         {1, EVIDENCE_RUNNING, 6, 6, 0, 600},
     };
     Folder folder;
-    {
-        auto owners = own_boxes(folder, ranks, 2, 2);
-    }
-    Result result = run({"analyze", "--json", folder.path()});
-    EXPECT_EQ(result.code(), 3) << result.out << result.err;
-    Json verdict(result.out);
-    EXPECT_EQ(verdict.text("kind"), "unknown");
-    EXPECT_TRUE(verdict.culprits().empty());
+    leave_boxes(folder, ranks, 2, 2);
+    Found verdict({folder.path()}, "unknown", {});
     EXPECT_NE(verdict.missing_evidence().find("ended first"), std::string::npos);
 }
 
@@ -604,9 +584,7 @@ TEST(AnalyzeBoxes, OfAJobThatWasKilledInGoodHealthAreHealthy)
         {1, EVIDENCE_RUNNING, 6, 6, 0, 0},
     };
     Folder folder;
-    {
-        auto owners = own_boxes(folder, busy, 2, 2);
-    }
+    leave_boxes(folder, busy, 2, 2);
     Result result = run({"analyze", folder.path()});
     EXPECT_EQ(result.code(), 0) << result.out << result.err;
     EXPECT_NE(result.out.find("likely"), std::string::npos)
@@ -639,9 +617,7 @@ TEST(AnalyzeBoxes, ThatWereCutOffAreNamedAndTheOthersUsed)
 TEST(AnalyzeBoxes, OfWhichOneWasCutOffAreHealthyWithADoubt)
 {
     Folder folder;
-    {
-        auto owners = own_boxes(folder, all_well, 2, 2);
-    }
+    leave_boxes(folder, all_well, 2, 2);
     std::string name = std::filesystem::directory_iterator(folder.path())->path().filename();
     std::filesystem::resize_file(folder / name, 8192);
     Result result = run({"analyze", "--json", folder.path()});
@@ -710,9 +686,7 @@ TEST(ReadBox, SurvivesDamageAnywhere)
 {
     Folder folder;
     unsigned seed = 4711;
-    {
-        auto owners = own_boxes(folder, one_missing, 1, 4);
-    }
+    leave_boxes(folder, one_missing, 1, 4);
     std::string name = std::filesystem::directory_iterator(folder.path())->path();
     /* Group 0 lies behind the records; what follows it is zeros. */
     std::string whole = read_file(name);

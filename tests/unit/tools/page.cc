@@ -64,8 +64,7 @@ class Page
 
 Job stuck_job(int ranks = 3)
 {
-    Job job(ranks);
-    job.group(7, "</script><script>alert('world')&amp;");
+    Job job(ranks, 7, "</script><script>alert('world')&amp;");
     for (int rank = 0; rank < ranks; rank++)
         job.at(7, rank).did(3);
     for (int rank = 0; rank < ranks; rank++)

@@ -129,8 +129,7 @@ std::string word(json_t *object, const char *key)
 /* Six collectives done by all, the seventh entered by all but rank `missing`. */
 Job one_missing(int ranks, int missing)
 {
-    Job job(ranks);
-    job.group(0x1111, "world");
+    Job job(ranks, 0x1111, "world");
     for (int rank = 0; rank < ranks; rank++) {
         job.at(0x1111, rank).did(6);
         if (rank != missing)
@@ -161,14 +160,11 @@ TEST(Table, TheGuiltyRankComesFirstAndIsMarked)
 
 TEST(Table, WhoIsGoneOrBehindComesBeforeThoseWhoWait)
 {
-    Job job(6);
-    job.group(0x1111, "world");
+    Job job(6, 0x1111, "world");
     for (int rank = 0; rank < 6; rank++)
         job.at(0x1111, rank).did(rank == 3 ? 4 : 6);
-    for (int rank : {0, 1, 2, 5})
-        job.at(0x1111, rank).waits();
-    job.process(4).life = NG_LIFE_DEAD;
-    job.process(4).life_age_ns = 12 * NG_S;
+    job.wait(0x1111, {0, 1, 2, 5});
+    job.process(4).is(NG_LIFE_DEAD, 12 * NG_S);
     Seen seen(job, 1000 * NG_S); /* nothing is stuck for so long: no verdict decides */
     std::vector<std::string> rows = seen.rows();
     ASSERT_EQ(rows.size(), 6u);
@@ -180,8 +176,7 @@ TEST(Table, WhoIsGoneOrBehindComesBeforeThoseWhoWait)
 TEST(Table, AHostThatIsNotHeardOfIsLost)
 {
     Job job = one_missing(4, 2);
-    job.process(2).life = NG_LIFE_LOST;
-    job.process(2).life_age_ns = 7 * NG_S;
+    job.process(2).is(NG_LIFE_LOST, 7 * NG_S);
     Seen seen(job);
     EXPECT_TRUE(has(seen.rows()[0], "lost for 7.0 s")) << seen.text();
     EXPECT_TRUE(has(seen.lines()[0], "1 lost"));
@@ -203,8 +198,7 @@ TEST(Table, ThousandsThatAreAlikeTakeOneLine)
 
 TEST(Table, FoldsTellThePlacesApart)
 {
-    Job job(300);
-    job.group(0x1111, "world");
+    Job job(300, 0x1111, "world");
     for (int rank = 0; rank < 300; rank++) {
         job.at(0x1111, rank).did(5 + rank % 3);
         job.at(0x1111, rank).waits(all_reduce(), 100 * NG_MS);
@@ -221,8 +215,7 @@ TEST(Table, EveryRowIsShownOrFolded)
     std::mt19937 random(11);
     for (int round = 0; round < 60; round++) {
         int ranks = 1 + static_cast<int>(random() % 200);
-        Job job(ranks);
-        job.group(1, "world");
+        Job job(ranks, 1, "world");
         std::vector<int> half;
         for (int rank = 0; rank < ranks; rank += 2)
             half.push_back(rank);
@@ -289,8 +282,7 @@ TEST(Table, GroupsOfOneNameShowTheirIds)
 
 TEST(Table, GroupsThatAllHaveEndedAreNotShownButTheirProcessesAre)
 {
-    Job job(2);
-    job.group(0x1111, "world");
+    Job job(2, 0x1111, "world");
     for (int rank : {0, 1})
         job.at(0x1111, rank).did(3).state = NG_GROUP_DESTROYED;
     Seen seen(job);
@@ -325,8 +317,7 @@ TEST(TableJson, RanksOfAGroupThatNobodyHasSeenAreListed)
 
 TEST(Table, SendsThatWaitNameTheirPeer)
 {
-    Job job(3);
-    job.group(0x1111, "world");
+    Job job(3, 0x1111, "world");
     job.at(0x1111, 0).p2p(NG_OP_Send, 2, false);
     Seen seen(job);
     EXPECT_TRUE(has(seen.text(), "Send to rank 2, 30.0 s")) << seen.text();
@@ -340,8 +331,7 @@ TEST(Table, SendsThatWaitNameTheirPeer)
 
 TEST(Table, ACallThatHoldsAThreadIsShownWithItsAge)
 {
-    Job job(2);
-    job.group(0x1111, "world");
+    Job job(2, 0x1111, "world");
     job.inside(1, NG_OP_CommSplit, 0x1111, 0, 9 * NG_S);
     job.inside(0, NG_OP_GroupEnd, 0, 0, 3 * NG_S);
     Seen seen(job);
@@ -355,8 +345,7 @@ TEST(Table, ACallThatHoldsAThreadIsShownWithItsAge)
 
 TEST(Table, ACallInAGroupThatIsNotEndedIsShownAsSuch)
 {
-    Job job(2);
-    job.group(0x1111, "world");
+    Job job(2, 0x1111, "world");
     job.at(0x1111, 1).did(2).opened();
     Seen seen(job);
     EXPECT_TRUE(has(seen.text(), "AllReduce #3 of a group call not ended, ")) << seen.text();
@@ -366,8 +355,7 @@ TEST(Table, ACallInAGroupThatIsNotEndedIsShownAsSuch)
 /* Beside a hang as well: it may be the same rank's trouble. */
 TEST(TableJson, EachGroupNamesTheRankThatComesLast)
 {
-    Job job(4);
-    job.group(0x1111, "world");
+    Job job(4, 0x1111, "world");
     job.group(0x2222, "pair", {1, 3});
     for (int rank = 0; rank < 4; rank++) {
         for (uint64_t seq = 1; seq <= 20; seq++)
@@ -432,8 +420,7 @@ TEST(TableJson, RanksCanBeReadBothWays)
 
 TEST(TableJson, GroupsOfTheSameMembersAreRecognised)
 {
-    Job job(4);
-    job.group(0x1111, "first");
+    Job job(4, 0x1111, "first");
     job.group(0x2222, "half", {0, 1});
     job.group(0x3333, "second");
     Json json(Seen(job).json());
@@ -485,8 +472,7 @@ TEST(TableJson, IsValidWhateverNamesAndNumbersAProcessTells)
 TEST(TableScale, ThousandsOfRanksInManyGroupsAreOneTableAndOneDocument)
 {
     constexpr int ranks = 4096, width = 8;
-    Job job(ranks);
-    job.group(1, "world");
+    Job job(ranks, 1, "world");
     job.group(2, "again");
     for (int axis = 0; axis < 3; axis++)
         for (int first = 0; first < ranks; first += width) {
@@ -524,10 +510,7 @@ TEST(TableDuration, IsShortAndExact)
 
 TEST(Table, TellsMemoryAndWhatIsRegistered)
 {
-    Job job(2);
-    job.group(0x1111, "world");
-    for (int rank = 0; rank < 2; rank++)
-        job.at(0x1111, rank).did(6);
+    Job job(2, 0x1111, "world", 6);
     job.process(0).memory_kinds = 6;
     job.process(0).memory[0] = {10, UINT64_C(3) << 30};
     job.process(0).memory[4] = {2, UINT64_C(1) << 29};
@@ -557,8 +540,7 @@ TEST(Table, TellsMemoryAndWhatIsRegistered)
 
 TEST(Table, HasNoColumnsOfMemoryThatNobodyFollows)
 {
-    Job job(2);
-    job.group(0x1111, "world");
+    Job job(2, 0x1111, "world");
     Seen seen(job);
     EXPECT_EQ(seen.text().find("MEMORY"), std::string::npos);
     EXPECT_EQ(seen.text().find("REGISTERED"), std::string::npos);

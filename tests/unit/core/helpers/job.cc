@@ -128,6 +128,19 @@ Job::Job(int ranks, bool launcher_told)
     }
 }
 
+Job::Job(int ranks, uint64_t group, const char *name, int done) : Job(ranks)
+{
+    this->group(group, name);
+    for (int rank = 0; rank < ranks; rank++)
+        at(group, rank).did(done);
+}
+
+void Job::wait(uint64_t group, const std::vector<int> &group_ranks)
+{
+    for (int rank : group_ranks)
+        at(group, rank).waits();
+}
+
 void Job::group(uint64_t id, const char *name, const std::vector<int> &ranks)
 {
     groups_[id] = Group{name, (int)ranks.size(), 0};
@@ -339,4 +352,47 @@ Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, boo
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
     return judgement;
+}
+
+const Ranks ANYBODY = [] {
+    Ranks anybody = {};
+    anybody.anybody = true;
+    return anybody;
+}();
+
+void expect_kind(const Judgement &judgement, enum ng_verdict_kind kind)
+{
+    EXPECT_STREQ(ng_verdict_kind_name(judgement.kind), ng_verdict_kind_name(kind))
+        << judgement.line;
+}
+
+Judgement expect_verdict(const Judgement &judgement, enum ng_verdict_kind kind,
+                         const Ranks &culprits, std::optional<enum ng_confidence> confidence,
+                         const Ranks &waiting, const char *file, int line)
+{
+    testing::ScopedTrace trace(file, line, judgement.line);
+
+    expect_kind(judgement, kind);
+    if (!culprits.anybody) {
+        EXPECT_EQ(judgement.culprits, culprits.ranks);
+    }
+    if (confidence) {
+        EXPECT_STREQ(ng_confidence_name(judgement.confidence), ng_confidence_name(*confidence));
+    }
+    if (!waiting.anybody) {
+        EXPECT_EQ(judgement.waiting, waiting.ranks) << "waiting";
+    }
+    return judgement;
+}
+
+Judgement expect_verdict(const Job &job, enum ng_verdict_kind kind, const Ranks &culprits,
+                         std::optional<enum ng_confidence> confidence, const Ranks &waiting,
+                         const char *file, int line)
+{
+    return expect_verdict(judge(job), kind, culprits, confidence, waiting, file, line);
+}
+
+bool mentions(const std::string &text, const std::string &part)
+{
+    return text.find(part) != std::string::npos;
 }

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 
 /* Nothing in these tests runs: ages are what they are told to be. */
 constexpr int64_t STALLED = 5 * NG_S;
@@ -96,6 +97,13 @@ struct Process {
     struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS] = {};
     int local_rank = -1;
     std::string host; /* empty: eight processes of the job share one */
+
+    /* Its life has been this for so long. */
+    void is(enum ng_life now, int64_t age_ns)
+    {
+        life = now;
+        life_age_ns = age_ns;
+    }
 };
 
 /* One process per rank unless told otherwise. */
@@ -104,6 +112,8 @@ class Job
   public:
     /* `ranks` processes with global ranks from 0, alive. */
     explicit Job(int ranks, bool launcher_told = true);
+    /* The same, with a group of them all, in which each has done so many collectives. */
+    Job(int ranks, uint64_t group, const char *name, int done = 0);
 
     /* A group over these global ranks, every one of which tells of itself. */
     void group(uint64_t id, const char *name, const std::vector<int> &ranks);
@@ -114,6 +124,8 @@ class Job
         groups_.at(id).parent = parent;
     }
     Member &at(uint64_t group, int group_rank);
+    /* These ranks of a group are in one more collective, which does not finish. */
+    void wait(uint64_t group, const std::vector<int> &group_ranks);
     /* Nobody has evidence of this rank of this group. */
     void forget(uint64_t group, int group_rank);
     Process &process(int rank)
@@ -160,5 +172,32 @@ struct Judgement {
 };
 Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false,
                 bool nan = false, bool ends = false);
+
+/* The ranks that a test expects; ANYBODY: it does not say. */
+struct Ranks {
+    std::vector<int> ranks;
+    bool anybody = false;
+    Ranks(std::initializer_list<int> list) : ranks(list)
+    {
+    }
+    Ranks(std::vector<int> list) : ranks(std::move(list))
+    {
+    }
+};
+extern const Ranks ANYBODY;
+
+void expect_kind(const Judgement &judgement, enum ng_verdict_kind kind);
+/* This kind, culprits, confidence (none: whichever) and waiting ranks; gives back the judgement. */
+Judgement expect_verdict(const Judgement &judgement, enum ng_verdict_kind kind,
+                         const Ranks &culprits, std::optional<enum ng_confidence> confidence = {},
+                         const Ranks &waiting = ANYBODY, const char *file = __builtin_FILE(),
+                         int line = __builtin_LINE());
+/* The same of the verdict on a job. */
+Judgement expect_verdict(const Job &job, enum ng_verdict_kind kind, const Ranks &culprits,
+                         std::optional<enum ng_confidence> confidence = {},
+                         const Ranks &waiting = ANYBODY, const char *file = __builtin_FILE(),
+                         int line = __builtin_LINE());
+/* For EXPECT_PRED2, which shows both. */
+bool mentions(const std::string &text, const std::string &part);
 
 #endif

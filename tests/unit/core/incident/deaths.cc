@@ -37,8 +37,7 @@ void fill(struct ng_view *view, bool host)
 /* Rank 1 has ended, before collective 7 of all. */
 Job left_before(uint64_t seq)
 {
-    Job job(2);
-    job.group(WORLD, "dp");
+    Job job(2, WORLD, "dp");
     for (int rank = 0; rank < 2; rank++)
         job.at(WORLD, rank).did((int)seq - 1);
     job.at(WORLD, 0).waits();
@@ -49,8 +48,7 @@ Job left_before(uint64_t seq)
 /* It ended when it was to make a communicator with rank 0, which is still at it. */
 Job left_a_making()
 {
-    Job job(2);
-    job.group(WORLD, "dp");
+    Job job(2, WORLD, "dp");
     for (int rank = 0; rank < 2; rank++)
         job.at(WORLD, rank).state = NG_GROUP_CREATING;
     job.inside(0, NG_OP_CommInitRank, WORLD);
@@ -61,10 +59,7 @@ Job left_a_making()
 /* Rank 0 has work pending that waits for nobody that is gone. */
 Job at_work()
 {
-    Job job(2);
-    job.group(WORLD, "dp");
-    for (int rank = 0; rank < 2; rank++)
-        job.at(WORLD, rank).did(6);
+    Job job(2, WORLD, "dp", 6);
     return job;
 }
 

@@ -129,8 +129,7 @@ class Rehearsed : public testing::Test
   protected:
     Rehearsed()
     {
-        Job job(3);
-        job.group(0xaa, "world");
+        Job job(3, 0xaa, "world");
         job.at(0xaa, 0).did(9).waits();
         job.at(0xaa, 1).did(9);
         job.at(0xaa, 2).did(9).waits();

@@ -161,8 +161,7 @@ TEST(Dump, KnowsEveryFieldOfTheView)
 
 TEST(Dump, ComposedCollectivesAreToldWithTheirParts)
 {
-    Job job(3);
-    job.group(0x11, "");
+    Job job(3, 0x11, "");
     for (int rank = 0; rank < 3; rank++) {
         Member &member = job.at(0x11, rank).did(1);
         for (int peer = 0; peer < 3; peer++)

@@ -120,8 +120,7 @@ TEST(Flight, SizesAreThoseOfTheBuffersOfThisRank)
         {NG_OP_Gather, 0, "[[10]] [[40]]", "[[10]] [[]]"},
         {NG_OP_Scatter, 0, "[[40]] [[10]]", "[[]] [[10]]"},
     };
-    Job job(4);
-    job.group(WORLD, "");
+    Job job(4, WORLD, "");
     for (const auto &row : rows)
         for (int rank : {0, 1})
             job.at(WORLD, rank).did(1, {(uint32_t)row.op, 7, -1, row.root, 10});
@@ -139,8 +138,7 @@ TEST(Flight, SizesAreThoseOfTheBuffersOfThisRank)
 
 TEST(Flight, DataTypesHavePyTorchsNames)
 {
-    Job job(2);
-    job.group(WORLD, "");
+    Job job(2, WORLD, "");
     for (int dtype = -1; dtype < 13; dtype++)
         job.at(WORLD, 0).did(1, {NG_OP_Broadcast, dtype, -1, 0, 10});
     EXPECT_EQ(ask(job, 0, "*[x['input_dtypes'][0] for x in e]"),
@@ -150,8 +148,7 @@ TEST(Flight, DataTypesHavePyTorchsNames)
 
 TEST(Flight, StatesAreThoseThatPyTorchHas)
 {
-    Job job(2);
-    job.group(WORLD, "");
+    Job job(2, WORLD, "");
     Member &member = job.at(WORLD, 0);
     member.did(1).waits().queued().opened();
     /* Not observed, but what came after it was. */
@@ -169,8 +166,7 @@ TEST(Flight, StatesAreThoseThatPyTorchHas)
 /* A process that was killed did not see its last calls finish; the others did. */
 TEST(Flight, WhatAllOthersFinishedADeadRankFinishedToo)
 {
-    Job job(3);
-    job.group(WORLD, "");
+    Job job(3, WORLD, "");
     job.at(WORLD, 0).did(3).waits();
     job.at(WORLD, 1).did(2).waits();
     job.at(WORLD, 2).did(1).waits().queued();
@@ -182,8 +178,7 @@ TEST(Flight, WhatAllOthersFinishedADeadRankFinishedToo)
 
 TEST(Flight, CallsOfOneNcclGroupShareTheirNumberAndAreClosed)
 {
-    Job job(2);
-    job.group(WORLD, "");
+    Job job(2, WORLD, "");
     job.at(WORLD, 0).did(1).did(3).grouped(3).did(1).grouped(1).did(2).grouped(2);
     EXPECT_EQ(ask(job, 0, "*column('collective_seq_id')"), "1 2 2 2 2 3 4 4 4");
     EXPECT_EQ(ask(job, 0, "*column('op_id')"), "1 2 3 4 4 5 6 7 7");
@@ -200,8 +195,7 @@ TEST(Flight, CallsOfOneNcclGroupShareTheirNumberAndAreClosed)
 
 TEST(Flight, WhatWasMeasuredHasItsDurationAndNothingElseHas)
 {
-    Job job(2);
-    job.group(WORLD, "");
+    Job job(2, WORLD, "");
     Member &member = job.at(WORLD, 0);
     member.did(2).did(3).grouped(3);
     member.p2p(NG_OP_Send, 1, true).p2p(NG_OP_Recv, 1, true).p2p(NG_OP_Send, 0, true);
@@ -216,8 +210,7 @@ TEST(Flight, WhatWasMeasuredHasItsDurationAndNothingElseHas)
 
 TEST(Flight, AnOpenNcclGroupHasNoEnd)
 {
-    Job job(2);
-    job.group(WORLD, "");
+    Job job(2, WORLD, "");
     job.at(WORLD, 0).did(1).opened().opened();
     job.at(WORLD, 0).records[2].work_previous = job.at(WORLD, 0).records[1].id;
     EXPECT_EQ(ask(job, 0, "*column('collective_seq_id')"), "1 2 2");
@@ -227,8 +220,7 @@ TEST(Flight, AnOpenNcclGroupHasNoEnd)
 
 TEST(Flight, MessagesStandInAGroupOfTheirTwoRanks)
 {
-    Job job(3);
-    job.group(WORLD, "pp");
+    Job job(3, WORLD, "pp");
     Member &member = job.at(WORLD, 1);
     member.did(1);
     member.p2p(NG_OP_Send, 2, true).p2p(NG_OP_Recv, 0, true).p2p(NG_OP_Send, 2, true).grouped(3);
@@ -266,8 +258,7 @@ TEST(Flight, RanksOfAPairAreCountedInTheOrderOfTheJob)
 
 TEST(Flight, ComposedCollectivesAreOneEntry)
 {
-    Job job(3);
-    job.group(WORLD, "");
+    Job job(3, WORLD, "");
     for (int rank = 0; rank < 3; rank++) {
         Member &member = job.at(WORLD, rank);
         for (int round = 0; round < 2; round++) {
@@ -383,8 +374,7 @@ TEST(Flight, ARankWithoutCommunicatorHasAnEmptyFile)
 /* Members on hosts that nobody here can see. */
 TEST(Flight, RanksOfOtherHostsAreToldWhereTheyAreSure)
 {
-    Job job(4);
-    job.group(WORLD, "");
+    Job job(4, WORLD, "");
     job.group(0x11, "tp", {1, 3});
     job.at(WORLD, 1).did(1, {NG_OP_AllGather, 7, -1, -1, 10});
     job.at(0x11, 0).did(1, {NG_OP_AllGather, 7, -1, -1, 10}).p2p(NG_OP_Send, 1, true);
@@ -398,8 +388,7 @@ TEST(Flight, RanksOfOtherHostsAreToldWhereTheyAreSure)
 
 TEST(Flight, TimesAreOfTheClockOfTheHost)
 {
-    Job job(1);
-    job.group(WORLD, "");
+    Job job(1, WORLD, "");
     job.at(WORLD, 0).did(1).waits();
     job.at(WORLD, 0).records[0].started_age_ns = 20 * NG_S;
     job.at(WORLD, 0).records[0].completed_age_ns = 10 * NG_S;

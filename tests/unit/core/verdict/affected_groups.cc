@@ -39,15 +39,13 @@ Scope scope_of(const Job &job)
 /* Four ranks: all, two halves, and one pair across them. Rank 2 is missed by all. */
 Job four()
 {
-    Job job(4);
-    job.group(WORLD, "world");
+    Job job(4, WORLD, "world");
     job.group(LEFT, "left", {0, 1});
     job.group(RIGHT, "right", {2, 3});
     job.group(CROSS, "cross", {1, 2});
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(3);
-    for (int rank : {0, 1, 3})
-        job.at(WORLD, rank).waits();
+    job.wait(WORLD, {0, 1, 3});
     return job;
 }
 
@@ -73,10 +71,8 @@ TEST(Scope, OfADeadRankItIsEveryGroupThatItIsIn)
 TEST(Scope, WhoDiedWithoutBeingTheCauseDoomsItsGroupsToo)
 {
     Job job = four();
-    job.process(2).life = NG_LIFE_DEAD;
-    job.process(2).life_age_ns = 20 * NG_S;
-    job.process(0).life = NG_LIFE_DEAD;
-    job.process(0).life_age_ns = NG_S;
+    job.process(2).is(NG_LIFE_DEAD, 20 * NG_S);
+    job.process(0).is(NG_LIFE_DEAD, NG_S);
     EXPECT_EQ(scope_of(job).groups, (std::set<uint64_t>{WORLD, LEFT, RIGHT, CROSS}));
 }
 
@@ -115,8 +111,7 @@ TEST(Scope, WhoLeftSinceNcclToldItOfAnEndTakesItsGroupsAlong)
 
 TEST(Scope, OfACycleItIsEveryGroupInIt)
 {
-    Job job(2);
-    job.group(LEFT, "a");
+    Job job(2, LEFT, "a");
     job.group(RIGHT, "b");
     job.group(CROSS, "c");
     job.at(LEFT, 0).waits();
@@ -126,8 +121,7 @@ TEST(Scope, OfACycleItIsEveryGroupInIt)
 
 TEST(Scope, WhatIsMadeFromAnotherOneTakesThatAlong)
 {
-    Job job(2);
-    job.group(WORLD, "world");
+    Job job(2, WORLD, "world");
     job.group(LEFT, "child", {0, 1});
     job.derive(LEFT, WORLD);
     job.at(LEFT, 0).state = NG_GROUP_CREATING;

@@ -18,12 +18,6 @@ namespace
 
 constexpr uint64_t WORLD = 0xd, OTHER = 0xe, SMALL = 0x5;
 
-void expect_kind(const Judgement &judgement, enum ng_verdict_kind kind)
-{
-    EXPECT_STREQ(ng_verdict_kind_name(judgement.kind), ng_verdict_kind_name(kind))
-        << judgement.line;
-}
-
 /* All of `ranks` wait in ncclCommInitRank of WORLD. */
 Job initialising(int ranks, bool launcher_told = true)
 {
@@ -89,24 +83,18 @@ std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE,
     return line;
 }
 
-bool mentions(const std::string &text, const std::string &part)
-{
-    return text.find(part) != std::string::npos;
-}
-
 } // namespace
 
 TEST(InitMismatch, ARankNumberThatTwoHaveIsThatOfWhoWasLaunchedAsAnother)
 {
     for (int ranks : {3, 8, 64}) {
-        Judgement judgement = judge(with_twin(ranks, ranks - 1, 1));
-        expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{ranks - 1});
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+        Judgement judgement =
+            expect_verdict(judge(with_twin(ranks, ranks - 1, 1)), NG_KIND_INIT_MISMATCH,
+                           {ranks - 1}, NG_CONFIDENCE_CERTAIN);
         EXPECT_EQ(judgement.op, NG_OP_CommInitRank);
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "as rank 1 of")) << judgement.whys[0];
-        EXPECT_TRUE(
-            mentions(judgement.whys.at(0), "nobody has come as rank " + std::to_string(ranks - 1)));
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "as rank 1 of");
+        EXPECT_PRED2(mentions, judgement.whys.at(0),
+                     "nobody has come as rank " + std::to_string(ranks - 1));
         EXPECT_TRUE(judgement.missing.empty());
         EXPECT_EQ(judgement.waiting.size(), (size_t)ranks - 1);
     }
@@ -114,19 +102,15 @@ TEST(InitMismatch, ARankNumberThatTwoHaveIsThatOfWhoWasLaunchedAsAnother)
 
 TEST(InitMismatch, OfTwoRanksTheLaunchersWordIsOnlyLikely)
 {
-    Judgement judgement = judge(with_twin(2, 1, 0));
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    expect_verdict(judge(with_twin(2, 1, 0)), NG_KIND_INIT_MISMATCH, {1}, NG_CONFIDENCE_LIKELY);
 }
 
 TEST(InitMismatch, WithoutALauncherBothOfOneNumberAreNamedAndNobodyIsBlamedForSure)
 {
-    Judgement judgement = judge(with_twin(4, 3, 1, false));
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
+    Judgement judgement = expect_verdict(judge(with_twin(4, 3, 1, false)), NG_KIND_INIT_MISMATCH,
+                                         ANYBODY, NG_CONFIDENCE_UNKNOWN);
     EXPECT_EQ(judgement.culprits.size(), 2u);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "nothing tells who is wrong"));
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "nothing tells who is wrong");
 }
 
 /* Ranks of a part of a job are numbered anew: the launcher's numbers say nothing there. */
@@ -135,10 +119,9 @@ TEST(InitMismatch, TheLauncherOfALargerJobSaysNothingOfItsParts)
     Job job = with_twin(4, 3, 1);
     for (int rank = 0; rank < 4; rank++)
         job.process(rank).world_size = 8;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
+    Judgement judgement =
+        expect_verdict(job, NG_KIND_INIT_MISMATCH, ANYBODY, NG_CONFIDENCE_UNKNOWN);
     EXPECT_EQ(judgement.culprits.size(), 2u);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
 }
 
 TEST(InitMismatch, ATwinThatNcclToldOfAFailureIsOneAsWell)
@@ -147,9 +130,7 @@ TEST(InitMismatch, ATwinThatNcclToldOfAFailureIsOneAsWell)
     job.at(WORLD, 3).state = NG_GROUP_FAILED;
     job.at(WORLD, 3).group_rank = 1;
     job.calls.pop_back();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    expect_verdict(job, NG_KIND_INIT_MISMATCH, {3});
 }
 
 TEST(InitMismatch, ATwinThatIsDeadIsATriedAgainAndNoMismatch)
@@ -164,13 +145,10 @@ TEST(InitMismatch, AnotherNumberOfRanksIsThatOfTheFew)
     for (int said : {3, 9}) {
         Job job = initialising(8);
         job.at(WORLD, 2).nranks = said;
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-        EXPECT_TRUE(mentions(judgement.whys.at(0),
-                             "with " + std::to_string(said) + " ranks where the others say 8"))
-            << judgement.whys[0];
+        Judgement judgement =
+            expect_verdict(job, NG_KIND_INIT_MISMATCH, {2}, NG_CONFIDENCE_CERTAIN);
+        EXPECT_PRED2(mentions, judgement.whys.at(0),
+                     "with " + std::to_string(said) + " ranks where the others say 8");
     }
 }
 
@@ -178,28 +156,21 @@ TEST(InitMismatch, OfTwoSizesTheJobsIsLikelyMeantAndElseNobodyKnows)
 {
     Job job = initialising(2);
     job.at(WORLD, 0).nranks = 3;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{0});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    expect_verdict(job, NG_KIND_INIT_MISMATCH, {0}, NG_CONFIDENCE_LIKELY);
 
     Job untold = initialising(2, false);
     untold.at(WORLD, 0).nranks = 3;
-    judgement = judge(untold);
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+    expect_verdict(judge(untold), NG_KIND_INIT_MISMATCH, {0, 1}, NG_CONFIDENCE_UNKNOWN);
 }
 
 TEST(InitMismatch, AnotherUniqueIdIsThatOfTheFew)
 {
     for (int ranks : {3, 8, 64}) {
-        Judgement judgement = judge(with_other_id(ranks, {ranks - 1}));
-        expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{ranks - 1});
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+        Judgement judgement =
+            expect_verdict(judge(with_other_id(ranks, {ranks - 1})), NG_KIND_INIT_MISMATCH,
+                           {ranks - 1}, NG_CONFIDENCE_CERTAIN);
         EXPECT_EQ(judgement.group, WORLD);
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "with another unique id")) << judgement.whys[0];
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "with another unique id");
         EXPECT_EQ(judgement.waiting.size(), (size_t)ranks - 1);
     }
     /* Rank 0 is wrong, too, if all others agree. */
@@ -208,10 +179,7 @@ TEST(InitMismatch, AnotherUniqueIdIsThatOfTheFew)
 
 TEST(InitMismatch, OfTwoIdsThatOfRank0IsLikelyMeant)
 {
-    Judgement judgement = judge(with_other_id(2, {1}));
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    expect_verdict(judge(with_other_id(2, {1})), NG_KIND_INIT_MISMATCH, {1}, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judge(with_other_id(4, {2, 3})).culprits, (std::vector<int>{2, 3}));
 }
 
@@ -235,18 +203,12 @@ TEST(InitMismatch, AnotherReleaseIsToldOnlyWhereAllHaveCome)
 {
     Job job = initialising(4);
     job.at(WORLD, 1).nccl_version = 22605;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "has NCCL 2.26.5 where the others have 2.28.9"))
-        << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISMATCH, {1}, NG_CONFIDENCE_CERTAIN);
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "has NCCL 2.26.5 where the others have 2.28.9");
 
     /* With a rank missing NCCL has not come to it yet. */
     job.forget(WORLD, 3);
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {3});
 }
 
 TEST(InitMismatch, OneDeviceTwiceIsThatOfWhoIsNotWhereItsLauncherPutIt)
@@ -260,10 +222,7 @@ TEST(InitMismatch, OneDeviceTwiceIsThatOfWhoIsNotWhereItsLauncherPutIt)
     EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH);
     job.at(WORLD, 2).device = 1;
     job.at(WORLD, 2).pci_id = "0000:01:00.0";
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    expect_verdict(job, NG_KIND_INIT_MISMATCH, {2}, NG_CONFIDENCE_LIKELY);
     /* The same bus on another host is another device. */
     job.process(2).host = "elsewhere";
     EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH);
@@ -289,9 +248,7 @@ TEST(InitMismatch, RanksThatNcclTakesForOtherHostsMayShareADevice)
     job.process(1).nccl_variables = "";
     EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH);
     job.process(3).nccl_variables = "NCCL_HOSTID=rank-2";
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 3}));
+    expect_verdict(job, NG_KIND_INIT_MISMATCH, {2, 3});
     /* What is about pairs of a host is not about them. */
     job.process(3).nccl_variables = "NCCL_HOSTID=rank-3 NCCL_P2P_DISABLE=1";
     EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH);
@@ -305,12 +262,8 @@ TEST(InitMismatch, AVariableThatDiffersIsNeverSurelyTheReason)
     Job job = initialising(4);
     for (int rank = 0; rank < 4; rank++)
         job.process(rank).nccl_variables = rank == 3 ? "NCCL_IB_DISABLE=1" : "";
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "NCCL_IB_DISABLE = 1, the others not set"))
-        << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISMATCH, {3}, NG_CONFIDENCE_LIKELY);
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "NCCL_IB_DISABLE = 1, the others not set");
     /* What only the work goes by hangs no init. */
     job.process(3).nccl_variables = "NCCL_ALGO=Ring";
     EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH);
@@ -319,8 +272,7 @@ TEST(InitMismatch, AVariableThatDiffersIsNeverSurelyTheReason)
 TEST(InitMismatch, TheFirstCollectiveHangsByTheVariablesOfWork)
 {
     for (uint64_t seq : {1, 2}) {
-        Job job(4);
-        job.group(WORLD, "dp");
+        Job job(4, WORLD, "dp");
         for (int rank = 0; rank < 4; rank++) {
             job.at(WORLD, rank).did((int)seq - 1).waits();
             job.process(rank).nccl_variables = rank == 1 ? "NCCL_PROTO=LL" : "NCCL_PROTO=Simple";
@@ -345,34 +297,27 @@ TEST(InitMismatch, VariablesAboutPairsOfAHostAreComparedThereAlone)
         EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH) << text;
         /* All others of its host have it, most of the job have not. */
         job.process(5).nccl_variables = "";
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_INIT_MISMATCH);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{5});
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "not set, the others of its host "))
-            << judgement.whys[0];
+        Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISMATCH, {5});
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "not set, the others of its host ");
     }
 }
 
 /* A device that has not reached the first collective is held up by what is queued there. */
 TEST(InitMismatch, ADeviceStallOfAFirstCollectiveIsNotTakenForVariables)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++) {
         job.at(WORLD, rank).waits();
         job.at(WORLD, rank).pending_started = rank != 2;
         job.process(rank).nccl_variables = rank == 1 ? "NCCL_PROTO=LL" : "NCCL_PROTO=Simple";
     }
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_GPU_STALL);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    expect_verdict(job, NG_KIND_GPU_STALL, {2});
 }
 
 /* Variables may hang a collective; that a rank does not come to one does. */
 TEST(InitMismatch, VariablesAreNoReasonWhereARankIsMissingElsewhere)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     job.group(SMALL, "tp", {1, 2});
     job.group(OTHER, "pp", {0, 3});
     for (int rank = 0; rank < 4; rank++)
@@ -381,9 +326,7 @@ TEST(InitMismatch, VariablesAreNoReasonWhereARankIsMissingElsewhere)
         job.at(SMALL, rank).waits();
     job.at(OTHER, 0).did(3).waits();
     job.at(OTHER, 1).did(3);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {3});
 }
 
 TEST(InitMismatch, WhoWasToldThatItFailedIsNamedWhereNothingElseIsKnown)
@@ -391,11 +334,8 @@ TEST(InitMismatch, WhoWasToldThatItFailedIsNamedWhereNothingElseIsKnown)
     Job job = initialising(4);
     job.at(WORLD, 2).state = NG_GROUP_FAILED;
     job.calls.erase(job.calls.begin() + 2);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "where NCCL told it that it failed"))
-        << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {2});
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "where NCCL told it that it failed");
 }
 
 TEST(Roll, FoldsThoseWhoCameAndSaysWhereTheOthersAre)
@@ -414,12 +354,12 @@ TEST(Roll, FoldsThoseWhoCameAndSaysWhereTheOthersAre)
     job.inside(4, NG_OP_AllReduce, SMALL, 5);
     job.process(6).life = NG_LIFE_DEAD;
     std::string line = roll_of(job);
-    EXPECT_TRUE(mentions(line, "CommInitRank of group \"dp\" waits for 30.0 s: 60 of 64 came "
-                               "(0-2,5,7-59,61-63); missing"))
-        << line;
-    EXPECT_TRUE(mentions(line, "3,4 (in AllReduce #5 of group \"tp\")")) << line;
-    EXPECT_TRUE(mentions(line, "6 (dead)")) << line;
-    EXPECT_TRUE(mentions(line, "60 (alive, in no NCCL call)")) << line;
+    EXPECT_PRED2(mentions, line,
+                 "CommInitRank of group \"dp\" waits for 30.0 s: 60 of 64 came "
+                 "(0-2,5,7-59,61-63); missing");
+    EXPECT_PRED2(mentions, line, "3,4 (in AllReduce #5 of group \"tp\")");
+    EXPECT_PRED2(mentions, line, "6 (dead)");
+    EXPECT_PRED2(mentions, line, "60 (alive, in no NCCL call)");
 }
 
 TEST(Roll, IsBoundedHoweverManyAreMissing)
@@ -438,24 +378,24 @@ TEST(Roll, IsBoundedHoweverManyAreMissing)
             job.inside(rank, NG_OP_Broadcast, (uint64_t)rank + 100, (uint64_t)rank);
     std::string line = roll_of(job);
     EXPECT_LT(line.size(), (size_t)NG_ROLL_CALL_LINE_BYTES);
-    EXPECT_TRUE(mentions(line, "...")) << line;
-    EXPECT_TRUE(mentions(line, "1000 of 2000 came")) << line;
+    EXPECT_PRED2(mentions, line, "...");
+    EXPECT_PRED2(mentions, line, "1000 of 2000 came");
 }
 
 TEST(Roll, SaysWhereRanksDisagree)
 {
-    EXPECT_TRUE(mentions(roll_of(with_twin(4, 3, 1)), "they disagree on the rank"));
-    EXPECT_TRUE(mentions(roll_of(with_other_id(4, {3})),
-                         "missing 3 (in CommInitRank of group \"dp\"); they disagree on the "
-                         "unique id"));
+    EXPECT_PRED2(mentions, roll_of(with_twin(4, 3, 1)), "they disagree on the rank");
+    EXPECT_PRED2(mentions, roll_of(with_other_id(4, {3})),
+                 "missing 3 (in CommInitRank of group \"dp\"); they disagree on the "
+                 "unique id");
 }
 
 TEST(Roll, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
 {
     enum ng_log_level level;
     Job job = initialising(4);
-    EXPECT_TRUE(
-        mentions(roll_of(job, NG_WAIT_CREATE, &level), "4 of 4 came (0-3), nobody is missing"));
+    EXPECT_PRED2(mentions, roll_of(job, NG_WAIT_CREATE, &level),
+                 "4 of 4 came (0-3), nobody is missing");
     EXPECT_EQ(level, NG_LOG_WARN) << "for half a minute";
     for (Call &call : job.calls)
         call.age_ns = 20 * NG_S;
@@ -463,20 +403,19 @@ TEST(Roll, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
     EXPECT_EQ(level, NG_LOG_INFO);
     job.calls.pop_back();
     job.forget(WORLD, 3);
-    EXPECT_TRUE(mentions(roll_of(job, NG_WAIT_CREATE, &level), "missing 3"));
+    EXPECT_PRED2(mentions, roll_of(job, NG_WAIT_CREATE, &level), "missing 3");
     EXPECT_EQ(level, NG_LOG_WARN);
     Job twins = with_twin(4, 3, 1);
     for (Call &call : twins.calls)
         call.age_ns = 20 * NG_S;
-    EXPECT_TRUE(mentions(roll_of(twins, NG_WAIT_CREATE, &level), "they disagree on the rank"));
+    EXPECT_PRED2(mentions, roll_of(twins, NG_WAIT_CREATE, &level), "they disagree on the rank");
     EXPECT_EQ(level, NG_LOG_WARN);
 }
 
 TEST(Roll, SaysWhoIsInsideTheFirstSendsAndReceives)
 {
     enum ng_log_level level;
-    Job job(4);
-    job.group(WORLD, "pp");
+    Job job(4, WORLD, "pp");
     for (int rank = 0; rank < 2; rank++) {
         enum ng_op op = rank ? NG_OP_Recv : NG_OP_Send;
         Member &member = job.at(WORLD, rank).p2p(op, 1 - rank, false);
@@ -486,15 +425,14 @@ TEST(Roll, SaysWhoIsInsideTheFirstSendsAndReceives)
         job.inside(rank, op, WORLD, 0, 20 * NG_S);
     }
     std::string line = roll_of(job, NG_WAIT_P2P, &level);
-    EXPECT_TRUE(mentions(line, "waits for 20.0 s: 2 ranks are inside the call, nobody is missing"))
-        << line;
+    EXPECT_PRED2(mentions, line,
+                 "waits for 20.0 s: 2 ranks are inside the call, nobody is missing");
     EXPECT_EQ(level, NG_LOG_INFO);
     job.at(WORLD, 1).records.clear();
     job.at(WORLD, 1).p2p_entered = 0;
     job.calls.pop_back();
     line = roll_of(job, NG_WAIT_P2P, &level);
-    EXPECT_TRUE(mentions(line, "1 rank is inside the call; missing 1 (alive, in no NCCL call)"))
-        << line;
+    EXPECT_PRED2(mentions, line, "1 rank is inside the call; missing 1 (alive, in no NCCL call)");
     EXPECT_EQ(level, NG_LOG_WARN);
 }
 
@@ -502,8 +440,9 @@ TEST(Roll, ARankThatNobodyHasSeenIsNotSaidToBeAnywhere)
 {
     Job job = initialising(4, false);
     job.forget(WORLD, 2);
-    EXPECT_TRUE(mentions(roll_of(job), "missing 2 (not heard of: not started, or it has made no "
-                                       "communicator yet)"));
+    EXPECT_PRED2(mentions, roll_of(job),
+                 "missing 2 (not heard of: not started, or it has made no "
+                 "communicator yet)");
 }
 
 TEST(Variables, OnlyThoseOfTheTableAreReadAndFound)

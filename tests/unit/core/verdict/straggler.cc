@@ -232,8 +232,7 @@ TEST(Straggler, EveryRankMustHaveMeasured)
 
 TEST(Straggler, ItsSentenceHasTheFigures)
 {
-    Job job(4);
-    job.group(GROUP, "dp");
+    Job job(4, GROUP, "dp");
     for (int rank = 0; rank < 4; rank++)
         for (uint64_t seq = 1; seq <= 16; seq++)
             job.at(GROUP, rank)
@@ -290,8 +289,7 @@ TEST(Straggler, SurvivesAnyNumbers)
 {
     std::mt19937_64 random(3);
     for (int round = 0; round < 200; round++) {
-        Job job(3);
-        job.group(GROUP, "");
+        Job job(3, GROUP, "");
         for (int rank = 0; rank < 3; rank++)
             for (int i = 0; i < 20; i++)
                 job.at(GROUP, rank)

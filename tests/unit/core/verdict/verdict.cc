@@ -29,24 +29,9 @@ std::vector<int> all_but(int ranks, const std::vector<int> &left_out)
 /* Six rounds done by all; in the seventh everybody but `absent` waits. */
 Job waiting_for(int ranks, const std::vector<int> &absent)
 {
-    Job job(ranks);
-    job.group(WORLD, "dp");
-    for (int rank = 0; rank < ranks; rank++)
-        job.at(WORLD, rank).did(6);
-    for (int rank : all_but(ranks, absent))
-        job.at(WORLD, rank).waits();
+    Job job(ranks, WORLD, "dp", 6);
+    job.wait(WORLD, all_but(ranks, absent));
     return job;
-}
-
-void expect_kind(const Judgement &judgement, enum ng_verdict_kind kind)
-{
-    EXPECT_STREQ(ng_verdict_kind_name(judgement.kind), ng_verdict_kind_name(kind))
-        << judgement.line;
-}
-
-bool mentions(const std::string &text, const std::string &part)
-{
-    return text.find(part) != std::string::npos;
 }
 
 /* Sizes, and a first, a middle and a last rank of each. */
@@ -67,19 +52,15 @@ TEST(Verdict, WhoDestroysItsCommunicatorWithoutTheCallIsMissing)
 {
     for (enum ng_op op : {NG_OP_CommDestroy, NG_OP_CommFinalize, NG_OP_CommAbort})
         for (bool others_destroy : {false, true}) {
-            Job job(2);
-            job.group(0xd, "dp");
+            Job job(2, 0xd, "dp");
             job.at(0xd, 0).did(9).waits();
             job.at(0xd, 1).did(9);
             job.inside(1, op, 0xd);
             if (others_destroy)
                 job.inside(0, op, 0xd);
-            Judgement judgement = judge(job);
-            EXPECT_EQ(judgement.kind, NG_KIND_MISSING_RANK) << judgement.line;
-            EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+            Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1});
             EXPECT_EQ(judgement.seq, 10u);
-            EXPECT_TRUE(mentions(judgement.whys.at(0), "without AllReduce #10"))
-                << judgement.whys[0];
+            EXPECT_PRED2(mentions, judgement.whys.at(0), "without AllReduce #10");
         }
 }
 
@@ -88,8 +69,7 @@ TEST(Verdict, WhoWaitsAloneInACallThatTheOthersEndedWithoutMadeOneTooMany)
 {
     for (auto [ranks, odd] : sizes_and_culprits())
         for (enum ng_op op : {NG_OP_CommDestroy, NG_OP_NONE}) {
-            Job job(ranks);
-            job.group(WORLD, "dp");
+            Job job(ranks, WORLD, "dp");
             job.at(WORLD, odd).did(9).waits();
             for (int rank : all_but(ranks, {odd})) {
                 job.at(WORLD, rank).did(9);
@@ -120,8 +100,7 @@ TEST(Verdict, WhoWaitsAloneInACallThatTheOthersEndedWithoutMadeOneTooMany)
 TEST(Verdict, WhoWaitsAloneToExchangeDataWithRanksThatHaveEndedMadeACallTooMany)
 {
     for (int peers : {1, 2}) {
-        Job job(4);
-        job.group(WORLD, "dp");
+        Job job(4, WORLD, "dp");
         for (int rank = 0; rank < 4; rank++) {
             job.at(WORLD, rank)
                 .p2p(NG_OP_Send, (rank + 1) % 4, true)
@@ -133,18 +112,16 @@ TEST(Verdict, WhoWaitsAloneToExchangeDataWithRanksThatHaveEndedMadeACallTooMany)
         if (peers == 2)
             job.at(WORLD, 2).p2p(NG_OP_Send, 3, false);
         job.at(WORLD, 2).pending_record = job.at(WORLD, 2).records.back().id;
-        Judgement judgement = judge(job);
-        expect_kind(judgement, peers == 2 ? NG_KIND_MISMATCH : NG_KIND_LEFT_EARLY);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{peers == 2 ? 2 : 1}) << judgement.line;
-        EXPECT_EQ(judgement.confidence, peers == 2 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+        expect_verdict(job, peers == 2 ? NG_KIND_MISMATCH : NG_KIND_LEFT_EARLY,
+                       {peers == 2 ? 2 : 1},
+                       peers == 2 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
     }
 }
 
 /* One of the others is held up by it in another communicator, and has not come to its end. */
 TEST(Verdict, WhoMadeOneCallTooManyMayHoldUpOneThatHasNotEnded)
 {
-    Job job(6);
-    job.group(WORLD, "dp");
+    Job job(6, WORLD, "dp");
     job.group(1, "pair", {4, 5});
     for (int rank = 0; rank < 6; rank++)
         job.at(WORLD, rank).did(9);
@@ -152,10 +129,7 @@ TEST(Verdict, WhoMadeOneCallTooManyMayHoldUpOneThatHasNotEnded)
     job.at(1, 1).waits();
     for (int rank : {0, 1, 2, 3})
         job.process(rank).life = NG_LIFE_EXITED;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{4});
-    EXPECT_EQ(judgement.waiting, std::vector<int>{5});
+    expect_verdict(job, NG_KIND_MISMATCH, {4}, {}, {5});
 }
 
 /* Ranks that ended with an error, or not all at one call, or that live and are in no call, are what
@@ -163,8 +137,7 @@ TEST(Verdict, WhoMadeOneCallTooManyMayHoldUpOneThatHasNotEnded)
 TEST(Verdict, WhoWaitsAloneForRanksThatAreNotAtTheirEndIsNotToBlame)
 {
     for (int how : {0, 1, 2, 3}) {
-        Job job(4);
-        job.group(WORLD, "dp");
+        Job job(4, WORLD, "dp");
         job.at(WORLD, 2).did(9).waits();
         for (int rank : {0, 1, 3}) {
             job.at(WORLD, rank).did(how == 1 && rank == 1 ? 8 : 9);
@@ -190,48 +163,42 @@ TEST(Verdict, TellsWhatTheCallWasPassedAndItsDeadline)
     Judgement judgement = judge(job);
     for (const char *part :
          {"\n  \"count\": 1024,\n  \"dtype\": \"float32\",\n", "\n  \"deadline_ms\": 60000,\n"})
-        EXPECT_TRUE(mentions(judgement.json, part)) << judgement.json;
-    EXPECT_TRUE(mentions(judgement.text, "; 1024 float32\n")) << judgement.text;
-    EXPECT_TRUE(mentions(judgement.text, "stuck for   30.0 s; deadline: 60.0 s")) << judgement.text;
-    EXPECT_TRUE(mentions(judgement.line, "never called AllReduce #7 of group")) << judgement.line;
-    EXPECT_TRUE(mentions(judgement.line, " for 30.0 s; 1024 float32; deadline: 60.0 s; certain"))
-        << judgement.line;
+        EXPECT_PRED2(mentions, judgement.json, part);
+    EXPECT_PRED2(mentions, judgement.text, "; 1024 float32\n");
+    EXPECT_PRED2(mentions, judgement.text, "stuck for   30.0 s; deadline: 60.0 s");
+    EXPECT_PRED2(mentions, judgement.line, "never called AllReduce #7 of group");
+    EXPECT_PRED2(mentions, judgement.line, " for 30.0 s; 1024 float32; deadline: 60.0 s; certain");
 }
 
 /* Of what ranks do not pass alike, no rank's word is that of the call. */
 TEST(Verdict, TellsOfACallOnlyWhatRanksPassedAlike)
 {
-    Job job(3);
-    job.group(WORLD, "dp");
+    Job job(3, WORLD, "dp");
     for (int rank = 0; rank < 3; rank++)
         job.at(WORLD, rank).did(2).waits(all_reduce(rank == 1 ? 512 : 1024));
     Judgement judgement = judge(job);
     EXPECT_FALSE(mentions(judgement.json, "\"count\"")) << judgement.json;
-    EXPECT_TRUE(mentions(judgement.json, "\"dtype\": \"float32\"")) << judgement.json;
+    EXPECT_PRED2(mentions, judgement.json, "\"dtype\": \"float32\"");
     EXPECT_FALSE(mentions(judgement.json, "\"deadline_ms\"")) << judgement.json;
-    EXPECT_TRUE(mentions(judgement.text, "; float32\n")) << judgement.text;
+    EXPECT_PRED2(mentions, judgement.text, "; float32\n");
 }
 
 /* Who made the call, and waits in the end for its device, has done its part. */
 TEST(Verdict, WhoDestroysItsCommunicatorAfterTheCallIsNobodysReason)
 {
-    Job job(3);
-    job.group(0xd, "dp");
+    Job job(3, 0xd, "dp");
     for (int rank = 0; rank < 2; rank++) {
         job.at(0xd, rank).did(9).waits();
         job.inside(rank, NG_OP_CommDestroy, 0xd);
     }
     job.at(0xd, 2).did(9);
-    Judgement judgement = judge(job);
-    EXPECT_EQ(judgement.kind, NG_KIND_MISSING_RANK) << judgement.line;
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {2});
 }
 
 /* It has come to it as well, a moment ago. */
 TEST(Verdict, WhoHasJustComeToTheEndIsNotMissedThere)
 {
-    Job job(2);
-    job.group(0xd, "dp");
+    Job job(2, 0xd, "dp");
     for (int rank = 0; rank < 2; rank++) {
         job.at(0xd, rank).did(9);
         job.inside(rank, NG_OP_CommDestroy, 0xd, 0, rank ? NG_S / 10 : LONG_AGO);
@@ -259,38 +226,29 @@ TEST(Verdict, NamesOfKindsAreThoseOfTheContract)
 
 TEST(Verdict, NothingAtAllIsHealthy)
 {
-    Judgement judgement = judge(Job(0));
-    expect_kind(judgement, NG_KIND_HEALTHY);
-    EXPECT_TRUE(judgement.culprits.empty());
+    expect_verdict(judge(Job(0)), NG_KIND_HEALTHY, {});
     expect_kind(judge(Job(8)), NG_KIND_HEALTHY);
 }
 
 TEST(Verdict, WorkInFlightForLessThanTheTimeIsHealthy)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(rank);
     job.at(WORLD, 3).waits(all_reduce(), STALLED - 1);
     job.inside(2, NG_OP_AllReduce, WORLD, 3, STALLED - 1);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_HEALTHY);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    Judgement judgement = expect_verdict(job, NG_KIND_HEALTHY, {}, NG_CONFIDENCE_CERTAIN, {});
     EXPECT_EQ(judgement.group, 0u);
-    EXPECT_TRUE(judgement.culprits.empty());
-    EXPECT_TRUE(judgement.waiting.empty());
     /* The same job, asked with less patience. */
     EXPECT_NE(judge(job, STALLED - 1).kind, NG_KIND_HEALTHY);
 }
 
 TEST(Verdict, AJobThatEndedIsHealthy)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++) {
         job.at(WORLD, rank).did(5).state = NG_GROUP_DESTROYED;
-        job.process(rank).life = NG_LIFE_EXITED;
-        job.process(rank).life_age_ns = 1000 * NG_S;
+        job.process(rank).is(NG_LIFE_EXITED, 1000 * NG_S);
     }
     expect_kind(judge(job), NG_KIND_HEALTHY);
 }
@@ -298,19 +256,16 @@ TEST(Verdict, AJobThatEndedIsHealthy)
 TEST(Verdict, TheRankThatNeverCalledIsMissing)
 {
     for (auto [ranks, culprit] : sizes_and_culprits()) {
-        Judgement judgement = judge(waiting_for(ranks, {culprit}));
-        expect_kind(judgement, NG_KIND_MISSING_RANK);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
-        EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+        Judgement judgement =
+            expect_verdict(judge(waiting_for(ranks, {culprit})), NG_KIND_MISSING_RANK, {culprit},
+                           NG_CONFIDENCE_CERTAIN, all_but(ranks, {culprit}));
         EXPECT_EQ(judgement.group, WORLD);
         EXPECT_EQ(judgement.seq, 7u);
         EXPECT_EQ(judgement.op, NG_OP_AllReduce);
         EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
         EXPECT_TRUE(judgement.missing.empty());
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "never called AllReduce #7"))
-            << judgement.whys[0];
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "AllReduce #6")) << judgement.whys[0];
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "never called AllReduce #7");
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "AllReduce #6");
     }
 }
 
@@ -318,19 +273,14 @@ TEST(Verdict, ARankThatDidNotAnswerIsNeverSurelyMissing)
 {
     Job job = waiting_for(4, {2});
     job.process(2).quiet_ns = 2600 * NG_MS;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "2.6 s ago: it did not answer"))
-        << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_LIKELY);
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "2.6 s ago: it did not answer");
 }
 
 /* What a host said last before it was gone: it was still making the communicator. */
 TEST(Verdict, ARankThatDidNotAnswerIsNotInAnInitThatOthersHaveBehindThem)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank : {0, 1})
         job.at(WORLD, rank).did(6).waits();
     for (int rank : {2, 3}) {
@@ -338,12 +288,9 @@ TEST(Verdict, ARankThatDidNotAnswerIsNotInAnInitThatOthersHaveBehindThem)
         job.inside(rank, NG_OP_CommInitRank, WORLD, 0, LONG_AGO + 300 * NG_MS);
         job.process(rank).quiet_ns = LONG_AGO + 200 * NG_MS;
     }
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2, 3}, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.op, NG_OP_AllReduce);
     EXPECT_EQ(judgement.seq, 7u);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 3}));
 
     /* Where it was stuck already when it was heard of last, it is still. */
     for (int rank : {2, 3})
@@ -353,17 +300,13 @@ TEST(Verdict, ARankThatDidNotAnswerIsNotInAnInitThatOthersHaveBehindThem)
 
 TEST(Verdict, ARankThatDidNotAnswerIsNotInACollectiveThatOthersHaveBehindThem)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank : {0, 1, 3})
         job.at(WORLD, rank).did(6).waits();
     job.at(WORLD, 2).did(2).waits();
     job.process(2).quiet_ns = LONG_AGO;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.seq, 7u);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
 
     job.process(2).quiet_ns = LONG_AGO - STALLED;
     EXPECT_EQ(judge(job).seq, 3u);
@@ -374,9 +317,7 @@ TEST(Verdict, ARankThatCameAMomentAgoWaitsAndAStallIsAsOldAsItsLongestWait)
     Job job = waiting_for(4, {2});
     job.at(WORLD, 1).pending_age_ns = LONG_AGO - NG_S;
     job.at(WORLD, 3).pending_age_ns = STALLED / 2;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 3}));
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, ANYBODY, {}, {0, 1, 3});
     EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
 }
 
@@ -398,13 +339,9 @@ TEST(Verdict, ARankMissedInAnotherKindOfCallIsNoFurtherCulprit)
 
 TEST(Verdict, TheVeryFirstCollectiveCanMissARankToo)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
-    for (int rank : {0, 1, 3})
-        job.at(WORLD, rank).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    Job job(4, WORLD, "dp");
+    job.wait(WORLD, {0, 1, 3});
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2});
     EXPECT_EQ(judgement.seq, 1u);
 }
 
@@ -412,27 +349,21 @@ TEST(Verdict, TheVeryFirstCollectiveCanMissARankToo)
  * stream. */
 TEST(Verdict, RanksInsideTheHostCallWaitAsWell)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank : {0, 1, 3}) {
         Member &member = job.at(WORLD, rank);
         member.opened();
         member.records.back().flags = NG_RECORD_BLOCKED;
         job.inside(rank, NG_OP_AllReduce, WORLD, 1);
     }
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 3}));
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2}, {}, {0, 1, 3});
     EXPECT_EQ(judgement.seq, 1u);
 }
 
 TEST(Verdict, TwoRanksCanBeMissing)
 {
-    Judgement judgement = judge(waiting_for(8, {2, 5}));
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 5}));
-    EXPECT_EQ(judgement.waiting, all_but(8, {2, 5}));
+    expect_verdict(judge(waiting_for(8, {2, 5})), NG_KIND_MISSING_RANK, {2, 5}, {},
+                   all_but(8, {2, 5}));
 }
 
 TEST(Verdict, ADeadRankIsToBlameBeforeAndInsideTheCall)
@@ -442,13 +373,9 @@ TEST(Verdict, ADeadRankIsToBlameBeforeAndInsideTheCall)
             Job job = waiting_for(ranks, {culprit});
             if (came)
                 job.at(WORLD, culprit).waits();
-            job.process(culprit).life = NG_LIFE_DEAD;
-            job.process(culprit).life_age_ns = 20 * NG_S;
-            Judgement judgement = judge(job);
-            expect_kind(judgement, NG_KIND_DEAD_RANK);
-            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-            EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
-            EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+            job.process(culprit).is(NG_LIFE_DEAD, 20 * NG_S);
+            Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {culprit},
+                                                 NG_CONFIDENCE_CERTAIN, all_but(ranks, {culprit}));
             EXPECT_EQ(judgement.seq, 7u);
         }
     }
@@ -479,12 +406,9 @@ TEST(Verdict, ARankThatEndedNormallyLeftEarly)
             Job job = waiting_for(ranks, {culprit});
             job.process(culprit).life = NG_LIFE_EXITED;
             job.process(culprit).exit_status = status;
-            Judgement judgement = judge(job);
-            expect_kind(judgement, NG_KIND_LEFT_EARLY);
-            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-            EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
-            EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
-            EXPECT_TRUE(mentions(judgement.whys.at(0), "exit status " + std::to_string(status)));
+            Judgement judgement = expect_verdict(job, NG_KIND_LEFT_EARLY, {culprit},
+                                                 NG_CONFIDENCE_CERTAIN, all_but(ranks, {culprit}));
+            EXPECT_PRED2(mentions, judgement.whys.at(0), "exit status " + std::to_string(status));
         }
     }
 }
@@ -500,8 +424,7 @@ TEST(Verdict, WhoAbortedItsCommunicatorWaitsForNobody)
         job.at(WORLD, 0).state = end;
         expect_kind(judge(job), NG_KIND_HEALTHY);
     }
-    Job job(2);
-    job.group(WORLD, "dp");
+    Job job(2, WORLD, "dp");
     job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
     job.process(1).life = NG_LIFE_EXITED;
     EXPECT_NE(judge(job).kind, NG_KIND_HEALTHY);
@@ -513,11 +436,11 @@ TEST(Verdict, ARankThatEndedSaysWhatItHadNotEnded)
 {
     Job job = waiting_for(4, {2});
     job.process(2).life = NG_LIFE_EXITED;
-    EXPECT_TRUE(mentions(judge(job).whys.at(0), "it had no work pending, but 1 communicator open"))
-        << judge(job).whys[0];
+    EXPECT_PRED2(mentions, judge(job).whys.at(0),
+                 "it had no work pending, but 1 communicator open");
     job.at(WORLD, 2).state = NG_GROUP_DESTROYED;
-    EXPECT_TRUE(mentions(judge(job).whys.at(0), "it had no work pending and no communicator open"))
-        << judge(job).whys[0];
+    EXPECT_PRED2(mentions, judge(job).whys.at(0),
+                 "it had no work pending and no communicator open");
 
     job = waiting_for(4, {2});
     job.group(2, "other", {1, 2});
@@ -525,11 +448,9 @@ TEST(Verdict, ARankThatEndedSaysWhatItHadNotEnded)
     job.process(2).life = NG_LIFE_EXITED;
     Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_LEFT_EARLY);
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "inside AllReduce #7; its last was AllReduce #7"))
-        << judgement.whys[0];
-    EXPECT_TRUE(
-        mentions(judgement.whys.at(0), "it had work pending in 1 of its communicators, 2 open"))
-        << judgement.whys[0];
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "inside AllReduce #7; its last was AllReduce #7");
+    EXPECT_PRED2(mentions, judgement.whys.at(0),
+                 "it had work pending in 1 of its communicators, 2 open");
 }
 
 /* Its parent may know how it died; then that is said. */
@@ -557,14 +478,11 @@ TEST(Verdict, AnExitWithoutACommunicatorInUseIsNoReason)
     /* Rank 2 has received all that it waited for, has sent all that it had to, and ended. Rank 1 is
      * slow to take it. */
     for (enum ng_life life : {NG_LIFE_EXITED, NG_LIFE_STOPPED, NG_LIFE_LOST}) {
-        Job job(3);
-        job.group(WORLD, "pp");
+        Job job(3, WORLD, "pp");
         job.at(WORLD, 2).p2p(NG_OP_Send, 1, true);
         job.at(WORLD, 1).p2p(NG_OP_Recv, 2, false);
         job.process(2).life = life;
-        Judgement judgement = judge(job);
-        EXPECT_TRUE(judgement.culprits.empty()) << judgement.line;
-        expect_kind(judgement, NG_KIND_GPU_STALL);
+        expect_verdict(job, NG_KIND_GPU_STALL, {});
     }
 }
 
@@ -577,8 +495,7 @@ void put_on_hosts(Job &job, const std::vector<int> &lost, int64_t silent_ns)
     for (size_t rank = 0; rank < job.processes.size(); rank++)
         job.process((int)rank).host = "n" + std::to_string(rank / 2);
     for (int rank : lost) {
-        job.process(rank).life = NG_LIFE_LOST;
-        job.process(rank).life_age_ns = silent_ns;
+        job.process(rank).is(NG_LIFE_LOST, silent_ns);
     }
 }
 
@@ -592,23 +509,19 @@ TEST(Verdict, RanksOfALostHostAreLikelyDead)
             if (came)
                 job.at(WORLD, rank).waits();
         put_on_hosts(job, {4, 5}, 5400 * NG_MS);
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_DEAD_RANK);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-        EXPECT_EQ(judgement.culprits, (std::vector<int>{4, 5}));
-        EXPECT_EQ(judgement.waiting, all_but(8, {4, 5}));
+        Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {4, 5}, NG_CONFIDENCE_LIKELY,
+                                             all_but(8, {4, 5}));
         for (const std::string &why : judgement.whys)
             EXPECT_EQ(why.find("host n2 with ranks 4,5 has not been heard of for 5.4 s: it may be "
                                "down or cut off, or its processes frozen or gone; it "),
                       0u)
                 << why;
-        EXPECT_TRUE(mentions(judgement.whys[0],
-                             came ? "was inside AllReduce #7" : "had not told of AllReduce #7"))
-            << judgement.whys[0];
-        EXPECT_TRUE(mentions(judgement.line, "dead_rank: ranks 4,5 went silent without finishing "
-                                             "AllReduce #7 of group \"dp\" (8 ranks) (host n2 with "
-                                             "ranks 4,5 has not been heard of for 5.4 s"))
-            << judgement.line;
+        EXPECT_PRED2(mentions, judgement.whys[0],
+                     came ? "was inside AllReduce #7" : "had not told of AllReduce #7");
+        EXPECT_PRED2(mentions, judgement.line,
+                     "dead_rank: ranks 4,5 went silent without finishing "
+                     "AllReduce #7 of group \"dp\" (8 ranks) (host n2 with "
+                     "ranks 4,5 has not been heard of for 5.4 s");
     }
 }
 
@@ -616,10 +529,7 @@ TEST(Verdict, OneOfAHostThatIsLostAloneIsNotTheWholeHost)
 {
     Job job = waiting_for(8, {4});
     put_on_hosts(job, {4}, 7 * NG_S);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{4});
+    Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {4}, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(
         judgement.whys.at(0).find("has not been heard of for 7.0 s, though others on its host "
                                   "n2 are"),
@@ -640,9 +550,7 @@ TEST(Verdict, ALostRankThatHasDoneItsPartIsNoCulprit)
     job.at(WORLD, 6).completed = 7;
     job.group(2, "other", {6, 7});
     put_on_hosts(job, {6}, 20 * NG_S);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {2});
 }
 
 /* Three groups are stuck since different times, each for a rank that is lost. */
@@ -658,24 +566,18 @@ TEST(Verdict, EveryLostRankThatAStuckGroupNeedsIsNamed)
     job.at(3, 0).waits(all_reduce(), 6 * NG_S);
     put_on_hosts(job, {4, 5, 6, 7}, 45 * NG_S);
     job.process(6).life_age_ns = 8 * NG_S;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    Judgement judgement =
+        expect_verdict(job, NG_KIND_DEAD_RANK, ANYBODY, NG_CONFIDENCE_LIKELY, {0, 1, 2, 3});
     EXPECT_EQ(judgement.culprits, (std::vector<int>{4, 5, 6})) << "nobody needs rank 7";
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2, 3}));
 }
 
 TEST(Verdict, ADeathAndALossThatAreNoConsequenceOfEachOtherAreBothNamed)
 {
     Job job = waiting_for(8, {2, 4, 5});
     put_on_hosts(job, {4, 5}, 6 * NG_S);
-    job.process(2).life = NG_LIFE_DEAD;
-    job.process(2).life_age_ns = 5 * NG_S;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 4, 5}));
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_TRUE(mentions(judgement.line, "died or went silent")) << judgement.line;
+    job.process(2).is(NG_LIFE_DEAD, 5 * NG_S);
+    Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {2, 4, 5}, NG_CONFIDENCE_LIKELY);
+    EXPECT_PRED2(mentions, judgement.line, "died or went silent");
 
     /* The others were heard of long after it died. */
     job.process(2).life_age_ns = 60 * NG_S;
@@ -693,8 +595,7 @@ TEST(Verdict, ADeathAndALossThatAreNoConsequenceOfEachOtherAreBothNamed)
 
 TEST(Verdict, ALostRankDoesNotComeToTheMakingOfAGroup)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank : {0, 1, 3}) {
         job.at(WORLD, rank).state = NG_GROUP_CREATING;
         job.inside(rank, NG_OP_CommInitRank, WORLD);
@@ -702,20 +603,15 @@ TEST(Verdict, ALostRankDoesNotComeToTheMakingOfAGroup)
     job.forget(WORLD, 2);
     put_on_hosts(job, {2}, 9 * NG_S);
     job.process(2).host = "n9";
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_TRUE(
-        mentions(judgement.whys.at(0), "host n9 with rank 2 has not been heard of for 9.0 s"))
-        << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {2}, NG_CONFIDENCE_LIKELY);
+    EXPECT_PRED2(mentions, judgement.whys.at(0),
+                 "host n9 with rank 2 has not been heard of for 9.0 s");
 }
 
 TEST(Verdict, ALostRankIsNotSaidToWait)
 {
     Job job = waiting_for(4, {1});
-    job.process(1).life = NG_LIFE_DEAD;
-    job.process(1).life_age_ns = 30 * NG_S;
+    job.process(1).is(NG_LIFE_DEAD, 30 * NG_S);
     put_on_hosts(job, {3}, 9 * NG_S);
     Judgement judgement = judge(job);
     EXPECT_EQ(judgement.culprits, std::vector<int>{1}) << "the silence came 20 s after the death";
@@ -729,12 +625,10 @@ TEST(Verdict, WhatTheGuardEndedIsJudgedAsItWasBefore)
     Job job = waiting_for(4, {2});
     for (int rank = 0; rank < 4; rank++)
         job.process(rank).life = NG_LIFE_ENDED_BY_GUARD;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {2});
 
     job.process(1).life = NG_LIFE_DEAD;
-    judgement = judge(job);
+    Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_DEAD_RANK);
     EXPECT_EQ(judgement.culprits, std::vector<int>{1}) << "its death explains the rest";
 }
@@ -756,8 +650,7 @@ TEST(Verdict, TheFirstOfSeveralDeathsIsToBlame)
 TEST(Verdict, ADeathAfterAnotherHadLeftIsNoCause)
 {
     for (bool same_host : {true, false}) {
-        Job job(4);
-        job.group(WORLD, "world");
+        Job job(4, WORLD, "world");
         job.group(2, "row", {0, 1});
         job.group(3, "column", {1, 3});
         for (int rank = 0; rank < 4; rank++)
@@ -767,8 +660,7 @@ TEST(Verdict, ADeathAfterAnotherHadLeftIsNoCause)
             job.at(WORLD, rank).waits();
         job.at(2, 1).waits();
         job.at(3, 1).waits();
-        job.process(0).life = NG_LIFE_EXITED;
-        job.process(0).life_age_ns = 25 * NG_S;
+        job.process(0).is(NG_LIFE_EXITED, 25 * NG_S);
         job.process(0).host = "first";
         for (int rank = 1; rank < 4; rank++)
             job.process(rank).host = same_host ? "first" : "second";
@@ -776,17 +668,13 @@ TEST(Verdict, ADeathAfterAnotherHadLeftIsNoCause)
         /* It was alive after that, by more than the clocks of two hosts differ. */
         job.process(1).life_age_ns = 23 * NG_S;
         job.process(1).alive_age_ns = 25 * NG_S - (same_host ? NG_MS : 1001 * NG_MS);
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_LEFT_EARLY);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{0});
+        expect_verdict(job, NG_KIND_LEFT_EARLY, {0});
 
         /* It may have died before: nobody knows. */
         for (int64_t alive_ns :
              {(int64_t)0, 25 * NG_S - (same_host ? 0 : 999 * NG_MS), 26 * NG_S}) {
             job.process(1).alive_age_ns = alive_ns;
-            judgement = judge(job);
-            expect_kind(judgement, NG_KIND_DEAD_RANK);
-            EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+            expect_verdict(job, NG_KIND_DEAD_RANK, {1});
         }
         /* A host that is lost was heard of after it, or not. */
         job.process(1).life = NG_LIFE_LOST;
@@ -806,12 +694,9 @@ TEST(Verdict, OfSeveralThatLeftTheFirstIsTheReasonOfADeath)
     job.process(0).life = job.process(1).life = NG_LIFE_EXITED;
     job.process(0).life_age_ns = 25 * NG_S;
     job.process(1).life_age_ns = 10 * NG_S;
-    job.process(2).life = NG_LIFE_DEAD;
-    job.process(2).life_age_ns = 19 * NG_S;
+    job.process(2).is(NG_LIFE_DEAD, 19 * NG_S);
     job.process(2).alive_age_ns = 20 * NG_S;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_LEFT_EARLY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{0});
+    expect_verdict(job, NG_KIND_LEFT_EARLY, {0});
 }
 
 /* The culprit should have made that call next. Ages within a second count as equal. */
@@ -827,9 +712,7 @@ TEST(Verdict, OfWaitsOfAboutOneAgeTheOneWhoseCallWasMadeFirstIsTold)
             job.at(group, 1).did(3);
             job.at(group, 0).pending_age_ns = group == first ? LONG_AGO - 200 * NG_MS : LONG_AGO;
         }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_MISSING_RANK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+        Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1});
         EXPECT_EQ(judgement.group, first);
     }
 }
@@ -837,29 +720,21 @@ TEST(Verdict, OfWaitsOfAboutOneAgeTheOneWhoseCallWasMadeFirstIsTold)
 /* Who ended after its last call is missed by nobody. */
 TEST(Verdict, ADeathAfterAnotherHadFinishedIsOne)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(rank ? 6 : 7);
-    for (int rank : {1, 3})
-        job.at(WORLD, rank).waits();
-    job.process(0).life = NG_LIFE_EXITED;
-    job.process(0).life_age_ns = 25 * NG_S;
+    job.wait(WORLD, {1, 3});
+    job.process(0).is(NG_LIFE_EXITED, 25 * NG_S);
     job.process(2).life = NG_LIFE_DEAD;
     job.process(2).life_age_ns = job.process(2).alive_age_ns = 20 * NG_S;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    expect_verdict(job, NG_KIND_DEAD_RANK, {2});
 }
 
 TEST(Verdict, ADeathGoesBeforeAMissingCall)
 {
     Job job = waiting_for(8, {2, 5});
-    job.process(5).life = NG_LIFE_DEAD;
-    job.process(5).life_age_ns = 20 * NG_S;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{5});
+    job.process(5).is(NG_LIFE_DEAD, 20 * NG_S);
+    expect_verdict(job, NG_KIND_DEAD_RANK, {5});
 }
 
 TEST(Verdict, ADeathElsewhereInNobodysWayIsNoReason)
@@ -872,9 +747,7 @@ TEST(Verdict, ADeathElsewhereInNobodysWayIsNoReason)
     job.at(2, 0).did(3);
     job.at(2, 1).did(3);
     job.process(3).life = NG_LIFE_DEAD;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {1});
 }
 
 TEST(Verdict, OneDeviatingRankOfManyIsNamedForEachField)
@@ -894,17 +767,14 @@ TEST(Verdict, OneDeviatingRankOfManyIsNamedForEachField)
         for (auto [ranks, culprit] : sizes_and_culprits()) {
             if (ranks == 2)
                 continue;
-            Job job(ranks);
-            job.group(WORLD, "dp");
+            Job job(ranks, WORLD, "dp");
             for (int rank = 0; rank < ranks; rank++)
                 job.at(WORLD, rank).did(6).waits(rank == culprit ? row.deviating : usual);
-            Judgement judgement = judge(job);
-            expect_kind(judgement, NG_KIND_MISMATCH);
-            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN) << row.field;
-            EXPECT_EQ(judgement.culprits, std::vector<int>{culprit}) << row.field;
+            Judgement judgement =
+                expect_verdict(job, NG_KIND_MISMATCH, {culprit}, NG_CONFIDENCE_CERTAIN);
             EXPECT_EQ(judgement.seq, 7u);
             EXPECT_EQ(judgement.op, NG_OP_Reduce) << "what the others called";
-            EXPECT_TRUE(mentions(judgement.whys.at(0), row.field)) << judgement.whys[0];
+            EXPECT_PRED2(mentions, judgement.whys.at(0), row.field);
         }
     }
 }
@@ -928,8 +798,7 @@ TEST(Verdict, OfRanksThatDifferNobodyIsSureWhileTheOthersMayTurnItRound)
     };
     for (const auto &row : rows) {
         SCOPED_TRACE(std::to_string(row.alike) + " against " + std::to_string(row.odd));
-        Job job(6);
-        job.group(WORLD, "dp");
+        Job job(6, WORLD, "dp");
         for (int rank = 0; rank < row.alike + row.odd; rank++)
             job.at(WORLD, rank).waits(all_reduce(rank < row.odd ? 512 : 1024), NG_MS);
         struct ng_view view;
@@ -951,8 +820,7 @@ TEST(Verdict, OfRanksThatDifferNobodyIsSureWhileTheOthersMayTurnItRound)
 /* Fields that an operation does not have, or that NCCL lets differ, make no mismatch. */
 TEST(Verdict, WhatNeedNotAgreeIsNoMismatch)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++) {
         job.at(WORLD, rank).did(1, {NG_OP_AllReduce, 7, 0, rank, 8});  /* no root */
         job.at(WORLD, rank).did(1, {NG_OP_AllGather, 7, rank, -1, 8}); /* no reduction */
@@ -960,23 +828,17 @@ TEST(Verdict, WhatNeedNotAgreeIsNoMismatch)
             .did(1, {NG_OP_AllReduce, 7, 100 + rank, -1, 8}); /* reductions of their own */
         job.at(WORLD, rank).did(1, {NG_OP_AllToAllv, 7, -1, -1, (uint64_t)rank});
     }
-    for (int rank : {0, 1, 3})
-        job.at(WORLD, rank).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    job.wait(WORLD, {0, 1, 3});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {2});
 }
 
 /* A mismatch that went through (a smaller broadcast, say) and hung the group only later. */
 TEST(Verdict, TheFirstMismatchIsToBlameNotTheHangThatFollows)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(6).did(1, all_reduce(rank == 1 ? 512 : 1024)).did(1).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    Judgement judgement = expect_verdict(job, NG_KIND_MISMATCH, {1});
     EXPECT_EQ(judgement.seq, 7u);
 }
 
@@ -985,18 +847,15 @@ TEST(Verdict, OfTwoRanksHistoryTellsWhoDeviates)
     const struct ng_signature forward = all_reduce(100), backward = all_reduce(200),
                               odd = all_reduce(150);
     for (int culprit : {0, 1}) {
-        Job job(2);
-        job.group(WORLD, "dp");
+        Job job(2, WORLD, "dp");
         for (int rank : {0, 1}) {
             Member &member = job.at(WORLD, rank);
             for (int step = 0; step < 5; step++)
                 member.did(1, forward).did(1, backward);
             member.did(1, forward).waits(rank == culprit ? odd : backward);
         }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_MISMATCH);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+        Judgement judgement =
+            expect_verdict(job, NG_KIND_MISMATCH, {culprit}, NG_CONFIDENCE_LIKELY);
         EXPECT_EQ(judgement.seq, 12u);
     }
 }
@@ -1007,18 +866,14 @@ TEST(Verdict, OfTwoRanksTheOneThatMadeACallOnceMoreDeviates)
 {
     const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200};
     for (int culprit : {0, 1}) {
-        Job job(2);
-        job.group(WORLD, "dp");
+        Job job(2, WORLD, "dp");
         for (int rank : {0, 1}) {
             Member &member = job.at(WORLD, rank);
             for (int step = 0; step < 5; step++)
                 member.did(1, a).did(2, b);
             member.waits(rank == culprit ? b : a);
         }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_MISMATCH);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit}) << judgement.line;
+        expect_verdict(job, NG_KIND_MISMATCH, {culprit}, NG_CONFIDENCE_LIKELY);
     }
 }
 
@@ -1027,33 +882,26 @@ TEST(Verdict, OfTwoRanksTheOneThatSkippedACallDeviates)
     const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200},
                               c = all_reduce(300);
     for (int culprit : {0, 1}) {
-        Job job(2);
-        job.group(WORLD, "dp");
+        Job job(2, WORLD, "dp");
         for (int rank : {0, 1}) {
             Member &member = job.at(WORLD, rank);
             for (int step = 0; step < 5; step++)
                 member.did(1, a).did(1, b).did(1, c);
             member.did(1, a).waits(rank == culprit ? c : b);
         }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_MISMATCH);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        expect_verdict(job, NG_KIND_MISMATCH, {culprit}, NG_CONFIDENCE_LIKELY);
     }
 }
 
 TEST(Verdict, OfTwoRanksWithoutHistoryNobodyCanTell)
 {
-    Job job(2);
-    job.group(WORLD, "dp");
+    Job job(2, WORLD, "dp");
     job.at(WORLD, 0).waits(all_reduce(1));
     job.at(WORLD, 1).waits(all_reduce(2));
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISMATCH);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+    Judgement judgement = expect_verdict(job, NG_KIND_MISMATCH, ANYBODY, NG_CONFIDENCE_UNKNOWN);
     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1})) << "both sides are shown";
     for (const std::string &why : judgement.whys)
-        EXPECT_TRUE(mentions(why, "nothing tells who is wrong")) << why;
+        EXPECT_PRED2(mentions, why, "nothing tells who is wrong");
 }
 
 /* Far back rank `odd` called something else; since then all are alike, and `keeps` records are
@@ -1078,27 +926,23 @@ static Job parted(int ranks, std::vector<int> odd, int since, int keeps)
 TEST(Verdict, RollingHashesTellOfAMismatchBeyondTheRecords)
 {
     for (int keeps : {0, 1, 16}) {
-        Judgement judgement = judge(parted(4, {2}, 30, keeps));
-        expect_kind(judgement, NG_KIND_MISMATCH);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+        Judgement judgement = expect_verdict(judge(parted(4, {2}, 30, keeps)), NG_KIND_MISMATCH,
+                                             {2}, NG_CONFIDENCE_LIKELY);
         int first = 82 - (keeps ? keeps - 1 : 0);
         EXPECT_EQ(judgement.seq, (uint64_t)first);
         EXPECT_EQ(judgement.op, NG_OP_AllReduce);
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "called something else than most others in some "
-                                                   "collective before #" +
-                                                       std::to_string(first)))
-            << judgement.whys[0];
+        EXPECT_PRED2(mentions, judgement.whys.at(0),
+                     "called something else than most others in some "
+                     "collective before #" +
+                         std::to_string(first));
     }
 }
 
 TEST(Verdict, OfTwoRanksThatPartedNobodyCanTellWhoIsWrong)
 {
-    Judgement judgement = judge(parted(2, {1}, 30, 16));
-    expect_kind(judgement, NG_KIND_MISMATCH);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "nothing tells who is wrong"));
+    Judgement judgement = expect_verdict(judge(parted(2, {1}, 30, 16)), NG_KIND_MISMATCH, {0, 1},
+                                         NG_CONFIDENCE_UNKNOWN);
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "nothing tells who is wrong");
 }
 
 /* Records on both sides of the one that differs, which nobody has kept. */
@@ -1110,13 +954,10 @@ TEST(Verdict, RecordsMayShowWhereHashesBeganToDiffer)
             auto &records = job.at(WORLD, rank).records;
             records.erase(records.begin() + 50, records.begin() + 50 + gone);
         }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_MISMATCH);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{0});
+        Judgement judgement = expect_verdict(job, NG_KIND_MISMATCH, {0}, NG_CONFIDENCE_LIKELY);
         EXPECT_EQ(judgement.seq, 51u + (uint64_t)gone);
-        EXPECT_TRUE(mentions(judgement.whys.at(0), gone == 1 ? "as #51," : "in one of #51 to #55,"))
-            << judgement.whys[0];
+        EXPECT_PRED2(mentions, judgement.whys.at(0),
+                     gone == 1 ? "as #51," : "in one of #51 to #55,");
     }
 }
 
@@ -1131,9 +972,7 @@ TEST(Verdict, HashesAloneAreNoReasonToJudge)
     job.group(2, "tp", {0, 1});
     job.at(2, 0).did(3).waits();
     job.at(2, 1).did(3);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {1});
 }
 
 TEST(Verdict, WhoWentOnLongAfterPartingHangsForAnotherReason)
@@ -1145,12 +984,10 @@ TEST(Verdict, WhoWentOnLongAfterPartingHangsForAnotherReason)
             job.at(WORLD, rank).pending_record = 0;
         for (int rank = 0; rank < 4; rank++)
             job.at(WORLD, rank).did(1);
-        for (int rank : {0, 1, 2})
-            job.at(WORLD, rank).waits();
-        Judgement judgement = judge(job);
-        expect_kind(judgement, since == 50 ? NG_KIND_MISMATCH : NG_KIND_MISSING_RANK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{since == 50 ? 2 : 3});
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        job.wait(WORLD, {0, 1, 2});
+        Judgement judgement =
+            expect_verdict(job, since == 50 ? NG_KIND_MISMATCH : NG_KIND_MISSING_RANK,
+                           {since == 50 ? 2 : 3}, NG_CONFIDENCE_LIKELY);
         EXPECT_EQ(judgement.missing.size(), since == 50 ? 0u : 1u);
     }
 }
@@ -1170,8 +1007,7 @@ TEST(Verdict, AlikeHistoriesOrUnknownOnesAreNoMismatch)
 
 TEST(Verdict, GroupsTakenInOppositeOrderAreADeadlock)
 {
-    Job job(2);
-    job.group(1, "a");
+    Job job(2, 1, "a");
     job.group(2, "b");
     for (int rank : {0, 1}) {
         job.at(1, rank).did(4);
@@ -1179,10 +1015,8 @@ TEST(Verdict, GroupsTakenInOppositeOrderAreADeadlock)
     }
     job.at(1, 0).waits();
     job.at(2, 1).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+    Judgement judgement =
+        expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1}, NG_CONFIDENCE_CERTAIN);
     EXPECT_EQ(judgement.whys.at(0),
               "is in AllReduce #5 of group \"a\" and has not entered AllReduce #3 of group \"b\"; "
               "rank 1 is in AllReduce #3 of group \"b\" and has not entered AllReduce #5 of group "
@@ -1195,9 +1029,9 @@ TEST(Verdict, GroupsTakenInOppositeOrderAreADeadlock)
                                   "AllReduce #5 of group \"a\" and has not entered AllReduce #3"),
               0u)
         << judgement.line;
-    EXPECT_TRUE(mentions(judgement.text, "rank 0 is in AllReduce #5 of group \"a\" (id "
-                                         "0000000000000001), which needs rank 1"))
-        << judgement.text;
+    EXPECT_PRED2(mentions, judgement.text,
+                 "rank 0 is in AllReduce #5 of group \"a\" (id "
+                 "0000000000000001), which needs rank 1");
     ASSERT_EQ(judgement.cycle.size(), 2u);
     EXPECT_EQ(judgement.cycle[0].rank, 0);
     EXPECT_EQ(judgement.cycle[0].group_id, 1u);
@@ -1208,19 +1042,17 @@ TEST(Verdict, GroupsTakenInOppositeOrderAreADeadlock)
     EXPECT_EQ(judgement.cycle[1].seq, 3u);
     EXPECT_EQ(judgement.cycle[1].waits_for_rank, 0);
     EXPECT_FALSE(judgement.cycle[1].queued);
-    EXPECT_TRUE(mentions(judgement.json,
-                         "{\"rank\": 1, \"group_rank\": 1, \"group\": \"0000000000000002\", "
-                         "\"group_name\": \"b\", \"op\": \"AllReduce\", \"seq\": 3, "
-                         "\"waits_for_rank\": 0, \"queued\": false}"))
-        << judgement.json;
+    EXPECT_PRED2(mentions, judgement.json,
+                 "{\"rank\": 1, \"group_rank\": 1, \"group\": \"0000000000000002\", "
+                 "\"group_name\": \"b\", \"op\": \"AllReduce\", \"seq\": 3, "
+                 "\"waits_for_rank\": 0, \"queued\": false}");
 }
 
 /* Groups without names are told by their ids, and so are groups that share one. */
 TEST(Verdict, ADeadlockTellsGroupsApartThatNamesDoNot)
 {
     for (const char *name : {"", "tp"}) {
-        Job job(2);
-        job.group(0xaa, name);
+        Job job(2, 0xaa, name);
         job.group(0xbb, name);
         job.at(0xaa, 0).did(4).waits();
         job.at(0xaa, 1).did(4);
@@ -1240,17 +1072,15 @@ TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
     for (auto [ranks, odd] : sizes_and_culprits())
         for (uint64_t odd_in : {1, 2}) {
             uint64_t others_in = 3 - odd_in;
-            Job job(ranks);
-            job.group(1, "a");
+            Job job(ranks, 1, "a");
             job.group(2, "b");
             for (int rank = 0; rank < ranks; rank++) {
                 job.at(1, rank).did(4);
                 job.at(2, rank).did(4);
                 job.at(rank == odd ? odd_in : others_in, rank).waits();
             }
-            Judgement judgement = judge(job);
-            expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+            Judgement judgement =
+                expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY, NG_CONFIDENCE_CERTAIN);
             EXPECT_EQ(judgement.cycle.size(), 2u);
             if (ranks == 2) {
                 EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
@@ -1261,42 +1091,34 @@ TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
             EXPECT_EQ(judgement.group, others_in);
             EXPECT_EQ(judgement.seq, 5u);
             std::string is = odd_in == 1 ? "a" : "b", has_not = odd_in == 1 ? "b" : "a";
-            EXPECT_TRUE(mentions(judgement.whys.at(0),
-                                 "is in AllReduce #5 of group \"" + is +
-                                     "\" and has not entered AllReduce #5 of group \"" + has_not +
-                                     "\"; rank "))
-                << judgement.whys[0];
-            EXPECT_TRUE(mentions(judgement.line, "came in another order to AllReduce #5 of group"))
-                << judgement.line;
+            EXPECT_PRED2(mentions, judgement.whys.at(0),
+                         "is in AllReduce #5 of group \"" + is +
+                             "\" and has not entered AllReduce #5 of group \"" + has_not +
+                             "\"; rank ");
+            EXPECT_PRED2(mentions, judgement.line,
+                         "came in another order to AllReduce #5 of group");
         }
 }
 
 /* The fewer of those that are in both groups; who is in one of them only takes no side. */
 TEST(Verdict, OfTwoGroupsOnlyTheRanksOfBothTakeSides)
 {
-    Job job(8);
-    job.group(1, "all");
+    Job job(8, 1, "all");
     job.group(2, "pair", {2, 5});
-    for (int rank : {0, 1, 3, 4, 5, 6, 7})
-        job.at(1, rank).waits();
+    job.wait(1, {0, 1, 3, 4, 5, 6, 7});
     job.at(2, 0).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 5}));
+    expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {2, 5});
 }
 
 /* The same where all calls are on one stream of each rank. */
 TEST(Verdict, TheRankThatIsAloneWithItsOrderOnItsStreamIsNamed)
 {
-    Job job(4);
-    job.group(1, "a");
+    Job job(4, 1, "a");
     job.group(2, "b");
     for (int rank = 0; rank < 4; rank++)
         for (uint64_t group : {1, 2})
             job.at(group, rank).did(3).waits().pending_started = (rank == 2) == (group == 2);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {2});
     EXPECT_EQ(judgement.group, 1u);
 }
 
@@ -1305,8 +1127,7 @@ namespace
 {
 Job rounds(int ranks)
 {
-    Job job(ranks);
-    job.group(1, "a");
+    Job job(ranks, 1, "a");
     job.group(2, "b");
     job.number_by_process();
     for (int round = 0; round < 3; round++)
@@ -1325,14 +1146,10 @@ TEST(Verdict, OfTwoRanksInOppositeOrderTheOneThatDepartsFromItsRoundsIsLikelyWro
         Job job = rounds(2);
         job.at(1, 1 - odd).waits();
         job.at(2, odd).waits();
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{odd});
-        EXPECT_EQ(judgement.waiting, std::vector<int>{1 - odd});
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        Judgement judgement =
+            expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {odd}, NG_CONFIDENCE_LIKELY, {1 - odd});
         EXPECT_EQ(judgement.group, 1u);
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "it alone did not call as in earlier rounds"))
-            << judgement.whys[0];
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "it alone did not call as in earlier rounds");
     }
 }
 
@@ -1341,8 +1158,7 @@ TEST(Verdict, OfTwoRanksInOppositeOrderTheOneThatDepartsFromItsRoundsIsLikelyWro
 TEST(Verdict, ARankMayHaveDepartedFromItsRoundsSomeCallsAgo)
 {
     for (int odd : {0, 1}) {
-        Job job(2);
-        job.group(1, "a");
+        Job job(2, 1, "a");
         job.group(2, "b");
         job.number_by_process();
         for (int rank : {0, 1}) {
@@ -1356,10 +1172,7 @@ TEST(Verdict, ARankMayHaveDepartedFromItsRoundsSomeCallsAgo)
             }
             job.at(rank == odd ? 1 : 2, rank).waits();
         }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+        expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {odd}, NG_CONFIDENCE_LIKELY);
     }
 }
 
@@ -1376,17 +1189,14 @@ TEST(Verdict, WhoDepartedShortlyBeforeGoesBeforeWhoDepartedLongBefore)
         }
     job.at(2, 0).waits();
     job.at(1, 1).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{0}) << judgement.line;
+    expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0});
 }
 
 /* All ranks came from a first phase to the rounds, which was new then, and shortly before. */
 TEST(Verdict, WhereAllRanksDepartedAlikeTheOneThatDidOnceMoreIsLikelyWrong)
 {
     for (int odd : {0, 1}) {
-        Job job(2);
-        job.group(1, "a");
+        Job job(2, 1, "a");
         job.group(2, "b");
         job.number_by_process();
         for (int rank : {0, 1}) {
@@ -1397,9 +1207,7 @@ TEST(Verdict, WhereAllRanksDepartedAlikeTheOneThatDidOnceMoreIsLikelyWrong)
             job.at(1, rank).did(1);
             job.at(rank == odd ? 1 : 2, rank).waits();
         }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{odd}) << judgement.line;
+        expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {odd});
     }
 }
 
@@ -1420,10 +1228,9 @@ TEST(Verdict, OfRanksInOppositeOrderNobodyIsNamedAloneWhereTheRoundsDoNotTell)
             for (int rank : {0, 1})
                 for (uint64_t group : {1, 2})
                     job.at(group, rank).keeps(1);
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        Judgement judgement =
+            expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY, NG_CONFIDENCE_CERTAIN);
         EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1})) << how;
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
     }
 }
 
@@ -1433,8 +1240,7 @@ TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorTheRankThatDepartsFromIts
 {
     for (bool behind : {false, true})
         for (bool receive_is_new : {false, true}) {
-            Job job(4);
-            job.group(WORLD, "dp");
+            Job job(4, WORLD, "dp");
             for (int round = 0; round < 3; round++) {
                 if (!receive_is_new) {
                     job.at(WORLD, 2).p2p(NG_OP_Send, 3, true);
@@ -1443,16 +1249,12 @@ TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorTheRankThatDepartsFromIts
                 for (int rank = 0; rank < 4; rank++)
                     job.at(WORLD, rank).did(1);
             }
-            for (int rank : {0, 1, 2})
-                job.at(WORLD, rank).waits();
+            job.wait(WORLD, {0, 1, 2});
             job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
             if (behind)
                 job.at(WORLD, 3).queued();
-            Judgement judgement = judge(job);
-            expect_kind(judgement, NG_KIND_MISMATCH);
-            EXPECT_EQ(judgement.culprits, std::vector<int>{receive_is_new ? 3 : 2})
-                << judgement.line;
-            EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+            Judgement judgement = expect_verdict(job, NG_KIND_MISMATCH, {receive_is_new ? 3 : 2},
+                                                 NG_CONFIDENCE_LIKELY);
             EXPECT_EQ(judgement.waiting, all_but(4, judgement.culprits));
             EXPECT_EQ(judgement.seq, receive_is_new ? 4u : 0u);
             EXPECT_TRUE(judgement.cycle.empty());
@@ -1464,8 +1266,7 @@ TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorTheRankThatDepartsFromIts
 TEST(Verdict, AReceiveWaitsForAPeerThatIsInACollectiveBeforeItsSend)
 {
     for (bool rounds : {false, true}) {
-        Job job(4);
-        job.group(WORLD, "dp");
+        Job job(4, WORLD, "dp");
         for (int round = 0; round < 3 && rounds; round++) {
             job.at(WORLD, 2).p2p(NG_OP_Send, 3, true);
             job.at(WORLD, 3).p2p(NG_OP_Recv, 2, true);
@@ -1473,58 +1274,44 @@ TEST(Verdict, AReceiveWaitsForAPeerThatIsInACollectiveBeforeItsSend)
                 job.at(WORLD, rank).did(1);
         }
         job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
-        for (int rank : {0, 1, 2})
-            job.at(WORLD, rank).waits();
+        job.wait(WORLD, {0, 1, 2});
         job.at(WORLD, 3).queued();
         job.at(WORLD, 2).p2p(NG_OP_Send, 3, false).records.back().state = NG_RECORD_SCHEDULED;
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_MISMATCH);
-        EXPECT_EQ(judgement.culprits, rounds ? std::vector<int>{2} : (std::vector<int>{2, 3}))
-            << judgement.line;
-        EXPECT_EQ(judgement.confidence, rounds ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
-        EXPECT_TRUE(
-            mentions(judgement.whys.at(0), "and behind it on its device waits Send to rank 3"))
-            << judgement.whys[0];
+        Judgement judgement = expect_verdict(
+            job, NG_KIND_MISMATCH, rounds ? std::vector<int>{2} : (std::vector<int>{2, 3}),
+            rounds ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+        EXPECT_PRED2(mentions, judgement.whys.at(0),
+                     "and behind it on its device waits Send to rank 3");
     }
 }
 
 /* How many are in the collective says nothing of what two others send each other. */
 TEST(Verdict, OfACollectiveAndAReceiveOfOneCommunicatorNothingTellsWithoutRounds)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
-    for (int rank : {0, 1, 2})
-        job.at(WORLD, rank).waits();
+    Job job(4, WORLD, "dp");
+    job.wait(WORLD, {0, 1, 2});
     job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISMATCH);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{2, 3}));
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
+    expect_verdict(job, NG_KIND_MISMATCH, {2, 3}, NG_CONFIDENCE_UNKNOWN);
 }
 
 /* Half of the ranks came to one group first, half to the other. */
 TEST(Verdict, EveryRankOfADeadlockIsNamed)
 {
-    Job job(8);
-    job.group(1, "a");
+    Job job(8, 1, "a");
     job.group(2, "b");
     for (int rank = 0; rank < 8; rank++)
         job.at(rank % 2 ? 1 : 2, rank).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, all_but(8, {}));
-    EXPECT_TRUE(judgement.waiting.empty());
+    Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, all_but(8, {}), {}, {});
     EXPECT_EQ(judgement.cycle.size(), 2u) << "one rank of each side tells of it";
-    EXPECT_TRUE(mentions(judgement.whys.at(6), "is in AllReduce #1 of group \"b\" and has not "
-                                               "entered AllReduce #1 of group \"a\"; rank 1 is in"))
-        << judgement.whys[6];
+    EXPECT_PRED2(mentions, judgement.whys.at(6),
+                 "is in AllReduce #1 of group \"b\" and has not "
+                 "entered AllReduce #1 of group \"a\"; rank 1 is in");
 }
 
 /* Both calls went onto one stream of each rank, in opposite order: everybody called everything. */
 TEST(Verdict, OppositeOrderOnTheStreamsIsADeadlockToo)
 {
-    Job job(2);
-    job.group(1, "a");
+    Job job(2, 1, "a");
     job.group(2, "b");
     for (int rank : {0, 1}) {
         job.at(1, rank).did(3).waits();
@@ -1534,17 +1321,13 @@ TEST(Verdict, OppositeOrderOnTheStreamsIsADeadlockToo)
     job.at(2, 0).pending_started = false;
     job.at(2, 1).pending_started = true;
     job.at(1, 1).pending_started = false;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+    Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1});
     ASSERT_EQ(judgement.cycle.size(), 2u);
     EXPECT_TRUE(judgement.cycle[0].queued && judgement.cycle[1].queued);
-    EXPECT_TRUE(mentions(judgement.whys.at(0),
-                         "is in AllReduce #4 of group \"a\", and behind it on "
-                         "its device waits AllReduce #4 of group \"b\""))
-        << judgement.whys[0];
-    EXPECT_TRUE(mentions(judgement.text, "which is queued on the device of rank 1"))
-        << judgement.text;
+    EXPECT_PRED2(mentions, judgement.whys.at(0),
+                 "is in AllReduce #4 of group \"a\", and behind it on "
+                 "its device waits AllReduce #4 of group \"b\"");
+    EXPECT_PRED2(mentions, judgement.text, "which is queued on the device of rank 1");
 }
 
 /* The device has reached the NCCL group of both, on one stream: it is in the first of them. */
@@ -1570,14 +1353,12 @@ TEST(Verdict, ARingOfPairsInNcclGroupsOnOneStreamIsADeadlock)
                     pair[i]->records.back().flags |= NG_RECORD_IN_GROUP;
                 }
             }
-            Judgement judgement = judge(job);
-            expect_kind(judgement, one_way ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
-            EXPECT_EQ(judgement.culprits, one_way ? all_but(ranks, {}) : std::vector<int>())
-                << judgement.line;
-            EXPECT_EQ(judgement.confidence, one_way ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+            Judgement judgement =
+                expect_verdict(job, one_way ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL,
+                               one_way ? all_but(ranks, {}) : std::vector<int>(),
+                               one_way ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
             if (one_way && p2p) {
-                EXPECT_TRUE(mentions(judgement.whys.at(0), "is in Send to rank 1 of group"))
-                    << judgement.whys[0];
+                EXPECT_PRED2(mentions, judgement.whys.at(0), "is in Send to rank 1 of group");
             }
         }
 }
@@ -1587,8 +1368,7 @@ TEST(Verdict, ARingOfPairsInNcclGroupsOnOneStreamIsADeadlock)
 TEST(Verdict, WhatOthersHaveFinishedIsNotWhatARankIsInThoughItsGroupHasNotEnded)
 {
     for (bool others_did : {true, false}) {
-        Job job(4);
-        job.group(1, "a");
+        Job job(4, 1, "a");
         job.group(2, "b");
         job.number_by_process();
         for (int rank = 0; rank < 4; rank++) {
@@ -1605,11 +1385,10 @@ TEST(Verdict, WhatOthersHaveFinishedIsNotWhatARankIsInThoughItsGroupHasNotEnded)
             for (uint64_t group : {1, 2})
                 for (struct ng_view_record &record : job.at(group, rank).records)
                     record.stream = 0x1000;
-        Judgement judgement = judge(job);
-        expect_kind(judgement, others_did ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
-        EXPECT_EQ(judgement.culprits, others_did ? std::vector<int>{2} : std::vector<int>())
-            << judgement.line;
-        EXPECT_EQ(judgement.confidence, others_did ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+        Judgement judgement =
+            expect_verdict(job, others_did ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL,
+                           others_did ? std::vector<int>{2} : std::vector<int>(),
+                           others_did ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
         EXPECT_EQ(judgement.waiting, all_but(4, judgement.culprits));
     }
 }
@@ -1618,8 +1397,7 @@ TEST(Verdict, WhatOthersHaveFinishedIsNotWhatARankIsInThoughItsGroupHasNotEnded)
  * the next. */
 TEST(Verdict, WhoseLastCallOthersHaveFinishedHasNotComeToTheNext)
 {
-    Job job(4);
-    job.group(1, "a");
+    Job job(4, 1, "a");
     job.group(2, "b");
     job.number_by_process();
     for (int rank = 0; rank < 4; rank++) {
@@ -1633,11 +1411,7 @@ TEST(Verdict, WhoseLastCallOthersHaveFinishedHasNotComeToTheNext)
             for (struct ng_view_record &record : job.at(group, rank).records)
                 record.stream = 0x1000;
     }
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.waiting, all_but(4, {2}));
+    expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {2}, NG_CONFIDENCE_LIKELY, all_but(4, {2}));
 }
 
 /* Streams tell the order, whatever the devices were seen to have reached; and of another stream
@@ -1645,8 +1419,7 @@ TEST(Verdict, WhoseLastCallOthersHaveFinishedHasNotComeToTheNext)
 TEST(Verdict, OppositeOrderOnOneStreamIsADeadlockThoughBothSeemToHaveBegun)
 {
     for (bool one_stream : {true, false}) {
-        Job job(4);
-        job.group(1, "a");
+        Job job(4, 1, "a");
         job.group(2, "b");
         job.number_by_process();
         for (int rank = 0; rank < 4; rank++)
@@ -1654,19 +1427,16 @@ TEST(Verdict, OppositeOrderOnOneStreamIsADeadlockThoughBothSeemToHaveBegun)
                 Member &member = job.at(rank == 2 ? 2 - i : 1 + i, rank).waits();
                 member.records.back().stream = one_stream ? 0x1000 : 0x1000 + i;
             }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, one_stream ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL);
-        EXPECT_EQ(judgement.culprits, one_stream ? std::vector<int>{2} : std::vector<int>())
-            << judgement.line;
-        EXPECT_EQ(judgement.confidence, one_stream ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_UNKNOWN);
+        expect_verdict(job, one_stream ? NG_KIND_ORDER_DEADLOCK : NG_KIND_GPU_STALL,
+                       one_stream ? std::vector<int>{2} : std::vector<int>(),
+                       one_stream ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_UNKNOWN);
     }
 }
 
 /* The peer of a queued send may be past the receive already. */
 TEST(Verdict, ADeadlockThroughQueuedSendsAndReceivesIsOnlyLikely)
 {
-    Job job(2);
-    job.group(1, "dp");
+    Job job(2, 1, "dp");
     job.group(2, "pp");
     for (int rank : {0, 1}) {
         job.at(1, rank).did(3).waits();
@@ -1674,17 +1444,13 @@ TEST(Verdict, ADeadlockThroughQueuedSendsAndReceivesIsOnlyLikely)
         job.at(1, rank).pending_started = rank == 0;
         job.at(2, rank).pending_started = rank == 1;
     }
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1}, NG_CONFIDENCE_LIKELY);
 }
 
 TEST(Verdict, ADeadlockIsAsOldAsItsLongestWait)
 {
     for (uint64_t longest : {1, 2}) {
-        Job job(2);
-        job.group(1, "a");
+        Job job(2, 1, "a");
         job.group(2, "b");
         job.at(1, 0).waits(all_reduce(), longest == 1 ? 2 * LONG_AGO : LONG_AGO);
         job.at(2, 1).waits(all_reduce(), longest == 2 ? 2 * LONG_AGO : LONG_AGO);
@@ -1705,16 +1471,13 @@ TEST(Verdict, ACycleOfThreeGroupsIsNamedAndItsVictimsAreNot)
     job.at(2, 0).waits();                           /* 1 waits for 2 */
     job.at(3, 0).waits();                           /* 2 waits for 0 */
     job.at(4, 0).waits(all_reduce(), 2 * LONG_AGO); /* 3 waits for 0, longest of all */
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1, 2}));
-    EXPECT_EQ(judgement.waiting, std::vector<int>{3});
+    Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1, 2}, {}, {3});
     ASSERT_EQ(judgement.cycle.size(), 3u);
-    EXPECT_TRUE(mentions(judgement.whys.at(1), "is in AllReduce #1 of group \"b\" and has not "
-                                               "entered AllReduce #1 of group \"a\"; rank 2 is in "
-                                               "AllReduce #1 of group \"c\" and has not entered "
-                                               "AllReduce #1 of group \"b\"; rank 0 is in"))
-        << judgement.whys[1];
+    EXPECT_PRED2(mentions, judgement.whys.at(1),
+                 "is in AllReduce #1 of group \"b\" and has not "
+                 "entered AllReduce #1 of group \"a\"; rank 2 is in "
+                 "AllReduce #1 of group \"c\" and has not entered "
+                 "AllReduce #1 of group \"b\"; rank 0 is in");
 }
 
 TEST(Verdict, OfSeveralCyclesTheShortestIsNamed)
@@ -1730,9 +1493,7 @@ TEST(Verdict, OfSeveralCyclesTheShortestIsNamed)
     job.at(3, 0).waits();
     job.at(4, 0).waits(all_reduce(), STALLED);
     job.at(5, 0).waits(all_reduce(), STALLED);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{3, 4}));
+    Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {3, 4});
     EXPECT_EQ(judgement.cycle.size(), 2u);
     EXPECT_EQ(judgement.group, 4u);
 }
@@ -1740,23 +1501,18 @@ TEST(Verdict, OfSeveralCyclesTheShortestIsNamed)
 /* 0 and 1 send to each other first; 2 waits for 0, and 3 for 2: victims of the same group. */
 TEST(Verdict, VictimsOfARingAreNotNamed)
 {
-    Job job(4);
-    job.group(WORLD, "pp");
+    Job job(4, WORLD, "pp");
     job.at(WORLD, 0).p2p(NG_OP_Send, 1, false);
     job.at(WORLD, 1).p2p(NG_OP_Send, 0, false);
     job.at(WORLD, 2).p2p(NG_OP_Recv, 0, false);
     job.at(WORLD, 3).p2p(NG_OP_Recv, 2, false);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
-    EXPECT_EQ(judgement.waiting, (std::vector<int>{2, 3}));
+    Judgement judgement =
+        expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1}, NG_CONFIDENCE_CERTAIN, {2, 3});
     EXPECT_EQ(judgement.op, NG_OP_Send);
-    EXPECT_TRUE(mentions(judgement.whys.at(0),
-                         "is in Send to rank 1 of group \"pp\" and has not "
-                         "entered Recv from rank 1; rank 1 is in Send to rank "
-                         "0"))
-        << judgement.whys[0];
+    EXPECT_PRED2(mentions, judgement.whys.at(0),
+                 "is in Send to rank 1 of group \"pp\" and has not "
+                 "entered Recv from rank 1; rank 1 is in Send to rank "
+                 "0");
 }
 
 /* 0 receives from 1 before the collective, 1 sends only after it. */
@@ -1770,10 +1526,7 @@ TEST(Verdict, ACycleMayGoThroughAReceiveAndACollective)
     job.at(2, 1).did(3).waits();
     job.at(2, 0).did(3);
     job.at(3, 0).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
-    EXPECT_EQ(judgement.waiting, std::vector<int>{2});
+    Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1}, {}, {2});
     ASSERT_EQ(judgement.cycle.size(), 2u);
     EXPECT_EQ(judgement.cycle[0].rank, 0);
     EXPECT_EQ(judgement.cycle[0].op, NG_OP_Recv);
@@ -1795,16 +1548,12 @@ TEST(Verdict, ALongCycleIsToldAsFarAsThereIsRoom)
         job.at(0x100 + (uint64_t)rank, 0).did(1000).waits();
         job.at(0x100 + (uint64_t)rank, 1).did(1000);
     }
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.culprits, all_but(ranks, {}));
+    Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, all_but(ranks, {}));
     EXPECT_EQ(judgement.cycle.size(), (size_t)ranks);
-    EXPECT_TRUE(mentions(judgement.whys.at(7), "is in AllReduce #1001 of group \"stage 7x"))
-        << judgement.whys[7];
-    EXPECT_TRUE(mentions(judgement.whys.at(7), "\"; ...")) << judgement.whys[7];
+    EXPECT_PRED2(mentions, judgement.whys.at(7), "is in AllReduce #1001 of group \"stage 7x");
+    EXPECT_PRED2(mentions, judgement.whys.at(7), "\"; ...");
     for (int rank = 0; rank < ranks; rank++)
-        EXPECT_TRUE(mentions(judgement.text, "rank " + std::to_string(rank) + " is in AllReduce"))
-            << judgement.text;
+        EXPECT_PRED2(mentions, judgement.text, "rank " + std::to_string(rank) + " is in AllReduce");
 }
 
 /* A rank that destroyed its communicator will not come, whatever it waits in now. */
@@ -1817,39 +1566,31 @@ TEST(Verdict, WhoLeftAGroupForAnotherIsNoDeadlock)
     job.at(1, 1).did(3).state = NG_GROUP_DESTROYED;
     job.at(2, 0).waits();
     job.at(2, 2).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "destroyed or aborted")) << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1});
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "destroyed or aborted");
 }
 
 /* Rank 4 of the larger group is not seen, and the others wait for it, too: but those two can never
  * come. */
 TEST(Verdict, ACycleIsOneEvenIfOthersAreNotSeen)
 {
-    Job job(5);
-    job.group(1, "a");
+    Job job(5, 1, "a");
     job.group(2, "b", {0, 1});
-    for (int rank : {0, 2, 3})
-        job.at(1, rank).waits();
+    job.wait(1, {0, 2, 3});
     job.at(2, 1).waits();
     job.forget(1, 4);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
+    Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1}, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.missing.size(), 1u);
 }
 
 TEST(Verdict, AllCameAndTheDeviceDoesNotFinish)
 {
     for (int ranks : {2, 4, 8, 64}) {
-        Judgement judgement = judge(waiting_for(ranks, {}));
-        expect_kind(judgement, NG_KIND_GPU_STALL);
+        Judgement judgement = expect_verdict(judge(waiting_for(ranks, {})), NG_KIND_GPU_STALL,
+                                             ANYBODY, {}, all_but(ranks, {}));
         EXPECT_TRUE(judgement.culprits.empty()) << "no rank stands out";
         EXPECT_NE(judgement.confidence, NG_CONFIDENCE_CERTAIN);
         EXPECT_EQ(judgement.seq, 7u);
-        EXPECT_EQ(judgement.waiting, all_but(ranks, {}));
     }
 }
 
@@ -1858,11 +1599,8 @@ TEST(Verdict, ADeviceThatIsHeldUpByEarlierWorkIsNamed)
     for (auto [ranks, culprit] : sizes_and_culprits()) {
         Job job = waiting_for(ranks, {});
         job.at(WORLD, culprit).pending_started = false;
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_GPU_STALL);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
-        EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+        expect_verdict(job, NG_KIND_GPU_STALL, {culprit}, NG_CONFIDENCE_LIKELY,
+                       all_but(ranks, {culprit}));
     }
 }
 
@@ -1872,10 +1610,7 @@ TEST(Verdict, WhereNoDeviceHasReachedTheWorkNobodyIsNamed)
     Job job = waiting_for(4, {});
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).pending_started = false;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_GPU_STALL);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
-    EXPECT_TRUE(judgement.culprits.empty());
+    expect_verdict(job, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN);
 }
 
 /* Of two devices that have not reached the work, one is in other work of NCCL, the other is not. */
@@ -1887,35 +1622,27 @@ TEST(Verdict, ADeviceInOtherWorkOfNcclDoesNotHideOneThatIsNot)
         job.at(2, rank).waits(all_reduce(), LONG_AGO - 5 * NG_S);
     for (int rank : {1, 2})
         job.at(WORLD, rank).pending_started = false;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_GPU_STALL);
+    Judgement judgement = expect_verdict(job, NG_KIND_GPU_STALL, {2});
     EXPECT_EQ(judgement.group, WORLD);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
 }
 
 TEST(Verdict, ARankThatDidNotComeToInitIsNamed)
 {
     for (auto [ranks, culprit] : sizes_and_culprits()) {
-        Job job(ranks);
-        job.group(WORLD, "dp");
+        Job job(ranks, WORLD, "dp");
         for (int rank : all_but(ranks, {culprit})) {
             job.at(WORLD, rank).state = NG_GROUP_CREATING;
             job.inside(rank, NG_OP_CommInitRank, WORLD);
         }
         job.forget(WORLD, culprit);
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
-        EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+        Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {culprit},
+                                             NG_CONFIDENCE_CERTAIN, all_but(ranks, {culprit}));
         EXPECT_EQ(judgement.op, NG_OP_CommInitRank);
         EXPECT_EQ(judgement.seq, 0u);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
         EXPECT_TRUE(judgement.missing.empty()) << "its process is there: " << judgement.missing[0];
 
         job.process(culprit).life = NG_LIFE_DEAD;
-        judgement = judge(job);
-        expect_kind(judgement, NG_KIND_DEAD_RANK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
+        expect_verdict(job, NG_KIND_DEAD_RANK, {culprit});
     }
 }
 
@@ -1973,10 +1700,8 @@ TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
     }
     job.forget(WORLD, 3);
     job.processes.pop_back();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
+    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {3});
     EXPECT_NE(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
     EXPECT_FALSE(judgement.missing.empty());
 }
 
@@ -1991,10 +1716,7 @@ TEST(Verdict, TheOneProcessThatIsNotInTheNewGroupOfAllIsTheRankThatHasNotCome)
         job.inside(rank, NG_OP_CommInitRankConfig, WORLD);
     }
     job.forget(WORLD, 2);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {2}, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.whys.at(0), "is alive but has not called CommInitRankConfig");
     EXPECT_TRUE(judgement.missing.empty()) << judgement.missing[0];
 
@@ -2021,26 +1743,21 @@ TEST(Verdict, ARankOfASmallerNewGroupThatIsNotOnTheBoardHasNoGlobalRank)
         job.inside(3 - group_rank, NG_OP_CommInitRankConfig, SMALL);
     }
     job.forget(SMALL, 2);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
+    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, ANYBODY, {}, {2, 3});
     EXPECT_EQ(judgement.culprits, std::vector<int>{-1}) << "nobody can tell which process it is";
-    EXPECT_TRUE(mentions(judgement.line, "group rank 2 ")) << judgement.line;
-    EXPECT_EQ(judgement.waiting, (std::vector<int>{2, 3}));
+    EXPECT_PRED2(mentions, judgement.line, "group rank 2 ");
 }
 
 TEST(Verdict, ARankThatDidNotComeToASplitIsNamed)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(3).derived = 1;
     for (int rank : {0, 1, 3}) {
         job.at(WORLD, rank).derived = 2;
         job.inside(rank, NG_OP_CommSplit, WORLD);
     }
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {2});
     EXPECT_EQ(judgement.op, NG_OP_CommSplit);
 }
 
@@ -2051,8 +1768,7 @@ TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
     for (enum ng_op op : {NG_OP_CommSplit, NG_OP_CommGrow})
         for (auto [ranks, odd] : sizes_and_culprits())
             for (bool odd_splits : {false, true}) {
-                Job job(ranks);
-                job.group(WORLD, "dp");
+                Job job(ranks, WORLD, "dp");
                 for (int rank = 0; rank < ranks; rank++) {
                     job.at(WORLD, rank).did(5);
                     if ((rank == odd) != odd_splits) {
@@ -2068,8 +1784,7 @@ TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
                 if (ranks == 2) {
                     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
                     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
-                    EXPECT_TRUE(mentions(judgement.whys.at(0), "nothing tells who is wrong"))
-                        << judgement.whys[0];
+                    EXPECT_PRED2(mentions, judgement.whys.at(0), "nothing tells who is wrong");
                     continue;
                 }
                 EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
@@ -2089,8 +1804,7 @@ TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
 /* Ranks that are held up elsewhere may come to either call. */
 TEST(Verdict, OfASplitAndACollectiveTheRarerCallIsOnlyLikelyWrongWhileOthersMayCome)
 {
-    Job job(6);
-    job.group(WORLD, "dp");
+    Job job(6, WORLD, "dp");
     job.group(0xff, "other", {0, 4, 5});
     for (int rank = 0; rank < 6; rank++)
         job.at(WORLD, rank).did(5);
@@ -2101,11 +1815,7 @@ TEST(Verdict, OfASplitAndACollectiveTheRarerCallIsOnlyLikelyWrongWhileOthersMayC
     }
     for (int group_rank : {1, 2})
         job.at(0xff, group_rank).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISMATCH);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{0});
-    EXPECT_EQ(judgement.waiting, all_but(6, {0}));
+    expect_verdict(job, NG_KIND_MISMATCH, {0}, NG_CONFIDENCE_LIKELY, all_but(6, {0}));
 }
 
 /* The ranks of the new communicator publish a hash of the ranks that it leaves out. */
@@ -2114,8 +1824,7 @@ TEST(Verdict, ARankThatAShrinkLeavesOutIsNotMissedThere)
     constexpr uint64_t CHILD = 0xe;
     for (int left_out : {0, 2}) {
         int missing = 3 - left_out;
-        Job job(4);
-        job.group(WORLD, "world");
+        Job job(4, WORLD, "world");
         job.group(CHILD, "rest", all_but(4, {left_out}));
         job.derive(CHILD, WORLD);
         for (int rank = 0; rank < 4; rank++)
@@ -2135,101 +1844,74 @@ TEST(Verdict, ARankThatAShrinkLeavesOutIsNotMissedThere)
             job.at(WORLD, rank).derived = 1;
             job.inside(rank, NG_OP_CommShrink, WORLD);
         }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_INIT_MISSING_RANK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{missing}) << judgement.line;
+        expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {missing});
     }
 }
 
 TEST(Verdict, ARankThatDidNotComeToFinalizeIsMissing)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
-    for (int rank = 0; rank < 4; rank++)
-        job.at(WORLD, rank).did(3);
+    Job job(4, WORLD, "dp", 3);
     for (int rank : {0, 1, 3}) {
         job.at(WORLD, rank).state = NG_GROUP_FINALIZED;
         job.inside(rank, NG_OP_CommFinalize, WORLD);
     }
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2});
     EXPECT_EQ(judgement.op, NG_OP_CommFinalize);
 }
 
 TEST(Verdict, TheEndOfAChainOfReceivesIsToBlame)
 {
-    Job job(4);
-    job.group(WORLD, "pp");
+    Job job(4, WORLD, "pp");
     for (int rank : {0, 1, 2})
         job.at(WORLD, rank).p2p(NG_OP_Recv, rank + 1, false);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
-    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2}));
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {3}, {}, {0, 1, 2});
     EXPECT_EQ(judgement.op, NG_OP_Recv);
 
     job.process(3).life = NG_LIFE_DEAD;
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    expect_verdict(job, NG_KIND_DEAD_RANK, {3});
 }
 
 TEST(Verdict, ASendThatNobodyReceivesIsTheReceiversFault)
 {
-    Job job(2);
-    job.group(WORLD, "pp");
+    Job job(2, WORLD, "pp");
     job.at(WORLD, 0).p2p(NG_OP_Send, 1, true).p2p(NG_OP_Send, 1, true).p2p(NG_OP_Send, 1, false);
     job.at(WORLD, 1).p2p(NG_OP_Recv, 0, true).p2p(NG_OP_Recv, 0, true);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1});
     EXPECT_EQ(judgement.op, NG_OP_Send);
 }
 
 TEST(Verdict, ARingInWhichEverybodyReceivesFirstIsADeadlock)
 {
-    Job job(4);
-    job.group(WORLD, "pp");
+    Job job(4, WORLD, "pp");
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).p2p(NG_OP_Recv, (rank + 3) % 4, false);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+    expect_kind(judge(job), NG_KIND_ORDER_DEADLOCK);
 }
 
 TEST(Verdict, SendsAndReceivesThatMatchAreAStallOfTheDevice)
 {
-    Job job(2);
-    job.group(WORLD, "pp");
+    Job job(2, WORLD, "pp");
     job.at(WORLD, 0).p2p(NG_OP_Send, 1, false);
     job.at(WORLD, 1).p2p(NG_OP_Recv, 0, false);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_GPU_STALL);
-    EXPECT_TRUE(judgement.culprits.empty());
+    expect_verdict(job, NG_KIND_GPU_STALL, {});
 }
 
 TEST(Verdict, ASendBehindOneThatIsStuckBlamesNobodyOnItsOwn)
 {
-    Job job(3);
-    job.group(WORLD, "pp");
+    Job job(3, WORLD, "pp");
     job.at(WORLD, 0).p2p(NG_OP_Send, 1, false).p2p(NG_OP_Send, 2, false);
     job.at(WORLD, 1).p2p(NG_OP_Recv, 0, false);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_GPU_STALL);
-    EXPECT_TRUE(judgement.culprits.empty()) << judgement.line;
+    expect_verdict(job, NG_KIND_GPU_STALL, {});
 }
 
 TEST(Verdict, ASendOfARankThatDiedMayHaveDiedWithIt)
 {
-    Job job(2);
-    job.group(WORLD, "pp");
+    Job job(2, WORLD, "pp");
     job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
     job.at(WORLD, 1).p2p(NG_OP_Send, 0, true);
     expect_kind(judge(job), NG_KIND_GPU_STALL);
     job.process(1).life = NG_LIFE_DEAD;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    expect_verdict(job, NG_KIND_DEAD_RANK, {1});
 }
 
 /* NCCL connects ranks inside the call, and NCCLGUARD_CHECK=strict holds it: the device has nothing
@@ -2237,8 +1919,7 @@ TEST(Verdict, ASendOfARankThatDiedMayHaveDiedWithIt)
 TEST(Verdict, ACollectiveThatARankIsStillInsideIsNoStalledDevice)
 {
     for (int launched : {0, 1, 3}) {
-        Job job(3);
-        job.group(WORLD, "world");
+        Job job(3, WORLD, "world");
         for (int rank = 0; rank < 3; rank++) {
             Member &member = job.at(WORLD, rank).did(5);
             if (rank < launched) {
@@ -2248,10 +1929,7 @@ TEST(Verdict, ACollectiveThatARankIsStillInsideIsNoStalledDevice)
                 job.inside(rank, NG_OP_AllReduce, WORLD, 6, LONG_AGO);
             }
         }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, launched == 3 ? NG_KIND_GPU_STALL : NG_KIND_UNKNOWN);
-        EXPECT_TRUE(judgement.culprits.empty()) << judgement.line;
-        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2})) << judgement.line;
+        expect_verdict(job, launched == 3 ? NG_KIND_GPU_STALL : NG_KIND_UNKNOWN, {}, {}, {0, 1, 2});
     }
 }
 
@@ -2259,8 +1937,7 @@ TEST(Verdict, ACollectiveThatARankIsStillInsideIsNoStalledDevice)
 TEST(Verdict, SendsAndReceivesThatAllAreStillInsideAreNoStalledDevice)
 {
     for (bool on_device : {false, true}) {
-        Job job(2);
-        job.group(WORLD, "pp");
+        Job job(2, WORLD, "pp");
         for (int rank = 0; rank < 2; rank++) {
             enum ng_op op = rank ? NG_OP_Recv : NG_OP_Send;
             Member &member = job.at(WORLD, rank).p2p(op, 1 - rank, false);
@@ -2272,10 +1949,7 @@ TEST(Verdict, SendsAndReceivesThatAllAreStillInsideAreNoStalledDevice)
             member.pending_started = false;
             job.inside(rank, op, WORLD, 0, LONG_AGO);
         }
-        Judgement judgement = judge(job);
-        expect_kind(judgement, on_device ? NG_KIND_GPU_STALL : NG_KIND_UNKNOWN);
-        EXPECT_TRUE(judgement.culprits.empty()) << judgement.line;
-        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1})) << judgement.line;
+        expect_verdict(job, on_device ? NG_KIND_GPU_STALL : NG_KIND_UNKNOWN, {}, {}, {0, 1});
     }
 }
 
@@ -2292,9 +1966,7 @@ TEST(Verdict, TheReasonIsFoundThroughOtherGroups)
     job.at(2, 1).did(5);
     job.at(3, 0).did(5).waits(all_reduce(), LONG_AGO);
     job.at(3, 1).did(5);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {3});
     EXPECT_EQ(judgement.group, 3u);
     EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2})) << "those who wait indirectly, too";
 
@@ -2306,10 +1978,8 @@ TEST(Verdict, ARankWhoseNcclGroupIsStillOpenHasNotCome)
 {
     Job job = waiting_for(4, {2});
     job.at(WORLD, 2).opened();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "ncclGroupEnd")) << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2});
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "ncclGroupEnd");
 }
 
 /* Thread 7 has a NCCL group open; thread 8 of the same process closes one of its own. */
@@ -2319,10 +1989,8 @@ TEST(Verdict, ASiblingsGroupEndClosesNoGroup)
     job.at(WORLD, 2).tid = 7;
     job.at(WORLD, 2).opened();
     job.inside(2, NG_OP_GroupEnd, 0, 0, NG_S, 8);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "ncclGroupEnd")) << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2});
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "ncclGroupEnd");
 
     /* Nor is thread 7 stuck because thread 8 is. */
     job.calls[0].age_ns = LONG_AGO;
@@ -2339,8 +2007,7 @@ TEST(Verdict, ASiblingsGroupEndClosesNoGroup)
 
 TEST(Verdict, ASiblingsGroupEndSendsNothing)
 {
-    Job job(2);
-    job.group(WORLD, "pp");
+    Job job(2, WORLD, "pp");
     job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
     Member &sender = job.at(WORLD, 1);
     sender.tid = 7;
@@ -2349,11 +2016,8 @@ TEST(Verdict, ASiblingsGroupEndSendsNothing)
     sender.records.back().state = NG_RECORD_ENTERED;
     sender.records.back().flags |= NG_RECORD_IN_GROUP;
     job.inside(1, NG_OP_GroupEnd, 0, 0, LONG_AGO, 8);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.waiting, std::vector<int>{0});
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "ncclGroupEnd")) << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1}, {}, {0});
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "ncclGroupEnd");
 
     job.calls[0].tid = 7;
     expect_kind(judge(job), NG_KIND_GPU_STALL);
@@ -2361,8 +2025,7 @@ TEST(Verdict, ASiblingsGroupEndSendsNothing)
 
 TEST(Verdict, ASiblingsGroupEndMakesNoCommunicator)
 {
-    Job job(2);
-    job.group(WORLD, "dp");
+    Job job(2, WORLD, "dp");
     job.forget(WORLD, 1);
     job.at(WORLD, 0).state = NG_GROUP_CREATING;
     job.at(WORLD, 0).creator_tid = 7;
@@ -2382,18 +2045,13 @@ TEST(Verdict, TheRankWhoseDeviceFailedIsToBlame)
         Job job = waiting_for(ranks, {culprit});
         job.at(WORLD, culprit).queued();
         job.at(WORLD, culprit).records.back().state = NG_RECORD_UNWATCHED;
-        expect_kind(judge(job), NG_KIND_GPU_STALL);
-        EXPECT_TRUE(judge(job).culprits.empty());
+        expect_verdict(job, NG_KIND_GPU_STALL, {});
 
         job.at(WORLD, culprit).cuda_error = 700;
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_GPU_STALL);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
-        EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+        Judgement judgement = expect_verdict(job, NG_KIND_GPU_STALL, {culprit},
+                                             NG_CONFIDENCE_CERTAIN, all_but(ranks, {culprit}));
         EXPECT_EQ(judgement.seq, 7u);
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "CUDA error 700 (illegal memory access)"))
-            << judgement.whys[0];
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "CUDA error 700 (illegal memory access)");
     }
 }
 
@@ -2402,41 +2060,30 @@ TEST(Verdict, OfSeveralDevicesThatFailedNobodyKnowsWhichWasFirst)
     Job job = waiting_for(4, {1, 2});
     for (int rank : {1, 2})
         job.at(WORLD, rank).queued().cuda_error = 719;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_GPU_STALL);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{1, 2}));
+    expect_verdict(job, NG_KIND_GPU_STALL, {1, 2}, NG_CONFIDENCE_LIKELY);
 
     /* Where a rank died, its neighbours' devices fail for that reason. */
     job.process(3).life = NG_LIFE_DEAD;
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    expect_verdict(job, NG_KIND_DEAD_RANK, {3});
 }
 
 TEST(Verdict, ARankThatDoesNotComeBecauseItsDeviceFailedIsMissingAndItSaysWhy)
 {
     Job job = waiting_for(4, {2});
     job.at(WORLD, 2).cuda_error = 700;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "CUDA error 700")) << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2});
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "CUDA error 700");
 }
 
 TEST(Verdict, AReceiveFromADeviceThatFailedIsItsFault)
 {
-    Job job(2);
-    job.group(WORLD, "pp");
+    Job job(2, WORLD, "pp");
     job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
     Member &sender = job.at(WORLD, 1).p2p(NG_OP_Send, 0, false);
     sender.pending_record = 0;
     sender.records.back().state = NG_RECORD_UNWATCHED;
     sender.cuda_error = 700;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_GPU_STALL);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    expect_verdict(job, NG_KIND_GPU_STALL, {1}, NG_CONFIDENCE_CERTAIN);
 
     /* What it had sent before is no reason. */
     sender.records.back().state = NG_RECORD_COMPLETED;
@@ -2448,8 +2095,7 @@ TEST(Verdict, AReceiveFromADeviceThatFailedIsItsFault)
  * to reach. */
 TEST(Verdict, WhoWaitsForItsPeerInsideTheCallIsNoStalledDevice)
 {
-    Job job(4);
-    job.group(WORLD, "pp");
+    Job job(4, WORLD, "pp");
     job.at(WORLD, 3).p2p(NG_OP_Send, 2, false);
     job.at(WORLD, 2).p2p(NG_OP_Recv, 3, false).pending_started = false;
     Member &caller = job.at(WORLD, 0).p2p(NG_OP_Send, 2, false);
@@ -2458,31 +2104,21 @@ TEST(Verdict, WhoWaitsForItsPeerInsideTheCallIsNoStalledDevice)
     caller.pending_age_ns = 0;
     caller.pending_started = false;
     job.inside(0, NG_OP_Send, WORLD, 0, LONG_AGO);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_GPU_STALL);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
-    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 3}));
+    expect_verdict(job, NG_KIND_GPU_STALL, {2}, {}, {0, 3});
 }
 
 /* Rank 0 waits for a send of rank 1, which has sent so much to others since then that its black box
  * reaches back no further: it may have sent, or not. */
 TEST(Verdict, OverwrittenRecordsAreNoEvidenceThatARankNeverCalled)
 {
-    Job job(4);
-    job.group(WORLD, "ep");
+    Job job(4, WORLD, "ep");
     job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
     for (int i = 0; i < 8; i++)
         job.at(WORLD, 1).p2p(NG_OP_Send, 2 + i % 2, true);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    expect_verdict(job, NG_KIND_MISSING_RANK, {1}, NG_CONFIDENCE_CERTAIN);
 
     job.at(WORLD, 1).overwritten(1);
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_UNKNOWN);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
-    EXPECT_TRUE(judgement.culprits.empty());
+    Judgement judgement = expect_verdict(job, NG_KIND_UNKNOWN, {}, NG_CONFIDENCE_UNKNOWN);
     ASSERT_EQ(judgement.missing.size(), 1u);
     EXPECT_EQ(judgement.missing[0],
               "no records that reach back to the sends and receives of group rank 1");
@@ -2492,9 +2128,7 @@ TEST(Verdict, OverwrittenRecordsAreNoEvidenceThatARankNeverCalled)
     expect_kind(judge(job), NG_KIND_GPU_STALL);
     job.at(WORLD, 0).records.clear();
     job.at(WORLD, 0).p2p(NG_OP_Recv, 1, false);
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {1});
 
     /* Whoever died did not come, whatever was recorded. */
     job.at(WORLD, 1).overwritten(7).records.clear();
@@ -2506,8 +2140,7 @@ TEST(Verdict, OverwrittenRecordsAreNoEvidenceThatARankNeverCalled)
  * and of the rest nobody knows. */
 TEST(Verdict, AWaiterWhoseOwnRecordsAreOverwrittenIsNotTakenForAStalledDevice)
 {
-    Job job(4);
-    job.group(WORLD, "ep");
+    Job job(4, WORLD, "ep");
     for (int peer : {1, 2, 3})
         job.at(WORLD, 0).p2p(NG_OP_Recv, peer, false);
     job.at(WORLD, 0).pending_record = job.at(WORLD, 0).records.back().id;
@@ -2517,32 +2150,24 @@ TEST(Verdict, AWaiterWhoseOwnRecordsAreOverwrittenIsNotTakenForAStalledDevice)
     EXPECT_EQ(judgement.culprits, std::vector<int>{1}) << judgement.line;
 
     job.at(WORLD, 0).overwritten(1);
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_UNKNOWN);
-    EXPECT_TRUE(judgement.culprits.empty());
+    judgement = expect_verdict(job, NG_KIND_UNKNOWN, {});
     EXPECT_EQ(judgement.missing.size(), 1u);
     /* What can be seen is told, but not as if it were all. */
     job.at(WORLD, 3).records.clear();
     job.at(WORLD, 3).p2p_entered = 0;
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    expect_verdict(job, NG_KIND_MISSING_RANK, {3}, NG_CONFIDENCE_LIKELY);
 }
 
 /* The number of ranks was not known yet when it was made, so it could not be counted. */
 TEST(Verdict, ASendWithoutACountIsNotTakenForACollective)
 {
-    Job job(2);
-    job.group(WORLD, "dp");
+    Job job(2, WORLD, "dp");
     for (int rank : {0, 1})
         job.at(WORLD, rank).did(3);
     for (int i = 0; i < 3; i++)
         job.at(WORLD, 0).p2p(NG_OP_Send, 1, true).records.back().peer_ordinal = 0;
     job.at(WORLD, 0).waits();
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1});
     EXPECT_EQ(judgement.op, NG_OP_AllReduce);
     job.at(WORLD, 1).waits();
     expect_kind(judge(job), NG_KIND_GPU_STALL);
@@ -2554,7 +2179,7 @@ TEST(Verdict, ARankThatDestroyedItsCommunicatorHasNotCome)
     job.at(WORLD, 2).state = NG_GROUP_ABORTED;
     Judgement judgement = judge(job);
     EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "destroyed or aborted")) << judgement.whys[0];
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "destroyed or aborted");
 }
 
 TEST(Verdict, ARankWithoutEvidenceIsNotBlamed)
@@ -2562,13 +2187,10 @@ TEST(Verdict, ARankWithoutEvidenceIsNotBlamed)
     for (auto [ranks, unseen] : sizes_and_culprits()) {
         Job job = waiting_for(ranks, {unseen});
         job.forget(WORLD, unseen);
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_UNKNOWN);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
-        EXPECT_TRUE(judgement.culprits.empty());
+        Judgement judgement = expect_verdict(job, NG_KIND_UNKNOWN, {}, NG_CONFIDENCE_UNKNOWN,
+                                             all_but(ranks, {unseen}));
         ASSERT_EQ(judgement.missing.size(), 1u);
-        EXPECT_TRUE(mentions(judgement.missing[0], std::to_string(unseen))) << judgement.missing[0];
-        EXPECT_EQ(judgement.waiting, all_but(ranks, {unseen}));
+        EXPECT_PRED2(mentions, judgement.missing[0], std::to_string(unseen));
     }
 }
 
@@ -2577,12 +2199,9 @@ TEST(Verdict, MissingEvidenceBesideACulpritMakesItLikely)
     Job job = waiting_for(8, {2, 4, 5, 6});
     for (int rank : {4, 5, 6})
         job.forget(WORLD, rank);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_LIKELY);
     ASSERT_EQ(judgement.missing.size(), 1u);
-    EXPECT_TRUE(mentions(judgement.missing[0], "4 to 6")) << judgement.missing[0];
+    EXPECT_PRED2(mentions, judgement.missing[0], "4 to 6");
 }
 
 TEST(Verdict, WhatCouldNotBeReadIsMissingEvidence)
@@ -2605,10 +2224,7 @@ TEST(Verdict, OneProcessWithSeveralDevicesIsJudgedByDevice)
         if (rank != 1)
             job.at(WORLD, rank).waits();
     }
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 2, 3}));
+    expect_verdict(job, NG_KIND_MISSING_RANK, {1}, {}, {0, 2, 3});
 }
 
 /* The process is inside a call of its rank 0, which is none of its rank 1. */
@@ -2623,10 +2239,8 @@ TEST(Verdict, ACallOfGroupRank0IsNoneOfTheOthersOfItsProcess)
             job.at(WORLD, rank).waits();
     }
     job.calls.push_back({0, NG_OP_CommDestroy, WORLD, 0, 0, LONG_AGO, 0});
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_TRUE(mentions(judgement.whys.at(0), "never called AllReduce #7")) << judgement.whys[0];
+    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1});
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "never called AllReduce #7");
 }
 
 /* A mark in a graph shows how far its replay has come; between two marks the position is unknown.
@@ -2972,8 +2586,7 @@ namespace
 /* Rank 1's watchdog hangs, and its device seems not to finish what all have called. */
 Job unwatched(int ranks)
 {
-    Job job(ranks);
-    job.group(WORLD, "dp");
+    Job job(ranks, WORLD, "dp");
     for (int rank = 0; rank < ranks; rank++)
         job.at(WORLD, rank).did(rank == 1 ? 6 : 7);
     job.at(WORLD, 1).waits();
@@ -2986,16 +2599,13 @@ Job unwatched(int ranks)
 
 TEST(Verdict, AStuckWatchdogIsTheReasonOfADeviceThatSeemsNotToFinish)
 {
-    Judgement judgement = judge(unwatched(4));
-
-    expect_kind(judgement, NG_KIND_WATCHDOG_STUCK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    Judgement judgement =
+        expect_verdict(judge(unwatched(4)), NG_KIND_WATCHDOG_STUCK, {1}, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.whys.at(0),
               "the watchdog of its guard has made no round for 60.0 s: it is in "
               "cuEventQuery (thread 7 in ioctl)");
     EXPECT_EQ(judgement.seq, 7u);
     EXPECT_EQ(judgement.op, NG_OP_AllReduce);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.stalled_ns, 60 * NG_S);
 }
 
@@ -3019,20 +2629,12 @@ TEST(Verdict, OfAStuckWatchdogTheOldestPendingWorkIsTold)
 
 TEST(Verdict, AStuckWatchdogIsToldOfWhereNothingElseIsWrong)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
-    for (int rank = 0; rank < 4; rank++)
-        job.at(WORLD, rank).did(6);
+    Job job(4, WORLD, "dp", 6);
     job.process(2).watchdog_stuck_ns = 60 * NG_S;
-    Judgement judgement = judge(job);
-
-    expect_kind(judgement, NG_KIND_WATCHDOG_STUCK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_TRUE(judgement.waiting.empty());
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    Judgement judgement =
+        expect_verdict(job, NG_KIND_WATCHDOG_STUCK, {2}, NG_CONFIDENCE_CERTAIN, {});
     EXPECT_EQ(judgement.group, 0u);
-    EXPECT_TRUE(mentions(judgement.line, "is no longer watched (the watchdog of its guard"))
-        << judgement.line;
+    EXPECT_PRED2(mentions, judgement.line, "is no longer watched (the watchdog of its guard");
 }
 
 TEST(Verdict, AStuckWatchdogDoesNotHideWhatTheCallsExplain)
@@ -3040,20 +2642,15 @@ TEST(Verdict, AStuckWatchdogDoesNotHideWhatTheCallsExplain)
     Job job = waiting_for(4, {2});
     job.process(1).watchdog_stuck_ns = 60 * NG_S;
 
-    expect_kind(judge(job), NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judge(job).culprits, std::vector<int>{2});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {2});
 }
 
 TEST(Verdict, AStuckWatchdogIsToldOfFirstWhereItIsAskedAbout)
 {
     Job job = waiting_for(4, {2});
     job.process(1).watchdog_stuck_ns = 60 * NG_S;
-    Judgement judgement = judge(job, STALLED, true);
-
-    expect_kind(judgement, NG_KIND_WATCHDOG_STUCK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 3}));
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    expect_verdict(judge(job, STALLED, true), NG_KIND_WATCHDOG_STUCK, {1}, NG_CONFIDENCE_CERTAIN,
+                   {0, 3});
 }
 
 TEST(Verdict, TheWatchdogOfARankThatHasEndedIsNotStuck)
@@ -3072,79 +2669,58 @@ TEST(Verdict, AnErrorOfARankSaysWhyItDoesNotCome)
         Job job = waiting_for(ranks, {culprit});
         job.at(WORLD, culprit).async_error = 2;
         job.process(culprit).error_text = "no route to host";
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_ASYNC_ERROR);
-        EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
-        EXPECT_EQ(judgement.waiting, all_but(ranks, {culprit}));
+        Judgement judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, {culprit},
+                                             NG_CONFIDENCE_CERTAIN, all_but(ranks, {culprit}));
         EXPECT_EQ(judgement.group, WORLD);
         EXPECT_EQ(judgement.op, NG_OP_AllReduce);
         EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
         EXPECT_EQ(judgement.whys.at(0), "NCCL reports ncclSystemError: no route to host");
-        EXPECT_TRUE(mentions(judgement.line, "is behind an asynchronous error in AllReduce"))
-            << judgement.line;
+        EXPECT_PRED2(mentions, judgement.line, "is behind an asynchronous error in AllReduce");
     }
 }
 
 TEST(Verdict, AnErrorIsToldBeforeAnythingIsLate)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
-    for (int rank = 0; rank < 4; rank++)
-        job.at(WORLD, rank).did(6);
+    Job job(4, WORLD, "dp", 6);
     expect_kind(judge(job), NG_KIND_HEALTHY);
     job.at(WORLD, 3).async_error = 1;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    Judgement judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, {3}, {}, {});
     EXPECT_EQ(judgement.seq, 6u);
-    EXPECT_TRUE(judgement.waiting.empty());
 }
 
 TEST(Verdict, ACommunicatorInProgressHasNoError)
 {
-    Job job(2);
-    job.group(WORLD, "dp");
+    Job job(2, WORLD, "dp");
     job.at(WORLD, 0).did(1).async_error = 7;
     expect_kind(judge(job), NG_KIND_HEALTHY);
 }
 
 TEST(Verdict, OfARemoteErrorTheRankWithOneOfItsOwnIsTheOrigin)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     job.group(0xe, "tp", {2, 3});
     for (int rank : {0, 1, 3})
         job.at(WORLD, rank).did(3).async_error = 6;
     job.at(WORLD, 2).did(3).async_error = 2;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    expect_verdict(job, NG_KIND_ASYNC_ERROR, {2}, NG_CONFIDENCE_CERTAIN);
     /* And though it is in another group of that rank. */
     job.at(WORLD, 2).async_error = 0;
     job.at(0xe, 0).async_error = 2;
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    Judgement judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, {2});
     EXPECT_EQ(judgement.group, 0xeu);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
 }
 
 TEST(Verdict, OfARemoteErrorTheRankThatIsGoneIsTheOrigin)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank : {0, 1, 3})
         job.at(WORLD, rank).did(3).async_error = 6;
     job.at(WORLD, 2).did(3);
     job.process(2).life = NG_LIFE_DEAD;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    Judgement judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, {2});
     EXPECT_EQ(judgement.whys.at(0), "died, and NCCL reports ncclRemoteError to ranks of its group");
     /* Once others wait for it, its death is what is told. */
-    for (int rank : {0, 1, 3})
-        job.at(WORLD, rank).waits();
+    job.wait(WORLD, {0, 1, 3});
     expect_kind(judge(job), NG_KIND_DEAD_RANK);
 }
 
@@ -3153,27 +2729,22 @@ TEST(Verdict, OfARemoteErrorTheRankThatIsGoneIsTheOrigin)
 TEST(Verdict, TheEndBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
 {
     for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_LOST, NG_LIFE_EXITED}) {
-        Job job(4);
-        job.group(WORLD, "dp");
+        Job job(4, WORLD, "dp");
         for (int rank : {0, 1, 3})
             job.at(WORLD, rank).did(3).waits(all_reduce(), NG_S).async_error = rank ? 6 : 0;
         job.at(WORLD, 2).did(3);
         job.process(2).life = life;
-        Judgement judgement = judge(job);
-        expect_kind(judgement, life == NG_LIFE_EXITED ? NG_KIND_LEFT_EARLY : NG_KIND_DEAD_RANK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{2});
-        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 3}));
+        Judgement judgement =
+            expect_verdict(job, life == NG_LIFE_EXITED ? NG_KIND_LEFT_EARLY : NG_KIND_DEAD_RANK,
+                           {2}, {}, {0, 1, 3});
         EXPECT_EQ(judgement.seq, 4u);
         /* Who ends since it was told of the error is no culprit. */
         job.process(2).life_age_ns = NG_S;
-        job.process(1).life = NG_LIFE_EXITED;
-        job.process(1).life_age_ns = NG_S / 10;
+        job.process(1).is(NG_LIFE_EXITED, NG_S / 10);
         EXPECT_EQ(judge(job).culprits, std::vector<int>{2}) << life;
         /* An error of a rank's own is none of that. */
         job.at(WORLD, 0).async_error = 2;
-        judgement = judge(job);
-        expect_kind(judgement, NG_KIND_ASYNC_ERROR);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{0});
+        expect_verdict(job, NG_KIND_ASYNC_ERROR, {0});
     }
 }
 
@@ -3181,8 +2752,7 @@ TEST(Verdict, TheEndBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
 TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritOnWhateverHost)
 {
     for (bool heard : {false, true}) {
-        Job job(4);
-        job.group(WORLD, "dp");
+        Job job(4, WORLD, "dp");
         for (int rank = 0; rank < 4; rank++)
             job.process(rank).host = "host" + std::to_string(rank);
         for (int rank : {0, 1, 3})
@@ -3192,17 +2762,14 @@ TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritOnWhateverHost)
         job.process(2).life_age_ns = 300 * NG_MS;
         job.process(3).life_age_ns = 400 * NG_MS;
         job.at(WORLD, 3).async_error = heard ? 6 : 0;
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_LEFT_EARLY);
-        EXPECT_EQ(judgement.culprits, heard ? std::vector<int>{2} : (std::vector<int>{2, 3}));
+        expect_verdict(job, NG_KIND_LEFT_EARLY,
+                       heard ? std::vector<int>{2} : (std::vector<int>{2, 3}));
     }
     /* Whoever is left of them is named all the same. */
     Job job = waiting_for(4, {2});
     job.process(2).life = NG_LIFE_EXITED;
     job.at(WORLD, 2).async_error = 6;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_LEFT_EARLY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    expect_verdict(job, NG_KIND_LEFT_EARLY, {2});
 }
 
 /* ---- Who left for an end that NCCL told it of, while others wait for it alone ---- */
@@ -3222,8 +2789,7 @@ Job left_since_told(enum ng_life life, bool wide = false)
     job.at(ROW, 1).did(3);
     job.at(PAIR, 0).did(5).waits();
     job.at(PAIR, 1).did(5);
-    job.process(1).life = NG_LIFE_EXITED;
-    job.process(1).life_age_ns = 8 * NG_S;
+    job.process(1).is(NG_LIFE_EXITED, 8 * NG_S);
     job.process(2).life = life;
     job.process(2).life_age_ns = job.process(2).alive_age_ns = 8 * NG_S + 400 * NG_MS;
     return job;
@@ -3233,10 +2799,8 @@ Job left_since_told(enum ng_life life, bool wide = false)
 void expect_what_it_left_for(const Job &job, enum ng_verdict_kind kind, uint64_t seq = 4)
 {
     for (bool ends : {false, true}) {
-        Judgement judgement = judge(job, STALLED, false, false, ends);
-        expect_kind(judgement, kind);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
-        EXPECT_EQ(judgement.waiting, std::vector<int>{0}) << judgement.line;
+        Judgement judgement =
+            expect_verdict(judge(job, STALLED, false, false, ends), kind, {2}, {}, {0});
         EXPECT_EQ(judgement.group, ROW) << judgement.line;
         EXPECT_EQ(judgement.seq, seq) << judgement.line;
     }
@@ -3244,9 +2808,7 @@ void expect_what_it_left_for(const Job &job, enum ng_verdict_kind kind, uint64_t
 
 void expect_leaver(const Job &job)
 {
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_LEFT_EARLY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1}) << judgement.line;
+    Judgement judgement = expect_verdict(job, NG_KIND_LEFT_EARLY, {1});
     EXPECT_EQ(judgement.group, PAIR) << judgement.line;
 }
 
@@ -3266,10 +2828,7 @@ TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritToThoseThatWaitForItAlone)
         /* One of them still waits there: that is the same. */
         job = left_since_told(life, true);
         job.at(ROW, 2).waits(all_reduce(), 8 * NG_S);
-        Judgement judgement = judge(job);
-        expect_kind(judgement, kind);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
-        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 3})) << judgement.line;
+        Judgement judgement = expect_verdict(job, kind, {2}, {}, {0, 3});
         EXPECT_EQ(judgement.stalled_ns, 8 * NG_S) << "of who waits still";
     }
 }
@@ -3363,16 +2922,11 @@ TEST(Verdict, LeaversAreFollowedToTheFirstEnd)
     job.process(2).life_age_ns = 8 * NG_S;
     job.process(3).life = NG_LIFE_DEAD;
     job.process(3).life_age_ns = job.process(3).alive_age_ns = 9 * NG_S;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {3}, {}, {0});
     EXPECT_EQ(judgement.group, ROW);
-    EXPECT_EQ(judgement.waiting, std::vector<int>{0});
     /* Without a first one, the chain ends at who was told of nothing. */
     job.at(ROW, 0).async_error = 0;
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_LEFT_EARLY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    judgement = expect_verdict(job, NG_KIND_LEFT_EARLY, {2});
     EXPECT_EQ(judgement.group, COL);
 }
 
@@ -3388,15 +2942,12 @@ TEST(Verdict, LeaversAreFollowedThroughSendsAndReceives)
         Member &left = job.at(ROW, own_group ? 1 : 0);
         left.p2p(NG_OP_Recv, own_group ? 2 : 1, false, 300 * NG_MS).async_error = 6;
         job.at(own_group ? ROW : PAIR, 0).p2p(NG_OP_Recv, 1, false);
-        job.process(1).life = NG_LIFE_EXITED;
-        job.process(1).life_age_ns = 8 * NG_S;
+        job.process(1).is(NG_LIFE_EXITED, 8 * NG_S);
         job.process(2).life = NG_LIFE_DEAD;
         job.process(2).life_age_ns = job.process(2).alive_age_ns = 8 * NG_S + 400 * NG_MS;
         expect_what_it_left_for(job, NG_KIND_DEAD_RANK, 0);
         left.async_error = 0;
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_LEFT_EARLY);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+        expect_verdict(job, NG_KIND_LEFT_EARLY, {1});
     }
 }
 
@@ -3416,12 +2967,10 @@ TEST(Verdict, AnEndOfItsOwnGoesBeforeWhatLeaversWereInWhereEndsAreLookedFor)
         job.group(COL, "col", {0, 3});
         job.at(COL, 0).did(6).waits();
         job.at(COL, 1).did(6);
-        job.process(3).life = left ? NG_LIFE_EXITED : NG_LIFE_RUNNING;
-        job.process(3).life_age_ns = left ? 6 * NG_S : 0;
-        Judgement judgement = judge(job, STALLED, false, false, true);
-        expect_kind(judgement, left ? NG_KIND_LEFT_EARLY : NG_KIND_DEAD_RANK);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{left ? 3 : 2}) << judgement.line;
-        judgement = judge(job);
+        job.process(3).is(left ? NG_LIFE_EXITED : NG_LIFE_RUNNING, left ? 6 * NG_S : 0);
+        expect_verdict(judge(job, STALLED, false, false, true),
+                       left ? NG_KIND_LEFT_EARLY : NG_KIND_DEAD_RANK, {left ? 3 : 2});
+        Judgement judgement = judge(job);
         expect_kind(judgement, NG_KIND_DEAD_RANK);
         EXPECT_EQ(judgement.culprits, std::vector<int>{2})
             << "which is what a deadline is about: " << judgement.line;
@@ -3432,10 +2981,7 @@ TEST(Verdict, AnEndOfItsOwnGoesBeforeWhatLeaversWereInWhereEndsAreLookedFor)
  * silent for long. */
 TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
-    for (int rank = 0; rank < 4; rank++)
-        job.at(WORLD, rank).did(3);
+    Job job(4, WORLD, "dp", 3);
     job.at(WORLD, 0).waits(all_reduce(), NG_S).async_error = 6;
     Judgement judgement = judge(job);
     expect_kind(judgement, NG_KIND_ASYNC_ERROR);
@@ -3446,17 +2992,11 @@ TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
     EXPECT_TRUE(judgement.may_be_gone);
     /* Once others have waited for it for long, it is what is told, and not who reports the error.
      */
-    for (int rank : {0, 1, 2})
-        job.at(WORLD, rank).waits();
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    job.wait(WORLD, {0, 1, 2});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {3}, NG_CONFIDENCE_LIKELY);
     /* An error of a rank's own needs no other origin. */
     job.at(WORLD, 1).async_error = 2;
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
+    judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, {1});
     EXPECT_FALSE(judgement.may_be_gone);
     /* Whoever is gone for certain is the origin. */
     job.at(WORLD, 1).async_error = 0;
@@ -3468,17 +3008,14 @@ TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
  * does. */
 TEST(Verdict, ARemoteErrorThatComesWithTheDeadlineIsNotWhyARankIsMissing)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(3).timeout_ns = 6 * NG_S;
     for (int rank : {0, 1, 2})
         job.at(WORLD, rank).waits(all_reduce(), 6 * NG_S);
     job.at(WORLD, 0).async_error = 6;
     job.at(WORLD, 0).error_age_ns = NG_S / 2;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{3});
+    expect_verdict(job, NG_KIND_MISSING_RANK, {3});
     /* An error that was there before is why nobody comes, however long ago the deadline passed. */
     job.at(WORLD, 0).error_age_ns = 3 * NG_S;
     expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
@@ -3501,8 +3038,7 @@ TEST(Verdict, ARemoteErrorThatComesWithTheDeadlineIsNotWhyARankIsMissing)
 /* The same, where a host knows of its own ranks only, who have all come. */
 TEST(Verdict, ARemoteErrorThatComesWithTheDeadlineExplainsNothingToAHostThatKnowsItsOwnRanksOnly)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 2; rank++)
         job.at(WORLD, rank).did(3).waits(all_reduce(), 6 * NG_S).timeout_ns = 6 * NG_S;
     job.forget(WORLD, 2);
@@ -3517,22 +3053,18 @@ TEST(Verdict, ARemoteErrorThatComesWithTheDeadlineExplainsNothingToAHostThatKnow
 /* Calls that differed are behind the end of those who made them. */
 TEST(Verdict, TheMismatchBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(3).waits(all_reduce(rank == 2 ? 512 : 1024), NG_S);
     job.at(WORLD, 0).async_error = 6;
     job.process(3).life = NG_LIFE_EXITED;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    expect_verdict(job, NG_KIND_MISMATCH, {2});
 }
 
 /* That another waits for a moment, as is usual, has nothing to do with the error. */
 TEST(Verdict, ARemoteErrorDoesNotMakeAShortWaitAStall)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     job.group(0xe, "tp", {2, 3});
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(3);
@@ -3540,28 +3072,21 @@ TEST(Verdict, ARemoteErrorDoesNotMakeAShortWaitAStall)
     job.process(0).life = NG_LIFE_EXITED;
     job.at(0xe, 0).did(5).waits(all_reduce(), NG_S);
     job.at(0xe, 1).did(5);
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    Judgement judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, {0});
     EXPECT_EQ(judgement.group, WORLD);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{0});
 }
 
 TEST(Verdict, OfARemoteErrorOfUnknownOriginNobodyIsSurelyToBlame)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(3).async_error = rank % 2 ? 6 : 0;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(judgement.culprits, (std::vector<int>{1, 3}));
+    expect_verdict(job, NG_KIND_ASYNC_ERROR, {1, 3}, NG_CONFIDENCE_LIKELY);
 }
 
 TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasEndedIsItsOwnDoing)
 {
-    Job job(4);
-    job.group(WORLD, "dp");
+    Job job(4, WORLD, "dp");
     for (int rank : {0, 1, 3})
         job.at(WORLD, rank).did(3).async_error = 6;
     job.at(WORLD, 2).did(3).state = NG_GROUP_ABORTED;
@@ -3574,8 +3099,7 @@ TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasEndedIsItsOwnDoing)
 TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasDestroyedIsItsOwnDoing)
 {
     for (enum ng_group_state state : {NG_GROUP_ABORTED, NG_GROUP_DESTROYED}) {
-        Job job(4);
-        job.group(WORLD, "dp");
+        Job job(4, WORLD, "dp");
         for (int rank : {0, 1, 3})
             job.at(WORLD, rank).did(3).async_error = 6;
         job.at(WORLD, 2).did(3).state = state;
@@ -3593,8 +3117,7 @@ TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasDestroyedIsItsOwnDoing)
 TEST(Verdict, ARankThatIsGoneReportsNoError)
 {
     for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_LOST}) {
-        Job job(2);
-        job.group(WORLD, "dp");
+        Job job(2, WORLD, "dp");
         job.at(WORLD, 0).did(3);
         job.at(WORLD, 1).did(3).async_error = 2;
         job.process(1).life = life;
@@ -3604,8 +3127,7 @@ TEST(Verdict, ARankThatIsGoneReportsNoError)
 
 TEST(Verdict, AnErrorOfACommunicatorThatHasEndedIsHistory)
 {
-    Job job(2);
-    job.group(WORLD, "dp");
+    Job job(2, WORLD, "dp");
     job.at(WORLD, 0).did(3).async_error = 2;
     job.at(WORLD, 0).state = NG_GROUP_ABORTED;
     job.at(WORLD, 1).did(3).state = NG_GROUP_ABORTED;
@@ -3635,8 +3157,7 @@ struct ng_view_nan nan_in(uint64_t seq, int64_t age_ns, bool held)
 
 Job all_did(int ranks, uint64_t calls)
 {
-    Job job(ranks);
-    job.group(WORLD, "dp");
+    Job job(ranks, WORLD, "dp");
     for (int rank = 0; rank < ranks; rank++)
         job.at(WORLD, rank).did(calls);
     return job;
@@ -3648,17 +3169,13 @@ TEST(Verdict, ANanIsToldOfWhenAskedThoughNobodyWaits)
 {
     Job job = all_did(4, 9);
     job.process(2).nan = nan_in(7, NG_S, false);
-    Judgement judgement = judge(job, STALLED, false, true);
-
-    expect_kind(judgement, NG_KIND_NAN);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    Judgement judgement = expect_verdict(judge(job, STALLED, false, true), NG_KIND_NAN, {2},
+                                         NG_CONFIDENCE_CERTAIN, {});
     EXPECT_EQ(judgement.whys.at(0),
               "of 1000 elements of bfloat16 that it sends, 2 are no numbers, the first is "
               "element 17: NaN (0x7fc0)");
     EXPECT_EQ(judgement.seq, 7u);
     EXPECT_EQ(judgement.op, NG_OP_AllReduce);
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
-    EXPECT_TRUE(judgement.waiting.empty());
     expect_kind(judge(job), NG_KIND_HEALTHY);
 }
 
@@ -3670,11 +3187,7 @@ TEST(Verdict, TheFirstOfNansThatHaveSpreadIsNamed)
     job.process(1).nan = nan_in(7, NG_S, false);
     job.process(2).nan = nan_in(8, 3 * NG_S, false);
     job.process(3).nan = nan_in(8, 2 * NG_S, false);
-    Judgement judgement = judge(job, STALLED, false, true);
-
-    expect_kind(judgement, NG_KIND_NAN);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
+    expect_verdict(judge(job, STALLED, false, true), NG_KIND_NAN, {1}, NG_CONFIDENCE_CERTAIN);
 }
 
 TEST(Verdict, WhereAllRanksHaveNanTheyMayHaveItFromEachOther)
@@ -3695,12 +3208,8 @@ TEST(Verdict, ACallThatIsHeldForItsNanIsWhyTheOthersWait)
         for (int rank = 0; rank < 4; rank++)
             job.at(WORLD, rank).waits(all_reduce(), stuck ? LONG_AGO : NG_MS);
         job.process(1).nan = nan_in(7, stuck ? LONG_AGO : NG_MS, true);
-        Judgement judgement = judge(job);
-
-        expect_kind(judgement, NG_KIND_NAN);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-        EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 2, 3}));
-        EXPECT_TRUE(mentions(judgement.whys.at(0), "; none of it has left the rank"));
+        Judgement judgement = expect_verdict(job, NG_KIND_NAN, {1}, {}, {0, 2, 3});
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "; none of it has left the rank");
     }
 }
 

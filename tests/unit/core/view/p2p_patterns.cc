@@ -113,9 +113,7 @@ TEST(Composed, AVerdictNamesTheAllToAllThatAllWaitIn)
     World world(4);
     for (int rank : {0, 1, 3})
         stuck(world, rank, world.everybody(), world.everybody());
-    Judgement judgement = judge(world);
-    EXPECT_EQ(judgement.kind, NG_KIND_MISSING_RANK);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{2});
+    Judgement judgement = expect_verdict(judge(world), NG_KIND_MISSING_RANK, {2});
     EXPECT_NE(judgement.line.find("never called all-to-all (send/recv) of group"),
               std::string::npos)
         << judgement.line;

@@ -454,8 +454,7 @@ TEST(View, FindsGroupsByIdHoweverMany)
 TEST(View, KnowsGroupsWithTheSameMembers)
 {
     struct ng_view view;
-    Job job(4);
-    job.group(1, "world");
+    Job job(4, 1, "world");
     job.group(2, "half", {0, 1});
     job.group(3, "half again", {0, 1});
     job.group(4, "half, turned round", {1, 0});

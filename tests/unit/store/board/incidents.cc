@@ -87,9 +87,13 @@ void run_race(bool same, const std::function<void(const Folder &, const Race *)>
     munmap(race, sizeof(*race));
 }
 
+class LocalIncidents : public BoardTest
+{
+};
+
 } // namespace
 
-TEST(LocalIncidents, ExactlyOneOfManyGetsTheClaimAndTheOthersLearnWho)
+TEST_F(LocalIncidents, ExactlyOneOfManyGetsTheClaimAndTheOthersLearnWho)
 {
     run_race(true, [](const Folder &folder, const Race *race) {
         int winner = -1, winners = 0;
@@ -111,7 +115,7 @@ TEST(LocalIncidents, ExactlyOneOfManyGetsTheClaimAndTheOthersLearnWho)
     });
 }
 
-TEST(LocalIncidents, DifferentSuspicionsAtTheSameMomentGetDifferentEpochs)
+TEST_F(LocalIncidents, DifferentSuspicionsAtTheSameMomentGetDifferentEpochs)
 {
     run_race(false, [](const Folder &, const Race *race) {
         std::set<uint64_t> epochs;
@@ -124,11 +128,8 @@ TEST(LocalIncidents, DifferentSuspicionsAtTheSameMomentGetDifferentEpochs)
     });
 }
 
-TEST(LocalIncidents, ALivingClaimantsTimeoutCoversEverythingUntilItIsJudged)
+TEST_F(LocalIncidents, ALivingClaimantsTimeoutCoversEverythingUntilItIsJudged)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     struct ng_incident got = {};
     Peer claimant(folder.path(), claims(folder.path(), stall(NG_INCIDENT_TIMEOUT, 7, 20), false));
 
@@ -141,11 +142,8 @@ TEST(LocalIncidents, ALivingClaimantsTimeoutCoversEverythingUntilItIsJudged)
     EXPECT_EQ(got.seq, 20u);
 }
 
-TEST(LocalIncidents, AJudgedOneCoversOnlyWhatItWasAboutAndWhatBeganBeforeIt)
+TEST_F(LocalIncidents, AJudgedOneCoversOnlyWhatItWasAboutAndWhatBeganBeforeIt)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     struct ng_incident got = {};
     int64_t before = ng_clock_mono_ns();
     Peer claimant(folder.path(), claims(folder.path(), stall(NG_INCIDENT_TIMEOUT, 7, 0), true));
@@ -164,11 +162,8 @@ TEST(LocalIncidents, AJudgedOneCoversOnlyWhatItWasAboutAndWhatBeganBeforeIt)
     EXPECT_EQ(got.epoch, 3u);
 }
 
-TEST(LocalIncidents, ASuspicionDoesNotCoverADeadline)
+TEST_F(LocalIncidents, ASuspicionDoesNotCoverADeadline)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     struct ng_incident got = {};
     Peer claimant(folder.path(), claims(folder.path(), stall(NG_INCIDENT_SUSPECT, 7, 20), true));
 
@@ -178,7 +173,7 @@ TEST(LocalIncidents, ASuspicionDoesNotCoverADeadline)
 }
 
 /* core/incident/news.h relies on it. */
-TEST(LocalIncidents, WhatAwaitsItsVerdictWhenWeJoinIsGivenAndReadOnceItIsJudged)
+TEST_F(LocalIncidents, WhatAwaitsItsVerdictWhenWeJoinIsGivenAndReadOnceItIsJudged)
 {
     Folder folder;
     OwnBox theirs(folder.path()), own(folder.path(), 1);
@@ -196,7 +191,7 @@ TEST(LocalIncidents, WhatAwaitsItsVerdictWhenWeJoinIsGivenAndReadOnceItIsJudged)
     EXPECT_EQ(got.state, NG_INCIDENT_JUDGED);
 }
 
-TEST(LocalIncidents, ADeadClaimantsClaimCoversNothing)
+TEST_F(LocalIncidents, ADeadClaimantsClaimCoversNothing)
 {
     for (bool known : {false, true}) {
         Folder folder;
@@ -218,7 +213,7 @@ TEST(LocalIncidents, ADeadClaimantsClaimCoversNothing)
     }
 }
 
-TEST(LocalIncidents, ThatCallsDifferIsToldOnceThoughWhoToldItHasEnded)
+TEST_F(LocalIncidents, ThatCallsDifferIsToldOnceThoughWhoToldItHasEnded)
 {
     for (bool judged : {false, true}) {
         Folder folder;
@@ -241,11 +236,8 @@ TEST(LocalIncidents, ThatCallsDifferIsToldOnceThoughWhoToldItHasEnded)
     }
 }
 
-TEST(LocalIncidents, AFrozenClaimantIsPassedByWhoGivesItUp)
+TEST_F(LocalIncidents, AFrozenClaimantIsPassedByWhoGivesItUp)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     struct ng_incident got = {}, wanted = stall(NG_INCIDENT_TIMEOUT, 7, 20);
     Peer claimant(folder.path(), claims(folder.path(), wanted, false));
 
@@ -258,11 +250,8 @@ TEST(LocalIncidents, AFrozenClaimantIsPassedByWhoGivesItUp)
     EXPECT_EQ(got.state, NG_INCIDENT_CLAIMED);
 }
 
-TEST(LocalIncidents, AReusedPidIsNotTheClaimant)
+TEST_F(LocalIncidents, AReusedPidIsNotTheClaimant)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     struct ng_incident incident = stall(NG_INCIDENT_TIMEOUT, 7, 20);
     uint64_t ticks;
     char state;
@@ -275,7 +264,7 @@ TEST(LocalIncidents, AReusedPidIsNotTheClaimant)
     EXPECT_FALSE(board.claimant_alive(incident));
 }
 
-TEST(LocalIncidents, WhoJoinsLaterSeesOnlyWhatIsStillUnderWay)
+TEST_F(LocalIncidents, WhoJoinsLaterSeesOnlyWhatIsStillUnderWay)
 {
     Folder folder;
     const std::string &path = folder.path();
@@ -305,11 +294,8 @@ TEST(LocalIncidents, WhoJoinsLaterSeesOnlyWhatIsStillUnderWay)
     EXPECT_EQ(got.epoch, 4u);
 }
 
-TEST(LocalIncidents, AnIncidentWakesWhoWaits)
+TEST_F(LocalIncidents, AnIncidentWakesWhoWaits)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     struct ng_incident got = {};
 
     board.wait(0);
@@ -320,11 +306,8 @@ TEST(LocalIncidents, AnIncidentWakesWhoWaits)
     EXPECT_STREQ(got.line, "the verdict");
 }
 
-TEST(LocalIncidents, DamagedFilesAreSkippedAndNeverOverwritten)
+TEST_F(LocalIncidents, DamagedFilesAreSkippedAndNeverOverwritten)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     struct ng_incident got = {};
 
     ASSERT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 1), &got), 0);
@@ -359,11 +342,8 @@ TEST(LocalIncidents, DamagedFilesAreSkippedAndNeverOverwritten)
     EXPECT_EQ(read_whole_file(folder / "incident-3").size(), whole.size() - 1);
 }
 
-TEST(LocalIncidents, ANumberThatNobodyCountedToIsPassedOver)
+TEST_F(LocalIncidents, ANumberThatNobodyCountedToIsPassedOver)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     struct ng_incident got = {};
 
     ASSERT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 1), &got), 0);
@@ -375,7 +355,7 @@ TEST(LocalIncidents, ANumberThatNobodyCountedToIsPassedOver)
     EXPECT_EQ(got.epoch, 2u);
 }
 
-TEST(LocalIncidents, AFifoOfThatNameHoldsNobodyUp)
+TEST_F(LocalIncidents, AFifoOfThatNameHoldsNobodyUp)
 {
     Folder folder;
     ASSERT_EQ(mkfifo((folder / "incident-1").c_str(), 0600), 0);
@@ -389,11 +369,8 @@ TEST(LocalIncidents, AFifoOfThatNameHoldsNobodyUp)
               0);
 }
 
-TEST(LocalIncidents, NoPlaceForTheClaimIsAnErrorAndNothingElse)
+TEST_F(LocalIncidents, NoPlaceForTheClaimIsAnErrorAndNothingElse)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     struct ng_incident got = {};
 
     EXPECT_EQ(in_child([&] {

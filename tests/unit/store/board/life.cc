@@ -68,13 +68,16 @@ void await_zombie(int pid)
     ASSERT_EQ(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
 }
 
+class LocalLife : public BoardTest
+{
+  protected:
+    std::set<int> before = pid_descriptors();
+};
+
 } // namespace
 
-TEST(LocalLife, EveryRankIsShownAlive)
+TEST_F(LocalLife, EveryRankIsShownAlive)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer one(folder.path()), two(folder.path(), {}, 2);
 
     board.wait(0);
@@ -86,11 +89,8 @@ TEST(LocalLife, EveryRankIsShownAlive)
     EXPECT_EQ(board.ended(), 0u);
 }
 
-TEST(LocalLife, ADeathEndsTheWaitByItselfThoughNobodyReapsTheProcess)
+TEST_F(LocalLife, ADeathEndsTheWaitByItselfThoughNobodyReapsTheProcess)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer peer(folder.path());
 
     board.wait(0);
@@ -107,11 +107,8 @@ TEST(LocalLife, ADeathEndsTheWaitByItselfThoughNobodyReapsTheProcess)
 }
 
 /* Its process ends after that: what is there to read must not keep the others awake for ever. */
-TEST(LocalLife, WhoSaidThatItLeftEndsNoWaitWhenItIsGone)
+TEST_F(LocalLife, WhoSaidThatItLeftEndsNoWaitWhenItIsGone)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer peer(folder.path(), [](struct ng_box *box) {
         __atomic_store_n((uint32_t *)&box->header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
         return 0;
@@ -125,11 +122,8 @@ TEST(LocalLife, WhoSaidThatItLeftEndsNoWaitWhenItIsGone)
     EXPECT_GE(ng_clock_mono_ns() - before, 200 * NG_MS) << "the whole wait";
 }
 
-TEST(LocalLife, ADeathIsNoticedAfterThePidIsGoneToo)
+TEST_F(LocalLife, ADeathIsNoticedAfterThePidIsGoneToo)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer peer(folder.path());
     int pid = peer.pid();
 
@@ -139,11 +133,8 @@ TEST(LocalLife, ADeathIsNoticedAfterThePidIsGoneToo)
     EXPECT_EQ(board.lives()[pid], NG_LIFE_DEAD);
 }
 
-TEST(LocalLife, WhoDiedBeforeWeLookedIsDead)
+TEST_F(LocalLife, WhoDiedBeforeWeLookedIsDead)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer zombie(folder.path()), reaped(folder.path(), {}, 2);
     int pid = reaped.pid();
 
@@ -155,11 +146,8 @@ TEST(LocalLife, WhoDiedBeforeWeLookedIsDead)
     EXPECT_EQ(board.lives()[pid], NG_LIFE_DEAD);
 }
 
-TEST(LocalLife, ACrashAndAKillAreToldApart)
+TEST_F(LocalLife, ACrashAndAKillAreToldApart)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer crashed(folder.path()), killed(folder.path(), {}, 2);
 
     board.wait(0);
@@ -175,11 +163,8 @@ TEST(LocalLife, ACrashAndAKillAreToldApart)
 }
 
 /* Its parent was faster than we: only newer kernels remember. */
-TEST(LocalLife, HowAProcessEndedIsNeverGuessed)
+TEST_F(LocalLife, HowAProcessEndedIsNeverGuessed)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer killed(folder.path()), silent(folder.path(), {}, 2);
     int killed_pid = killed.pid(), silent_pid = silent.pid();
 
@@ -195,11 +180,8 @@ TEST(LocalLife, HowAProcessEndedIsNeverGuessed)
         << found[silent_pid];
 }
 
-TEST(LocalLife, AReusedPidIsDead)
+TEST_F(LocalLife, AReusedPidIsDead)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer peer(folder.path(), [](struct ng_box *box) {
         box->header->start_ticks++; /* as if somebody else had had this pid before */
         return 0;
@@ -209,11 +191,8 @@ TEST(LocalLife, AReusedPidIsDead)
     EXPECT_EQ(board.lives()[peer.pid()], NG_LIFE_DEAD);
 }
 
-TEST(LocalLife, WhatAProcessSaysOfItsEndCounts)
+TEST_F(LocalLife, WhatAProcessSaysOfItsEndCounts)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     auto leaves = [](enum ng_box_life how) {
         return [how](struct ng_box *box) {
             __atomic_store_n((int32_t *)&box->header->exit_status, 7, __ATOMIC_SEQ_CST);
@@ -235,9 +214,9 @@ TEST(LocalLife, WhatAProcessSaysOfItsEndCounts)
         << "after we came: it is of our own run";
 }
 
-TEST(LocalLife, WhomTheGuardEndedBeforeWeCameIsOfAnEarlierRun)
+TEST_F(LocalLife, WhomTheGuardEndedBeforeWeCameIsOfAnEarlierRun)
 {
-    Folder folder;
+    Folder folder; /* in which our own box comes last */
     Peer earlier(folder.path(), [](struct ng_box *box) {
         __atomic_store_n((int64_t *)&box->header->life_mono_ns, ng_clock_mono_ns(),
                          __ATOMIC_SEQ_CST);
@@ -260,11 +239,8 @@ TEST(LocalLife, WhomTheGuardEndedBeforeWeCameIsOfAnEarlierRun)
     EXPECT_EQ(board.ended(), 1u);
 }
 
-TEST(LocalLife, StoppedAndSilentProcessesAreFrozen)
+TEST_F(LocalLife, StoppedAndSilentProcessesAreFrozen)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer stopped(folder.path());
     Peer silent(
         folder.path(),
@@ -286,11 +262,8 @@ TEST(LocalLife, StoppedAndSilentProcessesAreFrozen)
     EXPECT_EQ(board.ended(), 0u);
 }
 
-TEST(LocalLife, InAnotherPidNamespaceTheLockTellsOfADeath)
+TEST_F(LocalLife, InAnotherPidNamespaceTheLockTellsOfADeath)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     struct ng_box_header mine = {};
     mine.pid = own.box.header->pid;
     mine.start_ticks = own.box.header->start_ticks;
@@ -326,12 +299,8 @@ TEST(LocalLife, InAnotherPidNamespaceTheLockTellsOfADeath)
     EXPECT_EQ(look(), (int)NG_LIFE_DEAD);
 }
 
-TEST(LocalLife, AReadableFileAtAReusedDescriptorNumberIsNoDeath)
+TEST_F(LocalLife, AReadableFileAtAReusedDescriptorNumberIsNoDeath)
 {
-    std::set<int> before = pid_descriptors();
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer peer(folder.path());
     int fds[2];
     char byte = 'p';
@@ -354,12 +323,8 @@ TEST(LocalLife, AReadableFileAtAReusedDescriptorNumberIsNoDeath)
     close(fds[1]);
 }
 
-TEST(LocalLife, ASilentFileAtAReusedDescriptorNumberHidesNoDeath)
+TEST_F(LocalLife, ASilentFileAtAReusedDescriptorNumberHidesNoDeath)
 {
-    std::set<int> before = pid_descriptors();
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer peer(folder.path());
     int fds[2];
 
@@ -375,12 +340,8 @@ TEST(LocalLife, ASilentFileAtAReusedDescriptorNumberHidesNoDeath)
     close(fds[1]);
 }
 
-TEST(LocalLife, ClosedDescriptorsAreMissedByNobody)
+TEST_F(LocalLife, ClosedDescriptorsAreMissedByNobody)
 {
-    std::set<int> before = pid_descriptors();
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer peer(folder.path());
 
     board.wait(0);
@@ -418,11 +379,8 @@ static std::string box_of(const Folder &folder, int pid)
     return "";
 }
 
-TEST(LocalLife, ABoxWhoseDescriptorTheProgramClosedIsReadOn)
+TEST_F(LocalLife, ABoxWhoseDescriptorTheProgramClosedIsReadOn)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer peer(folder.path());
     uint32_t left = NG_BOX_EXITED;
 
@@ -444,11 +402,8 @@ TEST(LocalLife, ABoxWhoseDescriptorTheProgramClosedIsReadOn)
 }
 
 /* What it said before is known, and its end is told of as any other's. */
-TEST(LocalLife, ABoxThatIsCutOffEndsNoNeighbour)
+TEST_F(LocalLife, ABoxThatIsCutOffEndsNoNeighbour)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer peer(folder.path(), [](struct ng_box *box) {
         box->groups[0].id = 0x77;
         box->groups[0].nranks = 2;
@@ -477,11 +432,8 @@ TEST(LocalLife, ABoxThatIsCutOffEndsNoNeighbour)
     EXPECT_EQ(members(), (std::pair{1u, 1u}));
 }
 
-TEST(LocalLife, ASilentBoxThatIsCutOffIsNoSignOfAFrozenProcess)
+TEST_F(LocalLife, ASilentBoxThatIsCutOffIsNoSignOfAFrozenProcess)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     Peer peer(folder.path(), [](struct ng_box *box) {
         box->header->heartbeat_mono_ns = ng_clock_mono_ns() - 10 * NG_S;
         return 0;
@@ -497,10 +449,8 @@ TEST(LocalLife, ASilentBoxThatIsCutOffIsNoSignOfAFrozenProcess)
 }
 
 /* Programs that lock themselves in lower the limit to nothing once they have all they need. */
-TEST(LocalLife, WithoutDescriptorsTheWaitNeitherSpinsNorHangs)
+TEST_F(LocalLife, WithoutDescriptorsTheWaitNeitherSpinsNorHangs)
 {
-    Folder folder;
-    OwnBox own(folder.path());
     Peer peer(folder.path());
 
     EXPECT_EQ(in_child([&] {
@@ -523,11 +473,8 @@ TEST(LocalLife, WithoutDescriptorsTheWaitNeitherSpinsNorHangs)
               0);
 }
 
-TEST(LocalLife, AKickEndsTheWaitAndIsDrained)
+TEST_F(LocalLife, AKickEndsTheWaitAndIsDrained)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     uint64_t one = 1;
 
     board.wait(0);
@@ -536,11 +483,8 @@ TEST(LocalLife, AKickEndsTheWaitAndIsDrained)
     EXPECT_EQ(board.wait(0), 0u);
 }
 
-TEST(LocalLife, OnlyTheLivingOweADump)
+TEST_F(LocalLife, OnlyTheLivingOweADump)
 {
-    Folder folder;
-    OwnBox own(folder.path());
-    Board board(folder.path(), &own.box);
     auto dumped = [](uint64_t epoch) {
         return [epoch](struct ng_box *box) {
             __atomic_store_n((uint64_t *)&box->header->dump_epoch, epoch, __ATOMIC_SEQ_CST);

@@ -94,6 +94,15 @@ class Board
     struct ng_descriptor kick = NG_DESCRIPTOR_NONE;
 };
 
+/* A board in a folder of its own, and the black box of this process. */
+class BoardTest : public testing::Test
+{
+  protected:
+    Folder folder;
+    OwnBox own{folder.path()};
+    Board board{folder.path(), &own.box};
+};
+
 /* What a peer may do once its box is in the folder; a value other than 0 ends it with that status.
  */
 using Deed = std::function<int(struct ng_box *box)>;

@@ -705,8 +705,7 @@ TEST(Progress, TheVerdictStaysTheSame)
                     member.p2p(NG_OP_Send, (int)(random() % 4), random() % 2);
             }
         int rank = (int)(random() % 8);
-        job.process(rank).life = (enum ng_life)(random() % (NG_LIFE_LOST + 1));
-        job.process(rank).life_age_ns = NG_S;
+        job.process(rank).is((enum ng_life)(random() % (NG_LIFE_LOST + 1)), NG_S);
         if (random() % 2)
             job.inside((int)(random() % 8), NG_OP_AllReduce, 1, 4);
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-from folders import mount_hung
-from rows import ROOT
+from .folders import mount_hung
+from .rows import ROOT
 
 # A bundle has it beside its programs.
 sys.path += [os.path.join(ROOT, "tests", "gpu"), ROOT]

@@ -7,9 +7,9 @@ import copy
 import random
 import re
 
-from rows import Scenario
-from score import Outcome
-from verdicts import Failure
+from .rows import Scenario
+from .score import Outcome
+from .verdicts import Failure
 
 SIZES = (2, 3, 4, 5, 6, 8)
 CALLS = (1, 2, 3, 5, 10, 20, 40, 80)

@@ -8,10 +8,10 @@ import threading
 import time
 import urllib.parse
 
-import network as bed
-from host_job import Job
-from host_judge import finish, judge_fault, judge_healthy
-from verdicts import Failure, check
+from . import network as bed
+from .host_job import Job
+from .host_judge import finish, judge_fault, judge_healthy
+from .verdicts import Failure, check
 
 
 class Session:

@@ -3,8 +3,8 @@ import concurrent.futures
 import signal
 import time
 
-from pulse import Pulse
-from verdicts import Failure, Late, TooLate
+from .pulse import Pulse
+from .verdicts import Failure, Late, TooLate
 
 
 class Task:

@@ -8,11 +8,12 @@ import subprocess
 import time
 import urllib.parse
 
-import delays
-import network as bed
-from host_rows import AFTER_GO, UNDER_WAY
-from processes import Run, kill_job, pid_of_rank, processes_of
-from verdicts import Failure, overdue, read_verdict
+from . import delays
+from . import network as bed
+from .host_rows import AFTER_GO, UNDER_WAY
+from .processes import Run, kill_job, pid_of_rank, processes_of
+from .rows import HERE
+from .verdicts import Failure, overdue, read_verdict
 
 GUARD_LINE = re.compile(r"ncclguard\[(\d+)\] rank (-?\d+) (\w+): (.*)")
 # What the log says of a store that is lost, and of one that is back.
@@ -58,8 +59,7 @@ class Job:
             env["NCCLGUARD_JOB"] = self.name
         if row.ttl:
             env["NCCLGUARD_STORE_TTL"] = row.ttl
-        here = os.path.dirname(os.path.realpath(__file__))
-        env.update({name: value.replace("{tests}", here) for name, value in row.env.items()})
+        env.update({name: value.replace("{tests}", HERE) for name, value in row.env.items()})
         return env
 
     def command(self, index):

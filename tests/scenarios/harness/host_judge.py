@@ -3,9 +3,9 @@ import os
 import re
 import time
 
-from host_job import GUARD_LINE
-from processes import processes_of
-from verdicts import Failure, Late, check, check_names, check_verdict, ranks_in
+from .host_job import GUARD_LINE
+from .processes import processes_of
+from .verdicts import Failure, Late, check, check_names, check_verdict, ranks_in
 
 ALLOWED_SECRETS = ("redis.conf", "sentinel.conf")  # files of the servers themselves
 

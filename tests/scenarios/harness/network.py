@@ -134,7 +134,7 @@ class Network:
             file.write(f"{words[:8]}-{words[8:12]}-{words[12:16]}-{words[16:20]}-{words[20:]}\n")
         mounts = [["--bind", self.shared, f"{tmp}/shared"]]
         # Each host has a /tmp of its own: what is needed from there is put into it.
-        for needed in (self.build, os.path.dirname(os.path.abspath(__file__))):
+        for needed in (self.build, os.path.dirname(os.path.dirname(os.path.abspath(__file__)))):
             if needed.startswith("/tmp/"):
                 os.makedirs(tmp + needed[4:])
                 mounts.append(["--bind", needed, tmp + needed[4:]])

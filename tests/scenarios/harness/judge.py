@@ -6,10 +6,10 @@ import subprocess
 import sys
 import time
 
-import evidence
-from processes import end_politely, processes_of
-from rows import ROOT
-from verdicts import (Failure, Late, check, check_names, check_verdict, overdue, ranks_in, read_verdict,
+from . import evidence
+from .processes import end_politely, processes_of
+from .rows import ROOT
+from .verdicts import (Failure, Late, check, check_names, check_verdict, overdue, ranks_in, read_verdict,
                       verdict_of_log, wanted_action)
 
 sys.path.append(os.path.join(ROOT, "tests", "unit", "core", "report"))

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-from verdicts import Failure, check
+from .verdicts import Failure, check
 
 SHM = f"/dev/shm/ncclguard-{os.geteuid()}"
 

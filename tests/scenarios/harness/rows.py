@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 
-HERE = os.path.dirname(os.path.realpath(__file__))
+HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # tests/scenarios
 ROOT = os.path.dirname(os.path.dirname(HERE))
 SUITE = f"{HERE}/suite"
 
@@ -118,11 +118,24 @@ def kind_of(row):
     return "late" if row["expect"] == "straggler" else "fault"
 
 
-def table_rows(path):
+def members(rows):
+    """Each row; of a family, which has `each`, every member: the columns that all have, and its own."""
+    for row in rows:
+        shared = {column: value for column, value in row.items() if column != "each"}
+        for tables in row.get("each", [{}]):
+            own = {}
+            for table in tables if isinstance(tables, list) else [tables]:
+                if own.keys() & table.keys():
+                    sys.exit(f"scenarios: row {own.get('name')}: {sorted(own.keys() & table.keys())} twice")
+                own.update(table)
+            yield {**shared, **own}
+
+
+def table_rows(path, kinds=("fault", "healthy", "late")):
     """The rows of a table."""
     with open(path, "rb") as file:
         table = tomllib.load(file)
-    return [row for kind in ("fault", "healthy", "late") for row in table.get(kind, [])]
+    return [row for kind in kinds for row in members(table.get(kind, []))]
 
 
 def suite_rows(folder=SUITE):

@@ -10,9 +10,9 @@ import subprocess
 import sys
 import time
 
-from processes import pid_of_rank, ranks_of, signal_all, signal_living
-from rows import ROOT
-from verdicts import Failure
+from .processes import pid_of_rank, ranks_of, signal_all, signal_living
+from .rows import ROOT
+from .verdicts import Failure
 
 
 def act_outside(scenario, run, job, bound):

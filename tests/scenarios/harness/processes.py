@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from verdicts import VERDICT_LINE, Failure, TooLate, overdue
+from .verdicts import VERDICT_LINE, Failure, TooLate, overdue
 
 # Of a program that says what it is about to do wrong, and of the library that does it.
 FAULT_LINE = re.compile(r"^rank (\d+) \(pid (\d+)\): (\S+) at call|^rank (\d+) \(pid (\d+)\): (\S+)$"

@@ -7,14 +7,14 @@ import tempfile
 import threading
 import time
 
-import delays
-from folders import Folders
-from judge import judge_fault, judge_healthy, judge_late
-from outside import act_outside, give_orders, signal_claimant, write_rules
-from processes import Run, kill_job
-from rows import Scenario
-from score import NOTHING
-from verdicts import Failure, read_verdict, verdict_of_log
+from . import delays
+from .folders import Folders
+from .judge import judge_fault, judge_healthy, judge_late
+from .outside import act_outside, give_orders, signal_claimant, write_rules
+from .processes import Run, kill_job
+from .rows import Scenario
+from .score import NOTHING
+from .verdicts import Failure, read_verdict, verdict_of_log
 
 
 class Session:

@@ -1,9 +1,8 @@
 """Jobs of several hosts as data: the rows of hosts.toml, and the files of the suite that name hosts."""
 import re
 import sys
-import tomllib
 
-from rows import on_several_hosts, suite_rows
+from .rows import on_several_hosts, suite_rows, table_rows
 
 # Column: default. What each means is told at the top of hosts.toml.
 COLUMNS = {
@@ -39,6 +38,4 @@ class Row:
 
 def rows_of(table):
     """The rows of a table, and those of the suite that name hosts."""
-    with open(table, "rb") as file:
-        rows = tomllib.load(file)["row"]
-    return [Row(**row) for row in rows + [row for row in suite_rows() if on_several_hosts(row)]]
+    return [Row(**row) for row in table_rows(table, ["row"]) + [row for row in suite_rows() if on_several_hosts(row)]]
