@@ -549,7 +549,8 @@ static void look_behind(struct ng_doctor *doctor, char *const *argv, const char 
                         "runs");
     } else if (launching.program > 0) {
         look(doctor, argv + launching.program, depth + 1);
-    } else if (launching.way == NG_LAUNCHER_PASSES && !launching.unknown) {
+    } else if ((launching.way == NG_LAUNCHER_PASSES || launching.way == NG_LAUNCHER_PARTLY) &&
+               !launching.unknown) {
         look_at_file(doctor, path, argv + 1, depth);
     }
 }

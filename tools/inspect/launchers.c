@@ -20,7 +20,7 @@
 #define SHELL_WHY                                                                                  \
     "a shell passes the environment on; which programs its commands start is not known before"
 
-enum special { NONE, ENV, MPI, SRUN, ASSIGNS, SYSTEMD, SETARCH, USER_SHELL, CHROOT };
+enum special { NONE, ENV, MPI, SRUN, ASSIGNS, SYSTEMD, SETARCH, USER_SHELL, CHROOT, DEEPSPEED };
 
 /* Lists have a space on both sides of each word. */
 static const struct launcher {
@@ -269,6 +269,18 @@ static const struct launcher {
               "--merge-stderr-to-stdout --continuous --xml -l -prepend-rank -genvall -genvnone "
               "-envall -envnone -print-all-exitcodes -disable-auto-cleanup ",
           .single_dash = true}},
+    /* On one host it is a program as any other. */
+    {" deepspeed ", NG_LAUNCHER_PARTLY, .special = DEEPSPEED,
+     .rules = {.takes = " -H --hostfile -i --include -e --exclude --num_nodes --min_elastic_nodes "
+                        "--max_elastic_nodes --num_gpus --num_accelerators --master_port "
+                        "--master_addr --node_rank --launcher --launcher_args --save_pid "
+                        "--enable_each_rank_log --autotuning --venv_script --ssh_port "
+                        "--bind_core_list ",
+               .flags = " --no_ssh --no_ssh_check --elastic_training --no_python -m --module "
+                        "--no_local_rank --force_multi --bind_cores_to_rank "},
+     .why = "starts the ranks of other hosts by ssh (pdsh), which does not pass LD_PRELOAD on",
+     .mend = "start each host yourself, `ncclguard run -- %s --no_ssh --node_rank N …`, or set "
+             "LD_PRELOAD in .deepspeed_env"},
 };
 #define LAUNCHER_COUNT (sizeof(launchers) / sizeof(launchers[0]))
 
@@ -421,6 +433,65 @@ static void look_at_mpi(char *const *argv, const struct launcher *row,
         "each NCCLGUARD_ variable)";
 }
 
+/* Has the file a line that `is_wanted`? At least `least` of them. */
+static bool has_lines(const char *path, bool (*is_wanted)(const char *line), int least)
+{
+    char line[PATH_MAX];
+    FILE *file = fopen(path, "re");
+    int found = 0;
+
+    while (file && found < least && fgets(line, sizeof(line), file))
+        found += is_wanted(line);
+    if (file)
+        fclose(file);
+    return found >= least;
+}
+
+static bool is_host(const char *line)
+{
+    line += strspn(line, " \t");
+    return *line && *line != '#' && *line != '\n';
+}
+
+static bool sets_preload(const char *line)
+{
+    return strncmp(line, "LD_PRELOAD=", 11) == 0 && strstr(line, "libncclguard");
+}
+
+/* What it exports on each host, beside variables of some names. */
+static bool exports_preload(void)
+{
+    const char *home = getenv("HOME"), *named = getenv("DS_ENV_FILE");
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/.deepspeed_env", home ? home : "");
+    return has_lines(".deepspeed_env", sets_preload, 1) || has_lines(path, sets_preload, 1) ||
+           (named && has_lines(named, sets_preload, 1));
+}
+
+/* Does it start ranks of other hosts? Not where each host is started by hand. */
+static bool starts_hosts(char *const *argv, const struct launcher *row)
+{
+    struct ng_words words = {.argv = argv, .rules = &row->rules};
+    const char *file = "/job/hostfile";
+    struct ng_word word;
+    bool named = false;
+
+    while ((word = ng_argv_scan_next(&words)).kind == NG_WORD_OPTION) {
+        if (strcmp(word.name, "--no_ssh") == 0 ||
+            (strcmp(word.name, "--num_nodes") == 0 && word.value && atoi(word.value) == 1))
+            return false;
+        if (ng_argv_scan_has(" -H --hostfile ", word.name) && word.value) {
+            file = word.value;
+            named = true;
+        }
+        if (strcmp(word.name, "--force_multi") == 0)
+            return true;
+    }
+    /* One that cannot be read here may have any. */
+    return access(file, R_OK) == 0 ? has_lines(file, is_host, 2) : named;
+}
+
 /* Without a login they keep the environment; but a setuid program has lost LD_PRELOAD before. */
 static void look_at_user_shell(struct ng_launching *launching, bool login)
 {
@@ -539,12 +610,18 @@ bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching
     case CHROOT:
         look_at_chroot(argv, &launching);
         break;
+    case DEEPSPEED:
+        if (!starts_hosts(argv, row))
+            return false;
+        launching.program = 0; /* a script: an interpreter runs it */
+        launching.unknown = NULL;
+        break;
     case NONE:
     case ASSIGNS:
     case SETARCH:
         break;
     }
-    launching.seen_to = is_seen_to(argv);
+    launching.seen_to = is_seen_to(argv) || (row->special == DEEPSPEED && exports_preload());
     if (row->by_name && is_passed_by_name(argv, row->by_name)) {
         launching.way = NG_LAUNCHER_PARTLY;
         launching.why = "passes LD_PRELOAD on: guarded only if our library is at the same path "

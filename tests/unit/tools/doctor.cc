@@ -563,7 +563,7 @@ TEST_P(Launcher, IsKnownForWhatItDoesToTheEnvironment)
          {"sudo",      "su",        "runuser", "chroot",      "ssh",     "srun",     "mpirun",
           "docker",    "apptainer", "tini",    "systemd-run", "numactl", "taskset",  "sbatch",
           "ncclguard", "nsys",      "ncu",     "gdb",         "perf",    "valgrind", "xargs",
-          "setpriv",   "gosu",      "conda",   "rr",          "x86_64",  "setarch"})
+          "setpriv",   "gosu",      "conda",   "rr",          "x86_64",  "setarch",  "deepspeed"})
         folder.write(name, "#!/bin/sh\nexit 9\n", 0700);
     std::vector<std::string> argv = GetParam().argv;
     for (std::string &word : argv) /* in a text for -S, too */
@@ -708,6 +708,21 @@ INSTANTIATE_TEST_SUITE_P(
             {"setpriv", "--reuid", "me", "--clear-groups", "PROG"}, "guarded", "/calls", "", true},
         Launch{{"setpriv", "--reset-env", "PROG"}, "out of reach", "setpriv", "away", true},
         Launch{{"conda", "run", "-n", "base", "PROG"}, "ok", "conda", "is not known before", false},
+        Launch{{"deepspeed", "--hostfile", "/no/hosts", "train.py"},
+               "warning",
+               "deepspeed",
+               "other hosts",
+               false},
+        Launch{{"deepspeed", "--hostfile", "/no/hosts", "--no_ssh", "train.py"},
+               "ok",
+               "/deepspeed",
+               "shell",
+               false},
+        Launch{{"deepspeed", "--num_gpus", "2", "train.py", "--hostfile", "/no/hosts"},
+               "ok",
+               "/deepspeed",
+               "shell",
+               false},
         Launch{{"numactl", "-N", "0", "taskset", "-c", "0", "PROG"}, "guarded", "/calls", "", true},
         Launch{
             {"nice", "-n", "5", "timeout", "-k", "1", "60", "PROG"}, "guarded", "/calls", "", true},
