@@ -33,6 +33,7 @@
 #include "tools/inspect/library.h"
 #include "tools/jobs/job_folders.h"
 #include "tools/jobs/leftovers.h"
+#include "tools/jobs/rank_ends.h"
 #include "tools/jobs/supervise.h"
 #include "tools/jobs/witness.h"
 #include "tools/judge/live_verdict.h"
@@ -533,7 +534,9 @@ int ng_command_run(int argc, char **argv)
     struct ng_leftovers *leftovers =
         job.nested ? NULL
                    : ng_leftovers_create(named_boxes(&config), config.abort_wait_ns, &witness);
-    int error = ng_supervise(argv + operand, watch ? &folders : NULL, leftovers, &status);
+    struct ng_rank_ends *ends = job.nested ? NULL : ng_rank_ends_create(named_boxes(&config));
+    int error = ng_supervise(argv + operand, watch ? &folders : NULL, leftovers, ends, &status);
+    ng_rank_ends_destroy(ends);
     ng_leftovers_destroy(leftovers);
     if (error == 0 && !job.nested && !print_verdicts(&job, &folders, status != 0) && status != 0 &&
         !ng_supervise_was_told_to_end() &&
