@@ -111,18 +111,28 @@ static int64_t sign_age_ns(const struct ng_view_process *process, int64_t last_u
     return process->alive_age_ns ? process->alive_age_ns : process->life_age_ns;
 }
 
-/* How launchers end what is left of a job. */
+/* By a signal with which launchers end what is left of a job, or as programs say that they were. */
 static bool is_told_to_end(int exit_status)
 {
-    return exit_status == NG_EXIT_STATUS_SIGNAL + SIGTERM ||
-           exit_status == NG_EXIT_STATUS_SIGNAL + SIGINT ||
-           exit_status == NG_EXIT_STATUS_SIGNAL + SIGHUP;
+    int number = exit_status - (exit_status < NG_EXIT_STATUS_SIGNAL ? 128 : NG_EXIT_STATUS_SIGNAL);
+
+    return number == SIGTERM || number == SIGINT || number == SIGHUP;
+}
+
+/* May it be why the others were ended? */
+static bool may_be_first(const struct ng_view_process *process)
+{
+    bool failed = process->life == NG_LIFE_EXITED
+                      ? process->exit_status > 0 && process->exit_status < NG_EXIT_STATUS_SIGNAL
+                      : process->exit_status >= NG_EXIT_STATUS_SIGNAL;
+
+    return failed && !is_told_to_end(process->exit_status);
 }
 
 /*
- * The rank that crashed while its launcher had not begun to end the others: it ended before all of
- * them, and in another way than any. That is known where somebody saw all ends: by the clock of one
- * host. NULL: it is not known.
+ * The rank that crashed or failed while its launcher had not begun to end the others: it ended
+ * before all of them, and in another way than any. That is known where somebody saw all ends: by
+ * the clock of one host. NULL: it is not known.
  */
 static struct ng_view_process *find_first(const struct ng_view *view)
 {
@@ -132,12 +142,10 @@ static struct ng_view_process *find_first(const struct ng_view *view)
         struct ng_view_process *process = &view->processes[i];
         if (process->life != NG_LIFE_DEAD && process->life != NG_LIFE_EXITED)
             return NULL;
-        if (process->life == NG_LIFE_DEAD &&
-            (!first || process->moment_unix_ns < first->moment_unix_ns))
+        if (!first || process->moment_unix_ns < first->moment_unix_ns)
             first = process;
     }
-    if (!first || first->exit_status < NG_EXIT_STATUS_SIGNAL ||
-        is_told_to_end(first->exit_status) || view->process_count < 2)
+    if (!first || !may_be_first(first) || view->process_count < 2)
         return NULL;
     for (uint32_t i = 0; i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
