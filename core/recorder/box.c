@@ -502,27 +502,54 @@ void ng_box_close(struct ng_box *box, const char *unlink_path)
     *box = NG_BOX_NONE;
 }
 
-int ng_box_mark_execed(const char *path)
+/* Only what has been found to be a whole box is written to, of a process that has not told of its
+ * end. A descriptor; -ESRCH: it has; or -errno. */
+static int open_for_mark(const char *path, int64_t *ret_heartbeat_mono_ns)
 {
     struct ng_box box = NG_BOX_NONE;
-    int32_t status = NG_EXIT_STATUS_EXEC;
-    uint32_t life = NG_BOX_EXECED;
 
-    /* Only what has been found to be a whole box is written to, and nothing but these fields. */
     int error = ng_box_open(path, &box);
     if (error)
         return error;
-    int64_t when = atomic_load(&box.header->heartbeat_mono_ns);
+    *ret_heartbeat_mono_ns = atomic_load(&box.header->heartbeat_mono_ns);
     bool runs = atomic_load(&box.header->life) == NG_BOX_RUNNING;
     ng_box_close(&box, NULL);
     if (!runs)
-        return 0;
+        return -ESRCH;
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+int ng_box_mark_execed(const char *path)
+{
+    int32_t status = NG_EXIT_STATUS_EXEC;
+    uint32_t life = NG_BOX_EXECED;
+    int64_t when;
+    int error = 0;
+
+    int fd = open_for_mark(path, &when);
     if (fd < 0)
-        return -errno;
+        return fd == -ESRCH ? 0 : fd;
     if (pwrite(fd, &status, sizeof(status), offsetof(struct ng_box_header, exit_status)) < 0 ||
         pwrite(fd, &when, sizeof(when), offsetof(struct ng_box_header, life_mono_ns)) < 0 ||
         pwrite(fd, &life, sizeof(life), offsetof(struct ng_box_header, life)) < 0)
+        error = -errno;
+    close(fd);
+    return error;
+}
+
+int ng_box_mark_ended(const char *path, int64_t when_mono_ns, int status)
+{
+    int32_t end = status;
+    int64_t heartbeat;
+    int error = 0;
+
+    int fd = open_for_mark(path, &heartbeat);
+    if (fd < 0)
+        return fd == -ESRCH ? 0 : fd;
+    if (pwrite(fd, &end, sizeof(end), offsetof(struct ng_box_header, seen_end)) < 0 ||
+        pwrite(fd, &when_mono_ns, sizeof(when_mono_ns),
+               offsetof(struct ng_box_header, seen_end_mono_ns)) < 0)
         error = -errno;
     close(fd);
     return error;

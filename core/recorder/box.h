@@ -199,6 +199,10 @@ struct ng_box_header {
     uint64_t launch_run;
     /* Of the path of the folder that its evidence goes to, likewise. */
     uint64_t evidence_folder;
+    /* Of a process that could not tell its end: when the `ncclguard run` above it saw it end, and
+     * how, NG_EXIT_STATUS_SIGNAL or _SILENT; 0 not known. The time last; 0 nobody saw it */
+    _Atomic int32_t seen_end;
+    _Atomic int64_t seen_end_mono_ns;
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -642,6 +646,10 @@ void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes);
  * -errno.
  */
 int ng_box_mark_execed(const char *path);
+
+/* The process of this box was seen to end, which it has not told itself: write so into it. 0 or
+ * -errno. */
+int ng_box_mark_ended(const char *path, int64_t when_mono_ns, int status);
 
 /* Pages of the group table are reserved in steps, so that a full shared memory is an error, not
  * SIGBUS. Makes slot `index` usable: 0, or -errno. Serialised by the caller. */

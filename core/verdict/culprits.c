@@ -180,6 +180,13 @@ int ng_culprits_absentees(struct ng_verdict_builder *judge, const struct ng_wait
         ng_explain_not_in_making(&judge->processes, (uint32_t)(process - judge->view->processes),
                                  wait->op, culprit->why, sizeof(culprit->why));
     }
+    if (ng_wait_cause_is_of_two(judge, wait)) {
+        uint32_t waiter = ng_wait_cause_waiter(judge, wait);
+        for (uint32_t i = 0; i < verdict->culprit_count && waiter != UINT32_MAX; i++)
+            ng_explain_of_two(judge->processes.ranks[waiter], verdict->culprits[i].why,
+                              sizeof(verdict->culprits[i].why));
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
+    }
     /* One may have failed because of the other, or because of who has not come either. */
     if (cause == NG_CAUSE_FAULT && (verdict->culprit_count > 1 || wait->absentee_count > 1))
         verdict->confidence = NG_CONFIDENCE_LIKELY;
@@ -296,8 +303,9 @@ int ng_culprits_surplus(struct ng_verdict_builder *judge, const struct ng_wait *
     const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
 
     judge->verdict->kind = NG_KIND_MISMATCH;
+    bool of_two = ng_wait_cause_is_of_two(judge, wait);
     judge->verdict->confidence =
-        wait->type == NG_WAIT_COLLECTIVE ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
+        wait->type == NG_WAIT_COLLECTIVE && !of_two ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
     for (uint32_t i = 0; i < count; i++) {
         if (judge->waits.wait_of_member[&members[i] - judge->view->members] != index)
             continue;
@@ -305,7 +313,7 @@ int ng_culprits_surplus(struct ng_verdict_builder *judge, const struct ng_wait *
             ng_verdict_builder_add_culprit(judge, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_explain_surplus(wait, culprit->why, sizeof(culprit->why));
+        ng_explain_surplus(wait, of_two, culprit->why, sizeof(culprit->why));
     }
     return 0;
 }

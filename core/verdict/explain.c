@@ -382,7 +382,7 @@ void ng_explain_stray(const struct ng_wait *wait, const struct ng_wait *other, b
         ng_text_add(&text, "; nothing tells who is wrong");
 }
 
-void ng_explain_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes)
+void ng_explain_surplus(const struct ng_wait *wait, bool of_two, char *ret_why, size_t bytes)
 {
     struct ng_text text = {ret_why, 0, bytes};
     uint32_t ended = 0;
@@ -392,7 +392,24 @@ void ng_explain_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes)
                  ng_absentee_has_left(&wait->absentees[i]);
     ret_why[0] = '\0';
     add_call(&text, wait);
-    ng_text_add(&text, ", a call too many: %" PRIu32 " others came to their end without it", ended);
+    if (of_two)
+        ng_text_add(&text, ", a call too many: after the same calls before it called something "
+                           "else, and the other came to its end without it");
+    else
+        ng_text_add(&text, ", a call too many: %" PRIu32 " others came to their end without it",
+                    ended);
+}
+
+void ng_explain_of_two(int waiting, char *why, size_t bytes)
+{
+    struct ng_text text = {why, strlen(why), bytes};
+
+    if (waiting >= 0)
+        ng_text_add(&text, "; or rank %d made a call too many: of two ranks nothing tells",
+                    waiting);
+    else
+        ng_text_add(&text, "; or the rank that waits made a call too many: of two ranks nothing "
+                           "tells");
 }
 
 /* Group names are the program's and may be alike. */

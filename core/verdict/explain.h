@@ -44,8 +44,12 @@ void ng_explain_departs(char *why, size_t bytes);
 void ng_explain_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided,
                       char *ret_why, size_t bytes);
 
-/* The one rank that is in `wait`, a call that the others have come to their end without. */
-void ng_explain_surplus(const struct ng_wait *wait, char *ret_why, size_t bytes);
+/* The one rank that is in `wait`, a call that the others have come to their end without; `of_two`:
+ * the only other, and it called something else in earlier rounds. */
+void ng_explain_surplus(const struct ng_wait *wait, bool of_two, char *ret_why, size_t bytes);
+
+/* Add that the rank that waits may be the one that is wrong. */
+void ng_explain_of_two(int waiting, char *why, size_t bytes);
 
 /* A rank with NaN in what it sends. */
 void ng_explain_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes);

@@ -9,6 +9,7 @@
 
 #include "core/nccl/nccl.h"
 #include "core/util/clock.h"
+#include "core/verdict/usual.h"
 #include "core/verdict/verdict_builder.h"
 
 /* Clocks of different hosts differ by less. */
@@ -111,6 +112,44 @@ static bool is_at_end(const struct ng_verdict_builder *judge, const struct ng_ab
     return absentee->absence == NG_ABSENT_ALIVE && ng_absentee_has_left(absentee);
 }
 
+bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *judge, const struct ng_wait *wait)
+{
+    const struct ng_absentee *absentee = wait->absentees;
+    bool p2p = wait->type == NG_WAIT_P2P;
+
+    if ((wait->type != NG_WAIT_COLLECTIVE && !p2p) || wait->waiter_count != 1 || wait->of_leavers ||
+        wait->blind || wait->absentee_count != 1 || !absentee->member)
+        return false;
+    return (p2p || (judge->view->groups[wait->group].nranks == 2 &&
+                    absentee->member->entered + 1 == wait->seq)) &&
+           is_at_end(judge, absentee);
+}
+
+uint32_t ng_wait_cause_waiter(const struct ng_verdict_builder *judge, const struct ng_wait *wait)
+{
+    int32_t index = (int32_t)(wait - judge->waits.waits);
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        if (judge->waits.wait_of_member[&members[i] - judge->view->members] == index)
+            return (uint32_t)(&members[i] - judge->view->members);
+    return UINT32_MAX;
+}
+
+/* Has the one of two that waits in a collective called something else after the same calls before?
+ */
+static bool departs_of_two(struct ng_verdict_builder *judge, const struct ng_wait *wait)
+{
+    uint32_t waiter = ng_wait_cause_waiter(judge, wait);
+    int departures = 0;
+
+    return wait->type == NG_WAIT_COLLECTIVE && waiter != UINT32_MAX &&
+           ng_wait_cause_is_of_two(judge, wait) &&
+           ng_usual_look(&judge->processes, waiter, 0, &judge->scratch, &departures) == 0 &&
+           departures > 0;
+}
+
 /*
  * Does one rank wait alone in a call that the others came to their end without? Then it makes a
  * call too many. Of a collective those are most ranks of the group, right before it, and others may
@@ -188,6 +227,8 @@ enum ng_cause ng_wait_cause_of(struct ng_verdict_builder *judge, const struct ng
         ng_mismatch_find(judge->view, wait->group, wait->seq, &ret_reason->mismatch))
         return NG_CAUSE_MISMATCH;
     if (worst < NG_CAUSE_MISMATCH && is_surplus(judge, wait))
+        return NG_CAUSE_SURPLUS;
+    if (worst < NG_CAUSE_MISMATCH && departs_of_two(judge, wait))
         return NG_CAUSE_SURPLUS;
     if (worst < NG_CAUSE_MISMATCH && find_init_mismatch(judge, wait, ret_reason) > 0)
         return ret_reason->init.differ == NG_INIT_VARIABLE ? NG_CAUSE_VARIABLE : NG_CAUSE_MISMATCH;

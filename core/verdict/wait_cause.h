@@ -27,7 +27,8 @@ enum ng_cause {
     NG_CAUSE_FAULT,  /* a device failed for good: its rank may not call any more after that */
     NG_CAUSE_STOPPED,
     NG_CAUSE_LEFT,
-    NG_CAUSE_SURPLUS, /* one rank waits in a call that most others came to their end without */
+    NG_CAUSE_SURPLUS, /* one rank waits in a call that most others came to their end without, or,
+                         unlike in earlier rounds, its only peer */
     NG_CAUSE_MISMATCH,
     NG_CAUSE_DEAD,
 };
@@ -48,6 +49,15 @@ void ng_wait_cause_find_leaver(struct ng_verdict_builder *judge);
 enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *judge,
                                         const struct ng_wait *wait,
                                         const struct ng_absentee *absentee);
+
+/*
+ * Does one rank wait alone for one other, which is at its end? Either may be wrong: that one may
+ * have made a call too few, or the one that waits a call too many.
+ */
+bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *judge, const struct ng_wait *wait);
+
+/* Index of the first member that waits in it; UINT32_MAX none. */
+uint32_t ng_wait_cause_waiter(const struct ng_verdict_builder *judge, const struct ng_wait *wait);
 
 /* The cause of wait `wait` of the judgement, and the reason for it; remembers what it finds about
  * different unique ids in `judge->ids`. */

@@ -529,6 +529,12 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
                 process->alive_age_ns = process->life_age_ns;
             reading.now_mono_ns = ended;
         }
+        int64_t seen = NG_LOAD(box->header->seen_end_mono_ns);
+        if (process->life == NG_LIFE_DEAD && seen > ended && seen < now_mono_ns) {
+            process->exit_status = NG_LOAD(box->header->seen_end);
+            process->life_age_ns = now_mono_ns - seen;
+            reading.now_mono_ns = seen;
+        }
     }
     process->cut_off = NG_LOAD(box->header->cut_off);
     read_watchdog(box->header, reading.now_mono_ns, process);

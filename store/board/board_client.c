@@ -13,16 +13,20 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/text.h"
 #include "store/board/board_multihost.h"
 #include "store/board/local.h"
 #include "store/kv/kv.h"
 #include "store/kv/url.h"
 #include "store/publish/peer_progress.h"
+#include "store/wire/incarnation.h"
 #include "store/wire/incident_codec.h"
 #include "store/wire/progress.h"
 
-#define TTL_NS  (5 * NG_S)
-#define KEEP_MS (3600 * 1000)
+#define TTL_NS   (5 * NG_S)
+#define KEEP_MS  (3600 * 1000)
+#define NEWEST   64          /* incidents that a verdict is looked for in */
+#define TEXT_MAX (16u << 20) /* bytes of a verdict */
 
 static int explain(int error, char *why, size_t why_bytes, const char *text)
 {
@@ -107,6 +111,23 @@ int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mon
     return error ? error : (int)view->process_count;
 }
 
+static int count_living(struct ng_kv *kv, int64_t deadline_mono_ns, uint32_t *ret_living)
+{
+    struct ng_arena arena = {0};
+    struct ng_progress_head head;
+    struct ng_peer_progress *blobs;
+    uint32_t count = 0, living = 0;
+
+    int error = ng_peer_progress_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
+    for (uint32_t i = 0; !error && i < count; i++)
+        living += blobs[i].lives && ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
+                  head.life == NG_LIFE_RUNNING;
+    ng_arena_reset(&arena);
+    if (!error)
+        *ret_living = living;
+    return error;
+}
+
 static int leave_order(struct ng_kv *kv, struct ng_incident *order, int64_t deadline_mono_ns)
 {
     unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
@@ -149,10 +170,7 @@ int ng_board_client_order(const struct ng_observed_job *job, const struct ng_inc
                           int64_t deadline_mono_ns, char *why, size_t why_bytes)
 {
     struct ng_incident incident = *order;
-    struct ng_arena arena = {0};
-    struct ng_progress_head head;
-    struct ng_peer_progress *blobs;
-    uint32_t count, living = 0;
+    uint32_t living = 0;
     struct ng_kv *kv;
 
     int error = open_store(job, why, why_bytes, &kv);
@@ -170,13 +188,156 @@ int ng_board_client_order(const struct ng_observed_job *job, const struct ng_inc
     incident.claimant_pid = (int32_t)getpid();
     incident.claimant_slot = 0;
     incident.label = 0;
-    error = ng_peer_progress_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
-    for (uint32_t i = 0; !error && i < count; i++)
-        living += blobs[i].lives && ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
-                  head.life == NG_LIFE_RUNNING;
-    ng_arena_reset(&arena);
+    error = count_living(kv, deadline_mono_ns, &living);
     if (!error && living)
         error = leave_order(kv, &incident, deadline_mono_ns);
     error = close_store(kv, error, why, why_bytes);
     return error ? error : (int)living;
+}
+
+/* ---- Verdicts ---- */
+
+/* The label of the run that the first known of these groups is of. 0, -ENOENT or -errno. */
+static int find_label(struct ng_kv *kv, const uint64_t *group_ids, uint32_t count,
+                      int64_t deadline_mono_ns, uint64_t *ret_label)
+{
+    uint64_t label;
+    int error = -ENOENT;
+
+    for (uint32_t i = 0; error == -ENOENT && i < count; i++)
+        error = ng_incarnation_of_group(kv, group_ids[i], deadline_mono_ns, &label);
+    return error ? error : ng_incarnation_root(kv, label, deadline_mono_ns, ret_label);
+}
+
+static int read_verdict(struct ng_kv *kv, uint64_t epoch, uint64_t label, int64_t deadline_mono_ns,
+                        struct ng_incident *ret_incident)
+{
+    struct ng_incident incident;
+    struct ng_kv_bytes value;
+    uint64_t root;
+    char key[48];
+
+    snprintf(key, sizeof(key), "i/%" PRIu64, epoch);
+    int error = ng_kv_get(kv, key, deadline_mono_ns, &value);
+    if (error)
+        return error;
+    if (ng_incident_decode(value.data, value.bytes, &incident) != 0 || incident.epoch != epoch ||
+        incident.level >= NG_INCIDENT_ABORT || incident.state != NG_INCIDENT_JUDGED ||
+        !incident.label)
+        return -ENOENT;
+    error = ng_incarnation_root(kv, incident.label, deadline_mono_ns, &root);
+    if (error || root != label)
+        return error ? error : -ENOENT;
+    *ret_incident = incident;
+    return 0;
+}
+
+static void take_document(void *context, size_t index, const struct ng_kv_bytes *value)
+{
+    struct ng_documents *documents = context;
+    char *copy = value && value->bytes <= TEXT_MAX
+                     ? ng_arena_alloc(&documents->arena, value->bytes + 1)
+                     : NULL;
+
+    if (!copy)
+        return;
+    memcpy(copy, value->data, value->bytes);
+    copy[value->bytes] = '\0';
+    size_t bytes = ng_text_clean(copy, value->bytes, true);
+    if (index == 0) {
+        documents->json = copy;
+        documents->json_bytes = bytes;
+    } else {
+        documents->text = copy;
+        documents->text_bytes = bytes;
+    }
+}
+
+static int read_documents(struct ng_kv *kv, uint64_t epoch, int64_t deadline_mono_ns,
+                          struct ng_documents *ret_documents)
+{
+    struct ng_documents documents = {0};
+    char json[48], text[48];
+    const char *keys[] = {json, text};
+
+    snprintf(json, sizeof(json), "v/%" PRIu64 "/json", epoch);
+    snprintf(text, sizeof(text), "v/%" PRIu64 "/text", epoch);
+    int error = ng_kv_get_many(kv, keys, 2, deadline_mono_ns, take_document, &documents);
+    if (!error && (!documents.json || !documents.text))
+        error = -ENOENT;
+    if (error) {
+        ng_arena_reset(&documents.arena);
+        return error;
+    }
+    *ret_documents = documents;
+    return 0;
+}
+
+static int read_last(struct ng_kv *kv, int64_t deadline_mono_ns, uint64_t *ret_last)
+{
+    struct ng_kv_bytes value;
+    char text[24] = "";
+
+    int error = ng_kv_get(kv, "i/last", deadline_mono_ns, &value);
+    if (error)
+        return error;
+    memcpy(text, value.data, value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1);
+    uint64_t last = strtoull(text, NULL, 10);
+    if (last > NG_EPOCH_MAX)
+        return -ENOENT;
+    *ret_last = last;
+    return 0;
+}
+
+/* The newest on a deadline, else the newest suspicion. */
+static int find_verdict(struct ng_kv *kv, const uint64_t *group_ids, uint32_t group_count,
+                        uint64_t after, int64_t deadline_mono_ns,
+                        struct ng_board_client_verdict *ret_verdict)
+{
+    struct ng_board_client_verdict verdict = {0};
+    struct ng_incident incident;
+    uint64_t label, last;
+
+    int error = find_label(kv, group_ids, group_count, deadline_mono_ns, &label);
+    if (!error)
+        error = read_last(kv, deadline_mono_ns, &last);
+    if (error)
+        return error;
+    uint64_t first = last > NEWEST ? last - NEWEST : 0;
+    for (uint64_t epoch = last;
+         epoch > first && epoch > after && verdict.incident.level != NG_INCIDENT_TIMEOUT; epoch--) {
+        error = read_verdict(kv, epoch, label, deadline_mono_ns, &incident);
+        if (error && error != -ENOENT)
+            return error;
+        if (!error && incident.level > verdict.incident.level)
+            verdict.incident = incident;
+    }
+    if (!verdict.incident.level)
+        return -ENOENT;
+    error = read_documents(kv, verdict.incident.epoch, deadline_mono_ns, &verdict.documents);
+    if (error && error != -ENOENT)
+        return error;
+    *ret_verdict = verdict;
+    return 0;
+}
+
+int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *group_ids,
+                            uint32_t group_count, uint64_t epoch, int64_t deadline_mono_ns,
+                            struct ng_board_client_verdict *ret_verdict, uint32_t *ret_living,
+                            char *why, size_t why_bytes)
+{
+    struct ng_kv *kv;
+
+    int error = open_store(job, why, why_bytes, &kv);
+    if (error)
+        return error == 1 ? -ENOENT : error;
+    error = ret_living ? count_living(kv, deadline_mono_ns, ret_living) : 0;
+    /* Only now: the verdict goes before the end. */
+    if (!error)
+        error = find_verdict(kv, group_ids, group_count, epoch, deadline_mono_ns, ret_verdict);
+    if (error == -ENOENT) {
+        ng_kv_destroy(kv);
+        return error;
+    }
+    return close_store(kv, error, why, why_bytes);
 }

@@ -39,4 +39,21 @@ int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mon
 int ng_board_client_order(const struct ng_observed_job *job, const struct ng_incident *order,
                           int64_t deadline_mono_ns, char *why, size_t why_bytes);
 
+/* A verdict that ranks have put on a store of several hosts. */
+struct ng_board_client_verdict {
+    struct ng_incident incident;   /* judged; its times are left 0 */
+    struct ng_documents documents; /* NULL: there are none; the caller gives back their arena */
+};
+
+/*
+ * The newest verdict on the store, of an incident above `epoch`, on the run of the job that these
+ * groups are of; one on a deadline goes before suspicions. 0; -ENOENT: there is none, or the store
+ * is none of several hosts; or -errno as above. *ret_living: processes of the job that live, as the
+ * store knows; NULL: not asked for.
+ */
+int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *group_ids,
+                            uint32_t group_count, uint64_t epoch, int64_t deadline_mono_ns,
+                            struct ng_board_client_verdict *ret_verdict, uint32_t *ret_living,
+                            char *why, size_t why_bytes);
+
 #endif

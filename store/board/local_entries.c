@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -32,12 +33,16 @@ struct entry_file {
 };
 #define ENTRY_HEAD_BYTES offsetof(struct entry_file, data)
 
+/* Of the own run alone, where a launcher has told which that is: others have the same folder. */
 static void entry_path(const struct ng_local *local, const char *key, char *ret_path)
 {
-    char name[NG_BOARD_KEY_MAX * 3 + 1];
+    char name[NG_BOARD_KEY_MAX * 3 + 1], run[20] = "";
+    uint64_t launch_run = local->own_box->header->launch_run;
 
     ng_kv_encode(key, name, sizeof(name));
-    snprintf(ret_path, PATH_MAX, "%s/%s%s", local->folder, NG_ENTRY_PREFIX, name);
+    if (launch_run)
+        snprintf(run, sizeof(run), "%016" PRIx64 ".", launch_run);
+    snprintf(ret_path, PATH_MAX, "%s/%s%s%s", local->folder, NG_ENTRY_PREFIX, run, name);
 }
 
 static void hidden_entry_path(const struct ng_local *local, const char *what, char *ret_path)

@@ -248,10 +248,10 @@ int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_vi
     }
     if (!error && peer->gone) {
         struct ng_view_process *process = &view->processes[view->process_count - 1];
-        if (process->life == NG_LIFE_DEAD)
+        if (process->life == NG_LIFE_DEAD && peer->end)
             process->exit_status = peer->end;
         /* The kernel told us when, which is nearer than the last heartbeat. */
-        if (process->life == NG_LIFE_DEAD &&
+        if (process->life == NG_LIFE_DEAD && !NG_LOAD(peer->box.header->seen_end_mono_ns) &&
             now_mono_ns - peer->gone_mono_ns < process->life_age_ns)
             process->life_age_ns =
                 now_mono_ns > peer->gone_mono_ns ? now_mono_ns - peer->gone_mono_ns : 1;

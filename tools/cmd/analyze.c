@@ -7,11 +7,13 @@
  * verdict says what is missing.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,7 +40,9 @@
 
 #define COMMAND "analyze"
 
-enum { OPTION_JSON, OPTION_HTML, OPTION_TRACE, OPTION_STALLED, OPTION_COUNT };
+#define RUNS_MAX 16
+
+enum { OPTION_JSON, OPTION_HTML, OPTION_TRACE, OPTION_STALLED, OPTION_RUN, OPTION_COUNT };
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_JSON] = {"json", NULL, "print the verdict as JSON (schema " NG_REPORT_SCHEMA ")"},
@@ -48,11 +52,14 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_STALLED] = {"stalled", "DURATION",
                         "call work stuck that was pending for this long (default: the job's\n"
                         "own NCCLGUARD_SUSPECT and NCCLGUARD_TIMEOUT, else 5s)"},
+    [OPTION_RUN] = {"run", "RUN",
+                    "of several runs in one folder of black boxes: which (all are judged, one\n"
+                    "after the other)"},
 };
 
 static const struct ng_usage usage = {
     .command = COMMAND,
-    .synopsis = "PATH… [--json] [--html FILE] [--trace FILE] [--stalled DURATION]",
+    .synopsis = "PATH… [--json] [--html FILE] [--trace FILE] [--stalled DURATION] [--run RUN]",
     .about =
         "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), a dump of\n"
         "PyTorch's flight recorder (its name ends in the rank), or a folder of any of them: a\n"
@@ -64,6 +71,7 @@ static const struct ng_usage usage = {
 
 /* What a run of the command holds. */
 struct analysis {
+    uint64_t run; /* the one to judge, in the only folder; 0 all that is there */
     struct ng_view view;
     struct ng_view_merge digest;
     struct ng_evidence_paths paths;
@@ -106,6 +114,8 @@ static int gather(struct analysis *analysis, char **paths, int count)
 
     for (int i = 0; i < count && !error; i++)
         error = ng_evidence_add_path(&analysis->paths, paths[i], refuse_path, analysis);
+    if (!error && analysis->run)
+        error = ng_evidence_keep_run(&analysis->paths, paths[0], analysis->run);
     if (!error)
         error = ng_evidence_order(&analysis->paths);
     if (!error)
@@ -299,10 +309,71 @@ static int analyze(struct analysis *analysis, char **paths, int count, const cha
     return good ? status : NG_EXIT_FAILED;
 }
 
+static int analyze_run(uint64_t run, char **paths, int count, const char *const *values,
+                       int64_t asked_ns)
+{
+    struct analysis analysis = {.run = run};
+
+    ng_view_init(&analysis.view);
+    ng_view_merge_init(&analysis.digest, &analysis.view, NG_VIEW_MERGE_RECORDS);
+    int status = analyze(&analysis, paths, count, values, asked_ns);
+    ng_mismatches_fini(&analysis.mismatches);
+    ng_verdict_fini(&analysis.verdict);
+    ng_view_merge_fini(&analysis.digest);
+    ng_evidence_paths_fini(&analysis.paths);
+    ng_view_fini(&analysis.view);
+    return status;
+}
+
+/* A run in words; `bytes` suffice. */
+static void name_run(const struct ng_local_run *run, char *ret_text, size_t bytes)
+{
+    snprintf(ret_text, bytes, "%016" PRIx64 " (%u of %u processes alive, pid %d among them)",
+             run->id, run->living, run->processes, run->pid);
+}
+
+static int refuse_runs(const struct ng_local_run *runs, int count, const char *asked)
+{
+    char mend[RUNS_MAX * 100 + 64];
+    size_t used = (size_t)snprintf(mend, sizeof(mend), "write --run RUN, one of: ");
+
+    for (int i = 0; i < count; i++) {
+        char name[100];
+        name_run(&runs[i], name, sizeof(name));
+        used += (size_t)snprintf(mend + used, sizeof(mend) - used, "%s%s", i ? ", " : "", name);
+    }
+    if (asked)
+        return ng_usage_error(COMMAND, mend, "no run %s has left black boxes there", asked);
+    return ng_usage_error(COMMAND, mend, "%d runs have left black boxes there", count);
+}
+
+/* Several runs of one name, each by itself. */
+static int analyze_runs(const struct ng_local_run *runs, int run_count, char **paths,
+                        const char *const *values, int64_t asked_ns)
+{
+    const char *asked = values[OPTION_RUN];
+    int status = NG_EXIT_OK, judged = 0;
+    char name[100];
+
+    if (!asked && (values[OPTION_JSON] || values[OPTION_HTML] || values[OPTION_TRACE]))
+        return refuse_runs(runs, run_count, NULL);
+    for (int i = 0; i < run_count; i++) {
+        name_run(&runs[i], name, sizeof(name));
+        if (asked && (strncasecmp(name, asked, 16) != 0 || strlen(asked) != 16))
+            continue;
+        if (!asked)
+            printf("%srun %s\n", judged ? "\n" : "", name);
+        int one = analyze_run(runs[i].id, paths, 1, values, asked_ns);
+        status = one == NG_EXIT_OK ? status : one;
+        judged++;
+    }
+    return judged ? status : refuse_runs(runs, run_count, asked);
+}
+
 int ng_command_analyze(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
-    struct analysis analysis = {0};
+    struct ng_local_run runs[RUNS_MAX];
     int64_t asked_ns = 0;
     int operand, status;
 
@@ -314,13 +385,14 @@ int ng_command_analyze(int argc, char **argv)
     if (status != 0)
         return status;
 
-    ng_view_init(&analysis.view);
-    ng_view_merge_init(&analysis.digest, &analysis.view, NG_VIEW_MERGE_RECORDS);
-    status = analyze(&analysis, argv + operand, argc - operand, values, asked_ns);
-    ng_mismatches_fini(&analysis.mismatches);
-    ng_verdict_fini(&analysis.verdict);
-    ng_view_merge_fini(&analysis.digest);
-    ng_evidence_paths_fini(&analysis.paths);
-    ng_view_fini(&analysis.view);
-    return status;
+    char **paths = argv + operand;
+    int count = argc - operand;
+    int run_count = folder_of(paths, count) ? ng_evidence_runs(paths[0], runs, RUNS_MAX) : 0;
+    if (run_count > 0)
+        return analyze_runs(runs, run_count, paths, values, asked_ns);
+    if (values[OPTION_RUN])
+        return ng_usage_error(COMMAND, "leave it out",
+                              "--run is about one folder in which several runs have left black "
+                              "boxes");
+    return analyze_run(0, paths, count, values, asked_ns);
 }

@@ -23,6 +23,7 @@
 #include "core/config/launch.h"
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
+#include "core/util/clock.h"
 #include "core/util/log.h"
 #include "store/board/local.h"
 #include "tools/base/command.h"
@@ -32,10 +33,15 @@
 #include "tools/inspect/library.h"
 #include "tools/jobs/job_folders.h"
 #include "tools/jobs/leftovers.h"
+#include "tools/jobs/rank_ends.h"
 #include "tools/jobs/supervise.h"
+#include "tools/jobs/witness.h"
 #include "tools/judge/live_verdict.h"
 
 #define COMMAND "run"
+
+/* Beyond the time after which other hosts know of an end: for their verdict. */
+#define OTHERS_NS (4 * NG_S)
 
 enum { OPTION_TIMEOUT, OPTION_ON_TIMEOUT, OPTION_STORE, OPTION_OUT, OPTION_FAULT, OPTION_COUNT };
 
@@ -336,32 +342,99 @@ static bool look_at_own_runs(const char *boxes, const char *name, const char *ev
     return count > 1;
 }
 
+/* Ranks of this host have ended before there was a verdict: other hosts may still reach one. */
+static bool await_others(const struct ng_witness_options *witness, const char *boxes,
+                         int64_t until_mono_ns)
+{
+    const struct timespec pause = {.tv_nsec = 200 * NG_MS};
+    char path[PATH_MAX + 16];
+    struct ng_witness_run run;
+    struct ng_incident incident = {0};
+    uint32_t living = 1;
+    int error = 0;
+
+    if (!ng_witness_find_run(witness, boxes, 0, &run))
+        return false;
+    snprintf(path, sizeof(path), "%s/verdict.json", run.evidence);
+    while (living && (!error || error == -ENOENT) && ng_clock_mono_ns() < until_mono_ns) {
+        error = ng_witness_look(&run, incident.epoch, &incident, &living);
+        if (!error && is_final(path, true)) {
+            print_text(run.evidence);
+            return true;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
+static bool print_others(const struct ng_witness_options *witness, const char *dir,
+                         const struct ng_job_folders *folders, int64_t ttl_ns)
+{
+    int64_t until = ng_clock_mono_ns() + ttl_ns + OTHERS_NS;
+    char boxes[PATH_MAX];
+    const char *name;
+
+    if (!ng_witness_is_of_use(witness))
+        return false;
+    bool any = dir && await_others(witness, dir, until);
+    for (size_t i = 0; (name = ng_job_folders_name(folders, i)); i++) {
+        ng_paths_default_dir(name, boxes, sizeof(boxes));
+        any |= await_others(witness, boxes, until);
+    }
+    return any;
+}
+
+/* False: nothing was told, and the black boxes may go. */
+static bool look_at_job(const char *boxes, const char *name, const char *folder)
+{
+    if (look_at_own_runs(boxes, name, folder))
+        return false;
+    switch (ng_aftermath_look(boxes, name, folder)) {
+    case NG_AFTERMATH_NOTHING:
+        break;
+    case NG_AFTERMATH_SAVED:
+        print_text(folder);
+        break;
+    case NG_AFTERMATH_TOLD:
+        fprintf(stderr,
+                "ncclguard run: the evidence cannot be written to %s: the black boxes stay in %s; "
+                "`ncclguard analyze %s` reads them, remove them when done\n",
+                folder, boxes, boxes);
+        return true;
+    }
+    return false;
+}
+
+/* In a folder that the user has named: `ncclguard dump` finds it by its variable. */
+static void look_at_named(const struct job *job, const char *boxes)
+{
+    struct ng_witness_options own = {.store = "", .evidence = NULL};
+    struct ng_witness_run run;
+    char folder[PATH_MAX];
+
+    if (!ng_witness_find_run(&own, boxes, 0, &run))
+        return;
+    snprintf(folder, sizeof(folder), "%s", job->dump_dir);
+    if (job->is_named_later)
+        ng_paths_default_dump_dir(run.job, folder, sizeof(folder));
+    setenv("NCCLGUARD_DIR", boxes, 1);
+    look_at_job(boxes, run.job, folder);
+}
+
 /* The job has failed, and the guard's own verdict is missing: the black boxes may have one. */
-static void look_at_what_is_left(const struct job *job, struct ng_job_folders *folders)
+static void look_at_what_is_left(const struct job *job, const char *dir,
+                                 struct ng_job_folders *folders)
 {
     char boxes[PATH_MAX], evidence[PATH_MAX];
     const char *name;
 
+    if (dir)
+        look_at_named(job, dir);
     for (size_t i = 0; (name = ng_job_folders_name(folders, i)); i++) {
         ng_paths_default_dir(name, boxes, sizeof(boxes));
         ng_paths_default_dump_dir(name, evidence, sizeof(evidence));
-        const char *folder = job->is_named_later ? evidence : job->dump_dir;
-        if (look_at_own_runs(boxes, name, folder))
-            continue;
-        switch (ng_aftermath_look(boxes, name, folder)) {
-        case NG_AFTERMATH_NOTHING:
-            break;
-        case NG_AFTERMATH_SAVED:
-            print_text(folder);
-            break;
-        case NG_AFTERMATH_TOLD:
-            fprintf(
-                stderr,
-                "ncclguard run: the evidence cannot be written to %s: the black boxes stay in %s; "
-                "`ncclguard analyze %s` reads them, remove them when done\n",
-                folder, boxes, boxes);
+        if (look_at_job(boxes, name, job->is_named_later ? evidence : job->dump_dir))
             ng_job_folders_keep(folders, i);
-        }
     }
 }
 
@@ -454,13 +527,21 @@ int ng_command_run(int argc, char **argv)
     bool watch = !job.nested && !config.dir && strcmp(config.store, "none") != 0 &&
                  (strncmp(config.store, "local:", 6) != 0 || !config.store[6]);
     int opened = job.nested ? -1 : ng_library_watch(library);
+    const struct ng_witness_options witness = {.store = config.store,
+                                               .key_file = config.store_key,
+                                               .evidence =
+                                                   job.is_named_later ? NULL : job.dump_dir};
     struct ng_leftovers *leftovers =
-        job.nested ? NULL : ng_leftovers_create(named_boxes(&config), config.abort_wait_ns);
-    int error = ng_supervise(argv + operand, watch ? &folders : NULL, leftovers, &status);
+        job.nested ? NULL
+                   : ng_leftovers_create(named_boxes(&config), config.abort_wait_ns, &witness);
+    struct ng_rank_ends *ends = job.nested ? NULL : ng_rank_ends_create(named_boxes(&config));
+    int error = ng_supervise(argv + operand, watch ? &folders : NULL, leftovers, ends, &status);
+    ng_rank_ends_destroy(ends);
     ng_leftovers_destroy(leftovers);
     if (error == 0 && !job.nested && !print_verdicts(&job, &folders, status != 0) && status != 0 &&
-        !ng_supervise_was_told_to_end())
-        look_at_what_is_left(&job, &folders);
+        !ng_supervise_was_told_to_end() &&
+        !print_others(&witness, named_boxes(&config), &folders, config.store_ttl_ns))
+        look_at_what_is_left(&job, named_boxes(&config), &folders);
     if (error == 0 && !job.nested && config.enabled && config.log_level >= NG_LOG_WARN)
         warn_unguarded(argv + operand, opened, ng_job_folders_used(&folders));
     ng_job_folders_remove(&folders);

@@ -10,6 +10,7 @@
 
 #include "core/nccl/board.h"
 #include "core/view/view.h"
+#include "store/board/local.h"
 #include "tools/ingest/read_flight.h"
 #include "tools/ingest/view_merge.h"
 
@@ -62,6 +63,16 @@ int ng_evidence_add_path(struct ng_evidence_paths *paths, const char *path,
  * out. 0 or -ENOMEM. */
 int ng_evidence_order(struct ng_evidence_paths *paths);
 void ng_evidence_paths_fini(struct ng_evidence_paths *paths);
+
+/*
+ * The runs that have left black boxes in a folder, `room` at most, if they cannot be one: a rank is
+ * in several of them. How many; 0: what is there, is judged together.
+ */
+int ng_evidence_runs(const char *folder, struct ng_local_run *ret_runs, uint32_t room);
+
+/* Leave out the black boxes in `folder` that are of another run, and what was said of others. 0 or
+ * -ENOMEM. */
+int ng_evidence_keep_run(struct ng_evidence_paths *paths, const char *folder, uint64_t run);
 
 /*
  * Read all files, by as many threads as there are processors, into the view of the digest, in their

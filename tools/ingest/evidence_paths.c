@@ -189,6 +189,92 @@ int ng_evidence_order(struct ng_evidence_paths *paths)
     return 0;
 }
 
+/* ---- Several runs in one folder ---- */
+
+/* Whose black boxes the paths are, in their order; the rest has pid 0. The caller frees. NULL: no
+ * memory. */
+static struct ng_local_process *find_runs_of(const struct ng_evidence_paths *paths,
+                                             const char *folder, int *ret_ranks)
+{
+    struct ng_local_process *processes = calloc(paths->count + 1, sizeof(*processes));
+    struct ng_box box;
+
+    for (size_t i = 0; processes && i < paths->count; i++) {
+        const char *slash = strrchr(paths->paths[i], '/');
+        if (!starts_with(slash ? slash + 1 : paths->paths[i], NG_BOX_PREFIX) ||
+            ng_box_open(paths->paths[i], &box) != 0)
+            continue;
+        processes[i].pid = box.header->pid;
+        processes[i].start_ticks = box.header->start_ticks;
+        if (ret_ranks)
+            ret_ranks[i] = box.header->rank;
+        ng_box_close(&box, NULL);
+    }
+    if (processes)
+        ng_local_find_runs_of(folder, processes, (uint32_t)paths->count);
+    return processes;
+}
+
+static bool is_rank_in_several(const struct ng_local_process *processes, const int *ranks,
+                               size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < i && processes[i].run && ranks[i] >= 0; k++)
+            if (processes[k].run && processes[k].run != processes[i].run && ranks[k] == ranks[i])
+                return true;
+    return false;
+}
+
+static void refuse_nothing(void *context, const char *path, const char *why)
+{
+    (void)context, (void)path, (void)why;
+}
+
+int ng_evidence_runs(const char *folder, struct ng_local_run *ret_runs, uint32_t room)
+{
+    struct ng_evidence_paths paths = {0};
+    int count = ng_local_runs(folder, ret_runs, room);
+    bool several = false;
+
+    if (count < 2 || ng_evidence_add_path(&paths, folder, refuse_nothing, NULL) != 0)
+        count = 0;
+    int *ranks = count ? malloc((paths.count + 1) * sizeof(*ranks)) : NULL;
+    struct ng_local_process *processes = ranks ? find_runs_of(&paths, folder, ranks) : NULL;
+    if (processes)
+        several = is_rank_in_several(processes, ranks, paths.count);
+    free(processes);
+    free(ranks);
+    ng_evidence_paths_fini(&paths);
+    return several ? count : 0;
+}
+
+int ng_evidence_keep_run(struct ng_evidence_paths *paths, const char *folder, uint64_t run)
+{
+    struct ng_local_process *processes = find_runs_of(paths, folder, NULL);
+    size_t kept = 0;
+
+    if (!processes)
+        return -ENOMEM;
+    for (size_t i = 0; i < paths->count; i++) {
+        if (processes[i].pid && processes[i].run != run)
+            free(paths->paths[i]);
+        else
+            paths->paths[kept++] = paths->paths[i];
+    }
+    paths->count = kept;
+    free(processes);
+    kept = 0;
+    for (size_t i = 0; i < paths->incident_count; i++) {
+        struct ng_local_process claimant = {.pid = paths->incidents[i].claimant_pid,
+                                            .start_ticks = paths->incidents[i].claimant_ticks};
+        if (ng_local_find_runs_of(folder, &claimant, 1) == 0 &&
+            (!claimant.run || claimant.run == run))
+            paths->incidents[kept++] = paths->incidents[i];
+    }
+    paths->incident_count = kept;
+    return 0;
+}
+
 void ng_evidence_paths_fini(struct ng_evidence_paths *paths)
 {
     for (size_t i = 0; i < paths->count; i++)

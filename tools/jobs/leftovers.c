@@ -23,6 +23,7 @@
 #include "core/config/config.h"
 #include "core/recorder/box.h"
 #include "core/recorder/paths.h"
+#include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "store/board/local.h"
 #include "tools/jobs/descendants.h"
@@ -36,6 +37,8 @@
 #define ENDING_NS (8 * NG_S)
 #define IDLE_NS   (5 * NG_S)
 #define CHAIN_MAX 32
+/* A guard beats once a second: tools/jobs/witness.h looks in the place of one that does not. */
+#define SILENT_NS (3 * NG_S)
 #define RUNS_MAX  16 /* of one job, with a verdict at the same time */
 
 struct name {
@@ -65,9 +68,14 @@ struct place {
     uint64_t launcher_ticks; /* of the processor, so far */
     struct ended *ended;
     size_t ended_count;
+    /* Of a run that cannot read its verdict itself: tools/jobs/witness.h. */
+    int witness; /* what it tells is read here; -1 there is none */
+    uint64_t witnessed_run;
+    int64_t witnessed_ns; /* when a verdict was told that ends it; 0 none was */
 };
 
 struct ng_leftovers {
+    const struct ng_witness_options *witness;
     char dir[PATH_MAX];
     int64_t abort_wait_ns;
     int64_t began_ns;
@@ -77,7 +85,8 @@ struct ng_leftovers {
     size_t count;
 };
 
-struct ng_leftovers *ng_leftovers_create(const char *dir, int64_t abort_wait_ns)
+struct ng_leftovers *ng_leftovers_create(const char *dir, int64_t abort_wait_ns,
+                                         const struct ng_witness_options *witness)
 {
     struct ng_leftovers *leftovers = calloc(1, sizeof(*leftovers));
 
@@ -85,6 +94,7 @@ struct ng_leftovers *ng_leftovers_create(const char *dir, int64_t abort_wait_ns)
         return NULL;
     snprintf(leftovers->dir, sizeof(leftovers->dir), "%s", dir ? dir : "");
     leftovers->abort_wait_ns = abort_wait_ns;
+    leftovers->witness = witness;
     leftovers->began_ns = ng_clock_mono_ns();
     return leftovers;
 }
@@ -93,8 +103,11 @@ void ng_leftovers_destroy(struct ng_leftovers *leftovers)
 {
     if (!leftovers)
         return;
-    for (size_t i = 0; i < leftovers->place_count; i++)
+    for (size_t i = 0; i < leftovers->place_count; i++) {
         free(leftovers->places[i].ended);
+        if (leftovers->places[i].witness >= 0)
+            close(leftovers->places[i].witness);
+    }
     free(leftovers->places);
     free(leftovers);
 }
@@ -110,7 +123,7 @@ static struct place *place_of(struct ng_leftovers *leftovers, const char *path)
         return NULL;
     leftovers->places = larger;
     struct place *place = &larger[leftovers->place_count++];
-    *place = (struct place){.chain_count = -1, .handled_ns = ng_clock_mono_ns()};
+    *place = (struct place){.chain_count = -1, .witness = -1, .handled_ns = ng_clock_mono_ns()};
     snprintf(place->path, sizeof(place->path), "%s", path);
     return place;
 }
@@ -264,6 +277,7 @@ struct rank {
     bool ended;             /* by its guard */
     uint32_t ending_policy; /* as in the box */
     int64_t ending_ns, began_ns;
+    int64_t heartbeat_ns;
     uint64_t run;      /* found where there is a verdict; 0 not known */
     bool may_be_ended; /* as its own policy has it */
     bool takes_errors;
@@ -291,6 +305,7 @@ static bool read_rank(int folder, const char *file, struct rank *ret_rank)
                               .ending_policy = header.ending_policy,
                               .ending_ns = header.ending_mono_ns,
                               .began_ns = header.origin_mono_ns,
+                              .heartbeat_ns = header.heartbeat_mono_ns,
                               .may_be_ended = ng_on_timeout_ends(header.mildest_policy),
                               .takes_errors = header.takes_errors};
     return true;
@@ -482,6 +497,8 @@ static bool is_ended(const struct place *place, const struct rank *rank)
 
 static void find_verdict(struct place *place, const struct rank *ranks, size_t count)
 {
+    if (place->witnessed_ns > place->handled_ns && !place->verdict_ns)
+        place->verdict_ns = place->witnessed_ns;
     for (size_t i = 0; i < count; i++)
         if (is_ended(place, &ranks[i]) &&
             (!place->verdict_ns || ranks[i].ending_ns < place->verdict_ns))
@@ -526,6 +543,9 @@ static size_t find_ended_runs(const struct place *place, struct rank *ranks, siz
         if (run && ranks[i].ending_ns < run->since_ns)
             run->since_ns = ranks[i].ending_ns;
     }
+    if (place->witnessed_ns > place->handled_ns && count < RUNS_MAX &&
+        !ended_run_of(ret_runs, count, place->witnessed_run))
+        ret_runs[count++] = (struct ended_run){place->witnessed_run, place->witnessed_ns};
     free(processes);
     return count;
 }
@@ -560,12 +580,73 @@ static void end_what_is_left(const struct ng_leftovers *leftovers, struct place 
     place->idle_since_ns = 0;
 }
 
+/* ---- A run that cannot learn its verdict ---- */
+
+static bool lives(const struct rank *rank)
+{
+    uint64_t ticks;
+    char state;
+
+    return !rank->ended && ng_proc_stat(rank->name.pid, &state, &ticks) == 0 &&
+           ticks == rank->name.start_ticks && state != 'Z' && state != 'X';
+}
+
+/* A rank that lives, of a run of which no guard has given a sign of life for long. NULL: none. */
+static const struct rank *find_silent(const struct place *place, struct rank *ranks, size_t count)
+{
+    struct ended_run none[RUNS_MAX];
+    int64_t since = ng_clock_mono_ns() - SILENT_NS;
+    const struct rank *silent = NULL;
+
+    for (size_t i = 0; i < count && !silent; i++)
+        if (ranks[i].heartbeat_ns < since && lives(&ranks[i]))
+            silent = &ranks[i];
+    if (!silent)
+        return NULL;
+    find_ended_runs(place, ranks, count, none);
+    for (size_t i = 0; i < count; i++)
+        if (ranks[i].run == silent->run && ranks[i].heartbeat_ns >= since && lives(&ranks[i]))
+            return NULL;
+    return silent->run ? silent : NULL;
+}
+
+static void tend_witness(const struct ng_leftovers *leftovers, struct place *place,
+                         struct rank *ranks, size_t count)
+{
+    struct ng_incident incident;
+    struct ng_witness_run run;
+
+    if (!ng_witness_is_of_use(leftovers->witness) || place->verdict_ns)
+        return;
+    const struct rank *silent = find_silent(place, ranks, count);
+    if (place->witness < 0) {
+        if (silent && silent->run != place->witnessed_run &&
+            ng_witness_find_run(leftovers->witness, place->path, silent->name.pid, &run)) {
+            place->witness = ng_witness_start(&run);
+            place->witnessed_run = place->witness < 0 ? 0 : run.id;
+        }
+        return;
+    }
+    ssize_t bytes = read(place->witness, &incident, sizeof(incident));
+    if (silent && bytes < 0 && errno == EAGAIN)
+        return;
+    close(place->witness);
+    place->witness = -1;
+    if (bytes != (ssize_t)sizeof(incident))
+        place->witnessed_run = 0; /* the guard is back, or the witness is gone: another may come */
+    else if (ng_on_timeout_ends((uint32_t)incident.policy))
+        place->witnessed_ns = ng_clock_mono_ns();
+}
+
+/* ---- */
+
 /* True: it is busy with an incident. */
 static bool tend_place(struct ng_leftovers *leftovers, struct place *place)
 {
     size_t count;
     struct rank *ranks = read_ranks(place->path, &count);
 
+    tend_witness(leftovers, place, ranks, count);
     find_verdict(place, ranks, count);
     /* Who descends from whom is asked only where it matters: there may be thousands of processes.
      */

@@ -10,11 +10,14 @@
 #include <stdint.h>
 
 #include "tools/jobs/job_folders.h"
+#include "tools/jobs/witness.h"
 
 struct ng_leftovers;
 
-/* `dir`: the folder of black boxes that the user has named; NULL none. NULL: no memory. */
-struct ng_leftovers *ng_leftovers_create(const char *dir, int64_t abort_wait_ns);
+/* `dir`: the folder of black boxes that the user has named; NULL none. `witness` outlives it. NULL:
+ * no memory. */
+struct ng_leftovers *ng_leftovers_create(const char *dir, int64_t abort_wait_ns,
+                                         const struct ng_witness_options *witness);
 void ng_leftovers_destroy(struct ng_leftovers *leftovers);
 
 /*
@@ -24,6 +27,9 @@ void ng_leftovers_destroy(struct ng_leftovers *leftovers);
  * once; each with a line on stderr. Processes that began later are a new attempt of the launcher's,
  * and left alone. The launcher likewise, once it has had neither a child nor work for 5 s after the
  * last of them is gone; but not torchrun with restarts left.
+ *
+ * Where no guard of a run on this host gives a sign of life, as its ranks are frozen, the verdict
+ * comes from the store of several hosts.
  *
  * Returns within how many milliseconds it is due again.
  */

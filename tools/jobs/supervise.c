@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -171,8 +172,24 @@ static void end_descendants(const sigset_t *all)
                 ng_descendants_signal(SIGKILL));
 }
 
+/* Until a signal comes, `timeout_ms` at most (-1: for ever), while ends of ranks are noted. The
+ * signal, or -1. */
+static int await_signal(const sigset_t *all, int signal_fd, struct ng_rank_ends *ends,
+                        int timeout_ms, siginfo_t *ret_info)
+{
+    struct timespec timeout = {timeout_ms / 1000, timeout_ms % 1000 * NG_MS};
+
+    if (ends && signal_fd >= 0) {
+        ng_rank_ends_wait(ends, signal_fd, timeout_ms);
+        timeout = (struct timespec){0};
+    } else if (timeout_ms < 0) {
+        return sigwaitinfo(all, ret_info);
+    }
+    return sigtimedwait(all, ret_info, &timeout);
+}
+
 int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_leftovers *leftovers,
-                 int *ret_status)
+                 struct ng_rank_ends *ends, int *ret_status)
 {
     sigset_t all, mask;
     struct sigaction chld;
@@ -194,26 +211,35 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_le
     if (result != 0)
         return result;
 
-    int64_t due = 0; /* when to look for leftovers */
+    int signal_fd = ends ? signalfd(-1, &all, SFD_CLOEXEC) : -1; /* only to wait on */
+    int64_t due = 0;                                             /* when to look for leftovers */
     for (;;) {
         siginfo_t info;
-        if (leftovers && ng_clock_mono_ns() >= due)
+        if (leftovers && ng_clock_mono_ns() >= due) {
             due = ng_clock_mono_ns() + ng_leftovers_tend(leftovers, folders) * NG_MS;
+            if (ends)
+                ng_rank_ends_look(ends, folders);
+        }
         reap(child, &ended, &status);
         if (ended)
             break;
         bool looks = folders && folders->fd < 0;
         int64_t left = leftovers ? due - ng_clock_mono_ns() : NG_S;
-        struct timespec timeout = {.tv_sec = left > 0 ? left / NG_S : 0,
-                                   .tv_nsec = left > 0 ? left % NG_S : 0};
-        int number =
-            looks || leftovers ? sigtimedwait(&all, &info, &timeout) : sigwaitinfo(&all, &info);
-        if (number < 0 ? looks : folders && number == SIGIO && info.si_code == POLL_IN)
+        int left_ms = left > 0 ? (int)(left / NG_MS) + 1 : 0;
+        int number = await_signal(&all, signal_fd, ends, looks || leftovers ? left_ms : -1, &info);
+        if (number < 0 ? looks : folders && number == SIGIO && info.si_code == POLL_IN) {
             ng_job_folders_look(folders);
-        else if (number > 0 && number != SIGCHLD)
+            if (ends)
+                ng_rank_ends_look(ends, folders);
+        } else if (number > 0 && number != SIGCHLD) {
             pass_on(child, &info);
+        }
     }
+    if (signal_fd >= 0)
+        close(signal_fd);
     end_descendants(&all);
+    if (ends)
+        ng_rank_ends_wait(ends, -1, 0);
     if (folders)
         ng_job_folders_look(folders);
     *ret_status = status;

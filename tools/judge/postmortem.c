@@ -8,10 +8,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/recorder/box.h"
 #include "core/util/clock.h"
 #include "core/util/text.h"
 #include "tools/judge/live_verdict.h"
@@ -33,9 +35,10 @@
 struct look_back {
     bool ended; /* every process had ended, so that it was */
     const struct ng_incident
-        *told;            /* what a guard said of what was still stuck then; NULL nothing */
-    bool death_told;      /* and that was that ranks had died, */
-    bool dead_named;      /* of which a process here is one */
+        *told;       /* what a guard said of what was still stuck then; NULL nothing */
+    bool first_seen; /* it is known which process ended first, and that no other did so alike */
+    bool death_told; /* and that was that ranks had died, */
+    bool dead_named; /* of which a process here is one */
     bool difference_told; /* or it was that their calls differed */
 };
 
@@ -248,6 +251,97 @@ static int64_t sign_age_ns(const struct ng_view_process *process, int64_t last_u
     return process->alive_age_ns ? process->alive_age_ns : process->life_age_ns;
 }
 
+/* By a signal with which launchers end what is left of a job, or as programs say that they were. */
+static bool is_told_to_end(int exit_status)
+{
+    int number = exit_status - (exit_status < NG_EXIT_STATUS_SIGNAL ? 128 : NG_EXIT_STATUS_SIGNAL);
+
+    return number == SIGTERM || number == SIGINT || number == SIGHUP;
+}
+
+/* May it be why the others were ended? */
+static bool may_be_first(const struct ng_view_process *process)
+{
+    bool failed = process->life == NG_LIFE_EXITED
+                      ? process->exit_status > 0 && process->exit_status < NG_EXIT_STATUS_SIGNAL
+                      : process->exit_status >= NG_EXIT_STATUS_SIGNAL;
+
+    return failed && !is_told_to_end(process->exit_status);
+}
+
+/*
+ * The rank that crashed or failed while its launcher had not begun to end the others: it ended
+ * before all of them, and in another way than any. That is known where somebody saw all ends: by
+ * the clock of one host. NULL: it is not known.
+ */
+static struct ng_view_process *find_first(const struct ng_view *view)
+{
+    struct ng_view_process *first = NULL;
+
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        struct ng_view_process *process = &view->processes[i];
+        if (process->life != NG_LIFE_DEAD && process->life != NG_LIFE_EXITED)
+            return NULL;
+        if (!first || process->moment_unix_ns < first->moment_unix_ns)
+            first = process;
+    }
+    if (!first || !may_be_first(first) || view->process_count < 2)
+        return NULL;
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        if (process != first &&
+            (process->moment_unix_ns <= first->moment_unix_ns ||
+             strcmp(process->host, first->host) != 0 ||
+             process->exit_status == first->exit_status ||
+             (process->life == NG_LIFE_DEAD && process->exit_status < NG_EXIT_STATUS_SIGNAL)))
+            return NULL;
+    }
+    return first;
+}
+
+static const struct ng_view_member *member_of(const struct ng_view *view, uint32_t group,
+                                              const struct ng_view_process *process)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        if (&view->processes[members[i].process] == process)
+            return &members[i];
+    return NULL;
+}
+
+/* The call that a member made and `first` did not come to; else the newest that has not finished as
+ * far as anybody saw. NULL: none. */
+static const struct ng_view_record *waits_in(const struct ng_view_member *member,
+                                             const struct ng_view_member *first)
+{
+    if (first && member->entered > first->entered)
+        return ng_view_collective(member, first->entered + 1);
+    for (uint32_t k = member->record_count; k > 0 && first; k--)
+        if (!ng_view_record_is_retired(&member->records[k - 1]))
+            return &member->records[k - 1];
+    return NULL;
+}
+
+/* Nobody lived long enough to see that its work does not come to its end, nor that what was before
+ * it did. */
+static void note_pending(struct ng_view *view, const struct ng_view_process *first)
+{
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_view_member *member = &view->members[i];
+        if (&view->processes[member->process] == first)
+            continue;
+        const struct ng_view_record *record =
+            waits_in(member, member_of(view, member->group, first));
+        if (!record || record->entered_age_ns <= 0)
+            continue;
+        member->pending_record = record->id;
+        member->pending_seq = ng_view_record_is_p2p(record) ? 0 : record->coll_seq;
+        member->pending_age_ns = record->entered_age_ns;
+    }
+}
+
 /*
  * A job that was killed from outside (a batch system's SIGKILL) has only dead ranks, and the dead
  * wait for nobody. What matters is how it stood just before: the ranks of the last wave of deaths
@@ -273,13 +367,19 @@ static struct look_back look_before_the_end(struct ng_view *view,
     if (!last)
         return back;
     back.ended = true;
+    const struct ng_view_process *first = back.told ? NULL : find_first(view);
+    back.first_seen = first != NULL;
+    if (first)
+        note_pending(view, first);
     int64_t last_ns = sign_age_ns(last, last_unix_ns);
     for (uint32_t i = 0; i < view->process_count; i++) {
         struct ng_view_process *process = &view->processes[i];
         int64_t apart_ns = TOGETHER_NS + (strcmp(process->host, last->host) ? CLOCKS_APART_NS : 0);
         bool named = back.death_told && is_named(back.told, process);
         back.dead_named |= named;
-        if (process->life == NG_LIFE_DEAD && !named &&
+        if (first && process != first && process->life == NG_LIFE_DEAD)
+            process->life = NG_LIFE_ENDED_BY_GUARD;
+        if (!first && process->life == NG_LIFE_DEAD && !named &&
             sign_age_ns(process, last_unix_ns) - last_ns <= apart_ns)
             process->life = NG_LIFE_ENDED_BY_GUARD; /* ended by somebody: a victim, not a cause */
     }
@@ -397,7 +497,8 @@ static int judge(const struct ng_view *view, const struct ng_postmortem *hindsig
                  const struct look_back *back, struct ng_verdict_query *query,
                  struct ng_verdict *ret_verdict)
 {
-    bool incident = hindsight->incident || back->told || (!back->ended && ended_badly(view));
+    bool incident = hindsight->incident || back->told || back->first_seen ||
+                    (!back->ended && ended_badly(view));
     int64_t oldest_ns = ng_live_verdict_oldest_wait(view, true);
 
     query->stalled_ns = hindsight->stalled_ns ? hindsight->stalled_ns : STALLED_DEFAULT_NS;
@@ -443,7 +544,7 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *hindsi
     if (error)
         return error;
     /* By heartbeats alone: a rank that was frozen, and killed with the others, looks the same. */
-    if (back.ended && ret_verdict->kind == NG_KIND_DEAD_RANK &&
+    if (back.ended && !back.first_seen && ret_verdict->kind == NG_KIND_DEAD_RANK &&
         ret_verdict->confidence == NG_CONFIDENCE_CERTAIN &&
         !(back.dead_named && strstr(back.told->line, "; certain")))
         ret_verdict->confidence = NG_CONFIDENCE_LIKELY;

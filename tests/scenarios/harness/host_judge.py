@@ -176,6 +176,10 @@ def judge_fault(job, bound):
         verdict = job.verdict(job.nodes[i])
         if kinds and row.until == "exit" and (not verdict or verdict["kind"] not in kinds):
             raise Failure(f"{job.nodes[i]}: its own verdict is {verdict and verdict['kind']!r}, should be {kinds}")
+    for i in row.dumps:
+        for rank in range(i * row.ranks, (i + 1) * row.ranks):
+            if not os.path.exists(f"{job.evidence(job.nodes[i])}/rank_{rank}.json"):
+                raise Failure(f"{job.nodes[i]} has no dump of rank {rank}")
     for node, verdict in verdicts.items():
         if not verdict:
             raise Failure(f"{node} has no verdict, and ended with {job.runs[node].exit()}")

@@ -12,7 +12,7 @@ COLUMNS = {
     "server": "redis", "by": "run", "job": "own", "bare": [], "own_pids": True, "same_boot": False, "until": "exit",
     "action": None, "exit": {}, "apart": {}, "told_s": None, "earliest_s": 0.0, "latest_s": 20.0,
     "store_words": "none", "certain_of": None, "suspects": True, "bound_s": 60.0, "log": [],
-    "threshold": None, "fault": None, "needs": [],
+    "threshold": None, "fault": None, "needs": [], "dumps": [],
 }
 UNDER_WAY = r"sleep at call 50 of"
 AFTER_GO = re.compile(r"rank \d+ \(pid \d+\): (?!sleep)\S+ at call (\d+) of")

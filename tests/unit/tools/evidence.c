@@ -317,6 +317,19 @@ void evidence_set_policies(uint32_t mildest, uint32_t ending)
     header->life = NG_BOX_ENDED_BY_GUARD;
 }
 
+struct evidence_end evidence_read_end(const char *path)
+{
+    struct evidence_end end = {0};
+    struct ng_box box;
+
+    if (ng_box_open(path, &box) != 0)
+        return end;
+    end.how = box.header->seen_end;
+    end.when_mono_ns = box.header->seen_end_mono_ns;
+    ng_box_close(&box, NULL);
+    return end;
+}
+
 void evidence_set_run(uint64_t run)
 {
     made->header->launch_run = run;

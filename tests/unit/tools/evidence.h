@@ -59,6 +59,13 @@ void evidence_set_run(uint64_t run);
  * ends it now; each one more than enum ng_on_timeout. */
 void evidence_set_policies(uint32_t mildest, uint32_t ending);
 
+/* How the process of a box was seen to end, and when; 0 it was not. */
+struct evidence_end {
+    int how;
+    int64_t when_mono_ns;
+};
+struct evidence_end evidence_read_end(const char *path);
+
 /* What a guard of these boxes said of collective `seq`, as it leaves it in their folder. 0 or
  * -errno. */
 int evidence_tell_incident(const char *folder, uint64_t seq, const char *line);

@@ -731,12 +731,19 @@ int be_rank(const std::string &job)
     return 0;
 }
 
-enum { LOG = 1, KILL = 4 }; /* as policies are in black boxes */
+enum {
+    LOG = 1,
+    KILL = 4, /* as policies are in black boxes */
+    CRASHES = 10,
+    FOLLOWS = 11
+};
 
 /*
  * `test_tools_run --as-rank-of FOLDER POLICY`: leaves its black box there. With policy kill it ends
- * by a verdict, once the box has been read twice, and so all that follows from the first time has
- * been done; else it stays.
+ * by a verdict, once the box has been read three times: at once, for its end to be noted, and then
+ * twice, and so all that follows from the first of these has been done; else it stays. CRASHES: it
+ * does so once its box and another were read. FOLLOWS: ends by SIGTERM once another's was written
+ * to, at its end and because of it.
  */
 int be_rank_of(const char *folder, int policy)
 {
@@ -744,20 +751,29 @@ int be_rank_of(const char *folder, int policy)
     char events[4096];
     int watch = inotify_init1(IN_CLOEXEC);
 
-    if (evidence_make_box(folder, &rank, 8) != 0 ||
-        inotify_add_watch(watch, folder, IN_CLOSE_NOWRITE) < 0)
+    if (inotify_add_watch(watch, folder, IN_CLOSE_NOWRITE | IN_CLOSE_WRITE) < 0 ||
+        evidence_make_box(folder, &rank, 8) != 0)
         return 1;
     if (const char *run = getenv("NG_TEST_RUN"))
         evidence_set_run((uint64_t)atoi(run));
-    evidence_set_policies((uint32_t)policy, 0);
+    if (policy <= KILL)
+        evidence_set_policies((uint32_t)policy, 0);
     std::string own = "box-" + std::to_string(getpid()) + "-";
-    for (int seen = 0; policy != KILL || seen < 2;) {
+    for (int seen = 0, other_seen = 0, written = 0; policy != KILL || seen < 3;) {
         ssize_t bytes = read(watch, events, sizeof(events));
         for (char *at = events; at < events + bytes;) {
             auto *event = reinterpret_cast<struct inotify_event *>(at);
-            seen += event->len && strncmp(event->name, own.c_str(), own.size()) == 0;
+            bool of_box = event->len && strncmp(event->name, "box-", 4) == 0;
+            bool is_own = of_box && strncmp(event->name, own.c_str(), own.size()) == 0;
+            seen += is_own && (event->mask & IN_CLOSE_NOWRITE);
+            other_seen += of_box && !is_own && (event->mask & IN_CLOSE_NOWRITE);
+            written += of_box && !is_own && (event->mask & IN_CLOSE_WRITE);
             at += sizeof(*event) + event->len;
         }
+        if (policy == CRASHES && seen && other_seen)
+            raise(SIGSEGV);
+        if (policy == FOLLOWS && written == 2)
+            raise(SIGTERM);
     }
     evidence_set_policies((uint32_t)policy, (uint32_t)policy);
     _exit(0);
@@ -770,6 +786,30 @@ Result run_job(const std::string &script)
     std::string self = std::filesystem::read_symlink("/proc/self/exe");
     return run(shell("rank='" + self + " --as-rank-of " + folder.path() + "'; " + script),
                {{"NCCLGUARD_DIR", folder.path()}});
+}
+
+/* A rank that is killed cannot tell, and is nobody's child that could be asked. */
+TEST(Run, PutsTheEndsOfRanksIntoTheirBlackBoxes)
+{
+    Folder folder;
+    std::string self = std::filesystem::read_symlink("/proc/self/exe"),
+                rank = self + " --as-rank-of " + folder.path();
+    Result result =
+        run(shell(rank + " 10 & first=$!; " + rank + " 11 & wait $!; wait $first; exit 0"),
+            {{"NCCLGUARD_DIR", folder.path()}});
+    EXPECT_EQ(result.code(), 0) << result.err;
+    std::map<int, int64_t> ends; /* how: when */
+    for (const auto &entry : std::filesystem::directory_iterator(folder.path())) {
+        struct evidence_end end = evidence_read_end(entry.path().c_str());
+        ends[end.how] = end.when_mono_ns;
+    }
+    ASSERT_EQ(ends.size(), 2u);
+    /* As the kernel tells (Linux 6.15), or nobody has reaped it yet. */
+    if (ends.count(0))
+        GTEST_SKIP() << "the kernel does not tell how a process has ended";
+    ASSERT_TRUE(ends.count(256 + SIGSEGV) && ends.count(256 + SIGTERM));
+    EXPECT_GT(ends[256 + SIGSEGV], 0);
+    EXPECT_LT(ends[256 + SIGSEGV], ends[256 + SIGTERM]);
 }
 
 TEST(Leftovers, AreEndedAfterAVerdict)

@@ -608,6 +608,53 @@ TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
     EXPECT_EQ(ng_board_client_order(&nobody, &order, within(patience_ms), why, sizeof(why)), 0);
 }
 
+/* A run is known by any of its groups; what is claimed, another run's, or seen already is none. */
+TEST_P(SharedRedis, AToolReadsTheVerdictOnARun)
+{
+    constexpr uint64_t apart = 0x900;
+    Rank &a = start(one, 0);
+    Rank &b = add(two, 0, {{apart, 2}});
+    b.start();
+    round();
+    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
+    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
+    auto read = [&](uint64_t group, uint64_t epoch, struct ng_board_client_verdict *verdict,
+                    uint32_t *living = nullptr) {
+        uint64_t groups[] = {0x123, group};
+        return ng_board_client_verdict(&job, groups, 2, epoch, within(patience_ms), verdict, living,
+                                       why, sizeof(why));
+    };
+    struct ng_board_client_verdict verdict = {};
+    struct ng_incident suspicion = {}, deadline = {}, later = {};
+    uint32_t living = 0;
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 7), &suspicion), 0);
+    EXPECT_EQ(read(world, 0, &verdict, &living), -ENOENT) << "nobody has judged it";
+    EXPECT_EQ(living, 2u);
+    ASSERT_EQ(publish(a, suspicion), 0);
+    ASSERT_EQ(read(world, 0, &verdict), 0) << why;
+    EXPECT_EQ(verdict.incident.epoch, suspicion.epoch);
+    ng_arena_reset(&verdict.documents.arena);
+    EXPECT_EQ(read(world, suspicion.epoch, &verdict), -ENOENT);
+    EXPECT_EQ(read(apart, 0, &verdict), -ENOENT) << "it is of another run";
+    EXPECT_EQ(read(0x456, 0, &verdict), -ENOENT) << "nobody knows the group";
+    /* A deadline's stays the word, whatever is suspected after it. */
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 8), &deadline), 0);
+    ASSERT_EQ(publish(a, deadline), 0);
+    ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 9), &later), 0);
+    ASSERT_EQ(publish(a, later), 0);
+    ASSERT_EQ(read(world, 0, &verdict), 0) << why;
+    EXPECT_EQ(verdict.incident.epoch, deadline.epoch);
+    EXPECT_EQ(verdict.incident.level, NG_INCIDENT_TIMEOUT);
+    EXPECT_STREQ(verdict.incident.line, "the verdict");
+    EXPECT_NE(std::string(verdict.documents.json, verdict.documents.json_bytes).find("healthy"),
+              std::string::npos);
+    ng_arena_reset(&verdict.documents.arena);
+    struct ng_observed_job local = {"local:", "/nowhere", "job", nullptr};
+    EXPECT_EQ(ng_board_client_verdict(&local, &world, 1, 0, within(patience_ms), &verdict, nullptr,
+                                      why, sizeof(why)),
+              -ENOENT);
+}
+
 TEST_P(SharedRedis, AToolIsToldWhyWithoutThePassword)
 {
     struct ng_view view;

@@ -27,6 +27,9 @@ std::string fetch(struct ng_board *board, const char *key)
 
 const std::string nothing = strerror(ENOENT);
 
+/* Of "u.key", in the run that OwnBox is of. */
+const char *const file_of_key = "entry-0000000000000001.u.key";
+
 class Entries : public testing::Test
 {
   protected:
@@ -68,6 +71,27 @@ TEST_F(Entries, AreSeenByOtherProcesses)
     EXPECT_EQ(fetch(board.board, "u.a"), nothing);
 }
 
+/* Two jobs of one name that their launchers tell apart. */
+TEST_F(Entries, OfAnotherRunAreNotSeen)
+{
+    OwnBox first(folder.path(), 0, 7), second(folder.path(), 0, 8), third(folder.path(), 1, 7);
+    Board one(folder.path(), &first.box), two(folder.path(), &second.box),
+        same(folder.path(), &third.box);
+    for (Board *each : {&one, &two, &same})
+        each->wait(0);
+    EXPECT_EQ(put(one.board, "u.id", "of the first"), 0);
+    EXPECT_EQ(fetch(two.board, "u.id"), nothing);
+    EXPECT_EQ(put(two.board, "u.id", "of the second"), 0);
+    EXPECT_EQ(fetch(one.board, "u.id"), "of the first");
+    EXPECT_EQ(fetch(same.board, "u.id"), "of the first");
+    uint64_t there = 0;
+    EXPECT_EQ(put(one.board, "u.0", ""), 0);
+    EXPECT_EQ(two.board->ops->have(two.board, "u.", 0, 1, &there), 0);
+    EXPECT_EQ(there, 0u);
+    two.board->ops->forget(two.board, "u.id");
+    EXPECT_EQ(fetch(one.board, "u.id"), "of the first");
+}
+
 TEST_F(Entries, AKeyIsPutOnce)
 {
     Peer peer(folder.path(), putting(folder.path(), "u.key", "first"));
@@ -102,7 +126,7 @@ TEST_F(Entries, OfAProcessThatNobodyKnowsDoNotCount)
     {
         Folder elsewhere;
         Peer stranger(elsewhere.path(), putting(elsewhere.path(), "u.key", "stale"));
-        write_whole_file(folder / "entry-u.key", read_whole_file(elsewhere / "entry-u.key"));
+        write_whole_file(folder / file_of_key, read_whole_file(elsewhere / file_of_key));
     }
     EXPECT_EQ(fetch(board.board, "u.key"), nothing);
     EXPECT_EQ(put(board.board, "u.key", "new"), 0);
@@ -144,14 +168,14 @@ TEST_F(Entries, HaveTellsWhichOfManyAreThere)
 TEST_F(Entries, ThatAreDamagedAreNone)
 {
     EXPECT_EQ(put(board.board, "u.key", "value"), 0);
-    std::string whole = read_whole_file(folder / "entry-u.key");
+    std::string whole = read_whole_file(folder / file_of_key);
     for (size_t length = 0; length < whole.size(); length++) {
-        write_whole_file(folder / "entry-u.key", whole.substr(0, length));
+        write_whole_file(folder / file_of_key, whole.substr(0, length));
         EXPECT_EQ(fetch(board.board, "u.key"), nothing) << length;
     }
     std::string other = whole;
     other[17] = '\x7f'; /* the length */
-    write_whole_file(folder / "entry-u.key", other);
+    write_whole_file(folder / file_of_key, other);
     EXPECT_EQ(fetch(board.board, "u.key"), nothing);
 }
 

@@ -1,0 +1,193 @@
+/*
+ * Takes note of the ends of ranks.
+ *
+ * Used by `ncclguard run` while the program runs: it sleeps here, so that it is awake at the moment
+ * of an end. Must never write to a black box but that of a process that has ended.
+ */
+#include "tools/jobs/rank_ends.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/recorder/box.h"
+#include "core/recorder/paths.h"
+#include "core/recorder/proc.h"
+#include "core/util/clock.h"
+
+/* Each takes a descriptor. */
+#define RANKS_MAX 512
+
+struct rank {
+    char path[PATH_MAX]; /* of its black box */
+    int pid;
+    uint64_t start_ticks;
+    int fd; /* -1: nothing more to see */
+};
+
+struct ng_rank_ends {
+    const char *dir;
+    int inotify; /* of `dir`: those of `ncclguard run` are watched already; -1 none */
+    struct rank *ranks;
+    size_t count;
+    struct pollfd polls[RANKS_MAX + 2];
+};
+
+/* The folder may come later, with the first black box. */
+static void watch(const struct ng_rank_ends *ends)
+{
+    char above[PATH_MAX];
+    const char *slash = strrchr(ends->dir, '/');
+
+    if (inotify_add_watch(ends->inotify, ends->dir, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR) >= 0 ||
+        !slash)
+        return;
+    snprintf(above, sizeof(above), "%.*s/", (int)(slash - ends->dir), ends->dir);
+    inotify_add_watch(ends->inotify, above, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
+}
+
+struct ng_rank_ends *ng_rank_ends_create(const char *dir)
+{
+    struct ng_rank_ends *ends = calloc(1, sizeof(*ends));
+
+    if (!ends)
+        return NULL;
+    ends->dir = dir;
+    ends->inotify = dir ? inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
+    if (ends->inotify >= 0)
+        watch(ends);
+    return ends;
+}
+
+void ng_rank_ends_destroy(struct ng_rank_ends *ends)
+{
+    if (!ends)
+        return;
+    for (size_t i = 0; i < ends->count; i++)
+        if (ends->ranks[i].fd >= 0)
+            close(ends->ranks[i].fd);
+    if (ends->inotify >= 0)
+        close(ends->inotify);
+    free(ends->ranks);
+    free(ends);
+}
+
+static bool is_known(const struct ng_rank_ends *ends, const char *path)
+{
+    for (size_t i = 0; i < ends->count; i++)
+        if (strcmp(ends->ranks[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+/* Of a process that runs under this `ncclguard run`, and can be watched. */
+static bool open_rank(struct rank *rank)
+{
+    const char *run_id = getenv("NCCLGUARD_RUN_ID");
+    uint64_t ticks;
+    struct ng_box box;
+    char state;
+
+    if (ng_box_open(rank->path, &box) != 0)
+        return false;
+    rank->pid = box.header->pid;
+    rank->start_ticks = box.header->start_ticks;
+    bool ours = run_id && strncmp(box.header->run_id, run_id, sizeof(box.header->run_id)) == 0 &&
+                box.header->pid_namespace == ng_proc_pid_namespace();
+    ng_box_close(&box, NULL);
+    rank->fd = ours ? (int)syscall(SYS_pidfd_open, rank->pid, 0) : -1;
+    /* Another process that has the number by now is held fast by the descriptor. */
+    if (rank->fd >= 0 &&
+        (ng_proc_stat(rank->pid, &state, &ticks) != 0 || ticks != rank->start_ticks)) {
+        close(rank->fd);
+        rank->fd = -1;
+    }
+    return ours;
+}
+
+static void look_into(struct ng_rank_ends *ends, const char *path)
+{
+    DIR *folder = opendir(path);
+    struct rank rank;
+
+    if (!folder)
+        return;
+    for (struct dirent *entry; (entry = readdir(folder)) && ends->count < RANKS_MAX;) {
+        if (strncmp(entry->d_name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) != 0 ||
+            snprintf(rank.path, sizeof(rank.path), "%s/%s", path, entry->d_name) >=
+                (int)sizeof(rank.path) ||
+            is_known(ends, rank.path) || !open_rank(&rank))
+            continue;
+        struct rank *larger = realloc(ends->ranks, (ends->count + 1) * sizeof(*larger));
+        if (!larger) {
+            if (rank.fd >= 0)
+                close(rank.fd);
+            break;
+        }
+        ends->ranks = larger;
+        larger[ends->count++] = rank;
+    }
+    closedir(folder);
+}
+
+void ng_rank_ends_look(struct ng_rank_ends *ends, const struct ng_job_folders *folders)
+{
+    char path[PATH_MAX];
+    const char *name;
+
+    if (ends->dir)
+        look_into(ends, ends->dir);
+    for (size_t i = 0; folders && (name = ng_job_folders_name(folders, i)); i++) {
+        ng_paths_default_dir(name, path, sizeof(path));
+        look_into(ends, path);
+    }
+}
+
+/* Those that are found together have one time: which of them was first is not known. */
+static void note(struct ng_rank_ends *ends)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    for (size_t i = 0; i < ends->count; i++) {
+        struct rank *rank = &ends->ranks[i];
+        if (rank->fd < 0 || !ends->polls[i + 2].revents)
+            continue;
+        ng_box_mark_ended(rank->path, now, ng_proc_end(rank->pid, rank->start_ticks, rank->fd));
+        close(rank->fd);
+        rank->fd = -1;
+    }
+}
+
+void ng_rank_ends_wait(struct ng_rank_ends *ends, int fd, int timeout_ms)
+{
+    int64_t until = timeout_ms < 0 ? INT64_MAX : ng_clock_mono_ns() + timeout_ms * NG_MS;
+
+    char events[4096];
+
+    for (;;) {
+        int64_t left = until == INT64_MAX ? -1 : (until - ng_clock_mono_ns() + NG_MS - 1) / NG_MS;
+        ends->polls[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+        ends->polls[1] = (struct pollfd){.fd = ends->inotify, .events = POLLIN};
+        for (size_t i = 0; i < ends->count; i++)
+            ends->polls[i + 2] = (struct pollfd){.fd = ends->ranks[i].fd, .events = POLLIN};
+        if ((left < 0 && timeout_ms >= 0) || poll(ends->polls, ends->count + 2, (int)left) <= 0)
+            return;
+        note(ends);
+        if (ends->polls[1].revents) {
+            while (read(ends->inotify, events, sizeof(events)) > 0)
+                ;
+            watch(ends);
+            look_into(ends, ends->dir);
+        }
+        if (ends->polls[0].revents)
+            return;
+    }
+}
