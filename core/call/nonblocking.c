@@ -228,7 +228,7 @@ static void keep_time(struct wait *wait)
  */
 static void look_at_deadline(struct wait *wait)
 {
-    char reason[NG_COMM_REASON_BYTES];
+    struct ng_comm_reason reason;
     enum ng_on_timeout policy;
 
     keep_time(wait);
@@ -237,16 +237,17 @@ static void look_at_deadline(struct wait *wait)
     uint64_t id = NG_LOAD(wait->about->group->id);
     if (ng_deadline_policy(id, wait->makes) != NG_ON_TIMEOUT_LOG)
         return;
-    if (!ng_device_wait_hear(wait->told_before, reason, &policy)) {
+    if (!ng_device_wait_hear(wait->told_before, &reason, &policy)) {
         if (!is_overdue(wait, VERDICT_WAIT_NS))
             return;
-        snprintf(reason, sizeof(reason),
+        reason.kind = NG_KIND_HEALTHY;
+        snprintf(reason.text, sizeof(reason.text),
                  "nccl%s of group %016" PRIx64
                  " has not finished within its deadline; no verdict came",
                  ng_op_name(wait->makes), id);
     }
     struct ng_group_set scope = {.count = 1, .groups = {id}};
-    wait->given_up = ng_abort_groups(&scope, reason, NG_ABORT_PERSON) == 0;
+    wait->given_up = ng_abort_groups(&scope, reason.kind, reason.text, NG_ABORT_PERSON) == 0;
 }
 
 static int wait_for(struct wait *wait)

@@ -16,6 +16,7 @@
 #include "core/comm/deadline.h"
 #include "core/nccl/nccl.h"
 #include "core/recorder/box.h"
+#include "core/verdict/verdict.h"
 
 struct ng_call;
 struct ng_gpu;
@@ -46,6 +47,13 @@ enum ng_comm_fate {
 };
 
 #define NG_COMM_REASON_BYTES 512
+
+/* Why calls on a communicator fail: a verdict in one line, and its kind; or other words, and
+ * NG_KIND_HEALTHY. */
+struct ng_comm_reason {
+    enum ng_verdict_kind kind;
+    char text[NG_COMM_REASON_BYTES];
+};
 
 /* What the watchdog has counted of one operation on a communicator: those whose end it saw, by
  * their records. Bytes as the callers passed them. */
@@ -112,7 +120,7 @@ struct ng_comm {
     _Atomic int64_t overdue_mono_ns;
     /* Written by the calling thread: a communicator is called from one at a time. */
     atomic_bool wait_failed;
-    char wait_reason[NG_COMM_REASON_BYTES];
+    struct ng_comm_reason wait_reason;
     char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may call the group otherwise */
     struct ng_deadline deadline;
 

@@ -14,8 +14,7 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 
-/* Is its verdict of this kind? */
-bool ng_response_is_of_kind(const struct ng_incident *incident, enum ng_verdict_kind kind);
+/* Is it about an error that NCCL reports? */
 bool ng_response_is_async_error(const struct ng_incident *incident);
 
 /* Did we claim it ourselves? */

@@ -434,16 +434,10 @@ static void put_lost(struct ng_output *output)
 }
 
 /* The line may come from another host. */
-void ng_metrics_keep_verdict(const char *line, bool timeout)
+void ng_metrics_keep_verdict(enum ng_verdict_kind kind, const char *line, bool timeout)
 {
-    struct last_verdict last = {.kind = NG_KIND_UNKNOWN, .timeout = timeout};
-    size_t length = strcspn(line, ":");
+    struct last_verdict last = {.kind = kind, .timeout = timeout};
 
-    for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
-        const char *name = ng_verdict_kind_name((enum ng_verdict_kind)kind);
-        if (strlen(name) == length && memcmp(name, line, length) == 0)
-            last.kind = (enum ng_verdict_kind)kind;
-    }
     ng_report_line_culprits(line, last.culprits, sizeof(last.culprits));
     pthread_mutex_lock(&lock);
     last_verdict = last;

@@ -55,7 +55,7 @@ static void obey_abort(const struct ng_incident *incident)
     }
     struct ng_group_set scope = {.all = !incident->group_id, .count = incident->group_id ? 1 : 0};
     scope.groups[0] = incident->group_id;
-    int error = ng_abort_groups(&scope, incident->line, NG_ABORT_PERSON);
+    int error = ng_abort_groups(&scope, NG_KIND_HEALTHY, incident->line, NG_ABORT_PERSON);
     if (error && error != -ENOENT)
         ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
 }

@@ -85,7 +85,8 @@ struct ng_incident {
     int64_t stalled_ns;      /* work pending for this long counts as stuck in its verdict */
     int32_t policy;          /* enum ng_on_timeout, plus one; 0 not said */
     bool differs;            /* about calls that are not alike, though nothing need be stuck */
-    bool failed; /* since NCCL reports an error, whatever is behind that: no deadline has passed */
+    bool failed;  /* since NCCL reports an error, whatever is behind that: no deadline has passed */
+    uint8_t kind; /* of the verdict, enum ng_verdict_kind; NG_KIND_HEALTHY: there is none yet */
     uint64_t supersedes; /* incidents of this source up to this epoch are given up: their claimants
                             did not come through */
     char line[512];      /* the verdict in one line */

@@ -68,6 +68,7 @@ struct order {
     enum ng_abort_origin origin;
     struct ng_group_set scope;
     int64_t begun_mono_ns, until_mono_ns;
+    enum ng_verdict_kind kind; /* of the verdict in `reason`; NG_KIND_HEALTHY: none is */
     char reason[NG_COMM_REASON_BYTES];
     struct crew crews[NG_NCCL_MAX];
     uint32_t count; /* of each of these two, which hold the same in another order */
@@ -103,20 +104,21 @@ static bool wait_while(_Atomic uint32_t *word, uint32_t current, int64_t until_m
 
 /* ---- What the program's calls get to hear ---- */
 
-/* Reasons that begin with one of these kinds of verdict name a peer. */
-static bool names_peer(const char *reason)
+/* Verdicts of these kinds blame a peer. */
+static bool blames_peer(enum ng_verdict_kind kind)
 {
-    static const enum ng_verdict_kind kinds[] = {
-        NG_KIND_MISSING_RANK,      NG_KIND_DEAD_RANK,     NG_KIND_STOPPED_RANK, NG_KIND_LEFT_EARLY,
-        NG_KIND_INIT_MISSING_RANK, NG_KIND_INIT_MISMATCH, NG_KIND_ASYNC_ERROR};
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        const char *name = ng_verdict_kind_name(kinds[i]);
-        size_t length = strlen(name);
-        if (strncmp(reason, name, length) == 0 && reason[length] == ':')
-            return true;
+    switch (kind) {
+    case NG_KIND_MISSING_RANK:
+    case NG_KIND_DEAD_RANK:
+    case NG_KIND_STOPPED_RANK:
+    case NG_KIND_LEFT_EARLY:
+    case NG_KIND_INIT_MISSING_RANK:
+    case NG_KIND_INIT_MISMATCH:
+    case NG_KIND_ASYNC_ERROR:
+        return true;
+    default:
+        return false;
     }
-    return false;
 }
 
 /* To the culprit itself no peer is. */
@@ -127,10 +129,10 @@ static bool is_own_fault(const struct ng_comm *comm, const char *reason)
     return ng_report_line_blames(reason, rank >= 0 ? rank : NG_LOAD(comm->group->group_rank));
 }
 
-int ng_abort_result(const struct ng_comm *comm, const char *reason)
+int ng_abort_result(const struct ng_comm *comm, enum ng_verdict_kind kind, const char *reason)
 {
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
-    bool peer = names_peer(reason) && !is_own_fault(comm, reason);
+    bool peer = blames_peer(kind) && !is_own_fault(comm, reason);
 
     return peer && nccl->version >= VERSION_REMOTE_ERROR ? NG_NCCL_REMOTE_ERROR
                                                          : NG_NCCL_SYSTEM_ERROR;
@@ -365,7 +367,7 @@ static void condemn(struct order *order, struct ng_comm *comm)
 {
     int own = NG_LOAD(comm->group->async_error); /* this rank is itself what the others hear of */
     bool itself = own != NG_NCCL_SUCCESS && own != NG_NCCL_REMOTE_ERROR;
-    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_abort_result(comm, order->reason);
+    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_abort_result(comm, order->kind, order->reason);
 
     bool in_flight =
         ng_poison_threatens(comm); /* once it is condemned, the watchdog clears its queue */
@@ -586,7 +588,7 @@ static struct order *take_order(void)
     return NULL;
 }
 
-int ng_abort_groups(const struct ng_group_set *scope, const char *reason,
+int ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind, const char *reason,
                     enum ng_abort_origin origin)
 {
     struct order *order = take_order();
@@ -597,6 +599,7 @@ int ng_abort_groups(const struct ng_group_set *scope, const char *reason,
     order->origin = origin;
     order->begun_mono_ns = ng_clock_mono_ns();
     order->until_mono_ns = order->begun_mono_ns + ng_guard.config.abort_wait_ns;
+    order->kind = kind;
     snprintf(order->reason, sizeof(order->reason), "%s", reason);
     if (!has_any(order)) {
         atomic_store(&order->state, FREE);

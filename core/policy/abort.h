@@ -39,6 +39,7 @@
 
 #include "core/comm/comm.h"
 #include "core/verdict/affected_groups.h"
+#include "core/verdict/verdict.h"
 
 struct ng_call;
 
@@ -51,14 +52,14 @@ enum ng_abort_origin {
 
 /*
  * Abort the communicators of these groups in this process, as there are now, also those that are
- * being made. `reason` is copied: a verdict's line where there is one. Does not wait, and calls
- * neither NCCL nor CUDA. 0: it is under way, and ng_abort_state tells how it ends; -ENOENT: no such
- * communicator here; -EBUSY: too many earlier ones have not returned; -EOPNOTSUPP: one is being
- * made, and its release of NCCL does not let another thread abort that (core/policy/init_abort.h),
- * which is logged; or -errno: nothing has happened. Any guard thread; makes a thread, so malloc
- * must be free to be called.
+ * being made. `reason` is copied: a verdict's line, and its kind, where there is one; else `kind`
+ * is NG_KIND_HEALTHY. Does not wait, and calls neither NCCL nor CUDA. 0: it is under way, and
+ * ng_abort_state tells how it ends; -ENOENT: no such communicator here; -EBUSY: too many earlier
+ * ones have not returned; -EOPNOTSUPP: one is being made, and its release of NCCL does not let
+ * another thread abort that (core/policy/init_abort.h), which is logged; or -errno: nothing has
+ * happened. Any guard thread; makes a thread, so malloc must be free to be called.
  */
-int ng_abort_groups(const struct ng_group_set *scope, const char *reason,
+int ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind, const char *reason,
                     enum ng_abort_origin origin);
 
 /* Of all orders of this process and origin together: the gravest. */
@@ -107,10 +108,10 @@ void ng_abort_left(struct ng_comm *guest); /* NULL: nobody */
  * of any call on it: the abort waits for those. */
 void ng_abort_await(struct ng_comm *comm);
 
-/* What calls on `comm` get to hear for a reason that begins with a kind of verdict: ncclRemoteError
- * where a peer is to blame and the library knows that error; else, and to the culprit itself,
- * ncclSystemError. Any thread. */
-int ng_abort_result(const struct ng_comm *comm, const char *reason);
+/* What calls on `comm` return for this reason: ncclRemoteError where its kind says that a peer is
+ * to blame, and the library knows that error; else, and to the culprit itself, ncclSystemError. Any
+ * thread. */
+int ng_abort_result(const struct ng_comm *comm, enum ng_verdict_kind kind, const char *reason);
 
 /* Why calls on a communicator fail: the reason for a condemned one's end, or for the failure of the
  * newest wait (core/device/device_wait.h), or that the program has ended it; NULL none of these.

@@ -21,6 +21,7 @@
 #include "core/util/clock.h"
 #include "core/util/folder.h"
 #include "store/board/local.h"
+#include "store/wire/incident_codec.h"
 
 #define INCIDENT_MAGIC UINT64_C(0x33434e494743434e) /* "NCCGINC3" */
 
@@ -59,6 +60,8 @@ static int read_file(const char *path, uint64_t *ret_of, struct ng_incident *ret
         return -EBADMSG;
     file.incident.line[sizeof(file.incident.line) - 1] = '\0';
     file.incident.source = NG_SOURCE_HOST;
+    if (!ng_incident_take_kind(&file.incident, file.incident.kind))
+        return -EBADMSG;
     *ret_of = file.of;
     *ret_incident = file.incident;
     return 0;

@@ -10,9 +10,11 @@
 
 #include "core/config/config.h"
 #include "core/util/text.h"
+#include "core/verdict/verdict.h"
 
-#define MAGIC 0x4e43474905000000u /* "NCGI", and the version */
-/* The version before it, that lists no groups: read as well. */
+#define MAGIC 0x4e43474906000000u /* "NCGI", and the version */
+/* Versions before it, read as well: without the kind of verdict; and without that and groups. */
+#define MAGIC_WITHOUT_KIND  0x4e43474905000000u
 #define MAGIC_WITHOUT_SCOPE 0x4e43474904000000u
 
 static unsigned char *put(unsigned char *at, uint64_t value)
@@ -32,8 +34,8 @@ static uint64_t get(const unsigned char **at)
 }
 
 #define NUMBERS                                                                                    \
-    14 /* with the magic; then the scope: how many groups, and each; then the line, without its    \
-          end */
+    14 /* with the magic; then the kind; the scope: how many groups, and each; the line, without   \
+          its end */
 #define SCOPE_OF_ALL UINT64_MAX
 #define DIFFERS      (UINT64_C(1) << 63)
 #define FAILED       (UINT64_C(1) << 62)
@@ -44,7 +46,9 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     unsigned char *at = ret_bytes;
     size_t length = strnlen(incident->line, sizeof(incident->line) - 1);
 
-    at = put(at, MAGIC);
+    /* An order has no verdict: written so that a job of an older release obeys it, too. */
+    bool is_order = incident->level >= NG_INCIDENT_ABORT;
+    at = put(at, is_order ? MAGIC_WITHOUT_KIND : MAGIC);
     at = put(at, incident->epoch);
     at = put(at, (uint64_t)incident->level);
     at = put(at, (uint64_t)incident->state);
@@ -60,6 +64,8 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     at = put(at, incident->claimant_host);
     at = put(at, incident->label);
     at = put(at, (uint64_t)incident->stalled_ns);
+    if (!is_order)
+        at = put(at, incident->kind);
     at = put(at, incident->scope.all ? SCOPE_OF_ALL : incident->scope.count);
     for (uint32_t i = 0; i < incident->scope.count; i++)
         at = put(at, incident->scope.groups[i]);
@@ -85,6 +91,18 @@ static bool get_scope(const unsigned char **at, const unsigned char *end,
     return true;
 }
 
+bool ng_incident_take_kind(struct ng_incident *incident, uint64_t kind)
+{
+    if (kind >= NG_KIND_COUNT)
+        return false;
+    if (incident->level >= NG_INCIDENT_ABORT)
+        kind = NG_KIND_HEALTHY;
+    else if (kind == NG_KIND_HEALTHY && incident->state == NG_INCIDENT_JUDGED)
+        kind = ng_verdict_kind_of_line(incident->line);
+    incident->kind = (uint8_t)kind;
+    return true;
+}
+
 int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_incident)
 {
     const unsigned char *at = data, *end = at + bytes;
@@ -93,7 +111,7 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     if (bytes < 8 * NUMBERS)
         return -EBADMSG;
     uint64_t magic = get(&at);
-    if (magic != MAGIC && magic != MAGIC_WITHOUT_SCOPE)
+    if (magic != MAGIC && magic != MAGIC_WITHOUT_KIND && magic != MAGIC_WITHOUT_SCOPE)
         return -EPROTO;
     incident.epoch = get(&at);
     uint64_t level = get(&at), state = get(&at);
@@ -110,7 +128,12 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     incident.claimant_host = get(&at);
     incident.label = get(&at);
     incident.stalled_ns = (int64_t)get(&at);
-    if (magic == MAGIC && !get_scope(&at, end, &incident.scope))
+    uint64_t kind = NG_KIND_HEALTHY;
+    if (magic == MAGIC && end - at < 8)
+        return -EBADMSG;
+    if (magic == MAGIC)
+        kind = get(&at);
+    if (magic != MAGIC_WITHOUT_SCOPE && !get_scope(&at, end, &incident.scope))
         return -EBADMSG;
     if (magic == MAGIC_WITHOUT_SCOPE) {
         incident.scope =
@@ -132,6 +155,8 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     incident.claimant_pid = (int32_t)pid;
     memcpy(incident.line, at, length);
     ng_text_clean(incident.line, length, false);
+    if (!ng_incident_take_kind(&incident, kind))
+        return -EBADMSG;
     *ret_incident = incident;
     return 0;
 }

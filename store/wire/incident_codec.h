@@ -6,6 +6,7 @@
 #ifndef NCCLGUARD_STORE_WIRE_INCIDENT_CODEC_H
 #define NCCLGUARD_STORE_WIRE_INCIDENT_CODEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +17,12 @@
 /* Returns the length. */
 size_t ng_incident_encode(const struct ng_incident *incident,
                           unsigned char ret_bytes[NG_INCIDENT_RECORD_BYTES]);
+
+/*
+ * The kind of verdict that a record from outside says: false where there is no such kind. What an
+ * older guard has judged says none, and has it in the words of the line alone.
+ */
+bool ng_incident_take_kind(struct ng_incident *incident, uint64_t kind);
 
 /* The times of the reader's clock are left 0. 0, -EPROTO: another version, or -EBADMSG. */
 int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_incident);

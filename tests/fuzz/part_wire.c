@@ -125,6 +125,7 @@ static size_t make_incidents(struct damage_sample samples[PART_SAMPLES_MAX])
             .claimant_rank = (int32_t)i - 1,
             .claimant_pid = 4711,
             .policy = (int32_t)i % 5,
+            .kind = (uint8_t)(i % NG_KIND_COUNT),
             .stalled_ns = 1000000000,
             .scope = {.all = i % 5 == 0, .count = i % 5 ? i : 0},
         };
@@ -152,11 +153,12 @@ static bool take_incident(const uint8_t *bytes, size_t count)
         return false;
     part_promise(memchr(incident.line, '\0', sizeof(incident.line)) != NULL,
                  "a line without its end");
+    part_promise(incident.kind < NG_KIND_COUNT, "a kind of verdict that there is not");
     part_promise(incident.scope.count <= NG_GROUP_SET_MAX, "more groups than there is room for");
     size_t length = ng_incident_encode(&incident, again);
     part_promise(ng_incident_decode(again, length, &same) == 0, "it cannot be written");
     part_promise(strcmp(incident.line, same.line) == 0 && incident.epoch == same.epoch &&
-                     incident.scope.all == same.scope.all &&
+                     incident.kind == same.kind && incident.scope.all == same.scope.all &&
                      incident.scope.count == same.scope.count,
                  "it is another one when it is written");
     return true;

@@ -65,23 +65,25 @@ void __wrap_ng_claim_open(const struct ng_incident *wanted, struct ng_view *view
 }
 
 void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
-                          const char *line);
+                          enum ng_verdict_kind kind, const char *line);
 void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
-                          const char *line)
+                          enum ng_verdict_kind kind, const char *line)
 {
     (void)scope;
+    (void)kind;
     (void)line;
     made_deaths.acted++;
     made_deaths.policy = policy;
 }
 
 static bool aborted;
-int __wrap_ng_abort_groups(const struct ng_group_set *scope, const char *reason,
-                           enum ng_abort_origin origin);
-int __wrap_ng_abort_groups(const struct ng_group_set *scope, const char *reason,
-                           enum ng_abort_origin origin)
+int __wrap_ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind,
+                           const char *reason, enum ng_abort_origin origin);
+int __wrap_ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind,
+                           const char *reason, enum ng_abort_origin origin)
 {
     (void)scope;
+    (void)kind;
     (void)reason;
     (void)origin;
     aborted = true;
@@ -332,6 +334,7 @@ void made_deaths_told(uint64_t group_id, uint64_t seq)
                                    .level = NG_INCIDENT_SUSPECT,
                                    .group_id = group_id,
                                    .seq = seq,
+                                   .kind = NG_KIND_LEFT_EARLY,
                                    .line = "left_early: of a test"};
 
     ng_alarms_answered(&incident);
@@ -354,6 +357,7 @@ void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)
                                    .claimant_pid = -1,
                                    .claimed_mono_ns = now_ns,
                                    .policy = NG_ON_TIMEOUT_LOG + 1,
+                                   .kind = NG_KIND_MISSING_RANK,
                                    .line = "missing_rank: of a test"};
 
     ng_response_follow(&incident);
@@ -368,6 +372,7 @@ void made_deaths_suspicion(uint64_t epoch, bool differs)
                                    .group_id = 1,
                                    .differs = differs,
                                    .claimant_pid = -1,
+                                   .kind = NG_KIND_MISSING_RANK,
                                    .line = "missing_rank: of a test"};
 
     ng_response_hear(&incident);
@@ -383,8 +388,10 @@ void made_deaths_put(uint64_t epoch, const char *line)
                                      .state = line ? NG_INCIDENT_JUDGED : NG_INCIDENT_CLAIMED,
                                      .group_id = epoch,
                                      .claimant_pid = -1};
-    if (line)
-        snprintf(incident->line, sizeof(incident->line), "%s", line);
+    if (!line)
+        return;
+    incident->kind = (uint8_t)ng_verdict_kind_of_line(line);
+    snprintf(incident->line, sizeof(incident->line), "%s", line);
 }
 
 void made_deaths_claimant_ends(uint64_t epoch)

@@ -220,5 +220,5 @@ int made_nb_abort(const char *reason)
 {
     struct ng_group_set scope = NG_GROUP_SET_ALL;
 
-    return ng_abort_groups(&scope, reason, NG_ABORT_PERSON);
+    return ng_abort_groups(&scope, NG_KIND_HEALTHY, reason, NG_ABORT_PERSON);
 }

@@ -359,6 +359,44 @@ TEST(LocalIncidents, DamagedFilesAreSkippedAndNeverOverwritten)
     EXPECT_EQ(read_whole_file(folder / "incident-3").size(), whole.size() - 1);
 }
 
+/* The file holds the incident as it is in memory, behind its magic number. */
+static constexpr size_t KIND_AT = sizeof(uint64_t) + offsetof(struct ng_incident, kind);
+
+TEST(LocalIncidents, AKindOfVerdictThatThereIsNotIsRefused)
+{
+    Folder folder;
+    OwnBox own(folder.path());
+    Board board(folder.path(), &own.box);
+    struct ng_incident got = {};
+
+    ASSERT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 1), &got), 0);
+    std::string file = read_whole_file(folder / "incident-1");
+    for (int kind : {0, NG_KIND_COUNT - 1, (int)NG_KIND_COUNT, 255}) {
+        file[KIND_AT] = (char)kind;
+        write_whole_file(folder / "incident-1", file);
+        EXPECT_EQ(board.get(1, &got), kind < NG_KIND_COUNT ? 0 : -EBADMSG) << kind;
+    }
+}
+
+TEST(LocalIncidents, AKindOfVerdictThatAnOlderGuardDidNotSayIsReadFromItsWords)
+{
+    Folder folder;
+    OwnBox own(folder.path());
+    Board board(folder.path(), &own.box);
+    struct ng_incident got = {};
+
+    ASSERT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 1), &got), 0);
+    EXPECT_EQ(got.kind, NG_KIND_HEALTHY) << "nobody has judged it";
+    got.state = NG_INCIDENT_JUDGED;
+    snprintf(got.line, sizeof(got.line), "dead_rank: rank 3 died");
+    for (auto kind : {NG_KIND_HEALTHY, NG_KIND_NAN}) {
+        got.kind = (uint8_t)kind;
+        ASSERT_EQ(board.publish(got), 0);
+        ASSERT_EQ(board.get(1, &got), 0);
+        EXPECT_EQ(got.kind, kind == NG_KIND_NAN ? NG_KIND_NAN : NG_KIND_DEAD_RANK);
+    }
+}
+
 TEST(LocalIncidents, ANumberThatNobodyCountedToIsPassedOver)
 {
     Folder folder;

@@ -27,9 +27,21 @@ static struct ng_incident random_incident(std::mt19937_64 &random)
     incident.scope.count = incident.scope.all ? 0 : (uint32_t)(random() % (NG_GROUP_SET_MAX + 1));
     for (uint32_t i = 0; i < incident.scope.count; i++)
         incident.scope.groups[i] = random();
+    if (incident.level < NG_INCIDENT_ABORT)
+        incident.kind = (uint8_t)(1 + random() % (NG_KIND_COUNT - 1));
     size_t length = random() % sizeof(incident.line);
     for (size_t i = 0; i < length; i++)
         incident.line[i] = (char)(' ' + random() % 95);
+    return incident;
+}
+
+/* None that is an order. */
+static struct ng_incident random_verdict(std::mt19937_64 &random)
+{
+    struct ng_incident incident;
+    do
+        incident = random_incident(random);
+    while (incident.level >= NG_INCIDENT_ABORT);
     return incident;
 }
 
@@ -67,6 +79,7 @@ static void expect_same(const struct ng_incident &a, const struct ng_incident &b
     EXPECT_EQ(a.policy, b.policy);
     EXPECT_EQ(a.differs, b.differs);
     EXPECT_EQ(a.failed, b.failed);
+    EXPECT_EQ(a.kind, b.kind);
     EXPECT_STREQ(a.line, b.line);
     EXPECT_EQ(a.scope.all, b.scope.all);
     ASSERT_EQ(a.scope.count, b.scope.count);
@@ -149,10 +162,11 @@ TEST(Records, NumbersThatNobodyWritesAreRefused)
         {7, {(uint64_t)-2, UINT64_C(1) << 31, UINT64_C(1) << 32}, {(uint64_t)-1, INT32_MAX}},
         {8, {(uint64_t)-1, UINT64_C(1) << 31, UINT64_C(1) << 32}, {0, INT32_MAX}},
         {13, {(uint64_t)-1, UINT64_C(1) << 63}, {0, INT64_MAX}},
+        {14, {NG_KIND_COUNT, 256 + NG_KIND_NAN, UINT64_MAX}, {0, NG_KIND_COUNT - 1}},
     };
     struct ng_incident after;
     for (const auto &one : cases) {
-        std::string bytes = encoded(random_incident(random));
+        std::string bytes = encoded(random_verdict(random));
         ASSERT_EQ(decoded(bytes, &after), 0);
         for (uint64_t value : one.wrong) {
             put_number(bytes, one.number, value);
@@ -184,25 +198,53 @@ TEST(Records, CutOffAnywhereTheyAreRefusedOrShorter)
 TEST(Records, WhatAnOlderGuardWroteIsRead)
 {
     std::mt19937_64 random(13);
-    struct ng_incident before = random_incident(random), after;
-    before.scope = {};
+    for (auto state : {NG_INCIDENT_CLAIMED, NG_INCIDENT_JUDGED}) {
+        struct ng_incident before = random_verdict(random), after;
+        before.scope = {};
+        before.state = state;
+        snprintf(before.line, sizeof(before.line), "missing_rank: rank 2");
+        std::string bytes = encoded(before);
+        before.kind = state == NG_INCIDENT_JUDGED ? NG_KIND_MISSING_RANK : NG_KIND_HEALTHY;
+        bytes[3] = 5; /* its version, without the kind of verdict */
+        bytes.erase(8 * 14, 8);
+        ASSERT_EQ(decoded(bytes, &after), 0);
+        expect_same(before, after);
+        bytes[3] = 4; /* and without the number of groups before the line */
+        bytes.erase(8 * 14, 8);
+        ASSERT_EQ(decoded(bytes, &after), 0);
+        before.scope.count = 1;
+        before.scope.groups[0] = before.group_id;
+        expect_same(before, after);
+    }
+}
+
+/* What the line says of the kind is for people: nothing is read out of it. */
+TEST(Records, TheKindOfAVerdictIsNotThatOfItsWords)
+{
+    std::mt19937_64 random(16);
+    struct ng_incident before = random_verdict(random), after;
+    before.state = NG_INCIDENT_JUDGED;
+    before.kind = NG_KIND_NAN;
     snprintf(before.line, sizeof(before.line), "missing_rank: rank 2");
-    std::string bytes = encoded(before);
-    bytes[3] = 4; /* its version, without the number of groups before the line */
-    bytes.erase(8 * 14, 8);
-    ASSERT_EQ(decoded(bytes, &after), 0);
-    before.scope.count = 1;
-    before.scope.groups[0] = before.group_id;
-    expect_same(before, after);
+    ASSERT_EQ(decoded(encoded(before), &after), 0);
+    EXPECT_EQ(after.kind, NG_KIND_NAN);
+}
+
+TEST(Records, AnOlderGuardReadsOrders)
+{
+    std::mt19937_64 random(17);
+    struct ng_incident order = random_incident(random);
+    order.level = NG_INCIDENT_ABORT;
+    EXPECT_EQ(encoded(order)[3], 5) << "the version of those before";
 }
 
 TEST(Records, MoreGroupsThanThereIsRoomForAreRefused)
 {
     std::mt19937_64 random(14);
-    struct ng_incident before = random_incident(random), after;
+    struct ng_incident before = random_verdict(random), after;
     before.scope = {};
     std::string bytes = encoded(before);
-    bytes[8 * 14] = NG_GROUP_SET_MAX + 1;
+    bytes[8 * 15] = NG_GROUP_SET_MAX + 1;
     bytes += std::string(8 * (NG_GROUP_SET_MAX + 1), 'g');
     EXPECT_EQ(decoded(bytes, &after), -EBADMSG);
 }
@@ -238,6 +280,7 @@ TEST(Records, AnyBytesAreSurvived)
         EXPECT_GE(after.state, NG_INCIDENT_CLAIMED);
         EXPECT_LE(after.state, NG_INCIDENT_JUDGED);
         EXPECT_LT(after.op, (uint32_t)NG_OP_LIMIT);
+        EXPECT_LT(after.kind, NG_KIND_COUNT);
         EXPECT_LT(strnlen(after.line, sizeof(after.line)), sizeof(after.line));
     }
 }
