@@ -161,10 +161,10 @@ bool ng_response_is_own(const struct ng_incident *incident)
             incident->claimant_slot == NG_LOAD(header->board_slot));
 }
 
-void ng_response_done(const struct ng_incident *incident)
+void ng_response_done(enum ng_incident_source source, uint64_t epoch)
 {
-    if (incident->epoch > own.seen_epoch[incident->source])
-        own.seen_epoch[incident->source] = incident->epoch;
+    if (epoch > own.seen_epoch[source])
+        own.seen_epoch[source] = epoch;
 }
 
 /* A moment of an incident; an earlier one's abort may still be under way. */
@@ -220,7 +220,7 @@ void ng_response_hear(const struct ng_incident *incident)
         save_foreign(incident);
     if (!overtaken || incident->differs)
         ng_response_log(incident);
-    ng_response_done(incident);
+    ng_response_done(incident->source, incident->epoch);
 }
 
 /*
@@ -246,7 +246,7 @@ bool ng_response_follow(struct ng_incident *incident)
         else if (!gone_ns)
             gone_ns = now; /* its last word may still be on the way */
         if (now > until || (gone_ns && now - gone_ns > LAST_WORD_NS)) {
-            ng_response_done(incident);
+            ng_response_done(incident->source, incident->epoch);
             atomic_store(&under_way, false);
             return false;
         }
@@ -256,7 +256,7 @@ bool ng_response_follow(struct ng_incident *incident)
     save_foreign(incident);
     ng_device_wait_tell(incident->kind, incident->line, policy_of(incident));
     ng_response_log(incident);
-    ng_response_done(incident);
+    ng_response_done(incident->source, incident->epoch);
     atomic_store(&under_way, false);
     ng_policy_note_told(true);
     act(incident);

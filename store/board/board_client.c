@@ -18,6 +18,7 @@
 #include "store/kv/kv.h"
 #include "store/kv/url.h"
 #include "store/publish/peer_progress.h"
+#include "store/wire/command_record.h"
 #include "store/wire/incident_codec.h"
 #include "store/wire/progress.h"
 
@@ -107,14 +108,14 @@ int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mon
     return error ? error : (int)view->process_count;
 }
 
-static int leave_order(struct ng_kv *kv, struct ng_incident *order, int64_t deadline_mono_ns)
+static int leave_record(struct ng_kv *kv, struct ng_incident *record, int64_t deadline_mono_ns)
 {
     unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
     char key[48], text[40];
     struct ng_kv_bytes value;
 
     /* Without a gap: everybody looks for the number after the newest. */
-    order->epoch = 0;
+    record->epoch = 0;
     for (int tries = 0; tries < 100; tries++) {
         text[0] = '\0';
         int error = ng_kv_get(kv, "i/last", deadline_mono_ns, &value);
@@ -127,17 +128,17 @@ static int leave_order(struct ng_kv *kv, struct ng_incident *order, int64_t dead
         uint64_t last = strtoull(text, NULL, 10);
         if (last >= NG_EPOCH_MAX)
             return ng_kv_fail(kv, -EPROTO, "it has %.32s for a count of incidents", text);
-        order->epoch = (last > order->epoch ? last : order->epoch) + 1;
-        snprintf(key, sizeof(key), "i/%" PRIu64, order->epoch);
-        error = ng_kv_put_if_absent(kv, key, bytes, ng_incident_encode(order, bytes), KEEP_MS,
+        record->epoch = (last > record->epoch ? last : record->epoch) + 1;
+        snprintf(key, sizeof(key), "i/%" PRIu64, record->epoch);
+        error = ng_kv_put_if_absent(kv, key, bytes, ng_incident_encode(record, bytes), KEEP_MS,
                                     deadline_mono_ns);
         if (error == -EEXIST)
             continue;
         if (error)
             return error;
-        int length = snprintf(text, sizeof(text), "%" PRIu64, order->epoch);
+        int length = snprintf(text, sizeof(text), "%" PRIu64, record->epoch);
         error = ng_kv_queue_set(kv, "i/last", text, (size_t)length, KEEP_MS);
-        length = snprintf(text, sizeof(text), "incident %" PRIu64, order->epoch);
+        length = snprintf(text, sizeof(text), "incident %" PRIu64, record->epoch);
         if (!error)
             error = ng_kv_queue_publish(kv, "m", text, (size_t)length);
         return error ? error : ng_kv_flush(kv, deadline_mono_ns, NULL);
@@ -145,38 +146,35 @@ static int leave_order(struct ng_kv *kv, struct ng_incident *order, int64_t dead
     return -EBUSY;
 }
 
-int ng_board_client_order(const struct ng_observed_job *job, const struct ng_incident *order,
+int ng_board_client_order(const struct ng_observed_job *job, const struct ng_command *command,
                           int64_t deadline_mono_ns, char *why, size_t why_bytes)
 {
-    struct ng_incident incident = *order;
+    struct ng_incident record;
     struct ng_arena arena = {0};
     struct ng_progress_head head;
     struct ng_peer_progress *blobs;
     uint32_t count, living = 0;
     struct ng_kv *kv;
 
+    ng_command_record(command, &record);
     int error = open_store(job, why, why_bytes, &kv);
     if (error == 1) {
-        error = ng_local_order(job->folder, job->run, order, &living);
+        error = ng_local_leave(job->folder, job->run, &record, &living);
         if (error)
             snprintf(why, why_bytes, "%s: %s", job->folder, strerror(-error));
         return error ? error : (int)living;
     }
     if (error)
         return error;
-    incident.source = NG_SOURCE_JOB;
-    incident.state = NG_INCIDENT_JUDGED;
-    incident.claimant_rank = -1;
-    incident.claimant_pid = (int32_t)getpid();
-    incident.claimant_slot = 0;
-    incident.label = 0;
+    record.source = NG_SOURCE_JOB;
+    record.claimant_pid = (int32_t)getpid();
     error = ng_peer_progress_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
     for (uint32_t i = 0; !error && i < count; i++)
         living += blobs[i].lives && ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
                   head.life == NG_LIFE_RUNNING;
     ng_arena_reset(&arena);
     if (!error && living)
-        error = leave_order(kv, &incident, deadline_mono_ns);
+        error = leave_record(kv, &record, deadline_mono_ns);
     error = close_store(kv, error, why, why_bytes);
     return error ? error : (int)living;
 }

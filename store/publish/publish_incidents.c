@@ -14,6 +14,7 @@
 #include "core/util/text.h"
 #include "store/kv/kv.h"
 #include "store/publish/publisher.h"
+#include "store/wire/command_record.h"
 #include "store/wire/incident_codec.h"
 
 #define EXAMINE_MS 3000 /* who looks at the job for longer is taken for lost */
@@ -111,7 +112,7 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
     if (error)
         return error;
     /* A person's order is for all runs of the job; what a rank claims, for its own. */
-    bool of_a_run = incident.label || incident.level >= NG_INCIDENT_ABORT;
+    bool of_a_run = incident.label || ng_record_is_command(&incident);
     int ours = incident.level && of_a_run ? ng_publisher_is_ours(p, incident.label) : 0;
     if (!ours && incident.level &&
         of_a_run) { /* a group that was made since the last round may bring us together */
@@ -213,8 +214,7 @@ bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_inciden
     char key[KEY_BYTES];
 
     if (!incident->claimant_slot)
-        return incident->level >=
-               NG_INCIDENT_ABORT; /* a tool, whose orders are complete when they are written */
+        return ng_record_is_command(incident); /* which is complete when it is written */
     if (incident->claimant_slot == NOBODY)
         return false;
     ng_publisher_number_key(key, 'l', incident->claimant_slot);
@@ -271,7 +271,7 @@ static bool is_dealt_with(struct ng_publisher *p, uint64_t epoch, const struct n
                           struct ng_incident *ret_there)
 {
     if (epoch <= wanted->supersedes || ng_publisher_get_incident(p, epoch, ret_there) != 0 ||
-        !ng_incident_covers(ret_there, wanted))
+        ng_record_is_command(ret_there) || !ng_incident_covers(ret_there, wanted))
         return false;
     if (ng_incident_outlives_claimant(ret_there, wanted) ||
         ng_publisher_claimant_lives(p, ret_there))

@@ -11,6 +11,7 @@
 #include "core/config/config.h"
 #include "core/util/text.h"
 #include "core/verdict/verdict.h"
+#include "store/wire/command_record.h"
 
 #define MAGIC 0x4e43474906000000u /* "NCGI", and the version */
 /* Versions before it, read as well: without the kind of verdict; and without that and groups. */
@@ -46,9 +47,9 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     unsigned char *at = ret_bytes;
     size_t length = strnlen(incident->line, sizeof(incident->line) - 1);
 
-    /* An order has no verdict: written so that a job of an older release obeys it, too. */
-    bool is_order = incident->level >= NG_INCIDENT_ABORT;
-    at = put(at, is_order ? MAGIC_WITHOUT_KIND : MAGIC);
+    /* A command has no verdict: written so that a job of an older release obeys it, too. */
+    bool is_command = ng_record_is_command(incident);
+    at = put(at, is_command ? MAGIC_WITHOUT_KIND : MAGIC);
     at = put(at, incident->epoch);
     at = put(at, (uint64_t)incident->level);
     at = put(at, (uint64_t)incident->state);
@@ -64,7 +65,7 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     at = put(at, incident->claimant_host);
     at = put(at, incident->label);
     at = put(at, (uint64_t)incident->stalled_ns);
-    if (!is_order)
+    if (!is_command)
         at = put(at, incident->kind);
     at = put(at, incident->scope.all ? SCOPE_OF_ALL : incident->scope.count);
     for (uint32_t i = 0; i < incident->scope.count; i++)
@@ -91,15 +92,16 @@ static bool get_scope(const unsigned char **at, const unsigned char *end,
     return true;
 }
 
-bool ng_incident_take_kind(struct ng_incident *incident, uint64_t kind)
+bool ng_incident_accept(struct ng_incident *record)
 {
-    if (kind >= NG_KIND_COUNT)
+    if (ng_record_is_command(record)) {
+        record->kind = NG_KIND_HEALTHY;
+        return ng_record_is_sound_command(record);
+    }
+    if (record->kind >= NG_KIND_COUNT)
         return false;
-    if (incident->level >= NG_INCIDENT_ABORT)
-        kind = NG_KIND_HEALTHY;
-    else if (kind == NG_KIND_HEALTHY && incident->state == NG_INCIDENT_JUDGED)
-        kind = ng_verdict_kind_of_line(incident->line);
-    incident->kind = (uint8_t)kind;
+    if (record->kind == NG_KIND_HEALTHY && record->state == NG_INCIDENT_JUDGED)
+        record->kind = (uint8_t)ng_verdict_kind_of_line(record->line);
     return true;
 }
 
@@ -143,10 +145,10 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     size_t length = (size_t)(end - at);
     /* Before anything is made narrower: what is cut off may be what is wrong. */
     if (length >= sizeof(incident.line) || !incident.epoch || incident.epoch > NG_EPOCH_MAX ||
-        level < NG_INCIDENT_SUSPECT || level >= NG_INCIDENT_LIMIT || state < NG_INCIDENT_CLAIMED ||
-        state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT ||
+        level < NG_INCIDENT_SUSPECT || level >= NG_RECORD_LEVEL_LIMIT ||
+        state < NG_INCIDENT_CLAIMED || state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT ||
         policy > NG_ON_TIMEOUT_KILL + 1 || rank < -1 || rank > INT32_MAX || pid < 0 ||
-        pid > INT32_MAX || incident.stalled_ns < 0)
+        pid > INT32_MAX || incident.stalled_ns < 0 || kind > UINT8_MAX)
         return -EBADMSG;
     incident.level = (enum ng_incident_level)level;
     incident.state = (enum ng_incident_state)state;
@@ -155,7 +157,8 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     incident.claimant_pid = (int32_t)pid;
     memcpy(incident.line, at, length);
     ng_text_clean(incident.line, length, false);
-    if (!ng_incident_take_kind(&incident, kind))
+    incident.kind = (uint8_t)kind;
+    if (!ng_incident_accept(&incident))
         return -EBADMSG;
     *ret_incident = incident;
     return 0;

@@ -10,6 +10,7 @@
 #include "core/report/dump.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
+#include "store/wire/command_record.h"
 #include "store/wire/incident_codec.h"
 #include "store/wire/progress.h"
 #include "tests/fuzz/parts.h"
@@ -117,7 +118,7 @@ static size_t make_incidents(struct damage_sample samples[PART_SAMPLES_MAX])
         struct ng_incident incident = {
             .epoch = i + 1,
             .level = (enum ng_incident_level)(NG_INCIDENT_SUSPECT +
-                                              i % (NG_INCIDENT_LIMIT - NG_INCIDENT_SUSPECT)),
+                                              i % (NG_RECORD_LEVEL_LIMIT - NG_INCIDENT_SUSPECT)),
             .state = i % 2 ? NG_INCIDENT_JUDGED : NG_INCIDENT_CLAIMED,
             .group_id = UINT64_C(0x0123456789abcdef),
             .seq = 7,
@@ -129,6 +130,8 @@ static size_t make_incidents(struct damage_sample samples[PART_SAMPLES_MAX])
             .stalled_ns = 1000000000,
             .scope = {.all = i % 5 == 0, .count = i % 5 ? i : 0},
         };
+        if (ng_record_is_command(&incident))
+            incident.state = NG_INCIDENT_JUDGED;
         for (uint32_t k = 0; k < incident.scope.count; k++)
             incident.scope.groups[k] = k * UINT64_C(0x9e3779b97f4a7c15);
         snprintf(
@@ -140,6 +143,24 @@ static size_t make_incidents(struct damage_sample samples[PART_SAMPLES_MAX])
         samples[i] = damage_sample_make(name, copy_of(bytes, length), length);
     }
     return INCIDENTS;
+}
+
+/* What core gets of it, and what a tool writes of that. */
+static void use_record(const struct ng_incident *record)
+{
+    struct ng_incident again;
+    struct ng_news news;
+
+    ng_record_news(record, &news);
+    part_promise(news.is_command == (record->level > NG_INCIDENT_TIMEOUT), "of the other sort");
+    if (!news.is_command)
+        return;
+    part_promise(news.command.kind >= NG_COMMAND_ABORT && news.command.kind < NG_COMMAND_LIMIT &&
+                     news.command.rank >= -1 && news.command.for_ns >= 0,
+                 "a command that no tool gives");
+    ng_command_record(&news.command, &again);
+    part_promise(again.level == record->level && strcmp(again.line, record->line) == 0,
+                 "another command when it is written");
 }
 
 static bool take_incident(const uint8_t *bytes, size_t count)
@@ -155,6 +176,7 @@ static bool take_incident(const uint8_t *bytes, size_t count)
                  "a line without its end");
     part_promise(incident.kind < NG_KIND_COUNT, "a kind of verdict that there is not");
     part_promise(incident.scope.count <= NG_GROUP_SET_MAX, "more groups than there is room for");
+    use_record(&incident);
     size_t length = ng_incident_encode(&incident, again);
     part_promise(ng_incident_decode(again, length, &same) == 0, "it cannot be written");
     part_promise(strcmp(incident.line, same.line) == 0 && incident.epoch == same.epoch &&

@@ -35,6 +35,7 @@ static struct ng_incident incidents[MADE_INCIDENTS]; /* of the store, by epoch; 
 #define FLOOD_MAX 5000u
 static unsigned floods; /* asked so often; 0: nothing floods */
 static bool claimant_ended[MADE_INCIDENTS];
+static bool is_reload[MADE_INCIDENTS]; /* a command, and no incident */
 
 static _Atomic int64_t now_ns = 1000 * NG_S; /* also read by who hears something */
 
@@ -192,20 +193,29 @@ static int claim(struct ng_board *board, const struct ng_incident *wanted,
 }
 
 static int next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
-                struct ng_incident *ret_incident)
+                struct ng_news *ret_news)
 {
     (void)board;
+    *ret_news = (struct ng_news){0};
     if (floods) {
-        *ret_incident = (struct ng_incident){.epoch = floods < FLOOD ? epoch + 1 : 2 - floods % 2,
-                                             .source = source,
-                                             .level = NG_INCIDENT_SUSPECT,
-                                             .state = NG_INCIDENT_JUDGED,
-                                             .claimant_pid = -1};
+        ret_news->incident =
+            (struct ng_incident){.epoch = floods < FLOOD ? epoch + 1 : 2 - floods % 2,
+                                 .source = source,
+                                 .level = NG_INCIDENT_SUSPECT,
+                                 .state = NG_INCIDENT_JUDGED,
+                                 .claimant_pid = -1};
+        ret_news->epoch = ret_news->incident.epoch;
         return floods++ < FLOOD_MAX ? 0 : -ENOENT;
     }
     for (uint64_t at = epoch + 1; source == NG_SOURCE_JOB && at < MADE_INCIDENTS; at++)
-        if (incidents[at].level) {
-            *ret_incident = incidents[at];
+        if (incidents[at].level || is_reload[at]) {
+            ret_news->epoch = at;
+            ret_news->is_command = is_reload[at];
+            if (is_reload[at])
+                ret_news->command = (struct ng_command){
+                    .kind = NG_COMMAND_RELOAD, .source = source, .line = "an order of a test"};
+            else
+                ret_news->incident = incidents[at];
             return 0;
         }
     return -ENOENT;
@@ -261,6 +271,7 @@ void made_deaths_begin(int64_t pending_age_ns)
     ng_news_after_fork();
     memset(incidents, 0, sizeof(incidents));
     memset(claimant_ended, 0, sizeof(claimant_ended));
+    memset(is_reload, 0, sizeof(is_reload));
     made_deaths = (struct made_deaths){.fill = made_deaths.fill};
     now_ns += 100 * NG_S;
 }
@@ -401,8 +412,7 @@ void made_deaths_claimant_ends(uint64_t epoch)
 
 void made_deaths_order(uint64_t epoch)
 {
-    made_deaths_put(epoch, "an order of a test");
-    incidents[epoch].level = NG_INCIDENT_RELOAD;
+    is_reload[epoch] = true;
 }
 
 void made_deaths_differ(uint64_t group_id, bool deadline)
@@ -512,10 +522,10 @@ void made_deaths_set_policy(unsigned policy)
 
 bool made_deaths_aborts(bool by_store)
 {
-    struct ng_incident order = {.source = by_store ? NG_SOURCE_JOB : NG_SOURCE_HOST,
-                                .level = NG_INCIDENT_ABORT,
-                                .state = NG_INCIDENT_JUDGED,
-                                .line = "an order of a test"};
+    struct ng_command order = {.kind = NG_COMMAND_ABORT,
+                               .source = by_store ? NG_SOURCE_JOB : NG_SOURCE_HOST,
+                               .rank = -1,
+                               .line = "an order of a test"};
 
     aborted = false;
     ng_operator_commands_obey(&order);

@@ -10,8 +10,10 @@ static struct ng_incident random_incident(std::mt19937_64 &random)
     incident.source = NG_SOURCE_JOB;
     incident.level = (enum ng_incident_level)(1 + random() % 3);
     incident.state = (enum ng_incident_state)(1 + random() % 2);
+    if (incident.level == RECORD_ABORT)
+        incident.state = NG_INCIDENT_JUDGED;
     incident.group_id = random();
-    incident.seq = random();
+    incident.seq = incident.level == RECORD_ABORT ? random() % INT32_MAX : random();
     incident.op = (uint32_t)(random() % NG_OP_LIMIT);
     incident.claimant_rank = (int32_t)(random() >> 33) - (int32_t)(random() % 2);
     incident.claimant_pid = (int32_t)(random() >> 33);
@@ -27,7 +29,7 @@ static struct ng_incident random_incident(std::mt19937_64 &random)
     incident.scope.count = incident.scope.all ? 0 : (uint32_t)(random() % (NG_GROUP_SET_MAX + 1));
     for (uint32_t i = 0; i < incident.scope.count; i++)
         incident.scope.groups[i] = random();
-    if (incident.level < NG_INCIDENT_ABORT)
+    if (incident.level < RECORD_ABORT)
         incident.kind = (uint8_t)(1 + random() % (NG_KIND_COUNT - 1));
     size_t length = random() % sizeof(incident.line);
     for (size_t i = 0; i < length; i++)
@@ -41,7 +43,7 @@ static struct ng_incident random_verdict(std::mt19937_64 &random)
     struct ng_incident incident;
     do
         incident = random_incident(random);
-    while (incident.level >= NG_INCIDENT_ABORT);
+    while (incident.level >= RECORD_ABORT);
     return incident;
 }
 
@@ -155,8 +157,8 @@ TEST(Records, NumbersThatNobodyWritesAreRefused)
     } cases[] = {
         {1, {0, (uint64_t)NG_EPOCH_MAX + 1, UINT64_MAX}, {1, NG_EPOCH_MAX}},
         {2,
-         {0, NG_INCIDENT_LIMIT, UINT64_C(1) << 32 | 2, UINT64_MAX},
-         {NG_INCIDENT_SUSPECT, NG_INCIDENT_RELOAD}},
+         {0, NG_RECORD_LEVEL_LIMIT, UINT64_C(1) << 32 | 2, UINT64_MAX},
+         {NG_INCIDENT_SUSPECT, NG_INCIDENT_TIMEOUT}},
         {3, {0, 3, UINT64_C(1) << 32 | 1}, {NG_INCIDENT_CLAIMED, NG_INCIDENT_JUDGED}},
         {6, {NG_OP_LIMIT, UINT64_C(5) << 32, UINT64_C(1) << 61}, {0, UINT64_C(4) << 32}},
         {7, {(uint64_t)-2, UINT64_C(1) << 31, UINT64_C(1) << 32}, {(uint64_t)-1, INT32_MAX}},
@@ -234,7 +236,7 @@ TEST(Records, AnOlderGuardReadsOrders)
 {
     std::mt19937_64 random(17);
     struct ng_incident order = random_incident(random);
-    order.level = NG_INCIDENT_ABORT;
+    order.level = RECORD_ABORT;
     EXPECT_EQ(encoded(order)[3], 5) << "the version of those before";
 }
 
@@ -276,7 +278,7 @@ TEST(Records, AnyBytesAreSurvived)
             continue;
         }
         EXPECT_GE(after.level, NG_INCIDENT_SUSPECT);
-        EXPECT_LE(after.level, NG_INCIDENT_RELOAD);
+        EXPECT_LT((int)after.level, (int)NG_RECORD_LEVEL_LIMIT);
         EXPECT_GE(after.state, NG_INCIDENT_CLAIMED);
         EXPECT_LE(after.state, NG_INCIDENT_JUDGED);
         EXPECT_LT(after.op, (uint32_t)NG_OP_LIMIT);
