@@ -409,7 +409,7 @@ static int give_up(const struct attempt *attempt, struct outcome *ret_outcome)
     put(attempt->prefix, 2 * attempt->nranks, &code, sizeof(code));
     put(attempt->prefix, attempt->nranks + attempt->rank, "", 0);
     ret_outcome->decision = GIVEN_UP;
-    return attempt->made->abort_result;
+    return attempt->made->abort.result;
 }
 
 static void tell(const struct attempt *attempt, int code, bool again)
@@ -477,7 +477,7 @@ static int try_once(struct attempt *attempt, struct ng_call_context *passage, bo
     agree(attempt, result, outcome);
     if (!attempt->dropped && ng_comm_is_condemned(attempt->made)) {
         outcome->decision = GIVEN_UP;
-        return attempt->made->abort_result;
+        return attempt->made->abort.result;
     }
     if (outcome->decision == AGREED)
         return result;

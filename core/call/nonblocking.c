@@ -107,7 +107,8 @@ bool ng_nonblocking_takes(const struct ng_call *call)
     }
     if (!can_copy(config) || (config && config->blocking == 0))
         return false;
-    if (call->comm && (!(parent = ng_comm_find(call->comm)) || !atomic_load(&parent->converted)))
+    if (call->comm &&
+        (!(parent = ng_comm_find(call->comm)) || !atomic_load(&parent->mode.converted)))
         return false;
     if ((overrules = overruled_by())) {
         tell(ENVIRONMENT, overrules);
@@ -178,11 +179,11 @@ static int ask(const struct wait *wait)
     int state = NG_NCCL_IN_PROGRESS, result = NG_NCCL_SUCCESS;
 
     if (wait->asked)
-        atomic_fetch_add(&wait->asked->questions, 1);
+        atomic_fetch_add(&wait->asked->mode.questions, 1);
     if (!wait->asked || ng_comm_is_let_live(wait->asked))
         result = wait->nccl->comm_get_async_error(wait->handle, &state);
     if (wait->asked)
-        atomic_fetch_sub(&wait->asked->questions, 1);
+        atomic_fetch_sub(&wait->asked->mode.questions, 1);
     return result != NG_NCCL_SUCCESS ? result : state;
 }
 
@@ -200,7 +201,7 @@ static int leave_aborted(struct wait *wait, struct ng_comm *comm)
 {
     ng_thread_leave(wait->thread);
     ng_abort_await(comm);
-    return comm->abort_result;
+    return comm->abort.result;
 }
 
 /* True: the deadline is over for so long. */
@@ -292,7 +293,8 @@ static void join(struct ng_group_calls *calls, struct ng_comm *comm)
 int ng_nonblocking_finish(struct ng_comm *comm, struct ng_group_calls *calls,
                           struct ng_thread *thread, int result)
 {
-    if (!comm || !atomic_load_explicit(&comm->converted, memory_order_relaxed) || !is_good(result))
+    if (!comm || !atomic_load_explicit(&comm->mode.converted, memory_order_relaxed) ||
+        !is_good(result))
         return result;
     if (calls && calls->depth) {
         join(calls, comm);
@@ -314,7 +316,7 @@ int ng_nonblocking_finish_passed(struct ng_comm *comm, int result)
         return result;
     /* In a group it is only noted, and in progress when that is closed. */
     if (result != NG_NCCL_IN_PROGRESS &&
-        !(result == NG_NCCL_SUCCESS && atomic_load(&comm->converted)))
+        !(result == NG_NCCL_SUCCESS && atomic_load(&comm->mode.converted)))
         return result;
     int saved = errno;
     struct ng_thread *thread = ng_thread_get();
@@ -398,8 +400,8 @@ int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context
 
     copy_config(call->creation->config, &copy.config);
     if (made) {
-        atomic_store(&made->nonblocking, true);
-        atomic_store(&made->converted, true);
+        atomic_store(&made->mode.nonblocking, true);
+        atomic_store(&made->mode.converted, true);
     }
     /* A child without a configuration of its own has its parent's, which is nonblocking. */
     int result = ng_create_comm(call, call->comm && !call->creation->config ? NULL : &copy);
@@ -419,7 +421,7 @@ int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context
 /* Is one of these the program's own nonblocking one? Then the whole group is. */
 static bool is_of_program(const struct ng_comm *comm)
 {
-    return atomic_load(&comm->nonblocking) && !atomic_load(&comm->converted);
+    return atomic_load(&comm->mode.nonblocking) && !atomic_load(&comm->mode.converted);
 }
 
 static bool is_all_ours(const struct ng_group_calls *calls)

@@ -94,7 +94,7 @@ bool ng_device_wait_is_taken(void)
 void ng_device_wait_expire(uint32_t slot, int64_t entered_mono_ns)
 {
     if (slot < ng_comm_count())
-        atomic_store(&ng_comm_at(slot)->overdue_mono_ns, entered_mono_ns);
+        atomic_store(&ng_comm_at(slot)->wait.overdue_mono_ns, entered_mono_ns);
 }
 
 struct wait {
@@ -138,7 +138,7 @@ static void sleep_some(struct wait *wait)
  */
 static bool is_overdue(const struct wait *wait)
 {
-    int64_t overdue = atomic_load(&wait->comm->overdue_mono_ns);
+    int64_t overdue = atomic_load(&wait->comm->wait.overdue_mono_ns);
 
     if (wait->entered_mono_ns <= overdue)
         return true;
@@ -181,9 +181,9 @@ static bool has_failed(const struct wait *wait, struct ng_comm_reason *ret_reaso
     bool heard = ng_device_wait_hear(wait->told_before, ret_reason, &policy);
     if (heard && is_given_notice(wait))
         return true;
-    if (!heard && atomic_load(&wait->comm->wait_failed)) {
+    if (!heard && atomic_load(&wait->comm->wait.failed)) {
         /* The verdict on what is still in front of it. */
-        *ret_reason = wait->comm->wait_reason;
+        *ret_reason = wait->comm->wait.reason;
         heard = true;
     }
     if (heard && policy == NG_ON_TIMEOUT_LOG)
@@ -204,9 +204,9 @@ static bool has_failed(const struct wait *wait, struct ng_comm_reason *ret_reaso
 
 static int fail(struct ng_comm *comm, const struct ng_comm_reason *reason)
 {
-    atomic_store(&comm->wait_failed, false);
-    comm->wait_reason = *reason;
-    atomic_store(&comm->wait_failed, true);
+    atomic_store(&comm->wait.failed, false);
+    comm->wait.reason = *reason;
+    atomic_store(&comm->wait.failed, true);
     atomic_store(&taken, atomic_load(&notice));
     return ng_abort_result(comm, reason->kind, reason->text);
 }
@@ -220,14 +220,14 @@ static int wait_for(struct wait *wait, const struct ng_async_op *waiter)
         enum ng_gpu_state state = ng_gpu_ended(waiter);
         uint32_t fate = atomic_load(&wait->comm->fate);
         if (fate == NG_FATE_ABORTED)
-            return wait->comm->abort_result;
+            return wait->comm->abort.result;
         if (state != NG_GPU_PENDING && fate < NG_FATE_CONDEMNED) {
-            if (atomic_load(&wait->comm->wait_failed))
-                atomic_store(&wait->comm->wait_failed, false);
+            if (atomic_load(&wait->comm->wait.failed))
+                atomic_store(&wait->comm->wait.failed, false);
             return NG_NCCL_SUCCESS;
         }
-        if (fate >= NG_FATE_CONDEMNED && ng_clock_mono_ns() > wait->comm->abort_until_mono_ns)
-            return wait->comm->abort_result;
+        if (fate >= NG_FATE_CONDEMNED && ng_clock_mono_ns() > wait->comm->abort.until_mono_ns)
+            return wait->comm->abort.result;
         if (wait->looks < QUICK_LOOKS)
             continue;
         keep_time(wait);
@@ -262,7 +262,7 @@ int ng_device_wait_end(struct ng_comm *comm, struct ng_async_op *waiter, int64_t
 
 const char *ng_device_wait_reason(const struct ng_comm *comm)
 {
-    return atomic_load(&comm->wait_failed) ? comm->wait_reason.text : NULL;
+    return atomic_load(&comm->wait.failed) ? comm->wait.reason.text : NULL;
 }
 
 void ng_device_wait_after_fork(void)

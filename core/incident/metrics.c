@@ -144,12 +144,12 @@ static void put_counts(struct ng_output *output, const char *name, const struct 
                        bool bytes)
 {
     for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
-        if (!NG_LOAD(comm->counts[op].calls))
+        if (!NG_LOAD(comm->totals.ops[op].calls))
             continue;
         put_group_sample(output, name, comm);
         ng_output_format(output, ",op=\"%s\"", ng_op_name(op));
-        put_value(output,
-                  bytes ? NG_LOAD(comm->counts[op].bytes) : NG_LOAD(comm->counts[op].calls));
+        put_value(output, bytes ? NG_LOAD(comm->totals.ops[op].bytes)
+                                : NG_LOAD(comm->totals.ops[op].calls));
     }
 }
 
@@ -166,7 +166,7 @@ static void put_bytes(struct ng_output *output, const char *name, const struct n
 static void put_uncounted(struct ng_output *output, const char *name, const struct ng_comm *comm)
 {
     put_group_sample(output, name, comm);
-    put_value(output, NG_LOAD(comm->uncounted));
+    put_value(output, NG_LOAD(comm->totals.unseen));
 }
 
 static void put_state(struct ng_output *output, const char *name, const struct ng_comm *comm,
@@ -211,10 +211,10 @@ static void put_stalls(struct ng_output *output, const char *name, const struct 
 {
     put_group_sample(output, name, comm);
     ng_output_format(output, ",level=\"suspect\"");
-    put_value(output, NG_LOAD(comm->stalls.suspects));
+    put_value(output, NG_LOAD(comm->totals.stalls.suspects));
     put_group_sample(output, name, comm);
     ng_output_format(output, ",level=\"timeout\"");
-    put_value(output, NG_LOAD(comm->stalls.timeouts));
+    put_value(output, NG_LOAD(comm->totals.stalls.timeouts));
 }
 
 static void put_straggler(struct ng_output *output, const char *name, const struct ng_comm *comm)

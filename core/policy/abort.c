@@ -143,7 +143,7 @@ void ng_abort_await(struct ng_comm *comm)
     uint32_t fate;
 
     while ((fate = atomic_load(&comm->fate)) == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING)
-        if (!wait_while(&comm->fate, fate, comm->abort_until_mono_ns))
+        if (!wait_while(&comm->fate, fate, comm->abort.until_mono_ns))
             return;
 }
 
@@ -162,10 +162,10 @@ int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call)
     case NG_OP_CommGetAsyncError:
         if (!call->recv_buffer)
             return NG_NCCL_INVALID_ARGUMENT;
-        *(int *)call->recv_buffer = comm->abort_result;
+        *(int *)call->recv_buffer = comm->abort.result;
         return NG_NCCL_SUCCESS;
     default:
-        return comm->abort_result;
+        return comm->abort.result;
     }
 }
 
@@ -176,22 +176,22 @@ int ng_abort_visit(const void *handle, const struct ng_call *call, struct ng_com
     *ret_guest = NULL;
     if (!comm)
         return ng_ended_answer(handle, call ? call->op : NG_OP_NONE);
-    atomic_fetch_add(&comm->guests, 1);
+    atomic_fetch_add(&comm->in_flight.guests, 1);
     if (!ng_comm_is_condemned(comm)) {
         *ret_guest = comm;
         return NG_CALL_PROCEED;
     }
-    atomic_fetch_sub(&comm->guests, 1);
+    atomic_fetch_sub(&comm->in_flight.guests, 1);
     /* NCCL may have given the handle again, to one that another thread is making. */
     if (ng_comm_find_made(handle))
         return NG_CALL_PROCEED;
-    return call ? ng_abort_answer(comm, call) : comm->abort_result;
+    return call ? ng_abort_answer(comm, call) : comm->abort.result;
 }
 
 void ng_abort_left(struct ng_comm *guest)
 {
     if (guest)
-        atomic_fetch_sub(&guest->guests, 1);
+        atomic_fetch_sub(&guest->in_flight.guests, 1);
 }
 
 /* What the calling thread was making, and the guard aborted; NULL nothing. There may be no handle
@@ -211,7 +211,7 @@ const char *ng_abort_reason(const void *handle)
 
     if (!comm)
         return ng_ended_reason(handle);
-    return ng_comm_is_condemned(comm) ? comm->abort_reason : ng_device_wait_reason(comm);
+    return ng_comm_is_condemned(comm) ? comm->abort.reason : ng_device_wait_reason(comm);
 }
 
 /* ---- Getting the program's threads out of the way ---- */
@@ -229,7 +229,7 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
             const struct ng_comm *comm = ng_comm_at(crew->slots[i]);
             if (atomic_load(&comm->fate) != NG_FATE_CONDEMNED)
                 continue;
-            open = atomic_load(&comm->open_groups) > 0 && now < groups_until;
+            open = atomic_load(&comm->in_flight.open_groups) > 0 && now < groups_until;
             inside = inside || (now < inside_until && ng_in_flight_inside(comm));
         }
         busy = open || inside;
@@ -425,10 +425,10 @@ static void condemn_all(struct order *order)
      * that ends all that are being made from it. */
     for (uint32_t i = 0, count = order->count; i < count; i++)
         if (!atomic_load(&ng_comm_at(order->condemned[i])->handle) &&
-            (parent = atomic_load(&ng_comm_at(order->condemned[i])->parent)))
+            (parent = atomic_load(&ng_comm_at(order->condemned[i])->making.parent)))
             condemn(order, parent);
     for (uint32_t i = 0; i < comms; i++)
-        if (is_being_made(ng_comm_at(i)) && (parent = atomic_load(&ng_comm_at(i)->parent)) &&
+        if (is_being_made(ng_comm_at(i)) && (parent = atomic_load(&ng_comm_at(i)->making.parent)) &&
             ng_comm_is_condemned(parent))
             condemn(order, ng_comm_at(i));
     sort_condemned(order);
@@ -570,7 +570,7 @@ static const struct ng_comm *forbidden(const struct order *order)
 {
     for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
         const struct ng_comm *comm = ng_comm_at(i);
-        if (is_being_made(comm) && !atomic_load(&comm->nonblocking) && is_meant(order, comm) &&
+        if (is_being_made(comm) && !atomic_load(&comm->mode.nonblocking) && is_meant(order, comm) &&
             ng_init_abort_unsafe(atomic_load(&comm->nccl)->version))
             return comm;
     }

@@ -208,7 +208,7 @@ bool made_nb_is_converted(const void *comm)
 {
     const struct ng_comm *found = ng_comm_find(comm);
 
-    return found && atomic_load(&found->converted);
+    return found && atomic_load(&found->mode.converted);
 }
 
 unsigned made_nb_op_inside(void)
