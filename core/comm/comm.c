@@ -28,6 +28,8 @@
 #include "core/util/clock.h"
 #include "core/view/hash_log.h"
 
+_Static_assert(offsetof(struct ng_comm, p2p) <= 64, "what every call reads stands together");
+
 #define KEEP_ENDED 64u /* ended records that keep their slot */
 #define TOMBSTONE  ((void *)1)
 #define TABLE_SIZE NG_COMM_TABLE_SIZE
