@@ -63,8 +63,8 @@ struct turn {
 static inline __attribute__((always_inline)) struct turn turn_of(struct ng_comm *comm, bool p2p,
                                                                  uint64_t coll_seq)
 {
-    return p2p ? (struct turn){count_up(&comm->p2p_works), &comm->timed_p2p}
-               : (struct turn){coll_seq, &comm->timed_coll};
+    return p2p ? (struct turn){count_up(&comm->timing.p2p_works), &comm->timing.next_p2p}
+               : (struct turn){coll_seq, &comm->timing.next_coll};
 }
 
 /* The rare call that may be measured. */
@@ -189,7 +189,7 @@ static void uncount_work(const struct ng_call *call, const struct ng_call_contex
         ng_comm_uncount_peer(passage->comm, call->op, call->root);
     } else {
         atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
-        NG_STORE(passage->comm->timed_coll, 0); /* its number comes again */
+        NG_STORE(passage->comm->timing.next_coll, 0); /* its number comes again */
         NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
         ng_async_op_forget_last(group);
     }
@@ -199,7 +199,7 @@ static void uncount_work(const struct ng_call *call, const struct ng_call_contex
 static void fail_work(const struct ng_call *call, const struct ng_call_context *passage, int result)
 {
 
-    atomic_store(&passage->comm->wait_failed, false); /* NCCL's own text is the newer one */
+    atomic_store(&passage->comm->wait.failed, false); /* NCCL's own text is the newer one */
     if (passage->record) {
         NG_STORE(passage->record->result, result);
         NG_STORE(passage->record->rolling_hash, 0);
@@ -321,7 +321,7 @@ static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_call
     struct ng_async_op *work = passage->work;
     uint64_t seq = p2p ? 0 : passage->seq;
 
-    atomic_store_explicit(&comm->nonblocking, true, memory_order_relaxed);
+    atomic_store_explicit(&comm->mode.nonblocking, true, memory_order_relaxed);
     if (passage->capturing) {
         uncount_captured(call, passage);
     } else if (!work) {
@@ -422,7 +422,7 @@ static int visit(const struct ng_call *call, struct ng_call_context *passage)
 {
     struct ng_comm *comm = call->op == NG_OP_CommGetAsyncError ? ng_comm_find(call->comm) : NULL;
 
-    if (comm && atomic_load(&comm->converted) && !ng_comm_is_condemned(comm))
+    if (comm && atomic_load(&comm->mode.converted) && !ng_comm_is_condemned(comm))
         return ng_nonblocking_answer(comm, call);
     return ng_abort_visit(call, &passage->comm);
 }

@@ -64,7 +64,7 @@ static bool is_nonblocking(const struct ng_nccl_config *config, const struct ng_
     if (config && NG_NCCL_CONFIG_SAYS_BLOCKING(config) &&
         (config->blocking == 0 || config->blocking == 1))
         return config->blocking == 0;
-    return parent && atomic_load(&parent->nonblocking);
+    return parent && atomic_load(&parent->mode.nonblocking);
 }
 
 /* The device that the call names for this rank; -1: that of the calling thread. */
@@ -102,7 +102,7 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
     ng_comm_place(comm, device_of(call->creation, call->op, rank));
     ng_comm_find_twins(comm, parent);
     if (is_nonblocking(call->creation->config, parent))
-        atomic_store(&comm->nonblocking, true);
+        atomic_store(&comm->mode.nonblocking, true);
     if (ng_guard.registers)
         ng_shared_resources_make(comm, parent, call);
     /* An abort from another thread must be able to tell the new handle from what a variable happens
@@ -265,7 +265,7 @@ static void keep_unfinished(const struct ng_created *created)
 static bool is_under_way(const struct ng_created *created, int result, const void *handle)
 {
     return result == NG_NCCL_IN_PROGRESS ||
-           (result == NG_NCCL_SUCCESS && !handle && atomic_load(&created->comm->nonblocking));
+           (result == NG_NCCL_SUCCESS && !handle && atomic_load(&created->comm->mode.nonblocking));
 }
 
 void ng_creation_bind(struct ng_group_calls *calls, int result)
@@ -296,7 +296,7 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
         if (condemned)
             continue;
         if (is_under_way(created, result, handle)) {
-            atomic_store(&created->comm->nonblocking, true);
+            atomic_store(&created->comm->mode.nonblocking, true);
             if (handle)
                 created->watched = handle;
             keep_unfinished(created);
@@ -365,7 +365,7 @@ void ng_creation_leave(const struct ng_call *call, const struct ng_call_context 
     for (uint32_t i = passage->created_before;
          calls && calls->depth && good && i < calls->created_count; i++) {
         calls->created[i].in_group = true;
-        atomic_fetch_add(&calls->created[i].comm->open_groups, 1);
+        atomic_fetch_add(&calls->created[i].comm->in_flight.open_groups, 1);
     }
     if (result == NG_NCCL_IN_PROGRESS && !(calls && calls->depth))
         ng_in_progress_stay_here(passage->thread);
@@ -461,7 +461,7 @@ int ng_ending_leave(const struct ng_call *call, const struct ng_call_context *pa
         return result;
     /* NCCL 2.28.9 takes a finalize that an abort has freed for a success. */
     if (call->op == NG_OP_CommFinalize && result == NG_NCCL_SUCCESS && ng_comm_is_condemned(comm))
-        result = comm->abort_result;
+        result = comm->abort.result;
     if (result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS) {
         if (ends_handle(call->op) &&
             atomic_compare_exchange_strong(&comm->fate, &ends, NG_FATE_LIVES))

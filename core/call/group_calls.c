@@ -62,7 +62,7 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p,
         *pending = (struct ng_pending){.comm = passage->comm,
                                        .stream = call->stream,
                                        .entered_mono_ns = passage->entered_mono_ns};
-        atomic_fetch_add(&passage->comm->open_groups, 1);
+        atomic_fetch_add(&passage->comm->in_flight.open_groups, 1);
     }
     if (passage->record) {
         NG_STORE(passage->record->work_previous, pending->last_record);
@@ -105,12 +105,12 @@ static struct ng_async_op *start_work(struct ng_pending *pending)
 {
     struct ng_comm *comm = pending->comm;
     bool single = pending->coll_count == 1 && pending->p2p_count == 0;
-    _Atomic uint64_t *next = single                ? &comm->timed_coll
-                             : pending->coll_count ? &comm->timed_joined
-                                                   : &comm->timed_p2p;
+    _Atomic uint64_t *next = single                ? &comm->timing.next_coll
+                             : pending->coll_count ? &comm->timing.next_joined
+                                                   : &comm->timing.next_p2p;
     uint64_t number = single                ? pending->first_seq
-                      : pending->coll_count ? NG_LOAD(comm->joined_works) + 1
-                                            : NG_LOAD(comm->p2p_works) + 1;
+                      : pending->coll_count ? NG_LOAD(comm->timing.joined_works) + 1
+                                            : NG_LOAD(comm->timing.p2p_works) + 1;
 
     if (!ng_timing_may(next, number) || !ng_timing_take(ng_guard.config.timing, next, number))
         return ng_gpu_start(comm, pending->stream, &pending->capturing);
@@ -122,9 +122,9 @@ static void count_work(const struct ng_pending *pending)
     struct ng_comm *comm = pending->comm;
 
     if (!pending->coll_count)
-        NG_STORE(comm->p2p_works, NG_LOAD(comm->p2p_works) + 1);
+        NG_STORE(comm->timing.p2p_works, NG_LOAD(comm->timing.p2p_works) + 1);
     else if (pending->coll_count + pending->p2p_count > 1)
-        NG_STORE(comm->joined_works, NG_LOAD(comm->joined_works) + 1);
+        NG_STORE(comm->timing.joined_works, NG_LOAD(comm->timing.joined_works) + 1);
 }
 
 /* What a timed work is, by its records: as far back as there are any. */
@@ -157,9 +157,9 @@ static void undo_work(const struct ng_pending *pending, enum ng_record_state sta
     atomic_fetch_sub_explicit(&group->entered, pending->coll_count, memory_order_relaxed);
     atomic_fetch_sub_explicit(&group->p2p_entered, pending->p2p_count, memory_order_relaxed);
     /* Their numbers come again. */
-    NG_STORE(pending->comm->timed_coll, 0);
-    NG_STORE(pending->comm->timed_joined, 0);
-    NG_STORE(pending->comm->timed_p2p, 0);
+    NG_STORE(pending->comm->timing.next_coll, 0);
+    NG_STORE(pending->comm->timing.next_joined, 0);
+    NG_STORE(pending->comm->timing.next_p2p, 0);
     ng_async_op_forget_last(group);
     uint32_t p2p_left = pending->p2p_count;
     for (struct ng_box_record *record; id && (record = ng_ring_find(id));) {
@@ -196,7 +196,7 @@ static void close_work(const struct ng_group_calls *calls, struct ng_pending *pe
     if (pending->last_seq && (result == NG_NCCL_SUCCESS || !work))
         NG_STORE(pending->comm->group->scheduled, pending->last_seq);
     if (result == NG_NCCL_IN_PROGRESS)
-        atomic_store_explicit(&pending->comm->nonblocking, true, memory_order_relaxed);
+        atomic_store_explicit(&pending->comm->mode.nonblocking, true, memory_order_relaxed);
     /* NCCL launches it later, from a thread of its own; an event recorded now would come too early.
      */
     if (work && result == NG_NCCL_IN_PROGRESS) {
@@ -311,7 +311,7 @@ static int let_close(struct ng_group_calls *calls, struct ng_thread *thread,
     const struct ng_comm *aborted = find_aborted(calls);
 
     if (aborted)
-        return refuse_end(calls, thread, aborted->abort_result);
+        return refuse_end(calls, thread, aborted->abort.result);
     if (calls->error != NG_NCCL_SUCCESS)
         spoil(nccl);
     return NG_CALL_PROCEED;

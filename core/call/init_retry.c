@@ -135,7 +135,7 @@ static bool end_attempt(struct session *session, const char *why)
 
     snprintf(reason, sizeof(reason), "attempt %u of %u to make group %016" PRIx64 " %s",
              session->attempt + 1, session->attempts, id, why);
-    int error = ng_abort_groups(&scope, reason, NG_ABORT_PERSON);
+    int error = ng_abort_groups(&scope, NG_KIND_HEALTHY, reason, NG_ABORT_PERSON);
     if (error == -EBUSY)
         return false;
     session->ended_it = !error || error == -ENOENT;
@@ -393,7 +393,8 @@ static void drop(struct attempt *attempt, bool ordered)
     if (!__atomic_load_n((void **)attempt->call->creation->new_comm, __ATOMIC_ACQUIRE))
         return;
     if (!ordered && !ng_comm_is_condemned(attempt->made))
-        ordered = ng_abort_groups(&scope, "an attempt to make it has failed", NG_ABORT_PERSON) == 0;
+        ordered = ng_abort_groups(&scope, NG_KIND_HEALTHY, "an attempt to make it has failed",
+                                  NG_ABORT_PERSON) == 0;
     if (ordered && !ng_comm_is_condemned(attempt->made))
         futex_wait(&attempt->made->fate, NG_FATE_LIVES, NG_S);
     if (ng_comm_is_condemned(attempt->made))
@@ -408,7 +409,7 @@ static int give_up(const struct attempt *attempt, struct outcome *ret_outcome)
     put(attempt->prefix, 2 * attempt->nranks, &code, sizeof(code));
     put(attempt->prefix, attempt->nranks + attempt->rank, "", 0);
     ret_outcome->decision = GIVEN_UP;
-    return attempt->made->abort_result;
+    return attempt->made->abort.result;
 }
 
 static void tell(const struct attempt *attempt, int code, bool again)
@@ -476,7 +477,7 @@ static int try_once(struct attempt *attempt, struct ng_call_context *passage, bo
     agree(attempt, result, outcome);
     if (!attempt->dropped && ng_comm_is_condemned(attempt->made)) {
         outcome->decision = GIVEN_UP;
-        return attempt->made->abort_result;
+        return attempt->made->abort.result;
     }
     if (outcome->decision == AGREED)
         return result;

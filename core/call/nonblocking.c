@@ -107,7 +107,8 @@ bool ng_nonblocking_takes(const struct ng_call *call)
     }
     if (!can_copy(config) || (config && config->blocking == 0))
         return false;
-    if (call->comm && (!(parent = ng_comm_find(call->comm)) || !atomic_load(&parent->converted)))
+    if (call->comm &&
+        (!(parent = ng_comm_find(call->comm)) || !atomic_load(&parent->mode.converted)))
         return false;
     if ((overrules = overruled_by())) {
         tell(ENVIRONMENT, overrules);
@@ -178,11 +179,11 @@ static int ask(const struct wait *wait)
     int state = NG_NCCL_IN_PROGRESS, result = NG_NCCL_SUCCESS;
 
     if (wait->asked)
-        atomic_fetch_add(&wait->asked->questions, 1);
+        atomic_fetch_add(&wait->asked->mode.questions, 1);
     if (!wait->asked || ng_comm_is_let_live(wait->asked))
         result = wait->nccl->comm_get_async_error(wait->handle, &state);
     if (wait->asked)
-        atomic_fetch_sub(&wait->asked->questions, 1);
+        atomic_fetch_sub(&wait->asked->mode.questions, 1);
     return result != NG_NCCL_SUCCESS ? result : state;
 }
 
@@ -200,7 +201,7 @@ static int leave_aborted(struct wait *wait, struct ng_comm *comm)
 {
     ng_thread_leave(wait->thread);
     ng_abort_await(comm);
-    return comm->abort_result;
+    return comm->abort.result;
 }
 
 /* True: the deadline is over for so long. */
@@ -228,7 +229,7 @@ static void keep_time(struct wait *wait)
  */
 static void look_at_deadline(struct wait *wait)
 {
-    char reason[NG_COMM_REASON_BYTES];
+    struct ng_comm_reason reason;
     enum ng_on_timeout policy;
 
     keep_time(wait);
@@ -237,16 +238,17 @@ static void look_at_deadline(struct wait *wait)
     uint64_t id = NG_LOAD(wait->about->group->id);
     if (ng_deadline_policy(id, wait->makes) != NG_ON_TIMEOUT_LOG)
         return;
-    if (!ng_device_wait_hear(wait->told_before, reason, &policy)) {
+    if (!ng_device_wait_hear(wait->told_before, &reason, &policy)) {
         if (!is_overdue(wait, VERDICT_WAIT_NS))
             return;
-        snprintf(reason, sizeof(reason),
+        reason.kind = NG_KIND_HEALTHY;
+        snprintf(reason.text, sizeof(reason.text),
                  "nccl%s of group %016" PRIx64
                  " has not finished within its deadline; no verdict came",
                  ng_op_name(wait->makes), id);
     }
     struct ng_group_set scope = {.count = 1, .groups = {id}};
-    wait->given_up = ng_abort_groups(&scope, reason, NG_ABORT_PERSON) == 0;
+    wait->given_up = ng_abort_groups(&scope, reason.kind, reason.text, NG_ABORT_PERSON) == 0;
 }
 
 static int wait_for(struct wait *wait)
@@ -291,7 +293,8 @@ static void join(struct ng_group_calls *calls, struct ng_comm *comm)
 int ng_nonblocking_finish(struct ng_comm *comm, struct ng_group_calls *calls,
                           struct ng_thread *thread, int result)
 {
-    if (!comm || !atomic_load_explicit(&comm->converted, memory_order_relaxed) || !is_good(result))
+    if (!comm || !atomic_load_explicit(&comm->mode.converted, memory_order_relaxed) ||
+        !is_good(result))
         return result;
     if (calls && calls->depth) {
         join(calls, comm);
@@ -313,7 +316,7 @@ int ng_nonblocking_finish_passed(struct ng_comm *comm, int result)
         return result;
     /* In a group it is only noted, and in progress when that is closed. */
     if (result != NG_NCCL_IN_PROGRESS &&
-        !(result == NG_NCCL_SUCCESS && atomic_load(&comm->converted)))
+        !(result == NG_NCCL_SUCCESS && atomic_load(&comm->mode.converted)))
         return result;
     int saved = errno;
     struct ng_thread *thread = ng_thread_get();
@@ -397,8 +400,8 @@ int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context
 
     copy_config(call->creation->config, &copy.config);
     if (made) {
-        atomic_store(&made->nonblocking, true);
-        atomic_store(&made->converted, true);
+        atomic_store(&made->mode.nonblocking, true);
+        atomic_store(&made->mode.converted, true);
     }
     /* A child without a configuration of its own has its parent's, which is nonblocking. */
     int result = ng_create_comm(call, call->comm && !call->creation->config ? NULL : &copy);
@@ -418,7 +421,7 @@ int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context
 /* Is one of these the program's own nonblocking one? Then the whole group is. */
 static bool is_of_program(const struct ng_comm *comm)
 {
-    return atomic_load(&comm->nonblocking) && !atomic_load(&comm->converted);
+    return atomic_load(&comm->mode.nonblocking) && !atomic_load(&comm->mode.converted);
 }
 
 static bool is_all_ours(const struct ng_group_calls *calls)

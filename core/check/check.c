@@ -123,6 +123,7 @@ int ng_check_call(const struct ng_call *call, struct ng_call_context *passage, c
 
 void ng_check_keep_reason(struct ng_comm *comm, const char *reason)
 {
-    snprintf(comm->wait_reason, sizeof(comm->wait_reason), "%s", reason);
-    atomic_store(&comm->wait_failed, true);
+    comm->wait.reason.kind = NG_KIND_HEALTHY;
+    snprintf(comm->wait.reason.text, sizeof(comm->wait.reason.text), "%s", reason);
+    atomic_store(&comm->wait.failed, true);
 }

@@ -26,6 +26,8 @@
 #include "core/util/log.h"
 #include "core/view/hash_log.h"
 
+_Static_assert(offsetof(struct ng_comm, p2p) <= 64, "what every call reads stands together");
+
 #define KEEP_ENDED 64u /* ended records that keep their slot */
 #define TOMBSTONE  ((void *)1)
 #define TABLE_SIZE NG_COMM_TABLE_SIZE
@@ -96,7 +98,7 @@ struct ng_comm *ng_comm_at(uint32_t index)
 bool ng_comm_has_works(const struct ng_comm *comm)
 {
     return atomic_load(&comm->group->pending_works) != 0 || atomic_load(&comm->incoming) ||
-           atomic_load(&comm->unfinished) || atomic_load(&comm->group->pending_works) != 0;
+           atomic_load(&comm->in_progress.works) || atomic_load(&comm->group->pending_works) != 0;
 }
 
 /* There is no other room: the handle that the guard aborted first is forgotten. Under the lock. */
@@ -145,8 +147,8 @@ static struct ng_comm *take_record(void)
         return take_aborted();
     comm = &comms[index];
     comm->slot = index;
-    comm->group = &comm->spare;
-    comm->trail = &comm->spare_trail;
+    comm->group = &comm->spare.group;
+    comm->trail = &comm->spare.trail;
     if (ng_box_reserve_group(&ng_guard.box, index) == 0) {
         comm->group = &ng_guard.box.groups[index];
         comm->trail = &ng_guard.box.trails[index];
@@ -220,34 +222,81 @@ static void reset_trail(struct ng_box_trail *trail)
     NG_STORE(trail->given_up_rank, 0);
 }
 
-static void reset_timing(struct ng_comm *comm)
+/* ---- What each part keeps of a communicator, for one that begins ---- */
+
+static void forget_peers(struct ng_comm_p2p *p2p)
+{
+    struct ng_peer_count *counts = atomic_exchange(&p2p->counts, NULL);
+
+    if (counts)
+        munmap(counts, p2p->bytes);
+}
+
+static void reset_p2p(struct ng_comm_p2p *p2p)
+{
+    forget_peers(p2p);
+    p2p->lost = false;
+}
+
+static void reset_mode(struct ng_comm_mode *mode)
+{
+    atomic_store(&mode->nonblocking, false);
+    atomic_store(&mode->converted, false);
+    atomic_store(&mode->questions, 0);
+}
+
+static void reset_timing(struct ng_comm_timing *timing)
 {
     uint64_t first = ng_timing_next(ng_guard.config.timing, 1);
 
-    NG_STORE(comm->timed_coll, first);
-    NG_STORE(comm->timed_joined, first);
-    NG_STORE(comm->timed_p2p, first);
-    NG_STORE(comm->joined_works, 0);
-    NG_STORE(comm->p2p_works, 0);
+    NG_STORE(timing->next_coll, first);
+    NG_STORE(timing->next_joined, first);
+    NG_STORE(timing->next_p2p, first);
+    NG_STORE(timing->joined_works, 0);
+    NG_STORE(timing->p2p_works, 0);
 }
 
-static void forget_peers(struct ng_comm *comm)
+static void reset_in_progress(struct ng_comm_in_progress *in_progress)
 {
-    struct ng_peer_count *peers = atomic_exchange(&comm->peers, NULL);
-
-    if (peers)
-        munmap(peers, comm->peers_bytes);
+    atomic_store(&in_progress->works, NULL);
+    atomic_store(&in_progress->stays_in, NULL);
 }
 
-static void reset_counts(struct ng_comm *comm)
+static void reset_making(struct ng_comm_making *making)
+{
+    making->under_way = false;
+    making->handle_at = NULL;
+    atomic_store(&making->parent, NULL);
+}
+
+static void reset_wait(struct ng_comm_wait *wait)
+{
+    atomic_store(&wait->overdue_mono_ns, 0);
+    atomic_store(&wait->failed, false);
+}
+
+static void reset_totals(struct ng_comm_totals *totals)
 {
     for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
-        NG_STORE(comm->counts[op].calls, 0);
-        NG_STORE(comm->counts[op].bytes, 0);
+        NG_STORE(totals->ops[op].calls, 0);
+        NG_STORE(totals->ops[op].bytes, 0);
     }
-    NG_STORE(comm->uncounted, 0);
-    NG_STORE(comm->stalls.suspects, 0);
-    NG_STORE(comm->stalls.timeouts, 0);
+    NG_STORE(totals->unseen, 0);
+    NG_STORE(totals->stalls.suspects, 0);
+    NG_STORE(totals->stalls.timeouts, 0);
+}
+
+/* `watch` and `async` begin anew with the generation of the slot, calls that are inside NCCL leave
+ * `in_flight` themselves, and `abort` is written before `fate` makes it count. */
+static void reset_parts(struct ng_comm *comm)
+{
+    reset_p2p(&comm->p2p);
+    reset_mode(&comm->mode);
+    reset_timing(&comm->timing);
+    reset_in_progress(&comm->in_progress);
+    reset_making(&comm->making);
+    reset_wait(&comm->wait);
+    reset_totals(&comm->totals);
 }
 
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
@@ -264,24 +313,11 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     struct ng_box_group *group = comm->group;
     reset_group(group);
     reset_trail(comm->trail);
-    reset_counts(comm);
-    forget_peers(comm);
-    comm->peers_lost = false;
-    reset_timing(comm);
+    reset_parts(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
     atomic_store(&comm->cut_off, false);
-    atomic_store(&comm->nonblocking, false);
-    atomic_store(&comm->converted, false);
     atomic_store(&comm->may_retry, false);
-    atomic_store(&comm->questions, 0);
-    atomic_store(&comm->unfinished, NULL);
-    atomic_store(&comm->stays_in, NULL);
-    atomic_store(&comm->overdue_mono_ns, 0);
-    atomic_store(&comm->wait_failed, false);
-    comm->being_made = false;
-    comm->made_at = NULL;
-    atomic_store(&comm->parent, NULL);
     atomic_store(&comm->invited_id, 0);
     atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
@@ -296,7 +332,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     atomic_store_explicit(&group->state, NG_GROUP_CREATING, memory_order_release);
     if (comm->slot == comm_count) {
         atomic_store_explicit(&comm_count, comm->slot + 1, memory_order_release);
-        if (comm->group != &comm->spare)
+        if (comm->group != &comm->spare.group)
             atomic_store_explicit(&ng_guard.box.header->group_used, comm->slot + 1,
                                   memory_order_release);
         else
@@ -435,10 +471,10 @@ static void give_handle(struct ng_comm *comm, void *handle)
 bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
 {
     /* Counted, so that the guard's abort waits for the answers. */
-    atomic_fetch_add(&comm->guests, 1);
+    atomic_fetch_add(&comm->in_flight.guests, 1);
     if (made && !ng_comm_is_condemned(comm))
         ng_comm_ask(comm, handle);
-    atomic_fetch_sub(&comm->guests, 1);
+    atomic_fetch_sub(&comm->in_flight.guests, 1);
     pthread_mutex_lock(&registry_lock);
     /* One that was aborted in the making may come late, when NCCL has given its memory away again.
      */
@@ -447,7 +483,7 @@ bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
     if (atomic_load(&comm->handle) != handle && !was_its_own)
         give_handle(comm, handle);
     if (made)
-        atomic_store(&comm->parent, NULL);
+        atomic_store(&comm->making.parent, NULL);
     made = made && !ng_comm_is_condemned(comm);
     if (made)
         atomic_store_explicit(&comm->group->state, NG_GROUP_READY, memory_order_release);
@@ -458,24 +494,24 @@ bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
 void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent)
 {
     pthread_mutex_lock(&registry_lock);
-    comm->being_made = true;
-    comm->made_at = made_at;
-    atomic_store(&comm->parent, parent);
+    comm->making.under_way = true;
+    comm->making.handle_at = made_at;
+    atomic_store(&comm->making.parent, parent);
     pthread_mutex_unlock(&registry_lock);
 }
 
 void ng_comm_made(struct ng_comm *comm)
 {
     pthread_mutex_lock(&registry_lock);
-    comm->being_made = false;
-    comm->made_at = NULL;
+    comm->making.under_way = false;
+    comm->making.handle_at = NULL;
     pthread_mutex_unlock(&registry_lock);
 }
 
 bool ng_comm_is_being_made(const struct ng_comm *comm)
 {
     pthread_mutex_lock(&registry_lock);
-    bool being_made = comm->being_made;
+    bool being_made = comm->making.under_way;
     pthread_mutex_unlock(&registry_lock);
     return being_made;
 }
@@ -483,7 +519,8 @@ bool ng_comm_is_being_made(const struct ng_comm *comm)
 /* What NCCL, on another thread, has written by now. Under the lock. */
 static void *read_made(const struct ng_comm *comm)
 {
-    return comm->made_at ? __atomic_load_n(comm->made_at, __ATOMIC_ACQUIRE) : NULL;
+    return comm->making.handle_at ? __atomic_load_n(comm->making.handle_at, __ATOMIC_ACQUIRE)
+                                  : NULL;
 }
 
 bool ng_comm_has_ended(const void *handle)
@@ -510,7 +547,7 @@ struct ng_comm *ng_comm_find_made(const void *handle)
 
     pthread_mutex_lock(&registry_lock);
     for (uint32_t i = 0; i < comm_count && handle && !found; i++)
-        if (comms[i].made_at && read_made(&comms[i]) == handle)
+        if (comms[i].making.handle_at && read_made(&comms[i]) == handle)
             found = &comms[i];
     pthread_mutex_unlock(&registry_lock);
     return found;
@@ -526,9 +563,9 @@ static bool condemn(struct ng_comm *comm, int result, const char *reason, int64_
     if (condemned) {
         /* Nobody reads these before the fate says so; a program that claims it now loses nothing
          * by them. */
-        comm->abort_result = result;
-        comm->abort_until_mono_ns = until_mono_ns;
-        snprintf(comm->abort_reason, sizeof(comm->abort_reason), "%s", reason);
+        comm->abort.result = result;
+        comm->abort.until_mono_ns = until_mono_ns;
+        snprintf(comm->abort.reason, sizeof(comm->abort.reason), "%s", reason);
         condemned = atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_CONDEMNED);
     }
     if (condemned) {
@@ -558,7 +595,7 @@ void *ng_comm_condemned_handle(struct ng_comm *comm, bool *ret_making)
     void *handle = atomic_load(&comm->handle);
     if (!handle && (handle = read_made(comm)))
         give_handle(comm, handle);
-    *ret_making = comm->being_made;
+    *ret_making = comm->making.under_way;
     pthread_mutex_unlock(&registry_lock);
     return handle;
 }
@@ -598,20 +635,20 @@ void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)
 struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer)
 {
     int nranks = atomic_load_explicit(&comm->group->nranks, memory_order_relaxed);
-    struct ng_peer_count *peers = atomic_load_explicit(&comm->peers, memory_order_acquire);
+    struct ng_peer_count *peers = atomic_load_explicit(&comm->p2p.counts, memory_order_acquire);
 
     if (peer < 0 || peer >= nranks)
         return NULL;
     if (__builtin_expect(!peers, 0)) {
-        if (comm->peers_lost)
+        if (comm->p2p.lost)
             return NULL;
         /* Not from malloc: leak checkers do not see who holds it. */
         size_t bytes = (size_t)nranks * sizeof(*peers);
         struct ng_peer_count *made = reserve_memory(bytes), *expected = NULL;
         if (!made)
             return NULL;
-        if (atomic_compare_exchange_strong(&comm->peers, &expected, made)) {
-            comm->peers_bytes = bytes;
+        if (atomic_compare_exchange_strong(&comm->p2p.counts, &expected, made)) {
+            comm->p2p.bytes = bytes;
             peers = made;
         } else {
             munmap(made, bytes);
@@ -632,8 +669,8 @@ void ng_comm_uncount_peer(struct ng_comm *comm, enum ng_op op, int peer)
 
 void ng_comm_lose_peers(struct ng_comm *comm)
 {
-    comm->peers_lost = true;
-    forget_peers(comm);
+    comm->p2p.lost = true;
+    forget_peers(&comm->p2p);
 }
 
 void ng_comm_describe(const struct ng_comm *comm, char *ret_text, size_t bytes)

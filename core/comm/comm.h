@@ -16,22 +16,13 @@
 #include "core/comm/deadline.h"
 #include "core/nccl/nccl.h"
 #include "core/recorder/box.h"
+#include "core/verdict/verdict.h"
 
 struct ng_call;
 struct ng_gpu;
 struct ng_async_op;
 
 #define NG_COMM_CAPACITY 4096u
-
-/* Point-to-point calls to and from each peer, counted so that the k-th send meets the k-th receive.
- */
-struct ng_peer_count {
-    _Atomic uint32_t sends, receives;
-};
-
-/* How long collectives of this group took so far, as the watchdog saw it: powers of two of a
- * microsecond. */
-#define NG_HISTORY_BUCKETS 40
 
 /* Who ends a communicator. Once it is condemned, no call of the program reaches NCCL with it: see
  * core/policy/abort.h. */
@@ -46,6 +37,104 @@ enum ng_comm_fate {
 };
 
 #define NG_COMM_REASON_BYTES 512
+
+/* Why calls on a communicator fail: a verdict in one line, and its kind; or other words, and
+ * NG_KIND_HEALTHY. */
+struct ng_comm_reason {
+    enum ng_verdict_kind kind;
+    char text[NG_COMM_REASON_BYTES];
+};
+
+/* ---- What each part of the guard keeps of a communicator ---- */
+
+/* Point-to-point calls to and from each peer, counted so that the k-th send meets the k-th receive.
+ */
+struct ng_peer_count {
+    _Atomic uint32_t sends, receives;
+};
+
+struct ng_comm_p2p {
+    _Atomic(struct ng_peer_count *)
+        counts; /* nranks of them, made with the first point-to-point call */
+    size_t bytes;
+    bool lost; /* counted no more: see ng_comm_lose_peers */
+};
+
+/* For an abort from outside: what the program is doing with it, beyond its threads' slots in the
+ * black box. */
+struct ng_comm_in_flight {
+    _Atomic uint32_t guests;      /* calls inside NCCL that are not in those slots */
+    _Atomic uint32_t open_groups; /* NCCL groups that hold calls of it and are not closed yet */
+};
+
+/* core/call/nonblocking.h. */
+struct ng_comm_mode {
+    _Atomic bool nonblocking; /* only the program may ask for its state */
+    _Atomic bool converted;   /* and does not know, since the guard made it so */
+    _Atomic uint32_t
+        questions; /* for its state, by threads of its own calls, that have not returned */
+};
+
+/* core/device/in_progress.h: works that NCCL has still to launch, newest first, and where the call
+ * that is in progress is to be seen. */
+struct ng_comm_in_progress {
+    _Atomic(struct ng_async_op *) works;
+    _Atomic(struct ng_box_thread *) stays_in;
+    int64_t stays_since_mono_ns;
+};
+
+/* Its creating call: ng_comm_making. */
+struct ng_comm_making {
+    bool under_way;
+    void **handle_at; /* where NCCL writes the handle meanwhile, NULL until then; NULL: later */
+    _Atomic(struct ng_comm *) parent; /* of one that is made from another, until it is there */
+};
+
+/* Which work of each kind is measured next, by core/config/timing.h: collectives by their sequence,
+ * NCCL groups with collectives and works of sends and receives alone by how many there were. */
+struct ng_comm_timing {
+    _Atomic uint64_t next_coll, next_joined, next_p2p;
+    _Atomic uint64_t joined_works, p2p_works;
+};
+
+/* Written before `fate` says CONDEMNED. */
+struct ng_comm_abort {
+    int result; /* ncclResult_t of later calls */
+    int64_t until_mono_ns;
+    char reason[NG_COMM_REASON_BYTES];
+};
+
+/* core/device/device_wait.h. */
+struct ng_comm_wait {
+    /* What was entered until then, and has not finished, is past its deadline; 0 none. */
+    _Atomic int64_t overdue_mono_ns;
+    /* Written by the calling thread: a communicator is called from one at a time. */
+    atomic_bool failed;
+    struct ng_comm_reason reason;
+};
+
+/* How long collectives of this group took so far, as the watchdog saw it: powers of two of a
+ * microsecond. */
+#define NG_HISTORY_BUCKETS 40
+
+/* The watchdog's own. */
+struct ng_comm_watch {
+    uint32_t generation;              /* of the slot: the fields below belong to it */
+    struct ng_async_op *first, *last; /* in flight, oldest first */
+    uint32_t length;
+    int64_t entered_ns; /* which work the age is of: when it was entered; 0 none */
+    int64_t age_ns;     /* credited age of `first` */
+    unsigned alarmed;   /* levels already raised for `first` */
+    uint32_t history[NG_HISTORY_BUCKETS];
+    uint32_t history_count;
+};
+
+/* core/device/async.h, on the watchdog's thread. */
+struct ng_comm_async {
+    uint32_t generation;   /* of the slot: the fields below belong to it */
+    int64_t asked_mono_ns; /* when NCCL was last asked for its asynchronous error */
+    bool raised;           /* as an alarm */
+};
 
 /* What the watchdog has counted of one operation on a communicator: those whose end it saw, by
  * their records. Bytes as the callers passed them. */
@@ -63,82 +152,51 @@ struct ng_stall_count {
  * them to our driver would be wrong, so nothing is observed. */
 #define NG_COMM_GPU_OUT_OF_REACH ((struct ng_gpu *)(uintptr_t)1)
 
+/* Written by the watchdog; others may read them. */
+struct ng_comm_totals {
+    struct ng_comm_count ops[NG_COMM_COUNTED_OPS];
+    _Atomic uint64_t unseen; /* operations that ended, and whose records were gone */
+    struct ng_stall_count stalls;
+};
+
+/* Where the black box is full. */
+struct ng_comm_spare {
+    struct ng_box_group group;
+    struct ng_box_trail trail;
+};
+
 struct ng_comm {
+    /* What every call reads comes first. */
     _Atomic(void *) handle;             /* ncclComm_t; NULL before NCCL wrote it */
     const struct ng_nccl *_Atomic nccl; /* the library that made it */
-    struct ng_box_group *group;         /* in the black box, or `spare` when that is full */
+    struct ng_box_group *group;         /* in the black box, or in `spare` */
     struct ng_box_trail *trail;         /* likewise */
     uint32_t slot;
     _Atomic uint32_t fate; /* enum ng_comm_fate */
     atomic_bool cut_off; /* the program's own ncclCommAbort has begun: what was in flight then ends,
                             but not finished */
+    _Atomic bool may_retry;       /* what ends its making is tried again: core/call/init_retry.h */
     _Atomic(struct ng_gpu *) gpu; /* known with the first work */
     _Atomic(struct ng_async_op *)
         incoming; /* newest first; program threads push, the watchdog takes all */
-    _Atomic(struct ng_peer_count *)
-        peers; /* nranks of them, made with the first point-to-point call */
-    size_t peers_bytes;
-    bool peers_lost; /* counted no more: see ng_comm_lose_peers */
-
-    /* For an abort from outside: what the program is doing with it, beyond its threads' slots in
-     * the black box. */
-    _Atomic uint32_t guests;      /* calls inside NCCL that are not in those slots */
-    _Atomic uint32_t open_groups; /* NCCL groups that hold calls of it and are not closed yet */
-    _Atomic bool nonblocking;     /* only the program may ask for its state */
-    _Atomic bool converted;       /* and does not know, since the guard made it so: nonblocking.h */
-    _Atomic bool may_retry;       /* what ends its making is tried again: core/call/init_retry.h */
-    _Atomic uint32_t
-        questions; /* for its state, by threads of its own calls, that have not returned */
-    /* core/device/in_progress.h: works that NCCL has still to launch, newest first, and where the
-     * call that is in progress is to be seen. */
-    _Atomic(struct ng_async_op *) unfinished;
-    _Atomic(struct ng_box_thread *) stays_in;
-    int64_t stays_since_mono_ns;
-    bool being_made; /* its creating call is under way */
-    void **made_at;  /* where NCCL writes the handle meanwhile, NULL until then; NULL: later */
-    _Atomic(struct ng_comm *) parent; /* of one that is made from another, until it is there */
+    struct ng_comm_p2p p2p;
+    struct ng_comm_in_flight in_flight;
+    struct ng_comm_mode mode;
+    struct ng_comm_timing timing;
+    struct ng_comm_in_progress in_progress;
+    struct ng_comm_making making;
     /* What those call the next grown one who join it by the unique id that this process made for
      * them; 0 none. */
     _Atomic uint64_t invited_id;
-    /* Which work of each kind is measured next, by core/config/timing.h: collectives by their
-     * sequence, NCCL groups with collectives and works of sends and receives alone by how many
-     * there were. */
-    _Atomic uint64_t timed_coll, timed_joined, timed_p2p;
-    _Atomic uint64_t joined_works, p2p_works;
     _Atomic uint64_t barriers; /* monitored barriers that this rank has come to */
-    /* Written before `fate` says CONDEMNED. */
-    int abort_result; /* ncclResult_t of later calls */
-    int64_t abort_until_mono_ns;
-    char abort_reason[NG_COMM_REASON_BYTES];
-
-    /* core/device/device_wait.h. What was entered until then, and has not finished, is past its
-     * deadline; 0 none. */
-    _Atomic int64_t overdue_mono_ns;
-    /* Written by the calling thread: a communicator is called from one at a time. */
-    atomic_bool wait_failed;
-    char wait_reason[NG_COMM_REASON_BYTES];
+    struct ng_comm_abort abort;
+    struct ng_comm_wait wait;
     char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may call the group otherwise */
     struct ng_deadline deadline;
-
-    /* The watchdog's own. */
-    uint32_t watched_generation;      /* of the slot: the fields below belong to it */
-    struct ng_async_op *first, *last; /* in flight, oldest first */
-    uint32_t length;
-    int64_t watched;  /* which work the age is of: when it was entered; 0 none */
-    int64_t age_ns;   /* credited age of `first` */
-    unsigned alarmed; /* levels already raised for `first` */
-    uint32_t history[NG_HISTORY_BUCKETS];
-    uint32_t history_count;
-    uint32_t asked_generation; /* of the slot: the fields below belong to it */
-    int64_t asked_mono_ns;     /* when NCCL was last asked for its asynchronous error */
-    bool error_raised;         /* as an alarm */
-
-    struct ng_comm_count counts[NG_COMM_COUNTED_OPS]; /* by operation; others may read them */
-    _Atomic uint64_t uncounted; /* operations that ended, and whose records were gone */
-    struct ng_stall_count stalls;
-
-    struct ng_box_group spare;
-    struct ng_box_trail spare_trail;
+    struct ng_comm_watch watch;
+    struct ng_comm_async async;
+    struct ng_comm_totals totals;
+    struct ng_comm_spare spare;
 };
 
 /*

@@ -7,7 +7,6 @@
 #include "core/comm/gate.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 #include "core/comm/comm.h"
 #include "core/comm/ended.h"
@@ -15,25 +14,25 @@
 #include "core/nccl/nccl.h"
 #include "core/report/report.h"
 #include "core/runtime/runtime.h"
-#include "core/verdict/verdict.h"
 
 /* The first with ncclRemoteError. */
 #define VERSION_REMOTE_ERROR 21300
 
-/* Reasons that begin with one of these kinds of verdict name a peer. */
-static bool names_peer(const char *reason)
+/* Verdicts of these kinds blame a peer. */
+static bool blames_peer(enum ng_verdict_kind kind)
 {
-    static const enum ng_verdict_kind kinds[] = {
-        NG_KIND_MISSING_RANK,      NG_KIND_DEAD_RANK,     NG_KIND_STOPPED_RANK, NG_KIND_LEFT_EARLY,
-        NG_KIND_INIT_MISSING_RANK, NG_KIND_INIT_MISMATCH, NG_KIND_ASYNC_ERROR};
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        const char *name = ng_verdict_kind_name(kinds[i]);
-        size_t length = strlen(name);
-        if (strncmp(reason, name, length) == 0 && reason[length] == ':')
-            return true;
+    switch (kind) {
+    case NG_KIND_MISSING_RANK:
+    case NG_KIND_DEAD_RANK:
+    case NG_KIND_STOPPED_RANK:
+    case NG_KIND_LEFT_EARLY:
+    case NG_KIND_INIT_MISSING_RANK:
+    case NG_KIND_INIT_MISMATCH:
+    case NG_KIND_ASYNC_ERROR:
+        return true;
+    default:
+        return false;
     }
-    return false;
 }
 
 /* To the culprit itself no peer is. */
@@ -44,10 +43,10 @@ static bool is_own_fault(const struct ng_comm *comm, const char *reason)
     return ng_report_line_blames(reason, rank >= 0 ? rank : NG_LOAD(comm->group->group_rank));
 }
 
-int ng_gate_result(const struct ng_comm *comm, const char *reason)
+int ng_gate_result(const struct ng_comm *comm, enum ng_verdict_kind kind, const char *reason)
 {
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
-    bool peer = names_peer(reason) && !is_own_fault(comm, reason);
+    bool peer = blames_peer(kind) && !is_own_fault(comm, reason);
 
     return peer && nccl->version >= VERSION_REMOTE_ERROR ? NG_NCCL_REMOTE_ERROR
                                                          : NG_NCCL_SYSTEM_ERROR;
@@ -60,13 +59,13 @@ int ng_gate_try(const void *handle, enum ng_op op, struct ng_comm **ret_comm)
     *ret_comm = comm;
     if (!comm)
         return ng_ended_answer(handle, op);
-    atomic_fetch_add(&comm->guests, 1);
+    atomic_fetch_add(&comm->in_flight.guests, 1);
     if (!ng_comm_is_condemned(comm))
         return NG_CALL_PROCEED;
-    atomic_fetch_sub(&comm->guests, 1);
+    atomic_fetch_sub(&comm->in_flight.guests, 1);
     /* NCCL may have given the handle again, to one that another thread is making. */
     if (!ng_comm_find_made(handle))
-        return comm->abort_result;
+        return comm->abort.result;
     *ret_comm = NULL;
     return NG_CALL_PROCEED;
 }
@@ -83,5 +82,5 @@ int ng_gate_visit(const void *handle, struct ng_comm **ret_guest)
 void ng_gate_leave(struct ng_comm *guest)
 {
     if (guest)
-        atomic_fetch_sub(&guest->guests, 1);
+        atomic_fetch_sub(&guest->in_flight.guests, 1);
 }

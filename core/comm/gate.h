@@ -9,6 +9,7 @@
 #define NCCLGUARD_CORE_COMM_GATE_H
 
 #include "core/nccl/op.h"
+#include "core/verdict/verdict.h"
 
 struct ng_comm;
 
@@ -24,9 +25,9 @@ void ng_gate_leave(struct ng_comm *guest); /* NULL: nobody */
  * communicator, whose guest it is not; NULL: there is none, the program has ended it. */
 int ng_gate_try(const void *handle, enum ng_op op, struct ng_comm **ret_comm);
 
-/* What calls on `comm` get to hear for a reason that begins with a kind of verdict: ncclRemoteError
- * where a peer is to blame and the library knows that error; else, and to the culprit itself,
- * ncclSystemError. Any thread. */
-int ng_gate_result(const struct ng_comm *comm, const char *reason);
+/* What calls on `comm` return for this reason: ncclRemoteError where its kind says that a peer is
+ * to blame, and the library knows that error; else, and to the culprit itself, ncclSystemError. Any
+ * thread. */
+int ng_gate_result(const struct ng_comm *comm, enum ng_verdict_kind kind, const char *reason);
 
 #endif

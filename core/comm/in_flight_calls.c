@@ -50,7 +50,7 @@ bool ng_in_flight_inside(const struct ng_comm *comm)
     const struct ng_box *box = &ng_guard.box;
     uint32_t used = atomic_load(&box->header->thread_used);
 
-    if (atomic_load(&comm->guests))
+    if (atomic_load(&comm->in_flight.guests))
         return true;
     for (uint32_t i = 0; i < used && i < box->thread_capacity; i++) {
         uint32_t op = atomic_load_explicit(&box->threads[i].op, memory_order_acquire);

@@ -25,12 +25,12 @@ void ng_thread_let_go_group(struct ng_group_calls *calls)
 {
     for (uint32_t i = 0; i < calls->pending_count; i++)
         if (!calls->pending[i].let_go)
-            atomic_fetch_sub(&calls->pending[i].comm->open_groups, 1);
+            atomic_fetch_sub(&calls->pending[i].comm->in_flight.open_groups, 1);
     for (uint32_t i = 0; i < calls->pending_count; i++)
         calls->pending[i].let_go = true;
     for (uint32_t i = 0; i < calls->created_count; i++) {
         if (calls->created[i].in_group)
-            atomic_fetch_sub(&calls->created[i].comm->open_groups, 1);
+            atomic_fetch_sub(&calls->created[i].comm->in_flight.open_groups, 1);
         calls->created[i].in_group = false;
     }
 }

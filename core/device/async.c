@@ -34,7 +34,7 @@ void ng_async_await(const struct ng_comm *comm)
     struct timespec pause = {.tv_nsec = NG_MS / 10};
     int64_t until = 0;
 
-    while (atomic_load(&asked) == comm || atomic_load(&comm->questions)) {
+    while (atomic_load(&asked) == comm || atomic_load(&comm->mode.questions)) {
         int64_t now = ng_clock_mono_ns();
         if (!until)
             until = now + AWAIT_NS;
@@ -95,7 +95,8 @@ static bool is_alive(const struct ng_comm *comm)
 /* How NCCL made one that we were not told of, and whether it still exists, nobody knows. */
 static bool may_be_asked(const struct ng_comm *comm)
 {
-    return is_alive(comm) && (!atomic_load(&comm->nonblocking) || atomic_load(&comm->converted)) &&
+    return is_alive(comm) &&
+           (!atomic_load(&comm->mode.nonblocking) || atomic_load(&comm->mode.converted)) &&
            NG_LOAD(comm->group->created_by) != NG_OP_NONE;
 }
 
@@ -104,7 +105,7 @@ static bool has_work(const struct ng_comm *comm)
     const struct ng_box *box = &ng_guard.box;
     uint32_t used = NG_LOAD(box->header->thread_used);
 
-    if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed))
+    if (comm->watch.first || atomic_load_explicit(&comm->incoming, memory_order_relaxed))
         return true;
     for (uint32_t i = 0; i < used && i < box->thread_capacity; i++)
         if (NG_LOAD(box->threads[i].op) && NG_LOAD(box->threads[i].group_slot) == comm->slot)
@@ -118,10 +119,10 @@ static void ask(struct ng_comm *comm, int64_t now_mono_ns)
     int error = NG_NCCL_SUCCESS, result = NG_NCCL_INVALID_ARGUMENT;
 
     if (!nccl->comm_get_async_error || !may_be_asked(comm) ||
-        now_mono_ns - comm->asked_mono_ns < (has_work(comm) ? BUSY_PAUSE_NS : IDLE_PAUSE_NS))
+        now_mono_ns - comm->async.asked_mono_ns < (has_work(comm) ? BUSY_PAUSE_NS : IDLE_PAUSE_NS))
         return;
-    comm->asked_mono_ns = now_mono_ns;
-    bool converted = atomic_load(&comm->converted);
+    comm->async.asked_mono_ns = now_mono_ns;
+    bool converted = atomic_load(&comm->mode.converted);
     if (converted && !ng_in_flight_hold(comm))
         return;
     atomic_store(&asked, comm);
@@ -153,7 +154,7 @@ static void raise_alarm(struct ng_comm *comm, int64_t now_mono_ns, uint32_t rest
                              .age_ns = now_mono_ns - NG_LOAD(group->error_mono_ns),
                              .restarts = restarts};
 
-    comm->error_raised = true;
+    comm->async.raised = true;
     ng_alarm_raise(&alarm);
 }
 
@@ -161,16 +162,16 @@ static void look_at(struct ng_comm *comm, int64_t now_mono_ns, uint32_t restarts
 {
     uint32_t generation = NG_LOAD(comm->group->generation);
 
-    if (comm->asked_generation != generation) {
-        comm->asked_generation = generation;
-        comm->asked_mono_ns = 0;
-        comm->error_raised = false;
+    if (comm->async.generation != generation) {
+        comm->async.generation = generation;
+        comm->async.asked_mono_ns = 0;
+        comm->async.raised = false;
     }
     if (!NG_LOAD(comm->group->async_error)) {
         ask(comm, now_mono_ns);
         return;
     }
-    if (!comm->error_raised && is_alive(comm) &&
+    if (!comm->async.raised && is_alive(comm) &&
         now_mono_ns - NG_LOAD(comm->group->error_mono_ns) >= NG_ASYNC_GRACE_NS)
         raise_alarm(comm, now_mono_ns, restarts);
 }

@@ -32,6 +32,7 @@
 /* Written by the incident thread alone. Odd while it writes; else twice the number of verdicts. */
 static _Atomic uint32_t told;
 static _Atomic uint64_t told_line[LINE_WORDS];
+static _Atomic uint32_t told_kind;   /* enum ng_verdict_kind */
 static _Atomic uint32_t told_policy; /* enum ng_on_timeout */
 /* The process is to end: the verdict with this number is the answer to all waits that began before
  * it; 0 none. And the one that a call has returned as its error. */
@@ -42,7 +43,7 @@ uint32_t ng_device_wait_newest(void)
     return atomic_load(&told);
 }
 
-void ng_device_wait_tell(const char *line, enum ng_on_timeout policy)
+void ng_device_wait_tell(enum ng_verdict_kind kind, const char *line, enum ng_on_timeout policy)
 {
     uint64_t words[LINE_WORDS] = {0};
     uint32_t before = atomic_load_explicit(&told, memory_order_relaxed);
@@ -51,11 +52,12 @@ void ng_device_wait_tell(const char *line, enum ng_on_timeout policy)
     atomic_store(&told, before + 1);
     for (size_t i = 0; i < LINE_WORDS; i++)
         atomic_store(&told_line[i], words[i]);
+    atomic_store(&told_kind, (uint32_t)kind);
     atomic_store(&told_policy, (uint32_t)policy);
     atomic_store(&told, before + 2);
 }
 
-bool ng_device_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
+bool ng_device_wait_hear(uint32_t before, struct ng_comm_reason *ret_verdict,
                          enum ng_on_timeout *ret_policy)
 {
     uint64_t words[LINE_WORDS];
@@ -65,17 +67,18 @@ bool ng_device_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
         return false;
     for (size_t i = 0; i < LINE_WORDS; i++)
         words[i] = atomic_load(&told_line[i]);
-    uint32_t policy = atomic_load(&told_policy);
+    uint32_t kind = atomic_load(&told_kind), policy = atomic_load(&told_policy);
     if (atomic_load(&told) != now)
         return false;
     *ret_policy = (enum ng_on_timeout)policy;
-    memcpy(ret_line, words, sizeof(words));
+    ret_verdict->kind = (enum ng_verdict_kind)kind;
+    memcpy(ret_verdict->text, words, sizeof(words));
     return true;
 }
 
-void ng_device_wait_fail_all(const char *line)
+void ng_device_wait_fail_all(enum ng_verdict_kind kind, const char *line)
 {
-    ng_device_wait_tell(line, NG_ON_TIMEOUT_KILL);
+    ng_device_wait_tell(kind, line, NG_ON_TIMEOUT_KILL);
     atomic_store(&notice, ng_device_wait_newest());
 }
 
@@ -91,7 +94,7 @@ bool ng_device_wait_is_taken(void)
 void ng_device_wait_expire(uint32_t slot, int64_t entered_mono_ns)
 {
     if (slot < ng_comm_count())
-        atomic_store(&ng_comm_at(slot)->overdue_mono_ns, entered_mono_ns);
+        atomic_store(&ng_comm_at(slot)->wait.overdue_mono_ns, entered_mono_ns);
 }
 
 struct wait {
@@ -135,7 +138,7 @@ static void sleep_some(struct wait *wait)
  */
 static bool is_overdue(const struct wait *wait)
 {
-    int64_t overdue = atomic_load(&wait->comm->overdue_mono_ns);
+    int64_t overdue = atomic_load(&wait->comm->wait.overdue_mono_ns);
 
     if (wait->entered_mono_ns <= overdue)
         return true;
@@ -168,7 +171,7 @@ static bool is_given_notice(const struct wait *wait)
 
 /* The deadline has passed, and nothing but this call's result shall come of it; or that comes
  * first. */
-static bool has_failed(const struct wait *wait, char ret_reason[NG_COMM_REASON_BYTES])
+static bool has_failed(const struct wait *wait, struct ng_comm_reason *ret_reason)
 {
     int64_t bound_ns = ng_guard.config.dump_wait_ns + VERDICT_WAIT_NS;
     enum ng_on_timeout policy = ng_deadline_policy(NG_LOAD(wait->comm->group->id), NG_OP_NONE);
@@ -178,9 +181,9 @@ static bool has_failed(const struct wait *wait, char ret_reason[NG_COMM_REASON_B
     bool heard = ng_device_wait_hear(wait->told_before, ret_reason, &policy);
     if (heard && is_given_notice(wait))
         return true;
-    if (!heard && atomic_load(&wait->comm->wait_failed)) {
+    if (!heard && atomic_load(&wait->comm->wait.failed)) {
         /* The verdict on what is still in front of it. */
-        snprintf(ret_reason, NG_COMM_REASON_BYTES, "%s", wait->comm->wait_reason);
+        *ret_reason = wait->comm->wait.reason;
         heard = true;
     }
     if (heard && policy == NG_ON_TIMEOUT_LOG)
@@ -192,43 +195,44 @@ static bool has_failed(const struct wait *wait, char ret_reason[NG_COMM_REASON_B
         return false;
     if (heard)
         return true;
-    snprintf(ret_reason, NG_COMM_REASON_BYTES,
+    ret_reason->kind = NG_KIND_HEALTHY;
+    snprintf(ret_reason->text, sizeof(ret_reason->text),
              "a call on group %016" PRIx64 " has not finished within its deadline; no verdict came",
              NG_LOAD(wait->comm->group->id));
     return true;
 }
 
-static int fail(struct ng_comm *comm, const char *reason)
+static int fail(struct ng_comm *comm, const struct ng_comm_reason *reason)
 {
-    atomic_store(&comm->wait_failed, false);
-    snprintf(comm->wait_reason, sizeof(comm->wait_reason), "%s", reason);
-    atomic_store(&comm->wait_failed, true);
+    atomic_store(&comm->wait.failed, false);
+    comm->wait.reason = *reason;
+    atomic_store(&comm->wait.failed, true);
     atomic_store(&taken, atomic_load(&notice));
-    return ng_gate_result(comm, reason);
+    return ng_gate_result(comm, reason->kind, reason->text);
 }
 
 static int wait_for(struct wait *wait, const struct ng_async_op *waiter)
 {
-    char reason[NG_COMM_REASON_BYTES];
+    struct ng_comm_reason reason;
 
     for (;; sleep_some(wait)) {
         /* In this order: an abort ends the work on the device, too, but says so before. */
         enum ng_gpu_state state = ng_gpu_ended(waiter);
         uint32_t fate = atomic_load(&wait->comm->fate);
         if (fate == NG_FATE_ABORTED)
-            return wait->comm->abort_result;
+            return wait->comm->abort.result;
         if (state != NG_GPU_PENDING && fate < NG_FATE_CONDEMNED) {
-            if (atomic_load(&wait->comm->wait_failed))
-                atomic_store(&wait->comm->wait_failed, false);
+            if (atomic_load(&wait->comm->wait.failed))
+                atomic_store(&wait->comm->wait.failed, false);
             return NG_NCCL_SUCCESS;
         }
-        if (fate >= NG_FATE_CONDEMNED && ng_clock_mono_ns() > wait->comm->abort_until_mono_ns)
-            return wait->comm->abort_result;
+        if (fate >= NG_FATE_CONDEMNED && ng_clock_mono_ns() > wait->comm->abort.until_mono_ns)
+            return wait->comm->abort.result;
         if (wait->looks < QUICK_LOOKS)
             continue;
         keep_time(wait);
-        if (has_failed(wait, reason))
-            return fail(wait->comm, reason);
+        if (has_failed(wait, &reason))
+            return fail(wait->comm, &reason);
     }
 }
 
@@ -258,7 +262,7 @@ int ng_device_wait_end(struct ng_comm *comm, struct ng_async_op *waiter, int64_t
 
 const char *ng_device_wait_reason(const struct ng_comm *comm)
 {
-    return atomic_load(&comm->wait_failed) ? comm->wait_reason : NULL;
+    return atomic_load(&comm->wait.failed) ? comm->wait.reason.text : NULL;
 }
 
 void ng_device_wait_after_fork(void)

@@ -46,11 +46,11 @@ int ng_device_wait_end(struct ng_comm *comm, struct ng_async_op *waiter, int64_t
 void ng_device_wait_expire(uint32_t slot, int64_t entered_mono_ns);
 
 /* Incident thread: the verdict on a deadline, in one line, and what the job does about it. */
-void ng_device_wait_tell(const char *line, enum ng_on_timeout policy);
+void ng_device_wait_tell(enum ng_verdict_kind kind, const char *line, enum ng_on_timeout policy);
 
 /* Incident thread: the process is to end for this verdict. All calls that wait now return it as
  * their error. */
-void ng_device_wait_fail_all(const char *line);
+void ng_device_wait_fail_all(enum ng_verdict_kind kind, const char *line);
 
 /* Has one of them, so that the program has it? Any thread. */
 bool ng_device_wait_is_taken(void);
@@ -58,9 +58,9 @@ bool ng_device_wait_is_taken(void);
 /* Which verdict is the newest: for ng_device_wait_end, before the first wait of a call. */
 uint32_t ng_device_wait_newest(void);
 
-/* The line of a verdict that came after number `before`, and what the job does about it; false:
+/* A verdict that came after number `before`, and what the job does about it; false:
  * none has. Program threads. */
-bool ng_device_wait_hear(uint32_t before, char ret_line[NG_COMM_REASON_BYTES],
+bool ng_device_wait_hear(uint32_t before, struct ng_comm_reason *ret_verdict,
                          enum ng_on_timeout *ret_policy);
 
 /* Why the newest wait on this communicator has failed; NULL none has, or NCCL itself has refused a

@@ -14,8 +14,8 @@
 
 void ng_in_progress_stay(struct ng_comm *comm, struct ng_thread *thread)
 {
-    comm->stays_since_mono_ns = NG_LOAD(thread->slot->since_mono_ns);
-    atomic_store_explicit(&comm->stays_in, thread->slot, memory_order_release);
+    comm->in_progress.stays_since_mono_ns = NG_LOAD(thread->slot->since_mono_ns);
+    atomic_store_explicit(&comm->in_progress.stays_in, thread->slot, memory_order_release);
 }
 
 void ng_in_progress_stay_here(struct ng_thread *thread)
@@ -31,27 +31,27 @@ void ng_in_progress_stay_here(struct ng_thread *thread)
 /* Its thread is out of the call, if it is not in another one by now. */
 static void leave(struct ng_comm *comm)
 {
-    struct ng_box_thread *slot = atomic_exchange(&comm->stays_in, NULL);
+    struct ng_box_thread *slot = atomic_exchange(&comm->in_progress.stays_in, NULL);
 
     if (slot && NG_LOAD(slot->group_slot) == comm->slot &&
-        NG_LOAD(slot->since_mono_ns) == comm->stays_since_mono_ns)
+        NG_LOAD(slot->since_mono_ns) == comm->in_progress.stays_since_mono_ns)
         atomic_store_explicit(&slot->op, 0, memory_order_release);
 }
 
 void ng_in_progress_keep(struct ng_comm *comm, struct ng_async_op *work, void *stream)
 {
-    struct ng_async_op *head = atomic_load(&comm->unfinished);
+    struct ng_async_op *head = atomic_load(&comm->in_progress.works);
 
     work->stream = stream;
     do
         work->next = head;
-    while (!atomic_compare_exchange_weak(&comm->unfinished, &head, work));
+    while (!atomic_compare_exchange_weak(&comm->in_progress.works, &head, work));
 }
 
 /* In the order of their calls. */
 static struct ng_async_op *take_all(struct ng_comm *comm)
 {
-    struct ng_async_op *work = atomic_exchange(&comm->unfinished, NULL), *oldest = NULL;
+    struct ng_async_op *work = atomic_exchange(&comm->in_progress.works, NULL), *oldest = NULL;
 
     while (work) {
         struct ng_async_op *next = work->next;

@@ -333,7 +333,7 @@ static bool put_on_device(uint32_t index, const struct ng_call *call)
 
 static bool is_nonblocking(const struct ng_call *call, const struct ng_comm *comm)
 {
-    return (comm && atomic_load(&comm->nonblocking)) || call->creation;
+    return (comm && atomic_load(&comm->mode.nonblocking)) || call->creation;
 }
 
 /* Can it happen to this call, as things are? Says so where not. Those of the device happen here. */

@@ -46,8 +46,8 @@ static bool answers(const struct ng_incident *incident, const struct ng_alarm *a
     if (alarm->async_error)
         return ng_response_is_async_error(incident) && incident->group_id == alarm->group_id;
     if (alarm->nan)
-        return ng_response_is_of_kind(incident, NG_KIND_NAN);
-    return !alarm->watchdog || ng_response_is_of_kind(incident, NG_KIND_WATCHDOG_STUCK);
+        return incident->kind == NG_KIND_NAN;
+    return !alarm->watchdog || incident->kind == NG_KIND_WATCHDOG_STUCK;
 }
 
 /* A verdict has come: those that waited for it have it. */
@@ -58,8 +58,7 @@ void ng_alarms_answered(const struct ng_incident *incident)
     for (unsigned i = 0; i < own.parked_count; i++) {
         /* Calls that differ are told of whatever else is wrong, but once for each group. */
         if (own.parked[i].disagreement.group_id
-                ? own.parked[i].group_id == incident->group_id &&
-                      ng_response_is_of_kind(incident, NG_KIND_MISMATCH)
+                ? own.parked[i].group_id == incident->group_id && incident->kind == NG_KIND_MISMATCH
                 : answers(incident, &own.parked[i]))
             continue;
         own.parked[kept] = own.parked[i];

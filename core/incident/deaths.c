@@ -370,8 +370,7 @@ void ng_deaths_check(void)
 
 void ng_deaths_note(const struct ng_incident *incident)
 {
-    if (!ng_response_is_of_kind(incident, NG_KIND_DEAD_RANK) &&
-        !ng_response_is_of_kind(incident, NG_KIND_LEFT_EARLY))
+    if (incident->kind != NG_KIND_DEAD_RANK && incident->kind != NG_KIND_LEFT_EARLY)
         return;
     note(incident->group_id, incident->seq);
     if (incident->level == NG_INCIDENT_SUSPECT)

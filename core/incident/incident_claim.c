@@ -299,6 +299,7 @@ void ng_claim_join(struct ng_incident *incident)
     if (ng_response_follow(incident))
         return;
     if (took_over) {
+        incident->kind = NG_KIND_UNKNOWN;
         snprintf(
             incident->line, sizeof(incident->line),
             "unknown: the ranks that worked out the verdict (pid %d the last) did not come through",

@@ -73,18 +73,10 @@ static enum ng_on_timeout policy_of(const struct ng_incident *incident)
                                 ng_rules_file_ceiling(incident->group_id, op));
 }
 
-/* Is its verdict of this kind? */
-bool ng_response_is_of_kind(const struct ng_incident *incident, enum ng_verdict_kind kind)
-{
-    const char *name = ng_verdict_kind_name(kind);
-
-    return strncmp(incident->line, name, strlen(name)) == 0;
-}
-
 /* No deadline need have passed; and a death may be what is behind it. */
 bool ng_response_is_async_error(const struct ng_incident *incident)
 {
-    return incident->failed || ng_response_is_of_kind(incident, NG_KIND_ASYNC_ERROR);
+    return incident->failed || incident->kind == NG_KIND_ASYNC_ERROR;
 }
 
 /* Of many ranks with the same verdict one writes it in full: the claimant. The others say what it
@@ -116,19 +108,19 @@ void ng_response_log(const struct ng_incident *incident)
         shorten(incident, line, sizeof(line));
     else
         snprintf(line, sizeof(line), "%s", incident->line);
-    if (ng_response_is_of_kind(incident, NG_KIND_MISMATCH))
+    if (incident->kind == NG_KIND_MISMATCH)
         ng_signature_compare_told(incident->group_id);
-    ng_metrics_keep_verdict(incident->line, incident->level == NG_INCIDENT_TIMEOUT);
+    ng_metrics_keep_verdict(incident->kind, incident->line, incident->level == NG_INCIDENT_TIMEOUT);
     if (incident->level == NG_INCIDENT_SUSPECT && incident->differs)
         ng_log(NG_LOG_ERROR, "calls differ: %s; evidence in %s", line, ng_guard_dump_dir());
     else if (incident->level == NG_INCIDENT_SUSPECT)
         ng_log(NG_LOG_WARN, "suspect: %s", line);
     else
         ng_log(NG_LOG_ERROR, "%s: %s; evidence in %s; policy: %s",
-               ng_response_is_async_error(incident)            ? "NCCL failed"
-               : ng_response_is_of_kind(incident, NG_KIND_NAN) ? "not a number"
-               : incident->differs                             ? "calls differ"
-                                                               : "deadline passed",
+               ng_response_is_async_error(incident) ? "NCCL failed"
+               : incident->kind == NG_KIND_NAN      ? "not a number"
+               : incident->differs                  ? "calls differ"
+                                                    : "deadline passed",
                line, ng_guard_dump_dir(), ng_policy_name(policy_of(incident)));
 }
 
@@ -142,9 +134,9 @@ static void act(const struct ng_incident *incident)
     own.judged.state = NG_INCIDENT_JUDGED;
     if (ng_response_is_async_error(incident))
         own.error_group = incident->group_id;
-    own.nan_told |= ng_response_is_of_kind(incident, NG_KIND_NAN);
+    own.nan_told |= incident->kind == NG_KIND_NAN;
     ng_status_log_save();
-    ng_policy_act(policy_of(incident), &incident->scope, incident->line);
+    ng_policy_act(policy_of(incident), &incident->scope, incident->kind, incident->line);
     if (policy_of(incident) == NG_ON_TIMEOUT_KILL)
         own.killed_mono_ns = ng_clock_mono_ns();
     if (ng_alarm_restarts() != before)
@@ -169,10 +161,10 @@ bool ng_response_is_own(const struct ng_incident *incident)
             incident->claimant_slot == NG_LOAD(header->board_slot));
 }
 
-void ng_response_done(const struct ng_incident *incident)
+void ng_response_done(enum ng_incident_source source, uint64_t epoch)
 {
-    if (incident->epoch > own.seen_epoch[incident->source])
-        own.seen_epoch[incident->source] = incident->epoch;
+    if (epoch > own.seen_epoch[source])
+        own.seen_epoch[source] = epoch;
 }
 
 /* A moment of an incident; an earlier one's abort may still be under way. */
@@ -228,7 +220,7 @@ void ng_response_hear(const struct ng_incident *incident)
         save_foreign(incident);
     if (!overtaken || incident->differs)
         ng_response_log(incident);
-    ng_response_done(incident);
+    ng_response_done(incident->source, incident->epoch);
 }
 
 /*
@@ -254,7 +246,7 @@ bool ng_response_follow(struct ng_incident *incident)
         else if (!gone_ns)
             gone_ns = now; /* its last word may still be on the way */
         if (now > until || (gone_ns && now - gone_ns > LAST_WORD_NS)) {
-            ng_response_done(incident);
+            ng_response_done(incident->source, incident->epoch);
             atomic_store(&under_way, false);
             return false;
         }
@@ -262,9 +254,9 @@ bool ng_response_follow(struct ng_incident *incident)
         board->ops->get(board, incident);
     }
     save_foreign(incident);
-    ng_device_wait_tell(incident->line, policy_of(incident));
+    ng_device_wait_tell(incident->kind, incident->line, policy_of(incident));
     ng_response_log(incident);
-    ng_response_done(incident);
+    ng_response_done(incident->source, incident->epoch);
     atomic_store(&under_way, false);
     ng_policy_note_told(true);
     act(incident);
@@ -344,9 +336,10 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
 {
     struct ng_board *board = ng_guard.board;
 
+    incident->kind = (uint8_t)verdict->kind;
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
-        ng_device_wait_tell(incident->line, policy_of(incident));
+        ng_device_wait_tell(incident->kind, incident->line, policy_of(incident));
         bound_the_end(incident);
         atomic_store(&under_way, true);
     }
@@ -399,11 +392,12 @@ void ng_response_act_unjudged(const struct ng_incident *wanted)
     incident.scope = incident.group_id
                          ? (struct ng_group_set){.count = 1, .groups = {incident.group_id}}
                          : NG_GROUP_SET_ALL;
+    incident.kind = NG_KIND_UNKNOWN;
     if (!incident.line[0])
         snprintf(incident.line, sizeof(incident.line),
                  "unknown: a deadline has passed, and no "
                  "verdict could be reached");
-    ng_metrics_keep_verdict(incident.line, true);
+    ng_metrics_keep_verdict(incident.kind, incident.line, true);
     save_unknown(&incident);
     ng_policy_note_told(false);
     act(&incident);

@@ -14,16 +14,15 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 
-/* Is its verdict of this kind? */
-bool ng_response_is_of_kind(const struct ng_incident *incident, enum ng_verdict_kind kind);
+/* Is it about an error that NCCL reports? */
 bool ng_response_is_async_error(const struct ng_incident *incident);
 
 /* Did we claim it ourselves? */
 bool ng_response_is_own(const struct ng_incident *incident);
 
-/* The newest incident of a source that is dealt with; and another that is. */
+/* The newest epoch of a source that is dealt with; and another that is. */
 uint64_t ng_response_seen(enum ng_incident_source source);
-void ng_response_done(const struct ng_incident *incident);
+void ng_response_done(enum ng_incident_source source, uint64_t epoch);
 
 /* The incident is ours: make it whole, then act on it. */
 void ng_response_lead(struct ng_incident *incident, struct ng_view *view,

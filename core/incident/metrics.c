@@ -144,12 +144,12 @@ static void put_counts(struct ng_output *output, const char *name, const struct 
                        bool bytes)
 {
     for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
-        if (!NG_LOAD(comm->counts[op].calls))
+        if (!NG_LOAD(comm->totals.ops[op].calls))
             continue;
         put_group_sample(output, name, comm);
         ng_output_format(output, ",op=\"%s\"", ng_op_name(op));
-        put_value(output,
-                  bytes ? NG_LOAD(comm->counts[op].bytes) : NG_LOAD(comm->counts[op].calls));
+        put_value(output, bytes ? NG_LOAD(comm->totals.ops[op].bytes)
+                                : NG_LOAD(comm->totals.ops[op].calls));
     }
 }
 
@@ -166,7 +166,7 @@ static void put_bytes(struct ng_output *output, const char *name, const struct n
 static void put_uncounted(struct ng_output *output, const char *name, const struct ng_comm *comm)
 {
     put_group_sample(output, name, comm);
-    put_value(output, NG_LOAD(comm->uncounted));
+    put_value(output, NG_LOAD(comm->totals.unseen));
 }
 
 static void put_state(struct ng_output *output, const char *name, const struct ng_comm *comm,
@@ -211,10 +211,10 @@ static void put_stalls(struct ng_output *output, const char *name, const struct 
 {
     put_group_sample(output, name, comm);
     ng_output_format(output, ",level=\"suspect\"");
-    put_value(output, NG_LOAD(comm->stalls.suspects));
+    put_value(output, NG_LOAD(comm->totals.stalls.suspects));
     put_group_sample(output, name, comm);
     ng_output_format(output, ",level=\"timeout\"");
-    put_value(output, NG_LOAD(comm->stalls.timeouts));
+    put_value(output, NG_LOAD(comm->totals.stalls.timeouts));
 }
 
 static void put_straggler(struct ng_output *output, const char *name, const struct ng_comm *comm)
@@ -434,16 +434,10 @@ static void put_lost(struct ng_output *output)
 }
 
 /* The line may come from another host. */
-void ng_metrics_keep_verdict(const char *line, bool timeout)
+void ng_metrics_keep_verdict(enum ng_verdict_kind kind, const char *line, bool timeout)
 {
-    struct last_verdict last = {.kind = NG_KIND_UNKNOWN, .timeout = timeout};
-    size_t length = strcspn(line, ":");
+    struct last_verdict last = {.kind = kind, .timeout = timeout};
 
-    for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
-        const char *name = ng_verdict_kind_name((enum ng_verdict_kind)kind);
-        if (strlen(name) == length && memcmp(name, line, length) == 0)
-            last.kind = (enum ng_verdict_kind)kind;
-    }
     ng_report_line_culprits(line, last.culprits, sizeof(last.culprits));
     pthread_mutex_lock(&lock);
     last_verdict = last;

@@ -29,6 +29,8 @@
 
 #include <stdbool.h>
 
+#include "core/verdict/verdict.h"
+
 /* All of it to `fd`. 0 or -errno. Any guard thread; waits for the disk alone. */
 int ng_metrics_write(int fd);
 
@@ -37,7 +39,7 @@ int ng_metrics_save(const char *path);
 
 /* A verdict was reached, or is acted on (`timeout`): its line, as ng_report_line writes it.
  * Incident thread. */
-void ng_metrics_keep_verdict(const char *line, bool timeout);
+void ng_metrics_keep_verdict(enum ng_verdict_kind kind, const char *line, bool timeout);
 
 /* In a forked child. */
 void ng_metrics_after_fork(void);

@@ -1,8 +1,8 @@
 /*
- * News from the board: incidents that others claimed.
+ * News from the board: incidents that others claimed, and what an operator commands.
  *
  * Each is read once, in the order of its source; a suspicion that has no verdict yet is passed, and
- * looked at again, so that it holds up nothing that comes after it, a deadline or an order.
+ * looked at again, so that it holds up nothing that comes after it, a deadline or a command.
  * Incident thread alone.
  */
 #include "core/incident/news.h"
@@ -94,47 +94,51 @@ static void look_again(struct ng_board *board, enum ng_incident_source source)
 
 void ng_news_read(struct ng_board *board, enum ng_incident_source source)
 {
-    struct ng_incident incident;
+    struct ng_incident *incident;
+    struct ng_news news;
     uint64_t epoch = ng_response_seen(source);
 
     look_again(board, source);
-    for (unsigned read = 0; board->ops->next(board, source, epoch, &incident) == 0; read++) {
-        if (incident.epoch <= epoch)
+    for (unsigned read = 0; board->ops->next(board, source, epoch, &news) == 0; read++) {
+        if (news.epoch <= epoch)
             return; /* a board that counts down is none to follow */
         if (read == AT_ONCE) {
             ng_wake_incident();
             return;
         }
-        epoch = incident.epoch;
-        if (!ng_response_is_own(&incident) && incident.level == NG_INCIDENT_TIMEOUT) {
-            ng_claim_join(&incident);
-            ng_alarms_answered(&incident);
+        epoch = news.epoch;
+        incident = news.is_command || ng_response_is_own(&news.incident) ? NULL : &news.incident;
+        if (incident && incident->level == NG_INCIDENT_TIMEOUT) {
+            ng_claim_join(incident);
+            ng_alarms_answered(incident);
             /* That may have taken long: the alarms of this process have their turn before the rest.
              */
             ng_wake_incident();
             return;
         }
-        if (!ng_response_is_own(&incident) && !ng_operator_commands_obey(&incident) &&
-            !is_over(board, &incident))
-            pass(&incident);
-        ng_response_done(&incident);
+        if (news.is_command)
+            ng_operator_commands_obey(&news.command);
+        else if (incident && !is_over(board, incident))
+            pass(incident);
+        ng_response_done(source, epoch);
     }
 }
 
 void ng_news_finish(struct ng_board *board)
 {
     int64_t until = ng_clock_mono_ns() + NG_NEWS_LAST_NS;
-    struct ng_incident incident;
+    struct ng_news news;
 
     for (int source = 0; source < NG_SOURCES; source++) {
         uint64_t epoch = ng_response_seen((enum ng_incident_source)source);
         for (unsigned read = 0; read < AT_ONCE; read++) {
-            if (board->ops->next(board, (enum ng_incident_source)source, epoch, &incident) != 0 ||
-                incident.epoch <= epoch)
+            if (board->ops->next(board, (enum ng_incident_source)source, epoch, &news) != 0 ||
+                news.epoch <= epoch)
                 break;
-            epoch = incident.epoch;
-            if (incident.level == NG_INCIDENT_TIMEOUT && !ng_response_is_own(&incident))
-                ng_response_keep(&incident, until);
+            epoch = news.epoch;
+            if (!news.is_command && news.incident.level == NG_INCIDENT_TIMEOUT &&
+                !ng_response_is_own(&news.incident))
+                ng_response_keep(&news.incident, until);
         }
     }
 }

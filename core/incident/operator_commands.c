@@ -1,5 +1,5 @@
 /*
- * What a person orders.
+ * What an operator commands.
  */
 #include "core/incident/operator_commands.h"
 
@@ -17,11 +17,11 @@
 #include "core/util/log.h"
 
 /* `ncclguard dump` has written what the black boxes tell, and asks for what only we can add. */
-static void obey_dump(const struct ng_incident *incident)
+static void obey_dump(const struct ng_command *command)
 {
     /* A folder's name counts on the host where it was given. */
-    ng_dumps_on_request(incident->source == NG_SOURCE_HOST ? incident->line : ng_guard_dump_dir(),
-                        (int)incident->seq - 1);
+    ng_dumps_on_request(command->source == NG_SOURCE_HOST ? command->path : ng_guard_dump_dir(),
+                        command->rank);
 }
 
 /*
@@ -29,67 +29,62 @@ static void obey_dump(const struct ng_incident *incident)
  * there, a rank that is set to `log` is not touched. The files of this host's board are the user's
  * own.
  */
-static bool may_abort(const struct ng_incident *incident)
+static bool may_abort(const struct ng_command *command)
 {
-    if (incident->source == NG_SOURCE_HOST ||
+    if (command->source == NG_SOURCE_HOST ||
         (ng_guard.config.store_key && ng_guard.config.store_key[0]))
         return true;
-    if (ng_deadline_policy(incident->group_id, NG_OP_NONE) == NG_ON_TIMEOUT_LOG)
+    if (ng_deadline_policy(command->group_id, NG_OP_NONE) == NG_ON_TIMEOUT_LOG)
         return false;
-    for (uint32_t i = 0, count = ng_comm_count(); !incident->group_id && i < count; i++)
+    for (uint32_t i = 0, count = ng_comm_count(); !command->group_id && i < count; i++)
         if (ng_deadline_policy(NG_LOAD(ng_comm_at(i)->group->id), NG_OP_NONE) == NG_ON_TIMEOUT_LOG)
             return false;
     return true;
 }
 
-/* A person's order. */
-static void obey_abort(const struct ng_incident *incident)
+static void obey_abort(const struct ng_command *command)
 {
-    ng_log(NG_LOG_WARN, "%s", incident->line);
-    if (!may_abort(incident)) {
+    ng_log(NG_LOG_WARN, "%s", command->line);
+    if (!may_abort(command)) {
         ng_log(NG_LOG_WARN,
                "not obeyed: the order came through the store, and this rank is set to policy log");
         return;
     }
-    struct ng_group_set scope = {.all = !incident->group_id, .count = incident->group_id ? 1 : 0};
-    scope.groups[0] = incident->group_id;
-    int error = ng_abort_groups(&scope, incident->line, NG_ABORT_PERSON);
+    struct ng_group_set scope = {.all = !command->group_id, .count = command->group_id ? 1 : 0};
+    scope.groups[0] = command->group_id;
+    int error = ng_abort_groups(&scope, NG_KIND_HEALTHY, command->line, NG_ABORT_PERSON);
     if (error && error != -ENOENT)
         ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
 }
 
 /* Suspended, or resumed: also those that come to know it late, for what is left. */
-static void obey_rest(const struct ng_incident *incident)
+static void obey_rest(const struct ng_command *command)
 {
-    int64_t for_ns = incident->stalled_ns, until = for_ns < INT64_MAX - incident->claimed_mono_ns
-                                                       ? incident->claimed_mono_ns + for_ns
-                                                       : INT64_MAX;
+    int64_t for_ns = command->for_ns;
+    int64_t until =
+        for_ns < INT64_MAX - command->given_mono_ns ? command->given_mono_ns + for_ns : INT64_MAX;
 
-    ng_log(NG_LOG_WARN, "%s", incident->line);
+    ng_log(NG_LOG_WARN, "%s", command->line);
     if (for_ns <= 0)
-        ng_deadline_resume(incident->group_id);
-    else if (ng_deadline_suspend(incident->group_id, until) != 0)
+        ng_deadline_resume(command->group_id);
+    else if (ng_deadline_suspend(command->group_id, until) != 0)
         ng_log(NG_LOG_ERROR, "too many groups are suspended one by one: this one is not");
 }
 
-static void obey_reload(const struct ng_incident *incident)
+static void obey_reload(const struct ng_command *command)
 {
-    ng_log(NG_LOG_WARN, "%s", incident->line);
+    ng_log(NG_LOG_WARN, "%s", command->line);
     ng_rules_file_reload();
 }
 
-/* What a person orders; each is dealt with by itself. */
-static void (*const obey[NG_INCIDENT_LIMIT])(const struct ng_incident *incident) = {
-    [NG_INCIDENT_ABORT] = obey_abort,
-    [NG_INCIDENT_DUMP] = obey_dump,
-    [NG_INCIDENT_REST] = obey_rest,
-    [NG_INCIDENT_RELOAD] = obey_reload,
+static void (*const obey[NG_COMMAND_LIMIT])(const struct ng_command *command) = {
+    [NG_COMMAND_ABORT] = obey_abort,
+    [NG_COMMAND_DUMP] = obey_dump,
+    [NG_COMMAND_REST] = obey_rest,
+    [NG_COMMAND_RELOAD] = obey_reload,
 };
 
-bool ng_operator_commands_obey(const struct ng_incident *incident)
+void ng_operator_commands_obey(const struct ng_command *command)
 {
-    if (incident->level >= NG_INCIDENT_LIMIT || !obey[incident->level])
-        return false;
-    obey[incident->level](incident);
-    return true;
+    obey[command->kind](command);
 }

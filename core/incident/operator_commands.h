@@ -1,16 +1,14 @@
 /*
- * What a person orders through the command, and each process of the job obeys.
+ * What an operator commands through `ncclguard`, and each process of the job obeys.
  *
  * Incident thread alone.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_OPERATOR_COMMANDS_H
 #define NCCLGUARD_CORE_INCIDENT_OPERATOR_COMMANDS_H
 
-#include <stdbool.h>
-
 #include "core/nccl/board.h"
 
-/* Obey it, if it is one. False: it is none. */
-bool ng_operator_commands_obey(const struct ng_incident *incident);
+/* Each is obeyed by itself, in the order in which they were given. */
+void ng_operator_commands_obey(const struct ng_command *command);
 
 #endif

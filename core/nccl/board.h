@@ -36,13 +36,7 @@
 enum ng_incident_level {
     NG_INCIDENT_SUSPECT = 1, /* a verdict is published, nothing is ended */
     NG_INCIDENT_TIMEOUT = 2, /* a deadline has passed: verdict, dumps of all ranks, policy */
-    NG_INCIDENT_ABORT = 3,   /* a person's order: abort group_id, or all groups where that is 0 */
-    NG_INCIDENT_DUMP = 4, /* another: write what you know, of this host's board into folder `line`;
-                             `seq` 0: everybody, else rank seq - 1 */
-    NG_INCIDENT_REST = 5, /* another: the clocks of group_id (0: of all) rest for `stalled_ns`,
-                             INT64_MAX: until the next such order; 0: they run again */
-    NG_INCIDENT_RELOAD = 6, /* another: read the rules file again */
-    NG_INCIDENT_LIMIT       /* every level lies below */
+    NG_INCIDENT_LIMIT        /* every level lies below */
 };
 
 /*
@@ -85,11 +79,44 @@ struct ng_incident {
     int64_t stalled_ns;      /* work pending for this long counts as stuck in its verdict */
     int32_t policy;          /* enum ng_on_timeout, plus one; 0 not said */
     bool differs;            /* about calls that are not alike, though nothing need be stuck */
-    bool failed; /* since NCCL reports an error, whatever is behind that: no deadline has passed */
+    bool failed;  /* since NCCL reports an error, whatever is behind that: no deadline has passed */
+    uint8_t kind; /* of the verdict, enum ng_verdict_kind; NG_KIND_HEALTHY: there is none yet */
     uint64_t supersedes; /* incidents of this source up to this epoch are given up: their claimants
                             did not come through */
     char line[512];      /* the verdict in one line */
     struct ng_group_set scope; /* what the policies that abort are to abort; of level TIMEOUT */
+};
+
+/* What an operator commands every rank of the job, by `ncclguard abort` and the like. */
+enum ng_command_kind {
+    NG_COMMAND_ABORT = 1, /* abort `group_id` */
+    NG_COMMAND_DUMP,      /* write what `rank` knows and only it can tell, of this host's board into
+                             folder `path` */
+    NG_COMMAND_REST,   /* the clocks of `group_id` rest for `for_ns`, INT64_MAX: until the next such
+                          command; 0: they run again */
+    NG_COMMAND_RELOAD, /* read the rules file again */
+    NG_COMMAND_LIMIT   /* every kind lies below */
+};
+
+struct ng_command {
+    enum ng_command_kind kind;
+    enum ng_incident_source source;
+    uint64_t group_id;     /* 0: all groups */
+    int32_t rank;          /* -1: all ranks */
+    int64_t for_ns;        /* from 0 */
+    int64_t given_mono_ns; /* on this host's clock: where it is another's, when it was heard of */
+    char line[512];        /* what is logged of it */
+    char path[512];
+};
+
+/* What a board has for its ranks. Commands and incidents of a source have one row of epochs. */
+struct ng_news {
+    uint64_t epoch;
+    bool is_command; /* else an incident */
+    union {
+        struct ng_incident incident;
+        struct ng_command command;
+    };
 };
 
 /*
@@ -100,8 +127,7 @@ struct ng_incident {
 static inline bool ng_incident_covers(const struct ng_incident *there,
                                       const struct ng_incident *wanted)
 {
-    if (there->level >= NG_INCIDENT_ABORT ||
-        (there->state == NG_INCIDENT_JUDGED && there->claimed_mono_ns < wanted->since_mono_ns))
+    if (there->state == NG_INCIDENT_JUDGED && there->claimed_mono_ns < wanted->since_mono_ns)
         return false;
     if (wanted->differs) /* once for each group, wherever its ranks were found to differ */
         return there->differs && there->level >= wanted->level &&
@@ -244,12 +270,12 @@ struct ng_board_ops {
                    const struct ng_verdict *verdict);
 
     /*
-     * The incident of a source with the smallest epoch above `epoch`, of those claimed since this
-     * process joined: a later incarnation of a job of the same name is never ended by an incident
-     * of an earlier one. 0, or -ENOENT.
+     * The incident or command of a source with the smallest epoch above `epoch`, of those since
+     * this process joined: a later incarnation of a job of the same name is never ended by an
+     * incident of an earlier one. 0, or -ENOENT.
      */
     int (*next)(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
-                struct ng_incident *ret_incident);
+                struct ng_news *ret_news);
 
     /* Read an incident again, by its source and epoch. 0, or -ENOENT. */
     int (*get)(struct ng_board *board, struct ng_incident *incident);

@@ -64,6 +64,7 @@ struct order {
     enum ng_abort_origin origin;
     struct ng_group_set scope;
     int64_t begun_mono_ns, until_mono_ns;
+    enum ng_verdict_kind kind; /* of the verdict in `reason`; NG_KIND_HEALTHY: none is */
     char reason[NG_COMM_REASON_BYTES];
     struct crew crews[NG_NCCL_MAX];
     uint32_t count; /* of each of these two, which hold the same in another order */
@@ -104,7 +105,7 @@ void ng_abort_await(struct ng_comm *comm)
     uint32_t fate;
 
     while ((fate = atomic_load(&comm->fate)) == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING)
-        if (!wait_while(&comm->fate, fate, comm->abort_until_mono_ns))
+        if (!wait_while(&comm->fate, fate, comm->abort.until_mono_ns))
             return;
 }
 
@@ -123,10 +124,10 @@ int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call)
     case NG_OP_CommGetAsyncError:
         if (!call->recv_buffer)
             return NG_NCCL_INVALID_ARGUMENT;
-        *(int *)call->recv_buffer = comm->abort_result;
+        *(int *)call->recv_buffer = comm->abort.result;
         return NG_NCCL_SUCCESS;
     default:
-        return comm->abort_result;
+        return comm->abort.result;
     }
 }
 
@@ -157,7 +158,7 @@ const char *ng_abort_reason(const void *handle)
 
     if (!comm)
         return ng_ended_reason(handle);
-    return ng_comm_is_condemned(comm) ? comm->abort_reason : ng_device_wait_reason(comm);
+    return ng_comm_is_condemned(comm) ? comm->abort.reason : ng_device_wait_reason(comm);
 }
 
 /* ---- Getting the program's threads out of the way ---- */
@@ -175,7 +176,7 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
             const struct ng_comm *comm = ng_comm_at(crew->slots[i]);
             if (atomic_load(&comm->fate) != NG_FATE_CONDEMNED)
                 continue;
-            open = atomic_load(&comm->open_groups) > 0 && now < groups_until;
+            open = atomic_load(&comm->in_flight.open_groups) > 0 && now < groups_until;
             inside = inside || (now < inside_until && ng_in_flight_inside(comm));
         }
         busy = open || inside;
@@ -313,7 +314,7 @@ static void condemn(struct order *order, struct ng_comm *comm)
 {
     int own = NG_LOAD(comm->group->async_error); /* this rank is itself what the others hear of */
     bool itself = own != NG_NCCL_SUCCESS && own != NG_NCCL_REMOTE_ERROR;
-    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_gate_result(comm, order->reason);
+    int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_gate_result(comm, order->kind, order->reason);
 
     bool in_flight =
         ng_poison_threatens(comm); /* once it is condemned, the watchdog clears its queue */
@@ -371,10 +372,10 @@ static void condemn_all(struct order *order)
      * that ends all that are being made from it. */
     for (uint32_t i = 0, count = order->count; i < count; i++)
         if (!atomic_load(&ng_comm_at(order->condemned[i])->handle) &&
-            (parent = atomic_load(&ng_comm_at(order->condemned[i])->parent)))
+            (parent = atomic_load(&ng_comm_at(order->condemned[i])->making.parent)))
             condemn(order, parent);
     for (uint32_t i = 0; i < comms; i++)
-        if (is_being_made(ng_comm_at(i)) && (parent = atomic_load(&ng_comm_at(i)->parent)) &&
+        if (is_being_made(ng_comm_at(i)) && (parent = atomic_load(&ng_comm_at(i)->making.parent)) &&
             ng_comm_is_condemned(parent))
             condemn(order, ng_comm_at(i));
     sort_condemned(order);
@@ -516,7 +517,7 @@ static const struct ng_comm *forbidden(const struct order *order)
 {
     for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
         const struct ng_comm *comm = ng_comm_at(i);
-        if (is_being_made(comm) && !atomic_load(&comm->nonblocking) && is_meant(order, comm) &&
+        if (is_being_made(comm) && !atomic_load(&comm->mode.nonblocking) && is_meant(order, comm) &&
             ng_init_abort_unsafe(atomic_load(&comm->nccl)->version))
             return comm;
     }
@@ -534,7 +535,7 @@ static struct order *take_order(void)
     return NULL;
 }
 
-int ng_abort_groups(const struct ng_group_set *scope, const char *reason,
+int ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind, const char *reason,
                     enum ng_abort_origin origin)
 {
     struct order *order = take_order();
@@ -545,6 +546,7 @@ int ng_abort_groups(const struct ng_group_set *scope, const char *reason,
     order->origin = origin;
     order->begun_mono_ns = ng_clock_mono_ns();
     order->until_mono_ns = order->begun_mono_ns + ng_guard.config.abort_wait_ns;
+    order->kind = kind;
     snprintf(order->reason, sizeof(order->reason), "%s", reason);
     if (!has_any(order)) {
         atomic_store(&order->state, FREE);

@@ -38,6 +38,7 @@
 
 #include "core/comm/comm.h"
 #include "core/nccl/group_set.h"
+#include "core/verdict/verdict.h"
 
 struct ng_call;
 
@@ -50,14 +51,14 @@ enum ng_abort_origin {
 
 /*
  * Abort the communicators of these groups in this process, as there are now, also those that are
- * being made. `reason` is copied: a verdict's line where there is one. Does not wait, and calls
- * neither NCCL nor CUDA. 0: it is under way, and ng_abort_state tells how it ends; -ENOENT: no such
- * communicator here; -EBUSY: too many earlier ones have not returned; -EOPNOTSUPP: one is being
- * made, and its release of NCCL does not let another thread abort that (core/policy/init_abort.h),
- * which is logged; or -errno: nothing has happened. Any guard thread; makes a thread, so malloc
- * must be free to be called.
+ * being made. `reason` is copied: a verdict's line, and its kind, where there is one; else `kind`
+ * is NG_KIND_HEALTHY. Does not wait, and calls neither NCCL nor CUDA. 0: it is under way, and
+ * ng_abort_state tells how it ends; -ENOENT: no such communicator here; -EBUSY: too many earlier
+ * ones have not returned; -EOPNOTSUPP: one is being made, and its release of NCCL does not let
+ * another thread abort that (core/policy/init_abort.h), which is logged; or -errno: nothing has
+ * happened. Any guard thread; makes a thread, so malloc must be free to be called.
  */
-int ng_abort_groups(const struct ng_group_set *scope, const char *reason,
+int ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind, const char *reason,
                     enum ng_abort_origin origin);
 
 /* Of all orders of this process and origin together: the gravest. */

@@ -136,13 +136,14 @@ static bool abort_is_over(void)
 
 /* Order an abort, and bound it first: making its threads may hang as well. 0, -ENOENT: there is
  * nothing to abort, or -errno: it has not begun. */
-static int order_abort(const struct ng_group_set *scope, const char *reason)
+static int order_abort(const struct ng_group_set *scope, enum ng_verdict_kind kind,
+                       const char *reason)
 {
     atomic_store(&stuck_at_mono_ns,
                  ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + STUCK_MARGIN_NS);
     atomic_store(&abort_at_mono_ns, 0);
     tell_thread();
-    int error = ng_abort_groups(scope, reason, NG_ABORT_POLICY);
+    int error = ng_abort_groups(scope, kind, reason, NG_ABORT_POLICY);
     bool over = error == -ENOENT && abort_is_over();
     /* Whichever thread gave the order, and where an earlier one is still under way: should it be
      * stuck, the incident thread tells. */
@@ -175,7 +176,8 @@ static bool act_at_bound(int64_t now_mono_ns)
     }
     if (abort_at && now_mono_ns >= abort_at &&
         atomic_compare_exchange_strong(&abort_at_mono_ns, &abort_at, 0)) {
-        int error = order_abort(&all, "the verdict did not come through: evidence or log hang");
+        int error = order_abort(&all, NG_KIND_HEALTHY,
+                                "the verdict did not come through: evidence or log hang");
         return error && error != -ENOENT;
     }
     return false;
@@ -293,9 +295,10 @@ void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
     tell_thread();
 }
 
-static void abort_or_end(const struct ng_group_set *scope, const char *line)
+static void abort_or_end(const struct ng_group_set *scope, enum ng_verdict_kind kind,
+                         const char *line)
 {
-    int error = order_abort(scope, line);
+    int error = order_abort(scope, kind, line);
 
     if (error && error != -ENOENT) {
         ng_log(NG_LOG_ERROR, "cannot abort (%s): ending the process", strerror(-error));
@@ -310,7 +313,7 @@ static void abort_or_end(const struct ng_group_set *scope, const char *line)
 /* The process is to end, but calls that wait for the device (core/device/device_wait.h) return the
  * error first.
  */
-static void give_notice(const char *line)
+static void give_notice(enum ng_verdict_kind kind, const char *line)
 {
     int64_t ends = atomic_load(&notice_ends_mono_ns), wait_ns = ng_guard.config.abort_wait_ns;
 
@@ -319,7 +322,7 @@ static void give_notice(const char *line)
     ends = ng_clock_mono_ns() + wait_ns;
     atomic_store(&notice_ends_mono_ns, ends);
     atomic_store(&end_at_mono_ns, ends);
-    ng_device_wait_fail_all(line);
+    ng_device_wait_fail_all(kind, line);
     tell_thread();
     ng_log(NG_LOG_ERROR,
            "NCCLGUARD_BLOCKING_WAIT: calls that wait return the error; the process is ended in "
@@ -333,7 +336,8 @@ void ng_policy_note_told(bool told)
     others_know = told;
 }
 
-void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope, const char *line)
+void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
+                   enum ng_verdict_kind kind, const char *line)
 {
     const struct ng_group_set all = NG_GROUP_SET_ALL;
     int64_t none = 0;
@@ -345,17 +349,17 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope, 
     case NG_ON_TIMEOUT_TEARDOWN:
         mark_ending(policy);
         atomic_store(&tearing_down, true);
-        abort_or_end(&all, line);
+        abort_or_end(&all, kind, line);
         return;
     case NG_ON_TIMEOUT_ABORT:
-        abort_or_end(scope, line);
+        abort_or_end(scope, kind, line);
         return;
     case NG_ON_TIMEOUT_KILL:
         if (!ng_guard.config.blocking_wait || !atomic_load(&enforced)) {
             mark_ending(policy);
             end_process();
         }
-        give_notice(line);
+        give_notice(kind, line);
         end_neighbours(); /* what is stopped takes no error */
     }
 }

@@ -11,6 +11,7 @@
 
 #include "core/config/config.h"
 #include "core/nccl/group_set.h"
+#include "core/verdict/verdict.h"
 
 /* "log", "abort", "teardown", "kill". */
 const char *ng_policy_name(enum ng_on_timeout policy);
@@ -44,7 +45,8 @@ void ng_policy_note_told(bool told);
  * does not return; but with NCCLGUARD_BLOCKING_WAIT calls that wait return the error first, and the
  * process ends only where none of them has within NCCLGUARD_ABORT_WAIT, without a further word.
  */
-void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope, const char *line);
+void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
+                   enum ng_verdict_kind kind, const char *line);
 
 /*
  * See to an abort that a policy has ordered: once it has returned, `teardown` ends the process;

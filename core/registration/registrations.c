@@ -99,7 +99,7 @@ static bool open_table(struct ng_comm *comm, struct ng_registration_table *table
         reason = NG_CLOSED_NO_FUNCTION;
     else if (!is_measured(nccl->version))
         reason = NG_CLOSED_NOT_MEASURED;
-    else if (atomic_load(&comm->nonblocking))
+    else if (atomic_load(&comm->mode.nonblocking))
         reason = NG_CLOSED_NONBLOCKING;
     else if (nccl->foreign)
         reason = NG_CLOSED_ELSEWHERE;
@@ -213,7 +213,7 @@ static bool touches(const struct ng_comm *comm, const struct ng_registration_tab
 static void meet_collective(struct ng_comm *comm, struct ng_registration_table *table,
                             const struct ng_call *call)
 {
-    bool grouped = atomic_load(&comm->open_groups) && table->clock > table->before_group;
+    bool grouped = atomic_load(&comm->in_flight.open_groups) && table->clock > table->before_group;
 
     if (atomic_load(&table->state) <= NG_REGISTRATION_OPEN &&
         (grouped || touches(comm, table, call))) {
@@ -247,7 +247,7 @@ bool ng_registrations_enter(struct ng_comm *comm, const struct ng_call *call, bo
     know(comm, table);
     if (ng_registration_table_is_cut_off(comm))
         return !atomic_load(&comm->cut_off);
-    if (!atomic_load(&comm->open_groups))
+    if (!atomic_load(&comm->in_flight.open_groups))
         table->before_group = table->clock;
     ng_registration_frees_catch_up(comm, table, true);
     if (!p2p) {
@@ -410,7 +410,8 @@ struct ng_shared_resources *ng_registrations_end(struct ng_comm *comm, bool orde
 {
     struct ng_shared_resources *family = ng_shared_resources_of(comm);
     struct ng_registration_table *table = ng_registration_table_of(comm);
-    int64_t wait_ns = atomic_load(&comm->guests) ? GUEST_WAIT_NS : NG_REGISTRATION_FREE_WAIT_NS;
+    int64_t wait_ns =
+        atomic_load(&comm->in_flight.guests) ? GUEST_WAIT_NS : NG_REGISTRATION_FREE_WAIT_NS;
     bool keeps = orderly && atomic_load(&family->shared);
 
     if ((!table && !keeps) ||

@@ -57,6 +57,18 @@ const char *ng_verdict_kind_name(enum ng_verdict_kind kind)
     return kind < NG_KIND_COUNT ? names[kind] : "unknown";
 }
 
+enum ng_verdict_kind ng_verdict_kind_of_line(const char *line)
+{
+    size_t length = strcspn(line, ":");
+
+    for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
+        const char *name = ng_verdict_kind_name((enum ng_verdict_kind)kind);
+        if (strlen(name) == length && memcmp(name, line, length) == 0)
+            return (enum ng_verdict_kind)kind;
+    }
+    return NG_KIND_UNKNOWN;
+}
+
 const char *ng_verdict_kind_text(enum ng_verdict_kind kind)
 {
     static const char *const texts[] = {

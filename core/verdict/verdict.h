@@ -161,6 +161,9 @@ void ng_verdict_fini(struct ng_verdict *verdict);
 
 const char *ng_verdict_kind_name(enum ng_verdict_kind kind); /* "missing_rank" */
 const char *ng_verdict_kind_text(enum ng_verdict_kind kind);
+/* Of a verdict's line, as ng_report_line writes it; NG_KIND_UNKNOWN where it begins with no kind.
+ */
+enum ng_verdict_kind ng_verdict_kind_of_line(const char *line);
 const char *ng_confidence_name(enum ng_confidence confidence);
 
 /* How sure it is that those are wrong who differ from `expected`. */

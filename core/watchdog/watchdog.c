@@ -100,17 +100,17 @@ static void take_incoming(struct ng_comm *comm)
         work->next = oldest;
         oldest = work;
         work = next;
-        comm->length++;
+        comm->watch.length++;
     }
     if (!oldest)
         return;
-    if (comm->last)
-        comm->last->next = oldest;
+    if (comm->watch.last)
+        comm->watch.last->next = oldest;
     else
-        comm->first = oldest;
+        comm->watch.first = oldest;
     while (oldest->next)
         oldest = oldest->next;
-    comm->last = oldest;
+    comm->watch.last = oldest;
 }
 
 /* A record that may still be written to: not one that is near being overwritten; else NULL. */
@@ -130,8 +130,8 @@ static void count_record(struct ng_comm *comm, const struct ng_box_record *recor
 
     if (state == NG_RECORD_COMPLETED && op < NG_COMM_COUNTED_OPS) {
         uint64_t bytes = NG_LOAD(record->count) * ng_dtype_bytes(NG_LOAD(record->dtype));
-        NG_STORE(comm->counts[op].calls, NG_LOAD(comm->counts[op].calls) + 1);
-        NG_STORE(comm->counts[op].bytes, NG_LOAD(comm->counts[op].bytes) + bytes);
+        NG_STORE(comm->totals.ops[op].calls, NG_LOAD(comm->totals.ops[op].calls) + 1);
+        NG_STORE(comm->totals.ops[op].bytes, NG_LOAD(comm->totals.ops[op].bytes) + bytes);
     }
     if (state == NG_RECORD_COMPLETED || state == NG_RECORD_FAILED)
         ng_completion_note(comm, record, state);
@@ -148,7 +148,7 @@ static void lose_records(struct ng_comm *comm, const struct ng_async_op *work, u
     if (state == NG_RECORD_STARTED)
         return;
     if (state == NG_RECORD_COMPLETED)
-        NG_STORE(comm->uncounted, NG_LOAD(comm->uncounted) + lost);
+        NG_STORE(comm->totals.unseen, NG_LOAD(comm->totals.unseen) + lost);
     ng_completion_lose(lost);
 }
 
@@ -175,7 +175,7 @@ static void mark_records_up_to(struct ng_comm *comm, const struct ng_async_op *w
         /* Where the program aborts it, what NCCL returns from the calls that it interrupts. */
         if (state == NG_RECORD_FAILED)
             NG_STORE(record->result,
-                     ng_comm_is_condemned(comm) ? comm->abort_result : NG_NCCL_INTERNAL_ERROR);
+                     ng_comm_is_condemned(comm) ? comm->abort.result : NG_NCCL_INTERNAL_ERROR);
         ng_ring_set_state(id, state);
         count_record(comm, record, state);
         counted++;
@@ -240,19 +240,19 @@ static void add_history(struct ng_comm *comm, int64_t age_ns)
     uint64_t us = age_ns > 0 ? (uint64_t)age_ns / 1000 : 0;
     unsigned bucket = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
 
-    comm->history[bucket < NG_HISTORY_BUCKETS ? bucket : NG_HISTORY_BUCKETS - 1]++;
-    comm->history_count++;
+    comm->watch.history[bucket < NG_HISTORY_BUCKETS ? bucket : NG_HISTORY_BUCKETS - 1]++;
+    comm->watch.history_count++;
 }
 
 /* Upper edge of the bucket that holds the 99th percentile; 0 without history. */
 static int64_t usual_ns(const struct ng_comm *comm)
 {
-    uint32_t above = comm->history_count / 100;
+    uint32_t above = comm->watch.history_count / 100;
 
-    for (int bucket = NG_HISTORY_BUCKETS - 1; bucket >= 0 && comm->history_count; bucket--) {
-        if (comm->history[bucket] > above)
+    for (int bucket = NG_HISTORY_BUCKETS - 1; bucket >= 0 && comm->watch.history_count; bucket--) {
+        if (comm->watch.history[bucket] > above)
             return (INT64_C(1) << bucket) * 1000;
-        above -= comm->history[bucket];
+        above -= comm->watch.history[bucket];
     }
     return 0;
 }
@@ -268,11 +268,11 @@ static void retire(struct ng_comm *comm, struct ng_async_op *last, enum ng_recor
     bool finished_work = state == NG_RECORD_COMPLETED;
 
     for (bool more = true; more;) {
-        struct ng_async_op *work = comm->first;
+        struct ng_async_op *work = comm->watch.first;
         more = work != last;
-        comm->first = work->next;
-        if (!comm->first)
-            comm->last = NULL;
+        comm->watch.first = work->next;
+        if (!comm->watch.first)
+            comm->watch.last = NULL;
         /* Before the records say that it is done. */
         if (work->timed && finished_work)
             keep_duration(comm, work);
@@ -288,7 +288,7 @@ static void retire(struct ng_comm *comm, struct ng_async_op *last, enum ng_recor
             atomic_fetch_add_explicit(&group->p2p_completed, work->p2p_count, memory_order_relaxed);
         else if (state == NG_RECORD_UNWATCHED)
             atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
-        comm->length--;
+        comm->watch.length--;
         retired_in_round++;
         if (work->part)
             ng_graph_forget(work);
@@ -300,16 +300,16 @@ static void retire(struct ng_comm *comm, struct ng_async_op *last, enum ng_recor
  * good as finished. */
 static struct ng_async_op *newest_finished(struct ng_comm *comm, bool *ret_lost)
 {
-    enum ng_gpu_state state = ng_gpu_ended(comm->last);
+    enum ng_gpu_state state = ng_gpu_ended(comm->watch.last);
 
     *ret_lost = state == NG_GPU_LOST;
     if (state != NG_GPU_PENDING)
-        return comm->last;
-    if (comm->first == comm->last || ng_gpu_ended(comm->first) != NG_GPU_DONE)
+        return comm->watch.last;
+    if (comm->watch.first == comm->watch.last || ng_gpu_ended(comm->watch.first) != NG_GPU_DONE)
         return NULL;
     /* `low` has finished, the one `distance` behind it has not. */
-    struct ng_async_op *low = comm->first;
-    for (uint32_t distance = comm->length - 1; distance > 1;) {
+    struct ng_async_op *low = comm->watch.first;
+    for (uint32_t distance = comm->watch.length - 1; distance > 1;) {
         struct ng_async_op *middle = low;
         for (uint32_t i = 0; i < distance / 2; i++)
             middle = middle->next;
@@ -430,11 +430,11 @@ static void follow_replay(struct ng_comm *comm, struct ng_async_op *work, int64_
             work->first_seq = work->last_seq = 0;
         work->p2p_count -= progress.p2p;
         atomic_fetch_add_explicit(&group->p2p_completed, progress.p2p, memory_order_relaxed);
-        comm->age_ns = 0;
-        comm->alarmed = 0;
+        comm->watch.age_ns = 0;
+        comm->watch.alarmed = 0;
         work->recalled = 0;
     }
-    if (comm->age_ns >= RECALL_NS && !work->recalled && !record_of_call(work, work->done)) {
+    if (comm->watch.age_ns >= RECALL_NS && !work->recalled && !record_of_call(work, work->done)) {
         work->recalled = ng_graph_recall(work, 0);
         if (work->recalled && NG_LOAD(group->pending_started))
             ng_ring_set_state(work->recalled, NG_RECORD_STARTED);
@@ -454,22 +454,22 @@ static int64_t first_age(int64_t since_mono_ns, int64_t now_mono_ns, int64_t ste
 static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
 {
     struct ng_box_group *group = comm->group;
-    struct ng_async_op *work = comm->first;
+    struct ng_async_op *work = comm->watch.first;
 
     if (!work) {
         NG_STORE(group->pending_record, 0);
         NG_STORE(group->timeout_ns, ng_deadline_shown(comm));
-        comm->watched = 0;
+        comm->watch.entered_ns = 0;
         return;
     }
-    if (comm->watched != work->entered_mono_ns) {
-        comm->watched = work->entered_mono_ns;
-        comm->age_ns = first_age(work->entered_mono_ns, now_mono_ns, step_ns);
-        comm->alarmed = 0;
+    if (comm->watch.entered_ns != work->entered_mono_ns) {
+        comm->watch.entered_ns = work->entered_mono_ns;
+        comm->watch.age_ns = first_age(work->entered_mono_ns, now_mono_ns, step_ns);
+        comm->watch.alarmed = 0;
         NG_STORE(group->pending_started, 0);
         NG_STORE(group->pending_vague, 0);
     } else {
-        comm->age_ns += step_ns;
+        comm->watch.age_ns += step_ns;
         if (work->part)
             follow_replay(comm, work, now_mono_ns);
     }
@@ -480,25 +480,25 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         mark_records(comm, work, NG_RECORD_STARTED, now_mono_ns);
     }
     NG_STORE(group->pending_seq, work->first_seq);
-    NG_STORE(group->pending_age_ns, comm->age_ns);
+    NG_STORE(group->pending_age_ns, comm->watch.age_ns);
     atomic_store_explicit(&group->pending_record,
                           work->last_record ? work->last_record : UINT64_MAX, memory_order_release);
     struct ng_alarm alarm = {.group_id = NG_LOAD(group->id),
                              .seq = work->first_seq,
                              .op = work->part ? ng_graph_op(work) : op_of_record(work->last_record),
-                             .age_ns = comm->age_ns,
+                             .age_ns = comm->watch.age_ns,
                              .record = NG_LOAD(group->pending_record)};
-    struct bounds bounds =
-        bounds_of(comm, alarm.op, may_be_suspect(comm->age_ns) && is_cold_work(work), work->mark);
+    struct bounds bounds = bounds_of(
+        comm, alarm.op, may_be_suspect(comm->watch.age_ns) && is_cold_work(work), work->mark);
     if (bounds.suspect_ns && bounds.suspect_ns < 10 * usual_ns(comm))
         bounds.suspect_ns = 10 * usual_ns(comm);
     NG_STORE(group->timeout_ns, bounds.timeout_ns ? bounds.timeout_ns : NG_DEADLINE_NONE);
     if (NG_LOAD(group->rests))
-        comm->alarmed =
+        comm->watch.alarmed =
             0; /* what was told before may have been dropped: afterwards it counts anew */
     else
-        raise_if_due(&comm->alarmed, &bounds, &alarm, &comm->stalls);
-    if (comm->alarmed >= NG_INCIDENT_TIMEOUT)
+        raise_if_due(&comm->watch.alarmed, &bounds, &alarm, &comm->totals.stalls);
+    if (comm->watch.alarmed >= NG_INCIDENT_TIMEOUT)
         ng_device_wait_expire(comm->slot, work->entered_mono_ns);
 }
 
@@ -508,33 +508,33 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
 
     if (NG_LOAD(comm->group->rests))
         step_ns = 0;
-    if (comm->watched_generation != NG_LOAD(comm->group->generation)) {
+    if (comm->watch.generation != NG_LOAD(comm->group->generation)) {
         /* A new communicator in an old record. */
-        comm->watched_generation = NG_LOAD(comm->group->generation);
-        comm->watched = 0;
-        comm->age_ns = 0;
-        memset(comm->history, 0, sizeof(comm->history));
-        comm->history_count = 0;
+        comm->watch.generation = NG_LOAD(comm->group->generation);
+        comm->watch.entered_ns = 0;
+        comm->watch.age_ns = 0;
+        memset(comm->watch.history, 0, sizeof(comm->watch.history));
+        comm->watch.history_count = 0;
     }
     /* Never zero while anything is in flight: the record must not be reused then. */
-    NG_STORE(comm->group->pending_works, comm->length + 1);
+    NG_STORE(comm->group->pending_works, comm->watch.length + 1);
     take_incoming(comm);
-    if (comm->first) {
+    if (comm->watch.first) {
         struct ng_async_op *finished_work = newest_finished(comm, &lost);
         /* An abort ends the work on the device too, and without results. Asked only now: what the
          * device tells since then counts for nothing. */
         bool cut_off = atomic_load(&comm->cut_off);
         if (finished_work && !cut_off && atomic_load(&comm->fate) < NG_FATE_ABORTING) {
-            bool aged = comm->watched == comm->first->entered_mono_ns;
-            add_history(comm, (aged ? comm->age_ns : 0) + step_ns / 2);
+            bool aged = comm->watch.entered_ns == comm->watch.first->entered_mono_ns;
+            add_history(comm, (aged ? comm->watch.age_ns : 0) + step_ns / 2);
             retire(comm, finished_work, lost ? NG_RECORD_UNWATCHED : NG_RECORD_COMPLETED,
                    now_mono_ns);
         }
-        if (comm->first && (cut_off || ng_comm_is_condemned(comm)))
-            retire(comm, comm->last, NG_RECORD_FAILED, now_mono_ns);
+        if (comm->watch.first && (cut_off || ng_comm_is_condemned(comm)))
+            retire(comm, comm->watch.last, NG_RECORD_FAILED, now_mono_ns);
     }
     age_oldest(comm, step_ns, now_mono_ns);
-    atomic_store_explicit(&comm->group->pending_works, comm->length, memory_order_release);
+    atomic_store_explicit(&comm->group->pending_works, comm->watch.length, memory_order_release);
 }
 
 static struct ng_comm *comm_of_slot(uint32_t slot)
@@ -616,7 +616,7 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
             continue;
         }
         unsigned before = watched->alarmed;
-        raise_if_due(&watched->alarmed, &bounds, &alarm, comm ? &comm->stalls : NULL);
+        raise_if_due(&watched->alarmed, &bounds, &alarm, comm ? &comm->totals.stalls : NULL);
         if (!before && watched->alarmed)
             tell_held(comm, op);
     }
@@ -675,9 +675,9 @@ static void restart_clocks(void)
 {
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
         struct ng_comm *comm = ng_comm_at(i);
-        comm->age_ns = 0;
-        comm->alarmed = 0;
-        comm->error_raised = false;
+        comm->watch.age_ns = 0;
+        comm->watch.alarmed = 0;
+        comm->async.raised = false;
     }
     for (uint32_t i = 0; i < WATCHED_CALLS; i++) {
         watched_calls[i].age_ns = 0;
@@ -700,8 +700,8 @@ static void look(int64_t step_ns, bool relaxed)
     be_at("cuEventQuery");
     for (uint32_t i = 0; i < count && relaxed; i++) {
         struct ng_comm *comm = ng_comm_at(i);
-        if (comm->first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
-            comm->watched)
+        if (comm->watch.first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
+            comm->watch.entered_ns)
             watch_comm(comm, step_ns, now);
     }
     be_at(own_tables);

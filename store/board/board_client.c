@@ -19,6 +19,7 @@
 #include "store/kv/kv.h"
 #include "store/kv/url.h"
 #include "store/publish/peer_progress.h"
+#include "store/wire/command_record.h"
 #include "store/wire/incarnation.h"
 #include "store/wire/incident_codec.h"
 #include "store/wire/progress.h"
@@ -128,14 +129,14 @@ static int count_living(struct ng_kv *kv, int64_t deadline_mono_ns, uint32_t *re
     return error;
 }
 
-static int leave_order(struct ng_kv *kv, struct ng_incident *order, int64_t deadline_mono_ns)
+static int leave_record(struct ng_kv *kv, struct ng_incident *record, int64_t deadline_mono_ns)
 {
     unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
     char key[48], text[40];
     struct ng_kv_bytes value;
 
     /* Without a gap: everybody looks for the number after the newest. */
-    order->epoch = 0;
+    record->epoch = 0;
     for (int tries = 0; tries < 100; tries++) {
         text[0] = '\0';
         int error = ng_kv_get(kv, "i/last", deadline_mono_ns, &value);
@@ -148,17 +149,17 @@ static int leave_order(struct ng_kv *kv, struct ng_incident *order, int64_t dead
         uint64_t last = strtoull(text, NULL, 10);
         if (last >= NG_EPOCH_MAX)
             return ng_kv_fail(kv, -EPROTO, "it has %.32s for a count of incidents", text);
-        order->epoch = (last > order->epoch ? last : order->epoch) + 1;
-        snprintf(key, sizeof(key), "i/%" PRIu64, order->epoch);
-        error = ng_kv_put_if_absent(kv, key, bytes, ng_incident_encode(order, bytes), KEEP_MS,
+        record->epoch = (last > record->epoch ? last : record->epoch) + 1;
+        snprintf(key, sizeof(key), "i/%" PRIu64, record->epoch);
+        error = ng_kv_put_if_absent(kv, key, bytes, ng_incident_encode(record, bytes), KEEP_MS,
                                     deadline_mono_ns);
         if (error == -EEXIST)
             continue;
         if (error)
             return error;
-        int length = snprintf(text, sizeof(text), "%" PRIu64, order->epoch);
+        int length = snprintf(text, sizeof(text), "%" PRIu64, record->epoch);
         error = ng_kv_queue_set(kv, "i/last", text, (size_t)length, KEEP_MS);
-        length = snprintf(text, sizeof(text), "incident %" PRIu64, order->epoch);
+        length = snprintf(text, sizeof(text), "incident %" PRIu64, record->epoch);
         if (!error)
             error = ng_kv_queue_publish(kv, "m", text, (size_t)length);
         return error ? error : ng_kv_flush(kv, deadline_mono_ns, NULL);
@@ -166,31 +167,28 @@ static int leave_order(struct ng_kv *kv, struct ng_incident *order, int64_t dead
     return -EBUSY;
 }
 
-int ng_board_client_order(const struct ng_observed_job *job, const struct ng_incident *order,
+int ng_board_client_order(const struct ng_observed_job *job, const struct ng_command *command,
                           int64_t deadline_mono_ns, char *why, size_t why_bytes)
 {
-    struct ng_incident incident = *order;
+    struct ng_incident record;
     uint32_t living = 0;
     struct ng_kv *kv;
 
+    ng_command_record(command, &record);
     int error = open_store(job, why, why_bytes, &kv);
     if (error == 1) {
-        error = ng_local_order(job->folder, job->run, order, &living);
+        error = ng_local_leave(job->folder, job->run, &record, &living);
         if (error)
             snprintf(why, why_bytes, "%s: %s", job->folder, strerror(-error));
         return error ? error : (int)living;
     }
     if (error)
         return error;
-    incident.source = NG_SOURCE_JOB;
-    incident.state = NG_INCIDENT_JUDGED;
-    incident.claimant_rank = -1;
-    incident.claimant_pid = (int32_t)getpid();
-    incident.claimant_slot = 0;
-    incident.label = 0;
+    record.source = NG_SOURCE_JOB;
+    record.claimant_pid = (int32_t)getpid();
     error = count_living(kv, deadline_mono_ns, &living);
     if (!error && living)
-        error = leave_order(kv, &incident, deadline_mono_ns);
+        error = leave_record(kv, &record, deadline_mono_ns);
     error = close_store(kv, error, why, why_bytes);
     return error ? error : (int)living;
 }
@@ -222,8 +220,7 @@ static int read_verdict(struct ng_kv *kv, uint64_t epoch, uint64_t label, int64_
     if (error)
         return error;
     if (ng_incident_decode(value.data, value.bytes, &incident) != 0 || incident.epoch != epoch ||
-        incident.level >= NG_INCIDENT_ABORT || incident.state != NG_INCIDENT_JUDGED ||
-        !incident.label)
+        ng_record_is_command(&incident) || incident.state != NG_INCIDENT_JUDGED || !incident.label)
         return -ENOENT;
     error = ng_incarnation_root(kv, incident.label, deadline_mono_ns, &root);
     if (error || root != label)

@@ -34,9 +34,8 @@ struct ng_observed_job {
 int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mono_ns,
                          struct ng_view *view, char *why, size_t why_bytes);
 
-/* Tell every rank of the job an order: level NG_INCIDENT_ABORT or above. How many
- * processes of it lived, or -errno as above. */
-int ng_board_client_order(const struct ng_observed_job *job, const struct ng_incident *order,
+/* Give every rank of the job a command. How many processes of it lived, or -errno as above. */
+int ng_board_client_order(const struct ng_observed_job *job, const struct ng_command *command,
                           int64_t deadline_mono_ns, char *why, size_t why_bytes);
 
 /* A verdict that ranks have put on a store of several hosts. */

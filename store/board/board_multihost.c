@@ -24,6 +24,7 @@
 #include "core/verdict/verdict.h"
 #include "store/board/local.h"
 #include "store/publish/peer_progress.h"
+#include "store/wire/command_record.h"
 #include "store/wire/progress.h"
 
 /* How long the incident thread waits for an answer. */
@@ -396,16 +397,22 @@ static int shared_publish(struct ng_board *board, const struct ng_incident *inci
 }
 
 static int shared_next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
-                       struct ng_incident *ret_incident)
+                       struct ng_news *ret_news)
 {
     struct shared *shared = (struct shared *)board;
+    struct ng_incident record;
+    int error;
 
-    if (source != NG_SOURCE_HOST)
-        return ng_publisher_next_incident(shared->publisher, epoch, ret_incident);
-    int error = shared->host->ops->next(shared->host, source, epoch, ret_incident);
+    if (source != NG_SOURCE_HOST) {
+        error = ng_publisher_next_incident(shared->publisher, epoch, &record);
+        if (!error)
+            ng_record_news(&record, ret_news);
+        return error;
+    }
+    error = shared->host->ops->next(shared->host, source, epoch, ret_news);
     /* We have dealt with it under another number. */
-    if (!error && ret_incident->epoch == shared->told_here)
-        error = shared->host->ops->next(shared->host, source, shared->told_here, ret_incident);
+    if (!error && ret_news->epoch == shared->told_here)
+        error = shared->host->ops->next(shared->host, source, shared->told_here, ret_news);
     return error;
 }
 

@@ -39,10 +39,11 @@ typedef void ng_local_each_fn(void *context, const struct ng_local_peer *peer);
 void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context);
 
 /*
- * Leave an order for the processes of one run in a job's folder (0: of all): for tools.
- * *ret_living: how many there were; with none, nothing is left. 0 or -errno.
+ * Leave a record that is complete, as that of a command (store/wire/command_record.h), for the
+ * processes of one run in a job's folder (0: of all): for tools. *ret_living: how many there were;
+ * with none, nothing is left. 0 or -errno.
  */
-int ng_local_order(const char *folder, uint64_t run, const struct ng_incident *order,
+int ng_local_leave(const char *folder, uint64_t run, const struct ng_incident *record,
                    uint32_t *ret_living);
 
 /* A run among the processes of a folder. */

@@ -20,6 +20,8 @@
 #include "core/util/clock.h"
 #include "core/util/folder.h"
 #include "store/board/local.h"
+#include "store/wire/command_record.h"
+#include "store/wire/incident_codec.h"
 
 #define INCIDENT_MAGIC UINT64_C(0x33434e494743434e) /* "NCCGINC3" */
 
@@ -52,12 +54,14 @@ static int read_file(const char *path, uint64_t *ret_of, struct ng_incident *ret
     close(fd);
     if (got != (ssize_t)sizeof(file) || file.magic != INCIDENT_MAGIC)
         return -EBADMSG;
-    if (file.incident.level < NG_INCIDENT_SUSPECT || file.incident.level >= NG_INCIDENT_LIMIT ||
+    if (file.incident.level < NG_INCIDENT_SUSPECT || file.incident.level >= NG_RECORD_LEVEL_LIMIT ||
         file.incident.state < NG_INCIDENT_CLAIMED || file.incident.state > NG_INCIDENT_JUDGED ||
         file.incident.op >= NG_OP_LIMIT || file.incident.scope.count > NG_GROUP_SET_MAX)
         return -EBADMSG;
     file.incident.line[sizeof(file.incident.line) - 1] = '\0';
     file.incident.source = NG_SOURCE_HOST;
+    if (!ng_incident_accept(&file.incident))
+        return -EBADMSG;
     *ret_of = file.of;
     *ret_incident = file.incident;
     return 0;
@@ -67,7 +71,9 @@ int ng_local_read_incident(const char *path, struct ng_incident *ret_incident)
 {
     uint64_t of;
 
-    return read_file(path, &of, ret_incident);
+    int error = read_file(path, &of, ret_incident);
+
+    return !error && ng_record_is_command(ret_incident) ? -EBADMSG : error;
 }
 
 /* Is a process of our run the one with this ng_box_uid? If its box cannot be read: unless others
@@ -185,14 +191,9 @@ bool ng_local_claimant_alive(struct ng_board *board, const struct ng_incident *i
            ticks == incident->claimant_ticks && state != 'Z';
 }
 
-int ng_local_next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
-                  struct ng_incident *ret_incident)
+static int next_record(struct ng_local *local, uint64_t epoch, struct ng_incident *ret_incident)
 {
-    struct ng_local *local = (struct ng_local *)board;
     uint64_t next, largest;
-
-    if (source != NG_SOURCE_HOST)
-        return -ENOENT;
 
     for (;;) {
         find_epochs(local, epoch, &next, &largest);
@@ -201,10 +202,22 @@ int ng_local_next(struct ng_board *board, enum ng_incident_source source, uint64
         if (read_incident(local, next, ret_incident) == 0 &&
             (ret_incident->claimed_mono_ns >= local->joined_mono_ns ||
              (ret_incident->state != NG_INCIDENT_JUDGED &&
-              ng_local_claimant_alive(board, ret_incident))))
+              ng_local_claimant_alive(&local->board, ret_incident))))
             return 0;
         epoch = next;
     }
+}
+
+int ng_local_next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
+                  struct ng_news *ret_news)
+{
+    struct ng_incident record;
+
+    int error =
+        source == NG_SOURCE_HOST ? next_record((struct ng_local *)board, epoch, &record) : -ENOENT;
+    if (!error)
+        ng_record_news(&record, ret_news);
+    return error;
 }
 
 int ng_local_get(struct ng_board *board, struct ng_incident *incident)
@@ -216,6 +229,8 @@ int ng_local_get(struct ng_board *board, struct ng_incident *incident)
 static bool is_dealt_with(struct ng_board *board, struct ng_incident *there,
                           const struct ng_incident *wanted)
 {
+    if (ng_record_is_command(there))
+        return false;
     return there->epoch > wanted->supersedes && ng_incident_covers(there, wanted) &&
            (ng_incident_outlives_claimant(there, wanted) || ng_local_claimant_alive(board, there) ||
             (ng_local_get(board, there) == 0 && ng_incident_covers(there, wanted) &&
@@ -233,7 +248,7 @@ int ng_local_claim(struct ng_board *board, const struct ng_incident *wanted,
         uint64_t epoch = 0;
         /* The number first: whoever claims after this takes the same one, and link tells. */
         find_epochs(local, 0, &next, &largest);
-        while (ng_local_next(board, NG_SOURCE_HOST, epoch, &there) == 0) {
+        while (next_record(local, epoch, &there) == 0) {
             epoch = there.epoch;
             if (is_dealt_with(board, &there, wanted)) {
                 *ret_incident = there;
@@ -288,7 +303,17 @@ uint32_t ng_local_dumps_missing(struct ng_board *board, const struct ng_incident
     return missing;
 }
 
-/* What led to an incident is evidence. A suspension, or rules that were read again, led to none. */
+/* A suspension, or rules that were read again. */
+static bool leaves_no_trace(const struct ng_incident *record)
+{
+    struct ng_news news;
+
+    ng_record_news(record, &news);
+    return news.is_command &&
+           (news.command.kind == NG_COMMAND_REST || news.command.kind == NG_COMMAND_RELOAD);
+}
+
+/* What led to an incident is evidence. */
 bool ng_local_has_evidence(const struct ng_local *local)
 {
     struct ng_incident incident;
@@ -296,14 +321,13 @@ bool ng_local_has_evidence(const struct ng_local *local)
 
     do {
         find_epochs(local, next, &next, &largest);
-        if (next && (read_incident(local, next, &incident) != 0 ||
-                     (incident.level != NG_INCIDENT_REST && incident.level != NG_INCIDENT_RELOAD)))
+        if (next && (read_incident(local, next, &incident) != 0 || !leaves_no_trace(&incident)))
             return true;
     } while (next);
     return false;
 }
 
-int ng_local_order(const char *folder, uint64_t run, const struct ng_incident *order,
+int ng_local_leave(const char *folder, uint64_t run, const struct ng_incident *record,
                    uint32_t *ret_living)
 {
     struct ng_local local = {.inotify = NG_DESCRIPTOR_NONE, .folder_fd = NG_DESCRIPTOR_NONE};
@@ -331,7 +355,7 @@ int ng_local_order(const char *folder, uint64_t run, const struct ng_incident *o
     if (!*ret_living)
         return 0;
     for (int tries = 0; tries < 100; tries++) {
-        struct ng_incident incident = *order;
+        struct ng_incident incident = *record;
         uint64_t next, largest;
         find_epochs(&local, 0, &next, &largest);
         incident.epoch = largest + 1;

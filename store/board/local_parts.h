@@ -153,7 +153,7 @@ int ng_local_claim(struct ng_board *board, const struct ng_incident *wanted,
 int ng_local_publish(struct ng_board *board, const struct ng_incident *incident,
                      const struct ng_verdict *verdict);
 int ng_local_next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
-                  struct ng_incident *ret_incident);
+                  struct ng_news *ret_news);
 int ng_local_get(struct ng_board *board, struct ng_incident *incident);
 bool ng_local_claimant_alive(struct ng_board *board, const struct ng_incident *incident);
 void ng_local_dumped(struct ng_board *board, const struct ng_incident *incident);

@@ -43,7 +43,7 @@ static struct ng_publisher *publisher_of_thread; /* of ng_publisher_start: writt
 static int answer(struct ng_publisher *p, struct ng_ask *ask)
 {
     /* What has not worked a moment ago is not tried while somebody waits. */
-    if (p->lost || !p->joined || p->leaving)
+    if (p->link.lost || !p->slot.joined || p->slot.leaving)
         return -EIO;
     switch (ask->kind) {
     case NG_ASK_BEGIN:
@@ -81,22 +81,22 @@ static void serve(struct ng_publisher *p)
     struct ng_ask ask;
 
     pthread_mutex_lock(&p->lock);
-    uint64_t serial = p->asked;
-    bool any = p->answer != serial && p->waiting;
+    uint64_t serial = p->mailbox.asked;
+    bool any = p->mailbox.answered != serial && p->mailbox.waiting;
     if (any) {
-        ask = p->ask;
-        p->ask.arena = (struct ng_arena){0}; /* ours while we work */
+        ask = p->mailbox.ask;
+        p->mailbox.ask.arena = (struct ng_arena){0}; /* ours while we work */
     }
     pthread_mutex_unlock(&p->lock);
     if (!any)
         return;
     ask.result = answer(p, &ask);
     pthread_mutex_lock(&p->lock);
-    bool heard = p->asked == serial && p->waiting;
+    bool heard = p->mailbox.asked == serial && p->mailbox.waiting;
     if (heard) {
-        p->ask = ask;
-        p->answer = serial;
-        pthread_cond_signal(&p->answered);
+        p->mailbox.ask = ask;
+        p->mailbox.answered = serial;
+        pthread_cond_signal(&p->answer_came);
         ask.arena = (struct ng_arena){0};
     }
     pthread_mutex_unlock(&p->lock);
@@ -119,26 +119,26 @@ int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadlin
     int error = 0;
 
     ask->deadline_mono_ns = deadline_mono_ns;
-    if (atomic_load(&p->over))
+    if (atomic_load(&p->state.over))
         return ask->result = answer(p, ask);
-    if (!atomic_load(&p->up))
+    if (!atomic_load(&p->state.up))
         return ask->result = -EIO;
     pthread_mutex_lock(&p->lock);
-    uint64_t serial = ++p->asked;
-    p->ask = *ask;
-    p->waiting = true;
+    uint64_t serial = ++p->mailbox.asked;
+    p->mailbox.ask = *ask;
+    p->mailbox.waiting = true;
     ng_publisher_stir(p);
-    while (p->answer != serial && error != ETIMEDOUT)
-        error = pthread_cond_timedwait(&p->answered, &p->lock, &until);
-    if (p->answer == serial) {
-        *ask = p->ask;
+    while (p->mailbox.answered != serial && error != ETIMEDOUT)
+        error = pthread_cond_timedwait(&p->answer_came, &p->lock, &until);
+    if (p->mailbox.answered == serial) {
+        *ask = p->mailbox.ask;
     } else {
         /* Either it was not taken yet, and its arena is still here, or the thread has it. */
-        ask->arena = p->ask.arena;
+        ask->arena = p->mailbox.ask.arena;
         ask->result = -ETIMEDOUT;
     }
-    p->ask.arena = (struct ng_arena){0};
-    p->waiting = false;
+    p->mailbox.ask.arena = (struct ng_arena){0};
+    p->mailbox.waiting = false;
     pthread_mutex_unlock(&p->lock);
     return ask->result;
 }
@@ -153,7 +153,7 @@ static void read_messages(struct ng_publisher *p)
     for (int64_t until = ng_publisher_in(ROUND_NS); ng_clock_mono_ns() < until;) {
         int error = ng_kv_next_message(p->kv, ng_publisher_in(CALL_NS), &message);
         if (error == -ESTALE)
-            p->round_ns = 0; /* look at the keys at once */
+            p->progress.round_ns = 0; /* look at the keys at once */
         if (error && error != -ESTALE)
             return;
         if (error)
@@ -162,12 +162,12 @@ static void read_messages(struct ng_publisher *p)
         memcpy(text, message.data.data, length);
         text[length] = '\0';
         if (strncmp(text, "refresh ", 8) == 0) {
-            p->question = strtoull(text + 8, NULL, 16);
-            p->want_refresh = true;
+            p->progress.question = strtoull(text + 8, NULL, 16);
+            p->progress.want_refresh = true;
         } else if (strncmp(text, "incident ", 9) == 0)
             ng_publisher_failed(p, ng_publisher_take_through(p, strtoull(text + 9, NULL, 10)));
         else
-            p->round_ns = 0; /* "ended", "unite" */
+            p->progress.round_ns = 0; /* "ended", "unite" */
     }
 }
 
@@ -176,26 +176,26 @@ static void round_of(struct ng_publisher *p)
     int64_t now = ng_clock_mono_ns();
 
     /* Where it was lost, the kv itself decides when it tries again. */
-    if (!p->joined && ng_publisher_join(p) != 0)
+    if (!p->slot.joined && ng_publisher_join(p) != 0)
         return;
-    if (p->connects != p->kv->connects) {
+    if (p->slot.connects != p->kv->connects) {
         uint64_t connects = p->kv->connects;
         if (ng_publisher_verify(p) != 0)
             return;
-        p->connects = connects;
-        if (!p->joined && ng_publisher_join(p) != 0)
+        p->slot.connects = connects;
+        if (!p->slot.joined && ng_publisher_join(p) != 0)
             return;
     }
     if (ng_publisher_label_groups(p) != 0 || ng_publisher_ask_for_grown(p) != 0 ||
-        (now - p->kept_ns >= AGAIN_NS && ng_publisher_keep_counters(p) != 0))
+        (now - p->slot.kept_ns >= AGAIN_NS && ng_publisher_keep_counters(p) != 0))
         return;
     uint64_t digest = ng_publisher_digest(p->options.own_box);
-    bool due = now - p->stored_ns >= AGAIN_NS || !p->stored_ns ||
-               (digest != p->digest && now - p->published_ns >= PUBLISH_NS);
+    bool due = now - p->progress.stored_ns >= AGAIN_NS || !p->progress.stored_ns ||
+               (digest != p->progress.digest && now - p->progress.published_ns >= PUBLISH_NS);
     if (due ? ng_publisher_publish(p, false) != 0 : 0)
         return;
-    if (!due && now - p->signed_ns >= p->options.ttl_ns / 3) {
-        p->signed_ns = now;
+    if (!due && now - p->progress.signed_ns >= p->options.ttl_ns / 3) {
+        p->progress.signed_ns = now;
         if (ng_publisher_queue_sign(p) != 0 || ng_publisher_flush(p) != 0)
             return;
         ng_publisher_signed(p);
@@ -211,12 +211,13 @@ static void count_dropped(struct ng_publisher *p)
 {
     uint64_t digest = ng_publisher_digest(p->options.own_box);
 
-    if (p->lost && digest != p->digest && ng_clock_mono_ns() - p->changed_ns >= PUBLISH_NS) {
-        p->digest = digest;
-        p->changed_ns = ng_clock_mono_ns();
-        p->dropped++;
+    if (p->link.lost && digest != p->progress.digest &&
+        ng_clock_mono_ns() - p->progress.changed_ns >= PUBLISH_NS) {
+        p->progress.digest = digest;
+        p->progress.changed_ns = ng_clock_mono_ns();
+        p->link.dropped++;
     }
-    if (p->lost)
+    if (p->link.lost)
         ng_publisher_warn(p);
 }
 
@@ -238,7 +239,9 @@ static bool is_last_thread(void)
 static void await(struct ng_publisher *p)
 {
     struct pollfd polls[2] = {{.fd = -1, .events = POLLIN}, {.fd = -1, .events = POLLIN}};
-    int64_t due_ns = p->round_ns + ROUND_NS < p->agree_ns ? p->round_ns + ROUND_NS : p->agree_ns;
+    int64_t due_ns = p->progress.round_ns + ROUND_NS < p->agree.next_ns
+                         ? p->progress.round_ns + ROUND_NS
+                         : p->agree.next_ns;
     int64_t left = due_ns - ng_clock_mono_ns();
     uint64_t count;
 
@@ -266,7 +269,8 @@ static void refresh(struct ng_publisher *p)
     if (ng_publisher_label_groups(p) != 0)
         return;
     /* What was told in peace has few records, and where calls parted may be before them. */
-    if (!p->told_fully || !p->stored_ns || ng_clock_mono_ns() - p->published_ns >= REFRESH_NS)
+    if (!p->progress.told_fully || !p->progress.stored_ns ||
+        ng_clock_mono_ns() - p->progress.published_ns >= REFRESH_NS)
         ng_publisher_publish(p, true);
     else if (ng_publisher_queue_sign(p) == 0)
         ng_publisher_flush(p); /* what we told a moment ago still holds */
@@ -279,28 +283,28 @@ static void *run(void *unused)
     if (p->options.adopt_thread)
         p->options.adopt_thread();
     ng_kv_subscribe(p->kv, "m", ng_publisher_in(CALL_NS));
-    while (!p->leaving) {
+    while (!p->slot.leaving) {
         read_messages(p);
         serve(p);
         ng_publisher_do_posts(p);
         int64_t now = ng_clock_mono_ns();
-        if (now - p->round_ns >= ROUND_NS) {
-            p->round_ns = now;
+        if (now - p->progress.round_ns >= ROUND_NS) {
+            p->progress.round_ns = now;
             round_of(p);
             count_dropped(p);
             if (is_last_thread())
                 break;
         }
-        if (p->want_refresh && p->joined && !p->lost) {
-            p->want_refresh = false;
+        if (p->progress.want_refresh && p->slot.joined && !p->link.lost) {
+            p->progress.want_refresh = false;
             refresh(p);
         }
         serve(p);
         ng_publisher_agree(p);
         await(p);
     }
-    atomic_store(&p->up, false);
-    atomic_store(&p->over, true);
+    atomic_store(&p->state.up, false);
+    atomic_store(&p->state.over, true);
     return unused;
 }
 
@@ -314,12 +318,12 @@ int ng_publisher_open(struct ng_kv *kv, const struct ng_publisher_options *optio
         return -ENOMEM;
     p->options = *options;
     p->kv = kv;
-    p->counted = -1;
+    p->slot.counted = -1;
     p->wake = NG_DESCRIPTOR_NONE;
     pthread_mutex_init(&p->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->answered, &attributes);
+    pthread_cond_init(&p->answer_came, &attributes);
     pthread_condattr_destroy(&attributes);
     *ret_publisher = p;
     return 0;
@@ -334,27 +338,27 @@ int ng_publisher_start(struct ng_publisher *p)
 
 unsigned ng_publisher_news(struct ng_publisher *p)
 {
-    return atomic_exchange(&p->news, 0);
+    return atomic_exchange(&p->state.news, 0);
 }
 
 uint32_t ng_publisher_ended(const struct ng_publisher *p)
 {
-    return atomic_load(&p->ended);
+    return atomic_load(&p->state.ended);
 }
 
 bool ng_publisher_is_up(const struct ng_publisher *p)
 {
-    return atomic_load(&p->up);
+    return atomic_load(&p->state.up);
 }
 
 bool ng_publisher_is_away(const struct ng_publisher *p)
 {
-    return atomic_load(&p->away) || atomic_load(&p->over);
+    return atomic_load(&p->state.away) || atomic_load(&p->state.over);
 }
 
 uint64_t ng_publisher_label(const struct ng_publisher *p)
 {
-    return atomic_load(&p->label);
+    return atomic_load(&p->state.label);
 }
 
 void ng_publisher_abandon(struct ng_publisher *p)

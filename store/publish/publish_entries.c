@@ -29,22 +29,22 @@ static void entry_key(const char *key, char ret_key[ENTRY_KEY_BYTES])
 /* From now on ours to keep. Its memory goes with the process. */
 static int keep(struct ng_publisher *p, const char *key, const struct value *value, size_t bytes)
 {
-    char *own_key = ng_arena_strdup(&p->kept_arena, key);
-    void *own_value = ng_arena_alloc(&p->kept_arena, bytes);
+    char *own_key = ng_arena_strdup(&p->entries.arena, key);
+    void *own_value = ng_arena_alloc(&p->entries.arena, bytes);
 
     if (!own_key || !own_value)
         return -ENOMEM;
     memcpy(own_value, value, bytes);
-    p->kept[p->kept_count].key = own_key;
-    p->kept[p->kept_count].value = own_value;
-    p->kept[p->kept_count++].bytes = bytes;
+    p->entries.list[p->entries.count].key = own_key;
+    p->entries.list[p->entries.count].value = own_value;
+    p->entries.list[p->entries.count++].bytes = bytes;
     return 0;
 }
 
 static bool is_kept(const struct ng_publisher *p, const char *key)
 {
-    for (uint32_t i = 0; i < p->kept_count; i++)
-        if (strcmp(p->kept[i].key, key) == 0)
+    for (uint32_t i = 0; i < p->entries.count; i++)
+        if (strcmp(p->entries.list[i].key, key) == 0)
             return true;
     return false;
 }
@@ -61,7 +61,7 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
     entry_key(ask->key, key);
     /* What it put already counts once. */
     bool counted = ask->keep_ns || is_kept(p, key);
-    if (!counted && p->kept_count == NG_BOARD_KEEP_MAX)
+    if (!counted && p->entries.count == NG_BOARD_KEEP_MAX)
         return -ENOSPC;
     memcpy(value.data, ask->data, ask->data_bytes);
     int64_t ttl_ns = ask->keep_ns ? ask->keep_ns : p->options.ttl_ns;
@@ -129,11 +129,11 @@ int ng_publisher_keep_entries(struct ng_publisher *p)
     int64_t now = ng_clock_mono_ns();
     int error = 0;
 
-    if (!p->kept_count || now - p->entries_kept_ns < p->options.ttl_ns / 3)
+    if (!p->entries.count || now - p->entries.kept_ns < p->options.ttl_ns / 3)
         return 0;
-    p->entries_kept_ns = now;
-    for (uint32_t i = 0; i < p->kept_count && !error; i++)
-        error = ng_kv_queue_set(p->kv, p->kept[i].key, p->kept[i].value, p->kept[i].bytes,
-                                p->options.ttl_ns / NG_MS);
+    p->entries.kept_ns = now;
+    for (uint32_t i = 0; i < p->entries.count && !error; i++)
+        error = ng_kv_queue_set(p->kv, p->entries.list[i].key, p->entries.list[i].value,
+                                p->entries.list[i].bytes, p->options.ttl_ns / NG_MS);
     return error ? error : ng_publisher_flush(p);
 }

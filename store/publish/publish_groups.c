@@ -18,11 +18,11 @@
 
 void ng_publisher_set_root(struct ng_publisher *p, uint64_t root)
 {
-    if (p->root == root)
+    if (p->labels.root == root)
         return;
-    p->root = root;
-    p->stored_ns = 0; /* our blob has it */
-    atomic_store(&p->label, root);
+    p->labels.root = root;
+    p->progress.stored_ns = 0; /* our blob has it */
+    atomic_store(&p->state.label, root);
 }
 
 /* Of our incarnation: 1, or 0, or -errno. */
@@ -30,15 +30,15 @@ int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label)
 {
     uint64_t root, own;
 
-    if (!label || label == p->root || label == p->own_label)
+    if (!label || label == p->labels.root || label == p->labels.own)
         return 1;
-    if (!p->root)
+    if (!p->labels.root)
         return 0;
     int error = ng_incarnation_root(p->kv, label, ng_publisher_in(CALL_NS), &root);
-    if (error || root == p->root)
+    if (error || root == p->labels.root)
         return error ? error : 1;
     /* We may have been united meanwhile. */
-    error = ng_incarnation_root(p->kv, p->root, ng_publisher_in(CALL_NS), &own);
+    error = ng_incarnation_root(p->kv, p->labels.root, ng_publisher_in(CALL_NS), &own);
     if (error)
         return error;
     ng_publisher_set_root(p, own);
@@ -47,8 +47,8 @@ int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label)
 
 static bool is_labelled(const struct ng_publisher *p, uint64_t id)
 {
-    for (uint32_t i = 0; i < p->labelled_count; i++)
-        if (p->labelled[i] == id)
+    for (uint32_t i = 0; i < p->labels.count; i++)
+        if (p->labels.groups[i] == id)
             return true;
     return false;
 }
@@ -56,20 +56,21 @@ static bool is_labelled(const struct ng_publisher *p, uint64_t id)
 /* Who is in this group is of our incarnation. */
 static int label_group(struct ng_publisher *p, uint64_t id)
 {
-    if (!p->own_label) {
-        p->own_label = id;
+    if (!p->labels.own) {
+        p->labels.own = id;
         ng_publisher_set_root(p, id);
     }
-    uint64_t before = p->root, root = before;
-    int error = ng_incarnation_join(p->kv, id, p->root, KEEP_MS, ng_publisher_in(CALL_NS), &root);
+    uint64_t before = p->labels.root, root = before;
+    int error =
+        ng_incarnation_join(p->kv, id, p->labels.root, KEEP_MS, ng_publisher_in(CALL_NS), &root);
     if (error)
         return ng_publisher_failed(p, error);
     ng_publisher_set_root(p, root);
-    if (p->labelled_count < LABELLED)
-        p->labelled[p->labelled_count++] = id;
+    if (p->labels.count < LABELLED)
+        p->labels.groups[p->labels.count++] = id;
     else
-        p->labelled[id % LABELLED] = id;
-    if (p->root != before && p->labelled_count > 1)
+        p->labels.groups[id % LABELLED] = id;
+    if (p->labels.root != before && p->labels.count > 1)
         ng_kv_queue_publish(p->kv, "m", "unite", 5);
     return 0;
 }
@@ -98,7 +99,7 @@ int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask)
 
     if (!roots)
         return -ENOMEM;
-    gather(roots, &root_count, p->root);
+    gather(roots, &root_count, p->labels.root);
     for (uint32_t i = 0; i < count; i++) {
         int error = ng_incarnation_of_group(p->kv, ids[i], ng_publisher_in(CALL_NS), &label);
         if (!error)
@@ -122,7 +123,7 @@ int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask)
     for (uint32_t i = 0; i < ask->blob_count; i++)
         for (uint32_t k = 0; k < root_count; k++)
             if (ask->blobs[i].root == roots[k])
-                ask->blobs[i].root = p->root;
+                ask->blobs[i].root = p->labels.root;
     return ng_publisher_remember_living(p, ask->blobs, ask->blob_count) ? 0 : -ENOMEM;
 }
 
@@ -173,7 +174,8 @@ int ng_publisher_ask_for_grown(struct ng_publisher *p)
 
     for (uint32_t i = 0; i < GROWN; i++) {
         pthread_mutex_lock(&p->lock);
-        uint64_t joined_id = i < p->grown_count && !p->grown[i].id ? p->grown[i].joined_id : 0;
+        uint64_t joined_id =
+            i < p->grown.count && !p->grown.list[i].id ? p->grown.list[i].joined_id : 0;
         pthread_mutex_unlock(&p->lock);
         if (!joined_id)
             continue;
@@ -187,7 +189,7 @@ int ng_publisher_ask_for_grown(struct ng_publisher *p)
         memcpy(text, value.data, length);
         text[length] = '\0';
         pthread_mutex_lock(&p->lock);
-        p->grown[i].id = strtoull(text, NULL, 16);
+        p->grown.list[i].id = strtoull(text, NULL, 16);
         pthread_mutex_unlock(&p->lock);
     }
     return 0;
@@ -199,17 +201,17 @@ int ng_publisher_grown(struct ng_publisher *p, uint64_t joined_id, uint64_t *ret
     uint64_t id = 0;
 
     pthread_mutex_lock(&p->lock);
-    while (at < p->grown_count && p->grown[at].joined_id != joined_id)
+    while (at < p->grown.count && p->grown.list[at].joined_id != joined_id)
         at++;
-    if (at < p->grown_count) {
-        id = p->grown[at].id;
+    if (at < p->grown.count) {
+        id = p->grown.list[at].id;
     } else {
         /* One that was answered is asked for no more; else the oldest. */
-        for (at = 0; at < p->grown_count && p->grown_count == GROWN && !p->grown[at].id;)
+        for (at = 0; at < p->grown.count && p->grown.count == GROWN && !p->grown.list[at].id;)
             at++;
-        at = p->grown_count < GROWN ? p->grown_count++ : at % GROWN;
-        p->grown[at].joined_id = joined_id;
-        p->grown[at].id = 0;
+        at = p->grown.count < GROWN ? p->grown.count++ : at % GROWN;
+        p->grown.list[at].joined_id = joined_id;
+        p->grown.list[at].id = 0;
     }
     pthread_mutex_unlock(&p->lock);
     if (!id)

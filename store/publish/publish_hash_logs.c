@@ -146,7 +146,7 @@ static void take_trail(void *context, size_t index, const struct ng_kv_bytes *va
     const struct question *question = &questions->of[index];
     uint32_t slot = question->slot;
     const struct ng_box_group *group = &box->groups[slot];
-    struct ng_hash_log_pace *pace = &questions->p->paces[slot];
+    struct ng_hash_log_pace *pace = &questions->p->compare.paces[slot];
     bool of_rank_0 = question->kind == OF_RANK_0;
     if (theirs.nranks != (uint64_t)NG_LOAD(group->nranks) || theirs.rank >= theirs.nranks ||
         theirs.rank == (uint64_t)NG_LOAD(group->group_rank) ||
@@ -237,19 +237,20 @@ int ng_publisher_compare(struct ng_publisher *p)
 
     if (used > box->trail_capacity)
         used = box->trail_capacity;
-    if (used && !p->paces && !(p->paces = calloc(box->trail_capacity, sizeof(*p->paces))))
+    if (used && !p->compare.paces &&
+        !(p->compare.paces = calloc(box->trail_capacity, sizeof(*p->compare.paces))))
         return 0; /* another time */
     for (uint32_t i = 0; i < used && questions.count + 2 <= QUESTIONS && !error; i++) {
-        uint32_t slot = p->compared_at = p->compared_at + 1 < used ? p->compared_at + 1 : 0;
+        uint32_t slot = p->compare.at = p->compare.at + 1 < used ? p->compare.at + 1 : 0;
         const struct ng_box_group *group = &box->groups[slot];
         uint32_t across = NG_LOAD(box->trails[slot].across);
         uint64_t id = NG_LOAD(group->id);
-        if (across == NG_HASH_LOG_SILENT || !is_due(&p->paces[slot], group))
+        if (across == NG_HASH_LOG_SILENT || !is_due(&p->compare.paces[slot], group))
             continue;
         add_question(&questions, slot, id, OF_ONE_BEHIND);
         if (across == NG_HASH_LOG_ASKS)
             add_question(&questions, slot, id, OF_RANK_0);
-        if (across == NG_HASH_LOG_TELLS || p->paces[slot].far_behind) {
+        if (across == NG_HASH_LOG_TELLS || p->compare.paces[slot].far_behind) {
             error = tell(p, slot, across == NG_HASH_LOG_TELLS ? OF_RANK_0 : OF_ONE_BEHIND);
             told = true;
         }

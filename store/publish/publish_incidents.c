@@ -13,6 +13,7 @@
 #include "core/util/text.h"
 #include "store/kv/kv.h"
 #include "store/publish/publisher.h"
+#include "store/wire/command_record.h"
 #include "store/wire/incident_codec.h"
 
 #define EXAMINE_MS 3000 /* who looks at the job for longer is taken for lost */
@@ -26,7 +27,7 @@ static void keep_incident(struct ng_publisher *p, const struct ng_incident *read
     struct ng_incident incident = *read;
 
     pthread_mutex_lock(&p->lock);
-    struct ng_incident *place = &p->incidents[incident.epoch % INCIDENTS];
+    struct ng_incident *place = &p->incidents.list[incident.epoch % INCIDENTS];
     incident.claimed_mono_ns =
         place->epoch == incident.epoch ? place->claimed_mono_ns : ng_clock_mono_ns();
     bool changed =
@@ -35,8 +36,8 @@ static void keep_incident(struct ng_publisher *p, const struct ng_incident *read
          (place->state != incident.state || place->claimant_slot != incident.claimant_slot));
     if (changed)
         *place = incident;
-    if (incident.epoch > p->newest)
-        p->newest = incident.epoch;
+    if (incident.epoch > p->incidents.newest)
+        p->incidents.newest = incident.epoch;
     pthread_mutex_unlock(&p->lock);
     if (changed)
         ng_publisher_tell(p, NG_BOARD_INCIDENT);
@@ -98,7 +99,7 @@ static bool claimed_by_us(const struct ng_publisher *p, const struct ng_incident
 {
     const struct ng_box_header *header = p->options.own_box->header;
 
-    return incident->state == NG_INCIDENT_CLAIMED && incident->claimant_slot == p->slot &&
+    return incident->state == NG_INCIDENT_CLAIMED && incident->claimant_slot == p->slot.number &&
            incident->claimant_pid == header->pid && incident->claimant_ticks == header->start_ticks;
 }
 
@@ -110,7 +111,7 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
     if (error)
         return error;
     /* A person's order is for all runs of the job; what a rank claims, for its own. */
-    bool of_a_run = incident.label || incident.level >= NG_INCIDENT_ABORT;
+    bool of_a_run = incident.label || ng_record_is_command(&incident);
     int ours = incident.level && of_a_run ? ng_publisher_is_ours(p, incident.label) : 0;
     if (!ours && incident.level &&
         of_a_run) { /* a group that was made since the last round may bring us together */
@@ -132,8 +133,8 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
         keep_incident(p, &incident);
     } else {
         pthread_mutex_lock(&p->lock);
-        if (epoch > p->newest)
-            p->newest = epoch;
+        if (epoch > p->incidents.newest)
+            p->incidents.newest = epoch;
         pthread_mutex_unlock(&p->lock);
     }
     return error;
@@ -142,7 +143,7 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
 static uint64_t newest_of(struct ng_publisher *p)
 {
     pthread_mutex_lock(&p->lock);
-    uint64_t newest = p->newest;
+    uint64_t newest = p->incidents.newest;
     pthread_mutex_unlock(&p->lock);
     return newest;
 }
@@ -151,7 +152,7 @@ static uint64_t newest_of(struct ng_publisher *p)
 static bool is_plausible(struct ng_publisher *p, uint64_t epoch)
 {
     return epoch && epoch <= NG_EPOCH_MAX &&
-           (!p->came || epoch <= newest_of(p) + NG_EPOCH_AHEAD_MAX);
+           (!p->slot.came || epoch <= newest_of(p) + NG_EPOCH_AHEAD_MAX);
 }
 
 /* An incident that was announced, and those before it whose announcement was lost. */
@@ -163,7 +164,7 @@ int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch)
     if (!is_plausible(p, epoch))
         return 0;
     /* What was there before we came is nothing to us. */
-    if (!p->came)
+    if (!p->slot.came)
         next = epoch;
     if (epoch > INCIDENTS && next <= epoch - INCIDENTS)
         next = epoch - INCIDENTS + 1;
@@ -181,10 +182,10 @@ int ng_publisher_poll_incidents(struct ng_publisher *p)
 
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < INCIDENTS; i++)
-        if (p->incidents[i].epoch && p->incidents[i].state == NG_INCIDENT_CLAIMED &&
-            ng_clock_mono_ns() - p->incidents[i].claimed_mono_ns < 60 * NG_S)
-            open[count++] = p->incidents[i].epoch;
-    newest = p->newest;
+        if (p->incidents.list[i].epoch && p->incidents.list[i].state == NG_INCIDENT_CLAIMED &&
+            ng_clock_mono_ns() - p->incidents.list[i].claimed_mono_ns < 60 * NG_S)
+            open[count++] = p->incidents.list[i].epoch;
+    newest = p->incidents.newest;
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; i < count && (!error || error == -ENOENT); i++)
         error = take_incident(p, open[i]);
@@ -212,8 +213,7 @@ bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_inciden
     char key[KEY_BYTES];
 
     if (!incident->claimant_slot)
-        return incident->level >=
-               NG_INCIDENT_ABORT; /* a tool, whose orders are complete when they are written */
+        return ng_record_is_command(incident); /* which is complete when it is written */
     if (incident->claimant_slot == NOBODY)
         return false;
     ng_publisher_number_key(key, 'l', incident->claimant_slot);
@@ -244,7 +244,7 @@ static void fence_superseded(struct ng_publisher *p, const struct ng_incident *i
     struct ng_incident there;
     uint64_t first = incident->epoch > INCIDENTS ? incident->epoch - INCIDENTS + 1 : 1;
 
-    for (uint64_t k = first; k <= incident->supersedes && k < incident->epoch && !p->lost; k++)
+    for (uint64_t k = first; k <= incident->supersedes && k < incident->epoch && !p->link.lost; k++)
         if (ng_publisher_get_incident(p, k, &there) == 0 && there.state == NG_INCIDENT_CLAIMED)
             fence(p, k);
 }
@@ -270,7 +270,7 @@ static bool is_dealt_with(struct ng_publisher *p, uint64_t epoch, const struct n
                           struct ng_incident *ret_there)
 {
     if (epoch <= wanted->supersedes || ng_publisher_get_incident(p, epoch, ret_there) != 0 ||
-        !ng_incident_covers(ret_there, wanted))
+        ng_record_is_command(ret_there) || !ng_incident_covers(ret_there, wanted))
         return false;
     if (ng_incident_outlives_claimant(ret_there, wanted) ||
         ng_publisher_claimant_lives(p, ret_there))
@@ -297,8 +297,8 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
         return ng_publisher_failed(p, error);
     incident->source = NG_SOURCE_JOB;
     incident->state = NG_INCIDENT_CLAIMED;
-    incident->claimant_slot = p->slot;
-    incident->label = p->root;
+    incident->claimant_slot = p->slot.number;
+    incident->label = p->labels.root;
     for (int tries = 0; tries < 1000; tries++) {
         error = ng_publisher_poll_incidents(p);
         if (error)
@@ -344,8 +344,8 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
 void ng_publisher_give_up_claim(struct ng_publisher *p, uint64_t epoch)
 {
     pthread_mutex_lock(&p->lock);
-    if (p->incidents[epoch % INCIDENTS].epoch == epoch)
-        p->incidents[epoch % INCIDENTS] = (struct ng_incident){0};
+    if (p->incidents.list[epoch % INCIDENTS].epoch == epoch)
+        p->incidents.list[epoch % INCIDENTS] = (struct ng_incident){0};
     pthread_mutex_unlock(&p->lock);
     fence(p, epoch);
 }
@@ -448,18 +448,18 @@ static void sort_dump(void *context, size_t index, const struct ng_kv_bytes *val
 /* Whom we still wait for: the list shrinks with each question about one incident. */
 int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
 {
-    uint32_t count = p->living_count;
+    uint32_t count = p->watch.living_count;
     char(*names)[KEY_BYTES] = ng_arena_alloc(&ask->arena, (2 * count + 1) * sizeof(*names));
     const char **keys = ng_arena_alloc(&ask->arena, (2 * count + 1) * sizeof(*keys));
-    struct dumps dumps = {.living = p->living,
+    struct dumps dumps = {.living = p->watch.living,
                           .kept = ng_arena_alloc(&ask->arena, (count + 1) * sizeof(uint64_t))};
 
     if (!names || !keys || !dumps.kept)
         return -ENOMEM;
     for (uint32_t i = 0; i < count; i++) {
         snprintf(names[2 * i], KEY_BYTES, "d/%" PRIu64 "/%" PRIu64, ask->incident.epoch,
-                 p->living[i]);
-        ng_publisher_number_key(names[2 * i + 1], 'l', p->living[i]);
+                 p->watch.living[i]);
+        ng_publisher_number_key(names[2 * i + 1], 'l', p->watch.living[i]);
         keys[2 * i] = names[2 * i];
         keys[2 * i + 1] = names[2 * i + 1];
     }
@@ -468,10 +468,10 @@ int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
             ng_kv_get_many(p->kv, keys, 2 * count, ng_publisher_in(CALL_NS), sort_dump, &dumps);
         if (error)
             return ng_publisher_failed(p, error);
-        memcpy(p->living, dumps.kept, dumps.count * sizeof(*p->living));
-        p->living_count = dumps.count;
+        memcpy(p->watch.living, dumps.kept, dumps.count * sizeof(*p->watch.living));
+        p->watch.living_count = dumps.count;
     }
-    ask->count = p->living_count;
+    ask->count = p->watch.living_count;
     return 0;
 }
 
@@ -515,7 +515,7 @@ int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
     if (error)
         return error;
     error = -ENOENT;
-    examine_key(p->root, level, key);
+    examine_key(p->labels.root, level, key);
     for (int tries = 0; error == -ENOENT && tries < 2; tries++) {
         error = ng_kv_put_if_absent(p->kv, key, "", 0, EXAMINE_MS, ng_publisher_in(CALL_NS));
         if (error == -EEXIST && cause > NG_CAUSE_END)
@@ -524,8 +524,8 @@ int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
     if (error == -EEXIST || error == -ENOENT)
         return -EBUSY;
     if (!error) {
-        p->causes[level] = cause;
-        p->examined[level] = p->root;
+        p->looks.causes[level] = cause;
+        p->looks.labels[level] = p->labels.root;
     }
     return ng_publisher_failed(p, error);
 }
@@ -534,9 +534,9 @@ int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bo
 {
     /* What one looks for of its own, another may find, too: it is not held back. */
     char key[KEY_BYTES],
-        idle = p->causes[level] == NG_CAUSE_END ? '0' + NG_CAUSE_END : '0' + NG_CAUSE_LATE;
+        idle = p->looks.causes[level] == NG_CAUSE_END ? '0' + NG_CAUSE_END : '0' + NG_CAUSE_LATE;
 
-    examine_key(p->examined[level], level, key); /* whatever our label is by now */
+    examine_key(p->looks.labels[level], level, key); /* whatever our label is by now */
     int error = in_vain && level != NG_INCIDENT_TIMEOUT
                     ? ng_kv_set(p->kv, key, &idle, sizeof(idle), IDLE_MS, ng_publisher_in(CALL_NS))
                     : ng_kv_remove(p->kv, key, ng_publisher_in(CALL_NS));
@@ -550,13 +550,13 @@ int ng_publisher_next_incident(struct ng_publisher *p, uint64_t epoch,
     int error = -ENOENT;
 
     pthread_mutex_lock(&p->lock);
-    uint64_t newest = p->newest, at = newest > INCIDENTS ? newest - INCIDENTS + 1 : 1;
+    uint64_t newest = p->incidents.newest, at = newest > INCIDENTS ? newest - INCIDENTS + 1 : 1;
     if (epoch < newest && epoch >= at)
         at = epoch + 1;
     for (; epoch < newest && at <= newest && error;
          at++) /* no epoch comes near to the end of the type */
-        if (p->incidents[at % INCIDENTS].epoch == at) {
-            *ret_incident = p->incidents[at % INCIDENTS];
+        if (p->incidents.list[at % INCIDENTS].epoch == at) {
+            *ret_incident = p->incidents.list[at % INCIDENTS];
             error = 0;
         }
     pthread_mutex_unlock(&p->lock);
@@ -567,7 +567,7 @@ int ng_publisher_get_incident(struct ng_publisher *p, uint64_t epoch,
                               struct ng_incident *ret_incident)
 {
     pthread_mutex_lock(&p->lock);
-    const struct ng_incident *place = &p->incidents[epoch % INCIDENTS];
+    const struct ng_incident *place = &p->incidents.list[epoch % INCIDENTS];
     int error = place->epoch == epoch ? 0 : -ENOENT;
     if (!error)
         *ret_incident = *place;

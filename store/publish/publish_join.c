@@ -76,20 +76,20 @@ int ng_publisher_keep_counters(struct ng_publisher *p)
         error = ng_kv_expire(p->kv, counters[i], KEEP_MS, ng_publisher_in(CALL_NS));
         error = error == -ENOENT ? 0 : error;
     }
-    ng_incarnation_key(p->own_label, above);
+    ng_incarnation_key(p->labels.own, above);
     if (!error)
         error = ng_kv_expire(p->kv, above, KEEP_MS, ng_publisher_in(CALL_NS));
     error = error == -ENOENT ? 0 : error;
     pthread_mutex_lock(&p->lock);
-    newest = p->newest;
+    newest = p->incidents.newest;
     pthread_mutex_unlock(&p->lock);
     if (!error)
-        error = raise_to(p, "n", p->slot);
+        error = raise_to(p, "n", p->slot.number);
     /* A store that was emptied goes on counting where it was. */
     if (!error && newest)
         error = raise_to(p, "i/last", newest);
     if (!error)
-        p->kept_ns = ng_clock_mono_ns();
+        p->slot.kept_ns = ng_clock_mono_ns();
     return ng_publisher_failed(p, error);
 }
 
@@ -98,12 +98,12 @@ int ng_publisher_verify(struct ng_publisher *p)
 {
     bool holds;
 
-    int error = holds_us(p, p->slot, &holds);
+    int error = holds_us(p, p->slot.number, &holds);
     if (error)
         return ng_publisher_failed(p, error);
-    p->labelled_count = 0;
-    p->stored_ns = 0;
-    p->joined = holds;
+    p->labels.count = 0;
+    p->progress.stored_ns = 0;
+    p->slot.joined = holds;
     return holds ? ng_publisher_keep_counters(p) : 0;
 }
 
@@ -115,8 +115,8 @@ static int find_own_place(struct ng_publisher *p, uint64_t *ret_slot)
     int64_t found = 0;
     bool holds;
 
-    *ret_slot = p->slot;
-    int error = holds_us(p, p->slot, &holds);
+    *ret_slot = p->slot.number;
+    int error = holds_us(p, p->slot.number, &holds);
     if (error || holds)
         return error;
     ng_publisher_uid_key(key, 'w', ng_box_uid(p->options.own_box->header));
@@ -145,16 +145,16 @@ static int take_place(struct ng_publisher *p)
             error = ng_kv_fail(p->kv, -ERANGE, "it has %" PRId64 " for a count of processes", slot);
         if (error)
             break;
-        p->slot = (uint64_t)slot;
+        p->slot.number = (uint64_t)slot;
         /* Life first: who is there without it counts as lost. */
-        p->published_ns = ng_clock_mono_ns();
+        p->progress.published_ns = ng_clock_mono_ns();
         error = ng_publisher_queue_sign(p);
         if (!error)
             error = ng_publisher_flush(p);
         if (error)
             break;
         error = ng_publisher_encode(p, false, &view, &data, &bytes);
-        ng_publisher_number_key(key, 'p', p->slot);
+        ng_publisher_number_key(key, 'p', p->slot.number);
         if (!error)
             error = ng_kv_put_if_absent(p->kv, key, data, bytes, KEEP_MS, ng_publisher_in(CALL_NS));
         ng_view_fini(&view);
@@ -171,21 +171,21 @@ static int come(struct ng_publisher *p)
 {
     int64_t newest, ended;
 
-    if (p->came)
+    if (p->slot.came)
         return 0;
     int error = ng_publisher_read_number(p, "e", &ended);
     if (!error)
         error = ng_publisher_read_number(p, "i/last", &newest);
     if (error)
         return ng_publisher_failed(p, error);
-    p->counted = ended;
+    p->slot.counted = ended;
     if (newest < 0 || newest > NG_EPOCH_MAX)
         newest = 0; /* nobody has counted to it: what comes is read from the first on */
     pthread_mutex_lock(&p->lock);
-    if ((uint64_t)newest > p->newest)
-        p->newest = (uint64_t)newest;
+    if ((uint64_t)newest > p->incidents.newest)
+        p->incidents.newest = (uint64_t)newest;
     pthread_mutex_unlock(&p->lock);
-    p->came = true;
+    p->slot.came = true;
     return 0;
 }
 
@@ -204,18 +204,18 @@ int ng_publisher_join(struct ng_publisher *p)
     if (error)
         return ng_publisher_failed(p, error);
     if (slot)
-        p->slot = slot;
+        p->slot.number = slot;
     else if ((error = take_place(p)) != 0)
         return error;
-    p->slots = p->slot;
+    p->slot.count = p->slot.number;
     error = ng_publisher_keep_counters(p);
     if (error)
         return error;
-    p->watch = 0;
-    p->joined = true;
-    p->connects = connects; /* and not that of a later one: then it is looked at again */
-    NG_STORE(p->options.own_box->header->board_slot, p->slot);
-    ng_log(NG_LOG_INFO, "on the board %s in place %" PRIu64, p->kv->name, p->slot);
+    p->watch.slot = 0;
+    p->slot.joined = true;
+    p->slot.connects = connects; /* and not that of a later one: then it is looked at again */
+    NG_STORE(p->options.own_box->header->board_slot, p->slot.number);
+    ng_log(NG_LOG_INFO, "on the board %s in place %" PRIu64, p->kv->name, p->slot.number);
     return ng_publisher_publish(p, false);
 }
 
@@ -228,7 +228,7 @@ int ng_publisher_leave(struct ng_publisher *p)
     size_t bytes;
     int64_t ended;
 
-    p->leaving = true;
+    p->slot.leaving = true;
     /* Of a group that was made since the last round: whoever waits in it takes the word of a
      * process without its label for that of another run. */
     int error = ng_publisher_label_groups(p);
@@ -238,11 +238,11 @@ int ng_publisher_leave(struct ng_publisher *p)
     if (error)
         return error;
     error = ng_publisher_encode(p, false, &view, &data, &bytes);
-    ng_publisher_number_key(key, 'p', p->slot);
+    ng_publisher_number_key(key, 'p', p->slot.number);
     if (!error)
         error = ng_kv_queue_set(p->kv, key, data, bytes, KEEP_MS);
     ng_view_fini(&view);
-    ng_publisher_number_key(key, 'l', p->slot);
+    ng_publisher_number_key(key, 'l', p->slot.number);
     if (!error)
         error = ng_kv_queue_set(p->kv, key, "0", 1, 1);
     if (!error)

@@ -21,10 +21,10 @@ void ng_publisher_warn(struct ng_publisher *p)
 {
     int64_t now = ng_clock_mono_ns();
 
-    if (p->told || (p->warned_ns && now - p->warned_ns <= WARN_AGAIN_NS))
+    if (p->link.told || (p->link.warned_ns && now - p->link.warned_ns <= WARN_AGAIN_NS))
         return;
-    p->told = true;
-    p->warned_ns = now;
+    p->link.told = true;
+    p->link.warned_ns = now;
     ng_log(
         NG_LOG_WARN,
         "the store %s cannot be used: %s; the job runs on, and what is known of it stays on each "
@@ -37,44 +37,45 @@ int ng_publisher_failed(struct ng_publisher *p, int error)
 {
     if (!error || error == -ENOENT || error == -EEXIST || error == -ENOMEM)
         return error;
-    if (!p->lost) {
-        p->lost = true;
-        p->lost_ns = ng_clock_mono_ns();
-        p->dropped = 0;
-        p->told = false;
-        atomic_store(&p->up, false);
-        atomic_store(&p->away, true);
+    if (!p->link.lost) {
+        p->link.lost = true;
+        p->link.lost_ns = ng_clock_mono_ns();
+        p->link.dropped = 0;
+        p->link.told = false;
+        atomic_store(&p->state.up, false);
+        atomic_store(&p->state.away, true);
     }
     ng_publisher_warn(p);
     /* What was written last may be gone, and that only reading works is not enough: everything
      * again. */
-    p->stored_ns = 0;
+    p->progress.stored_ns = 0;
     return error;
 }
 
 /* Others may not be back yet: that they give no sign of life means nothing for a while. */
 static void wait_for_others(struct ng_publisher *p)
 {
-    p->settled_ns = ng_publisher_in(p->options.ttl_ns + RETURN_NS);
+    p->link.settled_ns = ng_publisher_in(p->options.ttl_ns + RETURN_NS);
 }
 
 bool ng_publisher_is_settled(const struct ng_publisher *p)
 {
-    return ng_clock_mono_ns() >= p->settled_ns;
+    return ng_clock_mono_ns() >= p->link.settled_ns;
 }
 
 void ng_publisher_worked(struct ng_publisher *p)
 {
-    if (p->lost) {
-        if (p->told)
+    if (p->link.lost) {
+        if (p->link.told)
             ng_log(NG_LOG_WARN,
                    "the store %s is back after %.1f s; %" PRIu64 " record(s) were not published",
-                   p->kv->name, (double)(ng_clock_mono_ns() - p->lost_ns) / 1e9, p->dropped);
+                   p->kv->name, (double)(ng_clock_mono_ns() - p->link.lost_ns) / 1e9,
+                   p->link.dropped);
         wait_for_others(p);
     }
-    p->lost = false;
-    atomic_store(&p->away, false);
-    atomic_store(&p->up, true);
+    p->link.lost = false;
+    atomic_store(&p->state.away, false);
+    atomic_store(&p->state.up, true);
 }
 
 /* Our sign of life is stored. Where it had run out, because we did not run, others did not either,
@@ -83,9 +84,9 @@ void ng_publisher_signed(struct ng_publisher *p)
 {
     int64_t now = ng_clock_mono_ns();
 
-    if (p->alive_ns && now - p->alive_ns > p->options.ttl_ns / 4 * 3)
+    if (p->link.alive_ns && now - p->link.alive_ns > p->options.ttl_ns / 4 * 3)
         wait_for_others(p);
-    p->alive_ns = now;
+    p->link.alive_ns = now;
     atomic_store(&p->options.own_box->header->published_mono_ns, now);
 }
 
@@ -100,7 +101,7 @@ int ng_publisher_flush(struct ng_publisher *p)
 
 void ng_publisher_tell(struct ng_publisher *p, unsigned bits)
 {
-    atomic_fetch_or(&p->news, bits);
+    atomic_fetch_or(&p->state.news, bits);
     p->options.wake();
 }
 

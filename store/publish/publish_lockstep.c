@@ -387,7 +387,7 @@ static bool find_group(struct ng_publisher *p, uint32_t slot, struct group *ret_
     const struct ng_box *box = p->options.own_box;
     const struct ng_box_group *group = &box->groups[slot];
     uint32_t generation = atomic_load_explicit(&group->generation, memory_order_acquire);
-    struct ng_agree_pace *pace = &p->agreeing[slot];
+    struct ng_agree_pace *pace = &p->agree.paces[slot];
 
     *ret_group = (struct group){.id = NG_LOAD(group->id),
                                 .nranks = (uint64_t)NG_LOAD(group->nranks),
@@ -463,8 +463,8 @@ static int tend(struct ng_publisher *p, const struct group *group)
             p->options.wake();
         }
     }
-    if (due_ns < p->agree_ns)
-        p->agree_ns = due_ns;
+    if (due_ns < p->agree.next_ns)
+        p->agree.next_ns = due_ns;
     return error;
 }
 
@@ -475,21 +475,22 @@ int ng_publisher_agree(struct ng_publisher *p)
     struct group group;
     int error = 0;
 
-    p->agree_ns = INT64_MAX;
-    if (!p->options.agrees || !p->options.agrees() || !p->joined || p->lost)
+    p->agree.next_ns = INT64_MAX;
+    if (!p->options.agrees || !p->options.agrees() || !p->slot.joined || p->link.lost)
         return 0;
     if (used > box->trail_capacity)
         used = box->trail_capacity;
-    if (used && !p->agreeing && !(p->agreeing = calloc(box->trail_capacity, sizeof(*p->agreeing))))
+    if (used && !p->agree.paces &&
+        !(p->agree.paces = calloc(box->trail_capacity, sizeof(*p->agree.paces))))
         return 0; /* another time */
-    if (p->agree_connects != p->kv->connects) {
+    if (p->agree.connects != p->kv->connects) {
         /* It may be another server, and empty. */
         for (uint32_t i = 0; i < used; i++) {
-            p->agreeing[i].said[SAID_VERSION] = p->agreeing[i].told[TOLD_VERSION] = 0;
-            p->agreeing[i].waits_for = 0;
-            forget_ranks(&p->agreeing[i]);
+            p->agree.paces[i].said[SAID_VERSION] = p->agree.paces[i].told[TOLD_VERSION] = 0;
+            p->agree.paces[i].waits_for = 0;
+            forget_ranks(&p->agree.paces[i]);
         }
-        p->agree_connects = p->kv->connects;
+        p->agree.connects = p->kv->connects;
     }
     for (uint32_t slot = 0; slot < used && !error; slot++)
         if (find_group(p, slot, &group))

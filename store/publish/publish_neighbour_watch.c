@@ -30,19 +30,19 @@ bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_p
 {
     struct ng_progress_head head;
 
-    if (p->living_room < count) {
-        uint64_t *larger = realloc(p->living, count * sizeof(*larger));
+    if (p->watch.living_room < count) {
+        uint64_t *larger = realloc(p->watch.living, count * sizeof(*larger));
         if (!larger)
             return false;
-        p->living = larger;
-        p->living_room = count;
+        p->watch.living = larger;
+        p->watch.living_room = count;
     }
-    p->living_count = 0;
+    p->watch.living_count = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (blobs[i].lives && blobs[i].root == p->root && blobs[i].slot != p->slot &&
+        if (blobs[i].lives && blobs[i].root == p->labels.root && blobs[i].slot != p->slot.number &&
             ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
             head.life == NG_LIFE_RUNNING)
-            p->living[p->living_count++] = blobs[i].slot;
+            p->watch.living[p->watch.living_count++] = blobs[i].slot;
     return true;
 }
 
@@ -73,7 +73,8 @@ static bool tells_an_end(const struct ng_peer_progress *blob)
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
 {
     struct timespec pause = {.tv_nsec = REFRESH_WAIT_NS};
-    uint64_t question = (uint64_t)ng_clock_unix_ns() * UINT64_C(0x9e3779b97f4a7c15) ^ p->slot;
+    uint64_t question =
+        (uint64_t)ng_clock_unix_ns() * UINT64_C(0x9e3779b97f4a7c15) ^ p->slot.number;
     char text[40];
     int length = snprintf(text, sizeof(text), "refresh %" PRIx64, question);
 
@@ -93,15 +94,15 @@ int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
         quiet = 0;
         for (uint32_t i = 0; i < ask->blob_count; i++) {
             struct ng_peer_progress *blob = &ask->blobs[i];
-            blob->quiet = blob->lives && blob->slot != p->slot && blob->question != question &&
-                          !tells_an_end(blob);
-            quiet += blob->quiet && blob->root == p->root;
+            blob->quiet = blob->lives && blob->slot != p->slot.number &&
+                          blob->question != question && !tells_an_end(blob);
+            quiet += blob->quiet && blob->root == p->labels.root;
         }
     } while (quiet && ng_clock_mono_ns() < until);
     uint64_t root;
-    if (ng_incarnation_root(p->kv, p->root, ng_publisher_in(CALL_NS), &root) == 0)
+    if (ng_incarnation_root(p->kv, p->labels.root, ng_publisher_in(CALL_NS), &root) == 0)
         ng_publisher_set_root(p, root);
-    ask->root = p->root;
+    ask->root = p->labels.root;
     if (!ng_publisher_is_settled(p))
         believe(ask->blobs, ask->blob_count);
     return ng_publisher_remember_living(p, ask->blobs, ask->blob_count) ? 0 : -ENOMEM;
@@ -130,7 +131,7 @@ static void pass(void *context, size_t index, const struct ng_kv_bytes *value)
         walk->known = value && ng_progress_peek(value->data, value->bytes, &walk->head) == 0;
         return;
     }
-    if (slot == p->slot) {
+    if (slot == p->slot.number) {
         walk->over = true; /* once round: nobody else lives */
         walk->found = 0;
     } else if (value) {
@@ -162,16 +163,16 @@ static int walk_on(struct ng_publisher *p)
 {
     char names[2 * WALK][KEY_BYTES];
     const char *keys[2 * WALK];
-    uint64_t at = p->watch ? p->watch : p->slot + 1;
+    uint64_t at = p->watch.slot ? p->watch.slot : p->slot.number + 1;
 
-    p->walked_ns = ng_clock_mono_ns();
+    p->watch.walked_ns = ng_clock_mono_ns();
     for (int steps = 0; steps < 5; steps++) {
-        if (at > p->slots)
+        if (at > p->slot.count)
             at = 1;
         struct walk walk = {.p = p, .first = at};
         uint64_t count = steps ? WALK : 2; /* mostly the next one lives */
-        if (count > p->slots - at + 1)
-            count = p->slots - at + 1;
+        if (count > p->slot.count - at + 1)
+            count = p->slot.count - at + 1;
         for (uint64_t i = 0; i < count; i++) {
             ng_publisher_number_key(names[2 * i], 'p', at + i);
             ng_publisher_number_key(names[2 * i + 1], 'l', at + i);
@@ -185,11 +186,11 @@ static int walk_on(struct ng_publisher *p)
             int ours = ng_publisher_is_ours(p, walk.labels[i]);
             error = ours < 0 ? ng_publisher_failed(p, ours) : ours ? tell_lost(p, walk.lost[i]) : 0;
         }
-        p->watch = walk.over ? walk.found : at + count;
-        p->gap |= walk.gap;
+        p->watch.slot = walk.over ? walk.found : at + count;
+        p->watch.gap |= walk.gap;
         if (walk.over || error)
             return error;
-        at = p->watch;
+        at = p->watch.slot;
     }
     return 0;
 }
@@ -216,12 +217,12 @@ static void take_answer(void *context, size_t index, const struct ng_kv_bytes *v
  * or was lost and is back. */
 static void look_nearer(struct ng_publisher *p, uint64_t slots)
 {
-    uint64_t next = p->slot < slots ? p->slot + 1 : 1;
+    uint64_t next = p->slot.number < slots ? p->slot.number + 1 : 1;
 
-    if ((slots > p->slots && p->watch <= p->slot) ||
-        (p->watch != next && ng_clock_mono_ns() - p->walked_ns >= 2 * p->options.ttl_ns))
-        p->watch = 0;
-    p->slots = slots;
+    if ((slots > p->slot.count && p->watch.slot <= p->slot.number) ||
+        (p->watch.slot != next && ng_clock_mono_ns() - p->watch.walked_ns >= 2 * p->options.ttl_ns))
+        p->watch.slot = 0;
+    p->slot.count = slots;
 }
 
 int ng_publisher_look_around(struct ng_publisher *p)
@@ -230,9 +231,9 @@ int ng_publisher_look_around(struct ng_publisher *p)
     char above[NG_INCARNATION_KEY_BYTES], spoken[KEY_BYTES], watched[KEY_BYTES];
     const char *keys[ANSWERS] = {"e", "n", above, "i/last", spoken, watched};
 
-    ng_incarnation_key(p->root, above);
+    ng_incarnation_key(p->labels.root, above);
     ng_publisher_uid_key(spoken, 's', ng_box_uid(p->options.own_box->header));
-    ng_publisher_number_key(watched, 'l', p->watch);
+    ng_publisher_number_key(watched, 'l', p->watch.slot);
     int error =
         ng_kv_get_many(p->kv, keys, ANSWERS, ng_publisher_in(CALL_NS), take_answer, &answers);
     if (error)
@@ -240,35 +241,37 @@ int ng_publisher_look_around(struct ng_publisher *p)
     int64_t ended = strtoll(answers.text[ENDED], NULL, 10);
     uint64_t slots = strtoull(answers.text[SLOTS], NULL, 10);
     if (slots > NG_PEER_PROGRESS_SLOTS_MAX)
-        slots = p->slots; /* nobody has counted to it */
+        slots = p->slot.count; /* nobody has counted to it */
     uint64_t up = strtoull(answers.text[ABOVE], NULL, 16);
     uint64_t last = strtoull(answers.text[LAST], NULL, 10);
     /* Whoever came since may stand before the one that we look after. */
-    if (slots > p->slots)
-        p->grown_ns = ng_clock_mono_ns();
-    if (slots > p->slots || (p->gap && ng_clock_mono_ns() - p->grown_ns < GAP_NS)) {
-        p->watch = 0;
-        p->gap = false;
+    if (slots > p->slot.count)
+        p->watch.grown_ns = ng_clock_mono_ns();
+    if (slots > p->slot.count ||
+        (p->watch.gap && ng_clock_mono_ns() - p->watch.grown_ns < GAP_NS)) {
+        p->watch.slot = 0;
+        p->watch.gap = false;
         answers.there[WATCHED] = false;
     }
     if (slots)
         look_nearer(p, slots);
-    if (up && up < p->root)
+    if (up && up < p->labels.root)
         ng_publisher_set_root(p, up);
     if (answers.there[SPOKEN])
-        p->stored_ns = 0; /* a neighbour found us silent: what it told is over */
-    if (ended != p->counted) {
-        p->counted = ended;
-        atomic_fetch_add(&p->ended, 1);
+        p->progress.stored_ns = 0; /* a neighbour found us silent: what it told is over */
+    if (ended != p->slot.counted) {
+        p->slot.counted = ended;
+        atomic_fetch_add(&p->state.ended, 1);
         ng_publisher_tell(p, NG_BOARD_DEATH);
     }
     pthread_mutex_lock(&p->lock);
-    bool missed = last > p->newest;
+    bool missed = last > p->incidents.newest;
     pthread_mutex_unlock(&p->lock);
     if (missed) { /* and not found one by one: a number before it was never used */
         error = ng_publisher_take_through(p, last);
         if (error && error != -ENOENT)
             return ng_publisher_failed(p, error);
     }
-    return (p->watch && answers.there[WATCHED]) || !ng_publisher_is_settled(p) ? 0 : walk_on(p);
+    return (p->watch.slot && answers.there[WATCHED]) || !ng_publisher_is_settled(p) ? 0
+                                                                                    : walk_on(p);
 }

@@ -50,7 +50,7 @@ uint64_t ng_publisher_digest(const struct ng_box *box)
 /* Fewer records from each, the more there are. */
 static uint32_t records_for(const struct ng_publisher *p, bool suspicion)
 {
-    uint32_t fair = p->slots ? (uint32_t)(32768 / p->slots) : NG_PROGRESS_RECORDS_SUSPECT;
+    uint32_t fair = p->slot.count ? (uint32_t)(32768 / p->slot.count) : NG_PROGRESS_RECORDS_SUSPECT;
 
     if (!suspicion || fair < NG_PROGRESS_RECORDS_PEACE)
         return NG_PROGRESS_RECORDS_PEACE;
@@ -62,7 +62,7 @@ int ng_publisher_encode(struct ng_publisher *p, bool suspicion, struct ng_view *
                         const void **ret_data, size_t *ret_bytes)
 {
     struct ng_progress_limits limits = {.records = records_for(p, suspicion),
-                                        .label = p->root,
+                                        .label = p->labels.root,
                                         .written_unix_ns = ng_clock_unix_ns()};
 
     ng_view_init(view);
@@ -74,9 +74,10 @@ int ng_publisher_queue_sign(struct ng_publisher *p)
 {
     char key[KEY_BYTES], text[48];
 
-    ng_publisher_number_key(key, 'l', p->slot);
-    int length = snprintf(text, sizeof(text), "%" PRId64 " %" PRIx64,
-                          (ng_clock_mono_ns() - p->published_ns) / NG_MS, p->question);
+    ng_publisher_number_key(key, 'l', p->slot.number);
+    int length =
+        snprintf(text, sizeof(text), "%" PRId64 " %" PRIx64,
+                 (ng_clock_mono_ns() - p->progress.published_ns) / NG_MS, p->progress.question);
     return ng_kv_queue_set(p->kv, key, text, (size_t)length, p->options.ttl_ns / NG_MS);
 }
 
@@ -91,21 +92,21 @@ int ng_publisher_publish(struct ng_publisher *p, bool suspicion)
 
     int error = ng_publisher_encode(p, suspicion, &view, &data, &bytes);
     if (!error) {
-        ng_publisher_number_key(key, 'p', p->slot);
+        ng_publisher_number_key(key, 'p', p->slot.number);
         error = ng_kv_queue_set(p->kv, key, data, bytes, KEEP_MS);
     }
     ng_view_fini(&view);
     if (error)
         return error;
-    p->published_ns = now;
+    p->progress.published_ns = now;
     error = ng_publisher_queue_sign(p);
     if (!error)
         error = ng_publisher_flush(p);
     if (error)
         return error;
-    p->digest = digest;
-    p->told_fully = suspicion;
-    p->stored_ns = p->signed_ns = now;
+    p->progress.digest = digest;
+    p->progress.told_fully = suspicion;
+    p->progress.stored_ns = p->progress.signed_ns = now;
     ng_publisher_signed(p);
     return 0;
 }

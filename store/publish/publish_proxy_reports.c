@@ -23,9 +23,9 @@ static bool post(struct ng_publisher *p, struct ng_post *wanted)
     uint64_t one = 1;
 
     pthread_mutex_lock(&p->lock);
-    bool taken = p->post_count + p->posts_at_work < POSTS;
+    bool taken = p->posts.count + p->posts.at_work < POSTS;
     if (taken)
-        p->posts[p->post_count++] = *wanted;
+        p->posts.list[p->posts.count++] = *wanted;
     pthread_mutex_unlock(&p->lock);
     if (!taken)
         ng_arena_reset(&wanted->arena);
@@ -128,7 +128,7 @@ static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t 
     int64_t whose = 0;
 
     ng_publisher_uid_key(key, what->ended ? 'x' : 's', uid);
-    int length = snprintf(own, sizeof(own), "%" PRIu64, p->slot);
+    int length = snprintf(own, sizeof(own), "%" PRIu64, p->slot.number);
     int error = ng_kv_put_if_absent(p->kv, key, own, (size_t)length, claim_ms(p, what),
                                     ng_publisher_in(CALL_NS));
     if (error != -EEXIST) {
@@ -139,7 +139,7 @@ static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t 
         return error;
     /* The earlier attempt may have got through. */
     error = ng_publisher_read_number(p, key, &whose);
-    return error ? error : whose == (int64_t)p->slot ? 0 : -EEXIST;
+    return error ? error : whose == (int64_t)p->slot.number ? 0 : -EEXIST;
 }
 
 static int do_post(struct ng_publisher *p, struct ng_post *what)
@@ -149,7 +149,7 @@ static int do_post(struct ng_publisher *p, struct ng_post *what)
     uint64_t slot;
 
     if (!what->data) {
-        snprintf(key, sizeof(key), "d/%" PRIu64 "/%" PRIu64, what->epoch, p->slot);
+        snprintf(key, sizeof(key), "d/%" PRIu64 "/%" PRIu64, what->epoch, p->slot.number);
         return ng_publisher_failed(p,
                                    ng_kv_set(p->kv, key, "", 0, KEEP_MS, ng_publisher_in(CALL_NS)));
     }
@@ -183,9 +183,9 @@ static bool end_post(struct ng_publisher *p, const struct ng_post *what, int err
     bool again = error && what->ended;
 
     pthread_mutex_lock(&p->lock);
-    p->posts_at_work--;
+    p->posts.at_work--;
     if (again)
-        p->posts[p->post_count++] = *what;
+        p->posts.list[p->posts.count++] = *what;
     pthread_mutex_unlock(&p->lock);
     return again;
 }
@@ -195,16 +195,16 @@ void ng_publisher_do_posts(struct ng_publisher *p)
     struct ng_post taken[POSTS];
 
     pthread_mutex_lock(&p->lock);
-    uint32_t count = p->post_count;
-    memcpy(taken, p->posts, count * sizeof(taken[0]));
-    p->post_count = 0;
-    p->posts_at_work = count; /* they keep their room */
+    uint32_t count = p->posts.count;
+    memcpy(taken, p->posts.list, count * sizeof(taken[0]));
+    p->posts.count = 0;
+    p->posts.at_work = count; /* they keep their room */
     pthread_mutex_unlock(&p->lock);
     for (uint32_t i = 0; i < count; i++) {
-        int error = p->lost || !p->joined ? -EIO : do_post(p, &taken[i]);
+        int error = p->link.lost || !p->slot.joined ? -EIO : do_post(p, &taken[i]);
         if (end_post(p, &taken[i], error))
             continue;
-        p->dropped += error != 0;
+        p->link.dropped += error != 0;
         ng_arena_reset(&taken[i].arena);
     }
 }

@@ -38,76 +38,148 @@ struct ng_post {
     size_t bytes;
 };
 
-struct ng_publisher {
-    struct ng_publisher_options options;
-    struct ng_descriptor wake; /* written before the thread starts */
+/* ---- What each part keeps. Under the lock ---- */
 
-    /* Protects what follows, down to the next comment. Nests inside nothing; held for copies. */
-    pthread_mutex_t lock;
-    pthread_cond_t answered;
+/* publish.c: the question of the incident thread. */
+struct ng_publisher_mailbox {
     struct ng_ask ask;
-    uint64_t asked, answer; /* serials: the newest question, and the newest answered one */
-    bool waiting;           /* the asker of `asked` is still there */
-    struct ng_post posts[POSTS];
-    uint32_t post_count, posts_at_work;
-    struct ng_incident incidents[INCIDENTS]; /* by epoch % INCIDENTS; epoch 0: none */
-    uint64_t newest;                         /* epoch */
-    struct { /* groups that this process joined; `id` 0: to be asked for */
-        uint64_t joined_id, id;
-    } grown[GROWN];
-    uint32_t grown_count;
+    uint64_t asked, answered; /* serials: the newest question, and the newest answered one */
+    bool waiting;             /* the asker of `asked` is still there */
+};
 
+/* publish_proxy_reports.c. */
+struct ng_publisher_posts {
+    struct ng_post list[POSTS];
+    uint32_t count, at_work;
+};
+
+/* publish_incidents.c: what was heard of. */
+struct ng_publisher_incidents {
+    struct ng_incident list[INCIDENTS]; /* by epoch % INCIDENTS; epoch 0: none */
+    uint64_t newest;                    /* epoch */
+};
+
+/* publish_groups.c: groups that this process joined; `id` 0: to be asked for. */
+struct ng_publisher_grown {
+    struct {
+        uint64_t joined_id, id;
+    } list[GROWN];
+    uint32_t count;
+};
+
+/* ---- For any thread ---- */
+
+struct ng_publisher_state {
     _Atomic uint32_t ended;
     _Atomic unsigned news;
     _Atomic uint64_t label;
     atomic_bool up;
-    atomic_bool away; /* `lost`, for other threads */
+    atomic_bool away; /* `link.lost`, for other threads */
     atomic_bool over; /* the thread has ended: whoever asks does it himself */
+};
 
-    /* The thread's own. */
-    struct ng_kv *kv;
-    uint64_t connects; /* of the kv, when we last looked */
-    bool came;         /* `counted` and `newest` are those of the moment when we came, or later */
-    bool joined;
-    uint64_t slot, slots; /* ours; how many there are */
-    int64_t counted;      /* `e` as last read; -1 not yet */
-    uint64_t digest;      /* of what was published last */
-    bool told_fully;      /* that was with as many records as for a verdict */
-    int64_t published_ns, stored_ns, signed_ns, round_ns, changed_ns, kept_ns;
-    int64_t walked_ns;  /* when we looked for the next that lives */
-    int64_t alive_ns;   /* when our sign of life was stored last; 0 never */
-    int64_t settled_ns; /* until then others may still be on their way back to the store */
-    uint64_t watch;     /* the place that we look after; 0 none yet */
-    bool gap;           /* an empty place was passed on the way to it */
-    int64_t grown_ns;   /* when places were last added */
-    uint64_t own_label, root;
-    uint64_t labelled[LABELLED]; /* groups that were joined under our label */
-    uint32_t labelled_count;
-    bool want_refresh;
-    uint64_t question; /* number of the newest call to publish: a sign of life repeats it */
+/* ---- The thread's own ---- */
+
+/* publish_link.c. */
+struct ng_publisher_link {
     bool lost, told;
     int64_t lost_ns, warned_ns;
+    int64_t alive_ns;   /* when our sign of life was stored last; 0 never */
+    int64_t settled_ns; /* until then others may still be on their way back to the store */
     uint64_t dropped;
-    uint64_t *living; /* places of this incarnation that lived when the job was last looked at */
+};
+
+/* publish_slot.c: where we stand on the store. */
+struct ng_publisher_slot {
+    bool came; /* `counted` and `incidents.newest` are those of the moment when we came, or later */
+    bool joined, leaving;
+    uint64_t number, count; /* ours; how many there are */
+    int64_t counted;        /* `e` as last read; -1 not yet */
+    uint64_t connects;      /* of the kv, when we last looked */
+    int64_t kept_ns;
+};
+
+/* publish.c and publish_progress.c: what is told of this process. */
+struct ng_publisher_progress {
+    uint64_t digest; /* of what was published last */
+    bool told_fully; /* that was with as many records as for a verdict */
+    bool want_refresh;
+    uint64_t question; /* number of the newest call to publish: a sign of life repeats it */
+    int64_t published_ns, stored_ns, signed_ns, round_ns, changed_ns;
+};
+
+/* publish_groups.c: which runs we are of. */
+struct ng_publisher_labels {
+    uint64_t own, root;
+    uint64_t groups[LABELLED]; /* groups that were joined under our label */
+    uint32_t count;
+};
+
+/* publish_neighbour_watch.c. */
+struct ng_publisher_watch {
+    int64_t walked_ns; /* when we looked for the next that lives */
+    int64_t grown_ns;  /* when slots were last added */
+    uint64_t slot;     /* that we look after; 0 none yet */
+    bool gap;          /* an empty slot was passed on the way to it */
+    uint64_t *living;  /* slots of this incarnation that lived when the job was last looked at */
     uint32_t living_count, living_room;
-    bool leaving;
-    enum ng_claim_cause
-        causes[NG_INCIDENT_LIMIT];        /* by level: why this process looks at the job … */
-    uint64_t examined[NG_INCIDENT_LIMIT]; /* … and under which label */
-    uint32_t compared_at;                 /* the group whose trail was told or compared last */
-    struct ng_hash_log_pace
-        *paces; /* of store/publish/publish_hash_logs.c, by slot; made when first needed */
-    struct ng_agree_pace *agreeing; /* of store/publish/publish_lockstep.c, likewise */
-    uint64_t agree_connects;        /* of the kv, when all of that was told anew */
-    int64_t agree_ns; /* when ng_publisher_agree is to be called next; INT64_MAX: with the rounds */
-    struct ng_arena kept_arena; /* owns what follows */
+};
+
+/* publish_incidents.c, by level. */
+struct ng_publisher_looks {
+    enum ng_claim_cause causes[NG_INCIDENT_LIMIT]; /* why this process looks at the job … */
+    uint64_t labels[NG_INCIDENT_LIMIT];            /* … and under which label */
+};
+
+/* publish_hash_logs.c. */
+struct ng_publisher_compare {
+    uint32_t at;                    /* the group whose hash log was told or compared last */
+    struct ng_hash_log_pace *paces; /* by slot of the group; made when first needed */
+};
+
+/* publish_lockstep.c. */
+struct ng_publisher_agree {
+    struct ng_agree_pace *paces; /* likewise */
+    uint64_t connects;           /* of the kv, when all of that was told anew */
+    int64_t next_ns; /* when ng_publisher_agree is to be called next; INT64_MAX: with the rounds */
+};
+
+/* publish_entries.c: entries of ours that live as long as we do. */
+struct ng_publisher_entries {
+    struct ng_arena arena; /* owns what follows */
     struct {
         const char *key; /* on the store */
         const void *value;
         size_t bytes;
-    } kept[NG_BOARD_KEEP_MAX]; /* entries of ours that live as long as we do */
-    uint32_t kept_count;
-    int64_t entries_kept_ns;
+    } list[NG_BOARD_KEEP_MAX];
+    uint32_t count;
+    int64_t kept_ns;
+};
+
+struct ng_publisher {
+    struct ng_publisher_options options;
+    struct ng_descriptor wake; /* written before the thread starts */
+
+    /* Protects what follows, down to `state`. Nests inside nothing; held for copies. */
+    pthread_mutex_t lock;
+    pthread_cond_t answer_came;
+    struct ng_publisher_mailbox mailbox;
+    struct ng_publisher_posts posts;
+    struct ng_publisher_incidents incidents;
+    struct ng_publisher_grown grown;
+
+    struct ng_publisher_state state;
+
+    struct ng_kv *kv;
+    struct ng_publisher_link link;
+    struct ng_publisher_slot slot;
+    struct ng_publisher_progress progress;
+    struct ng_publisher_labels labels;
+    struct ng_publisher_watch watch;
+    struct ng_publisher_looks looks;
+    struct ng_publisher_compare compare;
+    struct ng_publisher_agree agree;
+    struct ng_publisher_entries entries;
 };
 
 /* A deadline, so long from now. */

@@ -10,9 +10,12 @@
 
 #include "core/config/config.h"
 #include "core/util/text.h"
+#include "core/verdict/verdict.h"
+#include "store/wire/command_record.h"
 
-#define MAGIC 0x4e43474905000000u /* "NCGI", and the version */
-/* The version before it, that lists no groups: read as well. */
+#define MAGIC 0x4e43474906000000u /* "NCGI", and the version */
+/* Versions before it, read as well: without the kind of verdict; and without that and groups. */
+#define MAGIC_WITHOUT_KIND  0x4e43474905000000u
 #define MAGIC_WITHOUT_SCOPE 0x4e43474904000000u
 
 static unsigned char *put(unsigned char *at, uint64_t value)
@@ -32,8 +35,8 @@ static uint64_t get(const unsigned char **at)
 }
 
 #define NUMBERS                                                                                    \
-    14 /* with the magic; then the scope: how many groups, and each; then the line, without its    \
-          end */
+    14 /* with the magic; then the kind; the scope: how many groups, and each; the line, without   \
+          its end */
 #define SCOPE_OF_ALL UINT64_MAX
 #define DIFFERS      (UINT64_C(1) << 63)
 #define FAILED       (UINT64_C(1) << 62)
@@ -44,7 +47,9 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     unsigned char *at = ret_bytes;
     size_t length = strnlen(incident->line, sizeof(incident->line) - 1);
 
-    at = put(at, MAGIC);
+    /* A command has no verdict: written so that a job of an older release obeys it, too. */
+    bool is_command = ng_record_is_command(incident);
+    at = put(at, is_command ? MAGIC_WITHOUT_KIND : MAGIC);
     at = put(at, incident->epoch);
     at = put(at, (uint64_t)incident->level);
     at = put(at, (uint64_t)incident->state);
@@ -60,6 +65,8 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     at = put(at, incident->claimant_host);
     at = put(at, incident->label);
     at = put(at, (uint64_t)incident->stalled_ns);
+    if (!is_command)
+        at = put(at, incident->kind);
     at = put(at, incident->scope.all ? SCOPE_OF_ALL : incident->scope.count);
     for (uint32_t i = 0; i < incident->scope.count; i++)
         at = put(at, incident->scope.groups[i]);
@@ -85,6 +92,19 @@ static bool get_scope(const unsigned char **at, const unsigned char *end,
     return true;
 }
 
+bool ng_incident_accept(struct ng_incident *record)
+{
+    if (ng_record_is_command(record)) {
+        record->kind = NG_KIND_HEALTHY;
+        return ng_record_is_sound_command(record);
+    }
+    if (record->kind >= NG_KIND_COUNT)
+        return false;
+    if (record->kind == NG_KIND_HEALTHY && record->state == NG_INCIDENT_JUDGED)
+        record->kind = (uint8_t)ng_verdict_kind_of_line(record->line);
+    return true;
+}
+
 int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_incident)
 {
     const unsigned char *at = data, *end = at + bytes;
@@ -93,7 +113,7 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     if (bytes < 8 * NUMBERS)
         return -EBADMSG;
     uint64_t magic = get(&at);
-    if (magic != MAGIC && magic != MAGIC_WITHOUT_SCOPE)
+    if (magic != MAGIC && magic != MAGIC_WITHOUT_KIND && magic != MAGIC_WITHOUT_SCOPE)
         return -EPROTO;
     incident.epoch = get(&at);
     uint64_t level = get(&at), state = get(&at);
@@ -110,7 +130,12 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     incident.claimant_host = get(&at);
     incident.label = get(&at);
     incident.stalled_ns = (int64_t)get(&at);
-    if (magic == MAGIC && !get_scope(&at, end, &incident.scope))
+    uint64_t kind = NG_KIND_HEALTHY;
+    if (magic == MAGIC && end - at < 8)
+        return -EBADMSG;
+    if (magic == MAGIC)
+        kind = get(&at);
+    if (magic != MAGIC_WITHOUT_SCOPE && !get_scope(&at, end, &incident.scope))
         return -EBADMSG;
     if (magic == MAGIC_WITHOUT_SCOPE) {
         incident.scope =
@@ -120,10 +145,10 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     size_t length = (size_t)(end - at);
     /* Before anything is made narrower: what is cut off may be what is wrong. */
     if (length >= sizeof(incident.line) || !incident.epoch || incident.epoch > NG_EPOCH_MAX ||
-        level < NG_INCIDENT_SUSPECT || level >= NG_INCIDENT_LIMIT || state < NG_INCIDENT_CLAIMED ||
-        state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT ||
+        level < NG_INCIDENT_SUSPECT || level >= NG_RECORD_LEVEL_LIMIT ||
+        state < NG_INCIDENT_CLAIMED || state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT ||
         policy > NG_ON_TIMEOUT_KILL + 1 || rank < -1 || rank > INT32_MAX || pid < 0 ||
-        pid > INT32_MAX || incident.stalled_ns < 0)
+        pid > INT32_MAX || incident.stalled_ns < 0 || kind > UINT8_MAX)
         return -EBADMSG;
     incident.level = (enum ng_incident_level)level;
     incident.state = (enum ng_incident_state)state;
@@ -132,6 +157,9 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     incident.claimant_pid = (int32_t)pid;
     memcpy(incident.line, at, length);
     ng_text_clean(incident.line, length, false);
+    incident.kind = (uint8_t)kind;
+    if (!ng_incident_accept(&incident))
+        return -EBADMSG;
     *ret_incident = incident;
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "core/report/dump.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
+#include "store/wire/command_record.h"
 #include "store/wire/incident_codec.h"
 #include "store/wire/progress.h"
 #include "tests/fuzz/parts.h"
@@ -117,7 +118,7 @@ static size_t make_incidents(struct damage_sample samples[PART_SAMPLES_MAX])
         struct ng_incident incident = {
             .epoch = i + 1,
             .level = (enum ng_incident_level)(NG_INCIDENT_SUSPECT +
-                                              i % (NG_INCIDENT_LIMIT - NG_INCIDENT_SUSPECT)),
+                                              i % (NG_RECORD_LEVEL_LIMIT - NG_INCIDENT_SUSPECT)),
             .state = i % 2 ? NG_INCIDENT_JUDGED : NG_INCIDENT_CLAIMED,
             .group_id = UINT64_C(0x0123456789abcdef),
             .seq = 7,
@@ -125,9 +126,12 @@ static size_t make_incidents(struct damage_sample samples[PART_SAMPLES_MAX])
             .claimant_rank = (int32_t)i - 1,
             .claimant_pid = 4711,
             .policy = (int32_t)i % 5,
+            .kind = (uint8_t)(i % NG_KIND_COUNT),
             .stalled_ns = 1000000000,
             .scope = {.all = i % 5 == 0, .count = i % 5 ? i : 0},
         };
+        if (ng_record_is_command(&incident))
+            incident.state = NG_INCIDENT_JUDGED;
         for (uint32_t k = 0; k < incident.scope.count; k++)
             incident.scope.groups[k] = k * UINT64_C(0x9e3779b97f4a7c15);
         snprintf(
@@ -141,6 +145,24 @@ static size_t make_incidents(struct damage_sample samples[PART_SAMPLES_MAX])
     return INCIDENTS;
 }
 
+/* What core gets of it, and what a tool writes of that. */
+static void use_record(const struct ng_incident *record)
+{
+    struct ng_incident again;
+    struct ng_news news;
+
+    ng_record_news(record, &news);
+    part_promise(news.is_command == (record->level > NG_INCIDENT_TIMEOUT), "of the other sort");
+    if (!news.is_command)
+        return;
+    part_promise(news.command.kind >= NG_COMMAND_ABORT && news.command.kind < NG_COMMAND_LIMIT &&
+                     news.command.rank >= -1 && news.command.for_ns >= 0,
+                 "a command that no tool gives");
+    ng_command_record(&news.command, &again);
+    part_promise(again.level == record->level && strcmp(again.line, record->line) == 0,
+                 "another command when it is written");
+}
+
 static bool take_incident(const uint8_t *bytes, size_t count)
 {
     unsigned char again[NG_INCIDENT_RECORD_BYTES];
@@ -152,11 +174,13 @@ static bool take_incident(const uint8_t *bytes, size_t count)
         return false;
     part_promise(memchr(incident.line, '\0', sizeof(incident.line)) != NULL,
                  "a line without its end");
+    part_promise(incident.kind < NG_KIND_COUNT, "a kind of verdict that there is not");
     part_promise(incident.scope.count <= NG_GROUP_SET_MAX, "more groups than there is room for");
+    use_record(&incident);
     size_t length = ng_incident_encode(&incident, again);
     part_promise(ng_incident_decode(again, length, &same) == 0, "it cannot be written");
     part_promise(strcmp(incident.line, same.line) == 0 && incident.epoch == same.epoch &&
-                     incident.scope.all == same.scope.all &&
+                     incident.kind == same.kind && incident.scope.all == same.scope.all &&
                      incident.scope.count == same.scope.count,
                  "it is another one when it is written");
     return true;

@@ -44,8 +44,8 @@ static const struct ng_usage_option options[OPTIONS] = {
 /* One order. */
 struct order {
     struct ng_usage usage;
-    enum ng_incident_level level;
-    int64_t rest_ns;  /* of NG_INCIDENT_REST */
+    enum ng_command_kind kind;
+    int64_t rest_ns;  /* of NG_COMMAND_REST */
     const char *what; /* "abort %s", with the groups */
     const char *left; /* what there is nothing left to do */
 };
@@ -62,7 +62,7 @@ static const struct order abort_order = {
               "Abort the communicators of a job on every rank: NCCL calls that hang return with "
               "an\nerror. The processes live on; what they do with the error is theirs to "
               "decide."),
-    .level = NG_INCIDENT_ABORT,
+    .kind = NG_COMMAND_ABORT,
     .what = "abort %s",
     .left = "there is nothing left to abort",
 };
@@ -74,7 +74,7 @@ static const struct order suspend_order = {
         "suspect,\nand nobody is ended for waiting, as during a long checkpoint. What is "
         "pending goes on\nlater with the time that it had left. A rank that dies is told "
         "of all the same."),
-    .level = NG_INCIDENT_REST,
+    .kind = NG_COMMAND_REST,
     .rest_ns = INT64_MAX,
     .what = "suspend the deadlines of %s",
     .left = "there is nothing left to suspend",
@@ -85,7 +85,7 @@ static const struct order resume_order = {
                    "Let deadlines run again that `ncclguard suspend` has stopped. Without --group, "
                    "also\nthose of groups that were suspended one by one; a group of a job that is "
                    "suspended as a\nwhole stays so."),
-    .level = NG_INCIDENT_REST,
+    .kind = NG_COMMAND_REST,
     .what = "resume the deadlines of %s",
     .left = "there is nothing left to resume",
 };
@@ -96,7 +96,7 @@ static const struct order reload_order = {
               "Have every rank of a job read its rules file (NCCLGUARD_RULES) again. Each tells "
               "the\noutcome in its log; where a line cannot be read, the rules from before go "
               "on to hold."),
-    .level = NG_INCIDENT_RELOAD,
+    .kind = NG_COMMAND_RELOAD,
     .what = "read the rules of %s again",
     .left = "there is nobody left to read rules",
 };
@@ -221,13 +221,13 @@ static int aim(const struct order *order, struct ng_job *job, const char *group,
 }
 
 /* "suspend the deadlines of group 0123456789abcdef for 30m" */
-static void describe(const struct order *order, const struct ng_incident *incident,
+static void describe(const struct order *order, const struct ng_command *given,
                      const char *for_text, char *ret_text, size_t bytes)
 {
     char groups[40] = "all groups";
 
-    if (incident->group_id)
-        snprintf(groups, sizeof(groups), "group %016" PRIx64, incident->group_id);
+    if (given->group_id)
+        snprintf(groups, sizeof(groups), "group %016" PRIx64, given->group_id);
     int used = snprintf(ret_text, bytes, order->what, groups);
     if (for_text)
         snprintf(ret_text + used, bytes - (size_t)used, " for %.40s", for_text);
@@ -237,23 +237,21 @@ static int give_order(const struct order *order, struct ng_job *job, const char 
                       const char *for_text, int64_t rest_ns)
 {
     const char *command = order->usage.command;
-    struct ng_incident incident = {
-        .level = order->level, .claimant_rank = -1, .stalled_ns = rest_ns};
+    struct ng_command given = {.kind = order->kind, .rank = -1, .for_ns = rest_ns};
     char host[64] = "", what[160];
 
-    int status = aim(order, job, group, &incident.group_id);
+    int status = aim(order, job, group, &given.group_id);
     if (status != 0)
         return status;
     gethostname(host, sizeof(host) - 1);
-    describe(order, &incident, for_text, what, sizeof(what));
+    describe(order, &given, for_text, what, sizeof(what));
     /* What the ranks log. */
-    snprintf(incident.line, sizeof(incident.line),
+    snprintf(given.line, sizeof(given.line),
              "`ncclguard %s` (host %s, pid %d) orders: %s of job %s", command, host, (int)getpid(),
              what, job->name);
     job->why[0] = '\0';
-    int count =
-        ng_board_client_order(&job->observed, &incident, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
-                              job->why, sizeof(job->why));
+    int count = ng_board_client_order(&job->observed, &given, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                                      job->why, sizeof(job->why));
     if (count < 0)
         return ng_jobs_failed(command, job, count);
     if (count == 0)

@@ -248,7 +248,7 @@ static void count_stacks(const struct dumping *dumping, const struct timespec *o
 }
 
 /* Those of this host write into our folder, and are waited for. */
-static void order_here(const struct dumping *dumping, const struct ng_incident *order,
+static void order_here(const struct dumping *dumping, const struct ng_command *order,
                        struct stacks *stacks)
 {
     int64_t until = ng_clock_mono_ns() + STACKS_NS;
@@ -269,8 +269,7 @@ static void order_here(const struct dumping *dumping, const struct ng_incident *
 
 static void order_stacks(struct dumping *dumping, struct stacks *ret_stacks)
 {
-    struct ng_incident order = {
-        .level = NG_INCIDENT_DUMP, .claimant_rank = -1, .seq = (uint64_t)(dumping->rank + 1)};
+    struct ng_command order = {.kind = NG_COMMAND_DUMP, .rank = dumping->rank};
     struct stacks *stacks = ret_stacks;
 
     int error = find_those_here(dumping);
@@ -280,7 +279,7 @@ static void order_stacks(struct dumping *dumping, struct stacks *ret_stacks)
         return;
     }
     bool fits =
-        snprintf(order.line, sizeof(order.line), "%s", dumping->folder) < (int)sizeof(order.line);
+        snprintf(order.path, sizeof(order.path), "%s", dumping->folder) < (int)sizeof(order.path);
     if (stacks->missing && fits)
         order_here(dumping, &order, stacks);
     /* After them: it reaches those of this host a second time, who are done by now. */

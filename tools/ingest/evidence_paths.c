@@ -118,8 +118,7 @@ static int add_incidents(struct ng_evidence_paths *paths, const char *path)
     for (int i = count; i > 0 && paths->incident_count < NG_EVIDENCE_INCIDENTS && !error; i--) {
         if (snprintf(file, sizeof(file), "%s/%s", path, entries[i - 1]->d_name) >=
                 (int)sizeof(file) ||
-            ng_local_read_incident(file, &incident) != 0 || incident.level > NG_INCIDENT_TIMEOUT ||
-            incident.state != NG_INCIDENT_JUDGED)
+            ng_local_read_incident(file, &incident) != 0 || incident.state != NG_INCIDENT_JUDGED)
             continue;
         if (!paths->incidents)
             paths->incidents = calloc(NG_EVIDENCE_INCIDENTS, sizeof(*paths->incidents));

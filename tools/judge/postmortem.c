@@ -354,8 +354,8 @@ static struct look_back look_before_the_end(struct ng_view *view,
     int64_t last_unix_ns = last_sign_unix_ns(view);
     const struct ng_view_process *last = NULL;
 
-    back.death_told = back.told && strncmp(back.told->line, "dead_rank:", 10) == 0;
-    back.difference_told = back.told && strncmp(back.told->line, "mismatch:", 9) == 0;
+    back.death_told = back.told && back.told->kind == NG_KIND_DEAD_RANK;
+    back.difference_told = back.told && back.told->kind == NG_KIND_MISMATCH;
     for (uint32_t i = 0; i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
         if (process->life != NG_LIFE_DEAD && process->life != NG_LIFE_EXITED)

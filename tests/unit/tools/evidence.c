@@ -408,8 +408,8 @@ int evidence_tell_incident(const char *folder, uint64_t seq, const char *line)
     uint32_t living;
 
     snprintf(incident.line, sizeof(incident.line), "%s", line);
-    /* As a person's order is left there, which is judged as it is written. */
-    return ng_local_order(folder, 0, &incident, &living);
+    /* As a command is left there, which is complete as it is written. */
+    return ng_local_leave(folder, 0, &incident, &living);
 }
 
 static uint64_t any(unsigned *seed, uint64_t limit)

@@ -761,9 +761,14 @@ const char *made_last_error(const void *comm)
 
 int made_abort(uint64_t group_id, const char *reason, int64_t wait_ms)
 {
+    return made_abort_for(group_id, ng_verdict_kind_of_line(reason), reason, wait_ms);
+}
+
+int made_abort_for(uint64_t group_id, unsigned kind, const char *reason, int64_t wait_ms)
+{
     ng_guard.config.abort_wait_ns = wait_ms * NG_MS;
     struct ng_group_set scope = {.all = !group_id, .count = group_id ? 1 : 0, .groups = {group_id}};
-    return ng_abort_groups(&scope, reason, NG_ABORT_PERSON);
+    return ng_abort_groups(&scope, (enum ng_verdict_kind)kind, reason, NG_ABORT_PERSON);
 }
 
 int made_abort_state(void)
@@ -779,7 +784,7 @@ int made_policy_abort(const uint64_t *group_ids, unsigned count, const char *rea
     if (count)
         memcpy(scope.groups, group_ids, count * sizeof(*group_ids));
     ng_guard.config.abort_wait_ns = wait_ms * NG_MS;
-    return ng_abort_groups(&scope, reason, NG_ABORT_POLICY);
+    return ng_abort_groups(&scope, ng_verdict_kind_of_line(reason), reason, NG_ABORT_POLICY);
 }
 
 int made_policy_abort_state(void)

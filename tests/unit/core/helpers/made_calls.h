@@ -107,6 +107,8 @@ const char *made_last_error(const void *comm);
 
 /* Orders to abort, with this bound. */
 int made_abort(uint64_t group_id, const char *reason, int64_t wait_ms);
+/* For a verdict of this kind (enum ng_verdict_kind). */
+int made_abort_for(uint64_t group_id, unsigned kind, const char *reason, int64_t wait_ms);
 int made_abort_state(void);
 /* The same by a policy, of several groups; `count` 0: of all. */
 int made_policy_abort(const uint64_t *group_ids, unsigned count, const char *reason,

@@ -37,6 +37,7 @@ static struct ng_incident incidents[MADE_INCIDENTS]; /* of the store, by epoch; 
 #define FLOOD_MAX 5000u
 static unsigned floods; /* asked so often; 0: nothing floods */
 static bool claimant_ended[MADE_INCIDENTS];
+static bool is_reload[MADE_INCIDENTS]; /* a command, and no incident */
 
 static _Atomic int64_t now_ns = 1000 * NG_S; /* also read by who hears something */
 
@@ -67,23 +68,25 @@ void __wrap_ng_claim_open(const struct ng_incident *wanted, struct ng_view *view
 }
 
 void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
-                          const char *line);
+                          enum ng_verdict_kind kind, const char *line);
 void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
-                          const char *line)
+                          enum ng_verdict_kind kind, const char *line)
 {
     (void)scope;
+    (void)kind;
     (void)line;
     made_deaths.acted++;
     made_deaths.policy = policy;
 }
 
 static bool aborted;
-int __wrap_ng_abort_groups(const struct ng_group_set *scope, const char *reason,
-                           enum ng_abort_origin origin);
-int __wrap_ng_abort_groups(const struct ng_group_set *scope, const char *reason,
-                           enum ng_abort_origin origin)
+int __wrap_ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind,
+                           const char *reason, enum ng_abort_origin origin);
+int __wrap_ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind,
+                           const char *reason, enum ng_abort_origin origin)
 {
     (void)scope;
+    (void)kind;
     (void)reason;
     (void)origin;
     aborted = true;
@@ -192,20 +195,29 @@ static int claim(struct ng_board *board, const struct ng_incident *wanted,
 }
 
 static int next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
-                struct ng_incident *ret_incident)
+                struct ng_news *ret_news)
 {
     (void)board;
+    *ret_news = (struct ng_news){0};
     if (floods) {
-        *ret_incident = (struct ng_incident){.epoch = floods < FLOOD ? epoch + 1 : 2 - floods % 2,
-                                             .source = source,
-                                             .level = NG_INCIDENT_SUSPECT,
-                                             .state = NG_INCIDENT_JUDGED,
-                                             .claimant_pid = -1};
+        ret_news->incident =
+            (struct ng_incident){.epoch = floods < FLOOD ? epoch + 1 : 2 - floods % 2,
+                                 .source = source,
+                                 .level = NG_INCIDENT_SUSPECT,
+                                 .state = NG_INCIDENT_JUDGED,
+                                 .claimant_pid = -1};
+        ret_news->epoch = ret_news->incident.epoch;
         return floods++ < FLOOD_MAX ? 0 : -ENOENT;
     }
     for (uint64_t at = epoch + 1; source == NG_SOURCE_JOB && at < MADE_INCIDENTS; at++)
-        if (incidents[at].level) {
-            *ret_incident = incidents[at];
+        if (incidents[at].level || is_reload[at]) {
+            ret_news->epoch = at;
+            ret_news->is_command = is_reload[at];
+            if (is_reload[at])
+                ret_news->command = (struct ng_command){
+                    .kind = NG_COMMAND_RELOAD, .source = source, .line = "an order of a test"};
+            else
+                ret_news->incident = incidents[at];
             return 0;
         }
     return -ENOENT;
@@ -261,6 +273,7 @@ void made_deaths_begin(int64_t pending_age_ns)
     ng_news_after_fork();
     memset(incidents, 0, sizeof(incidents));
     memset(claimant_ended, 0, sizeof(claimant_ended));
+    memset(is_reload, 0, sizeof(is_reload));
     made_deaths = (struct made_deaths){.fill = made_deaths.fill};
     now_ns += 100 * NG_S;
 }
@@ -353,6 +366,7 @@ void made_deaths_told(uint64_t group_id, uint64_t seq)
                                    .level = NG_INCIDENT_SUSPECT,
                                    .group_id = group_id,
                                    .seq = seq,
+                                   .kind = NG_KIND_LEFT_EARLY,
                                    .line = "left_early: of a test"};
 
     ng_alarms_answered(&incident);
@@ -375,6 +389,7 @@ void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)
                                    .claimant_pid = -1,
                                    .claimed_mono_ns = now_ns,
                                    .policy = NG_ON_TIMEOUT_LOG + 1,
+                                   .kind = NG_KIND_MISSING_RANK,
                                    .line = "missing_rank: of a test"};
 
     ng_response_follow(&incident);
@@ -389,6 +404,7 @@ void made_deaths_suspicion(uint64_t epoch, bool differs)
                                    .group_id = 1,
                                    .differs = differs,
                                    .claimant_pid = -1,
+                                   .kind = NG_KIND_MISSING_RANK,
                                    .line = "missing_rank: of a test"};
 
     ng_response_hear(&incident);
@@ -404,8 +420,10 @@ void made_deaths_put(uint64_t epoch, const char *line)
                                      .state = line ? NG_INCIDENT_JUDGED : NG_INCIDENT_CLAIMED,
                                      .group_id = epoch,
                                      .claimant_pid = -1};
-    if (line)
-        snprintf(incident->line, sizeof(incident->line), "%s", line);
+    if (!line)
+        return;
+    incident->kind = (uint8_t)ng_verdict_kind_of_line(line);
+    snprintf(incident->line, sizeof(incident->line), "%s", line);
 }
 
 void made_deaths_claimant_ends(uint64_t epoch)
@@ -415,8 +433,7 @@ void made_deaths_claimant_ends(uint64_t epoch)
 
 void made_deaths_order(uint64_t epoch)
 {
-    made_deaths_put(epoch, "an order of a test");
-    incidents[epoch].level = NG_INCIDENT_RELOAD;
+    is_reload[epoch] = true;
 }
 
 void made_deaths_differ(uint64_t group_id, bool deadline)
@@ -526,10 +543,10 @@ void made_deaths_set_policy(unsigned policy)
 
 bool made_deaths_aborts(bool by_store)
 {
-    struct ng_incident order = {.source = by_store ? NG_SOURCE_JOB : NG_SOURCE_HOST,
-                                .level = NG_INCIDENT_ABORT,
-                                .state = NG_INCIDENT_JUDGED,
-                                .line = "an order of a test"};
+    struct ng_command order = {.kind = NG_COMMAND_ABORT,
+                               .source = by_store ? NG_SOURCE_JOB : NG_SOURCE_HOST,
+                               .rank = -1,
+                               .line = "an order of a test"};
 
     aborted = false;
     ng_operator_commands_obey(&order);

@@ -208,7 +208,7 @@ bool made_nb_is_converted(const void *comm)
 {
     const struct ng_comm *found = ng_comm_find(comm);
 
-    return found && atomic_load(&found->converted);
+    return found && atomic_load(&found->mode.converted);
 }
 
 unsigned made_nb_op_inside(void)
@@ -220,5 +220,5 @@ int made_nb_abort(const char *reason)
 {
     struct ng_group_set scope = NG_GROUP_SET_ALL;
 
-    return ng_abort_groups(&scope, reason, NG_ABORT_PERSON);
+    return ng_abort_groups(&scope, NG_KIND_HEALTHY, reason, NG_ABORT_PERSON);
 }

@@ -236,6 +236,20 @@ TEST_F(Abort, APeerThatWasTheCauseIsARemoteError)
     }
 }
 
+/* The words are for people. */
+TEST_F(Abort, WhatCallsReturnComesFromTheKindOfTheVerdictAlone)
+{
+    void *first = init(0), *second = init(0);
+    ASSERT_EQ(made_abort_for(group_of(first).id, NG_KIND_DEAD_RANK, "a rank died", LONG_MS), 0);
+    ASSERT_TRUE(has_returned());
+    EXPECT_EQ(call(0, NG_OP_AllReduce, first), (int)ncclRemoteError);
+    ASSERT_EQ(made_abort_for(group_of(second).id, NG_KIND_HEALTHY, "dead_rank: a person's words",
+                             LONG_MS),
+              0);
+    ASSERT_TRUE(has_returned());
+    EXPECT_EQ(call(0, NG_OP_AllReduce, second), BROKEN);
+}
+
 TEST_F(Abort, AllOfALibraryGoIntoOneGroupWhereItsVersionAllows)
 {
     void *first = init(0), *second = init(0), *old = init(1), *older = init(1);

@@ -108,7 +108,11 @@ class Shared : public testing::TestWithParam<const char *>
     static int next(Rank &rank, enum ng_incident_source source, uint64_t epoch,
                     struct ng_incident *ret_incident)
     {
-        return rank.board->ops->next(rank.board, source, epoch, ret_incident);
+        struct ng_news news;
+        int error = rank.board->ops->next(rank.board, source, epoch, &news);
+        if (!error)
+            *ret_incident = record_of(news);
+        return error;
     }
     Folder folder;
     std::string url;
@@ -572,7 +576,10 @@ TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
     EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), 4) << why;
     EXPECT_STREQ(view.job, "job");
     ng_view_fini(&view);
-    struct ng_incident order = about(NG_INCIDENT_ABORT, world, 0), heard = {};
+    struct ng_command order = {};
+    struct ng_incident heard = {};
+    order.kind = NG_COMMAND_ABORT;
+    order.group_id = world;
     snprintf(order.line, sizeof(order.line), "aborted by a person");
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
         EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 4)
@@ -580,7 +587,8 @@ TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
         for (auto &rank : ranks) {
             EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
             EXPECT_EQ(heard.epoch, epoch);
-            EXPECT_EQ(heard.level, NG_INCIDENT_ABORT);
+            EXPECT_EQ(heard.level, RECORD_ABORT);
+            EXPECT_EQ(heard.group_id, (uint64_t)world);
             EXPECT_EQ(heard.state, NG_INCIDENT_JUDGED);
             EXPECT_STREQ(heard.line, "aborted by a person");
         }

@@ -342,6 +342,77 @@ TEST_F(LocalIncidents, DamagedFilesAreSkippedAndNeverOverwritten)
     EXPECT_EQ(read_whole_file(folder / "incident-3").size(), whole.size() - 1);
 }
 
+TEST_F(LocalIncidents, ACommandIsNoIncidentAndCoversNone)
+{
+    struct ng_command dump = {}, abort = {};
+    struct ng_incident record, got = {};
+    struct ng_news news = {};
+    uint32_t living;
+
+    board.wait(0);
+    dump.kind = NG_COMMAND_DUMP;
+    dump.rank = 3;
+    snprintf(dump.path, sizeof(dump.path), "/a/folder");
+    abort.kind = NG_COMMAND_ABORT;
+    abort.group_id = 7;
+    abort.rank = -1;
+    snprintf(abort.line, sizeof(abort.line), "abort it");
+    for (const auto *command : {&dump, &abort}) {
+        ng_command_record(command, &record);
+        ASSERT_EQ(ng_local_leave(folder.path().c_str(), 0, &record, &living), 0);
+        ASSERT_EQ(living, 1u);
+    }
+    ASSERT_EQ(board.board->ops->next(board.board, NG_SOURCE_HOST, 0, &news), 0);
+    ASSERT_TRUE(news.is_command);
+    EXPECT_EQ(news.epoch, 1u);
+    EXPECT_EQ(news.command.kind, NG_COMMAND_DUMP);
+    EXPECT_EQ(news.command.source, NG_SOURCE_HOST);
+    EXPECT_EQ(news.command.rank, 3);
+    EXPECT_STREQ(news.command.path, "/a/folder");
+    EXPECT_STREQ(news.command.line, "");
+    ASSERT_EQ(board.board->ops->next(board.board, NG_SOURCE_HOST, 1, &news), 0);
+    ASSERT_TRUE(news.is_command);
+    EXPECT_EQ(news.command.kind, NG_COMMAND_ABORT);
+    EXPECT_EQ(news.command.group_id, 7u);
+    EXPECT_STREQ(news.command.line, "abort it");
+    EXPECT_GT(news.command.given_mono_ns, 0);
+    EXPECT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 0), &got), 0);
+    EXPECT_EQ(got.epoch, 3u);
+    EXPECT_EQ(ng_local_read_incident((folder / "incident-1").c_str(), &got), -EBADMSG);
+}
+
+/* The file holds the incident as it is in memory, behind its magic number. */
+static constexpr size_t KIND_AT = sizeof(uint64_t) + offsetof(struct ng_incident, kind);
+
+TEST_F(LocalIncidents, AKindOfVerdictThatThereIsNotIsRefused)
+{
+    struct ng_incident got = {};
+
+    ASSERT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 1), &got), 0);
+    std::string file = read_whole_file(folder / "incident-1");
+    for (int kind : {0, NG_KIND_COUNT - 1, (int)NG_KIND_COUNT, 255}) {
+        file[KIND_AT] = (char)kind;
+        write_whole_file(folder / "incident-1", file);
+        EXPECT_EQ(board.get(1, &got), kind < NG_KIND_COUNT ? 0 : -EBADMSG) << kind;
+    }
+}
+
+TEST_F(LocalIncidents, AKindOfVerdictThatAnOlderGuardDidNotSayIsReadFromItsWords)
+{
+    struct ng_incident got = {};
+
+    ASSERT_EQ(board.claim(stall(NG_INCIDENT_SUSPECT, 7, 1), &got), 0);
+    EXPECT_EQ(got.kind, NG_KIND_HEALTHY) << "nobody has judged it";
+    got.state = NG_INCIDENT_JUDGED;
+    snprintf(got.line, sizeof(got.line), "dead_rank: rank 3 died");
+    for (auto kind : {NG_KIND_HEALTHY, NG_KIND_NAN}) {
+        got.kind = (uint8_t)kind;
+        ASSERT_EQ(board.publish(got), 0);
+        ASSERT_EQ(board.get(1, &got), 0);
+        EXPECT_EQ(got.kind, kind == NG_KIND_NAN ? NG_KIND_NAN : NG_KIND_DEAD_RANK);
+    }
+}
+
 TEST_F(LocalIncidents, ANumberThatNobodyCountedToIsPassedOver)
 {
     struct ng_incident got = {};

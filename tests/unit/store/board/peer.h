@@ -6,6 +6,7 @@
 #define NCCLGUARD_TESTS_UNIT_STORE_PEER_H
 
 #include "tests/unit/core/helpers/core.h"
+#include "tests/unit/store/board/record.h"
 
 extern "C" {
 #include "core/nccl/board.h"
@@ -66,7 +67,11 @@ class Board
     }
     int next(uint64_t epoch, struct ng_incident *ret_incident)
     {
-        return board->ops->next(board, NG_SOURCE_HOST, epoch, ret_incident);
+        struct ng_news news;
+        int error = board->ops->next(board, NG_SOURCE_HOST, epoch, &news);
+        if (!error)
+            *ret_incident = record_of(news);
+        return error;
     }
     int get(uint64_t epoch, struct ng_incident *ret_incident)
     {

@@ -246,16 +246,16 @@ TEST(LocalRuns, AToolSeesEachRunAndItsOrderReachesThatOneAlone)
     EXPECT_EQ(ng_local_runs(folder.path().c_str(), runs, 1), 1) << "no more than there is room for";
     EXPECT_EQ(ng_local_runs("/nonexistent/folder", runs, 1), -ENOENT);
 
-    struct ng_incident order = stall(NG_INCIDENT_ABORT, 0, 0);
+    struct ng_incident order = stall(RECORD_ABORT, 0, 0);
     board.wait(0);
-    EXPECT_EQ(ng_local_order(folder.path().c_str(), 8, &order, &living), 0);
+    EXPECT_EQ(ng_local_leave(folder.path().c_str(), 8, &order, &living), 0);
     EXPECT_EQ(living, 1u);
     EXPECT_EQ(board.next(0, &incident), -ENOENT);
-    EXPECT_EQ(ng_local_order(folder.path().c_str(), 7, &order, &living), 0);
+    EXPECT_EQ(ng_local_leave(folder.path().c_str(), 7, &order, &living), 0);
     EXPECT_EQ(living, 2u);
     ASSERT_EQ(board.next(0, &incident), 0);
     EXPECT_EQ(incident.epoch, 2u);
-    EXPECT_EQ(ng_local_order(folder.path().c_str(), 0, &order, &living), 0);
+    EXPECT_EQ(ng_local_leave(folder.path().c_str(), 0, &order, &living), 0);
     EXPECT_EQ(living, 3u);
     EXPECT_EQ(board.next(2, &incident), 0) << "of all";
 }

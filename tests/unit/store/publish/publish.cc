@@ -716,7 +716,7 @@ TEST_P(Publish, AMessageThatWasLostLosesNoIncident)
 {
     Rank &a = started(0);
     for (uint64_t epoch = 1; epoch <= 9; epoch += 2) {
-        struct ng_incident order = about(NG_INCIDENT_ABORT, 0, 0);
+        struct ng_incident order = about(RECORD_ABORT, 0, 0);
         unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
         order.state = NG_INCIDENT_JUDGED;
         for (uint64_t k : {epoch, epoch + 1}) {
@@ -736,7 +736,7 @@ TEST_P(Publish, AMessageThatWasLostLosesNoIncident)
 TEST_P(Publish, NumbersThatWereNeverUsedHideNothing)
 {
     Rank &a = started(0);
-    struct ng_incident order = about(NG_INCIDENT_ABORT, 0, 0);
+    struct ng_incident order = about(RECORD_ABORT, 0, 0);
     unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
     order.state = NG_INCIDENT_JUDGED;
     order.epoch = 5;
@@ -865,7 +865,7 @@ TEST_P(Publish, OtherIncarnationsIncidentsAreNotHeard)
     EXPECT_EQ(late.heard(0), 1u);
     EXPECT_EQ(late.next(1, &theirs), -ENOENT);
     /* A person's order is for all. */
-    struct ng_incident order = about(NG_INCIDENT_ABORT, 0, 0);
+    struct ng_incident order = about(RECORD_ABORT, 0, 0);
     unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
     order.state = NG_INCIDENT_JUDGED;
     order.epoch = 3;
@@ -883,16 +883,28 @@ TEST_P(Publish, WhatARankClaimsWithoutALabelConcernsNobody)
     forge(claim, 1);
     claim.level = NG_INCIDENT_SUSPECT;
     forge(claim, 2);
-    forge(about(NG_INCIDENT_ABORT, 0, 0), 3);
+    forge(about(RECORD_ABORT, 0, 0), 3);
     EXPECT_EQ(a.heard(0, &heard), 3u);
-    EXPECT_EQ(heard.level, NG_INCIDENT_ABORT);
+    EXPECT_EQ(heard.level, RECORD_ABORT);
+}
+
+TEST_P(Publish, ACommandCoversNoIncidentOfItsGroup)
+{
+    Rank &a = started(0);
+    struct ng_incident mine, wanted = about(NG_INCIDENT_SUSPECT, world, 0);
+    struct ng_incident order = about(RECORD_ABORT, world, 0);
+    wanted.op = order.op = NG_OP_NONE;
+    forge(order, 1);
+    ASSERT_EQ(a.heard(0), 1u);
+    EXPECT_EQ(a.claim(wanted, &mine), 0);
+    EXPECT_EQ(mine.epoch, 2u);
 }
 
 /* A number near to the end of its type once kept the incident thread from everything else. */
 TEST_P(Publish, AnEpochThatNobodyCanHaveCountedToIsPassedOver)
 {
     Rank &a = started(0), &b = started(1);
-    struct ng_incident mine, order = about(NG_INCIDENT_ABORT, 0, 0);
+    struct ng_incident mine, order = about(RECORD_ABORT, 0, 0);
     for (uint64_t epoch : {(uint64_t)NG_EPOCH_AHEAD_MAX + 1, (uint64_t)NG_EPOCH_MAX + 1,
                            (uint64_t)INT64_MAX, UINT64_MAX - 1, UINT64_MAX}) {
         forge(order, epoch);
@@ -927,7 +939,7 @@ TEST_P(Publish, WhileMoreIncidentsAreReadThanARoundTakesSignsOfLifeGoOn)
 {
     constexpr uint64_t many = 1000;
     for (uint64_t epoch = 1; epoch <= many; epoch++)
-        forge(about(NG_INCIDENT_ABORT, 0, 0), epoch);
+        forge(about(RECORD_ABORT, 0, 0), epoch);
     Rank &a = add(0);
     a.kv.deaf = true;
     a.kv.slow_ms = 2;
@@ -948,7 +960,7 @@ TEST_P(Publish, WhileMoreMessagesComeThanCanBeFollowedSignsOfLifeGoOn)
     a.kv.slow_ms = 2;
     for (uint64_t i = 1; i < many; i++)
         ASSERT_EQ(store->publish("m", "incident " + std::to_string(i * step)), 0);
-    forge(about(NG_INCIDENT_ABORT, 0, 0), many * step);
+    forge(about(RECORD_ABORT, 0, 0), many * step);
     int calls = a.kv.calls;
     ASSERT_TRUE(eventually([&] { return a.kv.calls > calls + 100; }));
     int64_t before = a.published_ns();

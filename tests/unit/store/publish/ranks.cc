@@ -544,8 +544,13 @@ int Rank::judge(struct ng_incident *incident, const std::string &json, const std
 
 int Rank::next(uint64_t epoch, struct ng_incident *ret_incident)
 {
-    return board ? board->ops->next(board, NG_SOURCE_JOB, epoch, ret_incident)
-                 : ng_publisher_next_incident(publisher, epoch, ret_incident);
+    struct ng_news news;
+    if (!board)
+        return ng_publisher_next_incident(publisher, epoch, ret_incident);
+    int error = board->ops->next(board, NG_SOURCE_JOB, epoch, &news);
+    if (!error)
+        *ret_incident = record_of(news);
+    return error;
 }
 
 uint64_t Rank::heard(uint64_t epoch, struct ng_incident *ret_incident)

@@ -7,6 +7,7 @@
 #ifndef NCCLGUARD_TESTS_UNIT_STORE_RANKS_H
 #define NCCLGUARD_TESTS_UNIT_STORE_RANKS_H
 
+#include "tests/unit/store/board/record.h"
 #include "tests/unit/store/kv/kv.h"
 
 #include <condition_variable>

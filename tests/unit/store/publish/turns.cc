@@ -61,12 +61,12 @@ class Turns : public testing::TestWithParam<std::tuple<const char *, int>>
         for (auto &rank : ranks) {
             rank = std::make_unique<Looker>();
             rank->publisher.kv = kv->inner;
-            rank->publisher.came = rank->publisher.joined = true;
-            rank->publisher.root = label;
-            rank->publisher.slot = 1 + &rank - ranks.data();
+            rank->publisher.slot.came = rank->publisher.slot.joined = true;
+            rank->publisher.labels.root = label;
+            rank->publisher.slot.number = 1 + &rank - ranks.data();
             rank->publisher.options.own_box = &box.box;
             rank->publisher.options.wake = [] {};
-            std::string sign_of_life = "l/" + std::to_string(rank->publisher.slot);
+            std::string sign_of_life = "l/" + std::to_string(rank->publisher.slot.number);
             ASSERT_EQ(ng_kv_set(kv->inner, sign_of_life.c_str(), "0", 1, 0, within(5000)), 0);
             if (&rank != &ranks.back())
                 come(&rank - ranks.data(), ng_clock_mono_ns() + (int64_t)(random() % NG_S));

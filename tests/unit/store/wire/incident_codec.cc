@@ -10,8 +10,10 @@ static struct ng_incident random_incident(std::mt19937_64 &random)
     incident.source = NG_SOURCE_JOB;
     incident.level = (enum ng_incident_level)(1 + random() % 3);
     incident.state = (enum ng_incident_state)(1 + random() % 2);
+    if (incident.level == RECORD_ABORT)
+        incident.state = NG_INCIDENT_JUDGED;
     incident.group_id = random();
-    incident.seq = random();
+    incident.seq = incident.level == RECORD_ABORT ? random() % INT32_MAX : random();
     incident.op = (uint32_t)(random() % NG_OP_LIMIT);
     incident.claimant_rank = (int32_t)(random() >> 33) - (int32_t)(random() % 2);
     incident.claimant_pid = (int32_t)(random() >> 33);
@@ -27,9 +29,21 @@ static struct ng_incident random_incident(std::mt19937_64 &random)
     incident.scope.count = incident.scope.all ? 0 : (uint32_t)(random() % (NG_GROUP_SET_MAX + 1));
     for (uint32_t i = 0; i < incident.scope.count; i++)
         incident.scope.groups[i] = random();
+    if (incident.level < RECORD_ABORT)
+        incident.kind = (uint8_t)(1 + random() % (NG_KIND_COUNT - 1));
     size_t length = random() % sizeof(incident.line);
     for (size_t i = 0; i < length; i++)
         incident.line[i] = (char)(' ' + random() % 95);
+    return incident;
+}
+
+/* None that is an order. */
+static struct ng_incident random_verdict(std::mt19937_64 &random)
+{
+    struct ng_incident incident;
+    do
+        incident = random_incident(random);
+    while (incident.level >= RECORD_ABORT);
     return incident;
 }
 
@@ -67,6 +81,7 @@ static void expect_same(const struct ng_incident &a, const struct ng_incident &b
     EXPECT_EQ(a.policy, b.policy);
     EXPECT_EQ(a.differs, b.differs);
     EXPECT_EQ(a.failed, b.failed);
+    EXPECT_EQ(a.kind, b.kind);
     EXPECT_STREQ(a.line, b.line);
     EXPECT_EQ(a.scope.all, b.scope.all);
     ASSERT_EQ(a.scope.count, b.scope.count);
@@ -142,17 +157,18 @@ TEST(Records, NumbersThatNobodyWritesAreRefused)
     } cases[] = {
         {1, {0, (uint64_t)NG_EPOCH_MAX + 1, UINT64_MAX}, {1, NG_EPOCH_MAX}},
         {2,
-         {0, NG_INCIDENT_LIMIT, UINT64_C(1) << 32 | 2, UINT64_MAX},
-         {NG_INCIDENT_SUSPECT, NG_INCIDENT_RELOAD}},
+         {0, NG_RECORD_LEVEL_LIMIT, UINT64_C(1) << 32 | 2, UINT64_MAX},
+         {NG_INCIDENT_SUSPECT, NG_INCIDENT_TIMEOUT}},
         {3, {0, 3, UINT64_C(1) << 32 | 1}, {NG_INCIDENT_CLAIMED, NG_INCIDENT_JUDGED}},
         {6, {NG_OP_LIMIT, UINT64_C(5) << 32, UINT64_C(1) << 61}, {0, UINT64_C(4) << 32}},
         {7, {(uint64_t)-2, UINT64_C(1) << 31, UINT64_C(1) << 32}, {(uint64_t)-1, INT32_MAX}},
         {8, {(uint64_t)-1, UINT64_C(1) << 31, UINT64_C(1) << 32}, {0, INT32_MAX}},
         {13, {(uint64_t)-1, UINT64_C(1) << 63}, {0, INT64_MAX}},
+        {14, {NG_KIND_COUNT, 256 + NG_KIND_NAN, UINT64_MAX}, {0, NG_KIND_COUNT - 1}},
     };
     struct ng_incident after;
     for (const auto &one : cases) {
-        std::string bytes = encoded(random_incident(random));
+        std::string bytes = encoded(random_verdict(random));
         ASSERT_EQ(decoded(bytes, &after), 0);
         for (uint64_t value : one.wrong) {
             put_number(bytes, one.number, value);
@@ -184,25 +200,65 @@ TEST(Records, CutOffAnywhereTheyAreRefusedOrShorter)
 TEST(Records, WhatAnOlderGuardWroteIsRead)
 {
     std::mt19937_64 random(13);
-    struct ng_incident before = random_incident(random), after;
-    before.scope = {};
+    for (auto state : {NG_INCIDENT_CLAIMED, NG_INCIDENT_JUDGED}) {
+        struct ng_incident before = random_verdict(random), after;
+        before.scope = {};
+        before.state = state;
+        snprintf(before.line, sizeof(before.line), "missing_rank: rank 2");
+        std::string bytes = encoded(before);
+        before.kind = state == NG_INCIDENT_JUDGED ? NG_KIND_MISSING_RANK : NG_KIND_HEALTHY;
+        bytes[3] = 5; /* its version, without the kind of verdict */
+        bytes.erase(8 * 14, 8);
+        ASSERT_EQ(decoded(bytes, &after), 0);
+        expect_same(before, after);
+        bytes[3] = 4; /* and without the number of groups before the line */
+        bytes.erase(8 * 14, 8);
+        ASSERT_EQ(decoded(bytes, &after), 0);
+        before.scope.count = 1;
+        before.scope.groups[0] = before.group_id;
+        expect_same(before, after);
+    }
+}
+
+/* Another release reads them. */
+TEST(Records, TheNumbersOfKindsStay)
+{
+    static const char *const kinds[] = {
+        "healthy",   "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
+        "mismatch",  "order_deadlock", "gpu_stall", "init_missing_rank", "init_mismatch",
+        "straggler", "async_error",    "nan",       "abort_stuck",       "watchdog_stuck",
+        "unknown"};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)i), kinds[i]) << "number " << i;
+}
+
+/* What the line says of the kind is for people: nothing is read out of it. */
+TEST(Records, TheKindOfAVerdictIsNotThatOfItsWords)
+{
+    std::mt19937_64 random(16);
+    struct ng_incident before = random_verdict(random), after;
+    before.state = NG_INCIDENT_JUDGED;
+    before.kind = NG_KIND_NAN;
     snprintf(before.line, sizeof(before.line), "missing_rank: rank 2");
-    std::string bytes = encoded(before);
-    bytes[3] = 4; /* its version, without the number of groups before the line */
-    bytes.erase(8 * 14, 8);
-    ASSERT_EQ(decoded(bytes, &after), 0);
-    before.scope.count = 1;
-    before.scope.groups[0] = before.group_id;
-    expect_same(before, after);
+    ASSERT_EQ(decoded(encoded(before), &after), 0);
+    EXPECT_EQ(after.kind, NG_KIND_NAN);
+}
+
+TEST(Records, AnOlderGuardReadsOrders)
+{
+    std::mt19937_64 random(17);
+    struct ng_incident order = random_incident(random);
+    order.level = RECORD_ABORT;
+    EXPECT_EQ(encoded(order)[3], 5) << "the version of those before";
 }
 
 TEST(Records, MoreGroupsThanThereIsRoomForAreRefused)
 {
     std::mt19937_64 random(14);
-    struct ng_incident before = random_incident(random), after;
+    struct ng_incident before = random_verdict(random), after;
     before.scope = {};
     std::string bytes = encoded(before);
-    bytes[8 * 14] = NG_GROUP_SET_MAX + 1;
+    bytes[8 * 15] = NG_GROUP_SET_MAX + 1;
     bytes += std::string(8 * (NG_GROUP_SET_MAX + 1), 'g');
     EXPECT_EQ(decoded(bytes, &after), -EBADMSG);
 }
@@ -234,10 +290,11 @@ TEST(Records, AnyBytesAreSurvived)
             continue;
         }
         EXPECT_GE(after.level, NG_INCIDENT_SUSPECT);
-        EXPECT_LE(after.level, NG_INCIDENT_RELOAD);
+        EXPECT_LT((int)after.level, (int)NG_RECORD_LEVEL_LIMIT);
         EXPECT_GE(after.state, NG_INCIDENT_CLAIMED);
         EXPECT_LE(after.state, NG_INCIDENT_JUDGED);
         EXPECT_LT(after.op, (uint32_t)NG_OP_LIMIT);
+        EXPECT_LT(after.kind, NG_KIND_COUNT);
         EXPECT_LT(strnlen(after.line, sizeof(after.line)), sizeof(after.line));
     }
 }
