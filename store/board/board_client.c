@@ -222,7 +222,7 @@ static int read_verdict(struct ng_kv *kv, uint64_t epoch, uint64_t label, int64_
     if (error)
         return error;
     if (ng_incident_decode(value.data, value.bytes, &incident) != 0 || incident.epoch != epoch ||
-        incident.level >= NG_INCIDENT_ABORT || incident.state != NG_INCIDENT_JUDGED ||
+        incident.level > NG_INCIDENT_TIMEOUT || incident.state != NG_INCIDENT_JUDGED ||
         !incident.label)
         return -ENOENT;
     error = ng_incarnation_root(kv, incident.label, deadline_mono_ns, &root);
