@@ -1,0 +1,118 @@
+/*
+ * What is judged of a job that has ended: which rank was first, where that was seen.
+ */
+#include "tests/unit/core/helpers/job.h"
+
+#include <csignal>
+
+extern "C" {
+#include "core/recorder/box.h"
+#include "tools/judge/postmortem.h"
+}
+
+namespace
+{
+
+constexpr int KILLED = NG_EXIT_STATUS_SIGNAL;
+
+/* How a rank ended, and when. */
+struct Fate {
+    enum ng_life life;
+    int exit_status;
+    int64_t at_ms;
+    const char *host = "";
+};
+
+const Fate told_to_end = {NG_LIFE_DEAD, KILLED + SIGTERM, 5};
+
+struct Told {
+    enum ng_verdict_kind kind;
+    enum ng_confidence confidence;
+    std::vector<int> culprits;
+};
+
+/* All ranks but rank 1 were in call 10, for 3 ms, which nobody had noticed yet. */
+Told judge_ended(const std::vector<Fate> &fates)
+{
+    Job job((int)fates.size());
+    job.group(0xd, "dp");
+    for (int rank = 0; rank < (int)fates.size(); rank++) {
+        job.at(0xd, rank).did(9);
+        if (rank != 1)
+            job.at(0xd, rank).queued(all_reduce(), 3 * NG_MS);
+        job.process(rank).life = fates[(size_t)rank].life;
+        job.process(rank).exit_status = fates[(size_t)rank].exit_status;
+        job.process(rank).life_age_ns = NG_S - fates[(size_t)rank].at_ms * NG_MS;
+        job.process(rank).alive_age_ns = NG_S;
+        job.process(rank).host = *fates[(size_t)rank].host ? fates[(size_t)rank].host : "here";
+    }
+    struct ng_view view;
+    struct ng_verdict verdict;
+    struct ng_postmortem hindsight = {};
+    ng_view_init(&view);
+    job.fill(&view);
+    for (uint32_t i = 0; i < view.process_count; i++)
+        view.processes[i].moment_unix_ns = 1000 * NG_S + fates[i].at_ms * NG_MS;
+    EXPECT_EQ(ng_postmortem_judge(&view, &hindsight, &verdict), 0);
+    Told told = {verdict.kind, verdict.confidence, {}};
+    for (uint32_t i = 0; i < verdict.culprit_count; i++)
+        told.culprits.push_back(verdict.culprits[i].rank);
+    ng_verdict_fini(&verdict);
+    ng_view_fini(&view);
+    return told;
+}
+
+} // namespace
+
+TEST(Postmortem, TheRankThatCrashedBeforeItsLauncherEndedTheOthersDied)
+{
+    for (int ranks : {2, 4})
+        for (int number : {SIGSEGV, SIGABRT, SIGKILL}) {
+            std::vector<Fate> fates((size_t)ranks, told_to_end);
+            fates[1] = {NG_LIFE_DEAD, KILLED + number, 0};
+            Told told = judge_ended(fates);
+            EXPECT_EQ(told.kind, NG_KIND_DEAD_RANK) << ranks << " ranks, signal " << number;
+            EXPECT_EQ(told.confidence, NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(told.culprits, std::vector<int>{1});
+        }
+}
+
+TEST(Postmortem, TheRankThatFailedBeforeItsLauncherEndedTheOthersLeftEarly)
+{
+    Told told = judge_ended({told_to_end, {NG_LIFE_EXITED, 7, 0}, told_to_end});
+    EXPECT_EQ(told.kind, NG_KIND_LEFT_EARLY);
+    EXPECT_EQ(told.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_EQ(told.culprits, std::vector<int>{1});
+}
+
+/* That one ended before the others is no reason where all were ended alike, by whatever order of
+ * signals a launcher has, nor where the order or the way was not seen. */
+TEST(Postmortem, WhoWasMerelyEndedFirstIsNotToBlame)
+{
+    const struct {
+        const char *what;
+        Fate first, other;
+    } rows[] = {
+        {"all by SIGTERM", {NG_LIFE_DEAD, KILLED + SIGTERM, 0}, told_to_end},
+        {"all by SIGKILL",
+         {NG_LIFE_DEAD, KILLED + SIGKILL, 0},
+         {NG_LIFE_DEAD, KILLED + SIGKILL, 5}},
+        {"SIGTERM, then SIGKILL",
+         {NG_LIFE_DEAD, KILLED + SIGTERM, 0},
+         {NG_LIFE_DEAD, KILLED + SIGKILL, 5}},
+        {"SIGINT, then SIGTERM", {NG_LIFE_DEAD, KILLED + SIGINT, 0}, told_to_end},
+        {"an exit for SIGTERM", {NG_LIFE_EXITED, 128 + SIGTERM, 0}, told_to_end},
+        {"a normal exit", {NG_LIFE_EXITED, 0, 0}, told_to_end},
+        {"the first not known", {NG_LIFE_DEAD, 0, 0}, told_to_end},
+        {"the other not known", {NG_LIFE_DEAD, KILLED + SIGSEGV, 0}, {NG_LIFE_DEAD, 0, 5}},
+        {"at one time", {NG_LIFE_DEAD, KILLED + SIGSEGV, 5}, told_to_end},
+        {"on different hosts",
+         {NG_LIFE_DEAD, KILLED + SIGSEGV, 0},
+         {NG_LIFE_DEAD, KILLED + SIGTERM, 5, "there"}},
+    };
+    for (const auto &row : rows) {
+        Told told = judge_ended({row.other, row.first});
+        EXPECT_FALSE(told.confidence == NG_CONFIDENCE_CERTAIN && !told.culprits.empty())
+            << row.what << ": " << ng_verdict_kind_name(told.kind);
+    }
+}
