@@ -14,24 +14,12 @@
 #include <tuple>
 #include <type_traits>
 
+#include "tests/unit/shim/declared.h"
 #include "tests/unit/shim/recording_nccl.h"
 #ifdef PROBE
 #include "core/nccl/op.h"
 #include "tests/unit/shim/probe.h"
 #endif
-
-/* ncclResetDebugInit: deprecated, but as long as libraries have it, programs may call it. */
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-
-extern "C" {
-#define NG_TRACK(name, major, minor, patch, op, owner, prototype, arguments, ...)                  \
-    ncclResult_t nccl##name prototype;
-#define NG_PASS(name, major, minor, patch, owner, type, missing, prototype, arguments, reason)     \
-    type nccl##name prototype;
-#include "shim/nccl_api.def"
-#undef NG_TRACK
-#undef NG_PASS
-}
 
 /* Memory behind every pointer that is passed: writable, and larger than anything NCCL names. */
 static char memory[64][4096];

@@ -30,6 +30,15 @@ inline std::string the_command()
     return path;
 }
 
+/* A file of those that the build has made for `doctor`. */
+inline std::string fixture(const std::string &name)
+{
+    const char *folder = getenv("NG_TEST_DOCTOR");
+    if (!folder)
+        throw std::runtime_error("NG_TEST_DOCTOR is not set");
+    return std::string(folder) + "/" + name;
+}
+
 /* A child of the test is stopped, for sure, when this returns. */
 inline void stop_child(pid_t pid)
 {

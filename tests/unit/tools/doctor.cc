@@ -17,14 +17,6 @@
 namespace
 {
 
-std::string fixture(const std::string &name)
-{
-    const char *folder = getenv("NG_TEST_DOCTOR");
-    if (!folder)
-        throw std::runtime_error("NG_TEST_DOCTOR is not set");
-    return std::string(folder) + "/" + name;
-}
-
 struct Finding {
     std::string kind, object, why, mend;
 };

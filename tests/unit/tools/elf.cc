@@ -19,14 +19,6 @@ extern "C" {
 namespace
 {
 
-std::string fixture(const std::string &name)
-{
-    const char *folder = getenv("NG_TEST_DOCTOR");
-    if (!folder)
-        throw std::runtime_error("NG_TEST_DOCTOR is not set");
-    return std::string(folder) + "/" + name;
-}
-
 struct Elf {
     explicit Elf(const std::string &path)
     {

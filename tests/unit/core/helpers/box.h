@@ -85,4 +85,56 @@ class Writer
     struct ng_box *box_;
 };
 
+/* A box by hand: one group, and calls with their frames. */
+class CallsBox : public testing::Test
+{
+  protected:
+    explicit CallsBox(bool with_python = false) : with_python_(with_python)
+    {
+    }
+    void SetUp() override
+    {
+        struct ng_box_identity who = {};
+        who.job = "by-hand";
+        who.with_frames = true;
+        who.with_python = with_python_;
+        ASSERT_EQ(ng_box_create(nullptr, &who, 8, &box_), 0);
+        struct ng_box_group *group = &box_.groups[0];
+        group->id = 0xabc;
+        group->nranks = 1;
+        group->state = NG_GROUP_READY;
+        box_.header->group_used = 1;
+    }
+    void TearDown() override
+    {
+        ng_view_fini(&view_);
+        ng_box_close(&box_, nullptr);
+    }
+    struct ng_box_record *record(uint64_t id)
+    {
+        struct ng_box_record *record = &box_.records[id % 8];
+        record->group_id = 0xabc;
+        record->op = NG_OP_AllReduce;
+        record->coll_seq = id;
+        record->id_state = id << 8 | NG_RECORD_SCHEDULED;
+        return record;
+    }
+    /* Of each record, in order; null where there is none. */
+    std::vector<const struct ng_view_call_stack *> read()
+    {
+        std::vector<const struct ng_view_call_stack *> stacks;
+        ng_view_fini(&view_);
+        EXPECT_EQ(ng_view_add_box(&view_, &box_, NG_LIFE_RUNNING, 1000000, "box"), 0);
+        ng_view_seal(&view_);
+        for (uint32_t i = 0; i < view_.members[0].record_count; i++)
+            stacks.push_back(ng_view_call_stack(&view_, &view_.members[0].records[i]));
+        return stacks;
+    }
+    struct ng_box box_ = {};
+    struct ng_view view_ = {};
+
+  private:
+    bool with_python_;
+};
+
 #endif

@@ -4,19 +4,9 @@
 #include "tests/unit/core/helpers/job.h"
 #include "tests/unit/core/helpers/made_deaths.h"
 
-#if !defined(__clang__)
-#define _Static_assert static_assert
-#define _Atomic
-#define atomic_bool bool
-#endif
 extern "C" {
 #include "core/nccl/board.h"
 }
-#if !defined(__clang__)
-#undef _Static_assert
-#undef _Atomic
-#undef atomic_bool
-#endif
 
 namespace
 {

@@ -76,6 +76,13 @@ bool has_returned()
     return becomes([] { return made_abort_state() == RETURNED; });
 }
 
+/* A group, or all (0): ordered, and done. */
+bool is_aborted(uint64_t group)
+{
+    EXPECT_EQ(made_abort(group, REASON, LONG_MS), 0);
+    return has_returned();
+}
+
 struct made_group group_of(const void *comm)
 {
     struct made_group group = {};
@@ -180,8 +187,7 @@ size_t Abort::used_;
 TEST_F(Abort, AfterwardsNoCallReachesNcclAndEachGetsItsAnswer)
 {
     void *comm = init(0), *child = nullptr;
-    ASSERT_EQ(made_abort(group_of(comm).id, REASON, LONG_MS), 0);
-    ASSERT_TRUE(has_returned());
+    ASSERT_TRUE(is_aborted(group_of(comm).id));
     EXPECT_EQ(made_aborts(comm), 1u);
     EXPECT_EQ(group_of(comm).state, (uint32_t)NG_GROUP_ABORTED);
     unsigned reached = made_reached();
@@ -212,8 +218,7 @@ TEST_F(Abort, AfterwardsNoCallReachesNcclAndEachGetsItsAnswer)
 TEST_F(Abort, OnlyTheGroupThatIsNamedIsAborted)
 {
     void *comm = init(0), *other = init(0);
-    ASSERT_EQ(made_abort(group_of(comm).id, REASON, LONG_MS), 0);
-    ASSERT_TRUE(has_returned());
+    ASSERT_TRUE(is_aborted(group_of(comm).id));
     EXPECT_EQ(made_aborts(other), 0u);
     EXPECT_EQ(call(0, NG_OP_AllReduce, other), OK);
     EXPECT_EQ(made_passed(other), -1);
@@ -254,8 +259,7 @@ TEST_F(Abort, AllOfALibraryGoIntoOneGroupWhereItsVersionAllows)
 {
     void *first = init(0), *second = init(0), *old = init(1), *older = init(1);
     made_set_version(1, 22105);
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    ASSERT_TRUE(has_returned());
+    ASSERT_TRUE(is_aborted(0));
     EXPECT_NE(made_abort_group(first), 0u);
     EXPECT_EQ(made_abort_group(first), made_abort_group(second));
     EXPECT_EQ(made_abort_group(old), 0u);
@@ -268,8 +272,7 @@ TEST_F(Abort, AHandleThatNcclGivesAgainIsAlive)
 {
     void *comm = init(0);
     for (int round = 1; round <= 3; round++) {
-        ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-        ASSERT_TRUE(has_returned());
+        ASSERT_TRUE(is_aborted(0));
         EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN);
         EXPECT_EQ(made_aborts(comm), (unsigned)round);
         init(0, comm);
@@ -290,8 +293,7 @@ TEST_F(Abort, AThreadThatIsBlockedInACallDoesNotKeepItBack)
         int result = -1;
         std::thread blocked([&] { result = stay_in(0, op, comm, inside); });
         inside.await_entry();
-        ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-        EXPECT_TRUE(has_returned());
+        EXPECT_TRUE(is_aborted(0));
         inside.let_out(ncclInternalError);
         blocked.join();
         EXPECT_EQ(result, (int)ncclInternalError) << "NCCL's own error is the program's";
@@ -308,8 +310,7 @@ TEST_F(Abort, AThreadInsideNcclHasAQuarterOfASecondToLeave)
     inside.await_entry();
     made_on_abort([](void *) { aborted_ns = ng_clock_mono_ns(); });
     int64_t begun_ns = ng_clock_mono_ns();
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    EXPECT_TRUE(has_returned());
+    EXPECT_TRUE(is_aborted(0));
     EXPECT_GE(aborted_ns - begun_ns, 250 * NG_MS);
     inside.let_out(OK);
     blocked.join();
@@ -325,8 +326,7 @@ TEST_F(Abort, WorkInFlightIsFailedAndNoLongerPending)
     ASSERT_TRUE(becomes([&] { return made_pending_record(comm) != 0; }));
     /* As on a device: the abort ends the kernel, and the event behind it is reached. */
     made_on_abort([](void *) { made_hold(false); });
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    ASSERT_TRUE(has_returned());
+    ASSERT_TRUE(is_aborted(0));
     EXPECT_TRUE(becomes([&] { return made_pending_record(comm) == 0; }));
     EXPECT_EQ(group_of(comm).completed, 1u) << "there is garbage in its buffers";
     EXPECT_EQ(made_newest_record().state, (uint32_t)NG_RECORD_FAILED);
@@ -340,8 +340,7 @@ TEST_F(Abort, WhatTheProgramEndsItselfIsLeftToIt)
         Inside inside;
         std::thread ending([&] { EXPECT_EQ(stay_in(0, op, comm, inside), OK); });
         inside.await_entry();
-        ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-        EXPECT_TRUE(has_returned());
+        EXPECT_TRUE(is_aborted(0));
         EXPECT_EQ(made_aborts(other), 1u);
         EXPECT_EQ(made_aborts(comm), 0u);
         inside.let_out(OK);
@@ -356,8 +355,7 @@ TEST_F(Abort, AnEndThatNcclRefusesLeavesTheCommunicatorToTheGuard)
     Inside inside;
     inside.let_out(ncclInvalidArgument);
     EXPECT_EQ(stay_in(0, NG_OP_CommDestroy, comm, inside), (int)ncclInvalidArgument);
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    EXPECT_TRUE(has_returned());
+    EXPECT_TRUE(is_aborted(0));
     EXPECT_EQ(made_aborts(comm), 1u);
 }
 
@@ -403,8 +401,7 @@ TEST_F(Abort, OneThatDoesNotReturnIsToldByNameAndHoldsNobody)
     }
     EXPECT_EQ(told, "ncclCommAbort");
     void *other = init(0);
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    EXPECT_TRUE(has_returned());
+    EXPECT_TRUE(is_aborted(0));
     EXPECT_EQ(made_aborts(other), 1u);
 }
 
@@ -452,8 +449,7 @@ TEST_F(Abort, ABatchThatStaysOpenIsWaitedForASecond)
         made_group_start(0);
         made_all_reduce(0, comm, made_stream(0), OK);
         int64_t begun_ns = ng_clock_mono_ns();
-        ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-        EXPECT_TRUE(has_returned());
+        EXPECT_TRUE(is_aborted(0));
         EXPECT_GE(aborted_ns - begun_ns, NG_S);
     }).join();
     EXPECT_EQ(made_aborts(comm), 1u);
@@ -514,8 +510,7 @@ TEST_F(Abort, ABatchWithARefusedCallEndsWithItsErrorAndNcclLaunchesNoneOfIt)
 TEST_F(Abort, OnlyTheOutermostEndOfARefusedBatchFails)
 {
     void *dead = init(0);
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    ASSERT_TRUE(has_returned());
+    ASSERT_TRUE(is_aborted(0));
     for (unsigned end : {NG_OP_GroupEnd, NG_OP_GroupSimulateEnd}) {
         unsigned spoiled = made_spoiled();
         made_group_start(0);
@@ -533,8 +528,7 @@ TEST_F(Abort, OnlyTheOutermostEndOfARefusedBatchFails)
 TEST_F(Abort, ARefusedCallConcernsNoBatchOfAnotherThreadOrLibraryAndAQuestionNone)
 {
     void *dead = init(0), *alive = init(0), *elsewhere = init(1), *child = nullptr;
-    ASSERT_EQ(made_abort(group_of(dead).id, REASON, LONG_MS), 0);
-    ASSERT_TRUE(has_returned());
+    ASSERT_TRUE(is_aborted(group_of(dead).id));
     made_group_start(0);
     EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
     std::thread([&] { EXPECT_EQ(call(0, NG_OP_AllReduce, dead), BROKEN); }).join();
@@ -645,8 +639,7 @@ TEST_F(Abort, AThreadThatEndsWithAnOpenGroupHoldsNothingBack)
         made_group_start(0);
         made_all_reduce(0, comm, made_stream(0), OK);
     }).join();
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    EXPECT_TRUE(has_returned());
+    EXPECT_TRUE(is_aborted(0));
     EXPECT_EQ(made_aborts(comm), 1u);
 }
 
@@ -662,8 +655,7 @@ TEST_F(Abort, ABlockedInitIsAbortedByTheHandleThatNcclHasWritten)
     std::thread blocked(
         [&] { result = stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
     inside.await_entry();
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    EXPECT_TRUE(has_returned());
+    EXPECT_TRUE(is_aborted(0));
     EXPECT_EQ(made_aborts(handle), 1u);
     inside.let_out(ncclInternalError);
     blocked.join();
@@ -784,8 +776,7 @@ TEST_F(Abort, ASplitThatWaitsIsEndedByItsParent)
 TEST_F(Abort, TheProgramMayAbortWhatItIsMakingAtAnAddressThatTheGuardFreed)
 {
     void *handle = init(0), *variable = nullptr;
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    ASSERT_TRUE(has_returned());
+    ASSERT_TRUE(is_aborted(0));
     Inside inside;
     inside.on_entry = [&] { __atomic_store_n(&variable, handle, __ATOMIC_RELEASE); };
     std::thread blocked([&] { stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
@@ -908,8 +899,7 @@ TEST_F(Abort, OneByOneTheOneThatHoldsTheDeviceComesFirst)
     made_all_reduce(1, queued, made_stream(0), OK);
     ASSERT_TRUE(becomes([&] { return made_pending_record(queued) != 0; }));
     made_on_abort([](void *) { made_hold(false); });
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    ASSERT_TRUE(has_returned());
+    ASSERT_TRUE(is_aborted(0));
     EXPECT_LT(made_abort_place(running), made_abort_place(queued));
 }
 
@@ -936,8 +926,7 @@ TEST_F(Abort, OneByOneWorkOnTheDeviceComesBeforeOlderWorkThatIsQueued)
     ASSERT_FALSE(made_started(queued));
     ASSERT_GT(made_pending_age_ns(queued), made_pending_age_ns(running));
     made_on_abort([](void *) { made_release_recorded(); });
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    ASSERT_TRUE(has_returned());
+    ASSERT_TRUE(is_aborted(0));
     EXPECT_LT(made_abort_place(running), made_abort_place(queued));
 }
 
@@ -1165,8 +1154,7 @@ TEST_F(Abort, WhatAnAbortMakesFailIsNotTold)
     inside_own.await_entry();
     EXPECT_EQ(call(0, NG_OP_CommAbort, own), OK);
     comms_.erase(own);
-    ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    EXPECT_TRUE(has_returned());
+    EXPECT_TRUE(is_aborted(0));
     inside.let_out(ncclInternalError);
     inside_own.let_out(ncclInternalError);
     blocked.join();

@@ -1,7 +1,7 @@
 /*
  * Where calls were made in Python: line tables, and what the black box keeps of code objects.
  */
-#include "tests/unit/core/helpers/core.h"
+#include "tests/unit/core/helpers/box.h"
 
 extern "C" {
 #include "core/recorder/python_code.h"
@@ -101,25 +101,11 @@ TEST(PythonLines, OutOfRangeAreNotKnown)
     EXPECT_EQ(ng_python_line(nullptr, 0, 1, 0), 0);
 }
 
-class PythonCode : public testing::Test
+class PythonCode : public CallsBox
 {
   protected:
-    void SetUp() override
+    PythonCode() : CallsBox(true)
     {
-        struct ng_box_identity who = {};
-        who.job = "by-hand";
-        who.with_frames = who.with_python = true;
-        ASSERT_EQ(ng_box_create(nullptr, &who, 8, &box_), 0);
-        struct ng_box_group *group = &box_.groups[0];
-        group->id = 0xabc;
-        group->nranks = 1;
-        group->state = NG_GROUP_READY;
-        box_.header->group_used = 1;
-    }
-    void TearDown() override
-    {
-        ng_view_fini(&view_);
-        ng_box_close(&box_, nullptr);
     }
     uint32_t add(const std::string &file, const std::string &name, std::vector<uint8_t> lines)
     {
@@ -133,34 +119,17 @@ class PythonCode : public testing::Test
     }
     void call(uint64_t id, std::vector<struct ng_python_frame> frames, bool cut = false)
     {
-        struct ng_box_record *record = &box_.records[id % 8];
-        record->group_id = 0xabc;
-        record->op = NG_OP_AllReduce;
-        record->coll_seq = id;
-        record->id_state = id << 8 | NG_RECORD_SCHEDULED;
+        record(id);
         box_.frames[id % 8].address[0] = 0x1234;
         box_.frames[id % 8].address[1] = 0;
         box_.frames[id % 8].id_state = id << 8 | NG_FRAMES_WHOLE;
         ng_python_code_write_frames(&box_, id, frames.data(), (uint32_t)frames.size(), cut);
         box_.header->record_next = id + 1;
     }
-    /* Of each record, in order; null where there is none. */
-    std::vector<const struct ng_view_call_stack *> read()
-    {
-        std::vector<const struct ng_view_call_stack *> stacks;
-        ng_view_fini(&view_);
-        EXPECT_EQ(ng_view_add_box(&view_, &box_, NG_LIFE_RUNNING, 1000000, "box"), 0);
-        ng_view_seal(&view_);
-        for (uint32_t i = 0; i < view_.members[0].record_count; i++)
-            stacks.push_back(ng_view_call_stack(&view_, &view_.members[0].records[i]));
-        return stacks;
-    }
     static std::vector<uint8_t> lines()
     {
         return {table_3_13, table_3_13 + sizeof(table_3_13)};
     }
-    struct ng_box box_ = {};
-    struct ng_view view_ = {};
 };
 
 TEST_F(PythonCode, FramesStandBeforeThoseOfTheMachine)

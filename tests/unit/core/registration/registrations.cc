@@ -217,6 +217,13 @@ int end_by_abort(void *argument)
     return ncclSuccess;
 }
 
+/* By the guard's thread. */
+void await_given_back(void *comm)
+{
+    while (model(comm).deregisters == 0)
+        std::this_thread::yield();
+}
+
 class Registrations : public testing::Test
 {
   protected:
@@ -276,6 +283,15 @@ class Registrations : public testing::Test
         Use what = {&model(comm), (uintptr_t)from, true, false, ticks};
         EXPECT_EQ(made_reduce(comm, made_stream(0), from, 4096, use, &what), ncclSuccess);
     }
+    /* A communicator over which the first of so many buffers was sent, which is registered. */
+    void *make_sender(unsigned buffers = 1)
+    {
+        void *comm = make_comm();
+        for (unsigned slot = 0; slot < buffers; slot++)
+            allocate(slot);
+        EXPECT_TRUE(send(comm, buffer(0)));
+        return comm;
+    }
     static void finish(void *comm, bool aborts)
     {
         struct made_call call = {};
@@ -304,9 +320,7 @@ TEST_F(Registrations, ASegmentIsRegisteredOnceWhereItIsFirstSent)
 
 TEST_F(Registrations, AFreeGivesBackFirst)
 {
-    void *comm = make_comm();
-    allocate(0);
-    ASSERT_TRUE(send(comm, buffer(0)));
+    void *comm = make_sender();
     release(0);
     allocate(0);
     EXPECT_TRUE(send(comm, buffer(0))); /* and NCCL has met nothing of the freed memory */
@@ -316,10 +330,7 @@ TEST_F(Registrations, AFreeGivesBackFirst)
 
 TEST_F(Registrations, AFreeDuringACallThatDoesNotReturnGivesBackBeforeTheNextCall)
 {
-    void *comm = make_comm();
-    allocate(0);
-    allocate(1);
-    ASSERT_TRUE(send(comm, buffer(0)));
+    void *comm = make_sender(2);
     auto frees = [](void *) {
         std::thread([] { release(0); }).join();
         return 0;
@@ -333,9 +344,7 @@ TEST_F(Registrations, AFreeDuringACallThatDoesNotReturnGivesBackBeforeTheNextCal
 
 TEST_F(Registrations, TheFirstCollectiveMeetsNoRegistrationAndEndsThemForGood)
 {
-    void *comm = make_comm();
-    allocate(0);
-    ASSERT_TRUE(send(comm, buffer(0)));
+    void *comm = make_sender();
     reduce(comm, buffer(0));
     EXPECT_TRUE(model(comm).registrations.empty());
     EXPECT_FALSE(send(comm, buffer(0)));
@@ -409,8 +418,7 @@ TEST_F(Registrations, EveryOneThatWasMadeIsAccountedFor)
         made_await_completed(comm, 0);
         ASSERT_TRUE(made_group_of(comm, &group));
         release(0);
-        while (model(comm).deregisters == 0)
-            std::this_thread::yield();
+        await_given_back(comm);
         do
             ASSERT_TRUE(made_registration_count_at(group.slot, &count));
         while (count.ended == 0);
@@ -493,10 +501,7 @@ void reduce_until_aborted(void *comm, const std::function<void()> &abort)
 
 TEST_F(Registrations, AnAbortByTheProgramEndsAGivingBackThatDoesNotReturn)
 {
-    void *comm = make_comm();
-    allocate(0);
-    allocate(1);
-    ASSERT_TRUE(send(comm, buffer(0)));
+    void *comm = make_sender(2);
     ASSERT_TRUE(send(comm, buffer(1)));
     made_await_completed(comm, 0);
     reduce_until_aborted(comm, [comm] { finish(comm, true); });
@@ -541,8 +546,7 @@ TEST_F(Registrations, AFreeDoesNotWaitForAPeerThatIsStopped)
     EXPECT_EQ(count.deferred, 2u);
     peer_is_stopped = false;
     finish(comm, true); /* which brings the thread out */
-    while (model(other).deregisters == 0)
-        std::this_thread::yield();
+    await_given_back(other);
     EXPECT_EQ(model(comm).deregisters, 1u);
     finish(other, false);
 }
@@ -576,16 +580,13 @@ TEST_F(Registrations, AFreeGoesOnWhenTheCommunicatorEndsMeanwhile)
 
 TEST_F(Registrations, AFreeThatCouldNotWaitIsMadeUpForWithoutAnotherCall)
 {
-    void *comm = make_comm();
-    allocate(0);
-    ASSERT_TRUE(send(comm, buffer(0)));
+    void *comm = make_sender();
     auto frees = [](void *) {
         std::thread([] { release(0); }).join();
         return 0;
     };
     EXPECT_EQ(made_transfer(comm, made_stream(0), 1, nullptr, 0, frees, nullptr), ncclSuccess);
-    while (model(comm).deregisters == 0)
-        std::this_thread::yield();
+    await_given_back(comm);
     finish(comm, false);
 }
 
@@ -607,8 +608,7 @@ TEST_F(Registrations, AFreeMeetsNoCallOnAChildThatSharesResources)
         return 0;
     };
     EXPECT_EQ(made_reduce(grandchild, made_stream(0), nullptr, 64, frees, &seen), ncclSuccess);
-    while (model(parent).deregisters == 0)
-        std::this_thread::yield();
+    await_given_back(parent);
     finish(grandchild, false);
     finish(child, false);
     finish(parent, false);
@@ -634,28 +634,21 @@ TEST_F(Registrations, AChildThatSharesNothingHasATurnOfItsOwn)
 
 TEST_F(Registrations, ACollectiveOnOtherBuffersDoesNotWaitForSends)
 {
-    void *comm = make_comm();
-    allocate(0);
-    allocate(1);
-    ASSERT_TRUE(send(comm, buffer(0)));
+    void *comm = make_sender(2);
     made_await_completed(comm, 0);
     made_hold(true);
     ASSERT_TRUE(send(comm, buffer(0)));
     reduce(comm, buffer(1)); /* returns, though the device is held */
     EXPECT_EQ(model(comm).deregisters, 0u);
     made_hold(false);
-    while (model(comm).deregisters == 0) /* once it is through */
-        std::this_thread::yield();
+    await_given_back(comm); /* once it is through */
     EXPECT_FALSE(send(comm, buffer(0)));
     finish(comm, false);
 }
 
 TEST_F(Registrations, AfterACollectiveOnOtherBuffersTheNextSendMeetsNoRegistration)
 {
-    void *comm = make_comm();
-    allocate(0);
-    allocate(1);
-    ASSERT_TRUE(send(comm, buffer(0)));
+    void *comm = make_sender(2);
     reduce(comm, buffer(1));
     EXPECT_FALSE(send(comm, buffer(1)));
     EXPECT_EQ(model(comm).deregisters, 1u);
@@ -686,14 +679,11 @@ TEST_F(Registrations, MemoryOfAnotherDeviceIsLeftAlone)
 
 TEST_F(Registrations, MemoryThatWasFreedUnseenIsGivenBackWhenItsAddressComesAgain)
 {
-    void *comm = make_comm();
-    allocate(0);
-    ASSERT_TRUE(send(comm, buffer(0)));
+    void *comm = make_sender();
     made_await_completed(comm, 0);
     lives[0]++;  /* with its context, for one */
     allocate(0); /* elsewhere at the same address */
-    while (model(comm).deregisters == 0)
-        std::this_thread::yield();
+    await_given_back(comm);
     EXPECT_TRUE(send(comm, buffer(0)));
     EXPECT_EQ(model(comm).registers, 2u);
     finish(comm, false);
@@ -701,15 +691,12 @@ TEST_F(Registrations, MemoryThatWasFreedUnseenIsGivenBackWhenItsAddressComesAgai
 
 TEST_F(Registrations, ADeviceThatIsResetGivesBackFirst)
 {
-    void *comm = make_comm();
-    allocate(0);
-    ASSERT_TRUE(send(comm, buffer(0)));
+    void *comm = make_sender();
     made_await_completed(comm, 0);
     ng_segments_device_resetting(DEVICE + 1);
     EXPECT_EQ(model(comm).deregisters, 0u);
     ng_segments_device_resetting(DEVICE);
-    while (model(comm).deregisters == 0)
-        std::this_thread::yield();
+    await_given_back(comm);
     finish(comm, false);
 }
 
@@ -749,8 +736,7 @@ TEST_F(Registrations, AFreeWaitsForARegistrationThatIsUnderWay)
     during_register = nullptr;
     freeing.join();
     EXPECT_EQ(lives[0], life + 1);
-    while (model(comm).deregisters == 0)
-        std::this_thread::yield();
+    await_given_back(comm);
     made_registrations(1, comm_register, comm_deregister);
     finish(comm, false);
 }
@@ -779,10 +765,7 @@ TEST_F(Registrations, FreesOfOtherMemoryDuringACallChangeNothing)
 
 TEST_F(Registrations, AFreeDoesNotAskAPeerThatLetsWorkWait)
 {
-    void *comm = make_comm();
-    allocate(0);
-    allocate(1);
-    ASSERT_TRUE(send(comm, buffer(0)));
+    void *comm = make_sender(2);
     made_await_completed(comm, 0);
     made_hold(true);
     ASSERT_TRUE(send(comm, buffer(1)));

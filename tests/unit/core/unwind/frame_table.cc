@@ -1,7 +1,7 @@
 /*
  * Where calls were made, read from a black box.
  */
-#include "tests/unit/core/helpers/core.h"
+#include "tests/unit/core/helpers/box.h"
 
 extern "C" {
 #include "core/unwind/frame_table.h"
@@ -11,20 +11,12 @@ extern "C" {
 namespace
 {
 
-class Places : public testing::Test
+class Places : public CallsBox
 {
   protected:
     void SetUp() override
     {
-        struct ng_box_identity who = {};
-        who.job = "by-hand";
-        who.with_frames = true;
-        ASSERT_EQ(ng_box_create(nullptr, &who, 8, &box_), 0);
-        struct ng_box_group *group = &box_.groups[0];
-        group->id = 0xabc;
-        group->nranks = 1;
-        group->state = NG_GROUP_READY;
-        box_.header->group_used = 1;
+        CallsBox::SetUp();
         image_.start = 0x10000;
         image_.end = 0x20000;
         image_.bias = 0x10000;
@@ -32,38 +24,15 @@ class Places : public testing::Test
         image_.build_id[0] = 0xa1;
         image_.build_id_bytes = 1;
     }
-    void TearDown() override
-    {
-        ng_view_fini(&view_);
-        ng_box_close(&box_, nullptr);
-    }
     void call(uint64_t id, int64_t entered_mono_ns, std::vector<uint64_t> addresses, int state)
     {
-        struct ng_box_record *record = &box_.records[id % 8];
-        record->group_id = 0xabc;
-        record->op = NG_OP_AllReduce;
-        record->coll_seq = id;
-        record->entered_mono_ns = entered_mono_ns;
-        record->id_state = id << 8 | NG_RECORD_SCHEDULED;
+        record(id)->entered_mono_ns = entered_mono_ns;
         struct ng_box_frames *frames = &box_.frames[id % 8];
         for (size_t i = 0; i < NG_BOX_FRAMES; i++)
             frames->address[i] = i < addresses.size() ? addresses[i] : 0;
         frames->id_state = id << 8 | (uint64_t)state;
         box_.header->record_next = id + 1;
     }
-    /* Of each record, in order; null where there is none. */
-    std::vector<const struct ng_view_call_stack *> read()
-    {
-        std::vector<const struct ng_view_call_stack *> stacks;
-        ng_view_fini(&view_);
-        EXPECT_EQ(ng_view_add_box(&view_, &box_, NG_LIFE_RUNNING, 1000000, "box"), 0);
-        ng_view_seal(&view_);
-        for (uint32_t i = 0; i < view_.members[0].record_count; i++)
-            stacks.push_back(ng_view_call_stack(&view_, &view_.members[0].records[i]));
-        return stacks;
-    }
-    struct ng_box box_ = {};
-    struct ng_view view_ = {};
     struct ng_image image_ = {};
 };
 

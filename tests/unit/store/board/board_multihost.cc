@@ -2,10 +2,10 @@
  * The board of several hosts.
  */
 #include "tests/gtest/in_time.h"
+#include "tests/unit/store/kv/on_stores.h"
 #include "tests/unit/store/publish/ranks.h"
-#if NG_HAVE_HIREDIS
-#include "tests/unit/store/kv/redis.h"
 
+#if NG_HAVE_HIREDIS
 extern "C" {
 #include "store/board/board_client.h"
 }
@@ -15,20 +15,12 @@ extern "C" {
 
 constexpr uint64_t world = 0x500;
 
-class Shared : public testing::TestWithParam<const char *>
+class Shared : public testing::TestWithParam<const char *>, protected StoreOfTest
 {
   protected:
     void SetUp() override
     {
-        url = "memory:" + folder.path();
-#if NG_HAVE_HIREDIS
-        if (GetParam() == std::string("redis")) {
-            if (!RedisServer::available())
-                GTEST_SKIP() << "redis-server is not installed";
-            server = std::make_unique<RedisServer>();
-            url = server->url();
-        }
-#endif
+        open_store(GetParam());
     }
     void TearDown() override
     {
@@ -114,23 +106,12 @@ class Shared : public testing::TestWithParam<const char *>
             *ret_incident = record_of(news);
         return error;
     }
-    Folder folder;
-    std::string url;
-#if NG_HAVE_HIREDIS
-    std::unique_ptr<RedisServer> server;
-#endif
     Host one, two;
     std::set<Rank *> dead;
     std::vector<std::unique_ptr<Rank>> ranks;
 };
 
-#if NG_HAVE_HIREDIS
-INSTANTIATE_TEST_SUITE_P(On, Shared, testing::Values("memory", "redis"),
-                         [](const auto &info) { return std::string(info.param); });
-#else
-INSTANTIATE_TEST_SUITE_P(On, Shared, testing::Values("memory"),
-                         [](const auto &info) { return std::string(info.param); });
-#endif
+INSTANTIATE_ON_STORES(Shared);
 
 TEST_P(Shared, AllRanksOfAllHostsAreSeenOnce)
 {

@@ -3,30 +3,19 @@
  * in the way.
  */
 #include "tests/unit/store/kv/kv.h"
+#include "tests/unit/store/kv/on_stores.h"
 
 #include <sys/stat.h>
-
-#if NG_HAVE_HIREDIS
-#include "tests/unit/store/kv/redis.h"
-#endif
 
 namespace
 {
 
-class KvSigned : public testing::TestWithParam<const char *>
+class KvSigned : public testing::TestWithParam<const char *>, protected StoreOfTest
 {
   protected:
     void SetUp() override
     {
-        url = "memory:" + folder.path();
-#if NG_HAVE_HIREDIS
-        if (GetParam() == std::string("redis")) {
-            if (!RedisServer::available())
-                GTEST_SKIP() << "redis-server is not installed";
-            server = std::make_unique<RedisServer>();
-            url = server->url();
-        }
-#endif
+        open_store(GetParam());
         write_file("key", "sixteen bytes do\n");
         write_file("other", "sixteen bytes or more do");
     }
@@ -42,20 +31,10 @@ class KvSigned : public testing::TestWithParam<const char *>
         std::string path = key ? keys / key : "";
         return std::make_unique<Kv>(url, "run", job, 0, key ? path.c_str() : nullptr);
     }
-    Folder folder, keys;
-    std::string url;
-#if NG_HAVE_HIREDIS
-    std::unique_ptr<RedisServer> server;
-#endif
+    Folder keys;
 };
 
-#if NG_HAVE_HIREDIS
-INSTANTIATE_TEST_SUITE_P(On, KvSigned, testing::Values("memory", "redis"),
-                         [](const auto &info) { return std::string(info.param); });
-#else
-INSTANTIATE_TEST_SUITE_P(On, KvSigned, testing::Values("memory"),
-                         [](const auto &info) { return std::string(info.param); });
-#endif
+INSTANTIATE_ON_STORES(KvSigned);
 
 TEST_P(KvSigned, WhoHasTheKeyReadsAndWritesAsEver)
 {

@@ -2,10 +2,8 @@
  * Ranks on a store, each with the thread that owns its connection.
  */
 #include "tests/gtest/in_time.h"
+#include "tests/unit/store/kv/on_stores.h"
 #include "tests/unit/store/publish/ranks.h"
-#if NG_HAVE_HIREDIS
-#include "tests/unit/store/kv/redis.h"
-#endif
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -23,22 +21,14 @@
 
 constexpr uint64_t world = 0x500; /* the group of all, and their label */
 
-class Publish : public testing::TestWithParam<const char *>
+class Publish : public testing::TestWithParam<const char *>, protected StoreOfTest
 {
   protected:
     void SetUp() override
     {
-#if NG_HAVE_HIREDIS
-        if (GetParam() == std::string("redis")) {
-            if (!RedisServer::available())
-                GTEST_SKIP() << "redis-server is not installed";
-            server = std::make_unique<RedisServer>();
-        }
-        url = server ? server->url() : "memory:" + folder.path();
-#else
-        url = "memory:" + folder.path();
-#endif
-        store = std::make_unique<Kv>(url, NG_BOARD_RUN, "job");
+        open_store(GetParam());
+        if (!IsSkipped())
+            store = std::make_unique<Kv>(url, NG_BOARD_RUN, "job");
     }
     void TearDown() override
     {
@@ -127,22 +117,11 @@ class Publish : public testing::TestWithParam<const char *>
         ng_view_fini(&view);
         return found;
     }
-    Folder folder;
-    std::string url;
-#if NG_HAVE_HIREDIS
-    std::unique_ptr<RedisServer> server;
-#endif
     std::unique_ptr<Kv> store;
     std::vector<std::unique_ptr<Rank>> ranks;
 };
 
-#if NG_HAVE_HIREDIS
-INSTANTIATE_TEST_SUITE_P(On, Publish, testing::Values("memory", "redis"),
-                         [](const auto &info) { return std::string(info.param); });
-#else
-INSTANTIATE_TEST_SUITE_P(On, Publish, testing::Values("memory"),
-                         [](const auto &info) { return std::string(info.param); });
-#endif
+INSTANTIATE_ON_STORES(Publish);
 
 /* ---- Places, progress, signs of life ---- */
 

@@ -24,6 +24,7 @@ extern "C" {
 #include "store/board/local.h"
 #include "store/publish/peer_progress.h"
 #include "store/publish/publish.h"
+#include "store/publish/publisher.h"
 #include "store/wire/incarnation.h"
 #include "store/wire/incident_codec.h"
 #include "store/wire/progress.h"

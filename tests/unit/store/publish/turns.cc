@@ -6,24 +6,8 @@
  * core/incident/alarms.c and core/incident/deaths.c do.
  */
 #include "tests/gtest/in_time.h"
+#include "tests/unit/store/kv/on_stores.h"
 #include "tests/unit/store/publish/ranks.h"
-#if NG_HAVE_HIREDIS
-#include "tests/unit/store/kv/redis.h"
-#endif
-
-#if !defined(__clang__)
-#define _Static_assert static_assert
-#define _Atomic
-#define atomic_bool bool
-#endif
-extern "C" {
-#include "store/publish/publisher.h"
-}
-#if !defined(__clang__)
-#undef _Static_assert
-#undef _Atomic
-#undef atomic_bool
-#endif
 
 #include <algorithm>
 #include <memory>
@@ -42,20 +26,14 @@ struct Looker {
     bool looks = false;
 };
 
-class Turns : public testing::TestWithParam<std::tuple<const char *, int>>
+class Turns : public testing::TestWithParam<std::tuple<const char *, int>>, protected StoreOfTest
 {
   protected:
     void SetUp() override
     {
-        std::string url = "memory:" + folder.path();
-#if NG_HAVE_HIREDIS
-        if (std::get<0>(GetParam()) == std::string("redis")) {
-            if (!RedisServer::available())
-                GTEST_SKIP() << "redis-server is not installed";
-            server = std::make_unique<RedisServer>();
-            url = server->url();
-        }
-#endif
+        open_store(std::get<0>(GetParam()));
+        if (IsSkipped())
+            return;
         kv = std::make_unique<FaultyKv>(url);
         ranks.resize(std::get<1>(GetParam()));
         for (auto &rank : ranks) {
@@ -133,10 +111,6 @@ class Turns : public testing::TestWithParam<std::tuple<const char *, int>>
         struct ng_box_header header = {};
         struct ng_box box = {};
     };
-    Folder folder;
-#if NG_HAVE_HIREDIS
-    std::unique_ptr<RedisServer> server;
-#endif
     OwnBox box;
     std::unique_ptr<FaultyKv> kv;
     std::vector<std::unique_ptr<Looker>> ranks;
@@ -153,16 +127,8 @@ static std::string name_of(const testing::TestParamInfo<std::tuple<const char *,
     return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
 }
 
-#if NG_HAVE_HIREDIS
-INSTANTIATE_TEST_SUITE_P(On, Turns,
-                         testing::Combine(testing::Values("memory", "redis"),
-                                          testing::Values(2, 64, 1024)),
+INSTANTIATE_TEST_SUITE_P(On, Turns, testing::Combine(STORES, testing::Values(2, 64, 1024)),
                          name_of);
-#else
-INSTANTIATE_TEST_SUITE_P(On, Turns,
-                         testing::Combine(testing::Values("memory"), testing::Values(2, 64, 1024)),
-                         name_of);
-#endif
 
 /* A process has ended, and every rank looks again and again whether its work waits for that one. */
 TEST_P(Turns, WhoKnowsMoreHasItsTurnHoweverManyLook)
