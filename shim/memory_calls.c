@@ -12,8 +12,8 @@
 #include "core/registration/registrations.h"
 #include "core/registration/segments.h"
 #include "core/runtime/runtime.h"
-#include "shim/cuda_memory.h"
 #include "shim/depth.h"
+#include "shim/parts.h"
 
 /* Of the call that this thread is about to make. */
 static __thread struct {
