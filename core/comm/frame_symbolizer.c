@@ -16,9 +16,9 @@
 #include "core/runtime/io_workers.h"
 #include "core/runtime/log.h"
 #include "core/runtime/runtime.h"
+#include "core/unwind/fast_unwind.h"
 #include "core/unwind/image.h"
-#include "core/unwind/symbolize.h"
-#include "core/unwind/unwind_table.h"
+#include "core/unwind/symbols.h"
 #include "core/util/clock.h"
 
 /* Between two looks: a young program makes its first calls, later ones rarely meet a new place. */

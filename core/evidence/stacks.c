@@ -17,7 +17,7 @@
 
 #include "core/evidence/tracer.h"
 #include "core/runtime/runtime.h"
-#include "core/unwind/symbolize.h"
+#include "core/unwind/symbols.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
 #include "core/util/text.h"

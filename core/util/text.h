@@ -24,6 +24,10 @@ __attribute__((format(printf, 2, 0))) void ng_text_add_list(struct ng_text *text
  * Async-signal-safe. */
 void ng_text_add_utc(struct ng_text *text, int64_t unix_ns, bool milliseconds);
 
+/* Append "340 ms", "12.3 s", "5 min 3 s" or "2 h 1 min": short for a log, exact enough to compare
+ * with a deadline. Async-signal-safe. */
+void ng_text_add_duration(struct ng_text *text, int64_t ns);
+
 /*
  * In place: what somebody else wrote is fit for a log, a terminal and a file. Control characters
  * and zeros, marks that let a terminal show another text than there is, and bytes that are no UTF-8

@@ -125,12 +125,6 @@ static void put_failures(struct writer *writer)
 
 /* ---- Which records ---- */
 
-static bool unfinished(const struct ng_view_record *record)
-{
-    return record->state == NG_RECORD_ENTERED || record->state == NG_RECORD_SCHEDULED ||
-           record->state == NG_RECORD_STARTED;
-}
-
 /* Records of one kind that are told: those with ids of `first` to `last`, `room` of them. */
 struct choice {
     uint64_t first, last;
@@ -147,7 +141,7 @@ static uint32_t count_records(const struct writer *writer, bool of_unfinished,
         if (member->process != writer->process)
             continue;
         for (uint32_t k = 0; k < member->record_count; k++)
-            if (unfinished(&member->records[k]) == of_unfinished &&
+            if (!ng_view_record_is_retired(&member->records[k]) == of_unfinished &&
                 member->records[k].id >= choice->first && member->records[k].id <= choice->last)
                 count++;
     }
@@ -193,7 +187,7 @@ static void put_records(struct writer *writer, const struct ng_view_member *memb
     uint32_t count = 0;
 
     for (uint32_t k = 0; k < member->record_count; k++) {
-        struct choice *choice = &counting[unfinished(&member->records[k])];
+        struct choice *choice = &counting[!ng_view_record_is_retired(&member->records[k])];
         if (is_chosen(choice, &member->records[k])) {
             choice->room--;
             count++;
@@ -201,7 +195,7 @@ static void put_records(struct writer *writer, const struct ng_view_member *memb
     }
     ng_code_count(&writer->coder, count);
     for (uint32_t k = 0; k < member->record_count; k++) {
-        struct choice *choice = &choices[unfinished(&member->records[k])];
+        struct choice *choice = &choices[!ng_view_record_is_retired(&member->records[k])];
         if (is_chosen(choice, &member->records[k])) {
             choice->room--;
             struct ng_view_record told = member->records[k];

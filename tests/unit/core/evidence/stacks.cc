@@ -20,7 +20,7 @@ extern "C" {
 #include "core/evidence/blocked_in.h"
 #include "core/evidence/stacks.h"
 #include "core/util/memory.h"
-#include "core/util/mount.h"
+#include "core/unwind/image.h"
 }
 
 namespace

@@ -16,7 +16,7 @@
 #include "core/recorder/frame_table.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
-#include "core/unwind/unwind_table.h"
+#include "core/unwind/fast_unwind.h"
 #include "core/util/clock.h"
 
 #define AWAIT_NS (20 * NG_S)
