@@ -6,7 +6,7 @@
  * NCCL allocates for itself, and the guard, goes through untouched. errno stays as the driver
  * leaves it: what is reported keeps it.
  */
-#include "shim/cuda_memory.h"
+#include "shim/parts.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -18,7 +18,6 @@
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
 #include "shim/cuda_vmm.h"
-#include "shim/driver.h"
 #include "shim/state.h"
 
 static bool is_own(const void *caller)

@@ -4,7 +4,7 @@
  * Entered by the thread that makes the first communicator, and by guard threads. Never loads a
  * driver, never calls one.
  */
-#include "shim/driver.h"
+#include "shim/parts.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -13,7 +13,7 @@
  * compares its own frames, read by the layout through the kernel, with what the interpreter's own
  * functions say.
  */
-#include "shim/interpreter.h"
+#include "shim/parts.h"
 
 #include <dlfcn.h>
 #include <errno.h>

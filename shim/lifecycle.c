@@ -31,17 +31,12 @@
 #include "core/runtime/wake.h"
 #include "core/util/log.h"
 #include "shim/cuda_hooks.h"
-#include "shim/cuda_memory.h"
 #include "shim/cuda_vmm.h"
-#include "shim/driver.h"
-#include "shim/interpreter.h"
-#include "shim/notice.h"
-#include "shim/python.h"
+#include "shim/parts.h"
 #include "shim/shim.h"
 #include "store/board/board_multihost.h"
 #include "store/board/local.h"
 #include "store/kv/kv.h"
-#include "store/kv/tls_module.h"
 #include "store/kv/url.h"
 
 /* Mistakes in the configuration are told once the log is open. */
@@ -145,9 +140,15 @@ static const void *load_symbol(const char *path, const char *symbol)
     return NULL;
 }
 
-/* What speaks TLS; NULL: it is not beside the library. */
+/*
+ * What speaks TLS (struct ng_tls_ops, store/kv/tls.h), from libncclguard_tls.so: only programs that
+ * ask for rediss:// get OpenSSL into their process. NULL: it is not beside this library; from no
+ * other place, as whatever is loaded runs with the program's rights.
+ */
 static const struct ng_tls_ops *load_tls(void)
 {
+    /* Installed, and in a build folder. */
+    static const char *const places[] = {".", "../store", "../lib", "../../lib"};
     const void *found = NULL;
     char here[PATH_MAX], path[PATH_MAX];
     Dl_info self;
@@ -158,8 +159,11 @@ static const struct ng_tls_ops *load_tls(void)
     set_path(here, self.dli_fname);
     if (here[0] != '/')
         return NULL;
-    for (unsigned i = 0; !found && ng_tls_module_path(here, i, path, sizeof(path)); i++)
-        found = load_symbol(path, NG_TLS_MODULE_SYMBOL);
+    *strrchr(here, '/') = '\0';
+    for (size_t i = 0; !found && i < sizeof(places) / sizeof(places[0]); i++)
+        if (snprintf(path, sizeof(path), "%s/%s/libncclguard_tls.so", here, places[i]) <
+            (int)sizeof(path))
+            found = load_symbol(path, "ng_tls_openssl");
     return found;
 }
 

@@ -12,7 +12,7 @@
 #include "core/registration/registrations.h"
 #include "core/registration/segments.h"
 #include "core/runtime/runtime.h"
-#include "shim/cuda_memory.h"
+#include "shim/parts.h"
 #include "shim/state.h"
 
 /* Of the call that this thread is about to make. */

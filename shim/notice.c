@@ -5,7 +5,7 @@
  * threads may still run. Reads the dynamic linker's tables; must never change or load anything, and
  * never warn of a NCCL that came along as a library of a library and was left alone.
  */
-#include "shim/notice.h"
+#include "shim/parts.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,7 +15,6 @@
 
 #include "core/nccl/api.h"
 #include "core/util/log.h"
-#include "shim/driver.h"
 #include "shim/instance.h"
 
 #define LARGE_CHILD_KIB (64 << 10)

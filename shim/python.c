@@ -13,7 +13,7 @@
  * still runs: by a pending call, which the interpreter's first thread makes at the next
  * opportunity.
  */
-#include "shim/python.h"
+#include "shim/parts.h"
 
 #include <dlfcn.h>
 #include <errno.h>

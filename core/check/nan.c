@@ -87,17 +87,11 @@ static struct scanner scanners[SCANNERS_MAX];
 static _Atomic uint32_t scanner_count;
 static atomic_flag adding = ATOMIC_FLAG_INIT; /* for as long as a slot of the array is taken */
 
-static _Atomic uint64_t looked_at, bad_calls, passed_over;
 static atomic_bool told_capture, told_refusal;
 
 /* The watchdog's own. */
 static int64_t alarm_mono_ns; /* an alarm is to be raised then; 0 none */
 static bool alarmed, alarmed_held;
-
-bool ng_nan_has_kernel(void)
-{
-    return ng_nan_image != NULL;
-}
 
 bool ng_nan_start(void)
 {
@@ -291,8 +285,7 @@ static bool is_to_kill(const struct ng_comm *comm, enum ng_op op)
 
 static void refuse(int result)
 {
-    atomic_fetch_add_explicit(&passed_over, 1, memory_order_relaxed);
-    if (result && !atomic_exchange(&told_refusal, true))
+    if (!atomic_exchange(&told_refusal, true))
         ng_log(NG_LOG_WARN, "CUDA error %d (%s) at a scan for NaN: not every call is looked at",
                result, ng_cuda_error_text(result));
 }
@@ -305,10 +298,8 @@ static void scan_call(const struct ng_call *call, const struct ng_comm *comm,
     struct scanner *scanner = scanner_of(atomic_load(&gpu->context), atomic_load(&gpu->context_id));
     uint32_t slot = scanner ? take_slot(scanner) : NG_NAN_SLOTS;
 
-    if (slot == NG_NAN_SLOTS) {
-        refuse(0);
+    if (slot == NG_NAN_SLOTS)
         return;
-    }
     struct scan *scan = &scanner->scans[slot];
     bool held = ng_guard.cuda.stream_wait_value32 && is_to_kill(comm, call->op);
     scan->dtype = call->dtype;
@@ -321,8 +312,6 @@ static void scan_call(const struct ng_call *call, const struct ng_comm *comm,
     atomic_store_explicit(&scan->state, result ? FREE : FLYING, memory_order_release);
     if (result)
         refuse(result);
-    else
-        atomic_fetch_add_explicit(&looked_at, 1, memory_order_relaxed);
 }
 
 /* One of so many, the same on all ranks, and not always the same of a program's iteration. */
@@ -351,16 +340,12 @@ void ng_nan_look_at(const struct ng_call *call, struct ng_comm *comm, uint64_t s
     struct ng_gpu *gpu = ng_gpu_of(comm, call->stream, &capturing);
     if (capturing && !atomic_exchange(&told_capture, true))
         ng_log(NG_LOG_INFO, "calls that go into CUDA graphs are not looked through for NaN");
-    if (!gpu || (uintptr_t)call->send_buffer & ((1u << type.shift) - 1)) {
-        refuse(0);
+    if (!gpu || (uintptr_t)call->send_buffer & ((1u << type.shift) - 1))
         return;
-    }
     CUcontext context = atomic_load(&gpu->context);
     bool pushed = cuda->ctx_get_current(&current) != CUDA_SUCCESS || current != context;
-    if (pushed && cuda->ctx_push(context) != CUDA_SUCCESS) {
-        refuse(0);
+    if (pushed && cuda->ctx_push(context) != CUDA_SUCCESS)
         return;
-    }
     scan_call(call, comm, gpu, &type, seq, bytes);
     if (pushed)
         cuda->ctx_pop(&unused);
@@ -422,7 +407,6 @@ static void look_at_slot(struct scanner *scanner, uint32_t slot, int64_t now_mon
             ticket != __atomic_load_n(&answer->ticket, __ATOMIC_RELAXED) ||
             atomic_load_explicit(&scan->state, memory_order_acquire) != FLYING)
             return;
-        atomic_fetch_add_explicit(&bad_calls, 1, memory_order_relaxed);
         keep(scan, answer, now_mono_ns);
         state = scan->held ? HELD : FREE;
         atomic_store_explicit(&scan->state, state, memory_order_release);
@@ -466,20 +450,10 @@ void ng_nan_tend(int64_t now_mono_ns, uint32_t restarts)
         raise_alarm(now_mono_ns, restarts);
 }
 
-void ng_nan_counts(struct ng_nan_counts *ret_counts)
-{
-    ret_counts->looked_at = atomic_load_explicit(&looked_at, memory_order_relaxed);
-    ret_counts->bad = atomic_load_explicit(&bad_calls, memory_order_relaxed);
-    ret_counts->passed_over = atomic_load_explicit(&passed_over, memory_order_relaxed);
-}
-
 void ng_nan_after_fork(void)
 {
     atomic_store(&scanner_count, 0);
     atomic_flag_clear(&adding);
-    atomic_store(&looked_at, 0);
-    atomic_store(&bad_calls, 0);
-    atomic_store(&passed_over, 0);
     alarm_mono_ns = 0;
     alarmed = alarmed_held = false;
 }

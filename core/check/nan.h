@@ -16,16 +16,13 @@ struct ng_alarm;
 struct ng_call;
 struct ng_comm;
 
-/* Has this build a kernel? Any thread. */
-bool ng_nan_has_kernel(void);
-
 /* It is wanted: can it be had? Says so where not. Before any guard thread runs. */
 bool ng_nan_start(void);
 
 /*
  * A collective, send or receive is about to be made, as number `seq` of the group's collectives (0:
  * it is none) or `p2p_seq` of its sends and receives. Program threads; what cannot be looked at is
- * counted.
+ * passed over.
  */
 void ng_nan_look_at(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
                     uint64_t p2p_seq);
@@ -33,13 +30,6 @@ void ng_nan_look_at(const struct ng_call *call, struct ng_comm *comm, uint64_t s
 /* The watchdog's round: what was found goes into the black box, and an alarm is raised for the
  * first, as soon as those of other ranks that came before it have been found, too. */
 void ng_nan_tend(int64_t now_mono_ns, uint32_t restarts);
-
-/* Calls that were looked through, those with NaN, and those that should have been, and could not.
- */
-struct ng_nan_counts {
-    uint64_t looked_at, bad, passed_over;
-};
-void ng_nan_counts(struct ng_nan_counts *ret_counts);
 
 /* In a forked child. */
 void ng_nan_after_fork(void);

@@ -14,10 +14,10 @@
 #include "core/comm/call_stack.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
+#include "core/unwind/fast_unwind.h"
 #include "core/unwind/frame_table.h"
 #include "core/unwind/image.h"
-#include "core/unwind/symbolize.h"
-#include "core/unwind/unwind_table.h"
+#include "core/unwind/symbols.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 

@@ -18,7 +18,7 @@
 #include "core/evidence/blocked_in.h"
 #include "core/evidence/tracer.h"
 #include "core/runtime/runtime.h"
-#include "core/unwind/symbolize.h"
+#include "core/unwind/symbols.h"
 #include "core/unwind/unwind.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"

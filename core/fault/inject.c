@@ -22,7 +22,6 @@
 #include "core/config/fault_spec.h"
 #include "core/config/store_fault.h"
 #include "core/fault/fault_match.h"
-#include "core/fault/inject_gpu.h"
 #include "core/fault/inject_state.h"
 #include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"

@@ -4,7 +4,7 @@
  * Program threads. A stream of the program may be under capture: what would break that is done in
  * relaxed mode, and what is queued becomes part of the graph.
  */
-#include "core/fault/inject_gpu.h"
+#include "core/fault/inject_state.h"
 
 #include <errno.h>
 #include <stdatomic.h>

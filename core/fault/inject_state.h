@@ -35,4 +35,14 @@ uint32_t ng_inject_state_number(const struct ng_comm *comm, int rank);
 /* In a forked child. */
 void ng_inject_state_after_fork(void);
 
+/* ---- inject_gpu.c: faults on the device, by the driver's functions that core was given. What is
+ * queued ends with the process; no setting of a device is touched. ---- */
+
+/* What comes next on the call's stream never begins. 0; or a CUresult: it could not be had. */
+int ng_inject_gpu_stall(const struct ng_call *call);
+
+/* What the call is to send is NaN by then. 0; -EINVAL: its data type has no NaN, or there is no
+ * buffer; or a CUresult. */
+int ng_inject_gpu_nan(const struct ng_call *call);
+
 #endif

@@ -64,16 +64,6 @@ const char *ng_op_name(unsigned op)
     return ng_op_table[op].name;
 }
 
-unsigned ng_op_find(const char *name)
-{
-    if (strncasecmp(name, "nccl", 4) == 0)
-        name += 4;
-    for (unsigned op = 1; op < NG_OP_LIMIT; op++)
-        if (ng_op_table[op].name && strcasecmp(ng_op_table[op].name, name) == 0)
-            return op;
-    return 0;
-}
-
 const char *ng_dtype_name(int dtype)
 {
     if (dtype < 0 || dtype >= (int)(sizeof(dtypes) / sizeof(dtypes[0])))

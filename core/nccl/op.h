@@ -59,9 +59,6 @@ static inline bool ng_op_is_symmetric(unsigned op)
 /* Name of an operation; "unknown" for a number that this version does not know. Never NULL. */
 const char *ng_op_name(unsigned op);
 
-/* Number of the operation of this name (case-insensitive, with or without "nccl"); 0 if none. */
-unsigned ng_op_find(const char *name);
-
 /* NCCL's name of a data type ("float32") and a reduction ("sum"); "unknown" or "custom" otherwise.
  */
 const char *ng_dtype_name(int dtype);

@@ -101,48 +101,9 @@ static void add_group(struct ng_text *line, const struct ng_verdict *verdict, bo
         ng_text_add(line, "ranks not known)");
 }
 
-/* Short for a log, exact enough to compare with a deadline. No %f: the locale would choose the
- * point. */
-static void add_duration(struct ng_text *line, int64_t ns)
-{
-    int64_t ms = ns > 0 ? ns / NG_MS : 0, s = ms / 1000;
-
-    if (ms < 1000)
-        ng_text_add(line, "%" PRId64 " ms", ms);
-    else if (s < 120)
-        ng_text_add(line, "%" PRId64 ".%" PRId64 " s", s, ms % 1000 / 100);
-    else if (s < 7200)
-        ng_text_add(line, "%" PRId64 " min %" PRId64 " s", s / 60, s % 60);
-    else
-        ng_text_add(line, "%" PRId64 " h %" PRId64 " min", s / 3600, s / 60 % 60);
-}
-
 static int rank_of_culprit(const void *culprits, uint32_t index)
 {
     return ((const struct ng_culprit *)culprits)[index].rank;
-}
-
-/* Names come from the program: no control characters, and no half character where the line was cut.
- */
-static void make_safe(struct ng_text *line)
-{
-    size_t used = 0;
-
-    for (const char *at = line->text; *at;) {
-        size_t skip, length = ng_output_utf8(at, &skip);
-        const unsigned char *byte = (const unsigned char *)at;
-        bool control = (length == 1 && (byte[0] < 0x20 || byte[0] == 0x7f)) ||
-                       (length == 2 && byte[0] == 0xc2 && byte[1] < 0xa0);
-        if (length && !control)
-            for (size_t i = 0; i < length; i++)
-                line->text[used + i] = at[i];
-        else
-            line->text[used] = '?';
-        used += length && !control ? length : 1;
-        at += length ? length : skip;
-    }
-    line->text[used] = '\0';
-    line->used = used;
 }
 
 static void add_culprit(struct ng_text *line, const struct ng_culprit *culprit)
@@ -231,17 +192,17 @@ static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
         ng_text_add(line, "; waiting: ");
         ng_text_add_ranks(line, NULL, verdict->waiting, verdict->waiting_count, 64);
         ng_text_add(line, " for ");
-        add_duration(line, verdict->stalled_ns);
+        ng_text_add_duration(line, verdict->stalled_ns);
     } else if (verdict->kind == NG_KIND_MISMATCH && !verdict->stalled_ns) {
         ng_text_add(line, "; nothing is stuck");
     } else if (verdict->kind != NG_KIND_HEALTHY) {
         ng_text_add(line, "; for ");
-        add_duration(line, verdict->stalled_ns);
+        ng_text_add_duration(line, verdict->stalled_ns);
     }
     add_arguments(line, verdict);
     if (verdict->deadline_ns && verdict->stalled_ns) {
         ng_text_add(line, "; deadline: ");
-        add_duration(line, verdict->deadline_ns);
+        ng_text_add_duration(line, verdict->deadline_ns);
     }
     if (verdict->missing_evidence_count)
         ng_text_add(line, "; missing evidence: %" PRIu32, verdict->missing_evidence_count);
@@ -308,7 +269,8 @@ void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t byt
     add_body(&line, verdict);
     line.bytes = whole;
     ng_text_add(&line, "%s", tail_text);
-    make_safe(&line);
+    /* Names come from the program. */
+    ng_text_clean(line.text, line.used, false);
 }
 
 /* As add_body writes them: behind "rank " or "ranks "; NULL there are none. */
@@ -659,7 +621,7 @@ static void put_rehearsal(struct ng_output *output, const struct ng_verdict *ver
         if (injected->seq)
             ng_text_add(&line, " #%" PRIu64, injected->seq);
         ng_text_add(&line, ", ");
-        add_duration(&line, injected->age_ns);
+        ng_text_add_duration(&line, injected->age_ns);
         ng_text_add(&line, " ago");
         if (injected->times > 1)
             ng_text_add(&line, " (%" PRIu64 " times so far)", injected->times);
@@ -689,10 +651,10 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     char text[1024] = "";
     struct ng_text line = {text, 0, sizeof(text)};
 
-    add_duration(&line, verdict->stalled_ns);
+    ng_text_add_duration(&line, verdict->stalled_ns);
     if (verdict->deadline_ns && verdict->stalled_ns) {
         ng_text_add(&line, "; deadline: ");
-        add_duration(&line, verdict->deadline_ns);
+        ng_text_add_duration(&line, verdict->deadline_ns);
     }
     /* Nothing is stuck where a rank is only late, each time by so much. */
     put_row(output, verdict->kind == NG_KIND_STRAGGLER ? "each time" : "stuck for", text);

@@ -4,7 +4,7 @@
  * Only where NCCLGUARD_STACKS is `call`. The program's thread walks its own stack, and may not read
  * libraries' tables for that: a rule says where, at one place in the code, the caller's registers
  * lie, in 16 bytes. Rules are kept in a table that any number of threads read, without a lock,
- * while one adds to it (core/unwind/unwind_table.h makes them). A place without a rule ends the
+ * while one adds to it (unwind_table.c makes them). A place without a rule ends the
  * walk.
  *
  * A rule may be wrong, or stale, and the stack damaged: nothing outside of the stack's bounds is
@@ -16,6 +16,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "core/unwind/image.h"
 
 /* Sanitizers would take reading one's callers' frames for a mistake. */
 #define NG_FAST_UNWIND_UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))
@@ -117,5 +119,11 @@ static inline __attribute__((always_inline)) struct ng_walk ng_fast_unwind_here(
 #endif
     return walk;
 }
+
+/* ---- unwind_table.c: rules, made from what compilers wrote down ---- */
+
+/* How a walk goes on from `place`, in `images`. Always gives one. Guard threads; no allocation, no
+ * lock; about 10 KiB of stack. */
+struct ng_fast_unwind_rule ng_fast_unwind_rule_make(const struct ng_images *images, uint64_t place);
 
 #endif

@@ -44,4 +44,14 @@ const struct ng_image *ng_images_find(const struct ng_images *images, uint64_t a
  * its file alike. */
 uint32_t ng_image_build_id(const uint8_t *notes, size_t bytes, uint8_t *ret_id);
 
+/*
+ * Does the file system of a device lie on another machine, which may not answer for a long time? By
+ * the kernel's list of mounts alone: the file system is not asked. False where it is not known.
+ */
+bool ng_mount_is_remote(unsigned major, unsigned minor);
+
+/* Does a line of /proc/self/mountinfo speak of the device? Then *ret_remote. The line is changed.
+ */
+bool ng_mount_tells(char *line, unsigned major, unsigned minor, bool *ret_remote);
+
 #endif

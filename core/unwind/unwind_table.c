@@ -4,7 +4,7 @@
  * Entered by the guard's threads. Must never trust what a library's tables say; what does not fit a
  * rule's few terms is not followed.
  */
-#include "core/unwind/unwind_table.h"
+#include "core/unwind/fast_unwind.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -117,11 +117,6 @@ void ng_log_after_fork(void)
     file_state = FILE_CLOSED;
 }
 
-void ng_log_set_rank(int rank)
-{
-    log_rank = rank;
-}
-
 bool ng_log_enabled(enum ng_log_level level)
 {
     return (int)level <= log_level && level != NG_LOG_OFF;

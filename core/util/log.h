@@ -19,9 +19,6 @@ enum ng_log_level { NG_LOG_OFF, NG_LOG_ERROR, NG_LOG_WARN, NG_LOG_INFO, NG_LOG_D
  */
 void ng_log_init(enum ng_log_level level, const char *file, int rank);
 
-/* The rank became known later than the log was opened. */
-void ng_log_set_rank(int rank);
-
 bool ng_log_enabled(enum ng_log_level level);
 
 /* Is the log a file, which may be of a file server that is dead? */

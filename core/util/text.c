@@ -51,6 +51,21 @@ void ng_text_add_utc(struct ng_text *text, int64_t unix_ns, bool milliseconds)
     ng_text_add(text, " UTC");
 }
 
+/* No %f: the locale would choose the point. */
+void ng_text_add_duration(struct ng_text *text, int64_t ns)
+{
+    int64_t ms = ns > 0 ? ns / NG_MS : 0, s = ms / 1000;
+
+    if (ms < 1000)
+        ng_text_add(text, "%" PRId64 " ms", ms);
+    else if (s < 120)
+        ng_text_add(text, "%" PRId64 ".%" PRId64 " s", s, ms % 1000 / 100);
+    else if (s < 7200)
+        ng_text_add(text, "%" PRId64 " min %" PRId64 " s", s / 60, s % 60);
+    else
+        ng_text_add(text, "%" PRId64 " h %" PRId64 " min", s / 3600, s / 60 % 60);
+}
+
 bool ng_text_is_shown(const char *text, size_t length)
 {
     const unsigned char *bytes = (const unsigned char *)text;

@@ -36,6 +36,10 @@ void ng_text_add_ranks(struct ng_text *text, ng_text_rank_at *rank_at, const voi
  * no rank. */
 void ng_text_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes);
 
+/* Append "340 ms", "12.3 s", "5 min 3 s" or "2 h 1 min": short for a log, exact enough to compare
+ * with a deadline. Async-signal-safe. */
+void ng_text_add_duration(struct ng_text *text, int64_t ns);
+
 /*
  * In place: what somebody else wrote is fit for a log, a terminal and a file. Control characters
  * and zeros, marks that let a terminal show another text than there is, and bytes that are no UTF-8

@@ -134,12 +134,9 @@ bool ng_view_is_pending(const struct ng_view_member *member)
 {
     if (member->pending_record)
         return true;
-    for (uint32_t i = member->record_count; i > 0; i--) {
-        enum ng_record_state state = member->records[i - 1].state;
-        if (state == NG_RECORD_ENTERED || state == NG_RECORD_SCHEDULED ||
-            state == NG_RECORD_STARTED)
+    for (uint32_t i = member->record_count; i > 0; i--)
+        if (!ng_view_record_is_retired(&member->records[i - 1]))
             return true;
-    }
     return false;
 }
 

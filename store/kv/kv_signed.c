@@ -241,26 +241,6 @@ static int signed_compare_and_set(struct ng_kv *kv, const char *key,
     return error;
 }
 
-static int signed_remove(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    return done(kv, inner->ops->remove(inner, key, deadline_mono_ns));
-}
-
-static int signed_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms,
-                         int64_t deadline_mono_ns)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    return done(kv, inner->ops->expire(inner, key, ttl_ms, deadline_mono_ns));
-}
-
-static int signed_publish(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *data,
-                          int64_t deadline_mono_ns)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    return done(kv, inner->ops->publish(inner, channel, data, deadline_mono_ns));
-}
-
 static int signed_queue_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
                             int64_t ttl_ms)
 {
@@ -275,35 +255,30 @@ static int signed_queue_set(struct ng_kv *kv, const char *key, const struct ng_k
     return error;
 }
 
-static int signed_queue_publish(struct ng_kv *kv, const char *channel,
-                                const struct ng_kv_bytes *data)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    return done(kv, inner->ops->queue_publish(inner, channel, data));
-}
-
-static int signed_flush(struct ng_kv *kv, int64_t deadline_mono_ns, size_t *ret_failed)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    return done(kv, inner->ops->flush(inner, deadline_mono_ns, ret_failed));
-}
-
-static int signed_subscribe(struct ng_kv *kv, const char *channel, int64_t deadline_mono_ns)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    return done(kv, inner->ops->subscribe(inner, channel, deadline_mono_ns));
-}
+/* What has no value that is signed. */
+#define PASSED_ON(name, parameters, ...)                                                           \
+    static int signed_##name parameters                                                            \
+    {                                                                                              \
+        struct ng_kv *inner = of(kv)->inner;                                                       \
+        return done(kv, inner->ops->name(inner, __VA_ARGS__));                                     \
+    }
+PASSED_ON(remove, (struct ng_kv * kv, const char *key, int64_t deadline), key, deadline)
+PASSED_ON(expire, (struct ng_kv * kv, const char *key, int64_t ttl_ms, int64_t deadline), key,
+          ttl_ms, deadline)
+PASSED_ON(publish,
+          (struct ng_kv * kv, const char *channel, const struct ng_kv_bytes *data,
+           int64_t deadline),
+          channel, data, deadline)
+PASSED_ON(queue_publish, (struct ng_kv * kv, const char *channel, const struct ng_kv_bytes *data),
+          channel, data)
+PASSED_ON(flush, (struct ng_kv * kv, int64_t deadline, size_t *ret_failed), deadline, ret_failed)
+PASSED_ON(subscribe, (struct ng_kv * kv, const char *channel, int64_t deadline), channel, deadline)
+PASSED_ON(next_message, (struct ng_kv * kv, int64_t deadline, struct ng_kv_message *ret_message),
+          deadline, ret_message)
 
 static int signed_message_fd(struct ng_kv *kv)
 {
     return of(kv)->inner->ops->message_fd(of(kv)->inner);
-}
-
-static int signed_next_message(struct ng_kv *kv, int64_t deadline_mono_ns,
-                               struct ng_kv_message *ret_message)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    return done(kv, inner->ops->next_message(inner, deadline_mono_ns, ret_message));
 }
 
 static void signed_abandon(struct ng_kv *kv)

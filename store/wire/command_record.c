@@ -1,7 +1,7 @@
 /*
  * Commands as records, and back.
  *
- * Step 8. Pure: any thread. Must never change the form: other releases read and write it.
+ * Pure: any thread. Must never change the form: other releases read and write it.
  */
 #include "store/wire/command_record.h"
 

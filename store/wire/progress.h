@@ -4,61 +4,23 @@
  * Pure, without malloc. Layout, version 1. A number is a varint: 7 bits a byte, lowest first, the
  * top bit says that more follow; a signed one is folded first (0, -1, 1, -2 … become 0, 1, 2, 3 …).
  * "Fixed" is 8 bytes, lowest first. A text is a number n and then: n 0: ""; n even: n / 2 bytes
- * follow; n odd: the same as text (n - 1) / 2 of this blob, counted from 0 where bytes followed,
+ * follow; n odd: the same as text (n - 1) / 2 of these bytes, counted from 0 where bytes followed,
  * the first NG_PROGRESS_TEXTS of them. A plain text is one with n even that is not counted: what a
  * block has grown by has no other, since not every reader knows of it. A block is a number, its
- * bytes, and then so many bytes.
+ * bytes, and then so many bytes. An id of a group is 0 none; 1 and then fixed; else 2 + its index.
  *
  *   "NGPR", version (a number)
- *
- *   block     struct ng_progress_head: uid fixed, label fixed, written_unix_ns signed, reason,
- *             life, exit_status signed, life_age_ns signed, rank, world_size, local_rank, pid
- * signed, host, program, bits (1 watchdog, 2 error_text, 4 nccl_variables, 8 failures, 16 memory,
- * 32 nan, 64 alive_age_ns), then what the first three say: watchdog_stuck_ns signed, watchdog_in;
- * error_text; nccl_variables, plain; then how many injected faults (core/recorder/fault_log.h), and
- * for each: fault (plain), times, rank signed, op, group id fixed, seq, first_age_ns signed,
- * last_age_ns signed; then, where the bits say memory, how many kinds of it
- * (core/util/memory_map.h), and for each: segments, bytes; then, where they say nan, of struct
- * ng_view_nan: age_ns signed, group_id fixed, seq, op, dtype signed, elements, bad, element, bits
- *             fixed, held; then, where they say so, alive_age_ns signed
- *
+ *   block     struct ng_progress_head
  *   text      struct ng_view_process.source
+ *   number    how many groups, then their ids fixed, then as many blocks
+ *   number    how many members, then for each a block, and how many records and as many blocks
+ *   number    how many calls, then as many blocks
+ *   number    where the head says so: how many communicators could not be made, the newest, then as
+ *             many blocks
  *
- *   number    how many groups, then their ids fixed, then as many blocks: parent, nranks signed,
- *             nccl_version signed, name. parent: 0 none; 1 and then fixed; else 2 + index here
- *
- *   number    how many members, then for each
- *     block   bits (1 rolling hash, 2 signature, 4 pending, 8 pending_started, 16 deadline, 32 what
- *             NCCL groups joined, 64 grown, 128 samples, 256 rests, 512 unlike its group, 1024
- * registration, 2048 pending_vague, 4096 error), group (index), group_rank, device signed, state,
- * async_error, cuda_error signed, creator_tid, ordinal, derived, entered, signed differences
- * entered - scheduled, scheduled - started, started - completed, then p2p_entered, signed
- * p2p_entered - p2p_completed, color signed, created_by, created_age_ns, ended_age_ns signed,
- * pci_id; by its bits: rolling hash fixed; signature; pending_seq, pending_record, pending_age_ns
- * signed; timeout_ns signed; coll_joined, p2p_joined, groups_closed; joined_id, excluded (both like
- * a parent); how many samples, then for each the signed difference of its seq to the one before,
- *             calls, duration_ns; nranks, nccl_version signed; of struct ng_view_registration
- * closed (1), segments, segment_bytes, bytes, registered_bytes, made, ended, failed, deferred,
- *             spent_ns; error_age_ns signed
- *     number  how many records, then as many blocks, where "before" is the record before in the
- *             blob, at first one of zeros: bits (1 signature, 2 caller, 4 tid as before, 8 rolling
- *             hash, 16 started, 32 completed, 64 another stream, 128 joined, 256 measured, 512
- *             replayed), signed differences id, coll_seq, p2p_seq, entered_age_ns to before; state,
- * peer_ordinal, flags, result signed, then what the bits say: signature; caller; tid; rolling hash
- *             fixed; signed entered_age_ns - started_age_ns, entered_age_ns - completed_age_ns;
- *             stream; signed id - work_previous; duration_ns; signed differences graph, replay to
- *             before, graph_position, graph_calls
- *
- *   number    how many calls, then as many blocks: tid, op, group_id (like a parent), group_rank
- *             signed, seq, record_id, age_ns signed
- *
- *   number    where the head says 8: how many communicators could not be made, the newest, then as
- *             many blocks: group_id fixed, group_rank, nranks, nccl_version, device signed, pci_id,
- *             created_by, created_age_ns, ended_age_ns signed
- *
- * A signature is: op, dtype, redop, root signed, count. Whatever follows the known fields of a
- * block, or these, is of a later writer and is skipped; anything else that changes is a new
- * version.
+ * store/wire/progress_fields.c has the fields of each block, in their order, and what the bits of
+ * each say (store/wire/progress_wire.h). Whatever follows the known fields of a block, or these
+ * parts, is of a later writer and is skipped; anything else that changes is a new version.
  */
 #ifndef NCCLGUARD_STORE_WIRE_PROGRESS_H
 #define NCCLGUARD_STORE_WIRE_PROGRESS_H

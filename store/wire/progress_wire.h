@@ -1,11 +1,14 @@
 /*
- * What the writer and the reader of a process's progress share: its first bytes, and names for the
- * bits of its blocks. store/wire/progress.h documents the layout, and is what others know of it.
+ * The fields of a process's progress, in the order in which they stand in its bytes: one
+ * description for writing and for reading. store/wire/progress.h documents the layout, and is what
+ * others know of it.
  */
 #ifndef NCCLGUARD_STORE_WIRE_PROGRESS_WIRE_H
 #define NCCLGUARD_STORE_WIRE_PROGRESS_WIRE_H
 
-static const char progress_magic[4] = {'N', 'G', 'P', 'R'};
+#include <stdbool.h>
+
+#include "store/wire/progress.h"
 
 /* Bits of the head, of a member, and of a record. */
 enum {
@@ -45,10 +48,59 @@ enum {
     RECORD_REPLAY = 512
 };
 
-/* Parents and groups of calls: an index in the blob's groups follows from here. */
-enum { ID_NONE = 0, ID_FIXED = 1, ID_INDEX = 2 };
-
 /* Injected faults of a process that are told; a specification has no more. */
 #define PROGRESS_FAULTS 16u
+
+/*
+ * Writes or reads. Room is counted before writing, which cannot fail. A failure of reading is
+ * noted, and zeros are read from there on.
+ */
+struct ng_coder {
+    bool writes, bad;
+    unsigned char *bytes; /* of a writer, and how many */
+    size_t used;
+    const unsigned char *at, *end; /* of a reader */
+    struct {
+        const unsigned char *start;
+        size_t length;
+    } texts[NG_PROGRESS_TEXTS];
+    uint32_t text_count;
+    const unsigned char *group_ids; /* fixed, in the bytes */
+    uint32_t group_count;
+    struct ng_view_fault faults[PROGRESS_FAULTS];
+    uint32_t fault_count;
+    bool tells_failures; /* behind the calls */
+    struct ng_view_record before;
+};
+
+/* "NGPR" and the version. 0, or the error of ng_progress_decode. */
+int ng_code_begin(struct ng_coder *coder);
+
+/* A number below `limit` (0: any); a writer's is. */
+uint64_t ng_code_number(struct ng_coder *coder, uint64_t value, uint64_t limit);
+uint64_t ng_code_fixed(struct ng_coder *coder, uint64_t value);
+void ng_code_text(struct ng_coder *coder, char *text, size_t room);
+
+/* How many blocks follow: no more than there are bytes. */
+uint32_t ng_code_count(struct ng_coder *coder, uint32_t count);
+
+/* Id `index` of the groups of the blob. */
+uint64_t ng_code_group_id(const struct ng_coder *coder, uint64_t index);
+
+/*
+ * A block each. A reader's is all zeros before, but for a record's, and what a later writer added
+ * is skipped; ages are fit to be added. Operations may be unknown ones.
+ */
+void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head);
+void ng_code_group(struct ng_coder *coder, struct ng_view_group *group);
+/* `bits`: MEMBER_…; `place`: of its group; `samples`: NG_PROGRESS_SAMPLES, how many of them count.
+ */
+void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint64_t *bits,
+                    uint64_t *place, struct ng_view_sample *samples);
+void ng_code_record(struct ng_coder *coder, struct ng_view_record *record);
+void ng_code_call(struct ng_coder *coder, struct ng_view_call *call);
+void ng_code_failure(struct ng_coder *coder, struct ng_view_failure *failure);
+
+bool ng_code_alike(const struct ng_signature *a, const struct ng_signature *b);
 
 #endif

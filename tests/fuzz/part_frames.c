@@ -14,7 +14,6 @@
 #include "core/unwind/cfi.h"
 #include "core/unwind/fast_unwind.h"
 #include "core/unwind/unwind.h"
-#include "core/unwind/unwind_table.h"
 #include "tests/fuzz/parts.h"
 
 #define HEADER_BYTES 20u

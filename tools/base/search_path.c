@@ -10,6 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+const char *ng_last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 int ng_search_path(const char *name, char ret_path[PATH_MAX])
 {
     const char *list = getenv("PATH");

@@ -12,4 +12,7 @@
  */
 int ng_search_path(const char *name, char ret_path[PATH_MAX]);
 
+/* Behind the last slash. */
+const char *ng_last_part(const char *path);
+
 #endif

@@ -23,7 +23,6 @@
 #include "tools/base/search_path.h"
 #include "tools/cmd/doctor.h"
 #include "tools/inspect/library.h"
-#include "tools/inspect/tls.h"
 #include "tools/jobs/jobs.h"
 
 /* What a first black box takes is about half of this. */
@@ -35,12 +34,6 @@ static const char *variable_of(const char *name)
 {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
-}
-
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
 }
 
 /* What a child that was to preload the library said of it; NULL: it was loaded. */
@@ -122,7 +115,7 @@ static bool is_sanitizer(const char *path)
     static const char *const prefixes[] = {"libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so",
                                            "libclang_rt."};
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
-        if (strncmp(last_part(path), prefixes[i], strlen(prefixes[i])) == 0)
+        if (strncmp(ng_last_part(path), prefixes[i], strlen(prefixes[i])) == 0)
             return true;
     return false;
 }
@@ -188,7 +181,7 @@ static void look_at_preload_list(struct ng_doctor *doctor, const char *list)
         char entry[PATH_MAX];
         size_t length = strcspn(at, ": ");
         snprintf(entry, sizeof(entry), "%.*s", (int)length, at);
-        if (strncmp(last_part(entry), "libncclguard", 12) == 0 ||
+        if (strncmp(ng_last_part(entry), "libncclguard", 12) == 0 ||
             strcmp(entry, doctor->library) == 0)
             guard_before = true;
         else if (length > 0)
@@ -418,9 +411,10 @@ static void look_for_driver(struct ng_doctor *doctor)
     }
     read_kernel_version(kernel, sizeof(kernel));
     /* The file's own name ends in the driver's version. */
-    const char *version = realpath(path, real) && strncmp(last_part(real), "libcuda.so.", 11) == 0
-                              ? last_part(real) + 11
-                              : "1";
+    const char *version =
+        realpath(path, real) && strncmp(ng_last_part(real), "libcuda.so.", 11) == 0
+            ? ng_last_part(real) + 11
+            : "1";
     if (!strchr(version, '.'))
         version = "unknown";
     ng_findings_add(&doctor->findings, NG_FINDING_OK, path, NULL,

@@ -29,12 +29,6 @@
 
 static void look(struct ng_doctor *doctor, char *const *argv, int depth);
 
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Why the dynamic linker would distrust the environment of this program; NULL: it would not. */
 static const char *why_secure(const char *path)
 {
@@ -138,8 +132,8 @@ static void tell_sanitizer(struct ng_doctor *doctor, const struct ng_closure *cl
 
     for (size_t i = 1; i < closure->count; i++) {
         const char *path = closure->objects[i]->path;
-        if (strncmp(last_part(path), "libasan.so", 10) != 0 &&
-            strncmp(last_part(path), "libclang_rt.asan", 16) != 0)
+        if (strncmp(ng_last_part(path), "libasan.so", 10) != 0 &&
+            strncmp(ng_last_part(path), "libclang_rt.asan", 16) != 0)
             continue;
         if ((options && strstr(options, "verify_asan_link_order=0")) ||
             (preload && strstr(preload, "asan")))
@@ -194,7 +188,8 @@ static void tell_loading(struct ng_doctor *doctor, const struct ng_closure *clos
 
 static bool is_ours(const struct ng_doctor *doctor, const char *path)
 {
-    return strcmp(path, doctor->library) == 0 || strncmp(last_part(path), "libncclguard", 12) == 0;
+    return strcmp(path, doctor->library) == 0 ||
+           strncmp(ng_last_part(path), "libncclguard", 12) == 0;
 }
 
 static void look_at_closure(struct ng_doctor *doctor, const char *path)
@@ -255,7 +250,7 @@ void ng_doctor_elf(struct ng_doctor *doctor, const char *path)
 /* "python3", "python3.11", "pypy3", "python3.13t". */
 static bool is_python(const char *path)
 {
-    const char *name = last_part(path);
+    const char *name = ng_last_part(path);
     size_t length = strncmp(name, "python", 6) == 0 ? 6 : strncmp(name, "pypy", 4) == 0 ? 4 : 0;
 
     if (length == 0)
@@ -270,7 +265,7 @@ static bool is_shell(const char *path)
     static const char *const names[] = {"sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(last_part(path), names[i]) == 0)
+        if (strcmp(ng_last_part(path), names[i]) == 0)
             return true;
     return false;
 }
@@ -329,8 +324,8 @@ static bool follow_pyenv(const char *path, const char *head, char ret_path[PATH_
         return false;
     start += sizeof(mark) - 1;
     snprintf(pyenv, sizeof(pyenv), "%.*s", (int)(end - start), start);
-    char *const argv[] = {pyenv, "which", (char *)last_part(path), NULL};
-    if (strcmp(last_part(pyenv), "pyenv") != 0 || ng_ask(argv, NULL, ASK_NS, &answer) != 0)
+    char *const argv[] = {pyenv, "which", (char *)ng_last_part(path), NULL};
+    if (strcmp(ng_last_part(pyenv), "pyenv") != 0 || ng_ask(argv, NULL, ASK_NS, &answer) != 0)
         return false;
     answer.out[strcspn(answer.out, "\n")] = '\0';
     bool found = !answer.late && WIFEXITED(answer.status) && WEXITSTATUS(answer.status) == 0 &&
@@ -390,7 +385,7 @@ static void look_at_script(struct ng_doctor *doctor, const char *path, char *hea
     while (length < to_end && strchr(" \t", line[length]))
         length++;
     snprintf(rest, sizeof(rest), "%.*s", (int)(to_end - length), line + length);
-    bool by_env = strcmp(last_part(interpreter), "env") == 0;
+    bool by_env = strcmp(ng_last_part(interpreter), "env") == 0;
     if (!*interpreter || access(interpreter, F_OK) != 0) {
         ng_findings_add(&doctor->findings, NG_FINDING_OUT, path,
                         returns ? RETURN_MEND : "mend its first line",
@@ -443,7 +438,7 @@ static void look_at_binary(struct ng_doctor *doctor, const char *path, char *con
     doctor->started = find_started(arguments);
     ng_doctor_elf(doctor, path);
     if (ng_findings_count(findings, NG_FINDING_OUT) == out && access(path, X_OK) != 0 &&
-        !strstr(last_part(path), ".so"))
+        !strstr(ng_last_part(path), ".so"))
         ng_findings_add(findings, NG_FINDING_OUT, path, "chmod +x",
                         "may not be executed: it cannot start");
     if (doctor->started && !doctor->linked && ng_findings_count(findings, NG_FINDING_OUT) == out) {

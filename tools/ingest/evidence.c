@@ -19,6 +19,7 @@
 #include "core/recorder/box.h"
 #include "core/util/clock.h"
 #include "core/util/text.h"
+#include "tools/base/grow.h"
 #include "tools/ingest/read_box.h"
 #include "tools/ingest/read_dump.h"
 
@@ -163,14 +164,8 @@ static uint32_t find_job(struct gathering *gathering, const char *name)
     for (uint32_t i = 0; i < gathering->job_count; i++)
         if (strcmp(gathering->jobs[i].name, name) == 0)
             return gathering->last_job = i;
-    if (gathering->job_count == gathering->job_room) {
-        uint32_t room = gathering->job_room ? gathering->job_room * 2 : 4;
-        struct job *bigger = reallocarray(gathering->jobs, room, sizeof(*bigger));
-        if (!bigger)
-            return UINT32_MAX;
-        gathering->jobs = bigger;
-        gathering->job_room = room;
-    }
+    if (!NG_GROW(gathering->jobs, gathering->job_count, gathering->job_room))
+        return UINT32_MAX;
     struct job *job = &gathering->jobs[gathering->job_count];
     *job = (struct job){0};
     snprintf(job->name, sizeof(job->name), "%s", name);

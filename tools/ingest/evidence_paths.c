@@ -14,6 +14,7 @@
 #include "core/nccl/board.h"
 #include "core/recorder/box.h"
 #include "store/board/local.h"
+#include "tools/base/grow.h"
 #include "tools/ingest/evidence.h"
 
 static bool starts_with(const char *text, const char *start)
@@ -91,14 +92,8 @@ static void refuse_folder(const char *path, ng_evidence_refuse_fn *refuse, void 
 
 static int add_file(struct ng_evidence_paths *paths, const char *path)
 {
-    if (paths->count == paths->room) {
-        size_t room = paths->room ? paths->room * 2 : 64;
-        char **bigger = reallocarray(paths->paths, room, sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        paths->paths = bigger;
-        paths->room = room;
-    }
+    if (!NG_GROW(paths->paths, paths->count, paths->room))
+        return -ENOMEM;
     char *copy = strdup(path);
     if (!copy)
         return -ENOMEM;

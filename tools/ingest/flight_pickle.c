@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/base/grow.h"
 #include "tools/ingest/flight.h"
 
 /* More than any recorder holds; so that a damaged file cannot claim all memory. */
@@ -179,22 +180,6 @@ static uint16_t find_word(void *context, const char *text, uint32_t length)
     return WORD_NONE;
 }
 
-static bool grow(void **array, size_t *room, size_t used, size_t each)
-{
-    if (used < *room)
-        return true;
-    size_t wanted = *room ? *room * 2 : 64;
-    void *bigger = reallocarray(*array, wanted, each);
-    if (!bigger)
-        return false;
-    *array = bigger;
-    *room = wanted;
-    return true;
-}
-
-#define GROW(flight, array, count, room)                                                           \
-    grow((void **)&(flight)->array, &(flight)->room, (flight)->count, sizeof(*(flight)->array))
-
 static struct ng_flight_text text_of(const struct ng_unpickle_value *value)
 {
     if (value->kind != NG_UNPICKLE_TEXT)
@@ -265,7 +250,7 @@ static int intern_name(struct ng_flight *flight, const struct ng_flight_text *te
         return -ENOMEM;
     uint32_t *place = place_of(flight, text);
     if (!*place) {
-        if (!GROW(flight, names, name_count, name_room))
+        if (!NG_GROW(flight->names, flight->name_count, flight->name_room))
             return -ENOMEM;
         flight->names[flight->name_count++] = *text;
         *place = (uint32_t)flight->name_count;
@@ -491,7 +476,7 @@ static int begin_dict(struct ng_flight *flight, struct ng_unpickle_value *dict)
     if (flight->entry_count >= ENTRIES_MAX || flight->group_count >= GROUPS_MAX)
         return -E2BIG;
     if (dict->shape == SHAPE_ENTRY) {
-        if (!GROW(flight, entries, entry_count, entry_room))
+        if (!NG_GROW(flight->entries, flight->entry_count, flight->entry_room))
             return -ENOMEM;
         dict->summary = flight->entry_count;
         flight->entries[flight->entry_count++] = (struct ng_flight_entry){.record_id = -1,
@@ -501,7 +486,7 @@ static int begin_dict(struct ng_flight *flight, struct ng_unpickle_value *dict)
                                                                           .output_dtype = -1,
                                                                           .group = UINT32_MAX};
     } else if (dict->shape == SHAPE_GROUP) {
-        if (!GROW(flight, groups, group_count, group_room))
+        if (!NG_GROW(flight->groups, flight->group_count, flight->group_room))
             return -ENOMEM;
         dict->summary = flight->group_count;
         flight->groups[flight->group_count++] = (struct ng_flight_group){0};

@@ -13,6 +13,7 @@
 
 #include "core/recorder/signature.h"
 #include "core/view/signature.h"
+#include "tools/base/grow.h"
 
 #define CHUNK          128u /* collectives */
 #define HASH_EVERY     16u  /* collectives; of a rank's newest records one is always among them */
@@ -187,14 +188,8 @@ static int deviate(struct ng_told *told, uint64_t seq, uint32_t signature)
         told->cut = true;
         return 0;
     }
-    if (told->deviation_count == told->deviation_room) {
-        uint32_t room = told->deviation_room ? told->deviation_room * 2 : 4;
-        struct ng_deviation *bigger = reallocarray(told->deviations, room, sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        told->deviations = bigger;
-        told->deviation_room = room;
-    }
+    if (!NG_GROW(told->deviations, told->deviation_count, told->deviation_room))
+        return -ENOMEM;
     told->deviations[told->deviation_count++] = (struct ng_deviation){seq, signature};
     return 0;
 }
@@ -428,14 +423,8 @@ static int note_difference(struct comparison *comparison, uint64_t seq, uint64_t
         histories->differences_left_out++;
         return 0;
     }
-    if (histories->difference_count == histories->difference_room) {
-        uint32_t room = histories->difference_room ? histories->difference_room * 2 : 16;
-        struct ng_difference *bigger = reallocarray(histories->differences, room, sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        histories->differences = bigger;
-        histories->difference_room = room;
-    }
+    if (!NG_GROW(histories->differences, histories->difference_count, histories->difference_room))
+        return -ENOMEM;
     histories->differences[histories->difference_count++] =
         (struct ng_difference){.group = comparison->group,
                                .seq = seq,

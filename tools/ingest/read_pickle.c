@@ -198,34 +198,11 @@ static inline int push_int(struct machine *machine, int64_t number)
     return push(machine, (struct ng_unpickle_value){.kind = NG_UNPICKLE_INT, .number = number});
 }
 
-static inline int push_empty(struct machine *machine, enum ng_unpickle_kind kind)
+static int push_text(struct machine *machine, enum ng_unpickle_kind kind, const char *text,
+                     uint64_t length)
 {
-    return push(machine, (struct ng_unpickle_value){.kind = (uint8_t)kind});
-}
-
-/* A little-endian number of `bytes` bytes, which are there. */
-static inline uint64_t take(struct machine *machine, unsigned bytes)
-{
-    uint64_t number = 0;
-
-    memcpy(&number, machine->at, bytes);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    number = __builtin_bswap64(number);
-#endif
-    machine->at += bytes;
-    return number;
-}
-
-/* `bytes` is the width of the length that stands before the text. */
-static int take_text(struct machine *machine, unsigned bytes, enum ng_unpickle_kind kind)
-{
-    if (left(machine) < bytes)
+    if (length > UINT32_MAX)
         return cut_off(machine);
-    uint64_t length = take(machine, bytes);
-    if (length > left(machine) || length > UINT32_MAX)
-        return cut_off(machine);
-    const char *text = (const char *)machine->at;
-    machine->at += length;
     return push(machine, (struct ng_unpickle_value){
                              .kind = (uint8_t)kind,
                              .word = machine->sink->word(machine->context, text, (uint32_t)length),
@@ -233,12 +210,18 @@ static int take_text(struct machine *machine, unsigned bytes, enum ng_unpickle_k
                              .text = text});
 }
 
-/* Two's complement of any width; what 64 bits do not hold becomes the nearest that they do. */
-static int take_long(struct machine *machine, unsigned bytes)
+static int take_text(struct machine *machine, uint64_t length, enum ng_unpickle_kind kind)
 {
-    if (left(machine) < bytes)
+    if (length > left(machine))
         return cut_off(machine);
-    uint64_t length = take(machine, bytes);
+    const char *text = (const char *)machine->at;
+    machine->at += length;
+    return push_text(machine, kind, text, length);
+}
+
+/* Two's complement of any width; what 64 bits do not hold becomes the nearest that they do. */
+static int take_long(struct machine *machine, uint64_t length)
+{
     if (length > left(machine) || length > INT32_MAX)
         return cut_off(machine);
     const uint8_t *digits = machine->at;
@@ -315,18 +298,6 @@ static int take_real(struct machine *machine)
     return push(machine, (struct ng_unpickle_value){.kind = NG_UNPICKLE_FLOAT, .real = real});
 }
 
-static int take_binary_real(struct machine *machine)
-{
-    struct ng_unpickle_value value = {.kind = NG_UNPICKLE_FLOAT};
-
-    if (left(machine) < 8)
-        return cut_off(machine);
-    /* The only number that stands with its highest byte first. */
-    uint64_t bits = __builtin_bswap64(take(machine, 8));
-    memcpy(&value.real, &bits, sizeof(value.real));
-    return push(machine, value);
-}
-
 static int hex_digit(char digit)
 {
     return digit >= '0' && digit <= '9'   ? digit - '0'
@@ -396,13 +367,7 @@ static int take_text_line(struct machine *machine)
         text++;
         length -= 2;
     }
-    if (length > UINT32_MAX)
-        return cut_off(machine);
-    return push(machine, (struct ng_unpickle_value){
-                             .kind = NG_UNPICKLE_TEXT,
-                             .word = machine->sink->word(machine->context, text, (uint32_t)length),
-                             .length = (uint32_t)length,
-                             .text = text});
+    return push_text(machine, NG_UNPICKLE_TEXT, text, length);
 }
 
 static bool is_container(const struct ng_unpickle_value *value)
@@ -430,15 +395,6 @@ static int put(struct machine *machine, uint64_t index)
     if (index >= pickle->memo_used)
         pickle->memo_used = (size_t)index + 1;
     return 0;
-}
-
-static inline int get(struct machine *machine, uint64_t index)
-{
-    const struct ng_unpickle *pickle = machine->pickle;
-
-    if (index >= pickle->memo_used || pickle->memo[index].kind == NG_UNPICKLE_UNSET)
-        return fail(machine, -EBADMSG, "damaged: it refers to a value that is not there");
-    return push(machine, pickle->memo[index]);
 }
 
 static int take_index(struct machine *machine, uint64_t *ret_index)
@@ -583,258 +539,179 @@ __attribute__((cold)) static int refuse(const struct machine *machine)
     return fail(machine, -EBADMSG, "%s", reason);
 }
 
-static int protocol(struct machine *machine)
+static int dup(struct machine *machine)
 {
-    uint64_t version = take(machine, 1);
-
-    if (version > PROTOCOL_MAX)
-        return fail(machine, -EPROTO, "a pickle of protocol %u, later than %d", (unsigned)version,
-                    PROTOCOL_MAX);
-    return 0;
+    return machine->used <= machine->floor ? out_of_order(machine)
+                                           : push(machine, machine->stack[machine->used - 1]);
 }
 
-/* Instructions whose operands are as wide as their names say. */
-static int step_wide(struct machine *machine)
+/* The only number that stands with its highest byte first. */
+static int push_binary_real(struct machine *machine, uint64_t number)
 {
-    uint64_t index;
-    int error;
+    struct ng_unpickle_value value = {.kind = NG_UNPICKLE_FLOAT};
+    uint64_t bits = __builtin_bswap64(number);
 
-    switch (machine->opcode) {
-    case OPCODE_LONG1:
-        return take_long(machine, 1);
-    case OPCODE_LONG4:
-        return take_long(machine, 4);
-    case OPCODE_SHORT_BINUNICODE:
-    case OPCODE_SHORT_BINSTRING:
-        return take_text(machine, 1, NG_UNPICKLE_TEXT);
-    case OPCODE_BINUNICODE:
-    case OPCODE_BINSTRING:
-        return take_text(machine, 4, NG_UNPICKLE_TEXT);
-    case OPCODE_BINUNICODE8:
-        return take_text(machine, 8, NG_UNPICKLE_TEXT);
-    case OPCODE_SHORT_BINBYTES:
-        return take_text(machine, 1, NG_UNPICKLE_BYTES);
-    case OPCODE_BINBYTES:
-        return take_text(machine, 4, NG_UNPICKLE_BYTES);
-    case OPCODE_BINBYTES8:
-        return take_text(machine, 8, NG_UNPICKLE_BYTES);
-    case OPCODE_BINFLOAT:
-        return take_binary_real(machine);
-    case OPCODE_INT:
-    case OPCODE_LONG:
-        return take_decimal(machine);
-    case OPCODE_FLOAT:
-        return take_real(machine);
-    case OPCODE_UNICODE:
-    case OPCODE_STRING:
-        return take_text_line(machine);
-    case OPCODE_PUT:
-        error = take_index(machine, &index);
-        return error ? error : put(machine, index);
-    case OPCODE_GET:
-        error = take_index(machine, &index);
-        return error ? error : get(machine, index);
-    case OPCODE_PROTO:
-        return left(machine) < 1 ? cut_off(machine) : protocol(machine);
-    case OPCODE_FRAME:
-        /* Where a frame ends makes no difference to who has all bytes at hand. */
-        if (left(machine) < 8)
-            return cut_off(machine);
-        take(machine, 8);
-        return 0;
-    default:
-        return refuse(machine);
-    }
+    memcpy(&value.real, &bits, sizeof(value.real));
+    return push(machine, value);
 }
 
-/* One instruction, but STOP; those that files are full of come first. */
-static inline int step(struct machine *machine)
+static int protocol(const struct machine *machine, uint64_t version)
 {
-    switch (machine->opcode) {
-    case OPCODE_BINGET:
-        return left(machine) < 1 ? cut_off(machine) : get(machine, take(machine, 1));
-    case OPCODE_LONG_BINGET:
-        return left(machine) < 4 ? cut_off(machine) : get(machine, take(machine, 4));
-    case OPCODE_BINPUT:
-        return left(machine) < 1 ? cut_off(machine) : put(machine, take(machine, 1));
-    case OPCODE_LONG_BINPUT:
-        return left(machine) < 4 ? cut_off(machine) : put(machine, take(machine, 4));
-    case OPCODE_MEMOIZE:
-        return put(machine, machine->pickle->memo_used);
-    case OPCODE_BININT1:
-        return left(machine) < 1 ? cut_off(machine) : push_int(machine, (int64_t)take(machine, 1));
-    case OPCODE_BININT2:
-        return left(machine) < 2 ? cut_off(machine) : push_int(machine, (int64_t)take(machine, 2));
-    case OPCODE_BININT:
-        return left(machine) < 4 ? cut_off(machine)
-                                 : push_int(machine, (int32_t)(uint32_t)take(machine, 4));
-    case OPCODE_NONE:
-        return push_empty(machine, NG_UNPICKLE_NONE);
-    case OPCODE_NEWTRUE:
-    case OPCODE_NEWFALSE:
-        return push(machine,
-                    (struct ng_unpickle_value){.kind = NG_UNPICKLE_BOOL,
-                                               .number = machine->opcode == OPCODE_NEWTRUE});
-    case OPCODE_EMPTY_LIST:
-        return push_empty(machine, NG_UNPICKLE_LIST);
-    case OPCODE_EMPTY_DICT:
-        return push_empty(machine, NG_UNPICKLE_DICT);
-    case OPCODE_EMPTY_TUPLE:
-        return push_empty(machine, NG_UNPICKLE_TUPLE);
-    case OPCODE_MARK:
-        return mark(machine);
-    case OPCODE_APPEND:
-        return add_top(machine, NG_UNPICKLE_LIST);
-    case OPCODE_APPENDS:
-        return add_marked(machine, NG_UNPICKLE_LIST);
-    case OPCODE_SETITEM:
-        return add_top(machine, NG_UNPICKLE_DICT);
-    case OPCODE_SETITEMS:
-        return add_marked(machine, NG_UNPICKLE_DICT);
-    case OPCODE_TUPLE1:
-        return gather_top(machine, 1);
-    case OPCODE_TUPLE2:
-        return gather_top(machine, 2);
-    case OPCODE_TUPLE3:
-        return gather_top(machine, 3);
-    case OPCODE_TUPLE:
-        return gather_marked(machine, NG_UNPICKLE_TUPLE);
-    case OPCODE_LIST:
-        return gather_marked(machine, NG_UNPICKLE_LIST);
-    case OPCODE_DICT:
-        return gather_marked(machine, NG_UNPICKLE_DICT);
-    case OPCODE_POP:
-    case OPCODE_POP_MARK:
-        return drop(machine);
-    case OPCODE_DUP:
-        return machine->used <= machine->floor ? out_of_order(machine)
-                                               : push(machine, machine->stack[machine->used - 1]);
-    default:
-        return step_wide(machine);
-    }
+    return version <= PROTOCOL_MAX
+               ? 0
+               : fail(machine, -EPROTO, "a pickle of protocol %u, later than %d", (unsigned)version,
+                      PROTOCOL_MAX);
 }
 
-/* No instruction that `run` does itself is longer. */
-#define NEAR_END 16
-
-static inline uint32_t number_at(const uint8_t *at)
+/* A number of so many bytes, low byte first. */
+static inline uint64_t number_at(const uint8_t *at, unsigned bytes)
 {
-    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+    uint64_t number = 0;
+
+    for (unsigned i = 0; i < bytes; i++)
+        number |= (uint64_t)at[i] << 8 * i;
+    return number;
 }
 
 /*
- * Most instructions of a file are one of these few, and there are a hundred in each entry of a
- * flight recorder: where reading stands and the top of the stack are kept in registers, and each
- * instruction jumps to the next by itself, since entries are alike and the processor learns what
- * comes after what. Ends where another instruction stands, at the last bytes, or when the stack is
- * full: all that is for `step`.
+ * All instructions, up to STOP. A file has millions of them: where reading stands and the top of
+ * the stack are kept in registers, but while something else is called.
  */
-static void run(struct machine *machine)
+static int run(struct machine *machine)
 {
-    static const void *const places[256] = {
-        [OPCODE_BINGET] = &&binget,         [OPCODE_LONG_BINGET] = &&long_binget,
-        [OPCODE_BINPUT] = &&binput,         [OPCODE_LONG_BINPUT] = &&long_binput,
-        [OPCODE_MEMOIZE] = &&memoize,       [OPCODE_BININT1] = &&binint1,
-        [OPCODE_BININT2] = &&binint2,       [OPCODE_BININT] = &&binint,
-        [OPCODE_LONG1] = &&long1,           [OPCODE_NONE] = &&none,
-        [OPCODE_NEWTRUE] = &&newtrue,       [OPCODE_NEWFALSE] = &&newfalse,
-        [OPCODE_EMPTY_LIST] = &&empty_list, [OPCODE_EMPTY_DICT] = &&empty_dict,
-        [OPCODE_MARK] = &&open_mark,
-    };
+#define OF_TAKEN(name)       &&do_##name
+#define OF_LOADED(name)      &&refused
+#define OF_RUN(name)         &&refused
+#define OF_ODD(name)         &&refused
+#define OP(code, name, what) [(code)] = OF_##what(name),
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
+    static const void *const places[256] = {[0 ... 255] = &&refused, OPCODES(OP)};
+#pragma GCC diagnostic pop
+#undef OP
     struct ng_unpickle *pickle = machine->pickle;
-    struct ng_unpickle_value *const memo = pickle->memo;
-    struct ng_unpickle_value *const stack = machine->stack;
-    const struct ng_unpickle_value *const full = stack + pickle->stack_room;
-    const uint8_t *const near_end =
-        machine->end - machine->begin < NEAR_END ? machine->begin : machine->end - NEAR_END;
-    struct ng_unpickle_value *top = stack + machine->used;
-    const struct ng_unpickle_value *floor = stack + machine->floor;
-    size_t memo_used = pickle->memo_used;
-    uint8_t *at = machine->at;
-    uint64_t number;
+    struct ng_unpickle_value *stack = machine->stack, *top = stack + machine->used;
+    const struct ng_unpickle_value *full = stack + pickle->stack_room;
+    uint8_t *at = machine->at, *const end = machine->end;
+    uint64_t number, index;
+    int error;
 
+#define LEAVE()                                                                                    \
+    do {                                                                                           \
+        machine->at = at;                                                                          \
+        machine->used = (size_t)(top - stack);                                                     \
+    } while (0)
+#define CALL(what)                                                                                 \
+    do {                                                                                           \
+        LEAVE();                                                                                   \
+        error = (what);                                                                            \
+        if (__builtin_expect(error != 0, 0))                                                       \
+            return error;                                                                          \
+        at = machine->at;                                                                          \
+        stack = machine->stack;                                                                    \
+        top = stack + machine->used;                                                               \
+        full = stack + pickle->stack_room;                                                         \
+    } while (0)
+/* `number` becomes the next so many bytes, low byte first. */
+#define TAKE(bytes)                                                                                \
+    do {                                                                                           \
+        if (__builtin_expect(end - at < (bytes), 0)) {                                             \
+            LEAVE();                                                                               \
+            return cut_off(machine);                                                               \
+        }                                                                                          \
+        number = number_at(at, (bytes));                                                           \
+        at += (bytes);                                                                             \
+    } while (0)
 #define NEXT()                                                                                     \
     do {                                                                                           \
-        if (at >= near_end || top >= full || !places[*at])                                         \
-            goto out;                                                                              \
-        goto *places[*at];                                                                         \
+        if (__builtin_expect(at >= end || top == full, 0))                                         \
+            goto pause;                                                                            \
+        machine->opcode = *at++;                                                                   \
+        goto *places[machine->opcode];                                                             \
     } while (0)
-#define GET(index, bytes)                                                                          \
+#define ON(name, ...)                                                                              \
+    do_##name : __VA_ARGS__;                                                                       \
+    NEXT()
+#define PUSH(what, value)                                                                          \
+    (*top++ = (struct ng_unpickle_value){.kind = (what), .number = (int64_t)(value)})
+#define GET(place)                                                                                 \
     do {                                                                                           \
-        number = (index);                                                                          \
-        if (number >= memo_used || memo[number].kind == NG_UNPICKLE_UNSET)                         \
-            goto out;                                                                              \
-        *top++ = memo[number];                                                                     \
-        at += (bytes);                                                                             \
-        NEXT();                                                                                    \
-    } while (0)
-#define PUT(index, bytes)                                                                          \
-    do {                                                                                           \
-        number = (index);                                                                          \
-        if (number >= pickle->memo_room || top <= floor)                                           \
-            goto out;                                                                              \
-        if (is_container(&top[-1]))                                                                \
-            top[-1].length = (uint32_t)number + 1;                                                 \
-        memo[number] = top[-1];                                                                    \
-        memo_used = number >= memo_used ? number + 1 : memo_used;                                  \
-        at += (bytes);                                                                             \
-        NEXT();                                                                                    \
-    } while (0)
-#define PUSH(what, value, bytes)                                                                   \
-    do {                                                                                           \
-        *top++ = (struct ng_unpickle_value){.kind = (what), .number = (value)};                    \
-        at += (bytes);                                                                             \
-        NEXT();                                                                                    \
+        if (__builtin_expect(                                                                      \
+                (place) >= pickle->memo_used || pickle->memo[place].kind == NG_UNPICKLE_UNSET, 0)) \
+            CALL(fail(machine, -EBADMSG, "damaged: it refers to a value that is not there"));      \
+        *top++ = pickle->memo[place];                                                              \
     } while (0)
 
     NEXT();
-binget:
-    GET(at[1], 2);
-long_binget:
-    GET(number_at(at + 1), 5);
-binput:
-    PUT(at[1], 2);
-long_binput:
-    PUT(number_at(at + 1), 5);
-memoize:
-    PUT(memo_used, 1);
-binint1:
-    PUSH(NG_UNPICKLE_INT, at[1], 2);
-binint2:
-    PUSH(NG_UNPICKLE_INT, at[1] | at[2] << 8, 3);
-binint:
-    PUSH(NG_UNPICKLE_INT, (int32_t)number_at(at + 1), 5);
-long1:
-    /* A time of these years has eight bytes. */
-    if (at[1] != 8)
-        goto out;
-    PUSH(NG_UNPICKLE_INT, (int64_t)(number_at(at + 2) | (uint64_t)number_at(at + 6) << 32), 10);
-none:
-    PUSH(NG_UNPICKLE_NONE, 0, 1);
-newtrue:
-    PUSH(NG_UNPICKLE_BOOL, 1, 1);
-newfalse:
-    PUSH(NG_UNPICKLE_BOOL, 0, 1);
-empty_list:
-    PUSH(NG_UNPICKLE_LIST, 0, 1);
-empty_dict:
-    PUSH(NG_UNPICKLE_DICT, 0, 1);
-open_mark:
-    if (machine->depth == DEPTH_MAX)
-        goto out;
-    machine->marks[machine->depth++] = (uint32_t)(floor - stack);
-    floor = top;
-    at++;
-    NEXT();
-out:
-    machine->at = at;
-    machine->used = (size_t)(top - stack);
-    machine->floor = (size_t)(floor - stack);
-    pickle->memo_used = memo_used;
+    /* clang-format off */
+    ON(BINGET, TAKE(1); GET(number));
+    ON(LONG_BINGET, TAKE(4); GET(number));
+    ON(GET, CALL(take_index(machine, &index)); GET(index));
+    ON(BINPUT, TAKE(1); CALL(put(machine, number)));
+    ON(LONG_BINPUT, TAKE(4); CALL(put(machine, number)));
+    ON(MEMOIZE, CALL(put(machine, pickle->memo_used)));
+    ON(PUT, CALL(take_index(machine, &index)); CALL(put(machine, index)));
+    ON(BININT1, TAKE(1); PUSH(NG_UNPICKLE_INT, number));
+    ON(BININT2, TAKE(2); PUSH(NG_UNPICKLE_INT, number));
+    ON(BININT, TAKE(4); PUSH(NG_UNPICKLE_INT, (int32_t)(uint32_t)number));
+    ON(LONG1, TAKE(1); CALL(take_long(machine, number)));
+    ON(LONG4, TAKE(4); CALL(take_long(machine, number)));
+    ON(INT, CALL(take_decimal(machine)));
+    ON(LONG, CALL(take_decimal(machine)));
+    ON(FLOAT, CALL(take_real(machine)));
+    ON(BINFLOAT, TAKE(8); CALL(push_binary_real(machine, number)));
+    ON(NONE, PUSH(NG_UNPICKLE_NONE, 0));
+    ON(NEWTRUE, PUSH(NG_UNPICKLE_BOOL, true));
+    ON(NEWFALSE, PUSH(NG_UNPICKLE_BOOL, false));
+    ON(EMPTY_LIST, PUSH(NG_UNPICKLE_LIST, 0));
+    ON(EMPTY_DICT, PUSH(NG_UNPICKLE_DICT, 0));
+    ON(EMPTY_TUPLE, PUSH(NG_UNPICKLE_TUPLE, 0));
+    ON(SHORT_BINUNICODE, TAKE(1); CALL(take_text(machine, number, NG_UNPICKLE_TEXT)));
+    ON(SHORT_BINSTRING, TAKE(1); CALL(take_text(machine, number, NG_UNPICKLE_TEXT)));
+    ON(BINUNICODE, TAKE(4); CALL(take_text(machine, number, NG_UNPICKLE_TEXT)));
+    ON(BINSTRING, TAKE(4); CALL(take_text(machine, number, NG_UNPICKLE_TEXT)));
+    ON(BINUNICODE8, TAKE(8); CALL(take_text(machine, number, NG_UNPICKLE_TEXT)));
+    ON(SHORT_BINBYTES, TAKE(1); CALL(take_text(machine, number, NG_UNPICKLE_BYTES)));
+    ON(BINBYTES, TAKE(4); CALL(take_text(machine, number, NG_UNPICKLE_BYTES)));
+    ON(BINBYTES8, TAKE(8); CALL(take_text(machine, number, NG_UNPICKLE_BYTES)));
+    ON(UNICODE, CALL(take_text_line(machine)));
+    ON(STRING, CALL(take_text_line(machine)));
+    ON(MARK, CALL(mark(machine)));
+    ON(APPEND, CALL(add_top(machine, NG_UNPICKLE_LIST)));
+    ON(APPENDS, CALL(add_marked(machine, NG_UNPICKLE_LIST)));
+    ON(SETITEM, CALL(add_top(machine, NG_UNPICKLE_DICT)));
+    ON(SETITEMS, CALL(add_marked(machine, NG_UNPICKLE_DICT)));
+    ON(TUPLE1, CALL(gather_top(machine, 1)));
+    ON(TUPLE2, CALL(gather_top(machine, 2)));
+    ON(TUPLE3, CALL(gather_top(machine, 3)));
+    ON(TUPLE, CALL(gather_marked(machine, NG_UNPICKLE_TUPLE)));
+    ON(LIST, CALL(gather_marked(machine, NG_UNPICKLE_LIST)));
+    ON(DICT, CALL(gather_marked(machine, NG_UNPICKLE_DICT)));
+    ON(POP, CALL(drop(machine)));
+    ON(POP_MARK, CALL(drop(machine)));
+    ON(DUP, CALL(dup(machine)));
+    ON(PROTO, TAKE(1); CALL(protocol(machine, number)));
+    ON(FRAME, TAKE(8)); /* all bytes are at hand, wherever a frame ends */
+    /* clang-format on */
+do_STOP:
+    LEAVE();
+    return machine->used == 1 && !machine->depth ? 0 : out_of_order(machine);
+refused:
+    CALL(refuse(machine));
+pause:
+    if (at < end) {
+        CALL(grow_stack(machine));
+        NEXT();
+    }
+    LEAVE();
+    return fail(machine, -EBADMSG, "cut off: the end of the pickle is missing");
 #undef NEXT
-#undef GET
-#undef PUT
+#undef LEAVE
+#undef CALL
+#undef TAKE
 #undef PUSH
+#undef GET
+#undef ON
 }
 
 void ng_unpickle_init(struct ng_unpickle *pickle)
@@ -869,17 +746,8 @@ int ng_unpickle_read(struct ng_unpickle *pickle, uint8_t *bytes, size_t count,
     if (pickle->memo_used)
         memset(pickle->memo, 0, pickle->memo_used * sizeof(*pickle->memo));
     pickle->memo_used = 0;
-    for (run(&machine); machine.at < machine.end; run(&machine)) {
-        machine.opcode = *machine.at++;
-        if (machine.opcode == OPCODE_STOP) {
-            if (machine.used != 1 || machine.depth)
-                return out_of_order(&machine);
-            *ret_root = machine.stack[0];
-            return 0;
-        }
-        int error = step(&machine);
-        if (error)
-            return error;
-    }
-    return fail(&machine, -EBADMSG, "cut off: the end of the pickle is missing");
+    int error = run(&machine);
+    if (!error)
+        *ret_root = machine.stack[0];
+    return error;
 }

@@ -16,6 +16,7 @@
 #include "core/recorder/signature.h"
 #include "core/verdict/divergence.h"
 #include "core/verdict/usual.h"
+#include "tools/base/grow.h"
 #include "tools/ingest/read_dump.h"
 
 #define KEEP_NEWEST                                                                                \
@@ -193,14 +194,8 @@ static int add_member(struct ng_view_merge *digest, const struct ng_view_member 
     for (uint32_t i = 0; i < from->sample_count; i++)
         if (!ng_view_add_sample(digest->view, member, &from->samples[i]))
             return -ENOMEM;
-    if (index >= digest->member_room) {
-        uint32_t room = digest->member_room ? digest->member_room * 2 : 64;
-        bool *bigger = realloc(digest->kept_whole, room * sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        digest->kept_whole = bigger;
-        digest->member_room = room;
-    }
+    if (!NG_GROW(digest->kept_whole, index, digest->member_room))
+        return -ENOMEM;
     digest->records += from->record_count;
     digest->kept_whole[index] = from->record_count <= digest->records_left;
     if (digest->kept_whole[index])
@@ -391,14 +386,8 @@ static int want(struct windows *windows, uint64_t from, uint64_t to)
         windows->count--;
         last = windows->count ? last - 1 : NULL;
     }
-    if (windows->count == windows->room) {
-        size_t room = windows->room ? windows->room * 2 : 16;
-        struct window *bigger = reallocarray(windows->windows, room, sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        windows->windows = bigger;
-        windows->room = room;
-    }
+    if (!NG_GROW(windows->windows, windows->count, windows->room))
+        return -ENOMEM;
     windows->windows[windows->count++] = (struct window){from, to};
     return 0;
 }

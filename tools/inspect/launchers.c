@@ -91,12 +91,6 @@ static const struct launcher {
 };
 #define LAUNCHER_COUNT (sizeof(launchers) / sizeof(launchers[0]))
 
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static bool has(const char *list, const char *word, size_t length)
 {
     for (const char *at = list; at && length > 0 && (at = strchr(at, ' ')) != NULL; at++)
@@ -294,7 +288,7 @@ static bool split_word(const char **text, char **to)
 
 char **ng_launcher_split(char *const *argv)
 {
-    const struct launcher *row = find_row(last_part(argv[0]));
+    const struct launcher *row = find_row(ng_last_part(argv[0]));
     size_t count = 0, rest = 0;
 
     if (!row || row->special != ENV)
@@ -412,7 +406,7 @@ static bool is_seen_to(char *const *argv)
             if ((guard_before && strcmp(word, "run") == 0) ||
                 (preload && strstr(preload, "libncclguard")))
                 return true;
-            guard_before = strcmp(last_part(word), "ncclguard") == 0;
+            guard_before = strcmp(ng_last_part(word), "ncclguard") == 0;
             at += length;
         }
     }
@@ -421,7 +415,7 @@ static bool is_seen_to(char *const *argv)
 
 bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching)
 {
-    const char *name = last_part(argv[0]);
+    const char *name = ng_last_part(argv[0]);
     const struct launcher *row = find_row(name);
 
     if (!row)

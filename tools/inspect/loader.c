@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/base/search_path.h"
+
 #define CACHE_PATH    "/etc/ld.so.cache"
 #define CACHE_LIMIT   ((off_t)64 << 20)
 #define OBJECTS_LIMIT 500
@@ -259,16 +261,10 @@ int ng_loader_find(const struct ng_loader *loader, const char *name, char ret_pa
     return find(loader, name, NULL, -1, ret_path);
 }
 
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static bool answers_to(const struct ng_loaded *object, const char *name)
 {
     return (object->elf.soname && strcmp(object->elf.soname, name) == 0) ||
-           strcmp(last_part(object->path), name) == 0;
+           strcmp(ng_last_part(object->path), name) == 0;
 }
 
 const struct ng_loaded *ng_closure_find(const struct ng_closure *closure, const char *name)

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/base/search_path.h"
+
 /* What is not larger is looked through for the text of the version, whatever it is. */
 #define SMALL_BYTES ((uint64_t)64 << 20)
 
@@ -29,17 +31,11 @@ static const char *const calls_of_programs[] = {
     "ncclCommInitRankScalable",
 };
 
-static const char *last_part(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Libraries of NCCL are told by their name: a copy within something else has another one. */
 static bool is_named_nccl(const struct ng_elf_file *file, const char *path)
 {
     static const char prefix[] = "libnccl.so";
-    const char *name = last_part(path);
+    const char *name = ng_last_part(path);
 
     return strncmp(name, prefix, sizeof(prefix) - 1) == 0 ||
            (file->soname && strncmp(file->soname, prefix, sizeof(prefix) - 1) == 0);

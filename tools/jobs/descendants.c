@@ -18,6 +18,7 @@
 
 #include "core/recorder/proc.h"
 #include "core/util/small_file.h"
+#include "tools/base/grow.h"
 
 /* Parents change while /proc is read: a chain longer than this is a circle of reused pids. */
 #define DEPTH_LIMIT 1000
@@ -67,12 +68,8 @@ static struct process *list_processes(size_t *ret_count)
         struct process process = {.pid = atoi(entry->d_name)};
         if (read_parent(process.pid, &process.parent) != 0)
             continue;
-        if (count == room) {
-            struct process *larger = realloc(list, (room = room ? 2 * room : 256) * sizeof(*list));
-            if (!larger)
-                break;
-            list = larger;
-        }
+        if (!NG_GROW(list, count, room))
+            break;
         list[count++] = process;
     }
     closedir(folder);

@@ -23,11 +23,11 @@
 #include "core/recorder/paths.h"
 #include "core/util/clock.h"
 #include "store/board/local.h"
+#include "store/kv/tls.h"
 #include "store/kv/url.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
 #include "tools/inspect/library.h"
-#include "tools/inspect/tls.h"
 
 /* As the library has it, where nobody says otherwise: NCCLGUARD_SUSPECT. */
 #define SUSPECT_NS (5 * NG_S)
@@ -413,4 +413,18 @@ int ng_jobs_failed(const char *command, const struct ng_job *job, int error)
                          : ng_jobs_mend(error),
                    "%s", job->why[0] ? job->why : strerror(-error));
     return NG_EXIT_FAILED;
+}
+
+const struct ng_tls_ops *ng_tls_for(const char *url)
+{
+    struct ng_url parsed;
+    char why[NG_URL_TEXT_BYTES];
+
+    if (ng_url_parse(url, &parsed, why, sizeof(why)) != 0 || !parsed.tls)
+        return NULL;
+#if NG_HAVE_TLS
+    return &ng_tls_openssl;
+#else
+    return NULL;
+#endif
 }

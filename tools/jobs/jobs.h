@@ -73,4 +73,8 @@ const char *ng_jobs_mend(int error);
  */
 struct ng_job_here *ng_jobs_here(const char *folder, int nested, size_t *ret_count);
 
+/* What speaks TLS to a store, linked in where the build has OpenSSL; NULL: its URL needs none, or
+ * this build has none. */
+const struct ng_tls_ops *ng_tls_for(const char *url);
+
 #endif

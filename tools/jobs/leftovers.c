@@ -26,6 +26,7 @@
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "store/board/local.h"
+#include "tools/base/grow.h"
 #include "tools/jobs/descendants.h"
 
 #define ROUND_MS 1000
@@ -316,7 +317,7 @@ static struct rank *read_ranks(const char *path, size_t *ret_count)
 {
     struct rank *ranks = NULL, rank;
     DIR *folder = opendir(path);
-    size_t count = 0;
+    size_t count = 0, room = 0;
 
     *ret_count = 0;
     if (!folder)
@@ -325,10 +326,8 @@ static struct rank *read_ranks(const char *path, size_t *ret_count)
         if (strncmp(entry->d_name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) != 0 ||
             !read_rank(dirfd(folder), entry->d_name, &rank))
             continue;
-        struct rank *larger = realloc(ranks, (count + 1) * sizeof(*ranks));
-        if (!larger)
+        if (!NG_GROW(ranks, count, room))
             break;
-        ranks = larger;
         ranks[count++] = rank;
     }
     closedir(folder);

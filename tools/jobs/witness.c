@@ -25,7 +25,7 @@
 #include "store/board/board_client.h"
 #include "store/board/local.h"
 #include "tools/base/run_helper.h"
-#include "tools/inspect/tls.h"
+#include "tools/jobs/jobs.h"
 
 #define STORE_NS (2 * NG_S)
 #define DUMP_NS  (10 * NG_S)

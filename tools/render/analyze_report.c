@@ -20,7 +20,7 @@
 #include "tools/ingest/memory_sums.h"
 #include "tools/ingest/timings.h"
 #include "tools/judge/live_verdict.h"
-#include "tools/render/advice.h"
+#include "tools/render/findings.h"
 
 #define ROWS_MAX          8  /* of what ranks are doing */
 #define REPORTS_MAX       20 /* mismatches told in full; all of them are in the JSON */

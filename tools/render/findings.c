@@ -120,3 +120,22 @@ bool ng_findings_print_json(const struct ng_findings *findings)
     json_decref(list);
     return complete && result == 0;
 }
+
+/* ---- What to look at next: what it says belongs into advice.def ---- */
+
+static const struct {
+    enum ng_verdict_kind kind;
+    const char *step;
+} advice[] = {
+#define NG_ADVICE(kind, step) {NG_KIND_##kind, step},
+#include "tools/render/advice.def"
+#undef NG_ADVICE
+};
+
+const char *ng_advice_step(enum ng_verdict_kind kind, unsigned index)
+{
+    for (size_t i = 0; i < sizeof(advice) / sizeof(advice[0]); i++)
+        if (advice[i].kind == kind && index-- == 0)
+            return advice[i].step;
+    return NULL;
+}

@@ -1,11 +1,13 @@
 /*
- * What the doctor found: a list, for people and as JSON.
+ * What the doctor found: a list, for people and as JSON; and what to look at next, by verdict.
  */
 #ifndef NCCLGUARD_TOOLS_RENDER_FINDINGS_H
 #define NCCLGUARD_TOOLS_RENDER_FINDINGS_H
 
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "core/verdict/verdict.h"
 
 enum ng_finding_kind {
     NG_FINDING_OK,      /* as it should be */
@@ -43,5 +45,9 @@ void ng_findings_print(const struct ng_findings *findings);
 
 /* [{"finding", "object", "why", "mend"}]. False: it could not be written. */
 bool ng_findings_print_json(const struct ng_findings *findings);
+
+/* Step `index`, from 0, of what to do about a verdict of this kind, as a sentence; NULL: there are
+ * no more. */
+const char *ng_advice_step(enum ng_verdict_kind kind, unsigned index);
 
 #endif

@@ -24,8 +24,7 @@
 #include "tools/base/save_as.h"
 #include "tools/ingest/memory_sums.h"
 #include "tools/ingest/timings.h"
-#include "tools/render/advice.h"
-#include "tools/render/page_parts.h"
+#include "tools/render/findings.h"
 
 #define NUMBER_MAX       INT64_C(9007199254740991) /* that a script can count with */
 #define SIGNATURE_PLACES 65536u                    /* a power of two */

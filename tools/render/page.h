@@ -38,4 +38,11 @@ int ng_page_write(const struct ng_page *page, const char *path);
  */
 int ng_page_write_data(const struct ng_page *page, int fd);
 
+struct ng_page_part {
+    const unsigned char *bytes;
+    size_t count;
+};
+
+extern const struct ng_page_part ng_page_before, ng_page_after;
+
 #endif

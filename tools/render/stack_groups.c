@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/util/small_file.h"
+#include "tools/base/grow.h"
 
 #define PREFIX "rank_"
 #define SUFFIX ".stacks.txt"
@@ -115,14 +116,8 @@ static bool add_rank(struct ng_stack_group *stack, int rank)
         at--;
     if (at > 0 && stack->ranks[at - 1] == rank)
         return true;
-    if (stack->rank_count == stack->rank_room) {
-        uint32_t room = stack->rank_room ? stack->rank_room * 2 : 4;
-        int *ranks = realloc(stack->ranks, room * sizeof(*ranks));
-        if (!ranks)
-            return false;
-        stack->ranks = ranks;
-        stack->rank_room = room;
-    }
+    if (!NG_GROW(stack->ranks, stack->rank_count, stack->rank_room))
+        return false;
     memmove(&stack->ranks[at + 1], &stack->ranks[at], (stack->rank_count - at) * sizeof(int));
     stack->ranks[at] = rank;
     stack->rank_count++;

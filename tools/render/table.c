@@ -44,12 +44,6 @@ static bool is_older_handle(const struct ng_view *view, uint32_t index)
            member[-1].group_rank == member->group_rank;
 }
 
-static bool is_in_flight(const struct ng_view_record *record)
-{
-    return record->state == NG_RECORD_ENTERED || record->state == NG_RECORD_SCHEDULED ||
-           record->state == NG_RECORD_STARTED;
-}
-
 /* ---- Behind ---- */
 
 /*
@@ -143,7 +137,7 @@ static void take_work(struct ng_table_row *row)
 
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
-        if (!ng_view_record_is_p2p(record) || !is_in_flight(record))
+        if (!ng_view_record_is_p2p(record) || ng_view_record_is_retired(record))
             continue;
         row->sends += record->signature.op == NG_OP_Send;
         row->receives += record->signature.op == NG_OP_Recv;

@@ -230,9 +230,7 @@ static void put_p2p(struct writer *writer, const struct ng_view_member *member)
     ng_json_open_array(json, "p2p_pending", NG_JSON_COMPACT);
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
-        bool pending = record->state == NG_RECORD_ENTERED || record->state == NG_RECORD_SCHEDULED ||
-                       record->state == NG_RECORD_STARTED;
-        if (!pending || !ng_view_record_is_p2p(record))
+        if (ng_view_record_is_retired(record) || !ng_view_record_is_p2p(record))
             continue;
         const struct ng_view_member *peer =
             ng_view_member(view, member->group, record->signature.root);

@@ -11,6 +11,7 @@
 #include "core/report/dump.h"
 #include "core/report/report.h"
 #include "core/util/clock.h"
+#include "core/util/text.h"
 #include "core/verdict/straggler.h"
 #include "tools/ingest/memory_sums.h"
 #include "tools/judge/live_verdict.h"
@@ -76,16 +77,10 @@ struct sheet {
 
 const char *ng_table_duration(int64_t ns, char *ret_text, size_t bytes)
 {
-    int64_t ms = ns > 0 ? ns / NG_MS : 0, s = ms / 1000;
+    struct ng_text text = {ret_text, 0, bytes};
 
-    if (ms < 1000)
-        snprintf(ret_text, bytes, "%" PRId64 " ms", ms);
-    else if (s < 120)
-        snprintf(ret_text, bytes, "%" PRId64 ".%" PRId64 " s", s, ms % 1000 / 100);
-    else if (s < 7200)
-        snprintf(ret_text, bytes, "%" PRId64 " min %" PRId64 " s", s / 60, s % 60);
-    else
-        snprintf(ret_text, bytes, "%" PRId64 " h %" PRId64 " min", s / 3600, s / 60 % 60);
+    ret_text[0] = '\0';
+    ng_text_add_duration(&text, ns);
     return ret_text;
 }
 

@@ -16,8 +16,8 @@
 #include "core/fault/inject.h"
 #include "core/policy/abort.h"
 #include "core/util/log.h"
-#include "shim/driver.h"
 #include "shim/memory_calls.h"
+#include "shim/parts.h"
 #include "shim/shim.h"
 
 #define EXPORT __attribute__((visibility("default")))

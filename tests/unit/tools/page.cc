@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 extern "C" {
-#include "tools/render/advice.h"
+#include "tools/render/findings.h"
 #include "tools/render/page.h"
 #include "tools/render/stack_groups.h"
 }

@@ -19,10 +19,10 @@
 extern "C" {
 #include "core/evidence/blocked_in.h"
 #include "core/evidence/stacks.h"
+#include "core/unwind/image.h"
 #include "core/unwind/symbols.h"
 #include "core/util/arena.h"
 #include "core/util/memory.h"
-#include "core/util/mount.h"
 }
 
 namespace

@@ -15,8 +15,8 @@
 #include "core/comm/frame_symbolizer.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
+#include "core/unwind/fast_unwind.h"
 #include "core/unwind/frame_table.h"
-#include "core/unwind/unwind_table.h"
 #include "core/util/clock.h"
 
 #define AWAIT_NS (20 * NG_S)

@@ -85,7 +85,7 @@ TEST(Log, ALineIsOneWriteWithProcessRankLevelHostAndTime)
     Outcome outcome = logged([] {
         ng_log_init(NG_LOG_INFO, nullptr, 3);
         ng_log(NG_LOG_INFO, "%s #%d", "AllReduce", 7);
-        ng_log_set_rank(4);
+        ng_log_init(NG_LOG_INFO, nullptr, 4);
         ng_log(NG_LOG_ERROR, "next");
         return 0;
     });

@@ -1,0 +1,582 @@
+/*
+ * One process of a view in a few bytes: its fields.
+ *
+ * Pure: no clock, no lock, no malloc. Entered by the store's thread, the incident thread
+ * and tools. Must take any bytes for what they are: the store is not ours alone.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/util/text.h"
+#include "store/wire/progress_wire.h"
+
+static const char progress_magic[4] = {'N', 'G', 'P', 'R'};
+
+/* Parents and groups of calls: an index in the blob's groups follows from here. */
+enum { ID_NONE = 0, ID_FIXED = 1, ID_INDEX = 2 };
+
+/* ---- Numbers, texts and blocks ---- */
+
+static void put_number(struct ng_coder *coder, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7)
+        coder->bytes[coder->used++] = (unsigned char)(value | 0x80);
+    coder->bytes[coder->used++] = (unsigned char)value;
+}
+
+static uint64_t get_number(struct ng_coder *coder)
+{
+    uint64_t value = 0;
+
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        if (coder->at == coder->end)
+            break;
+        unsigned byte = *coder->at++;
+        if (shift == 63 && byte > 1)
+            break;
+        value |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte < 0x80)
+            return value;
+    }
+    coder->bad = true;
+    return 0;
+}
+
+uint64_t ng_code_number(struct ng_coder *coder, uint64_t value, uint64_t limit)
+{
+    if (coder->writes) {
+        put_number(coder, value);
+        return value;
+    }
+    value = get_number(coder);
+    if (!limit || value < limit)
+        return value;
+    coder->bad = true;
+    return 0;
+}
+
+static int64_t code_signed(struct ng_coder *coder, int64_t value)
+{
+    uint64_t folded = ng_code_number(coder, (uint64_t)value << 1 ^ (value < 0 ? UINT64_MAX : 0), 0);
+
+    return (int64_t)(folded >> 1 ^ (folded & 1 ? UINT64_MAX : 0));
+}
+
+static uint64_t fixed_at(const unsigned char *bytes)
+{
+    uint64_t value = 0;
+
+    for (int i = 0; i < 8; i++)
+        value |= (uint64_t)bytes[i] << (8 * i);
+    return value;
+}
+
+uint64_t ng_code_fixed(struct ng_coder *coder, uint64_t value)
+{
+    if (coder->writes) {
+        for (int i = 0; i < 8; i++)
+            coder->bytes[coder->used++] = (unsigned char)(value >> 8 * i);
+        return value;
+    }
+    if (coder->end - coder->at < 8) {
+        coder->bad = true;
+        return 0;
+    }
+    coder->at += 8;
+    return fixed_at(coder->at - 8);
+}
+
+uint32_t ng_code_count(struct ng_coder *coder, uint32_t count)
+{
+    return (uint32_t)ng_code_number(coder, count, (uint64_t)(coder->end - coder->at) + 1);
+}
+
+uint64_t ng_code_group_id(const struct ng_coder *coder, uint64_t index)
+{
+    return fixed_at(coder->group_ids + 8 * index);
+}
+
+/* Fields of any integer type. A difference is that of any two numbers. */
+#define NUMBER(field)        ((field) = ng_code_number(coder, (uint64_t)(field), 0))
+#define BELOW(field, limit)  ((field) = ng_code_number(coder, (uint64_t)(field), (limit)))
+#define UINT32(field)        BELOW(field, (uint64_t)UINT32_MAX + 1)
+#define FIXED(field)         ((field) = ng_code_fixed(coder, (field)))
+#define INT(field)           ((field) = code_int(coder, (field)))
+#define AGE(field)           ((field) = code_age(coder, (field)))
+#define ID(field)            ((field) = code_id(coder, (field)))
+#define AFTER(field, other)  ((field) = (other) + code_difference(coder, (field) - (other)))
+#define BEFORE(field, other) ((field) = (other)-code_difference(coder, (other) - (field)))
+#define TEXT(field)          ng_code_text(coder, (field), sizeof(field))
+
+static int code_int(struct ng_coder *coder, int number)
+{
+    int64_t value = code_signed(coder, number);
+
+    if (value >= INT32_MIN && value <= INT32_MAX)
+        return (int)value;
+    coder->bad = true;
+    return 0;
+}
+
+static int64_t code_age(struct ng_coder *coder, int64_t age_ns)
+{
+    return ng_view_age(code_signed(coder, age_ns));
+}
+
+static uint64_t code_difference(struct ng_coder *coder, uint64_t difference)
+{
+    return (uint64_t)code_signed(coder, (int64_t)difference);
+}
+
+static uint64_t code_id(struct ng_coder *coder, uint64_t id)
+{
+    uint64_t number = id ? ID_FIXED : ID_NONE;
+
+    for (uint32_t i = 0; coder->writes && id && i < coder->group_count && number == ID_FIXED; i++)
+        if (ng_code_group_id(coder, i) == id)
+            number = (uint64_t)ID_INDEX + i;
+    NUMBER(number);
+    if (number == ID_NONE)
+        return 0;
+    if (number == ID_FIXED)
+        return ng_code_fixed(coder, id);
+    if (number - ID_INDEX < coder->group_count)
+        return ng_code_group_id(coder, number - ID_INDEX);
+    coder->bad = true;
+    return 0;
+}
+
+static void add_text(struct ng_coder *coder, const unsigned char *start, size_t length)
+{
+    if (length && coder->text_count < NG_PROGRESS_TEXTS) {
+        coder->texts[coder->text_count].start = start;
+        coder->texts[coder->text_count++].length = length;
+    }
+}
+
+static void put_text(struct ng_coder *coder, bool plain, const char *text, size_t room)
+{
+    size_t length = strnlen(text, room - 1);
+
+    for (uint32_t i = 0; !plain && length && i < coder->text_count; i++)
+        if (coder->texts[i].length == length && memcmp(coder->texts[i].start, text, length) == 0) {
+            put_number(coder, (uint64_t)i << 1 | 1);
+            return;
+        }
+    put_number(coder, (uint64_t)length << 1);
+    memcpy(coder->bytes + coder->used, text, length);
+    if (!plain)
+        add_text(coder, coder->bytes + coder->used, length);
+    coder->used += length;
+}
+
+/* A longer text than there is room for, or one with a 0 in it, is cut; and it is fit to be shown.
+ */
+static void get_text(struct ng_coder *coder, bool plain, char *ret_text, size_t room)
+{
+    uint64_t number = get_number(coder), length = number >> 1;
+    const unsigned char *start = coder->at;
+    bool again = number & 1;
+
+    ret_text[0] = '\0';
+    if (again ? plain || length >= coder->text_count
+              : length > (uint64_t)(coder->end - coder->at)) {
+        coder->bad = true;
+        return;
+    }
+    if (again) {
+        start = coder->texts[length].start;
+        length = coder->texts[length].length;
+    } else {
+        coder->at += length;
+        if (!plain)
+            add_text(coder, start, (size_t)length);
+    }
+    if (length > room - 1)
+        length = room - 1;
+    memcpy(ret_text, start, (size_t)length);
+    ret_text[length] = '\0';
+    ng_text_clean(ret_text, strlen(ret_text), false);
+}
+
+void ng_code_text(struct ng_coder *coder, char *text, size_t room)
+{
+    if (coder->writes)
+        put_text(coder, false, text, room);
+    else
+        get_text(coder, false, text, room);
+}
+
+/* For fields that a block has grown by: whoever does not know them counts no text of theirs. */
+static void code_plain_text(struct ng_coder *coder, char *text, size_t room)
+{
+    if (coder->writes)
+        put_text(coder, true, text, room);
+    else
+        get_text(coder, true, text, room);
+}
+
+/* A block begins: a reader ends with it. To be passed on to close_block. */
+static const unsigned char *open_block(struct ng_coder *coder)
+{
+    const unsigned char *end = coder->end;
+
+    if (coder->writes)
+        return coder->bytes + coder->used++;
+    uint64_t length = get_number(coder);
+    if (length > (uint64_t)(coder->end - coder->at)) {
+        coder->bad = true;
+        length = 0;
+    }
+    coder->end = coder->at + length;
+    return end;
+}
+
+static void close_block(struct ng_coder *coder, const unsigned char *opened)
+{
+    if (!coder->writes) {
+        coder->at = coder->end;
+        coder->end = opened;
+        return;
+    }
+    unsigned char *start = coder->bytes + (opened - coder->bytes);
+    size_t length = (size_t)(coder->bytes + coder->used - start) - 1;
+    /* Most lengths need one byte; otherwise the block moves along by one. */
+    if (length >= 0x80) {
+        memmove(start + 2, start + 1, length);
+        start[1] = (unsigned char)(length >> 7);
+        coder->used++;
+        for (uint32_t i = 0; i < coder->text_count; i++)
+            coder->texts[i].start += coder->texts[i].start > start;
+    }
+    start[0] = (unsigned char)(length >= 0x80 ? (length & 0x7f) | 0x80 : length);
+}
+
+int ng_code_begin(struct ng_coder *coder)
+{
+    size_t bytes = (size_t)(coder->end - coder->at);
+
+    if (coder->writes) {
+        memcpy(coder->bytes, progress_magic, sizeof(progress_magic));
+        coder->used = sizeof(progress_magic);
+    } else if (bytes < sizeof(progress_magic) || bytes > NG_PROGRESS_BYTES_MAX ||
+               memcmp(coder->at, progress_magic, sizeof(progress_magic)) != 0) {
+        return -EBADMSG;
+    } else {
+        coder->at += sizeof(progress_magic);
+    }
+    uint64_t version = ng_code_number(coder, NG_PROGRESS_VERSION, 0);
+    return coder->bad || version == 0 ? -EBADMSG : version > NG_PROGRESS_VERSION ? -EPROTO : 0;
+}
+
+/* ---- The parts of a process ---- */
+
+bool ng_code_alike(const struct ng_signature *a, const struct ng_signature *b)
+{
+    return a->op == b->op && a->dtype == b->dtype && a->redop == b->redop && a->root == b->root &&
+           a->count == b->count;
+}
+
+static void code_signature(struct ng_coder *coder, struct ng_signature *signature)
+{
+    UINT32(signature->op);
+    INT(signature->dtype);
+    INT(signature->redop);
+    INT(signature->root);
+    NUMBER(signature->count);
+}
+
+/* Writers before them end here. */
+static void code_faults(struct ng_coder *coder)
+{
+    uint32_t count = coder->fault_count;
+
+    if (coder->writes || coder->at < coder->end)
+        BELOW(count, PROGRESS_FAULTS + 1);
+    coder->fault_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct ng_view_fault *told = &coder->faults[coder->fault_count];
+        code_plain_text(coder, told->fault.text, sizeof(told->fault.text));
+        NUMBER(told->fault.times);
+        INT(told->fault.rank);
+        UINT32(told->fault.op);
+        FIXED(told->fault.group_id);
+        NUMBER(told->fault.seq);
+        AGE(told->first_age_ns);
+        AGE(told->last_age_ns);
+        coder->fault_count += told->fault.op < NG_OP_LIMIT; /* else only a later version knows it */
+    }
+}
+
+/* Kinds beyond those that there is room for only a later version knows. */
+static void code_memory(struct ng_coder *coder, struct ng_progress_head *head)
+{
+    uint64_t kinds = ng_code_number(coder, head->memory_kinds, 256);
+
+    head->memory_kinds = kinds < NG_BOX_MEMORY_KINDS ? (uint32_t)kinds : NG_BOX_MEMORY_KINDS;
+    for (uint64_t i = 0; i < kinds; i++) {
+        struct ng_memory_sum beyond, *sum = i < NG_BOX_MEMORY_KINDS ? &head->memory[i] : &beyond;
+        beyond = (struct ng_memory_sum){0};
+        NUMBER(sum->segments);
+        NUMBER(sum->bytes);
+    }
+}
+
+static void code_nan(struct ng_coder *coder, struct ng_view_nan *nan)
+{
+    AGE(nan->age_ns);
+    FIXED(nan->group_id);
+    NUMBER(nan->seq);
+    UINT32(nan->op);
+    INT(nan->dtype);
+    NUMBER(nan->elements);
+    NUMBER(nan->bad);
+    NUMBER(nan->element);
+    FIXED(nan->bits);
+    NUMBER(nan->held);
+    if (nan->op >= NG_OP_LIMIT) /* only a later version knows it */
+        *nan = (struct ng_view_nan){0};
+}
+
+void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head)
+{
+    const unsigned char *block = open_block(coder);
+    uint64_t bits =
+        (head->watchdog_stuck_ns ? HEAD_WATCHDOG : 0) | (head->error_text[0] ? HEAD_ERROR : 0) |
+        (head->nccl_variables[0] ? HEAD_VARIABLES : 0) |
+        (coder->tells_failures ? HEAD_FAILURES : 0) | (head->memory_kinds ? HEAD_MEMORY : 0) |
+        (head->nan.age_ns ? HEAD_NAN : 0) | (head->alive_age_ns ? HEAD_ALIVE : 0);
+
+    FIXED(head->uid);
+    FIXED(head->label);
+    head->written_unix_ns = code_signed(coder, head->written_unix_ns);
+    if (head->written_unix_ns < 0)
+        head->written_unix_ns = 0; /* so that it can be taken from now */
+    BELOW(head->reason, 256);
+    BELOW(head->life, NG_LIFE_LOST + 1);
+    INT(head->exit_status);
+    AGE(head->life_age_ns);
+    INT(head->rank);
+    INT(head->world_size);
+    INT(head->local_rank);
+    INT(head->pid);
+    TEXT(head->host);
+    TEXT(head->program);
+    /* An earlier writer's head ends here. */
+    if (coder->writes || coder->at != coder->end)
+        NUMBER(bits);
+    if (bits & HEAD_WATCHDOG) {
+        AGE(head->watchdog_stuck_ns);
+        TEXT(head->watchdog_in);
+    }
+    if (bits & HEAD_ERROR)
+        TEXT(head->error_text);
+    coder->tells_failures = bits & HEAD_FAILURES;
+    if (bits & HEAD_VARIABLES)
+        code_plain_text(coder, head->nccl_variables, sizeof(head->nccl_variables));
+    code_faults(coder);
+    if (bits & HEAD_MEMORY)
+        code_memory(coder, head);
+    if (bits & HEAD_NAN)
+        code_nan(coder, &head->nan);
+    if (bits & HEAD_ALIVE)
+        AGE(head->alive_age_ns);
+    close_block(coder, block);
+}
+
+void ng_code_group(struct ng_coder *coder, struct ng_view_group *group)
+{
+    const unsigned char *block = open_block(coder);
+
+    ID(group->parent_id);
+    INT(group->nranks);
+    INT(group->nccl_version);
+    TEXT(group->name);
+    close_block(coder, block);
+}
+
+static void code_samples(struct ng_coder *coder, struct ng_view_sample *samples, uint32_t *count)
+{
+    uint64_t before = 0;
+
+    BELOW(*count, NG_PROGRESS_SAMPLES + 1);
+    for (uint32_t i = 0; i < *count; i++) {
+        before = AFTER(samples[i].seq, before);
+        UINT32(samples[i].calls);
+        BELOW(samples[i].duration_ns, INT64_MAX);
+    }
+}
+
+static void code_registration(struct ng_coder *coder, struct ng_view_registration *told)
+{
+    told->known = true;
+    NUMBER(told->closed);
+    NUMBER(told->segments);
+    NUMBER(told->segment_bytes);
+    NUMBER(told->bytes);
+    NUMBER(told->registered_bytes);
+    NUMBER(told->made);
+    NUMBER(told->ended);
+    NUMBER(told->failed);
+    NUMBER(told->deferred);
+    NUMBER(told->spent_ns);
+}
+
+void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint64_t *bits,
+                    uint64_t *place, struct ng_view_sample *samples)
+{
+    const unsigned char *block = open_block(coder);
+
+    NUMBER(*bits);
+    BELOW(*place, coder->group_count ? coder->group_count : 1);
+    INT(member->group_rank);
+    INT(member->device);
+    BELOW(member->state, NG_GROUP_FAILED + 1);
+    INT(member->async_error);
+    INT(member->cuda_error);
+    UINT32(member->creator_tid);
+    UINT32(member->ordinal);
+    UINT32(member->derived);
+    NUMBER(member->entered);
+    BEFORE(member->scheduled, member->entered);
+    BEFORE(member->started, member->scheduled);
+    BEFORE(member->completed, member->started);
+    NUMBER(member->p2p_entered);
+    BEFORE(member->p2p_completed, member->p2p_entered);
+    INT(member->color);
+    UINT32(member->created_by);
+    AGE(member->created_age_ns);
+    AGE(member->ended_age_ns);
+    TEXT(member->pci_id);
+    if (*bits & MEMBER_HASH)
+        FIXED(member->rolling_hash);
+    if (*bits & MEMBER_LAST)
+        code_signature(coder, &member->last);
+    if (*bits & MEMBER_PENDING) {
+        NUMBER(member->pending_seq);
+        NUMBER(member->pending_record);
+        AGE(member->pending_age_ns);
+    }
+    member->pending_started = *bits & MEMBER_STARTED;
+    member->pending_vague = *bits & MEMBER_VAGUE;
+    member->rests = *bits & MEMBER_RESTS;
+    if (*bits & MEMBER_TIMEOUT)
+        AGE(member->timeout_ns);
+    if (*bits & MEMBER_JOINED) {
+        NUMBER(member->coll_joined);
+        NUMBER(member->p2p_joined);
+        NUMBER(member->groups_closed);
+    }
+    if (*bits & MEMBER_GROWN) {
+        ID(member->joined_id);
+        ID(member->excluded);
+    }
+    if (*bits & MEMBER_SAMPLES)
+        code_samples(coder, samples, &member->sample_count);
+    if (*bits & MEMBER_UNLIKE) {
+        INT(member->nranks);
+        INT(member->nccl_version);
+    }
+    if (*bits & MEMBER_REGISTRATION)
+        code_registration(coder, &member->registration);
+    if (*bits & MEMBER_ERROR)
+        AGE(member->error_age_ns);
+    close_block(coder, block);
+}
+
+/* A field that is 0 where the bits do not tell of it. */
+#define IF_TOLD(bit, field, code)                                                                  \
+    do {                                                                                           \
+        if (bits & (bit))                                                                          \
+            code;                                                                                  \
+        else                                                                                       \
+            (field) = 0;                                                                           \
+    } while (0)
+
+/* What a record has as the one before stays as it is; a reader begins with that one. */
+void ng_code_record(struct ng_coder *coder, struct ng_view_record *record)
+{
+    const unsigned char *block = open_block(coder);
+    struct ng_view_record before = coder->before, told = coder->writes ? *record : before;
+    uint64_t bits =
+        (ng_code_alike(&told.signature, &before.signature) ? SAME_SIGNATURE : 0) |
+        (told.caller == before.caller ? SAME_CALLER : 0) | (told.tid == before.tid ? SAME_TID : 0) |
+        (told.rolling_hash ? RECORD_HASH : 0) | (told.started_age_ns ? RECORD_STARTED : 0) |
+        (told.completed_age_ns ? RECORD_COMPLETED : 0) |
+        (told.stream != before.stream ? OTHER_STREAM : 0) |
+        (told.work_previous ? RECORD_JOINED : 0) | (told.duration_ns ? RECORD_DURATION : 0) |
+        (told.graph ? RECORD_REPLAY : 0);
+    uint64_t entered = (uint64_t)told.entered_age_ns, started = (uint64_t)told.started_age_ns,
+             completed = (uint64_t)told.completed_age_ns;
+
+    NUMBER(bits);
+    AFTER(told.id, before.id);
+    AFTER(told.coll_seq, before.coll_seq);
+    AFTER(told.p2p_seq, before.p2p_seq);
+    AFTER(entered, (uint64_t)before.entered_age_ns);
+    BELOW(told.state, NG_RECORD_UNWATCHED + 1);
+    NUMBER(told.peer_ordinal);
+    UINT32(told.flags);
+    INT(told.result);
+    if (!(bits & SAME_SIGNATURE))
+        code_signature(coder, &told.signature);
+    if (!(bits & SAME_CALLER))
+        NUMBER(told.caller);
+    if (!(bits & SAME_TID))
+        UINT32(told.tid);
+    IF_TOLD(RECORD_HASH, told.rolling_hash, FIXED(told.rolling_hash));
+    IF_TOLD(RECORD_STARTED, started, BEFORE(started, entered));
+    IF_TOLD(RECORD_COMPLETED, completed, BEFORE(completed, entered));
+    if (bits & OTHER_STREAM)
+        NUMBER(told.stream);
+    IF_TOLD(RECORD_JOINED, told.work_previous, BEFORE(told.work_previous, told.id));
+    IF_TOLD(RECORD_DURATION, told.duration_ns, BELOW(told.duration_ns, INT64_MAX));
+    if (bits & RECORD_REPLAY) {
+        AFTER(told.graph, before.graph);
+        AFTER(told.replay, before.replay);
+        UINT32(told.graph_position);
+        UINT32(told.graph_calls);
+    } else {
+        told.graph = told.replay = told.graph_position = told.graph_calls = 0;
+    }
+    close_block(coder, block);
+    told.entered_age_ns = (int64_t)entered;
+    told.started_age_ns = (int64_t)started;
+    told.completed_age_ns = (int64_t)completed;
+    coder->before = told;
+    told.entered_age_ns = ng_view_age(told.entered_age_ns);
+    told.started_age_ns = ng_view_age(told.started_age_ns);
+    told.completed_age_ns = ng_view_age(told.completed_age_ns);
+    *record = told;
+}
+
+void ng_code_call(struct ng_coder *coder, struct ng_view_call *call)
+{
+    const unsigned char *block = open_block(coder);
+
+    UINT32(call->tid);
+    UINT32(call->op);
+    ID(call->group_id);
+    INT(call->group_rank);
+    NUMBER(call->seq);
+    NUMBER(call->record_id);
+    AGE(call->age_ns);
+    close_block(coder, block);
+}
+
+void ng_code_failure(struct ng_coder *coder, struct ng_view_failure *failure)
+{
+    const unsigned char *block = open_block(coder);
+    struct ng_view_member *member = &failure->member;
+
+    FIXED(failure->group_id);
+    INT(member->group_rank);
+    INT(member->nranks);
+    INT(member->nccl_version);
+    INT(member->device);
+    TEXT(member->pci_id);
+    UINT32(member->created_by);
+    AGE(member->created_age_ns);
+    AGE(member->ended_age_ns);
+    close_block(coder, block);
+}
