@@ -248,7 +248,7 @@ static CUresult CUDAAPI hook_cuMemUnmap(CUdeviceptr pointer, size_t bytes)
     return result;
 }
 
-static CUresult CUDAAPI hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
+static CUresult reset(ng_cuda_function_cuDevicePrimaryCtxReset *real, CUdevice device)
 {
     CUcontext primary = ng_cuda_vmm_primary(device);
     int saved = errno;
@@ -256,13 +256,23 @@ static CUresult CUDAAPI hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
     /* While its communicators can still be asked. */
     ng_segments_device_resetting(device);
     errno = saved;
-    CUresult result = ng_cuda_real_cuDevicePrimaryCtxReset_v2()(device);
+    CUresult result = real(device);
 
     if (result == CUDA_SUCCESS) {
         ng_segments_device_reset(device);
         ng_cuda_vmm_context_gone(primary);
     }
     return result;
+}
+
+static CUresult CUDAAPI hook_cuDevicePrimaryCtxReset(CUdevice device)
+{
+    return reset(ng_cuda_real_cuDevicePrimaryCtxReset(), device);
+}
+
+static CUresult CUDAAPI hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    return reset(ng_cuda_real_cuDevicePrimaryCtxReset_v2(), device);
 }
 
 /* Only of a program's own contexts: a library's or a second one of the same device may live on, and
@@ -310,6 +320,7 @@ void ng_cuda_memory_enable(void)
     ng_cuda_hook_enable_cuMemAddressFree(hook_cuMemAddressFree);
     ng_cuda_hook_enable_cuMemMap(hook_cuMemMap);
     ng_cuda_hook_enable_cuMemUnmap(hook_cuMemUnmap);
+    ng_cuda_hook_enable_cuDevicePrimaryCtxReset(hook_cuDevicePrimaryCtxReset);
     ng_cuda_hook_enable_cuDevicePrimaryCtxReset_v2(hook_cuDevicePrimaryCtxReset_v2);
     ng_cuda_hook_enable_cuCtxDestroy_v2(hook_cuCtxDestroy_v2);
 }

@@ -154,17 +154,27 @@ static CUresult CUDAAPI hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdevicep
 }
 
 /* Whoever gives it back last ends it, as a reset does. */
-static CUresult CUDAAPI hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+static CUresult release(ng_cuda_function_cuDevicePrimaryCtxRelease *real, CUdevice device)
 {
     CUcontext primary = ng_cuda_vmm_primary(device);
     unsigned int flags;
     int active = 1;
 
-    CUresult result = ng_cuda_real_cuDevicePrimaryCtxRelease_v2()(device);
+    CUresult result = real(device);
     if (result == CUDA_SUCCESS && primary &&
         driver()->primary_ctx_get_state(device, &flags, &active) == CUDA_SUCCESS && !active)
         ng_cuda_vmm_context_gone(primary);
     return result;
+}
+
+static CUresult CUDAAPI hook_cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    return release(ng_cuda_real_cuDevicePrimaryCtxRelease(), device);
+}
+
+static CUresult CUDAAPI hook_cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    return release(ng_cuda_real_cuDevicePrimaryCtxRelease_v2(), device);
 }
 
 #define BEGIN_CAPTURE_HOOK(symbol, parameters, arguments)                                          \
@@ -211,6 +221,7 @@ void ng_cuda_vmm_enable(void)
     ng_cuda_hook_enable_cuStreamBeginCaptureToGraph_ptsz(hook_cuStreamBeginCaptureToGraph_ptsz);
     ng_cuda_hook_enable_cuStreamEndCapture(hook_cuStreamEndCapture);
     ng_cuda_hook_enable_cuStreamEndCapture_ptsz(hook_cuStreamEndCapture_ptsz);
+    ng_cuda_hook_enable_cuDevicePrimaryCtxRelease(hook_cuDevicePrimaryCtxRelease);
     ng_cuda_hook_enable_cuDevicePrimaryCtxRelease_v2(hook_cuDevicePrimaryCtxRelease_v2);
     ng_cuda_hook_enable_cuMemGetAddressRange_v2(hook_cuMemGetAddressRange_v2);
     ng_cuda_hook_enable_cuIpcGetMemHandle(hook_cuIpcGetMemHandle);

@@ -411,6 +411,9 @@ void ng_response_follow_end(uint32_t policy)
     if (own.killed_mono_ns || !ng_on_timeout_ends(NG_LOAD(ng_guard.box.header->mildest_policy)) ||
         !ng_on_timeout_ends(policy))
         return;
+    /* It ends by the verdict, and its abort takes longer than theirs. */
+    if (own.judged.level && ng_on_timeout_ends((uint32_t)policy_of(&own.judged) + 1))
+        return;
     snprintf(incident.line, sizeof(incident.line),
              "unknown: other ranks of this host were ended by a verdict that this one cannot read");
     ng_policy_bound(policy_of(&incident), END_MARGIN_NS);

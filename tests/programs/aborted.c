@@ -28,7 +28,8 @@
  * ERROR is the number that calls shall return (6: a peer is to blame; to the last rank, which is
  * that peer, they return 2), REASON what ncclGetLastError shall hold; "-" any. all: every
  * communicator is aborted, also the one that was there before. Exit status 0 if all is as it should
- * be, 5 if not.
+ * be, 5 if not. With NCCLGUARD_INIT=nonblocking a failed group puts all of its communicators into
+ * an error that stays, as NCCL has it: then one more is there for that, and is aborted at once.
  */
 #include "tests/programs/common.h"
 
@@ -72,6 +73,7 @@ static enum where where;
 static int wanted_error = -1;            /* -1 any */
 static const char *wanted_reason = NULL; /* NULL any */
 static bool last;                        /* this rank is the one that the others miss */
+static bool nonblocking;                 /* the guard makes communicators so */
 static cudaStream_t stream, other_stream;
 static float *buffer;
 
@@ -293,6 +295,12 @@ static void try_group(ncclComm_t comm, ncclComm_t living)
     device_copy_out(after, buffer, sizeof(after), other_stream);
     device_stream_sync(other_stream);
     expect("grouped AllReduce is launched", memcmp(one, after, sizeof(one)) != 0, false);
+    if (!nonblocking)
+        return;
+    ncclResult_t state = ncclSuccess;
+    NCCL(ncclCommGetAsyncError(living, &state));
+    expect("one that lives is in error", state != ncclSuccess, true);
+    NCCL(ncclCommAbort(living)); /* before the guard does something about the error */
 }
 
 static void try_all(ncclComm_t comm, ncclComm_t living)
@@ -390,6 +398,8 @@ int main(int argc, char **argv)
     if (argc > 3 && strcmp(argv[3], "-") != 0)
         wanted_reason = argv[3];
     bool all = argc == 5;
+    const char *init = getenv("NCCLGUARD_INIT");
+    nonblocking = init && strcmp(init, "nonblocking") == 0;
     place_init(&place, &options);
     last = place.rank == place.nranks - 1;
     device_use(place.local_rank);
@@ -399,6 +409,7 @@ int main(int argc, char **argv)
 
     struct place living = {place.rank, place.nranks - (where == DEAD), place.local_rank};
     ncclComm_t other = world_init(&place, &options, 2), without_dead = other;
+    ncclComm_t grouped = nonblocking ? world_init(&place, &options, 4) : NULL;
     use(other, &place);
     if (where == DEAD)
         NCCL(ncclCommSplit(other, last ? NCCL_SPLIT_NOCOLOR : 0, place.rank, &without_dead, NULL));
@@ -408,7 +419,9 @@ int main(int argc, char **argv)
     if (where == DEAD)
         expect("AllReduce with the dead rank", all_reduce(other), wanted_error);
     if (comm && where != RACE && (where != INIT || !last))
-        try_all(comm, without_dead);
+        try_all(comm, grouped ? grouped : without_dead);
+    else if (grouped)
+        NCCL(ncclCommAbort(grouped));
     if (all) {
         await_error(without_dead); /* not all are aborted in the same moment */
         expect("AllReduce with the one before", all_reduce(without_dead), error_here());

@@ -60,6 +60,11 @@ static void load(void)
         return;
     DRIVER_FUNCTIONS(FIND)
 #undef FIND
+    /* Of this one the real runtime asks for the first form, in release 13 as well. */
+    if (cudart_driver.cuGetProcAddress("cuDevicePrimaryCtxReset",
+                                       (void **)&cudart_driver.cuDevicePrimaryCtxReset, 7000,
+                                       CU_GET_PROC_ADDRESS_DEFAULT, &status) != CUDA_SUCCESS)
+        return;
     if (cudart_driver.cuDriverGetVersion(&version) != CUDA_SUCCESS ||
         version / 1000 < FAKE_CUDART_VERSION / 1000)
         return;

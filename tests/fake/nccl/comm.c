@@ -312,13 +312,10 @@ static void take_time(struct ncclComm *comm, long ms, bool to_the_end)
         fake_trace("poll: %s", strerror(errno));
 }
 
-/* Of this making: the process's first takes the first number of the list, and so on; the last
- * number is for all that come after it. */
-static long init_ms(void)
+/* A number of the variable's list, the first is 0; the last one is for all that come after it. */
+static long listed_ms(const char *name, unsigned long nth)
 {
-    static _Atomic unsigned long makings;
-    unsigned long nth = atomic_fetch_add(&makings, 1);
-    const char *list = getenv("FAKE_NCCL_INIT_MS"), *comma;
+    const char *list = getenv(name), *comma;
 
     if (!list)
         return 0;
@@ -329,6 +326,7 @@ static long init_ms(void)
 
 ncclResult_t fake_init_job(struct fake_job *job)
 {
+    static _Atomic unsigned long makings;
     struct ncclComm *comm = job->comm;
     int version = 0;
     ncclResult_t result;
@@ -336,7 +334,7 @@ ncclResult_t fake_init_job(struct fake_job *job)
     ncclGetVersion(&version);
     result = fake_boot_join(comm, &job->id);
     if (result == ncclSuccess) {
-        take_time(comm, init_ms(), false);
+        take_time(comm, listed_ms("FAKE_NCCL_INIT_MS", atomic_fetch_add(&makings, 1)), false);
         fake_comm_linger(comm);
     }
     if (result == ncclSuccess && fake_comm_aborted(comm))
@@ -499,7 +497,7 @@ static ncclResult_t teardown_job(struct fake_job *job)
     pthread_mutex_unlock(&comm->lock);
     fake_comm_drain(comm);
     wait_graphs(comm);
-    take_time(comm, fake_env_long("FAKE_NCCL_TEARDOWN_MS", 0, 0, 3600000), true);
+    take_time(comm, listed_ms("FAKE_NCCL_TEARDOWN_MS", (unsigned long)comm->rank), true);
     fake_memory_release(comm);
     registry_remove(comm);
     fake_trace("rank %d/%d is torn down", comm->rank, comm->nranks);

@@ -7,14 +7,18 @@
  *   FAKE_NCCL_VERSION        what ncclGetVersion reports and ranks compare: 22809 or 2.28.9
  *   FAKE_NCCL_BUFFER         bytes of each channel between two ranks (512 KiB)
  *   FAKE_NCCL_SLOTS          how many messages they hold (8, as NCCL's FIFOs; behind sockets
- * between hosts lie the kernel's buffers, and ranks run ahead by hundreds) FAKE_NCCL_ASYNC_ERROR
- * rank=R,after=N,code=C: after N collectives rank R's async error is C FAKE_NCCL_INPROGRESS_MS  how
- * long calls on nonblocking communicators stay in progress FAKE_NCCL_INIT_MS        how long the
- * making of a communicator takes once all have come (0); a list, 0,5000,0: the first of the
- * process, the second, and all others FAKE_NCCL_TEARDOWN_MS    how long ncclCommDestroy and
- * ncclCommAbort take (0) FAKE_NCCL_DEBUG          1: what happens, on stderr FAKE_NCCL_NETWORK a
- * folder that several hosts share: their ranks meet there (network.c) and of the real library's
- * NCCL_DEBUG (VERSION, WARN), NCCL_COMM_BLOCKING, NCCL_LOCAL_REGISTER, NCCL_CHECK_POINTERS. */
+ *                            between hosts lie the kernel's buffers, and ranks run ahead by
+ *                            hundreds)
+ *   FAKE_NCCL_ASYNC_ERROR    rank=R,after=N,code=C: after N collectives rank R's async error is C
+ *   FAKE_NCCL_INPROGRESS_MS  how long calls on nonblocking communicators stay in progress
+ *   FAKE_NCCL_INIT_MS        how long the making of a communicator takes once all have come (0); a
+ *                            list, 0,5000,0: the first of the process, the second, and all others
+ *   FAKE_NCCL_TEARDOWN_MS    how long ncclCommDestroy and ncclCommAbort take (0); a list, 2500,0:
+ *                            on the communicator's rank 0, and on all others
+ *   FAKE_NCCL_DEBUG          1: what happens, on stderr
+ *   FAKE_NCCL_NETWORK        a folder that several hosts share: their ranks meet there (network.c)
+ * and of the real library's NCCL_DEBUG (VERSION, WARN), NCCL_COMM_BLOCKING, NCCL_LOCAL_REGISTER,
+ * NCCL_CHECK_POINTERS. */
 #ifndef FAKE_NCCL_FAKE_H
 #define FAKE_NCCL_FAKE_H
 

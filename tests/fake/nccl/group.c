@@ -362,6 +362,10 @@ ncclResult_t fake_group_end(void)
         for (struct fake_job *job = g->jobs; job; job = job->next)
             if (job->comm && !job->teardown)
                 settle(job->comm, result);
+        /* A nonblocking communicator with calls in it is in that error from now on, whosever it
+         * was. */
+        for (struct fake_plan *plan = g->plans; g->blocking == 0 && plan; plan = plan->next)
+            atomic_store(&plan->comm->state, (int)result);
     }
     group_free(g);
     return result;

@@ -51,7 +51,9 @@
     FORM(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, false)                                      \
     FORM(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 11000, false)                                \
     FORM(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, false)                                  \
+    FORM(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 7000, false)                      \
     FORM(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, false)                  \
+    FORM(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, false)                          \
     FORM(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, false)                      \
     FORM(cuCtxDestroy_v2, "cuCtxDestroy", 4000, false)                                             \
     FORM(cuMemAddressReserve, "cuMemAddressReserve", 10020, false)                                 \

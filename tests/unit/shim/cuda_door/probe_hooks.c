@@ -52,7 +52,9 @@ static atomic_uint calls[NG_CUDA_HOOK_COUNT];
     HOOK(cuIpcGetMemHandle, (CUipcMemHandle * a, CUdeviceptr b), (a, b))                           \
     HOOK(cuIpcOpenMemHandle_v2, (CUdeviceptr * a, CUipcMemHandle b, unsigned int c), (a, b, c))    \
     HOOK(cuIpcCloseMemHandle, (CUdeviceptr a), (a))                                                \
+    HOOK(cuDevicePrimaryCtxRelease, (CUdevice a), (a))                                             \
     HOOK(cuDevicePrimaryCtxRelease_v2, (CUdevice a), (a))                                          \
+    HOOK(cuDevicePrimaryCtxReset, (CUdevice a), (a))                                               \
     HOOK(cuDevicePrimaryCtxReset_v2, (CUdevice a), (a))                                            \
     HOOK(cuCtxDestroy_v2, (CUcontext a), (a))                                                      \
     HOOK(cuMemAddressFree, (CUdeviceptr a, size_t b), (a, b))                                      \

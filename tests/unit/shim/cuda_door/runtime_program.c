@@ -44,6 +44,8 @@ static const char *const symbols[] = {
     "cuMemFreeAsync_ptsz",
     "cuMemAllocFromPoolAsync",
     "cuMemAllocFromPoolAsync_ptsz",
+    "cuDevicePrimaryCtxRelease",
+    "cuDevicePrimaryCtxReset",
 };
 
 int main(void)
