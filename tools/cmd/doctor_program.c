@@ -497,10 +497,8 @@ static void tell_launcher(struct ng_doctor *doctor, const struct ng_launching *l
     if (launching->way == NG_LAUNCHER_PASSES)
         return;
     doctor->partly |= launching->way == NG_LAUNCHER_PARTLY;
-    if (launching->mend)
-        ng_launcher_mend(launching, mend, sizeof(mend));
     ng_findings_add(&doctor->findings, kinds[launching->way], launching->name,
-                    launching->mend ? mend : NULL, "%s", launching->why);
+                    ng_launcher_mend(launching, mend, sizeof(mend)), "%s", launching->why);
 }
 
 static void look_behind(struct ng_doctor *doctor, char *const *argv, const char *path, int depth)

@@ -176,13 +176,11 @@ static const char *option_of(char *const *argv, int end, const char *names)
 /* Whether an option passes the variable LD_PRELOAD on as it is. */
 static bool is_passed_by_name(char *const *argv)
 {
-    const char *value;
+    const char *value = NULL;
 
-    for (int i = 1; argv[i]; i++)
-        if ((value = value_of(argv + i, " -e --env -E --setenv ")) != NULL &&
-            strcmp(value, "LD_PRELOAD") == 0)
-            return true;
-    return false;
+    for (int i = 1; argv[i] && (!value || strcmp(value, "LD_PRELOAD") != 0); i++)
+        value = value_of(argv + i, " -e --env -E --setenv ");
+    return value && strcmp(value, "LD_PRELOAD") == 0;
 }
 
 /* One of these options, also among letters in one word ("-lc"). */
@@ -473,15 +471,14 @@ bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching
     return true;
 }
 
-void ng_launcher_mend(const struct ng_launching *launching, char *ret_text, size_t bytes)
+const char *ng_launcher_mend(const struct ng_launching *launching, char *ret_text, size_t bytes)
 {
-    const char *mark = strstr(launching->mend, "%s");
+    const char *mend = launching->mend, *mark = mend ? strstr(mend, "%s") : NULL;
 
-    if (mark)
-        snprintf(ret_text, bytes, "%.*s%s%s", (int)(mark - launching->mend), launching->mend,
-                 launching->name, mark + 2);
-    else
-        snprintf(ret_text, bytes, "%s", launching->mend);
+    if (!mark)
+        return mend;
+    snprintf(ret_text, bytes, "%.*s%s%s", (int)(mark - mend), mend, launching->name, mark + 2);
+    return ret_text;
 }
 
 bool ng_launcher_strips(char *const *argv, struct ng_launching *ret_launching)

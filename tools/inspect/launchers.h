@@ -32,8 +32,8 @@ struct ng_launching {
  */
 bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching);
 
-/* The mend of a launcher that has one, with its name in it. */
-void ng_launcher_mend(const struct ng_launching *launching, char *ret_text, size_t bytes);
+/* The mend of a launcher, with its name in it; NULL none. */
+const char *ng_launcher_mend(const struct ng_launching *launching, char *ret_text, size_t bytes);
 
 /*
  * The command line with the text that `env -S` takes apart taken apart: to be freed; it points into
