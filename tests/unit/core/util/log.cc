@@ -203,6 +203,25 @@ TEST(Log, AForkedChildThatLogsHasAFileOfItsOwn)
     }
 }
 
+TEST(Log, ALineThatSomebodyTakesIsNotWrittenByTheOneThatLogs)
+{
+    Outcome outcome = logged([] {
+        ng_log_init(NG_LOG_WARN, nullptr, -1);
+        ng_log_hand_to([](const char *line, size_t length) {
+            return std::string(line, length).find("taken") != std::string::npos;
+        });
+        ng_log(NG_LOG_WARN, "taken");
+        ng_log(NG_LOG_WARN, "left");
+        ng_log_hand_to(nullptr);
+        ng_log(NG_LOG_WARN, "taken no more");
+        return 0;
+    });
+    EXPECT_EQ(outcome.status, 0);
+    ASSERT_EQ(outcome.writes.size(), 2u);
+    EXPECT_NE(outcome.writes[0].find("left"), std::string::npos);
+    EXPECT_NE(outcome.writes[1].find("taken no more"), std::string::npos);
+}
+
 TEST(Log, ManyThreadsThatBeginTogetherLoseNoLine)
 {
     Folder folder;
