@@ -253,7 +253,8 @@ static int64_t waited_for_end(const struct ng_verdict *verdict)
 bool ng_deaths_may_act(const struct ng_verdict *verdict)
 {
     int64_t timeout_ns = ng_guard.config.death_timeout_ns;
-    bool certain = !verdict->may_be_gone && verdict->confidence == NG_CONFIDENCE_CERTAIN;
+    bool certain = !verdict->may_be_gone &&
+                   (verdict->confidence == NG_CONFIDENCE_CERTAIN || verdict->end_is_certain);
     int64_t waited_ns = certain ? waited_for_end(verdict) : 0;
 
     death_clock.runs = is_about_end(verdict) && ng_op_table[verdict->op].op_class != NG_CLASS_END;

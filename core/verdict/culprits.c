@@ -185,6 +185,7 @@ int ng_culprits_absentees(struct ng_verdict_builder *judge, const struct ng_wait
         for (uint32_t i = 0; i < verdict->culprit_count && waiter != UINT32_MAX; i++)
             ng_explain_of_two(judge->processes.ranks[waiter], verdict->culprits[i].why,
                               sizeof(verdict->culprits[i].why));
+        verdict->end_is_certain = verdict->confidence == NG_CONFIDENCE_CERTAIN;
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     }
     /* One may have failed because of the other, or because of who has not come either. */

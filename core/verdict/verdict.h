@@ -91,6 +91,9 @@ struct ng_verdict {
     /* Of a remote error, or of who left since NCCL told it of one: nobody is known to be behind it,
      * and ranks of the group do not answer. If they are gone, that will be known soon. */
     bool may_be_gone;
+    /* A rank has ended, and what others wait in never comes: that is certain, though of two ranks
+     * nothing tells which one is wrong. */
+    bool end_is_certain;
     /* Calls differ, and ranks of the group that have not come to that call yet may tell who is
      * wrong. */
     bool others_may_tell;
