@@ -19,8 +19,8 @@
 extern "C" {
 #include "core/evidence/blocked_in.h"
 #include "core/evidence/stacks.h"
-#include "core/util/memory.h"
 #include "core/unwind/image.h"
+#include "core/util/memory.h"
 }
 
 namespace
