@@ -86,19 +86,19 @@ static __attribute__((noinline)) struct ng_async_op *start_measured(const struct
 }
 
 static __attribute__((noinline)) int refuse_work(const struct ng_call *call,
-                                                 struct ng_call_context *passage);
+                                                 struct ng_call_context *context);
 static __attribute__((noinline)) int refuse_aborted(const struct ng_call *call,
-                                                    struct ng_call_context *passage);
+                                                    struct ng_call_context *context);
 static __attribute__((noinline)) int check_work(const struct ng_call *call,
-                                                struct ng_call_context *passage);
+                                                struct ng_call_context *context);
 
 static inline __attribute__((always_inline)) int enter_work(const struct ng_call *call, bool p2p,
                                                             struct ng_call_context *ret_passage)
 {
-    struct ng_call_context *passage = ret_passage;
+    struct ng_call_context *context = ret_passage;
     uint64_t coll_seq, p2p_seq, peer_ordinal = 0, record_id, rolling_hash;
 
-    passage->thread = NULL;
+    context->thread = NULL;
     if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) &&
         !ng_guard_start())
         return NG_CALL_PROCEED;
@@ -132,18 +132,18 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
         if (call->send_buffer == call->recv_buffer)
             flags |= NG_RECORD_IN_PLACE;
     }
-    passage->thread = thread;
-    passage->comm = comm;
-    passage->seq = coll_seq;
-    passage->entered_mono_ns = now;
-    passage->work = NULL;
-    passage->group_calls = group_calls;
-    passage->capturing = false;
+    context->thread = thread;
+    context->comm = comm;
+    context->seq = coll_seq;
+    context->entered_mono_ns = now;
+    context->work = NULL;
+    context->group_calls = group_calls;
+    context->capturing = false;
     struct ng_box_record *record =
         ng_ring_add(call, comm, thread->tid, now, coll_seq, p2p_seq, peer_ordinal, flags, !p2p,
                     &record_id, &rolling_hash);
-    passage->record = record;
-    passage->record_id = record_id;
+    context->record = record;
+    context->record_id = record_id;
     ng_call_stack_keep(thread, call->caller, record_id);
     if (!p2p) {
         NG_STORE(group->entered_record, record_id);
@@ -152,122 +152,122 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
             rolling_hash = ng_ring_roll(group, call);
         }
         NG_STORE(group->rolling_hash, rolling_hash);
-        ng_hash_log_add(comm->trail, coll_seq, rolling_hash);
+        ng_hash_log_add(comm->hash_log, coll_seq, rolling_hash);
         atomic_store_explicit(&group->entered, coll_seq, memory_order_release);
     }
     ng_thread_enter(thread, call->op, comm, record_id, p2p ? 0 : coll_seq, now);
     if (__builtin_expect(ng_guard.checks_calls, 0)) {
-        int answer = check_work(call, passage);
+        int answer = check_work(call, context);
         if (answer != NG_CALL_PROCEED)
             return answer;
     }
     if (__builtin_expect(ng_guard.registers, 0) && !ng_registrations_enter(comm, call, p2p))
-        return refuse_aborted(call, passage);
+        return refuse_aborted(call, context);
     if (ng_comm_is_shut_now(comm) && ng_in_flight_await(comm))
-        return refuse_work(call, passage);
+        return refuse_work(call, context);
     if (group_calls)
         return NG_CALL_PROCEED;
     struct turn turn = turn_of(comm, p2p, coll_seq);
-    passage->work = ng_timing_may(turn.next, turn.number)
-                        ? start_measured(call, comm, turn, &passage->capturing)
-                        : ng_gpu_start(comm, call->stream, &passage->capturing);
-    if (__builtin_expect(passage->capturing, 0)) {
+    context->work = ng_timing_may(turn.next, turn.number)
+                        ? start_measured(call, comm, turn, &context->capturing)
+                        : ng_gpu_start(comm, call->stream, &context->capturing);
+    if (__builtin_expect(context->capturing, 0)) {
         if (!p2p)
-            ng_hash_log_capture(comm->trail, coll_seq);
-        passage->begun = ng_capture_begin(comm, call->stream);
+            ng_hash_log_capture(comm->hash_log, coll_seq);
+        context->begun = ng_capture_begin(comm, call->stream);
     }
     return NG_CALL_PROCEED;
 }
 
 /* The call did not happen, and the group's numbering must stay that of the other ranks. */
-static void uncount_work(const struct ng_call *call, const struct ng_call_context *passage)
+static void uncount_work(const struct ng_call *call, const struct ng_call_context *context)
 {
-    struct ng_box_group *group = passage->comm->group;
+    struct ng_box_group *group = context->comm->group;
 
     if (ng_op_table[call->op].op_class == NG_CLASS_P2P) {
         atomic_fetch_sub_explicit(&group->p2p_entered, 1, memory_order_relaxed);
-        ng_comm_uncount_peer(passage->comm, call->op, call->root);
+        ng_comm_uncount_peer(context->comm, call->op, call->root);
     } else {
         atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
-        NG_STORE(passage->comm->timing.next_coll, 0); /* its number comes again */
+        NG_STORE(context->comm->timing.next_coll, 0); /* its number comes again */
         NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
         ng_async_op_forget_last(group);
     }
 }
 
 /* NCCL refused the call. */
-static void fail_work(const struct ng_call *call, const struct ng_call_context *passage, int result)
+static void fail_work(const struct ng_call *call, const struct ng_call_context *context, int result)
 {
 
-    atomic_store(&passage->comm->wait.failed, false); /* NCCL's own text is the newer one */
-    if (passage->record) {
-        NG_STORE(passage->record->result, result);
-        NG_STORE(passage->record->rolling_hash, 0);
-        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_FAILED);
+    atomic_store(&context->comm->wait.failed, false); /* NCCL's own text is the newer one */
+    if (context->record) {
+        NG_STORE(context->record->result, result);
+        NG_STORE(context->record->rolling_hash, 0);
+        ng_ring_advance(context->record, context->record_id, NG_RECORD_FAILED);
     }
-    if (passage->work)
-        ng_gpu_give(passage->work);
-    uncount_work(call, passage);
+    if (context->work)
+        ng_gpu_give(context->work);
+    uncount_work(call, context);
     if (ng_check_strict() && ng_op_table[call->op].op_class == NG_CLASS_COLLECTIVE)
-        ng_lockstep_take_back(passage->comm, passage->seq);
+        ng_lockstep_take_back(context->comm, context->seq);
 }
 
 /* It went into a CUDA graph: it has not happened, and each replay will count for itself
  * (core/device/graph.h). */
-static void uncount_captured(const struct ng_call *call, const struct ng_call_context *passage)
+static void uncount_captured(const struct ng_call *call, const struct ng_call_context *context)
 {
-    struct ng_box_group *group = passage->comm->group;
+    struct ng_box_group *group = context->comm->group;
 
-    uncount_work(call, passage);
+    uncount_work(call, context);
     NG_STORE(group->scheduled, NG_LOAD(group->entered));
-    if (passage->record)
-        NG_STORE(passage->record->rolling_hash, 0);
-    ng_ring_advance(passage->record, passage->record_id, NG_RECORD_CAPTURED);
+    if (context->record)
+        NG_STORE(context->record->rolling_hash, 0);
+    ng_ring_advance(context->record, context->record_id, NG_RECORD_CAPTURED);
 }
 
 /* And an event tells when a replay has come so far. */
 static __attribute__((noinline)) void keep_captured(const struct ng_call *call,
-                                                    struct ng_call_context *passage)
+                                                    struct ng_call_context *context)
 {
-    ng_capture_add(passage->comm, call->stream, call, passage->begun);
-    uncount_captured(call, passage);
+    ng_capture_add(context->comm, call->stream, call, context->begun);
+    uncount_captured(call, context);
 }
 
 /* The call returns this without NCCL. */
-static int turn_down(const struct ng_call *call, struct ng_call_context *passage, int result)
+static int turn_down(const struct ng_call *call, struct ng_call_context *context, int result)
 {
-    ng_thread_leave(passage->thread);
-    fail_work(call, passage, result);
-    if (passage->group_calls)
+    ng_thread_leave(context->thread);
+    fail_work(call, context, result);
+    if (context->group_calls)
         ng_thread_refuse(call->nccl, result);
     return result;
 }
 
-static int refuse_work(const struct ng_call *call, struct ng_call_context *passage)
+static int refuse_work(const struct ng_call *call, struct ng_call_context *context)
 {
     if (ng_guard.registers)
-        ng_registrations_leave(passage->comm, true);
-    return turn_down(call, passage, ng_abort_answer(passage->comm, call));
+        ng_registrations_leave(context->comm, true);
+    return turn_down(call, context, ng_abort_answer(context->comm, call));
 }
 
 /* While the call waited to give registrations back, another thread of the program aborted the
  * communicator: as NCCL answers who was inside then. */
-static int refuse_aborted(const struct ng_call *call, struct ng_call_context *passage)
+static int refuse_aborted(const struct ng_call *call, struct ng_call_context *context)
 {
-    ng_registrations_leave(passage->comm, true);
-    return turn_down(call, passage, NG_NCCL_INTERNAL_ERROR);
+    ng_registrations_leave(context->comm, true);
+    return turn_down(call, context, NG_NCCL_INTERNAL_ERROR);
 }
 
-static int check_work(const struct ng_call *call, struct ng_call_context *passage)
+static int check_work(const struct ng_call *call, struct ng_call_context *context)
 {
     char reason[NG_COMM_REASON_BYTES];
 
-    passage->work = NULL; /* not begun */
-    int result = ng_check_call(call, passage, reason, sizeof(reason));
+    context->work = NULL; /* not begun */
+    int result = ng_check_call(call, context, reason, sizeof(reason));
     if (result == NG_CALL_PROCEED)
         return result;
-    turn_down(call, passage, result);
-    ng_check_keep_reason(passage->comm, reason);
+    turn_down(call, context, result);
+    ng_check_keep_reason(context->comm, reason);
     return result;
 }
 
@@ -288,26 +288,26 @@ static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_a
 
 /* What has been launched is the watchdog's now. */
 static inline __attribute__((always_inline)) int hand_work(const struct ng_call *call, bool p2p,
-                                                           struct ng_call_context *passage)
+                                                           struct ng_call_context *context)
 {
-    struct ng_comm *comm = passage->comm;
-    struct ng_async_op *work = passage->work;
-    uint64_t seq = p2p ? 0 : passage->seq;
+    struct ng_comm *comm = context->comm;
+    struct ng_async_op *work = context->work;
+    uint64_t seq = p2p ? 0 : context->seq;
 
-    ng_thread_leave(passage->thread);
+    ng_thread_leave(context->thread);
     if (!p2p)
         NG_STORE(comm->group->scheduled, seq);
     if (__builtin_expect(!work || !ng_gpu_record(work->gpu, work->end, call->stream), 0)) {
-        if (passage->capturing) {
-            keep_captured(call, passage);
+        if (context->capturing) {
+            keep_captured(call, context);
             return NG_NCCL_SUCCESS;
         }
         ng_async_op_give_up(work, 1);
-        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
+        ng_ring_advance(context->record, context->record_id, NG_RECORD_UNWATCHED);
         return NG_NCCL_SUCCESS;
     }
-    ng_async_op_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
-    ng_ring_advance(passage->record, passage->record_id, NG_RECORD_SCHEDULED);
+    ng_async_op_fill(work, context->record_id, seq, seq, p2p, context->entered_mono_ns);
+    ng_ring_advance(context->record, context->record_id, NG_RECORD_SCHEDULED);
     if (__builtin_expect(ng_guard.tends_works, 0))
         return tend_work(comm, work, call->stream);
     ng_async_op_hand_over(comm, work);
@@ -315,72 +315,72 @@ static inline __attribute__((always_inline)) int hand_work(const struct ng_call 
 }
 
 /* NCCL will launch it later, and the program has to ask when it has. */
-static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_call_context *passage)
+static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_call_context *context)
 {
-    struct ng_comm *comm = passage->comm;
-    struct ng_async_op *work = passage->work;
-    uint64_t seq = p2p ? 0 : passage->seq;
+    struct ng_comm *comm = context->comm;
+    struct ng_async_op *work = context->work;
+    uint64_t seq = p2p ? 0 : context->seq;
 
     atomic_store_explicit(&comm->mode.nonblocking, true, memory_order_relaxed);
-    if (passage->capturing) {
-        uncount_captured(call, passage);
+    if (context->capturing) {
+        uncount_captured(call, context);
     } else if (!work) {
         if (!p2p)
             NG_STORE(comm->group->scheduled, seq);
         ng_async_op_give_up(work, 1);
-        ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
+        ng_ring_advance(context->record, context->record_id, NG_RECORD_UNWATCHED);
     } else {
-        ng_async_op_fill(work, passage->record_id, seq, seq, p2p, passage->entered_mono_ns);
+        ng_async_op_fill(work, context->record_id, seq, seq, p2p, context->entered_mono_ns);
         ng_in_progress_keep(comm, work, call->stream);
     }
-    ng_in_progress_stay(comm, passage->thread);
+    ng_in_progress_stay(comm, context->thread);
 }
 
 /* The rest of a call that has not returned success. */
 static __attribute__((noinline)) int leave_unsuccessful(const struct ng_call *call, bool p2p,
-                                                        struct ng_call_context *passage, int result)
+                                                        struct ng_call_context *context, int result)
 {
-    struct ng_comm *comm = passage->comm;
+    struct ng_comm *comm = context->comm;
 
-    result = ng_nonblocking_finish(comm, passage->group_calls, passage->thread, result);
-    if (passage->group_calls && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)) {
-        ng_group_calls_keep(call, p2p, passage);
-        ng_thread_leave(passage->thread);
+    result = ng_nonblocking_finish(comm, context->group_calls, context->thread, result);
+    if (context->group_calls && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)) {
+        ng_group_calls_keep(call, p2p, context);
+        ng_thread_leave(context->thread);
         return result;
     }
     if (result == NG_NCCL_SUCCESS)
-        return hand_work(call, p2p, passage);
+        return hand_work(call, p2p, context);
     if (result == NG_NCCL_IN_PROGRESS) {
-        keep_unfinished(call, p2p, passage);
+        keep_unfinished(call, p2p, context);
         return result;
     }
     if (result == NG_NCCL_REMOTE_ERROR)
         ng_deaths_hear(comm);
-    ng_thread_leave(passage->thread);
-    fail_work(call, passage, result);
-    ng_failure_tell(call, comm, p2p ? 0 : passage->seq, result);
+    ng_thread_leave(context->thread);
+    fail_work(call, context, result);
+    ng_failure_tell(call, comm, p2p ? 0 : context->seq, result);
     return result;
 }
 
 static inline __attribute__((always_inline)) int
-leave_work(const struct ng_call *call, bool p2p, struct ng_call_context *passage, int result)
+leave_work(const struct ng_call *call, bool p2p, struct ng_call_context *context, int result)
 {
-    struct ng_thread *thread = passage->thread;
+    struct ng_thread *thread = context->thread;
 
     if (__builtin_expect(!thread, 0))
         return result;
     if (__builtin_expect(ng_guard.registers, 0))
-        ng_registrations_leave(passage->comm, passage->work || passage->group_calls);
+        ng_registrations_leave(context->comm, context->work || context->group_calls);
     if (__builtin_expect(result != NG_NCCL_SUCCESS, 0))
-        return leave_unsuccessful(call, p2p, passage, result);
-    if (passage->group_calls) {
+        return leave_unsuccessful(call, p2p, context, result);
+    if (context->group_calls) {
         /* Before it is said that the thread is out of NCCL: now it is the group that holds the
          * communicator. */
-        ng_group_calls_keep(call, p2p, passage);
+        ng_group_calls_keep(call, p2p, context);
         ng_thread_leave(thread);
         return result;
     }
-    return hand_work(call, p2p, passage);
+    return hand_work(call, p2p, context);
 }
 
 int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
@@ -388,9 +388,9 @@ int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_
     return enter_work(call, false, ret_passage);
 }
 
-int ng_collective_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
+int ng_collective_leave(const struct ng_call *call, struct ng_call_context *context, int result)
 {
-    return leave_work(call, false, passage, result);
+    return leave_work(call, false, context, result);
 }
 
 int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
@@ -398,33 +398,33 @@ int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage
     return enter_work(call, true, ret_passage);
 }
 
-int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
+int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *context, int result)
 {
-    return leave_work(call, true, passage, result);
+    return leave_work(call, true, context, result);
 }
 
 /* A creating call; where it is converted, all of it. */
 static int enter_creation(const struct ng_call *call, struct ng_thread *thread,
-                          struct ng_call_context *passage)
+                          struct ng_call_context *context)
 {
     bool converts = ng_nonblocking_takes(call);
 
     if (__builtin_expect(ng_init_retry_takes(call, thread), 0))
-        return ng_init_retry_make(call, thread, passage, converts);
-    int result = ng_creation_enter(call, thread, passage);
+        return ng_init_retry_make(call, thread, context, converts);
+    int result = ng_creation_enter(call, thread, context);
 
     if (result != NG_CALL_PROCEED || !converts)
         return result;
-    return ng_call_leave(call, passage, ng_nonblocking_make(call, passage));
+    return ng_call_leave(call, context, ng_nonblocking_make(call, context));
 }
 
-static int visit(const struct ng_call *call, struct ng_call_context *passage)
+static int visit(const struct ng_call *call, struct ng_call_context *context)
 {
     struct ng_comm *comm = call->op == NG_OP_CommGetAsyncError ? ng_comm_find(call->comm) : NULL;
 
     if (comm && atomic_load(&comm->mode.converted) && !ng_comm_is_condemned(comm))
         return ng_nonblocking_answer(comm, call);
-    return ng_abort_visit(call, &passage->comm);
+    return ng_abort_visit(call, &context->comm);
 }
 
 int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
@@ -463,53 +463,53 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
 }
 
 /* Whose call it was; NULL nobody's. Who makes or closes something was said to be inside that. */
-static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_call_context *passage)
+static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_call_context *context)
 {
-    uint32_t slot = NG_LOAD(passage->thread->slot->group_slot);
+    uint32_t slot = NG_LOAD(context->thread->slot->group_slot);
     bool in_slot = ng_op_table[call->op].op_class == NG_CLASS_CREATE || call->op == NG_OP_GroupEnd;
 
-    return !in_slot ? passage->comm : slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
+    return !in_slot ? context->comm : slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
 }
 
-int ng_call_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
+int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, int result)
 {
-    if (!passage->thread)
+    if (!context->thread)
         return result;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
     /* The call that was refused has been told of. */
-    bool is_told = op_class == NG_CLASS_GROUP && ng_group_calls_are_refused(call, passage->thread);
+    bool is_told = op_class == NG_CLASS_GROUP && ng_group_calls_are_refused(call, context->thread);
     /* While it is still said to be inside: that is what waits for whoever is gone. */
     if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
-        ng_deaths_hear(comm_of(call, passage));
+        ng_deaths_hear(comm_of(call, context));
     switch (op_class) {
     case NG_CLASS_GROUP:
-        result = ng_group_calls_leave(call, passage->thread, result);
+        result = ng_group_calls_leave(call, context->thread, result);
         break;
     case NG_CLASS_CREATE:
-        ng_creation_leave(call, passage, result);
+        ng_creation_leave(call, context, result);
         break;
     case NG_CLASS_END:
-        result = ng_ending_leave(call, passage, result);
+        result = ng_ending_leave(call, context, result);
         break;
     default:
         if (op_class == NG_CLASS_ONESIDED)
-            result = ng_nonblocking_finish(passage->comm,
-                                           ng_thread_open_group(passage->thread, call->nccl),
-                                           passage->thread, result);
+            result = ng_nonblocking_finish(context->comm,
+                                           ng_thread_open_group(context->thread, call->nccl),
+                                           context->thread, result);
         if (call->op == NG_OP_CommGetUniqueId)
             ng_creation_invite(call, result);
         else
             ng_creation_poll(call, result);
-        if (call->op == NG_OP_CommGetAsyncError && passage->comm && result == NG_NCCL_SUCCESS &&
+        if (call->op == NG_OP_CommGetAsyncError && context->comm && result == NG_NCCL_SUCCESS &&
             call->recv_buffer) {
-            ng_async_heard(passage->comm, *(const int *)call->recv_buffer);
-            ng_in_progress_heard(passage->comm, *(const int *)call->recv_buffer);
+            ng_async_heard(context->comm, *(const int *)call->recv_buffer);
+            ng_in_progress_heard(context->comm, *(const int *)call->recv_buffer);
         }
     }
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
-        ng_failure_tell(call, comm_of(call, passage), 0, result);
-    if (passage->visits)
-        ng_gate_leave(passage->comm);
+        ng_failure_tell(call, comm_of(call, context), 0, result);
+    if (context->visits)
+        ng_gate_leave(context->comm);
     return result;
 }
 

@@ -145,10 +145,10 @@ static uint64_t invited_id(struct ng_comm *parent, const struct ng_creation *cre
 }
 
 /* What this call has made will not be. */
-static void drop_created(struct ng_group_calls *calls, const struct ng_call_context *passage,
+static void drop_created(struct ng_group_calls *calls, const struct ng_call_context *context,
                          int result)
 {
-    while (calls->created_count > passage->created_before) {
+    while (calls->created_count > context->created_before) {
         const struct ng_created *created = &calls->created[--calls->created_count];
         finish_making(created, result);
         ng_comm_end(created->comm, NG_GROUP_FAILED);
@@ -156,7 +156,7 @@ static void drop_created(struct ng_group_calls *calls, const struct ng_call_cont
 }
 
 int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
-                      struct ng_call_context *passage)
+                      struct ng_call_context *context)
 {
     const struct ng_creation *creation = call->creation;
     struct ng_comm *comm = NULL, *parent = NULL;
@@ -169,7 +169,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
     if (ended != NG_CALL_PROCEED)
         return ended;
 
-    passage->created_before = calls ? calls->created_count : 0;
+    context->created_before = calls ? calls->created_count : 0;
     ng_guard_find_cuda(); /* each rank tells its device before it waits for others */
     switch (call->op) {
     case NG_OP_CommInitAll: {
@@ -242,7 +242,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
     int result = ng_abort_answer(parent, call);
     ng_thread_leave(thread);
     if (calls)
-        drop_created(calls, passage, result);
+        drop_created(calls, context, result);
     return result;
 }
 
@@ -353,28 +353,28 @@ void ng_creation_poll(const struct ng_call *call, int result)
         bind_finished(call);
 }
 
-void ng_creation_leave(const struct ng_call *call, const struct ng_call_context *passage,
+void ng_creation_leave(const struct ng_call *call, const struct ng_call_context *context,
                        int result)
 {
-    struct ng_group_calls *calls = ng_thread_group_calls(passage->thread, call->nccl);
+    struct ng_group_calls *calls = ng_thread_group_calls(context->thread, call->nccl);
     bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
 
-    if (ng_guard.registers && call->comm && calls && calls->created_count > passage->created_before)
-        ng_registrations_let_go(calls->created[passage->created_before].comm);
+    if (ng_guard.registers && call->comm && calls && calls->created_count > context->created_before)
+        ng_registrations_let_go(calls->created[context->created_before].comm);
     /* The handles come with the end of the group, which holds them until then. */
-    for (uint32_t i = passage->created_before;
+    for (uint32_t i = context->created_before;
          calls && calls->depth && good && i < calls->created_count; i++) {
         calls->created[i].in_group = true;
         atomic_fetch_add(&calls->created[i].comm->in_flight.open_groups, 1);
     }
     if (result == NG_NCCL_IN_PROGRESS && !(calls && calls->depth))
-        ng_in_progress_stay_here(passage->thread);
+        ng_in_progress_stay_here(context->thread);
     else
-        ng_thread_leave(passage->thread);
+        ng_thread_leave(context->thread);
     if (!calls || (calls->depth && good))
         return;
     if (calls->depth) /* Only this call failed; the others of the group may still succeed. */
-        drop_created(calls, passage, result);
+        drop_created(calls, context, result);
     else
         ng_creation_bind(calls, result);
 }
@@ -397,14 +397,14 @@ static bool claim_end(struct ng_comm *comm)
     return lives == NG_FATE_LIVES;
 }
 
-static void let_go(const struct ng_call_context *passage)
+static void let_go(const struct ng_call_context *context)
 {
-    if (passage->turn)
-        ng_shared_resources_let_go(passage->turn);
+    if (context->turn)
+        ng_shared_resources_let_go(context->turn);
 }
 
 int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
-                    struct ng_call_context *passage)
+                    struct ng_call_context *context)
 {
     const struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
     struct ng_comm *comm = ng_comm_find(call->comm);
@@ -416,8 +416,8 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
         struct ng_comm *made = ng_comm_find_made(call->comm);
         comm = made ? made : comm;
     }
-    passage->comm = comm;
-    passage->turn = NULL;
+    context->comm = comm;
+    context->turn = NULL;
     if (!comm)
         return ng_ended_answer(call->comm, call->op);
     ng_thread_enter(thread, call->op, comm, 0, 0, ng_clock_mono_ns());
@@ -430,10 +430,10 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
         ng_in_flight_await(comm);
     }
     if (ng_guard.registers && (ends_handle(call->op) || call->op == NG_OP_CommFinalize))
-        passage->turn = ng_registrations_end(comm, call->op != NG_OP_CommAbort);
+        context->turn = ng_registrations_end(comm, call->op != NG_OP_CommAbort);
     if (!ng_comm_is_condemned_now(comm))
         return NG_CALL_PROCEED;
-    let_go(passage);
+    let_go(context);
     ng_thread_leave(thread);
     return ng_abort_answer(comm, call);
 }
@@ -444,19 +444,19 @@ static void finalize(struct ng_comm *comm)
     atomic_compare_exchange_strong(&comm->group->state, &ready, NG_GROUP_FINALIZED);
 }
 
-int ng_ending_leave(const struct ng_call *call, const struct ng_call_context *passage, int result)
+int ng_ending_leave(const struct ng_call *call, const struct ng_call_context *context, int result)
 {
-    struct ng_comm *comm = passage->comm;
+    struct ng_comm *comm = context->comm;
     uint32_t ends = NG_FATE_PROGRAM_ENDS;
-    struct ng_group_calls *calls = ng_thread_open_group(passage->thread, call->nccl);
+    struct ng_group_calls *calls = ng_thread_open_group(context->thread, call->nccl);
 
     if (!ends_handle(call->op))
-        result = ng_nonblocking_finish(comm, calls, passage->thread, result);
-    let_go(passage);
+        result = ng_nonblocking_finish(comm, calls, context->thread, result);
+    let_go(context);
     if (comm && result == NG_NCCL_IN_PROGRESS && !calls)
-        ng_in_progress_stay(comm, passage->thread);
+        ng_in_progress_stay(comm, context->thread);
     else
-        ng_thread_leave(passage->thread);
+        ng_thread_leave(context->thread);
     if (!comm)
         return result;
     /* NCCL 2.28.9 takes a finalize that an abort has freed for a success. */

@@ -12,8 +12,8 @@ struct ng_comm *ng_creation_adopt(const struct ng_call *call);
 
 /* Calls that make communicators. */
 int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
-                      struct ng_call_context *passage);
-void ng_creation_leave(const struct ng_call *call, const struct ng_call_context *passage,
+                      struct ng_call_context *context);
+void ng_creation_leave(const struct ng_call *call, const struct ng_call_context *context,
                        int result);
 
 /* What was made by the calls of `calls` is there, or failed: NCCL has answered `result`. */
@@ -29,8 +29,8 @@ void ng_creation_invite(const struct ng_call *call, int result);
 
 /* Calls that end communicators. */
 int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
-                    struct ng_call_context *passage);
-int ng_ending_leave(const struct ng_call *call, const struct ng_call_context *passage, int result);
+                    struct ng_call_context *context);
+int ng_ending_leave(const struct ng_call *call, const struct ng_call_context *context, int result);
 
 /* In a forked child. */
 void ng_creation_after_fork(void);

@@ -38,13 +38,13 @@ static void keep_call(struct ng_group_calls *calls, struct ng_pending *pending,
 }
 
 void ng_group_calls_keep(const struct ng_call *call, bool p2p,
-                         const struct ng_call_context *passage)
+                         const struct ng_call_context *context)
 {
-    struct ng_group_calls *calls = passage->group_calls;
+    struct ng_group_calls *calls = context->group_calls;
     struct ng_pending *pending = NULL;
 
     for (uint32_t i = calls->pending_count; i > 0 && !pending; i--)
-        if (calls->pending[i - 1].comm == passage->comm &&
+        if (calls->pending[i - 1].comm == context->comm &&
             calls->pending[i - 1].stream == call->stream)
             pending = &calls->pending[i - 1];
     if (!pending) {
@@ -54,28 +54,28 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p,
         if (!pending) {
             /* It would look like a group that is never closed. */
             ng_async_op_give_up(NULL, 1);
-            ng_ring_advance(passage->record, passage->record_id, NG_RECORD_UNWATCHED);
+            ng_ring_advance(context->record, context->record_id, NG_RECORD_UNWATCHED);
             if (!p2p)
-                NG_STORE(passage->comm->group->scheduled, passage->seq);
+                NG_STORE(context->comm->group->scheduled, context->seq);
             return;
         }
-        *pending = (struct ng_pending){.comm = passage->comm,
+        *pending = (struct ng_pending){.comm = context->comm,
                                        .stream = call->stream,
-                                       .entered_mono_ns = passage->entered_mono_ns};
-        atomic_fetch_add(&passage->comm->in_flight.open_groups, 1);
+                                       .entered_mono_ns = context->entered_mono_ns};
+        atomic_fetch_add(&context->comm->in_flight.open_groups, 1);
     }
-    if (passage->record) {
-        NG_STORE(passage->record->work_previous, pending->last_record);
-        pending->last_record = passage->record_id;
+    if (context->record) {
+        NG_STORE(context->record->work_previous, pending->last_record);
+        pending->last_record = context->record_id;
     }
     if (p2p) {
         pending->p2p_count++;
     } else {
         if (!pending->first_seq) {
-            pending->first_seq = passage->seq;
-            pending->hash_before = ng_ring_unroll(passage->comm->group, call);
+            pending->first_seq = context->seq;
+            pending->hash_before = ng_ring_unroll(context->comm->group, call);
         }
-        pending->last_seq = passage->seq;
+        pending->last_seq = context->seq;
         pending->coll_count++;
     }
     if (ng_capture_is_on())
@@ -333,7 +333,7 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
         struct ng_pending *pending = &calls->pending[i];
         pending->work = start_work(pending);
         if (pending->capturing && pending->first_seq)
-            ng_hash_log_capture(pending->comm->trail, pending->first_seq);
+            ng_hash_log_capture(pending->comm->hash_log, pending->first_seq);
         if (pending->capturing)
             pending->begun = ng_capture_begin(pending->comm, pending->stream);
     }

@@ -21,6 +21,6 @@ bool ng_group_calls_are_refused(const struct ng_call *call, struct ng_thread *th
 
 /* A collective, send or receive that NCCL took inside a group: it is remembered until the end. */
 void ng_group_calls_keep(const struct ng_call *call, bool p2p,
-                         const struct ng_call_context *passage);
+                         const struct ng_call_context *context);
 
 #endif

@@ -423,7 +423,7 @@ static void tell(const struct attempt *attempt, int code, bool again)
 }
 
 /* A call with the id of this attempt: the program's own, or rank 0's. */
-static int make(const struct ng_call *call, const struct ng_call_context *passage,
+static int make(const struct ng_call *call, const struct ng_call_context *context,
                 const struct outcome *before, bool converts)
 {
     struct ng_creation creation = *call->creation;
@@ -434,7 +434,7 @@ static int make(const struct ng_call *call, const struct ng_call_context *passag
         creation.unique_id_count = 1;
     }
     again.creation = &creation;
-    return converts ? ng_nonblocking_make(&again, passage)
+    return converts ? ng_nonblocking_make(&again, context)
                     : ng_create_comm(&again, (void *)(uintptr_t)creation.config);
 }
 
@@ -447,7 +447,7 @@ static int64_t agreement_ends(void)
 }
 
 /* One attempt that has been entered. What the program gets, unless *ret_outcome says AGAIN. */
-static int try_once(struct attempt *attempt, struct ng_call_context *passage, bool converts,
+static int try_once(struct attempt *attempt, struct ng_call_context *context, bool converts,
                     struct outcome *outcome)
 {
     struct outcome before = *outcome;
@@ -458,7 +458,7 @@ static int try_once(struct attempt *attempt, struct ng_call_context *passage, bo
     attempt->dropped = attempt->silent = attempt->alone = false;
     put(attempt->prefix, attempt->rank, "", 0);
     struct session *session = begin_watching(attempt);
-    int result = make(attempt->call, passage, &before, converts);
+    int result = make(attempt->call, context, &before, converts);
     bool ended = stop_watching(session);
     /* Another thread's failure may have. */
     if (ng_comm_is_condemned(attempt->made) && !ended && is_retried(failure_of(attempt)))
@@ -490,7 +490,7 @@ static int try_once(struct attempt *attempt, struct ng_call_context *passage, bo
 }
 
 int ng_init_retry_make(const struct ng_call *call, struct ng_thread *thread,
-                       struct ng_call_context *passage, bool converts)
+                       struct ng_call_context *context, bool converts)
 {
     const struct ng_creation *creation = call->creation;
     struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
@@ -505,14 +505,14 @@ int ng_init_retry_make(const struct ng_call *call, struct ng_thread *thread,
     struct outcome outcome = {.decision = AGREED};
 
     for (;; attempt.number++) {
-        int result = ng_creation_enter(call, thread, passage);
+        int result = ng_creation_enter(call, thread, context);
         if (result != NG_CALL_PROCEED)
             return result;
-        if (!calls || calls->created_count == passage->created_before)
-            return ng_call_leave(call, passage, make(call, passage, &outcome, converts));
-        attempt.made = calls->created[passage->created_before].comm;
-        result = try_once(&attempt, passage, converts, &outcome);
-        result = ng_call_leave(call, passage, result);
+        if (!calls || calls->created_count == context->created_before)
+            return ng_call_leave(call, context, make(call, context, &outcome, converts));
+        attempt.made = calls->created[context->created_before].comm;
+        result = try_once(&attempt, context, converts, &outcome);
+        result = ng_call_leave(call, context, result);
         if (outcome.decision != AGAIN)
             return result;
     }

@@ -29,7 +29,7 @@ bool ng_init_retry_takes(const struct ng_call *call, struct ng_thread *thread);
 
 /* All of it: what the program gets. `converts`: as core/call/nonblocking.h does. */
 int ng_init_retry_make(const struct ng_call *call, struct ng_thread *thread,
-                       struct ng_call_context *passage, bool converts);
+                       struct ng_call_context *context, bool converts);
 
 /* In a forked child. */
 void ng_init_retry_after_fork(void);

@@ -387,11 +387,11 @@ static int await_made(struct ng_comm *made, struct ng_comm *parent, const struct
     return wait.handle ? wait_for(&wait) : NG_NCCL_SUCCESS;
 }
 
-int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context *passage)
+int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context *context)
 {
-    struct ng_group_calls *calls = ng_thread_group_calls(passage->thread, call->nccl);
-    bool created = calls && calls->created_count > passage->created_before;
-    struct ng_comm *made = created ? calls->created[passage->created_before].comm : NULL;
+    struct ng_group_calls *calls = ng_thread_group_calls(context->thread, call->nccl);
+    bool created = calls && calls->created_count > context->created_before;
+    struct ng_comm *made = created ? calls->created[context->created_before].comm : NULL;
     struct ng_comm *parent = ng_comm_find(call->comm);
     union {
         struct ng_nccl_config config;
@@ -413,7 +413,7 @@ int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context
         return NG_NCCL_SUCCESS;
     }
     return await_made(made, parent, call->nccl, call->op, call->creation->new_comm,
-                      passage->thread);
+                      context->thread);
 }
 
 /* ---- Groups ---- */

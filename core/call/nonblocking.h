@@ -30,10 +30,10 @@
 bool ng_nonblocking_takes(const struct ng_call *call);
 
 /*
- * Make it, for a call that has been entered and says so in `passage`: what the program gets. Inside
+ * Make it, for a call that has been entered and says so in `context`: what the program gets. Inside
  * a NCCL group it is only begun.
  */
-int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context *passage);
+int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context *context);
 
 /* A call on `comm` has returned `result`: what the program gets, once it is done where the
  * communicator is converted. `calls` NULL: no NCCL group is open. */

@@ -321,16 +321,16 @@ uint64_t ng_arguments_sent_bytes(const struct ng_call *call, const struct ng_com
 
 #define LINES_MAX 64u
 
-void ng_arguments_tell(const struct ng_call *call, struct ng_call_context *passage, const char *why,
+void ng_arguments_tell(const struct ng_call *call, struct ng_call_context *context, const char *why,
                        int result)
 {
     static _Atomic uint64_t told[LINES_MAX], untold;
-    const struct ng_comm *comm = passage->comm;
+    const struct ng_comm *comm = context->comm;
     char group[160];
     uint64_t key = NG_LOAD(comm->group->id) * NG_OP_LIMIT + call->op + 1;
 
-    if (passage->record)
-        NG_STORE(passage->record->flags, NG_LOAD(passage->record->flags) | NG_RECORD_INVALID);
+    if (context->record)
+        NG_STORE(context->record->flags, NG_LOAD(context->record->flags) | NG_RECORD_INVALID);
     /* A program that does it once does it in every step. */
     unsigned i = 0;
     for (uint64_t there = 0;
@@ -349,7 +349,7 @@ void ng_arguments_tell(const struct ng_call *call, struct ng_call_context *passa
     }
     ng_comm_describe(comm, group, sizeof(group));
     ng_log(NG_LOG_ERROR, "invalid call: nccl%s #%" PRIu64 " of %s: %s; %s%s", ng_op_name(call->op),
-           passage->seq, group, why,
+           context->seq, group, why,
            result ? "refused with "
                   : "the call is made all the same; a rule with check=refuse would refuse it",
            result ? ng_result_name(result) : "");

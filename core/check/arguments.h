@@ -24,7 +24,7 @@ uint64_t ng_arguments_sent_bytes(const struct ng_call *call, const struct ng_com
 
 /* Log it, once for each operation of a group, and mark the call's record. `result`: what the
  * program gets instead of the call; NG_NCCL_SUCCESS: it is made. */
-void ng_arguments_tell(const struct ng_call *call, struct ng_call_context *passage, const char *why,
+void ng_arguments_tell(const struct ng_call *call, struct ng_call_context *context, const char *why,
                        int result);
 
 #endif

@@ -90,33 +90,33 @@ bool ng_check_ends(uint64_t group_id, enum ng_op op)
     return rule_of(group_id, op) == NG_RULE_CHECK_END;
 }
 
-int ng_check_call(const struct ng_call *call, struct ng_call_context *passage, char *ret_reason,
+int ng_check_call(const struct ng_call *call, struct ng_call_context *context, char *ret_reason,
                   unsigned bytes)
 {
-    struct ng_comm *comm = passage->comm;
+    struct ng_comm *comm = context->comm;
     unsigned rule = NG_LOAD(comm->deadline.check[call->op]);
     int result = NG_CALL_PROCEED;
 
     bool asks = strict && ng_op_table[call->op].op_class == NG_CLASS_COLLECTIVE;
-    if (asks && (passage->group_calls || rule == NG_RULE_CHECK_OFF))
-        ng_lockstep_pass(comm, passage->seq);
+    if (asks && (context->group_calls || rule == NG_RULE_CHECK_OFF))
+        ng_lockstep_pass(comm, context->seq);
     if (rule == NG_RULE_CHECK_OFF)
         return NG_CALL_PROCEED;
     if (arguments) {
         bool refuse = rule == NG_RULE_CHECK_REFUSE || rule == NG_RULE_CHECK_END;
         int deserved = ng_arguments_check(call, comm, ret_reason, bytes);
         if (deserved != NG_NCCL_SUCCESS) {
-            ng_arguments_tell(call, passage, ret_reason, refuse ? deserved : NG_NCCL_SUCCESS);
+            ng_arguments_tell(call, context, ret_reason, refuse ? deserved : NG_NCCL_SUCCESS);
             if (refuse)
                 return deserved;
         }
     }
-    if (asks && !passage->group_calls)
-        result = ng_lockstep_agree(call, comm, passage->seq, ret_reason, bytes);
+    if (asks && !context->group_calls)
+        result = ng_lockstep_agree(call, comm, context->seq, ret_reason, bytes);
     /* Last: what is refused is sent to nobody. */
     if (nan_wanted && result == NG_CALL_PROCEED)
         ng_nan_look_at(call, comm,
-                       ng_op_table[call->op].op_class == NG_CLASS_P2P ? 0 : passage->seq,
+                       ng_op_table[call->op].op_class == NG_CLASS_P2P ? 0 : context->seq,
                        NG_LOAD(comm->group->p2p_entered));
     return result;
 }

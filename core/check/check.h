@@ -42,7 +42,7 @@ bool ng_check_ends(uint64_t group_id, enum ng_op op);
  * the program gets, with the reason kept for ng_check_keep_reason. Where `strict` is wanted this
  * waits for the other ranks.
  */
-int ng_check_call(const struct ng_call *call, struct ng_call_context *passage, char *ret_reason,
+int ng_check_call(const struct ng_call *call, struct ng_call_context *context, char *ret_reason,
                   unsigned bytes);
 
 /* What ncclGetLastError tells of a call that was turned down. */

@@ -1,14 +1,14 @@
 /*
  * Agreeing before each launch.
  *
- * What a rank called is in its trail before it asks (core/view/hash_log.h), so nothing needs to be
- * sent: the calling thread puts what it waits for into a slot and sleeps; the incident thread,
+ * What a rank called is in its hash log before it asks (core/view/hash_log.h), so nothing needs to
+ * be sent: the calling thread puts what it waits for into a slot and sleeps; the incident thread,
  * which alone may look at the neighbours' black boxes, looks every millisecond while somebody
  * waits.
  *
- * Where the group has ranks on other hosts, the lowest rank of a host says in its trail which
+ * Where the group has ranks on other hosts, the lowest rank of a host says in its hash log which
  * collective all of its host have come to; the store's thread tells that to the other hosts, and
- * puts what comes back into the same trail (store/publish/publish_lockstep.c). The others of the
+ * puts what comes back into the same hash log (store/publish/publish_lockstep.c). The others of the
  * host read it there.
  *
  * A call that is turned down did not happen, on any rank: its number comes again. So that nobody
@@ -86,9 +86,10 @@ static bool is_reached(uint64_t from, uint64_t seq)
 
 /* A capture may be thrown away, on one rank alone: from the first call in a graph on nobody waits.
  */
-static bool is_captured(const struct ng_box_trail *trail, uint64_t seq)
+static bool is_captured(const struct ng_box_hash_log *hash_log, uint64_t seq)
 {
-    return is_reached(NG_LOAD(trail->captured), seq) || is_reached(NG_LOAD(trail->unasked), seq);
+    return is_reached(NG_LOAD(hash_log->captured), seq) ||
+           is_reached(NG_LOAD(hash_log->unasked), seq);
 }
 
 /* ---- The calling thread ---- */
@@ -142,26 +143,26 @@ static void lower(_Atomic uint64_t *word, uint64_t seq)
 
 void ng_lockstep_take_back(struct ng_comm *comm, uint64_t seq)
 {
-    lower(&comm->trail->here, seq);
-    lower(&comm->trail->agreed, seq);
-    lower(&comm->trail->passed, seq);
+    lower(&comm->hash_log->here, seq);
+    lower(&comm->hash_log->agreed, seq);
+    lower(&comm->hash_log->passed, seq);
 }
 
 void ng_lockstep_pass(struct ng_comm *comm, uint64_t seq)
 {
     if (!ng_guard.board || !ng_guard.board->ops->agree)
         return;
-    atomic_store(&comm->trail->passed, seq);
+    atomic_store(&comm->hash_log->passed, seq);
     stir();
 }
 
 static int turn_down(struct ng_comm *comm, uint64_t seq, int result)
 {
-    struct ng_box_trail *trail = comm->trail;
+    struct ng_box_hash_log *hash_log = comm->hash_log;
 
     /* Before anybody takes it for the one that comes again. */
     ng_lockstep_take_back(comm, seq);
-    atomic_store(&trail->refused, NG_LOAD(trail->refused) + 1);
+    atomic_store(&hash_log->refused, NG_LOAD(hash_log->refused) + 1);
     stir();
     return result;
 }
@@ -182,11 +183,11 @@ int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t
     int64_t timeout_ns = ng_deadline_timeout(comm, call->op), begun = ng_clock_mono_ns();
     uint32_t word;
 
-    if (goes_into_graph(call) && !is_reached(NG_LOAD(comm->trail->captured), seq)) {
-        ng_hash_log_capture(comm->trail, seq);
+    if (goes_into_graph(call) && !is_reached(NG_LOAD(comm->hash_log->captured), seq)) {
+        ng_hash_log_capture(comm->hash_log, seq);
         stir();
     }
-    if (is_captured(comm->trail, seq))
+    if (is_captured(comm->hash_log, seq))
         return NG_CALL_PROCEED;
     struct slot *slot = ng_guard.board ? take_slot() : NULL;
     if (!slot) {
@@ -304,29 +305,29 @@ static void give_up_too(struct slot *slot, uint32_t word, int other, int64_t now
 struct here {
     uint32_t count;
     int lowest_rank;
-    const struct ng_box_trail *lowest; /* of that rank */
-    bool passed;                       /* one of them has made the collective without asking */
+    const struct ng_box_hash_log *lowest; /* of that rank */
+    bool passed;                          /* one of them has made the collective without asking */
 };
 
 /* From this collective on nobody waits. */
-static void leave_unasked(struct ng_box_trail *trail, uint64_t seq)
+static void leave_unasked(struct ng_box_hash_log *hash_log, uint64_t seq)
 {
-    uint64_t before = NG_LOAD(trail->unasked);
+    uint64_t before = NG_LOAD(hash_log->unasked);
 
     if (is_reached(before, seq))
         return;
-    NG_STORE(trail->unasked, seq);
+    NG_STORE(hash_log->unasked, seq);
     atomic_store(&stirred, true);
 }
 
 /* False: other hosts cannot be asked. */
-static bool ask_hosts(struct ng_board *board, struct ng_box_trail *trail, uint64_t seq,
+static bool ask_hosts(struct ng_board *board, struct ng_box_hash_log *hash_log, uint64_t seq,
                       uint32_t count)
 {
-    bool changed = NG_LOAD(trail->here) != seq;
+    bool changed = NG_LOAD(hash_log->here) != seq;
 
-    NG_STORE(trail->here_count, count);
-    atomic_store_explicit(&trail->here, seq, memory_order_release);
+    NG_STORE(hash_log->here_count, count);
+    atomic_store_explicit(&hash_log->here, seq, memory_order_release);
     bool lost = board->ops->agree(board, changed) != 0;
     if (lost && !told_of_loss)
         ng_log(
@@ -344,20 +345,21 @@ static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word
 {
     if (!seize(slot, word))
         return;
-    struct ng_box_trail *trail = ng_comm_at(slot->comm)->trail;
-    uint64_t seq = slot->seq, refused = NG_LOAD(trail->refused);
-    bool lowest = here->lowest == trail;
+    struct ng_box_hash_log *hash_log = ng_comm_at(slot->comm)->hash_log;
+    uint64_t seq = slot->seq, refused = NG_LOAD(hash_log->refused);
+    bool lowest = here->lowest == hash_log;
     if (!lowest)
-        NG_STORE(trail->here_count, 0);
-    else if (!ask_hosts(board, trail, seq, here->count))
-        NG_STORE(trail->agreed, seq);
+        NG_STORE(hash_log->here_count, 0);
+    else if (!ask_hosts(board, hash_log, seq, here->count))
+        NG_STORE(hash_log->agreed, seq);
     atomic_store(&slot->word, in_state(word, POSTED));
     if (NG_LOAD(here->lowest->agreed) >= seq)
         answer(slot, word, NG_CALL_PROCEED, -1);
-    else if (lowest && atomic_load(&trail->given_up) > refused)
-        give_up_too(slot, word, (int)NG_LOAD(trail->given_up_rank), now_mono_ns);
-    else if (lowest && atomic_load(&trail->apart) == seq && NG_LOAD(trail->apart_after) == refused)
-        judge(slot, word, (int)NG_LOAD(trail->apart_rank));
+    else if (lowest && atomic_load(&hash_log->given_up) > refused)
+        give_up_too(slot, word, (int)NG_LOAD(hash_log->given_up_rank), now_mono_ns);
+    else if (lowest && atomic_load(&hash_log->apart) == seq &&
+             NG_LOAD(hash_log->apart_after) == refused)
+        judge(slot, word, (int)NG_LOAD(hash_log->apart_rank));
 }
 
 /* All ranks of this host have come, alike. As look_abroad, as to the slot. */
@@ -365,26 +367,26 @@ static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t wo
                           const struct here *here, int64_t now_mono_ns)
 {
     const struct ng_comm *comm = ng_comm_at(slot->comm);
-    struct ng_box_trail *trail = comm->trail;
+    struct ng_box_hash_log *hash_log = comm->hash_log;
     uint64_t seq = slot->seq;
 
     /* Also once some have ended their communicators. */
-    if ((int64_t)here->count >= NG_LOAD(comm->group->nranks) && !NG_LOAD(trail->whole))
-        NG_STORE(trail->whole, 1);
-    bool has_others = board->ops->agree && ng_check_strict_across() && !NG_LOAD(trail->whole) &&
+    if ((int64_t)here->count >= NG_LOAD(comm->group->nranks) && !NG_LOAD(hash_log->whole))
+        NG_STORE(hash_log->whole, 1);
+    bool has_others = board->ops->agree && ng_check_strict_across() && !NG_LOAD(hash_log->whole) &&
                       ng_comparable_is_clear(&ng_guard.box, comm->slot);
-    if (has_others && !here->passed && !is_captured(trail, seq)) {
+    if (has_others && !here->passed && !is_captured(hash_log, seq)) {
         look_abroad(board, slot, word, here, now_mono_ns);
         return;
     }
     if (board->ops->agree && seize(slot, word)) {
         if (here->passed) { /* nobody can be kept from it, and others may end before somebody has
                                asked them */
-            atomic_store(&trail->passed, seq);
+            atomic_store(&hash_log->passed, seq);
             atomic_store(&stirred, true);
-        } else if (NG_LOAD(trail->here) >
-                   NG_LOAD(trail->agreed)) { /* some of this host were seen late */
-            NG_STORE(trail->agreed, seq);
+        } else if (NG_LOAD(hash_log->here) >
+                   NG_LOAD(hash_log->agreed)) { /* some of this host were seen late */
+            NG_STORE(hash_log->agreed, seq);
         }
         atomic_store(&slot->word, in_state(word, POSTED));
     }
@@ -395,18 +397,18 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
 {
     const struct ng_comm *comm = ng_comm_at(slot->comm);
     const struct ng_box_group *mine = comm->group;
-    uint64_t id = NG_LOAD(mine->id), refused = NG_LOAD(comm->trail->refused), seq = slot->seq;
-    struct here here = {1, NG_LOAD(mine->group_rank), comm->trail, false};
-    struct ng_hash_log trail;
+    uint64_t id = NG_LOAD(mine->id), refused = NG_LOAD(comm->hash_log->refused), seq = slot->seq;
+    struct here here = {1, NG_LOAD(mine->group_rank), comm->hash_log, false};
+    struct ng_hash_log hash_log;
     bool missing = false, differ = false;
 
-    ng_hash_log_copy(comm->trail, seq, seq, &trail);
-    uint64_t hash = ng_hash_log_at(&trail, seq);
+    ng_hash_log_copy(comm->hash_log, seq, seq, &hash_log);
+    uint64_t hash = ng_hash_log_at(&hash_log, seq);
     for (uint32_t i = 0; i < box_count; i++) {
         uint32_t used = NG_LOAD(boxes[i]->header->group_used);
         for (uint32_t k = 0; k < used && k < boxes[i]->trail_capacity; k++) {
             const struct ng_box_group *group = &boxes[i]->groups[k];
-            const struct ng_box_trail *theirs = &boxes[i]->trails[k];
+            const struct ng_box_hash_log *theirs = &boxes[i]->hash_logs[k];
             if (group == mine || NG_LOAD(group->id) != id || !is_open(group))
                 continue;
             uint64_t given_up = NG_LOAD(theirs->refused);
@@ -422,13 +424,13 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
                 return;
             }
             if (is_captured(theirs, seq)) {
-                leave_unasked(comm->trail, seq);
+                leave_unasked(comm->hash_log, seq);
                 answer(slot, word, NG_CALL_PROCEED, -1);
                 return;
             }
             here.passed |= atomic_load(&theirs->passed) >= seq;
-            ng_hash_log_copy(theirs, seq, seq, &trail);
-            uint64_t other = ng_hash_log_at(&trail, seq);
+            ng_hash_log_copy(theirs, seq, seq, &hash_log);
+            uint64_t other = ng_hash_log_at(&hash_log, seq);
             if (given_up < refused || entered < seq) {
                 missing = true;
             } else if (other && other != hash) { /* 0: it is so far ahead that it no longer says */

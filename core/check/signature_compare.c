@@ -6,8 +6,8 @@
  * NCCL compares nothing. Where ranks differ in the count or the operation the device mostly hangs;
  * where they differ in the reduction alone nothing hangs, and the result is wrong on every rank.
  * What each called is in its rolling hash (core/recorder/signature.h), and which hash it had after
- * which collective in its trail (core/view/hash_log.h). So a difference is seen without looking at
- * records, and without waiting for anybody.
+ * which collective in its hash log (core/view/hash_log.h). So a difference is seen without looking
+ * at records, and without waiting for anybody.
  *
  * No alarm is ever false, whatever NCCL lets ranks do:
  *   - sends, receives and one-sided work are not in the hash: their numbers and peers differ
@@ -24,8 +24,8 @@
  * not happened yet. In a call that has not returned for a second, NCCL is past its checks;
  *   - from the first call in a CUDA graph on nothing is compared: a capture may be thrown away, and
  *     then numbers differ though nothing does;
- *   - a trail never gives the hash of one call for that of another, however the rings have wrapped;
- * nor does a record (core/view/recall.h), which says when it was made, and so for which
+ *   - a hash log never gives the hash of one call for that of another, however the rings have
+ * wrapped; nor does a record (core/view/recall.h), which says when it was made, and so for which
  * communicator.
  */
 #include "core/check/signature_compare.h"
@@ -112,7 +112,7 @@ static bool find_next(uint32_t own_slot, const struct ng_box **ret_box, uint32_t
     return nearest < nranks && !twice && ng_comparable_is_ready(&(*ret_box)->groups[*ret_slot]);
 }
 
-/* Is the slot still that of this group, whose trail was copied? */
+/* Is the slot still that of this group, whose hash log was copied? */
 static bool is_still(const struct ng_box_group *group, uint32_t generation, uint64_t id)
 {
     atomic_thread_fence(memory_order_acquire);
@@ -204,33 +204,33 @@ static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
     const struct ng_box_group *mine = &ng_guard.box.groups[slot], *theirs;
     uint64_t id = NG_LOAD(mine->id);
     struct ng_disagreement disagreement = {.group_id = id};
-    struct ng_hash_log trail, other;
+    struct ng_hash_log hash_log, other;
     const struct ng_box *box = NULL;
     uint32_t there = 0;
     bool lowest = false;
 
-    NG_STORE(ng_guard.box.trails[slot].across, NG_HASH_LOG_SILENT);
+    NG_STORE(ng_guard.box.hash_logs[slot].across, NG_HASH_LOG_SILENT);
     if (!NG_LOAD(mine->entered) || is_known(id) || !ng_check_compares(id) ||
         !ng_comparable_is_clear(&ng_guard.box, slot))
         return;
     bool has_next = find_next(slot, &box, &there, &lowest, looks);
     /* Also where it is the only one on this host. */
-    NG_STORE(ng_guard.box.trails[slot].across, NG_LOAD(mine->group_rank) == 0 ? NG_HASH_LOG_TELLS
-                                               : lowest                       ? NG_HASH_LOG_ASKS
-                                                                              : NG_HASH_LOG_SILENT);
-    if (!has_next || there >= box->trail_capacity || NG_LOAD(box->trails[there].shared))
+    NG_STORE(ng_guard.box.hash_logs[slot].across, NG_LOAD(mine->group_rank) == 0 ? NG_HASH_LOG_TELLS
+                                                  : lowest                       ? NG_HASH_LOG_ASKS
+                                                           : NG_HASH_LOG_SILENT);
+    if (!has_next || there >= box->trail_capacity || NG_LOAD(box->hash_logs[there].shared))
         return;
     theirs = &box->groups[there];
     uint32_t generation = NG_LOAD(mine->generation), their_generation = NG_LOAD(theirs->generation);
-    if (!ng_comparable_hash_log(&ng_guard.box, slot, now_mono_ns, &trail) ||
+    if (!ng_comparable_hash_log(&ng_guard.box, slot, now_mono_ns, &hash_log) ||
         !ng_comparable_hash_log(box, there, now_mono_ns, &other))
         return;
-    const struct ng_hash_log *ahead = ng_hash_log_ahead(&trail, &other);
-    if (ahead == &trail)
-        *looks += ng_recall(&ng_guard.box, slot, other.last, &trail);
+    const struct ng_hash_log *ahead = ng_hash_log_ahead(&hash_log, &other);
+    if (ahead == &hash_log)
+        *looks += ng_recall(&ng_guard.box, slot, other.last, &hash_log);
     else if (ahead)
-        *looks += ng_recall(box, there, trail.last, &other);
-    if (!ng_hash_log_differ(&trail, &other, &disagreement.difference))
+        *looks += ng_recall(box, there, hash_log.last, &other);
+    if (!ng_hash_log_differ(&hash_log, &other, &disagreement.difference))
         return;
     ng_box_read(box, NG_BOX_GROUPS);
     if (!is_still(mine, generation, id) || !is_still(theirs, their_generation, id))

@@ -148,10 +148,10 @@ static struct ng_comm *take_record(void)
     comm = &comms[index];
     comm->slot = index;
     comm->group = &comm->spare.group;
-    comm->trail = &comm->spare.trail;
+    comm->hash_log = &comm->spare.hash_log;
     if (ng_box_reserve_group(&ng_guard.box, index) == 0) {
         comm->group = &ng_guard.box.groups[index];
-        comm->trail = &ng_guard.box.trails[index];
+        comm->hash_log = &ng_guard.box.hash_logs[index];
     }
     return comm;
 }
@@ -197,29 +197,29 @@ static void reset_group(struct ng_box_group *group)
 }
 
 /* Readers look at the generation before and after. */
-static void reset_trail(struct ng_box_trail *trail)
+static void reset_trail(struct ng_box_hash_log *hash_log)
 {
     for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
-        NG_STORE(trail->newest[i], 0);
+        NG_STORE(hash_log->newest[i], 0);
     for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++)
         for (unsigned i = 0; i < 2; i++)
-            NG_STORE(trail->marks[level][i], 0);
-    NG_STORE(trail->captured, 0);
-    NG_STORE(trail->refused, 0);
-    NG_STORE(trail->heard, 0);
-    NG_STORE(trail->across, NG_HASH_LOG_SILENT);
-    NG_STORE(trail->shared, 0);
-    NG_STORE(trail->passed, 0);
-    NG_STORE(trail->whole, 0);
-    NG_STORE(trail->here, 0);
-    NG_STORE(trail->agreed, 0);
-    NG_STORE(trail->apart, 0);
-    NG_STORE(trail->apart_after, 0);
-    NG_STORE(trail->given_up, 0);
-    NG_STORE(trail->unasked, 0);
-    NG_STORE(trail->here_count, 0);
-    NG_STORE(trail->apart_rank, 0);
-    NG_STORE(trail->given_up_rank, 0);
+            NG_STORE(hash_log->marks[level][i], 0);
+    NG_STORE(hash_log->captured, 0);
+    NG_STORE(hash_log->refused, 0);
+    NG_STORE(hash_log->heard, 0);
+    NG_STORE(hash_log->across, NG_HASH_LOG_SILENT);
+    NG_STORE(hash_log->shared, 0);
+    NG_STORE(hash_log->passed, 0);
+    NG_STORE(hash_log->whole, 0);
+    NG_STORE(hash_log->here, 0);
+    NG_STORE(hash_log->agreed, 0);
+    NG_STORE(hash_log->apart, 0);
+    NG_STORE(hash_log->apart_after, 0);
+    NG_STORE(hash_log->given_up, 0);
+    NG_STORE(hash_log->unasked, 0);
+    NG_STORE(hash_log->here_count, 0);
+    NG_STORE(hash_log->apart_rank, 0);
+    NG_STORE(hash_log->given_up_rank, 0);
 }
 
 /* ---- What each part keeps of a communicator, for one that begins ---- */
@@ -312,7 +312,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     }
     struct ng_box_group *group = comm->group;
     reset_group(group);
-    reset_trail(comm->trail);
+    reset_trail(comm->hash_log);
     reset_parts(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
@@ -418,18 +418,18 @@ static bool is_twin(const struct ng_box_group *group, const struct ng_box_group 
 
 void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent)
 {
-    bool shared = parent && NG_LOAD(parent->trail->shared);
+    bool shared = parent && NG_LOAD(parent->hash_log->shared);
     int device = NG_LOAD((parent ? parent : comm)->group->device);
 
     pthread_mutex_lock(&registry_lock);
     for (uint32_t i = 0; NG_LOAD(comm->group->id) && i < comm_count; i++) {
         if (&comms[i] == comm || !is_twin(comm->group, comms[i].group, device))
             continue;
-        NG_STORE(comms[i].trail->shared, 1);
+        NG_STORE(comms[i].hash_log->shared, 1);
         shared = true;
     }
     if (shared)
-        NG_STORE(comm->trail->shared, 1);
+        NG_STORE(comm->hash_log->shared, 1);
     pthread_mutex_unlock(&registry_lock);
 }
 

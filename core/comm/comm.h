@@ -162,7 +162,7 @@ struct ng_comm_totals {
 /* Where the black box is full. */
 struct ng_comm_spare {
     struct ng_box_group group;
-    struct ng_box_trail trail;
+    struct ng_box_hash_log hash_log;
 };
 
 struct ng_comm {
@@ -170,7 +170,7 @@ struct ng_comm {
     _Atomic(void *) handle;             /* ncclComm_t; NULL before NCCL wrote it */
     const struct ng_nccl *_Atomic nccl; /* the library that made it */
     struct ng_box_group *group;         /* in the black box, or in `spare` */
-    struct ng_box_trail *trail;         /* likewise */
+    struct ng_box_hash_log *hash_log;   /* likewise */
     uint32_t slot;
     _Atomic uint32_t fate; /* enum ng_comm_fate */
     atomic_bool cut_off; /* the program's own ncclCommAbort has begun: what was in flight then ends,

@@ -253,8 +253,8 @@ static bool is_parting(const char *at)
 /* Where reading a line stands. */
 struct line {
     char *at;
-    bool parting;  /* the colon behind the last word is to be returned next */
-    bool unclosed; /* a quote is not closed */
+    bool divergence; /* the colon behind the last word is to be returned next */
+    bool unclosed;   /* a quote is not closed */
 };
 
 /* The next word, its quotes removed in place; ":" by itself; NULL at the end. */
@@ -265,12 +265,12 @@ static char *next_word(struct line *line)
 
     while (is_blank(*line->at))
         line->at++;
-    if (!line->parting && is_parting(line->at)) {
-        line->parting = true;
+    if (!line->divergence && is_parting(line->at)) {
+        line->divergence = true;
         line->at++;
     }
-    if (line->parting) {
-        line->parting = false;
+    if (line->divergence) {
+        line->divergence = false;
         return colon;
     }
     if (!*line->at || *line->at == '#')
@@ -285,7 +285,7 @@ static char *next_word(struct line *line)
             *end++ = *line->at;
     }
     line->unclosed = quoted;
-    line->parting = *line->at == ':';
+    line->divergence = *line->at == ':';
     if (*line->at)
         line->at++;
     *end = '\0'; /* at most over what has just been passed */

@@ -13,7 +13,7 @@
 
 /* One for each record, since none is in two, and for those that are about to change theirs. */
 #define FAMILIES (NG_COMM_CAPACITY + 256u)
-static struct ng_shared_resources families[FAMILIES];
+static struct ng_shared_resources sharings[FAMILIES];
 static _Atomic(struct ng_shared_resources *)
     family_of[NG_COMM_CAPACITY]; /* by slot; NULL not known yet */
 
@@ -89,77 +89,77 @@ static bool is_shared(const struct ng_comm *parent, const struct ng_call *call)
 static struct ng_shared_resources *take_free(uint32_t slot)
 {
     for (uint32_t i = 0;; i++) {
-        struct ng_shared_resources *family = &families[(slot + i) % FAMILIES];
+        struct ng_shared_resources *sharing = &sharings[(slot + i) % FAMILIES];
         uint32_t nobody = 0;
-        if (atomic_load(&family->holder) ||
-            !atomic_compare_exchange_strong(&family->members, &nobody, 1))
+        if (atomic_load(&sharing->holder) ||
+            !atomic_compare_exchange_strong(&sharing->members, &nobody, 1))
             continue;
-        atomic_store(&family->shared, false);
+        atomic_store(&sharing->shared, false);
         atomic_store_explicit(&any, true, memory_order_relaxed);
-        return family;
+        return sharing;
     }
 }
 
 struct ng_shared_resources *ng_shared_resources_of(const struct ng_comm *comm)
 {
-    struct ng_shared_resources *family =
+    struct ng_shared_resources *sharing =
         atomic_load_explicit(&family_of[comm->slot], memory_order_acquire);
     struct ng_shared_resources *expected = NULL;
 
-    if (__builtin_expect(family != NULL, 1))
-        return family;
-    family = take_free(comm->slot);
-    if (atomic_compare_exchange_strong(&family_of[comm->slot], &expected, family))
-        return family;
-    atomic_fetch_sub(&family->members, 1);
+    if (__builtin_expect(sharing != NULL, 1))
+        return sharing;
+    sharing = take_free(comm->slot);
+    if (atomic_compare_exchange_strong(&family_of[comm->slot], &expected, sharing))
+        return sharing;
+    atomic_fetch_sub(&sharing->members, 1);
     return expected;
 }
 
 void ng_shared_resources_make(const struct ng_comm *comm, const struct ng_comm *parent,
                               const struct ng_call *call)
 {
-    struct ng_shared_resources *before = atomic_load(&family_of[comm->slot]), *family;
+    struct ng_shared_resources *before = atomic_load(&family_of[comm->slot]), *sharing;
 
     atomic_store(&shares_of[comm->slot], (uint8_t)shares_by(call, parent));
     if (parent && is_shared(parent, call)) {
-        family = ng_shared_resources_of(parent);
-        atomic_fetch_add(&family->members, 1);
-        atomic_store(&family->shared, true);
+        sharing = ng_shared_resources_of(parent);
+        atomic_fetch_add(&sharing->members, 1);
+        atomic_store(&sharing->shared, true);
     } else if (before && !atomic_load(&before->shared)) {
         /* Of the communicator that had the record before: a thread that was inside when it was
          * aborted has still to let go. */
         return;
     } else {
-        family = take_free(comm->slot);
+        sharing = take_free(comm->slot);
     }
-    before = atomic_exchange(&family_of[comm->slot], family);
+    before = atomic_exchange(&family_of[comm->slot], sharing);
     if (before)
         atomic_fetch_sub(&before->members, 1);
 }
 
 /* ---- Turns ---- */
 
-bool ng_shared_resources_is_mine(const struct ng_shared_resources *family)
+bool ng_shared_resources_is_mine(const struct ng_shared_resources *sharing)
 {
-    return atomic_load_explicit(&family->holder, memory_order_relaxed) == &this_thread;
+    return atomic_load_explicit(&sharing->holder, memory_order_relaxed) == &this_thread;
 }
 
-bool ng_shared_resources_try_hold(struct ng_shared_resources *family)
+bool ng_shared_resources_try_hold(struct ng_shared_resources *sharing)
 {
     const void *nobody = NULL;
 
-    if (!ng_shared_resources_is_mine(family) &&
-        !atomic_compare_exchange_strong_explicit(&family->holder, &nobody, &this_thread,
+    if (!ng_shared_resources_is_mine(sharing) &&
+        !atomic_compare_exchange_strong_explicit(&sharing->holder, &nobody, &this_thread,
                                                  memory_order_acquire, memory_order_relaxed))
         return false;
-    family->depth++;
+    sharing->depth++;
     return true;
 }
 
-void ng_shared_resources_let_go(struct ng_shared_resources *family)
+void ng_shared_resources_let_go(struct ng_shared_resources *sharing)
 {
-    if (--family->depth == 0)
-        atomic_store_explicit(&family->holder, NULL, memory_order_release);
+    if (--sharing->depth == 0)
+        atomic_store_explicit(&sharing->holder, NULL, memory_order_release);
 }
 
 void ng_shared_resources_after_fork(void)
@@ -167,9 +167,9 @@ void ng_shared_resources_after_fork(void)
     if (!atomic_exchange(&any, false))
         return;
     for (uint32_t i = 0; i < FAMILIES; i++) {
-        atomic_store(&families[i].holder, NULL);
-        families[i].depth = 0;
-        atomic_store(&families[i].members, 0);
+        atomic_store(&sharings[i].holder, NULL);
+        sharings[i].depth = 0;
+        atomic_store(&sharings[i].members, 0);
     }
     for (uint32_t i = 0; i < NG_COMM_CAPACITY; i++) {
         atomic_store(&family_of[i], NULL);

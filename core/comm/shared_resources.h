@@ -36,9 +36,9 @@ void ng_shared_resources_make(const struct ng_comm *comm, const struct ng_comm *
 struct ng_shared_resources *ng_shared_resources_of(const struct ng_comm *comm);
 
 /* The turn. They nest. False: it is another thread's. */
-bool ng_shared_resources_try_hold(struct ng_shared_resources *family);
-bool ng_shared_resources_is_mine(const struct ng_shared_resources *family);
-void ng_shared_resources_let_go(struct ng_shared_resources *family);
+bool ng_shared_resources_try_hold(struct ng_shared_resources *sharing);
+bool ng_shared_resources_is_mine(const struct ng_shared_resources *sharing);
+void ng_shared_resources_let_go(struct ng_shared_resources *sharing);
 
 /* In a forked child, where whoever had a turn is no more. */
 void ng_shared_resources_after_fork(void);

@@ -300,9 +300,9 @@ struct ng_board_ops {
     int (*grown)(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id);
 
     /*
-     * Agreeing across hosts (core/check/lockstep_check.h): what this process's trails say of that
-     * is told to other hosts, and what those say is put there, until nothing waits any more; the
-     * incident thread is woken by it. `changed`: there is more to tell. 0, or -EIO: the store
+     * Agreeing across hosts (core/check/lockstep_check.h): what this process's hash logs say of
+     * that is told to other hosts, and what those say is put there, until nothing waits any more;
+     * the incident thread is woken by it. `changed`: there is more to tell. 0, or -EIO: the store
      * cannot be used at the moment. Never waits. NULL: there are no other hosts.
      */
     int (*agree)(struct ng_board *board, bool changed);

@@ -99,7 +99,7 @@ struct ng_call_context {
 
 /*
  * Before the real function. NG_CALL_PROCEED: it is to be called, and exactly one leave follows on
- * the same thread, with the same passage. Else the ncclResult_t that the program gets without it,
+ * the same thread, with the same context. Else the ncclResult_t that the program gets without it,
  * since the guard has aborted the communicator (core/policy/abort.h); no leave follows.
  */
 #define NG_CALL_PROCEED (-1)
@@ -107,13 +107,13 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
 
 /* After the real function, with its ncclResult_t. What the program gets: the same, but where
  * core/device/device_wait.h has waited for the device. */
-int ng_call_leave(const struct ng_call *call, struct ng_call_context *passage, int result);
+int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, int result);
 
 /* The same for the two classes of nearly all calls, which the shim knows when it is compiled. */
 int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage);
-int ng_collective_leave(const struct ng_call *call, struct ng_call_context *passage, int result);
+int ng_collective_leave(const struct ng_call *call, struct ng_call_context *context, int result);
 int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage);
-int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *passage, int result);
+int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *context, int result);
 
 /* In a forked child. */
 void ng_call_after_fork(void);

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* Where, as far as two trails (core/view/hash_log.h) tell. */
+/* Where, as far as two hash logs (core/view/hash_log.h) tell. */
 struct ng_hash_log_difference {
     uint64_t after; /* the newest common collective known up to which both are alike; 0 none */
     uint64_t seq;   /* the oldest one known up to which they are not */

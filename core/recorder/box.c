@@ -164,7 +164,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->frames = (void *)((char *)map + header->frames_offset);
     box->modules = (void *)((char *)map + header->modules_offset);
     box->places = (void *)((char *)map + header->places_offset);
-    box->trails = (void *)((char *)map + header->trails_offset);
+    box->hash_logs = (void *)((char *)map + header->trails_offset);
     box->python = (void *)((char *)map + header->python_offset);
     box->codes = (void *)((char *)map + header->codes_offset);
     box->lines = (uint8_t *)map + header->lines_offset;

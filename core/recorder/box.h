@@ -17,7 +17,7 @@
  *   frames     frames_capacity slots, as many as records, or none: where each call was made
  *   modules    module_capacity slots: the program's files, and
  *   places     place_capacity slots: what is known of the addresses in frames
- *   trails     trail_capacity slots: rolling hashes of the group in the same slot:
+ *   hash logs     trail_capacity slots: rolling hashes of the group in the same slot:
  * core/view/hash_log.h python     python_capacity slots, as many as records, or none: the same in
  * Python, codes      code_capacity slots: the code objects that occur in them, and lines
  * lines_capacity bytes: their line tables: core/recorder/python_code.h
@@ -498,7 +498,7 @@ struct ng_box_code {
 /* Words of core/view/hash_log.h: a rolling hash, and after which collective. 512 bytes. */
 #define NG_HASH_LOG_NEWEST 16u /* a power of two */
 #define NG_HASH_LOG_LEVELS 18u
-struct ng_box_trail {
+struct ng_box_hash_log {
     _Atomic uint64_t
         newest[NG_HASH_LOG_NEWEST]; /* of the newest collectives, by seq % NG_HASH_LOG_NEWEST */
     /* Of the newest two multiples of 16, 32, 64 … */
@@ -534,7 +534,7 @@ _Static_assert(sizeof(struct ng_box_group) == NG_BOX_GROUP_BYTES, "layout versio
 _Static_assert(sizeof(struct ng_box_thread) == NG_BOX_THREAD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_record) == NG_BOX_RECORD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_duration) == NG_BOX_DURATION_BYTES, "layout version 1");
-_Static_assert(sizeof(struct ng_box_trail) == NG_BOX_TRAIL_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_hash_log) == NG_BOX_TRAIL_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_sample) == NG_BOX_SAMPLE_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_fault) == NG_BOX_FAULT_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_registrations) == NG_BOX_REGISTRATIONS_BYTES,
@@ -563,7 +563,7 @@ struct ng_box {
     struct ng_box_frames *frames;
     struct ng_box_module *modules;
     struct ng_box_place *places;
-    struct ng_box_trail *trails;
+    struct ng_box_hash_log *hash_logs;
     struct ng_box_python *python;
     struct ng_box_code *codes;
     uint8_t *lines;
@@ -616,7 +616,7 @@ int ng_box_open(const char *path, struct ng_box *ret_box);
 
 /* What can be read of a box, beside its header. */
 enum ng_box_part {
-    NG_BOX_GROUPS = 1, /* and their trails */
+    NG_BOX_GROUPS = 1, /* and their hash logs */
     NG_BOX_THREADS = 2,
     NG_BOX_RECORDS = 4,
     NG_BOX_REST = 8,

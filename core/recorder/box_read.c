@@ -246,7 +246,7 @@ int ng_box_read(const struct ng_box *box, unsigned parts)
     if (parts & NG_BOX_GROUPS)
         whole =
             take(box, box->groups, NG_BOX_GROUP_BYTES, groups, settle_group) &&
-            take(box, box->trails, NG_BOX_TRAIL_BYTES, least(box->trail_capacity, groups), NULL);
+            take(box, box->hash_logs, NG_BOX_TRAIL_BYTES, least(box->trail_capacity, groups), NULL);
     if (whole && parts & NG_BOX_THREADS)
         whole = take(box, box->threads, NG_BOX_THREAD_BYTES, threads, settle_thread);
     if (whole && parts & NG_BOX_RECORDS)

@@ -153,13 +153,13 @@ void ng_registration_frees_drop_cut_off(const struct ng_comm *comm,
 }
 
 /* Held: on the guard's thread. False: not now. */
-static bool serve_held(struct ng_comm *comm, struct ng_shared_resources *family,
+static bool serve_held(struct ng_comm *comm, struct ng_shared_resources *sharing,
                        struct ng_registration_table *table)
 {
     struct ng_comm *guest;
     bool done = true;
 
-    if (!ng_registration_table_is_of_turn(comm, family, table) ||
+    if (!ng_registration_table_is_of_turn(comm, sharing, table) ||
         atomic_load(&table->state) == NG_REGISTRATION_ENDED)
         return true;
     /* As a guest it is waited for before the guard aborts the communicator. */
@@ -193,16 +193,16 @@ static void tell_tried(struct ng_registration_table *table, uint64_t asked)
 
 static bool serve(struct ng_comm *comm, struct ng_registration_table *table)
 {
-    struct ng_shared_resources *family = ng_shared_resources_of(comm);
+    struct ng_shared_resources *sharing = ng_shared_resources_of(comm);
     uint64_t asked = read_deferred(table).asked;
     bool done = false;
 
-    if (ng_registration_table_hold(comm, family,
+    if (ng_registration_table_hold(comm, sharing,
                                    ng_clock_mono_ns() + NG_REGISTRATION_FREE_WAIT_NS)) {
         ng_registration_thread_begin();
-        done = serve_held(comm, family, table);
+        done = serve_held(comm, sharing, table);
         ng_registration_thread_end();
-        ng_shared_resources_let_go(family);
+        ng_shared_resources_let_go(sharing);
     }
     tell_tried(table, asked);
     return done;

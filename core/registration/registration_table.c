@@ -52,12 +52,12 @@ bool ng_registration_table_lives(const struct ng_comm *comm)
     return atomic_load(&comm->fate) == NG_FATE_LIVES && atomic_load(&comm->handle);
 }
 
-bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_shared_resources *family,
+bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_shared_resources *sharing,
                                 int64_t until_mono_ns)
 {
     int64_t pause = NG_REGISTRATION_PAUSE_NS;
 
-    while (!ng_shared_resources_try_hold(family)) {
+    while (!ng_shared_resources_try_hold(sharing)) {
         if (until_mono_ns ? ng_clock_mono_ns() >= until_mono_ns
                           : ng_registration_table_is_cut_off(comm))
             return false;
@@ -70,11 +70,11 @@ bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_shared_res
 /* The record may have gone to one of another family while the turn was taken; the family is looked
  * at last, since only then the rest was read under its turn. */
 bool ng_registration_table_is_of_turn(const struct ng_comm *comm,
-                                      const struct ng_shared_resources *family,
+                                      const struct ng_shared_resources *sharing,
                                       const struct ng_registration_table *table)
 {
     return atomic_load(&table->generation) == atomic_load(&comm->group->generation) &&
-           ng_shared_resources_of(comm) == family;
+           ng_shared_resources_of(comm) == sharing;
 }
 
 /* Around each change of which entries there are. Held. */

@@ -107,13 +107,13 @@ struct ng_registration_table {
 /* Take the turn of its `family`; ng_shared_resources_let_go gives it back, and they nest. False: it
  * was another thread's until `until_mono_ns`; 0: for as long as the communicator is not aborted.
  * Any thread. */
-bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_shared_resources *family,
+bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_shared_resources *sharing,
                                 int64_t until_mono_ns);
 
 /* Held by a thread that is not in a call on the communicator: is the table of the one that has the
  * record now, and the turn its? */
 bool ng_registration_table_is_of_turn(const struct ng_comm *comm,
-                                      const struct ng_shared_resources *family,
+                                      const struct ng_shared_resources *sharing,
                                       const struct ng_registration_table *table);
 
 /* An abort has taken the communicator, or is about to: NCCL must not be called with it any more,

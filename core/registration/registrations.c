@@ -234,13 +234,13 @@ static void meet_collective(struct ng_comm *comm, struct ng_registration_table *
 
 bool ng_registrations_enter(struct ng_comm *comm, const struct ng_call *call, bool p2p)
 {
-    struct ng_shared_resources *family = ng_shared_resources_of(comm);
+    struct ng_shared_resources *sharing = ng_shared_resources_of(comm);
     struct ng_registration_table *table = ng_registration_table_of(comm);
 
     if (!table && (!p2p || !(table = ng_registration_table_make(comm))) &&
-        !atomic_load(&family->shared))
+        !atomic_load(&sharing->shared))
         return true;
-    if (!ng_registration_table_hold(comm, family, 0))
+    if (!ng_registration_table_hold(comm, sharing, 0))
         return !atomic_load(&comm->cut_off);
     if (!table)
         return true;
@@ -262,24 +262,24 @@ bool ng_registrations_enter(struct ng_comm *comm, const struct ng_call *call, bo
     return !atomic_load(&comm->cut_off);
 }
 
-static void let_go(const struct ng_comm *comm, struct ng_shared_resources *family,
+static void let_go(const struct ng_comm *comm, struct ng_shared_resources *sharing,
                    struct ng_registration_table *table)
 {
     if (table)
         ng_registration_frees_drop_cut_off(comm, table);
-    ng_shared_resources_let_go(family);
+    ng_shared_resources_let_go(sharing);
 }
 
 void ng_registrations_leave(struct ng_comm *comm, bool observed)
 {
-    struct ng_shared_resources *family = ng_shared_resources_of(comm);
+    struct ng_shared_resources *sharing = ng_shared_resources_of(comm);
     struct ng_registration_table *table = ng_registration_table_of(comm);
 
-    if (!ng_shared_resources_is_mine(family))
+    if (!ng_shared_resources_is_mine(sharing))
         return;
     if (table)
         table->unobserved |= !observed;
-    let_go(comm, family, table);
+    let_go(comm, sharing, table);
 }
 
 bool ng_registrations_hold(struct ng_comm *comm)
@@ -297,10 +297,10 @@ bool ng_registrations_hold(struct ng_comm *comm)
 
 void ng_registrations_let_go(struct ng_comm *comm)
 {
-    struct ng_shared_resources *family = comm ? ng_shared_resources_of(comm) : NULL;
+    struct ng_shared_resources *sharing = comm ? ng_shared_resources_of(comm) : NULL;
 
-    if (family && ng_shared_resources_is_mine(family))
-        let_go(comm, family, ng_registration_table_of(comm));
+    if (sharing && ng_shared_resources_is_mine(sharing))
+        let_go(comm, sharing, ng_registration_table_of(comm));
 }
 
 void ng_registrations_enter_group(const struct ng_group_calls *calls)
@@ -334,11 +334,11 @@ void ng_registrations_made(struct ng_comm *comm)
 
     if (ng_guard.config.register_how != NG_REGISTER_EAGER)
         return;
-    struct ng_shared_resources *family = ng_shared_resources_of(comm);
+    struct ng_shared_resources *sharing = ng_shared_resources_of(comm);
     struct ng_registration_table *table = ng_registration_table_of(comm);
     if (!table && !(table = ng_registration_table_make(comm)))
         return;
-    if (!ng_registration_table_hold(comm, family, 0))
+    if (!ng_registration_table_hold(comm, sharing, 0))
         return;
     know(comm, table);
     /* The call that made it is over for its thread's slot: a guest, so that an abort waits. */
@@ -351,15 +351,15 @@ void ng_registrations_made(struct ng_comm *comm)
         from = segment.base + 1;
     }
     ng_gate_leave(guest);
-    let_go(comm, family, table);
+    let_go(comm, sharing, table);
 }
 
-static void add_to(struct ng_comm *comm, const struct ng_shared_resources *family,
+static void add_to(struct ng_comm *comm, const struct ng_shared_resources *sharing,
                    struct ng_registration_table *table, const struct ng_segment *segment)
 {
     struct ng_comm *guest;
 
-    if (!ng_registration_table_is_of_turn(comm, family, table) ||
+    if (!ng_registration_table_is_of_turn(comm, sharing, table) ||
         atomic_load(&table->state) != NG_REGISTRATION_OPEN || !is_meant(comm, segment) ||
         atomic_load(&table->count) == NG_REGISTRATION_ENTRIES || atomic_load(&table->deferred))
         return;
@@ -382,11 +382,11 @@ void ng_registrations_added(const struct ng_segment *segment)
         struct ng_registration_table *table = ng_registration_table_at(slot);
         if (!table || atomic_load(&table->state) != NG_REGISTRATION_OPEN)
             continue;
-        struct ng_shared_resources *family = ng_shared_resources_of(ng_comm_at(slot));
-        if (!ng_shared_resources_try_hold(family))
+        struct ng_shared_resources *sharing = ng_shared_resources_of(ng_comm_at(slot));
+        if (!ng_shared_resources_try_hold(sharing))
             continue;
-        add_to(ng_comm_at(slot), family, table, segment);
-        ng_shared_resources_let_go(family);
+        add_to(ng_comm_at(slot), sharing, table, segment);
+        ng_shared_resources_let_go(sharing);
     }
     errno = saved;
 }
@@ -408,14 +408,14 @@ static bool await_last(const struct ng_comm *comm, const struct ng_registration_
 
 struct ng_shared_resources *ng_registrations_end(struct ng_comm *comm, bool orderly)
 {
-    struct ng_shared_resources *family = ng_shared_resources_of(comm);
+    struct ng_shared_resources *sharing = ng_shared_resources_of(comm);
     struct ng_registration_table *table = ng_registration_table_of(comm);
     int64_t wait_ns =
         atomic_load(&comm->in_flight.guests) ? GUEST_WAIT_NS : NG_REGISTRATION_FREE_WAIT_NS;
-    bool keeps = orderly && atomic_load(&family->shared);
+    bool keeps = orderly && atomic_load(&sharing->shared);
 
     if ((!table && !keeps) ||
-        !ng_registration_table_hold(comm, family, orderly ? 0 : ng_clock_mono_ns() + wait_ns))
+        !ng_registration_table_hold(comm, sharing, orderly ? 0 : ng_clock_mono_ns() + wait_ns))
         return NULL;
     if (table && table->generation == NG_LOAD(comm->group->generation)) {
         /* What the device is not through with, or a peer may not answer for, NCCL ends itself. */
@@ -427,8 +427,8 @@ struct ng_shared_resources *ng_registrations_end(struct ng_comm *comm, bool orde
         atomic_store(&table->state, NG_REGISTRATION_ENDED);
     }
     if (keeps)
-        return family;
-    ng_shared_resources_let_go(family);
+        return sharing;
+    ng_shared_resources_let_go(sharing);
     return NULL;
 }
 

@@ -381,9 +381,9 @@ static void put_modules(struct ng_json *json, const struct ng_view *view, uint32
 }
 
 static void put_composed_work(struct ng_json *json, const struct ng_view_member *member,
-                              const struct ng_p2p_pattern *composed, uint32_t index)
+                              const struct ng_p2p_pattern *pattern, uint32_t index)
 {
-    const struct ng_p2p_pattern_work *work = &composed->works[index];
+    const struct ng_p2p_pattern_work *work = &pattern->works[index];
 
     ng_json_open_object(json, NULL, NG_JSON_COMPACT);
     put_op(json, work->op);
@@ -392,7 +392,7 @@ static void put_composed_work(struct ng_json *json, const struct ng_view_member 
     put_uint(json, "received", work->received);
     ng_json_open_array(json, "records", NG_JSON_COMPACT);
     for (uint32_t i = work->first; i <= work->last; i++)
-        if (composed->work_of[i] == index)
+        if (pattern->work_of[i] == index)
             put_uint(json, NULL, member->records[i].id);
     ng_json_close_array(json);
     ng_json_close_object(json);
@@ -403,13 +403,13 @@ static void put_composed(struct ng_json *json, const struct ng_view *view,
                          const struct ng_view_member *member)
 {
     struct ng_arena arena = {0};
-    struct ng_p2p_pattern composed = {0};
+    struct ng_p2p_pattern pattern = {0};
 
     ng_json_open_array(json, "composed", NG_JSON_LINES);
-    if (ng_p2p_pattern_find(view, member, &arena, &composed) == 0)
-        for (uint32_t i = 0; i < composed.work_count; i++)
-            if (composed.works[i].op != NG_OP_NONE)
-                put_composed_work(json, member, &composed, i);
+    if (ng_p2p_pattern_find(view, member, &arena, &pattern) == 0)
+        for (uint32_t i = 0; i < pattern.work_count; i++)
+            if (pattern.works[i].op != NG_OP_NONE)
+                put_composed_work(json, member, &pattern, i);
     ng_json_close_array(json);
     ng_arena_reset(&arena);
 }

@@ -68,7 +68,7 @@ struct track {
     int *ranks; /* global, by group rank; -1 not known */
     int known;  /* so many of them are */
     const char *ranks_text;
-    struct ng_p2p_pattern composed;
+    struct ng_p2p_pattern pattern;
     struct launches before;     /* the oldest record */
     struct launches *after;     /* each work */
     int64_t last[STATUS_COUNT]; /* launches of collectives; -1 none */
@@ -178,8 +178,8 @@ static uint64_t count_before(struct track *track)
     const struct ng_view_member *member = track->member;
     uint64_t colls = 0, p2ps = 0, joined_colls = 0, joined_p2ps = 0, groups = 0;
 
-    for (uint32_t i = 0; i < track->composed.work_count; i++) {
-        const struct ng_p2p_pattern_work *work = &track->composed.works[i];
+    for (uint32_t i = 0; i < track->pattern.work_count; i++) {
+        const struct ng_p2p_pattern_work *work = &track->pattern.works[i];
         colls += work->coll_count;
         p2ps += work->p2p_count;
         if (is_open(track, work))
@@ -224,8 +224,8 @@ static void number_launches(struct track *track)
     const struct ng_view_member *member = track->member;
     struct launches launches = track->before;
 
-    for (uint32_t i = 0; i < track->composed.work_count; i++) {
-        const struct ng_p2p_pattern_work *work = &track->composed.works[i];
+    for (uint32_t i = 0; i < track->pattern.work_count; i++) {
+        const struct ng_p2p_pattern_work *work = &track->pattern.works[i];
         uint64_t seq = member->records[work->last].coll_seq;
         launches.p2ps += work->p2p_count && !work->cut;
         launches.colls += work->coll_count && !work->cut;
@@ -281,13 +281,13 @@ static struct repeats *repeats_of(struct track *track, const struct ng_view_reco
 static void find_groups(struct track *track)
 {
     for (uint32_t i = 0; i < track->member->record_count; i++) {
-        uint32_t work = track->composed.work_of[i];
-        if (work == NG_P2P_PATTERN_NONE || track->composed.works[work].op != NG_OP_NONE)
+        uint32_t work = track->pattern.work_of[i];
+        if (work == NG_P2P_PATTERN_NONE || track->pattern.works[work].op != NG_OP_NONE)
             continue;
         struct repeats *repeats = repeats_of(track, &track->member->records[i]);
         if (repeats)
             repeat_of(repeats, work);
-        const struct ng_p2p_pattern_work *whole = &track->composed.works[work];
+        const struct ng_p2p_pattern_work *whole = &track->pattern.works[work];
         track->ends |= is_group(whole) && !is_open(track, whole);
     }
     track->colls.work = 0;
@@ -308,12 +308,12 @@ static int make_track(struct flight *flight, const struct ng_view_member *member
     track->end_name = ng_arena_printf(arena, "%016" PRIx64 "/end", group->id);
     track->sends = ng_arena_alloc(arena, (size_t)group->nranks * sizeof(*track->sends));
     track->receives = ng_arena_alloc(arena, (size_t)group->nranks * sizeof(*track->receives));
-    int error = ng_p2p_pattern_find(flight->view, member, arena, &track->composed);
+    int error = ng_p2p_pattern_find(flight->view, member, arena, &track->pattern);
     if (error || !track->name || !track->p2p_name || !track->end_name || !track->sends ||
         !track->receives)
         return -ENOMEM;
     track->after =
-        ng_arena_alloc(arena, ((size_t)track->composed.work_count + 1) * sizeof(*track->after));
+        ng_arena_alloc(arena, ((size_t)track->pattern.work_count + 1) * sizeof(*track->after));
     track->ranks = ranks_of(flight, track);
     if (!track->after || !track->ranks)
         return -ENOMEM;
@@ -520,7 +520,7 @@ static void name_p2p(const struct track *track, enum ng_op op, int peer, uint32_
 static int64_t own_duration(const struct track *track, const struct ng_view_record *record,
                             uint32_t work)
 {
-    return is_group(&track->composed.works[work]) ? 0 : record->duration_ns;
+    return is_group(&track->pattern.works[work]) ? 0 : record->duration_ns;
 }
 
 static void put_collective(struct flight *flight, struct track *track,
@@ -548,7 +548,7 @@ static void put_collective(struct flight *flight, struct track *track,
 static void put_composed(struct flight *flight, struct track *track,
                          const struct ng_view_record *record, uint32_t index)
 {
-    const struct ng_p2p_pattern_work *work = &track->composed.works[index];
+    const struct ng_p2p_pattern_work *work = &track->pattern.works[index];
     struct entry entry = {.group_name = track->p2p_name,
                           .profiling_name = ng_flight_ops[work->op].name,
                           .record_id = flight->next_id++,
@@ -597,7 +597,7 @@ static void put_p2p(struct flight *flight, struct track *track, const struct ng_
 static void put_end(struct flight *flight, struct track *track, const struct ng_view_record *record,
                     uint32_t index)
 {
-    const struct ng_p2p_pattern_work *work = &track->composed.works[index];
+    const struct ng_p2p_pattern_work *work = &track->pattern.works[index];
     struct entry entry = {.group_name = track->end_name,
                           .profiling_name = "nccl:coalesced",
                           .record_id = flight->next_id++,
@@ -615,13 +615,13 @@ static void put_end(struct flight *flight, struct track *track, const struct ng_
 
 static void put_record(struct flight *flight, struct track *track)
 {
-    uint32_t index = track->next++, work = track->composed.work_of[index];
+    uint32_t index = track->next++, work = track->pattern.work_of[index];
     const struct ng_view_record *record = &track->member->records[index];
 
     if (work == NG_P2P_PATTERN_NONE || record->signature.op >= NG_OP_LIMIT ||
         !ng_flight_ops[record->signature.op].name)
         return;
-    const struct ng_p2p_pattern_work *whole = &track->composed.works[work];
+    const struct ng_p2p_pattern_work *whole = &track->pattern.works[work];
     if (whole->op != NG_OP_NONE)
         put_composed(flight, track, record, work);
     else if (ng_view_record_is_p2p(record))

@@ -69,8 +69,8 @@ static void add_arguments(struct ng_text *line, const struct ng_verdict *verdict
 /* "AllReduce #7", "Send", "all-to-all (send/recv)", "a collective"… and then of which group. */
 static void add_operation(struct ng_text *line, const struct ng_verdict *verdict)
 {
-    if (verdict->composed) {
-        ng_text_add(line, "%s (send/recv)", ng_p2p_pattern_words(verdict->composed));
+    if (verdict->pattern) {
+        ng_text_add(line, "%s (send/recv)", ng_p2p_pattern_words(verdict->pattern));
         return;
     }
     ng_text_add(line, "%s", has_operation(verdict) ? ng_op_name(verdict->op) : "work");
@@ -484,8 +484,8 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
         ng_json_uint(json, "count", verdict->count <= INT64_MAX ? verdict->count : INT64_MAX);
     if (verdict->dtype)
         ng_json_string(json, "dtype", verdict->dtype);
-    if (verdict->composed)
-        ng_json_string(json, "composed", ng_op_name(verdict->composed));
+    if (verdict->pattern)
+        ng_json_string(json, "composed", ng_op_name(verdict->pattern));
     if (verdict->graph) {
         ng_json_open_object(json, "graph", NG_JSON_COMPACT);
         ng_json_uint(json, "number", verdict->graph);

@@ -21,9 +21,9 @@
 
 /* Processes without a launcher, or with several devices each: ranks are named as in the largest
  * group. */
-static bool names_ranks(const struct ng_verdict_builder *judge, uint32_t group)
+static bool names_ranks(const struct ng_verdict_builder *builder, uint32_t group)
 {
-    const struct ng_view *view = judge->view;
+    const struct ng_view *view = builder->view;
     bool needed = false;
 
     for (uint32_t i = 0; i < view->group_count; i++)
@@ -44,11 +44,11 @@ struct unseen {
     uint32_t only;      /* this one, where it is only one; UINT32_MAX else */
 };
 
-static enum naming naming_of(const struct ng_verdict_builder *judge, uint32_t group)
+static enum naming naming_of(const struct ng_verdict_builder *builder, uint32_t group)
 {
-    return names_ranks(judge, group)                          ? NAMING_BY_GROUP
-           : ng_view_index_is_world(&judge->processes, group) ? NAMING_BY_PROCESS
-                                                              : NAMING_NOT_KNOWN;
+    return names_ranks(builder, group)                          ? NAMING_BY_GROUP
+           : ng_view_index_is_world(&builder->processes, group) ? NAMING_BY_PROCESS
+                                                                : NAMING_NOT_KNOWN;
 }
 
 /*
@@ -56,19 +56,19 @@ static enum naming naming_of(const struct ng_verdict_builder *judge, uint32_t gr
  * told nothing of it are its absentees. *ret_only: which one, where it is only one; UINT32_MAX
  * else. False: there are others, or fewer.
  */
-static bool all_are_processes(const struct ng_verdict_builder *judge, uint32_t group,
+static bool all_are_processes(const struct ng_verdict_builder *builder, uint32_t group,
                               uint32_t *ret_only)
 {
-    const struct ng_view *view = judge->view;
+    const struct ng_view *view = builder->view;
     uint32_t found = 0, only = UINT32_MAX;
 
     if ((int64_t)view->process_count != view->groups[group].nranks)
         return false;
     for (uint32_t i = 0; i < view->process_count; i++) {
         bool in_group = false;
-        for (uint32_t k = judge->processes.first[i]; k < judge->processes.first[i + 1] && !in_group;
-             k++)
-            in_group = view->members[judge->processes.members[k]].group == group;
+        for (uint32_t k = builder->processes.first[i];
+             k < builder->processes.first[i + 1] && !in_group; k++)
+            in_group = view->members[builder->processes.members[k]].group == group;
         if (!in_group)
             only = found++ ? UINT32_MAX : i;
     }
@@ -81,7 +81,7 @@ static bool all_are_processes(const struct ng_verdict_builder *judge, uint32_t g
 
 /* The process of an absentee that nobody has seen, where a communicator is made. NULL: that is not
  * known. */
-static const struct ng_view_process *name_unseen(const struct ng_verdict_builder *judge,
+static const struct ng_view_process *name_unseen(const struct ng_verdict_builder *builder,
                                                  const struct unseen *unseen,
                                                  struct ng_absentee *absentee,
                                                  struct ng_culprit *culprit)
@@ -91,11 +91,11 @@ static const struct ng_view_process *name_unseen(const struct ng_verdict_builder
     culprit->rank = absentee->group_rank;
     absentee->process_seen = unseen->are_processes;
     uint32_t index = unseen->naming == NAMING_BY_PROCESS
-                         ? ng_view_index_of_rank(&judge->processes, absentee->group_rank)
+                         ? ng_view_index_of_rank(&builder->processes, absentee->group_rank)
                          : unseen->only;
     if (index == UINT32_MAX)
         return NULL;
-    const struct ng_view_process *process = &judge->view->processes[index];
+    const struct ng_view_process *process = &builder->view->processes[index];
     absentee->process_seen = process->life != NG_LIFE_LOST;
     culprit->pid = process->pid;
     culprit->life = process->life;
@@ -111,7 +111,7 @@ struct first_death {
     int64_t dead_ns, lost_ns;
 };
 
-static struct first_death first_death(const struct ng_verdict_builder *judge,
+static struct first_death first_death(const struct ng_verdict_builder *builder,
                                       const struct ng_wait *wait)
 {
     struct first_death first = {0};
@@ -122,18 +122,18 @@ static struct first_death first_death(const struct ng_verdict_builder *judge,
                              : absentee->absence == NG_ABSENT_LOST ? &first.lost_ns
                                                                    : NULL;
         if (oldest_ns &&
-            ng_verdict_builder_process_of(judge, absentee->member)->life_age_ns > *oldest_ns)
-            *oldest_ns = ng_verdict_builder_process_of(judge, absentee->member)->life_age_ns;
+            ng_verdict_builder_process_of(builder, absentee->member)->life_age_ns > *oldest_ns)
+            *oldest_ns = ng_verdict_builder_process_of(builder, absentee->member)->life_age_ns;
     }
     return first;
 }
 
 /* May this end be the consequence of an earlier one? Of a loss nobody knows when it was, and of
  * several not which was first. */
-static bool is_consequence(const struct ng_verdict_builder *judge, const struct first_death *first,
-                           const struct ng_absentee *absentee)
+static bool is_consequence(const struct ng_verdict_builder *builder,
+                           const struct first_death *first, const struct ng_absentee *absentee)
 {
-    int64_t age_ns = ng_verdict_builder_process_of(judge, absentee->member)->life_age_ns;
+    int64_t age_ns = ng_verdict_builder_process_of(builder, absentee->member)->life_age_ns;
 
     if (age_ns < first->dead_ns - DEATHS_TOGETHER_NS)
         return true;
@@ -141,35 +141,35 @@ static bool is_consequence(const struct ng_verdict_builder *judge, const struct 
            age_ns < first->lost_ns - DEATHS_TOGETHER_NS - SIGN_OF_LIFE_NS;
 }
 
-int ng_culprits_absentees(struct ng_verdict_builder *judge, const struct ng_wait *wait,
+int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                           enum ng_cause cause)
 {
-    struct ng_verdict *verdict = judge->verdict;
-    struct first_death first = first_death(judge, wait);
+    struct ng_verdict *verdict = builder->verdict;
+    struct first_death first = first_death(builder, wait);
     bool died = cause == NG_CAUSE_DEAD, left = cause == NG_CAUSE_LEFT,
          stopped = cause == NG_CAUSE_STOPPED;
 
     verdict->confidence = NG_CONFIDENCE_CERTAIN;
-    struct unseen unseen = {.naming = naming_of(judge, wait->group), .only = UINT32_MAX};
+    struct unseen unseen = {.naming = naming_of(builder, wait->group), .only = UINT32_MAX};
     if (unseen.naming == NAMING_BY_GROUP)
-        unseen.are_processes = all_are_processes(judge, wait->group, &unseen.only);
+        unseen.are_processes = all_are_processes(builder, wait->group, &unseen.only);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         struct ng_absentee *absentee = &wait->absentees[i];
-        if (ng_wait_cause_of_absentee(judge, wait, absentee) != cause ||
-            (cause == NG_CAUSE_DEAD && is_consequence(judge, &first, absentee)))
+        if (ng_wait_cause_of_absentee(builder, wait, absentee) != cause ||
+            (cause == NG_CAUSE_DEAD && is_consequence(builder, &first, absentee)))
             continue;
         struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(judge, absentee->member, absentee->group_rank);
+            ng_verdict_builder_add_culprit(builder, absentee->member, absentee->group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_explain_absent(&judge->processes, wait, absentee, culprit->why, sizeof(culprit->why));
+        ng_explain_absent(&builder->processes, wait, absentee, culprit->why, sizeof(culprit->why));
         verdict->may_be_gone |= left && absentee->may_follow;
         if (absentee->absence == NG_ABSENT_LOST ||
             (absentee->absence == NG_ABSENT_STOPPED && absentee->came))
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         if (absentee->absence != NG_ABSENT_UNSEEN)
             continue;
-        const struct ng_view_process *process = name_unseen(judge, &unseen, absentee, culprit);
+        const struct ng_view_process *process = name_unseen(builder, &unseen, absentee, culprit);
         if (!process || process->life == NG_LIFE_LOST || unseen.naming == NAMING_BY_GROUP)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         if (!process)
@@ -177,13 +177,14 @@ int ng_culprits_absentees(struct ng_verdict_builder *judge, const struct ng_wait
         died |= process->life == NG_LIFE_DEAD || process->life == NG_LIFE_LOST;
         left |= process->life == NG_LIFE_EXITED;
         stopped |= process->life == NG_LIFE_STOPPED;
-        ng_explain_not_in_making(&judge->processes, (uint32_t)(process - judge->view->processes),
-                                 wait->op, culprit->why, sizeof(culprit->why));
+        ng_explain_not_in_making(&builder->processes,
+                                 (uint32_t)(process - builder->view->processes), wait->op,
+                                 culprit->why, sizeof(culprit->why));
     }
-    if (ng_wait_cause_is_of_two(judge, wait)) {
-        uint32_t waiter = ng_wait_cause_waiter(judge, wait);
+    if (ng_wait_cause_is_of_two(builder, wait)) {
+        uint32_t waiter = ng_wait_cause_waiter(builder, wait);
         for (uint32_t i = 0; i < verdict->culprit_count && waiter != UINT32_MAX; i++)
-            ng_explain_of_two(judge->processes.ranks[waiter], verdict->culprits[i].why,
+            ng_explain_of_two(builder->processes.ranks[waiter], verdict->culprits[i].why,
                               sizeof(verdict->culprits[i].why));
         verdict->end_is_certain = verdict->confidence == NG_CONFIDENCE_CERTAIN;
         verdict->confidence = NG_CONFIDENCE_LIKELY;
@@ -204,16 +205,16 @@ int ng_culprits_absentees(struct ng_verdict_builder *judge, const struct ng_wait
  * Has this rank been named: its process, in `processes`, but where that drives several devices; or
  * the rank itself, though it has told nothing of the group that it is missed in?
  */
-static bool is_named(const struct ng_verdict_builder *judge, const bool *processes,
+static bool is_named(const struct ng_verdict_builder *builder, const bool *processes,
                      const struct ng_view_member *member)
 {
-    int rank = judge->processes.ranks[member - judge->view->members];
-    bool several = ng_verdict_builder_process_of(judge, member)->drives_several;
+    int rank = builder->processes.ranks[member - builder->view->members];
+    bool several = ng_verdict_builder_process_of(builder, member)->drives_several;
 
     if (!several && processes[member->process])
         return true;
-    for (uint32_t i = 0; i < judge->verdict->culprit_count; i++)
-        if (judge->verdict->culprits[i].rank == rank && (rank >= 0 || several))
+    for (uint32_t i = 0; i < builder->verdict->culprit_count; i++)
+        if (builder->verdict->culprits[i].rank == rank && (rank >= 0 || several))
             return true;
     return false;
 }
@@ -231,51 +232,51 @@ static bool is_as_old(const struct ng_wait *wait, const struct ng_wait *told)
  * `best` hold up theirs: they are no consequence of each other. Ranks that are lost are told of
  * whatever they hold up.
  */
-int ng_culprits_others(struct ng_verdict_builder *judge, uint32_t best, enum ng_cause cause)
+int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum ng_cause cause)
 {
-    const struct ng_view *view = judge->view;
-    const struct ng_wait *told = &judge->waits.waits[best];
-    bool *named = ng_arena_alloc(&judge->scratch, view->process_count + 1);
-    struct first_death first = first_death(judge, told);
+    const struct ng_view *view = builder->view;
+    const struct ng_wait *told = &builder->waits.waits[best];
+    bool *named = ng_arena_alloc(&builder->scratch, view->process_count + 1);
+    struct first_death first = first_death(builder, told);
 
     if (!named)
         return -ENOMEM;
     for (uint32_t i = 0; i < told->absentee_count; i++)
         if (told->absentees[i].member)
             named[told->absentees[i].member->process] = true;
-    for (uint32_t w = 0; w < judge->waits.count; w++) {
-        const struct ng_wait *wait = &judge->waits.waits[w];
+    for (uint32_t w = 0; w < builder->waits.count; w++) {
+        const struct ng_wait *wait = &builder->waits.waits[w];
         bool as_old = is_as_old(wait, told);
-        if (w == best || (!as_old && cause != NG_CAUSE_DEAD) || judge->causes[w] != cause)
+        if (w == best || (!as_old && cause != NG_CAUSE_DEAD) || builder->causes[w] != cause)
             continue;
         for (uint32_t i = 0; i < wait->absentee_count; i++) {
             const struct ng_absentee *absentee = &wait->absentees[i];
-            if (!absentee->member || ng_wait_cause_of_absentee(judge, wait, absentee) != cause ||
+            if (!absentee->member || ng_wait_cause_of_absentee(builder, wait, absentee) != cause ||
                 (!as_old && absentee->absence != NG_ABSENT_LOST) ||
-                is_named(judge, named, absentee->member) ||
-                (cause == NG_CAUSE_DEAD && is_consequence(judge, &first, absentee)))
+                is_named(builder, named, absentee->member) ||
+                (cause == NG_CAUSE_DEAD && is_consequence(builder, &first, absentee)))
                 continue;
             struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
-                judge, absentee->member,
-                ng_verdict_builder_rank_in(judge, told->group, absentee->member));
+                builder, absentee->member,
+                ng_verdict_builder_rank_in(builder, told->group, absentee->member));
             if (!culprit)
                 return -ENOMEM;
-            ng_explain_absent(&judge->processes, wait, absentee, culprit->why,
+            ng_explain_absent(&builder->processes, wait, absentee, culprit->why,
                               sizeof(culprit->why));
             if (absentee->absence == NG_ABSENT_LOST)
-                judge->verdict->confidence = NG_CONFIDENCE_LIKELY;
+                builder->verdict->confidence = NG_CONFIDENCE_LIKELY;
             named[absentee->member->process] = true;
         }
     }
     return 0;
 }
 
-int ng_culprits_mismatch(struct ng_verdict_builder *judge, const struct ng_wait *wait,
+int ng_culprits_mismatch(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                          const struct ng_mismatch *mismatch)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
     struct ng_signature signature;
 
     verdict->kind = NG_KIND_MISMATCH;
@@ -289,7 +290,7 @@ int ng_culprits_mismatch(struct ng_verdict_builder *judge, const struct ng_wait 
             (!mismatch->undecided && !ng_signature_differ(&signature, &mismatch->expected)))
             continue;
         struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(judge, &members[i], members[i].group_rank);
+            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
         ng_explain_mismatch(mismatch, &signature, culprit->why, sizeof(culprit->why));
@@ -297,21 +298,21 @@ int ng_culprits_mismatch(struct ng_verdict_builder *judge, const struct ng_wait 
     return 0;
 }
 
-int ng_culprits_surplus(struct ng_verdict_builder *judge, const struct ng_wait *wait)
+int ng_culprits_surplus(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
-    int32_t index = (int32_t)(wait - judge->waits.waits);
+    int32_t index = (int32_t)(wait - builder->waits.waits);
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
 
-    judge->verdict->kind = NG_KIND_MISMATCH;
-    bool of_two = ng_wait_cause_is_of_two(judge, wait);
-    judge->verdict->confidence =
+    builder->verdict->kind = NG_KIND_MISMATCH;
+    bool of_two = ng_wait_cause_is_of_two(builder, wait);
+    builder->verdict->confidence =
         wait->type == NG_WAIT_COLLECTIVE && !of_two ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
     for (uint32_t i = 0; i < count; i++) {
-        if (judge->waits.wait_of_member[&members[i] - judge->view->members] != index)
+        if (builder->waits.wait_of_member[&members[i] - builder->view->members] != index)
             continue;
         struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(judge, &members[i], members[i].group_rank);
+            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
         ng_explain_surplus(wait, of_two, culprit->why, sizeof(culprit->why));
@@ -319,11 +320,11 @@ int ng_culprits_surplus(struct ng_verdict_builder *judge, const struct ng_wait *
     return 0;
 }
 
-int ng_culprits_init(struct ng_verdict_builder *judge, const struct ng_init_mismatch *mismatch)
+int ng_culprits_init(struct ng_verdict_builder *builder, const struct ng_init_mismatch *mismatch)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
 
-    ng_verdict_builder_set_group(judge, mismatch->group);
+    ng_verdict_builder_set_group(builder, mismatch->group);
     verdict->group_nranks = mismatch->nranks;
     verdict->kind = NG_KIND_INIT_MISMATCH;
     verdict->confidence = mismatch->undecided ? NG_CONFIDENCE_UNKNOWN
@@ -332,7 +333,7 @@ int ng_culprits_init(struct ng_verdict_builder *judge, const struct ng_init_mism
     for (uint32_t i = 0; i < mismatch->odd_count; i++) {
         const struct ng_view_member *member = mismatch->odds[i].member;
         struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(judge, member, member->group_rank);
+            ng_verdict_builder_add_culprit(builder, member, member->group_rank);
         if (!culprit)
             return -ENOMEM;
         snprintf(culprit->why, sizeof(culprit->why), "%s", mismatch->odds[i].why);
@@ -349,44 +350,44 @@ int ng_culprits_init(struct ng_verdict_builder *judge, const struct ng_init_mism
 }
 
 /* The minority, where sides were taken. */
-int ng_culprits_parted(struct ng_verdict_builder *judge, const struct ng_wait *wait,
-                       const struct ng_divergence *parting)
+int ng_culprits_parted(struct ng_verdict_builder *builder, const struct ng_wait *wait,
+                       const struct ng_divergence *divergence)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
     struct ng_signature signature;
     enum ng_op op = NG_OP_NONE;
 
     for (uint32_t i = 0; i < count && op == NG_OP_NONE; i++)
-        if (ng_signature_at(&members[i], parting->seq, &signature))
+        if (ng_signature_at(&members[i], divergence->seq, &signature))
             op = (enum ng_op)signature.op;
     verdict->kind = NG_KIND_MISMATCH;
-    verdict->confidence = parting->undecided ? NG_CONFIDENCE_UNKNOWN : NG_CONFIDENCE_LIKELY;
-    verdict->seq = parting->seq;
+    verdict->confidence = divergence->undecided ? NG_CONFIDENCE_UNKNOWN : NG_CONFIDENCE_LIKELY;
+    verdict->seq = divergence->seq;
     verdict->op = op;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t hash = ng_rolling_hash_at(&members[i], parting->compared);
+        uint64_t hash = ng_rolling_hash_at(&members[i], divergence->compared);
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) || !hash ||
-            (!parting->undecided && hash == parting->expected))
+            (!divergence->undecided && hash == divergence->expected))
             continue;
         struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(judge, &members[i], members[i].group_rank);
+            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
-        ng_explain_parted(parting, op, culprit->why, sizeof(culprit->why));
+        ng_explain_parted(divergence, op, culprit->why, sizeof(culprit->why));
     }
     return 0;
 }
 
 /* Everybody came. Where some devices have reached the work and some have not, those are held up by
  * what is queued. */
-int ng_culprits_device(struct ng_verdict_builder *judge, const struct ng_wait *wait)
+int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
-    int32_t index = (int32_t)(wait - judge->waits.waits);
+    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
+    int32_t index = (int32_t)(wait - builder->waits.waits);
 
     verdict->kind = NG_KIND_GPU_STALL;
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
@@ -395,13 +396,13 @@ int ng_culprits_device(struct ng_verdict_builder *judge, const struct ng_wait *w
     verdict->confidence = NG_CONFIDENCE_LIKELY;
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
-        if (judge->waits.wait_of_member[member - judge->view->members] != index ||
+        if (builder->waits.wait_of_member[member - builder->view->members] != index ||
             !member->pending_record || member->pending_started ||
-            judge->waits.queued[member - judge->view->members] ||
+            builder->waits.queued[member - builder->view->members] ||
             (wait->seq && member->pending_seq != wait->seq))
             continue;
         struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(judge, member, member->group_rank);
+            ng_verdict_builder_add_culprit(builder, member, member->group_rank);
         if (!culprit)
             return -ENOMEM;
         snprintf(culprit->why, sizeof(culprit->why),

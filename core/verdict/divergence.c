@@ -88,55 +88,55 @@ static uint64_t most_covered(const struct span *spans, uint32_t count, struct ng
 }
 
 /* Boyer and Moore's vote. False: all are alike. */
-static bool take_sides(struct span *spans, uint32_t count, struct ng_divergence *parting)
+static bool take_sides(struct span *spans, uint32_t count, struct ng_divergence *divergence)
 {
     uint32_t votes = 0, known = 0, agree = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        spans[i].hash = ng_rolling_hash_at(spans[i].member, parting->compared);
+        spans[i].hash = ng_rolling_hash_at(spans[i].member, divergence->compared);
         if (!spans[i].hash)
             continue;
         known++;
         if (votes == 0)
-            parting->expected = spans[i].hash;
-        votes += votes == 0 || spans[i].hash == parting->expected ? 1 : -1u;
+            divergence->expected = spans[i].hash;
+        votes += votes == 0 || spans[i].hash == divergence->expected ? 1 : -1u;
     }
     for (uint32_t i = 0; i < count; i++)
-        agree += spans[i].hash && spans[i].hash == parting->expected;
-    parting->undecided = agree * 2 <= known;
+        agree += spans[i].hash && spans[i].hash == divergence->expected;
+    divergence->undecided = agree * 2 <= known;
     return agree < known;
 }
 
 /* How far back one rank of each side knows of a difference. False: there is none in what counts. */
-static bool look_back(const struct span *a, const struct span *b, struct ng_divergence *parting)
+static bool look_back(const struct span *a, const struct span *b, struct ng_divergence *divergence)
 {
     uint64_t oldest = a->from > b->from ? a->from : b->from;
     uint64_t records = (uint64_t)a->member->record_count + b->member->record_count + 1;
     struct ng_signature theirs, others;
 
     /* Each tells of a row of collectives; more than both have recorded means damaged evidence. */
-    if (parting->compared - oldest > records)
-        oldest = parting->compared - records;
-    for (uint64_t seq = oldest; seq <= parting->compared; seq++) {
+    if (divergence->compared - oldest > records)
+        oldest = divergence->compared - records;
+    for (uint64_t seq = oldest; seq <= divergence->compared; seq++) {
         uint64_t hash_a = ng_rolling_hash_at(a->member, seq);
         uint64_t hash_b = ng_rolling_hash_at(b->member, seq);
         if (!hash_a || !hash_b)
             continue;
-        if (hash_a == hash_b && !parting->seq) {
-            parting->after = seq;
+        if (hash_a == hash_b && !divergence->seq) {
+            divergence->after = seq;
             continue;
         }
         bool alike = ng_signature_at(a->member, seq, &theirs) &&
                      ng_signature_at(b->member, seq, &others) &&
                      !ng_signature_differ(&theirs, &others);
         /* It came before this one, and not in a field that may differ. */
-        if (!parting->seq && (!alike || parting->after + 1 == seq))
+        if (!divergence->seq && (!alike || divergence->after + 1 == seq))
             return false;
-        if (!parting->seq)
-            parting->seq = seq;
-        parting->matched += alike;
+        if (!divergence->seq)
+            divergence->seq = seq;
+        divergence->matched += alike;
     }
-    return parting->seq != 0;
+    return divergence->seq != 0;
 }
 
 bool ng_divergence_find(const struct ng_view *view, uint32_t group, uint64_t last,
@@ -146,7 +146,7 @@ bool ng_divergence_find(const struct ng_view *view, uint32_t group, uint64_t las
     const struct ng_view_member *members = ng_view_members(view, group, &count);
     struct span *spans = ng_arena_alloc(arena, (count + 1) * sizeof(*spans));
     const struct span *side = NULL, *other = NULL;
-    struct ng_divergence parting = {0};
+    struct ng_divergence divergence = {0};
 
     for (uint32_t i = 0; spans && i < count; i++) {
         /* One member per group rank: the newest handle. */
@@ -157,16 +157,16 @@ bool ng_divergence_find(const struct ng_view *view, uint32_t group, uint64_t las
     }
     if (used < 2)
         return false;
-    parting.compared = most_covered(spans, used, arena);
-    if (!parting.compared || !take_sides(spans, used, &parting))
+    divergence.compared = most_covered(spans, used, arena);
+    if (!divergence.compared || !take_sides(spans, used, &divergence))
         return false;
     for (uint32_t i = 0; i < used; i++) {
-        const struct span **oldest = spans[i].hash == parting.expected ? &side : &other;
+        const struct span **oldest = spans[i].hash == divergence.expected ? &side : &other;
         if (spans[i].hash && (!*oldest || spans[i].from < (*oldest)->from))
             *oldest = &spans[i];
     }
-    if (!side || !other || !look_back(side, other, &parting))
+    if (!side || !other || !look_back(side, other, &divergence))
         return false;
-    *ret_parting = parting;
+    *ret_parting = divergence;
     return true;
 }

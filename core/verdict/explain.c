@@ -40,8 +40,8 @@ static void add_what(struct ng_text *text, const struct ng_wait *wait,
     else if (wait->type == NG_WAIT_P2P)
         ng_text_add(text, "the %s that group rank %d waits for%s%s",
                     absentee->send ? "send" : "receive", absentee->for_rank,
-                    wait->composed ? " in the " : "",
-                    wait->composed ? ng_p2p_pattern_words(wait->composed) : "");
+                    wait->pattern ? " in the " : "",
+                    wait->pattern ? ng_p2p_pattern_words(wait->pattern) : "");
     else
         ng_text_add(text, "%s", ng_op_name(wait->op));
 }
@@ -338,33 +338,33 @@ void ng_explain_disagreement(const struct ng_disagreement *disagreement, int oth
                        "nothing tells who is wrong");
 }
 
-void ng_explain_parted(const struct ng_divergence *parting, enum ng_op op, char *ret_why,
+void ng_explain_parted(const struct ng_divergence *divergence, enum ng_op op, char *ret_why,
                        size_t bytes)
 {
     struct ng_text text = {ret_why, 0, bytes};
-    uint64_t first = parting->after + 1, last = parting->seq - 1;
+    uint64_t first = divergence->after + 1, last = divergence->seq - 1;
 
     ret_why[0] = '\0';
     ng_text_add(&text, "called something else than %s ",
-                parting->undecided ? "others" : "most others");
-    if (parting->after && first == last)
+                divergence->undecided ? "others" : "most others");
+    if (divergence->after && first == last)
         ng_text_add(&text, "as #%" PRIu64, first);
-    else if (parting->after)
+    else if (divergence->after)
         ng_text_add(&text, "in one of #%" PRIu64 " to #%" PRIu64, first, last);
     else
-        ng_text_add(&text, "in some collective before #%" PRIu64, parting->seq);
+        ng_text_add(&text, "in some collective before #%" PRIu64, divergence->seq);
     ng_text_add(&text,
                 ", of which no records are left: it called %s #%" PRIu64 " as they did, but the "
                 "rolling hash of its calls differs",
-                ng_op_name(op), parting->seq);
-    if (parting->undecided)
+                ng_op_name(op), divergence->seq);
+    if (divergence->undecided)
         ng_text_add(&text, "; nothing tells who is wrong");
 }
 
 static void add_call(struct ng_text *text, const struct ng_wait *wait)
 {
     ng_text_add(text, "called %s",
-                wait->composed ? ng_p2p_pattern_words(wait->composed) : ng_op_name(wait->op));
+                wait->pattern ? ng_p2p_pattern_words(wait->pattern) : ng_op_name(wait->op));
     if (wait->seq)
         ng_text_add(text, " #%" PRIu64, wait->seq);
 }

@@ -28,7 +28,7 @@ void ng_explain_mismatch(const struct ng_mismatch *mismatch, const struct ng_sig
 
 /* A rank whose calls parted from those of the others; `op` is the group's collective
  * `parting->seq`. */
-void ng_explain_parted(const struct ng_divergence *parting, enum ng_op op, char *ret_why,
+void ng_explain_parted(const struct ng_divergence *divergence, enum ng_op op, char *ret_why,
                        size_t bytes);
 
 /*

@@ -112,11 +112,11 @@ static const struct ng_view_record *recalled(const struct ng_view_member *member
 }
 
 /* The replay of a CUDA graph that the waiters of a collective are in. */
-static void tell_replay(struct ng_verdict_builder *judge, const struct ng_wait *wait)
+static void tell_replay(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
 
     for (uint32_t i = 0; i < count && wait->seq && !verdict->graph; i++) {
         if (!members[i].pending_record || members[i].pending_seq != wait->seq)
@@ -133,81 +133,81 @@ static void tell_replay(struct ng_verdict_builder *judge, const struct ng_wait *
     }
 }
 
-static void tell_of(struct ng_verdict_builder *judge, uint32_t index)
+static void tell_of(struct ng_verdict_builder *builder, uint32_t index)
 {
-    const struct ng_wait *wait = &judge->waits.waits[index];
+    const struct ng_wait *wait = &builder->waits.waits[index];
 
-    ng_verdict_builder_set_group(judge, wait->group);
-    judge->verdict->seq = wait->seq;
-    judge->verdict->op = wait->op;
-    judge->verdict->composed = wait->composed;
-    judge->verdict->cold = wait->cold;
-    judge->verdict->stalled_ns = wait->age_ns;
-    tell_replay(judge, wait);
+    ng_verdict_builder_set_group(builder, wait->group);
+    builder->verdict->seq = wait->seq;
+    builder->verdict->op = wait->op;
+    builder->verdict->pattern = wait->pattern;
+    builder->verdict->cold = wait->cold;
+    builder->verdict->stalled_ns = wait->age_ns;
+    tell_replay(builder, wait);
 }
 
 /*
  * No wait has a cause that is plain to see: ranks wait for each other in a round, which is a reason
  * whatever else is not known; or nobody is absent where the chains end; or nobody can tell.
  */
-static int judge_order(struct ng_verdict_builder *judge, uint32_t *best, enum ng_cause cause)
+static int judge_order(struct ng_verdict_builder *builder, uint32_t *best, enum ng_cause cause)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
     struct ng_cycle cycle;
 
-    int error = ng_cycle_find(judge->view, &judge->waits, &judge->scratch, &cycle);
+    int error = ng_cycle_find(builder->view, &builder->waits, &builder->scratch, &cycle);
     if (error)
         return error;
-    if (ng_culprits_is_stray(&judge->waits, &cycle))
-        return ng_culprits_stray(judge, &cycle, best);
+    if (ng_culprits_is_stray(&builder->waits, &cycle))
+        return ng_culprits_stray(builder, &cycle, best);
     if (cycle.count) {
-        error = ng_culprits_order(judge, &cycle, best);
+        error = ng_culprits_order(builder, &cycle, best);
         if (cause == NG_CAUSE_UNSEEN)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         return error;
     }
     if (cause == NG_CAUSE_ELSEWHERE)
-        for (uint32_t w = 0; w < judge->waits.count; w++)
-            if (judge->waits.waits[w].served && !judge->waits.waits[w].blind) {
+        for (uint32_t w = 0; w < builder->waits.count; w++)
+            if (builder->waits.waits[w].served && !builder->waits.waits[w].blind) {
                 *best = w;
                 cause = NG_CAUSE_DEVICE;
                 break;
             }
-    tell_of(judge, *best);
-    const struct ng_wait *wait = &judge->waits.waits[*best];
+    tell_of(builder, *best);
+    const struct ng_wait *wait = &builder->waits.waits[*best];
     verdict->all_came = !wait->absentee_count && (wait->type == NG_WAIT_CREATE || wait->on_host);
     if (cause == NG_CAUSE_DEVICE && !wait->on_host)
-        return ng_culprits_device(judge, wait);
+        return ng_culprits_device(builder, wait);
     verdict->kind = NG_KIND_UNKNOWN;
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     return 0;
 }
 
-static int judge_wait(struct ng_verdict_builder *judge, uint32_t *best, enum ng_cause cause,
+static int judge_wait(struct ng_verdict_builder *builder, uint32_t *best, enum ng_cause cause,
                       const struct ng_reason *reason)
 {
-    const struct ng_wait *wait = &judge->waits.waits[*best];
+    const struct ng_wait *wait = &builder->waits.waits[*best];
 
-    tell_of(judge, *best);
+    tell_of(builder, *best);
     switch (cause) {
     case NG_CAUSE_DEAD:
     case NG_CAUSE_LEFT:
     case NG_CAUSE_STOPPED:
     case NG_CAUSE_FAULT:
     case NG_CAUSE_MISSING:
-        return ng_culprits_absentees(judge, wait, cause);
+        return ng_culprits_absentees(builder, wait, cause);
     case NG_CAUSE_SURPLUS:
-        return ng_culprits_surplus(judge, wait);
+        return ng_culprits_surplus(builder, wait);
     case NG_CAUSE_VARIABLE:
     case NG_CAUSE_MISMATCH:
-        return reason->by_init ? ng_culprits_init(judge, &reason->init)
-                               : ng_culprits_mismatch(judge, wait, &reason->mismatch);
+        return reason->by_init ? ng_culprits_init(builder, &reason->init)
+                               : ng_culprits_mismatch(builder, wait, &reason->mismatch);
     case NG_CAUSE_PARTED:
-        return ng_culprits_parted(judge, wait, &reason->parting);
+        return ng_culprits_parted(builder, wait, &reason->divergence);
     case NG_CAUSE_DEVICE:
     case NG_CAUSE_ELSEWHERE:
     case NG_CAUSE_UNSEEN:
-        return judge_order(judge, best, cause);
+        return judge_order(builder, best, cause);
     }
     return 0;
 }
@@ -233,33 +233,33 @@ static bool is_of_end(const struct ng_wait *wait, enum ng_cause cause)
 }
 
 /* Is wait `a` to be told of rather than `b`? */
-static bool is_better(const struct ng_verdict_builder *judge, uint32_t a, uint32_t b)
+static bool is_better(const struct ng_verdict_builder *builder, uint32_t a, uint32_t b)
 {
-    const struct ng_wait *waits = judge->waits.waits;
-    const enum ng_cause *causes = judge->causes;
+    const struct ng_wait *waits = builder->waits.waits;
+    const enum ng_cause *causes = builder->causes;
 
-    if (judge->ends && is_of_end(&waits[a], causes[a]) != is_of_end(&waits[b], causes[b]))
+    if (builder->ends && is_of_end(&waits[a], causes[a]) != is_of_end(&waits[b], causes[b]))
         return is_of_end(&waits[a], causes[a]);
     return causes[a] > causes[b] || (causes[a] == causes[b] && comes_first(&waits[a], &waits[b]));
 }
 
 /* The wait to tell of, and why it does not end. */
-static int find_best(struct ng_verdict_builder *judge, uint32_t *ret_best,
+static int find_best(struct ng_verdict_builder *builder, uint32_t *ret_best,
                      struct ng_reason *ret_reason)
 {
     uint32_t best = 0;
 
-    judge->causes =
-        ng_arena_alloc(&judge->scratch, (judge->waits.count + 1) * sizeof(*judge->causes));
-    if (!judge->causes)
+    builder->causes =
+        ng_arena_alloc(&builder->scratch, (builder->waits.count + 1) * sizeof(*builder->causes));
+    if (!builder->causes)
         return -ENOMEM;
-    ng_wait_cause_find_leaver(judge);
-    for (uint32_t i = 0; i < judge->waits.count; i++) {
-        struct ng_wait *wait = &judge->waits.waits[i];
+    ng_wait_cause_find_leaver(builder);
+    for (uint32_t i = 0; i < builder->waits.count; i++) {
+        struct ng_wait *wait = &builder->waits.waits[i];
         struct ng_reason reason = {0};
-        wait->op = ng_wait_op(judge->view, wait);
-        judge->causes[i] = ng_wait_cause_of(judge, wait, &reason);
-        if (i == 0 || is_better(judge, i, best)) {
+        wait->op = ng_wait_op(builder->view, wait);
+        builder->causes[i] = ng_wait_cause_of(builder, wait, &reason);
+        if (i == 0 || is_better(builder, i, best)) {
             best = i;
             *ret_reason = reason;
         }
@@ -281,30 +281,31 @@ static void doubt_the_quiet(struct ng_verdict *verdict)
     }
 }
 
-static int judge_all(struct ng_verdict_builder *judge)
+static int judge_all(struct ng_verdict_builder *builder)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
     struct ng_reason reason = {0};
     uint32_t best;
 
-    int error = ng_view_index_find(judge->view, &judge->scratch, &judge->processes);
+    int error = ng_view_index_find(builder->view, &builder->scratch, &builder->processes);
     if (!error)
-        error = find_best(judge, &best, &reason);
+        error = find_best(builder, &best, &reason);
     if (error)
         return error;
-    enum ng_cause cause = judge->causes[best];
-    error = ng_verdict_builder_name_composed(judge, best);
+    enum ng_cause cause = builder->causes[best];
+    error = ng_verdict_builder_name_composed(builder, best);
     if (!error)
-        error = judge_wait(judge, &best, cause, &reason);
+        error = judge_wait(builder, &best, cause, &reason);
     if (!error && (cause == NG_CAUSE_MISSING || cause == NG_CAUSE_FAULT ||
                    cause == NG_CAUSE_STOPPED || cause == NG_CAUSE_DEAD))
-        error = ng_culprits_others(judge, best, cause);
+        error = ng_culprits_others(builder, best, cause);
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     doubt_the_quiet(verdict);
     if (!error)
-        error = ng_verdict_builder_list_waiting(judge);
+        error = ng_verdict_builder_list_waiting(builder);
     if (!error)
-        error = ng_verdict_builder_list_missing_evidence(judge, &judge->waits.waits[best], &reason);
+        error =
+            ng_verdict_builder_list_missing_evidence(builder, &builder->waits.waits[best], &reason);
     /* Others may be absent beside those that are named; that they are not seen makes the rest less
      * sure. */
     if (!error && verdict->missing_evidence_count && verdict->kind == NG_KIND_MISSING_RANK &&
@@ -328,12 +329,12 @@ static void start(const struct ng_view *view, struct ng_verdict *ret_verdict)
  */
 static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verdict)
 {
-    struct ng_verdict_builder judge = {.view = view, .verdict = verdict};
+    struct ng_verdict_builder builder = {.view = view, .verdict = verdict};
 
-    int error = ng_wait_graph_find(view, FAILED_STALL_NS, &judge.scratch, &judge.waits);
-    if (!error && judge.waits.count)
-        error = judge_all(&judge);
-    ng_arena_reset(&judge.scratch);
+    int error = ng_wait_graph_find(view, FAILED_STALL_NS, &builder.scratch, &builder.waits);
+    if (!error && builder.waits.count)
+        error = judge_all(&builder);
+    ng_arena_reset(&builder.scratch);
     if (!error && verdict->kind != NG_KIND_DEAD_RANK && verdict->kind != NG_KIND_LEFT_EARLY &&
         verdict->kind != NG_KIND_MISMATCH) {
         ng_verdict_fini(verdict);
@@ -343,39 +344,40 @@ static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verd
 }
 
 /* Whatever is wrong. */
-static int judge_job(struct ng_verdict_builder *judge, const struct ng_verdict_query *query)
+static int judge_job(struct ng_verdict_builder *builder, const struct ng_verdict_query *query)
 {
-    int error = ng_wait_graph_find(judge->view, query->stalled_ns, &judge->scratch, &judge->waits);
+    int error =
+        ng_wait_graph_find(builder->view, query->stalled_ns, &builder->scratch, &builder->waits);
 
-    if (!error && judge->waits.count)
-        error = judge_all(judge);
-    if (!error && judge->verdict->kind == NG_KIND_HEALTHY &&
-        ng_verdict_builder_hears_of_gone(judge))
-        error = judge_what_failed(judge->view, judge->verdict);
+    if (!error && builder->waits.count)
+        error = judge_all(builder);
+    if (!error && builder->verdict->kind == NG_KIND_HEALTHY &&
+        ng_verdict_builder_hears_of_gone(builder))
+        error = judge_what_failed(builder->view, builder->verdict);
     if (!error)
-        error = ng_verdict_builder_errors(judge);
+        error = ng_verdict_builder_errors(builder);
     if (!error)
-        error = ng_verdict_builder_nan(judge, query->nan);
-    return error ? error : ng_verdict_builder_watchdogs(judge, query->watchdog);
+        error = ng_verdict_builder_nan(builder, query->nan);
+    return error ? error : ng_verdict_builder_watchdogs(builder, query->watchdog);
 }
 
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,
                      struct ng_verdict *ret_verdict)
 {
     struct ng_verdict *verdict = ret_verdict;
-    struct ng_verdict_builder judge = {.view = view, .verdict = verdict, .ends = query->ends};
+    struct ng_verdict_builder builder = {.view = view, .verdict = verdict, .ends = query->ends};
 
     start(view, verdict);
     int error = query->disagreement.group_id
-                    ? ng_verdict_builder_disagreement(&judge, &query->disagreement)
-                    : judge_job(&judge, query);
+                    ? ng_verdict_builder_disagreement(&builder, &query->disagreement)
+                    : judge_job(&builder, query);
     if (!error && verdict->kind != NG_KIND_HEALTHY)
-        ng_verdict_builder_tell_arguments(&judge);
+        ng_verdict_builder_tell_arguments(&builder);
     if (!error)
-        error = ng_verdict_builder_list_rehearsal(&judge);
+        error = ng_verdict_builder_list_rehearsal(&builder);
     if (!error)
         error = ng_verdict_add_calls(view, verdict);
-    ng_arena_reset(&judge.scratch);
+    ng_arena_reset(&builder.scratch);
     if (error)
         ng_verdict_fini(verdict);
     return error;

@@ -84,7 +84,7 @@ struct ng_verdict {
     int group_nranks;
     uint64_t seq; /* from 1; 0 where it is no collective */
     enum ng_op op;
-    enum ng_op composed; /* what the sends and receives that are waited in make up, where all of
+    enum ng_op pattern; /* what the sends and receives that are waited in make up, where all of
                             those are known to: core/view/p2p_patterns.h; NG_OP_NONE else */
     bool cold; /* the first collective of the group, and ranks are inside the call: NCCL connects
                   them there */

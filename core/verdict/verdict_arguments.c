@@ -55,17 +55,17 @@ static void tell_arguments(const struct ng_view_member *members, uint32_t count,
         verdict->dtype = ng_dtype_name(first.dtype);
 }
 
-void ng_verdict_builder_tell_arguments(struct ng_verdict_builder *judge)
+void ng_verdict_builder_tell_arguments(struct ng_verdict_builder *builder)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
     uint32_t group =
-        verdict->group_id ? ng_view_find_group(judge->view, verdict->group_id) : UINT32_MAX;
+        verdict->group_id ? ng_view_find_group(builder->view, verdict->group_id) : UINT32_MAX;
     uint32_t count;
 
     if (group == UINT32_MAX || verdict->op <= NG_OP_NONE || verdict->op >= NG_OP_LIMIT)
         return;
-    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
-    if (!verdict->composed)
+    const struct ng_view_member *members = ng_view_members(builder->view, group, &count);
+    if (!verdict->pattern)
         tell_arguments(members, count, verdict);
     /* The shortest passes first. */
     for (uint32_t i = 0; i < count; i++) {

@@ -9,66 +9,66 @@
 #include <stdio.h>
 #include <string.h>
 
-bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *judge,
+bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *builder,
                                 const struct ng_view_member *member)
 {
-    enum ng_life life = ng_verdict_builder_process_of(judge, member)->life;
+    enum ng_life life = ng_verdict_builder_process_of(builder, member)->life;
 
     return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
 }
 
-struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *judge,
+struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *builder,
                                                   const struct ng_view_member *member,
                                                   int group_rank)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
 
-    if (verdict->culprit_count == judge->culprit_room) {
-        uint32_t room = judge->culprit_room ? judge->culprit_room * 2 : 8;
+    if (verdict->culprit_count == builder->culprit_room) {
+        uint32_t room = builder->culprit_room ? builder->culprit_room * 2 : 8;
         struct ng_culprit *bigger = ng_arena_alloc(&verdict->arena, room * sizeof(*bigger));
         if (!bigger)
             return NULL;
         if (verdict->culprit_count)
             memcpy(bigger, verdict->culprits, verdict->culprit_count * sizeof(*bigger));
         verdict->culprits = bigger;
-        judge->culprit_room = room;
+        builder->culprit_room = room;
     }
     struct ng_culprit *culprit = &verdict->culprits[verdict->culprit_count++];
     culprit->rank = -1;
     culprit->group_rank = group_rank;
     if (member) {
-        culprit->rank = judge->processes.ranks[member - judge->view->members];
-        culprit->pid = ng_verdict_builder_process_of(judge, member)->pid;
-        culprit->life = ng_verdict_builder_process_of(judge, member)->life;
-        culprit->quiet_ns = ng_verdict_builder_process_of(judge, member)->quiet_ns;
-        culprit->gone_ns = ng_verdict_builder_process_of(judge, member)->life_age_ns;
+        culprit->rank = builder->processes.ranks[member - builder->view->members];
+        culprit->pid = ng_verdict_builder_process_of(builder, member)->pid;
+        culprit->life = ng_verdict_builder_process_of(builder, member)->life;
+        culprit->quiet_ns = ng_verdict_builder_process_of(builder, member)->quiet_ns;
+        culprit->gone_ns = ng_verdict_builder_process_of(builder, member)->life_age_ns;
         snprintf(culprit->host, sizeof(culprit->host), "%s",
-                 ng_verdict_builder_process_of(judge, member)->host);
+                 ng_verdict_builder_process_of(builder, member)->host);
     }
     return culprit;
 }
 
 /* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
-int ng_verdict_builder_rank_in(const struct ng_verdict_builder *judge, uint32_t group,
+int ng_verdict_builder_rank_in(const struct ng_verdict_builder *builder, uint32_t group,
                                const struct ng_view_member *member)
 {
-    const struct ng_view_index *processes = &judge->processes;
+    const struct ng_view_index *processes = &builder->processes;
 
     for (uint32_t k = processes->first[member->process];
          k < processes->first[member->process + 1] &&
-         !ng_verdict_builder_process_of(judge, member)->drives_several;
+         !ng_verdict_builder_process_of(builder, member)->drives_several;
          k++) {
-        const struct ng_view_member *other = &judge->view->members[processes->members[k]];
+        const struct ng_view_member *other = &builder->view->members[processes->members[k]];
         if (other->group == group)
             return other->group_rank;
     }
     return -1;
 }
 
-void ng_verdict_builder_set_group(struct ng_verdict_builder *judge, uint32_t group)
+void ng_verdict_builder_set_group(struct ng_verdict_builder *builder, uint32_t group)
 {
-    struct ng_verdict *verdict = judge->verdict;
-    const struct ng_view_group *in_view = &judge->view->groups[group];
+    struct ng_verdict *verdict = builder->verdict;
+    const struct ng_view_group *in_view = &builder->view->groups[group];
 
     verdict->group_id = in_view->id;
     verdict->group_nranks = in_view->nranks;
@@ -110,18 +110,18 @@ void ng_verdict_builder_sort_culprits(struct ng_culprit *culprits, uint32_t coun
 }
 
 /* Who waits, once each, but not the culprits, which are in order. */
-int ng_verdict_builder_list_waiting(struct ng_verdict_builder *judge)
+int ng_verdict_builder_list_waiting(struct ng_verdict_builder *builder)
 {
-    struct ng_verdict *verdict = judge->verdict;
-    const struct ng_view *view = judge->view;
+    struct ng_verdict *verdict = builder->verdict;
+    const struct ng_view *view = builder->view;
     uint32_t count = 0, culprit = 0;
 
     verdict->waiting = ng_arena_alloc(&verdict->arena, (view->member_count + 1) * sizeof(int));
     if (!verdict->waiting)
         return -ENOMEM;
     for (uint32_t i = 0; i < view->member_count; i++)
-        if (judge->waits.wait_of_member[i] >= 0 || judge->waits.held[i])
-            verdict->waiting[count++] = judge->processes.ranks[i];
+        if (builder->waits.wait_of_member[i] >= 0 || builder->waits.held[i])
+            verdict->waiting[count++] = builder->processes.ranks[i];
     sort_ints(verdict->waiting, count);
     for (uint32_t i = 0; i < count; i++) {
         int rank = verdict->waiting[i];
@@ -137,19 +137,19 @@ int ng_verdict_builder_list_waiting(struct ng_verdict_builder *judge)
 }
 
 /* The others of the group with work that does not finish. */
-int ng_verdict_builder_list_waiting_in(struct ng_verdict_builder *judge, uint32_t group)
+int ng_verdict_builder_list_waiting_in(struct ng_verdict_builder *builder, uint32_t group)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
+    const struct ng_view_member *members = ng_view_members(builder->view, group, &count);
 
     verdict->waiting = ng_arena_alloc(&verdict->arena, (count + 1) * sizeof(int));
     verdict->waiting_count = 0;
     if (!verdict->waiting)
         return -ENOMEM;
     for (uint32_t i = 0; i < count; i++) {
-        int rank = judge->processes.ranks[&members[i] - judge->view->members];
-        bool blamed = ng_verdict_builder_is_gone(judge, &members[i]);
+        int rank = builder->processes.ranks[&members[i] - builder->view->members];
+        bool blamed = ng_verdict_builder_is_gone(builder, &members[i]);
         for (uint32_t k = 0; k < verdict->culprit_count; k++)
             blamed |= verdict->culprits[k].rank == rank;
         if (members[i].pending_record && members[i].pending_age_ns > verdict->stalled_ns)

@@ -39,34 +39,34 @@ struct ng_verdict_builder {
 };
 
 static inline const struct ng_view_process *
-ng_verdict_builder_process_of(const struct ng_verdict_builder *judge,
+ng_verdict_builder_process_of(const struct ng_verdict_builder *builder,
                               const struct ng_view_member *member)
 {
-    return &judge->view->processes[member->process];
+    return &builder->view->processes[member->process];
 }
 
 /* Has the process of this member ended, or is it lost? */
-bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *judge,
+bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *builder,
                                 const struct ng_view_member *member);
 
 /* One more culprit, `why` still empty; `member` NULL where nothing is known of it. NULL: no memory.
  */
-struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *judge,
+struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *builder,
                                                   const struct ng_view_member *member,
                                                   int group_rank);
 
 /* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
-int ng_verdict_builder_rank_in(const struct ng_verdict_builder *judge, uint32_t group,
+int ng_verdict_builder_rank_in(const struct ng_verdict_builder *builder, uint32_t group,
                                const struct ng_view_member *member);
 
 /* The group that the verdict tells of. */
-void ng_verdict_builder_set_group(struct ng_verdict_builder *judge, uint32_t group);
+void ng_verdict_builder_set_group(struct ng_verdict_builder *builder, uint32_t group);
 
 /* By rank; those that have none come last. */
 void ng_verdict_builder_sort_culprits(struct ng_culprit *culprits, uint32_t count);
 
 /* Who waits, once each, but not the culprits, which are in order: in any group, and in one. */
-int ng_verdict_builder_list_waiting(struct ng_verdict_builder *judge);
-int ng_verdict_builder_list_waiting_in(struct ng_verdict_builder *judge, uint32_t group);
+int ng_verdict_builder_list_waiting(struct ng_verdict_builder *builder);
+int ng_verdict_builder_list_waiting_in(struct ng_verdict_builder *builder, uint32_t group);
 
 #endif

@@ -10,14 +10,14 @@
  * tell.
  */
 static uint32_t stuck_work(const struct ng_view_member *member,
-                           const struct ng_p2p_pattern *composed)
+                           const struct ng_p2p_pattern *pattern)
 {
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
         if (member->pending_record
                 ? record->id == member->pending_record
                 : ng_view_record_is_p2p(record) && !ng_view_record_is_retired(record))
-            return composed->work_of[i];
+            return pattern->work_of[i];
     }
     return NG_P2P_PATTERN_NONE;
 }
@@ -37,26 +37,26 @@ static bool agree_on(enum ng_op *op, enum ng_op another)
 }
 
 /* What the sends and receives of a wait make up: only where that is known of all who wait. */
-int ng_verdict_builder_name_composed(struct ng_verdict_builder *judge, uint32_t index)
+int ng_verdict_builder_name_composed(struct ng_verdict_builder *builder, uint32_t index)
 {
-    struct ng_wait *wait = &judge->waits.waits[index];
+    struct ng_wait *wait = &builder->waits.waits[index];
     struct ng_p2p_pattern_search *search;
-    struct ng_p2p_pattern composed;
+    struct ng_p2p_pattern pattern;
     enum ng_op op = NG_OP_NONE;
     uint32_t count;
 
     if (wait->type != NG_WAIT_P2P || wait->blind)
         return 0;
-    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
-    int error = ng_p2p_pattern_begin(judge->view, wait->group, &judge->scratch, &search);
+    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
+    int error = ng_p2p_pattern_begin(builder->view, wait->group, &builder->scratch, &search);
     for (uint32_t i = 0; i < count && !error; i++) {
-        if (judge->waits.wait_of_member[&members[i] - judge->view->members] != (int32_t)index)
+        if (builder->waits.wait_of_member[&members[i] - builder->view->members] != (int32_t)index)
             continue;
-        error = ng_p2p_pattern_next(search, &members[i], &composed);
-        uint32_t work = error ? NG_P2P_PATTERN_NONE : stuck_work(&members[i], &composed);
-        if (work == NG_P2P_PATTERN_NONE || !agree_on(&op, composed.works[work].op))
+        error = ng_p2p_pattern_next(search, &members[i], &pattern);
+        uint32_t work = error ? NG_P2P_PATTERN_NONE : stuck_work(&members[i], &pattern);
+        if (work == NG_P2P_PATTERN_NONE || !agree_on(&op, pattern.works[work].op))
             return error;
     }
-    wait->composed = op;
+    wait->pattern = op;
     return error;
 }

@@ -17,10 +17,10 @@ static bool is_error(int result)
 }
 
 /* Does this member report an error, its own, or also that of a peer? */
-static bool reports(const struct ng_verdict_builder *judge, const struct ng_view_member *member,
+static bool reports(const struct ng_verdict_builder *builder, const struct ng_view_member *member,
                     bool own_only)
 {
-    enum ng_life life = ng_verdict_builder_process_of(judge, member)->life;
+    enum ng_life life = ng_verdict_builder_process_of(builder, member)->life;
 
     return is_error(member->async_error) &&
            !(own_only && member->async_error == NG_NCCL_REMOTE_ERROR) &&
@@ -30,55 +30,57 @@ static bool reports(const struct ng_verdict_builder *judge, const struct ng_view
 }
 
 /* A program that ends its communicator by itself makes its peers hear of a remote error. */
-static bool was_ended(const struct ng_verdict_builder *judge, uint32_t group)
+static bool was_ended(const struct ng_verdict_builder *builder, uint32_t group)
 {
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
+    const struct ng_view_member *members = ng_view_members(builder->view, group, &count);
 
     for (uint32_t i = 0; i < count; i++)
         if ((members[i].state == NG_GROUP_ABORTED || members[i].state == NG_GROUP_DESTROYED) &&
-            !ng_verdict_builder_is_gone(judge, &members[i]))
+            !ng_verdict_builder_is_gone(builder, &members[i]))
             return true;
     return false;
 }
 
 /* The member to tell of; NULL none. */
-static const struct ng_view_member *find_error(const struct ng_verdict_builder *judge,
+static const struct ng_view_member *find_error(const struct ng_verdict_builder *builder,
                                                bool own_only)
 {
-    const struct ng_view *view = judge->view;
+    const struct ng_view *view = builder->view;
 
     for (uint32_t i = 0; i < view->member_count; i++)
-        if (reports(judge, &view->members[i], own_only) &&
-            (own_only || !was_ended(judge, view->members[i].group)))
+        if (reports(builder, &view->members[i], own_only) &&
+            (own_only || !was_ended(builder, view->members[i].group)))
             return &view->members[i];
     return NULL;
 }
 
-bool ng_verdict_builder_hears_of_gone(const struct ng_verdict_builder *judge)
+bool ng_verdict_builder_hears_of_gone(const struct ng_verdict_builder *builder)
 {
-    const struct ng_view *view = judge->view;
+    const struct ng_view *view = builder->view;
 
-    if (find_error(judge, true))
+    if (find_error(builder, true))
         return false;
     for (uint32_t i = 0; i < view->member_count; i++) {
         uint32_t count;
         const struct ng_view_member *members =
             ng_view_members(view, view->members[i].group, &count);
-        if (!reports(judge, &view->members[i], false) || was_ended(judge, view->members[i].group))
+        if (!reports(builder, &view->members[i], false) ||
+            was_ended(builder, view->members[i].group))
             continue;
         for (uint32_t k = 0; k < count; k++)
-            if (ng_verdict_builder_is_gone(judge, &members[k]))
+            if (ng_verdict_builder_is_gone(builder, &members[k]))
                 return true;
     }
     return false;
 }
 
-static int blame_error(struct ng_verdict_builder *judge, const struct ng_view_member *member,
+static int blame_error(struct ng_verdict_builder *builder, const struct ng_view_member *member,
                        bool gone)
 {
-    const struct ng_view_process *process = ng_verdict_builder_process_of(judge, member);
-    struct ng_culprit *culprit = ng_verdict_builder_add_culprit(judge, member, member->group_rank);
+    const struct ng_view_process *process = ng_verdict_builder_process_of(builder, member);
+    struct ng_culprit *culprit =
+        ng_verdict_builder_add_culprit(builder, member, member->group_rank);
 
     if (!culprit)
         return -ENOMEM;
@@ -94,36 +96,36 @@ static int blame_error(struct ng_verdict_builder *judge, const struct ng_view_me
  * Who brought it: ranks with an error of their own; else of a remote error those that are gone;
  * else nobody knows, and those that report it are named.
  */
-static int blame_errors(struct ng_verdict_builder *judge, const struct ng_view_member *told,
+static int blame_errors(struct ng_verdict_builder *builder, const struct ng_view_member *told,
                         bool own)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, told->group, &count);
+    const struct ng_view_member *members = ng_view_members(builder->view, told->group, &count);
     bool gone = false, quiet = false;
     int error = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        gone |= ng_verdict_builder_is_gone(judge, &members[i]);
-        quiet |= ng_verdict_builder_process_of(judge, &members[i])->quiet_ns > 0;
+        gone |= ng_verdict_builder_is_gone(builder, &members[i]);
+        quiet |= ng_verdict_builder_process_of(builder, &members[i])->quiet_ns > 0;
     }
     gone = gone && !own;
     verdict->may_be_gone = quiet && !gone && !own;
     for (uint32_t i = 0; i < count && !error; i++)
-        if (gone ? ng_verdict_builder_is_gone(judge, &members[i])
-                 : reports(judge, &members[i], own))
-            error = blame_error(judge, &members[i], gone);
+        if (gone ? ng_verdict_builder_is_gone(builder, &members[i])
+                 : reports(builder, &members[i], own))
+            error = blame_error(builder, &members[i], gone);
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     verdict->confidence = own || gone ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
     return error;
 }
 
-static void tell_of_error(struct ng_verdict_builder *judge, const struct ng_view_member *told)
+static void tell_of_error(struct ng_verdict_builder *builder, const struct ng_view_member *told)
 {
-    struct ng_verdict *verdict = judge->verdict;
+    struct ng_verdict *verdict = builder->verdict;
     struct ng_signature signature = {0};
 
-    ng_verdict_builder_set_group(judge, told->group);
+    ng_verdict_builder_set_group(builder, told->group);
     verdict->kind = NG_KIND_ASYNC_ERROR;
     verdict->seq = told->pending_seq ? told->pending_seq : told->entered;
     verdict->op = ng_signature_at(told, verdict->seq, &signature) ? (enum ng_op)signature.op
@@ -156,9 +158,9 @@ static bool is_of_the_deadline(const struct ng_verdict *verdict, const struct ng
  * An error that NCCL reports says why a rank does not come, or a device does not finish. That a
  * rank died, left, froze or called something else may be why there is an error.
  */
-int ng_verdict_builder_errors(struct ng_verdict_builder *judge)
+int ng_verdict_builder_errors(struct ng_verdict_builder *builder)
 {
-    switch (judge->verdict->kind) {
+    switch (builder->verdict->kind) {
     case NG_KIND_HEALTHY:
     case NG_KIND_MISSING_RANK:
     case NG_KIND_GPU_STALL:
@@ -167,17 +169,17 @@ int ng_verdict_builder_errors(struct ng_verdict_builder *judge)
     default:
         return 0;
     }
-    const struct ng_view_member *own = find_error(judge, true);
-    const struct ng_view_member *told = own ? own : find_error(judge, false);
+    const struct ng_view_member *own = find_error(builder, true);
+    const struct ng_view_member *told = own ? own : find_error(builder, false);
     if (!told ||
-        (!own && (names_the_quiet(judge->verdict) || is_of_the_deadline(judge->verdict, told))))
+        (!own && (names_the_quiet(builder->verdict) || is_of_the_deadline(builder->verdict, told))))
         return 0;
-    int error = judge->waits.count
+    int error = builder->waits.count
                     ? 0
-                    : ng_view_index_find(judge->view, &judge->scratch, &judge->processes);
+                    : ng_view_index_find(builder->view, &builder->scratch, &builder->processes);
     if (error)
         return error;
-    tell_of_error(judge, told);
-    error = blame_errors(judge, told, own != NULL);
-    return error ? error : ng_verdict_builder_list_waiting_in(judge, told->group);
+    tell_of_error(builder, told);
+    error = blame_errors(builder, told, own != NULL);
+    return error ? error : ng_verdict_builder_list_waiting_in(builder, told->group);
 }

@@ -11,12 +11,12 @@
 
 /* Runs of ranks without evidence, sends and receives that are recorded no more, and what the view
  * could not read. */
-int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *judge,
+int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *builder,
                                              const struct ng_wait *wait,
                                              const struct ng_reason *reason)
 {
-    struct ng_verdict *verdict = judge->verdict;
-    const struct ng_view *view = judge->view;
+    struct ng_verdict *verdict = builder->verdict;
+    const struct ng_view *view = builder->view;
 
     verdict->missing_evidence = ng_arena_alloc(
         &verdict->arena, (wait->absentee_count + view->note_count + 3) * sizeof(char *));
@@ -59,7 +59,7 @@ int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *judge,
         char *line = ng_arena_printf(&verdict->arena,
                                      "no records of a collective before #%" PRIu64
                                      " that not all ranks called alike",
-                                     reason->parting.seq);
+                                     reason->divergence.seq);
         if (!line)
             return -ENOMEM;
         verdict->missing_evidence[verdict->missing_evidence_count++] = line;
@@ -73,10 +73,10 @@ int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *judge,
     return 0;
 }
 
-int ng_verdict_builder_list_rehearsal(struct ng_verdict_builder *judge)
+int ng_verdict_builder_list_rehearsal(struct ng_verdict_builder *builder)
 {
-    const struct ng_view *view = judge->view;
-    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_view *view = builder->view;
+    struct ng_verdict *verdict = builder->verdict;
 
     if (!view->fault_count)
         return 0;

@@ -29,55 +29,55 @@ static const struct ng_view_nan *find_nan(const struct ng_view *view)
     return first;
 }
 
-static int blame_nan(struct ng_verdict_builder *judge, uint32_t group,
+static int blame_nan(struct ng_verdict_builder *builder, uint32_t group,
                      const struct ng_view_nan *first)
 {
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, group, &count);
+    const struct ng_view_member *members = ng_view_members(builder->view, group, &count);
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_nan *nan = &ng_verdict_builder_process_of(judge, &members[i])->nan;
+        const struct ng_view_nan *nan = &ng_verdict_builder_process_of(builder, &members[i])->nan;
         if (nan != first && !(first->seq && nan->age_ns && nan->group_id == first->group_id &&
                               nan->seq == first->seq))
             continue;
         struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(judge, &members[i], members[i].group_rank);
+            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
         if (!culprit)
             return -ENOMEM;
         ng_explain_nan(nan, culprit->why, sizeof(culprit->why));
     }
-    ng_verdict_builder_sort_culprits(judge->verdict->culprits, judge->verdict->culprit_count);
+    ng_verdict_builder_sort_culprits(builder->verdict->culprits, builder->verdict->culprit_count);
     return 0;
 }
 
-int ng_verdict_builder_nan(struct ng_verdict_builder *judge, bool asked)
+int ng_verdict_builder_nan(struct ng_verdict_builder *builder, bool asked)
 {
-    const struct ng_view_nan *first = find_nan(judge->view);
-    struct ng_verdict *verdict = judge->verdict;
-    uint32_t group = first ? ng_view_find_group(judge->view, first->group_id) : UINT32_MAX;
+    const struct ng_view_nan *first = find_nan(builder->view);
+    struct ng_verdict *verdict = builder->verdict;
+    uint32_t group = first ? ng_view_find_group(builder->view, first->group_id) : UINT32_MAX;
     bool explained = verdict->kind != NG_KIND_HEALTHY && verdict->kind != NG_KIND_GPU_STALL &&
                      verdict->kind != NG_KIND_MISSING_RANK && verdict->kind != NG_KIND_UNKNOWN;
 
     if (group == UINT32_MAX || (!asked && (explained || !first->held)))
         return 0;
-    int error = ng_view_index_find(judge->view, &judge->scratch, &judge->processes);
+    int error = ng_view_index_find(builder->view, &builder->scratch, &builder->processes);
     if (error)
         return error;
-    ng_verdict_builder_set_group(judge, group);
+    ng_verdict_builder_set_group(builder, group);
     verdict->kind = NG_KIND_NAN;
     verdict->seq = first->seq;
     verdict->op = first->op;
-    verdict->composed = NG_OP_NONE;
+    verdict->pattern = NG_OP_NONE;
     verdict->graph = 0;
     verdict->cold = false;
     verdict->stalled_ns = 0;
     verdict->culprit_count = verdict->cycle_count = verdict->waiting_count = 0;
-    error = blame_nan(judge, group, first);
+    error = blame_nan(builder, group, first);
     /* Where all have them, they may have got them from each other in a call that was not looked at.
      */
     verdict->confidence =
         verdict->culprit_count > 1 && (int)verdict->culprit_count == verdict->group_nranks
             ? NG_CONFIDENCE_LIKELY
             : NG_CONFIDENCE_CERTAIN;
-    return error || !first->held ? error : ng_verdict_builder_list_waiting_in(judge, group);
+    return error || !first->held ? error : ng_verdict_builder_list_waiting_in(builder, group);
 }

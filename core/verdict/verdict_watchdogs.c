@@ -29,10 +29,10 @@ static const struct ng_view_member *oldest_pending(const struct ng_view *view, u
     return oldest;
 }
 
-static void tell_of_member(struct ng_verdict_builder *judge, const struct ng_view_member *member)
+static void tell_of_member(struct ng_verdict_builder *builder, const struct ng_view_member *member)
 {
-    struct ng_verdict *verdict = judge->verdict;
-    const struct ng_view_group *group = &judge->view->groups[member->group];
+    struct ng_verdict *verdict = builder->verdict;
+    const struct ng_view_group *group = &builder->view->groups[member->group];
     struct ng_signature signature;
 
     verdict->group_id = group->id;
@@ -43,19 +43,19 @@ static void tell_of_member(struct ng_verdict_builder *judge, const struct ng_vie
         verdict->op = (enum ng_op)signature.op;
 }
 
-static int blame_watchdog(struct ng_verdict_builder *judge, uint32_t index)
+static int blame_watchdog(struct ng_verdict_builder *builder, uint32_t index)
 {
-    const struct ng_view_process *process = &judge->view->processes[index];
-    const struct ng_view_member *member = oldest_pending(judge->view, index);
-    struct ng_verdict *verdict = judge->verdict;
+    const struct ng_view_process *process = &builder->view->processes[index];
+    const struct ng_view_member *member = oldest_pending(builder->view, index);
+    struct ng_verdict *verdict = builder->verdict;
     struct ng_culprit *culprit;
 
     if (!member)
-        member = &judge->view->members[judge->view->by_process[process->first_member]];
+        member = &builder->view->members[builder->view->by_process[process->first_member]];
     else if (!verdict->group_id)
-        tell_of_member(judge, member);
-    bool in_group = judge->view->groups[member->group].id == verdict->group_id;
-    culprit = ng_verdict_builder_add_culprit(judge, member, in_group ? member->group_rank : -1);
+        tell_of_member(builder, member);
+    bool in_group = builder->view->groups[member->group].id == verdict->group_id;
+    culprit = ng_verdict_builder_add_culprit(builder, member, in_group ? member->group_rank : -1);
     if (!culprit)
         return -ENOMEM;
     if (process->watchdog_stuck_ns > verdict->stalled_ns)
@@ -72,10 +72,10 @@ static int blame_watchdog(struct ng_verdict_builder *judge, uint32_t index)
  * the reason of what looks like a device that does not finish, or like nothing; not of what the
  * calls of the ranks explain without it.
  */
-int ng_verdict_builder_watchdogs(struct ng_verdict_builder *judge, bool asked)
+int ng_verdict_builder_watchdogs(struct ng_verdict_builder *builder, bool asked)
 {
-    struct ng_verdict *verdict = judge->verdict;
-    const struct ng_view *view = judge->view;
+    struct ng_verdict *verdict = builder->verdict;
+    const struct ng_view *view = builder->view;
     bool healthy = verdict->kind == NG_KIND_HEALTHY;
     bool explained =
         !healthy && verdict->kind != NG_KIND_GPU_STALL && verdict->kind != NG_KIND_UNKNOWN;
@@ -87,7 +87,7 @@ int ng_verdict_builder_watchdogs(struct ng_verdict_builder *judge, bool asked)
     if (!stuck || (explained && !asked))
         return 0;
     if (healthy)
-        error = ng_view_index_find(view, &judge->scratch, &judge->processes);
+        error = ng_view_index_find(view, &builder->scratch, &builder->processes);
     verdict->kind = NG_KIND_WATCHDOG_STUCK;
     verdict->confidence = healthy || asked ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
     verdict->group_id = 0;
@@ -99,7 +99,7 @@ int ng_verdict_builder_watchdogs(struct ng_verdict_builder *judge, bool asked)
     verdict->culprit_count = verdict->waiting_count = verdict->cycle_count = 0;
     for (uint32_t i = 0; i < view->process_count && !error; i++)
         if (is_unwatched(&view->processes[i]))
-            error = blame_watchdog(judge, i);
+            error = blame_watchdog(builder, i);
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
-    return error ? error : ng_verdict_builder_list_waiting(judge);
+    return error ? error : ng_verdict_builder_list_waiting(builder);
 }

@@ -24,68 +24,70 @@ static bool has_heard(const struct ng_absentee *absentee)
     return absentee->followed || absentee->member->async_error == NG_NCCL_REMOTE_ERROR;
 }
 
-void ng_wait_cause_find_leaver(struct ng_verdict_builder *judge)
+void ng_wait_cause_find_leaver(struct ng_verdict_builder *builder)
 {
-    for (uint32_t w = 0; w < judge->waits.count; w++) {
-        const struct ng_wait *wait = &judge->waits.waits[w];
+    for (uint32_t w = 0; w < builder->waits.count; w++) {
+        const struct ng_wait *wait = &builder->waits.waits[w];
         for (uint32_t i = 0; i < wait->absentee_count && wait->type != NG_WAIT_END; i++) {
             const struct ng_absentee *absentee = &wait->absentees[i];
             if (absentee->absence != NG_ABSENT_EXITED)
                 continue;
             const struct ng_view_process *process =
-                ng_verdict_builder_process_of(judge, absentee->member);
+                ng_verdict_builder_process_of(builder, absentee->member);
             bool heard = has_heard(absentee);
-            bool older = !judge->leaver || process->life_age_ns > judge->leaver->life_age_ns;
-            if (judge->leaver && heard != judge->leaver_heard ? heard : !older)
+            bool older = !builder->leaver || process->life_age_ns > builder->leaver->life_age_ns;
+            if (builder->leaver && heard != builder->leaver_heard ? heard : !older)
                 continue;
-            judge->leaver = process;
-            judge->leaver_heard = heard;
+            builder->leaver = process;
+            builder->leaver_heard = heard;
         }
     }
 }
 
 /* Did it still live when a rank that others wait for had left? Then its end is no cause of the
  * stall: whoever waits in vain is ended by its launcher, an operator, or itself. */
-static bool outlived_leaver(const struct ng_verdict_builder *judge,
+static bool outlived_leaver(const struct ng_verdict_builder *builder,
                             const struct ng_absentee *absentee)
 {
-    if (!judge->leaver)
+    if (!builder->leaver)
         return false;
-    const struct ng_view_process *process = ng_verdict_builder_process_of(judge, absentee->member);
-    bool same_host = strcmp(process->host, judge->leaver->host) == 0;
+    const struct ng_view_process *process =
+        ng_verdict_builder_process_of(builder, absentee->member);
+    bool same_host = strcmp(process->host, builder->leaver->host) == 0;
     int64_t alive_ns = process->life == NG_LIFE_LOST ? process->life_age_ns : process->alive_age_ns;
     return alive_ns &&
-           judge->leaver->life_age_ns > ng_view_age(alive_ns) + (same_host ? 0 : CLOCKS_APART_NS);
+           builder->leaver->life_age_ns > ng_view_age(alive_ns) + (same_host ? 0 : CLOCKS_APART_NS);
 }
 
 /* Did it come, wait in vain for somebody who had left, and go, too, as programs do that are told of
  * an error? */
-static bool followed_leaver(const struct ng_verdict_builder *judge, const struct ng_wait *wait,
+static bool followed_leaver(const struct ng_verdict_builder *builder, const struct ng_wait *wait,
                             const struct ng_absentee *absentee)
 {
-    const struct ng_view_process *process = ng_verdict_builder_process_of(judge, absentee->member),
-                                 *leaver = judge->leaver;
+    const struct ng_view_process *process =
+                                     ng_verdict_builder_process_of(builder, absentee->member),
+                                 *leaver = builder->leaver;
 
     if (!leaver || leaver == process || !wait->seq || absentee->member->entered < wait->seq ||
         !process->life_age_ns)
         return false;
-    if (has_heard(absentee) && !judge->leaver_heard)
+    if (has_heard(absentee) && !builder->leaver_heard)
         return true;
     bool same_host = strcmp(process->host, leaver->host) == 0;
     return leaver->life_age_ns > process->life_age_ns + (same_host ? 0 : CLOCKS_APART_NS);
 }
 
-enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *judge,
+enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *builder,
                                         const struct ng_wait *wait,
                                         const struct ng_absentee *absentee)
 {
     switch (absentee->absence) {
     case NG_ABSENT_DEAD:
     case NG_ABSENT_LOST:
-        return outlived_leaver(judge, absentee) ? NG_CAUSE_ELSEWHERE : NG_CAUSE_DEAD;
+        return outlived_leaver(builder, absentee) ? NG_CAUSE_ELSEWHERE : NG_CAUSE_DEAD;
     case NG_ABSENT_EXITED:
-        return absentee->followed || followed_leaver(judge, wait, absentee) ? NG_CAUSE_ELSEWHERE
-                                                                            : NG_CAUSE_LEFT;
+        return absentee->followed || followed_leaver(builder, wait, absentee) ? NG_CAUSE_ELSEWHERE
+                                                                              : NG_CAUSE_LEFT;
     case NG_ABSENT_STOPPED:
         return NG_CAUSE_STOPPED;
     case NG_ABSENT_ALIVE:
@@ -100,9 +102,10 @@ enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *judge,
 
 /* Is it at the end of what it was to do: has it ended its communicator, or itself, and not for an
  * error? */
-static bool is_at_end(const struct ng_verdict_builder *judge, const struct ng_absentee *absentee)
+static bool is_at_end(const struct ng_verdict_builder *builder, const struct ng_absentee *absentee)
 {
-    const struct ng_view_process *process = ng_verdict_builder_process_of(judge, absentee->member);
+    const struct ng_view_process *process =
+        ng_verdict_builder_process_of(builder, absentee->member);
 
     if (absentee->came || absentee->followed || absentee->may_follow ||
         absentee->member->async_error)
@@ -112,7 +115,7 @@ static bool is_at_end(const struct ng_verdict_builder *judge, const struct ng_ab
     return absentee->absence == NG_ABSENT_ALIVE && ng_absentee_has_left(absentee);
 }
 
-bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *judge, const struct ng_wait *wait)
+bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     const struct ng_absentee *absentee = wait->absentees;
     bool p2p = wait->type == NG_WAIT_P2P;
@@ -120,33 +123,33 @@ bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *judge, const struc
     if ((wait->type != NG_WAIT_COLLECTIVE && !p2p) || wait->waiter_count != 1 || wait->of_leavers ||
         wait->blind || wait->absentee_count != 1 || !absentee->member)
         return false;
-    return (p2p || (judge->view->groups[wait->group].nranks == 2 &&
+    return (p2p || (builder->view->groups[wait->group].nranks == 2 &&
                     absentee->member->entered + 1 == wait->seq)) &&
-           is_at_end(judge, absentee);
+           is_at_end(builder, absentee);
 }
 
-uint32_t ng_wait_cause_waiter(const struct ng_verdict_builder *judge, const struct ng_wait *wait)
+uint32_t ng_wait_cause_waiter(const struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
-    int32_t index = (int32_t)(wait - judge->waits.waits);
+    int32_t index = (int32_t)(wait - builder->waits.waits);
     uint32_t count;
-    const struct ng_view_member *members = ng_view_members(judge->view, wait->group, &count);
+    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
 
     for (uint32_t i = 0; i < count; i++)
-        if (judge->waits.wait_of_member[&members[i] - judge->view->members] == index)
-            return (uint32_t)(&members[i] - judge->view->members);
+        if (builder->waits.wait_of_member[&members[i] - builder->view->members] == index)
+            return (uint32_t)(&members[i] - builder->view->members);
     return UINT32_MAX;
 }
 
 /* Has the one of two that waits in a collective called something else after the same calls before?
  */
-static bool departs_of_two(struct ng_verdict_builder *judge, const struct ng_wait *wait)
+static bool departs_of_two(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
-    uint32_t waiter = ng_wait_cause_waiter(judge, wait);
+    uint32_t waiter = ng_wait_cause_waiter(builder, wait);
     int departures = 0;
 
     return wait->type == NG_WAIT_COLLECTIVE && waiter != UINT32_MAX &&
-           ng_wait_cause_is_of_two(judge, wait) &&
-           ng_usual_look(&judge->processes, waiter, 0, &judge->scratch, &departures) == 0 &&
+           ng_wait_cause_is_of_two(builder, wait) &&
+           ng_usual_look(&builder->processes, waiter, 0, &builder->scratch, &departures) == 0 &&
            departures > 0;
 }
 
@@ -155,7 +158,7 @@ static bool departs_of_two(struct ng_verdict_builder *judge, const struct ng_wai
  * call too many. Of a collective those are most ranks of the group, right before it, and others may
  * be held up elsewhere, as by this one; of sends and receives all peers, which must be several.
  */
-static bool is_surplus(const struct ng_verdict_builder *judge, const struct ng_wait *wait)
+static bool is_surplus(const struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     bool p2p = wait->type == NG_WAIT_P2P;
     int64_t ended = 0;
@@ -166,12 +169,12 @@ static bool is_surplus(const struct ng_verdict_builder *judge, const struct ng_w
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         const struct ng_absentee *absentee = &wait->absentees[i];
         const struct ng_view_member *member = absentee->member;
-        if (member && (p2p || member->entered + 1 == wait->seq) && is_at_end(judge, absentee))
+        if (member && (p2p || member->entered + 1 == wait->seq) && is_at_end(builder, absentee))
             ended++;
-        else if (p2p || ng_wait_cause_of_absentee(judge, wait, absentee) != NG_CAUSE_ELSEWHERE)
+        else if (p2p || ng_wait_cause_of_absentee(builder, wait, absentee) != NG_CAUSE_ELSEWHERE)
             return false;
     }
-    return p2p ? ended > 1 : 2 * ended > judge->view->groups[wait->group].nranks;
+    return p2p ? ended > 1 : 2 * ended > builder->view->groups[wait->group].nranks;
 }
 
 /* Is an absentee held by another wait than this one, which has this index? */
@@ -185,68 +188,68 @@ static bool elsewhere(const struct ng_wait *wait, int32_t index)
 }
 
 /* Is it what the waits of other unique ids were found to be about? */
-static bool is_of_ids(const struct ng_verdict_builder *judge, uint32_t group)
+static bool is_of_ids(const struct ng_verdict_builder *builder, uint32_t group)
 {
-    if (!judge->ids.other_id_count)
+    if (!builder->ids.other_id_count)
         return false;
-    for (uint32_t i = 0; i < judge->ids.other_id_count; i++)
-        if (judge->ids.other_ids[i] == judge->view->groups[group].id)
+    for (uint32_t i = 0; i < builder->ids.other_id_count; i++)
+        if (builder->ids.other_ids[i] == builder->view->groups[group].id)
             return true;
-    return judge->ids.group == group;
+    return builder->ids.group == group;
 }
 
 /* Do the ranks that came mean different communicators, or have variables by which NCCL hangs? */
-static int find_init_mismatch(struct ng_verdict_builder *judge, const struct ng_wait *wait,
+static int find_init_mismatch(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                               struct ng_reason *ret_reason)
 {
-    uint32_t index = (uint32_t)(wait - judge->waits.waits);
+    uint32_t index = (uint32_t)(wait - builder->waits.waits);
     int result = 1;
 
-    if (is_of_ids(judge, wait->group))
-        ret_reason->init = judge->ids;
+    if (is_of_ids(builder, wait->group))
+        ret_reason->init = builder->ids;
     else
-        result = ng_init_mismatch_find(&judge->processes, &judge->waits, index, &judge->scratch,
-                                       &ret_reason->init);
+        result = ng_init_mismatch_find(&builder->processes, &builder->waits, index,
+                                       &builder->scratch, &ret_reason->init);
     if (result > 0 && ret_reason->init.other_id_count)
-        judge->ids = ret_reason->init;
+        builder->ids = ret_reason->init;
     ret_reason->by_init = result > 0;
     return result;
 }
 
-enum ng_cause ng_wait_cause_of(struct ng_verdict_builder *judge, const struct ng_wait *wait,
+enum ng_cause ng_wait_cause_of(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                                struct ng_reason *ret_reason)
 {
     enum ng_cause worst = wait->absentee_count ? NG_CAUSE_ELSEWHERE : NG_CAUSE_DEVICE;
 
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        enum ng_cause cause = ng_wait_cause_of_absentee(judge, wait, &wait->absentees[i]);
+        enum ng_cause cause = ng_wait_cause_of_absentee(builder, wait, &wait->absentees[i]);
         if (cause > worst)
             worst = cause;
     }
     if (wait->type == NG_WAIT_COLLECTIVE && worst < NG_CAUSE_MISMATCH &&
-        ng_mismatch_find(judge->view, wait->group, wait->seq, &ret_reason->mismatch))
+        ng_mismatch_find(builder->view, wait->group, wait->seq, &ret_reason->mismatch))
         return NG_CAUSE_MISMATCH;
-    if (worst < NG_CAUSE_MISMATCH && is_surplus(judge, wait))
+    if (worst < NG_CAUSE_MISMATCH && is_surplus(builder, wait))
         return NG_CAUSE_SURPLUS;
-    if (worst < NG_CAUSE_MISMATCH && departs_of_two(judge, wait))
+    if (worst < NG_CAUSE_MISMATCH && departs_of_two(builder, wait))
         return NG_CAUSE_SURPLUS;
-    if (worst < NG_CAUSE_MISMATCH && find_init_mismatch(judge, wait, ret_reason) > 0)
+    if (worst < NG_CAUSE_MISMATCH && find_init_mismatch(builder, wait, ret_reason) > 0)
         return ret_reason->init.differ == NG_INIT_VARIABLE ? NG_CAUSE_VARIABLE : NG_CAUSE_MISMATCH;
     if (wait->type == NG_WAIT_COLLECTIVE && worst < NG_CAUSE_PARTED &&
-        ng_divergence_find(judge->view, wait->group, wait->seq, &judge->scratch,
-                           &ret_reason->parting)) {
-        if (ret_reason->parting.matched <= PARTED_LONG_AGO)
+        ng_divergence_find(builder->view, wait->group, wait->seq, &builder->scratch,
+                           &ret_reason->divergence)) {
+        if (ret_reason->divergence.matched <= PARTED_LONG_AGO)
             return NG_CAUSE_PARTED;
         ret_reason->parted_long_ago = true;
     }
     /* Sends and receives that wait for each other end at one whose peers have all come; or else
      * they go in a round. */
     if (worst == NG_CAUSE_ELSEWHERE && wait->served &&
-        !elsewhere(wait, (int32_t)(wait - judge->waits.waits)))
+        !elsewhere(wait, (int32_t)(wait - builder->waits.waits)))
         worst = NG_CAUSE_DEVICE;
     /* Calls that make or end communicators hang on the host, for reasons that are not seen here. */
     bool on_device = wait->type == NG_WAIT_COLLECTIVE || wait->type == NG_WAIT_P2P;
-    bool sized = judge->view->groups[wait->group].nranks > 0;
+    bool sized = builder->view->groups[wait->group].nranks > 0;
     return worst == NG_CAUSE_DEVICE && (wait->blind || !on_device || !sized) ? NG_CAUSE_UNSEEN
                                                                              : worst;
 }

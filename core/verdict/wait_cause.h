@@ -36,17 +36,17 @@ enum ng_cause {
 /* Why a wait has the cause that it has, where that takes more than its absentees. */
 struct ng_reason {
     struct ng_mismatch mismatch;
-    struct ng_divergence parting;
+    struct ng_divergence divergence;
     bool parted_long_ago; /* no cause, but to be told of */
     struct ng_init_mismatch init;
     bool by_init; /* that is the mismatch */
 };
 
 /* Finds who left first of those that others wait for, `judge->leaver`. Before all that follows. */
-void ng_wait_cause_find_leaver(struct ng_verdict_builder *judge);
+void ng_wait_cause_find_leaver(struct ng_verdict_builder *builder);
 
 /* What one absentee alone would make of its wait. */
-enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *judge,
+enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *builder,
                                         const struct ng_wait *wait,
                                         const struct ng_absentee *absentee);
 
@@ -54,14 +54,14 @@ enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *judge,
  * Does one rank wait alone for one other, which is at its end? Either may be wrong: that one may
  * have made a call too few, or the one that waits a call too many.
  */
-bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *judge, const struct ng_wait *wait);
+bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *builder, const struct ng_wait *wait);
 
 /* Index of the first member that waits in it; UINT32_MAX none. */
-uint32_t ng_wait_cause_waiter(const struct ng_verdict_builder *judge, const struct ng_wait *wait);
+uint32_t ng_wait_cause_waiter(const struct ng_verdict_builder *builder, const struct ng_wait *wait);
 
 /* The cause of wait `wait` of the judgement, and the reason for it; remembers what it finds about
  * different unique ids in `judge->ids`. */
-enum ng_cause ng_wait_cause_of(struct ng_verdict_builder *judge, const struct ng_wait *wait,
+enum ng_cause ng_wait_cause_of(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                                struct ng_reason *ret_reason);
 
 #endif

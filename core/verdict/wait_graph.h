@@ -73,7 +73,7 @@ struct ng_wait {
     uint64_t seq; /* collective sequence; 0 else */
     enum ng_op op;
     enum ng_op
-        composed; /* point-to-point: what all that wait make up together, core/view/p2p_patterns.h;
+        pattern; /* point-to-point: what all that wait make up together, core/view/p2p_patterns.h;
                      NG_OP_NONE: nothing, or one cannot tell. Set by core/verdict/verdict.c */
     int64_t age_ns;         /* the longest */
     int64_t entered_age_ns; /* since the first of the waiters made the call; 0 not recorded */

@@ -48,7 +48,7 @@ bool ng_comparable_hash_log(const struct ng_box *box, uint32_t slot, int64_t now
         taken = entered;
     if (taken < entered && is_blocked(box, slot, entered, now_mono_ns))
         taken = entered;
-    ng_hash_log_copy(&box->trails[slot], taken, entered, ret_trail);
+    ng_hash_log_copy(&box->hash_logs[slot], taken, entered, ret_trail);
     return true;
 }
 
@@ -82,14 +82,14 @@ bool ng_comparable_is_clear(const struct ng_box *own_box, uint32_t slot)
             return false;
     }
     return ng_comparable_is_ready(mine) &&
-           !(slot < own_box->trail_capacity && NG_LOAD(own_box->trails[slot].shared));
+           !(slot < own_box->trail_capacity && NG_LOAD(own_box->hash_logs[slot].shared));
 }
 
 bool ng_comparable_is_news(const struct ng_box *own_box, uint32_t slot, uint64_t turn)
 {
-    struct ng_box_trail *trail = &own_box->trails[slot];
+    struct ng_box_hash_log *hash_log = &own_box->hash_logs[slot];
 
-    if (!NG_LOAD(trail->heard))
-        NG_STORE(trail->heard, turn);
-    return NG_LOAD(trail->heard) != turn;
+    if (!NG_LOAD(hash_log->heard))
+        NG_STORE(hash_log->heard, turn);
+    return NG_LOAD(hash_log->heard) != turn;
 }

@@ -1,5 +1,5 @@
 /*
- * Trails of rolling hashes, and comparing two of them.
+ * Hash logs of rolling hashes, and comparing two of them.
  *
  * Ng_hash_log_mark runs on the program's threads; the rest is pure.
  */
@@ -13,33 +13,33 @@ _Static_assert(NG_HASH_LOG_NEWEST == 1u << FIRST_LEVEL, "marks go on where the n
  */
 #define APART_MAX (UINT64_C(1) << 22)
 
-void ng_hash_log_mark(struct ng_box_trail *trail, uint64_t seq, uint64_t hash)
+void ng_hash_log_mark(struct ng_box_hash_log *hash_log, uint64_t seq, uint64_t hash)
 {
     for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++) {
         uint64_t number = seq >> (level + FIRST_LEVEL);
-        NG_STORE(trail->marks[level][number & 1], ng_hash_log_word(number, hash));
+        NG_STORE(hash_log->marks[level][number & 1], ng_hash_log_word(number, hash));
         if (number & 1)
             return;
     }
 }
 
-void ng_hash_log_copy(const struct ng_box_trail *trail, uint64_t taken, uint64_t entered,
+void ng_hash_log_copy(const struct ng_box_hash_log *hash_log, uint64_t taken, uint64_t entered,
                       struct ng_hash_log *ret_trail)
 {
     for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
-        ret_trail->newest[i] = atomic_load_explicit(&trail->newest[i], memory_order_acquire);
+        ret_trail->newest[i] = atomic_load_explicit(&hash_log->newest[i], memory_order_acquire);
     for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++)
         for (unsigned i = 0; i < 2; i++)
             ret_trail->marks[level][i] =
-                atomic_load_explicit(&trail->marks[level][i], memory_order_acquire);
-    uint64_t captured = NG_LOAD(trail->captured);
+                atomic_load_explicit(&hash_log->marks[level][i], memory_order_acquire);
+    uint64_t captured = NG_LOAD(hash_log->captured);
     ret_trail->entered = entered;
     ret_trail->last = captured && captured <= taken ? captured - 1 : taken;
 }
 
-uint64_t ng_hash_log_at(const struct ng_hash_log *trail, uint64_t seq)
+uint64_t ng_hash_log_at(const struct ng_hash_log *hash_log, uint64_t seq)
 {
-    uint64_t word = trail->newest[seq % NG_HASH_LOG_NEWEST];
+    uint64_t word = hash_log->newest[seq % NG_HASH_LOG_NEWEST];
 
     if ((word & NG_HASH_LOG_NUMBER) == (seq & NG_HASH_LOG_NUMBER))
         return word & ~NG_HASH_LOG_NUMBER;
@@ -47,7 +47,7 @@ uint64_t ng_hash_log_at(const struct ng_hash_log *trail, uint64_t seq)
         uint64_t number = seq >> (level + FIRST_LEVEL);
         if (number << (level + FIRST_LEVEL) != seq)
             break;
-        word = trail->marks[level][number & 1];
+        word = hash_log->marks[level][number & 1];
         if ((word & NG_HASH_LOG_NUMBER) == (number & NG_HASH_LOG_NUMBER))
             return word & ~NG_HASH_LOG_NUMBER;
     }

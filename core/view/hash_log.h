@@ -1,6 +1,6 @@
 /*
- * Trails: which rolling hash a group had after which collective, for comparing two ranks that are
- * not at the same one.
+ * Hash logs: which rolling hash a group had after which collective, for comparing two ranks that
+ * are not at the same one.
  *
  * Written by the calling thread with each collective; read by other processes at any moment. A word
  * has both, 40 bits of the hash and the lower 24 of the number, so that no reader ever takes the
@@ -36,43 +36,43 @@ enum ng_hash_log_across {
 };
 
 /* Every sixteenth time. */
-void ng_hash_log_mark(struct ng_box_trail *trail, uint64_t seq, uint64_t hash);
+void ng_hash_log_mark(struct ng_box_hash_log *hash_log, uint64_t seq, uint64_t hash);
 
 /* The group has this hash after collective `seq`. The thread that calls on the communicator. */
-static inline __attribute__((always_inline)) void ng_hash_log_add(struct ng_box_trail *trail,
+static inline __attribute__((always_inline)) void ng_hash_log_add(struct ng_box_hash_log *hash_log,
                                                                   uint64_t seq, uint64_t hash)
 {
-    NG_STORE(trail->newest[seq % NG_HASH_LOG_NEWEST], ng_hash_log_word(seq, hash));
+    NG_STORE(hash_log->newest[seq % NG_HASH_LOG_NEWEST], ng_hash_log_word(seq, hash));
     if (__builtin_expect(seq % NG_HASH_LOG_NEWEST == 0, 0))
-        ng_hash_log_mark(trail, seq, hash);
+        ng_hash_log_mark(hash_log, seq, hash);
 }
 
 /* Collective `seq` goes into a CUDA graph: from here on, ranks may number their calls differently,
  * since a capture that is thrown away was never a collective. */
-static inline void ng_hash_log_capture(struct ng_box_trail *trail, uint64_t seq)
+static inline void ng_hash_log_capture(struct ng_box_hash_log *hash_log, uint64_t seq)
 {
-    uint64_t first = NG_LOAD(trail->captured);
+    uint64_t first = NG_LOAD(hash_log->captured);
 
     if (!first || seq < first)
-        NG_STORE(trail->captured, seq);
+        NG_STORE(hash_log->captured, seq);
     /* Before it is said that NCCL took it. */
     atomic_thread_fence(memory_order_release);
 }
 
 /* What one rank of a group tells of its collectives, copied. */
 struct ng_hash_log {
-    uint64_t entered; /* the newest collective that the trail may tell of */
+    uint64_t entered; /* the newest collective that the hash log may tell of */
     uint64_t last;    /* the newest that counts: NCCL took it, and it went into no graph */
     uint64_t newest[NG_HASH_LOG_NEWEST];
     uint64_t marks[NG_HASH_LOG_LEVELS][2];
 };
 
 /* A slot of a box, of which collectives up to `taken` were taken by NCCL. Any thread. */
-void ng_hash_log_copy(const struct ng_box_trail *trail, uint64_t taken, uint64_t entered,
+void ng_hash_log_copy(const struct ng_box_hash_log *hash_log, uint64_t taken, uint64_t entered,
                       struct ng_hash_log *ret_trail);
 
 /* What tells of the rolling hash after `seq`; 0 not known. */
-uint64_t ng_hash_log_at(const struct ng_hash_log *trail, uint64_t seq);
+uint64_t ng_hash_log_at(const struct ng_hash_log *hash_log, uint64_t seq);
 
 /* Which of both is so far ahead that it no longer tells of the newest collective of the other:
  * core/view/recall.h may know it. NULL: neither, or the other does not tell of that one either, as

@@ -32,7 +32,7 @@ struct part {
 struct side {
     const struct ng_view_member *member;
     bool known; /* the fields below are there */
-    struct ng_p2p_pattern composed;
+    struct ng_p2p_pattern pattern;
     struct part *parts; /* for each work */
     uint32_t *places;   /* record index + 1 by peer, direction and ordinal */
     uint32_t place_mask;
@@ -75,32 +75,32 @@ static uint32_t find_before(const struct ng_view_member *member, uint32_t index,
 static int find_works(const struct ng_view_member *member, struct ng_arena *arena,
                       struct ng_p2p_pattern *ret_composed)
 {
-    struct ng_p2p_pattern *composed = ret_composed;
+    struct ng_p2p_pattern *pattern = ret_composed;
 
-    *composed = (struct ng_p2p_pattern){0};
-    composed->work_of =
-        ng_arena_alloc(arena, ((size_t)member->record_count + 1) * sizeof(*composed->work_of));
-    composed->works =
-        ng_arena_alloc(arena, ((size_t)member->record_count + 1) * sizeof(*composed->works));
-    if (!composed->work_of || !composed->works)
+    *pattern = (struct ng_p2p_pattern){0};
+    pattern->work_of =
+        ng_arena_alloc(arena, ((size_t)member->record_count + 1) * sizeof(*pattern->work_of));
+    pattern->works =
+        ng_arena_alloc(arena, ((size_t)member->record_count + 1) * sizeof(*pattern->works));
+    if (!pattern->work_of || !pattern->works)
         return -ENOMEM;
-    leave_out_refused(member, composed->work_of);
+    leave_out_refused(member, pattern->work_of);
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
         uint32_t before = NG_P2P_PATTERN_NONE;
-        if (composed->work_of[i] == NG_P2P_PATTERN_NONE)
+        if (pattern->work_of[i] == NG_P2P_PATTERN_NONE)
             continue;
         if (record->work_previous)
             before = find_before(member, i, record->work_previous);
         uint32_t index =
-            before == NG_P2P_PATTERN_NONE ? NG_P2P_PATTERN_NONE : composed->work_of[before];
+            before == NG_P2P_PATTERN_NONE ? NG_P2P_PATTERN_NONE : pattern->work_of[before];
         if (index == NG_P2P_PATTERN_NONE) {
-            index = composed->work_count++;
-            composed->works[index] = (struct ng_p2p_pattern_work){
+            index = pattern->work_count++;
+            pattern->works[index] = (struct ng_p2p_pattern_work){
                 .first = i, .cut = record->work_previous != 0, .root = -1};
         }
-        composed->work_of[i] = index;
-        struct ng_p2p_pattern_work *work = &composed->works[index];
+        pattern->work_of[i] = index;
+        struct ng_p2p_pattern_work *work = &pattern->works[index];
         work->last = i;
         work->coll_count += !ng_view_record_is_p2p(record);
         work->p2p_count += ng_view_record_is_p2p(record);
@@ -111,9 +111,9 @@ static int find_works(const struct ng_view_member *member, struct ng_arena *aren
 enum { SENT_TO = 1, RECEIVED_FROM = 2 };
 
 /* The next record of the same work from `index` on. */
-static uint32_t next_of(const struct ng_p2p_pattern *composed, uint32_t work, uint32_t index)
+static uint32_t next_of(const struct ng_p2p_pattern *pattern, uint32_t work, uint32_t index)
 {
-    while (composed->work_of[index] != work)
+    while (pattern->work_of[index] != work)
         index++;
     return index;
 }
@@ -145,7 +145,7 @@ static struct part part_of(const struct ng_p2p_pattern_search *search, const str
                            uint32_t index)
 {
     const struct ng_view_member *member = side->member;
-    struct ng_p2p_pattern_work *work = &side->composed.works[index];
+    struct ng_p2p_pattern_work *work = &side->pattern.works[index];
     struct part part = {.shape = SHAPELESS, .equal = true};
     uint32_t sends = 0, receives = 0, i = work->first;
 
@@ -156,7 +156,7 @@ static struct part part_of(const struct ng_p2p_pattern_search *search, const str
     const struct ng_signature *sample = &member->records[i].signature;
     memset(search->seen, 0, (size_t)search->nranks);
     for (uint32_t left = work->p2p_count; left > 0; left--, i++) {
-        i = next_of(&side->composed, index, i);
+        i = next_of(&side->pattern, index, i);
         const struct ng_signature *call = &member->records[i].signature;
         unsigned bit = call->op == NG_OP_Send ? SENT_TO : RECEIVED_FROM;
         if (call->root < 0 || call->root >= search->nranks || (search->seen[call->root] & bit) ||
@@ -205,7 +205,7 @@ static int index_calls(struct ng_p2p_pattern_search *search, struct side *side)
     side->place_mask = mask;
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
-        if (side->composed.work_of[i] != NG_P2P_PATTERN_NONE && record->peer_ordinal)
+        if (side->pattern.work_of[i] != NG_P2P_PATTERN_NONE && record->peer_ordinal)
             *place_of(side, (enum ng_op)record->signature.op, record->signature.root,
                       record->peer_ordinal) = i + 1;
     }
@@ -217,14 +217,14 @@ static int know(struct ng_p2p_pattern_search *search, struct side *side)
 {
     if (side->known)
         return 0;
-    int error = find_works(side->member, search->arena, &side->composed);
+    int error = find_works(side->member, search->arena, &side->pattern);
     if (error)
         return error;
     side->parts = ng_arena_alloc(search->arena,
-                                 ((size_t)side->composed.work_count + 1) * sizeof(*side->parts));
+                                 ((size_t)side->pattern.work_count + 1) * sizeof(*side->parts));
     if (!side->parts)
         return -ENOMEM;
-    for (uint32_t i = 0; i < side->composed.work_count; i++)
+    for (uint32_t i = 0; i < side->pattern.work_count; i++)
         side->parts[i] = part_of(search, side, i);
     error = index_calls(search, side);
     side->known = !error;
@@ -249,7 +249,7 @@ static int other_end(struct ng_p2p_pattern_search *search, const struct side *si
     uint32_t place = *place_of(peer, opposite, side->member->group_rank, record->peer_ordinal);
     *ret_peer = peer;
     if (place)
-        *ret_index = peer->composed.work_of[place - 1];
+        *ret_index = peer->pattern.work_of[place - 1];
     return 0;
 }
 
@@ -258,14 +258,14 @@ static int ask_others(struct ng_p2p_pattern_search *search, struct side *side, u
                       enum shape wanted)
 {
     struct part *part = &side->parts[index];
-    uint32_t i = side->composed.works[index].first, at;
+    uint32_t i = side->pattern.works[index].first, at;
     struct side *peer;
 
     if (part->agreement != NOT_ASKED)
         return 0;
     part->agreement = AGREED;
-    for (uint32_t left = side->composed.works[index].p2p_count; left > 0; left--, i++) {
-        i = next_of(&side->composed, index, i);
+    for (uint32_t left = side->pattern.works[index].p2p_count; left > 0; left--, i++) {
+        i = next_of(&side->pattern, index, i);
         int error = other_end(search, side, &side->member->records[i], &peer, &at);
         if (error)
             return error;
@@ -291,7 +291,7 @@ static int name_fan(struct ng_p2p_pattern_search *search, struct side *root, uin
 
 static int name_work(struct ng_p2p_pattern_search *search, struct side *side, uint32_t index)
 {
-    struct ng_p2p_pattern_work *work = &side->composed.works[index];
+    struct ng_p2p_pattern_work *work = &side->pattern.works[index];
     struct part *part = &side->parts[index];
     struct side *root = side;
     uint32_t at = index;
@@ -329,10 +329,10 @@ static int name_work(struct ng_p2p_pattern_search *search, struct side *side, ui
 }
 
 /* Are there sends or receives that could be part of something? */
-static bool has_candidates(const struct ng_p2p_pattern *composed)
+static bool has_candidates(const struct ng_p2p_pattern *pattern)
 {
-    for (uint32_t i = 0; i < composed->work_count; i++)
-        if (composed->works[i].p2p_count && !composed->works[i].coll_count)
+    for (uint32_t i = 0; i < pattern->work_count; i++)
+        if (pattern->works[i].p2p_count && !pattern->works[i].coll_count)
             return true;
     return false;
 }
@@ -386,10 +386,10 @@ int ng_p2p_pattern_next(struct ng_p2p_pattern_search *search, const struct ng_vi
         side->known = false;
     }
     int error = know(search, side);
-    for (uint32_t i = 0; !error && i < side->composed.work_count; i++)
+    for (uint32_t i = 0; !error && i < side->pattern.work_count; i++)
         error = name_work(search, side, i);
     if (!error)
-        *ret_composed = side->composed;
+        *ret_composed = side->pattern;
     return error;
 }
 

@@ -52,7 +52,8 @@ static bool follows(const struct told *told, uint64_t number, const struct told 
            (number == 1 ? told->before == 0 : previous->after && told->before == previous->after);
 }
 
-uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct ng_hash_log *trail)
+uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq,
+                   struct ng_hash_log *hash_log)
 {
     ng_box_read(box, NG_BOX_RECORDS);
     const struct ng_box_group *group = &box->groups[slot];
@@ -75,7 +76,7 @@ uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq, struct
     for (uint64_t number = first > 1 ? first + 1 : 1; number <= seq; number++) {
         const struct told *one = &told[number - first];
         if (follows(one, number, number > 1 ? one - 1 : NULL))
-            trail->newest[number % NG_HASH_LOG_NEWEST] = ng_hash_log_word(number, one->after);
+            hash_log->newest[number % NG_HASH_LOG_NEWEST] = ng_hash_log_word(number, one->after);
     }
     return looks;
 }

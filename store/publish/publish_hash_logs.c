@@ -2,16 +2,16 @@
  * Comparing what ranks of different hosts called, without waiting for any:
  * core/check/signature_compare.h.
  *
- * The store's thread only. Rank 0 of a group tells its trail (core/view/hash_log.h), and of each
+ * The store's thread only. Rank 0 of a group tells its hash log (core/view/hash_log.h), and of each
  * other host the lowest rank of the group compares it with its own; within a host the black boxes
- * are compared. A rank that stands still while rank 0 runs ahead, so that its trail no longer tells
- * of what that one is at (core/view/recall.h), tells its own, and rank 0 compares, as do other
- * hosts'. So a group costs one key, and one question a second from each host, for two keys; a tenth
- * of that where nothing is called.
+ * are compared. A rank that stands still while rank 0 runs ahead, so that its hash log no longer
+ * tells of what that one is at (core/view/recall.h), tells its own, and rank 0 compares, as do
+ * other hosts'. So a group costs one key, and one question a second from each host, for two keys; a
+ * tenth of that where nothing is called.
  *
- * The value: version 2, how many ranks the group has, whose trail it is, a number that is another
- * each time it is told, `entered`, `last`, then the words of struct ng_hash_log in order; each 8
- * bytes, lowest first.
+ * The value: version 2, how many ranks the group has, whose hash log it is, a number that is
+ * another each time it is told, `entered`, `last`, then the words of struct ng_hash_log in order;
+ * each 8 bytes, lowest first.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -48,35 +48,35 @@ struct ng_hash_log_pace {
     uint32_t heard_next;
 };
 
-/* Whose trails are told under which key. */
+/* Whose hash logs are told under which key. */
 enum { OF_RANK_0 = 't', OF_ONE_BEHIND = 'b' };
 
 struct told {
-    struct ng_hash_log trail;
+    struct ng_hash_log hash_log;
     uint64_t nranks, rank, turn;
 };
 
 static void encode(const struct told *told, unsigned char ret_bytes[WORDS * 8])
 {
-    const struct ng_hash_log *trail = &told->trail;
+    const struct ng_hash_log *hash_log = &told->hash_log;
     unsigned at = 0;
 
     ng_word_put(ret_bytes + 8 * at++, TRAIL_VERSION);
     ng_word_put(ret_bytes + 8 * at++, told->nranks);
     ng_word_put(ret_bytes + 8 * at++, told->rank);
     ng_word_put(ret_bytes + 8 * at++, told->turn);
-    ng_word_put(ret_bytes + 8 * at++, trail->entered);
-    ng_word_put(ret_bytes + 8 * at++, trail->last);
+    ng_word_put(ret_bytes + 8 * at++, hash_log->entered);
+    ng_word_put(ret_bytes + 8 * at++, hash_log->last);
     for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
-        ng_word_put(ret_bytes + 8 * at++, trail->newest[i]);
+        ng_word_put(ret_bytes + 8 * at++, hash_log->newest[i]);
     for (unsigned i = 0; i < 2 * NG_HASH_LOG_LEVELS; i++)
-        ng_word_put(ret_bytes + 8 * at++, trail->marks[i / 2][i % 2]);
+        ng_word_put(ret_bytes + 8 * at++, hash_log->marks[i / 2][i % 2]);
 }
 
 static bool decode(const struct ng_kv_bytes *value, struct told *ret_told)
 {
     const unsigned char *bytes = (const void *)value->data;
-    struct ng_hash_log *ret_trail = &ret_told->trail;
+    struct ng_hash_log *ret_trail = &ret_told->hash_log;
     unsigned at = 1;
 
     if (value->bytes != WORDS * 8 || ng_word_get(bytes) != TRAIL_VERSION)
@@ -116,8 +116,9 @@ static bool is_news_of(struct ng_hash_log_pace *pace, const struct told *told)
     return false;
 }
 
-/* A trail of ours, as of the group of this id: the slot may be given to another communicator at any
- * moment. `back_to`: also of that collective; 0 of none but those that it tells of by itself. */
+/* A hash log of ours, as of the group of this id: the slot may be given to another communicator at
+ * any moment. `back_to`: also of that collective; 0 of none but those that it tells of by itself.
+ */
 static bool copy_trail(const struct ng_box *box, uint32_t slot, uint64_t id, uint64_t back_to,
                        struct ng_hash_log *ret_trail, uint32_t *looks)
 {
@@ -153,13 +154,13 @@ static void take_trail(void *context, size_t index, const struct ng_kv_bytes *va
         !(of_rank_0 ? ng_comparable_is_news(box, slot, theirs.turn) : is_news_of(pace, &theirs)) ||
         !copy_trail(box, slot, question->id, 0, &mine, NULL))
         return;
-    const struct ng_hash_log *ahead = ng_hash_log_ahead(&mine, &theirs.trail);
+    const struct ng_hash_log *ahead = ng_hash_log_ahead(&mine, &theirs.hash_log);
     if (of_rank_0)
-        pace->far_behind = ahead == &theirs.trail;
+        pace->far_behind = ahead == &theirs.hash_log;
     if (ahead == &mine && questions->looks < RECALL_LOOKS &&
-        !copy_trail(box, slot, question->id, theirs.trail.last, &mine, &questions->looks))
+        !copy_trail(box, slot, question->id, theirs.hash_log.last, &mine, &questions->looks))
         return;
-    if (!ng_hash_log_differ(&mine, &theirs.trail, &found.difference))
+    if (!ng_hash_log_differ(&mine, &theirs.hash_log, &found.difference))
         return;
     found.group_id = question->id;
     found.ranks[0] = NG_LOAD(group->group_rank);
@@ -168,7 +169,7 @@ static void take_trail(void *context, size_t index, const struct ng_kv_bytes *va
         questions->p->options.differ(&found);
 }
 
-/* Tell the trail of a group. */
+/* Tell the hash log of a group. */
 static int tell(struct ng_publisher *p, uint32_t slot, char kind)
 {
     const struct ng_box *box = p->options.own_box;
@@ -180,7 +181,7 @@ static int tell(struct ng_publisher *p, uint32_t slot, char kind)
     unsigned char bytes[WORDS * 8];
     char key[KEY_BYTES];
 
-    if (!copy_trail(box, slot, id, 0, &told.trail, NULL) ||
+    if (!copy_trail(box, slot, id, 0, &told.hash_log, NULL) ||
         told.rank != (uint64_t)NG_LOAD(group->group_rank))
         return 0;
     encode(&told, bytes);
@@ -188,7 +189,8 @@ static int tell(struct ng_publisher *p, uint32_t slot, char kind)
     return ng_kv_queue_set(p->kv, key, bytes, sizeof(bytes), TRAIL_KEEP_MS);
 }
 
-/* Is it time to tell the trail of this group, or to ask for that of its rank 0? Then it is done. */
+/* Is it time to tell the hash log of this group, or to ask for that of its rank 0? Then it is done.
+ */
 static bool is_due(struct ng_hash_log_pace *pace, const struct ng_box_group *group)
 {
     uint64_t id = NG_LOAD(group->id), entered = NG_LOAD(group->entered);
@@ -243,7 +245,7 @@ int ng_publisher_compare(struct ng_publisher *p)
     for (uint32_t i = 0; i < used && questions.count + 2 <= QUESTIONS && !error; i++) {
         uint32_t slot = p->compare.at = p->compare.at + 1 < used ? p->compare.at + 1 : 0;
         const struct ng_box_group *group = &box->groups[slot];
-        uint32_t across = NG_LOAD(box->trails[slot].across);
+        uint32_t across = NG_LOAD(box->hash_logs[slot].across);
         uint64_t id = NG_LOAD(group->id);
         if (across == NG_HASH_LOG_SILENT || !is_due(&p->compare.paces[slot], group))
             continue;

@@ -76,7 +76,7 @@ struct ng_agree_pace {
 struct group {
     bool ended; /* nothing is asked any more, but what was turned down is still to be told */
     uint64_t id, nranks, rank;
-    struct ng_box_trail *trail;
+    struct ng_box_hash_log *hash_log;
     struct ng_agree_pace *pace;
 };
 
@@ -108,14 +108,14 @@ static uint64_t earlier_of(uint64_t a, uint64_t b)
 }
 
 /* 0: we, who turned nothing down, or did so for a reason of our own. */
-static uint64_t reason_of(const struct ng_box_trail *trail)
+static uint64_t reason_of(const struct ng_box_hash_log *hash_log)
 {
-    uint64_t refused = NG_LOAD(trail->refused);
+    uint64_t refused = NG_LOAD(hash_log->refused);
 
-    return refused && NG_LOAD(trail->apart_after) + 1 == refused && NG_LOAD(trail->apart)
-               ? NG_LOAD(trail->apart_rank)
-           : NG_LOAD(trail->given_up) >= refused ? NG_LOAD(trail->given_up_rank)
-                                                 : 0;
+    return refused && NG_LOAD(hash_log->apart_after) + 1 == refused && NG_LOAD(hash_log->apart)
+               ? NG_LOAD(hash_log->apart_rank)
+           : NG_LOAD(hash_log->given_up) >= refused ? NG_LOAD(hash_log->given_up_rank)
+                                                    : 0;
 }
 
 /* ---- What we say ---- */
@@ -137,21 +137,21 @@ static bool queue_changed(struct ng_publisher *p, const char *key, const uint64_
 /* True: something is queued. */
 static bool say(struct ng_publisher *p, const struct group *group)
 {
-    struct ng_box_trail *trail = group->trail;
+    struct ng_box_hash_log *hash_log = group->hash_log;
     struct ng_agree_pace *pace = group->pace;
-    uint64_t refused = atomic_load(&trail->refused);
-    uint64_t here = atomic_load_explicit(&trail->here, memory_order_acquire);
-    uint64_t unasked = earlier_of(NG_LOAD(trail->captured), NG_LOAD(trail->unasked));
-    uint64_t passed = atomic_load(&trail->passed), agreed = atomic_load(&trail->agreed);
-    uint32_t count = NG_LOAD(trail->here_count);
+    uint64_t refused = atomic_load(&hash_log->refused);
+    uint64_t here = atomic_load_explicit(&hash_log->here, memory_order_acquire);
+    uint64_t unasked = earlier_of(NG_LOAD(hash_log->captured), NG_LOAD(hash_log->unasked));
+    uint64_t passed = atomic_load(&hash_log->passed), agreed = atomic_load(&hash_log->agreed);
+    uint32_t count = NG_LOAD(hash_log->here_count);
     int64_t now = ng_clock_mono_ns();
     struct ng_hash_log copy;
     char key[KEY_BYTES];
 
-    ng_hash_log_copy(trail, here, here, &copy);
+    ng_hash_log_copy(hash_log, here, here, &copy);
     uint64_t hash = here ? ng_hash_log_at(&copy, here) : 0;
     /* One that was turned down meanwhile comes again, perhaps with another hash. */
-    if (atomic_load(&trail->refused) != refused || atomic_load(&trail->here) != here)
+    if (atomic_load(&hash_log->refused) != refused || atomic_load(&hash_log->here) != here)
         return false;
     if (now - pace->said_ns >= SAID_NS && !group->ended) {
         pace->said_ns = now;
@@ -163,31 +163,34 @@ static bool say(struct ng_publisher *p, const struct group *group)
     bool queued = queue_changed(p, key, said, SAID_WORDS, pace->said);
     if (group->rank != 0)
         return queued;
-    const uint64_t told[TOLD_WORDS] = {
-        AGREE_VERSION, group->nranks, refused, reason_of(trail), passed > agreed ? passed : agreed,
-        unasked};
+    const uint64_t told[TOLD_WORDS] = {AGREE_VERSION,
+                                       group->nranks,
+                                       refused,
+                                       reason_of(hash_log),
+                                       passed > agreed ? passed : agreed,
+                                       unasked};
     ng_publisher_uid_key(key, 'c', group->id);
     return queue_changed(p, key, told, TOLD_WORDS, pace->told) || queued;
 }
 
 /* ---- What others say ---- */
 
-static void take_unasked(struct ng_box_trail *trail, uint64_t unasked)
+static void take_unasked(struct ng_box_hash_log *hash_log, uint64_t unasked)
 {
-    if (unasked && earlier_of(NG_LOAD(trail->unasked), unasked) == unasked)
-        NG_STORE(trail->unasked, unasked);
+    if (unasked && earlier_of(NG_LOAD(hash_log->unasked), unasked) == unasked)
+        NG_STORE(hash_log->unasked, unasked);
 }
 
-static void take_given_up(struct ng_box_trail *trail, uint64_t given_up, uint64_t rank)
+static void take_given_up(struct ng_box_hash_log *hash_log, uint64_t given_up, uint64_t rank)
 {
-    NG_STORE(trail->given_up_rank, (uint32_t)rank);
-    atomic_store(&trail->given_up, (uint32_t)given_up);
+    NG_STORE(hash_log->given_up_rank, (uint32_t)rank);
+    atomic_store(&hash_log->given_up, (uint32_t)given_up);
 }
 
-static void take_agreed(struct ng_box_trail *trail, uint64_t agreed)
+static void take_agreed(struct ng_box_hash_log *hash_log, uint64_t agreed)
 {
-    if (agreed > NG_LOAD(trail->agreed))
-        atomic_store(&trail->agreed, agreed);
+    if (agreed > NG_LOAD(hash_log->agreed))
+        atomic_store(&hash_log->agreed, agreed);
 }
 
 /* Rank 0 has not said a word: nobody knows what other hosts do. */
@@ -203,14 +206,14 @@ static void hear_nothing(const struct group *group)
                ", rank 0 is not guarded, or not on this board: only ranks of one host agree",
                group->id);
     pace->alone = true;
-    take_agreed(group->trail, pace->waits_for);
+    take_agreed(group->hash_log, pace->waits_for);
 }
 
 /* Rank 0's answer. */
 static int hear(struct ng_publisher *p, const struct group *group)
 {
-    struct ng_box_trail *trail = group->trail;
-    uint64_t told[TOLD_WORDS], refused = atomic_load(&trail->refused);
+    struct ng_box_hash_log *hash_log = group->hash_log;
+    uint64_t told[TOLD_WORDS], refused = atomic_load(&hash_log->refused);
     struct ng_kv_bytes value;
     char key[KEY_BYTES];
 
@@ -220,18 +223,19 @@ static int hear(struct ng_publisher *p, const struct group *group)
         return error;
     bool heard = !error && read_words(&value, group->nranks, TOLD_WORDS, told) &&
                  told[TOLD_BY] < group->nranks;
-    if (atomic_load(&trail->refused) != refused)
+    if (atomic_load(&hash_log->refused) != refused)
         return 0; /* it is no more what was asked about */
     if (!heard) {
         hear_nothing(group);
         return 0;
     }
     group->pace->alone = false;
-    take_unasked(trail, told[TOLD_UNASKED]);
+    take_unasked(hash_log, told[TOLD_UNASKED]);
     if (told[TOLD_REFUSED] > refused) /* whom it names may be us, where it is the other */
-        take_given_up(trail, told[TOLD_REFUSED], told[TOLD_BY] == group->rank ? 0 : told[TOLD_BY]);
+        take_given_up(hash_log, told[TOLD_REFUSED],
+                      told[TOLD_BY] == group->rank ? 0 : told[TOLD_BY]);
     else if (told[TOLD_REFUSED] == refused)
-        take_agreed(trail, told[TOLD_AGREED]);
+        take_agreed(hash_log, told[TOLD_AGREED]);
     return 0;
 }
 
@@ -256,9 +260,9 @@ static void take_word(void *context, size_t index, const struct ng_kv_bytes *val
     if (!read_words(value, group->nranks, SAID_WORDS, said) || said[SAID_COUNT] > group->nranks)
         return;
     pace->present += round->looks;
-    take_unasked(group->trail, said[SAID_UNASKED]);
+    take_unasked(group->hash_log, said[SAID_UNASKED]);
     if (said[SAID_REFUSED] > round->refused)
-        take_given_up(group->trail, said[SAID_REFUSED], rank);
+        take_given_up(group->hash_log, said[SAID_REFUSED], rank);
     if (said[SAID_PASSED] >= round->here)
         round->passed = true; /* nobody can be kept from it any more */
     if (!said[SAID_COUNT])
@@ -274,7 +278,7 @@ static void take_word(void *context, size_t index, const struct ng_kv_bytes *val
         round->come += said[SAID_COUNT];
     } else if (!round->apart) {
         round->apart = true;
-        NG_STORE(group->trail->apart_rank, rank);
+        NG_STORE(group->hash_log->apart_rank, rank);
     }
 }
 
@@ -349,32 +353,34 @@ static void note_completeness(const struct group *group)
 
 static int gather(struct ng_publisher *p, const struct group *group)
 {
-    struct ng_box_trail *trail = group->trail;
+    struct ng_box_hash_log *hash_log = group->hash_log;
     struct ng_agree_pace *pace = group->pace;
-    struct round round = {
-        .group = group, .refused = atomic_load(&trail->refused), .here = atomic_load(&trail->here)};
+    struct round round = {.group = group,
+                          .refused = atomic_load(&hash_log->refused),
+                          .here = atomic_load(&hash_log->here)};
     bool looks = !pace->complete || pace->spoken_for < pace->present ||
                  ng_clock_mono_ns() - pace->looked_ns >= LOOK_NS;
     struct ng_hash_log copy;
 
-    ng_hash_log_copy(trail, round.here, round.here, &copy);
+    ng_hash_log_copy(hash_log, round.here, round.here, &copy);
     round.hash = ng_hash_log_at(&copy, round.here);
-    round.come = NG_LOAD(trail->here_count);
+    round.come = NG_LOAD(hash_log->here_count);
     int error = looks ? look_for_ranks(p, &round)
                       : ask_ranks(p, &round, pace->speakers, pace->speaker_count);
     if (error)
         return error;
     note_completeness(group);
     /* It was turned down here meanwhile. */
-    if (atomic_load(&trail->refused) != round.refused || atomic_load(&trail->here) != round.here)
+    if (atomic_load(&hash_log->refused) != round.refused ||
+        atomic_load(&hash_log->here) != round.here)
         return 0;
     if (round.passed) {
-        take_agreed(trail, round.here);
+        take_agreed(hash_log, round.here);
     } else if (round.apart) {
-        NG_STORE(trail->apart_after, (uint32_t)round.refused);
-        atomic_store(&trail->apart, round.here);
+        NG_STORE(hash_log->apart_after, (uint32_t)round.refused);
+        atomic_store(&hash_log->apart, round.here);
     } else if (pace->complete && round.come >= pace->present) {
-        take_agreed(trail, round.here);
+        take_agreed(hash_log, round.here);
     }
     return 0;
 }
@@ -392,7 +398,7 @@ static bool find_group(struct ng_publisher *p, uint32_t slot, struct group *ret_
     *ret_group = (struct group){.id = NG_LOAD(group->id),
                                 .nranks = (uint64_t)NG_LOAD(group->nranks),
                                 .rank = (uint64_t)NG_LOAD(group->group_rank),
-                                .trail = &box->trails[slot],
+                                .hash_log = &box->hash_logs[slot],
                                 .pace = pace};
     bool ours = pace->id == ret_group->id && pace->generation == generation;
     ret_group->ended = !ng_comparable_is_clear(box, slot);
@@ -409,12 +415,12 @@ static bool find_group(struct ng_publisher *p, uint32_t slot, struct group *ret_
 /* Does our host wait for others? Then *ret_due_ns: when they are to be asked. */
 static bool waits(const struct group *group, int64_t *ret_due_ns)
 {
-    struct ng_box_trail *trail = group->trail;
+    struct ng_box_hash_log *hash_log = group->hash_log;
     struct ng_agree_pace *pace = group->pace;
-    uint64_t here = NG_LOAD(trail->here),
-             unasked = earlier_of(NG_LOAD(trail->captured), NG_LOAD(trail->unasked));
+    uint64_t here = NG_LOAD(hash_log->here),
+             unasked = earlier_of(NG_LOAD(hash_log->captured), NG_LOAD(hash_log->unasked));
 
-    if (!NG_LOAD(trail->here_count) || here <= NG_LOAD(trail->agreed) ||
+    if (!NG_LOAD(hash_log->here_count) || here <= NG_LOAD(hash_log->agreed) ||
         (unasked && unasked <= here)) {
         pace->waits_for = 0;
         return false;
@@ -444,10 +450,10 @@ static int tell(struct ng_publisher *p, const struct group *group)
 /* What there is to be told or asked of a group. */
 static int tend(struct ng_publisher *p, const struct group *group)
 {
-    struct ng_box_trail *trail = group->trail;
+    struct ng_box_hash_log *hash_log = group->hash_log;
     int64_t due_ns, now = ng_clock_mono_ns();
-    uint64_t agreed = NG_LOAD(trail->agreed), unasked = NG_LOAD(trail->unasked),
-             given_up = NG_LOAD(trail->given_up), apart = NG_LOAD(trail->apart);
+    uint64_t agreed = NG_LOAD(hash_log->agreed), unasked = NG_LOAD(hash_log->unasked),
+             given_up = NG_LOAD(hash_log->given_up), apart = NG_LOAD(hash_log->apart);
     int error = tell(p, group);
 
     if (error || !waits(group, &due_ns))
@@ -456,8 +462,8 @@ static int tend(struct ng_publisher *p, const struct group *group)
         error = group->rank == 0 ? gather(p, group) : hear(p, group);
         group->pace->asked_ns = now;
         waits(group, &due_ns);
-        if (NG_LOAD(trail->agreed) != agreed || NG_LOAD(trail->unasked) != unasked ||
-            NG_LOAD(trail->given_up) != given_up || NG_LOAD(trail->apart) != apart) {
+        if (NG_LOAD(hash_log->agreed) != agreed || NG_LOAD(hash_log->unasked) != unasked ||
+            NG_LOAD(hash_log->given_up) != given_up || NG_LOAD(hash_log->apart) != apart) {
             if (!error)
                 error = tell(p, group);
             p->options.wake();

@@ -289,13 +289,13 @@ void ng_publisher_do_posts(struct ng_publisher *p);
 
 /* ---- publish_trails.c: what ranks of other hosts called ---- */
 
-/* Tell the trails of groups whose rank 0 we are, and compare others with ours. */
+/* Tell the hash logs of groups whose rank 0 we are, and compare others with ours. */
 int ng_publisher_compare(struct ng_publisher *p);
 
 /* ---- publish_strict.c: agreeing before each collective ---- */
 
-/* Tell what our trails say of it, and ask what others do, where it is time; `agree_ns` says when it
- * is again. */
+/* Tell what our hash logs say of it, and ask what others do, where it is time; `agree_ns` says when
+ * it is again. */
 int ng_publisher_agree(struct ng_publisher *p);
 
 /* ---- publish_walk.c: who else is there ---- */

@@ -58,8 +58,8 @@ static void write_files(const struct ng_view *view, const struct ng_verdict *ver
 static void judge(struct ng_view *view, struct ng_view_merge *digest,
                   const struct ng_evidence *evidence, const char *folder)
 {
-    struct ng_postmortem hindsight = {.stalled_ns = evidence->stalled_ns,
-                                      .incident = evidence->incident};
+    struct ng_postmortem postmortem = {.stalled_ns = evidence->stalled_ns,
+                                       .incident = evidence->incident};
     static int nowhere = -1;
     struct ng_mismatches mismatches;
     struct ng_verdict verdict;
@@ -69,7 +69,7 @@ static void judge(struct ng_view *view, struct ng_view_merge *digest,
     check(ng_view_merge_finish(digest), "finish");
     ng_view_seal(view);
     check(ng_mismatches_find(view, &digest->histories, &mismatches), "mismatches");
-    check(ng_postmortem_judge(view, &hindsight, &verdict), "judge");
+    check(ng_postmortem_judge(view, &postmortem, &verdict), "judge");
     if (verdict.kind == NG_KIND_HEALTHY && mismatches.count)
         check(ng_mismatches_blame(&mismatches, view, &verdict), "blame");
     check(ng_straggler_blame(view, &verdict), "straggler");

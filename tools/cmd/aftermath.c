@@ -67,16 +67,16 @@ static void forget_program(void)
 
 enum ng_aftermath ng_aftermath_look(const char *boxes, const char *job, const char *evidence)
 {
-    const char *const judge[] = {"ncclguard", "analyze", boxes, NULL};
+    const char *const builder[] = {"ncclguard", "analyze", boxes, NULL};
     const char *const keep[] = {"ncclguard", "dump",   "--job",       job,
                                 "--out",     evidence, "--no-stacks", NULL};
 
     forget_program();
-    if (run(judge, false) != NG_EXIT_FAULT)
+    if (run(builder, false) != NG_EXIT_FAULT)
         return NG_AFTERMATH_NOTHING;
     if (run(keep, false) == NG_EXIT_OK)
         return NG_AFTERMATH_SAVED;
-    run(judge, true);
+    run(builder, true);
     return NG_AFTERMATH_TOLD;
 }
 
@@ -84,10 +84,10 @@ enum ng_aftermath ng_aftermath_look_at_run(const char *job, const char *which, c
 {
     const char *const keep[] = {"ncclguard", "dump",  "--job",  job,           "--run",
                                 which,       "--out", evidence, "--no-stacks", NULL};
-    const char *const judge[] = {"ncclguard", "analyze", evidence, NULL};
+    const char *const builder[] = {"ncclguard", "analyze", evidence, NULL};
 
     forget_program();
-    return run(keep, false) == NG_EXIT_OK && run(judge, false) == NG_EXIT_FAULT
+    return run(keep, false) == NG_EXIT_OK && run(builder, false) == NG_EXIT_FAULT
                ? NG_AFTERMATH_SAVED
                : NG_AFTERMATH_NOTHING;
 }

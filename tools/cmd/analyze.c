@@ -73,7 +73,7 @@ static const struct ng_usage usage = {
 struct analysis {
     uint64_t run; /* the one to judge, in the only folder; 0 all that is there */
     struct ng_view view;
-    struct ng_view_merge digest;
+    struct ng_view_merge merge;
     struct ng_evidence_paths paths;
     struct ng_evidence evidence;
     struct ng_mismatches mismatches;
@@ -119,18 +119,18 @@ static int gather(struct analysis *analysis, char **paths, int count)
     if (!error)
         error = ng_evidence_order(&analysis->paths);
     if (!error)
-        error = ng_evidence_gather(&analysis->paths, &analysis->digest, refuse, NULL,
+        error = ng_evidence_gather(&analysis->paths, &analysis->merge, refuse, NULL,
                                    &analysis->evidence);
     return error;
 }
 
 /* Ranks did not call alike: that is the verdict, unless something is stuck. */
-static int blame_mismatch(struct analysis *analysis, const struct ng_postmortem *hindsight)
+static int blame_mismatch(struct analysis *analysis, const struct ng_postmortem *postmortem)
 {
-    struct ng_postmortem nothing_stuck = *hindsight;
+    struct ng_postmortem nothing_stuck = *postmortem;
 
-    if (!hindsight->asked_ns && analysis->verdict.kind != NG_KIND_HEALTHY &&
-        ng_postmortem_is_ordinary(&analysis->view, hindsight, &analysis->verdict)) {
+    if (!postmortem->asked_ns && analysis->verdict.kind != NG_KIND_HEALTHY &&
+        ng_postmortem_is_ordinary(&analysis->view, postmortem, &analysis->verdict)) {
         nothing_stuck.asked_ns = INT64_MAX;
         ng_verdict_fini(&analysis->verdict);
         int error = ng_postmortem_judge(&analysis->view, &nothing_stuck, &analysis->verdict);
@@ -182,21 +182,21 @@ static int64_t incident_unix_ns(const struct analysis *analysis, char **paths, i
 
 static int judge(struct analysis *analysis, int64_t asked_ns)
 {
-    struct ng_postmortem hindsight = {.asked_ns = asked_ns,
-                                      .stalled_ns = analysis->evidence.stalled_ns,
-                                      .incident = analysis->evidence.incident,
-                                      .told = analysis->paths.incidents,
-                                      .told_count = analysis->paths.incident_count};
+    struct ng_postmortem postmortem = {.asked_ns = asked_ns,
+                                       .stalled_ns = analysis->evidence.stalled_ns,
+                                       .incident = analysis->evidence.incident,
+                                       .told = analysis->paths.incidents,
+                                       .told_count = analysis->paths.incident_count};
 
-    int error = ng_view_merge_finish(&analysis->digest);
+    int error = ng_view_merge_finish(&analysis->merge);
     if (error)
         return error;
     ng_view_seal(&analysis->view);
-    error = ng_mismatches_find(&analysis->view, &analysis->digest.histories, &analysis->mismatches);
+    error = ng_mismatches_find(&analysis->view, &analysis->merge.histories, &analysis->mismatches);
     if (!error)
-        error = ng_postmortem_judge(&analysis->view, &hindsight, &analysis->verdict);
+        error = ng_postmortem_judge(&analysis->view, &postmortem, &analysis->verdict);
     if (!error && analysis->mismatches.count)
-        error = blame_mismatch(analysis, &hindsight);
+        error = blame_mismatch(analysis, &postmortem);
     if (!error)
         error = ng_straggler_blame(&analysis->view, &analysis->verdict);
     return error;
@@ -315,11 +315,11 @@ static int analyze_run(uint64_t run, char **paths, int count, const char *const 
     struct analysis analysis = {.run = run};
 
     ng_view_init(&analysis.view);
-    ng_view_merge_init(&analysis.digest, &analysis.view, NG_VIEW_MERGE_RECORDS);
+    ng_view_merge_init(&analysis.merge, &analysis.view, NG_VIEW_MERGE_RECORDS);
     int status = analyze(&analysis, paths, count, values, asked_ns);
     ng_mismatches_fini(&analysis.mismatches);
     ng_verdict_fini(&analysis.verdict);
-    ng_view_merge_fini(&analysis.digest);
+    ng_view_merge_fini(&analysis.merge);
     ng_evidence_paths_fini(&analysis.paths);
     ng_view_fini(&analysis.view);
     return status;

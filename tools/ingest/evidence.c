@@ -121,7 +121,7 @@ struct source {
 
 struct gathering {
     const struct ng_evidence_paths *paths;
-    struct ng_view_merge *digest;
+    struct ng_view_merge *merge;
     ng_evidence_refuse_fn *refuse;
     void *context;
     int64_t
@@ -151,7 +151,7 @@ static void refuse(struct gathering *gathering, const char *path, const char *wh
 {
     if (gathering->refuse)
         gathering->refuse(gathering->context, path, why);
-    ng_view_note(gathering->digest->view, "%s: %s", name_of(path), why);
+    ng_view_note(gathering->merge->view, "%s: %s", name_of(path), why);
     gathering->found.unusable++;
 }
 
@@ -197,12 +197,12 @@ static void put_together(struct gathering *gathering, size_t index, const struct
     struct source *source = &gathering->sources[index];
     struct ng_evidence *found = &gathering->found;
 
-    source->first = gathering->digest->view->process_count;
+    source->first = gathering->merge->view->process_count;
     if (!error)
         error = tell_job(gathering, view, source);
     if (!error)
-        error = ng_view_merge_add(gathering->digest, view, why, why_bytes);
-    source->count = gathering->digest->view->process_count - source->first;
+        error = ng_view_merge_add(gathering->merge, view, why, why_bytes);
+    source->count = gathering->merge->view->process_count - source->first;
     if (error == -EALREADY)
         return;
     /* Said, for whoever wonders which of the two was taken; but nothing is missing for it. Of the
@@ -296,7 +296,7 @@ static size_t threads_for(size_t files)
 /* Ranks that process groups name and that no file is of: nothing is known of them. */
 static int note_missing(struct gathering *gathering)
 {
-    struct ng_view *view = gathering->digest->view;
+    struct ng_view *view = gathering->merge->view;
     char text[160];
     uint32_t count = 0;
 
@@ -357,7 +357,7 @@ static void end_gathering(struct gathering *gathering)
  * for all that. */
 static int keep_relatives(struct gathering *gathering)
 {
-    const struct ng_view *view = gathering->digest->view;
+    const struct ng_view *view = gathering->merge->view;
     uint32_t *job_of_process = calloc((size_t)view->process_count + 1, sizeof(*job_of_process));
     bool *of_kept = calloc((size_t)view->group_count + 1, sizeof(*of_kept));
 
@@ -431,12 +431,12 @@ static int read_newest(struct gathering *gathering, const struct job *newest, ch
     struct ng_evidence_paths kept = {0};
     struct gathering again = {
         .paths = &kept,
-        .digest = gathering->digest,
+        .merge = gathering->merge,
         .now_mono_ns = ng_clock_mono_ns(),
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .turned = PTHREAD_COND_INITIALIZER,
     };
-    struct ng_view *view = gathering->digest->view;
+    struct ng_view *view = gathering->merge->view;
 
     kept.paths = calloc(gathering->paths->count + 1, sizeof(*kept.paths));
     if (!kept.paths)
@@ -444,7 +444,7 @@ static int read_newest(struct gathering *gathering, const struct job *newest, ch
     for (size_t i = 0; i < gathering->paths->count; i++)
         if (!gathering->sources[i].job || gathering->jobs[gathering->sources[i].job - 1].kept)
             kept.paths[kept.count++] = gathering->paths->paths[i];
-    ng_view_merge_restart(gathering->digest);
+    ng_view_merge_restart(gathering->merge);
     for (uint32_t i = 0; i < note_count; i++)
         ng_view_note(view, "%s", notes[i]);
     snprintf(view->job, sizeof(view->job), "%s", newest->name);
@@ -540,21 +540,21 @@ static int fold_notes(struct ng_view *view)
     return 0;
 }
 
-int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_merge *digest,
+int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_merge *merge,
                        ng_evidence_refuse_fn *refuse, void *context,
                        struct ng_evidence *ret_evidence)
 {
     struct gathering gathering = {
         .paths = paths,
-        .digest = digest,
+        .merge = merge,
         .refuse = refuse,
         .context = context,
         .now_mono_ns = ng_clock_mono_ns(),
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .turned = PTHREAD_COND_INITIALIZER,
     };
-    uint32_t note_count = digest->view->note_count;
-    char **notes = copy_notes(digest->view);
+    uint32_t note_count = merge->view->note_count;
+    char **notes = copy_notes(merge->view);
 
     int error = notes ? read_all(&gathering) : -ENOMEM;
     const struct job *newest = error ? NULL : choose_job(&gathering);
@@ -565,7 +565,7 @@ int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_mer
         error = gathering.error;
     }
     if (!error)
-        error = fold_notes(digest->view);
+        error = fold_notes(merge->view);
     *ret_evidence = gathering.found;
     end_gathering(&gathering);
     free_notes(notes, note_count);

@@ -80,7 +80,7 @@ int ng_evidence_keep_run(struct ng_evidence_paths *paths, const char *folder, ui
  * names and times that the files tell; what is left out is refused, in one call for each job. 0 or
  * -ENOMEM.
  */
-int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_merge *digest,
+int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_merge *merge,
                        ng_evidence_refuse_fn *refuse, void *context,
                        struct ng_evidence *ret_evidence);
 

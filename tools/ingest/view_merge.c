@@ -26,31 +26,31 @@
 #define SIDES_MAX      8u   /* rolling hashes of one group that are told apart */
 #define HISTORY        257u /* collectives before a difference that has no majority */
 
-void ng_view_merge_init(struct ng_view_merge *digest, struct ng_view *view, uint64_t records_whole)
+void ng_view_merge_init(struct ng_view_merge *merge, struct ng_view *view, uint64_t records_whole)
 {
-    *digest = (struct ng_view_merge){
+    *merge = (struct ng_view_merge){
         .view = view, .records_whole = records_whole, .records_left = records_whole};
-    ng_histories_init(&digest->histories);
+    ng_histories_init(&merge->histories);
 }
 
-void ng_view_merge_fini(struct ng_view_merge *digest)
+void ng_view_merge_fini(struct ng_view_merge *merge)
 {
-    ng_histories_fini(&digest->histories);
-    free(digest->kept_whole);
-    free(digest->call_stacks);
-    free(digest->marks);
-    *digest = (struct ng_view_merge){0};
+    ng_histories_fini(&merge->histories);
+    free(merge->kept_whole);
+    free(merge->call_stacks);
+    free(merge->marks);
+    *merge = (struct ng_view_merge){0};
 }
 
-void ng_view_merge_restart(struct ng_view_merge *digest)
+void ng_view_merge_restart(struct ng_view_merge *merge)
 {
-    struct ng_view *view = digest->view;
-    uint64_t records_whole = digest->records_whole;
+    struct ng_view *view = merge->view;
+    uint64_t records_whole = merge->records_whole;
 
-    ng_view_merge_fini(digest);
+    ng_view_merge_fini(merge);
     ng_view_fini(view);
     ng_view_init(view);
-    ng_view_merge_init(digest, view, records_whole);
+    ng_view_merge_init(merge, view, records_whole);
 }
 
 /* --- which records to keep --- */
@@ -138,35 +138,35 @@ static int copy_all(struct ng_view *view, const struct ng_view_member *from,
     return 0;
 }
 
-static int make_marks(struct ng_view_merge *digest, uint32_t count)
+static int make_marks(struct ng_view_merge *merge, uint32_t count)
 {
-    if (count <= digest->mark_room)
+    if (count <= merge->mark_room)
         return 0;
-    uint8_t *bigger = realloc(digest->marks, count);
+    uint8_t *bigger = realloc(merge->marks, count);
     if (!bigger)
         return -ENOMEM;
-    digest->marks = bigger;
-    digest->mark_room = count;
+    merge->marks = bigger;
+    merge->mark_room = count;
     return 0;
 }
 
-static int copy_chosen(struct ng_view_merge *digest, const struct ng_view_member *from,
+static int copy_chosen(struct ng_view_merge *merge, const struct ng_view_member *from,
                        struct ng_view_member *member)
 {
     uint32_t p2p, p2p_kept;
 
-    if (make_marks(digest, from->record_count) != 0)
+    if (make_marks(merge, from->record_count) != 0)
         return -ENOMEM;
-    uint32_t kept = choose(from, digest->marks, &p2p, &p2p_kept);
+    uint32_t kept = choose(from, merge->marks, &p2p, &p2p_kept);
     struct ng_view_record *records = NULL;
     uint32_t used = 0;
     if (kept) {
-        records = ng_arena_alloc(&digest->view->arena, kept * sizeof(*records));
+        records = ng_arena_alloc(&merge->view->arena, kept * sizeof(*records));
         if (!records)
             return -ENOMEM;
     }
     for (uint32_t i = 0; i < from->record_count; i++)
-        if (digest->marks[i])
+        if (merge->marks[i])
             records[used++] = from->records[i];
     /* Whoever has records of all its sends and receives can be asked what it never called. */
     if (p2p >= from->p2p_entered)
@@ -178,12 +178,12 @@ static int copy_chosen(struct ng_view_merge *digest, const struct ng_view_member
 
 /* --- adding --- */
 
-static int add_member(struct ng_view_merge *digest, const struct ng_view_member *from,
+static int add_member(struct ng_view_merge *merge, const struct ng_view_member *from,
                       uint32_t process, uint32_t group)
 {
     struct ng_view_member *member =
-        ng_view_add_member(digest->view, process, group, from->group_rank);
-    uint32_t index = digest->view->member_count - 1;
+        ng_view_add_member(merge->view, process, group, from->group_rank);
+    uint32_t index = merge->view->member_count - 1;
 
     if (!member)
         return -ENOMEM;
@@ -192,25 +192,25 @@ static int add_member(struct ng_view_merge *digest, const struct ng_view_member 
     member->group = group;
     member->sample_count = 0;
     for (uint32_t i = 0; i < from->sample_count; i++)
-        if (!ng_view_add_sample(digest->view, member, &from->samples[i]))
+        if (!ng_view_add_sample(merge->view, member, &from->samples[i]))
             return -ENOMEM;
-    if (!NG_GROW(digest->kept_whole, index, digest->member_room))
+    if (!NG_GROW(merge->kept_whole, index, merge->member_room))
         return -ENOMEM;
-    digest->records += from->record_count;
-    digest->kept_whole[index] = from->record_count <= digest->records_left;
-    if (digest->kept_whole[index])
-        digest->records_left -= from->record_count;
-    int error = digest->kept_whole[index] ? copy_all(digest->view, from, member)
-                                          : copy_chosen(digest, from, member);
+    merge->records += from->record_count;
+    merge->kept_whole[index] = from->record_count <= merge->records_left;
+    if (merge->kept_whole[index])
+        merge->records_left -= from->record_count;
+    int error = merge->kept_whole[index] ? copy_all(merge->view, from, member)
+                                         : copy_chosen(merge, from, member);
     for (uint32_t i = 0; !error && i < member->record_count; i++)
         if (member->records[i].call_stack)
-            member->records[i].call_stack = digest->call_stacks[member->records[i].call_stack - 1];
-    return error ? error : ng_histories_tell(&digest->histories, digest->view, index, from);
+            member->records[i].call_stack = merge->call_stacks[member->records[i].call_stack - 1];
+    return error ? error : ng_histories_tell(&merge->histories, merge->view, index, from);
 }
 
-static int add_process(struct ng_view_merge *digest, const struct ng_view_process *from)
+static int add_process(struct ng_view_merge *merge, const struct ng_view_process *from)
 {
-    struct ng_view_process *process = ng_view_add_process(digest->view);
+    struct ng_view_process *process = ng_view_add_process(merge->view);
 
     if (!process)
         return -ENOMEM;
@@ -245,27 +245,27 @@ static int find_process(const struct ng_view *view, const struct ng_view_process
     return found;
 }
 
-static int add_call_stacks(struct ng_view_merge *digest, const struct ng_view *told, uint32_t first)
+static int add_call_stacks(struct ng_view_merge *merge, const struct ng_view *told, uint32_t first)
 {
     if (!told->call_stack_count)
         return 0;
     uint32_t *bigger =
-        realloc(digest->call_stacks, told->call_stack_count * sizeof(*digest->call_stacks));
+        realloc(merge->call_stacks, told->call_stack_count * sizeof(*merge->call_stacks));
     if (!bigger)
         return -ENOMEM;
-    digest->call_stacks = bigger;
+    merge->call_stacks = bigger;
     for (uint32_t i = 0; i < told->call_stack_count; i++) {
         const struct ng_view_call_stack *from = &told->call_stacks[i];
-        bigger[i] = ng_view_copy_call_stack(digest->view, from, first + from->process);
+        bigger[i] = ng_view_copy_call_stack(merge->view, from, first + from->process);
         if (!bigger[i])
             return -ENOMEM;
     }
     return 0;
 }
 
-static int add_notes(struct ng_view_merge *digest, const struct ng_view *told)
+static int add_notes(struct ng_view_merge *merge, const struct ng_view *told)
 {
-    struct ng_view *view = digest->view;
+    struct ng_view *view = merge->view;
 
     for (uint32_t i = 0; i < told->note_count; i++)
         ng_view_note(view, "%s", told->notes[i] ? told->notes[i] : "");
@@ -304,10 +304,10 @@ static int add_failures_and_faults(struct ng_view *view, const struct ng_view *t
     return 0;
 }
 
-int ng_view_merge_add(struct ng_view_merge *digest, const struct ng_view *told, char *why,
+int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, char *why,
                       size_t why_bytes)
 {
-    struct ng_view *view = digest->view;
+    struct ng_view *view = merge->view;
     uint32_t first = view->process_count;
     int error = 0;
 
@@ -322,17 +322,17 @@ int ng_view_merge_add(struct ng_view_merge *digest, const struct ng_view *told, 
         return -EEXIST;
     }
     for (uint32_t i = 0; !error && i < told->process_count; i++)
-        error = add_process(digest, &told->processes[i]);
+        error = add_process(merge, &told->processes[i]);
     for (uint32_t i = 0; !error && i < told->group_count; i++)
         if (ng_view_tell_group(view, &told->groups[i]) == UINT32_MAX)
             error = -ENOMEM;
     if (!error)
-        error = add_call_stacks(digest, told, first);
+        error = add_call_stacks(merge, told, first);
     for (uint32_t i = 0; !error && i < told->member_count; i++) {
         const struct ng_view_member *member = &told->members[i];
         uint32_t group = ng_view_intern_group(view, told->groups[member->group].id);
         error = group == UINT32_MAX ? -ENOMEM
-                                    : add_member(digest, member, first + member->process, group);
+                                    : add_member(merge, member, first + member->process, group);
     }
     for (uint32_t i = 0; !error && i < told->call_count; i++) {
         struct ng_view_call *call = ng_view_add_call(view, first + told->calls[i].process);
@@ -357,7 +357,7 @@ int ng_view_merge_add(struct ng_view_merge *digest, const struct ng_view *told, 
     if (!error)
         error = add_failures_and_faults(view, told, first);
     if (!error)
-        error = add_notes(digest, told);
+        error = add_notes(merge, told);
     if (error)
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;
@@ -412,11 +412,11 @@ static struct window within(const struct window *window, const struct ng_told *t
 }
 
 /* The records of a member, with those of the windows put between the ones that it kept. */
-static int fill_windows(struct ng_view_merge *digest, uint32_t index, const struct windows *windows)
+static int fill_windows(struct ng_view_merge *merge, uint32_t index, const struct windows *windows)
 {
-    struct ng_view *view = digest->view;
+    struct ng_view *view = merge->view;
     struct ng_view_member *member = &view->members[index];
-    const struct ng_told *told = &digest->histories.told[index];
+    const struct ng_told *told = &merge->histories.told[index];
     uint64_t room = member->record_count;
     uint32_t used = 0, next = 0;
 
@@ -436,7 +436,7 @@ static int fill_windows(struct ng_view_merge *digest, uint32_t index, const stru
             while (next < member->record_count && member->records[next].coll_seq < seq)
                 records[used++] = member->records[next++];
             if (!has_record(member, seq) &&
-                ng_histories_at(&digest->histories, view, index, seq, &signature))
+                ng_histories_at(&merge->histories, view, index, seq, &signature))
                 records[used++] = (struct ng_view_record){
                     .state = NG_RECORD_COMPLETED, .signature = signature, .coll_seq = seq};
         }
@@ -534,11 +534,11 @@ struct ends {
     uint32_t oldest, newest;
 };
 
-static void find_ends(const struct ng_view_merge *digest, const bool *counts,
+static void find_ends(const struct ng_view_merge *merge, const bool *counts,
                       const struct windows *of_group, struct ends *ret_ends)
 {
-    const struct ng_told *told = digest->histories.told;
-    const struct ng_view *view = digest->view;
+    const struct ng_told *told = merge->histories.told;
+    const struct ng_view *view = merge->view;
 
     for (uint32_t i = 0; i < view->member_count; i++) {
         uint32_t group = view->members[i].group;
@@ -556,10 +556,10 @@ static void find_ends(const struct ng_view_merge *digest, const bool *counts,
  * Everybody gets the collectives that differ. Two members get all from the first of them on: the
  * verdict engine takes a row of calls that is longer than all records together for damage.
  */
-static int fill_differences(struct ng_view_merge *digest, const bool *counts)
+static int fill_differences(struct ng_view_merge *merge, const bool *counts)
 {
-    const struct ng_histories *histories = &digest->histories;
-    const struct ng_view *view = digest->view;
+    const struct ng_histories *histories = &merge->histories;
+    const struct ng_view *view = merge->view;
     struct windows *of_group = calloc((size_t)view->group_count + 1, sizeof(*of_group));
     struct ends *ends = calloc((size_t)view->group_count + 1, sizeof(*ends));
     int error = of_group && ends ? 0 : -ENOMEM;
@@ -569,17 +569,17 @@ static int fill_differences(struct ng_view_merge *digest, const bool *counts)
         error = want_of_group(histories, i, &of_group[group], &i);
     }
     if (!error)
-        find_ends(digest, counts, of_group, ends);
+        find_ends(merge, counts, of_group, ends);
     for (uint32_t i = 0; !error && i < view->member_count; i++) {
         uint32_t group = view->members[i].group;
         const struct windows *windows = &of_group[group];
-        if (!counts[i] || digest->kept_whole[i] || !windows->count)
+        if (!counts[i] || merge->kept_whole[i] || !windows->count)
             continue;
         struct window all = {windows->windows[0].from, histories->told[i].to};
         if (ends[group].oldest == i + 1 || ends[group].newest == i + 1)
-            error = fill_windows(digest, i, &(struct windows){&all, 1, 1});
+            error = fill_windows(merge, i, &(struct windows){&all, 1, 1});
         else
-            error = fill_windows(digest, i, windows);
+            error = fill_windows(merge, i, windows);
     }
     for (uint32_t g = 0; of_group && g < view->group_count; g++)
         free(of_group[g].windows);
@@ -611,10 +611,10 @@ static uint64_t most_told(const struct ng_histories *histories, const uint32_t *
 }
 
 /* Where the rolling hashes of a group parted: what the engine needs to see of it. */
-static int fill_parted_group(struct ng_view_merge *digest, const uint32_t *members, uint32_t count)
+static int fill_parted_group(struct ng_view_merge *merge, const uint32_t *members, uint32_t count)
 {
-    const struct ng_histories *histories = &digest->histories;
-    struct ng_view *view = digest->view;
+    const struct ng_histories *histories = &merge->histories;
+    struct ng_view *view = merge->view;
     uint64_t compared = most_told(histories, members, count);
     /* Of the hashes that are there, the oldest members; the engine says which is the majority. */
     uint32_t oldest[SIDES_MAX];
@@ -627,9 +627,9 @@ static int fill_parted_group(struct ng_view_merge *digest, const uint32_t *membe
         struct ng_view_member *member = &view->members[index];
         /* From there to what it kept, since hashes are undone one by one. */
         struct window back = {compared, member->record_count ? told->to : 0};
-        if (told->from > compared || told->to < compared || digest->kept_whole[index])
+        if (told->from > compared || told->to < compared || merge->kept_whole[index])
             continue;
-        int error = fill_windows(digest, index, &(struct windows){&back, 1, 1});
+        int error = fill_windows(merge, index, &(struct windows){&back, 1, 1});
         if (error)
             return error;
         undo_hashes(member);
@@ -648,7 +648,7 @@ static int fill_parted_group(struct ng_view_merge *digest, const uint32_t *membe
     for (size_t side = 0; side < sides; side++) {
         const struct ng_told *told = &histories->told[oldest[side]];
         struct window all = {told->from, told->to};
-        int error = fill_windows(digest, oldest[side], &(struct windows){&all, 1, 1});
+        int error = fill_windows(merge, oldest[side], &(struct windows){&all, 1, 1});
         if (error)
             return error;
         undo_hashes(&view->members[oldest[side]]);
@@ -656,10 +656,10 @@ static int fill_parted_group(struct ng_view_merge *digest, const uint32_t *membe
     return 0;
 }
 
-static int fill_parted(struct ng_view_merge *digest, const bool *counts)
+static int fill_parted(struct ng_view_merge *merge, const bool *counts)
 {
-    const struct ng_histories *histories = &digest->histories;
-    const struct ng_view *view = digest->view;
+    const struct ng_histories *histories = &merge->histories;
+    const struct ng_view *view = merge->view;
     bool *parted = calloc((size_t)view->group_count + 1, sizeof(*parted));
     uint32_t *members = calloc((size_t)view->member_count + 1, sizeof(*members));
     int error = parted && members ? 0 : -ENOMEM;
@@ -672,7 +672,7 @@ static int fill_parted(struct ng_view_merge *digest, const bool *counts)
             if (counts[i] && view->members[i].group == g && histories->told[i].to)
                 members[count++] = i;
         if (count > 1)
-            error = fill_parted_group(digest, members, count);
+            error = fill_parted_group(merge, members, count);
     }
     free(parted);
     free(members);
@@ -683,35 +683,35 @@ static int fill_parted(struct ng_view_merge *digest, const bool *counts)
  * Not all records could be kept: then nobody keeps all. A verdict compares ranks wherever two of
  * them have records, and takes its time for it.
  */
-static int even_out(struct ng_view_merge *digest)
+static int even_out(struct ng_view_merge *merge)
 {
-    struct ng_view *view = digest->view;
+    struct ng_view *view = merge->view;
     bool all_whole = true;
     int error = 0;
 
     for (uint32_t i = 0; i < view->member_count; i++)
-        all_whole &= digest->kept_whole[i];
+        all_whole &= merge->kept_whole[i];
     for (uint32_t i = 0; !error && !all_whole && i < view->member_count; i++) {
         struct ng_view_member whole = view->members[i];
-        if (!digest->kept_whole[i])
+        if (!merge->kept_whole[i])
             continue;
-        error = copy_chosen(digest, &whole, &view->members[i]);
-        digest->kept_whole[i] = false;
+        error = copy_chosen(merge, &whole, &view->members[i]);
+        merge->kept_whole[i] = false;
     }
     return error;
 }
 
-int ng_view_merge_finish(struct ng_view_merge *digest)
+int ng_view_merge_finish(struct ng_view_merge *merge)
 {
-    bool *counts = find_counting(digest->view);
+    bool *counts = find_counting(merge->view);
 
-    int error = counts ? ng_histories_compare(&digest->histories, digest->view, counts) : -ENOMEM;
+    int error = counts ? ng_histories_compare(&merge->histories, merge->view, counts) : -ENOMEM;
     if (!error)
-        error = even_out(digest);
+        error = even_out(merge);
     if (!error)
-        error = fill_differences(digest, counts);
+        error = fill_differences(merge, counts);
     if (!error)
-        error = fill_parted(digest, counts);
+        error = fill_parted(merge, counts);
     free(counts);
     return error;
 }

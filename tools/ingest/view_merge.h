@@ -31,25 +31,25 @@ struct ng_view_merge {
 };
 
 /* Nothing to fail. `view` is empty. One thread at a time. */
-void ng_view_merge_init(struct ng_view_merge *digest, struct ng_view *view, uint64_t records_whole);
-void ng_view_merge_fini(struct ng_view_merge *digest);
+void ng_view_merge_init(struct ng_view_merge *merge, struct ng_view *view, uint64_t records_whole);
+void ng_view_merge_fini(struct ng_view_merge *merge);
 
 /* As it was after ng_view_merge_init; the view is empty again, and has nothing of what was in it.
  */
-void ng_view_merge_restart(struct ng_view_merge *digest);
+void ng_view_merge_restart(struct ng_view_merge *merge);
 
 /*
  * Add the process that `told`, a view that is not sealed, tells of; it may be freed afterwards. 0;
  * -EEXIST the process is there already, with the reason in `why`; -EALREADY likewise, by evidence
  * that tells more; -ENOMEM.
  */
-int ng_view_merge_add(struct ng_view_merge *digest, const struct ng_view *told, char *why,
+int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, char *why,
                       size_t why_bytes);
 
 /*
  * All were added: find the differences (digest->histories.differences), and give the view the
  * records that a verdict needs. It is ready to be sealed. 0 or -ENOMEM.
  */
-int ng_view_merge_finish(struct ng_view_merge *digest);
+int ng_view_merge_finish(struct ng_view_merge *merge);
 
 #endif

@@ -122,14 +122,14 @@ static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_n
 static int judge_after_the_end(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                                struct ng_verdict *ret_verdict)
 {
-    struct ng_postmortem hindsight = {.asked_ns = asked_ns, .stalled_ns = suspect_ns};
+    struct ng_postmortem postmortem = {.asked_ns = asked_ns, .stalled_ns = suspect_ns};
     enum ng_life *lives = malloc(view->process_count * sizeof(*lives));
 
     if (!lives)
         return -ENOMEM;
     for (uint32_t i = 0; i < view->process_count; i++)
         lives[i] = view->processes[i].life;
-    int error = ng_postmortem_judge(view, &hindsight, ret_verdict);
+    int error = ng_postmortem_judge(view, &postmortem, ret_verdict);
     for (uint32_t i = 0; i < view->process_count; i++)
         view->processes[i].life = lives[i];
     free(lives);

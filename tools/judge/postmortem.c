@@ -196,11 +196,11 @@ static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *in
 /* The newest verdict on something that the ranks were still in when they told of themselves last.
  */
 static const struct ng_incident *find_told(const struct ng_view *view,
-                                           const struct ng_postmortem *hindsight)
+                                           const struct ng_postmortem *postmortem)
 {
-    for (size_t i = 0; i < hindsight->told_count; i++)
-        if (is_stuck_in(view, &hindsight->told[i]))
-            return &hindsight->told[i];
+    for (size_t i = 0; i < postmortem->told_count; i++)
+        if (is_stuck_in(view, &postmortem->told[i]))
+            return &postmortem->told[i];
     return NULL;
 }
 
@@ -348,9 +348,9 @@ static void note_pending(struct ng_view *view, const struct ng_view_process *fir
  * count as alive then. A rank that died earlier stays dead, and one of which a guard said so.
  */
 static struct look_back look_before_the_end(struct ng_view *view,
-                                            const struct ng_postmortem *hindsight)
+                                            const struct ng_postmortem *postmortem)
 {
-    struct look_back back = {.told = find_told(view, hindsight)};
+    struct look_back back = {.told = find_told(view, postmortem)};
     int64_t last_unix_ns = last_sign_unix_ns(view);
     const struct ng_view_process *last = NULL;
 
@@ -405,7 +405,7 @@ static bool has_nan(const struct ng_view *view)
     return false;
 }
 
-bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postmortem *hindsight,
+bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postmortem *postmortem,
                                const struct ng_verdict *verdict)
 {
     int64_t oldest_ns = ng_live_verdict_oldest_wait(view, true);
@@ -416,7 +416,7 @@ bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postm
         if (view->members[i].cuda_error)
             return false;
     return oldest_ns < UNUSUAL_NS &&
-           (!hindsight->stalled_ns || oldest_ns < hindsight->stalled_ns) &&
+           (!postmortem->stalled_ns || oldest_ns < postmortem->stalled_ns) &&
            (verdict->kind == NG_KIND_GPU_STALL || verdict->kind == NG_KIND_MISSING_RANK ||
             verdict->kind == NG_KIND_UNKNOWN);
 }
@@ -493,15 +493,15 @@ static int judge_ends(const struct ng_view *view, const struct look_back *back,
 }
 
 /* The verdict at the threshold of the evidence, or at the one that was asked for. */
-static int judge(const struct ng_view *view, const struct ng_postmortem *hindsight,
+static int judge(const struct ng_view *view, const struct ng_postmortem *postmortem,
                  const struct look_back *back, struct ng_verdict_query *query,
                  struct ng_verdict *ret_verdict)
 {
-    bool incident = hindsight->incident || back->told || back->first_seen ||
+    bool incident = postmortem->incident || back->told || back->first_seen ||
                     (!back->ended && ended_badly(view));
     int64_t oldest_ns = ng_live_verdict_oldest_wait(view, true);
 
-    query->stalled_ns = hindsight->stalled_ns ? hindsight->stalled_ns : STALLED_DEFAULT_NS;
+    query->stalled_ns = postmortem->stalled_ns ? postmortem->stalled_ns : STALLED_DEFAULT_NS;
     /*
      * As the library does: once something is stuck, half of the longest wait counts, for ranks do
      * not come at the same moment; but what came later may be the reason, if it is no
@@ -509,10 +509,10 @@ static int judge(const struct ng_view *view, const struct ng_postmortem *hindsig
      */
     if (oldest_ns >= query->stalled_ns || incident)
         query->stalled_ns = oldest_ns / 2 < UNUSUAL_NS ? oldest_ns / 2 + 1 : UNUSUAL_NS;
-    if (hindsight->asked_ns > 0)
-        query->stalled_ns = hindsight->asked_ns;
+    if (postmortem->asked_ns > 0)
+        query->stalled_ns = postmortem->asked_ns;
     int error = ng_verdict_reach(view, query, ret_verdict);
-    if (error || hindsight->asked_ns > 0)
+    if (error || postmortem->asked_ns > 0)
         return error;
     if (ret_verdict->kind == NG_KIND_HEALTHY)
         error = judge_ends(view, back, ret_verdict);
@@ -528,15 +528,15 @@ static int judge(const struct ng_view *view, const struct ng_postmortem *hindsig
     return 0;
 }
 
-int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *hindsight,
+int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmortem,
                         struct ng_verdict *ret_verdict)
 {
     struct ng_verdict_query query = {0};
-    struct look_back back = look_before_the_end(view, hindsight);
+    struct look_back back = look_before_the_end(view, postmortem);
 
-    int error = judge(view, hindsight, &back, &query, ret_verdict);
+    int error = judge(view, postmortem, &back, &query, ret_verdict);
     /* Nobody need have waited for it: what was under way then was nothing unusual. */
-    if (!error && has_nan(view) && ng_postmortem_is_ordinary(view, hindsight, ret_verdict)) {
+    if (!error && has_nan(view) && ng_postmortem_is_ordinary(view, postmortem, ret_verdict)) {
         ng_verdict_fini(ret_verdict);
         query.nan = true;
         error = ng_verdict_reach(view, &query, ret_verdict);

@@ -22,7 +22,7 @@ struct ng_postmortem {
 
 /* Is nothing stuck, or nothing for longer than calls may take, and no device has failed? Then what
  * else the evidence tells comes before `verdict`. */
-bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postmortem *hindsight,
+bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postmortem *postmortem,
                                const struct ng_verdict *verdict);
 
 /*
@@ -30,7 +30,7 @@ bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postm
  * healthy verdict is certain only where every rank of every group has told of itself; else it says
  * what is missing. 0 or -ENOMEM. `verdict` is freed with ng_verdict_fini.
  */
-int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *hindsight,
+int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmortem,
                         struct ng_verdict *ret_verdict);
 
 #endif

@@ -78,13 +78,13 @@ static void enter(const struct ng_call *call, enum ng_op_class way,
     errno = EDOM;
 }
 
-static void leave(const struct ng_call *call, enum ng_op_class way, struct ng_call_context *passage,
+static void leave(const struct ng_call *call, enum ng_op_class way, struct ng_call_context *context,
                   int result)
 {
     run_hook();
     pthread_mutex_lock(&lock);
-    if (passage->record_id < KEPT) {
-        struct probe_call *kept = &calls[passage->record_id];
+    if (context->record_id < KEPT) {
+        struct probe_call *kept = &calls[context->record_id];
 
         kept->result = result;
         kept->way_out = way;
@@ -100,9 +100,9 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
     return atomic_load(&answer);
 }
 
-int ng_call_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
+int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, int result)
 {
-    leave(call, NG_CLASS_NONE, passage, result);
+    leave(call, NG_CLASS_NONE, context, result);
     return result;
 }
 
@@ -112,9 +112,9 @@ int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_
     return atomic_load(&answer);
 }
 
-int ng_collective_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
+int ng_collective_leave(const struct ng_call *call, struct ng_call_context *context, int result)
 {
-    leave(call, NG_CLASS_COLLECTIVE, passage, result);
+    leave(call, NG_CLASS_COLLECTIVE, context, result);
     return result;
 }
 
@@ -124,9 +124,9 @@ int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage
     return atomic_load(&answer);
 }
 
-int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *passage, int result)
+int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *context, int result)
 {
-    leave(call, NG_CLASS_P2P, passage, result);
+    leave(call, NG_CLASS_P2P, context, result);
     return result;
 }
 

@@ -29,23 +29,23 @@ static unsigned any(unsigned *seed, unsigned limit)
     return (unsigned)rand_r(seed) % limit;
 }
 
-static int judge(struct ng_view *view, struct ng_view_merge *digest, bool incident,
+static int judge(struct ng_view *view, struct ng_view_merge *merge, bool incident,
                  struct digested *ret_digested)
 {
-    struct ng_postmortem hindsight = {.incident = incident};
+    struct ng_postmortem postmortem = {.incident = incident};
     struct ng_mismatches mismatches = {0};
     struct ng_verdict verdict = {0};
 
-    int error = ng_view_merge_finish(digest);
+    int error = ng_view_merge_finish(merge);
     if (error)
         return error;
     ng_view_seal(view);
     ret_digested->records = 0;
     for (uint32_t i = 0; i < view->member_count; i++)
         ret_digested->records += view->members[i].record_count;
-    error = ng_mismatches_find(view, &digest->histories, &mismatches);
+    error = ng_mismatches_find(view, &merge->histories, &mismatches);
     if (!error)
-        error = ng_postmortem_judge(view, &hindsight, &verdict);
+        error = ng_postmortem_judge(view, &postmortem, &verdict);
     int fd = memfd_create("verdict", MFD_CLOEXEC);
     if (!error && fd >= 0)
         error = ng_analyze_write_json(view, &verdict, &mismatches, fd);
@@ -145,24 +145,24 @@ static void add_rank(struct ng_view *view, unsigned *seed, int rank, int ranks, 
 
 int digested_random(unsigned seed, uint64_t records_whole, struct digested *ret_digested)
 {
-    struct ng_view_merge digest;
+    struct ng_view_merge merge;
     struct ng_view view;
     unsigned plan = any(&seed, 1 << 16);
     int ranks = 2 + (int)any(&seed, RANKS_MAX - 2), error = 0;
     char why[256];
 
     ng_view_init(&view);
-    ng_view_merge_init(&digest, &view, records_whole);
+    ng_view_merge_init(&merge, &view, records_whole);
     for (int rank = 0; rank < ranks && !error; rank++) {
         struct ng_view told;
         ng_view_init(&told);
         add_rank(&told, &seed, rank, ranks, plan);
-        error = ng_view_merge_add(&digest, &told, why, sizeof(why));
+        error = ng_view_merge_add(&merge, &told, why, sizeof(why));
         ng_view_fini(&told);
     }
     if (!error)
-        error = judge(&view, &digest, false, ret_digested);
-    ng_view_merge_fini(&digest);
+        error = judge(&view, &merge, false, ret_digested);
+    ng_view_merge_fini(&merge);
     ng_view_fini(&view);
     return error;
 }
@@ -178,18 +178,18 @@ int digested_folder(const char *folder, uint64_t records_whole, struct digested 
 {
     struct ng_evidence_paths paths = {0};
     struct ng_evidence evidence;
-    struct ng_view_merge digest;
+    struct ng_view_merge merge;
     struct ng_view view;
 
     ng_view_init(&view);
-    ng_view_merge_init(&digest, &view, records_whole);
+    ng_view_merge_init(&merge, &view, records_whole);
     int error = ng_evidence_add_path(&paths, folder, ignore, NULL);
     if (!error)
-        error = ng_evidence_gather(&paths, &digest, ignore, NULL, &evidence);
+        error = ng_evidence_gather(&paths, &merge, ignore, NULL, &evidence);
     if (!error)
-        error = judge(&view, &digest, evidence.incident, ret_digested);
+        error = judge(&view, &merge, evidence.incident, ret_digested);
     ng_evidence_paths_fini(&paths);
-    ng_view_merge_fini(&digest);
+    ng_view_merge_fini(&merge);
     ng_view_fini(&view);
     return error;
 }
@@ -225,17 +225,17 @@ int digested_ends(const char *folder, int count, uint32_t *ret_processes, int64_
 {
     struct ng_evidence_paths paths = {0};
     struct ng_evidence evidence;
-    struct ng_view_merge digest;
+    struct ng_view_merge merge;
     struct ng_view view;
     int64_t least = INT64_MAX, most = 0;
 
     ng_view_init(&view);
-    ng_view_merge_init(&digest, &view, 0);
+    ng_view_merge_init(&merge, &view, 0);
     int error = write_boxes(folder, count);
     if (!error)
         error = ng_evidence_add_path(&paths, folder, ignore, NULL);
     if (!error)
-        error = ng_evidence_gather(&paths, &digest, ignore, NULL, &evidence);
+        error = ng_evidence_gather(&paths, &merge, ignore, NULL, &evidence);
     for (uint32_t i = 0; i < view.process_count; i++) {
         int64_t age = view.processes[i].life_age_ns;
         least = age < least ? age : least;
@@ -244,29 +244,29 @@ int digested_ends(const char *folder, int count, uint32_t *ret_processes, int64_
     *ret_processes = view.process_count;
     *ret_apart_ns = most - least;
     ng_evidence_paths_fini(&paths);
-    ng_view_merge_fini(&digest);
+    ng_view_merge_fini(&merge);
     ng_view_fini(&view);
     return error;
 }
 
 int digested_dump(const char *from, const char *to, char *why, size_t why_bytes)
 {
-    struct ng_view_merge digest;
+    struct ng_view_merge merge;
     struct ng_view view, told;
 
     ng_view_init(&view);
     ng_view_init(&told);
-    ng_view_merge_init(&digest, &view, UINT64_MAX);
+    ng_view_merge_init(&merge, &view, UINT64_MAX);
     int error = ng_read_dump(&told, from, "copied", why, why_bytes);
     if (!error)
-        error = ng_view_merge_add(&digest, &told, why, why_bytes);
+        error = ng_view_merge_add(&merge, &told, why, why_bytes);
     if (!error)
-        error = ng_view_merge_finish(&digest);
+        error = ng_view_merge_finish(&merge);
     if (!error) {
         ng_view_seal(&view);
         error = ng_dump_save_process(&view, 0, to);
     }
-    ng_view_merge_fini(&digest);
+    ng_view_merge_fini(&merge);
     ng_view_fini(&told);
     ng_view_fini(&view);
     return error;

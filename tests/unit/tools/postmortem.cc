@@ -48,12 +48,12 @@ Told judge_ended(const std::vector<Fate> &fates)
     }
     struct ng_view view;
     struct ng_verdict verdict;
-    struct ng_postmortem hindsight = {};
+    struct ng_postmortem postmortem = {};
     ng_view_init(&view);
     job.fill(&view);
     for (uint32_t i = 0; i < view.process_count; i++)
         view.processes[i].moment_unix_ns = 1000 * NG_S + fates[i].at_ms * NG_MS;
-    EXPECT_EQ(ng_postmortem_judge(&view, &hindsight, &verdict), 0);
+    EXPECT_EQ(ng_postmortem_judge(&view, &postmortem, &verdict), 0);
     Told told = {verdict.kind, verdict.confidence, {}};
     for (uint32_t i = 0; i < verdict.culprit_count; i++)
         told.culprits.push_back(verdict.culprits[i].rank);

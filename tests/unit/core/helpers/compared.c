@@ -90,7 +90,7 @@ void compared_call(int process, uint32_t slot, uint64_t count)
     record->rolling_hash = group->rolling_hash;
     record->entered_mono_ns = now_ns;
     record->id_state = id << 8 | NG_RECORD_SCHEDULED;
-    ng_hash_log_add(&box_of(process)->trails[slot], group->entered, group->rolling_hash);
+    ng_hash_log_add(&box_of(process)->hash_logs[slot], group->entered, group->rolling_hash);
     group->scheduled++;
 }
 
@@ -113,7 +113,7 @@ void compared_round(void)
 
 char compared_across(uint32_t slot)
 {
-    return "sta"[ng_guard.box.trails[slot].across];
+    return "sta"[ng_guard.box.hash_logs[slot].across];
 }
 
 unsigned compared_alarms(void)

@@ -118,18 +118,18 @@ const void *made_config(size_t *ret_bytes)
 /* As the shim does it: NCCL itself is called where core says so. */
 static int make(struct ng_call *call, const struct ng_creation *creation)
 {
-    struct ng_call_context passage;
+    struct ng_call_context context;
 
     call->nccl = &nccl;
     call->creation = creation;
-    int answer = ng_call_enter(call, &passage);
+    int answer = ng_call_enter(call, &context);
     if (answer != NG_CALL_PROCEED)
         return answer;
     if (call->op == NG_OP_CommInitRank)
         answer = init_rank(creation->new_comm, 0, next_id, 0);
     else
         answer = keep(creation->new_comm, (void *)(uintptr_t)creation->config);
-    return ng_call_leave(call, &passage, call->op == NG_OP_CommInitAll ? NG_NCCL_SUCCESS : answer);
+    return ng_call_leave(call, &context, call->op == NG_OP_CommInitAll ? NG_NCCL_SUCCESS : answer);
 }
 
 int made_nb_init(void **comm, void *handle, const void *config)
@@ -169,10 +169,10 @@ int made_nb_split_later(void *parent, void **comm)
     struct ng_creation creation = {.rank = -1, .new_comm = comm};
     struct ng_call call = {
         .nccl = &nccl, .op = NG_OP_CommSplit, .comm = parent, .creation = &creation};
-    struct ng_call_context passage;
-    int answer = ng_call_enter(&call, &passage);
+    struct ng_call_context context;
+    int answer = ng_call_enter(&call, &context);
 
-    return answer == NG_CALL_PROCEED ? ng_call_leave(&call, &passage, NG_NCCL_SUCCESS) : answer;
+    return answer == NG_CALL_PROCEED ? ng_call_leave(&call, &context, NG_NCCL_SUCCESS) : answer;
 }
 
 int made_nb_all_reduce(void *comm)
@@ -185,10 +185,10 @@ int made_nb_all_reduce(void *comm)
                            .dtype = 7,
                            .redop = 0,
                            .root = -1};
-    struct ng_call_context passage;
-    int answer = ng_collective_enter(&call, &passage);
+    struct ng_call_context context;
+    int answer = ng_collective_enter(&call, &context);
 
-    return answer == NG_CALL_PROCEED ? ng_collective_leave(&call, &passage, NG_NCCL_IN_PROGRESS)
+    return answer == NG_CALL_PROCEED ? ng_collective_leave(&call, &context, NG_NCCL_IN_PROGRESS)
                                      : answer;
 }
 
@@ -196,11 +196,11 @@ int made_nb_state(void *comm, int *ret_state)
 {
     struct ng_call call = {
         .nccl = &nccl, .op = NG_OP_CommGetAsyncError, .comm = comm, .recv_buffer = ret_state};
-    struct ng_call_context passage;
-    int answer = ng_call_enter(&call, &passage);
+    struct ng_call_context context;
+    int answer = ng_call_enter(&call, &context);
 
     return answer == NG_CALL_PROCEED
-               ? ng_call_leave(&call, &passage, get_async_error(comm, ret_state))
+               ? ng_call_leave(&call, &context, get_async_error(comm, ret_state))
                : answer;
 }
 

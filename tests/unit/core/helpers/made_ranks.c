@@ -520,11 +520,11 @@ bool made_rank_differs(const void *comm, unsigned place)
 {
     const struct ng_comm *found = ng_comm_find(comm);
     struct ng_hash_log_difference difference;
-    struct ng_hash_log trail;
+    struct ng_hash_log hash_log;
 
     return found && told_any[place] && ng_comparable_is_clear(&ng_guard.box, found->slot) &&
-           ng_comparable_hash_log(&ng_guard.box, found->slot, now_ns, &trail) &&
-           ng_hash_log_differ(&told[place], &trail, &difference);
+           ng_comparable_hash_log(&ng_guard.box, found->slot, now_ns, &hash_log) &&
+           ng_hash_log_differ(&told[place], &hash_log, &difference);
 }
 
 struct made_standing made_rank_standing(const void *comm)

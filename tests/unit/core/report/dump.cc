@@ -176,8 +176,8 @@ TEST(Dump, ComposedCollectivesAreToldWithTheirParts)
     json_t *dump = json_loads(dump_text(&view.view, 1).c_str(), 0, nullptr);
     ASSERT_NE(dump, nullptr);
     json_t *members = json_object_get(dump, "members");
-    json_t *composed = json_object_get(json_array_get(members, 0), "composed");
-    char *text = json_dumps(composed, JSON_COMPACT);
+    json_t *pattern = json_object_get(json_array_get(members, 0), "composed");
+    char *text = json_dumps(pattern, JSON_COMPACT);
     EXPECT_STREQ(text, "[{\"op\":\"AlltoAll\",\"op_number\":6,\"root\":-1,\"sent\":192,"
                        "\"received\":192,\"records\":[2,3,4,5,6,7]}]");
     free(text);

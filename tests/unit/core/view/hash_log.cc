@@ -1,6 +1,6 @@
 /*
- * Trails: two ranks that called the same never differ, however they are looked at; two that did not
- * are found, and the difference is in between what is told.
+ * Hash logs: two ranks that called the same never differ, however they are looked at; two that did
+ * not are found, and the difference is in between what is told.
  */
 #include "tests/unit/core/helpers/core.h"
 

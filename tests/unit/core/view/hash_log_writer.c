@@ -1,5 +1,5 @@
 /*
- * A rank that writes a trail as core/call/call.c does.
+ * A rank that writes a hash log as core/call/call.c does.
  */
 #include "tests/unit/core/view/hash_log_writer.h"
 
@@ -9,7 +9,7 @@
 #include "core/view/hash_log.h"
 
 struct trail_rank {
-    struct ng_box_trail trail;
+    struct ng_box_hash_log hash_log;
     uint64_t entered, taken, hash;
 };
 
@@ -31,9 +31,9 @@ void trail_rank_call(struct trail_rank *rank, uint32_t op, uint64_t count, int d
 
     rank->hash = ng_signature_roll(rank->hash, &signature);
     rank->entered++;
-    ng_hash_log_add(&rank->trail, rank->entered, rank->hash);
+    ng_hash_log_add(&rank->hash_log, rank->entered, rank->hash);
     if (state == 'c')
-        ng_hash_log_capture(&rank->trail, rank->entered);
+        ng_hash_log_capture(&rank->hash_log, rank->entered);
     if (state == 't' || state == 'c')
         rank->taken = rank->entered;
     if (state == 'r') {
@@ -53,8 +53,8 @@ bool trail_ranks_differ(const struct trail_rank *a, const struct trail_rank *b, 
     struct ng_hash_log_difference difference = {0};
     struct ng_hash_log trail_a, trail_b;
 
-    ng_hash_log_copy(&a->trail, a->taken, a->entered, &trail_a);
-    ng_hash_log_copy(&b->trail, b->taken, b->entered, &trail_b);
+    ng_hash_log_copy(&a->hash_log, a->taken, a->entered, &trail_a);
+    ng_hash_log_copy(&b->hash_log, b->taken, b->entered, &trail_b);
     bool differ = ng_hash_log_differ(&trail_a, &trail_b, &difference);
     *ret_after = difference.after;
     *ret_seq = difference.seq;

@@ -1,5 +1,6 @@
 /*
- * Trails as C++ tests can write and copy them: their headers have atomics that C++17 cannot read.
+ * Hash logs as C++ tests can write and copy them: their headers have atomics that C++17 cannot
+ * read.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_CORE_TRAIL_WRITER_H
 #define NCCLGUARD_TESTS_UNIT_CORE_TRAIL_WRITER_H

@@ -51,14 +51,14 @@ std::vector<std::string> names(const Job &job, int rank, uint64_t group = WORLD)
 {
     struct ng_view view;
     struct ng_arena arena = {};
-    struct ng_p2p_pattern composed = {};
+    struct ng_p2p_pattern pattern = {};
     std::vector<std::string> names;
     job.fill(&view);
     const struct ng_view_member *member = ng_view_member(&view, 0, rank);
     EXPECT_EQ(view.groups[member->group].id, group);
-    EXPECT_EQ(ng_p2p_pattern_find(&view, member, &arena, &composed), 0);
-    for (uint32_t i = 0; i < composed.work_count; i++) {
-        const struct ng_p2p_pattern_work &work = composed.works[i];
+    EXPECT_EQ(ng_p2p_pattern_find(&view, member, &arena, &pattern), 0);
+    for (uint32_t i = 0; i < pattern.work_count; i++) {
+        const struct ng_p2p_pattern_work &work = pattern.works[i];
         names.push_back(work.op == NG_OP_NONE ? "-" : ng_op_name(work.op));
         if (work.root >= 0)
             names.back() += " " + std::to_string(work.root);
@@ -165,16 +165,16 @@ TEST(Composed, CountsWhatIsSentAndReceived)
     World world(3);
     struct ng_view view;
     struct ng_arena arena = {};
-    struct ng_p2p_pattern composed;
+    struct ng_p2p_pattern pattern;
     exchange(world, true);
     for (size_t i = 0; i < 6; i++)
         world.rank(1).records[i].signature.count = i + 1;
     world.fill(&view);
-    ASSERT_EQ(ng_p2p_pattern_find(&view, ng_view_member(&view, 0, 1), &arena, &composed), 0);
-    ASSERT_EQ(composed.work_count, 1u);
-    EXPECT_EQ(composed.works[0].sent, 1u + 2 + 3);
-    EXPECT_EQ(composed.works[0].received, 4u + 5 + 6);
-    EXPECT_EQ(composed.works[0].p2p_count, 6u);
+    ASSERT_EQ(ng_p2p_pattern_find(&view, ng_view_member(&view, 0, 1), &arena, &pattern), 0);
+    ASSERT_EQ(pattern.work_count, 1u);
+    EXPECT_EQ(pattern.works[0].sent, 1u + 2 + 3);
+    EXPECT_EQ(pattern.works[0].received, 4u + 5 + 6);
+    EXPECT_EQ(pattern.works[0].p2p_count, 6u);
     ng_arena_reset(&arena);
     ng_view_fini(&view);
 }
@@ -313,7 +313,7 @@ TEST(Composed, CallsThatNcclRefusedAreInNoWork)
     World world(3);
     struct ng_view view;
     struct ng_arena arena = {};
-    struct ng_p2p_pattern composed;
+    struct ng_p2p_pattern pattern;
     Member &member = world.rank(0);
     member.did(2);
     /* Refused: the next call gets the same number. */
@@ -325,8 +325,8 @@ TEST(Composed, CallsThatNcclRefusedAreInNoWork)
     member.waits();
     member.records.back().state = NG_RECORD_FAILED;
     world.fill(&view);
-    ASSERT_EQ(ng_p2p_pattern_find(&view, ng_view_member(&view, 0, 0), &arena, &composed), 0);
-    std::vector<uint32_t> works(composed.work_of, composed.work_of + 5);
+    ASSERT_EQ(ng_p2p_pattern_find(&view, ng_view_member(&view, 0, 0), &arena, &pattern), 0);
+    std::vector<uint32_t> works(pattern.work_of, pattern.work_of + 5);
     EXPECT_EQ(works, (std::vector<uint32_t>{0, 1, NG_P2P_PATTERN_NONE, 2, 3}));
     ng_arena_reset(&arena);
     ng_view_fini(&view);
@@ -339,7 +339,7 @@ TEST(Composed, TakesWhateverNumbersADamagedBoxHeld)
         World world(4);
         struct ng_view view;
         struct ng_arena arena = {};
-        struct ng_p2p_pattern composed;
+        struct ng_p2p_pattern pattern;
         exchange(world, true);
         world.calls(0, {}, {1, 2, 3});
         world.fill(&view);
@@ -370,10 +370,10 @@ TEST(Composed, TakesWhateverNumbersADamagedBoxHeld)
         view.members[0].group_rank = random() % 2 ? 0 : (int)(random() % 9) - 4;
         view.groups[0].nranks = random() % 3 ? 4 : (int)(random() % 9);
         for (uint32_t i = 0; i < view.member_count; i++) {
-            ASSERT_EQ(ng_p2p_pattern_find(&view, &view.members[i], &arena, &composed), 0);
+            ASSERT_EQ(ng_p2p_pattern_find(&view, &view.members[i], &arena, &pattern), 0);
             for (uint32_t k = 0; k < view.members[i].record_count; k++)
-                ASSERT_TRUE(composed.work_of[k] == NG_P2P_PATTERN_NONE ||
-                            composed.work_of[k] < composed.work_count);
+                ASSERT_TRUE(pattern.work_of[k] == NG_P2P_PATTERN_NONE ||
+                            pattern.work_of[k] < pattern.work_count);
         }
         ng_arena_reset(&arena);
         ng_view_fini(&view);

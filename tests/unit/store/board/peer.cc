@@ -117,7 +117,7 @@ struct ng_incident stall(enum ng_incident_level level, uint64_t group_id, uint64
     return wanted;
 }
 
-Deed claims(const std::string &folder, const struct ng_incident &wanted, bool judge)
+Deed claims(const std::string &folder, const struct ng_incident &wanted, bool builder)
 {
     return [=](struct ng_box *box) {
         struct ng_incident mine;
@@ -126,6 +126,6 @@ Deed claims(const std::string &folder, const struct ng_incident &wanted, bool ju
             return 10;
         mine.state = NG_INCIDENT_JUDGED;
         snprintf(mine.line, sizeof(mine.line), "the verdict");
-        return judge && board.publish(mine) != 0 ? 11 : 0;
+        return builder && board.publish(mine) != 0 ? 11 : 0;
     };
 }

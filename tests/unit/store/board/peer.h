@@ -142,6 +142,6 @@ struct ng_incident stall(enum ng_incident_level level, uint64_t group_id, uint64
                          int64_t since_mono_ns = 0);
 
 /* A peer's deed: claim, and publish the verdict where it is to be judged. */
-Deed claims(const std::string &folder, const struct ng_incident &wanted, bool judge);
+Deed claims(const std::string &folder, const struct ng_incident &wanted, bool builder);
 
 #endif

@@ -593,7 +593,7 @@ TEST_P(Publish, WhereNothingIsCalledTrailsAreToldSeldom)
 {
     Rank &a = add(0, 5 * NG_S, {{0x79, 2}});
     __atomic_store_n(&a.box.groups[0].created_by, (uint32_t)NG_OP_CommInitRank, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&a.box.trails[0].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
+    __atomic_store_n(&a.box.hash_logs[0].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
     a.start();
     auto rests = [&] {
         std::string value = store->value("t/" + hex(0x79));
@@ -617,7 +617,7 @@ TEST_P(Publish, WhatRanksCalledIsToldAgainAndAgainOfCommunicatorsThatAreAloneWit
     for (int i = 0; i < 5; i++) {
         __atomic_store_n(&a.box.groups[i].created_by, (uint32_t)NG_OP_CommInitRank,
                          __ATOMIC_SEQ_CST);
-        __atomic_store_n(&a.box.trails[i].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
+        __atomic_store_n(&a.box.hash_logs[i].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
     }
     a.start();
     std::string value;
