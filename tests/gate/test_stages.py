@@ -46,7 +46,6 @@ class Table(unittest.TestCase):
         self.assertEqual(stages.targets_of([CORE], [stage(command=["x"], needs=["unit/core"])], "/b"),
                          ["core", "lib.so"])
 
-
     def test_only_what_meson_builds_is_a_target(self):
         test = {"name": "exports", "suite": ["p:unit"], "cmd": ["/usr/bin/python3", "/b/../tests/allowed.txt"],
                 "depends": ["l@sha"]}

@@ -4,7 +4,6 @@
 """
 import argparse
 import datetime
-import os
 import time
 
 import torch

@@ -8,7 +8,6 @@ for. With --dump rank 0 writes the graph there, as CUDA prints it.
 """
 import argparse
 import json
-import os
 import sys
 import time
 

@@ -10,7 +10,7 @@ from . import evidence
 from .processes import end_politely, processes_of
 from .rows import ROOT
 from .verdicts import (Failure, Late, check, check_names, check_verdict, overdue, ranks_in, read_verdict,
-                      verdict_of_log, wanted_action)
+                       verdict_of_log, wanted_action)
 
 sys.path.append(os.path.join(ROOT, "tests", "unit", "core", "report"))
 import check_trace  # noqa: E402
