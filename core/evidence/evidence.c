@@ -321,7 +321,7 @@ void ng_evidence_begin(struct ng_evidence *evidence, enum ng_evidence_part part)
     atomic_fetch_or(&evidence->under_way, NG_EVIDENCE_BIT(part));
     if (ng_io_workers_add(place, write_part, &evidence->tasks[part]) == 0)
         return;
-    ng_log(NG_LOG_ERROR, "cannot write evidence to %s: what was begun before does not come back",
+    ng_log(NG_LOG_ERROR, "cannot write evidence to %s: earlier writes are still blocked",
            evidence->folder);
     end_part(evidence, part);
 }
@@ -339,10 +339,10 @@ bool ng_evidence_await(struct ng_evidence *evidence, uint32_t parts, int64_t unt
     if (!evidence || ng_io_workers_await(&evidence->under_way, parts, until_mono_ns))
         return true;
     if (!ng_evidence_is_done(evidence, parts & ~(memory | programs)))
-        ng_log(NG_LOG_ERROR, "writing evidence to %s does not come back: going on without it",
+        ng_log(NG_LOG_ERROR, "writing evidence to %s is blocked: going on without it",
                evidence->folder);
     else
-        ng_log(NG_LOG_WARN, "the host stacks are not complete: reading %s does not come back",
+        ng_log(NG_LOG_WARN, "the host stacks are not complete: reading %s is blocked",
                ng_evidence_is_done(evidence, memory) ? NG_IO_WORKERS_PROGRAMS : MEMORY);
     return false;
 }

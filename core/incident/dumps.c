@@ -94,8 +94,7 @@ void ng_dumps_on_request(const char *folder, int rank)
     uint32_t self;
 
     if (!place) {
-        ng_log(NG_LOG_WARN, "no dump to %s: those that were asked for before do not come back",
-               folder);
+        ng_log(NG_LOG_WARN, "not dumping to %s: earlier dumps are still blocked", folder);
         return;
     }
     bool asked = ng_snapshot_take(NG_SNAPSHOT_HOST, &view) == 0 &&
@@ -115,7 +114,7 @@ void ng_dumps_read_pipe(void)
 {
     if (!ng_dump_pipe_asked())
         return;
-    ng_log(NG_LOG_INFO, "a dump is asked for: evidence in %s", ng_guard_dump_dir());
+    ng_log(NG_LOG_INFO, "a dump was requested: evidence in %s", ng_guard_dump_dir());
     ng_dumps_on_request(ng_guard_dump_dir(), -1);
 }
 

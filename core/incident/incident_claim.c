@@ -309,7 +309,7 @@ void ng_claim_join(struct ng_incident *incident)
         return;
     }
     took_over = true;
-    ng_log(NG_LOG_WARN, "pid %d did not come through with its verdict: taking over",
+    ng_log(NG_LOG_WARN, "pid %d failed to deliver its verdict: taking over",
            incident->claimant_pid);
     struct ng_incident wanted = *incident;
     wanted.supersedes = incident->epoch;

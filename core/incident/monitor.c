@@ -117,7 +117,7 @@ static void recover(void)
 /* Both who would find a verdict and who would see that one is needed hang. */
 static void end_without_verdict(void)
 {
-    static const char words[] = "neither the watchdog nor the incident thread comes round";
+    static const char words[] = "the watchdog and the incident thread are both stuck";
 
     ng_policy_bound(ng_deadline_policy(0, NG_OP_NONE), 0);
     ng_log(NG_LOG_ERROR, "%s; policy: %s", words,

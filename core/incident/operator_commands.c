@@ -47,7 +47,7 @@ static void obey_abort(const struct ng_command *command)
     ng_log(NG_LOG_WARN, "%s", command->line);
     if (!may_abort(command)) {
         ng_log(NG_LOG_WARN,
-               "not obeyed: the order came through the store, and this rank is set to policy log");
+               "ignored: the command came through the store, and the policy of this rank is log");
         return;
     }
     struct ng_group_set scope = {.all = !command->group_id, .count = command->group_id ? 1 : 0};
@@ -68,7 +68,8 @@ static void obey_rest(const struct ng_command *command)
     if (for_ns <= 0)
         ng_deadline_resume(command->group_id);
     else if (ng_deadline_suspend(command->group_id, until) != 0)
-        ng_log(NG_LOG_ERROR, "too many groups are suspended one by one: this one is not");
+        ng_log(NG_LOG_ERROR,
+               "too many groups are suspended individually: this one is not suspended");
 }
 
 static void obey_reload(const struct ng_command *command)

@@ -60,9 +60,7 @@ void ng_watchdog_fallback_tend(void)
     if (own.silence_ns < WATCHDOG_SILENCE_NS)
         return;
     if (!own.silence_told)
-        ng_log(NG_LOG_WARN,
-               "the watchdog has not come round for %.0f s: it is in %s, which does "
-               "not return",
+        ng_log(NG_LOG_WARN, "the watchdog has been stuck for %.0f s in %s",
                (double)own.silence_ns / 1e9, at.what);
     ng_deadline_tend(now);
     for (uint32_t i = 0; i < groups; i++) {

@@ -176,8 +176,9 @@ static bool act_at_bound(int64_t now_mono_ns)
     }
     if (abort_at && now_mono_ns >= abort_at &&
         atomic_compare_exchange_strong(&abort_at_mono_ns, &abort_at, 0)) {
-        int error = order_abort(&all, NG_KIND_HEALTHY,
-                                "the verdict did not come through: evidence or log hang");
+        int error =
+            order_abort(&all, NG_KIND_HEALTHY,
+                        "no verdict was reached: writing the evidence or the log is blocked");
         return error && error != -ENOENT;
     }
     return false;

@@ -215,7 +215,7 @@ int ng_publisher_join(struct ng_publisher *p)
     p->slot.joined = true;
     p->slot.connects = connects; /* and not that of a later one: then it is looked at again */
     NG_STORE(p->options.own_box->header->board_slot, p->slot.number);
-    ng_log(NG_LOG_INFO, "on the board %s in place %" PRIu64, p->kv->name, p->slot.number);
+    ng_log(NG_LOG_INFO, "on the board %s, slot %" PRIu64, p->kv->name, p->slot.number);
     return ng_publisher_publish(p, false);
 }
 

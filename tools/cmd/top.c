@@ -203,11 +203,11 @@ static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
             if (local || ng_clock_mono_ns() - seen_ns > EMPTY_NS)
                 break;
             snprintf(trouble, sizeof(trouble),
-                     "this is of an earlier moment: the store knows nothing of the job now");
+                     "stale: the store no longer has data for this job");
             continue;
         }
         if (count < 0) {
-            snprintf(trouble, sizeof(trouble), "this is of an earlier moment: %s",
+            snprintf(trouble, sizeof(trouble), "stale: %s",
                      job->why[0] ? job->why : strerror(-count));
             continue;
         }
