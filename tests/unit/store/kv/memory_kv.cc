@@ -8,6 +8,7 @@
 #include <deque>
 #include <mutex>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 extern "C" {
 #include "core/util/descriptor.h"
@@ -44,6 +45,7 @@ struct Store {
 
 /* By URL, job and run; they stay, as those of a server do. */
 std::mutex stores_lock;
+const pid_t parent = getpid();
 std::map<std::string, Store> stores;
 
 struct MemoryKv : public ng_kv {
@@ -250,9 +252,12 @@ int next_message(struct ng_kv *kv, int64_t, struct ng_kv_message *ret_message)
     return 0;
 }
 
-/* In a forked child: another thread may have had the lock. */
+/* In a forked child another thread may have had the lock, and none publishes. */
 void abandon(struct ng_kv *kv)
 {
+    std::unique_lock<std::mutex> lock(of(kv)->store->lock, std::defer_lock);
+    if (getpid() == parent)
+        lock.lock();
     ng_descriptor_close(&of(kv)->event);
 }
 
