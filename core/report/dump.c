@@ -1,7 +1,7 @@
 /*
- * rank_<r>.json: all that one process told of itself.
+ * rank_<r>.json: everything that one process recorded about itself.
  *
- * Entered by the guard's threads at an incident. Must never allocate or lock; must be able to write
+ * Called by the guard's threads at an incident. Must never allocate or lock; must be able to write
  * a view built from a damaged black box, whatever numbers it holds.
  */
 #include "core/report/dump.h"
@@ -17,7 +17,7 @@
 #include "core/util/memory_map.h"
 #include "core/view/p2p_patterns.h"
 
-#define MODULES_MAX 256u /* files that frames lie in */
+#define MODULES_MAX 256u /* files that contain frames */
 
 static const char *const life_names[] = {
     [NG_LIFE_UNKNOWN] = "unknown", [NG_LIFE_RUNNING] = "running",
@@ -116,7 +116,7 @@ static void put_signature(struct ng_json *json, const struct ng_signature *signa
     put_uint(json, "count", signature->count);
 }
 
-/* Device memory; null nobody follows it. */
+/* Device memory; null: not tracked. */
 static void put_memory(struct ng_json *json, const struct ng_view_process *process)
 {
     if (!process->memory_kinds) {
@@ -312,7 +312,7 @@ static void put_durations(struct ng_json *json, const struct ng_view *view, uint
     ng_json_close_array(json);
 }
 
-/* Only where there are any: nearly nobody rehearses. */
+/* Only if there are any, since faults are rarely injected. */
 static void put_faults(struct ng_json *json, const struct ng_view *view, uint32_t process)
 {
     bool any = false;
@@ -339,13 +339,13 @@ static void put_faults(struct ng_json *json, const struct ng_view *view, uint32_
         ng_json_close_array(json);
 }
 
-/* The files that frames of one process lie in, each once. */
+/* The files that contain frames of one process, each once. */
 struct listed {
     const struct ng_view_module *modules[MODULES_MAX];
     uint32_t count;
 };
 
-/* False: it is there already, or there are too many. */
+/* False: it is already listed, or there are too many. */
 static bool list_module(struct listed *listed, const struct ng_view_module *module)
 {
     for (uint32_t i = listed->count; i > 0; i--) {
@@ -398,7 +398,7 @@ static void put_composed_work(struct ng_json *json, const struct ng_view_member 
     ng_json_close_object(json);
 }
 
-/* Without memory for it, the sends and receives alone have to do. */
+/* If memory is short, only the sends and receives are written. */
 static void put_composed(struct ng_json *json, const struct ng_view *view,
                          const struct ng_view_member *member)
 {
@@ -414,7 +414,7 @@ static void put_composed(struct ng_json *json, const struct ng_view *view,
     ng_arena_reset(&arena);
 }
 
-/* What is registered with a communicator; null not known. */
+/* What is registered with a communicator; null: not known. */
 static void put_registration(struct ng_json *json, const struct ng_view_registration *told)
 {
     if (!told->known) {
@@ -498,7 +498,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_close_object(json);
 }
 
-/* Notes begin with the file that they are about; those about another process belong to its dump. */
+/* A note begins with the file that it concerns; notes about another process belong in its dump. */
 static bool is_about(const char *note, const struct ng_view_process *process)
 {
     size_t length = strlen(process->source);

@@ -1,51 +1,60 @@
 /*
- * rank_<r>.json: all that one process told of itself, in a file that outlives its black box.
+ * rank_<r>.json: everything that one process recorded about itself, in a file that outlives its
+ * black box.
  *
- * Entered by the guard's threads; no malloc, no lock. A verdict can be reached again from these
- * files, with the verdict engine alone: tools/ingest/read_dump.c rebuilds the view. Schema
- * "ncclguard.rank/1", one object:
+ * Called by the guard's threads; no malloc, no lock. The verdict engine can reach the verdict again
+ * from these files alone: tools/ingest/read_dump.c rebuilds the view. Schema "ncclguard.rank/1",
+ * one object:
  *
  *   schema           "ncclguard.rank/1"
  *   guard_version    version of the writer
  *   job              job name, "" not known
  *   written_unix_ns  when the file was written; ages below are as of the view, moments before
- *   on_request       true: somebody asked for it, and nothing need be wrong; false: there was an
+ *   on_request       true: written on request, so nothing need be wrong; false: there was an
  *                    incident
- *   rank             the process's lowest global rank, as the file is named; -1 not known
+ *   rank             the process's lowest global rank, as in the file name; -1 not known
  *   process          one object: struct ng_view_process
  *     rank, world_size, local_rank    from the launcher; -1 not known
  *     pid                 int
- *     uid                 16 hex digits: tells it from all others; all zero: not known
+ *     uid                 16 hex digits: distinguishes it from all others; all zero: not known
  *     host, program       strings
- *     error_text          what NCCL said of its first asynchronous error; "" none, or not known
+ *     error_text          NCCL's message for its first asynchronous error; "" none, or not known
  *     source              the file that it was read from
  *     memory              device memory, array of {"kind", "segments", "bytes"} in order of enum
- *                         ng_segment_kind; null: nobody follows it (NCCLGUARD_REGISTER)
+ *                         ng_segment_kind; null: not tracked (NCCLGUARD_REGISTER)
  *     life                name of ng_dump_life_name, and life_number: enum ng_life
- *     exit_status         int. Life "exited": what it told; -1 not told, -2 became another program.
- *                         Life "dead": 256 and the signal that ended it, or 512 and what it ended
- *                         with without telling; 0 not known
- *     quiet_ns            heard of last so long ago, and it did not answer since; 0 it does
- *     watchdog_stuck_ns   its watchdog has made no round for so long; 0 it does, or not known
- *     watchdog_in         and what that is in; "" not known
+ *     exit_status         int. Life "exited": the status that it reported; -1 not reported, -2
+ *                         became another program. Life "dead": 256 plus the signal that ended it,
+ *                         or 512 plus the status with which it ended unreported; 0 not known
+ *     quiet_ns            time since its last message, with no answer since; 0 it answers
+ *     watchdog_stuck_ns   time since its watchdog last made a round; 0 not stuck, or not known
+ *     watchdog_in         what the watchdog is blocked in; "" not known
  *     nan                 struct ng_view_nan, the first NaN in what it sends: age_ns, group_id (16
- * hex digits), seq (0: a send), op, op_number, dtype, dtype_number, elements that are sent, bad:
- * how many of them are no numbers, element: index of the first, bits of it as 16 hex digits, held:
- * it does not leave the rank; null: none life_age_ns         how long ago its life ended; 0 unknown
- * or alive alive_age_ns        life "dead": its last sign of life was so long ago; 0 not known
+ *                         hex digits), seq (0: a send), op, op_number, dtype, dtype_number,
+ *                         elements: how many are sent, bad: how many of them are NaN, element:
+ *                         index of the first, bits of it as 16 hex digits, held: it does not leave
+ *                         the rank; null: none
+ *     life_age_ns         time since its life ended; 0 unknown or alive
+ *     alive_age_ns        life "dead": time since its last sign of life; 0 not known
  *     moment_mono_ns, moment_unix_ns  when ages are 0, by the two clocks of its host; 0 not known
- *     nccl_variables      those of NCCL's variables that it had, as NAME=VALUE; "" none, or not
- * known faults           array of struct ng_view_fault: what NCCLGUARD_FAULT injected; absent:
- * nothing fault               as it was written times               how often rank, op, op_number,
- * group_id, seq    of the first first_age_ns, last_age_ns             int calls            array of
- * struct ng_view_call: NCCL calls that its threads are inside tid                 int op, op_number
- * name and number of core/nccl/op.def group_id            16 hex digits; all zero: none group_rank
- * in that group; -1 not known seq, record_id      counts; 0 none age_ns              int
- *   calling_threads  array: threads that have called NCCL, and live
+ *     nccl_variables      the NCCL variables that it had set, as NAME=VALUE; "" none, or not known
+ *   faults           array of struct ng_view_fault: what NCCLGUARD_FAULT injected; absent: nothing
+ *     fault               as the user wrote it
+ *     times               how often
+ *     rank, op, op_number, group_id, seq    of the first
+ *     first_age_ns, last_age_ns             int
+ *   calls            array of struct ng_view_call: NCCL calls that its threads are inside
+ *     tid                 int
+ *     op, op_number       name and number of core/nccl/op.def
+ *     group_id            16 hex digits; all zero: none
+ *     group_rank          in that group; -1 not known
+ *     seq, record_id      counts; 0 none
+ *     age_ns              int
+ *   calling_threads  array: live threads that have called NCCL
  *     tid                 int
  *     name                when it made its first call; "" not known
- *   durations        array of struct ng_view_duration: how long the device took for works that were
- *                    measured (NCCLGUARD_TIMING), since the process began
+ *   durations        array of struct ng_view_duration: how long the device took for operations that
+ *                    were measured (NCCLGUARD_TIMING), since the process began
  *     group_id            16 hex digits
  *     op, op_number       "GroupEnd": several calls of one NCCL group, launched together
  *     size_class          of up to 2^size_class bytes
@@ -53,12 +62,12 @@
  *     histogram           array of counts: the first shorter than 1 microsecond, each next one up
  *                         to twice as long, the last all that took longer
  *   members          array of struct ng_view_member: one per communicator handle
- *     rank                global, as messages name it (derived: the reader computes it again)
+ *     rank                global, as in messages (derived: the reader computes it again)
  *     group_rank, device  int; -1 not known
  *     pci_id              of the device, "0000:1b:00.0"; "" not known
  *     group_id, parent_id 16 hex digits; all zero: none
- *     joined_id, excluded what those who joined a grown group call it, and who was left out of a
- *                         shrunk one, as 16 hex digits: core/view/grow_id.h; all zero: none
+ *     joined_id, excluded the id that joining ranks use for a grown group, and which ranks a shrink
+ *                         excluded, as 16 hex digits: core/view/grow_id.h; all zero: none
  *     group_name          string
  *     nranks, nccl_version    of the group
  *     state               name of ng_dump_group_state_name, and state_number: enum ng_group_state
@@ -66,27 +75,27 @@
  *                         created_by_number
  *     created_age_ns, ended_age_ns    how long ago; 0 not known, or it has not ended
  *     async_error         ncclResult_t; 0 none
- *     error_age_ns        how long ago it was learned; 0 none, or not known
- *     cuda_error          CUresult with which its device failed for good; 0 none
+ *     error_age_ns        time since the guard learned of it; 0 none, or not known
+ *     cuda_error          CUresult with which its device failed permanently; 0 none
  *     creator_tid         thread that called for its creation; 0 not known
- *     color               of a split; -1 else
+ *     color               of a split; otherwise -1
  *     ordinal             which split, shrink or grow of its parent it is; 0 none
- *     derived             how many of its own were called
+ *     derived             how many splits, shrinks and grows were called on it
  *     entered, scheduled, started, completed, p2p_entered, p2p_completed   counts
- *     rolling_hash        16 hex digits: of all its collectives up to `entered`, as
- *                         core/recorder/signature.h has it; all zero: not known
+ *     rolling_hash        16 hex digits: of all its collectives up to `entered`, as defined in
+ *                         core/recorder/signature.h; all zero: not known
  *     last                object: signature of collective `entered`, see below
- *     registration        struct ng_view_registration, of what the guard has registered with it;
+ *     registration        struct ng_view_registration, what the guard has registered with it;
  *                         null: nothing, or not known
  *     timeout_ns          deadline of its collectives; 0 none, or not known
- *     rests               its clock rests: nothing becomes suspect, no deadline passes
+ *     rests               its clock is suspended: nothing becomes suspect, no deadline passes
  *     coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
- *                         closed NCCL group, and
+ *                         closed NCCL group
  *     groups_closed       how many such groups had two or more calls
  *     pending_seq, pending_record, pending_age_ns, pending_started (bool)
- *                         the oldest work in flight
- *     pending_vague       true: it is a replay of a CUDA graph, and in pending_seq or a later call;
- *                         missing else
+ *                         the oldest operation in flight
+ *     pending_vague       true: the operation is the replay of a CUDA graph, and is in pending_seq
+ *                         or a later call; otherwise absent
  *     records             array, oldest first: struct ng_view_record
  *       id                    int
  *       state                 name of ng_dump_record_state_name
@@ -102,45 +111,47 @@
  *       result, result_number name and number of the ncclResult_t of the host call
  *       rolling_hash          16 hex digits: of the group after this collective; all zero: not
  *                             known
- *       duration_ns           how long the device took for its work, all calls of an NCCL group
- *                             together: in the last of them. 0 not measured
+ *       duration_ns           how long the device took for the operation, all calls of an NCCL
+ *                             group together: in the last of them. 0 not measured
  *       graph, replay, graph_position, graph_calls
  *                             of a replayed call: the executable CUDA graph, from 1, its launch,
- *                             the call in it, both from 1, and how many it has; missing else
- *       frames                where it was called (NCCLGUARD_STACKS=call; missing else), innermost
- *                             first, from the caller of NCCL on: frames of Python, where there are
- *                             any, and behind them those of the machine
+ *                             the call in it, both from 1, and how many it has; otherwise absent
+ *       frames                where it was called (NCCLGUARD_STACKS=call; otherwise absent),
+ *                             innermost first, starting at the caller of NCCL: Python frames, if
+ *                             there are any, then native ones
  *         name                  of the function; null not known
  *         name_offset           from the function's start
  *         file                  path of the program or library; null: none, or not known
- *         offset                address in the file, in memory where there is none: a return
- *                               address. Of Python: of the instruction in its code object's bytes
- *         line                  of a frame of Python, whose file and qualified name the others are;
- *                               0 not known; missing else
+ *         offset                return address, relative to the file, or in memory if there is no
+ *                               file. Python: of the instruction in its code object's bytes
+ *         line                  of a Python frame, for which file and name are the source file and
+ *                               the qualified name; 0 not known; otherwise absent
  *       frames_whole          bool: up to the function that the thread began with
- *       frames_python_cut     true: there were more frames of Python; missing else
- *     composed            array: what sends and receives make up together, core/view/p2p_patterns.h
- * (derived) op, op_number         AlltoAll, AllToAllv, Gather or Scatter root                  of a
- * gather or scatter; -1 else sent, received        elements records               ids of the parts
+ *       frames_python_cut     true: there were more Python frames; otherwise absent
+ *     composed            array: what sends and receives form together (derived),
+ *                         core/view/p2p_patterns.h
+ *       op, op_number         AlltoAll, AllToAllv, Gather or Scatter
+ *       root                  of a gather or scatter; otherwise -1
+ *       sent, received        elements
+ *       records               ids of the parts
  *     samples             array, oldest first: struct ng_view_sample, measured collectives in which
- *                         every rank waits for every other, which ranks can compare
+ *                         every rank waits for every other, so that ranks can be compared
  *       seq                   of its last collective
- *       calls                 in the work
+ *       calls                 in the operation
  *       duration_ns           int
- *   modules          array, where there are frames: files that they lie in
+ *   modules          array, if there are frames: the files that contain them
  *     path                string
  *     build_id            hex digits; "" none
- *   notes            array of strings: what of the evidence could not be read; the dumps of other
- *                    processes of the same view repeat those that are not about one process
- *   stacks           its host stacks: see core/report/stacks_format.h; missing where none
- *                    were taken
+ *   notes            array of strings: evidence that could not be read; notes that do not concern
+ *                    one process are repeated in the dumps of all processes of the same view
+ *   stacks           its host stacks: see core/report/stacks_format.h; absent if none were taken
  *
- * Fields that are missing, as in dumps of older versions, are not known.
+ * An absent field, as in dumps of older versions, is not known.
  *
  * A signature has op, op_number, dtype, dtype_number, redop, redop_number, root and count. A name
- * is null where the operation has no such field (number -1) and "unknown" or "custom" for a number
- * that this version does not know; numbers decide. Unsigned 64-bit numbers above INT64_MAX, which
- * JSON parsers refuse, are written as a decimal string.
+ * is null if the operation has no such field (number -1) and "unknown" or "custom" for a number
+ * that this version does not know; the numbers are authoritative. Unsigned 64-bit numbers above
+ * INT64_MAX, which JSON parsers reject, are written as a decimal string.
  */
 #ifndef NCCLGUARD_CORE_REPORT_DUMP_H
 #define NCCLGUARD_CORE_REPORT_DUMP_H
@@ -152,23 +163,24 @@
 
 #define NG_DUMP_SCHEMA "ncclguard.rank/1"
 
-/* What stands in a dump; "unknown" for a number without a name. Never NULL. */
+/* The names used in a dump; "unknown" for a number without a name. Never NULL. */
 const char *ng_dump_life_name(enum ng_life life);
 const char *ng_dump_group_state_name(enum ng_group_state state);
 const char *ng_dump_record_state_name(enum ng_record_state state);
 
-/* The lowest global rank of process `process` of a sealed view, which names its files; -1 not
+/* The lowest global rank of process `process` of a sealed view, used to name its files; -1 not
  * known. */
 int ng_dump_rank(const struct ng_view *view, uint32_t process);
 
 /* File name of the process's dump: "rank_3.json", or "rank_unknown_<pid>.json". */
 void ng_dump_name(const struct ng_view *view, uint32_t process, char *ret_name, size_t bytes);
 
-/* The dump of process `process` (its index) of a sealed view. 0, or -errno of writing to `fd`. */
+/* Writes the dump of process `process` (its index) of a sealed view. 0, or -errno of writing to
+ * `fd`. */
 int ng_dump_write_process(const struct ng_view *view, uint32_t process, int fd);
 
-/* The same as a file in `folder`: complete or not there. 0, or -errno; -EINVAL when there is no
- * such process. */
+/* The same as a file in `folder`, which is either complete or absent. 0, or -errno; -EINVAL: there
+ * is no such process. */
 int ng_dump_save_process(const struct ng_view *view, uint32_t process, const char *folder);
 
 #endif

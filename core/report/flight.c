@@ -1,11 +1,12 @@
 /*
  * fr/rank_<r>: the evidence in the format of PyTorch's flight recorder.
  *
- * Entered by the guard's threads at an incident. Must never allocate but from an arena, or lock;
+ * Called by the guard's threads at an incident. Must never allocate except from an arena, or lock;
  * must be able to write a view built from a damaged black box, whatever numbers it holds.
  *
- * Sequence numbers go on from where the ring begins: the black box counts what was joined in NCCL
- * groups since the communicator was made, and what the records still show is subtracted.
+ * Sequence numbers continue from calls that the ring has dropped: the black box counts the calls
+ * joined in NCCL groups since the communicator was created, and those that the records still show
+ * are subtracted.
  */
 #include "core/report/flight.h"
 
@@ -21,7 +22,7 @@
 #include "core/util/pickle.h"
 #include "core/view/p2p_patterns.h"
 
-#define RANKS_MAX  (1 << 17) /* groups that claim more are told with those ranks that are known */
+#define RANKS_MAX  (1 << 17) /* groups that claim more are written with only the known ranks */
 #define RANK_BYTES 12u       /* ", 1234567890" */
 #define NAME_BYTES 64u
 
@@ -40,7 +41,7 @@ const struct ng_flight_op ng_flight_ops[NG_OP_LIMIT] = {
     [NG_OP_Recv] = {"nccl:recv", NG_FLIGHT_ABSENT, NG_FLIGHT_COUNT},
 };
 
-/* PyTorch's names, by ncclDataType_t. */
+/* PyTorch's names, indexed by ncclDataType_t. */
 static const char *const dtype_names[] = {
     "Char", "Byte",  "Int",    "UInt32",   "Long",          "UInt64",
     "Half", "Float", "Double", "BFloat16", "Float8_e4m3fn", "Float8_e5m2",
@@ -48,35 +49,35 @@ static const char *const dtype_names[] = {
 
 enum status { ENQUEUED, STARTED, COMPLETED, STATUS_COUNT };
 
-/* How often NCCL launched something on a communicator. */
+/* The number of launches on a communicator. */
 struct launches {
     uint64_t colls, p2ps;
 };
 
-/* Calls of one kind, in one direction: how many the NCCL group at hand has had. */
+/* The number of calls of one kind, in one direction, so far in the current NCCL group. */
 struct repeats {
     uint32_t work; /* index + 1; 0 none yet */
     uint32_t count;
-    uint32_t most; /* that any group had */
+    uint32_t most; /* the maximum over all groups */
 };
 
-/* One communicator of the rank that is told, and how far its records have been written. */
+/* One communicator of the rank being written, and how far its records have been written. */
 struct track {
     const struct ng_view_member *member;
     const struct ng_view_group *group;
     const char *name, *desc, *p2p_name, *end_name;
     int *ranks; /* global, by group rank; -1 not known */
-    int known;  /* so many of them are */
+    int known;  /* number of known ones */
     const char *ranks_text;
     struct ng_p2p_pattern pattern;
     struct launches before;     /* the oldest record */
     struct launches *after;     /* each work */
-    int64_t last[STATUS_COUNT]; /* launches of collectives; -1 none */
+    int64_t last[STATUS_COUNT]; /* last launch of collectives; -1 none */
     struct repeats colls;
     struct repeats *sends, *receives; /* by group rank */
-    bool blind;          /* the process died, or is frozen: it did not see what finished since */
-    uint64_t completed;  /* collectives, as far as one can tell */
-    bool composes, ends; /* has entries of p2p_name, of end_name */
+    bool blind;          /* the process died, or is frozen: it did not observe later completions */
+    uint64_t completed;  /* completed collectives, as far as known */
+    bool composes, ends; /* has entries under p2p_name, under end_name */
     uint32_t next;       /* record */
 };
 
@@ -98,8 +99,7 @@ static uint64_t minus(uint64_t value, uint64_t part)
 
 /* ---- Which ranks ---- */
 
-/* Is it a group of all ranks, in order? Then ranks that nobody told of have the number that is
- * left to them. */
+/* Is it a group of all ranks, in order? Then ranks without evidence have the remaining numbers. */
 static bool is_world(const struct ng_view *view, const struct ng_view_group *group,
                      const struct ng_view_process *process)
 {
@@ -137,7 +137,7 @@ static int *ranks_of(struct flight *flight, const struct track *track)
     return ranks;
 }
 
-/* "[0, 1]", of those that are known. */
+/* "[0, 1]", of the known ranks. */
 static const char *text_of_ranks(struct flight *flight, const int *ranks, int count)
 {
     size_t room = (size_t)count * RANK_BYTES + 3, used = 1;
@@ -153,7 +153,7 @@ static const char *text_of_ranks(struct flight *flight, const int *ranks, int co
     return text;
 }
 
-/* ---- Where numbers begin ---- */
+/* ---- First sequence numbers ---- */
 
 static bool is_open(const struct track *track, const struct ng_p2p_pattern_work *work)
 {
@@ -162,16 +162,15 @@ static bool is_open(const struct track *track, const struct ng_p2p_pattern_work 
     return record->state == NG_RECORD_ENTERED && (record->flags & NG_RECORD_IN_GROUP);
 }
 
-/* Two and more calls, as far as one can tell. */
+/* Two or more calls, as far as known. */
 static bool is_group(const struct ng_p2p_pattern_work *work)
 {
     return work->coll_count + work->p2p_count + work->cut > 1;
 }
 
 /*
- * What came before the oldest record: how many calls and closing entries, for the file's record
- * ids, and how many launches of both kinds, where the track goes on. A work that is cut began
- * before.
+ * Counts what came before the oldest record: calls and closing entries, for the file's record ids,
+ * and launches of both kinds, from which the track continues. A work that is cut began earlier.
  */
 static uint64_t count_before(struct track *track)
 {
@@ -198,8 +197,9 @@ static uint64_t count_before(struct track *track)
 }
 
 /*
- * What a process that no longer runs has finished, it mostly did not see; what all others have
- * finished, it took part in. Told apart, the analyzer would report each as a difference.
+ * A process that no longer runs usually did not observe its last completions; but it took part in
+ * every collective that all others have finished. If the states differed, the analyzer would report
+ * each as a mismatch.
  */
 static void find_completed(const struct flight *flight, struct track *track)
 {
@@ -239,7 +239,7 @@ static void number_launches(struct track *track)
         if (seq <= track->completed)
             track->last[COMPLETED] = (int64_t)launches.colls;
     }
-    /* The ring has forgotten all of them, but not that there were some. */
+    /* The ring has dropped all of them, but their count is known. */
     if (track->last[ENQUEUED] < 0 && member->entered) {
         int64_t last = (int64_t)launches.colls;
         track->last[ENQUEUED] = last;
@@ -248,7 +248,7 @@ static void number_launches(struct track *track)
     }
 }
 
-/* The how manieth of its kind this call is in its NCCL group, from 0. */
+/* The index of this call among the calls of its kind in its NCCL group, from 0. */
 static uint32_t repeat_of(struct repeats *repeats, uint32_t work)
 {
     if (repeats->work != work + 1)
@@ -259,8 +259,8 @@ static uint32_t repeat_of(struct repeats *repeats, uint32_t work)
     return repeats->count - 1;
 }
 
-/* Its peer, where the analyzer can pair it: with a rank that nobody knows there is no group to put
- * it in. -1 else. */
+/* Its peer, if the analyzer can pair it; -1 otherwise: a call with an unknown rank has no group to
+ * go in. */
 static int told_peer(const struct track *track, const struct ng_view_record *record)
 {
     int peer = record->signature.root;
@@ -277,7 +277,7 @@ static struct repeats *repeats_of(struct track *track, const struct ng_view_reco
     return peer < 0 ? NULL : &repeats[peer];
 }
 
-/* Which process groups the entries will stand in: readers want to know them first. */
+/* Finds the process groups that the entries will use: readers need these first. */
 static void find_groups(struct track *track)
 {
     for (uint32_t i = 0; i < track->member->record_count; i++) {
@@ -331,14 +331,14 @@ static int make_track(struct flight *flight, const struct ng_view_member *member
 
 /* ---- Entries ---- */
 
-/* Everything that an entry says. */
+/* The contents of an entry. */
 struct entry {
     const char *group_name, *profiling_name;
     uint64_t record_id, collective_seq_id, p2p_seq_id;
     bool has_input, has_output, is_p2p;
-    bool lasts; /* the names are there until the file is written */
+    bool lasts; /* the names stay valid until the file is written */
     uint64_t input, output;
-    int64_t duration_ns; /* 0 not measured, or told in the closing entry */
+    int64_t duration_ns; /* 0: not measured, or written in the closing entry */
 };
 
 static int64_t unix_time(const struct flight *flight, int64_t age_ns)
@@ -353,7 +353,7 @@ static const char *state_of(const struct track *track, const struct ng_view_reco
     bool counted = !ng_view_record_is_p2p(record) && record->coll_seq <= track->completed;
     bool unseen = record->state == NG_RECORD_UNWATCHED || track->blind;
 
-    /* What was not observed itself, something after it may tell of. */
+    /* A completion that was not observed itself can be inferred from a later one. */
     if (record->state == NG_RECORD_COMPLETED || (unseen && counted))
         return "completed";
     if (record->state == NG_RECORD_STARTED || record->started_age_ns > 0)
@@ -371,7 +371,7 @@ static const char *thread_name(const struct flight *flight, uint32_t tid)
     return "";
 }
 
-/* `stays`: as long as the file is being written. */
+/* `stays`: the text stays valid until the file is written. */
 static void put_text(struct ng_pickle *pickle, const char *key, const char *text, bool stays)
 {
     if (stays)
@@ -403,8 +403,8 @@ static void put_time(struct flight *flight, const char *key, int64_t age_ns)
         ng_pickle_none(&flight->pickle, key);
 }
 
-/* As PyTorch tells frames: where no name is known, the address in the file. Lines are known of
- * Python alone. */
+/* Frames in PyTorch's form; if a name is not known, the address in the file. Lines are known only
+ * for Python. */
 static void put_frames(struct flight *flight, const struct ng_view_record *record)
 {
     const struct ng_view_call_stack *stack = ng_view_call_stack(flight->view, record);
@@ -483,7 +483,7 @@ static void set_sizes(const struct track *track, enum ng_op op, int root, uint64
     const struct ng_flight_op *row = &ng_flight_ops[op];
     bool at_root = root == track->member->group_rank;
 
-    /* The analyzer holds sizes against the ranks that the group has in the file. */
+    /* The analyzer checks sizes against the number of ranks that the group has in the file. */
     set_side(row->input, count, track->known, at_root, &entry->has_input, &entry->input);
     set_side(row->output, count, track->known, at_root, &entry->has_output, &entry->output);
 }
@@ -516,7 +516,7 @@ static void name_p2p(const struct track *track, enum ng_op op, int peer, uint32_
     name_repeat(ret_name, bytes, repeat);
 }
 
-/* Of a call that was launched alone. */
+/* The duration of a call that was launched alone. */
 static int64_t own_duration(const struct track *track, const struct ng_view_record *record,
                             uint32_t work)
 {
@@ -544,7 +544,7 @@ static void put_collective(struct flight *flight, struct track *track,
     put_entry(flight, track, record, &entry);
 }
 
-/* Sends and receives that are one collective: one entry in the place of the first. */
+/* Sends and receives that form one collective: one entry at the position of the first. */
 static void put_composed(struct flight *flight, struct track *track,
                          const struct ng_view_record *record, uint32_t index)
 {
@@ -580,7 +580,7 @@ static void put_p2p(struct flight *flight, struct track *track, const struct ng_
     int here = track->ranks[track->member->group_rank], there = track->ranks[peer];
     name_p2p(track, op, peer, repeat_of(repeats_of(track, record), work), group_name,
              sizeof(group_name));
-    /* Of the two, the one with the lower global rank is 0. */
+    /* Within the group of two, the lower global rank is 0. */
     snprintf(profiling_name, sizeof(profiling_name), "%s %d%s%d", ng_flight_ops[op].name,
              here > there, op == NG_OP_Send ? "->" : "<-", there > here);
     struct entry entry = {.group_name = group_name,
@@ -593,7 +593,7 @@ static void put_p2p(struct flight *flight, struct track *track, const struct ng_
     put_entry(flight, track, record, &entry);
 }
 
-/* Ends the calls of a NCCL group, after the last of them. */
+/* Writes the closing entry of an NCCL group, after its last call. */
 static void put_end(struct flight *flight, struct track *track, const struct ng_view_record *record,
                     uint32_t index)
 {
@@ -607,7 +607,7 @@ static void put_end(struct flight *flight, struct track *track, const struct ng_
                           .lasts = true,
                           .duration_ns = record->duration_ns};
 
-    /* What is told as one call needs no end. */
+    /* Calls that are written as one call need no closing entry. */
     if (work->op != NG_OP_NONE)
         return;
     put_entry(flight, track, record, &entry);
@@ -632,7 +632,7 @@ static void put_record(struct flight *flight, struct track *track)
         put_end(flight, track, record, work);
 }
 
-/* In the order of their ids, over all communicators. */
+/* In order of record ids, over all communicators. */
 static void put_entries(struct flight *flight)
 {
     ng_pickle_open_list(&flight->pickle, "entries");
@@ -665,7 +665,7 @@ static void put_group(struct ng_pickle *pickle, const char *name, const char *de
     ng_pickle_close(pickle);
 }
 
-/* The groups of what was sent one way between this rank and a peer. */
+/* The groups for the data sent in one direction between this rank and a peer. */
 static void put_p2p_groups(struct flight *flight, const struct track *track, enum ng_op op,
                            int peer)
 {
@@ -770,7 +770,7 @@ static void put_version(struct flight *flight)
 
 /* ---- Files ---- */
 
-/* Without its size or its own place in it, a group cannot be told. */
+/* A group can be written only if its size and the rank's own position in it are known. */
 static bool is_told(const struct ng_view *view, const struct ng_view_member *member,
                     uint32_t process, int rank)
 {
@@ -851,7 +851,7 @@ static int save_rank(const struct ng_view *view, uint32_t process, int rank, con
     return ng_output_save(folder, name, write_content, &content);
 }
 
-/* Is an earlier member of the same process of the same rank? */
+/* Does an earlier member of the same process have the same rank? */
 static bool is_repeated(const struct ng_view *view, uint32_t index, int rank)
 {
     for (uint32_t i = 0; i < index; i++)
@@ -880,7 +880,7 @@ int ng_flight_save_process(const struct ng_view *view, uint32_t process, const c
         error = save_rank(view, process, rank, folder);
         any = true;
     }
-    /* The analyzer wants a file of every rank, also of one that made no communicator. */
+    /* The analyzer needs a file of every rank, even of one that created no communicator. */
     if (!error && !any && view->processes[process].rank >= 0)
         error = save_rank(view, process, view->processes[process].rank, folder);
     return error;

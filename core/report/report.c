@@ -1,8 +1,8 @@
 /*
  * A verdict for programs, for people and for the log.
  *
- * Entered by the watchdog of the rank that claimed the incident, and by the command. Must never
- * allocate, lock or wait, nor let a name that the program chose reach a terminal raw.
+ * Called by the watchdog of the rank that claimed the incident, and by the command. Must never
+ * allocate, lock or block, nor let a name that the program chose reach a terminal unescaped.
  */
 #include "core/report/report.h"
 
@@ -18,15 +18,15 @@
 #include "core/util/text.h"
 #include "core/view/p2p_patterns.h"
 
-#define FRAMES_TOLD     8 /* of a call, in the text */
+#define FRAMES_TOLD     8 /* per call, in the text */
 #define CALL_TEXT_BYTES 1536
-#define STACKS_TOLD     4 /* of culprits, in the text; the others' lie beside it */
+#define STACKS_TOLD     4 /* culprits whose stacks are in the text; other stacks are beside it */
 
 /* How the log line joins the culprits, one or several, to the operation: one row per kind. */
 static const struct {
     const char *culprit;    /* "rank 2 (...) <this> AllReduce #7 of group ..." */
     const char *no_culprit; /* "AllReduce #7 of group ... <this>" */
-    bool with_why;          /* the words above do not tell the reason */
+    bool with_why;          /* the phrases above do not state the reason */
 } phrases[NG_KIND_COUNT] = {
     [NG_KIND_MISSING_RANK] = {"never called", "lacks a rank", false},
     [NG_KIND_DEAD_RANK] = {"died without finishing", "lacks a rank that died", false},
@@ -54,8 +54,8 @@ static bool has_operation(const struct ng_verdict *verdict)
     return verdict->op != NG_OP_NONE;
 }
 
-/* "; 1048576 float32": what of it is known. Behind all else, since people and programs look for
- * "AllReduce #7 of". */
+/* "; 1048576 float32": the known arguments. Placed after everything else, since people and programs
+ * search for "AllReduce #7 of". */
 static void add_arguments(struct ng_text *line, const struct ng_verdict *verdict)
 {
     if (!verdict->count_known && !verdict->dtype)
@@ -66,7 +66,7 @@ static void add_arguments(struct ng_text *line, const struct ng_verdict *verdict
     ng_text_add(line, "%s", verdict->dtype ? verdict->dtype : "elements");
 }
 
-/* "AllReduce #7", "Send", "all-to-all (send/recv)", "a collective"… and then of which group. */
+/* "AllReduce #7", "Send", "all-to-all (send/recv)", "a collective"… followed by the group. */
 static void add_operation(struct ng_text *line, const struct ng_verdict *verdict)
 {
     if (verdict->pattern) {
@@ -143,7 +143,7 @@ static void add_step(struct ng_text *line, const struct ng_verdict_step *step)
         step->waits_for_rank);
 }
 
-/* What culprits that are gone did. */
+/* How the culprits that are gone ended. */
 static const char *end_phrase(const struct ng_verdict *verdict)
 {
     uint32_t lost = 0;
@@ -164,7 +164,7 @@ static void add_operation_in_group(struct ng_text *line, const struct ng_verdict
     }
 }
 
-/* What it does, of "rank=1,op=AllReduce:hang". */
+/* The action in "rank=1,op=AllReduce:hang": "hang". */
 static const char *fault_name(const char *fault)
 {
     const char *colon = strrchr(fault, ':');
@@ -245,7 +245,7 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
         ng_text_add(line, " in ");
         add_operation_in_group(line, verdict);
     }
-    /* The reason gets the room that is left, if that is enough to say something. */
+    /* The reason gets the remaining room, if that is enough to be useful. */
     if (with_why && verdict->culprits[0].why[0] && line->bytes - line->used > 24)
         ng_text_add(line, " (%.*s)", (int)(line->bytes - line->used - sizeof(" ()")),
                     verdict->culprits[0].why);
@@ -263,17 +263,17 @@ void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t byt
         return;
     ret_line[0] = '\0';
     add_tail(&tail, verdict);
-    /* How long and how sure is never cut off, unless the caller has no room for anything. */
+    /* Duration and confidence are never truncated, unless the caller has no room at all. */
     if (tail.used < line.bytes)
         line.bytes -= tail.used;
     add_body(&line, verdict);
     line.bytes = whole;
     ng_text_add(&line, "%s", tail_text);
-    /* Names come from the program. */
+    /* Names come from the program, so escape them. */
     ng_text_clean(line.text, line.used, false);
 }
 
-/* As add_body writes them: behind "rank " or "ranks "; NULL there are none. */
+/* The culprits as add_body writes them: after "rank " or "ranks "; NULL: there are none. */
 static const char *culprits_of(const char *line)
 {
     const char *at = strstr(line, ": ");
@@ -358,7 +358,7 @@ static const char *without_folder(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-/* Neither installed nor the interpreter's own. */
+/* The frame's file is neither installed nor the interpreter's own. */
 static bool is_of_program(const struct ng_view_frame *frame)
 {
     static const char *const elsewhere[] = {"/site-packages/", "/dist-packages/", "/lib/python3"};
@@ -371,8 +371,8 @@ static bool is_of_program(const struct ng_view_frame *frame)
     return true;
 }
 
-/* Who is told of: frames of Python, if there are any, from the innermost of the program's own on;
- * else all. */
+/* Chooses the frames to show: Python frames, if there are any, from the program's own innermost one
+ * on; otherwise all. */
 static void choose_frames(const struct ng_verdict_call *call, uint32_t *ret_first,
                           uint32_t *ret_end)
 {
@@ -528,7 +528,7 @@ int ng_report_write_json(const struct ng_verdict *verdict, int fd)
     return ng_json_finish(&json);
 }
 
-/* One row of the text: the first line carries its name, the others are indented alike. */
+/* One row of the text: the first line has the row's name, the others are indented to match. */
 static void put_row(struct ng_output *output, const char *name, const char *text)
 {
     ng_output_format(output, "  %-12s", name);
@@ -553,7 +553,7 @@ static void put_who(struct ng_output *output, const struct ng_verdict *verdict)
         put_row(output, "who", "no rank stands out");
 }
 
-/* Where the culprits were on their hosts, as far as they wrote it into the folder. */
+/* The host stacks of the culprits, as far as they wrote them into the folder. */
 static void put_stacks(struct ng_output *output, const struct ng_verdict *verdict,
                        const char *folder)
 {
@@ -583,7 +583,7 @@ static void put_stacks(struct ng_output *output, const struct ng_verdict *verdic
     }
 }
 
-/* Where the culprits called last, and where they are waited for. */
+/* Where the culprits made their last calls, and where the others wait for them. */
 static void put_calls(struct ng_output *output, const struct ng_verdict *verdict)
 {
     for (uint32_t i = 0; i < verdict->call_count; i++) {
@@ -656,7 +656,7 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
         ng_text_add(&line, "; deadline: ");
         ng_text_add_duration(&line, verdict->deadline_ns);
     }
-    /* Nothing is stuck where a rank is only late, each time by so much. */
+    /* A straggler is not stuck, only late each time by this much. */
     put_row(output, verdict->kind == NG_KIND_STRAGGLER ? "each time" : "stuck for", text);
     line = (struct ng_text){text, 0, sizeof(text)};
     text[0] = '\0';
@@ -727,7 +727,7 @@ int ng_report_save(const struct ng_verdict *verdict, const char *folder)
 {
     struct text_of text = {verdict, folder};
 
-    /* The text first: who finds verdict.json shall find the text beside it. */
+    /* The text first: a program that finds verdict.json must also find the text beside it. */
     int text_error = ng_output_save(folder, "verdict.txt", write_text, &text);
     int json_error = ng_output_save(folder, "verdict.json", write_json, verdict);
     return text_error ? text_error : json_error;

@@ -1,8 +1,8 @@
 /*
- * The host stacks of this process, written down.
+ * Writes the host stacks of this process.
  *
- * Entered by the incident thread; the summary also by who writes a verdict. Must never let a name
- * that the program chose reach a terminal raw.
+ * Called by the incident thread; the summary also by threads that write a verdict. Must never let a
+ * name that the program chose reach a terminal unescaped.
  */
 #include "core/report/stacks_format.h"
 
@@ -17,7 +17,7 @@
 #include "core/util/text.h"
 
 #define SUMMARY_FRAMES 6
-#define SUMMARY_CALLS  3 /* of Python */
+#define SUMMARY_CALLS  3 /* Python frames */
 
 void ng_stacks_file_name(int rank, int pid, char *ret_name, size_t bytes)
 {
@@ -27,7 +27,7 @@ void ng_stacks_file_name(int rank, int pid, char *ret_name, size_t bytes)
         snprintf(ret_name, bytes, "rank_unknown_%d.stacks.txt", pid);
 }
 
-/* The address in the file, as people look it up; in memory where there is no file. */
+/* The address in the file, as used for lookup; in memory if there is no file. */
 static uint64_t offset_of(const struct ng_stack_frame *frame)
 {
     return frame->frame.address - (frame->image ? frame->image->bias : 0);
@@ -40,7 +40,7 @@ static void hex_of(const struct ng_image *image, char *ret_text)
     ret_text[2 * image->build_id_bytes] = '\0';
 }
 
-/* Is any frame in it? Numbers count the used ones only. */
+/* Does any frame lie in this image? Only used images are numbered. */
 static bool is_used(const struct ng_stacks *stacks, const struct ng_image *image)
 {
     for (uint32_t i = 0; i < stacks->thread_count; i++)
@@ -52,8 +52,8 @@ static bool is_used(const struct ng_stacks *stacks, const struct ng_image *image
 
 /* ---- For people ---- */
 
-/* 'File "/a/train.py", line 12 in load' as 'load (train.py:12)'; as it is where it looks otherwise.
- */
+/* Adds 'File "/a/train.py", line 12 in load' as 'load (train.py:12)'; a line of another form is
+ * added unchanged. */
 static void add_python(struct ng_text *text, const char *line)
 {
     const char *path = strchr(line, '"'), *end = path ? strstr(path + 1, "\", line ") : NULL;
@@ -229,7 +229,7 @@ int ng_stacks_read_summary(const char *folder, int rank, int pid, char *ret_text
     close(fd);
     head[got > 0 ? got : 0] = '\0';
     char *line = strstr(head, "\n" NG_STACKS_SUMMARY);
-    /* Of another process under this name: an earlier run's. */
+    /* If the file belongs to another process, it is from an earlier run. */
     snprintf(name, sizeof(name), "pid %d (", pid);
     char *owner = strstr(head, name);
     if (!line || (pid > 0 && (!owner || owner > line)))
@@ -242,7 +242,7 @@ int ng_stacks_read_summary(const char *folder, int rank, int pid, char *ret_text
 
 /* ---- For programs ---- */
 
-/* Of an image, its place among those that are used; -1 none. */
+/* The number of an image among the used ones; -1 none. */
 static int number_of(const struct ng_stacks *stacks, const int *numbers,
                      const struct ng_image *image)
 {
@@ -280,7 +280,7 @@ static void put_thread(const struct ng_stacks *stacks, const int *numbers,
     ng_json_close_object(json);
 }
 
-/* Writes the files, and numbers them: those that no frame is in have none. */
+/* Writes and numbers the files; files without frames get no number. */
 static void put_files(const struct ng_stacks *stacks, int *ret_numbers, struct ng_json *json)
 {
     char id[2 * NG_BUILD_ID_BYTES + 1];

@@ -1,8 +1,8 @@
 /*
- * A job as people draw it: which rows, which records, from when to when.
+ * A job as a timeline: which rows, which records, from when to when.
  *
- * Entered by the guard's threads and by the command. Must never call malloc, and must bear whatever
- * numbers a damaged black box held.
+ * Called by the guard's threads and by the command. Must never call malloc, and must tolerate any
+ * numbers that a damaged black box held.
  */
 #include "core/report/timeline.h"
 
@@ -11,9 +11,9 @@
 
 #include "core/util/clock.h"
 
-/* Nothing is drawn that is older: a year. Ages beyond are damage. */
+/* Nothing older than a year is drawn: larger ages are damage. */
 #define AGE_MAX_NS (366 * 24 * INT64_C(3600) * NG_S)
-#define LOOK_BACK  64 /* records, for the end of the one before */
+#define LOOK_BACK  64 /* records searched for the end of the one before */
 
 /* ---- Rows ---- */
 
@@ -25,7 +25,7 @@ static struct ng_timeline_rank *add_rank(struct ng_timeline *timeline, int rank,
     return added;
 }
 
-/* The rows of one process: one, or one for each device that it drives. */
+/* Adds the rows of one process: one, or one for each device that it drives. */
 static void add_process(struct ng_timeline *timeline, uint32_t process, int *ranks_of_members)
 {
     const struct ng_view *view = timeline->view;
@@ -56,7 +56,7 @@ static void add_process(struct ng_timeline *timeline, uint32_t process, int *ran
 
 static bool comes_before(const struct ng_timeline_rank *a, const struct ng_timeline_rank *b)
 {
-    /* -1, not known, is the largest. */
+    /* -1 (not known) sorts last. */
     if (a->rank != b->rank)
         return (unsigned)a->rank < (unsigned)b->rank;
     return a->process < b->process;
@@ -98,7 +98,7 @@ static bool is_culprit(const struct ng_timeline *timeline, const struct ng_timel
     return culprit->pid == process->pid && strcmp(culprit->host, process->host) == 0;
 }
 
-/* Those that the verdict names, and a row of its own for each that nobody has seen. */
+/* Marks the culprits, and adds a row for each culprit without evidence. */
 static void mark_culprits(struct ng_timeline *timeline)
 {
     const struct ng_verdict *verdict = timeline->verdict;
@@ -168,7 +168,7 @@ static uint64_t count_records(const struct ng_view *view, uint32_t each)
     return sum;
 }
 
-/* As many of each member as there is room for. */
+/* The same number of records for each member, as many as there is room for. */
 static void share_out(struct ng_timeline *timeline, uint32_t records_max)
 {
     uint32_t low = 0, high = UINT32_MAX;
@@ -201,7 +201,7 @@ int64_t ng_timeline_at(const struct ng_timeline *timeline, uint32_t process, int
     return timeline->clocks.moments_ns[process] - age;
 }
 
-/* The oldest that is drawn, and the latest moment at which somebody was looked at. */
+/* Finds the oldest record drawn, and the latest moment at which a process was inspected. */
 static void find_ends(struct ng_timeline *timeline)
 {
     const struct ng_view *view = timeline->view;
@@ -255,8 +255,7 @@ bool ng_timeline_knows(const struct ng_view_record *record)
     return record->entered_age_ns > 0 || (state != NG_SPAN_DONE && state != NG_SPAN_POINT);
 }
 
-/* How long ago work on the stream of a record was seen to end last before it; 0 nothing is known of
- * any. */
+/* The age at which the previous work on a record's stream was last seen to end; 0 not known. */
 static int64_t before_it(const struct ng_view_member *member, const struct ng_view_record *record)
 {
     const struct ng_view_record *other = record;

@@ -1,13 +1,13 @@
 /*
  * trace.json: the job as a timeline that Perfetto and chrome://tracing open.
  *
- * Entered by the guard's threads at an incident and by the command. Must never call malloc or lock;
+ * Called by the guard's threads at an incident and by the command. Must never call malloc or lock;
  * must be able to draw a view built from a damaged black box, whatever numbers it holds.
  *
- * Slices of one track have to nest, or viewers drop them. Operations of a stream come one after the
- * other on the device, but both ends are seen by polling and may overlap by a little: a slice
- * begins no earlier than the one before it ended. Sends and receives of one NCCL group are one
- * piece of work with one beginning and one end, and lie in each other.
+ * Slices of one track must nest, or viewers drop them. Operations of a stream run one after the
+ * other on the device, but both ends are observed by polling and may overlap slightly, so a slice
+ * never begins before the end of the previous one. Sends and receives of one NCCL group are one
+ * operation with one beginning and one end, so their slices nest.
  */
 #include "core/report/trace.h"
 
@@ -21,16 +21,16 @@
 #include "core/util/clock.h"
 #include "core/util/json.h"
 
-#define THREADS_MAX 16u   /* of a rank that have a track; the others share one */
-#define STREAMS_MAX 8u    /* of a group in a rank, likewise */
-#define NEST_MAX    64u   /* slices in each other; viewers bear some hundred */
-#define ARROWS_MAX  4096u /* of all */
+#define THREADS_MAX 16u   /* per rank with a track of their own; the others share one */
+#define STREAMS_MAX 8u    /* per group of a rank, likewise */
+#define NEST_MAX    64u   /* depth of nested slices; viewers support a few hundred */
+#define ARROWS_MAX  4096u /* in total */
 
-/* What an arrow to a rank points at: the slice in which it waits. */
+/* The target of an arrow to a rank: the slice in which it waits. */
 struct wait {
-    uint32_t track; /* 0: nothing is in flight there */
+    uint32_t track; /* 0: nothing is in flight on the rank */
     int64_t start_ns, end_ns;
-    unsigned fit; /* how well it fits the verdict */
+    unsigned fit; /* how well it matches the verdict */
 };
 
 struct tracing {
@@ -45,10 +45,10 @@ struct tracing {
 /* One track while it is filled. */
 struct track {
     uint32_t rank, number;
-    int64_t floor_ns; /* where the slice before ended */
-    int64_t outer_ns; /* of the slices that lie in each other: their beginning and end */
+    int64_t floor_ns; /* end of the previous slice */
+    int64_t outer_ns; /* begin and end of the nested slices */
     int64_t outer_end_ns;
-    unsigned depth; /* so many of them */
+    unsigned depth; /* number of nested slices */
 };
 
 /* ---- Events ---- */
@@ -58,7 +58,7 @@ static void put_ts(struct tracing *tracing, const char *key, int64_t at_ns)
     ng_json_us(&tracing->json, key, at_ns - tracing->timeline.begin_ns);
 }
 
-/* Left open for what the phase needs. */
+/* Opens an event and leaves it open for the fields that the phase needs. */
 static void open_event(struct tracing *tracing, const char *phase, uint32_t rank, uint32_t track,
                        const char *name)
 {
@@ -100,7 +100,7 @@ static void put_order(struct tracing *tracing, uint32_t rank, uint32_t track, co
     close_arguments_and_event(tracing);
 }
 
-/* Numbers of tracks are those of no other track or rank, since some viewers want it so. */
+/* A track's number differs from that of any other track or rank, since some viewers require it. */
 static struct track new_track(struct tracing *tracing, uint32_t rank, const char *name)
 {
     struct track track = {.rank = rank, .number = ++tracing->last_track, .floor_ns = INT64_MIN};
@@ -128,7 +128,7 @@ static void open_instant(struct tracing *tracing, const struct track *track, con
     put_ts(tracing, "ts", at_ns);
 }
 
-/* ---- What an operation is called ---- */
+/* ---- Names of operations ---- */
 
 static const char *const state_texts[] = {
     [NG_SPAN_POINT] = "",
@@ -161,7 +161,7 @@ static void name_record(const struct ng_view_record *record, enum ng_span_state 
 
 static void put_count(struct ng_json *json, const char *key, uint64_t value)
 {
-    /* Beyond that it is damage, and parsers refuse it. */
+    /* Larger values are damage, and parsers reject them. */
     ng_json_uint(json, key, value <= INT64_MAX ? value : INT64_MAX);
 }
 
@@ -217,7 +217,7 @@ static bool is_in_flight(enum ng_span_state state)
     return state == NG_SPAN_CALLED || state == NG_SPAN_QUEUED || state == NG_SPAN_DEVICE;
 }
 
-/* Where the slice goes so that all nest. False: nowhere, an instant says enough. */
+/* Finds a position for the slice so that all nest. False: there is none; an instant is enough. */
 static bool place_slice(struct track *track, const struct ng_span *span, int64_t *ret_start_ns,
                         int64_t *ret_end_ns)
 {
@@ -230,7 +230,7 @@ static bool place_slice(struct track *track, const struct ng_span *span, int64_t
         track->depth++;
         track->outer_ns = span->start_ns;
     } else {
-        /* Queued behind what is in flight. */
+        /* Queued behind the operation in flight. */
         if (is_in_flight(span->state) && track->floor_ns >= span->end_ns)
             return false;
         track->outer_ns = span->start_ns > track->floor_ns ? span->start_ns : track->floor_ns;
@@ -265,7 +265,8 @@ static void put_record(struct tracing *tracing, struct track *track,
     close_arguments_and_event(tracing);
 }
 
-/* In flight, though no record tells of it: there are none, or it was overwritten. */
+/* Draws an operation in flight without a record: there are no records, or its record was
+ * overwritten. */
 static void put_pending(struct tracing *tracing, struct track *track,
                         const struct ng_view_member *member)
 {
@@ -295,7 +296,7 @@ static void put_pending(struct tracing *tracing, struct track *track,
     offer_wait(tracing, track, group->id, member->pending_seq, start_ns, end_ns);
 }
 
-/* Different values of a field, the first few of them; behind these all others are one. */
+/* The first few different values of a field; all others count as one more. */
 struct few {
     uint64_t values[THREADS_MAX > STREAMS_MAX ? THREADS_MAX : STREAMS_MAX];
     uint32_t count, max;
@@ -313,7 +314,7 @@ static void few_add(struct few *few, uint64_t value)
         few->more = true;
 }
 
-/* Does `value` belong to track `index`? The one behind the last is for the others. */
+/* Does `value` belong to track `index`? The track after the last is for the others. */
 static bool few_is(const struct few *few, uint32_t index, uint64_t value)
 {
     if (index < few->count)
@@ -377,7 +378,8 @@ static const struct ng_view_member *member_of(const struct tracing *tracing, uin
     return &timeline->view->members[timeline->members[timeline->ranks[rank].first + index]];
 }
 
-/* Of the ranks of a process, the one whose group the call is about; else its first. */
+/* Is the call shown at this rank? Of the ranks of a process, it is shown at the one whose group it
+ * is on, otherwise at the first. */
 static bool is_call_of(const struct tracing *tracing, uint32_t rank,
                        const struct ng_view_call *call)
 {
@@ -443,7 +445,7 @@ static void put_thread(struct tracing *tracing, uint32_t rank, const struct few 
             ng_json_close_object(&tracing->json);
         }
     }
-    /* One for each thread: slices of the others would overlap. */
+    /* One call per thread: slices of further calls would overlap. */
     for (uint32_t i = 0; i < timeline->view->call_count && !inside; i++) {
         const struct ng_view_call *call = &timeline->view->calls[i];
         if (is_call_of(tracing, rank, call) && few_is(threads, index, call->tid)) {
@@ -458,7 +460,7 @@ static void put_threads(struct tracing *tracing, uint32_t rank)
     const struct ng_timeline *timeline = &tracing->timeline;
     struct few threads = {.max = THREADS_MAX};
 
-    /* Those that are inside a call first: they matter. */
+    /* Threads that are inside a call come first: they matter most. */
     for (uint32_t i = 0; i < timeline->view->call_count; i++)
         if (is_call_of(tracing, rank, &timeline->view->calls[i]))
             few_add(&threads, timeline->view->calls[i].tid);
@@ -511,7 +513,7 @@ static void put_rank(struct tracing *tracing, uint32_t rank)
 
 /* ---- The verdict ---- */
 
-/* Since when the culprits are awaited; no later than any arrow can end. */
+/* When the others began to wait for the culprits; not later than any arrow can end. */
 static int64_t blamed_since(const struct tracing *tracing)
 {
     const struct ng_timeline *timeline = &tracing->timeline;

@@ -1,5 +1,5 @@
 /*
- * From a verdict to the groups that it dooms.
+ * Finds the groups that a verdict affects.
  *
  * Pure. Linear in members.
  */
@@ -21,8 +21,8 @@ static void add(struct ng_group_set *scope, uint64_t group_id)
         scope->groups[scope->count++] = group_id;
 }
 
-/* A call that makes a communicator from another one ends with that one only; and the ranks that
- * have not come to it know no other. */
+/* A call that derives a communicator from another one ends only with that one; and the ranks that
+ * have not joined the call know only that one. */
 static void add_parent(struct ng_group_set *scope, const struct ng_view *view,
                        const struct ng_verdict *verdict)
 {
@@ -41,8 +41,8 @@ static bool is_culprit(const struct ng_verdict *verdict, const struct ng_view_pr
     return false;
 }
 
-/* Has it left for an end that NCCL had told it of? Then it was in the middle of things everywhere.
- */
+/* Has it left because NCCL reported the end of another process? Then it had unfinished work
+ * everywhere. */
 static bool was_told(const struct ng_view *view, const struct ng_view_process *process)
 {
     for (uint32_t i = 0; i < process->member_count; i++)
@@ -52,8 +52,8 @@ static bool was_told(const struct ng_view *view, const struct ng_view_process *p
     return false;
 }
 
-/* Who has left otherwise, and who is only not heard of, may have done its part in all other groups.
- */
+/* A process that left for another reason, or that only sends no messages, may have done its part in
+ * all other groups. */
 static bool is_gone(const struct ng_verdict *verdict, const struct ng_view_process *process)
 {
     return process->life == NG_LIFE_DEAD ||

@@ -1,5 +1,5 @@
 /*
- * Who is to blame for ranks that have not come, calls that differ, and devices that do not finish.
+ * Culprit selection for missing ranks, calls that differ, and devices that do not finish.
  *
  * Pure.
  */
@@ -12,15 +12,15 @@
 #include "core/util/clock.h"
 #include "core/verdict/explain.h"
 
-/* A death is no consequence of another that came this much later. */
+/* A death is not a consequence of another that came this much later. */
 #define DEATHS_TOGETHER_NS (2 * NG_S)
 
-/* A sign of life is renewed this often, or oftener: who is lost may have lived so long after the
- * last one. */
+/* Longest interval between signs of life: a lost process may have lived this long after its last
+ * one. */
 #define SIGN_OF_LIFE_NS (2 * NG_S)
 
-/* Processes without a launcher, or with several devices each: ranks are named as in the largest
- * group. */
+/* True for processes without a launcher, or with several devices each: ranks are named by the
+ * largest group. */
 static bool names_ranks(const struct ng_verdict_builder *builder, uint32_t group)
 {
     const struct ng_view *view = builder->view;
@@ -34,14 +34,14 @@ static bool names_ranks(const struct ng_verdict_builder *builder, uint32_t group
     return needed;
 }
 
-/* How the ranks of a group are called globally. */
+/* How the global ranks of a group are named. */
 enum naming { NAMING_NOT_KNOWN, NAMING_BY_GROUP, NAMING_BY_PROCESS };
 
-/* What is known of ranks that have told nothing of their group. */
+/* What is known of ranks that have not reported their group. */
 struct unseen {
     enum naming naming;
-    bool are_processes; /* by group: all of them are processes that are in the view, */
-    uint32_t only;      /* this one, where it is only one; UINT32_MAX else */
+    bool are_processes; /* NAMING_BY_GROUP: all of them are processes in the view */
+    uint32_t only;      /* the process, if there is only one; otherwise UINT32_MAX */
 };
 
 static enum naming naming_of(const struct ng_verdict_builder *builder, uint32_t group)
@@ -52,9 +52,9 @@ static enum naming naming_of(const struct ng_verdict_builder *builder, uint32_t 
 }
 
 /*
- * Of a group in the making that is to have as many ranks as the job has processes: those that have
- * told nothing of it are its absentees. *ret_only: which one, where it is only one; UINT32_MAX
- * else. False: there are others, or fewer.
+ * For a group under creation that is to have as many ranks as the job has processes: the processes
+ * that have not reported it are its absentees. *ret_only: the process, if there is only one;
+ * otherwise UINT32_MAX. False: there are other processes, or fewer.
  */
 static bool all_are_processes(const struct ng_verdict_builder *builder, uint32_t group,
                               uint32_t *ret_only)
@@ -72,14 +72,14 @@ static bool all_are_processes(const struct ng_verdict_builder *builder, uint32_t
         if (!in_group)
             only = found++ ? UINT32_MAX : i;
     }
-    /* None drives two ranks, and none has been there twice. */
+    /* No process drives two ranks, and none joined twice. */
     if (view->process_count - found != view->groups[group].member_count)
         return false;
     *ret_only = only;
     return true;
 }
 
-/* The process of an absentee that nobody has seen, where a communicator is made. NULL: that is not
+/* The process of an absentee without evidence, during the creation of a communicator. NULL: not
  * known. */
 static const struct ng_view_process *name_unseen(const struct ng_verdict_builder *builder,
                                                  const struct unseen *unseen,
@@ -105,8 +105,8 @@ static const struct ng_view_process *name_unseen(const struct ng_verdict_builder
     return process;
 }
 
-/* When the first of the absentees of a wait died, and when the first that is lost was heard of
- * last, as ages; 0 none. */
+/* For the absentees of a wait, as ages: the first death, and the last message of the first lost
+ * one; 0 none. */
 struct first_death {
     int64_t dead_ns, lost_ns;
 };
@@ -128,8 +128,8 @@ static struct first_death first_death(const struct ng_verdict_builder *builder,
     return first;
 }
 
-/* May this end be the consequence of an earlier one? Of a loss nobody knows when it was, and of
- * several not which was first. */
+/* May this end be the consequence of an earlier one? The time of a loss is not known, nor which of
+ * several losses was first. */
 static bool is_consequence(const struct ng_verdict_builder *builder,
                            const struct first_death *first, const struct ng_absentee *absentee)
 {
@@ -189,7 +189,7 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
         verdict->end_is_certain = verdict->confidence == NG_CONFIDENCE_CERTAIN;
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     }
-    /* One may have failed because of the other, or because of who has not come either. */
+    /* One may have failed because of the other, or because of another absentee. */
     if (cause == NG_CAUSE_FAULT && (verdict->culprit_count > 1 || wait->absentee_count > 1))
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     verdict->kind = died                           ? NG_KIND_DEAD_RANK
@@ -202,8 +202,9 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
 }
 
 /*
- * Has this rank been named: its process, in `processes`, but where that drives several devices; or
- * the rank itself, though it has told nothing of the group that it is missed in?
+ * Is this rank already a culprit? Either its process is in `processes` and does not drive several
+ * devices; or the rank itself was named, though it has not reported the group in which it is
+ * missing.
  */
 static bool is_named(const struct ng_verdict_builder *builder, const bool *processes,
                      const struct ng_view_member *member)
@@ -219,7 +220,7 @@ static bool is_named(const struct ng_verdict_builder *builder, const bool *proce
     return false;
 }
 
-/* May other wait `wait` have a culprit that is no consequence of the one that is told of? */
+/* May `wait` have a culprit that is not a consequence of the reported wait, `told`? */
 static bool is_as_old(const struct ng_wait *wait, const struct ng_wait *told)
 {
     return (wait->type == NG_WAIT_CREATE) == (told->type == NG_WAIT_CREATE) &&
@@ -228,9 +229,9 @@ static bool is_as_old(const struct ng_wait *wait, const struct ng_wait *told)
 }
 
 /*
- * Ranks that hold up other groups at the same time and in the same way as the culprits of wait
- * `best` hold up theirs: they are no consequence of each other. Ranks that are lost are told of
- * whatever they hold up.
+ * Adds ranks that block other groups at the same time and in the same way as the culprits of wait
+ * `best` block theirs: neither is a consequence of the other. Lost ranks are added whatever they
+ * block.
  */
 int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum ng_cause cause)
 {
@@ -349,7 +350,7 @@ int ng_culprits_init(struct ng_verdict_builder *builder, const struct ng_init_mi
     return 0;
 }
 
-/* The minority, where sides were taken. */
+/* Adds the minority at the collective at which the hashes were compared. */
 int ng_culprits_parted(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                        const struct ng_divergence *divergence)
 {
@@ -380,8 +381,8 @@ int ng_culprits_parted(struct ng_verdict_builder *builder, const struct ng_wait 
     return 0;
 }
 
-/* Everybody came. Where some devices have reached the work and some have not, those are held up by
- * what is queued. */
+/* All ranks made the call. If only some devices have reached the operation, the others are blocked
+ * by work queued before it, and their ranks are the culprits. */
 int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     struct ng_verdict *verdict = builder->verdict;

@@ -1,8 +1,8 @@
 /*
- * Who is to blame for a wait whose cause is known: the culprits of the verdict, each with a
+ * Culprit selection for a wait whose cause is known: the culprits of the verdict, each with a
  * sentence.
  *
- * Pure; inside of the verdict engine (core/verdict/verdict.h) only. All return 0 or -ENOMEM.
+ * Pure; inside the verdict engine (core/verdict/verdict.h) only. All return 0 or -ENOMEM.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_CULPRITS_H
 #define NCCLGUARD_CORE_VERDICT_CULPRITS_H
@@ -10,52 +10,52 @@
 #include "core/verdict/cycle.h"
 #include "core/verdict/verdict_builder.h"
 
-/* The absentees that are the cause. */
+/* Adds the absentees that are the cause. */
 int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                           enum ng_cause cause);
 
 /*
- * Ranks that hold up other groups at the same time and in the same way as the culprits of wait
- * `best` hold up theirs: they are no consequence of each other. Ranks that are lost are told of
- * whatever they hold up.
+ * Adds ranks that block other groups at the same time and in the same way as the culprits of wait
+ * `best` block theirs: neither is a consequence of the other. Lost ranks are added whatever they
+ * block.
  */
 int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum ng_cause cause);
 
-/* Ranks whose call differs from what the most have called. */
+/* Adds the ranks whose call differs from that of the majority. */
 int ng_culprits_mismatch(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                          const struct ng_mismatch *mismatch);
 
-/* The one rank that waits, in a call that the others have come to their end without. */
+/* Adds the one rank that waits in a call that the others finished their work without making. */
 int ng_culprits_surplus(struct ng_verdict_builder *builder, const struct ng_wait *wait);
 
-/* Ranks that mean another communicator than the others. */
+/* Adds the ranks that try to create a different communicator than the others. */
 int ng_culprits_init(struct ng_verdict_builder *builder, const struct ng_init_mismatch *mismatch);
 
-/* The minority, where sides were taken. */
+/* Adds the minority at the collective at which the hashes were compared. */
 int ng_culprits_parted(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                        const struct ng_divergence *divergence);
 
-/* Everybody came. Where some devices have reached the work and some have not, those are held up by
- * what is queued. */
+/* All ranks made the call. If only some devices have reached the operation, the others are blocked
+ * by work queued before it, and their ranks are the culprits. */
 int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait *wait);
 
 /*
- * Everyone that is where a step of the cycle is, and so holds up the step before; of two steps,
- * those of the one that has fewer ranks. *ret_wait: the wait that is told of, which those have not
- * come to.
+ * Adds every rank that is in a step of the cycle and so blocks the step before; of two steps, the
+ * ranks of the step that has fewer. *ret_wait: the wait to report, which those ranks have not
+ * entered.
  */
 int ng_culprits_order(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
                       uint32_t *ret_wait);
 
 /*
- * Is it no cycle across communicators, but one communicator of which some make another (split,
- * shrink, grow), and some are in another call? All calls on it come in one order, so one side has
- * made the wrong call.
+ * Is this not a cycle across communicators, but one communicator on which some ranks create another
+ * (split, shrink, grow) while others are in another call? All ranks must make the calls on it in
+ * the same order, so one side has made the wrong call.
  */
 bool ng_culprits_is_stray(const struct ng_wait_graph *waits, const struct ng_cycle *cycle);
 
-/* The side that has fewer ranks; both, where nobody can tell. *ret_wait: the wait that is told of.
- */
+/* Adds the side that has fewer ranks; both if it is not known which is wrong. *ret_wait: the wait
+ * to report. */
 int ng_culprits_stray(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
                       uint32_t *ret_wait);
 

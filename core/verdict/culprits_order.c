@@ -1,7 +1,7 @@
 /*
- * Who is to blame for ranks that wait for each other in a round: the fewer, where it is two calls,
- * be they of one communicator or of two; else the one that departs from its own earlier rounds;
- * where nothing tells, all.
+ * Culprit selection for ranks that wait for each other in a cycle. If two calls are involved, on
+ * one communicator or on two: the ranks in the call that has fewer. Otherwise the rank that
+ * deviates from its own earlier rounds; if that decides nothing, all.
  *
  * Pure.
  */
@@ -12,11 +12,11 @@
 #include "core/verdict/explain.h"
 #include "core/verdict/usual.h"
 
-/* The history of more is not looked at. */
+/* The history of more ranks is not examined. */
 #define SUSPECTS_MAX 64u
 
-/* Where a rank departed: mostly in the call that does not finish, or right before it; else some
- * calls before that. */
+/* A rank usually deviated in the call that does not finish, or right before it; otherwise some
+ * calls earlier. */
 #define SHORTLY_BEFORE 2u
 #define LONG_BEFORE    16u
 
@@ -45,13 +45,13 @@ static int copy_cycle(struct ng_verdict_builder *builder, const struct ng_cycle 
     return 0;
 }
 
-/* The step of the cycle that holds up step `at`. */
+/* The step before step `at` of the cycle, which `at` blocks. */
 static const struct ng_cycle_step *step_before(const struct ng_cycle *cycle, uint32_t at)
 {
     return &cycle->steps[at ? at - 1 : cycle->count - 1];
 }
 
-/* How many ranks are where step `at` is, and so hold up the step before. */
+/* The number of ranks that are in step `at`, and so block the step before. */
 static uint32_t count_at(const struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
                          uint32_t at)
 {
@@ -66,9 +66,9 @@ static uint32_t count_at(const struct ng_verdict_builder *builder, const struct 
 }
 
 /*
- * Are the two steps a collective, and sends and receives, of one communicator? All calls on it come
- * in one order, so it is no cycle across communicators; but what others call says nothing of what
- * two ranks send each other.
+ * Are the two steps a collective, and sends and receives, of one communicator? All ranks make the
+ * calls on it in one order, so this is not a cycle across communicators. But the calls of the other
+ * ranks say nothing about what two ranks send each other.
  */
 static bool is_of_one(const struct ng_wait_graph *waits, const struct ng_cycle *cycle)
 {
@@ -79,8 +79,8 @@ static bool is_of_one(const struct ng_wait_graph *waits, const struct ng_cycle *
 }
 
 /*
- * Of two communicators that ranks took in different orders: which step the fewer are in. They are
- * wrong, as in any call that most make alike. cycle->count: neither, or the cycle is longer.
+ * If ranks used two communicators in different orders: the step that has fewer ranks. These are
+ * wrong, as in any call that most ranks make alike. cycle->count: neither, or the cycle is longer.
  */
 static uint32_t find_fewer(const struct ng_verdict_builder *builder, const struct ng_cycle *cycle)
 {
@@ -90,7 +90,7 @@ static uint32_t find_fewer(const struct ng_verdict_builder *builder, const struc
     return first == second ? cycle->count : first < second ? 0 : 1;
 }
 
-/* The member with which the rank that `absentee` is of is stuck in a step of the cycle; UINT32_MAX
+/* The member through which the absentee's rank is stuck in this step of the cycle; UINT32_MAX
  * none. */
 static uint32_t stuck_at(const struct ng_verdict_builder *builder, const struct ng_cycle_step *step,
                          const struct ng_absentee *absentee)
@@ -108,16 +108,17 @@ static uint32_t stuck_at(const struct ng_verdict_builder *builder, const struct 
     return UINT32_MAX;
 }
 
-/* Who of a cycle is to blame: of step `step`, cycle->count: of each; of that the rank of this
- * member, ALL: each. */
+/* The culprits of a cycle. `step`: the step that they are in; cycle->count: every step. `member`:
+ * the member of the one culprit in it; ALL: every rank. */
 struct choice {
     uint32_t step, member;
 };
 #define ALL UINT32_MAX
 
 /*
- * Who departs from what it called in earlier rounds, where that is one alone: all others are known,
- * and departed as often as each other, as all ranks do where a program comes to another phase.
+ * Chooses the rank that deviates from its earlier rounds, if there is exactly one: the history of
+ * all others is known, and they deviated equally often, as all ranks do when a program enters
+ * another phase.
  */
 static int choose_by_history(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
                              uint32_t calls_before, struct choice *ret_choice)
@@ -161,8 +162,7 @@ static int choose_by_history(struct ng_verdict_builder *builder, const struct ng
     return 0;
 }
 
-/* All ranks that are where step `at` is, and chosen; of which the group that is told of is `group`.
- */
+/* Adds all chosen ranks that are in step `at`; `group` is the group of the verdict. */
 static int blame_step(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
                       const struct choice *choice, uint32_t at, uint32_t group)
 {
@@ -237,7 +237,7 @@ bool ng_culprits_is_stray(const struct ng_wait_graph *waits, const struct ng_cyc
     return a->group == b->group && (a->type == NG_WAIT_CREATE) != (b->type == NG_WAIT_CREATE);
 }
 
-/* Each rank that is in wait `wait`, which called that where the others called `other`. */
+/* Adds each rank in wait `wait`, which made this call while the others made `other`. */
 static int blame_all_in(struct ng_verdict_builder *builder, uint32_t wait,
                         const struct ng_wait *other, bool undecided)
 {
@@ -271,7 +271,7 @@ int ng_culprits_stray(struct ng_verdict_builder *builder, const struct ng_cycle 
 
     ng_verdict_builder_set_group(builder, told->group);
     verdict->kind = NG_KIND_MISMATCH;
-    /* Ranks that are in neither call may come to either. */
+    /* Ranks that are in neither call may still join either. */
     verdict->confidence =
         undecided ? NG_CONFIDENCE_UNKNOWN
         : 2 * (int64_t)told->waiter_count > builder->view->groups[told->group].nranks

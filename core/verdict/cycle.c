@@ -1,31 +1,32 @@
 /*
- * The shortest cycle in the wait-for relation.
+ * The shortest cycle of the wait-for graph.
  *
- * Pure. The nodes are waits; but those of sends and receives, in which every rank waits for its own
- * peers, are one node for each rank. Nodes are numbered by group id, so that nothing depends on the
- * order in which evidence was read. A breadth-first search from each node that may lie on a cycle
- * finds the shortest one through it, and looks no further than the shortest so far.
+ * Pure. Each wait is a node, except that a wait of sends and receives, in which every rank waits
+ * for its own peers, is one node per rank. Nodes are numbered by group id, so the result does not
+ * depend on the order in which evidence was read. A breadth-first search from each node that may
+ * lie on a cycle finds the shortest cycle through it, and goes no deeper than the shortest cycle so
+ * far.
  */
 #include "core/verdict/cycle.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* After so many steps the shortest cycle so far is good enough. */
+/* After this many steps the shortest cycle so far is good enough. */
 #define PATIENCE 20000000u
 
 #define WHOLE UINT32_MAX
 
 struct node {
     uint32_t wait;
-    uint32_t member;                 /* of sends and receives: whose; else WHOLE */
-    uint32_t need_first, need_count; /* likewise: its needs */
+    uint32_t member;                 /* of sends and receives: the rank's member; otherwise WHOLE */
+    uint32_t need_first, need_count; /* of sends and receives: its needs */
 };
 
 struct edge {
     uint32_t to;
-    uint32_t absentee; /* of the wait that the edge leaves */
-    uint32_t stuck;    /* the same rank's member in the wait that it leads to */
+    uint32_t absentee; /* of the wait at which the edge starts */
+    uint32_t stuck;    /* the same rank's member in the wait at which the edge ends */
     enum ng_op op;
 };
 
@@ -35,12 +36,12 @@ struct graph {
     struct ng_arena *arena;
     struct node *nodes;
     uint32_t node_count;
-    uint32_t *node_of_wait;   /* + 1; 0: it has one for each rank */
+    uint32_t *node_of_wait;   /* + 1; 0: it has one node per rank */
     uint32_t *node_of_member; /* + 1; 0 none */
     uint32_t *first;          /* edges of node n: edges[first[n]] up to edges[first[n + 1]] */
     struct edge *edges;
     uint32_t edge_count, edge_room;
-    uint32_t *seen; /* for each node: who looked at it last, + 1 */
+    uint32_t *seen; /* per node: the start node of the last search that reached it, + 1 */
 };
 
 static bool comes_before(const struct ng_view *view, const struct ng_wait *a,
@@ -105,7 +106,7 @@ static int add_nodes(struct graph *graph)
     return 0;
 }
 
-/* The node in which a stuck member is, + 1; 0 none: nobody knows what it needs. */
+/* The node of a stuck member, + 1; 0: none, because its needs are not known. */
 static uint32_t node_of(const struct graph *graph, uint32_t stuck)
 {
     int32_t wait = graph->waits->wait_of_member[stuck];
@@ -116,14 +117,14 @@ static uint32_t node_of(const struct graph *graph, uint32_t stuck)
     return node && graph->nodes[node - 1].wait == (uint32_t)wait ? node : 0;
 }
 
-/* Only of those that would come if they could. */
+/* Only an absentee that would make the call if it could has edges. */
 static bool may_lead_on(const struct ng_absentee *absentee)
 {
     return absentee->member && absentee->absence == NG_ABSENT_ALIVE && !absentee->faulted &&
            !ng_absentee_has_left(absentee);
 }
 
-/* One edge to each node that holds up this absentee, unless there is one already. */
+/* Adds one edge to each node that blocks this absentee, unless there is one already. */
 static int add_edges(struct graph *graph, uint32_t from, uint32_t index, enum ng_op op)
 {
     const struct ng_wait_graph *waits = graph->waits;
@@ -156,7 +157,7 @@ static int add_edges(struct graph *graph, uint32_t from, uint32_t index, enum ng
     return 0;
 }
 
-/* Of one node, in order of where they lead. */
+/* Sorts the edges of one node by the node they lead to. */
 static void sort_edges(struct edge *edges, uint32_t count)
 {
     for (uint32_t gap = count / 2; gap > 0; gap /= 2)
@@ -193,7 +194,7 @@ static int add_all_edges(struct graph *graph)
     return 0;
 }
 
-/* Nodes that no other node waits for, but for such nodes, are on no cycle. */
+/* Nodes that no other node waits for, except nodes of this kind, are on no cycle. */
 static bool *find_victims(const struct graph *graph)
 {
     uint32_t count = graph->node_count, waiting = 0;
@@ -217,7 +218,7 @@ static bool *find_victims(const struct graph *graph)
     return victims;
 }
 
-/* Breadth first: how each node was reached, and from where. */
+/* State of a breadth-first search: how each node was reached, and from where. */
 struct search {
     uint32_t *queue, *by_edge, *depth, *from;
     uint32_t *path; /* edges of the shortest cycle so far, the last one first */
@@ -225,7 +226,7 @@ struct search {
     uint32_t steps;
 };
 
-/* A cycle through `start` that is shorter than what there is. */
+/* Looks for a cycle through `start` that is shorter than the shortest so far. */
 static void search_from(const struct graph *graph, struct search *search, const bool *victims,
                         uint32_t start)
 {
@@ -248,7 +249,7 @@ static void search_from(const struct graph *graph, struct search *search, const 
                     search->path[search->length++] = search->by_edge[back];
                 return;
             }
-            /* What came before was searched from: no shorter cycle goes through it. */
+            /* Earlier nodes were already searched from: no shorter cycle goes through them. */
             if (to < start || victims[to] || graph->seen[to] == start + 1)
                 continue;
             graph->seen[to] = start + 1;
@@ -283,8 +284,8 @@ static int search_all(const struct graph *graph, struct search *search)
     return 0;
 }
 
-/* What the rank of a step called; of sends and receives that nobody looked at one by one, its
- * oldest in flight. */
+/* The operation that the rank of a step called; for sends and receives that were not examined one
+ * by one, its oldest in flight. */
 static enum ng_op op_called(const struct graph *graph, const struct edge *out,
                             const struct ng_cycle_step *step)
 {
@@ -315,8 +316,8 @@ int ng_cycle_find(const struct ng_view *view, const struct ng_wait_graph *waits,
     if (!cycle.steps)
         return -ENOMEM;
     cycle.count = search.length;
-    /* The path is backwards. The edge into a step tells who it is, the edge out of it whom it
-     * needs. */
+    /* The path is reversed. The edge into a step identifies its rank, the edge out of it the rank
+     * that it needs. */
     for (uint32_t i = 0; i < search.length; i++) {
         const struct edge *out = &graph.edges[search.path[search.length - 1 - i]];
         const struct edge *in = &graph.edges[search.path[i ? search.length - i : 0]];

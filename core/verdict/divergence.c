@@ -1,8 +1,8 @@
 /*
- * Where the calls of a group parted, by rolling hashes.
+ * Finds where the calls of a group diverged, by rolling hashes.
  *
- * Pure. Ranks are compared at one collective: the newest of those of which most ranks know the
- * hash. From there one rank of each side tells how far back the difference goes.
+ * Pure. Ranks are compared at one collective: the newest of those at which most ranks know the
+ * hash. From there, one rank of each side shows how far back the difference goes.
  */
 #include "core/verdict/divergence.h"
 
@@ -10,11 +10,11 @@
 
 #include "core/view/signature.h"
 
-/* The collectives of which a member knows the hash, with gaps at most. */
+/* The range of collectives of which a member knows the hash; there may be gaps. */
 struct span {
     const struct ng_view_member *member;
     uint64_t from, to; /* 0 none */
-    uint64_t hash;     /* where sides are taken */
+    uint64_t hash;     /* at the collective at which the ranks are compared */
 };
 
 uint64_t ng_rolling_hash_at(const struct ng_view_member *member, uint64_t seq)
@@ -57,7 +57,7 @@ static void sort_numbers(uint64_t *numbers, uint32_t count)
         }
 }
 
-/* The newest collective among those that most spans cover; 0: none that two do. */
+/* The newest of the collectives that most spans cover; 0: none is covered by two. */
 static uint64_t most_covered(const struct span *spans, uint32_t count, struct ng_arena *arena)
 {
     uint64_t *from = ng_arena_alloc(arena, (count + 1) * sizeof(*from));
@@ -73,7 +73,7 @@ static uint64_t most_covered(const struct span *spans, uint32_t count, struct ng
     }
     sort_numbers(from, count);
     sort_numbers(to, count);
-    /* A row of collectives that most cover ends where the first of them ends. */
+    /* A range that most spans cover ends where the first of these spans ends. */
     for (uint32_t ended = 0; ended < count; ended++) {
         while (begun < count && from[begun] <= to[ended])
             begun++;
@@ -87,7 +87,7 @@ static uint64_t most_covered(const struct span *spans, uint32_t count, struct ng
     return found;
 }
 
-/* Boyer and Moore's vote. False: all are alike. */
+/* Boyer-Moore majority vote. False: all are alike. */
 static bool take_sides(struct span *spans, uint32_t count, struct ng_divergence *divergence)
 {
     uint32_t votes = 0, known = 0, agree = 0;
@@ -107,14 +107,16 @@ static bool take_sides(struct span *spans, uint32_t count, struct ng_divergence 
     return agree < known;
 }
 
-/* How far back one rank of each side knows of a difference. False: there is none in what counts. */
+/* How far back one rank of each side knows of a difference. False: there is none in the calls that
+ * count. */
 static bool look_back(const struct span *a, const struct span *b, struct ng_divergence *divergence)
 {
     uint64_t oldest = a->from > b->from ? a->from : b->from;
     uint64_t records = (uint64_t)a->member->record_count + b->member->record_count + 1;
     struct ng_signature theirs, others;
 
-    /* Each tells of a row of collectives; more than both have recorded means damaged evidence. */
+    /* Each has consecutive collectives; a range larger than both have recorded means damaged
+     * evidence. */
     if (divergence->compared - oldest > records)
         oldest = divergence->compared - records;
     for (uint64_t seq = oldest; seq <= divergence->compared; seq++) {
@@ -129,7 +131,7 @@ static bool look_back(const struct span *a, const struct span *b, struct ng_dive
         bool alike = ng_signature_at(a->member, seq, &theirs) &&
                      ng_signature_at(b->member, seq, &others) &&
                      !ng_signature_differ(&theirs, &others);
-        /* It came before this one, and not in a field that may differ. */
+        /* The difference came before this collective, and is not in a field that may differ. */
         if (!divergence->seq && (!alike || divergence->after + 1 == seq))
             return false;
         if (!divergence->seq)

@@ -1,8 +1,8 @@
 /*
- * Ranks whose calls parted longer ago than anybody has records of: told by rolling hashes.
+ * Ranks whose calls diverged earlier than any record that is left: detected by rolling hashes.
  *
- * A rolling hash is that of the signatures of all collectives of a group up to one of them, so two
- * ranks that have different ones there have called something different before. Pure.
+ * A rolling hash covers the signatures of all collectives of a group up to one of them. So two
+ * ranks with different hashes at a collective made a different call at or before it. Pure.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_DIVERGENCE_H
 #define NCCLGUARD_CORE_VERDICT_DIVERGENCE_H
@@ -10,17 +10,17 @@
 #include "core/view/view.h"
 
 struct ng_divergence {
-    uint64_t seq;      /* the first collective known to come after the one that differed */
-    uint64_t after;    /* the last one up to which all were alike; 0 none is known */
+    uint64_t seq;      /* the first collective at which the hashes are known to differ */
+    uint64_t after;    /* the last collective up to which all were alike; 0 none is known */
     uint64_t matched;  /* collectives since then that both sides are known to have called alike */
-    uint64_t compared; /* where sides were taken */
-    uint64_t expected; /* rolling hash of the majority there; meaningless where `undecided` */
+    uint64_t compared; /* the collective at which the hashes were compared */
+    uint64_t expected; /* rolling hash of the majority there; meaningless if `undecided` */
     bool undecided;    /* there is no majority */
 };
 
 /*
- * Where the calls of a group parted, as of collective `last` or before. False: nowhere, or nobody
- * can tell. Linear in the records of the group, but for ordering its members.
+ * Finds where the calls of a group diverged, at collective `last` or before. False: nowhere, or not
+ * known. Linear in the records of the group, except for sorting its members.
  */
 bool ng_divergence_find(const struct ng_view *view, uint32_t group, uint64_t last,
                         struct ng_arena *arena, struct ng_divergence *ret_parting);

@@ -1,7 +1,7 @@
 /*
  * The one sentence that says why a rank is a culprit.
  *
- * Pure. It begins with a verb, since the report puts the rank before it.
+ * Pure. The sentence begins with a verb, since the report puts the rank before it.
  */
 #include "core/verdict/explain.h"
 
@@ -29,7 +29,7 @@ static const struct ng_view_process *process_of(const struct ng_view_index *proc
     return &processes->view->processes[member->process];
 }
 
-/* What the wait is for, as the absentee should have called it. */
+/* The call that the wait needs from the absentee. */
 static void add_what(struct ng_text *text, const struct ng_wait *wait,
                      const struct ng_absentee *absentee)
 {
@@ -46,7 +46,7 @@ static void add_what(struct ng_text *text, const struct ng_wait *wait,
         ng_text_add(text, "%s", ng_op_name(wait->op));
 }
 
-/* What a member did last in its group. */
+/* The last call of a member in its group. */
 static void add_last(struct ng_text *text, const struct ng_view_member *member)
 {
     if (!member->entered) {
@@ -69,7 +69,7 @@ static void add_last(struct ng_text *text, const struct ng_view_member *member)
     }
 }
 
-/* What a living process is inside now. */
+/* The call that a live process is inside now. */
 static void add_present(struct ng_text *text, const struct ng_view_index *processes,
                         uint32_t process)
 {
@@ -87,8 +87,8 @@ static void add_present(struct ng_text *text, const struct ng_view_index *proces
     add_seconds(text, call->age_ns);
 }
 
-/* How a process died that did not tell: as the kernel told a neighbour, if it was still there to be
- * asked. */
+/* How a process died that did not report its end: as the kernel told a neighbour, if the neighbour
+ * could still query it. */
 static void add_death(struct ng_text *text, const struct ng_view_process *process)
 {
     int status = process->exit_status, number = status - NG_EXIT_STATUS_SIGNAL;
@@ -104,7 +104,7 @@ static void add_death(struct ng_text *text, const struct ng_view_process *proces
         ng_text_add(text, "ended without a word (killed, crashed or _exit)");
 }
 
-/* How a process ended that had done with its communicators, or said why. */
+/* How a process ended that had finished with its communicators or reported its status. */
 static void add_end(struct ng_text *text, const struct ng_view_process *process)
 {
     if (process->exit_status == NG_EXIT_STATUS_EXEC)
@@ -115,7 +115,7 @@ static void add_end(struct ng_text *text, const struct ng_view_process *process)
         ng_text_add(text, "ended with exit status %d", process->exit_status);
 }
 
-/* What it had not ended when it did. */
+/* The communicators that it left open when it ended. */
 static void add_remains(struct ng_text *text, const struct ng_view_index *processes,
                         uint32_t process)
 {
@@ -133,8 +133,8 @@ static void add_remains(struct ng_text *text, const struct ng_view_index *proces
         ng_text_add(text, "; it had no work pending and no communicator open");
 }
 
-/* Nobody can tell a host that is down from one that is cut off, nor either from a process that is
- * the only one there. */
+/* A host that is down cannot be distinguished from one that is cut off, nor either from the loss of
+ * the only process there. */
 static void add_loss(struct ng_text *text, const struct ng_view_index *processes, uint32_t process)
 {
     const struct ng_view_process *lost = &processes->view->processes[process];
@@ -412,7 +412,7 @@ void ng_explain_of_two(int waiting, char *why, size_t bytes)
                            "tells");
 }
 
-/* Group names are the program's and may be alike. */
+/* Group names come from the program and may not be unique. */
 static void add_group(struct ng_text *text, const struct ng_verdict *verdict,
                       const struct ng_verdict_step *step)
 {
@@ -457,7 +457,7 @@ static void add_step(struct ng_text *text, const struct ng_verdict *verdict, uin
         ng_text_add(text, "%s", ng_op_name(before->op));
     if (before->seq)
         ng_text_add(text, " #%" PRIu64, before->seq);
-    /* Between two of one group its name is enough once. */
+    /* If both steps are in one group, its name is needed only once. */
     if (before->group_id != step->group_id) {
         ng_text_add(text, " of ");
         add_group(text, verdict, before);
@@ -476,7 +476,7 @@ void ng_explain_order(const struct ng_verdict *verdict, uint32_t at, char *ret_w
         ng_text_add(&text, "; rank %d ", verdict->cycle[next].rank);
         add_step(&text, verdict, next);
         if (text.used + sizeof("; ...") >= bytes && i + 1 < verdict->cycle_count) {
-            /* Not half a step; the verdict has them all. */
+            /* Drops a partial step; the verdict has all of them. */
             text.used = before < bytes - sizeof("; ...") ? before : bytes - sizeof("; ...");
             ng_text_add(&text, "; ...");
             return;

@@ -1,9 +1,9 @@
 /*
- * Ranks that came to the making of a communicator, and do not mean the same one.
+ * Ranks that joined the creation of a communicator with parameters that do not match.
  *
- * Pure. Of two that disagree either may be wrong, as in core/view/signature.h: who is with most
- * others is right; else who does as its launcher numbered it, which makes it likely; else nobody
- * knows.
+ * Pure. If two ranks disagree, either may be wrong, as in core/view/signature.h: the majority is
+ * right; otherwise a rank that matches the number its launcher gave it is likely right; otherwise
+ * it is not known.
  */
 #include "core/verdict/init_mismatch.h"
 
@@ -28,7 +28,7 @@ struct search {
     struct ng_init_mismatch *mismatch;
     const struct ng_view_member *members;
     uint32_t count, room;
-    /* Of a process, by its index: which ranks NCCL takes for those of one host. */
+    /* Per process: its host, as NCCL groups ranks into hosts. */
     uint32_t *host;
     uint32_t host_count;
 };
@@ -46,15 +46,14 @@ static bool is_gone(const struct search *search, const struct ng_view_member *me
     return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
 }
 
-/* Has it come, and is it not through: NCCL still tells it nothing, or that it failed? */
+/* Has it joined and not finished: NCCL has returned nothing yet, or reported a failure? */
 static bool takes_part(const struct search *search, const struct ng_view_member *member)
 {
     return (member->state == NG_GROUP_CREATING || member->state == NG_GROUP_FAILED) &&
            !is_gone(search, member);
 }
 
-/* The number that its launcher gave it, where that means anything in a group of `nranks`; -1 none.
- */
+/* The rank that its launcher gave it, if that is meaningful in a group of `nranks`; -1 none. */
 static int launched_as(const struct search *search, const struct ng_view_member *member, int nranks)
 {
     const struct ng_view_process *process = process_of(search, member);
@@ -123,7 +122,7 @@ static const struct ng_view_member *twin_of(const struct search *search,
     const struct ng_view_member *end = search->members + search->count;
     const struct ng_view_member *at = member;
 
-    /* Members are in order of their ranks. */
+    /* Members are sorted by rank. */
     while (at > search->members && at[-1].group_rank == member->group_rank)
         at--;
     for (; at < end && at->group_rank == member->group_rank; at++)
@@ -183,7 +182,7 @@ static int find_twins(struct search *search)
     return error ? error : found(search, NG_INIT_RANK);
 }
 
-/* ---- A number that most have alike: ranks of the group, version ---- */
+/* ---- A number that the majority agrees on: ranks of the group, version ---- */
 
 typedef int number_fn(const struct search *search, const struct ng_view_member *member);
 
@@ -193,14 +192,15 @@ static int version_of(const struct search *search, const struct ng_view_member *
                                 : search->view->groups[member->group].nccl_version;
 }
 
-/* What more than half of them have; *ret_sure false: not so many, or *ret_differ: all the same. */
+/* The number that more than half of them have; *ret_sure: whether there is one, *ret_differ:
+ * whether any differ. */
 static int majority_of(const struct search *search, number_fn *number, bool *ret_sure,
                        bool *ret_differ)
 {
     uint32_t all = 0, alike = 0, lead = 0;
     int best = 0;
 
-    /* Whoever has more than half is left over when each two that differ go out together. */
+    /* Majority vote: if pairs that differ cancel out, only a majority can remain. */
     for (uint32_t i = 0; i < search->count; i++) {
         if (!takes_part(search, &search->members[i]))
             continue;
@@ -225,7 +225,7 @@ static int find_nranks(struct search *search)
 
     if (!differ)
         return 0;
-    /* As large as the job, if one of them is. */
+    /* The size of the job, if one of them has it. */
     for (uint32_t i = 0; i < search->count && !sure; i++) {
         const struct ng_view_member *member = &search->members[i];
         int world = process_of(search, member)->world_size;
@@ -291,7 +291,7 @@ static bool has_rank(const struct search *search, uint32_t group, int rank)
     return member && takes_part(search, member);
 }
 
-/* Does `wait` wait in the first making of a group, by unique id, whose ranks come from outside? */
+/* Is `wait` the creation of a new group by unique id, not derived from another communicator? */
 static bool is_by_id(const struct search *search, const struct ng_wait *wait)
 {
     uint32_t count;
@@ -308,9 +308,9 @@ static bool is_by_id(const struct search *search, const struct ng_wait *wait)
     return false;
 }
 
-/* Every rank number of `group` is that of one member of one of the groups of `of`, no more. */
+/* A set of groups that together have each rank number of one communicator exactly once. */
 struct parts {
-    uint32_t *groups; /* the largest first; of two alike the one with the lowest rank number */
+    uint32_t *groups; /* the largest first; at equal size, the lowest rank number first */
     uint32_t count;
 };
 
@@ -334,8 +334,7 @@ static bool comes_before(const struct search *search, uint32_t a, uint32_t b)
            ng_view_members(search->view, b, &count)->group_rank;
 }
 
-/* The groups that wait with this one, and that together have each rank once. False: there is no
- * such set. */
+/* Finds the groups that wait with this one and that together have each rank exactly once. */
 static int find_parts(struct search *search, struct parts *parts)
 {
     const struct ng_wait_graph *waits = search->waits;
@@ -356,7 +355,7 @@ static int find_parts(struct search *search, struct parts *parts)
             if (!takes_part(search, &members[i]))
                 continue;
             if (rank < 0 || rank >= nranks || taken[rank])
-                return 0; /* two communicators, each of its own */
+                return 0; /* two separate communicators */
             taken[rank] = true;
             covered++;
         }
@@ -368,7 +367,7 @@ static int find_parts(struct search *search, struct parts *parts)
     return parts->count > 1 && covered == nranks;
 }
 
-/* Are these all ranks of the job, so that nobody else can be meant? */
+/* Are these all ranks of the job, so that no other process can belong to the group? */
 static bool is_whole_job(const struct search *search, int nranks)
 {
     uint32_t living = 0;
@@ -394,7 +393,7 @@ static int find_ids(struct search *search)
         return whole;
     uint32_t right = parts.groups[0];
     bool most = 2 * size_of(search, right) > (uint32_t)nranks;
-    /* Else the id that rank 0 has, which as a rule hands it out. */
+    /* Otherwise the id of rank 0, which usually distributes it. */
     for (uint32_t i = 0; i < parts.count && !most; i++)
         if (has_rank(search, parts.groups[i], 0))
             right = parts.groups[i];
@@ -446,8 +445,8 @@ static int by_hash(const void *a, const void *b)
     return (first->hash > second->hash) - (first->hash < second->hash);
 }
 
-/* Ranks are of one host if they have one NCCL_HOSTID, wherever they are; without it, where they
- * are. */
+/* Ranks with the same NCCL_HOSTID are on one host, wherever they run; without it, their actual host
+ * counts. */
 static int find_hosts(struct search *search)
 {
     char id[VALUE_BYTES];
@@ -503,7 +502,7 @@ static int find_devices(struct search *search)
             any = true;
             int local = process_of(search, member)->local_rank;
             int other_local = process_of(search, other)->local_rank;
-            /* One of the two is where its launcher put it. */
+            /* One of the two uses the device that its launcher assigned. */
             bool odd = local >= 0 && local != member->device;
             if (pass == 0) {
                 told &= local >= 0 && other_local >= 0 && odd != (other_local != other->device);
@@ -537,7 +536,7 @@ static void value_of(const struct search *search, const struct ng_view_member *m
 
 #define EVERYWHERE UINT32_MAX
 
-/* A member that lives, on this host, be its communicator there already or not. */
+/* A live member on this host, whether or not its communicator has been created already. */
 static bool is_here(const struct search *search, const struct ng_view_member *member, uint32_t host)
 {
     return !is_gone(search, member) && member->state != NG_GROUP_DESTROYED &&
@@ -585,8 +584,7 @@ static int blame_variable(struct search *search, const struct ng_variable *varia
     return found(search, NG_INIT_VARIABLE);
 }
 
-/* Hosts on which ranks have different variables, by their index, *ret_any: any ranks at all have.
- */
+/* Per host: whether ranks on it have different variables. *ret_any: whether any ranks have. */
 static bool *find_disagreeing(struct search *search, bool *ret_any)
 {
     uint32_t hosts = search->host_count;
@@ -631,8 +629,8 @@ static int find_variables(struct search *search, bool of_work)
     return 0;
 }
 
-/* Have the devices of some ranks reached the work, and those of others not, which have it? What is
- * queued ahead there holds it up then, whatever the ranks have set. */
+/* Have some devices reached the operation, while others have it queued but have not reached it?
+ * Then work queued before it blocks it, whatever the ranks have set. */
 static bool is_held_up(const struct search *search)
 {
     int32_t index = (int32_t)(search->wait - search->waits->waits);
@@ -651,7 +649,7 @@ static bool is_held_up(const struct search *search)
 
 /* ---- */
 
-/* Is nobody missed but those who were told that it failed? */
+/* Are the only missing ranks those to which NCCL reported a failure? */
 static bool all_came(const struct ng_wait *wait)
 {
     for (uint32_t i = 0; i < wait->absentee_count; i++)
@@ -677,7 +675,7 @@ int ng_init_mismatch_find(const struct ng_view_index *processes, const struct ng
     search.members = ng_view_members(search.view, search.wait->group, &search.count);
     if (!search.members || (search.wait->type != NG_WAIT_CREATE && !cold))
         return 0;
-    /* Whoever is missing there is not known. */
+    /* It is not known which ranks are missing there. */
     if (search.wait->op == NG_OP_CommShrink && search.wait->left_out < 0)
         return 0;
     result = find_hosts(&search);

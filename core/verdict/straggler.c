@@ -1,7 +1,7 @@
 /*
  * Stragglers, from durations that all ranks of a group measured for the same collectives.
  *
- * Pure. A group's work: samples times the logarithm of the samples, for each rank.
+ * Pure. Cost for a group: samples times the logarithm of the samples, for each rank.
  */
 #include "core/verdict/straggler.h"
 
@@ -13,9 +13,9 @@
 #include "core/util/clock.h"
 #include "core/view/signature.h"
 
-#define CHANCE_MAX 0.001 /* of naming a rank where all are alike */
+#define CHANCE_MAX 0.001 /* probability of naming a rank if all are alike */
 
-/* What damaged evidence says beyond that is no duration, and sums of less stay numbers. */
+/* Larger values come from damaged evidence; sums of smaller ones cannot overflow. */
 #define DURATION_MAX_NS (INT64_C(1000000) * NG_S)
 
 /* The ranks of a group: one member each, the newest handle. */
@@ -27,12 +27,13 @@ struct ranks {
 /* One collective that all ranks measured. */
 struct round {
     uint64_t seq;
-    uint32_t last;   /* who came last: index in `ranks` */
-    int64_t wait_ns; /* of the others for it, and how long they were in it: medians */
+    uint32_t last;   /* the rank that came last: index in `ranks` */
+    int64_t wait_ns; /* how long the others waited for it, and how long they were in the collective:
+                        medians */
     int64_t duration_ns;
 };
 
-/* All ranks of the group, and all have measured something. */
+/* Lists all ranks of the group. False: not every rank has measured something. */
 static bool list_ranks(const struct ng_view *view, uint32_t group, struct ng_arena *arena,
                        struct ranks *ret_ranks)
 {
@@ -55,7 +56,7 @@ static bool list_ranks(const struct ng_view *view, uint32_t group, struct ng_are
     return ranks.members != NULL;
 }
 
-/* Shell's sort: qsort may call malloc, which the guard's threads must not. */
+/* Shell sort: qsort may call malloc, which the guard's threads must not. */
 static void sort_values(int64_t *values, uint32_t count)
 {
     for (uint32_t gap = count / 2; gap > 0; gap /= 2)
@@ -68,18 +69,19 @@ static void sort_values(int64_t *values, uint32_t count)
         }
 }
 
-/* The median of `count` numbers, which are put in order; the lower one of two. */
+/* Sorts `count` numbers and returns their median; of the middle two, the lower. */
 static int64_t median_of(int64_t *values, uint32_t count)
 {
     sort_values(values, count);
     return values[(count - 1) / 2];
 }
 
-/* What this rank measured for the same work; 0 it did not. *at is where it was found last. */
+/* The duration that this rank measured for the same operation; 0: none. *at: index of the last
+ * match. */
 static int64_t duration_of(const struct ng_view_member *member, const struct ng_view_sample *same,
                            uint32_t *at)
 {
-    /* They are mostly in order: go on from there, and once around. */
+    /* They are mostly in order: continue from there, and wrap around once. */
     for (uint32_t tries = 0; tries < member->sample_count; tries++) {
         uint32_t i = (*at + tries) % member->sample_count;
         if (member->samples[i].seq == same->seq && member->samples[i].calls == same->calls) {
@@ -90,7 +92,8 @@ static int64_t duration_of(const struct ng_view_member *member, const struct ng_
     return 0;
 }
 
-/* Fill in who came last. False: two did, or one so quickly that its clock does not tell. */
+/* Fills in the rank that came last. False: two ranks did, or the duration is too short for its
+ * clock. */
 static bool judge_round(const int64_t *durations, int64_t *others, uint32_t count,
                         struct round *round)
 {
@@ -132,8 +135,8 @@ static uint32_t find_rounds(const struct ranks *ranks, struct ng_arena *arena,
     return count;
 }
 
-/* How probable it is that one of `ranks` ranks that are alike comes last in `last` or more of
- * `samples`: no more than this. */
+/* An upper bound for the probability that any of `ranks` identical ranks comes last in `last` or
+ * more of `samples`. */
 static double chance_of(uint32_t ranks, uint32_t last, uint32_t samples)
 {
     double one = 1.0 / ranks, other = 1.0 - one, sum = 0;
@@ -247,7 +250,7 @@ void ng_straggler_why(const struct ng_straggler *straggler, char *ret_why, size_
              duration_text(straggler->total_wait_ns, total, sizeof(total)));
 }
 
-/* The verdict tells of this one: everybody else of its group waits for it. */
+/* Makes this straggler the culprit of the verdict; all other ranks of its group wait for it. */
 static int blame(const struct ng_view *view, const struct ng_straggler *straggler,
                  struct ng_verdict *verdict)
 {

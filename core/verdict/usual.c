@@ -1,9 +1,9 @@
 /*
- * Does a rank call what it called after the same calls before?
+ * Does a rank make the call that it usually made after the same preceding calls?
  *
- * Pure. A call departs where the longest row of calls before it that has come earlier, too, was
- * never followed by such a call, but by another. The row is looked for in the newest calls of each
- * communicator alone: so it takes no time to speak of, and a large job of which the newest are kept
+ * Pure. A call deviates if the longest sequence of preceding calls that also occurred earlier was
+ * never followed by such a call, but by a different one. Only the newest calls of each communicator
+ * are searched: this takes negligible time, and a large job of which only the newest calls are kept
  * has the same verdict.
  */
 #include "core/verdict/usual.h"
@@ -13,11 +13,11 @@
 #include "core/verdict/wait_graph.h"
 #include "core/view/signature.h"
 
-/* Fewer calls alike say nothing; and more are not needed. */
+/* Fewer equal calls are not significant; more are not needed. */
 #define CONTEXT_MIN 2u
 #define CONTEXT_MAX 64u
 
-/* So many calls are looked at, from the oldest that has not finished. */
+/* The number of calls that are examined, from the oldest unfinished one on. */
 #define LOOKS 64u
 
 struct made {
@@ -26,11 +26,11 @@ struct made {
 };
 
 struct calls {
-    struct made *made; /* in the order in which they were made */
+    struct made *made; /* in call order */
     uint32_t count;
 };
 
-/* The thread that made the oldest call of a member that has not finished; 0 not known. */
+/* The thread that made the oldest unfinished call of a member; 0 not known. */
 static uint32_t thread_of(const struct ng_view_member *member)
 {
     for (uint32_t i = 0; i < member->record_count; i++)
@@ -39,8 +39,7 @@ static uint32_t thread_of(const struct ng_view_member *member)
     return 0;
 }
 
-/* By the numbers of their records, which grow with every call of a process. False: two have the
- * same. */
+/* Sorts by record id, which grows with every call of a process. False: two ids are the same. */
 static bool sort(struct calls *calls)
 {
     for (uint32_t gap = calls->count / 2; gap > 0; gap /= 2)
@@ -57,7 +56,7 @@ static bool sort(struct calls *calls)
     return true;
 }
 
-/* All calls of the thread, on all communicators of the same rank. */
+/* Collects all calls of the thread, on all communicators of the same rank. */
 static int collect(const struct ng_view_index *processes, const struct ng_view_member *stuck,
                    struct ng_arena *arena, struct calls *ret_calls)
 {
@@ -92,7 +91,7 @@ static bool alike(const struct calls *calls, uint32_t a, uint32_t b)
            calls->made[a].record->signature.root == calls->made[b].record->signature.root;
 }
 
-/* How many calls before two of them are alike. */
+/* The number of calls immediately before two of them that are alike. */
 static uint32_t context(const struct calls *calls, uint32_t a, uint32_t b)
 {
     uint32_t length = 0;
@@ -102,7 +101,7 @@ static uint32_t context(const struct calls *calls, uint32_t a, uint32_t b)
     return length;
 }
 
-/* 1 it departs, 0 it does not; -1 nobody can tell. */
+/* 1: it deviates, 0: it does not, -1: not known. */
 static int look_at(const struct calls *calls, uint32_t at)
 {
     uint32_t same = 0, other = 0;

@@ -1,7 +1,7 @@
 /*
- * Does a rank call what it called after the same calls before? Most programs go through the same
- * calls again and again, so of ranks that wait for each other the one that departs from its own
- * earlier rounds is likely the reason.
+ * Does a rank make the call that it usually made after the same preceding calls? Most programs
+ * repeat the same calls, so among ranks that wait for each other, the one that deviates from its
+ * own earlier rounds is probably the culprit.
  *
  * Pure.
  */
@@ -10,13 +10,13 @@
 
 #include "core/view/view_index.h"
 
-/* So many records of a member are looked at: the newest. */
+/* The number of newest records of a member that are examined. */
 #define NG_USUAL_RECORDS 24u
 
 /*
- * How often it departed: in the calls from so many `before` the oldest that has not finished, made
- * by the thread that a member of this index is stuck in, on whatever communicators. -1: its records
- * tell too little. Memory from `arena`. 0 or -ENOMEM.
+ * Counts how often the rank deviated, from `before` calls before its oldest unfinished call on;
+ * counted are the calls, on any communicator, of the thread that is stuck in member `member`. -1:
+ * its records are not sufficient. Memory from `arena`. 0 or -ENOMEM.
  */
 int ng_usual_look(const struct ng_view_index *processes, uint32_t member, uint32_t before,
                   struct ng_arena *arena, int *ret_departures);

@@ -1,33 +1,34 @@
 /*
  * The verdict engine.
  *
- * Pure. An essay, since this is what all the rest is for.
+ * Pure. The explanation is long because everything else serves this part.
  *
- * A stall is seen as *waits* (core/verdict/wait_graph.h): operations in which ranks are stuck, each
- * with the ranks that it needs and that have not come. Most waits are victims: their absentees are
- * themselves stuck in another wait. The reason of a stall is a wait that has a cause of its own, so
- * that every chain of victims ends there: an absentee that is dead, lost, left, frozen, or alive
- * and in no wait at all; ranks that called with different arguments; or nobody absent and a device
- * that does not finish. If no wait has a cause that is plain to see, the chains may close upon
- * themselves: a deadlock by order (core/verdict/cycle.h), which is one whatever else is not known;
- * but between a split of a communicator and another call on it, it is a call that the fewer should
- * not have made.
+ * A stall is modelled as *waits* (core/verdict/wait_graph.h): operations in which ranks are stuck,
+ * each with its absentees, the ranks that it needs and that have not joined it. Most waits are
+ * victims: their absentees are themselves stuck in another wait. The reason of a stall is a wait
+ * that has an independent cause, at which every chain of victims ends: an absentee that is dead,
+ * lost or frozen, that has left, or that is alive and in no wait at all; ranks that passed
+ * different arguments; or no absentee and a device that does not finish. If no wait has such a
+ * cause, the chains may form a cycle: an order deadlock (core/verdict/cycle.h), which is certain
+ * even if other facts are not known. But a cycle between a split of a communicator and another call
+ * on it is a wrong call by the smaller side.
  *
- * Several waits with causes: what cannot be a consequence of anything goes first. A death explains
- * a missing call, a mismatch explains a rank that ran out of step and left; neither is explained by
- * them. Among equals the oldest. But who died after a rank that others wait for had ended normally
- * was a victim: a launcher ends the others when one leaves with an error.
+ * If several waits have causes, a cause that cannot be a consequence of another has precedence. A
+ * death explains a missing call, and a mismatch explains a rank that ran out of step and left, but
+ * not the reverse. Among equals, the oldest has precedence. However, a process that died after an
+ * awaited rank had ended normally is a victim: a launcher ends the other processes when one leaves
+ * with an error.
  *
- * What is not known is said: a rank of which no evidence exists is missing evidence, never a
- * culprit, except in the making of a communicator, where not having come is itself the evidence. A
- * host that nobody hears of may be down or cut off: its ranks count as dead, but never for certain.
- * Calls that parted before all records (core/verdict/divergence.h) are a cause only of what is
- * stuck soon after.
+ * The verdict states what is not known: a rank without evidence is listed as missing evidence,
+ * never as a culprit, except in the creation of a communicator, where not having joined is itself
+ * the evidence. A host that sends no messages may be down or cut off: its ranks count as dead, but
+ * never with certainty. Calls that diverged before all records (core/verdict/divergence.h) are a
+ * cause only of a stall soon after.
  *
- * An error that NCCL reports is told as such where nothing is behind it: of a peer that is gone
- * NCCL tells those that exchange data with it across hosts at once. Who then leaves is a victim,
- * though others may wait for nobody else: what it was in when it left is a wait, too, and has the
- * cause.
+ * An error that NCCL reports becomes the verdict only if nothing else explains it: if a peer is
+ * gone, NCCL immediately reports this to the ranks that exchange data with it across hosts. A rank
+ * that then leaves is a victim, even if the others wait only for that rank: the operation that it
+ * was in when it left is a wait, too, and has the cause.
  */
 #include "core/verdict/verdict.h"
 
@@ -43,8 +44,8 @@
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
 
-/* Work pending this long, when NCCL reports that a peer is gone: as where a death is seen
- * (core/incident/deaths.c). */
+/* If NCCL reports that a peer is gone, work pending for this long counts as stalled, as after a
+ * death (core/incident/deaths.c). */
 #define FAILED_STALL_NS (200 * NG_MS)
 
 const char *ng_verdict_kind_name(enum ng_verdict_kind kind)
@@ -99,7 +100,7 @@ void ng_verdict_fini(struct ng_verdict *verdict)
     memset(verdict, 0, sizeof(*verdict));
 }
 
-/* That of a replay which was recalled, and behind which other records may have come:
+/* The record of a replayed call that was recalled, after which other records may have been written:
  * core/device/graph.h. */
 static const struct ng_view_record *recalled(const struct ng_view_member *member, uint64_t seq)
 {
@@ -111,7 +112,7 @@ static const struct ng_view_record *recalled(const struct ng_view_member *member
     return NULL;
 }
 
-/* The replay of a CUDA graph that the waiters of a collective are in. */
+/* Adds the replay of a CUDA graph that the waiting ranks of a collective are in. */
 static void tell_replay(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     struct ng_verdict *verdict = builder->verdict;
@@ -147,8 +148,9 @@ static void tell_of(struct ng_verdict_builder *builder, uint32_t index)
 }
 
 /*
- * No wait has a cause that is plain to see: ranks wait for each other in a round, which is a reason
- * whatever else is not known; or nobody is absent where the chains end; or nobody can tell.
+ * No wait has an evident cause. Either ranks wait for each other in a cycle, which is a reason even
+ * if other facts are not known; or no rank is absent at the end of the chains; or the reason is not
+ * known.
  */
 static int judge_order(struct ng_verdict_builder *builder, uint32_t *best, enum ng_cause cause)
 {
@@ -213,8 +215,8 @@ static int judge_wait(struct ng_verdict_builder *builder, uint32_t *best, enum n
 }
 
 /*
- * Of two waits with causes of one kind, the one to tell of: the older; where they are about as old,
- * the one whose call was made first, which is what the culprit should have done next.
+ * Of two waits with causes of the same kind, the older is reported. If they are about equally old,
+ * it is the one whose call was made first, which the culprit should have made next.
  */
 static bool comes_first(const struct ng_wait *a, const struct ng_wait *b)
 {
@@ -226,13 +228,13 @@ static bool comes_first(const struct ng_wait *a, const struct ng_wait *b)
     return between_ns > 0;
 }
 
-/* May it be an end that is news? */
+/* May the cause be a new end of a process? */
 static bool is_of_end(const struct ng_wait *wait, enum ng_cause cause)
 {
     return !wait->of_leavers && cause >= NG_CAUSE_LEFT;
 }
 
-/* Is wait `a` to be told of rather than `b`? */
+/* Is wait `a` to be reported rather than `b`? */
 static bool is_better(const struct ng_verdict_builder *builder, uint32_t a, uint32_t b)
 {
     const struct ng_wait *waits = builder->waits.waits;
@@ -243,7 +245,7 @@ static bool is_better(const struct ng_verdict_builder *builder, uint32_t a, uint
     return causes[a] > causes[b] || (causes[a] == causes[b] && comes_first(&waits[a], &waits[b]));
 }
 
-/* The wait to tell of, and why it does not end. */
+/* Finds the wait to report, and the reason why it does not end. */
 static int find_best(struct ng_verdict_builder *builder, uint32_t *ret_best,
                      struct ng_reason *ret_reason)
 {
@@ -268,7 +270,7 @@ static int find_best(struct ng_verdict_builder *builder, uint32_t *ret_best,
     return 0;
 }
 
-/* What is known of those who did not answer is old: they may have ended since. */
+/* What is known of processes that did not answer is old: they may have ended since. */
 static void doubt_the_quiet(struct ng_verdict *verdict)
 {
     for (uint32_t i = 0; i < verdict->culprit_count; i++) {
@@ -306,8 +308,8 @@ static int judge_all(struct ng_verdict_builder *builder)
     if (!error)
         error =
             ng_verdict_builder_list_missing_evidence(builder, &builder->waits.waits[best], &reason);
-    /* Others may be absent beside those that are named; that they are not seen makes the rest less
-     * sure. */
+    /* Other ranks may be absent besides the named ones; that their evidence is missing makes the
+     * verdict less certain. */
     if (!error && verdict->missing_evidence_count && verdict->kind == NG_KIND_MISSING_RANK &&
         verdict->confidence == NG_CONFIDENCE_CERTAIN)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
@@ -324,8 +326,8 @@ static void start(const struct ng_view *view, struct ng_verdict *ret_verdict)
 }
 
 /*
- * NCCL tells ranks of a remote error as soon as a peer on another host is gone, when they have not
- * waited for long: what explains their waiting is behind the error.
+ * NCCL reports a remote error as soon as a peer on another host is gone, when ranks have not waited
+ * for long yet: the reason why they wait is also the reason for the error.
  */
 static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verdict)
 {
@@ -343,7 +345,7 @@ static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verd
     return error;
 }
 
-/* Whatever is wrong. */
+/* Reaches a verdict on whatever is wrong with the job. */
 static int judge_job(struct ng_verdict_builder *builder, const struct ng_verdict_query *query)
 {
     int error =

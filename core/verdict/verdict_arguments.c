@@ -1,14 +1,14 @@
 /*
- * What was passed to the operation that a verdict is about, and how long it may take.
+ * The arguments of the operation of a verdict, and its deadline.
  *
- * Pure. Only what all ranks that are known passed alike: what differs is told by the reason.
+ * Pure. Only arguments that all known ranks passed alike; differences are reported by the reason.
  */
 #include <string.h>
 
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
 
-/* The call of one member that the verdict is about; false: not known, or it has none. */
+/* The call of one member in the verdict's operation; false: not known, or it has none. */
 static bool call_of(const struct ng_view_member *member, const struct ng_verdict *verdict,
                     struct ng_signature *ret_signature)
 {
@@ -25,7 +25,7 @@ static bool call_of(const struct ng_view_member *member, const struct ng_verdict
     return false;
 }
 
-/* Does the operation have an element count that says the same for each rank? */
+/* Does the operation have an element count that means the same on each rank? */
 static bool has_count(enum ng_op op)
 {
     return ng_op_table[op].op_class == NG_CLASS_P2P || ng_op_table[op].fields & NG_F_COUNT;
@@ -67,7 +67,7 @@ void ng_verdict_builder_tell_arguments(struct ng_verdict_builder *builder)
     const struct ng_view_member *members = ng_view_members(builder->view, group, &count);
     if (!verdict->pattern)
         tell_arguments(members, count, verdict);
-    /* The shortest passes first. */
+    /* The shortest deadline passes first. */
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
         bool waits = (member->pending_record && member->pending_seq == verdict->seq) ||

@@ -1,5 +1,5 @@
 /*
- * What the parts of the verdict engine write in the same way: culprits, group, and who waits.
+ * What the parts of the verdict engine write in the same way: culprits, group, and waiting ranks.
  *
  * Pure.
  */
@@ -48,7 +48,7 @@ struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *bui
     return culprit;
 }
 
-/* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
+/* The rank that the process of `member` has in another group; -1: none, or more than one. */
 int ng_verdict_builder_rank_in(const struct ng_verdict_builder *builder, uint32_t group,
                                const struct ng_view_member *member)
 {
@@ -87,7 +87,7 @@ static void sort_ints(int *values, uint32_t count)
         }
 }
 
-/* By rank; those that have none come last. */
+/* Orders by rank; culprits without a rank come last. */
 static bool culprit_comes_before(const struct ng_culprit *a, const struct ng_culprit *b)
 {
     if (a->rank != b->rank)
@@ -109,7 +109,7 @@ void ng_verdict_builder_sort_culprits(struct ng_culprit *culprits, uint32_t coun
         }
 }
 
-/* Who waits, once each, but not the culprits, which are in order. */
+/* Lists each waiting rank once, excluding culprits (already sorted). */
 int ng_verdict_builder_list_waiting(struct ng_verdict_builder *builder)
 {
     struct ng_verdict *verdict = builder->verdict;
@@ -136,7 +136,7 @@ int ng_verdict_builder_list_waiting(struct ng_verdict_builder *builder)
     return 0;
 }
 
-/* The others of the group with work that does not finish. */
+/* Lists the other ranks of the group whose work does not finish. */
 int ng_verdict_builder_list_waiting_in(struct ng_verdict_builder *builder, uint32_t group)
 {
     struct ng_verdict *verdict = builder->verdict;

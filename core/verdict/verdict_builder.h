@@ -1,9 +1,9 @@
 /*
- * What the parts of the verdict engine share: one judgement under way, and what is written into its
- * verdict by more than one of them.
+ * What the parts of the verdict engine share: the state of a verdict under construction, and the
+ * functions by which several parts write into it.
  *
- * Pure; inside of the engine (core/verdict/verdict.h) only. Everything is of the thread that
- * judges. Functions that return int return 0, or -ENOMEM: then the verdict is of no use.
+ * Pure; inside the engine (core/verdict/verdict.h) only. Everything belongs to the calling thread.
+ * Functions that return int return 0, or -ENOMEM, after which the verdict is unusable.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_VERDICT_BUILDER_H
 #define NCCLGUARD_CORE_VERDICT_VERDICT_BUILDER_H
@@ -19,7 +19,7 @@
 #include "core/verdict/wait_graph.h"
 #include "core/view/view_index.h"
 
-/* Every watchdog measures for itself: waits that differ by less are equally old. */
+/* Each watchdog measures separately: waits whose ages differ by less count as equally old. */
 #define NG_VERDICT_BUILDER_SAME_AGE_NS NG_S
 
 struct ng_verdict_builder {
@@ -29,12 +29,13 @@ struct ng_verdict_builder {
     struct ng_wait_graph waits;
     struct ng_view_index processes;
     enum ng_cause *causes; /* of the waits */
-    /* Of those that ended normally while others wait for them, the first; NULL none. */
+    /* The first process that ended normally while others wait for it; NULL none. */
     const struct ng_view_process *leaver;
-    bool leaver_heard; /* NCCL had told it that a peer is gone: it need not be the first */
-    bool ends;         /* asked for ends that are news */
+    bool
+        leaver_heard; /* NCCL had reported to it that a peer is gone, so it need not be the first */
+    bool ends;        /* ng_verdict_query.ends */
     struct ng_init_mismatch
-        ids; /* what was found of different unique ids, once for all their waits */
+        ids; /* the result about different unique ids, shared by all their waits */
     uint32_t culprit_room;
 };
 
@@ -49,23 +50,23 @@ ng_verdict_builder_process_of(const struct ng_verdict_builder *builder,
 bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *builder,
                                 const struct ng_view_member *member);
 
-/* One more culprit, `why` still empty; `member` NULL where nothing is known of it. NULL: no memory.
- */
+/* Adds a culprit with empty `why`; `member` NULL if nothing is known of it. NULL: out of memory. */
 struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *builder,
                                                   const struct ng_view_member *member,
                                                   int group_rank);
 
-/* The rank in another group of the process that `member` belongs to; -1 not in it, or not one. */
+/* The rank that the process of `member` has in another group; -1: none, or more than one. */
 int ng_verdict_builder_rank_in(const struct ng_verdict_builder *builder, uint32_t group,
                                const struct ng_view_member *member);
 
-/* The group that the verdict tells of. */
+/* Sets the group of the verdict. */
 void ng_verdict_builder_set_group(struct ng_verdict_builder *builder, uint32_t group);
 
-/* By rank; those that have none come last. */
+/* Sorts by rank; culprits without a rank come last. */
 void ng_verdict_builder_sort_culprits(struct ng_culprit *culprits, uint32_t count);
 
-/* Who waits, once each, but not the culprits, which are in order: in any group, and in one. */
+/* List each waiting rank once, excluding culprits (already sorted): in all groups, and in one
+ * group. */
 int ng_verdict_builder_list_waiting(struct ng_verdict_builder *builder);
 int ng_verdict_builder_list_waiting_in(struct ng_verdict_builder *builder, uint32_t group);
 

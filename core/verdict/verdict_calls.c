@@ -1,8 +1,8 @@
 /*
- * Where those whom a verdict concerns called NCCL.
+ * Where the ranks that a verdict concerns called NCCL.
  *
- * Pure. Only where the evidence has frames (NCCLGUARD_STACKS=call): of each culprit its newest
- * call, after which it went astray, and of the ranks that wait for it one.
+ * Pure. Only if the evidence has frames (NCCLGUARD_STACKS=call): the newest call of each culprit,
+ * after which it went wrong, and the call of one waiting rank.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static bool has_frames(const struct ng_view_record *record)
     return record->call_stack != 0;
 }
 
-/* The newest call of a member that has frames; NULL none. */
+/* The newest call with frames of a member; NULL none. */
 static const struct ng_view_record *newest_of(const struct ng_view_member *member)
 {
     for (uint32_t i = member->record_count; i > 0; i--)
@@ -25,7 +25,7 @@ static const struct ng_view_record *newest_of(const struct ng_view_member *membe
     return NULL;
 }
 
-/* That of collective `seq`, or, where that is 0, of the oldest work in flight. */
+/* The record of collective `seq` or, if that is 0, of the oldest operation in flight. */
 static const struct ng_view_record *waiting_of(const struct ng_view_member *member, uint64_t seq)
 {
     for (uint32_t i = member->record_count; i > 0; i--) {
@@ -77,7 +77,8 @@ static int add(const struct ng_view *view, const struct ng_view_member *member,
     return 0;
 }
 
-/* Is the member the culprit's? Where its process drives several ranks, only that one. */
+/* Does the member belong to the culprit? If its process drives several ranks, only that rank's
+ * does. */
 static bool is_of(const struct ng_view *view, const struct ng_view_member *member,
                   const struct ng_culprit *culprit)
 {
@@ -104,7 +105,7 @@ static int add_culprit(const struct ng_view *view, const struct ng_culprit *culp
     return newest ? add(view, where, newest, culprit->rank, false, verdict) : 0;
 }
 
-/* They nearly always wait in the same place: one of them says enough. */
+/* Waiting ranks are nearly always in the same place, so one of them is enough. */
 static int add_waiting(const struct ng_view *view, struct ng_verdict *verdict)
 {
     uint32_t group = verdict->group_id ? ng_view_find_group(view, verdict->group_id) : UINT32_MAX;

@@ -1,14 +1,12 @@
 /*
- * What the sends and receives that ranks are stuck in make up together.
+ * The pattern that the sends and receives in which ranks are stuck form together.
  *
  * Pure.
  */
 #include "core/verdict/verdict_parts.h"
 #include "core/view/p2p_patterns.h"
 
-/* The work that a member is stuck in: its place among the works; NG_P2P_PATTERN_NONE one cannot
- * tell.
- */
+/* The index of the work that a member is stuck in; NG_P2P_PATTERN_NONE: not known. */
 static uint32_t stuck_work(const struct ng_view_member *member,
                            const struct ng_p2p_pattern *pattern)
 {
@@ -22,7 +20,8 @@ static uint32_t stuck_work(const struct ng_view_member *member,
     return NG_P2P_PATTERN_NONE;
 }
 
-/* Does what one more rank is stuck in leave `*op` the name of all? First: NG_OP_NONE. */
+/* Adds the operation of one more rank to `*op`, initially NG_OP_NONE. False: no common name
+ * remains. */
 static bool agree_on(enum ng_op *op, enum ng_op another)
 {
     bool exchange = *op == NG_OP_AlltoAll || *op == NG_OP_AllToAllv;
@@ -31,12 +30,12 @@ static bool agree_on(enum ng_op *op, enum ng_op another)
         *op = another;
         return another != NG_OP_NONE;
     }
-    /* Counts that are equal for one rank need not be for all. */
+    /* Counts that are equal on one rank need not be equal on all. */
     *op = NG_OP_AllToAllv;
     return exchange && (another == NG_OP_AlltoAll || another == NG_OP_AllToAllv);
 }
 
-/* What the sends and receives of a wait make up: only where that is known of all who wait. */
+/* Names what the sends and receives of a wait form, only if that is known of all waiting ranks. */
 int ng_verdict_builder_name_composed(struct ng_verdict_builder *builder, uint32_t index)
 {
     struct ng_wait *wait = &builder->waits.waits[index];

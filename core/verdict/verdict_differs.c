@@ -1,5 +1,5 @@
 /*
- * Calls that are not alike, though nothing need be stuck.
+ * Calls that differ, whether or not anything is stuck.
  *
  * Pure.
  */
@@ -11,7 +11,8 @@
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
 
-/* Of a difference that no records tell of any more, as far as those two ranks know. */
+/* Names the culprits of a difference of which no records are left, as far as the two ranks know
+ * it. */
 static int blame_unrecorded(struct ng_verdict_builder *builder, uint32_t group,
                             const struct ng_disagreement *disagreement)
 {

@@ -1,5 +1,5 @@
 /*
- * What NCCL itself reports.
+ * Errors that NCCL itself reports.
  *
  * Pure.
  */
@@ -16,7 +16,7 @@ static bool is_error(int result)
     return result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS;
 }
 
-/* Does this member report an error, its own, or also that of a peer? */
+/* Does this member report an error: a local one or, unless `own_only`, also that of a peer? */
 static bool reports(const struct ng_verdict_builder *builder, const struct ng_view_member *member,
                     bool own_only)
 {
@@ -29,7 +29,7 @@ static bool reports(const struct ng_verdict_builder *builder, const struct ng_vi
            life != NG_LIFE_DEAD && life != NG_LIFE_EXITED && life != NG_LIFE_LOST;
 }
 
-/* A program that ends its communicator by itself makes its peers hear of a remote error. */
+/* When a program ends its communicator itself, NCCL reports a remote error to its peers. */
 static bool was_ended(const struct ng_verdict_builder *builder, uint32_t group)
 {
     uint32_t count;
@@ -42,7 +42,7 @@ static bool was_ended(const struct ng_verdict_builder *builder, uint32_t group)
     return false;
 }
 
-/* The member to tell of; NULL none. */
+/* The member whose error is reported; NULL none. */
 static const struct ng_view_member *find_error(const struct ng_verdict_builder *builder,
                                                bool own_only)
 {
@@ -93,8 +93,8 @@ static int blame_error(struct ng_verdict_builder *builder, const struct ng_view_
 }
 
 /*
- * Who brought it: ranks with an error of their own; else of a remote error those that are gone;
- * else nobody knows, and those that report it are named.
+ * Names the origin of the error: ranks with a local error; otherwise, for a remote error, the ranks
+ * that are gone; otherwise the origin is not known, and the reporting ranks are named.
  */
 static int blame_errors(struct ng_verdict_builder *builder, const struct ng_view_member *told,
                         bool own)
@@ -134,7 +134,7 @@ static void tell_of_error(struct ng_verdict_builder *builder, const struct ng_vi
     verdict->culprit_count = verdict->cycle_count = 0;
 }
 
-/* Ranks that do not come, and do not answer either, may be gone: then they are behind it. */
+/* Absent ranks that do not answer may be gone; then they are the reason. */
 static bool names_the_quiet(const struct ng_verdict *verdict)
 {
     for (uint32_t i = 0; i < verdict->culprit_count; i++)
@@ -143,9 +143,9 @@ static bool names_the_quiet(const struct ng_verdict *verdict)
     return false;
 }
 
-/* At a deadline the ranks of other hosts end, and NCCL reports their end as an error: what they
- * waited for is behind it. Deadlines of hosts are apart by less than the grace of an error; an
- * older one has been told of by itself. */
+/* At a deadline the ranks of other hosts end, and NCCL reports their end as an error; the reason is
+ * what they waited for. Deadlines of hosts differ by less than the grace period of an error; an
+ * older error has been reported separately. */
 static bool is_of_the_deadline(const struct ng_verdict *verdict, const struct ng_view_member *told)
 {
     int64_t since_ns = verdict->stalled_ns - told->timeout_ns;
@@ -155,8 +155,8 @@ static bool is_of_the_deadline(const struct ng_verdict *verdict, const struct ng
 }
 
 /*
- * An error that NCCL reports says why a rank does not come, or a device does not finish. That a
- * rank died, left, froze or called something else may be why there is an error.
+ * An error that NCCL reports explains why a rank does not make a call, or why a device does not
+ * finish. A rank that died, left, froze or made a different call may in turn explain the error.
  */
 int ng_verdict_builder_errors(struct ng_verdict_builder *builder)
 {

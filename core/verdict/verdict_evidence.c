@@ -1,5 +1,5 @@
 /*
- * What a verdict could not see, and which faults were injected on purpose.
+ * Missing evidence, and faults that were injected on purpose.
  *
  * Pure.
  */
@@ -9,8 +9,8 @@
 
 #include "core/verdict/verdict_parts.h"
 
-/* Runs of ranks without evidence, sends and receives that are recorded no more, and what the view
- * could not read. */
+/* Lists ranges of ranks without evidence, sends and receives that are no longer recorded, and what
+ * the view could not read. */
 int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *builder,
                                              const struct ng_wait *wait,
                                              const struct ng_reason *reason)
@@ -23,7 +23,8 @@ int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *builder,
     if (!verdict->missing_evidence)
         return -ENOMEM;
     for (uint32_t i = 0; i < wait->absentee_count;) {
-        /* Who is somewhere else, or is none, is no evidence that is missing. */
+        /* A rank whose process is known elsewhere, or that does not exist, is not missing
+         * evidence. */
         if (wait->absentees[i].absence != NG_ABSENT_UNSEEN || wait->absentees[i].process_seen ||
             reason->by_init) {
             i++;

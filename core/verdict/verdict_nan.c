@@ -1,16 +1,16 @@
 /*
- * Numbers that are none (NaN) in what ranks send.
+ * NaN in what ranks send.
  *
- * Pure. They spread: whoever receives one sends it on. So of those that were found in one group,
- * the first call tells where they came from.
+ * Pure. NaN spreads: a rank that receives it sends it on. So among the calls of one group in which
+ * NaN was found, the first shows where it came from.
  */
 #include <errno.h>
 
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
 
-/* What is held is why others wait; else the oldest, which need not be the first call, since
- * watchdogs look now and then. NULL there is none. */
+/* A held call is the reason why others wait; otherwise the oldest, which need not be the first
+ * call, since watchdogs check periodically. NULL: there is none. */
 static const struct ng_view_nan *find_nan(const struct ng_view *view)
 {
     const struct ng_view_nan *first = NULL;
@@ -73,8 +73,8 @@ int ng_verdict_builder_nan(struct ng_verdict_builder *builder, bool asked)
     verdict->stalled_ns = 0;
     verdict->culprit_count = verdict->cycle_count = verdict->waiting_count = 0;
     error = blame_nan(builder, group, first);
-    /* Where all have them, they may have got them from each other in a call that was not looked at.
-     */
+    /* If all ranks have NaN, they may have received it from each other in a call that was not
+     * checked. */
     verdict->confidence =
         verdict->culprit_count > 1 && (int)verdict->culprit_count == verdict->group_nranks
             ? NG_CONFIDENCE_LIKELY

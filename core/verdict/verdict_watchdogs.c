@@ -15,7 +15,7 @@ static bool is_unwatched(const struct ng_view_process *process)
            (process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_ENDED_BY_GUARD);
 }
 
-/* What its device was in when the watchdog saw it last; NULL nothing. */
+/* The operation that the device was in when the watchdog last checked it; NULL nothing. */
 static const struct ng_view_member *oldest_pending(const struct ng_view *view, uint32_t process)
 {
     const struct ng_view_member *oldest = NULL;
@@ -68,9 +68,9 @@ static int blame_watchdog(struct ng_verdict_builder *builder, uint32_t index)
 }
 
 /*
- * A watchdog that is stuck: what the devices of its process have finished is not known. So it is
- * the reason of what looks like a device that does not finish, or like nothing; not of what the
- * calls of the ranks explain without it.
+ * If a watchdog is stuck, it is not known what the devices of its process have finished. So it is
+ * the reason if a device appears not to finish, or nothing appears wrong; it is not the reason if
+ * the ranks' calls explain the stall without it.
  */
 int ng_verdict_builder_watchdogs(struct ng_verdict_builder *builder, bool asked)
 {

@@ -12,13 +12,14 @@
 #include "core/verdict/usual.h"
 #include "core/verdict/verdict_builder.h"
 
-/* Clocks of different hosts differ by less. */
+/* The clocks of different hosts differ by less than this. */
 #define CLOCKS_APART_NS NG_S
 
-/* A group that went through so many calls alike since they parted does not hang for that reason. */
+/* A group whose ranks made this many equal calls since they diverged does not hang because of the
+ * divergence. */
 #define PARTED_LONG_AGO 64
 
-/* Had NCCL told it that a peer is gone, when it went itself? */
+/* Had NCCL already reported that a peer is gone when this rank left? */
 static bool has_heard(const struct ng_absentee *absentee)
 {
     return absentee->followed || absentee->member->async_error == NG_NCCL_REMOTE_ERROR;
@@ -44,8 +45,8 @@ void ng_wait_cause_find_leaver(struct ng_verdict_builder *builder)
     }
 }
 
-/* Did it still live when a rank that others wait for had left? Then its end is no cause of the
- * stall: whoever waits in vain is ended by its launcher, an operator, or itself. */
+/* Was it still alive when an awaited rank left? Then its end is not the cause of the stall: a
+ * process that waits in vain is ended by its launcher, by an operator, or by itself. */
 static bool outlived_leaver(const struct ng_verdict_builder *builder,
                             const struct ng_absentee *absentee)
 {
@@ -59,8 +60,8 @@ static bool outlived_leaver(const struct ng_verdict_builder *builder,
            builder->leaver->life_age_ns > ng_view_age(alive_ns) + (same_host ? 0 : CLOCKS_APART_NS);
 }
 
-/* Did it come, wait in vain for somebody who had left, and go, too, as programs do that are told of
- * an error? */
+/* Did it join, wait in vain for a rank that had left, and then leave, too, as programs do after an
+ * error? */
 static bool followed_leaver(const struct ng_verdict_builder *builder, const struct ng_wait *wait,
                             const struct ng_absentee *absentee)
 {
@@ -100,7 +101,7 @@ enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *builder
     return wait->type == NG_WAIT_CREATE ? NG_CAUSE_MISSING : NG_CAUSE_UNSEEN;
 }
 
-/* Is it at the end of what it was to do: has it ended its communicator, or itself, and not for an
+/* Has it finished its work: has it ended its communicator, or itself, and not because of an
  * error? */
 static bool is_at_end(const struct ng_verdict_builder *builder, const struct ng_absentee *absentee)
 {
@@ -140,8 +141,8 @@ uint32_t ng_wait_cause_waiter(const struct ng_verdict_builder *builder, const st
     return UINT32_MAX;
 }
 
-/* Has the one of two that waits in a collective called something else after the same calls before?
- */
+/* If one of two ranks waits in a collective: did it previously make a different call after the same
+ * preceding calls? */
 static bool departs_of_two(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     uint32_t waiter = ng_wait_cause_waiter(builder, wait);
@@ -154,9 +155,10 @@ static bool departs_of_two(struct ng_verdict_builder *builder, const struct ng_w
 }
 
 /*
- * Does one rank wait alone in a call that the others came to their end without? Then it makes a
- * call too many. Of a collective those are most ranks of the group, right before it, and others may
- * be held up elsewhere, as by this one; of sends and receives all peers, which must be several.
+ * Does a single rank wait in a call that the others finished their work without making? Then it
+ * made one call too many. For a collective, "the others" are most ranks of the group, which
+ * finished right before it; the remaining ranks may be blocked elsewhere, for example by this one.
+ * For sends and receives they are all peers, of which there must be several.
  */
 static bool is_surplus(const struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
@@ -177,7 +179,7 @@ static bool is_surplus(const struct ng_verdict_builder *builder, const struct ng
     return p2p ? ended > 1 : 2 * ended > builder->view->groups[wait->group].nranks;
 }
 
-/* Is an absentee held by another wait than this one, which has this index? */
+/* Is an absentee stuck in another wait than this one, which has index `index`? */
 static bool elsewhere(const struct ng_wait *wait, int32_t index)
 {
     for (uint32_t i = 0; i < wait->absentee_count; i++)
@@ -187,7 +189,7 @@ static bool elsewhere(const struct ng_wait *wait, int32_t index)
     return false;
 }
 
-/* Is it what the waits of other unique ids were found to be about? */
+/* Does the group belong to the mismatch of unique ids that was found? */
 static bool is_of_ids(const struct ng_verdict_builder *builder, uint32_t group)
 {
     if (!builder->ids.other_id_count)
@@ -198,7 +200,8 @@ static bool is_of_ids(const struct ng_verdict_builder *builder, uint32_t group)
     return builder->ids.group == group;
 }
 
-/* Do the ranks that came mean different communicators, or have variables by which NCCL hangs? */
+/* Did the ranks that joined mean different communicators, or set variables with which NCCL
+ * hangs? */
 static int find_init_mismatch(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                               struct ng_reason *ret_reason)
 {
@@ -242,12 +245,13 @@ enum ng_cause ng_wait_cause_of(struct ng_verdict_builder *builder, const struct 
             return NG_CAUSE_PARTED;
         ret_reason->parted_long_ago = true;
     }
-    /* Sends and receives that wait for each other end at one whose peers have all come; or else
-     * they go in a round. */
+    /* A chain of sends and receives that wait for each other ends at one whose peers have all made
+     * their calls; otherwise it is a cycle. */
     if (worst == NG_CAUSE_ELSEWHERE && wait->served &&
         !elsewhere(wait, (int32_t)(wait - builder->waits.waits)))
         worst = NG_CAUSE_DEVICE;
-    /* Calls that make or end communicators hang on the host, for reasons that are not seen here. */
+    /* Calls that create or end communicators hang on the host, for reasons that are not visible
+     * here. */
     bool on_device = wait->type == NG_WAIT_COLLECTIVE || wait->type == NG_WAIT_P2P;
     bool sized = builder->view->groups[wait->group].nranks > 0;
     return worst == NG_CAUSE_DEVICE && (wait->blind || !on_device || !sized) ? NG_CAUSE_UNSEEN

@@ -1,7 +1,7 @@
 /*
- * The wait-for relation: from counters and pending work to waits and absentees.
+ * The wait-for graph: derives waits and absentees from counters and pending work.
  *
- * Pure. Each group is looked at once per kind of wait; the cost is linear in members and records.
+ * Pure. Each group is examined once per kind of wait; the cost is linear in members and records.
  */
 #include "core/verdict/wait_graph.h"
 
@@ -13,12 +13,12 @@
 #include "core/util/clock.h"
 #include "core/view/signature.h"
 
-/* Clocks of different hosts differ by less; and a process that ends has closed its connections
- * before it is gone. */
+/* The clocks of different hosts differ by less than this. A process that ends closes its
+ * connections before it is gone. */
 #define CLOCKS_APART_NS NG_S
 
-/* A program that NCCL tells of an end may end its communicators before it ends itself, so long
- * before at most. */
+/* A program to which NCCL reports an end may end its communicators before it ends itself, by at
+ * most this time. */
 #define LEAVING_NS (5 * NG_S)
 
 struct finder {
@@ -26,9 +26,10 @@ struct finder {
     struct ng_arena *arena;
     struct ng_wait_graph *waits;
     int64_t stalled_ns;
-    uint64_t farthest; /* collective of the group looked at that a rank has finished */
-    /* NULL: it looks at who waits now. Else, of members, the leavers: it looks at what those were
-     * in; index of that wait, -1 none, in `left_in`. */
+    uint64_t farthest; /* the last collective of the current group that any rank has finished */
+    /* NULL: looks for ranks that wait now. Otherwise, per member, whether it is a leaver: looks for
+     * the operations that the leavers were in. `left_in` has the index of each leaver's wait, -1
+     * none. */
     const bool *leavers;
     int32_t *left_in;
     uint32_t *calls_of_process; /* index of the first call of a process + 1; calls of a process are
@@ -46,8 +47,8 @@ static bool gone(enum ng_life life)
     return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
 }
 
-/* Is it waiting for nothing any more? Its process has ended, or its program has ended the
- * communicator, whose last work may seem to be in flight until the watchdog looks again. */
+/* Has it stopped waiting? Its process has ended, or its program has ended the communicator, whose
+ * last work may appear to be in flight until the watchdog checks again. */
 static bool waits_no_more(const struct finder *finder, const struct ng_view_member *member)
 {
     if (finder->leavers)
@@ -77,8 +78,8 @@ static const struct ng_view_call *call_of(const struct finder *finder,
     return NULL;
 }
 
-/* The closing of a NCCL group by thread `tid` (0 not known: by any), which covers every call of
- * that thread in the group, whatever its communicator. */
+/* The call in which thread `tid` (0, not known: any) closes an NCCL group, which covers every call
+ * of that thread in the group, on any communicator. */
 static const struct ng_view_call *group_end_of(const struct finder *finder,
                                                const struct ng_view_member *member, uint32_t tid)
 {
@@ -92,7 +93,7 @@ static const struct ng_view_call *group_end_of(const struct finder *finder,
     return NULL;
 }
 
-/* Was this call made in a NCCL group that its thread is not closing yet? */
+/* Was this call made in an NCCL group that its thread has not begun to close? */
 static bool in_open_group(const struct finder *finder, const struct ng_view_member *member,
                           const struct ng_view_record *record)
 {
@@ -176,9 +177,9 @@ static void join(struct finder *finder, const struct ng_wait *wait,
 }
 
 /*
- * Does what a member says of itself no longer hold? Its process has not answered, was not stuck yet
- * when it was heard of last, and a rank has finished collective `seq` since, for which this one had
- * to get on: a host that is gone within a second of its start left little else behind.
+ * Is a member's own report outdated? Its process has not answered and was not stuck yet at its last
+ * message, and a rank has since finished collective `seq`, for which this one had to proceed. A
+ * host that is gone within a second of its start leaves little other evidence.
  */
 static bool is_outdated(const struct finder *finder, const struct ng_view_member *member,
                         uint64_t seq, int64_t age_ns)
@@ -188,20 +189,20 @@ static bool is_outdated(const struct finder *finder, const struct ng_view_member
     return quiet_ns && age_ns - quiet_ns < finder->stalled_ns && finder->farthest >= seq;
 }
 
-/* Did NCCL fail this call since a peer is gone? */
+/* Did NCCL fail this call because a peer is gone? */
 static bool was_failed(const struct ng_view_record *record)
 {
     return record->state == NG_RECORD_FAILED && record->result == NG_NCCL_REMOTE_ERROR;
 }
 
-/* Since a leaver got stuck: its own clock went until its end. */
+/* The time since a leaver got stuck: its own clock ran until its end. */
 static int64_t left_age(const struct finder *finder, const struct ng_view_member *member)
 {
     return ng_view_age(ng_view_age(member->pending_age_ns) +
                        ng_view_age(process_of(finder, member)->life_age_ns));
 }
 
-/* Which collective a leaver was stuck in, or NCCL failed; 0 none. */
+/* The collective that a leaver was stuck in, or that NCCL failed; 0 none. */
 static uint64_t left_collective(const struct finder *finder, const struct ng_view_member *member,
                                 int64_t *ret_age_ns)
 {
@@ -223,7 +224,7 @@ static bool done(enum ng_record_state state)
            state == NG_RECORD_WRITING;
 }
 
-/* The oldest work of a member that is in flight; NULL none, or not recorded. */
+/* The oldest operation of a member in flight; NULL none, or not recorded. */
 static const struct ng_view_record *pending_of(const struct ng_view_member *member)
 {
     for (uint32_t i = member->record_count; i > 0 && member->pending_record; i--)
@@ -232,8 +233,8 @@ static const struct ng_view_record *pending_of(const struct ng_view_member *memb
     return NULL;
 }
 
-/* Does work of another communicator, which is in flight, stand between two calls of a member on one
- * stream? `to` NULL: or behind the first. */
+/* Is work of another communicator in flight between two calls of a member on one stream? `to` NULL:
+ * anywhere after the first. */
 static bool is_work_between(const struct finder *finder, const struct ng_view_member *member,
                             const struct ng_view_record *from, const struct ng_view_record *to)
 {
@@ -253,9 +254,9 @@ static bool is_work_between(const struct finder *finder, const struct ng_view_me
 }
 
 /*
- * For a watchdog the calls of a NCCL group end together. One that another rank has finished, for
- * which this one had to do its part, seems to be in flight where the device is in what stands
- * behind it. From `seq` on, the collective that it is in, or waits to be in; 0 none.
+ * A watchdog sees the calls of an NCCL group end together. A call that another rank has finished,
+ * for which this rank had to do its part, appears to be in flight while the device is in a later
+ * call. Returns the collective, from `seq` on, that the rank is in or waits to enter; 0 none.
  */
 static uint64_t skip_finished(const struct finder *finder, const struct ng_view_member *member,
                               uint64_t seq)
@@ -273,7 +274,7 @@ static uint64_t skip_finished(const struct finder *finder, const struct ng_view_
     return seq;
 }
 
-/* Which collective a member says that it is stuck in, and for how long; 0 none. */
+/* The collective that a member itself reports to be stuck in, and for how long; 0 none. */
 static uint64_t told_collective(const struct finder *finder, const struct ng_view_member *member,
                                 int64_t *ret_age_ns)
 {
@@ -304,7 +305,7 @@ static uint64_t told_collective(const struct finder *finder, const struct ng_vie
     return 0;
 }
 
-/* Which one it is stuck in, as far as anybody knows. */
+/* The collective that it is stuck in, by all evidence. */
 static uint64_t stuck_collective(const struct finder *finder, const struct ng_view_member *member,
                                  int64_t *ret_age_ns)
 {
@@ -313,8 +314,7 @@ static uint64_t stuck_collective(const struct finder *finder, const struct ng_vi
     return seq && is_outdated(finder, member, seq, *ret_age_ns) ? 0 : seq;
 }
 
-/* Did a member call its collective `seq` in a NCCL group, and has not come to the end of the group?
- */
+/* Did a member call its collective `seq` in an NCCL group whose end it has not reached? */
 static bool in_open_collective(const struct finder *finder, const struct ng_view_member *member,
                                uint64_t seq)
 {
@@ -376,7 +376,7 @@ static int find_collective(struct finder *finder, uint32_t group,
             i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
         struct ng_absentee *absentee = NULL;
-        /* Who lives, and whom nobody has seen, is not what leavers were told of. */
+        /* NCCL reported to the leavers neither a live rank nor one without evidence. */
         if (finder->leavers &&
             (!member || !gone(life) || stuck_collective(finder, member, &age_ns)))
             continue;
@@ -406,16 +406,16 @@ static int find_collective(struct finder *finder, uint32_t group,
     return 0;
 }
 
-/* Has a send or receive been left behind by all that may wait in it? */
+/* Does no rank wait in this send or receive any more? */
 static bool is_over(const struct finder *finder, const struct ng_view_record *record)
 {
     return done(record->state) && !(finder->leavers && was_failed(record));
 }
 
 /*
- * The call of the other direction that `peer` made towards `rank` as its `ordinal`-th, or a later
- * one; NULL none. *ret_known false: there may have been one, but the peer's records do not reach
- * back far enough.
+ * The `ordinal`-th call of the opposite direction that `peer` made towards `rank`, or a later one;
+ * NULL none. *ret_known false: there may have been one, but the peer's records do not reach back
+ * far enough.
  */
 static const struct ng_view_record *counterpart_of(const struct ng_view_member *peer,
                                                    bool peer_sends, int rank, uint64_t ordinal,
@@ -425,7 +425,7 @@ static const struct ng_view_record *counterpart_of(const struct ng_view_member *
     uint64_t kept = 0;
 
     *ret_known = ordinal != 0;
-    /* Newest first: the ordinals of a pair only grow. */
+    /* Newest first: the ordinals of a pair only increase. */
     for (uint32_t i = peer->record_count; i > 0 && *ret_known; i--) {
         const struct ng_view_record *record = &peer->records[i - 1];
         if (!ng_view_record_is_p2p(record) || !ng_view_record_counts(record))
@@ -477,7 +477,7 @@ static int add_need(struct finder *finder, struct ng_wait *wait, struct ng_need 
     return 0;
 }
 
-/* Is this point-to-point work stuck: pending on the device, or inside a host call. */
+/* Is the member's point-to-point work stuck: pending on the device, or inside a host call? */
 static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *member,
                       int64_t *ret_age_ns)
 {
@@ -509,8 +509,8 @@ static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *
     return false;
 }
 
-/* Is there no telling what the oldest work of a member's sends and receives was? The oldest that is
- * still recorded has not finished, and is not its first. */
+/* Is the oldest operation of a member's sends and receives unknown? The oldest one still recorded
+ * has not finished, and is not the first. */
 static bool is_overwritten(const struct ng_view_member *member)
 {
     for (uint32_t k = 0; k < member->record_count; k++) {
@@ -521,8 +521,7 @@ static bool is_overwritten(const struct ng_view_member *member)
     return false;
 }
 
-/* The newest handle of a group rank, among the members of its group; NULL: nobody has told of it.
- */
+/* The newest handle of a group rank, among the members of its group; NULL: no evidence of it. */
 static const struct ng_view_member *member_at(const struct ng_view_member *members, uint32_t count,
                                               int rank)
 {
@@ -538,7 +537,7 @@ static const struct ng_view_member *member_at(const struct ng_view_member *membe
     return low < count && members[low].group_rank == rank ? &members[low] : NULL;
 }
 
-/* Did a member call this send or receive behind a collective of the same communicator that it is
+/* Did a member call this send or receive after a collective of the same communicator that it is
  * stuck in? */
 static bool is_behind_collective(const struct finder *finder, const struct ng_view_member *member,
                                  const struct ng_view_record *record)
@@ -550,7 +549,8 @@ static bool is_behind_collective(const struct finder *finder, const struct ng_vi
            !done(record->state);
 }
 
-/* What one send or receive of `member` waits for. *ret_served false: not for its device. */
+/* Finds what one send or receive of `member` waits for. Sets *ret_served to false if the peer has
+ * not done its part, so that more than `member`'s own device is awaited. */
 static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct absent_ranks *ranks,
                          const struct ng_view_member *member, const struct ng_view_member *other,
                          const struct ng_view_record *record, bool *ret_served)
@@ -563,8 +563,8 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
               : NULL;
     bool open = theirs && in_open_group(finder, other, theirs);
     bool faulted = theirs && other->cuda_error && theirs->state != NG_RECORD_COMPLETED;
-    /* Who has done its part is needed no more, whatever became of it; but what a rank sent that
-     * then died may have died with it, on its way to another host. */
+    /* A rank that has done its part is no longer needed, whatever happened to it later. But data
+     * from a rank that then died may have been lost on its way to another host. */
     bool did_its_part = theirs && theirs->state == NG_RECORD_COMPLETED && life != NG_LIFE_DEAD;
 
     if (finder->leavers && !gone(life))
@@ -576,7 +576,7 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
     *ret_served = false;
     struct ng_absentee *absentee = find_absentee(wait, ranks, peer);
     bool overwritten = !known && (!absentee || absentee->overwritten);
-    /* What one waiter cannot tell of a peer, another may. */
+    /* What one waiting rank does not know about a peer, another may. */
     if (!absentee || (absentee->overwritten && !overwritten)) {
         struct ng_absentee *fresh = absentee;
         if (!fresh)
@@ -622,7 +622,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
                 record->signature.root == member->group_rank ||
                 in_open_group(finder, member, record))
                 continue;
-            /* Work behind the one that is stuck waits for that one, not for its own peer. */
+            /* Work queued after the stuck operation waits for that one, not for its own peer. */
             if (member->pending_record && record->id > member->pending_record)
                 break;
             waits = true;
@@ -658,21 +658,23 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
             served = false;
         }
         wait->served |= waits && served;
-        /* Ranks that have never met connect inside the call; what a device is in tells more. */
+        /* Ranks that have not connected yet do so inside the call; if a device has work, that is
+         * better evidence. */
         wait->on_host = (wait->on_host || !wait->waiter_count) && !member->pending_record;
         join(finder, wait, member);
         wait->waiter_count++;
         if (age_ns > wait->age_ns)
             wait->age_ns = age_ns;
-        /* Who has never met its peer waits inside the call: its device has nothing to reach yet. */
+        /* A rank that has not connected to its peer yet blocks on the host, so its device has no
+         * work. */
         if (member->pending_record && !member->pending_started)
             wait->not_started++;
     }
     return 0;
 }
 
-/* A member is stuck in a call that makes or ends a communicator: in the wait *wait, which is made
- * for the first of them. */
+/* Adds a member that is stuck in a call that creates or ends a communicator to wait *wait, which is
+ * created for the first such member. */
 static int join_call(struct finder *finder, struct ng_wait **wait, enum ng_wait_type type,
                      const struct ng_view_member *member, const struct ng_view_call *call)
 {
@@ -687,13 +689,14 @@ static int join_call(struct finder *finder, struct ng_wait **wait, enum ng_wait_
     return 0;
 }
 
-/* How a communicator comes to be: the calls of each kind, and how far a rank has come. */
+/* How a communicator is created: the calls of each kind, and the progress of a rank. */
 struct making {
     const struct ng_view_call *(*call)(const struct finder *finder,
                                        const struct ng_view_member *member);
     bool (*came)(const struct ng_view_member *member, uint32_t ordinal);
     bool (*through)(const struct ng_view_member *member);
-    uint64_t ends_before; /* who has finished this collective of the group, has it behind it */
+    uint64_t ends_before; /* a rank that has finished this collective of the group has finished the
+                             creation */
 };
 
 /* Init: members are those of the new group. */
@@ -705,7 +708,7 @@ static const struct ng_view_call *init_call_of(const struct finder *finder,
 
     if (member->state != NG_GROUP_CREATING)
         return NULL;
-    /* Who was there before it grows calls for it on the parent, but waits for those who join. */
+    /* An existing rank calls ncclCommGrow on the parent, but waits for the joining ranks. */
     if (!call && member->created_by == NG_OP_CommGrow)
         call = call_of(finder, member, NG_CLASS_CREATE, group->parent_id);
     return call ? call : group_end_of(finder, member, member->creator_tid);
@@ -721,7 +724,8 @@ static bool through_init(const struct ng_view_member *member)
     return member->state != NG_GROUP_CREATING;
 }
 
-/* Split, shrink, grow: members are those of the parent, and it is their so-many-th such call. */
+/* Split, shrink, grow: members are those of the parent, and the call is identified by its ordinal
+ * on it. */
 static const struct ng_view_call *derive_call_of(const struct finder *finder,
                                                  const struct ng_view_member *member)
 {
@@ -740,7 +744,7 @@ static bool came_to_derive(const struct ng_view_member *member, uint32_t ordinal
 
 static bool through_derive(const struct ng_view_member *member)
 {
-    return false; /* not to be seen in the parent */
+    return false; /* not visible in the parent */
 }
 
 static const struct making makings[] = {
@@ -749,8 +753,8 @@ static const struct making makings[] = {
 };
 
 /*
- * Shrink leaves ranks out on purpose, and which ones only its callers know, of whom a hash of them
- * is heard: true where it is that of one rank.
+ * A shrink excludes ranks on purpose. Only its callers know which, and they publish a hash of them:
+ * true if this is the hash of a single rank.
  */
 static bool find_left_out(const struct finder *finder, uint32_t parent, uint32_t ordinal,
                           int *ret_rank)
@@ -770,7 +774,7 @@ static bool find_left_out(const struct finder *finder, uint32_t parent, uint32_t
     return false;
 }
 
-/* Members that are inside the creating call, and group ranks that have not come to it. */
+/* Finds members that are inside the creating call, and group ranks that have not joined it. */
 static int find_making(struct finder *finder, const struct making *making, uint32_t group,
                        const struct ng_view_member *members, uint32_t count)
 {
@@ -787,7 +791,7 @@ static int find_making(struct finder *finder, const struct making *making, uint3
         int error = join_call(finder, &wait, NG_WAIT_CREATE, member, call);
         if (error)
             return error;
-        /* Made in a NCCL group, it is the end of that which waits. */
+        /* If the call was made in an NCCL group, the rank waits in the end of the group. */
         if (ng_op_table[call->op].op_class == NG_CLASS_CREATE)
             wait->op = call->op;
         else if (!wait->op)
@@ -810,7 +814,7 @@ static int find_making(struct finder *finder, const struct making *making, uint3
             continue;
         bool came = member && making->came(member, ordinal);
         bool failed = member && member->state == NG_GROUP_FAILED;
-        /* Who is through with it is needed no more, whatever became of it. */
+        /* A rank that has finished it is no longer needed, whatever happened to it later. */
         if (came && !failed &&
             (making->through(member) || (!gone(life) && life != NG_LIFE_STOPPED)))
             continue;
@@ -853,21 +857,21 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
     return 0;
 }
 
-/* What a member called that is waited in; NULL not recorded. */
+/* The record of a member's call in the wait; NULL not recorded. */
 static const struct ng_view_record *called_in(const struct ng_wait *wait,
                                               const struct ng_view_member *member)
 {
     return wait->seq ? ng_view_collective(member, wait->seq) : pending_of(member);
 }
 
-/* Is what another member, the stuck one of this index, is in ahead of what this one called, on the
- * same stream? */
+/* Is the operation of the stuck member with index `stuck` ahead of the call `called`, on the same
+ * stream? */
 static bool is_ahead(const struct ng_view *view, const struct ng_wait_graph *waits, uint32_t stuck,
                      const struct ng_view_record *called, bool *ret_vague)
 {
     const struct ng_view_member *other = &view->members[stuck];
     const struct ng_wait *wait = &waits->waits[waits->wait_of_member[stuck]];
-    /* Others may have finished its oldest work in flight. */
+    /* Other ranks may have finished its oldest operation in flight. */
     const struct ng_view_record *pending = other->pending_seq && wait->seq > other->pending_seq
                                                ? ng_view_collective(other, wait->seq)
                                                : pending_of(other);
@@ -891,14 +895,14 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_wait_graph *
     if (absentee->in_order)
         return !own && is_ahead(view, waits, stuck,
                                 called_in(&waits->waits[wait], absentee->member), &vague);
-    /* Work of one communicator is done in the order in which it was called, on whatever streams. */
+    /* Work of one communicator runs in call order, on any streams. */
     if (absentee->queued)
         return !own && other->pending_record &&
                (other->pending_started || other == absentee->member);
     return !own || waits->waits[wait].type == NG_WAIT_P2P;
 }
 
-/* Which other wait holds an absentee, rather than its own; -1 none. */
+/* The wait that blocks an absentee, preferably not `wait` itself; -1 none. */
 static int32_t held_by(const struct finder *finder, uint32_t wait,
                        const struct ng_absentee *absentee)
 {
@@ -916,8 +920,8 @@ static int32_t held_by(const struct finder *finder, uint32_t wait,
     return found;
 }
 
-/* Behind which other work the device of a member is that came to wait `wait`: to `ret_behind`.
- * False: behind none. */
+/* For a member that joined wait `wait`: finds the other work that its device must finish first, in
+ * `ret_behind`. False: none. */
 static bool find_behind(const struct finder *finder, uint32_t wait,
                         const struct ng_view_member *member, struct ng_absentee *ret_behind)
 {
@@ -945,8 +949,8 @@ static bool find_behind(const struct finder *finder, uint32_t wait,
 }
 
 /*
- * Where everybody came, but devices have not reached the work because they are in other work that
- * does not finish, that other work is what this wait waits for.
+ * If all ranks made the call, but devices have not reached the operation because they are in other
+ * work that does not finish, this wait waits for that other work.
  */
 static int link_devices(struct finder *finder)
 {
@@ -969,8 +973,8 @@ static int link_devices(struct finder *finder)
             others += !waits->queued[index] && !members[i].pending_started &&
                       (!wait->seq || members[i].pending_seq == wait->seq);
         }
-        /* Others are held up by something that is no work of NCCL: the wait has a cause of its own.
-         */
+        /* Other ranks are blocked by something that is not NCCL work: the wait has an independent
+         * cause. */
         if (others)
             continue;
         for (uint32_t i = 0; i < count; i++) {
@@ -991,8 +995,8 @@ static int link_devices(struct finder *finder)
 }
 
 /*
- * A rank that made the call of a collective, but whose device is in sends or receives that it
- * called before on the same communicator, and that wait for others.
+ * Links a rank that called a collective, but whose device is still in earlier sends or receives on
+ * the same communicator, which wait for other ranks.
  */
 static int link_behind(struct finder *finder)
 {
@@ -1031,7 +1035,7 @@ static int link_waits(struct finder *finder)
 
     if (!first || !stuck)
         return -ENOMEM;
-    /* Stuck members in order of process (counting sort). */
+    /* Sort the stuck members by process (counting sort). */
     for (uint32_t i = 0; i < view->member_count; i++)
         if (waits->wait_of_member[i] >= 0)
             first[view->members[i].process + 2]++;
@@ -1066,23 +1070,23 @@ bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_me
         return true;
     case NG_GROUP_DESTROYED:
     case NG_GROUP_ABORTED:
-        /* Nothing of a process that left grows older: that is how long before its end it was. */
+        /* The ages of a process that left stop at its end, so this is the time from the
+         * communicator's end to the process's end. */
         return member->ended_age_ns && member->ended_age_ns < LEAVING_NS;
     default:
         return false;
     }
 }
 
-/* Leavers, while they are followed to the ends that they were told of. */
+/* State while leavers are traced back to the ends that NCCL reported to them. */
 struct following {
-    bool *leavers;   /* of members */
-    bool *looked_at; /* of groups */
-    bool *told,
-        *followed;  /* of processes: is a member of it a leaver; and is known for which end */
-    uint32_t first; /* the first wait of leavers */
+    bool *leavers;         /* per member */
+    bool *looked_at;       /* per group */
+    bool *told, *followed; /* per process: is a member of it a leaver; is it known for which end */
+    uint32_t first;        /* the first wait of leavers */
 };
 
-/* What all leavers of a group were in. */
+/* Finds the operations that all leavers of a group were in. */
 static int find_left(struct finder *finder, struct following *following, uint32_t group)
 {
     uint32_t count;
@@ -1095,7 +1099,7 @@ static int find_left(struct finder *finder, struct following *following, uint32_
     return error ? error : find_p2p(finder, group, members, count);
 }
 
-/* What all of them were in for whom others wait, be it in what leavers were in. */
+/* Finds the operations of all leavers that other ranks wait for, including waits of leavers. */
 static int find_all_left(struct finder *finder, struct following *following)
 {
     const struct ng_view *view = finder->view;
@@ -1119,7 +1123,8 @@ static int find_all_left(struct finder *finder, struct following *following)
     return error;
 }
 
-/* Did it still live when the other had left? Then it is not what that was told of. */
+/* Was it still alive when the other left? Then its end is not the one that NCCL reported to the
+ * other. */
 static bool ended_later(const struct ng_view_process *process, const struct ng_view_process *left)
 {
     int64_t alive_ns = process->life == NG_LIFE_DEAD ? process->alive_age_ns : process->life_age_ns;
@@ -1127,8 +1132,8 @@ static bool ended_later(const struct ng_view_process *process, const struct ng_v
     return alive_ns && ng_view_age(alive_ns) + CLOCKS_APART_NS < left->life_age_ns;
 }
 
-/* Is there an end for which this leaver may have left: of one that was not told of any itself, or
- * that left for another? */
+/* Is there an end for which this leaver may have left: of a process to which NCCL reported no end
+ * itself, or that left for another end? */
 static bool has_reason(const struct finder *finder, const struct following *following,
                        const struct ng_wait *wait, const struct ng_view_process *leaver)
 {
@@ -1142,7 +1147,7 @@ static bool has_reason(const struct finder *finder, const struct following *foll
     return false;
 }
 
-/* From the ends outwards, until nobody more is found. */
+/* Works outwards from the ends, until no more leavers are found. */
 static void follow(const struct finder *finder, struct following *following)
 {
     const struct ng_view *view = finder->view;
@@ -1161,7 +1166,7 @@ static void follow(const struct finder *finder, struct following *following)
     } while (found);
 }
 
-/* Is it what others still wait in? */
+/* Do other ranks still wait in it? */
 static bool is_waited_in(const struct finder *finder, const struct following *following,
                          const struct ng_wait *left)
 {
@@ -1175,8 +1180,9 @@ static bool is_waited_in(const struct finder *finder, const struct following *fo
 }
 
 /*
- * Which leavers nobody is known for, while ranks of their groups do not answer: to `ret_doubted`,
- * of processes. Who does not answer may not have told yet that it is of the group.
+ * Finds leavers for which no end is known while ranks of their groups do not answer: in
+ * `ret_doubted`, per process. A process that does not answer may not have reported yet that it
+ * belongs to the group.
  */
 static void doubt(const struct finder *finder, const struct following *following, bool *ret_doubted)
 {
@@ -1198,7 +1204,7 @@ static void doubt(const struct finder *finder, const struct following *following
     }
 }
 
-/* What explains nobody's leaving goes again. */
+/* Removes the waits that explain no rank's leaving. */
 static int keep_reasons(struct finder *finder, const struct following *following)
 {
     const struct ng_view *view = finder->view;
@@ -1219,9 +1225,10 @@ static int keep_reasons(struct finder *finder, const struct following *following
 }
 
 /*
- * Over a network NCCL tells ranks at once that a peer is gone, and they leave, and whoever waits
- * for them has never heard of that peer. So it is looked for in what they were in when they left:
- * those are waits, too. Where nobody is found there, they are leavers like all others.
+ * Over a network, NCCL immediately reports to ranks that a peer is gone, and they leave; a rank
+ * that waits for them may share no group with that peer. So the peer is searched for in the
+ * operations that they were in when they left: these are waits, too. If none is found there, they
+ * count as ordinary leavers.
  */
 static int follow_leavers(struct finder *finder)
 {

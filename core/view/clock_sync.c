@@ -1,8 +1,9 @@
 /*
- * One clock for the processes of a job: which share one, and how far the others are off.
+ * One clock for the processes of a job: which processes share a clock, and the offsets of the
+ * others.
  *
- * Used before a timeline is drawn. Entered by the guard's threads and by the command. Must never
- * allocate but from its arena, and must bear whatever times a damaged black box held.
+ * Used before a timeline is drawn. Called by the guard's threads and by the command. Must never
+ * allocate except from its arena, and must tolerate any times that a damaged black box held.
  */
 #include "core/view/clock_sync.h"
 
@@ -14,21 +15,21 @@
 
 #define SEQS          64u             /* newest collectives of a group that are compared */
 #define SAMPLES       256u            /* per host */
-#define SAMPLES_LEAST 3u              /* fewer say nothing */
-#define ROUNDS        64              /* how many hosts lie between two that share no group */
-#define NOISE_NS      NG_MS           /* smaller offsets are not told from polling */
+#define SAMPLES_LEAST 3u              /* fewer are not significant */
+#define ROUNDS        64              /* most hosts on the path between two that share no group */
+#define NOISE_NS      NG_MS           /* smaller offsets could be polling delay */
 #define TIME_MAX_NS   (INT64_MAX / 4) /* sums of a few cannot overflow */
-#define SAME_BOOT_NS  NG_S            /* the two clocks of one host differ alike in all processes */
+#define SAME_BOOT_NS  NG_S            /* clock differences within one boot agree to this */
 
-/* Where the samples are taken. */
+/* The state while samples are collected. */
 struct aligning {
     const struct ng_view *view;
     struct ng_clock_offsets *alignment;
-    bool *fixed;      /* per host: others are compared with it */
+    bool *fixed;      /* per host: its offset is known, so others are compared with it */
     int64_t *samples; /* per host: SAMPLES of them */
     uint32_t *counts;
-    /* Of one group: per host its index there + 1; and when each collective ended first, per host.
-     */
+    /* For one group: per host, its index in the group + 1; and the first end of each collective,
+     * per host. */
     uint32_t *places, *hosts;
     int64_t *ends;
     uint32_t host_count;
@@ -45,7 +46,7 @@ static bool is_known(const struct ng_view_process *process)
     return process->moment_unix_ns > 0 && process->moment_unix_ns < TIME_MAX_NS;
 }
 
-/* Of the same host: the same name, and not another machine or boot that has it, too. */
+/* Is it the same host? It has the same name and is not another machine or boot of that name. */
 static bool shares_clock(const struct ng_view_process *a, const struct ng_view_process *b)
 {
     if (strcmp(a->host, b->host) != 0)
@@ -58,9 +59,9 @@ static bool shares_clock(const struct ng_view_process *a, const struct ng_view_p
 }
 
 /*
- * Which host each process is of, found by a table of hosts by name; and its moment. All processes
- * of a host are placed by its monotonic clock and one pair of readings, that of the first process
- * that has one.
+ * Finds each process's host, by a table of hosts by name, and its moment. All processes of a host
+ * are placed by its monotonic clock and one pair of readings, that of the first process that has
+ * one.
  */
 static int find_hosts(const struct ng_view *view, struct ng_arena *arena,
                       struct ng_clock_offsets *alignment)
@@ -107,7 +108,7 @@ static int find_hosts(const struct ng_view *view, struct ng_arena *arena,
     return 0;
 }
 
-/* Who does not know the time was looked at together with the others, at the latest. */
+/* A process without a known time was inspected no later than the others. */
 static void guess_moments(struct ng_clock_offsets *alignment, uint32_t process_count)
 {
     int64_t latest = 0;
@@ -120,7 +121,7 @@ static void guess_moments(struct ng_clock_offsets *alignment, uint32_t process_c
             alignment->moments_ns[i] = latest;
 }
 
-/* No rank can be through with it before all have come, and none has much left to do then. */
+/* No rank can finish it before all have joined, and none has much left to do after that. */
 static bool ends_together(const struct ng_view_record *record)
 {
     uint32_t op = record->signature.op;
@@ -140,8 +141,8 @@ static uint32_t place_of_host(struct aligning *aligning, uint32_t host)
     return aligning->places[host] - 1;
 }
 
-/* When the newest collectives of a group ended on each host: at the first of its ranks, which is
- * the closest to when it really did. */
+/* Reads when the newest collectives of a group ended on each host: the earliest of its ranks is
+ * closest to the true end. */
 static void read_ends(struct aligning *aligning, const struct ng_view_member *members,
                       uint32_t count)
 {
@@ -174,7 +175,7 @@ static void read_ends(struct aligning *aligning, const struct ng_view_member *me
     }
 }
 
-/* The host of a group that the others are compared with: one whose own offset is known. */
+/* The host of a group with which the others are compared: one whose own offset is known. */
 static uint32_t find_fixed(const struct aligning *aligning)
 {
     for (uint32_t i = 0; i < aligning->host_count; i++)
@@ -204,7 +205,7 @@ static void take_samples(struct aligning *aligning)
     }
 }
 
-/* Puts them in order. Few: insertion is enough, and qsort may call malloc. */
+/* Sorts the values. They are few, so insertion sort is enough; qsort may call malloc. */
 static int64_t median(int64_t *values, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
@@ -235,7 +236,7 @@ static bool estimate(struct aligning *aligning, uint32_t index)
     return true;
 }
 
-/* Has it both hosts that are done and hosts that are not? */
+/* Does the group have both hosts with a known offset and hosts without? */
 static bool is_of_use(const struct aligning *aligning, const struct ng_view_member *members,
                       uint32_t count)
 {
@@ -249,7 +250,8 @@ static bool is_of_use(const struct aligning *aligning, const struct ng_view_memb
     return done && open;
 }
 
-/* From the host with the most processes on to those that share a group with it, and so on. */
+/* Starts at the host with the most processes, continues with those that share a group with it, and
+ * so on. */
 static void estimate_all(struct aligning *aligning)
 {
     const struct ng_view *view = aligning->view;

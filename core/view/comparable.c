@@ -1,16 +1,16 @@
 /*
- * What of a black box can be compared with others.
+ * The parts of a black box that can be compared with other boxes.
  *
- * Beside the life of a call. Entered by the incident thread, and the store's. Must never blame a
- * rank for another communicator's calls: core/check/signature_compare.c says how.
+ * Not on the path of a call. Called by the incident thread and the store's thread. Must never
+ * attribute another communicator's calls to a rank: core/check/signature_compare.c says how.
  */
 #include "core/view/comparable.h"
 
 #include "core/util/clock.h"
 
-#define BLOCKED_NS NG_S /* a host call that takes so long waits for its peers */
+#define BLOCKED_NS NG_S /* a host call that takes this long is waiting for its peers */
 
-/* Is a thread of the process waiting in NCCL for this communicator, for long? */
+/* Has a thread of the process been waiting in NCCL for this communicator for long? */
 static bool is_blocked(const struct ng_box *box, uint32_t slot, uint64_t entered, int64_t now)
 {
     ng_box_read(box, NG_BOX_THREADS);

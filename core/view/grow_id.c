@@ -1,9 +1,9 @@
 /*
- * Groups that grew: ranks that joined learn the id that the others use.
+ * Grown groups: ranks that joined learn the id that the others use.
  *
- * Entered by the incident thread, while the program's threads make communicators: what they derive
- * from an id that is corrected at the same moment is corrected in the next round. Must never wait
- * or lock.
+ * Called by the incident thread while the program's threads create communicators. An id that they
+ * derive from one that is corrected at the same moment is corrected in the next round. Must never
+ * block or lock.
  */
 #include "core/view/grow_id.h"
 
@@ -29,7 +29,8 @@ bool ng_grow_id_waits(const struct ng_box_group *group)
     return NG_LOAD(group->joined_id) && NG_LOAD(group->joined_id) == NG_LOAD(group->id);
 }
 
-/* The group that `child` was made from, under its id of then or of now. NULL: gone, or none. */
+/* The group that `child` was created from, found by its former or its current id. NULL: gone, or
+ * none. */
 static const struct ng_box_group *parent_of(const struct ng_box *box, uint32_t used,
                                             const struct ng_box_group *child)
 {
@@ -42,7 +43,7 @@ static const struct ng_box_group *parent_of(const struct ng_box *box, uint32_t u
     return NULL;
 }
 
-/* Will the id change no more: is it derived from none that has yet to be learned? */
+/* Is the id final: not derived from one that is still to be learned? */
 static bool is_settled(const struct ng_box *box, uint32_t used, const struct ng_box_group *group)
 {
     for (uint32_t depth = 0; group && depth < used; depth++) {
@@ -70,7 +71,7 @@ uint64_t ng_grow_id_told(const struct ng_box *box, uint64_t joined_id)
     return 0;
 }
 
-/* Readers of records go by either id; so the former one is there before the id changes. */
+/* Readers of records accept either id, so the former id must be stored before the id changes. */
 static void rename_group(struct ng_box_group *group, uint64_t id)
 {
     NG_STORE(group->former_id, NG_LOAD(group->id));
@@ -90,8 +91,8 @@ static uint64_t derived_id(uint64_t parent_id, uint32_t created_by, uint32_t ord
     }
 }
 
-/* Children that were made while their parent had another id. Parents are older than their children,
- * though not always in an earlier slot: until nothing changes. */
+/* Corrects children that were created while their parent had another id. Parents are older than
+ * their children, but not always in an earlier slot, so this repeats until nothing changes. */
 static void correct_children(struct ng_box *box)
 {
     uint32_t used = used_slots(box);
@@ -111,7 +112,7 @@ static void correct_children(struct ng_box *box)
                 rename_group(child, derived_id(parent_id, NG_LOAD(child->created_by),
                                                NG_LOAD(child->ordinal), NG_LOAD(child->color),
                                                NG_LOAD(child->excluded)));
-                /* Whoever finds the parent's new id finds ours. */
+                /* A reader that sees the parent's new id also sees ours. */
                 atomic_store_explicit(&child->parent_id, parent_id, memory_order_release);
                 changed = true;
             }
@@ -119,7 +120,7 @@ static void correct_children(struct ng_box *box)
     }
 }
 
-/* Nobody makes anything of it any more: what it is called matters little. */
+/* Nothing is derived from it any more, so its id hardly matters. */
 static bool is_over(const struct ng_box_group *group)
 {
     uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
@@ -157,8 +158,8 @@ bool ng_grow_id_tend(struct ng_box *box, struct ng_board *board)
     return waits;
 }
 
-/* What the group of this index is called as a child of `parent_id`; 0: nobody tells how it was
- * made. */
+/* The id of the group of this index as a child of `parent_id`; 0: it is not known how it was
+ * created. */
 static uint64_t id_as_child(const struct ng_view *view, uint32_t group, uint64_t parent_id)
 {
     for (uint32_t i = 0; i < view->member_count; i++) {
@@ -178,8 +179,8 @@ static uint32_t find_child(const struct ng_view *view, uint64_t parent_id)
     return UINT32_MAX;
 }
 
-/* Children take their new ids, and theirs in turn: no deeper than GENERATIONS, however damaged the
- * evidence is. */
+/* Children take their new ids, then their own children do: no deeper than GENERATIONS, however
+ * damaged the evidence is. */
 #define GENERATIONS 64
 
 static void unite(struct ng_view *view, uint64_t former, uint64_t id, unsigned generation)
@@ -203,7 +204,7 @@ void ng_grow_id_unite(struct ng_view *view)
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
         uint64_t id = view->groups[member->group].id;
-        /* Of one who has invited others: do any of them still call it by that? */
+        /* If this rank invited others: do any of them still use the unique id? */
         if (member->joined_id && member->joined_id != id &&
             (ng_view_find_group(view, member->joined_id) != UINT32_MAX ||
              find_child(view, member->joined_id) != UINT32_MAX))

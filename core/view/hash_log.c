@@ -1,7 +1,7 @@
 /*
- * Hash logs of rolling hashes, and comparing two of them.
+ * Hash logs: writing them, and comparing two of them.
  *
- * Ng_hash_log_mark runs on the program's threads; the rest is pure.
+ * ng_hash_log_mark runs on the program's threads; the rest is pure.
  */
 #include "core/view/hash_log.h"
 
@@ -9,8 +9,8 @@
 
 _Static_assert(NG_HASH_LOG_NEWEST == 1u << FIRST_LEVEL, "marks go on where the newest end");
 
-/* Ranks further apart would be taken for one another's neighbours: a word has 24 bits of a number.
- */
+/* A word has only 24 bits of the number, so the numbers of ranks further apart would be
+ * ambiguous. */
 #define APART_MAX (UINT64_C(1) << 22)
 
 void ng_hash_log_mark(struct ng_box_hash_log *hash_log, uint64_t seq, uint64_t hash)
@@ -95,7 +95,7 @@ bool ng_hash_log_differ(const struct ng_hash_log *a, const struct ng_hash_log *b
         for (uint64_t i = 0; i < 3 && i < number; i++)
             compare_at(a, b, (number - i) << (level + FIRST_LEVEL), &difference);
     }
-    /* Hashes that part never meet again, but by chance. */
+    /* Hashes that have diverged never become equal again, except by chance. */
     if (!difference.seq)
         return false;
     if (difference.after >= difference.seq)

@@ -1,15 +1,15 @@
 /*
- * What NCCL launched together, and the collectives that programs compose of sends and receives.
+ * What NCCL launched together, and the collectives that programs compose from sends and receives.
  *
- * Entered by the guard's threads. Must never allocate but from the arena, and must take whatever
- * numbers a damaged black box holds.
+ * Called by the guard's threads. Must never allocate except from the arena, and must tolerate any
+ * numbers that a damaged black box holds.
  */
 #include "core/view/p2p_patterns.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* What one rank's part looks like, before others are asked. */
+/* The shape of one rank's part, before it is checked against other ranks. */
 enum shape {
     SHAPELESS,
     EXCHANGE, /* a send to and a receive from every other rank */
@@ -19,7 +19,7 @@ enum shape {
     ONE_RECEIVE,
 };
 
-/* Who was asked already whether others agree. */
+/* Whether the other ranks' evidence was checked already, and its result. */
 enum agreement { NOT_ASKED, AGREED, CONTRADICTED };
 
 struct part {
@@ -28,12 +28,12 @@ struct part {
     bool equal; /* all counts are the same */
 };
 
-/* A member that is looked at: the one in question, or another rank of its group. */
+/* A member under examination: the one in question, or another rank of its group. */
 struct side {
     const struct ng_view_member *member;
-    bool known; /* the fields below are there */
+    bool known; /* the fields below are valid */
     struct ng_p2p_pattern pattern;
-    struct part *parts; /* for each work */
+    struct part *parts; /* per work */
     uint32_t *places;   /* record index + 1 by peer, direction and ordinal */
     uint32_t place_mask;
 };
@@ -43,12 +43,12 @@ struct ng_p2p_pattern_search {
     struct ng_arena *arena;
     int nranks;
     bool complete;       /* the view has all ranks of the group */
-    struct side *sides;  /* for each group rank */
-    unsigned char *seen; /* for each group rank; scratch of shape_of */
+    struct side *sides;  /* per group rank */
+    unsigned char *seen; /* per group rank; scratch of shape_of */
 };
 
-/* A refused call gave its numbers back, and the next one has them: looking back from the newest,
- * numbers only fall. What was captured never had any of its own. */
+/* A refused call returns its numbers, and the next call reuses them, so from the newest record
+ * backwards numbers only decrease. A captured call never has numbers of its own. */
 static void leave_out_refused(const struct ng_view_member *member, uint32_t *work_of)
 {
     uint64_t limit = member->entered + member->p2p_entered;
@@ -63,7 +63,8 @@ static void leave_out_refused(const struct ng_view_member *member, uint32_t *wor
     }
 }
 
-/* The record of this id before `index`; ids rise. NG_P2P_PATTERN_NONE: it is overwritten. */
+/* The record of this id before `index`; ids are ascending. NG_P2P_PATTERN_NONE: it was
+ * overwritten. */
 static uint32_t find_before(const struct ng_view_member *member, uint32_t index, uint64_t id)
 {
     while (index > 0 && member->records[index - 1].id >= id)
@@ -110,7 +111,7 @@ static int find_works(const struct ng_view_member *member, struct ng_arena *aren
 
 enum { SENT_TO = 1, RECEIVED_FROM = 2 };
 
-/* The next record of the same work from `index` on. */
+/* The next record of the same work, from `index` on. */
 static uint32_t next_of(const struct ng_p2p_pattern *pattern, uint32_t work, uint32_t index)
 {
     while (pattern->work_of[index] != work)
@@ -118,7 +119,7 @@ static uint32_t next_of(const struct ng_p2p_pattern *pattern, uint32_t work, uin
     return index;
 }
 
-/* What the calls are together, if each peer is met at most once in each direction. */
+/* The shape that the calls form together, if each peer occurs at most once in each direction. */
 static enum shape shape_of_peers(const struct ng_p2p_pattern_search *search,
                                  const struct side *side, uint32_t sends, uint32_t receives)
 {
@@ -130,7 +131,7 @@ static enum shape shape_of_peers(const struct ng_p2p_pattern_search *search,
         return sends ? ONE_SEND : ONE_RECEIVE;
     if (self_sent != self_received || others < 1)
         return SHAPELESS;
-    /* Two ranks that exchange something may as well be neighbours in a ring. */
+    /* Two ranks that exchange data may just as well be neighbours in a ring. */
     if (sent_out == (uint32_t)others && received_in == (uint32_t)others &&
         (others > 1 || self_sent))
         return EXCHANGE;
@@ -176,7 +177,7 @@ static struct part part_of(const struct ng_p2p_pattern_search *search, const str
     return part;
 }
 
-/* Where the record of a send to (or receive from) a peer with this ordinal is, or would be. */
+/* The table entry of the send to (or receive from) a peer with this ordinal, used or free. */
 static uint32_t *place_of(const struct side *side, enum ng_op op, int peer, uint64_t ordinal)
 {
     uint64_t key = (ordinal << 1 | (op == NG_OP_Send)) * UINT64_C(0x9e3779b97f4a7c15) +
@@ -212,7 +213,7 @@ static int index_calls(struct ng_p2p_pattern_search *search, struct side *side)
     return 0;
 }
 
-/* Everything about one rank, once. */
+/* Computes everything about one rank, once. */
 static int know(struct ng_p2p_pattern_search *search, struct side *side)
 {
     if (side->known)
@@ -231,8 +232,8 @@ static int know(struct ng_p2p_pattern_search *search, struct side *side)
     return error;
 }
 
-/* The work of `peer` that holds the other end of this call. *ret_index NG_P2P_PATTERN_NONE: the
- * view does not tell. */
+/* The peer's work that contains the matching call of this one. *ret_index NG_P2P_PATTERN_NONE: not
+ * in the view. */
 static int other_end(struct ng_p2p_pattern_search *search, const struct side *side,
                      const struct ng_view_record *record, struct side **ret_peer,
                      uint32_t *ret_index)
@@ -253,7 +254,7 @@ static int other_end(struct ng_p2p_pattern_search *search, const struct side *si
     return 0;
 }
 
-/* Does every other end that the view has belong to a work of the shape `wanted`? */
+/* Does every matching call that the view has belong to a work of the shape `wanted`? */
 static int ask_others(struct ng_p2p_pattern_search *search, struct side *side, uint32_t index,
                       enum shape wanted)
 {
@@ -275,7 +276,7 @@ static int ask_others(struct ng_p2p_pattern_search *search, struct side *side, u
     return 0;
 }
 
-/* A fan is one collective only if all counts are the same and everybody can say so. */
+/* A fan is one collective only if all counts are the same and every rank's evidence confirms it. */
 static int name_fan(struct ng_p2p_pattern_search *search, struct side *root, uint32_t index,
                     bool *ret_named)
 {
@@ -328,7 +329,7 @@ static int name_work(struct ng_p2p_pattern_search *search, struct side *side, ui
     return error;
 }
 
-/* Are there sends or receives that could be part of something? */
+/* Are there sends or receives that could be part of a pattern? */
 static bool has_candidates(const struct ng_p2p_pattern *pattern)
 {
     for (uint32_t i = 0; i < pattern->work_count; i++)
@@ -349,7 +350,7 @@ static int look_at_group(struct ng_p2p_pattern_search *search, uint32_t group)
     uint32_t told = 0;
     for (uint32_t i = 0; i < count; i++) {
         int rank = members[i].group_rank;
-        /* Of several handles of one rank the first counts. */
+        /* If a rank has several handles, the first counts. */
         if (rank < 0 || rank >= search->nranks || search->sides[rank].member)
             continue;
         search->sides[rank].member = &members[i];
@@ -369,7 +370,7 @@ int ng_p2p_pattern_begin(const struct ng_view *view, uint32_t group, struct ng_a
     *search = (struct ng_p2p_pattern_search){
         .view = view, .arena = arena, .nranks = view->groups[group].nranks};
     *ret_search = search;
-    /* Nobody composes anything over more ranks than there are records. */
+    /* No pattern can span more ranks than there are records. */
     if (search->nranks < 2 || (uint32_t)search->nranks > UINT32_C(1) << 20)
         search->nranks = 0;
     return search->nranks ? look_at_group(search, group) : 0;

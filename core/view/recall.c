@@ -1,21 +1,21 @@
 /*
  * Rolling hashes of earlier collectives, from the records of a black box.
  *
- * Beside the life of a call. The incident thread, and the store's.
+ * Not on the path of a call. Called by the incident thread and the store's thread.
  */
 #include "core/view/recall.h"
 
 #include "core/recorder/signature.h"
 
 #define WINDOW                                                                                     \
-    (NG_HASH_LOG_NEWEST + 1) /* each collective is believed for the sake of the one before */
+    (NG_HASH_LOG_NEWEST + 1) /* a collective is accepted only if it follows from the one before */
 
-/* What a record tells: the hash of the group after its collective, and before it. */
+/* The contents of a record: the hash of the group after its collective, and before it. */
 struct told {
-    uint64_t after, before; /* after 0: nothing */
+    uint64_t after, before; /* after 0: not known */
 };
 
-/* The collective that a record tells of; 0: none of this group, or it is being written. */
+/* The number of a record's collective; 0: not of this group, or the record is being written. */
 static uint64_t number_in(const struct ng_box_record *record, uint64_t id,
                           const struct ng_box_group *group, uint32_t slot, struct told *ret_told)
 {
@@ -32,7 +32,7 @@ static uint64_t number_in(const struct ng_box_record *record, uint64_t id,
                                      .count = NG_LOAD(record->count)};
     uint64_t hash = NG_LOAD(record->rolling_hash), group_id = NG_LOAD(record->group_id);
     uint64_t number = NG_LOAD(record->coll_seq);
-    /* The slot's group, and not one before it of the same id. */
+    /* The slot's current group, not an earlier one of the same id. */
     bool its = NG_LOAD(record->group_slot) == slot &&
                (group_id == NG_LOAD(group->id) || group_id == NG_LOAD(group->former_id)) &&
                NG_LOAD(record->entered_mono_ns) >= NG_LOAD(group->created_mono_ns);
@@ -44,7 +44,7 @@ static uint64_t number_in(const struct ng_box_record *record, uint64_t id,
     return number;
 }
 
-/* Two writers may have met in a slot after the ring went round; then what it tells does not follow
+/* Two writers may have collided in a slot after the ring wrapped; then its hash does not follow
  * from the collective before. */
 static bool follows(const struct told *told, uint64_t number, const struct told *previous)
 {
@@ -68,7 +68,7 @@ uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq,
         if (!number || number > seq)
             continue;
         if (number < first)
-            break; /* and what comes now is older */
+            break; /* and the remaining records are older */
         if (!told[number - first].after)
             told[number - first] = found;
     }

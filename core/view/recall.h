@@ -1,8 +1,8 @@
 /*
- * What a rank called a while ago: hash logs go back sixteen collectives, records further.
+ * A rank's earlier calls: hash logs go back sixteen collectives, records further.
  *
- * Where one rank waits inside a call and the others' sends fit into buffers, they run ahead of it,
- * and their hash logs (core/view/hash_log.h) soon no longer tell of the collective that it is at.
+ * If one rank waits inside a call while the others' sends fit into buffers, they run ahead of it,
+ * and their hash logs (core/view/hash_log.h) soon no longer contain the collective that it is in.
  */
 #ifndef NCCLGUARD_CORE_VIEW_RECALL_H
 #define NCCLGUARD_CORE_VIEW_RECALL_H
@@ -11,19 +11,20 @@
 
 #include "core/view/hash_log.h"
 
-/* The newest records, at most: no black box of any size holds a thread up. */
+/* Reads at most this many of the newest records, so that no black box, however large, delays a
+ * thread. */
 #define NG_RECALL_LOOKS (1u << 16)
 
 /*
  * Puts collective `seq` of the group in `slot`, and the fifteen before it, into the hash log, as
- * far as the records of the box have them, and each follows from the one before; the newest go from
- * it, what else it tells stays. What the records say counts for as long as the group is the same,
- * as with a hash log. Any thread. Returns how many records it has looked at.
+ * far as the records of the box have them and each follows from the one before. They overwrite the
+ * newest words of the log; its marks stay. As with a hash log, the result is valid only as long as
+ * the slot holds the same group. Any thread. Returns the number of records that it has read.
  */
 uint32_t ng_recall(const struct ng_box *box, uint32_t slot, uint64_t seq,
                    struct ng_hash_log *hash_log);
 
-/* The operation of that collective; NG_OP_NONE: it is not known any more. Any thread. */
+/* The operation of that collective; NG_OP_NONE: no longer known. Any thread. */
 enum ng_op ng_recall_op(const struct ng_box *box, uint32_t slot, uint64_t seq);
 
 #endif

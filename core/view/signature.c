@@ -1,5 +1,5 @@
 /*
- * Signatures of collectives: equal or not, and who deviates.
+ * Signatures of collectives: whether they are equal, and which ranks deviate.
  *
  * Pure. NCCL itself never compares them: ranks that differ hang or mix data.
  */
@@ -8,10 +8,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* How far back the history of a group is asked for what usually comes next. */
+/* How many earlier collectives of a group are searched for what usually comes next. */
 #define HISTORY 256u
 
-/* Longer rows of calls before it are as good; and what more members know is the same. */
+/* Longer sequences of preceding calls prove no more, and more members know nothing new. */
 #define CONTEXT 32u
 #define ASKED   8u
 
@@ -22,10 +22,10 @@ uint32_t ng_signature_differ(const struct ng_signature *a, const struct ng_signa
     uint32_t fields = a->op < NG_OP_LIMIT ? ng_op_table[a->op].fields : 0, differ = 0;
     if ((fields & NG_F_COUNT) && a->count != b->count)
         differ |= NG_F_COUNT;
-    /* -1: not known, as in evidence that does not tell of it. */
+    /* -1: not known, as in evidence without this field. */
     if ((fields & NG_F_DTYPE) && a->dtype != b->dtype && a->dtype >= 0 && b->dtype >= 0)
         differ |= NG_F_DTYPE;
-    /* Reductions beyond the built-in ones are handles, which ranks number by themselves. */
+    /* Reductions beyond the built-in ones are handles, which each rank numbers independently. */
     bool custom = a->redop > 4 && b->redop > 4;
     if ((fields & NG_F_REDOP) && a->redop != b->redop && !custom && a->redop >= 0 && b->redop >= 0)
         differ |= NG_F_REDOP;
@@ -75,7 +75,7 @@ static bool shadowed(const struct ng_view_member *members, uint32_t i)
     return i > 0 && members[i - 1].group_rank == members[i].group_rank;
 }
 
-/* How many calls before two collectives of a member are alike. */
+/* The number of calls immediately before two collectives of a member that are alike. */
 static uint32_t context(const struct ng_view_member *member, uint64_t a, uint64_t b)
 {
     struct ng_signature before_a, before_b;
@@ -89,8 +89,8 @@ static uint32_t context(const struct ng_view_member *member, uint64_t a, uint64_
     return length;
 }
 
-/* Which of both followed the longest row of calls that came before `seq`, too. False: both, or
- * neither. */
+/* Which of the two signatures followed the longest earlier occurrence of the calls before `seq`.
+ * False: both, or neither. */
 static bool usual_after_row(const struct ng_view_member *member, uint64_t seq,
                             const struct ng_signature *a, const struct ng_signature *b, bool *ret_a)
 {
@@ -111,9 +111,9 @@ static bool usual_after_row(const struct ng_view_member *member, uint64_t seq,
 }
 
 /*
- * What usually followed the calls before `seq`: what followed the longest row of them decides; else
- * the newest earlier place in any member's history where the same call came before; failing that,
- * what came most often.
+ * Which of the two signatures usually followed the calls before `seq`. The longest earlier
+ * occurrence of these calls decides; otherwise the newest earlier position in any member's history
+ * with the same preceding call; otherwise frequency.
  */
 static bool usual(const struct ng_view_member *members, uint32_t count, uint64_t seq,
                   const struct ng_signature *a, const struct ng_signature *b, bool *ret_a)
@@ -151,14 +151,14 @@ static bool usual(const struct ng_view_member *members, uint32_t count, uint64_t
     return true;
 }
 
-/* Do members differ at `seq`, and if so, who is in the majority. */
+/* Do members differ at `seq`, and if so, which are in the majority? */
 static bool differ_at(const struct ng_view_member *members, uint32_t count, int nranks,
                       uint64_t seq, struct ng_mismatch *ret_mismatch)
 {
     struct ng_signature candidate = {0}, other = {0}, signature;
     uint32_t votes = 0, known = 0, for_candidate = 0, for_other = 0;
 
-    /* Boyer and Moore's vote: the candidate is the majority if there is one. */
+    /* Boyer-Moore majority vote: the candidate is the majority if there is one. */
     for (uint32_t i = 0; i < count; i++) {
         if (shadowed(members, i) || !ng_signature_at(&members[i], seq, &signature))
             continue;
@@ -206,8 +206,8 @@ static bool differ_at(const struct ng_view_member *members, uint32_t count, int 
 /*
  * The collectives of which at least two members may have evidence. False: there are none.
  *
- * Each member tells of a row of collectives, so more than all have recorded together means damaged
- * evidence: of that only the newest part is looked at.
+ * Each member has consecutive collectives, so a range larger than all have recorded together means
+ * damaged evidence: only its newest part is examined.
  */
 static bool comparable(const struct ng_view_member *members, uint32_t count, uint64_t last,
                        uint64_t *ret_first, uint64_t *ret_last)

@@ -6,12 +6,13 @@
 
 #include "core/view/view.h"
 
-/* NG_F_* bits in which two calls of one sequence number differ, or NG_F_OP; 0 alike. Fields that
- * NCCL lets differ for the operation, or that one of them does not tell, are not compared. */
+/* The NG_F_* bits in which two calls of one sequence number differ, or NG_F_OP; 0 alike. Fields
+ * that NCCL allows to differ for the operation, or that are unknown in one of the calls, are not
+ * compared. */
 #define NG_F_OP 0x100u
 uint32_t ng_signature_differ(const struct ng_signature *a, const struct ng_signature *b);
 
-/* What member `member` passed to collective `seq`; false where nobody knows any more. */
+/* What member `member` passed to collective `seq`; false if no longer known. */
 bool ng_signature_at(const struct ng_view_member *member, uint64_t seq,
                      struct ng_signature *ret_signature);
 
@@ -20,17 +21,17 @@ void ng_signature_text(const struct ng_signature *signature, char *ret_text, siz
 
 struct ng_mismatch {
     uint64_t seq;
-    struct ng_signature expected; /* of the others; meaningful unless `undecided` */
-    bool undecided;               /* no majority and no history: nobody can tell who is wrong */
-    bool by_history;              /* the sides are equal in number; earlier calls decided */
-    uint32_t differing;           /* members that passed something else than `expected` */
-    uint32_t known;               /* members whose call is known */
-    bool is_open; /* the ranks of the group whose call is not known may turn that round */
+    struct ng_signature expected; /* what the others passed; meaningless if `undecided` */
+    bool undecided;     /* no majority and no history: it is not known which side is wrong */
+    bool by_history;    /* the sides are equal in number; earlier calls decided */
+    uint32_t differing; /* members that passed something other than `expected` */
+    uint32_t known;     /* members whose call is known */
+    bool is_open;       /* ranks whose call is not known could reverse the result */
 };
 
 /*
- * The first collective of the group, from the oldest that is still recorded up to `last`, in which
- * members differ. False: none. Linear in the records.
+ * The first collective of the group, from the oldest still recorded up to `last`, in which members
+ * differ. False: there is none. Linear in the records.
  */
 bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
                       struct ng_mismatch *ret_mismatch);

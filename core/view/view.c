@@ -1,7 +1,7 @@
 /*
- * Building and asking a view: growth, groups by id, members in order.
+ * Building and querying a view: growth, groups by id, members in order.
  *
- * Entered by whoever wants a verdict. No clock, no files but what it is given.
+ * Called by every thread that needs a verdict. No clock, no files: works only on its arguments.
  */
 #include "core/view/view.h"
 
@@ -24,8 +24,7 @@ void ng_view_fini(struct ng_view *view)
     memset(view, 0, sizeof(*view));
 }
 
-/* Room for one more element; the old array stays in the arena, which costs at most as much again.
- */
+/* Room for one more element; the old array stays in the arena, which at most doubles the memory. */
 static void *grow(struct ng_view *view, void *array, uint32_t used, uint32_t *room, size_t each)
 {
     if (used < *room)
@@ -69,7 +68,8 @@ const struct ng_view_module *ng_view_add_module(struct ng_view *view, const char
     return module->path && module->build_id ? module : NULL;
 }
 
-/* Where the id is in the table of places, or would be. Ids are hashes; damaged ones still end. */
+/* The table entry of the id, used or free. Ids are hashes; the search ends even if they are
+ * damaged. */
 static uint32_t *place_of(const struct ng_view *view, uint64_t id)
 {
     uint32_t mask = view->group_place_count - 1;
@@ -87,7 +87,7 @@ static void fill_places(struct ng_view *view)
         *place_of(view, view->groups[i].id) = i + 1;
 }
 
-/* At least half of the places stay free. */
+/* Keeps at least half of the entries free. */
 static bool make_places(struct ng_view *view)
 {
     if (view->group_count < view->group_place_count / 2)
@@ -117,7 +117,7 @@ uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id)
     return view->group_count - 1;
 }
 
-/* What one tells of a group that the other does not know. */
+/* Adds to `group` what `told` knows and it does not. */
 static void merge_group(struct ng_view_group *group, const struct ng_view_group *told)
 {
     if (told->nranks > group->nranks)
@@ -278,7 +278,7 @@ static int compare_members(const void *left, const void *right)
         return a->group < b->group ? -1 : 1;
     if (a->group_rank != b->group_rank)
         return a->group_rank < b->group_rank ? -1 : 1;
-    /* Two handles of one rank in one group: a retried creation. The one in use comes first. */
+    /* Two handles of one rank in one group are a retried creation. The one in use comes first. */
     if (a->state != b->state)
         return a->state == NG_GROUP_READY   ? -1
                : b->state == NG_GROUP_READY ? 1
@@ -312,8 +312,8 @@ static void sort_members(struct ng_view_member *members, uint32_t count)
     }
 }
 
-/* Processes that hold more than one rank of some group. Last member seen per process, one group at
- * a time. */
+/* Finds processes that have more than one rank of a group: remembers the last member seen per
+ * process, one group at a time. */
 static void find_several(struct ng_view *view)
 {
     uint32_t *last = ng_arena_alloc(&view->arena, view->process_count * sizeof(*last));
@@ -328,7 +328,8 @@ static void find_several(struct ng_view *view)
     }
 }
 
-/* Which members a process has; without memory ng_view_rank looks through all. */
+/* Lists the members of each process; if memory is short, ng_view_rank searches all members
+ * instead. */
 static void sort_by_process(struct ng_view *view)
 {
     uint32_t *places = ng_arena_alloc(&view->arena, (view->member_count + 1) * sizeof(*places));
@@ -348,8 +349,8 @@ static void sort_by_process(struct ng_view *view)
     view->by_process = places;
 }
 
-/* Do two ranks of the group that begins with member `start` have one number? `places`, of mask + 1,
- * may hold members of groups before it: those count as free. */
+/* Do two ranks of the group that begins with member `start` have the same number? `places` has mask
+ * + 1 entries; entries left from earlier groups count as free. */
 static bool share_a_number(const struct ng_view *view, uint32_t start, uint32_t *places,
                            uint32_t mask)
 {
@@ -374,8 +375,8 @@ static bool share_a_number(const struct ng_view *view, uint32_t start, uint32_t 
     return false;
 }
 
-/* Where ranks of one group share a number, living or not, the others' are not those of the group's
- * ranks either. */
+/* If ranks of one group share a global number, alive or not, the numbers of its other ranks are not
+ * reliable either. */
 static void distrust_groups(struct ng_view *view, uint32_t mask)
 {
     uint32_t *places = ng_arena_alloc(&view->arena, (mask + 1) * sizeof(*places));
@@ -389,9 +390,9 @@ static void distrust_groups(struct ng_view *view, uint32_t mask)
 }
 
 /*
- * A launcher's variables name the task; processes that it starts below itself (one task a node, a
- * process a device) inherit them all alike. Ranks that collide, or that a group outgrows, name
- * nobody.
+ * A launcher's variables identify the task; child processes of a task (one task per node, one
+ * process per device) all inherit the same values. So a rank that collides with another, or whose
+ * world is smaller than one of its groups, identifies no process.
  */
 static void distrust_launcher(struct ng_view *view)
 {
@@ -405,7 +406,7 @@ static void distrust_launcher(struct ng_view *view)
         if (process->rank < 0 ||
             (process->life != NG_LIFE_RUNNING && process->life != NG_LIFE_STOPPED))
             continue;
-        /* The first living process of this rank, by its index + 1. */
+        /* The first live process of this rank: index + 1. */
         uint32_t at = (uint32_t)process->rank & mask;
         while (first[at] && view->processes[first[at] - 1].rank != process->rank)
             at = (at + 1) & mask;
@@ -416,7 +417,7 @@ static void distrust_launcher(struct ng_view *view)
     }
     for (uint32_t i = 0; i < view->member_count; i++) {
         struct ng_view_process *process = &view->processes[view->members[i].process];
-        /* What one rank alone says of the size of a group is its own mistake. */
+        /* A group size that only one rank reports is that rank's mistake. */
         int nranks = view->members[i].nranks ? view->members[i].nranks
                                              : view->groups[view->members[i].group].nranks;
         if (process->world_size > 0 && nranks > process->world_size)
@@ -436,8 +437,8 @@ static bool is_in_the_making(const struct ng_view *view, uint32_t group)
     return false;
 }
 
-/* Under the id that a rank was invited with, where it was told no other before it failed:
- * core/view/grow_id.h. */
+/* Finds the group also under the id that a rank was invited with, if it failed before it learned
+ * another: core/view/grow_id.h. */
 static uint32_t find_failed(const struct ng_view *view, uint64_t id)
 {
     uint32_t group = ng_view_find_group(view, id);
@@ -448,7 +449,7 @@ static uint32_t find_failed(const struct ng_view *view, uint64_t id)
     return group;
 }
 
-/* Of a rank that tried again, and of groups that nobody waits for any more, nothing is told. */
+/* Adds no failure of a rank that tried again, or of a group that no rank waits for any more. */
 static void add_failures(struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->failure_count; i++) {
@@ -494,7 +495,7 @@ void ng_view_seal(struct ng_view *view)
     distrust_launcher(view);
 }
 
-/* The first member of a group, or where it would be. */
+/* The first member of a group, or its insertion point. */
 static uint32_t first_of(const struct ng_view *view, uint32_t group)
 {
     uint32_t low = 0, high = view->member_count;
@@ -537,8 +538,8 @@ const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t
     return low < count && members[low].group_rank == group_rank ? &members[low] : NULL;
 }
 
-/* The member with the next rank of the same group; of several handles of one rank the first counts.
- * NULL there is none. */
+/* The member with the next rank of the same group; if a rank has several handles, the first counts.
+ * NULL: there is none. */
 static const struct ng_view_member *next_rank(const struct ng_view *view,
                                               const struct ng_view_member *member)
 {
@@ -549,7 +550,7 @@ static const struct ng_view_member *next_rank(const struct ng_view *view,
     return next < end && next->group == member->group ? next : NULL;
 }
 
-/* Both have as many members, and some. */
+/* Do both have the same number of members, and at least one? */
 static bool have_same_members(const struct ng_view *view, uint32_t group, uint32_t other)
 {
     const struct ng_view_member *member = &view->members[first_of(view, group)];
@@ -598,8 +599,9 @@ int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member
     return largest->group_rank;
 }
 
-/* No counting record before this index has coll_seq >= seq; point-to-point records carry the seq
- * before them. What does not count has numbers that come again, and is stepped over. */
+/* No counting record before this index has coll_seq >= seq; point-to-point records carry the number
+ * of the collective before them. Records that do not count have numbers that are used again; they
+ * are skipped. */
 static uint32_t first_at(const struct ng_view_member *member, uint64_t seq)
 {
     uint32_t low = 0, high = member->record_count;
@@ -618,8 +620,8 @@ static uint32_t first_at(const struct ng_view_member *member, uint64_t seq)
 
 const struct ng_view_record *ng_view_collective(const struct ng_view_member *member, uint64_t seq)
 {
-    /* Threads may have written a few records out of order: look a little around. Calls into a
-     * capture count for nothing, and any number of them may stand there. */
+    /* Threads may have written a few records out of order, so search nearby. Captured calls do not
+     * count, and there may be any number of them. */
     uint32_t from = first_at(member, seq), looked = 0;
 
     from = from > 8 ? from - 8 : 0;
@@ -630,7 +632,7 @@ const struct ng_view_record *ng_view_collective(const struct ng_view_member *mem
             return record;
         looked += ng_view_record_counts(record);
     }
-    /* What a watchdog has recalled lies behind all others: core/device/graph.h. */
+    /* Records that a watchdog has recalled come after all others: core/device/graph.h. */
     for (uint32_t i = member->record_count; i > 0 && i + 4 > member->record_count; i--) {
         const struct ng_view_record *record = &member->records[i - 1];
         if (record->graph && !ng_view_record_is_p2p(record) && record->coll_seq == seq)

@@ -1,9 +1,9 @@
 /*
- * A black box becomes part of a view.
+ * Adds a black box to a view.
  *
- * The box may be written to while we read, be a damaged file, or be cut off: every number is
- * checked before it is used, and a slot whose guard word changed under us is read again, or left
- * out.
+ * The box may be written to during the reading, and it may be a damaged or truncated file. So every
+ * number is checked before use, and a slot whose guard word changed during the reading is read
+ * again or skipped.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #include "core/view/view.h"
 
-/* What holds only while one box is read. */
+/* State while one box is read. */
 struct reading {
     struct ng_view *view;
     const struct ng_box *box;
@@ -33,7 +33,8 @@ static int64_t age_of(const struct reading *reading, int64_t mono_ns)
     return mono_ns > 0 && mono_ns < reading->now_mono_ns ? reading->now_mono_ns - mono_ns : 0;
 }
 
-/* By the one instant that the header has in both clocks; 0 where that makes no sense. */
+/* Converts with the one instant that the header has on both clocks; 0 if the result makes no
+ * sense. */
 static int64_t unix_time_of(const struct ng_box_header *header, int64_t mono_ns)
 {
     int64_t difference, unix_ns;
@@ -45,7 +46,7 @@ static int64_t unix_time_of(const struct ng_box_header *header, int64_t mono_ns)
     return unix_ns;
 }
 
-/* The hash belongs to the count, and is of no use with another. */
+/* Reads the hash and the count together: the hash is valid only for its own count. */
 static void read_entered(const struct ng_box_group *group, struct ng_view_member *member)
 {
     member->entered = atomic_load_explicit(&group->entered, memory_order_acquire);
@@ -69,7 +70,8 @@ static void read_device(const struct ng_box_group *group, struct ng_view_member 
     copy_text(member->pci_id, sizeof(member->pci_id), (const char *)pci_id, sizeof(pci_id));
 }
 
-/* A communicator that could not be made: told where it may be why others are not done with it. */
+/* A communicator that could not be created; reported if it may be the reason why other ranks are
+ * still creating it. */
 static bool read_failure(struct reading *reading, const struct ng_box_group *group)
 {
     int nranks = NG_LOAD(group->nranks), group_rank = NG_LOAD(group->group_rank);
@@ -90,7 +92,7 @@ static bool read_failure(struct reading *reading, const struct ng_box_group *gro
     return true;
 }
 
-/* Of the communicator that has the slot now, or not at all. */
+/* Reads the registrations only if they belong to the communicator that has the slot now. */
 static void read_registration(const struct ng_box *box, uint32_t slot,
                               struct ng_view_registration *ret_registration)
 {
@@ -251,7 +253,7 @@ static int read_threads(struct reading *reading)
     return 0;
 }
 
-/* One consistent copy of a slot. False: never used, or overwritten while we looked. */
+/* Makes a consistent copy of a slot. False: never used, or overwritten during the reading. */
 static bool copy_record(const struct ng_box_record *slot, const struct reading *reading,
                         struct ng_view_record *ret_record, uint32_t *ret_group_slot)
 {
@@ -288,20 +290,20 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
         ret_record->graph_position = NG_LOAD(slot->graph_position);
         ret_record->graph_calls = NG_LOAD(slot->graph_calls);
     }
-    /* Of a damaged box, any number. */
+    /* May be any number in a damaged box. */
     int64_t duration_ns = NG_LOAD(slot->duration_ns);
     ret_record->duration_ns = duration_ns > 0 ? duration_ns : 0;
     uint64_t group_id = NG_LOAD(slot->group_id);
     atomic_thread_fence(memory_order_acquire);
     uint64_t after = atomic_load_explicit(&slot->id_state, memory_order_relaxed);
-    /* The state may have moved on; the rest is written once per id. */
+    /* The state may have advanced; the rest is written once per id. */
     if (ng_record_id(after) != ng_record_id(before))
         return false;
     if (*ret_group_slot >= reading->slots || !reading->first_member_of_slot[*ret_group_slot] ||
         ret_record->signature.op >= NG_OP_LIMIT)
         return false;
-    /* A slot of the group table that was reused since: the record belongs to a group that is gone.
-     */
+    /* If the slot of the group table was reused since, the record belongs to a group that is
+     * gone. */
     const struct ng_view_member *member =
         &reading->view->members[reading->first_member_of_slot[*ret_group_slot] - 1];
     return reading->view->groups[member->group].id == group_id ||
@@ -309,8 +311,8 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
 }
 
 /*
- * The newest collective, where the ring still has it. Its rolling hash is sure to be that of
- * `entered`; the group's may be one ahead, if its thread was stopped in between.
+ * The newest collective, if the ring still has it. Its rolling hash is certainly that of `entered`;
+ * the group's may be one ahead, if its thread was stopped in between.
  */
 static void find_last(struct ng_view_member *member)
 {
@@ -404,7 +406,7 @@ static int read_faults(const struct reading *reading)
     return 0;
 }
 
-/* Samples of a communicator whose slot another one has now are of no use any more. */
+/* Samples of a communicator whose slot another one has reused are dropped. */
 static int read_samples(const struct reading *reading)
 {
     const struct ng_box *box = reading->box;
@@ -443,7 +445,7 @@ static void read_watchdog(const struct ng_box_header *header, int64_t now_mono_n
               sizeof(words));
 }
 
-/* Whoever looks while a second one is written takes the first for it, or none. */
+/* A reader that runs while a second NaN is written sees the first one, or none. */
 static void read_nan(const struct ng_box_header *header, const struct reading *reading,
                      struct ng_view_nan *ret_nan)
 {
@@ -511,7 +513,7 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
         process->exit_status = NG_EXIT_STATUS_EXEC;
         break;
     case NG_BOX_RUNNING:
-        /* A verdict was about to end it, and its launcher or a neighbour was faster. */
+        /* A policy was about to end it, but its launcher or a neighbour was faster. */
         if (life == NG_LIFE_DEAD && NG_LOAD(box->header->ending_policy))
             process->life = NG_LIFE_ENDED_BY_GUARD;
         break;
@@ -520,7 +522,7 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     }
     if (process->life != NG_LIFE_RUNNING && process->life != NG_LIFE_STOPPED) {
         int64_t ended = NG_LOAD(box->header->life_mono_ns);
-        /* Nothing of a dead process grows older than it was at its end. */
+        /* The ages of a dead process stop at its end. */
         if (ended <= 0)
             ended = NG_LOAD(box->header->heartbeat_mono_ns);
         if (ended > 0 && ended < now_mono_ns) {

@@ -1,7 +1,7 @@
 /*
- * The processes of a view, looked up quickly.
+ * The processes of a view, indexed.
  *
- * Pure. Linear in members and processes, but for putting hosts in order.
+ * Pure. Linear in members and processes, except for sorting hosts.
  */
 #include "core/view/view_index.h"
 
@@ -10,10 +10,10 @@
 
 #include "core/util/text.h"
 
-/* More ranks of one host than this are not listed. */
+/* At most this many ranks of one host are listed. */
 #define RANKS_SHOWN 256
 
-/* Counts, then places (counting sort by process); and the first call of each process. */
+/* Counting sort of the members by process; also finds the first call of each process. */
 static int sort_by_process(const struct ng_view *view, struct ng_arena *arena,
                            struct ng_view_index *processes)
 {
@@ -37,8 +37,8 @@ static int sort_by_process(const struct ng_view *view, struct ng_arena *arena,
     return 0;
 }
 
-/* The rank to name for a member whose process has no rank of its own: that of its device in the
- * largest group. */
+/* The rank to name for a member whose process has no rank: that of its device in the largest
+ * group. */
 static int rank_by_group(const struct ng_view_index *processes, uint32_t index)
 {
     const struct ng_view *view = processes->view;
@@ -185,7 +185,8 @@ const struct ng_view_call *ng_view_index_call(const struct ng_view_index *proces
     return first ? &processes->view->calls[first - 1] : NULL;
 }
 
-/* Into its place among the `*count` that are in order, unless it is there or there is no room. */
+/* Inserts the rank into the `*count` sorted ones, unless it is already there or there is no
+ * room. */
 static void insert_rank(int *ranks, uint32_t *count, int rank)
 {
     uint32_t at = *count;

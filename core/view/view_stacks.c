@@ -1,8 +1,8 @@
 /*
- * Where calls were made: the frames of a black box's records become part of a view.
+ * Call stacks: adds the frames of a black box's records to a view.
  *
- * Nearly all calls are made from a few places, so records share what is known of them. The box may
- * be written to while we read, or be damaged; no file is opened here.
+ * Nearly all calls are made from a few places, so records share their stacks. The box may be
+ * written to during the reading, or be damaged. Opens no file.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "core/unwind/python_lines.h"
 #include "core/view/view.h"
 
-/* ---- Stacks that are alike ---- */
+/* ---- Equal stacks ---- */
 
 static bool is_same_module(const struct ng_view_module *a, const struct ng_view_module *b)
 {
@@ -57,7 +57,7 @@ static uint32_t *place_of(const struct ng_view *view, const struct ng_view_call_
     return &view->call_stack_places[at];
 }
 
-/* At least half of the places stay free. */
+/* Keeps at least half of the entries free. */
 static bool make_places(struct ng_view *view)
 {
     if (view->call_stack_count < view->call_stack_place_count / 2)
@@ -106,7 +106,7 @@ uint32_t ng_view_intern_call_stack(struct ng_view *view, const struct ng_view_ca
 
 /* ---- From another view ---- */
 
-/* The modules of one stack. */
+/* State while the modules of one stack are copied. */
 struct copying {
     struct ng_view *view;
     const struct ng_view_module *from[NG_VIEW_FRAMES], *to[NG_VIEW_FRAMES];
@@ -135,7 +135,7 @@ uint32_t ng_view_copy_call_stack(struct ng_view *view, const struct ng_view_call
     struct copying copying = {.view = view};
 
     stack.process = process;
-    /* Thousands of calls are made at one place. */
+    /* Thousands of calls may share one stack. */
     uint32_t known = view->call_stack_place_count ? *place_of(view, &stack) : 0;
     if (known)
         return known;
@@ -155,10 +155,10 @@ uint32_t ng_view_copy_call_stack(struct ng_view *view, const struct ng_view_call
 
 /* ---- From a box ---- */
 
-/* A place of the box, with its name in the view's memory. */
+/* An address of the box's frame table, with its name in the view's memory. */
 struct known {
     uint64_t address;
-    uint32_t order; /* they were told in */
+    uint32_t order; /* in which they were recorded */
     int64_t gone_mono_ns;
     struct ng_view_frame frame;
 };
@@ -166,10 +166,10 @@ struct known {
 /* A code object of the box, with its texts in the view's memory. */
 struct known_code {
     bool looked_at;
-    struct ng_view_frame frame; /* without its place */
+    struct ng_view_frame frame; /* without the offset */
 };
 
-/* Lines are looked for once: most calls are made from a few places. */
+/* Each line is looked up once, since most calls are made from a few places. */
 #define LINES_KEPT 256u /* a power of two */
 struct known_line {
     uint32_t code, offset; /* the index plus 1; 0 free */
@@ -179,12 +179,12 @@ struct known_line {
 struct reading {
     struct ng_view *view;
     const struct ng_box *box;
-    const struct ng_view_module **modules; /* NULL what no frame lies in */
+    const struct ng_view_module **modules; /* NULL: no frame lies in this one */
     struct ng_frame_module *rows;
     uint32_t module_count;
     struct known *known; /* sorted by address, then order */
     uint32_t known_count;
-    struct known_code *codes; /* NULL there are no frames of Python */
+    struct known_code *codes; /* NULL: there are no Python frames */
     uint32_t code_count;
     struct known_line lines[LINES_KEPT];
 };
@@ -214,7 +214,7 @@ static const struct ng_view_module *module_of(struct reading *reading, uint32_t 
     return reading->modules[index];
 }
 
-/* What is known of an address that has no place: the file that it lies in, if only one was ever
+/* The frame for an address without an entry: the file that it lies in, if only one was ever mapped
  * there. */
 static struct ng_view_frame place_by_file(struct reading *reading, uint64_t address)
 {
@@ -230,7 +230,8 @@ static struct ng_view_frame place_by_file(struct reading *reading, uint64_t addr
                                   .offset = module ? address - reading->rows[found].bias : address};
 }
 
-/* In place: qsort may call malloc, and this also runs in programs that are stuck in it. */
+/* Sorts in place: qsort may call malloc, and this also runs in programs that are stuck in
+ * malloc. */
 static void sort(struct known *known, uint32_t count)
 {
     for (uint32_t gap = count / 2; gap > 0; gap = gap == 2 ? 1 : gap * 5 / 11)
@@ -285,7 +286,8 @@ static int read_tables(struct reading *reading)
     return reading->code_count && !reading->codes ? -ENOMEM : 0;
 }
 
-/* At the time of a call: other code may have lain there before, and since. */
+/* Looks the address up as of the time of the call: other code may have been mapped there before or
+ * since. */
 static struct ng_view_frame find_place(struct reading *reading, uint64_t address, int64_t mono_ns)
 {
     uint32_t low = 0, high = reading->known_count;
@@ -303,9 +305,9 @@ static struct ng_view_frame find_place(struct reading *reading, uint64_t address
     return place_by_file(reading, address);
 }
 
-/* ---- Of Python ---- */
+/* ---- Python ---- */
 
-/* One for all code objects of a file. */
+/* One module for all code objects of a file. */
 static const struct ng_view_module *file_of(struct reading *reading, const char *path)
 {
     for (uint32_t i = 0; i < reading->code_count; i++) {
@@ -316,7 +318,7 @@ static const struct ng_view_module *file_of(struct reading *reading, const char 
     return ng_view_add_module(reading->view, path, "");
 }
 
-/* False: memory is short. */
+/* False: out of memory. */
 static bool look_at_code(struct reading *reading, uint32_t index)
 {
     struct known_code *known = &reading->codes[index];
