@@ -1,10 +1,10 @@
 /*
- * A call's way through core: communicator, record, events.
+ * The path of a call through core: communicator, record, events.
  *
- * What is done before the real function and after it: collectives, sends and receives here, the
- * rest in group_calls.c and creation.c. Entered by the program's threads. Must never block, but
- * where NCCL has failed a call since a peer is gone (ng_deaths_hear), nor change errno or NCCL's
- * result; what cannot be recorded goes through unrecorded, and is counted.
+ * Work before and after the real function: collectives, sends and receives here, the rest in
+ * group_calls.c and creation.c. Entered by the program's threads. Must never block, except if NCCL
+ * has failed a call because a peer is gone (ng_deaths_hear), nor change errno or NCCL's result; a
+ * call that cannot be recorded passes unrecorded, and is counted.
  */
 #include "core/nccl/call.h"
 
@@ -46,7 +46,7 @@ static inline uint64_t count_up(_Atomic uint64_t *counter)
     return next;
 }
 
-/* Without records, the group itself remembers its newest call. */
+/* Without records, the group itself keeps its newest call. */
 static void keep_last(struct ng_box_group *group, const struct ng_call *call)
 {
     NG_STORE(group->last_call, ng_box_pack_call(call->op, call->dtype, call->root));
@@ -54,7 +54,8 @@ static void keep_last(struct ng_box_group *group, const struct ng_call *call)
     NG_STORE(group->last_count, call->count);
 }
 
-/* The number of a call among the works of its kind, and where it stands which is measured next. */
+/* The number of a call among the works of its kind, and the counter that says which is measured
+ * next. */
 struct turn {
     uint64_t number;
     _Atomic uint64_t *next;
@@ -67,7 +68,7 @@ static inline __attribute__((always_inline)) struct turn turn_of(struct ng_comm 
                : (struct turn){coll_seq, &comm->timing.next_coll};
 }
 
-/* The rare call that may be measured. */
+/* The uncommon case: a call that may be measured. */
 static __attribute__((noinline)) struct ng_async_op *start_measured(const struct ng_call *call,
                                                                     struct ng_comm *comm,
                                                                     struct turn turn,
@@ -179,7 +180,7 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
     return NG_CALL_PROCEED;
 }
 
-/* The call did not happen, and the group's numbering must stay that of the other ranks. */
+/* The call did not happen; the group's numbering must stay that of the other ranks. */
 static void uncount_work(const struct ng_call *call, const struct ng_call_context *context)
 {
     struct ng_box_group *group = context->comm->group;
@@ -189,7 +190,7 @@ static void uncount_work(const struct ng_call *call, const struct ng_call_contex
         ng_comm_uncount_peer(context->comm, call->op, call->root);
     } else {
         atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
-        NG_STORE(context->comm->timing.next_coll, 0); /* its number comes again */
+        NG_STORE(context->comm->timing.next_coll, 0); /* its sequence number will be used again */
         NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
         ng_async_op_forget_last(group);
     }
@@ -199,7 +200,7 @@ static void uncount_work(const struct ng_call *call, const struct ng_call_contex
 static void fail_work(const struct ng_call *call, const struct ng_call_context *context, int result)
 {
 
-    atomic_store(&context->comm->wait.failed, false); /* NCCL's own text is the newer one */
+    atomic_store(&context->comm->wait.failed, false); /* NCCL's own error text is newer */
     if (context->record) {
         NG_STORE(context->record->result, result);
         NG_STORE(context->record->rolling_hash, 0);
@@ -212,7 +213,7 @@ static void fail_work(const struct ng_call *call, const struct ng_call_context *
         ng_lockstep_take_back(context->comm, context->seq);
 }
 
-/* It went into a CUDA graph: it has not happened, and each replay will count for itself
+/* The call was captured into a CUDA graph: it has not run, and each replay counts separately
  * (core/device/graph.h). */
 static void uncount_captured(const struct ng_call *call, const struct ng_call_context *context)
 {
@@ -225,7 +226,7 @@ static void uncount_captured(const struct ng_call *call, const struct ng_call_co
     ng_ring_advance(context->record, context->record_id, NG_RECORD_CAPTURED);
 }
 
-/* And an event tells when a replay has come so far. */
+/* Keep a captured call, with an event that shows when a replay gets to it. */
 static __attribute__((noinline)) void keep_captured(const struct ng_call *call,
                                                     struct ng_call_context *context)
 {
@@ -233,7 +234,7 @@ static __attribute__((noinline)) void keep_captured(const struct ng_call *call,
     uncount_captured(call, context);
 }
 
-/* The call returns this without NCCL. */
+/* Answer the call with `result` without calling NCCL. */
 static int turn_down(const struct ng_call *call, struct ng_call_context *context, int result)
 {
     ng_thread_leave(context->thread);
@@ -250,8 +251,8 @@ static int refuse_work(const struct ng_call *call, struct ng_call_context *conte
     return turn_down(call, context, ng_abort_answer(context->comm, call));
 }
 
-/* While the call waited to give registrations back, another thread of the program aborted the
- * communicator: as NCCL answers who was inside then. */
+/* While the call waited to release registrations, another thread of the program aborted the
+ * communicator: return what NCCL returns to a thread that is inside. */
 static int refuse_aborted(const struct ng_call *call, struct ng_call_context *context)
 {
     ng_registrations_leave(context->comm, true);
@@ -271,7 +272,8 @@ static int check_work(const struct ng_call *call, struct ng_call_context *contex
     return result;
 }
 
-/* Hand over a work that is followed, or that the call itself waits for. What the program gets. */
+/* Hand over a work that is tracked, or that the call itself waits for. Returns the result for the
+ * program. */
 static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_async_op *work,
                                                void *stream)
 {
@@ -286,7 +288,7 @@ static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_a
     return ng_device_wait_end(comm, waiter, entered_mono_ns, ng_device_wait_newest());
 }
 
-/* What has been launched is the watchdog's now. */
+/* Hand the launched work to the watchdog. */
 static inline __attribute__((always_inline)) int hand_work(const struct ng_call *call, bool p2p,
                                                            struct ng_call_context *context)
 {
@@ -314,7 +316,7 @@ static inline __attribute__((always_inline)) int hand_work(const struct ng_call 
     return NG_NCCL_SUCCESS;
 }
 
-/* NCCL will launch it later, and the program has to ask when it has. */
+/* NCCL will launch it later; the program must query NCCL to learn when. */
 static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_call_context *context)
 {
     struct ng_comm *comm = context->comm;
@@ -336,7 +338,7 @@ static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_call
     ng_in_progress_stay(comm, context->thread);
 }
 
-/* The rest of a call that has not returned success. */
+/* Finish a call that has not returned success. */
 static __attribute__((noinline)) int leave_unsuccessful(const struct ng_call *call, bool p2p,
                                                         struct ng_call_context *context, int result)
 {
@@ -374,7 +376,7 @@ leave_work(const struct ng_call *call, bool p2p, struct ng_call_context *context
     if (__builtin_expect(result != NG_NCCL_SUCCESS, 0))
         return leave_unsuccessful(call, p2p, context, result);
     if (context->group_calls) {
-        /* Before it is said that the thread is out of NCCL: now it is the group that holds the
+        /* Before the thread is marked as out of NCCL: from now on the group holds the
          * communicator. */
         ng_group_calls_keep(call, p2p, context);
         ng_thread_leave(thread);
@@ -403,7 +405,7 @@ int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *context, in
     return leave_work(call, true, context, result);
 }
 
-/* A creating call; where it is converted, all of it. */
+/* Enter a creating call; if it is converted, carry it out completely. */
 static int enter_creation(const struct ng_call *call, struct ng_thread *thread,
                           struct ng_call_context *context)
 {
@@ -453,7 +455,7 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
     case NG_CLASS_END:
         answer = ng_ending_enter(call, thread, ret_passage);
         break;
-    default: /* QUERY, ONESIDED: seen at leave, or passed */
+    default: /* QUERY, ONESIDED: handled at leave, or only passed on */
         ret_passage->visits = true;
         answer = visit(call, ret_passage);
     }
@@ -462,7 +464,8 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
     return answer;
 }
 
-/* Whose call it was; NULL nobody's. Who makes or closes something was said to be inside that. */
+/* The communicator of a call; NULL none. For a creating or closing call, the one that the thread's
+ * slot names. */
 static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_call_context *context)
 {
     uint32_t slot = NG_LOAD(context->thread->slot->group_slot);
@@ -476,9 +479,9 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, i
     if (!context->thread)
         return result;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
-    /* The call that was refused has been told of. */
+    /* The refused call has already been reported. */
     bool is_told = op_class == NG_CLASS_GROUP && ng_group_calls_are_refused(call, context->thread);
-    /* While it is still said to be inside: that is what waits for whoever is gone. */
+    /* While the thread is still marked as inside: the call is what waits for the dead peer. */
     if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
         ng_deaths_hear(comm_of(call, context));
     switch (op_class) {

@@ -1,5 +1,5 @@
 /*
- * From what a creating call says about itself back to NCCL's arguments.
+ * Translates the description of a creating call back to NCCL's arguments.
  *
  * Entered by the program's threads.
  */
@@ -22,7 +22,7 @@ static int call_nccl(const struct ng_call *call, void *config)
         memcpy(&id, creation->unique_ids, sizeof(id));
     switch (call->op) {
     case NG_OP_CommInitRankScalable:
-        /* NCCL's prototypes know no const; it changes neither these nor, but for their order, the
+        /* NCCL's prototypes lack const. NCCL does not modify these arguments; it only reorders the
          * ranks of a shrink, as for any caller. */
         return nccl->comm_init_rank_scalable(
             new_comm, creation->nranks, creation->rank, creation->unique_id_count,

@@ -1,5 +1,5 @@
 /*
- * NCCL's own functions that make communicators, called by the guard in the program's place.
+ * Calls NCCL's functions that create communicators on behalf of the program.
  *
  * Program threads.
  */
@@ -8,7 +8,7 @@
 
 #include "core/nccl/call.h"
 
-/* The call as the program made it, but with this configuration, which may be NULL: NCCL's result.
+/* Make the program's call, but with this configuration, which may be NULL. Returns NCCL's result.
  * Not for ncclCommInitAll. */
 int ng_create_comm(const struct ng_call *call, void *config);
 

@@ -1,10 +1,10 @@
 /*
- * Making and ending communicators.
+ * Creating and ending communicators.
  *
- * Entered by the program's threads. The handle of a communicator comes with the return of the call,
- * with the end of the NCCL group around it, or, in nonblocking mode, some time later: then the
- * program's own questions to NCCL tell when. Must never block, or ask NCCL what may not be asked
- * while a communicator is in progress.
+ * Entered by the program's threads. The handle of a communicator is available when the call
+ * returns, when the NCCL group around it ends or, in nonblocking mode, some time later, as the
+ * program's own queries to NCCL show. Must never block, nor query NCCL for anything that is
+ * forbidden while a communicator is in progress.
  */
 #include "core/call/creation.h"
 
@@ -27,16 +27,16 @@
 #include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
-/* Children of nonblocking splits whose handle NCCL writes later. Protected by its mutex; nests
- * inside nothing. */
+/* Children of nonblocking splits whose handle NCCL writes later. Protected by unbound_lock, which
+ * nests inside nothing. */
 static pthread_mutex_t unbound_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_created unbound[64];
 static _Atomic uint32_t unbound_count;
 
-/* ncclCommInitAll calls of this process, for their ids. */
+/* Number of ncclCommInitAll calls of this process, for the group ids. */
 static _Atomic uint32_t init_all_count;
 
-/* The program has it now. */
+/* The program has the communicator now. */
 static void go_on_with(const struct ng_comm *comm)
 {
     ng_poison_made(NG_LOAD(comm->group->created_mono_ns));
@@ -57,8 +57,8 @@ struct ng_comm *ng_creation_adopt(const struct ng_call *call)
     return comm;
 }
 
-/* By its own configuration, or its parent's. Where the environment overrules that, NCCL's first
- * "in progress" tells. */
+/* By its own configuration, or its parent's. If the environment overrules that, NCCL's first "in
+ * progress" reveals it. */
 static bool is_nonblocking(const struct ng_nccl_config *config, const struct ng_comm *parent)
 {
     if (config && NG_NCCL_CONFIG_SAYS_BLOCKING(config) &&
@@ -67,7 +67,7 @@ static bool is_nonblocking(const struct ng_nccl_config *config, const struct ng_
     return parent && atomic_load(&parent->mode.nonblocking);
 }
 
-/* The device that the call names for this rank; -1: that of the calling thread. */
+/* The device that the call names for this rank; -1: the calling thread's current device. */
 static int device_of(const struct ng_creation *creation, enum ng_op op, int rank)
 {
     if (op != NG_OP_CommInitAll)
@@ -84,7 +84,7 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
                                                   ng_creation_name(call->creation))
                                  : NULL;
     struct ng_created *created = comm ? ng_thread_add_created(calls) : NULL;
-    /* How many handles the program has room for, NCCL has still to check. */
+    /* NCCL has not yet checked how many handles the program has room for. */
     bool early = new_comm && call->op != NG_OP_CommInitAll;
 
     if (!comm)
@@ -105,15 +105,15 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
         atomic_store(&comm->mode.nonblocking, true);
     if (ng_guard.registers)
         ng_shared_resources_make(comm, parent, call);
-    /* An abort from another thread must be able to tell the new handle from what a variable happens
-     * to hold, and NCCL likes to give the same address again. */
+    /* An abort from another thread must be able to distinguish the new handle from the variable's
+     * old value, and NCCL often reuses an address. */
     if (early)
         __atomic_store_n(new_comm, NULL, __ATOMIC_RELEASE);
     ng_comm_making(comm, early ? new_comm : NULL, parent);
     return comm;
 }
 
-/* NCCL has answered, and writes nothing more into the program's variable, but that of a nonblocking
+/* NCCL has returned, and no longer writes the program's variable, except for a nonblocking
  * split. */
 static void finish_making(const struct ng_created *created, int result)
 {
@@ -134,9 +134,9 @@ void ng_creation_invite(const struct ng_call *call, int result)
         atomic_store(&comm->invited_id, ng_group_id_unique(call->recv_buffer, 1));
 }
 
-/* What those who join the grown communicator call it, if this rank has made the unique id or passes
- * it on; 0: it knows of none. NCCL's own example passes it to ncclCommGrow on no rank of the
- * parent, its performance test on all of them. */
+/* The group id that joining ranks use for the grown communicator, if this rank has created the
+ * unique id or passes it on; 0: not known. NCCL's own example passes the unique id to ncclCommGrow
+ * on no rank of the parent, its performance test on all of them. */
 static uint64_t invited_id(struct ng_comm *parent, const struct ng_creation *creation)
 {
     uint64_t made = atomic_exchange(&parent->invited_id, 0);
@@ -144,7 +144,7 @@ static uint64_t invited_id(struct ng_comm *parent, const struct ng_creation *cre
     return creation->unique_ids ? ng_group_id_unique(creation->unique_ids, 1) : made;
 }
 
-/* What this call has made will not be. */
+/* Drop what this call was creating: it failed. */
 static void drop_created(struct ng_group_calls *calls, const struct ng_call_context *context,
                          int result)
 {
@@ -170,7 +170,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
         return ended;
 
     context->created_before = calls ? calls->created_count : 0;
-    ng_guard_find_cuda(); /* each rank tells its device before it waits for others */
+    ng_guard_find_cuda(); /* each rank publishes its device before it waits for others */
     switch (call->op) {
     case NG_OP_CommInitAll: {
         uint64_t id = ng_group_id_init_all(header->host, header->pid, header->start_ticks,
@@ -187,8 +187,8 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
         if (!parent)
             parent = ng_creation_adopt(call);
         if (!parent) {
-            /* A rank that joins a grown communicator has no parent of its own; only the id tells
-             * it: core/view/grow_id.h. */
+            /* A rank that joins a grown communicator has no parent; it knows the group only by the
+             * unique id: core/view/grow_id.h. */
             if (creation->unique_ids)
                 comm = create_one(call, thread, NULL, ng_group_id_unique(creation->unique_ids, 1),
                                   creation->nranks, creation->rank, creation->new_comm);
@@ -201,7 +201,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
         uint32_t ordinal = atomic_fetch_add(&parent->group->derived, 1) + 1;
         uint64_t parent_id = NG_LOAD(parent->group->id);
         if (call->op == NG_OP_CommSplit && creation->color < 0)
-            break; /* takes part, gets nothing */
+            break; /* takes part, but gets no communicator */
         uint64_t excluded = call->op == NG_OP_CommShrink
                                 ? ng_group_id_excluded(creation->list, creation->list_count)
                                 : 0;
@@ -209,7 +209,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
                           ? ng_group_id_shrink(parent_id, ordinal, excluded)
                           : ng_group_id_split(parent_id, ordinal,
                                               call->op == NG_OP_CommSplit ? creation->color : 0);
-        bool grows = call->op == NG_OP_CommGrow; /* and the parent's ranks keep their numbers */
+        bool grows = call->op == NG_OP_CommGrow; /* the parent's ranks keep their numbers */
         comm = create_one(call, thread, parent, id, grows ? creation->nranks : 0,
                           grows ? NG_LOAD(parent->group->group_rank) : -1, creation->new_comm);
         if (comm) {
@@ -217,7 +217,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
             NG_STORE(comm->group->excluded, excluded);
             if (call->op == NG_OP_CommSplit)
                 NG_STORE(comm->group->color, creation->color);
-            /* From then on core/view/grow_id.c may derive the id anew, and then tell it. */
+            /* From now on core/view/grow_id.c may derive the id again and publish it. */
             atomic_store_explicit(&comm->group->parent_id, parent_id, memory_order_release);
             if (call->op == NG_OP_CommGrow)
                 atomic_store_explicit(&comm->group->joined_id, invited_id(parent, creation),
@@ -234,7 +234,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
     }
     ng_thread_enter(thread, call->op, parent ? parent : comm, 0, 0, ng_clock_mono_ns());
     if (!parent || !ng_comm_is_shut_now(parent) || !ng_in_flight_await(parent)) {
-        /* What it shares with its parent is in use from here on. */
+        /* The resources shared with its parent are in use from here on. */
         if (ng_guard.registers && parent && comm)
             ng_registrations_hold(comm);
         return NG_CALL_PROCEED;
@@ -246,7 +246,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
     return result;
 }
 
-/* Under way in nonblocking mode: the handle, or what NCCL can tell of it, comes later. */
+/* Under way in nonblocking mode: the handle, or what NCCL reports about it, is available later. */
 static void keep_unfinished(const struct ng_created *created)
 {
     pthread_mutex_lock(&unbound_lock);
@@ -260,8 +260,8 @@ static void keep_unfinished(const struct ng_created *created)
     pthread_mutex_unlock(&unbound_lock);
 }
 
-/* The handle of a nonblocking child comes later also where NCCL returns success: it does so while a
- * split, a shrink or a grow is under way (2.28.9). */
+/* The handle of a nonblocking child may be written later although NCCL returns success: it does so
+ * while a split, a shrink or a grow is under way (2.28.9). */
 static bool is_under_way(const struct ng_created *created, int result, const void *handle)
 {
     return result == NG_NCCL_IN_PROGRESS ||
@@ -274,7 +274,7 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
 
     if (thread)
         thread->not_made = NULL;
-    /* By now NCCL has loaded the driver, if the program had not. */
+    /* By now NCCL has loaded the driver, if the program had not done so. */
     if (calls->created_count > 0)
         ng_guard_find_cuda();
     for (uint32_t i = 0; i < calls->created_count; i++) {
@@ -282,7 +282,7 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
         bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
         bool condemned = ng_comm_is_condemned(created->comm);
         void *handle = (good || condemned) && created->new_comm ? *created->new_comm : NULL;
-        /* Where the guard aborts it, what the program still does with the handle must not reach
+        /* If the guard aborts it, later calls of the program with this handle must not reach
          * NCCL. */
         if (handle)
             bind(created->comm, handle, result == NG_NCCL_SUCCESS);
@@ -308,9 +308,9 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
 }
 
 /*
- * The program has asked for the state of `watched`. Once that is no longer in progress, what was
- * made from it is finished: NCCL has written the handle, which therefore is still there to be read,
- * and answers questions.
+ * The program has asked for the state of `watched`. Once that is no longer in progress, the
+ * communicators created from it are finished: NCCL has written their handles, so they can be read,
+ * and accepts queries.
  */
 static void bind_finished(const struct ng_call *call)
 {
@@ -325,8 +325,8 @@ static void bind_finished(const struct ng_call *call)
     for (uint32_t i = 0; i < unbound_count; i++) {
         const struct ng_created *created = &unbound[i];
         uint32_t life = atomic_load(&created->comm->group->state);
-        /* Ended meanwhile: its record, its handle and the program's variable may mean something
-         * else by now. */
+        /* Ended meanwhile: its record, its handle and the program's variable may have been
+         * reused. */
         if (created->generation != atomic_load(&created->comm->group->generation) ||
             (life != NG_GROUP_CREATING && life != NG_GROUP_READY))
             continue;
@@ -361,7 +361,7 @@ void ng_creation_leave(const struct ng_call *call, const struct ng_call_context 
 
     if (ng_guard.registers && call->comm && calls && calls->created_count > context->created_before)
         ng_registrations_let_go(calls->created[context->created_before].comm);
-    /* The handles come with the end of the group, which holds them until then. */
+    /* The handles are written at the end of the group, which keeps the entries until then. */
     for (uint32_t i = context->created_before;
          calls && calls->depth && good && i < calls->created_count; i++) {
         calls->created[i].in_group = true;
@@ -373,7 +373,7 @@ void ng_creation_leave(const struct ng_call *call, const struct ng_call_context 
         ng_thread_leave(context->thread);
     if (!calls || (calls->depth && good))
         return;
-    if (calls->depth) /* Only this call failed; the others of the group may still succeed. */
+    if (calls->depth) /* Only this call failed; other calls of the group may still succeed. */
         drop_created(calls, context, result);
     else
         ng_creation_bind(calls, result);
@@ -384,7 +384,7 @@ static bool ends_handle(enum ng_op op)
     return op == NG_OP_CommDestroy || op == NG_OP_CommAbort;
 }
 
-/* False: the guard ends it, or another thread of the program does. */
+/* False: the guard or another thread of the program is ending it. */
 static bool claim_end(struct ng_comm *comm)
 {
     uint32_t lives;
@@ -411,7 +411,7 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
 
     if (calls && calls->broken)
         return NG_NCCL_SYSTEM_ERROR;
-    /* Another thread may be inside the call that makes it: an abort is the way out. */
+    /* Another thread may be inside the call that creates it: an abort is its way out. */
     if (!comm || ng_comm_is_condemned(comm)) {
         struct ng_comm *made = ng_comm_find_made(call->comm);
         comm = made ? made : comm;
@@ -421,7 +421,7 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
     if (!comm)
         return ng_ended_answer(call->comm, call->op);
     ng_thread_enter(thread, call->op, comm, 0, 0, ng_clock_mono_ns());
-    /* Either the program ends it, or the guard. */
+    /* Either the program ends it, or the guard does, but never both. */
     if (ends_handle(call->op) && claim_end(comm)) {
         if (call->op == NG_OP_CommAbort)
             ng_watchdog_cut_off(comm);
@@ -459,7 +459,7 @@ int ng_ending_leave(const struct ng_call *call, const struct ng_call_context *co
         ng_thread_leave(context->thread);
     if (!comm)
         return result;
-    /* NCCL 2.28.9 takes a finalize that an abort has freed for a success. */
+    /* NCCL 2.28.9 returns success for a finalize whose communicator an abort has freed. */
     if (call->op == NG_OP_CommFinalize && result == NG_NCCL_SUCCESS && ng_comm_is_condemned(comm))
         result = comm->abort.result;
     if (result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS) {
@@ -475,7 +475,7 @@ int ng_ending_leave(const struct ng_call *call, const struct ng_call_context *co
     case NG_OP_CommDestroy:
     case NG_OP_CommAbort:
         ng_in_progress_end(comm);
-        /* The call that makes it, on another thread, ends it when it returns. */
+        /* Otherwise the creating call on another thread ends the record when it returns. */
         if (!ng_comm_is_being_made(comm))
             ng_comm_end(comm,
                         call->op == NG_OP_CommDestroy ? NG_GROUP_DESTROYED : NG_GROUP_ABORTED);

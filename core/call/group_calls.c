@@ -22,7 +22,7 @@
 #include "core/util/log.h"
 #include "core/view/hash_log.h"
 
-/* For ng_capture_add_group, which needs all of them or none. */
+/* Keep a call for ng_capture_add_group, which needs all calls or none. */
 static void keep_call(struct ng_group_calls *calls, struct ng_pending *pending,
                       const struct ng_call *call)
 {
@@ -52,7 +52,7 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p,
             calls->grouped_count = 0;
         pending = ng_thread_add_pending(calls);
         if (!pending) {
-            /* It would look like a group that is never closed. */
+            /* If its record stayed ENTERED, it would look like a group that is never closed. */
             ng_async_op_give_up(NULL, 1);
             ng_ring_advance(context->record, context->record_id, NG_RECORD_UNWATCHED);
             if (!p2p)
@@ -82,8 +82,8 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p,
         keep_call(calls, pending, call);
 }
 
-/* For who tells launches apart later: NCCL launches together what is in one group. A communicator
- * is called from one thread at a time. */
+/* Counts groups so that launches can be told apart later: NCCL launches the calls of one group
+ * together. A communicator is called from one thread at a time. */
 static void count_joined(const struct ng_pending *pending)
 {
     struct ng_box_group *group = pending->comm->group;
@@ -97,9 +97,9 @@ static void count_joined(const struct ng_pending *pending)
 }
 
 /*
- * The work of a closing group, which is measured in its turn: a single call as one outside of
- * groups; several by how many such groups there were, so that they are not measured more often for
- * their size.
+ * Start the work of a closing group, and decide whether it is measured: a single call is treated
+ * like one outside groups; several calls count as one group, so that large groups are not measured
+ * more often.
  */
 static struct ng_async_op *start_work(struct ng_pending *pending)
 {
@@ -127,7 +127,7 @@ static void count_work(const struct ng_pending *pending)
         NG_STORE(comm->timing.joined_works, NG_LOAD(comm->timing.joined_works) + 1);
 }
 
-/* What a timed work is, by its records: as far back as there are any. */
+/* Describe a timed work from its records, as far back as they exist. */
 static void describe_work(struct ng_async_op *work, const struct ng_pending *pending)
 {
     struct ng_box_record *record = ng_ring_find(pending->last_record);
@@ -146,8 +146,8 @@ static void describe_work(struct ng_async_op *work, const struct ng_pending *pen
 }
 
 /*
- * None of these calls happened: the group's numbering must stay that of the other ranks, whether or
- * not there are records of them. Only records tell which peers the sends and receives were for.
+ * None of these calls happened: the numbering must stay that of the other ranks, whether or not
+ * there are records. Only records show the peers of sends and receives.
  */
 static void undo_work(const struct ng_pending *pending, enum ng_record_state state, int result)
 {
@@ -156,7 +156,7 @@ static void undo_work(const struct ng_pending *pending, enum ng_record_state sta
 
     atomic_fetch_sub_explicit(&group->entered, pending->coll_count, memory_order_relaxed);
     atomic_fetch_sub_explicit(&group->p2p_entered, pending->p2p_count, memory_order_relaxed);
-    /* Their numbers come again. */
+    /* Their sequence numbers will be used again. */
     NG_STORE(pending->comm->timing.next_coll, 0);
     NG_STORE(pending->comm->timing.next_joined, 0);
     NG_STORE(pending->comm->timing.next_p2p, 0);
@@ -178,14 +178,14 @@ static void undo_work(const struct ng_pending *pending, enum ng_record_state sta
         ng_comm_lose_peers(pending->comm);
 }
 
-/* A NCCL group was closed, and NCCL took what is on one communicator and stream. */
+/* An NCCL group was closed, and NCCL accepted its calls on one communicator and stream. */
 static void close_work(const struct ng_group_calls *calls, struct ng_pending *pending, int result)
 {
     struct ng_async_op *work = pending->work;
 
     if (pending->capturing) {
-        /* Into a CUDA graph: nothing has happened, so it is undone below, and each replay will
-         * count for itself (core/device/graph.h). */
+        /* Captured into a CUDA graph: nothing has run, so the calls are undone below, and each
+         * replay counts separately (core/device/graph.h). */
         if (result == NG_NCCL_SUCCESS && pending->last_call)
             ng_capture_add_group(pending->comm, pending->stream, calls->grouped, pending->last_call,
                                  pending->begun);
@@ -197,8 +197,7 @@ static void close_work(const struct ng_group_calls *calls, struct ng_pending *pe
         NG_STORE(pending->comm->group->scheduled, pending->last_seq);
     if (result == NG_NCCL_IN_PROGRESS)
         atomic_store_explicit(&pending->comm->mode.nonblocking, true, memory_order_relaxed);
-    /* NCCL launches it later, from a thread of its own; an event recorded now would come too early.
-     */
+    /* NCCL launches it later from its own thread; an event recorded now would fire too early. */
     if (work && result == NG_NCCL_IN_PROGRESS) {
         if (work->timed)
             describe_work(work, pending);
@@ -234,15 +233,15 @@ bool ng_group_calls_are_refused(const struct ng_call *call, struct ng_thread *th
     return calls && calls->error != NG_NCCL_SUCCESS;
 }
 
-/* NCCL is about to close a group of which it has not seen all: with an error of its own it launches
- * nothing. The call is one that every release refuses, before it asks CUDA for anything. */
+/* NCCL is about to close a group of which it has not seen all calls; after an error it launches
+ * nothing. So make a call that every release refuses before it uses CUDA. */
 static void spoil(const struct ng_nccl *nccl)
 {
     if (nccl->all_reduce)
         nccl->all_reduce(NULL, NULL, 0, 0, 0, NULL, NULL);
 }
 
-/* One of the group's communicators whose abort by the guard is under way, or over; NULL none. */
+/* A communicator of the group whose abort by the guard is under way or done; NULL none. */
 static const struct ng_comm *find_aborted(const struct ng_group_calls *calls)
 {
     for (uint32_t i = 0; i < calls->pending_count; i++)
@@ -254,8 +253,8 @@ static const struct ng_comm *find_aborted(const struct ng_group_calls *calls)
     return NULL;
 }
 
-/* Of several streams of one communicator, the one that its first collective was on knows the
- * rolling hash before it: not always the one that came first, which may have begun with a send. */
+/* Of several streams of one communicator, the one with the first collective has the rolling hash
+ * from before the group. That is not always the first stream, which may have begun with a send. */
 static void undo_hash(const struct ng_pending *pending)
 {
     struct ng_box_group *group = pending->comm->group;
@@ -264,7 +263,7 @@ static void undo_hash(const struct ng_pending *pending)
         NG_STORE(group->rolling_hash, pending->hash_before);
 }
 
-/* What went into CUDA graphs. From the newest, as below. */
+/* Undo the calls that were captured into CUDA graphs. Newest first, as below. */
 static void undo_captured(const struct ng_group_calls *calls)
 {
     for (uint32_t i = calls->pending_count; i > 0; i--)
@@ -288,7 +287,7 @@ static void undo_all(struct ng_group_calls *calls, int result)
     calls->pending_count = 0;
 }
 
-/* NCCL would read what it has freed. */
+/* Refuse to close the group: NCCL would read freed memory. */
 static int refuse_end(struct ng_group_calls *calls, struct ng_thread *thread, int result)
 {
     if (ng_guard.registers)
@@ -304,7 +303,7 @@ static int refuse_end(struct ng_group_calls *calls, struct ng_thread *thread, in
     return result;
 }
 
-/* The last look before NCCL closes the group. */
+/* The last check before NCCL closes the group. */
 static int let_close(struct ng_group_calls *calls, struct ng_thread *thread,
                      const struct ng_nccl *nccl)
 {
@@ -337,7 +336,8 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
         if (pending->capturing)
             pending->begun = ng_capture_begin(pending->comm, pending->stream);
     }
-    /* Named after the first communicator in the group; the whole group waits in this call. */
+    /* The thread's slot names the first communicator in the group; the whole group waits in this
+     * call. */
     const struct ng_comm *comm = calls->pending_count   ? calls->pending[0].comm
                                  : calls->created_count ? calls->created[0].comm
                                                         : NULL;
@@ -359,7 +359,7 @@ static void open_group(const struct ng_call *call, struct ng_thread *thread)
     NG_STORE(thread->slot->group_depth, ++thread->open_groups);
 }
 
-/* All of the group that is waited for, one after the other; the first failure counts. */
+/* Wait for the works of the group that need it, one after the other; the first failure counts. */
 static int await_works(struct ng_group_calls *calls, int result)
 {
     uint32_t newest = ng_device_wait_newest();

@@ -1,10 +1,10 @@
 /*
- * Attempts to make a communicator, and what all ranks agree on about each.
+ * Attempts to create a communicator, and the agreement of all ranks on each.
  *
- * The program's thread makes the attempt and then agrees; a thread of the guard's own beside it
- * ends the attempt where another rank's has failed or its time is over, by an abort, as the
- * program's thread is inside NCCL. Must never hold a lock while it waits, and every wait has a
- * bound.
+ * The program's thread makes the attempt and then takes part in the agreement. Beside it a guard
+ * thread ends the attempt when another rank's has failed or the time is over: by an abort, since
+ * the program's thread is inside NCCL. Must never hold a lock while it waits, and every wait must
+ * have a bound.
  */
 #include "core/call/init_retry.h"
 
@@ -30,57 +30,57 @@
 #include "core/util/log.h"
 
 #define SESSIONS     64u
-#define AT_ONCE      (8u * NG_BOARD_HAVE_MAX) /* keys that one step of a request asks for */
-#define LOOK_NS      (100 * NG_MS)            /* between two looks at the board */
-#define STEP_NS      (500 * NG_MS) /* of a wait for the others, between two looks at ourselves */
-#define STEP_MAX_NS  NG_S          /* of the time between two looks; the rest was a standstill */
+#define AT_ONCE      (8u * NG_BOARD_HAVE_MAX) /* keys that one step of a request checks */
+#define LOOK_NS      (100 * NG_MS)            /* between two checks of the board */
+#define STEP_NS      (500 * NG_MS) /* of a wait for the others, between two checks of this process */
+#define STEP_MAX_NS  NG_S /* counted at most between two checks; the rest was a standstill */
 #define PUT_NS       (5 * NG_S)
-#define SHARED_NS    (10 * NG_S)  /* whoever came to NCCL has told so within */
-#define AGREE_NS     (30 * NG_S)  /* beyond the attempt's deadline */
-#define AWAY_NS      (30 * NG_S)  /* a store that is silent for so long will not be waited for */
-#define KEEP_NS      (120 * NG_S) /* entries, beyond that */
+#define SHARED_NS    (10 * NG_S) /* each rank that has reached NCCL has put its entry within this */
+#define AGREE_NS     (30 * NG_S) /* beyond the attempt's deadline */
+#define AWAY_NS      (30 * NG_S) /* a store that is silent for this long is given up */
+#define KEEP_NS      (120 * NG_S) /* lifetime of entries, beyond that */
 #define PREFIX_BYTES 32
 
-/* One attempt on this rank, as its watching thread sees it. */
+/* One attempt on this rank, as seen by the thread that watches it. */
 struct session {
     _Atomic uint32_t state; /* futex word */
-    _Atomic uint32_t over;  /* likewise: the call has returned */
+    _Atomic uint32_t over;  /* futex word: the call has returned */
     struct ng_comm *made;
     char prefix[PREFIX_BYTES];
     uint32_t nranks;
     unsigned attempt, attempts;
-    bool ended_it; /* its own abort */
+    bool ended_it; /* the watching thread has aborted it */
 };
 enum { FREE, FILLED, WAITING, RUNNING, DONE };
 
 static struct session sessions[SESSIONS];
-static atomic_bool not_shared; /* ranks do not find each other on the board */
+static atomic_bool not_shared; /* ranks cannot find each other on the board */
 
 enum decision { AGREED, AGAIN, GIVEN_UP };
 
-/* What rank 0 puts. */
+/* The outcome that rank 0 puts. */
 struct outcome {
     uint32_t decision; /* enum decision */
     int32_t code;      /* ncclResult_t of the rank that failed first */
     struct ng_nccl_unique_id id;
 };
 
-/* What an attempt is about, for both halves of this file. */
+/* An attempt, for both halves of this file. */
 struct attempt {
     const struct ng_call *call;
     struct ng_comm *made;
     struct ng_thread *thread;
     uint64_t group_id;
     uint32_t rank, nranks;
-    unsigned number, attempts; /* from 0; how many there may be */
+    unsigned number, attempts; /* number of this attempt, from 0; attempts allowed */
     char prefix[PREFIX_BYTES];
     int64_t until_mono_ns; /* of the agreement */
-    bool dropped;          /* what it has made is aborted, by ourselves */
-    bool silent;           /* the store was, when the newest wait ended */
-    bool alone;            /* and was so for long: what others say cannot be heard */
+    bool dropped;          /* its new communicator has been aborted by this file */
+    bool silent;           /* the store was silent when the newest wait ended */
+    bool alone;            /* it was silent for long: other ranks cannot be reached */
 };
 
-/* Nobody ever wakes who sleeps on this. */
+/* A futex word for plain sleeps; never woken. */
 static _Atomic uint32_t nobody;
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns)
@@ -101,7 +101,7 @@ static void key_of(const char *prefix, uint32_t number, char ret_key[NG_BOARD_KE
     snprintf(ret_key, NG_BOARD_KEY_MAX + 1, "%s%" PRIu32, prefix, number);
 }
 
-/* 0; -EEXIST: somebody else has; or -errno. */
+/* 0; -EEXIST: another rank has put it; or -errno. */
 static int put(const char *prefix, uint32_t number, const void *data, size_t bytes)
 {
     int64_t until = ng_clock_mono_ns() + PUT_NS;
@@ -110,14 +110,14 @@ static int put(const char *prefix, uint32_t number, const void *data, size_t byt
     int error;
 
     key_of(prefix, number, key);
-    /* Out of descriptors, as the program may be: that passes. */
+    /* The program may be out of descriptors, which can pass. */
     while ((error = ng_program_request_put_for(key, data, bytes, keep_ns, until)) != 0 &&
            error != -EEXIST && error != -EOPNOTSUPP && ng_clock_mono_ns() < until)
         futex_wait(&nobody, 0, LOOK_NS);
     return error;
 }
 
-/* A few answer at once, thousands take some looks. */
+/* A few entries need one check, thousands need several. */
 static bool is_there(const char *prefix, uint32_t first, uint32_t count)
 {
     return ng_program_request_meet(prefix, first, count,
@@ -126,7 +126,7 @@ static bool is_there(const char *prefix, uint32_t first, uint32_t count)
 
 /* ---- The watching thread ---- */
 
-/* True: there is nothing more to be watched. False: other orders have their turn before. */
+/* True: there is nothing left to watch. False: other abort orders come first; try again. */
 static bool end_attempt(struct session *session, const char *why)
 {
     uint64_t id = NG_LOAD(session->made->group->id);
@@ -141,13 +141,14 @@ static bool end_attempt(struct session *session, const char *why)
     session->ended_it = !error || error == -ENOENT;
     if (!session->ended_it) {
         ng_log(NG_LOG_WARN, "cannot end %s: %s", reason, strerror(-error));
-        /* Its deadline is the watchdog's again. */
+        /* The watchdog's deadline applies again. */
         atomic_store(&session->made->may_retry, false);
     }
     return true;
 }
 
-/* Its own deadline, while the watchdog's is held back. True: nothing is left to be watched. */
+/* Check the attempt's own deadline, while the watchdog's is suspended. True: there is nothing left
+ * to watch. */
 static bool look_at_time(struct session *session, int64_t waited_ns)
 {
     int64_t timeout_ns = ng_guard.config.init_timeout_ns;
@@ -160,7 +161,7 @@ static bool look_at_time(struct session *session, int64_t waited_ns)
         return end_attempt(session,
                            "has not finished within its deadline, though all ranks have come");
     }
-    /* Somebody is missing: that is the watchdog's to say. */
+    /* A rank is missing: the watchdog reports that. */
     atomic_store(&session->made->may_retry, false);
     return true;
 }
@@ -180,7 +181,7 @@ static void watch_session(struct session *session)
         if (is_there(session->prefix, 2 * session->nranks, 1) && !atomic_load(&session->over) &&
             end_attempt(session, "has failed on another rank"))
             return;
-        /* The last attempt's is the watchdog's. */
+        /* The last attempt has the watchdog's deadline. */
         if (session->attempt + 1 < session->attempts && look_at_time(session, waited_ns))
             return;
     }
@@ -201,7 +202,7 @@ static void *watch(void *unused)
     return unused;
 }
 
-/* NULL: nobody watches, and the watchdog's deadline holds. */
+/* NULL: the attempt is not watched, and the watchdog's deadline applies. */
 static struct session *begin_watching(const struct attempt *attempt)
 {
     for (unsigned i = 0; i < SESSIONS; i++) {
@@ -229,8 +230,8 @@ static struct session *begin_watching(const struct attempt *attempt)
     return NULL;
 }
 
-/* True: it has ended the attempt. It may be giving the order just now, which must not meet the next
- * one. */
+/* True: the watching thread has ended the attempt. Waits for it, since an abort order that it is
+ * giving now must not hit the next attempt. */
 static bool stop_watching(struct session *session)
 {
     uint32_t state;
@@ -260,9 +261,10 @@ static void tell_alone(struct attempt *attempt)
 }
 
 /*
- * Wait for `count` numbers from `first`. False: the time is over, or the store is away for long, or
- * a verdict has ended the communicator, or the process is ending. Once one rank has failed, all
- * have ended the attempt as soon as their aborts have returned: who has not by then has died.
+ * Wait for `count` numbers from `first`. False: the time is over, the store has been silent for
+ * long, a verdict has ended the communicator, or the process is ending. Once one rank has failed,
+ * the others end the attempt as soon as their aborts have returned: a rank that has not by then has
+ * died.
  */
 static bool meet(struct attempt *attempt, uint32_t first, uint32_t count, int64_t until)
 {
@@ -274,7 +276,8 @@ static bool meet(struct attempt *attempt, uint32_t first, uint32_t count, int64_
         int error = ng_program_request_meet(attempt->prefix, first, count, step);
         if (!error)
             return true;
-        /* Each has lasted for a step: time in which this process stood still is not the store's. */
+        /* Each wait has lasted one step: time in which this process stood still does not count
+         * against the store. */
         attempt->silent = error == -EIO;
         silent_ns = attempt->silent ? silent_ns + STEP_NS : 0;
         if (silent_ns >= AWAY_NS)
@@ -298,7 +301,7 @@ static bool is_retried(int code)
     return code == NG_NCCL_SYSTEM_ERROR || code == NG_NCCL_REMOTE_ERROR;
 }
 
-/* The code of whoever failed first; NG_NCCL_SUCCESS nobody has. */
+/* The code of the rank that failed first; NG_NCCL_SUCCESS: none has failed. */
 static int failure_of(const struct attempt *attempt)
 {
     char key[NG_BOARD_KEY_MAX + 1];
@@ -312,7 +315,7 @@ static int failure_of(const struct attempt *attempt)
     return code;
 }
 
-/* Rank 0 has seen everybody's end of the attempt, or not. */
+/* Rank 0 decides, after all ranks have ended the attempt, or not all in time. */
 static void decide(struct attempt *attempt, int result, struct outcome *ret_outcome)
 {
     struct outcome outcome = {.decision = GIVEN_UP, .code = result};
@@ -331,7 +334,7 @@ static void decide(struct attempt *attempt, int result, struct outcome *ret_outc
     put(attempt->prefix, 2 * attempt->nranks + 1, &outcome, sizeof(outcome));
 }
 
-/* 0, or -errno: nobody has said. */
+/* Read the outcome. 0, or -errno: there is none. */
 static int hear(struct attempt *attempt, struct outcome *ret_outcome)
 {
     uint32_t number = 2 * attempt->nranks + 1;
@@ -339,7 +342,7 @@ static int hear(struct attempt *attempt, struct outcome *ret_outcome)
     struct outcome outcome;
     size_t bytes;
 
-    /* Rank 0's wait, and its word. */
+    /* Allows for rank 0's wait and its put. */
     if (!meet(attempt, number, 1, attempt->until_mono_ns + PUT_NS))
         return -ETIMEDOUT;
     key_of(attempt->prefix, number, key);
@@ -352,7 +355,7 @@ static int hear(struct attempt *attempt, struct outcome *ret_outcome)
     return error;
 }
 
-/* This rank's attempt has ended with `result`; what all do about it. */
+/* This rank's attempt has ended with `result`; get the common decision. */
 static void agree(struct attempt *attempt, int result, struct outcome *ret_outcome)
 {
     int32_t code = result;
@@ -370,7 +373,8 @@ static void agree(struct attempt *attempt, int result, struct outcome *ret_outco
         put(attempt->prefix, attempt->nranks + attempt->rank, "", 0);
         return;
     }
-    /* In this order: who has seen all ends knows whether there was a failure. */
+    /* The order matters: a rank that has seen all ends must also see whether there was a
+     * failure. */
     if (!good)
         put(attempt->prefix, 2 * attempt->nranks, &code, sizeof(code));
     put(attempt->prefix, attempt->nranks + attempt->rank, "", 0);
@@ -382,14 +386,14 @@ static void agree(struct attempt *attempt, int result, struct outcome *ret_outco
 
 /* ---- Attempts ---- */
 
-/* What the attempt has made here is of no use: the others' has failed, or it failed itself. */
+/* Discard what the attempt has created here: it failed, or another rank's attempt did. */
 static void drop(struct attempt *attempt, bool ordered)
 {
     struct ng_group_set scope = {.count = 1, .groups = {attempt->group_id}};
 
     ng_thread_leave(attempt->thread);
     attempt->dropped = true;
-    /* Where NCCL has made nothing, nothing is to be aborted. */
+    /* If NCCL has created nothing, there is nothing to abort. */
     if (!__atomic_load_n((void **)attempt->call->creation->new_comm, __ATOMIC_ACQUIRE))
         return;
     if (!ordered && !ng_comm_is_condemned(attempt->made))
@@ -401,7 +405,7 @@ static void drop(struct attempt *attempt, bool ordered)
         ng_abort_await(attempt->made);
 }
 
-/* The guard has ended it for another reason, and that is told: no attempt follows. */
+/* The guard has ended it for another reason, which has been reported: no attempt follows. */
 static int give_up(const struct attempt *attempt, struct outcome *ret_outcome)
 {
     int32_t code = NG_NCCL_INTERNAL_ERROR;
@@ -422,7 +426,7 @@ static void tell(const struct attempt *attempt, int code, bool again)
            again ? "all ranks try again" : "it is not tried again");
 }
 
-/* A call with the id of this attempt: the program's own, or rank 0's. */
+/* Make the call with the unique id of this attempt: the program's own, or rank 0's. */
 static int make(const struct ng_call *call, const struct ng_call_context *context,
                 const struct outcome *before, bool converts)
 {
@@ -438,7 +442,8 @@ static int make(const struct ng_call *call, const struct ng_call_context *contex
                     : ng_create_comm(&again, (void *)(uintptr_t)creation.config);
 }
 
-/* Times out with the attempt; 0: no deadline, an hour stands for it. */
+/* The agreement's end, derived from the attempt's deadline; without a deadline, an hour is
+ * assumed. */
 static int64_t agreement_ends(void)
 {
     int64_t timeout_ns = ng_guard.config.init_timeout_ns;
@@ -446,7 +451,8 @@ static int64_t agreement_ends(void)
     return ng_clock_mono_ns() + (timeout_ns ? timeout_ns : 3600 * NG_S) + AGREE_NS;
 }
 
-/* One attempt that has been entered. What the program gets, unless *ret_outcome says AGAIN. */
+/* Run one attempt that has been entered. Returns the result for the program, unless *ret_outcome
+ * says AGAIN. */
 static int try_once(struct attempt *attempt, struct ng_call_context *context, bool converts,
                     struct outcome *outcome)
 {
@@ -460,15 +466,15 @@ static int try_once(struct attempt *attempt, struct ng_call_context *context, bo
     struct session *session = begin_watching(attempt);
     int result = make(attempt->call, context, &before, converts);
     bool ended = stop_watching(session);
-    /* Another thread's failure may have. */
+    /* The failure of another thread may have ended it. */
     if (ng_comm_is_condemned(attempt->made) && !ended && is_retried(failure_of(attempt)))
         ended = true;
     if (ng_comm_is_condemned(attempt->made) && !ended)
         return give_up(attempt, outcome);
     if (ended)
         result = NG_NCCL_SYSTEM_ERROR;
-    /* Before it is dropped, which ends what other threads of this process make of the group, too.
-     */
+    /* Read before dropping, which also ends what other threads of this process create of the
+     * group. */
     int32_t code = result;
     if (result != NG_NCCL_SUCCESS) {
         put(attempt->prefix, 2 * attempt->nranks, &code, sizeof(code));

@@ -1,8 +1,8 @@
 /*
- * Making communicators nonblocking behind the program's back, and waiting in its place.
+ * Converts communicators to nonblocking transparently, and waits on behalf of the program.
  *
- * Entered by the program's threads, any number at once. Must never hold a lock, ask for a state
- * that another thread may put away, or sleep where a cancelled thread would end.
+ * Entered by the program's threads, any number at once. Must never hold a lock, query a state that
+ * another thread may free, or sleep at a cancellation point.
  */
 #include "core/call/nonblocking.h"
 
@@ -31,14 +31,14 @@
 #define QUICK_LOOKS         120 /* before the first sleep, a microsecond each: NCCL needs 45 to 80 */
 #define SLEEP_MIN_NS        (10 * NG_US)
 #define SLEEP_MAX_NS        NG_MS
-#define STEP_MAX_NS         NG_S /* of the time between two looks; the rest was a standstill */
+#define STEP_MAX_NS         NG_S /* counted at most between two looks; the rest was a standstill */
 #define VERDICT_WAIT_NS     (3 * NG_S) /* beyond a deadline */
 
 /* ---- What is converted ---- */
 
 enum obstacle { ENVIRONMENT, LIBRARY, INIT_ALL, OBSTACLES };
 
-/* Once each. */
+/* Log each obstacle once. */
 static void tell(enum obstacle obstacle, const char *detail)
 {
     static atomic_flag told[OBSTACLES] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
@@ -86,7 +86,7 @@ static void *function_for(const struct ng_call *call)
     }
 }
 
-/* One that is not NCCL's, or too large to be copied, is left to NCCL. */
+/* A configuration that is not NCCL's, or is too large to copy, is left to NCCL. */
 static bool can_copy(const struct ng_nccl_config *config)
 {
     return !config || (NG_NCCL_CONFIG_SAYS_BLOCKING(config) && config->size <= CONFIG_MAX);
@@ -124,19 +124,19 @@ bool ng_nonblocking_takes(const struct ng_call *call)
 
 /* ---- Waiting ---- */
 
-/* Stands in for a communicator that there is no record of. */
+/* Stands in for the fate of a communicator without a record. */
 static _Atomic uint32_t nobodys_fate = NG_FATE_LIVES;
 
 struct wait {
-    struct ng_comm *asked; /* whose state is asked for; NULL no record */
-    struct ng_comm *about; /* what is being made; or `asked` */
+    struct ng_comm *asked; /* whose state is queried; NULL no record */
+    struct ng_comm *about; /* the communicator being created; or `asked` */
     const struct ng_nccl *nccl;
     void *handle; /* of `asked` */
     struct ng_thread *thread;
-    enum ng_op makes; /* the call that makes `about`; NG_OP_NONE it is no such call */
+    enum ng_op makes; /* the call that creates `about`; NG_OP_NONE: none does */
     unsigned looks;
     int64_t sleep_ns;
-    /* Of a call that makes something: its own clock, for the policy `log`. */
+    /* For creating calls: a separate clock, for the policy `log`. */
     int64_t looked_mono_ns, waited_ns, mark;
     uint32_t told_before;
     bool given_up;
@@ -154,7 +154,7 @@ static void relax(void)
 #endif
 }
 
-/* Woken by an abort. Not nanosleep: a cancelled thread would end in it. */
+/* Sleep; an abort wakes it. Not nanosleep, which is a cancellation point. */
 static void pause_some(struct wait *wait)
 {
     struct timespec pause = {.tv_nsec = wait->sleep_ns};
@@ -171,8 +171,8 @@ static void pause_some(struct wait *wait)
 }
 
 /*
- * The state by NCCL, or its error. Whoever frees what is asked has said so in its fate before he
- * looks for questions, and we look the other way round: ng_async_await.
+ * Query NCCL for the state, or its error. A thread that frees the communicator sets its fate before
+ * it checks for queries; this thread checks in the opposite order: ng_async_await.
  */
 static int ask(const struct wait *wait)
 {
@@ -187,7 +187,7 @@ static int ask(const struct wait *wait)
     return result != NG_NCCL_SUCCESS ? result : state;
 }
 
-/* Not the child that has no handle yet: its abort is its parent's, and waits for this call. */
+/* Not a child without a handle: its abort is its parent's, which waits for this call. */
 static struct ng_comm *condemned_of(const struct wait *wait)
 {
     struct ng_comm *comm = wait->asked ? wait->asked : wait->about;
@@ -195,8 +195,8 @@ static struct ng_comm *condemned_of(const struct wait *wait)
     return comm && ng_comm_is_condemned(comm) ? comm : NULL;
 }
 
-/* NCCL works on what the call has handed it until the abort has returned, and that waits for the
- * thread to be out of the call. */
+/* NCCL uses the arguments of the call until the abort has returned, and the abort waits until the
+ * thread has left the call. */
 static int leave_aborted(struct wait *wait, struct ng_comm *comm)
 {
     ng_thread_leave(wait->thread);
@@ -204,7 +204,7 @@ static int leave_aborted(struct wait *wait, struct ng_comm *comm)
     return comm->abort.result;
 }
 
-/* True: the deadline is over for so long. */
+/* True: the deadline passed at least `by_ns` ago. */
 static bool is_overdue(struct wait *wait, int64_t by_ns)
 {
     int64_t timeout_ns = ng_deadline_timeout(wait->about, wait->makes);
@@ -224,8 +224,8 @@ static void keep_time(struct wait *wait)
 }
 
 /*
- * Under the policy `log` nothing is ended, but what has not begun: a call that makes a communicator
- * fails at its deadline, with the verdict as the reason.
+ * Under the policy `log` nothing is ended except what has not begun: a call that creates a
+ * communicator fails at its deadline, with the verdict as the reason.
  */
 static void look_at_deadline(struct wait *wait)
 {
@@ -262,7 +262,7 @@ static int wait_for(struct wait *wait)
     for (;; pause_some(wait)) {
         if ((condemned = condemned_of(wait)))
             return leave_aborted(wait, condemned);
-        /* The program aborts it from another thread. */
+        /* The program is aborting it from another thread. */
         if (wait->asked && atomic_load(&wait->asked->fate) == NG_FATE_PROGRAM_ENDS)
             return NG_NCCL_INTERNAL_ERROR;
         int state = ask(wait);
@@ -273,14 +273,15 @@ static int wait_for(struct wait *wait)
     }
 }
 
-/* ---- Calls on what there is ---- */
+/* ---- Calls on existing communicators ---- */
 
 static bool is_good(int result)
 {
     return result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
 }
 
-/* The group's closing is to wait for this one, too, which is neither made nor worked on in it. */
+/* Closing the group must also wait for this communicator, which is neither created nor used for
+ * work in it. */
 static void join(struct ng_group_calls *calls, struct ng_comm *comm)
 {
     for (uint32_t i = 0; i < calls->joined_count; i++)
@@ -314,7 +315,7 @@ int ng_nonblocking_finish_passed(struct ng_comm *comm, int result)
 {
     if (__builtin_expect(!comm, 1))
         return result;
-    /* In a group it is only noted, and in progress when that is closed. */
+    /* Inside a group NCCL only notes the call; it is in progress once the group is closed. */
     if (result != NG_NCCL_IN_PROGRESS &&
         !(result == NG_NCCL_SUCCESS && atomic_load(&comm->mode.converted)))
         return result;
@@ -339,7 +340,7 @@ int ng_nonblocking_answer(struct ng_comm *comm, const struct ng_call *call)
         if (result == NG_NCCL_SUCCESS)
             ng_async_heard(comm, state);
     } else {
-        /* What the calls that are under way are asked for is theirs to hear. */
+        /* NCCL's answer belongs to the calls that are under way. */
         state = atomic_load(&comm->group->async_error);
     }
     if (result == NG_NCCL_SUCCESS)
@@ -347,10 +348,10 @@ int ng_nonblocking_answer(struct ng_comm *comm, const struct ng_call *call)
     return result;
 }
 
-/* ---- Making ---- */
+/* ---- Creating ---- */
 
-/* The caller's own configuration, by its own size; where it has none, the head that all libraries
- * know, which leaves everything else to their defaults. */
+/* Copy the caller's configuration, by its own size; without one, the header that all libraries
+ * know, which leaves everything else at its default. */
 static void copy_config(const struct ng_nccl_config *config, struct ng_nccl_config *ret_copy)
 {
     if (config) {
@@ -364,7 +365,8 @@ static void copy_config(const struct ng_nccl_config *config, struct ng_nccl_conf
     ret_copy->blocking = 0;
 }
 
-/* Its state is the parent's where NCCL makes the child behind that; else its own. */
+/* The parent's state is queried if NCCL creates the child through the parent; else the child's
+ * own. */
 static bool asks_parent(enum ng_op op)
 {
     return op == NG_OP_CommSplit || op == NG_OP_CommShrink;
@@ -383,7 +385,8 @@ static int await_made(struct ng_comm *made, struct ng_comm *parent, const struct
                         .thread = thread,
                         .makes = made ? op : NG_OP_NONE};
 
-    /* Not by the result alone: ncclCommShrink and ncclCommGrow report success while in progress. */
+    /* The result alone is not enough: ncclCommShrink and ncclCommGrow report success while in
+     * progress. */
     return wait.handle ? wait_for(&wait) : NG_NCCL_SUCCESS;
 }
 
@@ -403,7 +406,7 @@ int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context
         atomic_store(&made->mode.nonblocking, true);
         atomic_store(&made->mode.converted, true);
     }
-    /* A child without a configuration of its own has its parent's, which is nonblocking. */
+    /* A child without its own configuration inherits its parent's, which is nonblocking. */
     int result = ng_create_comm(call, call->comm && !call->creation->config ? NULL : &copy);
     if (!is_good(result))
         return result;
@@ -418,7 +421,7 @@ int ng_nonblocking_make(const struct ng_call *call, const struct ng_call_context
 
 /* ---- Groups ---- */
 
-/* Is one of these the program's own nonblocking one? Then the whole group is. */
+/* Is this a nonblocking communicator of the program's own? Then the whole group is nonblocking. */
 static bool is_of_program(const struct ng_comm *comm)
 {
     return atomic_load(&comm->mode.nonblocking) && !atomic_load(&comm->mode.converted);
@@ -460,7 +463,7 @@ static bool comes_again(const struct ng_group_calls *calls, uint32_t index)
     return false;
 }
 
-/* Each is asked, since each keeps a part of what the group ran on until it is. */
+/* Every communicator must be queried: each keeps part of the group's resources until then. */
 int ng_nonblocking_finish_group(struct ng_group_calls *calls, struct ng_thread *thread, int result)
 {
     int first = NG_NCCL_SUCCESS;

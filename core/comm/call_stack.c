@@ -1,5 +1,5 @@
 /*
- * The frames of a call.
+ * Keeps the frames of a call.
  *
  * Entered by the program's threads. Must never allocate, lock, make a system call, or read anything
  * but the thread's own stack, upwards from where it is.
@@ -44,7 +44,7 @@ ng_call_stack_leave_own(struct ng_fast_unwind_table *table,
     return end == NG_FAST_UNWIND_GOES_ON ? NG_FAST_UNWIND_STOPPED : end;
 }
 
-/* The record's slot, which is this thread's to write. NULL: the ring went round, and somebody else
+/* Claim the record's slot for this thread. NULL: the ring has wrapped around, and another thread
  * writes there. */
 static struct ng_box_frames *claim(uint64_t record_id)
 {
@@ -71,7 +71,7 @@ static void publish(struct ng_box_frames *frames, uint64_t record_id, const uint
     atomic_store_explicit(&frames->id_state, record_id << 8 | state, memory_order_release);
 }
 
-/* Other threads may write to what they share on this stack, as they may. */
+/* Other threads may concurrently write to objects that they share on this stack. */
 static NG_FAST_UNWIND_UNCHECKED void copy_stack(uint8_t *to, uint64_t from, uint32_t bytes)
 {
     const volatile uint64_t *words = (const volatile uint64_t *)(uintptr_t)from;
@@ -81,8 +81,8 @@ static NG_FAST_UNWIND_UNCHECKED void copy_stack(uint8_t *to, uint64_t from, uint
         copy[i] = words[i];
 }
 
-/* One that is free, or the oldest that the guard has not come to: the newest calls matter most.
- * NULL none. */
+/* Take a free entry, or the oldest one that the guard thread has not started: the newest calls
+ * matter most. NULL none. */
 static struct ng_call_stack_miss *take_miss(void)
 {
     uint32_t turn = atomic_fetch_add_explicit(&ng_call_stacks->turn, 1, memory_order_relaxed);
@@ -99,7 +99,7 @@ static struct ng_call_stack_miss *take_miss(void)
     return NULL;
 }
 
-/* Hand what could not be walked over to the guard. */
+/* Hand the part of the stack that could not be walked to the guard thread. */
 static NG_FAST_UNWIND_UNCHECKED __attribute__((noinline)) void
 report_miss(const struct ng_walk *at, uint64_t until, uint64_t caller, uint64_t record_id,
             uint32_t found)
@@ -134,7 +134,7 @@ NG_FAST_UNWIND_UNCHECKED void ng_call_stack_take(const struct ng_thread *thread,
     if (!frames)
         return;
     ng_python_frames_keep(thread, record_id);
-    /* Elsewhere: a coroutine's stack, or one for signals, whose bounds nobody knows. */
+    /* Otherwise it is a coroutine's or a signal stack, whose bounds are not known. */
     if (walk.stack >= thread->stack_low && walk.stack < thread->stack_end) {
         struct ng_fast_unwind_table *table = &ng_call_stacks->table;
         end = ng_call_stack_leave_own(table, &memory, back, &walk);

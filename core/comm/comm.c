@@ -1,9 +1,9 @@
 /*
  * The registry of communicators.
  *
- * Must never give back memory that a program thread may still look at: records are reused, oldest
- * first, and only after many others have ended in between, which also keeps their evidence in the
- * black box for a while.
+ * Must never free memory that a program thread may still read: records are reused, oldest first,
+ * only after many others have ended in between, which also keeps their evidence in the black box
+ * for a while.
  */
 #include "core/comm/comm.h"
 
@@ -32,22 +32,23 @@ _Static_assert(offsetof(struct ng_comm, p2p) <= 64, "what every call reads stand
 #define TOMBSTONE  ((void *)1)
 #define TABLE_SIZE NG_COMM_TABLE_SIZE
 
-/* Protects making and ending of records and writes to the table. Nests inside nothing; NCCL and
- * CUDA are never called with it held. */
+/* Protects creation and end of records, and writes to the table. Nests inside nothing; never held
+ * while calling NCCL or CUDA. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_comm *comms; /* set before the table is */
+static struct ng_comm *comms; /* set before the table */
 struct ng_comm_entry *_Atomic ng_comm_table;
 static _Atomic uint32_t comm_count;
 static uint16_t ended[NG_COMM_CAPACITY]; /* ring of ended records, oldest first */
 static uint32_t ended_first, ended_count;
-static uint16_t aborted[NG_COMM_CAPACITY]; /* by the guard: likewise, and their handles are kept */
+static uint16_t
+    aborted[NG_COMM_CAPACITY]; /* aborted by the guard: the same, and their handles are kept */
 static uint32_t aborted_first, aborted_count;
 static atomic_bool
-    some_not_known; /* there was no room for a communicator: it may have any handle */
+    some_not_known; /* there was no room for a communicator, which may have any handle */
 
 static void *reserve_memory(size_t bytes)
 {
-    /* Untouched pages cost nothing; a fixed place spares every reader a lock. */
+    /* Untouched pages cost nothing; a fixed address spares every reader a lock. */
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return map == MAP_FAILED ? NULL : map;
@@ -101,7 +102,8 @@ bool ng_comm_has_works(const struct ng_comm *comm)
            atomic_load(&comm->in_progress.works) || atomic_load(&comm->group->pending_works) != 0;
 }
 
-/* There is no other room: the handle that the guard aborted first is forgotten. Under the lock. */
+/* No other record is left: reuse the one that the guard aborted first and forget its handle. Under
+ * the lock. */
 static struct ng_comm *take_aborted(void)
 {
     for (uint32_t tries = aborted_count; tries > 0; tries--) {
@@ -119,7 +121,7 @@ static struct ng_comm *take_aborted(void)
     return NULL;
 }
 
-/* A record that nobody uses, or NULL. Under the lock. */
+/* An unused record, or NULL. Under the lock. */
 static struct ng_comm *take_record(void)
 {
     struct ng_comm *comm;
@@ -137,7 +139,7 @@ static struct ng_comm *take_record(void)
         ended_first = (ended_first + 1) % NG_COMM_CAPACITY;
         ended_count--;
         comm = &comms[index];
-        /* Work still in flight belongs to the old communicator: its turn comes later. */
+        /* Works still in flight belong to the old communicator: this record is reused later. */
         if (!ng_comm_has_works(comm))
             return comm;
         ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)index;
@@ -160,7 +162,7 @@ static void reset_group(struct ng_box_group *group)
 {
     uint32_t generation = atomic_load(&group->generation);
 
-    /* Readers skip a free slot, so the order in between does not matter. */
+    /* Readers skip a free slot, so the order of the writes below does not matter. */
     atomic_store_explicit(&group->state, NG_GROUP_FREE, memory_order_release);
     atomic_store(&group->id, 0);
     atomic_store(&group->parent_id, 0);
@@ -196,7 +198,7 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->generation, generation + 1);
 }
 
-/* Readers look at the generation before and after. */
+/* Readers check the generation before and after reading. */
 static void reset_trail(struct ng_box_hash_log *hash_log)
 {
     for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
@@ -222,7 +224,7 @@ static void reset_trail(struct ng_box_hash_log *hash_log)
     NG_STORE(hash_log->given_up_rank, 0);
 }
 
-/* ---- What each part keeps of a communicator, for one that begins ---- */
+/* ---- Reset of each part's state for a new communicator ---- */
 
 static void forget_peers(struct ng_comm_p2p *p2p)
 {
@@ -286,8 +288,8 @@ static void reset_totals(struct ng_comm_totals *totals)
     NG_STORE(totals->stalls.timeouts, 0);
 }
 
-/* `watch` and `async` begin anew with the generation of the slot, calls that are inside NCCL leave
- * `in_flight` themselves, and `abort` is written before `fate` makes it count. */
+/* Not reset here: `watch` and `async` follow the generation of the slot, calls inside NCCL leave
+ * `in_flight` themselves, and `abort` is written before `fate` makes it valid. */
 static void reset_parts(struct ng_comm *comm)
 {
     reset_p2p(&comm->p2p);
@@ -342,7 +344,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     return comm;
 }
 
-/* The driver touches no stream for this: no matter whether one is being captured. */
+/* The driver touches no stream for this, so it is safe during a stream capture. */
 static void find_pci_id(struct ng_box_group *group, int device)
 {
     const struct ng_cuda *cuda = ng_guard_cuda();
@@ -390,7 +392,7 @@ void ng_comm_ask(struct ng_comm *comm, void *handle)
         atomic_store(&group->group_rank, value);
     if (nccl->comm_cu_device && nccl->comm_cu_device(handle, &value) == 0) {
         if (atomic_exchange(&group->device, value) != value)
-            NG_STORE(group->pci_id[0], 0); /* of another one, which the thread had before */
+            NG_STORE(group->pci_id[0], 0); /* of another device, which the thread used before */
         if (!nccl->foreign)
             find_pci_id(group, value);
     }
@@ -404,8 +406,8 @@ static bool has_life(const struct ng_box_group *group)
     return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
 }
 
-/* A process may have several ranks of one communicator, each on a device of its own. What is made
- * from another one does not know its rank yet. */
+/* A process may have several ranks of one communicator, each on a different device. A child does
+ * not know its rank yet. */
 static bool is_twin(const struct ng_box_group *group, const struct ng_box_group *other, int device)
 {
     int rank = NG_LOAD(group->group_rank);
@@ -451,12 +453,12 @@ static void end_locked(struct ng_comm *comm, enum ng_group_state state)
     ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
 }
 
-/* The handle belongs to this record from now on. Under the lock. */
+/* Bind the handle to this record. Under the lock. */
 static void give_handle(struct ng_comm *comm, void *handle)
 {
-    /* NCCL gave the memory of another communicator to this one: that other one has ended, perhaps
-     * unseen (its destruction reported an error, or came from where we do not look), or by our own
-     * hand. */
+    /* NCCL reused the memory of another communicator for this one: the other one has ended, perhaps
+     * unseen (its destruction returned an error, or bypassed our wrappers), or by the guard's
+     * abort. */
     struct ng_comm *before = ng_comm_find(handle);
     if (before && before != comm) {
         end_locked(before, NG_GROUP_DESTROYED);
@@ -470,14 +472,14 @@ static void give_handle(struct ng_comm *comm, void *handle)
 
 bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
 {
-    /* Counted, so that the guard's abort waits for the answers. */
+    /* Counted as a guest, so that the guard's abort waits for these queries. */
     atomic_fetch_add(&comm->in_flight.guests, 1);
     if (made && !ng_comm_is_condemned(comm))
         ng_comm_ask(comm, handle);
     atomic_fetch_sub(&comm->in_flight.guests, 1);
     pthread_mutex_lock(&registry_lock);
-    /* One that was aborted in the making may come late, when NCCL has given its memory away again.
-     */
+    /* A communicator aborted during creation may get here late, when NCCL has already reused its
+     * memory. */
     bool was_its_own =
         ng_comm_is_condemned(comm) && atomic_load(&comm->group->handle) == (uintptr_t)handle;
     if (atomic_load(&comm->handle) != handle && !was_its_own)
@@ -516,7 +518,7 @@ bool ng_comm_is_being_made(const struct ng_comm *comm)
     return being_made;
 }
 
-/* What NCCL, on another thread, has written by now. Under the lock. */
+/* The handle that NCCL, on another thread, has written by now. Under the lock. */
 static void *read_made(const struct ng_comm *comm)
 {
     return comm->making.handle_at ? __atomic_load_n(comm->making.handle_at, __ATOMIC_ACQUIRE)
@@ -529,7 +531,8 @@ bool ng_comm_has_ended(const void *handle)
 
     if (!handle || ng_comm_find(handle) || atomic_load(&some_not_known))
         return false;
-    /* The table knows those that live alone; records keep theirs until they are used again. */
+    /* The table has only handles of live communicators; records keep theirs until they are
+     * reused. */
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
         uint32_t state = atomic_load_explicit(&comms[i].group->state, memory_order_acquire);
         if (NG_LOAD(comms[i].group->handle) != (uintptr_t)handle)
@@ -553,7 +556,7 @@ struct ng_comm *ng_comm_find_made(const void *handle)
     return found;
 }
 
-/* False also where it is held at this moment. */
+/* False also if it is held at this moment. */
 static bool condemn(struct ng_comm *comm, int result, const char *reason, int64_t until_mono_ns)
 {
     uint32_t lives = NG_FATE_LIVES;
@@ -561,8 +564,8 @@ static bool condemn(struct ng_comm *comm, int result, const char *reason, int64_
     pthread_mutex_lock(&registry_lock);
     bool condemned = has_life(comm->group) && atomic_load(&comm->fate) == NG_FATE_LIVES;
     if (condemned) {
-        /* Nobody reads these before the fate says so; a program that claims it now loses nothing
-         * by them. */
+        /* These are not read before the fate says so; if the program claims the end first, they do
+         * no harm. */
         comm->abort.result = result;
         comm->abort.until_mono_ns = until_mono_ns;
         snprintf(comm->abort.reason, sizeof(comm->abort.reason), "%s", reason);
@@ -583,7 +586,7 @@ bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64
     while (!(condemned = condemn(comm, result, reason, until_mono_ns)) &&
            atomic_load(&comm->fate) == NG_FATE_HELD)
         ng_in_flight_await(comm);
-    /* Who sleeps until NCCL has got further: core/call/nonblocking.h. */
+    /* Wake threads that wait for NCCL's progress: core/call/nonblocking.h. */
     if (condemned)
         syscall(SYS_futex, &comm->fate, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
     return condemned;
@@ -602,8 +605,8 @@ void *ng_comm_condemned_handle(struct ng_comm *comm, bool *ret_making)
 
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle)
 {
-    /* Nobody told us how it was made, so its id is this process's alone: it takes no part in
-     * verdicts over ranks. */
+    /* How it was created is not known, so its id is unique to this process: it takes no part in
+     * verdicts across ranks. */
     uint64_t words[] = {(uintptr_t)handle, (uint64_t)ng_guard.box.header->pid,
                         ng_guard.box.header->start_ticks};
     struct ng_comm *comm =
@@ -642,7 +645,7 @@ struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer)
     if (__builtin_expect(!peers, 0)) {
         if (comm->p2p.lost)
             return NULL;
-        /* Not from malloc: leak checkers do not see who holds it. */
+        /* Not from malloc: leak checkers would not find the reference to it. */
         size_t bytes = (size_t)nranks * sizeof(*peers);
         struct ng_peer_count *made = reserve_memory(bytes), *expected = NULL;
         if (!made)
@@ -686,7 +689,7 @@ void ng_comm_describe(const struct ng_comm *comm, char *ret_text, size_t bytes)
 
 void ng_comm_after_fork(void)
 {
-    /* The parent's mutex may have been held by a thread that does not exist here. */
+    /* The mutex may have been held by a thread of the parent, which does not exist here. */
     registry_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     comms = NULL;
     ng_comm_table = NULL;

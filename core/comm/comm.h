@@ -1,9 +1,9 @@
 /*
  * Communicators of this process: from NCCL's handle to the group record.
  *
- * Lookups by any program thread, lock-free; making and ending under one mutex. Records are
- * type-stable: a pointer to one stays readable for ever, though after the end of its communicator
- * it may be given to another.
+ * Any program thread can look up a record, lock-free; creation and end take one mutex. Records are
+ * type-stable: a pointer to one stays readable for ever, though after its communicator has ended
+ * the record may be reused for another.
  */
 #ifndef NCCLGUARD_CORE_COMM_COMM_H
 #define NCCLGUARD_CORE_COMM_COMM_H
@@ -24,59 +24,59 @@ struct ng_async_op;
 
 #define NG_COMM_CAPACITY 4096u
 
-/* Who ends a communicator. Once it is condemned, no call of the program reaches NCCL with it: see
- * core/policy/abort.h. */
+/* Whether a communicator is being ended, and by which side. Once it is condemned, no call of the
+ * program reaches NCCL with it: see core/policy/abort.h. */
 enum ng_comm_fate {
     NG_FATE_LIVES,
     NG_FATE_PROGRAM_ENDS, /* the program is inside ncclCommDestroy or ncclCommAbort */
-    NG_FATE_HELD, /* it lives, and calls on it wait for a moment: core/comm/in_flight_calls.h; only
-                     converted ones */
+    NG_FATE_HELD,      /* it lives, and calls on it wait briefly: core/comm/in_flight_calls.h; only
+                          converted ones */
     NG_FATE_CONDEMNED, /* the guard is going to abort it */
     NG_FATE_ABORTING,  /* the guard's ncclCommAbort is under way */
-    NG_FATE_ABORTED,   /* and has returned; or there was nothing to abort */
+    NG_FATE_ABORTED,   /* the abort has returned, or there was nothing to abort */
 };
 
 #define NG_COMM_REASON_BYTES 512
 
-/* Why calls on a communicator fail: a verdict in one line, and its kind; or other words, and
+/* Why calls on a communicator fail: a verdict's line and kind; or another text and
  * NG_KIND_HEALTHY. */
 struct ng_comm_reason {
     enum ng_verdict_kind kind;
     char text[NG_COMM_REASON_BYTES];
 };
 
-/* ---- What each part of the guard keeps of a communicator ---- */
+/* ---- State of each part of the guard for a communicator ---- */
 
-/* Point-to-point calls to and from each peer, counted so that the k-th send meets the k-th receive.
- */
+/* Counts of point-to-point calls with a peer, so that the k-th send is matched with the k-th
+ * receive. */
 struct ng_peer_count {
     _Atomic uint32_t sends, receives;
 };
 
 struct ng_comm_p2p {
     _Atomic(struct ng_peer_count *)
-        counts; /* nranks of them, made with the first point-to-point call */
+        counts; /* nranks of them, allocated with the first point-to-point call */
     size_t bytes;
-    bool lost; /* counted no more: see ng_comm_lose_peers */
+    bool lost; /* not counted any more: see ng_comm_lose_peers */
 };
 
-/* For an abort from outside: what the program is doing with it, beyond its threads' slots in the
- * black box. */
+/* For an abort from outside: uses by the program that the thread slots of the black box do not
+ * show. */
 struct ng_comm_in_flight {
-    _Atomic uint32_t guests;      /* calls inside NCCL that are not in those slots */
-    _Atomic uint32_t open_groups; /* NCCL groups that hold calls of it and are not closed yet */
+    _Atomic uint32_t guests;      /* calls inside NCCL that those slots do not show */
+    _Atomic uint32_t open_groups; /* open NCCL groups that hold calls on it */
 };
 
 /* core/call/nonblocking.h. */
 struct ng_comm_mode {
-    _Atomic bool nonblocking; /* only the program may ask for its state */
-    _Atomic bool converted;   /* and does not know, since the guard made it so */
+    _Atomic bool nonblocking; /* only the program may query its state */
+    _Atomic bool converted;   /* made nonblocking by the guard, which the program does not know */
     _Atomic uint32_t
-        questions; /* for its state, by threads of its own calls, that have not returned */
+        questions; /* state queries by threads inside its calls that have not returned */
 };
 
-/* core/device/in_progress.h: works that NCCL has still to launch, newest first, and where the call
- * that is in progress is to be seen. */
+/* core/device/in_progress.h: works that NCCL has yet to launch, newest first, and the thread slot
+ * that shows the call in progress. */
 struct ng_comm_in_progress {
     _Atomic(struct ng_async_op *) works;
     _Atomic(struct ng_box_thread *) stays_in;
@@ -86,12 +86,13 @@ struct ng_comm_in_progress {
 /* Its creating call: ng_comm_making. */
 struct ng_comm_making {
     bool under_way;
-    void **handle_at; /* where NCCL writes the handle meanwhile, NULL until then; NULL: later */
-    _Atomic(struct ng_comm *) parent; /* of one that is made from another, until it is there */
+    void **handle_at; /* where NCCL writes the handle during the call, NULL until then; NULL: after
+                         the call */
+    _Atomic(struct ng_comm *) parent; /* of a child, until the child exists */
 };
 
-/* Which work of each kind is measured next, by core/config/timing.h: collectives by their sequence,
- * NCCL groups with collectives and works of sends and receives alone by how many there were. */
+/* Which work of each kind is measured next, by core/config/timing.h: collectives by sequence
+ * number; NCCL groups with collectives, and works of sends and receives alone, by count. */
 struct ng_comm_timing {
     _Atomic uint64_t next_coll, next_joined, next_p2p;
     _Atomic uint64_t joined_works, p2p_works;
@@ -106,25 +107,25 @@ struct ng_comm_abort {
 
 /* core/device/device_wait.h. */
 struct ng_comm_wait {
-    /* What was entered until then, and has not finished, is past its deadline; 0 none. */
+    /* Works entered until then and unfinished are past their deadline; 0 none. */
     _Atomic int64_t overdue_mono_ns;
-    /* Written by the calling thread: a communicator is called from one at a time. */
+    /* Written by the calling thread: a communicator is called from one thread at a time. */
     atomic_bool failed;
     struct ng_comm_reason reason;
 };
 
-/* How long collectives of this group took so far, as the watchdog saw it: powers of two of a
- * microsecond. */
+/* Histogram of collective durations of this group as the watchdog saw them: buckets are powers of
+ * two of a microsecond. */
 #define NG_HISTORY_BUCKETS 40
 
-/* The watchdog's own. */
+/* Watchdog alone. */
 struct ng_comm_watch {
     uint32_t generation;              /* of the slot: the fields below belong to it */
     struct ng_async_op *first, *last; /* in flight, oldest first */
     uint32_t length;
-    int64_t entered_ns; /* which work the age is of: when it was entered; 0 none */
+    int64_t entered_ns; /* entry time of the work whose age this is; 0 none */
     int64_t age_ns;     /* credited age of `first` */
-    unsigned alarmed;   /* levels already raised for `first` */
+    unsigned alarmed;   /* alarm levels already raised for `first` */
     uint32_t history[NG_HISTORY_BUCKETS];
     uint32_t history_count;
 };
@@ -132,13 +133,13 @@ struct ng_comm_watch {
 /* core/device/async.h, on the watchdog's thread. */
 struct ng_comm_async {
     uint32_t generation;   /* of the slot: the fields below belong to it */
-    int64_t asked_mono_ns; /* when NCCL was last asked for its asynchronous error */
+    int64_t asked_mono_ns; /* when NCCL was last queried for its asynchronous error */
     bool raised;           /* as an alarm */
 };
 
-/* What the watchdog has counted of one operation on a communicator: those whose end it saw, by
- * their records. Bytes as the callers passed them. */
-#define NG_COMM_COUNTED_OPS 20u /* every operation that is work has a number below */
+/* The watchdog's counters of one operation on a communicator: calls whose end it saw, from their
+ * records. Bytes as the callers passed them. */
+#define NG_COMM_COUNTED_OPS 20u /* every operation that is work has a smaller number */
 struct ng_comm_count {
     _Atomic uint64_t calls, bytes;
 };
@@ -148,35 +149,35 @@ struct ng_stall_count {
     _Atomic uint64_t suspects, timeouts;
 };
 
-/* Stands for the context of a communicator whose streams belong to another CUDA than ours: handing
- * them to our driver would be wrong, so nothing is observed. */
+/* Marks a communicator whose streams belong to a different CUDA library than ours: our driver must
+ * not be given them, so nothing is observed. */
 #define NG_COMM_GPU_OUT_OF_REACH ((struct ng_gpu *)(uintptr_t)1)
 
 /* Written by the watchdog; others may read them. */
 struct ng_comm_totals {
     struct ng_comm_count ops[NG_COMM_COUNTED_OPS];
-    _Atomic uint64_t unseen; /* operations that ended, and whose records were gone */
+    _Atomic uint64_t unseen; /* operations that ended after their records had been overwritten */
     struct ng_stall_count stalls;
 };
 
-/* Where the black box is full. */
+/* Used if the black box is full. */
 struct ng_comm_spare {
     struct ng_box_group group;
     struct ng_box_hash_log hash_log;
 };
 
 struct ng_comm {
-    /* What every call reads comes first. */
+    /* Fields that every call reads come first. */
     _Atomic(void *) handle;             /* ncclComm_t; NULL before NCCL wrote it */
-    const struct ng_nccl *_Atomic nccl; /* the library that made it */
-    struct ng_box_group *group;         /* in the black box, or in `spare` */
-    struct ng_box_hash_log *hash_log;   /* likewise */
+    const struct ng_nccl *_Atomic nccl; /* the library that created it */
+    struct ng_box_group *group;         /* in the black box or in `spare` */
+    struct ng_box_hash_log *hash_log;   /* in the black box or in `spare` */
     uint32_t slot;
-    _Atomic uint32_t fate; /* enum ng_comm_fate */
-    atomic_bool cut_off; /* the program's own ncclCommAbort has begun: what was in flight then ends,
-                            but not finished */
-    _Atomic bool may_retry;       /* what ends its making is tried again: core/call/init_retry.h */
-    _Atomic(struct ng_gpu *) gpu; /* known with the first work */
+    _Atomic uint32_t fate;  /* enum ng_comm_fate */
+    atomic_bool cut_off;    /* the program's own ncclCommAbort has begun: works in flight then end
+                               unfinished */
+    _Atomic bool may_retry; /* its creation is retried if it fails: core/call/init_retry.h */
+    _Atomic(struct ng_gpu *) gpu; /* known from the first work on */
     _Atomic(struct ng_async_op *)
         incoming; /* newest first; program threads push, the watchdog takes all */
     struct ng_comm_p2p p2p;
@@ -185,13 +186,13 @@ struct ng_comm {
     struct ng_comm_timing timing;
     struct ng_comm_in_progress in_progress;
     struct ng_comm_making making;
-    /* What those call the next grown one who join it by the unique id that this process made for
-     * them; 0 none. */
+    /* The group id that joining ranks use for the next grown communicator, from the unique id that
+     * this process created for them; 0 none. */
     _Atomic uint64_t invited_id;
-    _Atomic uint64_t barriers; /* monitored barriers that this rank has come to */
+    _Atomic uint64_t barriers; /* monitored barriers that this rank has entered */
     struct ng_comm_abort abort;
     struct ng_comm_wait wait;
-    char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may call the group otherwise */
+    char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may rename the group */
     struct ng_deadline deadline;
     struct ng_comm_watch watch;
     struct ng_comm_async async;
@@ -200,17 +201,17 @@ struct ng_comm {
 };
 
 /*
- * A record for a communicator that is being made, in state CREATING; NULL when there is no room
+ * A record for a communicator that is being created, in state CREATING; NULL if there is no room
  * (counted). `id` 0: not known before the call; `name` "" none.
  */
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
                                int nranks, int rank, const char *name);
 
 /*
- * NCCL wrote the handle: the record can be found. Where it is `made`, the record becomes READY, and
- * NCCL is asked for rank, size and device; not while a nonblocking communicator is in progress,
- * when only ncclCommGetAsyncError and ncclCommAbort may be called. True: it is READY now, and the
- * program goes on with it.
+ * NCCL wrote the handle: the record can be found from now on. If `made`, the record becomes READY
+ * and NCCL is queried for rank, size and device; this is not allowed while a nonblocking
+ * communicator is in progress, when only ncclCommGetAsyncError and ncclCommAbort may be called.
+ * True: it is READY now, and the program continues with it.
  */
 bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made);
 
@@ -228,11 +229,11 @@ static inline uint32_t ng_comm_hash(const void *handle)
            (NG_COMM_TABLE_SIZE - 1);
 }
 
-/* The device of one that is to be made, before NCCL is asked for anything: `device`, or where that
- * is -1 the calling thread's. What is not to be had is learned later. */
+/* Set the device of a communicator before it is created: `device`, or if that is -1 the calling
+ * thread's. What cannot be determined now is filled in later. */
 void ng_comm_place(struct ng_comm *comm, int device);
 
-/* Ask NCCL for what is not known yet of a finished communicator: its size, rank and device. */
+/* Query NCCL for what is not known yet about a finished communicator: size, rank and device. */
 void ng_comm_ask(struct ng_comm *comm, void *handle);
 
 /* The record of a handle; NULL not known. Lock-free. */
@@ -241,7 +242,7 @@ static inline struct ng_comm *ng_comm_find(const void *handle)
     struct ng_comm_entry *entries = atomic_load_explicit(&ng_comm_table, memory_order_acquire);
     uint32_t i = ng_comm_hash(handle);
 
-    /* A NULL handle meets an unused entry, which has no record. */
+    /* A NULL handle matches an unused entry, which has no record. */
     if (__builtin_expect(!entries, 0))
         return NULL;
     for (uint32_t probes = 0; probes < NG_COMM_TABLE_SIZE;
@@ -256,9 +257,9 @@ static inline struct ng_comm *ng_comm_find(const void *handle)
 }
 
 /*
- * The library that a communicator belongs to; NULL where the handle is not known. Lock-free, any
- * thread. A handle value that comes again with another library's communicator means that one from
- * the moment it is bound.
+ * The library that a communicator belongs to; NULL if the handle is not known. Lock-free, any
+ * thread. A handle value that is reused by another library's communicator denotes that one from the
+ * moment it is bound.
  */
 static inline const struct ng_nccl *ng_comm_nccl(const void *handle)
 {
@@ -267,46 +268,46 @@ static inline const struct ng_nccl *ng_comm_nccl(const void *handle)
     return comm ? atomic_load_explicit(&comm->nccl, memory_order_relaxed) : NULL;
 }
 
-/* Has the program destroyed or aborted the communicator with this handle, and does it belong to
- * none since, as far as records go back? Where communicators were made that there was no room for,
- * nobody knows: false. Lock-free. */
+/* Has the program destroyed or aborted the communicator with this handle, and has no other had the
+ * handle since, as far as records go back? False if communicators were created for which there was
+ * no room, since one of them may have it. Lock-free. */
 bool ng_comm_has_ended(const void *handle);
 
-/* The handle of a communicator that was made behind our back: a record of its own kind. NULL no
+/* Make a record for the handle of a communicator that was created without our wrappers. NULL no
  * room. */
 struct ng_comm *ng_comm_adopt(const struct ng_nccl *nccl, void *handle);
 
-/* The program calls the group by another name: so do all communicators of it in this process. */
+/* The program renames the group: applies to all its communicators in this process. */
 void ng_comm_rename(struct ng_comm *comm, const char *name);
 
-/* The communicator's life ends in `state`; its handle is forgotten, unless the guard aborts it. */
+/* The communicator ends in `state`; its handle is forgotten, unless the guard aborts it. */
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state);
 
-/* With its device, and its rank where that is known: does another one of this process have its id,
- * as all have with NCCL_COMM_ID? Then other ranks cannot tell calls of the one from those of the
- * other, or of what is made from them. `parent` NULL none. */
+/* Check, by device and, if known, rank, whether another communicator of this process has the same
+ * id, as all do with NCCL_COMM_ID. Then other ranks cannot tell calls on the two, or on their
+ * children, apart. `parent` NULL none. */
 void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent);
 
-/* The creating call of `comm` begins: NCCL will write the handle to `made_at`, which is NULL until
- * then. `made_at` NULL: it is known when the call returns. `parent` NULL none. */
+/* The creating call of `comm` begins: NCCL will write the handle to *made_at, which is NULL until
+ * then. `made_at` NULL: the handle is known when the call returns. `parent` NULL none. */
 void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent);
 
-/* It is over: `made_at` is the program's own again. */
+/* The creating call is over: `made_at` belongs to the program again. */
 void ng_comm_made(struct ng_comm *comm);
 
-/* Between the two? A nonblocking one may be unfinished beyond them. */
+/* Is `comm` between these two calls? A nonblocking one may be unfinished even afterwards. */
 bool ng_comm_is_being_made(const struct ng_comm *comm);
 
-/* The communicator that is being made and has this handle already; NULL none. */
+/* The communicator that is being created and already has this handle; NULL none. */
 struct ng_comm *ng_comm_find_made(const void *handle);
 
 /*
- * The guard is going to abort this communicator: box and calls say so from now on. False: it has
- * ended, or the program ends it. The handle stays known until NCCL gives it to another one.
+ * The guard is going to abort this communicator: mark it in the box and for calls. False: it has
+ * ended, or the program is ending it. The handle stays known until NCCL reuses it.
  */
 bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64_t until_mono_ns);
 
-/* The handle of a condemned communicator, to be aborted; NULL NCCL has not written it. *ret_making:
+/* The handle of a condemned communicator, to abort it; NULL: NCCL has not written it. *ret_making:
  * its creating call is under way. */
 void *ng_comm_condemned_handle(struct ng_comm *comm, bool *ret_making);
 
@@ -317,9 +318,9 @@ static inline bool ng_comm_is_condemned(const struct ng_comm *comm)
 }
 
 /*
- * The same, asked by a program thread whose slot in the black box already says that it is inside a
- * call on `comm`. The guard's abort, which writes first and then looks, fences for both sides: here
- * only the compiler must keep the order.
+ * The same, for a program thread whose slot in the black box already shows it inside a call on
+ * `comm`. The guard's abort, which writes the fate and then reads the slots, fences for both sides:
+ * here only the compiler must keep the order.
  */
 static inline bool ng_comm_is_condemned_now(const struct ng_comm *comm)
 {
@@ -327,7 +328,7 @@ static inline bool ng_comm_is_condemned_now(const struct ng_comm *comm)
     return ng_comm_is_condemned(comm);
 }
 
-/* The same, or held: then ng_in_flight_await tells whether it is the one or the other. */
+/* The same, or held: ng_in_flight_await then distinguishes the two. */
 static inline bool ng_comm_is_shut_now(const struct ng_comm *comm)
 {
     atomic_signal_fence(memory_order_seq_cst);
@@ -335,7 +336,7 @@ static inline bool ng_comm_is_shut_now(const struct ng_comm *comm)
                             0);
 }
 
-/* Nobody ends it. */
+/* Neither the program nor the guard is ending it. */
 static inline bool ng_comm_is_let_live(const struct ng_comm *comm)
 {
     uint32_t fate = atomic_load(&comm->fate);
@@ -343,17 +344,17 @@ static inline bool ng_comm_is_let_live(const struct ng_comm *comm)
     return fate == NG_FATE_LIVES || fate == NG_FATE_HELD;
 }
 
-/* Is there work of it in flight, as far as anybody watches it? Any thread. */
+/* Does it have watched work in flight? Any thread. */
 bool ng_comm_has_works(const struct ng_comm *comm);
 
-/* Every record ever used lies below the count. Watchdog. */
+/* Every record ever used has an index below the count. Watchdog. */
 uint32_t ng_comm_count(void);
 struct ng_comm *ng_comm_at(uint32_t index);
 
 /* Counts of point-to-point calls with a peer; NULL out of range, out of memory or lost. */
 struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer);
 
-/* Count one more to (or from) a peer: its number, from 1; 0 where none is counted. */
+/* Count one more call to (or from) a peer. Returns its number, from 1; 0 if it is not counted. */
 static inline uint64_t ng_comm_count_peer(struct ng_comm *comm, enum ng_op op, int peer)
 {
     struct ng_peer_count *counts = ng_comm_peer(comm, peer);
@@ -364,17 +365,17 @@ static inline uint64_t ng_comm_count_peer(struct ng_comm *comm, enum ng_op op, i
                                          memory_order_relaxed);
 }
 
-/* NCCL refused a send or receive that was counted: it did not happen. */
+/* Undo the count of a send or receive that NCCL refused: it did not happen. */
 void ng_comm_uncount_peer(struct ng_comm *comm, enum ng_op op, int peer);
 
-/* Some did not happen, and nobody knows which: from now on none is counted, so that none is taken
- * for the counterpart of another. */
+/* Some counted calls did not happen, and it is not known which: stop counting, so that no call is
+ * matched with the wrong counterpart. */
 void ng_comm_lose_peers(struct ng_comm *comm);
 
 /* "group "tp", id 0123456789abcdef (rank 1 of 4)". */
 void ng_comm_describe(const struct ng_comm *comm, char *ret_text, size_t bytes);
 
-/* In a forked child: everything is forgotten. */
+/* In a forked child: forget everything. */
 void ng_comm_after_fork(void);
 
 #endif

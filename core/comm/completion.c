@@ -1,9 +1,9 @@
 /*
  * The queue of completions, and the thread that empties it.
  *
- * The watchdog is the only producer (whoever takes its last round has its lock), the thread the
- * only consumer. Must never let the callback hold up anybody else, nor call it with a lock held,
- * nor after the program was told that it will not be.
+ * The watchdog is the only producer (a thread that runs its last round holds its lock), the
+ * dedicated thread the only consumer. Must never let the callback block another thread, nor call it
+ * with a lock held, nor after ng_completion_end has promised that it will not be called.
  */
 #include "core/comm/completion.h"
 
@@ -25,25 +25,24 @@
 #define DROP_MS 20
 
 /*
- * Protects who is told, against another thread of the program that begins or ends it. Only tried,
- * never waited for. Nests outside the starting of the thread, and inside nothing; the guard's
- * threads never take it.
+ * Protects the registration against other program threads that begin or end one. Taken with trylock
+ * only. Held while the thread is started, nests inside nothing; guard threads never take it.
  */
 static pthread_mutex_t registration_lock = PTHREAD_MUTEX_INITIALIZER;
-static ng_completion_fn *tell; /* written before `ng_completion_wanted` says so */
+static ng_completion_fn *tell; /* written before `ng_completion_wanted` is set */
 static void (*tell_callback)(void);
 static void *tell_context;
-static bool ending; /* the last call of an earlier one had not returned */
+static bool ending; /* the last call of an earlier callback had not returned */
 
 atomic_bool ng_completion_wanted;
-static struct ng_completion *queue; /* made once, kept for ever */
+static struct ng_completion *queue; /* allocated once, kept for ever */
 static _Atomic uint64_t added, taken;
 static _Atomic uint64_t dropped;
 static _Atomic uint32_t bell; /* futex word */
-static bool rung_for;         /* the watchdog's own: something was added in this round */
+static bool rung_for;         /* watchdog alone: something was added in this round */
 static atomic_bool there;     /* the thread runs */
-static atomic_bool busy;      /* it is at the callback, or about to be */
-static atomic_bool muted;     /* what is queued is dropped, not told */
+static atomic_bool busy;      /* it is inside the callback, or about to be */
+static atomic_bool muted;     /* queued operations are dropped, not reported */
 static atomic_bool quitting;
 
 static void ring(void)
@@ -94,13 +93,13 @@ void ng_completion_flush(void)
     ring();
 }
 
-/* Everything that is queued, told or, where nobody wants it any more, dropped. */
+/* Empty the queue: report each operation or, once muted, drop it. */
 static void empty_queue(void)
 {
     uint64_t at = atomic_load_explicit(&taken, memory_order_relaxed);
 
     while (at != atomic_load_explicit(&added, memory_order_acquire)) {
-        /* Said before it is looked whether it may be: whoever mutes looks after. */
+        /* Set before `muted` is checked: a thread that mutes checks `busy` afterwards. */
         atomic_store(&busy, true);
         if (atomic_load(&muted))
             ng_completion_add_dropped(1);
@@ -159,7 +158,7 @@ static int begin(ng_completion_fn *wanted, void (*callback)(void), void *context
     atomic_store(&dropped, 0);
     atomic_store(&muted, false);
     atomic_store(&ng_completion_wanted, true);
-    /* Else with the first communicator. */
+    /* Otherwise the thread starts with the first communicator. */
     if (atomic_load(&ng_guard.running))
         ng_completion_start();
     if (!atomic_load(&ng_guard.running) || atomic_load(&there))
@@ -181,7 +180,7 @@ static void sleep_a_little(void)
 {
     struct timespec pause = {.tv_nsec = NG_MS};
 
-    syscall(SYS_nanosleep, &pause, NULL); /* not where a cancelled thread would end */
+    syscall(SYS_nanosleep, &pause, NULL); /* not nanosleep(), a cancellation point */
 }
 
 uint64_t ng_completion_dropped(void)
@@ -204,7 +203,7 @@ static int end(int64_t deadline_mono_ns, uint64_t *ret_dropped)
     while (atomic_load(&there) && !is_empty() && ng_clock_mono_ns() < deadline_mono_ns)
         sleep_a_little();
     atomic_store(&muted, true);
-    /* To drop what is left takes next to no time; a call may never return. */
+    /* Dropping the rest is quick, but a callback may never return. */
     for (int i = 0; i < DROP_MS && (atomic_load(&busy) || !is_empty()) && atomic_load(&there); i++)
         sleep_a_little();
     ending = atomic_load(&busy);

@@ -1,9 +1,9 @@
 /*
- * Telling the program of each operation that has ended.
+ * Reports each operation that has ended to the program.
  *
- * The watchdog puts what it retires into a bounded queue; a thread of its own, "ncclguard/tell",
- * hands it to the program's callback. A callback that is slow, or never returns, holds up that
- * thread alone: what the queue has no room for is dropped and counted.
+ * The watchdog puts retired operations into a bounded queue; a dedicated thread, "ncclguard/tell",
+ * passes them to the program's callback. A callback that is slow or never returns blocks only that
+ * thread: operations for which the queue has no room are dropped and counted.
  */
 #ifndef NCCLGUARD_CORE_COMM_COMPLETION_H
 #define NCCLGUARD_CORE_COMM_COMPLETION_H
@@ -29,27 +29,28 @@ struct ng_completion {
     int result;          /* ncclResult_t */
 };
 
-/* Hands a completion to the program's `callback`, whatever its type is. */
+/* Passes a completion to the program's `callback`, whatever its actual type is. */
 typedef void ng_completion_fn(void (*callback)(void), void *context,
                               const struct ng_completion *completion);
 
 /*
- * Program threads: `tell` is called with each operation that ends from now on, one call at a time,
- * without any lock. 0; -EBUSY: somebody is told already; -ENOMEM; or -errno of the thread.
+ * Program threads: from now on `tell` is called for each operation that ends, one call at a time,
+ * without any lock held. 0; -EBUSY: a callback is already registered; -ENOMEM; or -errno of
+ * creating the thread.
  */
 int ng_completion_begin(ng_completion_fn *tell, void (*callback)(void), void *context);
 
 /*
- * No more: what has ended by now is told first, until `deadline_mono_ns`; what is left then is
- * dropped. 0, and `tell` is not called again; -ETIMEDOUT: it is inside a call still, which will be
- * its last; -ENOENT: nobody is told. *ret_dropped: operations that were not told, since the
- * beginning.
+ * Unregister the callback: operations that have ended by now are reported first, until
+ * `deadline_mono_ns`; the rest is dropped. 0, and `tell` is not called again; -ETIMEDOUT: a call is
+ * still running, which will be the last; -ENOENT: no callback is registered. *ret_dropped:
+ * operations not reported since the registration.
  */
 int ng_completion_end(int64_t deadline_mono_ns, uint64_t *ret_dropped);
 
 /* ---- Guard threads ---- */
 
-/* The guard starts: so does the thread, where somebody is to be told. */
+/* Start the thread with the guard, if a callback is registered. */
 void ng_completion_start(void);
 
 extern atomic_bool ng_completion_wanted __attribute__((visibility("hidden")));
@@ -59,7 +60,7 @@ void ng_completion_add(const struct ng_comm *comm, const struct ng_box_record *r
                        enum ng_record_state state);
 void ng_completion_add_dropped(uint64_t count);
 
-/* Watchdog: this record has reached its last state. */
+/* Watchdog: this record has reached its final state. */
 static inline void ng_completion_note(const struct ng_comm *comm,
                                       const struct ng_box_record *record,
                                       enum ng_record_state state)
@@ -68,24 +69,25 @@ static inline void ng_completion_note(const struct ng_comm *comm,
         ng_completion_add(comm, record, state);
 }
 
-/* So many will not be told: their records are gone, or nobody can see them end. Any thread. */
+/* `count` operations will not be reported: their records are gone, or their end cannot be observed.
+ * Any thread. */
 static inline void ng_completion_lose(uint64_t count)
 {
     if (__builtin_expect(atomic_load_explicit(&ng_completion_wanted, memory_order_acquire), 0))
         ng_completion_add_dropped(count);
 }
 
-/* Watchdog, once a round: let the thread see what was added. */
+/* Watchdog, once a round: wake the thread if anything was added. */
 void ng_completion_flush(void);
 
-/* Operations that were not told, since somebody is or was. Any thread. */
+/* Operations that were not reported since the last registration. Any thread. */
 uint64_t ng_completion_dropped(void);
 
-/* The process exits, or no thread but the guard's is left: nothing more is told, and the thread
- * ends. Does not wait. */
+/* The process exits, or only threads of the guard are left: nothing more is reported, and the
+ * thread ends. Does not wait. */
 void ng_completion_quit(void);
 
-/* In a forked child: nobody is told. */
+/* In a forked child: no callback is registered. */
 void ng_completion_after_fork(void);
 
 #endif

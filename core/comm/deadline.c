@@ -1,8 +1,8 @@
 /*
  * Deadlines of communicators and operations.
  *
- * Entered by the watchdog, by the incident thread and by program threads. All state is atomic
- * words, each complete by itself. Must never wait: the watchdog asks here on its rounds.
+ * Entered by the watchdog, by the incident thread and by program threads. All state is in atomic
+ * words, each valid by itself. Must never wait: the watchdog calls this in its rounds.
  */
 #include "core/comm/deadline.h"
 
@@ -14,17 +14,18 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-/* Whoever still has to wait with others after this looks at them again. */
+/* A rank that still waits after this checks the others again. */
 #define WITH_OTHERS_NS (10 * NG_S)
 
-/* Said of all communicators, those to come included; and of calls that belong to none. */
+/* Settings for all communicators, including later ones, and for calls that belong to none. */
 static struct ng_deadline everything;
 
-/* Suspended from outside: the job, and groups one by one. Written by the incident thread only. */
+/* Suspensions from outside: of the job, and of individual groups. Written by the incident thread
+ * only. */
 static struct suspension {
-    _Atomic uint64_t group_id;     /* [0]: of the job */
-    _Atomic int64_t until_mono_ns; /* 0 it is over */
-    atomic_bool with_others;       /* not by order */
+    _Atomic uint64_t group_id;     /* [0]: the job */
+    _Atomic int64_t until_mono_ns; /* 0 over */
+    atomic_bool with_others;       /* because other ranks pause, not by command */
 } suspensions[65];
 #define SUSPENSIONS (sizeof(suspensions) / sizeof(suspensions[0]))
 
@@ -77,11 +78,11 @@ int64_t ng_deadline_shown(const struct ng_comm *comm)
     return timeout_ns ? timeout_ns : NG_DEADLINE_NONE;
 }
 
-/* Into the black box: others look there. */
+/* Publish it in the black box, for other processes. */
 static void show(struct ng_comm *comm)
 {
     NG_STORE(comm->group->timeout_ns, ng_deadline_shown(comm));
-    /* Whoever changed something last has looked last. */
+    /* Recomputed until stable: the thread with the last change publishes last. */
     enum ng_rest rest;
     do
         atomic_store(&comm->group->rests, rest = rest_of(comm));
@@ -115,8 +116,7 @@ void ng_deadline_limit(struct ng_comm *comm, const struct ng_deadline_limits *li
     show(comm);
 }
 
-/* The closing of a NCCL group that makes communicators is as long as what they were asked for by.
- */
+/* Closing an NCCL group that creates communicators has the deadline of the creating call. */
 static enum ng_op made_by(const struct ng_comm *comm, enum ng_op op)
 {
     if (comm && ng_op_table[op].op_class == NG_CLASS_GROUP &&
@@ -130,7 +130,7 @@ static bool is_init(enum ng_op op)
     return ng_op_table[op].op_class == NG_CLASS_CREATE || ng_op_table[op].op_class == NG_CLASS_END;
 }
 
-/* The first that says anything; 0 for "none". */
+/* The first value that is set; 0 for "none". */
 static int64_t choose(const int64_t *said, unsigned count, int64_t otherwise)
 {
     for (unsigned i = 0; i < count; i++)
@@ -149,7 +149,8 @@ int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op)
         comm ? NG_LOAD(comm->deadline.timeout_ns[op]) : 0,
     };
 
-    /* Who tries again keeps the time, and no deadline has passed before the last attempt's. */
+    /* With retries, init_retry keeps the time; only the last attempt has the watchdog's
+     * deadline. */
     if (init && comm && atomic_load(&comm->may_retry))
         return 0;
 
@@ -180,7 +181,7 @@ static int suspend(uint64_t group_id, int64_t until_mono_ns, bool with_others)
             place = &suspensions[i];
     if (!place)
         return -ENOSPC;
-    /* An order, or a longer rest, is left as it is. */
+    /* A command, or a longer pause, is left as it is. */
     int64_t there = NG_LOAD(place->until_mono_ns);
     if (with_others && there && (!NG_LOAD(place->with_others) || there >= until_mono_ns))
         return 0;
@@ -215,7 +216,7 @@ void ng_deadline_tend(int64_t now_mono_ns)
 
     for (unsigned i = 0; i < SUSPENSIONS; i++) {
         int64_t until = NG_LOAD(suspensions[i].until_mono_ns);
-        /* Not where an order has just changed it. */
+        /* Unless a command has just changed it. */
         if (until && until <= now_mono_ns &&
             atomic_compare_exchange_strong(&suspensions[i].until_mono_ns, &until, 0)) {
             over = true;
@@ -237,7 +238,8 @@ int64_t ng_deadline_mark(const struct ng_comm *comm, int64_t entered_mono_ns)
     const struct ng_deadline *deadline = deadline_of(comm);
     int64_t mark = NG_LOAD(deadline->extended_ns);
 
-    /* It was pending already when the last one was asked for, though nobody had seen it yet. */
+    /* The work was already pending when the last extension was made, though the watchdog had not
+     * seen it yet. */
     if (NG_LOAD(deadline->last_extended_mono_ns) >= entered_mono_ns)
         mark -= NG_LOAD(deadline->last_extended_ns);
     return mark;
@@ -264,8 +266,8 @@ enum ng_on_timeout ng_deadline_policy(uint64_t group_id, enum ng_op op)
     return (enum ng_on_timeout)ng_guard.config.on_timeout;
 }
 
-/* Does `group_id` mean this communicator, and does it live? Also by the id that a group had before
- * others joined it: core/view/grow_id.h. */
+/* Does `group_id` denote this communicator, and is it alive? Also matches the id that a group had
+ * before others joined it: core/view/grow_id.h. */
 static bool is_meant(const struct ng_comm *comm, uint64_t group_id)
 {
     uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);
@@ -276,7 +278,7 @@ static bool is_meant(const struct ng_comm *comm, uint64_t group_id)
                      NG_LOAD(comm->group->former_id) == group_id);
 }
 
-/* `change` each deadline that is meant. */
+/* Call `change` for each deadline that `group_id` denotes. */
 static int for_each(uint64_t group_id, int (*change)(struct ng_deadline *deadline, int64_t ns),
                     int64_t ns)
 {
@@ -303,7 +305,7 @@ int ng_deadline_set_timeout(uint64_t group_id, int64_t timeout_ns)
         return -EINVAL;
     if (group_id)
         return for_each(group_id, set_timeout, timeout_ns);
-    /* What was said of single groups before is over with this. */
+    /* This overrides what was set for single groups before. */
     uint32_t count = ng_comm_count();
     for (uint32_t i = 0; i < count; i++)
         NG_STORE(ng_comm_at(i)->deadline.set_ns, 0);
@@ -347,7 +349,7 @@ static int end(struct ng_deadline *deadline, int64_t unused)
     return 0;
 }
 
-/* Of one group, or of everything. */
+/* Change the phases of one group, or of all. */
 static int change_phases(uint64_t group_id, int (*change)(struct ng_deadline *deadline, int64_t ns))
 {
     if (group_id)

@@ -1,7 +1,7 @@
 /*
  * What calls on ended communicators return.
  *
- * Entered by the program's threads, where a handle is not found among the living: rarely.
+ * Entered by the program's threads if a handle is not that of a live communicator, which is rare.
  */
 #include "core/comm/ended.h"
 
@@ -13,7 +13,7 @@
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
 
-/* Another thread may be making a new one, of which NCCL has written the handle already. */
+/* Another thread may be creating a new communicator whose handle NCCL has already written. */
 static bool has_ended(const void *handle)
 {
     return ng_comm_has_ended(handle) && !ng_comm_find_made(handle);
@@ -31,7 +31,7 @@ int ng_ended_answer(const void *handle, enum ng_op op)
 {
     if (!has_ended(handle))
         return NG_CALL_PROCEED;
-    if (op == NG_OP_NONE) /* ng_ended_passed knows which */
+    if (op == NG_OP_NONE) /* ng_ended_passed knows the call */
         return NG_NCCL_INVALID_ARGUMENT;
     return answer(handle, ng_op_name(op), ng_op_table[op].op_class == NG_CLASS_END);
 }

@@ -1,5 +1,5 @@
 /*
- * Lines about failed calls.
+ * Log lines about failed calls.
  *
  * Entered by the program's threads after a call that failed, and by the watchdog.
  */
@@ -34,14 +34,14 @@ const char *ng_failure_hint(int result)
     return index < sizeof(hints) / sizeof(hints[0]) && hints[index] ? hints[index] : "";
 }
 
-/* Those that were told of. The last place counts all for which there is none of their own. */
+/* Counts of logged failures. The last entry counts all failures without an entry of their own. */
 static struct {
     _Atomic uint64_t key; /* 0 free */
     _Atomic uint64_t count;
 } told[64];
 #define PLACES (sizeof(told) / sizeof(told[0]))
 
-/* How often this one was there, with this time. */
+/* How often this failure has occurred, including now. */
 static uint64_t count_up(uint64_t key)
 {
     size_t place = 0;
@@ -61,8 +61,8 @@ bool ng_failure_is_power_of_ten(uint64_t count)
     return count == 1;
 }
 
-/* How often it was there, if that is worth a line; 0 it is not. `op`: an operation, or the hash of
- * a name. */
+/* How often it has occurred, if that is worth a line; else 0. `op`: an operation, or the hash of a
+ * name. */
 static uint64_t is_worth_telling(uint64_t op, int result, const struct ng_comm *comm)
 {
     uint64_t words[] = {op, (uint64_t)result, comm ? atomic_load(&comm->group->id) : 0};
@@ -95,7 +95,7 @@ static void log_line(struct ng_text *line, uint64_t count)
     ng_log(NG_LOG_WARN, "%s", line->text);
 }
 
-/* Whose end, and by whom, the program knows. */
+/* Has the communicator been ended, so that the program knows why its call failed? */
 static bool has_ended(const struct ng_comm *comm)
 {
     uint32_t state = atomic_load(&comm->group->state);

@@ -1,8 +1,8 @@
 /*
- * Rules, frames and names for calls.
+ * Unwind rules, frames and symbol names for calls.
  *
- * Entered by its own thread, and by one task at a time for names from files. Must never lock or
- * allocate with malloc, nor wait for what the program may hold.
+ * Entered by its own thread, and by one I/O task at a time for names from files. Must never lock or
+ * allocate with malloc, nor wait for anything that the program may hold.
  */
 #include "core/comm/frame_symbolizer.h"
 
@@ -21,17 +21,18 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-/* Between two looks: a young program makes its first calls, later ones rarely meet a new place. */
+/* Time between two polls: a young program makes its first calls; later calls rarely reach a new
+ * address. */
 #define YOUNG_NS       (10 * NG_S)
 #define PAUSE_YOUNG_NS (2 * NG_MS)
 #define PAUSE_NS       (20 * NG_MS)
-/* What is loaded is looked at anew: a library that replaces another one, and nowhere meets a place
- * that is not known. */
+/* Interval of re-reading the loaded images: catches a library that replaces another one without a
+ * walk reaching an unknown address. */
 #define RENEW_NS   (5 * NG_S)
 #define NAME_NS    (500 * NG_MS)
-#define PLACES_MAX 2048u /* known to this thread; the box has no more */
-#define FILL_MAX   64u   /* rules that one walk may lack */
-/* Of the modules' rows: the others are for what is loaded later. */
+#define PLACES_MAX 2048u /* addresses known to this thread; the box has no more rows */
+#define FILL_MAX   64u   /* rules that one walk may lack, at most */
+/* Module rows used at the start: the rest is for libraries loaded later. */
 #define MODULES_AT_START(capacity) ((capacity) / 4 * 3)
 
 /* An address that has a row in the box, at the same index. */
@@ -41,20 +42,20 @@ struct known {
     bool gone;
 };
 
-/* Its own thread's. */
+/* Owned by this thread. */
 static struct {
     struct ng_arena arena; /* of `images` */
     struct ng_images images;
     struct known known[PLACES_MAX];
     uint32_t known_count;
-    uint32_t named; /* of them, so many have been asked for names in memory */
+    uint32_t named; /* this many of them have been looked up in memory */
 } own;
 
-/* Names from files: the task's, while `under_way`. */
+/* Names from files: owned by the I/O task while `under_way`. */
 static struct {
     atomic_bool under_way;
     struct ng_arena arena;
-    uint32_t first; /* rows from here on are named next: the thread's */
+    uint32_t first; /* rows from here on are named next; owned by this thread */
     struct ng_symbol_wanted *wanted;
     uint32_t *rows;
     uint32_t count;
@@ -62,10 +63,10 @@ static struct {
 
 static atomic_bool quitting;
 
-/* ---- What is loaded ---- */
+/* ---- Loaded images ---- */
 
-/* Places whose code is not what it was have no rule any more, and get a row of their own when they
- * turn up again. */
+/* Retire addresses whose code has changed: they lose their rule, and get a new row when they occur
+ * again. */
 static void retire(void)
 {
     struct ng_box *box = &ng_guard.box;
@@ -95,7 +96,8 @@ static bool look_at_images(void)
     return true;
 }
 
-/* So that addresses that nobody has looked at yet can be placed, should the process end now. */
+/* Publish the modules, so that addresses without a row yet can be resolved if the process ends
+ * now. */
 static void tell_modules(void)
 {
     struct ng_box *box = &ng_guard.box;
@@ -126,7 +128,7 @@ static bool fill(uint64_t place)
     return ng_fast_unwind_table_add(&ng_call_stacks->table, place, &rule);
 }
 
-/* The walk goes on where it ended, on the copy of the stack, with the rules that it lacks. */
+/* Continue the walk where it ended, on the copy of the stack, and add the rules that it lacks. */
 static enum ng_fast_unwind_end walk_on(const struct ng_call_stack_miss *miss,
                                        uint64_t *ret_addresses, uint32_t room, uint32_t *ret_count)
 {
@@ -149,7 +151,7 @@ static enum ng_fast_unwind_end walk_on(const struct ng_call_stack_miss *miss,
     return end;
 }
 
-/* The record that lacked frames, unless it was overwritten. */
+/* Complete the record that lacks frames, unless it was overwritten. */
 static void complete(const struct ng_call_stack_miss *miss)
 {
     struct ng_box *box = &ng_guard.box;
@@ -172,8 +174,8 @@ static void complete(const struct ng_call_stack_miss *miss)
                           memory_order_release);
 }
 
-/* Walks that wait to be completed, a bit for each: they are ours from now on. Some copies are left
- * to the program's threads, or a burst of calls would end with some that nobody completes. */
+/* Take over walks that wait to be completed, a bit for each. Some copies are left for program
+ * threads; otherwise a burst of calls would leave walks that are never completed. */
 static uint32_t take_missed(void)
 {
     uint32_t missed = 0;
@@ -189,8 +191,8 @@ static uint32_t take_missed(void)
     return missed;
 }
 
-/* Of before the images were looked at: later ones may be in what was loaded since. Without images,
- * they are given up. */
+/* Complete walks that were taken before the images were read; later ones may be in images loaded
+ * since. If the images could not be read, the walks are dropped. */
 static void complete_all(uint32_t missed, bool possible)
 {
     for (unsigned i = 0; i < NG_CALL_STACK_COPIES; i++) {
@@ -204,7 +206,7 @@ static void complete_all(uint32_t missed, bool possible)
 
 /* ---- Names ---- */
 
-/* Rows from `first` on that lie in an image; memory from `arena`. */
+/* Collect the rows from `first` on that lie in an image; memory from `arena`. */
 static uint32_t gather(uint32_t first, struct ng_arena *arena, struct ng_symbol_wanted **ret_wanted,
                        uint32_t **ret_rows)
 {
@@ -243,7 +245,7 @@ static void name_from_files(void *unused)
     atomic_store(&files.under_way, false);
 }
 
-/* The task's own copies of the images: this thread's are read anew. */
+/* Copy the images for the I/O task, since this thread re-reads its own. */
 static bool copy_images(void)
 {
     const struct ng_image *before = NULL;
@@ -265,7 +267,8 @@ static bool copy_images(void)
     return true;
 }
 
-/* What memory does not name, and what it names less well. A task that hangs holds up the next. */
+/* Look up in files what memory does not name, or names less well. A task that hangs blocks the next
+ * one. */
 static void begin_files(void)
 {
     if (files.first == own.known_count || atomic_load(&files.under_way))
@@ -349,11 +352,12 @@ void ng_frame_symbolizer_quit(void)
 
 void ng_frame_symbolizer_after_fork(void)
 {
-    /* The child's box is another one, and knows none of these places. */
+    /* The child has a different box, which has none of these addresses. */
     if (ng_call_stacks)
         munmap(ng_call_stacks, sizeof(*ng_call_stacks));
     ng_call_stacks = NULL;
-    own.arena.chunks = files.arena.chunks = NULL; /* somebody may have been at them */
+    own.arena.chunks = files.arena.chunks =
+        NULL; /* another thread of the parent may have been using them */
     own.known_count = own.named = files.first = 0;
     atomic_store(&files.under_way, false);
     atomic_store(&quitting, false);

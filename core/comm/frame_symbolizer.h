@@ -1,20 +1,20 @@
 /*
- * The guard's half of where calls were made: rules for places that walks did not know, frames of
- * the records that lacked them, and names.
+ * The guard's half of call sites: unwind rules for addresses that walks did not know, missing
+ * frames of records, and symbol names.
  *
- * Only where NCCLGUARD_STACKS is `call`. One thread, which looks every few milliseconds whether a
- * walk met a place without a rule (core/comm/call_stack.h): a program's thread makes no system
- * call, not even to wake it. It asks neither the dynamic linker nor, for what a walk needs, any
- * file; names from files are a task of core/runtime/io_workers.h.
+ * Only if NCCLGUARD_STACKS is `call`. One thread, which polls every few milliseconds for walks that
+ * reached an address without a rule (core/comm/call_stack.h): program threads make no system call,
+ * not even to wake it. It uses neither the dynamic linker nor, for what a walk needs, any file;
+ * reading names from files is a task of core/runtime/io_workers.h.
  */
 #ifndef NCCLGUARD_CORE_COMM_FRAME_SYMBOLIZER_H
 #define NCCLGUARD_CORE_COMM_FRAME_SYMBOLIZER_H
 
-/* Make the table of rules, and start the thread; where the box has no frames, nothing. 0 or
+/* Create the table of rules and start the thread; does nothing if the box has no frames. 0 or
  * -errno. */
 int ng_frame_symbolizer_start(void);
 
-/* The thread ends by itself, soon: nobody is left to be guarded. Any thread. */
+/* Tell the thread to end soon: no program thread is left to guard. Any thread. */
 void ng_frame_symbolizer_quit(void);
 
 /* In a forked child. */

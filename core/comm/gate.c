@@ -1,8 +1,7 @@
 /*
- * Who may use a communicator, and what the others get to hear.
+ * Decides which calls may use a communicator, and what the others return.
  *
- * Entered by the program's threads, and by the guard's that register buffers. Must
- * never wait.
+ * Entered by program threads, and by guard threads that register buffers. Must never wait.
  */
 #include "core/comm/gate.h"
 
@@ -15,7 +14,7 @@
 #include "core/report/report.h"
 #include "core/runtime/runtime.h"
 
-/* The first with ncclRemoteError. */
+/* The first NCCL version with ncclRemoteError. */
 #define VERSION_REMOTE_ERROR 21300
 
 /* Verdicts of these kinds blame a peer. */
@@ -35,7 +34,7 @@ static bool blames_peer(enum ng_verdict_kind kind)
     }
 }
 
-/* To the culprit itself no peer is. */
+/* Is this rank itself the culprit, so that no peer is to blame? */
 static bool is_own_fault(const struct ng_comm *comm, const char *reason)
 {
     int rank = ng_guard.box.header->rank;
@@ -63,7 +62,7 @@ int ng_gate_try(const void *handle, enum ng_op op, struct ng_comm **ret_comm)
     if (!ng_comm_is_condemned(comm))
         return NG_CALL_PROCEED;
     atomic_fetch_sub(&comm->in_flight.guests, 1);
-    /* NCCL may have given the handle again, to one that another thread is making. */
+    /* NCCL may have reused the handle for a communicator that another thread is creating. */
     if (!ng_comm_find_made(handle))
         return comm->abort.result;
     *ret_comm = NULL;

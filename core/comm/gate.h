@@ -1,9 +1,9 @@
 /*
- * The gate before a communicator that the guard may abort at any moment.
+ * The gate in front of a communicator that the guard may abort at any moment.
  *
- * For calls that are in no thread's slot, and what registers buffers: whoever is let in is waited
- * for, before NCCL is told to abort. What calls on an aborted communicator return is told in
- * core/policy/abort.h.
+ * For calls that no thread's slot shows, and for buffer registration: the guard waits for every
+ * call that the gate has let in before it calls ncclCommAbort. core/policy/abort.h lists the
+ * results of calls on an aborted communicator.
  */
 #ifndef NCCLGUARD_CORE_COMM_GATE_H
 #define NCCLGUARD_CORE_COMM_GATE_H
@@ -14,20 +14,20 @@
 struct ng_comm;
 
 /*
- * A call that is in no thread's slot begins: NG_CALL_PROCEED, with *ret_guest for ng_gate_leave, or
- * what to return instead (then *ret_guest is NULL), also where the program has ended the
+ * A call that no thread's slot shows begins. NG_CALL_PROCEED, with *ret_guest for ng_gate_leave; or
+ * the result to return instead (then *ret_guest is NULL), also if the program has ended the
  * communicator itself (core/comm/ended.h).
  */
 int ng_gate_visit(const void *handle, struct ng_comm **ret_guest);
-void ng_gate_leave(struct ng_comm *guest); /* NULL: nobody */
+void ng_gate_leave(struct ng_comm *guest); /* NULL: no guest */
 
-/* The same of operation `op`, but that *ret_comm of a call that may not proceed is the condemned
- * communicator, whose guest it is not; NULL: there is none, the program has ended it. */
+/* The same for operation `op`, except that for a call that may not proceed *ret_comm is the
+ * condemned communicator, without being its guest; NULL: there is none, the program has ended
+ * it. */
 int ng_gate_try(const void *handle, enum ng_op op, struct ng_comm **ret_comm);
 
-/* What calls on `comm` return for this reason: ncclRemoteError where its kind says that a peer is
- * to blame, and the library knows that error; else, and to the culprit itself, ncclSystemError. Any
- * thread. */
+/* The result of calls on `comm` for this reason: ncclRemoteError if the kind blames a peer and the
+ * library has that error; otherwise, and for the culprit itself, ncclSystemError. Any thread. */
 int ng_gate_result(const struct ng_comm *comm, enum ng_verdict_kind kind, const char *reason);
 
 #endif

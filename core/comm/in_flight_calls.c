@@ -1,8 +1,8 @@
 /*
- * Where the program's threads are, by their slots in the black box.
+ * Finds program threads by their slots in the black box.
  *
- * Entered by the guard's threads, and by program threads that ask for the state of a communicator
- * or meet one that is held. Must never keep a communicator held while it waits.
+ * Entered by guard threads, and by program threads that query the state of a communicator or find
+ * one held. Must never keep a communicator held while it waits.
  */
 #include "core/comm/in_flight_calls.h"
 
@@ -85,7 +85,7 @@ bool ng_in_flight_hold(struct ng_comm *comm)
 {
     uint32_t lives = NG_FATE_LIVES;
 
-    /* First a look that disturbs nobody. */
+    /* First a check without side effects. */
     if (ng_in_flight_inside(comm) || any_group_is_open() ||
         !atomic_compare_exchange_strong(&comm->fate, &lives, NG_FATE_HELD))
         return false;

@@ -1,10 +1,10 @@
 /*
- * Threads of the program inside calls on a communicator: who is there, and keeping them away for a
+ * Program threads inside calls on a communicator: finding them, and holding new calls back for a
  * moment.
  *
- * A program thread writes where it is before it looks at the communicator's fate; who changes the
- * fate first fences for both sides, and then looks where the threads are. So either is seen by the
- * other, and the way of a call has no fence.
+ * A program thread writes its slot before it reads the communicator's fate; a thread that changes
+ * the fate then fences for both sides and reads the slots. So at least one of the two sees the
+ * other, and the call path needs no fence.
  */
 #ifndef NCCLGUARD_CORE_COMM_IN_FLIGHT_CALLS_H
 #define NCCLGUARD_CORE_COMM_IN_FLIGHT_CALLS_H
@@ -15,30 +15,29 @@
 struct ng_comm;
 
 /*
- * After this, a program thread either sees what this one wrote before, or is seen with what it
- * wrote before it looked: a full barrier on every processor that runs one of them, so that they
- * need none of their own.
+ * After this, a program thread either sees what this thread wrote before, or this thread sees what
+ * the other wrote before it read: a full barrier on every processor that runs a program thread, so
+ * that those need none of their own.
  */
 void ng_in_flight_fence(void);
 
-/* The call on this communicator that a thread of the program is inside, as its slot says; 0 none.
- */
+/* The call on this communicator that a program thread is inside, according to its slot; 0 none. */
 uint32_t ng_in_flight_call(const struct ng_comm *comm);
 
-/* Is a thread of the program inside a call that may be on this communicator? Closing a NCCL group
- * may be on any. */
+/* Is a program thread inside a call that may be on this communicator? Closing an NCCL group may
+ * involve any. */
 bool ng_in_flight_inside(const struct ng_comm *comm);
 
 /*
- * No call of the program on this converted communicator is under way, nor begins until it is let
- * go: so its state may be asked for (core/call/nonblocking.h says why). False: there is one, or a
- * NCCL group is open, or it is ending. For as long as a question to NCCL takes. Any thread that is
- * inside no call itself.
+ * Hold a converted communicator: no call of the program on it is under way, and none begins until
+ * it is released, so its state may be queried (core/call/nonblocking.h says why). False: a call is
+ * under way, an NCCL group is open, or it is ending. Hold only for the duration of a query to NCCL.
+ * Any thread that is not itself inside a call.
  */
 bool ng_in_flight_hold(struct ng_comm *comm);
 void ng_in_flight_let_go(struct ng_comm *comm);
 
-/* Until it is not held. True: it has been condemned. */
+/* Wait while it is held. True: it has been condemned. */
 bool ng_in_flight_await(const struct ng_comm *comm);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * The frames of Python of a call.
+ * Keeps the Python frames of a call.
  *
- * Entered by the program's threads, and once by who ends the interpreter. Must never allocate,
- * lock, make a system call, or read objects that no frame of the calling thread holds.
+ * Entered by the program's threads, and once by the thread that ends the interpreter. Must never
+ * allocate, lock, make a system call, or read objects that no frame of the calling thread holds.
  */
 #include "core/comm/python_frames.h"
 
@@ -17,30 +17,29 @@
 #include "core/unwind/fast_unwind.h"
 #include "core/util/clock.h"
 
-#define READERS        256u  /* slots of threads in the box; others have no frames of Python */
-#define SEEN           4096u /* a power of two; in sets of */
+#define READERS        256u  /* thread slots of the box; other threads keep no Python frames */
+#define SEEN           4096u /* a power of two; grouped in sets of */
 #define SEEN_WAYS      4u
 #define BY_CONTENT     4096u /* a power of two, and far more than the box has rows */
-#define STEPS_MAX      32u   /* some frames are the interpreter's own */
+#define STEPS_MAX      32u   /* more than the room: some frames are the interpreter's own */
 #define CLOSE_WAIT_NS  NG_S
 #define TEXT_COMPACT   0x20u
 #define TEXT_ASCII     0x40u
 #define CUT_MARK       "..."
 #define CUT_MARK_BYTES 3u
 
-/* Which row an address had last. It only says where to look first: both halves may be of different
- * threads. */
+/* The row that an address had last. Only a hint: two threads may have written address and row. */
 struct seen {
     _Atomic uint64_t address; /* 0 free */
     _Atomic uint32_t row;
-    _Atomic uint32_t turn; /* of the set's first: which of the set goes next */
+    _Atomic uint32_t turn; /* in the first of a set: which of the set is replaced next */
 };
 
 struct state {
     struct ng_python_interpreter interpreter;
     atomic_bool closed;
-    /* A thread is at the interpreter's objects. Each in a line of its own: nobody else writes it.
-     */
+    /* A thread is reading the interpreter's objects. Each flag has its own cache line, which only
+     * its thread writes. */
     struct {
         _Atomic uint32_t busy;
         char unused[60];
@@ -49,9 +48,9 @@ struct state {
     _Atomic uint32_t by_content[BY_CONTENT]; /* row + 1; 0 free */
 };
 
-static struct state *_Atomic state; /* NULL: calls keep none */
+static struct state *_Atomic state; /* NULL: calls keep no Python frames */
 
-/* Text of CPython, each character of `kind` bytes. */
+/* A CPython string with `kind` bytes per character. */
 struct text {
     const uint8_t *data;
     uint64_t length;
@@ -79,7 +78,7 @@ static NG_FAST_UNWIND_UNCHECKED uint8_t byte_at(const uint8_t *at)
     return *(const volatile uint8_t *)at;
 }
 
-/* ---- Texts ---- */
+/* ---- Strings ---- */
 
 static bool read_text(const struct ng_python_layout *layout, const uint8_t *object,
                       struct text *ret_text)
@@ -113,7 +112,7 @@ static uint32_t character(const struct text *text, uint64_t index)
     }
 }
 
-/* As UTF-8; what has no form there becomes a question mark. */
+/* Encode as UTF-8; a character that cannot be encoded becomes a question mark. */
 static uint32_t encode(uint32_t character, uint8_t ret_bytes[4])
 {
     if (character >= 0xd800 && (character < 0xe000 || character > 0x10ffff))
@@ -129,7 +128,7 @@ static uint32_t encode(uint32_t character, uint8_t ret_bytes[4])
     return count;
 }
 
-/* The end of a path or qualified name says more than its beginning. */
+/* If too long, keep the end: it says more about a path or qualified name than the beginning. */
 static uint32_t keep_other(const struct text *text, uint32_t room, char *ret_bytes)
 {
     uint64_t first = text->length > room ? text->length - room : 0, total = 0;
@@ -169,7 +168,7 @@ static uint32_t keep_text(const struct text *text, uint32_t room, char *ret_byte
     return room;
 }
 
-/* Would it be kept like this? */
+/* Would the string be kept as these bytes? */
 static bool is_kept(const struct text *text, uint32_t room, const char *kept, uint32_t kept_bytes)
 {
     char bytes[NG_BOX_CODE_FILE_BYTES];
@@ -200,7 +199,7 @@ NG_FAST_UNWIND_UNCHECKED bool ng_python_frames_describe(const struct ng_python_l
     return true;
 }
 
-/* Does the row tell of this code object what would be told of it anew? */
+/* Does the row still describe this code object? */
 static NG_FAST_UNWIND_UNCHECKED bool is_row_of(const struct ng_box *box, uint32_t index,
                                                const struct ng_python_layout *layout,
                                                const uint8_t *code)
@@ -230,7 +229,7 @@ static uint32_t hash_of(const struct ng_python_code *code)
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-/* The row of a code object that has none by its address: one that tells the same, or a new one. */
+/* The row of a code object not found by its address: one with the same content, or a new one. */
 static NG_FAST_UNWIND_UNCHECKED __attribute__((noinline)) uint32_t
 find_by_content(struct state *own, const uint8_t *code)
 {
@@ -248,7 +247,7 @@ find_by_content(struct state *own, const uint8_t *code)
     uint32_t added = ng_python_code_add(box, &told, hash);
     if (added == NG_PYTHON_CODE_UNKNOWN)
         return added;
-    /* There are more places than rows. */
+    /* The search ends: there are more entries than rows. */
     for (row = 0; !atomic_compare_exchange_strong_explicit(
              &own->by_content[at], &row, added + 1, memory_order_release, memory_order_relaxed);
          row = 0)
@@ -302,14 +301,14 @@ ng_python_frames_walk(const struct ng_python_interpreter *interpreter, const voi
             const uint8_t *instruction = pointer_at(frame + layout->frame_instruction);
             ret_spots[count++] = (struct ng_python_spot){
                 .code = code,
-                /* Before the first instruction of all: its line is as good. */
+                /* Before the first instruction: use the first instruction's line. */
                 .offset = instruction > code + layout->code_bytes
                               ? (uint32_t)(instruction - (code + layout->code_bytes))
                               : 0};
         }
         frame = pointer_at(frame + layout->frame_previous);
     }
-    /* The last of all may be the interpreter's own. */
+    /* The outermost frames may be the interpreter's own. */
     while (frame && byte_at(frame + layout->frame_owner) >= layout->owner_interpreter)
         frame = pointer_at(frame + layout->frame_previous);
     *ret_cut = frame != NULL;
@@ -323,7 +322,8 @@ static NG_FAST_UNWIND_UNCHECKED void take(struct state *own, uint64_t record_id)
     struct ng_python_frame frames[NG_BOX_PYTHON_FRAMES];
     bool cut;
 
-    /* With several interpreters nobody can say without a lock which of them the thread is in. */
+    /* With several interpreters it cannot be determined without a lock which of them the thread is
+     * in. */
     if (!interpreter->is_initialized() || interpreter->newest() != interpreter->first())
         return;
     const void *thread = interpreter->this_thread();
@@ -346,8 +346,8 @@ void ng_python_frames_take(const struct ng_thread *thread, uint64_t record_id)
     size_t reader = (size_t)(thread->slot - ng_guard.box.threads);
     if (reader >= READERS)
         return;
-    /* Who closes fences for both sides (core/comm/in_flight_calls.h). A signal may come in between,
-     * with a call of its own. */
+    /* ng_python_frames_close fences for both sides (core/comm/in_flight_calls.h). A signal handler
+     * may make a call in between, so the old value is restored. */
     uint32_t before = NG_LOAD(own->readers[reader].busy);
     NG_STORE(own->readers[reader].busy, 1);
     atomic_signal_fence(memory_order_seq_cst);

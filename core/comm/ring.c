@@ -1,28 +1,28 @@
 /*
  * The ring of the newest calls.
  *
- * An essay, for what is not obvious here.
+ * Design notes.
  *
- * The ring is written at the speed of calls by many threads and read by other processes at any
- * moment, among them after the writer was killed between any two instructions. There is no lock
- * that could be left held. A slot's guard word holds the id of its record and its state. A writer
- * takes a fresh id, which gives the slot; it marks the slot WRITING with its own id, stores the
- * fields, and publishes with a release store of id and state. A reader copies the fields between
- * two loads of the guard word and throws the copy away unless both tell the same id.
+ * Many threads write the ring at the rate of calls. Other processes read it at any moment, even
+ * after the writer was killed between any two instructions. There is no lock that could be left
+ * held. A slot's guard word holds the id of its record and its state. A writer takes a fresh id,
+ * which gives the slot; it marks the slot WRITING with its own id, stores the fields, and publishes
+ * with a release store of id and state. A reader copies the fields between two loads of the guard
+ * word and discards the copy unless both show the same id.
  *
- * Two writers meet in one slot only if the whole ring went round while one of them was between two
- * stores. Then the older record is lost, which it is anyway; readers see one of the two ids, and at
- * worst fields of the newer call.
+ * Two writers meet in one slot only if the ring wraps around while one of them is between two
+ * stores. Then the older record is lost, as it would be anyway; readers see one of the two ids, and
+ * at worst fields of the newer call.
  *
- * The watchdog changes states long after, by compare-and-swap on the guard word, so that a slot
- * that was taken over meanwhile is left alone. Times of discovery are stored before that, and only
- * where the record is far from being overwritten, so that they cannot land in its successor.
+ * The watchdog changes states much later, by compare-and-swap on the guard word, so that a slot
+ * reused meanwhile is left alone. It stores the times of its observations before that, and only if
+ * the record is far from being overwritten, so that they cannot end up in the next record.
  */
 #include "core/comm/ring.h"
 
 #include "core/runtime/runtime.h"
 
-#define GROUP_RECORDS 4096u /* calls of a NCCL group are looked for among so many */
+#define GROUP_RECORDS 4096u /* calls of an NCCL group are searched for among this many */
 
 struct ng_box_record *ng_ring_find(uint64_t id)
 {

@@ -1,9 +1,9 @@
 /*
  * Records of calls in the black box.
  *
- * Written by the program's threads, each record by one thread until it is on the stream, then by
- * the watchdog; see box.h for how readers tell a valid slot. No system call, no lock: one atomic
- * increment and stores.
+ * Written by the program's threads, each record by one thread until its work is on the stream, then
+ * by the watchdog; box.h says how readers recognise a valid slot. No system call, no lock: one
+ * atomic increment and stores.
  */
 #ifndef NCCLGUARD_CORE_COMM_RING_H
 #define NCCLGUARD_CORE_COMM_RING_H
@@ -16,7 +16,7 @@
 #include "core/recorder/signature.h"
 #include "core/runtime/runtime.h"
 
-/* What ranks must agree on. */
+/* The signature on which ranks must agree. */
 static inline struct ng_signature ng_ring_signature(const struct ng_call *call)
 {
     return (struct ng_signature){.op = call->op,
@@ -26,7 +26,7 @@ static inline struct ng_signature ng_ring_signature(const struct ng_call *call)
                                  .count = call->count};
 }
 
-/* The group's rolling hash with this collective. */
+/* The group's rolling hash including this collective. */
 static inline __attribute__((always_inline)) uint64_t ng_ring_roll(const struct ng_box_group *group,
                                                                    const struct ng_call *call)
 {
@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) uint64_t ng_ring_roll(const struct 
     return ng_signature_roll(NG_LOAD(group->rolling_hash), &signature);
 }
 
-/* What it was before. */
+/* The group's rolling hash before this collective. */
 static inline uint64_t ng_ring_unroll(const struct ng_box_group *group, const struct ng_call *call)
 {
     struct ng_signature signature = ng_ring_signature(call);
@@ -44,9 +44,9 @@ static inline uint64_t ng_ring_unroll(const struct ng_box_group *group, const st
 }
 
 /*
- * A record for `call`, in state ENTERED; `now_mono_ns` is the time of entry. `collective`: counts
- * in the group's rolling hash, which *ret_hash is with it. NULL where the box has no room for
- * records.
+ * Add a record for `call`, in state ENTERED; `now_mono_ns` is the time of entry. `collective`: the
+ * call counts in the group's rolling hash, and *ret_hash is the hash that includes it. NULL if the
+ * box has no room for records.
  */
 static inline __attribute__((always_inline)) struct ng_box_record *
 ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid,
@@ -93,8 +93,8 @@ ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid
     return record;
 }
 
-/* The state of one's own fresh record. It is overwritten only if the whole ring went round
- * meanwhile. */
+/* Set the state of the calling thread's fresh record. The record is overwritten only if the ring
+ * has wrapped around meanwhile. */
 static inline void ng_ring_advance(struct ng_box_record *record, uint64_t id,
                                    enum ng_record_state state)
 {
@@ -102,7 +102,7 @@ static inline void ng_ring_advance(struct ng_box_record *record, uint64_t id,
         atomic_store_explicit(&record->id_state, id << 8 | state, memory_order_release);
 }
 
-/* The slot of a record; NULL when it was overwritten, or never was. */
+/* The slot of a record; NULL if it was overwritten or never existed. */
 struct ng_box_record *ng_ring_find(uint64_t id);
 
 /* Does NCCL connect ranks in this call: the first collective, or the first send to, or receive
@@ -113,15 +113,15 @@ static inline bool ng_ring_is_cold(const struct ng_box_record *record)
                                                    : NG_LOAD(record->coll_seq)) == 1;
 }
 
-/* Likewise in call `op` that a thread is inside: in the end of a NCCL group, in what was called in
- * that. */
+/* Does NCCL connect ranks in call `op` that a thread is inside? For the end of an NCCL group: in
+ * any call of that group. */
 bool ng_ring_is_cold_call(const struct ng_box_thread *thread, enum ng_op op);
 
-/* Change the state of a record that may have been overwritten meanwhile. True if it was still
+/* Change the state of a record that may have been overwritten meanwhile. True: it was still
  * there. */
 bool ng_ring_set_state(uint64_t id, enum ng_record_state state);
 
-/* The same for the whole chain of records of a work that is not handed to the watchdog, from its
+/* The same for all chained records of a work that is not handed to the watchdog, starting at the
  * newest. */
 void ng_ring_set_chain(uint64_t id, enum ng_record_state state);
 

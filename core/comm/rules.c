@@ -1,8 +1,8 @@
 /*
- * The grammar of a rules file, and which rules hold for a communicator.
+ * The grammar of a rules file, and the rules that match a communicator.
  *
- * Any thread: pure. Must never trust the text, which a person wrote, nor match anything but short
- * strings: fnmatch would allocate for long ones.
+ * Any thread: pure. Must never trust the text, which a person wrote, nor match long strings, for
+ * which fnmatch would allocate.
  */
 #include "core/comm/rules.h"
 
@@ -40,7 +40,7 @@ __attribute__((format(printf, 2, 3))) static int mistake(struct parsing *parsing
     va_start(arguments, format);
     vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
     va_end(arguments);
-    /* It is logged: no control characters of the file. */
+    /* The line is logged, so control characters of the file are removed. */
     for (char *at = line; *at; at++)
         if (iscntrl((unsigned char)*at))
             *at = '?';
@@ -57,10 +57,10 @@ typedef int parse_fn(struct parsing *parsing, const struct key *key, const char 
 struct key {
     const char *name;
     bool is_setting;
-    bool of_operation; /* a setting that op= goes with */
+    bool of_operation; /* a setting that can be combined with op= */
     parse_fn *parse;
     size_t field;       /* in struct ng_rule */
-    const char *option; /* whose values it takes; NULL none */
+    const char *option; /* option whose values it takes; NULL none */
 };
 
 static void *field_of(const struct key *key, struct ng_rule *rule)
@@ -89,7 +89,7 @@ static int parse_name(struct parsing *parsing, const struct key *key, const char
     return parse_text(parsing, key, value, rule);
 }
 
-/* Digits up to `*at`; an empty number is `otherwise`. */
+/* Read digits from `*at` on; an empty number is `otherwise`. */
 static bool read_number(const char **at, int32_t otherwise, int32_t *ret_number)
 {
     int64_t number = 0;
@@ -244,16 +244,16 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Does the colon at `at` part conditions from settings, rather than being part of a PCI id? */
+/* Does the colon at `at` separate conditions from settings, rather than belong to a PCI id? */
 static bool is_parting(const char *at)
 {
     return *at == ':' && (!at[1] || is_blank(at[1]));
 }
 
-/* Where reading a line stands. */
+/* State of reading a line. */
 struct line {
     char *at;
-    bool divergence; /* the colon behind the last word is to be returned next */
+    bool divergence; /* the colon after the last word is returned next */
     bool unclosed;   /* a quote is not closed */
 };
 
@@ -288,7 +288,7 @@ static char *next_word(struct line *line)
     line->divergence = *line->at == ':';
     if (*line->at)
         line->at++;
-    *end = '\0'; /* at most over what has just been passed */
+    *end = '\0'; /* overwrites at most what has just been read */
     return word;
 }
 
@@ -304,7 +304,7 @@ static const char *const known[] = {"group, size, parent, device and op",
                                     "timeout, suspect, policy, check, name and rename"};
 static const char *const sides[] = {"left", "right"};
 
-/* One rule on its way. */
+/* A rule being read. */
 struct reading {
     struct ng_rule *rule;
     unsigned words[2]; /* conditions, settings */
@@ -346,7 +346,7 @@ static int read_word(struct parsing *parsing, struct reading *reading, char *wor
     return key->parse(parsing, key, equals + 1, reading->rule);
 }
 
-/* What only the whole rule shows. */
+/* Check what only the whole rule shows. */
 static int check_rule(struct parsing *parsing, const struct reading *reading)
 {
     if (!reading->parted)
@@ -364,7 +364,7 @@ static int check_rule(struct parsing *parsing, const struct reading *reading)
     return 0;
 }
 
-/* Changes the line. *ret_rule is written where it holds a rule without mistakes. */
+/* Modifies the line. The rule is added if the line holds one without mistakes. */
 static void read_line(struct parsing *parsing, char *text, struct ng_rules *rules)
 {
     struct ng_rule rule = {.size = {0, INT32_MAX}};
@@ -449,7 +449,7 @@ static bool is_of_any_size(const struct ng_rule *rule)
     return rule->size.first == 0 && rule->size.last == INT32_MAX;
 }
 
-/* `name`: what the group is called so far. */
+/* `name`: the group's name so far. */
 static bool holds(const struct ng_rule *rule, const struct ng_rules_group *group, const char *name)
 {
     if (rule->group && !ng_rules_is_called(rule->group, name, group->id))
@@ -464,7 +464,7 @@ static bool holds(const struct ng_rule *rule, const struct ng_rules_group *group
     return !rule->has_device || (group->device >= 0 && is_within(&rule->device, group->device));
 }
 
-/* Which operations a rule's times are for. */
+/* Do a rule's times apply to this operation? */
 static bool is_for(const struct ng_rule *rule, unsigned op)
 {
     enum ng_op_class op_class = ng_op_table[op].op_class;
@@ -521,7 +521,7 @@ enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op,
             continue;
         bool every = !rule->group && is_of_any_size(rule) && !rule->parent && !rule->pci_id &&
                      !rule->has_device;
-        /* The last that holds counts. */
+        /* The last matching rule counts. */
         if (every || ng_on_timeout_milder(policy, gravest) == gravest)
             gravest = policy;
     }

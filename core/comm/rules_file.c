@@ -1,9 +1,9 @@
 /*
  * Reading the rules file, and applying it.
  *
- * Entered by the guard's start, by program threads that make communicators, by the incident thread,
- * and by a thread that reads. Must never let any of the first three wait for a file system, but for
- * the bounded wait at the start.
+ * Entered by the guard's start, by program threads that create communicators, by the incident
+ * thread, and by the reading thread. Must never let any of the first three wait for a file system,
+ * except for the bounded wait at the start.
  */
 #include "core/comm/rules_file.h"
 
@@ -29,16 +29,16 @@ _Static_assert(NG_RULES_NAME == NG_BOX_NAME_BYTES, "a name that a rule gives fit
 
 #define PATIENCE_NS (2 * NG_S)
 
-/* Protects `rules`, the names of groups, and what rules say of communicators. Nests inside the
- * registry's lock (core/comm/comm.c); nothing is called with it held that waits, allocates or
- * locks. */
+/* Protects `rules`, the names of groups, and the settings that rules give to communicators. Nests
+ * inside the registry's lock (core/comm/comm.c); nothing that waits, allocates or locks is called
+ * with it held. */
 static pthread_mutex_t rules_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_rules *rules; /* that hold; NULL none */
+static struct ng_rules *rules; /* current rules; NULL none */
 
-static _Atomic uint32_t readings; /* futex word: so many are over */
-static atomic_bool busy;          /* a thread reads */
-static atomic_bool again;         /* and is to read once more */
-static atomic_bool holding;       /* there are rules */
+static _Atomic uint32_t readings; /* futex word: number of finished readings */
+static atomic_bool busy;          /* a thread is reading */
+static atomic_bool again;         /* it must read once more */
+static atomic_bool holding;       /* rules are in force */
 
 static void report(void *context, const char *line)
 {
@@ -46,7 +46,7 @@ static void report(void *context, const char *line)
     ng_log(NG_LOG_ERROR, "NCCLGUARD_RULES: %s", line);
 }
 
-/* What the group of this id is called; "" not known. */
+/* The name of the group with this id; "" not known. */
 static void name_of(uint64_t id, char ret_name[NG_RULES_NAME])
 {
     uint32_t count = ng_comm_count();
@@ -155,8 +155,8 @@ void ng_rules_file_apply(struct ng_comm *comm)
     pthread_mutex_unlock(&rules_lock);
 }
 
-/* What others may take this process's deadlines to lead to, where it cannot act. Under the lock, or
- * at the start. */
+/* Publish the mildest policy of this process, which others apply when it cannot act itself. Under
+ * the lock, or at the start. */
 static void tell_mildest(void)
 {
     enum ng_on_timeout mildest = (enum ng_on_timeout)ng_guard.config.on_timeout;
@@ -167,7 +167,7 @@ static void tell_mildest(void)
         NG_STORE(ng_guard.box.header->mildest_policy, (uint32_t)mildest + 1);
 }
 
-/* From now on these hold. Of what held before, nothing is left. */
+/* Make these the current rules; they replace all previous ones. */
 static void hold(struct ng_rules *read)
 {
     bool first = !atomic_exchange(&holding, true);
@@ -177,7 +177,7 @@ static void hold(struct ng_rules *read)
     uint32_t count = ng_comm_count(), rule_count = read->count;
     rules = read;
     tell_mildest();
-    /* Twice: a rule may ask for the name that another one gives to a parent further down. */
+    /* Twice: a rule may match a name that another rule gives to a parent further down. */
     for (uint32_t i = 0; i < 2 * count; i++)
         apply(ng_comm_at(i % count));
     pthread_mutex_unlock(&rules_lock);
@@ -209,7 +209,7 @@ static void *reserve(size_t bytes)
 
 static void read_with(struct ng_rules *read, char *text)
 {
-    /* A byte more than may be tells that there is more. */
+    /* Read one byte more than allowed, to detect a file that is too large. */
     ssize_t length =
         ng_small_file_read(AT_FDCWD, ng_guard.rules_path, text, NG_RULES_BYTES_MAX + 1);
 
@@ -250,7 +250,7 @@ static void *read_rules(void *unused)
         atomic_store(&busy, false);
         atomic_fetch_add(&readings, 1);
         syscall(SYS_futex, &readings, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-        /* Who asked just before is served here, unless another thread is at it already. */
+        /* Serve a request that arrived just before, unless another thread already does. */
     } while (atomic_load(&again) && !atomic_exchange(&busy, true));
     return unused;
 }
@@ -259,7 +259,7 @@ static void begin_reading(void)
 {
     atomic_store(&again, true);
     if (atomic_exchange(&busy, true))
-        return; /* whoever reads looks once more, unless the file system does not answer */
+        return; /* the reading thread reads once more, unless the file system does not answer */
     int error = ng_guard_thread("ncclguard/rules", read_rules);
     if (error) {
         atomic_store(&again, false);
@@ -268,7 +268,7 @@ static void begin_reading(void)
     }
 }
 
-/* Is there nobody who reads, or is about to? */
+/* Is no thread reading, or about to? */
 static bool is_idle(void)
 {
     return !atomic_load(&again) && !atomic_load(&busy);
@@ -308,5 +308,5 @@ void ng_rules_file_after_fork(void)
     atomic_store(&holding, false);
     atomic_store(&readings, 0);
     rules_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    rules = NULL; /* its memory stays: another thread may have been about to give it back */
+    rules = NULL; /* its memory is leaked: another thread may have been about to free it */
 }

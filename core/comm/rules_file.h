@@ -1,9 +1,9 @@
 /*
  * The rules of NCCLGUARD_RULES: read at the start and on request, applied to every communicator.
  *
- * Read with the first communicator, and when a person says so. The file is read by a thread of its
- * own, since nobody knows whether its file system answers. A file with a mistake is refused as a
- * whole: at the start the guard then does without rules, later it keeps those that it has.
+ * Read with the first communicator, and when an operator requests it. A separate thread reads the
+ * file, since its file system may not answer. A file with a mistake is rejected as a whole: at the
+ * start the guard then runs without rules, later it keeps its current ones.
  */
 #ifndef NCCLGUARD_CORE_COMM_RULES_FILE_H
 #define NCCLGUARD_CORE_COMM_RULES_FILE_H
@@ -13,32 +13,32 @@
 struct ng_comm;
 
 /*
- * Read the file that the configuration names, if any. Waits for it, but no longer than 2 s: what
- * comes later holds from then on. The guard's start, before its threads.
+ * Read the configured file, if any. Waits 2 s at most: rules that arrive later apply from then on.
+ * Called at the guard's start, before its threads.
  */
 void ng_rules_file_start(void);
 
-/* Read it again, and tell of the outcome in the log. Incident thread; does not wait. */
+/* Read the file again, and log the outcome. Incident thread; does not wait. */
 void ng_rules_file_reload(void);
 
-/* A communicator begins in this record; `name` is what the program calls it, "" nothing. Under the
+/* A new communicator uses this record; `name` is given by the program, "" none. Under the
  * registry's lock. */
 void ng_rules_file_begin(struct ng_comm *comm, const char *name);
 
-/* More has become known of it (parent, size, device): what do the rules say now? Any thread; takes
- * a lock that is held for matching only. */
+/* More is known about it now (parent, size, device): apply the rules again. Any thread; takes a
+ * lock that is held only for matching. */
 void ng_rules_file_apply(struct ng_comm *comm);
 
-/* The program calls it by another name from now on. Under the registry's lock. */
+/* The program has renamed it. Under the registry's lock. */
 void ng_rules_file_rename(struct ng_comm *comm, const char *name);
 
-/* What a deadline of an operation of a group leads to. Where this process has no part in it, the
- * rules are asked with what is known of it, `name` being what it is called by now. */
+/* The policy for a deadline of an operation of a group. If this process is not a member, the rules
+ * are matched with what is known of the group; `name` is its current name. */
 enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group, enum ng_op op);
 
 /*
- * The ceiling of what this process lets a deadline of that group lead to, whoever says that it has
- * passed. Of a group that it has no part in it does not know which rules hold: any of them may.
+ * The gravest policy that this process accepts for a deadline of that group, whichever process
+ * reports it. For a group of which it is not a member, it does not know which rules match: any may.
  */
 enum ng_on_timeout ng_rules_file_ceiling(uint64_t group_id, enum ng_op op);
 

@@ -1,5 +1,5 @@
 /*
- * Communicators that share resources of NCCL: the family of each record, and its turn.
+ * Communicators that share NCCL resources: the family of each record, and its turn.
  *
  * Entered by the program's threads. Must never wait.
  */
@@ -11,7 +11,8 @@
 #include "core/comm/comm.h"
 #include "core/nccl/call.h"
 
-/* One for each record, since none is in two, and for those that are about to change theirs. */
+/* One for each record, since a record is in one family only, plus some for records that are
+ * changing theirs. */
 #define FAMILIES (NG_COMM_CAPACITY + 256u)
 static struct ng_shared_resources sharings[FAMILIES];
 static _Atomic(struct ng_shared_resources *)
@@ -28,9 +29,9 @@ static atomic_bool any; /* in use at all */
 
 static __thread char this_thread __attribute__((tls_model("initial-exec")));
 
-/* ---- Who shares ---- */
+/* ---- Which communicators share ---- */
 
-/* NCCL's variable counts for more than a configuration; -1: it is not set. */
+/* NCCL's variable overrides a configuration; -1: it is not set. */
 static int asked_for(const char *variable)
 {
     const char *value = getenv(variable);
@@ -47,7 +48,7 @@ static bool has_field(const struct ng_nccl_config *config, size_t offset)
     return config->magic == NG_NCCL_CONFIG_MAGIC && config->size >= offset + sizeof(int);
 }
 
-/* As the communicator's own configuration has it; without one, as its parent's. */
+/* By the communicator's own configuration; without one, by its parent's. */
 static unsigned shares_by(const struct ng_call *call, const struct ng_comm *parent)
 {
     const struct ng_nccl_config *config = call->creation->config;
@@ -126,8 +127,8 @@ void ng_shared_resources_make(const struct ng_comm *comm, const struct ng_comm *
         atomic_fetch_add(&sharing->members, 1);
         atomic_store(&sharing->shared, true);
     } else if (before && !atomic_load(&before->shared)) {
-        /* Of the communicator that had the record before: a thread that was inside when it was
-         * aborted has still to let go. */
+        /* Held for the previous communicator of this record: a thread that was inside when it was
+         * aborted has yet to release it. */
         return;
     } else {
         sharing = take_free(comm->slot);

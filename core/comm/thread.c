@@ -1,8 +1,8 @@
 /*
  * Per-thread state, found through one thread-local pointer.
  *
- * Entered by program threads only. Must never allocate after a thread's first call, but for its
- * first call in another copy of NCCL, and when a NCCL group grows larger than any before it on this
+ * Entered by program threads only. Must never allocate after a thread's first call, except for its
+ * first call in another copy of NCCL, and when an NCCL group grows larger than any before on this
  * thread.
  */
 #include "core/comm/thread.h"
@@ -43,7 +43,7 @@ static void free_group_calls(struct ng_group_calls *calls)
     free(calls->grouped);
 }
 
-/* Calls that another process makes: nothing of them is ours, but the room. */
+/* After a fork the calls belong to the parent: keep only the allocated room. */
 static void forget_group_calls(struct ng_group_calls *calls)
 {
     calls->depth = calls->pending_count = calls->created_count = calls->joined_count =
@@ -75,7 +75,7 @@ static void make_key(void)
     pthread_key_create(&key, release);
 }
 
-/* A free slot of the box; the thread's spare when all are taken. */
+/* A free slot of the box; the thread's spare if all are taken. */
 static struct ng_box_thread *claim_slot(struct ng_thread *thread)
 {
     struct ng_box *box = &ng_guard.box;
@@ -94,7 +94,7 @@ static struct ng_box_thread *claim_slot(struct ng_thread *thread)
     return &thread->spare;
 }
 
-/* Kept by the box, for when the thread, or its process, is gone. */
+/* Keep the thread's name in the box, for when the thread or its process is gone. */
 static void tell_name(struct ng_box_thread *slot)
 {
     uint64_t words[2] = {0, 0};
@@ -117,7 +117,7 @@ struct ng_thread *ng_thread_make(void)
         pthread_setspecific(key, thread);
         ng_this_thread = thread;
     } else {
-        /* Inherited over a fork: the lists belong to the parent's calls. */
+        /* Inherited through a fork: the lists belong to the parent's calls. */
         thread->open_groups = 0;
         forget_group_calls(&thread->first);
         for (uint32_t i = 0; i < NG_NCCL_MAX - 1; i++)
@@ -194,5 +194,5 @@ void ng_thread_refuse(const struct ng_nccl *nccl, int result)
     struct ng_thread *thread = ng_thread_get();
     struct ng_group_calls *calls = thread ? ng_thread_open_group(thread, nccl) : NULL;
     if (calls)
-        calls->error = result; /* the newest counts, as in NCCL */
+        calls->error = result; /* the newest error counts, as in NCCL */
 }

@@ -1,8 +1,8 @@
 /*
- * What the guard keeps for each of the program's threads.
+ * The guard's state for each program thread.
  *
- * Made with a thread's first tracked call (the only allocation), given back when the thread ends. A
- * thread touches only its own.
+ * Created with a thread's first tracked call (the only allocation), freed when the thread ends. A
+ * thread accesses only its own.
  */
 #ifndef NCCLGUARD_CORE_COMM_THREAD_H
 #define NCCLGUARD_CORE_COMM_THREAD_H
@@ -16,8 +16,8 @@
 #include "core/recorder/box.h"
 #include "core/runtime/runtime.h"
 
-/* Calls on one communicator and stream in an open NCCL group: one work when the group is closed.
- */
+/* Calls on one communicator and stream in an open NCCL group; they become one work when the group
+ * is closed. */
 struct ng_pending {
     struct ng_comm *comm;
     void *stream;
@@ -28,45 +28,46 @@ struct ng_pending {
     int64_t entered_mono_ns;
     struct ng_async_op *work;
     struct ng_async_op
-        *waiter; /* what the closing call waits for: core/device/device_wait.h; NULL nothing */
+        *waiter; /* what the closing call waits for: core/device/device_wait.h; NULL none */
     bool capturing;
-    struct ng_captured *begun; /* meaningful then: core/device/capture.h */
-    bool let_go;               /* counted in comm->open_groups no more */
-    uint32_t last_call; /* its newest one in ng_group_calls.grouped, plus 1; 0 none, or not all are
-                           there */
-    bool calls_lost;    /* which is so for good */
+    struct ng_captured *begun; /* valid if `capturing`: core/device/capture.h */
+    bool let_go;               /* no longer counted in comm->open_groups */
+    uint32_t last_call; /* index of its newest call in ng_group_calls.grouped, plus 1; 0 none, or
+                           some are missing */
+    bool calls_lost;    /* some are missing for good */
 };
 
-/* A call of an open group, kept where it may turn out to go into a CUDA graph: its record may be
- * gone by then. */
+/* A call of an open group, kept if it may be captured into a CUDA graph: its record may be
+ * overwritten by then. */
 struct ng_grouped_call {
     struct ng_call call;
-    uint32_t before; /* of the same pending one, index plus 1; 0 it is the first */
+    uint32_t
+        before; /* previous call of the same pending work, index plus 1; 0: this is the first */
 };
 
-/* A communicator whose handle NCCL has still to write. */
+/* A communicator whose handle NCCL has yet to write. */
 struct ng_created {
     struct ng_comm *comm;
     void **new_comm;
     uint32_t generation; /* of the record */
-    void *watched; /* whose asynchronous state tells when: the parent, or the communicator itself */
-    void *before;  /* what the program's variable held before the call */
+    void *watched; /* whose asynchronous state shows when: the parent, or the communicator itself */
+    void *before;  /* value of the program's variable before the call */
     bool in_group; /* counted in comm->open_groups */
 };
 
-/* Communicators that a group has something else to do with, and whose end its closing waits for. */
+/* Other communicators that a group involves, and for which closing it waits. */
 #define NG_GROUP_JOINED 64u
 
-/* What a thread has made between ncclGroupStart and ncclGroupEnd of one library: each copy of NCCL
- * counts its groups for itself. */
+/* A thread's calls between ncclGroupStart and ncclGroupEnd of one library: each copy of NCCL counts
+ * its groups separately. */
 struct ng_group_calls {
     uint32_t depth; /* open ncclGroupStart */
     bool broken;    /* holds a communicator that NCCL has freed: it can never be closed */
-    int error; /* of the newest call in it that was refused without NCCL: it ends with that; else
-                  success */
+    int error;      /* result of the newest call that was refused without calling NCCL, which
+                       ncclGroupEnd returns; else success */
     struct ng_pending *pending;
     uint32_t pending_count, pending_room;
-    struct ng_grouped_call *grouped; /* of all that is pending */
+    struct ng_grouped_call *grouped; /* of all pending works */
     uint32_t grouped_count, grouped_room;
     struct ng_created *created; /* also by a call outside of any group, until it returns */
     uint32_t created_count, created_room;
@@ -77,25 +78,25 @@ struct ng_group_calls {
 struct ng_thread {
     uint32_t generation; /* of the guard that it belongs to */
     uint32_t tid;
-    uintptr_t stack_low, stack_end; /* core/comm/call_stack.h; 0 nobody has asked, or not known */
+    uintptr_t stack_low, stack_end; /* core/comm/call_stack.h; 0 not determined yet, or not known */
     struct ng_box_thread *slot;     /* in the black box, or `spare` */
     struct ng_box_thread spare;
     uint32_t open_groups; /* open ncclGroupStart of all libraries together */
-    /* What its last creating call should have made, if the guard aborted that; NULL it did not. */
+    /* The communicator of its last creating call, if the guard aborted it; else NULL. */
     struct ng_comm *not_made;
     uint32_t not_made_generation; /* of its record */
-    struct ng_group_calls first;  /* of library 0, which nearly everywhere is the only one */
-    struct ng_group_calls *others[NG_NCCL_MAX - 1]; /* of library 1 and on; made when needed */
+    struct ng_group_calls first;  /* of library 0, which is usually the only one */
+    struct ng_group_calls *others[NG_NCCL_MAX - 1]; /* of library 1 and up; created when needed */
 };
 
-/* Initial-exec: read in two instructions, and never allocated behind the program's back. */
+/* Initial-exec: read in two instructions, and never allocated lazily. */
 extern __thread struct ng_thread *ng_this_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* The slow half of ng_thread_get: a thread's first call, or its first after a fork. */
 struct ng_thread *ng_thread_make(void);
 
-/* This thread's own; NULL when memory is short: the call then goes unrecorded. */
+/* This thread's state; NULL out of memory: the call then goes unrecorded. */
 static inline struct ng_thread *ng_thread_get(void)
 {
     struct ng_thread *thread = ng_this_thread;
@@ -107,10 +108,10 @@ static inline struct ng_thread *ng_thread_get(void)
     return ng_thread_make();
 }
 
-/* The slow half of ng_thread_group_calls: another library than the first. */
+/* The slow half of ng_thread_group_calls: a library other than the first. */
 struct ng_group_calls *ng_thread_other_group_calls(struct ng_thread *thread, uint32_t index);
 
-/* The group calls of this thread in `nccl`; NULL when memory is short. */
+/* The group calls of this thread in `nccl`; NULL out of memory. */
 static inline struct ng_group_calls *ng_thread_group_calls(struct ng_thread *thread,
                                                            const struct ng_nccl *nccl)
 {
@@ -118,7 +119,7 @@ static inline struct ng_group_calls *ng_thread_group_calls(struct ng_thread *thr
                                                  : ng_thread_other_group_calls(thread, nccl->index);
 }
 
-/* The same where a group is open there; NULL none. */
+/* The same if a group is open there; else NULL. */
 static inline struct ng_group_calls *ng_thread_open_group(struct ng_thread *thread,
                                                           const struct ng_nccl *nccl)
 {
@@ -128,22 +129,22 @@ static inline struct ng_group_calls *ng_thread_open_group(struct ng_thread *thre
     return calls && calls->depth ? calls : NULL;
 }
 
-/* Room for one more; NULL when memory is short. */
+/* Append one entry; NULL out of memory. */
 struct ng_pending *ng_thread_add_pending(struct ng_group_calls *calls);
 struct ng_created *ng_thread_add_created(struct ng_group_calls *calls);
 struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls);
 
-/* A call in a group of the calling thread in `nccl` is answered with `result`, and NCCL does not
- * see it. Where that is an error, the outermost ncclGroupEnd will return it and launch nothing, as
- * after a call that NCCL itself has refused: programs look at nothing else. Nothing happens where
- * no group is open. */
+/* A call of this thread in `nccl` is answered with `result` and does not reach NCCL. If a group is
+ * open and `result` is an error, the outermost ncclGroupEnd will return it and launch nothing, as
+ * after a call that NCCL itself has refused: programs check nothing else. No effect if no group is
+ * open. */
 void ng_thread_refuse(const struct ng_nccl *nccl, int result);
 
-/* The open group no longer holds its communicators back from an abort: it is being closed, or its
- * thread has ended. */
+/* The open group no longer delays an abort of its communicators: it is being closed, or its thread
+ * has ended. */
 void ng_thread_let_go_group(struct ng_group_calls *calls);
 
-/* Readers of the black box see the thread inside `op`, until ng_thread_leave. */
+/* Mark the thread in the black box as inside `op`, until ng_thread_leave. */
 static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,
                                    const struct ng_comm *comm, uint64_t record_id, uint64_t seq,
                                    int64_t now_mono_ns)

@@ -1,5 +1,5 @@
 /*
- * Alarms of this process.
+ * Alarms of this process: examined or parked.
  */
 #include "core/incident/alarms.h"
 
@@ -15,17 +15,17 @@
 #include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
 
-/* The thread's own. */
+/* Incident thread alone. */
 static struct {
-    /* Alarms that wait until somebody else's examination is over. */
+    /* Alarms parked until another process has finished its examination. */
     struct ng_alarm parked[NG_ALARMS_MAX];
     int64_t parked_mono_ns[NG_ALARMS_MAX];
     unsigned parked_count;
     int64_t next_try_ns;
 } own;
 
-/* Somebody else looks at the job: its verdict may be about this alarm. If not, it is its turn
- * later. */
+/* Another process is examining the job: its verdict may explain this alarm. If not, the alarm is
+ * examined later. */
 static void park(const struct ng_alarm *alarm)
 {
     unsigned at = ng_alarm_find_room(own.parked, own.parked_count, alarm);
@@ -37,8 +37,8 @@ static void park(const struct ng_alarm *alarm)
     own.parked_count += at == own.parked_count;
 }
 
-/* Is that the verdict that an alarm waited for? What has only lasted for long, the verdict on
- * something else explains; an error of NCCL, or a watchdog that is stuck, it does not. */
+/* Does this verdict explain a parked alarm? A verdict on something else explains work that is
+ * merely late, but neither an NCCL error nor a stuck watchdog. */
 static bool answers(const struct ng_incident *incident, const struct ng_alarm *alarm)
 {
     if (alarm->level > incident->level)
@@ -50,13 +50,13 @@ static bool answers(const struct ng_incident *incident, const struct ng_alarm *a
     return !alarm->watchdog || incident->kind == NG_KIND_WATCHDOG_STUCK;
 }
 
-/* A verdict has come: those that waited for it have it. */
+/* A verdict was reached: drop the parked alarms that it explains. */
 void ng_alarms_answered(const struct ng_incident *incident)
 {
     unsigned kept = 0;
 
     for (unsigned i = 0; i < own.parked_count; i++) {
-        /* Calls that differ are told of whatever else is wrong, but once for each group. */
+        /* Differing calls are reported whatever else is wrong, but once per group. */
         if (own.parked[i].disagreement.group_id
                 ? own.parked[i].group_id == incident->group_id && incident->kind == NG_KIND_MISMATCH
                 : answers(incident, &own.parked[i]))
@@ -70,7 +70,7 @@ void ng_alarms_answered(const struct ng_incident *incident)
         ng_deaths_are_told();
 }
 
-/* Not all at once: thousands may be waiting. */
+/* Spread the retries: thousands of processes may be waiting. */
 void ng_alarms_try_later(void)
 {
     int64_t now = ng_clock_mono_ns();
@@ -80,7 +80,7 @@ void ng_alarms_try_later(void)
         now + NG_CLAIM_PAUSE_NS + (int64_t)number % (NG_CLAIM_PAUSE_MAX_NS - NG_CLAIM_PAUSE_NS);
 }
 
-/* Others can see what has lasted for long here; what was found, the board does not tell them. */
+/* The board shows other processes which work here is late, but not what this process found. */
 static enum ng_claim_cause cause_of(const struct ng_alarm *alarm)
 {
     if (alarm->death)
@@ -93,8 +93,8 @@ static enum ng_claim_cause cause_of(const struct ng_alarm *alarm)
 void ng_alarms_handle(const struct ng_alarm *alarm)
 {
     /*
-     * Others may have waited less than we and still be the reason, or stand before it. What has
-     * lasted for half the suspect time is nothing ordinary.
+     * Other ranks may have waited less than this one and still be the cause, or be blocked by it. A
+     * wait of half the suspect time is already unusual.
      */
     int64_t unusual_ns = alarm->death                 ? NG_DEATHS_STALL_NS
                          : ng_guard.config.suspect_ns ? ng_guard.config.suspect_ns / 2
@@ -109,7 +109,8 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
                                  .failed = alarm->async_error,
                                  .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
 
-    /* Nobody need be waiting; and whoever finds the same has found what was told before. */
+    /* No rank need be waiting; and a rank that finds the same difference has found one that was
+     * already reported. */
     if (alarm->disagreement.group_id) {
         wanted.differs = true;
         wanted.since_mono_ns = 0;
@@ -147,9 +148,9 @@ void ng_alarms_retry(void)
     memcpy(again, own.parked, count * sizeof(again[0]));
     own.parked_count = 0;
     uint32_t restarts = ng_alarm_restarts();
-    /* An abort that comes of one may be what the others waited for. */
+    /* An abort that one alarm leads to may release the others. */
     for (unsigned i = 0; i < count && ng_alarm_restarts() == restarts; i++) {
-        /* What has gone on since needs no verdict. */
+        /* Work that has made progress since needs no verdict. */
         again[i].age_ns += ng_clock_mono_ns() - own.parked_mono_ns[i];
         if (again[i].async_error || again[i].nan || again[i].death ||
             again[i].disagreement.group_id || ng_watchdog_still(&again[i]))

@@ -1,8 +1,8 @@
 /*
- * Alarms of this process, once they are taken from their queue (core/runtime/alarm.h): examined, or
- * kept until it is their turn.
+ * Handles alarms of this process after they leave the queue (core/runtime/alarm.h): each is
+ * examined now or parked for later.
  *
- * The incident thread's.
+ * Incident thread alone.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_ALARMS_H
 #define NCCLGUARD_CORE_INCIDENT_ALARMS_H
@@ -13,26 +13,26 @@
 #include "core/nccl/board.h"
 #include "core/runtime/alarm.h"
 
-/* Look into an alarm, now or, where somebody else looks at the job, later. */
+/* Examine an alarm, now or, if another process is examining the job, later. */
 void ng_alarms_handle(const struct ng_alarm *alarm);
 
-/* It was too early for a word: look again later. */
+/* It was too early for a verdict: examine the alarm again later. */
 void ng_alarms_put_off(const struct ng_alarm *alarm);
 
-/* Those that wait for their turn, if it has come. */
+/* Examine the parked alarms again, if they are due. */
 void ng_alarms_retry(void);
 
-/* A verdict has come: those that waited for it have it. */
+/* A verdict was reached: drop the parked alarms that it explains. */
 void ng_alarms_answered(const struct ng_incident *incident);
 
-/* An abort: what waited for its turn may have been a consequence. */
+/* After an abort: drop the parked alarms, which may have been consequences of what was aborted. */
 void ng_alarms_forget(void);
 
-/* Somebody else looks at the job: nobody here does before this. */
+/* Another process is examining the job: ng_alarms_may_try is false here for a while. */
 void ng_alarms_try_later(void);
 bool ng_alarms_may_try(void);
 
-/* Does any wait for its turn? *ret_due_ns is when that comes. */
+/* Is any alarm parked? *ret_due_ns is when the parked alarms are due. */
 bool ng_alarms_wait(int64_t *ret_due_ns);
 
 /* In a forked child. */

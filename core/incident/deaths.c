@@ -1,5 +1,5 @@
 /*
- * Ends of other processes.
+ * Reactions to ends of other processes.
  */
 #include "core/incident/deaths.h"
 
@@ -27,39 +27,42 @@
 
 #define DEATH_CHECK_NS (100 * NG_MS)
 #define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
-#define LOOK_SHARE     10            /* looking takes one of so many parts of the time, or less */
-#define HEARD_STALL_NS NG_MS         /* the same, where NCCL says itself that a peer is gone */
-#define HEARD_CHECK_NS (20 * NG_MS)  /* at this pace until it is known who, */
-#define HEARD_WAIT_NS  (300 * NG_MS) /* for so long at most, */
-#define HEARD_STORE_NS NG_S          /* or so long, where other hosts have to be asked, */
-#define HEARD_PAUSE_NS (5 * NG_S)    /* and not more often than this */
+#define LOOK_SHARE     10            /* checks take at most 1/LOOK_SHARE of the time */
+#define HEARD_STALL_NS NG_MS         /* enough if NCCL itself reports a peer as gone */
+#define HEARD_CHECK_NS (20 * NG_MS)  /* check period until the peer is identified, */
+#define HEARD_WAIT_NS  (300 * NG_MS) /* for at most this long, */
+#define HEARD_STORE_NS NG_S          /* or this long if other hosts must be queried, */
+#define HEARD_PAUSE_NS (5 * NG_S)    /* and at most this often */
 #define CLOCK_STEP_NS                                                                              \
-    (2 * NG_S)         /* a round of this thread, and what it does in it: more is a stop */
-#define CLOCKS_NS NG_S /* ages of different watchdogs and hosts differ by less */
+    (2 * NG_S) /* a round of this thread including its work; a longer gap means the process was    \
+                  stopped */
+#define CLOCKS_NS NG_S /* ages differ by less between watchdogs and hosts */
 
 static struct {
-    uint32_t ended_seen;   /* processes of the job that had ended */
-    uint32_t deaths_dealt; /* so many of them when somebody last reached a verdict */
+    uint32_t ended_seen;   /* ended processes of the job at the last check */
+    uint32_t deaths_dealt; /* this many of them at the last verdict of any process */
     unsigned death_checks;
     int64_t next_death_check_ns;
-    uint64_t death_group, death_seq; /* what the last verdict about a death was about */
-    int64_t told_mono_ns;            /* when it was told; 0 never */
+    uint64_t death_group, death_seq; /* of the last verdict on a death */
+    int64_t told_mono_ns;            /* when it was reported; 0 never */
     int64_t next_hearsay_ns;
-    uint32_t preferred_at; /* so many had ended when this process was let before others */
+    uint32_t preferred_at; /* this many had ended when this process was last given priority */
 } own;
 
-/* NCCLGUARD_DEATH_TIMEOUT: since an end is known that others wait for. It rests as deadlines do. */
+/* The NCCLGUARD_DEATH_TIMEOUT clock: runs from the first report of an end that others wait for. It
+ * pauses when deadlines pause. */
 static struct {
     bool runs;
-    uint64_t group, seq; /* of the call that they wait in */
+    uint64_t group, seq; /* of the call in which they wait */
     uint32_t op;
-    int64_t read_ns, waited_ns, due_ns; /* read last; how far it got; how far it has to get */
+    int64_t read_ns, waited_ns, due_ns; /* last read; time counted so far; time to reach */
 } death_clock;
 
-/* What program threads have heard: written by them; `answered_mono_ns` by the incident thread. */
+/* Dead peers that NCCL has reported to program threads, which write it; the incident thread writes
+ * `answered_mono_ns`. */
 static struct {
-    _Atomic int64_t heard_mono_ns;    /* the newest; 0 nothing */
-    _Atomic int64_t answered_mono_ns; /* that of what was looked into */
+    _Atomic int64_t heard_mono_ns;    /* the newest report; 0 none */
+    _Atomic int64_t answered_mono_ns; /* the newest report that was examined */
 } hearsay;
 
 static int64_t patience_ns(void)
@@ -92,7 +95,7 @@ void ng_deaths_hear(struct ng_comm *comm)
     errno = kept;
 }
 
-/* Has anything of this process waited for so long: work on a device, or a thread inside a call? */
+/* Has work on a device, or a thread inside a call, waited for this long in this process? */
 static bool something_pending(int64_t for_ns)
 {
     struct ng_box *box = &ng_guard.box;
@@ -114,7 +117,7 @@ static bool is_about_end(const struct ng_verdict *verdict)
     return verdict->kind == NG_KIND_DEAD_RANK || verdict->kind == NG_KIND_LEFT_EARLY;
 }
 
-/* Does the verdict tell of an end that is news? *ret_wanted is what it is about. */
+/* Does the verdict report an end that was not reported before? *ret_wanted is its subject. */
 static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wanted)
 {
     *ret_wanted = (struct ng_incident){.level = NG_INCIDENT_SUSPECT,
@@ -123,16 +126,16 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
                                        .op = verdict->op,
                                        .stalled_ns = NG_DEATHS_STALL_NS,
                                        .since_mono_ns = ng_clock_mono_ns() - verdict->stalled_ns};
-    /* Who left for one that does not answer is not told of before it is known whether that one is
-     * gone. */
+    /* A rank that left because another one does not answer is reported only once it is known
+     * whether that other one is gone. */
     if (!is_about_end(verdict) || verdict->may_be_gone)
         return false;
-    /* Who leaves while others still tidy up has done its part; who dies there too. And who leaves a
-     * group whose calls differ was told to. */
+    /* A rank that leaves or dies while others still clean up has done its part. A rank that leaves
+     * a group whose calls differ was told to. */
     if (ng_op_table[verdict->op].op_class == NG_CLASS_END ||
         ng_signature_compare_is_told(verdict->group_id))
         return false;
-    /* Whoever goes after the deadline goes because of the verdict, which stays what it is. */
+    /* A rank that ends after the deadline ends because of the verdict, which does not change. */
     if (ng_response_has_told_call(ret_wanted))
         return false;
     return verdict->group_id != own.death_group || verdict->seq != own.death_seq;
@@ -140,8 +143,8 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
 
 enum found { NOTHING, TOLD, NEWS };
 
-/* Look, and judge: does somebody wait for one that ended, and is that news? Then the caller ends
- * both. */
+/* Take a view and judge it: does a rank wait for one that ended, and was that not reported before?
+ * If so, the caller frees view and verdict. */
 static enum found look_for_news(enum ng_snapshot_range range, int64_t stalled_ns,
                                 struct ng_view *ret_view, struct ng_verdict *ret_verdict,
                                 struct ng_incident *ret_wanted)
@@ -160,8 +163,8 @@ static enum found look_for_news(enum ng_snapshot_range range, int64_t stalled_ns
     return found;
 }
 
-/* Do the black boxes of this host show that work waits for one that is gone? Nothing is asked of
- * others. */
+/* Do the black boxes of this host show that work waits for a rank that is gone? Does not query
+ * other hosts. */
 static bool is_seen_here(void)
 {
     struct ng_incident wanted;
@@ -175,9 +178,8 @@ static bool is_seen_here(void)
     return true;
 }
 
-/* A turn to look at the whole job. Whoever sees the reason already goes before those that only look
- * whether there is one; once for each end, since the whole job may show that there is more to it.
- */
+/* Get a turn to examine the whole job. A process that already sees the cause goes before those that
+ * only check whether there is one; once per end, since the whole job may show a deeper cause. */
 static bool take_turn(uint32_t ended)
 {
     struct ng_board *board = ng_guard.board;
@@ -191,7 +193,8 @@ static bool take_turn(uint32_t ended)
     return true;
 }
 
-/* An end that others wait for in this call is known. The clock of an earlier one runs on. */
+/* An end that others wait for in this call is known. A clock that is already running for an earlier
+ * end is kept. */
 static void start_clock(uint64_t group, uint64_t seq, uint32_t op)
 {
     if (death_clock.runs || !ng_guard.config.death_timeout_ns)
@@ -205,7 +208,7 @@ static void start_clock(uint64_t group, uint64_t seq, uint32_t op)
     death_clock.due_ns = ng_guard.config.death_timeout_ns;
 }
 
-/* Do deadlines rest, of the group or, where this process has no part in it, of the job? */
+/* Are deadlines paused for the group or, if this process is not a member, for the job? */
 static bool clock_rests(void)
 {
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
@@ -214,8 +217,8 @@ static bool clock_rests(void)
     return ng_deadline_rests(NULL);
 }
 
-/* When it is due, the whole job is judged at the level of a deadline: ng_deaths_may_act. It runs on
- * meanwhile, in case nothing comes of that. */
+/* When the clock is due, the whole job is judged as at a deadline: ng_deaths_may_act. The clock
+ * keeps running meanwhile, in case the policy does not act. */
 static void tend_clock(void)
 {
     int64_t now = ng_clock_mono_ns(), step = now - death_clock.read_ns;
@@ -238,8 +241,8 @@ static void tend_clock(void)
     ng_alarms_handle(&alarm);
 }
 
-/* How long the call has waited for a rank that ended: either may be another than when the clock was
- * started. */
+/* How long the call has waited for a rank that ended: call and rank may differ from those that
+ * started the clock. */
 static int64_t waited_for_end(const struct ng_verdict *verdict)
 {
     int64_t gone_ns = 0;
@@ -273,7 +276,7 @@ static void note(uint64_t group, uint64_t seq)
     own.told_mono_ns = ng_clock_mono_ns();
 }
 
-/* With the turn: tell of an end that is news. */
+/* This process has the turn: report an end that was not reported before. */
 static enum found tell_news(int64_t stalled_ns)
 {
     struct ng_incident wanted;
@@ -295,9 +298,9 @@ static enum found tell_news(int64_t stalled_ns)
 }
 
 /*
- * NCCL has said that a peer is gone, perhaps before it is: whose connections are closed ends in the
- * next instant. Where an end was told just now, by whomever, that is the answer: those who leave
- * because of it fail the calls of others in turn, and thousands need not look.
+ * NCCL has reported a peer as gone, perhaps before it is: a process closes its connections just
+ * before it ends. If any process has just reported an end, that is the answer: ranks that leave
+ * because of it fail the calls of others in turn, and thousands of ranks need not check.
  */
 static void answer_hearsay(int64_t now)
 {
@@ -313,8 +316,8 @@ static void answer_hearsay(int64_t now)
         enum found found = tell_news(HEARD_STALL_NS);
         if (found != NEWS)
             ng_claim_end(NG_INCIDENT_SUSPECT, false);
-        /* A look takes long where one does not answer: another that lasts beyond the wait would
-         * keep a program that ends itself then from telling the store so. */
+        /* A check takes long if a process does not answer. One that lasts beyond the wait would
+         * keep a program that then exits from reporting that to the store. */
         int64_t looked = ng_clock_mono_ns();
         over = found != NOTHING || looked - heard + (looked - now) >= patience_ns();
     }
@@ -324,13 +327,13 @@ static void answer_hearsay(int64_t now)
     atomic_store(&hearsay.answered_mono_ns, heard);
 }
 
-/* Are ends told of, or acted on? */
+/* Are ends reported or acted on at all? */
 static bool is_wanted(void)
 {
     return ng_guard.config.suspect_ns || ng_guard.config.death_timeout_ns;
 }
 
-/* Has a process ended that pending work needs? */
+/* Check whether a process has ended that pending work needs. */
 void ng_deaths_check(void)
 {
     struct ng_board *board = ng_guard.board;
@@ -361,7 +364,7 @@ void ng_deaths_check(void)
     } else if (tell_news(NG_DEATHS_STALL_NS) != NEWS) {
         ng_claim_end(NG_INCIDENT_SUSPECT, true);
     }
-    /* Where there are many, it takes its time, and should not take all of it. */
+    /* With many processes a check takes long; it must not use all of this thread's time. */
     int64_t pause_ns = LOOK_SHARE * (ng_clock_mono_ns() - now);
     if (pause_ns > NG_S)
         pause_ns = NG_S;

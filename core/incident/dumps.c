@@ -1,5 +1,5 @@
 /*
- * When this process writes its evidence.
+ * Writes the evidence of this process at a deadline and on request.
  */
 #include "core/incident/dumps.h"
 
@@ -14,18 +14,18 @@
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
 
-#define EVIDENCE_NS  (5 * NG_S) /* for our own at least, if the wait for dumps is shorter */
-#define REQUESTS_MAX 4          /* dumps that were asked for and are under way */
+#define EVIDENCE_NS  (5 * NG_S) /* at least, for our own, if the wait for dumps is shorter */
+#define REQUESTS_MAX 4          /* requested dumps that are under way */
 
 static struct ng_evidence *requested[REQUESTS_MAX];
 
-/* How long our own evidence is waited for: others wait for it no longer, either. */
+/* How long this process waits for its own evidence; other processes wait no longer for it. */
 int64_t ng_dumps_bound_ns(void)
 {
     return ng_guard.config.dump_wait_ns > EVIDENCE_NS ? ng_guard.config.dump_wait_ns : EVIDENCE_NS;
 }
 
-/* What is known of this host, to be written; NULL nothing is. */
+/* Gather the evidence of this host; NULL there is none. */
 static struct ng_evidence *gather_here(void)
 {
     struct ng_evidence *evidence = NULL;
@@ -42,8 +42,9 @@ static struct ng_evidence *gather_here(void)
 }
 
 /*
- * Our own evidence; and where the verdict is reached on another host, the first of those who live
- * here writes that of its dead, too. False: the folder hangs, and no other file will come there.
+ * Write the evidence of this process. If the verdict is reached on another host, the first live
+ * process of this host also writes the evidence of its dead processes. False: the folder hangs, so
+ * no other file will be written there.
  */
 bool ng_dumps_write_here(const struct ng_incident *incident, bool claimant)
 {
@@ -60,7 +61,7 @@ bool ng_dumps_write_here(const struct ng_incident *incident, bool claimant)
         board->ops->dumped(board, incident);
     if (claimant || first_here)
         ng_evidence_begin(evidence, NG_EVIDENCE_NEIGHBOURS);
-    /* Of its own host only. Where hosts share a folder, the claimant's replaces it. */
+    /* Covers only this host. If hosts share a folder, the claimant's file replaces it. */
     if (!claimant && first_here)
         ng_evidence_begin(evidence, NG_EVIDENCE_TRACE);
     if (done)
@@ -70,7 +71,7 @@ bool ng_dumps_write_here(const struct ng_incident *incident, bool claimant)
     return done;
 }
 
-/* A place for one more dump that somebody asked for; NULL: too many are under way. */
+/* A slot for one more requested dump; NULL: too many are under way. */
 static struct ng_evidence **place_for_request(void)
 {
     for (unsigned i = 0; i < REQUESTS_MAX; i++) {
@@ -86,7 +87,7 @@ static struct ng_evidence **place_for_request(void)
     return NULL;
 }
 
-/* Dump ourselves into `folder`, as far as it can be had; nobody waits for it. */
+/* Dump this process into `folder`, best effort and without waiting. */
 void ng_dumps_on_request(const char *folder, int rank)
 {
     struct ng_evidence **place = place_for_request();

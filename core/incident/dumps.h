@@ -1,7 +1,8 @@
 /*
- * When this process writes its evidence: at a deadline, and where somebody asks for it.
+ * When this process writes its evidence: at a deadline and on request.
  *
- * Incident thread alone. Other threads write (core/evidence/evidence.h), as the folder may hang.
+ * Incident thread alone. Other threads do the writing (core/evidence/evidence.h), since the folder
+ * may hang.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_DUMPS_H
 #define NCCLGUARD_CORE_INCIDENT_DUMPS_H
@@ -12,28 +13,29 @@
 #include "core/nccl/board.h"
 #include "core/util/clock.h"
 
-/* For a verdict to be on disk. */
+/* Time for a verdict to reach the disk. */
 #define NG_DUMPS_WRITE_NS (2 * NG_S)
 
-/* How long our own evidence is waited for: others wait for it no longer, either. */
+/* How long this process waits for its own evidence; other processes wait no longer for it. */
 int64_t ng_dumps_bound_ns(void);
 
 /*
- * Our own evidence; and where the verdict is reached on another host, the first of those who live
- * here writes that of its dead, too. False: the folder hangs, and no other file will come there.
+ * Write the evidence of this process. If the verdict is reached on another host, the first live
+ * process of this host also writes the evidence of its dead processes. False: the folder hangs, so
+ * no other file will be written there.
  */
 bool ng_dumps_write_here(const struct ng_incident *incident, bool claimant);
 
-/* Dump ourselves into `folder`, as far as it can be had; nobody waits for it. `rank`: only if that
- * is ours; -1 whoever. */
+/* Dump this process into `folder`, best effort and without waiting. `rank`: only if it is the rank
+ * of this process; -1 any. */
 void ng_dumps_on_request(const char *folder, int rank);
 
-/* Write this process's evidence into `folder` ("" the configured one), because somebody asked for
- * it. 0, with what cannot be written there logged; -ETIMEDOUT: a disk holds it up; -EBUSY: it holds
- * up those that were asked for before; or -errno. Incident thread. */
+/* Write this process's evidence into `folder` ("" the configured one) on request. 0, with write
+ * failures logged; -ETIMEDOUT: the disk does not answer; -EBUSY: earlier requests are still
+ * blocked; or -errno. Incident thread. */
 int ng_dumps_write(const char *folder);
 
-/* What was asked for through NCCLGUARD_DUMP_PIPE. */
+/* Serve requests from NCCLGUARD_DUMP_PIPE. */
 void ng_dumps_read_pipe(void);
 
 /* In a forked child. */

@@ -1,8 +1,8 @@
 /*
  * From an alarm to an incident that is claimed.
  *
- * Every rank that is stuck raises the same alarm within moments of the others. One of them claims
- * the incident on the board; the claim is exclusive, and a claimant that dies loses it.
+ * All stuck ranks raise the same alarm at nearly the same time. One of them claims the incident on
+ * the board; the claim is exclusive, and a claimant that dies loses it.
  */
 #include "core/incident/incident_claim.h"
 
@@ -28,16 +28,17 @@
 #include "core/verdict/affected_groups.h"
 #include "core/watchdog/watchdog.h"
 
-#define GONE_MARGIN_NS (2 * NG_S) /* for the store to be asked, and to answer */
-/* The other processes of a host have told by then that one of them froze. */
+#define GONE_MARGIN_NS (2 * NG_S) /* for a query to the store and its answer */
+/* By then the other processes of a host have reported that one of them is frozen. */
 #define NEIGHBOURS_NS (3 * NG_S)
 #define SLOW_TIMES                                                                                 \
-    4 /* the suspect time: so long a call that is slow on the host is looked at again */
-#define OTHERS_NS NG_S /* in which the others come to a call that some have made differently */
+    4 /* the suspect time: for this long, a call that is slow on the host is examined again */
+#define OTHERS_NS NG_S /* for the other ranks to reach a call that some have made differently */
 
-static bool took_over; /* from a claimant that did not come through */
+static bool took_over; /* from a claimant that failed to deliver its verdict */
 
-/* What nobody can explain, but has not moved either: the deadline holds all the same. */
+/* The wait has no explanation but has made no progress either: the deadline applies all the
+ * same. */
 static void cannot_explain(struct ng_verdict *verdict, const struct ng_incident *wanted)
 {
     verdict->kind = NG_KIND_UNKNOWN;
@@ -54,8 +55,8 @@ void ng_claim_end(enum ng_incident_level level, bool in_vain)
         ng_guard.board->ops->finish(ng_guard.board, level, in_vain);
 }
 
-/* Whoever joins has dealt with all before it: what has not been read yet, an order perhaps, has its
- * turn first, and this one then comes as news. */
+/* Joining an incident means that everything before it is done. Unread entries, perhaps a command,
+ * are handled first; this incident is then read as news. */
 static void join_in_turn(struct ng_incident *incident)
 {
     if (incident->epoch == ng_response_seen(incident->source) + 1)
@@ -64,19 +65,20 @@ static void join_in_turn(struct ng_incident *incident)
         ng_wake_incident();
 }
 
-/* Claim an incident for what we judged, and conduct it; or join the one that covers it. */
+/* Claim an incident for what was judged and carry it out, or join the incident that covers it. */
 void ng_claim_open(const struct ng_incident *wanted, struct ng_view *view,
                    struct ng_verdict *verdict)
 {
     struct ng_board *board = ng_guard.board;
     struct ng_incident incident = *wanted;
 
-    /* Named for what the verdict is about: ranks are stuck in different places for one reason. */
+    /* Named after the subject of the verdict: ranks can be stuck in different places for one
+     * reason. */
     incident.group_id = verdict->group_id;
     incident.seq = verdict->seq;
     incident.op = verdict->op;
     ng_affected_groups_find(view, verdict, &incident.scope);
-    /* Ranks of another unique id hear of each other by nothing else. */
+    /* Ranks with another unique id have no other way to learn of this. */
     if (board && verdict->other_id_count)
         board->ops->unite(board, verdict->group_id, verdict->other_ids, verdict->other_id_count);
     incident.claimant_rank = ng_snapshot_own_rank(view);
@@ -85,7 +87,7 @@ void ng_claim_open(const struct ng_incident *wanted, struct ng_view *view,
     int error = board ? board->ops->claim(board, &incident, &incident) : 0;
     if (error == -EEXIST && ng_response_is_own(&incident) &&
         incident.state == NG_INCIDENT_CLAIMED) {
-        /* An earlier one of ours, whose verdict the board did not take. */
+        /* An earlier claim of this process, whose verdict the board did not accept. */
         named.supersedes = incident.epoch;
         incident = named;
         error = board->ops->claim(board, &incident, &incident);
@@ -95,17 +97,17 @@ void ng_claim_open(const struct ng_incident *wanted, struct ng_view *view,
                strerror(-error));
         error = 0;
     }
-    /* What has been told before is no news for whoever looks next, either. */
+    /* What was reported before is not new for the next process to examine the job, either. */
     ng_claim_end(wanted->level, error == -EEXIST);
     if (!error)
         ng_response_lead(&incident, view, verdict);
     else if (incident.epoch > ng_response_seen(incident.source) &&
              incident.level == NG_INCIDENT_TIMEOUT && !ng_response_is_own(&incident))
         join_in_turn(&incident);
-    /* A suspicion of somebody else: its line comes as news from the board. */
+    /* A suspicion of another process: its line arrives as news from the board. */
 }
 
-/* Does a rank of the group that lives, another than this, let its clock rest? */
+/* Has another live rank of the group paused its clock? */
 static bool others_rest(const struct ng_view *view, uint64_t group_id)
 {
     for (uint32_t i = 0; group_id && i < view->member_count; i++) {
@@ -118,7 +120,8 @@ static bool others_rest(const struct ng_view *view, uint64_t group_id)
     return false;
 }
 
-/* What a deadline leads to, of a group of which this process may know only what the view tells. */
+/* The policy for a deadline of a group, of which this process may know only what the view
+ * contains. */
 static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t group_id,
                                         enum ng_op op)
 {
@@ -137,15 +140,15 @@ static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t gro
     return ng_rules_file_policy(&known, op);
 }
 
-/* Is that why an alarm was raised that somebody has waited for long? */
+/* Was the alarm raised because a wait took too long? */
 static bool is_about_time(const struct ng_alarm *alarm)
 {
     return alarm && !alarm->watchdog && !alarm->async_error && !alarm->nan &&
            !alarm->disagreement.group_id;
 }
 
-/* Does the clock rest here by which an alarm was raised? Then it counts for nothing: the watchdog
- * raises it anew. */
+/* Is the clock behind an alarm paused here? Then the alarm is void: the watchdog raises it
+ * again. */
 static bool rests_here(uint64_t group_id)
 {
     for (uint32_t i = 0, count = ng_comm_count(); group_id && i < count; i++) {
@@ -156,8 +159,8 @@ static bool rests_here(uint64_t group_id)
     return !group_id && ng_deadline_rests(NULL);
 }
 
-/* Has the verdict on a deadline that passed elsewhere told of this very call already, while it
- * waited here, too? Who was told first may have gone on since, and what is left explains less. */
+/* Did the verdict on a deadline elsewhere already report this very call, while it also waited here?
+ * Ranks that received it first may have moved on, so what is left explains less. */
 static bool is_told(const struct ng_alarm *alarm)
 {
     const struct ng_incident same = {.level = alarm->level,
@@ -169,9 +172,9 @@ static bool is_told(const struct ng_alarm *alarm)
     return is_about_time(alarm) && alarm->group_id && ng_response_has_told_call(&same);
 }
 
-/* Is what it was raised for being dealt with, or done with, by now? What else may be stuck raises
- * an alarm of its own, where that is: judged for this one, it would be told of twice, or before its
- * deadline. */
+/* Is the cause of the alarm being handled, or already settled? Anything else that is stuck
+ * raises its own alarm where it is stuck; judged here, it would be reported twice, or before
+ * its deadline. */
 bool ng_claim_is_settled(const struct ng_alarm *alarm)
 {
     if (ng_abort_concerns(alarm->group_id) || is_told(alarm) ||
@@ -181,16 +184,16 @@ bool ng_claim_is_settled(const struct ng_alarm *alarm)
         return ng_signature_compare_is_told(alarm->group_id);
     if (alarm->nan)
         return ng_response_has_told_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
-    if (alarm->death) /* the verdict tells whether others still wait */
+    if (alarm->death) /* the verdict shows whether others still wait */
         return false;
     return alarm->async_error
                ? ng_response_has_told_error(alarm->group_id) || !ng_async_still(alarm)
                : !ng_watchdog_still(alarm);
 }
 
-/* All ranks have come, some are inside the host call, and none is known to keep the others: NCCL
- * may take long to make or connect communicators, and that is no suspicion. It is told at the
- * deadline, if there is one; the roll call speaks before. */
+/* All ranks have arrived, some are inside the host call, and none is known to hold up the others:
+ * NCCL may take long to create or connect communicators, which is not suspicious. It is reported at
+ * the deadline, if there is one; the roll call reports it earlier. */
 static bool is_slow_call(const struct ng_verdict *verdict)
 {
     bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
@@ -199,7 +202,7 @@ static bool is_slow_call(const struct ng_verdict *verdict)
            (init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
 }
 
-/* Who does not answer is known to be gone once the store has not heard of it for so long. */
+/* A rank that does not answer counts as gone once the store has had no sign of it for this long. */
 static bool is_early(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
     return alarm && alarm->async_error && verdict->may_be_gone &&
@@ -207,15 +210,16 @@ static bool is_early(const struct ng_alarm *alarm, const struct ng_verdict *verd
            alarm->age_ns < ng_guard.config.store_ttl_ns + GONE_MARGIN_NS;
 }
 
-/* Who has not come to the call yet is mostly on its way to it, and then the most are known. */
+/* A rank that has not reached the call yet is usually about to; a moment later more ranks are
+ * known. */
 static bool is_undecided_yet(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
     return alarm && alarm->disagreement.group_id && verdict->others_may_tell &&
            alarm->age_ns < OTHERS_NS;
 }
 
-/* A rank of another host that does not answer and does not come may be frozen: the others of its
- * host look once a second. A deadline does not wait for them. */
+/* A rank of another host that neither answers nor arrives may be frozen: the other processes of its
+ * host check once a second. A deadline does not wait for them. */
 static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
     if (!is_about_time(alarm) || alarm->level != NG_INCIDENT_SUSPECT ||
@@ -227,7 +231,7 @@ static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict 
     return false;
 }
 
-/* A rank that is slow inside the call may come out of it and then hold the others up elsewhere. */
+/* A rank that is slow inside the call may leave it and then hold up the others elsewhere. */
 static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
     bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
@@ -236,8 +240,8 @@ static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *v
            is_slow_call(verdict) && alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
 }
 
-/* Judge what `wanted` is about, because of an alarm, or in somebody's place (NULL). `sure`: it is
- * stuck, though the evidence may not show it. */
+/* Judge the subject of `wanted`, because of an alarm or in place of a failed claimant (`alarm`
+ * NULL). `sure`: it is stuck even if the evidence does not show it. */
 void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
 {
     struct ng_verdict_query query = {.stalled_ns = wanted->stalled_ns,
@@ -264,7 +268,7 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
             ng_response_act_unjudged(wanted);
         return;
     }
-    /* Looking takes its time. */
+    /* Taking the view takes time. */
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
                  may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
     bool waits = alarm && alarm->death && !ng_deaths_may_act(&verdict);
@@ -284,7 +288,7 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
         verdict.action = ng_policy_name(policy);
         judged.policy = (int)policy + 1;
     }
-    /* Healthy: it went on in the meantime. */
+    /* Healthy: the work has made progress in the meantime. */
     if (verdict.kind == NG_KIND_HEALTHY || (!deadline && is_slow_call(&verdict)))
         ng_claim_end(wanted->level, true);
     else
@@ -293,7 +297,8 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     ng_view_fini(&view);
 }
 
-/* Follow somebody's incident; where its claimant does not come through, take its place, once. */
+/* Follow an incident of another process; if its claimant fails to deliver a verdict, take over,
+ * once. */
 void ng_claim_join(struct ng_incident *incident)
 {
     if (ng_response_follow(incident))

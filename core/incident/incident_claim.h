@@ -1,5 +1,5 @@
 /*
- * From an alarm, or somebody's unfinished incident, to an incident that is claimed.
+ * From an alarm, or another process's unfinished incident, to a claimed incident.
  *
  * Incident thread alone.
  */
@@ -13,22 +13,24 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 
-/* Is what it was raised for being dealt with, or done with, by now? */
+/* Is the cause of the alarm being handled, or already settled? */
 bool ng_claim_is_settled(const struct ng_alarm *alarm);
 
-/* Judge what `wanted` is about, because of an alarm, or in somebody's place (NULL). `sure`: it is
- * stuck, though the evidence may not show it. Ends the examination that board->ops->begin began. */
+/* Judge the subject of `wanted`, because of an alarm or in place of a failed claimant (`alarm`
+ * NULL). `sure`: it is stuck even if the evidence does not show it. Ends the examination that
+ * board->ops->begin began. */
 void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm);
 
-/* Claim an incident for what was judged, and conduct it; or join the one that covers it. Ends the
- * examination, too. */
+/* Claim an incident for what was judged and carry it out, or join the incident that covers it. Also
+ * ends the examination. */
 void ng_claim_open(const struct ng_incident *wanted, struct ng_view *view,
                    struct ng_verdict *verdict);
 
-/* The examination is over; `in_vain` as in ng_board_ops.finish. */
+/* End the examination; `in_vain` as in ng_board_ops.finish. */
 void ng_claim_end(enum ng_incident_level level, bool in_vain);
 
-/* Follow somebody's incident; where its claimant does not come through, take its place, once. */
+/* Follow an incident of another process; if its claimant fails to deliver a verdict, take over,
+ * once. */
 void ng_claim_join(struct ng_incident *incident);
 
 /* In a forked child. */

@@ -1,14 +1,14 @@
 /*
- * An incident that has been claimed.
+ * Carries out a claimed incident.
  *
- * At a suspect time the claimant judges and publishes the verdict, and everybody logs one line. At
- * a deadline everybody also writes its evidence first: the claimant judges before anything changes,
- * waits for the others' dumps, but not for long and never for the dead, writes verdict and the
- * dumps of those who cannot, and publishes; then all act by policy. Nobody ends before the verdict
- * is on disk, as the launcher may kill the rest once the first is gone; and nobody waits for a
- * claimant that hangs: after the bound each acts alone. Evidence is written by other threads, as
- * the folder, or memory that is looked at, may be of a file server that is dead; then it is gone on
- * without.
+ * At a suspect time the claimant judges and publishes the verdict, and each process logs one line.
+ * At a deadline each process also writes its evidence first. The claimant judges before anything
+ * changes, waits for the others' dumps (briefly, and never for dead processes), writes the verdict
+ * and the dumps of processes that cannot, and publishes; then all act by policy. No process ends
+ * before the verdict is on disk, since the launcher may kill the rest once the first is gone. No
+ * process waits for a claimant that hangs: after the bound each acts alone. Other threads write the
+ * evidence, since the folder, or mapped memory that is read, may be on a dead file server; the
+ * incident then continues without it.
  */
 #include "core/incident/incident_response.h"
 
@@ -36,24 +36,25 @@
 #include "core/util/text.h"
 
 #define BUSY_ROUND_MS 50
-/* A claimant that is gone may have judged just before. */
+/* A claimant that is gone may have judged just before it ended. */
 #define LAST_WORD_NS NG_S
-/* Beyond the wait for dumps, for a claimant that does not come through; and for all together. */
+/* Added to the wait for dumps: for a claimant that fails to deliver, and for the whole incident. */
 #define CLAIMANT_MARGIN_NS (3 * NG_S)
-/* For the store to hand out the verdict of another host; it may be asked again meanwhile. */
+/* Time for the store to deliver the verdict of another host, retries included. */
 #define FETCH_NS      (3 * NG_S)
 #define END_MARGIN_NS (4 * NG_S)
 
-static atomic_bool under_way; /* a deadline's verdict is being worked out, here or elsewhere */
+static atomic_bool
+    under_way; /* a deadline's verdict is being worked out, here or in another process */
 
-/* The thread's own. */
+/* Incident thread alone. */
 static struct {
-    uint64_t seen_epoch[NG_SOURCES]; /* newest incident of each source that is dealt with */
-    struct ng_incident judged;       /* the deadline that was dealt with last; level 0 none */
-    uint64_t error_group;   /* what the last verdict about an asynchronous error was about */
-    bool nan_told;          /* a verdict was about NaN */
-    int64_t killed_mono_ns; /* policy kill was carried out, and calls may return the error
-                               (core/policy/policy.h); 0 not */
+    uint64_t seen_epoch[NG_SOURCES]; /* newest handled incident of each source */
+    struct ng_incident judged;       /* the deadline that was handled last; level 0 none */
+    uint64_t error_group;            /* the group of the last verdict on an asynchronous error */
+    bool nan_told;                   /* a verdict has reported NaN */
+    int64_t killed_mono_ns; /* when policy kill was carried out and calls may return the error
+                               (core/policy/policy.h); 0 never */
 } own;
 
 uint64_t ng_response_seen(enum ng_incident_source source)
@@ -61,8 +62,8 @@ uint64_t ng_response_seen(enum ng_incident_source source)
     return own.seen_epoch[source];
 }
 
-/* What this process does about it. Who claims it decides, so that all ranks do the same, also those
- * that have no part in the group; but none does more than it is itself set to. */
+/* The policy that this process applies. The claimant decides, so that all ranks do the same, even
+ * those outside the group; but no rank exceeds its own configured policy. */
 static enum ng_on_timeout policy_of(const struct ng_incident *incident)
 {
     enum ng_op op = (enum ng_op)incident->op;
@@ -73,14 +74,13 @@ static enum ng_on_timeout policy_of(const struct ng_incident *incident)
                                 ng_rules_file_ceiling(incident->group_id, op));
 }
 
-/* No deadline need have passed; and a death may be what is behind it. */
+/* No deadline need have passed; the cause may be a death. */
 bool ng_response_is_async_error(const struct ng_incident *incident)
 {
     return incident->failed || incident->kind == NG_KIND_ASYNC_ERROR;
 }
 
-/* Of many ranks with the same verdict one writes it in full: the claimant. The others say what it
- * is, and where. */
+/* Only the claimant logs the verdict in full. The other ranks log its kind and where it is. */
 static void shorten(const struct ng_incident *incident, char *ret_line, size_t bytes)
 {
     char culprits[64];
@@ -124,8 +124,8 @@ void ng_response_log(const struct ng_incident *incident)
                line, ng_guard_dump_dir(), ng_policy_name(policy_of(incident)));
 }
 
-/* Act by policy on an incident that is judged. What waited for its turn meanwhile may have been a
- * consequence: the watchdog raises it anew if it was not. */
+/* Act by policy on a judged incident. Alarms parked meanwhile may have been consequences: the
+ * watchdog raises them again if they were not. */
 static void act(const struct ng_incident *incident)
 {
     uint32_t before = ng_alarm_restarts();
@@ -143,14 +143,14 @@ static void act(const struct ng_incident *incident)
         ng_alarms_forget();
 }
 
-/* Whatever hangs from here on, the policy is carried out. */
+/* From here on the policy is carried out whatever hangs. */
 static void bound_the_end(const struct ng_incident *incident)
 {
     ng_policy_bound(policy_of(incident),
                     2 * (ng_dumps_bound_ns() + CLAIMANT_MARGIN_NS) + END_MARGIN_NS);
 }
 
-/* Did we claim it ourselves? */
+/* Did this process claim the incident? */
 bool ng_response_is_own(const struct ng_incident *incident)
 {
     const struct ng_box_header *header = ng_guard.box.header;
@@ -167,7 +167,7 @@ void ng_response_done(enum ng_incident_source source, uint64_t epoch)
         own.seen_epoch[source] = epoch;
 }
 
-/* A moment of an incident; an earlier one's abort may still be under way. */
+/* Wait for a moment during an incident; the abort of an earlier one may still be under way. */
 static void wait_busily(void)
 {
     ng_incident_pause(BUSY_ROUND_MS);
@@ -175,7 +175,7 @@ static void wait_busily(void)
     ng_policy_tend();
 }
 
-/* A verdict that another host has reached, on this host's disk. */
+/* Write a verdict that was reached on another host to this host's disk. */
 static void save_foreign(const struct ng_incident *incident)
 {
     struct ng_board *board = ng_guard.board;
@@ -204,8 +204,8 @@ static void save_foreign(const struct ng_incident *incident)
     ng_evidence_release(evidence);
 }
 
-/* While the verdict on a deadline was worked out here, others' suspicions were not read: the newer
- * word stands. */
+/* While this process worked on the verdict of a deadline, it did not read others' suspicions: the
+ * newer verdict counts. */
 static bool is_overtaken(const struct ng_incident *incident)
 {
     return own.judged.level && own.judged.source == incident->source &&
@@ -224,8 +224,8 @@ void ng_response_hear(const struct ng_incident *incident)
 }
 
 /*
- * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
- * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
+ * A deadline has passed and another process judges it: write our evidence, wait for the verdict,
+ * act. False: the claimant is gone or hangs, and another process must take over.
  */
 bool ng_response_follow(struct ng_incident *incident)
 {
@@ -236,7 +236,7 @@ bool ng_response_follow(struct ng_incident *incident)
     atomic_store(&under_way, true);
     if (incident->state != NG_INCIDENT_JUDGED) {
         ng_dumps_write_here(incident, false);
-        board->ops->get(board, incident); /* it may have been judged meanwhile */
+        board->ops->get(board, incident); /* it may have been judged in the meantime */
     }
     int64_t until = ng_clock_mono_ns() + ng_dumps_bound_ns() + CLAIMANT_MARGIN_NS;
     while (incident->state != NG_INCIDENT_JUDGED) {
@@ -244,7 +244,7 @@ bool ng_response_follow(struct ng_incident *incident)
         if (board->ops->claimant_alive(board, incident))
             gone_ns = 0;
         else if (!gone_ns)
-            gone_ns = now; /* its last word may still be on the way */
+            gone_ns = now; /* its verdict may still be on the way */
         if (now > until || (gone_ns && now - gone_ns > LAST_WORD_NS)) {
             ng_response_done(incident->source, incident->epoch);
             atomic_store(&under_way, false);
@@ -284,7 +284,7 @@ bool ng_response_is_under_way(void)
     return atomic_load(&under_way);
 }
 
-/* Bounded wait for the dumps of the living. */
+/* Bounded wait for the dumps of live processes. */
 static void await_dumps(const struct ng_incident *incident, int64_t since_mono_ns)
 {
     struct ng_board *board = ng_guard.board;
@@ -302,8 +302,8 @@ static void await_dumps(const struct ng_incident *incident, int64_t since_mono_n
 }
 
 /*
- * Dumps of all ranks where it is a deadline, verdict and timeline; each in its time. The verdict
- * goes before the timeline: that is large, and there may be no room for both.
+ * Write verdict and timeline and, at a deadline, the dumps of all ranks, each within its own time
+ * limit. The verdict goes first: the timeline is large, and there may be no room for both.
  */
 static void write_evidence(const struct ng_incident *incident, struct ng_evidence *evidence)
 {
@@ -313,7 +313,7 @@ static void write_evidence(const struct ng_incident *incident, struct ng_evidenc
     if (deadline) {
         comes = ng_dumps_write_here(incident, true);
         ng_evidence_begin(evidence, NG_EVIDENCE_LOST);
-        /* Those who follow us count from about the same moment. */
+        /* Processes that follow this one count from about the same moment. */
         if (ng_guard.board)
             await_dumps(incident, begun);
     }
@@ -330,7 +330,7 @@ static void write_evidence(const struct ng_incident *incident, struct ng_evidenc
                           until > now + NG_DUMPS_WRITE_NS ? until : now + NG_DUMPS_WRITE_NS);
 }
 
-/* The incident is ours: make it whole, then act on it. */
+/* This process claimed the incident: complete it, then act on it. */
 void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
                       struct ng_verdict *verdict)
 {
@@ -345,7 +345,7 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
     }
     struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard_dump_dir());
     write_evidence(incident, evidence);
-    /* Once it is published, everybody ends. */
+    /* Once it is published, all processes end. */
     incident->state = NG_INCIDENT_JUDGED;
     bool told = false;
     if (board) {
@@ -358,7 +358,8 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
     ng_response_log(incident);
     atomic_store(&under_way, false);
     ng_deaths_note(incident);
-    /* It is passed over among the news, not jumped to: an order may stand before it. */
+    /* The news reader skips it when it gets there and does not jump to it: a command may come
+     * before it. */
     if (incident->source == NG_SOURCE_JOB)
         ng_deaths_are_told();
     ng_policy_note_told(told);
@@ -366,7 +367,7 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
         act(incident);
 }
 
-/* So that there is one on every host; another that is there already says more. */
+/* Every host shall have a verdict file; one that already exists says more and is kept. */
 static void save_unknown(const struct ng_incident *incident)
 {
     struct ng_verdict verdict = {.kind = NG_KIND_UNKNOWN,
@@ -384,7 +385,8 @@ static void save_unknown(const struct ng_incident *incident)
     ng_verdict_fini(&verdict);
 }
 
-/* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
+/* The deadline applies although there is no verdict: act for the one group that is known to be
+ * stuck. */
 void ng_response_act_unjudged(const struct ng_incident *wanted)
 {
     struct ng_incident incident = *wanted;
@@ -411,7 +413,7 @@ void ng_response_follow_end(uint32_t policy)
     if (own.killed_mono_ns || !ng_on_timeout_ends(NG_LOAD(ng_guard.box.header->mildest_policy)) ||
         !ng_on_timeout_ends(policy))
         return;
-    /* It ends by the verdict, and its abort takes longer than theirs. */
+    /* This process already ends by the verdict; its abort just takes longer than theirs. */
     if (own.judged.level && ng_on_timeout_ends((uint32_t)policy_of(&own.judged) + 1))
         return;
     snprintf(incident.line, sizeof(incident.line),
@@ -423,8 +425,8 @@ void ng_response_follow_end(uint32_t policy)
 
 bool ng_response_has_told_call(const struct ng_incident *same)
 {
-    /* What waited when the process was given up needs no further word, and who has ended with the
-     * error is no news. */
+    /* Calls that waited when the process was given up are not reported again, nor are ranks that
+     * ended because of the error. */
     return same->since_mono_ns < own.killed_mono_ns ||
            (own.judged.level && ng_incident_covers(&own.judged, same));
 }

@@ -1,7 +1,7 @@
 /*
- * An incident that has been claimed, by this process or another: evidence, verdict, policy.
+ * Carries out an incident that this or another process has claimed: evidence, verdict, policy.
  *
- * Incident thread alone, but for the question whether one is under way.
+ * Incident thread alone, except ng_response_is_under_way.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_INCIDENT_RESPONSE_H
 #define NCCLGUARD_CORE_INCIDENT_INCIDENT_RESPONSE_H
@@ -14,62 +14,64 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 
-/* Is it about an error that NCCL reports? */
+/* Does the incident report an asynchronous NCCL error? */
 bool ng_response_is_async_error(const struct ng_incident *incident);
 
-/* Did we claim it ourselves? */
+/* Did this process claim the incident? */
 bool ng_response_is_own(const struct ng_incident *incident);
 
-/* The newest epoch of a source that is dealt with; and another that is. */
+/* The newest epoch of a source that has been handled; and mark one as handled. */
 uint64_t ng_response_seen(enum ng_incident_source source);
 void ng_response_done(enum ng_incident_source source, uint64_t epoch);
 
-/* The incident is ours: make it whole, then act on it. */
+/* This process claimed the incident: complete it, then act on it. */
 void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
                       struct ng_verdict *verdict);
 
 /*
- * A deadline has passed somewhere, and somebody else judges it: write our evidence, wait for the
- * verdict, act. False: the claimant is gone or hangs, and somebody has to take over.
+ * A deadline has passed and another process judges it: write our evidence, wait for the verdict,
+ * act. False: the claimant is gone or hangs, and another process must take over.
  */
 bool ng_response_follow(struct ng_incident *incident);
 
 /*
- * What somebody else suspects, and has judged: in this process's log, and on this host's disk if
- * another host has reached it. A suspicion that is older than a deadline which this process has
- * dealt with changes nothing any more, but is logged where calls differ.
+ * Take note of a suspicion that another process has judged: log it here, and write it to this
+ * host's disk if it was reached on another host. A suspicion older than a deadline that this
+ * process has handled has no effect, but is still logged if calls differ.
  */
 void ng_response_hear(const struct ng_incident *incident);
 
 /*
- * The process ends by itself, while somebody else judges a deadline, or has: its verdict is for
- * this host's disk and this process's log, too, and is not acted on. Waits for it until then at the
- * latest.
+ * The process exits by itself while another process judges a deadline, or has judged it: the
+ * verdict still goes to this host's disk and this process's log, but is not acted on. Waits for it
+ * until `until_mono_ns` at the latest.
  */
 void ng_response_keep(struct ng_incident *incident, int64_t until_mono_ns);
 
-/* Is a deadline's verdict on its way to the disk? Any thread. */
+/* Is a deadline's verdict being worked out or written to disk? Any thread. */
 bool ng_response_is_under_way(void);
 
-/* A verdict's line in this process's log. */
+/* Write a verdict's line to this process's log. */
 void ng_response_log(const struct ng_incident *incident);
 
-/* The deadline holds though there is no verdict: for the group alone that is known to be stuck. */
+/* The deadline applies although there is no verdict: act for the one group that is known to be
+ * stuck. */
 void ng_response_act_unjudged(const struct ng_incident *wanted);
 
 /*
- * A rank of this host was ended by a verdict, through this policy (one more than enum
- * ng_on_timeout), and this process has not heard of it: it can read the board no more, as after
- * setuid. It ends likewise, unless a policy of its own is milder than `teardown`.
+ * A verdict ended a rank of this host by this policy (enum ng_on_timeout plus one), and this
+ * process did not receive it because it can no longer read the board, for example after setuid.
+ * This process ends as well, unless its own policy is milder than `teardown`.
  */
 void ng_response_follow_end(uint32_t policy);
 
-/* Was this the call, or the group's error, that the verdict before was about? Or did it wait
- * already when policy kill gave the process up? */
+/* Did the previous verdict report this call, or this group's error? Or was the call already waiting
+ * when policy kill gave up the process? */
 bool ng_response_has_told_call(const struct ng_incident *same);
 bool ng_response_has_told_error(uint64_t group_id);
 
-/* Was any verdict about NaN? They spread, and all that are found later may follow from those. */
+/* Has any verdict reported NaN? NaN spread, so all that are found later may follow from the
+ * first. */
 bool ng_response_has_told_nan(void);
 
 /* In a forked child. */

@@ -1,10 +1,10 @@
 /*
  * The incident thread.
  *
- * What it hears, and what it does in a round: news of the board (core/incident/news.h), alarms of
- * this process (core/incident/alarms.h), ends of others (core/incident/deaths.h), requests of the
- * program. What an alarm leads to is in core/incident/incident_claim.h and
- * core/incident/incident_response.h.
+ * Each round handles news from the board (core/incident/news.h), alarms of this process
+ * (core/incident/alarms.h), ends of other processes (core/incident/deaths.h) and requests of the
+ * program. core/incident/incident_claim.h and core/incident/incident_response.h carry out what an
+ * alarm leads to.
  */
 #include "core/incident/incident_thread.h"
 
@@ -45,18 +45,19 @@
 #include "core/view/grow_id.h"
 #include "core/watchdog/watchdog.h"
 
-#define ROUND_MS       1000 /* heartbeat, and the net under lost notifications */
-#define NEWS_NS        NG_S /* for a verdict to come here, after another rank began to end by it */
-#define GROUP_ROUND_MS 200  /* while an id is to be learned */
+#define ROUND_MS       1000 /* heartbeat; also catches lost notifications */
+#define NEWS_NS        NG_S /* for a verdict to arrive after another rank began to end by it */
+#define GROUP_ROUND_MS 200  /* while the id of a group is not known yet */
 
 static atomic_bool stopping, stopped;
-static atomic_bool left_alone; /* the thread ended since no other was there: nobody has left yet */
+static atomic_bool left_alone; /* the thread ended because no other thread was left; the process has
+                                  not left the board yet */
 
-/* The thread's own. */
+/* Incident thread alone. */
 static struct {
-    bool agreeing;            /* a collective waits until all have come to it */
-    bool group_unknown;       /* the right id of a group that this process joined */
-    int64_t followed_mono_ns; /* the end of another by a verdict that is dealt with */
+    bool agreeing;            /* a collective waits until all ranks have reached it */
+    bool group_unknown;       /* a group that this process joined has no definite id yet */
+    int64_t followed_mono_ns; /* the handled end of another process by a verdict */
     int request_ms;           /* when the next request of the program is due; -1 none */
 } own;
 
@@ -65,7 +66,7 @@ void ng_incident_pause(int timeout_ms)
     ng_guard.board->ops->wait(ng_guard.board, ng_wake_incident_event(), timeout_ms);
 }
 
-/* Not while anything is wrong: that is looked at first. */
+/* Skipped while anything is wrong: incidents are examined first. */
 static void look_for_stragglers(void)
 {
     int64_t now = ng_clock_mono_ns(), due_ns;
@@ -100,7 +101,7 @@ static int next_round_ms(void)
     return left_ms < 1 ? 1 : left_ms > ROUND_MS ? ROUND_MS : (int)left_ms;
 }
 
-/* Others have acted on a verdict, and it has not come here. */
+/* Other processes have acted on a verdict that has not arrived here. */
 static void follow_the_ended(struct ng_board *board)
 {
     int64_t since;
@@ -163,7 +164,7 @@ static void *attend(void *unused)
         ng_roll_call_tend(board, ng_snapshot_at_job);
         ng_watchdog_fallback_tend();
         if (ng_guard_is_alone()) {
-            /* The last thread of a process to end calls exit, which is what ours kept it from. */
+            /* The last thread of a process to end calls exit, which this thread prevented. */
             atomic_store(&left_alone, true);
             ng_watchdog_quit();
             ng_completion_quit();
@@ -195,14 +196,14 @@ int ng_incident_start(void)
 
 bool ng_incident_finish(int bound_ms)
 {
-    /* Without the event, the thread may sleep until its next round. */
+    /* Without the eventfd, the thread may sleep until its next round. */
     int more_ms = ng_descriptor_ours(ng_wake_incident_event()) ? 0 : ROUND_MS;
     int64_t until = ng_clock_mono_ns() + (bound_ms + more_ms) * NG_MS;
     struct timespec pause = {.tv_nsec = NG_MS};
 
     atomic_store(&stopping, true);
     ng_wake_incident();
-    /* Nobody ends before the verdict is on disk. */
+    /* The process must not end before the verdict is on disk. */
     while (!atomic_load(&stopped) &&
            ng_clock_mono_ns() < until + (ng_response_is_under_way() ? NG_NEWS_LAST_NS : 0))
         nanosleep(&pause, NULL);

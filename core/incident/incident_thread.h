@@ -1,7 +1,8 @@
 /*
- * Incidents: from an alarm of this process, or news of another, to a verdict and its consequences.
+ * The incident thread: takes alarms of this process and news of others to a verdict and its
+ * consequences.
  *
- * One thread per process, which never calls CUDA or NCCL: it must work when those hang.
+ * One thread per process. It never calls CUDA or NCCL: it must work when those hang.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_INCIDENT_THREAD_H
 #define NCCLGUARD_CORE_INCIDENT_INCIDENT_THREAD_H
@@ -11,11 +12,11 @@
 /* Start the thread. 0 or -errno. */
 int ng_incident_start(void);
 
-/* Incident thread, where there is a board: until there is news, or for so long. */
+/* Sleep until there is news, or for `timeout_ms`. Incident thread, only with a board. */
 void ng_incident_pause(int timeout_ms);
 
-/* Wake the thread and let it end; returns when it has, or after `bound_ms`. False: it did not end
- * in time. Where a deadline's verdict is on its way to the disk, some seconds more. */
+/* Wake the thread and let it end; returns when it has ended, or after `bound_ms`; some seconds
+ * later while a deadline's verdict is on its way to the disk. False: it did not end in time. */
 bool ng_incident_finish(int bound_ms);
 
 /* In a forked child. */

@@ -1,5 +1,5 @@
 /*
- * What the incident thread sees.
+ * Views of the job for the incident thread.
  */
 #include "core/incident/job_snapshot.h"
 
@@ -12,7 +12,7 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-/* What can be seen now, of the whole job or of this host. */
+/* Take a view of the whole job or of this host. */
 int ng_snapshot_take(enum ng_snapshot_range range, struct ng_view *ret_view)
 {
     struct ng_board *board = ng_guard.board;
@@ -22,7 +22,8 @@ int ng_snapshot_take(enum ng_snapshot_range range, struct ng_view *ret_view)
     if (board)
         error = range == NG_SNAPSHOT_JOB ? board->ops->view(board, ret_view)
                                          : board->ops->view_host(board, ret_view);
-    /* Alone, or our box is no longer where the board looks: we know ourselves all the same. */
+    /* Without a board, or if our box is no longer where the board looks, this process is added all
+     * the same. */
     bool self = false;
     for (uint32_t i = 0; i < ret_view->process_count; i++)
         self |= ret_view->processes[i].self;
@@ -60,7 +61,7 @@ int ng_snapshot_judge(const struct ng_view *view, const struct ng_verdict_query 
         ng_log(NG_LOG_ERROR, "cannot reach a verdict: %s", strerror(-error));
         return error;
     }
-    /* No view has the deadlines of making and ending communicators. */
+    /* No view contains the deadlines of calls that create or end communicators. */
     enum ng_op_class op_class = ng_op_table[ret_verdict->op].op_class;
     if (op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END)
         ret_verdict->deadline_ns = ng_deadline_timeout(NULL, ret_verdict->op);
@@ -81,7 +82,8 @@ bool ng_snapshot_find_self(const struct ng_view *view, uint32_t *ret_process)
     return false;
 }
 
-/* Of those who live on this host, are we the one who writes what one has to? */
+/* Is this process the first live one of this host (lowest pid)? That one writes what only one must
+ * write. */
 bool ng_snapshot_is_first_here(const struct ng_view *view, uint32_t self)
 {
     for (uint32_t i = 0; i < view->process_count; i++)

@@ -1,5 +1,5 @@
 /*
- * What the incident thread sees of the job, and what it judges of it.
+ * Views of the job for the incident thread, and verdicts on them.
  *
  * Incident thread alone.
  */
@@ -14,23 +14,24 @@
 
 enum ng_snapshot_range { NG_SNAPSHOT_HOST, NG_SNAPSHOT_JOB };
 
-/* What can be seen now, of the whole job or of this host: this process at least. 0 or -errno, which
- * is logged; to be given back by ng_view_fini in either case. */
+/* Take a view of the whole job or of this host; it contains at least this process. 0 or -errno,
+ * which is logged; release it with ng_view_fini in either case. */
 int ng_snapshot_take(enum ng_snapshot_range range, struct ng_view *ret_view);
 int ng_snapshot_at_job(struct ng_view *ret_view);
 
 /* The global rank of this process as messages name it. */
 int ng_snapshot_own_rank(const struct ng_view *view);
 
-/* A verdict, signed by this process. 0, to be given back by ng_verdict_fini; or -errno, which is
- * logged. */
+/* Judge a view; the verdict is signed by this process. 0, then release it with ng_verdict_fini; or
+ * -errno, which is logged. */
 int ng_snapshot_judge(const struct ng_view *view, const struct ng_verdict_query *query,
                       const char *action, struct ng_verdict *ret_verdict);
 
-/* The place of this process in the view. */
+/* Find the index of this process in the view. */
 bool ng_snapshot_find_self(const struct ng_view *view, uint32_t *ret_process);
 
-/* Of those who live on this host, is this process the one who writes what one has to? */
+/* Is this process the first live one of this host (lowest pid)? That one writes what only one must
+ * write. */
 bool ng_snapshot_is_first_here(const struct ng_view *view, uint32_t self);
 
 #endif

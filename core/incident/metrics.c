@@ -1,8 +1,8 @@
 /*
  * The metrics file.
  *
- * Entered by the status thread. Reads what others count; must never write to it, nor allocate. What
- * is read may change meanwhile: every figure is right by itself.
+ * Entered by the status thread. Reads counters of other threads; must never write to them, nor
+ * allocate. Counters may change meanwhile: each figure is correct only by itself.
  */
 #include "core/incident/metrics.h"
 
@@ -27,10 +27,10 @@
 
 #define PREFIX "ncclguard_"
 
-/* Protects the last verdict. Nests inside nothing; held to copy, by guard threads alone. */
+/* Protects the last verdict. Nests inside nothing; held only to copy, by guard threads alone. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct last_verdict {
-    enum ng_verdict_kind kind; /* healthy: there was none */
+    enum ng_verdict_kind kind; /* healthy: no verdict yet */
     bool timeout;
     char culprits[80];
 } last_verdict;
@@ -44,7 +44,7 @@ static void put_family(struct ng_output *output, const char *name, const char *t
                      type);
 }
 
-/* name="text", escaped; what is no UTF-8 becomes U+FFFD. */
+/* Write name="text", escaped; invalid UTF-8 becomes U+FFFD. */
 static void put_label(struct ng_output *output, const char *name, const char *text)
 {
     ng_output_format(output, ",%s=\"", name);
@@ -66,13 +66,13 @@ static void put_label(struct ng_output *output, const char *name, const char *te
     ng_output_bytes(output, "\"", 1);
 }
 
-/* The name of a sample, and the labels that all have; put_value closes them. */
+/* Write the name of a sample and the labels common to all; put_value closes them. */
 static void put_sample(struct ng_output *output, const char *name)
 {
     const struct ng_box_header *header = ng_guard.box.header;
 
     ng_output_format(output, PREFIX "%s{rank=\"", name);
-    /* Not -1 for several of them. */
+    /* If the rank is unknown, use the pid: several processes would share -1. */
     if (ng_guard.launch.rank >= 0)
         ng_output_format(output, "%d\"", ng_guard.launch.rank);
     else
@@ -106,7 +106,8 @@ static bool has_ended(const struct ng_comm *comm)
     return state != NG_GROUP_CREATING && state != NG_GROUP_READY && state != NG_GROUP_FINALIZED;
 }
 
-/* One that has ended and looks like another one in the table must not be told of twice. */
+/* An ended communicator with the same labels as another one in the table must not be written
+ * twice. */
 static bool is_told(const struct ng_comm *comm)
 {
     uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);
@@ -116,7 +117,7 @@ static bool is_told(const struct ng_comm *comm)
         return false;
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_comm *other = ng_comm_at(i);
-        /* Of several that are being made at once, none knows its rank yet. */
+        /* If several are being created at once, none knows its rank yet. */
         bool goes_first = has_ended(comm) ? !has_ended(other) || other->slot > comm->slot
                                           : !has_ended(other) && other->slot < comm->slot;
         if (other != comm && goes_first && NG_LOAD(other->group->id) == NG_LOAD(comm->group->id) &&
@@ -228,8 +229,8 @@ static void put_straggler(struct ng_output *output, const char *name, const stru
     put_seconds(output, (uint64_t)(late.wait_ns > 0 ? late.wait_ns : 0));
 }
 
-/* Nothing of a group that never sent or received, or where nothing is registered for the program.
- */
+/* Writes nothing for a group that never sent or received, or if nothing is registered for the
+ * program. */
 static void put_registration(struct ng_output *output, const char *name, const struct ng_comm *comm)
 {
     struct ng_registration_count count;
@@ -289,7 +290,7 @@ static void put_registration_time(struct ng_output *output, const char *name,
     put_seconds(output, count.spent_ns);
 }
 
-/* What there is of each group. */
+/* The samples of each group. */
 static const struct {
     const char *name, *type;
     put_group_fn *put;
@@ -346,7 +347,7 @@ static void put_duration_sample(struct ng_output *output, const char *name,
                      UINT64_C(1) << (duration->size_class < 64 ? duration->size_class : 63));
 }
 
-/* Every bucket, also an empty one: sums over ranks and time need the same ones everywhere. */
+/* Write all buckets, even empty ones: sums over ranks and time need the same buckets everywhere. */
 static void put_duration(struct ng_output *output, const struct ng_duration *duration)
 {
     uint64_t below = 0;
@@ -467,7 +468,7 @@ int ng_metrics_write(int fd)
 static int write_for_all(const void *unused, int fd)
 {
     (void)unused;
-    /* Who collects it is mostly another user. */
+    /* The collector usually runs as another user. */
     if (fchmod(fd, 0644) != 0)
         return -errno;
     return ng_metrics_write(fd);

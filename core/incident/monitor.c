@@ -2,7 +2,7 @@
  * The monitor's thread.
  *
  * Entered by its own thread alone. Must never call CUDA or NCCL, wait for a lock that the watchdog
- * or the program can hold, or take its own standstill for the watchdog's.
+ * or the program can hold, or mistake its own standstill for the watchdog's.
  */
 #include "core/incident/monitor.h"
 
@@ -24,7 +24,7 @@
 
 #define PAUSE_MAX_NS NG_S
 #define PAUSE_MIN_NS (10 * NG_MS)
-#define LOOKS        8 /* within the timeout, where the pause is not at its bounds */
+#define LOOKS        8 /* within the timeout, unless the pause is at its bounds */
 
 static _Atomic uint32_t quitting; /* futex word */
 
@@ -62,7 +62,7 @@ static void describe(const struct ng_watchdog_activity *place, const struct ng_b
              now);
 }
 
-/* Into the black box, where neighbours, the dump and the verdict find it. */
+/* Publish it in the black box for the neighbours, the dump and the verdict. */
 static void publish(int64_t silent_ns, const char *text)
 {
     struct ng_box_header *header = ng_guard.box.header;
@@ -75,7 +75,7 @@ static void publish(int64_t silent_ns, const char *text)
                           memory_order_release);
 }
 
-/* True: it is stuck, and the incident thread has been told. */
+/* True: it is stuck, and the incident thread has been notified. */
 static bool raise_stuck(int64_t silent_ns)
 {
     struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
@@ -95,7 +95,7 @@ static bool raise_stuck(int64_t silent_ns)
     describe(&place, known ? &inside : NULL, text, sizeof(text));
     publish(silent_ns, text);
     ng_alarm_raise(&alarm);
-    /* Last, and so below: nobody may read what the log is written to. */
+    /* Logged last, here and below: the log may block, for example on a pipe that has no reader. */
     ng_log(NG_LOG_ERROR,
            "the watchdog has made no round for %.0f s (NCCLGUARD_HEARTBEAT_TIMEOUT): it is in %s; "
            "what the devices of this process have finished is not known",
@@ -114,7 +114,8 @@ static void recover(void)
     ng_log(NG_LOG_WARN, "the watchdog makes its rounds again");
 }
 
-/* Both who would find a verdict and who would see that one is needed hang. */
+/* Both the incident thread, which reaches verdicts, and the watchdog, which raises alarms, are
+ * stuck. */
 static void end_without_verdict(void)
 {
     static const char words[] = "the watchdog and the incident thread are both stuck";

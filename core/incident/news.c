@@ -1,9 +1,9 @@
 /*
  * News from the board: incidents that others claimed, and what an operator commands.
  *
- * Each is read once, in the order of its source; a suspicion that has no verdict yet is passed, and
- * looked at again, so that it holds up nothing that comes after it, a deadline or a command.
- * Incident thread alone.
+ * Each entry is read once, in the order of its source. A suspicion without a verdict is skipped and
+ * examined again later, so that it does not hold up a deadline or a command behind it. Incident
+ * thread alone.
  */
 #include "core/incident/news.h"
 
@@ -19,15 +19,14 @@
 
 #define PASSED_MAX 16u
 #define AT_ONCE                                                                                    \
-    64u /* more have their turn in the next round: nobody who writes without end keeps the thread  \
-         */
+    64u /* the rest is read in the next round: a flood of entries must not occupy the thread */
 #define LIFE_NS                                                                                    \
-    (500 * NG_MS) /* how often it is asked whether a claimant lives: the store may have to tell */
+    (500 * NG_MS) /* how often to check that a claimant lives: this may query the store */
 
-/* Suspicions that others have claimed and had not judged when they were read. */
+/* Suspicions that others had claimed but not judged when they were read. */
 struct passed {
     uint64_t epoch;
-    int64_t asked_ns; /* when its claimant was known to live */
+    int64_t asked_ns; /* when its claimant was last known to live */
 };
 
 static struct {
@@ -35,14 +34,14 @@ static struct {
     unsigned count[NG_SOURCES];
 } own;
 
-/* Has who claimed it ended without a verdict? It may have judged it just before. */
+/* Has the claimant ended without a verdict? It may have judged just before it ended. */
 static bool is_abandoned(struct ng_board *board, struct ng_incident *incident)
 {
     return incident->state != NG_INCIDENT_JUDGED && !board->ops->claimant_alive(board, incident) &&
            (board->ops->get(board, incident) != 0 || incident->state != NG_INCIDENT_JUDGED);
 }
 
-/* A suspicion: true where there is a verdict, which is heard, or will be none. */
+/* A suspicion: true if there is a verdict, which is then handled, or if there will be none. */
 static bool is_over(struct ng_board *board, struct ng_incident *incident)
 {
     if (is_abandoned(board, incident))
@@ -59,12 +58,12 @@ static void pass(const struct ng_incident *incident)
     unsigned *count = &own.count[incident->source];
     struct passed *passed = own.passed[incident->source];
 
-    if (*count == PASSED_MAX) /* so old, its claimant hardly comes through */
+    if (*count == PASSED_MAX) /* at this age its claimant hardly delivers a verdict */
         memmove(passed, passed + 1, --*count * sizeof(*passed));
     passed[(*count)++] = (struct passed){.epoch = incident->epoch, .asked_ns = ng_clock_mono_ns()};
 }
 
-/* Is it still to be looked at again? */
+/* Must it be examined again? */
 static bool stays(struct ng_board *board, enum ng_incident_source source, struct passed *passed)
 {
     struct ng_incident incident = {.source = source, .epoch = passed->epoch};
@@ -101,7 +100,7 @@ void ng_news_read(struct ng_board *board, enum ng_incident_source source)
     look_again(board, source);
     for (unsigned read = 0; board->ops->next(board, source, epoch, &news) == 0; read++) {
         if (news.epoch <= epoch)
-            return; /* a board that counts down is none to follow */
+            return; /* never follow a board whose epochs go backwards */
         if (read == AT_ONCE) {
             ng_wake_incident();
             return;
@@ -111,8 +110,7 @@ void ng_news_read(struct ng_board *board, enum ng_incident_source source)
         if (incident && incident->level == NG_INCIDENT_TIMEOUT) {
             ng_claim_join(incident);
             ng_alarms_answered(incident);
-            /* That may have taken long: the alarms of this process have their turn before the rest.
-             */
+            /* That may have taken long: handle the alarms of this process before the rest. */
             ng_wake_incident();
             return;
         }

@@ -1,5 +1,5 @@
 /*
- * News from the board: incidents that others claimed.
+ * Reads news from the board: incidents that other processes have claimed, and commands.
  *
  * Incident thread alone.
  */
@@ -9,11 +9,12 @@
 #include "core/nccl/board.h"
 #include "core/util/clock.h"
 
-/* Hear of all that others have claimed or judged since the last time: log, join, obey. */
+/* Handle everything that others have claimed, judged or commanded since the last call: log, join,
+ * obey. */
 void ng_news_read(struct ng_board *board, enum ng_incident_source source);
 
-/* The process ends by itself: keep what others say of a deadline
- * (core/incident/incident_response.h), and wait for it no longer than this. */
+/* The process exits by itself: keep the verdicts of others on a deadline
+ * (core/incident/incident_response.h), and wait for them no longer than this. */
 #define NG_NEWS_LAST_NS (5 * NG_S)
 void ng_news_finish(struct ng_board *board);
 

@@ -1,5 +1,5 @@
 /*
- * What an operator commands.
+ * Carries out operator commands.
  */
 #include "core/incident/operator_commands.h"
 
@@ -16,18 +16,18 @@
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
 
-/* `ncclguard dump` has written what the black boxes tell, and asks for what only we can add. */
+/* `ncclguard dump` has written the contents of the black boxes and requests what only this process
+ * can add. */
 static void obey_dump(const struct ng_command *command)
 {
-    /* A folder's name counts on the host where it was given. */
+    /* A folder's name is valid only on the host where it was given. */
     ng_dumps_on_request(command->source == NG_SOURCE_HOST ? command->path : ng_guard_dump_dir(),
                         command->rank);
 }
 
 /*
- * Who can write to the store is not known, unless what is there is signed: by what comes from
- * there, a rank that is set to `log` is not touched. The files of this host's board are the user's
- * own.
+ * Unless entries are signed, it is not known who can write to the store: a command from there does
+ * not touch a rank whose policy is `log`. The files of this host's board belong to the user.
  */
 static bool may_abort(const struct ng_command *command)
 {
@@ -57,7 +57,7 @@ static void obey_abort(const struct ng_command *command)
         ng_log(NG_LOG_ERROR, "cannot abort: %s", strerror(-error));
 }
 
-/* Suspended, or resumed: also those that come to know it late, for what is left. */
+/* Suspend or resume. A process that receives it late is suspended for the remaining time. */
 static void obey_rest(const struct ng_command *command)
 {
     int64_t for_ns = command->for_ns;

@@ -1,5 +1,5 @@
 /*
- * What an operator commands through `ncclguard`, and each process of the job obeys.
+ * Commands that an operator gives through `ncclguard` and each process of the job obeys.
  *
  * Incident thread alone.
  */
@@ -8,7 +8,7 @@
 
 #include "core/nccl/board.h"
 
-/* Each is obeyed by itself, in the order in which they were given. */
+/* Carry out one command; commands are carried out in the order in which they were given. */
 void ng_operator_commands_obey(const struct ng_command *command);
 
 #endif

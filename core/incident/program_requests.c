@@ -1,16 +1,16 @@
 /*
- * Requests of the program's threads, and what the incident thread does about them.
+ * Requests of program threads, and their handling by the incident thread.
  *
- * Beside the life of a call. A request lies in one of a few slots, so that neither side ever holds
- * memory of the other: the asking thread fills it and sleeps; the incident thread works on it in
- * steps, since a step must not keep it from its other duties; whoever gives up first says so, and
- * the other one frees the slot. Must never allocate, nor make the asking thread wait beyond its
- * deadline and the grace.
+ * Not part of the life of a call. A request occupies one of a few slots, so that neither side ever
+ * holds memory of the other: the requesting thread fills the slot and sleeps; the incident thread
+ * works on it in short steps, so that its other duties are not delayed; the side that gives up
+ * first marks the slot, and the other side frees it. Must never allocate, nor make the requesting
+ * thread wait beyond its deadline and the grace.
  *
- * The monitored barrier, by entries of the board under one prefix for each call of it: every rank
- * puts "<rank>", rank 0 looks which are there, and the outcome is put under "o" once, by whoever is
- * first: rank 0 when all have come, or, when somebody's deadline has passed, the one of those who
- * has "j". So all who come get the same answer.
+ * The monitored barrier uses board entries under one prefix per barrier call. Each rank puts
+ * "<rank>", and rank 0 checks which are there. The outcome is put once under "o" by the first of:
+ * rank 0, when all have arrived; or, after a rank's deadline has passed, the rank that has put "j".
+ * So all ranks that arrive get the same answer.
  */
 #include "core/incident/program_requests.h"
 
@@ -31,10 +31,10 @@
 #include "core/view/view.h"
 
 #define SLOTS           32u
-#define PAUSE_MIN_NS    (5 * NG_MS) /* between two steps, and then an eighth of the time so far */
+#define PAUSE_MIN_NS    (5 * NG_MS) /* between two steps; later an eighth of the time so far */
 #define PAUSE_MAX_NS    (500 * NG_MS)
 #define BARRIER_KEEP_NS (60 * NG_S) /* beyond its deadline */
-#define JUDGE_NS        NG_S        /* who has to tell who is missing gets so much time for it */
+#define JUDGE_NS        NG_S /* time for the rank with "j" to find out which ranks are missing */
 #define BATCHES_A_STEP  8
 #define PREFIX_BYTES    48
 #define OUTCOME_RANKS   (NG_BOARD_VALUE_MAX / sizeof(int32_t) - 1)
@@ -44,21 +44,21 @@ enum kind { PUT, GET, MEET, BARRIER, DUMP };
 /* States of a slot: a futex word. */
 enum {
     FREE,
-    FILLING,  /* the asking thread's */
-    POSTED,   /* the incident thread's */
-    GIVEN_UP, /* likewise; nobody waits any more */
-    DONE,     /* the asking thread's again */
+    FILLING,  /* owned by the requesting thread */
+    POSTED,   /* owned by the incident thread */
+    GIVEN_UP, /* owned by the incident thread; the requester has stopped waiting */
+    DONE,     /* owned by the requesting thread again */
 };
 
 struct outcome {
-    uint32_t missing; /* ranks; 0: all have come */
+    uint32_t missing; /* number of missing ranks; 0: all have arrived */
     int32_t ranks[OUTCOME_RANKS];
 };
 
 struct barrier {
     uint64_t group_id, ordinal;
     uint32_t rank, nranks;
-    uint32_t there; /* rank 0: so many have come, without a gap */
+    uint32_t there; /* rank 0: ranks 0 to there - 1 have arrived */
     bool arrived, asked_to_judge;
 };
 
@@ -67,10 +67,10 @@ struct slot {
     enum kind kind;
     int result;
     int64_t asked_ns, deadline_ns, next_ns;
-    bool store_silent; /* the last step found the store out of reach */
+    bool store_silent; /* the store was unreachable in the last step */
     char key[NG_BOARD_KEY_MAX + 1];
-    int64_t keep_ns;       /* of what is put; 0 as long as the process */
-    uint32_t first, count; /* of MEET: numbers that are still to be seen */
+    int64_t keep_ns;       /* lifetime of the entry; 0 as long as the process */
+    uint32_t first, count; /* of MEET: numbers not seen yet */
     struct barrier barrier;
     size_t bytes;
     union {
@@ -82,7 +82,7 @@ struct slot {
 static struct slot slots[SLOTS];
 static atomic_bool closed;
 
-/* ---- The asking thread ---- */
+/* ---- The requesting thread ---- */
 
 static void wait_for(_Atomic uint32_t *word, uint32_t value, int64_t until_mono_ns)
 {
@@ -93,7 +93,7 @@ static void wait_for(_Atomic uint32_t *word, uint32_t value, int64_t until_mono_
         syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &pause, NULL, 0);
 }
 
-/* A slot of one's own; NULL, and why: -errno in *ret_error. */
+/* Take a free slot; NULL, and -errno in *ret_error. */
 static struct slot *take_slot(enum kind kind, int64_t deadline_ns, int *ret_error)
 {
     *ret_error = -ESHUTDOWN;
@@ -120,7 +120,8 @@ static void free_slot(struct slot *slot)
     atomic_store_explicit(&slot->state, FREE, memory_order_release);
 }
 
-/* True: `result` says how it went, and the slot is to be freed. False: it was given up. */
+/* True: `result` is the outcome, and the caller must free the slot. False: the request was given
+ * up. */
 static bool await(struct slot *slot)
 {
     int64_t until = slot->deadline_ns + NG_PROGRAM_REQUEST_GRACE_NS;
@@ -169,7 +170,7 @@ int ng_program_request_meet(const char *prefix, uint32_t first, uint32_t count,
 {
     int result;
 
-    /* Room for a number behind it. */
+    /* Leave room for a number after it. */
     if (strnlen(prefix, NG_BOARD_KEY_MAX + 1) > NG_BOARD_KEY_MAX - 10)
         return -EMSGSIZE;
     struct slot *slot = take_slot(MEET, deadline_mono_ns, &result);
@@ -259,8 +260,8 @@ int ng_program_request_dump(const char *folder, int64_t deadline_mono_ns)
 
 /* ---- The incident thread: entries ---- */
 
-/* What an answer of the board means for a request that goes on until its deadline: -EAGAIN, or how
- * it ends. `missing` is no failure before the deadline. */
+/* What a board error means for a request that continues until its deadline: -EAGAIN, or the final
+ * result. `missing` is no failure before the deadline. */
 static int go_on(struct slot *slot, int error, int64_t now)
 {
     if (error != -EIO && error != -ENOENT && error != -EAGAIN)
@@ -313,7 +314,8 @@ static int put_of_barrier(const struct slot *slot, struct ng_board *board, const
     return board->ops->put(board, &entry);
 }
 
-/* This rank has come; what it put for the barrier before, all have passed. */
+/* Put this rank's arrival, and remove its entry of the previous barrier, which all ranks have
+ * passed. */
 static int arrive(struct slot *slot, struct ng_board *board, int64_t now)
 {
     struct barrier *barrier = &slot->barrier;
@@ -338,7 +340,7 @@ static int end_barrier(const struct slot *slot, struct ng_board *board)
         return -EPROTO;
     if (slot->outcome.missing)
         return -ETIMEDOUT;
-    /* All have come to this one, so nobody asks how the one before it went. */
+    /* All ranks have reached this barrier, so no rank needs the outcome of the previous one. */
     if (barrier->rank == 0) {
         barrier_key(barrier, barrier->ordinal - 1, "o", key);
         board->ops->forget(board, key);
@@ -348,7 +350,7 @@ static int end_barrier(const struct slot *slot, struct ng_board *board)
     return 0;
 }
 
-/* How it went, where that is known: 0, and the slot has it; -ENOENT, -EIO. */
+/* Fetch the outcome if there is one: 0, and it is in the slot; -ENOENT, -EIO. */
 static int fetch_outcome(struct slot *slot, struct ng_board *board)
 {
     char key[NG_BOARD_KEY_MAX + 1];
@@ -357,7 +359,7 @@ static int fetch_outcome(struct slot *slot, struct ng_board *board)
     return board->ops->fetch(board, key, slot->data, &slot->bytes);
 }
 
-/* Say how it went, unless somebody has: that counts then. */
+/* Put the outcome, unless another rank has put one: that one counts then. */
 static int put_outcome(struct slot *slot, struct ng_board *board, int64_t now)
 {
     uint32_t told =
@@ -368,8 +370,8 @@ static int put_outcome(struct slot *slot, struct ng_board *board, int64_t now)
     return error == -EEXIST ? fetch_outcome(slot, board) : error;
 }
 
-/* Pass over the numbers that are there, from *first on: 0 all of `count`, which are left out then;
- * -EAGAIN not yet; or -errno. */
+/* Advance *first past the entries that exist, and reduce *count accordingly. 0: all exist; -EAGAIN:
+ * not yet; or -errno. */
 static int pass_there(struct ng_board *board, const char *prefix, uint32_t *first, uint32_t *count)
 {
     for (int i = 0; i < BATCHES_A_STEP && *count; i++) {
@@ -394,7 +396,7 @@ static int step_meet(struct slot *slot, struct ng_board *board, int64_t now)
     return go_on(slot, pass_there(board, slot->key, &slot->first, &slot->count), now);
 }
 
-/* Rank 0: have all come? 0, -EAGAIN not yet, or -errno. */
+/* Rank 0: have all ranks arrived? 0, -EAGAIN not yet, or -errno. */
 static int count_there(struct slot *slot, struct ng_board *board)
 {
     struct barrier *barrier = &slot->barrier;
@@ -405,7 +407,7 @@ static int count_there(struct slot *slot, struct ng_board *board)
     return pass_there(board, prefix, &barrier->there, &left);
 }
 
-/* The global rank of a rank of the group; that itself where nobody has told. */
+/* The global rank of a rank in the group; the latter itself if the former is not known. */
 static int global_rank(const struct ng_view *view, uint32_t group, int rank)
 {
     const struct ng_view_member *member =
@@ -425,7 +427,7 @@ static void tell_missing(const struct slot *slot)
          i++)
         used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%d", i ? "," : "",
                                  outcome->ranks[i]);
-    /* The program hears it, and says what it means. */
+    /* Only informative: the program gets the result and decides what it means. */
     ng_log(NG_LOG_INFO,
            "barrier #%" PRIu64 " of group %016" PRIx64 ": %" PRIu32 " of %" PRIu32
            " ranks did not come within %.1f s: %s%s",
@@ -434,7 +436,7 @@ static void tell_missing(const struct slot *slot)
            used + 20 < sizeof(ranks) ? "" : ",…");
 }
 
-/* Who is missing, as global ranks, into the slot. */
+/* Store the missing ranks, as global ranks, in the slot. */
 static int find_missing(struct slot *slot, struct ng_board *board)
 {
     const struct barrier *barrier = &slot->barrier;
@@ -473,7 +475,7 @@ static int find_missing(struct slot *slot, struct ng_board *board)
     return 0;
 }
 
-/* The deadline has passed: one of those who wait finds out who is missing. */
+/* The deadline has passed: one of the waiting ranks finds out which ranks are missing. */
 static int judge_barrier(struct slot *slot, struct ng_board *board, int64_t now)
 {
     struct barrier *barrier = &slot->barrier;
@@ -483,7 +485,7 @@ static int judge_barrier(struct slot *slot, struct ng_board *board, int64_t now)
         barrier->asked_to_judge = true;
         if (now < slot->deadline_ns + JUDGE_NS)
             return -EAGAIN;
-        slot->outcome.missing = 0; /* nobody has told */
+        slot->outcome.missing = 0; /* the outcome is not known */
         return -ETIMEDOUT;
     }
     if (!error)
@@ -554,7 +556,7 @@ static void finish(struct slot *slot, int result)
     if (atomic_compare_exchange_strong(&slot->state, &state, DONE))
         syscall(SYS_futex, &slot->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     else
-        free_slot(slot); /* nobody waits any more */
+        free_slot(slot); /* the requester has stopped waiting */
 }
 
 int ng_program_request_serve(bool news)
@@ -578,7 +580,7 @@ int ng_program_request_serve(bool news)
             int64_t pause = (now - slot->asked_ns) / 8;
             pause = pause < PAUSE_MIN_NS ? PAUSE_MIN_NS : pause;
             slot->next_ns = now + (pause > PAUSE_MAX_NS ? PAUSE_MAX_NS : pause);
-            /* Not to come late for the deadline. */
+            /* Do not sleep past the deadline. */
             if (slot->next_ns > slot->deadline_ns && now < slot->deadline_ns)
                 slot->next_ns = slot->deadline_ns;
         }

@@ -1,9 +1,9 @@
 /*
- * The roll call of those who wait inside NCCL for others.
+ * The roll call while ranks wait inside NCCL for others.
  *
- * The line is made from a view and nothing else; when it is due, and by whom of all that wait, is
- * settled by an entry on the board, which one of them puts there for as long as nobody else is to
- * tell. Entered by the incident thread.
+ * The line is made from a view alone. An entry on the board decides which of the waiting
+ * ranks logs it: the rank that puts the entry logs, and no other does while the entry lives.
+ * Entered by the incident thread.
  */
 #include "core/incident/roll_call.h"
 
@@ -22,16 +22,16 @@
 
 #define PERIOD_NS (10 * NG_S)
 #define SLOW_NS                                                                                    \
-    (30 * NG_S) /* a making that only takes its time takes less; of thousands of ranks, perhaps */
-#define KEEP_NS     (PERIOD_NS - NG_S / 2) /* somebody tells anew by then */
-#define PLACES_MAX  12u                    /* where ranks are instead; the rest is "elsewhere" */
+    (30 * NG_S) /* a creation that is merely slow takes less; with thousands of ranks, perhaps */
+#define KEEP_NS     (PERIOD_NS - NG_S / 2) /* the roll call is logged again by then */
+#define PLACES_MAX  12u /* places where missing ranks are; the rest is "elsewhere" */
 #define PLACE_BYTES 160u
 #define RANKS_BYTES 96u
-#define LINES_MAX   4u /* of one look: threads may wait in several makings */
+#define LINES_MAX   4u /* per view: threads may wait in several creating calls */
 
-/* ---- The line ---- */
+/* ---- Writing the line ---- */
 
-/* Ranks that are missing and in the same place. */
+/* Missing ranks that are in the same place. */
 struct place {
     char where[PLACE_BYTES];
     int *ranks;
@@ -48,7 +48,7 @@ static void add_group(struct ng_text *text, const struct ng_view *view, uint64_t
         ng_text_add(text, "group %016" PRIx64, id);
 }
 
-/* What the device of a process has not finished; NULL nothing. */
+/* The member whose work the device of a process has not finished; NULL none. */
 static const struct ng_view_member *pending_of(const struct ng_view_index *processes,
                                                uint32_t process)
 {
@@ -62,7 +62,7 @@ static const struct ng_view_member *pending_of(const struct ng_view_index *proce
     return oldest;
 }
 
-/* `here`: the group that it is missed in. */
+/* `here`: the group in which it is missing. */
 static void add_present(struct ng_text *text, const struct ng_view_index *processes,
                         uint32_t process, uint64_t here)
 {
@@ -137,7 +137,7 @@ static void say_where(const struct ng_view_index *processes, const struct ng_wai
     add_present(&text, processes, process, processes->view->groups[wait->group].id);
 }
 
-/* The place of this name, or the last one for all that find no other. */
+/* The place of this name; the last one collects the rest if there are too many. */
 static struct place *find_place(struct place *places, uint32_t *count, const char *where)
 {
     for (uint32_t i = 0; i < *count; i++)
@@ -169,7 +169,7 @@ static int gather_places(const struct ng_view_index *processes, const struct ng_
     return 0;
 }
 
-/* Ranks of the group that are not among the absentees. */
+/* Ranks of the group that are not absent. */
 static int gather_arrived(const struct ng_view *view, const struct ng_wait *wait,
                           struct ng_arena *arena, int **ret_ranks, uint32_t *ret_count)
 {
@@ -256,16 +256,16 @@ int ng_roll_call_line(const struct ng_view_index *processes, const struct ng_wai
     return 0;
 }
 
-/* ---- When, and by whom ---- */
+/* ---- When it is logged, and by which rank ---- */
 
-/* The incident thread's own. */
+/* Incident thread alone. */
 static struct {
-    uint64_t key; /* of what this process waits in */
+    uint64_t key; /* of the wait of this process */
     int64_t next_ns;
 } own;
 
-/* What ranks that wait in the same call it by: a group in the making, or the parent that it is made
- * from. */
+/* The common key of ranks in the same wait: the id of the group or, while a group is being created
+ * from a parent, of that parent. */
 static uint64_t key_of(const struct ng_comm *comm)
 {
     uint64_t parent_id = NG_LOAD(comm->group->parent_id);
@@ -289,7 +289,8 @@ static bool may_wait(const struct ng_box_thread *thread, uint32_t op, const stru
             NG_LOAD(comm->group->scheduled) == 0);
 }
 
-/* What a thread of this process has waited in for the suspect time, the longest; 0 nothing. */
+/* The key of the longest wait of a thread of this process, if it has lasted for the suspect time; 0
+ * none. */
 static uint64_t find_waiting(int64_t now_mono_ns)
 {
     const struct ng_box *box = &ng_guard.box;
@@ -312,7 +313,7 @@ static uint64_t find_waiting(int64_t now_mono_ns)
     return key;
 }
 
-/* Is it ours to tell now? */
+/* Does this process log the roll call now? */
 static bool is_ours(struct ng_board *board, uint64_t key)
 {
     uint64_t uid = ng_box_uid(ng_guard.box.header);
@@ -324,7 +325,7 @@ static bool is_ours(struct ng_board *board, uint64_t key)
     return board->ops->put(board, &entry) != -EEXIST;
 }
 
-/* Does a member of this process wait there? */
+/* Is a member of this process in this wait? */
 static bool has_self(const struct ng_view *view, const struct ng_wait_graph *waits, uint32_t wait)
 {
     for (uint32_t i = 0; i < view->member_count; i++)
@@ -343,7 +344,7 @@ static void tell(const struct ng_view *view)
     enum ng_log_level level;
     uint32_t told = 0;
 
-    /* Others may have come a moment later than we, and wait as well. */
+    /* Other ranks may have arrived a little later than this one and wait as well. */
     int error = ng_wait_graph_find(view, ng_guard.config.suspect_ns / 2, &arena, &waits);
     if (!error)
         error = ng_view_index_find(view, &arena, &processes);

@@ -1,7 +1,8 @@
 /*
  * The status thread.
  *
- * Reads what others count. Must never touch CUDA or NCCL, nor hold anything that others wait for.
+ * Reads counters of other threads. Must never touch CUDA or NCCL, nor hold anything that other
+ * threads wait for.
  */
 #include "core/incident/status_log.h"
 
@@ -25,23 +26,23 @@
 #include "core/util/log.h"
 
 #define METRICS_NS   (5 * NG_S)
-#define LATE_NS      (60 * NG_S) /* for metrics alone */
+#define LATE_NS      (60 * NG_S) /* straggler interval if only metrics are wanted */
 #define LAST_WORD_NS (300 * NG_MS)
-#define LINES        16 /* for as many groups */
+#define LINES        16 /* at most, one per group */
 
 static _Atomic uint32_t bell; /* futex word */
 static atomic_bool there, saving, finishing, quitting;
-static _Atomic uint32_t saves; /* futex word: of the file, as somebody waited for */
-static _Atomic uint32_t over;  /* futex word: 1 the thread has done its last */
+static _Atomic uint32_t saves; /* futex word: requested writes of the file that are done */
+static _Atomic uint32_t over;  /* futex word: 1 the thread is finished */
 
-/* The thread's own. */
+/* Status thread alone. */
 static struct {
     struct {
         uint32_t generation;
         uint64_t calls;
-    } before[NG_COMM_CAPACITY]; /* calls of each group at its last line */
+    } before[NG_COMM_CAPACITY]; /* calls of each group as of its last line */
     int64_t told_ns;
-    bool failed; /* the file could not be written, which was logged */
+    bool failed; /* the file could not be written; logged once */
 } own;
 
 static void sleep_until(int64_t until_mono_ns, _Atomic uint32_t *word, uint32_t seen)
@@ -68,7 +69,7 @@ static bool is_alive(const struct ng_comm *comm)
     return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
 }
 
-/* Calls since its last line, in a minute. */
+/* Calls per minute since the last line. */
 static uint64_t pace(uint32_t slot, const struct ng_box_group *group, int64_t since_ns)
 {
     uint64_t calls = NG_LOAD(group->entered) + NG_LOAD(group->p2p_entered);
@@ -198,7 +199,7 @@ static void *attend(void *unused)
     return unused;
 }
 
-/* Until the thread has changed `word`, which was `seen`, for some tenths of a second at most. */
+/* Wait until the thread has changed `word` from `seen`, for some tenths of a second at most. */
 static void await(_Atomic uint32_t *word, uint32_t seen)
 {
     int64_t until = ng_clock_mono_ns() + LAST_WORD_NS;

@@ -11,13 +11,13 @@
 
 #include "core/verdict/straggler.h"
 
-/* Protects what is kept. Nests inside nothing; held to copy, by guard threads alone. */
+/* Protects the stragglers kept. Nests inside nothing; held only to copy, by guard threads alone. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_slow_rank kept[NG_STRAGGLER_MONITOR_MAX];
 static uint32_t kept_count;
 
-/* The incident thread's. */
-static _Atomic int64_t interval; /* told by who starts */
+/* Incident thread alone, except `interval`. */
+static _Atomic int64_t interval; /* set by ng_straggler_monitor_start */
 static int64_t next_ns;
 
 void ng_straggler_monitor_start(int64_t interval_ns)

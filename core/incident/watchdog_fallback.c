@@ -1,5 +1,5 @@
 /*
- * In the watchdog's place.
+ * Stands in for a stuck watchdog.
  */
 #include "core/incident/watchdog_fallback.h"
 
@@ -16,7 +16,7 @@
 #include "core/watchdog/watchdog.h"
 
 #define WATCHDOG_SILENCE_NS (5 * NG_S)
-/* A round of the incident thread, and what it does in it. */
+/* The longest ordinary round of the incident thread, including its work. */
 #define STEP_NS (2 * NG_S)
 
 static struct {
@@ -30,9 +30,8 @@ void ng_watchdog_fallback_begin(void)
 }
 
 /*
- * The watchdog itself does not come round: it hangs in a call of CUDA, or in the dynamic linker.
- * Then the clocks of what it last saw in flight go on here, credited like its own, so that a
- * deadline holds all the same.
+ * If the watchdog is stuck in a CUDA call or in the dynamic linker, the clocks of what it last saw
+ * in flight continue here, credited like its own, so that deadlines still apply.
  */
 void ng_watchdog_fallback_tend(void)
 {
@@ -52,8 +51,8 @@ void ng_watchdog_fallback_tend(void)
         return;
     }
     ng_watchdog_where(&at);
-    /* A processor that stands still, or more threads than this one gets past: nobody's deadline
-     * passes in that time. */
+    /* The processor stands still, or too many threads compete with this one: no deadline passes in
+     * that time. */
     if (at.own)
         return;
     own.silence_ns += step;
@@ -67,8 +66,8 @@ void ng_watchdog_fallback_tend(void)
         struct ng_box_group *group = &box->groups[i];
         if (!NG_LOAD(group->pending_record))
             continue;
-        /* The watchdog writes this, but it does not run; the first time makes up for the whole
-         * silence. */
+        /* Normally the watchdog writes this, but it does not run; the first step makes up for the
+         * whole silence. */
         int64_t before = NG_LOAD(group->pending_age_ns), timeout = NG_LOAD(group->timeout_ns);
         int64_t age = before + (own.silence_told ? step : own.silence_ns);
         if (NG_LOAD(group->rests))

@@ -1,8 +1,8 @@
 /*
- * The parts of a running guard: what starts, ends and is forgotten in which order.
+ * The order in which the parts of a guard start, end and are forgotten.
  *
- * Entered by the guard's start, by the exit path, and by forked children. Must never keep a program
- * from starting or ending: what cannot be had is logged and done without.
+ * Entered by the guard's start, by the exit path, and by forked children. Must never prevent a
+ * program from starting or ending: a part that fails to start is logged and left out.
  */
 #include "core/lifecycle/lifecycle.h"
 
@@ -69,7 +69,7 @@ bool ng_lifecycle_start(void)
         .with_frames = ng_guard.config.stacks == NG_STACKS_CALL,
     };
 
-    /* The board's folder first: the box appears in it. */
+    /* Open the board first: the box is created in its folder. */
     int error = ng_guard.open_board ? ng_guard.open_board(&ng_guard) : 0;
     if (error)
         ng_log(NG_LOG_WARN,
@@ -84,7 +84,7 @@ bool ng_lifecycle_start(void)
     const char *folder = ng_guard.board ? ng_guard.dir : NULL;
     error = ng_box_create(folder, &identity, (uint32_t)ng_guard.config.trace_size, &ng_guard.box);
     if (error == -ENOENT && folder && ng_paths_make(folder) == 0) {
-        /* The last rank of an earlier run has just tidied up behind itself. */
+        /* The last rank of an earlier run has just cleaned up the folder. */
         ng_box_close(&ng_guard.box, NULL);
         error =
             ng_box_create(folder, &identity, (uint32_t)ng_guard.config.trace_size, &ng_guard.box);
@@ -97,9 +97,9 @@ bool ng_lifecycle_start(void)
                "(NCCLGUARD_DIR names another "
                "folder)",
                ng_guard.dir, strerror(-error));
-        /* The board shows what lies in its folder, and ours does not. */
+        /* The board shows the boxes in its folder, and ours is not there. */
         ng_guard.board = NULL;
-        rmdir(ng_guard.dir); /* stays where anything lies in it */
+        rmdir(ng_guard.dir); /* fails, as intended, if the folder is not empty */
     }
     ng_guard.registers = ng_registrations_are_on();
     ng_guard.tends_works = ng_guard.config.blocking_wait || ng_poison_is_on();
@@ -141,21 +141,21 @@ bool ng_lifecycle_start(void)
 
 void ng_lifecycle_exit(int status)
 {
-    /* A child made without atfork handlers (vfork, clone) shares the box, and must not speak for
-     * the parent. */
+    /* A child created without atfork handlers (vfork, clone) shares the box, and must not report on
+     * behalf of the parent. */
     if (!atomic_load(&ng_guard.running) || getpid() != ng_guard.box.header->pid ||
         atomic_exchange(&ng_guard.ending, true))
         return;
     ng_policy_await_end();
     ng_policy_await_aborts();
-    /* What the program's callback needs may be on its way out already. */
+    /* Objects that the program's callback needs may already be in destruction. */
     ng_completion_quit();
     ng_watchdog_finish();
     atomic_store(&ng_guard.box.header->exit_status, status);
     atomic_store(&ng_guard.box.header->life_mono_ns, ng_clock_mono_ns());
     atomic_store(&ng_guard.box.header->life, NG_BOX_EXITED);
-    /* What the program still calls, from static destructors perhaps, is nobody's business any more.
-     */
+    /* Calls that the program still makes, for example from static destructors, are not guarded any
+     * more. */
     atomic_store(&ng_guard.running, false);
     if (ng_guard.registers)
         ng_registrations_tell_end();

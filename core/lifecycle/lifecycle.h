@@ -1,8 +1,8 @@
 /*
- * The life of a guard: the parts that it consists of, from its start to its end.
+ * The lifecycle of a guard: starts its parts, and ends or forgets them.
  *
- * What is common to them, and when they start, is in core/runtime/runtime.h, which is handed these
- * functions: rooms below know of none of the parts above them.
+ * core/runtime/runtime.h holds what the parts share and decides when they start; it gets these
+ * functions as pointers, since a lower room must not know the parts above it.
  */
 #ifndef NCCLGUARD_CORE_LIFECYCLE_LIFECYCLE_H
 #define NCCLGUARD_CORE_LIFECYCLE_LIFECYCLE_H
@@ -16,8 +16,8 @@ bool ng_lifecycle_start(void);
 void ng_lifecycle_after_fork(void);
 
 /*
- * The process exits with `status`: take a last look at what has finished, tell the board, and stop
- * the threads from touching CUDA. Bounded. Called once, from the exit path.
+ * The process exits with `status`: check a last time what has finished, report to the board, and
+ * stop the threads from using CUDA. Bounded. Called once, from the exit path.
  */
 void ng_lifecycle_exit(int status);
 

@@ -1,9 +1,9 @@
 /*
- * Orders to abort, and the threads that carry them out.
+ * Abort orders, and the threads that carry them out.
  *
- * One thread marks the communicators of an order and keeps its bound; for each copy of NCCL another
- * one waits for program threads to get out of the way, and calls ncclCommAbort. Must never call
- * NCCL with a handle that the program is ending or has ended.
+ * One thread marks the communicators of an order and keeps its bound; one further thread per copy
+ * of NCCL waits for program threads to leave, and calls ncclCommAbort. Must never call NCCL with a
+ * handle that the program is ending or has ended.
  */
 #include "core/policy/abort.h"
 
@@ -32,8 +32,8 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-#define INSIDE_WAIT_NS  (250 * NG_MS) /* who stays in NCCL longer is blocked there */
-#define GROUP_WAIT_NS   NG_S          /* until an open NCCL group is given up, at most */
+#define INSIDE_WAIT_NS  (250 * NG_MS) /* a thread that stays in NCCL longer is blocked there */
+#define GROUP_WAIT_NS   NG_S          /* longest wait before an open NCCL group is given up */
 #define LOOK_PAUSE_NS   NG_MS
 #define HANDLE_PAUSE_NS (10 * NG_MS)
 #define ORDERS          4u
@@ -44,19 +44,19 @@
 enum work_state {
     FREE,
     PREPARED, /* being filled in */
-    WAITING,  /* for its thread */
+    WAITING,  /* for its thread to start */
     RUNNING,
-    SETTLED, /* all has returned; only words are left */
+    SETTLED, /* all aborts have returned; only logging is left */
 };
 
 /* The communicators of one order in one copy of NCCL, and the thread that aborts them. */
 struct crew {
     _Atomic uint32_t state; /* enum work_state */
-    uint16_t *slots;        /* of those that are still to be aborted; the crew's own once RUNNING */
+    uint16_t *slots;        /* communicators still to be aborted; owned by the crew once RUNNING */
     uint32_t count;
 };
 
-/* One ng_abort_groups. Written by who gives it before it is WAITING, then by its threads. */
+/* One ng_abort_groups. Written by the caller until it is WAITING, then by its own threads. */
 struct order {
     _Atomic uint32_t state;
     _Atomic uint32_t crews_left; /* futex word */
@@ -64,10 +64,10 @@ struct order {
     enum ng_abort_origin origin;
     struct ng_group_set scope;
     int64_t begun_mono_ns, until_mono_ns;
-    enum ng_verdict_kind kind; /* of the verdict in `reason`; NG_KIND_HEALTHY: none is */
+    enum ng_verdict_kind kind; /* of the verdict in `reason`; NG_KIND_HEALTHY: it is no verdict */
     char reason[NG_COMM_REASON_BYTES];
     struct crew crews[NG_NCCL_MAX];
-    uint32_t count; /* of each of these two, which hold the same in another order */
+    uint32_t count; /* of both arrays, which hold the same slots in different orders */
     uint16_t condemned[NG_COMM_CAPACITY], slots[NG_COMM_CAPACITY];
 };
 
@@ -85,8 +85,8 @@ static void wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* While the word is `current`, but not beyond `until_mono_ns` (0: for ever). False: time is over.
- */
+/* Wait while the word is `current`, until `until_mono_ns` at most (0: for ever). False: timed
+ * out. */
 static bool wait_while(_Atomic uint32_t *word, uint32_t current, int64_t until_mono_ns)
 {
     int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
@@ -98,7 +98,7 @@ static bool wait_while(_Atomic uint32_t *word, uint32_t current, int64_t until_m
     return true;
 }
 
-/* ---- What the program's calls get to hear ---- */
+/* ---- Results of the program's calls ---- */
 
 void ng_abort_await(struct ng_comm *comm)
 {
@@ -141,8 +141,8 @@ int ng_abort_visit(const struct ng_call *call, struct ng_comm **ret_guest)
     return condemned ? ng_abort_answer(condemned, call) : answer;
 }
 
-/* What the calling thread was making, and the guard aborted; NULL nothing. There may be no handle
- * of it. */
+/* The communicator that the calling thread was creating when the guard aborted it; NULL none. It
+ * may have no handle. */
 static const struct ng_comm *not_made(void)
 {
     const struct ng_thread *thread = ng_this_thread;
@@ -161,9 +161,9 @@ const char *ng_abort_reason(const void *handle)
     return ng_comm_is_condemned(comm) ? comm->abort.reason : ng_device_wait_reason(comm);
 }
 
-/* ---- Getting the program's threads out of the way ---- */
+/* ---- Waiting for the program's threads to leave ---- */
 
-/* Wait until the program's threads have left, each kind of them for as long as it may take. */
+/* Wait until the program's threads have left NCCL; each kind of them has its own time limit. */
 static void wait_for_threads(const struct order *order, const struct crew *crew)
 {
     int64_t now = ng_clock_mono_ns(), bound = (order->until_mono_ns - now) / 2;
@@ -207,7 +207,7 @@ static void abort_one(const struct ng_nccl *nccl, struct ng_comm *comm, bool gro
     if (ng_inject_armed)
         ng_inject_abort(comm);
     int result = nccl->comm_abort ? nccl->comm_abort(atomic_load(&comm->handle)) : NG_NCCL_SUCCESS;
-    /* Before a word is said: the log may be what hangs. */
+    /* Before logging, since the log may hang. */
     if (!grouped)
         set_aborted(comm);
     if (result == NG_NCCL_SUCCESS)
@@ -216,7 +216,7 @@ static void abort_one(const struct ng_nccl *nccl, struct ng_comm *comm, bool gro
     tell_failure(nccl, name, result);
 }
 
-/* All of them are ABORTING, in one copy of NCCL. */
+/* All these communicators are ABORTING and belong to one copy of NCCL. */
 static void call_abort(const uint16_t *slots, uint32_t count)
 {
     const struct ng_nccl *nccl = atomic_load(&ng_comm_at(slots[0])->nccl);
@@ -242,7 +242,7 @@ static void swap(uint16_t *a, uint16_t *b)
     *b = before;
 }
 
-/* Abort those of which the handle is known; the others are left. */
+/* Abort the communicators whose handle is known; the others stay in the list. */
 static void abort_ready(struct crew *crew)
 {
     uint32_t ready = 0;
@@ -255,14 +255,14 @@ static void abort_ready(struct crew *crew)
             ng_async_await(comm);
             swap(&crew->slots[ready++], &crew->slots[i]);
         } else if (!making) {
-            /* Its creation has failed, or ends with its parent's abort. */
+            /* Its creation has failed, or will end with its parent's abort. */
             set_aborted(comm);
             swap(&crew->slots[i--], &crew->slots[--crew->count]);
         }
     }
     if (!ready)
         return;
-    /* Who closes a NCCL group from here on sees ABORTING. */
+    /* A thread that closes an NCCL group from here on sees ABORTING. */
     ng_in_flight_fence();
     call_abort(crew->slots, ready);
     crew->count -= ready;
@@ -271,7 +271,7 @@ static void abort_ready(struct crew *crew)
 
 static void run_crew(struct order *order, struct crew *crew)
 {
-    /* From here on every call sees CONDEMNED, or is seen itself. */
+    /* From here on every call sees CONDEMNED, or this thread sees the call. */
     ng_in_flight_fence();
     while (crew->count) {
         wait_for_threads(order, crew);
@@ -312,7 +312,7 @@ static bool is_meant(const struct order *order, const struct ng_comm *comm)
 
 static void condemn(struct order *order, struct ng_comm *comm)
 {
-    int own = NG_LOAD(comm->group->async_error); /* this rank is itself what the others hear of */
+    int own = NG_LOAD(comm->group->async_error); /* the error of this rank itself, if it has one */
     bool itself = own != NG_NCCL_SUCCESS && own != NG_NCCL_REMOTE_ERROR;
     int result = itself ? NG_NCCL_SYSTEM_ERROR : ng_gate_result(comm, order->kind, order->reason);
 
@@ -321,7 +321,7 @@ static void condemn(struct order *order, struct ng_comm *comm)
     if (!ng_comm_condemn(comm, result, order->reason, order->until_mono_ns))
         return;
     order->condemned[order->count++] = (uint16_t)comm->slot;
-    /* Or a call was faster than the mark. */
+    /* Checked again: a call may have been faster than the mark. */
     if (in_flight || ng_poison_threatens(comm))
         ng_poison_comm(comm);
 }
@@ -338,7 +338,7 @@ static bool lives(const struct ng_comm *comm)
     return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
 }
 
-/* Does `a` keep the device from `b`: is its work there, or has it waited for longer? */
+/* Does `a` occupy the device that `b` needs: has its work started, or waited longer? */
 static bool holds_up(const struct ng_comm *a, const struct ng_comm *b)
 {
     bool works_a = NG_LOAD(a->group->pending_record) && NG_LOAD(a->group->pending_started);
@@ -349,8 +349,8 @@ static bool holds_up(const struct ng_comm *a, const struct ng_comm *b)
     return NG_LOAD(a->group->pending_age_ns) > NG_LOAD(b->group->pending_age_ns);
 }
 
-/* Where they are aborted one by one, the first must not wait for the device that a later one holds
- * up. */
+/* If they are aborted one by one, an abort must not wait for the device while a later one in the
+ * list occupies it. */
 static void sort_condemned(struct order *order)
 {
     for (uint32_t i = 1; i < order->count; i++)
@@ -368,8 +368,8 @@ static void condemn_all(struct order *order)
     for (uint32_t i = 0; i < comms; i++)
         if (is_meant(order, ng_comm_at(i)))
             condemn(order, ng_comm_at(i));
-    /* What is made from another one has no handle yet: only its parent's abort ends the call, and
-     * that ends all that are being made from it. */
+    /* A child that is being created has no handle yet: only its parent's abort ends the call, and
+     * that ends all children that are being created from the parent. */
     for (uint32_t i = 0, count = order->count; i < count; i++)
         if (!atomic_load(&ng_comm_at(order->condemned[i])->handle) &&
             (parent = atomic_load(&ng_comm_at(order->condemned[i])->making.parent)))
@@ -381,7 +381,7 @@ static void condemn_all(struct order *order)
     sort_condemned(order);
 }
 
-/* A crew for each copy of NCCL. */
+/* Start a crew for each copy of NCCL. */
 static void start_crews(struct order *order)
 {
     uint32_t placed = 0;
@@ -401,7 +401,7 @@ static void start_crews(struct order *order)
         uint32_t waiting = WAITING;
         if (ng_guard_thread("ncclguard/abort", abort_some) != 0 &&
             atomic_compare_exchange_strong(&crew->state, &waiting, RUNNING))
-            run_crew(order, crew); /* without a bound, but better than not at all */
+            run_crew(order, crew); /* then no bound applies, but that is better than no abort */
     }
 }
 
@@ -427,7 +427,7 @@ static void tell_stuck(struct order *order)
     }
 }
 
-/* One that the order is about and that the program is ending itself; NULL none. */
+/* A communicator of the order that the program is ending itself; NULL none. */
 static const struct ng_comm *left_to_program(const struct order *order)
 {
     for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
@@ -440,7 +440,7 @@ static const struct ng_comm *left_to_program(const struct order *order)
     return NULL;
 }
 
-/* For a moment. False: time is over. */
+/* Sleep for a moment. False: timed out. */
 static bool wait_for_program(int64_t until_mono_ns)
 {
     if (until_mono_ns && ng_clock_mono_ns() >= until_mono_ns)
@@ -449,7 +449,8 @@ static bool wait_for_program(int64_t until_mono_ns)
     return true;
 }
 
-/* Until all has returned; once the bound is over, somebody is told and it goes on. */
+/* Wait until all aborts have returned; when the bound passes, report the order as stuck and keep
+ * waiting. */
 static void await_all(struct order *order)
 {
     bool insists = order->origin == NG_ABORT_POLICY;
@@ -470,12 +471,13 @@ static void carry_out(struct order *order)
 {
     order->count = 0;
     condemn_all(order);
-    /* What has finished by now is told apart from what the abort ends. */
+    /* Lets the watchdog retire finished work, so that it is not mistaken for work that the abort
+     * ends. */
     ng_wake_watchdog();
     start_crews(order);
     await_all(order);
     ng_wake_watchdog();
-    /* Before a word is said: the log may be what hangs. */
+    /* Before logging, since the log may hang. */
     atomic_store(&order->stuck, false);
     atomic_store(&any_returned[order->origin], true);
     atomic_store(&order->state, SETTLED);
@@ -500,7 +502,7 @@ static void *attend(void *unused)
     return unused;
 }
 
-/* Is there anything to be aborted, or to be waited for? */
+/* Is there a communicator to abort or to wait for? */
 static bool has_any(const struct order *order)
 {
     for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
@@ -511,8 +513,7 @@ static bool has_any(const struct order *order)
     return order->origin == NG_ABORT_POLICY && left_to_program(order);
 }
 
-/* A communicator of the order that its own release of NCCL does not let be aborted now; NULL none.
- */
+/* A communicator of the order that its NCCL release does not allow to be aborted now; NULL none. */
 static const struct ng_comm *forbidden(const struct order *order)
 {
     for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
@@ -524,7 +525,7 @@ static const struct ng_comm *forbidden(const struct order *order)
     return NULL;
 }
 
-/* One that nobody uses; NULL all are. */
+/* Take an unused order; NULL all are in use. */
 static struct order *take_order(void)
 {
     for (uint32_t i = 0; i < ORDERS; i++) {
@@ -568,7 +569,7 @@ int ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind,
     atomic_store(&order->state, WAITING);
     int error = ng_guard_thread("ncclguard/await", attend);
     uint32_t waiting = WAITING;
-    /* Where there is no thread to be had, another order's may have taken it. */
+    /* If no thread could be created, the thread of another order may have taken this one. */
     if (error && !atomic_compare_exchange_strong(&order->state, &waiting, FREE))
         error = 0;
     return error;
@@ -601,9 +602,10 @@ bool ng_abort_concerns(uint64_t group_id)
     return false;
 }
 
-/* ---- What keeps an abort from returning ---- */
+/* ---- Why an abort does not return ---- */
 
-/* Was work of this communicator captured into CUDA graphs, as far as the black box goes back? */
+/* Was work of this communicator captured into CUDA graphs, as far as the records of the black box
+ * show? */
 static bool was_captured(const struct ng_comm *comm)
 {
     const struct ng_box *box = &ng_guard.box;
@@ -619,7 +621,7 @@ static bool was_captured(const struct ng_comm *comm)
     return false;
 }
 
-/* How likely it is what the others wait for: of several the greatest. */
+/* In ascending order of likelihood that the other aborts wait for it: the greatest is reported. */
 enum obstacle { NO_OBSTACLE, ITS_TURN, NOT_RETURNED, PROGRAM_INSIDE, LIVE_GRAPH, PROGRAM_ENDS };
 
 static enum obstacle find_obstacle(const struct ng_comm *comm)

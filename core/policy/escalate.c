@@ -1,8 +1,7 @@
 /*
- * Telling of an abort that is stuck.
+ * Reports a stuck abort.
  *
- * Incident thread. Nothing is asked of the board: no other rank knows more, or has anything to do
- * about it.
+ * Incident thread. Does not use the board: no other rank knows more, or can do anything about it.
  */
 #include "core/policy/escalate.h"
 
@@ -19,7 +18,7 @@
 #include "core/util/log.h"
 #include "core/verdict/verdict.h"
 
-/* For the disk; the process has to end. */
+/* Time for the disk; then the process must end. */
 #define WRITE_NS (2 * NG_S)
 
 static void fill_culprit(const struct ng_abort_stuck *stuck, struct ng_culprit *ret_culprit)
@@ -37,7 +36,7 @@ static void fill_culprit(const struct ng_abort_stuck *stuck, struct ng_culprit *
              stuck->reason);
 }
 
-/* What this rank has had injected; what others had, the verdict that it quotes tells. */
+/* List the faults injected into this rank; those of other ranks are in the quoted verdict. */
 static void list_rehearsal(struct ng_verdict *verdict)
 {
     const struct ng_box *box = &ng_guard.box;

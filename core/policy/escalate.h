@@ -1,7 +1,7 @@
 /*
- * An abort of a policy that does not return: the verdict abort_stuck.
+ * Reports a policy's abort that does not return: the verdict abort_stuck.
  *
- * The process ends after it.
+ * The process ends afterwards.
  */
 #ifndef NCCLGUARD_CORE_POLICY_ESCALATE_H
 #define NCCLGUARD_CORE_POLICY_ESCALATE_H
@@ -9,10 +9,9 @@
 #include <stdbool.h>
 
 /*
- * Write and log that this rank's abort is stuck, on which group, and what keeps it. Replaces the
- * verdict that led to the abort, and quotes it. False: none is any more, and there is nothing to
- * end the process for. Incident thread; may hang where the disk or the log does, which the policy
- * bounds.
+ * Write and log that this rank's abort is stuck, for which group and why. Replaces the verdict that
+ * led to the abort, and quotes it. False: no abort is stuck any more, so there is no reason to end
+ * the process. Incident thread; may hang if the disk or the log hangs, which the policy bounds.
  */
 bool ng_escalate_stuck_abort(void);
 

@@ -1,10 +1,10 @@
 /*
  * Ends ranks of this host that cannot end themselves.
  *
- * Incident thread. All ranks come here at about the same time; the first of those that are here
- * stays until the others have begun to end or are ended, and the rest leave it to that one. Must
- * never end a process that is not of the job and the incident, nor wait beyond its bounds: the
- * bound of core/policy/policy.c is above it.
+ * Incident thread. All ranks get here at about the same time; the first of them stays until the
+ * others have begun to end or have been ended, and the rest leave the work to it. Must never end a
+ * process outside the job and the incident, nor wait beyond its bounds, which the bound of
+ * core/policy/policy.c encloses.
  */
 #include "core/policy/neighbours.h"
 
@@ -18,11 +18,11 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-#define PATIENCE_NS (2 * NG_S) /* for those that run, to begin to end themselves */
+#define PATIENCE_NS (2 * NG_S) /* for running ranks to begin to end themselves */
 #define ABORT_NS    NG_S       /* between SIGABRT and SIGKILL */
-#define ALONE_NS    NG_S       /* where the others do not know of the verdict */
+#define ALONE_NS    NG_S       /* if the others have not received the verdict */
 #define NAMED                                                                                      \
-    64 /* more than ranks that are ended by one other: what is beyond gets SIGKILL alone */
+    64 /* more ranks than one process ever has to end; any ranks beyond get only SIGKILL */
 
 /* A process that was sent SIGABRT. */
 struct aborted {
@@ -58,7 +58,7 @@ static bool is_stopped(const struct ng_box_header *header)
            start_ticks == header->start_ticks && ng_box_shows_stopped(header, state, before);
 }
 
-/* When it was sent SIGABRT, 0 not yet; NULL: there is no room to note it. */
+/* When the process was sent SIGABRT, 0 not yet; NULL: no room to record it. */
 static int64_t *aborted_at(struct round *round, const struct ng_box_header *header)
 {
     for (unsigned i = 0; i < round->aborted_count; i++)
@@ -91,7 +91,7 @@ static void send(struct round *round, const struct ng_box *box, bool stopped)
            error   ? strerror(-error)
            : kills ? "SIGKILL"
                    : "SIGABRT");
-    /* Nobody here can do more about it. */
+    /* The signal failed: no rank of this host can end it. */
     round->left -= error != 0;
 }
 

@@ -1,11 +1,11 @@
 /*
  * Ending the process, aborting its communicators, or leaving it alone.
  *
- * The incident thread decides and acts; a thread of its own ("ncclguard/end") keeps two bounds, and
- * never logs or writes a file, which may be what hangs. The first is for the incident thread: when
- * it has not acted by then, the process ends, or under policy `abort` all its communicators are
- * aborted unseen. The second is for an abort: when it has neither returned by then nor been told of
- * as stuck, the process ends. Must end what it was told to end even when the program's own SIGABRT
+ * The incident thread decides and acts. A separate thread ("ncclguard/end") keeps two bounds; it
+ * never logs or writes a file, since either may hang. The first bound is for the incident thread:
+ * if it has not acted by then, the process ends or, under policy `abort`, all its communicators are
+ * aborted without a verdict. The second is for an abort: if it has neither returned by then nor
+ * been reported as stuck, the process ends. Must end the process even if the program's own SIGABRT
  * handler hangs, and must never run the program's exit handlers: they may wait for the very thing
  * that is stuck.
  */
@@ -31,7 +31,7 @@
 
 /* A handler that prints stacks gets this long; then the default action, then SIGKILL. */
 #define HANDLER_WAIT_S 2
-/* Beyond NCCLGUARD_ABORT_WAIT, to tell of an abort that has not returned. */
+/* Added to NCCLGUARD_ABORT_WAIT, to report an abort that has not returned. */
 #define STUCK_MARGIN_NS (4 * NG_S)
 
 const char *ng_policy_name(enum ng_on_timeout policy)
@@ -45,18 +45,18 @@ const char *ng_policy_name(enum ng_on_timeout policy)
 
 /* ---- The bounds, and the thread that keeps them ---- */
 
-static _Atomic uint32_t changes; /* futex word: grows with each change of what follows */
+static _Atomic uint32_t changes; /* futex word: grows with each change of the following */
 static _Atomic int64_t abort_at_mono_ns, end_at_mono_ns; /* 0 none */
-static _Atomic int64_t stuck_at_mono_ns; /* an abort has not come back: as end_at_mono_ns */
+static _Atomic int64_t stuck_at_mono_ns; /* end here if an abort has not returned; 0 none */
 static _Atomic int64_t
-    notice_ends_mono_ns; /* where it is end_at_mono_ns: until then the program may take the error */
-static _Atomic int64_t began_mono_ns; /* the newest incident that is to be carried out */
-static bool others_know;      /* the incident thread's: the others of the host have its verdict */
-static atomic_bool insisting; /* SIGABRT has been raised: see that it does its work */
+    notice_ends_mono_ns; /* if equal to end_at_mono_ns: the program may take the error until then */
+static _Atomic int64_t began_mono_ns; /* start of the newest incident to be carried out */
+static bool others_know; /* incident thread alone: the other ranks of the host have the verdict */
+static atomic_bool insisting; /* SIGABRT has been raised: make sure that it takes effect */
 static atomic_bool quitting;
-static atomic_bool tearing_down; /* it ends once the abort is over */
-static atomic_bool enforced;     /* the thread is there */
-static atomic_bool aborting;     /* an order of ours is to be tended by the incident thread */
+static atomic_bool tearing_down; /* the process ends once the abort is over */
+static atomic_bool enforced;     /* the thread runs */
+static atomic_bool aborting;     /* the incident thread must follow up an order */
 
 static void tell_thread(void)
 {
@@ -64,7 +64,7 @@ static void tell_thread(void)
     syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-/* Until something changes, or `until_mono_ns` (0: for ever). */
+/* Wait until something changes, or until `until_mono_ns` (0: for ever). */
 static void await_change(uint32_t seen, int64_t until_mono_ns)
 {
     int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
@@ -97,14 +97,14 @@ static void insist(void)
 
     sleep_s(HANDLER_WAIT_S);
     sigaction(SIGABRT, &standard, NULL);
-    /* Every thread of the program may block it. */
+    /* Every program thread may have blocked SIGABRT. */
     unblock_abort();
     kill(getpid(), SIGABRT);
     sleep_s(HANDLER_WAIT_S);
     kill(getpid(), SIGKILL);
 }
 
-/* A verdict ends the process by this policy, and the box says so from now on. */
+/* Mark in the box that a verdict ends the process by this policy. */
 static void mark_ending(enum ng_on_timeout policy)
 {
     struct ng_box_header *header = ng_guard.box.header;
@@ -115,7 +115,7 @@ static void mark_ending(enum ng_on_timeout policy)
     atomic_store(&header->ending_policy, (uint32_t)policy + 1);
 }
 
-/* The box says so, and an exit code ends it here and now. */
+/* Mark the end in the box; then exit here if an exit status is configured. */
 static void mark_end(void)
 {
     struct ng_box_header *header = ng_guard.box.header;
@@ -134,8 +134,8 @@ static bool abort_is_over(void)
     return ng_abort_state(NG_ABORT_POLICY) <= NG_ABORT_RETURNED;
 }
 
-/* Order an abort, and bound it first: making its threads may hang as well. 0, -ENOENT: there is
- * nothing to abort, or -errno: it has not begun. */
+/* Order an abort, and bound it first, since creating its threads may hang as well. 0; -ENOENT:
+ * there is nothing to abort; or -errno: it has not begun. */
 static int order_abort(const struct ng_group_set *scope, enum ng_verdict_kind kind,
                        const char *reason)
 {
@@ -145,8 +145,8 @@ static int order_abort(const struct ng_group_set *scope, enum ng_verdict_kind ki
     tell_thread();
     int error = ng_abort_groups(scope, kind, reason, NG_ABORT_POLICY);
     bool over = error == -ENOENT && abort_is_over();
-    /* Whichever thread gave the order, and where an earlier one is still under way: should it be
-     * stuck, the incident thread tells. */
+    /* Whichever thread gave the order, and also if an earlier one is still under way: the incident
+     * thread reports it if it gets stuck. */
     if (!error || (error == -ENOENT && !over))
         atomic_store(&aborting, true);
     if (over && !atomic_load(&tearing_down))
@@ -154,7 +154,7 @@ static int order_abort(const struct ng_group_set *scope, enum ng_verdict_kind ki
     return error;
 }
 
-/* A bound is over. True: the process must end. */
+/* A bound may have passed. True: the process must end. */
 static bool act_at_bound(int64_t now_mono_ns)
 {
     const struct ng_group_set all = NG_GROUP_SET_ALL;
@@ -166,7 +166,8 @@ static bool act_at_bound(int64_t now_mono_ns)
             mark_ending(NG_ON_TIMEOUT_KILL);
             return true;
         }
-        /* The program goes its own way. Another notice may have come. */
+        /* The program has taken the error and continues. Another notice may have been given
+         * meanwhile. */
         atomic_compare_exchange_strong(&end_at_mono_ns, &end_at, 0);
     }
     if (stuck_at && now_mono_ns >= stuck_at) {
@@ -204,7 +205,7 @@ static void *enforce(void *unused)
         if (atomic_load(&quitting))
             return unused;
         if (act_at_bound(ng_clock_mono_ns())) {
-            mark_end(); /* without a word: the log may be what hangs */
+            mark_end(); /* without logging: the log may hang */
             kill(getpid(), SIGABRT);
             break;
         }
@@ -218,7 +219,7 @@ static void *enforce(void *unused)
 int ng_policy_start(void)
 {
     ng_guard.box.header->takes_errors = ng_guard.config.blocking_wait;
-    /* A rule may say otherwise at any time. */
+    /* A rule may set another policy at any time. */
     if (ng_guard.config.on_timeout == NG_ON_TIMEOUT_LOG && !ng_guard.rules_path[0])
         return 0;
     int error = ng_guard_thread("ncclguard/end", enforce);
@@ -247,7 +248,7 @@ void ng_policy_after_fork(void)
     atomic_store(&aborting, false);
 }
 
-/* Incident thread: what has the board. */
+/* Incident thread, which owns the board. */
 static void end_neighbours(void)
 {
     ng_neighbours_end(ng_guard.board, &ng_guard.box, atomic_load(&began_mono_ns), others_know);
@@ -270,7 +271,7 @@ static void end_process(void)
     abort();
 }
 
-/* ---- What the incident thread asks for ---- */
+/* ---- Called by the incident thread ---- */
 
 static void set_if_none(_Atomic int64_t *bound, int64_t mono_ns)
 {
@@ -307,19 +308,19 @@ static void abort_or_end(const struct ng_group_set *scope, enum ng_verdict_kind 
     } else if (error && atomic_load(&tearing_down) && !atomic_load(&aborting)) {
         end_process();
     }
-    /* What has waited for those, or for who waited in them, may go on now. */
+    /* Work that waited for the aborted communicators, or for ranks that waited in them, may go on
+     * now. */
     ng_watchdog_restart();
 }
 
-/* The process is to end, but calls that wait for the device (core/device/device_wait.h) return the
- * error first.
- */
+/* The process must end, but calls that wait for the device (core/device/device_wait.h) return the
+ * error first. */
 static void give_notice(enum ng_verdict_kind kind, const char *line)
 {
     int64_t ends = atomic_load(&notice_ends_mono_ns), wait_ns = ng_guard.config.abort_wait_ns;
 
     if (ends && atomic_load(&end_at_mono_ns) == ends && !ng_device_wait_is_taken())
-        return; /* the one that was given before ends it */
+        return; /* the earlier notice ends the process */
     ends = ng_clock_mono_ns() + wait_ns;
     atomic_store(&notice_ends_mono_ns, ends);
     atomic_store(&end_at_mono_ns, ends);
@@ -361,7 +362,7 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
             end_process();
         }
         give_notice(kind, line);
-        end_neighbours(); /* what is stopped takes no error */
+        end_neighbours(); /* a stopped rank cannot take the error */
     }
 }
 
@@ -392,7 +393,8 @@ void ng_policy_tend(void)
     case NG_ABORT_UNDER_WAY:
         return;
     case NG_ABORT_STUCK:
-        /* Else it has come back in this moment: looked at anew once that is told. */
+        /* If false, the abort has just returned: its state is examined again when that is
+         * signalled. */
         if (ng_escalate_stuck_abort())
             end_process();
         return;

@@ -1,7 +1,7 @@
 /*
  * The queue of alarms.
  *
- * Entered by guard threads. Must never wait for what another thread does.
+ * Entered by guard threads. Must never wait for another thread, except for the lock below.
  */
 #include "core/runtime/alarm.h"
 

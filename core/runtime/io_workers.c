@@ -1,7 +1,8 @@
 /*
  * A short list of tasks, and the threads that do them.
  *
- * Entered by the guard's threads; no malloc, and never a wait but on a futex of its own.
+ * Entered by the guard's threads. Must never call malloc, nor wait except on its own futexes and
+ * its lock.
  */
 #include "core/runtime/io_workers.h"
 
@@ -19,27 +20,28 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 
-#define BEAT_NS (250 * NG_MS) /* between two heartbeats of who waits */
+#define BEAT_NS (250 * NG_MS) /* between two heartbeats of a waiting thread */
 
 enum state { FREE, WAITING, RUNNING };
 
 struct task {
     enum state state;
-    uint64_t number; /* grows: the order in which they came */
-    uint64_t place;  /* its hash */
+    uint64_t number; /* increasing: the order of arrival */
+    uint64_t place;  /* hash of its name */
     ng_io_work_fn *run;
     void *context;
 };
 
-/* Protects the list. Nests inside nothing; held to look through it, never while a task runs. */
+/* Protects the list. Nests inside nothing; held only to scan or change it, never while a task
+ * runs. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct task tasks[NG_IO_WORKERS_MAX];
 static uint64_t last_number;
 
-static _Atomic uint32_t changes; /* of the list: what resting threads wait for */
+static _Atomic uint32_t changes; /* of the list: idle threads wait on it */
 static atomic_bool finished;
 
-/* `until_mono_ns` 0: as long as it takes. May return early. */
+/* Sleep until the word changes; `until_mono_ns` 0: without a limit. May return early. */
 static void sleep_on(_Atomic uint32_t *word, uint32_t value, int64_t until_mono_ns)
 {
     int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
@@ -70,7 +72,7 @@ static bool is_busy(uint64_t place)
     return false;
 }
 
-/* The oldest one whose place is free; NULL none. */
+/* The oldest task whose place is free; NULL none. */
 static struct task *pick(void)
 {
     struct task *best = NULL;
@@ -107,7 +109,7 @@ static void end_one(struct task *task)
     pthread_mutex_lock(&lock);
     task->state = FREE;
     pthread_mutex_unlock(&lock);
-    /* Its place is free: another thread may have passed over what waits for that. */
+    /* The place is free now: another thread may have skipped a task that waits for it. */
     tell_change();
 }
 
@@ -149,7 +151,7 @@ void ng_io_workers_after_fork(void)
     atomic_store(&finished, false);
 }
 
-/* ---- Who hands over ---- */
+/* ---- Callers ---- */
 
 int ng_io_workers_add(const char *place, ng_io_work_fn *run, void *context)
 {

@@ -1,11 +1,11 @@
 /*
- * Threads for what may never come back: files, and mapped pages of files, on a file system whose
- * server is dead.
+ * Worker threads for I/O that may never return: files, and mapped pages of files, on a file system
+ * whose server is dead.
  *
- * The incident thread must get through to the verdict whatever hangs, so it hands such work over
- * and waits for it as long as it likes. Tasks of one place are done in the order in which they were
- * added, one at a time; one that hangs keeps a thread, and holds up its own place alone. The
- * threads are there from the start: making one needs malloc, which the program may be stuck in.
+ * The incident thread must reach a verdict whatever hangs, so it hands such work over and decides
+ * how long to wait for it. Tasks of one place run one at a time, in the order in which they were
+ * added; a task that hangs occupies a thread and blocks only its own place. The threads exist from
+ * the start: creating one needs malloc, in which the program may be stuck.
  */
 #ifndef NCCLGUARD_CORE_RUNTIME_IO_WORKERS_H
 #define NCCLGUARD_CORE_RUNTIME_IO_WORKERS_H
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* So many may hang at once before nothing is done any more. */
+/* If this many tasks hang at once, no task runs any more. */
 #define NG_IO_WORKERS_THREADS 3
 #define NG_IO_WORKERS_MAX     32
 
@@ -26,26 +26,26 @@ typedef void ng_io_work_fn(void *context);
 int ng_io_workers_start(void);
 
 /*
- * Have `run` called with `context`, on a thread of these; `place` tells where it may hang, and is
- * not kept. 0; -EAGAIN: too many are waiting already, and it is not called. Guard threads; never
+ * Call `run` with `context` on one of the worker threads; `place` names what it may hang on, and is
+ * not kept. 0; -EAGAIN: too many tasks are waiting, and it is not called. Guard threads; never
  * waits.
  */
 int ng_io_workers_add(const char *place, ng_io_work_fn *run, void *context);
 
 /*
- * What is under way for somebody, a bit for each task, in a word of its own: set one before the
- * task is added, and have the task end it, as the last thing that it does.
+ * The caller tracks its tasks in a word with one bit per task: it sets the bit before it adds the
+ * task, and the task ends the bit with this as its last action.
  */
 void ng_io_workers_end(_Atomic uint32_t *under_way, uint32_t bit);
 
-/* Wait until none of `bits` is under way, with a heartbeat meanwhile. False: one is, at
- * `until_mono_ns`. */
+/* Wait until none of `bits` is under way, and keep up the heartbeat meanwhile. False: one still is
+ * at `until_mono_ns`. */
 bool ng_io_workers_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t until_mono_ns);
 
-/* Nobody is left to be guarded: threads that rest end. */
+/* No program thread is left to guard: idle worker threads end. */
 void ng_io_workers_finish(void);
 
-/* In a forked child: what was under way is the parent's. */
+/* In a forked child: tasks under way belong to the parent. */
 void ng_io_workers_after_fork(void);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * The log's own thread.
  *
- * Entered by it, by the incident thread, and by whoever logs. Must never make those wait for long,
- * nor allocate.
+ * Entered by that thread, by the incident thread, and by all threads that log. Must never make
+ * those wait for long, nor allocate.
  */
 #include "core/runtime/log_writer.h"
 
@@ -24,18 +24,18 @@
 #define LINES       16u
 #define PATIENCE_NS (200 * NG_MS) /* for one line */
 
-/* Line `i` is in place `i % LINES`: written by who gives it, read once `given` says so, and free
- * again once `written` does. */
+/* Line `i` is at index `i % LINES`: filled by the thread that logs it, read once `given` exceeds
+ * `i`, and free again once `written` does. */
 static struct {
     size_t length;
     char text[NG_LOG_LINE_BYTES];
 } lines[LINES];
-static _Atomic uint32_t given, written; /* so many: futex words */
+static _Atomic uint32_t given, written; /* numbers of lines: futex words */
 
-static atomic_int adopted; /* the thread whose lines these are; 0 none */
-static atomic_bool late;   /* the file does not answer: nobody waits for it */
+static atomic_int adopted; /* the thread whose lines go through the writer; 0 none */
+static atomic_bool late;   /* the file does not answer: no thread waits for it */
 static atomic_bool there, quitting;
-static _Atomic uint32_t lost; /* lines, since the last that was written */
+static _Atomic uint32_t lost; /* lines lost since the last one written */
 
 static void wake(_Atomic uint32_t *word)
 {
@@ -62,7 +62,7 @@ static void write_one(uint32_t number)
 
 static void *work(void *unused)
 {
-    struct timespec pause = {.tv_sec = 1}; /* it may be told to end just before it sleeps */
+    struct timespec pause = {.tv_sec = 1}; /* the request to end may arrive just before it sleeps */
 
     ng_guard.adopt_thread();
     while (!atomic_load(&quitting)) {
@@ -83,7 +83,7 @@ int ng_log_writer_start(void)
     return error;
 }
 
-/* Until this line is written. */
+/* Wait until this line is written. */
 static void await(uint32_t number)
 {
     int64_t until = ng_clock_mono_ns() + PATIENCE_NS, left_ns;
@@ -93,7 +93,7 @@ static void await(uint32_t number)
         left_ns = until - ng_clock_mono_ns();
         if (left_ns <= 0) {
             atomic_store(&late, true);
-            /* It may have been written in this moment, and nobody would say so. */
+            /* It may have been written just now, without a further wake-up. */
             if (atomic_load(&written) == atomic_load(&given))
                 atomic_store(&late, false);
             return;
@@ -103,9 +103,9 @@ static void await(uint32_t number)
     }
 }
 
-/* False: the caller is to write the line itself. A line of the adopted thread is written when this
- * returns, or will be once the file answers; while it does not, lines of others are counted as
- * lost, and so are more than there is room for. */
+/* False: the caller must write the line itself. A line of the adopted thread has been written when
+ * this returns, or will be once the file answers. Until it answers, lines of other threads, and
+ * lines for which there is no room, are counted as lost. */
 static bool take(const char *line, size_t length)
 {
     int whose = atomic_load(&adopted);

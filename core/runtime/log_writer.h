@@ -1,20 +1,21 @@
 /*
- * A thread that writes the log for one that must not be held up by it.
+ * A thread that writes the log on behalf of a thread that must not block on it.
  *
- * A log in a file may be of a file server that is dead, and then whoever writes to it, or opens it,
- * does not come back. The incident thread must, so its lines go by way of this one: it waits for
- * each, but not for long. Where nothing of the kind can happen there is no such thread.
+ * A log file may be on a dead file server, and then a thread that writes or opens it never returns.
+ * The incident thread must not hang, so its lines go through this thread: it waits for each line,
+ * but only briefly. If the log is not a file, there is no such thread.
  */
 #ifndef NCCLGUARD_CORE_RUNTIME_LOG_WRITER_H
 #define NCCLGUARD_CORE_RUNTIME_LOG_WRITER_H
 
-/* Start the thread, where the log is a file. 0 or -errno. */
+/* Start the thread, if the log is a file. 0 or -errno. */
 int ng_log_writer_start(void);
 
-/* Lines of the calling thread go by way of the writer from now on; of one thread at a time. */
+/* From now on lines of the calling thread go through the writer; one thread at a time can use
+ * it. */
 void ng_log_writer_adopt(void);
 
-/* Nobody is left to be guarded: the thread ends, and everybody writes for himself. */
+/* No program thread is left to guard: the thread ends, and each thread writes its own lines. */
 void ng_log_writer_quit(void);
 
 /* In a forked child. Async-signal-safe. */

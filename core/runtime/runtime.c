@@ -1,8 +1,8 @@
 /*
- * What all parts of the guard in this process share: its state, its threads, and when it starts.
+ * State shared by all parts of the guard in this process, its threads, and its start.
  *
- * Entered by the first program thread that makes a communicator, and by forked children. Must never
- * keep a program from starting.
+ * Entered by the first program thread that creates a communicator, and by forked children. Must
+ * never prevent a program from starting.
  */
 #include "core/runtime/runtime.h"
 
@@ -19,23 +19,23 @@
 #include "core/util/folder.h"
 #include "core/util/log.h"
 
-/* The C library takes the program's thread-local storage out of a thread's stack, however large
- * that is; pages that are not touched cost nothing. */
+/* The C library places the program's thread-local storage on each thread's stack, however large it
+ * is; untouched pages cost nothing. */
 #define THREAD_STACK_BYTES     (1u << 20)
 #define THREAD_STACK_MAX_BYTES (64u << 20)
 
 struct ng_guard ng_guard;
 
-/* Protects the start. Nests inside nothing; held while files are made and threads started. */
+/* Protects the start. Nests inside nothing; held while files are created and threads started. */
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool failed; /* under start_lock: no second attempt, one message */
 
-/* This is a child whose parent was guarded, and it has not made a communicator. */
+/* This is a child of a guarded parent, and it has not created a communicator yet. */
 static atomic_bool inert_child;
 
-static _Atomic unsigned thread_count; /* of the guard, as long as they run */
+static _Atomic unsigned thread_count; /* running threads of the guard */
 
-static atomic_flag looking = ATOMIC_FLAG_INIT; /* somebody looks for the driver */
+static atomic_flag looking = ATOMIC_FLAG_INIT; /* a thread is looking for the driver */
 
 void ng_guard_find_cuda(void)
 {
@@ -119,7 +119,7 @@ void ng_guard_keep_apart(void)
     if (!board || !board->ops->apart || board->ops->apart(board, name) != 0 ||
         snprintf(next, PATH_MAX, "%s/%s", ng_guard.dump_dir, name) >= PATH_MAX)
         atomic_store(&ng_guard.apart_dir, NULL);
-    else if (!now || strcmp(now, next) != 0) /* others may still read the one before */
+    else if (!now || strcmp(now, next) != 0) /* others may still read the previous one */
         atomic_store(&ng_guard.apart_dir, next);
 }
 
@@ -129,7 +129,8 @@ static void *start_body(void *ret_started)
     return NULL;
 }
 
-/* On a thread of its own: the program's may have next to no stack left. Under start_lock. */
+/* Start on a separate thread: the program's thread may have almost no stack left. Under
+ * start_lock. */
 static bool start_aside(void)
 {
     pthread_t thread;
@@ -153,7 +154,7 @@ bool ng_guard_start(void)
         return true;
     if (atomic_load(&ng_guard.ending) || atomic_load(&inert_child))
         return false;
-    /* A thread that the program cancels in here would never give back the lock. */
+    /* A thread that the program cancels in here would never release the lock. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     pthread_mutex_lock(&start_lock);
     if (!atomic_load(&ng_guard.running) && !failed)
@@ -168,8 +169,7 @@ void ng_guard_expect_communicator(void)
 {
     if (atomic_load_explicit(&inert_child, memory_order_relaxed))
         atomic_store(&inert_child, false);
-    /* A child that was made without atfork handlers (_Fork, clone) still believes it is its
-     * parent. */
+    /* A child created without atfork handlers (_Fork, clone) still carries its parent's state. */
     if (atomic_load_explicit(&ng_guard.running, memory_order_acquire) &&
         getpid() != ng_guard.box.header->pid) {
         ng_guard_after_fork();
@@ -179,7 +179,7 @@ void ng_guard_expect_communicator(void)
 
 void ng_guard_after_fork(void)
 {
-    /* Whatever another thread was about to do. */
+    /* Reset the lock, whatever thread of the parent held it. */
     start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_flag_clear(&looking);
     ng_log_after_fork();
@@ -188,14 +188,15 @@ void ng_guard_after_fork(void)
     if (!ng_guard.box.header && !ng_guard.board && !failed)
         return;
     atomic_store(&inert_child, true);
-    /* Box and board are the parent's: the mappings stay, untouched, and a guard of our own starts
-     * when needed. */
+    /* Box and board belong to the parent: the mappings stay untouched, and the child starts its own
+     * guard when needed. */
     atomic_store(&ng_guard.running, false);
     atomic_store(&ng_guard.ending, false);
     atomic_fetch_add(&ng_guard.generation, 1);
     atomic_store(&ng_guard.cuda_found, false);
     failed = false;
-    /* The lock belongs to the open file: held by a child, it would outlive the parent. */
+    /* The file lock belongs to the open file description: if the child kept it open, the lock would
+     * outlive the parent. */
     ng_descriptor_close(&ng_guard.box.file);
     ng_guard.box = NG_BOX_NONE;
     if (ng_guard.board)

@@ -1,7 +1,7 @@
 /*
  * The two wake-ups: a futex word for the watchdog, an eventfd for the incident thread.
  *
- * Entered by any thread. Must never wait, but where it says so.
+ * Entered by any thread. Must never wait, except in functions whose header says so.
  */
 #include "core/runtime/wake.h"
 
@@ -51,7 +51,7 @@ void ng_wake_await_rounds(int64_t deadline_mono_ns)
     while (atomic_load(&ng_guard.running) && atomic_load(&rounds) - first < 2 &&
            ng_clock_mono_ns() < deadline_mono_ns) {
         ng_wake_watchdog();
-        syscall(SYS_nanosleep, &pause, NULL); /* not where a cancelled thread would end */
+        syscall(SYS_nanosleep, &pause, NULL); /* not nanosleep(), a cancellation point */
     }
 }
 
@@ -69,7 +69,7 @@ void ng_wake_incident(void)
 {
     uint64_t one = 1;
 
-    /* Without it, the thread comes round by itself within a second. */
+    /* Without the event, the thread starts its next round within a second anyway. */
     if (ng_descriptor_ours(&kick_event) && write(kick_event.fd, &one, sizeof(one)) < 0 &&
         errno != EAGAIN)
         ng_log(NG_LOG_DEBUG, "cannot wake the incident thread: %m");

@@ -1,7 +1,7 @@
 /*
- * Waking the watchdog and the incident thread, from whatever finds something for them.
+ * Wakes the watchdog and the incident thread when another part has work for them.
  *
- * What is found, others carry; here is only that a thread is to look soon.
+ * Carries no data: it only makes a thread start its next round soon.
  */
 #ifndef NCCLGUARD_CORE_RUNTIME_WAKE_H
 #define NCCLGUARD_CORE_RUNTIME_WAKE_H
@@ -10,31 +10,32 @@
 
 #include "core/util/descriptor.h"
 
-/* The watchdog is to look soon: works are getting short, or somebody waits for what it sees. Any
- * thread; at most one system call. */
+/* Start a watchdog round soon: free work records are running low, or a thread waits for its result.
+ * Any thread; at most one system call. */
 void ng_wake_watchdog(void);
 
-/* Two more of its rounds, one of which begins after this; not beyond the deadline. Program threads.
- */
+/* Wait for two more watchdog rounds, at least one of which begins after this call; not beyond the
+ * deadline. Program threads. */
 void ng_wake_await_rounds(int64_t deadline_mono_ns);
 
-/* The incident thread has something to look at. Any guard thread; async-signal-safe. */
+/* Wake the incident thread. Any guard thread; async-signal-safe. */
 void ng_wake_incident(void);
 
 /* ---- The two threads themselves ---- */
 
-/* Watchdog: what ng_wake_watchdog has been called by now, and to sleep until it is called once
- * more, or for so long. */
+/* Watchdog: the number of ng_wake_watchdog calls so far; and sleep until that number differs from
+ * `calls`, or for `pause_ns`. */
 uint32_t ng_wake_watchdog_calls(void);
 void ng_wake_watchdog_await(uint32_t calls, int64_t pause_ns);
 
 /* Watchdog: a round is over. */
 void ng_wake_end_round(void);
 
-/* Before the incident thread starts, which comes round by itself where no event is to be had. */
+/* Create the event, before the incident thread starts; without one that thread polls
+ * periodically. */
 void ng_wake_open_incident(void);
 
-/* The incident thread: an eventfd that is readable once it is woken. */
+/* Incident thread: an eventfd that is readable once the thread is woken. */
 const struct ng_descriptor *ng_wake_incident_event(void);
 
 /* In a forked child. */

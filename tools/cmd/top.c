@@ -202,8 +202,7 @@ static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
         if (count == 0) {
             if (local || ng_clock_mono_ns() - seen_ns > EMPTY_NS)
                 break;
-            snprintf(trouble, sizeof(trouble),
-                     "stale: the store no longer has data for this job");
+            snprintf(trouble, sizeof(trouble), "stale: the store no longer has data for this job");
             continue;
         }
         if (count < 0) {
