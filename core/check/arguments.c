@@ -17,8 +17,7 @@
 #include "core/util/log.h"
 
 #define SPANS_MAX                                                                                  \
-    8192 /* pieces that a buffer may be mapped of, as PyTorch's expandable segments                \
-          */
+    8192 /* mappings that may make up one buffer, as with PyTorch's expandable segments */
 
 #define FLOAT8_FIRST      10 /* ncclFloat8e4m3; since 2.24 */
 #define FLOAT8_LAST       11
@@ -28,14 +27,14 @@
 #define AVG_VERSION       21000
 #define FLOAT8_REDUCES_ON 9 /* compute capability */
 
-/* What a call reads and writes; NULL nothing. */
+/* The memory that a call reads and writes; NULL none. */
 struct buffers {
     const char *send, *receive;
     uint64_t send_bytes, receive_bytes;
-    uint64_t in_place; /* where the smaller one lies in the larger one, in place */
+    uint64_t in_place; /* offset of the smaller buffer in the larger one, if in place */
 };
 
-/* By operation: bytes of one rank's part, times the ranks where it is the whole. */
+/* By operation: the bytes of one rank's part, or of all ranks' parts. */
 static struct buffers buffers_of(const struct ng_call *call, int nranks, int rank, uint64_t part)
 {
     uint64_t whole = part * (uint64_t)nranks, own = part * (uint64_t)rank;
@@ -82,7 +81,7 @@ static struct buffers buffers_of(const struct ng_call *call, int nranks, int ran
     return buffers;
 }
 
-/* Which of them the operation takes, NULL or not. */
+/* Which of the buffers the operation uses, NULL or not. */
 static bool sends(const struct ng_call *call, int rank)
 {
     return call->op != NG_OP_Recv &&
@@ -171,7 +170,7 @@ static int check_numbers(const struct ng_call *call, const struct ng_comm *comm,
 
 /* ---- Buffers ---- */
 
-/* How far the memory goes on that begins at or before `at`, as far as it is needed. */
+/* How many bytes are mapped contiguously from `at`, up to what is needed. */
 static uint64_t room_at(const struct ng_cuda *cuda, CUdeviceptr at, uint64_t needed)
 {
     CUdeviceptr base, next = at;
@@ -182,7 +181,8 @@ static uint64_t room_at(const struct ng_cuda *cuda, CUdeviceptr at, uint64_t nee
             return next - at;
         next = base + size;
     }
-    return next - at < needed ? needed : next - at; /* so many pieces: nothing is said against it */
+    return next - at < needed ? needed
+                              : next - at; /* too many mappings: accepted without further check */
 }
 
 static int check_buffer(const struct ng_call *call, const struct ng_comm *comm, const char *name,
@@ -214,7 +214,7 @@ static int check_buffer(const struct ng_call *call, const struct ng_comm *comm, 
         return NG_NCCL_INVALID_ARGUMENT;
     }
     if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE)
-        return NG_NCCL_SUCCESS; /* pinned memory of the host: the device reaches it */
+        return NG_NCCL_SUCCESS; /* pinned host memory: the device can access it */
     cuda->pointer_get_attribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at);
     if (!managed && device >= 0 &&
         cuda->pointer_get_attribute(&of, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) == CUDA_SUCCESS &&
@@ -293,7 +293,7 @@ int ng_arguments_check(const struct ng_call *call, const struct ng_comm *comm, c
     if (result == NG_NCCL_SUCCESS)
         result = check_stream(call, ret_why, bytes);
     uint64_t part = call->count * ng_dtype_bytes(call->dtype);
-    /* What each rank gets of an all-to-all of its own counts is not in the call's fields. */
+    /* For an all-to-all with individual counts, the sizes are not in the call's fields. */
     if (result != NG_NCCL_SUCCESS || !part || call->op == NG_OP_AllToAllv)
         return result;
     struct buffers buffers = buffers_of(call, nranks, rank, part);
@@ -317,7 +317,7 @@ uint64_t ng_arguments_sent_bytes(const struct ng_call *call, const struct ng_com
     return buffers.send ? buffers.send_bytes : 0;
 }
 
-/* ---- Telling ---- */
+/* ---- Logging ---- */
 
 #define LINES_MAX 64u
 
@@ -331,7 +331,7 @@ void ng_arguments_tell(const struct ng_call *call, struct ng_call_context *conte
 
     if (context->record)
         NG_STORE(context->record->flags, NG_LOAD(context->record->flags) | NG_RECORD_INVALID);
-    /* A program that does it once does it in every step. */
+    /* A program that makes the mistake once makes it in every step. */
     unsigned i = 0;
     for (uint64_t there = 0;
          i < LINES_MAX && !atomic_compare_exchange_strong(&told[i], &there, key); i++, there = 0)

@@ -1,7 +1,7 @@
 /*
  * Checks of calls: configuration, rules, and the way to each check.
  *
- * Entered by the program's threads; never where NCCLGUARD_CHECK wants none of `strict`, `+args` and
+ * Entered by the program's threads; never if NCCLGUARD_CHECK has none of `strict`, `+args` and
  * `+nan`.
  */
 #include "core/check/check.h"
@@ -20,8 +20,7 @@
 static bool signatures, arguments, strict, strict_across,
     nan_wanted; /* written before any guard thread runs */
 
-/* What a choice of NCCLGUARD_CHECK consists of: three that exclude each other, and what is added.
- */
+/* The parts of a value of NCCLGUARD_CHECK: one of three modes, and additions. */
 struct parts {
     int base;
     bool arguments, nan;
@@ -113,7 +112,7 @@ int ng_check_call(const struct ng_call *call, struct ng_call_context *context, c
     }
     if (asks && !context->group_calls)
         result = ng_lockstep_agree(call, comm, context->seq, ret_reason, bytes);
-    /* Last: what is refused is sent to nobody. */
+    /* Last: data of a rejected call is not sent. */
     if (nan_wanted && result == NG_CALL_PROCEED)
         ng_nan_look_at(call, comm,
                        ng_op_table[call->op].op_class == NG_CLASS_P2P ? 0 : context->seq,

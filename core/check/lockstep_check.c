@@ -1,20 +1,19 @@
 /*
  * Agreeing before each launch.
  *
- * What a rank called is in its hash log before it asks (core/view/hash_log.h), so nothing needs to
- * be sent: the calling thread puts what it waits for into a slot and sleeps; the incident thread,
- * which alone may look at the neighbours' black boxes, looks every millisecond while somebody
- * waits.
+ * A rank's call is in its hash log before the check (core/view/hash_log.h), so nothing needs to be
+ * sent: the calling thread puts its request into a slot and sleeps. The incident thread, the only
+ * one that may read the neighbours' black boxes, checks every millisecond while a thread waits.
  *
- * Where the group has ranks on other hosts, the lowest rank of a host says in its hash log which
- * collective all of its host have come to; the store's thread tells that to the other hosts, and
- * puts what comes back into the same hash log (store/publish/publish_lockstep.c). The others of the
- * host read it there.
+ * If the group has ranks on other hosts, the lowest rank of a host records in its hash log which
+ * collective all ranks of its host have reached. The store's thread publishes that to the other
+ * hosts, and writes their answers into the same hash log (store/publish/publish_lockstep.c), where
+ * the other ranks of the host read them.
  *
- * A call that is turned down did not happen, on any rank: its number comes again. So that nobody
- * takes what was turned down for what comes again, each rank counts what it has turned down, and
- * only ranks with equal counts are compared. Who counts more has given up what the others still
- * wait for.
+ * A rejected call did not happen on any rank, so its number is used again. To distinguish a
+ * rejected call from the next one with its number, each rank counts its rejected calls, and only
+ * ranks with equal counts are compared. A rank with a higher count has given up the call that the
+ * others still wait for.
  */
 #include "core/check/lockstep_check.h"
 
@@ -43,19 +42,19 @@
 #define BOXES_MAX  256u
 #define VERDICT_NS (3 * NG_S) /* the job may end with the call's error: the verdict comes first */
 #define CERTAIN_NS                                                                                 \
-    (20 * NG_MS) /* a call that goes into a CUDA graph says so when it has entered already */
+    (20 * NG_MS) /* a call captured into a CUDA graph is marked only after it has entered */
 
-/* States of a slot: the lower bits of a futex word. The others count who takes it, so that nobody
- * gets the answer to the question of one who has given up. */
+/* States of a slot: the lower bits of a futex word. The other bits count its uses, so that no
+ * thread gets the answer for another one that has given up. */
 #define STATE 7u
 enum {
     FREE,
-    FILLING, /* the calling thread's */
-    POSTED,  /* the incident thread's */
-    BUSY,    /* likewise, and for a moment: it writes */
-    JUDGED,  /* likewise; there is no agreement any more, and the verdict is being worked out, or on
-                its way */
-    DONE,    /* the calling thread's again */
+    FILLING, /* owned by the calling thread */
+    POSTED,  /* owned by the incident thread */
+    BUSY,    /* owned by the incident thread for a moment, to write */
+    JUDGED,  /* owned by the incident thread; agreement has failed, and the verdict is being worked
+                out or published */
+    DONE,    /* owned by the calling thread again */
 };
 
 struct slot {
@@ -64,28 +63,28 @@ struct slot {
     uint64_t seq;
     int64_t deadline_mono_ns; /* INT64_MAX none */
     int result;
-    int other;              /* group rank that differs, or gave up; -1 none */
-    int64_t judged_mono_ns; /* the incident thread's own */
-    int64_t differ_mono_ns; /* likewise: since when; 0 they do not */
+    int other;              /* group rank that differs, or has given up; -1 none */
+    int64_t judged_mono_ns; /* used by the incident thread only */
+    int64_t differ_mono_ns; /* likewise: since when ranks differ; 0 they do not */
 };
 
 static struct slot slots[SLOTS];
 
-/* There is more to tell the other hosts than that somebody waits. */
+/* There is news for the other hosts besides the fact that a call is waiting. */
 static atomic_bool stirred;
 
 /* The incident thread's own. */
 static const struct ng_box *boxes[BOXES_MAX];
 static uint32_t box_count;
-static bool told_of_loss; /* other hosts cannot be asked */
+static bool told_of_loss; /* other hosts cannot be reached */
 
 static bool is_reached(uint64_t from, uint64_t seq)
 {
     return from && from <= seq;
 }
 
-/* A capture may be thrown away, on one rank alone: from the first call in a graph on nobody waits.
- */
+/* A capture may be discarded on one rank alone, so no rank waits from the first captured call
+ * on. */
 static bool is_captured(const struct ng_box_hash_log *hash_log, uint64_t seq)
 {
     return is_reached(NG_LOAD(hash_log->captured), seq) ||
@@ -105,13 +104,13 @@ static struct slot *take_slot(void)
     return NULL;
 }
 
-/* The same taking, in another state. */
+/* The same use of the slot, in another state. */
 static uint32_t in_state(uint32_t word, uint32_t state)
 {
     return (word & ~STATE) | state;
 }
 
-/* Back from the incident thread, whatever it is at. */
+/* Take the slot back from the incident thread, whatever it is doing. */
 static void take_back(struct slot *slot)
 {
     for (;;) {
@@ -160,14 +159,14 @@ static int turn_down(struct ng_comm *comm, uint64_t seq, int result)
 {
     struct ng_box_hash_log *hash_log = comm->hash_log;
 
-    /* Before anybody takes it for the one that comes again. */
+    /* Before it can be mistaken for the next call with its number. */
     ng_lockstep_take_back(comm, seq);
     atomic_store(&hash_log->refused, NG_LOAD(hash_log->refused) + 1);
     stir();
     return result;
 }
 
-/* A capture waits for nobody. */
+/* A capture never waits for other ranks. */
 static bool goes_into_graph(const struct ng_call *call)
 {
     const struct ng_cuda *cuda = ng_guard_cuda();
@@ -208,7 +207,7 @@ int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t
         if (atomic_load(&ng_guard.ending) || !atomic_load(&ng_guard.running) ||
             ng_comm_is_condemned(comm)) {
             take_back(slot);
-            return NG_CALL_PROCEED; /* and from there to what such a call returns */
+            return NG_CALL_PROCEED; /* the later steps return the result for such a call */
         }
         if (timeout_ns && ng_clock_mono_ns() - begun >= timeout_ns + NG_S) {
             take_back(slot);
@@ -239,7 +238,7 @@ static void take_box(void *context, const struct ng_box *box)
         boxes[box_count++] = box;
 }
 
-/* False: the calling thread has given up meanwhile. */
+/* Take the slot from its calling thread. False: that has given up meanwhile. */
 static bool seize(struct slot *slot, uint32_t word)
 {
     return atomic_compare_exchange_strong(&slot->word, &word, in_state(word, BUSY));
@@ -262,7 +261,7 @@ static bool is_open(const struct ng_box_group *group)
     return state == NG_GROUP_CREATING || state == NG_GROUP_READY;
 }
 
-/* Tell of it, by a verdict on what is there now, before anybody takes it back. */
+/* Report it, by a verdict on the current state, before any rank takes its call back. */
 static void raise(uint64_t group_id, uint64_t seq, int rank, int other)
 {
     struct ng_disagreement disagreement = {
@@ -271,7 +270,7 @@ static void raise(uint64_t group_id, uint64_t seq, int rank, int other)
     ng_signature_compare_raise(&disagreement, NG_INCIDENT_SUSPECT);
 }
 
-/* The call is answered once a verdict has told of it. */
+/* Answer the call once a verdict has reported it. */
 static void await_verdict(struct slot *slot, uint32_t word, int other)
 {
     slot->other = other;
@@ -279,7 +278,7 @@ static void await_verdict(struct slot *slot, uint32_t word, int other)
     atomic_store(&slot->word, in_state(word, JUDGED));
 }
 
-/* Ranks differ: a verdict is worked out while they are all still there. */
+/* Ranks differ: have the verdict worked out while all of them are still present. */
 static void judge(struct slot *slot, uint32_t word, int other)
 {
     const struct ng_box_group *mine = ng_comm_at(slot->comm)->group;
@@ -290,9 +289,9 @@ static void judge(struct slot *slot, uint32_t word, int other)
     await_verdict(slot, word, other);
 }
 
-/* Another rank has given up what this one waits for: since they differ, of which it has had the
- * verdict, and this one has not perhaps; or since its deadline has passed, and then ours mostly
- * has, too. */
+/* Another rank has given up the call that this one waits for: because their calls differ, and it
+ * has received the verdict, which this rank may not have; or because its deadline has passed, and
+ * then ours usually has, too. */
 static void give_up_too(struct slot *slot, uint32_t word, int other, int64_t now_mono_ns)
 {
     if (now_mono_ns >= slot->deadline_mono_ns)
@@ -306,10 +305,10 @@ struct here {
     uint32_t count;
     int lowest_rank;
     const struct ng_box_hash_log *lowest; /* of that rank */
-    bool passed;                          /* one of them has made the collective without asking */
+    bool passed; /* one of them has made the collective without the check */
 };
 
-/* From this collective on nobody waits. */
+/* Record that no rank waits from this collective on. */
 static void leave_unasked(struct ng_box_hash_log *hash_log, uint64_t seq)
 {
     uint64_t before = NG_LOAD(hash_log->unasked);
@@ -320,7 +319,7 @@ static void leave_unasked(struct ng_box_hash_log *hash_log, uint64_t seq)
     atomic_store(&stirred, true);
 }
 
-/* False: other hosts cannot be asked. */
+/* Query the other hosts. False: they cannot be reached. */
 static bool ask_hosts(struct ng_board *board, struct ng_box_hash_log *hash_log, uint64_t seq,
                       uint32_t count)
 {
@@ -338,8 +337,8 @@ static bool ask_hosts(struct ng_board *board, struct ng_box_hash_log *hash_log, 
     return !lost;
 }
 
-/* All ranks of this host have come, alike, and there are others. The slot is the caller's of
- * `word`, if it is still so: nothing is said of a call that has been given up. */
+/* All ranks of this host have arrived with the same call, and the group has other hosts. Acts only
+ * if the slot is still in state `word`: a call that was given up is not reported. */
 static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word,
                         const struct here *here, int64_t now_mono_ns)
 {
@@ -362,7 +361,7 @@ static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word
         judge(slot, word, (int)NG_LOAD(hash_log->apart_rank));
 }
 
-/* All ranks of this host have come, alike. As look_abroad, as to the slot. */
+/* All ranks of this host have arrived with the same call. Treats the slot as look_abroad does. */
 static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t word,
                           const struct here *here, int64_t now_mono_ns)
 {
@@ -370,7 +369,7 @@ static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t wo
     struct ng_box_hash_log *hash_log = comm->hash_log;
     uint64_t seq = slot->seq;
 
-    /* Also once some have ended their communicators. */
+    /* Still true after some ranks have ended their communicators. */
     if ((int64_t)here->count >= NG_LOAD(comm->group->nranks) && !NG_LOAD(hash_log->whole))
         NG_STORE(hash_log->whole, 1);
     bool has_others = board->ops->agree && ng_check_strict_across() && !NG_LOAD(hash_log->whole) &&
@@ -380,12 +379,12 @@ static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t wo
         return;
     }
     if (board->ops->agree && seize(slot, word)) {
-        if (here->passed) { /* nobody can be kept from it, and others may end before somebody has
-                               asked them */
+        if (here->passed) { /* no rank can be stopped any more, and others may end before they are
+                               queried */
             atomic_store(&hash_log->passed, seq);
             atomic_store(&stirred, true);
         } else if (NG_LOAD(hash_log->here) >
-                   NG_LOAD(hash_log->agreed)) { /* some of this host were seen late */
+                   NG_LOAD(hash_log->agreed)) { /* some ranks of this host were seen late */
             NG_STORE(hash_log->agreed, seq);
         }
         atomic_store(&slot->word, in_state(word, POSTED));
@@ -433,7 +432,7 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
             uint64_t other = ng_hash_log_at(&hash_log, seq);
             if (given_up < refused || entered < seq) {
                 missing = true;
-            } else if (other && other != hash) { /* 0: it is so far ahead that it no longer says */
+            } else if (other && other != hash) { /* 0: so far ahead that the hash is gone */
                 differ = true;
                 if (!slot->differ_mono_ns)
                     slot->differ_mono_ns = now_mono_ns;

@@ -1,27 +1,27 @@
 /*
- * Looking for numbers that are none: scans on the device, and what they found.
+ * NaN checks: scans on the device, and their findings.
  *
- * On the program's threads, and in the watchdog's rounds. An essay, for what is not obvious here.
+ * Runs on the program's threads, and in the watchdog's rounds. Background:
  *
  * A scan is a launch of the guard's kernel (core/check/nan_kernel.h) on the program's stream,
- * before NCCL's. It writes its answer, at its end, into pinned memory, which the watchdog looks at:
- * nobody asks CUDA. The memory is the guard's own mapping, only registered with CUDA, so that it
- * can be looked at when the context is gone. Each scan has a slot with an answer, and a ticket that
- * tells it from the one before in this slot; whoever needs a slot may have one whose scan found
- * nothing, without the watchdog.
+ * before NCCL's. At its end it writes its answer into pinned memory, which the watchdog reads
+ * without calling CUDA. The memory is the guard's own mapping, only registered with CUDA, so that
+ * it is readable when the context is gone. Each scan has a slot with an answer, and a ticket that
+ * distinguishes it from the previous scan in this slot. A thread that needs a slot may reuse one
+ * whose scan found nothing, without the watchdog.
  *
- * Where the policy of the group is to kill, the stream then waits for the scan's own word that
- * nothing was found. Such a wait depends on nothing but the work before it on the same stream, not
- * on other ranks, streams, groups of calls or the host, so it is over at once, unless something was
- * found: then what the call was to send never leaves this device, as the guard ends the process.
- * Should the policy have become another one meanwhile, the watchdog gives the word.
+ * If the policy of the group is to kill, the stream then waits for a word that the scan writes if
+ * nothing was found. Such a wait depends only on earlier work on the same stream, not on other
+ * ranks, streams, groups of calls or the host, so it ends at once, unless something was found: then
+ * the data of the call never leave this device, as the guard ends the process. If the policy has
+ * changed meanwhile, the watchdog writes the word.
  *
- * The kernel is loaded with the first call on a context: that may wait for the context, but no
- * kernel of NCCL that others must come to can be running there by then. Calls that are captured
- * into a CUDA graph are passed over, as their replays do not come this way.
+ * The kernel is loaded with the first call on a context: that may wait for the context, but at that
+ * time no NCCL kernel that waits for other ranks can be running there. Calls that are captured into
+ * a CUDA graph are skipped, as their replays do not pass through here.
  *
- * A NaN spreads: a rank that found one got it, perhaps, from another that found it before. So an
- * alarm waits until every watchdog has had its rounds.
+ * A NaN spreads: a rank that found one may have received it from another rank that found it before.
+ * So an alarm waits until every watchdog has had its rounds.
  */
 #include "core/check/nan.h"
 
@@ -44,17 +44,17 @@
 #include "core/util/number.h"
 
 #define SCANNERS_MAX 64u           /* contexts */
-#define TRIES        16u           /* slots that a call looks at */
-#define SPREAD_NS    (500 * NG_MS) /* five rounds of a watchdog that has little to do */
-#define BLOCKS       8u            /* of a processor: as many threads as it has room for */
+#define TRIES        16u           /* slots that a call tries */
+#define SPREAD_NS    (500 * NG_MS) /* five rounds of an idle watchdog */
+#define BLOCKS       8u            /* per multiprocessor: as many threads as it can hold */
 #define BLOCK_BYTES  (NG_NAN_THREADS * NG_NAN_UNROLL << NG_NAN_VECTOR_SHIFT)
 
-/* Of a slot. */
+/* States of a slot. */
 enum {
     FREE,
-    TAKEN,  /* a program thread's */
+    TAKEN,  /* owned by a program thread */
     FLYING, /* on the stream */
-    HELD,   /* the watchdog's: something was found, and the stream waits */
+    HELD,   /* owned by the watchdog: something was found, and the stream waits */
 };
 
 struct scan {
@@ -67,30 +67,30 @@ struct scan {
     uint64_t group_id, seq, elements;
 };
 
-/* Of a scanner. */
+/* States of a scanner. */
 enum { LOADING, READY, BROKEN };
 
 /* The kernel in one context. */
 struct scanner {
     CUcontext context;
-    uint64_t context_id; /* as struct ng_gpu has it */
+    uint64_t context_id; /* as in struct ng_gpu */
     _Atomic uint32_t state;
     CUfunction function;
     unsigned blocks_max;
     struct ng_nan_answer *answers; /* NG_NAN_SLOTS */
     CUdeviceptr answers_at;        /* as the device sees them */
     struct scan *scans;            /* NG_NAN_SLOTS */
-    _Atomic uint64_t next;         /* where a slot is looked for, beyond all that were ever used */
+    _Atomic uint64_t next; /* where the search for a slot begins; above all slots ever used */
 };
 
 static struct scanner scanners[SCANNERS_MAX];
 static _Atomic uint32_t scanner_count;
-static atomic_flag adding = ATOMIC_FLAG_INIT; /* for as long as a slot of the array is taken */
+static atomic_flag adding = ATOMIC_FLAG_INIT; /* held while a slot of the array is taken */
 
 static atomic_bool told_capture, told_refusal;
 
-/* The watchdog's own. */
-static int64_t alarm_mono_ns; /* an alarm is to be raised then; 0 none */
+/* Used by the watchdog only. */
+static int64_t alarm_mono_ns; /* when to raise an alarm; 0 none */
 static bool alarmed, alarmed_held;
 
 bool ng_nan_start(void)
@@ -141,7 +141,7 @@ static int load(struct scanner *scanner)
         result = (int)cuda->module_load_data(&module, ng_nan_image);
     if (!result)
         result = (int)cuda->module_get_function(&scanner->function, module, "ng_nan_scan");
-    /* Else it would be loaded with the first launch, when something may be under way. */
+    /* Otherwise it would be loaded with the first launch, when other work may be under way. */
     if (!result && cuda->function_load)
         result = (int)cuda->function_load(scanner->function);
     if (!result && cuda->device_get_attribute && cuda->ctx_get_device(&device) == CUDA_SUCCESS)
@@ -153,7 +153,7 @@ static int load(struct scanner *scanner)
 static void load_told(struct scanner *scanner)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    bool relaxed = ng_gpu_relax_thread(&mode); /* another thread's capture must not break */
+    bool relaxed = ng_gpu_relax_thread(&mode); /* must not invalidate another thread's capture */
     int result = load(scanner);
 
     if (relaxed)
@@ -177,7 +177,7 @@ static struct scanner *find_scanner(CUcontext context, uint64_t id)
     return NULL;
 }
 
-/* Of this context, which is the current one; NULL there is none to be had, or not yet. */
+/* The scanner of this context, which is the current one; NULL: not available, or not yet. */
 static struct scanner *scanner_of(CUcontext context, uint64_t id)
 {
     struct scanner *scanner = find_scanner(context, id);
@@ -214,7 +214,7 @@ static bool is_clean(const struct scanner *scanner, uint32_t slot)
            !__atomic_load_n(&answer->bad, __ATOMIC_RELAXED);
 }
 
-/* A slot, TAKEN; NG_NAN_SLOTS: all that were looked at are in use. */
+/* Take a slot, in state TAKEN; NG_NAN_SLOTS: all slots tried are in use. */
 static uint32_t take_slot(struct scanner *scanner)
 {
     for (unsigned i = 0; i < TRIES; i++) {
@@ -244,7 +244,7 @@ static unsigned blocks_for(const struct scanner *scanner, uint64_t bytes)
     return blocks < scanner->blocks_max ? (unsigned)(blocks ? blocks : 1) : scanner->blocks_max;
 }
 
-/* On the call's stream: the scan, and then, where it is held, the wait for its word. A CUresult. */
+/* Put on the call's stream: the scan, and then, if held, the wait for its word. A CUresult. */
 static int launch(const struct scanner *scanner, uint32_t slot, const struct ng_call *call,
                   const struct ng_number_type *type, bool *held)
 {
@@ -314,7 +314,8 @@ static void scan_call(const struct ng_call *call, const struct ng_comm *comm,
         refuse(result);
 }
 
-/* One of so many, the same on all ranks, and not always the same of a program's iteration. */
+/* Selects one of a fixed number of calls: the same on all ranks, and at varying positions of a
+ * program's iteration. */
 static bool is_sampled(uint64_t number)
 {
     uint64_t every = (uint64_t)ng_guard.config.nan_every;
@@ -351,7 +352,7 @@ void ng_nan_look_at(const struct ng_call *call, struct ng_comm *comm, uint64_t s
         cuda->ctx_pop(&unused);
 }
 
-/* ---- What was found ---- */
+/* ---- Findings ---- */
 
 static void tell(const struct scan *scan, const struct ng_nan_answer *answer)
 {
@@ -367,7 +368,7 @@ static void tell(const struct scan *scan, const struct ng_nan_answer *answer)
            answer->bad, answer->first, number, scan->held ? "; the call is held back" : "");
 }
 
-/* For verdicts. What is held is why others wait, so it goes before what is not. */
+/* Keep a finding for verdicts. A held call is why others wait, so it takes precedence. */
 static void keep(const struct scan *scan, const struct ng_nan_answer *answer, int64_t now_mono_ns)
 {
     struct ng_box_nan *nan = &ng_guard.box.header->nan;
@@ -401,7 +402,8 @@ static void look_at_slot(struct scanner *scanner, uint32_t slot, int64_t now_mon
     if (state == FLYING) {
         uint32_t ticket = __atomic_load_n(&answer->ticket, __ATOMIC_ACQUIRE);
         uint64_t bad = __atomic_load_n(&answer->bad, __ATOMIC_RELAXED);
-        /* Nobody takes a slot whose scan found something: if it is still the same, it stays so. */
+        /* A slot whose scan found something is not reused: if the ticket is still the same, it
+         * stays the same. */
         atomic_thread_fence(memory_order_acquire);
         if (ticket != atomic_load_explicit(&scan->ticket, memory_order_relaxed) || !bad ||
             ticket != __atomic_load_n(&answer->ticket, __ATOMIC_RELAXED) ||

@@ -1,5 +1,5 @@
 /*
- * The kernel of core/check/nan_kernel.cu as the build made it: PTX, ended by a zero.
+ * The kernel of core/check/nan_kernel.cu as built: PTX, NUL-terminated.
  */
 #ifndef NCCLGUARD_CORE_CHECK_NAN_IMAGE_H
 #define NCCLGUARD_CORE_CHECK_NAN_IMAGE_H

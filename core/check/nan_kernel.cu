@@ -1,9 +1,9 @@
 /*
- * The kernel that looks for numbers that are none.
+ * The kernel that scans for NaN.
  *
- * Before step 5, on the device. Compiled to PTX, which the driver compiles for the device at hand;
- * core/check/nan.c launches it. A thread that finds nothing, as nearly all, touches nothing but the
- * buffer.
+ * Runs on the device, before the NCCL call is made. Compiled to PTX, which the driver compiles for
+ * the actual device; core/check/nan.c launches it. A thread that finds nothing, like nearly all,
+ * touches only the buffer.
  */
 #include "core/check/nan_kernel.h"
 
@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(NG_NAN_THREADS) ng_nan_scan(struct 
     ng_nan_scan_part(&scan, state, (ng_nan_word)blockIdx.x * NG_NAN_THREADS + threadIdx.x, threads);
     __threadfence();
     __syncthreads();
-    /* Who comes last has everything before it. */
+    /* The last block sees the results of all others. */
     if (threadIdx.x == 0 && atomicAdd(&state->blocks, 1u) == gridDim.x - 1) {
         __threadfence();
         ng_nan_scan_answer(&scan, state);

@@ -1,30 +1,29 @@
 /*
- * Looking for numbers that are none in a buffer: what the device does, in C and in CUDA.
+ * Scanning a buffer for NaN: the device code, in C and in CUDA.
  *
- * On the program's stream. One source for the kernel (core/check/nan_kernel.cu), for unit tests,
- * and for drivers that run it on a CPU. Whatever the floating type, a number's magnitude is its
- * bits without the sign, and those beyond the infinity's are none: so all types are one loop over
- * words of 8 bytes, each of 1 to 8 lanes. A magnitude leaves its lane's highest bit free, and
- * `addend` carries into that bit where the magnitude is beyond the limit.
+ * Runs on the program's stream. One source for the kernel (core/check/nan_kernel.cu), for unit
+ * tests, and for drivers that run it on a CPU. For every floating type, the magnitude is the bits
+ * without the sign, and magnitudes above that of infinity are NaN: so one loop over words of 8
+ * bytes, each of 1 to 8 lanes, serves all types. A magnitude leaves its lane's highest bit free,
+ * and `addend` carries into that bit if the magnitude is above the limit.
  */
 #ifndef NCCLGUARD_CORE_CHECK_NAN_KERNEL_H
 #define NCCLGUARD_CORE_CHECK_NAN_KERNEL_H
 
 #define NG_NAN_SLOTS   2048u /* scans of one context that may be under way */
 #define NG_NAN_THREADS 256u  /* of a block: more than a vector has elements */
-#define NG_NAN_UNROLL  4u    /* vectors that a thread has on their way at a time */
+#define NG_NAN_UNROLL  4u    /* vectors that a thread loads at a time */
 
 #define NG_NAN_VECTOR_SHIFT 4u /* a vector has 16 bytes */
 
 typedef unsigned long long ng_nan_word;
 
-/* What a scan found, in memory of the host that the device reaches. `ticket` is written last. */
+/* The result of a scan, in host memory that the device can write. `ticket` is written last. */
 struct ng_nan_answer {
-    ng_nan_word
-        first; /* index of the first element that is none; without meaning where `bad` is 0 */
+    ng_nan_word first; /* index of the first bad element; undefined if `bad` is 0 */
     ng_nan_word bits;  /* and its bits */
-    ng_nan_word bad;   /* how many of them */
-    unsigned int gate; /* = the scan's ticket: nothing was found, and the stream may go on */
+    ng_nan_word bad;   /* number of bad elements */
+    unsigned int gate; /* equals the scan's ticket: nothing was found, and the stream may proceed */
     unsigned int ticket;
 };
 
@@ -32,20 +31,19 @@ struct ng_nan_answer {
 struct ng_nan_scan {
     const unsigned char *buffer; /* aligned to its elements */
     ng_nan_word elements;
-    ng_nan_word mask; /* in each lane: all bits but the highest */
-    ng_nan_word
-        addend; /* in each lane: what carries a magnitude beyond the limit into the highest */
+    ng_nan_word mask;   /* in each lane: all bits but the highest */
+    ng_nan_word addend; /* in each lane: carries a magnitude above the limit into the highest bit */
     struct ng_nan_answer *answer; /* as the device sees it */
     unsigned int shift;           /* an element has 1 << shift bytes */
-    unsigned int slot;            /* of the device's own state */
+    unsigned int slot;            /* index of the device's own state */
     unsigned int ticket;          /* never 0 */
 };
 
 /* Of the device, by slot. All zero between scans. */
 struct ng_nan_state {
-    ng_nan_word key; /* ~index of the first element found so far; 0 none */
+    ng_nan_word key; /* ~index of the first bad element so far; 0 none */
     ng_nan_word bad;
-    unsigned int blocks; /* that are done */
+    unsigned int blocks; /* blocks that are done */
 };
 
 #ifdef __CUDACC__
@@ -66,7 +64,7 @@ NG_NAN_FUNCTION struct ng_nan_vector ng_nan_load(const unsigned char *at)
 
 #ifdef __CUDACC__
     ulonglong2 loaded =
-        __ldcs((const ulonglong2 *)at); /* read once: it need not stay in the cache */
+        __ldcs((const ulonglong2 *)at); /* read only once: need not stay in the cache */
     vector.words[0] = loaded.x;
     vector.words[1] = loaded.y;
 #else
@@ -91,13 +89,13 @@ NG_NAN_FUNCTION ng_nan_word ng_nan_element(const struct ng_nan_scan *scan, ng_na
     }
 }
 
-/* The highest bit of each lane tells whether its element is none; the others tell nothing. */
+/* The highest bit of each lane is set if its element is bad; the other bits are undefined. */
 NG_NAN_FUNCTION ng_nan_word ng_nan_carry(const struct ng_nan_scan *scan, ng_nan_word word)
 {
     return (word & scan->mask) + scan->addend;
 }
 
-/* What one thread has found. */
+/* The findings of one thread. */
 struct ng_nan_found {
     ng_nan_word key, bad;
 };
@@ -120,7 +118,7 @@ NG_NAN_FUNCTION void ng_nan_look_at_element(const struct ng_nan_scan *scan, ng_n
         ng_nan_note(found, index);
 }
 
-/* Some of this vector, whose first element has this index, are none. */
+/* Some elements of this vector are bad; its first element has this index. */
 NG_NAN_FUNCTION void ng_nan_look_at_vector(const struct ng_nan_scan *scan, ng_nan_word index,
                                            struct ng_nan_vector vector, struct ng_nan_found *found)
 {
@@ -146,8 +144,8 @@ NG_NAN_FUNCTION ng_nan_word ng_nan_carry_of(const struct ng_nan_scan *scan,
     return ng_nan_carry(scan, vector.words[0]) | ng_nan_carry(scan, vector.words[1]);
 }
 
-/* The part of thread number `thread` of `threads`, of which there are more than a vector has bytes.
- */
+/* Scan the part of thread number `thread` of `threads`; there are more threads than a vector has
+ * bytes. */
 NG_NAN_FUNCTION void ng_nan_scan_part(const struct ng_nan_scan *scan, struct ng_nan_state *state,
                                       ng_nan_word thread, ng_nan_word threads)
 {
@@ -181,8 +179,7 @@ NG_NAN_FUNCTION void ng_nan_scan_part(const struct ng_nan_scan *scan, struct ng_
             carried |= ng_nan_carry_of(scan, loaded[k]);
         if (!(carried & high))
             continue;
-            /* Rare: they are loaded once more, rather than that all threads have registers for it.
-             */
+            /* Rare: load the vectors again, so that threads need no registers to keep them. */
 #ifdef __CUDACC__
 #pragma unroll 1
 #endif
@@ -208,7 +205,8 @@ NG_NAN_FUNCTION void ng_nan_scan_part(const struct ng_nan_scan *scan, struct ng_
 #endif
 }
 
-/* After the parts of all threads, by one of them: the answer, and the state as it was. */
+/* After all threads have scanned their parts, one of them writes the answer and resets the
+ * state. */
 NG_NAN_FUNCTION void ng_nan_scan_answer(const struct ng_nan_scan *scan, struct ng_nan_state *state)
 {
     struct ng_nan_answer *answer = scan->answer;
@@ -222,7 +220,7 @@ NG_NAN_FUNCTION void ng_nan_scan_answer(const struct ng_nan_scan *scan, struct n
     state->key = state->bad = 0;
     state->blocks = 0;
     ng_nan_word bits = bad ? ng_nan_element(scan, ~key) : 0;
-    /* The host may look at any moment, and throws away what no ticket follows. */
+    /* The host may read at any moment, and discards an answer without its ticket. */
 #ifdef __CUDACC__
     answer->first = ~key;
     answer->bits = bits;

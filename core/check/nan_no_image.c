@@ -1,5 +1,5 @@
 /*
- * In place of the kernel, where the CUDA toolkit was not there to build it.
+ * Replaces the kernel if it was built without the CUDA toolkit.
  */
 #include "core/check/nan_image.h"
 

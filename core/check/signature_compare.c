@@ -1,32 +1,33 @@
 /*
  * Do the ranks of a host call the same?
  *
- * Beside the life of a call. The incident thread. An essay, for what is not obvious here.
+ * Incident thread, not in the path of a call. Background:
  *
- * NCCL compares nothing. Where ranks differ in the count or the operation the device mostly hangs;
- * where they differ in the reduction alone nothing hangs, and the result is wrong on every rank.
- * What each called is in its rolling hash (core/recorder/signature.h), and which hash it had after
- * which collective in its hash log (core/view/hash_log.h). So a difference is seen without looking
- * at records, and without waiting for anybody.
+ * NCCL compares nothing. If ranks differ in the count or the operation, the device mostly hangs; if
+ * they differ only in the reduction, nothing hangs, and the result is wrong on every rank. Each
+ * rank's calls are in its rolling hash (core/recorder/signature.h), and its hash log
+ * (core/view/hash_log.h) has the hash after each collective. So a difference is detected without
+ * reading records, and without waiting for any rank.
  *
  * No alarm is ever false, whatever NCCL lets ranks do:
  *   - sends, receives and one-sided work are not in the hash: their numbers and peers differ
- * freely;
- *   - each group is compared by itself, by its id, with the same number of ranks: what ranks call
- * in other groups, or in which order across groups, does not count; nor does a communicator that
- *     was found when it had made calls already, whose numbers are not those of the others;
- *   - where several communicators may have one id, as all have with NCCL_COMM_ID, one is compared
- * only as long as no other of its id and rank lives in its process, be it in the making; and those
- * of which two have lived at once never, since ranks may end them in any order;
- *   - buffers, streams, in place or not are not in the hash; operators that the program made itself
- *     are numbered by each rank alone, and are alike;
- *   - a call counts once NCCL took it: one that was refused, or in a group that is still open, has
- * not happened yet. In a call that has not returned for a second, NCCL is past its checks;
- *   - from the first call in a CUDA graph on nothing is compared: a capture may be thrown away, and
- *     then numbers differ though nothing does;
+ *     freely;
+ *   - each group is compared separately, by its id, with the same number of ranks: calls in other
+ *     groups, and their order across groups, do not count; nor does a communicator that was found
+ *     after it had made calls, since its numbers differ from those of the others;
+ *   - if several communicators may have one id, as all have with NCCL_COMM_ID, one is compared only
+ *     as long as no other with its id and rank lives in its process, even if still being created;
+ *     and those of which two have lived at once never, since ranks may end them in any order;
+ *   - buffers, streams, and whether a call is in place are not in the hash; operators that the
+ *     program created are numbered by each rank alone, and count as alike;
+ *   - a call counts once NCCL has accepted it: one that was rejected, or in a group that is still
+ *     open, has not happened yet. In a call that has not returned for a second, NCCL is past its
+ *     checks;
+ *   - from the first call in a CUDA graph on nothing is compared: a capture may be discarded, and
+ *     then numbers differ though the calls do not;
  *   - a hash log never gives the hash of one call for that of another, however the rings have
- * wrapped; nor does a record (core/view/recall.h), which says when it was made, and so for which
- * communicator.
+ *     wrapped; nor does a record (core/view/recall.h), which contains when it was made, and so for
+ *     which communicator.
  */
 #include "core/check/signature_compare.h"
 
@@ -45,36 +46,37 @@
 
 #define ROUND_NS  NG_S
 #define BOXES_MAX 256u
-#define LOOKS_MAX (1u << 18) /* at slots of neighbours, in one round */
+#define LOOKS_MAX (1u << 18) /* slots of neighbours compared in one round */
 #define TOLD_MAX  64u
 #define AGAIN                                                                                      \
-    10u /* rounds in which a verdict comes of an alarm; then it is raised again, after twice as    \
+    10u /* rounds within which a verdict follows an alarm; then it is raised again, after twice as \
            many */
-#define AGAIN_MAX 1280u /* at the most */
+#define AGAIN_MAX 1280u /* maximum */
 
-/* What the store found; protects `found`. Nests inside nothing, held for copies. */
+/* Protects `found`, which the store's thread writes. Never taken while another lock is held; held
+ * only for copies. */
 static pthread_mutex_t found_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_disagreement found;
 
-/* The thread's own. */
+/* Used by the incident thread only. */
 static struct {
-    const struct ng_box *boxes[BOXES_MAX]; /* our own first; of this round */
+    const struct ng_box *boxes[BOXES_MAX]; /* of this round; our own first */
     uint32_t box_count;
-    uint32_t at; /* the slot that the round begins with */
+    uint32_t at; /* slot at which the round begins */
     int64_t next_ns;
     uint64_t rounds;
     struct {
         uint64_t group_id;
-        bool told;      /* by a verdict; else an alarm was raised, no more … */
-        uint64_t until; /* … which counts until this round: it may have been dropped, as with others
-                           at an abort */
+        bool told;      /* reported by a verdict; else an alarm was raised, … */
+        uint64_t until; /* … which is valid until this round: it may have been dropped, like other
+                           alarms at an abort */
         uint32_t pause;
     } known[TOLD_MAX];
     uint32_t known_count;
 } own;
 
 /* The next rank of the same group on this host, and whether ours is the lowest there. False: there
- * is no other, or it is not sure which. */
+ * is no other, or it cannot be determined. */
 static bool find_next(uint32_t own_slot, const struct ng_box **ret_box, uint32_t *ret_slot,
                       bool *ret_lowest, uint32_t *looks)
 {
@@ -96,7 +98,7 @@ static bool find_next(uint32_t own_slot, const struct ng_box **ret_box, uint32_t
                 NG_LOAD(group->nranks) != nranks)
                 continue;
             int distance = (NG_LOAD(group->group_rank) - rank + nranks) % nranks;
-            if (distance == 0) { /* the same rank, once more */
+            if (distance == 0) { /* the same rank again */
                 *ret_lowest = false;
                 return false;
             }
@@ -112,7 +114,7 @@ static bool find_next(uint32_t own_slot, const struct ng_box **ret_box, uint32_t
     return nearest < nranks && !twice && ng_comparable_is_ready(&(*ret_box)->groups[*ret_slot]);
 }
 
-/* Is the slot still that of this group, whose hash log was copied? */
+/* Does the slot still belong to the group whose hash log was copied? */
 static bool is_still(const struct ng_box_group *group, uint32_t generation, uint64_t id)
 {
     atomic_thread_fence(memory_order_acquire);
@@ -120,7 +122,7 @@ static bool is_still(const struct ng_box_group *group, uint32_t generation, uint
            ng_comparable_is_ready(group);
 }
 
-/* TOLD_MAX: it is not. */
+/* Index of a known group; TOLD_MAX: not known. */
 static uint32_t find_known(uint64_t group_id)
 {
     for (uint32_t i = 0; i < TOLD_MAX && i < own.known_count; i++)
@@ -148,7 +150,7 @@ static void keep_known(uint64_t group_id, bool told)
     } else if (own.known[at].pause < AGAIN_MAX) {
         own.known[at].pause *= 2;
     }
-    own.known[at].told |= told; /* and it stays so, whoever finds it once more */
+    own.known[at].told |= told; /* and it stays so if it is found again */
     own.known[at].until = own.rounds + own.known[at].pause;
 }
 
@@ -177,7 +179,7 @@ void ng_signature_compare_raise(const struct ng_disagreement *disagreement,
     ng_alarm_raise(&alarm);
 }
 
-/* What this rank called there; NG_OP_NONE: nothing, or it is not known any more. */
+/* What this rank called at that number; NG_OP_NONE: nothing, or no longer known. */
 static enum ng_op own_op(uint64_t group_id, uint64_t seq)
 {
     const struct ng_box *box = &ng_guard.box;
@@ -189,7 +191,7 @@ static enum ng_op own_op(uint64_t group_id, uint64_t seq)
     return NG_OP_NONE;
 }
 
-/* `their_op`: what the other one called, as far as it is known. */
+/* `their_op`: what the other rank called, if known. */
 static void raise(const struct ng_disagreement *disagreement, enum ng_op their_op)
 {
     uint64_t id = disagreement->group_id;
@@ -214,7 +216,7 @@ static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
         !ng_comparable_is_clear(&ng_guard.box, slot))
         return;
     bool has_next = find_next(slot, &box, &there, &lowest, looks);
-    /* Also where it is the only one on this host. */
+    /* Even if it is the only rank on this host. */
     NG_STORE(ng_guard.box.hash_logs[slot].across, NG_LOAD(mine->group_rank) == 0 ? NG_HASH_LOG_TELLS
                                                   : lowest                       ? NG_HASH_LOG_ASKS
                                                            : NG_HASH_LOG_SILENT);

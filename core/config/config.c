@@ -2,7 +2,7 @@
  * The option table and its parser: config.def becomes data, the environment becomes a struct.
  *
  * Entered once per process before any guard thread runs, and by the command. Must never end the
- * process over a bad value: the caller decides what a mistake is worth.
+ * process because of a bad value: the caller decides how serious a mistake is.
  */
 #include "core/config/config.h"
 
@@ -90,7 +90,7 @@ static int parse_duration(const struct ng_option *option, const char *text, int6
     if (end == text || scale == 0 || !(value * scale >= option->minimum) ||
         !(value * scale <= option->maximum)) {
         bool seconds = option->minimum % NG_S == 0;
-        /* A smallest of less than a millisecond is any but none. */
+        /* A minimum below a millisecond means any value but zero. */
         snprintf(why, why_bytes,
                  "use a number with ms, s, m or h, such as %s, from %" PRId64 "%s to %" PRId64 "s",
                  option->default_value ? option->default_value : "10s",
@@ -186,7 +186,7 @@ static void report_unknown(const char *name, ng_config_report_fn *report, void *
     char line[512];
     const char *nearest = NULL;
     int nearest_distance =
-        (int)(strlen(name) - strlen("NCCLGUARD_")) / 3 + 2; /* beyond that it is a guess */
+        (int)(strlen(name) - strlen("NCCLGUARD_")) / 3 + 2; /* more would be a guess */
 
     for (size_t i = 0; i < ng_option_count + ng_reserved_option_count; i++) {
         const char *known = i < ng_option_count ? ng_options[i].name
@@ -206,7 +206,7 @@ static void report_unknown(const char *name, ng_config_report_fn *report, void *
     report(context, 'W', line);
 }
 
-/* Returns whether `name` is one of the contract's names that this version does not serve. */
+/* Is `name` a documented variable that this version does not support? */
 static bool report_reserved(const char *name, const char *value, ng_config_report_fn *report,
                             void *context)
 {
@@ -278,7 +278,7 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment,
             report_unknown(name, report, context);
             continue;
         }
-        /* Set but empty means not set, as launchers and batch scripts do it. */
+        /* Empty means not set, as launchers and batch scripts use it. */
         if (!*value)
             continue;
         if (ng_config_parse_value(option, value, (char *)ret_config + option->offset, why,

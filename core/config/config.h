@@ -2,8 +2,8 @@
  * Configuration: one table (config.def), read once from the environment before any guard thread
  * runs.
  *
- * Thread rules: ng_config_parse is pure but for reading the environment; the struct is read-only
- * after.
+ * Thread rules: ng_config_parse is pure except for reading the environment; the struct is read-only
+ * afterwards.
  */
 #ifndef NCCLGUARD_CORE_CONFIG_CONFIG_H
 #define NCCLGUARD_CORE_CONFIG_CONFIG_H
@@ -42,7 +42,7 @@ struct ng_option {
     enum ng_config_type type;
     const char *default_value; /* NULL none */
     int64_t minimum, maximum;
-    const char *choices; /* NULL but for CHOICE */
+    const char *choices; /* NULL except for CHOICE */
     const char *help;
     size_t offset; /* of the field in struct ng_config */
 };
@@ -50,17 +50,17 @@ struct ng_option {
 extern const struct ng_option ng_options[];
 extern const size_t ng_option_count;
 
-/* A name of the contract that this version does not serve yet. */
+/* A documented variable that this version does not support yet. */
 struct ng_reserved_option {
     const char *name;
-    const char *harmless; /* the value that asks for nothing */
+    const char *harmless; /* the value that requests nothing */
     const char *help;
 };
 
 extern const struct ng_reserved_option ng_reserved_options[];
 extern const size_t ng_reserved_option_count;
 
-/* Values of CHOICE options that code asks for. */
+/* Values of CHOICE options that code tests for. */
 enum { NG_REGISTER_OFF, NG_REGISTER_LAZY, NG_REGISTER_EAGER };
 enum { NG_ALLOC_KEEP, NG_ALLOC_VMM };
 enum { NG_POISON_AUTO, NG_POISON_OFF, NG_POISON_ON };
@@ -71,11 +71,10 @@ enum ng_on_timeout {
     NG_ON_TIMEOUT_KILL,
 };
 
-/* The one that does less to a process; the numbers are PyTorch's, and say nothing of that. */
+/* The milder of two policies; the numbers are PyTorch's, and are not in that order. */
 enum ng_on_timeout ng_on_timeout_milder(enum ng_on_timeout a, enum ng_on_timeout b);
 
-/* Does this policy, one more than the number of it as black boxes have it, end processes? 0 is
- * none. */
+/* Does this policy end processes? `policy` is its number plus 1, as in black boxes; 0 is none. */
 static inline bool ng_on_timeout_ends(uint32_t policy)
 {
     return policy == NG_ON_TIMEOUT_KILL + 1 || policy == NG_ON_TIMEOUT_TEARDOWN + 1;
@@ -96,18 +95,18 @@ enum {
     NG_CHECK_OFF_ARGS_NAN,
     NG_CHECK_SIGNATURE_ARGS_NAN,
     NG_CHECK_STRICT_ARGS_NAN,
-    NG_CHECK_OFF_NAN_ARGS, /* the same three, said the other way round */
+    NG_CHECK_OFF_NAN_ARGS, /* the same three, with the words swapped */
     NG_CHECK_SIGNATURE_NAN_ARGS,
     NG_CHECK_STRICT_NAN_ARGS,
 };
 enum { NG_TIMING_OFF, NG_TIMING_SAMPLED, NG_TIMING_ALL };
 
 /* Called for each mistake: `severity` is 'E' (bad value; the default is used) or 'W' (unknown or
- * unserved name). */
+ * unsupported name). */
 typedef void ng_config_report_fn(void *context, char severity, const char *line);
 
 /*
- * Fill *ret_config from `environment` (as environ; NULL-terminated). Every mistake is reported as
+ * Fill *ret_config from `environment` (like environ; NULL-terminated). Every mistake is reported as
  * one line that names the variable, its value and what is allowed; the option then keeps its
  * default. Returns the number of mistakes of severity 'E'. Strings point into `environment`.
  */

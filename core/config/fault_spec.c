@@ -2,7 +2,7 @@
  * The grammar of NCCLGUARD_FAULT.
  *
  * Entered before main, and by the command. Pure. Must never trust the text, which a person wrote,
- * nor match anything but short strings: fnmatch would allocate for long ones.
+ * and must match only short strings: fnmatch would allocate for long ones.
  */
 #include "core/config/fault_spec.h"
 
@@ -19,7 +19,7 @@
 #include "core/config/config.h"
 #include "core/util/text.h"
 
-#define VALUE_BYTES 64u /* of a value, with its end */
+#define VALUE_BYTES 64u /* of a value, with its NUL */
 
 const struct ng_fault_info ng_fault_table[NG_FAULT_KINDS] = {
 #define NG_FAULT(id, name, argument, place, help)                                                  \
@@ -35,8 +35,8 @@ struct parsing {
     struct ng_fault_mistake *mistake;
 };
 
-/* What is wrong at `where`. Returns -EINVAL, for the caller to pass on; what is possible there
- * follows. */
+/* Report what is wrong at `where`. Returns -EINVAL, for the caller to pass on; the caller then adds
+ * what is possible there. */
 __attribute__((format(printf, 3, 4))) static int mistake(struct parsing *parsing, const char *where,
                                                          const char *format, ...)
 {
@@ -48,7 +48,7 @@ __attribute__((format(printf, 3, 4))) static int mistake(struct parsing *parsing
     va_start(arguments, format);
     vsnprintf(mistake->what, sizeof(mistake->what), format, arguments);
     va_end(arguments);
-    /* It is logged: no control characters of the text. */
+    /* It is logged, so it must not contain control characters of the text. */
     for (char *at = mistake->what; *at; at++)
         if (iscntrl((unsigned char)*at))
             *at = '?';
@@ -66,7 +66,7 @@ __attribute__((format(printf, 2, 3))) static int possible(struct parsing *parsin
     return -EINVAL;
 }
 
-/* A list of names, to what is possible. */
+/* Add a list of names to what is possible. */
 static int possible_name(struct parsing *parsing, const char *name)
 {
     struct ng_fault_mistake *mistake = parsing->mistake;
@@ -100,7 +100,7 @@ static size_t word_length(const char *at)
     return length;
 }
 
-/* A value, and where it begins; it ends before one of `ends`. */
+/* A value and its position; it ends before one of `ends`. */
 struct value {
     const char *at;
     char text[VALUE_BYTES];
@@ -157,7 +157,7 @@ static int read_number(struct parsing *parsing, const struct value *value, const
     return possible(parsing, "a whole number from %" PRIu64 " to %" PRIu64, minimum, maximum);
 }
 
-/* ---- Where a fault can happen ---- */
+/* ---- Places of faults ---- */
 
 static bool is_work(enum ng_op_class op_class)
 {
@@ -200,7 +200,7 @@ static bool can_happen(enum ng_fault_place place, unsigned op)
     return false;
 }
 
-/* The same, where the specification names no operation. */
+/* The same, if the specification names no operation. */
 static bool happens_unnamed(enum ng_fault_place place, unsigned op)
 {
     return can_happen(place, op) &&
@@ -216,10 +216,10 @@ static bool is_op(unsigned op, const char *pattern)
 
 /* ---- Conditions ---- */
 
-/* One fault on its way: where its conditions stand, for what only the whole of it shows. */
+/* One fault being parsed: the positions of its conditions, for checks of the whole fault. */
 struct reading {
     struct ng_fault *fault;
-    struct value op; /* .at NULL: not said */
+    struct value op; /* .at NULL: not given */
     const char *nth, *every, *prob, *seed;
     bool seen[8];
 };
@@ -386,7 +386,7 @@ const char *ng_fault_argument_text(enum ng_fault_argument argument)
     return texts[argument];
 }
 
-/* Of NCCL, with or without "nccl". */
+/* Is it this NCCL name, with or without "nccl"? */
 static bool is_called(const char *text, const char *name)
 {
     return strcasecmp(text, name) == 0 ||
@@ -394,7 +394,7 @@ static bool is_called(const char *text, const char *name)
            (strncasecmp(name, "nccl", 4) == 0 && strcasecmp(text, name + 4) == 0);
 }
 
-/* The number of a name, by a function that answers "unknown", or "custom", beyond the last. */
+/* The number of a name, by a function that returns "unknown", or "custom", after the last name. */
 static int find_named(struct parsing *parsing, const struct value *value, const char *fault,
                       const char *(*name_of)(int), int first, int64_t *ret_number)
 {
@@ -423,7 +423,7 @@ static int parse_duration(struct parsing *parsing, const struct value *value, co
            possible(parsing, "%s", ng_fault_argument_text(NG_FAULT_TAKES_DURATION));
 }
 
-/* A number, or how many more or fewer. */
+/* A number, or an increment. */
 static int parse_change(struct parsing *parsing, const struct value *value,
                         const struct ng_fault_info *info, struct ng_fault *fault)
 {
@@ -511,7 +511,7 @@ static int read_name(struct parsing *parsing, struct ng_fault *fault)
     return 0;
 }
 
-/* What only the whole fault shows. */
+/* Check what depends on the whole fault. */
 static int check(struct parsing *parsing, struct reading *reading)
 {
     struct ng_fault *fault = reading->fault;

@@ -1,22 +1,22 @@
 /*
- * What NCCLGUARD_FAULT asks for: its grammar, and the faults that there are.
+ * The specification in NCCLGUARD_FAULT: its grammar, and the known faults.
  *
  *   faults     = fault { ";" fault }
  *   fault      = condition { "," condition } ":" name [ "=" argument ]
  *   condition  = "*" | key "=" value
  *
- *   rank=N         the rank that verdicts name: that of the launcher, or, where there is none or
- *                  the process drives several devices, that of the device in the largest group
- *   op=PATTERN     NCCL's name without "nccl", * ? [a-z] as a shell has them
- *   group=PATTERN  the communicator's name, or its id of 16 hex digits; of calls that make one from
- *                  another, that other; may stand in double quotes
- *   nth=N          the N-th call that matches so far, from 1, as each rank counts its own
- *   every=N        each N-th; with nth= from that one on
- *   prob=P         with this probability, 0 to 1, by chance that is the same for the same seed=N,
- *                  rank, communicator and number of the call
+ *   rank=N         the rank as in verdicts: that of the launcher; if there is none or the process
+ *                  drives several devices, that of the device in the largest group
+ *   op=PATTERN     NCCL's name without "nccl"; * ? [a-z] as in a shell
+ *   group=PATTERN  the communicator's name, or its id of 16 hex digits; for calls that create one
+ *                  from another, the parent; may be in double quotes
+ *   nth=N          the N-th matching call, from 1; each rank counts its own calls
+ *   every=N        every N-th matching call; with nth=, from that one on
+ *   prob=P         with this probability, 0 to 1; the same outcome for the same seed=N, rank,
+ *                  communicator and number of the call
  *
- * Without nth=, every= and prob= each call that matches. The rows of fault.def are the faults.
- * Pure: no clock, no lock, no allocation; any thread.
+ * Without nth=, every= and prob=, the fault applies to each matching call. The rows of fault.def
+ * are the faults. Pure: no clock, no lock, no allocation; any thread.
  */
 #ifndef NCCLGUARD_CORE_CONFIG_FAULT_SPEC_H
 #define NCCLGUARD_CORE_CONFIG_FAULT_SPEC_H
@@ -29,7 +29,7 @@
 
 #define NG_FAULTS_MAX 16u
 #define NG_FAULT_TEXT_BYTES                                                                        \
-    128u /* of one fault as it is written, with its end; longer ones are cut */
+    128u /* of one fault as it is written, with its NUL; longer ones are cut */
 
 enum ng_fault_kind {
 #define NG_FAULT(id, name, argument, place, help) NG_FAULT_##id,
@@ -38,7 +38,7 @@ enum ng_fault_kind {
     NG_FAULT_KINDS
 };
 
-/* What stands behind its name. */
+/* What follows its name. */
 enum ng_fault_argument {
     NG_FAULT_TAKES_NONE,
     NG_FAULT_TAKES_DURATION,
@@ -50,7 +50,7 @@ enum ng_fault_argument {
     NG_FAULT_TAKES_REDOP,
 };
 
-/* Where it can happen: fault.def. */
+/* The calls that it can apply to: fault.def. */
 enum ng_fault_place {
     NG_FAULT_AT_CALL,
     NG_FAULT_AT_WORK,
@@ -86,7 +86,7 @@ struct ng_fault_condition {
 extern const struct ng_fault_condition ng_fault_conditions[];
 extern const size_t ng_fault_condition_count;
 
-/* How an argument is written, for people; "" it takes none. */
+/* How an argument is written, for people; "" if it takes none. */
 const char *ng_fault_argument_text(enum ng_fault_argument argument);
 
 struct ng_fault {
@@ -94,14 +94,14 @@ struct ng_fault {
     /* The match. */
     int rank;              /* -1 any */
     char group[64];        /* pattern; "" any */
-    bool ops[NG_OP_LIMIT]; /* calls that it can happen to; none: of place ABORT */
-    uint64_t nth, every;   /* 0 not said */
-    uint64_t chance;       /* of 2^64 - 1; 0 not said */
+    bool ops[NG_OP_LIMIT]; /* calls that it can apply to; none for place ABORT */
+    uint64_t nth, every;   /* 0 not given */
+    uint64_t chance;       /* of 2^64 - 1; 0 not given */
     uint64_t seed;
     /* The argument. */
     int64_t duration_ns;
-    int64_t number; /* status, result, data type or reduction; count or root, or how many more */
-    bool relative;  /* count, root: how many more */
+    int64_t number; /* status, result, data type or reduction; count or root, or their increment */
+    bool relative;  /* count, root: `number` is an increment */
     char text[NG_FAULT_TEXT_BYTES]; /* as it was written */
 };
 
@@ -112,8 +112,8 @@ struct ng_fault_spec {
 
 struct ng_fault_mistake {
     unsigned column;    /* in the specification, from 1 */
-    char what[160];     /* is wrong */
-    char possible[400]; /* is what can stand there */
+    char what[160];     /* what is wrong */
+    char possible[400]; /* what is allowed there */
 };
 
 /* 0; or -EINVAL, and *ret_mistake has the first one. Any text is safe. */

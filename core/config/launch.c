@@ -1,8 +1,8 @@
 /*
- * Launchers, one row each: which variables tell job, rank and world size.
+ * Launchers, one row each: the variables that contain job, rank and world size.
  *
- * Entered once per process, before the guard's threads. Must never trust a value: what is no number
- * is not told.
+ * Entered once per process, before the guard's threads. Must never trust a value: one that is not a
+ * number counts as not known.
  */
 #include "core/config/launch.h"
 
@@ -29,13 +29,14 @@ static const struct {
     {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", NULL,
      NULL},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
-    /* Indexed jobs of Kubernetes tell only the index of the pod. */
+    /* Indexed jobs of Kubernetes provide only the index of the pod. */
     {"Kubernetes", "JOB_COMPLETION_INDEX", NULL, NULL, "JOB_NAME", NULL},
 };
 
 /*
- * What tells one run of a program from another, each with what belongs to it; the first alone is
- * enough. A batch job is no run: its script may start several programs.
+ * Variables that distinguish one run of a program from another, each with a second one that
+ * qualifies it; the first alone is sufficient. A batch job is not a run: its script may start
+ * several programs.
  */
 static const char *const run_words[][2] = {
     {"MASTER_PORT", "MASTER_ADDR"},    {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
@@ -65,7 +66,8 @@ static uint64_t add_word(uint64_t hash, const char *name, const char *word)
     return ng_hash(ng_hash(hash, name, strlen(name) + 1), word, strlen(word) + 1);
 }
 
-/* "Here" is another place in each network namespace: containers of one host may use one port. */
+/* A local address means something else in each network namespace: containers of one host may use
+ * the same port. */
 static uint64_t add_network(uint64_t hash)
 {
     const char *address = word_of("MASTER_ADDR");
@@ -84,7 +86,7 @@ static uint64_t run_of_launcher(void)
 
     for (size_t i = 0; i < sizeof(run_words) / sizeof(run_words[0]); i++) {
         const char *word = word_of(run_words[i][0]), *more = word_of(run_words[i][1]);
-        /* torchrun without a rendezvous id says "none". */
+        /* torchrun without a rendezvous id sets "none". */
         if (!word || strcmp(word, "none") == 0)
             continue;
         hash = add_word(hash, run_words[i][0], word);
@@ -94,7 +96,7 @@ static uint64_t run_of_launcher(void)
     return hash ? add_network(hash) : 0;
 }
 
-/* File names: no slash, no leading dot, nothing that a shell would trip over. */
+/* Make it safe as a file name: no slash, no leading dot, nothing special to a shell. */
 static void clean(char *name)
 {
     for (char *c = name; *c; c++)
@@ -120,12 +122,12 @@ void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launc
         launch->local_rank = number_of(launchers[i].local_rank);
         break;
     }
-    /* The job may be named by the batch system though another launcher numbers the ranks (srun
+    /* The batch system may name the job although another launcher numbers the ranks (srun
      * torchrun). */
     for (size_t i = 0; !job && !launch->job[0] && i < sizeof(launchers) / sizeof(launchers[0]);
          i++) {
         const char *id = word_of(launchers[i].job), *part = word_of(launchers[i].part);
-        /* torchrun without a rendezvous id says "none": no name at all. */
+        /* torchrun without a rendezvous id sets "none": not a name. */
         if (!id || strcmp(id, "none") == 0)
             continue;
         snprintf(launch->job, sizeof(launch->job), "%s%s%s", id, part ? "." : "", part ? part : "");

@@ -1,5 +1,5 @@
 /*
- * Who this process is in its job, from the launcher's variables.
+ * The identity of this process in its job, from the launcher's variables.
  */
 #ifndef NCCLGUARD_CORE_CONFIG_LAUNCH_H
 #define NCCLGUARD_CORE_CONFIG_LAUNCH_H
@@ -10,19 +10,19 @@
 
 struct ng_launch {
     const char *launcher;             /* "torchrun", "Slurm" …; "none" */
-    int rank, world_size, local_rank; /* -1 not told */
+    int rank, world_size, local_rank; /* -1 not known */
     char job[128];                    /* usable as a file name; never empty */
-    bool job_is_shared;               /* given, or a launcher's: the same on all hosts */
-    uint64_t run;                     /* of the launcher's own words for this run; 0 it has none */
+    bool job_is_shared;               /* configured, or a launcher's: the same on all hosts */
+    uint64_t run; /* hash of the launcher's own identity of this run; 0 it has none */
 };
 
 /*
- * Job, in this order: `job` (NCCLGUARD_JOB), the launcher's, what `ncclguard run` gave, the process
- * group. Rank and world size: the arguments where not -1, else the launcher's. Reads the
- * environment: call before any thread of ours. The restart count of torchrun is part of the job's
- * name, so that a restarted job does not see the black boxes of its earlier incarnation. `run` does
- * not depend on the job: it is the same for all that one launcher has started as one program, and
- * only for those.
+ * Job: the first of `job` (NCCLGUARD_JOB), the launcher's, the one that `ncclguard run` set, the
+ * process group. Rank and world size: the arguments unless -1, else the launcher's. Reads the
+ * environment: call before any guard thread starts. The restart count of torchrun is part of the
+ * job's name, so that a restarted job does not see the black boxes of its earlier incarnation.
+ * `run` does not depend on the job: it is the same for all processes that one launcher has started
+ * as one program, and only for those.
  */
 void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launch *ret_launch);
 

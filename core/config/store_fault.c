@@ -1,8 +1,8 @@
 /*
- * The state of the store's injected faults: of its own, since tools use the store and inject
+ * The state of the store's injected faults: a separate file, since tools use the store and inject
  * nothing.
  *
- * Must never be anything but off where NCCLGUARD_FAULT is not set.
+ * Must always be off if NCCLGUARD_FAULT is not set.
  */
 #include "core/config/store_fault.h"
 

@@ -1,16 +1,17 @@
 /*
- * Which works are measured.
+ * Selects the works that are measured.
  *
- * Pure but for the communicator's own counter; entered by program threads for few calls.
+ * Pure except for the communicator's own counter; entered by program threads, for few calls.
  */
 #include "core/config/timing.h"
 
 #include "core/config/config.h"
 
 #define EARLY_MAX 64u  /* powers of two up to here, from 2: the first call makes connections */
-#define BLOCK     128u /* then one of each so many */
+#define BLOCK     128u /* then one of each such block */
 
-/* Where in block `block` the measured one is. The finalizer of splitmix64: all places alike. */
+/* Position of the measured work in block `block`. The finalizer of splitmix64: uniformly
+ * distributed. */
 static uint64_t place_in(uint64_t block)
 {
     uint64_t mixed = block * UINT64_C(0x9e3779b97f4a7c15);

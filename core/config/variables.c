@@ -22,7 +22,7 @@ const struct ng_variable *ng_variables(size_t *ret_count)
     return table;
 }
 
-/* In a text where a space parts them. */
+/* Make a value safe for a text separated by spaces. */
 static void make_plain(char *value)
 {
     for (; *value; value++)

@@ -1,8 +1,8 @@
 /*
  * NCCL's own variables, as a text that ranks compare: "NAME=value" of those in
- * core/config/variables.def that are set, in the order of the table, a space between.
+ * core/config/variables.def that are set, in the order of the table, separated by spaces.
  *
- * Pure, but for ng_variables_read.
+ * Pure, except ng_variables_read.
  */
 #ifndef NCCLGUARD_CORE_CONFIG_VARIABLES_H
 #define NCCLGUARD_CORE_CONFIG_VARIABLES_H
@@ -22,8 +22,8 @@ struct ng_variable {
 /* The table; *ret_count rows. */
 const struct ng_variable *ng_variables(size_t *ret_count);
 
-/* Those of this process's environment. Where one does not fit, neither it nor those behind it are
- * in the text. Once, with the black box, before any thread of the guard. */
+/* The text of this process's environment. If a variable does not fit, the text ends before it.
+ * Called once, when the black box is made, before any thread of the guard. */
 void ng_variables_read(char *ret_text, size_t bytes);
 
 /* The value of `name` in such a text, up to its end or `bytes` - 1. False: it was not set. */

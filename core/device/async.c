@@ -1,9 +1,9 @@
 /*
- * Asking NCCL for asynchronous errors.
+ * Querying NCCL for asynchronous errors.
  *
- * The watchdog's thread asks, program threads free what is asked: either the one who asks is seen
- * by the one who frees, or sees that it is being freed, since both write first and then look. Must
- * never ask of a handle that NCCL may have freed.
+ * The watchdog thread queries handles that program threads may free: either the freeing thread sees
+ * the query, or the querying thread sees that the handle is being freed, since both write first and
+ * then read. Must never query a handle that NCCL may have freed.
  */
 #include "core/device/async.h"
 
@@ -22,12 +22,12 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 
-#define BUSY_PAUSE_NS (100 * NG_MS) /* between two questions about one that has work to do */
+#define BUSY_PAUSE_NS (100 * NG_MS) /* between two queries of a communicator with work */
 #define IDLE_PAUSE_NS NG_S
 #define AWAIT_NS      (2 * NG_S)
 
-static _Atomic(const struct ng_comm *) asked; /* NCCL is being asked about this one */
-static int64_t looked_mono_ns;                /* the watchdog's own */
+static _Atomic(const struct ng_comm *) asked; /* NCCL is being queried about this one */
+static int64_t looked_mono_ns;                /* used by the watchdog only */
 
 void ng_async_await(const struct ng_comm *comm)
 {
@@ -49,11 +49,11 @@ static bool is_error(int result)
     return result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS;
 }
 
-/* What NCCL says of it, for who reads the black box. The first of this process only. */
+/* NCCL's text for the error, for readers of the black box. Only the first of this process. */
 static void keep_text(const struct ng_nccl *nccl)
 {
-    /* Whoever is first, of the watchdog and the program's threads; a forked child has another box.
-     */
+    /* Decides which of the watchdog and the program's threads was first; a forked child has another
+     * box. */
     static struct ng_box_header *_Atomic kept_in;
     struct ng_box_header *header = ng_guard.box.header;
     const char *text = nccl->get_last_error ? nccl->get_last_error(NULL) : NULL;
@@ -65,7 +65,7 @@ static void keep_text(const struct ng_nccl *nccl)
                           memory_order_release);
 }
 
-/* The first one stays. */
+/* The first error is kept. */
 static void remember(struct ng_comm *comm, int error)
 {
     int none = NG_NCCL_SUCCESS;
@@ -92,7 +92,8 @@ static bool is_alive(const struct ng_comm *comm)
     return atomic_load(&comm->group->state) == NG_GROUP_READY && ng_comm_is_let_live(comm);
 }
 
-/* How NCCL made one that we were not told of, and whether it still exists, nobody knows. */
+/* For a communicator whose creation we did not see, it is unknown how NCCL created it and whether
+ * it still exists. */
 static bool may_be_asked(const struct ng_comm *comm)
 {
     return is_alive(comm) &&

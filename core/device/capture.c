@@ -1,8 +1,8 @@
 /*
- * Captured calls, their events, and the end of both.
+ * Captured calls, their events, and the release of both.
  *
- * Entered by the program's threads in a capture, and by whichever thread the driver gives up a
- * graph's last reference on. Must never break a capture: everything here is done in relaxed mode,
+ * Entered by the program's threads in a capture, and by the thread on which the driver drops a
+ * graph's last reference. Must never invalidate a capture: everything here is done in relaxed mode,
  * and nothing waits.
  */
 #include "core/device/capture.h"
@@ -18,29 +18,29 @@
 
 #define CALLS_MAX    (1u << 17)
 #define CAPTURES_MAX (1u << 14)
-#define PLACES       (CALLS_MAX * 2) /* of the table of events: a power of two */
+#define PLACES       (CALLS_MAX * 2) /* slots of the event table: a power of two */
 #define CONTEXTS_MAX 64u
 
 static atomic_bool wanted, stopped;
 
-/* Protects all below. Nests inside nothing, and nothing nests inside it. No CUDA call is made with
- * it held: the driver may end a user object from within any, and that takes it. */
+/* Protects everything below. Never nested with another lock. No CUDA call is made with it held: any
+ * of them may release a user object, and that takes this lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_captured *calls; /* type-stable */
 static struct ng_capture *captures;
-static uint32_t *places; /* by event: index + 1 of its call; 0 free. An event never goes */
+static uint32_t *places; /* by event: index + 1 of its call; 0 free. Events are never removed */
 static uint32_t call_count, capture_count;
 static uint32_t free_calls, free_captures; /* index + 1: calls without events */
 static struct {
     struct ng_gpu *gpu;
     uint64_t context_id;
-    uint32_t free;       /* calls that have an event of that context */
-    uint32_t free_timed; /* those that have two, which tell the time */
+    uint32_t free;       /* calls that have an event of this context */
+    uint32_t free_timed; /* those that have two, with timing */
 } contexts[CONTEXTS_MAX];
 static uint32_t context_count;
 static uint64_t newest_ordinal;
 static _Atomic uint32_t live_calls;
-static struct ng_capture *newest_capture; /* mostly the one that is asked for next */
+static struct ng_capture *newest_capture; /* usually the next one needed */
 
 void ng_capture_enable(void)
 {
@@ -82,7 +82,7 @@ static void *map_zeros(size_t bytes)
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Pages come with their use. Under the lock. */
+/* Pages are allocated on first use. Under the lock. */
 static bool make_tables(void)
 {
     if (!calls)
@@ -108,7 +108,7 @@ static void keep_event(struct ng_captured *captured)
 {
     uint32_t place = place_of(captured->event);
 
-    /* More places than events: there is always a free one. */
+    /* More slots than events: one is always free. */
     while (places[place] && calls[places[place] - 1].event != captured->event)
         place = (place + 1) & (PLACES - 1);
     places[place] = index_of(captured) + 1;
@@ -131,8 +131,8 @@ const struct ng_captured *ng_capture_before(const struct ng_captured *captured)
     return captured->before ? &calls[captured->before - 1] : NULL;
 }
 
-/* Where free calls with events of a context are; NULL no room for one more context. Under the lock.
- */
+/* The free lists of calls with events of a context; NULL: no room for another context. Under the
+ * lock. */
 static uint32_t *free_of(struct ng_gpu *gpu, uint64_t context_id, bool timed)
 {
     uint32_t i = 0;
@@ -144,7 +144,7 @@ static uint32_t *free_of(struct ng_gpu *gpu, uint64_t context_id, bool timed)
     if (i == context_count) {
         contexts[i].gpu = gpu;
         contexts[i].context_id = context_id;
-        contexts[i].free = contexts[i].free_timed = 0; /* a parent's, before a fork */
+        contexts[i].free = contexts[i].free_timed = 0; /* of the parent, before a fork */
         context_count++;
     }
     return timed ? &contexts[i].free_timed : &contexts[i].free;
@@ -176,14 +176,14 @@ static void give_call(struct ng_captured *captured)
     *list = index_of(captured) + 1;
 }
 
-/* The graph, its copies and all that was instantiated of them are gone, and their launches have
- * ended: the driver says so, on a thread of its choice, which may not call CUDA. */
+/* The graph, its copies and everything instantiated from them are gone, and their launches have
+ * ended. Called by the driver on a thread of its choice, which must not call CUDA. */
 static void CUDA_CB end_capture(void *argument)
 {
     struct ng_capture *capture = argument;
 
     pthread_mutex_lock(&lock);
-    /* A forked child has tables of its own. */
+    /* A forked child has separate tables. */
     if (captures && capture >= captures && capture < captures + capture_count && capture->id) {
         for (uint32_t at = capture->newest; at;) {
             struct ng_captured *captured = &calls[at - 1];
@@ -221,14 +221,14 @@ static struct ng_capture *add_capture(uint64_t id)
     return capture;
 }
 
-/* The capture of this id, whose graph lets us know of its end; NULL there is none to be had. */
+/* The capture with this id, whose graph notifies us of its end; NULL: not available. */
 static struct ng_capture *capture_of(uint64_t id, CUgraph graph)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
     struct ng_capture *capture;
     CUuserObject object;
 
-    /* Numbers of captures never come again, so this one's graph is still there. */
+    /* Capture ids are never reused, so this one's graph still exists. */
     pthread_mutex_lock(&lock);
     capture = newest_capture && newest_capture->id == id ? newest_capture : NULL;
     for (uint32_t i = 0; i < capture_count && !capture; i++)
@@ -253,7 +253,7 @@ static struct ng_capture *capture_of(uint64_t id, CUgraph graph)
     return capture;
 }
 
-/* A call with an event of this context, which may be new. */
+/* Take a call with an event of this context, possibly a new one. */
 static struct ng_captured *take_with_event(struct ng_gpu *gpu, bool timed)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
@@ -320,9 +320,9 @@ static void give_chain(struct ng_captured *last)
     }
 }
 
-/* The call in `last`, which has the event, and those before it in its NCCL group, from the newest.
- * False: there is no room for all, and only `last` is kept: who knows a part would number what
- * follows differently from other ranks. Under the lock. */
+/* Fill in the call in `last`, which has the event, and those before it in its NCCL group, from the
+ * newest. False: no room for all, and only `last` is kept: with a part of them, the numbers of
+ * later calls would differ from those of other ranks. Under the lock. */
 static bool fill_all(struct ng_captured *last, struct ng_comm *comm,
                      const struct ng_grouped_call *grouped, uint32_t newest, uint32_t flags)
 {
@@ -346,7 +346,7 @@ static bool fill_all(struct ng_captured *last, struct ng_comm *comm,
     return true;
 }
 
-/* From now on the capture has it. Under the lock. */
+/* Let the capture own the call. Under the lock. */
 static void own(struct ng_capture *capture, struct ng_captured *captured)
 {
     captured->capture = capture;
@@ -355,7 +355,7 @@ static void own(struct ng_capture *capture, struct ng_captured *captured)
     atomic_fetch_add(&live_calls, 1);
 }
 
-/* And all before it in its NCCL group. Under the lock. */
+/* The same with all calls before it in its NCCL group. Under the lock. */
 static void join(struct ng_capture *capture, struct ng_captured *last)
 {
     uint32_t count = 0, behind = 0;
@@ -370,8 +370,8 @@ static void join(struct ng_capture *capture, struct ng_captured *last)
         captured->ordinal = newest_ordinal - behind++;
 }
 
-/* The events in the graph belong to nothing yet, and stay with the capture until that ends. Under
- * the lock. */
+/* The events in the graph belong to no call yet, and stay with the capture until it ends. Under the
+ * lock. */
 static void join_nothing(struct ng_capture *capture, struct ng_captured *captured)
 {
     captured->call = (struct ng_call){.op = NG_OP_NONE};
@@ -391,7 +391,7 @@ static void tell_once(atomic_bool *told, const char *what, CUresult result)
                ng_cuda_error_text((int)result), what);
 }
 
-/* The capture of `stream`, and the pool of the device; NULL there is none, or none is to be had. In
+/* The capture of `stream`, and the pool of the device; NULL: there is none, or not available. In
  * relaxed mode. */
 static struct ng_capture *capture_on(struct ng_comm *comm, void *stream, struct ng_gpu **ret_gpu)
 {
@@ -488,7 +488,7 @@ struct ng_captured *ng_capture_begin(struct ng_comm *comm, void *stream)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-    /* Never a few of them: one event that tells the time makes all events of its graph dear on the
+    /* All or none: a single event with timing makes all events of its graph expensive on the
      * device. */
     if (ng_guard.config.timing != NG_TIMING_ALL || !may_add(&mode))
         return NULL;

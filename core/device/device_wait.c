@@ -1,8 +1,8 @@
 /*
  * Waiting for the device on the program's behalf.
  *
- * Entered by the program's threads, any number at once; the incident thread tells the verdict. Must
- * never hold a lock, nor sleep where a cancelled thread would end: the way out of a call is left by
+ * Entered by the program's threads, any number at once; the incident thread provides the verdict.
+ * Must never hold a lock, nor sleep in a cancellation point: a thread must leave a call by
  * returning.
  */
 #include "core/device/device_wait.h"
@@ -19,23 +19,23 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 
-#define QUICK_LOOKS     16 /* before the first sleep: small collectives take some microseconds */
+#define QUICK_LOOKS     16 /* queries before sleep: small collectives take some microseconds */
 #define SLEEP_MIN_NS    (20 * NG_US)
 #define SLEEP_MAX_NS    NG_MS
-#define STEP_MAX_NS     NG_S       /* of the time between two looks; the rest was a standstill */
+#define STEP_MAX_NS     NG_S /* of the time counted between two queries; the rest was a standstill */
 #define VERDICT_WAIT_NS (5 * NG_S) /* beyond the wait for dumps */
 
 /* ---- The newest verdict ---- */
 
 #define LINE_WORDS (NG_COMM_REASON_BYTES / 8)
 
-/* Written by the incident thread alone. Odd while it writes; else twice the number of verdicts. */
+/* Written only by the incident thread. Odd while it writes; else twice the number of verdicts. */
 static _Atomic uint32_t told;
 static _Atomic uint64_t told_line[LINE_WORDS];
 static _Atomic uint32_t told_kind;   /* enum ng_verdict_kind */
 static _Atomic uint32_t told_policy; /* enum ng_on_timeout */
-/* The process is to end: the verdict with this number is the answer to all waits that began before
- * it; 0 none. And the one that a call has returned as its error. */
+/* The process is to be ended: all waits that began before the verdict with this number return it; 0
+ * none. And the number of the verdict that a call has returned as its error. */
 static _Atomic uint32_t notice, taken;
 
 uint32_t ng_device_wait_newest(void)
@@ -102,8 +102,8 @@ struct wait {
     int64_t entered_mono_ns;
     uint32_t told_before;
     int64_t looked_mono_ns, sleep_ns;
-    int64_t waited_ns;  /* in this thread's own time */
-    int64_t overdue_ns; /* of that, since the deadline was seen to have passed */
+    int64_t waited_ns;  /* in this thread's own running time */
+    int64_t overdue_ns; /* part of it since the deadline was seen to have passed */
     unsigned looks;
 };
 
@@ -118,7 +118,7 @@ struct ng_async_op *ng_device_wait_begin(struct ng_gpu *gpu, void *stream)
     return waiter;
 }
 
-/* Not nanosleep: a cancelled thread would end in it. */
+/* Not nanosleep, which is a cancellation point. */
 static void sleep_some(struct wait *wait)
 {
     struct timespec pause = {.tv_nsec = wait->sleep_ns};
@@ -132,9 +132,9 @@ static void sleep_some(struct wait *wait)
 }
 
 /*
- * Has the watchdog raised the alarm for this work, or one before it? It ages the oldest work alone:
- * what comes behind one that is past its deadline already has this thread's own clock, as it has
- * where the watchdog is stuck itself.
+ * Has the watchdog raised the alarm for this work, or for one before it? It ages only the oldest
+ * work: work behind one that is already past its deadline is timed by this thread's own clock,
+ * which also applies if the watchdog itself is stuck.
  */
 static bool is_overdue(const struct wait *wait)
 {
@@ -161,7 +161,7 @@ static void keep_time(struct wait *wait)
         wait->overdue_ns += step + 1;
 }
 
-/* The process is to end, and this wait began before that was said. */
+/* Is the process to be ended, and did this wait begin before that was announced? */
 static bool is_given_notice(const struct wait *wait)
 {
     uint32_t number = atomic_load(&notice);
@@ -169,8 +169,7 @@ static bool is_given_notice(const struct wait *wait)
     return number && (int32_t)(number - wait->told_before) > 0;
 }
 
-/* The deadline has passed, and nothing but this call's result shall come of it; or that comes
- * first. */
+/* Has the deadline passed, and is returning an error the only consequence, or the first one? */
 static bool has_failed(const struct wait *wait, struct ng_comm_reason *ret_reason)
 {
     int64_t bound_ns = ng_guard.config.dump_wait_ns + VERDICT_WAIT_NS;
@@ -182,13 +181,13 @@ static bool has_failed(const struct wait *wait, struct ng_comm_reason *ret_reaso
     if (heard && is_given_notice(wait))
         return true;
     if (!heard && atomic_load(&wait->comm->wait.failed)) {
-        /* The verdict on what is still in front of it. */
+        /* The verdict on the work that is still ahead of it. */
         *ret_reason = wait->comm->wait.reason;
         heard = true;
     }
     if (heard && policy == NG_ON_TIMEOUT_LOG)
         return true;
-    /* It may be about another group, whose abort helps nobody here. */
+    /* It may be about another group, whose abort does not unblock this one. */
     if (policy != NG_ON_TIMEOUT_LOG)
         bound_ns += ng_guard.config.abort_wait_ns;
     if (wait->overdue_ns < bound_ns)
@@ -216,7 +215,7 @@ static int wait_for(struct wait *wait, const struct ng_async_op *waiter)
     struct ng_comm_reason reason;
 
     for (;; sleep_some(wait)) {
-        /* In this order: an abort ends the work on the device, too, but says so before. */
+        /* Order matters: an abort also ends the work on the device, but sets its flag before. */
         enum ng_gpu_state state = ng_gpu_ended(waiter);
         uint32_t fate = atomic_load(&wait->comm->fate);
         if (fate == NG_FATE_ABORTED)
@@ -248,7 +247,7 @@ int ng_device_wait_end(struct ng_comm *comm, struct ng_async_op *waiter, int64_t
 
     if (!waiter)
         return NG_NCCL_SUCCESS;
-    /* Another thread may capture: the questions of this one must not end that. */
+    /* Another thread may be capturing: this thread's queries must not invalidate that. */
     bool relaxed = ng_gpu_relax_thread(&mode);
     bool entered = ng_gpu_enter_context(waiter->gpu);
     int result = wait_for(&wait, waiter);

@@ -1,9 +1,9 @@
 /*
  * Pools of works and their events.
  *
- * Entered by program threads (take, record) and by the watchdog (ask, give). Must never change the
- * current context, break a capture, or leave a CUDA error behind: only the driver API is used,
- * which has no pending error.
+ * Entered by program threads (take, record) and by the watchdog (query, return). Must never change
+ * the current context, invalidate a capture, or leave a CUDA error behind: only the driver API is
+ * used, which has no pending error.
  */
 #include "core/device/gpu.h"
 
@@ -19,28 +19,28 @@
 
 #define GPUS_MAX        64u /* contexts */
 #define WORKS_MAX       NG_GPU_WORKS_MAX
-#define WORKS_STEP      64u        /* the pool grows by so many */
-#define DURATION_MAX_MS 1000000000 /* eleven days: no work takes longer */
-#define GROW_YIELDS     100        /* how often a thread waits for another's growing */
+#define WORKS_STEP      64u        /* works added when the pool grows */
+#define DURATION_MAX_MS 1000000000 /* eleven days: longer values are invalid */
+#define GROW_YIELDS     100        /* how often a thread yields while another grows the pool */
 
 static struct ng_gpu gpus[GPUS_MAX];
 static _Atomic uint32_t gpu_count;
 static atomic_flag gpu_adding = ATOMIC_FLAG_INIT;
 
-/* The context is not there any more: its program has destroyed it, or reset the device. */
+/* Does the context no longer exist, because the program has destroyed it or reset the device? */
 static bool is_gone(CUresult result)
 {
     return result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT ||
            result == CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* CUDA fails here for good: say so once, and in the black box of every communicator that worked
- * here. */
+/* CUDA fails here permanently: log it once, and write it into the black box for every communicator
+ * that worked here. */
 static void lose(struct ng_gpu *gpu, CUresult result)
 {
     if (atomic_exchange(&gpu->lost, true))
         return;
-    /* A driver that has shut down is the ordinary end of a program. */
+    /* The driver has shut down: a normal end of the program. */
     if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_NOT_INITIALIZED ||
         atomic_load(&ng_guard.ending))
         return;
@@ -73,9 +73,9 @@ static uint64_t id_of(CUcontext context)
 }
 
 /*
- * Do the events of these pools still exist? A device that was reset and used again has taken them
- * along, though its context is at the same address. Drivers that number their contexts tell; of
- * others one event is asked.
+ * Do the events of these pools still exist? They are gone if the device was reset and used again,
+ * even though its context is at the same address. Drivers with context ids reveal this; with
+ * others, one event is queried.
  */
 static bool is_alive(struct ng_gpu *gpu, uint64_t id)
 {
@@ -102,7 +102,7 @@ static bool is_alive(struct ng_gpu *gpu, uint64_t id)
     return false;
 }
 
-/* The pool of a live context; NULL there is none yet. */
+/* The pool of a live context; NULL: there is none yet. */
 static struct ng_gpu *find_gpu(CUcontext context, uint64_t id)
 {
     uint32_t count = atomic_load_explicit(&gpu_count, memory_order_acquire);
@@ -114,7 +114,7 @@ static struct ng_gpu *find_gpu(CUcontext context, uint64_t id)
     return NULL;
 }
 
-/* A lost pool to which all works have come back. The events are gone with their context. */
+/* Have all works returned to this lost pool? The events are gone with their context. */
 static bool is_empty(struct ng_pool *pool)
 {
     uint32_t made = atomic_load(&pool->made), home = 0;
@@ -131,7 +131,7 @@ static void forget_events(struct ng_pool *pool)
     atomic_store(&pool->free, ((atomic_load(&pool->free) >> 32) + 1) << 32);
 }
 
-/* Both pools of a lost context may be used for another, if nothing of them is in flight. */
+/* Make both pools of a lost context reusable for another, if none of their works is in flight. */
 static bool empty_pools(struct ng_gpu *gpu)
 {
     if (atomic_flag_test_and_set_explicit(&gpu->pool.growing, memory_order_acquire))
@@ -151,7 +151,7 @@ static bool empty_pools(struct ng_gpu *gpu)
     return empty;
 }
 
-/* NULL: no memory. Pages come with their use. */
+/* NULL: no memory. Pages are allocated on first use. */
 static struct ng_async_op *make_works(void)
 {
     void *map = mmap(NULL, WORKS_MAX * sizeof(struct ng_async_op), PROT_READ | PROT_WRITE,
@@ -160,7 +160,7 @@ static struct ng_async_op *make_works(void)
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* A pool for a context that has none, an old one where possible. Under gpu_adding. */
+/* A pool for a context that has none, an old one if possible. Under gpu_adding. */
 static struct ng_gpu *unused_gpu(void)
 {
     struct ng_gpu *gpu;
@@ -182,7 +182,7 @@ static struct ng_gpu *add_gpu(CUcontext context, uint64_t id)
     while (atomic_flag_test_and_set_explicit(&gpu_adding, memory_order_acquire))
         ; /* a few instructions long, once per context */
     struct ng_gpu *gpu = NULL;
-    /* Another thread was first? Nothing is asked of CUDA here. */
+    /* Was another thread first? Makes no CUDA call. */
     for (uint32_t i = 0; i < gpu_count && !gpu; i++)
         if (!atomic_load(&gpus[i].lost) && atomic_load(&gpus[i].context) == context &&
             atomic_load(&gpus[i].context_id) == id)
@@ -198,8 +198,8 @@ static struct ng_gpu *add_gpu(CUcontext context, uint64_t id)
     return gpu;
 }
 
-/* NCCL works on the communicator's device, whichever is current: so its default stream is that
- * device's. */
+/* NCCL works on the communicator's device, whichever is current, so its default stream is that of
+ * this device. */
 static CUcontext context_of_device(int device)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
@@ -213,7 +213,7 @@ static CUcontext context_of_device(int device)
         return current;
     if (device < 0 || cuda->primary_ctx_retain(&primary, device) != CUDA_SUCCESS)
         return NULL;
-    /* The program, or its CUDA runtime, holds it as long as it has streams there. */
+    /* The program, or its CUDA runtime, keeps it as long as it has streams there. */
     cuda->primary_ctx_release(device);
     return primary;
 }
@@ -232,7 +232,7 @@ struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream)
     if (!context)
         return NULL;
     uint64_t id = id_of(context);
-    /* The context that failed before is not tried again with each call. */
+    /* A context that failed before is not tried again with each call. */
     if (before && atomic_load(&before->lost) && atomic_load(&before->context) == context &&
         atomic_load(&before->context_id) == id)
         return NULL;
@@ -274,7 +274,8 @@ static CUresult make_events(struct ng_gpu *gpu, struct ng_async_op *work, bool t
     return CUDA_SUCCESS;
 }
 
-/* More works with their events. The context is made current for the making and put back. */
+/* Add works with their events. Makes the context current meanwhile, and restores the previous
+ * one. */
 static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
@@ -282,8 +283,8 @@ static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
     CUresult result = CUDA_SUCCESS;
     CUcontext popped;
 
-    /* Another thread is at it, and has the first of them in a microsecond or two: not to wait for
-     * that would leave this call unobserved. */
+    /* Another thread is growing the pool, and has the first works in a microsecond or two: without
+     * waiting, this call would be unobserved. */
     for (int i = 0; atomic_flag_test_and_set_explicit(&pool->growing, memory_order_acquire); i++) {
         if (i == GROW_YIELDS || (uint32_t)atomic_load(&pool->free))
             return;
@@ -308,10 +309,10 @@ static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
         }
         cuda->ctx_pop(&popped);
     }
-    /* Not one event: this context is of no use, and is not tried again with each call. */
+    /* Not a single event: this context is unusable, and is not tried again with each call. */
     if (result != CUDA_SUCCESS && !timed && !atomic_load(&pool->made))
         lose(gpu, result);
-    /* Nor are events with timing, where there are no more of them; the others serve instead. */
+    /* Nor are events with timing, if no more can be created; untimed ones are used instead. */
     if (result != CUDA_SUCCESS && timed)
         atomic_store(&gpu->untimed, true);
     atomic_flag_clear_explicit(&pool->growing, memory_order_release);
@@ -319,14 +320,14 @@ static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
 
 struct ng_async_op *ng_gpu_grow(struct ng_gpu *gpu)
 {
-    /* The pool ran dry: the watchdog should look before its usual time. */
+    /* The pool ran dry: request an early round of the watchdog. */
     if (atomic_load_explicit(&gpu->pool.made, memory_order_relaxed) > 0)
         ng_wake_watchdog();
     grow_pool(gpu, &gpu->pool);
     return ng_pool_take(&gpu->pool);
 }
 
-/* A work that tells the time; NULL none is to be had. */
+/* A work with timing; NULL: none available. */
 static struct ng_async_op *take_timed(struct ng_gpu *gpu)
 {
     struct ng_async_op *work = ng_pool_take(&gpu->timed_pool);
@@ -355,7 +356,7 @@ void ng_gpu_give(struct ng_async_op *work)
     push_free(work->timed ? &work->gpu->timed_pool : &work->gpu->pool, work);
 }
 
-/* The stream refuses the start event: it may be one of another context than the communicator's last
+/* The stream rejects the start event: it may belong to another context than the communicator's last
  * stream, or its device was reset since. */
 struct ng_async_op *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_async_op *work,
                                            void *stream)
@@ -380,7 +381,7 @@ bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream)
     if (ng_gpu_default_stream(stream) && cuda->ctx_get_current(&current) == CUDA_SUCCESS &&
         current == gpu->context)
         return cuda->event_record(event, stream) == CUDA_SUCCESS;
-    /* The calling thread has no context, or another one than the communicator's device. */
+    /* The calling thread has no context, or not that of the communicator's device. */
     if (cuda->ctx_push(gpu->context) != CUDA_SUCCESS)
         return false;
     bool recorded = cuda->event_record(event, stream) == CUDA_SUCCESS;
@@ -404,7 +405,7 @@ void ng_gpu_leave_context(void)
     ng_guard.cuda.ctx_pop(&popped);
 }
 
-/* Somebody's capture stands in the way: nothing is said of the event. */
+/* Is a capture the reason? Then the result says nothing about the event. */
 static bool is_about_capture(CUresult result)
 {
     return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
@@ -418,7 +419,7 @@ static enum ng_gpu_state query(struct ng_gpu *gpu, CUevent event)
     if (atomic_load_explicit(&gpu->lost, memory_order_relaxed))
         return NG_GPU_LOST;
     CUresult result = cuda->event_query(event);
-    /* The thread's own may be none, or one whose device was reset. */
+    /* The thread may have no context, or one whose device was reset. */
     if ((result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
         cuda->ctx_set_current(gpu->context) == CUDA_SUCCESS)
         result = cuda->event_query(event);
@@ -452,7 +453,7 @@ int64_t ng_gpu_duration_ns(const struct ng_async_op *work)
     if (result == CUDA_ERROR_INVALID_CONTEXT &&
         cuda->ctx_set_current(work->gpu->context) == CUDA_SUCCESS)
         result = cuda->event_elapsed(&ms, work->start, work->end);
-    /* Also not a number, and less than nothing, as of a work whose events were used twice. */
+    /* Rejects NaN and negative values, too, as for a work whose events were used twice. */
     if (result != CUDA_SUCCESS || !(ms >= 0) || ms > (float)DURATION_MAX_MS)
         return 0;
     int64_t duration_ns = (int64_t)((double)ms * 1e6);

@@ -1,9 +1,9 @@
 /*
- * Work on the device: events that tell when it begins and ends.
+ * Work on the device: events that show when it begins and ends.
  *
  * Program threads take a work, record its events on their own stream and hand it to the watchdog,
- * which asks the events and gives the work back. Events come from a pool for each CUDA context;
- * none is made on the way of a call but when the pool has to grow, in steps, up to its limit.
+ * which queries the events and returns the work. Events come from a pool for each CUDA context. A
+ * call creates events only when the pool has to grow, in steps, up to its limit.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_GPU_H
 #define NCCLGUARD_CORE_DEVICE_GPU_H
@@ -16,12 +16,12 @@
 #include "core/comm/comm.h"
 #include "core/runtime/runtime.h"
 
-/* What is between a start and an end event: one call, or all calls of a NCCL group on one
- * communicator and stream. */
+/* One launched operation between a start and an end event: one call, or all calls of a NCCL group
+ * on one communicator and stream. */
 struct ng_async_op {
     _Atomic uint32_t next_free; /* index + 1 in the pool */
     bool has_start;
-    bool timed; /* its events tell the time: written once */
+    bool timed; /* its events have timing: written once */
     struct ng_gpu *gpu;
     struct ng_async_op *next; /* in the communicator's queue */
     CUevent start, end;
@@ -29,25 +29,25 @@ struct ng_async_op {
     uint64_t first_seq, last_seq; /* collectives in it; 0 none */
     uint32_t p2p_count;
     int64_t entered_mono_ns;
-    int64_t mark; /* of its deadline's extensions; the watchdog's own */
-    void *stream; /* of one that NCCL has still to launch: core/device/in_progress.h */
-    /* Of a timed one, for whoever counts its duration. */
+    int64_t mark; /* for deadline extensions; used by the watchdog only */
+    void *stream; /* for a work that NCCL has still to launch: core/device/in_progress.h */
+    /* Of a timed work, for the duration statistics. */
     enum ng_op op; /* NG_OP_GroupEnd: several calls */
     uint32_t calls;
     uint64_t bytes;
-    bool symmetric; /* every rank waits in it for every other */
-    /* Of the replay of a CUDA graph: core/device/graph.h. NULL and 0 else: who sets them clears
-     * them. */
+    bool symmetric; /* every rank of the group waits for every other */
+    /* Of the replay of a CUDA graph: core/device/graph.h. Otherwise NULL and 0: the code that sets
+     * them clears them. */
     struct ng_graph_part *part;
-    uint64_t launch;      /* which of all launches of this process */
-    uint64_t replay;      /* which of its graph */
+    uint64_t launch;      /* number of the launch in this process */
+    uint64_t replay;      /* number of the launch of its graph */
     uint64_t recalled;    /* a second record of one of its calls; 0 none */
     uint32_t done;        /* calls of the part that are known to have finished */
-    uint64_t done_record; /* the newest of their records: those behind it have reached their last
-                             state */
+    uint64_t done_record; /* the newest of their records; it and the records behind it have reached
+                             their final state */
 };
 
-/* Works with events of one sort, and those that are free. */
+/* Works with events of one kind, and the list of free ones. */
 struct ng_pool {
     struct ng_async_op *works;
     _Atomic uint64_t free; /* tag << 32 | index + 1 of the first free work: the tag defeats ABA */
@@ -56,9 +56,9 @@ struct ng_pool {
 };
 
 /*
- * The works of one CUDA context. Once lost, nothing more is taken from it; a context that is found
- * alive later (a device that was reset has a new one, mostly at the same address) gets works and
- * events of its own.
+ * The works of one CUDA context. Once the context is lost, nothing more is taken from it. A context
+ * that is found alive later (after a reset a device has a new one, mostly at the same address) gets
+ * its own works and events.
  */
 struct ng_gpu {
     CUcontext _Atomic context;
@@ -66,11 +66,11 @@ struct ng_gpu {
     struct ng_pool pool;         /* of events without timing */
     struct ng_pool
         timed_pool;      /* of events with timing; made with the first work that is measured */
-    atomic_bool lost;    /* CUDA fails here for good */
-    atomic_bool untimed; /* no more events with timing are to be had */
+    atomic_bool lost;    /* CUDA fails in this context permanently */
+    atomic_bool untimed; /* no more events with timing can be created */
 };
 
-/* The default streams have no context of their own: they mean the current one. */
+/* The default streams have no context of their own: they use the current one. */
 static inline bool ng_gpu_default_stream(const void *stream)
 {
     return (uintptr_t)stream <= 2;
@@ -84,9 +84,9 @@ struct ng_async_op *ng_gpu_start_elsewhere(struct ng_comm *comm, struct ng_async
 bool ng_gpu_record_elsewhere(struct ng_gpu *gpu, CUevent event, void *stream);
 
 /*
- * What to do with work on `stream`: a pool of its context, or NULL where nothing can be observed
- * (no driver, the context is gone). Sets *ret_capturing when the stream is being captured into a
- * graph: then no event may be recorded.
+ * The pool of the context of `stream`, or NULL if nothing can be observed (no driver, or the
+ * context is gone). Sets *ret_capturing when the stream is being captured into a graph: then no
+ * event may be recorded.
  */
 static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool *ret_capturing)
 {
@@ -109,7 +109,7 @@ static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool 
     return gpu;
 }
 
-/* A work that is free; NULL there is none now. */
+/* Take a free work; NULL: none is free now. */
 static inline struct ng_async_op *ng_pool_take(struct ng_pool *pool)
 {
     uint64_t head = atomic_load_explicit(&pool->free, memory_order_acquire), next;
@@ -126,7 +126,7 @@ static inline struct ng_async_op *ng_pool_take(struct ng_pool *pool)
     return work;
 }
 
-/* A work whose events tell no time; NULL when all are in flight (counted by the caller). */
+/* Take a work whose events have no timing; NULL: all are in flight (the caller counts that). */
 static inline struct ng_async_op *ng_gpu_take(struct ng_gpu *gpu)
 {
     struct ng_async_op *work = ng_pool_take(&gpu->pool);
@@ -134,10 +134,10 @@ static inline struct ng_async_op *ng_gpu_take(struct ng_gpu *gpu)
     return __builtin_expect(work != NULL, 1) ? work : ng_gpu_grow(gpu);
 }
 
-/* Back to the pool. Any thread, once. */
+/* Return a work to its pool. Any thread, once. */
 void ng_gpu_give(struct ng_async_op *work);
 
-/* Record an event of a work on the stream. False: CUDA refused; the work is not observed. */
+/* Record an event of a work on the stream. False: CUDA failed; the work is not observed. */
 static inline bool ng_gpu_record(struct ng_gpu *gpu, CUevent event, void *stream)
 {
     if (__builtin_expect(!ng_gpu_default_stream(stream) &&
@@ -148,8 +148,8 @@ static inline bool ng_gpu_record(struct ng_gpu *gpu, CUevent event, void *stream
 }
 
 /*
- * Begin to observe what the program puts on `stream` next: a work whose start is recorded; NULL
- * where nothing can be observed, *ret_capturing as in ng_gpu_of.
+ * Begin to observe what the program puts on `stream` next: returns a work whose start is recorded;
+ * NULL if nothing can be observed. *ret_capturing as in ng_gpu_of.
  */
 static inline __attribute__((always_inline)) struct ng_async_op *
 ng_gpu_start(struct ng_comm *comm, void *stream, bool *ret_capturing)
@@ -163,32 +163,31 @@ ng_gpu_start(struct ng_comm *comm, void *stream, bool *ret_capturing)
     return __builtin_expect(work->has_start, 1) ? work : ng_gpu_start_elsewhere(comm, work, stream);
 }
 
-/* The same for a work that is to be measured; where its pool has none, one that is not timed. */
+/* The same for a work that is to be measured; an untimed one if the timed pool is empty. */
 struct ng_async_op *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool *ret_capturing);
 
 enum ng_gpu_state {
     NG_GPU_PENDING,
     NG_GPU_DONE,
-    NG_GPU_LOST /* CUDA fails: nothing more is known */
+    NG_GPU_LOST /* CUDA fails: the state is unknown */
 };
 
-/* Watchdog: has the start, the end been reached? */
+/* Has the device reached the work's start; its end? Watchdog. */
 enum ng_gpu_state ng_gpu_started(const struct ng_async_op *work);
 enum ng_gpu_state ng_gpu_ended(const struct ng_async_op *work);
 
-/* Watchdog: how long the device took for a timed work that has ended, 1 at the least; 0 not known.
- */
+/* How long the device took for a timed work that has ended, at least 1; 0 not known. Watchdog. */
 int64_t ng_gpu_duration_ns(const struct ng_async_op *work);
 
-/* A thread of the program that has no current context, asks, and leaves nothing behind: true, where
- * it is to be left again. */
+/* Enter the context on a program thread that has no current one, so that it can query and leave
+ * nothing behind. True: the caller must leave it again. */
 bool ng_gpu_enter_context(struct ng_gpu *gpu);
 void ng_gpu_leave_context(void);
 
 /*
- * Exchange this thread's capture mode with *mode: a thread that asks events must be in relaxed
- * mode, or its questions would break another thread's capture. False: no driver, or not initialised
- * yet.
+ * Exchange this thread's capture mode with *mode: a thread that queries events must be in relaxed
+ * mode, or its queries would invalidate another thread's capture. False: no driver, or not
+ * initialised yet.
  */
 bool ng_gpu_relax_thread(CUstreamCaptureMode *mode);
 
@@ -196,7 +195,7 @@ bool ng_gpu_relax_thread(CUstreamCaptureMode *mode);
  * blocks. */
 #define NG_GPU_WORKS_MAX 2048u
 
-/* In a forked child: CUDA does not work here, forget everything. */
+/* In a forked child, where CUDA does not work: drop all state. */
 void ng_gpu_after_fork(void);
 
 #endif

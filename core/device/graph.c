@@ -1,8 +1,8 @@
 /*
  * What each executable graph holds, and what a launch of it means.
  *
- * On the program's threads; how far a replay is, on the watchdog's. A launch looks a handle up, and
- * only where the graph holds calls does more: no lock, no allocation.
+ * Program threads; the progress of a replay is read by the watchdog. A launch looks up a handle,
+ * and does more only if the graph holds calls: no lock, no allocation.
  */
 #include "core/device/graph.h"
 
@@ -21,8 +21,8 @@
 #include "core/util/log.h"
 
 #define PLACES    16384u /* a power of two */
-#define DEPTH_MAX 16     /* of graphs in graphs */
-#define ASKED_MAX 256u   /* events in one round of the watchdog */
+#define DEPTH_MAX 16     /* nesting of graphs */
+#define ASKED_MAX 256u   /* events queried in one round of the watchdog */
 
 /* One call of a graph. */
 struct graph_call {
@@ -30,17 +30,19 @@ struct graph_call {
     struct ng_comm *comm;
     uint32_t comm_generation;
     uint32_t flags;
-    struct ng_capture *capture; /* for ever readable; its events are others' once the graph and its
+    struct ng_capture *capture; /* always readable; its events are reused once the graph and its
                                    launches are gone */
-    CUevent event;              /* NULL: it ends with a later one of its NCCL group */
-    CUevent start; /* of one that is measured, with all of its NCCL group; NULL it is not */
+    CUevent event;              /* NULL: it ends with a later call of its NCCL group */
+    CUevent start; /* of a measured call, together with all calls of its NCCL group; NULL not
+                      measured */
     enum ng_op measured_op;
     uint64_t measured_bytes;
     struct ng_gpu *gpu;
     uint64_t ordinal;
-    CUgraphNode child; /* the node of the graph that it is in; NULL the outermost. Only compared */
-    uint32_t copy;     /* how often the same call is in the graph before it */
-    uint32_t position; /* among all of the graph, from 1 */
+    CUgraphNode
+        child; /* the node of the child graph that contains it; NULL the outermost. Only compared */
+    uint32_t copy;     /* how many copies of the same call precede it in the graph */
+    uint32_t position; /* among all calls of the graph, from 1 */
 };
 
 /* The calls of a graph on one communicator. */
@@ -50,37 +52,37 @@ struct ng_graph_part {
     uint32_t generation;
     struct graph_call *calls;
     uint32_t count;
-    bool measured;            /* some of them */
+    bool measured;            /* any of its calls is */
     struct ng_async_op *work; /* from before to after a launch */
 };
 
 struct ng_graph {
-    struct ng_graph *next; /* of those that nobody launches any more */
+    struct ng_graph *next; /* list of those that are no longer launched */
     CUgraphExec exec;
     uint64_t number;
-    uint64_t replays;       /* so far; of the thread that launches */
-    _Atomic uint32_t works; /* that have not come back */
-    uint64_t launch; /* from before to after one; 0: the driver refuses it, or it cannot be seen */
+    uint64_t replays;       /* so far; used by the launching thread */
+    _Atomic uint32_t works; /* works that have not been returned */
+    uint64_t launch; /* set during a launch; 0: the driver rejects it, or it cannot be observed */
     struct graph_call *calls;
     uint32_t count, room;
     struct ng_graph_part *parts;
     uint32_t part_count;
-    bool has_copies; /* of one call: its event tells of any of them */
+    bool has_copies; /* of one call: its event may belong to any of them */
 };
 
-/* By handle. A place keeps its handle for ever: most come again. */
+/* By handle. A slot keeps its handle for ever, since most handles are reused. */
 static struct {
     _Atomic(CUgraphExec) exec;
     _Atomic(struct ng_graph *) graph;
 } places[PLACES];
 
-_Atomic uint32_t ng_graph_count; /* graphs that were ever found */
+_Atomic uint32_t ng_graph_count; /* graphs ever found */
 static _Atomic uint64_t numbers, launches;
 
-/* Protects `places` for writers, and `leaving`. Nests inside nothing; only ng_capture_lock is taken
- * inside it. */
+/* Protects `places` for writers, and `leaving`. Never taken while another lock is held; only
+ * ng_capture_lock is taken inside it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_graph *leaving; /* no more launched; their works may not have come back */
+static struct ng_graph *leaving; /* no longer launched; their works may not have been returned */
 
 static uint32_t place_of(CUgraphExec exec)
 {
@@ -147,13 +149,13 @@ static bool add_event(struct ng_graph *graph, CUgraphNode child, CUevent event)
          captured = ng_capture_before(captured))
         fits = add_call(graph, child, captured);
     ng_capture_unlock();
-    /* Slots for calls that others' events stood in before keep those. */
+    /* Only the last call has the event: clear what the slots of the others still hold. */
     for (uint32_t i = last + 1; i < graph->count; i++)
         graph->calls[i].event = graph->calls[i].start = NULL;
     return fits;
 }
 
-/* A graph may lie inside a graph (cuGraphAddChildGraphNode). */
+/* A graph may contain other graphs (cuGraphAddChildGraphNode). */
 static bool add_nodes(struct ng_graph *graph, CUgraph from, CUgraphNode child, unsigned depth)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
@@ -211,9 +213,9 @@ static int by_comm(const void *a, const void *b)
 }
 
 /*
- * Nodes are listed in any order. The calls go in the order in which they were captured, which is
- * that in which NCCL wants them on every rank; of a graph that is in another one twice, first all
- * of the one, then of the other.
+ * Nodes are listed in any order. Sort the calls in capture order, which is the order that NCCL
+ * requires on every rank; if a graph occurs twice in another one, all calls of one copy precede
+ * those of the other.
  */
 static bool sort_calls(struct ng_graph *graph)
 {
@@ -245,7 +247,7 @@ static bool sort_calls(struct ng_graph *graph)
     return graph->parts;
 }
 
-/* NULL: it holds none, or memory is short. */
+/* NULL: it holds no calls, or memory is short. */
 static struct ng_graph *read_graph(CUgraph from)
 {
     struct ng_graph *graph = ng_capture_any() && ng_guard_cuda() ? calloc(1, sizeof(*graph)) : NULL;
@@ -266,8 +268,8 @@ static int by_position(const void *a, const void *b)
 }
 
 /*
- * A copy of `before` in which the calls of one child are those of `with`, each in the place of the
- * one that it replaces: CUDA wants both graphs alike. NULL: they are not, or memory is short.
+ * A copy of `before` in which the calls of one child are replaced by those of `with`, one by one:
+ * CUDA requires both graphs to have the same shape. NULL: they do not, or memory is short.
  */
 static struct ng_graph *replace_child(const struct ng_graph *before, CUgraphNode child,
                                       struct ng_graph *with)
@@ -303,9 +305,9 @@ static struct ng_graph *replace_child(const struct ng_graph *before, CUgraphNode
     return NULL;
 }
 
-/* ---- Which there are ---- */
+/* ---- Known graphs ---- */
 
-/* Those that nobody launches any more, and whose launches have ended. Under the lock. */
+/* Free graphs that are no longer launched and whose launches have ended. Under the lock. */
 static void sweep(void)
 {
     for (struct ng_graph **link = &leaving; *link;) {
@@ -319,8 +321,7 @@ static void sweep(void)
     }
 }
 
-/* What the handle stands for from now on; NULL nothing. Returns what it stood for. Under the lock.
- */
+/* Set the graph of a handle; NULL: none. Returns the previous one. Under the lock. */
 static struct ng_graph *put(CUgraphExec exec, struct ng_graph *graph)
 {
     static atomic_bool told;
@@ -343,7 +344,7 @@ static struct ng_graph *put(CUgraphExec exec, struct ng_graph *graph)
     return graph; /* to be freed */
 }
 
-/* From now on the handle stands for `graph`; NULL: for none that holds calls. */
+/* Let the handle stand for `graph`; NULL: for a graph without calls. */
 static void take_over(CUgraphExec exec, struct ng_graph *graph)
 {
     if (!graph && !ng_graph_find(exec))
@@ -352,7 +353,7 @@ static void take_over(CUgraphExec exec, struct ng_graph *graph)
     sweep();
     struct ng_graph *before = ng_graph_look_up(exec);
     if (graph) {
-        /* An update leaves it the graph that it was, in the eyes of its program. */
+        /* For the program it remains the same graph after an update. */
         graph->exec = exec;
         graph->number = before ? before->number : 1 + atomic_fetch_add(&numbers, 1);
         graph->replays = before ? before->replays : 0;
@@ -402,7 +403,7 @@ void ng_graph_destroyed(CUgraphExec exec)
 
 /* ---- A launch ---- */
 
-/* Its communicator may have ended since, and the record be another's. */
+/* Does the communicator still exist? It may have ended since, and its record been reused. */
 static bool is_there(const struct ng_graph_part *part)
 {
     return part->generation == NG_LOAD(part->comm->group->generation);
@@ -417,23 +418,23 @@ void ng_graph_before_launch(struct ng_graph *graph, void *stream)
         struct ng_graph_part *part = &graph->parts[i];
         part->work = is_there(part) ? ng_gpu_start(part->comm, stream, &capturing) : NULL;
     }
-    if (capturing) /* the driver refuses it */
+    if (capturing) /* the driver rejects it */
         return;
     graph->launch = 1 + atomic_fetch_add(&launches, 1);
-    /* Before the driver's: from now on the events may be this launch's. */
+    /* Before the driver's launch: from now on the events may belong to this launch. */
     for (uint32_t i = 0; i < graph->count; i++)
         if (i == 0 || graph->calls[i].capture != graph->calls[i - 1].capture)
             atomic_store_explicit(&graph->calls[i].capture->launch, graph->launch,
                                   memory_order_release);
 }
 
-/* What a launch has called of one communicator. */
+/* The calls of a launch on one communicator. */
 struct entered {
     uint64_t first_seq, last_seq, last_record;
     uint32_t p2p;
 };
 
-/* The record is of a replay, which is said last. */
+/* Mark the record as that of a replay; the flag is written last. */
 static void say_replay(struct ng_box_record *record, const struct ng_graph_part *part,
                        const struct graph_call *graph_call, uint64_t replay)
 {
@@ -445,7 +446,7 @@ static void say_replay(struct ng_box_record *record, const struct ng_graph_part 
     NG_STORE(record->flags, graph_call->flags | NG_RECORD_REPLAYED);
 }
 
-/* Its next number, and a record where the ring has room for all of the launch. */
+/* Give the call its next number, and a record if the ring has room for the whole launch. */
 static void enter_call(const struct ng_graph_part *part, const struct graph_call *graph_call,
                        uint32_t tid, int64_t now_mono_ns, void *stream, bool recorded,
                        struct entered *entered)
@@ -489,7 +490,7 @@ static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mon
 {
     struct ng_async_op *work = part->work;
     struct entered entered = {0};
-    /* One launch must not wipe out what the ring holds of all other communicators. */
+    /* One launch must not overwrite the records of all other communicators. */
     uint32_t recorded = ng_guard.box.record_capacity / 2;
 
     for (uint32_t i = 0; i < part->count; i++)
@@ -542,7 +543,7 @@ void ng_graph_after_launch(struct ng_graph *graph, void *stream, bool launched)
     }
 }
 
-/* ---- How far it is ---- */
+/* ---- Progress ---- */
 
 uint32_t ng_graph_calls(const struct ng_async_op *work)
 {
@@ -554,7 +555,7 @@ enum ng_op ng_graph_op(const struct ng_async_op *work)
     return work->done < work->part->count ? work->part->calls[work->done].call.op : NG_OP_NONE;
 }
 
-/* Up to which call the events tell that the replay has come. */
+/* Up to which call the replay has finished, according to the events. */
 static uint32_t ask_events(const struct ng_async_op *work, bool *ret_vague)
 {
     const struct ng_graph_part *part = work->part;
@@ -565,12 +566,12 @@ static uint32_t ask_events(const struct ng_async_op *work, bool *ret_vague)
     for (uint32_t i = done; i < part->count && questions < ASKED_MAX && !*ret_vague; i++) {
         const struct graph_call *call = &part->calls[i];
         if (!call->event)
-            continue; /* it ends with a later one of its NCCL group */
+            continue; /* it ends with a later call of its NCCL group */
         asked.gpu = call->gpu;
         asked.end = call->event;
         questions++;
         bool ended = ng_gpu_ended(&asked) == NG_GPU_DONE;
-        /* Asked last: an event that a later launch has made its own since tells nothing. */
+        /* Checked last: an event that a later launch has reused meanwhile means nothing. */
         *ret_vague =
             atomic_load_explicit(&call->capture->launch, memory_order_acquire) != work->launch;
         if (*ret_vague || !ended)
@@ -594,7 +595,7 @@ struct ng_graph_progress ng_graph_progress(const struct ng_async_op *work)
     return progress;
 }
 
-/* Do the events of the call tell of this launch? */
+/* Do the events of the call belong to this launch? */
 static bool tells_of(const struct graph_call *call, const struct ng_async_op *work)
 {
     return atomic_load_explicit(&call->capture->launch, memory_order_acquire) == work->launch;
@@ -619,7 +620,7 @@ bool ng_graph_measured(const struct ng_async_op *work, uint32_t call,
     asked.end = measured->event;
     *ret_measure = (struct ng_graph_measure){measured->measured_op, measured->measured_bytes,
                                              ng_gpu_duration_ns(&asked)};
-    /* Asked last: the times of a later launch are nobody's. */
+    /* Checked last: the times must not be those of a later launch. */
     return ret_measure->duration_ns > 0 && tells_of(measured, work);
 }
 
@@ -629,7 +630,7 @@ uint64_t ng_graph_recall(const struct ng_async_op *work, uint32_t tid)
     const struct graph_call *call = work->done < part->count ? &part->calls[work->done] : NULL;
     uint64_t id, hash;
 
-    /* Sends and receives have numbers that nobody remembers. */
+    /* The numbers of sends and receives are not kept. */
     if (!call || (call->flags & NG_RECORD_P2P))
         return 0;
     struct ng_box_record *record =

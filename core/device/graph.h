@@ -3,11 +3,11 @@
  *
  * NCCL is not called when a graph is launched, so a launch stands for all of the graph's calls:
  * each gets its next number in its group and a record, as if the program had made it. Numbers thus
- * mean the same on every rank, replayed or not, and nothing else in core has to know: who launches
- * once less has not come to the first call of that replay. The calls themselves counted for nothing
- * when they were captured. All calls of a launch on one communicator are one work, which ends with
- * the launch; events inside the graph tell how far it is meanwhile, as long as no later launch of
- * the same calls is queued: CUDA then tells of that one.
+ * mean the same on every rank, replayed or not, and no other part of core needs to know about
+ * replays: a rank that launches once less has not reached the first call of that replay. The calls
+ * were not counted when they were captured. All calls of a launch on one communicator are one work,
+ * which ends with the launch. Events inside the graph show its progress, as long as no later launch
+ * of the same calls is queued: the events then belong to that launch.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_GRAPH_H
 #define NCCLGUARD_CORE_DEVICE_GRAPH_H
@@ -23,17 +23,18 @@
 struct ng_graph;
 struct ng_async_op;
 
-/* An executable graph was made of `graph`, or is now as `graph` is. Program threads, after the
- * driver. */
+/* An executable graph was instantiated from `graph`, or was updated to match it. Program threads,
+ * after the driver. */
 void ng_graph_made(CUgraphExec exec, CUgraph graph);
 
-/* The graph in its node `node` was replaced by `from`. Likewise. */
+/* The child graph in node `node` was replaced by `from`. Program threads, after the driver. */
 void ng_graph_child_set(CUgraphExec exec, CUgraphNode node, CUgraph from);
 
-/* It is going to be destroyed, which launches under way outlive. Before the driver. */
+/* The executable graph is about to be destroyed; launches under way outlive it. Before the
+ * driver. */
 void ng_graph_destroyed(CUgraphExec exec);
 
-/* What is known of an executable graph; NULL: it holds no calls. Lock-free. */
+/* The state kept for an executable graph; NULL: it holds no captured calls. Lock-free. */
 extern _Atomic uint32_t ng_graph_count __attribute__((visibility("hidden")));
 struct ng_graph *ng_graph_look_up(CUgraphExec exec);
 static inline struct ng_graph *ng_graph_find(CUgraphExec exec)
@@ -43,39 +44,39 @@ static inline struct ng_graph *ng_graph_find(CUgraphExec exec)
                : ng_graph_look_up(exec);
 }
 
-/* Around the driver's launch on `stream` (0: the legacy one). CUDA's rule: of one graph by one
- * thread at a time. */
+/* Around the driver's launch on `stream` (0: the legacy one). CUDA's rule: only one thread at a
+ * time launches a given executable graph. */
 void ng_graph_before_launch(struct ng_graph *graph, void *stream);
 void ng_graph_after_launch(struct ng_graph *graph, void *stream, bool launched);
 
-/* What replays of one graph have done of one communicator's calls. Watchdog: of a work that has a
- * part. */
+/* How many of one communicator's calls a graph's replay has completed. Watchdog, for a work that
+ * has a part. */
 struct ng_graph_progress {
-    uint32_t done; /* calls that are known to have finished, not fewer than work->done */
+    uint32_t done;             /* calls known to have finished, at least work->done */
     uint32_t collectives, p2p; /* among those beyond work->done */
-    bool vague;                /* it may be farther: a later launch hides that */
+    bool vague;                /* it may have advanced further: a later launch hides that */
 };
 struct ng_graph_progress ng_graph_progress(const struct ng_async_op *work);
 uint32_t ng_graph_calls(const struct ng_async_op *work);
 enum ng_op ng_graph_op(
     const struct ng_async_op *work); /* of the first call that is not known to have finished */
 
-/* The ring has gone round since the launch: another record of the oldest collective that has not
- * finished, for who wants to know what that is; its id, 0 none. Watchdog. */
+/* The ring has wrapped since the launch: write a second record of the oldest collective that has
+ * not finished, so that readers can identify it. Its id; 0 none. Watchdog. */
 uint64_t ng_graph_recall(const struct ng_async_op *work, uint32_t tid);
 
-/* How long the device took for a call of a replay that has ended, or for the NCCL group that ends
- * with it. False: it is not measured, or a later launch has begun. Watchdog. */
+/* How long the device took for a finished call of a replay, or for the NCCL group that ends with
+ * it. False: not measured, or a later launch has begun. Watchdog. */
 struct ng_graph_measure {
     enum ng_op op; /* NG_OP_GroupEnd: several calls */
     uint64_t bytes;
     int64_t duration_ns;
 };
-bool ng_graph_measures(const struct ng_async_op *work); /* any of its calls */
+bool ng_graph_measures(const struct ng_async_op *work); /* is any of its calls measured? */
 bool ng_graph_measured(const struct ng_async_op *work, uint32_t call,
                        struct ng_graph_measure *ret_measure);
 
-/* The work goes back to its pool. Watchdog. */
+/* The work returns to its pool: drop its replay state. Watchdog. */
 void ng_graph_forget(struct ng_async_op *work);
 
 void ng_graph_after_fork(void);

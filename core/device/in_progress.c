@@ -1,8 +1,8 @@
 /*
  * Calls of the program that are in progress.
  *
- * Entered by the program's threads: by the one that has made the call, and by the one that asks for
- * the state, which may be another. Must never ask NCCL anything.
+ * Entered by the program's threads: the one that has made the call, and the one that queries the
+ * state, which may be another. Must never call NCCL.
  */
 #include "core/device/in_progress.h"
 
@@ -28,7 +28,7 @@ void ng_in_progress_stay_here(struct ng_thread *thread)
         ng_thread_leave(thread);
 }
 
-/* Its thread is out of the call, if it is not in another one by now. */
+/* Mark its thread as outside the call, unless it is in another one by now. */
 static void leave(struct ng_comm *comm)
 {
     struct ng_box_thread *slot = atomic_exchange(&comm->in_progress.stays_in, NULL);
@@ -48,7 +48,7 @@ void ng_in_progress_keep(struct ng_comm *comm, struct ng_async_op *work, void *s
     while (!atomic_compare_exchange_weak(&comm->in_progress.works, &head, work));
 }
 
-/* In the order of their calls. */
+/* Take all works, in call order. */
 static struct ng_async_op *take_all(struct ng_comm *comm)
 {
     struct ng_async_op *work = atomic_exchange(&comm->in_progress.works, NULL), *oldest = NULL;

@@ -1,10 +1,9 @@
 /*
- * Who depends on whom, and who is poisoned.
+ * Tracks dependencies of streams and events, and which of them are poisoned.
  *
- * One table for streams and events, by handle, in which nothing is ever waited for: each entry is
- * one word of communicators, by their slots, and of a number that grows with whatever is added; so
- * who has synchronised takes away what was there before, and nothing that another thread has added
- * meanwhile.
+ * One wait-free table for streams and events, by handle: each entry is one word with a set of
+ * communicators, by their slots, and a number that grows with each addition; so a thread that has
+ * synchronised removes what was there before, and nothing that another thread has added meanwhile.
  */
 #include "core/device/poison.h"
 
@@ -16,7 +15,7 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-#define COMM_BITS  48 /* communicators beyond that share them */
+#define COMM_BITS  48 /* further communicators share bits */
 #define COMMS      ((UINT64_C(1) << COMM_BITS) - 1)
 #define ONE_ADDED  (UINT64_C(1) << COMM_BITS)
 #define ENTRIES    16384u /* a power of two */
@@ -31,11 +30,11 @@ struct entry {
 };
 
 static struct entry entries[ENTRIES];
-static _Atomic uint64_t overflow; /* what those depend on for whom there was no room */
+static _Atomic uint64_t overflow; /* dependencies of objects for which there was no room */
 static _Atomic uint64_t poisoned; /* communicators */
 static _Atomic int64_t poisoned_mono_ns;
 static _Atomic uintptr_t contexts[CONTEXTS];
-static atomic_bool all_contexts; /* more than these */
+static atomic_bool all_contexts; /* more contexts than fit */
 
 bool ng_poison_is_on(void)
 {
@@ -122,7 +121,7 @@ static CUcontext current_context(void)
     return cuda && cuda->ctx_get_current(&context) == CUDA_SUCCESS ? context : NULL;
 }
 
-/* The default streams are those of a context: `context` NULL, of the current one. */
+/* The default streams belong to a context; `context` NULL: the current one. */
 static uintptr_t key_of(void *stream, bool per_thread, CUcontext context)
 {
     uintptr_t handle = (uintptr_t)stream;
@@ -136,7 +135,8 @@ static uintptr_t key_of(void *stream, bool per_thread, CUcontext context)
     return (uintptr_t)context | LEGACY;
 }
 
-/* The legacy default stream waits for every stream of its context that was not made otherwise. */
+/* The legacy default stream waits for every stream of its context that was not created as
+ * nonblocking. */
 static void add_to_legacy(void *stream, CUcontext context, uint64_t comms)
 {
     const struct ng_cuda *cuda = ng_guard_cuda();
@@ -179,7 +179,7 @@ void ng_poison_note(struct ng_comm *comm, const struct ng_gpu *gpu, void *stream
 
     if (add(key_of(stream, false, context), bit_of(comm)))
         add_to_legacy(stream, context, bit_of(comm));
-    /* The abort may have looked before: then this work is cut off as well. */
+    /* The abort may have checked before: then this work is cut off as well. */
     if (ng_comm_is_condemned_now(comm))
         poison(comm);
 }
@@ -229,7 +229,7 @@ bool ng_poison_settle(const struct ng_poison_before *before)
     struct entry *entry = find(before->key);
     uint64_t word = before->word;
 
-    /* What was cut off says that it has finished after `poisoned` says so. */
+    /* `poisoned` is set before work that was cut off appears finished. */
     if (word_of(before->key) & atomic_load(&poisoned) & COMMS)
         return true;
     if (entry && word & COMMS)
@@ -270,7 +270,7 @@ void ng_poison_acknowledge(void)
 
     if (!comms)
         return;
-    /* The slots will have other communicators. */
+    /* The slots will be reused by other communicators. */
     for (uint32_t i = 0; i < ENTRIES; i++)
         if (atomic_load_explicit(&entries[i].word, memory_order_relaxed) & comms)
             atomic_fetch_and(&entries[i].word, ~comms);

@@ -1,6 +1,6 @@
 /*
- * A work's way from the call that put it on a stream to the watchdog, for single calls and for
- * those of a NCCL group alike.
+ * Handing a work from the call that put it on a stream to the watchdog, for single calls and for
+ * NCCL groups.
  *
  * Program threads. Nothing here waits or allocates.
  */
@@ -12,8 +12,8 @@
 #include "core/device/gpu.h"
 #include "core/runtime/runtime.h"
 
-/* Hand a work whose end is recorded to the watchdog. Its records are visible as scheduled before it
- * can finish. */
+/* Hand a work whose end is recorded to the watchdog. Its records are marked scheduled before it can
+ * finish. */
 static inline void ng_async_op_hand_over(struct ng_comm *comm, struct ng_async_op *work)
 {
     struct ng_async_op *head = atomic_load_explicit(&comm->incoming, memory_order_relaxed);
@@ -23,8 +23,8 @@ static inline void ng_async_op_hand_over(struct ng_comm *comm, struct ng_async_o
                                                   memory_order_release, memory_order_relaxed));
 }
 
-/* Nobody will see these operations finish: NCCL launches them later, or no event was to be had.
- * Their work, if any, is given back. */
+/* The end of these operations will not be observed: NCCL launches them later, or no event was
+ * available. Their work, if any, is returned. */
 static inline void ng_async_op_give_up(struct ng_async_op *work, uint64_t operations)
 {
     if (work)
@@ -50,8 +50,8 @@ static inline void ng_async_op_fill(struct ng_async_op *work, uint64_t last_reco
     work->entered_mono_ns = entered_mono_ns;
 }
 
-/* Without records, the group itself remembers its newest call; a call that did not happen leaves
- * nothing to compare. */
+/* Without records, the group itself keeps its newest call; it is cleared for a call that did not
+ * happen, so that it is not compared. */
 static inline void ng_async_op_forget_last(struct ng_box_group *group)
 {
     NG_STORE(group->last_call, 0);

@@ -1,7 +1,7 @@
 /*
- * What a thread of this process is inside.
+ * What a thread of this process is blocked in.
  *
- * Entered by the guard's threads. Must never look at a file that the program has open: its file
+ * Entered by the guard's threads. Must never access a file that the program has open: its file
  * system may be the reason why the program is stuck.
  */
 #include "core/evidence/blocked_in.h"
@@ -77,7 +77,7 @@ int ng_blocked_in_read(int tid, struct ng_blocked_in *ret_inside)
     if (!read_task(tid, "comm", inside.name, sizeof(inside.name)))
         inside.name[0] = '\0';
     if (read_task(tid, "wchan", inside.wait, sizeof(inside.wait)) && strcmp(inside.wait, "0") == 0)
-        inside.wait[0] = '\0'; /* it runs, or we may not know */
+        inside.wait[0] = '\0'; /* it is running, or we have no permission to know */
     if (read_task(tid, "syscall", text, sizeof(text)))
         inside.in_system = parse_call(text, &inside);
     *ret_inside = inside;

@@ -1,9 +1,9 @@
 /*
- * The FIFO that asks for a dump.
+ * The FIFO that triggers a dump.
  *
- * Made by a task, since its folder may be of a file server that is dead; read by the incident
- * thread in each of its rounds, so that nobody is woken for it. Must never block, and never touch
- * what is not a FIFO of this user's.
+ * Created by a task, since its folder may be on a dead file server; read by the incident thread in
+ * each of its rounds, so that no thread is woken for it. Must never block, and never touch anything
+ * but a FIFO of this user.
  */
 #include "core/evidence/dump_pipe.h"
 
@@ -38,14 +38,14 @@ static bool is_ours(const struct stat *status)
     return S_ISFIFO(status->st_mode) && status->st_uid == geteuid();
 }
 
-/* For writing too: so there is always a writer, and it never looks closed. */
+/* Opened for writing, too: so there is always a writer, and the FIFO never appears closed. */
 static int open_pipe(int *ret_fd)
 {
     struct stat status;
 
     if (mkfifo(path, 0600) != 0 && errno != EEXIST)
         return -errno;
-    /* Opening alone can do harm to a device. */
+    /* Merely opening a device can do harm. */
     if (lstat(path, &status) != 0)
         return -errno;
     if (!is_ours(&status))
@@ -57,7 +57,7 @@ static int open_pipe(int *ret_fd)
         close(fd);
         return -EEXIST;
     }
-    fchmod(fd, 0600); /* whatever the umask took away, or an earlier run allowed */
+    fchmod(fd, 0600); /* regardless of the umask, and of the mode from an earlier run */
     *ret_fd = fd;
     return 0;
 }
@@ -102,7 +102,7 @@ bool ng_dump_pipe_asked(void)
 
     if (!atomic_load(&made) || !ng_descriptor_ours(&pipe_end))
         return false;
-    /* Bounded: somebody may write faster than we read. */
+    /* Bounded: a writer may be faster than we read. */
     for (unsigned i = 0; i < READS_MAX && read(pipe_end.fd, text, sizeof(text)) > 0; i++)
         asked = true;
     return asked;
@@ -112,7 +112,7 @@ void ng_dump_pipe_finish(void)
 {
     struct stat status;
 
-    /* Somebody else's of this name stays: a later run's, perhaps. */
+    /* Keeps another file of this name: it may be that of a later run. */
     if (atomic_exchange(&made, false) && lstat(path, &status) == 0 &&
         status.st_dev == pipe_end.device && status.st_ino == pipe_end.inode)
         unlink(path);

@@ -1,8 +1,8 @@
 /*
  * Writing the evidence of an incident.
  *
- * Begun by the incident thread, done by the threads of core/runtime/io_workers.h; no malloc, no
- * lock. A file that cannot be written is logged and left out: the others are written all the same.
+ * Started by the incident thread, done by the threads of core/runtime/io_workers.h; no malloc, no
+ * lock. A file that cannot be written is logged and skipped; the others are still written.
  */
 #include "core/evidence/evidence.h"
 
@@ -22,14 +22,14 @@
 #include "core/util/json.h"
 #include "core/util/log.h"
 
-/* A place of tasks beside the folder and NG_IO_WORKERS_PROGRAMS: a page of a mapped file may not
- * come, and then no other does either. */
+/* A target of tasks besides the folder and NG_IO_WORKERS_PROGRAMS: reading a page of a mapped file
+ * may block, and then so do all others. */
 #define MEMORY "the memory of this process"
 
-/* Is the folder there, and ours to write to? False: why not was logged, once. */
+/* Does the folder exist, and may we write to it? False: the reason was logged, once. */
 static bool is_ready(const char *folder)
 {
-    static _Atomic uint64_t complained; /* of which folder, last */
+    static _Atomic uint64_t complained; /* the last folder that was reported */
     uint64_t this_one = ng_hash(0, folder, strlen(folder));
     int error = ng_paths_make(folder);
 
@@ -65,7 +65,7 @@ static void save_flight(const struct ng_view *view, uint32_t process, const char
 
 /* ---- This process ---- */
 
-/* What is at hand first: stacks take their time, and may not come. */
+/* Write first what is available: stacks take time, and may never arrive. */
 static void write_self(struct ng_evidence *evidence)
 {
     save_dump(&evidence->view, evidence->self, evidence->folder);
@@ -86,7 +86,7 @@ static void take_stacks(struct ng_evidence *evidence)
 
 static void save_stacks(const struct ng_evidence *evidence)
 {
-    /* Others read the view meanwhile. */
+    /* Other threads read the view meanwhile. */
     struct ng_view view = evidence->view;
     const struct ng_view_process *self = &view.processes[evidence->self];
 
@@ -105,7 +105,7 @@ static void write_stacks(struct ng_evidence *evidence)
     ng_evidence_begin(evidence, NG_EVIDENCE_NAMES);
 }
 
-/* Only now: a disk may be what the program is stuck in. */
+/* Only now: the program may be stuck in a disk access. */
 static void find_names(struct ng_evidence *evidence)
 {
     if (ng_stacks_name_from_files(&evidence->stacks))
@@ -119,7 +119,7 @@ static void write_names(struct ng_evidence *evidence)
 
 /* ---- Others ---- */
 
-/* Does somebody who lives write a dump of this name: the same rank, after an exec or a restart? */
+/* Does a living process write a dump of this name: the same rank, after an exec or a restart? */
 static bool has_successor(const struct ng_view *view, uint32_t process)
 {
     char name[64], other[64];
@@ -150,7 +150,7 @@ static void write_neighbours(struct ng_evidence *evidence)
     }
 }
 
-/* Is somebody else left on its host, who has its black box and writes its dump from that? */
+/* Is there another process on its host that has its black box and writes its dump from it? */
 static bool has_neighbour(const struct ng_view *view, const struct ng_view_process *process)
 {
     for (uint32_t i = 0; i < view->process_count; i++) {
@@ -212,7 +212,7 @@ static int write_document(const void *context, int fd)
     return ng_output_flush(&output);
 }
 
-/* The text first: who finds verdict.json shall find the text beside it. */
+/* The text first: a reader that finds verdict.json must also find the text. */
 static void write_documents(struct ng_evidence *evidence)
 {
     const struct ng_documents *documents = &evidence->documents;
@@ -240,7 +240,7 @@ static void write_trace(struct ng_evidence *evidence)
                strerror(-error));
 }
 
-/* ---- Having it done ---- */
+/* ---- Tasks ---- */
 
 static const struct {
     void (*write)(struct ng_evidence *evidence);

@@ -1,9 +1,8 @@
 /*
  * Taking the host stacks of this process.
  *
- * Entered by the incident thread. While the program's threads are held still it must wait for
- * nothing that they may hold, and never touch the memory that it walks: all reading goes through
- * the kernel.
+ * Entered by the incident thread. While the program's threads are stopped it must wait for nothing
+ * that they may hold, and never touch the memory that it walks: all reads go through the kernel.
  */
 #include "core/evidence/stacks.h"
 
@@ -24,8 +23,8 @@
 #include "core/util/folder.h"
 #include "core/util/text.h"
 
-#define STOP_NS      (250 * NG_MS) /* for all threads to stop; those in a deep sleep never do */
-#define HOLD_NS      NG_S          /* at most this long */
+#define STOP_NS      (250 * NG_MS) /* for all threads to stop; uninterruptible ones never do */
+#define HOLD_NS      NG_S          /* of a hold, at most */
 #define GRACE_NS     (250 * NG_MS)
 #define WALK_NS      (500 * NG_MS)
 #define NAME_NS      (500 * NG_MS) /* from memory; and again from files */
@@ -38,7 +37,7 @@ static void note(struct ng_stacks *stacks, const char *text)
         stacks->notes[stacks->note_count++] = text;
 }
 
-/* A sleeping thread that did not stop for us: the kernel tells two of its registers. */
+/* For a sleeping thread that did not stop, the kernel reports two of its registers. */
 static struct ng_registers registers_of_sleeper(const struct ng_blocked_in *inside)
 {
     struct ng_registers registers = {0};
@@ -111,7 +110,8 @@ static void add_calls(struct ng_stacks *stacks)
     }
 }
 
-/* The thread that made the process's newest NCCL call: without it, it is the one to wait for. */
+/* The thread that made the process's newest NCCL call: the most relevant one if no thread is inside
+ * a call. */
 static int newest_caller(void)
 {
     const struct ng_box *box = &ng_guard.box;
@@ -123,8 +123,8 @@ static int newest_caller(void)
 }
 
 /*
- * The most telling one goes first: who has been inside a NCCL call for longest; where nobody is,
- * who made the newest call, and else the first thread.
+ * Put the most informative thread first: the one inside a NCCL call for the longest time; if none
+ * is, the one that made the newest call, else the first thread.
  */
 static void put_first(struct ng_stacks *stacks)
 {
@@ -213,13 +213,13 @@ static void walk_all(struct ng_stacks *stacks, const struct ng_traced *traced)
 
 /* ---- Python ---- */
 
-/* What the C library calls a thread by, as Python prints it. */
+/* The C library's handle of a thread, as Python prints it. */
 static uint64_t handle_of(uint64_t thread_pointer)
 {
 #if defined(__x86_64__)
     return thread_pointer;
 #else
-    /* Behind the C library's description of the thread, always as far. */
+    /* At a fixed offset from the C library's descriptor of the thread. */
     return thread_pointer + (uint64_t)pthread_self() - (uint64_t)__builtin_thread_pointer();
 #endif
 }
@@ -253,7 +253,7 @@ static uint32_t count_lines(char *text)
     return lines;
 }
 
-/* Gives the lines to the threads that they are about. */
+/* Assign the lines to the threads that they describe. */
 static void share_python(struct ng_stacks *stacks, const struct ng_traced *traced, char *text)
 {
     char **lines = ng_arena_alloc(&stacks->arena, count_lines(text) * sizeof(lines[0]));
@@ -268,7 +268,7 @@ static void share_python(struct ng_stacks *stacks, const struct ng_traced *trace
         if (parse_header(line, &handle)) {
             thread = thread_of(stacks, traced, handle);
             strangers |= !thread;
-            /* Of two interpreters' states on one thread, the last. */
+            /* If one thread has states of two interpreters, the last one is kept. */
             if (thread) {
                 thread->python = lines;
                 thread->python_count = 0;
@@ -301,7 +301,7 @@ static void take_python(struct ng_stacks *stacks, const struct ng_traced *traced
 
 /* ---- Names ---- */
 
-/* Names from one source for all frames: how many there were. */
+/* Add names from one source to all frames; returns how many were found. */
 static uint32_t name_all(struct ng_stacks *stacks, ng_symbol_source *source)
 {
     struct ng_stack_frame **frames;
@@ -342,15 +342,15 @@ bool ng_stacks_name_from_files(struct ng_stacks *stacks)
 
 /* ---- All of it ---- */
 
-/* Others see our threads stopped, and must not take us for frozen. Also a moment later: what they
- * saw before may still be on their minds. */
+/* Other processes see our threads stopped, and must not consider us frozen; also for a moment
+ * afterwards, since they may act on what they saw before. */
 static void tell_held(int64_t for_ns)
 {
     if (ng_guard.box.header)
         NG_STORE(ng_guard.box.header->held_until_mono_ns, ng_clock_mono_ns() + for_ns);
 }
 
-/* A thread in a deep sleep counts: it cannot run. */
+/* A thread in uninterruptible sleep counts as stopped: it cannot run. */
 static bool all_still(const struct ng_stacks *stacks, const struct ng_traced *traced)
 {
     for (uint32_t i = 0; i < stacks->thread_count; i++)
@@ -376,14 +376,15 @@ static int look(struct ng_stacks *stacks, int (*read_python)(char *ret_text, siz
         for (uint32_t i = 0; i < count; i++)
             traced[i].state = NG_TRACED_NOT_ASKED;
     }
-    /* First: the interpreter walks its own stacks, and crashes where they change meanwhile. */
+    /* First: the interpreter walks its own stacks, and would crash if they changed meanwhile. */
     if (all_still(stacks, traced))
         take_python(stacks, traced, read_python);
     else if (read_python)
         note(stacks, "no Python stacks: they can be read only while all threads stand still");
     walk_all(stacks, traced);
     if (!ng_tracer_release(tracer))
-        /* A helper that does not even end when killed may still write there: nobody else does. */
+        /* A helper that does not end even when killed may still write to this memory, so it is
+         * never reused. */
         stacks->arena.chunks = NULL;
     tell_held(GRACE_NS);
     return 0;

@@ -1,13 +1,13 @@
 /*
- * The host stacks of this process at an incident: what each thread is doing, and how it got there.
+ * The host stacks of this process at an incident: what each thread is doing, and its call path.
  *
- * Most ranks that do not come are stuck on the CPU. All threads are held still for a moment
- * (core/evidence/tracer.h), walked (core/unwind/unwind.h) and let go; names come after that.
- * Python's own stacks come from CPython, which needs no lock of the interpreter for that. Entered
- * by one guard thread; no malloc, no lock, bounded in time and size. What cannot be had is told,
- * not guessed.
+ * Most ranks that do not arrive are stuck on the CPU. All threads are stopped for a moment
+ * (core/evidence/tracer.h), their stacks are walked (core/unwind/unwind.h), and they are released;
+ * names are resolved afterwards. Python stacks come from CPython, which needs no interpreter lock
+ * for this. Entered by one guard thread; no malloc, no lock, bounded in time and size. Missing data
+ * is reported as missing, never guessed.
  *
- * What comes of it: core/report/stacks_format.h.
+ * Output format: core/report/stacks_format.h.
  */
 #ifndef NCCLGUARD_CORE_EVIDENCE_STACKS_H
 #define NCCLGUARD_CORE_EVIDENCE_STACKS_H
@@ -21,13 +21,13 @@
 /*
  * Take the stacks of this process, now, with names from its memory alone: no file of the program's
  * is opened. `read_python` writes the Python stacks of all threads, as faulthandler does, and
- * returns their length or -errno: -ENOENT no Python here, -EAGAIN it could not be prepared yet;
- * NULL: nobody knows of any. 0, or -errno and nothing is to be given back. About a second at most.
+ * returns their length or -errno: -ENOENT no Python here, -EAGAIN not prepared yet; NULL: Python is
+ * not supported. 0, or -errno and nothing needs to be released. About a second at most.
  */
 int ng_stacks_take(int (*read_python)(char *ret_text, size_t bytes), struct ng_stacks *ret_stacks);
 
-/* Give more frames their names, from the files of the program and its libraries as far as they lie
- * on this machine. False: none was added. */
+/* Resolve more names, from those files of the program and its libraries that are on this machine.
+ * False: none was added. */
 bool ng_stacks_name_from_files(struct ng_stacks *stacks);
 
 void ng_stacks_fini(struct ng_stacks *stacks);

@@ -1,14 +1,14 @@
 /*
- * Holding all threads of this process still for a moment.
+ * Stops all threads of this process for a moment.
  *
- * Entered by a guard's thread. While the threads are held it must wait for none of them, and so
- * take no lock: malloc's and the dynamic linker's least of all.
+ * Entered by a guard thread. While the threads are held it must wait for none of them, and so take
+ * no lock, above all not those of malloc and the dynamic linker.
  *
  * Why not a signal and a handler in each thread, as crash reporters do: threads that block all
- * signals, as ours do, would stay unseen; poll, sleep and others would return EINTR to programs
- * that never expected it; a thread may have next to no stack left; and a signal that comes late,
- * when the handler is gone, ends the process. Why not a thread in place of the helper process: the
- * kernel lets nobody trace threads of its own process.
+ * signals, as ours do, would be missed; poll, sleep and others would return EINTR to programs that
+ * never expected it; a thread may have almost no stack left; and a late signal, after the handler
+ * is gone, would end the process. Why not a thread instead of the helper process: the kernel does
+ * not allow tracing threads of the own process.
  */
 #include "core/evidence/tracer.h"
 
@@ -25,7 +25,7 @@
 
 #define HELPER_STACK_BYTES (64u << 10)
 #define PAUSE_NS           (100 * NG_US)
-#define MARGIN_NS          (100 * NG_MS) /* for a helper that does not get the processor */
+#define MARGIN_NS          (100 * NG_MS) /* for a helper that gets no CPU time */
 #define END_NS             NG_S
 
 static void say(struct ng_tracer *tracer, enum ng_tracer_step step)
@@ -34,7 +34,7 @@ static void say(struct ng_tracer *tracer, enum ng_tracer_step step)
     syscall(SYS_futex, &tracer->step, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Where Yama guards the system, a process has to name who may trace it. */
+/* With Yama, a process has to name the process that may trace it. */
 static bool needs_naming(void)
 {
     int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
@@ -47,7 +47,7 @@ static bool needs_naming(void)
     return got && scope == '1';
 }
 
-/* Until the helper has ended: true; or after the bound. */
+/* Wait for the helper to end: true; false after the bound. */
 static bool reap(struct ng_tracer *tracer, int64_t until_ns)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};

@@ -1,9 +1,9 @@
 /*
- * The helper process that holds this process's threads still.
+ * The helper process that stops this process's threads.
  *
- * It runs in our memory, and with the thread-local storage of the guard's thread that waits for it:
- * it must never touch errno or call into the C library, and it is built without sanitizers, whose
- * runtimes keep their own state there.
+ * It runs in our memory, with the thread-local storage of the guard thread that waits for it: it
+ * must never touch errno or call the C library, and is built without sanitizers, whose runtimes
+ * keep their own state there.
  */
 #include "core/evidence/tracer.h"
 
@@ -22,7 +22,7 @@
 
 #define PAUSE_NS (100 * NG_US)
 
-/* As the kernel answers it: no errno. */
+/* Returns the kernel's result: no errno. */
 static long call(long number, long a, long b, long c, long d)
 {
 #if defined(__x86_64__)
@@ -120,7 +120,7 @@ static void ask(struct ng_traced *thread)
     thread->error = (int)-error;
 }
 
-/* Those who have stopped since: how many are still expected. */
+/* Collect threads that have stopped; returns how many are still expected. */
 static unsigned collect(struct ng_tracer *tracer)
 {
     unsigned expected = 0;
@@ -140,7 +140,7 @@ static unsigned collect(struct ng_tracer *tracer)
     return expected;
 }
 
-/* A signal that was on its way to a thread, and stopped it before we did, goes on its way. */
+/* If a signal stopped a thread before we did, deliver it when the thread is released. */
 static void let_go(struct ng_tracer *tracer)
 {
     for (unsigned i = 0; i < tracer->count; i++) {
@@ -150,14 +150,14 @@ static void let_go(struct ng_tracer *tracer)
             call(SYS_ptrace, PTRACE_DETACH, thread->tid, 0,
                  delivery ? WSTOPSIG(thread->status) : 0);
     }
-    /* The rest, those who did not stop, the kernel lets go when we end. */
+    /* The kernel releases the threads that did not stop when we end. */
 }
 
 static int help(struct ng_tracer *tracer)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};
 
-    /* With the thread that waits for us, we are of no use. */
+    /* Without the thread that waits for us, we must end. */
     call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0);
     if (call(SYS_getppid, 0, 0, 0, 0) != tracer->parent)
         return 1;
@@ -173,7 +173,8 @@ static int help(struct ng_tracer *tracer)
     return 0;
 }
 
-/* Not by the C library: ThreadSanitizer takes its clone for a fork, though the memory is shared. */
+/* Not through the C library: ThreadSanitizer treats its clone as a fork, although the memory is
+ * shared. */
 long ng_tracer_start(struct ng_tracer *tracer, void *stack_end)
 {
     const long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_UNTRACED;

@@ -1,8 +1,8 @@
 /*
  * Matching and counting of calls for faults.
  *
- * Must never depend on anything but the calls themselves: not on the clock, nor on what differs
- * from run to run, as unique ids and process numbers do.
+ * Must depend only on the calls themselves: not on the clock, nor on anything that differs from run
+ * to run, such as unique ids and process ids.
  */
 #include "core/fault/fault_match.h"
 
@@ -43,7 +43,7 @@ static bool is_nth(const struct ng_fault *fault, uint64_t number)
     return fault->nth ? number == fault->nth : number % fault->every == 0;
 }
 
-/* By a hash of all that says which call it is. */
+/* Decides by a hash of everything that identifies the call. */
 static bool is_drawn(const struct ng_fault *fault, const struct ng_fault_call *call,
                      uint64_t number)
 {

@@ -1,9 +1,8 @@
 /*
- * What injected faults do to a call.
+ * Applies injected faults to a call.
  *
  * Entered by the program's threads, by the guard's abort threads, and once before main. A fault is
- * in the black box and in the log before it happens: it may be the last that is heard of this
- * process.
+ * written into the black box and the log before it happens, since it may end this process.
  */
 #include "core/fault/inject.h"
 
@@ -35,10 +34,11 @@ bool ng_inject_armed;
 static struct ng_fault_spec spec;
 static char mistake[600]; /* "" none */
 static struct ng_fault_counts counts;
-static atomic_bool drives_several; /* devices: then the launcher's rank is not the devices' */
-static _Atomic int largest_group;  /* that was made so far, in ranks */
+static atomic_bool
+    drives_several; /* several devices: then the launcher's rank is not that of the devices */
+static _Atomic int largest_group; /* largest group created so far, in ranks */
 
-/* The call is one that was put off, and that other faults have had their say of. */
+/* The call was postponed, and other faults were already applied to it. */
 static __thread bool following __attribute__((tls_model("initial-exec")));
 
 /* ---- Arming ---- */
@@ -85,7 +85,7 @@ void ng_inject_start(struct ng_box *box)
     }
 }
 
-/* ---- Which call it is ---- */
+/* ---- Identifying the call ---- */
 
 /* The rank of the device that `comm` is on, in the largest group that it is in; -1 not known. */
 static int rank_in_largest(const struct ng_comm *comm)
@@ -117,7 +117,7 @@ static int rank_of(const struct ng_call *call, const struct ng_comm *comm)
     return ng_guard.launch.rank;
 }
 
-/* Two ranks of one group in this process: it drives several devices. */
+/* Two ranks of one group in this process mean that it drives several devices. */
 static void note_devices(const struct ng_call *call)
 {
     const struct ng_creation *creation = call->creation;
@@ -135,7 +135,7 @@ static void note_devices(const struct ng_call *call)
     }
 }
 
-/* All that a fault is compared with; the name is kept in `ret_name`. */
+/* Everything that a fault is matched against; the name is stored in `ret_name`. */
 static struct ng_fault_call describe(const struct ng_call *call, const struct ng_comm *comm,
                                      char ret_name[NG_BOX_NAME_BYTES])
 {
@@ -156,9 +156,9 @@ static struct ng_fault_call describe(const struct ng_call *call, const struct ng
     return described;
 }
 
-/* ---- Telling ---- */
+/* ---- Logging ---- */
 
-/* The program does not go on, or not for long. */
+/* Does the fault end the program, now or soon? */
 static bool is_final(enum ng_fault_kind kind)
 {
     return kind == NG_FAULT_HANG || kind == NG_FAULT_EXIT || kind == NG_FAULT_KILL ||
@@ -166,7 +166,7 @@ static bool is_final(enum ng_fault_kind kind)
            kind == NG_FAULT_ABORT_HANG;
 }
 
-/* A fault happens now. Each is logged once, those that end something each time. */
+/* A fault happens now. Each is logged once; those that end something, each time. */
 static void tell(uint32_t index, const struct ng_fault_call *described, const struct ng_comm *comm)
 {
     static atomic_bool told[NG_FAULTS_MAX];
@@ -200,9 +200,9 @@ static void tell_refusal(uint32_t index, const char *why)
         ng_log(NG_LOG_WARN, "rehearsal: %s cannot happen here: %s", spec.faults[index].text, why);
 }
 
-/* ---- What happens on the host ---- */
+/* ---- Faults on the host ---- */
 
-/* Named so that a native stack says what it is. Nothing frees it: neither an abort nor a thread's
+/* Named so that a native stack explains it. Nothing ends it: neither an abort nor a thread's
  * cancellation. */
 __attribute__((noinline, noreturn)) static void ng_injected_hang(void)
 {
@@ -244,7 +244,7 @@ static void end_process(const struct ng_fault *fault)
     }
 }
 
-/* ---- What happens to its arguments ---- */
+/* ---- Changed arguments ---- */
 
 static void change_arguments(const struct ng_fault *fault, const struct ng_comm *comm,
                              struct ng_call *call)
@@ -272,8 +272,8 @@ static void change_arguments(const struct ng_fault *fault, const struct ng_comm 
     }
 }
 
-/* What a creating call points to, so that it can be changed: the program's own stays as it is. But
- * for ncclCommInitRankScalable the unique id is a copy already, the wrapper's. */
+/* A modifiable copy of what a creating call points to: the program's own data stay unchanged.
+ * Except for ncclCommInitRankScalable, the unique id is already a copy, made by the wrapper. */
 #define IDS_MAX 16
 struct scratch {
     struct ng_creation creation;
@@ -304,7 +304,7 @@ static bool change_creation(uint32_t index, struct ng_call *call, struct ng_inje
     }
     if (spec.faults[index].kind == NG_FAULT_BAD_NRANKS)
         scratch->creation.nranks++;
-    /* One that somebody listens to, but nobody else knows: what a launcher's mistake looks like. */
+    /* A valid id that no other rank has: as after a launcher's mistake. */
     for (int i = 0; i < ids && spec.faults[index].kind == NG_FAULT_BAD_ID; i++)
         call->nccl->get_unique_id((struct ng_nccl_unique_id *)scratch->creation.unique_ids + i);
     return true;
@@ -312,7 +312,7 @@ static bool change_creation(uint32_t index, struct ng_call *call, struct ng_inje
 
 /* ---- A call ---- */
 
-/* On the device; told only where it could be had. */
+/* Apply a fault on the device; reported only if it succeeded. */
 static bool put_on_device(uint32_t index, const struct ng_call *call)
 {
     char why[96];
@@ -335,7 +335,7 @@ static bool is_nonblocking(const struct ng_call *call, const struct ng_comm *com
     return (comm && atomic_load(&comm->mode.nonblocking)) || call->creation;
 }
 
-/* Can it happen to this call, as things are? Says so where not. Those of the device happen here. */
+/* Can it be applied to this call now? Logs it if not. Faults on the device are applied here. */
 static bool prepare(uint32_t index, struct ng_call *call, const struct ng_comm *comm,
                     struct ng_injection *injection)
 {
@@ -371,7 +371,7 @@ static bool closes_group(enum ng_op op)
     return op == NG_OP_GroupEnd || op == NG_OP_GroupSimulateEnd;
 }
 
-/* It happens. NG_CALL_PROCEED, or what the program gets at once. */
+/* Apply the fault. NG_CALL_PROCEED, or the result that the program gets at once. */
 static int happen(const struct ng_fault *fault, struct ng_call *call, const struct ng_comm *comm,
                   struct ng_injection *injection)
 {
@@ -393,7 +393,7 @@ static int happen(const struct ng_fault *fault, struct ng_call *call, const stru
         break;
     case NG_FAULT_ERROR:
         injection->result = (int)fault->number;
-        /* NCCL has to see the end of a group: it closes it, and nothing of it is launched. */
+        /* NCCL has to see the end of a group, to close it; nothing in it is launched. */
         injection->replaces = !closes_group(call->op);
         if (ng_op_table[call->op].op_class != NG_CLASS_QUERY)
             ng_thread_refuse(call->nccl, injection->result);
@@ -416,13 +416,13 @@ static int happen(const struct ng_fault *fault, struct ng_call *call, const stru
     case NG_FAULT_STORE_DELAY:
         atomic_store(&ng_store_fault.delay_ns, fault->duration_ns);
         break;
-    default: /* done already */
+    default: /* already done */
         break;
     }
     return NG_CALL_PROCEED;
 }
 
-/* Those of place CREATE and the like are told from the others by the operations that they name. */
+/* Faults of place CREATE and similar are distinguished by the operations that they name. */
 static int inject(struct ng_call *call, struct ng_injection *injection)
 {
     struct ng_comm *comm = call->comm ? ng_comm_find(call->comm) : NULL;
@@ -440,7 +440,7 @@ static int inject(struct ng_call *call, struct ng_injection *injection)
     return answer;
 }
 
-/* What was put off has no place any more. */
+/* A postponed call can no longer be made. */
 static void drop_put_off(const struct ng_call *call)
 {
     uint32_t number = ng_inject_state_waiting(call->comm);
@@ -460,7 +460,8 @@ int ng_inject_enter(struct ng_call *call, struct ng_injection *ret_injection)
     *ret_injection = (struct ng_injection){0};
     if (following)
         return NG_CALL_PROCEED;
-    /* The black box is to have it, and a forked child that makes no communicator is left alone. */
+    /* The black box must record it, and a forked child that creates no communicator is left
+     * alone. */
     if (op_class == NG_CLASS_CREATE)
         ng_guard_expect_communicator();
     if (!ng_guard_start())
@@ -479,7 +480,7 @@ int ng_inject_enter(struct ng_call *call, struct ng_injection *ret_injection)
     return answer;
 }
 
-/* A group larger than any before has been made: are there the ranks that faults name? */
+/* A group larger than any before was created: do the ranks that faults name exist? */
 static void check_ranks(const struct ng_creation *creation)
 {
     int nranks = creation->nranks, before = atomic_load(&largest_group);
@@ -498,7 +499,7 @@ static void check_ranks(const struct ng_creation *creation)
                    spec.faults[i].rank, nranks, spec.faults[i].text);
 }
 
-/* The communicator of a call, or the one that it has made. */
+/* The communicator of a call, or the one that it has created. */
 static const void *handle_of(const struct ng_call *call)
 {
     const struct ng_creation *creation = call->creation;
@@ -514,7 +515,8 @@ bool ng_inject_replaces(struct ng_injection *injection)
     return replaces;
 }
 
-/* NCCL tells of the making of a child by its parent, too. False: there is nobody to be asked. */
+/* NCCL also reports the creation of a child through its parent. False: there is no communicator to
+ * query. */
 static bool delay_answers(const struct ng_call *call, const struct ng_injection *injection)
 {
     const void *handles[] = {handle_of(call), call->creation ? call->comm : NULL};

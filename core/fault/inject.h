@@ -1,9 +1,10 @@
 /*
- * Fault injection (NCCLGUARD_FAULT): on purpose, what the guard is there for.
+ * Fault injection (NCCLGUARD_FAULT): causes on purpose the faults that the guard is built to
+ * detect.
  *
- * Before anything else of a call, so that the guard sees what NCCL sees; and right behind NCCL's
- * function, where its answer is changed. Off by default, and then one predictable branch. Armed, it
- * may block, allocate and end the process: that is what it is for.
+ * Runs before any other step of a call, so that the guard sees what NCCL sees; and right after
+ * NCCL's function, to change its result. Off by default, at the cost of one predictable branch.
+ * When armed, it may by design block, allocate and end the process.
  */
 #ifndef NCCLGUARD_CORE_FAULT_INJECT_H
 #define NCCLGUARD_CORE_FAULT_INJECT_H
@@ -19,50 +20,48 @@ struct ng_comm;
 /* Faults are armed. Written once, before main. */
 extern bool ng_inject_armed __attribute__((visibility("hidden")));
 
-/* Arm what `text` asks for; NULL nothing. With a mistake in it nothing is armed, and
- * ng_inject_start tells of it. Before main. */
+/* Arm the faults in `text`; NULL: none. If it has a mistake, nothing is armed, and ng_inject_start
+ * logs it. Before main. */
 void ng_inject_configure(const char *text);
 
-/* How many are armed: rows that the black box needs. */
+/* Number of armed faults: rows that the black box needs. */
 uint32_t ng_inject_count(void);
 
-/* The guard has started: name what is armed, in the log and in the black box. */
+/* The guard has started: write the armed faults into the log and the black box. */
 void ng_inject_start(struct ng_box *box);
 
 /* From ng_inject_enter to the call's return, on the caller's stack. */
 struct ng_injection {
-    bool replaces; /* NCCL is not called: `result` is its answer */
+    bool replaces; /* NCCL is not called: `result` is returned instead */
     int result;
-    int64_t in_progress_ns;      /* it answers ncclInProgress for so long; 0 no */
-    uint32_t follows;            /* a call that was put off, and comes after this one; 0 none */
-    void *scratch;               /* what `call` points to now; NULL */
-    struct ng_creation creation; /* what the call makes, with this injection */
+    int64_t in_progress_ns;      /* how long it returns ncclInProgress; 0 not */
+    uint32_t follows;            /* a postponed call to make after this one; 0 none */
+    void *scratch;               /* modified copy that `call` points to; NULL none */
+    struct ng_creation creation; /* the creation of the call, with this injection */
 };
 
 /*
- * A call of the program, before ng_call_enter and its kin: what is to happen to it happens, and
- * *call has what NCCL is to get. NG_CALL_PROCEED; else the ncclResult_t that the program gets, and
- * nothing else is done. It may never return. Program threads.
+ * Apply faults to a call of the program, before ng_call_enter and its variants; *call then has what
+ * NCCL is to get. NG_CALL_PROCEED; else the ncclResult_t that the program gets, and nothing else is
+ * done. May never return. Program threads.
  */
 int ng_inject_enter(struct ng_call *call, struct ng_injection *ret_injection);
 
-/* Is NCCL not to be called, and injection->result its answer? True once: who tries again calls it.
- */
+/* Is injection->result returned instead of calling NCCL? True only once: a retry calls NCCL. */
 bool ng_inject_replaces(struct ng_injection *injection);
 
-/* What NCCL answers, `result` being its own answer, before ng_call_leave. */
+/* The result to use as NCCL's, given its real `result`. Before ng_call_leave. */
 int ng_inject_result(const struct ng_call *call, struct ng_injection *injection, int result);
 
-/* After ng_call_leave, or where ng_inject_enter has answered itself. */
+/* After ng_call_leave, or if ng_inject_enter did not return NG_CALL_PROCEED. */
 void ng_inject_done(const struct ng_injection *injection);
 
-/* The call that comes after this one: it is to be made, on the same thread, and then
- * ng_inject_followed is told its result. False: none does. */
+/* The postponed call to make after this one, on the same thread; its result is then passed to
+ * ng_inject_followed. False: there is none. */
 bool ng_inject_following(struct ng_injection *injection, struct ng_call *ret_call);
 void ng_inject_followed(const struct ng_call *call, int result);
 
-/* What ncclCommGetAsyncError answers, for whoever asks; `error` is NCCL's own answer. Any thread.
- */
+/* What ncclCommGetAsyncError returns to any caller; `error` is NCCL's own answer. Any thread. */
 int ng_inject_answer(const void *handle, int error);
 
 /* The guard is about to abort this communicator; may never return. Abort threads. */

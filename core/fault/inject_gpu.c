@@ -1,8 +1,8 @@
 /*
  * Injected faults on the device.
  *
- * Program threads. A stream of the program may be under capture: what would break that is done in
- * relaxed mode, and what is queued becomes part of the graph.
+ * Program threads. A stream of the program may be under capture: calls that would invalidate it are
+ * made in relaxed mode, and queued work becomes part of the graph.
  */
 #include "core/fault/inject_state.h"
 
@@ -18,8 +18,8 @@
 #include "core/nccl/nccl.h"
 #include "core/runtime/runtime.h"
 
-/* The driver, with the context of the call's stream made current where none is. False: there is
- * none, or it is another than NCCL's. */
+/* The driver, with the context of the call's stream made current if none is. False: there is none,
+ * or it is not the one that NCCL uses. */
 static bool enter(const struct ng_call *call, const struct ng_cuda **ret_cuda, bool *ret_pushed)
 {
     const struct ng_cuda *cuda = ng_guard_cuda();
@@ -68,8 +68,8 @@ static int never_word(const struct ng_cuda *cuda, CUdeviceptr *ret_word)
     return result;
 }
 
-/* Where streams cannot wait for memory: it keeps the stream, and CUDA's thread for such functions.
- */
+/* For streams that cannot wait for memory: blocks the stream, and CUDA's thread for host
+ * functions. */
 static void CUDA_CB never_return(void *unused)
 {
     (void)unused;
@@ -101,7 +101,7 @@ int ng_inject_gpu_stall(const struct ng_call *call)
     return result;
 }
 
-/* ---- Numbers that are none ---- */
+/* ---- NaN ---- */
 
 /* All of its bits set is a NaN in every floating-point type of NCCL. */
 static bool has_nan(int dtype)

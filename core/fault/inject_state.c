@@ -1,8 +1,8 @@
 /*
- * The memory of injected faults.
+ * The state of injected faults.
  *
- * A communicator's record may be given to another one: what belongs to it says which generation of
- * its slot it means.
+ * A communicator's record may be reused for another one: state that belongs to it includes the
+ * generation of its slot.
  */
 #include "core/fault/inject_state.h"
 
@@ -25,7 +25,7 @@ static struct {
     _Atomic(const void *) handle; /* NULL free */
     _Atomic int64_t until_mono_ns;
 } delays[DELAYS_MAX];
-static _Atomic uint32_t delays_used; /* those below have ever been */
+static _Atomic uint32_t delays_used; /* slots below this number were ever used */
 
 static struct {
     _Atomic(const void *) handle; /* NULL free */

@@ -1,8 +1,8 @@
 /*
- * What injected faults leave behind on communicators: answers to ncclCommGetAsyncError, and calls
- * that were put off.
+ * State that injected faults leave on communicators: answers to ncclCommGetAsyncError, and
+ * postponed calls.
  *
- * Only where faults are armed. Lock-free; any thread.
+ * Only if faults are armed. Lock-free; any thread.
  */
 #ifndef NCCLGUARD_CORE_FAULT_INJECT_STATE_H
 #define NCCLGUARD_CORE_FAULT_INJECT_STATE_H
@@ -16,33 +16,34 @@ struct ng_comm;
 /* From now on its asynchronous error is `error`. */
 void ng_inject_state_fail(const struct ng_comm *comm, int error);
 
-/* What is made, or was called, with this handle is in progress until then. False: no room. */
+/* The creation of, or the call on, this handle stays in progress until then. False: no room. */
 bool ng_inject_state_delay(const void *handle, int64_t until_mono_ns);
 
-/* What ncclCommGetAsyncError answers; `error` is NCCL's own answer. */
+/* What ncclCommGetAsyncError returns; `error` is NCCL's own answer. */
 int ng_inject_state_answer(const void *handle, int error);
 
-/* Put a call off. False: no room, or one on its communicator is put off already. */
+/* Postpone a call. False: no room, or a call on its communicator is postponed already. */
 bool ng_inject_state_put_off(const struct ng_call *call);
 
-/* The call on this communicator that was put off: its number, for take; 0 none. */
+/* The postponed call on this communicator: its number, for ng_inject_state_take; 0 none. */
 uint32_t ng_inject_state_waiting(const void *handle);
 void ng_inject_state_take(uint32_t number, struct ng_call *ret_call);
 
-/* Which of its rank's communicators it is, from 1, as they come here; 0: not to be counted. */
+/* Number of the communicator on its rank, from 1, in order of the first call here; 0: cannot be
+ * counted. */
 uint32_t ng_inject_state_number(const struct ng_comm *comm, int rank);
 
 /* In a forked child. */
 void ng_inject_state_after_fork(void);
 
-/* ---- inject_gpu.c: faults on the device, by the driver's functions that core was given. What is
- * queued ends with the process; no setting of a device is touched. ---- */
+/* ---- inject_gpu.c: faults on the device, through the driver functions that core has. Queued work
+ * ends with the process; no device setting is changed. ---- */
 
-/* What comes next on the call's stream never begins. 0; or a CUresult: it could not be had. */
+/* Block the call's stream: later work on it never begins. 0, or the CUresult of the failure. */
 int ng_inject_gpu_stall(const struct ng_call *call);
 
-/* What the call is to send is NaN by then. 0; -EINVAL: its data type has no NaN, or there is no
- * buffer; or a CUresult. */
+/* Put NaN into the data that the call is to send. 0; -EINVAL: its data type has no NaN, or there is
+ * no buffer; or a CUresult. */
 int ng_inject_gpu_nan(const struct ng_call *call);
 
 #endif

@@ -12,9 +12,9 @@
 #include "core/nccl/op.h"
 
 struct ng_api {
-    const char *name;       /* without "nccl" */
-    int since;              /* release that brought it, as NCCL_VERSION_CODE: 22807; 0: RCCL only */
-    const char *since_text; /* "2.28.7"; "2.7" where the patch level is not recorded; "RCCL" */
+    const char *name; /* without "nccl" */
+    int since;        /* first release that has it, as NCCL_VERSION_CODE: 22807; 0: RCCL only */
+    const char *since_text; /* "2.28.7"; "2.7" if the patch level is not recorded; "RCCL" */
     bool tracked;           /* recorded, as `op`; else only forwarded, for `reason` */
     enum ng_op op;          /* NG_OP_NONE if not tracked */
     const char *reason;     /* NULL if tracked */

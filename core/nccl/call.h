@@ -1,10 +1,10 @@
 /*
- * One intercepted NCCL call, as the shim hands it to core: the door between the two.
+ * One intercepted NCCL call, as the shim passes it to core: the interface between the two.
  *
- * The shim fills a struct ng_call from its row in nccl_api.def, calls ng_call_enter, the real
- * function, ng_call_leave. Entered by the program's threads, any number at once. Must never block,
- * allocate memory (but for a thread's or communicator's first call), change errno, or change NCCL's
- * result; but where core/device/device_wait.h is asked to wait for the device.
+ * The shim fills a struct ng_call from its row in nccl_api.def and calls ng_call_enter, the real
+ * function, and ng_call_leave. Entered by the program's threads, any number at once. Must never
+ * block, allocate memory (except in a thread's or communicator's first call), change errno, or
+ * change NCCL's result; except if core/device/device_wait.h is configured to wait for the device.
  */
 #ifndef NCCLGUARD_CORE_NCCL_CALL_H
 #define NCCLGUARD_CORE_NCCL_CALL_H
@@ -25,8 +25,8 @@ struct ng_thread;
 struct ng_async_op;
 
 /*
- * What a call says about itself. The shim zeroes the struct and fills what the API has; core only
- * reads it, and only between enter and leave. Handles are opaque here.
+ * The arguments of a call. The shim zeroes the struct and fills the fields that the API has; core
+ * only reads it, and only between enter and leave. Handles are opaque here.
  */
 struct ng_call {
     const struct ng_nccl *nccl; /* the library instance that serves the call */
@@ -34,10 +34,10 @@ struct ng_call {
 
     void *comm; /* communicator of the call, or the parent of a split, shrink or grow; else NULL */
     void *stream;            /* of the work; meaningful for classes COLLECTIVE, P2P and ONESIDED */
-    const void *send_buffer; /* NULL where the API has none */
-    void *recv_buffer;       /* or where the answer goes, of class QUERY */
+    const void *send_buffer; /* NULL if the API has none */
+    void *recv_buffer;       /* or the output, for class QUERY */
     uint64_t count;          /* elements, as the caller passed them */
-    /* In this order core/recorder/signature.h reads them two at a time. */
+    /* core/recorder/signature.h depends on this order: it reads them two at a time. */
     int dtype; /* ncclDataType_t; -1 none */
     int redop; /* ncclRedOp_t; -1 none */
     int root;  /* root, or peer of a point-to-point call; -1 none */
@@ -48,25 +48,25 @@ struct ng_call {
 
 struct ng_injection;
 
-/* What a creating call says beyond that. */
+/* The further arguments of a creating call. */
 struct ng_creation {
     const void
         *unique_ids; /* 128-byte ids: one, or `unique_id_count`; NULL for InitAll, Split, Shrink */
     int unique_id_count;
     int nranks;      /* ranks of the new communicator; InitAll: its devices; else 0 */
-    int rank;        /* of the caller in it; -1 not known before (InitAll, Split, Shrink) */
+    int rank;        /* of the caller in it; -1 not known in advance (InitAll, Split, Shrink) */
     int color, key;  /* Split */
     int flags;       /* Shrink */
     const int *list; /* Shrink: excluded ranks; InitAll: devices (NULL: 0 to nranks - 1) */
     int list_count;
     const void *config; /* ncclConfig_t *, may be NULL */
     void *new_comm;     /* ncclComm_t *: where NCCL writes the new handle(s) */
-    /* core/fault/inject.h: what an injected fault makes of NCCL's answer, for whoever calls NCCL in
+    /* core/fault/inject.h: how an injected fault changes NCCL's result, for code that calls NCCL in
      * the program's place; NULL none. */
     struct ng_injection *injection;
 };
 
-/* What the program calls the communicator; "" nothing, or its header is older than names are. */
+/* The program's name for the communicator; "" none, or its header is older than names. */
 static inline const char *ng_creation_name(const struct ng_creation *creation)
 {
     const struct ng_nccl_config *config = (const struct ng_nccl_config *)creation->config;
@@ -78,38 +78,38 @@ static inline const char *ng_creation_name(const struct ng_creation *creation)
 }
 
 /*
- * Core's own from enter to leave, on the caller's stack; the shim does not look inside and need not
+ * Core's context from enter to leave, on the caller's stack; opaque to the shim, which need not
  * clear it.
  */
 struct ng_call_context {
-    struct ng_thread *thread; /* NULL: the call is not followed */
-    struct ng_comm *comm;     /* the group record in play; NULL none */
+    struct ng_thread *thread; /* NULL: the call is not tracked */
+    struct ng_comm *comm;     /* the communicator's record; NULL none */
     struct ng_box_record *record;
     uint64_t record_id; /* in the black box; 0 none */
     uint64_t seq;       /* of a collective in its group, from 1 */
     int64_t entered_mono_ns;
     struct ng_async_op *work;           /* its events; NULL not observed */
-    struct ng_group_calls *group_calls; /* of the open NCCL group that it is in; NULL none */
-    uint32_t created_before; /* of a creating call: communicators that the NCCL group had already */
-    bool visits;             /* counted in comm->guests */
-    bool capturing;          /* the stream is being captured into a graph */
-    struct ng_captured *begun;        /* meaningful then: core/device/capture.h */
-    struct ng_shared_resources *turn; /* of an ending call: kept until it returns; NULL none */
+    struct ng_group_calls *group_calls; /* those of the enclosing open NCCL group; NULL none */
+    uint32_t created_before;            /* creating call: communicators already in the NCCL group */
+    bool visits;                        /* counted in comm->guests */
+    bool capturing;                     /* the stream is being captured into a graph */
+    struct ng_captured *begun;          /* only if `capturing`: core/device/capture.h */
+    struct ng_shared_resources *turn;   /* ending call: kept until it returns; NULL none */
 };
 
 /*
- * Before the real function. NG_CALL_PROCEED: it is to be called, and exactly one leave follows on
- * the same thread, with the same context. Else the ncclResult_t that the program gets without it,
- * since the guard has aborted the communicator (core/policy/abort.h); no leave follows.
+ * Before the real function. NG_CALL_PROCEED: call it; exactly one leave follows on the same thread,
+ * with the same context. Else the ncclResult_t to return to the program without the call, since the
+ * guard has aborted the communicator (core/policy/abort.h); no leave follows.
  */
 #define NG_CALL_PROCEED (-1)
 int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage);
 
-/* After the real function, with its ncclResult_t. What the program gets: the same, but where
- * core/device/device_wait.h has waited for the device. */
+/* After the real function, with its ncclResult_t. Returns the result for the program: the same,
+ * unless core/device/device_wait.h has waited for the device. */
 int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, int result);
 
-/* The same for the two classes of nearly all calls, which the shim knows when it is compiled. */
+/* The same for the two classes of nearly all calls, which the shim knows at compile time. */
 int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage);
 int ng_collective_leave(const struct ng_call *call, struct ng_call_context *context, int result);
 int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage);

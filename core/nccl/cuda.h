@@ -1,9 +1,9 @@
 /*
- * What core may ask of the CUDA driver: a table that the shim fills, since core never looks up
+ * The CUDA driver functions that core uses: a table that the shim fills, since core never looks up
  * symbols.
  *
- * Types are the driver's own. A function that the driver lacks is NULL; `loaded` tells whether
- * there is a driver at all.
+ * Types are the driver's own. A function that the driver lacks is NULL; `loaded` says whether there
+ * is a driver at all.
  */
 #ifndef NCCLGUARD_CORE_NCCL_CUDA_H
 #define NCCLGUARD_CORE_NCCL_CUDA_H
@@ -31,8 +31,8 @@
     NG_CUDA(event_query, "cuEventQuery", (CUevent))                                                \
     NG_CUDA(event_elapsed, "cuEventElapsedTime", (float *, CUevent, CUevent))
 
-/* Those that older drivers lack, and that core does without; since: cuCtxGetId 12.0, those of
- * graphs 11.3, cuFuncLoad 12.4. */
+/* Functions that older drivers lack, and that core can do without. Available since: cuCtxGetId
+ * 12.0, graph functions 11.3, cuFuncLoad 12.4. */
 #define NG_CUDA_OPTIONAL_FUNCTIONS(NG_CUDA)                                                        \
     NG_CUDA(ctx_get_id, "cuCtxGetId", (CUcontext, unsigned long long *))                           \
     NG_CUDA(stream_get_flags, "cuStreamGetFlags", (CUstream, unsigned int *))                      \

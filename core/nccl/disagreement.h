@@ -1,15 +1,16 @@
 /*
- * Two ranks of a group that were found to call different things. Plain data.
+ * Two ranks of a group whose calls were found to differ. Plain data.
  */
 #ifndef NCCLGUARD_CORE_NCCL_DISAGREEMENT_H
 #define NCCLGUARD_CORE_NCCL_DISAGREEMENT_H
 
 #include <stdint.h>
 
-/* Where, as far as two hash logs (core/view/hash_log.h) tell. */
+/* Where their calls differ, as far as two hash logs (core/view/hash_log.h) show. */
 struct ng_hash_log_difference {
-    uint64_t after; /* the newest common collective known up to which both are alike; 0 none */
-    uint64_t seq;   /* the oldest one known up to which they are not */
+    uint64_t
+        after;    /* the newest common collective up to which both are known to be alike; 0 none */
+    uint64_t seq; /* the oldest one up to which they are known to differ */
 };
 
 struct ng_disagreement {

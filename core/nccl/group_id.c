@@ -1,5 +1,5 @@
 /*
- * Group ids: hashes of what all ranks of a group know alike.
+ * Group ids: hashes of data that is the same on all ranks of a group.
  *
  * Pure.
  */
@@ -31,7 +31,7 @@ uint64_t ng_hash(uint64_t seed, const void *bytes, size_t count)
     return hash ? hash : 1;
 }
 
-/* Kinds of origin never meet: each starts from a seed of its own. */
+/* Kinds of origin never collide: each starts from its own seed. */
 enum { SEED_UNIQUE = 1, SEED_SPLIT, SEED_SHRINK, SEED_INIT_ALL, SEED_EXCLUDED };
 
 uint64_t ng_group_id_unique(const void *unique_ids, int count)
@@ -49,7 +49,7 @@ uint64_t ng_group_id_excluded(const int *excluded, int count)
 {
     uint64_t words[] = {(uint64_t)count, 0};
 
-    /* A sum of hashes does not depend on the order, which NCCL itself changes. */
+    /* A sum of hashes is independent of the order, which NCCL itself changes. */
     for (int i = 0; i < count; i++)
         words[1] += mix((uint64_t)(int64_t)excluded[i] + UINT64_C(0x9e3779b97f4a7c15));
     return ng_hash(SEED_EXCLUDED, words, sizeof(words));

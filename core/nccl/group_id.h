@@ -22,10 +22,10 @@ uint64_t ng_group_id_unique(const void *unique_ids, int count);
 /* The `ordinal`-th child (from 1) of a parent: split by color; grow with color 0. */
 uint64_t ng_group_id_split(uint64_t parent, uint32_t ordinal, int color);
 
-/* A hash of the ranks that a shrink leaves out, in any order. */
+/* A hash of the ranks that a shrink excludes, in any order. */
 uint64_t ng_group_id_excluded(const int *excluded, int count);
 
-/* Shrink, which leaves out `excluded`. */
+/* A shrink that excludes `excluded`. */
 uint64_t ng_group_id_shrink(uint64_t parent, uint32_t ordinal, uint64_t excluded);
 
 /* ncclCommInitAll: one process, its `ordinal`-th such call. */

@@ -1,5 +1,5 @@
 /*
- * What core may ask of a NCCL library: a table that the shim fills for each library instance.
+ * The NCCL functions that core uses: a table that the shim fills for each library instance.
  *
  * Functions that the library lacks are NULL. Called with the shim's depth guard set or from the
  * guard's own threads, straight into the library, never through our own wrappers.
@@ -43,7 +43,7 @@ struct ng_nccl {
     uint32_t index;      /* of the instance in this process, from 0; below NG_NCCL_MAX */
     _Atomic int version; /* ncclGetVersion: 22809 is 2.28.9; 0 before the first call */
     const char *path;    /* of the shared object; "" unknown */
-    bool foreign; /* in another namespace of the linker: its CUDA is not the one that we know */
+    bool foreign;        /* in another linker namespace: its CUDA is not the one that we use */
 
     /* ncclResult_t is int here; ncclComm_t is void *. */
     int (*get_unique_id)(struct ng_nccl_unique_id *ret_id);
@@ -72,7 +72,7 @@ struct ng_nccl {
     const char *(*get_last_error)(void *comm);
 };
 
-/* ncclResult_t values that core must tell apart (nccl.h; part of NCCL's ABI). */
+/* ncclResult_t values that core distinguishes (nccl.h; part of NCCL's ABI). */
 #define NG_NCCL_SUCCESS          0
 #define NG_NCCL_SYSTEM_ERROR     2
 #define NG_NCCL_INTERNAL_ERROR   3
@@ -81,7 +81,7 @@ struct ng_nccl {
 #define NG_NCCL_REMOTE_ERROR     6
 #define NG_NCCL_IN_PROGRESS      7
 
-/* So long a program has to deal with an asynchronous error itself, before the guard does. */
+/* How long a program has to handle an asynchronous error itself before the guard does. */
 #define NG_ASYNC_GRACE_NS NG_S
 
 #endif

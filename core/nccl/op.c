@@ -34,7 +34,7 @@ static const char *const results[] = {
     "ncclRemoteError",   "ncclInProgress",         "ncclTimeout",
 };
 
-/* CUresult values of <cuda.h>, which tools and the verdict have to do without. */
+/* CUresult values of <cuda.h>, which tools and the verdict cannot include. */
 static const struct {
     int error;
     const char *text;

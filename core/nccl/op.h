@@ -18,7 +18,7 @@ enum ng_op_class {
     NG_CLASS_QUERY,
 };
 
-/* What every rank of a group must pass alike (struct ng_op_info.fields). */
+/* Arguments that must be the same on every rank of a group (struct ng_op_info.fields). */
 #define NG_F_COUNT 1u
 #define NG_F_DTYPE 2u
 #define NG_F_REDOP 4u
@@ -29,7 +29,7 @@ enum ng_op {
 #define NG_OP(number, name, class, fields) NG_OP_##name = number,
 #include "core/nccl/op.def"
 #undef NG_OP
-    NG_OP_LIMIT = 96, /* every number lies below */
+    NG_OP_LIMIT = 96, /* every number is below */
 };
 
 /* The class of an operation as a constant expression: NG_OP_CLASS_AllReduce. */
@@ -40,7 +40,7 @@ enum {
 };
 
 struct ng_op_info {
-    const char *name; /* "AllReduce"; NULL where no operation has the number */
+    const char *name; /* "AllReduce"; NULL if no operation has the number */
     enum ng_op_class op_class;
     uint32_t fields; /* NG_F_* */
 };
@@ -48,8 +48,8 @@ struct ng_op_info {
 /* Indexed by enum ng_op. */
 extern const struct ng_op_info ng_op_table[NG_OP_LIMIT];
 
-/* Does every rank wait in it for every other, and end with them? Not where there is a root: one
- * side may have done its part before the other comes. */
+/* Does every rank wait for all others, and end with them? Not for operations with a root: one side
+ * may have done its part before the other arrives. */
 static inline bool ng_op_is_symmetric(unsigned op)
 {
     return op < NG_OP_LIMIT && ng_op_table[op].op_class == NG_CLASS_COLLECTIVE &&

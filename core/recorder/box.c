@@ -1,7 +1,7 @@
 /*
- * Making, mapping and locking black boxes, and opening those of others.
+ * Creates, maps and locks black boxes, and opens those of other processes.
  *
- * Entered at the first communicator, by readers, at exit. Must never let the program meet SIGBUS:
+ * Entered at the first communicator, by readers, at exit. Must never cause SIGBUS in the program:
  * every page that it will write is reserved first.
  */
 #include "core/recorder/box.h"
@@ -26,7 +26,7 @@
 #define THREAD_CAPACITY       256u
 #define DURATION_CAPACITY     256u
 #define SAMPLE_CAPACITY       512u  /* a power of two */
-#define REGISTRATION_CAPACITY 1024u /* of later communicators nothing is told */
+#define REGISTRATION_CAPACITY 1024u /* later communicators are not recorded */
 #define MODULE_CAPACITY       512u
 #define PLACE_CAPACITY        2048u
 #define CODE_CAPACITY         1024u
@@ -40,7 +40,7 @@ static size_t page_up(size_t bytes)
     return (bytes + 4095) & ~(size_t)4095;
 }
 
-/* The tables of where calls were made, from `offset` on; returns where they end. */
+/* Lay out the tables of call sites from `offset` on; returns their end. */
 static uint64_t lay_out_frames(struct ng_box_header *header, uint64_t offset, uint32_t records)
 {
     header->frames_bytes = NG_BOX_FRAMES_BYTES;
@@ -150,7 +150,7 @@ static void fill_identity(struct ng_box_header *header, const struct ng_box_iden
     header->sample_next = 1;
 }
 
-/* By a header that was checked: the mapped one of another process may change under us. */
+/* From a checked header: the mapped header of another process may change meanwhile. */
 static void point(struct ng_box *box, void *map, const struct ng_box_header *header)
 {
     box->header = map;
@@ -187,7 +187,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
 
 uint64_t ng_box_uid(const struct ng_box_header *header)
 {
-    /* An exec keeps all of it but the origin; copies of one virtual machine have the same boot. */
+    /* An exec changes only the origin; copies of one virtual machine have the same boot id. */
     uint64_t words[] = {
         ng_hash(0, header->boot_id, strnlen(header->boot_id, sizeof(header->boot_id))),
         ng_hash(0, header->host, strnlen(header->host, sizeof(header->host))),
@@ -205,7 +205,7 @@ void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes)
     snprintf(ret_name, bytes, NG_BOX_PREFIX "%d-%llu", pid, (unsigned long long)start_ticks);
 }
 
-/* Zeros where nothing has been written yet, for want of a better way to make pages. */
+/* Write zeros where nothing has been written yet, if there is no better way to allocate pages. */
 static int write_zeros(int fd, uint64_t offset, uint64_t bytes)
 {
     static const char zeros[4096];
@@ -223,13 +223,12 @@ static int write_zeros(int fd, uint64_t offset, uint64_t bytes)
     return 0;
 }
 
-/* Reserve blocks of a shared file; where that cannot be had, or is forbidden (seccomp), zeros do.
- */
+/* Reserve blocks of a shared file; if that is unsupported or forbidden (seccomp), write zeros. */
 static int reserve(int fd, uint64_t offset, uint64_t bytes)
 {
     int error = EINTR;
 
-    /* A program's interval timer may interrupt it again and again, and each time undo it. */
+    /* A program's interval timer may interrupt it repeatedly, and undo it each time. */
     for (int tries = 0; error == EINTR && tries < 20; tries++)
         error = fallocate(fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : errno;
     if (error == EPERM || error == ENOSYS || error == EOPNOTSUPP)
@@ -237,7 +236,7 @@ static int reserve(int fd, uint64_t offset, uint64_t bytes)
     return -error;
 }
 
-/* Beyond the limit on file sizes, ftruncate would raise SIGXFSZ in the program. */
+/* Above the limit on file sizes, ftruncate would raise SIGXFSZ in the program. */
 static bool fits_limit(uint64_t bytes)
 {
     struct rlimit limit;
@@ -255,8 +254,8 @@ static void numbered(const struct ng_box_header *header, unsigned number, char *
         snprintf(ret_name + strlen(ret_name), bytes - strlen(ret_name), "-%u", number);
 }
 
-/* Never in the place of another file. The first way keeps the name true in /proc/PID/maps; not
- * every file system has it. */
+/* Rename, but never replace another file. The first way keeps the name correct in /proc/PID/maps,
+ * but not every file system supports it. */
 static int rename_new(const char *from, const char *to)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
@@ -269,7 +268,7 @@ static int rename_new(const char *from, const char *to)
     return 0;
 }
 
-/* The complete file gets a name that nobody has: never that of a box that others may be reading. */
+/* Give the complete file an unused name: never that of a box that others may be reading. */
 static int give_name(const char *folder, const char *hidden, const struct ng_box_header *header,
                      char *ret_name, size_t bytes)
 {
@@ -281,7 +280,7 @@ static int give_name(const char *folder, const char *hidden, const struct ng_box
         snprintf(path, sizeof(path), "%s/%s", folder, ret_name);
         error = rename_new(hidden, path);
     }
-    /* A file system without either, or a process that may not use them. */
+    /* The file system supports neither, or the process may not use them. */
     if (error == -EPERM || error == -EOPNOTSUPP || error == -ENOSYS)
         error = rename(hidden, path) == 0 ? 0 : -errno;
     return error;
@@ -294,7 +293,7 @@ static int create_file(const char *folder, const struct ng_box_header *header,
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
     numbered(header, 1, name, sizeof(name));
-    /* Process numbers of another namespace may be the same. */
+    /* Another pid namespace may use the same process ids. */
     if (snprintf(hidden, sizeof(hidden), "%s/.%s-%llu", folder, name,
                  (unsigned long long)header->pid_namespace) >= (int)sizeof(hidden))
         return -ENAMETOOLONG;
@@ -305,7 +304,7 @@ static int create_file(const char *folder, const struct ng_box_header *header,
         return -errno;
     struct ng_descriptor file = ng_descriptor_keep(fd);
     fd = file.fd;
-    fchmod(fd, 0600); /* whatever the program's umask takes away: others of the job read it */
+    fchmod(fd, 0600); /* regardless of the program's umask: other processes of the job read it */
     int error = ftruncate(fd, (off_t)header->total_bytes) == 0 ? 0 : -errno;
     if (!error)
         error = reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
@@ -371,7 +370,7 @@ int ng_box_reserve_group(struct ng_box *box, uint32_t index)
         return -ENOSPC;
     if (index < box->groups_reserved)
         return 0;
-    /* Closed by the program: nothing can be reserved any more, and an unreserved page could mean
+    /* Closed by the program: nothing can be reserved any more, and an unreserved page could cause
      * SIGBUS. */
     if (!ng_descriptor_ours(&box->file))
         return -EBADF;
@@ -393,7 +392,7 @@ static bool in_file(uint64_t offset, uint64_t count, uint64_t each, uint64_t tot
            count <= (1u << 24) && count * each <= total - offset;
 }
 
-/* Tables that writers before them do not have; what is damaged there is done without. */
+/* Older writers do not have these tables; damaged ones are ignored. */
 static void drop_what_is_not_there(struct ng_box_header *header)
 {
     if (header->duration_bytes != NG_BOX_DURATION_BYTES ||
@@ -412,7 +411,7 @@ static void drop_what_is_not_there(struct ng_box_header *header)
         !in_file(header->registrations_offset, header->registration_capacity,
                  NG_BOX_REGISTRATIONS_BYTES, header->total_bytes))
         header->registrations_offset = header->registration_capacity = 0;
-    /* These are of no use without each other. */
+    /* These tables are useless without each other. */
     if (header->frames_bytes != NG_BOX_FRAMES_BYTES ||
         header->module_bytes != NG_BOX_MODULE_BYTES ||
         header->place_bytes != NG_BOX_FRAME_ROW_BYTES ||
@@ -502,8 +501,8 @@ void ng_box_close(struct ng_box *box, const char *unlink_path)
     *box = NG_BOX_NONE;
 }
 
-/* Only what has been found to be a whole box is written to, of a process that has not told of its
- * end. A descriptor; -ESRCH: it has; or -errno. */
+/* Writes only to a file that was verified to be a complete box, of a process that has not recorded
+ * its end. A descriptor; -ESRCH: it has recorded it; or -errno. */
 static int open_for_mark(const char *path, int64_t *ret_heartbeat_mono_ns)
 {
     struct ng_box box = NG_BOX_NONE;

@@ -1,38 +1,42 @@
 /*
- * The black box: what one process tells about itself, in a file that outlives it.
+ * The black box: the state of one process, in a file that outlives the process.
  *
- * Layout, version 1. The file is mapped shared by its process, and read, never mapped, by anybody
- * with the rights (mode 0600): a neighbour, `ncclguard analyze`, after SIGKILL, during SIGSTOP. All
- * numbers are the host's byte order; offsets in the header, so that a reader needs no constant of
- * the writer's but this file.
+ * Layout, version 1. The file is mapped shared by its process. Others with access rights (mode
+ * 0600) read it, and never map it: a neighbour, `ncclguard analyze`, after SIGKILL, during SIGSTOP.
+ * All numbers are in the host's byte order. Offsets are in the header, so that a reader needs no
+ * constants of the writer except this file.
  *
- *   header     one page: who, since when, how it lives
- *   groups     group_capacity slots: one per communicator handle
- *   threads    thread_capacity slots: the NCCL call that a thread is inside
- *   records    record_capacity slots: the newest calls, slot = id % capacity
- *   durations  duration_capacity slots: measured times of each group, operation and size
- *   samples    sample_capacity slots: the newest measured collectives, slot = number % capacity
- *   faults     fault_capacity slots: the faults of NCCLGUARD_FAULT; none where it is not set
+ *   header         one page: identity, times, state of the process
+ *   groups         group_capacity slots: one per communicator handle
+ *   threads        thread_capacity slots: the NCCL call that a thread is inside
+ *   records        record_capacity slots: the newest calls, slot = id % capacity
+ *   durations      duration_capacity slots: measured times of each group, operation and size
+ *   samples        sample_capacity slots: the newest measured collectives,
+ *                  slot = number % capacity
+ *   faults         fault_capacity slots: the faults of NCCLGUARD_FAULT; none if it is not set
  *   registrations  registration_capacity slots, or none: of the group in the same slot of groups
- *   frames     frames_capacity slots, as many as records, or none: where each call was made
- *   modules    module_capacity slots: the program's files, and
- *   places     place_capacity slots: what is known of the addresses in frames
- *   hash logs     trail_capacity slots: rolling hashes of the group in the same slot:
- * core/view/hash_log.h python     python_capacity slots, as many as records, or none: the same in
- * Python, codes      code_capacity slots: the code objects that occur in them, and lines
- * lines_capacity bytes: their line tables: core/recorder/python_code.h
+ *   frames         frames_capacity slots, as many as records, or none: where each call was made
+ *   modules        module_capacity slots: the program's files, and
+ *   places         place_capacity slots: what is known of the addresses in frames
+ *   hash logs      trail_capacity slots: rolling hashes of the group in the same slot:
+ *                  core/view/hash_log.h
+ *   python         python_capacity slots, as many as records, or none: where each call was made,
+ *                  in Python,
+ *   codes          code_capacity slots: the code objects that occur there, and
+ *   lines          lines_capacity bytes: their line tables: core/recorder/python_code.h
  *
  * Writers: the program's threads (threads, records, frames, python, codes, lines, faults,
  * registrations, `entered` and `scheduled` of groups), the watchdog (states, `started`,
  * `completed`, ages, `cuda_error`, durations, samples, `memory`), and another thread of the guard
- * (frames, modules, places). Every shared field is atomic and is read and written relaxed; a slot
- * is valid when its own guard word says so (record.id_state, group.state, thread.tid,
- * duration.group_id, sample.number, fault.times, registrations.generation, frames.id_state,
- * python.id_state, code.complete, and of modules and places
- * the header's counts), which is written last with release. Readers copy a slot and check the guard
- * word before and after. A field may be added in reserved bytes, where zero means "not known",
- * within a version, and a table whose place the header tells in bytes that were unused; any other
- * change is a new version.
+ * (frames, modules, places). Every shared field is atomic and is read and written relaxed. A slot
+ * is valid if its own guard word says so; the guard word is written last, with release. Guard
+ * words: record.id_state, group.state, thread.tid, duration.group_id, sample.number, fault.times,
+ * registrations.generation, frames.id_state, python.id_state, code.complete, and for modules and
+ * places the header's counts. Readers copy a slot and check the guard word before and after.
+ *
+ * Within a version, a field may be added in reserved bytes, where zero means "not known", and a
+ * table may be added whose place the header states in formerly unused bytes; any other change is a
+ * new version.
  */
 #ifndef NCCLGUARD_CORE_RECORDER_BOX_H
 #define NCCLGUARD_CORE_RECORDER_BOX_H
@@ -47,45 +51,47 @@
 
 #define NG_BOX_MAGIC   UINT64_C(0x31584f424743434e) /* "NCCGBOX1" */
 #define NG_BOX_VERSION 1
-/* Files of black boxes are named NG_BOX_PREFIX + pid + "-" + start ticks, and where there is one of
- * that name already, "-" + a number from 2: a process that became another program has one for each.
- */
+/* Files of black boxes are named NG_BOX_PREFIX + pid + "-" + start ticks; if that name exists
+ * already, plus "-" and a number from 2: a process that became another program has one box for each
+ * program. */
 #define NG_BOX_PREFIX "box-"
 
-/* How the process lives, as it says itself; what it cannot say (killed, stopped) its neighbours
- * see. */
+/* The state of the process, as written by itself; neighbours detect what it cannot write (killed,
+ * stopped). */
 enum ng_box_life {
     NG_BOX_RUNNING = 1,
     NG_BOX_EXITED = 2,         /* left through exit() or return from main; exit_status is known */
     NG_BOX_ENDED_BY_GUARD = 3, /* by policy, after the dumps */
-    NG_BOX_EXECED = 4,         /* became another program, which has told so */
+    NG_BOX_EXECED = 4,         /* became another program, which has recorded this */
 };
 
-/* exit_status of those who leave without telling any; what a program tells is from 0 to 255. */
+/* exit_status of processes that end without reporting one; statuses that programs report are 0 to
+ * 255. */
 #define NG_EXIT_STATUS_NOT_TOLD (-1) /* quick_exit */
 #define NG_EXIT_STATUS_EXEC     (-2) /* became another program */
-/* And, as the kernel tells of those who could not tell it themselves, 0 where it does not: */
-#define NG_EXIT_STATUS_SIGNAL 256 /* and the number of the signal that ended it */
-#define NG_EXIT_STATUS_SILENT 512 /* and what it ended with, by _exit */
+/* And as the kernel reports it for processes that could not write it themselves; 0 if not
+ * reported: */
+#define NG_EXIT_STATUS_SIGNAL 256 /* plus the number of the signal that ended it */
+#define NG_EXIT_STATUS_SILENT 512 /* plus the status passed to _exit */
 
 #define NG_BOX_FRAME_BYTES 128
 
-/* NCCL's own variables that the process has: core/config/variables.h. */
+/* NCCL's own variables of the process: core/config/variables.h. */
 #define NG_BOX_VARIABLES_BYTES 320
 
-/* Kinds of memory that there is room for. */
+/* Room for kinds of memory. */
 #define NG_BOX_MEMORY_KINDS 8
 
-/* The first numbers that are none in what this process was to send: core/check/nan.h. */
+/* The first NaN found in data that this process was to send: core/check/nan.h. */
 struct ng_box_nan {
-    _Atomic int64_t found_mono_ns;  /* guard word; 0 none were */
+    _Atomic int64_t found_mono_ns;  /* guard word; 0 none found */
     _Atomic uint64_t group_id, seq; /* of the call; seq 0: a send */
     _Atomic uint32_t op;
     _Atomic int32_t dtype;
-    _Atomic uint64_t elements, bad; /* that it was to send, and those that are none */
-    _Atomic uint64_t element, bits; /* the first of these, and what it is */
-    _Atomic uint32_t held;  /* the call does not get to the device: the process is ended for it */
-    _Atomic uint32_t calls; /* in which any were found so far */
+    _Atomic uint64_t elements, bad; /* elements that it was to send, and bad ones among them */
+    _Atomic uint64_t element, bits; /* index and bits of the first bad one */
+    _Atomic uint32_t held;  /* the call does not reach the device: the process is ended for it */
+    _Atomic uint32_t calls; /* calls in which any were found so far */
 };
 
 struct ng_box_header {
@@ -97,36 +103,36 @@ struct ng_box_header {
     uint32_t record_bytes, record_capacity;
     uint64_t groups_offset, threads_offset, records_offset, total_bytes;
 
-    /* Who. Written once, before the file gets its name. */
+    /* Identity. Written once, before the file gets its name. */
     int32_t rank, world_size, local_rank; /* from the launcher; -1 not known */
     int32_t pid;
-    uint64_t start_ticks;   /* field 22 of /proc/PID/stat: tells a reused pid */
+    uint64_t start_ticks;   /* field 22 of /proc/PID/stat: reveals a reused pid */
     uint64_t pid_namespace; /* inode of /proc/self/ns/pid */
     char boot_id[40];       /* /proc/sys/kernel/random/boot_id */
     char host[64];
     char job[128];
     char program[64];
     char guard_version[16];
-    char run_id[64];                        /* of the `ncclguard run` above the process; "" none */
+    char run_id[64]; /* of the `ncclguard run` that started the process; "" none */
     int64_t origin_mono_ns, origin_unix_ns; /* one instant in both clocks */
     int64_t timeout_ns, suspect_ns, init_timeout_ns;
 
-    /* How it goes. */
+    /* State. */
     _Atomic uint32_t life; /* enum ng_box_life */
     _Atomic int32_t exit_status;
     _Atomic int64_t life_mono_ns;      /* when `life` changed */
     _Atomic int64_t heartbeat_mono_ns; /* the guard's threads are alive; at least once a second */
     _Atomic int64_t watchdog_mono_ns;  /* the watchdog's last round */
     _Atomic uint64_t record_next;      /* id that the next record gets; ids start at 1 */
-    _Atomic uint32_t group_used;       /* slots that were ever used: readers stop there */
+    _Atomic uint32_t group_used;       /* number of slots ever used: readers stop there */
     _Atomic uint32_t thread_used;
-    _Atomic uint64_t records_lost;              /* no event could be had: completion not observed */
+    _Atomic uint64_t records_lost; /* no event was available: completion not observed */
     _Atomic uint64_t groups_lost, threads_lost; /* no slot */
     _Atomic uint64_t dump_epoch;       /* newest incident whose dump of this process is written */
     _Atomic int64_t published_mono_ns; /* its progress reached the board across hosts; 0 never */
-    _Atomic uint64_t board_slot;       /* its place there; 0 none */
-    /* Its guard holds its threads still to look at their stacks, until then at most: the kernel
-     * calls them stopped, but it is not. 0 never */
+    _Atomic uint64_t board_slot;       /* its slot there; 0 none */
+    /* Its guard stops its threads to read their stacks, until then at most: the kernel reports them
+     * as stopped, but the process is not. 0 never */
     _Atomic int64_t held_until_mono_ns;
 
     /* Measured durations: core/recorder/durations.h. 0 the writer has none. */
@@ -135,19 +141,20 @@ struct ng_box_header {
     uint32_t sample_bytes, sample_capacity;
     _Atomic uint64_t sample_next;    /* number that the next sample gets; numbers start at 1 */
     _Atomic uint64_t durations_lost; /* measured, but the table had no room for their kind */
-    /* core/incident/monitor.h: the watchdog has made no round since then, in its process's own
-     * time; and what it is in, as text in the bytes of the words. 0 it goes round. Text first. */
+    /* core/incident/monitor.h: since when the watchdog has made no round, in its process's own
+     * time; and what it is blocked in, as text in the bytes of the words. 0 it makes rounds. The
+     * text is written first. */
     _Atomic int64_t watchdog_stuck_mono_ns;
     _Atomic uint64_t watchdog_in[NG_BOX_FRAME_BYTES / 8];
-    /* What NCCL said of the first asynchronous error of a communicator (its group's `async_error`):
-     * complete once the size of it is there; 0 none */
+    /* NCCL's text for the first asynchronous error of a communicator (its group's `async_error`):
+     * complete once its size is set; 0 none */
     _Atomic uint32_t error_text_bytes;
     char error_text[196];
     /* Injected faults: core/recorder/fault_log.h. 0 none */
     uint64_t faults_offset;
     uint32_t fault_bytes, fault_capacity;
 
-    /* Where calls were made: core/unwind/frame_table.h. 0 the writer was not asked for that. */
+    /* Where calls were made: core/unwind/frame_table.h. 0 not configured. */
     uint64_t frames_offset, modules_offset, places_offset;
     uint32_t frames_bytes, frames_capacity;
     uint32_t module_bytes, module_capacity;
@@ -155,16 +162,16 @@ struct ng_box_header {
     _Atomic uint32_t module_used, place_used;   /* complete slots */
     _Atomic uint64_t modules_lost, places_lost; /* no slot */
 
-    /* Which of core/config/variables.def were set, written once, before the file gets its name; ""
-     * none, or not told. */
+    /* Variables of core/config/variables.def that were set; written once, before the file gets its
+     * name; "" none, or not known. */
     char nccl_variables[NG_BOX_VARIABLES_BYTES];
 
     /* core/view/hash_log.h. 0 the writer has none. */
     uint64_t trails_offset;
     uint32_t trail_bytes, trail_capacity;
 
-    /* Device memory of the process, by enum ng_segment_kind, as the watchdog found it last; as many
-     * kinds as there are. 0 nobody follows it. */
+    /* Device memory of the process, by enum ng_segment_kind, as the watchdog last saw it;
+     * memory_kinds is the number of kinds. 0 not tracked. */
     _Atomic uint32_t memory_kinds;
     uint32_t registration_bytes, registration_capacity;
     uint64_t registrations_offset; /* 0 none */
@@ -172,35 +179,37 @@ struct ng_box_header {
         _Atomic uint64_t segments, bytes;
     } memory[NG_BOX_MEMORY_KINDS];
 
-    /* Where calls were made in Python: core/recorder/python_code.h. 0 there is no Python, or nobody
-     * asked. */
+    /* Where calls were made in Python: core/recorder/python_code.h. 0 no Python, or not
+     * configured. */
     uint64_t python_offset, codes_offset, lines_offset;
     uint32_t python_bytes, python_capacity;
     uint32_t code_bytes, code_capacity;
     uint32_t lines_capacity;
-    _Atomic uint32_t code_used, lines_used; /* slots and bytes that were given out */
+    _Atomic uint32_t code_used, lines_used; /* slots and bytes in use */
     _Atomic uint64_t codes_lost;            /* no slot */
 
     struct ng_box_nan nan;
 
-    /* For others to end what cannot end itself: one more than the mildest enum ng_on_timeout that a
-     * deadline may lead to here, by configuration or any rule. 0 not known: nobody ends it. */
+    /* Lets other processes end one that cannot end itself: the mildest enum ng_on_timeout that a
+     * deadline may lead to here, by configuration or any rule, plus 1. 0 not known: it is not
+     * ended. */
     _Atomic uint32_t mildest_policy;
-    uint32_t takes_errors; /* 1: its calls return errors first, and it may go on:
+    uint32_t takes_errors; /* 1: its calls return errors first, and it may continue:
                               NCCLGUARD_BLOCKING_WAIT */
-    /* A verdict ends it: the policy that is carried out, likewise, since when. 0 none does */
+    /* A verdict ends it: the policy that is applied, plus 1, and since when. 0 none */
     _Atomic uint32_t ending_policy;
     _Atomic int64_t ending_mono_ns;
-    /* 1: it cannot read the folder of its job (another user by now, a chroot), and so hears of
-     * nothing there */
+    /* 1: it can no longer read the folder of its job (changed user, a chroot), and so receives
+     * nothing from there */
     _Atomic uint32_t cut_off;
-    /* Of the launcher's own words for its run (core/config/launch.h), written once, before the file
-     * gets its name; 0 it has none, or not told. */
+    /* Hash of the launcher's own identity of its run (core/config/launch.h), written once, before
+     * the file gets its name; 0 none, or not known. */
     uint64_t launch_run;
-    /* Of the path of the folder that its evidence goes to, likewise. */
+    /* Hash of the path of its evidence folder, likewise. */
     uint64_t evidence_folder;
-    /* Of a process that could not tell its end: when the `ncclguard run` above it saw it end, and
-     * how, NG_EXIT_STATUS_SIGNAL or _SILENT; 0 not known. The time last; 0 nobody saw it */
+    /* For a process that could not record its end: when the `ncclguard run` that started it saw it
+     * end, and how, NG_EXIT_STATUS_SIGNAL or _SILENT; 0 not known. The time is written last; 0 not
+     * seen */
     _Atomic int32_t seen_end;
     _Atomic int64_t seen_end_mono_ns;
 };
@@ -216,22 +225,23 @@ enum ng_group_state {
     NG_GROUP_FAILED = 6, /* creation failed */
 };
 
-/* Why the clock of a group rests. */
+/* Why the clock of a group is suspended. */
 enum ng_rest {
     NG_REST_NONE = 0,
-    NG_REST_OWN = 1,         /* its program is in a phase, or a person has suspended it */
-    NG_REST_WITH_OTHERS = 2, /* only since another rank's rests: no reason for others to do so */
+    NG_REST_OWN = 1, /* its program is in a phase, or an operator has suspended it */
+    NG_REST_WITH_OTHERS =
+        2, /* only because another rank's is: no reason for further ranks to suspend theirs */
 };
 
-/* What a collective says of itself: the fields that ranks must agree on, and those that help to
- * tell. */
+/* The description of a collective: the fields that ranks must agree on, and those that help to
+ * explain a difference. */
 struct ng_signature {
     uint32_t op; /* enum ng_op; 0 none */
     int32_t dtype, redop, root;
     uint64_t count;
 };
 
-/* A group's name with its end. */
+/* A group's name with its NUL. */
 #define NG_BOX_NAME_BYTES 64
 
 /* One communicator handle of this process. 384 bytes. */
@@ -243,23 +253,24 @@ struct ng_box_group {
     _Atomic int32_t nranks, group_rank; /* -1 not known yet */
     _Atomic int32_t device;             /* CUDA ordinal, -1 unknown */
     _Atomic int32_t nccl_version;
-    _Atomic int32_t color;    /* of a split; -1 else */
-    _Atomic uint32_t ordinal; /* which split, shrink or grow of the parent, from 1; 0 not one */
+    _Atomic int32_t color; /* of a split; -1 else */
+    _Atomic uint32_t
+        ordinal; /* number of the split, shrink or grow of the parent, from 1; 0 neither */
     _Atomic uint32_t
         derived; /* splits, shrinks and grows called on this communicator, in any state */
     _Atomic uint32_t created_by; /* enum ng_op */
     _Atomic int32_t async_error; /* ncclResult_t last seen; 0 none */
     _Atomic uint64_t handle;     /* ncclComm_t */
     _Atomic int64_t created_mono_ns, ended_mono_ns;
-    /* ncclConfig_t.commName, or what the program or a rule (core/comm/rules.h) calls it, maybe
-     * later; "" none. Text in the bytes of the words, ended: ng_box_write_name. */
+    /* ncclConfig_t.commName, or the name that the program or a rule (core/comm/rules.h) gives it,
+     * maybe later; "" none. NUL-terminated text in the bytes of the words: ng_box_write_name. */
     _Atomic uint64_t name[8];
 
     /* Progress. Collectives count from 1; 0 none yet. */
     _Atomic uint64_t entered, scheduled, started, completed;
     _Atomic int64_t completed_mono_ns;
     _Atomic uint64_t
-        entered_record; /* id of the record of collective `entered`; 0: no records, then these: */
+        entered_record; /* id of the record of collective `entered`; 0: no records, use these: */
     _Atomic uint64_t last_call; /* operation, data type and root: ng_box_pack_call */
     _Atomic uint64_t last_count;
     _Atomic int32_t last_redop;
@@ -272,26 +283,26 @@ struct ng_box_group {
     _Atomic uint32_t pending_started; /* 1: the device has reached it */
     _Atomic uint32_t pending_works;   /* works in flight on this communicator */
 
-    _Atomic int32_t cuda_error;   /* CUresult that ended the watching of its device; 0 none */
-    _Atomic uint32_t creator_tid; /* thread that called for its creation; 0 not known */
-    /* Of the signatures of all collectives up to `entered`, in order: core/recorder/signature.h. 0
-     * none. */
+    _Atomic int32_t cuda_error;   /* CUresult that ended the observation of its device; 0 none */
+    _Atomic uint32_t creator_tid; /* thread that called the creating function; 0 not known */
+    /* Over the signatures of all collectives up to `entered`, in order: core/recorder/signature.h.
+     * 0 none. */
     _Atomic uint64_t rolling_hash;
-    /* Of the device, "0000:1b:00.0", as text in the bytes of the words; 0 not known. */
+    /* PCI id of the device, "0000:1b:00.0", as text in the bytes of the words; 0 not known. */
     _Atomic uint64_t pci_id[2];
-    /* core/view/grow_id.h: what those who join it call the group, told by the rank that invited
-     * them, and by those themselves; its id until the right one was learned; who was left out. 0
-     * none */
+    /* core/view/grow_id.h: the id that joining ranks have for the group, written by the rank that
+     * invited them and by those ranks; its id until the right one was learned; the excluded ranks.
+     * 0 none */
     _Atomic uint64_t joined_id, former_id, excluded;
-    /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group,
-     * and groups of two or more calls. Those of each stream are a group for themselves. */
+    /* Of closed NCCL groups: collectives, and sends and receives, beyond the first of their group;
+     * and groups of two or more calls. The calls of each stream count as a separate group. */
     _Atomic uint64_t coll_joined, p2p_joined, groups_closed;
-    /* core/comm/deadline.h: deadline of the oldest work, extensions included, else that of
-     * collectives; -1 none; 0 not known: the header has that of all groups. */
+    /* core/comm/deadline.h: deadline of the oldest work, extensions included, else the deadline of
+     * collectives; -1 none; 0 not known: use the one in the header. */
     _Atomic int64_t timeout_ns;
-    _Atomic uint32_t rests; /* its clock rests: enum ng_rest */
-    /* The oldest work is a replay of a CUDA graph of which another launch is queued behind: it is
-     * in pending_seq, or in a later call of that replay. */
+    _Atomic uint32_t rests; /* why its clock is suspended: enum ng_rest */
+    /* The oldest work is a replay of a CUDA graph that has another launch queued behind it: the
+     * device is in pending_seq, or in a later call of that replay. */
     _Atomic uint32_t pending_vague;
     _Atomic int64_t error_mono_ns; /* when async_error was learned; 0 none */
     uint8_t reserved[8];
@@ -307,7 +318,7 @@ struct ng_box_thread {
     _Atomic int64_t since_mono_ns;
     _Atomic uint64_t record_id;
     _Atomic uint64_t seq; /* collective sequence in the group; 0 none */
-    /* Its name when it made its first call, as text in the bytes of the words; 0 not known. */
+    /* The thread's name at its first call, as text in the bytes of the words; 0 not known. */
     _Atomic uint64_t name[2];
     uint8_t reserved[8];
 };
@@ -321,8 +332,9 @@ enum ng_record_state {
     NG_RECORD_COMPLETED = 4,
     NG_RECORD_FAILED = 5, /* NCCL returned an error; see result */
     NG_RECORD_CAPTURED =
-        6, /* went into a CUDA graph, and did not happen: its replays have records of their own */
-    NG_RECORD_UNWATCHED = 7, /* on the stream, but no event could be had: completion not observed */
+        6, /* captured into a CUDA graph, not executed: its replays have records of their own */
+    NG_RECORD_UNWATCHED =
+        7, /* on the stream, but no event was available: completion not observed */
 };
 
 #define NG_RECORD_IN_GROUP 1u /* made between ncclGroupStart and ncclGroupEnd */
@@ -331,7 +343,7 @@ enum ng_record_state {
 #define NG_RECORD_INVALID  16u /* its arguments were not valid: core/check/arguments.h */
 #define NG_RECORD_BLOCKED  8u  /* seen inside the host call for longer than the suspect time */
 #define NG_RECORD_REPLAYED                                                                         \
-    32u /* came with the launch of a CUDA graph: graph, replay and position tell which */
+    32u /* made by the launch of a CUDA graph: see graph, replay and graph_position */
 
 /* One call. 192 bytes. */
 struct ng_box_record {
@@ -340,13 +352,13 @@ struct ng_box_record {
     _Atomic uint32_t group_slot;
     _Atomic uint32_t op;
     _Atomic uint64_t coll_seq; /* of the group, from 1; the last one before a point-to-point call */
-    _Atomic uint64_t p2p_seq;  /* likewise for point-to-point */
+    _Atomic uint64_t p2p_seq;  /* the same for point-to-point */
     _Atomic uint64_t count;
     _Atomic int32_t dtype, redop;
-    _Atomic int32_t root;   /* root or peer; -1 none */
-    _Atomic int32_t result; /* ncclResult_t of the host call */
-    _Atomic uint64_t
-        peer_ordinal; /* which send to, or receive from, this peer, from 1; 0 a collective */
+    _Atomic int32_t root;          /* root or peer; -1 none */
+    _Atomic int32_t result;        /* ncclResult_t of the host call */
+    _Atomic uint64_t peer_ordinal; /* number of the send to, or receive from, this peer, from 1; 0 a
+                                      collective */
     _Atomic uint64_t send_buffer, recv_buffer, stream, caller;
     _Atomic int64_t entered_mono_ns;
     _Atomic int64_t started_mono_ns, completed_mono_ns; /* when the watchdog saw it; 0 not yet */
@@ -355,19 +367,21 @@ struct ng_box_record {
     _Atomic uint64_t work_previous; /* id of the previous record of the same work; 0 none */
     _Atomic uint64_t rolling_hash;  /* of the group after this collective; 0 point-to-point */
     /* How long the device took for its work, all calls of an NCCL group together: in the record
-     * that closes it. 0 not measured, or not yet */
+     * that closes the group. 0 not measured, or not yet */
     _Atomic int64_t duration_ns;
-    /* Of NG_RECORD_REPLAYED, and without meaning else: core/device/graph.h. */
-    _Atomic uint64_t graph;  /* which executable graph with collectives of this process, from 1 */
-    _Atomic uint64_t replay; /* which launch of it, from 1 */
-    _Atomic uint32_t graph_position, graph_calls; /* which of its calls, from 1; how many it has */
+    /* Only for NG_RECORD_REPLAYED, else undefined: core/device/graph.h. */
+    _Atomic uint64_t
+        graph; /* number of the executable graph with collectives in this process, from 1 */
+    _Atomic uint64_t replay; /* number of its launch, from 1 */
+    _Atomic uint32_t graph_position,
+        graph_calls; /* number of the call in it, from 1; how many it has */
     uint8_t reserved[8];
 };
 #define NG_BOX_RECORD_BYTES 192
 
 /*
- * Measured durations of one group, one operation and one size. Figures of a slot are written one by
- * one: a reader may see a count that is one ahead of its sum. 176 bytes.
+ * Measured durations of one group, one operation and one size. The figures of a slot are written
+ * one by one: a reader may see a count one ahead of its sum. 176 bytes.
  */
 #define NG_DURATION_BUCKETS 28
 struct ng_box_duration {
@@ -375,58 +389,61 @@ struct ng_box_duration {
     _Atomic uint32_t op;         /* enum ng_op; NG_OP_GroupEnd: several calls of one NCCL group */
     _Atomic uint32_t size_class; /* up to 2^size_class bytes, and more than half of that */
     _Atomic uint64_t count, sum_ns, min_ns, max_ns;
-    /* Of those shorter than 2^k microseconds, and not in a bucket before; the last has the rest. */
+    /* Bucket k counts durations shorter than 2^k microseconds and not in an earlier bucket; the
+     * last has the rest. */
     _Atomic uint32_t histogram[NG_DURATION_BUCKETS];
-    _Atomic int64_t newest_mono_ns; /* of its measurements; 0 not known */
+    _Atomic int64_t newest_mono_ns; /* its newest measurement; 0 not known */
     uint8_t reserved[8];
 };
 #define NG_BOX_DURATION_BYTES 176
 
-/* One measured work in which every rank of the group waits for every other. 48 bytes. */
+/* One measured work in which every rank of the group waits for all others. 48 bytes. */
 struct ng_box_sample {
     _Atomic uint64_t number; /* guard word; 0 free, or being written */
     _Atomic uint64_t group_id;
     _Atomic uint64_t seq; /* its last collective */
     _Atomic int64_t duration_ns;
-    _Atomic uint32_t calls; /* in the work: those of an NCCL group are one */
+    _Atomic uint32_t calls; /* calls in the work: those of an NCCL group are one work */
     _Atomic uint32_t group_slot;
     uint8_t reserved[8];
 };
 #define NG_BOX_SAMPLE_BYTES 48
 
-/* One fault that NCCLGUARD_FAULT asks for, and what is known of its happening. 256 bytes. */
+/* One fault of NCCLGUARD_FAULT, and its occurrences. 256 bytes. */
 #define NG_BOX_FAULT_TEXT 128
 struct ng_box_fault {
-    _Atomic uint64_t times; /* guard word: that it has happened; 0 not yet */
+    _Atomic uint64_t times; /* guard word: how often it has happened; 0 not yet */
     _Atomic int64_t first_mono_ns, last_mono_ns;
-    /* The call that it happened to, the newest. */
+    /* The newest call that it happened to. */
     _Atomic uint64_t group_id;    /* 0 none, or not made yet */
     _Atomic uint64_t seq;         /* collective; 0 none */
     _Atomic uint32_t op;          /* enum ng_op */
     _Atomic int32_t rank;         /* -1 not known */
-    char text[NG_BOX_FAULT_TEXT]; /* as it was asked for; written once, before any can happen */
+    char text[NG_BOX_FAULT_TEXT]; /* as configured; written once, before any can happen */
     uint8_t reserved[80];
 };
 #define NG_BOX_FAULT_BYTES 256
 
-/* What the guard has registered with the communicator that has the same slot of the group table:
+/* What the guard has registered with the communicator in the same slot of the group table:
  * core/registration/registrations.h. 96 bytes. */
 struct ng_box_registrations {
-    _Atomic uint32_t generation; /* guard word: of that group; 0 free, or another one's now */
-    _Atomic uint32_t closed;     /* 1: no more on this communicator */
+    _Atomic uint32_t
+        generation; /* guard word: that of the group; 0 free, or now used for another group */
+    _Atomic uint32_t closed; /* 1: nothing more is registered on this communicator */
     _Atomic uint64_t segments, segment_bytes; /* registered now */
-    _Atomic uint64_t bytes, registered_bytes; /* of sends and receives: all, and those within */
+    _Atomic uint64_t bytes,
+        registered_bytes; /* of sends and receives: all, and those in registered buffers */
     _Atomic uint64_t made, ended, failed, deferred;
-    _Atomic uint64_t spent_ns; /* of the program's threads, in NCCL's register and deregister */
+    _Atomic uint64_t spent_ns; /* time of the program's threads in NCCL's register and deregister */
     uint8_t reserved[16];
 };
 #define NG_BOX_REGISTRATIONS_BYTES 96
 
 enum ng_frames_state {
     NG_FRAMES_WRITING = 1,
-    NG_FRAMES_PART = 2,  /* the guard knows no more yet */
+    NG_FRAMES_PART = 2,  /* more frames are not known yet */
     NG_FRAMES_WHOLE = 3, /* up to the function that the thread began with */
-    NG_FRAMES_CUT = 4,   /* there are more than have room, or more than can be followed */
+    NG_FRAMES_CUT = 4,   /* there are more than fit, or more than can be walked */
 };
 
 /* Innermost frames of the program's thread that made a call, from the caller of the NCCL function.
@@ -434,8 +451,8 @@ enum ng_frames_state {
 #define NG_BOX_FRAMES 16
 struct ng_box_frames {
     _Atomic uint64_t id_state; /* guard word: id of the record << 8 | enum ng_frames_state */
-    /* Return addresses; where a signal came in between, that of the interrupted instruction plus 1,
-     * so that one less always lies in the code. 0 behind the last. */
+    /* Return addresses; at a signal frame, the address of the interrupted instruction plus 1, so
+     * that the address minus 1 always lies in the code. 0 after the last. */
     _Atomic uint64_t address[NG_BOX_FRAMES];
 };
 #define NG_BOX_FRAMES_BYTES 136
@@ -443,10 +460,10 @@ struct ng_box_frames {
 /* A file of the program in memory: itself, or a library. Written once. 512 bytes. */
 #define NG_BOX_PATH_BYTES 440
 struct ng_box_module {
-    uint64_t start, end;     /* where it lies in memory */
+    uint64_t start, end;     /* its range in memory */
     uint64_t bias;           /* address in memory minus address in the file */
     uint32_t build_id_bytes; /* 0 none */
-    uint8_t build_id[32];    /* of those that are longer, the first */
+    uint8_t build_id[32];    /* longer ones are cut */
     uint8_t reserved[12];
     char path[NG_BOX_PATH_BYTES];
 };
@@ -456,28 +473,30 @@ struct ng_box_module {
 #define NG_BOX_FRAME_NAME_BYTES 216
 struct ng_box_place {
     uint64_t address; /* written once */
-    uint32_t module;  /* index; UINT32_MAX: code that was made at run time, or no room for it */
-    /* Of the name, which may come later, and a better one after it: 0 there is none, odd: it is
-     * being written. */
+    uint32_t module;  /* index; UINT32_MAX: code generated at run time, or no room for its file */
+    /* Version of the name, which may be set later and replaced by a better one: 0 none, odd: being
+     * written. */
     _Atomic uint32_t name_version;
-    _Atomic int64_t gone_mono_ns; /* no longer this code since then at the latest; 0 it still is */
-    _Atomic uint64_t name_offset; /* of the address from the function's start */
-    _Atomic uint64_t name[NG_BOX_FRAME_NAME_BYTES / 8]; /* text in the bytes of the words, ended */
+    _Atomic int64_t
+        gone_mono_ns; /* since when, at the latest, the code is no longer there; 0 it still is */
+    _Atomic uint64_t name_offset; /* offset of the address from the function's start */
+    _Atomic uint64_t
+        name[NG_BOX_FRAME_NAME_BYTES / 8]; /* text in the bytes of the words, NUL-terminated */
     uint8_t reserved[8];
 };
 #define NG_BOX_FRAME_ROW_BYTES 256
 
-/* Innermost frames of Python of the program's thread that made a call. 72 bytes. */
+/* Innermost Python frames of the program's thread that made a call. 72 bytes. */
 #define NG_BOX_PYTHON_FRAMES 8
 struct ng_box_python {
     _Atomic uint64_t id_state; /* guard word, as that of frames: WRITING, WHOLE or CUT */
-    /* Index of the code object plus 1, UINT32_MAX no room for it, in the upper half; where in its
-     * bytes, in the lower one. 0 behind the last. */
+    /* Upper half: index of the code object plus 1, UINT32_MAX no room for it. Lower half: offset in
+     * its bytes. 0 after the last. */
     _Atomic uint64_t frame[NG_BOX_PYTHON_FRAMES];
 };
 #define NG_BOX_PYTHON_BYTES 72
 
-/* A code object of Python, or all those that are alike in what is told here. Written once. 384
+/* A Python code object, or all those for which the fields below are equal. Written once. 384
  * bytes. */
 #define NG_BOX_CODE_FILE_BYTES 200
 #define NG_BOX_CODE_NAME_BYTES 144
@@ -485,17 +504,19 @@ struct ng_box_code {
     _Atomic uint32_t complete; /* guard word: 1 */
     int32_t first_line;
     uint32_t file_bytes,
-        name_bytes; /* of the two texts, UTF-8 without an end; "..." and the last of a longer one */
-    uint32_t lines_bytes;          /* of its line table */
-    uint32_t lines_kept, lines_at; /* of them, the first, and where they are in `lines` */
-    uint32_t hash;                 /* of all this */
+        name_bytes; /* of the two texts, UTF-8 without NUL; of a longer one "..." and its end */
+    uint32_t lines_bytes; /* of its line table */
+    uint32_t lines_kept,
+        lines_at;  /* the bytes that are kept, the first ones, and their offset in `lines` */
+    uint32_t hash; /* of all these fields */
     char file[NG_BOX_CODE_FILE_BYTES];
-    char name[NG_BOX_CODE_NAME_BYTES]; /* the qualified one */
+    char name[NG_BOX_CODE_NAME_BYTES]; /* the qualified name */
     uint8_t reserved[8];
 };
 #define NG_BOX_CODE_BYTES 384
 
-/* Words of core/view/hash_log.h: a rolling hash, and after which collective. 512 bytes. */
+/* Words as in core/view/hash_log.h: a rolling hash, and the collective that it follows. 512
+ * bytes. */
 #define NG_HASH_LOG_NEWEST 16u /* a power of two */
 #define NG_HASH_LOG_LEVELS 18u
 struct ng_box_hash_log {
@@ -504,28 +525,29 @@ struct ng_box_hash_log {
     /* Of the newest two multiples of 16, 32, 64 … */
     _Atomic uint64_t marks[NG_HASH_LOG_LEVELS][2];
     _Atomic uint64_t captured; /* the first collective that went into a CUDA graph; 0 none */
-    _Atomic uint64_t refused;  /* collectives that core/check/lockstep_check.h has turned down */
-    _Atomic uint64_t heard;    /* of what rank 0 has told, the turn that was heard first; 0 none */
-    _Atomic uint32_t across;   /* enum ng_hash_log_across */
+    _Atomic uint64_t refused;  /* collectives that core/check/lockstep_check.h has rejected */
+    _Atomic uint64_t
+        heard; /* of what rank 0 has published, the first turn that was received; 0 none */
+    _Atomic uint32_t across; /* enum ng_hash_log_across */
     _Atomic uint32_t
         shared; /* 1: another communicator of this process had the same id while this one lived */
-    /* Agreeing across hosts (core/check/lockstep_check.h). Of each rank: */
+    /* Agreement across hosts (core/check/lockstep_check.h). Of each rank: */
     _Atomic uint64_t
-        passed; /* the newest collective that it made without asking, as in an NCCL group */
-    _Atomic uint64_t unasked; /* from this collective on nobody waits: some rank's go into a CUDA
-                                 graph; 0 none */
-    /* Where it is the lowest of its host: */
+        passed; /* the newest collective that it made without the check, as in an NCCL group */
+    _Atomic uint64_t unasked; /* no rank waits from this collective on: a rank captures its calls
+                                 into a CUDA graph; 0 none */
+    /* If it is the lowest rank of its host: */
     _Atomic uint64_t
-        here; /* the newest collective that all ranks of the host have come to, alike */
-    _Atomic uint64_t agreed; /* likewise of all hosts */
+        here; /* the newest collective that all ranks of the host have reached with the same call */
+    _Atomic uint64_t agreed; /* the same for all hosts */
     _Atomic uint64_t
-        apart; /* a collective that another host has come to, but not alike; 0 none … */
-    _Atomic uint32_t apart_after;   /* … after so many had been turned down */
+        apart; /* a collective that another host has reached with another call; 0 none … */
+    _Atomic uint32_t apart_after;   /* … after so many had been rejected */
     _Atomic uint32_t apart_rank;    /* the lowest rank there */
-    _Atomic uint32_t given_up;      /* collectives that another host has turned down */
-    _Atomic uint32_t given_up_rank; /* a rank that the reason has to do with */
-    _Atomic uint32_t here_count;    /* ranks of the host; 0: this one does not speak for it */
-    _Atomic uint32_t whole;         /* of each rank: 1: the host has all ranks of the group */
+    _Atomic uint32_t given_up;      /* collectives that another host has rejected */
+    _Atomic uint32_t given_up_rank; /* a rank involved in the reason */
+    _Atomic uint32_t here_count;    /* ranks of the host; 0: this rank does not represent it */
+    _Atomic uint32_t whole;         /* set by each rank; 1: the host has all ranks of the group */
 };
 #define NG_BOX_TRAIL_BYTES 512
 
@@ -545,12 +567,12 @@ _Static_assert(sizeof(struct ng_box_place) == NG_BOX_FRAME_ROW_BYTES, "layout ve
 _Static_assert(sizeof(struct ng_box_python) == NG_BOX_PYTHON_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_code) == NG_BOX_CODE_BYTES, "layout version 1");
 
-/* Is the process stopped, whose first thread is in `state` (of /proc/PID/stat), which was asked for
- * at `before_mono_ns` or later? Any thread. */
+/* Is the process stopped, given the `state` of its first thread (from /proc/PID/stat), read at
+ * `before_mono_ns` or later? Any thread. */
 bool ng_box_shows_stopped(const struct ng_box_header *header, char state, int64_t before_mono_ns);
 
-/* A black box: of this process, mapped; or of another, possibly damaged, as a copy of what was read
- * last. */
+/* A black box: of this process, mapped; or of another, possibly damaged, as a copy of the latest
+ * read. */
 struct ng_box {
     struct ng_box_header *header;
     struct ng_box_group *groups;
@@ -568,41 +590,41 @@ struct ng_box {
     struct ng_box_code *codes;
     uint8_t *lines;
     uint32_t group_capacity, thread_capacity, record_capacity;
-    uint32_t duration_capacity, sample_capacity; /* 0: of a writer that measured nothing */
-    uint32_t fault_capacity;                     /* 0: of one that injects nothing */
-    uint32_t registration_capacity;              /* 0: of one that registers nothing */
+    uint32_t duration_capacity, sample_capacity;               /* 0: the writer measured nothing */
+    uint32_t fault_capacity;                                   /* 0: no faults are injected */
+    uint32_t registration_capacity;                            /* 0: nothing is registered */
     uint32_t frames_capacity, module_capacity, place_capacity; /* 0: calls have no frames */
-    uint32_t trail_capacity;                                   /* 0: of a writer that has none */
-    uint32_t python_capacity, code_capacity, lines_capacity; /* 0: calls have no frames of Python */
-    uint32_t groups_reserved;                                /* slots whose pages exist for sure */
+    uint32_t trail_capacity;                                   /* 0: the writer has none */
+    uint32_t python_capacity, code_capacity, lines_capacity;   /* 0: calls have no Python frames */
+    uint32_t groups_reserved; /* slots whose pages certainly exist */
     size_t map_bytes;
-    uint64_t inode;            /* of its file; 0 none */
-    char name[64];             /* of its file, without the folder; "" none, or not ours to write */
-    struct ng_descriptor file; /* none: memory of this process only */
-    bool is_copy;              /* of another: ng_box_read */
+    uint64_t inode; /* of its file; 0 none */
+    char name[64];  /* of its file, without the folder; "" none, or not writable for us */
+    struct ng_descriptor file; /* none: the box is private memory of this process */
+    bool is_copy;              /* of another process: ng_box_read */
 };
 
 #define NG_BOX_NONE ((struct ng_box){.file = {.fd = -1}})
 
-/* What a process knows of itself when its box is made. */
+/* What is known about a process when its box is made. */
 struct ng_box_identity {
     int rank, world_size, local_rank;
     const char *job;
-    const char *run_id;          /* of the `ncclguard run` above the process; NULL none */
+    const char *run_id;          /* of the `ncclguard run` that started the process; NULL none */
     uint64_t launch_run;         /* of the launcher; 0 none */
     const char *evidence_folder; /* its path; NULL none */
     int64_t timeout_ns, suspect_ns, init_timeout_ns;
-    uint32_t faults;         /* that are to be injected */
-    bool with_registrations; /* keeps what is registered */
-    bool with_frames;        /* keeps where each call was made */
+    uint32_t faults;         /* number of faults to inject */
+    bool with_registrations; /* has a table of registrations */
+    bool with_frames;        /* records where each call was made */
     bool with_python;        /* in Python too */
 };
 
 /*
- * Make this process's box in `folder` (exists, 0700) with `records` records; the file appears under
- * its name complete and locked (an open-file-description lock that the kernel drops at death).
- * `folder` NULL, or no room there: the box lives in private memory and the reason is returned as a
- * negative errno with *ret_box usable. -ENOMEM: no box at all.
+ * Make this process's box in `folder` (exists, 0700) with `records` records. The file appears under
+ * its name only when complete and locked (an open-file-description lock that the kernel drops at
+ * death). `folder` NULL, or no room there: the box is private memory, and the reason is returned as
+ * a negative errno with *ret_box usable. -ENOMEM: no box at all.
  */
 int ng_box_create(const char *folder, const struct ng_box_identity *identity, uint32_t records,
                   struct ng_box *ret_box);
@@ -614,7 +636,7 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
  */
 int ng_box_open(const char *path, struct ng_box *ret_box);
 
-/* What can be read of a box, beside its header. */
+/* The parts of a box that can be read, besides its header. */
 enum ng_box_part {
     NG_BOX_GROUPS = 1, /* and their hash logs */
     NG_BOX_THREADS = 2,
@@ -624,30 +646,28 @@ enum ng_box_part {
 };
 
 /*
- * Read the header of another process's box, and `parts`, as they are now; nothing to do for one's
- * own. Any file is survived, whatever is done to it: what cannot be read any more stays as it was
- * read last. 0; -EIO it was cut off, or is no longer that box; -EBADF the program has closed the
- * descriptor. One thread at a time, which also is the only one to use the copy.
+ * Read the current header and `parts` of another process's box; does nothing for one's own. Safe
+ * for any file, whatever happens to it: what can no longer be read keeps its latest contents. 0;
+ * -EIO it was truncated, or is no longer that box; -EBADF the program has closed the descriptor.
+ * One thread at a time, which is also the only one to use the copy.
  */
 int ng_box_read(const struct ng_box *box, unsigned parts);
 
-/* Give the memory back that records and the rest of a copy have; they are there again when they are
- * read again. */
+/* Release the memory of a copy except its header; the next read allocates it again. */
 void ng_box_forget(const struct ng_box *box);
 
-/* Give all memory back; `unlink_path` NULL keeps the file. */
+/* Release all memory; `unlink_path` NULL keeps the file. */
 void ng_box_close(struct ng_box *box, const char *unlink_path);
 
 /* File name (without folder) of the first box of a process. */
 void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes);
 
 /*
- * The box in this file is of a program that this process was before an exec: write so into it. 0 or
- * -errno.
+ * Mark the box in this file as that of a program that this process ran before an exec. 0 or -errno.
  */
 int ng_box_mark_execed(const char *path);
 
-/* The process of this box was seen to end, which it has not told itself: write so into it. 0 or
+/* Record in this box that its process was seen to end, which it has not recorded itself. 0 or
  * -errno. */
 int ng_box_mark_ended(const char *path, int64_t when_mono_ns, int status);
 
@@ -656,20 +676,20 @@ int ng_box_mark_ended(const char *path, int64_t when_mono_ns, int status);
 int ng_box_reserve_group(struct ng_box *box, uint32_t index);
 
 /*
- * Tells the process, and the program that it runs, from every other on any host, at any time; a box
- * and its saved copy have the same. Never 0.
+ * Identifies the process and the program that it runs, across all hosts and times; a box and its
+ * saved copy have the same. Never 0.
  */
 uint64_t ng_box_uid(const struct ng_box_header *header);
 
-/* Shared fields are read and written like this, but for guard words. */
+/* Access to shared fields, except guard words. */
 #define NG_LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 #define NG_STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)
 
-/* A name may be changed while somebody reads it: he may then see parts of both. `name` is cut to
+/* A name may change during a read: the reader may then see parts of both. `name` is cut to
  * NG_BOX_NAME_BYTES - 1. */
 void ng_box_write_name(struct ng_box_group *group, const char *name);
 
-/* Always ended. */
+/* Always NUL-terminated. */
 void ng_box_read_name(const struct ng_box_group *group, char ret_name[NG_BOX_NAME_BYTES]);
 
 static inline uint64_t ng_box_pack_call(uint32_t op, int dtype, int root)
@@ -677,7 +697,7 @@ static inline uint64_t ng_box_pack_call(uint32_t op, int dtype, int root)
     return (uint64_t)(uint32_t)root << 32 | (uint64_t)(uint16_t)dtype << 16 | (uint16_t)op;
 }
 
-/* id % capacity; ids that fit 32 bits, the first four thousand million, take the short division. */
+/* id % capacity; ids below 2^32 use the short division. */
 static inline uint32_t ng_record_slot(uint64_t id, uint32_t capacity)
 {
     return __builtin_expect(id >> 32 == 0, 1) ? (uint32_t)id % capacity : (uint32_t)(id % capacity);

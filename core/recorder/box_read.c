@@ -1,12 +1,11 @@
 /*
- * What the black box of another process says: a copy of it, read from the file.
+ * Reads the black box of another process: makes a copy from the file.
  *
- * Entered by the incident thread, and by tools. Must never map the file: a mapping of a file that
- * somebody cuts off ends whoever looks at it, by SIGBUS. What was read before the file was cut off
- * is kept.
+ * Entered by the incident thread, and by tools. Must never map the file: if a mapped file is
+ * truncated, SIGBUS ends the reader. What was read before a truncation is kept.
  *
- * The writer goes on meanwhile, and a copy is made in any order. So a slot with a guard word is
- * read three times: the guard words of the first and the third count for what the second has.
+ * The writer continues meanwhile, and a copy is made in any order. So a slot with a guard word is
+ * read three times: the guard words of the first and third read validate the second.
  */
 #include "core/recorder/box.h"
 
@@ -16,7 +15,7 @@
 #include <unistd.h>
 
 #define PART_BYTES   (16u << 10) /* of slots with guard words, at a time */
-#define SPARSE_BYTES (1u << 20)  /* of larger tables, holes are left out: they stay empty */
+#define SPARSE_BYTES (1u << 20)  /* in larger tables, holes are skipped: they stay empty */
 
 static bool copy(const struct ng_box *box, void *ret_bytes, uint64_t offset, size_t bytes)
 {
@@ -30,18 +29,18 @@ static bool copy(const struct ng_box *box, void *ret_bytes, uint64_t offset, siz
     return true;
 }
 
-/* `before` and `after` are the slot as it was before and after it was read: guard words of these
- * two count, as those that are loaded before and after the rest of a mapped one. */
+/* `before` and `after` are the slot as read before and after it: their guard words correspond to
+ * those loaded before and after the rest of a mapped slot. */
 typedef void settle_fn(void *slot, const void *before, const void *after);
 
 struct table {
     char *slots;
     uint64_t offset; /* in the file */
     size_t slot_bytes;
-    settle_fn *settle; /* NULL: one look will do */
+    settle_fn *settle; /* NULL: one read is enough */
 };
 
-/* Slots `first` up to `end`. False: not all of them are there. */
+/* Read slots `first` up to `end`. False: the file does not have all of them. */
 static bool take_slots(const struct ng_box *box, const struct table *table, uint64_t first,
                        uint64_t end)
 {
@@ -65,7 +64,7 @@ static bool take_slots(const struct ng_box *box, const struct table *table, uint
     return true;
 }
 
-/* The next slots of which the file has more than a hole. False: none. */
+/* Find the next slots that are not a hole of the file. False: none. */
 static bool next_slots(const struct ng_box *box, const struct table *table, uint64_t *first,
                        uint64_t *end)
 {
@@ -82,7 +81,7 @@ static bool next_slots(const struct ng_box *box, const struct table *table, uint
     return true;
 }
 
-/* `count` slots of a table. False: not all of them are there. */
+/* Read `count` slots of a table. False: the file does not have all of them. */
 static bool take(const struct ng_box *box, void *slots, size_t slot_bytes, uint64_t count,
                  settle_fn *settle)
 {
@@ -106,7 +105,7 @@ static void settle_group(void *slot, const void *before, const void *after)
         NG_LOAD(was->generation) == NG_LOAD(is->generation) && NG_LOAD(was->id) == NG_LOAD(is->id);
 
     NG_STORE(group->state, same ? NG_LOAD(was->state) : NG_GROUP_FREE);
-    /* What is done is never ahead of what was entered. */
+    /* The number of completed calls is never ahead of that of entered ones. */
     NG_STORE(group->entered, NG_LOAD(is->entered));
     NG_STORE(group->p2p_entered, NG_LOAD(is->p2p_entered));
     /* The hash belongs to the count. */
@@ -114,7 +113,7 @@ static void settle_group(void *slot, const void *before, const void *after)
         NG_STORE(group->rolling_hash, 0);
 }
 
-/* A thread that went on meanwhile is not inside a call that lasts. */
+/* A thread that has moved on meanwhile is not inside a long call. */
 static void settle_thread(void *slot, const void *before, const void *after)
 {
     const struct ng_box_thread *was = before, *is = after;
@@ -124,7 +123,7 @@ static void settle_thread(void *slot, const void *before, const void *after)
         NG_STORE(((struct ng_box_thread *)slot)->op, 0);
 }
 
-/* Its state may have moved on; the rest is written once for an id. */
+/* The state may have changed meanwhile; the rest is written once for each id. */
 static void settle_record(void *slot, const void *before, const void *after)
 {
     uint64_t was = NG_LOAD(((const struct ng_box_record *)before)->id_state);
@@ -134,7 +133,7 @@ static void settle_record(void *slot, const void *before, const void *after)
              ng_record_id(was) == ng_record_id(is) ? was : 0);
 }
 
-/* Frames, those of Python, samples and durations: the guard word comes first, and 0 is none. */
+/* Frames, Python frames, samples and durations: the guard word is the first word, and 0 is none. */
 static void settle_first_word(void *slot, const void *before, const void *after)
 {
     uint64_t was = NG_LOAD(*(const _Atomic uint64_t *)before),
@@ -146,7 +145,7 @@ static void settle_first_word(void *slot, const void *before, const void *after)
 static void settle_duration(void *slot, const void *before, const void *after)
 {
     settle_first_word(slot, before, after);
-    /* Never behind what it counts. */
+    /* Never smaller than what it counts. */
     NG_STORE(((struct ng_box_duration *)slot)->count,
              NG_LOAD(((const struct ng_box_duration *)after)->count));
 }
@@ -217,7 +216,8 @@ static bool take_rest(const struct ng_box *box)
                 codes ? least(box->lines_capacity, NG_LOAD(header->lines_used)) : 0, NULL);
 }
 
-/* What is written once is what it was: else it is not this file, or no longer this box. */
+/* Fields that are written once must be unchanged: else it is not this file, or no longer this
+ * box. */
 static bool copy_header(const struct ng_box *box, struct ng_box_header *ret_header)
 {
     return copy(box, ret_header, 0, sizeof(*ret_header)) &&
@@ -239,7 +239,7 @@ int ng_box_read(const struct ng_box *box, unsigned parts)
     } else {
         memcpy(box->header, &before, sizeof(before));
     }
-    /* Counts are as of before the slots that they count. */
+    /* Counts are read before the slots that they count. */
     uint64_t groups = least(box->group_capacity, NG_LOAD(box->header->group_used));
     uint64_t threads = least(box->thread_capacity, NG_LOAD(box->header->thread_used));
     uint64_t records = least(box->record_capacity, NG_LOAD(box->header->record_next));
@@ -256,7 +256,7 @@ int ng_box_read(const struct ng_box *box, unsigned parts)
     return whole ? 0 : -EIO;
 }
 
-/* Asked once: 4 KiB, or what the kernel of an arm64 host was built for. */
+/* Queried once: 4 KiB, or as the kernel of an arm64 host was built. */
 static uintptr_t page_bytes(void)
 {
     static _Atomic uintptr_t known;
@@ -275,7 +275,7 @@ void ng_box_forget(const struct ng_box *box)
     uintptr_t first = ((uintptr_t)box->records + rest) & ~rest;
     uintptr_t end = (uintptr_t)box->groups & ~rest;
 
-    /* As writers lay it out: between them is all that is large. */
+    /* As writers lay it out: all large tables are between them. */
     if (box->is_copy && first < end)
         madvise((void *)first, end - first, MADV_DONTNEED);
 }

@@ -1,15 +1,15 @@
 /*
  * Measured durations in the black box.
  *
- * Written by the watchdog. No lock, no memory, a bounded search. Must never believe a box that it
- * reads: it may be of another process, and damaged.
+ * Written by the watchdog. No lock, no allocation, a bounded search. Must never trust a box that it
+ * reads: it may belong to another process, and be damaged.
  */
 #include "core/recorder/durations.h"
 
 #include "core/util/clock.h"
 
-/* Works that take longer were suspect and are told of elsewhere; what a damaged box says beyond
- * that is no duration. */
+/* Longer works were suspect and are reported elsewhere; greater values in a damaged box are not
+ * durations. */
 #define DURATION_MAX_NS (INT64_C(1000000) * NG_S)
 
 uint32_t ng_duration_size_class(uint64_t bytes)
@@ -46,8 +46,7 @@ static bool is_alive(const struct ng_box *box, uint64_t group_id)
     return false;
 }
 
-/* Of the rows of groups that have ended, the one that was written to longest ago, emptied; NULL
- * none. */
+/* Among the rows of ended groups, the least recently written one, emptied; NULL: none. */
 static struct ng_box_duration *reclaim(struct ng_box *box)
 {
     struct ng_box_duration *oldest = NULL;
@@ -80,7 +79,7 @@ static struct ng_box_duration *begin_row(struct ng_box_duration *row, uint64_t g
     return row;
 }
 
-/* The row of a kind, made where there is none; NULL the table is full of groups that live. */
+/* The row of a kind, added if there is none; NULL: the table is full of live groups. */
 static struct ng_box_duration *row_of(struct ng_box *box, uint64_t group_id, uint32_t op,
                                       uint32_t size_class)
 {
@@ -95,7 +94,7 @@ static struct ng_box_duration *row_of(struct ng_box *box, uint64_t group_id, uin
         if (!there)
             return begin_row(row, group_id, op, size_class);
     }
-    /* No row is free from now on, so that a kind is found wherever its row is. */
+    /* The table is full from now on, so that the search finds a kind wherever its row is. */
     struct ng_box_duration *row = reclaim(box);
     return row ? begin_row(row, group_id, op, size_class) : NULL;
 }
@@ -136,11 +135,11 @@ bool ng_durations_read(const struct ng_box *box, uint32_t index, struct ng_durat
     uint64_t seen = 0;
     for (unsigned i = 0; i < NG_DURATION_BUCKETS; i++)
         seen += duration.histogram[i] = NG_LOAD(row->histogram[i]);
-    /* Last, so that it is not behind what it counts. */
+    /* Read last, so that it is not smaller than what it counts. */
     duration.count = atomic_load_explicit(&row->count, memory_order_acquire);
     duration.min_ns = NG_LOAD(row->min_ns);
     duration.max_ns = NG_LOAD(row->max_ns);
-    /* Another group may have got it meanwhile. */
+    /* The row may have been reused for another group meanwhile. */
     atomic_thread_fence(memory_order_acquire);
     if (NG_LOAD(row->group_id) != duration.group_id)
         return false;

@@ -1,8 +1,9 @@
 /*
  * Injected faults in the black box.
  *
- * Written by the thread that the fault happens to, before it does: it may be its last act. No lock,
- * no memory. Must never believe a box that it reads: it may be of another process, and damaged.
+ * Written by the thread that the fault happens to, before it happens: the fault may end the
+ * process. No lock, no allocation. Must never trust a box that it reads: it may belong to another
+ * process, and be damaged.
  */
 #include "core/recorder/fault_log.h"
 

@@ -1,9 +1,9 @@
 /*
- * Which injected faults have happened: what the black box keeps of them, so that nobody takes a
- * rehearsal for an accident.
+ * Which injected faults have happened: recorded in the black box, so that a rehearsal is not
+ * mistaken for a real failure.
  *
- * Only where NCCLGUARD_FAULT is set; a box has no such table otherwise. Written by the program's
- * threads, read by anybody, any thread, without a lock.
+ * Only if NCCLGUARD_FAULT is set; otherwise a box has no such table. Written by the program's
+ * threads; any process and thread may read it without a lock.
  */
 #ifndef NCCLGUARD_CORE_RECORDER_FAULT_LOG_H
 #define NCCLGUARD_CORE_RECORDER_FAULT_LOG_H
@@ -15,9 +15,9 @@
 
 /* One fault, as it was read. */
 struct ng_logged_fault {
-    char text[NG_BOX_FAULT_TEXT]; /* as NCCLGUARD_FAULT has it */
-    uint64_t times;               /* that it has happened, so far */
-    /* The newest of them. */
+    char text[NG_BOX_FAULT_TEXT]; /* as in NCCLGUARD_FAULT */
+    uint64_t times;               /* how often it has happened so far */
+    /* The newest occurrence. */
     int rank;          /* -1 not known */
     enum ng_op op;     /* the call that it happened to */
     uint64_t group_id; /* 0 none, or not made yet */
@@ -25,10 +25,10 @@ struct ng_logged_fault {
     int64_t first_mono_ns, last_mono_ns;
 };
 
-/* What row `index` is about. Before any thread of the program can meet it. */
+/* Set the text of row `index`. Before a thread of the program can meet the fault. */
 void ng_fault_log_arm(struct ng_box *box, uint32_t index, const char *text);
 
-/* It happens now: rank, op, group_id and seq of `now` count. Any program thread. */
+/* Record an occurrence: uses rank, op, group_id and seq of `now`. Any program thread. */
 void ng_fault_log_add(struct ng_box *box, uint32_t index, const struct ng_logged_fault *now,
                       int64_t now_mono_ns);
 

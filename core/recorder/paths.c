@@ -1,7 +1,7 @@
 /*
- * Where a job's files lie.
+ * The locations of a job's files.
  *
- * Entered at start and by the guard's threads. Must never follow a stranger's folder in /tmp or
+ * Entered at start and by the guard's threads. Must never follow another user's folder in /tmp or
  * /dev/shm.
  */
 #include "core/recorder/paths.h"
@@ -38,8 +38,8 @@ void ng_paths_default_dump_dir(const char *job, char *ret_path, size_t bytes)
     ng_paths_dump_dir_in(secure_getenv("TMPDIR"), job, ret_path, bytes);
 }
 
-/* A folder that is ours alone to write to: 0, or -errno. `follow`: a link of the user's own making
- * is fine. */
+/* Is it a folder that only we may write to? 0, or -errno. `follow`: a link that the user has made
+ * is accepted. */
 static int check_ours(const char *path, bool follow)
 {
     struct stat status;
@@ -51,7 +51,7 @@ static int check_ours(const char *path, bool follow)
     return status.st_uid != geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) ? -EPERM : 0;
 }
 
-/* Our own folder per user, whose name anybody can guess and take in a shared temporary folder. */
+/* Is it our per-user folder, whose name others can guess and take in a shared temporary folder? */
 static bool is_per_user(const char *path)
 {
     char name[32];
@@ -61,17 +61,17 @@ static bool is_per_user(const char *path)
     return last && strcmp(last, name) == 0;
 }
 
-/* Whatever the program's umask takes away, a folder that we make is ours to use. */
+/* Regardless of the program's umask, we can use a folder that we create. */
 static int make_one(const char *path)
 {
     if (mkdir(path, 0700) != 0)
         return -errno;
-    chmod(path, 0700); /* where that is forbidden, it is as the umask has it: mostly the same */
+    chmod(path, 0700); /* if that is forbidden, the umask determines the mode: usually the same */
     return 0;
 }
 
-/* Where our own folder per user begins in a path; the path itself where it has none. What lies
- * above it (/dev/shm, the temporary folder) is the system's, and not ours to make. */
+/* Where our per-user folder begins in a path; the path itself if it has none. The folders above it
+ * (/dev/shm, the temporary folder) belong to the system, and we do not create them. */
 static const char *find_per_user(const char *path)
 {
     char name[32];
@@ -106,8 +106,8 @@ int ng_paths_make(const char *path)
     return error == -EEXIST ? check_ours(part, true) : error;
 }
 
-/* Names that boards make, complete or still hidden; all else in a folder is somebody's and stays.
- */
+/* Is it a name that boards use, complete or still hidden? All other files belong to others and are
+ * kept. */
 static bool is_of_board(const char *name)
 {
     const char *numbers;
@@ -131,7 +131,7 @@ static void remove_board(struct ng_folder *folder, const char *path)
         if (is_of_board(name))
             unlinkat(folder->fd, name, 0);
     ng_folder_close(folder);
-    rmdir(path); /* stays where anything else lies in it */
+    rmdir(path); /* fails if other files are in it */
 }
 
 void ng_paths_remove_board(const char *path)

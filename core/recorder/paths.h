@@ -1,5 +1,5 @@
 /*
- * The folders of a job, and safe making of them.
+ * The folders of a job, and their safe creation.
  */
 #ifndef NCCLGUARD_CORE_RECORDER_PATHS_H
 #define NCCLGUARD_CORE_RECORDER_PATHS_H
@@ -17,19 +17,18 @@ void ng_paths_default_dump_dir(const char *job, char *ret_path, size_t bytes);
 void ng_paths_dump_dir_in(const char *temporary, const char *job, char *ret_path, size_t bytes);
 
 /*
- * Make a folder and those above it that are missing, mode 0700. 0, or -errno; -EPERM when the
- * folder exists but belongs to somebody else or others may write to it (a stranger's trap in a
- * shared temporary folder).
+ * Create a folder and its missing parents, mode 0700. 0, or -errno; -EPERM if the folder exists but
+ * belongs to another user or is writable by others (a possible trap in a shared temporary folder).
  */
 int ng_paths_make(const char *path);
 
 /*
- * Remove what boards put into a folder (black boxes, incidents), and the folder if that leaves it
- * empty. Whatever else lies there is not ours and stays. Errors are ignored.
+ * Remove the files of boards from a folder (black boxes, incidents), and the folder if it is then
+ * empty. Other files are kept. Errors are ignored.
  */
 void ng_paths_remove_board(const char *path);
 
-/* The same for a folder that `fd` has open: there may be no descriptor left to open it. */
+/* The same for the folder opened as `fd`: there may be no descriptor left to open it. */
 void ng_paths_remove_open_board(int fd, const char *path);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Reading /proc: identity and liveness of processes of this host.
+ * Reads /proc: identity and liveness of processes of this host.
  *
  * Entered at start and by the guard's threads. No allocation, no stdio streams.
  */
@@ -18,13 +18,13 @@
 #include "core/recorder/box.h"
 #include "core/util/small_file.h"
 
-/* What is asked of /proc/PID/stat; fields are counted from 1 there. */
+/* The fields of /proc/PID/stat that we need; they are numbered from 1. */
 enum { STATE_FIELD = 3, THREADS_FIELD = 20, START_FIELD = 22, EXIT_CODE_FIELD = 52 };
 
 struct process_stat {
     char state;
     uint64_t start_ticks;
-    int exit_code; /* as the kernel keeps it; 0 also where we may not know it */
+    int exit_code; /* as the kernel stores it; 0 also if we have no permission to read it */
 };
 
 static int read_stat(int pid, struct process_stat *ret_stat)
@@ -37,12 +37,12 @@ static int read_stat(int pid, struct process_stat *ret_stat)
     else
         snprintf(path, sizeof(path), "/proc/self/stat");
     ssize_t got = ng_small_file_read_text(path, text, sizeof(text));
-    /* After a chroot there may be no /proc: that says nothing of anybody. */
+    /* After a chroot there may be no /proc: that says nothing about the process. */
     if (got == -ENOENT)
         return access("/proc/self/stat", F_OK) == 0 ? -ESRCH : -ENOTSUP;
     if (got < 0)
         return (int)got;
-    /* The command name stands in parentheses and may hold anything, parentheses included. */
+    /* The command name is in parentheses and may contain anything, including parentheses. */
     const char *field = strrchr(text, ')');
     for (int number = STATE_FIELD; field && number <= EXIT_CODE_FIELD; number++) {
         field = strchr(field, ' ');
@@ -53,7 +53,7 @@ static int read_stat(int pid, struct process_stat *ret_stat)
         field++;
         if (number == STATE_FIELD)
             stat.state = *field;
-        /* The first thread may end before the others: a zombie with living threads is none. */
+        /* The first thread may end before the others: a zombie with living threads is not one. */
         else if (number == THREADS_FIELD && stat.state == 'Z' && strtol(field, NULL, 10) > 1)
             stat.state = 'S';
         else if (number == START_FIELD)
@@ -120,8 +120,8 @@ bool ng_proc_first_thread_ended(void)
     return field && strncmp(field, ") Z", 3) == 0;
 }
 
-/* Does one line of /proc/PID/maps speak of the file? "ADDRESSES RIGHTS OFFSET DEVICE INODE PATH".
- */
+/* Does one line of /proc/PID/maps describe the file? "ADDRESSES RIGHTS OFFSET DEVICE INODE
+ * PATH". */
 static bool line_maps(const char *line, uint64_t inode, const char *name)
 {
     const char *field = line;
@@ -130,12 +130,12 @@ static bool line_maps(const char *line, uint64_t inode, const char *name)
         field = strchr(field, ' ');
         field = field ? field + 1 : NULL;
     }
-    /* The number may be another one than fstat's on layered file systems, and the name may change:
-     * one of the two is enough. */
+    /* On layered file systems the inode number may differ from that of fstat, and the name may
+     * change: one of the two is enough. */
     if (!field)
         return false;
     const char *there = strstr(field, name);
-    char after = there ? there[strlen(name)] : '?'; /* a blank where it was removed */
+    char after = there ? there[strlen(name)] : '?'; /* a blank if the file was removed */
     return (inode && strtoull(field, NULL, 10) == inode) || after == '\0' || after == ' ';
 }
 
@@ -167,7 +167,7 @@ int ng_proc_maps(int pid, uint64_t inode, const char *name, bool *ret_maps)
         if (got == 0 || found)
             break;
         held = strlen(line);
-        /* A path longer than the buffer is nobody's of ours. */
+        /* A path longer than the buffer is not one of ours. */
         if (held == sizeof(text) - 1)
             held = 0;
         memmove(text, line, held);

@@ -1,8 +1,8 @@
 /*
- * Code objects of Python, and frames in them, in the black box.
+ * Python code objects, and frames in them, in the black box.
  *
- * Written by the program's threads. No lock, no memory. Must never believe a box that it reads: it
- * may be of another process, and damaged.
+ * Written by the program's threads. No lock, no allocation. Must never trust a box that it reads:
+ * it may belong to another process, and be damaged.
  */
 #include "core/recorder/python_code.h"
 
@@ -72,7 +72,7 @@ bool ng_python_code_read_frames(const struct ng_box *box, uint64_t record_id,
     return count > 0;
 }
 
-/* `wanted` of what there is `capacity` of. False: not so much is left. */
+/* Take `wanted` units out of `capacity`. False: not enough left. */
 static bool take(_Atomic uint32_t *used, uint32_t wanted, uint32_t capacity, uint32_t *ret_first)
 {
     uint32_t first = NG_LOAD(*used);

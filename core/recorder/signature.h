@@ -1,5 +1,5 @@
 /*
- * The rolling hash of what a group has called.
+ * The rolling hash of a group's calls.
  *
  * Computed by the program's threads with each collective, and by readers of black boxes.
  */
@@ -11,11 +11,12 @@
 #include "core/recorder/box.h"
 
 /*
- * The rolling hash of a group: of the signatures of all its collectives so far, in order, from 0.
- * Ranks that passed the same have the same, whatever their own reductions are numbered (5 and
- * above: "custom"); what an operation does not have is -1, and count 0. Each step can be undone, so
- * no difference is ever lost. Every collective pays for it: ten instructions, where fields that are
- * put together here lie side by side in memory; a factor of 32 bits needs no register.
+ * The rolling hash of a group: over the signatures of all its collectives so far, in order,
+ * starting from 0. Ranks that passed the same arguments have the same hash, whatever numbers their
+ * own reductions have (5 and above: "custom"); fields that an operation lacks are -1, and count 0.
+ * Each step is invertible, so no difference is ever lost. It costs every collective ten
+ * instructions, because fields combined here are adjacent in memory; a factor of 32 bits needs no
+ * register.
  */
 #define NG_SIGNATURE_FACTOR  UINT64_C(0xffffffff9e3779b1)
 #define NG_SIGNATURE_INVERSE UINT64_C(0x16597d0c0e8b2f51) /* of the factor */
@@ -31,7 +32,7 @@ static inline uint64_t ng_signature_type(const struct ng_signature *signature)
 
     if (__builtin_expect(signature->redop > 4, 0)) {
         type = ng_signature_pair(signature->dtype, 5);
-        __asm__("" : "+r"(type)); /* or compilers choose between both instead of branching */
+        __asm__("" : "+r"(type)); /* keeps compilers from replacing the branch by a select */
     }
     return type;
 }
@@ -43,7 +44,7 @@ static inline uint64_t ng_signature_roll(uint64_t hash, const struct ng_signatur
     return (hash << 25 | hash >> 39) + signature->count;
 }
 
-/* What it was before that collective. */
+/* The hash before that collective. */
 static inline uint64_t ng_signature_unroll(uint64_t hash, const struct ng_signature *signature)
 {
     hash -= signature->count;

@@ -1,8 +1,8 @@
 /*
- * The program's own registrations, and what is wrong with them.
+ * The program's own registrations, and their misuse.
  *
- * Beside the steps of a call. Entered by the program's threads when they register, deregister and
- * free; never by those that make collectives. Must never call NCCL or the driver.
+ * Not in the path of a call. Entered by the program's threads when they register, deregister and
+ * free; never when they make collectives. Must never call NCCL or the driver.
  */
 #include "core/registration/registration_check.h"
 
@@ -24,37 +24,37 @@
 
 #define ENTRIES  4096u
 #define PLACES   256u
-#define ROUND_NS (250 * NG_MS) /* for the watchdog to look once more */
+#define ROUND_NS (250 * NG_MS) /* for another round of the watchdog */
 #define PAUSE_NS (200 * NG_US)
 
 struct entry {
     const struct ng_comm *comm; /* NULL free */
     uint32_t generation;        /* of its record */
-    uint32_t count;             /* registrations less deregistrations; 0 it was one */
+    uint32_t count;             /* registrations minus deregistrations; 0: released */
     uintptr_t base;
     size_t bytes;
     const void *handle;
     const void *made_by, *ended_by; /* return addresses */
 };
 
-/* What was found, and has still to be told. */
+/* A misuse that was found, and has still to be logged. */
 struct finding {
     enum ng_registration_fault fault;
     const struct ng_comm *comm;
     uintptr_t base;
     size_t bytes;
-    const void *before; /* the earlier place; NULL none */
-    enum ng_op op;      /* that uses it */
+    const void *before; /* the earlier call site; NULL none */
+    enum ng_op op;      /* the operation that uses it */
     uint64_t seq;
 };
 
-/* Protects the entries. Nests inside nothing; nothing is called with it held. */
+/* Protects the entries. Never nested with another lock; nothing is called with it held. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct entry *entries; /* ENTRIES of them; NULL nobody has registered anything */
+static struct entry *entries; /* ENTRIES of them; NULL: nothing was ever registered */
 static uint32_t used;
-static bool overflown; /* some are not known: an unknown handle may be one of them */
+static bool overflown; /* some registrations were not kept: an unknown handle may be one of them */
 
-/* Protects the places. Nests inside nothing; nothing is called with it held. */
+/* Protects the call sites. Never nested with another lock; nothing is called with it held. */
 static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     uintptr_t address;
@@ -69,7 +69,7 @@ bool ng_registration_check_on(void)
     return ng_guard.checks_registrations;
 }
 
-/* ---- Telling ---- */
+/* ---- Logging ---- */
 
 static bool is_new(enum ng_registration_fault fault, uintptr_t address)
 {
@@ -142,7 +142,7 @@ static void tell(const struct finding *finding, const void *caller)
 
 /* ---- Registrations ---- */
 
-/* Of a communicator that lives as the one it was made with. */
+/* Is the communicator that it was made with still alive? */
 static bool is_live(const struct entry *entry)
 {
     return entry->comm && entry->count &&
@@ -161,7 +161,7 @@ static struct entry *find_handle(const struct ng_comm *comm, const void *handle)
     return NULL;
 }
 
-/* One that is free, or of a communicator that has ended, or was given back. NULL no room. */
+/* A free entry, or one whose communicator has ended, or that was released. NULL: no room. */
 static struct entry *take_entry(void)
 {
     if (!entries) {
@@ -191,7 +191,7 @@ static bool make_locked(const struct entry *made, struct finding *ret_finding)
         if (again)
             ret_finding->before = entries[i].made_by;
     }
-    uint32_t count = entry ? entry->count : 0; /* NCCL gives the same handle again */
+    uint32_t count = entry ? entry->count : 0; /* NCCL may return the same handle again */
     if (!entry)
         entry = take_entry();
     if (entry) {
@@ -209,7 +209,7 @@ void ng_registration_check_made(const struct ng_comm *comm, const void *buffer, 
         .fault = NG_REGISTRATION_AGAIN, .comm = comm, .base = (uintptr_t)buffer, .bytes = bytes};
     int saved = errno;
 
-    /* Without a handle NCCL has not kept it. */
+    /* Without a handle, NCCL has not registered it. */
     if (!comm || !handle)
         return;
     struct entry made = {.comm = comm,
@@ -275,7 +275,7 @@ static bool find_registered(uintptr_t base, size_t bytes, struct finding *ret_fi
     return any;
 }
 
-/* How many times `count` elements a rank sends, or receives. */
+/* The number of blocks of `count` elements that a rank sends or receives. */
 static uint64_t times(enum ng_op op, int nranks, bool sends)
 {
     bool all = op == NG_OP_AlltoAll || (sends ? op == NG_OP_ReduceScatter || op == NG_OP_Scatter
@@ -327,7 +327,7 @@ static bool find_use(uintptr_t base, size_t bytes, struct finding *ret_finding)
     return false;
 }
 
-/* The watchdog sees an end some time after it. False: it has not come round by then. */
+/* The watchdog sees an end with a delay: wait for a round. False: there was none in time. */
 static bool await_round(void)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};

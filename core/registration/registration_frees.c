@@ -1,10 +1,10 @@
 /*
- * Frees of what is registered: they ask, wait for a moment, and go on; what they have asked for is
- * given back by the thread of core/registration/registration_thread.h, or by the communicator's
- * next call.
+ * Frees of registered memory: they request a deregistration, wait for a moment, and proceed; the
+ * thread of core/registration/registration_thread.h, or the communicator's next call, carries it
+ * out.
  *
  * Entered by the program's threads, in calls on a communicator and in frees, and by that thread.
- * Must never keep a free waiting for longer than a moment, nor ask a peer that may not answer.
+ * Must never make a free wait for longer than a moment, nor contact a peer that may not answer.
  */
 #include "core/registration/registration_frees.h"
 
@@ -20,7 +20,7 @@
 #include "core/registration/registrations.h"
 #include "core/util/clock.h"
 
-#define ANSWER_WAIT_NS (500 * NG_MS) /* of a free, in all, for what it frees to be given back */
+#define ANSWER_WAIT_NS (500 * NG_MS) /* total wait of a free for its deregistrations */
 
 static void lock_deferred(struct ng_registration_table *table)
 {
@@ -33,7 +33,7 @@ static void unlock_deferred(struct ng_registration_table *table)
     atomic_flag_clear_explicit(&table->deferred_lock, memory_order_release);
 }
 
-/* Locked: nothing is to be given back any more. */
+/* Locked: drop all requests. */
 static void clear_deferred(struct ng_registration_table *table)
 {
     table->deferred_count = 0;
@@ -49,7 +49,7 @@ void ng_registration_frees_forget(struct ng_registration_table *table)
     unlock_deferred(table);
 }
 
-/* Ask for it. The number of the question. */
+/* Add a request. Returns its number. */
 static uint64_t defer(struct ng_registration_table *table,
                       const struct ng_registration_range *range, bool in_use)
 {
@@ -65,7 +65,7 @@ static uint64_t defer(struct ng_registration_table *table,
     return number;
 }
 
-/* What was asked for so far. */
+/* The requests so far. */
 struct deferral {
     uint64_t asked;
     uint32_t count;
@@ -86,7 +86,7 @@ static struct deferral read_deferred(struct ng_registration_table *table)
     return deferral;
 }
 
-/* False: more was asked for since. */
+/* False: there are newer requests. */
 static bool take_deferred(struct ng_registration_table *table, const struct deferral *deferral)
 {
     lock_deferred(table);
@@ -97,7 +97,7 @@ static bool take_deferred(struct ng_registration_table *table, const struct defe
     return same;
 }
 
-/* ---- Giving back ---- */
+/* ---- Deregistering ---- */
 
 bool ng_registration_frees_catch_up(struct ng_comm *comm, struct ng_registration_table *table,
                                     bool waits)
@@ -109,8 +109,9 @@ bool ng_registration_frees_catch_up(struct ng_comm *comm, struct ng_registration
         return true;
     do {
         deferral = read_deferred(table);
-        /* Where all go, also what was not freed: the device may be in the middle of it. What a free
-         * has not waited for is freed by now, or the driver waits for the device itself. */
+        /* If all are removed, this includes memory that is not being freed, and that the device may
+         * be using. Memory whose free did not wait is freed by now, or the driver itself waits for
+         * the device. */
         all = deferral.count > NG_REGISTRATION_DEFERRED;
         bool busy =
             all || ng_registration_table_takes_plain_memory() || (deferral.in_use && !waits);
@@ -135,7 +136,7 @@ void ng_registration_frees_drop_all(struct ng_registration_table *table)
     ng_registration_table_clear(table);
     NG_STORE(table->told->segments, 0);
     NG_STORE(table->told->segment_bytes, 0);
-    /* Nobody serves what is no longer deferred: who waits is told so here. */
+    /* Requests that are no longer deferred are not served, so release the waiting frees here. */
     lock_deferred(table);
     clear_deferred(table);
     atomic_store(&table->tried, table->asked);
@@ -152,7 +153,7 @@ void ng_registration_frees_drop_cut_off(const struct ng_comm *comm,
     atomic_store(&table->state, NG_REGISTRATION_ENDED);
 }
 
-/* Held: on the guard's thread. False: not now. */
+/* Held: on the guard's thread. False: not possible now. */
 static bool serve_held(struct ng_comm *comm, struct ng_shared_resources *sharing,
                        struct ng_registration_table *table)
 {
@@ -162,7 +163,7 @@ static bool serve_held(struct ng_comm *comm, struct ng_shared_resources *sharing
     if (!ng_registration_table_is_of_turn(comm, sharing, table) ||
         atomic_load(&table->state) == NG_REGISTRATION_ENDED)
         return true;
-    /* As a guest it is waited for before the guard aborts the communicator. */
+    /* The guard waits for guests before it aborts the communicator. */
     if (ng_gate_visit(atomic_load(&comm->handle), &guest) != NG_CALL_PROCEED) {
         ng_registration_frees_drop_all(table);
         return true;
@@ -182,7 +183,7 @@ static bool serve_held(struct ng_comm *comm, struct ng_shared_resources *sharing
     return done;
 }
 
-/* More may have been tried meanwhile. */
+/* Newer requests may have been tried meanwhile. */
 static void tell_tried(struct ng_registration_table *table, uint64_t asked)
 {
     lock_deferred(table);
@@ -228,7 +229,7 @@ int ng_registrations_start(void)
     return ng_registration_thread_start(serve_all);
 }
 
-/* What the thread has been at for so long does not come back soon. */
+/* A deregistration that has lasted this long will not end soon. */
 static bool is_stuck(void)
 {
     int64_t busy = ng_registration_thread_busy_mono_ns();
@@ -236,8 +237,8 @@ static bool is_stuck(void)
     return busy && ng_clock_mono_ns() - busy > ANSWER_WAIT_NS;
 }
 
-/* NCCL must not look at memory that is gone: what is being registered is at first, which asks no
- * peer. */
+/* NCCL must not access freed memory: wait until a registration under way is complete, which
+ * involves no peer. */
 static void await_registered(const struct ng_registration_table *table)
 {
     int64_t until = ng_clock_mono_ns() + ANSWER_WAIT_NS;
@@ -246,8 +247,8 @@ static void await_registered(const struct ng_registration_table *table)
         ng_registration_table_sleep(NG_REGISTRATION_PAUSE_NS);
 }
 
-/* A free goes on without what it has asked for, sooner or later: the memory of what NCCL can share
- * stays until the last of its mappings goes, and NCCL looks at the registration no more. */
+/* A free eventually proceeds even if its request is not carried out: memory that NCCL can share
+ * stays until its last mapping is removed, and NCCL no longer uses the registration. */
 static void await_given_back(struct ng_registration_table *table, uint64_t number,
                              int64_t until_mono_ns)
 {
@@ -278,7 +279,7 @@ void ng_registrations_forget(uintptr_t base, size_t bytes, bool in_use)
         if (!ng_shared_resources_is_mine(ng_shared_resources_of(ng_comm_at(slot))))
             await_registered(table);
         if (!until)
-            until = ng_clock_mono_ns() + ANSWER_WAIT_NS; /* for all together */
+            until = ng_clock_mono_ns() + ANSWER_WAIT_NS; /* for all of them together */
         uint64_t number = defer(table, &range, in_use);
         await_given_back(table, number, ng_registration_thread_ask() ? until : 0);
     }

@@ -1,10 +1,10 @@
 /*
- * The registrations of each communicator: who holds them, what NCCL is asked to register and to
- * give back, and that a communicator is closed for good.
+ * The registrations of each communicator: their ownership, registering and deregistering with NCCL,
+ * and closing a communicator's table permanently.
  *
- * Entered by the program's threads, in calls on a communicator and in frees, and by the one that
- * gives registrations back. Must never call NCCL with a communicator that is condemned or has
- * ended, nor change the context or the capture mode of the thread by it.
+ * Entered by the program's threads, in calls on a communicator and in frees, and by the
+ * deregistration thread. Must never call NCCL with a communicator that is condemned or has ended,
+ * nor let such a call change the context or the capture mode of the thread.
  */
 #include "core/registration/registration_table.h"
 
@@ -23,18 +23,17 @@
 #include "core/util/log.h"
 
 #define LEAVE_AT_ONCE                                                                              \
-    64u /* entries, where there is no room: each time the device is waited for                     \
-         */
+    64u /* entries removed together if there is no room: each time waits for the device */
 #define CLOSE_WAIT_NS                                                                              \
     (30 * NG_S) /* of a call, for the device, at most: see ng_registration_table_close_wait_ns */
-#define PEER_WAIT_NS NG_S /* a peer that lets a work wait for longer may not answer either */
-#define LOOKS        64u  /* at a table that changes, before it is held instead */
+#define PEER_WAIT_NS NG_S /* a peer that blocks a work for longer may not answer either */
+#define LOOKS        64u  /* attempts to read a changing table, before taking it */
 
 static _Atomic(struct ng_registration_table *) tables[NG_COMM_CAPACITY];
-static _Atomic uint32_t table_count;         /* tables lie in slots below it */
-static _Atomic uint64_t all_made, all_ended; /* also of records that others have now */
+static _Atomic uint32_t table_count;         /* all tables are in slots below it */
+static _Atomic uint64_t all_made, all_ended; /* including records that were reused since */
 
-/* ---- Who holds a table ---- */
+/* ---- Holding a table ---- */
 
 void ng_registration_table_sleep(int64_t ns)
 {
@@ -67,8 +66,8 @@ bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_shared_res
     return true;
 }
 
-/* The record may have gone to one of another family while the turn was taken; the family is looked
- * at last, since only then the rest was read under its turn. */
+/* The record may have been reused for another family while the turn was taken. The family is
+ * checked last: only if it matches was the rest read under its turn. */
 bool ng_registration_table_is_of_turn(const struct ng_comm *comm,
                                       const struct ng_shared_resources *sharing,
                                       const struct ng_registration_table *table)
@@ -77,7 +76,7 @@ bool ng_registration_table_is_of_turn(const struct ng_comm *comm,
            ng_shared_resources_of(comm) == sharing;
 }
 
-/* Around each change of which entries there are. Held. */
+/* Begin and end each change to the set of entries. Held. */
 static void begin_change(struct ng_registration_table *table)
 {
     atomic_fetch_add(&table->changes, 1);
@@ -175,7 +174,7 @@ void ng_registration_table_total(uint64_t *ret_made, uint64_t *ret_ended)
     *ret_made = atomic_load(&all_made);
 }
 
-/* Held: one more, or one less. */
+/* Held: count one more, or one less. */
 static void tell_now(struct ng_registration_table *table, int more, size_t bytes)
 {
     struct ng_box_registrations *told = table->told;
@@ -187,7 +186,7 @@ static void tell_now(struct ng_registration_table *table, int more, size_t bytes
 
 /* ---- Calls of NCCL ---- */
 
-/* What NCCL must not change for the program's thread, on ways of its own that fail too. */
+/* State of the program's thread that NCCL must not change, even on its error paths. */
 struct surroundings {
     CUcontext context;
     CUstreamCaptureMode mode;
@@ -204,7 +203,7 @@ static struct surroundings begin_call(void)
     if (!cuda)
         return before;
     before.has_context = cuda->ctx_get_current(&before.context) == CUDA_SUCCESS;
-    /* Another thread may be capturing: whatever NCCL frees or maps is none of that. */
+    /* Another thread may be capturing: what NCCL frees or maps must not affect that. */
     before.relaxed = ng_gpu_relax_thread(&before.mode);
     return before;
 }
@@ -237,8 +236,8 @@ static void drop_entry(struct ng_registration_table *table, uint32_t index)
 }
 
 /*
- * Held. NCCL asks a peer to let go of its mapping, and waits for the answer: for ever, where that
- * is stopped, or until an abort, and then the others must not be touched any more.
+ * Held. NCCL asks a peer to release its mapping, and waits for the answer: if the peer is stopped,
+ * for ever or until an abort; after an abort, the other entries must not be touched any more.
  */
 static void end_entry(struct ng_comm *comm, struct ng_registration_table *table, uint32_t index)
 {
@@ -316,7 +315,7 @@ bool ng_registration_table_await_idle(const struct ng_comm *comm,
     while (ng_comm_has_works(comm)) {
         if (ng_registration_table_is_cut_off(comm) || ng_clock_mono_ns() >= until)
             return false;
-        ng_wake_watchdog(); /* it sees the end */
+        ng_wake_watchdog(); /* its round detects the end */
         ng_registration_table_sleep(pause);
         pause = pause < NG_REGISTRATION_PAUSE_MAX_NS ? 2 * pause : NG_REGISTRATION_PAUSE_MAX_NS;
     }
@@ -334,7 +333,7 @@ bool ng_registration_table_peers_answer(const struct ng_comm *comm)
            !(NG_LOAD(group->pending_record) && NG_LOAD(group->pending_age_ns) > PEER_WAIT_NS);
 }
 
-/* Not so long that this alone brings the call near its deadline. */
+/* Short enough not to bring the call near its deadline by itself. */
 int64_t ng_registration_table_close_wait_ns(const struct ng_comm *comm)
 {
     int64_t timeout_ns = ng_deadline_timeout(comm, NG_OP_NONE);
@@ -422,9 +421,9 @@ void ng_registration_table_close(struct ng_comm *comm, struct ng_registration_ta
 /* ---- Registering ---- */
 
 /*
- * Held: those that were used longest ago go. False: they cannot, now. NCCL looks for the buffers of
- * an open group at its end, where both sides of each transfer must still be alike: what it holds
- * may not go, unless all do.
+ * Held: remove the least recently used entries. False: not possible now. NCCL looks up the buffers
+ * of an open group at its end, when both sides of each transfer must still match: so buffers of the
+ * group may be removed only if all are.
  */
 static bool make_room(struct ng_comm *comm, struct ng_registration_table *table)
 {
@@ -455,12 +454,12 @@ bool ng_registration_table_register(struct ng_comm *comm, struct ng_registration
                                     const struct ng_segment *segment, bool is_there)
 {
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
-    void *handle = NULL; /* NCCL may succeed and not write it */
+    void *handle = NULL; /* NCCL may succeed without writing it */
     struct ng_segment now;
 
     if (!make_room(comm, table) || ng_registration_table_is_cut_off(comm))
         return false;
-    /* Before NCCL knows: who frees it from here on waits. */
+    /* Before calling NCCL: a free of this memory waits from here on. */
     uint32_t index = atomic_load(&table->count);
     atomic_store(&table->registering, true);
     begin_change(table);
@@ -470,7 +469,7 @@ bool ng_registration_table_register(struct ng_comm *comm, struct ng_registration
     table->entries[index].used = ++table->clock;
     atomic_store(&table->count, index + 1);
     end_change(table);
-    /* And who was freeing it has taken it out of the map first. */
+    /* A free already under way has removed it from the map first. */
     if (!is_there && (!ng_segments_find((const void *)segment->base, &now) ||
                       now.base != segment->base || now.bytes != segment->bytes)) {
         drop_entry(table, index);

@@ -1,8 +1,8 @@
 /*
- * The thread that gives registrations back: when it looks, and how long it has been at it.
+ * The deregistration thread: when it runs, and how long its current step has taken.
  *
- * Beside the steps of a call. Entered by its own thread, and by the program's that free memory.
- * Must never keep the latter waiting.
+ * Not in the path of a call. Entered by its own thread, and by threads of the program that free
+ * memory. Must never block the latter.
  */
 #include "core/registration/registration_thread.h"
 
@@ -16,10 +16,10 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 
-#define AGAIN_NS (50 * NG_MS) /* what could not be given back is tried again */
-#define LOOK_NS  NG_S         /* whether the process ends */
+#define AGAIN_NS (50 * NG_MS) /* until a failed deregistration is retried */
+#define LOOK_NS  NG_S         /* between checks whether the process ends */
 
-static _Atomic uint32_t asked; /* futex word; grows with each */
+static _Atomic uint32_t asked; /* futex word; grows with each request */
 static atomic_bool serves, quitting;
 static _Atomic int64_t busy_mono_ns;
 static bool (*serve)(void);

@@ -1,10 +1,9 @@
 /*
- * What calls, segments and the ends of communicators do with registrations, and what may be
- * registered.
+ * How calls, segments and the end of communicators use registrations, and what may be registered.
  *
  * Entered by the program's threads, in calls on a communicator and where memory is allocated. Must
  * never call NCCL with a communicator that is condemned or has ended, nor let a call reach NCCL
- * whose buffers have to be given back before.
+ * whose buffers have to be deregistered before.
  */
 #include "core/registration/registrations.h"
 
@@ -24,16 +23,16 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-#define GUEST_WAIT_NS (250 * NG_MS) /* of the program's abort, for a free to come out of NCCL */
+#define GUEST_WAIT_NS (250 * NG_MS) /* longest wait of the program's abort for a free in NCCL */
 
 /*
- * Where registration was seen to be safe, and how. Nothing is registered on a release that is not
- * here: each row was measured.
+ * Releases on which registration was seen to be safe, and under which conditions. Nothing is
+ * registered on other releases: each row was measured.
  */
 static const struct {
     int first, last; /* ncclGetVersion */
 } safe_for_p2p_alone[] = {
-    {22800, 22899}, /* with all buffers of one kind, and given back before the first collective */
+    {22800, 22899}, /* with all buffers of one kind, deregistered before the first collective */
 };
 
 bool ng_registrations_are_on(void)
@@ -41,7 +40,7 @@ bool ng_registrations_are_on(void)
     return ng_guard.config.register_how != NG_REGISTER_OFF;
 }
 
-/* Held: the record may have been given to another communicator since. */
+/* Held: the record may have been reused for another communicator since. */
 static void know(const struct ng_comm *comm, struct ng_registration_table *table)
 {
     uint32_t generation = NG_LOAD(comm->group->generation);
@@ -87,7 +86,7 @@ static bool is_measured(int version)
     return false;
 }
 
-/* Held: whether anything may be registered on it. */
+/* Held: may anything be registered on it? */
 static bool open_table(struct ng_comm *comm, struct ng_registration_table *table)
 {
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
@@ -144,7 +143,7 @@ static void use_buffer(struct ng_comm *comm, struct ng_registration_table *table
     uint64_t bytes = call->count * ng_dtype_bytes(call->dtype);
     struct ng_segment segment;
 
-    /* Of what goes to itself, or nowhere, NCCL asks no registration. */
+    /* NCCL needs no registration for data sent to the rank itself, or nowhere. */
     if (!bytes || !buffer || call->root == NG_LOAD(comm->group->group_rank))
         return;
     if (is_captured(call->stream)) {
@@ -171,7 +170,7 @@ static void use_buffer(struct ng_comm *comm, struct ng_registration_table *table
 
 /* ---- Calls ---- */
 
-/* A buffer of as many elements from, or for, each rank: no operation has more. */
+/* Assumes a buffer with `count` elements from, or for, each rank: no operation has more. */
 static bool touches_buffer(const struct ng_comm *comm, const struct ng_registration_table *table,
                            const struct ng_call *call, const void *buffer)
 {
@@ -183,7 +182,7 @@ static bool touches_buffer(const struct ng_comm *comm, const struct ng_registrat
     return buffer && ng_registration_table_any_overlaps(table, &range);
 }
 
-/* Held: does a collective use what is registered, or may it? */
+/* Held: does, or may, a collective use registered memory? */
 static bool touches(const struct ng_comm *comm, const struct ng_registration_table *table,
                     const struct ng_call *call)
 {
@@ -205,10 +204,10 @@ static bool touches(const struct ng_comm *comm, const struct ng_registration_tab
 }
 
 /*
- * Held: a collective. From now on nothing is registered, on any rank; what is goes at once where
- * the collective, or what is in its NCCL group already, would meet it, and that waits for the
- * device. Else it goes when the device is through with it, and before the next send or receive at
- * the latest: those want it alike on all ranks.
+ * Held: a collective. From now on nothing is registered, on any rank. Registered memory that the
+ * collective, or an earlier call of its NCCL group, would use is deregistered at once, which waits
+ * for the device. The rest is deregistered once the device has finished with it, and before the
+ * next send or receive at the latest: those require the same state on all ranks.
  */
 static void meet_collective(struct ng_comm *comm, struct ng_registration_table *table,
                             const struct ng_call *call)
@@ -319,7 +318,7 @@ void ng_registrations_leave_group(const struct ng_group_calls *calls)
         ng_registrations_let_go(calls->created[i].comm);
 }
 
-/* ---- All there is, on all there are (`eager`) ---- */
+/* ---- All segments, on all communicators (`eager`) ---- */
 
 static bool is_meant(const struct ng_comm *comm, const struct ng_segment *segment)
 {
@@ -341,7 +340,8 @@ void ng_registrations_made(struct ng_comm *comm)
     if (!ng_registration_table_hold(comm, sharing, 0))
         return;
     know(comm, table);
-    /* The call that made it is over for its thread's slot: a guest, so that an abort waits. */
+    /* The creating call has already left its thread's slot: enter as a guest, so that an abort
+     * waits. */
     bool lives_on = ng_gate_visit(atomic_load(&comm->handle), &guest) == NG_CALL_PROCEED;
     while (lives_on && guest == comm && !ng_registration_table_is_cut_off(comm) &&
            open_table(comm, table) && atomic_load(&table->count) < NG_REGISTRATION_ENTRIES &&
@@ -370,7 +370,7 @@ static void add_to(struct ng_comm *comm, const struct ng_shared_resources *shari
     ng_gate_leave(guest);
 }
 
-/* Where a call is under way, the segment is registered when it is first used. */
+/* If a call is under way, the segment is registered on its first use. */
 void ng_registrations_added(const struct ng_segment *segment)
 {
     uint32_t tables_used = ng_registration_table_slots();
@@ -393,7 +393,7 @@ void ng_registrations_added(const struct ng_segment *segment)
 
 /* ---- The end ---- */
 
-/* Held: NCCL is about to wait for the device itself. False: what is registered goes with the
+/* Held: wait, as NCCL itself is about to wait for the device. False: registrations end with the
  * communicator. */
 static bool await_last(const struct ng_comm *comm, const struct ng_registration_table *table)
 {
@@ -418,7 +418,8 @@ struct ng_shared_resources *ng_registrations_end(struct ng_comm *comm, bool orde
         !ng_registration_table_hold(comm, sharing, orderly ? 0 : ng_clock_mono_ns() + wait_ns))
         return NULL;
     if (table && table->generation == NG_LOAD(comm->group->generation)) {
-        /* What the device is not through with, or a peer may not answer for, NCCL ends itself. */
+        /* NCCL itself ends registrations that the device still uses, or for which a peer may not
+         * answer. */
         if (orderly && !ng_comm_is_condemned(comm) &&
             NG_LOAD(comm->group->async_error) == NG_NCCL_SUCCESS && atomic_load(&table->count) &&
             await_last(comm, table))
@@ -441,7 +442,7 @@ bool ng_registrations_count(const struct ng_comm *comm, struct ng_registration_c
     const struct ng_box_registrations *told = table->told;
     uint32_t state = NG_LOAD(comm->group->state);
     uint64_t ended = NG_LOAD(told->ended), made = NG_LOAD(told->made);
-    /* NCCL gives back what is left when a communicator ends. */
+    /* NCCL releases the remaining registrations when a communicator ends. */
     bool over = state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
     *ret_count = (struct ng_registration_count){
         .bytes = NG_LOAD(told->bytes),

@@ -1,7 +1,7 @@
 /*
- * The device memory of this process: allocations, mappings, and the reservations these lie in.
+ * The device memory of this process: allocations, mappings, and the reservations that contain them.
  *
- * Beside the steps of a call. Entered by any thread of the program. Must never call the driver.
+ * Not in the path of a call. Entered by any thread of the program. Must never call the driver.
  */
 #include "core/registration/segments.h"
 
@@ -15,7 +15,7 @@ static void add(const struct ng_segment *segment)
     bool replaced;
 
     int error = ng_memory_map_put(&segments, segment, &replaced);
-    /* What was there has been freed unseen, and may still be registered. */
+    /* The previous range was freed unseen, and may still be registered. */
     if (replaced)
         ng_registrations_forget(segment->base, segment->bytes, false);
     if (!error)
@@ -27,7 +27,7 @@ void ng_segments_allocated(enum ng_segment_kind kind, uintptr_t base, size_t byt
     struct ng_segment segment = {
         .base = base, .bytes = bytes, .device = (int16_t)device, .kind = (uint8_t)kind};
 
-    /* Made by NCCL to be shared, in a reservation of its own. */
+    /* Created by NCCL as shareable, in its own reservation. */
     if (kind == NG_SEGMENT_NCCL)
         segment.flags = NG_SEGMENT_SHAREABLE | NG_SEGMENT_WHOLE;
     add(&segment);
@@ -68,7 +68,7 @@ void ng_segments_unmapped(uintptr_t base, size_t bytes)
 
     while (ng_memory_map_next(&segments, base, &segment) && segment.base - base < bytes)
         ng_memory_map_remove(&segments, segment.base, &segment);
-    /* Until now it was in the map, for who makes a communicator to register. */
+    /* Until now it was in the map, where a thread that creates a communicator could register it. */
     ng_registrations_forget(base, bytes, false);
 }
 
@@ -93,7 +93,7 @@ void ng_segments_unmapping(uintptr_t base, size_t bytes)
 
 static bool dies_with_device(const struct ng_segment *segment, int device)
 {
-    /* Memory that was created by its handle lives until it is unmapped and released. */
+    /* Memory created by handle lives until it is unmapped and released. */
     return segment->device == device && segment->kind != NG_SEGMENT_MAPPED &&
            segment->kind != NG_SEGMENT_NCCL;
 }

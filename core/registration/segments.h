@@ -1,9 +1,9 @@
 /*
  * The device memory of this process, as the hooks on the driver and on NCCL's allocator report it.
  *
- * Beside the steps of a call. Program threads report what they have allocated, and what they are
- * about to free, whoever asked for it but NCCL itself. Kept only where a feature asks for it:
- * without, no hook is enabled, and nothing is known.
+ * Not in the path of a call. Program threads report what they have allocated, and what they are
+ * about to free, for every caller except NCCL itself. Kept only if a configured feature needs it:
+ * otherwise no hook is enabled, and nothing is known.
  */
 #ifndef NCCLGUARD_CORE_REGISTRATION_SEGMENTS_H
 #define NCCLGUARD_CORE_REGISTRATION_SEGMENTS_H
@@ -11,7 +11,7 @@
 #include "core/recorder/box.h"
 #include "core/util/memory_map.h"
 
-/* After success of the driver. `device` -1: not known. */
+/* After the driver succeeded. `device` -1: not known. */
 void ng_segments_allocated(enum ng_segment_kind kind, uintptr_t base, size_t bytes, int device);
 void ng_segments_reserved(uintptr_t base, size_t bytes);
 void ng_segments_unreserved(uintptr_t base);
@@ -20,23 +20,23 @@ void ng_segments_mapped(uintptr_t base, size_t bytes, int device, bool shareable
 void ng_segments_unmapped(uintptr_t base, size_t bytes);
 
 /*
- * Before the driver frees it, since afterwards the address may be another thread's: what is
- * registered is given back, as far as core/registration/registrations.h promises. False: not known,
- * or not where a segment begins. If the driver refuses: ng_segments_restore.
+ * Before the driver frees it, since afterwards another thread may get the address: deregisters it,
+ * as far as core/registration/registrations.h guarantees. False: not known, or not the beginning of
+ * a segment. If the driver then fails: ng_segments_restore.
  */
 bool ng_segments_freeing(uintptr_t base, struct ng_segment *ret_segment);
 void ng_segments_restore(const struct ng_segment *segment);
 void ng_segments_unmapping(uintptr_t base, size_t bytes);
 
-/* Everything of a device but its mappings is about to go: what is registered of the device is given
- * back. It is gone; -1: of all devices whose context is not known. */
+/* Everything on a device except its mappings is about to be freed: deregister what is registered
+ * there. It has been freed; -1: on all devices whose context is not known. */
 void ng_segments_device_resetting(int device);
 void ng_segments_device_reset(int device);
 
 bool ng_segments_find(const void *address, struct ng_segment *ret_segment);
 bool ng_segments_next(uintptr_t from, struct ng_segment *ret_segment);
 void ng_segments_sum(struct ng_memory_sum ret_sums[NG_SEGMENT_KINDS]);
-/* Write into the black box how much there is. The watchdog. */
+/* Write the totals into the black box. Watchdog. */
 void ng_segments_tell(struct ng_box_header *header);
 
 /* In a forked child. */

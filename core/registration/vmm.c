@@ -1,9 +1,8 @@
 /*
- * Blocks of mapped memory in place of plain allocations.
+ * Blocks of mapped memory instead of plain allocations.
  *
- * Beside the steps of a call. Entered by the program's threads, which allocate and free. Must never
- * keep the lock while the driver is called, nor leave a part of a block behind where one step
- * fails.
+ * Not in the path of a call. Entered by the program's threads, which allocate and free. Must never
+ * hold the lock while the driver is called, nor leave a part of a block behind if one step fails.
  */
 #include "core/registration/vmm.h"
 
@@ -19,9 +18,9 @@
 
 #define BLOCKS_MAX  131072u
 #define DEVICES_MAX 64
-#define KEPT_MAX    256u /* freed while a stream was captured */
+#define KEPT_MAX    256u /* blocks freed while a stream was captured */
 
-/* Protects the blocks, and those that are kept. Nests inside nothing; nothing is called with it
+/* Protects the blocks, and the kept ones. Never nested with another lock; nothing is called with it
  * held. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_vmm_block *blocks; /* by address; BLOCKS_MAX of them, touched as they fill */
@@ -29,7 +28,7 @@ static uint32_t block_count;
 static uint64_t byte_count;
 static struct ng_vmm_block kept[KEPT_MAX];
 static uint32_t kept_count;
-static _Atomic int captures; /* that have begun, and not ended */
+static _Atomic int captures; /* begun and not ended */
 
 static atomic_bool stopped, told_failure;
 
@@ -40,7 +39,7 @@ bool ng_vmm_is_on(void)
 
 /* ---- The table ---- */
 
-/* The first block that begins at `address` or beyond. Held. */
+/* The first block that begins at or above `address`. Held. */
 static uint32_t find_place(CUdeviceptr address)
 {
     uint32_t low = 0, high = block_count;
@@ -90,7 +89,7 @@ static void take_out(uint32_t place)
     memmove(blocks + place, blocks + place + 1, (block_count - place) * sizeof(*blocks));
 }
 
-/* Whoever takes a block out frees it: two frees at once are one, and a mistake. */
+/* The thread that removes a block frees it: of two simultaneous frees, one is an error. */
 static bool take(CUdeviceptr base, struct ng_vmm_block *ret_block)
 {
     pthread_mutex_lock(&lock);
@@ -162,8 +161,8 @@ static bool describe(const struct ng_vmm_driver *driver, CUdevice device,
     return true;
 }
 
-/* For its own device, and all that can reach it: which of them the program will let, nobody knows
- * beforehand. One that is refused after all is done without. */
+/* For its own device, and all devices that can reach it: it is not known in advance to which of
+ * them the program will grant access. A device that is refused is skipped. */
 static bool give_access(const struct ng_vmm_driver *driver, const struct ng_vmm_block *block)
 {
     CUmemAccessDesc access[DEVICES_MAX];
@@ -188,7 +187,7 @@ static bool give_access(const struct ng_vmm_driver *driver, const struct ng_vmm_
             driver->mem_set_access(block->base, block->mapped, access, 1) == CUDA_SUCCESS);
 }
 
-/* Addresses, and memory behind them. */
+/* Reserve addresses and map memory to them. */
 static bool map(const struct ng_vmm_driver *driver, const CUmemAllocationProp *properties,
                 size_t granularity, struct ng_vmm_block *block)
 {
@@ -202,7 +201,7 @@ static bool map(const struct ng_vmm_driver *driver, const CUmemAllocationProp *p
         goto free_addresses;
     if (!give_access(driver, block) || !keep(block))
         goto unmap;
-    /* The mapping keeps the memory. */
+    /* The mapping keeps the memory alive. */
     driver->mem_release(handle);
     return true;
 unmap:
@@ -232,7 +231,7 @@ bool ng_vmm_alloc(const struct ng_vmm_driver *driver, size_t bytes, struct ng_vm
     block.device = device;
     block.mapped = (bytes + granularity - 1) / granularity * granularity;
     if (!map(driver, &properties, granularity, &block)) {
-        /* Some machines have no network card that can read it. */
+        /* On some machines no network card can read it. */
         if (!properties.allocFlags.gpuDirectRDMACapable)
             return false;
         properties.allocFlags.gpuDirectRDMACapable = 0;
@@ -251,7 +250,7 @@ static void undo(const struct ng_vmm_driver *driver, const struct ng_vmm_block *
 
     if (result == CUDA_SUCCESS)
         result = driver->mem_address_free(block->base, block->mapped);
-    /* A driver that has shut down at exit has freed all of it. */
+    /* If the driver has shut down at exit, it has freed everything. */
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED &&
         !atomic_exchange(&told_failure, true))
         ng_log(NG_LOG_WARN,
@@ -260,7 +259,7 @@ static void undo(const struct ng_vmm_driver *driver, const struct ng_vmm_block *
                block->mapped, (unsigned long long)block->base, (int)result);
 }
 
-/* The work that may still use it: cuMemFree waits for that, cuMemUnmap does not. */
+/* Wait for the work that may still use it: cuMemFree waits for that, cuMemUnmap does not. */
 static CUresult await_work(const struct ng_vmm_driver *driver, const struct ng_vmm_block *block)
 {
     CUcontext current;
@@ -269,7 +268,7 @@ static CUresult await_work(const struct ng_vmm_driver *driver, const struct ng_v
     if (result != CUDA_SUCCESS)
         return result;
     if (!current)
-        return CUDA_ERROR_INVALID_CONTEXT; /* as cuMemFree has it */
+        return CUDA_ERROR_INVALID_CONTEXT; /* as cuMemFree returns */
     if (current == block->context)
         return driver->ctx_synchronize();
     result = driver->ctx_push(block->context);
@@ -301,7 +300,7 @@ static bool take_freed(struct ng_vmm_block *ret_block)
     return any;
 }
 
-/* What was freed while a stream was captured. */
+/* Free what was kept while a stream was captured. */
 static void undo_freed(const struct ng_vmm_driver *driver)
 {
     struct ng_vmm_block block;

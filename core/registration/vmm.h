@@ -1,14 +1,14 @@
 /*
- * Large device allocations of the program, made so that NCCL can share and register them
- * (NCCLGUARD_ALLOC=vmm): what cuMemAlloc would give, out of cuMemCreate and cuMemMap.
+ * Serves large device allocations of the program with memory that NCCL can share and register
+ * (NCCLGUARD_ALLOC=vmm): cuMemAlloc, implemented with cuMemCreate and cuMemMap.
  *
- * Beside the steps of a call. Program threads, from the hooks on the driver; several at once. What
- * cannot be had so is left to the driver's own allocator, errors included.
+ * Not in the path of a call. Program threads, from the hooks on the driver; several at once. What
+ * cannot be allocated this way is left to the driver's own allocator, including its errors.
  *
- * What the program sees is as before, but for this: memory is rounded up to the device's
- * granularity (2 MiB) where the driver counts it (cuMemGetInfo); all devices that can reach it may
- * read and write it without cuCtxEnablePeerAccess; legacy IPC cannot hand it out. So the first sign
- * of legacy IPC ends it for good: what is allocated from then on is the driver's own.
+ * The program sees no difference except: memory is rounded up to the device's granularity (2 MiB)
+ * in the driver's totals (cuMemGetInfo); all devices that can reach it may read and write it
+ * without cuCtxEnablePeerAccess; legacy IPC cannot export it. So the first use of legacy IPC
+ * switches it off permanently: later allocations are the driver's own.
  */
 #ifndef NCCLGUARD_CORE_REGISTRATION_VMM_H
 #define NCCLGUARD_CORE_REGISTRATION_VMM_H
@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Smaller ones stay the driver's: each needs a mapping of its own. */
+/* Smaller allocations are left to the driver: each needs its own mapping. */
 #define NG_VMM_BYTES_MIN ((size_t)2 << 20)
 
 /* NG_VMM_CALL(field, exported name, prototype): all of them are needed. */
@@ -61,8 +61,8 @@ struct ng_vmm_driver {
 /* One allocation. */
 struct ng_vmm_block {
     CUdeviceptr base;
-    size_t bytes;  /* as the program asked */
-    size_t mapped; /* as there are */
+    size_t bytes;  /* as requested by the program */
+    size_t mapped; /* as mapped */
     CUcontext context;
     int device;
 };
@@ -70,7 +70,7 @@ struct ng_vmm_block {
 /* Is it configured? The same for the life of the process. */
 bool ng_vmm_is_on(void);
 
-/* False: nothing was allocated, and the driver's own allocator has to answer. */
+/* False: nothing was allocated, and the call goes to the driver's own allocator. */
 bool ng_vmm_alloc(const struct ng_vmm_driver *driver, size_t bytes, struct ng_vmm_block *ret_block);
 
 /* The block that holds an address. False: none does. */
@@ -78,32 +78,33 @@ bool ng_vmm_find(CUdeviceptr address, struct ng_vmm_block *ret_block);
 
 /*
  * Free the block that begins at `base`, after the work of its context, as cuMemFree does. False:
- * there is none, the driver has to answer; else *ret_result is the answer, and where it is no
- * success the block is still there.
+ * there is none, and the call goes to the driver; else *ret_result is the result, and unless it is
+ * success the block still exists.
  */
 bool ng_vmm_free(const struct ng_vmm_driver *driver, CUdeviceptr base, CUresult *ret_result);
 
-/* The program begins to capture a stream (1), or ends that (-1). Meanwhile nobody may wait for the
- * device, or the capture is void, where cuMemFree would not harm it: what is freed then stays until
- * a later allocation or free. */
+/* The program begins (1) or ends (-1) the capture of a stream. Meanwhile the guard must not wait
+ * for the device: that would invalidate the capture, which cuMemFree does not. So memory that is
+ * freed then stays until a later allocation or free. */
 void ng_vmm_capturing(int more);
 
-/* A context is gone, and with it what was allocated in it. `forget`, with each block that goes, may
- * be NULL. */
+/* A context was destroyed, and with it its allocations. Calls `forget` for each of those blocks; it
+ * may be NULL. */
 void ng_vmm_context_gone(const struct ng_vmm_driver *driver, CUcontext context,
                          void (*forget)(const struct ng_vmm_block *block));
 
-/* The primary context of a device that has blocks; NULL: it has none, or is not active. */
+/* The primary context of a device that has blocks; NULL: the device has none, or the context is not
+ * active. */
 CUcontext ng_vmm_primary(const struct ng_vmm_driver *driver, CUdevice device);
 
-/* The program uses legacy IPC: nothing more is allocated. With an address of a block: a line that
- * says what to do. */
+/* The program uses legacy IPC: stop allocating. If the address is in a block, log what the user can
+ * do. */
 void ng_vmm_stop(CUdeviceptr address);
 
-/* Blocks and bytes that there are. Any thread. */
+/* Number of blocks and bytes in use. Any thread. */
 void ng_vmm_count(uint64_t *ret_blocks, uint64_t *ret_bytes);
 
-/* In a forked child: CUDA has nothing for it. */
+/* In a forked child, where CUDA does not work. */
 void ng_vmm_after_fork(void);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * Names of return addresses, and the way up to one that is the program's own.
+ * Names of return addresses, and the walk up to one in the program's own code.
  *
- * Beside the steps of a call. Entered by whoever tells of something that it has found. Must never
- * ask the dynamic linker, whose lock may be held by a thread that waits for this one.
+ * Not in the path of a call. Entered by threads that report a finding. Must never call the dynamic
+ * linker, whose lock may be held by a thread that waits for this one.
  */
 #include "core/unwind/call_site.h"
 
@@ -80,7 +80,7 @@ const char *ng_call_site_name(uintptr_t address, char ret_text[NG_CALL_SITE_BYTE
     if (ng_images_read(&arena, &images) == 0)
         image = ng_images_find(&images, address - 1);
     if (image) {
-        /* The call itself: the address behind it may be another function's. */
+        /* Look up the call instruction: the return address may belong to another function. */
         struct ng_symbol_query query = {.address = address - 1 - image->bias};
         ng_symbols_of_memory(image, &query, 1, ng_clock_mono_ns() + NAME_NS, &arena);
         if (!query.name && !image->remote)

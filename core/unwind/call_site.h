@@ -1,8 +1,8 @@
 /*
- * Where in the program something was called, in words for a line of the log.
+ * Names the place in the program that made a call, for a log line.
  *
- * For findings alone: reads the list of mappings and symbols in memory, which takes milliseconds.
- * Any thread; no malloc, no lock of the dynamic linker.
+ * For findings only: reads the list of mappings and the symbols in memory, which takes
+ * milliseconds. Any thread; no malloc, no lock of the dynamic linker.
  */
 #ifndef NCCLGUARD_CORE_UNWIND_CALL_SITE_H
 #define NCCLGUARD_CORE_UNWIND_CALL_SITE_H
@@ -13,8 +13,8 @@
 #define NG_CALL_SITE_BYTES 256
 
 /*
- * The return address into the innermost function of the calling thread's stack that is none of the
- * guard, NCCL or CUDA; `caller` where the stack cannot be followed so far.
+ * The return address into the innermost function of the calling thread's stack that does not belong
+ * to the guard, NCCL or CUDA; `caller` if the stack cannot be walked that far.
  */
 uintptr_t ng_call_site_find(const void *caller);
 

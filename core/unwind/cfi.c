@@ -1,8 +1,8 @@
 /*
  * Reading call frame information.
  *
- * Also makes the tables of core/unwind/fast_unwind.h. Entered by the guard's threads. Must never
- * trust a byte of what it reads.
+ * Also used to build the tables of core/unwind/fast_unwind.h. Entered by the guard's threads. Must
+ * never trust a byte that it reads.
  */
 #include "core/unwind/cfi.h"
 
@@ -12,7 +12,7 @@
 
 #define EXPRESSION_BYTES 256
 
-/* Encodings of pointers: how wide, relative to what. */
+/* Encodings of pointers: width and base. */
 #define ENCODING_OMIT     0xff
 #define ENCODING_INDIRECT 0x80
 
@@ -66,9 +66,9 @@ static uint64_t take_encoded(struct ng_cursor *cursor, uint8_t encoding, uint64_
     return value;
 }
 
-/* ---- Which rules ---- */
+/* ---- Finding rules ---- */
 
-/* One entry's bytes without its length; as many as fit. */
+/* Read one entry's bytes without its length; as many as fit. */
 static bool read_entry(uint64_t address, uint8_t *bytes, size_t room, struct ng_cursor *ret_cursor)
 {
     uint32_t short_length;
@@ -109,7 +109,7 @@ static bool read_common(struct ng_cfi_entry *rules, uint64_t address)
         letters[count++] = (char)letter;
     }
     if (version == 4)
-        ng_cursor_skip(&at, 2); /* sizes of addresses and segments: ours */
+        ng_cursor_skip(&at, 2); /* sizes of addresses and segments: those of this machine */
     rules->code_align = ng_cursor_take_uleb(&at);
     rules->data_align = ng_cursor_take_sleb(&at);
     rules->return_register = version == 1 ? ng_cursor_take(&at, 1) : ng_cursor_take_uleb(&at);
@@ -126,12 +126,12 @@ static bool read_common(struct ng_cfi_entry *rules, uint64_t address)
             else if (*letter == 'L')
                 ng_cursor_skip(&at, 1);
             else if (*letter == 'P')
-                /* Only its width counts: what it points to is not called. */
+                /* Only its width matters: its target is not called. */
                 take_encoded(&at, ng_cursor_take(&at, 1) & 0x0f, 0);
             else if (*letter == 'S')
                 rules->signal_frame = true;
             else if (*letter != 'B' && *letter != 'G')
-                break; /* the length passes over what is unknown */
+                break; /* the length lets us skip what is unknown */
         }
         at = end;
     } else if (letters[0]) {
@@ -141,7 +141,7 @@ static bool read_common(struct ng_cfi_entry *rules, uint64_t address)
     return !at.bad;
 }
 
-/* The entry at `address`, if it is about the code at `place`. */
+/* Read the entry at `address`, if it covers the code at `place`. */
 static bool read_rules(uint64_t address, uint64_t place, struct ng_cfi_entry *rules)
 {
     struct ng_cursor at;
@@ -161,7 +161,7 @@ static bool read_rules(uint64_t address, uint64_t place, struct ng_cfi_entry *ru
     return !at.bad;
 }
 
-/* In the sorted table of .eh_frame_hdr, the entry of the last function that begins at or before
+/* Find, in the sorted table of .eh_frame_hdr, the last function that begins at or before
  * `place`. */
 static bool find_entry(const struct ng_image *image, uint64_t place, uint64_t *ret_address)
 {
@@ -176,7 +176,7 @@ static bool find_entry(const struct ng_image *image, uint64_t place, uint64_t *r
     uint8_t table_encoding = (uint8_t)ng_cursor_take(&at, 1);
     take_encoded(&at, frame_encoding, header);
     uint64_t count = take_encoded(&at, count_encoding, header);
-    /* Linkers write one form of the table: pairs of 4 bytes, relative to the header. */
+    /* Linkers write only one form of the table: pairs of 4-byte values, relative to the header. */
     if (at.bad || version != 1 || table_encoding != 0x3b || count == 0 || count > (1u << 26))
         return false;
     uint64_t table = at.address, low = 0, high = count;
@@ -197,7 +197,7 @@ static bool find_entry(const struct ng_image *image, uint64_t place, uint64_t *r
     return true;
 }
 
-/* ---- What the rules say at one place in the function ---- */
+/* ---- The rules at one place in the function ---- */
 
 static struct ng_cfi_rule *rule_of(struct ng_cfi_machine *machine, uint64_t number)
 {
@@ -221,13 +221,13 @@ static void set_frame(struct ng_cfi_machine *machine, int64_t number, int64_t of
     machine->row.frame_offset = offset;
 }
 
-/* Of damaged tables factors are of any size: the product wraps. */
+/* In damaged tables factors can have any value: the product wraps. */
 static int64_t aligned(const struct ng_cfi_entry *rules, uint64_t factor)
 {
     return (int64_t)(factor * (uint64_t)rules->data_align);
 }
 
-/* The instructions that have no operand in their first byte. False: one that nobody knows. */
+/* Instructions that have no operand in their first byte. False: unknown instruction. */
 static bool run_other(struct ng_cfi_machine *machine, const struct ng_cfi_entry *rules,
                       struct ng_cursor *at, uint8_t code, uint64_t *place)
 {
@@ -320,9 +320,9 @@ static bool run_other(struct ng_cfi_machine *machine, const struct ng_cfi_entry 
         number = ng_cursor_take_uleb(at);
         *rule_of(machine, number) = take_expression(at, NG_CFI_EXPRESSION);
         return true;
-    case 0x2d: /* aarch64: the return address is signed from here on, or no more; see strip */
+    case 0x2d: /* aarch64: the return address is signed from here on, or no longer; see strip */
         return true;
-    case 0x2e: /* size of arguments on the stack: for throwing only */
+    case 0x2e: /* size of arguments on the stack: only for throwing */
         ng_cursor_take_uleb(at);
         return true;
     default:
@@ -330,7 +330,7 @@ static bool run_other(struct ng_cfi_machine *machine, const struct ng_cfi_entry 
     }
 }
 
-/* Up to the code at `place`. */
+/* Run the instructions up to the code at `place`. */
 static bool run(struct ng_cfi_machine *machine, const struct ng_cfi_entry *rules,
                 struct ng_cursor at, uint64_t place)
 {
@@ -371,7 +371,7 @@ bool ng_cfi_find(struct ng_cfi *cfi, const struct ng_image *image, uint64_t plac
         return false;
     memset(&machine->row, 0, sizeof(machine->row));
     machine->remembered_count = 0;
-    /* The common part is true everywhere: its instructions have no place. */
+    /* The common part applies everywhere: its instructions have no place. */
     machine->first = machine->row;
     if (!run(machine, &cfi->entry, cfi->entry.common, UINT64_MAX))
         return false;

@@ -1,5 +1,5 @@
 /*
- * What the compiler wrote down for exceptions about the frame at one place in the code.
+ * Reads what the compiler recorded, for exceptions, about the frame at one place in the code.
  *
  * Call frame information: the DWARF 5 standard, section 6.4, in the form of the Linux Standard Base
  * (.eh_frame, .eh_frame_hdr). Any guard thread; no allocation, no lock. Rules are read through
@@ -17,12 +17,12 @@
 
 #define NG_CFI_CIE_BYTES  1024
 #define NG_CFI_FDE_BYTES  4096
-#define NG_CFI_STATES_MAX 8 /* remembered at a time */
+#define NG_CFI_STATES_MAX 8 /* remembered states at a time */
 
 #if defined(__x86_64__)
 #define NG_CFI_RULES NG_REGISTERS
 #else
-#define NG_CFI_RULES 32 /* the program counter has none of its own */
+#define NG_CFI_RULES 32 /* the program counter has no rule of its own */
 #endif
 
 enum ng_cfi_how {
@@ -49,14 +49,14 @@ struct ng_cfi_row {
     struct ng_cfi_rule rule[NG_CFI_RULES];
 };
 
-/* With the rows that were remembered: too large for frames that nest. */
+/* Includes the remembered rows: too large for nested stack frames. */
 struct ng_cfi_machine {
     struct ng_cfi_row row, first, remembered[NG_CFI_STATES_MAX];
     unsigned remembered_count;
-    struct ng_cfi_rule elsewhere; /* vector registers: nobody asks for them */
+    struct ng_cfi_rule elsewhere; /* vector registers: not needed */
 };
 
-/* What one function's entry in .eh_frame says, and that of its common part. */
+/* One function's entry in .eh_frame (FDE) and its common part (CIE). */
 struct ng_cfi_entry {
     uint8_t cie_bytes[NG_CFI_CIE_BYTES], fde_bytes[NG_CFI_FDE_BYTES];
     struct ng_cursor common, own; /* the instructions */
@@ -67,16 +67,16 @@ struct ng_cfi_entry {
     bool signal_frame, augmented;
 };
 
-/* Everything large of a look-up, in one place: about 10 KiB. Expressions lie in `entry`. */
+/* All large state of a look-up: about 10 KiB. Expressions point into `entry`. */
 struct ng_cfi {
     struct ng_cfi_entry entry;
     struct ng_cfi_machine machine;
 };
 
 /*
- * The rules of `image` (NULL: there are none) for the code at `place`: cfi->machine.row, of a frame
- * whose return address is in register cfi->entry.return_register of the caller; and whether that is
- * a signal's. False: there are none.
+ * Find the rules of `image` (NULL: there are none) for the code at `place`. They are in
+ * cfi->machine.row; the return address is in register cfi->entry.return_register; the entry also
+ * says whether it is a signal frame. False: there are no rules.
  */
 bool ng_cfi_find(struct ng_cfi *cfi, const struct ng_image *image, uint64_t place);
 

@@ -1,8 +1,8 @@
 /*
- * Walking up a stack by prepared rules.
+ * Walks up a stack by prepared rules.
  *
- * Entered by the program's threads, and by one of the guard's with copies of their stacks. Must
- * never read outside of the bounds that it is given, lock, or call anything.
+ * Entered by the program's threads, and by a guard thread with copies of their stacks. Must never
+ * read outside the given bounds, lock, or call anything.
  */
 #include "core/unwind/fast_unwind.h"
 
@@ -10,8 +10,8 @@
 
 #include "core/unwind/registers.h"
 
-#define TRIES    16u                            /* slots that are looked at for a place */
-#define USED_MAX (NG_FAST_UNWIND_SLOTS / 4 * 3) /* beyond that, look-ups would become long */
+#define TRIES    16u                            /* slots tried for a place */
+#define USED_MAX (NG_FAST_UNWIND_SLOTS / 4 * 3) /* beyond that, look-ups would become slow */
 
 static inline NG_FAST_UNWIND_UNCHECKED uint32_t slot_of(uint64_t place)
 {
@@ -21,7 +21,7 @@ static inline NG_FAST_UNWIND_UNCHECKED uint32_t slot_of(uint64_t place)
 _Static_assert(NG_FAST_UNWIND_SLOTS == 1u << (64 - 52), "slot_of fits the table");
 _Static_assert(sizeof(struct ng_fast_unwind_rule) == 16, "two words");
 
-/* A rule is read in one piece or not at all. */
+/* A rule is read as a whole or not at all. */
 static inline NG_FAST_UNWIND_UNCHECKED bool find(struct ng_fast_unwind_table *table, uint64_t place,
                                                  struct ng_fast_unwind_rule *ret_rule)
 {
@@ -45,7 +45,7 @@ static inline NG_FAST_UNWIND_UNCHECKED bool find(struct ng_fast_unwind_table *ta
     return false;
 }
 
-/* The slot of a place, or the one that it would get; UINT32_MAX there is no room near. */
+/* The slot of a place, or the one that it would get; UINT32_MAX: no room nearby. */
 static uint32_t place_slot(const struct ng_fast_unwind_table *table, uint64_t place)
 {
     for (uint32_t i = 0, at = slot_of(place); i < TRIES;
@@ -88,7 +88,7 @@ void ng_fast_unwind_table_remove(struct ng_fast_unwind_table *table, uint64_t pl
         atomic_store_explicit(&table->slots[at].high, 0, memory_order_release);
 }
 
-/* A word of the stack. False: it is not in the stack. */
+/* Read a word of the stack. False: the address is not in the stack. */
 static inline NG_FAST_UNWIND_UNCHECKED bool read_word(const struct ng_fast_unwind_memory *memory,
                                                       uint64_t lowest, uint64_t address,
                                                       uint64_t *ret_value)
@@ -103,7 +103,7 @@ static inline NG_FAST_UNWIND_UNCHECKED bool read_word(const struct ng_fast_unwin
     return true;
 }
 
-/* A register of the caller. False: it is not in the stack, or not known. */
+/* Restore a register of the caller. False: it is not in the stack, or not known. */
 static inline NG_FAST_UNWIND_UNCHECKED bool restore(const struct ng_fast_unwind_memory *memory,
                                                     const struct ng_walk *walk, uint64_t frame,
                                                     enum ng_fast_unwind_where where, int32_t offset,
@@ -139,7 +139,7 @@ step_by_rule(const struct ng_fast_unwind_memory *memory, const struct ng_fast_un
              !restore(memory, walk, frame, rule->pointer_at, rule->pointer_offset, &caller.pointer))
         return NG_FAST_UNWIND_STOPPED;
     if (rule->link_too) {
-        /* In the kernel's description of the context: x30, sp, pc. */
+        /* In the kernel's saved context: x30, sp, pc. */
         if (!restore(memory, walk, frame, rule->return_at, rule->return_offset - 16, &caller.link))
             return NG_FAST_UNWIND_STOPPED;
         caller.has_link = true;
@@ -161,7 +161,7 @@ step_by_pointer(const struct ng_fast_unwind_memory *memory, struct ng_walk *walk
     if (frame % 8 || !read_word(memory, walk->stack, frame, &pair[0]) ||
         !read_word(memory, walk->stack, frame + 8, &pair[1]))
         return NG_FAST_UNWIND_STOPPED;
-    /* The caller's is further up, or there is none. */
+    /* The caller's frame is further up, or there is none. */
     if ((pair[0] && pair[0] <= frame) || !ng_registers_strip(pair[1]))
         return NG_FAST_UNWIND_STOPPED;
     *walk = (struct ng_walk){.place = ng_registers_strip(pair[1]) - 1,

@@ -1,8 +1,8 @@
 /*
  * Frames, modules and places in the black box.
  *
- * Written by one guard thread, frames by the program's threads too. No lock, no memory. Must never
- * believe a box that it reads: it may be of another process, and damaged.
+ * Written by one guard thread, frames also by the program's threads. No lock, no allocation. Must
+ * never trust a box that it reads: it may belong to another process, and be damaged.
  */
 #include "core/unwind/frame_table.h"
 
@@ -101,7 +101,7 @@ bool ng_frame_table_read_frames(const struct ng_box *box, uint64_t record_id,
     return count > 0;
 }
 
-/* The end of a path says more than its beginning. */
+/* The end of a path is more informative than its beginning. */
 static void keep_path(char *ret_path, const char *path)
 {
     size_t length = strlen(path);
@@ -138,7 +138,7 @@ uint32_t ng_frame_table_add_module(struct ng_box *box, const struct ng_image *im
     char path[NG_BOX_PATH_BYTES];
 
     keep_path(path, image->path);
-    /* Newest first: an image that was loaded again may lie where it lay before. */
+    /* Newest first: an image that was loaded again may have the same address as before. */
     for (uint32_t i = used; i > 0; i--)
         if (is_row_of(&box->modules[i - 1], image, path))
             return i - 1;

@@ -1,8 +1,8 @@
 /*
  * The ELF images in this process's memory.
  *
- * Entered by the guard's threads. Must never ask the dynamic linker, nor believe what an image's
- * headers say: numbers are bounded before they are used.
+ * Entered by the guard's threads. Must never call the dynamic linker, nor trust an image's headers:
+ * numbers are bounded before they are used.
  */
 #include "core/unwind/image.h"
 
@@ -28,8 +28,8 @@ struct mapping {
     const char *path;      /* in the line; "" none */
 };
 
-/* An image that may be one: what lies at the start of a file's mapping. Data that are mapped from
- * an ELF file look the same, until code turns up where its headers have it. */
+/* A possible image, at the start of a file's mapping. An ELF file mapped as data looks the same,
+ * until code is found at the place that its headers give. */
 struct candidate {
     struct ng_image image;
     uint64_t inode;
@@ -40,7 +40,7 @@ struct candidate {
     unsigned code_count;
 };
 
-/* Types by how they begin; what is served by a program (fuse) is as good as remote. */
+/* Prefixes of types; a file system served by a program (fuse) counts as remote. */
 static const char *const remote_types[] = {
     "9p",  "afs",      "beegfs", "ceph",  "cifs", "fuse",     "gpfs", "lustre",
     "nfs", "orangefs", "panfs",  "pvfs2", "smb",  "virtiofs", "weka", "wekafs",
@@ -86,7 +86,7 @@ bool ng_mount_is_remote(unsigned major, unsigned minor)
             found = ng_mount_tells(line, major, minor, &remote);
         }
         held = found ? 0 : strlen(line);
-        if (held == sizeof(text) - 1) /* a line of many layers: it is lost */
+        if (held == sizeof(text) - 1) /* a line with many layers: it is dropped */
             held = 0;
         memmove(text, line, held);
     }
@@ -152,7 +152,7 @@ static void add_code(struct candidate *candidate, const Elf64_Phdr *segment)
         candidate->image.bias + segment->p_vaddr + segment->p_memsz;
 }
 
-/* The headers of what begins at `start`. False: no ELF image of this machine. */
+/* Read the headers of the image at `start`. False: not an ELF image for this machine. */
 static bool read_headers(uint64_t start, struct candidate *ret_candidate)
 {
     Elf64_Phdr segments[SEGMENTS_MAX];
@@ -179,7 +179,7 @@ static bool read_headers(uint64_t start, struct candidate *ret_candidate)
         if (segment->p_type == PT_LOAD && (segment->p_flags & PF_X))
             add_code(&candidate, segment);
     }
-    /* These may stand before the first PT_LOAD, which tells the bias. */
+    /* These may come before the first PT_LOAD, which determines the bias. */
     for (unsigned i = 0; i < header.e_phnum; i++) {
         uint64_t address = candidate.image.bias + segments[i].p_vaddr;
         if (segments[i].p_type == PT_GNU_EH_FRAME)
@@ -198,7 +198,7 @@ static bool read_headers(uint64_t start, struct candidate *ret_candidate)
     return !first && candidate.code_count > 0;
 }
 
-/* Can a file's image begin in this mapping? Devices are left alone: their memory is not ours. */
+/* Can a file's image begin in this mapping? Devices are skipped: their memory is not ours. */
 static bool may_begin_image(const struct mapping *mapping)
 {
     bool device =
@@ -208,7 +208,7 @@ static bool may_begin_image(const struct mapping *mapping)
            (mapping->path[0] == '/' || strcmp(mapping->path, "[vdso]") == 0);
 }
 
-/* Is this code that the candidate's headers speak of? Without a file: code that was moved to huge
+/* Is this code that the candidate's headers describe? Without a file: code that was moved to huge
  * pages. */
 static bool is_code_of(const struct candidate *candidate, const struct mapping *mapping)
 {
@@ -241,12 +241,12 @@ struct reader {
     struct ng_images *images;
     struct candidate last;
     bool any;
-    unsigned major, minor; /* of the device that was asked for last */
+    unsigned major, minor; /* of the device that was looked up last */
     bool asked, remote;
     char path[LINE_BYTES]; /* of `last` */
 };
 
-/* Few devices hold all files, one after the other. */
+/* All files are on few devices, mostly the same one in succession. */
 static bool is_remote(struct reader *reader, const struct mapping *mapping)
 {
     if (!reader->asked || reader->major != mapping->major || reader->minor != mapping->minor)
@@ -307,7 +307,7 @@ int ng_images_read(struct ng_arena *arena, struct ng_images *ret_images)
             take_line(reader, line);
         }
         held = strlen(line);
-        if (held == LINE_BYTES - 1) /* no path is that long */
+        if (held == LINE_BYTES - 1) /* paths are shorter than that */
             held = 0;
         memmove(text, line, held);
     }

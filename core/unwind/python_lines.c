@@ -1,7 +1,7 @@
 /*
  * Reading line tables of CPython's code objects.
  *
- * Entered by whoever reads a black box. Must never believe the table: it may be damaged.
+ * Entered by readers of black boxes. Must never trust the table: it may be damaged.
  */
 #include "core/unwind/python_lines.h"
 
@@ -9,16 +9,17 @@
 
 #define UNIT_BYTES 2 /* of code */
 
-/* Kinds of entries; those below LINE_0 stay on the line, with one byte for the columns. */
+/* Kinds of entries; those below LINE_0 keep the line, with one byte for the columns. */
 enum {
-    KIND_LINE_0 = 10, /* to KIND_LINE_2: so many lines further, two bytes for the columns */
+    KIND_LINE_0 = 10, /* to KIND_LINE_2: 0 to 2 lines further, two bytes for the columns */
     KIND_LINE_2 = 12,
     KIND_NO_COLUMNS = 13,
     KIND_LONG = 14,
-    KIND_NONE = 15, /* instructions that are of no line */
+    KIND_NONE = 15, /* instructions without a line */
 };
 
-/* Six bits a byte, lowest first; the lowest of all is the sign. False: it does not end here. */
+/* Six bits a byte, lowest first; the lowest bit of all is the sign. False: it does not end within
+ * these bytes. */
 static bool read_signed(const uint8_t *at, const uint8_t *end, int64_t *ret_value)
 {
     uint64_t value = 0;

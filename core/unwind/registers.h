@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* Registers by their DWARF numbers; the program counter has the place behind. */
+/* Registers by their DWARF numbers; the program counter is stored after them. */
 #if defined(__x86_64__)
 #define NG_REGISTER_FRAME   6
 #define NG_REGISTER_STACK   7
@@ -28,7 +28,7 @@ struct ng_registers {
     uint64_t known; /* one bit each */
 };
 
-/* Pointer authentication puts a signature into the bits that no address of a program uses. */
+/* Pointer authentication puts a signature into bits that program addresses do not use. */
 static inline uint64_t ng_registers_strip(uint64_t address)
 {
 #if defined(__aarch64__)

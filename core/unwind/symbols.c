@@ -1,8 +1,8 @@
 /*
  * Names for addresses in an ELF image.
  *
- * Entered by the guard's threads. Must never map a file: one that is cut short meanwhile would be a
- * bus error in the program. Nor believe a number of it.
+ * Entered by the guard's threads. Must never map a file: if it were truncated meanwhile, the
+ * program would get a bus error. Must never trust its numbers.
  */
 #include "core/unwind/symbols.h"
 
@@ -22,9 +22,9 @@
 #define SECTIONS_MAX 4096
 #define NOTES_BYTES  1024
 #define BUCKETS_MAX  (1u << 24)
-#define SIZED        4u /* quality of a symbol that says how far it reaches */
+#define SIZED        4u /* quality of a symbol that has a size */
 
-/* Where the tables lie: at addresses of this process, or in a file. */
+/* Where the tables are: at addresses of this process, or in a file. */
 struct source {
     int fd; /* -1: memory */
     uint64_t symbols, symbol_count;
@@ -54,9 +54,9 @@ static uint32_t first_from(const struct ng_symbol_query *queries, uint32_t count
 }
 
 /*
- * Of several names of one function the one that people call it by: weak before global before local,
- * as the C library and NCCL have it (poll and __poll, ncclAllReduce and pncclAllReduce). 0: it
- * names no code. Code without a size is hand-written, and reaches up to the next symbol.
+ * Of several names of one function, prefer the public one: weak before global before local, as in
+ * the C library and NCCL (poll and __poll, ncclAllReduce and pncclAllReduce). 0: it names no code.
+ * Code without a size is hand-written, and extends to the next symbol.
  */
 static uint32_t quality_of(const Elf64_Sym *symbol)
 {
@@ -66,7 +66,7 @@ static uint32_t quality_of(const Elf64_Sym *symbol)
         return 0;
     if (type != STT_FUNC && type != STT_GNU_IFUNC && type != STT_NOTYPE)
         return 0;
-    /* Labels inside of functions, and what assemblers mark with them. */
+    /* Labels inside functions, and assemblers' marks. */
     if (type == STT_NOTYPE && bind == STB_LOCAL)
         return 0;
     return (symbol->st_size ? SIZED : 0) + (bind == STB_WEAK ? 3 : bind == STB_GLOBAL ? 2 : 1);
@@ -74,7 +74,7 @@ static uint32_t quality_of(const Elf64_Sym *symbol)
 
 static void offer(struct ng_symbol_query *query, const Elf64_Sym *symbol, uint32_t quality)
 {
-    /* Of those that begin below, the nearest. */
+    /* The nearest of the symbols that begin at or below. */
     bool sized = quality >= SIZED, was_sized = query->quality >= SIZED;
     bool nearer = sized == was_sized && symbol->st_value > query->start;
 
@@ -91,7 +91,7 @@ static void offer(struct ng_symbol_query *query, const Elf64_Sym *symbol, uint32
 static void offer_all(struct ng_symbol_query *queries, uint32_t count, const Elf64_Sym *symbol)
 {
     uint32_t quality = quality_of(symbol);
-    /* What has no size may reach far, but not for ever. */
+    /* A symbol without a size may extend far, but not without limit. */
     uint64_t end = symbol->st_value + (symbol->st_size ? symbol->st_size : 4096);
 
     if (!quality)
@@ -108,7 +108,7 @@ static const char *read_name(const struct source *source, uint32_t offset, struc
 
     if (source->name_bytes && offset >= source->name_bytes)
         return NULL;
-    /* In small pieces: the table may end where nothing follows. */
+    /* In small pieces: the table may end at the end of mapped memory. */
     while (used < sizeof(name) - 1) {
         size_t want = sizeof(name) - 1 - used < 64 ? sizeof(name) - 1 - used : 64;
         uint64_t place = source->names + offset + used;
@@ -178,7 +178,7 @@ static uint64_t count_by_gnu_hash(uint64_t table, int64_t until_mono_ns, ng_symb
             last = block[i] > last ? block[i] : last;
     }
     if (last < header.first)
-        return 0; /* defines nothing: the table says nothing of what is asked for */
+        return 0; /* defines nothing: the table does not reveal the count */
     /* A damaged chain may have no end. */
     while (last < SYMBOLS_MAX && ng_clock_mono_ns() <= until_mono_ns) {
         size_t count =
@@ -210,8 +210,7 @@ static size_t read_memory(const void *context, uint64_t place, void *bytes, size
     return ng_memory_read_some(place, bytes, count);
 }
 
-/* The dynamic linker turns the section's addresses into those of memory; that of the vdso, nobody
- * does. */
+/* The dynamic linker relocates the section's addresses to memory, except those of the vdso. */
 static uint64_t in_memory(const struct ng_image *image, uint64_t address)
 {
     return address < image->start ? address + image->bias : address;
@@ -257,7 +256,7 @@ int ng_symbols_of_memory(const struct ng_image *image, struct ng_symbol_query *q
 
 /* ---- In the file ---- */
 
-/* Its tables; and whether it is the file that was loaded, by its build id. */
+/* Find its tables, and check by its build id that it is the file that was loaded. */
 static int find_in_file(const struct ng_image *image, int fd, struct source *ret_source)
 {
     struct source source = {.fd = fd};
@@ -304,7 +303,7 @@ int ng_symbols_of_file(const struct ng_image *image, struct ng_symbol_query *que
         return -ENOENT;
     if (image->remote)
         return -EREMOTE;
-    /* Not blocking: the path may be a pipe by now. */
+    /* Nonblocking: the path may be a pipe by now. */
     int fd = open(image->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return -errno;
@@ -317,7 +316,7 @@ int ng_symbols_of_file(const struct ng_image *image, struct ng_symbol_query *que
     return error;
 }
 
-/* ---- Of several images ---- */
+/* ---- Several images ---- */
 
 static bool is_before(const struct ng_symbol_wanted *a, const struct ng_symbol_wanted *b)
 {

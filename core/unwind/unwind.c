@@ -1,10 +1,10 @@
 /*
- * Walking up a thread's stack.
+ * Walks up a thread's stack.
  *
- * Entered by the guard's threads. Must never trust a byte of what it reads, neither of the stack
- * nor of the rules: every number is bounded, every loop ends.
+ * Entered by the guard's threads. Must never trust a byte that it reads, neither of the stack nor
+ * of the rules: every number is bounded, every loop ends.
  *
- * The ways to fail are told apart as far as they say something to a reader of the stack.
+ * Failures are distinguished as far as this helps a reader of the stack.
  */
 #include "core/unwind/unwind.h"
 
@@ -53,7 +53,7 @@ static uint64_t pop(struct operands *operands)
     return operands->value[--operands->count];
 }
 
-/* False: it computes nothing of two operands. */
+/* False: not an operation on two operands. */
 static bool combine(struct operands *operands, uint8_t code)
 {
     uint64_t top = pop(operands), below = pop(operands), value;
@@ -129,7 +129,7 @@ static bool push_constant(struct operands *operands, struct ng_cursor *at, uint8
     return true;
 }
 
-/* Those that compilers and hand-written code use in .eh_frame; no jumps. */
+/* Supports the operations that compilers and hand-written code use in .eh_frame; no jumps. */
 static bool evaluate(const struct ng_cfi_rule *rule, const struct ng_registers *registers,
                      const uint64_t *first, uint64_t *ret_value)
 {
@@ -181,7 +181,7 @@ static enum ng_unwind_end find_frame(const struct ng_cfi_row *row,
     return NG_UNWIND_WHOLE;
 }
 
-/* One register of the caller. False: it cannot be had. */
+/* Restore one register of the caller. False: not available. */
 static bool restore(const struct ng_cfi_rule *rule, const struct ng_registers *before,
                     uint64_t frame, unsigned number, struct ng_registers *caller)
 {
@@ -211,14 +211,14 @@ static bool restore(const struct ng_cfi_rule *rule, const struct ng_registers *b
         if (!evaluate(rule, before, &frame, &value))
             return false;
         break;
-    default: /* the same; or of no value to the caller, who does not ask for it */
+    default: /* unchanged; or meaningless to the caller, which does not use it */
         return true;
     }
     set(caller, number, value);
     return true;
 }
 
-/* WHOLE: *registers are the caller's, whose program counter is 0 where there is none. */
+/* WHOLE: *registers are the caller's; its program counter is 0 if there is no caller. */
 static enum ng_unwind_end apply(const struct ng_cfi_entry *rules, const struct ng_cfi_row *row,
                                 struct ng_registers *registers)
 {
@@ -244,7 +244,7 @@ static enum ng_unwind_end apply(const struct ng_cfi_entry *rules, const struct n
     return NG_UNWIND_WHOLE;
 }
 
-/* By the image's rules for the code at `place`. NO_RULE: there are none. */
+/* Step by the image's rules for the code at `place`. NO_RULE: there are none. */
 static enum ng_unwind_end step_by_rules(struct ng_cfi *cfi, const struct ng_image *image,
                                         uint64_t place, struct ng_registers *registers)
 {
@@ -253,7 +253,7 @@ static enum ng_unwind_end step_by_rules(struct ng_cfi *cfi, const struct ng_imag
     return apply(&cfi->entry, &cfi->machine.row, registers);
 }
 
-/* By frame pointers: code that was made at run time, or without tables. */
+/* Step by frame pointers: code generated at run time, or without tables. */
 static enum ng_unwind_end step_by_pointer(struct ng_registers *registers)
 {
     uint64_t pair[2];
@@ -264,7 +264,7 @@ static enum ng_unwind_end step_by_pointer(struct ng_registers *registers)
     if (frame % 8 || frame < registers->value[NG_REGISTER_STACK] ||
         !ng_memory_read(frame, pair, sizeof(pair)))
         return NG_UNWIND_NO_RULE;
-    /* The caller's is further up, or there is none. */
+    /* The caller's frame is further up, or there is none. */
     if (pair[0] && pair[0] <= frame)
         return NG_UNWIND_NO_RULE;
     set(registers, NG_REGISTER_FRAME, pair[0]);
@@ -273,7 +273,7 @@ static enum ng_unwind_end step_by_pointer(struct ng_registers *registers)
     return NG_UNWIND_WHOLE;
 }
 
-/* A call through a bad pointer: nothing lies there, and where it came from is known. */
+/* A call through a bad pointer: nothing is mapped there, but the return address is known. */
 static bool step_out_of_nowhere(const struct ng_images *images, struct ng_registers *registers)
 {
 #if defined(__x86_64__)
@@ -292,7 +292,7 @@ static bool step_out_of_nowhere(const struct ng_images *images, struct ng_regist
     return true;
 }
 
-/* Where a signal handler returns to, the registers of what it interrupted lie on the stack. On
+/* At the code that a signal handler returns to, the interrupted registers are on the stack. On
  * x86-64 the C library's code for that has rules. */
 static bool step_out_of_signal(struct ng_registers *registers)
 {
@@ -322,7 +322,8 @@ static enum ng_unwind_end step(struct ng_cfi *cfi, const struct ng_images *image
                                struct ng_registers *registers, bool *interrupted)
 {
     uint64_t program = registers->value[NG_REGISTER_PROGRAM];
-    /* A call may be the last instruction of its function: what it returns to is the next one. */
+    /* A call may be the last instruction of its function: then the return address is in the next
+     * function. */
     uint64_t place = *interrupted ? program : program - 1;
     const struct ng_image *image = ng_images_find(images, place);
 

@@ -1,8 +1,8 @@
 /*
- * Making rules for walks.
+ * Creates rules for walks.
  *
- * Entered by the guard's threads. Must never trust what a library's tables say; what does not fit a
- * rule's few terms is not followed.
+ * Entered by the guard's threads. Must never trust a library's tables. What a rule cannot express
+ * is not followed.
  */
 #include "core/unwind/fast_unwind.h"
 
@@ -21,8 +21,8 @@ static bool fits(int64_t value)
     return value >= INT32_MIN && value <= INT32_MAX;
 }
 
-/* A register plus an offset, perhaps what lies there: the form that compilers use where they have
- * aligned the stack, and the C library for what a signal has interrupted. */
+/* A register plus an offset, or the value at that address: the form that compilers use after
+ * aligning the stack, and the C library for an interrupted frame. */
 struct term {
     bool by_pointer, by_reference;
     int32_t offset;
@@ -47,7 +47,7 @@ static bool read_term(const struct ng_cfi_rule *rule, struct term *ret_term)
     return true;
 }
 
-/* False: not in these terms. */
+/* False: it cannot be expressed this way. */
 static bool place_frame(const struct ng_cfi_row *row, struct ng_fast_unwind_rule *rule)
 {
     struct term term;
@@ -112,7 +112,8 @@ static bool translate(const struct ng_cfi *cfi, struct ng_fast_unwind_rule *rule
     return rule->return_at != NG_FAST_UNWIND_LOST && place_frame(row, rule);
 }
 
-/* Where a signal handler returns to. On x86-64 the C library's code for that has rules. */
+/* Is this the code that a signal handler returns to? On x86-64 the C library's code for that has
+ * rules. */
 static bool is_behind_handler(uint64_t place, struct ng_fast_unwind_rule *rule)
 {
 #if defined(__aarch64__)

@@ -15,7 +15,7 @@
 
 struct ng_arena_chunk {
     struct ng_arena_chunk *next;
-    size_t bytes; /* of the whole mapping */
+    size_t bytes; /* size of the whole mapping */
     size_t used;
 };
 
@@ -35,8 +35,7 @@ void *ng_arena_alloc(struct ng_arena *arena, size_t bytes)
         chunk = map;
         chunk->bytes = wanted;
         chunk->used = header;
-        /* A chunk made for one large object goes behind the current one, which may have room left.
-         */
+        /* A chunk for one large object goes behind the current one, which may have room left. */
         if (wanted > CHUNK_BYTES && arena->chunks) {
             chunk->next = arena->chunks->next;
             arena->chunks->next = chunk;
@@ -98,7 +97,8 @@ void ng_arena_recycle(struct ng_arena *arena)
     ng_arena_reset(arena);
     if (!bytes)
         return;
-    /* One chunk with room for all that there was, and a little more; none is as good. */
+    /* One chunk with room for everything so far, and a little more; without it the arena also
+     * works. */
     bytes += bytes / 4;
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)

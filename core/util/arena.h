@@ -22,10 +22,10 @@ char *ng_arena_strdup(struct ng_arena *arena, const char *text);
 __attribute__((format(printf, 2, 3))) char *ng_arena_printf(struct ng_arena *arena,
                                                             const char *format, ...);
 
-/* All of it goes back; the arena is empty and usable again. */
+/* Free all memory; the arena is empty and can be used again. */
 void ng_arena_reset(struct ng_arena *arena);
 
-/* Likewise, but as much memory stays at hand: for who fills an arena again and again. */
+/* The same, but keep as much memory for the next use: for arenas that are filled repeatedly. */
 void ng_arena_recycle(struct ng_arena *arena);
 
 #endif

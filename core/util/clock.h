@@ -11,7 +11,7 @@
 #define NG_MS INT64_C(1000000)
 #define NG_S  INT64_C(1000000000)
 
-/* CLOCK_MONOTONIC: the same for all processes of a host, stands still while the machine is
+/* CLOCK_MONOTONIC: the same for all processes of a host; does not advance while the machine is
  * suspended. */
 static inline int64_t ng_clock_mono_ns(void)
 {

@@ -1,8 +1,8 @@
 /*
- * Reading bytes in the encodings of DWARF, one after the other.
+ * Sequential reading of DWARF-encoded data.
  *
- * Of the DWARF 5 standard, section 7. Guard threads. The bytes may be damaged: what ends too early
- * reads as zero, and says so.
+ * Source: DWARF 5 standard, section 7. Guard threads. The bytes may be damaged: reading past the
+ * end gives zero and sets `bad`.
  */
 #ifndef NCCLGUARD_CORE_UTIL_CURSOR_H
 #define NCCLGUARD_CORE_UTIL_CURSOR_H
@@ -12,11 +12,11 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes that were copied, with the address that they came from. */
+/* Copied bytes and their original address. */
 struct ng_cursor {
     const uint8_t *at, *end;
     uint64_t address; /* of `at` in memory */
-    bool bad;         /* it ended too early: what was read is zero */
+    bool bad;         /* read past the end: the value is zero */
 };
 
 static inline void ng_cursor_skip(struct ng_cursor *cursor, uint64_t count)

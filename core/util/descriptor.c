@@ -1,5 +1,5 @@
 /*
- * Keeping descriptors apart from the program's.
+ * Keeps the guard's descriptors apart from the program's.
  *
  * Entered at start, by the guard's threads, and in forked children. Async-signal-safe.
  */
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOWEST 200 /* beyond what shells and daemons close by habit */
+#define LOWEST 200 /* above what shells and daemons usually close */
 
 static void look(int fd, struct ng_descriptor *ret_descriptor)
 {
@@ -35,7 +35,7 @@ struct ng_descriptor ng_descriptor_keep(int fd)
     if (fd < 0)
         return descriptor;
     int high = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST);
-    /* A low limit on descriptors: then the low number has to do. */
+    /* If the limit on descriptors is low, keep the low number. */
     if (high >= 0) {
         close(fd);
         fd = high;
@@ -51,7 +51,7 @@ bool ng_descriptor_ours(const struct ng_descriptor *descriptor)
     if (descriptor->fd < 0)
         return false;
     look(descriptor->fd, &now);
-    /* A file may be renamed; what has no inode of its own keeps its kind. */
+    /* A file may be renamed; a descriptor without its own inode keeps its kind. */
     return now.device == descriptor->device && now.inode == descriptor->inode &&
            (descriptor->link[0] == '/' || strcmp(now.link, descriptor->link) == 0);
 }

@@ -1,9 +1,9 @@
 /*
- * File descriptors of ours in somebody else's process.
+ * The guard's file descriptors in the program's process.
  *
  * A program may close every descriptor that it did not open, and later get the same number for a
- * file of its own. So ours live at high numbers, and before one is read or written it is looked at:
- * is it still what we opened?
+ * file of its own. So ours have high numbers, and before one is read or written, it is checked that
+ * it is still the file that we opened.
  */
 #ifndef NCCLGUARD_CORE_UTIL_DESCRIPTOR_H
 #define NCCLGUARD_CORE_UTIL_DESCRIPTOR_H
@@ -15,8 +15,8 @@ struct ng_descriptor {
     int fd; /* -1 none */
     dev_t device;
     ino_t inode;
-    char link[24]; /* start of its name in /proc/self/fd: tells kinds without inodes of their own
-                      apart */
+    char link[24]; /* start of its name in /proc/self/fd: distinguishes kinds that have no inodes of
+                      their own */
 };
 
 #define NG_DESCRIPTOR_NONE ((struct ng_descriptor){.fd = -1})

@@ -1,8 +1,8 @@
 /*
- * Reading a folder.
+ * Reads a folder.
  *
  * Entered at start and by the guard's threads. Must never call malloc, as opendir does: a thread of
- * the program may be stuck with its lock.
+ * the program may be stuck holding its lock.
  */
 #include "core/util/folder.h"
 
@@ -46,7 +46,7 @@ const char *ng_folder_next(struct ng_folder *folder)
             folder->used = 0;
             folder->length = (size_t)got;
         }
-        /* struct dirent64 is what the kernel writes, but for the fixed length of its name. */
+        /* The kernel writes struct dirent64, except that the name has no fixed length. */
         const char *entry = folder->buffer + folder->used;
         unsigned short bytes;
         memcpy(&bytes, entry + offsetof(struct dirent64, d_reclen), sizeof(bytes));

@@ -1,7 +1,7 @@
 /*
- * Reading a folder without malloc, and without a path where it is open already.
+ * Reads a folder without malloc, and without a path if it is already open.
  *
- * One reader at a time per struct. It holds its buffer in itself: about 4 KiB of stack.
+ * One reader at a time per struct. The struct contains its buffer: about 4 KiB of stack.
  */
 #ifndef NCCLGUARD_CORE_UTIL_FOLDER_H
 #define NCCLGUARD_CORE_UTIL_FOLDER_H
@@ -11,7 +11,7 @@
 
 struct ng_folder {
     int fd;
-    bool ours; /* the descriptor is closed with the reader */
+    bool ours; /* the reader closes the descriptor */
     size_t used, length;
     _Alignas(8) char buffer[4096];
 };
@@ -19,10 +19,10 @@ struct ng_folder {
 /* Open a folder to read it; `follow`: it may be a symbolic link. 0 or -errno. */
 int ng_folder_open(struct ng_folder *ret_folder, const char *path, bool follow);
 
-/* Read the folder that `fd` has open, from its beginning; `fd` stays the caller's. */
+/* Read the folder opened as `fd`, from its beginning; `fd` stays the caller's. */
 void ng_folder_borrow(struct ng_folder *ret_folder, int fd);
 
-/* The next name but "." and "..", valid until the next call; NULL at the end or on an error. */
+/* The next name except "." and "..", valid until the next call; NULL at the end or on an error. */
 const char *ng_folder_next(struct ng_folder *folder);
 
 void ng_folder_close(struct ng_folder *folder);

@@ -1,8 +1,9 @@
 /*
- * HMAC with SHA-256 (FIPS 180-4, RFC 2104): whether who wrote some bytes knew a key.
+ * HMAC with SHA-256 (FIPS 180-4, RFC 2104): verifies that the writer of some bytes knew a key.
  *
- * Of our own, since the preloaded library brings no cryptographic library into programs. Pure: no
- * allocation, no lock, any thread. For records of some kilobytes: it is not fast.
+ * Our own implementation, since the preloaded library must not bring a cryptographic library into
+ * programs. Pure: no allocation, no lock, any thread. For records of some kilobytes: it is not
+ * fast.
  */
 #ifndef NCCLGUARD_CORE_UTIL_HMAC_H
 #define NCCLGUARD_CORE_UTIL_HMAC_H
@@ -23,7 +24,7 @@ void ng_sha256_init(struct ng_sha256 *sha);
 void ng_sha256_add(struct ng_sha256 *sha, const void *data, size_t bytes);
 void ng_sha256_finish(struct ng_sha256 *sha, unsigned char ret_digest[NG_HMAC_BYTES]);
 
-/* A key, made ready: copy it to sign with it. */
+/* A prepared key: copy it to sign with it. */
 struct ng_hmac {
     struct ng_sha256 inner, outer;
 };
@@ -32,7 +33,7 @@ void ng_hmac_init(struct ng_hmac *hmac, const void *key, size_t bytes);
 void ng_hmac_add(struct ng_hmac *hmac, const void *data, size_t bytes);
 void ng_hmac_finish(struct ng_hmac *hmac, unsigned char ret_mac[NG_HMAC_BYTES]);
 
-/* Are they the same? Takes as long for all that are not. */
+/* Are they equal? Takes constant time. */
 bool ng_hmac_same(const unsigned char a[NG_HMAC_BYTES], const unsigned char b[NG_HMAC_BYTES]);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * Text and JSON into a file descriptor, through a fixed buffer.
+ * Writes text and JSON to a file descriptor, through a fixed buffer.
  *
  * Entered by the guard's threads and by the command, one thread per writer. Must never allocate,
- * lock, or print by the program's locale.
+ * lock, or depend on the program's locale.
  */
 #include "core/util/json.h"
 
@@ -22,8 +22,8 @@
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
-/* A nonblocking descriptor (a terminal shared with a program that made it so) is waited for, but
- * not for ever. */
+/* Waits for a nonblocking descriptor (a terminal shared with a program that made it so), but not
+ * for ever. */
 static int write_all(int fd, const char *bytes, size_t count)
 {
     while (count > 0) {
@@ -99,7 +99,7 @@ size_t ng_output_utf8(const char *text, size_t *ret_skip)
     const unsigned char *byte = (const unsigned char *)text;
     size_t length;
     unsigned lowest = 0x80,
-             highest = 0xbf; /* of the second byte: no overlong forms, no surrogates */
+             highest = 0xbf; /* for the second byte: no overlong forms, no surrogates */
 
     *ret_skip = 1;
     if (byte[0] < 0x80)
@@ -118,7 +118,7 @@ size_t ng_output_utf8(const char *text, size_t *ret_skip)
         return 0;
     }
     for (size_t i = 1; i < length; i++, lowest = 0x80, highest = 0xbf) {
-        /* The terminating zero is no continuation byte: this never reads past it. */
+        /* The terminating zero is not a continuation byte: this never reads past it. */
         if (byte[i] < lowest || byte[i] > highest) {
             *ret_skip = i;
             return 0;
@@ -145,8 +145,8 @@ void ng_output_safe(struct ng_output *output, const char *text)
     }
 }
 
-/* Hidden, so that whoever lists the folder for evidence passes over it; the number is for leftovers
- * of the dead. */
+/* Hidden, so that programs that list the folder for evidence skip it; the number avoids leftovers
+ * of dead processes. */
 static int open_temporary(int folder_fd, const char *name, char *ret_name, size_t bytes)
 {
     const char *slash = strrchr(name, '/');
@@ -240,14 +240,14 @@ static void put_quoted(struct ng_json *json, const char *text)
     put(json, "\"");
 }
 
-/* What stands between the value before and this one: comma, new line, key. False: no value may
+/* Write what separates this value from the previous one: comma, newline, key. False: no value may
  * follow. */
 static bool begin_value(struct ng_json *json, const char *key)
 {
     if (json->output.error)
         return false;
     if (json->depth == 0) {
-        /* A document is one value. */
+        /* A document has exactly one value. */
         if (key || (json->filled & 1u)) {
             fail(json, -EINVAL);
             return false;
@@ -304,7 +304,7 @@ static void close_container(struct ng_json *json, bool object)
     if ((json->lines & bit) && (json->filled & bit))
         put_newline(json);
     put(json, object ? "}" : "]");
-    /* Bit 0 also says, at depth 0, that the document has its value. */
+    /* At depth 0, bit 0 means that the document has its value. */
     if (json->depth == 0)
         json->filled = 1;
 }
@@ -366,7 +366,7 @@ void ng_json_double(struct ng_json *json, const char *key, double value)
         if (strtod(text, NULL) == value)
             break;
     }
-    /* Whatever the program's locale uses for the decimal point, of one byte or several. */
+    /* Replace the decimal point of the program's locale, which may have several bytes. */
     for (const char *c = text; *c; c++) {
         if (strchr("0123456789+-", *c)) {
             clean[used++] = *c;

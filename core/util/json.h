@@ -1,9 +1,9 @@
 /*
- * Text and JSON into a file descriptor, through a fixed buffer.
+ * Writes text and JSON to a file descriptor, through a fixed buffer.
  *
  * For evidence written by a process that is stuck: no malloc, no stdio stream, no lock, no locale.
- * Both writers remember the first error and write nothing after it, so that a caller looks once, at
- * the end. One owner at a time. SIGPIPE is the caller's matter (the guard's threads block it).
+ * Both writers remember the first error and write nothing after it, so that a caller checks once,
+ * at the end. One owner at a time. SIGPIPE is the caller's matter (the guard's threads block it).
  */
 #ifndef NCCLGUARD_CORE_UTIL_JSON_H
 #define NCCLGUARD_CORE_UTIL_JSON_H
@@ -25,8 +25,8 @@ void ng_output_init(struct ng_output *output, int fd);
 
 void ng_output_bytes(struct ng_output *output, const void *bytes, size_t count);
 
-/* Formatted text; a single piece is cut at 1,000 bytes. Integers and strings only: others ask the
- * locale. */
+/* Formatted text; a single piece is cut at 1,000 bytes. Integers and strings only: other formats
+ * depend on the locale. */
 __attribute__((format(printf, 2, 3))) void ng_output_format(struct ng_output *output,
                                                             const char *format, ...);
 
@@ -34,26 +34,27 @@ __attribute__((format(printf, 2, 3))) void ng_output_format(struct ng_output *ou
  * NULL: "". */
 void ng_output_safe(struct ng_output *output, const char *text);
 
-/* What is buffered goes out. 0, or the first error of this output as -errno. */
+/* Write the buffered bytes. 0, or the first error of this output as -errno. */
 int ng_output_flush(struct ng_output *output);
 
 /*
  * The next character of `text` (not at its end): its length in bytes if it is valid UTF-8, else 0
- * with *ret_skip bytes to pass over.
+ * and *ret_skip bytes to skip.
  */
 size_t ng_output_utf8(const char *text, size_t *ret_skip);
 
 /*
  * Write the file `name` in `folder` by `write_content`, which returns 0 or -errno: under a hidden
- * temporary name (mode 0600), renamed when complete. 0, or -errno, and then nothing new is left in
- * the folder and an older file of this name is as it was. Not synced to the disk. `name` may begin
- * with a folder in `folder` that is there; the temporary file lies in `folder` all the same, so
- * that those who take every file in the inner one never see it.
+ * temporary name (mode 0600), renamed when complete. 0; or -errno, and then no new file is left in
+ * the folder, and an older file of this name is unchanged. Not synced to the disk. `name` may begin
+ * with an existing folder in `folder`; the temporary file is nevertheless created in `folder`, so
+ * that programs that take every file from the inner folder never see it.
  */
 int ng_output_save(const char *folder, const char *name,
                    int (*write_content)(const void *context, int fd), const void *context);
 
-/* Members on a line of their own, or all on one. What is inside a compact container is compact. */
+/* Each member on its own line, or all on one line. Everything inside a compact container is
+ * compact. */
 enum ng_json_style { NG_JSON_COMPACT, NG_JSON_LINES };
 
 #define NG_JSON_DEPTH 32
@@ -67,9 +68,9 @@ struct ng_json {
 void ng_json_init(struct ng_json *json, int fd);
 
 /*
- * One value each. `key` is its name in an object, and NULL in an array and at the top. A key where
- * none belongs (or none where one does), a close that does not match, or more than NG_JSON_DEPTH
- * levels is the error -EINVAL.
+ * One value each. `key` is its name in an object, and NULL in an array and at the top. The error is
+ * -EINVAL for a key in a wrong place, a missing key, a close that does not match, or more than
+ * NG_JSON_DEPTH levels.
  */
 void ng_json_open_object(struct ng_json *json, const char *key, enum ng_json_style style);
 void ng_json_open_array(struct ng_json *json, const char *key, enum ng_json_style style);
@@ -79,7 +80,7 @@ void ng_json_close_array(struct ng_json *json);
 /* NULL is null. Escaped; invalid UTF-8 becomes U+FFFD, so that the file always parses. */
 void ng_json_string(struct ng_json *json, const char *key, const char *text);
 void ng_json_int(struct ng_json *json, const char *key, int64_t value);
-/* Values above INT64_MAX are written in full, which many parsers refuse. */
+/* Values above INT64_MAX are written in full, although many parsers reject them. */
 void ng_json_uint(struct ng_json *json, const char *key, uint64_t value);
 /* Shortest form that reads back the same, always with a point or an exponent; nan and infinities
  * are null. */
@@ -88,11 +89,11 @@ void ng_json_double(struct ng_json *json, const char *key, double value);
 void ng_json_us(struct ng_json *json, const char *key, int64_t ns);
 void ng_json_bool(struct ng_json *json, const char *key, bool value);
 void ng_json_null(struct ng_json *json, const char *key);
-/* A string of 16 hex digits: for ids, which are no numbers to count with. */
+/* A string of 16 hex digits: for ids, which are not used as numbers. */
 void ng_json_hex(struct ng_json *json, const char *key, uint64_t value);
 
-/* End of the document: a newline, and out. 0, or the first error; -EINVAL when something is still
- * open. */
+/* End the document with a newline, and flush. 0, or the first error; -EINVAL if a container is
+ * still open. */
 int ng_json_finish(struct ng_json *json);
 
 #endif

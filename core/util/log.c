@@ -1,8 +1,9 @@
 /*
- * The log: formats a line on the stack and writes it with one write(2), or has it written.
+ * The log: formats a line on the stack and writes it with one write(2), or hands it over to be
+ * written.
  *
- * Entered by any thread. Must never allocate, lock, change errno or end up in stdio, whose locks a
- * stuck program may hold.
+ * Entered by any thread. Must never allocate, lock, change errno or use stdio, whose locks a stuck
+ * program may hold.
  */
 #include "core/util/log.h"
 
@@ -30,14 +31,14 @@
 static _Atomic int log_level = NG_LOG_WARN;
 static _Atomic int log_rank = -1;
 
-/* Where the lines go. The first line opens the file; whoever else logs in that moment opens it for
- * its own line alone, so that nobody waits. */
+/* Where the lines go. The first line opens the file; a thread that logs at the same moment opens it
+ * for its own line only, so that no thread waits. */
 enum file_state { FILE_NONE, FILE_CLOSED, FILE_OPENING, FILE_OPEN, FILE_BAD };
 static _Atomic int file_state;                     /* enum file_state */
 static struct ng_descriptor log_file = {.fd = -1}; /* valid in state FILE_OPEN */
 static char file_pattern[4096];                    /* absolute; written at start */
 
-/* What stderr was at the start. */
+/* The file that stderr was at the start. */
 static struct {
     bool known, open, is_file;
     dev_t device;
@@ -89,7 +90,7 @@ void ng_log_init(enum ng_log_level level, const char *file, int rank)
     log_rank = rank;
     if (!file || !*file)
         return;
-    /* The program may go elsewhere before the first line. */
+    /* The program may change its folder before the first line. */
     if (file[0] != '/' && getcwd(file_pattern, sizeof(file_pattern) - 1)) {
         used = strlen(file_pattern);
         file_pattern[used++] = '/';
@@ -123,9 +124,9 @@ bool ng_log_enabled(enum ng_log_level level)
 }
 
 /*
- * A closed pipe at the other end must not raise SIGPIPE in the program's thread, nor a limit on
- * file sizes SIGXFSZ; and a full one that nobody reads must not hold anybody up for long: then the
- * line is dropped.
+ * A pipe closed at the other end must not raise SIGPIPE in the program's thread, nor a limit on
+ * file sizes SIGXFSZ. A full pipe without a reader must not block a thread for long: then the line
+ * is dropped.
  */
 static void write_quietly(int fd, const char *line, size_t length)
 {
@@ -148,7 +149,7 @@ static void write_quietly(int fd, const char *line, size_t length)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* In a function of its own, so that only the first line needs stack for a path. */
+/* A separate function, so that only the first line needs stack for a path. */
 static __attribute__((noinline)) int open_file(bool tell)
 {
     char path[sizeof(file_pattern)];
@@ -162,7 +163,7 @@ static __attribute__((noinline)) int open_file(bool tell)
     return fd;
 }
 
-/* The descriptor for a line; *ret_close: it is for this line alone. */
+/* The descriptor for a line; *ret_close: it is for this line only. */
 static int choose_file(bool *ret_close)
 {
     int state = FILE_CLOSED;
@@ -172,7 +173,7 @@ static int choose_file(bool *ret_close)
         int fd = open_file(false);
         if (fd >= 0)
             log_file = ng_descriptor_keep(fd);
-        /* From here on the warning finds its way to stderr. */
+        /* From here on the warning goes to stderr. */
         atomic_store_explicit(&file_state, fd >= 0 ? FILE_OPEN : FILE_BAD, memory_order_release);
         if (fd < 0)
             open_file(true);
@@ -181,7 +182,7 @@ static int choose_file(bool *ret_close)
     if (state == FILE_OPEN && ng_descriptor_ours(&log_file))
         return log_file.fd;
     if (state == FILE_OPENING || state == FILE_OPEN) {
-        /* Somebody is opening it, or the program has closed it. */
+        /* Another thread is opening it, or the program has closed it. */
         int fd = open_file(false);
         *ret_close = fd >= 0;
         if (fd >= 0)
@@ -191,9 +192,8 @@ static int choose_file(bool *ret_close)
 }
 
 /*
- * A program that has closed its stderr gets the number again for a file or socket of its own, which
- * a line of ours would damage. One that has sent it elsewhere (a daemon's log) shall have our
- * lines.
+ * A program that has closed its stderr may get the number again for its own file or socket, which a
+ * line of ours would damage. If it has redirected stderr (to a daemon's log), our lines go there.
  */
 static bool is_stderr(void)
 {
@@ -215,7 +215,7 @@ void ng_log_write(const char *line, size_t length)
     bool close_after;
     int before;
 
-    /* A thread that the program cancels in here would not come back to what it holds. */
+    /* A thread that the program cancels in here would never release what it holds. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     int fd = choose_file(&close_after);
     if (fd != STDERR_FILENO || is_stderr())
@@ -238,7 +238,7 @@ void ng_log(enum ng_log_level level, const char *format, ...)
     ng_text_add(&end, " [%s, ", host);
     ng_text_add_utc(&end, ng_clock_unix_ns(), true);
     ng_text_add(&end, "]\n");
-    line.bytes -= end.used; /* the message is cut, and the end is not */
+    line.bytes -= end.used; /* cut the message, not the end */
     ng_text_add(&line, "ncclguard[%d] ", (int)getpid());
     if (log_rank >= 0)
         ng_text_add(&line, "rank %d ", log_rank);

@@ -1,8 +1,8 @@
 /*
- * Reading this process's own memory where it may not be there.
+ * Reads memory of this process that may not be mapped.
  *
- * Entered by the guard's threads. Must never touch the memory itself: it belongs to a program that
- * is stuck, and what lies there may be anything.
+ * Entered by the guard's threads. Must never touch the memory directly: it belongs to a stuck
+ * program, and may contain anything.
  */
 #include "core/util/memory.h"
 
@@ -11,7 +11,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Where a sandbox forbids the system call that is made for this. */
+/* For sandboxes that forbid the dedicated system call. */
 static size_t read_file(uint64_t address, void *ret_bytes, size_t bytes)
 {
     int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
@@ -37,7 +37,7 @@ bool ng_memory_read(uint64_t address, void *ret_bytes, size_t bytes)
 {
     size_t done = 0;
 
-    /* The kernel stops at the end of a mapping's pages even where the next one follows. */
+    /* The kernel stops at the end of a mapping even if the next one is adjacent. */
     while (done < bytes) {
         size_t got = ng_memory_read_some(address + done, (char *)ret_bytes + done, bytes - done);
         if (!got)

@@ -1,10 +1,9 @@
 /*
  * A map of address ranges, as an array of leaves of up to 128 sorted ranges each.
  *
- * Beside the steps of a call. Entered by any thread of the program, from the hooks on the driver's
- * allocations. Must never call malloc, the driver or NCCL. Both searches are binary, and what is
- * moved is at most one leaf: cheaper than any tree of single ranges at the sizes that programs
- * have.
+ * Not in the path of a call. Entered by any thread of the program, from the hooks on the driver's
+ * allocations. Must never call malloc, the driver or NCCL. Both searches are binary, and at most
+ * one leaf is moved: at realistic sizes this is cheaper than a tree of single ranges.
  */
 #include "core/util/memory_map.h"
 
@@ -31,7 +30,7 @@ struct ng_memory_place {
     struct ng_memory_leaf *leaf;
 };
 
-/* A range in the map: a place, and an index in its leaf. */
+/* Position of a range in the map: a place, and an index in its leaf. */
 struct spot {
     uint32_t place, index;
 };
@@ -57,8 +56,8 @@ static struct ng_segment read_range(const struct ng_memory_map *map, struct spot
                                .flags = leaf->rests[spot.index].flags};
 }
 
-/* The first range that begins beyond `address` in the leaf where `address` belongs; it may be one
- * past that leaf's end. Place 0 where there is no leaf. */
+/* The first range that begins above `address` in the leaf to which `address` belongs; it may be one
+ * past that leaf's end. Place 0 if there is no leaf. */
 static struct spot find_beyond(const struct ng_memory_map *map, uintptr_t address)
 {
     uint32_t low = 0, high = map->place_count;
@@ -87,13 +86,13 @@ static struct spot find_beyond(const struct ng_memory_map *map, uintptr_t addres
     return spot;
 }
 
-/* The range that begins at `address` or before, nearest to it. False: none does. */
+/* The last range that begins at or before `address`. False: none does. */
 static bool find_before(const struct ng_memory_map *map, uintptr_t address, struct spot *ret_spot)
 {
     struct spot spot = find_beyond(map, address);
 
-    /* A leaf is never empty, and its first range says where it lies: only in the first leaf may
-     * there be none before. */
+    /* A leaf is never empty, and is located by its first range: so only the first leaf may have no
+     * range before the address. */
     if (!map->place_count || spot.index == 0)
         return false;
     spot.index--;
@@ -124,7 +123,7 @@ static bool prepare(struct ng_memory_map *map)
     return true;
 }
 
-/* An empty leaf at a place; NULL no room. */
+/* Add an empty leaf at a place; NULL: no room. */
 static struct ng_memory_leaf *add_leaf(struct ng_memory_map *map, uint32_t place)
 {
     struct ng_memory_leaf *leaf = map->free;
@@ -193,7 +192,7 @@ static void take_out(struct ng_memory_map *map, struct spot spot)
     map->places[spot.place].first = leaf->bases[0];
     if (spot.place + 1 == map->place_count)
         return;
-    /* Leaves that were emptied in patches join, or they would use up the places. */
+    /* Join leaves that were partly emptied, or they would use up the places. */
     struct ng_memory_leaf *next = map->places[spot.place + 1].leaf;
     if (leaf->count + next->count > LEAF_RANGES / 2)
         return;
@@ -202,7 +201,7 @@ static void take_out(struct ng_memory_map *map, struct spot spot)
     drop_leaf(map, spot.place + 1);
 }
 
-/* What lies in the way was freed unseen. Under the lock. */
+/* Remove overlapping ranges, which were freed unseen. Under the lock. */
 static void clear_range(struct ng_memory_map *map, uintptr_t base, size_t bytes)
 {
     struct spot spot;

@@ -8,11 +8,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Magnitude of the infinity, by ncclDataType_t; float8e4m3 has none, and its only NaN is all ones.
- */
+/* Magnitude of infinity, by ncclDataType_t; float8e4m3 has none, and its only NaN is all ones. */
 static const struct {
     unsigned shift;
-    uint64_t infinity, largest; /* largest: of what is a number, or infinity */
+    uint64_t infinity, largest; /* largest: greatest magnitude that is not NaN */
 } types[] = {
     [6] = {1, 0x7c00, 0x7c00},                         /* float16 */
     [7] = {2, 0x7f800000, 0x7f800000},                 /* float32 */

@@ -1,5 +1,5 @@
 /*
- * Numbers of NCCL's floating types: which bits are none.
+ * NCCL's floating types: which bit patterns are NaN.
  *
  * Pure data; any thread.
  */
@@ -10,14 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A number is none where its bits, without the sign, are more than `limit`. */
+/* A value is bad if its bits, without the sign, are greater than `limit`. */
 struct ng_number_type {
     unsigned shift; /* it has 1 << shift bytes */
     uint64_t limit;
 };
 
-/* Of an ncclDataType_t; `with_infinity`: infinities are none, too. False: it is no floating type.
- */
+/* Look up an ncclDataType_t; `with_infinity`: infinities are bad, too. False: not a floating
+ * type. */
 bool ng_number_type(int dtype, bool with_infinity, struct ng_number_type *ret_type);
 
 /* "NaN (0x7fc0)", "-Inf (0xff80)" */

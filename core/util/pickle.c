@@ -1,10 +1,10 @@
 /*
- * Python's pickle format, protocol 2, into a file descriptor, through a fixed buffer.
+ * Writes Python's pickle format, protocol 2, to a file descriptor, through a fixed buffer.
  *
  * Entered by the guard's threads and by the command, one thread per writer. Must never allocate or
  * lock.
  *
- * Opcodes are those of Python's pickletools, which documents each.
+ * Python's pickletools documents the opcodes.
  */
 #include "core/util/pickle.h"
 
@@ -38,7 +38,7 @@ static void put_byte(struct ng_pickle *pickle, unsigned byte)
     ng_output_bytes(&pickle->output, &value, 1);
 }
 
-/* The lowest `bytes` bytes, little end first. */
+/* Write the lowest `bytes` bytes, little-endian. */
 static void put_little(struct ng_pickle *pickle, uint64_t value, unsigned bytes)
 {
     for (; bytes > 0; bytes--, value >>= 8)
@@ -60,7 +60,8 @@ void ng_pickle_init(struct ng_pickle *pickle, int fd)
     put(pickle, "\x80\x02"); /* PROTO 2 */
 }
 
-/* BINUNICODE. Readers refuse invalid UTF-8, and the length stands first: it is measured before. */
+/* BINUNICODE. Readers reject invalid UTF-8, and the length comes first: so it is measured
+ * before. */
 static void put_text(struct ng_pickle *pickle, const char *text)
 {
     uint64_t bytes = 0;
@@ -101,7 +102,7 @@ static void put_name(struct ng_pickle *pickle, const char *name)
     pickle->names[pickle->name_count++] = name;
 }
 
-/* May a value stand here, with this key or without? Writes the key. */
+/* May a value follow here, with this key or without? Writes the key. */
 static bool begin_value(struct ng_pickle *pickle, const char *key)
 {
     if (pickle->output.error)
@@ -204,7 +205,7 @@ void ng_pickle_uint(struct ng_pickle *pickle, const char *key, uint64_t value)
     }
     if (!begin_value(pickle, key))
         return;
-    put(pickle, "\x8a\x09"); /* one byte more, for the sign */
+    put(pickle, "\x8a\x09"); /* one more byte, for the sign */
     put_little(pickle, value, 8);
     put_byte(pickle, 0);
 }
@@ -216,7 +217,7 @@ void ng_pickle_double(struct ng_pickle *pickle, const char *key, double value)
     if (!begin_value(pickle, key))
         return;
     memcpy(&bits, &value, sizeof(bits));
-    put(pickle, "G"); /* BINFLOAT: big end first */
+    put(pickle, "G"); /* BINFLOAT: big-endian */
     put_little(pickle, __builtin_bswap64(bits), 8);
 }
 

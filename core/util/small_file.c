@@ -1,8 +1,8 @@
 /*
- * A small file, read whole.
+ * Reads a small file as a whole.
  *
- * Entered at start and by the guard's threads. Must never call malloc, nor read what may be without
- * an end.
+ * Entered at start and by the guard's threads. Must never call malloc, nor read a file that may
+ * have no end.
  */
 #include "core/util/small_file.h"
 
@@ -17,7 +17,7 @@ ssize_t ng_small_file_read(int folder, const char *path, void *ret_bytes, size_t
     size_t used = 0;
     ssize_t got = 1;
 
-    /* Opening a pipe would wait for somebody who writes. */
+    /* Opening a pipe would wait for a writer. */
     int fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return -errno;

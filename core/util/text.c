@@ -1,7 +1,7 @@
 /*
- * Text into an array.
+ * Writes text into an array.
  *
- * Must never write beyond the array, nor leave it without an end.
+ * Must never write beyond the array, nor leave it without a NUL.
  */
 #include "core/util/text.h"
 
@@ -128,13 +128,13 @@ void ng_text_add_ranks(struct ng_text *line, ng_text_rank_at *rank_at, const voi
             last = next;
         }
         if (first < 0)
-            snprintf(piece, sizeof(piece), "%s?", comma); /* -1: a rank that nothing told of */
+            snprintf(piece, sizeof(piece), "%s?", comma); /* -1: rank not known */
         else if (first == last)
             snprintf(piece, sizeof(piece), "%s%d", comma, first);
         else
             snprintf(piece, sizeof(piece), "%s%d%s%d", comma, first, last == first + 1 ? "," : "-",
                      last);
-        /* 4 bytes stay for the dots, and one for the end. */
+        /* Keep 4 bytes for the dots, and one for the NUL. */
         if (line->used + strlen(piece) + (i < count ? 4 : 0) + 1 > end) {
             ng_text_add(line, "%s...", comma);
             return;

@@ -1,5 +1,5 @@
 /*
- * Text into an array, cut at its end. For sentences and log lines; no allocation.
+ * Writes text into an array, truncated at its end. For sentences and log lines; no allocation.
  */
 #ifndef NCCLGUARD_CORE_UTIL_TEXT_H
 #define NCCLGUARD_CORE_UTIL_TEXT_H
@@ -20,20 +20,19 @@ __attribute__((format(printf, 2, 3))) void ng_text_add(struct ng_text *text, con
 __attribute__((format(printf, 2, 0))) void ng_text_add_list(struct ng_text *text,
                                                             const char *format, va_list arguments);
 
-/* Append "2026-11-25 21:24:00 UTC", with milliseconds behind the seconds if so wished.
- * Async-signal-safe. */
+/* Append "2026-11-25 21:24:00 UTC", optionally with milliseconds. Async-signal-safe. */
 void ng_text_add_utc(struct ng_text *text, int64_t unix_ns, bool milliseconds);
 
-/* The rank of element `index`; so that an array of anything that has a rank can be written down. */
+/* The rank of element `index`, so that an array of any type with ranks can be written. */
 typedef int ng_text_rank_at(const void *ranks, uint32_t index);
 
-/* Append ranks in ranges, "0-3,7,?", in `limit` bytes at most; `rank_at` NULL: `ranks` is an array
- * of int. */
+/* Append ranks as ranges, "0-3,7,?", at most `limit` bytes; `rank_at` NULL: `ranks` is an array of
+ * int. */
 void ng_text_add_ranks(struct ng_text *text, ng_text_rank_at *rank_at, const void *ranks,
                        uint32_t count, size_t limit);
 
-/* Ascending ranks as people write them: "0-2,5"; cut with "..." where they do not fit; "none" for
- * no rank. */
+/* Ascending ranks as ranges: "0-2,5"; truncated with "..." if they do not fit; "none" for no
+ * rank. */
 void ng_text_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes);
 
 /* Append "340 ms", "12.3 s", "5 min 3 s" or "2 h 1 min": short for a log, exact enough to compare
@@ -41,14 +40,14 @@ void ng_text_ranks(const int *ranks, uint32_t count, char *ret_text, size_t byte
 void ng_text_add_duration(struct ng_text *text, int64_t ns);
 
 /*
- * In place: what somebody else wrote is fit for a log, a terminal and a file. Control characters
- * and zeros, marks that let a terminal show another text than there is, and bytes that are no UTF-8
- * become '?'; a character that was cut off at the end goes. text[bytes] must be 0; returns the new
- * length, which is no longer. `lines`: of a document, where lines and tabs stay.
+ * Sanitise foreign text in place for a log, a terminal and a file. Control characters, zeros, marks
+ * that make a terminal display different text, and invalid UTF-8 become '?'; a character that was
+ * cut off at the end is removed. text[bytes] must be 0; returns the new length, which is never
+ * greater. `lines`: a document, which keeps newlines and tabs.
  */
 size_t ng_text_clean(char *text, size_t bytes, bool lines);
 
-/* Is a character of so many bytes (ng_output_utf8) shown as what it is? */
+/* Does a character of this length (ng_output_utf8) display as itself? */
 bool ng_text_is_shown(const char *text, size_t length);
 
 #endif

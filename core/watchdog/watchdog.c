@@ -1,24 +1,24 @@
 /*
  * The watchdog's thread.
  *
- * An essay, for what is not obvious here.
+ * Background:
  *
- * A stall has three places, and each has its clock. Inside a host call (init, split, group end, the
- * first collective of a cold communicator): the time since the call was entered. On the stream but
- * not begun, and begun but not finished: the time since the work became the oldest of its
- * communicator, that is since the later of its call and the end of the work before it; so a deep
- * queue ages nobody.
+ * A stall can occur in three places, each with its own clock. Inside a host call (init, split,
+ * group end, the first collective of a cold communicator): the time since the call was entered. On
+ * the stream but not begun, and begun but not finished: the time since the work became the oldest
+ * of its communicator, that is, since the later of its call and the end of the work before it; so
+ * waiting in a deep queue does not count.
  *
  * All these clocks are credited: they advance by the time between two rounds of this thread, but
- * never by more than the planned pause and a second. When the process was stopped, sat in a
- * debugger or its machine slept, no round took place, and that time counts for nothing. While the
- * program is in a phase, or a person has suspended the job, they stand still
+ * never by more than the planned pause and a second. When the process was stopped, was in a
+ * debugger or its machine slept, no round took place, and that time does not count. While the
+ * program is in a phase, or an operator has suspended the job, the clocks are suspended
  * (core/comm/deadline.h).
  *
- * Work on one communicator finishes in the order of its calls, since NCCL orders it, so the queue
- * of a communicator is asked at its newest end first: if that has finished, everything has. Else
- * the border is searched by halving. A round costs one or two queries for each busy communicator,
- * however fast it is.
+ * Work on one communicator finishes in call order, since NCCL orders it, so the newest work in a
+ * communicator's queue is queried first: if it has finished, everything has. Otherwise a binary
+ * search finds the newest finished work. A round costs one or two queries for each busy
+ * communicator, however fast it is.
  *
  * The pause between rounds is 100 ms when little is in flight and shrinks to half a millisecond
  * when the pool of works runs low; program threads can ask for an early round.
@@ -52,19 +52,21 @@
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
-#define GRACE_NS     NG_S         /* a late round within this is not taken for a stop */
-#define RECALL_NS    NG_S         /* a replay that lasts so long is of interest */
+#define GRACE_NS     NG_S         /* a round that is late by less is not considered a stop */
+#define RECALL_NS    NG_S         /* a replay that lasts longer is recalled */
 #define CUT_OFF_NS   (50 * NG_MS) /* for two rounds of a watchdog that is not stuck */
 
-/* Held during a round: the exit path takes the last round itself. Nests inside nothing. */
+/* Held during a round: the exit path runs the last round itself. Never taken while another lock is
+ * held. */
 static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool finished;          /* under round_lock */
-static atomic_bool quitting;   /* the thread ends though nothing is finished */
-static uint32_t restarts_seen; /* under round_lock: by all ages and marks of alarms */
+static bool finished;        /* under round_lock */
+static atomic_bool quitting; /* the thread ends although `finished` is not set */
+static uint32_t
+    restarts_seen; /* under round_lock: taken into account by all ages and alarm marks */
 
 /* The watchdog's own view of a thread inside a call. */
 struct watched_call {
-    int64_t since_mono_ns; /* which call: a thread never enters two at one time */
+    int64_t since_mono_ns; /* identifies the call: a thread never enters two at the same time */
     int64_t age_ns, mark;
     unsigned alarmed;
 };
@@ -73,7 +75,7 @@ static struct watched_call watched_calls[WATCHED_CALLS];
 static uint32_t retired_in_round;
 
 static const char own_tables[] = "its own tables", own_pause[] = "its pause";
-static _Atomic(const char *) place = "its first round"; /* what the thread is at */
+static _Atomic(const char *) place = "its first round"; /* what the thread is doing */
 static atomic_int thread_id;
 
 static void be_at(const char *what)
@@ -87,7 +89,7 @@ void ng_watchdog_restart(void)
     ng_wake_watchdog();
 }
 
-/* What program threads pushed, newest first, goes behind the queue in the order of calls. */
+/* Append what program threads pushed (newest first) to the queue, in call order. */
 static void take_incoming(struct ng_comm *comm)
 {
     struct ng_async_op *work =
@@ -113,7 +115,7 @@ static void take_incoming(struct ng_comm *comm)
     comm->watch.last = oldest;
 }
 
-/* A record that may still be written to: not one that is near being overwritten; else NULL. */
+/* The record if it may still be written to; NULL if it is about to be overwritten. */
 static struct ng_box_record *far_from_overwritten(uint64_t id)
 {
     const struct ng_box *box = &ng_guard.box;
@@ -122,7 +124,7 @@ static struct ng_box_record *far_from_overwritten(uint64_t id)
     return next - id + box->record_capacity / 8 >= box->record_capacity ? NULL : ng_ring_find(id);
 }
 
-/* A record has reached its last state. */
+/* Count a record that has reached its final state. */
 static void count_record(struct ng_comm *comm, const struct ng_box_record *record,
                          enum ng_record_state state)
 {
@@ -139,7 +141,8 @@ static void count_record(struct ng_comm *comm, const struct ng_box_record *recor
         ng_completion_lose(1);
 }
 
-/* The rest of a work's records, `seen` of which were counted, is gone or nearly so. */
+/* Account for the rest of a work's records, `seen` of which were counted: they are overwritten, or
+ * about to be. */
 static void lose_records(struct ng_comm *comm, const struct ng_async_op *work, uint64_t seen,
                          enum ng_record_state state)
 {
@@ -152,8 +155,8 @@ static void lose_records(struct ng_comm *comm, const struct ng_async_op *work, u
     ng_completion_lose(lost);
 }
 
-/* Of a work's records those up to `newest` change state together; each is left alone once it is
- * near being overwritten. */
+/* Change the state of a work's records up to `newest`; records about to be overwritten are left
+ * alone. */
 static void mark_records_up_to(struct ng_comm *comm, const struct ng_async_op *work,
                                uint64_t newest, enum ng_record_state state, int64_t now_mono_ns)
 {
@@ -172,7 +175,7 @@ static void mark_records_up_to(struct ng_comm *comm, const struct ng_async_op *w
             NG_STORE(record->started_mono_ns, seen);
         if (state == NG_RECORD_COMPLETED)
             NG_STORE(record->completed_mono_ns, seen);
-        /* Where the program aborts it, what NCCL returns from the calls that it interrupts. */
+        /* If the program aborts it: the result that NCCL returns from interrupted calls. */
         if (state == NG_RECORD_FAILED)
             NG_STORE(record->result,
                      ng_comm_is_condemned(comm) ? comm->abort.result : NG_NCCL_INTERNAL_ERROR);
@@ -193,8 +196,8 @@ static void mark_records(struct ng_comm *comm, const struct ng_async_op *work,
         ng_ring_set_state(work->recalled, state);
 }
 
-/* A timed work has ended: its duration, where it can be had, is kept in its newest record and in
- * the tables of the box. */
+/* A timed work has ended: store its duration, if available, in its newest record and in the tables
+ * of the box. */
 static void keep_duration(const struct ng_comm *comm, const struct ng_async_op *work)
 {
     struct ng_box *box = &ng_guard.box;
@@ -215,9 +218,8 @@ static void keep_duration(const struct ng_comm *comm, const struct ng_async_op *
                                                                  .duration_ns = duration_ns});
 }
 
-/* Likewise, of what a replay has measured of its calls: those that are in the middle of a graph
- * have no sample that ranks could compare, since each rank finds another replay unhidden by the
- * next. */
+/* The same for the measured calls of a replay. Calls in the middle of a graph give no samples for
+ * comparing ranks, since on each rank the next launch hides different replays. */
 static void keep_replay_durations(const struct ng_comm *comm, const struct ng_async_op *work)
 {
     uint64_t group_id = NG_LOAD(comm->group->id), id = work->last_record;
@@ -258,8 +260,8 @@ static int64_t usual_ns(const struct ng_comm *comm)
 }
 
 /*
- * Remove and give back the queue's works up to and including `last`, which have finished:
- * NG_RECORD_COMPLETED; or nobody will ever know: UNWATCHED; or were cut off by an abort: FAILED.
+ * Remove and return the queue's works up to and including `last`. State: NG_RECORD_COMPLETED: they
+ * have finished; UNWATCHED: it will never be known; FAILED: an abort has cut them off.
  */
 static void retire(struct ng_comm *comm, struct ng_async_op *last, enum ng_record_state state,
                    int64_t now_mono_ns)
@@ -296,8 +298,8 @@ static void retire(struct ng_comm *comm, struct ng_async_op *last, enum ng_recor
     }
 }
 
-/* The newest work of the queue that has finished; NULL none. *ret_lost: CUDA fails, and all is as
- * good as finished. */
+/* The newest work of the queue that has finished; NULL none. *ret_lost: CUDA fails, and all of them
+ * count as finished. */
 static struct ng_async_op *newest_finished(struct ng_comm *comm, bool *ret_lost)
 {
     enum ng_gpu_state state = ng_gpu_ended(comm->watch.last);
@@ -323,13 +325,13 @@ static struct ng_async_op *newest_finished(struct ng_comm *comm, bool *ret_lost)
     return low;
 }
 
-/* How long something may last; 0 for ever. */
+/* How long something may last; 0 without limit. */
 struct bounds {
     int64_t timeout_ns, suspect_ns;
 };
 
-/* Does NCCL connect ranks in any call of this work, here or where another rank is still inside it?
- */
+/* Does NCCL connect ranks in any call of this work, here or on another rank that is still inside
+ * it? */
 static bool is_cold_work(const struct ng_async_op *work)
 {
     uint64_t id = work->last_record;
@@ -345,7 +347,7 @@ static bool is_cold_work(const struct ng_async_op *work)
     return work->first_seq == 1;
 }
 
-/* So old, one has to know whether a call is cold. */
+/* Is it so old that it matters whether a call is cold? */
 static bool may_be_suspect(int64_t age_ns)
 {
     return age_ns >= ng_guard.config.suspect_ns || age_ns >= ng_guard.config.cold_suspect_ns;
@@ -377,7 +379,7 @@ static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
     else
         return;
     *alarmed = alarm.level;
-    if (counts) { /* NULL: of a call that belongs to no communicator yet */
+    if (counts) { /* NULL: the call belongs to no communicator yet */
         _Atomic uint64_t *stalls =
             alarm.level == NG_INCIDENT_TIMEOUT ? &counts->timeouts : &counts->suspects;
         atomic_fetch_add_explicit(stalls, 1, memory_order_relaxed);
@@ -391,7 +393,7 @@ static enum ng_op op_of_record(uint64_t id)
     return record ? (enum ng_op)NG_LOAD(record->op) : NG_OP_NONE;
 }
 
-/* The record of a call of a replay, counted back from its last; 0 it is gone. */
+/* The record of a call of a replay, counted back from its last; 0: overwritten. */
 static uint64_t record_of_call(const struct ng_async_op *work, uint32_t call)
 {
     uint64_t id = work->last_record;
@@ -404,9 +406,9 @@ static uint64_t record_of_call(const struct ng_async_op *work, uint32_t call)
 }
 
 /*
- * What of a replay has finished is done with, as if each call were a work of its own: what is left
- * is what ranks may be stuck in, and has a clock of its own. Asked from the second round on, so
- * that quick replays cost nothing.
+ * Retire the finished calls of a replay, as if each were a separate work: ranks may be stuck in the
+ * remaining ones, which have their own clock. Queried from the second round on, so that quick
+ * replays cost nothing.
  */
 static void follow_replay(struct ng_comm *comm, struct ng_async_op *work, int64_t now_mono_ns)
 {
@@ -441,8 +443,8 @@ static void follow_replay(struct ng_comm *comm, struct ng_async_op *work, int64_
     }
 }
 
-/* Of what is seen for the first time: no more than passed since the round before. It may have begun
- * after this round. */
+/* The age of something seen for the first time: at most the time since the previous round. It may
+ * have begun after this round did. */
 static int64_t first_age(int64_t since_mono_ns, int64_t now_mono_ns, int64_t step_ns)
 {
     int64_t waited = now_mono_ns - since_mono_ns;
@@ -450,7 +452,7 @@ static int64_t first_age(int64_t since_mono_ns, int64_t now_mono_ns, int64_t ste
     return waited < 0 ? 0 : waited < step_ns ? waited : step_ns;
 }
 
-/* Publish the oldest work of a communicator, and see whether it has been there for too long. */
+/* Publish the oldest work of a communicator, and check whether it is overdue. */
 static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
 {
     struct ng_box_group *group = comm->group;
@@ -494,8 +496,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         bounds.suspect_ns = 10 * usual_ns(comm);
     NG_STORE(group->timeout_ns, bounds.timeout_ns ? bounds.timeout_ns : NG_DEADLINE_NONE);
     if (NG_LOAD(group->rests))
-        comm->watch.alarmed =
-            0; /* what was told before may have been dropped: afterwards it counts anew */
+        comm->watch.alarmed = 0; /* earlier alarms may have been dropped: start counting again */
     else
         raise_if_due(&comm->watch.alarmed, &bounds, &alarm, &comm->totals.stalls);
     if (comm->watch.alarmed >= NG_INCIDENT_TIMEOUT)
@@ -509,20 +510,20 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     if (NG_LOAD(comm->group->rests))
         step_ns = 0;
     if (comm->watch.generation != NG_LOAD(comm->group->generation)) {
-        /* A new communicator in an old record. */
+        /* A new communicator in a reused record. */
         comm->watch.generation = NG_LOAD(comm->group->generation);
         comm->watch.entered_ns = 0;
         comm->watch.age_ns = 0;
         memset(comm->watch.history, 0, sizeof(comm->watch.history));
         comm->watch.history_count = 0;
     }
-    /* Never zero while anything is in flight: the record must not be reused then. */
+    /* Never zero while anything is in flight, since the record must not be reused then. */
     NG_STORE(comm->group->pending_works, comm->watch.length + 1);
     take_incoming(comm);
     if (comm->watch.first) {
         struct ng_async_op *finished_work = newest_finished(comm, &lost);
-        /* An abort ends the work on the device too, and without results. Asked only now: what the
-         * device tells since then counts for nothing. */
+        /* An abort also ends the work on the device, without results. Read only now: what the
+         * device reports after the abort does not count. */
         bool cut_off = atomic_load(&comm->cut_off);
         if (finished_work && !cut_off && atomic_load(&comm->fate) < NG_FATE_ABORTING) {
             bool aged = comm->watch.entered_ns == comm->watch.first->entered_mono_ns;
@@ -549,8 +550,8 @@ static uint64_t group_id_of_slot(uint32_t slot)
     return comm ? NG_LOAD(comm->group->id) : 0;
 }
 
-/* Was it called so when an alarm was raised? A group that others joined may have been renamed
- * since: core/view/grow_id.h. */
+/* Did the group have this id when the alarm was raised? Its id may have changed since, when ranks
+ * joined: core/view/grow_id.h. */
 static bool is_called(const struct ng_box_group *group, uint64_t id)
 {
     return NG_LOAD(group->id) == id || (id && NG_LOAD(group->former_id) == id);
@@ -563,8 +564,8 @@ static bool is_being_aborted(const struct ng_comm *comm)
     return fate == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING;
 }
 
-/* NCCL ends a communicator only once no graph holds calls of it, and says nothing while it waits.
- */
+/* NCCL ends a communicator only once no graph holds calls of it, and logs nothing while it
+ * waits. */
 static void tell_held(const struct ng_comm *comm, uint32_t op)
 {
     if (comm && ng_op_table[op].op_class == NG_CLASS_END && op != NG_OP_CommRevoke &&
@@ -590,7 +591,8 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         uint32_t op = atomic_load_explicit(&thread->op, memory_order_acquire);
         int64_t since = NG_LOAD(thread->since_mono_ns);
         struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
-        /* Who is inside a communicator that the guard aborts has the bound of that. */
+        /* A thread inside a communicator that the guard aborts is covered by the abort's own
+         * timer. */
         if (!op || !NG_LOAD(thread->tid) || is_being_aborted(comm)) {
             watched->since_mono_ns = 0;
             continue;
@@ -622,8 +624,8 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
     }
 }
 
-/* Has the communicator been given up since the alarm's clock began to run? Who was inside is on its
- * way out; if not, the clock that begins with the abort says so. */
+/* Has the communicator been given up since the alarm's clock began to run? Threads inside are
+ * already leaving; if one is not, the abort's own timer will catch it. */
 static bool was_given_up_since(const struct ng_comm *comm, const struct ng_alarm *alarm)
 {
     int64_t begun = ng_clock_mono_ns() - alarm->age_ns + 2 * PAUSE_MAX_NS;
@@ -646,7 +648,7 @@ static bool is_in_call(const struct ng_alarm *alarm)
     return false;
 }
 
-/* Without records all sends and receives look alike, but for their age. */
+/* Without records, sends and receives can be distinguished only by their age. */
 static bool is_same_work(const struct ng_box_group *group, const struct ng_alarm *alarm)
 {
     return NG_LOAD(group->pending_record) == alarm->record &&
@@ -670,7 +672,7 @@ bool ng_watchdog_still(const struct ng_alarm *alarm)
     return false;
 }
 
-/* Every clock begins anew. */
+/* Restart every clock. */
 static void restart_clocks(void)
 {
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
@@ -685,7 +687,7 @@ static void restart_clocks(void)
     }
 }
 
-/* One round over everything. Under round_lock. `relaxed`: this thread may ask events. */
+/* One round over everything. Under round_lock. `relaxed`: this thread may query events. */
 static void look(int64_t step_ns, bool relaxed)
 {
     int64_t now = ng_clock_mono_ns();
@@ -734,9 +736,9 @@ static void *watch(void *unused)
         before = now;
         if (step > pause + GRACE_NS)
             step = pause + GRACE_NS;
-        /* Not before there is anything to watch: looking takes the locks of the dynamic linker and
-         * of malloc, and a child made without fork handlers in that moment would find them taken.
-         */
+        /* Only once there is something to watch: the look-up takes the locks of the dynamic linker
+         * and of malloc, and a child created at that moment without fork handlers would find them
+         * locked. */
         be_at("the dynamic linker, looking for the CUDA driver");
         if (ng_comm_count() > 0)
             ng_guard_find_cuda();
@@ -759,8 +761,8 @@ static void *watch(void *unused)
         pthread_mutex_unlock(&round_lock);
         if (stop)
             break;
-        /* What has finished in a pause says how fast the pools drain: keep it well below what they
-         * hold. */
+        /* The number of works finished per pause shows how fast the pools drain: keep it well below
+         * their size. */
         if (retired > NG_GPU_WORKS_MAX / 4)
             pause = pause / 8 > PAUSE_MIN_NS ? pause / 8 : PAUSE_MIN_NS;
         else if (retired < NG_GPU_WORKS_MAX / 16)
@@ -788,7 +790,7 @@ bool ng_watchdog_finish(void)
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         bool relaxed = ng_gpu_relax_thread(&mode);
         look(0, relaxed);
-        ng_nan_tend(ng_clock_mono_ns(), restarts_seen); /* its line in the log, at least */
+        ng_nan_tend(ng_clock_mono_ns(), restarts_seen); /* at least for its log line */
         if (relaxed)
             ng_gpu_relax_thread(&mode);
     }

@@ -1,5 +1,5 @@
 /*
- * The watchdog: what has finished, what has not, and for how long.
+ * The watchdog: tracks what has finished, what has not, and for how long.
  *
  * One thread per process.
  */
@@ -17,34 +17,35 @@ struct ng_stall_count;
 int ng_watchdog_start(void);
 
 /*
- * A program thread, about to call ncclCommAbort on `comm`: what has finished by now is told apart
- * from what the abort ends, which is FAILED. Waits for the watchdog to look, but not for long.
+ * Called by a program thread before ncclCommAbort on `comm`, so that work that has finished by now
+ * is distinguished from work that the abort ends, which is FAILED. Waits for the watchdog's next
+ * check, but not for long.
  */
 void ng_watchdog_cut_off(struct ng_comm *comm);
 
 /*
- * What is stuck gets its whole deadline once more, and alarms that were raised before count no
- * longer (ng_alarm.restarts): what they waited for has been aborted. Incident thread.
+ * Restart the deadline of everything that is stuck, and invalidate alarms that were raised before
+ * (ng_alarm.restarts): what they waited for has been aborted. Incident thread.
  */
 void ng_watchdog_restart(void);
 
-/* Is what an alarm was raised for still stuck, as this process itself sees it? Incident thread. */
+/* Is the subject of an alarm still stuck, as this process itself sees it? Incident thread. */
 bool ng_watchdog_still(const struct ng_alarm *alarm);
 
 /*
- * One last round by the calling thread, and no more rounds after it: the process exits. Bounded;
- * false when the watchdog's thread could not be had out of the way in time.
+ * Run one last round on the calling thread, and none after it: the process exits. Bounded; false:
+ * the watchdog thread did not stop in time.
  */
 bool ng_watchdog_finish(void);
 
-/* The thread ends by itself, soon; a last look is still to be taken. */
+/* Let the thread end by itself, soon; ng_watchdog_finish is still to be called. */
 void ng_watchdog_quit(void);
 
-/* What the thread is at, for who wonders why it does not come round. */
+/* What the watchdog thread is doing, to explain why it makes no progress. */
 struct ng_watchdog_activity {
-    int tid;          /* 0: it has not begun */
-    const char *what; /* "cuEventQuery": for ever readable */
-    bool own; /* work of its own, or its pause: where it stays in that, it gets no processor */
+    int tid;          /* 0: not started */
+    const char *what; /* "cuEventQuery"; a static string */
+    bool own;         /* its own work, or its pause: if it stays there, it gets no CPU time */
 };
 void ng_watchdog_where(struct ng_watchdog_activity *ret_place);
 
