@@ -1,19 +1,20 @@
 /*
- * ncclguard.h: for programs that want to tell the guard more than it can see.
+ * ncclguard.h: for programs that want to give the guard more information than it can observe.
  *
- * Nothing here has to be linked, and nothing changes where the guard is not in the process: every
- * function looks for its counterpart in the preloaded library once, with dlsym, and returns
- * NCCLGUARD_ABSENT where there is none. So the same program runs with and without the guard. (With
- * a C library older than glibc 2.34, dlsym itself wants -ldl.)
+ * Nothing has to be linked, and the program behaves the same if the guard is not in the process:
+ * each function looks up its counterpart in the preloaded library once, with dlsym, and returns
+ * NCCLGUARD_ABSENT if there is none. The same program therefore runs with and without the guard.
+ * (With a C library older than glibc 2.34, dlsym itself needs -ldl.)
  *
- * C99 or C++11, and gcc or clang. Groups are named by the ncclComm_t of the program; NULL stands
- * for all groups of the process where it says so.
+ * C99 or C++11, with gcc or clang. A group is named by the program's ncclComm_t; NULL means all
+ * groups of the process in the functions that say so.
  *
- * Threads: any thread may call any of these at any time, but not from a signal handler, nor in a
- * child between fork and exec. Those that take a timeout wait, for about two seconds longer at the
- * most; none of the others does. None calls NCCL or CUDA. errno is left as it was.
+ * Threads: any thread may call any of these functions at any time, but not from a signal handler
+ * and not in a child between fork and exec. Functions with a timeout block, for at most about two
+ * seconds longer than the timeout; the others never block. None calls NCCL or CUDA. errno is
+ * preserved.
  *
- * Results: 0, or one of the negative numbers below, which are -errno of Linux.
+ * Results: 0, or one of the negative numbers below, which are Linux's -errno.
  */
 #ifndef NCCLGUARD_H
 #define NCCLGUARD_H
@@ -29,34 +30,35 @@ extern "C" {
 enum {
     NCCLGUARD_OK = 0,
     NCCLGUARD_ABSENT = -38,     /* no guard in this process, it is switched off, or it is too old */
-    NCCLGUARD_INVALID = -22,    /* an argument cannot be meant */
+    NCCLGUARD_INVALID = -22,    /* an argument is invalid */
     NCCLGUARD_NO_GROUP = -2,    /* the guard does not know this communicator; for a key: -ENOENT */
-    NCCLGUARD_TIMED_OUT = -110, /* it did not come about within the timeout */
-    NCCLGUARD_NOT_SHARED = -95, /* NCCLGUARD_STORE=none, or the ranks of this host cannot share */
-    NCCLGUARD_STORE_LOST = -5,  /* the store of the job did not answer within the timeout */
-    NCCLGUARD_EXISTS = -17,     /* another rank has put something under this key */
-    NCCLGUARD_TOO_LONG = -90,   /* a key or value beyond its bound, or a buffer that is too small */
-    NCCLGUARD_BUSY = -16,    /* too many threads wait for the guard, or it has a callback already */
+    NCCLGUARD_TIMED_OUT = -110, /* not done within the timeout */
+    NCCLGUARD_NOT_SHARED = -95, /* NCCLGUARD_STORE=none, or the ranks of this host cannot share
+                                 * memory */
+    NCCLGUARD_STORE_LOST = -5,  /* the job's store did not answer within the timeout */
+    NCCLGUARD_EXISTS = -17,     /* another rank has put a different value under this key */
+    NCCLGUARD_TOO_LONG = -90,   /* a key or value exceeds its bound, or a buffer is too small */
+    NCCLGUARD_BUSY = -16,    /* too many threads wait for the guard, or a callback is already set */
     NCCLGUARD_NO_ROOM = -28, /* no memory, no room on the board, or too many keys */
-    NCCLGUARD_NO_ACCESS = -13, /* the folder cannot be written to; the guard's log says why */
-    NCCLGUARD_NO_PHASE = -1,   /* none was begun */
+    NCCLGUARD_NO_ACCESS = -13, /* the folder is not writable; the guard's log says why */
+    NCCLGUARD_NO_PHASE = -1,   /* no phase was begun */
     NCCLGUARD_GOING = -108     /* the process is ending */
 };
 
 /* ---- Groups ---- */
 
-/* Of one group, as this process sees it at this moment. Sequence numbers count the group's
- * collectives from 1; 0 none yet. */
+/* One group, as this process sees it at this moment. Sequence numbers count the group's collectives
+ * from 1; 0 means none yet. */
 struct ncclguard_group_status {
-    size_t size;          /* of this struct: set by the caller, so that it can grow */
-    uint64_t id;          /* the same on all ranks; as the log and the dumps name it */
+    size_t size;          /* of this struct; set by the caller, so that it can grow */
+    uint64_t id;          /* the same on all ranks; the log and the dumps use it */
     char name[64];        /* "" none */
     int32_t nranks, rank; /* -1 not known yet */
     uint64_t entered;     /* last collective that was called, */
-    uint64_t started;     /* that was seen to begin on the device, */
-    uint64_t completed;   /* and to end */
+    uint64_t started;     /* that was seen to start on the device, */
+    uint64_t completed;   /* and to complete */
     uint64_t p2p_entered, p2p_completed; /* sends and receives */
-    int64_t pending_ns; /* for how long the oldest work has been due; 0 nothing is in flight */
+    int64_t pending_ns; /* how long the oldest operation has been pending; 0 nothing is in flight */
     int32_t aborted;    /* 1: the guard has aborted it, for this reason: */
     char reason[256];   /* "" none */
 };
@@ -68,31 +70,31 @@ typedef struct ncclguard_group_status ncclguard_group_status;
 enum { NCCLGUARD_COLLECTIVE = 1, NCCLGUARD_SEND_RECV = 2 };
 
 /*
- * One operation that has ended. Times are CLOCK_MONOTONIC, as the watchdog saw them: it looks every
- * 0.5 to 100 ms. Pointers are good until the callback returns.
+ * One completed operation. Times are CLOCK_MONOTONIC, as the watchdog observed them: it polls every
+ * 0.5 to 100 ms. Pointers are valid until the callback returns.
  */
 struct ncclguard_completion {
-    size_t size; /* of this struct, as the guard fills it */
+    size_t size; /* of this struct; set by the guard */
     uint64_t group_id;
     const char *group_name; /* "" none */
     const char *operation;  /* "AllReduce": NCCL's function without "nccl" */
     int32_t type;           /* NCCLGUARD_COLLECTIVE, NCCLGUARD_SEND_RECV */
     int32_t peer;           /* root, or peer of a send or receive; -1 none */
     uint64_t sequence;      /* of the group's collectives, or of its sends and receives, from 1 */
-    uint64_t bytes;         /* that the caller passed; 0 not known */
+    uint64_t bytes;         /* passed by the caller; 0 not known */
     int64_t called_ns, started_ns, completed_ns;
     int64_t duration_ns; /* measured by the device; 0 not measured */
-    int32_t result;      /* ncclResult_t: 0, or why it was cut off */
+    int32_t result;      /* ncclResult_t: 0, or why it was aborted */
 };
 
 typedef struct ncclguard_completion ncclguard_completion;
 
 /*
- * Called by a thread of the guard, one call at a time, in the order in which a group's operations
- * were seen to end, those of one NCCL group in any order; with no lock of the guard held. It may
- * take its time: while it does, up to 4,096 further completions wait, and what does not fit is
- * dropped and counted. It must not call NCCL, CUDA, exit or fork, nor leave by longjmp, a C++
- * exception or pthread_exit.
+ * Called by a thread of the guard, one call at a time, with no lock of the guard held. Operations
+ * of a group arrive in the order in which their completion was observed; those of one NCCL group in
+ * any order. The callback may be slow: up to 4,096 further completions are queued meanwhile, and
+ * the rest are dropped and counted. It must not call NCCL, CUDA, exit or fork, nor leave by
+ * longjmp, a C++ exception or pthread_exit.
  */
 typedef void (*ncclguard_completion_fn)(void *context, const ncclguard_completion *completion);
 
@@ -102,13 +104,14 @@ typedef void (*ncclguard_completion_fn)(void *context, const ncclguard_completio
 #define NCCLGUARD_KEY_MAX   64   /* bytes of a key */
 #define NCCLGUARD_VALUE_MAX 4096 /* bytes of a value */
 
-/* The library itself defines its functions; everybody else gets what looks for them. */
+/* The library itself defines these functions; in other code they are inline functions that look
+ * them up. */
 #ifndef NCCLGUARD_IMPLEMENTATION
 
-/* Stands for what was looked for and is not there. */
+/* Its address in *cache marks a failed look-up. */
 static char ncclguard_nowhere_;
 
-/* The symbol, looked for once and kept in *cache; NULL there is none. */
+/* The symbol, looked up once and kept in *cache; NULL if there is none. */
 static inline void *ncclguard_find_(void **cache, const char *name)
 {
     void *found = __atomic_load_n(cache, __ATOMIC_ACQUIRE);
@@ -117,7 +120,7 @@ static inline void *ncclguard_find_(void **cache, const char *name)
         /* RTLD_DEFAULT, which the C library declares only for _GNU_SOURCE. */
         found = dlsym(NULL, name);
         if (!found) {
-            /* Nobody shall take our miss for his own. */
+            /* The program's own dlerror must not report our failed look-up. */
             (void)dlerror();
             found = &ncclguard_nowhere_;
         }
@@ -127,8 +130,8 @@ static inline void *ncclguard_find_(void **cache, const char *name)
 }
 
 /*
- * static inline int NAME PARAMETERS: the function of that name in the library, called with
- * ARGUMENTS. Through a union: ISO C has no cast from an object's address to a function's.
+ * static inline int NAME PARAMETERS: calls the library's function of that name with ARGUMENTS. It
+ * uses a union because ISO C has no cast from an object pointer to a function pointer.
  */
 #define NCCLGUARD_FUNCTION_(name, parameters, arguments)                                           \
     static inline int name parameters                                                              \
@@ -147,7 +150,7 @@ static inline void *ncclguard_find_(void **cache, const char *name)
     __attribute__((visibility("default"))) int name parameters;
 #endif
 
-/* Is a guard at work in this process? NCCLGUARD_OK, or NCCLGUARD_ABSENT. */
+/* Is the guard active in this process? NCCLGUARD_OK or NCCLGUARD_ABSENT. */
 NCCLGUARD_FUNCTION_(ncclguard_present, (void), ())
 
 /* Name a group, for logs, verdicts, dumps and metrics: at most NCCLGUARD_NAME_MAX bytes. */
@@ -158,40 +161,40 @@ NCCLGUARD_FUNCTION_(ncclguard_group_get_status, (void *comm, ncclguard_group_sta
                     (comm, status))
 
 /*
- * The program has understood that the guard has aborted communicators, and that what they were
- * working on is garbage: whatever the guard withholds from it for that reason, it does no longer.
- * Nothing happens where nothing was aborted.
+ * Acknowledge that the guard has aborted communicators and that the results of their operations are
+ * invalid: the guard stops withholding results for that reason. No effect if nothing was aborted.
  */
 NCCLGUARD_FUNCTION_(ncclguard_acknowledge_abort, (void), ())
 
-/* ---- Deadlines; comm NULL: of all groups of this process, also those that are made later ---- */
+/* ---- Deadlines; comm NULL: all groups of this process, including those created later ---- */
 
-/* Deadline of the group's operations from now on, those that are pending included; 0: none. It
- * counts before rules (NCCLGUARD_RULES) and NCCLGUARD_TIMEOUT. Say it on every rank that waits. */
+/* Deadline of the group's operations from now on, pending ones included; 0: none. It takes
+ * precedence over rules (NCCLGUARD_RULES) and NCCLGUARD_TIMEOUT. Set it on every rank that
+ * waits. */
 NCCLGUARD_FUNCTION_(ncclguard_timeout_set, (void *comm, int64_t timeout_ms), (comm, timeout_ms))
 
-/* Once, for what is pending now: so much more time, until it is suspect and until its deadline. */
+/* Extend once, for operations pending now, both the suspect time and the deadline by this time. */
 NCCLGUARD_FUNCTION_(ncclguard_timeout_extend, (void *comm, int64_t more_ms), (comm, more_ms))
 
 /*
- * A phase in which deadlines rest: a checkpoint, an evaluation, a long compilation. What is pending
- * does not age between begin and end. Every rank that may have to wait for it says so, and ends it
- * once the work that it put on its streams meanwhile is done. Phases nest; each begin needs its
- * end. `what` is for the log; may be NULL.
+ * A phase in which deadlines are suspended: a checkpoint, an evaluation, a long compilation.
+ * Pending operations do not age between begin and end. Every rank that may wait for the phase must
+ * declare it, and must end it only after the work that it enqueued meanwhile is done. Phases nest;
+ * each begin needs its end. `what` is for the log; it may be NULL.
  */
 NCCLGUARD_FUNCTION_(ncclguard_phase_begin, (void *comm, const char *what), (comm, what))
 NCCLGUARD_FUNCTION_(ncclguard_phase_end, (void *comm), (comm))
 
-/* ---- Meeting ---- */
+/* ---- Barrier ---- */
 
 /*
- * Wait until all ranks of the group have called this as often as this rank has; NCCL and the
- * devices have no part in it. NCCLGUARD_TIMED_OUT: not all came within `timeout_ms`; then
- * *missing_count says how many did not, as far as is known, and missing[] has the first
- * `missing_room` of their global ranks (of one whose global rank is not known: its rank in the
- * group), in the order of the group. All ranks that come get the same answer; who comes later gets
- * it at once. missing and missing_count may be NULL. Not on one communicator from two threads at a
- * time, nor for several devices one after the other from one thread.
+ * Wait until all ranks of the group have called this as often as this rank has; neither NCCL nor
+ * the devices take part. NCCLGUARD_TIMED_OUT: not all ranks arrived within `timeout_ms`; then
+ * *missing_count is the number of missing ranks, as far as known, and missing[] has the global
+ * ranks of the first `missing_room` of them, in the group's order (the rank in the group if the
+ * global rank is not known). All ranks that arrive get the same answer; a rank that arrives later
+ * gets it at once. missing and missing_count may be NULL. Do not call it on one communicator from
+ * two threads at a time, nor for several devices one after the other from one thread.
  */
 NCCLGUARD_FUNCTION_(ncclguard_barrier,
                     (void *comm, int64_t timeout_ms, int *missing, int missing_room,
@@ -200,8 +203,8 @@ NCCLGUARD_FUNCTION_(ncclguard_barrier,
 
 /* ---- Evidence ---- */
 
-/* Write what this process knows, stacks included, as at a deadline, into `folder` (NULL: where the
- * guard's evidence goes), and wait until it is written. Holds the threads still for some
+/* Write what this process knows, stacks included, as at a deadline, into `folder` (NULL: the
+ * guard's evidence folder), and wait until it is written. Stops the threads for some
  * milliseconds. */
 NCCLGUARD_FUNCTION_(ncclguard_dump, (const char *folder, int64_t timeout_ms), (folder, timeout_ms))
 
@@ -209,17 +212,18 @@ NCCLGUARD_FUNCTION_(ncclguard_dump, (const char *folder, int64_t timeout_ms), (f
 
 /*
  * Put `bytes` (up to NCCLGUARD_VALUE_MAX) under `key` (1 to NCCLGUARD_KEY_MAX bytes), for all ranks
- * of the job. A key is put once: NCCLGUARD_EXISTS where a rank that lives has put something else
- * there. It stays as long as this process lives, and a few seconds beyond (NCCLGUARD_STORE_TTL); so
- * nobody takes what an earlier run has left for new, unless that ended within this time: then
- * number the keys. At most 64 keys a process (NCCLGUARD_NO_ROOM).
+ * of the job. A key can be put only once: NCCLGUARD_EXISTS if a live rank has put a different value
+ * there. The entry stays as long as this process lives, and a few seconds longer
+ * (NCCLGUARD_STORE_TTL), so entries of an earlier run are not mistaken for new ones, unless that
+ * run ended within this time; in that case, number the keys. At most 64 keys per process
+ * (NCCLGUARD_NO_ROOM).
  */
 NCCLGUARD_FUNCTION_(ncclguard_put,
                     (const char *key, const void *data, size_t bytes, int64_t timeout_ms),
                     (key, data, bytes, timeout_ms))
 
-/* Wait until somebody has put something there: *ret_bytes says how much. NCCLGUARD_TOO_LONG: more
- * than `room`; nothing is copied then. */
+/* Wait until a rank has put a value there; *ret_bytes is its length. NCCLGUARD_TOO_LONG: it is
+ * longer than `room`, and nothing is copied. */
 NCCLGUARD_FUNCTION_(ncclguard_get,
                     (const char *key, void *data, size_t room, size_t *ret_bytes,
                      int64_t timeout_ms),
@@ -227,16 +231,16 @@ NCCLGUARD_FUNCTION_(ncclguard_get,
 
 /* ---- Completions ---- */
 
-/* From now on `callback` is told of every operation of this process that ends. NCCLGUARD_BUSY:
- * there is one already. */
+/* From now on, call `callback` for every operation of this process that completes. NCCLGUARD_BUSY:
+ * a callback is already set. */
 NCCLGUARD_FUNCTION_(ncclguard_on_completion, (ncclguard_completion_fn callback, void *context),
                     (callback, context))
 
 /*
- * No more callbacks: first what has ended by now is told, for `timeout_ms` at most. Once it
- * returns, the callback is not called again, unless with NCCLGUARD_TIMED_OUT: then it is still
- * inside a call of it. *ret_dropped (may be NULL): how many operations it was not told of. Not from
- * the callback itself.
+ * Remove the callback. Operations completed by now are reported first, for at most `timeout_ms`.
+ * The callback is not called after this returns; with NCCLGUARD_TIMED_OUT, one call of it is still
+ * running. *ret_dropped (may be NULL): how many operations were not reported. Must not be called
+ * from the callback itself.
  */
 NCCLGUARD_FUNCTION_(ncclguard_completion_stop, (int64_t timeout_ms, uint64_t *ret_dropped),
                     (timeout_ms, ret_dropped))

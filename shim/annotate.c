@@ -1,8 +1,8 @@
 /*
- * What a program may call of its own accord: the functions of ncclguard.h.
+ * The functions of ncclguard.h, which a program may call explicitly.
  *
  * Beside the life of a call. Entered by the program's threads, which find them with dlsym. Must
- * never call NCCL or CUDA, nor change errno; only those that take a timeout wait.
+ * never call NCCL or CUDA, nor change errno; only functions with a timeout block.
  */
 #define NCCLGUARD_IMPLEMENTATION
 #include <ncclguard.h>
@@ -41,14 +41,14 @@ _Static_assert(NCCLGUARD_NAME_MAX == NG_BOX_NAME_BYTES - 1 &&
                    NCCLGUARD_VALUE_MAX == NG_BOARD_VALUE_MAX,
                "bounds are the board's");
 
-/* errno of the caller, as it was. */
+/* Saved errno of the caller. */
 static void give_back(const int *saved)
 {
     errno = *saved;
 }
 #define KEEP_ERRNO __attribute__((cleanup(give_back), unused)) const int saved = errno
 
-/* The results that are promised, and no others. */
+/* Map to the results that the header promises, and no others. */
 static int told(int error)
 {
     switch (error) {
@@ -69,14 +69,14 @@ static bool is_present(void)
     return ng_shim_is_active() && !ng_shim_is_inert();
 }
 
-/* For what needs the guard's threads, though no communicator has been made yet. */
+/* For calls that need the guard's threads before the first communicator is created. */
 static bool start(void)
 {
     ng_guard_expect_communicator();
     return ng_guard_start();
 }
 
-/* In ms, as the program says it; a time that nobody lives to see is for ever. */
+/* The program's time in ms; times too long to represent mean for ever. */
 static int64_t ns_of(int64_t ms)
 {
     return ms < INT64_MAX / (4 * NG_MS) ? ms * NG_MS : INT64_MAX / 4;
@@ -87,7 +87,7 @@ static int64_t deadline_in(int64_t ms)
     return ng_clock_mono_ns() + ns_of(ms < 0 ? 0 : ms);
 }
 
-/* The group that a communicator belongs to, 0 for all where it is NULL: 0, or -ENOENT. */
+/* The group to which a communicator belongs, 0 for all if it is NULL: 0, or -ENOENT. */
 static int group_of(const void *comm, uint64_t *ret_id)
 {
     const struct ng_comm *found = comm ? ng_comm_find(comm) : NULL;
@@ -155,13 +155,13 @@ EXPORT int ncclguard_group_get_status(void *comm, ncclguard_group_status *ret_st
     size_t size = ret_status->size;
     fill_status(found, comm, &status);
     status.size = size;
-    /* What a newer header has and we do not is not known. */
+    /* Fields that a newer header has and we do not know are set to 0. */
     memset(ret_status, 0, size);
     memcpy(ret_status, &status, size < sizeof(status) ? size : sizeof(status));
     return NCCLGUARD_OK;
 }
 
-/* What a program says of a group's time, in milliseconds. */
+/* A time for a group that the program sets, in milliseconds. */
 static int tell_time(void *comm, int64_t ms, int (*tell)(uint64_t group_id, int64_t ns))
 {
     uint64_t id;
@@ -259,7 +259,7 @@ EXPORT int ncclguard_acknowledge_abort(void)
     return NCCLGUARD_OK;
 }
 
-/* Programs' keys have a room of their own on the board. */
+/* Programs' keys have a namespace of their own on the board. */
 static int board_key(const char *key, char ret_key[NG_BOARD_KEY_MAX + 1])
 {
     if (!key || !*key)
@@ -340,7 +340,7 @@ EXPORT int ncclguard_on_completion(ncclguard_completion_fn callback, void *conte
     if (!callback)
         return NCCLGUARD_INVALID;
     int error = ng_completion_begin(tell, (void (*)(void))callback, context);
-    /* No thread is to be had at the moment. */
+    /* No thread can be started at the moment. */
     return error == -EAGAIN ? NCCLGUARD_NO_ROOM : told(error);
 }
 

@@ -1,7 +1,7 @@
 /*
  * The rows of nccl_api.def as data, for messages and for `ncclguard apis`.
  *
- * Pure data, built into a static library of its own so that the tools get it without the shim.
+ * Pure data, built into a separate static library so that the tools get it without the shim.
  */
 #include "core/nccl/api.h"
 

@@ -1,7 +1,7 @@
 /*
- * Which copy of NCCL serves a call: the one that it would have gone to without us.
+ * Which copy of NCCL serves a call: the one that would have served it without us.
  *
- * Looked at before the real function: calls without a communicator, and all calls where there are
+ * Runs before the real function, for calls without a communicator, and for all calls if there are
  * several copies. Entered by the program's threads, several at once, perhaps before our constructor
  * or from another library's constructor. Must never call the dynamic linker with our lock held.
  */
@@ -13,16 +13,16 @@
 #include "shim/instance.h"
 #include "shim/state.h"
 
-/* ---- What is known of callers ---- */
+/* ---- Known callers ---- */
 
 /*
- * Where the symbols of the program and of what came with its start lead: to the copy that came with
- * the start too, if there is one. It is first in the global scope, and stays there, so that what is
- * loaded later sees it first as well. NULL not known (yet).
+ * The copy to which symbols of the program and of its start-up libraries are bound, if that copy
+ * was also loaded at start. It is first in the global scope and stays there, so objects loaded
+ * later see it first as well. NULL not known (yet).
  */
 static const struct ng_instance *_Atomic first;
 
-/* Objects that stay to the end: their entries never change. */
+/* Objects that stay until the end: their entries never change. */
 #define STAYING_MAX 16u
 static struct {
     uintptr_t start, size;
@@ -30,13 +30,13 @@ static struct {
 } staying[STAYING_MAX];
 static atomic_uint staying_count;
 
-/* Where the symbols of objects lead that may be unloaded: decided once, as with lazy binding. */
+/* Bindings of objects that may be unloaded: decided once, as with lazy binding. */
 struct known {
-    _Atomic uint32_t turn; /* odd while it is written */
+    _Atomic uint32_t turn; /* odd while an entry is written */
     _Atomic uintptr_t start, end;
     _Atomic(const struct ng_instance *) instance;
-    /* How many objects had been unloaded by then: after another one, the place may be somebody
-     * else's. */
+    /* How many objects had been unloaded by then: after another unload, the address may belong to
+     * another object. */
     _Atomic uint64_t unloads;
 };
 
@@ -44,7 +44,7 @@ struct known {
 static struct known callers[KNOWN_MAX];
 static atomic_uint caller_count;
 
-/* Serialises writers of the above. Innermost lock: nothing is called with it held. */
+/* Serialises writers of the above. Innermost lock: no function is called with it held. */
 static pthread_mutex_t callers_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct ng_instance *recall_staying(const void *caller)
@@ -72,7 +72,7 @@ static const struct ng_instance *recall(const void *caller, bool *ret_counted, u
 
         if ((uintptr_t)caller - start >= end - start)
             continue;
-        /* An exchange of nothing: what was read is not older than what is read now. */
+        /* A read-modify-write that changes nothing: earlier reads are not reordered after it. */
         if (turn & 1 || atomic_fetch_add_explicit(&known->turn, 0, memory_order_acq_rel) != turn)
             continue;
         if (!*ret_counted) {
@@ -110,7 +110,7 @@ static void remember(const struct ng_object *caller, const struct ng_instance *i
     count = atomic_load_explicit(&caller_count, memory_order_relaxed);
     for (unsigned i = 0; i < count && !known; i++) {
         if (atomic_load_explicit(&callers[i].unloads, memory_order_relaxed) != unloads)
-            known = &callers[i]; /* nobody asks for it any more */
+            known = &callers[i]; /* no object uses it any more */
         else if (atomic_load_explicit(&callers[i].start, memory_order_relaxed) == caller->start)
             goto unlock; /* another thread was first */
     }
@@ -130,9 +130,9 @@ unlock:
     pthread_mutex_unlock(&callers_lock);
 }
 
-/* ---- Where a caller's symbols lead ---- */
+/* ---- The copy to which a caller's symbols are bound ---- */
 
-/* `next` is what comes next to us in the global scope. */
+/* `next` is the object after us in the global scope. */
 static const struct ng_instance *find_for(const struct ng_object *caller,
                                           const struct ng_instance *next)
 {
@@ -141,8 +141,8 @@ static const struct ng_instance *find_for(const struct ng_object *caller,
     /* NCCL's own calls stay in their library, whatever else is in the global scope. */
     if (ng_object_is_nccl(caller))
         return ng_instance_add(caller);
-    /* Symbols are bound when an object is loaded: a NCCL that comes into the global scope later is
-     * not what they lead to. */
+    /* Symbols are bound when an object is loaded: a NCCL that enters the global scope later is not
+     * the one to which they are bound. */
     if (next && !ng_object_missed(caller, &next->object))
         return next;
     needed = ng_instance_add_needed_by(caller);
@@ -166,9 +166,9 @@ static const struct ng_instance *resolve(const void *caller)
         return instance;
     }
     if (!known && atomic_load(&ng_instance_count) > 0)
-        return &ng_instances[0]; /* code made at run time has no scope */
+        return &ng_instances[0]; /* code generated at run time has no scope */
     if (ng_shim_state.depth > 8)
-        return NULL; /* an interposer that calls us when it is asked for a function */
+        return NULL; /* an interposer that calls us when a function is looked up in it */
     if (!counted)
         unloads = ng_object_unloads();
 
@@ -177,7 +177,7 @@ static const struct ng_instance *resolve(const void *caller)
     if (next && ng_object_stays(&next->object))
         atomic_store_explicit(&first, next, memory_order_release);
     instance = known ? find_for(&object, next) : next;
-    /* Also the others: return addresses in them are NCCL's own. */
+    /* Also the others: return addresses in them belong to NCCL itself. */
     ng_instance_add_all(false);
     if (!instance && atomic_load(&ng_instance_count) == 0)
         ng_instance_add_all(true);
@@ -187,7 +187,7 @@ static const struct ng_instance *resolve(const void *caller)
         remember_staying(&object, instance);
     else if (instance && known)
         remember(&object, instance, unloads);
-    dlerror(); /* or the program would read our failures as its own */
+    dlerror(); /* or the program would read our errors as its own */
     ng_shim_state.depth--;
     return instance;
 }
@@ -234,7 +234,7 @@ const struct ng_instance *ng_instance_choose(const void *owner, const void *call
         return &ng_instance_absent;
     if (!ng_instance_is_guarded(instance))
         ng_instance_tell_too_many(instance);
-    /* A call of NCCL's own, by which it became known just now, is none of the program's. */
+    /* A call from within NCCL, by which the library has just become known, is not the program's. */
     if (!ng_instance_contains(caller))
         ng_instance_note_call(instance);
     return instance;
@@ -243,7 +243,7 @@ const struct ng_instance *ng_instance_choose(const void *owner, const void *call
 void ng_caller_after_fork(void)
 {
     pthread_mutex_init(&callers_lock, NULL);
-    /* An entry that a thread of the parent was writing. */
+    /* An entry that a thread of the parent was writing at the fork. */
     for (unsigned i = 0; i < KNOWN_MAX; i++)
         if (atomic_load(&callers[i].turn) & 1) {
             atomic_store(&callers[i].end, atomic_load(&callers[i].start));

@@ -1,10 +1,10 @@
 /*
- * Answers look-ups of the CUDA driver's functions with the hooks that are enabled.
+ * Answers look-ups of the CUDA driver's functions with the enabled hooks.
  *
- * Beside the steps of a call. Entered by the program's threads out of dlsym and, in place of
- * cuGetProcAddress, by whoever asks the driver; the first questions come before the driver is
- * initialised. Must never load a driver, never take a lock of ours, and never change what the
- * driver itself answers but the address of a hooked function.
+ * Beside the steps of a call. Entered by the program's threads from dlsym, and in place of
+ * cuGetProcAddress by any code that queries the driver; the first queries arrive before the driver
+ * is initialised. Must never load a driver, never take a lock of ours, and never change the
+ * driver's answer except for the address of a hooked function.
  */
 #include "shim/cuda_door.h"
 
@@ -18,7 +18,7 @@
 #include "shim/object.h"
 #include "shim/state.h"
 
-/* ---- Who asks ---- */
+/* ---- The caller ---- */
 
 struct symbols {
     const ElfW(Sym) * table;
@@ -33,7 +33,7 @@ static bool find_symbols(const struct ng_object *object, struct symbols *ret_sym
 
     for (; entry && entry->d_tag != DT_NULL; entry++) {
         uintptr_t value = entry->d_un.d_ptr;
-        /* The linker has relocated these in place, but not in every object. */
+        /* The dynamic linker has relocated these in place, but not in every object. */
         const void *place = (const void *)(value < object->start ? object->start + value : value);
 
         if (entry->d_tag == DT_SYMTAB)
@@ -57,8 +57,8 @@ static bool is_defined(const struct symbols *symbols, uint32_t index, const char
 }
 
 /*
- * Whether an object itself exports a name. Not by dlsym, which sees the libraries that the object
- * needs as well and would leave the program an error in dlerror.
+ * Whether an object itself exports a name. Does not use dlsym, which also searches the libraries
+ * that the object needs and would leave an error for the program in dlerror.
  */
 static bool exports(const struct ng_object *object, const char *name)
 {
@@ -113,8 +113,8 @@ static bool holds_nccl(const struct ng_object *object)
            exports(object, "ncclGetVersion");
 }
 
-/* The objects that asked before: the address of the dynamic section, with the lowest bit set where
- * it is NCCL's. A runtime asks some hundred times. */
+/* Objects that have asked before: the address of the dynamic section, with the lowest bit set if it
+ * is NCCL's. A runtime asks some hundred times. */
 #define ASKERS_MAX 64
 static atomic_uintptr_t askers[ASKERS_MAX];
 
@@ -128,7 +128,7 @@ bool ng_cuda_door_is_nccl(const void *address)
         if (!ng_instances[i].chained && ng_object_holds(&ng_instances[i].object, address))
             return true;
     if (!ng_object_of(address, &object))
-        return false; /* code made at run time */
+        return false; /* code generated at run time */
     for (unsigned i = 0; i < ASKERS_MAX; i++) {
         uintptr_t known = atomic_load_explicit(&askers[i], memory_order_relaxed);
 
@@ -147,15 +147,15 @@ bool ng_cuda_door_is_nccl(const void *address)
     return verdict & 1;
 }
 
-/* ---- Who answers ---- */
+/* ---- The driver ---- */
 
 /* The dynamic section of the one driver whose functions are hooked. */
 static atomic_uintptr_t driver;
 
 /*
  * A program's own function with a driver's name stays its own, and a second copy of the driver (in
- * another namespace) would not go together with the real functions of the first. The driver stays
- * loaded from now on: programs that probe for it close it again, but keep what it answered.
+ * another namespace) does not match the real functions of the first. The driver stays loaded from
+ * now on: programs that probe for it close it again, but keep the addresses.
  */
 static bool is_driver(const void *function)
 {
@@ -178,8 +178,8 @@ static bool is_driver(const void *function)
 }
 
 /*
- * A look-up during a NCCL call is NCCL's own affair, but for that of a CUDA runtime that NCCL
- * shares with the program and was the first to wake.
+ * A look-up during a NCCL call belongs to NCCL, except that of a CUDA runtime that NCCL shares with
+ * the program and has initialised first.
  */
 static bool is_for_nccl(const void *caller)
 {
@@ -211,7 +211,7 @@ void *ng_cuda_door(const char *name, void *real, const void *caller)
 
 /* ---- In place of cuGetProcAddress ---- */
 
-/* The driver's answer to the question of which `hook` is the answer. */
+/* Replace the driver's answer to the query that matches `hook`. */
 static void *ask(enum ng_cuda_hook hook, bool second_form)
 {
     CUdriverProcAddressQueryResult status;
@@ -245,8 +245,8 @@ static void replace(const char *name, void **pfn, int version, cuuint64_t flags,
     hook = ng_cuda_hook_of_question(name, version, flags);
     if (hook == NG_CUDA_HOOK_COUNT || ng_cuda_door_is_nccl(caller))
         return;
-    /* What is newer than the table may have brought another form, with other arguments. Then the
-     * driver's answer differs from that to the question for the form of the table. */
+    /* A version newer than the table may have introduced another form, with other arguments. Then
+     * the driver's answer differs from its answer to the query for the table's form. */
     if ((version > NG_CUDA_HOOKS_KNOWN || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) &&
         ask(hook, second_form) != *pfn) {
         report_unknown(hook, name, version);

@@ -1,13 +1,13 @@
 /*
- * The door to the CUDA driver: what a program gets that fetches driver functions by name.
+ * Intercepts programs that fetch functions of the CUDA driver by name.
  *
- * Beside the steps of a call. The CUDA runtime, linked dynamically or statically, looks
- * cuGetProcAddress up in its handle of libcuda.so.1 and takes every other function from that; JAX
- * and CuPy look up functions themselves. Both get our hooks where cuda_hooks.h has enabled one.
- * NCCL gets the driver's own answers, and so does a library that NCCL is a part of: what it
- * allocates is no business of ours.
+ * Beside the steps of a call. The CUDA runtime, linked dynamically or statically, looks up
+ * cuGetProcAddress in its handle of libcuda.so.1 and fetches every other function from it; JAX and
+ * CuPy look up the functions themselves. Both get our hooks for the functions that cuda_hooks.h has
+ * enabled. NCCL, and a library that contains NCCL, get the driver's own answers: their allocations
+ * are not the guard's concern.
  *
- * Out of reach: a program that is linked with libcuda, or that asks with RTLD_DEFAULT or RTLD_NEXT.
+ * Not intercepted: a program that is linked with libcuda, or that uses RTLD_DEFAULT or RTLD_NEXT.
  */
 #ifndef NCCLGUARD_SHIM_CUDA_DOOR_H
 #define NCCLGUARD_SHIM_CUDA_DOOR_H
@@ -19,27 +19,28 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Whether any name of the driver needs a second look. */
+/* Whether look-ups of the driver's names have to be examined at all. */
 static inline bool ng_cuda_door_is_open(void)
 {
     return __builtin_expect(atomic_load_explicit(&ng_cuda_hooks_enabled, memory_order_relaxed), 0);
 }
 
 /*
- * What the program gets for a name that begins with "cu" and that it has just looked up in a handle
- * with the result `real`; `caller` is its return address. `real` unless a hook is enabled for it,
- * it lies in the CUDA driver and the caller is not NCCL. Keeps errno; leaves nothing for dlerror.
+ * The address to return for a name beginning with "cu" that the program has just looked up in a
+ * handle, with the result `real`; `caller` is its return address. This is `real` unless a hook is
+ * enabled for the name, `real` lies in the CUDA driver and the caller is not NCCL. Keeps errno;
+ * leaves nothing for dlerror.
  */
 void *ng_cuda_door(const char *name, void *real, const void *caller);
 
 /*
- * Whether an address lies in a NCCL library, or in a library that NCCL is a part of and that
- * exports it. For hooks too: NCCL reaches them through a dynamic CUDA runtime. Cheap; keeps errno
- * and dlerror.
+ * Whether an address lies in a NCCL library, or in a library that contains NCCL and exports it.
+ * Hooks use it too: NCCL reaches them through a dynamic CUDA runtime. Cheap; keeps errno and
+ * dlerror.
  */
 bool ng_cuda_door_is_nccl(const void *address);
 
-/* Answer in place of the driver's two forms of cuGetProcAddress (CUDA 11.3 and 12.0). */
+/* Replacements for the driver's two forms of cuGetProcAddress (CUDA 11.3 and 12.0). */
 ng_cuda_function_cuGetProcAddress ng_cuda_get_proc_address;
 ng_cuda_function_cuGetProcAddress_v2 ng_cuda_get_proc_address_v2;
 

@@ -1,9 +1,9 @@
 /*
- * Hooks on what makes, changes, launches and destroys executable CUDA graphs.
+ * Hooks on the functions that create, change, launch and destroy executable CUDA graphs.
  *
  * Beside the steps of a call. Entered by the program's threads in place of the driver, whose
- * answers stay as they are. A program that is linked with the driver itself is not seen: then
- * captured calls are only recorded.
+ * results are returned unchanged. A program that is linked with the driver itself is not
+ * intercepted: its captured calls are only recorded.
  */
 #include "shim/cuda_hooks.h"
 
@@ -81,7 +81,7 @@ static CUresult CUDAAPI hook_cuGraphExecChildGraphNodeSetParams(CUgraphExec exec
                      node, child);
 }
 
-/* The head of CUgraphNodeParams, which cuda.h has from 12.2 on. */
+/* The beginning of CUgraphNodeParams, which cuda.h has from 12.2 on. */
 struct node_params {
     CUgraphNodeType type;
     int reserved[3];
@@ -99,7 +99,7 @@ static CUresult CUDAAPI hook_cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphN
                : result;
 }
 
-/* Before the driver's: afterwards another thread may be given the same handle. */
+/* Before the driver's call: afterwards another thread may receive the same handle. */
 static CUresult CUDAAPI hook_cuGraphExecDestroy(CUgraphExec exec)
 {
     ng_graph_destroyed(exec);
@@ -136,8 +136,8 @@ static CUresult CUDAAPI hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
                  : ng_cuda_real_cuGraphLaunch()(exec, stream);
 }
 
-/* Here the default stream is the thread's own, which our table of the driver's functions calls by
- * its other name. */
+/* In this form the default stream is the thread's own, which our table of the driver's functions
+ * lists under its other name. */
 static CUresult CUDAAPI hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
     struct ng_graph *graph = find(exec);
@@ -147,7 +147,7 @@ static CUresult CUDAAPI hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream strea
                  : ng_cuda_real_cuGraphLaunch_ptsz()(exec, stream);
 }
 
-/* The bodies of conditional nodes may hold no events, and a capture may be meant for one. */
+/* The bodies of conditional nodes may contain no events, and a capture may be for such a body. */
 static CUresult CUDAAPI hook_cuGraphConditionalHandleCreate(cuuint64_t *handle, CUgraph graph,
                                                             CUcontext context, unsigned int value,
                                                             unsigned int flags)

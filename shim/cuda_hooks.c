@@ -1,8 +1,8 @@
 /*
- * Which of the CUDA driver's functions are hooked, and which form of a function a question means.
+ * Which of the CUDA driver's functions are hooked, and which form of a function a query means.
  *
  * Beside the steps of a call. Entered by the program's threads, several at once. Must never lock,
- * allocate or call the driver: a question may come from anywhere.
+ * allocate or call the driver: a query may come from anywhere.
  */
 #include "shim/cuda_hooks.h"
 
@@ -24,13 +24,14 @@ static const struct {
 #undef CUDA_HOOK
 };
 
-/* The doors stand ready; they count only once another hook is enabled. */
+/* The hooks on cuGetProcAddress are always present; they count only once another hook is
+ * enabled. */
 static void *_Atomic hooks[NG_CUDA_HOOK_COUNT] = {
     [NG_CUDA_HOOK_cuGetProcAddress] = (void *)ng_cuda_get_proc_address,
     [NG_CUDA_HOOK_cuGetProcAddress_v2] = (void *)ng_cuda_get_proc_address_v2,
 };
 
-/* Written once, before the hook is given to anybody. */
+/* Written once, before the hook is returned to any caller. */
 static void *_Atomic reals[NG_CUDA_HOOK_COUNT];
 
 int ng_cuda_hook_enable(enum ng_cuda_hook hook, void *function)
@@ -67,8 +68,8 @@ enum ng_cuda_hook ng_cuda_hook_of_question(const char *name, int version, cuuint
     bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     enum ng_cuda_hook best = NG_CUDA_HOOK_COUNT;
 
-    /* As the driver does: a per-thread form is preferred where asked for, then the newest one that
-     * the caller's version knows. Without a flag the driver takes the legacy one. */
+    /* As the driver does: a per-thread form is preferred if requested, then the newest one that the
+     * caller's version knows. Without a flag the driver takes the legacy one. */
     for (unsigned i = 0; i < NG_CUDA_HOOK_COUNT; i++) {
         if (strcmp(rows[i].name, name) != 0 || rows[i].since > version ||
             (rows[i].per_thread && !per_thread))

@@ -1,12 +1,13 @@
 /*
- * The registry of hooks on the CUDA driver's functions: which feature has which, and the real ones.
+ * The registry of hooks on the CUDA driver's functions: the enabled hook and the real function of
+ * each.
  *
- * Beside the steps of a call. Hooks are enabled by the composition root before the program's main;
- * without any, the doors in cuda_door.h give the driver's own answers and cost one load and a
- * branch. Any thread, no lock, nothing allocated.
+ * Beside the steps of a call. The composition root enables hooks before the program's main; without
+ * any, the functions of cuda_door.h return the driver's own answers at the cost of one load and a
+ * branch. Any thread, no lock, no allocation.
  *
- * A hook is called in place of the driver's function, on the program's thread, by whoever fetched
- * it: it calls the real one through ng_cuda_real_<symbol>(), and keeps errno.
+ * A hook is called in place of the driver's function, on the program's thread, by the code that
+ * fetched it. It calls the real function through ng_cuda_real_<symbol>() and keeps errno.
  */
 #ifndef NCCLGUARD_SHIM_CUDA_HOOKS_H
 #define NCCLGUARD_SHIM_CUDA_HOOKS_H
@@ -15,7 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* The newest CUDA version whose forms of the functions were compared with the table. */
+/* The newest CUDA version whose function forms were compared with the table. */
 #define NG_CUDA_HOOKS_KNOWN 13050
 
 enum ng_cuda_hook {
@@ -31,8 +32,8 @@ enum ng_cuda_hook {
 extern atomic_bool ng_cuda_hooks_enabled;
 
 /*
- * Enables a hook: use ng_cuda_hook_enable_<symbol> below, which knows its type. Whoever has looked
- * the function up before keeps the real one. -EBUSY: it is hooked already.
+ * Enables a hook: use ng_cuda_hook_enable_<symbol> below, which knows its type. Code that looked
+ * the function up earlier keeps the real one. -EBUSY: it is already hooked.
  */
 int ng_cuda_hook_enable(enum ng_cuda_hook hook, void *function);
 
@@ -40,25 +41,25 @@ int ng_cuda_hook_enable(enum ng_cuda_hook hook, void *function);
 void *ng_cuda_hook_real(enum ng_cuda_hook hook);
 
 /*
- * For the doors. The enabled hook for a symbol of the driver, or for a question to
- * cuGetProcAddress; NG_CUDA_HOOK_COUNT: none. A question for a version beyond NG_CUDA_HOOKS_KNOWN
- * is answered with the newest form of the table, which may not be the one that the driver means.
+ * For cuda_door.h. The enabled hook for a symbol of the driver, or for a query to cuGetProcAddress;
+ * NG_CUDA_HOOK_COUNT: none. A query for a version beyond NG_CUDA_HOOKS_KNOWN returns the newest
+ * form in the table, which may not be the one that the driver means.
  */
 enum ng_cuda_hook ng_cuda_hook_of_symbol(const char *symbol);
 enum ng_cuda_hook ng_cuda_hook_of_question(const char *name, int version, cuuint64_t flags);
 
-/* The question to which the driver answers exactly this form. */
+/* The query for which the driver returns exactly this form. */
 const char *ng_cuda_hook_question(enum ng_cuda_hook hook, int *ret_version, cuuint64_t *ret_flags);
 
 /*
- * The function to give to the program where the driver's is `real`, which is kept for the hook. The
- * same each time.
+ * The function to give to the program in place of the driver's `real`, which is kept for the hook.
+ * The same each time.
  */
 void *ng_cuda_hook_answer(enum ng_cuda_hook hook, void *real);
 
-/* Enable those of a feature: graphs (core/device/graph.h hears of executable graphs that are made,
- * launched and destroyed), poison (core/device/poison.h follows streams and events, and denies
- * results that an abort has cut off). Before the program's main. */
+/* Enable the hooks of a feature. Graphs: core/device/graph.h is informed when executable graphs are
+ * created, launched and destroyed. Poison: core/device/poison.h follows streams and events, and
+ * withholds results that an abort has cut off. Before the program's main. */
 void ng_cuda_graphs_enable(void);
 void ng_cuda_poison_enable(void);
 

@@ -1,10 +1,10 @@
 /*
- * Hooks on what allocates, maps and frees device memory.
+ * Hooks on the functions that allocate, map and free device memory.
  *
- * Beside the steps of a call. Entered by the program's threads in place of the driver. Each gives
- * the driver's own answer; what succeeds is reported after an allocation and before a free. What
- * NCCL allocates for itself, and the guard, goes through untouched. errno stays as the driver
- * leaves it: what is reported keeps it.
+ * Beside the steps of a call. Entered by the program's threads in place of the driver. Each returns
+ * the driver's own result; a successful allocation is reported afterwards, a free beforehand.
+ * Allocations of NCCL and of the guard pass through untouched. errno stays as the driver leaves it:
+ * the reporting functions preserve it.
  */
 #include "shim/parts.h"
 
@@ -26,9 +26,9 @@ static bool is_own(const void *caller)
 }
 
 /*
- * The driver's other functions; NULL: they are not all there. Of several first callers each looks
- * for itself, and one writes: to look takes the linker's lock, which who waits for another may
- * hold.
+ * The driver's other functions; NULL: not all of them exist. Several first callers each look them
+ * up, and one writes the result. None waits for another: a look-up takes the dynamic linker's lock,
+ * which the waiting caller might hold.
  */
 static const struct ng_cuda *driver(void)
 {
@@ -59,7 +59,7 @@ int ng_cuda_memory_device(void)
     return cuda && cuda->ctx_get_device(&device) == CUDA_SUCCESS ? device : -1;
 }
 
-/* What was allocated; `result` again. */
+/* Report a successful allocation; returns `result`. */
 static CUresult report(CUresult result, const void *caller, enum ng_segment_kind kind,
                        const CUdeviceptr *pointer, size_t bytes)
 {
@@ -126,11 +126,11 @@ static CUresult CUDAAPI hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMe
         ng_vmm_stop(0);
     CUresult result = ng_cuda_real_cuIpcOpenMemHandle_v2()(pointer, handle, flags);
 
-    /* How much it is, the driver does not say here; that it is a peer's, is all that matters. */
+    /* The driver does not report the size here; it only matters that the memory is a peer's. */
     return report(result, CALLER, NG_SEGMENT_PEER, pointer, 1);
 }
 
-/* A free that waits for the device, or is in stream order. */
+/* A free that waits for the device, or is stream-ordered. */
 static void check_freeing(CUdeviceptr pointer, const void *caller)
 {
     struct ng_segment segment;
@@ -148,9 +148,9 @@ static CUresult free_plain(CUdeviceptr pointer)
 }
 
 /*
- * Plain memory may be freed in stream order, too. Its mapping goes at once, and what the stream
- * still does with it would fault, so it is freed as cuMemFree does it; in a capture the driver says
- * what it says of all memory that is not the graph's.
+ * Plain memory may be freed in stream order, too. Its mapping is removed at once, and work of the
+ * stream that still uses it would fault, so it is freed with cuMemFree; in a capture the driver
+ * gives its usual answer for memory that is not the graph's.
  */
 static CUresult free_ordered(CUdeviceptr pointer, CUstream stream,
                              CUresult(CUDAAPI *real)(CUdeviceptr, CUstream))
@@ -165,7 +165,7 @@ static CUresult free_ordered(CUdeviceptr pointer, CUstream stream,
     return ng_cuda_vmm_free(pointer, &result) ? result : real(pointer, stream);
 }
 
-/* Before the driver: `restore` where it refuses. */
+/* Before the driver's call: `restore` if it fails. */
 #define FREE_HOOK(symbol, parameters, call)                                                        \
     static CUresult CUDAAPI hook_##symbol parameters                                               \
     {                                                                                              \
@@ -233,7 +233,7 @@ static CUresult CUDAAPI hook_cuMemMap(CUdeviceptr pointer, size_t bytes, size_t 
     return result;
 }
 
-/* The addresses stay the program's until it gives the reservation back, so there is time. */
+/* The program keeps the addresses until it releases the reservation, so this is early enough. */
 static CUresult CUDAAPI hook_cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 {
     bool own = is_own(CALLER);
@@ -253,7 +253,7 @@ static CUresult reset(ng_cuda_function_cuDevicePrimaryCtxReset *real, CUdevice d
     CUcontext primary = ng_cuda_vmm_primary(device);
     int saved = errno;
 
-    /* While its communicators can still be asked. */
+    /* While its communicators can still be queried. */
     ng_segments_device_resetting(device);
     errno = saved;
     CUresult result = real(device);
@@ -275,8 +275,9 @@ static CUresult CUDAAPI hook_cuDevicePrimaryCtxReset_v2(CUdevice device)
     return reset(ng_cuda_real_cuDevicePrimaryCtxReset_v2(), device);
 }
 
-/* Only of a program's own contexts: a library's or a second one of the same device may live on, and
- * what is forgotten too early is only left alone. NCCL's own hold none of the program's memory. */
+/* Only of a program's own contexts: a library's or a second one of the same device may remain, and
+ * forgetting memory too early only leaves it untracked. NCCL's own contexts hold none of the
+ * program's memory. */
 static CUresult CUDAAPI hook_cuCtxDestroy_v2(CUcontext context)
 {
     const struct ng_cuda *cuda = driver();

@@ -1,9 +1,9 @@
 /*
- * Hooks on what records, waits for, synchronises and asks streams and events.
+ * Hooks on the functions that record, wait for, synchronise and query streams and events.
  *
  * Beside the steps of a call. Entered by the program's threads in place of the driver. Each calls
- * the driver first, and changes its answer only where that is success and the result is poisoned.
- * What NCCL calls, and the guard, goes through untouched.
+ * the driver first, and changes its result only if that is success and the data is poisoned. Calls
+ * of NCCL and of the guard pass through untouched.
  */
 #include "shim/cuda_hooks.h"
 
@@ -24,7 +24,7 @@ static CUresult settle(const struct ng_poison_before *before, CUresult result)
     return result == CUDA_SUCCESS && ng_poison_settle(before) ? CUDA_ERROR_LAUNCH_FAILED : result;
 }
 
-/* A hook keeps errno as the driver leaves it: nothing that follows the driver's call sets it. */
+/* A hook keeps errno as the driver leaves it: no later step changes it. */
 
 #define STREAM_HOOK(symbol, per_thread)                                                            \
     static CUresult CUDAAPI hook_##symbol(CUstream stream)                                         \
@@ -103,7 +103,7 @@ RECORD_WITH_FLAGS_HOOK(cuEventRecordWithFlags_ptsz, true)
 WAIT_HOOK(cuStreamWaitEvent, false)
 WAIT_HOOK(cuStreamWaitEvent_ptsz, true)
 
-/* Before the driver's: afterwards another thread may be given the same handle. */
+/* Before the driver's call: afterwards another thread may receive the same handle. */
 static CUresult CUDAAPI hook_cuStreamDestroy_v2(CUstream stream)
 {
     ng_poison_destroyed(stream);

@@ -1,8 +1,8 @@
 /*
- * Allocations out of mapped memory, as the program's driver calls see them.
+ * Allocations from mapped memory, behind the program's driver calls.
  *
- * Beside the steps of a call. Entered by the program's threads in place of the driver. What NCCL
- * asks the driver it is told by the driver: that these are mappings, and how large.
+ * Beside the steps of a call. Entered by the program's threads in place of the driver. NCCL's own
+ * queries go to the driver, which reports that these are mappings, and their size.
  */
 #include "shim/cuda_vmm.h"
 
@@ -45,11 +45,11 @@ static bool find(struct ng_vmm_driver *ret_driver)
     if (missing)
         ng_log(NG_LOG_WARN, "NCCLGUARD_ALLOC: the CUDA driver lacks %s: memory stays as it is",
                missing);
-    return !missing; /* the handle is kept: so is what was found */
+    return !missing; /* the handle is kept, and with it the addresses found */
 }
 
-/* The driver's functions; NULL: they are not all there. Of several first callers each looks for
- * itself, and one writes: as in cuda_memory.c. */
+/* The driver's functions; NULL: not all of them exist. Several first callers each look them up, and
+ * one writes the result: as in cuda_memory.c. */
 static const struct ng_vmm_driver *driver(void)
 {
     enum { UNKNOWN, WRITING, FOUND, MISSING };
@@ -93,7 +93,7 @@ bool ng_cuda_vmm_free(CUdeviceptr pointer, CUresult *ret_result)
 
     bool ours = ng_vmm_is_on() && driver() && ng_vmm_find(pointer, &block) && block.base == pointer;
     if (ours) {
-        /* Before the addresses are another thread's. */
+        /* Before another thread can receive the addresses. */
         ng_segments_unreserved((uintptr_t)pointer);
         ours = ng_vmm_free(driver(), pointer, ret_result);
         if (ours && *ret_result != CUDA_SUCCESS)
@@ -127,7 +127,7 @@ CUcontext ng_cuda_vmm_primary(CUdevice device)
     return known ? ng_vmm_primary(known, device) : NULL;
 }
 
-/* As much as was asked for. NCCL, which registers mappings, is not hooked. */
+/* The requested size. NCCL, which registers mappings, is not hooked. */
 static CUresult CUDAAPI hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes,
                                                      CUdeviceptr pointer)
 {
@@ -153,7 +153,7 @@ static CUresult CUDAAPI hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdevicep
     return ng_cuda_real_cuIpcGetMemHandle()(handle, pointer);
 }
 
-/* Whoever gives it back last ends it, as a reset does. */
+/* The last release ends it, as a reset does. */
 static CUresult release(ng_cuda_function_cuDevicePrimaryCtxRelease *real, CUdevice device)
 {
     CUcontext primary = ng_cuda_vmm_primary(device);
@@ -197,7 +197,7 @@ BEGIN_CAPTURE_HOOK(cuStreamBeginCaptureToGraph, TO_GRAPH,
 BEGIN_CAPTURE_HOOK(cuStreamBeginCaptureToGraph_ptsz, TO_GRAPH,
                    (stream, graph, dependencies, data, count, mode))
 
-/* An error ends it, too, but where there was none, or it is another thread's. */
+/* An error ends it, too, unless there was none, or it belongs to another thread. */
 #define END_CAPTURE_HOOK(symbol)                                                                   \
     static CUresult CUDAAPI hook_##symbol(CUstream stream, CUgraph *graph)                         \
     {                                                                                              \

@@ -1,19 +1,19 @@
 /*
- * dlsym and dlvsym as the program calls them, and the stubs that they hand out.
+ * dlsym and dlvsym as the program calls them, and the stubs that they return.
  *
  * Entered by any thread at any time, also before constructors, in a replacement of malloc, and from
- * the dynamic linker's own callers. The C library looks at the return address of its dlsym
- * (RTLD_NEXT, RTLD_DEFAULT in a namespace), so what is not ours to answer is jumped to, never
- * called: the caller stays the caller. No stack, no register that a caller could miss, no memory
- * but what is listed here.
+ * the dynamic linker's own callers. The C library examines the return address of its dlsym
+ * (RTLD_NEXT, RTLD_DEFAULT in a namespace), so look-ups that are not ours to answer are jumped to,
+ * never called: the caller stays the caller. Uses no stack, no register that a caller could need,
+ * and no memory other than what is listed here.
  */
 
 /*
- * The names that may be ours begin with "nc" or "cu"; the rest goes straight on, to the dlsym that
- * the caller would have met without us: the C library's, or that of an interposer behind us.
+ * The names that may be ours begin with "nc" or "cu"; all others go straight to the dlsym that the
+ * caller would have reached without us: the C library's, or that of an interposer behind us.
  *
- * A resolver of indirect functions in a library that is linked before us comes here when nothing of
- * ours is linked yet. Then no other function can be called, and the C library's answers.
+ * A resolver of indirect functions in a library that is linked before us gets here before this
+ * library is linked. No other function can be called then, so the C library answers.
  */
 
 #include "shim/stub.h"
@@ -48,7 +48,7 @@
 2:  jmp *%rax
 3:  cmpb $'c', 1(%rsi)
     jne 2b
-    /* Perhaps ours. */
+    /* May be ours. */
 5:  movq (%rsp), %rcx
     KEEP_ARGUMENTS
     .ifeq \version
@@ -97,7 +97,8 @@
     .cfi_adjust_cfa_offset -8
 .endm
 
-/* What a program gets for a name and a handle: notes the library (its number from 1), goes on. */
+/* A stub, returned to the program for a name and a handle: stores the library's number (from 1) and
+ * jumps on. */
 .macro STUB wrapper, number
     .balign NG_STUB_SIZE
     _CET_ENDBR
@@ -108,7 +109,7 @@
 
 #elif defined(__aarch64__)
 
-/* x0 handle, x1 name, x2 version; x16 and x17 belong to whoever jumps. */
+/* x0 handle, x1 name, x2 version; x16 and x17 are scratch registers of the jumping code. */
 .macro DOOR symbol, next, version
     .globl \symbol
     .type \symbol, %function
@@ -132,7 +133,7 @@
 3:  ldrb w9, [x1, #1]
     cmp w9, #'c'
     b.ne 2b
-    /* Perhaps ours. */
+    /* May be ours. */
 5:  KEEP_ARGUMENTS
     .ifeq \version
     mov x2, xzr
@@ -211,14 +212,14 @@
     DOOR dlsym, ng_next_dlsym_address, 0
     DOOR dlvsym, ng_next_dlvsym_address, 1
 
-/* Holds its own address once the dynamic linker has been at this library. */
+/* Holds its own address once the dynamic linker has processed this library. */
     .section .data.rel.ro, "aw", %progbits
     .balign 8
 linked:
     .quad linked
     .text
 
-/* Row after row of the table, and in each row library after library: ng_stub() counts on it. */
+/* In order of the table's rows, and in each row of the libraries: ng_stub() relies on it. */
     .hidden ng_stubs
     .globl ng_stubs
     .type ng_stubs, %object

@@ -1,9 +1,9 @@
 /*
- * What dlsym and dlvsym answer for the names that are ours.
+ * The answers of dlsym and dlvsym for names that are ours.
  *
- * Entered by the program's threads out of dlsym.S, for names that begin with "nc" or "cu" alone.
- * Must never answer where the C library's answer depends on the caller, and never change what
- * dlerror says.
+ * Entered by the program's threads from dlsym.S, only for names that begin with "nc" or "cu". Must
+ * never answer if the C library's answer depends on the caller, and never change what dlerror
+ * reports.
  */
 #include "shim/dlsym.h"
 
@@ -41,9 +41,10 @@ static bool is_ours(const void *address)
 }
 
 /*
- * Whether a look-up that goes by the caller would find nothing without us: then it must find
- * nothing with us. Programs ask so whether NCCL is loaded, or whether it has a newer function. If
- * so, dlerror tells of it; only for the program itself in the name of our library.
+ * Whether a look-up that depends on the caller would find nothing without us: then it must find
+ * nothing with us. Programs use it to test whether NCCL is loaded, or whether it has a newer
+ * function. If so, dlerror reports it; only for the program itself does the message name our
+ * library.
  */
 static bool is_nowhere_else(void *handle, const char *name, const void *caller)
 {
@@ -59,15 +60,15 @@ static bool is_nowhere_else(void *handle, const char *name, const void *caller)
     scope = ng_object_pin(&object, &foreign);
     if (!scope) {
         ng_real_dlsym(RTLD_NEXT, name);
-        return true; /* the program itself: it sees the global scope alone */
+        return true; /* the program itself: it sees only the global scope */
     }
-    /* Of the libraries, RTLD_NEXT leads those alone to us that were preloaded before us. */
+    /* Of the libraries, only those preloaded before us reach us with RTLD_NEXT. */
     if (handle == RTLD_NEXT || foreign || ng_real_dlsym(scope, name)) {
         ng_object_unpin(scope);
         return false;
     }
     ng_object_unpin(scope);
-    ng_real_dlsym(scope, name); /* it is loaded still: the caller lies in it */
+    ng_real_dlsym(scope, name); /* it is still loaded, since the caller lies in it */
     return true;
 }
 
@@ -78,7 +79,7 @@ struct ng_door_answer ng_door_answer(void *handle, const char *name, const char 
     const struct ng_instance *instance;
     unsigned id;
 
-    /* These two go by the caller; they find our exported wrappers by themselves where they
+    /* These two depend on the caller; they find our exported wrappers by themselves if they
      * should. */
     if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
         if (version || strncmp(name, "nccl", 4) != 0 || find_row(name + 4) == NG_API_COUNT ||
@@ -96,7 +97,7 @@ struct ng_door_answer ng_door_answer(void *handle, const char *name, const char 
             answer.address = ng_cuda_door(name, answer.address, caller);
         return answer;
     }
-    /* Look-ups of ours and of NCCL during a call are no door. */
+    /* Look-ups of ours, and of NCCL during a call, are not intercepted. */
     if (ng_shim_state.depth > 0 || strncmp(name, "nccl", 4) != 0 ||
         (id = find_row(name + 4)) == NG_API_COUNT)
         return natural;

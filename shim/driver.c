@@ -1,7 +1,7 @@
 /*
  * The table of CUDA driver functions, from the libcuda.so.1 that the program itself has loaded.
  *
- * Entered by the thread that makes the first communicator, and by guard threads. Never loads a
+ * Entered by the thread that creates the first communicator, and by guard threads. Never loads a
  * driver, never calls one.
  */
 #include "shim/parts.h"
@@ -41,7 +41,7 @@ bool ng_driver_find(struct ng_cuda *ret_cuda)
 {
     struct ng_cuda cuda = {0};
     int saved = errno;
-    /* The handle is kept: core goes on calling the driver, so it must not be unloaded. */
+    /* The handle is kept: core continues to call the driver, so it must not be unloaded. */
     void *handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
 
     if (handle && fill(handle, &cuda)) {

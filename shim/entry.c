@@ -2,8 +2,8 @@
  * The exported functions: one wrapper for each row of nccl_api.def.
  *
  * Entered by the program's threads, by NCCL's own, and by NCCL itself through the PLT (ncclBcast
- * calls ncclBroadcast). Must never change a result, an argument or errno, and does nothing on the
- * way but enter, the real function, leave.
+ * calls ncclBroadcast). Must never change a result, an argument or errno. Does only three things:
+ * enter, the real function, leave.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -36,7 +36,7 @@ void ng_shim_after_fork(void)
     ng_caller_after_fork();
 }
 
-/* The slow half of serve(): the call came through a stub, or from inside another one, or has no
+/* The slow path of serve(): the call came through a stub, or from inside another one, or has no
  * communicator, or there are several libraries. */
 static __attribute__((noinline)) const struct ng_instance *
 serve_slowly(const void *owner, const void *caller, bool *ret_bypassed)
@@ -45,7 +45,7 @@ serve_slowly(const void *owner, const void *caller, bool *ret_bypassed)
     const struct ng_instance *instance;
 
     if (bound) {
-        ng_shim_state.bound = 0; /* at once, so that it never meets another call */
+        ng_shim_state.bound = 0; /* at once, so that it never applies to another call */
         instance = &ng_instances[bound - 1];
         ng_instance_note_call(instance);
     } else {
@@ -56,9 +56,9 @@ serve_slowly(const void *owner, const void *caller, bool *ret_bypassed)
 }
 
 /*
- * The library that serves a call: the one that a stub named, or where the symbol leads.
- * *ret_bypassed: the call goes on untouched, since the guard is at work on this thread already, or
- * the library is none that core knows.
+ * The library that serves a call: the one named by a stub, or the one to which the symbol is bound.
+ * *ret_bypassed: the call is forwarded untouched, since the guard is already active on this thread,
+ * or core does not know the library.
  */
 static inline const struct ng_instance *serve(const void *owner, const void *caller,
                                               bool *ret_bypassed)
@@ -70,7 +70,7 @@ static inline const struct ng_instance *serve(const void *owner, const void *cal
     return serve_slowly(owner, caller, ret_bypassed);
 }
 
-/* Calls that go on untouched besides: the guard is off, or NCCL calls itself. */
+/* Calls that are also forwarded untouched: the guard is off, or NCCL calls itself. */
 static inline bool is_bypassed(bool bypassed, const void *caller)
 {
     return __builtin_expect(bypassed ||
@@ -81,28 +81,28 @@ static inline bool is_bypassed(bool bypassed, const void *caller)
 
 #define NG_EXPORT __attribute__((visibility("default")))
 
-/* The name that stubs jump to: the exported one could lead to an interposer before us. */
+/* The name to which stubs jump: the exported one could lead to an interposer before us. */
 #define NG_ENTRY(api_name, type, prototype)                                                        \
     extern type ng_entry_##api_name prototype                                                      \
         __attribute__((alias("nccl" #api_name), visibility("hidden")));
 
-/* Known when this is compiled: each wrapper keeps one branch. */
+/* A compile-time constant: each wrapper keeps one branch. */
 #define IS_COLLECTIVE(op_name) ((int)NG_OP_CLASS_##op_name == (int)NG_CLASS_COLLECTIVE)
 #define IS_P2P(op_name)        ((int)NG_OP_CLASS_##op_name == (int)NG_CLASS_P2P)
 
-/* Of rows that make communicators. */
+/* For rows that create communicators. */
 #define NG_CREATION(...)                                                                           \
     .creation = &(const struct ng_creation)                                                        \
     {                                                                                              \
         .rank = -1, __VA_ARGS__                                                                    \
     }
 
-/* Defaults first, then the row's own fields: the later initialiser counts. */
+/* Defaults first, then the row's own fields: the later initialiser takes effect. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 
 /*
- * What an injected fault may change, by the names that rows give their parameters. A row without
- * one of them means these, which nobody reads.
+ * What an injected fault may change, by the parameter names of the rows. A row without one of these
+ * parameters refers to these variables instead, which are never read.
  */
 #define NG_TLS_OWN __attribute__((tls_model("initial-exec")))
 static __thread size_t count NG_TLS_OWN, sendcount NG_TLS_OWN, recvcount NG_TLS_OWN;
@@ -111,7 +111,7 @@ static __thread ncclRedOp_t op NG_TLS_OWN;
 static __thread int root NG_TLS_OWN, peer NG_TLS_OWN, nranks NG_TLS_OWN;
 static __thread ncclUniqueId *commIds NG_TLS_OWN;
 
-/* As core has it now. */
+/* The current value in core. */
 #define NG_TAKE_ARGUMENTS(op_name)                                                                 \
     if (IS_COLLECTIVE(op_name) || IS_P2P(op_name)) {                                               \
         count = sendcount = recvcount = (size_t)ng_call.count;                                     \
@@ -124,7 +124,7 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
     }
 
 /*
- * The depth also covers enter and leave, so that nothing core does there is taken for the
+ * The depth also covers enter and leave, so that calls of core there are not taken for the
  * program's. `real` is the call of NCCL.
  */
 #define NG_THROUGH(op_name, real)                                                                  \
@@ -150,7 +150,7 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
     ng_shim_state.depth = 0;                                                                       \
     *ng_errno = ng_saved;
 
-/* The same where faults are armed. */
+/* The same if faults are armed. */
 #define NG_THROUGH_INJECTED(api_name, op_name, arguments)                                          \
     struct ng_injection ng_injection __attribute__((cleanup(ng_replay_end)));                      \
                                                                                                    \
@@ -168,7 +168,7 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
                                          : (int)ng_instance->functions.api_name arguments))        \
     return ng_result;
 
-/* Where the header declares a function, the compiler checks this definition against it. */
+/* If the header declares a function, the compiler checks this definition against it. */
 #define NG_TRACK(api_name, major, minor, patch, op_name, owner, prototype, arguments, ...)         \
     NG_EXPORT ncclResult_t nccl##api_name prototype                                                \
     {                                                                                              \
@@ -209,7 +209,7 @@ static inline void leave_comm(struct ng_comm **guest)
         ng_gate_leave(*guest);
 }
 
-/* Known when this is compiled, too. The depth is the guard's own by then: it does not tell. */
+/* A compile-time constant, too. The depth is the guard's own by then, so it does not help. */
 #define IS_MEMORY_CALL(api_name)                                                                   \
     (__builtin_strcmp(#api_name, "MemAlloc") == 0 ||                                               \
      __builtin_strcmp(#api_name, "MemFree") == 0 ||                                                \
@@ -224,11 +224,11 @@ static inline const char *closed_text(const void *owner)
     return reason ? reason : "";
 }
 
-/* Frameworks ask for the reason without a communicator where none was made. */
+/* Frameworks ask for the reason without a communicator if none was created. */
 #define IS_LAST_ERROR(api_name) (__builtin_strcmp(#api_name, "GetLastError") == 0)
 
-/* A forwarded call that failed is told of like those that core sees; a library that lacks it was
- * told of already. */
+/* A forwarded call that failed is reported like those that core sees; a function that the library
+ * lacks was reported already. */
 static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance *instance,
                                                         const struct ng_comm *guest,
                                                         const char *name, int result)
@@ -255,8 +255,8 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
 
 /*
  * The depth covers these as well: some of NCCL's functions call others through the PLT. On a
- * communicator that the guard has aborted, one that returns a result gets the error, one that
- * returns a text the reason, and any other returns what it does where the library lacks it.
+ * communicator that the guard has aborted, a function that returns a result returns the error, one
+ * that returns a text returns the reason, and any other returns its value for a missing function.
  */
 #define NG_PASS(api_name, major, minor, patch, owner, type, missing, prototype, arguments, reason) \
     static inline type closed_##api_name(void)                                                     \
@@ -276,7 +276,7 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
             int ng_answer = ng_gate_visit(owner, &ng_guest);                                       \
             if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                               \
                 ng_answer = ng_ended_passed(owner, #api_name, ng_answer);                          \
-                /* Its window is there once the group has ended. */                                \
+                /* Its window exists once the batch has ended. */                                  \
                 if (__builtin_strcmp(#api_name, "CommWindowRegister") == 0)                        \
                     ng_thread_refuse(&ng_instance->nccl, ng_answer);                               \
                 return _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype         \

@@ -27,7 +27,8 @@ struct ng_instance ng_instances[NG_INSTANCES_ROOM];
 atomic_uint ng_instance_count;
 atomic_uint ng_instance_called;
 
-/* Serialises writers of the tables in this file. Innermost lock: nothing is called with it held. */
+/* Serialises writers of the tables in this file. Innermost lock: no function is called with it
+ * held. */
 static pthread_mutex_t publish_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- Functions that a library lacks ---- */
@@ -52,7 +53,7 @@ static void *const *slot(const struct ng_functions *functions, enum ng_api_id id
     return (void *const *)functions + id;
 }
 
-/* A library that lacks the function of a row; NULL none. */
+/* The library that lacks the function of a row; NULL none. */
 static const struct ng_nccl *find_lacking(enum ng_api_id id)
 {
     for (unsigned i = 0; i < ng_shim_nccl_count(); i++)
@@ -61,7 +62,7 @@ static const struct ng_nccl *find_lacking(enum ng_api_id id)
     return NULL;
 }
 
-/* One line a function, however often the program tries. */
+/* One line for each function, however often the program calls it. */
 static void report_missing(enum ng_api_id id)
 {
     const struct ng_api *api = &ng_api_table[id];
@@ -123,7 +124,7 @@ static const struct ng_instance *find(const struct ng_object *object, bool chain
     return NULL;
 }
 
-/* The entry, or that of another thread that was first; NULL when the table is full. */
+/* The entry, or that of another thread that was first; NULL if the table is full. */
 static const struct ng_instance *publish(struct ng_instance *instance, void *handle)
 {
     const struct ng_instance *published;
@@ -145,7 +146,7 @@ static const struct ng_instance *publish(struct ng_instance *instance, void *han
     return published;
 }
 
-/* Where faults are armed, core hears of a communicator what the program does. */
+/* If faults are armed, core is informed of each use of a communicator by the program. */
 static int injected_async_error(void *comm, int *ret_error)
 {
     ncclResult_t error,
@@ -156,7 +157,8 @@ static int injected_async_error(void *comm, int *ret_error)
     return (int)result;
 }
 
-/* `handle` RTLD_NEXT: what comes after us in the global scope, through other interposers. */
+/* `handle` RTLD_NEXT: the next definition in the global scope, perhaps through other
+ * interposers. */
 static void fill(struct ng_instance *instance, void *handle)
 {
     instance->functions = ng_instance_absent.functions;
@@ -189,7 +191,7 @@ static void fill(struct ng_instance *instance, void *handle)
     CORE(comm_deregister, CommDeregister);
     CORE(group_start, GroupStart);
     CORE(group_end, GroupEnd);
-    /* RCCL looks at the communicator before it checks that there is one. */
+    /* RCCL dereferences the communicator before it checks that there is one. */
     if (!ng_real_dlsym(handle, "ncclAllToAllv"))
         CORE(all_reduce, AllReduce);
     CORE(get_error_string, GetErrorString);
@@ -199,7 +201,7 @@ static void fill(struct ng_instance *instance, void *handle)
         instance->nccl.comm_get_async_error = injected_async_error;
 }
 
-/* Makes `object` known, if it holds a NCCL of its own. */
+/* Register `object`, if it contains its own NCCL. */
 const struct ng_instance *ng_instance_add(const struct ng_object *object)
 {
     const struct ng_instance *known = find(object, false);
@@ -214,7 +216,8 @@ const struct ng_instance *ng_instance_add(const struct ng_object *object)
         return NULL;
     version = ng_real_dlsym(handle, "ncclGetVersion");
     door = ng_real_dlsym(handle, "dlsym");
-    /* Has none, or sees that of a library it needs; or is a second guard, which is no NCCL. */
+    /* It has none, or sees that of a library it needs; or it is a second guard, which is no
+     * NCCL. */
     if (!version || !ng_object_holds(object, version) || (door && ng_object_holds(object, door))) {
         ng_object_unpin(handle);
         return NULL;
@@ -230,7 +233,7 @@ const struct ng_instance *ng_instance_add(const struct ng_object *object)
     return publish(&instance, handle);
 }
 
-/* Whether every function that is there lies in `object`. */
+/* Whether every function that exists lies in `object`. */
 static bool is_one_object(const struct ng_functions *functions, const struct ng_object *object)
 {
     for (unsigned id = 0; id < NG_API_COUNT; id++)
@@ -241,9 +244,9 @@ static bool is_one_object(const struct ng_functions *functions, const struct ng_
 }
 
 /*
- * What comes next to us in the global scope: the library that the program is linked with, perhaps
- * behind another interposer. Then functions come from more than one object, and each goes the way
- * that it would go without us.
+ * The next definition in the global scope: the library that the program is linked with, perhaps
+ * behind another interposer. In that case functions come from more than one object, and each goes
+ * where it would go without us.
  */
 const struct ng_instance *ng_instance_add_next(void)
 {
@@ -282,8 +285,8 @@ const struct ng_instance *ng_instance_add_needed_by(const struct ng_object *call
     return instance;
 }
 
-/* All that lie about: by NCCL's name, or, where it was renamed or is part of a larger library, by
- * its symbols. */
+/* All loaded copies: by NCCL's name, or, if NCCL was renamed or is part of a larger library, by its
+ * symbols. */
 void ng_instance_add_all(bool any_name)
 {
     struct ng_object object;
@@ -319,7 +322,7 @@ const struct ng_instance *ng_instance_of_function(enum ng_api_id id, const void 
                "%s is loaded in a namespace of its own (dlmopen): calls that were looked up from "
                "outside are guarded, those from within are not",
                instance->nccl.path);
-    /* Not a variable that happens to bear the name, nor a function of another interposer. */
+    /* Not a variable of that name, nor a function of another interposer. */
     if (instance && *slot(&instance->functions, id) != function)
         instance = NULL;
     if (instance && !ng_instance_is_guarded(instance)) {
@@ -341,7 +344,7 @@ void ng_instance_first_call(const struct ng_instance *instance)
         atomic_store(&entry->nccl.version, version);
     ng_shim_state.depth--;
     errno = saved;
-    /* Last: another thread's call, that finds it said, is to find the version. */
+    /* Last: another thread that sees the flag set must also see the version. */
     atomic_fetch_or(&ng_instance_called, 1u << (instance - ng_instances));
 }
 

@@ -1,17 +1,17 @@
 /*
- * The CPython of this process: where its objects have what.
+ * The CPython of this process: the layout of its objects.
  *
- * Entered by the thread that makes the first communicator, and for a moment by the interpreter's
- * first thread, with its lock. Must never be noticed by the program: it finds no module more in its
- * own, no exception.
+ * Entered by the thread that creates the first communicator, and briefly by the interpreter's first
+ * thread, with its lock. Must be invisible to the program: it adds no module and raises no
+ * exception.
  *
- * CPython promises no layout between releases, but within one from its first candidate on. 3.13 and
- * later tell it in _PyRuntime, for debuggers; for 3.11 and 3.12 it is written here, as their
- * headers have it. 3.10 and before have frames of another kind, and what comes after 3.15 is not
- * known yet; free-threaded builds let other threads change what a frame holds. Distributors patch
- * and configure: so before anything is believed, one thread that holds the interpreter's lock
- * compares its own frames, read by the layout through the kernel, with what the interpreter's own
- * functions say.
+ * CPython promises no layout between releases, but keeps it within one from its first release
+ * candidate on. 3.13 and later publish it in _PyRuntime, for debuggers; for 3.11 and 3.12 it is
+ * written here, from their headers. 3.10 and earlier have frames of another kind, and releases
+ * after 3.15 are not known yet; free-threaded builds let other threads change the content of a
+ * frame. Distributors patch and configure: so before any of it is trusted, one thread that holds
+ * the interpreter's lock compares its own frames, read by the layout through the kernel, with the
+ * results of the interpreter's own functions.
  */
 #include "shim/parts.h"
 
@@ -31,7 +31,7 @@
 #define CHECKED_FRAMES 4
 #define NOT_KEPT       "frames of Python are not kept: "
 
-/* Of CPython's interface; 3.11 and later have them. Objects are pointers. */
+/* CPython's interface; 3.11 and later have these functions. Objects are pointers. */
 static struct {
     const char *(*get_version)(void);
     const unsigned long *version;
@@ -42,7 +42,7 @@ static struct {
     void *(*newest)(void);
     void *(*first)(void);
     int (*add_pending_call)(int (*call)(void *), void *argument);
-    /* With the interpreter's lock alone. */
+    /* Only with the interpreter's lock. */
     void *(*attached_thread)(void);
     void *(*thread_frame)(void *thread);
     void *(*frame_code)(void *frame);
@@ -99,7 +99,7 @@ static bool find(void)
     };
     bool all = true;
 
-    /* The first tells whether there is Python at all. */
+    /* The first one shows whether there is Python at all. */
     python.get_version = NULL;
     for (unsigned i = 0; all && i < sizeof(symbols) / sizeof(symbols[0]); i++) {
         void *found = (void *)ng_real_dlsym(RTLD_DEFAULT, symbols[i].name);
@@ -156,8 +156,8 @@ static void lay_out_3_12(struct ng_python_layout *layout)
 }
 
 /*
- * _Py_DebugOffsets of 3.13 and later: words of 64 bits, of more things with each release. But what
- * is read here of each kind of object stands together, in the same order.
+ * _Py_DebugOffsets of 3.13 and later: words of 64 bits, for more structures with each release. But
+ * the fields read here for each kind of object are adjacent, in the same order.
  */
 #define TOLD_WORDS_MAX 96u
 enum { TOLD_COOKIE, TOLD_VERSION, TOLD_FREE_THREADED };
@@ -168,7 +168,7 @@ enum { TEXT_STATE, TEXT_LENGTH, TEXT_ASCII, TEXT_WORDS };
 
 struct told {
     uint16_t release;
-    uint8_t current_frame, frame, code, type, bytes, text; /* words where these begin */
+    uint8_t current_frame, frame, code, type, bytes, text; /* index of the first word of each */
 };
 
 static const struct told told_of[] = {
@@ -177,7 +177,7 @@ static const struct told told_of[] = {
     {0x30f, 26, 40, 48, 59, 87, 90},
 };
 
-/* False: no offset of a field is so large. */
+/* False: no field has so large an offset. */
 static bool put(uint16_t *ret_offset, uint64_t offset)
 {
     *ret_offset = (uint16_t)offset;
@@ -214,7 +214,7 @@ static const char *lay_out_as_told(const struct told *at, struct ng_python_layou
         put(&layout->bytes_data, bytes[BYTES_DATA]) &&
         put(&layout->text_length, text[TEXT_LENGTH]) &&
         put(&layout->text_state, text[TEXT_STATE]) && put(&layout->text_ascii, text[TEXT_ASCII]);
-    /* Behind it come the length and address of its UTF-8. */
+    /* Followed by the length and address of its UTF-8. */
     layout->text_other = (uint16_t)(layout->text_ascii + 16);
     return all ? NULL : "_PyRuntime tells a layout that cannot be";
 }
@@ -239,7 +239,7 @@ static const char *lay_out(struct ng_python_layout *layout)
     return "the layout of this release is not known";
 }
 
-/* ---- Is it right? ---- */
+/* ---- Verification ---- */
 
 static uint64_t peek(uint64_t address, uint16_t offset)
 {
@@ -265,7 +265,8 @@ static bool is_text(void *code, const char *attribute, const char *kept, uint32_
     void *value = python.attribute(code, attribute);
     ptrdiff_t bytes = 0;
     const char *text = value ? python.text(value, &bytes) : NULL;
-    /* Longer ones are cut, and what has no form in UTF-8 is not told; another frame will do. */
+    /* Longer names are cut, and those without a form in UTF-8 are not compared; another frame will
+     * do. */
     bool same = !text || (size_t)bytes > room ||
                 ((size_t)bytes == kept_bytes && memcmp(text, kept, kept_bytes) == 0);
 
@@ -276,7 +277,7 @@ static bool is_text(void *code, const char *attribute, const char *kept, uint32_
     return value && same;
 }
 
-/* The code object first by what surely can be read. */
+/* The code object first, by fields that are certainly readable. */
 static bool is_code(void *code, void *frame, uint32_t offset)
 {
     const struct ng_python_layout *layout = &interpreter.layout;
@@ -294,8 +295,8 @@ static bool is_code(void *code, void *frame, uint32_t offset)
            (line == 0 || line == python.frame_line(frame));
 }
 
-/* The frame at `at`, or the interpreter's own ones before it: is it `frame`? *at becomes the next.
- */
+/* Is the frame at `at`, or the first one before it that is not internal to the interpreter,
+ * `frame`? *at becomes the next. */
 static bool is_frame(uint64_t *at, void *frame)
 {
     const struct ng_python_layout *layout = &interpreter.layout;
@@ -344,9 +345,10 @@ static const char *check(void)
     return same ? NULL : "its frames are not as this release should have them";
 }
 
-/* ---- Its end ---- */
+/* ---- Shutdown ---- */
 
-/* Frees the states of all threads but one, after what is registered with atexit was called. */
+/* Frees the states of all threads but one, after the functions registered with atexit were
+ * called. */
 static void *on_end(void *self, void *arguments)
 {
     (void)self;
@@ -384,7 +386,8 @@ static bool await_end(void)
     return done != NULL;
 }
 
-/* By the interpreter's first thread, with its lock, between two instructions of the program. */
+/* Runs on the interpreter's first thread, with its lock, between two of the program's
+ * instructions. */
 static int begin(void *unused)
 {
     int saved = errno;

@@ -1,10 +1,10 @@
 /*
- * The composition root: the only file that sees every floor.
+ * The composition root: the only file that sees every layer.
  *
  * Entered by the dynamic linker before main (constructor), at exit, around fork, and by core
- * through the callbacks that are set here. Must never start a thread or make a file before the
- * program makes its first communicator, and never keep a program from starting. What the
- * environment says is read in the constructor and copied: the program may clear it.
+ * through the callbacks that are set here. Must never start a thread or create a file before the
+ * program creates its first communicator, and never keep a program from starting. The environment
+ * is read in the constructor and copied: the program may clear it.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -39,7 +39,7 @@
 #include "store/kv/kv.h"
 #include "store/kv/url.h"
 
-/* Mistakes in the configuration are told once the log is open. */
+/* Mistakes in the configuration are logged once the log is open. */
 static struct {
     char severity;
     char line[400];
@@ -55,8 +55,8 @@ static void keep_mistake(void *context, char severity, const char *line)
     strncpy(mistakes[mistake_count++].line, line, sizeof(mistakes[0].line) - 1);
 }
 
-/* Only programs that use NCCL hear of mistakes: a shell or a launcher under the same variables
- * stays quiet. */
+/* Only programs that use NCCL get messages about mistakes: a shell or a launcher with the same
+ * variables stays quiet. */
 static void tell_mistakes(void)
 {
     for (unsigned i = 0; i < mistake_count; i++)
@@ -65,8 +65,8 @@ static void tell_mistakes(void)
     mistake_count = 0;
 }
 
-/* What the program had at its start: later it may have gone elsewhere, cleared its environment, or
- * written over it (setproctitle). */
+/* The program's state at its start: later it may have changed its working folder, cleared its
+ * environment, or overwritten it (setproctitle). */
 static char start_folder[PATH_MAX];
 static char temporary_folder[PATH_MAX];
 
@@ -80,7 +80,7 @@ static char **copy_environment(void)
             count++;
             bytes += strlen(*entry) + 1;
         }
-    /* Not malloc: it may be somebody's who has not started yet. */
+    /* Not malloc: it may belong to a library that is not initialised yet. */
     size_t pointers = (count + 1) * sizeof(char *);
     char *memory =
         mmap(NULL, pointers + bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -107,7 +107,7 @@ static void remember_surroundings(void)
         strncpy(ng_guard.run_id, run_id, sizeof(ng_guard.run_id) - 1);
 }
 
-/* A configured folder or file, as it was meant where the program began. */
+/* A configured folder or file, relative to the folder in which the program began. */
 static void set_path(char *ret_path, const char *folder)
 {
     if (folder[0] == '/' || !start_folder[0])
@@ -116,7 +116,7 @@ static void set_path(char *ret_path, const char *folder)
         snprintf(ret_path, PATH_MAX, "%s/%s", start_folder, folder);
 }
 
-/* What the kernel passes on to a parent. */
+/* What the kernel reports to a parent. */
 static void on_exit_of_program(int status, void *unused)
 {
     (void)unused;
@@ -128,8 +128,8 @@ static void on_quick_exit(void)
     ng_lifecycle_exit(NG_EXIT_STATUS_NOT_TOLD);
 }
 
-/* Load a file, for good, and give the address of what it calls `symbol`; NULL: it is not there.
- * Takes the dynamic linker's lock: not where no feature needs it. */
+/* Load a file, permanently, and return the address of its `symbol`; NULL: not found. Takes the
+ * dynamic linker's lock, so only if a feature needs it. */
 static const void *load_symbol(const char *path, const char *symbol)
 {
     void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -141,9 +141,9 @@ static const void *load_symbol(const char *path, const char *symbol)
 }
 
 /*
- * What speaks TLS (struct ng_tls_ops, store/kv/tls.h), from libncclguard_tls.so: only programs that
- * ask for rediss:// get OpenSSL into their process. NULL: it is not beside this library; from no
- * other place, as whatever is loaded runs with the program's rights.
+ * The TLS implementation (struct ng_tls_ops, store/kv/tls.h), from libncclguard_tls.so: only
+ * programs that use rediss:// get OpenSSL into their process. NULL: it is not beside this library;
+ * it is not loaded from anywhere else, since it runs with the program's rights.
  */
 static const struct ng_tls_ops *load_tls(void)
 {
@@ -155,7 +155,7 @@ static const struct ng_tls_ops *load_tls(void)
 
     if (!dladdr((void *)load_tls, &self) || !self.dli_fname)
         return NULL;
-    /* Preloaded by a relative path: as it was meant where the program began. */
+    /* Preloaded by a relative path: relative to the folder in which the program began. */
     set_path(here, self.dli_fname);
     if (here[0] != '/')
         return NULL;
@@ -167,7 +167,7 @@ static const struct ng_tls_ops *load_tls(void)
     return found;
 }
 
-/* The board of this host becomes one of all hosts. Where that fails, it stays what it is. */
+/* Turn the board of this host into one of all hosts. On failure it stays the board of this host. */
 static void join_hosts(struct ng_guard *guard, const char *store, const struct ng_url *url)
 {
     struct ng_kv_options options = {
@@ -204,7 +204,7 @@ static void join_hosts(struct ng_guard *guard, const char *store, const struct n
                guard->launch.job);
 }
 
-/* Called with the first communicator, on a program's thread. */
+/* Called at the first communicator, on a program thread. */
 static int open_board(struct ng_guard *guard)
 {
     const char *store = guard->config.store;
@@ -212,7 +212,7 @@ static int open_board(struct ng_guard *guard)
     struct ng_url url;
 
     /* Registered now, after the driver's own exit handler, and so run before it: then CUDA still
-     * answers. */
+     * works. */
     on_exit(on_exit_of_program, NULL);
     at_quick_exit(on_quick_exit);
     tell_mistakes();
@@ -252,7 +252,7 @@ static int open_board(struct ng_guard *guard)
     return error;
 }
 
-/* Forked children are inert: they have nothing to say of what their parent loaded. */
+/* Forked children are inert: they do not report what their parent loaded. */
 static bool forked;
 
 static void after_fork(void)
@@ -273,7 +273,7 @@ __attribute__((constructor)) static void start(void)
 {
     int code;
 
-    /* A setuid program is not ours to write files for. */
+    /* We must not write files for a setuid program. */
     if (getauxval(AT_SECURE)) {
         ng_shim_set_inert();
         return;

@@ -1,9 +1,9 @@
 /*
- * NCCL's allocator and the program's own registrations, where the guard registers buffers too.
+ * NCCL's allocator and the program's own registrations, if the guard registers buffers too.
  *
- * Beside the steps of a call. Entered by the program's threads. Changes nothing of what NCCL
- * answers: reports memory to core/registration/segments.h, and keeps the guard's registrations and
- * the program's from meeting inside NCCL, which has no lock there.
+ * Beside the steps of a call. Entered by the program's threads. Does not change NCCL's results: it
+ * reports memory to core/registration/segments.h, and keeps registrations of the guard and of the
+ * program from running inside NCCL at the same time, since NCCL has no lock there.
  */
 #include "shim/memory_calls.h"
 
@@ -15,7 +15,7 @@
 #include "shim/parts.h"
 #include "shim/state.h"
 
-/* Of the call that this thread is about to make. */
+/* For the call that this thread is about to make. */
 static __thread struct {
     const struct ng_instance *instance;
     struct ng_comm *guest;
@@ -74,7 +74,7 @@ static ncclResult_t comm_deregister(const ncclComm_t comm, void *handle)
     return (ncclResult_t)ng_nonblocking_finish_passed(guest, (int)result);
 }
 
-/* A window is registered, too. */
+/* A window is a registration, too. */
 static ncclResult_t comm_window_register(ncclComm_t comm, void *buffer, size_t bytes,
                                          ncclWindow_t *window, int flags)
 {

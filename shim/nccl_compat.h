@@ -2,9 +2,9 @@
  * nccl.h, and the types of newer releases that the installed one lacks, so that the table compiles
  * against every header from 2.18 on.
  *
- * Only what a prototype in nccl_api.def needs: structures that pass by address stay incomplete,
- * those that pass by value are given in full, since their layout is part of NCCL's ABI. With
- * NG_WITH_NCCL_DEVICE (C++ only, for the device headers are not C) nccl_device.h is included and
+ * Only what a prototype in nccl_api.def needs: structures passed by address stay incomplete; those
+ * passed by value are defined in full, since their layout is part of NCCL's ABI. With
+ * NG_WITH_NCCL_DEVICE (C++ only, since the device headers are not C), nccl_device.h is included and
  * its declarations are compared with the table, too.
  */
 #ifndef NCCLGUARD_SHIM_NCCL_COMPAT_H

@@ -1,9 +1,9 @@
 /*
- * What the user is told about the reach of the guard: what it guards, and what slipped by.
+ * Messages to the user about the guard's coverage: what it guards, and which calls bypassed it.
  *
- * No step of a call's life: entered with the first communicator, and once more at exit, when other
+ * No step of a call's life: entered at the first communicator, and once more at exit, when other
  * threads may still run. Reads the dynamic linker's tables; must never change or load anything, and
- * never warn of a NCCL that came along as a library of a library and was left alone.
+ * never warn of a NCCL that was loaded as a dependency of a library and never used.
  */
 #include "shim/parts.h"
 
@@ -55,7 +55,7 @@ void ng_notice_start(const struct ng_guard *guard)
            guard->board ? guard->dir : "private memory");
 }
 
-/* ---- What slipped by ---- */
+/* ---- Calls that bypassed the guard ---- */
 
 /* A NCCL library of which no call was seen, or not all. */
 struct unseen {
@@ -85,7 +85,7 @@ static bool is_wrapped(const char *name)
     return false;
 }
 
-/* Whether a table of relocations binds a name of NCCL's into `object`. */
+/* Whether a relocation table binds a name of NCCL's into `object`. */
 static bool binds(const ElfW(Rela) * table, size_t bytes, const ElfW(Sym) * symbols,
                   const char *strings, uintptr_t base, const struct ng_object *object)
 {
@@ -113,13 +113,13 @@ static int look_for_binding(struct dl_phdr_info *info, size_t size, void *data)
     for (unsigned i = 0; i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
             dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-    /* Neither NCCL's calls of itself nor what one copy asks of another are use by the program. */
+    /* Neither NCCL's calls of itself nor those of one copy to another are calls of the program. */
     if (!dynamic || (uintptr_t)dynamic == unseen->object.dynamic ||
         (info->dlpi_name && ng_object_named_nccl(info->dlpi_name)))
         return 0;
     for (; dynamic->d_tag != DT_NULL; dynamic++) {
         uintptr_t value = dynamic->d_un.d_ptr;
-        /* The vdso's are not relocated. */
+        /* The vdso's addresses are not relocated. */
         const void *there =
             (const void *)(value < info->dlpi_addr ? info->dlpi_addr + value : value);
 
@@ -153,8 +153,8 @@ static int look_for_binding(struct dl_phdr_info *info, size_t size, void *data)
 }
 
 /*
- * In our namespace: a library past whose wrappers an object is bound, called through them or not;
- * or else the first of which no call was seen.
+ * In our namespace: a library to which an object is bound past our wrappers, whether called or not;
+ * else the first library of which no call was seen.
  */
 static bool find_unseen(struct unseen *ret_unseen)
 {
@@ -180,12 +180,12 @@ static bool find_unseen(struct unseen *ret_unseen)
 
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 35)
 
-/* The first in a namespace of dlmopen, which dl_iterate_phdr does not show. */
+/* The first one in a dlmopen namespace, which dl_iterate_phdr does not show. */
 static bool find_foreign(struct unseen *ret_unseen)
 {
     const struct r_debug_extended *space = (const struct r_debug_extended *)&_r_debug;
 
-    /* The header declares less than there is. */
+    /* The header declares fewer values than exist. */
     __asm__("" : "+r"(space));
     if (space->base.r_version < 2)
         return false;
@@ -213,10 +213,9 @@ static bool find_foreign(struct unseen *ret_unseen)
 
 #endif
 
-/* Nobody has said which rank it is, and it has waited for a child as large as a rank is: with a
- * context of CUDA a process has more than 100 MB, and the compilers and tools that programs ask in
- * passing have less. Whether this process had a context cannot be told any more: the driver has
- * shut down. */
+/* The process has no rank set, and has waited for a child as large as a rank: a process with a CUDA
+ * context has more than 100 MB, and the compilers and tools that programs run have less. Whether
+ * this process had a context can no longer be determined: the driver has shut down. */
 static bool is_launcher(const struct ng_launch *launch)
 {
     struct rusage children;
@@ -231,9 +230,9 @@ void ng_notice_exit(const struct ng_guard *guard)
 
     if (!find_unseen(&unseen) && !find_foreign(&unseen))
         return;
-    /* Frameworks bring NCCL along whether or not a program uses it. Where calls were seen, or where
-     * it cannot have been used (no GPU was touched, no other rank) or others use it (a launcher),
-     * only a binding past us counts. */
+    /* Frameworks load NCCL whether or not a program uses it. If calls were seen, or if it cannot
+     * have been used (no GPU was touched, no other rank) or others use it (a launcher), only a
+     * binding past our wrappers counts. */
     bool idle = atomic_load(&ng_instance_called) != 0 || !ng_driver_was_initialised() ||
                 guard->launch.world_size == 1 || is_launcher(&guard->launch);
     if (unseen.bound[0])

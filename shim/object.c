@@ -1,5 +1,5 @@
 /*
- * The objects (program and shared libraries) that are loaded in this process, as glibc tells them.
+ * The objects (program and shared libraries) that are loaded in this process, as reported by glibc.
  *
  * Entered by the program's threads. Must never call the dynamic linker from inside dl_iterate_phdr,
  * and never with a lock of ours held: a thread in dlopen holds the linker's lock and may be waiting
@@ -23,13 +23,14 @@ bool ng_object_named_nccl(const char *path)
     return strncmp(name, "libnccl.so", 10) == 0 || strncmp(name, "librccl.so", 10) == 0;
 }
 
-/* The object that contains an address, or else the `skip`-th one with NCCL's name, or of any. */
+/* The object that contains an address, or else the `skip`-th one with NCCL's name, or of any
+ * name. */
 struct search {
     const void *address;
     bool any_name;
     unsigned skip;
     struct ng_object *found;
-    char *path; /* a copy goes here; NULL none. Stacks may be small. */
+    char *path; /* its path is copied here; NULL none. Stacks may be small. */
     size_t size;
 };
 
@@ -88,7 +89,7 @@ static int match(struct dl_phdr_info *info, size_t size, void *data)
 
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 35)
 
-/* By pointer: built here, but run where glibc lacks it. */
+/* By pointer: built here, but may run where glibc lacks it. */
 typedef int find_object_function(void *address, struct dl_find_object *ret_found);
 static find_object_function *_Atomic find_object;
 static atomic_bool find_object_asked;
@@ -161,8 +162,7 @@ bool ng_object_next(bool any_name, unsigned skip, struct ng_object *ret_object)
     return dl_iterate_phdr(match, &search) == 1;
 }
 
-/* How many objects the program was started with: these see each other, in whatever order they lie.
- */
+/* How many objects the program was started with: these see each other, whatever their order. */
 static unsigned first_objects = UINT_MAX;
 
 /* Their dynamic sections, as far as there is room. */
@@ -181,7 +181,7 @@ static int note_object(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* Before the composition root's. */
+/* Before the composition root's constructor. */
 __attribute__((constructor(101))) static void note_first_objects(void)
 {
     unsigned count = 0;
@@ -190,7 +190,7 @@ __attribute__((constructor(101))) static void note_first_objects(void)
     first_objects = count;
 }
 
-/* The linker appends what it loads. */
+/* The linker appends the objects that it loads. */
 struct order {
     uintptr_t object, other; /* dynamic sections */
     unsigned passed;
@@ -243,7 +243,7 @@ bool ng_object_missed(const struct ng_object *object, const struct ng_object *ot
     return dl_iterate_phdr(match_order, &order) == 1 && order.met && order.passed >= first_objects;
 }
 
-/* Without a map: by a copy of the path, which takes a page of stack. */
+/* Without a link map: by a copy of the path, which takes a page of stack. */
 static __attribute__((noinline)) void *open_by_copy(const struct ng_object *object)
 {
     char path[PATH_MAX];
@@ -260,7 +260,7 @@ void *ng_object_pin(const struct ng_object *object, bool *ret_foreign)
     Lmid_t space = LM_ID_BASE;
     void *handle;
 
-    /* glibc's handles are its link maps. Without one we saw the object in our own namespace. */
+    /* glibc's handles are its link maps. Without one, the object was found in our own namespace. */
     if (object->map &&
         (!path || !path[0] || dlinfo((void *)object->map, RTLD_DI_LMID, &space) != 0))
         return NULL;
@@ -272,7 +272,7 @@ void *ng_object_pin(const struct ng_object *object, bool *ret_foreign)
         handle = dlmopen(space, path, RTLD_NOLOAD | RTLD_LAZY);
     if (!handle)
         return NULL;
-    /* Another object may have the path by now. */
+    /* Another object may have this path by now. */
     if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || (uintptr_t)map->l_ld != object->dynamic) {
         dlclose(handle);
         return NULL;

@@ -13,22 +13,21 @@
 
 #pragma GCC visibility push(hidden)
 
-/* ---- driver.c: the CUDA driver, found when the program has loaded it, never loaded by us ---- */
+/* ---- driver.c: the CUDA driver, once the program has loaded it; never loaded by us ---- */
 
 /*
  * Fills *ret_cuda and returns true once libcuda.so.1 is in this process with every function that
- * core needs; until then false, and *ret_cuda is untouched. A driver that lacks a function is named
- * in the log, once. Any thread; cheap enough for each creation of a communicator, not for each
- * call. Keeps errno.
+ * core needs; before that returns false and leaves *ret_cuda untouched. A driver that lacks a
+ * function is logged once. Any thread; cheap enough for each creation of a communicator, but not
+ * for each call. Keeps errno.
  */
 bool ng_driver_find(struct ng_cuda *ret_cuda);
 
-/* Whether somebody has initialised the driver in this process, be it shut down again by now. Keeps
- * errno. */
+/* Whether the driver has been initialised in this process, even if it has been shut down since.
+ * Keeps errno. */
 bool ng_driver_was_initialised(void);
 
-/* ---- cuda_memory.c: the hooks on the driver that tell core/registration/segments.h of device
- * memory ---- */
+/* ---- cuda_memory.c: driver hooks that report memory to core/registration/segments.h ---- */
 
 /* Enables them. Once, before the program's main. */
 void ng_cuda_memory_enable(void);
@@ -36,48 +35,47 @@ void ng_cuda_memory_enable(void);
 /* The device of this thread's current context; -1 none. Any thread. */
 int ng_cuda_memory_device(void);
 
-/* ---- interpreter.c: the CPython of this process, as core/comm/python_frames.h reads it: where its
- * objects have what, and when it ends ---- */
+/* ---- interpreter.c: the CPython of this process, for core/comm/python_frames.h: the layout of its
+ * objects, and when it ends ---- */
 
 /*
- * Is there an interpreter whose objects' layout is known? Then its first thread compares the layout
- * with what the interpreter itself says of its frames, at the next opportunity, and calls keep
- * frames of Python if it is right. Otherwise one line for those who debug says why not. With each
- * start of the guard; takes the dynamic linker's lock; keeps the program's dlerror.
+ * Is there an interpreter whose object layout is known? If so, its first thread compares the layout
+ * with the interpreter's own view of its frames at the next opportunity, and calls record Python
+ * frames if they match. Otherwise one debug line says why not. At each start of the guard; takes
+ * the dynamic linker's lock; keeps the program's dlerror.
  */
 bool ng_interpreter_prepare(void);
 
-/* ---- notice.c: what the user is told about the reach of the guard ---- */
+/* ---- notice.c: messages to the user about what the guard covers ---- */
 
-/* One info line: what is guarded here. With the first communicator, on a program's thread. */
+/* One info line: what is guarded here. At the first communicator, on a program thread. */
 void ng_notice_start(const struct ng_guard *guard);
 
 /*
- * At exit: one warning where NCCL is loaded, this process could have used it, and no call of it was
- * seen. Silent in forked children and where the guard is off. On the thread that exits.
+ * At exit: one warning if NCCL is loaded, this process could have used it, and no call of it was
+ * seen. Silent in forked children and when the guard is off. On the thread that exits.
  */
 void ng_notice_exit(const struct ng_guard *guard);
 
-/* ---- python.c: Python's own stacks, of an interpreter that the program has in this process ----
- */
+/* ---- python.c: Python's own stacks, from an interpreter of the program in this process ---- */
 
 /*
- * Make it possible to read the stacks later, when nothing of the interpreter can be asked any more.
- * At a quiet time: takes the dynamic linker's lock. Does nothing where there is no Python. A guard
- * thread; with each start of the guard. Keeps the program's dlerror.
+ * Prepare for reading the stacks later, when the interpreter can no longer be called. Call it while
+ * the program is healthy: it takes the dynamic linker's lock. No effect without Python. A guard
+ * thread; at each start of the guard. Keeps the program's dlerror.
  */
 void ng_python_prepare(void);
 
 /*
- * The stacks of all Python threads as CPython's faulthandler writes them, without the interpreter's
- * lock: its length, ended with a NUL. -ENOENT there is no Python; -EAGAIN it is not prepared yet,
- * as the interpreter's first thread has not come round since; or another -errno. No malloc, no
- * lock. One guard thread at a time; best while the program's threads are held still, as they are
- * walked.
+ * Write the stacks of all Python threads as CPython's faulthandler does, without the interpreter's
+ * lock. Returns the length, without the closing NUL. -ENOENT: there is no Python; -EAGAIN: not
+ * prepared yet, because the interpreter's first thread has not run the preparation since; or
+ * another -errno. No malloc, no lock. One guard thread at a time; best while the program's threads
+ * are stopped, since their stacks are walked.
  */
 int ng_python_read(char *ret_text, size_t bytes);
 
-/* In a forked child: what was prepared is the parent's. Async-signal-safe. */
+/* In a forked child: drop the preparation, which is the parent's. Async-signal-safe. */
 void ng_python_after_fork(void);
 
 #pragma GCC visibility pop

@@ -1,17 +1,17 @@
 /*
- * Python's own stacks, of an interpreter that the program has in this process.
+ * Python's own stacks, from an interpreter of the program in this process.
  *
- * Entered by the guard's threads, and for a moment by the interpreter's first thread, with its
- * lock. Must never be noticed by the program: it finds no module more in its own, no signal
- * handler, no exception.
+ * Entered by the guard's threads, and briefly by the interpreter's first thread, with its lock.
+ * Must be invisible to the program: it adds no module, leaves no signal handler and raises no
+ * exception.
  *
- * CPython has a function that writes the stacks of all threads and asks for no lock, as it is made
- * for crashes: _Py_DumpTracebackThreads. Builds of 3.7, 3.8, 3.11 and 3.12 were seen to export it.
- * Elsewhere the way is the public one: faulthandler.register for a signal installs a handler that
- * calls it. We take that handler's address, put back what the signal did before, and call the
- * handler when the time has come. That has to be done by Python code, and so while the interpreter
- * still runs: by a pending call, which the interpreter's first thread makes at the next
- * opportunity.
+ * CPython has a function that writes the stacks of all threads without a lock, since it is made for
+ * crashes: _Py_DumpTracebackThreads. Builds of 3.7, 3.8, 3.11 and 3.12 were seen to export it.
+ * Elsewhere the public way remains: faulthandler.register for a signal installs a handler that
+ * calls it. We take that handler's address, restore the previous action of the signal, and call the
+ * handler when the stacks are needed. The registration must run as Python code, and so while the
+ * interpreter still runs: as a pending call, which the interpreter's first thread executes at the
+ * next opportunity.
  */
 #include "shim/parts.h"
 
@@ -27,7 +27,7 @@
 #include "core/util/descriptor.h"
 #include "shim/dlsym.h"
 
-/* Of CPython's interface; every release has them. */
+/* CPython's interface; every release has these. */
 static struct {
     int (*is_initialized)(void);
     const char *(*get_version)(void);
@@ -36,14 +36,14 @@ static struct {
     void *(*call_method)(void *object, const char *name, const char *format, ...);
     void (*release)(void *object);
     void (*clear_error)(void);
-    /* Not in all: (fd, interpreter, thread), NULL for the ones that the process has. */
+    /* Not in all releases: (fd, interpreter, thread), NULL for those of the process. */
     const char *(*dump)(int fd, void *interpreter, void *thread);
 } python;
 
 static bool found;               /* there is Python in this process */
-static struct ng_descriptor out; /* a file in memory that the stacks are written to */
+static struct ng_descriptor out; /* a memory file to which the stacks are written */
 static void (*_Atomic handler)(int number);
-static atomic_int signal_number; /* that the handler believes to be called for */
+static atomic_int signal_number; /* the signal for which the handler believes to be called */
 
 static bool find(void)
 {
@@ -72,7 +72,7 @@ static bool find(void)
     return all;
 }
 
-/* It is no public function: only the releases are trusted whose form of it is known. */
+/* It is not a public function: only releases whose form of it is known are trusted. */
 static bool dump_is_known(void)
 {
     char *end;
@@ -82,7 +82,7 @@ static bool dump_is_known(void)
     return python.dump && major == 3 && minor >= 7 && minor <= 12;
 }
 
-/* A signal that does nothing but end the process: nobody has a use for it here. */
+/* A signal that does nothing but end the process, so it has no other use here. */
 static int free_signal(void)
 {
     struct sigaction action;
@@ -94,7 +94,8 @@ static int free_signal(void)
     return 0;
 }
 
-/* By the interpreter's first thread, with its lock, between two instructions of the program. */
+/* Runs on the interpreter's first thread, with its lock, between two of the program's
+ * instructions. */
 static int prepare_handler(void *unused)
 {
     int number = free_signal(), saved = errno;
@@ -139,7 +140,7 @@ static int dump(void)
 {
     void (*dump_by_handler)(int) = atomic_load(&handler);
 
-    /* While it is taken down its threads are too, one by one. */
+    /* While the interpreter shuts down, its threads are torn down too, one by one. */
     if (!python.is_initialized())
         return -ENOENT;
     if (dump_is_known())
@@ -154,8 +155,7 @@ int ng_python_read(char *ret_text, size_t bytes)
 {
     if (!found)
         return -ENOENT;
-    /* The program may have closed what it did not open, and use the number for a file of its own.
-     */
+    /* The program may have closed the descriptor, and reuse its number for a file of its own. */
     if (!ng_descriptor_ours(&out))
         return -EBADF;
     if (ftruncate(out.fd, 0) != 0 || lseek(out.fd, 0, SEEK_SET) != 0)

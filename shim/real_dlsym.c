@@ -1,11 +1,11 @@
 /*
  * Finds the C library's own dlsym and dlvsym, which our exported ones hide even from ourselves, and
- * those that come next after ours.
+ * the next ones after ours.
  *
  * Entered by any thread at any time: in the constructors of libraries that start before us, in a
  * replacement of malloc, in the start of a sanitizer's runtime, even before this library is linked.
  * So it takes no lock of ours, allocates nothing, calls nothing but the dlsym that it finds
- * (dl_iterate_phdr belongs to ThreadSanitizer, which is not there yet), and is built without
+ * (dl_iterate_phdr belongs to ThreadSanitizer, which is not ready yet), and is built without
  * sanitizers and stack protectors.
  */
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ typedef void *dlvsym_function(void *handle, const char *name, const char *versio
 
 #pragma GCC visibility push(hidden)
 
-/* Read by dlsym.S. Written by whoever is first, perhaps by several with the same value. */
+/* Read by dlsym.S. Written by the first caller, perhaps by several with the same value. */
 dlsym_function *ng_next_dlsym_address;
 dlvsym_function *ng_next_dlvsym_address;
 
@@ -32,8 +32,9 @@ dlvsym_function *ng_next_dlvsym_address;
 void ng_next_find(void);
 
 /*
- * Called by dlsym.S before this library is linked: the C library's dlsym, or dlvsym. Nothing
- * outside this file can be called then, and nothing read that the dynamic linker fills in.
+ * Called by dlsym.S before this library is linked: the C library's dlsym, or dlvsym. At that point
+ * nothing outside this file can be called, and nothing that the dynamic linker fills in can be
+ * read.
  */
 void *ng_real_find_unlinked(int versioned);
 
@@ -62,14 +63,14 @@ static bool is_named(const char *path, const char *name)
     return is_same(last, name);
 }
 
-/* Address of an entry of the dynamic section. The linker has relocated them in place, but not on
+/* Address in an entry of the dynamic section. The linker has relocated them in place, but not on
  * every machine and in every object. */
 static const void *place(uintptr_t base, uintptr_t value)
 {
     return (const void *)(value < base ? base + value : value);
 }
 
-/* Symbols of an object's table: a GNU hash table counts them only by its chains. */
+/* Number of symbols in an object's table: a GNU hash table gives it only through its chains. */
 static uint32_t count_symbols(const uint32_t *gnu_hash)
 {
     uint32_t buckets = gnu_hash[0], first = gnu_hash[1], bloom = gnu_hash[2], last = 0;
@@ -86,7 +87,7 @@ static uint32_t count_symbols(const uint32_t *gnu_hash)
     return last + 1;
 }
 
-/* A symbol that an object has itself. */
+/* A symbol that an object defines itself. */
 static void *find_symbol(uintptr_t base, const ElfW(Dyn) * dynamic, const char *name, unsigned type)
 {
     const ElfW(Sym) *symbols = NULL;
@@ -127,13 +128,14 @@ static const ElfW(Dyn) * find_dynamic(uintptr_t base, const ElfW(Phdr) * headers
 
 /*
  * A function of the C library; `map` is the first of the program's namespace. Objects that the
- * program was started with come first and never go, so that nobody else's dlopen is in the way.
+ * program was started with come first and are never unloaded, so a concurrent dlopen does not
+ * interfere.
  */
 static void *find_function(const struct link_map *map, const char *name)
 {
     void *found = NULL;
 
-    /* Until glibc 2.33 they are in a library of their own; after that it is an empty one. */
+    /* Until glibc 2.33 they are in a separate library; after that it is an empty one. */
     for (; map && !found; map = map->l_next)
         if (map->l_name &&
             (is_named(map->l_name, "libc.so.6") || is_named(map->l_name, "libdl.so.2")))
@@ -162,7 +164,7 @@ static void find_real(void)
         return;
     dlsym_there = (dlsym_function *)find_function(_r_debug.r_map, "dlsym");
     dlvsym_there = (dlvsym_function *)find_function(_r_debug.r_map, "dlvsym");
-    /* In a C library of another making nothing is found by name any more, but nothing crashes. */
+    /* In another C library nothing is found by name any more, but nothing crashes. */
     __atomic_store_n(&real_dlvsym, dlvsym_there ? dlvsym_there : no_dlvsym, __ATOMIC_RELAXED);
     __atomic_store_n(&real_dlsym, dlsym_there ? dlsym_there : no_dlsym, __ATOMIC_RELEASE);
 }
@@ -173,7 +175,7 @@ void ng_next_find(void)
     dlvsym_function *next_dlvsym;
 
     find_real();
-    /* Programs that share a GPU run behind interposers that count on seeing each look-up. */
+    /* Programs that share a GPU run behind interposers that rely on seeing each look-up. */
     next_dlsym = (dlsym_function *)real_dlsym(RTLD_NEXT, "dlsym");
     next_dlvsym = (dlvsym_function *)real_dlsym(RTLD_NEXT, "dlvsym");
     __atomic_store_n(&ng_next_dlvsym_address, next_dlvsym ? next_dlvsym : real_dlvsym,
@@ -229,7 +231,7 @@ static long call_system(long number, long first, long second, long third, long f
 #endif
 }
 
-/* An entry of what the kernel told the dynamic linker; 0: none. */
+/* An entry of the auxiliary vector that the kernel passed to the dynamic linker; 0: none. */
 static uintptr_t find_auxiliary(const ElfW(auxv_t) * entries, unsigned count, uintptr_t type)
 {
     for (unsigned i = 0; i < count && entries[i].a_type != AT_NULL; i++)
@@ -238,7 +240,7 @@ static uintptr_t find_auxiliary(const ElfW(auxv_t) * entries, unsigned count, ui
     return 0;
 }
 
-/* Where the dynamic linker lies; 0: unknown. */
+/* Where the dynamic linker is mapped; 0: unknown. */
 static uintptr_t find_linker(void)
 {
     ElfW(auxv_t) entries[64];

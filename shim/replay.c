@@ -1,8 +1,8 @@
 /*
- * Makes a call of the program again, from what core kept of it.
+ * Repeats a call of the program from what core recorded of it.
  *
- * Entered by the program's threads, where faults are armed. The call goes through its wrapper, so
- * that it is recorded where NCCL meets it; it must never reach NCCL in another way.
+ * Entered by the program's threads, if faults are armed. The call goes through its wrapper, so that
+ * it is recorded at the point where NCCL gets it; it must never reach NCCL in another way.
  */
 #include "shim/replay.h"
 
@@ -11,7 +11,7 @@
 #include "core/fault/inject.h"
 #include "shim/nccl_compat.h"
 
-/* The wrappers, by the names that stubs know: the exported ones could lead to an interposer. */
+/* The wrappers, by the names that stubs use: the exported ones could lead to an interposer. */
 #define ENTRY(name, ...)                                                                           \
     extern ncclResult_t ng_entry_##name(__VA_ARGS__) __attribute__((visibility("hidden")));
 ENTRY(AllReduce, const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
@@ -53,7 +53,7 @@ static ncclResult_t make(const struct ng_call *call)
         return ng_entry_Gather(send, receive, count, dtype, call->root, comm, stream);
     case NG_OP_Scatter:
         return ng_entry_Scatter(send, receive, count, dtype, call->root, comm, stream);
-    default: /* core puts off no other */
+    default: /* core postpones no other */
         return ncclInvalidUsage;
     }
 }

@@ -1,7 +1,7 @@
 /*
- * What the composition root (lifecycle.c) sees of the shim.
+ * The part of the shim that the composition root (lifecycle.c) sees.
  *
- * Any thread. Nothing here waits or allocates, except that looking for a library calls the dynamic
+ * Any thread. Nothing here blocks or allocates, except that looking for a library calls the dynamic
  * linker.
  */
 #ifndef NCCLGUARD_SHIM_SHIM_H
@@ -13,17 +13,17 @@
 #include "core/nccl/nccl.h"
 
 /*
- * Whether calls reach core. False from the start: the library forwards untouched until the
- * composition root is ready, and again once it has been told to stop. Calls that are under way keep
- * their leave.
+ * Whether calls reach core. Initially false: the library forwards calls untouched until the
+ * composition root is ready, and again after it is told to stop. Calls in progress still get their
+ * leave.
  */
 void ng_shim_set_active(bool active);
 bool ng_shim_is_active(void);
 
 /*
- * Nothing is to be guarded in this process: from now on look-ups by name get NCCL's own functions.
- * Those that were handed out before go on to forward. Before it is said, look-ups already get our
- * wrappers, since a library's constructor may look NCCL up before ours has run.
+ * Nothing is guarded in this process: from now on, look-ups by name return NCCL's own functions.
+ * Wrappers that were handed out earlier keep forwarding. Until this is called, look-ups return our
+ * wrappers, since a library's constructor may look NCCL up before our constructor has run.
  */
 void ng_shim_set_inert(void);
 bool ng_shim_is_inert(void);
@@ -31,7 +31,7 @@ bool ng_shim_is_inert(void);
 /* In a forked child. */
 void ng_shim_after_fork(void);
 
-/* This thread is the guard's own: its NCCL calls are never recorded, whatever way they take. */
+/* This thread belongs to the guard: its NCCL calls are never recorded, whichever way they take. */
 void ng_shim_adopt_thread(void);
 
 /* Libraries of NCCL known so far; index below the count. Entries stay valid for ever. */

@@ -1,7 +1,7 @@
 /*
- * What the shim's files share: whether calls reach core, and what each thread is in.
+ * State shared by the shim's files: whether calls reach core, and what each thread is inside of.
  *
- * Entered by any thread. Must never call anything: all others lie above it.
+ * Entered by any thread. Must never call anything: all other files depend on it.
  */
 #include "shim/state.h"
 

@@ -1,8 +1,8 @@
 /*
- * What a thread is in: inside a NCCL call already (the guard against recording NCCL's own calls),
- * or on its way from a stub to the wrapper.
+ * Per-thread state: whether the thread is inside a NCCL call (which keeps NCCL's own calls from
+ * being recorded), or on its way from a stub to the wrapper.
  *
- * Each thread has its own. A call of the program finds all of it 0, which is one test.
+ * Each thread has its own. At a call of the program all of it is 0, which takes one test.
  */
 #ifndef NCCLGUARD_SHIM_STATE_H
 #define NCCLGUARD_SHIM_STATE_H
@@ -10,13 +10,13 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Initial-exec: read in two instructions, and never allocated behind the program's back. */
+/* Initial-exec: read in two instructions, and never allocated lazily. */
 #define NG_TLS_INITIAL_EXEC __attribute__((tls_model("initial-exec"), visibility("hidden")))
 
 union ng_shim_state {
     struct {
-        /* More than 0 from just before ng_call_enter to just after ng_call_leave, while a passed
-         * call runs, and for ever in the guard's own threads. */
+        /* Above 0 from just before ng_call_enter to just after ng_call_leave, while a passed call
+         * runs, and for ever in the guard's own threads. */
         uint32_t depth;
         /* The library that a stub named: its index + 1; 0 none. Written by dlsym.S, at 4 bytes. */
         uint32_t bound;

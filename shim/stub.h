@@ -1,9 +1,9 @@
 /*
- * Stubs: what a program gets that fetched a function of NCCL by name. One for each row of the table
- * and each library.
+ * Stubs: what dlsym returns to a program that fetches a function of NCCL by name. One for each row
+ * of the table and each library.
  *
- * What a program gets from dlsym: a stub notes the library in a thread-local and jumps into the
- * wrapper, which takes the note away. Read by dlsym.S too, hence the two parts.
+ * A stub stores the library in a thread-local variable and jumps into the wrapper, which reads and
+ * clears it. Read by dlsym.S too, hence the two parts.
  */
 #ifndef NCCLGUARD_SHIM_STUB_H
 #define NCCLGUARD_SHIM_STUB_H

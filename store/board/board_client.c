@@ -1,7 +1,7 @@
 /*
- * The board seen from outside.
+ * The board as tools use it from outside.
  *
- * Entered by tools. Must never change anything but by an order, nor show a password.
+ * Entered by tools. Must never change anything except by a command, nor show a password.
  */
 #include "store/board/board_client.h"
 
@@ -26,8 +26,8 @@
 
 #define TTL_NS   (5 * NG_S)
 #define KEEP_MS  (3600 * 1000)
-#define NEWEST   64          /* incidents that a verdict is looked for in */
-#define TEXT_MAX (16u << 20) /* bytes of a verdict */
+#define NEWEST   64          /* incidents that are searched for a verdict */
+#define TEXT_MAX (16u << 20) /* size limit of a verdict */
 
 static int explain(int error, char *why, size_t why_bytes, const char *text)
 {
@@ -35,7 +35,7 @@ static int explain(int error, char *why, size_t why_bytes, const char *text)
     return error;
 }
 
-/* 0: `*ret_kv` is open; 1: a local store. */
+/* 0: `*ret_kv` is open; 1: a local store; or -errno. */
 static int open_store(const struct ng_observed_job *job, char *why, size_t why_bytes,
                       struct ng_kv **ret_kv)
 {
@@ -67,7 +67,7 @@ static int close_store(struct ng_kv *kv, int error, char *why, size_t why_bytes)
     return error;
 }
 
-/* The incarnation to show: that of the process that joined last of those who live, else of all. */
+/* The incarnation to show: that of the live process that joined last, else of the last of all. */
 static uint64_t newest_root(const struct ng_peer_progress *blobs, uint32_t count)
 {
     struct ng_progress_head head;
@@ -135,7 +135,7 @@ static int leave_record(struct ng_kv *kv, struct ng_incident *record, int64_t de
     char key[48], text[40];
     struct ng_kv_bytes value;
 
-    /* Without a gap: everybody looks for the number after the newest. */
+    /* Without a gap: every process looks for the number after the newest. */
     record->epoch = 0;
     for (int tries = 0; tries < 100; tries++) {
         text[0] = '\0';
@@ -195,7 +195,8 @@ int ng_board_client_order(const struct ng_observed_job *job, const struct ng_com
 
 /* ---- Verdicts ---- */
 
-/* The label of the run that the first known of these groups is of. 0, -ENOENT or -errno. */
+/* The label of the run to which the first known one of these groups belongs. 0, -ENOENT or
+ * -errno. */
 static int find_label(struct ng_kv *kv, const uint64_t *group_ids, uint32_t count,
                       int64_t deadline_mono_ns, uint64_t *ret_label)
 {
@@ -286,7 +287,7 @@ static int read_last(struct ng_kv *kv, int64_t deadline_mono_ns, uint64_t *ret_l
     return 0;
 }
 
-/* The newest on a deadline, else the newest suspicion. */
+/* The newest verdict on a deadline, else the newest on a suspicion. */
 static int find_verdict(struct ng_kv *kv, const uint64_t *group_ids, uint32_t group_count,
                         uint64_t after, int64_t deadline_mono_ns,
                         struct ng_board_client_verdict *ret_verdict)
@@ -329,7 +330,7 @@ int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *g
     if (error)
         return error == 1 ? -ENOENT : error;
     error = ret_living ? count_living(kv, deadline_mono_ns, ret_living) : 0;
-    /* Only now: the verdict goes before the end. */
+    /* Only now: the verdict precedes the end. */
     if (!error)
         error = find_verdict(kv, group_ids, group_count, epoch, deadline_mono_ns, ret_verdict);
     if (error == -ENOENT) {

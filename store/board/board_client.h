@@ -1,8 +1,8 @@
 /*
- * The board seen from outside, by tools: a job's processes, and orders to them.
+ * The board as tools use it from outside: a job's processes, and commands to them.
  *
- * The store is the one that the job has: `local:` (the folder of its black boxes) or Redis. Any one
- * thread at a time; allocates; waits until its deadline, never longer. No password is in any text.
+ * The store is the job's: `local:` (the folder of its black boxes) or Redis. One thread at a time;
+ * allocates; waits until its deadline, never longer. No text contains a password.
  */
 #ifndef NCCLGUARD_STORE_BOARD_BOARD_CLIENT_H
 #define NCCLGUARD_STORE_BOARD_BOARD_CLIENT_H
@@ -17,38 +17,39 @@ struct ng_tls_ops;
 
 struct ng_observed_job {
     const char *url;    /* NCCLGUARD_STORE */
-    const char *folder; /* of the job's black boxes, for a local store; NULL none */
+    const char *folder; /* folder of the job's black boxes, for a local store; NULL none */
     const char *job;
-    const struct ng_tls_ops *tls; /* what speaks TLS; NULL: rediss:// is an error */
+    const struct ng_tls_ops *tls; /* the TLS implementation; NULL: rediss:// is an error */
     const char *key_file;         /* NCCLGUARD_STORE_KEY; NULL or "" none */
-    uint64_t run;                 /* in that folder: of struct ng_local_run; 0 all */
+    uint64_t run;                 /* run in that folder, as in struct ng_local_run; 0 all */
 };
 
-/* Room that suffices for every `why`. */
+/* Large enough for every `why`. */
 #define NG_BOARD_CLIENT_WHY_BYTES 512
 
 /*
- * Append all processes of the job that can be seen to a view, and seal it. How many, 0 included (no
- * such job), or -errno; then `why` has one line for people, with the mend.
+ * Append all visible processes of the job to a view, and seal it. Returns how many, 0 included (no
+ * such job), or -errno; then `why` has one line for the user, with the remedy.
  */
 int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mono_ns,
                          struct ng_view *view, char *why, size_t why_bytes);
 
-/* Give every rank of the job a command. How many processes of it lived, or -errno as above. */
+/* Give every rank of the job a command. Returns how many of its processes were alive, or -errno as
+ * above. */
 int ng_board_client_order(const struct ng_observed_job *job, const struct ng_command *command,
                           int64_t deadline_mono_ns, char *why, size_t why_bytes);
 
-/* A verdict that ranks have put on a store of several hosts. */
+/* A verdict that ranks have stored on a store of several hosts. */
 struct ng_board_client_verdict {
-    struct ng_incident incident;   /* judged; its times are left 0 */
-    struct ng_documents documents; /* NULL: there are none; the caller gives back their arena */
+    struct ng_incident incident;   /* complete, except that its times are 0 */
+    struct ng_documents documents; /* NULL: none; the caller releases their arena */
 };
 
 /*
- * The newest verdict on the store, of an incident above `epoch`, on the run of the job that these
- * groups are of; one on a deadline goes before suspicions. 0; -ENOENT: there is none, or the store
- * is none of several hosts; or -errno as above. *ret_living: processes of the job that live, as the
- * store knows; NULL: not asked for.
+ * The newest verdict on the store, for an incident above `epoch` of the run to which these groups
+ * belong; a verdict on a deadline takes precedence over suspicions. 0; -ENOENT: there is none, or
+ * the store is not one of several hosts; or -errno as above. *ret_living: how many processes of the
+ * job are alive according to the store; may be NULL.
  */
 int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *group_ids,
                             uint32_t group_count, uint64_t epoch, int64_t deadline_mono_ns,

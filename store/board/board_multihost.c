@@ -2,7 +2,7 @@
  * The board over several hosts.
  *
  * Entered by the incident thread only. Must never wait for the store beyond the bounds below, nor
- * call malloc: the program may be stuck with its lock.
+ * call malloc: the program may be stuck while holding its lock.
  */
 #include "store/board/board_multihost.h"
 
@@ -33,12 +33,12 @@
 #define ASK_ALIVE_NS (500 * NG_MS)
 #define ASK_LEAVE_NS (300 * NG_MS)
 #define ASK_ENTRY_NS (500 * NG_MS)
-#define TEND_NS      NG_S /* neighbours are looked after once in this time */
+#define TEND_NS      NG_S /* interval at which neighbours are checked */
 #define SILENT_NS                                                                                  \
-    (3 * NG_S) /* a living neighbour that published nothing for so long, or longer                 \
-                  where signs of life are rarer */
+    (3 * NG_S) /* a live neighbour that published nothing for this long, or longer                 \
+                  if signs of life are rarer */
 #define NEIGHBOURS  64u
-#define CLAIMANT_NS (500 * NG_MS) /* what is known of a claimant is good for so long */
+#define CLAIMANT_NS (500 * NG_MS) /* how long the state of a claimant is cached */
 
 struct shared {
     struct ng_board board;
@@ -49,10 +49,10 @@ struct shared {
     uint64_t host_id;
     bool started;
     int64_t tended_ns;
-    uint64_t buried[NEIGHBOURS]; /* uids of the dead that are told of */
+    uint64_t buried[NEIGHBOURS]; /* uids of dead processes that are reported */
     uint32_t buried_count;
     uint64_t told_here;       /* epoch of this host for a verdict that could not reach the store */
-    struct ng_incident asked; /* the claimant that was last asked after */
+    struct ng_incident asked; /* the claimant that was last checked */
     int64_t asked_ns;
     bool asked_lives;
 };
@@ -68,7 +68,7 @@ static uint64_t host_of(const struct ng_box_header *header)
                    strnlen(header->boot_id, sizeof(header->boot_id)));
 }
 
-/* ---- Neighbours who cannot speak for themselves ---- */
+/* ---- Neighbours that cannot report themselves ---- */
 
 static bool is_buried(const struct shared *shared, uint64_t uid)
 {
@@ -88,7 +88,7 @@ static bool has_group(const struct ng_box *box, uint64_t id)
     return false;
 }
 
-/* Has it been in a group that we are in, too? */
+/* Has it been in a group in which we are, too? */
 static bool shares_group(const struct ng_box *own, const struct ng_box *theirs)
 {
     uint32_t used = NG_LOAD(own->header->group_used);
@@ -102,8 +102,8 @@ static bool shares_group(const struct ng_box *own, const struct ng_box *theirs)
     return false;
 }
 
-/* Or of one before, whose folder this is, too? Who dies soon need not have shown a sign of life
- * since we began. */
+/* Does it belong to this run, or to an earlier one that used the same folder? A process that died
+ * early may not have given a sign of life since we began. */
 static bool is_of_this_run(const struct shared *shared, const struct ng_local_peer *peer)
 {
     return peer->met || shares_group(shared->own_box, peer->box) ||
@@ -148,14 +148,14 @@ static void tend(void *context, const struct ng_local_peer *peer)
 
     if (peer->self || is_buried(shared, uid))
         return;
-    /* Who has no place on the board yet, or has not heard that it has, is ours to tell of, but for
-     * what an earlier run left. */
+    /* A process that has no slot on the board yet, or does not know that it has, is reported by us,
+     * except for those left over from an earlier run. */
     if (!NG_LOAD(header->board_slot) && !is_of_this_run(shared, peer))
         return;
     if (peer->life == NG_LIFE_RUNNING && (silent < SILENT_NS || silent < shared->ttl_ns / 3 * 2))
         return;
-    /* Who says goodbye does so on the board, too, unless it does not come to it: it dies before, or
-     * had no place there yet. */
+    /* A process that leaves normally signs off on the board itself, unless it dies first or had no
+     * slot there yet. */
     if (told == NG_BOX_EXITED && peer->life != NG_LIFE_DEAD && NG_LOAD(header->board_slot))
         return;
     if (speak_for(shared, peer) && peer->life != NG_LIFE_RUNNING && peer->life != NG_LIFE_STOPPED)
@@ -166,7 +166,8 @@ static void tend_neighbours(struct shared *shared, bool at_once)
 {
     int64_t now = ng_clock_mono_ns();
 
-    /* What we tell is of our incarnation: nobody would take it for his before we know which. */
+    /* What we report belongs to our incarnation: until that is known, no process would attribute it
+     * to its own. */
     if (!ng_publisher_is_up(shared->publisher) || !ng_publisher_label(shared->publisher) ||
         (!at_once && now - shared->tended_ns < TEND_NS))
         return;
@@ -206,7 +207,7 @@ static uint32_t shared_ended(struct ng_board *board)
     return shared->host->ops->ended(shared->host) + ng_publisher_ended(shared->publisher);
 }
 
-/* ---- Looking ---- */
+/* ---- Observing ---- */
 
 static int ask(struct shared *shared, enum ng_ask_kind kind, struct ng_ask *ret_ask, int64_t ns)
 {
@@ -214,7 +215,7 @@ static int ask(struct shared *shared, enum ng_ask_kind kind, struct ng_ask *ret_
     return ng_publisher_ask(shared->publisher, ret_ask, in(ns));
 }
 
-/* Whatever kept the store from answering: it may be asked again. */
+/* Whatever kept the store from answering: it may be queried again. */
 static int silent(int error)
 {
     switch (error) {
@@ -235,9 +236,9 @@ static int shared_begin(struct ng_board *board, enum ng_incident_level level,
 {
     struct ng_ask question = {.incident.level = level, .cause = cause};
 
-    /* The first rank that looks at the job, perhaps of another host, learns only from this host
-     * that a rank here is frozen. A deadline passes on all ranks at about the same time, and this
-     * thread may be busy from now on. */
+    /* The first rank to examine the job, perhaps on another host, learns only from this host that a
+     * rank here is frozen. A deadline passes on all ranks at about the same time, and this thread
+     * may be busy from now on. */
     tend_neighbours((struct shared *)board, true);
     return ask((struct shared *)board, NG_ASK_BEGIN, &question, ASK_NS) == -EBUSY ? -EBUSY : 0;
 }
@@ -283,7 +284,8 @@ static int shared_view(struct ng_board *board, struct ng_view *view)
     struct shared *shared = (struct shared *)board;
     struct ng_ask question = {0};
 
-    /* The store first, it takes longer: what the black boxes say is then the newest. */
+    /* Query the store first, since it takes longer: the black boxes are then read last and are the
+     * newest. */
     int missing = ask(shared, NG_ASK_VIEW, &question, ASK_VIEW_NS);
     int error = shared->host->ops->view_host(shared->host, view);
     if (!error && !missing) {
@@ -329,7 +331,7 @@ static int shared_claim(struct ng_board *board, const struct ng_incident *wanted
     struct shared *shared = (struct shared *)board;
     struct ng_ask question = {.incident = *wanted};
 
-    /* What is given up is an epoch of its own source. */
+    /* What is withdrawn is an epoch of its own source. */
     if (wanted->source != NG_SOURCE_JOB)
         question.incident.supersedes = 0;
     sign(shared, &question.incident);
@@ -346,7 +348,7 @@ static int shared_claim(struct ng_board *board, const struct ng_incident *wanted
     return shared->host->ops->claim(shared->host, &here, ret_incident);
 }
 
-/* What `write` writes, as text in `arena`; NULL none. */
+/* The output of `write`, as text in `arena`; NULL none. */
 static const char *document(const struct ng_verdict *verdict, bool json, struct ng_arena *arena,
                             size_t *ret_bytes)
 {
@@ -384,7 +386,7 @@ static int shared_publish(struct ng_board *board, const struct ng_incident *inci
     ng_arena_reset(&question.arena);
     if (!error || error == -EEXIST)
         return error;
-    /* The store was lost in the middle: this host at least hears of it. */
+    /* The store was lost meanwhile: at least this host receives it. */
     here = *incident;
     here.supersedes = UINT64_MAX;
     if (shared->host->ops->claim(shared->host, &here, &here) == 0) {
@@ -410,7 +412,7 @@ static int shared_next(struct ng_board *board, enum ng_incident_source source, u
         return error;
     }
     error = shared->host->ops->next(shared->host, source, epoch, ret_news);
-    /* We have dealt with it under another number. */
+    /* We have handled it under another number. */
     if (!error && ret_news->epoch == shared->told_here)
         error = shared->host->ops->next(shared->host, source, shared->told_here, ret_news);
     return error;
@@ -437,7 +439,7 @@ static bool shared_claimant_alive(struct ng_board *board, const struct ng_incide
     if (shared->asked.epoch != incident->epoch ||
         ng_clock_mono_ns() - shared->asked_ns > CLAIMANT_NS) {
         shared->asked = *incident;
-        /* Without an answer, it may live: how long it is waited for is bounded. */
+        /* Without an answer, it may be alive: the wait for it is bounded. */
         shared->asked_lives = ask(shared, NG_ASK_ALIVE, &question, ASK_ALIVE_NS) != -ESRCH;
         shared->asked_ns = ng_clock_mono_ns();
     }
@@ -463,7 +465,7 @@ static uint32_t shared_dumps_missing(struct ng_board *board, const struct ng_inc
         return shared->host->ops->dumps_missing(shared->host, incident);
     int error = ask(shared, NG_ASK_DUMPS, &question, ASK_NS);
     ng_arena_reset(&question.arena);
-    return error ? 0 : question.count; /* the store is lost: nobody to wait for */
+    return error ? 0 : question.count; /* the store is lost: no process to wait for */
 }
 
 static int shared_read_verdict(struct ng_board *board, const struct ng_incident *incident,
@@ -565,11 +567,11 @@ static int shared_have(struct ng_board *board, const char *prefix, uint32_t firs
 
 static void shared_forget(struct ng_board *board, const char *key)
 {
-    (void)board; /* it goes by its time to live */
+    (void)board; /* it expires with its time to live */
     (void)key;
 }
 
-/* ---- The end ---- */
+/* ---- Shutdown ---- */
 
 static void shared_leave(struct ng_board *board)
 {

@@ -1,9 +1,9 @@
 /*
- * The local board: opened, waited on, looked at, left.
+ * The local board: opening, waiting, observing, leaving.
  *
  * Entered by the incident thread only, and by tools; `abandon` by a forked child, where it must be
  * async-signal-safe. Must never wait for another process, whatever state that is in, nor call
- * malloc once it is open: the program may be stuck with its lock.
+ * malloc once it is open: the program may be stuck while holding its lock.
  */
 #include "store/board/local.h"
 
@@ -23,7 +23,7 @@
 #include "core/view/grow_id.h"
 #include "store/board/local_parts.h"
 
-#define POLL_MS 100 /* where there is no inotify */
+#define POLL_MS 100 /* if there is no inotify */
 
 /* ---- Waiting ---- */
 
@@ -40,8 +40,8 @@ static void get_ready(struct ng_local *local)
     ng_local_sweep(local);
 }
 
-/* May this process still read what others tell? Without a descriptor to try it, nothing is known.
- */
+/* Can this process still read the state of others? Without a descriptor to try it, this is not
+ * known. */
 static void look_whether_cut_off(struct ng_local *local)
 {
     int64_t now = ng_clock_mono_ns();
@@ -103,7 +103,7 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
             (struct pollfd){.fd = deaf ? -1 : local->inotify.fd, .events = POLLIN};
     for (uint32_t i = 0; i < local->peer_count && local->poll_room > used; i++) {
         const struct ng_peer *peer = &local->peers[i];
-        /* Who has left is not waited for any more: its end would be there to read for ever. */
+        /* A process that has left is no longer waited for: its end would stay readable for ever. */
         if (peer->gone || peer->counted || peer->self)
             continue;
         if (peer->pid_fd.fd >= 0)
@@ -113,7 +113,7 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
     if (blind && timeout_ms > POLL_MS)
         timeout_ms = POLL_MS;
     if (poll(local->polls, used, timeout_ms) < 0) {
-        /* A limit on descriptors below the number of ours: then look around at a walking pace. */
+        /* The descriptor limit is below the number of ours: then poll at a low rate. */
         struct timespec pause = {.tv_nsec = POLL_MS * NG_MS};
         nanosleep(&pause, NULL);
         for (uint32_t i = 0; i < used; i++)
@@ -150,7 +150,7 @@ static uint32_t local_ended(struct ng_board *board)
     return ((struct ng_local *)board)->ended;
 }
 
-/* ---- Looking ---- */
+/* ---- Observing ---- */
 
 static int local_view(struct ng_board *board, struct ng_view *view)
 {
@@ -167,8 +167,8 @@ static int local_view(struct ng_board *board, struct ng_view *view)
     return error;
 }
 
-/* Of other runs too: what is looked for is by the ids of groups, and a group that was made a moment
- * ago counts. */
+/* Of other runs too: the search is by ids of groups, and a group that was created a moment ago
+ * counts. */
 static void local_each(struct ng_board *board,
                        void (*visit)(void *context, const struct ng_box *box), void *context)
 {
@@ -196,7 +196,7 @@ static int local_signal(struct ng_board *board, const struct ng_box *box, int si
 static int local_begin(struct ng_board *board, enum ng_incident_level level,
                        enum ng_claim_cause cause)
 {
-    (void)board; /* black boxes are at hand: everybody may look */
+    (void)board; /* black boxes are local: every process may read them */
     (void)level;
     (void)cause;
     return 0;
@@ -237,7 +237,7 @@ static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret
 static void local_unite(struct ng_board *board, uint64_t group_id, const uint64_t *other_ids,
                         uint32_t count)
 {
-    (void)board; /* those whose groups differ have been seen as one run by other means */
+    (void)board; /* processes whose groups differ were found to be one run by other means */
     (void)group_id;
     (void)other_ids;
     (void)count;

@@ -2,8 +2,8 @@
  * Small data that programs exchange, as files of one host's board.
  *
  * Beside the life of a call. Entered by the incident thread only. Must never replace an entry that
- * still counts, nor trust what a file says without checking, nor call malloc: the program may be
- * stuck with its lock.
+ * is still valid, nor trust the content of a file without checking, nor call malloc: the program
+ * may be stuck while holding its lock.
  */
 #include "store/board/local_parts.h"
 
@@ -21,19 +21,19 @@
 #include "store/kv/kv.h"
 
 #define ENTRY_MAGIC     UINT64_C(0x31544e454743434e) /* "NCCGENT1" */
-#define ENTRY_LINGER_NS (5 * NG_S) /* what a process has put counts so long after its end */
+#define ENTRY_LINGER_NS (5 * NG_S) /* entries stay valid so long after their process's end */
 
 struct entry_file {
     uint64_t magic;
     uint64_t uid; /* of the process that put it */
     uint32_t bytes;
-    uint32_t stays;        /* 1: beyond the life of that process, */
+    uint32_t stays;        /* 1: valid beyond the life of that process, */
     int64_t until_mono_ns; /* until then */
     char data[NG_BOARD_VALUE_MAX];
 };
 #define ENTRY_HEAD_BYTES offsetof(struct entry_file, data)
 
-/* Of the own run alone, where a launcher has told which that is: others have the same folder. */
+/* Only of our own run, if a launcher has identified it: other runs have the same folder. */
 static void entry_path(const struct ng_local *local, const char *key, char *ret_path)
 {
     char name[NG_BOARD_KEY_MAX * 3 + 1], run[20] = "";
@@ -52,7 +52,7 @@ static void hidden_entry_path(const struct ng_local *local, const char *what, ch
              (unsigned long long)local->pid_namespace);
 }
 
-/* 0; -ENOENT, -EBADMSG: not whole, or -errno. */
+/* 0; -ENOENT, -EBADMSG: not complete, or -errno. */
 static int read_entry(const char *path, struct entry_file *ret_file)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
@@ -67,7 +67,7 @@ static int read_entry(const char *path, struct entry_file *ret_file)
     return 0;
 }
 
-/* Does this entry still count? */
+/* Is this entry still valid? */
 static bool counts(struct ng_local *local, const struct entry_file *file)
 {
     if (file->stays)
@@ -93,7 +93,7 @@ static int write_entry(const char *path, const struct entry_file *file)
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    fchmod(fd, 0600); /* whatever the program's umask takes away */
+    fchmod(fd, 0600); /* regardless of the program's umask */
     size_t bytes = ENTRY_HEAD_BYTES + file->bytes;
     ssize_t written = write(fd, file, bytes);
     int error = written == (ssize_t)bytes ? 0 : written < 0 ? -errno : -ENOSPC;
@@ -101,8 +101,8 @@ static int write_entry(const char *path, const struct entry_file *file)
     return error;
 }
 
-/* What an earlier run left is taken away; where it is something else by the time that we have it,
- * it is put back. */
+/* Remove what an earlier run left; if it has become something else by the time that we have it, put
+ * it back. */
 static void remove_stale(struct ng_local *local, const char *path, const struct entry_file *stale)
 {
     struct entry_file taken;
@@ -116,7 +116,7 @@ static void remove_stale(struct ng_local *local, const char *path, const struct 
     unlink(aside);
 }
 
-/* Like a claim: a link either makes the name, or somebody was faster. */
+/* Like a claim: link either creates the name, or another process was first. */
 static int put_file(struct ng_local *local, const char *path, const struct entry_file *file)
 {
     char hidden[PATH_MAX];
@@ -155,7 +155,7 @@ int ng_local_put(struct ng_board *board, const struct ng_board_entry *entry)
     char path[PATH_MAX];
 
     entry_path(local, entry->key, path);
-    /* What it put already counts once. */
+    /* Its own entry counts once already. */
     bool counted = file.stays || (read_entry(path, &there) == 0 && there.uid == file.uid);
     if (!counted && local->kept == NG_BOARD_KEEP_MAX)
         return -ENOSPC;
@@ -165,7 +165,7 @@ int ng_local_put(struct ng_board *board, const struct ng_board_entry *entry)
     int error = put_file(local, path, &file);
     if (!error && !counted)
         local->kept++;
-    return error == -ENOENT ? -EIO : error; /* the folder is not there (yet, or any more) */
+    return error == -ENOENT ? -EIO : error; /* the folder does not exist (yet, or any more) */
 }
 
 int ng_local_fetch(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes)

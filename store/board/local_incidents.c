@@ -1,9 +1,11 @@
 /*
- * Incidents as files of one host's board: claimed, judged, heard of, ordered by a tool.
+ * Incidents as files of one host's board: claimed, judged, received, or stored as commands by a
+ * tool.
  *
- * Entered by the incident thread only, and by tools. Must never show others half of an incident
- * where the file system has hard links, nor claim an epoch that somebody else has, nor trust what a
- * file says without checking, nor call malloc: the program may be stuck with its lock.
+ * Entered by the incident thread only, and by tools. Must never show others half of an incident if
+ * the file system has hard links, nor claim an epoch that another process has, nor trust the
+ * content of a file without checking, nor call malloc: the program may be stuck while holding its
+ * lock.
  */
 #include "store/board/local_parts.h"
 
@@ -28,7 +30,7 @@
 struct incident_file {
     uint64_t magic;
     struct ng_incident incident;
-    uint64_t of; /* ng_box_uid of a process of the run that it is of; 0 of all in the folder */
+    uint64_t of; /* ng_box_uid of a process of its run; 0 of all in the folder */
 };
 
 static void incident_path(const struct ng_local *local, uint64_t epoch, bool hidden, char *ret_path)
@@ -76,8 +78,8 @@ int ng_local_read_incident(const char *path, struct ng_incident *ret_incident)
     return !error && ng_record_is_command(ret_incident) ? -EBADMSG : error;
 }
 
-/* Is a process of our run the one with this ng_box_uid? If its box cannot be read: unless others
- * are there. */
+/* Does this ng_box_uid belong to a process of our run? If its box cannot be read: yes, unless there
+ * are other runs. */
 static bool is_of_our_run(const struct ng_local *local, uint64_t uid)
 {
     bool alone = true;
@@ -91,7 +93,7 @@ static bool is_of_our_run(const struct ng_local *local, uint64_t uid)
     return alone;
 }
 
-/* -ENOENT also where it is of another run. */
+/* -ENOENT also if it belongs to another run. */
 static int read_incident(const struct ng_local *local, uint64_t epoch,
                          struct ng_incident *ret_incident)
 {
@@ -115,7 +117,7 @@ static int write_new(const char *path, int flags, const struct incident_file *fi
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
     if (fd < 0)
         return -errno;
-    fchmod(fd, 0600); /* whatever the program's umask takes away */
+    fchmod(fd, 0600); /* regardless of the program's umask */
     ssize_t written = write(fd, file, sizeof(*file));
     int error = written == (ssize_t)sizeof(*file) ? 0 : written < 0 ? -errno : -ENOSPC;
     close(fd);
@@ -136,20 +138,19 @@ static int write_incident(const struct ng_local *local, uint64_t of,
     incident_path(local, incident->epoch, true, hidden);
     incident_path(local, incident->epoch, false, path);
     int error = write_new(hidden, O_TRUNC, &file);
-    /* link fails where somebody was faster: that is the claim. rename replaces: that is news of
-     * one's own. */
+    /* link fails if another process was first: that makes it a claim. rename replaces: that updates
+     * one's own incident. */
     if (!error && (first ? link(hidden, path) : rename(hidden, path)) != 0)
         error = -errno;
     if (error || first)
         unlink(hidden);
-    /* No hard links on this file system, or for this process: readers pass over what is not whole
-     * yet. */
+    /* No hard links on this file system, or for this process: readers skip incomplete files. */
     if (first && (error == -EPERM || error == -ENOSYS || error == -EOPNOTSUPP))
         error = write_new(path, O_EXCL, &file);
     return error;
 }
 
-/* Epochs that exist: the smallest above `above` and the largest; 0 none. */
+/* Existing epochs: the smallest above `above` and the largest; 0 none. */
 static void find_epochs(const struct ng_local *local, uint64_t above, uint64_t *ret_next,
                         uint64_t *ret_largest)
 {
@@ -164,7 +165,7 @@ static void find_epochs(const struct ng_local *local, uint64_t above, uint64_t *
             continue;
         uint64_t epoch = strtoull(name + strlen(NG_INCIDENT_PREFIX), NULL, 10);
         if (epoch > NG_EPOCH_MAX)
-            continue; /* nobody has counted to it */
+            continue; /* no process has counted that far */
         if (epoch > *ret_largest)
             *ret_largest = epoch;
         if (epoch > above && (!*ret_next || epoch < *ret_next))
@@ -225,7 +226,8 @@ int ng_local_get(struct ng_board *board, struct ng_incident *incident)
     return read_incident((struct ng_local *)board, incident->epoch, incident);
 }
 
-/* Is what is wanted dealt with by the one that is there, or was? It may be judged while we look. */
+/* Does an existing incident, present or past, already cover what is wanted? It may be judged
+ * meanwhile. */
 static bool is_dealt_with(struct ng_board *board, struct ng_incident *there,
                           const struct ng_incident *wanted)
 {
@@ -246,7 +248,8 @@ int ng_local_claim(struct ng_board *board, const struct ng_incident *wanted,
 
     for (int tries = 0; tries < 100; tries++) {
         uint64_t epoch = 0;
-        /* The number first: whoever claims after this takes the same one, and link tells. */
+        /* Read the number first: a process that claims later takes the same one, and link detects
+         * that. */
         find_epochs(local, 0, &next, &largest);
         while (next_record(local, epoch, &there) == 0) {
             epoch = there.epoch;
@@ -264,7 +267,7 @@ int ng_local_claim(struct ng_board *board, const struct ng_incident *wanted,
         mine.claimed_mono_ns = ng_clock_mono_ns();
         int error = write_incident(local, ng_box_uid(local->own_box->header), &mine, true);
         if (error == -EEXIST)
-            continue; /* somebody was faster: is it the same incident? */
+            continue; /* another process was first: is it the same incident? */
         if (!error)
             *ret_incident = mine;
         return error;
@@ -303,7 +306,7 @@ uint32_t ng_local_dumps_missing(struct ng_board *board, const struct ng_incident
     return missing;
 }
 
-/* A suspension, or rules that were read again. */
+/* A suspension, or a reload of the rules. */
 static bool leaves_no_trace(const struct ng_incident *record)
 {
     struct ng_news news;
@@ -313,7 +316,7 @@ static bool leaves_no_trace(const struct ng_incident *record)
            (news.command.kind == NG_COMMAND_REST || news.command.kind == NG_COMMAND_RELOAD);
 }
 
-/* What led to an incident is evidence. */
+/* The cause of an incident is evidence. */
 bool ng_local_has_evidence(const struct ng_local *local)
 {
     struct ng_incident incident;

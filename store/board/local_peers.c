@@ -1,10 +1,10 @@
 /*
- * The processes of one host's job: whether each is there and runs, and the folder where their black
- * boxes are found.
+ * The processes of one host's job: whether each is alive and running, and the folder with their
+ * black boxes.
  *
  * Entered by the incident thread only, and by tools. Must never wait for another process, whatever
- * state that is in, nor trust what a box says without checking, nor call malloc: the program may be
- * stuck with its lock.
+ * state that is in, nor trust the content of a box without checking, nor call malloc: the program
+ * may be stuck while holding its lock.
  */
 #include "store/board/local_parts.h"
 
@@ -26,12 +26,12 @@
 #include "core/util/log.h"
 
 #define FROZEN_NS    (5 * NG_S) /* a guard without a heartbeat for this long does not run */
-#define SILENT_NS    (2 * NG_S) /* after this it may be that the process runs another program */
+#define SILENT_NS    (2 * NG_S) /* after this long the process may have exec'ed */
 #define ASK_AGAIN_NS NG_S
-#define STALE_NS     (60 * NG_S) /* ended that long before we came: of an earlier run */
-#define ABANDONED_S  3600        /* other jobs' folders that nobody lives in go after this */
+#define STALE_NS     (60 * NG_S) /* ended this long before we started: an earlier run */
+#define ABANDONED_S  3600        /* other jobs' folders without a live process expire */
 
-/* ---- One process: is it there, does it run ---- */
+/* ---- One process: is it alive, does it run ---- */
 
 void ng_local_identify(struct ng_local *local)
 {
@@ -45,8 +45,8 @@ static int open_pid(int pid, uint64_t start_ticks)
     char state;
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
 
-    /* The number may belong to somebody else by now: only then look who it is, the descriptor holds
-     * it fast. */
+    /* The number may belong to another process by now, so check its identity after opening: the
+     * descriptor stays with one process. */
     int error = fd >= 0 ? ng_proc_stat(pid, &state, &ticks) : 0;
     if (fd >= 0 && (error == -ESRCH || (!error && ticks != start_ticks))) {
         close(fd);
@@ -103,22 +103,22 @@ void ng_local_close_peer(struct ng_peer *peer)
     ng_descriptor_close(&peer->pid_fd);
 }
 
-/* As the kernel lists it, when its descriptor says that it may have. */
+/* As the kernel lists it, if its descriptor indicates that it may have ended. */
 static bool has_ended(const struct ng_peer *peer)
 {
     uint64_t ticks;
     char state;
 
-    /* That the question failed, for want of a descriptor perhaps, is no answer. */
+    /* A failed query, perhaps for want of a descriptor, is not an answer. */
     int error = ng_proc_stat(peer->pid, &state, &ticks);
     return error == -ESRCH ||
            (!error && (ticks != peer->start_ticks || state == 'Z' || state == 'X'));
 }
 
 /*
- * The process lives and says nothing: has it become another program? A box stays in the memory of
- * its program as long as that runs, and an exec leaves nothing there. No memory at all: it is on
- * its way out.
+ * The process is alive and silent: has it become another program? A box stays mapped in the memory
+ * of its program as long as that runs, and exec unmaps everything. No memory at all: the process is
+ * exiting.
  */
 static bool is_another_program(struct ng_peer *peer)
 {
@@ -136,8 +136,9 @@ static bool is_another_program(struct ng_peer *peer)
 }
 
 /*
- * The header of its box as it is now, by a new descriptor where the program has closed ours. Where
- * it is in its groups as of a second ago at most: that is known of it even if the file is cut off.
+ * The current header of its box, by a new descriptor if the program has closed ours. Groups and
+ * threads are read too, at most once a second, so that they are known even if the file is
+ * truncated.
  */
 static void read_box(struct ng_peer *peer)
 {
@@ -168,11 +169,11 @@ static void look_whether_it_ended(struct ng_peer *peer)
     }
     if (peer->pid_fd.fd >= 0) {
         struct pollfd ended = {.fd = peer->pid_fd.fd, .events = POLLIN};
-        /* What the program put in its place may never have anything to read. */
+        /* A file that the program put in its place may never become readable. */
         if (ng_descriptor_ours(&peer->pid_fd) && poll(&ended, 1, 0) <= 0)
             return;
-        /* Something is there to read: the end of the process, unless the program closed our
-         * descriptor and the number means something else by now. */
+        /* The descriptor is readable: the process has ended, unless the program closed our
+         * descriptor and the number refers to another file by now. */
         if (has_ended(peer))
             mark_gone(peer);
         else
@@ -193,7 +194,7 @@ void ng_local_refresh_peer(struct ng_peer *peer)
     if (lived)
         look_whether_it_ended(peer);
     if (lived && peer->gone)
-        read_box(peer); /* its last words */
+        read_box(peer); /* the last state that it wrote */
 }
 
 enum ng_life ng_local_life_of(struct ng_peer *peer)
@@ -214,7 +215,7 @@ enum ng_life ng_local_life_of(struct ng_peer *peer)
     return silent > FROZEN_NS && !peer->unread ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
 }
 
-/* Does it still take part: alive, and neither leaving nor ended by its guard? */
+/* Does it still take part, that is: alive, and neither leaving nor ended by its guard? */
 bool ng_local_takes_part(struct ng_peer *peer)
 {
     ng_local_refresh_peer(peer);
@@ -250,7 +251,7 @@ int ng_local_add_to_view(struct ng_peer *peer, int64_t now_mono_ns, struct ng_vi
         struct ng_view_process *process = &view->processes[view->process_count - 1];
         if (process->life == NG_LIFE_DEAD && peer->end)
             process->exit_status = peer->end;
-        /* The kernel told us when, which is nearer than the last heartbeat. */
+        /* The kernel has reported the time, which is more exact than the last heartbeat. */
         if (process->life == NG_LIFE_DEAD && !NG_LOAD(peer->box.header->seen_end_mono_ns) &&
             now_mono_ns - peer->gone_mono_ns < process->life_age_ns)
             process->life_age_ns =
@@ -302,7 +303,7 @@ static void add_peer(struct ng_local *local, const char *name)
         return;
     }
     if (local->peer_count == local->peer_room) {
-        /* What it outgrew is not used again: together that is less than the list itself. */
+        /* The outgrown array is not reused: in total that is less than the list itself. */
         uint32_t room = local->peer_room ? local->peer_room * 2 : 16;
         struct ng_peer *bigger = ng_arena_alloc(&local->arena, room * sizeof(*bigger));
         if (!bigger) {
@@ -320,7 +321,7 @@ static void add_peer(struct ng_local *local, const char *name)
     ng_local_refresh_peer(&peer);
     peer.met = !peer.gone;
     if (own && !peer.self) {
-        /* This very process, before it became the program that it is now. */
+        /* This very process, before it became its current program. */
         snprintf(path, sizeof(path), "%s/%s", local->folder, name);
         ng_box_mark_execed(path);
         mark_gone(&peer);
@@ -332,7 +333,7 @@ static void add_peer(struct ng_local *local, const char *name)
     local->peers[local->peer_count++] = peer;
 }
 
-/* The folder of the job, by the descriptor that we have of it. */
+/* The job's folder, by the descriptor that we have of it. */
 bool ng_local_read_own_folder(const struct ng_local *local, struct ng_folder *ret_folder)
 {
     if (ng_descriptor_ours(&local->folder_fd)) {
@@ -359,15 +360,15 @@ void ng_local_scan(struct ng_local *local)
 
 void ng_local_tell_runs(struct ng_local *local)
 {
-    /* What is stale may only be news of a group in common: of those that are one run with us, none
-     * is of use. */
+    /* Only new groups in common are of interest: processes that are already in our run need no
+     * refresh. */
     for (uint32_t i = 0; i < local->peer_count; i++)
         if (i == local->self || !ng_local_is_ours(local, &local->peers[i]))
             ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
     ng_local_find_runs(local->peers, local->peer_count);
 }
 
-/* Does anybody of the job in this folder live, as far as can be told? */
+/* Is any process of the job in this folder alive, as far as can be determined? */
 static bool somebody_lives(const struct ng_local *local, const char *path)
 {
     struct ng_folder folder;
@@ -382,7 +383,8 @@ static bool somebody_lives(const struct ng_local *local, const char *path)
             continue;
         int error = ng_local_open_peer(path, name, local->boot_id, local->pid_namespace, &peer);
         if (error) {
-            /* What cannot be read for another reason than being damaged or old may well live. */
+            /* A box that cannot be read for a reason other than damage or age may well be of a live
+             * process. */
             lives = error != -ESTALE && error != -EBADMSG && error != -EIO && error != -ENOENT;
             continue;
         }
@@ -394,7 +396,7 @@ static bool somebody_lives(const struct ng_local *local, const char *path)
     return lives;
 }
 
-/* Folders of this user's other jobs in which nobody lives any more. */
+/* Folders of this user's other jobs in which no process is alive. */
 void ng_local_sweep(const struct ng_local *local)
 {
     char parent[PATH_MAX], path[PATH_MAX * 2];
@@ -402,7 +404,7 @@ void ng_local_sweep(const struct ng_local *local)
     struct stat status;
     const char *own = strrchr(local->folder, '/'), *name;
 
-    /* Only where the guard chose the place itself: nobody else's files lie there. */
+    /* Only if the guard chose the location itself: no other program's files are there. */
     snprintf(parent, sizeof(parent), "%.*s", (int)(own + 1 - local->folder), local->folder);
     ng_paths_default_dir("", path, sizeof(path));
     if (strcmp(parent, path) != 0 || ng_folder_open(&jobs, parent, true) != 0)
@@ -420,7 +422,7 @@ void ng_local_sweep(const struct ng_local *local)
     ng_folder_close(&jobs);
 }
 
-/* Of an earlier incarnation of a job of this name: ended by its guard before we came. */
+/* Of an earlier incarnation of a job of this name: ended by its guard before we started. */
 static bool superseded(const struct ng_local *local, const struct ng_peer *peer)
 {
     const struct ng_box_header *header = peer->box.header;

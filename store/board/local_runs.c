@@ -1,15 +1,16 @@
 /*
- * Which processes of a folder are of one run: two jobs of one name never judge or end each other.
+ * Which processes of a folder belong to one run: two jobs of one name never judge or end each
+ * other.
  *
- * Entered by the incident thread, and by tools. Must never let two processes that have a
- * communicator in common be apart, nor put those together that have nothing in common, nor trust
- * what a box says without checking.
+ * Entered by the incident thread, and by tools. Must never separate two processes that have a
+ * communicator in common, nor unite processes that have nothing in common, nor trust the content of
+ * a box without checking.
  *
- * What makes one run, once known, holds for good: a communicator in common; the launcher's own
- * words for its run; where there are none, the `ncclguard run` above; and a process is the same one
- * after an exec. Beside that, where no launcher has told, processes that live and whose numbers can
- * be those of one run are taken for one as long as nothing contradicts: a rank that has not met any
- * other yet may be the very one that they wait for.
+ * Some links, once known, hold for good: a communicator in common; the launcher's own id of its
+ * run; if there is none, the `ncclguard run` above; and a process is the same one after an exec.
+ * Besides that, if no launcher has identified the run, live processes whose ranks fit into one run
+ * are treated as one as long as nothing contradicts it: a rank that shares no communicator yet may
+ * be the very one for which the others wait.
  */
 #include "store/board/local_parts.h"
 
@@ -30,7 +31,7 @@ static uint32_t used_slots(const struct ng_box *box)
     return used < box->group_capacity ? used : box->group_capacity;
 }
 
-/* Of all ids: what has been compared is compared again only where something came. Never 0. */
+/* A checksum of all ids: groups are compared again only if one was added. Never 0. */
 static uint64_t sum_of_groups(const struct ng_box *box)
 {
     uint64_t sum = 1;
@@ -73,7 +74,7 @@ static uint32_t root_of(struct ng_peer *peers, uint32_t i)
     return i;
 }
 
-/* What holds for good. */
+/* Links that hold for good. */
 static void link_for_good(struct ng_peer *peers, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -93,8 +94,8 @@ static void link_for_good(struct ng_peer *peers, uint32_t count)
         }
 }
 
-/* The number of a process in its run, and of how many: the launcher's, else the lowest in its
- * largest group, of which it may have several. False: none is known. */
+/* The rank of a process in its run, and the run's size: the launcher's, else the lowest rank in its
+ * largest group, of which it may have several. False: not known. */
 static bool number_of(const struct ng_peer *peer, int *ret_number, int *ret_of)
 {
     const struct ng_box *box = &peer->box;
@@ -115,7 +116,7 @@ static bool number_of(const struct ng_peer *peer, int *ret_number, int *ret_of)
     return *ret_number >= 0;
 }
 
-/* Can the two runs be one, by the numbers of their processes? */
+/* Can the two runs be one, by the ranks of their processes? */
 static bool fit(const struct ng_peer *peers, uint32_t count, uint32_t one, uint32_t other)
 {
     int number, of, others_number, others_of;
@@ -142,8 +143,8 @@ static bool lives(const struct ng_peer *peers, uint32_t count, uint32_t run)
     return false;
 }
 
-/* Do all runs that live and have no launcher's word fit each other? If not, several are under way,
- * and who belongs to whom is not to be known. */
+/* Do all live runs without a launcher's id fit each other? If not, several are active, and which
+ * process belongs to which is not known. */
 static bool fits_all(const struct ng_peer *peers, uint32_t count, uint32_t run)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -177,7 +178,7 @@ void ng_local_find_runs(struct ng_peer *peers, uint32_t count)
             all_fit = fits_all(peers, count, i);
     if (!all_fit)
         return;
-    /* First those that live, then the dead, as far as they fit to these. */
+    /* First live ones, then dead ones, as far as they fit these. */
     for (int alive = 1; alive >= 0; alive--)
         for (uint32_t i = 0; i < count; i++) {
             if (peers[i].run != i || peers[i].box.header->launch_run ||
@@ -220,7 +221,7 @@ void ng_local_name_run(const struct ng_peers *folder, uint32_t run,
 
     if (first)
         snprintf(above, sizeof(above), "%.*s", (int)sizeof(above) - 1, first->run_id);
-    /* As `ncclguard run` writes it: anything else is no name of a folder. */
+    /* As `ncclguard run` writes it: anything else is not the name of a folder. */
     bool usable = strncmp(above, "run-", 4) == 0 && above[strspn(above, "run-0123456789")] == '\0';
     snprintf(ret_name, NG_BOARD_RUN_NAME_BYTES, "%s-%016" PRIx64, usable ? above : "run",
              ng_local_run_id(folder, run));

@@ -1,8 +1,8 @@
 /*
- * Keys and values: what comes before any backend.
+ * Keys and values: the part common to all backends.
  *
- * Only where processes of several hosts are concerned. Entered by one thread of the guard or of a
- * tool. Must never be called from a program's thread: a store may be slow.
+ * Used only for jobs on several hosts. Entered by one thread of the guard or of a tool. Must never
+ * be called from a program thread: a store may be slow.
  */
 #include "store/kv/kv.h"
 
@@ -134,7 +134,7 @@ const char *ng_kv_error(const struct ng_kv *kv)
 
 /* ---- Faults that are injected ---- */
 
-/* 0, or why the store is out of reach. A slow one is waited for, until the deadline. */
+/* 0, or why the store is unreachable. An injected delay is waited for, until the deadline. */
 static int reach(struct ng_kv *kv, int64_t deadline_mono_ns)
 {
     int64_t delay_ns = atomic_load_explicit(&ng_store_fault.delay_ns, memory_order_relaxed);
@@ -166,7 +166,7 @@ static int check(struct ng_kv *kv, const char *key, size_t bytes, int64_t ttl_ms
     if (bytes > NG_KV_VALUE_MAX)
         return ng_kv_fail(kv, -EMSGSIZE, "a value has %zu bytes; at most %u", bytes,
                           NG_KV_VALUE_MAX);
-    /* Redis refuses what does not fit beside the time of day. */
+    /* Redis rejects a time to live that overflows when added to the current time. */
     if (ttl_ms < 0 || ttl_ms > INT64_C(1000) * 3600 * 24 * 3650)
         return ng_kv_fail(kv, -EINVAL, "a time to live is from 0 to ten years");
     return check_key(kv, key);
@@ -270,7 +270,7 @@ int ng_kv_queue_set(struct ng_kv *kv, const char *key, const void *data, size_t 
     const struct ng_kv_bytes value = {data, bytes};
     int error = check(kv, key, bytes, ttl_ms);
 
-    /* It would not arrive: the flush says so. */
+    /* It would be rejected: the flush reports that. */
     if (!error && atomic_load(&ng_store_fault.dropped))
         return 0;
     return error ? error : kv->ops->queue_set(kv, key, &value, ttl_ms);
@@ -281,7 +281,7 @@ int ng_kv_queue_publish(struct ng_kv *kv, const char *channel, const void *data,
     const struct ng_kv_bytes value = {data, bytes};
     int error = check(kv, channel, bytes, 0);
 
-    /* It would not arrive: the flush says so. */
+    /* It would be rejected: the flush reports that. */
     if (!error && atomic_load(&ng_store_fault.dropped))
         return 0;
     return error ? error : kv->ops->queue_publish(kv, channel, &value);
@@ -291,7 +291,7 @@ int ng_kv_flush(struct ng_kv *kv, int64_t deadline_mono_ns, size_t *ret_failed)
 {
     size_t failed = 0;
     int unreached = reach(kv, deadline_mono_ns);
-    /* The queue is to be empty, come what may. */
+    /* The queue must be empty in any case. */
     int error = kv->ops->flush(kv, unreached ? 0 : deadline_mono_ns, &failed);
 
     if (unreached)

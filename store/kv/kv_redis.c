@@ -14,7 +14,7 @@
 #include "store/kv/kv.h"
 #include "store/kv/redis.h"
 
-#define PAUSE_MAX_MS 50 /* before a change is tried again that others came before */
+#define PAUSE_MAX_MS 50 /* pause before a change is retried that lost to another one */
 
 static void put_set(struct ng_redis *redis, struct ng_redis_batch *batch, const char *key,
                     const struct ng_kv_bytes *value, int64_t ttl_ms, bool if_absent)
@@ -130,7 +130,7 @@ static int redis_put_if_absent(struct ng_kv *kv, const char *key, const struct n
 }
 
 /* The second half of compare_and_set, on the connection that watches the key. 0; -EAGAIN: the key
- * was changed meanwhile, or nothing was done for another reason that passes; or -errno. */
+ * was changed meanwhile, or the change was not made for another temporary reason; or -errno. */
 static int set_watched(struct ng_redis *redis, const char *key, const struct ng_kv_bytes *value,
                        int64_t ttl_ms, int64_t deadline_mono_ns)
 {
@@ -169,7 +169,7 @@ static int set_watched(struct ng_redis *redis, const char *key, const struct ng_
     return ng_redis_is_text(done->element[0]) ? 0 : ng_redis_fail_reply(redis, done->element[0]);
 }
 
-/* By WATCH and MULTI: a script would do it in one round trip, but users often may run none. */
+/* With WATCH and MULTI: a script would need one round trip, but users often may not run any. */
 static int redis_compare_and_set(struct ng_kv *kv, const char *key,
                                  const struct ng_kv_bytes *expected,
                                  const struct ng_kv_bytes *value, int64_t ttl_ms,
@@ -181,7 +181,7 @@ static int redis_compare_and_set(struct ng_kv *kv, const char *key,
     for (;;) {
         struct ng_redis_batch *batch = ng_redis_fresh(redis);
         ng_redis_begin(batch, "UNWATCH",
-                       1); /* what an earlier one that did not come so far has left */
+                       1); /* left by an earlier attempt that failed before this point */
         ng_redis_begin(batch, "WATCH", 2);
         ng_redis_put_key(redis, batch, key);
         ng_redis_begin(batch, "GET", 2);
@@ -240,7 +240,7 @@ static int redis_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64
         ng_redis_put_key(redis, batch, key);
         ng_redis_put_number(batch, ttl_ms);
     } else {
-        /* PERSIST says the same of a key that lasts for ever already and of none. */
+        /* PERSIST returns the same for a key without a time to live and for a missing one. */
         ng_redis_begin(batch, "PERSIST", 2);
         ng_redis_put_key(redis, batch, key);
         ng_redis_begin(batch, "EXISTS", 2);
@@ -281,7 +281,7 @@ static int redis_publish(struct ng_kv *kv, const char *channel, const struct ng_
                : 0;
 }
 
-/* Where memory is short the command that does not fit is taken back, and the others stay. */
+/* If memory is short, only the command that does not fit is rejected; the others take effect. */
 static int queued(struct ng_redis *redis, size_t used, size_t count)
 {
     if (!redis->queue.no_memory)
@@ -389,7 +389,7 @@ static const struct ng_kv_ops redis_ops = {
     .destroy = redis_destroy,
 };
 
-/* {ncclguard:JOB:RUN}: — the braces make one hash tag of it, so names must not have any. */
+/* {ncclguard:JOB:RUN}: — the braces mark the hash tag, so names must not contain any. */
 static char *make_prefix(const struct ng_kv_options *options, size_t *ret_bytes)
 {
     size_t job = ng_kv_encode(options->job, NULL, 0);

@@ -1,12 +1,12 @@
 /*
  * A store whose values are signed: NCCLGUARD_STORE_KEY.
  *
- * In front of another backend. A value begins with its HMAC, made of the key's name and the value
- * with a key that is derived from the file, the job and the run; so none can be moved to another
- * name, job or run. What is not signed so is not there, and is replaced by who wants to be the
- * first to write it. The counters that all raise are not signed: whoever reads them bounds them.
- * Neither are messages, which only say when to look. What was signed once can be put back in its
- * place by who can write: a label, a slot or an epoch tells that from what is new.
+ * In front of another backend. A value begins with its HMAC over the key's name and the value, with
+ * a key derived from the file, the job and the run; so a value cannot be moved to another name, job
+ * or run. A value without a valid signature counts as absent, and is replaced by a process that
+ * creates the key. Counters that all processes increment are not signed: their readers bound them.
+ * Neither are messages, which only say when to read. A writer can put an old signed value back
+ * under its own name: a label, a slot or an epoch distinguishes it from a new one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ static struct signed_kv *of(struct ng_kv *kv)
     return (struct signed_kv *)kv;
 }
 
-/* A call on the inner one has ended. */
+/* A call on the inner kv has ended. */
 static int done(struct ng_kv *kv, int error)
 {
     kv->connects = of(kv)->inner->connects;
@@ -42,7 +42,7 @@ static int done(struct ng_kv *kv, int error)
     return error;
 }
 
-/* Raised by ng_kv_add. */
+/* Incremented by ng_kv_add. */
 static bool is_counter(const char *key)
 {
     return (*key == 'n' || *key == 'e') && !key[1];
@@ -58,7 +58,7 @@ static void make_mac(struct ng_kv *kv, const char *key, const void *data, size_t
     ng_hmac_finish(&hmac, ret_mac);
 }
 
-/* Of a value as it is stored, what it says. False: nobody who knows the key has written it. */
+/* The content of a value as stored. False: it was not written with the key. */
 static bool open_value(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *stored,
                        struct ng_kv_bytes *ret_value)
 {
@@ -97,8 +97,8 @@ static void *seal(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *v
     return stored;
 }
 
-/* A copy, to be freed, of what is there where nobody who knows the key has written it; NULL: one
- * has, or it is gone. */
+/* A copy, to be freed, of the stored value if it was not written with the key; NULL: it was, or it
+ * is gone. */
 static void *copy_unsigned(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
                            struct ng_kv_bytes *ret_stored)
 {
@@ -186,7 +186,7 @@ static int signed_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t 
     return done(kv, inner->ops->add(inner, key, delta, ttl_ms, deadline_mono_ns, ret_value));
 }
 
-/* The first value of a key, in the place of what is not signed. */
+/* The first value of a key, replacing one without a signature. */
 static int put_first(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *stored,
                      int64_t ttl_ms, int64_t deadline_mono_ns)
 {
@@ -231,7 +231,7 @@ static int signed_compare_and_set(struct ng_kv *kv, const char *key,
                                                      deadline_mono_ns, &current));
     else if (memory && !expected)
         error = put_first(kv, key, &stored, ttl_ms, deadline_mono_ns);
-    if (error == -EEXIST && !expected) /* put_if_absent does not tell what is there */
+    if (error == -EEXIST && !expected) /* put_if_absent does not return the existing value */
         error = inner->ops->get(inner, key, deadline_mono_ns, &current) == 0 ? -EEXIST : -EBUSY;
     if (error == -EEXIST && !open_value(kv, key, &current, ret_current))
         error =
@@ -255,7 +255,7 @@ static int signed_queue_set(struct ng_kv *kv, const char *key, const struct ng_k
     return error;
 }
 
-/* What has no value that is signed. */
+/* A key without a signed value. */
 #define PASSED_ON(name, parameters, ...)                                                           \
     static int signed_##name parameters                                                            \
     {                                                                                              \
@@ -313,7 +313,7 @@ static const struct ng_kv_ops signed_ops = {
     .destroy = signed_destroy,
 };
 
-/* What the file holds, without the end of its last line. How many bytes, or -errno. */
+/* The content of the file, without its trailing newline. How many bytes, or -errno. */
 static ssize_t read_key(const char *path, unsigned char ret_key[KEY_MAX + 1])
 {
     ssize_t used = ng_small_file_read(AT_FDCWD, path, ret_key, KEY_MAX + 1);

@@ -25,7 +25,7 @@ void ng_redis_empty_batch(struct ng_redis_batch *batch)
     ng_redis_free_replies(batch);
     batch->used = batch->count = 0;
     batch->no_memory = false;
-    /* One large value must not stay for the life of the job. */
+    /* One large value must not occupy memory for the life of the job. */
     if (batch->room > (1u << 20)) {
         free(batch->text);
         batch->text = NULL;
@@ -113,7 +113,7 @@ bool ng_redis_is_text(const redisReply *reply)
 }
 
 static const struct {
-    const char *begins; /* a whole word, or a text that goes on */
+    const char *begins; /* a whole word, or a prefix */
     int error;
 } meanings[] = {
     {"MOVED", NG_REDIS_MOVED},
@@ -138,7 +138,7 @@ static const struct {
     {"ERR increment or decrement would overflow", -ERANGE},
 };
 
-/* 0 where a reply is no error. */
+/* 0 if a reply is no error. */
 int ng_redis_error_of(const redisReply *reply)
 {
     if (!reply)

@@ -1,8 +1,8 @@
 /*
- * Commands to Redis, several at a time, and what their replies mean.
+ * Commands to Redis, several at a time, and the meaning of their replies.
  *
- * Not thread-safe: a batch is of the thread that has it. Commands are put together word by word,
- * without a format, as values hold any bytes.
+ * Not thread-safe: a batch belongs to one thread. Commands are assembled word by word, without a
+ * format, since values hold any bytes.
  */
 #ifndef NCCLGUARD_STORE_KV_REDIS_BATCH_H
 #define NCCLGUARD_STORE_KV_REDIS_BATCH_H
@@ -15,7 +15,7 @@ struct redisReply;
 
 struct ng_redis_command {
     size_t start, bytes;      /* in the batch */
-    struct redisReply *reply; /* NULL: not answered yet, or to be asked again */
+    struct redisReply *reply; /* NULL: not answered yet, or to be sent again */
     bool answered;            /* the reply is final */
 };
 
@@ -27,17 +27,17 @@ struct ng_redis_batch {
     bool no_memory;
 };
 
-/* Replies alone; and all of it, for the next use; and for good. A batch that is all zeros is empty.
- */
+/* Free the replies only; empty it for the next use; and free it. An all-zero batch is empty. */
 void ng_redis_free_replies(struct ng_redis_batch *batch);
 void ng_redis_empty_batch(struct ng_redis_batch *batch);
 void ng_redis_free_batch(struct ng_redis_batch *batch);
 
-/* Begin a command of so many words. It ends where the next begins. Without memory, here or below:
- * batch->no_memory. */
+/* Begin a command of so many words. It ends where the next one begins. Out of memory, here or
+ * below: batch->no_memory. */
 void ng_redis_begin(struct ng_redis_batch *batch, const char *name, size_t words);
 
-/* Its words, which begin with a head ('$' and the number of bytes) and end with CR LF. */
+/* Append its words, each of which begins with a header ('$' and the number of bytes) and ends with
+ * CR LF. */
 void ng_redis_put_word(struct ng_redis_batch *batch, const char *word);
 void ng_redis_put_number(struct ng_redis_batch *batch, int64_t number);
 void ng_redis_put_bytes(struct ng_redis_batch *batch, const void *data, size_t bytes);
@@ -47,11 +47,11 @@ void ng_redis_put(struct ng_redis_batch *batch, const void *data, size_t bytes);
 /* Where the text of command `index` ends. */
 size_t ng_redis_end_of(const struct ng_redis_batch *batch, size_t index);
 
-/* Told apart from the errors of store/kv/kv.h, and never returned. */
+/* Distinct from the errors of store/kv/kv.h, and never returned. */
 #define NG_REDIS_MOVED (-1000)
 #define NG_REDIS_ASK   (-1001)
 
-/* What a reply means: an error of store/kv/kv.h, or one of those above; 0 where it is no error. */
+/* The meaning of a reply: an error of store/kv/kv.h, or one of those above; 0 if it is no error. */
 int ng_redis_error_of(const struct redisReply *reply);
 bool ng_redis_is_text(const struct redisReply *reply);
 

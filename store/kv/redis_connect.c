@@ -12,7 +12,7 @@
 #include "store/kv/redis.h"
 
 #define BACKOFF_MAX_MS 5000
-#define SETTLED_NS     NG_S /* a connection that lasted for less is part of the trouble */
+#define SETTLED_NS     NG_S /* a shorter connection counts as a failed attempt */
 
 static uint64_t random_number(struct ng_redis *redis)
 {
@@ -30,8 +30,8 @@ void ng_redis_put_auth(struct ng_redis *redis, struct ng_redis_batch *batch)
     ng_redis_put_word(batch, redis->url.password);
 }
 
-/* Send a batch on a link and read its replies, once. What came is in the batch, with an error too.
- */
+/* Send a batch on a link and read its replies, once. Replies received are in the batch, also after
+ * an error. */
 int ng_redis_exchange(struct ng_redis_link *link, struct ng_redis_batch *batch,
                       int64_t deadline_mono_ns, bool *ret_sent)
 {
@@ -68,11 +68,11 @@ static void add_node(struct ng_redis *redis, const char *host, long long port)
     node->port = (uint16_t)port;
 }
 
-/* What a node says of its cluster, so that another can be asked when it is gone. */
+/* A node's list of its cluster, so that another node can be queried if it is gone. */
 static void learn_nodes(struct ng_redis *redis, const redisReply *slots)
 {
     if (!slots || slots->type != REDIS_REPLY_ARRAY)
-        return; /* no cluster */
+        return; /* not a cluster */
     redis->cluster = true;
     redis->node_count = 0;
     for (size_t i = 0; i < slots->elements; i++) {
@@ -100,8 +100,8 @@ bool ng_redis_lists(const redisReply *slots, const char *host)
     return false;
 }
 
-/* Who we are and what we want to know, in one round trip. 0, or -errno with the reason in
- * link->why; the link is closed then. */
+/* Authenticate, select the database and query the server's role or cluster, in one round trip. 0,
+ * or -errno with the reason in link->why; then the link is closed. */
 static int introduce(struct ng_redis *redis, struct ng_redis_connection *connection,
                      int64_t deadline_mono_ns)
 {
@@ -134,7 +134,7 @@ static int introduce(struct ng_redis *redis, struct ng_redis_connection *connect
         int meaning = reply ? ng_redis_error_of(reply) : 0;
         if (!meaning)
             continue;
-        /* What a server says to AUTH may have our own words in it. */
+        /* A server's answer to AUTH may contain our password. */
         if (i == auth && meaning != -EBUSY) {
             error = -EACCES;
             snprintf(link->why, sizeof(link->why), "the server refuses the password%s%s",
@@ -144,7 +144,7 @@ static int introduce(struct ng_redis *redis, struct ng_redis_connection *connect
             error = meaning;
             snprintf(link->why, sizeof(link->why), "%.200s", reply->str);
         } else {
-            /* Not allowed to know it, or a Redis that does not: then without. */
+            /* Not permitted, or a Redis that does not know the command: continue without. */
             continue;
         }
         break;
@@ -192,7 +192,7 @@ static int try_node(struct ng_redis *redis, struct ng_redis_connection *connecti
     return error;
 }
 
-/* The end of this one's share of the time, where so many are to be tried. */
+/* When this node's share of the time ends, with so many nodes left to try. */
 int64_t ng_redis_share(int64_t deadline_mono_ns, unsigned left)
 {
     int64_t now = ng_clock_mono_ns();
@@ -227,7 +227,7 @@ static int connect_redis(struct ng_redis *redis, struct ng_redis_connection *con
         if (!same_node(&redis->nodes[i], &seed) && !same_node(&redis->nodes[i], &redis->home))
             candidates[count++] = &redis->nodes[i];
     for (unsigned i = 0; i < count; i++) {
-        /* What it says of its cluster replaces the list. */
+        /* Its list of the cluster replaces ours. */
         struct ng_redis_node node = *candidates[i];
         error = try_node(redis, connection, &node, ng_redis_share(deadline_mono_ns, count - i));
         if (!error || error == -EACCES || error == -ENOMEM)
@@ -246,7 +246,7 @@ static int ask_sentinel(struct ng_redis *redis, const struct ng_url_host *sentin
     int error =
         ng_redis_link_open(link, sentinel->name, sentinel->port, NULL, NULL, deadline_mono_ns);
 
-    /* Sentinels often have no password; the one that we know is only given to one that asks. */
+    /* Sentinels often have no password; we send ours only to one that requires it. */
     for (bool auth = false; !error; auth = true) {
         ng_redis_empty_batch(&batch);
         if (auth)
@@ -310,8 +310,8 @@ static int connect_sentinel(struct ng_redis *redis, struct ng_redis_connection *
     return error;
 }
 
-/* The next attempt comes after a pause, twice as long as the one before, and not the same for all.
- */
+/* The next attempt follows after a pause, twice as long as the previous one, with random
+ * variation. */
 static void put_off(struct ng_redis *redis, struct ng_redis_connection *connection)
 {
     int64_t now = ng_clock_mono_ns();
@@ -325,7 +325,7 @@ static void put_off(struct ng_redis *redis, struct ng_redis_connection *connecti
         now + connection->backoff_ms * NG_MS + connection->backoff_ms * NG_MS / 1024 * jitter;
 }
 
-/* The link has been closed, by whomever. */
+/* The link has been closed, by either side. */
 void ng_redis_note_loss(struct ng_redis *redis, struct ng_redis_connection *connection, int error)
 {
     if (!connection->open)
@@ -373,14 +373,14 @@ static int fail_connection(struct ng_redis *redis, const struct ng_redis_connect
     return ng_kv_fail(&redis->kv, error, "%s", connection->why);
 }
 
-/* What a second attempt in the same call would not mend, or has no time for. */
+/* An error that a second attempt in the same call would not fix, or has no time for. */
 bool ng_redis_is_lasting(int error)
 {
     return error == -EACCES || error == -EPROTO || error == -ENOMEM || error == -EINVAL ||
            error == -ETIMEDOUT;
 }
 
-/* The main connection, made where there is none. */
+/* The main connection, established if there is none. */
 int ng_redis_ensure(struct ng_redis *redis, int64_t deadline_mono_ns)
 {
     struct ng_redis_connection *connection = &redis->main;

@@ -1,8 +1,8 @@
 /*
  * A connection to a Redis server.
  *
- * Entered by the thread that uses a kv. Must never wait beyond the deadline that it was given, nor
- * write to a descriptor that has become the program's.
+ * Entered by the thread that uses a kv. Must never wait beyond its deadline, nor write to a
+ * descriptor that the program has reused.
  */
 #include "store/kv/redis_link.h"
 
@@ -24,7 +24,7 @@
 
 #define CHUNK_BYTES (16 * 1024) /* three of them on the stack */
 
-/* Note the error and close. */
+/* Record the error and close. */
 __attribute__((format(printf, 3, 4))) static int lose(struct ng_redis_link *link, int error,
                                                       const char *format, ...)
 {
@@ -97,7 +97,7 @@ static int wait_for(int fd, short events, int64_t deadline_mono_ns)
 
 /* ---- Connecting ---- */
 
-/* A socket of this machine that connects to its own number talks to itself. */
+/* A local socket that connects to its own port is connected to itself. */
 static bool talks_to_itself(int fd)
 {
     struct sockaddr_storage own, peer;
@@ -159,7 +159,7 @@ static int connect_host(struct ng_redis_link *link, const char *host, uint16_t p
     }
     error = ng_resolve(&link->lookup, host, port, deadline_mono_ns, link->why, sizeof(link->why),
                        addresses, &count);
-    /* Each gets its share of the time: the first may be one that swallows everything. */
+    /* Each address gets its share of the time: the first may drop all packets. */
     for (size_t i = 0; !error && i < count; i++) {
         int64_t now = ng_clock_mono_ns();
         int64_t share = (deadline_mono_ns - now) / (int64_t)(count - i);
@@ -181,7 +181,7 @@ static int shake_hands(struct ng_redis_link *link, const char *shown, int64_t de
     for (;;) {
         char why[160] = "";
         int result = link->tls_ops->handshake(link->tls, why, sizeof(why));
-        /* What there is to say is said in any case: the server may want to know why. */
+        /* Pending output is sent in any case: the server may need the reason. */
         int error = flush_tls(link, deadline_mono_ns);
         if (error)
             return error;
@@ -244,7 +244,7 @@ bool ng_redis_link_usable(struct ng_redis_link *link)
     ssize_t got = recv(link->socket.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return true;
-    /* TLS has things of its own to say (session tickets). */
+    /* TLS sends records of its own (session tickets). */
     if (got > 0 && link->tls) {
         int error = receive(link);
         void *reply = NULL;
@@ -259,7 +259,7 @@ bool ng_redis_link_usable(struct ng_redis_link *link)
 
 /* ---- Bytes ---- */
 
-/* To the reader. 0 or -errno; the connection is closed then. */
+/* Pass to the reader. 0 or -errno; then the connection is closed. */
 static int feed(struct ng_redis_link *link, const char *data, size_t bytes)
 {
     link->unparsed += bytes;
@@ -270,8 +270,8 @@ static int feed(struct ng_redis_link *link, const char *data, size_t bytes)
                : lose(link, -ENOMEM, "no memory");
 }
 
-/* What came, to the reader or to TLS: 0, -EAGAIN: nothing came, or -errno; the connection is closed
- * then. Never waits. */
+/* Pass received bytes to the reader or to TLS: 0, -EAGAIN: none received, or -errno; then the
+ * connection is closed. Never waits. */
 static int pull(struct ng_redis_link *link)
 {
     char chunk[CHUNK_BYTES];
@@ -291,7 +291,7 @@ static int pull(struct ng_redis_link *link)
                : lose(link, -ENOMEM, "no memory");
 }
 
-/* What TLS has, to the reader. 0 or -errno; the connection is closed then. */
+/* Pass decrypted bytes to the reader. 0 or -errno; then the connection is closed. */
 static int decrypt(struct ng_redis_link *link)
 {
     char chunk[CHUNK_BYTES];
@@ -318,7 +318,7 @@ static int receive(struct ng_redis_link *link)
     return error || !link->tls ? error : decrypt(link);
 }
 
-/* A whole reply of those that came: 0, -EAGAIN none, -EPROTO. */
+/* One complete reply of those received: 0, -EAGAIN none, -EPROTO. */
 static int parse(struct ng_redis_link *link, redisReply **ret_reply)
 {
     void *reply = NULL;
@@ -335,8 +335,8 @@ static int parse(struct ng_redis_link *link, redisReply **ret_reply)
     return reply ? 0 : -EAGAIN;
 }
 
-/* How many bytes went; -EAGAIN: none now; -ECONNRESET: the connection is lost, but not closed yet.
- * Never waits. */
+/* How many bytes were sent; -EAGAIN: none now; -ECONNRESET: the connection is lost, but not closed
+ * yet. Never waits. */
 static ssize_t push(struct ng_redis_link *link, const char *data, size_t bytes)
 {
     ssize_t wrote = send(link->socket.fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -346,7 +346,7 @@ static ssize_t push(struct ng_redis_link *link, const char *data, size_t bytes)
     return errno == EAGAIN || errno == EINTR ? -EAGAIN : -ECONNRESET;
 }
 
-/* Everything that TLS has for the server, waiting where needed. */
+/* Send everything that TLS has for the server, waiting if needed. */
 static int flush_tls(struct ng_redis_link *link, int64_t deadline_mono_ns)
 {
     char chunk[CHUNK_BYTES];
@@ -366,8 +366,8 @@ static int flush_tls(struct ng_redis_link *link, int64_t deadline_mono_ns)
     return 0;
 }
 
-/* What is still to be sent in an exchange: the commands themselves, or under TLS what became of
- * them. */
+/* What is still to be sent in an exchange: the commands themselves, or their encrypted form under
+ * TLS. */
 struct outgoing {
     const char *data;
     size_t bytes, done;
@@ -417,11 +417,11 @@ int ng_redis_link_exchange(struct ng_redis_link *link, const char *commands, siz
                 *ret_sent = true;
                 continue;
             }
-            /* A server that hangs up may have said why: that is read first. */
+            /* A server that closes the connection may have sent the reason: read it first. */
             broken = wrote != -EAGAIN;
             sending = !broken;
         }
-        /* The server may wait for us to read before it reads on. */
+        /* The server may not read on until we read. */
         error =
             wait_for(link->socket.fd, (short)(POLLIN | (sending ? POLLOUT : 0)), deadline_mono_ns);
         if (error)
@@ -457,7 +457,7 @@ int ng_redis_link_send(struct ng_redis_link *link, const char *commands, size_t 
     ssize_t wrote = push(link, commands, bytes);
     if (wrote == -EAGAIN && !link->tls)
         return -EAGAIN;
-    /* What TLS has made of it cannot be taken back. */
+    /* Bytes that TLS has encrypted cannot be taken back. */
     if (wrote < 0 || (size_t)wrote < bytes)
         return lose(link, -ECONNRESET, "the connection was lost");
     return 0;

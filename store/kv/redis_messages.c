@@ -1,7 +1,7 @@
 /*
- * Subscriptions, on a connection of their own.
+ * Subscriptions, on a separate connection.
  *
- * That messages may have been lost is told, never hidden.
+ * A possible loss of messages is reported, never hidden.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "core/util/clock.h"
 #include "store/kv/redis.h"
 
-#define PENDING_MAX 4096 /* messages that came while something else was waited for */
+#define PENDING_MAX 4096 /* messages that arrived while something else was awaited */
 
 void ng_redis_drop_pending(struct ng_redis *redis)
 {
@@ -25,7 +25,7 @@ void ng_redis_drop_pending(struct ng_redis *redis)
     redis->pending_first = 0;
 }
 
-/* Keep a message that came while something else was waited for. */
+/* Keep a message that arrived while something else was awaited. */
 static void add_pending(struct ng_redis *redis, redisReply *reply)
 {
     if (redis->pending_first + redis->pending_count == redis->pending_room) {
@@ -70,7 +70,7 @@ static bool is_confirmation(const redisReply *reply)
            ng_redis_is_text(reply->element[0]) && strcmp(reply->element[0]->str, "subscribe") == 0;
 }
 
-/* What the caller waits for, made anew where the program has closed it. */
+/* The descriptor on which the caller waits, created anew if the program has closed it. */
 static void watch_subscription(struct ng_redis *redis)
 {
     struct epoll_event event = {.events = EPOLLIN};
@@ -85,12 +85,12 @@ static void watch_subscription(struct ng_redis *redis)
             return;
         epoll_ctl(redis->epoll.fd, EPOLL_CTL_ADD, redis->timer.fd, &event);
     }
-    /* Already there is fine: a closed socket has left by itself. */
+    /* EEXIST is fine: a closed socket has removed itself. */
     if (redis->sub.open)
         epoll_ctl(redis->epoll.fd, EPOLL_CTL_ADD, redis->sub.link.socket.fd, &event);
 }
 
-/* The descriptor becomes readable then at the latest. */
+/* The descriptor becomes readable at this time at the latest. */
 static void wake_at(struct ng_redis *redis, int64_t mono_ns)
 {
     struct itimerspec when = {.it_value = {mono_ns / NG_S, mono_ns % NG_S}};
@@ -122,7 +122,7 @@ static int subscribe_from(struct ng_redis *redis, unsigned first, int64_t deadli
         ng_redis_put_key(redis, &batch, redis->channels[i]);
     if (batch.no_memory)
         error = -ENOMEM;
-    /* It answers each channel, and messages may come in between. */
+    /* There is an answer for each channel, and messages may arrive in between. */
     const char *text = batch.text;
     size_t bytes = batch.used;
     while (!error && wanted) {
@@ -152,7 +152,7 @@ static int subscribe_from(struct ng_redis *redis, unsigned first, int64_t deadli
     return error;
 }
 
-/* One attempt, if it is time for one. */
+/* One attempt, if it is due. */
 static int connect_subscription(struct ng_redis *redis, int64_t deadline_mono_ns)
 {
     struct ng_redis_connection *connection = &redis->sub;
@@ -208,7 +208,7 @@ int ng_redis_subscribe(struct ng_kv *kv, const char *channel, int64_t deadline_m
                     ? -ETIMEDOUT
                     : subscribe_from(redis, redis->channel_count - 1, deadline_mono_ns);
     } else {
-        /* Messages of others may have been lost already; of the first there are none to lose. */
+        /* Messages of other channels may have been lost; a new subscription has none to lose. */
         bool missed = redis->missed || redis->channel_count > 1;
         error = keep_connecting(redis, deadline_mono_ns);
         redis->missed = error ? true : missed;
@@ -239,7 +239,7 @@ static void deliver(struct ng_redis *redis, redisReply *reply, int channel,
         (struct ng_kv_message){redis->channels[channel], ng_redis_bytes_of(reply->element[2])};
 }
 
-/* Is the server still there? It is asked, and given up when it says nothing for too long. */
+/* Is the server still there? It is pinged, and given up after too long without an answer. */
 static int keep_alive(struct ng_redis *redis)
 {
     static const char ping[] = "*1\r\n$4\r\nPING\r\n";
@@ -281,7 +281,7 @@ int ng_redis_next_message(struct ng_kv *kv, int64_t deadline_mono_ns,
         redis->missed = true;
         error = connect_subscription(redis, deadline_mono_ns);
         if (error) {
-            /* Not at once where the caller left no time for an attempt. */
+            /* Not at once if the caller left no time for an attempt. */
             int64_t soon = ng_clock_mono_ns() + NG_REDIS_BACKOFF_MIN_MS * NG_MS;
             wake_at(redis, redis->sub.retry_mono_ns > soon ? redis->sub.retry_mono_ns : soon);
             return error == -EAGAIN ? error : ng_kv_fail(kv, error, "%s", redis->sub.why);

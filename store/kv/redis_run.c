@@ -1,7 +1,7 @@
 /*
- * Running commands: sent again where that may be, and followed where a cluster sends them.
+ * Running commands: repeated if permitted, and redirected as a cluster demands.
  *
- * Must never send twice what cannot be repeated.
+ * Must never send a command twice that cannot be repeated.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 #include "core/util/clock.h"
 #include "store/kv/redis.h"
 
-#define BUSY_MIN_MS    20 /* pause before a server that cannot serve yet is asked again */
+#define BUSY_MIN_MS    20 /* pause before a server that cannot serve yet is tried again */
 #define BUSY_MAX_MS    250
-#define REDIRECTS_FREE 4 /* so many are followed without a pause */
+#define REDIRECTS_FREE 4 /* number of redirections that are followed without a pause */
 
 void ng_redis_put_key(struct ng_redis *redis, struct ng_redis_batch *batch, const char *key)
 {
@@ -24,7 +24,7 @@ void ng_redis_put_key(struct ng_redis *redis, struct ng_redis_batch *batch, cons
     ng_redis_put(batch, "\r\n", 2);
 }
 
-/* Note a reply that is an error, and return what it means. */
+/* Record an error reply, and return its errno. */
 int ng_redis_fail_reply(struct ng_redis *redis, const redisReply *reply)
 {
     int error = ng_redis_error_of(reply);
@@ -38,7 +38,7 @@ int ng_redis_fail_reply(struct ng_redis *redis, const redisReply *reply)
                                                                 : "an unexpected answer");
 }
 
-/* "MOVED 3999 10.0.0.1:6379". An empty host means the one that says so. */
+/* "MOVED 3999 10.0.0.1:6379". An empty host means the server that sent it. */
 static bool parse_redirect(const struct ng_redis *redis, const redisReply *reply,
                            struct ng_redis_node *ret_node)
 {
@@ -62,9 +62,9 @@ static bool parse_redirect(const struct ng_redis *redis, const redisReply *reply
 }
 
 /*
- * May a redirection be followed, and be given the password? To hosts that the URL names, or that
- * are of the cluster by its own map. Whoever we talk to is one of them: it is asked again where the
- * map that we have does not list the host.
+ * May a redirection be followed, and its target get the password? Only hosts in the URL, or in the
+ * cluster's own list. The current server is trusted: if our list does not contain the host, the
+ * server is queried again.
  */
 static bool may_follow(struct ng_redis *redis, const struct ng_redis_node *node,
                        int64_t deadline_mono_ns)
@@ -87,8 +87,8 @@ static bool may_follow(struct ng_redis *redis, const struct ng_redis_node *node,
     return known;
 }
 
-/* One command at a node that is about to get the key. Its reply is final unless it is an error that
- * a second try may mend. */
+/* Run one command at a node that is about to take over the key. Its reply is final unless it is an
+ * error that a second try may fix. */
 static void ask(struct ng_redis *redis, struct ng_redis_batch *batch, size_t index,
                 int64_t deadline_mono_ns)
 {
@@ -105,7 +105,7 @@ static void ask(struct ng_redis *redis, struct ng_redis_batch *batch, size_t ind
         ng_redis_put_auth(redis, &once);
     ng_redis_begin(&once, "ASKING", 1);
     ng_redis_begin(&once, "", 0);
-    /* The command itself in the place of the empty one. */
+    /* Move the command itself into the place of the empty one. */
     once.used = once.commands[once.count - 1].start;
     ng_redis_put(&once, batch->text + command->start,
                  ng_redis_end_of(batch, index) - command->start);
@@ -125,7 +125,7 @@ static void ask(struct ng_redis *redis, struct ng_redis_batch *batch, size_t ind
     ng_redis_link_close(&redis->helper);
 }
 
-/* Send what is not answered yet. */
+/* Send the commands without a reply. */
 static int send_rest(struct ng_redis *redis, struct ng_redis_batch *batch, int64_t deadline_mono_ns,
                      bool *ret_sent)
 {
@@ -158,9 +158,9 @@ static int send_rest(struct ng_redis *redis, struct ng_redis_batch *batch, int64
 }
 
 /*
- * Look at the replies: final ones stay, others are freed and asked for again. Returns
- * NG_REDIS_MOVED or -EBUSY when there are such, 0 when all are final; -EACCES: one sends us where
- * we do not go.
+ * Examine the replies: final ones stay, others are freed and will be requested again. Returns
+ * NG_REDIS_MOVED or -EBUSY if there are such, 0 if all are final; -EACCES: one redirects to a host
+ * that is not permitted.
  */
 static int sort_replies(struct ng_redis *redis, struct ng_redis_batch *batch, int flags,
                         int64_t deadline_mono_ns, struct ng_redis_node *ret_node)
@@ -199,7 +199,7 @@ static int sort_replies(struct ng_redis *redis, struct ng_redis_batch *batch, in
                 ng_redis_move_on(&redis->main);
         } else {
             command->answered = true;
-            /* The address may stand for another server by now. */
+            /* The address may refer to another server by now. */
             if (meaning == -EROFS)
                 ng_redis_move_on(&redis->main);
         }
@@ -218,9 +218,9 @@ static int sort_replies(struct ng_redis *redis, struct ng_redis_batch *batch, in
 }
 
 /*
- * Run a batch until every command has its final reply, in batch->commands[].reply. Where commands
- * were refused because the server is the wrong one, or is not ready, they are sent again; where the
- * connection was lost, only what is NG_REDIS_REPEATABLE.
+ * Run a batch until every command has its final reply, in batch->commands[].reply. Commands that
+ * were refused because the server is the wrong one, or is not ready, are sent again; after a lost
+ * connection, only NG_REDIS_REPEATABLE ones are.
  */
 int ng_redis_run(struct ng_redis *redis, struct ng_redis_batch *batch, int flags,
                  int64_t deadline_mono_ns)
@@ -240,7 +240,7 @@ int ng_redis_run(struct ng_redis *redis, struct ng_redis_batch *batch, int flags
         if (error) {
             if (!redis->main.link.reader)
                 ng_redis_note_loss(redis, &redis->main, error);
-            /* Replies that came before it was lost: too few to be of use. */
+            /* Replies that arrived before it was lost: not enough to be useful. */
             for (size_t i = 0; i < batch->count; i++) {
                 struct ng_redis_command *command = &batch->commands[i];
                 if (command->reply && (!command->answered || (flags & NG_REDIS_ONE_CONNECTION))) {
@@ -271,7 +271,7 @@ int ng_redis_run(struct ng_redis *redis, struct ng_redis_batch *batch, int flags
     }
 }
 
-/* A new batch for a call; what the last one returned is gone. */
+/* A new batch for a call; the results of the last one are freed. */
 struct ng_redis_batch *ng_redis_fresh(struct ng_redis *redis)
 {
     if (redis->value)

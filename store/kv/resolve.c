@@ -20,16 +20,16 @@
 
 #include "core/util/clock.h"
 
-/* Name service modules are not thrifty, and glibc takes the threads' variables from the stack. */
+/* Name service modules need a large stack, and glibc takes thread-local variables from it. */
 #define STACK_BYTES     (256u << 10)
 #define STACK_MAX_BYTES (64u << 20)
-#define LOOKUPS_MAX     8 /* at a time, in this process: name servers may be silent for long */
+#define LOOKUPS_MAX     8 /* concurrent in this process: name servers may be silent for long */
 
-/* Shared by two: who asked, and the thread that looks. Who leaves last frees it. */
+/* Shared by the caller and the look-up thread. The last one to release it frees it. */
 struct ng_lookup {
     char host[256];
     char port[8];
-    pthread_mutex_t mutex; /* protects what follows; nothing is called with it held */
+    pthread_mutex_t mutex; /* protects the following; no function is called with it held */
     pthread_cond_t changed;
     bool done, forgotten;
     int error;

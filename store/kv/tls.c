@@ -140,7 +140,7 @@ static int openssl_handshake(struct ng_tls *tls, char *why, size_t why_bytes)
     return -EPROTO;
 }
 
-/* With TLS 1.3 a server refuses a client's certificate only after the handshake. */
+/* With TLS 1.3 a server rejects a client's certificate only after the handshake. */
 static bool refuses_us(void)
 {
     switch (ERR_GET_REASON(ERR_peek_last_error())) {
@@ -180,11 +180,11 @@ static int openssl_write(struct ng_tls *tls, const void *data, size_t bytes)
     size_t wrote;
 
     ERR_clear_error();
-    /* Into memory: it takes all or nothing. */
+    /* Writes to memory: it takes all or nothing. */
     return SSL_write_ex(tls->session, data, bytes, &wrote) && wrote == bytes ? 0 : -EPROTO;
 }
 
-/* Visible: a program that must not be linked with OpenSSL loads it by this name. */
+/* Exported: a program that must not be linked with OpenSSL loads it by this name. */
 __attribute__((visibility("default"))) const struct ng_tls_ops ng_tls_openssl = {
     .create = openssl_create,
     .destroy = openssl_destroy,

@@ -1,8 +1,8 @@
 /*
- * TLS as a filter between the bytes of a connection and what it says: no descriptors, no waiting.
+ * TLS as a filter between the bytes of a connection and its content: no descriptors, no waiting.
  *
- * A table, so that the preloaded library needs no OpenSSL of its own: whoever opens a kv brings the
- * one that it has. One thread uses a session at a time.
+ * A table of functions, so that the preloaded library needs no OpenSSL of its own: the code that
+ * opens a kv provides the table. One thread uses a session at a time.
  */
 #ifndef NCCLGUARD_STORE_KV_TLS_H
 #define NCCLGUARD_STORE_KV_TLS_H
@@ -14,8 +14,9 @@
 struct ng_tls;
 
 struct ng_tls_options {
-    const char *host;            /* whose certificate is expected: a name or a number */
-    const char *ca, *cert, *key; /* PEM files; "" the machine's authorities, no certificate */
+    const char *host;            /* the host whose certificate is expected: a name or a number */
+    const char *ca, *cert, *key; /* PEM files; "": the machine's certificate authorities, no client
+                                  * certificate */
     bool verify;
 };
 
@@ -25,22 +26,22 @@ struct ng_tls_ops {
                   struct ng_tls **ret_tls);
     void (*destroy)(struct ng_tls *tls);
 
-    /* Bytes that came from the server. 0 or -ENOMEM. */
+    /* Pass in bytes that arrived from the server. 0 or -ENOMEM. */
     int (*feed)(struct ng_tls *tls, const void *data, size_t bytes);
-    /* Bytes for the server: how many; 0 none now. */
+    /* Take bytes for the server: how many; 0 none now. */
     size_t (*take)(struct ng_tls *tls, void *ret_data, size_t bytes);
 
-    /* Go on with the handshake. 0: done; -EAGAIN: the server has to answer first; -EACCES: its
+    /* Continue the handshake. 0: done; -EAGAIN: the server has to answer first; -EACCES: its
      * certificate is not trusted, -EPROTO: it speaks no such TLS, both with a line in `why`. */
     int (*handshake)(struct ng_tls *tls, char *why, size_t why_bytes);
-    /* What the server said: how many bytes; -EAGAIN: none now; -ECONNRESET: it has ended the
+    /* Decrypted bytes from the server: how many; -EAGAIN: none now; -ECONNRESET: it has ended the
      * session; -EACCES: it refuses our certificate; -EPROTO. */
     ssize_t (*read)(struct ng_tls *tls, void *ret_data, size_t bytes);
-    /* What we say, all of it. 0 or -EPROTO. */
+    /* Encrypt bytes for the server, all of them. 0 or -EPROTO. */
     int (*write)(struct ng_tls *tls, const void *data, size_t bytes);
 };
 
-/* By OpenSSL (store/kv/tls.c), where a build has it. */
+/* By OpenSSL (store/kv/tls.c), if the build has it. */
 extern const struct ng_tls_ops ng_tls_openssl;
 
 #endif

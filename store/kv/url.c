@@ -13,7 +13,7 @@
 
 #define REDIS_PORT    6379
 #define SENTINEL_PORT 26379
-#define DB_MAX        1000000 /* Redis' own limit is what its configuration says */
+#define DB_MAX        1000000 /* Redis' own limit depends on its configuration */
 
 static const struct {
     const char *prefix;
@@ -37,7 +37,7 @@ static void put(struct text *text, const char *from, size_t length)
 {
     while (length-- && text->used + 1 < text->bytes) {
         unsigned char character = (unsigned char)*from++;
-        /* Logs are lines. */
+        /* A log entry is one line. */
         text->to[text->used++] = character < 0x20 || character == 0x7f ? '?' : (char)character;
     }
     if (text->bytes)
@@ -49,8 +49,8 @@ static void put_text(struct text *text, const char *from)
     put(text, from, strlen(from));
 }
 
-/* Host and port where nobody has checked them: what stands behind a colon and is no number may be a
- * password whose '@' was forgotten. */
+/* Host and port, unchecked: text after a colon that is not a number may be a password whose '@' was
+ * omitted. */
 static void put_hosts(struct text *text, const char *from, size_t length)
 {
     for (size_t i = 0; i < length;) {
@@ -79,7 +79,7 @@ static void put_hosts(struct text *text, const char *from, size_t length)
             put(text, from + start, i - start);
         else
             put_text(text, "***");
-        /* What comes behind the next comma or slash is copied as a word again. */
+        /* The part after the next comma or slash is copied as a word again. */
         while (i < length && from[i] != ':' && (from[i] == ',' || from[i] == '/')) {
             put(text, from + i, 1);
             i++;
@@ -95,8 +95,8 @@ void ng_url_redact(const char *given, char *ret_text, size_t bytes)
 
     put(&text, "", 0);
     if (scheme && strcspn(given, "@?[%, ") < (size_t)(scheme - given))
-        rest = given; /* no scheme, but something further on that looks so */
-    /* With the slashes forgotten, a scheme that we know is still one. */
+        rest = given; /* no scheme, but text that looks like one further on */
+    /* Without its slashes, a scheme that we know is still one. */
     for (size_t i = 0; rest == given && i < sizeof(schemes) / sizeof(schemes[0]); i++) {
         size_t length = strcspn(schemes[i].prefix, ":") + 1;
         if (strncmp(given, schemes[i].prefix, length) == 0)
@@ -105,7 +105,7 @@ void ng_url_redact(const char *given, char *ret_text, size_t bytes)
     put(&text, given, (size_t)(rest - given));
     const char *at = strrchr(rest, '@');
     if (at) {
-        /* A user's name, where it can be nothing else. */
+        /* A user name, if it can be nothing else. */
         size_t user = strcspn(rest, ":@/?");
         if (rest[user] == ':' && rest != given)
             put(&text, rest, user + 1);
@@ -132,7 +132,7 @@ static int hex(char digit)
     return -1;
 }
 
-/* Undo %XX. NULL, or what is wrong. */
+/* Decode %XX. NULL, or what is wrong. */
 static const char *decode(const char *from, size_t length, char *ret_text, size_t bytes)
 {
     size_t used = 0;
@@ -336,8 +336,8 @@ static const char *parse_query(const char *from, struct ng_url *url)
 
 static const char *parse_redis(const char *rest, struct ng_url *url)
 {
-    /* A socket's path may have any character; the others end at the first slash or question mark.
-     */
+    /* A socket's path may contain any character; the others end at the first slash or question
+     * mark. */
     size_t authority = strcspn(rest, "/?");
     const char *at = memrchr(rest, '@', authority);
     const char *error = NULL, *hosts = at ? at + 1 : rest;

@@ -1,7 +1,8 @@
 /*
- * The URL of a store: which backend, where, with what credentials.
+ * The URL of a store: which backend, where, with which credentials.
  *
- * Pure functions; any thread. A password is only ever in struct ng_url: no text made here has it.
+ * Pure functions; any thread. A password is only ever in struct ng_url: no text made here contains
+ * it.
  */
 #ifndef NCCLGUARD_STORE_KV_URL_H
 #define NCCLGUARD_STORE_KV_URL_H
@@ -16,7 +17,7 @@
 enum ng_url_kind {
     NG_URL_NONE,     /* none */
     NG_URL_LOCAL,    /* local: or local:DIR */
-    NG_URL_REDIS,    /* redis://[user:pass@]host[:port][/db], rediss:// likewise */
+    NG_URL_REDIS,    /* redis://[user:pass@]host[:port][/db]; also rediss:// */
     NG_URL_UNIX,     /* redis+unix://[user:pass@]/path[?db=N] */
     NG_URL_SENTINEL, /* redis+sentinel://[user:pass@]h1[:port],h2[:port]/master[/db] */
 };
@@ -37,24 +38,25 @@ struct ng_url {
     unsigned host_count;
     char master[128]; /* SENTINEL: the name that the sentinels know */
     int db;
-    char ca[NG_URL_PATH_BYTES];   /* ?ca=FILE: whom to trust; "" the machine's usual ones */
-    char cert[NG_URL_PATH_BYTES]; /* ?cert=FILE&key=FILE: who we are; "" nobody */
+    char ca[NG_URL_PATH_BYTES];   /* ?ca=FILE: authorities to trust; "" the machine's usual ones */
+    char cert[NG_URL_PATH_BYTES]; /* ?cert=FILE&key=FILE: the client certificate; "" none */
     char key[NG_URL_PATH_BYTES];
 };
 
-/* The largest text of ng_url_print. */
+/* Size of the largest text of ng_url_print. */
 #define NG_URL_TEXT_BYTES 1200
 
 /*
  * Parse. 0, or -EINVAL with one line in `why` that names the value (without its password) and the
- * mend.
+ * remedy.
  */
 int ng_url_parse(const char *text, struct ng_url *ret_url, char *why, size_t why_bytes);
 
-/* A URL as it was given, without its password, for logs. Cut to fit. */
+/* A URL as given, without its password, for logs. Truncated to fit. */
 void ng_url_print(const struct ng_url *url, char *ret_text, size_t bytes);
 
-/* The same for a text that may be no URL at all: whatever may be a password becomes "***". */
+/* The same for a text that may not be a URL at all: every part that may be a password becomes
+ * "***". */
 void ng_url_redact(const char *text, char *ret_text, size_t bytes);
 
 #endif

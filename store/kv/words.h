@@ -1,4 +1,4 @@
-/* Numbers of 8 bytes each, lowest first: how small records stand on the store. */
+/* Numbers of 8 bytes each, little endian: the form of small records on the store. */
 #ifndef NCCLGUARD_STORE_KV_WORDS_H
 #define NCCLGUARD_STORE_KV_WORDS_H
 

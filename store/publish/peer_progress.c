@@ -2,7 +2,7 @@
  * Blobs of a job, read together.
  *
  * Must never trust what a blob says about its own length or meaning: store/wire/progress_read.c
- * checks.
+ * checks it.
  */
 #include "store/publish/peer_progress.h"
 
@@ -21,17 +21,17 @@
 #define LABELS_MAX    64
 #define KEY_BYTES     32
 #define TOGETHER_MAX                                                                               \
-    (256u << 20) /* bytes of all processes: some 20,000 of them as they tell for a verdict */
+    (256u << 20) /* bytes of all processes: about 20,000 of them at the size used for a verdict */
 #define LOST_AGE_MAX_NS (24 * 3600 * NG_S) /* beyond it, clocks differ */
 
 struct fetching {
     struct ng_arena *arena;
-    struct ng_peer_progress *blobs; /* of this chunk's first slot */
-    size_t *together;               /* bytes of all so far */
+    struct ng_peer_progress *blobs; /* first slot of this chunk */
+    size_t *together;               /* total bytes so far */
     bool no_memory;
 };
 
-/* Even indexes are blobs, odd ones signs of life. */
+/* Even indices are blobs, odd ones signs of life. */
 static void take(void *context, size_t index, const struct ng_kv_bytes *value)
 {
     struct fetching *fetching = context;
@@ -64,7 +64,7 @@ static void take(void *context, size_t index, const struct ng_kv_bytes *value)
     blob->bytes = value->bytes;
 }
 
-/* Incarnations are few: each label is asked for once. */
+/* Incarnations are few: each label is queried once. */
 static int find_roots(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_peer_progress *blobs,
                       uint32_t count)
 {
@@ -82,7 +82,7 @@ static int find_roots(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_peer
             k++;
         if (k == used) {
             if (used == LABELS_MAX)
-                continue; /* its root stays unknown: it belongs to nobody */
+                continue; /* its root stays unknown: it belongs to no incarnation */
             known[k].label = known[k].root = head.label;
             int error = head.label
                             ? ng_incarnation_root(kv, head.label, deadline_mono_ns, &known[k].root)
@@ -135,7 +135,7 @@ int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng
         error = ng_kv_get_many(kv, keys, 2 * part, deadline_mono_ns, take, &fetching);
         if (fetching.no_memory)
             error = -ENOMEM;
-        /* Places of those long gone are empty. */
+        /* Slots of processes that ended long ago are empty. */
         uint32_t kept = 0;
         for (uint64_t i = 0; i < part; i++)
             if (blobs[count + i].data)
@@ -215,10 +215,10 @@ static bool has_ended(const struct ng_progress_head *head)
 }
 
 /*
- * A process may stand in two places: where it lost the first, or where it ended so early that its
- * neighbour found none to tell of that. An end is final, whatever signs of life are left; else what
- * it told last counts, from where it lives. Returns for each blob whether it counts, in the view's
- * arena; NULL without memory.
+ * A process may be in two slots: because it lost the first, or because it ended so early that its
+ * neighbour found no slot to report that in. A report of its end is final, whatever signs of life
+ * remain; otherwise its newest report counts, from the slot with a sign of life. Returns for each
+ * blob whether it counts, in the view's arena; NULL without memory.
  */
 static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
                           struct ng_arena *arena)
@@ -263,7 +263,7 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
 {
     struct ng_progress_head head;
     const bool *counts = choose(blobs, count, &view->arena);
-    /* Those that are there already are few: the processes of one host. */
+    /* Those already in the view are few: the processes of one host. */
     struct ng_view near = {.processes = view->processes, .process_count = view->process_count};
 
     if (!counts)

@@ -1,7 +1,8 @@
 /*
- * What all processes of a job told the store, read together.
+ * The progress that all processes of a job have published on the store, read together.
  *
- * Used by the publisher's thread and by tools; the part that only reads memory by any thread.
+ * Used by the publisher's thread and by tools; functions that only read memory may run on any
+ * thread.
  */
 #ifndef NCCLGUARD_STORE_PUBLISH_PEER_PROGRESS_H
 #define NCCLGUARD_STORE_PUBLISH_PEER_PROGRESS_H
@@ -15,7 +16,7 @@
 
 struct ng_kv;
 
-/* Places of a job; a store that counts more of them says what is not so. */
+/* Slots of a job; a larger count on the store is invalid. */
 #define NG_PEER_PROGRESS_SLOTS_MAX (1 << 20)
 
 /* Every process's blob with its sign of life and incarnation, into `arena`. 0 or -errno. */
@@ -23,18 +24,18 @@ int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng
                            struct ng_peer_progress **ret_blobs, uint32_t *ret_count);
 
 /*
- * Append processes to a view that may have some already: those are nearer the truth, and are not
- * taken again (by uid). Only those of incarnation `root`, and whoever lives besides and has a
- * global rank that nobody of it has: it has no group in common with them yet. Not sealed. `ttl_ns`:
- * of signs of life. 0 or -ENOMEM.
+ * Append processes to a view that may have some already; those are more accurate, and are not added
+ * again (by uid). Only those of incarnation `root`, and live processes of others whose global rank
+ * no process of `root` has: they have no group in common with `root` yet. Does not seal the view.
+ * `ttl_ns`: of signs of life. 0 or -ENOMEM.
  */
 int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
                          int64_t ttl_ns, struct ng_view *view);
 
 /*
- * May these incarnations, `roots`, be one? 0; -EPERM: a rank of the job was two processes of
- * theirs, be they dead by now, so that each has its own, and they are runs of the job that overlap;
- * or -ENOMEM.
+ * May these incarnations, `roots`, be one? 0; -EPERM: a rank of the job is two of their processes,
+ * even if dead by now, so that each has its own, and they are runs of the job that overlap; or
+ * -ENOMEM.
  */
 int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t count,
                                 const uint64_t *roots, uint32_t root_count, struct ng_arena *arena);

@@ -3,19 +3,19 @@
  *
  * An essay, for what is not obvious here.
  *
- * Everything is done in rounds, twice a second and whenever something calls: publish what has
- * changed, give a sign of life, look for news. News come by subscription; the rounds are the net
- * under it. Nothing here is needed for the job to run: when the store is lost, one line says so,
- * the rounds go on trying, questions are answered with -EIO at once, and when it is back,
- * everything is published again: it may be another server, and empty.
+ * Everything is done in rounds, twice a second and at every event: publish what has changed, give a
+ * sign of life, look for news. News arrives by subscription; the rounds catch what it misses. The
+ * job does not need any of this to run: if the store is lost, one line says so, the rounds keep
+ * trying, and queries are answered with -EIO at once. When the store is back, everything is
+ * published again, since it may be another server, and empty.
  *
- * Death is noticed on the same host by others (the incident thread, by pidfd), who hand in here
- * what the dead left. A whole host that is gone is noticed by a walk round the places: each process
- * looks after the next one that lives, in the order of the places; the processes of a host stand
- * next to each other mostly, so all of a lost host are found by the one before them. It costs one
- * question a round, however many there are.
+ * Other processes of the same host detect a death (the incident thread, by pidfd) and pass what the
+ * dead process left to this thread. The loss of a whole host is detected by a ring of neighbours:
+ * each process watches the next live one in the order of slots. The processes of a host mostly have
+ * adjacent slots, so all of a lost host are found by the process before them. It costs one query a
+ * round, however many processes there are.
  *
- * Must never make a program's thread, or the incident thread beyond its deadline, wait.
+ * Must never make a program thread wait, nor the incident thread beyond its deadline.
  */
 #include "store/publish/publish.h"
 
@@ -35,14 +35,15 @@
 #include "store/publish/publisher.h"
 
 #define ROUND_NS   (500 * NG_MS)
-#define PUBLISH_NS NG_S          /* at most once in this time, but for suspicion */
-#define REFRESH_NS (200 * NG_MS) /* and then at most once in this */
+#define PUBLISH_NS NG_S          /* at most once per this interval, except on suspicion */
+#define REFRESH_NS (200 * NG_MS) /* and then at most once per this one */
 
-static struct ng_publisher *publisher_of_thread; /* of ng_publisher_start: written before it */
+static struct ng_publisher *publisher_of_thread; /* of ng_publisher_start: written before the thread
+                                                  * starts */
 
 static int answer(struct ng_publisher *p, struct ng_ask *ask)
 {
-    /* What has not worked a moment ago is not tried while somebody waits. */
+    /* After a failure, return at once instead of trying while a query waits. */
     if (p->link.lost || !p->slot.joined || p->slot.leaving)
         return -EIO;
     switch (ask->kind) {
@@ -100,7 +101,7 @@ static void serve(struct ng_publisher *p)
         ask.arena = (struct ng_arena){0};
     }
     pthread_mutex_unlock(&p->lock);
-    ng_arena_reset(&ask.arena); /* nobody waits any more */
+    ng_arena_reset(&ask.arena); /* the caller no longer waits */
     if (!heard && ask.kind == NG_ASK_CLAIM && ask.result == 0)
         ng_publisher_give_up_claim(p, ask.incident.epoch);
 }
@@ -148,12 +149,12 @@ static void read_messages(struct ng_publisher *p)
     struct ng_kv_message message;
     char text[64];
 
-    /* Our sign of life, and whoever asks, do not wait for all that somebody likes to announce: the
-     * rounds are the net under it. */
+    /* Our sign of life, and queries, do not wait until all announced messages are read: the rounds
+     * catch the rest. */
     for (int64_t until = ng_publisher_in(ROUND_NS); ng_clock_mono_ns() < until;) {
         int error = ng_kv_next_message(p->kv, ng_publisher_in(CALL_NS), &message);
         if (error == -ESTALE)
-            p->progress.round_ns = 0; /* look at the keys at once */
+            p->progress.round_ns = 0; /* read the keys at once */
         if (error && error != -ESTALE)
             return;
         if (error)
@@ -175,7 +176,7 @@ static void round_of(struct ng_publisher *p)
 {
     int64_t now = ng_clock_mono_ns();
 
-    /* Where it was lost, the kv itself decides when it tries again. */
+    /* If it was lost, the kv itself decides when it tries again. */
     if (!p->slot.joined && ng_publisher_join(p) != 0)
         return;
     if (p->slot.connects != p->kv->connects) {
@@ -221,7 +222,7 @@ static void count_dropped(struct ng_publisher *p)
         ng_publisher_warn(p);
 }
 
-/* Has every other thread of this process ended? Then it ends with this one. */
+/* Has every other thread of this process ended? Then this one ends with the process. */
 static bool is_last_thread(void)
 {
     struct ng_folder tasks;
@@ -261,19 +262,20 @@ static void await(struct ng_publisher *p)
         ng_log(NG_LOG_DEBUG, "the store's thread was called for nothing");
 }
 
-/* Somebody looks at the job. */
+/* Another process examines the job. */
 static void refresh(struct ng_publisher *p)
 {
-    /* Without the label of a group that was made since the last round, we would be of another run
-     * for him. */
+    /* Without the label of a group that was created since the last round, that process would take
+     * us for another run. */
     if (ng_publisher_label_groups(p) != 0)
         return;
-    /* What was told in peace has few records, and where calls parted may be before them. */
+    /* The progress published in normal operation has few records, and the calls may have diverged
+     * before them. */
     if (!p->progress.told_fully || !p->progress.stored_ns ||
         ng_clock_mono_ns() - p->progress.published_ns >= REFRESH_NS)
         ng_publisher_publish(p, true);
     else if (ng_publisher_queue_sign(p) == 0)
-        ng_publisher_flush(p); /* what we told a moment ago still holds */
+        ng_publisher_flush(p); /* the progress published a moment ago is still valid */
 }
 
 static void *run(void *unused)

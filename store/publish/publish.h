@@ -1,29 +1,31 @@
 /*
- * This process on the job's store: its progress, its news, its questions.
+ * This process on the job's store: its progress, its news, its queries.
  *
- * One thread, "ncclguard/store", owns the connection; nothing else touches it. It publishes a
- * progress blob at most once a second while things change, and at once where anybody in the job
- * suspects something; a sign of life every third of its time to live; and listens. The incident
- * thread talks to it through a mailbox and waits for an answer until a deadline, never longer; a
- * program's thread never does.
+ * One thread, "ncclguard/store", owns the connection; no other code touches it. It publishes a
+ * progress blob at most once a second while things change, and at once when any process of the job
+ * suspects a hang; a sign of life every third of its time to live; and listens. The incident thread
+ * talks to it through a mailbox and waits for an answer until a deadline, never longer; a program
+ * thread never waits.
  *
  * Keys of a job (store/kv/kv.h), all with a time to live:
- *   n            how many places were given out so far
- *   p/<slot>     what the process in that place tells: store/wire/progress.h
- *   l/<slot>     its sign of life; the value: for how long, in ms, p/<slot> has been true unchanged
- *   e            grows with each process that ends
- *   x/<process>  the one who tells of its death; s/<process>: of its silence; y/<slot>: that it is
- *                lost; w/<process>: the place that neighbours found for it
- *   g/<group>    label of the incarnation that made the group; u/<label>: it is part of that one
- *   a/<group>    of a group that ranks joined under this id: its id for those who invited them
- *   t/<group>    which rolling hashes rank 0 of the group had: store/publish/publish_hash_logs.c
- *   b/<group>    which ones a rank of another host had that is far behind it
- *   c/<group>/<rank>  which collective the ranks of its host have come to; c/<group>: rank 0's
- * answer: store/publish/publish_lockstep.c i/<epoch>    an incident; i/last: the newest;
- * v/<epoch>/json and /text: its verdict d/<epoch>/<slot>  that process has written its dump k/<key>
- * an entry of ng_board_ops.put: uid of its process, and the data examine/<level>/<label>   somebody
- * looks at the whole job; with a number: has just found nothing, for this cause (enum
- * ng_claim_cause) and one channel, m.
+ *   n            how many slots were given out so far
+ *   p/<slot>     progress of the process in that slot: store/wire/progress.h
+ *   l/<slot>     its sign of life; the value: how long, in ms, p/<slot> has been true unchanged
+ *   e            incremented with each process that ends
+ *   x/<process>  the process that reports its death; s/<process>: its silence; y/<slot>: that it is
+ *                lost; w/<process>: the slot that neighbours found for it
+ *   g/<group>    label of the incarnation that created the group; u/<label>: the one it is part of
+ *   a/<group>    for a group that ranks joined under this id: its id for the inviting ranks
+ *   t/<group>    rolling hashes of rank 0 of the group: store/publish/publish_hash_logs.c
+ *   b/<group>    those of a rank on another host that is far behind rank 0
+ *   c/<group>/<rank>  which collective the ranks of its host have reached; c/<group>: rank 0's
+ *                answer: store/publish/publish_lockstep.c
+ *   i/<epoch>    an incident; i/last: the newest; v/<epoch>/json and /text: its verdict
+ *   d/<epoch>/<slot>  that process has written its dump
+ *   k/<key>      an entry of ng_board_ops.put: uid of its process, and the data
+ *   examine/<level>/<label>   a process examines the whole job; with a number: it has just found
+ *                nothing, for this cause (enum ng_claim_cause)
+ * and one channel, m.
  */
 #ifndef NCCLGUARD_STORE_PUBLISH_PUBLISH_H
 #define NCCLGUARD_STORE_PUBLISH_PUBLISH_H
@@ -44,31 +46,31 @@ struct ng_publisher;
 struct ng_publisher_options {
     const struct ng_box *own_box; /* read when the thread starts; outlives the publisher */
     int64_t ttl_ns;
-    void (*adopt_thread)(void); /* called by the new thread first; NULL nothing */
-    void (*wake)(void);         /* there are news: any guard thread, returns at once */
+    void (*adopt_thread)(void); /* called first by the new thread; NULL nothing */
+    void (*wake)(void);         /* there is news: any guard thread, returns at once */
     int (*start_thread)(const char *name, void *(*body)(void *)); /* 0 or -errno */
-    /* Ranks of different hosts call different things: any guard thread, returns at once; NULL
-     * nobody is told. */
+    /* Ranks of different hosts called different operations: any guard thread, returns at once;
+     * NULL: not reported. */
     void (*differ)(const struct ng_disagreement *found);
     bool (*agrees)(void); /* do ranks of several hosts agree before each collective; NULL no */
 };
 
-/* What another process told, as it was stored. */
+/* The progress that another process published, as it was stored. */
 struct ng_peer_progress {
     const void *data;
     size_t bytes;
     uint64_t slot;
-    int64_t unchanged_ns; /* for how long it has been true since it was written */
+    int64_t unchanged_ns; /* how long it has been true since it was written */
     uint64_t root;        /* its incarnation */
-    uint64_t question;    /* the newest call to publish that it answered */
-    bool quiet;           /* it did not answer this one */
+    uint64_t question;    /* the newest request to publish that it has answered */
+    bool quiet;           /* it did not answer this request */
     bool lives;           /* it gave a sign of life within its time to live */
 };
 
 enum ng_ask_kind {
     NG_ASK_BEGIN = 1, /* incident.level, cause in; `result` 0, or -EBUSY */
     NG_ASK_FINISH,    /* incident.level, in_vain in */
-    NG_ASK_VIEW,      /* blobs, own one included, and `root` out */
+    NG_ASK_VIEW,      /* blobs, including our own, and `root` out */
     NG_ASK_UNITE,     /* data in: ids of groups, 64 bits each; -EPERM: they are of different runs */
     NG_ASK_CLAIM,     /* incident in and out; result 0, -EEXIST */
     NG_ASK_JUDGE,     /* incident, documents in */
@@ -81,9 +83,8 @@ enum ng_ask_kind {
     NG_ASK_LEAVE,
 };
 
-/* A question with its answer. `arena` owns blobs, documents, key and data, and goes along with the
- * question.
- */
+/* A query with its answer. `arena` owns blobs, documents, key and data, and is passed along with
+ * the query. */
 struct ng_ask {
     enum ng_ask_kind kind;
     int result;
@@ -106,8 +107,8 @@ struct ng_ask {
     uint64_t there;
 };
 
-/* Takes over `kv`. 0 or -errno, then `kv` stays the caller's. The thread starts with
- * ng_publisher_start. */
+/* Takes ownership of `kv`. 0 or -errno; on failure `kv` remains the caller's. The thread is started
+ * by ng_publisher_start. */
 int ng_publisher_open(struct ng_kv *kv, const struct ng_publisher_options *options,
                       struct ng_publisher **ret_publisher);
 
@@ -116,52 +117,52 @@ int ng_publisher_start(struct ng_publisher *publisher);
 
 /*
  * Ask, and wait until the deadline (CLOCK_MONOTONIC). Incident thread. The result is also returned;
- * -EIO: the store cannot be reached; -ETIMEDOUT: no answer in time, what was asked may still be
- * done. `ask->arena` is the caller's again, whatever comes.
+ * -EIO: the store cannot be reached; -ETIMEDOUT: no answer in time, the request may still be
+ * carried out. `ask->arena` belongs to the caller again in any case.
  */
 int ng_publisher_ask(struct ng_publisher *publisher, struct ng_ask *ask, int64_t deadline_mono_ns);
 
-/* Tell without waiting: this process has written its dump for an incident. */
+/* Report without waiting that this process has written its dump for an incident. */
 void ng_publisher_dumped(struct ng_publisher *publisher, const struct ng_incident *incident);
 
 /*
- * Tell without waiting what a process of this host cannot say itself: `data`, which belongs to
- * `arena`, is its progress; the arena is taken over and left empty. `ended`: it will never speak
- * again; else it is only silent, or `frozen`. False: there is no room at the moment, and it is not
- * told.
+ * Report without waiting for a process of this host that cannot report itself: `data`, which
+ * belongs to `arena`, is its progress; the arena is taken over and left empty. `ended`: it will
+ * never publish again; else it is only silent, or `frozen`. False: there is no room at the moment,
+ * and it is not reported.
  */
 bool ng_publisher_speak_for(struct ng_publisher *publisher, uint64_t slot, bool ended, bool frozen,
                             struct ng_arena *arena, const void *data, size_t bytes);
 
-/* NG_BOARD_* bits since the last time. */
+/* NG_BOARD_* bits since the last call. */
 unsigned ng_publisher_news(struct ng_publisher *publisher);
 
-/* Grows with each process of the job that ended, as far as the store told. */
+/* Grows with each process of the job that ended, as far as the store has reported. */
 uint32_t ng_publisher_ended(const struct ng_publisher *publisher);
 
-/* Is the store there, as of the last try? */
+/* Is the store reachable, as of the last attempt? */
 bool ng_publisher_is_up(const struct ng_publisher *publisher);
 
-/* Without waiting: the thread is to look at what groups agree on (core/check/lockstep_check.h). */
+/* Without waiting: make the thread check what groups agree on (core/check/lockstep_check.h). */
 void ng_publisher_stir(struct ng_publisher *publisher);
 
-/* Was the store lost, and is not back yet? Any thread. */
+/* Was the store lost, and is still not back? Any thread. */
 bool ng_publisher_is_away(const struct ng_publisher *publisher);
 
-/* Incidents of this incarnation that were heard of. 0 or -ENOENT. */
+/* Incidents of this incarnation that were received. 0 or -ENOENT. */
 int ng_publisher_next_incident(struct ng_publisher *publisher, uint64_t epoch,
                                struct ng_incident *ret_incident);
 int ng_publisher_get_incident(struct ng_publisher *publisher, uint64_t epoch,
                               struct ng_incident *ret_incident);
 
-/* Label under which this process's progress stands; 0 not known yet. */
+/* Label under which this process's progress is stored; 0 not known yet. */
 uint64_t ng_publisher_label(const struct ng_publisher *publisher);
 
-/* ng_board_ops.grown, as the store told. The first time for an id it is not known yet: the thread
- * asks for it from then on. 0 or -ENOENT. */
+/* ng_board_ops.grown, as the store reports it. The first call for an id returns -ENOENT; the thread
+ * queries the store for it from then on. 0 or -ENOENT. */
 int ng_publisher_grown(struct ng_publisher *publisher, uint64_t joined_id, uint64_t *ret_id);
 
-/* In a forked child: close what was inherited. Async-signal-safe; not used after. */
+/* In a forked child: close what was inherited. Async-signal-safe; not used afterwards. */
 void ng_publisher_abandon(struct ng_publisher *publisher);
 
 #endif

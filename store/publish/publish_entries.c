@@ -1,10 +1,10 @@
 /*
  * Small data that programs exchange, on the job's store.
  *
- * Beside the life of a call. The store's thread only, for questions that the incident thread asks.
- * A value begins with the uid of the process that put it, so that one that asks again after a lost
- * connection finds its own. What shall live as long as this process has the time to live of its
- * sign of life, and is stored again as often.
+ * Beside the life of a call. The store's thread only, for queries of the incident thread. A value
+ * begins with the uid of the process that put it, so that a process that repeats a put after a lost
+ * connection recognises its own. An entry that lives as long as this process has the time to live
+ * of its sign of life, and is stored again as often.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void entry_key(const char *key, char ret_key[ENTRY_KEY_BYTES])
     snprintf(ret_key, ENTRY_KEY_BYTES, "k/%s", key);
 }
 
-/* From now on ours to keep. Its memory goes with the process. */
+/* From now on ours to keep alive. Its memory is freed with the process. */
 static int keep(struct ng_publisher *p, const char *key, const struct value *value, size_t bytes)
 {
     char *own_key = ng_arena_strdup(&p->entries.arena, key);
@@ -59,7 +59,7 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
     if (ask->data_bytes > sizeof(value.data))
         return -EMSGSIZE;
     entry_key(ask->key, key);
-    /* What it put already counts once. */
+    /* Its own entry counts once already. */
     bool counted = ask->keep_ns || is_kept(p, key);
     if (!counted && p->entries.count == NG_BOARD_KEEP_MAX)
         return -ENOSPC;

@@ -1,5 +1,5 @@
 /*
- * Groups on the store: which processes are of one incarnation, and what a grown group is called.
+ * Groups on the store: which processes are of one incarnation, and the name of a grown group.
  *
  * The store's thread; ng_publisher_grown: the incident thread.
  */
@@ -21,11 +21,11 @@ void ng_publisher_set_root(struct ng_publisher *p, uint64_t root)
     if (p->labels.root == root)
         return;
     p->labels.root = root;
-    p->progress.stored_ns = 0; /* our blob has it */
+    p->progress.stored_ns = 0; /* our blob contains it */
     atomic_store(&p->state.label, root);
 }
 
-/* Of our incarnation: 1, or 0, or -errno. */
+/* Does it belong to our incarnation: 1, or 0, or -errno. */
 int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label)
 {
     uint64_t root, own;
@@ -37,7 +37,7 @@ int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label)
     int error = ng_incarnation_root(p->kv, label, ng_publisher_in(CALL_NS), &root);
     if (error || root == p->labels.root)
         return error ? error : 1;
-    /* We may have been united meanwhile. */
+    /* Our label may have been united meanwhile. */
     error = ng_incarnation_root(p->kv, p->labels.root, ng_publisher_in(CALL_NS), &own);
     if (error)
         return error;
@@ -53,7 +53,7 @@ static bool is_labelled(const struct ng_publisher *p, uint64_t id)
     return false;
 }
 
-/* Who is in this group is of our incarnation. */
+/* Members of this group are of our incarnation. */
 static int label_group(struct ng_publisher *p, uint64_t id)
 {
     if (!p->labels.own) {
@@ -85,10 +85,10 @@ static void gather(uint64_t *roots, uint32_t *count, uint64_t root)
 }
 
 /*
- * Ranks that have another unique id than the rest are found out by who looks at the whole job, and
- * may be of a label that no group brings together with ours. Two runs of the job that overlap may
- * look alike for a while, ranks of the one where the other's have not come yet; but then those of
- * the one that are missing have been there, too, or come later.
+ * Ranks with another unique id than the rest are detected by a process that examines the whole job,
+ * and may have a label that no group connects with ours. Two overlapping runs of the job may look
+ * alike for a while, if ranks of one are present where those of the other are still missing; but
+ * then the missing ranks have been there, too, or will arrive.
  */
 int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask)
 {
@@ -133,9 +133,10 @@ static void grown_key(char ret_key[KEY_BYTES], uint64_t joined_id)
 }
 
 /*
- * Groups made from a unique id bring processes together that may not have met; what is derived from
- * them has the same members, but for a group that others joined: those have its other id. One that
- * could not be made counts, too: others may still wait for it, and what they find is for us.
+ * Groups created from a unique id connect processes that may not have met before; groups derived
+ * from them have the same members, except for a group that others joined: those ranks have its
+ * other id. A group that could not be created counts, too: others may still wait for it, and their
+ * result concerns us.
  */
 int ng_publisher_label_groups(struct ng_publisher *p)
 {
@@ -166,7 +167,8 @@ int ng_publisher_label_groups(struct ng_publisher *p)
     return error;
 }
 
-/* What others call the groups that this process joined, and that nobody of this host made. */
+/* The ids that others use for groups that this process joined and no process of this host
+ * created. */
 int ng_publisher_ask_for_grown(struct ng_publisher *p)
 {
     struct ng_kv_bytes value;
@@ -206,7 +208,7 @@ int ng_publisher_grown(struct ng_publisher *p, uint64_t joined_id, uint64_t *ret
     if (at < p->grown.count) {
         id = p->grown.list[at].id;
     } else {
-        /* One that was answered is asked for no more; else the oldest. */
+        /* An id that was answered is not queried any more; else the oldest. */
         for (at = 0; at < p->grown.count && p->grown.count == GROWN && !p->grown.list[at].id;)
             at++;
         at = p->grown.count < GROWN ? p->grown.count++ : at % GROWN;

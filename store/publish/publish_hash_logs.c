@@ -2,16 +2,16 @@
  * Comparing what ranks of different hosts called, without waiting for any:
  * core/check/signature_compare.h.
  *
- * The store's thread only. Rank 0 of a group tells its hash log (core/view/hash_log.h), and of each
- * other host the lowest rank of the group compares it with its own; within a host the black boxes
- * are compared. A rank that stands still while rank 0 runs ahead, so that its hash log no longer
- * tells of what that one is at (core/view/recall.h), tells its own, and rank 0 compares, as do
- * other hosts'. So a group costs one key, and one question a second from each host, for two keys; a
- * tenth of that where nothing is called.
+ * The store's thread only. Rank 0 of a group publishes its hash log (core/view/hash_log.h), and on
+ * each other host the lowest rank of the group compares it with its own; within a host the black
+ * boxes are compared. If a rank stands still while rank 0 runs ahead, so that rank 0's hash log no
+ * longer covers the rank's position (core/view/recall.h), the rank publishes its own, and rank 0
+ * and other hosts compare. So a group costs one key, and one query a second from each host, for two
+ * keys; a tenth of that if nothing is called.
  *
- * The value: version 2, how many ranks the group has, whose hash log it is, a number that is
- * another each time it is told, `entered`, `last`, then the words of struct ng_hash_log in order;
- * each 8 bytes, lowest first.
+ * The value: version 2, how many ranks the group has, whose hash log it is, a number that changes
+ * with each publication, `entered`, `last`, then the words of struct ng_hash_log in order; each 8
+ * bytes, little endian.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,30 +25,30 @@
 #include "store/publish/publisher.h"
 
 #define TRAIL_VERSION 2u
-#define QUESTIONS     96u        /* a round; a group has up to two */
-#define RECALL_LOOKS  (1u << 17) /* at records, likewise */
+#define QUESTIONS     96u        /* per round; a group has up to two */
+#define RECALL_LOOKS  (1u << 17) /* records examined per round */
 #define WORDS         (6 + NG_HASH_LOG_NEWEST + 2 * NG_HASH_LOG_LEVELS)
 #define TRAIL_KEEP_MS (600 * 1000)
 #define BUSY_NS       (900 * NG_MS) /* every other round */
 #define IDLE_NS       (10 * NG_S)
-/* As if it were called for so long after the last call: whoever compares wants to hear of it twice
- * (ng_comparable_is_news). */
+/* Publish for this long after the last call, as if there were calls: a comparing process must read
+ * it twice (ng_comparable_is_news). */
 #define SETTLED_NS (5 * NG_S)
 
-#define BEHIND_MAX 4 /* ranks that tell of one group, for whom we know what we have heard */
+#define BEHIND_MAX 4 /* ranks that publish for one group and whose last report we remember */
 
 struct ng_hash_log_pace {
     uint64_t id, entered; /* as last seen */
     uint32_t generation;
     int64_t changed_ns, done_ns;
-    bool far_behind; /* rank 0, when we looked last; and we have called nothing since */
+    bool far_behind; /* rank 0, when last read; and we have called nothing since */
     struct {
         uint64_t rank, turn; /* turn 0: none */
     } heard[BEHIND_MAX];
     uint32_t heard_next;
 };
 
-/* Whose hash logs are told under which key. */
+/* Whose hash logs are published under which key. */
 enum { OF_RANK_0 = 't', OF_ONE_BEHIND = 'b' };
 
 struct told {
@@ -103,8 +103,8 @@ struct questions {
     } of[QUESTIONS];
 };
 
-/* Has a rank that is behind told this since the communicator was made? As
- * ng_comparable_is_news, but several tell. */
+/* Has a rank that is behind published this since the communicator was created? As
+ * ng_comparable_is_news, but for several ranks. */
 static bool is_news_of(struct ng_hash_log_pace *pace, const struct told *told)
 {
     for (uint32_t i = 0; i < BEHIND_MAX; i++)
@@ -116,9 +116,8 @@ static bool is_news_of(struct ng_hash_log_pace *pace, const struct told *told)
     return false;
 }
 
-/* A hash log of ours, as of the group of this id: the slot may be given to another communicator at
- * any moment. `back_to`: also of that collective; 0 of none but those that it tells of by itself.
- */
+/* A hash log of ours, for the group of this id: the slot may be given to another communicator at
+ * any moment. `back_to`: also cover that collective; 0: only those that it covers by itself. */
 static bool copy_trail(const struct ng_box *box, uint32_t slot, uint64_t id, uint64_t back_to,
                        struct ng_hash_log *ret_trail, uint32_t *looks)
 {
@@ -169,7 +168,7 @@ static void take_trail(void *context, size_t index, const struct ng_kv_bytes *va
         questions->p->options.differ(&found);
 }
 
-/* Tell the hash log of a group. */
+/* Publish the hash log of a group. */
 static int tell(struct ng_publisher *p, uint32_t slot, char kind)
 {
     const struct ng_box *box = p->options.own_box;
@@ -189,8 +188,7 @@ static int tell(struct ng_publisher *p, uint32_t slot, char kind)
     return ng_kv_queue_set(p->kv, key, bytes, sizeof(bytes), TRAIL_KEEP_MS);
 }
 
-/* Is it time to tell the hash log of this group, or to ask for that of its rank 0? Then it is done.
- */
+/* Publish the hash log of this group, or query that of its rank 0, if it is due. */
 static bool is_due(struct ng_hash_log_pace *pace, const struct ng_box_group *group)
 {
     uint64_t id = NG_LOAD(group->id), entered = NG_LOAD(group->entered);
@@ -241,7 +239,7 @@ int ng_publisher_compare(struct ng_publisher *p)
         used = box->trail_capacity;
     if (used && !p->compare.paces &&
         !(p->compare.paces = calloc(box->trail_capacity, sizeof(*p->compare.paces))))
-        return 0; /* another time */
+        return 0; /* at another time */
     for (uint32_t i = 0; i < used && questions.count + 2 <= QUESTIONS && !error; i++) {
         uint32_t slot = p->compare.at = p->compare.at + 1 < used ? p->compare.at + 1 : 0;
         const struct ng_box_group *group = &box->groups[slot];

@@ -1,7 +1,8 @@
 /*
- * Incidents on the store: claimed, judged, heard of; their documents and dumps.
+ * Incidents on the store: claimed, judged, received; their documents and dumps.
  *
- * The store's thread; what is heard of is read by the incident thread, under the publisher's lock.
+ * The store's thread; incidents received are read by the incident thread, under the publisher's
+ * lock.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -16,11 +17,11 @@
 #include "store/wire/command_record.h"
 #include "store/wire/incident_codec.h"
 
-#define EXAMINE_MS 3000 /* who looks at the job for longer is taken for lost */
-#define IDLE_MS    500 /* nothing was found: for the same cause, nobody needs to look again before */
-#define ANSWER_NS  (50 * NG_MS) /* what is left of a question's time for the answer's way */
-#define TEXT_MAX   (16u << 20)  /* bytes of a verdict that is kept on this host's disk */
-#define NOBODY     UINT64_MAX   /* a place that is never given out */
+#define EXAMINE_MS 3000         /* a process that examines the job for longer counts as lost */
+#define IDLE_MS    500          /* nothing was found: pause before a search for the same cause */
+#define ANSWER_NS  (50 * NG_MS) /* part of a query's time reserved for the answer's way */
+#define TEXT_MAX   (16u << 20)  /* size limit of a verdict that is kept on this host's disk */
+#define NOBODY     UINT64_MAX   /* a slot that is never given out */
 
 static void keep_incident(struct ng_publisher *p, const struct ng_incident *read)
 {
@@ -43,7 +44,7 @@ static void keep_incident(struct ng_publisher *p, const struct ng_incident *read
         ng_publisher_tell(p, NG_BOARD_INCIDENT);
 }
 
-/* 0; -ENOENT there is none; or -errno. One of another incarnation is passed over. */
+/* 0; -ENOENT there is none; or -errno. One of another incarnation is skipped. */
 static int read_incident(struct ng_publisher *p, uint64_t epoch, struct ng_incident *ret_incident)
 {
     struct ng_kv_bytes value;
@@ -55,7 +56,7 @@ static int read_incident(struct ng_publisher *p, uint64_t epoch, struct ng_incid
         return error;
     error = ng_incident_decode(value.data, value.bytes, ret_incident);
     if (error || ret_incident->epoch != epoch)
-        *ret_incident = (struct ng_incident){.epoch = epoch}; /* nothing to act on, but a number */
+        *ret_incident = (struct ng_incident){.epoch = epoch}; /* not to be acted on, only counted */
     return 0;
 }
 
@@ -67,8 +68,9 @@ static bool is_known(struct ng_publisher *p, uint64_t epoch)
 }
 
 /*
- * Its claimant does not come through, or does not know that it is one: it can no longer judge it,
- * and whoever waits for the verdict sees that nobody of that name lives. 0 or -errno.
+ * Withdraw a claim whose claimant does not finish, or does not know of it: the claimant can no
+ * longer judge it, and processes that wait for the verdict see that the claimant is not alive. 0 or
+ * -errno.
  */
 static int fence(struct ng_publisher *p, uint64_t epoch)
 {
@@ -110,23 +112,23 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
     int error = read_incident(p, epoch, &incident);
     if (error)
         return error;
-    /* A person's order is for all runs of the job; what a rank claims, for its own. */
+    /* An operator's command is for all runs of the job; a rank's claim is for its own run. */
     bool of_a_run = incident.label || ng_record_is_command(&incident);
     int ours = incident.level && of_a_run ? ng_publisher_is_ours(p, incident.label) : 0;
     if (!ours && incident.level &&
-        of_a_run) { /* a group that was made since the last round may bring us together */
+        of_a_run) { /* a group that was created since the last round may unite us */
         error = ng_publisher_label_groups(p);
         ours = error ? error : ng_publisher_is_ours(p, incident.label);
     }
     if (ours < 0)
         return ours;
     if (ours && !is_known(p, epoch)) {
-        /* Whoever wanted it was told that nothing is known, and went on alone. */
+        /* The caller of the claim was told that the result is not known, and continued alone. */
         if (claimed_by_us(p, &incident)) {
             error = fence(p, epoch);
             ours = 0;
         } else if (incident.claimant_slot == NOBODY) {
-            ours = 0; /* it is over */
+            ours = 0; /* it was withdrawn */
         }
     }
     if (ours) {
@@ -148,14 +150,14 @@ static uint64_t newest_of(struct ng_publisher *p)
     return newest;
 }
 
-/* Can anybody have counted to it? */
+/* Can any process have counted that far? */
 static bool is_plausible(struct ng_publisher *p, uint64_t epoch)
 {
     return epoch && epoch <= NG_EPOCH_MAX &&
            (!p->slot.came || epoch <= newest_of(p) + NG_EPOCH_AHEAD_MAX);
 }
 
-/* An incident that was announced, and those before it whose announcement was lost. */
+/* Read an incident that was announced, and those before it whose announcement was lost. */
 int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch)
 {
     uint64_t next = newest_of(p) + 1;
@@ -163,7 +165,7 @@ int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch)
 
     if (!is_plausible(p, epoch))
         return 0;
-    /* What was there before we came is nothing to us. */
+    /* Incidents from before our arrival do not concern us. */
     if (!p->slot.came)
         next = epoch;
     if (epoch > INCIDENTS && next <= epoch - INCIDENTS)
@@ -173,7 +175,8 @@ int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch)
     return error && error != -ENOENT ? error : take_incident(p, epoch);
 }
 
-/* The net under the messages: incidents after the newest, and those that wait for their verdict. */
+/* Catch what the messages miss: incidents after the newest, and those that wait for their
+ * verdict. */
 int ng_publisher_poll_incidents(struct ng_publisher *p)
 {
     uint64_t open[INCIDENTS], newest;
@@ -191,7 +194,7 @@ int ng_publisher_poll_incidents(struct ng_publisher *p)
         error = take_incident(p, open[i]);
     if (error == -ENOENT)
         error = 0;
-    /* More have their turn in the next round: our sign of life does not wait for who writes without
+    /* The rest follow in the next round: our sign of life does not wait for a writer without
      * end. */
     while (!error && read++ < INCIDENTS && newest < NG_EPOCH_MAX)
         error = take_incident(p, ++newest);
@@ -224,7 +227,7 @@ bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_inciden
 int ng_publisher_ask_for_claimant(struct ng_publisher *p, const struct ng_incident *incident)
 {
     bool lives = ng_publisher_claimant_lives(p, incident);
-    /* Only now: the verdict goes before the end. */
+    /* Only now: the verdict precedes the end. */
     int error = take_incident(p, incident->epoch);
 
     if (error && error != -ENOENT)
@@ -238,7 +241,7 @@ static bool same_claimant(const struct ng_incident *a, const struct ng_incident 
            a->claimant_ticks == b->claimant_ticks && a->label == b->label;
 }
 
-/* Those that it takes the place of: who claimed them cannot judge any more. */
+/* Withdraw the incidents that it supersedes: their claimants can no longer judge them. */
 static void fence_superseded(struct ng_publisher *p, const struct ng_incident *incident)
 {
     struct ng_incident there;
@@ -265,7 +268,7 @@ static int put_claim(struct ng_publisher *p, const struct ng_incident *incident,
     return error;
 }
 
-/* Is what is wanted dealt with by the one that is there, or was? */
+/* Does an existing incident, present or past, already cover what is wanted? */
 static bool is_dealt_with(struct ng_publisher *p, uint64_t epoch, const struct ng_incident *wanted,
                           struct ng_incident *ret_there)
 {
@@ -288,7 +291,7 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
     char text[24];
     int64_t last = 0, until = ng_publisher_in(CALL_NS);
 
-    /* It has our label, and that of no group that was made since the last round may be missing. */
+    /* It gets our label, which must include every group that was created since the last round. */
     int error = ng_publisher_label_groups(p);
     if (error)
         return error;
@@ -313,7 +316,7 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
                 *incident = there;
                 return -EEXIST;
             }
-        /* Nobody may be there any more to conduct what is claimed after the deadline. */
+        /* After the deadline the caller may no longer be there to handle the claim. */
         until = ng_publisher_in(CALL_NS);
         if (until > deadline_mono_ns - ANSWER_NS)
             until = deadline_mono_ns - ANSWER_NS;
@@ -323,7 +326,7 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
         error = put_claim(p, incident, until);
         if (error == -EEXIST) {
             last = (int64_t)incident->epoch - 1;
-            continue; /* somebody was faster: is it the same incident? */
+            continue; /* another process was first: is it the same incident? */
         }
         if (error)
             return ng_publisher_failed(p, error);
@@ -340,7 +343,7 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
     return -EAGAIN;
 }
 
-/* It is ours, but nobody waits for that any more. */
+/* The claim is ours, but the caller no longer waits for it. */
 void ng_publisher_give_up_claim(struct ng_publisher *p, uint64_t epoch)
 {
     pthread_mutex_lock(&p->lock);
@@ -364,7 +367,8 @@ int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask)
     int error = read_incident(p, ask->incident.epoch, &claimed);
     if (error)
         return ng_publisher_failed(p, error);
-    /* Somebody took our place, or the store was emptied and used anew: it is theirs now. */
+    /* Another process has taken our slot, or the store was emptied and reused: the incident is its
+     * own now. */
     if (!same_claimant(&claimed, &ask->incident))
         return -EEXIST;
     struct ng_kv_bytes expected = {.data = before, .bytes = ng_incident_encode(&claimed, before)};
@@ -430,7 +434,7 @@ int ng_publisher_fetch_verdict(struct ng_publisher *p, struct ng_ask *ask)
 }
 
 struct dumps {
-    uint64_t *living, *kept; /* who still has to write one: room for all that live */
+    uint64_t *living, *kept; /* slots that still have to write one: room for all live ones */
     uint32_t count;
     bool has_dumped;
 };
@@ -441,11 +445,11 @@ static void sort_dump(void *context, size_t index, const struct ng_kv_bytes *val
 
     if (index % 2 == 0)
         dumps->has_dumped = value != NULL;
-    else if (!dumps->has_dumped && value) /* no dump yet, and it lives */
+    else if (!dumps->has_dumped && value) /* no dump yet, and it is alive */
         dumps->kept[dumps->count++] = dumps->living[index / 2];
 }
 
-/* Whom we still wait for: the list shrinks with each question about one incident. */
+/* The processes still awaited: the list shrinks with each query about one incident. */
 int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
 {
     uint32_t count = p->watch.living_count;
@@ -475,18 +479,18 @@ int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
     return 0;
 }
 
-/* Whoever has a better cause comes back while those without one are still held back. */
+/* A process with a better cause retries while those without one are still held back. */
 _Static_assert(IDLE_MS *NG_MS > NG_CLAIM_PAUSE_MAX_NS,
                "a better cause may have to wait for its turn among all");
 
-/* Other incarnations look after themselves. */
+/* The key contains the label: other incarnations examine themselves. */
 static void examine_key(uint64_t label, enum ng_incident_level level, char ret_key[KEY_BYTES])
 {
     snprintf(ret_key, KEY_BYTES, "examine/%d/%016" PRIx64, (int)level, label);
 }
 
-/* Nobody is at it, but somebody has just found nothing: is our cause a better one? 0: the turn is
- * ours; -EEXIST; -ENOENT: it is over by now; or -errno. */
+/* No process examines the job, but one has just found nothing: is our cause a better one? 0: it is
+ * our turn; -EEXIST; -ENOENT: the pause is over by now; or -errno. */
 static int pass_idle(struct ng_publisher *p, const char *key, enum ng_claim_cause cause)
 {
     struct ng_kv_bytes value;
@@ -510,7 +514,7 @@ int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
 {
     char key[KEY_BYTES];
 
-    /* The key has our label, and so has what is looked at. */
+    /* The key must have our current label, like the processes that are examined. */
     int error = ng_publisher_label_groups(p);
     if (error)
         return error;
@@ -532,7 +536,7 @@ int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
 
 int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool in_vain)
 {
-    /* What one looks for of its own, another may find, too: it is not held back. */
+    /* A search for a cause of one's own is no reason to hold back others, which may find theirs. */
     char key[KEY_BYTES],
         idle = p->looks.causes[level] == NG_CAUSE_END ? '0' + NG_CAUSE_END : '0' + NG_CAUSE_LATE;
 
@@ -554,7 +558,7 @@ int ng_publisher_next_incident(struct ng_publisher *p, uint64_t epoch,
     if (epoch < newest && epoch >= at)
         at = epoch + 1;
     for (; epoch < newest && at <= newest && error;
-         at++) /* no epoch comes near to the end of the type */
+         at++) /* no epoch gets near the type's maximum */
         if (p->incidents.list[at % INCIDENTS].epoch == at) {
             *ret_incident = p->incidents.list[at % INCIDENTS];
             error = 0;

@@ -1,7 +1,7 @@
 /*
- * This process's place on the store: taken once, kept, given up.
+ * This process's slot on the store: taken once, kept, released.
  *
- * The store's thread only. Must never take a place that another process holds.
+ * The store's thread only. Must never take a slot that another process holds.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 #include "store/wire/incarnation.h"
 #include "store/wire/progress.h"
 
-/* A counter that others may count on meanwhile. */
+/* Raise a counter that others may increment meanwhile. */
 static int raise_to(struct ng_publisher *p, const char *key, uint64_t least)
 {
     struct ng_kv_bytes value;
@@ -45,7 +45,7 @@ static int raise_to(struct ng_publisher *p, const char *key, uint64_t least)
     return -EBUSY;
 }
 
-/* Is it this process that the store has in a place? Another server may have taken over. */
+/* Does the store have this process in a slot? Another server may have taken over. */
 static int holds_us(struct ng_publisher *p, uint64_t slot, bool *ret_holds)
 {
     struct ng_progress_head head;
@@ -64,7 +64,7 @@ static int holds_us(struct ng_publisher *p, uint64_t slot, bool *ret_holds)
     return 0;
 }
 
-/* What the job counts on lives as long as the job, and only ever grows. */
+/* The job's counters live as long as the job, and only ever grow. */
 int ng_publisher_keep_counters(struct ng_publisher *p)
 {
     static const char *const counters[] = {"n", "e", "i/last"};
@@ -85,7 +85,7 @@ int ng_publisher_keep_counters(struct ng_publisher *p)
     pthread_mutex_unlock(&p->lock);
     if (!error)
         error = raise_to(p, "n", p->slot.number);
-    /* A store that was emptied goes on counting where it was. */
+    /* On a store that was emptied, counting continues from the old value. */
     if (!error && newest)
         error = raise_to(p, "i/last", newest);
     if (!error)
@@ -93,7 +93,7 @@ int ng_publisher_keep_counters(struct ng_publisher *p)
     return ng_publisher_failed(p, error);
 }
 
-/* Another server, or the same after a loss: does it still have us? */
+/* Another server, or the same one after a loss: does it still have us? */
 int ng_publisher_verify(struct ng_publisher *p)
 {
     bool holds;
@@ -107,7 +107,7 @@ int ng_publisher_verify(struct ng_publisher *p)
     return holds ? ng_publisher_keep_counters(p) : 0;
 }
 
-/* The place that we have already: an earlier attempt did not hear of its success; or the one that a
+/* The slot that is ours already: an earlier attempt succeeded without an answer; or the one that a
  * neighbour found for us. 0 in *ret_slot: none. */
 static int find_own_place(struct ng_publisher *p, uint64_t *ret_slot)
 {
@@ -129,7 +129,7 @@ static int find_own_place(struct ng_publisher *p, uint64_t *ret_slot)
     return error;
 }
 
-/* A new place, with our blob in it. */
+/* Take a new slot, with our blob in it. */
 static int take_place(struct ng_publisher *p)
 {
     struct ng_view view;
@@ -146,7 +146,7 @@ static int take_place(struct ng_publisher *p)
         if (error)
             break;
         p->slot.number = (uint64_t)slot;
-        /* Life first: who is there without it counts as lost. */
+        /* Sign of life first: a process without it counts as lost. */
         p->progress.published_ns = ng_clock_mono_ns();
         error = ng_publisher_queue_sign(p);
         if (!error)
@@ -159,14 +159,14 @@ static int take_place(struct ng_publisher *p)
             error = ng_kv_put_if_absent(p->kv, key, data, bytes, KEEP_MS, ng_publisher_in(CALL_NS));
         ng_view_fini(&view);
         if (error != -EEXIST)
-            break; /* else: counted anew after a loss, and somebody older is there */
+            break; /* else: the counter restarted after a loss, and an earlier process is there */
     }
     return ng_publisher_failed(p, error);
 }
 
-/* What was there before we came is nothing to us. All that comes from here on is, however long it
- * takes to get a place, and also where we have to come again: others may have been back before us.
- */
+/* What happened before our arrival does not concern us. Everything from here on does, however
+ * long it takes to get a slot, and also if we have to join again: others may have been back
+ * before us. */
 static int come(struct ng_publisher *p)
 {
     int64_t newest, ended;
@@ -180,7 +180,7 @@ static int come(struct ng_publisher *p)
         return ng_publisher_failed(p, error);
     p->slot.counted = ended;
     if (newest < 0 || newest > NG_EPOCH_MAX)
-        newest = 0; /* nobody has counted to it: what comes is read from the first on */
+        newest = 0; /* no process has counted that far: incidents are read from the first on */
     pthread_mutex_lock(&p->lock);
     if ((uint64_t)newest > p->incidents.newest)
         p->incidents.newest = (uint64_t)newest;
@@ -193,7 +193,7 @@ int ng_publisher_join(struct ng_publisher *p)
 {
     uint64_t slot;
 
-    /* Before others can know that we are of their run, and what they claim concerns us. */
+    /* Before others can know that we are of their run, and their claims concern us. */
     int error = come(p);
     uint64_t connects = p->kv->connects;
     if (!error)
@@ -213,13 +213,13 @@ int ng_publisher_join(struct ng_publisher *p)
         return error;
     p->watch.slot = 0;
     p->slot.joined = true;
-    p->slot.connects = connects; /* and not that of a later one: then it is looked at again */
+    p->slot.connects = connects; /* and not that of a later one: then it is verified again */
     NG_STORE(p->options.own_box->header->board_slot, p->slot.number);
     ng_log(NG_LOG_INFO, "on the board %s, slot %" PRIu64, p->kv->name, p->slot.number);
     return ng_publisher_publish(p, false);
 }
 
-/* The last word of this process. */
+/* Publish the final state of this process. */
 int ng_publisher_leave(struct ng_publisher *p)
 {
     struct ng_view view;
@@ -229,10 +229,11 @@ int ng_publisher_leave(struct ng_publisher *p)
     int64_t ended;
 
     p->slot.leaving = true;
-    /* Of a group that was made since the last round: whoever waits in it takes the word of a
-     * process without its label for that of another run. */
+    /* For a group created since the last round: a rank that waits in it would take the progress of
+     * a process without its label for that of another run. */
     int error = ng_publisher_label_groups(p);
-    /* And whoever was turned down may end with that, while other hosts wait for it. */
+    /* A process whose call was refused may exit because of it, while other hosts wait for its
+     * report. */
     if (!error)
         error = ng_publisher_agree(p);
     if (error)

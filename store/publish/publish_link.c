@@ -1,5 +1,5 @@
 /*
- * The store's thread and its store: losing it, having it again, and the names of keys.
+ * The store's thread and its store: its loss, its return, and the names of keys.
  *
  * The store's thread only.
  */
@@ -15,7 +15,7 @@
 #include "store/publish/publisher.h"
 
 #define WARN_AGAIN_NS (60 * NG_S)
-#define RETURN_NS     (5 * NG_S) /* when the store is back, so much later everybody is */
+#define RETURN_NS     (5 * NG_S) /* this long after the store's return, every process is back */
 
 void ng_publisher_warn(struct ng_publisher *p)
 {
@@ -32,7 +32,7 @@ void ng_publisher_warn(struct ng_publisher *p)
         p->kv->name, ng_kv_error(p->kv));
 }
 
-/* Every failure comes by here. Returns it. */
+/* Every failure passes through here. Returns it. */
 int ng_publisher_failed(struct ng_publisher *p, int error)
 {
     if (!error || error == -ENOENT || error == -EEXIST || error == -ENOMEM)
@@ -46,13 +46,13 @@ int ng_publisher_failed(struct ng_publisher *p, int error)
         atomic_store(&p->state.away, true);
     }
     ng_publisher_warn(p);
-    /* What was written last may be gone, and that only reading works is not enough: everything
-     * again. */
+    /* The last writes may be lost, and a store that can only be read is not enough: publish
+     * everything again. */
     p->progress.stored_ns = 0;
     return error;
 }
 
-/* Others may not be back yet: that they give no sign of life means nothing for a while. */
+/* Others may not be back yet: for a while, a missing sign of life proves nothing. */
 static void wait_for_others(struct ng_publisher *p)
 {
     p->link.settled_ns = ng_publisher_in(p->options.ttl_ns + RETURN_NS);
@@ -78,8 +78,8 @@ void ng_publisher_worked(struct ng_publisher *p)
     atomic_store(&p->state.up, true);
 }
 
-/* Our sign of life is stored. Where it had run out, because we did not run, others did not either,
- * perhaps. */
+/* Our sign of life has been stored. If it had expired because we did not run, others may not have
+ * run either. */
 void ng_publisher_signed(struct ng_publisher *p)
 {
     int64_t now = ng_clock_mono_ns();

@@ -1,14 +1,14 @@
 /*
- * Agreeing before each launch, across hosts: core/check/lockstep_check.h.
+ * Agreement before each launch, across hosts: core/check/lockstep_check.h.
  *
- * The store's thread only. Each rank of a group says that it is there; the lowest one of each host
- * also says which collective all ranks of its host have come to, alike, with which rolling hash.
- * Rank 0 of the group reads what the hosts say, and tells which collective all have come to; the
- * others read that. So a collective costs two questions in the life of each host, however many
- * there are, and while it is waited for, one every millisecond at first, and ever fewer later.
- * Everything is a value that is set, and may be set again: nothing is lost, or counted twice, with
- * a connection. What is not set again for ten seconds is gone: who has lost the store is not waited
- * for.
+ * The store's thread only. Each rank of a group says that it is present; the lowest one of each
+ * host also says which collective all ranks of its host have reached, alike, with which rolling
+ * hash. Rank 0 of the group reads what the hosts say, and publishes which collective all have
+ * reached; the others read that. So a collective costs each host two round trips, however many
+ * hosts there are, and while it is waited for, one every millisecond at first, and ever fewer
+ * later. Everything is a value that is set, and may be set again: nothing is lost, or counted
+ * twice, with a connection. A value that is not set again for ten seconds expires: a rank that has
+ * lost the store is not waited for.
  *
  * Values are words (store/kv/words.h), of version 1.
  */
@@ -26,20 +26,20 @@
 #include "store/publish/publisher.h"
 
 #define AGREE_VERSION 1u
-#define KEYS          256u         /* of one question */
-#define ASK_NS        NG_MS        /* between questions, at first … */
+#define KEYS          256u         /* of one query */
+#define ASK_NS        NG_MS        /* between queries, at first … */
 #define ASK_MAX_NS    (50 * NG_MS) /* … and later */
-#define LOOK_NS       NG_S         /* between looks for ranks that were not there yet */
+#define LOOK_NS       NG_S         /* between searches for ranks that were not present yet */
 #define PATIENCE_NS                                                                                \
-    (5 * NG_S) /* who is silent for so long is not guarded, or not on this store                   \
+    (5 * NG_S) /* silent for longer: not guarded, or not on this store                             \
                 */
 #define SAID_TTL_MS (10 * 1000)
-#define SAID_NS     (3 * NG_S) /* after which it is said again */
+#define SAID_NS     (3 * NG_S) /* after which it is stored again */
 
 /*
- * What a rank says: version, ranks of the group, collectives it has turned down, the collective
- * that its host has come to, the hash there, the newest one that this rank made without asking,
- * from which one on nobody waits (0 none), and for how many ranks it speaks.
+ * What a rank says: version, ranks of the group, collectives it has refused, the collective that
+ * its host has reached, the hash there, the newest one that this rank launched without asking, from
+ * which one on no rank waits (0 none), and for how many ranks it speaks.
  */
 enum {
     SAID_VERSION,
@@ -53,8 +53,8 @@ enum {
     SAID_WORDS
 };
 
-/* What rank 0 answers: version, ranks of the group, collectives it has turned down, whose host is
- * the reason, the collective that all have come to, and from which one on nobody waits. */
+/* What rank 0 answers: version, ranks of the group, collectives it has refused, whose host is the
+ * reason, the collective that all have reached, and from which one on no rank waits. */
 enum { TOLD_VERSION, TOLD_NRANKS, TOLD_REFUSED, TOLD_BY, TOLD_AGREED, TOLD_UNASKED, TOLD_WORDS };
 
 struct ng_agree_pace {
@@ -62,19 +62,19 @@ struct ng_agree_pace {
     uint32_t generation;
     uint64_t said[SAID_WORDS], told[TOLD_WORDS]; /* as on the store; version 0: nothing is */
     int64_t said_ns;
-    bool alone;         /* rank 0 says nothing: the ranks of our host agree alone */
-    uint64_t waits_for; /* the collective that our host waits for */
+    bool alone;         /* rank 0 has not answered: the ranks of our host agree alone */
+    uint64_t waits_for; /* the collective for which our host waits */
     int64_t waits_ns, asked_ns, looked_ns;
     /* Rank 0. */
     uint32_t *speakers;              /* ranks that speak for other hosts; owned */
-    uint32_t speaker_count, present; /* so many ranks say that they are there, we included */
-    uint64_t spoken_for;             /* so many of them have a speaker, when we looked last */
-    bool complete;                   /* nobody else is waited for */
+    uint32_t speaker_count, present; /* ranks that say they are present, including us */
+    uint64_t spoken_for;             /* how many of them had a speaker when last checked */
+    bool complete;                   /* no other rank is waited for */
 };
 
-/* Of a group of ours, as it is now. */
+/* One of our groups, as it is now. */
 struct group {
-    bool ended; /* nothing is asked any more, but what was turned down is still to be told */
+    bool ended; /* no more queries, but refusals are still to be published */
     uint64_t id, nranks, rank;
     struct ng_box_hash_log *hash_log;
     struct ng_agree_pace *pace;
@@ -93,7 +93,7 @@ static bool read_words(const struct ng_kv_bytes *value, uint64_t nranks, unsigne
         return false;
     for (unsigned i = 0; i < count; i++)
         ret_words[i] = ng_word_get((const unsigned char *)value->data + (size_t)8 * i);
-    /* In both, the third is what has been turned down, of which the black box counts so many. */
+    /* In both, the third is the number of refusals, which the black box counts in 32 bits. */
     return ret_words[0] == AGREE_VERSION && ret_words[1] == nranks && ret_words[2] <= UINT32_MAX;
 }
 
@@ -107,7 +107,7 @@ static uint64_t earlier_of(uint64_t a, uint64_t b)
     return !a || (b && b < a) ? b : a;
 }
 
-/* 0: we, who turned nothing down, or did so for a reason of our own. */
+/* 0: this rank, which refused nothing, or for a reason of its own. */
 static uint64_t reason_of(const struct ng_box_hash_log *hash_log)
 {
     uint64_t refused = NG_LOAD(hash_log->refused);
@@ -150,7 +150,7 @@ static bool say(struct ng_publisher *p, const struct group *group)
 
     ng_hash_log_copy(hash_log, here, here, &copy);
     uint64_t hash = here ? ng_hash_log_at(&copy, here) : 0;
-    /* One that was turned down meanwhile comes again, perhaps with another hash. */
+    /* One that was refused meanwhile is called again, perhaps with another hash. */
     if (atomic_load(&hash_log->refused) != refused || atomic_load(&hash_log->here) != here)
         return false;
     if (now - pace->said_ns >= SAID_NS && !group->ended) {
@@ -193,7 +193,7 @@ static void take_agreed(struct ng_box_hash_log *hash_log, uint64_t agreed)
         atomic_store(&hash_log->agreed, agreed);
 }
 
-/* Rank 0 has not said a word: nobody knows what other hosts do. */
+/* Rank 0 has never answered: the state of other hosts is not known. */
 static void hear_nothing(const struct group *group)
 {
     struct ng_agree_pace *pace = group->pace;
@@ -224,14 +224,15 @@ static int hear(struct ng_publisher *p, const struct group *group)
     bool heard = !error && read_words(&value, group->nranks, TOLD_WORDS, told) &&
                  told[TOLD_BY] < group->nranks;
     if (atomic_load(&hash_log->refused) != refused)
-        return 0; /* it is no more what was asked about */
+        return 0; /* it is no longer the one that was queried */
     if (!heard) {
         hear_nothing(group);
         return 0;
     }
     group->pace->alone = false;
     take_unasked(hash_log, told[TOLD_UNASKED]);
-    if (told[TOLD_REFUSED] > refused) /* whom it names may be us, where it is the other */
+    if (told[TOLD_REFUSED] > refused) /* if rank 0 names us, then from our side rank 0 is the other
+                                       * one */
         take_given_up(hash_log, told[TOLD_REFUSED],
                       told[TOLD_BY] == group->rank ? 0 : told[TOLD_BY]);
     else if (told[TOLD_REFUSED] == refused)
@@ -242,10 +243,10 @@ static int hear(struct ng_publisher *p, const struct group *group)
 /* Rank 0 reads what the ranks say. */
 struct round {
     const struct group *group;
-    const uint32_t *ranks; /* of this question */
-    bool looks;            /* for whoever is there */
+    const uint32_t *ranks; /* of this query */
+    bool looks;            /* for ranks that are present */
     uint64_t refused, here, hash;
-    uint64_t come; /* ranks that have come to it, alike */
+    uint64_t come; /* ranks that have reached it, alike */
     bool apart, passed;
 };
 
@@ -264,9 +265,9 @@ static void take_word(void *context, size_t index, const struct ng_kv_bytes *val
     if (said[SAID_REFUSED] > round->refused)
         take_given_up(group->hash_log, said[SAID_REFUSED], rank);
     if (said[SAID_PASSED] >= round->here)
-        round->passed = true; /* nobody can be kept from it any more */
+        round->passed = true; /* a rank has launched it: it can no longer be prevented */
     if (!said[SAID_COUNT])
-        return; /* another of its host speaks for it, as to what it has come to */
+        return; /* another rank of its host reports which collective it has reached */
     if (round->looks) {
         pace->speakers[pace->speaker_count++] = rank;
         pace->spoken_for += said[SAID_COUNT];
@@ -301,14 +302,14 @@ static int ask_ranks(struct ng_publisher *p, struct round *round, const uint32_t
     return error;
 }
 
-/* Who is there is to be found anew. */
+/* The ranks present must be searched again. */
 static void forget_ranks(struct ng_agree_pace *pace)
 {
     pace->complete = false;
     pace->looked_ns = 0;
 }
 
-/* Everybody, not only who is known to speak for a host. */
+/* All ranks, not only those known to speak for a host. */
 static int look_for_ranks(struct ng_publisher *p, struct round *round)
 {
     const struct group *group = round->group;
@@ -370,7 +371,7 @@ static int gather(struct ng_publisher *p, const struct group *group)
     if (error)
         return error;
     note_completeness(group);
-    /* It was turned down here meanwhile. */
+    /* It was refused here meanwhile. */
     if (atomic_load(&hash_log->refused) != round.refused ||
         atomic_load(&hash_log->here) != round.here)
         return 0;
@@ -387,7 +388,7 @@ static int gather(struct ng_publisher *p, const struct group *group)
 
 /* ---- Rounds ---- */
 
-/* False: it is none that is agreed on, or was a moment ago. */
+/* False: it is not one that is agreed on, or has just stopped being one. */
 static bool find_group(struct ng_publisher *p, uint32_t slot, struct group *ret_group)
 {
     const struct ng_box *box = p->options.own_box;
@@ -412,7 +413,7 @@ static bool find_group(struct ng_publisher *p, uint32_t slot, struct group *ret_
     return NG_LOAD(group->generation) == generation && NG_LOAD(group->id) == ret_group->id;
 }
 
-/* Does our host wait for others? Then *ret_due_ns: when they are to be asked. */
+/* Does our host wait for others? Then *ret_due_ns: when to query them. */
 static bool waits(const struct group *group, int64_t *ret_due_ns)
 {
     struct ng_box_hash_log *hash_log = group->hash_log;
@@ -437,7 +438,7 @@ static bool waits(const struct group *group, int64_t *ret_due_ns)
     return true;
 }
 
-/* Tell what has changed. */
+/* Publish what has changed. */
 static int tell(struct ng_publisher *p, const struct group *group)
 {
     int error = say(p, group) ? ng_publisher_flush(p) : 0;
@@ -447,7 +448,7 @@ static int tell(struct ng_publisher *p, const struct group *group)
     return error;
 }
 
-/* What there is to be told or asked of a group. */
+/* Publish and query whatever is due for a group. */
 static int tend(struct ng_publisher *p, const struct group *group)
 {
     struct ng_box_hash_log *hash_log = group->hash_log;
@@ -488,7 +489,7 @@ int ng_publisher_agree(struct ng_publisher *p)
         used = box->trail_capacity;
     if (used && !p->agree.paces &&
         !(p->agree.paces = calloc(box->trail_capacity, sizeof(*p->agree.paces))))
-        return 0; /* another time */
+        return 0; /* at another time */
     if (p->agree.connects != p->kv->connects) {
         /* It may be another server, and empty. */
         for (uint32_t i = 0; i < used; i++) {

@@ -1,5 +1,5 @@
 /*
- * Who else is on the store: the whole job at an incident, and one neighbour at all times.
+ * Other processes on the store: the whole job at an incident, and one neighbour at all times.
  *
  * The store's thread only.
  */
@@ -19,11 +19,11 @@
 #include "store/wire/progress.h"
 
 #define FETCH_NS        (3 * NG_S)    /* the whole job */
-#define REFRESH_WAIT_NS (100 * NG_MS) /* for everybody's newest progress */
-#define REFRESH_NS      (800 * NG_MS) /* so long, where somebody does not answer */
+#define REFRESH_WAIT_NS (100 * NG_MS) /* wait for every process's newest progress */
+#define REFRESH_NS      (800 * NG_MS) /* how long, if a process does not answer */
 #define LOST_TOLD_MS    60000
-#define GAP_NS          (30 * NG_S) /* whoever took a place is in it by then, or never */
-#define WALK            16u         /* places looked at in one step of the walk */
+#define GAP_NS          (30 * NG_S) /* a process that took a slot is in it by then, or never */
+#define WALK            16u         /* slots examined in one step */
 
 bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_progress *blobs,
                                   uint32_t count)
@@ -46,7 +46,7 @@ bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_p
     return true;
 }
 
-/* The store was away, and not all are back: as they told last. */
+/* The store was away, and not all are back: use what they last published. */
 static void believe(struct ng_peer_progress *blobs, uint32_t count)
 {
     struct ng_progress_head head;
@@ -60,7 +60,7 @@ static void believe(struct ng_peer_progress *blobs, uint32_t count)
     }
 }
 
-/* Nobody need wait for its answer. */
+/* There is no need to wait for its answer. */
 static bool tells_an_end(const struct ng_peer_progress *blob)
 {
     struct ng_progress_head head;
@@ -78,7 +78,7 @@ int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
     char text[40];
     int length = snprintf(text, sizeof(text), "refresh %" PRIx64, question);
 
-    /* Everybody's newest, as of now. */
+    /* The newest progress of every process, as of now. */
     int error = ng_kv_publish(p->kv, "m", text, (size_t)length, ng_publisher_in(CALL_NS));
     if (error)
         return ng_publisher_failed(p, error);
@@ -110,15 +110,15 @@ int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
 
 struct walk {
     struct ng_publisher *p;
-    uint64_t first; /* place of index 0 */
+    uint64_t first; /* slot of index 0 */
     uint64_t lost[WALK], labels[WALK], found;
     unsigned lost_count;
-    bool over, gap; /* a place with nothing in it: somebody may just be about to take it */
+    bool over, gap; /* an empty slot: a process may just be about to take it */
     struct ng_progress_head head;
     bool known;
 };
 
-/* Even indexes are blobs, odd ones signs of life. */
+/* Even indices are blobs, odd ones signs of life. */
 static void pass(void *context, size_t index, const struct ng_kv_bytes *value)
 {
     struct walk *walk = context;
@@ -132,7 +132,7 @@ static void pass(void *context, size_t index, const struct ng_kv_bytes *value)
         return;
     }
     if (slot == p->slot.number) {
-        walk->over = true; /* once round: nobody else lives */
+        walk->over = true; /* a full round: no other process is alive */
         walk->found = 0;
     } else if (value) {
         walk->over = true;
@@ -158,7 +158,7 @@ static int tell_lost(struct ng_publisher *p, uint64_t slot)
     return ng_publisher_tell_end(p);
 }
 
-/* From the place that we look after onwards, to the next that lives. */
+/* From the watched slot onwards, to the next live one. */
 static int walk_on(struct ng_publisher *p)
 {
     char names[2 * WALK][KEY_BYTES];
@@ -170,7 +170,7 @@ static int walk_on(struct ng_publisher *p)
         if (at > p->slot.count)
             at = 1;
         struct walk walk = {.p = p, .first = at};
-        uint64_t count = steps ? WALK : 2; /* mostly the next one lives */
+        uint64_t count = steps ? WALK : 2; /* mostly the next slot is live */
         if (count > p->slot.count - at + 1)
             count = p->slot.count - at + 1;
         for (uint64_t i = 0; i < count; i++) {
@@ -213,8 +213,8 @@ static void take_answer(void *context, size_t index, const struct ng_kv_bytes *v
            value->bytes < sizeof(answers->text[0]) ? value->bytes : sizeof(answers->text[0]) - 1);
 }
 
-/* Somebody may stand between us and the one that we look after: who came after we had gone round,
- * or was lost and is back. */
+/* A process may be between us and the watched one: it arrived after our last full round, or was
+ * lost and is back. */
 static void look_nearer(struct ng_publisher *p, uint64_t slots)
 {
     uint64_t next = p->slot.number < slots ? p->slot.number + 1 : 1;
@@ -241,10 +241,10 @@ int ng_publisher_look_around(struct ng_publisher *p)
     int64_t ended = strtoll(answers.text[ENDED], NULL, 10);
     uint64_t slots = strtoull(answers.text[SLOTS], NULL, 10);
     if (slots > NG_PEER_PROGRESS_SLOTS_MAX)
-        slots = p->slot.count; /* nobody has counted to it */
+        slots = p->slot.count; /* no process has counted that far */
     uint64_t up = strtoull(answers.text[ABOVE], NULL, 16);
     uint64_t last = strtoull(answers.text[LAST], NULL, 10);
-    /* Whoever came since may stand before the one that we look after. */
+    /* A process that has arrived since may be before the watched one. */
     if (slots > p->slot.count)
         p->watch.grown_ns = ng_clock_mono_ns();
     if (slots > p->slot.count ||
@@ -258,7 +258,7 @@ int ng_publisher_look_around(struct ng_publisher *p)
     if (up && up < p->labels.root)
         ng_publisher_set_root(p, up);
     if (answers.there[SPOKEN])
-        p->progress.stored_ns = 0; /* a neighbour found us silent: what it told is over */
+        p->progress.stored_ns = 0; /* a neighbour reported us silent: that report is out of date */
     if (ended != p->slot.counted) {
         p->slot.counted = ended;
         atomic_fetch_add(&p->state.ended, 1);
@@ -267,7 +267,7 @@ int ng_publisher_look_around(struct ng_publisher *p)
     pthread_mutex_lock(&p->lock);
     bool missed = last > p->incidents.newest;
     pthread_mutex_unlock(&p->lock);
-    if (missed) { /* and not found one by one: a number before it was never used */
+    if (missed) { /* and not searched one by one: the numbers before it were never used */
         error = ng_publisher_take_through(p, last);
         if (error && error != -ENOENT)
             return ng_publisher_failed(p, error);

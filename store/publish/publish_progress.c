@@ -1,5 +1,5 @@
 /*
- * What this process tells of itself on the store.
+ * What this process publishes of itself on the store.
  *
  * The store's thread only.
  */
@@ -11,7 +11,7 @@
 #include "store/publish/publisher.h"
 #include "store/wire/progress.h"
 
-/* Changes with everything that others want to know, and with nothing else. */
+/* Changes with everything that other processes need, and with nothing else. */
 uint64_t ng_publisher_digest(const struct ng_box *box)
 {
     uint32_t groups = NG_LOAD(box->header->group_used), threads = NG_LOAD(box->header->thread_used);
@@ -47,7 +47,7 @@ uint64_t ng_publisher_digest(const struct ng_box *box)
     return sum;
 }
 
-/* Fewer records from each, the more there are. */
+/* The more processes there are, the fewer records from each. */
 static uint32_t records_for(const struct ng_publisher *p, bool suspicion)
 {
     uint32_t fair = p->slot.count ? (uint32_t)(32768 / p->slot.count) : NG_PROGRESS_RECORDS_SUSPECT;

@@ -1,7 +1,7 @@
 /*
- * What this process tells for others of its host, and of its own dumps.
+ * What this process reports for others of its host, and about its own dumps.
  *
- * Posted by the incident thread, done by the store's.
+ * Posted by the incident thread, carried out by the store's thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -65,8 +65,8 @@ int ng_publisher_tell_end(struct ng_publisher *p)
     return ng_publisher_failed(p, error);
 }
 
-/* A place for somebody whom the store does not know, or no longer: it was emptied, and he could not
- * come again. */
+/* A slot for a process that the store does not know, or no longer: it was emptied, and the process
+ * could not join again. */
 static int find_place(struct ng_publisher *p, uint64_t uid, uint64_t *ret_slot)
 {
     char key[KEY_BYTES], text[24];
@@ -85,8 +85,8 @@ static int find_place(struct ng_publisher *p, uint64_t uid, uint64_t *ret_slot)
 }
 
 /*
- * Where what a neighbour left is to be told: not in a place that is another's by now; 0 none is
- * known. 0, or -errno; -EEXIST: it is of another incarnation, or has told it all itself.
+ * The slot for the report on a neighbour: not one that another process has by now; 0 none is known.
+ * 0, or -errno; -EEXIST: it is of another incarnation, or has reported its end itself.
  */
 static int place_of(struct ng_publisher *p, const struct ng_post *what, uint64_t uid,
                     uint64_t *ret_slot)
@@ -109,8 +109,9 @@ static int place_of(struct ng_publisher *p, const struct ng_post *what, uint64_t
     return ours < 0 ? ours : ours ? 0 : -EEXIST;
 }
 
-/* For how long nobody else tells: of the dead once. A frozen one must be heard of before it is
- * blamed for its absence, though whoever was about to tell lost the store, or died. */
+/* How long no other process reports it: an end is reported once. A report on a frozen process must
+ * arrive before it is blamed for its absence, even if the process that claimed the report lost the
+ * store, or died. */
 static int64_t claim_ms(const struct ng_publisher *p, const struct ng_post *what)
 {
     int64_t silent_ms = p->options.ttl_ns / NG_MS / 3;
@@ -120,7 +121,7 @@ static int64_t claim_ms(const struct ng_publisher *p, const struct ng_post *what
     return what->frozen && silent_ms > FROZEN_MS ? FROZEN_MS : silent_ms;
 }
 
-/* Of all its neighbours, one tells; of the silent, once in a while. 0: it is us; -EEXIST, or
+/* Of all its neighbours, one reports it; a silent one repeatedly. 0: it is us; -EEXIST, or
  * -errno. */
 static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t uid)
 {
@@ -137,7 +138,7 @@ static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t 
     }
     if (!what->in_doubt)
         return error;
-    /* The earlier attempt may have got through. */
+    /* The earlier attempt may have succeeded. */
     error = ng_publisher_read_number(p, key, &whose);
     return error ? error : whose == (int64_t)p->slot.number ? 0 : -EEXIST;
 }
@@ -177,7 +178,7 @@ static int do_post(struct ng_publisher *p, struct ng_post *what)
     return error;
 }
 
-/* That somebody died is told when the store is back: true. */
+/* True: a death is reported once the store is back. */
 static bool end_post(struct ng_publisher *p, const struct ng_post *what, int error)
 {
     bool again = error && what->ended;

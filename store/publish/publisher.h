@@ -1,8 +1,8 @@
 /*
- * What the parts of the store's thread share; store/publish/publish.h is what others know of it.
+ * What the parts of the store's thread share; store/publish/publish.h is its public interface.
  *
- * Functions are the thread's own unless their file says otherwise: 0, or -errno of the store, which
- * has been told of already.
+ * Functions belong to the thread unless their file says otherwise. They return 0, or the store's
+ * -errno, which has been reported already.
  */
 #ifndef NCCLGUARD_STORE_PUBLISH_PUBLISHER_H
 #define NCCLGUARD_STORE_PUBLISH_PUBLISHER_H
@@ -15,36 +15,36 @@
 #include "core/util/clock.h"
 #include "store/publish/publish.h"
 
-#define AGAIN_NS (600 * NG_S)  /* what does not change is stored again, so that it stays */
-#define KEEP_MS  (3600 * 1000) /* what the job leaves behind */
+#define AGAIN_NS (600 * NG_S)  /* unchanged values are stored again, so as not to expire */
+#define KEEP_MS  (3600 * 1000) /* time to live of what the job leaves behind */
 #define CALL_NS  (800 * NG_MS) /* one step on the store */
 #define FROZEN_MS                                                                                  \
-    1000 /* a neighbour that cannot tell of a frozen process keeps others from it for so long */
+    1000 /* a neighbour that fails to report a frozen process holds others back this long */
 #define INCIDENTS 64u
 #define POSTS     32u
 #define LABELLED  256u
 #define GROWN     16u
 #define KEY_BYTES 48
 
-/* What is to be told for somebody else, or of a dump of ours. */
+/* A report to make for another process, or of a dump of ours. */
 struct ng_post {
-    uint64_t epoch; /* of a dump of ours, where there is no `data` */
+    uint64_t epoch; /* of a dump of ours, if there is no `data` */
     uint64_t slot;  /* 0: it has none yet */
     bool ended, frozen;
-    bool ours_to_tell;     /* no other neighbour does */
+    bool ours_to_tell;     /* no other neighbour reports it */
     bool in_doubt;         /* whether that was settled: the store did not answer */
     struct ng_arena arena; /* owns `data` */
     const void *data;
     size_t bytes;
 };
 
-/* ---- What each part keeps. Under the lock ---- */
+/* ---- State of each part. Under the lock ---- */
 
-/* publish.c: the question of the incident thread. */
+/* publish.c: the query of the incident thread. */
 struct ng_publisher_mailbox {
     struct ng_ask ask;
-    uint64_t asked, answered; /* serials: the newest question, and the newest answered one */
-    bool waiting;             /* the asker of `asked` is still there */
+    uint64_t asked, answered; /* serials: the newest query, and the newest answered one */
+    bool waiting;             /* the caller that asked `asked` still waits */
 };
 
 /* publish_proxy_reports.c. */
@@ -53,13 +53,13 @@ struct ng_publisher_posts {
     uint32_t count, at_work;
 };
 
-/* publish_incidents.c: what was heard of. */
+/* publish_incidents.c: incidents received. */
 struct ng_publisher_incidents {
     struct ng_incident list[INCIDENTS]; /* by epoch % INCIDENTS; epoch 0: none */
     uint64_t newest;                    /* epoch */
 };
 
-/* publish_groups.c: groups that this process joined; `id` 0: to be asked for. */
+/* publish_groups.c: groups that this process joined; `id` 0: to be queried. */
 struct ng_publisher_grown {
     struct {
         uint64_t joined_id, id;
@@ -75,76 +75,76 @@ struct ng_publisher_state {
     _Atomic uint64_t label;
     atomic_bool up;
     atomic_bool away; /* `link.lost`, for other threads */
-    atomic_bool over; /* the thread has ended: whoever asks does it himself */
+    atomic_bool over; /* the thread has ended: callers do the work themselves */
 };
 
-/* ---- The thread's own ---- */
+/* ---- Private to the thread ---- */
 
 /* publish_link.c. */
 struct ng_publisher_link {
     bool lost, told;
     int64_t lost_ns, warned_ns;
-    int64_t alive_ns;   /* when our sign of life was stored last; 0 never */
-    int64_t settled_ns; /* until then others may still be on their way back to the store */
+    int64_t alive_ns;   /* when our sign of life was last stored; 0 never */
+    int64_t settled_ns; /* until then others may still be reconnecting to the store */
     uint64_t dropped;
 };
 
-/* publish_slot.c: where we stand on the store. */
+/* publish_join.c: our slot on the store. */
 struct ng_publisher_slot {
-    bool came; /* `counted` and `incidents.newest` are those of the moment when we came, or later */
+    bool came; /* `counted` and `incidents.newest` are as of our arrival, or later */
     bool joined, leaving;
-    uint64_t number, count; /* ours; how many there are */
+    uint64_t number, count; /* our slot; how many there are */
     int64_t counted;        /* `e` as last read; -1 not yet */
-    uint64_t connects;      /* of the kv, when we last looked */
+    uint64_t connects;      /* of the kv, when last read */
     int64_t kept_ns;
 };
 
-/* publish.c and publish_progress.c: what is told of this process. */
+/* publish.c and publish_progress.c: what is published of this process. */
 struct ng_publisher_progress {
-    uint64_t digest; /* of what was published last */
-    bool told_fully; /* that was with as many records as for a verdict */
+    uint64_t digest; /* of what was last published */
+    bool told_fully; /* that had as many records as for a verdict */
     bool want_refresh;
-    uint64_t question; /* number of the newest call to publish: a sign of life repeats it */
+    uint64_t question; /* number of the newest request to publish: a sign of life repeats it */
     int64_t published_ns, stored_ns, signed_ns, round_ns, changed_ns;
 };
 
-/* publish_groups.c: which runs we are of. */
+/* publish_groups.c: the runs to which we belong. */
 struct ng_publisher_labels {
     uint64_t own, root;
-    uint64_t groups[LABELLED]; /* groups that were joined under our label */
+    uint64_t groups[LABELLED]; /* groups that were registered under our label */
     uint32_t count;
 };
 
 /* publish_neighbour_watch.c. */
 struct ng_publisher_watch {
-    int64_t walked_ns; /* when we looked for the next that lives */
+    int64_t walked_ns; /* when we looked for the next live process */
     int64_t grown_ns;  /* when slots were last added */
-    uint64_t slot;     /* that we look after; 0 none yet */
+    uint64_t slot;     /* the slot that we watch; 0 none yet */
     bool gap;          /* an empty slot was passed on the way to it */
-    uint64_t *living;  /* slots of this incarnation that lived when the job was last looked at */
+    uint64_t *living;  /* live slots of this incarnation when the job was last examined */
     uint32_t living_count, living_room;
 };
 
 /* publish_incidents.c, by level. */
 struct ng_publisher_looks {
-    enum ng_claim_cause causes[NG_INCIDENT_LIMIT]; /* why this process looks at the job … */
+    enum ng_claim_cause causes[NG_INCIDENT_LIMIT]; /* why this process examines the job … */
     uint64_t labels[NG_INCIDENT_LIMIT];            /* … and under which label */
 };
 
 /* publish_hash_logs.c. */
 struct ng_publisher_compare {
-    uint32_t at;                    /* the group whose hash log was told or compared last */
-    struct ng_hash_log_pace *paces; /* by slot of the group; made when first needed */
+    uint32_t at;                    /* the group whose hash log was last published or compared */
+    struct ng_hash_log_pace *paces; /* by slot of the group; allocated when first needed */
 };
 
 /* publish_lockstep.c. */
 struct ng_publisher_agree {
-    struct ng_agree_pace *paces; /* likewise */
-    uint64_t connects;           /* of the kv, when all of that was told anew */
-    int64_t next_ns; /* when ng_publisher_agree is to be called next; INT64_MAX: with the rounds */
+    struct ng_agree_pace *paces; /* by slot of the group; allocated when first needed */
+    uint64_t connects;           /* of the kv, when all of that was last republished */
+    int64_t next_ns; /* when ng_publisher_agree is next due; INT64_MAX: with the rounds */
 };
 
-/* publish_entries.c: entries of ours that live as long as we do. */
+/* publish_entries.c: our entries that live as long as we do. */
 struct ng_publisher_entries {
     struct ng_arena arena; /* owns what follows */
     struct {
@@ -182,87 +182,87 @@ struct ng_publisher {
     struct ng_publisher_entries entries;
 };
 
-/* A deadline, so long from now. */
+/* A deadline this far from now. */
 static inline int64_t ng_publisher_in(int64_t ns)
 {
     return ng_clock_mono_ns() + ns;
 }
 
-/* ---- publish_link.c: the store, and losing it ---- */
+/* ---- publish_link.c: the store, its loss and its return ---- */
 
-/* Something was asked of the store: returns `error`. Where it says that the store is lost, that is
- * told once, and all is published again when it is back. Every failure comes by here. */
+/* Call after each request to the store; returns `error`. If it means that the store is lost, that
+ * is logged once, and everything is published again when it is back. Every failure passes through
+ * here. */
 int ng_publisher_failed(struct ng_publisher *p, int error);
-/* The store answers: where it was lost, it is back. */
+/* The store answers: if it was lost, it is back. */
 void ng_publisher_worked(struct ng_publisher *p);
-/* Tell, once in a while, that the store is lost. */
+/* Log, once in a while, that the store is lost. */
 void ng_publisher_warn(struct ng_publisher *p);
-/* Our sign of life is stored. */
+/* Our sign of life has been stored. */
 void ng_publisher_signed(struct ng_publisher *p);
-/* False: after a loss, others may still be on their way back, and silence means nothing. */
+/* False: after a loss, others may still be reconnecting, and silence proves nothing. */
 bool ng_publisher_is_settled(const struct ng_publisher *p);
 /* Send what is queued. */
 int ng_publisher_flush(struct ng_publisher *p);
 /* News, NG_BOARD_* bits, for the incident thread. */
 void ng_publisher_tell(struct ng_publisher *p, unsigned bits);
-/* "p/17", "x/00c0ffee00c0ffee": keys of a place, and of a process. */
+/* "p/17", "x/00c0ffee00c0ffee": keys of a slot, and of a process. */
 void ng_publisher_number_key(char ret_key[KEY_BYTES], char kind, uint64_t number);
 void ng_publisher_uid_key(char ret_key[KEY_BYTES], char kind, uint64_t uid);
-/* A number on the store; 0 where there is none. */
+/* A number on the store; 0 if there is none. */
 int ng_publisher_read_number(struct ng_publisher *p, const char *key, int64_t *ret_number);
 
-/* ---- publish_progress.c: what this process tells of itself ---- */
+/* ---- publish_progress.c: what this process publishes of itself ---- */
 
-/* Changes with everything that others want to know, and with nothing else. */
+/* Changes with everything that other processes need, and with nothing else. */
 uint64_t ng_publisher_digest(const struct ng_box *box);
 /* This process's progress, in `view`'s arena; the caller ends the view. */
 int ng_publisher_encode(struct ng_publisher *p, bool suspicion, struct ng_view *view,
                         const void **ret_data, size_t *ret_bytes);
 /* A sign of life, with the next flush. */
 int ng_publisher_queue_sign(struct ng_publisher *p);
-/* All of it, now. `suspicion`: with more records. */
+/* Publish all of it, now. `suspicion`: with more records. */
 int ng_publisher_publish(struct ng_publisher *p, bool suspicion);
 
 /* ---- publish_groups.c: incarnations, and groups that grew ---- */
 
 /* The root of this process's incarnation: store/wire/incarnation.h. */
 void ng_publisher_set_root(struct ng_publisher *p, uint64_t root);
-/* Is this label of our incarnation: 1, or 0, or -errno. */
+/* Does this label belong to our incarnation: 1, or 0, or -errno. */
 int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label);
-/* The question NG_ASK_UNITE. */
+/* The query NG_ASK_UNITE. */
 int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask);
-/* Tell of groups that are new since the last time. */
+/* Register groups that are new since the last call. */
 int ng_publisher_label_groups(struct ng_publisher *p);
-/* Look for the ids that ng_publisher_grown was asked for. */
+/* Query the ids that ng_publisher_grown was called for. */
 int ng_publisher_ask_for_grown(struct ng_publisher *p);
 
-/* ---- publish_place.c: a place on the store ---- */
+/* ---- publish_join.c: a slot on the store ---- */
 
-/* Find or take a place, and tell what there is to tell; once, and again where the store was lost.
- */
+/* Find or take a slot, and publish what is pending; once, and again after the store was lost. */
 int ng_publisher_join(struct ng_publisher *p);
-/* After a new connection: is it still our store, with us in it? Where not, `joined` is undone. */
+/* After a new connection: is it still our store, with us in it? If not, `joined` is reset. */
 int ng_publisher_verify(struct ng_publisher *p);
 /* Keep the job's counters from expiring. */
 int ng_publisher_keep_counters(struct ng_publisher *p);
-/* Say goodbye. */
+/* Sign off. */
 int ng_publisher_leave(struct ng_publisher *p);
 
 /* ---- publish_incidents.c: incidents, their documents and dumps ---- */
 
-/* Hear of all incidents up to this epoch. */
+/* Receive all incidents up to this epoch. */
 int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch);
-/* Read again those that are not judged yet. */
+/* Read those without a verdict again. */
 int ng_publisher_poll_incidents(struct ng_publisher *p);
 /* Does its claimant give signs of life, as far as is known? */
 bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_incident *incident);
-/* The question NG_ASK_ALIVE. */
+/* The query NG_ASK_ALIVE. */
 int ng_publisher_ask_for_claimant(struct ng_publisher *p, const struct ng_incident *incident);
-/* ng_board_ops.claim; after the deadline what was claimed is given up. */
+/* ng_board_ops.claim; if the deadline has passed, the claim is withdrawn. */
 int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
                        int64_t deadline_mono_ns);
 void ng_publisher_give_up_claim(struct ng_publisher *p, uint64_t epoch);
-/* The questions NG_ASK_JUDGE, NG_ASK_VERDICT and NG_ASK_DUMPS. */
+/* The queries NG_ASK_JUDGE, NG_ASK_VERDICT and NG_ASK_DUMPS. */
 int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_fetch_verdict(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask);
@@ -273,39 +273,39 @@ int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bo
 
 /* ---- publish_entries.c: small data for the programs ---- */
 
-/* The questions NG_ASK_PUT, NG_ASK_FETCH and NG_ASK_HAVE. */
+/* The queries NG_ASK_PUT, NG_ASK_FETCH and NG_ASK_HAVE. */
 int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_fetch(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_have(struct ng_publisher *p, struct ng_ask *ask);
-/* Those that live as long as this process are stored again before they expire. */
+/* Entries that live as long as this process are stored again before they expire. */
 int ng_publisher_keep_entries(struct ng_publisher *p);
 
-/* ---- publish_posts.c: for those who cannot speak ---- */
+/* ---- publish_proxy_reports.c: reports for processes that cannot report themselves ---- */
 
-/* A process has ended: all look again. */
+/* A process has ended: all processes check again. */
 int ng_publisher_tell_end(struct ng_publisher *p);
-/* Do what the incident thread left to be done. */
+/* Process the reports that the incident thread has posted. */
 void ng_publisher_do_posts(struct ng_publisher *p);
 
-/* ---- publish_trails.c: what ranks of other hosts called ---- */
+/* ---- publish_hash_logs.c: what ranks of other hosts called ---- */
 
-/* Tell the hash logs of groups whose rank 0 we are, and compare others with ours. */
+/* Publish the hash logs of groups whose rank 0 we are, and compare others with ours. */
 int ng_publisher_compare(struct ng_publisher *p);
 
-/* ---- publish_strict.c: agreeing before each collective ---- */
+/* ---- publish_lockstep.c: agreement before each collective ---- */
 
-/* Tell what our hash logs say of it, and ask what others do, where it is time; `agree_ns` says when
- * it is again. */
+/* Publish the state of our hash logs, and query that of others, if due; `agree.next_ns` says when
+ * it is due again. */
 int ng_publisher_agree(struct ng_publisher *p);
 
-/* ---- publish_walk.c: who else is there ---- */
+/* ---- publish_neighbour_watch.c: other processes on the store ---- */
 
-/* The question NG_ASK_VIEW. */
+/* The query NG_ASK_VIEW. */
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask);
-/* Whose dumps are waited for: who lives of our incarnation. False: no memory. */
+/* Live processes of our incarnation, whose dumps are awaited. False: no memory. */
 bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_progress *blobs,
                                   uint32_t count);
-/* One look a round: news that no message brought, and the neighbour that we look after. */
+/* One check per round: news that no message announced, and the neighbour that we watch. */
 int ng_publisher_look_around(struct ng_publisher *p);
 
 #endif

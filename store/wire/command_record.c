@@ -15,7 +15,7 @@ _Static_assert(sizeof(((struct ng_command *)0)->path) == sizeof(((struct ng_inci
 
 void ng_command_record(const struct ng_command *command, struct ng_incident *ret_record)
 {
-    /* A dump has a folder and nothing to log, the others the reverse. */
+    /* A dump has a folder and no text to log, the others the reverse. */
     const char *text = command->kind == NG_COMMAND_DUMP ? command->path : command->line;
 
     *ret_record =

@@ -50,8 +50,8 @@ int ng_incarnation_root(struct ng_kv *kv, uint64_t label, int64_t deadline_mono_
     return 0;
 }
 
-/* Lead the larger of two roots to the smaller; where somebody led it elsewhere meanwhile, unite
- * with that. */
+/* Link the larger of two roots to the smaller; if another process has linked it elsewhere
+ * meanwhile, unite with that. */
 static int unite(struct ng_kv *kv, uint64_t a, uint64_t b, int64_t ttl_ms, int64_t deadline_mono_ns,
                  uint64_t *ret_root)
 {
@@ -111,7 +111,7 @@ int ng_incarnation_join(struct ng_kv *kv, uint64_t group_id, uint64_t label, int
     if (error != -EEXIST)
         return error;
     error = ng_incarnation_of_group(kv, group_id, deadline_mono_ns, &theirs);
-    if (error == -ENOENT) /* it has just gone */
+    if (error == -ENOENT) /* it has just expired */
         return ng_incarnation_root(kv, label, deadline_mono_ns, ret_root);
     return error ? error : unite(kv, label, theirs, ttl_ms, deadline_mono_ns, ret_root);
 }

@@ -14,7 +14,8 @@
 #include "store/wire/command_record.h"
 
 #define MAGIC 0x4e43474906000000u /* "NCGI", and the version */
-/* Versions before it, read as well: without the kind of verdict; and without that and groups. */
+/* Earlier versions that are read as well: without the kind of verdict; and without that and
+ * groups. */
 #define MAGIC_WITHOUT_KIND  0x4e43474905000000u
 #define MAGIC_WITHOUT_SCOPE 0x4e43474904000000u
 
@@ -55,7 +56,7 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     at = put(at, (uint64_t)incident->state);
     at = put(at, incident->group_id);
     at = put(at, incident->seq);
-    /* Older ones read half of it. */
+    /* Older versions read half of it. */
     at = put(at, incident->op | (uint64_t)incident->policy << 32 |
                      (incident->differs ? DIFFERS : 0) | (incident->failed ? FAILED : 0));
     at = put(at, (uint64_t)(int64_t)incident->claimant_rank);
@@ -74,7 +75,7 @@ size_t ng_incident_encode(const struct ng_incident *incident,
     return (size_t)(at - ret_bytes) + length;
 }
 
-/* Moves *at on. False: cut off, or more than there is room for. */
+/* Advances *at. False: truncated, or larger than the room. */
 static bool get_scope(const unsigned char **at, const unsigned char *end,
                       struct ng_group_set *ret_scope)
 {
@@ -143,7 +144,7 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
         incident.scope.groups[0] = incident.group_id;
     }
     size_t length = (size_t)(end - at);
-    /* Before anything is made narrower: what is cut off may be what is wrong. */
+    /* Before narrowing any number: the bits cut off may be the wrong ones. */
     if (length >= sizeof(incident.line) || !incident.epoch || incident.epoch > NG_EPOCH_MAX ||
         level < NG_INCIDENT_SUSPECT || level >= NG_RECORD_LEVEL_LIMIT ||
         state < NG_INCIDENT_CLAIMED || state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT ||

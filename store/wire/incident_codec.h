@@ -1,8 +1,8 @@
 /*
- * Small records of the job's store as bytes, the same on every machine: incidents, and
- * commands (store/wire/command_record.h).
+ * Small records of the job's store as bytes, the same on every machine: incidents, and commands
+ * (store/wire/command_record.h).
  *
- * Pure. Numbers are little endian; a version in front.
+ * Pure. Numbers are little endian; a version comes first.
  */
 #ifndef NCCLGUARD_STORE_WIRE_INCIDENT_CODEC_H
 #define NCCLGUARD_STORE_WIRE_INCIDENT_CODEC_H
@@ -20,12 +20,12 @@ size_t ng_incident_encode(const struct ng_incident *incident,
                           unsigned char ret_bytes[NG_INCIDENT_RECORD_BYTES]);
 
 /*
- * A record from outside, whose numbers are those of an incident or a command: false where it can be
- * neither. What an older guard has judged says no kind of verdict, and has it in its words alone.
+ * Validate a record from outside, whose numbers must be those of an incident or a command: false if
+ * it can be neither. A verdict of an older guard has no kind field; its kind is only in the text.
  */
 bool ng_incident_accept(struct ng_incident *record);
 
-/* The times of the reader's clock are left 0. 0, -EPROTO: another version, or -EBADMSG. */
+/* Times of the reader's clock are left 0. 0; -EPROTO: another version; or -EBADMSG. */
 int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_incident);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * One process of a view in a few bytes: its fields.
  *
- * Pure: no clock, no lock, no malloc. Entered by the store's thread, the incident thread
- * and tools. Must take any bytes for what they are: the store is not ours alone.
+ * Pure: no clock, no lock, no malloc. Entered by the store's thread, the incident thread and tools.
+ * Must accept any bytes without trust: others write to the store, too.
  */
 #include <errno.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 static const char progress_magic[4] = {'N', 'G', 'P', 'R'};
 
-/* Parents and groups of calls: an index in the blob's groups follows from here. */
+/* Parents and groups of calls: from ID_INDEX on, an index in the blob's groups. */
 enum { ID_NONE = 0, ID_FIXED = 1, ID_INDEX = 2 };
 
 /* ---- Numbers, texts and blocks ---- */
@@ -96,7 +96,7 @@ uint64_t ng_code_group_id(const struct ng_coder *coder, uint64_t index)
     return fixed_at(coder->group_ids + 8 * index);
 }
 
-/* Fields of any integer type. A difference is that of any two numbers. */
+/* Fields of any integer type. A difference may be of any two numbers. */
 #define NUMBER(field)        ((field) = ng_code_number(coder, (uint64_t)(field), 0))
 #define BELOW(field, limit)  ((field) = ng_code_number(coder, (uint64_t)(field), (limit)))
 #define UINT32(field)        BELOW(field, (uint64_t)UINT32_MAX + 1)
@@ -170,8 +170,7 @@ static void put_text(struct ng_coder *coder, bool plain, const char *text, size_
     coder->used += length;
 }
 
-/* A longer text than there is room for, or one with a 0 in it, is cut; and it is fit to be shown.
- */
+/* A text longer than its room, or one that contains a 0, is cut, and made safe to show. */
 static void get_text(struct ng_coder *coder, bool plain, char *ret_text, size_t room)
 {
     uint64_t number = get_number(coder), length = number >> 1;
@@ -207,7 +206,7 @@ void ng_code_text(struct ng_coder *coder, char *text, size_t room)
         get_text(coder, false, text, room);
 }
 
-/* For fields that a block has grown by: whoever does not know them counts no text of theirs. */
+/* For fields added to a block: a reader that does not know them does not count their texts. */
 static void code_plain_text(struct ng_coder *coder, char *text, size_t room)
 {
     if (coder->writes)
@@ -216,7 +215,7 @@ static void code_plain_text(struct ng_coder *coder, char *text, size_t room)
         get_text(coder, true, text, room);
 }
 
-/* A block begins: a reader ends with it. To be passed on to close_block. */
+/* A block begins: a reader is limited to its end. Pass the result to close_block. */
 static const unsigned char *open_block(struct ng_coder *coder)
 {
     const unsigned char *end = coder->end;
@@ -241,7 +240,7 @@ static void close_block(struct ng_coder *coder, const unsigned char *opened)
     }
     unsigned char *start = coder->bytes + (opened - coder->bytes);
     size_t length = (size_t)(coder->bytes + coder->used - start) - 1;
-    /* Most lengths need one byte; otherwise the block moves along by one. */
+    /* Most lengths need one byte; otherwise the block is moved by one. */
     if (length >= 0x80) {
         memmove(start + 2, start + 1, length);
         start[1] = (unsigned char)(length >> 7);
@@ -286,7 +285,7 @@ static void code_signature(struct ng_coder *coder, struct ng_signature *signatur
     NUMBER(signature->count);
 }
 
-/* Writers before them end here. */
+/* Earlier writers end here. */
 static void code_faults(struct ng_coder *coder)
 {
     uint32_t count = coder->fault_count;
@@ -308,7 +307,7 @@ static void code_faults(struct ng_coder *coder)
     }
 }
 
-/* Kinds beyond those that there is room for only a later version knows. */
+/* Kinds beyond the room for them are known only to a later version. */
 static void code_memory(struct ng_coder *coder, struct ng_progress_head *head)
 {
     uint64_t kinds = ng_code_number(coder, head->memory_kinds, 256);
@@ -351,7 +350,7 @@ void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head)
     FIXED(head->label);
     head->written_unix_ns = code_signed(coder, head->written_unix_ns);
     if (head->written_unix_ns < 0)
-        head->written_unix_ns = 0; /* so that it can be taken from now */
+        head->written_unix_ns = 0; /* so that it can be subtracted from now */
     BELOW(head->reason, 256);
     BELOW(head->life, NG_LIFE_LOST + 1);
     INT(head->exit_status);
@@ -484,7 +483,7 @@ void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint6
     close_block(coder, block);
 }
 
-/* A field that is 0 where the bits do not tell of it. */
+/* A field that is 0 unless the bits say otherwise. */
 #define IF_TOLD(bit, field, code)                                                                  \
     do {                                                                                           \
         if (bits & (bit))                                                                          \
@@ -493,7 +492,8 @@ void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint6
             (field) = 0;                                                                           \
     } while (0)
 
-/* What a record has as the one before stays as it is; a reader begins with that one. */
+/* Fields equal to those of the previous record are omitted; a reader starts from a copy of that
+ * one. */
 void ng_code_record(struct ng_coder *coder, struct ng_view_record *record)
 {
     const unsigned char *block = open_block(coder);

@@ -1,9 +1,9 @@
 /*
  * One process of a view in a few bytes: the reader.
  *
- * Pure: no clock, no lock, no malloc. Entered by the store's thread, which looks at heads, by the
- * incident thread for a verdict, and by tools that show a job. Must take any bytes for what they
- * are: the store is not ours alone.
+ * Pure: no clock, no lock, no malloc. Entered by the store's thread, which reads heads, by the
+ * incident thread for a verdict, and by tools that show a job. Must accept any bytes without trust:
+ * others write to the store, too.
  */
 #include "store/wire/progress.h"
 
@@ -18,7 +18,7 @@ struct group {
     int nranks, nccl_version;
 };
 
-/* Everything is read twice, at first with `append` false, to find out whether it is whole. */
+/* Everything is read twice, first with `append` false, to check that it is complete. */
 struct reader {
     struct ng_coder coder;
     struct ng_view *view;
@@ -177,7 +177,7 @@ static int result_of(const struct reader *reader)
     return reader->short_of_memory ? -ENOMEM : reader->coder.bad ? -EBADMSG : 0;
 }
 
-/* When the ages of a process are 0: as it wrote, or at its end. 0 not known. */
+/* The time at which the process's ages are 0: when it wrote, or at its end. 0 not known. */
 static int64_t moment_of(const struct ng_progress_head *head)
 {
     bool lives = head->life == NG_LIFE_RUNNING || head->life == NG_LIFE_STOPPED;
@@ -232,7 +232,7 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
     }
 }
 
-/* Up to behind the head. */
+/* Read until after the head. */
 static int get_head(struct ng_coder *coder, const void *data, size_t bytes,
                     struct ng_progress_head *ret_head)
 {
@@ -249,7 +249,7 @@ static int get_head(struct ng_coder *coder, const void *data, size_t bytes,
     return error;
 }
 
-/* The whole blob, once. */
+/* Read the whole blob, once. */
 static int get_process(struct reader *reader, const void *data, size_t bytes)
 {
     struct ng_coder *coder = &reader->coder;
@@ -304,7 +304,7 @@ int ng_progress_peek(const void *data, size_t bytes, struct ng_progress_head *re
     return 0;
 }
 
-/* ---- Older by the time since it was written ---- */
+/* ---- Ageing by the time since it was written ---- */
 
 /* Never beyond what ng_view_age allows. */
 static void make_older(int64_t *age_ns, int64_t by_ns)

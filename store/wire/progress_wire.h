@@ -1,7 +1,6 @@
 /*
- * The fields of a process's progress, in the order in which they stand in its bytes: one
- * description for writing and for reading. store/wire/progress.h documents the layout, and is what
- * others know of it.
+ * The fields of a process's progress, in the order of its bytes: one description for writing and
+ * for reading. store/wire/progress.h documents the layout, and is the public interface.
  */
 #ifndef NCCLGUARD_STORE_WIRE_PROGRESS_WIRE_H
 #define NCCLGUARD_STORE_WIRE_PROGRESS_WIRE_H
@@ -48,12 +47,12 @@ enum {
     RECORD_REPLAY = 512
 };
 
-/* Injected faults of a process that are told; a specification has no more. */
+/* Injected faults of a process that are reported; a specification has no more. */
 #define PROGRESS_FAULTS 16u
 
 /*
- * Writes or reads. Room is counted before writing, which cannot fail. A failure of reading is
- * noted, and zeros are read from there on.
+ * Writes or reads. A writer's room is counted beforehand, so that writing cannot fail. A failure of
+ * reading is recorded, and zeros are read from there on.
  */
 struct ng_coder {
     bool writes, bad;
@@ -69,7 +68,7 @@ struct ng_coder {
     uint32_t group_count;
     struct ng_view_fault faults[PROGRESS_FAULTS];
     uint32_t fault_count;
-    bool tells_failures; /* behind the calls */
+    bool tells_failures; /* after the calls */
     struct ng_view_record before;
 };
 
@@ -88,13 +87,13 @@ uint32_t ng_code_count(struct ng_coder *coder, uint32_t count);
 uint64_t ng_code_group_id(const struct ng_coder *coder, uint64_t index);
 
 /*
- * A block each. A reader's is all zeros before, but for a record's, and what a later writer added
- * is skipped; ages are fit to be added. Operations may be unknown ones.
+ * One block each. A reader's struct is all zeros before, except for a record's; fields added by a
+ * later writer are skipped; ages are safe to add. Operations may be unknown.
  */
 void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head);
 void ng_code_group(struct ng_coder *coder, struct ng_view_group *group);
-/* `bits`: MEMBER_…; `place`: of its group; `samples`: NG_PROGRESS_SAMPLES, how many of them count.
- */
+/* `bits`: MEMBER_…; `place`: index of its group; `samples`: NG_PROGRESS_SAMPLES, how many of them
+ * count. */
 void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint64_t *bits,
                     uint64_t *place, struct ng_view_sample *samples);
 void ng_code_record(struct ng_coder *coder, struct ng_view_record *record);

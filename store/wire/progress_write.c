@@ -2,7 +2,7 @@
  * One process of a view in a few bytes: the writer.
  *
  * Pure: no clock, no lock, no malloc. Entered by the store's thread, and by the incident thread for
- * processes that cannot tell of themselves. Must never write beyond the room that was counted
+ * processes that cannot report themselves. Must never write beyond the room that was counted
  * beforehand.
  */
 #include "store/wire/progress.h"
@@ -12,11 +12,11 @@
 
 #include "store/wire/progress_wire.h"
 
-/* No block of ours is longer: all texts, and all numbers at their longest. */
+/* An upper bound for our blocks: all texts, and all numbers at their longest. */
 #define BLOCK_BYTES  1280u
 #define NUMBER_BYTES 10u
 
-/* Communicators of a process that could not be made: the newest, which are told. */
+/* Failed communicators of a process that are reported: the newest. */
 #define PROGRESS_FAILURES 64u
 
 struct writer {
@@ -24,7 +24,7 @@ struct writer {
     const struct ng_view *view;
     uint32_t process;
     uint32_t *groups;       /* of the blob: index in the view */
-    uint32_t *group_places; /* of the view: place in the blob + 1 */
+    uint32_t *group_places; /* by group of the view: index in the blob + 1 */
     uint32_t failures;      /* of the process */
 };
 
@@ -108,7 +108,7 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
     ng_code_member(&writer->coder, &told, &bits, &place, samples);
 }
 
-/* The newest of the process: all of them, unless it fails again and again. */
+/* The newest of the process: all of them, unless creation fails repeatedly. */
 static void put_failures(struct writer *writer)
 {
     const struct ng_view *view = writer->view;
@@ -125,7 +125,7 @@ static void put_failures(struct writer *writer)
 
 /* ---- Which records ---- */
 
-/* Records of one kind that are told: those with ids of `first` to `last`, `room` of them. */
+/* The records of one kind to write: those with ids from `first` to `last`, at most `room`. */
 struct choice {
     uint64_t first, last;
     uint32_t room;
@@ -148,7 +148,7 @@ static uint32_t count_records(const struct writer *writer, bool of_unfinished,
     return count;
 }
 
-/* The oldest that are not finished, for in those things are stuck; of the others the newest. */
+/* The oldest unfinished ones, since those are the stuck ones; of the others the newest. */
 static void choose(const struct writer *writer, bool of_unfinished, uint32_t room,
                    struct choice *ret_choice)
 {
@@ -158,7 +158,7 @@ static void choose(const struct writer *writer, bool of_unfinished, uint32_t roo
     *ret_choice = (struct choice){.first = 0, .last = UINT64_MAX, .room = room};
     if (count_records(writer, of_unfinished, &all) <= room)
         return;
-    /* The id from which on, or up to which, there are just as many. */
+    /* The id from which on, or up to which, there are exactly that many. */
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         struct choice part = {.first = of_unfinished ? 0 : middle + 1,

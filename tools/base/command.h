@@ -7,13 +7,13 @@
 /* Exit statuses that the contract names. */
 enum {
     NG_EXIT_OK = 0,
-    NG_EXIT_FAILED = 1, /* the command itself could not do its work */
-    NG_EXIT_USAGE = 2,  /* a usage error, or input that cannot be used */
+    NG_EXIT_FAILED = 1, /* the command itself failed */
+    NG_EXIT_USAGE = 2,  /* a usage error, or unusable input */
     NG_EXIT_FAULT = 3,  /* analyze: a fault was found */
 };
 
 /*
- * Each gets its own name in argv[0] and returns an exit status; `run` may end by a signal instead,
+ * Each gets its own name in argv[0] and returns an exit status; `run` may instead end by a signal,
  * as the program that it ran did.
  */
 int ng_command_run(int argc, char **argv);

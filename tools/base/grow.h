@@ -1,5 +1,5 @@
 /*
- * Arrays that grow.
+ * Growable arrays.
  */
 #ifndef NCCLGUARD_TOOLS_BASE_GROW_H
 #define NCCLGUARD_TOOLS_BASE_GROW_H
@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Room for one more behind `used` elements of an array that has `room`, a variable of any unsigned
- * type. False: memory is short, and all is as it was. */
+/* Make room for one more after `used` elements of an array that has `room`, a variable of any
+ * unsigned type. False: out of memory, and nothing has changed. */
 #define NG_GROW(array, used, room)                                                                 \
     ({                                                                                             \
         bool ng_fits = (used) < (room);                                                            \

@@ -1,7 +1,7 @@
 /*
- * A helper process, its two outputs caught.
+ * A helper process, with its two outputs captured.
  *
- * Must never wait without an end: a python on a dead network disk is answered for by the clock.
+ * Must never wait without a bound: for a python on a dead network disk, the deadline decides.
  */
 #include "tools/base/run_helper.h"
 
@@ -17,9 +17,9 @@
 
 #include "core/util/clock.h"
 
-/* What an answer says beyond this is not kept. */
+/* Output beyond this is dropped. */
 #define ANSWER_LIMIT ((size_t)1 << 20)
-/* After its output ended, or after SIGKILL, a process has this long to be gone. */
+/* Time for a process to exit after its output ended, or after SIGKILL. */
 #define END_NS (2 * NG_S)
 
 struct stream {
@@ -74,7 +74,7 @@ static void take(struct stream *stream)
     stream->text = larger;
 }
 
-/* False: the time is over. */
+/* False: the deadline has passed. */
 static bool listen_to(struct stream streams[2], int64_t until)
 {
     while (streams[0].fd >= 0 || streams[1].fd >= 0) {
@@ -90,7 +90,7 @@ static bool listen_to(struct stream streams[2], int64_t until)
     return true;
 }
 
-/* False: still there when the time is over. */
+/* False: it still exists at the deadline. */
 static bool wait_for(pid_t child, int64_t until, int *ret_status)
 {
     for (;;) {
@@ -99,7 +99,7 @@ static bool wait_for(pid_t child, int64_t until, int *ret_status)
             return true;
         if (ng_clock_mono_ns() >= until)
             return false;
-        /* It has closed its outputs and is about to end. */
+        /* It has closed its outputs and is about to exit. */
         poll(NULL, 0, 1);
     }
 }
@@ -129,7 +129,7 @@ int ng_ask(char *const *argv, const char *const *assignments, int64_t limit_ns,
         close(err[0]);
         return error;
     }
-    setpgid(child, child); /* whoever of the two comes first */
+    setpgid(child, child); /* by parent or child, whichever is first */
     struct stream streams[2] = {{out[0], NULL, 0}, {err[0], NULL, 0}};
     int64_t until = ng_clock_mono_ns() + limit_ns;
     answer.late = !listen_to(streams, until);

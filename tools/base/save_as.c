@@ -1,5 +1,5 @@
 /*
- * Writing a file that the user named.
+ * Writing a file that the user has named.
  *
  * Used by `ncclguard analyze`.
  */
@@ -15,7 +15,7 @@
 
 #include "core/util/json.h"
 
-/* A device, a pipe, or a link to whatever it may be: nothing is renamed over it. */
+/* A device, a pipe, or a link to anything: these are not replaced by a rename. */
 static int write_into(const char *path, int (*write_content)(const void *context, int fd),
                       const void *context)
 {

@@ -1,5 +1,5 @@
 /*
- * Which file a program's name leads to.
+ * The file to which a program's name resolves.
  */
 #ifndef NCCLGUARD_TOOLS_BASE_SEARCH_PATH_H
 #define NCCLGUARD_TOOLS_BASE_SEARCH_PATH_H
@@ -8,11 +8,11 @@
 
 /*
  * The file that execvp would run for this name: 0, or -errno (-ENOENT not found). A name with a
- * slash is a path: it must exist, no more.
+ * slash is a path, which only has to exist.
  */
 int ng_search_path(const char *name, char ret_path[PATH_MAX]);
 
-/* Behind the last slash. */
+/* The part after the last slash. */
 const char *ng_last_part(const char *path);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Options, help and usage errors of every subcommand, from tables.
  *
- * Must never leave a mistake unnamed: getopt_long's own messages are off, ours say the mend too.
+ * Must never leave a mistake unnamed: getopt_long's own messages are off; ours include the remedy.
  */
 #include "tools/base/usage.h"
 
@@ -38,7 +38,7 @@ int ng_usage_unexpected(const char *command, const char *mend, const char *word)
     return ng_usage_error(command, mend, "unexpected argument %s", shown);
 }
 
-/* Letters to change, add or remove to come from one word to the other. */
+/* The edit distance of two words: letters to change, add or remove. */
 static size_t distance(const char *a, const char *b)
 {
     size_t row[64], length = strlen(b);
@@ -66,13 +66,13 @@ const char *ng_usage_nearest(const char *wrong,
                              const void *table, size_t count)
 {
     const char *nearest = NULL;
-    /* A third of the word may be wrong; more is another word. */
+    /* Up to a third of the word may be wrong; beyond that it is another word. */
     size_t limit = strlen(wrong) / 3 + 1, nearest_distance = limit + 1;
 
     for (size_t i = 0; i < count; i++) {
         const char *name = name_of(table, i);
         size_t d = distance(wrong, name);
-        /* An abbreviation is near whatever its length. */
+        /* An abbreviation is close whatever its length. */
         if (strlen(wrong) >= 2 && strncmp(wrong, name, strlen(wrong)) == 0)
             d = 0;
         if (d < nearest_distance) {
@@ -113,7 +113,7 @@ static int unknown_option(const struct ng_usage *usage, const char *word)
 {
     char mend[256], name[64], shown[256];
 
-    /* "--timout=5s" is the option "timout"; and what was given to it may be a password. */
+    /* "--timout=5s" is the option "timout"; its value may be a password. */
     size_t length = strcspn(word, "=");
     snprintf(name, sizeof(name), "%.*s", (int)length, word);
     ng_url_redact(name, shown, sizeof(shown));
@@ -126,15 +126,15 @@ static int unknown_option(const struct ng_usage *usage, const char *word)
     return ng_usage_error(usage->command, mend, "unknown option %s", shown);
 }
 
-/* Secrets that were taken out of argv; there is nobody to release them before the end. */
+/* Secrets that were taken out of argv; they stay allocated until the process ends. */
 static struct secret {
     struct secret *before;
     char text[];
 } * secrets;
 
 /*
- * A copy to work with; what stays in argv, where ps shows it to everybody, is the same without its
- * password, and no longer.
+ * A working copy; the text in argv, which ps shows to every user, becomes the same without its
+ * password, and no longer than before.
  */
 static const char *take_secret(char *argument)
 {
@@ -142,7 +142,7 @@ static const char *take_secret(char *argument)
     struct secret *secret = malloc(sizeof(*secret) + length + 1);
 
     if (!secret)
-        abort(); /* a few bytes, at the very start */
+        abort(); /* a few bytes, at start-up */
     memcpy(secret->text, argument, length + 1);
     secret->before = secrets;
     secrets = secret;
@@ -159,7 +159,7 @@ bool ng_usage_parse(const struct ng_usage *usage, int argc, char **argv, const c
     char mend[256], letter[3] = "-?";
 
     if (count > NG_USAGE_OPTIONS)
-        abort(); /* a table of ours that outgrew the array */
+        abort(); /* a table of ours is larger than the array */
     for (size_t i = 0; i < count; i++) {
         rows[i] = (struct option){usage->options[i].name,
                                   usage->options[i].argument ? required_argument : no_argument,
@@ -167,7 +167,7 @@ bool ng_usage_parse(const struct ng_usage *usage, int argc, char **argv, const c
         ret_values[i] = NULL;
     }
     rows[count] = (struct option){"help", no_argument, NULL, 'h'};
-    optind = 0; /* GNU: start afresh, whatever was parsed before */
+    optind = 0; /* GNU: restart the parser, whatever was parsed before */
     opterr = 0;
     for (;;) {
         int value = getopt_long(argc, argv, usage->stop_at_operand ? "+:h" : ":h", rows, NULL);

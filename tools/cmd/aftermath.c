@@ -1,5 +1,5 @@
 /*
- * Judges what is left of a job that has failed.
+ * Judges the black boxes of a job that has failed.
  *
  * Used by `ncclguard run`, at its end. Must never keep it from ending.
  */
@@ -21,7 +21,7 @@
 
 extern char **environ;
 
-/* The exit status; -1: it has none, or could not be started, or was not done in time. */
+/* The exit status; -1: it has none, could not be started, or did not finish in time. */
 static int await(pid_t child)
 {
     int64_t until = ng_clock_mono_ns() + BOUND_NS;
@@ -38,7 +38,7 @@ static int await(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* This very command. `loud`: what it prints goes to stderr, else nowhere. */
+/* Run this command itself. `loud`: its output goes to stderr, else it is dropped. */
 static int run(const char *const *argv, bool loud)
 {
     posix_spawn_file_actions_t actions;
@@ -58,7 +58,7 @@ static int run(const char *const *argv, bool loud)
     return error ? -1 : await(child);
 }
 
-/* What was preloaded into the program is not for these, nor is the program's store. */
+/* Preloads for the program, and its store, are not for these helpers. */
 static void forget_program(void)
 {
     unsetenv("LD_PRELOAD");

@@ -1,27 +1,26 @@
 /*
- * What the black boxes of a job tell that has failed without a word of the guard's on disk: it
- * could not be written, or those who would have written it were ended before.
+ * The verdict from the black boxes of a job that has failed without one from the guard on disk: it
+ * could not be written, or the processes that would have written it were ended first.
  */
 #ifndef NCCLGUARD_TOOLS_CMD_AFTERMATH_H
 #define NCCLGUARD_TOOLS_CMD_AFTERMATH_H
 
 enum ng_aftermath {
-    NG_AFTERMATH_NOTHING, /* nothing is wrong, as far as they tell */
-    NG_AFTERMATH_SAVED,   /* a fault: the evidence is in `evidence`, its verdict too */
-    NG_AFTERMATH_TOLD, /* a fault: there is no place for the evidence; the verdict is on stderr */
+    NG_AFTERMATH_NOTHING, /* the black boxes show no fault */
+    NG_AFTERMATH_SAVED,   /* a fault: the evidence and its verdict are in `evidence` */
+    NG_AFTERMATH_TOLD,    /* a fault: the evidence could not be stored; the verdict is on stderr */
 };
 
 /*
- * Judge the black boxes in `boxes`, of job `job` in the default place, and where something is wrong
- * keep what they tell in folder `evidence`. By `ncclguard analyze` and `ncclguard dump`, each in a
- * process of its own that is ended when it takes longer than ten seconds. A process with one
- * thread.
+ * Judge the black boxes in `boxes`, of job `job` in the default location, and if there is a fault
+ * keep their content in folder `evidence`. Runs `ncclguard analyze` and `ncclguard dump`, each in
+ * its own process, which is killed after ten seconds. The calling process must have one thread.
  */
 enum ng_aftermath ng_aftermath_look(const char *boxes, const char *job, const char *evidence);
 
 /*
- * The same where several runs have left boxes in one folder: of `run`, as `ncclguard dump` takes
- * it. What it has left is kept though nothing may be wrong with it.
+ * The same for one `run` (as `ncclguard dump` takes it), if several runs have left boxes in one
+ * folder. Its content is kept even if there is no fault.
  */
 enum ng_aftermath ng_aftermath_look_at_run(const char *job, const char *run, const char *evidence);
 

@@ -69,9 +69,9 @@ static const struct ng_usage usage = {
     .option_count = OPTION_COUNT,
 };
 
-/* What a run of the command holds. */
+/* State of one run of the command. */
 struct analysis {
-    uint64_t run; /* the one to judge, in the only folder; 0 all that is there */
+    uint64_t run; /* the run to judge, in the only folder; 0 everything there */
     struct ng_view view;
     struct ng_view_merge merge;
     struct ng_evidence_paths paths;
@@ -80,7 +80,7 @@ struct analysis {
     struct ng_verdict verdict;
 };
 
-/* A line about `what`, which may hold whatever a file's name or a file holds. */
+/* A line about `what`, which may contain anything, like a file's name or content. */
 static void complain(const char *what, const char *why)
 {
     char *safe_what = ng_findings_safe_copy(what), *safe_why = ng_findings_safe_copy(why);
@@ -97,7 +97,7 @@ static void refuse(void *context, const char *path, const char *why)
     complain(path, why);
 }
 
-/* What was named but is not even a file: told in the verdict, too. */
+/* Paths that do not exist are listed in the verdict, too. */
 static void refuse_path(void *context, const char *path, const char *why)
 {
     struct analysis *analysis = context;
@@ -107,7 +107,7 @@ static void refuse_path(void *context, const char *path, const char *why)
     ng_view_note(&analysis->view, "%s: %s", slash && slash[1] ? slash + 1 : path, why);
 }
 
-/* Everything that was named, into the view; 0 or -ENOMEM. */
+/* Read everything that was named into the view; 0 or -ENOMEM. */
 static int gather(struct analysis *analysis, char **paths, int count)
 {
     int error = 0;
@@ -124,7 +124,7 @@ static int gather(struct analysis *analysis, char **paths, int count)
     return error;
 }
 
-/* Ranks did not call alike: that is the verdict, unless something is stuck. */
+/* Ranks did not call alike: that becomes the verdict, unless something is stuck. */
 static int blame_mismatch(struct analysis *analysis, const struct ng_postmortem *postmortem)
 {
     struct ng_postmortem nothing_stuck = *postmortem;
@@ -142,7 +142,7 @@ static int blame_mismatch(struct analysis *analysis, const struct ng_postmortem 
     return ng_mismatches_blame(&analysis->mismatches, &analysis->view, &analysis->verdict);
 }
 
-/* When a guard reached the same verdict on this job, as it left it in `folder`; 0 it did not. */
+/* When a guard reached the same verdict on this job, according to `folder`; 0 it did not. */
 static int64_t guards_unix_ns(const struct ng_verdict *verdict, const char *folder)
 {
     char path[PATH_MAX];
@@ -163,8 +163,8 @@ static int64_t guards_unix_ns(const struct ng_verdict *verdict, const char *fold
     return same && unix_ns > 0 ? unix_ns : 0;
 }
 
-/* When what the verdict tells of was so: not when it was looked at. Up to when the evidence tells,
- * or when a guard, of several the first, said the same. 0 not known. */
+/* The time of the verdict's state, not of the analysis: the time up to which the evidence reaches,
+ * or when the first guard reached the same verdict. 0 not known. */
 static int64_t incident_unix_ns(const struct analysis *analysis, char **paths, int count)
 {
     int64_t evidence_ns = 0, guards_ns = 0;
@@ -202,7 +202,7 @@ static int judge(struct analysis *analysis, int64_t asked_ns)
     return error;
 }
 
-/* Stacks lie beside the dumps of one folder. */
+/* Stacks are beside the dumps of one folder. */
 static const char *folder_of(char **paths, int count)
 {
     struct stat status;
@@ -215,7 +215,7 @@ static int print(const struct analysis *analysis, bool json, const char *folder)
     const struct ng_verdict *verdict = &analysis->verdict;
     int error;
 
-    /* A mismatch that nobody waits for has no list of missing evidence. */
+    /* A mismatch without waiting ranks has no list of missing evidence. */
     for (uint32_t i = 0; !verdict->missing_evidence && i < analysis->view.note_count; i++)
         complain("not known", analysis->view.notes[i]);
     fflush(stdout);
@@ -238,13 +238,13 @@ static int write_trace(const void *context, int fd)
     return ng_trace_write(&analysis->view, &analysis->verdict, NG_TRACE_RECORDS_MAX, fd);
 }
 
-/* The page, with the stacks of those paths that are folders. 0 or -errno. */
+/* Write the page, with the stacks of those paths that are folders. 0 or -errno. */
 static int write_page(const struct analysis *analysis, char **paths, int count, const char *file)
 {
     struct ng_stack_groups stacks = NG_STACK_GROUPS_NONE;
     int error = 0;
 
-    /* A path that is a file, or nothing, has none. */
+    /* A path that is a file, or does not exist, has none. */
     for (int i = 0; i < count && error != -ENOMEM; i++)
         error = ng_stack_groups_add_folder(&stacks, paths[i]);
     struct ng_page page = {&analysis->view, &analysis->verdict, &analysis->mismatches, &stacks};
@@ -261,7 +261,7 @@ static bool written(const char *file, int error)
     return error == 0;
 }
 
-/* The forms that go into files. */
+/* The output forms that are written to files. */
 static bool write_files(const struct analysis *analysis, char **paths, int count,
                         const char *const *values)
 {
@@ -275,7 +275,7 @@ static bool write_files(const struct analysis *analysis, char **paths, int count
     return good;
 }
 
-/* 0, or an exit status with the usage error told. */
+/* 0, or an exit status after reporting the usage error. */
 static int parse_stalled(const char *text, int64_t *ret_ns)
 {
     const struct ng_option duration = {
@@ -287,7 +287,7 @@ static int parse_stalled(const char *text, int64_t *ret_ns)
     return 0;
 }
 
-/* An exit status. */
+/* Returns an exit status. */
 static int analyze(struct analysis *analysis, char **paths, int count, const char *const *values,
                    int64_t asked_ns)
 {
@@ -325,7 +325,7 @@ static int analyze_run(uint64_t run, char **paths, int count, const char *const 
     return status;
 }
 
-/* A run in words; `bytes` suffice. */
+/* Describe a run; `bytes` suffice. */
 static void name_run(const struct ng_local_run *run, char *ret_text, size_t bytes)
 {
     snprintf(ret_text, bytes, "%016" PRIx64 " (%u of %u processes alive, pid %d among them)",
@@ -347,7 +347,7 @@ static int refuse_runs(const struct ng_local_run *runs, int count, const char *a
     return ng_usage_error(COMMAND, mend, "%d runs have left black boxes there", count);
 }
 
-/* Several runs of one name, each by itself. */
+/* Several runs of one name, each judged separately. */
 static int analyze_runs(const struct ng_local_run *runs, int run_count, char **paths,
                         const char *const *values, int64_t asked_ns)
 {

@@ -26,7 +26,7 @@ static const struct ng_usage usage = {
     .option_count = OPTION_COUNT,
 };
 
-/* What a value may be: "duration", "off, error, warn". */
+/* The permitted values: "duration", "off, error, warn". */
 static void type_text(const struct ng_option *option, char *ret_text, size_t bytes)
 {
     static const char *const names[] = {[NG_CONFIG_BOOL] = "0 or 1",

@@ -1,8 +1,8 @@
 /*
- * A person's orders to a job: `ncclguard abort`, `suspend`, `resume` and `reload`.
+ * Commands of an operator to a job: `ncclguard abort`, `suspend`, `resume` and `reload`.
  *
- * Each posts its order on the board, where every rank's guard finds it. What a program makes of the
- * errors that its NCCL calls return after an abort is its own matter.
+ * Each posts its command on the board, where every rank's guard finds it. After an abort, the
+ * program's NCCL calls return errors; handling them is up to the program.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -24,7 +24,7 @@
     "Exit status: 0 the ranks were told, 1 the store cannot be reached, 2 usage error, no\n"       \
     "such job or group, or nobody of it is alive."
 
-/* Each order takes the first so many of them. */
+/* Options; each command takes the first so many of them. */
 enum { JOB, STORE, RUN, GROUP, FOR, OPTIONS };
 
 static const struct ng_usage_option options[OPTIONS] = {
@@ -41,13 +41,13 @@ static const struct ng_usage_option options[OPTIONS] = {
              "resumes it (default: until `ncclguard resume`)"},
 };
 
-/* One order. */
+/* One command. */
 struct order {
     struct ng_usage usage;
     enum ng_command_kind kind;
     int64_t rest_ns;  /* of NG_COMMAND_REST */
     const char *what; /* "abort %s", with the groups */
-    const char *left; /* what there is nothing left to do */
+    const char *left; /* message if there is nothing left to do */
 };
 
 #define USAGE(name, form, count, text)                                                             \
@@ -118,8 +118,8 @@ static bool is_over(const struct ng_view *view, uint32_t group)
     return true;
 }
 
-/* "world 0123456789abcdef (4 ranks), …" of the groups that are still in use; of this name, where
- * one is given. */
+/* "world 0123456789abcdef (4 ranks), …" of the groups that are still in use; only those of this
+ * name, if one is given. */
 static void name_groups(const struct ng_view *view, const char *name, char *ret_text, size_t bytes)
 {
     size_t used = 0;
@@ -145,7 +145,7 @@ static void name_groups(const struct ng_view *view, const char *name, char *ret_
         snprintf(ret_text, bytes, "none is in use");
 }
 
-/* 0, or an exit status with the usage error told. */
+/* 0, or an exit status after reporting the usage error. */
 static int find_group(const char *command, const struct ng_view *view, const char *text,
                       uint64_t *ret_id)
 {
@@ -158,7 +158,7 @@ static int find_group(const char *command, const struct ng_view *view, const cha
             found = i;
             count = 1;
         }
-    /* Of groups of one name, those that are over do not count. */
+    /* Of several groups of one name, those that have ended do not count. */
     for (int over = 0; over < 2 && !count; over++)
         for (uint32_t i = 0; *text && i < view->group_count; i++)
             if (strcmp(view->groups[i].name, text) == 0 && is_over(view, i) == over) {
@@ -197,7 +197,8 @@ static uint32_t count_living(const struct ng_view *view)
     return count;
 }
 
-/* Of the job as it is now: what the order is about. 0, or an exit status with the error told. */
+/* The target of the command, from the job's current state. 0, or an exit status after reporting the
+ * error. */
 static int aim(const struct order *order, struct ng_job *job, const char *group,
                uint64_t *ret_group_id)
 {
@@ -245,7 +246,7 @@ static int give_order(const struct order *order, struct ng_job *job, const char 
         return status;
     gethostname(host, sizeof(host) - 1);
     describe(order, &given, for_text, what, sizeof(what));
-    /* What the ranks log. */
+    /* The line that the ranks log. */
     snprintf(given.line, sizeof(given.line),
              "`ncclguard %s` (host %s, pid %d) orders: %s of job %s", command, host, (int)getpid(),
              what, job->name);
@@ -260,7 +261,7 @@ static int give_order(const struct order *order, struct ng_job *job, const char 
     return NG_EXIT_OK;
 }
 
-/* How long deadlines rest. 0, or an exit status with the usage error told. */
+/* How long deadlines are suspended. 0, or an exit status after reporting the usage error. */
 static int parse_for(const struct order *order, const char *text, int64_t *ret_ns)
 {
     static const struct ng_option duration = {
@@ -285,7 +286,7 @@ static int command(const struct order *order, int argc, char **argv)
     snprintf(mend, sizeof(mend), "write `ncclguard %s --job JOB`", name);
     if (operand < argc)
         return ng_usage_unexpected(name, mend, argv[operand]);
-    /* Never by default: the wrong job cannot be mended. */
+    /* Always explicit: a command to the wrong job cannot be undone. */
     if (!values[JOB])
         return ng_usage_error(name, "write --job JOB; `ncclguard top` shows it",
                               "no job was named");

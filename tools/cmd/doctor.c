@@ -1,8 +1,8 @@
 /*
- * `ncclguard doctor`: what would be guarded here, what would slip by, and why.
+ * `ncclguard doctor`: what would be guarded here, what would not, and why.
  *
- * Looks only: reads files, and asks the dynamic linker and a Python interpreter in bounded child
- * processes. Must never run the program that it is asked about, nor load NCCL or CUDA.
+ * Read-only: reads files, and queries the dynamic linker and a Python interpreter in bounded child
+ * processes. Must never run the program that it examines, nor load NCCL or CUDA.
  */
 #include "tools/cmd/doctor.h"
 
@@ -151,12 +151,12 @@ void ng_doctor_file(struct ng_doctor *doctor, const char *name, const char *what
     struct ng_nccl_file nccl;
     const char *why;
 
-    /* Links of several names lead to one file; its own name tells the most. */
+    /* Links of several names lead to one file; the file's own name says the most. */
     if (!realpath(name, path) || !ng_doctor_is_new(doctor, path))
         return;
     int error = ng_elf_open(path, &file, &why);
     if (error != 0) {
-        /* libnccl.so may be a linker script, and what a pattern found a folder. */
+        /* libnccl.so may be a linker script, and a pattern may match a folder. */
         if (error != -ENOEXEC && error != -EISDIR)
             ng_findings_add(&doctor->findings, NG_FINDING_WARNING, path, NULL, "%s%s%s",
                             what ? what : "", what ? ": " : "", why);
@@ -177,7 +177,7 @@ void ng_doctor_files(struct ng_doctor *doctor, const char *folder, const char *p
     char whole[2 * PATH_MAX], *to = whole;
     glob_t found;
 
-    /* What is special to glob is not so in a folder's name. */
+    /* Escape glob's special characters in a folder's name. */
     for (; *folder && to + 2 < whole + sizeof(whole); *to++ = *folder++)
         if (strchr("*?[]\\", *folder))
             *to++ = '\\';
@@ -230,7 +230,7 @@ int ng_command_doctor(int argc, char **argv)
                               "the program's name is empty");
     if (values[OPTION_STORE])
         setenv("NCCLGUARD_STORE", values[OPTION_STORE], 1);
-    /* The libraries of a program are looked at together. */
+    /* The libraries of a program are examined together. */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < 1024) {
         files.rlim_cur = files.rlim_max < 1024 ? files.rlim_max : 1024;
         setrlimit(RLIMIT_NOFILE, &files);

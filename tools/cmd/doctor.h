@@ -1,5 +1,5 @@
 /*
- * The parts of `ncclguard doctor`: each looks at something and adds what it found.
+ * The parts of `ncclguard doctor`: each examines something and adds its findings.
  */
 #ifndef NCCLGUARD_TOOLS_CMD_DOCTOR_H
 #define NCCLGUARD_TOOLS_CMD_DOCTOR_H
@@ -15,48 +15,49 @@ struct ng_doctor {
     struct ng_findings findings;
     struct ng_loader loader;
     char library[PATH_MAX]; /* libncclguard.so; "" not found */
-    unsigned nccl_count;    /* NCCL libraries that were found, shared or inside others */
+    unsigned nccl_count;    /* NCCL libraries that were found, shared or inside other files */
     struct ng_seen {
         dev_t device;
         ino_t inode;
-    } * seen; /* files that were looked at */
+    } * seen; /* files that were examined */
     size_t seen_count;
-    bool linked;         /* NCCL, or something that calls it, is in what a program loads */
-    const char *started; /* a program among the arguments of the one looked at; NULL none */
-    bool not_followed;   /* a program is started, or may be, that was not looked at */
-    bool partly;         /* a launcher keeps LD_PRELOAD from some of what it starts, or may */
+    bool linked;         /* a program loads NCCL, or something that calls it */
+    const char *started; /* a program among the arguments of the examined one; NULL none */
+    bool not_followed;   /* a program is started, or may be, that was not examined */
+    bool partly;         /* a launcher drops LD_PRELOAD for some of what it starts, or may */
 };
 
 /* This machine: library, preloading, folders, variables, driver. */
 void ng_doctor_machine(struct ng_doctor *doctor);
 
-/* NCCL libraries in the usual places of this machine. */
+/* NCCL libraries in the usual locations of this machine. */
 void ng_doctor_nccl_of_machine(struct ng_doctor *doctor);
 
 /* The program that argv names, and what it would load. It is never run. */
 void ng_doctor_program(struct ng_doctor *doctor, char *const *argv);
 
 /*
- * What this interpreter's packages hold. `command` is how it is started: its name or path, and its
- * own options, ended by NULL. `executable_wanted`: look at the interpreter's program, too.
+ * The content of this interpreter's packages. `command` is how it is started: its name or path, and
+ * its own options, ended by NULL. `executable_wanted`: examine the interpreter's program, too.
  */
 void ng_doctor_python(struct ng_doctor *doctor, char *const *command, bool executable_wanted);
 
 /* A program (or library), and everything that the dynamic linker would load for it. */
 void ng_doctor_elf(struct ng_doctor *doctor, const char *path);
 
-/* One file that may be NCCL, hold it or call it; `what` says in whose name it is looked at. */
+/* One file that may be NCCL, contain it or call it; `what` names the object for which it is
+ * examined. */
 void ng_doctor_file(struct ng_doctor *doctor, const char *path, const char *what);
 
-/* All files that match a pattern of glob(3) below a folder, each once. */
+/* All files below a folder that match a pattern of glob(3), each once. */
 void ng_doctor_files(struct ng_doctor *doctor, const char *folder, const char *pattern,
                      const char *what);
 
-/* Tells what NCCL has to do with an object that was examined. */
+/* Report how an examined object relates to NCCL. */
 void ng_doctor_tell_nccl(struct ng_doctor *doctor, const char *path,
                          const struct ng_nccl_file *nccl, bool program, const char *what);
 
-/* Whether this file is looked at for the first time. */
+/* Whether this file is examined for the first time. */
 bool ng_doctor_is_new(struct ng_doctor *doctor, const char *path);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * The doctor looks at the machine: can the guard work here, and which NCCLs are there.
+ * The doctor's examination of the machine: whether the guard can work here, and which NCCLs exist.
  *
- * Must leave nothing behind: folders and files that are made as a trial are removed.
+ * Must leave nothing behind: folders and files created for a test are removed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "tools/inspect/library.h"
 #include "tools/jobs/jobs.h"
 
-/* What a first black box takes is about half of this. */
+/* About twice the size of a first black box. */
 #define BOX_TRIAL_BYTES  ((off_t)1 << 20)
 #define LITTLE_BYTES     ((uint64_t)16 << 20)
 #define PRELOAD_TRIAL_NS (10 * NG_S)
@@ -36,7 +36,7 @@ static const char *variable_of(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* What a child that was to preload the library said of it; NULL: it was loaded. */
+/* The message of a child that was to preload the library; NULL: it was loaded. */
 static const char *trial_complaint(struct ng_answer *answer)
 {
     static const char word[] = "cannot be preloaded";
@@ -56,7 +56,7 @@ static const char *trial_complaint(struct ng_answer *answer)
     return NULL;
 }
 
-/* This command itself is the program on which preloading is tried. */
+/* This command itself is the program on which preloading is tested. */
 static void try_preloading(struct ng_doctor *doctor)
 {
     static const char mend[] = "see that the folder may be read and executed from, and that the "
@@ -74,7 +74,7 @@ static void try_preloading(struct ng_doctor *doctor)
     mapped = !why && strstr(answer.out, doctor->library) != NULL;
     if (mapped) {
         ng_answer_fini(&answer);
-        /* Mapped; now with its constructor. */
+        /* It was mapped; now test it with its constructor. */
         error = ng_ask(argv, running, PRELOAD_TRIAL_NS, &answer);
         why = error ? strerror(-error) : trial_complaint(&answer);
     }
@@ -171,7 +171,7 @@ static void look_at_preloaded(struct ng_doctor *doctor, const char *entry, size_
     }
 }
 
-/* The list of LD_PRELOAD, as it stands in the environment. */
+/* The list of LD_PRELOAD, as it is in the environment. */
 static void look_at_preload_list(struct ng_doctor *doctor, const char *list)
 {
     bool guard_before = false;
@@ -227,7 +227,7 @@ static void look_at_variables(struct ng_doctor *doctor, struct ng_config *ret_co
                         "lets AddressSanitizer's runtime come behind a preloaded library");
 }
 
-/* A shared file in this folder: 0 or -errno. */
+/* Create a shared file in this folder: 0 or -errno. */
 static int try_file(const char *folder)
 {
     char path[PATH_MAX + 64];
@@ -237,7 +237,7 @@ static int try_file(const char *folder)
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    /* Reserved, for a full file system would answer the first write by SIGBUS. */
+    /* Reserve the space, since on a full file system the first write would raise SIGBUS. */
     error = -posix_fallocate(fd, 0, BOX_TRIAL_BYTES);
     if (error == 0) {
         volatile char *bytes =
@@ -254,7 +254,7 @@ static int try_file(const char *folder)
     return error;
 }
 
-/* How many letters of this path lead to a folder that is there already. */
+/* Length of the prefix of this path that is an existing folder. */
 static size_t length_there(const char *folder)
 {
     char part[PATH_MAX];
@@ -266,7 +266,7 @@ static size_t length_there(const char *folder)
     return strlen(part);
 }
 
-/* Take away the empty folders of this path beyond its first letters. */
+/* Remove the empty folders of this path beyond that prefix. */
 static void remove_made(const char *folder, size_t there)
 {
     char part[PATH_MAX];
@@ -281,8 +281,8 @@ static void remove_made(const char *folder, size_t there)
 }
 
 /*
- * `ours`: the folder is one that we have thought of, and is told as the one above it. `without`:
- * the guard works without it, and so; NULL: it does not.
+ * `ours`: the folder is the guard's own choice, and is reported as the folder above it. `without`:
+ * how the guard works without it; NULL: it does not.
  */
 static void try_folder(struct ng_doctor *doctor, const char *folder, bool ours, const char *purpose,
                        const char *variable, const char *without)
@@ -349,7 +349,7 @@ static void look_at_store(struct ng_doctor *doctor, const struct ng_config *conf
     struct ng_mistake mistake;
     struct ng_view view;
 
-    /* A mistake was told with the variables. */
+    /* A mistake was reported with the variables. */
     if (strcmp(config->store, "none") == 0 || strncmp(config->store, "local:", 6) == 0 ||
         ng_library_bad_store(config->store, &mistake))
         return;
@@ -372,7 +372,7 @@ static void look_at_store(struct ng_doctor *doctor, const struct ng_config *conf
                         why[0] ? why : strerror(-count));
 }
 
-/* "580.65.06" of the kernel's module; "" none. */
+/* "580.65.06", of the kernel's module; "" none. */
 static void read_kernel_version(char *ret_version, size_t bytes)
 {
     char line[512] = "";

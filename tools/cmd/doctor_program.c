@@ -1,5 +1,5 @@
 /*
- * The doctor looks at a program: what is between `ncclguard run` and the NCCL calls that it makes.
+ * The doctor's examination of a program: everything between `ncclguard run` and its NCCL calls.
  *
  * Follows launchers, scripts and the closure of libraries by reading them. Must never run the
  * program.
@@ -29,7 +29,7 @@
 
 static void look(struct ng_doctor *doctor, char *const *argv, int depth);
 
-/* Why the dynamic linker would distrust the environment of this program; NULL: it would not. */
+/* Why the dynamic linker would run this program in secure mode; NULL: it would not. */
 static const char *why_secure(const char *path)
 {
     struct stat status;
@@ -40,7 +40,7 @@ static const char *why_secure(const char *path)
         return NULL;
     if ((status.st_mode & S_ISUID) && status.st_uid != getuid())
         return "is setuid to another user";
-    /* Without the right to execute, the group's bit means another thing. */
+    /* Without execute permission, the group's bit has another meaning. */
     if ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid())
         return "is setgid to another group";
     if (getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0)
@@ -68,7 +68,7 @@ static const char *machine_name(uint16_t machine)
     }
 }
 
-/* What keeps a library from being preloaded into this program. False: nothing. */
+/* What prevents a library from being preloaded into this program. False: nothing. */
 static bool tell_obstacle(struct ng_doctor *doctor, const char *path,
                           const struct ng_elf_file *file, const struct ng_nccl_file *nccl)
 {
@@ -124,7 +124,7 @@ static bool tell_obstacle(struct ng_doctor *doctor, const char *path,
     return false;
 }
 
-/* AddressSanitizer's runtime wants to be the first library, and ours would come before it. */
+/* AddressSanitizer's runtime must be the first library, and ours would come before it. */
 static void tell_sanitizer(struct ng_doctor *doctor, const struct ng_closure *closure)
 {
     const char *options = getenv("ASAN_OPTIONS"), *preload = getenv("LD_PRELOAD");
@@ -161,7 +161,8 @@ static void tell_missing(struct ng_doctor *doctor, const struct ng_closure *clos
                         "needs more libraries than were looked at");
 }
 
-/* What a program that loads libraries while it runs would get, and what nobody can tell before. */
+/* What a program that loads libraries at run time would get, and what cannot be known in
+ * advance. */
 static void tell_loading(struct ng_doctor *doctor, const struct ng_closure *closure, bool nccl_seen)
 {
     struct ng_findings *findings = &doctor->findings;
@@ -205,7 +206,7 @@ static void look_at_closure(struct ng_doctor *doctor, const char *path)
     for (size_t i = 0; i < closure.count; i++) {
         const struct ng_loaded *object = closure.objects[i];
         struct ng_nccl_file nccl;
-        /* The program itself is told of, even if it was seen as something else. */
+        /* The program itself is reported, even if it was examined before in another role. */
         if ((!ng_doctor_is_new(doctor, object->path) && i > 0) || is_ours(doctor, object->path))
             continue;
         ng_nccl_file_examine(&object->elf, object->path, &nccl);
@@ -270,7 +271,7 @@ static bool is_shell(const char *path)
     return false;
 }
 
-/* Its first options that decide where packages are looked for, and nothing that runs anything. */
+/* Its leading options that decide where packages are searched, but none that runs anything. */
 static void ask_python(struct ng_doctor *doctor, const char *path, char *const *options)
 {
     char *command[20] = {(char *)path};
@@ -282,11 +283,11 @@ static void ask_python(struct ng_doctor *doctor, const char *path, char *const *
         const char *word = *options;
         if (word[0] != '-' || !word[1] || word[1 + strspn(word + 1, "EsSIPbBdOquvx")] != '\0')
             break;
-        /* -x, -v, -d and -q would only make the answer longer. */
+        /* -x, -v, -d and -q would only lengthen the answer. */
         if (strpbrk(word, "EsSIP"))
             command[count++] = *options;
     }
-    /* Behind a script (pyenv's) the interpreter itself tells where it is. */
+    /* Behind a script (pyenv's) the interpreter itself reports its location. */
     bool is_script = ng_elf_open(path, &file, &why) != 0;
     if (!is_script) {
         ng_elf_close(&file);
@@ -310,7 +311,7 @@ static size_t read_head(const char *path, char *ret_text, size_t bytes)
     return count > 0 ? (size_t)count : 0;
 }
 
-/* pyenv's stand-ins for the programs of the chosen Python: asked which one it is. */
+/* pyenv's stand-ins for the programs of the chosen Python: they report which one it is. */
 static bool follow_pyenv(const char *path, const char *head, char ret_path[PATH_MAX])
 {
     static const char mark[] = "exec \"", behind[] = "\" exec \"$program\"";
@@ -337,8 +338,8 @@ static bool follow_pyenv(const char *path, const char *head, char ret_path[PATH_
 }
 
 /*
- * pip writes this where an interpreter's path is too long for a first line: sh is to start python
- * on the same file.
+ * pip writes this if an interpreter's path is too long for a first line: sh is to start python on
+ * the same file.
  */
 static bool follow_long_path(const char *head, char ret_path[PATH_MAX])
 {
@@ -369,8 +370,8 @@ static void tell_shell_script(struct ng_doctor *doctor, const char *path)
 #define RETURN_MEND "take the carriage returns out of it: sed -i 's/\\r$//'"
 
 /*
- * A file that begins with #!. `head` is its beginning. The kernel takes the first word, and gives
- * all the rest of the line, without the blanks around it, to the interpreter as one word.
+ * A file that begins with #!. `head` is its beginning. The kernel takes the first word, and passes
+ * the rest of the line, without surrounding blanks, to the interpreter as one argument.
  */
 static void look_at_script(struct ng_doctor *doctor, const char *path, char *head, int depth)
 {
@@ -393,8 +394,7 @@ static void look_at_script(struct ng_doctor *doctor, const char *path, char *hea
                         returns ? " (a carriage return is part of the name)" : "");
         return;
     }
-    /* `env` finds out by itself whether it can start that; -S takes a carriage return for a blank.
-     */
+    /* `env` itself finds out whether it can start that; -S treats a carriage return as a blank. */
     if (returns && !by_env) {
         ng_findings_add(&doctor->findings, NG_FINDING_OUT, path, RETURN_MEND,
                         "its first line gives %s a carriage return as an argument: it cannot start",
@@ -429,7 +429,7 @@ static const char *find_started(char *const *arguments)
     return NULL;
 }
 
-/* `arguments`: of a file that is no known launcher, and may start one of them all the same. */
+/* `arguments`: of a file that is not a known launcher, but may start one of them. */
 static void look_at_binary(struct ng_doctor *doctor, const char *path, char *const *arguments)
 {
     struct ng_findings *findings = &doctor->findings;
@@ -467,7 +467,7 @@ static void look_at_file(struct ng_doctor *doctor, const char *path, char *const
         return;
     }
     size_t bytes = S_ISREG(status.st_mode) ? read_head(path, head, sizeof(head)) : 0;
-    /* What execve does not know and looks like text, execvp and shells give to /bin/sh. */
+    /* Text files that execve does not recognise are run with /bin/sh by execvp and shells. */
     bool marked = bytes >= 2 && strncmp(head, "#!", 2) == 0;
     bool text = bytes > 0 && strncmp(head, ELFMAG, SELFMAG) != 0 && strlen(head) == bytes;
     if (!marked && !text) {

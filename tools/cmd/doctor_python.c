@@ -1,8 +1,8 @@
 /*
- * The doctor looks at a Python interpreter: which of its packages bring or call NCCL.
+ * The doctor's examination of a Python interpreter: which of its packages contain or call NCCL.
  *
- * The interpreter is asked for its search path in a bounded child; nothing but its own start-up is
- * run. Must never import a package.
+ * A bounded child queries the interpreter for its search path; it runs only the interpreter's
+ * start-up. Must never import a package.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static void look_below(struct ng_doctor *doctor, const char *folder)
         ng_doctor_files(doctor, folder, bundles[i].pattern, bundles[i].package);
 }
 
-/* What packages download for themselves, or are told to load. */
+/* Libraries that packages download themselves, or are configured to load. */
 static void look_at_downloads(struct ng_doctor *doctor)
 {
     const char *cupy = getenv("CUPY_CUDA_LIB_PATH"), *home = getenv("HOME");

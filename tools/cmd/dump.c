@@ -2,7 +2,8 @@
  * `ncclguard dump`: the evidence of a job now, whatever state its processes are in.
  *
  * Black boxes are read from outside, so a rank that is stuck, stopped or dead is dumped like any
- * other. Only its stacks does a process have to take itself: who lives and can is asked for them.
+ * other. Only stacks must be taken by the process itself: live processes that can take them are
+ * requested to.
  */
 #include <errno.h>
 #include <limits.h>
@@ -34,7 +35,7 @@
 
 #define COMMAND "dump"
 
-#define STACKS_NS (4 * NG_S) /* from the order until the last stacks are there */
+#define STACKS_NS (4 * NG_S) /* from the command until the last stacks have arrived */
 
 enum { OPTION_JOB, OPTION_RANK, OPTION_OUT, OPTION_STORE, OPTION_RUN, OPTION_STACKS, OPTION_COUNT };
 
@@ -72,20 +73,20 @@ struct dumping {
     struct ng_job job;
     struct ng_view view;
     const char *folder;
-    int rank; /* the only one, or -1 for all */
+    int rank; /* rank of the only one, or -1 for all */
     uint32_t written, failed;
     int error;      /* the first */
-    char kept[256]; /* the guard's own verdict that stays; "" none */
-    /* Whose stacks come into the folder: by process of the view, those on the local board. NULL:
-     * all. */
+    char kept[256]; /* the guard's own verdict that is kept; "" none */
+    /* Processes whose stacks come into the folder: by process of the view, those on the local
+     * board. NULL: all. */
     bool *here;
 };
 
-/* What has become of the order for stacks. */
+/* Result of the command for stacks. */
 struct stacks {
-    uint32_t there, missing;             /* of the processes here that live */
+    uint32_t there, missing;             /* live processes of this host */
     uint32_t elsewhere;                  /* live processes of other hosts */
-    bool asked;                          /* those of other hosts were told */
+    bool asked;                          /* the command reached those of other hosts */
     char why[NG_BOARD_CLIENT_WHY_BYTES]; /* else */
 };
 
@@ -119,8 +120,8 @@ static bool is_word(const char *text)
     return *text && text[strspn(text, "abcdefghijklmnopqrstuvwxyz_")] == '\0';
 }
 
-/* What the guard saw while ranks waited is more than what is seen now, after it acted or the job
- * ended. */
+/* The guard's verdict, reached while ranks waited, says more than one reached now, after it acted
+ * or the job ended. */
 static void look_for_guards_verdict(struct dumping *dumping)
 {
     char path[PATH_MAX], when[32] = "";
@@ -144,7 +145,7 @@ static void look_for_guards_verdict(struct dumping *dumping)
     json_decref(verdict);
 }
 
-/* The verdict and the timeline are of the whole job. */
+/* The verdict and the timeline cover the whole job. */
 static void write_verdict(struct dumping *dumping)
 {
     struct ng_verdict verdict;
@@ -180,8 +181,8 @@ static bool is_local(const struct ng_job *job)
     return strncmp(job->observed.url, "local:", 6) == 0;
 }
 
-/* Processes whose ranks share a store also listen to the board of their own host, where a folder's
- * name counts. */
+/* Processes whose ranks share a store also read the board of their own host, where the folder's
+ * name is valid. */
 static struct ng_observed_job local_board(const struct ng_job *job)
 {
     struct ng_observed_job local = job->observed;
@@ -204,7 +205,7 @@ static int find_those_here(struct dumping *dumping)
     if (!dumping->here)
         return -ENOMEM;
     ng_view_init(&view);
-    /* No folder there: none. */
+    /* The folder does not exist: none. */
     if (ng_board_client_view(&local, ng_clock_mono_ns(), &view, why, sizeof(why)) > 0)
         for (uint32_t i = 0; i < dumping->view.process_count; i++)
             for (uint32_t k = 0; k < view.process_count && !dumping->here[i]; k++)
@@ -220,7 +221,7 @@ static bool is_newer(const struct timespec *time, const struct timespec *than)
            (time->tv_sec == than->tv_sec && time->tv_nsec >= than->tv_nsec);
 }
 
-/* Has the process written its stacks since the order? */
+/* Has the process written its stacks since the command? */
 static bool has_stacks(const struct dumping *dumping, uint32_t process,
                        const struct timespec *ordered)
 {
@@ -247,7 +248,7 @@ static void count_stacks(const struct dumping *dumping, const struct timespec *o
     }
 }
 
-/* Those of this host write into our folder, and are waited for. */
+/* Processes of this host write into our folder, and are waited for. */
 static void order_here(const struct dumping *dumping, const struct ng_command *order,
                        struct stacks *stacks)
 {
@@ -257,7 +258,7 @@ static void order_here(const struct dumping *dumping, const struct ng_command *o
     struct timespec ordered;
     char why[NG_BOARD_CLIENT_WHY_BYTES];
 
-    /* Files are stamped by the coarse clock. */
+    /* File times have the granularity of the coarse clock. */
     clock_gettime(CLOCK_REALTIME_COARSE, &ordered);
     if (ng_board_client_order(&local, order, until, why, sizeof(why)) <= 0)
         return;
@@ -282,7 +283,7 @@ static void order_stacks(struct dumping *dumping, struct stacks *ret_stacks)
         snprintf(order.path, sizeof(order.path), "%s", dumping->folder) < (int)sizeof(order.path);
     if (stacks->missing && fits)
         order_here(dumping, &order, stacks);
-    /* After them: it reaches those of this host a second time, who are done by now. */
+    /* Last: this reaches the processes of this host a second time, when they are done. */
     if (stacks->elsewhere)
         stacks->asked = ng_board_client_order(&dumping->job.observed, &order,
                                               ng_clock_mono_ns() + NG_JOBS_WAIT_NS, stacks->why,
@@ -370,7 +371,7 @@ static int dump(struct dumping *dumping, bool with_stacks)
     }
     dumping->view.on_request = true;
     write_dumps(dumping);
-    /* A process that adds its stacks writes its dump anew. */
+    /* A process that adds its stacks rewrites its dump. */
     if (with_stacks)
         order_stacks(dumping, &stacks);
     if (dumping->rank < 0)

@@ -1,7 +1,7 @@
 /*
- * The command `ncclguard`: finds the subcommand in its table and hands over.
+ * The command `ncclguard`: finds the subcommand in its table and calls it.
  *
- * Runs as a process of its own, one thread. Must never load or call NCCL or CUDA.
+ * Runs as a separate process, with one thread. Must never load or call NCCL or CUDA.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -50,7 +50,8 @@ static void print_help(void)
            "For example: ncclguard run --timeout 120s torchrun --nproc-per-node 8 train.py\n");
 }
 
-/* What was printed must have arrived: a full disk is a failure, not an empty answer. */
+/* A failure to write the output is a failure of the command: a full disk must not look like an
+ * empty answer. */
 static int finish(int status)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))

@@ -1,5 +1,5 @@
 /*
- * `ncclguard run`: puts a program under guard, and says at its end what the guard found.
+ * `ncclguard run`: runs a program under guard, and reports at its end what the guard found.
  *
  * Sets the environment and preloads the library; everything else happens inside the program's own
  * processes. Must never change what the program does: its exit status, signals and terminal pass
@@ -40,7 +40,7 @@
 
 #define COMMAND "run"
 
-/* Beyond the time after which other hosts know of an end: for their verdict. */
+/* Time for the verdict of other hosts, after they know of an end. */
 #define OTHERS_NS (4 * NG_S)
 
 enum { OPTION_TIMEOUT, OPTION_ON_TIMEOUT, OPTION_STORE, OPTION_OUT, OPTION_FAULT, OPTION_COUNT };
@@ -80,7 +80,7 @@ static const struct ng_usage usage = {
     .stop_at_operand = true,
 };
 
-/* Options that are another spelling of a variable. */
+/* Options that set a variable. */
 static const struct {
     int option;
     const char *variable;
@@ -91,14 +91,14 @@ static const struct {
     {OPTION_FAULT, "NCCLGUARD_FAULT"},
 };
 
-/* What the end needs to know about the job. */
+/* State of the job that is needed at its end. */
 struct job {
     char name[128];
     bool nested;     /* started by another `ncclguard run`, which does all this */
-    bool named_here; /* nobody but us has named it */
+    bool named_here; /* we chose its name ourselves */
     char dump_dir[PATH_MAX];
-    struct stat verdict_before; /* of an earlier run in the same folder; st_ino 0 none */
-    bool is_named_later;        /* perhaps: by the program, and then the evidence lies elsewhere */
+    struct stat verdict_before; /* verdict of an earlier run in the same folder; st_ino 0 none */
+    bool is_named_later;        /* perhaps: by the program, and then the evidence is elsewhere */
     struct timespec began;
 };
 
@@ -108,7 +108,7 @@ static const char *variable_of(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* Returns 0, or an exit status with the usage error told. */
+/* Returns 0, or an exit status after reporting the usage error. */
 static int check_option(const char *flag, const char *variable, const char *value)
 {
     for (size_t i = 0; i < ng_option_count; i++) {
@@ -129,10 +129,10 @@ static int check_option(const char *flag, const char *variable, const char *valu
 
 static void tell_nobody(void *context, char severity, const char *line)
 {
-    /* Errors were told before; warnings are the library's to tell, once, in the job's log. */
+    /* Errors were reported before; the library reports warnings, once, in the job's log. */
 }
 
-/* What --fault takes. Returns the exit status. */
+/* The argument of --fault. Returns the exit status. */
 static int list_faults(void)
 {
     puts("FAULT[;FAULT…], each CONDITION[,CONDITION…]:WHAT, such as "
@@ -153,7 +153,7 @@ static int list_faults(void)
     return 0;
 }
 
-/* 0, or an exit status with the error told. */
+/* 0, or an exit status after reporting the error. */
 static int preload_library(char ret_path[PATH_MAX])
 {
     struct ng_mistake mistake;
@@ -187,7 +187,7 @@ static void name_job(struct job *job)
     job->named_here = !job->nested && strcmp(launch.job, id) == 0;
 }
 
-/* 0, or an exit status with the error told. */
+/* 0, or an exit status after reporting the error. */
 static int set_folders(struct job *job, const char *out)
 {
     char path[PATH_MAX];
@@ -209,9 +209,9 @@ static int set_folders(struct job *job, const char *out)
     } else {
         ng_paths_default_dump_dir(job->name, job->dump_dir, sizeof(job->dump_dir));
         /*
-         * The program may be a launcher that names the job in its own way, and then we could not
-         * say where the evidence lies. Several runs of one job (srun ncclguard run …) must share a
-         * folder, so not there.
+         * The program may be a launcher that names the job itself, and then the location of the
+         * evidence would be unknown. Several runs of one job (srun ncclguard run …) must share a
+         * folder, so this is not done there.
          */
         if (job->named_here)
             setenv("NCCLGUARD_DUMP_DIR", job->dump_dir, 1);
@@ -227,7 +227,7 @@ static int set_folders(struct job *job, const char *out)
     return 0;
 }
 
-/* Files are renamed into place: another verdict is another inode, or at least another time. */
+/* Files are renamed into place: another verdict has another inode, or at least another time. */
 static bool is_another(const struct stat *verdict, const struct stat *before)
 {
     return verdict->st_ino != before->st_ino || verdict->st_mtim.tv_sec != before->st_mtim.tv_sec ||
@@ -242,7 +242,7 @@ static bool is_younger(const struct stat *verdict, const struct timespec *than)
            (written->tv_sec == than->tv_sec && written->tv_nsec >= than->tv_nsec);
 }
 
-/* Is it the last word on a job that may have `failed`? */
+/* Is it the final verdict on a job that may have `failed`? */
 static bool is_final(const char *path, bool failed)
 {
     json_error_t error;
@@ -286,7 +286,7 @@ static bool print_verdict(const struct job *job, const char *folder, bool failed
     return true;
 }
 
-/* In folders of runs of ours, beside which there were others of the job's name. */
+/* In folders of our runs, which also contained others of the job's name. */
 static bool print_apart(const struct job *job, const char *above, bool failed)
 {
     const char *run_id = variable_of("NCCLGUARD_RUN_ID");
@@ -306,7 +306,7 @@ static bool print_apart(const struct job *job, const char *above, bool failed)
     return any;
 }
 
-/* Where the launcher named the job, the evidence lies under that name. False: there is none. */
+/* If the launcher named the job, the evidence is under that name. False: there is none. */
 static bool print_verdicts(const struct job *job, const struct ng_job_folders *folders, bool failed)
 {
     bool any = print_apart(job, job->dump_dir, failed) || print_verdict(job, job->dump_dir, failed);
@@ -321,8 +321,8 @@ static bool print_verdicts(const struct job *job, const struct ng_job_folders *f
     return any;
 }
 
-/* Where several runs of the job's name have left black boxes: those that are ours. False: there is
- * one. */
+/* If several runs of the job's name have left black boxes: those that are ours. False: there is
+ * only one. */
 static bool look_at_own_runs(const char *boxes, const char *name, const char *evidence)
 {
     const char *run_id = variable_of("NCCLGUARD_RUN_ID");
@@ -384,7 +384,7 @@ static bool print_others(const struct ng_witness_options *witness, const char *d
     return any;
 }
 
-/* False: nothing was told, and the black boxes may go. */
+/* False: nothing was reported, and the black boxes may be removed. */
 static bool look_at_job(const char *boxes, const char *name, const char *folder)
 {
     if (look_at_own_runs(boxes, name, folder))
@@ -405,7 +405,7 @@ static bool look_at_job(const char *boxes, const char *name, const char *folder)
     return false;
 }
 
-/* In a folder that the user has named: `ncclguard dump` finds it by its variable. */
+/* In a folder that the user has set: `ncclguard dump` finds it by its variable. */
 static void look_at_named(const struct job *job, const char *boxes)
 {
     struct ng_witness_options own = {.store = "", .evidence = NULL};
@@ -421,7 +421,7 @@ static void look_at_named(const struct job *job, const char *boxes)
     look_at_job(boxes, run.job, folder);
 }
 
-/* The job has failed, and the guard's own verdict is missing: the black boxes may have one. */
+/* The job has failed without a verdict from the guard: derive one from the black boxes. */
 static void look_at_what_is_left(const struct job *job, const char *dir,
                                  struct ng_job_folders *folders)
 {
@@ -439,9 +439,9 @@ static void look_at_what_is_left(const struct job *job, const char *dir,
 }
 
 /*
- * Nothing was guarded, and nobody would notice. Told only when it is certain: the dynamic linker
- * opens a library that it preloads, so no opening means that no process had it; and some launchers
- * are known to leave the environment behind, unless a black box came up all the same.
+ * Nothing was guarded, which would otherwise go unnoticed. Reported only if certain: the dynamic
+ * linker opens a library that it preloads, so without an opening no process had it; and some
+ * launchers are known to drop the environment, unless a black box appeared all the same.
  */
 static void warn_unguarded(char *const *argv, int opened, bool box_seen)
 {
@@ -475,7 +475,7 @@ static int tell_start_failure(const char *program, int error)
     return 126;
 }
 
-/* The folder of black boxes that the user has named; NULL none. */
+/* The folder of black boxes that the user has set; NULL none. */
 static const char *named_boxes(const struct ng_config *config)
 {
     if (config->dir)
@@ -523,7 +523,7 @@ int ng_command_run(int argc, char **argv)
     if (status != 0)
         return status;
 
-    /* Folders that the user named are the user's to remove. */
+    /* Folders that the user has named are left to the user. */
     bool watch = !job.nested && !config.dir && strcmp(config.store, "none") != 0 &&
                  (strncmp(config.store, "local:", 6) != 0 || !config.store[6]);
     int opened = job.nested ? -1 : ng_library_watch(library);

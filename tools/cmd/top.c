@@ -1,8 +1,9 @@
 /*
- * `ncclguard top`: a job, live: who is how far, in what since when, who is behind, who is gone.
+ * `ncclguard top`: a live view of a job: the progress of each rank, its current call, lagging and
+ * lost ranks.
  *
- * Looks at the board from outside; the job does not notice. Must never wait for a store for longer
- * than it says, nor leave a terminal in another state than it was in.
+ * Reads the board from outside, invisibly to the job. Must never wait for a store for longer than
+ * it says, nor leave the terminal in another state than before.
  */
 #include <errno.h>
 #include <signal.h>
@@ -28,7 +29,7 @@
 #define COMMAND "top"
 
 #define INTERVAL_NS (2 * NG_S)
-/* A store that comes back empty knows nothing until every rank has told of itself again. */
+/* A store that comes back empty has no data until every rank has published again. */
 #define EMPTY_NS (10 * NG_S)
 
 enum {
@@ -71,13 +72,13 @@ static const struct ng_usage usage = {
     .option_count = OPTION_COUNT,
 };
 
-/* One look at the job. Its table points into it: it is not copied. */
+/* One snapshot of the job. Its table points into it: do not copy it. */
 struct look {
     struct ng_view view;
     struct ng_verdict verdict;
     struct ng_table table;
     int64_t time_unix_ns;
-    int64_t stuck_ns; /* what counted as stuck; 0: the job is over */
+    int64_t stuck_ns; /* threshold for stuck; 0: the job is over */
     bool made;
 };
 
@@ -168,7 +169,7 @@ static bool draw(const struct look *look, const char *trouble)
     return drawn;
 }
 
-/* Until the person has seen enough, or the job is over. */
+/* Until the user quits, or the job is over. */
 static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
 {
     struct look looks[2], *shown = &looks[0], *next = &looks[1];
@@ -224,7 +225,7 @@ static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
     return NG_EXIT_OK;
 }
 
-/* 0, or an exit status with the usage error told. */
+/* 0, or an exit status after reporting the usage error. */
 static int parse_duration(const char *name, const char *text, int minimum_ms, int64_t *ret_ns)
 {
     const struct ng_option duration = {

@@ -1,8 +1,8 @@
 /*
- * Evidence on disk, of whatever kind, into one view.
+ * Evidence on disk, of any kind, merged into one view.
  *
  * Used by `ncclguard analyze`. Files are read by several threads, each into a small view of its
- * own; they are put together in the order of the files, so that the same evidence gives the same
+ * own; the views are merged in the order of the files, so that the same evidence gives the same
  * verdict however the threads ran. Must never let one bad file spoil the rest.
  */
 #include "tools/ingest/evidence.h"
@@ -25,8 +25,8 @@
 
 #define THREADS_MAX     16
 #define FILES_OF_THREAD 4 /* fewer files than this are not worth a thread */
-#define LEFT_OUT_JOBS   8 /* other jobs that are told of, */
-#define LEFT_OUT_NAMED  8 /* with so many of their files by name */
+#define LEFT_OUT_JOBS   8 /* other jobs that are reported, */
+#define LEFT_OUT_NAMED  8 /* with this many of their files by name */
 
 static const char *name_of(const char *path)
 {
@@ -36,7 +36,8 @@ static const char *name_of(const char *path)
 
 /* --- one file --- */
 
-/* By its first bytes; a black box also by its name, so that a damaged one is called what it is. */
+/* By its first bytes; a black box also by its name, so that a damaged one is reported as a black
+ * box. */
 static int kind_of(const char *path, enum ng_evidence_kind *ret_kind, char *why, size_t why_bytes)
 {
     unsigned char start[9] = {0};
@@ -108,13 +109,13 @@ int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, cons
 
 struct job {
     char name[sizeof(((struct ng_view *)0)->job)];
-    int64_t newest_unix_ns; /* that any of its processes tells of; 0 none does */
+    int64_t newest_unix_ns; /* that any of its processes states; 0 none does */
     bool kept;
 };
 
-/* What one file told of. */
+/* The content of one file. */
 struct source {
-    uint32_t job;   /* index + 1; 0 it does not say */
+    uint32_t job;   /* index + 1; 0 not stated */
     uint32_t first; /* its processes in the view */
     uint32_t count;
 };
@@ -130,8 +131,8 @@ struct gathering {
     /* Protects all below, and the digest. Nests inside nothing. Never held while a file is read. */
     pthread_mutex_t lock;
     pthread_cond_t turned;
-    size_t next; /* file that nobody has taken yet */
-    size_t turn; /* file that is put into the digest next */
+    size_t next; /* next file that no thread has taken */
+    size_t turn; /* next file to be merged into the digest */
     struct ng_evidence found;
     int error; /* -ENOMEM */
     uint64_t *named;
@@ -155,8 +156,8 @@ static void refuse(struct gathering *gathering, const char *path, const char *wh
     gathering->found.unusable++;
 }
 
-/* Index of the job of this name; UINT32_MAX when memory is short. Most files are of the one before.
- */
+/* Index of the job of this name; UINT32_MAX if memory is short. Most files are of the same job as
+ * the one before. */
 static uint32_t find_job(struct gathering *gathering, const char *name)
 {
     if (gathering->job_count && strcmp(gathering->jobs[gathering->last_job].name, name) == 0)
@@ -172,7 +173,7 @@ static uint32_t find_job(struct gathering *gathering, const char *name)
     return gathering->last_job = gathering->job_count++;
 }
 
-/* Of which job the file is, and of when. */
+/* The job and the time of a file. */
 static int tell_job(struct gathering *gathering, const struct ng_view *view, struct source *source)
 {
     if (!view->job[0])
@@ -188,7 +189,7 @@ static int tell_job(struct gathering *gathering, const struct ng_view *view, str
     return 0;
 }
 
-/* What was read of one file, in its turn. With the lock held. */
+/* Merge the content of one file, in its turn. With the lock held. */
 static void put_together(struct gathering *gathering, size_t index, const struct ng_view *view,
                          const struct ng_evidence_file *file, int error, char *why,
                          size_t why_bytes)
@@ -205,8 +206,8 @@ static void put_together(struct gathering *gathering, size_t index, const struct
     source->count = gathering->merge->view->process_count - source->first;
     if (error == -EALREADY)
         return;
-    /* Said, for whoever wonders which of the two was taken; but nothing is missing for it. Of the
-     * same rank, which is all that PyTorch's files tell, it may be another process. */
+    /* Reported to show which of the two was used, but not counted as missing. A PyTorch file has
+     * only the rank, so it may be of another process, and is counted below. */
     if (error == -EEXIST && view->process_count && view->processes[0].pid > 0) {
         if (gathering->refuse)
             gathering->refuse(gathering->context, path, why);
@@ -224,7 +225,7 @@ static void put_together(struct gathering *gathering, size_t index, const struct
     }
 }
 
-/* Which ranks the files of this thread named. With the lock held. */
+/* Merge the ranks that the files of this thread named. With the lock held. */
 static void put_named(struct gathering *gathering, const struct ng_flight_reader *reader)
 {
     if (reader->named_words > gathering->named_words) {
@@ -247,7 +248,7 @@ static void *read_files(void *argument)
 {
     struct gathering *gathering = argument;
     struct ng_flight_reader reader;
-    struct ng_arena arena = {0}; /* of the views, one after the other */
+    struct ng_arena arena = {0}; /* of the views, one after another */
 
     ng_flight_reader_init(&reader);
     pthread_mutex_lock(&gathering->lock);
@@ -293,7 +294,7 @@ static size_t threads_for(size_t files)
     return count < 1 ? 1 : count > THREADS_MAX ? THREADS_MAX : count;
 }
 
-/* Ranks that process groups name and that no file is of: nothing is known of them. */
+/* Ranks that process groups name but that have no file: nothing is known of them. */
 static int note_missing(struct gathering *gathering)
 {
     struct ng_view *view = gathering->merge->view;
@@ -332,7 +333,7 @@ static int read_all(struct gathering *gathering)
     gathering->sources = calloc(gathering->paths->count + 1, sizeof(*gathering->sources));
     if (!gathering->sources)
         return -ENOMEM;
-    /* This thread is one of them; where no other can be had it does all. */
+    /* This thread is one of them; if no other can be started it does all. */
     while (started + 1 < wanted &&
            pthread_create(&threads[started], NULL, read_files, gathering) == 0)
         started++;
@@ -353,8 +354,8 @@ static void end_gathering(struct gathering *gathering)
 
 /* --- of several jobs --- */
 
-/* Names differ where somebody set them so for each host; who shares a communicator is of one job
- * for all that. */
+/* Names differ if they were set separately on each host; processes that share a communicator belong
+ * to one job all the same. */
 static int keep_relatives(struct gathering *gathering)
 {
     const struct ng_view *view = gathering->merge->view;
@@ -379,8 +380,8 @@ static int keep_relatives(struct gathering *gathering)
     return good ? 0 : -ENOMEM;
 }
 
-/* Which job is the newest: marked, and those that are the same one. NULL: there is one, or no
- * telling. */
+/* Find and mark the newest job, and those that are the same one. NULL: there is only one, or it
+ * cannot be determined. */
 static const struct job *choose_job(struct gathering *gathering)
 {
     struct job *newest = NULL;
@@ -423,8 +424,8 @@ static void tell_left_out(const struct gathering *gathering, const struct job *n
     }
 }
 
-/* Those files again that are not of another job, into an empty view; what was noted before all
- * files stays. */
+/* Read the files that are not of another job again, into an empty view; notes that precede all
+ * files stay. */
 static int read_newest(struct gathering *gathering, const struct job *newest, char **notes,
                        uint32_t note_count)
 {
@@ -478,8 +479,8 @@ static char **copy_notes(const struct ng_view *view)
 
 /* ---- Notes ---- */
 
-#define ALIKE_MAX 4 /* notes of one reason that each have a line */
-#define NAMED     3 /* files that a folded note names */
+#define ALIKE_MAX 4 /* notes with one reason that still get a line each */
+#define NAMED     3 /* files that a merged note names */
 
 struct note {
     char *text;
@@ -507,9 +508,9 @@ static char *fold(struct ng_view *view, const struct note *notes, uint32_t count
     return ng_arena_strdup(&view->arena, text);
 }
 
-/* Notes are "FILE: reason". Those of one reason become one where there are many of them, in the
- * place of the first, as in a job of thousands of ranks nobody reads a thousand lines that say the
- * same: "rank_0, rank_1, rank_2 and 5 more: reason". 0 or -ENOMEM. */
+/* Notes are "FILE: reason". Many notes with the same reason are merged into one, in the place of
+ * the first, since a job of thousands of ranks would give thousands of equal lines: "rank_0,
+ * rank_1, rank_2 and 5 more: reason". 0 or -ENOMEM. */
 static int fold_notes(struct ng_view *view)
 {
     uint32_t count = view->note_count, kept = 0;
@@ -518,7 +519,7 @@ static int fold_notes(struct ng_view *view)
     if (!notes)
         return -ENOMEM;
     for (uint32_t i = 0; i < count; i++) {
-        /* Only where memory was short there is none. */
+        /* It is missing only if memory was short. */
         char *text = view->notes[i], *colon = text ? strstr(text, ": ") : NULL;
         notes[i] = (struct note){text, colon ? colon + 2 : "", i};
     }

@@ -1,5 +1,6 @@
 /*
- * Evidence on disk, of whatever kind, into one view: black boxes, dumps, PyTorch's flight recorder.
+ * Evidence on disk, of any kind, merged into one view: black boxes, dumps, PyTorch's flight
+ * recorder.
  */
 #ifndef NCCLGUARD_TOOLS_INGEST_EVIDENCE_H
 #define NCCLGUARD_TOOLS_INGEST_EVIDENCE_H
@@ -16,16 +17,16 @@
 
 enum ng_evidence_kind { NG_EVIDENCE_NONE, NG_EVIDENCE_BOX, NG_EVIDENCE_DUMP, NG_EVIDENCE_FLIGHT };
 
-/* What a file says beside its part of the view. */
+/* What a file contains besides its part of the view. */
 struct ng_evidence_file {
     enum ng_evidence_kind kind;
-    int64_t suspect_ns, timeout_ns; /* a black box's; 0 not told */
-    bool incident;                  /* it is written only where there was one, or cannot tell */
+    int64_t suspect_ns, timeout_ns; /* a black box's; 0 not known */
+    bool incident;                  /* such a file is written only at an incident, or cannot tell */
 };
 
 /*
- * Put what the file at `path` tells of into `view`, which is empty; a black box as of
- * `now_mono_ns`. 0; or -errno, with the reason in `why` but for -ENOMEM, and the view is of no use.
+ * Add the file at `path` to `view`, which is empty; a black box as of `now_mono_ns`. 0; or -errno,
+ * with the reason in `why` except for -ENOMEM, and then the view is unusable.
  */
 int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, const char *path,
                      int64_t now_mono_ns, struct ng_evidence_file *ret_file, char *why,
@@ -33,51 +34,51 @@ int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, cons
 
 #define NG_EVIDENCE_INCIDENTS 64u
 
-/* Files to read, in the order in which they are read. */
+/* Files to read, in reading order. */
 struct ng_evidence_paths {
     char **paths;
     size_t count, room;
-    /* What guards have left in the folders of what they judged, the newest first of each; up to
-     * NG_EVIDENCE_INCIDENTS. */
+    /* Verdicts that guards have left in the folders of the evidence, the newest first in each; up
+     * to NG_EVIDENCE_INCIDENTS. */
     struct ng_incident *incidents;
     size_t incident_count;
 };
 
-/* What was found of all of them. */
+/* The summary of all files. */
 struct ng_evidence {
-    int64_t stalled_ns; /* the shortest time after which a job calls work stuck; 0 none told */
+    int64_t stalled_ns; /* the shortest time after which a job calls work stuck; 0 not known */
     size_t usable, unusable;
-    bool incident; /* some of it is written only where there was one, or cannot tell */
+    bool incident; /* some of it is written only at an incident, or cannot tell */
 };
 
-/* Called for each input that cannot be used, with the reason; never by two threads at a time. */
+/* Called for each unusable input, with the reason; never by two threads at a time. */
 typedef void ng_evidence_refuse_fn(void *context, const char *path, const char *why);
 
 /*
- * Add a file, or those files of a folder that are evidence by their names. What cannot be used is
+ * Add a file, or the files of a folder whose names mark them as evidence. Unusable ones are
  * refused. 0 or -ENOMEM.
  */
 int ng_evidence_add_path(struct ng_evidence_paths *paths, const char *path,
                          ng_evidence_refuse_fn *refuse, void *context);
-/* The files of PyTorch's recorder last: of a rank that other evidence tells more of, they are left
- * out. 0 or -ENOMEM. */
+/* Add the files of PyTorch's recorder last: they are left out for ranks of which other evidence
+ * says more. 0 or -ENOMEM. */
 int ng_evidence_order(struct ng_evidence_paths *paths);
 void ng_evidence_paths_fini(struct ng_evidence_paths *paths);
 
 /*
- * The runs that have left black boxes in a folder, `room` at most, if they cannot be one: a rank is
- * in several of them. How many; 0: what is there, is judged together.
+ * The runs that have left black boxes in a folder, at most `room`, if they cannot be one run
+ * because a rank is in several of them. How many; 0: all boxes are judged together.
  */
 int ng_evidence_runs(const char *folder, struct ng_local_run *ret_runs, uint32_t room);
 
-/* Leave out the black boxes in `folder` that are of another run, and what was said of others. 0 or
+/* Leave out the black boxes in `folder` that belong to other runs, and messages about them. 0 or
  * -ENOMEM. */
 int ng_evidence_keep_run(struct ng_evidence_paths *paths, const char *folder, uint64_t run);
 
 /*
  * Read all files, by as many threads as there are processors, into the view of the digest, in their
- * order. Of several jobs, as in a folder that was used again, only the newest is in it, by the
- * names and times that the files tell; what is left out is refused, in one call for each job. 0 or
+ * order. If they belong to several jobs, as in a reused folder, only the newest job is in the view,
+ * by the names and times in the files; the others are refused, in one call for each job. 0 or
  * -ENOMEM.
  */
 int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_merge *merge,

@@ -1,7 +1,7 @@
 /*
- * Which files are evidence: those that somebody named, and those of a folder that look like it.
+ * Which files are evidence: those that the user named, and those of a folder with matching names.
  *
- * Used by `ncclguard analyze`. Must never open what is no plain file.
+ * Used by `ncclguard analyze`. Must never open anything but regular files.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -29,7 +29,7 @@ static bool ends_with(const char *text, const char *end)
     return length > end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-/* A common prefix and the rank: the files of PyTorch's flight recorder have any name in front. */
+/* A common prefix and the rank: the files of PyTorch's flight recorder may have any prefix. */
 static bool is_flight_name(const char *name)
 {
     return name[0] != '.' && !starts_with(name, NG_BOX_PREFIX) &&
@@ -64,7 +64,7 @@ static void free_entries(struct dirent **entries, int count)
     free(entries);
 }
 
-/* The user may have named the folder above: say which ones below it have something. */
+/* The user may have named the parent folder: list the subfolders with evidence. */
 static void refuse_folder(const char *path, ng_evidence_refuse_fn *refuse, void *context)
 {
     char below[PATH_MAX], found[256] = "", why[400];
@@ -101,8 +101,8 @@ static int add_file(struct ng_evidence_paths *paths, const char *path)
     return 0;
 }
 
-/* Verdicts that were reached while the job ran; orders, and what nobody has judged, tell nothing.
- */
+/* Verdicts that were reached while the job ran; commands, and incidents without a verdict, are of
+ * no use. */
 static int add_incidents(struct ng_evidence_paths *paths, const char *path)
 {
     struct dirent **entries;
@@ -185,8 +185,8 @@ int ng_evidence_order(struct ng_evidence_paths *paths)
 
 /* ---- Several runs in one folder ---- */
 
-/* Whose black boxes the paths are, in their order; the rest has pid 0. The caller frees. NULL: no
- * memory. */
+/* The owners of the black boxes among the paths, in their order; other paths have pid 0. The caller
+ * frees. NULL: no memory. */
 static struct ng_local_process *find_runs_of(const struct ng_evidence_paths *paths,
                                              const char *folder, int *ret_ranks)
 {

@@ -1,8 +1,8 @@
 /*
  * From the pickle of PyTorch's flight recorder to its entries.
  *
- * Used by `ncclguard analyze`. What a dictionary is, an entry or a process group or a stack frame,
- * only its keys tell; stack frames and whatever else is not needed leave nothing behind.
+ * Used by `ncclguard analyze`. The kind of a dictionary (entry, process group or stack frame) shows
+ * only in its keys; stack frames and other data that is not needed are dropped.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include "tools/base/grow.h"
 #include "tools/ingest/flight.h"
 
-/* More than any recorder holds; so that a damaged file cannot claim all memory. */
+/* More than any recorder contains, so that a damaged file cannot claim all memory. */
 #define ENTRIES_MAX    ((size_t)1 << 22)
 #define GROUPS_MAX     ((size_t)1 << 20)
 #define NAMES_MAX      ((size_t)1 << 20)
@@ -21,7 +21,7 @@
 /* No collective takes longer. */
 #define DURATION_MAX_MS 1e9
 
-/* What the containers of such a pickle are. */
+/* Kinds of containers in such a pickle. */
 enum shape {
     SHAPE_EMPTY,
     SHAPE_OTHER,
@@ -34,7 +34,7 @@ enum shape {
     SHAPE_GROUP,   /* of pg_config; summary: its index */
 };
 
-/* Words: keys, states, data types and profiling names, each from its first number on. */
+/* Words: keys, states, data types and profiling names, each kind from its first number on. */
 enum { WORD_NONE, WORD_KEY = 1, WORD_STATE = 64, WORD_DTYPE = 80, WORD_OP = 128, WORD_END = 192 };
 
 enum key {
@@ -91,7 +91,7 @@ static const struct {
     {"completed", NG_FLIGHT_COMPLETED},
 };
 
-/* PyTorch's types as NCCL is called with them: booleans are bytes, complex numbers two reals. */
+/* PyTorch's types as passed to NCCL: booleans are bytes, complex numbers two reals. */
 static const struct {
     const char *name;
     int16_t dtype;
@@ -118,7 +118,7 @@ static const struct ng_flight_op ops[] = {
     {"nccl:reduce_scatter_tensor_coalesced", NG_OP_ReduceScatter, NG_FLIGHT_OUTPUT, true},
     {"nccl:gather", NG_OP_Gather, NG_FLIGHT_INPUT, false},
     {"nccl:scatter", NG_OP_Scatter, NG_FLIGHT_OUTPUT, false},
-    /* Whether all parts are of one size the file does not say; they need not be. */
+    /* The file does not say whether all parts have one size; they may differ. */
     {"nccl:all_to_all", NG_OP_AllToAllv, NG_FLIGHT_NEITHER, false},
     {"nccl:coalesced", NG_OP_NONE, NG_FLIGHT_NEITHER, true},
 };
@@ -128,7 +128,7 @@ _Static_assert(COUNT(keys) < WORD_STATE && COUNT(states) <= WORD_DTYPE - WORD_ST
                    COUNT(dtypes) <= WORD_OP - WORD_DTYPE && COUNT(ops) <= WORD_END - WORD_OP,
                "the numbers of words do not overlap");
 
-/* All words, by the hash of their texts. Filled once, by whoever comes first. */
+/* All words, by the hash of their texts. Filled once, by the first caller. */
 #define PLACES 512
 static struct {
     const char *text;
@@ -192,7 +192,7 @@ static int64_t number_of(const struct ng_unpickle_value *value, int64_t otherwis
     return value->kind == NG_UNPICKLE_INT && value->number >= 0 ? value->number : otherwise;
 }
 
-/* Of milliseconds; 0 for what is none. */
+/* From milliseconds; 0 for any other value. */
 static int64_t duration_of(const struct ng_unpickle_value *value)
 {
     double ms = value->kind == NG_UNPICKLE_FLOAT ? value->real : (double)number_of(value, 0);
@@ -208,7 +208,7 @@ static bool is_name(const struct ng_flight *flight, size_t index, const struct n
            (name->text == text->text || memcmp(name->text, text->text, text->length) == 0);
 }
 
-/* Where the name is in the table of places, or would be. */
+/* The position of the name in the hash table, or the free one for it. */
 static uint32_t *place_of(const struct ng_flight *flight, const struct ng_flight_text *text)
 {
     size_t mask = flight->place_count - 1, at = hash_of(text->text, text->length) & mask;
@@ -236,7 +236,7 @@ static int make_places(struct ng_flight *flight)
     return 0;
 }
 
-/* An entry names mostly the process group that the one before named. */
+/* An entry mostly names the same process group as the previous one. */
 static int intern_name(struct ng_flight *flight, const struct ng_flight_text *text,
                        size_t *ret_index)
 {
@@ -444,7 +444,7 @@ static void take_field(struct ng_flight_entry *entry, unsigned key,
     }
 }
 
-/* WORD_NONE and what is no key count as a key beyond all. */
+/* WORD_NONE and values that are not keys sort after all keys. */
 static unsigned key_of(const struct ng_unpickle_value *value)
 {
     return value->kind == NG_UNPICKLE_TEXT && value->word >= WORD_KEY && value->word < WORD_STATE
@@ -452,7 +452,8 @@ static unsigned key_of(const struct ng_unpickle_value *value)
                : UINT32_MAX;
 }
 
-/* The first key that says what a dictionary is; a name alone may be that of a stack frame. */
+/* The first key that identifies the kind of a dictionary; a name alone may be that of a stack
+ * frame. */
 static enum shape shape_of_pairs(const struct ng_unpickle_value *pairs, size_t count)
 {
     enum shape shape = SHAPE_OTHER;
@@ -503,7 +504,7 @@ static void take_group_field(struct ng_flight_group *group, unsigned key,
         group->ranks = text_of(value);
 }
 
-/* The file itself, pg_config, and whatever else has neither the keys of an entry nor of a group. */
+/* The file itself, pg_config, and anything else without the keys of an entry or a group. */
 static void take_other(struct ng_flight *flight, const struct ng_unpickle_value *key,
                        const struct ng_unpickle_value *value)
 {

@@ -1,9 +1,9 @@
 /*
- * What the ranks of each group called, told once for all of them.
+ * The calls of each group, stored once for all of its ranks.
  *
- * Used by `ncclguard analyze`, by one thread. A history is cut into chunks, so that it may begin
- * anywhere and damaged evidence with wild numbers costs no more than it brings. What a rank passed
- * is a number in a table of signatures: programs repeat themselves.
+ * Used by `ncclguard analyze`, by one thread. A history is divided into chunks, so that it may
+ * begin anywhere and damaged evidence with implausible numbers needs no more memory than its own
+ * size justifies. Signatures are numbers in a table, since programs repeat their calls.
  */
 #include "tools/ingest/histories.h"
 
@@ -16,17 +16,17 @@
 #include "tools/base/grow.h"
 
 #define CHUNK          128u /* collectives */
-#define HASH_EVERY     16u  /* collectives; of a rank's newest records one is always among them */
+#define HASH_EVERY     16u  /* collectives; a rank's newest records always include one of these */
 #define DEVIATIONS_MAX 512u /* of a member */
-#define GAP_MAX        256u /* collectives between two records of a member that are not known */
-#define JOIN_WITHIN    64u  /* differences that are as near as this may have one reason */
+#define GAP_MAX        256u /* unknown collectives between two records of a member */
+#define JOIN_WITHIN    64u  /* differences this close together may have one cause */
 #define DIFFERENCES    4096u
-#define SIDES_MAX      32u /* ranks of more different opinions count as one more side */
+#define SIDES_MAX      32u /* ranks beyond this many distinct signatures count as one more side */
 
 struct ng_history_chunk {
     uint64_t number; /* of the chunk: seq / CHUNK */
     uint32_t group;
-    uint32_t signatures[CHUNK]; /* numbers; 0 nobody told of it so far */
+    uint32_t signatures[CHUNK]; /* signature numbers; 0 not known so far */
     uint64_t hashes[CHUNK / HASH_EVERY];
 };
 
@@ -87,7 +87,7 @@ static int make_chunk_places(struct ng_histories *histories)
     return 0;
 }
 
-/* The chunk with this collective; NULL: there is none. */
+/* The chunk with this collective; NULL: none. */
 static struct ng_history_chunk *find_chunk(struct ng_histories *histories, uint32_t group,
                                            uint64_t seq)
 {
@@ -167,7 +167,7 @@ static int make_signature_places(struct ng_histories *histories)
     return 0;
 }
 
-/* Its number; 0 memory is short. */
+/* Its number; 0 if memory is short. */
 static uint32_t intern(struct ng_histories *histories, const struct ng_signature *signature)
 {
     if (make_signature_places(histories) != 0)
@@ -180,7 +180,7 @@ static uint32_t intern(struct ng_histories *histories, const struct ng_signature
     return *place;
 }
 
-/* --- telling --- */
+/* --- adding members --- */
 
 static int deviate(struct ng_told *told, uint64_t seq, uint32_t signature)
 {
@@ -209,13 +209,13 @@ static struct ng_deviation *find_deviation(const struct ng_told *told, uint64_t 
                                                                            : NULL;
 }
 
-/* The next collective of a member: how far it tells, and what it does not know in between. False:
- * it is told already, or comes too late. */
+/* The next collective of a member: extend its range, and note what is unknown in between. False: it
+ * was added already, or arrives too late. */
 static int advance(struct ng_told *told, uint64_t seq, bool *ret_take)
 {
     *ret_take = true;
     if (!told->to || seq - told->to > GAP_MAX + 1) {
-        /* What lies before such a gap is not worth more than what lies behind it. */
+        /* The part before such a gap is not worth more than the part after it. */
         if (!told->to || seq > told->to) {
             told->from = seq;
             told->deviation_count = 0;
@@ -233,7 +233,7 @@ static int advance(struct ng_told *told, uint64_t seq, bool *ret_take)
     return error;
 }
 
-/* Threads may have written a few records out of order: this one was taken for missing. */
+/* Threads may have written a few records out of order: this one was considered missing. */
 static int tell_late(struct ng_histories *histories, struct ng_told *told, uint32_t expected,
                      uint64_t seq, const struct ng_signature *signature)
 {
@@ -290,7 +290,7 @@ static int add_told(struct ng_histories *histories, uint32_t index)
 
     if (index < count)
         return 0;
-    /* Powers of two: room is what the count was rounded up to. */
+    /* The arrays have power-of-two sizes: the room is the count rounded up. */
     if (!histories->told || (index & (index - 1)) == 0 || index > count) {
         size_t room = 16;
         while (room <= index)
@@ -321,7 +321,7 @@ int ng_histories_tell(struct ng_histories *histories, const struct ng_view *view
             error = tell_call(histories, told, group, record->coll_seq, &record->signature,
                               record->rolling_hash);
     }
-    /* Without records its last call is all that is known. */
+    /* Without records, its last call is all that is known. */
     if (!error && !histories->told[index].to && from->entered && from->entered < UINT64_MAX / 2 &&
         from->last.op)
         error = tell_call(histories, &histories->told[index], group, from->entered, &from->last,
@@ -364,7 +364,7 @@ bool ng_histories_counts(const struct ng_view_member *member, const struct ng_vi
     return member->entered >= other->entered;
 }
 
-/* Where a member begins or ends to tell. */
+/* Where the range of a member begins or ends. */
 struct edge {
     uint64_t seq, key;
 };
@@ -377,7 +377,7 @@ struct deviant {
 /* Ranks that passed the same. */
 struct side {
     uint32_t signature, count;
-    uint64_t key; /* sum of the keys of its members: tells sets of ranks apart */
+    uint64_t key; /* sum of the keys of its members: distinguishes sets of ranks */
 };
 
 /* The members of one group, while they are compared. */
@@ -387,7 +387,7 @@ struct comparison {
     uint32_t first_difference; /* of this group */
     struct edge *begins, *ends;
     size_t members, begun, ended;
-    uint64_t key; /* sum, of those that have begun and not ended */
+    uint64_t key; /* sum over those whose range covers the current collective */
     struct deviant *deviants;
     size_t deviants_count;
 };
@@ -418,7 +418,7 @@ static int note_difference(struct comparison *comparison, uint64_t seq, uint64_t
         difference->count++;
         return 0;
     }
-    /* The first one of a group is what a verdict may be about. */
+    /* A verdict may report the first one of a group. */
     if (histories->difference_count > first && histories->difference_count >= DIFFERENCES) {
         histories->differences_left_out++;
         return 0;
@@ -435,7 +435,7 @@ static int note_difference(struct comparison *comparison, uint64_t seq, uint64_t
     return 0;
 }
 
-/* Put one rank, or all that do not deviate, on the side that it is on. */
+/* Put one rank, or all that do not deviate, on its side. */
 static void take_side(const struct ng_histories *histories, struct side *sides, uint32_t *count,
                       struct side one)
 {
@@ -452,7 +452,7 @@ static void take_side(const struct ng_histories *histories, struct side *sides, 
     sides[(*count)++] = one;
 }
 
-/* Those that deviate at one collective: `deviants` of them. */
+/* The ranks that deviate at one collective: `deviants` of them. */
 static int compare_at(struct comparison *comparison, const struct deviant *deviants, size_t count)
 {
     struct ng_histories *histories = comparison->histories;
@@ -510,7 +510,7 @@ static int compare_group(struct comparison *comparison)
     return error;
 }
 
-/* Of one group: who tells from where to where, and what deviates. */
+/* For one group: the range of each member, and its deviations. */
 static void collect(struct comparison *comparison, const struct ng_told *told, uint32_t index)
 {
     uint64_t key = mix(mix(1, index), index);
@@ -525,8 +525,8 @@ static void collect(struct comparison *comparison, const struct ng_told *told, u
     }
 }
 
-/* Members in order of their groups: of group g, order[first[g]] up to, not including,
- * order[first[g + 1]]. */
+/* Members in order of their groups: group g has order[first[g]] up to, not including, order[first[g
+ * + 1]]. */
 struct grouped {
     uint32_t *first, *order;
 };

@@ -1,8 +1,7 @@
 /*
- * Sums of device memory and of registrations, and their words.
+ * Sums of device memory and of registrations, and their texts.
  *
- * What a dead rank tells comes from its black box: any number may stand there, and sums stop where
- * they would go around.
+ * A dead rank's values come from its black box and may be any number, so sums saturate.
  */
 #include "tools/ingest/memory_sums.h"
 

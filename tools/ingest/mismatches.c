@@ -1,8 +1,8 @@
 /*
- * Every collective in which ranks passed something different.
+ * Every collective to which ranks passed something different.
  *
- * Used by `ncclguard analyze`. Which collectives differ is known from the histories; who deviates,
- * and how, is for the verdict engine's own code to say, so that both never contradict each other.
+ * Used by `ncclguard analyze`. The histories show which collectives differ; the verdict engine's
+ * own code determines who deviates, and how, so that both never contradict each other.
  */
 #include "tools/ingest/mismatches.h"
 
@@ -20,7 +20,7 @@ void ng_mismatches_fini(struct ng_mismatches *mismatches)
 
 /*
  * PyTorch gathers and scatters tensors of unequal size under the same name, through other
- * operations. Where only counts differ, and everybody is through with it, that is what it was.
+ * operations. If only counts differ, and all ranks have completed it, that is the case.
  */
 static bool is_uneven(const struct ng_view *view, uint32_t group,
                       const struct ng_mismatch *mismatch)

@@ -1,6 +1,5 @@
 /*
- * Reads a black box that may be anybody's: finds out whether its process lives, and how old its
- * ages are.
+ * Reads a black box of any origin: determines whether its process is alive, and its ages.
  *
  * Used by `ncclguard analyze`. Must never judge a copy, or a box from another machine, by this
  * machine's processes.
@@ -17,11 +16,12 @@
 #include "core/util/clock.h"
 #include "tools/ingest/read_dump.h"
 
-/* A guard without a heartbeat for this long does not run; the same in store/board/local_peers.c. */
+/* A guard without a heartbeat for this long is not running; the same in
+ * store/board/local_peers.c. */
 #define FROZEN_NS (5 * NG_S)
 
-/* Whether a process holds its lock on this very file: then the file is no copy, and the process
- * lives. */
+/* Whether a process holds its lock on this very file: then the file is not a copy, and the process
+ * is alive. */
 static bool is_locked(const char *path)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -51,8 +51,8 @@ static enum ng_life life_of(const char *path, const struct ng_box_header *header
         start_ticks != header->start_ticks || state == 'Z' || state == 'X')
         return NG_LIFE_DEAD;
     if (!locked)
-        return NG_LIFE_UNKNOWN; /* a copy: the process lives on, but the file tells of an earlier
-                                   moment */
+        return NG_LIFE_UNKNOWN; /* a copy: the process is alive, but the file is from an earlier
+                                 * moment */
     bool frozen = ng_clock_mono_ns() - atomic_load(&header->heartbeat_mono_ns) > FROZEN_NS;
     return ng_box_shows_stopped(header, state, before) || frozen ? NG_LIFE_STOPPED
                                                                  : NG_LIFE_RUNNING;

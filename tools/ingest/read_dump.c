@@ -2,8 +2,8 @@
  * Reads rank_<r>.json, field by field as core/report/dump.h documents it, and rebuilds the view.
  *
  * Used by `ncclguard analyze`. A dump may come from another machine, another version or a full
- * disk: no number is used before it is checked. Names are for people; the numbers beside them
- * decide.
+ * disk: no number is used before it is checked. Names are for people; only the numbers beside them
+ * are used.
  */
 #include "tools/ingest/read_dump.h"
 
@@ -18,8 +18,7 @@
 
 #define RANK_LIMIT NG_VIEW_NRANKS_MAX
 
-/* A whole number within bounds; `otherwise` where it is missing, of another type or out of bounds.
- */
+/* An integer within bounds; `otherwise` if it is missing, of another type or out of bounds. */
 static int64_t get_int(const json_t *object, const char *key, int64_t minimum, int64_t maximum,
                        int64_t otherwise)
 {
@@ -89,7 +88,7 @@ static bool get_signature(const json_t *object, struct ng_signature *ret_signatu
     return true;
 }
 
-/* Files that frames lie in, as the dump lists them; paths of others have none. */
+/* Files that contain frames, as listed in the dump; paths of others have none. */
 struct modules {
     const struct ng_view_module **list;
     size_t count;
@@ -125,7 +124,7 @@ static const struct ng_view_module *find_module(const struct modules *modules, c
     return NULL;
 }
 
-/* More than a black box holds are left out. */
+/* Entries beyond the capacity of a black box are left out. */
 static int read_frames(struct ng_view *view, uint32_t process, const struct modules *modules,
                        const json_t *from, struct ng_view_record *record)
 {
@@ -151,7 +150,7 @@ static int read_frames(struct ng_view *view, uint32_t process, const struct modu
     }
     if (!stack.count)
         return 0;
-    /* Copied: the names are those of the document. */
+    /* Copied: the names belong to the document. */
     record->call_stack = ng_view_copy_call_stack(view, &stack, process);
     return record->call_stack ? 0 : -ENOMEM;
 }
@@ -200,7 +199,7 @@ static int read_records(struct ng_view *view, const json_t *list, const struct m
     return 0;
 }
 
-/* What makes no sense is left out: it only helps to compare. */
+/* Implausible entries are left out: they only help to compare. */
 static int read_samples(struct ng_view *view, const json_t *list, struct ng_view_member *member)
 {
     size_t count = json_array_size(list);
@@ -216,7 +215,7 @@ static int read_samples(struct ng_view *view, const json_t *list, struct ng_view
     return 0;
 }
 
-/* False: it makes no sense. */
+/* False: it is implausible. */
 static bool get_duration(const json_t *from, struct ng_duration *ret_duration)
 {
     const json_t *histogram = json_object_get(from, "histogram");
@@ -290,7 +289,7 @@ static void get_registration(const json_t *from, struct ng_view_registration *re
                                       .spent_ns = get_uint(from, "spent_ns")};
 }
 
-/* Returns 0, -EBADMSG when the member makes no sense, or -ENOMEM. */
+/* Returns 0, -EBADMSG if the member is implausible, or -ENOMEM. */
 static int read_member(struct ng_view *view, uint32_t process, const struct modules *modules,
                        const json_t *from, size_t *records_left_out)
 {

@@ -1,13 +1,13 @@
 /*
- * From what PyTorch's flight recorder says to the view that the verdict engine judges.
+ * From the content of PyTorch's flight recorder to the view that the verdict engine judges.
  *
  * Used by `ncclguard analyze`, from several threads with a reader each. The file is read into
- * memory, not mapped: who wrote it may cut it off while we look. What it does not say is left
+ * memory, not mapped: its writer may truncate it meanwhile. What it does not contain is left
  * unknown, never guessed.
  *
- * An entry is a call. Operations of one NCCL group stand one after the other with one sequence
- * number, and are followed by a closing entry, the only one whose state is kept up to date; of them
- * the view gets one record, with the counts added up. Sends and receives keep a record each.
+ * An entry is a call. Operations of one NCCL group are consecutive, have one sequence number, and
+ * are followed by a closing entry, the only one whose state is kept up to date; the view gets one
+ * record for all of them, with the counts added up. Sends and receives keep a record each.
  */
 #include "tools/ingest/read_flight.h"
 
@@ -24,10 +24,10 @@
 
 #define FILE_BYTES_MAX ((off_t)1 << 30)
 #define RANKS_MAX      NG_VIEW_NRANKS_MAX
-/* Of all lists of ranks in a file; one list may stand for many groups in a damaged one. */
+/* Of all lists of ranks in a file; in a damaged one, one list may be used for many groups. */
 #define RANKS_BYTES_MAX ((uint64_t)1 << 28)
 
-/* A file that is older than its newest entry by more than the longest deadline, and then this, was
+/* A file that is older than its newest entry by more than the longest deadline, plus this, was
  * copied. */
 #define COPIED_AFTER_NS (3600 * NG_S)
 
@@ -45,7 +45,7 @@ struct reading {
     struct group *groups; /* by the index of the name in ng_flight.names */
     int rank;
     bool whole;  /* no entry was overwritten */
-    bool copied; /* when it was written is not known */
+    bool copied; /* the time of writing is not known */
     bool ours;   /* ncclguard wrote it */
     int64_t as_of_ns;
     uint64_t ranks_bytes;                  /* of the lists of ranks read so far */
@@ -148,7 +148,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 29;
 }
 
-/* Names of 16 hex digits are ids already: so groups are named in dumps that ncclguard wrote. */
+/* Names of 16 hex digits are ids already: dumps that ncclguard wrote name groups in this way. */
 static uint64_t id_of_name(const struct ng_flight_text *name)
 {
     uint64_t id = 0;
@@ -164,9 +164,9 @@ static uint64_t id_of_name(const struct ng_flight_text *name)
 }
 
 struct ranks {
-    uint64_t id; /* of the group; 0: its list of ranks makes no sense */
+    uint64_t id; /* of the group; 0: its list of ranks is implausible */
     int count;
-    int own;   /* rank of this process in the group; -1 it is not in it */
+    int own;   /* rank of this process in the group; -1 it is not a member */
     bool ours; /* named as in dumps that ncclguard wrote */
 };
 
@@ -223,7 +223,7 @@ static int read_ranks(struct ng_flight_reader *reader, const struct ng_flight_gr
     return 0;
 }
 
-/* As PyTorch writes a process group: "0:default_pg". An id that stands for a name is none. */
+/* As PyTorch writes a process group: "0:default_pg". An id in the place of a name is not a name. */
 static void name_group(const struct ng_flight_group *group, bool ours, char *ret_name, size_t bytes)
 {
     int key = (int)(group->key.length < 40 ? group->key.length : 40);
@@ -245,7 +245,7 @@ static struct group *group_named(struct reading *reading, const struct ng_flight
     return index < reading->flight->name_count ? &reading->groups[index] : NULL;
 }
 
-/* This rank's part in a process group. */
+/* This rank's membership in a process group. */
 static int add_member(struct reading *reading, struct ng_flight_reader *reader,
                       const struct ng_flight_group *config)
 {
@@ -276,7 +276,7 @@ static int add_member(struct reading *reading, struct ng_flight_reader *reader,
     struct ng_view_process *process = &view->processes[view->process_count - 1];
     if (ranks.count > process->world_size)
         process->world_size = ranks.count;
-    /* Entries that were overwritten may all have been of this group: how far it came is then not
+    /* Entries that were overwritten may all have been of this group: its progress is then not
      * known. */
     if (!group && !reading->whole) {
         reading->overwritten++;
@@ -354,7 +354,7 @@ static int16_t dtype_of(const struct ng_flight_entry *entry)
     return entry->input_dtype >= 0 ? entry->input_dtype : entry->output_dtype;
 }
 
-/* False: what it was is not known. */
+/* False: the operation is not known. */
 static bool read_signature(const struct ng_flight_entry *entry, struct ng_signature *ret_signature)
 {
     *ret_signature = (struct ng_signature){.dtype = dtype_of(entry), .redop = -1, .root = -1};
@@ -391,7 +391,7 @@ static bool is_of(const struct ng_view_record *record, const struct ng_flight_en
                                          : record->coll_seq == (uint64_t)entry->coll_seq;
 }
 
-/* The closing entry of a NCCL group: what was in it has its state. False: there is nothing. */
+/* The closing entry of a NCCL group: the operations in it get its state. False: there are none. */
 static bool close_group(const struct reading *reading, struct ng_view_member *member,
                         const struct ng_flight_entry *entry)
 {
@@ -413,7 +413,7 @@ static bool close_group(const struct reading *reading, struct ng_view_member *me
     return true;
 }
 
-/* Another collective of the same NCCL group as the one before. */
+/* Another collective of the same NCCL group as the previous one. */
 static bool join_group(struct ng_view_member *member, const struct ng_flight_entry *entry,
                        const struct ng_signature *signature)
 {
@@ -432,7 +432,7 @@ static bool join_group(struct ng_view_member *member, const struct ng_flight_ent
     return true;
 }
 
-/* Progress is counted even where the operation is not known. */
+/* Progress is counted even if the operation is not known. */
 static void count_collective(struct ng_view_member *member, const struct ng_flight_entry *entry)
 {
     uint64_t seq = (uint64_t)entry->coll_seq;
@@ -490,14 +490,14 @@ static void take_entry(struct reading *reading, const struct ng_flight_entry *en
 
 /* --- sends and receives --- */
 
-/* How many sends to, and receives from, a peer there were so far. */
+/* Number of sends to, and receives from, a peer so far. */
 struct pair {
     int peer;
     uint32_t op;
     uint64_t count;
 };
 
-/* Which send or receive of its peer each is, where the first ones are known; and p2p_seq counts
+/* The ordinal of each send or receive with its peer, if the first ones are known; p2p_seq counts
  * calls, as ours does. */
 static int number_pairs(struct reading *reading, struct ng_view_member *member)
 {
@@ -509,7 +509,7 @@ static int number_pairs(struct reading *reading, struct ng_view_member *member)
     if (!count)
         return 0;
     if (!reading->whole) {
-        /* There were others before, nobody knows how many. */
+        /* There were others before, and their number is not known. */
         member->p2p_entered++;
         for (uint32_t i = 0; i < member->record_count; i++)
             member->records[i].p2p_seq++;
@@ -540,8 +540,8 @@ static int number_pairs(struct reading *reading, struct ng_view_member *member)
 }
 
 /*
- * The oldest work in flight. A communicator works in order, so what stands before something that
- * completed is done, whatever its state says: the recorder asks no more once it let go of it.
+ * The oldest work in flight. A communicator works in order, so operations before a completed one
+ * are done, whatever their state is: the recorder does not update it after releasing them.
  */
 static void find_pending(struct ng_view_member *member)
 {
@@ -570,7 +570,7 @@ static void find_pending(struct ng_view_member *member)
     }
     if (!pending)
         return;
-    /* A NCCL group is one work of the device, which is known by its last call. */
+    /* A NCCL group is one operation on the device, identified by its last call. */
     const struct ng_view_record *last = pending, *end = member->records + member->record_count;
     while (last + 1 < end && last[1].work_previous && last[1].work_previous == last->id)
         last++;
@@ -585,7 +585,7 @@ static int add_samples(struct ng_view *view, struct ng_view_member *member)
 {
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
-        /* How many calls were in a NCCL group does not matter, where all ranks have it. */
+        /* The number of calls in a NCCL group does not matter if all ranks have it. */
         struct ng_view_sample sample = {.seq = record->coll_seq,
                                         .calls = record->flags & NG_RECORD_IN_GROUP ? 2 : 1,
                                         .duration_ns = record->duration_ns};
@@ -607,7 +607,7 @@ static void look_at_times(struct reading *reading, const struct stat *status)
     for (size_t i = 0; i < reading->flight->entry_count; i++) {
         const struct ng_flight_entry *entry = &reading->flight->entries[i];
         int64_t times[] = {entry->created_ns, entry->started_ns, entry->completed_ns};
-        /* Something else that has a state, such as a communicator's. */
+        /* Another object with a state, such as a communicator. */
         if (entry->record_id < 0 && !entry->profiling_name.text)
             continue;
         any = true;
@@ -618,8 +618,8 @@ static void look_at_times(struct reading *reading, const struct stat *status)
         if (entry->record_id >= 0 && entry->record_id < smallest_id)
             smallest_id = entry->record_id;
     }
-    /* Ours say themselves when it was so. Of PyTorch's the time of the file is all there is: they
-     * are written long after their newest entry, when a deadline has passed. */
+    /* Our files contain their time. For PyTorch's, the time of the file is all there is: they are
+     * written long after their newest entry, when a deadline has passed. */
     bool told = reading->flight->dumped_ns > 0 && reading->flight->dumped_ns >= newest_ns;
     reading->copied =
         !told && (written_ns < newest_ns || written_ns - newest_ns >= longest_ns + COPIED_AFTER_NS);
@@ -645,7 +645,7 @@ static int add_groups(struct reading *reading, struct ng_flight_reader *reader)
         struct group *group = &reading->groups[i];
         if (!group->place)
             continue;
-        /* Members move no more. */
+        /* The members no longer move. */
         group->member = &reading->view->members[group->place - 1];
         group->member->records = ng_arena_alloc(
             &reading->view->arena, (group->records + 1) * sizeof(*group->member->records));

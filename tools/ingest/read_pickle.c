@@ -2,9 +2,10 @@
  * A reader of Python pickles that executes nothing.
  *
  * Used by `ncclguard analyze`, from several threads with a struct ng_unpickle each. A pickle is a
- * program for a small stack machine; of its instructions only those are here that make plain data.
- * What would import, call or build an object is refused by name: a file that somebody sent must
- * never run. No number of the file is trusted before it is compared with what is left of the file.
+ * program for a small stack machine; only the instructions that build plain data are implemented
+ * here. Instructions that import, call or build an object are rejected by name: a file from an
+ * untrusted source must never run. No number in the file is trusted before it is compared with the
+ * rest of the file's size.
  */
 #include "tools/ingest/read_pickle.h"
 
@@ -23,7 +24,7 @@
 
 /*
  * The instructions of all protocols: OP(code, name, what). TAKEN is read; LOADED refers to
- * something outside of the data; RUN would execute something; ODD makes data that is not plain.
+ * something outside of the data; RUN would execute something; ODD builds data that is not plain.
  */
 #define OPCODES(OP)                                                                                \
     OP('(', MARK, TAKEN)                                                                           \
@@ -117,12 +118,12 @@ struct machine {
     const struct ng_unpickle_sink *sink;
     void *context;
     uint8_t *begin, *at, *end;
-    struct ng_unpickle_value *stack; /* as pickle->stack: kept at hand */
+    struct ng_unpickle_value *stack; /* copy of pickle->stack, for speed */
     size_t used;                     /* values on the stack */
-    size_t floor;                    /* values below the innermost mark */
+    size_t floor;                    /* number of values below the innermost mark */
     uint32_t marks[DEPTH_MAX];
     unsigned depth;
-    uint8_t opcode; /* that is being done */
+    uint8_t opcode; /* the current instruction */
     char *why;
     size_t why_bytes;
 };
@@ -219,7 +220,8 @@ static int take_text(struct machine *machine, uint64_t length, enum ng_unpickle_
     return push_text(machine, kind, text, length);
 }
 
-/* Two's complement of any width; what 64 bits do not hold becomes the nearest that they do. */
+/* Two's complement of any width; a number that does not fit into 64 bits becomes the nearest that
+ * does. */
 static int take_long(struct machine *machine, uint64_t length)
 {
     if (length > left(machine) || length > INT32_MAX)
@@ -240,7 +242,7 @@ static int take_long(struct machine *machine, uint64_t length)
     return push_int(machine, (int64_t)number);
 }
 
-/* A line of text, without its end. NULL: there is none. */
+/* A line of text, without its end. NULL: none. */
 static char *take_line(struct machine *machine, size_t *ret_length)
 {
     char *line = (char *)machine->at;
@@ -253,7 +255,7 @@ static char *take_line(struct machine *machine, size_t *ret_length)
     return line;
 }
 
-/* A number written as text, into an array that ends it. */
+/* A number written as text, into a NUL-terminated array. */
 static int take_digits(struct machine *machine, char *ret_digits, size_t bytes)
 {
     size_t length;
@@ -279,7 +281,7 @@ static int take_decimal(struct machine *machine)
     if (machine->opcode == OPCODE_INT && (!strcmp(digits, "00") || !strcmp(digits, "01")))
         return push(machine, (struct ng_unpickle_value){.kind = NG_UNPICKLE_BOOL,
                                                         .number = digits[1] - '0'});
-    int64_t number = strtoll(digits, &end, 10); /* the nearest, where it does not fit */
+    int64_t number = strtoll(digits, &end, 10); /* the nearest, if it does not fit */
     if (end == digits || (*end && strcmp(end, "L") != 0))
         return fail(machine, -EBADMSG, "damaged: a number that is none");
     return push_int(machine, number);
@@ -321,7 +323,7 @@ static size_t put_utf8(uint32_t point, char *ret_bytes)
 }
 
 /* Protocol 0 writes texts in Latin-1 with \u and \U escapes, which are longer than the UTF-8 that
- * they stand for. A byte of Latin-1 has no room to become two, and becomes '?'. */
+ * they encode. A Latin-1 byte has no room to become two, and becomes '?'. */
 static size_t decode_escapes(char *text, size_t length)
 {
     size_t used = 0;
@@ -359,7 +361,7 @@ static int take_text_line(struct machine *machine)
     if (machine->opcode == OPCODE_UNICODE) {
         length = decode_escapes(text, length);
     } else {
-        /* The text in quotes, as Python 2 wrote it; what it escapes stays as it is. */
+        /* The quoted text as Python 2 wrote it; its escapes stay as they are. */
         while (length > 0 && strchr(" \t\r", text[length - 1]))
             length--;
         if (length < 2 || text[0] != text[length - 1] || (text[0] != '\'' && text[0] != '"'))
@@ -375,15 +377,14 @@ static bool is_container(const struct ng_unpickle_value *value)
     return value->kind >= NG_UNPICKLE_LIST;
 }
 
-/* A container remembers under which number, from 1, it is known, so that what is added to it is
- * known there too. */
+/* A container keeps its memo number, from 1, so that later additions update the memo, too. */
 static int put(struct machine *machine, uint64_t index)
 {
     struct ng_unpickle *pickle = machine->pickle;
 
     if (machine->used <= machine->floor)
         return out_of_order(machine);
-    /* Each number costs a byte at least. */
+    /* Each number takes at least a byte. */
     if (index >= MEMO_MAX || index >= (uint64_t)(machine->end - machine->begin))
         return fail(machine, -E2BIG, "it refers to more values than any flight recorder writes");
     if (index >= pickle->memo_room && !grow(&pickle->memo, &pickle->memo_room, (size_t)index + 1))
@@ -424,7 +425,7 @@ struct span {
     size_t count;
 };
 
-/* Everything from the innermost mark on, which is there; the mark is gone. */
+/* All values from the innermost mark on; removes the mark, which must exist. */
 static struct span unmark(struct machine *machine)
 {
     struct span span = {machine->stack + machine->floor, machine->used - machine->floor};
@@ -478,8 +479,8 @@ static int add_top(struct machine *machine, enum ng_unpickle_kind kind)
     return add(machine, kind, machine->stack + machine->used, count);
 }
 
-/* A container of `count` values from `values` on, which lie above the stack and make room for it.
- */
+/* Make a container of the `count` values from `values` on, which are on top of the stack; it
+ * replaces them. */
 static int gather(struct machine *machine, enum ng_unpickle_kind kind,
                   const struct ng_unpickle_value *values, size_t count)
 {
@@ -545,7 +546,7 @@ static int dup(struct machine *machine)
                                            : push(machine, machine->stack[machine->used - 1]);
 }
 
-/* The only number that stands with its highest byte first. */
+/* The only big-endian number. */
 static int push_binary_real(struct machine *machine, uint64_t number)
 {
     struct ng_unpickle_value value = {.kind = NG_UNPICKLE_FLOAT};
@@ -563,7 +564,7 @@ static int protocol(const struct machine *machine, uint64_t version)
                       PROTOCOL_MAX);
 }
 
-/* A number of so many bytes, low byte first. */
+/* A number of so many bytes, little endian. */
 static inline uint64_t number_at(const uint8_t *at, unsigned bytes)
 {
     uint64_t number = 0;
@@ -574,8 +575,8 @@ static inline uint64_t number_at(const uint8_t *at, unsigned bytes)
 }
 
 /*
- * All instructions, up to STOP. A file has millions of them: where reading stands and the top of
- * the stack are kept in registers, but while something else is called.
+ * Runs all instructions, up to STOP. A file has millions of them: the read position and the top of
+ * the stack are kept in registers, except around calls of other functions.
  */
 static int run(struct machine *machine)
 {
@@ -612,7 +613,7 @@ static int run(struct machine *machine)
         top = stack + machine->used;                                                               \
         full = stack + pickle->stack_room;                                                         \
     } while (0)
-/* `number` becomes the next so many bytes, low byte first. */
+/* `number` is set to the next so many bytes, little endian. */
 #define TAKE(bytes)                                                                                \
     do {                                                                                           \
         if (__builtin_expect(end - at < (bytes), 0)) {                                             \
@@ -691,7 +692,7 @@ static int run(struct machine *machine)
     ON(POP_MARK, CALL(drop(machine)));
     ON(DUP, CALL(dup(machine)));
     ON(PROTO, TAKE(1); CALL(protocol(machine, number)));
-    ON(FRAME, TAKE(8)); /* all bytes are at hand, wherever a frame ends */
+    ON(FRAME, TAKE(8)); /* all bytes are in memory, wherever a frame ends */
     /* clang-format on */
 do_STOP:
     LEAVE();
@@ -739,7 +740,7 @@ int ng_unpickle_read(struct ng_unpickle *pickle, uint8_t *bytes, size_t count,
                               .why = why,
                               .why_bytes = why_bytes};
 
-    /* The first push must find a stack, or `add` would look below nothing. */
+    /* The first push needs a stack, or `add` would read below it. */
     if (!pickle->stack && !grow(&pickle->stack, &pickle->stack_room, 1))
         return fail(&machine, -ENOMEM, "out of memory");
     machine.stack = pickle->stack;

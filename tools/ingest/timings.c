@@ -1,8 +1,8 @@
 /*
  * The durations of all ranks.
  *
- * Used by `ncclguard analyze`. Counts may come from damaged evidence: they are added, and never
- * divided by without a look.
+ * Used by `ncclguard analyze`. Counts may come from damaged evidence: sums saturate, and divisors
+ * are checked.
  */
 #include "tools/ingest/timings.h"
 
@@ -21,7 +21,7 @@ static int compare(const void *left, const void *right)
     return a->size_class < b->size_class ? -1 : a->size_class > b->size_class;
 }
 
-/* What does not fit any more is as much as there is. */
+/* Sums that overflow become the maximum. */
 static uint64_t plus(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
@@ -86,7 +86,7 @@ uint64_t ng_timing_within_ns(const struct ng_timing *timing, unsigned percent)
 
     for (unsigned i = 0; i < NG_DURATION_BUCKETS; i++)
         all = plus(all, timing->histogram[i]);
-    /* Rounded up: so many at least. */
+    /* Rounded up: at least so many. */
     uint64_t wanted = all / 100 * percent + (all % 100 * percent + 99) / 100;
     for (unsigned i = 0; i < NG_DURATION_BUCKETS; i++) {
         seen = plus(seen, timing->histogram[i]);

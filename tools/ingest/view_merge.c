@@ -1,10 +1,10 @@
 /*
  * One view of many processes, with as many records as a verdict needs.
  *
- * Used by `ncclguard analyze`, by one thread. What a verdict looks at: what is in flight, what came
- * last, sends and receives that may be the counterpart of another rank's, the calls in which ranks
- * differ with those just before, and, where rolling hashes parted, the whole history of one rank of
- * each side. Dropping anything else must never change a verdict; tests compare.
+ * Used by `ncclguard analyze`, by one thread. A verdict uses: operations in flight, the newest
+ * ones, sends and receives that may be the counterpart of another rank's, the calls in which ranks
+ * differ with those just before, and, if rolling hashes diverged, the whole history of one rank of
+ * each side. Dropping any other record must never change a verdict; tests compare.
  */
 #include "tools/ingest/view_merge.h"
 
@@ -22,8 +22,8 @@
 #define KEEP_NEWEST                                                                                \
     NG_USUAL_RECORDS        /* records of a member; more than HASH_EVERY of the histories */
 #define KEEP_IN_FLIGHT 512u /* sends and receives of a member */
-#define KEEP_PAIRS     64u  /* (peer, direction) of a member of which the newest call is kept */
-#define SIDES_MAX      8u   /* rolling hashes of one group that are told apart */
+#define KEEP_PAIRS     64u  /* (peer, direction) of a member, whose newest call is kept */
+#define SIDES_MAX      8u   /* distinct rolling hashes of one group */
 #define HISTORY        257u /* collectives before a difference that has no majority */
 
 void ng_view_merge_init(struct ng_view_merge *merge, struct ng_view *view, uint64_t records_whole)
@@ -55,7 +55,7 @@ void ng_view_merge_restart(struct ng_view_merge *merge)
 
 /* --- which records to keep --- */
 
-/* Newest send or receive of each (peer, direction), while records are passed newest first. */
+/* Newest send or receive of each (peer, direction), while records are visited newest first. */
 struct pairs {
     struct {
         int peer;
@@ -88,7 +88,7 @@ static bool is_near(uint64_t seq, uint64_t other)
     return seq + 1 >= other && seq <= other + 1;
 }
 
-/* The collectives that the verdict engine may ask for by their numbers. */
+/* The collectives that the verdict engine may request by their numbers. */
 static bool is_at_the_front(const struct ng_view_member *member,
                             const struct ng_view_record *record)
 {
@@ -99,7 +99,7 @@ static bool is_at_the_front(const struct ng_view_member *member,
            (member->pending_seq && is_near(seq, member->pending_seq));
 }
 
-/* Marks the records to keep; how many. */
+/* Mark the records to keep; returns how many. */
 static uint32_t choose(const struct ng_view_member *member, uint8_t *marks, uint32_t *ret_p2p,
                        uint32_t *ret_p2p_kept)
 {
@@ -168,7 +168,7 @@ static int copy_chosen(struct ng_view_merge *merge, const struct ng_view_member 
     for (uint32_t i = 0; i < from->record_count; i++)
         if (merge->marks[i])
             records[used++] = from->records[i];
-    /* Whoever has records of all its sends and receives can be asked what it never called. */
+    /* A member with records of all its sends and receives also shows what it never called. */
     if (p2p >= from->p2p_entered)
         member->p2p_entered = p2p_kept;
     member->records = records;
@@ -218,8 +218,8 @@ static int add_process(struct ng_view_merge *merge, const struct ng_view_process
     return 0;
 }
 
-/* The same process id on the same host, which another process may have had before: by what tells
- * those apart, where both have it. */
+/* The same process id on the same host, which another process may have had before: compare what
+ * distinguishes those, if both have it. */
 static int find_by_pid(const struct ng_view *view, const struct ng_view_process *told)
 {
     for (uint32_t i = 0; told->pid > 0 && i < view->process_count; i++) {
@@ -232,8 +232,8 @@ static int find_by_pid(const struct ng_view *view, const struct ng_view_process 
     return -1;
 }
 
-/* Index in `view` of the process that `told` is; -1 it is not there. Dumps of PyTorch tell neither
- * host nor process id, only the rank. */
+/* Index in `view` of the process in `told`; -1 not found. Dumps of PyTorch contain neither host nor
+ * process id, only the rank. */
 static int find_process(const struct ng_view *view, const struct ng_view_process *told)
 {
     int found = find_by_pid(view, told);
@@ -280,7 +280,7 @@ static int add_notes(struct ng_view_merge *merge, const struct ng_view *told)
     return 0;
 }
 
-/* Communicators that could not be made, and faults that were injected. */
+/* Communicators that could not be created, and faults that were injected. */
 static int add_failures_and_faults(struct ng_view *view, const struct ng_view *told, uint32_t first)
 {
     for (uint32_t i = 0; i < told->failure_count; i++) {
@@ -363,9 +363,9 @@ int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, c
     return error;
 }
 
-/* --- records made again --- */
+/* --- reconstructed records --- */
 
-/* Collectives of a group whose records are wanted; in order, apart from each other. */
+/* Collectives of a group whose records are needed; ordered, without overlaps. */
 struct window {
     uint64_t from, to;
 };
@@ -379,7 +379,7 @@ static int want(struct windows *windows, uint64_t from, uint64_t to)
 {
     struct window *last = windows->count ? &windows->windows[windows->count - 1] : NULL;
 
-    /* They come in order of their ends. */
+    /* They arrive in order of their ends. */
     while (last && from <= last->to + 1 && windows->count) {
         from = last->from < from ? last->from : from;
         to = last->to > to ? last->to : to;
@@ -411,7 +411,7 @@ static struct window within(const struct window *window, const struct ng_told *t
     return part;
 }
 
-/* The records of a member, with those of the windows put between the ones that it kept. */
+/* The records of a member, with those of the windows inserted between the ones that it kept. */
 static int fill_windows(struct ng_view_merge *merge, uint32_t index, const struct windows *windows)
 {
     struct ng_view *view = merge->view;
@@ -448,8 +448,8 @@ static int fill_windows(struct ng_view_merge *merge, uint32_t index, const struc
     return 0;
 }
 
-/* Rolling hashes of records that were made again, backwards from the oldest one that is known: each
- * step can be undone. */
+/* Rolling hashes of reconstructed records, computed backwards from the oldest known one: each step
+ * is reversible. */
 static void undo_hashes(struct ng_view_member *member)
 {
     uint64_t hash = 0, next_seq = 0;
@@ -505,7 +505,8 @@ static bool *find_counting(const struct ng_view *view)
     return counts;
 }
 
-/* What is wanted of one group, from difference `first` on; how far its differences go. */
+/* The windows needed for one group, from difference `first` on; *ret_end: the end of its
+ * differences. */
 static int want_of_group(const struct ng_histories *histories, uint32_t first,
                          struct windows *windows, uint32_t *ret_end)
 {
@@ -528,8 +529,8 @@ static int want_of_group(const struct ng_histories *histories, uint32_t first,
     return error;
 }
 
-/* Of a group with differences, the members that tell of the oldest calls and of the newest; index
- * + 1, 0 none. */
+/* For a group with differences, the members whose calls reach back furthest and forward furthest;
+ * index + 1, 0 none. */
 struct ends {
     uint32_t oldest, newest;
 };
@@ -553,8 +554,8 @@ static void find_ends(const struct ng_view_merge *merge, const bool *counts,
 }
 
 /*
- * Everybody gets the collectives that differ. Two members get all from the first of them on: the
- * verdict engine takes a row of calls that is longer than all records together for damage.
+ * Every member gets the collectives that differ. Two members get all from the first of them on: the
+ * verdict engine treats a sequence of calls longer than the total of all records as damage.
  */
 static int fill_differences(struct ng_view_merge *merge, const bool *counts)
 {
@@ -588,8 +589,8 @@ static int fill_differences(struct ng_view_merge *merge, const bool *counts)
     return error;
 }
 
-/* The collective where sides are taken, as core/verdict/divergence.c takes them: the newest of
- * those that most members tell of; 0 none. Of `count` members, whose indices are in `members`. */
+/* The collective at which sides are determined, as in core/verdict/divergence.c: the newest one
+ * covered by most members; 0 none. Of `count` members, whose indices are in `members`. */
 static uint64_t most_told(const struct ng_histories *histories, const uint32_t *members,
                           uint32_t count)
 {
@@ -610,13 +611,14 @@ static uint64_t most_told(const struct ng_histories *histories, const uint32_t *
     return found;
 }
 
-/* Where the rolling hashes of a group parted: what the engine needs to see of it. */
+/* Where the rolling hashes of a group diverged: the records that the engine needs. */
 static int fill_parted_group(struct ng_view_merge *merge, const uint32_t *members, uint32_t count)
 {
     const struct ng_histories *histories = &merge->histories;
     struct ng_view *view = merge->view;
     uint64_t compared = most_told(histories, members, count);
-    /* Of the hashes that are there, the oldest members; the engine says which is the majority. */
+    /* For each hash present, the members reaching back furthest; the engine determines the
+     * majority. */
     uint32_t oldest[SIDES_MAX];
     uint64_t hashes[SIDES_MAX];
     size_t sides = 0;
@@ -625,7 +627,7 @@ static int fill_parted_group(struct ng_view_merge *merge, const uint32_t *member
         uint32_t index = members[i];
         const struct ng_told *told = &histories->told[index];
         struct ng_view_member *member = &view->members[index];
-        /* From there to what it kept, since hashes are undone one by one. */
+        /* From there to its own records, since hashes are reversed one by one. */
         struct window back = {compared, member->record_count ? told->to : 0};
         if (told->from > compared || told->to < compared || merge->kept_whole[index])
             continue;
@@ -680,7 +682,7 @@ static int fill_parted(struct ng_view_merge *merge, const bool *counts)
 }
 
 /*
- * Not all records could be kept: then nobody keeps all. A verdict compares ranks wherever two of
+ * Not all records could be kept, so no member keeps all. A verdict compares ranks wherever two of
  * them have records, and takes its time for it.
  */
 static int even_out(struct ng_view_merge *merge)

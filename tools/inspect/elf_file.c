@@ -1,8 +1,8 @@
 /*
  * ELF files, read piece by piece with pread.
  *
- * Not mapped: a file that is cut off while we look at it is an error here, not a SIGBUS. Every
- * offset and size of the file is checked against its length before use.
+ * Not mapped: a file that is truncated while it is read causes an error here, not a SIGBUS. Every
+ * offset and size in the file is checked against its length before use.
  */
 #include "tools/inspect/elf_file.h"
 
@@ -16,9 +16,9 @@
 
 #include "core/unwind/symbols.h"
 
-/* Pieces in which tables and whole files are looked through. */
+/* Size of the pieces in which tables and whole files are searched. */
 #define PIECE ((size_t)1 << 20)
-/* Larger tables of strings are of no library that is known; they would only exhaust the memory. */
+/* No known library has a larger string table; it would only exhaust the memory. */
 #define STRINGS_LIMIT ((uint64_t)1 << 30)
 
 #if defined(__x86_64__)
@@ -54,7 +54,7 @@ static int read_at(const struct ng_elf_file *file, uint64_t offset, void *ret_da
     return 0;
 }
 
-/* A copy of a piece of the file with a 0 behind it, so that the last string ends. */
+/* A copy of a piece of the file with a 0 after it, so that the last string is terminated. */
 static int copy(const struct ng_elf_file *file, uint64_t offset, uint64_t bytes, void *ret_copy)
 {
     if (!is_inside(file, offset, bytes))
@@ -74,7 +74,7 @@ static int copy(const struct ng_elf_file *file, uint64_t offset, uint64_t bytes,
     return 0;
 }
 
-/* Where an address of the loaded object lies in the file, and how much of the segment follows. */
+/* The file offset of an address of the loaded object, and how much of the segment follows. */
 static bool find_address(const struct ng_elf_file *file, uint64_t address, uint64_t *ret_offset,
                          uint64_t *ret_left)
 {
@@ -109,7 +109,7 @@ static int read_identity(struct ng_elf_file *file, const char **ret_why)
     }
     *ret_why = "is cut off within its ELF header";
     int error = read_at(file, 0, ident, sizeof(ident));
-    /* Type and machine lie at the same place in both classes. */
+    /* Type and machine have the same offset in both classes. */
     uint16_t kind[2];
     if (error == 0)
         error = read_at(file, EI_NIDENT, kind, sizeof(kind));
@@ -164,7 +164,7 @@ static const char *string_at(const struct ng_elf_file *file, uint64_t offset)
     return offset < file->string_bytes ? file->strings + offset : NULL;
 }
 
-/* Of a piece that reaches beyond the end, what is there. */
+/* Of a piece that extends beyond the end, the part that exists. */
 static size_t read_some(const void *context, uint64_t offset, void *bytes, size_t count)
 {
     const struct ng_elf_file *file = context;
@@ -174,7 +174,7 @@ static size_t read_some(const void *context, uint64_t offset, void *bytes, size_
     return read_at(file, offset, bytes, count) == 0 ? count : 0;
 }
 
-/* How many symbols the table has, of which the dynamic section tells only the beginning. */
+/* How many symbols the table has; the dynamic section gives only its beginning. */
 static uint64_t count_symbols(const struct ng_elf_file *file, uint64_t table, uint64_t hash,
                               uint64_t gnu_hash, uint64_t strings)
 {
@@ -185,7 +185,7 @@ static uint64_t count_symbols(const struct ng_elf_file *file, uint64_t table, ui
     if (!gnu_hash || !find_address(file, gnu_hash, &gnu_hash, &left))
         gnu_hash = 0;
     count = ng_symbols_count(hash, gnu_hash, INT64_MAX, read_some, file);
-    /* Every linker puts the strings right behind the symbols. */
+    /* Every linker puts the strings directly after the symbols. */
     return count ? count : strings > table ? (strings - table) / sizeof(Elf64_Sym) : 0;
 }
 
@@ -273,7 +273,7 @@ static int read_dynamic(struct ng_elf_file *file, const char **ret_why)
     }
     error = -EBADMSG;
     if (!strings && file->string_bytes == 0)
-        error = 0; /* a static program that is placed anywhere */
+        error = 0; /* a static position-independent program */
     else if (find_address(file, strings, &offset, &left) && file->string_bytes <= left)
         error = copy(file, offset, file->string_bytes, &file->strings);
     if (!file->strings)
@@ -307,7 +307,7 @@ int ng_elf_open(const char *path, struct ng_elf_file *ret_file, const char **ret
     struct stat status;
     int error = 0;
 
-    /* Not held up by a FIFO, and no terminal becomes ours. */
+    /* A FIFO must not block us, and a terminal must not become ours. */
     file.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (file.fd < 0 || fstat(file.fd, &status) != 0) {
         error = -errno;
@@ -418,8 +418,8 @@ bool ng_elf_uses_by_name(const struct ng_elf_file *file, const char *name)
     return false;
 }
 
-/* Where `name` begins in a table of strings, at most `limit` places: linkers let names share their
- * ends. */
+/* The offsets at which `name` begins in a string table, at most `limit`: linkers let names share
+ * suffixes. */
 static size_t places_of(const char *strings, uint64_t bytes, const char *name, uint32_t *ret_places,
                         size_t limit)
 {
@@ -500,7 +500,7 @@ int ng_elf_defines(const struct ng_elf_file *file, const char *name, bool *ret_d
     return error;
 }
 
-/* The next place of `text` from *at on: false when there is none; else *at is behind it. */
+/* The next occurrence of `text` from *at on: false if there is none; else *at is after it. */
 static bool find_text(const struct ng_elf_file *file, const char *text, char *piece, uint64_t *at)
 {
     size_t length = strlen(text);
@@ -514,12 +514,12 @@ static bool find_text(const struct ng_elf_file *file, const char *text, char *pi
             *at += (uint64_t)(found - piece) + length;
             return true;
         }
-        *at += count - (length - 1); /* what is cut off here comes whole in the next piece */
+        *at += count - (length - 1); /* a word cut off here is complete in the next piece */
     }
     return false;
 }
 
-/* The word at this place; false unless it begins with a digit and contains `part`. */
+/* The word at this offset; false unless it begins with a digit and contains `part`. */
 static bool read_version(const struct ng_elf_file *file, uint64_t at, const char *part,
                          char *ret_word, size_t bytes)
 {
@@ -547,7 +547,7 @@ bool ng_elf_find_version(const struct ng_elf_file *file, const char *text, const
     bool found = false;
     uint64_t at = 0;
 
-    /* No honest file talks of it more often. */
+    /* No legitimate file contains it more often. */
     for (int places = 0; piece && !found && places < 1000; places++) {
         if (!find_text(file, text, piece, &at))
             break;

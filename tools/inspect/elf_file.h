@@ -1,9 +1,9 @@
 /*
- * Reads ELF files (programs and shared libraries) without trusting a byte of them.
+ * Reads ELF files (programs and shared libraries) without trusting any byte of them.
  *
- * For `ncclguard doctor` and `ncclguard run`; one thread. Files of this machine's kind (64 bits,
- * little-endian, x86-64 or aarch64) are read; of others only the kind is told. Nothing of the file
- * is ever run or loaded.
+ * For `ncclguard doctor` and `ncclguard run`; one thread. Reads files of this machine's kind (64
+ * bits, little-endian, x86-64 or aarch64); of other files only the kind. The file is never run or
+ * loaded.
  */
 #ifndef NCCLGUARD_TOOLS_INSPECT_ELF_FILE_H
 #define NCCLGUARD_TOOLS_INSPECT_ELF_FILE_H
@@ -17,7 +17,7 @@ struct ng_elf_file {
     int fd;
     uint64_t bytes; /* of the file */
 
-    /* What it is. All below is empty if `foreign`. */
+    /* The kind of file. All fields below are empty if `foreign`. */
     unsigned char elf_class; /* ELFCLASS64 … */
     uint16_t type;           /* ET_EXEC or ET_DYN … */
     uint16_t machine;        /* EM_X86_64 … */
@@ -33,10 +33,11 @@ struct ng_elf_file {
     const char **needed;
     size_t needed_count;
     const char *soname, *rpath, *runpath; /* NULL none */
-    bool symbolic;                        /* its own definitions come first in its own look-ups */
-    bool interpose;                       /* comes before the libraries that are not preloaded */
-    bool no_default_libraries; /* neither cache nor default folders are searched for it */
-    bool program;              /* a position-independent executable says so itself */
+    bool symbolic;                        /* its own definitions come first in its own look-ups
+                                           * (DF_SYMBOLIC) */
+    bool interpose;                       /* it comes before the libraries that are not preloaded */
+    bool no_default_libraries; /* neither the cache nor the default folders are searched for it */
+    bool program;              /* marked as a position-independent executable */
 
     Elf64_Sym *symbols; /* of the dynamic symbol table */
     size_t symbol_count;
@@ -49,9 +50,9 @@ struct ng_elf_file {
 };
 
 /*
- * Read a file. 0, or -errno and in `ret_why` a few words for the user: -ENOEXEC is no ELF file (or
- * an empty one), -EBADMSG an ELF file that contradicts itself or ends too early, others are the
- * system's. `ret_file` is to be closed after 0 only.
+ * Read a file. 0, or -errno with a short reason for the user in `ret_why`: -ENOEXEC not an ELF file
+ * (or an empty one), -EBADMSG an inconsistent or truncated ELF file, others are the system's. Close
+ * `ret_file` after 0 only.
  */
 int ng_elf_open(const char *path, struct ng_elf_file *ret_file, const char **ret_why);
 void ng_elf_close(struct ng_elf_file *file);
@@ -62,27 +63,27 @@ bool ng_elf_is_program(const struct ng_elf_file *file);
 /* Whether another object can be bound to this function of the file by name. */
 bool ng_elf_exports(const struct ng_elf_file *file, const char *name);
 
-/* Whether the file asks for a symbol of this name that others are to define. */
+/* Whether the file has an undefined symbol of this name, for others to define. */
 bool ng_elf_imports(const struct ng_elf_file *file, const char *name);
 
-/* Whether any symbol that is asked for begins with this. */
+/* Whether any undefined symbol begins with this. */
 bool ng_elf_imports_prefix(const struct ng_elf_file *file, const char *prefix);
 
 /*
- * Whether a relocation of the file refers to this symbol by name: its own use of it goes where the
- * dynamic linker decides.
+ * Whether a relocation of the file refers to this symbol by name, so that the dynamic linker
+ * decides where its own use of it goes.
  */
 bool ng_elf_uses_by_name(const struct ng_elf_file *file, const char *name);
 
 /*
- * Whether the file defines this function, exported or not, as far as it is not stripped. Reads the
- * whole table of symbols. -errno when that cannot be read (then it is not known).
+ * Whether the file defines this function, exported or not, unless it is stripped. Reads the whole
+ * symbol table. -errno if that cannot be read (then it is not known).
  */
 int ng_elf_defines(const struct ng_elf_file *file, const char *name, bool *ret_defines);
 
 /*
  * Find `text` followed by a version anywhere in the file: a word of letters, digits, points and
- * pluses that begins with a digit and contains `part`. It goes to `ret_word`. False: not there.
+ * pluses that begins with a digit and contains `part`. Stores it in `ret_word`. False: not found.
  */
 bool ng_elf_find_version(const struct ng_elf_file *file, const char *text, const char *part,
                          char *ret_word, size_t bytes);

@@ -1,8 +1,8 @@
 /*
- * The table of launchers, and how their command lines are read.
+ * The table of launchers, and how their command lines are parsed.
  *
- * A launcher's options change with each of its versions, so no list of them is kept, but of those
- * that decide what becomes of LD_PRELOAD. `env` alone is read as it reads itself.
+ * A launcher's options change with each of its versions, so there is no list of them, except those
+ * that decide whether LD_PRELOAD is passed on. Only the command line of `env` is parsed exactly.
  */
 #include "tools/inspect/launchers.h"
 
@@ -28,10 +28,10 @@ static const struct launcher {
     const char *names;
     enum ng_launcher_way way;
     enum special special;
-    bool blind;         /* what it starts is not looked for in the arguments */
-    int operands;       /* words before the program that may be names of programs, too */
-    const char *clears; /* options that have it start the program without our environment */
-    bool by_name;       /* an option of it takes the name of a variable that is passed on */
+    bool blind;         /* its arguments are not searched for the started program */
+    int operands;       /* words before the program that may also be names of programs */
+    const char *clears; /* options with which it starts the program without our environment */
+    bool by_name;       /* an option whose argument is the name of a variable to pass on */
     const char *why, *mend;
 } launchers[] = {
     {" nohup catchsegv fakeroot setsid setarch linux64 linux32 x86_64 i386 i686 aarch64 uname26 "
@@ -117,9 +117,9 @@ static bool is_program(const char *word)
 }
 
 /*
- * The word that is the program. A program's name right behind an option may be what the option
- * takes (`srun -J test ./train`): it is the last choice but one. The last is a word that no option
- * stands before: a program that is not there.
+ * The word that is the program. A program's name directly after an option may be that option's
+ * argument (`srun -J test ./train`): it is the second-to-last choice. The last choice is a word
+ * that does not follow an option: a program that does not exist.
  */
 static int find_program(char *const *argv, const struct launcher *row)
 {
@@ -152,7 +152,7 @@ static int find_program(char *const *argv, const struct launcher *row)
     return doubtful ? doubtful : missing;
 }
 
-/* What the word takes if it is one of these options: "" nothing; NULL it is none of them. */
+/* The argument of the word if it is one of these options: "" nothing; NULL it is none of them. */
 static const char *value_of(char *const *word, const char *names)
 {
     size_t length = strcspn(*word, "=");
@@ -162,7 +162,7 @@ static const char *value_of(char *const *word, const char *names)
     return (*word)[length] ? *word + length + 1 : word[1] ? word[1] : "";
 }
 
-/* What the last of these options takes, before `end` (0: all); NULL none is given. */
+/* The argument of the last of these options before `end` (0: all); NULL none is given. */
 static const char *option_of(char *const *argv, int end, const char *names)
 {
     const char *value = NULL, *next;
@@ -173,7 +173,7 @@ static const char *option_of(char *const *argv, int end, const char *names)
     return value;
 }
 
-/* Whether an option passes the variable LD_PRELOAD on as it is. */
+/* Whether an option passes on the variable LD_PRELOAD unchanged. */
 static bool is_passed_by_name(char *const *argv)
 {
     const char *value = NULL;
@@ -183,10 +183,10 @@ static bool is_passed_by_name(char *const *argv)
     return value && strcmp(value, "LD_PRELOAD") == 0;
 }
 
-/* One of these options, also among letters in one word ("-lc"). */
+/* One of these options, also among letters combined in one word ("-lc"). */
 static bool is_given(char *const *argv, int end, const char *names)
 {
-    /* A program that is not there may be another word. */
+    /* A program that does not exist may be another kind of word. */
     if (end > 0 && !is_program(argv[end]))
         end = 0;
     for (int i = 1; names && argv[i] && (end == 0 || i < end); i++) {
@@ -199,12 +199,12 @@ static bool is_given(char *const *argv, int end, const char *names)
     return false;
 }
 
-/* What `env` makes of its words. */
+/* The result of parsing `env`'s words. */
 struct env {
-    bool cleared;      /* LD_PRELOAD, or all */
+    bool cleared;      /* LD_PRELOAD is removed, or everything is */
     const char *given; /* "LD_PRELOAD=…", the last */
-    const char *text;  /* of -S; NULL none */
-    int next;          /* word: of the program, or behind -S */
+    const char *text;  /* argument of -S; NULL none */
+    int next;          /* index of the program's word, or of the one after -S */
 };
 
 static struct env read_env(char *const *argv)
@@ -228,7 +228,7 @@ static struct env read_env(char *const *argv)
 
     while (argv[count])
         count++;
-    optind = 0; /* begin anew */
+    optind = 0; /* start over */
     opterr = 0;
     while (!env.text && (option = getopt_long(count, argv, "+iu:S:C:a:0v", options, NULL)) != -1) {
         if (option == 'i' || (option == 'u' && strcmp(optarg, "LD_PRELOAD") == 0))
@@ -243,7 +243,7 @@ static struct env read_env(char *const *argv)
         env.cleared = true;
         env.next++;
     }
-    /* Assignments come after all that is taken away, wherever they stand. */
+    /* Assignments take effect after all removals, wherever they are. */
     for (; argv[env.next] && strchr(argv[env.next], '='); env.next++)
         if (strncmp(argv[env.next], "LD_PRELOAD=", 11) == 0)
             env.given = argv[env.next];
@@ -261,7 +261,7 @@ static void look_at_env(char *const *argv, struct ng_launching *launching)
     launching->why = env.given ? "sets LD_PRELOAD to something else" : "takes LD_PRELOAD away";
 }
 
-/* Take the next word off a text as `env -S` does; false: there is none. `to` is moved on. */
+/* Take the next word from a text as `env -S` does; false: there is none. Advances `to`. */
 static bool split_word(const char **text, char **to)
 {
     static const char between[] = " \t\n\v\f\r";
@@ -296,7 +296,7 @@ char **ng_launcher_split(char *const *argv)
         return NULL;
     while (argv[env.next + (int)rest])
         rest++;
-    /* At most every other letter begins a word. */
+    /* At most every other character begins a word. */
     size_t length = strlen(env.text), limit = length / 2 + rest + 4;
     char **split = calloc(1, limit * sizeof(*split) + length + 2);
     if (!split)
@@ -346,7 +346,7 @@ static void look_at_mpi(char *const *argv, struct ng_launching *launching)
         "each NCCLGUARD_ variable)";
 }
 
-/* Of other hosts it is the launcher's own file that tells, or /job/hostfile. */
+/* For other hosts, the launcher's own file decides, or /job/hostfile. */
 static void look_at_deepspeed(char *const *argv, struct ng_launching *launching)
 {
     launching->program = 0;
@@ -360,7 +360,7 @@ static void look_at_deepspeed(char *const *argv, struct ng_launching *launching)
                       "--node_rank N …`; or name LD_PRELOAD in .deepspeed_env";
 }
 
-/* Without a login they keep the environment; but a setuid program has lost LD_PRELOAD before. */
+/* Without a login they keep the environment; but a setuid program has already lost LD_PRELOAD. */
 static void look_at_user_shell(bool login, struct ng_launching *launching)
 {
     if (login || geteuid() != 0) {
@@ -387,8 +387,8 @@ static void look_at_chroot(char *const *argv, struct ng_launching *launching)
 }
 
 /*
- * Whether the user has seen to it: `ncclguard run` further inside, or our library given by its
- * path. Words inside a word count too: `sh -c 'cd /data && ncclguard run PROG'`.
+ * Whether the arguments enable the guard: `ncclguard run` further inside, or our library given by
+ * its path. Words inside a word count too: `sh -c 'cd /data && ncclguard run PROG'`.
  */
 static bool is_seen_to(char *const *argv)
 {
@@ -424,7 +424,7 @@ bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching
                                      .blind = row->blind || row->way == NG_LAUNCHER_ELSEWHERE,
                                      .seen_to = is_seen_to(argv),
                                      .program = find_program(argv, row)};
-    /* Only runuser's -u has a program behind it. */
+    /* Only runuser's -u is followed by a program. */
     if (row->special == USER_SHELL &&
         (strcmp(name, "runuser") != 0 || !option_of(argv, 0, " -u --user ")))
         launching.program = 0;

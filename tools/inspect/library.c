@@ -1,8 +1,8 @@
 /*
- * Finds libncclguard.so, notices its use, and prepares the environment that preloads it; judges the
- * settings of it.
+ * Finds libncclguard.so, detects its use, prepares the environment that preloads it, and validates
+ * its settings.
  *
- * Must never change the environment: that is `ncclguard run`'s to do.
+ * Must never change the environment: `ncclguard run` does that.
  */
 #include "tools/inspect/library.h"
 
@@ -19,7 +19,7 @@
 #include "store/kv/url.h"
 #include "tools/inspect/elf_file.h"
 
-/* Our own folder's neighbours in a build, an installation and a bundle. */
+/* Paths relative to our own folder in a build, an installation and a bundle. */
 static const char *const places[] = {
     "/../shim/libncclguard.so",
     "/../lib/libncclguard.so",
@@ -102,7 +102,7 @@ bool ng_library_check(const char *path, struct ng_mistake *ret_mistake)
     return ours;
 }
 
-/* Whether a list as the dynamic linker reads it (separated by colons and spaces) has this path
+/* Whether a list in the dynamic linker's format (separated by colons and spaces) contains this path
  * already. */
 static bool has(const char *list, const char *path)
 {
@@ -122,7 +122,7 @@ char *ng_library_preload_list(const char *before, const char *path)
         return strdup(path);
     if (has(before, path))
         return strdup(before);
-    /* Behind what is there: tools such as sanitizers insist on being first. */
+    /* After the existing entries: tools such as sanitizers must be first. */
     return asprintf(&list, "%s:%s", before, path) < 0 ? NULL : list;
 }
 
@@ -193,7 +193,7 @@ struct first {
 static void take_first(void *context, char severity, const char *line)
 {
     struct first *first = context;
-    /* Warnings are the library's to tell, once, in the job's log. */
+    /* The library reports warnings, once, in the job's log. */
     if (severity == 'E' && !first->line[0])
         snprintf(first->line, sizeof(first->line), "%s", line);
 }

@@ -1,5 +1,5 @@
 /*
- * The dynamic linker's search for libraries, done again by reading alone.
+ * The dynamic linker's search for libraries, reproduced by reading only.
  *
  * Must never load a library nor run a dynamic linker: either may run code of the file.
  */
@@ -32,7 +32,7 @@ static const char *const default_folders[] = {
     "/lib/" MULTIARCH, "/usr/lib/" MULTIARCH, "/lib64", "/usr/lib64", "/lib", "/usr/lib",
 };
 
-/* The cache as ldconfig has written it since glibc 2.2 (an older table may stand before it). */
+/* The cache as written by ldconfig since glibc 2.2 (an older table may precede it). */
 #define CACHE_MAGIC "glibc-ld.so.cache1.1"
 #define OLD_MAGIC   "ld.so-1.7.0"
 
@@ -78,7 +78,7 @@ void ng_loader_init(struct ng_loader *ret_loader, const char *library_path)
             ret_loader->cache ? read(fd, ret_loader->cache, (size_t)status.st_size) : -1;
         if (bytes > 0) {
             ret_loader->cache_bytes = (size_t)bytes;
-            ret_loader->cache[bytes] = '\0'; /* every string ends */
+            ret_loader->cache[bytes] = '\0'; /* every string is terminated */
         }
     }
     close(fd);
@@ -112,7 +112,7 @@ void ng_loader_each_cached(const struct ng_loader *loader, const char *name,
     }
 }
 
-/* Whether the dynamic linker would take this file: it passes over those of other machines. */
+/* Whether the dynamic linker would accept this file: it skips those of other machines. */
 static bool is_loadable(const char *path)
 {
     struct ng_elf_file file;
@@ -120,17 +120,17 @@ static bool is_loadable(const char *path)
 
     int error = ng_elf_open(path, &file, &why);
     if (error != 0)
-        return error == -EBADMSG || error == -ENOEXEC || error == -EACCES; /* it would stumble */
+        return error == -EBADMSG || error == -ENOEXEC || error == -EACCES; /* it would fail */
     bool foreign = file.foreign;
     ng_elf_close(&file);
     return !foreign;
 }
 
-/* `folder` of `length` letters with its tokens replaced: $ORIGIN, $LIB, $PLATFORM. */
+/* `folder` of `length` characters with its tokens replaced: $ORIGIN, $LIB, $PLATFORM. */
 static bool expand(const char *folder, size_t length, const char *origin, char *ret_text,
                    size_t bytes)
 {
-    /* Distributions differ in what $LIB is; their own C library lies there. */
+    /* Distributions differ in $LIB; their own C library is there. */
     const char *library_folder = access("/lib/" MULTIARCH, F_OK) == 0 ? "lib/" MULTIARCH : "lib64";
     const struct {
         const char *name, *value;
@@ -212,7 +212,7 @@ static void origin_of(const char *path, char ret_origin[PATH_MAX])
         slash[slash == ret_origin] = '\0'; /* of a program in the root folder: "/" */
 }
 
-/* `by` is the chain of objects that asks, the asking one last; none: an ordinary program. */
+/* `by` is the chain of requesting objects, the requesting one last; none: an ordinary program. */
 static int find(const struct ng_loader *loader, const char *name, const struct ng_closure *closure,
                 int by, char ret_path[PATH_MAX])
 {
@@ -226,7 +226,7 @@ static int find(const struct ng_loader *loader, const char *name, const struct n
             return -ENAMETOOLONG;
         return access(ret_path, F_OK) == 0 ? 0 : -ENOENT;
     }
-    /* A RUNPATH of the asking object switches off all RPATHs. */
+    /* A RUNPATH of the requesting object disables all RPATHs. */
     if (asker && !asker->elf.runpath) {
         for (int at = by; at >= 0; at = closure->objects[at]->parent) {
             const struct ng_loaded *object = closure->objects[at];
@@ -275,7 +275,7 @@ const struct ng_loaded *ng_closure_find(const struct ng_closure *closure, const 
     return NULL;
 }
 
-/* 0, or -errno and why; an object that is there already is not added again. */
+/* 0, or -errno and why; an object that is in the list already is not added again. */
 static int add_object(struct ng_closure *closure, const char *path, int parent,
                       const char **ret_why)
 {

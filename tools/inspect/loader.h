@@ -1,5 +1,5 @@
 /*
- * What the dynamic linker would load for a program, found out without running anything.
+ * What the dynamic linker would load for a program, determined without running anything.
  *
  * For `ncclguard doctor`; one thread. Follows the rules of glibc's ld.so: RPATH, LD_LIBRARY_PATH,
  * RUNPATH, /etc/ld.so.cache, the default folders. Not followed: glibc-hwcaps folders, audit
@@ -16,7 +16,7 @@
 #include "tools/inspect/elf_file.h"
 
 struct ng_loader {
-    char *cache; /* of libraries, as ldconfig wrote it; NULL none */
+    char *cache; /* the library cache, as written by ldconfig; NULL none */
     size_t cache_bytes;
     const char *library_path; /* LD_LIBRARY_PATH; NULL none */
 };
@@ -36,19 +36,19 @@ struct ng_closure {
     struct ng_missing {
         char *name;
         int parent;
-        const char *why; /* NULL: was not found */
+        const char *why; /* NULL: not found */
     } * missing;
     size_t missing_count;
-    bool cut; /* there were more objects than anybody would believe */
+    bool cut; /* there were implausibly many objects */
 };
 
-/* The cache is optional: where it cannot be read, it is as if it were empty. */
+/* The cache is optional: if it cannot be read, it counts as empty. */
 void ng_loader_init(struct ng_loader *ret_loader, const char *library_path);
 void ng_loader_fini(struct ng_loader *loader);
 
 /*
- * The file that a look-up of this name by dlopen in an ordinary program gets: -ENOENT when there is
- * none. A name with a slash is a path.
+ * The file that dlopen of this name opens in an ordinary program: -ENOENT if there is none. A name
+ * with a slash is a path.
  */
 int ng_loader_find(const struct ng_loader *loader, const char *name, char ret_path[PATH_MAX]);
 
@@ -60,13 +60,13 @@ void ng_loader_each_cached(const struct ng_loader *loader, const char *name,
 
 /*
  * Everything that the object at `path` needs, itself first. 0, or the error of reading the first
- * object, with words for the user in ret_why. To be released by ng_closure_fini.
+ * object, with a reason for the user in ret_why. Release it with ng_closure_fini.
  */
 int ng_loader_close_over(const struct ng_loader *loader, const char *path,
                          struct ng_closure *ret_closure, const char **ret_why);
 void ng_closure_fini(struct ng_closure *closure);
 
-/* The object of this closure whose name (as asked for) is `name`; NULL none. */
+/* The object of this closure that was requested as `name`; NULL none. */
 const struct ng_loaded *ng_closure_find(const struct ng_closure *closure, const char *name);
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * NCCL in files: shared, static, stripped, called, or stood in for.
+ * NCCL in files: shared, static, stripped, called, or emulated.
  *
- * What is taken as a sign: NCCL carries the text "NCCL version 2.28.9+cuda12.9" and looks up the
- * host's addresses with getifaddrs (all releases from 2.18 to 2.32 do both). Its names alone are no
- * sign: JAX has functions of all of them, twins included, that only fetch the real ones.
+ * Evidence of NCCL: it contains the text "NCCL version 2.28.9+cuda12.9" and looks up the host's
+ * addresses with getifaddrs (all releases from 2.18 to 2.32 do both). Its function names alone are
+ * no evidence: JAX defines functions of all these names, including the pnccl ones, that only fetch
+ * the real ones.
  */
 #include "tools/inspect/nccl_file.h"
 
@@ -12,11 +13,10 @@
 
 #include "tools/base/search_path.h"
 
-/* What is not larger is looked through for the text of the version, whatever it is. */
+/* Files up to this size are searched for the text of the version, whatever they are. */
 #define SMALL_BYTES ((uint64_t)64 << 20)
 
-/* Functions that programs call and NCCL itself does not: no relocation of NCCL's own names these.
- */
+/* Functions that programs call and NCCL itself does not: no relocation of NCCL's own names them. */
 static const char *const calls_of_programs[] = {
     "ncclAllReduce",
     "ncclReduceScatter",
@@ -31,7 +31,7 @@ static const char *const calls_of_programs[] = {
     "ncclCommInitRankScalable",
 };
 
-/* Libraries of NCCL are told by their name: a copy within something else has another one. */
+/* NCCL's shared library is recognised by its name: a copy within another file has another one. */
 static bool is_named_nccl(const struct ng_elf_file *file, const char *path)
 {
     static const char prefix[] = "libnccl.so";
@@ -67,7 +67,8 @@ void ng_nccl_file_examine(const struct ng_elf_file *file, const char *path,
     bool networks = ng_elf_imports(file, "getifaddrs") || !file->needed_count;
     bool fetches = ng_elf_imports(file, "dlsym") || ng_elf_imports(file, "dlvsym");
     bool may_hold = named || networks || file->bytes <= SMALL_BYTES;
-    /* "needs NCCL version 2.18" is only talk; NCCL's own text says with which CUDA it was built. */
+    /* "needs NCCL version 2.18" is only a message; NCCL's own text includes the CUDA version of the
+     * build. */
     bool text = may_hold && ng_elf_find_version(file, "NCCL version ", "+cuda", nccl.version,
                                                 sizeof(nccl.version));
 
@@ -85,7 +86,7 @@ void ng_nccl_file_examine(const struct ng_elf_file *file, const char *path,
         nccl.role = NG_NCCL_INSIDE;
     else if (calls || nccl.profiling)
         nccl.role = NG_NCCL_CALLER;
-    /* Only the start of the name: compilers put such words into the code in pieces. */
+    /* Only the beginning of the name: compilers put such words into the code in pieces. */
     else if (fetches && may_hold && ng_elf_imports(file, "dlopen") &&
              ng_elf_contains(file, "libnccl."))
         nccl.role = NG_NCCL_STUB;

@@ -1,7 +1,7 @@
 /*
- * Who descends from this process, from /proc.
+ * The descendants of this process, from /proc.
  *
- * Used by `ncclguard run`, which is a subreaper: what descends from it stays its descendant when
+ * Used by `ncclguard run`, which is a subreaper: its descendants stay its descendants when their
  * parents end.
  */
 #include "tools/jobs/descendants.h"
@@ -20,7 +20,7 @@
 #include "core/util/small_file.h"
 #include "tools/base/grow.h"
 
-/* Parents change while /proc is read: a chain longer than this is a circle of reused pids. */
+/* Parents change while /proc is read: a longer chain is a cycle of reused pids. */
 #define DEPTH_LIMIT 1000
 
 struct process {
@@ -33,7 +33,7 @@ static int compare_pids(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* 0, or -errno when the process is gone. */
+/* 0, or -errno if the process is gone. */
 static int read_parent(pid_t pid, pid_t *ret_parent)
 {
     char path[64], text[512];
@@ -42,7 +42,7 @@ static int read_parent(pid_t pid, pid_t *ret_parent)
     ssize_t bytes = ng_small_file_read_text(path, text, sizeof(text));
     if (bytes <= 0)
         return bytes < 0 ? (int)bytes : -ESRCH;
-    /* The program's name stands in parentheses and may hold anything, parentheses too. */
+    /* The program's name is in parentheses and may contain anything, parentheses too. */
     const char *name_end = strrchr(text, ')');
     int parent;
     if (!name_end || sscanf(name_end + 1, " %*c %d", &parent) != 1)
@@ -51,8 +51,8 @@ static int read_parent(pid_t pid, pid_t *ret_parent)
     return 0;
 }
 
-/* Every process of this pid namespace, ascending; the caller frees. NULL with 0 when /proc cannot
- * be read. */
+/* Every process of this pid namespace, ascending; the caller frees. NULL with 0 if /proc cannot be
+ * read. */
 static struct process *list_processes(size_t *ret_count)
 {
     struct process *list = NULL;
@@ -101,7 +101,7 @@ size_t ng_descendants_signal(int signal_number)
         if (!descends(list, count, &list[i], self))
             continue;
         kill(list[i].pid, signal_number);
-        /* A stopped process gets nothing but SIGKILL until it goes on. */
+        /* A stopped process acts on nothing but SIGKILL until it is continued. */
         kill(list[i].pid, SIGCONT);
         signalled++;
     }
@@ -145,7 +145,7 @@ int ng_descendants_signal_one(const struct ng_descendant *descendant, int signal
     int fd = (int)syscall(SYS_pidfd_open, descendant->pid, 0);
     if (fd < 0)
         return -errno;
-    /* Whoever has the number now is held fast by the descriptor. */
+    /* The descriptor stays with the process that has the number now. */
     int error = ng_proc_stat(descendant->pid, &state, &start_ticks);
     if (!error && start_ticks != descendant->start_ticks)
         error = -ESRCH;

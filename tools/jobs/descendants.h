@@ -11,26 +11,26 @@
 
 struct ng_descendant {
     pid_t pid, parent;
-    uint64_t start_ticks; /* tells a reused pid */
+    uint64_t start_ticks; /* start time; detects a reused pid */
     char state;           /* of /proc/PID/stat */
 };
 
-/* All of them that live, ascending by pid; the caller frees. NULL with 0: there are none, or /proc
+/* All live descendants, ascending by pid; the caller frees. NULL with 0: there are none, or /proc
  * cannot be read. */
 struct ng_descendant *ng_descendants_list(size_t *ret_count);
 
-/* The one with this pid; NULL: it is none, or has ended. */
+/* The descendant with this pid; NULL: there is none, or it has ended. */
 const struct ng_descendant *ng_descendants_find(const struct ng_descendant *list, size_t count,
                                                 pid_t pid);
 
-/* Signal this one, and no other process that has its pid by now. 0 or -errno. */
+/* Signal this process, but not another one that has reused its pid. 0 or -errno. */
 int ng_descendants_signal_one(const struct ng_descendant *descendant, int signal_number);
 
-/* Whether a process of this pid namespace is a child of this one, or a child's child, and so on. */
+/* Whether a process of this pid namespace descends from this one. */
 bool ng_descendants_has(pid_t pid);
 
-/* Signal all of them; stopped ones are continued, for they would get nothing but SIGKILL. Returns
- * how many. */
+/* Signal all of them; stopped ones are continued, since they would act on nothing but SIGKILL.
+ * Returns how many. */
 size_t ng_descendants_signal(int signal_number);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * Finds out which job folders in shared memory are ours, and removes them at the end.
  *
- * Used by `ncclguard run`. Must never remove a black box whose process lives, nor one of a job that
- * is not ours.
+ * Used by `ncclguard run`. Must never remove a black box whose process is alive, nor one of a job
+ * that is not ours.
  */
 #include "tools/jobs/job_folders.h"
 
@@ -25,12 +25,12 @@
 #include "core/util/clock.h"
 #include "tools/jobs/descendants.h"
 
-/* Other jobs' folders are watched as well, until they show whose they are; more than this is no
- * use. */
+/* Other jobs' folders are watched as well, until their owner is known; more than this is
+ * useless. */
 #define FOLDER_LIMIT 1000
 
-/* Whoever reads a process's memory (ps, a debugger) keeps the mapping of its black box, and with it
- * the lock, until done: so long may that outlive the process. */
+/* A process that reads another's memory (ps, a debugger) keeps the mapping of its black box, and
+ * with it the lock, until it is done: the lock may outlive the process for this long. */
 #define LOCK_LINGERS_NS (2 * NG_S)
 
 struct ng_job_folder {
@@ -44,7 +44,7 @@ static bool is_box(const char *name)
     return strncmp(name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0;
 }
 
-/* Whether the owner of a box, by its name, lives now, as far as this pid namespace shows. */
+/* Whether the owner of a box, by its name, is alive now, as far as this pid namespace shows. */
 static bool is_of_living(const char *name, int *ret_pid)
 {
     uint64_t ticks, ticks_now;
@@ -62,7 +62,7 @@ static bool is_of_descendant(const char *name)
     return is_box(name) && is_of_living(name, &pid) && ng_descendants_has(pid);
 }
 
-/* Whether a black box says that it is of this run. */
+/* Whether a black box states that it is of this run. */
 static bool is_of_run(int folder, const char *name)
 {
     const char *run_id = getenv("NCCLGUARD_RUN_ID");
@@ -104,7 +104,7 @@ static void add_folder(struct ng_job_folders *folders, const char *name)
     if (!larger)
         return;
     folders->list = larger;
-    /* Boxes may have come before the watch. */
+    /* Boxes may have appeared before the watch. */
     look_into(&folder);
     larger[folders->count++] = folder;
 }
@@ -160,7 +160,7 @@ static struct ng_job_folder *find_folder(struct ng_job_folders *folders, const c
     return NULL;
 }
 
-/* Without a watch: whatever lies there now. */
+/* Without a watch: whatever is there now. */
 static void look_everywhere(struct ng_job_folders *folders)
 {
     DIR *jobs = folders->base[0] ? opendir(folders->base) : NULL;
@@ -238,7 +238,7 @@ void ng_job_folders_keep(struct ng_job_folders *folders, size_t i)
         folder->stays = true;
 }
 
-/* Whether the kernel still holds a process's lock on this black box. */
+/* Whether the kernel still has a process's lock on this black box. */
 static bool is_held(int folder, const char *name)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -251,8 +251,8 @@ static bool is_held(int folder, const char *name)
     return held;
 }
 
-/* Whether a black box in this folder is held; *ret_lingers: none of those that are has an owner
- * that can be seen. */
+/* Whether a black box in this folder is locked; *ret_lingers: none of the locked ones has a visible
+ * owner. */
 static bool is_lived_in(const char *path, bool *ret_lingers)
 {
     DIR *entries = opendir(path);

@@ -1,8 +1,8 @@
 /*
- * Finding the job that a person means.
+ * Finding the job that the user means.
  *
- * Reads the heads of black boxes on this host; the store itself is asked later. Must never put a
- * password into a text.
+ * Reads the headers of black boxes on this host; the store itself is queried later. Must never put
+ * a password into a text.
  */
 #include "tools/jobs/jobs.h"
 
@@ -29,7 +29,7 @@
 #include "tools/base/usage.h"
 #include "tools/inspect/library.h"
 
-/* As the library has it, where nobody says otherwise: NCCLGUARD_SUSPECT. */
+/* The library's default for NCCLGUARD_SUSPECT. */
 #define SUSPECT_NS (5 * NG_S)
 
 struct list {
@@ -52,7 +52,7 @@ static struct ng_job_here *find(struct list *list, const char *name)
     return job;
 }
 
-/* As the library names jobs; anything else is somebody's joke. */
+/* As the library names jobs; any other name is rejected. */
 static bool is_name(const char *text)
 {
     static const char letters[] =
@@ -67,7 +67,7 @@ static void take_shorter(int64_t *shortest_ns, int64_t ns)
         *shortest_ns = ns;
 }
 
-/* The black box `name` in a folder: whose it is, and whether the kernel holds its process's lock on
+/* The black box `name` in a folder: its owner, and whether the kernel has its process's lock on
  * it. */
 static void take_box(struct list *list, int folder, const char *name)
 {
@@ -90,7 +90,7 @@ static void take_box(struct list *list, int folder, const char *name)
         return;
     job->processes++;
     job->living += held;
-    /* As `ncclguard analyze` has it: after either the guard speaks. */
+    /* As in `ncclguard analyze`: the guard reports after the shorter of both. */
     take_shorter(&job->stuck_ns, header.suspect_ns);
     take_shorter(&job->stuck_ns, header.timeout_ns);
     if (held) {
@@ -99,7 +99,7 @@ static void take_box(struct list *list, int folder, const char *name)
     }
 }
 
-/* `above` is -1 for a path of its own. */
+/* `above` is -1 for a separate path. */
 static void take_folder(struct list *list, int above, const char *path, int nested)
 {
     int fd = openat(above < 0 ? AT_FDCWD : above, path,
@@ -140,10 +140,10 @@ struct ng_job_here *ng_jobs_here(const char *folder, int nested, size_t *ret_cou
 
 static void tell_nobody(void *context, char severity, const char *line)
 {
-    /* A variable that is not about the store keeps nobody from looking at a job. */
+    /* A mistake in a variable unrelated to the store does not prevent observing a job. */
 }
 
-/* The folder that is the same for all jobs; false: each has its own, in the one that is given. */
+/* The folder that is the same for all jobs; false: each has its own, inside the given one. */
 static bool common_folder(const struct ng_config *config, const struct ng_url *url,
                           char ret_folder[PATH_MAX])
 {
@@ -175,7 +175,7 @@ static void name_jobs(const struct ng_job_here *jobs, size_t count, char *ret_te
     }
 }
 
-/* The index of the only job that lives, or the only one there is; -1 none, or several. */
+/* The index of the only job that is alive, or of the only one; -1 none, or several. */
 static int only_job(const struct ng_job_here *jobs, size_t count)
 {
     int only = -1;
@@ -190,7 +190,7 @@ static int only_job(const struct ng_job_here *jobs, size_t count)
     return only >= 0 ? only : count == 1 ? 0 : -1;
 }
 
-/* 0, or an exit status with the usage error told. */
+/* 0, or an exit status after reporting the usage error. */
 static int choose_name(const char *command, const char *folder, bool common, bool local,
                        char ret_name[128])
 {
@@ -228,7 +228,7 @@ static bool is_in(const char *folder, const char *name)
     return found;
 }
 
-/* Those of this job alone, of which there are *count. */
+/* Only the entries of this job, of which there are *count. */
 static void keep_own(struct ng_local_run *runs, int *count, const char *job)
 {
     int kept = 0;
@@ -251,7 +251,7 @@ static void name_runs(const struct ng_local_run *runs, int count, char *ret_text
                                  runs[i].pid);
 }
 
-/* 0, or an exit status with the usage error told. */
+/* 0, or an exit status after reporting the usage error. */
 static int choose_run(const char *command, const char *text, bool local, struct ng_job *job)
 {
     struct ng_local_run runs[16];
@@ -264,7 +264,7 @@ static int choose_run(const char *command, const char *text, bool local, struct 
     int count = local ? ng_local_runs(job->folder, runs, sizeof(runs) / sizeof(runs[0])) : 0;
     keep_own(runs, &count, job->name);
     if (count <= 0)
-        return 0; /* nobody of the job can be seen: whoever looks says so */
+        return 0; /* no process of the job is visible: the observation will report it */
     for (int i = 0; i < count; i++) {
         char id[17];
         snprintf(id, sizeof(id), "%016" PRIx64, runs[i].id);
@@ -328,7 +328,7 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, con
                                              .job = job->name,
                                              .tls = ng_tls_for(config.store),
                                              .key_file = config.store_key};
-    /* A folder of one's own may be another job's by now. */
+    /* A folder that the user has set may be another job's by now. */
     if (common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name))
         return ng_jobs_none(command, job);
     return choose_run(command, run, url.kind == NG_URL_LOCAL, job);

@@ -1,7 +1,7 @@
 /*
- * Which job a command is about: its store, its name, the folder of its black boxes.
+ * The job that a command acts on: its store, its name, the folder of its black boxes.
  *
- * Used by the commands that look at a running job.
+ * Used by the commands that observe a running job.
  */
 #ifndef NCCLGUARD_TOOLS_JOBS_JOBS_H
 #define NCCLGUARD_TOOLS_JOBS_JOBS_H
@@ -19,8 +19,8 @@
 struct ng_job {
     char name[128];
     char folder[PATH_MAX];
-    char why[NG_BOARD_CLIENT_WHY_BYTES]; /* of the last observation that failed */
-    struct ng_observed_job observed;     /* points into the above: a job is not copied */
+    char why[NG_BOARD_CLIENT_WHY_BYTES]; /* reason of the last failed observation */
+    struct ng_observed_job observed;     /* points into the above: do not copy a job */
 };
 
 /* The option of commands that take a run. */
@@ -36,45 +36,45 @@ struct ng_job_here {
     char name[128];
     unsigned processes, living;
     int64_t stuck_ns,
-        living_stuck_ns; /* the shortest time after which one of them, or of those that live, calls
-                            work stuck: suspect time or deadline; 0 none has either */
+        living_stuck_ns; /* the shortest time after which one of them, or one of those alive, calls
+                          * work stuck: suspect time or deadline; 0 none has either */
 };
 
 /*
  * Fill in the job: the store `store` (NULL: NCCLGUARD_STORE), the job `name` (NULL: NCCLGUARD_JOB,
- * else the only one that lives on this host, else the only one that has left its black boxes here).
- * Of the runs of that name on this host, `run` (NULL: the only one that lives). 0, or an exit
- * status with the usage error told: no such store or run, several jobs or runs (a list), none.
+ * else the only one alive on this host, else the only one that has left its black boxes here). Of
+ * the runs of that name on this host, `run` (NULL: the only one alive). 0, or an exit status after
+ * reporting the usage error: no such store or run, several jobs or runs (a list), none.
  */
 int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
                    struct ng_job *ret_job);
 
 /*
- * After which time the job calls work stuck: by its black boxes on this host, those of living
- * processes before others; else by NCCLGUARD_SUSPECT here, else the default.
+ * The time after which the job calls work stuck: from its black boxes on this host, those of live
+ * processes first; else NCCLGUARD_SUSPECT of this command, else the default.
  */
 int64_t ng_jobs_stuck_ns(const struct ng_job *job);
 
 /*
- * The usage error of a job of which nothing can be seen: what there is instead. Returns the exit
+ * Report the usage error of a job that cannot be seen, with the jobs that can. Returns the exit
  * status.
  */
 int ng_jobs_none(const char *command, const struct ng_job *job);
 
-/* Tell what kept an observation from success, `error`: an exit status. */
+/* Report why an observation failed with `error`; returns an exit status. */
 int ng_jobs_failed(const char *command, const struct ng_job *job, int error);
 
-/* What to do about a store that could not be asked, by the error of the attempt. */
+/* The remedy for a store that could not be queried, by the error of the attempt. */
 const char *ng_jobs_mend(int error);
 
 /*
- * Jobs that have black boxes in `folder`; `nested`: in the folders in it. To be freed; NULL none or
- * no memory.
+ * Jobs that have black boxes in `folder`; `nested`: in its subfolders. To be freed; NULL none or no
+ * memory.
  */
 struct ng_job_here *ng_jobs_here(const char *folder, int nested, size_t *ret_count);
 
-/* What speaks TLS to a store, linked in where the build has OpenSSL; NULL: its URL needs none, or
- * this build has none. */
+/* The TLS implementation for a store, linked in if the build has OpenSSL; NULL: its URL needs none,
+ * or this build has none. */
 const struct ng_tls_ops *ng_tls_for(const char *url);
 
 #endif

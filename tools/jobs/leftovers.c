@@ -1,10 +1,11 @@
 /*
- * Ends what a verdict leaves of a job.
+ * Ends the processes that a verdict leaves of a job.
  *
- * Used by `ncclguard run` while the program runs. What belongs to a job is found by its black
- * boxes, and, of ranks that have none, by their place: below the launcher, the nearest process that
- * all ranks with a black box descend from. Must never end what began after the verdict, nor what is
- * of another run, nor a rank whose own policy is milder, nor anything without a verdict.
+ * Used by `ncclguard run` while the program runs. Processes of a job are found by their black
+ * boxes, and ranks without one by their position: below the launcher, the nearest process from
+ * which all ranks with a black box descend. Must never end a process that began after the verdict,
+ * or belongs to another run, or is a rank whose own policy is milder; nor anything without a
+ * verdict.
  */
 #include "tools/jobs/leftovers.h"
 
@@ -38,7 +39,8 @@
 #define ENDING_NS (8 * NG_S)
 #define IDLE_NS   (5 * NG_S)
 #define CHAIN_MAX 32
-/* A guard beats once a second: tools/jobs/witness.h looks in the place of one that does not. */
+/* A guard's heartbeat is once a second: if it has none, tools/jobs/witness.h reads the verdict
+ * instead. */
 #define SILENT_NS (3 * NG_S)
 #define RUNS_MAX  16 /* of one job, with a verdict at the same time */
 
@@ -47,7 +49,7 @@ struct name {
     uint64_t start_ticks;
 };
 
-/* A process that has been signalled. */
+/* A process that was signalled. */
 struct ended {
     struct name name;
     int signal;
@@ -57,22 +59,22 @@ struct ended {
 /* The folder of a job. */
 struct place {
     char path[PATH_MAX];
-    struct name chain[CHAIN_MAX]; /* processes that all its ranks descend from, nearest first: the
-                                     launcher */
+    struct name chain[CHAIN_MAX]; /* processes from which all its ranks descend, nearest first: the
+                                   * launcher */
     int chain_count;              /* -1: no rank was seen yet */
-    size_t seen;                  /* so many black boxes */
-    bool restarts;                /* the launcher starts others in their place */
-    int64_t verdict_ns;           /* the first end of the incidents; 0 none */
-    int64_t handled_ns;           /* what ended before is dealt with */
+    size_t seen;                  /* number of black boxes */
+    bool restarts;                /* the launcher starts others instead of them */
+    int64_t verdict_ns;           /* when the first of the incidents ended; 0 none */
+    int64_t handled_ns;           /* ends up to this time were handled */
     bool watches_launcher;
     int64_t idle_since_ns;
-    uint64_t launcher_ticks; /* of the processor, so far */
+    uint64_t launcher_ticks; /* processor time so far */
     struct ended *ended;
     size_t ended_count;
-    /* Of a run that cannot read its verdict itself: tools/jobs/witness.h. */
-    int witness; /* what it tells is read here; -1 there is none */
+    /* For a run that cannot read its verdict itself: tools/jobs/witness.h. */
+    int witness; /* its output is read here; -1 there is none */
     uint64_t witnessed_run;
-    int64_t witnessed_ns; /* when a verdict was told that ends it; 0 none was */
+    int64_t witnessed_ns; /* when a verdict that ends it was received; 0 none was */
 };
 
 struct ng_leftovers {
@@ -145,7 +147,7 @@ static bool is_in(const struct name *names, int count, const struct ng_descendan
     return false;
 }
 
-/* What the process descends from, nearest first. */
+/* The ancestors of the process, nearest first. */
 static int chain_of(const struct ng_leftovers *leftovers, const struct ng_descendant *process,
                     struct name ret_chain[CHAIN_MAX])
 {
@@ -157,8 +159,8 @@ static int chain_of(const struct ng_leftovers *leftovers, const struct ng_descen
     return count;
 }
 
-/* The environment that a process began with, for as long as nobody asks for another's. NULL: it
- * cannot be read. */
+/* The environment with which a process began, until another process's is requested. NULL: it cannot
+ * be read. */
 static char **environment_of(pid_t pid)
 {
     static char text[1 << 18];
@@ -184,7 +186,7 @@ static char **environment_of(pid_t pid)
     return variables;
 }
 
-/* torchrun, with attempts left. */
+/* Is it torchrun, with attempts left? */
 static bool restarts(pid_t rank)
 {
     static const char name[] = "TORCHELASTIC_MAX_RESTARTS=";
@@ -195,7 +197,7 @@ static bool restarts(pid_t rank)
     return false;
 }
 
-/* A rank lives. Orphans have come to us, and tell nothing. */
+/* The rank is alive. Orphans have been reparented to us, and show nothing. */
 static void note_rank(const struct ng_leftovers *leftovers, struct place *place,
                       const struct ng_descendant *rank)
 {
@@ -224,7 +226,7 @@ static bool is_stopped(const struct ng_descendant *process)
     return process->state == 'T' || process->state == 't';
 }
 
-/* As the kernel counts: since boot, in ticks. */
+/* In the kernel's unit: since boot, in ticks. */
 static uint64_t ticks_at(int64_t mono_ns)
 {
     struct timespec boot;
@@ -279,12 +281,12 @@ struct rank {
     uint32_t ending_policy; /* as in the box */
     int64_t ending_ns, began_ns;
     int64_t heartbeat_ns;
-    uint64_t run;      /* found where there is a verdict; 0 not known */
-    bool may_be_ended; /* as its own policy has it */
+    uint64_t run;      /* found at a verdict; 0 not known */
+    bool may_be_ended; /* by its own policy */
     bool takes_errors;
 };
 
-/* Only what runs under this process. */
+/* Only processes that run under this one. */
 static bool read_rank(int folder, const char *file, struct rank *ret_rank)
 {
     const char *run_id = getenv("NCCLGUARD_RUN_ID");
@@ -344,7 +346,7 @@ static const struct rank *rank_of(const struct rank *ranks, size_t count,
     return NULL;
 }
 
-/* A rank lives on after the verdict. False: it is let live. */
+/* A rank is still alive after the verdict. False: it is left alone. */
 static bool end_rank(const struct ng_leftovers *leftovers, struct place *place,
                      const struct rank *rank, const struct ng_descendant *process)
 {
@@ -361,15 +363,15 @@ static bool end_rank(const struct ng_leftovers *leftovers, struct place *place,
     return true;
 }
 
-/* ---- Ranks without ---- */
+/* ---- Ranks without a black box ---- */
 
 static void ignore_line(void *context, char severity, const char *line)
 {
     (void)context, (void)severity, (void)line;
 }
 
-/* What the process would let a deadline lead to, had it called NCCL: by the environment that it
- * began with. */
+/* The policy for a deadline that the process would have, had it called NCCL: from the environment
+ * with which it began. */
 static bool would_end(pid_t pid)
 {
     char **variables = environment_of(pid);
@@ -381,8 +383,7 @@ static bool would_end(pid_t pid)
     return config.enabled && ng_on_timeout_ends((uint32_t)config.on_timeout + 1);
 }
 
-/* Is it a rank with a black box that lives, of any job, or does one descend from it, or it from
- * one? */
+/* Is it a live rank with a black box, of any job, or does one descend from it, or it from one? */
 static bool is_of_rank(const struct ng_leftovers *leftovers, const struct ng_descendant *process)
 {
     struct name above[CHAIN_MAX], chain[CHAIN_MAX];
@@ -402,7 +403,7 @@ static bool is_of_rank(const struct ng_leftovers *leftovers, const struct ng_des
     return found;
 }
 
-/* May there be ranks without a black box? Not where all have one, nor where one of no launcher is
+/* May there be ranks without a black box? Not if all have one, nor if one without a launcher is
  * alone. */
 static bool may_lack_ranks(const struct ng_leftovers *leftovers, const struct rank *ranks,
                            size_t count)
@@ -418,8 +419,8 @@ static bool may_lack_ranks(const struct ng_leftovers *leftovers, const struct ra
     return world_size > 0 ? here < (size_t)world_size : here > 1;
 }
 
-/* A rank, as far as its place tells: what descends from the launcher and was there at the verdict.
- * torchrun that starts again ends what it has started. */
+/* A rank, as far as its position shows: it descends from the launcher and existed at the verdict. A
+ * restarting torchrun ends the processes that it has started itself. */
 static bool end_unguarded(const struct ng_leftovers *leftovers, struct place *place,
                           const struct ng_descendant *process, uint64_t verdict_ticks)
 {
@@ -464,8 +465,7 @@ static bool has_child(const struct ng_leftovers *leftovers, pid_t pid)
     return false;
 }
 
-/* Once all its ranks are gone, it ends by itself, starts others, or does something else: or it sits
- * there. */
+/* Once all its ranks are gone, it exits, starts others, does something else, or hangs. */
 static void watch_launcher(const struct ng_leftovers *leftovers, struct place *place)
 {
     const struct ng_descendant *launcher =
@@ -487,7 +487,7 @@ static void watch_launcher(const struct ng_leftovers *leftovers, struct place *p
 
 /* ---- */
 
-/* By a verdict, since the last one that was dealt with? */
+/* Has a verdict ended it, since the last end that was handled? */
 static bool is_ended(const struct place *place, const struct rank *rank)
 {
     return rank->ended && ng_on_timeout_ends(rank->ending_policy) &&
@@ -518,8 +518,7 @@ static const struct ended_run *ended_run_of(const struct ended_run *runs, size_t
     return NULL;
 }
 
-/* Of which runs the ranks are, and which of these the incidents are of. How many; 0: that cannot be
- * known. */
+/* The runs to which the ranks belong, and those of the incidents. How many; 0: not known. */
 static size_t find_ended_runs(const struct place *place, struct rank *ranks, size_t rank_count,
                               struct ended_run ret_runs[RUNS_MAX])
 {
@@ -557,7 +556,7 @@ static void end_what_is_left(const struct ng_leftovers *leftovers, struct place 
     uint64_t verdict_ticks = ticks_at(place->verdict_ns);
     bool left = false, may_lack = may_lack_ranks(leftovers, ranks, rank_count);
 
-    /* Where a process without a box belongs, its place does not tell if there are several runs. */
+    /* With several runs, the position of a process without a box does not show its run. */
     for (size_t i = 0; i < rank_count; i++)
         may_lack &= ended_run_of(runs, run_count, ranks[i].run) != NULL;
     for (size_t i = 0; i < leftovers->count; i++) {
@@ -579,7 +578,7 @@ static void end_what_is_left(const struct ng_leftovers *leftovers, struct place 
     place->idle_since_ns = 0;
 }
 
-/* ---- A run that cannot learn its verdict ---- */
+/* ---- A run that cannot read its verdict ---- */
 
 static bool lives(const struct rank *rank)
 {
@@ -590,7 +589,7 @@ static bool lives(const struct rank *rank)
            ticks == rank->name.start_ticks && state != 'Z' && state != 'X';
 }
 
-/* A rank that lives, of a run of which no guard has given a sign of life for long. NULL: none. */
+/* A live rank of a run without any guard's sign of life for long. NULL: none. */
 static const struct rank *find_silent(const struct place *place, struct rank *ranks, size_t count)
 {
     struct ended_run none[RUNS_MAX];
@@ -632,7 +631,7 @@ static void tend_witness(const struct ng_leftovers *leftovers, struct place *pla
     close(place->witness);
     place->witness = -1;
     if (bytes != (ssize_t)sizeof(incident))
-        place->witnessed_run = 0; /* the guard is back, or the witness is gone: another may come */
+        place->witnessed_run = 0; /* the guard is back, or the witness gone: another may follow */
     else if (ng_on_timeout_ends((uint32_t)incident.policy))
         place->witnessed_ns = ng_clock_mono_ns();
 }
@@ -647,8 +646,7 @@ static bool tend_place(struct ng_leftovers *leftovers, struct place *place)
 
     tend_witness(leftovers, place, ranks, count);
     find_verdict(place, ranks, count);
-    /* Who descends from whom is asked only where it matters: there may be thousands of processes.
-     */
+    /* Ancestry is determined only if it matters: there may be thousands of processes. */
     if (!leftovers->list && (count != place->seen || place->verdict_ns || place->watches_launcher))
         leftovers->list = ng_descendants_list(&leftovers->count);
     if (!place->verdict_ns && count != place->seen) {

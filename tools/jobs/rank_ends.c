@@ -1,8 +1,8 @@
 /*
- * Takes note of the ends of ranks.
+ * Records the ends of ranks.
  *
- * Used by `ncclguard run` while the program runs: it sleeps here, so that it is awake at the moment
- * of an end. Must never write to a black box but that of a process that has ended.
+ * Used by `ncclguard run` while the program runs: it sleeps here, so that it wakes at the moment of
+ * an end. Must never write to a black box except that of a process that has ended.
  */
 #include "tools/jobs/rank_ends.h"
 
@@ -30,7 +30,7 @@ struct rank {
     char path[PATH_MAX]; /* of its black box */
     int pid;
     uint64_t start_ticks;
-    int fd; /* -1: nothing more to see */
+    int fd; /* -1: nothing more to watch */
 };
 
 struct ng_rank_ends {
@@ -41,7 +41,7 @@ struct ng_rank_ends {
     struct pollfd polls[RANKS_MAX + 2];
 };
 
-/* The folder may come later, with the first black box. */
+/* The folder may appear later, with the first black box. */
 static void watch(const struct ng_rank_ends *ends)
 {
     char above[PATH_MAX];
@@ -88,7 +88,7 @@ static bool is_known(const struct ng_rank_ends *ends, const char *path)
     return false;
 }
 
-/* Of a process that runs under this `ncclguard run`, and can be watched. */
+/* Belongs to a process that runs under this `ncclguard run`, and can be watched. */
 static bool open_rank(struct rank *rank)
 {
     const char *run_id = getenv("NCCLGUARD_RUN_ID");
@@ -104,7 +104,8 @@ static bool open_rank(struct rank *rank)
                 box.header->pid_namespace == ng_proc_pid_namespace();
     ng_box_close(&box, NULL);
     rank->fd = ours ? (int)syscall(SYS_pidfd_open, rank->pid, 0) : -1;
-    /* Another process that has the number by now is held fast by the descriptor. */
+    /* The descriptor stays with the process that has the number by now, which may be another
+     * one. */
     if (rank->fd >= 0 &&
         (ng_proc_stat(rank->pid, &state, &ticks) != 0 || ticks != rank->start_ticks)) {
         close(rank->fd);
@@ -151,7 +152,7 @@ void ng_rank_ends_look(struct ng_rank_ends *ends, const struct ng_job_folders *f
     }
 }
 
-/* Those that are found together have one time: which of them was first is not known. */
+/* Ends found together get one time: which of them was first is not known. */
 static void note(struct ng_rank_ends *ends)
 {
     int64_t now = ng_clock_mono_ns();

@@ -1,10 +1,9 @@
 /*
- * Runs a program as a child and stays out of its way: signals, job control and exit status pass
- * through.
+ * Runs a program as a child without interfering: signals, job control and exit status pass through.
  *
  * Used by `ncclguard run`, whose only thread waits here for signals (blocked, taken by
- * sigtimedwait: no handlers). Must never leave a process of the job behind, and must never take a
- * signal from the program that the terminal gave to it already.
+ * sigtimedwait: no handlers). Must never leave a process of the job behind, and must never withhold
+ * from the program a signal that the terminal has already sent to it.
  */
 #include "tools/jobs/supervise.h"
 
@@ -24,8 +23,8 @@
 #include "core/util/clock.h"
 #include "tools/jobs/descendants.h"
 
-/* How long processes that outlive the program have between SIGTERM and SIGKILL, and after that to
- * be gone. */
+/* Time for processes that outlive the program between SIGTERM and SIGKILL, and after that to
+ * exit. */
 #define TERMINATE_NS (2 * NG_S)
 #define KILL_NS      (10 * NG_S)
 
@@ -34,11 +33,11 @@ static _Noreturn void child_main(char *const *argv, pid_t parent, const sigset_t
 {
     int error;
 
-    /* The guard's end is the job's end: a program that nobody watches any more would hold its GPUs
-     * for ever. */
+    /* The end of `ncclguard run` ends the job: an unwatched program would hold its GPUs for
+     * ever. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(127); /* the parent died before the line above */
+        _exit(127); /* the parent died before prctl */
     if (chld_ignored)
         signal(SIGCHLD, SIG_IGN);
     sigprocmask(SIG_SETMASK, mask, NULL);
@@ -68,7 +67,7 @@ static int start(char *const *argv, const sigset_t *mask, bool chld_ignored, pid
         return -error;
     }
     close(report[1]);
-    /* Ends with execvp, which closes the other end, or with its errno. */
+    /* Returns after execvp, which closes the other end, or with its errno. */
     do
         bytes = read(report[0], &error, sizeof(error));
     while (bytes < 0 && errno == EINTR);
@@ -101,8 +100,8 @@ static void pass_on(pid_t child, const siginfo_t *info)
 
 /*
  * The program was stopped by job control: the shell that started us waits for us to stop, too. A
- * bare SIGSTOP (an operator, a debugger, a test) is not mirrored, for then nobody would be left to
- * notice the program's end.
+ * bare SIGSTOP (from an operator, a debugger, a test) is not mirrored, since then this process
+ * would not notice the program's end.
  */
 static void stop_alike(pid_t child, int signal_number)
 {
@@ -113,8 +112,8 @@ static void stop_alike(pid_t child, int signal_number)
 }
 
 /*
- * Take note of every child that ended or stopped; orphans of the job come to us
- * (PR_SET_CHILD_SUBREAPER). Returns false when there is no child at all.
+ * Reap every child that ended or stopped; orphans of the job are reparented to us
+ * (PR_SET_CHILD_SUBREAPER). Returns false if there is no child at all.
  */
 static bool reap(pid_t child, bool *child_ended, int *child_status)
 {
@@ -136,7 +135,7 @@ static bool reap(pid_t child, bool *child_ended, int *child_status)
     }
 }
 
-/* Until a signal comes or `until_mono_ns`; the signals themselves are of no interest any more. */
+/* Until a signal arrives or `until_mono_ns`; the signals themselves no longer matter. */
 static void wait_signal(const sigset_t *all, int64_t until_mono_ns)
 {
     siginfo_t info;
@@ -161,7 +160,7 @@ static void end_descendants(const sigset_t *all)
         wait_signal(all, until);
     until = ng_clock_mono_ns() + KILL_NS;
     while (reap(-1, &ended, &status) && ng_clock_mono_ns() < until) {
-        /* Again and again: a process may have forked meanwhile. */
+        /* Repeatedly: a process may have forked meanwhile. */
         ng_descendants_signal(SIGKILL);
         int64_t soon = ng_clock_mono_ns() + 100 * NG_MS;
         wait_signal(all, soon < until ? soon : until);
@@ -172,8 +171,8 @@ static void end_descendants(const sigset_t *all)
                 ng_descendants_signal(SIGKILL));
 }
 
-/* Until a signal comes, `timeout_ms` at most (-1: for ever), while ends of ranks are noted. The
- * signal, or -1. */
+/* Until a signal arrives, at most `timeout_ms` (-1: for ever), while ends of ranks are recorded.
+ * The signal, or -1. */
 static int await_signal(const sigset_t *all, int signal_fd, struct ng_rank_ends *ends,
                         int timeout_ms, siginfo_t *ret_info)
 {
@@ -199,8 +198,7 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_le
 
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &mask);
-    /* Whoever started us may have ignored SIGCHLD: then the kernel would reap our children itself.
-     */
+    /* Our parent may have ignored SIGCHLD: then the kernel would reap our children itself. */
     sigaction(SIGCHLD, NULL, &chld);
     bool chld_ignored = chld.sa_handler == SIG_IGN;
     signal(SIGCHLD, SIG_DFL);
@@ -211,8 +209,8 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_le
     if (result != 0)
         return result;
 
-    int signal_fd = ends ? signalfd(-1, &all, SFD_CLOEXEC) : -1; /* only to wait on */
-    int64_t due = 0;                                             /* when to look for leftovers */
+    int signal_fd = ends ? signalfd(-1, &all, SFD_CLOEXEC) : -1; /* only for waiting */
+    int64_t due = 0;                                             /* when to check for leftovers */
     for (;;) {
         siginfo_t info;
         if (leftovers && ng_clock_mono_ns() >= due) {
@@ -256,7 +254,7 @@ void ng_supervise_end_like(int status)
     if (WIFSIGNALED(status)) {
         int number = WTERMSIG(status);
         sigset_t one;
-        /* The program's core file tells something, ours would not. */
+        /* The program's core file is useful, ours would not be. */
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         prctl(PR_SET_DUMPABLE, 0);
         signal(number, SIG_DFL);

@@ -1,8 +1,8 @@
 /*
- * Learns from the store what no rank of this host can.
+ * Reads from the store what no rank of this host can read.
  *
- * Used by `ncclguard run`. Must never keep it from passing on a signal: what may wait is done by a
- * child.
+ * Used by `ncclguard run`. Must never keep it from passing on a signal: operations that may block
+ * run in a child.
  */
 #include "tools/jobs/witness.h"
 
@@ -39,7 +39,7 @@ bool ng_witness_is_of_use(const struct ng_witness_options *options)
 
 /* ---- Which run ---- */
 
-/* The ids of the groups in a black box, if it is of this `ncclguard run`. */
+/* The ids of the groups in a black box, if it belongs to this `ncclguard run`. */
 static bool read_groups(const char *path, int pid, struct ng_witness_run *run,
                         struct ng_local_process *ret_process)
 {
@@ -85,7 +85,7 @@ static bool find_groups(const char *boxes, int pid, struct ng_witness_run *run,
     return found;
 }
 
-/* Where several runs have left black boxes, each has a folder of evidence of its own. */
+/* If several runs have left black boxes, each has its own evidence folder. */
 static void choose_evidence(const char *boxes, struct ng_witness_run *run)
 {
     struct ng_local_run runs[RUNS_MAX];
@@ -136,8 +136,8 @@ static int write_document(const void *context, int fd)
     return ng_output_flush(&output);
 }
 
-/* The text first, as the library does: a reader that finds verdict.json finds the text beside it.
- */
+/* The text first, as the library does: a reader that finds verdict.json then finds the text beside
+ * it. */
 static int save(const struct ng_documents *documents, const char *folder)
 {
     struct document text = {documents->text, documents->text_bytes};
@@ -176,7 +176,7 @@ int ng_witness_look(const struct ng_witness_run *run, uint64_t epoch,
     return 0;
 }
 
-/* What the black boxes tell, beside the verdict, which stays. */
+/* Add the content of the black boxes to the verdict, which stays. */
 static void dump(const struct ng_witness_run *run)
 {
     static const char *const assignments[] = {"LD_PRELOAD", "NCCLGUARD_STORE", NULL};
@@ -198,7 +198,7 @@ static _Noreturn void attend(const struct ng_witness_run *run, int fd)
 
     do {
         if (poll(&reader, 1, ROUND_MS) != 0)
-            _exit(0); /* nobody reads any more */
+            _exit(0); /* no reader is left */
         ng_witness_look(run, incident.epoch, &incident, NULL);
     } while (incident.level != NG_INCIDENT_TIMEOUT);
     dump(run);

@@ -1,7 +1,7 @@
 /*
- * The verdict on a run that no rank of this host can learn: all of them are frozen, or gone.
+ * The verdict on a run that no rank of this host can read: all of them are frozen, or gone.
  *
- * Ranks read the store of several hosts themselves. Where none of a host can, `ncclguard run` does,
+ * Ranks read the store of several hosts themselves. If no rank of a host can, `ncclguard run` does,
  * and leaves on that host's disk what a rank would have left there.
  */
 #ifndef NCCLGUARD_TOOLS_JOBS_WITNESS_H
@@ -14,14 +14,14 @@
 
 #include "core/nccl/board.h"
 
-/* What is the same for all runs. Texts are the caller's, and outlive the witnesses. */
+/* The same for all runs. Texts belong to the caller, and outlive the witnesses. */
 struct ng_witness_options {
     const char *store;    /* NCCLGUARD_STORE */
     const char *key_file; /* NCCLGUARD_STORE_KEY; NULL none */
     const char *evidence; /* folder of the evidence; NULL: the default one of the job */
 };
 
-/* Of a run on this host. */
+/* One run on this host. */
 struct ng_witness_run {
     const struct ng_witness_options *options;
     char job[128];
@@ -31,29 +31,29 @@ struct ng_witness_run {
     uint32_t group_count;
 };
 
-/* Do ranks of several hosts share the store? Else there is nothing to learn. */
+/* Do ranks of several hosts share the store? If not, it has no verdict. */
 bool ng_witness_is_of_use(const struct ng_witness_options *options);
 
 /*
- * The run under this `ncclguard run` that has left its black boxes in the folder: of the process
- * with this id, 0: of any. False: there is none, or it has no group.
+ * The run under this `ncclguard run` that has left its black boxes in the folder: that of the
+ * process with this id, 0: any. False: there is none, or it has no group.
  */
 bool ng_witness_find_run(const struct ng_witness_options *options, const char *boxes, int pid,
                          struct ng_witness_run *ret_run);
 
 /*
- * Look for a verdict of an incident above `epoch`, and put it into the folder of the evidence. 0;
- * -ENOENT: there is none; or -errno. *ret_living: processes of the job that live; NULL: not asked
- * for. Waits for the store, two seconds at most.
+ * Read a verdict of an incident above `epoch` from the store, and put it into the evidence folder.
+ * 0; -ENOENT: there is none; or -errno. *ret_living: live processes of the job; may be NULL. Waits
+ * for the store for at most two seconds.
  */
 int ng_witness_look(const struct ng_witness_run *run, uint64_t epoch,
                     struct ng_incident *ret_incident, uint32_t *ret_living);
 
 /*
- * Do so in a process of its own, once a second, until there is a verdict on a deadline; then dump
- * the black boxes of the run, and write its incident to the descriptor that is returned. It can be
- * read without waiting; end of file: nothing comes any more. Closing it ends the process. -errno:
- * it could not be started. The calling process must have one thread.
+ * Do so in a separate process, once a second, until there is a verdict on a deadline; then dump the
+ * black boxes of the run, and write its incident to the returned descriptor, which is nonblocking.
+ * End of file: nothing more will arrive. Closing it ends the process. -errno: it could not be
+ * started. The calling process must have one thread.
  */
 int ng_witness_start(const struct ng_witness_run *run);
 

@@ -1,7 +1,7 @@
 /*
  * The verdict on a job at this moment.
  *
- * The library asks the same questions at its own times: see the watchdog and the incident thread.
+ * The library queries the same engine at its own times: see the watchdog and the incident thread.
  */
 #include "tools/judge/live_verdict.h"
 
@@ -57,7 +57,7 @@ int64_t ng_live_verdict_oldest_wait(const struct ng_view *view, bool victims)
     return oldest;
 }
 
-/* Longer than anything that was measured of this job, and than waits are that mean nothing. */
+/* Longer than any duration measured in this job, and than harmless waits. */
 static bool is_unusual(const struct ng_view *view, int64_t wait_ns)
 {
     int64_t usual_ns = UNUSUAL_NS;
@@ -68,8 +68,9 @@ static bool is_unusual(const struct ng_view *view, int64_t wait_ns)
     return wait_ns > usual_ns;
 }
 
-/* Does it say that ranks which wait are held up by one that is gone or frozen? That takes no time
- * to be wrong. Who leaves, or is frozen, while others still tidy up has done its part. */
+/* Does it report that waiting ranks are held up by one that is gone or frozen? Such a verdict needs
+ * no waiting time. A rank that leaves, or is frozen, while others still tear down has done its
+ * part. */
 static bool tells_of_end(const struct ng_verdict *verdict)
 {
     if (verdict->op < NG_OP_LIMIT && ng_op_table[verdict->op].op_class == NG_CLASS_END)
@@ -79,8 +80,8 @@ static bool tells_of_end(const struct ng_verdict *verdict)
 }
 
 /*
- * What the guard would say now: of work that is old enough to be suspect; or of a rank that is gone
- * or frozen and holds others up, without waiting so long.
+ * The guard's verdict now: on work that is old enough to be suspect; or on a rank that is gone or
+ * frozen and holds others up, without the usual wait.
  */
 static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                  struct ng_verdict *ret_verdict)
@@ -95,7 +96,8 @@ static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_n
     if (asked_ns)
         query.stalled_ns = asked_ns;
     else if (oldest_ns >= suspect_ns)
-        query.stalled_ns = suspect_ns / 2; /* others may have waited less, and be the reason */
+        query.stalled_ns = suspect_ns / 2; /* others may have waited for a shorter time, and be the
+                                            * cause */
     int error = ng_verdict_reach(view, &query, ret_verdict);
     if (error || asked_ns || ret_verdict->kind != NG_KIND_HEALTHY)
         return error;
@@ -117,8 +119,9 @@ static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_n
     return 0;
 }
 
-/* Nobody waits any more, but somebody did: as `ncclguard analyze` judges the same black boxes. What
- * processes were taken for is of the verdict alone; who shows them says how they ended. */
+/* No rank waits any more, but some did: judge as `ncclguard analyze` does with the same black
+ * boxes. Lives assumed for the verdict are used only there; the display shows how the processes
+ * ended. */
 static int judge_after_the_end(struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                                struct ng_verdict *ret_verdict)
 {

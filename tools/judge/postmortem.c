@@ -1,8 +1,8 @@
 /*
- * A verdict long after.
+ * A verdict from old evidence.
  *
- * Used by `ncclguard analyze`. What counts as stuck, and who counts as alive, is decided here; who
- * is to blame only by the verdict engine.
+ * Used by `ncclguard analyze`. What counts as stuck, and who counts as alive, is decided here; the
+ * culprit is determined only by the verdict engine.
  */
 #include "tools/judge/postmortem.h"
 
@@ -18,33 +18,33 @@
 #include "core/util/text.h"
 #include "tools/judge/live_verdict.h"
 
-/* Dumps do not say when their job calls work stuck; black boxes do. */
+/* Dumps do not contain the job's threshold for stuck; black boxes do. */
 #define STALLED_DEFAULT_NS (5 * NG_S)
-#define UNUSUAL_NS         NG_S /* beside work that is stuck, waits of this length are no chance */
-/* The heartbeat of a black box is at least this fresh at its process's end. */
+#define UNUSUAL_NS         NG_S /* beside stuck work, waits of this length are not accidental */
+/* The heartbeat of a black box is at least this recent at its process's end. */
 #define TOGETHER_NS (2 * NG_S)
-/* Clocks of different hosts differ by less. */
+/* Clocks of different hosts differ by less than this. */
 #define CLOCKS_APART_NS NG_S
-/* Work pending this long, and a rank that it needs is gone: as the incident thread has it. */
+/* Work has been pending this long, and a rank that it needs is gone: the incident thread's
+ * threshold. */
 #define DEATH_STALL_NS (200 * NG_MS)
-#define GROUPS_NAMED   4   /* groups with missing ranks that have a phrase of their own */
+#define GROUPS_NAMED   4   /* groups with missing ranks that are listed individually */
 #define RANKS_BYTES    160 /* of the ranks in it */
 #define PHRASE_BYTES   1024
 
-/* How the view was made to show the job just before its end. */
+/* How the view was changed to show the job just before its end. */
 struct look_back {
-    bool ended; /* every process had ended, so that it was */
-    const struct ng_incident
-        *told;       /* what a guard said of what was still stuck then; NULL nothing */
-    bool first_seen; /* it is known which process ended first, and that no other did so alike */
-    bool death_told; /* and that was that ranks had died, */
-    bool dead_named; /* of which a process here is one */
-    bool difference_told; /* or it was that their calls differed */
+    bool ended;                     /* every process had ended, so the view was changed */
+    const struct ng_incident *told; /* a guard's verdict on what was still stuck then; NULL none */
+    bool first_seen;      /* it is known which process ended first, and in a way unlike any other */
+    bool death_told;      /* and that verdict was that ranks had died, */
+    bool dead_named;      /* one of which is a process of the view */
+    bool difference_told; /* or that their calls differed */
 };
 
-/* --- what is not known --- */
+/* --- missing evidence --- */
 
-/* One more phrase to the missing evidence. 0 or -ENOMEM. */
+/* Add one phrase to the missing evidence. 0 or -ENOMEM. */
 __attribute__((format(printf, 2, 3))) static int add_doubt(struct ng_verdict *verdict,
                                                            const char *format, ...)
 {
@@ -67,8 +67,9 @@ __attribute__((format(printf, 2, 3))) static int add_doubt(struct ng_verdict *ve
     return 0;
 }
 
-/* Have all ranks of the group been in it, and is it still in use? Of one in the making a rank that
- * is seen elsewhere has not come yet, so that only their number tells whether there are others. */
+/* Have all ranks of the group been in it, and is it still in use? For a group being created, a
+ * rank seen elsewhere has not arrived yet, so only the number of ranks shows whether others are
+ * missing. */
 static bool should_be_whole(const struct ng_view *view, const struct ng_view_group *group,
                             const struct ng_view_member *members, uint32_t count, bool one_each)
 {
@@ -82,7 +83,7 @@ static bool should_be_whole(const struct ng_view *view, const struct ng_view_gro
     return creating && one_each && view->process_count < (uint32_t)group->nranks;
 }
 
-/* "1-3,7": the ranks without a member, which are in order of their ranks. How many. */
+/* "1-3,7": the ranks without a member; the members are in order of their ranks. How many. */
 static uint32_t find_gaps(const struct ng_view_group *group, const struct ng_view_member *members,
                           uint32_t count, struct ng_text *ranks)
 {
@@ -150,7 +151,7 @@ static int add_notes(const struct ng_view *view, struct ng_verdict *verdict)
     if (count)
         memcpy(lines, verdict->missing_evidence, count * sizeof(*lines));
     for (uint32_t i = 0; i < view->note_count; i++) {
-        /* Only where memory was short there is none. */
+        /* It is missing only if memory was short. */
         lines[count] = view->notes[i] ? ng_arena_strdup(&verdict->arena, view->notes[i]) : NULL;
         if (!lines[count++])
             return -ENOMEM;
@@ -161,9 +162,9 @@ static int add_notes(const struct ng_view *view, struct ng_verdict *verdict)
 }
 
 /*
- * A healthy verdict lists the ranks of its groups that nobody told of, and the notes of the view;
- * where there are any, it is likely at most: the rank that others wait for knows of no wait. The
- * engine lists only what is missing of the wait that it tells of. Linear in members and groups.
+ * A healthy verdict lists the ranks of its groups without evidence, and the notes of the view; if
+ * there are any, it is at most likely: the rank for which others wait does not show their wait. The
+ * engine lists only what is missing for the wait that it reports. Linear in members and groups.
  */
 static int doubt_health(const struct ng_view *view, struct ng_verdict *verdict)
 {
@@ -176,7 +177,7 @@ static int doubt_health(const struct ng_view *view, struct ng_verdict *verdict)
     return error;
 }
 
-/* --- what the guards said while the job ran --- */
+/* --- verdicts of the guards while the job ran --- */
 
 static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *incident)
 {
@@ -193,8 +194,8 @@ static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *in
     return false;
 }
 
-/* The newest verdict on something that the ranks were still in when they told of themselves last.
- */
+/* The newest verdict on an operation in which the ranks still were according to their last
+ * evidence. */
 static const struct ng_incident *find_told(const struct ng_view *view,
                                            const struct ng_postmortem *postmortem)
 {
@@ -204,8 +205,8 @@ static const struct ng_incident *find_told(const struct ng_view *view,
     return NULL;
 }
 
-/* Is it the process that a guard has named? By host and process id; of several there are only the
- * ranks. */
+/* Is it the process that a guard has named? By host and process id; if several are named, only
+ * their ranks are known. */
 static bool is_named(const struct ng_incident *told, const struct ng_view_process *process)
 {
     char name[128];
@@ -219,10 +220,10 @@ static bool is_named(const struct ng_incident *told, const struct ng_view_proces
     return strstr(told->line, name) != NULL;
 }
 
-/* --- how it stood just before --- */
+/* --- the state just before the end --- */
 
-/* When the last of the dead gave its last sign of life, by the clocks of their hosts; 0 not known
- * of all. */
+/* When the last of the dead processes gave its last sign of life, by the clocks of their hosts; 0
+ * not known for all. */
 static int64_t last_sign_unix_ns(const struct ng_view *view)
 {
     int64_t last_ns = 0;
@@ -241,8 +242,8 @@ static int64_t last_sign_unix_ns(const struct ng_view *view)
 
 /*
  * How long ago the last sign of life was. Not how long ago it was found dead, which is the same for
- * all where nobody looked before; nor by ages, where there are clocks: each dump has ages of its
- * own moment.
+ * all if nothing checked before; and not by ages, if there are clocks: each dump has ages relative
+ * to its own moment.
  */
 static int64_t sign_age_ns(const struct ng_view_process *process, int64_t last_unix_ns)
 {
@@ -251,7 +252,8 @@ static int64_t sign_age_ns(const struct ng_view_process *process, int64_t last_u
     return process->alive_age_ns ? process->alive_age_ns : process->life_age_ns;
 }
 
-/* By a signal with which launchers end what is left of a job, or as programs say that they were. */
+/* By a signal with which launchers end the rest of a job, or with an exit status that reports
+ * one. */
 static bool is_told_to_end(int exit_status)
 {
     int number = exit_status - (exit_status < NG_EXIT_STATUS_SIGNAL ? 128 : NG_EXIT_STATUS_SIGNAL);
@@ -259,7 +261,7 @@ static bool is_told_to_end(int exit_status)
     return number == SIGTERM || number == SIGINT || number == SIGHUP;
 }
 
-/* May it be why the others were ended? */
+/* May it be the cause of the others' end? */
 static bool may_be_first(const struct ng_view_process *process)
 {
     bool failed = process->life == NG_LIFE_EXITED
@@ -270,9 +272,9 @@ static bool may_be_first(const struct ng_view_process *process)
 }
 
 /*
- * The rank that crashed or failed while its launcher had not begun to end the others: it ended
- * before all of them, and in another way than any. That is known where somebody saw all ends: by
- * the clock of one host. NULL: it is not known.
+ * The rank that crashed or failed before its launcher began to end the others: it ended before all
+ * of them, and in another way than any. That is known if one observer saw all ends: by the clock of
+ * one host. NULL: not known.
  */
 static struct ng_view_process *find_first(const struct ng_view *view)
 {
@@ -311,8 +313,8 @@ static const struct ng_view_member *member_of(const struct ng_view *view, uint32
     return NULL;
 }
 
-/* The call that a member made and `first` did not come to; else the newest that has not finished as
- * far as anybody saw. NULL: none. */
+/* The call that a member made and `first` did not reach; else the newest that was not seen to
+ * finish. NULL: none. */
 static const struct ng_view_record *waits_in(const struct ng_view_member *member,
                                              const struct ng_view_member *first)
 {
@@ -324,8 +326,8 @@ static const struct ng_view_record *waits_in(const struct ng_view_member *member
     return NULL;
 }
 
-/* Nobody lived long enough to see that its work does not come to its end, nor that what was before
- * it did. */
+/* No process lived long enough to see that its work does not complete, nor that earlier work
+ * did. */
 static void note_pending(struct ng_view *view, const struct ng_view_process *first)
 {
     for (uint32_t i = 0; i < view->member_count; i++) {
@@ -343,9 +345,9 @@ static void note_pending(struct ng_view *view, const struct ng_view_process *fir
 }
 
 /*
- * A job that was killed from outside (a batch system's SIGKILL) has only dead ranks, and the dead
- * wait for nobody. What matters is how it stood just before: the ranks of the last wave of deaths
- * count as alive then. A rank that died earlier stays dead, and one of which a guard said so.
+ * A job that was killed from outside (a batch system's SIGKILL) has only dead ranks, and dead ranks
+ * do not wait. The state just before matters: the ranks of the last wave of deaths count as alive.
+ * A rank that died earlier stays dead, and so does one that a guard reported dead.
  */
 static struct look_back look_before_the_end(struct ng_view *view,
                                             const struct ng_postmortem *postmortem)
@@ -381,13 +383,13 @@ static struct look_back look_before_the_end(struct ng_view *view,
             process->life = NG_LIFE_ENDED_BY_GUARD;
         if (!first && process->life == NG_LIFE_DEAD && !named &&
             sign_age_ns(process, last_unix_ns) - last_ns <= apart_ns)
-            process->life = NG_LIFE_ENDED_BY_GUARD; /* ended by somebody: a victim, not a cause */
+            process->life = NG_LIFE_ENDED_BY_GUARD; /* ended from outside: a victim, not a cause */
     }
     return back;
 }
 
-/* Whether there was an incident, whatever the clock says: a death among the living, or the guard
- * ended the job. */
+/* Whether there was an incident, whatever the clock says: a death among live processes, or the
+ * guard ended the job. */
 static bool ended_badly(const struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->process_count; i++)
@@ -426,7 +428,7 @@ static bool is_about_end(const struct ng_verdict *verdict)
     return verdict->op < NG_OP_LIMIT && ng_op_table[verdict->op].op_class == NG_CLASS_END;
 }
 
-/* Does it depend on how long is too long, and on who was alive? */
+/* Does it depend on the threshold for stuck, and on who was alive? */
 static bool is_about_waiting(const struct ng_verdict *verdict)
 {
     return (verdict->kind == NG_KIND_MISSING_RANK || verdict->kind == NG_KIND_INIT_MISSING_RANK ||
@@ -435,8 +437,8 @@ static bool is_about_waiting(const struct ng_verdict *verdict)
            !is_about_end(verdict);
 }
 
-/* Ranks waited, all of them have ended since, and which did so first is not known: so is what they
- * waited for. */
+/* Ranks waited, all of them have ended since, and the order of their ends is not known: so neither
+ * is what they waited for. */
 static int doubt_waiting(const struct look_back *back, struct ng_verdict *verdict)
 {
     verdict->kind = NG_KIND_UNKNOWN;
@@ -449,8 +451,8 @@ static int doubt_waiting(const struct look_back *back, struct ng_verdict *verdic
 }
 
 /*
- * The guard compared the calls of all ranks, those of other hosts too. A rank that ended in such a
- * call, or that waits in it, does so because of the difference.
+ * The guard compared the calls of all ranks, including those of other hosts. A rank that ended in
+ * such a call, or that waits in it, does so because of the difference.
  */
 static int restore_difference(const struct look_back *back, struct ng_verdict *verdict)
 {
@@ -462,8 +464,8 @@ static int restore_difference(const struct look_back *back, struct ng_verdict *v
 }
 
 /*
- * Nothing was stuck for long. But who waits for a rank that has ended waits for ever, and all of
- * them may have ended before they had waited for long.
+ * Nothing was stuck for long. But a rank that waits for one that has ended waits for ever, and all
+ * of them may have ended before they had waited for long.
  */
 static int judge_ends(const struct ng_view *view, const struct look_back *back,
                       struct ng_verdict *verdict)
@@ -479,7 +481,7 @@ static int judge_ends(const struct ng_view *view, const struct look_back *back,
     int error = ng_verdict_reach(view, &query, &second);
     if (error)
         return error;
-    /* Who leaves while others still tidy up has done its part. */
+    /* A rank that leaves while others still tear down has done its part. */
     bool named = (second.kind == NG_KIND_DEAD_RANK || second.kind == NG_KIND_LEFT_EARLY) &&
                  !is_about_end(&second);
     bool doubtful = back->ended && is_about_waiting(&second);
@@ -492,7 +494,7 @@ static int judge_ends(const struct ng_view *view, const struct look_back *back,
     return named ? 0 : doubt_waiting(back, verdict);
 }
 
-/* The verdict at the threshold of the evidence, or at the one that was asked for. */
+/* The verdict at the threshold of the evidence, or at the requested one. */
 static int judge(const struct ng_view *view, const struct ng_postmortem *postmortem,
                  const struct look_back *back, struct ng_verdict_query *query,
                  struct ng_verdict *ret_verdict)
@@ -503,9 +505,9 @@ static int judge(const struct ng_view *view, const struct ng_postmortem *postmor
 
     query->stalled_ns = postmortem->stalled_ns ? postmortem->stalled_ns : STALLED_DEFAULT_NS;
     /*
-     * As the library does: once something is stuck, half of the longest wait counts, for ranks do
-     * not come at the same moment; but what came later may be the reason, if it is no
-     * ordinary wait. And a death is noticed long before the work that it holds up is old.
+     * As in the library: once something is stuck, half of the longest wait is the threshold, since
+     * ranks do not arrive at the same moment; but a later operation may be the cause, if its wait
+     * is unusual. And a death is detected long before the work that it holds up is old.
      */
     if (oldest_ns >= query->stalled_ns || incident)
         query->stalled_ns = oldest_ns / 2 < UNUSUAL_NS ? oldest_ns / 2 + 1 : UNUSUAL_NS;
@@ -522,7 +524,7 @@ static int judge(const struct ng_view *view, const struct ng_postmortem *postmor
         (is_about_waiting(ret_verdict) || ret_verdict->kind == NG_KIND_DEAD_RANK ||
          ret_verdict->kind == NG_KIND_LEFT_EARLY))
         return restore_difference(back, ret_verdict);
-    /* The rank that died is one of several, and taken for a living one that never came. */
+    /* The rank that died is one of several, and counted as a live one that never arrived. */
     if (back->ended && back->death_told && !back->dead_named && is_about_waiting(ret_verdict))
         return doubt_waiting(back, ret_verdict);
     return 0;
@@ -535,7 +537,7 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmo
     struct look_back back = look_before_the_end(view, postmortem);
 
     int error = judge(view, postmortem, &back, &query, ret_verdict);
-    /* Nobody need have waited for it: what was under way then was nothing unusual. */
+    /* No rank need have waited for it: the operations in flight then were ordinary. */
     if (!error && has_nan(view) && ng_postmortem_is_ordinary(view, postmortem, ret_verdict)) {
         ng_verdict_fini(ret_verdict);
         query.nan = true;
@@ -543,7 +545,8 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmo
     }
     if (error)
         return error;
-    /* By heartbeats alone: a rank that was frozen, and killed with the others, looks the same. */
+    /* Only heartbeats are known: a rank that was frozen, and killed with the others, looks the
+     * same. */
     if (back.ended && !back.first_seen && ret_verdict->kind == NG_KIND_DEAD_RANK &&
         ret_verdict->confidence == NG_CONFIDENCE_CERTAIN &&
         !(back.dead_named && strstr(back.told->line, "; certain")))

@@ -1,9 +1,9 @@
 /*
- * What `ncclguard analyze` prints.
+ * The output of `ncclguard analyze`.
  *
- * For somebody who was just woken: after the verdict, in few lines, what everybody was doing, what
- * else is wrong, and what to look at next. Must never let a name that a program chose reach the
- * terminal raw.
+ * For an engineer who was just woken: after the verdict, in a few lines, what the ranks were doing,
+ * what else is wrong, and what to look at next. Must never print a name that a program chose
+ * without escaping it for the terminal.
  */
 #include "tools/render/analyze_report.h"
 
@@ -22,14 +22,14 @@
 #include "tools/judge/live_verdict.h"
 #include "tools/render/findings.h"
 
-#define ROWS_MAX          8  /* of what ranks are doing */
-#define REPORTS_MAX       20 /* mismatches told in full; all of them are in the JSON */
+#define ROWS_MAX          8  /* rows of what ranks are doing */
+#define REPORTS_MAX       20 /* mismatches printed in full; all of them are in the JSON */
 #define STRAGGLERS_MAX    8
 #define REGISTRATIONS_MAX 8 /* groups */
 #define TIMINGS_MAX       8 /* all of them are in the JSON */
-#define CULPRITS_MAX      4 /* of a mismatch, with a sentence each */
+#define CULPRITS_MAX      4 /* ranks of a mismatch, with a sentence each */
 
-/* What a rank is doing, most telling first. */
+/* What a rank is doing, most significant first. */
 enum doing { DOING_CALL, DOING_WORK, DOING_NOTHING, DOING_GONE };
 
 struct activity {
@@ -45,8 +45,7 @@ struct activity {
     int64_t age_ns;
 };
 
-/* The oldest work of one process that is in flight; else the last collective of its largest group.
- */
+/* The oldest operation in flight of one process; else the last collective of its largest group. */
 static void look_at_member(const struct ng_view *view, const struct ng_view_member *member,
                            struct activity *activity)
 {
@@ -178,7 +177,7 @@ static void put_row(struct ng_output *output, const char *name, const char *text
     ng_output_bytes(output, "\n", 1);
 }
 
-/* What ranks are doing, those that do the same in one row. */
+/* What ranks are doing, with equal ones in one row. */
 static int put_activities(struct ng_output *output, const struct ng_view *view)
 {
     uint32_t count = view->process_count, rows = 0;
@@ -273,7 +272,7 @@ static bool is_the_verdicts(const struct ng_view *view, const struct ng_verdict 
            verdict->group_id == view->groups[report->group].id;
 }
 
-/* Mismatches other than the one that the verdict is about. */
+/* Mismatches other than the one that the verdict reports. */
 static void put_mismatches(struct ng_output *output, const struct ng_view *view,
                            const struct ng_verdict *verdict, const struct ng_mismatches *mismatches)
 {
@@ -296,7 +295,7 @@ static void put_mismatches(struct ng_output *output, const struct ng_view *view,
     }
 }
 
-/* Stragglers other than the one that the verdict is about. */
+/* Stragglers other than the one that the verdict reports. */
 static void put_stragglers(struct ng_output *output, const struct ng_view *view,
                            const struct ng_verdict *verdict)
 {
@@ -321,7 +320,7 @@ static void put_stragglers(struct ng_output *output, const struct ng_view *view,
     ng_arena_reset(&arena);
 }
 
-/* "1.20 ms", three digits. No %f: the locale would choose the point. */
+/* "1.20 ms", three digits. No %f: the locale would choose the decimal point. */
 static void add_time(struct ng_text *text, uint64_t ns)
 {
     static const struct {
@@ -347,7 +346,7 @@ static void add_size(struct ng_text *text, uint32_t size_class)
     static const char *const units[] = {"byte", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     uint32_t unit = size_class / 10;
 
-    /* At most 64, as readers of evidence see to. */
+    /* At most 64, which readers of evidence check. */
     ng_text_add(text, "%" PRIu64 " %s%s", UINT64_C(1) << (size_class - 10 * unit), units[unit],
                 !unit && size_class ? "s" : "");
 }
@@ -390,7 +389,7 @@ static int put_timings(struct ng_output *output, const struct ng_view *view)
     return 0;
 }
 
-/* Groups that the guard has registered buffers with, or wanted to. */
+/* Groups with which the guard has registered buffers, or intended to. */
 static void put_registrations(struct ng_output *output, const struct ng_view *view)
 {
     struct ng_view_registration sum;
@@ -433,7 +432,7 @@ int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *v
     return error ? error : written;
 }
 
-/* Beyond that it is damage, and parsers refuse it. */
+/* Larger numbers are damage, and parsers reject them. */
 static void write_count(struct ng_json *json, const char *key, uint64_t value)
 {
     ng_json_uint(json, key, value <= INT64_MAX ? value : INT64_MAX);

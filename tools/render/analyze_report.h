@@ -1,5 +1,5 @@
 /*
- * What `ncclguard analyze` prints: the verdict, and what else the evidence says.
+ * What `ncclguard analyze` prints: the verdict, and other findings in the evidence.
  */
 #ifndef NCCLGUARD_TOOLS_RENDER_ANALYZE_REPORT_H
 #define NCCLGUARD_TOOLS_RENDER_ANALYZE_REPORT_H
@@ -10,7 +10,7 @@
 
 /*
  * For people: the verdict as ng_report_write_text writes it (`folder` as there), then what the
- * ranks were doing, mismatches and stragglers other than the one that it is about, what collectives
+ * ranks were doing, mismatches and stragglers other than the one that it reports, what collectives
  * took, and what to look at next. 0, -ENOMEM, or -errno of writing to `fd`.
  */
 int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *verdict,
@@ -24,33 +24,34 @@ int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *v
  *     group            {"id", "name", "nranks"} as in the verdict
  *     seq, last_seq    the first collective of the group that differs, and the last one known in
  *                      which the same ranks differ
- *     count            of such collectives
+ *     count            number of such collectives
  *     op, confidence   as in the verdict
  *     culprits         array of {"rank", "group_rank", "why"}
- *   findings_left_out  int: more than that
+ *   findings_left_out  int: how many more there are
  *   stragglers         array, one for each group that has one, that of the verdict included, also
  *                      beside a hang:
  *     group            as above
- *     rank, group_rank of the rank that comes last
- *     last, samples    it came last in so many of so many measured collectives
- *     wait_ns, total_wait_ns    what the others waited for it each time (median), and altogether
+ *     rank, group_rank of the rank that arrives last
+ *     last, samples    it arrived last in so many of so many measured collectives
+ *     wait_ns, total_wait_ns    how long the others waited for it each time (median), and in total
  *     confidence, why  as in the verdict
- *   durations          array, in order of group, operation and size: how long the device took, all
- *                      ranks that have measured it together
+ *   durations          array, in order of group, operation and size: time on the device, over
+ *                      all ranks that have measured it
  *     group            as above
  *     op               "GroupEnd": several calls of one NCCL group, launched together
- *     size_bytes       of up to so many bytes, and more than half of that
- *     processes        that have measured it
+ *     size_bytes       up to so many bytes, and more than half of that
+ *     processes        how many have measured it
  *     count, mean_ns, min_ns, max_ns
- *     p50_ns, p99_ns   half of them, and 99 of 100, were no longer: to a power of two of
- *                      microseconds
- *   registrations      array, one for each group that the guard has registered buffers with, or
- *                      wanted to, all ranks together:
+ *     p50_ns, p99_ns   percentiles, rounded up to a power of two of microseconds
+ *   registrations      array, one for each group with which the guard has registered buffers,
+ *                      or intended to, over all ranks:
  *     group            as above
- *     segments, segment_bytes    that are registered
- *     bytes, registered_bytes    of sends and receives: all, and those within
- *     failed, spent_ns           calls of NCCL's register and deregister that failed; time in them
- *     closed           true: nothing more is registered with it
+ *     segments, segment_bytes    registered now
+ *     bytes, registered_bytes    of sends and receives: all, and those in
+ *                              registered memory
+ *     failed, spent_ns           failed calls of NCCL's register and deregister; time
+ *                              spent in them
+ *     closed           true: no more registrations with it
  *
  * 0, -ENOMEM, or -errno of writing to `fd`.
  */

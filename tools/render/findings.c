@@ -121,7 +121,7 @@ bool ng_findings_print_json(const struct ng_findings *findings)
     return complete && result == 0;
 }
 
-/* ---- What to look at next: what it says belongs into advice.def ---- */
+/* ---- What to look at next: the texts are in advice.def ---- */
 
 static const struct {
     enum ng_verdict_kind kind;

@@ -2,7 +2,7 @@
  * The report of `ncclguard analyze --html`: view and verdict as JSON inside the page that draws
  * them.
  *
- * Used by `ncclguard analyze`. Must never let a text of the evidence become markup.
+ * Used by `ncclguard analyze`. Text from the evidence must never become markup.
  */
 #include "tools/render/page.h"
 
@@ -26,16 +26,16 @@
 #include "tools/ingest/timings.h"
 #include "tools/render/findings.h"
 
-#define NUMBER_MAX       INT64_C(9007199254740991) /* that a script can count with */
+#define NUMBER_MAX       INT64_C(9007199254740991) /* largest exact integer of a script */
 #define SIGNATURE_PLACES 65536u                    /* a power of two */
 #define TIMINGS_MAX      5000u
-#define BOUNDS           5 /* a state of its own in the data: done, but see ng_span.bounds */
+#define BOUNDS           5 /* a separate state in the data: done, but see ng_span.bounds */
 #define SIGNATURES_MAX   (SIGNATURE_PLACES / 2)
 
 struct writer {
     struct ng_json json;
     struct ng_timeline timeline;
-    /* What operations were called with, each once. */
+    /* The arguments of operations, each combination once. */
     struct ng_signature *signatures;
     uint32_t signature_count;
     uint32_t *places; /* index + 1 by hash */
@@ -48,7 +48,7 @@ static void put_count(struct writer *writer, const char *key, uint64_t value)
     ng_json_int(&writer->json, key, value <= (uint64_t)NUMBER_MAX ? (int64_t)value : NUMBER_MAX);
 }
 
-/* Microseconds are fine enough for a screen. */
+/* Microseconds are precise enough for a screen. */
 static void put_duration(struct writer *writer, const char *key, int64_t ns)
 {
     ng_json_int(&writer->json, key, ns / NG_US);
@@ -70,8 +70,7 @@ static bool alike(const struct ng_signature *a, const struct ng_signature *b)
            a->count == b->count;
 }
 
-/* Where a signature is in the list, added where it is new; -1: there is none, or there are too
- * many. */
+/* The index of a signature in the list, added if new; -1: there is none, or there are too many. */
 static int find_signature(struct writer *writer, const struct ng_signature *signature)
 {
     const uint64_t fields[] = {signature->op, (uint32_t)signature->dtype,
@@ -105,8 +104,8 @@ static void put_texts(struct ng_json *json, const char *key, char *const *texts,
     ng_json_close_array(json);
 }
 
-/* When those who wait began to: by the time at which each was looked at, which need not be the
- * last. */
+/* When the waiting ranks began to wait: by the time at which each was observed, which need not be
+ * the last. */
 static int64_t awaited_since_ns(const struct ng_timeline *timeline)
 {
     const struct ng_verdict *verdict = timeline->verdict;
@@ -170,7 +169,7 @@ static void put_verdict(struct writer *writer)
 
 /* ---- Groups and ranks ---- */
 
-/* In words; null: the guard has registered nothing with it. */
+/* As text; null: the guard has registered nothing with it. */
 static void put_registered(struct writer *writer, uint32_t group)
 {
     struct ng_view_registration sum;
@@ -262,7 +261,7 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
     ng_json_close_array(json);
 }
 
-/* Of the groups of a process, the one of a call; -1 none. */
+/* Of the groups of a process, the one in which a call was made; -1 none. */
 static int group_of_call(const struct ng_view *view, const struct ng_view_call *call)
 {
     const struct ng_view_process *process = &view->processes[call->process];
@@ -492,7 +491,7 @@ static int put_document(struct writer *writer, const struct ng_page *page)
 
 /* ---- Output ---- */
 
-/* In JSON these stand in strings only, where they may be written so. */
+/* In JSON these occur in strings only, where they may be escaped. */
 static void put_without_markup(struct ng_output *output, const char *text, size_t length)
 {
     size_t plain = 0;

@@ -1,10 +1,10 @@
 /*
- * The report of `ncclguard analyze --html`: one page that tells everything and needs nothing.
+ * The report of `ncclguard analyze --html`: one self-contained page.
  *
  * The page is tools/render/page/page.html with its style and script, embedded when the command is
  * built, and the view and the verdict as JSON, which the script draws. It loads nothing from
- * anywhere, and runs no script but its own: it says so to the browser, with the script's hash. What
- * programs named themselves is text to it, never markup.
+ * elsewhere, and runs no script but its own, which it declares to the browser by the script's hash.
+ * Names that programs chose are text in it, never markup.
  */
 #ifndef NCCLGUARD_TOOLS_RENDER_PAGE_H
 #define NCCLGUARD_TOOLS_RENDER_PAGE_H
@@ -14,27 +14,27 @@
 #include "tools/ingest/mismatches.h"
 #include "tools/render/stack_groups.h"
 
-/* Calls on the timeline of a page: so many that a browser bears it. */
+/* Calls on the timeline of a page: a number that a browser can handle. */
 #define NG_PAGE_SPANS_MAX 60000u
 
-/* What a page tells. */
+/* The content of a page. */
 struct ng_page {
     const struct ng_view *view; /* sealed */
     const struct ng_verdict *verdict;
-    const struct ng_mismatches *mismatches; /* NULL: nobody looked for any */
+    const struct ng_mismatches *mismatches; /* NULL: not looked for */
     const struct ng_stack_groups *stacks;   /* may be empty */
 };
 
 /*
- * The page in the file `path`, complete or not there; a device or a pipe is written to as it is. 0,
- * -ENOMEM, or -errno of writing.
+ * Write the page to the file `path`, complete or not at all; a device or a pipe is written in
+ * place. 0, -ENOMEM, or -errno of writing.
  */
 int ng_page_write(const struct ng_page *page, const char *path);
 
 /*
- * What the script gets: {"schema": "ncclguard.page/1", …}; its members are described where they are
- * used, in tools/render/page/page.js. No '<', '>' or '&' in it, so that it can stand in a page. 0,
- * -ENOMEM, or -errno of writing to `fd`.
+ * The script's input: {"schema": "ncclguard.page/1", …}; its members are described where they are
+ * used, in tools/render/page/page.js. It contains no '<', '>' or '&', so that it can be embedded in
+ * a page. 0, -ENOMEM, or -errno of writing to `fd`.
  */
 int ng_page_write_data(const struct ng_page *page, int fd);
 

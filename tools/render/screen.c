@@ -1,8 +1,8 @@
 /*
  * A picture on a terminal.
  *
- * Signals are blocked and read as events, so that no way of ending leaves the terminal in another
- * state than it was in. Must never write after the terminal was given back.
+ * Signals are blocked and read as events, so that the terminal is restored however the command
+ * ends. Must never write after the terminal was given back.
  */
 #include "tools/render/screen.h"
 
@@ -19,7 +19,7 @@
 
 #include "core/util/clock.h"
 
-/* The other screen, no cursor, no wrapping of long lines; and all of it undone. */
+/* The alternate screen, no cursor, no line wrapping; and the reverse. */
 #define ENTER "\033[?1049h\033[?25l\033[?7l\033[H\033[2J"
 #define LEAVE "\033[?7h\033[?25h\033[?1049l"
 
@@ -101,7 +101,7 @@ int ng_screen_open(void)
     return 0;
 }
 
-/* Ctrl-Z: a shell gets its terminal back, and we come back with a new picture. */
+/* Ctrl-Z: the shell gets its terminal back, and we redraw when continued. */
 static void stop(void)
 {
     leave();
@@ -147,7 +147,7 @@ static enum ng_screen_event take_key(void)
     for (ssize_t i = 0; i < bytes; i++) {
         if (keys[i] == 'q' || keys[i] == 'Q' || keys[i] == 4)
             return NG_SCREEN_QUIT;
-        /* The rest of an arrow key or the like means nothing here. */
+        /* The rest of an escape sequence, as of an arrow key, has no meaning here. */
         if (keys[i] == 27)
             return event;
         if (keys[i] == ' ' || keys[i] == '\n' || keys[i] == '\r')
@@ -193,7 +193,7 @@ bool ng_screen_draw(const char *text)
     FILE *file = open_memstream(&picture, &bytes);
 
     if (!file)
-        return true; /* the picture stays as it was */
+        return true; /* the picture stays unchanged */
     ng_screen_size(&lines, &columns);
     fputs("\033[H", file);
     for (unsigned i = 0; i < lines && *text; i++) {
@@ -216,7 +216,7 @@ void ng_screen_close(void)
     leave();
     close(screen.signals);
     screen.signals = -1;
-    /* Ctrl-C is how people end this: no signal any more. */
+    /* Ctrl-C is the usual way to quit: not reported as a signal. */
     int ending = screen.ended_by;
     if (ending == SIGINT || ending == SIGQUIT || ending == SIGPIPE)
         screen.ended_by = 0;

@@ -1,8 +1,8 @@
 /*
- * Stacks of many ranks, the same ones told once.
+ * Stacks of many ranks, with identical ones listed once.
  *
- * Used by `ncclguard analyze`. Files may be anybody's and damaged: they are text, cut off at some
- * length.
+ * Used by `ncclguard analyze`. Files may be of any origin and damaged: they are text, cut off at
+ * some length.
  */
 #include "tools/render/stack_groups.h"
 
@@ -24,28 +24,28 @@
 #define SUFFIX ".stacks.txt"
 
 #define FILE_BYTES_MAX (8u << 20)
-#define STACKS_MAX     20000u /* different ones; a page with more is of no use */
-#define ADDRESS_DIGITS 6  /* hexadecimal numbers this long are addresses, and differ by chance */
-#define ID_DIGITS      12 /* and these are ids of groups */
+#define STACKS_MAX     20000u /* distinct ones; a page with more is useless */
+#define ADDRESS_DIGITS 6      /* hexadecimal numbers this long are addresses */
+#define ID_DIGITS      12     /* and these are ids of groups */
 
 #define THREAD  "Thread "
 #define CALL    "  in "
 #define SUMMARY "\nLook at: "
 
-/* ---- What is the same ---- */
+/* ---- Comparison ---- */
 
 static uint64_t mix(uint64_t hash, unsigned char byte)
 {
     return (hash ^ byte) * UINT64_C(0x100000001b3);
 }
 
-/* Says which thread it is, and for how long it has been in which call of which group. */
+/* The line that names the thread, its current call, the group and the age. */
 static bool tells_numbers(const char *line, size_t length, bool title)
 {
     return title || (length > strlen(CALL) && strncmp(line, CALL, strlen(CALL)) == 0);
 }
 
-/* Of a line without what differs by chance. */
+/* Hash of a line without the parts that differ between processes. */
 static uint64_t hash_line(uint64_t hash, const char *line, size_t length, bool title)
 {
     bool numbers = tells_numbers(line, length, title);
@@ -158,7 +158,7 @@ static int add_stack(struct ng_stack_groups *folded, int rank, const char *text,
     return add_rank(&folded->stacks[*place - 1], rank) ? 0 : -ENOMEM;
 }
 
-/* From the first paragraph, which is about the process; some have none. */
+/* From the first paragraph, which describes the process; some have none. */
 static int add_summary(struct ng_stack_groups *folded, int rank, const char *text, size_t length)
 {
     const char *line = memmem(text, length, SUMMARY, strlen(SUMMARY));
@@ -220,7 +220,7 @@ void ng_stack_groups_fini(struct ng_stack_groups *folded)
 
 /* ---- Files ---- */
 
-/* The rank that a file is of; -1: it is another kind of file. */
+/* The rank whose file it is; -1: it is another kind of file. */
 static int rank_of(const char *name)
 {
     char *end;
@@ -237,7 +237,7 @@ static int is_stacks(const struct dirent *entry)
     return rank_of(entry->d_name) >= 0;
 }
 
-/* The text of a file, to be freed; NULL: it cannot be read, or there is no memory. */
+/* The text of a file, to be freed; NULL: it cannot be read, or memory is short. */
 static char *read_text(int folder, const char *name)
 {
     char *text = malloc(FILE_BYTES_MAX + 1);

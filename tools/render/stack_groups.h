@@ -1,8 +1,8 @@
 /*
- * Stacks of many ranks, the same ones told once.
+ * Stacks of many ranks, with identical ones listed once.
  *
  * From rank_<r>.stacks.txt, which each rank writes at an incident (core/report/stacks_format.h): a
- * paragraph for each thread. Two are the same where they differ in addresses, ids and times alone.
+ * paragraph for each thread. Two are identical if they differ only in addresses, ids and times.
  */
 #ifndef NCCLGUARD_TOOLS_RENDER_STACK_GROUPS_H
 #define NCCLGUARD_TOOLS_RENDER_STACK_GROUPS_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is most telling of a rank, in one line. */
+/* The most significant state of a rank, in one line. */
 struct ng_stack_groups_summary {
     int rank;
     char *text;
@@ -22,7 +22,7 @@ struct ng_stack_group {
     char *text;  /* the other lines, as the first rank has them */
     int *ranks;  /* ascending, each once */
     uint32_t rank_count, rank_room;
-    uint32_t threads; /* so many threads of all of these ranks */
+    uint32_t threads; /* number of threads, over all of these ranks */
     uint64_t hash;
 };
 
@@ -38,11 +38,11 @@ struct ng_stack_groups {
 
 #define NG_STACK_GROUPS_NONE ((struct ng_stack_groups){0})
 
-/* Add those of all files in `folder`; none is no error. 0, -ENOMEM, or -errno of the folder. A file
- * that cannot be read is passed over. */
+/* Add those of all files in `folder`; none is no error. 0, -ENOMEM, or -errno of the folder.
+ * Unreadable files are skipped. */
 int ng_stack_groups_add_folder(struct ng_stack_groups *folded, const char *folder);
 
-/* Add those of one rank: the text of its file. 0 or -ENOMEM. */
+/* Add those of one rank, from the text of its file. 0 or -ENOMEM. */
 int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *text);
 
 void ng_stack_groups_fini(struct ng_stack_groups *folded);

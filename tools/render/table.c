@@ -1,8 +1,8 @@
 /*
- * From a view and a verdict to rows: how far behind each rank is, what it is in, and its place in
- * the order.
+ * From a view and a verdict to rows: how far behind each rank is, its current call, and its
+ * position in the order.
  *
- * Linear in members and records, but for the sorting: a job may have thousands of ranks, each in
+ * Linear in members and records, except for the sorting: a job may have thousands of ranks, each in
  * dozens of groups.
  */
 #include "tools/render/table.h"
@@ -13,14 +13,14 @@
 
 #include "core/util/clock.h"
 
-/* Ranks do not come at the same moment: what is shorter is no place to look at. */
+/* Ranks do not arrive at the same moment: shorter waits are not significant. */
 #define UNUSUAL_NS NG_S
-/* Collectives that a rank may be behind before nobody asks any more since when. */
+/* Number of collectives behind up to which the time since is computed. */
 #define WINDOW_MAX ((uint64_t)1 << 20)
 
-/* Places in the order: the smaller, the higher up. */
+/* Sort keys: the smaller, the higher up. */
 enum {
-    PLACE_CULPRIT,    /* in the group that the verdict is about */
+    PLACE_CULPRIT,    /* in the group that the verdict names */
     PLACE_SUSPICIOUS, /* the same process elsewhere */
     PLACE_GONE,
     PLACE_BEHIND,
@@ -35,7 +35,7 @@ static bool is_ended(const struct ng_view_member *member)
            member->state == NG_GROUP_FAILED;
 }
 
-/* A handle of a rank that has another, newer one in the same group. */
+/* A handle whose rank has a newer one in the same group. */
 static bool is_older_handle(const struct ng_view *view, uint32_t index)
 {
     const struct ng_view_member *member = &view->members[index];
@@ -48,7 +48,7 @@ static bool is_older_handle(const struct ng_view *view, uint32_t index)
 
 /*
  * When each of `count` collectives from `first` on was first entered, as ages; 0 not known. One
- * that is not recorded any more takes the next one's: it was no later.
+ * that is no longer recorded gets the value of the next one, since it was no later.
  */
 static void find_entries(const struct ng_view_member *members, uint32_t member_count,
                          uint64_t first, uint64_t count, int64_t *ret_ages)
@@ -119,7 +119,7 @@ static int measure_groups(struct ng_table *table)
     return 0;
 }
 
-/* ---- What each is in ---- */
+/* ---- The current call of each ---- */
 
 static void take_call(struct ng_table_row *row, const struct ng_view_call *call)
 {
@@ -207,7 +207,7 @@ static int find_phases(struct ng_table *table)
             const struct ng_view_call *call = &view->calls[list[k]];
             bool same_rank =
                 call->group_rank < 0 || !row->member || call->group_rank == row->member->group_rank;
-            /* What is of no group (ncclGroupEnd) holds up all of them. */
+            /* A call without a group (ncclGroupEnd) holds up all of its groups. */
             if ((call->group_id == group_id && same_rank) || !call->group_id)
                 take_call(row, call);
         }
@@ -219,10 +219,10 @@ static int find_phases(struct ng_table *table)
     return 0;
 }
 
-/* ---- Who ---- */
+/* ---- Ranks and culprits ---- */
 
-/* Global ranks: ng_view_rank may look at all members, so each device of a process is asked for
- * once. */
+/* Global ranks: ng_view_rank may scan all members, so it is called once for each device of a
+ * process. */
 static int find_ranks(struct ng_table *table)
 {
     const struct ng_view *view = table->view;
@@ -267,8 +267,8 @@ static bool is_culprit(const struct ng_table *table, const struct ng_table_row *
            row->member->group_rank == culprit->group_rank;
 }
 
-/* The processes that the verdict names: culprit_of[process]; where several devices of one are
- * named, the first. Returns how many were not seen, in `unseen`. */
+/* The processes that the verdict names: culprit_of[process]; if several devices of one are named,
+ * the first. Returns how many were not seen, in `unseen`. */
 static uint32_t match_culprits(const struct ng_table *table, const struct ng_culprit **culprit_of,
                                const struct ng_culprit **unseen)
 {
@@ -292,14 +292,14 @@ static uint32_t match_culprits(const struct ng_table *table, const struct ng_cul
     return count;
 }
 
-/* Which communicators are over, for everybody: nothing to look at. */
+/* Communicators that have ended on all ranks: not of interest. */
 static void hide_ended(struct ng_table *table, bool *group_lives)
 {
     const struct ng_view *view = table->view;
 
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
-        /* An abort is news as long as its process lives. */
+        /* An abort is of interest as long as its process lives. */
         if (!is_ended(member) ||
             (member->state == NG_GROUP_ABORTED && lives(&view->processes[member->process])))
             group_lives[member->group] = true;
@@ -407,7 +407,7 @@ static int count_processes(struct ng_table *table)
         for (uint32_t i = 0; i < rank_count; i++)
             table->seen += i == 0 || ranks[i] != ranks[i - 1];
     }
-    /* Without a launcher's word, the largest group tells. */
+    /* Without the launcher's value, use the largest group. */
     for (uint32_t i = 0; i < view->group_count; i++) {
         const struct ng_view_group *group = &view->groups[i];
         if (group->nranks > (int)table->expected)
@@ -421,7 +421,7 @@ static int count_processes(struct ng_table *table)
     return error;
 }
 
-/* Rows of all members, of processes without any that is shown, and of culprits that nobody saw. */
+/* Rows of all members, of processes without a member to show, and of culprits not in the view. */
 static int make_rows(struct ng_table *table)
 {
     const struct ng_view *view = table->view;

@@ -1,5 +1,5 @@
 /*
- * A job as a table: who stands where, the guilty first, the many that are alike in one line.
+ * A job as a table: the state of each rank, culprits first, identical ones merged into one line.
  *
  * Made from a sealed view and a verdict, which must outlive it. Pure: no clock, no store.
  */
@@ -18,29 +18,29 @@
 
 enum ng_table_phase {
     NG_PHASE_NONE,   /* outside NCCL, and nothing is in flight */
-    NG_PHASE_GROUP,  /* called between ncclGroupStart and an ncclGroupEnd that has not come */
+    NG_PHASE_GROUP,  /* called after ncclGroupStart, and ncclGroupEnd has not been called yet */
     NG_PHASE_CALL,   /* a thread is inside the call */
-    NG_PHASE_QUEUED, /* on the stream; the device has not reached it */
-    NG_PHASE_DEVICE, /* the device has reached it */
+    NG_PHASE_QUEUED, /* on the stream; not started on the device */
+    NG_PHASE_DEVICE, /* started on the device */
 };
 
 /* One rank of one group. */
 struct ng_table_row {
-    uint32_t process;                    /* NG_TABLE_NOBODY: a culprit that nobody has seen */
-    const struct ng_view_member *member; /* NULL: of a process that is in no group now */
+    uint32_t process;                    /* NG_TABLE_NOBODY: a culprit not in the view */
+    const struct ng_view_member *member; /* NULL: of a process that is not in a group now */
     const struct ng_culprit *culprit;    /* the verdict names this rank; NULL it does not */
     int rank;                            /* global; -1 not known */
     uint64_t behind;                     /* collectives behind the group's furthest */
-    int64_t behind_ns;                   /* since that one went on; 0 not known */
+    int64_t behind_ns;                   /* time since a rank first passed this one; 0 not known */
     /* What it has been in for the longest time. */
     enum ng_table_phase phase;
     enum ng_op op;
     uint64_t seq; /* 0 no collective, or not known */
     int64_t age_ns;
-    /* Sends and receives that are not finished, and the oldest of them. */
+    /* Unfinished sends and receives, and the oldest of them. */
     uint32_t sends, receives;
     const struct ng_view_record *oldest_p2p;
-    bool hidden; /* ended, like all the others of its group, and nothing to look at */
+    bool hidden; /* ended, like all the others of its group, so not of interest */
     unsigned place;
 };
 
@@ -49,22 +49,22 @@ struct ng_table {
     const struct ng_verdict *verdict;
     struct ng_table_row *rows; /* rows[i] is view->members[i]; then those without a member */
     uint32_t row_count;
-    uint32_t *order; /* of the rows to be shown, the guilty first */
+    uint32_t *order; /* indices of the rows to be shown, culprits first */
     uint32_t order_count;
-    bool *shares_name;       /* per group: another one has the same name */
-    uint64_t *front;         /* per group: the furthest that any rank has entered */
+    bool *shares_name;       /* per group: another group has the same name */
+    uint64_t *front;         /* per group: the furthest collective that any rank has entered */
     uint32_t seen, expected; /* ranks; expected 0: not known */
     uint32_t hosts;
-    uint32_t lives[NG_TABLE_LIVES]; /* processes of each life */
+    uint32_t lives[NG_TABLE_LIVES]; /* number of processes for each kind of life */
 };
 
-/* How it is printed. */
+/* How to print it. */
 struct ng_table_paper {
-    unsigned lines, columns; /* 0: no bounds but those of sense */
+    unsigned lines, columns; /* 0: no limits but sensible ones */
     bool colour;
     int64_t time_unix_ns;
-    const char *trouble; /* why the table is not of now; NULL it is */
-    int64_t stuck_ns;    /* what would count as stuck, where nothing is; 0 not mentioned */
+    const char *trouble; /* why the table is not current; NULL it is */
+    int64_t stuck_ns;    /* threshold for stuck, if nothing is; 0 not mentioned */
 };
 
 /* 0 or -ENOMEM. */
@@ -72,7 +72,7 @@ int ng_table_make(const struct ng_view *view, const struct ng_verdict *verdict,
                   struct ng_table *ret_table);
 void ng_table_fini(struct ng_table *table);
 
-/* Print it: lines ended by '\n', none longer than the paper is wide. */
+/* Print it: lines ended by '\n', none longer than the output is wide. */
 void ng_table_print(const struct ng_table *table, const struct ng_table_paper *paper, FILE *file);
 
 /* "340 ms", "12.3 s", "5 min 3 s" …; in ret_text, which is returned. */

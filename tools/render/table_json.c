@@ -18,7 +18,7 @@
 #include "core/verdict/straggler.h"
 #include "tools/ingest/memory_sums.h"
 
-/* A group's size is what a process said of it. */
+/* A group's size is a value from a process, so it is bounded. */
 #define MISSING_MAX 65536
 
 /* Lists by process: those of process p are list[start[p]] to list[start[p + 1]]. */
@@ -33,7 +33,7 @@ struct writer {
     struct by_process calls, members;
 };
 
-/* No number that parsers may refuse: a sequence beyond this is damage. */
+/* No number that parsers may reject: a larger sequence number is damage. */
 static void put_count(struct ng_json *json, const char *key, uint64_t value)
 {
     ng_json_int(json, key, value <= INT64_MAX ? (int64_t)value : INT64_MAX);
@@ -307,7 +307,7 @@ static void put_member(struct writer *writer, uint32_t index)
     ng_json_close_object(json);
 }
 
-/* What the members tell of the group itself: the first that knows. */
+/* Properties of the group, from the first member that knows each. */
 static void put_making(struct ng_json *json, const struct ng_view_member *members, uint32_t count)
 {
     uint32_t created_by = NG_OP_NONE;

@@ -1,7 +1,8 @@
 /*
- * The table as text: a head, one line a row, and what does not fit folded into a few lines.
+ * The table as text: a header, one line for each row, and rows that do not fit merged into a few
+ * lines.
  *
- * Names come from programs: nothing of them reaches a terminal raw.
+ * Names come from programs: none of them is printed without escaping it.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -18,17 +19,17 @@
 #include "tools/render/findings.h"
 #include "tools/render/table.h"
 
-/* Where the paper has no end. */
+/* If the height is unlimited. */
 #define LINES_MAX   100
 #define COLUMNS_MAX 2000
 /* At least this much is printed, however small the terminal. */
 #define LINES_MIN 12
-/* Kinds of places that are told apart among the rows that do not fit. */
+/* Distinct kinds of positions among the rows that do not fit. */
 #define FOLDS_MAX  512
 #define FOLDS_TOLD 16
 #define NOTES_TOLD 3
 #define WHYS_TOLD  4
-#define LATE_TOLD  4 /* stragglers that the verdict is not about */
+#define LATE_TOLD  4 /* stragglers that the verdict does not report */
 
 enum {
     COLUMN_MARK,
@@ -67,7 +68,7 @@ static const struct {
 #define CELL_BYTES 160
 typedef char cells[COLUMN_COUNT][CELL_BYTES];
 
-/* The paper while it is written on. */
+/* The output while it is written. */
 struct sheet {
     FILE *file;
     unsigned columns;
@@ -91,7 +92,7 @@ static bool goes_on(char byte)
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-/* In columns of a terminal, each character taken for one. */
+/* In columns of a terminal, counting each character as one. */
 static size_t width_of(const char *text)
 {
     size_t width = 0;
@@ -132,7 +133,7 @@ static void put_safe(char *ret_text, size_t bytes, const char *text)
     free(safe);
 }
 
-/* One line, no longer than the sheet is wide. */
+/* One line, no longer than the output is wide. */
 static void put_line(struct sheet *sheet, const char *text, const char *colour)
 {
     size_t bytes = bytes_of(text, sheet->columns);
@@ -248,7 +249,7 @@ static void put_operation(const struct ng_table_row *row, char *ret_text, size_t
         snprintf(ret_text, bytes, "%s", name);
 }
 
-/* Where a row stands by what it is in. */
+/* The position of a row by its current call. */
 static void put_stage(const struct ng_table *table, const struct ng_table_row *row, char *ret_text,
                       size_t bytes)
 {
@@ -282,7 +283,7 @@ static void put_stage(const struct ng_table *table, const struct ng_table_row *r
         snprintf(ret_text, bytes, "-");
 }
 
-/* Where a row stands, without how long: what rows that are folded have in common. */
+/* The position of a row without its duration: what merged rows have in common. */
 static void put_place(const struct ng_table *table, const struct ng_table_row *row, char *ret_text,
                       size_t bytes)
 {
@@ -350,8 +351,8 @@ static void put_member(const struct ng_table *table, const struct ng_table_row *
         snprintf(cell[COLUMN_BEHIND], CELL_BYTES, "-");
 }
 
-/* "12, 3.5 GiB": segments of the process; and what of its communicator is registered, with its
- * share of what was sent and received. */
+/* "12, 3.5 GiB": segments of the process; and those registered with its communicator, with their
+ * share of the bytes sent and received. */
 static void put_memory(const struct ng_table *table, const struct ng_table_row *row, cells cell)
 {
     struct ng_text memory = {cell[COLUMN_MEMORY], 0, CELL_BYTES},
@@ -424,7 +425,7 @@ static void put_row(struct sheet *sheet, cells cell, const size_t *widths, const
     put_line(sheet, line, colour);
 }
 
-/* Where the paper is too narrow, columns that tell the least of what is wrong are left out. */
+/* If the output is too narrow, the least significant columns are left out. */
 static void narrow(size_t *widths, unsigned wanted)
 {
     static const unsigned least[] = {COLUMN_MEMORY,  COLUMN_REGISTERED, COLUMN_DEVICE,
@@ -454,7 +455,7 @@ static void put_rows(struct sheet *sheet, const struct ng_table *table, uint32_t
             widths[k] = width > widths[k] ? width : widths[k];
         }
     }
-    /* A column in which nobody has anything is left out. */
+    /* A column in which no row has a value is left out. */
     for (unsigned k = 0; k < COLUMN_COUNT; k++) {
         snprintf(rows[0][k], CELL_BYTES, "%s", columns[k].title);
         if (widths[k] && widths[k] < width_of(columns[k].title))
@@ -503,7 +504,7 @@ static void put_fold_text(const struct ng_table *table, const struct ng_table_ro
         snprintf(ret_text, bytes, "%sin %s of group %s", life, place, group);
 }
 
-/* Fold the rows from `first` on. Returns how many kinds; the rest, if any, is in *ret_others. */
+/* Merge the rows from `first` on. Returns how many kinds; the rest, if any, is in *ret_others. */
 static size_t fold(const struct ng_table *table, uint32_t first, struct fold *folds,
                    uint32_t *ret_others)
 {
@@ -513,7 +514,7 @@ static size_t fold(const struct ng_table *table, uint32_t first, struct fold *fo
     *ret_others = 0;
     for (uint32_t i = first; i < table->order_count; i++) {
         put_fold_text(table, &table->rows[table->order[i]], text, sizeof(text));
-        size_t k = last; /* alike rows come in runs */
+        size_t k = last; /* equal rows are adjacent */
         if (k >= count || strcmp(folds[k].text, text) != 0)
             for (k = 0; k < count && strcmp(folds[k].text, text) != 0;)
                 k++;
@@ -545,7 +546,7 @@ static void put_folds(struct sheet *sheet, const struct ng_table *table, uint32_
     } else {
         size_t told = sheet->left < FOLDS_TOLD ? sheet->left : FOLDS_TOLD;
         if (told < count || others)
-            told = told ? told - 1 : 0; /* the last line says how many there are beside */
+            told = told ? told - 1 : 0; /* the last line gives the number of the others */
         told = told < count ? told : count;
         for (size_t i = 0; i < told; i++)
             put(sheet, NULL, "… and %" PRIu32 " more %s", folds[i].count, folds[i].text);
@@ -596,7 +597,7 @@ static void put_stragglers(struct sheet *sheet, const struct ng_table *table)
     ng_arena_reset(&arena);
 }
 
-/* Nothing becomes suspect there, and no deadline passes. */
+/* Operations there do not become suspect, and no deadline passes. */
 static void put_suspended(struct sheet *sheet, const struct ng_table *table)
 {
     uint32_t shown = 0, rest = 0;
@@ -687,7 +688,7 @@ void ng_table_print(const struct ng_table *table, const struct ng_table_paper *p
     if (shown > room) {
         uint32_t for_folds = room / 3 < FOLDS_TOLD ? room / 3 : FOLDS_TOLD;
         shown = room - (for_folds ? for_folds : 1);
-        /* Kinds of places that are few leave their lines to the rows. */
+        /* Few kinds of positions leave their lines to the rows. */
         struct fold *folds = calloc(FOLDS_MAX, sizeof(*folds));
         uint32_t others;
         size_t kinds = folds ? fold(table, shown, folds, &others) : FOLDS_MAX;
