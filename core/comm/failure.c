@@ -20,7 +20,7 @@
 /* By ncclResult_t. */
 static const char *const hints[] = {
     [1] = "a call of CUDA failed: look for an earlier error of the device, and dmesg for Xid",
-    [2] = "a system call failed (memory, shared memory, device file or network)",
+    [2] = "a system call failed: memory, shared memory, a device file or the network",
     [3] = "a fault inside NCCL, or memory of it that was overwritten",
     [4] = "an argument is not allowed: NCCL_DEBUG=WARN names it",
     [5] = "the call is not allowed here: NCCL_DEBUG=WARN says why",

@@ -1059,7 +1059,7 @@ TEST_F(Abort, AnAsynchronousErrorIsSeenAndStays)
     EXPECT_TRUE(becomes([&] { return log().find("what NCCL said last") != std::string::npos; }));
     std::string log = this->log();
     for (const char *part :
-         {"asynchronous error of group", "ncclSystemError", "a call of the", "NCCL 2.28.9"})
+         {"asynchronous error of group", "ncclSystemError", "a system call", "NCCL 2.28.9"})
         EXPECT_NE(log.find(part), std::string::npos) << part << log;
 }
 
@@ -1138,7 +1138,7 @@ TEST_F(Abort, AFailedCallIsToldOnceAndThenAtPowersOfTen)
     };
     EXPECT_EQ(count("\n") - count(" aborted in "), 3u) << "but the last words before: " << log;
     for (const char *part :
-         {"ncclAllReduce #1 of group", "(rank 0 of 2) returned ncclSystemError (a call of the",
+         {"ncclAllReduce #1 of group", "(rank 0 of 2) returned ncclSystemError (a system call",
           "NCCL 2.28.9; last error: what NCCL said last", "10 times so far", "ncclSend of group",
           "ncclInvalidUsage"})
         EXPECT_NE(log.find(part), std::string::npos) << part << log;
