@@ -27,8 +27,9 @@ bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postm
 
 /*
  * Judge a sealed view, whose processes may be treated as they were just before the end. A healthy
- * verdict is certain only if every rank of every group is in the evidence; else it lists what is
- * missing. 0 or -ENOMEM. Free `verdict` with ng_verdict_fini.
+ * verdict is certain only if every rank of every group is in the evidence, and none was killed or
+ * crashed as far as is known; else it lists what is not known. 0 or -ENOMEM. Free `verdict` with
+ * ng_verdict_fini.
  */
 int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmortem,
                         struct ng_verdict *ret_verdict);
