@@ -2,8 +2,9 @@
  * Work on the device: events that show when it begins and ends.
  *
  * Program threads take a work, record its events on their own stream and hand it to the watchdog,
- * which queries the events and returns the work. Events come from a pool for each CUDA context. A
- * call creates events only when the pool has to grow, in steps, up to its limit.
+ * which queries the events and returns the work. Events come from a pool for each CUDA context. The
+ * first ones are created with the first communicator there, more when the pool has to grow, in
+ * steps, up to its limit.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_GPU_H
 #define NCCLGUARD_CORE_DEVICE_GPU_H
@@ -64,10 +65,9 @@ struct ng_gpu {
     CUcontext _Atomic context;
     _Atomic uint64_t context_id; /* + 1; 0 not known: the driver is older than 12.0 */
     struct ng_pool pool;         /* of events without timing */
-    struct ng_pool
-        timed_pool;      /* of events with timing; made with the first work that is measured */
-    atomic_bool lost;    /* CUDA fails in this context permanently */
-    atomic_bool untimed; /* no more events with timing can be created */
+    struct ng_pool timed_pool;   /* of events with timing; unused if nothing is measured */
+    atomic_bool lost;            /* CUDA fails in this context permanently */
+    atomic_bool untimed;         /* no more events with timing can be created */
 };
 
 /* The default streams have no context of their own: they use the current one. */
@@ -108,6 +108,13 @@ static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool 
         gpu = ng_gpu_choose(comm, stream);
     return gpu;
 }
+
+/*
+ * Make the first works of the context that a new communicator's device has now, so that no call of
+ * the program has to. Does nothing if that context has works, or is not known: then the first call
+ * makes them. On the thread that created the communicator, which NCCL has finished.
+ */
+void ng_gpu_prepare(struct ng_comm *comm);
 
 /* Take a free work; NULL: none is free now. */
 static inline struct ng_async_op *ng_pool_take(struct ng_pool *pool)

@@ -473,6 +473,48 @@ TEST_F(Calls, ACommunicatorMayBeUsedOnStreamsOfSeveralContexts)
     }
 }
 
+TEST_F(Calls, TheFirstWorksAreMadeWithTheCommunicatorAndDisturbNoCapture)
+{
+    destroy(init(0)); /* the driver is known */
+    made_reset(1);    /* the device of all communicators here, with a context without works */
+    unsigned plain = made_plain_events(), relaxed = made_relaxed_events();
+    void *comm = init(0);
+    EXPECT_EQ(made_plain_events(), plain + 2 * 64);
+    EXPECT_EQ(made_relaxed_events(), relaxed + 2 * 64);
+    init(0);
+    made_hold(true);
+    for (int i = 0; i < 64; i++)
+        made_all_reduce(0, comm, made_stream(1), OK);
+    EXPECT_EQ(made_plain_events(), plain + 2 * 64) << "enough for all communicators there";
+    made_all_reduce(0, comm, made_stream(1), OK);
+    EXPECT_EQ(made_plain_events(), plain + 4 * 64);
+    made_hold(false);
+    EXPECT_TRUE(made_await_completed(comm, 65));
+}
+
+TEST_F(Calls, ACommunicatorThatIsNotFinishedGetsNoWorks)
+{
+    destroy(init(0));
+    made_reset(1);
+    unsigned plain = made_plain_events();
+    char never;
+    made_init(0, &never, 2, 0, nullptr, ncclInProgress);
+    made_init(0, &never, 2, 0, nullptr, REFUSED);
+    EXPECT_EQ(made_plain_events(), plain);
+}
+
+TEST_F(Calls, WorksThatCannotBeMadeAheadAreMadeByTheFirstCall)
+{
+    destroy(init(0));
+    made_reset(1);
+    made_fail(1, CUDA_ERROR_OUT_OF_MEMORY);
+    void *comm = init(0);
+    made_fail(1, 0);
+    made_all_reduce(0, comm, made_stream(1), OK);
+    EXPECT_TRUE(made_await_completed(comm, 1));
+    EXPECT_EQ(group_of(comm).cuda_error, 0);
+}
+
 class ResetDevices : public Calls, public testing::WithParamInterface<bool>
 {
   protected:
@@ -643,6 +685,22 @@ TEST_F(Measured, WithOffThereAreNoEventsWithTiming)
     EXPECT_EQ(made_timing_events(), before);
     EXPECT_EQ(made_newest_record().duration_ns, 0);
     EXPECT_EQ(measured(comm, NG_OP_AllReduce), 0u);
+}
+
+TEST_F(Measured, FewWorksWithTimingAreMadeAtATime)
+{
+    destroy(init(0));
+    made_reset(1);
+    unsigned timing = made_timing_events(), plain = made_plain_events();
+    void *comm = init(0);
+    EXPECT_EQ(made_timing_events(), timing + 2 * 8);
+    made_hold(true);
+    for (int i = 0; i < 9; i++)
+        made_all_reduce(0, comm, made_stream(1), OK);
+    EXPECT_EQ(made_timing_events(), timing + 4 * 8);
+    EXPECT_EQ(made_plain_events(), plain + 2 * 64);
+    made_hold(false);
+    EXPECT_TRUE(made_await_completed(comm, 9));
 }
 
 TEST_F(Measured, WithSampledEachCommunicatorMeasuresTheSameCalls)

@@ -131,17 +131,18 @@ static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *stat
     return CUDA_SUCCESS;
 }
 
+static __thread CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
 static CUresult thread_exchange_capture_mode(CUstreamCaptureMode *mode)
 {
-    static __thread CUstreamCaptureMode mine = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    CUstreamCaptureMode before = mine;
+    CUstreamCaptureMode before = capture_mode;
 
-    mine = *mode;
+    capture_mode = *mode;
     *mode = before;
     return CUDA_SUCCESS;
 }
 
-static _Atomic unsigned timing_events;
+static _Atomic unsigned timing_events, plain_events, relaxed_events;
 static atomic_bool timing_refused;
 static _Atomic int elapsed_error;
 static _Atomic float elapsed_ms = 1;
@@ -151,6 +152,8 @@ static CUresult event_create(CUevent *event, unsigned flags)
     bool timed = !(flags & CU_EVENT_DISABLE_TIMING);
 
     timing_events += timed;
+    plain_events += !timed;
+    relaxed_events += capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED;
     if (timed && atomic_load(&timing_refused))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (current->error)
@@ -274,6 +277,16 @@ void made_refuse_timing(bool refuse)
 unsigned made_timing_events(void)
 {
     return atomic_load(&timing_events);
+}
+
+unsigned made_plain_events(void)
+{
+    return atomic_load(&plain_events);
+}
+
+unsigned made_relaxed_events(void)
+{
+    return atomic_load(&relaxed_events);
 }
 
 void *made_stream(unsigned context)

@@ -162,8 +162,11 @@ void made_timing(int mode);
 /* What cuEventElapsedTime answers; and whether events with timing can be made. */
 void made_elapsed(int error, float ms);
 void made_refuse_timing(bool refuse);
-/* Events with timing that were asked for so far. */
+/* Events with timing that were asked for so far, those without, and those of both kinds by threads
+ * whose calls disturb no capture. */
 unsigned made_timing_events(void);
+unsigned made_plain_events(void);
+unsigned made_relaxed_events(void);
 /* Collectives of the communicator that are among the samples in the black box, in order: how many
  * there are. */
 unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room);
