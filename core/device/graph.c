@@ -12,11 +12,13 @@
 
 #include "core/comm/ring.h"
 #include "core/comm/thread.h"
+#include "core/device/burst.h"
 #include "core/device/capture.h"
 #include "core/device/gpu.h"
 #include "core/device/poison.h"
 #include "core/device/work.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
@@ -414,9 +416,11 @@ void ng_graph_before_launch(struct ng_graph *graph, void *stream)
     bool capturing = false;
 
     graph->launch = 0;
+    if (ng_this_thread)
+        ng_burst_end(ng_this_thread);
     for (uint32_t i = 0; i < graph->part_count && !capturing; i++) {
         struct ng_graph_part *part = &graph->parts[i];
-        part->work = is_there(part) ? ng_gpu_start(part->comm, stream, &capturing) : NULL;
+        part->work = is_there(part) ? ng_gpu_start(part->comm, stream, false, &capturing) : NULL;
     }
     if (capturing) /* the driver rejects it */
         return;
@@ -523,6 +527,7 @@ static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mon
     if (__builtin_expect(ng_poison_is_on(), 0))
         ng_poison_note(part->comm, work->gpu, stream);
     ng_async_op_hand_over(part->comm, work);
+    ng_wake_resting_watchdog();
 }
 
 void ng_graph_after_launch(struct ng_graph *graph, void *stream, bool launched)
