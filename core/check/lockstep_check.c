@@ -2,13 +2,14 @@
  * Agreeing before each launch.
  *
  * A rank's call is in its hash log before the check (core/view/hash_log.h), so nothing needs to be
- * sent: the calling thread puts its request into a slot and sleeps. The incident thread, the only
- * one that may read the neighbours' black boxes, checks every millisecond while a thread waits.
+ * sent. The calling threads of a host meet (core/check/rendezvous.h). At the first call of a
+ * communicator, and while they do not meet, the calling thread puts its request into a slot and
+ * sleeps; the incident thread checks every millisecond while a thread waits.
  *
- * If the group has ranks on other hosts, the lowest rank of a host records in its hash log which
- * collective all ranks of its host have reached. The store's thread publishes that to the other
- * hosts, and writes their answers into the same hash log (store/publish/publish_lockstep.c), where
- * the other ranks of the host read them.
+ * If the group has ranks on other hosts, the lowest rank of a host has its incident thread record
+ * in its hash log which collective all ranks of its host have reached. The store's thread publishes
+ * that to the other hosts, and writes their answers into the same hash log
+ * (store/publish/publish_lockstep.c), where the other ranks of the host read them.
  *
  * A rejected call did not happen on any rank, so its number is used again. To distinguish a
  * rejected call from the next one with its number, each rank counts its rejected calls, and only
@@ -25,6 +26,7 @@
 #include <unistd.h>
 
 #include "core/check/check.h"
+#include "core/check/rendezvous.h"
 #include "core/check/signature_compare.h"
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
@@ -37,10 +39,12 @@
 #include "core/view/comparable.h"
 #include "core/view/hash_log.h"
 
-#define SLOTS      64u
-#define SLICE_NS   (50 * NG_MS)
-#define BOXES_MAX  256u
-#define VERDICT_NS (3 * NG_S) /* the job may end with the call's error: the verdict comes first */
+#define SLOTS         64u
+#define SLICE_NS      (50 * NG_MS)
+#define MEET_NS       (20 * NG_MS) /* after which the incident thread looks, too: … */
+#define MEET_SLICE_NS (5 * NG_MS)  /* … its answer is noticed after this long */
+#define BOXES_MAX     256u
+#define VERDICT_NS    (3 * NG_S) /* the job may end with the call's error: the verdict comes first */
 #define CERTAIN_NS                                                                                 \
     (20 * NG_MS) /* a call captured into a CUDA graph is marked only after it has entered */
 
@@ -149,9 +153,11 @@ void ng_lockstep_take_back(struct ng_comm *comm, uint64_t seq)
 
 void ng_lockstep_pass(struct ng_comm *comm, uint64_t seq)
 {
+    ng_rendezvous_announce(comm);
     if (!ng_guard.board || !ng_guard.board->ops->agree)
         return;
     atomic_store(&comm->hash_log->passed, seq);
+    ng_hash_log_wake(comm->hash_log);
     stir();
 }
 
@@ -176,17 +182,35 @@ static bool goes_into_graph(const struct ng_call *call)
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* Sleep for at most a slice, or until the slot changes; as long as ranks of this host may still
+ * `meet`, until they have met. True: they have, and the slot is free again. */
+static bool sleep_posted(const struct ng_comm *comm, uint64_t seq, struct slot *slot, uint32_t word,
+                         enum ng_rendezvous_outcome *meet)
+{
+    if (*meet != NG_RENDEZVOUS_AWAITED || (word & STATE) != POSTED) {
+        sleep_on(&slot->word, word);
+        return false;
+    }
+    *meet = ng_rendezvous_await(comm, seq, ng_clock_mono_ns() + MEET_SLICE_NS);
+    return *meet == NG_RENDEZVOUS_MET &&
+           atomic_compare_exchange_strong(&slot->word, &word, in_state(word, FREE));
+}
+
 int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
                       char *ret_reason, unsigned bytes)
 {
     int64_t timeout_ns = ng_deadline_timeout(comm, call->op), begun = ng_clock_mono_ns();
     uint32_t word;
 
+    ng_rendezvous_announce(comm);
     if (goes_into_graph(call) && !is_reached(NG_LOAD(comm->hash_log->captured), seq)) {
         ng_hash_log_capture(comm->hash_log, seq);
         stir();
     }
     if (is_captured(comm->hash_log, seq))
+        return NG_CALL_PROCEED;
+    enum ng_rendezvous_outcome meet = ng_rendezvous_await(comm, seq, begun + MEET_NS);
+    if (meet == NG_RENDEZVOUS_MET)
         return NG_CALL_PROCEED;
     struct slot *slot = ng_guard.board ? take_slot() : NULL;
     if (!slot) {
@@ -203,7 +227,8 @@ int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t
     atomic_store(&slot->word, in_state(word, POSTED));
     ng_wake_incident();
     while (((word = atomic_load(&slot->word)) & STATE) != DONE) {
-        sleep_on(&slot->word, word);
+        if (sleep_posted(comm, seq, slot, word, &meet))
+            return NG_CALL_PROCEED;
         if (atomic_load(&ng_guard.ending) || !atomic_load(&ng_guard.running) ||
             ng_comm_is_condemned(comm)) {
             take_back(slot);
@@ -306,6 +331,8 @@ struct here {
     int lowest_rank;
     const struct ng_box_hash_log *lowest; /* of that rank */
     bool passed; /* one of them has made the collective without the check */
+    struct ng_rendezvous_place lowest_place;
+    struct ng_rendezvous_place others[NG_RENDEZVOUS_MAX]; /* as many as there is room for */
 };
 
 /* Record that no rank waits from this collective on. */
@@ -337,6 +364,20 @@ static bool ask_hosts(struct ng_board *board, struct ng_box_hash_log *hash_log, 
     return !lost;
 }
 
+/* From the next call on, the ranks of this host meet without this thread. Its slot is ours. */
+static void let_meet(const struct ng_comm *comm, const struct here *here, bool has_others)
+{
+    bool leads = here->lowest == comm->hash_log;
+
+    if (!ng_check_strict_across() || here->count > NG_RENDEZVOUS_MAX)
+        return;
+    if (has_others && !leads)
+        ng_rendezvous_open(comm, NG_RENDEZVOUS_FOLLOWS, &here->lowest_place, 1);
+    else if (has_others || (int64_t)here->count == NG_LOAD(comm->group->nranks))
+        ng_rendezvous_open(comm, has_others ? NG_RENDEZVOUS_LEADS : NG_RENDEZVOUS_WHOLE,
+                           here->others, here->count - 1);
+}
+
 /* All ranks of this host have arrived with the same call, and the group has other hosts. Acts only
  * if the slot is still in state `word`: a call that was given up is not reported. */
 static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word,
@@ -350,7 +391,8 @@ static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word
     if (!lowest)
         NG_STORE(hash_log->here_count, 0);
     else if (!ask_hosts(board, hash_log, seq, here->count))
-        NG_STORE(hash_log->agreed, seq);
+        ng_hash_log_agree(hash_log, seq);
+    let_meet(ng_comm_at(slot->comm), here, true);
     atomic_store(&slot->word, in_state(word, POSTED));
     if (NG_LOAD(here->lowest->agreed) >= seq)
         answer(slot, word, NG_CALL_PROCEED, -1);
@@ -378,17 +420,22 @@ static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t wo
         look_abroad(board, slot, word, here, now_mono_ns);
         return;
     }
-    if (board->ops->agree && seize(slot, word)) {
+    if (!seize(slot, word))
+        return;
+    if (NG_LOAD(hash_log->whole))
+        let_meet(comm, here, false);
+    if (board->ops->agree) {
         if (here->passed) { /* no rank can be stopped any more, and others may end before they are
                                queried */
             atomic_store(&hash_log->passed, seq);
+            ng_hash_log_wake(hash_log);
             atomic_store(&stirred, true);
         } else if (NG_LOAD(hash_log->here) >
                    NG_LOAD(hash_log->agreed)) { /* some ranks of this host were seen late */
-            NG_STORE(hash_log->agreed, seq);
+            ng_hash_log_agree(hash_log, seq);
         }
-        atomic_store(&slot->word, in_state(word, POSTED));
     }
+    atomic_store(&slot->word, in_state(word, POSTED));
     answer(slot, word, NG_CALL_PROCEED, -1);
 }
 
@@ -397,7 +444,8 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
     const struct ng_comm *comm = ng_comm_at(slot->comm);
     const struct ng_box_group *mine = comm->group;
     uint64_t id = NG_LOAD(mine->id), refused = NG_LOAD(comm->hash_log->refused), seq = slot->seq;
-    struct here here = {1, NG_LOAD(mine->group_rank), comm->hash_log, false};
+    struct here here = {
+        .count = 1, .lowest_rank = NG_LOAD(mine->group_rank), .lowest = comm->hash_log};
     struct ng_hash_log hash_log;
     bool missing = false, differ = false;
 
@@ -413,10 +461,13 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
             uint64_t given_up = NG_LOAD(theirs->refused);
             uint64_t entered = atomic_load_explicit(&group->entered, memory_order_acquire);
             int rank = NG_LOAD(group->group_rank);
+            if (here.count <= NG_RENDEZVOUS_MAX)
+                here.others[here.count - 1] = (struct ng_rendezvous_place){boxes[i], k};
             here.count++;
             if (rank < here.lowest_rank) {
                 here.lowest_rank = rank;
                 here.lowest = theirs;
+                here.lowest_place = (struct ng_rendezvous_place){boxes[i], k};
             }
             if (given_up > refused) {
                 give_up_too(slot, word, rank, now_mono_ns);
@@ -455,6 +506,7 @@ bool ng_lockstep_tend(struct ng_board *board, int64_t now_mono_ns)
     bool waiting = false;
 
     box_count = 0;
+    ng_rendezvous_tend();
     for (unsigned i = 0; board && i < SLOTS; i++) {
         struct slot *slot = &slots[i];
         uint32_t word = atomic_load(&slot->word), state = word & STATE;
@@ -482,6 +534,7 @@ bool ng_lockstep_tend(struct ng_board *board, int64_t now_mono_ns)
 
 void ng_lockstep_after_fork(void)
 {
+    ng_rendezvous_after_fork();
     memset(slots, 0, sizeof(slots));
     atomic_store(&stirred, false);
     told_of_loss = false;

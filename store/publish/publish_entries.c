@@ -5,26 +5,123 @@
  * begins with the uid of the process that put it, so that a process that repeats a put after a lost
  * connection recognises its own. An entry that lives as long as this process has the time to live
  * of its sign of life, and is stored again as often.
+ *
+ * Runs of one name have one store. If their launchers tell them apart, so does the name of a key.
+ * Else an entry belongs to the run of the communicators that its process has made, and another run
+ * that has made some puts its own beside it. An entry whose process has left counts only for
+ * processes that were there by then: it is of an earlier run for the others.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/util/clock.h"
 #include "store/kv/kv.h"
+#include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
+#include "store/wire/incarnation.h"
 
-#define ENTRY_KEY_BYTES (NG_BOARD_KEY_MAX + 3)
+#define ENTRY_KEY_BYTES (NG_BOARD_KEY_MAX + 40)
 
 struct value {
     uint64_t uid;
+    uint64_t label; /* of the process: store/wire/incarnation.h; 0: it has no communicator yet */
+    uint64_t ended; /* it has left: the number of its end among those of the job; 0 it has not */
     char data[NG_BOARD_VALUE_MAX];
 };
+#define HEAD_BYTES offsetof(struct value, data)
 
-static void entry_key(const char *key, char ret_key[ENTRY_KEY_BYTES])
+/* `label` 0: the one that all runs try first. */
+static void entry_key(const struct ng_publisher *p, uint64_t label, const char *key,
+                      char ret_key[ENTRY_KEY_BYTES])
 {
-    snprintf(ret_key, ENTRY_KEY_BYTES, "k/%s", key);
+    uint64_t launch_run = p->options.own_box->header->launch_run;
+    char launcher[20] = "", run[20] = "";
+
+    if (launch_run)
+        snprintf(launcher, sizeof(launcher), "%016" PRIx64 ".", launch_run);
+    if (label)
+        snprintf(run, sizeof(run), "%016" PRIx64 "/", label);
+    snprintf(ret_key, ENTRY_KEY_BYTES, "k/%s%s%s", launcher, run, key);
 }
+
+/* Read an entry. 0, -ENOENT, or another -errno, which has been reported. */
+static int read_value(struct ng_publisher *p, const char *key, int64_t deadline_mono_ns,
+                      struct value *ret_value, size_t *ret_bytes)
+{
+    struct ng_kv_bytes there;
+
+    int error = ng_kv_get(p->kv, key, deadline_mono_ns, &there);
+    if (error)
+        return error == -ENOENT ? error : ng_publisher_failed(p, error);
+    if (there.bytes < HEAD_BYTES || there.bytes > sizeof(*ret_value))
+        return -EPROTO;
+    memcpy(ret_value, there.data, there.bytes);
+    *ret_bytes = there.bytes;
+    return 0;
+}
+
+/* ---- Whose is it ---- */
+
+enum whose {
+    OF_OURS,    /* as far as is known */
+    OF_EARLIER, /* its process had left when we came */
+    OF_ANOTHER, /* run, which may be alive */
+};
+
+/* Has this process a communicator of all ranks of its run? */
+static bool has_all_ranks(const struct ng_box *box)
+{
+    uint32_t used = NG_LOAD(box->header->group_used);
+
+    for (uint32_t i = 0; i < used && i < box->group_capacity; i++)
+        if (box->header->world_size > 0 && atomic_load(&box->groups[i].state) != NG_GROUP_FREE &&
+            NG_LOAD(box->groups[i].nranks) == box->header->world_size)
+            return true;
+    return false;
+}
+
+/* Its label is not ours. Else the communicators of one run may have no rank in common yet; those of
+ * two runs have all ranks twice. */
+static int compare_runs(struct ng_publisher *p, uint64_t label, struct ng_ask *ask,
+                        enum whose *ret_whose)
+{
+    uint64_t roots[2] = {p->labels.root};
+
+    if (has_all_ranks(p->options.own_box)) {
+        *ret_whose = OF_ANOTHER;
+        return 0;
+    }
+    int error = ng_incarnation_root(p->kv, label, ask->deadline_mono_ns, &roots[1]);
+    if (!error && roots[1] != p->entries.foreign) {
+        error = ng_peer_progress_fetch(p->kv, ask->deadline_mono_ns, &ask->arena, &ask->blobs,
+                                       &ask->blob_count);
+        if (!error && ng_peer_progress_may_be_one(ask->blobs, ask->blob_count, roots, 2,
+                                                  &ask->arena) == -EPERM)
+            p->entries.foreign = roots[1];
+    }
+    *ret_whose = roots[1] == p->entries.foreign ? OF_ANOTHER : OF_OURS;
+    return ng_publisher_failed(p, error);
+}
+
+static int find_whose(struct ng_publisher *p, const struct value *value, struct ng_ask *ask,
+                      enum whose *ret_whose)
+{
+    *ret_whose = OF_OURS;
+    if (value->ended && value->ended <= p->entries.ended_before) {
+        *ret_whose = OF_EARLIER;
+        return 0;
+    }
+    if (!p->labels.root || !value->label)
+        return 0;
+    int ours = ng_publisher_is_ours(p, value->label);
+    if (ours < 0)
+        return ng_publisher_failed(p, ours);
+    return ours ? 0 : compare_runs(p, value->label, ask, ret_whose);
+}
+
+/* ---- Put ---- */
 
 /* From now on ours to keep alive. Its memory is freed with the process. */
 static int keep(struct ng_publisher *p, const char *key, const struct value *value, size_t bytes)
@@ -49,53 +146,89 @@ static bool is_kept(const struct ng_publisher *p, const char *key)
     return false;
 }
 
+/* Put it under this key, unless there is one of our run. *ret_whose: whose is there then. */
+static int put_at(struct ng_publisher *p, const char *key, const struct value *value, size_t bytes,
+                  struct ng_ask *ask, enum whose *ret_whose)
+{
+    int64_t ttl_ms = (ask->keep_ns ? ask->keep_ns : p->options.ttl_ns) / NG_MS;
+    struct value there;
+    struct ng_kv_bytes expected = {.data = &there};
+
+    *ret_whose = OF_OURS;
+    int error = ng_kv_put_if_absent(p->kv, key, value, bytes, ttl_ms, ask->deadline_mono_ns);
+    if (error != -EEXIST)
+        return ng_publisher_failed(p, error);
+    error = read_value(p, key, ask->deadline_mono_ns, &there, &expected.bytes);
+    if (error)
+        return error == -ENOENT ? -EIO : error;
+    if (there.uid == value->uid && expected.bytes == bytes &&
+        memcmp(there.data, value->data, bytes - HEAD_BYTES) == 0)
+        return 0; /* ours */
+    error = find_whose(p, &there, ask, ret_whose);
+    if (error || *ret_whose != OF_EARLIER)
+        return error ? error : -EEXIST;
+    error = ng_kv_compare_and_set(p->kv, key, &expected, value, bytes, ttl_ms,
+                                  ask->deadline_mono_ns, NULL);
+    return error == -EEXIST || error == -ENOENT ? -EIO : ng_publisher_failed(p, error);
+}
+
 int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
 {
     struct value value = {.uid = ng_box_uid(p->options.own_box->header)};
-    size_t bytes = offsetof(struct value, data) + ask->data_bytes;
-    char key[ENTRY_KEY_BYTES];
-    struct ng_kv_bytes there;
+    size_t bytes = HEAD_BYTES + ask->data_bytes;
+    char key[ENTRY_KEY_BYTES], beside[ENTRY_KEY_BYTES];
+    enum whose whose;
 
     if (ask->data_bytes > sizeof(value.data))
         return -EMSGSIZE;
-    entry_key(ask->key, key);
+    int error = ng_publisher_label_groups(p);
+    if (error)
+        return error;
+    value.label = p->labels.root;
+    entry_key(p, 0, ask->key, key);
+    entry_key(p, value.label, ask->key, beside);
     /* Its own entry counts once already. */
-    bool counted = ask->keep_ns || is_kept(p, key);
+    bool counted = ask->keep_ns || is_kept(p, key) || is_kept(p, beside);
     if (!counted && p->entries.count == NG_BOARD_KEEP_MAX)
         return -ENOSPC;
     memcpy(value.data, ask->data, ask->data_bytes);
-    int64_t ttl_ns = ask->keep_ns ? ask->keep_ns : p->options.ttl_ns;
-    int error =
-        ng_kv_put_if_absent(p->kv, key, &value, bytes, ttl_ns / NG_MS, ask->deadline_mono_ns);
-    if (error == -EEXIST) {
-        error = ng_kv_get(p->kv, key, ask->deadline_mono_ns, &there);
-        if (!error && there.bytes == bytes && memcmp(there.data, &value, bytes) == 0)
-            return 0; /* ours */
-        return error == -ENOENT ? -EIO : error ? ng_publisher_failed(p, error) : -EEXIST;
-    }
-    if (!error && !counted)
-        return keep(p, key, &value, bytes);
-    return ng_publisher_failed(p, error);
+    error = put_at(p, key, &value, bytes, ask, &whose);
+    bool is_beside = error == -EEXIST && whose == OF_ANOTHER;
+    if (is_beside)
+        error = put_at(p, beside, &value, bytes, ask, &whose);
+    return error || counted ? error : keep(p, is_beside ? beside : key, &value, bytes);
 }
+
+/* ---- Fetch ---- */
 
 int ng_publisher_fetch(struct ng_publisher *p, struct ng_ask *ask)
 {
+    struct value value;
+    enum whose whose;
     char key[ENTRY_KEY_BYTES];
-    struct ng_kv_bytes there;
+    size_t bytes;
 
-    entry_key(ask->key, key);
-    int error = ng_kv_get(p->kv, key, ask->deadline_mono_ns, &there);
+    int error = ng_publisher_label_groups(p);
     if (error)
-        return ng_publisher_failed(p, error);
-    size_t head = offsetof(struct value, data);
-    if (there.bytes < head || there.bytes > sizeof(struct value))
-        return -EPROTO;
-    void *copy = ng_arena_alloc(&ask->arena, there.bytes - head + 1);
+        return error;
+    entry_key(p, 0, ask->key, key);
+    error = read_value(p, key, ask->deadline_mono_ns, &value, &bytes);
+    if (!error)
+        error = find_whose(p, &value, ask, &whose);
+    if (!error && whose == OF_ANOTHER) {
+        entry_key(p, p->labels.root, ask->key, key);
+        error = read_value(p, key, ask->deadline_mono_ns, &value, &bytes);
+    } else if (!error && whose == OF_EARLIER) {
+        error = -ENOENT;
+    }
+    if (error)
+        return error;
+    void *copy = ng_arena_alloc(&ask->arena, bytes - HEAD_BYTES + 1);
     if (!copy)
         return -ENOMEM;
-    memcpy(copy, (const char *)there.data + head, there.bytes - head);
+    memcpy(copy, value.data, bytes - HEAD_BYTES);
     ask->data = copy;
-    ask->data_bytes = there.bytes - head;
+    ask->data_bytes = bytes - HEAD_BYTES;
     return 0;
 }
 
@@ -116,7 +249,7 @@ int ng_publisher_have(struct ng_publisher *p, struct ng_ask *ask)
     for (uint32_t i = 0; i < count; i++) {
         char key[NG_BOARD_KEY_MAX + 1];
         snprintf(key, sizeof(key), "%s%u", ask->key, ask->first + i);
-        entry_key(key, keys[i]);
+        entry_key(p, 0, key, keys[i]);
         pointers[i] = keys[i];
     }
     ask->there = 0;
@@ -124,16 +257,33 @@ int ng_publisher_have(struct ng_publisher *p, struct ng_ask *ask)
         p, ng_kv_get_many(p->kv, pointers, count, ask->deadline_mono_ns, note_there, ask));
 }
 
+/* ---- Keep ---- */
+
+static int store_entries(struct ng_publisher *p, uint64_t ended)
+{
+    int error = 0;
+
+    for (uint32_t i = 0; i < p->entries.count && !error; i++) {
+        struct value *value = p->entries.list[i].value;
+        value->label = p->labels.root;
+        value->ended = ended;
+        error = ng_kv_queue_set(p->kv, p->entries.list[i].key, value, p->entries.list[i].bytes,
+                                p->options.ttl_ns / NG_MS);
+    }
+    return error ? error : ng_publisher_flush(p);
+}
+
 int ng_publisher_keep_entries(struct ng_publisher *p)
 {
     int64_t now = ng_clock_mono_ns();
-    int error = 0;
 
     if (!p->entries.count || now - p->entries.kept_ns < p->options.ttl_ns / 3)
         return 0;
     p->entries.kept_ns = now;
-    for (uint32_t i = 0; i < p->entries.count && !error; i++)
-        error = ng_kv_queue_set(p->kv, p->entries.list[i].key, p->entries.list[i].value,
-                                p->entries.list[i].bytes, p->options.ttl_ns / NG_MS);
-    return error ? error : ng_publisher_flush(p);
+    return store_entries(p, 0);
+}
+
+int ng_publisher_end_entries(struct ng_publisher *p, uint64_t ended)
+{
+    return p->entries.count ? store_entries(p, ended) : 0;
 }

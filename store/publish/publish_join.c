@@ -179,6 +179,7 @@ static int come(struct ng_publisher *p)
     if (error)
         return ng_publisher_failed(p, error);
     p->slot.counted = ended;
+    p->entries.ended_before = ended > 0 ? (uint64_t)ended : 0;
     if (newest < 0 || newest > NG_EPOCH_MAX)
         newest = 0; /* no process has counted that far: incidents are read from the first on */
     pthread_mutex_lock(&p->lock);
@@ -250,5 +251,5 @@ int ng_publisher_leave(struct ng_publisher *p)
         error = ng_publisher_flush(p);
     if (!error)
         error = ng_kv_add(p->kv, "e", 1, KEEP_MS, ng_publisher_in(CALL_NS), &ended);
-    return error;
+    return error || ended < 0 ? error : ng_publisher_end_entries(p, (uint64_t)ended);
 }

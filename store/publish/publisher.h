@@ -149,11 +149,13 @@ struct ng_publisher_entries {
     struct ng_arena arena; /* owns what follows */
     struct {
         const char *key; /* on the store */
-        const void *value;
+        void *value;
         size_t bytes;
     } list[NG_BOARD_KEEP_MAX];
     uint32_t count;
     int64_t kept_ns;
+    uint64_t ended_before; /* ends of processes of the job when we came */
+    uint64_t foreign;      /* the root of another run; 0 none found yet */
 };
 
 struct ng_publisher {
@@ -279,6 +281,8 @@ int ng_publisher_fetch(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_have(struct ng_publisher *p, struct ng_ask *ask);
 /* Entries that live as long as this process are stored again before they expire. */
 int ng_publisher_keep_entries(struct ng_publisher *p);
+/* This process leaves, as the one with this number: they are of an earlier run for later ones. */
+int ng_publisher_end_entries(struct ng_publisher *p, uint64_t ended);
 
 /* ---- publish_proxy_reports.c: reports for processes that cannot report themselves ---- */
 

@@ -4,6 +4,7 @@
  * the guard it does the same, and says the same, but for what only a guard can do.
  *
  *   exchange  the unique id by way of the guard; without it, as ever
+ *   exchange-later   the same, once there is another communicator
  *   phase     calls, a pause (--pause-ms, else 4 s) in one rank (--root) while deadlines rest, and
  * calls again lone-phase   the same, and nobody but that rank says so timeout   the group gets a
  * deadline of its own, 2 s extend    what is pending gets ten more seconds, and one rank (--root)
@@ -286,10 +287,19 @@ static const struct {
     const char *name;
     void (*run)(void);
 } deeds[] = {
-    {"exchange", run_calls}, {"phase", phase},   {"lone-phase", lone_phase},
-    {"timeout", timeout},    {"extend", extend}, {"barrier", barrier},
-    {"meet", meet},          {"status", status}, {"dump", dump},
-    {"count", count},        {"slow", slow},     {"shared-nothing", shared_nothing},
+    {"exchange", run_calls},
+    {"exchange-later", run_calls},
+    {"phase", phase},
+    {"lone-phase", lone_phase},
+    {"timeout", timeout},
+    {"extend", extend},
+    {"barrier", barrier},
+    {"meet", meet},
+    {"status", status},
+    {"dump", dump},
+    {"count", count},
+    {"slow", slow},
+    {"shared-nothing", shared_nothing},
     {"odd-name", odd_name},
 };
 
@@ -308,11 +318,15 @@ int main(int argc, char **argv)
     options_parse(&options, TAKES_OP, "world", argc - 1, argv + 1);
     place_init(&place, &options);
     device_use(place.local_rank);
-    ncclComm_t comm = strcmp(what, "exchange") == 0 ? exchange() : world_init(&place, &options, 0);
+    ncclComm_t first = strcmp(what, "exchange-later") == 0 ? world_init(&place, &options, 1) : NULL;
+    ncclComm_t comm =
+        strncmp(what, "exchange", 8) == 0 ? exchange() : world_init(&place, &options, 0);
     member_init(&world, &options, "world", place.rank, comm,
                 slots_needed(&options, iteration_calls(&options)) + 1);
     deeds[deed].run();
     comm_destroy(comm, &options);
+    if (first)
+        comm_destroy(first, &options);
     report(place.rank, (const struct member *const[]){&world}, 1);
     member_fini(&world);
     return 0;

@@ -720,6 +720,100 @@ TEST_P(Shared, EntriesStayAsLongAsTheirProcessAndNotMuchLonger)
     EXPECT_EQ(put(far, "u.key", "new"), 0);
 }
 
+/* ---- Entries of several runs of one name ---- */
+
+/* As their launchers tell. */
+TEST_P(Shared, EntriesOfARunWithAnotherLauncherAreNotSeen)
+{
+    const Host hosts[3];
+    std::vector<Rank *> all;
+    for (int i = 0; i < 3; i++) {
+        all.push_back(&add(hosts[i], i % 2, {}));
+        all.back()->box.header->launch_run = i < 2 ? 7 : 8;
+        all.back()->start();
+    }
+    Rank &first = *all[0], &same = *all[1], &other = *all[2];
+    EXPECT_EQ(put(first, "u.id", "of the first"), 0);
+    EXPECT_EQ(fetch(other, "u.id"), nothing);
+    EXPECT_EQ(put(other, "u.id", "of the other"), 0);
+    EXPECT_EQ(fetch(same, "u.id"), "of the first");
+    EXPECT_EQ(fetch(other, "u.id"), "of the other");
+    uint64_t there = 99;
+    EXPECT_EQ(put(first, "b.0", ""), 0);
+    EXPECT_EQ(other.board->ops->have(other.board, "b.", 0, 1, &there), 0);
+    EXPECT_EQ(there, 0u);
+}
+
+/* Two ranks of two runs each: the first puts, the second gets. */
+static void expect_apart(const std::vector<Rank *> &all)
+{
+    EXPECT_EQ(put(*all[0], "u.id", "of the first"), 0);
+    EXPECT_EQ(fetch(*all[2], "u.id"), nothing);
+    EXPECT_EQ(fetch(*all[3], "u.id"), nothing);
+    EXPECT_EQ(put(*all[2], "u.id", "of the second"), 0);
+    EXPECT_EQ(put(*all[2], "u.id", "of the second"), 0) << "the same by the same";
+    EXPECT_EQ(put(*all[3], "u.id", "x"), -EEXIST);
+    EXPECT_EQ(fetch(*all[1], "u.id"), "of the first");
+    EXPECT_EQ(fetch(*all[3], "u.id"), "of the second");
+}
+
+/* A communicator of all eight ranks, made just now, tells whose they are. */
+TEST_P(Shared, EntriesOfARunWithAnotherCommunicatorAreNotSeen)
+{
+    const Host three, four;
+    const Host *const hosts[] = {&one, &two, &three, &four};
+    std::vector<Rank *> all;
+    for (int i = 0; i < 4; i++) {
+        all.push_back(&add(*hosts[i], i % 2, {}));
+        all.back()->start();
+    }
+    for (int i = 0; i < 4; i++)
+        all[i]->add_group({i < 2 ? world : world + 1, 8, i % 2});
+    expect_apart(all);
+}
+
+TEST_P(Shared, EntriesOfARunThatHasTheSameRanksAreNotSeen)
+{
+    const Host three, four;
+    const Host *const hosts[] = {&one, &two, &three, &four};
+    std::vector<Rank *> all;
+    for (int i = 0; i < 4; i++) {
+        all.push_back(&add(*hosts[i], i % 2, {{i < 2 ? world : world + 1, 2, i % 2}}));
+        all.back()->start();
+    }
+    expect_apart(all);
+}
+
+TEST_P(Shared, EntriesAreSeenByRanksOfTheRunThatHaveNoCommunicatorInCommon)
+{
+    const Host three;
+    Rank &a = add(one, 0, {{world, 2, 0}}), &b = add(two, 2, {{world + 1, 2, 0}}),
+         &newcomer = add(three, 4, {});
+    for (Rank *rank : {&a, &b, &newcomer})
+        rank->start();
+    EXPECT_EQ(put(a, "u.id", "value"), 0);
+    EXPECT_EQ(fetch(b, "u.id"), "value");
+    EXPECT_EQ(fetch(newcomer, "u.id"), "value");
+    EXPECT_EQ(put(b, "u.id", "x"), -EEXIST);
+}
+
+/* Nothing tells the next run of that name from this one. */
+TEST_P(Shared, EntriesOfAProcessThatHasLeftAreNotSeenByOnesThatComeLater)
+{
+    const Host three;
+    Rank &a = add(one, 0, {}), &slow = add(two, 1, {});
+    a.start();
+    slow.start();
+    EXPECT_EQ(put(a, "u.id", "value"), 0);
+    a.board->ops->leave(a.board);
+    EXPECT_EQ(fetch(slow, "u.id"), "value");
+    Rank &later = add(three, 0, {});
+    later.start();
+    EXPECT_EQ(fetch(later, "u.id"), nothing);
+    EXPECT_EQ(put(later, "u.id", "new"), 0);
+    EXPECT_EQ(fetch(later, "u.id"), "new");
+}
+
 TEST_P(Shared, APutWhoseAnswerWasLostFindsItself)
 {
     Rank &a = start(one, 0), &far = start(two, 1);
