@@ -105,36 +105,20 @@ static struct ng_wait *add_wait(struct finder *finder, enum ng_wait_type type, u
 {
     struct ng_wait_graph *waits = finder->waits;
 
-    if (waits->count == waits->room) {
-        uint32_t room = waits->room ? waits->room * 2 : 16;
-        struct ng_wait *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
-        if (!bigger)
-            return NULL;
-        if (waits->count)
-            memcpy(bigger, waits->waits, waits->count * sizeof(*bigger));
-        waits->waits = bigger;
-        waits->room = room;
-    }
-    struct ng_wait *wait = &waits->waits[waits->count++];
-    *wait = (struct ng_wait){
-        .type = type, .group = group, .left_out = -1, .of_leavers = finder->leavers != NULL};
+    struct ng_wait *wait = NG_ARENA_APPEND(finder->arena, waits->waits, waits->count, waits->room);
+    if (wait)
+        *wait = (struct ng_wait){
+            .type = type, .group = group, .left_out = -1, .of_leavers = finder->leavers != NULL};
     return wait;
 }
 
 static struct ng_absentee *add_absentee(struct finder *finder, struct ng_wait *wait,
                                         const struct ng_view_member *member, int group_rank)
 {
-    if (wait->absentee_count == wait->absentee_room) {
-        uint32_t room = wait->absentee_room ? wait->absentee_room * 2 : 8;
-        struct ng_absentee *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
-        if (!bigger)
-            return NULL;
-        if (wait->absentee_count)
-            memcpy(bigger, wait->absentees, wait->absentee_count * sizeof(*bigger));
-        wait->absentees = bigger;
-        wait->absentee_room = room;
-    }
-    struct ng_absentee *absentee = &wait->absentees[wait->absentee_count++];
+    struct ng_absentee *absentee =
+        NG_ARENA_APPEND(finder->arena, wait->absentees, wait->absentee_count, wait->absentee_room);
+    if (!absentee)
+        return NULL;
     *absentee = (struct ng_absentee){.member = member,
                                      .group_rank = group_rank,
                                      .absence = NG_ABSENT_UNSEEN,
@@ -463,17 +447,12 @@ static struct ng_absentee *find_absentee(const struct ng_wait *wait,
 
 static int add_need(struct finder *finder, struct ng_wait *wait, struct ng_need need)
 {
-    if (wait->need_count == wait->need_room) {
-        uint32_t room = wait->need_room ? wait->need_room * 2 : 8;
-        struct ng_need *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        if (wait->need_count)
-            memcpy(bigger, wait->needs, wait->need_count * sizeof(*bigger));
-        wait->needs = bigger;
-        wait->need_room = room;
-    }
-    wait->needs[wait->need_count++] = need;
+    struct ng_need *added =
+        NG_ARENA_APPEND(finder->arena, wait->needs, wait->need_count, wait->need_room);
+
+    if (!added)
+        return -ENOMEM;
+    *added = need;
     return 0;
 }
 

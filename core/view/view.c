@@ -24,29 +24,8 @@ void ng_view_fini(struct ng_view *view)
     memset(view, 0, sizeof(*view));
 }
 
-/* Room for one more element; the old array stays in the arena, which at most doubles the memory. */
-static void *grow(struct ng_view *view, void *array, uint32_t used, uint32_t *room, size_t each)
-{
-    if (used < *room)
-        return array;
-    uint32_t wanted = *room ? *room * 2 : 16;
-    void *bigger = ng_arena_alloc(&view->arena, wanted * each);
-    if (!bigger)
-        return NULL;
-    if (used)
-        memcpy(bigger, array, used * each);
-    *room = wanted;
-    return bigger;
-}
-
 #define APPEND(view, array, count, room)                                                           \
-    ({                                                                                             \
-        void *grown =                                                                              \
-            grow(view, (view)->array, (view)->count, &(view)->room, sizeof(*(view)->array));       \
-        if (grown)                                                                                 \
-            (view)->array = grown;                                                                 \
-        grown ? &(view)->array[(view)->count++] : NULL;                                            \
-    })
+    NG_ARENA_APPEND(&(view)->arena, (view)->array, (view)->count, (view)->room)
 
 struct ng_view_process *ng_view_add_process(struct ng_view *view)
 {
