@@ -179,32 +179,11 @@ struct FaultyKv::Ops {
     {
         ng_kv_abandon(of(kv)->inner);
     }
-    static constexpr struct ng_kv_ops table()
-    {
-        struct ng_kv_ops ops = {};
-        ops.set = set;
-        ops.get = get;
-        ops.get_many = get_many;
-        ops.add = add;
-        ops.put_if_absent = put_if_absent;
-        ops.compare_and_set = compare_and_set;
-        ops.remove = remove;
-        ops.expire = expire;
-        ops.publish = publish;
-        ops.queue_set = queue_set;
-        ops.queue_publish = queue_publish;
-        ops.flush = flush;
-        ops.subscribe = subscribe;
-        ops.message_fd = message_fd;
-        ops.next_message = next_message;
-        ops.abandon = abandon;
-        return ops;
-    }
 };
 
 FaultyKv::FaultyKv(const std::string &url, const std::string &job) : ng_kv()
 {
-    static const struct ng_kv_ops table = Ops::table();
+    static const struct ng_kv_ops table = KV_OPS(Ops::);
     struct ng_kv_options options = {};
     char why[512] = "";
 
