@@ -671,8 +671,8 @@ TEST_P(Publish, AVerdictIsHeardByAllWithItsDocuments)
     question.kind = NG_ASK_VERDICT;
     question.incident = theirs;
     ASSERT_EQ(b.ask(&question), 0);
-    EXPECT_EQ(std::string(question.json, question.json_bytes), json);
-    EXPECT_EQ(std::string(question.text, question.text_bytes), "text");
+    EXPECT_EQ(std::string(question.documents.json, question.documents.json_bytes), json);
+    EXPECT_EQ(std::string(question.documents.text, question.documents.text_bytes), "text");
     ng_arena_reset(&question.arena);
 }
 

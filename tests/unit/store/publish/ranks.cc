@@ -511,10 +511,10 @@ int Rank::judge(struct ng_incident *incident, const std::string &json, const std
     question.kind = NG_ASK_JUDGE;
     question.incident = *incident;
     if (!json.empty()) {
-        question.json = ng_arena_strdup(&question.arena, json.c_str());
-        question.text = ng_arena_strdup(&question.arena, text.c_str());
-        question.json_bytes = json.size();
-        question.text_bytes = text.size();
+        question.documents.json = ng_arena_strdup(&question.arena, json.c_str());
+        question.documents.text = ng_arena_strdup(&question.arena, text.c_str());
+        question.documents.json_bytes = json.size();
+        question.documents.text_bytes = text.size();
     }
     int result = ask(&question, ms);
     ng_arena_reset(&question.arena);
