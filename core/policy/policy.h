@@ -11,7 +11,7 @@
 
 #include "core/config/config.h"
 #include "core/nccl/group_set.h"
-#include "core/verdict/verdict.h"
+#include "core/nccl/verdict_kind.h"
 
 /* "log", "abort", "teardown", "kill". */
 const char *ng_policy_name(enum ng_on_timeout policy);

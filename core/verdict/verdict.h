@@ -13,14 +13,8 @@
 #include <stdint.h>
 
 #include "core/nccl/disagreement.h"
+#include "core/nccl/verdict_kind.h"
 #include "core/view/view.h"
-
-enum ng_verdict_kind {
-#define NG_VERDICT(id, name, text) NG_KIND_##id,
-#include "core/verdict/verdict.def"
-#undef NG_VERDICT
-    NG_KIND_COUNT
-};
 
 enum ng_confidence { NG_CONFIDENCE_UNKNOWN, NG_CONFIDENCE_LIKELY, NG_CONFIDENCE_CERTAIN };
 
@@ -169,11 +163,6 @@ int ng_verdict_add_calls(const struct ng_view *view, struct ng_verdict *verdict)
 
 void ng_verdict_fini(struct ng_verdict *verdict);
 
-const char *ng_verdict_kind_name(enum ng_verdict_kind kind); /* "missing_rank" */
-const char *ng_verdict_kind_text(enum ng_verdict_kind kind);
-/* The kind in a verdict's line, as ng_report_line writes it; NG_KIND_UNKNOWN if it begins with no
- * kind. */
-enum ng_verdict_kind ng_verdict_kind_of_line(const char *line);
 const char *ng_confidence_name(enum ng_confidence confidence);
 
 /* How certain it is that the ranks that differ from `expected` are wrong. */
