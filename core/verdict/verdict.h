@@ -89,8 +89,8 @@ struct ng_verdict {
     /* For a remote error, or a rank that left because NCCL reported one: no rank is known to be the
      * reason, and ranks of the group do not answer. If they are gone, that will be known soon. */
     bool may_be_gone;
-    /* A rank has ended, and what the others wait for will certainly never happen, though it may not
-     * be known which of two ranks is wrong. */
+    /* One of two ranks has ended, so what the other waits for will certainly never happen, though
+     * which of them is wrong is only likely. */
     bool end_is_certain;
     /* Calls differ, and ranks of the group that have not made that call yet may show which side is
      * wrong. */

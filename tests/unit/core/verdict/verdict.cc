@@ -84,6 +84,24 @@ TEST(Verdict, WhoWaitsAloneToExchangeDataWithRanksThatHaveEndedMadeACallTooMany)
     }
 }
 
+/* That one of both has ended is certain all the same, and enough to act on. */
+TEST(Verdict, OfTwoRanksTheEndOfOneIsCertainThoughWhichOfBothIsWrongIsNot)
+{
+    for (int ranks : {2, 3}) {
+        Job job(ranks, WORLD, "dp");
+        for (int rank = 0; rank < ranks; rank++)
+            job.at(WORLD, rank).did(9);
+        for (int rank = 0; rank < ranks - 1; rank++)
+            job.at(WORLD, rank).waits();
+        job.process(ranks - 1).life = NG_LIFE_EXITED;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_LEFT_EARLY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{ranks - 1}) << judgement.line;
+        EXPECT_EQ(judgement.confidence, ranks == 2 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+        EXPECT_EQ(judgement.end_is_certain, ranks == 2) << "of more the confidence says it";
+    }
+}
+
 /* But earlier rounds do: there the one that waits called something else. */
 TEST(Verdict, OfTwoRanksTheOneThatDepartsFromItsRoundsMadeOneTooMany)
 {
