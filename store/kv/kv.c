@@ -146,6 +146,14 @@ static int reach(struct ng_kv *kv, int64_t deadline_mono_ns)
         return 0;
     ng_kv_pause(deadline_mono_ns, INT64_MAX);
     return ng_kv_fail(kv, -ETIMEDOUT, "too slow (store-delay of NCCLGUARD_FAULT)");
+void ng_kv_text(const struct ng_kv_bytes *value, char *ret_text, size_t bytes)
+{
+    size_t length = value->bytes < bytes ? value->bytes : bytes - 1;
+
+    memcpy(ret_text, value->data, length);
+    ret_text[length] = '\0';
+}
+
 }
 
 /* ---- Arguments ---- */
