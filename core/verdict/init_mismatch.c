@@ -41,9 +41,7 @@ static const struct ng_view_process *process_of(const struct search *search,
 
 static bool is_gone(const struct search *search, const struct ng_view_member *member)
 {
-    enum ng_life life = process_of(search, member)->life;
-
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+    return ng_life_is_gone(process_of(search, member)->life);
 }
 
 /* Has it joined and not finished: NCCL has returned nothing yet, or reported a failure? */
@@ -73,23 +71,16 @@ add_odd(struct search *search, const struct ng_view_member *member, const char *
     char why[sizeof(((struct ng_culprit *)0)->why)];
     va_list arguments;
 
-    if (mismatch->odd_count == search->room) {
-        uint32_t room = search->room ? search->room * 2 : 8;
-        struct ng_init_odd *bigger = ng_arena_alloc(search->arena, room * sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        if (mismatch->odd_count)
-            memcpy(bigger, mismatch->odds, mismatch->odd_count * sizeof(*bigger));
-        mismatch->odds = bigger;
-        search->room = room;
-    }
     va_start(arguments, format);
     vsnprintf(why, sizeof(why), format, arguments);
     va_end(arguments);
     const char *kept = ng_arena_strdup(search->arena, why);
-    if (!kept)
+    struct ng_init_odd *odd =
+        kept ? NG_ARENA_APPEND(search->arena, mismatch->odds, mismatch->odd_count, search->room)
+             : NULL;
+    if (!odd)
         return -ENOMEM;
-    mismatch->odds[mismatch->odd_count++] = (struct ng_init_odd){.member = member, .why = kept};
+    *odd = (struct ng_init_odd){.member = member, .why = kept};
     return 0;
 }
 
@@ -103,7 +94,7 @@ static int found(struct search *search, enum ng_init_differ differ)
 
 static const char *end_of(const struct search *search)
 {
-    return search->mismatch->undecided ? "; nothing tells who is wrong" : "";
+    return search->mismatch->undecided ? "; it is not known which are wrong" : "";
 }
 
 /* ---- One rank number twice ---- */
@@ -131,7 +122,7 @@ static const struct ng_view_member *twin_of(const struct search *search,
     return NULL;
 }
 
-/* "; nobody has come as rank 3" */
+/* "; no process called it as rank 3" */
 static void say_absent(const struct search *search, char *ret_text, size_t bytes)
 {
     struct ng_text text = {ret_text, 0, bytes};
@@ -141,7 +132,7 @@ static void say_absent(const struct search *search, char *ret_text, size_t bytes
     for (uint32_t i = 0; i < search->wait->absentee_count && first < 0; i++)
         first = search->wait->absentees[i].group_rank;
     if (first >= 0)
-        ng_text_add(&text, "; nobody has come as rank %d", first);
+        ng_text_add(&text, "; no process called it as rank %d", first);
 }
 
 static int find_twins(struct search *search)
@@ -241,10 +232,10 @@ static int find_nranks(struct search *search)
         if (!takes_part(search, member) || (!search->mismatch->undecided && mine == right))
             continue;
         if (search->mismatch->undecided)
-            error = add_odd(search, member,
-                            "called %s with %d ranks; the ranks disagree and nothing tells who is "
-                            "wrong",
-                            ng_op_name(search->wait->op), mine);
+            error = add_odd(
+                search, member,
+                "called %s with %d ranks; the ranks disagree and it is not known which are wrong",
+                ng_op_name(search->wait->op), mine);
         else
             error = add_odd(search, member, "called %s with %d ranks where %s %d",
                             ng_op_name(search->wait->op), mine,
@@ -275,9 +266,10 @@ static int find_version(struct search *search)
                             mine / 10000, mine / 100 % 100, mine % 100, right / 10000,
                             right / 100 % 100, right % 100);
         else
-            error = add_odd(search, member,
-                            "has NCCL %d.%d.%d; the ranks disagree and nothing tells who is wrong",
-                            mine / 10000, mine / 100 % 100, mine % 100);
+            error =
+                add_odd(search, member,
+                        "has NCCL %d.%d.%d; the ranks disagree and it is not known which are wrong",
+                        mine / 10000, mine / 100 % 100, mine % 100);
     }
     return error ? error : found(search, NG_INIT_VERSION);
 }
@@ -510,12 +502,12 @@ static int find_devices(struct search *search)
             }
             if (told && !odd)
                 continue;
-            error =
-                add_odd(search, member,
-                        "is on device %d (%s), where group rank %d is, too (pid %d): NCCL wants "
-                        "one rank on each%s",
-                        member->device, member->pci_id, other->group_rank,
-                        process_of(search, other)->pid, told ? "" : "; nothing tells who is wrong");
+            error = add_odd(
+                search, member,
+                "is on device %d (%s), where group rank %d is, too (pid %d): NCCL wants "
+                "one rank on each%s",
+                member->device, member->pci_id, other->group_rank, process_of(search, other)->pid,
+                told ? "" : "; it is not known which are wrong");
         }
     if (!any)
         return error;
@@ -576,7 +568,7 @@ static int blame_variable(struct search *search, const struct ng_variable *varia
         int error = add_odd(
             search, &search->members[i], "has %s %s%s%s%s%s, by which each rank decides %s",
             variable->name, strcmp(mine, "not set") ? "= " : "", mine,
-            sure ? ", the others " : "; the ranks disagree and nothing tells who is wrong",
+            sure ? ", the others " : "; the ranks disagree and it is not known which are wrong",
             sure && host != EVERYWHERE ? "of its host " : "", sure ? right : "", variable->why);
         if (error)
             return error;

@@ -30,6 +30,19 @@ enum ng_life {
                      reports it */
 };
 
+/* It has ended, or its host is gone, so it waits for no rank. A process that the guard ended is a
+ * victim, which did wait. */
+static inline bool ng_life_is_gone(enum ng_life life)
+{
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+}
+
+/* It has ended, whoever ended it. */
+static inline bool ng_life_has_ended(enum ng_life life)
+{
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_ENDED_BY_GUARD;
+}
+
 /* The first NaN in what a process was to send, as in its black box (core/recorder/box.h). */
 struct ng_view_nan {
     int64_t age_ns; /* since it was found; 0: none was */
@@ -412,7 +425,12 @@ uint32_t ng_view_same_members(const struct ng_view *view, uint32_t group);
  */
 int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member);
 
-/* The member of `group` with this group rank, newest handle; NULL if none reported. */
+/* Among the sorted members of one group: the one with this group rank, newest handle; NULL if none
+ * reported. */
+const struct ng_view_member *ng_view_member_among(const struct ng_view_member *members,
+                                                  uint32_t count, int group_rank);
+
+/* The same of a whole group. */
 const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group,
                                             int group_rank);
 

@@ -111,7 +111,7 @@ void ng_publisher_stir(struct ng_publisher *p)
     uint64_t one = 1;
 
     if (!ng_descriptor_ours(&p->wake) || write(p->wake.fd, &one, sizeof(one)) < 0)
-        ng_log(NG_LOG_DEBUG, "the store's thread comes by itself");
+        ng_log(NG_LOG_DEBUG, "cannot wake the store's thread: its next round comes without that");
 }
 
 int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadline_mono_ns)
@@ -159,9 +159,7 @@ static void read_messages(struct ng_publisher *p)
             return;
         if (error)
             continue;
-        size_t length = message.data.bytes < sizeof(text) ? message.data.bytes : sizeof(text) - 1;
-        memcpy(text, message.data.data, length);
-        text[length] = '\0';
+        ng_kv_text(&message.data, text, sizeof(text));
         if (strncmp(text, "refresh ", 8) == 0) {
             p->progress.question = strtoull(text + 8, NULL, 16);
             p->progress.want_refresh = true;

@@ -115,7 +115,7 @@ class Job
     /* The same, with a group of them all, in which each has done so many collectives. */
     Job(int ranks, uint64_t group, const char *name, int done = 0);
 
-    /* A group over these global ranks, every one of which tells of itself. */
+    /* A group of these global ranks, each of which reports itself. */
     void group(uint64_t id, const char *name, const std::vector<int> &ranks);
     void group(uint64_t id, const char *name); /* of all ranks */
     /* Group `id` is being made, or was made, from `parent`. */
@@ -168,12 +168,12 @@ struct Judgement {
     std::vector<std::string> whys, missing;
     std::string line, text, json;
     std::vector<struct ng_verdict_step> cycle;
-    bool may_be_gone;
+    bool may_be_gone, end_is_certain;
 };
 Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false,
                 bool nan = false, bool ends = false);
 
-/* The ranks that a test expects; ANYBODY: it does not say. */
+/* The ranks that a test expects; ANYBODY: any ranks. */
 struct Ranks {
     std::vector<int> ranks;
     bool anybody = false;

@@ -115,7 +115,7 @@ TEST(Verdict, OfTwoRanksHistoryTellsWhoDeviates)
 }
 
 /* One rank left a step out: it calls what usually comes next, only too early. */
-/* What came last after the same call is not what comes after the same row of calls. */
+/* The call that followed the same call last time need not follow the same row of calls. */
 TEST(Verdict, OfTwoRanksTheOneThatMadeACallOnceMoreDeviates)
 {
     const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200};
@@ -155,7 +155,7 @@ TEST(Verdict, OfTwoRanksWithoutHistoryNobodyCanTell)
     Judgement judgement = expect_verdict(job, NG_KIND_MISMATCH, ANYBODY, NG_CONFIDENCE_UNKNOWN);
     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1})) << "both sides are shown";
     for (const std::string &why : judgement.whys)
-        EXPECT_PRED2(mentions, why, "nothing tells who is wrong");
+        EXPECT_PRED2(mentions, why, "it is not known which are wrong");
 }
 
 /* Far back rank `odd` called something else; since then all are alike, and `keeps` records are
@@ -196,7 +196,7 @@ TEST(Verdict, OfTwoRanksThatPartedNobodyCanTellWhoIsWrong)
 {
     Judgement judgement = expect_verdict(judge(parted(2, {1}, 30, 16)), NG_KIND_MISMATCH, {0, 1},
                                          NG_CONFIDENCE_UNKNOWN);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "nothing tells who is wrong");
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "it is not known which are wrong");
 }
 
 /* Records on both sides of the one that differs, which nobody has kept. */

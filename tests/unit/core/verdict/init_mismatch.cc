@@ -94,7 +94,7 @@ TEST(InitMismatch, ARankNumberThatTwoHaveIsThatOfWhoWasLaunchedAsAnother)
         EXPECT_EQ(judgement.op, NG_OP_CommInitRank);
         EXPECT_PRED2(mentions, judgement.whys.at(0), "as rank 1 of");
         EXPECT_PRED2(mentions, judgement.whys.at(0),
-                     "nobody has come as rank " + std::to_string(ranks - 1));
+                     "no process called it as rank " + std::to_string(ranks - 1));
         EXPECT_TRUE(judgement.missing.empty());
         EXPECT_EQ(judgement.waiting.size(), (size_t)ranks - 1);
     }
@@ -110,7 +110,7 @@ TEST(InitMismatch, WithoutALauncherBothOfOneNumberAreNamedAndNobodyIsBlamedForSu
     Judgement judgement = expect_verdict(judge(with_twin(4, 3, 1, false)), NG_KIND_INIT_MISMATCH,
                                          ANYBODY, NG_CONFIDENCE_UNKNOWN);
     EXPECT_EQ(judgement.culprits.size(), 2u);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "nothing tells who is wrong");
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "it is not known which are wrong");
 }
 
 /* Ranks of a part of a job are numbered anew: the launcher's numbers say nothing there. */
@@ -335,10 +335,10 @@ TEST(InitMismatch, WhoWasToldThatItFailedIsNamedWhereNothingElseIsKnown)
     job.at(WORLD, 2).state = NG_GROUP_FAILED;
     job.calls.erase(job.calls.begin() + 2);
     Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {2});
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "where NCCL told it that it failed");
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "where NCCL reported that it failed");
 }
 
-TEST(Roll, FoldsThoseWhoCameAndSaysWhereTheOthersAre)
+TEST(RollCall, FoldsThoseWhoCameAndSaysWhereTheOthersAre)
 {
     Job job = initialising(64);
     job.group(SMALL, "tp", {3, 4});
@@ -362,7 +362,7 @@ TEST(Roll, FoldsThoseWhoCameAndSaysWhereTheOthersAre)
     EXPECT_PRED2(mentions, line, "60 (alive, in no NCCL call)");
 }
 
-TEST(Roll, IsBoundedHoweverManyAreMissing)
+TEST(RollCall, IsBoundedHoweverManyAreMissing)
 {
     Job job = initialising(2000);
     std::vector<Call> left;
@@ -382,7 +382,7 @@ TEST(Roll, IsBoundedHoweverManyAreMissing)
     EXPECT_PRED2(mentions, line, "1000 of 2000 came");
 }
 
-TEST(Roll, SaysWhereRanksDisagree)
+TEST(RollCall, SaysWhereRanksDisagree)
 {
     EXPECT_PRED2(mentions, roll_of(with_twin(4, 3, 1)), "they disagree on the rank");
     EXPECT_PRED2(mentions, roll_of(with_other_id(4, {3})),
@@ -390,7 +390,7 @@ TEST(Roll, SaysWhereRanksDisagree)
                  "unique id");
 }
 
-TEST(Roll, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
+TEST(RollCall, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
 {
     enum ng_log_level level;
     Job job = initialising(4);
@@ -412,7 +412,7 @@ TEST(Roll, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
     EXPECT_EQ(level, NG_LOG_WARN);
 }
 
-TEST(Roll, SaysWhoIsInsideTheFirstSendsAndReceives)
+TEST(RollCall, SaysWhoIsInsideTheFirstSendsAndReceives)
 {
     enum ng_log_level level;
     Job job(4, WORLD, "pp");
@@ -436,13 +436,13 @@ TEST(Roll, SaysWhoIsInsideTheFirstSendsAndReceives)
     EXPECT_EQ(level, NG_LOG_WARN);
 }
 
-TEST(Roll, ARankThatNobodyHasSeenIsNotSaidToBeAnywhere)
+TEST(RollCall, ARankThatNobodyHasSeenIsNotSaidToBeAnywhere)
 {
     Job job = initialising(4, false);
     job.forget(WORLD, 2);
-    EXPECT_PRED2(mentions, roll_of(job),
-                 "missing 2 (not heard of: not started, or it has made no "
-                 "communicator yet)");
+    EXPECT_PRED2(
+        mentions, roll_of(job),
+        "missing 2 (no sign of it: not started, or it has not created a communicator yet)");
 }
 
 TEST(Variables, OnlyThoseOfTheTableAreReadAndFound)

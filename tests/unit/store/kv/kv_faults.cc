@@ -1,7 +1,6 @@
 /*
- * What becomes of the store when its Redis server, or the way to it, is in trouble: every call
- * returns by its deadline with the error that is documented, and works again when the trouble is
- * over.
+ * The store while its Redis server, or the network to it, fails: every call returns by its deadline
+ * with the documented error, and works again afterwards.
  */
 #include "tests/gtest/in_time.h"
 #include "tests/unit/store/kv/kv.h"
@@ -203,7 +202,7 @@ TEST_P(KvFaults, MessagesComeAgainAfterTheLossIsTold)
         EXPECT_EQ(kv.message(), "news=slow");
         return;
     }
-    /* Until it is noticed, by the message that does not come whole or by the silence. */
+    /* Until the loss is noticed: by a truncated message, or because nothing arrives. */
     int64_t end = ng_clock_mono_ns() + 20 * NG_S;
     struct ng_kv_message message;
     int result;
