@@ -45,10 +45,9 @@ static const struct {
 #undef FORMS
 };
 
-/* Declared by no header here: their prototypes do not matter, see cuda_unsupported.c. */
-#define UNSUPPORTED(name)               extern int fake_unsupported_##name(void) __asm__(#name);
-#define UNSUPPORTED_FORMS(name, ending) UNSUPPORTED(name) UNSUPPORTED(name##_##ending)
-#include "tests/fake/cuda/cuda_unsupported.def"
+/* Their prototypes do not matter, see cuda_unsupported.c. */
+#define UNSUPPORTED(name) extern int fake_unsupported_##name(void) __asm__(#name);
+#include "tests/fake/cuda/cuda_declared.def"
 #undef UNSUPPORTED
 
 static const struct {
@@ -56,9 +55,8 @@ static const struct {
     void *function;
 } unsupported[] = {
 #define UNSUPPORTED(name) {#name, (void *)fake_unsupported_##name},
-#include "tests/fake/cuda/cuda_unsupported.def"
+#include "tests/fake/cuda/cuda_declared.def"
 #undef UNSUPPORTED
-#undef UNSUPPORTED_FORMS
 };
 
 CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
