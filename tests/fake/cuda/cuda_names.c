@@ -10,9 +10,11 @@ static const struct {
     CUresult error;
     const char *name, *text;
 } errors[] = {
-#define ERROR(error, text) {error, #error, text},
-#include "tests/fake/cuda/cuda_errors.def"
+#define ERROR(error, of_runtime, text) {error, #error, text},
+#define RUNTIME_ERROR(error, text)
+#include "tests/fake/cuda/errors.def"
 #undef ERROR
+#undef RUNTIME_ERROR
 };
 
 #define DEFINE_ERROR_GETTER(name, field)                                                           \
