@@ -22,4 +22,4 @@ static int cudart_unsupported(void)
 }
 
 #include "tests/fake/cuda/cudart_unsupported.def"
-#include "tests/fake/cuda/cudart_declared.def"
+#include "tests/fake/cuda/runtime_declared.def"
