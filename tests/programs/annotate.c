@@ -305,15 +305,11 @@ int main(int argc, char **argv)
         return 2;
     }
     argv[1] = argv[0];
-    options_parse(&options, TAKES_OP, "world", argc - 1, argv + 1);
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    rank_begin(&options, &place, TAKES_OP, "world", argc - 1, argv + 1);
     ncclComm_t comm = strcmp(what, "exchange") == 0 ? exchange() : world_init(&place, &options, 0);
     member_init(&world, &options, "world", place.rank, comm,
                 slots_needed(&options, iteration_calls(&options)) + 1);
     deeds[deed].run();
-    comm_destroy(comm, &options);
-    report(place.rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
     return 0;
 }

@@ -350,9 +350,6 @@ DRIVER_CALL(cudaDeviceGetByPCIBusId, (int *device, const char *pciBusId),
             cuDeviceGetByPCIBusId(device, pciBusId))
 DRIVER_CALL(cudaDeviceCanAccessPeer, (int *canAccessPeer, int device, int peerDevice),
             cuDeviceCanAccessPeer(canAccessPeer, device, peerDevice))
-DRIVER_CALL(cudaDeviceGetP2PAttribute,
-            (int *value, enum cudaDeviceP2PAttr attr, int srcDevice, int dstDevice),
-            cuDeviceGetP2PAttribute(value, (CUdevice_P2PAttribute)attr, srcDevice, dstDevice))
 
 static cudaError_t peer_context(int peerDevice, CUcontext *ret_peer)
 {
@@ -381,22 +378,8 @@ cudaError_t CUDARTAPI cudaDeviceDisablePeerAccess(int peerDevice)
     return cudart_done((cudaError_t)cudart_driver.cuCtxDisablePeerAccess(peer));
 }
 
-CONTEXT_CALL(cudaDeviceGetLimit, (size_t * pValue, enum cudaLimit limit),
-             cuCtxGetLimit(pValue, (CUlimit)limit))
-CONTEXT_CALL(cudaDeviceSetLimit, (enum cudaLimit limit, size_t value),
-             cuCtxSetLimit((CUlimit)limit, value))
-CONTEXT_CALL(cudaDeviceGetCacheConfig, (enum cudaFuncCache * pCacheConfig),
-             cuCtxGetCacheConfig((CUfunc_cache *)pCacheConfig))
-CONTEXT_CALL(cudaDeviceSetCacheConfig, (enum cudaFuncCache cacheConfig),
-             cuCtxSetCacheConfig((CUfunc_cache)cacheConfig))
 CONTEXT_CALL(cudaDeviceGetStreamPriorityRange, (int *leastPriority, int *greatestPriority),
              cuCtxGetStreamPriorityRange(leastPriority, greatestPriority))
-DRIVER_CALL(cudaDeviceGetDefaultMemPool, (cudaMemPool_t * memPool, int device),
-            cuDeviceGetDefaultMemPool(memPool, device))
-DRIVER_CALL(cudaDeviceGetMemPool, (cudaMemPool_t * memPool, int device),
-            cuDeviceGetMemPool(memPool, device))
-DRIVER_CALL(cudaDeviceSetMemPool, (int device, cudaMemPool_t memPool),
-            cuDeviceSetMemPool(device, memPool))
 
 /* Fields that both layouts of cudaDeviceProp have, and the attributes that say what they hold. */
 #define PROPERTIES(P)                                                                              \

@@ -132,9 +132,9 @@ def families_of(outcomes):
             "expect": " or ".join(runs[0].expect), "runs": len(runs),
             "kind_right": sum(one.kind_right for one in runs),
             "culprit_right": sum(one.culprits_right for one in runs),
-            "passed": sum(one.failure is None for one in runs),
-            "told_median_s": quantile(told, 0.5), "told_worst_s": quantile(told, 1),
         }
+        if told:
+            table[family].update(told_median_s=quantile(told, 0.5), told_worst_s=quantile(told, 1))
     return table
 
 
@@ -209,8 +209,7 @@ def family_rows(board):
         healthy = row["expect"] == NOTHING
         yield [name, row["expect"], str(row["runs"]), str(row["kind_right"]),
                "" if healthy else str(row["culprit_right"]),
-               "" if row["told_median_s"] is None else f"{row['told_median_s']:.2f}",
-               "" if row["told_worst_s"] is None else f"{row['told_worst_s']:.2f}"]
+               *(f"{row[time]:.2f}" if time in row else "" for time in ("told_median_s", "told_worst_s"))]
 
 
 def columns(rows):
