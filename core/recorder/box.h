@@ -2,9 +2,9 @@
  * The black box: the state of one process, in a file that outlives the process.
  *
  * Layout, version 1. The file is mapped shared by its process. Others with access rights (mode
- * 0600) read it, and never map it: a neighbour, `ncclguard analyze`, after SIGKILL, during SIGSTOP.
- * All numbers are in the host's byte order. Offsets are in the header, so that a reader needs no
- * constants of the writer except this file.
+ * 0600) read it, and never load from a mapping: a neighbour, `ncclguard analyze`, after SIGKILL,
+ * during SIGSTOP. All numbers are in the host's byte order. Offsets are in the header, so that a
+ * reader needs no constants of the writer except this file.
  *
  *   header         one page: identity, times, state of the process
  *   groups         group_capacity slots: one per communicator handle
@@ -652,6 +652,14 @@ enum ng_box_part {
  * One thread at a time, which is also the only one to use the copy.
  */
 int ng_box_read(const struct ng_box *box, unsigned parts);
+
+/*
+ * Map the bytes of another process's file that the copy has at `part`, read-only, until
+ * ng_box_unmap_part. NULL: they cannot be mapped. They must never be loaded from, since a truncated
+ * file raises SIGBUS; system calls return EFAULT then.
+ */
+const void *ng_box_map_part(const struct ng_box *box, const void *part, size_t bytes);
+void ng_box_unmap_part(const void *mapped, size_t bytes);
 
 /* Release the memory of a copy except its header; the next read allocates it again. */
 void ng_box_forget(const struct ng_box *box);
