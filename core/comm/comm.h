@@ -15,8 +15,8 @@
 
 #include "core/comm/deadline.h"
 #include "core/nccl/nccl.h"
+#include "core/nccl/verdict_kind.h"
 #include "core/recorder/box.h"
-#include "core/verdict/verdict.h"
 
 struct ng_call;
 struct ng_gpu;

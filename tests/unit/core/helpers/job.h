@@ -168,12 +168,12 @@ struct Judgement {
     std::vector<std::string> whys, missing;
     std::string line, text, json;
     std::vector<struct ng_verdict_step> cycle;
-    bool may_be_gone;
+    bool may_be_gone, end_is_certain;
 };
 Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false,
                 bool nan = false, bool ends = false);
 
-/* The ranks that a test expects; ANYBODY: it does not say. */
+/* The ranks that a test expects; ANYBODY: any ranks. */
 struct Ranks {
     std::vector<int> ranks;
     bool anybody = false;
