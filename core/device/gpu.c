@@ -459,7 +459,7 @@ static enum ng_gpu_state query(struct ng_gpu *gpu, CUevent event)
 
 enum ng_gpu_state ng_gpu_started(const struct ng_async_op *work)
 {
-    return work->has_start ? query(work->gpu, work->start) : NG_GPU_PENDING;
+    return work->has_start ? query(work->gpu, work->start) : NG_GPU_DONE;
 }
 
 enum ng_gpu_state ng_gpu_ended(const struct ng_async_op *work)

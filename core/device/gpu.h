@@ -21,8 +21,8 @@
  * on one communicator and stream. */
 struct ng_async_op {
     _Atomic uint32_t next_free; /* index + 1 in the pool */
-    bool has_start;
-    bool timed; /* its events have timing: written once */
+    bool has_start;             /* else nothing shows when it begins: core/device/burst.h */
+    bool timed;                 /* its events have timing: written once */
     struct ng_gpu *gpu;
     struct ng_async_op *next; /* in the communicator's queue */
     CUevent start, end;
@@ -155,18 +155,21 @@ static inline bool ng_gpu_record(struct ng_gpu *gpu, CUevent event, void *stream
 }
 
 /*
- * Begin to observe what the program puts on `stream` next: returns a work whose start is recorded;
- * NULL if nothing can be observed. *ret_capturing as in ng_gpu_of.
+ * Begin to observe what the program puts on `stream` next: returns a work whose start is recorded,
+ * unless it goes on with a burst (core/device/burst.h); NULL if nothing can be observed.
+ * *ret_capturing as in ng_gpu_of.
  */
 static inline __attribute__((always_inline)) struct ng_async_op *
-ng_gpu_start(struct ng_comm *comm, void *stream, bool *ret_capturing)
+ng_gpu_start(struct ng_comm *comm, void *stream, bool in_burst, bool *ret_capturing)
 {
     struct ng_gpu *gpu = ng_gpu_of(comm, stream, ret_capturing);
     struct ng_async_op *work = __builtin_expect(gpu != NULL, 1) ? ng_gpu_take(gpu) : NULL;
 
     if (__builtin_expect(!work, 0))
         return NULL;
-    work->has_start = ng_gpu_record(gpu, work->start, stream);
+    work->has_start = !in_burst && ng_gpu_record(gpu, work->start, stream);
+    if (in_burst)
+        return work;
     return __builtin_expect(work->has_start, 1) ? work : ng_gpu_start_elsewhere(comm, work, stream);
 }
 
@@ -179,7 +182,8 @@ enum ng_gpu_state {
     NG_GPU_LOST /* CUDA fails: the state is unknown */
 };
 
-/* Has the device reached the work's start; its end? Watchdog. */
+/* Has the device reached the work's start; its end? A work without start event has been reached if
+ * it is the oldest of its communicator, as far as can be known. Watchdog. */
 enum ng_gpu_state ng_gpu_started(const struct ng_async_op *work);
 enum ng_gpu_state ng_gpu_ended(const struct ng_async_op *work);
 
