@@ -292,6 +292,7 @@ static void reset_totals(struct ng_comm_totals *totals)
  * `in_flight` themselves, and `abort` is written before `fate` makes it valid. */
 static void reset_parts(struct ng_comm *comm)
 {
+    comm->burst = (struct ng_comm_burst){0};
     reset_p2p(&comm->p2p);
     reset_mode(&comm->mode);
     reset_timing(&comm->timing);

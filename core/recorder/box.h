@@ -297,7 +297,10 @@ struct ng_box_group {
      * device is in pending_seq, or in a later call of that replay. */
     _Atomic uint32_t pending_vague;
     _Atomic int64_t error_mono_ns; /* when async_error was learned; 0 none */
-    uint8_t reserved[8];
+    /* 1: pending_started is inferred, not seen: the device has finished the work before it on its
+     * stream (core/device/burst.h). */
+    _Atomic uint32_t pending_inferred;
+    uint8_t reserved[4];
 };
 #define NG_BOX_GROUP_BYTES 384
 

@@ -907,20 +907,20 @@ static bool find_behind(const struct finder *finder, uint32_t wait,
     *ret_behind =
         (struct ng_absentee){.member = member, .came = true, .queued = true, .in_order = true};
     ret_behind->stuck_in = held_by(finder, wait, ret_behind);
-    if (ret_behind->stuck_in >= 0) {
-        for (uint32_t k = waits->stuck_first[member->process];
-             k < waits->stuck_first[member->process + 1]; k++) {
-            bool vague = false;
-            if (waits->wait_of_member[waits->stuck[k]] == ret_behind->stuck_in &&
-                is_ahead(finder->view, waits, waits->stuck[k], called, &vague))
-                ret_behind->vague |= vague;
-        }
-        return true;
+    if (ret_behind->stuck_in < 0) {
+        uint64_t seq = waits->waits[wait].seq;
+        bool begun = member->pending_started || (seq && member->pending_seq != seq);
+        ret_behind->in_order = false;
+        ret_behind->stuck_in = begun ? -1 : held_by(finder, wait, ret_behind);
     }
-    ret_behind->in_order = false;
-    uint64_t seq = waits->waits[wait].seq;
-    bool begun = member->pending_started || (seq && member->pending_seq != seq);
-    ret_behind->stuck_in = begun ? -1 : held_by(finder, wait, ret_behind);
+    for (uint32_t k = waits->stuck_first[member->process];
+         k < waits->stuck_first[member->process + 1] && ret_behind->stuck_in >= 0; k++) {
+        uint32_t stuck = waits->stuck[k];
+        bool vague = finder->view->members[stuck].pending_inferred;
+        if (waits->wait_of_member[stuck] == ret_behind->stuck_in &&
+            (!ret_behind->in_order || is_ahead(finder->view, waits, stuck, called, &vague)))
+            ret_behind->vague |= vague;
+    }
     return ret_behind->stuck_in >= 0;
 }
 

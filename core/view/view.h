@@ -269,7 +269,7 @@ struct ng_view_member {
     int64_t pending_age_ns;  /* its credited age */
     bool pending_started;
     struct ng_view_registration registration;
-    bool pending_vague; /* as in its black box (core/recorder/box.h) */
+    bool pending_vague, pending_inferred; /* as in its black box (core/recorder/box.h) */
     struct ng_view_record
         *records; /* those of this member that the ring still holds, oldest first */
     uint32_t record_count;

@@ -328,6 +328,23 @@ TEST(Verdict, OppositeOrderOnTheStreamsIsADeadlockToo)
     EXPECT_PRED2(mentions, judgement.text, "which is queued on the device of rank 1");
 }
 
+/* What the device is in is inferred from the work before it: only likely. */
+TEST(Verdict, ADeadlockOfWorksWhoseStartsAreInferredIsOnlyLikely)
+{
+    for (int inferred : {0, 1, 2}) {
+        Job job(2, 1, "a");
+        job.group(2, "b");
+        for (int rank : {0, 1})
+            for (uint64_t group : {1, 2}) {
+                Member &member = job.at(group, rank).did(3).waits();
+                member.pending_started = group == (uint64_t)rank + 1;
+                member.pending_inferred = member.pending_started && rank < inferred;
+            }
+        expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1},
+                       inferred ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+    }
+}
+
 /* The device has reached the NCCL group of both, on one stream: it is in the first of them. */
 TEST(Verdict, ARingOfPairsInNcclGroupsOnOneStreamIsADeadlock)
 {

@@ -792,6 +792,18 @@ TEST(Verdict, ADeviceThatIsHeldUpByEarlierWorkIsNamed)
     }
 }
 
+/* A work without start event: its device is no worse than the others, but not held up either. */
+TEST(Verdict, ADeviceWhoseStartIsInferredIsNotNamed)
+{
+    Job job = waiting_for(4, {});
+    job.at(WORLD, 1).pending_inferred = true;
+    expect_verdict(job, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN);
+    job.at(WORLD, 2).pending_started = false;
+    for (int rank : {0, 1, 3})
+        job.at(WORLD, rank).pending_inferred = true;
+    expect_verdict(job, NG_KIND_GPU_STALL, {2}, NG_CONFIDENCE_LIKELY, all_but(4, {2}));
+}
+
 /* Something outside of NCCL may hold up all devices. */
 TEST(Verdict, WhereNoDeviceHasReachedTheWorkNobodyIsNamed)
 {
