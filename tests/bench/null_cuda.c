@@ -24,49 +24,35 @@ static CUcontext the_context(void)
     return (CUcontext)&primary_context;
 }
 
-CUresult cuInit(unsigned int flags)
-{
-    return CUDA_SUCCESS;
-}
+/* A function that answers with one assignment, or with none. */
+#define ANSWER(name, parameters, assignment)                                                       \
+    CUresult name parameters                                                                       \
+    {                                                                                              \
+        assignment;                                                                                \
+        return CUDA_SUCCESS;                                                                       \
+    }
 
-CUresult cuDriverGetVersion(int *version)
-{
-    *version = CUDA_VERSION;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGetCount(int *count)
-{
-    *count = 1;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceGet(CUdevice *device, int ordinal)
-{
-    *device = ordinal;
-    return CUDA_SUCCESS;
-}
+ANSWER(cuInit, (unsigned int flags), )
+ANSWER(cuDriverGetVersion, (int *version), *version = CUDA_VERSION)
+ANSWER(cuDeviceGetCount, (int *count), *count = 1)
+ANSWER(cuDeviceGet, (CUdevice * device, int ordinal), *device = ordinal)
+ANSWER(cuCtxGetCurrent, (CUcontext * context), *context = current ? current : the_context())
+ANSWER(cuCtxSetCurrent, (CUcontext context), current = context)
+ANSWER(cuCtxPushCurrent, (CUcontext context), )
+ANSWER(cuCtxGetDevice, (CUdevice * device), *device = 0)
+ANSWER(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), *context = the_context())
+ANSWER(cuDevicePrimaryCtxRelease, (CUdevice device), )
+ANSWER(cuStreamGetCtx, (CUstream stream, CUcontext *context), *context = the_context())
+ANSWER(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *status),
+       *status = CU_STREAM_CAPTURE_STATUS_NONE)
+ANSWER(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), )
+ANSWER(cuEventDestroy, (CUevent event), )
+ANSWER(cuEventRecord, (CUevent event, CUstream stream), )
+ANSWER(cuEventQuery, (CUevent event), )
 
 CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device)
 {
     snprintf(text, (size_t)length, "0000:%02x:00.0", (unsigned)device & 0xff);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetCurrent(CUcontext *context)
-{
-    *context = current ? current : the_context();
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxSetCurrent(CUcontext context)
-{
-    current = context;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuCtxPushCurrent(CUcontext context)
-{
     return CUDA_SUCCESS;
 }
 
@@ -77,40 +63,6 @@ CUresult cuCtxPopCurrent(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetDevice(CUdevice *device)
-{
-    *device = 0;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
-{
-    *context = the_context();
-    return CUDA_SUCCESS;
-}
-
-CUresult cuDevicePrimaryCtxRelease(CUdevice device)
-{
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
-{
-    *context = the_context();
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-    return CUDA_SUCCESS;
-}
-
 CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {
     static atomic_uintptr_t ordinal;
@@ -118,32 +70,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventDestroy(CUevent event)
-{
-    return CUDA_SUCCESS;
-}
-
-CUresult cuEventRecord(CUevent event, CUstream stream)
-{
-    return CUDA_SUCCESS;
-}
-
-CUresult cuEventQuery(CUevent event)
-{
-    return CUDA_SUCCESS;
-}
-
 /* The header of CUDA 13 gives this name to the second version; drivers have both. */
 #undef cuEventElapsedTime
-
-CUresult cuEventElapsedTime(float *ms, CUevent start, CUevent end)
-{
-    *ms = 0.001f;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuEventElapsedTime_v2(float *ms, CUevent start, CUevent end)
-{
-    *ms = 0.001f;
-    return CUDA_SUCCESS;
-}
+ANSWER(cuEventElapsedTime, (float *ms, CUevent start, CUevent end), *ms = 0.001f)
+ANSWER(cuEventElapsedTime_v2, (float *ms, CUevent start, CUevent end), *ms = 0.001f)

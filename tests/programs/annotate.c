@@ -315,19 +315,15 @@ int main(int argc, char **argv)
         return 2;
     }
     argv[1] = argv[0];
-    options_parse(&options, TAKES_OP, "world", argc - 1, argv + 1);
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    rank_begin(&options, &place, TAKES_OP, "world", argc - 1, argv + 1);
     ncclComm_t first = strcmp(what, "exchange-later") == 0 ? world_init(&place, &options, 1) : NULL;
     ncclComm_t comm =
         strncmp(what, "exchange", 8) == 0 ? exchange() : world_init(&place, &options, 0);
     member_init(&world, &options, "world", place.rank, comm,
                 slots_needed(&options, iteration_calls(&options)) + 1);
     deeds[deed].run();
-    comm_destroy(comm, &options);
+    member_end(&world);
     if (first)
         comm_destroy(first, &options);
-    report(place.rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
     return 0;
 }

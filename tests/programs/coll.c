@@ -7,21 +7,9 @@ int main(int argc, char **argv)
     struct options options;
     struct place place;
     struct member world;
-    options_parse(&options, TAKES_OP, "world", argc, argv);
-    place_init(&place, &options);
-    device_use(place.local_rank);
-    ncclComm_t comm = world_init(&place, &options, 0);
-    member_init(&world, &options, "world", place.rank, comm,
+    rank_begin(&options, &place, TAKES_OP, "world", argc, argv);
+    member_join(&world, &options, &place, 0, "world",
                 slots_needed(&options, iteration_calls(&options)));
-    for (unsigned long i = 0; i < options.iters; i++) {
-        for (size_t j = 0; j < iteration_calls(&options); j++)
-            member_call(&world, iteration_op(&world, j));
-        if (drain_due(&options, i))
-            member_drain(&world);
-        pause_between(&options);
-    }
-    comm_destroy(comm, &options);
-    report(place.rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    run_to_end(&world, 1, call_by_call);
     return 0;
 }

@@ -2,44 +2,35 @@
  * communicator of the same ranks, each communicator with its own stream. */
 #include "tests/programs/common.h"
 
+static void grouped(struct member *members, int nmembers, unsigned long i)
+{
+    struct member *world = &members[0], *second = &members[1];
+    unsigned long batch = world->options->batch;
+    (void)nmembers, (void)i;
+    for (size_t j = 0; j < iteration_calls(world->options); j++) {
+        for (unsigned long k = 0; k < batch; k++)
+            member_prepare(world, iteration_op(world, j));
+        member_prepare(second, iteration_op(second, j));
+        NCCL(ncclGroupStart());
+        for (unsigned long k = 0; k < batch; k++)
+            member_issue(world);
+        member_issue(second);
+        NCCL(ncclGroupEnd());
+        member_collect(world);
+        member_collect(second);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
     struct place place;
-    struct member world, second;
-    options_parse(&options, TAKES_OP | TAKES_COMM | TAKES_BATCH, "world|second", argc, argv);
-    place_init(&place, &options);
-    device_use(place.local_rank);
-    ncclComm_t first_comm = world_init(&place, &options, 0);
-    ncclComm_t second_comm = world_init(&place, &options, 1);
+    struct member members[2];
+    rank_begin(&options, &place, TAKES_OP | TAKES_COMM | TAKES_BATCH, "world|second", argc, argv);
     size_t calls = iteration_calls(&options);
-    member_init(&world, &options, "world", place.rank, first_comm,
+    member_join(&members[0], &options, &place, 0, "world",
                 slots_needed(&options, calls * options.batch));
-    member_init(&second, &options, "second", place.rank, second_comm,
-                slots_needed(&options, calls));
-    for (unsigned long i = 0; i < options.iters; i++) {
-        for (size_t j = 0; j < calls; j++) {
-            for (unsigned long k = 0; k < options.batch; k++)
-                member_prepare(&world, iteration_op(&world, j));
-            member_prepare(&second, iteration_op(&second, j));
-            NCCL(ncclGroupStart());
-            for (unsigned long k = 0; k < options.batch; k++)
-                member_issue(&world);
-            member_issue(&second);
-            NCCL(ncclGroupEnd());
-            member_collect(&world);
-            member_collect(&second);
-        }
-        if (drain_due(&options, i)) {
-            member_drain(&world);
-            member_drain(&second);
-        }
-        pause_between(&options);
-    }
-    comm_destroy(second_comm, &options);
-    comm_destroy(first_comm, &options);
-    report(place.rank, (const struct member *const[]){&world, &second}, 2);
-    member_fini(&second);
-    member_fini(&world);
+    member_join(&members[1], &options, &place, 1, "second", slots_needed(&options, calls));
+    run_to_end(members, 2, grouped);
     return 0;
 }

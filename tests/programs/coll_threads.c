@@ -23,17 +23,11 @@ static void *run(void *argument)
     device_use(thread->device);
     ncclComm_t comm;
     NCCL(ncclCommInitRank(&comm, thread->nranks, thread->id, thread->rank));
-    size_t calls = iteration_calls(options);
-    member_init(&thread->world, options, "world", thread->rank, comm, slots_needed(options, calls));
+    member_init(&thread->world, options, "world", thread->rank, comm,
+                slots_needed(options, iteration_calls(options)));
     /* An allocation may wait for kernels of other devices: none starts before all have theirs. */
     pthread_barrier_wait(thread->ready);
-    for (unsigned long i = 0; i < options->iters; i++) {
-        for (size_t j = 0; j < calls; j++)
-            member_call(&thread->world, iteration_op(&thread->world, j));
-        if (drain_due(options, i))
-            member_drain(&thread->world);
-        pause_between(options);
-    }
+    run_iterations(&thread->world, 1, call_by_call);
     comm_destroy(comm, options);
     return NULL;
 }

@@ -160,6 +160,14 @@ static size_t slot_bytes(const struct options *options, int nranks)
     return (bytes / 256 + 1) * 256;
 }
 
+void rank_begin(struct options *ret_options, struct place *ret_place, unsigned takes,
+                const char *comms, int argc, char **argv)
+{
+    options_parse(ret_options, takes, comms, argc, argv);
+    place_init(ret_place, ret_options);
+    device_use(ret_place->local_rank);
+}
+
 void member_init(struct member *ret_member, const struct options *options, const char *name,
                  int world_rank, ncclComm_t comm, size_t nslots)
 {
@@ -192,7 +200,7 @@ void member_init(struct member *ret_member, const struct options *options, const
     *ret_member = member;
 }
 
-void member_fini(struct member *member)
+void member_fini(const struct member *member)
 {
     device_stream_destroy(member->stream);
     device_host_free(member->host_in);
@@ -200,6 +208,27 @@ void member_fini(struct member *member)
     device_free(member->device_in);
     device_free(member->device_out);
     free(member->slots);
+}
+
+void member_join(struct member *ret_member, const struct options *options,
+                 const struct place *place, unsigned ordinal, const char *name, size_t nslots)
+{
+    ncclComm_t comm = world_init(place, options, ordinal);
+    member_init(ret_member, options, name, place->rank, comm, nslots);
+}
+
+void members_end(const struct member *const *members, int nmembers)
+{
+    for (int i = nmembers - 1; i >= 0; i--)
+        comm_destroy(members[i]->comm, members[i]->options);
+    report(members[0]->world_rank, members, nmembers);
+    for (int i = nmembers - 1; i >= 0; i--)
+        member_fini(members[i]);
+}
+
+void member_end(const struct member *member)
+{
+    members_end(&member, 1);
 }
 
 size_t iteration_calls(const struct options *options)
@@ -606,6 +635,34 @@ void pause_between(const struct options *options)
 {
     if (options->pause_ms)
         sleep_ms((long long)options->pause_ms);
+}
+
+void run_iterations(struct member *members, int nmembers, iteration *iterate)
+{
+    const struct options *options = members->options;
+    for (unsigned long i = 0; i < options->iters; i++) {
+        iterate(members, nmembers, i);
+        for (int m = 0; m < nmembers && drain_due(options, i); m++)
+            member_drain(&members[m]);
+        pause_between(options);
+    }
+}
+
+void run_to_end(struct member *members, int nmembers, iteration *iterate)
+{
+    const struct member *all[4];
+    run_iterations(members, nmembers, iterate);
+    for (int m = 0; m < nmembers; m++)
+        all[m] = &members[m];
+    members_end(all, nmembers);
+}
+
+void call_by_call(struct member *members, int nmembers, unsigned long i)
+{
+    (void)i;
+    for (size_t j = 0; j < iteration_calls(members->options); j++)
+        for (int m = 0; m < nmembers; m++)
+            member_call(&members[m], iteration_op(&members[m], j));
 }
 
 void comm_destroy(ncclComm_t comm, const struct options *options)

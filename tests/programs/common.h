@@ -66,10 +66,22 @@ void fault_no_init(const struct options *options, int world_rank);
 /* Joins the communicator `ordinal` of all ranks, on the current device. */
 ncclComm_t world_init(const struct place *place, const struct options *options, unsigned ordinal);
 
+/* How a program with one device a process begins: its options, its place, its device. */
+void rank_begin(struct options *ret_options, struct place *ret_place, unsigned takes,
+                const char *comms, int argc, char **argv);
+
 /* The current device becomes the member's; room for `nslots` calls between two drains. */
 void member_init(struct member *ret_member, const struct options *options, const char *name,
                  int world_rank, ncclComm_t comm, size_t nslots);
-void member_fini(struct member *member);
+void member_fini(const struct member *member);
+
+/* The same in the communicator `ordinal` of all ranks, which it joins. */
+void member_join(struct member *ret_member, const struct options *options,
+                 const struct place *place, unsigned ordinal, const char *name, size_t nslots);
+
+/* Destroys their communicators, the last one first, reports the rank, and frees all. */
+void members_end(const struct member *const *members, int nmembers);
+void member_end(const struct member *member); /* of one alone */
 
 /* How many calls an iteration makes under --op, and which the i-th is. */
 size_t iteration_calls(const struct options *options);
@@ -106,6 +118,16 @@ size_t slots_needed(const struct options *options, size_t calls_per_iteration);
 
 /* The pause of --pause-ms. */
 void pause_between(const struct options *options);
+
+/* All iterations, each as `iterate` makes it, with the drains and pauses between them. */
+typedef void iteration(struct member *members, int nmembers, unsigned long i);
+void run_iterations(struct member *members, int nmembers, iteration *iterate);
+
+/* run_iterations, and the end of members that lie one after the other. */
+void run_to_end(struct member *members, int nmembers, iteration *iterate);
+
+/* An iteration in which each member makes each of its calls by itself. */
+iteration call_by_call;
 
 /* Destroys the communicator, finalizing it first if told to. */
 void comm_destroy(ncclComm_t comm, const struct options *options);

@@ -130,9 +130,7 @@ static void abort_under_way(bool cold)
     pthread_join(other, NULL);
     join(&member, "world", world_init(&place, &options, 1));
     use(&member);
-    comm_destroy(member.comm, &options);
-    report(place.rank, (const struct member *const[]){&member}, 1);
-    member_fini(&member);
+    member_end(&member);
     device_free(buffer);
     device_stream_destroy(stream);
 }
@@ -140,10 +138,8 @@ static void abort_under_way(bool cold)
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
-    options_parse(&options, TAKES_OP, "world", argc > 1 ? argc - 1 : argc,
-                  argc > 1 ? argv + 1 : argv);
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    rank_begin(&options, &place, TAKES_OP, "world", argc > 1 ? argc - 1 : argc,
+               argc > 1 ? argv + 1 : argv);
     if (strcmp(mode, "orders") == 0 || strcmp(mode, "kept") == 0)
         orders(strcmp(mode, "orders") == 0);
     else if (strcmp(mode, "left-out") == 0)

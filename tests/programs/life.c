@@ -99,15 +99,12 @@ static void work_around(const struct options *options, const struct place *place
                         const char *name, void (*middle)(const struct place *place))
 {
     struct member world;
-    ncclComm_t comm = world_init(place, options, ordinal);
-    member_init(&world, options, name, place->rank, comm, 1);
+    member_join(&world, options, place, ordinal, name, 1);
     run_collectives(&world, options->iters / 2);
     if (middle)
         middle(place);
     run_collectives(&world, options->iters - options->iters / 2);
-    comm_destroy(comm, options);
-    report(place->rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
 }
 
 /* As a shell tells it. */
@@ -244,8 +241,7 @@ static void forks(const struct options *options, const struct place *place)
     struct crowd crowd = {.options = options, .place = place};
     pthread_t threads[FORKERS + MAKERS];
     struct member world;
-    ncclComm_t comm = world_init(place, options, 0);
-    member_init(&world, options, "world", place->rank, comm, 1);
+    member_join(&world, options, place, 0, "world", 1);
     run_collectives(&world, options->iters);
     for (int i = 0; i < FORKERS + MAKERS; i++)
         if (pthread_create(&threads[i], NULL, i < FORKERS ? fork_children : make_communicators,
@@ -257,9 +253,7 @@ static void forks(const struct options *options, const struct place *place)
     atomic_store(&crowd.done, true);
     for (int i = FORKERS; i < FORKERS + MAKERS; i++)
         pthread_join(threads[i], NULL);
-    comm_destroy(comm, options);
-    report(place->rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
 }
 
 static int become_sh(void *unused)
@@ -377,8 +371,7 @@ static void exec_again(const struct options *options, const struct place *place)
         return;
     }
     struct member first;
-    ncclComm_t comm = world_init(place, options, 0);
-    member_init(&first, options, "first", place->rank, comm, 1);
+    member_join(&first, options, place, 0, "first", 1);
     run_collectives(&first, options->iters);
     setenv("LIFE_SECOND", "1", 1);
     execv("/proc/self/exe", arguments);
@@ -402,8 +395,7 @@ static void exec_other(const struct options *options, const struct place *place)
 static void work_and_stay(const struct options *options, const struct place *place)
 {
     struct member world;
-    ncclComm_t comm = world_init(place, options, 0);
-    member_init(&world, options, "world", place->rank, comm, 1);
+    member_join(&world, options, place, 0, "world", 1);
     run_collectives(&world, options->iters);
     report(place->rank, (const struct member *const[]){&world}, 1);
 }
@@ -993,8 +985,7 @@ static void cancel(const struct options *options, const struct place *place)
 static void counted(const struct options *options, const struct place *place)
 {
     struct member world;
-    ncclComm_t comm = world_init(place, options, 0);
-    member_init(&world, options, "world", place->rank, comm, 1);
+    member_join(&world, options, place, 0, "world", 1);
     run_collectives(&world, options->iters);
     const struct ng_box_header *box = own_box();
     if (!box && getenv("LIFE_GUARDED"))
@@ -1012,9 +1003,7 @@ static void counted(const struct options *options, const struct place *place)
             exit(3);
         }
     }
-    comm_destroy(comm, options);
-    report(place->rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
 }
 
 static void copy_file(const char *from, const char *to)

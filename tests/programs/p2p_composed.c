@@ -31,27 +31,22 @@ static void fan(struct member *world, enum op at_root, uint64_t tag)
     member_collect(world);
 }
 
+static void iterate(struct member *world, int nmembers, unsigned long i)
+{
+    (void)nmembers;
+    exchange(world, 3 * i);
+    fan(world, OP_RECV, 3 * i + 1);
+    fan(world, OP_SEND, 3 * i + 2);
+}
+
 int main(int argc, char **argv)
 {
     struct options options;
     struct place place;
     struct member world;
-    options_parse(&options, 0, "world", argc, argv);
-    place_init(&place, &options);
-    device_use(place.local_rank);
-    ncclComm_t comm = world_init(&place, &options, 0);
-    member_init(&world, &options, "world", place.rank, comm,
+    rank_begin(&options, &place, 0, "world", argc, argv);
+    member_join(&world, &options, &place, 0, "world",
                 slots_needed(&options, 4 * (size_t)place.nranks));
-    for (unsigned long i = 0; i < options.iters; i++) {
-        exchange(&world, 3 * i);
-        fan(&world, OP_RECV, 3 * i + 1);
-        fan(&world, OP_SEND, 3 * i + 2);
-        if (drain_due(&options, i))
-            member_drain(&world);
-        pause_between(&options);
-    }
-    comm_destroy(comm, &options);
-    report(place.rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    run_to_end(&world, 1, iterate);
     return 0;
 }

@@ -43,9 +43,7 @@ int main(int argc, char **argv)
     ncclComm_t comm = NULL;
     float host[COUNT];
     double longest_ms = 0;
-    options_parse(&options, 0, "world", argc, argv);
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    rank_begin(&options, &place, 0, "world", argc, argv);
     config.blocking = 0;
     ncclUniqueId id = exchange_id(&place, &options, 0);
     ncclResult_t result = ncclCommInitRankConfig(&comm, place.nranks, id, place.rank, &config);

@@ -21,7 +21,6 @@ struct step {
     struct operation op;
     CUgraphNodeType type;
     CUgraphNode node; /* only compared, it may be gone */
-    bool enabled;
 };
 
 /* What an executable graph runs. Never changed while a launch holds it: an update makes a new one.
@@ -82,13 +81,6 @@ static inline void leave_graphs(const bool *held)
     TRY(fake_ready());                                                                             \
     __attribute__((cleanup(leave_graphs), unused)) const bool held = (fake_lock(), true)
 
-#define GRAPH_CALL(name, parameters, call)                                                         \
-    CUresult CUDAAPI name parameters                                                               \
-    {                                                                                              \
-        ENTER_GRAPHS;                                                                              \
-        return call;                                                                               \
-    }
-
 static CUresult objects_add(struct object_ref **objects, CUuserObject object, unsigned int count)
 {
     struct object_ref *ref;
@@ -144,14 +136,6 @@ CUresult CUDAAPI cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostF
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuUserObjectRetain(CUuserObject object, unsigned int count)
-{
-    ENTER_DRIVER;
-    INVALID_IF(!count || !fake_handle_is(object, HANDLE_USER_OBJECT));
-    object->refs += count;
-    return CUDA_SUCCESS;
-}
-
 CUresult CUDAAPI cuUserObjectRelease(CUuserObject object, unsigned int count)
 {
     ENTER_GRAPHS;
@@ -171,26 +155,6 @@ CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, uns
     if (!(flags & CU_GRAPH_USER_OBJECT_MOVE))
         object->refs += count;
     return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!count || !fake_handle_is(graph, HANDLE_GRAPH));
-    for (struct object_ref **link = &graph->objects; *link; link = &(*link)->next) {
-        struct object_ref *ref = *link;
-
-        if (ref->object != object || ref->count < count)
-            continue;
-        ref->count -= count;
-        if (!ref->count) {
-            *link = ref->next;
-            free(ref);
-        }
-        object_release(object, count);
-        return CUDA_SUCCESS;
-    }
-    return CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Operations in nodes and steps: each copy holds references of its own. */
@@ -234,7 +198,7 @@ static CUresult program_add_graph(struct program *program, CUgraph graph);
 
 static CUresult program_add_node(struct program *program, CUgraphNode node)
 {
-    struct step step = {.op = node->op, .type = node->type, .node = node, .enabled = true};
+    struct step step = {.op = node->op, .type = node->type, .node = node};
 
     if (node->visited)
         return CUDA_SUCCESS;
@@ -463,8 +427,6 @@ void fake_graph_run(struct CUstream_st *stream, struct operation *op)
     for (size_t i = 0; i < program->n; i++) {
         struct operation step = program->steps[i].op;
 
-        if (!program->steps[i].enabled)
-            continue;
         if (step.kind == OP_RECORD || step.kind == OP_WAIT) {
             if (!op->graph.marks[i])
                 continue; /* an event that had never been recorded */
@@ -518,7 +480,7 @@ static CUresult launch(CUgraphExec exec, struct CUstream_st *stream)
         struct step *step = &program->steps[i];
         struct CUevent_st *event;
 
-        if (!step->enabled || (step->op.kind != OP_RECORD && step->op.kind != OP_WAIT))
+        if (step->op.kind != OP_RECORD && step->op.kind != OP_WAIT)
             continue;
         event = step->op.event.event;
         if (step->op.kind == OP_RECORD) {
@@ -626,55 +588,15 @@ CUresult CUDAAPI cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                     &op);
 }
 
-CUresult CUDAAPI cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!nodeParams || !is_node(hNode) || hNode->op.kind != OP_HOST);
-    nodeParams->fn = hNode->op.host.fn;
-    nodeParams->userData = hNode->op.host.data;
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!nodeParams || !is_node(hNode) || hNode->op.kind != OP_COPY);
-    memset(nodeParams, 0, sizeof(*nodeParams));
-    nodeParams->dstMemoryType = nodeParams->srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-    nodeParams->dstDevice = (CUdeviceptr)hNode->op.copy.dst;
-    nodeParams->srcDevice = (CUdeviceptr)hNode->op.copy.src;
-    nodeParams->dstPitch = hNode->op.copy.dst_pitch;
-    nodeParams->srcPitch = hNode->op.copy.src_pitch;
-    if (hNode->op.copy.dst_pitch)
-        nodeParams->dstHeight = hNode->op.copy.dst_slice / hNode->op.copy.dst_pitch;
-    if (hNode->op.copy.src_pitch)
-        nodeParams->srcHeight = hNode->op.copy.src_slice / hNode->op.copy.src_pitch;
-    nodeParams->WidthInBytes = hNode->op.copy.width;
-    nodeParams->Height = hNode->op.copy.height;
-    nodeParams->Depth = hNode->op.copy.depth;
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!nodeParams || !is_node(hNode) || hNode->op.kind != OP_SET);
-    nodeParams->dst = (CUdeviceptr)hNode->op.set.dst;
-    nodeParams->pitch = hNode->op.set.pitch;
-    nodeParams->value = hNode->op.set.value;
-    nodeParams->elementSize = hNode->op.set.element;
-    nodeParams->width = hNode->op.set.width;
-    nodeParams->height = hNode->op.set.height;
-    return CUDA_SUCCESS;
-}
-
-static CUresult add_child(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                          size_t numDependencies, CUgraph childGraph)
+CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                          const CUgraphNode *dependencies, size_t numDependencies,
+                                          CUgraph childGraph)
 {
     struct operation op = {.kind = OP_EMPTY};
     CUgraph clone;
     CUresult result;
 
+    ENTER_GRAPHS;
     INVALID_IF(!is_graph(childGraph));
     TRY(graph_clone(childGraph, &clone));
     result =
@@ -688,11 +610,6 @@ static CUresult add_child(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgrap
     return result;
 }
 
-GRAPH_CALL(cuGraphAddChildGraphNode,
-           (CUgraphNode * phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-            size_t numDependencies, CUgraph childGraph),
-           add_child(phGraphNode, hGraph, dependencies, numDependencies, childGraph))
-
 CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 {
     ENTER_GRAPHS;
@@ -703,86 +620,13 @@ CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGra
     return CUDA_SUCCESS;
 }
 
-static CUresult add_event(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-                          size_t numDependencies, enum operation_kind kind, CUevent event)
+CUresult CUDAAPI cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
 {
-    struct operation op = {.kind = kind, .event = {.event = event}};
-
-    INVALID_IF(!fake_handle_is(event, HANDLE_EVENT));
-    TRY(add_node(
-        phGraphNode, hGraph, dependencies, numDependencies,
-        kind == OP_RECORD ? CU_GRAPH_NODE_TYPE_EVENT_RECORD : CU_GRAPH_NODE_TYPE_WAIT_EVENT, &op));
-    event->refs++;
-    return CUDA_SUCCESS;
-}
-
-static CUresult get_event(CUgraphNode hNode, enum operation_kind kind, CUevent *event_out)
-{
-    INVALID_IF(!event_out || !is_node(hNode) || hNode->op.kind != kind);
+    ENTER_GRAPHS;
+    INVALID_IF(!event_out || !is_node(hNode) || hNode->op.kind != OP_RECORD);
     *event_out = hNode->op.event.event;
     return CUDA_SUCCESS;
 }
-
-static CUresult set_event(CUgraphNode hNode, enum operation_kind kind, CUevent event)
-{
-    INVALID_IF(!is_node(hNode) || hNode->op.kind != kind || !fake_handle_is(event, HANDLE_EVENT));
-    event->refs++;
-    fake_event_unref(hNode->op.event.event);
-    hNode->op.event.event = event;
-    return CUDA_SUCCESS;
-}
-
-/* Gives an executable graph its next program: a copy, in which some steps may have changed. */
-static CUresult exec_replace(CUgraphExec exec, struct program *changed, bool found)
-{
-    program_unref(found ? exec->program : changed);
-    INVALID_IF(!found);
-    exec->program = changed;
-    return CUDA_SUCCESS;
-}
-
-static CUresult exec_set(CUgraphExec exec, CUgraphNode node, const struct operation *op)
-{
-    bool found = false;
-
-    INVALID_IF(!is_exec(exec) || !is_node(node));
-    struct program *changed = program_copy(exec->program);
-    if (!changed)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    for (size_t i = 0; i < changed->n; i++)
-        if (changed->steps[i].node == node && changed->steps[i].op.kind == op->kind) {
-            operation_drop(&changed->steps[i].op);
-            changed->steps[i].op = *op;
-            operation_hold(&changed->steps[i].op);
-            found = true;
-        }
-    return exec_replace(exec, changed, found);
-}
-
-static CUresult exec_set_event(CUgraphExec exec, CUgraphNode node, enum operation_kind kind,
-                               CUevent event)
-{
-    struct operation op = {.kind = kind, .event = {.event = event}};
-
-    return fake_handle_is(event, HANDLE_EVENT) ? exec_set(exec, node, &op)
-                                               : CUDA_ERROR_INVALID_VALUE;
-}
-
-#define DEFINE_EVENT_NODE(name, kind)                                                              \
-    GRAPH_CALL(cuGraphAddEvent##name##Node,                                                        \
-               (CUgraphNode * phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,        \
-                size_t numDependencies, CUevent event),                                            \
-               add_event(phGraphNode, hGraph, dependencies, numDependencies, kind, event))         \
-    GRAPH_CALL(cuGraphEvent##name##NodeGetEvent, (CUgraphNode hNode, CUevent * event_out),         \
-               get_event(hNode, kind, event_out))                                                  \
-    GRAPH_CALL(cuGraphEvent##name##NodeSetEvent, (CUgraphNode hNode, CUevent event),               \
-               set_event(hNode, kind, event))                                                      \
-    GRAPH_CALL(cuGraphExecEvent##name##NodeSetEvent,                                               \
-               (CUgraphExec hGraphExec, CUgraphNode hNode, CUevent event),                         \
-               exec_set_event(hGraphExec, hNode, kind, event))
-
-DEFINE_EVENT_NODE(Record, OP_RECORD)
-DEFINE_EVENT_NODE(Wait, OP_WAIT)
 
 static CUresult host_operation(const CUDA_HOST_NODE_PARAMS *parameters, struct operation *ret_op)
 {
@@ -792,85 +636,40 @@ static CUresult host_operation(const CUDA_HOST_NODE_PARAMS *parameters, struct o
     return CUDA_SUCCESS;
 }
 
-/* The calls of a kind of node that take its parameters; some end with more that does not matter. */
-#define DEFINE_NODE(name, op_kind, node_type, type, operation_of, ...)                             \
-    CUresult CUDAAPI cuGraphAdd##name##Node(                                                       \
-        CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,                 \
-        size_t numDependencies, const type *nodeParams, ##__VA_ARGS__)                             \
-    {                                                                                              \
-        struct operation op;                                                                       \
-        ENTER_GRAPHS;                                                                              \
-        TRY(operation_of(nodeParams, &op));                                                        \
-        return add_node(phGraphNode, hGraph, dependencies, numDependencies, node_type, &op);       \
-    }                                                                                              \
-    CUresult CUDAAPI cuGraph##name##NodeSetParams(CUgraphNode hNode, const type *nodeParams)       \
-    {                                                                                              \
-        ENTER_GRAPHS;                                                                              \
-        return is_node(hNode) && hNode->op.kind == op_kind ? operation_of(nodeParams, &hNode->op)  \
-                                                           : CUDA_ERROR_INVALID_VALUE;             \
-    }                                                                                              \
-    CUresult CUDAAPI cuGraphExec##name##NodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,   \
-                                                      const type *nodeParams, ##__VA_ARGS__)       \
-    {                                                                                              \
-        struct operation op;                                                                       \
-        ENTER_GRAPHS;                                                                              \
-        TRY(operation_of(nodeParams, &op));                                                        \
-        return exec_set(hGraphExec, hNode, &op);                                                   \
-    }
-
-DEFINE_NODE(Host, OP_HOST, CU_GRAPH_NODE_TYPE_HOST, CUDA_HOST_NODE_PARAMS, host_operation)
-DEFINE_NODE(Memcpy, OP_COPY, CU_GRAPH_NODE_TYPE_MEMCPY, CUDA_MEMCPY3D, fake_memory_copy_operation,
-            CUcontext ctx)
-DEFINE_NODE(Memset, OP_SET, CU_GRAPH_NODE_TYPE_MEMSET, CUDA_MEMSET_NODE_PARAMS,
-            fake_memory_set_operation, CUcontext ctx)
-
-CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                   const CUgraphNode *dependencies,
-                                   const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                   CUgraphNodeParams *nodeParams)
+CUresult CUDAAPI cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                    const CUgraphNode *dependencies, size_t numDependencies,
+                                    const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
-    INVALID_IF(!nodeParams);
-    switch (nodeParams->type) {
-    case CU_GRAPH_NODE_TYPE_EMPTY:
-        return cuGraphAddEmptyNode(phGraphNode, hGraph, dependencies, numDependencies);
-    case CU_GRAPH_NODE_TYPE_HOST: {
-        CUDA_HOST_NODE_PARAMS host = {.fn = nodeParams->host.fn,
-                                      .userData = nodeParams->host.userData};
+    struct operation op;
 
-        return cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, &host);
-    }
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-        return cuGraphAddMemcpyNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                    &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);
-    case CU_GRAPH_NODE_TYPE_MEMSET: {
-        CUDA_MEMSET_NODE_PARAMS set = {.dst = nodeParams->memset.dst,
-                                       .pitch = nodeParams->memset.pitch,
-                                       .value = nodeParams->memset.value,
-                                       .elementSize = nodeParams->memset.elementSize,
-                                       .width = nodeParams->memset.width,
-                                       .height = nodeParams->memset.height};
-
-        return cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies, numDependencies, &set,
-                                    nodeParams->memset.ctx);
-    }
-    case CU_GRAPH_NODE_TYPE_GRAPH:
-        return cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                        nodeParams->graph.graph);
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-        return cuGraphAddEventRecordNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                         nodeParams->eventRecord.event);
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-        return cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies,
-                                       nodeParams->eventWait.event);
-    default:
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    ENTER_GRAPHS;
+    TRY(host_operation(nodeParams, &op));
+    return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_HOST,
+                    &op);
 }
 
-FORM(cuGraphAddNode,
-     (CUgraphNode * phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
-      size_t numDependencies, CUgraphNodeParams *nodeParams),
-     cuGraphAddNode_v2(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams))
+CUresult CUDAAPI cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                              const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    bool found = false;
+    struct operation op;
+
+    ENTER_GRAPHS;
+    TRY(host_operation(nodeParams, &op));
+    INVALID_IF(!is_exec(hGraphExec) || !is_node(hNode));
+    struct program *changed = program_copy(hGraphExec->program);
+    if (!changed)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < changed->n; i++)
+        if (changed->steps[i].node == hNode && changed->steps[i].op.kind == OP_HOST) {
+            changed->steps[i].op = op;
+            found = true;
+        }
+    program_unref(found ? hGraphExec->program : changed);
+    INVALID_IF(!found);
+    hGraphExec->program = changed;
+    return CUDA_SUCCESS;
+}
 
 CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode hNode)
 {
@@ -927,18 +726,6 @@ CUresult CUDAAPI cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *num
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!numRootNodes || !is_graph(hGraph));
-    struct out out = {rootNodes, *numRootNodes, 0};
-    for (CUgraphNode node = hGraph->first; node; node = node->next)
-        if (!node->n_deps)
-            out_add(&out, node);
-    out_end(&out, numRootNodes);
-    return CUDA_SUCCESS;
-}
-
 static void clear_edge_data(CUgraphEdgeData *edgeData, size_t n)
 {
     if (edgeData)
@@ -967,44 +754,6 @@ CUresult CUDAAPI cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNo
 FORM(cuGraphGetEdges, (CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges),
      cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges))
 
-CUresult CUDAAPI cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
-                                               CUgraphEdgeData *edgeData, size_t *numDependencies)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!numDependencies || !is_node(hNode));
-    struct out out = {dependencies, *numDependencies, 0};
-    for (size_t i = 0; i < hNode->n_deps; i++)
-        out_add(&out, hNode->deps[i]);
-    out_end(&out, numDependencies);
-    if (dependencies)
-        clear_edge_data(edgeData, *numDependencies);
-    return CUDA_SUCCESS;
-}
-
-FORM(cuGraphNodeGetDependencies,
-     (CUgraphNode hNode, CUgraphNode *dependencies, size_t *numDependencies),
-     cuGraphNodeGetDependencies_v2(hNode, dependencies, NULL, numDependencies))
-
-CUresult CUDAAPI cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
-                                                 CUgraphEdgeData *edgeData,
-                                                 size_t *numDependentNodes)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!numDependentNodes || !is_node(hNode));
-    struct out out = {dependentNodes, *numDependentNodes, 0};
-    for (CUgraphNode node = hNode->graph->first; node; node = node->next)
-        if (node_depends_on(node, hNode))
-            out_add(&out, node);
-    out_end(&out, numDependentNodes);
-    if (dependentNodes)
-        clear_edge_data(edgeData, *numDependentNodes);
-    return CUDA_SUCCESS;
-}
-
-FORM(cuGraphNodeGetDependentNodes,
-     (CUgraphNode hNode, CUgraphNode *dependentNodes, size_t *numDependentNodes),
-     cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, NULL, numDependentNodes))
-
 static bool edges_ok(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t n)
 {
     if (!is_graph(graph) || (n && (!from || !to)))
@@ -1030,28 +779,6 @@ CUresult CUDAAPI cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *fr
 FORM(cuGraphAddDependencies,
      (CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies),
      cuGraphAddDependencies_v2(hGraph, from, to, NULL, numDependencies))
-
-CUresult CUDAAPI cuGraphRemoveDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
-                                              const CUgraphNode *to,
-                                              const CUgraphEdgeData *edgeData,
-                                              size_t numDependencies)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!edges_ok(hGraph, from, to, numDependencies));
-    for (size_t i = 0; i < numDependencies; i++) {
-        INVALID_IF(!node_depends_on(to[i], from[i]));
-        for (size_t j = 0; j < to[i]->n_deps; j++)
-            if (to[i]->deps[j] == from[i]) {
-                to[i]->deps[j] = to[i]->deps[--to[i]->n_deps];
-                break;
-            }
-    }
-    return CUDA_SUCCESS;
-}
-
-FORM(cuGraphRemoveDependencies,
-     (CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies),
-     cuGraphRemoveDependencies_v2(hGraph, from, to, NULL, numDependencies))
 
 /* Executable graphs. */
 
@@ -1109,14 +836,6 @@ FORM(cuGraphInstantiateWithParams,
      (CUgraphExec * phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams),
      cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams))
 
-CUresult CUDAAPI cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!flags || !is_exec(hGraphExec));
-    *flags = hGraphExec->flags;
-    return CUDA_SUCCESS;
-}
-
 CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     ENTER_GRAPHS;
@@ -1139,53 +858,6 @@ CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
 }
 
 LEGACY_FORM(cuGraphLaunch, (CUgraphExec hGraphExec, CUstream hStream), (hGraphExec, hStream))
-
-CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream)
-{
-    struct operation op = {.kind = OP_EMPTY};
-    struct CUstream_st *stream;
-
-    ENTER_GRAPHS;
-    TRY(fake_stream_resolve(hStream, &stream));
-    INVALID_IF(!is_exec(hGraphExec));
-    TRY(fake_capture_stream_guard(stream)); /* an upload cannot be captured */
-    return fake_stream_submit(stream, &op);
-}
-
-LEGACY_FORM(cuGraphUpload, (CUgraphExec hGraphExec, CUstream hStream), (hGraphExec, hStream))
-
-CUresult CUDAAPI cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                       unsigned int isEnabled)
-{
-    bool found = false;
-
-    ENTER_GRAPHS;
-    INVALID_IF(!is_exec(hGraphExec) || !is_node(hNode));
-    INVALID_IF(hNode->type != CU_GRAPH_NODE_TYPE_MEMCPY &&
-               hNode->type != CU_GRAPH_NODE_TYPE_MEMSET); /* only kernels, copies and sets */
-    struct program *changed = program_copy(hGraphExec->program);
-    if (!changed)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    for (size_t i = 0; i < changed->n; i++)
-        if (changed->steps[i].node == hNode) {
-            changed->steps[i].enabled = isEnabled != 0;
-            found = true;
-        }
-    return exec_replace(hGraphExec, changed, found);
-}
-
-CUresult CUDAAPI cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                       unsigned int *isEnabled)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!isEnabled || !is_exec(hGraphExec) || !is_node(hNode));
-    for (size_t i = 0; i < hGraphExec->program->n; i++)
-        if (hGraphExec->program->steps[i].node == hNode) {
-            *isEnabled = hGraphExec->program->steps[i].enabled;
-            return CUDA_SUCCESS;
-        }
-    return CUDA_ERROR_INVALID_VALUE;
-}
 
 CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
                                       CUgraphExecUpdateResultInfo *resultInfo)
@@ -1216,10 +888,8 @@ CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
         return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     }
     /* Later changes still name the nodes of the graph that was instantiated. */
-    for (size_t i = 0; i < program->n; i++) {
+    for (size_t i = 0; i < program->n; i++)
         program->steps[i].node = hGraphExec->program->steps[i].node;
-        program->steps[i].enabled = hGraphExec->program->steps[i].enabled;
-    }
     program_unref(hGraphExec->program);
     hGraphExec->program = program;
     return CUDA_SUCCESS;

@@ -336,12 +336,8 @@ static CUcontext context_create(int device, unsigned int flags, bool primary)
     ctx->device = device;
     ctx->flags = flags;
     ctx->primary = primary;
-    ctx->api_version = 3020;
     ctx->id = fake_next_id();
     ctx->alive = true;
-    ctx->limits[CU_LIMIT_STACK_SIZE] = 1024;
-    ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
-    ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
     ctx->next = fake_contexts;
     fake_contexts = ctx;
     return ctx;
@@ -497,36 +493,12 @@ CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxGetFlags(unsigned int *flags)
-{
-    ENTER(ctx);
-    if (flags)
-        *flags = ctx->flags;
-    return flags ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuCtxSetFlags(unsigned int flags)
-{
-    ENTER(ctx);
-    ctx->flags = flags;
-    return CUDA_SUCCESS;
-}
-
 CUresult CUDAAPI cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
     ENTER_DRIVER;
     INVALID_IF(!ctxId);
     TRY(context_named(&ctx));
     *ctxId = ctx->id;
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
-{
-    ENTER_DRIVER;
-    INVALID_IF(!version);
-    TRY(context_named(&ctx));
-    *version = ctx->api_version;
     return CUDA_SUCCESS;
 }
 
@@ -548,39 +520,6 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPr
         *leastPriority = 0;
     if (greatestPriority)
         *greatestPriority = -5;
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuCtxGetLimit(size_t *pvalue, CUlimit limit)
-{
-    ENTER(ctx);
-    INVALID_IF(!pvalue);
-    if ((unsigned int)limit >= CU_LIMIT_MAX)
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    *pvalue = ctx->limits[limit];
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
-{
-    ENTER(ctx);
-    if ((unsigned int)limit >= CU_LIMIT_MAX)
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    ctx->limits[limit] = value;
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuCtxGetCacheConfig(CUfunc_cache *pconfig)
-{
-    ENTER(ctx);
-    INVALID_IF(!pconfig);
-    *pconfig = CU_FUNC_CACHE_PREFER_NONE;
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuCtxSetCacheConfig(CUfunc_cache config)
-{
-    ENTER(ctx);
     return CUDA_SUCCESS;
 }
 
@@ -747,15 +686,6 @@ CUresult CUDAAPI cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult CUDAAPI cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
-{
-    TRY(fake_device_check(dev));
-    INVALID_IF(!major || !minor);
-    *major = 9;
-    *minor = 0;
-    return CUDA_SUCCESS;
-}
-
 CUresult CUDAAPI cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
     /* What programs ask for, with a Hopper device's answers; 0 stands for "not supported". */
@@ -816,7 +746,6 @@ CUresult CUDAAPI cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevi
         {CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE, 134217728},
         {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
         {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 1},
-        {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, 1},
         {CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 4},
         {CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS, 1},
@@ -843,16 +772,6 @@ CUresult CUDAAPI cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevic
     TRY(fake_device_check(peerDev));
     INVALID_IF(!canAccessPeer);
     *canAccessPeer = dev != peerDev;
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib,
-                                         CUdevice srcDevice, CUdevice dstDevice)
-{
-    TRY(fake_device_check(srcDevice));
-    TRY(fake_device_check(dstDevice));
-    INVALID_IF(!value || srcDevice == dstDevice);
-    *value = attrib != CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
     return CUDA_SUCCESS;
 }
 

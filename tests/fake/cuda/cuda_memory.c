@@ -35,13 +35,6 @@ struct reservation {
 };
 static struct reservation *reservations;
 
-struct CUmemPoolHandle_st {
-    int device;
-    uint64_t threshold;
-    uint64_t used, used_high;
-    bool builtin;
-};
-
 /* The table. */
 
 static size_t table_place(uintptr_t address)
@@ -145,8 +138,6 @@ void fake_memory_free(struct allocation *allocation)
     void *base = (void *)allocation->base;
     enum memory_kind kind = allocation->kind;
 
-    if (allocation->pool)
-        allocation->pool->used -= allocation->size;
     fake_devices[allocation->device].used -= allocation->charged;
     table_remove(allocation);
     if (kind == MEMORY_DEVICE || kind == MEMORY_MANAGED || kind == MEMORY_HOST)
@@ -356,179 +347,24 @@ CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsig
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemHostGetFlags(unsigned int *pFlags, void *p)
-{
-    ENTER(ctx);
-    struct allocation *allocation = fake_memory_find(p);
-    INVALID_IF(!pFlags || !allocation || allocation->kind != MEMORY_HOST);
-    *pFlags = allocation->flags;
-    return CUDA_SUCCESS;
-}
+/* Allocation in stream order. */
 
-/* Allocation in stream order, and its pools. */
-
-static CUmemoryPool pool_create(int device, bool builtin)
-{
-    CUmemoryPool pool = calloc(1, sizeof(*pool));
-
-    if (!pool)
-        return NULL;
-    pool->device = device;
-    pool->builtin = builtin;
-    fake_handle_add(pool, HANDLE_POOL);
-    return pool;
-}
-
-static CUmemoryPool pool_of_device(int device)
-{
-    struct device *owner = &fake_devices[device];
-
-    if (!owner->default_pool)
-        owner->default_pool = pool_create(device, true);
-    return owner->current_pool ? owner->current_pool : owner->default_pool;
-}
-
-CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
-{
-    TRY(fake_device_check(dev));
-    HOLD_LOCK;
-    pool_of_device(dev);
-    if (pool_out)
-        *pool_out = fake_devices[dev].default_pool;
-    return pool_out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
-{
-    TRY(fake_device_check(dev));
-    HOLD_LOCK;
-    if (pool)
-        *pool = pool_of_device(dev);
-    return pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
-{
-    TRY(fake_device_check(dev));
-    HOLD_LOCK;
-    INVALID_IF(!fake_handle_is(pool, HANDLE_POOL) || pool->device != dev);
-    fake_devices[dev].current_pool = pool;
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
-{
-    TRY(fake_ready());
-    INVALID_IF(!pool || !poolProps || poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-               poolProps->location.id < 0 || poolProps->location.id >= fake_device_count);
-    if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    HOLD_LOCK;
-    *pool = pool_create(poolProps->location.id, false);
-    return *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
-{
-    ENTER_DRIVER;
-    INVALID_IF(!fake_handle_is(pool, HANDLE_POOL) || pool->builtin);
-    for (size_t i = 0; i < table_used; i++)
-        if (table[i]->pool == pool)
-            table[i]->pool = NULL;
-    if (fake_devices[pool->device].current_pool == pool)
-        fake_devices[pool->device].current_pool = NULL;
-    fake_handle_remove(pool);
-    free(pool);
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
-{
-    ENTER_DRIVER;
-    /* The pool keeps nothing, so there is nothing to give back. */
-    return fake_handle_is(pool, HANDLE_POOL) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-static CUresult pool_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value, bool set)
-{
-    ENTER_DRIVER;
-    INVALID_IF(!value || !fake_handle_is(pool, HANDLE_POOL));
-    switch (attr) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-        if (!set)
-            *(int *)value = 1;
-        return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        if (set)
-            pool->threshold = *(cuuint64_t *)value;
-        else
-            *(cuuint64_t *)value = pool->threshold;
-        return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        INVALID_IF(set);
-        *(cuuint64_t *)value = pool->used;
-        return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        if (set)
-            pool->used_high = pool->used;
-        else
-            *(cuuint64_t *)value = pool->used_high;
-        return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-}
-
-FORM(cuMemPoolSetAttribute, (CUmemoryPool pool, CUmemPool_attribute attr, void *value),
-     pool_attribute(pool, attr, value, true))
-FORM(cuMemPoolGetAttribute, (CUmemoryPool pool, CUmemPool_attribute attr, void *value),
-     pool_attribute(pool, attr, value, false))
-
-CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
-{
-    ENTER_DRIVER;
-    return fake_handle_is(pool, HANDLE_POOL) && (map || !count) ? CUDA_SUCCESS
-                                                                : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult CUDAAPI cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool,
-                                    CUmemLocation *location)
-{
-    ENTER_DRIVER;
-    INVALID_IF(!fake_handle_is(memPool, HANDLE_POOL) || !flags || !location);
-    *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    return CUDA_SUCCESS;
-}
-
-static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
+CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
     struct allocation *allocation;
 
     ENTER_STREAM(hStream, stream);
-    INVALID_IF(!dptr || (pool && !fake_handle_is(pool, HANDLE_POOL)));
+    INVALID_IF(!dptr);
     if (stream->capture)
         return CUDA_ERROR_NOT_SUPPORTED; /* memory nodes are not modelled */
-    if (!pool)
-        pool = pool_of_device(stream->ctx->device);
     TRY(allocate(stream->ctx, bytesize, MEMORY_DEVICE, 512, &allocation));
     allocation->ordered = true;
-    allocation->pool = pool;
-    pool->used += allocation->size;
-    if (pool->used > pool->used_high)
-        pool->used_high = pool->used;
     *dptr = allocation->base;
     return CUDA_SUCCESS;
 }
 
-STREAM_FORMS(cuMemAllocAsync, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
-             alloc_async(dptr, bytesize, NULL, hStream))
-STREAM_FORMS(cuMemAllocFromPoolAsync,
-             (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
-             pool ? alloc_async(dptr, bytesize, pool, hStream) : CUDA_ERROR_INVALID_VALUE)
+LEGACY_FORM(cuMemAllocAsync, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+            (dptr, bytesize, hStream))
 
 CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
 {
@@ -751,18 +587,6 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
-                                CUdeviceptr ptr)
-{
-    ENTER_DRIVER;
-    struct allocation *allocation = fake_memory_find((void *)ptr);
-    INVALID_IF(!flags || !location || !allocation || allocation->kind != MEMORY_MAPPED);
-    *flags = allocation->flags & PROT_WRITE ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-             : allocation->readable         ? CU_MEM_ACCESS_FLAGS_PROT_READ
-                                            : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    return CUDA_SUCCESS;
-}
-
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     ENTER_DRIVER;
@@ -869,8 +693,6 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         INVALID_IF(!is_host(allocation) && allocation->kind != MEMORY_MANAGED);
         PUT(void *, (void *)ptr);
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        PUT(unsigned int, allocation->sync_memops);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         PUT(unsigned long long, allocation->id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -890,13 +712,14 @@ static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUd
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         PUT(unsigned int,
             allocation->physical ? allocation->physical->prop.requestedHandleTypes : 0);
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         PUT(unsigned int, 0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         PUT(unsigned int, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        PUT(CUmemoryPool, allocation->pool);
+        PUT(CUmemoryPool, NULL);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
         PUT(unsigned long long, allocation->id);
     default:
@@ -951,18 +774,6 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_at
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
-                                       CUdeviceptr ptr)
-{
-    TRY(fake_ready());
-    INVALID_IF(!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
-    HOLD_LOCK;
-    struct allocation *allocation = fake_memory_find((void *)ptr);
-    INVALID_IF(!allocation || allocation->kind != MEMORY_DEVICE);
-    allocation->sync_memops = *(const unsigned int *)value != 0;
-    return CUDA_SUCCESS;
-}
-
 /* Copies. */
 
 enum side { SIDE_DEVICE, SIDE_HOST, SIDE_ANY };
@@ -982,9 +793,8 @@ static bool is_pageable(const void *pointer)
 static size_t extent(const struct operation *op, bool destination)
 {
     size_t pitch = destination ? op->copy.dst_pitch : op->copy.src_pitch;
-    size_t slice = destination ? op->copy.dst_slice : op->copy.src_slice;
 
-    return (op->copy.depth - 1) * slice + (op->copy.height - 1) * pitch + op->copy.width;
+    return (op->copy.height - 1) * pitch + op->copy.width;
 }
 
 static CUresult copy_check(struct operation *op, enum side dst, enum side src)
@@ -1018,7 +828,7 @@ static CUresult copy_async(struct operation *op, enum side dst, enum side src, C
     bool into_pageable, from_pageable;
 
     ENTER_STREAM(hStream, stream);
-    if (!op->copy.width || !op->copy.height || !op->copy.depth)
+    if (!op->copy.width || !op->copy.height)
         return CUDA_SUCCESS;
     TRY(copy_check(op, dst, src));
     if (stream->capture)
@@ -1051,7 +861,7 @@ static CUresult copy_now(struct operation *op, enum side dst, enum side src, CUs
     TRY(fake_capture_guard());
     if (stream->capture)
         TRY(fake_capture_stream_guard(stream));
-    if (!op->copy.width || !op->copy.height || !op->copy.depth)
+    if (!op->copy.width || !op->copy.height)
         return CUDA_SUCCESS;
     TRY(copy_check(op, dst, src));
     return submit(stream, op, true);
@@ -1062,8 +872,7 @@ static CUresult copy_now(struct operation *op, enum side dst, enum side src, CUs
                         .copy = {.dst = (char *)(uintptr_t)(to),                                   \
                                  .src = (const char *)(from),                                      \
                                  .width = bytes,                                                   \
-                                 .height = 1,                                                      \
-                                 .depth = 1}})
+                                 .height = 1}})
 
 /* A row is a copy in both forms: what it takes, and on which side each end lies. */
 #define DEFINE_COPY(name, parameters, dst, src, to, from)                                          \
@@ -1145,63 +954,26 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *copy, struct operation *ret_op, enu
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *copy, struct operation *ret_op, enum side *ret_dst,
-                        enum side *ret_src)
+static CUresult copy_2d_now(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
 {
-    char *dst, *src;
+    struct operation op;
+    enum side dst, src;
 
-    INVALID_IF(!copy);
-    TRY(copy_side(copy->dstMemoryType, copy->dstHost, copy->dstDevice, &dst, ret_dst));
-    TRY(copy_side(copy->srcMemoryType, copy->srcHost, copy->srcDevice, &src, ret_src));
-    *ret_op = COPY_1D(dst, src, copy->WidthInBytes);
-    ret_op->copy.height = copy->Height;
-    ret_op->copy.depth = copy->Depth;
-    ret_op->copy.dst_pitch = copy->dstPitch ? copy->dstPitch : copy->WidthInBytes;
-    ret_op->copy.src_pitch = copy->srcPitch ? copy->srcPitch : copy->WidthInBytes;
-    ret_op->copy.dst_slice =
-        ret_op->copy.dst_pitch * (copy->dstHeight ? copy->dstHeight : copy->Height);
-    ret_op->copy.src_slice =
-        ret_op->copy.src_pitch * (copy->srcHeight ? copy->srcHeight : copy->Height);
-    ret_op->copy.dst += copy->dstZ * ret_op->copy.dst_slice + copy->dstY * ret_op->copy.dst_pitch +
-                        copy->dstXInBytes;
-    ret_op->copy.src += copy->srcZ * ret_op->copy.src_slice + copy->srcY * ret_op->copy.src_pitch +
-                        copy->srcXInBytes;
-    return CUDA_SUCCESS;
+    TRY(copy_2d(pCopy, &op, &dst, &src));
+    return copy_now(&op, dst, src, hStream);
 }
 
-#define DEFINE_COPY_STRUCT(name, type, prepare)                                                    \
-    static CUresult name##_on(const type *pCopy, CUstream hStream, bool wait)                      \
-    {                                                                                              \
-        struct operation op;                                                                       \
-        enum side dst, src;                                                                        \
-        TRY(prepare(pCopy, &op, &dst, &src));                                                      \
-        return (wait ? copy_now : copy_async)(&op, dst, src, hStream);                             \
-    }                                                                                              \
-    FORM(name##_v2_ptds, (const type *pCopy), name##_on(pCopy, CU_STREAM_PER_THREAD, true))        \
-    FORM(name##_v2, (const type *pCopy), name##_on(pCopy, CU_STREAM_LEGACY, true))
-
-#define DEFINE_COPY_STRUCT_ASYNC(name, type)                                                       \
-    STREAM_FORMS(name##Async_v2, (const type *pCopy, CUstream hStream),                            \
-                 name##_on(pCopy, hStream, false))
-
-DEFINE_COPY_STRUCT(cuMemcpy2D, CUDA_MEMCPY2D, copy_2d)
-DEFINE_COPY_STRUCT(cuMemcpy2DUnaligned, CUDA_MEMCPY2D, copy_2d)
-DEFINE_COPY_STRUCT(cuMemcpy3D, CUDA_MEMCPY3D, copy_3d)
-DEFINE_COPY_STRUCT_ASYNC(cuMemcpy2D, CUDA_MEMCPY2D)
-DEFINE_COPY_STRUCT_ASYNC(cuMemcpy3D, CUDA_MEMCPY3D)
+FORM(cuMemcpy2D_v2_ptds, (const CUDA_MEMCPY2D *pCopy), copy_2d_now(pCopy, CU_STREAM_PER_THREAD))
+FORM(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *pCopy), copy_2d_now(pCopy, CU_STREAM_LEGACY))
 
 /* Sets. */
 
 static CUresult set(CUdeviceptr dst, uint32_t value, unsigned int element, size_t width,
-                    size_t height, size_t pitch, CUstream hStream, bool wait)
+                    CUstream hStream, bool wait)
 {
-    struct operation op = {.kind = OP_SET,
-                           .set = {.dst = (char *)dst,
-                                   .value = value,
-                                   .element = element,
-                                   .width = width,
-                                   .height = height,
-                                   .pitch = pitch}};
+    struct operation op = {
+        .kind = OP_SET,
+        .set = {.dst = (char *)dst, .value = value, .element = element, .width = width}};
 
     ENTER_STREAM(hStream, stream);
     if (wait) {
@@ -1209,61 +981,21 @@ static CUresult set(CUdeviceptr dst, uint32_t value, unsigned int element, size_
         TRY(fake_capture_guard());
         TRY(fake_capture_stream_guard(stream));
     }
-    if (!width || !height)
+    if (!width)
         return CUDA_SUCCESS;
-    INVALID_IF(dst % element || (height > 1 && pitch < width * element) ||
-               !fake_memory_known((void *)dst, (height - 1) * pitch + width * element));
+    INVALID_IF(dst % element || !fake_memory_known((void *)dst, width * element));
     return submit(stream, &op, wait);
 }
 
-/* The four forms of a set; `parameters` and what `set` takes before the stream, each in brackets.
- */
-#define SET_FORMS(name, parameters, ...)                                                           \
-    FORM(name##_v2, (UNWRAP parameters), set(__VA_ARGS__, CU_STREAM_LEGACY, true))                 \
-    FORM(name##_v2_ptds, (UNWRAP parameters), set(__VA_ARGS__, CU_STREAM_PER_THREAD, true))        \
-    STREAM_FORMS(name##Async, (UNWRAP parameters, CUstream hStream),                               \
-                 set(__VA_ARGS__, hStream, false))
-#define UNWRAP(...) __VA_ARGS__
+/* The four forms of a set. */
+#define DEFINE_SET(name, type, element)                                                            \
+    FORM(name##_v2, (CUdeviceptr dst, type value, size_t N),                                       \
+         set(dst, value, element, N, CU_STREAM_LEGACY, true))                                      \
+    FORM(name##_v2_ptds, (CUdeviceptr dst, type value, size_t N),                                  \
+         set(dst, value, element, N, CU_STREAM_PER_THREAD, true))                                  \
+    STREAM_FORMS(name##Async, (CUdeviceptr dst, type value, size_t N, CUstream hStream),           \
+                 set(dst, value, element, N, hStream, false))
 
-#define DEFINE_SET(name, name_2d, type, element)                                                   \
-    SET_FORMS(name, (CUdeviceptr dst, type value, size_t N), dst, value, element, N, 1, 0)         \
-    SET_FORMS(name_2d, (CUdeviceptr dst, size_t pitch, type value, size_t Width, size_t Height),   \
-              dst, value, element, Width, Height, pitch)
-
-DEFINE_SET(cuMemsetD8, cuMemsetD2D8, unsigned char, 1)
-DEFINE_SET(cuMemsetD16, cuMemsetD2D16, unsigned short, 2)
-DEFINE_SET(cuMemsetD32, cuMemsetD2D32, unsigned int, 4)
-
-/* For graph nodes. */
-
-CUresult fake_memory_copy_operation(const CUDA_MEMCPY3D *parameters, struct operation *ret_op)
-{
-    struct operation op;
-    enum side dst, src;
-
-    TRY(copy_3d(parameters, &op, &dst, &src));
-    INVALID_IF(!op.copy.width || !op.copy.height || !op.copy.depth);
-    TRY(copy_check(&op, dst, src));
-    *ret_op = op;
-    return CUDA_SUCCESS;
-}
-
-CUresult fake_memory_set_operation(const CUDA_MEMSET_NODE_PARAMS *parameters,
-                                   struct operation *ret_op)
-{
-    struct operation op = {.kind = OP_SET};
-
-    INVALID_IF(!parameters || !parameters->width || !parameters->height ||
-               (parameters->elementSize != 1 && parameters->elementSize != 2 &&
-                parameters->elementSize != 4));
-    op.set.dst = (char *)parameters->dst;
-    op.set.value = parameters->value;
-    op.set.element = parameters->elementSize;
-    op.set.width = parameters->width;
-    op.set.height = parameters->height;
-    op.set.pitch = parameters->pitch;
-    INVALID_IF(!fake_memory_known(op.set.dst, (op.set.height - 1) * op.set.pitch +
-                                                  op.set.width * op.set.element));
-    *ret_op = op;
-    return CUDA_SUCCESS;
-}
+DEFINE_SET(cuMemsetD8, unsigned char, 1)
+DEFINE_SET(cuMemsetD16, unsigned short, 2)
+DEFINE_SET(cuMemsetD32, unsigned int, 4)

@@ -32,7 +32,6 @@ enum handle_kind {
     HANDLE_NODE,
     HANDLE_EXEC,
     HANDLE_USER_OBJECT,
-    HANDLE_POOL,
     HANDLE_PHYSICAL,
     HANDLE_MODULE,
     HANDLE_FUNCTION,
@@ -54,7 +53,6 @@ struct CUctx_st {
     uint64_t id;
     int device;
     unsigned int flags;
-    unsigned int api_version;
     bool primary;
     bool alive;
     unsigned int retains;
@@ -62,7 +60,6 @@ struct CUctx_st {
     CUresult sticky;
     struct CUstream_st *streams;
     struct CUstream_st *legacy;
-    size_t limits[CU_LIMIT_MAX];
 };
 
 struct device {
@@ -70,8 +67,6 @@ struct device {
     size_t used;
     CUcontext primary;
     unsigned int primary_flags;
-    CUmemoryPool default_pool;
-    CUmemoryPool current_pool;
 };
 
 /* A place in a stream: reached when the stream has completed item `seq`. Holds a reference. */
@@ -119,9 +114,8 @@ struct operation {
         struct {
             char *dst;
             const char *src;
-            size_t width, height, depth;
+            size_t width, height;
             size_t dst_pitch, src_pitch;
-            size_t dst_slice, src_slice;
             bool dst_known, src_known; /* memory of ours: must still be so when the copy runs */
             void *staging;             /* freed after the copy; never in a graph node */
         } copy;
@@ -129,7 +123,7 @@ struct operation {
             char *dst;
             uint32_t value;
             unsigned int element;
-            size_t width, height, pitch; /* width in elements */
+            size_t width; /* in elements */
         } set;
         struct {
             struct mark *mark;        /* in a stream */
@@ -222,9 +216,7 @@ struct allocation {
     uint64_t id;
     bool freeing; /* cuMemFreeAsync was called, the stream has not come to it */
     bool readable;
-    bool ordered; /* from a pool */
-    bool sync_memops;
-    CUmemoryPool pool;
+    bool ordered; /* allocated in stream order */
     struct physical *physical;
     size_t charged;
 };
@@ -338,11 +330,6 @@ bool fake_memory_known(const void *pointer, size_t size); /* all of it is memory
 void fake_memory_free(struct allocation *allocation);
 void fake_memory_free_base(void *base);
 void fake_memory_free_context(CUcontext ctx);
-
-/* What a memcpy or memset node of these parameters does. */
-CUresult fake_memory_copy_operation(const CUDA_MEMCPY3D *parameters, struct operation *ret_op);
-CUresult fake_memory_set_operation(const CUDA_MEMSET_NODE_PARAMS *parameters,
-                                   struct operation *ret_op);
 
 /* cuda_kernel.c */
 void fake_kernel_run(struct operation *op);   /* without the lock */

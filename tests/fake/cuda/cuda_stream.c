@@ -140,50 +140,35 @@ void fake_device_drain(int device)
 
 static void run_copy(struct operation *op)
 {
-    char *dst = op->copy.dst;
-    const char *src = op->copy.src;
-
-    if (op->copy.height == 1 && op->copy.depth == 1) {
-        memmove(dst, src, op->copy.width);
-        return;
-    }
-    for (size_t z = 0; z < op->copy.depth; z++)
-        for (size_t y = 0; y < op->copy.height; y++)
-            memmove(dst + z * op->copy.dst_slice + y * op->copy.dst_pitch,
-                    src + z * op->copy.src_slice + y * op->copy.src_pitch, op->copy.width);
+    for (size_t y = 0; y < op->copy.height; y++)
+        memmove(op->copy.dst + y * op->copy.dst_pitch, op->copy.src + y * op->copy.src_pitch,
+                op->copy.width);
 }
 
 static bool copy_still_valid(const struct operation *op)
 {
-    size_t rows = op->copy.height - 1, slices = op->copy.depth - 1;
+    size_t rows = op->copy.height - 1;
 
     if (op->copy.dst_known &&
-        !fake_memory_known(op->copy.dst, slices * op->copy.dst_slice + rows * op->copy.dst_pitch +
-                                             op->copy.width))
+        !fake_memory_known(op->copy.dst, rows * op->copy.dst_pitch + op->copy.width))
         return false;
     return !op->copy.src_known || op->copy.staging ||
-           fake_memory_known(op->copy.src, slices * op->copy.src_slice + rows * op->copy.src_pitch +
-                                               op->copy.width);
+           fake_memory_known(op->copy.src, rows * op->copy.src_pitch + op->copy.width);
 }
 
 static void run_set(const struct operation *op)
 {
-    for (size_t y = 0; y < op->set.height; y++) {
-        char *row = op->set.dst + y * op->set.pitch;
-
-        if (op->set.element == 1) {
-            memset(row, (int)op->set.value, op->set.width);
-            continue;
-        }
-        for (size_t x = 0; x < op->set.width; x++)
-            memcpy(row + x * op->set.element, &op->set.value, op->set.element);
+    if (op->set.element == 1) {
+        memset(op->set.dst, (int)op->set.value, op->set.width);
+        return;
     }
+    for (size_t x = 0; x < op->set.width; x++)
+        memcpy(op->set.dst + x * op->set.element, &op->set.value, op->set.element);
 }
 
 static bool set_still_valid(const struct operation *op)
 {
-    return fake_memory_known(op->set.dst, (op->set.height - 1) * op->set.pitch +
-                                              op->set.width * op->set.element);
+    return fake_memory_known(op->set.dst, op->set.width * op->set.element);
 }
 
 static bool value_reached(const struct operation *op)
@@ -627,7 +612,6 @@ DEFINE_STREAM_GETTER(cuStreamGetCtx, CUcontext, stream->ctx)
 DEFINE_STREAM_GETTER(cuStreamGetFlags, unsigned int, stream->flags)
 DEFINE_STREAM_GETTER(cuStreamGetPriority, int, stream->priority)
 DEFINE_STREAM_GETTER(cuStreamGetId, unsigned long long, stream->id)
-DEFINE_STREAM_GETTER(cuStreamGetDevice, CUdevice, stream->ctx->device)
 
 CUresult CUDAAPI cuStreamGetCtx_v2_ptsz(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
 {
@@ -739,68 +723,6 @@ DEFINE_VALUE(cuStreamWriteValue32, OP_WRITE_VALUE, cuuint32_t, false)
 DEFINE_VALUE(cuStreamWriteValue64, OP_WRITE_VALUE, cuuint64_t, true)
 DEFINE_VALUE(cuStreamWaitValue32, OP_WAIT_VALUE, cuuint32_t, false)
 DEFINE_VALUE(cuStreamWaitValue64, OP_WAIT_VALUE, cuuint64_t, true)
-
-static CUresult batch_operation(CUstream hStream, const CUstreamBatchMemOpParams *p)
-{
-    switch (p->operation) {
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-        return value_operation(OP_WAIT_VALUE, hStream, p->waitValue.address, p->waitValue.value,
-                               p->waitValue.flags, false);
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-        return value_operation(OP_WAIT_VALUE, hStream, p->waitValue.address, p->waitValue.value64,
-                               p->waitValue.flags, true);
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-        return value_operation(OP_WRITE_VALUE, hStream, p->writeValue.address, p->writeValue.value,
-                               p->writeValue.flags, false);
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-        return value_operation(OP_WRITE_VALUE, hStream, p->writeValue.address,
-                               p->writeValue.value64, p->writeValue.flags, true);
-    case CU_STREAM_MEM_OP_BARRIER:
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-        return CUDA_SUCCESS; /* every operation here is ordered already */
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-}
-
-CUresult CUDAAPI cuStreamBatchMemOp_v2_ptsz(CUstream hStream, unsigned int count,
-                                            CUstreamBatchMemOpParams *paramArray,
-                                            unsigned int flags)
-{
-    INVALID_IF(!paramArray || flags || count > 256);
-    for (unsigned int i = 0; i < count; i++)
-        TRY(batch_operation(hStream, &paramArray[i]));
-    return CUDA_SUCCESS;
-}
-
-LEGACY_FORM(cuStreamBatchMemOp_v2,
-            (CUstream hStream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
-             unsigned int flags),
-            (hStream, count, paramArray, flags))
-STREAM_FORMS(cuStreamBatchMemOp,
-             (CUstream hStream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
-              unsigned int flags),
-             cuStreamBatchMemOp_v2_ptsz(hStream, count, paramArray, flags))
-
-/* Memory hints: accepted for known ranges, nothing to do. */
-
-CUresult CUDAAPI cuStreamAttachMemAsync_ptsz(CUstream hStream, CUdeviceptr dptr, size_t length,
-                                             unsigned int flags)
-{
-    ENTER_STREAM(hStream, stream);
-    return fake_memory_find((void *)dptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-LEGACY_FORM(cuStreamAttachMemAsync,
-            (CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags),
-            (hStream, dptr, length, flags))
-STREAM_FORMS(cuMemPrefetchAsync_v2,
-             (CUdeviceptr devPtr, size_t count, CUmemLocation location, unsigned int flags,
-              CUstream hStream),
-             cuStreamAttachMemAsync_ptsz(hStream, devPtr, count, flags))
-STREAM_FORMS(cuMemPrefetchAsync,
-             (CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream),
-             cuStreamAttachMemAsync_ptsz(hStream, devPtr, count, 0))
 
 /* Events. */
 

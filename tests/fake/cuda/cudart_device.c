@@ -170,9 +170,11 @@ static const struct {
     cudaError_t error;
     const char *name, *text;
 } errors[] = {
-#define ERROR(error, text) {error, #error, text},
-#include "tests/fake/cuda/cudart_errors.def"
+#define RUNTIME_ERROR(error, text)    {error, #error, text},
+#define ERROR(of_driver, error, text) RUNTIME_ERROR(error, text)
+#include "tests/fake/cuda/errors.def"
 #undef ERROR
+#undef RUNTIME_ERROR
 };
 
 const char *CUDARTAPI cudaGetErrorName(cudaError_t error)
@@ -350,9 +352,6 @@ DRIVER_CALL(cudaDeviceGetByPCIBusId, (int *device, const char *pciBusId),
             cuDeviceGetByPCIBusId(device, pciBusId))
 DRIVER_CALL(cudaDeviceCanAccessPeer, (int *canAccessPeer, int device, int peerDevice),
             cuDeviceCanAccessPeer(canAccessPeer, device, peerDevice))
-DRIVER_CALL(cudaDeviceGetP2PAttribute,
-            (int *value, enum cudaDeviceP2PAttr attr, int srcDevice, int dstDevice),
-            cuDeviceGetP2PAttribute(value, (CUdevice_P2PAttribute)attr, srcDevice, dstDevice))
 
 static cudaError_t peer_context(int peerDevice, CUcontext *ret_peer)
 {
@@ -381,22 +380,8 @@ cudaError_t CUDARTAPI cudaDeviceDisablePeerAccess(int peerDevice)
     return cudart_done((cudaError_t)cudart_driver.cuCtxDisablePeerAccess(peer));
 }
 
-CONTEXT_CALL(cudaDeviceGetLimit, (size_t * pValue, enum cudaLimit limit),
-             cuCtxGetLimit(pValue, (CUlimit)limit))
-CONTEXT_CALL(cudaDeviceSetLimit, (enum cudaLimit limit, size_t value),
-             cuCtxSetLimit((CUlimit)limit, value))
-CONTEXT_CALL(cudaDeviceGetCacheConfig, (enum cudaFuncCache * pCacheConfig),
-             cuCtxGetCacheConfig((CUfunc_cache *)pCacheConfig))
-CONTEXT_CALL(cudaDeviceSetCacheConfig, (enum cudaFuncCache cacheConfig),
-             cuCtxSetCacheConfig((CUfunc_cache)cacheConfig))
 CONTEXT_CALL(cudaDeviceGetStreamPriorityRange, (int *leastPriority, int *greatestPriority),
              cuCtxGetStreamPriorityRange(leastPriority, greatestPriority))
-DRIVER_CALL(cudaDeviceGetDefaultMemPool, (cudaMemPool_t * memPool, int device),
-            cuDeviceGetDefaultMemPool(memPool, device))
-DRIVER_CALL(cudaDeviceGetMemPool, (cudaMemPool_t * memPool, int device),
-            cuDeviceGetMemPool(memPool, device))
-DRIVER_CALL(cudaDeviceSetMemPool, (int device, cudaMemPool_t memPool),
-            cuDeviceSetMemPool(device, memPool))
 
 /* Fields that both layouts of cudaDeviceProp have, and the attributes that say what they hold. */
 #define PROPERTIES(P)                                                                              \

@@ -32,18 +32,6 @@ ALLOCATE(cudaMallocHost, (void **ptr, size_t size), ptr, size, cuMemHostAlloc(pt
 ALLOCATE(cudaMallocPitch, (void **devPtr, size_t *pitch, size_t width, size_t height), devPtr,
          (width && height), cuMemAllocPitch((CUdeviceptr *)devPtr, pitch, width, height, 4))
 
-cudaError_t CUDARTAPI cudaMalloc3D(struct cudaPitchedPtr *pitchedDevPtr, struct cudaExtent extent)
-{
-    size_t pitch = 0;
-    void *base = NULL;
-
-    if (!pitchedDevPtr)
-        return cudart_done(cudaErrorInvalidValue);
-    TRY(cudaMallocPitch(&base, &pitch, extent.width, extent.height * extent.depth));
-    *pitchedDevPtr = (struct cudaPitchedPtr){base, pitch, extent.width, extent.height};
-    return cudaSuccess;
-}
-
 CONTEXT_CALL(cudaFree, (void *devPtr), cuMemFree((CUdeviceptr)devPtr))
 
 cudaError_t CUDARTAPI cudaFreeHost(void *ptr)
@@ -57,8 +45,6 @@ CONTEXT_CALL(cudaHostRegister, (void *ptr, size_t size, unsigned int flags),
 CONTEXT_CALL(cudaHostUnregister, (void *ptr), cuMemHostUnregister(ptr))
 CONTEXT_CALL(cudaHostGetDevicePointer, (void **pDevice, void *pHost, unsigned int flags),
              cuMemHostGetDevicePointer((CUdeviceptr *)pDevice, pHost, flags))
-CONTEXT_CALL(cudaHostGetFlags, (unsigned int *pFlags, void *pHost),
-             cuMemHostGetFlags(pFlags, pHost))
 
 cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *attributes,
                                                const void *ptr)
@@ -100,12 +86,6 @@ ALLOCATE(cudaMallocAsync, (void **devPtr, size_t size, cudaStream_t stream), dev
          cuMemAllocAsync((CUdeviceptr *)devPtr, size, stream))
 FORM(cudaMallocAsync_ptsz, (void **devPtr, size_t size, cudaStream_t stream),
      cudaMallocAsync(devPtr, size, cudart_per_thread(stream)))
-ALLOCATE(cudaMallocFromPoolAsync,
-         (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream), ptr, size,
-         cuMemAllocFromPoolAsync((CUdeviceptr *)ptr, size, memPool, stream))
-FORM(cudaMallocFromPoolAsync_ptsz,
-     (void **ptr, size_t size, cudaMemPool_t memPool, cudaStream_t stream),
-     cudaMallocFromPoolAsync(ptr, size, memPool, cudart_per_thread(stream)))
 
 cudaError_t CUDARTAPI cudaFreeAsync(void *devPtr, cudaStream_t stream)
 {
@@ -115,26 +95,6 @@ cudaError_t CUDARTAPI cudaFreeAsync(void *devPtr, cudaStream_t stream)
 }
 FORM(cudaFreeAsync_ptsz, (void *devPtr, cudaStream_t stream),
      cudaFreeAsync(devPtr, cudart_per_thread(stream)))
-
-/* The runtime's structure is laid out as the driver's. */
-DRIVER_CALL(cudaMemPoolCreate, (cudaMemPool_t * memPool, const struct cudaMemPoolProps *poolProps),
-            cuMemPoolCreate(memPool, (const CUmemPoolProps *)poolProps))
-DRIVER_CALL(cudaMemPoolDestroy, (cudaMemPool_t memPool), cuMemPoolDestroy(memPool))
-DRIVER_CALL(cudaMemPoolTrimTo, (cudaMemPool_t memPool, size_t minBytesToKeep),
-            cuMemPoolTrimTo(memPool, minBytesToKeep))
-DRIVER_CALL(cudaMemPoolSetAttribute,
-            (cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value),
-            cuMemPoolSetAttribute(memPool, (CUmemPool_attribute)attr, value))
-DRIVER_CALL(cudaMemPoolGetAttribute,
-            (cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value),
-            cuMemPoolGetAttribute(memPool, (CUmemPool_attribute)attr, value))
-DRIVER_CALL(cudaMemPoolSetAccess,
-            (cudaMemPool_t memPool, const struct cudaMemAccessDesc *descList, size_t count),
-            cuMemPoolSetAccess(memPool, (const CUmemAccessDesc *)descList, count))
-DRIVER_CALL(cudaMemPoolGetAccess,
-            (enum cudaMemAccessFlags * flags, cudaMemPool_t memPool,
-             struct cudaMemLocation *location),
-            cuMemPoolGetAccess((CUmemAccess_flags *)flags, memPool, (CUmemLocation *)location))
 
 /* Copies. */
 
@@ -188,91 +148,6 @@ FORM(cudaMemcpyPeerAsync,
      (void *dst, int dstDevice, const void *src, int srcDevice, size_t count, cudaStream_t stream),
      cudart_done(copy_async(dst, src, count, cudaMemcpyDeviceToDevice, stream)))
 
-static CUmemorytype side(enum cudaMemcpyKind kind, int destination)
-{
-    switch (kind) {
-    case cudaMemcpyHostToHost:
-        return CU_MEMORYTYPE_HOST;
-    case cudaMemcpyHostToDevice:
-        return destination ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-    case cudaMemcpyDeviceToHost:
-        return destination ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
-    case cudaMemcpyDeviceToDevice:
-        return CU_MEMORYTYPE_DEVICE;
-    default:
-        return CU_MEMORYTYPE_UNIFIED;
-    }
-}
-
-static cudaError_t copy_2d(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width,
-                           size_t height, enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-    CUDA_MEMCPY2D parameters = {.dstMemoryType = side(kind, 1),
-                                .dstHost = dst,
-                                .dstDevice = (CUdeviceptr)dst,
-                                .dstPitch = dpitch,
-                                .srcMemoryType = side(kind, 0),
-                                .srcHost = src,
-                                .srcDevice = (CUdeviceptr)src,
-                                .srcPitch = spitch,
-                                .WidthInBytes = width,
-                                .Height = height};
-
-    TRY(cudart_bind());
-    if ((unsigned int)kind > cudaMemcpyDefault)
-        return cudaErrorInvalidMemcpyDirection;
-    if (width > dpitch || width > spitch)
-        return cudaErrorInvalidPitchValue;
-    return (cudaError_t)cudart_driver.cuMemcpy2DAsync(&parameters, stream);
-}
-
-#define COPY_2D_PARAMETERS                                                                         \
-    void *dst, size_t dpitch, const void *src, size_t spitch, size_t width, size_t height,         \
-        enum cudaMemcpyKind kind
-#define COPY_2D(stream) copy_2d(dst, dpitch, src, spitch, width, height, kind, stream)
-
-STREAM_FORMS(cudaMemcpy2DAsync, (COPY_2D_PARAMETERS, cudaStream_t stream),
-             cudart_done(COPY_2D(stream)))
-FORM(cudaMemcpy2D, (COPY_2D_PARAMETERS), finish(COPY_2D(cudaStreamLegacy), cudaStreamLegacy))
-FORM(cudaMemcpy2D_ptds, (COPY_2D_PARAMETERS),
-     finish(COPY_2D(cudaStreamPerThread), cudaStreamPerThread))
-
-static cudaError_t copy_3d(const struct cudaMemcpy3DParms *p, cudaStream_t stream)
-{
-    CUDA_MEMCPY3D parameters;
-
-    TRY(cudart_bind());
-    if (!p || p->srcArray || p->dstArray)
-        return p ? cudaErrorNotSupported : cudaErrorInvalidValue;
-    parameters = (CUDA_MEMCPY3D){.dstMemoryType = side(p->kind, 1),
-                                 .dstHost = p->dstPtr.ptr,
-                                 .dstDevice = (CUdeviceptr)p->dstPtr.ptr,
-                                 .dstPitch = p->dstPtr.pitch,
-                                 .dstHeight = p->dstPtr.ysize,
-                                 .dstXInBytes = p->dstPos.x,
-                                 .dstY = p->dstPos.y,
-                                 .dstZ = p->dstPos.z,
-                                 .srcMemoryType = side(p->kind, 0),
-                                 .srcHost = p->srcPtr.ptr,
-                                 .srcDevice = (CUdeviceptr)p->srcPtr.ptr,
-                                 .srcPitch = p->srcPtr.pitch,
-                                 .srcHeight = p->srcPtr.ysize,
-                                 .srcXInBytes = p->srcPos.x,
-                                 .srcY = p->srcPos.y,
-                                 .srcZ = p->srcPos.z,
-                                 .WidthInBytes = p->extent.width,
-                                 .Height = p->extent.height,
-                                 .Depth = p->extent.depth};
-    return (cudaError_t)cudart_driver.cuMemcpy3DAsync(&parameters, stream);
-}
-
-STREAM_FORMS(cudaMemcpy3DAsync, (const struct cudaMemcpy3DParms *p, cudaStream_t stream),
-             cudart_done(copy_3d(p, stream)))
-FORM(cudaMemcpy3D, (const struct cudaMemcpy3DParms *p),
-     finish(copy_3d(p, cudaStreamLegacy), cudaStreamLegacy))
-FORM(cudaMemcpy3D_ptds, (const struct cudaMemcpy3DParms *p),
-     finish(copy_3d(p, cudaStreamPerThread), cudaStreamPerThread))
-
 /* Sets. */
 
 STREAM_CALL(cudaMemsetAsync, (void *devPtr, int value, size_t count, cudaStream_t stream),
@@ -283,45 +158,3 @@ FORM(cudaMemset, (void *devPtr, int value, size_t count),
      cudaMemsetAsync(devPtr, value, count, cudaStreamLegacy))
 FORM(cudaMemset_ptds, (void *devPtr, int value, size_t count),
      cudaMemsetAsync(devPtr, value, count, cudaStreamPerThread))
-STREAM_CALL(cudaMemset2DAsync,
-            (void *devPtr, size_t pitch, int value, size_t width, size_t height,
-             cudaStream_t stream),
-            cuMemsetD2D8Async((CUdeviceptr)devPtr, pitch, (unsigned char)value, width, height,
-                              stream))
-FORM(cudaMemset2D, (void *devPtr, size_t pitch, int value, size_t width, size_t height),
-     cudaMemset2DAsync(devPtr, pitch, value, width, height, cudaStreamLegacy))
-FORM(cudaMemset2D_ptds, (void *devPtr, size_t pitch, int value, size_t width, size_t height),
-     cudaMemset2DAsync(devPtr, pitch, value, width, height, cudaStreamPerThread))
-
-/* Hints. */
-
-static cudaError_t prefetch(const void *devPtr, size_t count, struct cudaMemLocation location,
-                            unsigned int flags, cudaStream_t stream)
-{
-    CUmemLocation where = {.type = (CUmemLocationType)location.type, .id = location.id};
-
-    CUDART_CALL(cudart_bind, cuMemPrefetchAsync((CUdeviceptr)devPtr, count, where, flags, stream));
-}
-
-#define PREFETCH_PARAMETERS                                                                        \
-    const void *devPtr, size_t count, struct cudaMemLocation location, unsigned int flags,         \
-        cudaStream_t stream
-
-#if FAKE_CUDART_VERSION >= 13000
-
-STREAM_FORMS(cudaMemPrefetchAsync, (PREFETCH_PARAMETERS),
-             prefetch(devPtr, count, location, flags, stream))
-
-#else
-
-cudaError_t cudaMemPrefetchAsync_v2(PREFETCH_PARAMETERS);
-cudaError_t cudaMemPrefetchAsync_12(const void *devPtr, size_t count, int device,
-                                    cudaStream_t stream) __asm__("cudaMemPrefetchAsync");
-
-FORM(cudaMemPrefetchAsync_v2, (PREFETCH_PARAMETERS),
-     prefetch(devPtr, count, location, flags, stream))
-FORM(cudaMemPrefetchAsync_12, (const void *devPtr, size_t count, int device, cudaStream_t stream),
-     prefetch(devPtr, count,
-              (struct cudaMemLocation){.type = cudaMemLocationTypeDevice, .id = device}, 0, stream))
-
-#endif

@@ -17,8 +17,6 @@
 #define DRIVER_FUNCTIONS(F)                                                                        \
     F(cuInit)                                                                                      \
     F(cuDriverGetVersion)                                                                          \
-    F(cuGetErrorName)                                                                              \
-    F(cuGetErrorString)                                                                            \
     F(cuDeviceGetCount)                                                                            \
     F(cuDeviceGetName)                                                                             \
     F(cuDeviceGetUuid)                                                                             \
@@ -27,10 +25,6 @@
     F(cuDeviceGetPCIBusId)                                                                         \
     F(cuDeviceGetByPCIBusId)                                                                       \
     F(cuDeviceCanAccessPeer)                                                                       \
-    F(cuDeviceGetP2PAttribute)                                                                     \
-    F(cuDeviceGetDefaultMemPool)                                                                   \
-    F(cuDeviceGetMemPool)                                                                          \
-    F(cuDeviceSetMemPool)                                                                          \
     F(cuDevicePrimaryCtxRetain)                                                                    \
     F(cuDevicePrimaryCtxReset)                                                                     \
     F(cuDevicePrimaryCtxSetFlags)                                                                  \
@@ -39,10 +33,6 @@
     F(cuCtxSetCurrent)                                                                             \
     F(cuCtxGetDevice)                                                                              \
     F(cuCtxSynchronize)                                                                            \
-    F(cuCtxGetLimit)                                                                               \
-    F(cuCtxSetLimit)                                                                               \
-    F(cuCtxGetCacheConfig)                                                                         \
-    F(cuCtxSetCacheConfig)                                                                         \
     F(cuCtxGetStreamPriorityRange)                                                                 \
     F(cuCtxEnablePeerAccess)                                                                       \
     F(cuCtxDisablePeerAccess)                                                                      \
@@ -56,18 +46,9 @@
     F(cuMemHostRegister)                                                                           \
     F(cuMemHostUnregister)                                                                         \
     F(cuMemHostGetDevicePointer)                                                                   \
-    F(cuMemHostGetFlags)                                                                           \
     F(cuPointerGetAttributes)                                                                      \
     F(cuMemAllocAsync)                                                                             \
-    F(cuMemAllocFromPoolAsync)                                                                     \
     F(cuMemFreeAsync)                                                                              \
-    F(cuMemPoolCreate)                                                                             \
-    F(cuMemPoolDestroy)                                                                            \
-    F(cuMemPoolTrimTo)                                                                             \
-    F(cuMemPoolSetAttribute)                                                                       \
-    F(cuMemPoolGetAttribute)                                                                       \
-    F(cuMemPoolSetAccess)                                                                          \
-    F(cuMemPoolGetAccess)                                                                          \
     F(cuMemcpy)                                                                                    \
     F(cuMemcpyHtoD)                                                                                \
     F(cuMemcpyDtoH)                                                                                \
@@ -76,22 +57,16 @@
     F(cuMemcpyHtoDAsync)                                                                           \
     F(cuMemcpyDtoHAsync)                                                                           \
     F(cuMemcpyDtoDAsync)                                                                           \
-    F(cuMemcpy2DAsync)                                                                             \
-    F(cuMemcpy3DAsync)                                                                             \
     F(cuMemsetD8Async)                                                                             \
-    F(cuMemsetD2D8Async)                                                                           \
-    F(cuMemPrefetchAsync)                                                                          \
     F(cuStreamCreateWithPriority)                                                                  \
     F(cuStreamDestroy)                                                                             \
     F(cuStreamQuery)                                                                               \
     F(cuStreamSynchronize)                                                                         \
     F(cuStreamWaitEvent)                                                                           \
     F(cuStreamAddCallback)                                                                         \
-    F(cuStreamAttachMemAsync)                                                                      \
     F(cuStreamGetPriority)                                                                         \
     F(cuStreamGetFlags)                                                                            \
     F(cuStreamGetId)                                                                               \
-    F(cuStreamGetDevice)                                                                           \
     F(cuLaunchHostFunc)                                                                            \
     F(cuEventCreate)                                                                               \
     F(cuEventDestroy)                                                                              \
@@ -103,48 +78,19 @@
     F(cuThreadExchangeStreamCaptureMode)                                                           \
     F(cuStreamIsCapturing)                                                                         \
     F(cuStreamBeginCapture)                                                                        \
-    F(cuStreamBeginCaptureToGraph)                                                                 \
     F(cuStreamEndCapture)                                                                          \
     F(cuStreamGetCaptureInfo)                                                                      \
-    F(cuStreamUpdateCaptureDependencies)                                                           \
     F(cuGraphCreate)                                                                               \
     F(cuGraphDestroy)                                                                              \
     F(cuGraphClone)                                                                                \
-    F(cuGraphNodeFindInClone)                                                                      \
-    F(cuGraphNodeGetType)                                                                          \
     F(cuGraphGetNodes)                                                                             \
-    F(cuGraphGetRootNodes)                                                                         \
-    F(cuGraphGetEdges)                                                                             \
-    F(cuGraphNodeGetDependencies)                                                                  \
-    F(cuGraphNodeGetDependentNodes)                                                                \
-    F(cuGraphAddDependencies)                                                                      \
-    F(cuGraphRemoveDependencies)                                                                   \
-    F(cuGraphDestroyNode)                                                                          \
     F(cuGraphAddEmptyNode)                                                                         \
-    F(cuGraphAddHostNode)                                                                          \
-    F(cuGraphHostNodeGetParams)                                                                    \
-    F(cuGraphHostNodeSetParams)                                                                    \
-    F(cuGraphExecHostNodeSetParams)                                                                \
-    F(cuGraphAddMemsetNode)                                                                        \
-    F(cuGraphAddMemcpyNode)                                                                        \
     F(cuGraphAddChildGraphNode)                                                                    \
-    F(cuGraphChildGraphNodeGetGraph)                                                               \
-    F(cuGraphAddEventRecordNode)                                                                   \
-    F(cuGraphAddEventWaitNode)                                                                     \
-    F(cuGraphEventRecordNodeGetEvent)                                                              \
-    F(cuGraphEventWaitNodeGetEvent)                                                                \
     F(cuGraphInstantiateWithFlags)                                                                 \
     F(cuGraphInstantiateWithParams)                                                                \
-    F(cuGraphExecGetFlags)                                                                         \
     F(cuGraphExecUpdate)                                                                           \
-    F(cuGraphUpload)                                                                               \
     F(cuGraphLaunch)                                                                               \
-    F(cuGraphExecDestroy)                                                                          \
-    F(cuUserObjectCreate)                                                                          \
-    F(cuUserObjectRetain)                                                                          \
-    F(cuUserObjectRelease)                                                                         \
-    F(cuGraphRetainUserObject)                                                                     \
-    F(cuGraphReleaseUserObject)
+    F(cuGraphExecDestroy)
 
 struct driver {
     __typeof__(&cuGetProcAddress) cuGetProcAddress;

@@ -23,17 +23,12 @@ STREAM_CALL(cudaStreamAddCallback,
             (cudaStream_t stream, cudaStreamCallback_t callback, void *userData,
              unsigned int flags),
             cuStreamAddCallback(stream, (CUstreamCallback)(void *)callback, userData, flags))
-STREAM_CALL(cudaStreamAttachMemAsync,
-            (cudaStream_t stream, void *devPtr, size_t length, unsigned int flags),
-            cuStreamAttachMemAsync(stream, (CUdeviceptr)devPtr, length, flags))
 STREAM_CALL(cudaStreamGetPriority, (cudaStream_t stream, int *priority),
             cuStreamGetPriority(stream, priority))
 STREAM_CALL(cudaStreamGetFlags, (cudaStream_t stream, unsigned int *flags),
             cuStreamGetFlags(stream, flags))
 STREAM_CALL(cudaStreamGetId, (cudaStream_t stream, unsigned long long *streamId),
             cuStreamGetId(stream, streamId))
-STREAM_CALL(cudaStreamGetDevice, (cudaStream_t stream, int *device),
-            cuStreamGetDevice(stream, device))
 STREAM_CALL(cudaLaunchHostFunc, (cudaStream_t stream, cudaHostFn_t fn, void *userData),
             cuLaunchHostFunc(stream, fn, userData))
 

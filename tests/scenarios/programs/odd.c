@@ -79,17 +79,21 @@ static void init_other(struct member *member, const struct options *options,
     member_init(member, options, "other", place->rank, comm, slots);
 }
 
+/* The same, of all ranks. */
+static void join_other(struct member *member, const struct options *options,
+                       const struct place *place, size_t slots)
+{
+    member_join(member, options, place, 0, "other", slots);
+}
+
 static void late(const struct options *options, const struct place *place)
 {
     struct member world;
     if (!step(options, place, 1))
         return;
-    ncclComm_t comm = world_init(place, options, 0);
-    init_other(&world, options, place, comm, 1);
+    join_other(&world, options, place, 1);
     run_collectives(&world, options);
-    comm_destroy(comm, options);
-    report(place->rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
 }
 
 static void split(const struct options *options, const struct place *place)
@@ -105,9 +109,7 @@ static void split(const struct options *options, const struct place *place)
         comm_destroy(half_comm, options);
         member_fini(&half);
     }
-    comm_destroy(comm, options);
-    report(place->rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
 }
 
 static void stray(const struct options *options, const struct place *place)
@@ -131,13 +133,12 @@ static void stray(const struct options *options, const struct place *place)
 static void finalize(const struct options *options, const struct place *place)
 {
     struct member world;
-    ncclComm_t comm = world_init(place, options, 0);
-    member_init(&world, options, "world", place->rank, comm, options->iters);
+    member_join(&world, options, place, 0, "world", options->iters);
     for (unsigned long i = 0; i < options->iters; i++)
         member_call(&world, OP_ALLREDUCE);
-    NCCL(ncclCommFinalize(comm));
+    NCCL(ncclCommFinalize(world.comm));
     member_drain(&world);
-    NCCL(ncclCommDestroy(comm));
+    NCCL(ncclCommDestroy(world.comm));
     report(place->rank, (const struct member *const[]){&world}, 1);
     member_fini(&world);
 }
@@ -257,16 +258,13 @@ static void take_long(void *unused)
 static void slow_queue(const struct options *options, const struct place *place)
 {
     struct member world;
-    ncclComm_t comm = world_init(place, options, 0);
-    init_other(&world, options, place, comm, options->iters);
+    join_other(&world, options, place, options->iters);
     for (unsigned long i = 0; i < options->iters; i++) {
         device_host_function(world.stream, take_long, NULL);
         member_call(&world, OP_ALLREDUCE);
     }
     member_drain(&world);
-    comm_destroy(comm, options);
-    report(place->rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
 }
 
 /* One child leaves through exit(), one through _exit(), one becomes another program, one is killed.
@@ -297,23 +295,19 @@ static void fork_one(unsigned long i)
 static void fork_children(const struct options *options, const struct place *place)
 {
     struct member world;
-    ncclComm_t comm = world_init(place, options, 0);
-    init_other(&world, options, place, comm, 1);
+    join_other(&world, options, place, 1);
     for (unsigned long i = 0; i < options->iters; i++) {
         fork_one(i);
         member_call(&world, OP_ALLREDUCE);
         member_drain(&world);
     }
-    comm_destroy(comm, options);
-    report(place->rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
 }
 
 static void become_another(const struct options *options, const struct place *place)
 {
     struct member world;
-    ncclComm_t comm = world_init(place, options, 0);
-    init_other(&world, options, place, comm, 1);
+    join_other(&world, options, place, 1);
     run_collectives(&world, options);
     execlp("sh", "sh", "-c", "echo another program", (char *)NULL);
     fail(__FILE__, __LINE__, "execlp", strerror(errno));
@@ -322,8 +316,7 @@ static void become_another(const struct options *options, const struct place *pl
 static void raw_fork(const struct options *options, const struct place *place)
 {
     struct member world;
-    ncclComm_t comm = world_init(place, options, 0);
-    init_other(&world, options, place, comm, 1);
+    join_other(&world, options, place, 1);
     run_collectives(&world, options);
     if (place->rank == options->root) {
         pid_t child = _Fork();
@@ -334,9 +327,7 @@ static void raw_fork(const struct options *options, const struct place *place)
     }
     step(options, place, 1);
     run_collectives(&world, options);
-    comm_destroy(comm, options);
-    report(place->rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
 }
 
 static ncclComm_t split_off(ncclComm_t comm, const struct place *place, bool in)
@@ -434,8 +425,7 @@ static void close_all(const struct options *options, const struct place *place)
 {
     struct member world;
     int pair[2];
-    ncclComm_t comm = world_init(place, options, 0);
-    member_init(&world, options, "world", place->rank, comm, 1);
+    member_join(&world, options, place, 0, "world", 1);
     /* The guard has looked around by then. */
     sleep_ms(1500);
     for (int fd = 3; fd < 1024; fd++)
@@ -449,9 +439,7 @@ static void close_all(const struct options *options, const struct place *place)
         if (fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && read(fd, &byte, 1) > 0)
             fail(__FILE__, __LINE__, "read", "somebody wrote into a socket of ours");
     }
-    comm_destroy(comm, options);
-    report(place->rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
 }
 
 static void small_files(const struct options *options, const struct place *place)
@@ -526,8 +514,7 @@ static void hung_memory(const struct options *options, const struct place *place
 {
     struct member world;
     pthread_t thread;
-    ncclComm_t comm = world_init(place, options, 0);
-    member_init(&world, options, "world", place->rank, comm, 1);
+    member_join(&world, options, place, 0, "world", 1);
     if (place->rank == options->root) {
         long page = sysconf(_SC_PAGESIZE);
         if (pthread_create(&thread, NULL, lose_stack, NULL) != 0)
@@ -545,9 +532,7 @@ static void hung_memory(const struct options *options, const struct place *place
             fail(__FILE__, __LINE__, "userfaultfd", strerror(errno));
     }
     run_collectives(&world, options);
-    comm_destroy(comm, options);
-    report(place->rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
 }
 
 static const struct {

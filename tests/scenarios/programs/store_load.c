@@ -67,11 +67,8 @@ int main(int argc, char **argv)
     struct options options;
     struct place place;
     struct member world;
-    options_parse(&options, TAKES_OP, "world", argc, argv);
-    place_init(&place, &options);
-    device_use(place.local_rank);
-    ncclComm_t comm = world_init(&place, &options, 0);
-    member_init(&world, &options, "world", place.rank, comm,
+    rank_begin(&options, &place, TAKES_OP, "world", argc, argv);
+    member_join(&world, &options, &place, 0, "world",
                 slots_needed(&options, iteration_calls(&options)));
     struct counted *counted = open_count(&place);
     void *word = device_alloc(sizeof(int32_t));
@@ -87,8 +84,6 @@ int main(int argc, char **argv)
         tell_count(counted, count += BLOCK);
     } while (goes_on(&world, word) || count < options.iters);
     device_free(word);
-    comm_destroy(comm, &options);
-    report(place.rank, (const struct member *const[]){&world}, 1);
-    member_fini(&world);
+    member_end(&world);
     return 0;
 }
