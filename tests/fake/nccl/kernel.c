@@ -410,6 +410,7 @@ void fake_plan_run(struct fake_plan *plan)
         fine = run_p2ps(plan);
     if (!fine)
         fake_trace("rank %d/%d: a kernel ended by abort", comm->rank, comm->nranks);
+    fake_device_comm_count(plan);
 
     pthread_mutex_lock(&comm->lock);
     if (owner)
