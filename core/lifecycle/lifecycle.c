@@ -24,6 +24,7 @@
 #include "core/device/device_wait.h"
 #include "core/device/gpu.h"
 #include "core/device/graph.h"
+#include "core/device/launch_counters.h"
 #include "core/device/poison.h"
 #include "core/evidence/dump_pipe.h"
 #include "core/fault/inject.h"
@@ -170,6 +171,7 @@ void ng_lifecycle_after_fork(void)
     ng_rules_file_after_fork();
     ng_comm_after_fork();
     ng_gpu_after_fork();
+    ng_launch_counters_after_fork();
     ng_graph_after_fork();
     ng_capture_after_fork();
     ng_watchdog_after_fork();

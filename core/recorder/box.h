@@ -305,9 +305,19 @@ struct ng_box_group {
      * device is in pending_seq, or in a later call of that replay. */
     _Atomic uint32_t pending_vague;
     _Atomic int64_t error_mono_ns; /* when async_error was learned; 0 none */
-    uint8_t reserved[8];
+    /* How far the device is by NCCL's own counters, when they were last read
+     * (core/device/launch_counters.h): ng_box_counted. 0 not known, or it had finished. */
+    _Atomic uint64_t counted;
 };
 #define NG_BOX_GROUP_BYTES 384
+
+/* Collective `finished` (0 none) and all before it are finished, the launch after it is not, and
+ * `behind` launches are queued behind that one. */
+#define NG_BOX_BEHIND_MAX 0x7fffu
+static inline uint64_t ng_box_counted(uint64_t finished, uint64_t behind)
+{
+    return finished << 16 | (behind < NG_BOX_BEHIND_MAX ? behind : NG_BOX_BEHIND_MAX) << 1 | 1;
+}
 
 /* The tracked NCCL call that a thread is inside. 64 bytes. */
 struct ng_box_thread {

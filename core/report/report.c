@@ -222,6 +222,8 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
     if (verdict->culprit_count == 0) {
         add_operation_in_group(line, verdict);
         ng_text_add(line, " %s", phrases[kind].no_culprit);
+        if (verdict->counted)
+            ng_text_add(line, " (by NCCL's counters, all before it is finished)");
         return;
     }
     if (verdict->culprit_count == 1) {

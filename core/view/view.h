@@ -257,6 +257,11 @@ struct ng_view_member {
     bool pending_started;
     struct ng_view_registration registration;
     bool pending_vague; /* as in its black box (core/recorder/box.h) */
+    /* By NCCL's own counters: collective `counted_seq` (0 none) is finished, the next launch is
+     * not, and so many are queued behind that. */
+    bool counted;
+    uint64_t counted_seq;
+    uint32_t counted_behind;
     struct ng_view_record
         *records; /* those of this member that the ring still holds, oldest first */
     uint32_t record_count;

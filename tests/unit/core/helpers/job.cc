@@ -283,6 +283,9 @@ void Job::fill(struct ng_view *view) const
             member->pending_record = from.pending_record;
             member->pending_age_ns = from.pending_age_ns;
             member->pending_started = from.pending_started;
+            member->counted = from.counted;
+            member->counted_seq = from.counted_seq;
+            member->counted_behind = from.counted_behind;
             member->coll_joined = from.coll_joined;
             member->p2p_joined = from.p2p_joined;
             member->groups_closed = from.groups_closed;
