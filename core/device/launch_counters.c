@@ -2,7 +2,9 @@
  * Copies of NCCL's counters.
  *
  * The incident thread hands the work to a worker thread (core/runtime/io_workers.h), since a call
- * of the driver may block while a device hangs. Must never be entered by the watchdog.
+ * of the driver may block while a device hangs. Must never be entered by the watchdog, nor copy
+ * from memory that NCCL may have freed: either the freeing thread sees the copy, or the copying
+ * thread sees that the communicator is being freed, since both write first and then read.
  */
 #include "core/device/launch_counters.h"
 
@@ -58,6 +60,7 @@ static uint32_t reader_count;
 #define PREPARES 2u
 static _Atomic uint32_t under_way;
 static atomic_bool given_up;
+static _Atomic(const struct ng_comm *) copied; /* its counters are being copied */
 
 static int64_t read_mono_ns; /* incident thread */
 
@@ -164,10 +167,11 @@ static void read_one(struct ng_comm *comm, struct ng_launch_log *log)
     struct reader *reader = reader_for(atomic_load(&log->context));
     struct ng_launch_progress progress;
 
-    if (!reader || !take_copy(reader, device_comm))
+    atomic_store(&copied, comm);
+    bool taken = reader && ng_comm_is_let_live(comm) && take_copy(reader, device_comm);
+    atomic_store(&copied, NULL);
+    if (!taken || ng_launch_log_of(comm) != log)
         return;
-    if (ng_launch_log_of(comm) != log)
-        return; /* it has ended */
     if (!ng_launch_counters_parse(reader->copy, device_comm, nccl ? atomic_load(&nccl->version) : 0,
                                   NG_LOAD(comm->group->group_rank), NG_LOAD(comm->group->nranks),
                                   counters))
@@ -258,8 +262,31 @@ void ng_launch_counters_prepare(void)
         begin(PREPARES, prepare_all);
 }
 
+void ng_launch_counters_await(const struct ng_comm *comm)
+{
+    struct timespec pause = {.tv_nsec = POLL_NS};
+    int64_t until = 0;
+
+    while (atomic_load(&copied) == comm) {
+        int64_t now = ng_clock_mono_ns();
+        if (!until)
+            until = now + ALL_NS;
+        if (now > until)
+            return;
+        nanosleep(&pause, NULL);
+    }
+}
+
+void ng_launch_counters_finish(void)
+{
+    atomic_store(&given_up, true);
+    ng_io_workers_await(&under_way, READS | PREPARES, ng_clock_mono_ns() + ALL_NS);
+}
+
 void ng_launch_counters_after_fork(void)
 {
+    atomic_store(&given_up, false);
+    atomic_store(&copied, NULL);
     atomic_store(&under_way, 0);
     read_mono_ns = 0;
     reader_count = 0;

@@ -25,6 +25,14 @@ void ng_launch_counters_read(void);
  * hang, the driver may not. Never waits. Incident thread, each round. */
 void ng_launch_counters_prepare(void);
 
+/* For a thread that is about to free this communicator and has set its fate: wait until nothing is
+ * copied from its memory. Takes some nanoseconds, and never more than a reading may. */
+void ng_launch_counters_await(const struct ng_comm *comm);
+
+/* The process ends: read no more, and wait for a call of the driver that is under way, as long as
+ * for a reading. */
+void ng_launch_counters_finish(void);
+
 /* For tests: the counters in a copy of a communicator's structure of this release; false: its
  * layout is not the known one. */
 #define NG_LAUNCH_COMM_BYTES (96u + NG_LAUNCH_CHANNELS * 368u)

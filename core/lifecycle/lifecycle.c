@@ -152,6 +152,7 @@ void ng_lifecycle_exit(int status)
     /* Objects that the program's callback needs may already be in destruction. */
     ng_completion_quit();
     ng_watchdog_finish();
+    ng_launch_counters_finish();
     atomic_store(&ng_guard.box.header->exit_status, status);
     atomic_store(&ng_guard.box.header->life_mono_ns, ng_clock_mono_ns());
     atomic_store(&ng_guard.box.header->life, NG_BOX_EXITED);
