@@ -153,10 +153,10 @@ static uint64_t judge(const struct ng_box_group *group, const struct ng_launch_p
 
     if (NG_LOAD(group->pending_record) != pending_record)
         return 0; /* it has moved on meanwhile */
-    if (!progress->running || NG_LOAD(group->completed) > progress->finished ||
-        (pending_seq && pending_seq <= progress->finished))
+    if (!progress->left || NG_LOAD(group->completed) > progress->counted ||
+        (pending_seq && pending_seq <= progress->counted))
         return 0;
-    return ng_box_counted(progress->finished, progress->behind);
+    return ng_box_counted(progress->counted, progress->left);
 }
 
 static void read_one(struct ng_comm *comm, struct ng_launch_log *log)
@@ -181,8 +181,8 @@ static void read_one(struct ng_comm *comm, struct ng_launch_log *log)
     if (counted && counted != NG_LOAD(comm->group->counted))
         ng_log(NG_LOG_INFO,
                "by NCCL's counters, collective %" PRIu64 " of group %016" PRIx64
-               " is finished and the launch after it is not; launches queued behind that: %" PRIu64,
-               progress.finished, NG_LOAD(comm->group->id), progress.behind);
+               " is finished; launches after it that are not: %" PRIu64,
+               progress.counted, NG_LOAD(comm->group->id), progress.left);
     NG_STORE(comm->group->counted, counted);
 }
 

@@ -189,7 +189,8 @@ bool ng_launch_log_add(struct ng_launch_log *log, const struct ng_kernel_launch 
 
     if (!is_known(launch))
         return false;
-    atomic_store(&entry->number, 0);
+    NG_STORE(entry->number, 0);
+    atomic_thread_fence(memory_order_release);
     for (uint64_t left = arguments->channels; left; left &= left - 1) {
         uint32_t channel = (uint32_t)__builtin_ctzll(left);
         uint32_t works = works_of_channel(launch, block++);
@@ -271,8 +272,8 @@ static bool copy(struct ng_launch_log *log, uint64_t number, struct ng_launch_en
     return NG_LOAD(entry->number) == number;
 }
 
-/* Has the kernel ended on every channel? */
-static bool is_finished(const struct ng_launch_entry *entry, const uint64_t *counters)
+/* Has the kernel counted on every channel? */
+static bool has_counted(const struct ng_launch_entry *entry, const uint64_t *counters)
 {
     for (uint64_t left = NG_LOAD(entry->channels); left; left &= left - 1) {
         uint32_t channel = (uint32_t)__builtin_ctzll(left);
@@ -282,13 +283,36 @@ static bool is_finished(const struct ng_launch_entry *entry, const uint64_t *cou
     return true;
 }
 
+/*
+ * The newest collective that launch `number` and those before it have completed, with the launch
+ * after it, `next`, not counted: a NCCL group may take several launches, which all have its last
+ * collective. False: the log does not reach back that far.
+ */
+static bool find_counted(struct ng_launch_log *log, uint64_t number,
+                         const struct ng_launch_entry *next, uint64_t *ret_seq)
+{
+    struct ng_launch_entry entry;
+
+    for (; number > 0; number--) {
+        if (!copy(log, number, &entry))
+            return false;
+        if (!NG_LOAD(next->collective) || !NG_LOAD(entry.collective) ||
+            NG_LOAD(entry.seq) != NG_LOAD(next->seq)) {
+            *ret_seq = NG_LOAD(entry.seq);
+            return true;
+        }
+    }
+    *ret_seq = 0;
+    return true;
+}
+
 bool ng_launch_log_compare(struct ng_launch_log *log, const uint64_t counters[NG_LAUNCH_CHANNELS],
                            struct ng_launch_progress *ret_progress)
 {
     uint64_t count = atomic_load_explicit(&log->count, memory_order_acquire);
-    uint64_t first = count > NG_LAUNCH_LOG_SIZE ? count - NG_LAUNCH_LOG_SIZE + 1 : 1, running = 0;
+    uint64_t first = count > NG_LAUNCH_LOG_SIZE ? count - NG_LAUNCH_LOG_SIZE + 1 : 1;
     struct ng_launch_progress progress = {0};
-    struct ng_launch_entry entry, in = {0};
+    struct ng_launch_entry entry, next = {0};
 
     for (uint32_t channel = 0; channel < NG_LAUNCH_CHANNELS; channel++)
         if ((int32_t)((uint32_t)counters[channel] - NG_LOAD(log->after[channel])) > 0)
@@ -296,37 +320,15 @@ bool ng_launch_log_compare(struct ng_launch_log *log, const uint64_t counters[NG
     for (uint64_t number = first; number <= count; number++) {
         if (!copy(log, number, &entry))
             return false;
-        bool finished = is_finished(&entry, counters);
-        if (running && finished)
-            return false; /* kernels of one communicator run in the order of their launch */
-        if (running)
-            continue;
-        if (!finished) {
-            if (number == first && first > 1)
-                return false;
-            running = number;
-            in = entry;
-            progress.behind = count - number;
-        } else {
-            progress.finished = NG_LOAD(entry.seq);
+        if (has_counted(&entry, counters)) {
+            if (progress.left)
+                return false; /* kernels of one communicator run in the order of their launch */
+        } else if (progress.left++ == 0) {
+            next = entry;
         }
     }
-    progress.running = running != 0;
-    /* A NCCL group may take several launches, which all have its last collective. */
-    for (uint64_t number = running; running && NG_LOAD(in.collective); number--) {
-        if (number == first) {
-            if (first > 1)
-                return false;
-            progress.finished = 0;
-            break;
-        }
-        if (!copy(log, number - 1, &entry))
-            return false;
-        if (!NG_LOAD(entry.collective) || NG_LOAD(entry.seq) != NG_LOAD(in.seq)) {
-            progress.finished = NG_LOAD(entry.seq);
-            break;
-        }
-    }
+    if (!find_counted(log, count - progress.left, &next, &progress.counted))
+        return false;
     *ret_progress = progress;
     return true;
 }

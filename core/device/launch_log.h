@@ -3,9 +3,13 @@
  * device has finished it.
  *
  * Each channel of a communicator has a counter in device memory, to which a kernel adds the number
- * of its works there when it ends (NCCL 2.26.5 and newer, src/device/common.h). The arguments of a
+ * of its works there at its end (NCCL 2.26.5 and newer, src/device/common.h). The arguments of a
  * launch say how many that will be, so for each launch the log has the value that every channel
  * reaches with it. core/device/launch_counters.h reads the counters.
+ *
+ * The first warp of a block counts, without waiting for the others. A launch that has not counted
+ * is not finished. One that has counted has begun, so all before it are finished; it may run on
+ * itself where its warps do different things: a send beside a receive, both ways of a tree.
  *
  * A log has one writer, the thread that calls NCCL with the communicator, and any readers. Nothing
  * here waits or locks; a communicator's first launch allocates its log.
@@ -52,9 +56,8 @@ struct ng_launch_log {
 
 /* How far the device is. */
 struct ng_launch_progress {
-    bool running;      /* a launch is not finished */
-    uint64_t finished; /* this collective and those before it are */
-    uint64_t behind;   /* launches queued behind the one that runs */
+    uint64_t counted; /* this collective and those before it have counted */
+    uint64_t left;    /* the last so many launches have not */
 };
 
 /*

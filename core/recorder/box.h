@@ -311,12 +311,12 @@ struct ng_box_group {
 };
 #define NG_BOX_GROUP_BYTES 384
 
-/* Collective `finished` (0 none) and all before it are finished, the launch after it is not, and
- * `behind` launches are queued behind that one. */
-#define NG_BOX_BEHIND_MAX 0x7fffu
-static inline uint64_t ng_box_counted(uint64_t finished, uint64_t behind)
+/* Collective `finished` (0 none) and all before it are finished, and the last `left` launches, at
+ * least one, are not. */
+#define NG_BOX_LEFT_MAX 0x7fffu
+static inline uint64_t ng_box_counted(uint64_t finished, uint64_t left)
 {
-    return finished << 16 | (behind < NG_BOX_BEHIND_MAX ? behind : NG_BOX_BEHIND_MAX) << 1 | 1;
+    return finished << 16 | (left < NG_BOX_LEFT_MAX ? left : NG_BOX_LEFT_MAX) << 1 | 1;
 }
 
 /* The tracked NCCL call that a thread is inside. 64 bytes. */

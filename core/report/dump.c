@@ -491,7 +491,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
         ng_json_bool(json, "pending_vague", true);
     if (member->counted) {
         put_uint(json, "counted_seq", member->counted_seq);
-        put_uint(json, "counted_behind", member->counted_behind);
+        put_uint(json, "counted_left", member->counted_left);
     }
     ng_json_open_array(json, "records", NG_JSON_LINES);
     for (uint32_t i = 0; i < member->record_count; i++)

@@ -96,9 +96,8 @@
  *                         the oldest operation in flight
  *     pending_vague       true: the operation is the replay of a CUDA graph, and is in pending_seq
  *                         or a later call; otherwise absent
- *     counted_seq, counted_behind    by NCCL's own counters on the device: the newest collective
- *                         that is finished (0 none), and how many launches are queued behind the
- *                         next one, which is not; absent: not known
+ *     counted_seq, counted_left    by NCCL's own counters on the device: the newest collective that
+ *                         is finished (0 none), and how many launches are not; absent: not known
  *     records             array, oldest first: struct ng_view_record
  *       id                    int
  *       state                 name of ng_dump_record_state_name

@@ -257,11 +257,11 @@ struct ng_view_member {
     bool pending_started;
     struct ng_view_registration registration;
     bool pending_vague; /* as in its black box (core/recorder/box.h) */
-    /* By NCCL's own counters: collective `counted_seq` (0 none) is finished, the next launch is
-     * not, and so many are queued behind that. */
+    /* By NCCL's own counters: collective `counted_seq` (0 none) is finished, and the last
+     * `counted_left` launches are not. */
     bool counted;
     uint64_t counted_seq;
-    uint32_t counted_behind;
+    uint32_t counted_left;
     struct ng_view_record
         *records; /* those of this member that the ring still holds, oldest first */
     uint32_t record_count;

@@ -209,7 +209,7 @@ static int read_groups(struct reading *reading)
             uint64_t counted = NG_LOAD(group->counted);
             member->counted_seq = counted >> 16;
             member->counted = counted && member->counted_seq >= member->completed;
-            member->counted_behind = counted >> 1 & NG_BOX_BEHIND_MAX;
+            member->counted_left = counted >> 1 & NG_BOX_LEFT_MAX;
         }
     }
     return 0;

@@ -483,7 +483,7 @@ void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint6
     member->counted = *bits & MEMBER_COUNTED;
     if (*bits & MEMBER_COUNTED) {
         NUMBER(member->counted_seq);
-        UINT32(member->counted_behind);
+        UINT32(member->counted_left);
     }
     close_block(coder, block);
 }

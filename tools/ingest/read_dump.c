@@ -352,7 +352,7 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     member->pending_vague = json_is_true(json_object_get(from, "pending_vague"));
     member->counted = json_object_get(from, "counted_seq") != NULL;
     member->counted_seq = get_uint(from, "counted_seq");
-    member->counted_behind = (uint32_t)get_uint(from, "counted_behind");
+    member->counted_left = (uint32_t)get_uint(from, "counted_left");
     int error = read_samples(view, json_object_get(from, "samples"), member);
     return error ? error
                  : read_records(view, json_object_get(from, "records"), modules, member,

@@ -136,9 +136,13 @@ CUresult fake_device_comm_launch(const struct fake_plan *plan, CUstream stream, 
     return result;
 }
 
-void fake_device_comm_count(const struct fake_plan *plan)
+void fake_device_comm_count(struct fake_plan *plan)
 {
     unsigned char *channel = plan->comm->device_comm + COMM_BYTES + shift();
+
+    if (plan->counted)
+        return;
+    plan->counted = true;
 
     for (uint64_t mask = mask_of(plan); mask; mask >>= 1, channel += CHANNEL_BYTES)
         if (mask & 1)

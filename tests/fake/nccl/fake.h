@@ -320,7 +320,8 @@ struct fake_plan {
     int np2ps;
     int calls; /* collective calls in it */
     bool captured;
-    bool stuck; /* its buffers are registered in a way that hangs the real library */
+    bool counted; /* by this run of its kernel */
+    bool stuck;   /* its buffers are registered in a way that hangs the real library */
     uint64_t ticket;
 };
 
@@ -363,8 +364,8 @@ void fake_device_comm_give(struct ncclComm *comm);
 /* Launches the plan's kernel, which calls `run` with it, with the arguments that NCCL's kernels
  * have. */
 CUresult fake_device_comm_launch(const struct fake_plan *plan, CUstream stream, CUhostFn run);
-/* The plan's kernel ends: it counts its works on every channel that it used. */
-void fake_device_comm_count(const struct fake_plan *plan);
+/* The plan's kernel counts its works on every channel that it uses, once. */
+void fake_device_comm_count(struct fake_plan *plan);
 
 size_t fake_type_bytes(ncclDataType_t type);
 void fake_reduce(ncclDataType_t type, enum fake_reduce op, void *out, const void *a, const void *b,

@@ -124,7 +124,7 @@ def check_replay(what, record):
 
 def check_member(what, member, modules):
     need(member.pop("pending_vague", True) is True, what, "pending_vague")
-    counted = [member.pop(name, None) for name in ("counted_seq", "counted_behind")]
+    counted = [member.pop(name, None) for name in ("counted_seq", "counted_left")]
     need(counted == [None, None] or all(type(count) is int and count >= 0 for count in counted), what, "has", counted)
     check_fields(what, member, MEMBER)
     check_fields(f"{what} last", member["last"], SIGNATURE)

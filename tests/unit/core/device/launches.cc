@@ -52,33 +52,33 @@ class Launches : public testing::Test
 
 TEST_F(Launches, NothingWasLaunched)
 {
-    EXPECT_EQ(progress(none()), "finished 0");
+    EXPECT_EQ(progress(none()), "counted 0, 0 left");
 }
 
-TEST_F(Launches, OfThreeQueuedCallsTheCountersTellTheOneThatRuns)
+TEST_F(Launches, OfThreeQueuedCallsTheCountersTellWhichAreLeft)
 {
     Counters counters = none();
 
     for (uint64_t seq = 1; seq <= 3; seq++)
         launch(kernel(1, seq));
-    EXPECT_EQ(progress(counters), "finished 0, runs, 2 behind");
+    EXPECT_EQ(progress(counters), "counted 0, 3 left");
     counters[0] = 1;
-    EXPECT_EQ(progress(counters), "finished 1, runs, 1 behind");
+    EXPECT_EQ(progress(counters), "counted 1, 2 left");
     counters[0] = 2;
-    EXPECT_EQ(progress(counters), "finished 2, runs, 0 behind");
+    EXPECT_EQ(progress(counters), "counted 2, 1 left");
     counters[0] = 3;
-    EXPECT_EQ(progress(counters), "finished 3");
+    EXPECT_EQ(progress(counters), "counted 3, 0 left");
 }
 
-TEST_F(Launches, AKernelIsFinishedOnceAllItsChannelsHaveCounted)
+TEST_F(Launches, ALaunchHasCountedOnceAllItsChannelsHave)
 {
     Counters counters = none();
 
     launch(kernel(UINT64_C(1) << 63 | 6, 1));
     counters[1] = counters[63] = 1;
-    EXPECT_EQ(progress(counters), "finished 0, runs, 0 behind");
+    EXPECT_EQ(progress(counters), "counted 0, 1 left");
     counters[2] = 1;
-    EXPECT_EQ(progress(counters), "finished 1");
+    EXPECT_EQ(progress(counters), "counted 1, 0 left");
 }
 
 TEST_F(Launches, AllWorksOfAllBatchesOfAChannelCount)
@@ -91,12 +91,12 @@ TEST_F(Launches, AllWorksOfAllBatchesOfAChannelCount)
     launch(several);
     counters[0] = 12;
     counters[1] = 11;
-    EXPECT_EQ(progress(counters), "finished 0, runs, 0 behind");
+    EXPECT_EQ(progress(counters), "counted 0, 1 left");
     counters[1] = 12;
-    EXPECT_EQ(progress(counters), "finished 5");
+    EXPECT_EQ(progress(counters), "counted 5, 0 left");
 }
 
-TEST_F(Launches, AGroupOfSeveralLaunchesIsFinishedWithItsLast)
+TEST_F(Launches, AGroupOfSeveralLaunchesHasCountedWithItsLast)
 {
     Counters counters = none();
 
@@ -104,12 +104,12 @@ TEST_F(Launches, AGroupOfSeveralLaunchesIsFinishedWithItsLast)
     for (int i = 0; i < 3; i++)
         launch(kernel(1, 9));
     counters[0] = 3;
-    EXPECT_EQ(progress(counters), "finished 3, runs, 0 behind");
+    EXPECT_EQ(progress(counters), "counted 3, 1 left");
     counters[0] = 4;
-    EXPECT_EQ(progress(counters), "finished 9");
+    EXPECT_EQ(progress(counters), "counted 9, 0 left");
 }
 
-TEST_F(Launches, SendsAndReceivesLeaveTheCollectiveBeforeThemFinished)
+TEST_F(Launches, BehindSendsAndReceivesTheCollectiveBeforeThemIsTold)
 {
     Counters counters = none();
     launches_kernel exchange = kernel(1, 3);
@@ -118,7 +118,7 @@ TEST_F(Launches, SendsAndReceivesLeaveTheCollectiveBeforeThemFinished)
     launch(kernel(1, 3));
     launch(exchange);
     counters[0] = 1;
-    EXPECT_EQ(progress(counters), "finished 3, runs, 0 behind");
+    EXPECT_EQ(progress(counters), "counted 3, 1 left");
 }
 
 TEST_F(Launches, CountersThatContradictTheLogSayNothing)
@@ -146,7 +146,7 @@ TEST_F(Launches, ALaunchThatTheLogHasForgottenIsNotTold)
     counters[0] = 44;
     EXPECT_EQ(progress(counters), "unknown");
     counters[0] = 45;
-    EXPECT_EQ(progress(counters), "finished 45, runs, 254 behind");
+    EXPECT_EQ(progress(counters), "counted 45, 255 left");
 }
 
 TEST_F(Launches, OnlyTheKnownArgumentsAreTaken)

@@ -285,7 +285,7 @@ void Job::fill(struct ng_view *view) const
             member->pending_started = from.pending_started;
             member->counted = from.counted;
             member->counted_seq = from.counted_seq;
-            member->counted_behind = from.counted_behind;
+            member->counted_left = from.counted_left;
             member->coll_joined = from.coll_joined;
             member->p2p_joined = from.p2p_joined;
             member->groups_closed = from.groups_closed;

@@ -34,7 +34,7 @@ struct Member {
     uint64_t pending_seq = 0, pending_record = 0;
     bool counted = false; /* by NCCL's own counters */
     uint64_t counted_seq = 0;
-    uint32_t counted_behind = 0;
+    uint32_t counted_left = 0;
     int cuda_error = 0, async_error = 0;
     int64_t ended_age_ns = 0;
     uint32_t creator_tid = 0, created_by = 0;

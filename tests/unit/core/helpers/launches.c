@@ -8,7 +8,6 @@
 
 #include "core/device/launch_counters.h"
 #include "core/device/launch_log.h"
-#include "core/recorder/box.h"
 
 _Static_assert(LAUNCHES_COMM_BYTES == NG_LAUNCH_COMM_BYTES, "the same");
 
@@ -62,16 +61,9 @@ const char *launches_progress(const uint64_t *counters)
 
     if (!ng_launch_log_compare(log_, counters, &progress))
         return "unknown";
-    int used = snprintf(text, sizeof(text), "finished %" PRIu64, progress.finished);
-    if (progress.running)
-        snprintf(text + used, sizeof(text) - (size_t)used, ", runs, %" PRIu64 " behind",
-                 progress.behind);
+    snprintf(text, sizeof(text), "counted %" PRIu64 ", %" PRIu64 " left", progress.counted,
+             progress.left);
     return text;
-}
-
-uint64_t launches_counted(uint64_t finished, uint64_t behind)
-{
-    return ng_box_counted(finished, behind);
 }
 
 bool launches_parse(const void *copy, uint64_t device_comm, int nccl_version, int rank, int nranks,

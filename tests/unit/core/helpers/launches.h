@@ -24,11 +24,8 @@ struct launches_kernel {
 };
 bool launches_add(const struct launches_kernel *kernel);
 
-/* "finished 3, runs, 2 behind", "finished 3", or "unknown". */
+/* "counted 3, 2 left", or "unknown". */
 const char *launches_progress(const uint64_t *counters);
-
-/* core/recorder/box.h: what a group has of it. */
-uint64_t launches_counted(uint64_t finished, uint64_t behind);
 
 /* core/device/launch_counters.h. */
 #define LAUNCHES_COMM_BYTES (96u + 64 * 368u)

@@ -96,7 +96,7 @@ Job full_job()
     member.creator_tid = 1003;
     member.counted = true;
     member.counted_seq = 2;
-    member.counted_behind = 1;
+    member.counted_left = 1;
     member.queued({95, 99, 1000, -7, 0}); /* of a version to come */
     job.at(0xfedcba9876543210, 1).did(2).state = NG_GROUP_FINALIZED;
     job.inside(0, NG_OP_GroupEnd);

@@ -153,7 +153,7 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         if (random() % 2) {
             member->counted = true;
             member->counted_seq = any(random);
-            member->counted_behind = (uint32_t)any(random);
+            member->counted_left = (uint32_t)any(random);
         }
         member->timeout_ns = (int64_t)(any(random) >> 2);
         member->error_age_ns = (int64_t)(any(random) >> 2);
@@ -336,7 +336,7 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(pending_vague);
     SAME(counted);
     SAME(counted_seq);
-    SAME(counted_behind);
+    SAME(counted_left);
     SAME(timeout_ns);
     SAME(error_age_ns);
     SAME(rests);
