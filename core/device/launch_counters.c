@@ -93,6 +93,15 @@ bool ng_launch_counters_parse(const void *copy, uint64_t device_comm, int nccl_v
     return true;
 }
 
+uint64_t ng_launch_counters_say(const struct ng_launch_progress *progress, uint64_t completed,
+                                uint64_t pending_seq)
+{
+    if (!progress->left || completed > progress->counted ||
+        (pending_seq && pending_seq <= progress->counted))
+        return 0;
+    return ng_box_counted(progress->counted, progress->left);
+}
+
 /* ---- On the worker thread ---- */
 
 /* The context is current. */
@@ -144,21 +153,6 @@ static bool take_copy(struct reader *reader, uint64_t device_comm)
     return result == CUDA_SUCCESS;
 }
 
-/* What the counters say of a group, for its black box; 0 nothing. The watchdog's events must not
- * contradict them. */
-static uint64_t judge(const struct ng_box_group *group, const struct ng_launch_progress *progress,
-                      uint64_t pending_record)
-{
-    uint64_t pending_seq = NG_LOAD(group->pending_seq);
-
-    if (NG_LOAD(group->pending_record) != pending_record)
-        return 0; /* it has moved on meanwhile */
-    if (!progress->left || NG_LOAD(group->completed) > progress->counted ||
-        (pending_seq && pending_seq <= progress->counted))
-        return 0;
-    return ng_box_counted(progress->counted, progress->left);
-}
-
 static void read_one(struct ng_comm *comm, struct ng_launch_log *log)
 {
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
@@ -176,8 +170,10 @@ static void read_one(struct ng_comm *comm, struct ng_launch_log *log)
                                   NG_LOAD(comm->group->group_rank), NG_LOAD(comm->group->nranks),
                                   counters))
         ng_launch_log_distrust(log, "their layout is not that of a known release of NCCL");
-    else if (ng_launch_log_compare(log, counters, &progress))
-        counted = judge(comm->group, &progress, pending_record);
+    else if (ng_launch_log_compare(log, counters, &progress) &&
+             NG_LOAD(comm->group->pending_record) == pending_record)
+        counted = ng_launch_counters_say(&progress, NG_LOAD(comm->group->completed),
+                                         NG_LOAD(comm->group->pending_seq));
     if (counted && counted != NG_LOAD(comm->group->counted))
         ng_log(NG_LOG_INFO,
                "by NCCL's counters, collective %" PRIu64 " of group %016" PRIx64

@@ -223,3 +223,17 @@ TEST(LaunchCounters, AnotherLayoutIsNotRead)
     bytes = structure(3, 8, 64, 360, AT + 104);
     EXPECT_FALSE(launches_parse(bytes.data(), AT, 22809, 3, 8, counters)) << "8 bytes longer";
 }
+
+/* One bit that they say something, 15 bits of launches, 48 of collectives. */
+TEST(LaunchCounters, WhatContradictsTheEventsIsNotSaid)
+{
+    EXPECT_EQ(launches_say(6, 3, 6, 7), 6u << 16 | 3 << 1 | 1);
+    EXPECT_EQ(launches_say(6, 3, 5, 7), 6u << 16 | 3 << 1 | 1) << "the watchdog lags behind";
+    EXPECT_EQ(launches_say(6, 1, 6, 0), 6u << 16 | 1 << 1 | 1)
+        << "sends and receives are in flight";
+    EXPECT_EQ(launches_say(0, 1, 0, 1), 3u) << "the first";
+    EXPECT_EQ(launches_say(6, 100000, 6, 7), 6u << 16 | 0x7fff << 1 | 1);
+    EXPECT_EQ(launches_say(7, 1, 6, 7), 0u) << "it has counted, and runs on";
+    EXPECT_EQ(launches_say(6, 1, 7, 8), 0u) << "more has finished than has counted";
+    EXPECT_EQ(launches_say(6, 0, 6, 7), 0u) << "all has counted";
+}

@@ -71,3 +71,10 @@ bool launches_parse(const void *copy, uint64_t device_comm, int nccl_version, in
 {
     return ng_launch_counters_parse(copy, device_comm, nccl_version, rank, nranks, ret_counters);
 }
+
+uint64_t launches_say(uint64_t counted, uint64_t left, uint64_t completed, uint64_t pending_seq)
+{
+    struct ng_launch_progress progress = {.counted = counted, .left = left};
+
+    return ng_launch_counters_say(&progress, completed, pending_seq);
+}

@@ -28,6 +28,7 @@ bool launches_add(const struct launches_kernel *kernel);
 const char *launches_progress(const uint64_t *counters);
 
 /* core/device/launch_counters.h. */
+uint64_t launches_say(uint64_t counted, uint64_t left, uint64_t completed, uint64_t pending_seq);
 #define LAUNCHES_COMM_BYTES (96u + 64 * 368u)
 bool launches_parse(const void *copy, uint64_t device_comm, int nccl_version, int rank, int nranks,
                     uint64_t *ret_counters);
