@@ -93,13 +93,11 @@ bool ng_launch_counters_parse(const void *copy, uint64_t device_comm, int nccl_v
     return true;
 }
 
-uint64_t ng_launch_counters_say(const struct ng_launch_progress *progress, uint64_t completed,
-                                uint64_t pending_seq)
+bool ng_launch_counters_agree(const struct ng_launch_progress *progress, uint64_t completed,
+                              uint64_t pending_seq)
 {
-    if (!progress->left || completed > progress->counted ||
-        (pending_seq && pending_seq <= progress->counted))
-        return 0;
-    return ng_box_counted(progress->counted, progress->left);
+    return progress->left && completed <= progress->counted &&
+           (!pending_seq || pending_seq > progress->counted);
 }
 
 /* ---- On the worker thread ---- */
@@ -171,9 +169,9 @@ static void read_one(struct ng_comm *comm, struct ng_launch_log *log)
                                   counters))
         ng_launch_log_distrust(log, "their layout is not that of a known release of NCCL");
     else if (ng_launch_log_compare(log, counters, &progress) &&
-             NG_LOAD(comm->group->pending_record) == pending_record)
-        counted = ng_launch_counters_say(&progress, NG_LOAD(comm->group->completed),
-                                         NG_LOAD(comm->group->pending_seq));
+             ng_launch_counters_agree(&progress, NG_LOAD(comm->group->completed),
+                                      NG_LOAD(comm->group->pending_seq)))
+        counted = ng_box_counted(pending_record, progress.counted, progress.left);
     if (counted && counted != NG_LOAD(comm->group->counted))
         ng_log(NG_LOG_INFO,
                "by NCCL's counters, collective %" PRIu64 " of group %016" PRIx64

@@ -33,11 +33,10 @@ void ng_launch_counters_await(const struct ng_comm *comm);
  * for a reading. */
 void ng_launch_counters_finish(void);
 
-/* For tests: what a group has of that in its black box, if the watchdog's events show that it has
- * finished collective `completed`, and that `pending_seq` (0 none) is the oldest in flight. 0:
- * nothing; the events contradict it. */
-uint64_t ng_launch_counters_say(const struct ng_launch_progress *progress, uint64_t completed,
-                                uint64_t pending_seq);
+/* For tests: do they say anything that the watchdog's events do not contradict? By those,
+ * collective `completed` is finished, and `pending_seq` (0 none) is the oldest in flight. */
+bool ng_launch_counters_agree(const struct ng_launch_progress *progress, uint64_t completed,
+                              uint64_t pending_seq);
 
 /* For tests: the counters in a copy of a communicator's structure of this release; false: its
  * layout is not the known one. */

@@ -206,10 +206,9 @@ static int read_groups(struct reading *reading)
             member->pending_age_ns = NG_LOAD(group->pending_age_ns);
             member->pending_started = NG_LOAD(group->pending_started);
             member->pending_vague = NG_LOAD(group->pending_vague);
-            uint64_t counted = NG_LOAD(group->counted);
-            member->counted_seq = counted >> 16;
-            member->counted = counted && member->counted_seq >= member->completed;
-            member->counted_left = counted >> 1 & NG_BOX_LEFT_MAX;
+            member->counted =
+                ng_box_read_counted(NG_LOAD(group->counted), member->pending_record,
+                                    member->entered, &member->counted_seq, &member->counted_left);
         }
     }
     return 0;

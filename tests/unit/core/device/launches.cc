@@ -224,16 +224,26 @@ TEST(LaunchCounters, AnotherLayoutIsNotRead)
     EXPECT_FALSE(launches_parse(bytes.data(), AT, 22809, 3, 8, counters)) << "8 bytes longer";
 }
 
-/* One bit that they say something, 15 bits of launches, 48 of collectives. */
 TEST(LaunchCounters, WhatContradictsTheEventsIsNotSaid)
 {
-    EXPECT_EQ(launches_say(6, 3, 6, 7), 6u << 16 | 3 << 1 | 1);
-    EXPECT_EQ(launches_say(6, 3, 5, 7), 6u << 16 | 3 << 1 | 1) << "the watchdog lags behind";
-    EXPECT_EQ(launches_say(6, 1, 6, 0), 6u << 16 | 1 << 1 | 1)
-        << "sends and receives are in flight";
-    EXPECT_EQ(launches_say(0, 1, 0, 1), 3u) << "the first";
-    EXPECT_EQ(launches_say(6, 100000, 6, 7), 6u << 16 | 0x7fff << 1 | 1);
-    EXPECT_EQ(launches_say(7, 1, 6, 7), 0u) << "it has counted, and runs on";
-    EXPECT_EQ(launches_say(6, 1, 7, 8), 0u) << "more has finished than has counted";
-    EXPECT_EQ(launches_say(6, 0, 6, 7), 0u) << "all has counted";
+    EXPECT_TRUE(launches_agree(6, 3, 6, 7));
+    EXPECT_TRUE(launches_agree(6, 3, 5, 7)) << "the watchdog lags behind";
+    EXPECT_TRUE(launches_agree(6, 1, 6, 0)) << "sends and receives are in flight";
+    EXPECT_TRUE(launches_agree(0, 1, 0, 1)) << "the first";
+    EXPECT_FALSE(launches_agree(7, 1, 6, 7)) << "it has counted, and runs on";
+    EXPECT_FALSE(launches_agree(6, 1, 7, 8)) << "more has finished than has counted";
+    EXPECT_FALSE(launches_agree(6, 0, 6, 7)) << "all has counted";
+}
+
+/* It holds as long as the same work is the oldest. */
+TEST(LaunchCounters, TheBlackBoxHasThemWithTheWorkThatWasTheOldest)
+{
+    constexpr uint64_t FAR = UINT64_C(5) << 32;
+
+    EXPECT_STREQ(launches_in_box(77, 6, 3, 77, 9), "finished 6, 3 left");
+    EXPECT_STREQ(launches_in_box(77, 6, 3, 78, 9), "unknown");
+    EXPECT_STREQ(launches_in_box(1 << 16, 0, 1, 1 << 16, 0), "finished 0, 1 left");
+    EXPECT_STREQ(launches_in_box(77, 6, 100000, 77, 9), "finished 6, 32767 left");
+    EXPECT_STREQ(launches_in_box(77, FAR - 1, 3, 77, FAR + 1), "finished 21474836479, 3 left");
+    EXPECT_STREQ(launches_in_box(77, FAR + 1, 3, 77, FAR + 1), "finished 21474836481, 3 left");
 }

@@ -8,6 +8,7 @@
 
 #include "core/device/launch_counters.h"
 #include "core/device/launch_log.h"
+#include "core/recorder/box.h"
 
 _Static_assert(LAUNCHES_COMM_BYTES == NG_LAUNCH_COMM_BYTES, "the same");
 
@@ -72,9 +73,24 @@ bool launches_parse(const void *copy, uint64_t device_comm, int nccl_version, in
     return ng_launch_counters_parse(copy, device_comm, nccl_version, rank, nranks, ret_counters);
 }
 
-uint64_t launches_say(uint64_t counted, uint64_t left, uint64_t completed, uint64_t pending_seq)
+bool launches_agree(uint64_t counted, uint64_t left, uint64_t completed, uint64_t pending_seq)
 {
     struct ng_launch_progress progress = {.counted = counted, .left = left};
 
-    return ng_launch_counters_say(&progress, completed, pending_seq);
+    return ng_launch_counters_agree(&progress, completed, pending_seq);
+}
+
+const char *launches_in_box(uint64_t pending, uint64_t finished, uint64_t left,
+                            uint64_t pending_then, uint64_t entered)
+{
+    static char text[100];
+    uint64_t read_finished;
+    uint32_t read_left;
+
+    if (!ng_box_read_counted(ng_box_counted(pending, finished, left), pending_then, entered,
+                             &read_finished, &read_left))
+        return "unknown";
+    snprintf(text, sizeof(text), "finished %" PRIu64 ", %" PRIu32 " left", read_finished,
+             read_left);
+    return text;
 }

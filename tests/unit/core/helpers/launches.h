@@ -28,7 +28,12 @@ bool launches_add(const struct launches_kernel *kernel);
 const char *launches_progress(const uint64_t *counters);
 
 /* core/device/launch_counters.h. */
-uint64_t launches_say(uint64_t counted, uint64_t left, uint64_t completed, uint64_t pending_seq);
+bool launches_agree(uint64_t counted, uint64_t left, uint64_t completed, uint64_t pending_seq);
+
+/* core/recorder/box.h: written, and read when `pending_then` is the oldest record, as
+ * "finished 6, 3 left" or "unknown". */
+const char *launches_in_box(uint64_t pending, uint64_t finished, uint64_t left,
+                            uint64_t pending_then, uint64_t entered);
 #define LAUNCHES_COMM_BYTES (96u + 64 * 368u)
 bool launches_parse(const void *copy, uint64_t device_comm, int nccl_version, int rank, int nranks,
                     uint64_t *ret_counters);
