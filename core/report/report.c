@@ -668,6 +668,8 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     if (verdict->waiting_count > 1)
         ng_text_add(&line, " (%" PRIu32 ")", verdict->waiting_count);
     put_row(output, "waiting", text);
+    if (verdict->counted)
+        put_row(output, "device", "by NCCL's counters, all before it is finished");
 }
 
 int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, int fd)
