@@ -44,8 +44,11 @@ static const struct layout {
     {22902, 23007, 56, 360},
 };
 
+/* What reading needs in one context. A reset device has another context, perhaps at the same
+ * address. */
 struct reader {
     CUcontext context;
+    uint64_t context_id;
     CUstream stream;
     CUevent event;
     void *copy; /* pinned, NG_LAUNCH_COMM_BYTES */
@@ -113,15 +116,16 @@ static bool make_reader(struct reader *reader)
            cuda->mem_host_alloc(&reader->copy, NG_LAUNCH_COMM_BYTES, 0) == CUDA_SUCCESS;
 }
 
-static struct reader *reader_for(CUcontext context)
+static struct reader *reader_for(CUcontext context, uint64_t context_id)
 {
     for (uint32_t i = 0; i < reader_count; i++)
-        if (readers[i].context == context)
+        if (readers[i].context == context && readers[i].context_id == context_id)
             return readers[i].copy ? &readers[i] : NULL;
     if (reader_count == CONTEXTS_MAX)
         return NULL;
     struct reader *reader = &readers[reader_count++];
     reader->context = context;
+    reader->context_id = context_id;
     if (make_reader(reader))
         return reader;
     reader->copy = NULL;
@@ -151,16 +155,15 @@ static bool take_copy(struct reader *reader, uint64_t device_comm)
     return result == CUDA_SUCCESS;
 }
 
-static void read_one(struct ng_comm *comm, struct ng_launch_log *log)
+static void read_one(struct ng_comm *comm, struct ng_launch_log *log, struct reader *reader)
 {
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
     uint64_t pending_record = NG_LOAD(comm->group->pending_record), counted = 0;
     uint64_t device_comm = atomic_load(&log->device_comm), counters[NG_LAUNCH_CHANNELS];
-    struct reader *reader = reader_for(atomic_load(&log->context));
     struct ng_launch_progress progress;
 
     atomic_store(&copied, comm);
-    bool taken = reader && ng_comm_is_let_live(comm) && take_copy(reader, device_comm);
+    bool taken = ng_comm_is_let_live(comm) && take_copy(reader, device_comm);
     atomic_store(&copied, NULL);
     if (!taken || ng_launch_log_of(comm) != log)
         return;
@@ -185,8 +188,23 @@ static bool is_wanted(const struct ng_comm *comm)
     return NG_LOAD(comm->group->pending_record) && ng_comm_is_let_live(comm);
 }
 
-/* Reads the counters, or only makes what reading needs. */
-static void visit(bool reads)
+/* Reads the counters of a communicator, or only makes what reading needs. */
+static void visit(struct ng_comm *comm, struct ng_launch_log *log, bool reads)
+{
+    struct ng_gpu *gpu = atomic_load_explicit(&comm->gpu, memory_order_acquire);
+
+    if (!gpu || gpu == NG_COMM_GPU_OUT_OF_REACH || atomic_load(&gpu->lost))
+        return;
+    CUcontext context = atomic_load(&gpu->context);
+    if (ng_guard.cuda.ctx_push(context) != CUDA_SUCCESS)
+        return;
+    struct reader *reader = reader_for(context, atomic_load(&gpu->context_id));
+    if (reader && reads)
+        read_one(comm, log, reader);
+    ng_gpu_leave_context();
+}
+
+static void visit_all(bool reads)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     uint32_t done = 0;
@@ -196,17 +214,9 @@ static void visit(bool reads)
     for (uint32_t i = 0, count = ng_comm_count(); i < count && done < COMMS_MAX; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         struct ng_launch_log *log = ng_launch_log_of(comm);
-        CUcontext context = log ? atomic_load(&log->context) : NULL;
-
-        if (!context || (reads && !is_wanted(comm)) || atomic_load(&given_up))
+        if (!log || (reads && !is_wanted(comm)) || atomic_load(&given_up))
             continue;
-        if (ng_guard.cuda.ctx_push(context) != CUDA_SUCCESS)
-            continue;
-        if (reads)
-            read_one(comm, log);
-        else
-            reader_for(context);
-        ng_guard.cuda.ctx_pop(&context);
+        visit(comm, log, reads);
         done++;
     }
     ng_gpu_relax_thread(&mode);
@@ -215,14 +225,14 @@ static void visit(bool reads)
 static void read_all(void *unused)
 {
     (void)unused;
-    visit(true);
+    visit_all(true);
     ng_io_workers_end(&under_way, READS);
 }
 
 static void prepare_all(void *unused)
 {
     (void)unused;
-    visit(false);
+    visit_all(false);
     ng_io_workers_end(&under_way, PREPARES);
 }
 

@@ -84,7 +84,6 @@ static struct ng_launch_log *log_for(const struct ng_comm *comm)
     for (uint32_t channel = 0; channel < NG_LAUNCH_CHANNELS; channel++)
         atomic_store(&log->after[channel], 0);
     atomic_store(&log->count, 0);
-    atomic_store(&log->context, NULL);
     atomic_store(&log->distrusted, NULL);
     atomic_store(&log->generation, NG_LOAD(comm->group->generation));
     return log;
@@ -240,9 +239,6 @@ struct ng_launch_log *ng_launch_log_note(const struct ng_kernel_launch *launch)
         return NULL;
     }
     if (!device_comm) {
-        CUcontext context = NULL;
-        ng_guard.cuda.ctx_get_current(&context);
-        atomic_store(&log->context, context);
         atomic_store(&log->device_comm, arguments->device_comm);
         atomic_store(&is_new, true);
     }

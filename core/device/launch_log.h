@@ -47,7 +47,6 @@ struct ng_launch_entry {
 struct ng_launch_log {
     _Atomic uint32_t generation;      /* of the communicator's record */
     _Atomic uint64_t device_comm;     /* address of NCCL's structure on the device; 0 not known */
-    _Atomic(CUcontext) context;       /* in which it is launched */
     _Atomic(const char *) distrusted; /* why its counters are not used; NULL: they are */
     _Atomic uint64_t count;           /* launches */
     _Atomic uint32_t after[NG_LAUNCH_CHANNELS];
