@@ -203,7 +203,7 @@ void *ng_cuda_door(const char *name, void *real, const void *caller)
     if (hook == NG_CUDA_HOOK_COUNT)
         return real;
     saved = errno;
-    if (!is_for_nccl(caller) && is_driver(real))
+    if (ng_cuda_hook_is_for(hook, is_for_nccl(caller)) && is_driver(real))
         answer = ng_cuda_hook_answer(hook, real);
     errno = saved;
     return answer;
@@ -243,7 +243,7 @@ static void replace(const char *name, void **pfn, int version, cuuint64_t flags,
     if (!name || !pfn || !*pfn)
         return;
     hook = ng_cuda_hook_of_question(name, version, flags);
-    if (hook == NG_CUDA_HOOK_COUNT || ng_cuda_door_is_nccl(caller))
+    if (hook == NG_CUDA_HOOK_COUNT || !ng_cuda_hook_is_for(hook, ng_cuda_door_is_nccl(caller)))
         return;
     /* A version newer than the table may have introduced another form, with other arguments. Then
      * the driver's answer differs from its answer to the query for the table's form. */

@@ -4,8 +4,8 @@
  * Beside the steps of a call. The CUDA runtime, linked dynamically or statically, looks up
  * cuGetProcAddress in its handle of libcuda.so.1 and fetches every other function from it; JAX and
  * CuPy look up the functions themselves. Both get our hooks for the functions that cuda_hooks.h has
- * enabled. NCCL, and a library that contains NCCL, get the driver's own answers: their allocations
- * are not the guard's concern.
+ * enabled. NCCL, and a library that contains NCCL, get the driver's own answers, since their
+ * allocations are not the guard's concern; but for the hooks on launches, which they alone get.
  *
  * Not intercepted: a program that is linked with libcuda, or that uses RTLD_DEFAULT or RTLD_NEXT.
  */
@@ -28,8 +28,8 @@ static inline bool ng_cuda_door_is_open(void)
 /*
  * The address to return for a name beginning with "cu" that the program has just looked up in a
  * handle, with the result `real`; `caller` is its return address. This is `real` unless a hook is
- * enabled for the name, `real` lies in the CUDA driver and the caller is not NCCL. Keeps errno;
- * leaves nothing for dlerror.
+ * enabled for the name and for this caller (NCCL or not), and `real` lies in the CUDA driver. Keeps
+ * errno; leaves nothing for dlerror.
  */
 void *ng_cuda_door(const char *name, void *real, const void *caller);
 

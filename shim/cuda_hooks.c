@@ -18,11 +18,18 @@ static const struct {
     const char *symbol, *name;
     int since;
     bool per_thread;
+    bool for_nccl;
 } rows[NG_CUDA_HOOK_COUNT] = {
-#define CUDA_HOOK(symbol, name, since, per_thread, prototype) {#symbol, name, since, per_thread},
+#define CUDA_HOOK(symbol, name, since, per_thread, prototype)                                      \
+    {#symbol, name, since, per_thread, false},
+#define CUDA_NCCL_HOOK(symbol, name, since, per_thread, prototype)                                 \
+    {#symbol, name, since, per_thread, true},
 #include "shim/cuda_hooks.def"
 #undef CUDA_HOOK
 };
+
+/* Is any hook for NCCL enabled? Never cleared. */
+static atomic_bool nccl_is_hooked;
 
 /* The hooks on cuGetProcAddress are always present; they count only once another hook is
  * enabled. */
@@ -40,8 +47,17 @@ int ng_cuda_hook_enable(enum ng_cuda_hook hook, void *function)
 
     if (!atomic_compare_exchange_strong(&hooks[hook], &none, function))
         return -EBUSY;
+    if (rows[hook].for_nccl)
+        atomic_store(&nccl_is_hooked, true);
     atomic_store(&ng_cuda_hooks_enabled, true);
     return 0;
+}
+
+bool ng_cuda_hook_is_for(enum ng_cuda_hook hook, bool nccl)
+{
+    if (hook == NG_CUDA_HOOK_cuGetProcAddress || hook == NG_CUDA_HOOK_cuGetProcAddress_v2)
+        return !nccl || atomic_load_explicit(&nccl_is_hooked, memory_order_relaxed);
+    return rows[hook].for_nccl == nccl;
 }
 
 void *ng_cuda_hook_real(enum ng_cuda_hook hook)

@@ -48,6 +48,10 @@ void *ng_cuda_hook_real(enum ng_cuda_hook hook);
 enum ng_cuda_hook ng_cuda_hook_of_symbol(const char *symbol);
 enum ng_cuda_hook ng_cuda_hook_of_question(const char *name, int version, cuuint64_t flags);
 
+/* Is this hook given to NCCL (else to the program)? cuGetProcAddress is given to NCCL only if it
+ * has anything to answer there. */
+bool ng_cuda_hook_is_for(enum ng_cuda_hook hook, bool nccl);
+
 /* The query for which the driver returns exactly this form. */
 const char *ng_cuda_hook_question(enum ng_cuda_hook hook, int *ret_version, cuuint64_t *ret_flags);
 
@@ -59,8 +63,10 @@ void *ng_cuda_hook_answer(enum ng_cuda_hook hook, void *real);
 
 /* Enable the hooks of a feature. Graphs: core/device/graph.h is informed when executable graphs are
  * created, launched and destroyed. Poison: core/device/poison.h follows streams and events, and
- * withholds results that an abort has cut off. Before the program's main. */
+ * withholds results that an abort has cut off. Launches: core/device/launch_log.h is informed of
+ * NCCL's kernels. Before the program's main. */
 void ng_cuda_graphs_enable(void);
+void ng_cuda_launches_enable(void);
 void ng_cuda_poison_enable(void);
 
 #pragma GCC visibility pop

@@ -305,6 +305,8 @@ __attribute__((constructor)) static void start(void)
     }
     if (ng_guard.config.graphs)
         ng_cuda_graphs_enable();
+    if (ng_guard.config.counters)
+        ng_cuda_launches_enable();
     if (ng_poison_is_on())
         ng_cuda_poison_enable();
     ng_guard.checks_registrations = ng_check_arguments();

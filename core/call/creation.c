@@ -20,6 +20,7 @@
 #include "core/device/async.h"
 #include "core/device/gpu.h"
 #include "core/device/in_progress.h"
+#include "core/device/launch_counters.h"
 #include "core/device/poison.h"
 #include "core/nccl/group_id.h"
 #include "core/policy/abort.h"
@@ -430,6 +431,7 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
         if (call->op == NG_OP_CommAbort)
             ng_watchdog_cut_off(comm);
         ng_async_await(comm);
+        ng_launch_counters_await(comm);
     } else if (ng_comm_is_shut_now(comm)) {
         ng_in_flight_await(comm);
     }

@@ -195,6 +195,7 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->p2p_completed, 0);
     atomic_store(&group->pending_record, 0);
     atomic_store(&group->pending_age_ns, 0);
+    atomic_store(&group->counted, 0);
     atomic_store(&group->generation, generation + 1);
 }
 

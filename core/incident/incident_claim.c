@@ -15,6 +15,7 @@
 #include "core/comm/deadline.h"
 #include "core/comm/rules_file.h"
 #include "core/device/async.h"
+#include "core/device/launch_counters.h"
 #include "core/incident/alarms.h"
 #include "core/incident/deaths.h"
 #include "core/incident/incident_response.h"
@@ -254,6 +255,8 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     struct ng_verdict verdict;
     struct ng_view view;
 
+    if (is_about_time(alarm))
+        ng_launch_counters_read();
     int error = ng_snapshot_take(NG_SNAPSHOT_JOB, &view);
     if (!error && is_about_time(alarm) && others_rest(&view, wanted->group_id) &&
         ng_deadline_rest_with_others(wanted->group_id) == 0) {

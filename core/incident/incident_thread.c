@@ -18,6 +18,7 @@
 #include "core/check/signature_compare.h"
 #include "core/comm/completion.h"
 #include "core/comm/frame_symbolizer.h"
+#include "core/device/launch_counters.h"
 #include "core/evidence/dump_pipe.h"
 #include "core/incident/alarms.h"
 #include "core/incident/deaths.h"
@@ -155,6 +156,7 @@ static void *attend(void *unused)
             ng_deaths_check();
         }
         look_for_stragglers();
+        ng_launch_counters_prepare();
         own.group_unknown = ng_grow_id_tend(&ng_guard.box, board);
         ng_roll_call_tend(board, ng_snapshot_at_job);
         ng_watchdog_fallback_tend();

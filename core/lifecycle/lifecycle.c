@@ -24,6 +24,7 @@
 #include "core/device/device_wait.h"
 #include "core/device/gpu.h"
 #include "core/device/graph.h"
+#include "core/device/launch_counters.h"
 #include "core/device/poison.h"
 #include "core/evidence/dump_pipe.h"
 #include "core/fault/inject.h"
@@ -151,6 +152,7 @@ void ng_lifecycle_exit(int status)
     /* Objects that the program's callback needs may already be in destruction. */
     ng_completion_quit();
     ng_watchdog_finish();
+    ng_launch_counters_finish();
     atomic_store(&ng_guard.box.header->exit_status, status);
     atomic_store(&ng_guard.box.header->life_mono_ns, ng_clock_mono_ns());
     atomic_store(&ng_guard.box.header->life, NG_BOX_EXITED);
@@ -170,6 +172,7 @@ void ng_lifecycle_after_fork(void)
     ng_rules_file_after_fork();
     ng_comm_after_fork();
     ng_gpu_after_fork();
+    ng_launch_counters_after_fork();
     ng_graph_after_fork();
     ng_capture_after_fork();
     ng_watchdog_after_fork();

@@ -35,6 +35,8 @@
  * 12.0, graph functions 11.3, cuFuncLoad 12.4. */
 #define NG_CUDA_OPTIONAL_FUNCTIONS(NG_CUDA)                                                        \
     NG_CUDA(ctx_get_id, "cuCtxGetId", (CUcontext, unsigned long long *))                           \
+    NG_CUDA(stream_create, "cuStreamCreate", (CUstream *, unsigned int))                           \
+    NG_CUDA(memcpy_dtoh_async, "cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream))    \
     NG_CUDA(stream_get_flags, "cuStreamGetFlags", (CUstream, unsigned int *))                      \
     NG_CUDA(ctx_synchronize, "cuCtxSynchronize", (void))                                           \
     NG_CUDA(mem_get_properties, "cuMemGetAllocationPropertiesFromHandle",                          \

@@ -22,6 +22,7 @@
 #include "core/device/capture.h"
 #include "core/device/device_wait.h"
 #include "core/device/in_progress.h"
+#include "core/device/launch_counters.h"
 #include "core/device/poison.h"
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
@@ -253,6 +254,7 @@ static void abort_ready(struct crew *crew)
         if (ng_comm_condemned_handle(comm, &making)) {
             atomic_store(&comm->fate, NG_FATE_ABORTING);
             ng_async_await(comm);
+            ng_launch_counters_await(comm);
             swap(&crew->slots[ready++], &crew->slots[i]);
         } else if (!making) {
             /* Its creation has failed, or will end with its parent's abort. */

@@ -217,6 +217,15 @@ enum ng_group_state {
     NG_GROUP_FAILED = 6, /* creation failed */
 };
 
+/* Whether the device has reached the oldest work of a group. */
+enum ng_start {
+    NG_START_NONE = 0,
+    NG_START_SEEN = 1,
+    /* It has finished the work before it on its stream, and nothing else tells
+     * (core/device/burst.h). */
+    NG_START_INFERRED = 2,
+};
+
 /* Why the clock of a group is suspended. */
 enum ng_rest {
     NG_REST_NONE = 0,
@@ -272,7 +281,7 @@ struct ng_box_group {
     _Atomic uint64_t pending_record;
     _Atomic uint64_t pending_seq;     /* its collective sequence; 0 point-to-point only */
     _Atomic int64_t pending_age_ns;   /* credited: without time in which the guard did not run */
-    _Atomic uint32_t pending_started; /* 1: the device has reached it */
+    _Atomic uint32_t pending_started; /* enum ng_start: has the device reached it? */
     _Atomic uint32_t pending_works;   /* works in flight on this communicator */
 
     _Atomic int32_t cuda_error;   /* CUresult that ended the observation of its device; 0 none */
@@ -297,12 +306,32 @@ struct ng_box_group {
      * device is in pending_seq, or in a later call of that replay. */
     _Atomic uint32_t pending_vague;
     _Atomic int64_t error_mono_ns; /* when async_error was learned; 0 none */
-    /* 1: pending_started is inferred, not seen: the device has finished the work before it on its
-     * stream (core/device/burst.h). */
-    _Atomic uint32_t pending_inferred;
-    uint8_t reserved[4];
+    /* How far the device is by NCCL's own counters, when they were last read
+     * (core/device/launch_counters.h): ng_box_counted. 0 not known, or it had finished. */
+    _Atomic uint64_t counted;
 };
 #define NG_BOX_GROUP_BYTES 384
+
+/* As of the moment when `pending` was the record of the oldest work: collective `finished` (0 none)
+ * and all before it are finished, and the last `left` launches, at least one, are not. */
+#define NG_BOX_LEFT_MAX 0x7fffu
+static inline uint64_t ng_box_counted(uint64_t pending, uint64_t finished, uint64_t left)
+{
+    return pending << 48 | (finished & UINT32_MAX) << 16 |
+           (left < NG_BOX_LEFT_MAX ? left : NG_BOX_LEFT_MAX) << 1 | 1;
+}
+
+/* The two of a word; false: not known, or `pending` is no longer the oldest. `entered`: the newest
+ * collective that was called. */
+static inline bool ng_box_read_counted(uint64_t counted, uint64_t pending, uint64_t entered,
+                                       uint64_t *ret_finished, uint32_t *ret_left)
+{
+    if (!counted || counted >> 48 != (pending & UINT16_MAX))
+        return false;
+    *ret_finished = entered - (uint32_t)(entered - (counted >> 16 & UINT32_MAX));
+    *ret_left = counted >> 1 & NG_BOX_LEFT_MAX;
+    return true;
+}
 
 /* The tracked NCCL call that a thread is inside. 64 bytes. */
 struct ng_box_thread {

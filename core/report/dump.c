@@ -491,6 +491,10 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
         ng_json_bool(json, "pending_vague", true);
     if (member->pending_inferred)
         ng_json_bool(json, "pending_inferred", true);
+    if (member->counted) {
+        put_uint(json, "counted_seq", member->counted_seq);
+        put_uint(json, "counted_left", member->counted_left);
+    }
     ng_json_open_array(json, "records", NG_JSON_LINES);
     for (uint32_t i = 0; i < member->record_count; i++)
         put_record(json, view, &member->records[i]);

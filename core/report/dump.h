@@ -98,6 +98,8 @@
  *                         or a later call; otherwise absent
  *     pending_inferred    true: pending_started was not seen, but the device has finished the work
  *                         before it on its stream; otherwise absent
+ *     counted_seq, counted_left    by NCCL's own counters on the device: the newest collective that
+ *                         is finished (0 none), and how many launches are not; absent: not known
  *     records             array, oldest first: struct ng_view_record
  *       id                    int
  *       state                 name of ng_dump_record_state_name

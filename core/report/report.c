@@ -222,6 +222,8 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
     if (verdict->culprit_count == 0) {
         add_operation_in_group(line, verdict);
         ng_text_add(line, " %s", phrases[kind].no_culprit);
+        if (verdict->counted)
+            ng_text_add(line, " (by NCCL's counters, all before it is finished)");
         return;
     }
     if (verdict->culprit_count == 1) {
@@ -666,6 +668,8 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     if (verdict->waiting_count > 1)
         ng_text_add(&line, " (%" PRIu32 ")", verdict->waiting_count);
     put_row(output, "waiting", text);
+    if (verdict->counted)
+        put_row(output, "device", "by NCCL's counters, all before it is finished");
 }
 
 int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, int fd)

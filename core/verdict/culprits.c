@@ -388,6 +388,19 @@ int ng_culprits_parted(struct ng_verdict_builder *builder, const struct ng_wait 
     return 0;
 }
 
+/* Do NCCL's own counters show that the device of every rank that waits is in this collective? */
+static bool is_counted(const struct ng_verdict_builder *builder, const struct ng_wait *wait)
+{
+    uint32_t count, counted = 0;
+    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
+    int32_t index = (int32_t)(wait - builder->waits.waits);
+
+    for (uint32_t i = 0; i < count && wait->seq; i++)
+        counted += builder->waits.wait_of_member[&members[i] - builder->view->members] == index &&
+                   members[i].counted && members[i].counted_seq + 1 == wait->seq;
+    return counted && counted == wait->waiter_count;
+}
+
 /* All ranks made the call. If only some devices have reached the operation, the others are blocked
  * by work queued before it, and their ranks are the culprits. */
 int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait *wait)
@@ -399,6 +412,7 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
 
     verdict->kind = NG_KIND_GPU_STALL;
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
+    verdict->counted = is_counted(builder, wait);
     if (wait->not_started == 0 || wait->not_started >= wait->waiter_count)
         return 0;
     verdict->confidence = NG_CONFIDENCE_LIKELY;

@@ -103,6 +103,9 @@ struct ng_verdict {
      * processes. 0 none. The position is 0 if a later launch hides it. */
     uint64_t graph, replay;
     uint32_t graph_position, graph_calls;
+    /* By NCCL's own counters, the devices of all ranks that wait have finished the collective
+     * before `seq`, and not this one. */
+    bool counted;
     /* Arguments that all known ranks passed alike; core/verdict/verdict_arguments.c. */
     uint64_t count; /* elements */
     bool count_known;

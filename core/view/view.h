@@ -269,7 +269,13 @@ struct ng_view_member {
     int64_t pending_age_ns;  /* its credited age */
     bool pending_started;
     struct ng_view_registration registration;
-    bool pending_vague, pending_inferred; /* as in its black box (core/recorder/box.h) */
+    bool pending_vague;    /* as in its black box (core/recorder/box.h) */
+    bool pending_inferred; /* pending_started, by NG_START_INFERRED */
+    /* By NCCL's own counters: collective `counted_seq` (0 none) is finished, and the last
+     * `counted_left` launches are not. */
+    bool counted;
+    uint64_t counted_seq;
+    uint32_t counted_left;
     struct ng_view_record
         *records; /* those of this member that the ring still holds, oldest first */
     uint32_t record_count;

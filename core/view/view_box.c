@@ -206,7 +206,10 @@ static int read_groups(struct reading *reading)
             member->pending_age_ns = NG_LOAD(group->pending_age_ns);
             member->pending_started = NG_LOAD(group->pending_started);
             member->pending_vague = NG_LOAD(group->pending_vague);
-            member->pending_inferred = NG_LOAD(group->pending_inferred);
+            member->pending_inferred = NG_LOAD(group->pending_started) == NG_START_INFERRED;
+            member->counted =
+                ng_box_read_counted(NG_LOAD(group->counted), member->pending_record,
+                                    member->entered, &member->counted_seq, &member->counted_left);
         }
     }
     return 0;

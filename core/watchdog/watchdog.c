@@ -474,14 +474,13 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         comm->watch.alarmed = 0;
         NG_STORE(group->pending_started, 0);
         NG_STORE(group->pending_vague, 0);
-        NG_STORE(group->pending_inferred, !work->has_start);
     } else {
         comm->watch.age_ns += step_ns;
         if (work->part)
             follow_replay(comm, work, now_mono_ns);
     }
     if (!NG_LOAD(group->pending_started) && ng_gpu_started(work) == NG_GPU_DONE) {
-        NG_STORE(group->pending_started, 1);
+        NG_STORE(group->pending_started, work->has_start ? NG_START_SEEN : NG_START_INFERRED);
         if (work->last_seq)
             NG_STORE(group->started, work->last_seq);
         mark_records(comm, work, NG_RECORD_STARTED, now_mono_ns);

@@ -481,6 +481,11 @@ void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint6
         code_registration(coder, &member->registration);
     if (*bits & MEMBER_ERROR)
         AGE(member->error_age_ns);
+    member->counted = *bits & MEMBER_COUNTED;
+    if (*bits & MEMBER_COUNTED) {
+        NUMBER(member->counted_seq);
+        UINT32(member->counted_left);
+    }
     close_block(coder, block);
 }
 

@@ -351,6 +351,9 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     member->pending_started = json_is_true(json_object_get(from, "pending_started"));
     member->pending_vague = json_is_true(json_object_get(from, "pending_vague"));
     member->pending_inferred = json_is_true(json_object_get(from, "pending_inferred"));
+    member->counted = json_object_get(from, "counted_seq") != NULL;
+    member->counted_seq = get_uint(from, "counted_seq");
+    member->counted_left = (uint32_t)get_uint(from, "counted_left");
     int error = read_samples(view, json_object_get(from, "samples"), member);
     return error ? error
                  : read_records(view, json_object_get(from, "records"), modules, member,

@@ -168,3 +168,41 @@ STREAM_FORMS(cuLaunchKernel,
              extra || sharedMemBytes ? CUDA_ERROR_NOT_SUPPORTED
                                      : launch(hStream, f, gridDimX *gridDimY *gridDimZ,
                                               blockDimX *blockDimY *blockDimZ, kernelParams))
+
+/* What the kernels of the stand-in for libnccl take: of NCCL's arguments, the field that points to
+ * the work. */
+struct nccl_arguments {
+    unsigned char others[24];
+    void *work;
+};
+
+/* `f` is no function of a module but what that kernel runs on the host, as cuLaunchHostFunc would.
+ */
+static CUresult launch_nccl(CUstream handle, CUfunction f, void *const *extra)
+{
+    struct operation op = {.kind = OP_HOST, .host = {.fn = (CUhostFn)(void *)f}};
+
+    ENTER_STREAM(handle, stream);
+    INVALID_IF(!f || !extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER ||
+               extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || extra[4] != CU_LAUNCH_PARAM_END ||
+               *(const size_t *)extra[3] < sizeof(struct nccl_arguments));
+    op.host.data = ((const struct nccl_arguments *)extra[1])->work;
+    return fake_stream_submit(stream, &op);
+}
+
+CUresult CUDAAPI cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f,
+                                       void **kernelParams, void **extra)
+{
+    if (!config)
+        return CUDA_ERROR_INVALID_VALUE;
+    return kernelParams ? CUDA_ERROR_NOT_SUPPORTED : launch_nccl(config->hStream, f, extra);
+}
+
+CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
+                                  void **extra)
+{
+    if (!config)
+        return CUDA_ERROR_INVALID_VALUE;
+    return kernelParams ? CUDA_ERROR_NOT_SUPPORTED
+                        : launch_nccl(fake_legacy(config->hStream), f, extra);
+}

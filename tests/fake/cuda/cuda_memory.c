@@ -819,6 +819,26 @@ static CUresult submit(struct CUstream_st *stream, const struct operation *op, b
     return result;
 }
 
+/* FAKE_CUDA_READ_S: so many seconds pass on the stream before a copy of 16 KiB or more from the
+ * device to the host, as where the hardware does not get to it. */
+#define SLOW_BYTES ((size_t)16 << 10)
+
+static void CUDA_CB pass_time(void *seconds)
+{
+    sleep((unsigned int)(uintptr_t)seconds);
+}
+
+static CUresult delay(struct CUstream_st *stream, size_t bytes, enum side dst, enum side src)
+{
+    const char *text = getenv("FAKE_CUDA_READ_S");
+    uintptr_t seconds = text ? strtoul(text, NULL, 10) : 0;
+    struct operation op = {.kind = OP_HOST, .host = {.fn = pass_time, .data = (void *)seconds}};
+
+    return seconds && bytes >= SLOW_BYTES && dst == SIDE_HOST && src == SIDE_DEVICE
+               ? fake_stream_submit(stream, &op)
+               : CUDA_SUCCESS;
+}
+
 /*
  * Queues one copy. From pageable memory the bytes are taken now, so that the caller may change its
  * buffer; into pageable memory the call returns when the bytes are there. Both as the real driver.
@@ -833,6 +853,7 @@ static CUresult copy_async(struct operation *op, enum side dst, enum side src, C
     TRY(copy_check(op, dst, src));
     if (stream->capture)
         return fake_stream_submit(stream, op);
+    TRY(delay(stream, op->copy.width, dst, src));
     into_pageable = is_pageable(op->copy.dst);
     from_pageable = is_pageable(op->copy.src);
     if (from_pageable && !into_pageable) {

@@ -91,6 +91,7 @@ void fake_comm_put(struct ncclComm *comm)
     pthread_cond_destroy(&comm->cond);
     pthread_mutex_destroy(&comm->lock);
     pthread_mutex_destroy(&comm->launch_lock);
+    fake_device_comm_give(comm);
     free(comm->p2p_connected);
     free(comm->redops);
     free((char *)comm->config.netName);
@@ -179,6 +180,11 @@ ncclResult_t fake_comm_alloc(int nranks, int rank, int device, CUcontext ctx,
     if (result != CUDA_SUCCESS) {
         fake_comm_put(comm);
         return fake_cuda_failed(result, "cuDeviceGetPCIBusId");
+    }
+    ncclResult_t made = fake_device_comm_make(comm);
+    if (made != ncclSuccess) {
+        fake_comm_put(comm);
+        return made;
     }
     *ret_comm = comm;
     return ncclSuccess;

@@ -335,7 +335,7 @@ static ncclResult_t launch_captured(const struct fake_cuda *cuda, struct fake_pl
         comm->last_capture_stream != stream)
         result = order(cuda, comm->last_capture_stream, stream);
     if (result == CUDA_SUCCESS)
-        result = cuda->launch_host_func(stream, run_replay, plan);
+        result = fake_device_comm_launch(plan, stream, run_replay);
     if (result != CUDA_SUCCESS) {
         fake_plan_free(plan);
         return fake_cuda_failed(result, "launch into a capture");
@@ -451,7 +451,7 @@ ncclResult_t fake_plan_launch(struct fake_plan *plan)
         plan->ticket = comm->ticket_next++;
         comm->pending++;
         pthread_mutex_unlock(&comm->lock);
-        result = cuda->launch_host_func(streams[0], run_once, plan);
+        result = fake_device_comm_launch(plan, streams[0], run_once);
         if (result != CUDA_SUCCESS) {
             pthread_mutex_lock(&comm->lock);
             comm->ticket_next--;

@@ -15,6 +15,8 @@
  *                            list, 0,5000,0: the first of the process, the second, and all others
  *   FAKE_NCCL_TEARDOWN_MS    how long ncclCommDestroy and ncclCommAbort take (0); a list, 2500,0:
  *                            on the communicator's rank 0, and on all others
+ *   FAKE_NCCL_LAYOUT         shifted: the structures in device memory are 8 bytes longer than
+ *                            those of 2.28.9
  *   FAKE_NCCL_DEBUG          1: what happens, on stderr
  *   FAKE_NCCL_NETWORK        a folder that several hosts share: their ranks meet there (network.c)
  * and of the real library's NCCL_DEBUG (VERSION, WARN), NCCL_COMM_BLOCKING, NCCL_LOCAL_REGISTER,
@@ -139,9 +141,10 @@ struct ncclComm {
     _Atomic uint32_t stops; /* how often that was done */
     _Atomic bool revoked;
     _Atomic bool finalized;
-    _Atomic bool gone; /* destroy or abort has begun */
-    int abort_fd;      /* readable once abort is set */
-    int connection;    /* fake_network_connect; -1 none */
+    _Atomic bool gone;          /* destroy or abort has begun */
+    int abort_fd;               /* readable once abort is set */
+    int connection;             /* fake_network_connect; -1 none */
+    unsigned char *device_comm; /* device_comm.c */
     _Atomic(struct fake_shm *) shm;
     bool ring_connected;          /* under launch_lock */
     uint32_t stops_before;        /* stops when connecting began; under launch_lock */
@@ -317,7 +320,8 @@ struct fake_plan {
     int np2ps;
     int calls; /* collective calls in it */
     bool captured;
-    bool stuck; /* its buffers are registered in a way with which the real library hangs */
+    bool counted; /* by this run of its kernel */
+    bool stuck;   /* its buffers are registered in a way with which the real library hangs */
     uint64_t ticket;
 };
 
@@ -352,6 +356,17 @@ ncclResult_t fake_plan_launch(struct fake_plan *plan);
 void fake_plan_free(struct fake_plan *plan);
 void fake_plan_run(struct fake_plan *plan);
 
+/* ---- what the device has of a communicator (device_comm.c) ---- */
+
+/* Needs the communicator's context. */
+ncclResult_t fake_device_comm_make(struct ncclComm *comm);
+void fake_device_comm_give(struct ncclComm *comm);
+/* Launches the plan's kernel, which calls `run` with it, with the arguments that NCCL's kernels
+ * have. */
+CUresult fake_device_comm_launch(const struct fake_plan *plan, CUstream stream, CUhostFn run);
+/* The plan's kernel counts its works on every channel that it uses, once. */
+void fake_device_comm_count(struct fake_plan *plan);
+
 size_t fake_type_bytes(ncclDataType_t type);
 void fake_reduce(ncclDataType_t type, enum fake_reduce op, void *out, const void *a, const void *b,
                  size_t count);
@@ -381,7 +396,9 @@ ncclResult_t fake_redop_resolve(struct ncclComm *comm, const char *func, ncclRed
     F(ctx_get_current, cuCtxGetCurrent, 12000, false, (CUcontext *))                               \
     F(ctx_set_current, cuCtxSetCurrent, 12000, false, (CUcontext))                                 \
     F(ctx_get_device, cuCtxGetDevice, 12000, false, (CUdevice *))                                  \
-    F(launch_host_func, cuLaunchHostFunc, 12000, false, (CUstream, CUhostFn, void *))              \
+    F(launch_kernel_ex, cuLaunchKernelEx, 12000, false,                                            \
+      (const CUlaunchConfig *, CUfunction, void **, void **))                                      \
+    F(mem_host_register, cuMemHostRegister, 12000, false, (void *, size_t, unsigned int))          \
     F(stream_is_capturing, cuStreamIsCapturing, 12000, false, (CUstream, CUstreamCaptureStatus *)) \
     F(stream_get_ctx, cuStreamGetCtx, 9020, true, (CUstream, CUcontext *))                         \
     F(stream_wait_event, cuStreamWaitEvent, 12000, false, (CUstream, CUevent, unsigned int))       \

@@ -337,6 +337,19 @@ static void run_self(struct fake_p2p *ops, int count)
     }
 }
 
+/* As the first warp of a block counts, which sends, without waiting for those that receive. */
+static void count_sends(struct fake_plan *plan)
+{
+    int sends = 0, over = 0;
+
+    for (int i = 0; i < plan->np2ps; i++) {
+        sends += plan->p2ps[i].send;
+        over += plan->p2ps[i].send && plan->p2ps[i].over;
+    }
+    if (sends && over == sends)
+        fake_device_comm_count(plan);
+}
+
 static bool run_p2ps(struct fake_plan *plan)
 {
     struct ncclComm *comm = plan->comm;
@@ -374,10 +387,12 @@ static bool run_p2ps(struct fake_plan *plan)
                 waits_for = op->peer;
             }
         }
-        if (moved)
+        if (moved) {
             closed = false;
-        else if (waits_for < 0 || !was_closed(comm, waits_for, &closed))
+            count_sends(plan);
+        } else if (waits_for < 0 || !was_closed(comm, waits_for, &closed)) {
             fake_bell_wait(shm, comm->rank, seen);
+        }
     }
     return true;
 }
@@ -399,6 +414,7 @@ void fake_plan_run(struct fake_plan *plan)
     pthread_mutex_unlock(&comm->lock);
 
     bool owner = fine;
+    plan->counted = false;
     pthread_mutex_lock(&comm->lock);
     while (plan->stuck && !halted(comm))
         pthread_cond_wait(&comm->cond, &comm->lock);
@@ -410,6 +426,7 @@ void fake_plan_run(struct fake_plan *plan)
         fine = run_p2ps(plan);
     if (!fine)
         fake_trace("rank %d/%d: a kernel ended by abort", comm->rank, comm->nranks);
+    fake_device_comm_count(plan);
 
     pthread_mutex_lock(&comm->lock);
     if (owner)

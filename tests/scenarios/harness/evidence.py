@@ -125,6 +125,8 @@ def check_replay(what, record):
 def check_member(what, member, modules):
     for name in ("pending_vague", "pending_inferred"):
         need(member.pop(name, True) is True, what, name)
+    counted = [member.pop(name, None) for name in ("counted_seq", "counted_left")]
+    need(counted == [None, None] or all(type(count) is int and count >= 0 for count in counted), what, "has", counted)
     check_fields(what, member, MEMBER)
     check_fields(f"{what} last", member["last"], SIGNATURE)
     need(member["group_rank"] < max(member["nranks"], 1), what, "has no place in its group")

@@ -284,6 +284,9 @@ void Job::fill(struct ng_view *view) const
             member->pending_age_ns = from.pending_age_ns;
             member->pending_started = from.pending_started;
             member->pending_inferred = from.pending_inferred;
+            member->counted = from.counted;
+            member->counted_seq = from.counted_seq;
+            member->counted_left = from.counted_left;
             member->coll_joined = from.coll_joined;
             member->p2p_joined = from.p2p_joined;
             member->groups_closed = from.groups_closed;

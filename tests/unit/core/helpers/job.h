@@ -32,6 +32,9 @@ struct Member {
     int64_t pending_age_ns = 0, timeout_ns = 0, error_age_ns = 0;
     bool pending_started = true, pending_inferred = false;
     uint64_t pending_seq = 0, pending_record = 0;
+    bool counted = false; /* by NCCL's own counters */
+    uint64_t counted_seq = 0;
+    uint32_t counted_left = 0;
     int cuda_error = 0, async_error = 0;
     int64_t ended_age_ns = 0;
     uint32_t creator_tid = 0, created_by = 0;

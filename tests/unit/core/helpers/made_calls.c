@@ -865,7 +865,7 @@ int64_t made_round_mono_ns(void)
 
 bool made_inferred(const void *comm)
 {
-    return NG_LOAD(ng_comm_find(comm)->group->pending_inferred);
+    return NG_LOAD(ng_comm_find(comm)->group->pending_started) == NG_START_INFERRED;
 }
 
 void made_fork_child(void)

@@ -94,6 +94,9 @@ Job full_job()
     member.records.back().tid = 1002;
     member.cuda_error = 700;
     member.creator_tid = 1003;
+    member.counted = true;
+    member.counted_seq = 2;
+    member.counted_left = 1;
     member.queued({95, 99, 1000, -7, 0}); /* of a version to come */
     job.at(0xfedcba9876543210, 1).did(2).state = NG_GROUP_FINALIZED;
     job.inside(0, NG_OP_GroupEnd);
@@ -150,7 +153,7 @@ TEST(Dump, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 376u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 392u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_duration), 280u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);

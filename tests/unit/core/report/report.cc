@@ -29,6 +29,11 @@ class Verdict
         verdict_.group_nranks = nranks;
         return *this;
     }
+    Verdict &counted()
+    {
+        verdict_.counted = true;
+        return *this;
+    }
     Verdict &operation(enum ng_op op, uint64_t seq, int64_t stalled_ns)
     {
         verdict_.op = op;
@@ -272,6 +277,14 @@ TEST(Report, JsonParsesAndItsKeysComeInTheContractsOrder)
         EXPECT_STREQ(json_string_value(json_object_get(parsed, "schema")), "ncclguard.verdict/1");
         json_decref(parsed);
     }
+}
+
+TEST(Report, OfTheDeviceItTellsWhatNcclsCountersSay)
+{
+    const std::string row = "  device      by NCCL's counters, all before it is finished\n";
+
+    EXPECT_EQ(human_text(stall(), nullptr).find(row), std::string::npos);
+    EXPECT_NE(human_text(stall().counted(), nullptr).find(row), std::string::npos);
 }
 
 TEST(Report, TextIsForPeople)

@@ -4,8 +4,11 @@
  */
 #include "tests/unit/core/verdict/verdict_jobs.h"
 
+#include <cstring>
+
 extern "C" {
 #include "core/nccl/group_id.h"
+#include "core/report/report.h"
 }
 
 /* It left a call out, and has come to the end: there it will stay, as the work of the others, whose
@@ -1467,6 +1470,41 @@ TEST(Verdict, ThePositionInAGraphIsToldOnlyWhereItIsKnown)
         EXPECT_EQ(verdict.replay, 2u);
         EXPECT_EQ(verdict.graph_calls, 4u);
         EXPECT_EQ(verdict.graph_position, vague ? 0u : 3u);
+        ng_verdict_fini(&verdict);
+        ng_view_fini(&view);
+    }
+}
+
+/* What NCCL's own counters say of the collective that all wait in is told where they say it of each
+ * rank. */
+TEST(Verdict, NcclsCountersAreToldWhereAllThatWaitHaveThem)
+{
+    static const struct {
+        int counted; /* ranks */
+        uint64_t seq;
+        bool told;
+    } rows[] = {{2, 6, true}, {1, 6, false}, {0, 6, false}, {2, 5, false}};
+    for (const auto &row : rows) {
+        SCOPED_TRACE(std::to_string(row.counted) + " " + std::to_string(row.seq));
+        struct ng_view view;
+        struct ng_verdict verdict;
+        struct ng_verdict_query query = {};
+        char line[600];
+        query.stalled_ns = STALLED;
+        Job job = waiting_for(2, {});
+        for (int rank = 0; rank < row.counted; rank++) {
+            job.at(WORLD, rank).counted = true;
+            job.at(WORLD, rank).counted_seq = row.seq;
+        }
+        job.fill(&view);
+        EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+        EXPECT_EQ(verdict.kind, NG_KIND_GPU_STALL);
+        EXPECT_EQ(verdict.counted, row.told);
+        ng_report_line(&verdict, line, sizeof(line));
+        EXPECT_EQ(strstr(line, "does not finish on the device (by NCCL's counters, all before it "
+                               "is finished); waiting: ") != nullptr,
+                  row.told)
+            << line;
         ng_verdict_fini(&verdict);
         ng_view_fini(&view);
     }

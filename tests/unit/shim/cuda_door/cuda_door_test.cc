@@ -2,7 +2,8 @@
  * The door to the CUDA driver: which look-ups get a hook, and which the driver's own function.
  *
  * Hooks stay enabled for the life of a process, so each suite is a process of its own: Closed
- * and Released without hooks, Single with one, Door, Doubled and Probed with all of them.
+ * and Released without hooks, Single with one, Door, Doubled and Probed with all that the program
+ * may get, Launches with some that only NCCL gets.
  */
 #include <gtest/gtest.h>
 
@@ -533,4 +534,43 @@ TEST(Probed, TheDriverStaysForWhoeverKeepsItsFunctions)
     EXPECT_EQ(question("cuMemAlloc", &function, 3020, DEFAULT, &status), 0);
     EXPECT_EQ(function, hook);
     EXPECT_EQ(((int (*)(uint64_t))function)(1), DRIVER_RESULT);
+}
+
+/* ---- Hooks that only NCCL gets: launches of kernels ---- */
+
+TEST(Launches, NcclAloneGetsTheHooks)
+{
+    Driver driver;
+    Asker other("OTHER"), nccl("NCCL");
+
+    for (const char *symbol : {"cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchKernelEx_ptsz"}) {
+        EXPECT_EQ(nccl.look_up(driver.handle, symbol), cuda_probe_hook(symbol)) << symbol;
+        EXPECT_EQ(cuda_probe_real(symbol), driver.address(symbol)) << symbol;
+        EXPECT_EQ(other.look_up(driver.handle, symbol), driver.address(symbol)) << symbol;
+        EXPECT_EQ(dlsym(driver.handle, symbol), driver.address(symbol)) << symbol;
+    }
+    EXPECT_EQ(nccl.look_up(driver.handle, "cuLaunchKernel_ptsz"),
+              driver.address("cuLaunchKernel_ptsz"))
+        << "nobody hooks it";
+    EXPECT_EQ(nccl.look_up(driver.handle, "cuGraphLaunch"), driver.address("cuGraphLaunch"))
+        << "that is for the program";
+    EXPECT_EQ(other.look_up(driver.handle, "cuGraphLaunch"), cuda_probe_hook("cuGraphLaunch"));
+}
+
+/* As NCCL's static runtime does. */
+TEST(Launches, NcclAsksForThemThroughCuGetProcAddress)
+{
+    Driver driver;
+    Asker other("OTHER"), nccl("NCCL");
+    auto question = (ask_v2_function *)nccl.look_up(driver.handle, "cuGetProcAddress_v2");
+
+    ASSERT_EQ((void *)question, cuda_probe_door(true));
+    EXPECT_EQ(nccl.ask_v2(question, "cuGetProcAddress", 12000, DEFAULT), cuda_probe_door(true));
+    EXPECT_EQ(nccl.ask_v2(question, "cuLaunchKernelEx", 11060, DEFAULT),
+              cuda_probe_hook("cuLaunchKernelEx"));
+    EXPECT_EQ(nccl.ask_v2(question, "cuLaunchKernelEx", 13000, PER_THREAD),
+              cuda_probe_hook("cuLaunchKernelEx_ptsz"));
+    EXPECT_EQ(nccl.ask_v2(question, "cuMemAlloc", 3020, DEFAULT), driver.address("cuMemAlloc_v2"));
+    EXPECT_EQ(other.ask_v2(question, "cuLaunchKernelEx", 11060, DEFAULT),
+              driver.address("cuLaunchKernelEx"));
 }

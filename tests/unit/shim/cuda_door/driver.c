@@ -85,6 +85,10 @@
     FORM(cuEventDestroy_v2, "cuEventDestroy", 4000, false)                                         \
     FORM(cuCtxSynchronize, "cuCtxSynchronize", 2000, false)                                        \
     FORM(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, false)                                    \
+    FORM(cuLaunchKernel, "cuLaunchKernel", 4000, false)                                            \
+    FORM(cuLaunchKernel_ptsz, "cuLaunchKernel", 7000, true)                                        \
+    FORM(cuLaunchKernelEx, "cuLaunchKernelEx", 11060, false)                                       \
+    FORM(cuLaunchKernelEx_ptsz, "cuLaunchKernelEx", 11060, true)                                   \
     FORM(cuInit, "cuInit", 2000, false)
 
 enum form {

@@ -98,7 +98,19 @@ static atomic_uint calls[NG_CUDA_HOOK_COUNT];
     HOOK(cuEventRecordWithFlags_ptsz, (CUevent a, CUstream b, unsigned int c), (a, b, c))          \
     HOOK(cuEventDestroy_v2, (CUevent a), (a))                                                      \
     HOOK(cuCtxSynchronize, (void), ())                                                             \
-    HOOK(cuCtxSynchronize_v2, (CUcontext a), (a))
+    HOOK(cuCtxSynchronize_v2, (CUcontext a), (a))                                                  \
+    HOOK(cuLaunchKernel,                                                                           \
+         (CUfunction a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned f, unsigned g,    \
+          unsigned h, CUstream i, void **j, void **k),                                             \
+         (a, b, c, d, e, f, g, h, i, j, k))                                                        \
+    HOOK(cuLaunchKernel_ptsz,                                                                      \
+         (CUfunction a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned f, unsigned g,    \
+          unsigned h, CUstream i, void **j, void **k),                                             \
+         (a, b, c, d, e, f, g, h, i, j, k))                                                        \
+    HOOK(cuLaunchKernelEx, (const CUlaunchConfig *a, CUfunction b, void **c, void **d),            \
+         (a, b, c, d))                                                                             \
+    HOOK(cuLaunchKernelEx_ptsz, (const CUlaunchConfig *a, CUfunction b, void **c, void **d),       \
+         (a, b, c, d))
 
 #define HOOK(symbol, prototype, arguments)                                                         \
     static CUresult CUDAAPI hook_##symbol prototype                                                \
@@ -180,7 +192,7 @@ __attribute__((constructor)) static void start(void)
 
     for (; wanted && *wanted; wanted += strcspn(wanted, ","), wanted += *wanted == ',')
         for (unsigned i = 2; i < HOOKS_LISTED; i++)
-            if (strncmp(wanted, "all", 3) == 0 ||
+            if ((strncmp(wanted, "all", 3) == 0 && ng_cuda_hook_is_for(hooks[i].id, false)) ||
                 (strncmp(wanted, hooks[i].symbol, strcspn(wanted, ",")) == 0 &&
                  strcspn(wanted, ",") == strlen(hooks[i].symbol)))
                 hooks[i].enable();

@@ -12,7 +12,7 @@ extern "C" {
 
 /*
  * CUDA_PROBE_HOOKS, read when the library is loaded: symbols of the driver with commas between, or
- * "all". Without it nothing is hooked.
+ * "all" that the program may get. Without it nothing is hooked.
  */
 
 /* The hook for a symbol, enabled or not; what enabling it (again) returns. */

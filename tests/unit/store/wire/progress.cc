@@ -151,6 +151,11 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         member->pending_started = random() % 2;
         member->pending_vague = random() % 2;
         member->pending_inferred = random() % 2;
+        if (random() % 2) {
+            member->counted = true;
+            member->counted_seq = any(random);
+            member->counted_left = (uint32_t)any(random);
+        }
         member->timeout_ns = (int64_t)(any(random) >> 2);
         member->error_age_ns = (int64_t)(any(random) >> 2);
         member->rests = random() % 2;
@@ -331,6 +336,9 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(pending_started);
     SAME(pending_vague);
     SAME(pending_inferred);
+    SAME(counted);
+    SAME(counted_seq);
+    SAME(counted_left);
     SAME(timeout_ns);
     SAME(error_age_ns);
     SAME(rests);
@@ -636,11 +644,11 @@ TEST(Progress, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_process), 1208u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 376u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 392u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
     EXPECT_EQ(sizeof(struct ng_view_fault), 200u);
-    EXPECT_EQ(sizeof(struct ng_view_failure), 384u);
+    EXPECT_EQ(sizeof(struct ng_view_failure), 400u);
 }
 
 TEST(Progress, OfTheSamplesTheNewestAreTold)

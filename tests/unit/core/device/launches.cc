@@ -1,0 +1,249 @@
+/*
+ * NCCL's own counters: what a launch adds to them, and what they say of a row of launches.
+ */
+#include "tests/unit/core/helpers/core.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "tests/unit/core/helpers/launches.h"
+}
+
+namespace
+{
+
+using Counters = std::vector<uint64_t>;
+
+Counters none()
+{
+    return Counters(64, 0);
+}
+
+launches_kernel kernel(uint64_t channels, uint64_t seq)
+{
+    launches_kernel made = {};
+    made.channels = channels;
+    made.batches = 1;
+    made.works = 1;
+    made.seq = seq;
+    return made;
+}
+
+class Launches : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        launches_begin();
+    }
+    void launch(const launches_kernel &kernel)
+    {
+        ASSERT_TRUE(launches_add(&kernel));
+    }
+    static std::string progress(const Counters &counters)
+    {
+        return launches_progress(counters.data());
+    }
+};
+
+} // namespace
+
+TEST_F(Launches, NothingWasLaunched)
+{
+    EXPECT_EQ(progress(none()), "counted 0, 0 left");
+}
+
+TEST_F(Launches, OfThreeQueuedCallsTheCountersTellWhichAreLeft)
+{
+    Counters counters = none();
+
+    for (uint64_t seq = 1; seq <= 3; seq++)
+        launch(kernel(1, seq));
+    EXPECT_EQ(progress(counters), "counted 0, 3 left");
+    counters[0] = 1;
+    EXPECT_EQ(progress(counters), "counted 1, 2 left");
+    counters[0] = 2;
+    EXPECT_EQ(progress(counters), "counted 2, 1 left");
+    counters[0] = 3;
+    EXPECT_EQ(progress(counters), "counted 3, 0 left");
+}
+
+TEST_F(Launches, ALaunchHasCountedOnceAllItsChannelsHave)
+{
+    Counters counters = none();
+
+    launch(kernel(UINT64_C(1) << 63 | 6, 1));
+    counters[1] = counters[63] = 1;
+    EXPECT_EQ(progress(counters), "counted 0, 1 left");
+    counters[2] = 1;
+    EXPECT_EQ(progress(counters), "counted 1, 0 left");
+}
+
+TEST_F(Launches, AllWorksOfAllBatchesOfAChannelCount)
+{
+    Counters counters = none();
+    launches_kernel several = kernel(3, 5);
+
+    several.batches = 3;
+    several.works = 4;
+    launch(several);
+    counters[0] = 12;
+    counters[1] = 11;
+    EXPECT_EQ(progress(counters), "counted 0, 1 left");
+    counters[1] = 12;
+    EXPECT_EQ(progress(counters), "counted 5, 0 left");
+}
+
+TEST_F(Launches, AGroupOfSeveralLaunchesHasCountedWithItsLast)
+{
+    Counters counters = none();
+
+    launch(kernel(1, 3));
+    for (int i = 0; i < 3; i++)
+        launch(kernel(1, 9));
+    counters[0] = 3;
+    EXPECT_EQ(progress(counters), "counted 3, 1 left");
+    counters[0] = 4;
+    EXPECT_EQ(progress(counters), "counted 9, 0 left");
+}
+
+TEST_F(Launches, BehindSendsAndReceivesTheCollectiveBeforeThemIsTold)
+{
+    Counters counters = none();
+    launches_kernel exchange = kernel(1, 3);
+
+    exchange.p2p = true;
+    launch(kernel(1, 3));
+    launch(exchange);
+    counters[0] = 1;
+    EXPECT_EQ(progress(counters), "counted 3, 1 left");
+}
+
+TEST_F(Launches, CountersThatContradictTheLogSayNothing)
+{
+    Counters counters = none();
+
+    launch(kernel(1, 1));
+    launch(kernel(2, 2));
+    counters[0] = 2;
+    EXPECT_EQ(progress(counters), "unknown") << "more than was launched";
+    counters[0] = 0;
+    counters[1] = 1;
+    EXPECT_EQ(progress(counters), "unknown") << "the second before the first";
+    counters[1] = 0;
+    counters[5] = 1;
+    EXPECT_EQ(progress(counters), "unknown") << "on a channel without a launch";
+}
+
+TEST_F(Launches, ALaunchThatTheLogHasForgottenIsNotTold)
+{
+    Counters counters = none();
+
+    for (uint64_t seq = 1; seq <= 300; seq++)
+        launch(kernel(1, seq));
+    counters[0] = 44;
+    EXPECT_EQ(progress(counters), "unknown");
+    counters[0] = 45;
+    EXPECT_EQ(progress(counters), "counted 45, 255 left");
+}
+
+TEST_F(Launches, OnlyTheKnownArgumentsAreTaken)
+{
+    launches_kernel wrong = kernel(3, 1);
+
+    wrong.more_blocks = 1;
+    EXPECT_FALSE(launches_add(&wrong));
+    wrong = kernel(3, 1);
+    wrong.fewer_bytes = 16;
+    EXPECT_FALSE(launches_add(&wrong)) << "a batch is missing";
+    wrong = kernel(3, 1);
+    wrong.works = 0;
+    EXPECT_FALSE(launches_add(&wrong));
+    wrong = kernel(3, 1);
+    wrong.nowhere = true;
+    EXPECT_FALSE(launches_add(&wrong));
+    wrong = kernel(3, 1);
+    wrong.storage = 3;
+    EXPECT_FALSE(launches_add(&wrong));
+}
+
+/* ---- The structure on the device ---- */
+
+namespace
+{
+
+constexpr uint64_t AT = 0x7f1234567000;
+
+std::vector<unsigned char> structure(int rank, int nranks, size_t channels_at, size_t counter_at,
+                                     uint64_t channels = AT + 96)
+{
+    std::vector<unsigned char> bytes(LAUNCHES_COMM_BYTES, 0);
+
+    memcpy(&bytes[0], &rank, sizeof(rank));
+    memcpy(&bytes[4], &nranks, sizeof(nranks));
+    memcpy(&bytes[channels_at], &channels, sizeof(channels));
+    for (uint64_t channel = 0; channel < 64; channel++) {
+        uint64_t counter = 100 + channel;
+        memcpy(&bytes[96 + channel * 368 + counter_at], &counter, sizeof(counter));
+    }
+    return bytes;
+}
+
+} // namespace
+
+TEST(LaunchCounters, ThoseOfAKnownReleaseAreRead)
+{
+    static const struct {
+        int version;
+        size_t channels_at, counter_at;
+    } rows[] = {
+        {22605, 64, 352}, {22707, 56, 352}, {22809, 56, 352}, {22902, 56, 360}, {23007, 56, 360}};
+    uint64_t counters[64];
+
+    for (const auto &row : rows) {
+        auto bytes = structure(3, 8, row.channels_at, row.counter_at);
+        ASSERT_TRUE(launches_parse(bytes.data(), AT, row.version, 3, 8, counters)) << row.version;
+        EXPECT_EQ(counters[0], 100u);
+        EXPECT_EQ(counters[63], 163u);
+    }
+}
+
+TEST(LaunchCounters, AnotherLayoutIsNotRead)
+{
+    auto bytes = structure(3, 8, 56, 352);
+    uint64_t counters[64];
+
+    EXPECT_FALSE(launches_parse(bytes.data(), AT, 22809, 2, 8, counters)) << "another rank";
+    EXPECT_FALSE(launches_parse(bytes.data(), AT, 22809, 3, 4, counters)) << "another size";
+    EXPECT_FALSE(launches_parse(bytes.data(), AT + 8, 22809, 3, 8, counters)) << "elsewhere";
+    for (int version : {0, 22602, 22812, 22901, 23102, 23203})
+        EXPECT_FALSE(launches_parse(bytes.data(), AT, version, 3, 8, counters)) << version;
+    bytes = structure(3, 8, 64, 360, AT + 104);
+    EXPECT_FALSE(launches_parse(bytes.data(), AT, 22809, 3, 8, counters)) << "8 bytes longer";
+}
+
+TEST(LaunchCounters, WhatContradictsTheEventsIsNotSaid)
+{
+    EXPECT_TRUE(launches_agree(6, 3, 6, 7));
+    EXPECT_TRUE(launches_agree(6, 3, 5, 7)) << "the watchdog lags behind";
+    EXPECT_TRUE(launches_agree(6, 1, 6, 0)) << "sends and receives are in flight";
+    EXPECT_TRUE(launches_agree(0, 1, 0, 1)) << "the first";
+    EXPECT_FALSE(launches_agree(7, 1, 6, 7)) << "it has counted, and runs on";
+    EXPECT_FALSE(launches_agree(6, 1, 7, 8)) << "more has finished than has counted";
+    EXPECT_FALSE(launches_agree(6, 0, 6, 7)) << "all has counted";
+}
+
+/* It holds as long as the same work is the oldest. */
+TEST(LaunchCounters, TheBlackBoxHasThemWithTheWorkThatWasTheOldest)
+{
+    constexpr uint64_t FAR = UINT64_C(5) << 32;
+
+    EXPECT_STREQ(launches_in_box(77, 6, 3, 77, 9), "finished 6, 3 left");
+    EXPECT_STREQ(launches_in_box(77, 6, 3, 78, 9), "unknown");
+    EXPECT_STREQ(launches_in_box(1 << 16, 0, 1, 1 << 16, 0), "finished 0, 1 left");
+    EXPECT_STREQ(launches_in_box(77, 6, 100000, 77, 9), "finished 6, 32767 left");
+    EXPECT_STREQ(launches_in_box(77, FAR - 1, 3, 77, FAR + 1), "finished 21474836479, 3 left");
+    EXPECT_STREQ(launches_in_box(77, FAR + 1, 3, 77, FAR + 1), "finished 21474836481, 3 left");
+}

@@ -1,0 +1,96 @@
+/* Launches for the tests of core/device/launch_log.h and launch_counters.h. */
+#include "tests/unit/core/helpers/launches.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/device/launch_counters.h"
+#include "core/device/launch_log.h"
+#include "core/recorder/box.h"
+
+_Static_assert(LAUNCHES_COMM_BYTES == NG_LAUNCH_COMM_BYTES, "the same");
+
+static struct ng_launch_log *log_;
+
+void launches_begin(void)
+{
+    free(log_);
+    log_ = calloc(1, sizeof(*log_));
+}
+
+/* As src/include/device.h of NCCL 2.28.9 has them. */
+struct arguments {
+    uint64_t comm, channels;
+    uint8_t storage;
+    uint32_t mask;
+    uint64_t works;
+};
+
+struct batch {
+    uint32_t jump : 14, extends : 1, type : 2, func : 15;
+    uint32_t base;
+    uint64_t bits;
+};
+
+bool launches_add(const struct launches_kernel *kernel)
+{
+    unsigned channels = (unsigned)__builtin_popcountll(kernel->channels);
+    size_t bytes = sizeof(struct arguments) + sizeof(struct batch) * channels * kernel->batches;
+    struct arguments *arguments = calloc(1, bytes);
+    struct batch *batches = (struct batch *)(arguments + 1);
+
+    *arguments = (struct arguments){kernel->nowhere ? 0 : 0x7f0000000000, kernel->channels,
+                                    kernel->storage, 0, 0};
+    for (unsigned i = 0; i < channels * kernel->batches; i++)
+        batches[i] =
+            (struct batch){.jump = i + channels < channels * kernel->batches ? channels : 0,
+                           .bits = (UINT64_C(1) << kernel->works) - 1};
+    struct ng_kernel_launch launch = {.blocks = channels + kernel->more_blocks,
+                                      .arguments = arguments,
+                                      .bytes = bytes - kernel->fewer_bytes};
+    bool added = ng_launch_log_add(log_, &launch, kernel->seq, !kernel->p2p);
+    free(arguments);
+    return added;
+}
+
+const char *launches_progress(const uint64_t *counters)
+{
+    static char text[100];
+    struct ng_launch_progress progress;
+
+    if (!ng_launch_log_compare(log_, counters, &progress))
+        return "unknown";
+    snprintf(text, sizeof(text), "counted %" PRIu64 ", %" PRIu64 " left", progress.counted,
+             progress.left);
+    return text;
+}
+
+bool launches_parse(const void *copy, uint64_t device_comm, int nccl_version, int rank, int nranks,
+                    uint64_t *ret_counters)
+{
+    return ng_launch_counters_parse(copy, device_comm, nccl_version, rank, nranks, ret_counters);
+}
+
+bool launches_agree(uint64_t counted, uint64_t left, uint64_t completed, uint64_t pending_seq)
+{
+    struct ng_launch_progress progress = {.counted = counted, .left = left};
+
+    return ng_launch_counters_agree(&progress, completed, pending_seq);
+}
+
+const char *launches_in_box(uint64_t pending, uint64_t finished, uint64_t left,
+                            uint64_t pending_then, uint64_t entered)
+{
+    static char text[100];
+    uint64_t read_finished;
+    uint32_t read_left;
+
+    if (!ng_box_read_counted(ng_box_counted(pending, finished, left), pending_then, entered,
+                             &read_finished, &read_left))
+        return "unknown";
+    snprintf(text, sizeof(text), "finished %" PRIu64 ", %" PRIu32 " left", read_finished,
+             read_left);
+    return text;
+}
