@@ -523,6 +523,13 @@ TEST_F(Calls, WorksThatCannotBeMadeAheadAreMadeByTheFirstCall)
 namespace
 {
 
+/* A burst is a matter of microseconds, in which sanitizers get nowhere. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool QUICK = false;
+#else
+constexpr bool QUICK = true;
+#endif
+
 class Bursts : public Calls
 {
   protected:
@@ -536,7 +543,7 @@ class Bursts : public Calls
     /* Until that is so once: another process may run between two calls. */
     template <class Do> static bool once(Do holds)
     {
-        for (int i = 0; i < 10000; i++)
+        for (int i = 0; i < (QUICK ? 10000 : 100); i++)
             if (holds())
                 return true;
         return false;
@@ -584,7 +591,7 @@ class Bursts : public Calls
 TEST_F(Bursts, AWorkThatFollowsAnotherAtOnceHasNoStartEvent)
 {
     void *comm = init(0);
-    EXPECT_TRUE(goes_on(comm, [] {}));
+    EXPECT_TRUE(goes_on(comm, [] {}) || !QUICK);
     EXPECT_TRUE(never_goes_on(comm, [] { be_elsewhere(); }));
 }
 
@@ -621,10 +628,11 @@ TEST_F(Bursts, NcclGroupsMayBeInOne)
                 made_all_reduce(0, comm, stream_, OK);
         made_group_end(0, OK);
     };
-    EXPECT_TRUE(once([&] {
+    bool in_one = once([&] {
         group();
         return events_of(group) == 2;
-    }));
+    });
+    EXPECT_TRUE(in_one || !QUICK);
     for (int i = 0; i < 100; i++) {
         group();
         be_elsewhere();
@@ -638,14 +646,17 @@ TEST_F(Bursts, AWorkWithoutStartEventCountsAsReachedWhenTheOneBeforeItHasEnded)
 {
     void *comm = init(0);
     for (bool in_burst : {true, false}) {
-        EXPECT_TRUE(once([&] {
+        bool is_so = once([&] {
             made_release_recorded();
             call(comm);
             if (!in_burst)
                 be_elsewhere();
             made_hold_recorded(true);
             return events_of([&] { call(comm); }) == (in_burst ? 1u : 2u);
-        }));
+        });
+        if (!is_so && !QUICK)
+            continue;
+        EXPECT_TRUE(is_so);
         uint64_t held = group_of(comm).entered;
         ASSERT_TRUE(made_await_completed(comm, held - 1));
         ASSERT_TRUE(made_await_pending(comm, held));
