@@ -4,9 +4,10 @@
  * need no start event.
  *
  * "So closely" is the time that the thread spent outside NCCL: a program needs more than this limit
- * to launch a kernel. Something short may still fit, an event to wait for or a host function, and
- * another thread may use the stream. So a work without start event counts as reached once the work
- * before it has ended, but that is inferred, not seen: core/recorder/box.h has a mark for it.
+ * to launch a kernel, and mostly more to record an event and have the stream wait for it. Something
+ * short may still fit, and another thread may use the stream. So a work without start event counts
+ * as reached once the work before it has ended, but that is inferred, not seen: core/recorder/box.h
+ * has a mark for it.
  *
  * Program threads. A few loads, stores and one reading of the clock for each call.
  */
@@ -18,7 +19,7 @@
 #include "core/device/gpu.h"
 #include "core/util/clock.h"
 
-#define NG_BURST_GAP_NS  (2 * NG_US)
+#define NG_BURST_GAP_NS  NG_US
 #define NG_BURST_CALL_NS NG_US /* more for each call of an NCCL group: NCCL's time inside it */
 
 /*

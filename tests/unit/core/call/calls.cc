@@ -508,17 +508,27 @@ TEST_F(Calls, WorksThatCannotBeMadeAheadAreMadeByTheFirstCall)
     destroy(init(0));
     made_reset(1);
     made_fail(1, CUDA_ERROR_OUT_OF_MEMORY);
+    Folder folder;
+    made_log_to((folder / "log").c_str());
     void *comm = init(0);
     made_fail(1, 0);
     made_all_reduce(0, comm, made_stream(1), OK);
     EXPECT_TRUE(made_await_completed(comm, 1));
-    EXPECT_EQ(group_of(comm).cuda_error, 0);
+    EXPECT_EQ(read_whole_file(folder / "log").find("no longer watched"), std::string::npos);
+    made_log_to(nullptr);
 }
 
 /* ---- Bursts ---- */
 
 namespace
 {
+
+/* A burst is a matter of microseconds, in which sanitizers get nowhere. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool QUICK = false;
+#else
+constexpr bool QUICK = true;
+#endif
 
 class Bursts : public Calls
 {
@@ -533,7 +543,7 @@ class Bursts : public Calls
     /* Until that is so once: another process may run between two calls. */
     template <class Do> static bool once(Do holds)
     {
-        for (int i = 0; i < 10000; i++)
+        for (int i = 0; i < (QUICK ? 10000 : 100); i++)
             if (holds())
                 return true;
         return false;
@@ -565,13 +575,14 @@ class Bursts : public Calls
     }
     template <class Do> bool never_goes_on(void *comm, Do between)
     {
-        for (int i = 0; i < 300; i++) {
+        for (int i = 0; i < 100; i++) {
             call(comm);
             between();
             if (events_of([&] { call(comm); }) != 2)
                 return false;
         }
-        return true;
+        /* Otherwise works may run out. */
+        return made_await_completed(comm, group_of(comm).entered);
     }
 };
 
@@ -580,7 +591,7 @@ class Bursts : public Calls
 TEST_F(Bursts, AWorkThatFollowsAnotherAtOnceHasNoStartEvent)
 {
     void *comm = init(0);
-    EXPECT_TRUE(goes_on(comm, [] {}));
+    EXPECT_TRUE(goes_on(comm, [] {}) || !QUICK);
     EXPECT_TRUE(never_goes_on(comm, [] { be_elsewhere(); }));
 }
 
@@ -603,7 +614,7 @@ TEST_F(Bursts, AnythingElseThatTheThreadDoesEndsThem)
 TEST_F(Bursts, AWorkOnADefaultStreamHasItsStartEvent)
 {
     void *comm = init(0);
-    for (int i = 0; i < 300; i++)
+    for (int i = 0; i < 100; i++)
         ASSERT_EQ(events_of([&] { made_all_reduce(0, comm, nullptr, OK); }), 2u);
 }
 
@@ -617,11 +628,12 @@ TEST_F(Bursts, NcclGroupsMayBeInOne)
                 made_all_reduce(0, comm, stream_, OK);
         made_group_end(0, OK);
     };
-    EXPECT_TRUE(once([&] {
+    bool in_one = once([&] {
         group();
         return events_of(group) == 2;
-    }));
-    for (int i = 0; i < 300; i++) {
+    });
+    EXPECT_TRUE(in_one || !QUICK);
+    for (int i = 0; i < 100; i++) {
         group();
         be_elsewhere();
         ASSERT_EQ(events_of(group), 4u);
@@ -634,14 +646,17 @@ TEST_F(Bursts, AWorkWithoutStartEventCountsAsReachedWhenTheOneBeforeItHasEnded)
 {
     void *comm = init(0);
     for (bool in_burst : {true, false}) {
-        EXPECT_TRUE(once([&] {
+        bool is_so = once([&] {
             made_release_recorded();
             call(comm);
             if (!in_burst)
                 be_elsewhere();
             made_hold_recorded(true);
             return events_of([&] { call(comm); }) == (in_burst ? 1u : 2u);
-        }));
+        });
+        if (!is_so && !QUICK)
+            continue;
+        EXPECT_TRUE(is_so);
         uint64_t held = group_of(comm).entered;
         ASSERT_TRUE(made_await_completed(comm, held - 1));
         ASSERT_TRUE(made_await_pending(comm, held));
