@@ -142,10 +142,8 @@ static int leave_record(struct ng_kv *kv, struct ng_incident *record, int64_t de
         int error = ng_kv_get(kv, "i/last", deadline_mono_ns, &value);
         if (error && error != -ENOENT)
             return error;
-        if (!error && value.bytes < sizeof(text)) {
-            memcpy(text, value.data, value.bytes);
-            text[value.bytes] = '\0';
-        }
+        if (!error)
+            ng_kv_text(&value, text, sizeof(text));
         uint64_t last = strtoull(text, NULL, 10);
         if (last >= NG_EPOCH_MAX)
             return ng_kv_fail(kv, -EPROTO, "it has %.32s for a count of incidents", text);
@@ -233,12 +231,12 @@ static int read_verdict(struct ng_kv *kv, uint64_t epoch, uint64_t label, int64_
 static int read_last(struct ng_kv *kv, int64_t deadline_mono_ns, uint64_t *ret_last)
 {
     struct ng_kv_bytes value;
-    char text[24] = "";
+    char text[24];
 
     int error = ng_kv_get(kv, "i/last", deadline_mono_ns, &value);
     if (error)
         return error;
-    memcpy(text, value.data, value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1);
+    ng_kv_text(&value, text, sizeof(text));
     uint64_t last = strtoull(text, NULL, 10);
     if (last > NG_EPOCH_MAX)
         return -ENOENT;

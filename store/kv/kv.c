@@ -197,6 +197,14 @@ int ng_kv_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
     return error ? error : kv->ops->get(kv, key, deadline_mono_ns, ret_value);
 }
 
+void ng_kv_text(const struct ng_kv_bytes *value, char *ret_text, size_t bytes)
+{
+    size_t length = value->bytes < bytes ? value->bytes : bytes - 1;
+
+    memcpy(ret_text, value->data, length);
+    ret_text[length] = '\0';
+}
+
 int ng_kv_get_many(struct ng_kv *kv, const char *const *keys, size_t count,
                    int64_t deadline_mono_ns, ng_kv_many_fn *each, void *context)
 {

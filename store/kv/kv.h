@@ -112,6 +112,9 @@ int ng_kv_open(const char *url, const struct ng_kv_options *options, char *why, 
                struct ng_kv **ret_kv);
 
 /* NULL is allowed. Queued operations are dropped. */
+/* A value that is a short text, cut to the size of `ret_text`, with a NUL at its end. */
+void ng_kv_text(const struct ng_kv_bytes *value, char *ret_text, size_t bytes);
+
 void ng_kv_destroy(struct ng_kv *kv);
 
 /* In a forked child, which must not use it: close what was inherited. Async-signal-safe; nothing

@@ -36,13 +36,13 @@ static void take(void *context, size_t index, const struct ng_kv_bytes *value)
 {
     struct fetching *fetching = context;
     struct ng_peer_progress *blob = &fetching->blobs[index / 2];
-    char text[48] = "", *rest;
+    char text[48], *rest;
 
     if (!value)
         return;
     if (index % 2) {
         blob->lives = true;
-        memcpy(text, value->data, value->bytes < sizeof(text) ? value->bytes : sizeof(text) - 1);
+        ng_kv_text(value, text, sizeof(text));
         int64_t unchanged_ms = strtoll(text, &rest, 10);
         blob->unchanged_ns =
             unchanged_ms > 0 && unchanged_ms < LOST_AGE_MAX_NS / NG_MS ? unchanged_ms * NG_MS : 0;
@@ -103,7 +103,7 @@ int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng
     char(*names)[KEY_BYTES];
     const char **keys;
     struct ng_kv_bytes value;
-    char text[24] = "";
+    char text[24];
     uint32_t count = 0;
     size_t together = 0;
 
@@ -112,7 +112,7 @@ int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng
     int error = ng_kv_get(kv, "n", deadline_mono_ns, &value);
     if (error)
         return error == -ENOENT ? 0 : error;
-    memcpy(text, value.data, value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1);
+    ng_kv_text(&value, text, sizeof(text));
     uint64_t slots = strtoull(text, NULL, 10);
     if (slots > NG_PEER_PROGRESS_SLOTS_MAX)
         return -EPROTO;

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/view/grow_id.h"
 #include "store/kv/kv.h"
@@ -187,9 +186,7 @@ int ng_publisher_ask_for_grown(struct ng_publisher *p)
             continue;
         if (error)
             return ng_publisher_failed(p, error);
-        size_t length = value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1;
-        memcpy(text, value.data, length);
-        text[length] = '\0';
+        ng_kv_text(&value, text, sizeof(text));
         pthread_mutex_lock(&p->lock);
         p->grown.list[i].id = strtoull(text, NULL, 16);
         pthread_mutex_unlock(&p->lock);

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/util/clock.h"
 #include "core/util/log.h"
@@ -209,8 +208,7 @@ static void take_answer(void *context, size_t index, const struct ng_kv_bytes *v
     if (!value || index >= ANSWERS)
         return;
     answers->there[index] = true;
-    memcpy(answers->text[index], value->data,
-           value->bytes < sizeof(answers->text[0]) ? value->bytes : sizeof(answers->text[0]) - 1);
+    ng_kv_text(value, answers->text[index], sizeof(answers->text[index]));
 }
 
 /* A process may be between us and the watched one: it arrived after our last full round, or was
