@@ -16,7 +16,7 @@
 #include "core/util/text.h"
 #include "store/board/board_multihost.h"
 #include "store/board/local.h"
-#include "store/kv/kv.h"
+#include "store/kv/kv_open.h"
 #include "store/kv/url.h"
 #include "store/publish/peer_progress.h"
 #include "store/wire/command_record.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 extern "C" {
-#include "store/kv/kv.h"
+#include "store/kv/kv_open.h"
 }
 
 /* As ng_kv_open, and "memory:NAME": all that open the same name, job and run share it. */
