@@ -41,9 +41,7 @@ static const struct ng_view_process *process_of(const struct search *search,
 
 static bool is_gone(const struct search *search, const struct ng_view_member *member)
 {
-    enum ng_life life = process_of(search, member)->life;
-
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+    return ng_life_is_gone(process_of(search, member)->life);
 }
 
 /* Has it joined and not finished: NCCL has returned nothing yet, or reported a failure? */

@@ -12,9 +12,7 @@
 bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *builder,
                                 const struct ng_view_member *member)
 {
-    enum ng_life life = ng_verdict_builder_process_of(builder, member)->life;
-
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+    return ng_life_is_gone(ng_verdict_builder_process_of(builder, member)->life);
 }
 
 struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *builder,

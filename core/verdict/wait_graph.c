@@ -42,19 +42,14 @@ static const struct ng_view_process *process_of(const struct finder *finder,
     return &finder->view->processes[member->process];
 }
 
-static bool gone(enum ng_life life)
-{
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
-}
-
 /* Has it stopped waiting? Its process has ended, or its program has ended the communicator, whose
  * last work may appear to be in flight until the watchdog checks again. */
 static bool waits_no_more(const struct finder *finder, const struct ng_view_member *member)
 {
     if (finder->leavers)
         return !finder->leavers[member - finder->view->members];
-    return gone(process_of(finder, member)->life) || member->state == NG_GROUP_DESTROYED ||
-           member->state == NG_GROUP_ABORTED;
+    return ng_life_is_gone(process_of(finder, member)->life) ||
+           member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED;
 }
 
 /* The NCCL call of class `op_class` on this member's group that its process is inside; NULL none.
@@ -362,13 +357,14 @@ static int find_collective(struct finder *finder, uint32_t group,
         struct ng_absentee *absentee = NULL;
         /* NCCL reported to the leavers neither a live rank nor one without evidence. */
         if (finder->leavers &&
-            (!member || !gone(life) || stuck_collective(finder, member, &age_ns)))
+            (!member || !ng_life_is_gone(life) || stuck_collective(finder, member, &age_ns)))
             continue;
         if (!member || member->entered < stuck) {
             absentee = add_absentee(finder, wait, member, rank);
             if (!absentee)
                 return -ENOMEM;
-        } else if (member->completed < stuck && (gone(life) || life == NG_LIFE_STOPPED)) {
+        } else if (member->completed < stuck &&
+                   (ng_life_is_gone(life) || life == NG_LIFE_STOPPED)) {
             absentee = add_absentee(finder, wait, member, rank);
             if (!absentee)
                 return -ENOMEM;
@@ -546,11 +542,11 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
      * from a rank that then died may have been lost on its way to another host. */
     bool did_its_part = theirs && theirs->state == NG_RECORD_COMPLETED && life != NG_LIFE_DEAD;
 
-    if (finder->leavers && !gone(life))
+    if (finder->leavers && !ng_life_is_gone(life))
         return 0;
     bool queued = theirs && is_behind_collective(finder, other, theirs);
     if (theirs && !open && !faulted && !queued &&
-        (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
+        (did_its_part || (!ng_life_is_gone(life) && life != NG_LIFE_STOPPED)))
         return 0;
     *ret_served = false;
     struct ng_absentee *absentee = find_absentee(wait, ranks, peer);
@@ -764,7 +760,8 @@ static int find_making(struct finder *finder, const struct making *making, uint3
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
         const struct ng_view_call *call = making->call(finder, member);
-        if (!call || call->age_ns < finder->stalled_ns || gone(process_of(finder, member)->life) ||
+        if (!call || call->age_ns < finder->stalled_ns ||
+            ng_life_is_gone(process_of(finder, member)->life) ||
             is_outdated(finder, member, making->ends_before, call->age_ns))
             continue;
         int error = join_call(finder, &wait, NG_WAIT_CREATE, member, call);
@@ -795,7 +792,7 @@ static int find_making(struct finder *finder, const struct making *making, uint3
         bool failed = member && member->state == NG_GROUP_FAILED;
         /* A rank that has finished it is no longer needed, whatever happened to it later. */
         if (came && !failed &&
-            (making->through(member) || (!gone(life) && life != NG_LIFE_STOPPED)))
+            (making->through(member) || (!ng_life_is_gone(life) && life != NG_LIFE_STOPPED)))
             continue;
         struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
         if (!absentee)
@@ -815,7 +812,7 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
         const struct ng_view_call *call =
             call_of(finder, &members[i], NG_CLASS_END, finder->view->groups[group].id);
         if (!call || call->age_ns < finder->stalled_ns ||
-            gone(process_of(finder, &members[i])->life))
+            ng_life_is_gone(process_of(finder, &members[i])->life))
             continue;
         int error = join_call(finder, &wait, NG_WAIT_END, &members[i], call);
         if (error)

@@ -208,12 +208,6 @@ struct seen {
     bool lives, ended;
 };
 
-static bool has_ended(const struct ng_progress_head *head)
-{
-    return head->life == NG_LIFE_DEAD || head->life == NG_LIFE_EXITED ||
-           head->life == NG_LIFE_ENDED_BY_GUARD;
-}
-
 /*
  * A process may be in two slots: because it lost the first, or because it ended so early that its
  * neighbour found no slot to report that in. A report of its end is final, whatever signs of life
@@ -239,7 +233,7 @@ static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
         uint32_t at = (uint32_t)((head.uid * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
         while (seen[at].uid && seen[at].uid != head.uid)
             at = (at + 1) & (room - 1);
-        bool ended = has_ended(&head);
+        bool ended = ng_life_has_ended(head.life);
         if (seen[at].uid) {
             bool newer = ended != seen[at].ended ? ended
                          : blobs[i].lives != seen[at].lives

@@ -64,9 +64,7 @@ static bool tells_an_end(const struct ng_peer_progress *blob)
 {
     struct ng_progress_head head;
 
-    return ng_progress_peek(blob->data, blob->bytes, &head) == 0 &&
-           (head.life == NG_LIFE_EXITED || head.life == NG_LIFE_DEAD ||
-            head.life == NG_LIFE_ENDED_BY_GUARD);
+    return ng_progress_peek(blob->data, blob->bytes, &head) == 0 && ng_life_has_ended(head.life);
 }
 
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)

@@ -16,7 +16,6 @@
 #include "core/recorder/box.h"
 #include "core/util/clock.h"
 #include "core/util/text.h"
-#include "tools/judge/live_verdict.h"
 
 /* Dumps do not contain the job's threshold for stuck; black boxes do. */
 #define STALLED_DEFAULT_NS (5 * NG_S)
@@ -407,10 +406,33 @@ static bool has_nan(const struct ng_view *view)
     return false;
 }
 
+static bool can_wait(const struct ng_view *view, uint32_t process, bool victims)
+{
+    enum ng_life life = view->processes[process].life;
+
+    return !ng_life_is_gone(life) && (victims || life != NG_LIFE_ENDED_BY_GUARD);
+}
+
+int64_t ng_postmortem_oldest_wait(const struct ng_view *view, bool victims)
+{
+    int64_t oldest = 0;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        if (member->pending_record && member->pending_age_ns > oldest &&
+            can_wait(view, member->process, victims))
+            oldest = member->pending_age_ns;
+    }
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].age_ns > oldest && can_wait(view, view->calls[i].process, victims))
+            oldest = view->calls[i].age_ns;
+    return oldest;
+}
+
 bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postmortem *postmortem,
                                const struct ng_verdict *verdict)
 {
-    int64_t oldest_ns = ng_live_verdict_oldest_wait(view, true);
+    int64_t oldest_ns = ng_postmortem_oldest_wait(view, true);
 
     if (verdict->kind == NG_KIND_HEALTHY)
         return true;
@@ -475,7 +497,7 @@ static int judge_ends(const struct ng_view *view, const struct look_back *back,
     bool gone = back->ended;
 
     for (uint32_t i = 0; i < view->process_count && !gone; i++)
-        gone = ng_live_verdict_is_gone(view->processes[i].life);
+        gone = ng_life_is_gone(view->processes[i].life);
     if (!gone)
         return 0;
     int error = ng_verdict_reach(view, &query, &second);
@@ -501,7 +523,7 @@ static int judge(const struct ng_view *view, const struct ng_postmortem *postmor
 {
     bool incident = postmortem->incident || back->told || back->first_seen ||
                     (!back->ended && ended_badly(view));
-    int64_t oldest_ns = ng_live_verdict_oldest_wait(view, true);
+    int64_t oldest_ns = ng_postmortem_oldest_wait(view, true);
 
     query->stalled_ns = postmortem->stalled_ns ? postmortem->stalled_ns : STALLED_DEFAULT_NS;
     /*
@@ -554,7 +576,7 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmo
     if (ret_verdict->kind != NG_KIND_HEALTHY)
         return 0;
     error = doubt_health(view, ret_verdict);
-    if (!error && back.ended && ng_live_verdict_oldest_wait(view, true) > 0) {
+    if (!error && back.ended && ng_postmortem_oldest_wait(view, true) > 0) {
         ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
         error = add_doubt(ret_verdict, "which rank ended first, while work was in flight");
     }

@@ -11,6 +11,10 @@
 #include "core/nccl/board.h"
 #include "core/verdict/verdict.h"
 
+/* Age of the oldest work or call of processes that are not gone; 0 none. `victims`: also of those
+ * that the guard ended. */
+int64_t ng_postmortem_oldest_wait(const struct ng_view *view, bool victims);
+
 struct ng_postmortem {
     int64_t asked_ns;   /* the user's threshold for stuck; 0 not given */
     int64_t stalled_ns; /* the job's threshold for stuck; 0 not known */
