@@ -31,6 +31,7 @@
 #include "core/report/report.h"
 #include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/util/text.h"
@@ -170,7 +171,7 @@ void ng_response_done(enum ng_incident_source source, uint64_t epoch)
 /* Wait for a moment during an incident; the abort of an earlier one may still be under way. */
 static void wait_busily(void)
 {
-    ng_incident_pause(BUSY_ROUND_MS);
+    ng_guard.board->ops->wait(ng_guard.board, ng_wake_incident_event(), BUSY_ROUND_MS);
     ng_guard_beat();
     ng_policy_tend();
 }

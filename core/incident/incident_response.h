@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/incident/incident_thread.h"
 #include "core/nccl/board.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"

@@ -47,6 +47,7 @@
 #include <stdint.h>
 
 #include "core/nccl/op.h"
+#include "core/recorder/exit_status.h"
 #include "core/util/descriptor.h"
 
 #define NG_BOX_MAGIC   UINT64_C(0x31584f424743434e) /* "NCCGBOX1" */
@@ -64,15 +65,6 @@ enum ng_box_life {
     NG_BOX_ENDED_BY_GUARD = 3, /* by policy, after the dumps */
     NG_BOX_EXECED = 4,         /* became another program, which has recorded this */
 };
-
-/* exit_status of processes that end without reporting one; statuses that programs report are 0 to
- * 255. */
-#define NG_EXIT_STATUS_NOT_TOLD (-1) /* quick_exit */
-#define NG_EXIT_STATUS_EXEC     (-2) /* became another program */
-/* And as the kernel reports it for processes that could not write it themselves; 0 if not
- * reported: */
-#define NG_EXIT_STATUS_SIGNAL 256 /* plus the number of the signal that ended it */
-#define NG_EXIT_STATUS_SILENT 512 /* plus the status passed to _exit */
 
 #define NG_BOX_FRAME_BYTES 128
 
