@@ -199,7 +199,7 @@ static void reset_group(struct ng_box_group *group)
 }
 
 /* Readers check the generation before and after reading. */
-static void reset_trail(struct ng_box_hash_log *hash_log)
+static void reset_hash_log(struct ng_box_hash_log *hash_log)
 {
     for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
         NG_STORE(hash_log->newest[i], 0);
@@ -314,7 +314,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     }
     struct ng_box_group *group = comm->group;
     reset_group(group);
-    reset_trail(comm->hash_log);
+    reset_hash_log(comm->hash_log);
     reset_parts(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);

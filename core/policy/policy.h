@@ -38,7 +38,7 @@ void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns);
 
 /* Note whether the other ranks of the host have received the verdict that is acted on next.
  * Incident thread. */
-void ng_policy_note_told(bool told);
+void ng_policy_note_reported(bool told);
 
 /*
  * Act on a verdict that has been written and logged: `line` is the verdict's, and becomes the

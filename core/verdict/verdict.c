@@ -322,7 +322,7 @@ static int judge_job(struct ng_verdict_builder *builder, const struct ng_verdict
     if (!error && builder->waits.count)
         error = judge_all(builder);
     if (!error && builder->verdict->kind == NG_KIND_HEALTHY &&
-        ng_verdict_builder_hears_of_gone(builder))
+        ng_verdict_builder_has_error_of_gone(builder))
         error = judge_what_failed(builder->view, builder->verdict);
     if (!error)
         error = ng_verdict_builder_errors(builder);

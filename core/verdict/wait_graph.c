@@ -254,8 +254,8 @@ static uint64_t skip_finished(const struct finder *finder, const struct ng_view_
 }
 
 /* The collective that a member itself reports to be stuck in, and for how long; 0 none. */
-static uint64_t told_collective(const struct finder *finder, const struct ng_view_member *member,
-                                int64_t *ret_age_ns)
+static uint64_t reported_collective(const struct finder *finder,
+                                    const struct ng_view_member *member, int64_t *ret_age_ns)
 {
     const struct ng_view_group *group = &finder->view->groups[member->group];
     const struct ng_view_call *call = call_of(finder, member, NG_CLASS_COLLECTIVE, group->id);
@@ -288,7 +288,7 @@ static uint64_t told_collective(const struct finder *finder, const struct ng_vie
 static uint64_t stuck_collective(const struct finder *finder, const struct ng_view_member *member,
                                  int64_t *ret_age_ns)
 {
-    uint64_t seq = told_collective(finder, member, ret_age_ns);
+    uint64_t seq = reported_collective(finder, member, ret_age_ns);
 
     return seq && is_outdated(finder, member, seq, *ret_age_ns) ? 0 : seq;
 }
@@ -1034,7 +1034,7 @@ static int link_waits(struct finder *finder)
     return error ? error : link_behind(finder);
 }
 
-bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member)
+bool ng_wait_left_after_report(const struct ng_view *view, const struct ng_view_member *member)
 {
     if (view->processes[member->process].life != NG_LIFE_EXITED ||
         member->async_error != NG_NCCL_REMOTE_ERROR)
@@ -1229,7 +1229,7 @@ static int follow_leavers(struct finder *finder)
         return -ENOMEM;
     memset(finder->left_in, 0xff, view->member_count * sizeof(int32_t));
     for (uint32_t i = 0; i < view->member_count; i++) {
-        following.leavers[i] = ng_wait_left_since_told(view, &view->members[i]);
+        following.leavers[i] = ng_wait_left_after_report(view, &view->members[i]);
         following.told[view->members[i].process] |= following.leavers[i];
     }
     finder->leavers = following.leavers;

@@ -136,7 +136,7 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_wait_graph *
  * gone, either with the communicator still open or after ending it? Then it had unfinished work
  * everywhere, and a rank that waits for it in another group really waits for that peer.
  */
-bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member);
+bool ng_wait_left_after_report(const struct ng_view *view, const struct ng_view_member *member);
 
 /* The operation of the wait; for a collective, from any member that knows it. */
 enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait);

@@ -381,7 +381,7 @@ void made_deaths_told(uint64_t group_id, uint64_t seq)
 
 void made_deaths_answered_for_job(void)
 {
-    ng_deaths_are_told();
+    ng_deaths_are_reported();
 }
 
 void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)
@@ -414,7 +414,7 @@ void made_deaths_suspicion(uint64_t epoch, bool differs)
                                    .kind = NG_KIND_MISSING_RANK,
                                    .line = "missing_rank: of a test"};
 
-    ng_response_hear(&incident);
+    ng_response_receive(&incident);
 }
 
 void made_deaths_put(uint64_t epoch, const char *line)
