@@ -272,6 +272,13 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
     return 0;
 }
 
+enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch)
+{
+    return mismatch->undecided                         ? NG_CONFIDENCE_UNKNOWN
+           : mismatch->by_history || mismatch->is_open ? NG_CONFIDENCE_LIKELY
+                                                       : NG_CONFIDENCE_CERTAIN;
+}
+
 int ng_culprits_mismatch(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                          const struct ng_mismatch *mismatch)
 {

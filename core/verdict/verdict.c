@@ -55,13 +55,6 @@ const char *ng_confidence_name(enum ng_confidence confidence)
                                                 : "unknown";
 }
 
-enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch)
-{
-    return mismatch->undecided                         ? NG_CONFIDENCE_UNKNOWN
-           : mismatch->by_history || mismatch->is_open ? NG_CONFIDENCE_LIKELY
-                                                       : NG_CONFIDENCE_CERTAIN;
-}
-
 void ng_verdict_fini(struct ng_verdict *verdict)
 {
     ng_arena_reset(&verdict->arena);

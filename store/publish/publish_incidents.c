@@ -422,18 +422,18 @@ static void sort_dump(void *context, size_t index, const struct ng_kv_bytes *val
 /* The processes still awaited: the list shrinks with each query about one incident. */
 int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
 {
-    uint32_t count = p->watch.living_count;
+    uint32_t count = p->labels.living_count;
     char(*names)[KEY_BYTES] = ng_arena_alloc(&ask->arena, (2 * count + 1) * sizeof(*names));
     const char **keys = ng_arena_alloc(&ask->arena, (2 * count + 1) * sizeof(*keys));
-    struct dumps dumps = {.living = p->watch.living,
+    struct dumps dumps = {.living = p->labels.living,
                           .kept = ng_arena_alloc(&ask->arena, (count + 1) * sizeof(uint64_t))};
 
     if (!names || !keys || !dumps.kept)
         return -ENOMEM;
     for (uint32_t i = 0; i < count; i++) {
         snprintf(names[2 * i], KEY_BYTES, "d/%" PRIu64 "/%" PRIu64, ask->incident.epoch,
-                 p->watch.living[i]);
-        ng_publisher_number_key(names[2 * i + 1], 'l', p->watch.living[i]);
+                 p->labels.living[i]);
+        ng_publisher_number_key(names[2 * i + 1], 'l', p->labels.living[i]);
         keys[2 * i] = names[2 * i];
         keys[2 * i + 1] = names[2 * i + 1];
     }
@@ -442,10 +442,10 @@ int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
             ng_kv_get_many(p->kv, keys, 2 * count, ng_publisher_in(CALL_NS), sort_dump, &dumps);
         if (error)
             return ng_publisher_failed(p, error);
-        memcpy(p->watch.living, dumps.kept, dumps.count * sizeof(*p->watch.living));
-        p->watch.living_count = dumps.count;
+        memcpy(p->labels.living, dumps.kept, dumps.count * sizeof(*p->labels.living));
+        p->labels.living_count = dumps.count;
     }
-    ask->count = p->watch.living_count;
+    ask->count = p->labels.living_count;
     return 0;
 }
 

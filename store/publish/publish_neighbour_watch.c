@@ -24,27 +24,6 @@
 #define GAP_NS          (30 * NG_S) /* a process that took a slot is in it by then, or never */
 #define WALK            16u         /* slots examined in one step */
 
-bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_progress *blobs,
-                                  uint32_t count)
-{
-    struct ng_progress_head head;
-
-    if (p->watch.living_room < count) {
-        uint64_t *larger = realloc(p->watch.living, count * sizeof(*larger));
-        if (!larger)
-            return false;
-        p->watch.living = larger;
-        p->watch.living_room = count;
-    }
-    p->watch.living_count = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (blobs[i].lives && blobs[i].root == p->labels.root && blobs[i].slot != p->slot.number &&
-            ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
-            head.life == NG_LIFE_RUNNING)
-            p->watch.living[p->watch.living_count++] = blobs[i].slot;
-    return true;
-}
-
 /* The store was away, and not all are back: use what they last published. */
 static void believe(struct ng_peer_progress *blobs, uint32_t count)
 {
