@@ -79,7 +79,7 @@ bool in_group(const struct made_record &record)
     return (record.flags & NG_RECORD_IN_GROUP) != 0;
 }
 
-/* Of a communicator that made so many all-reduces. */
+/* The rolling hash of a communicator after this many all-reduces. */
 uint64_t hash_after(int calls)
 {
     struct ng_signature signature = {NG_OP_AllReduce, 7, 0, -1, 4};
@@ -690,7 +690,7 @@ TEST_F(Measured, WhatCudaDoesNotTellIsNoDuration)
 
 TEST_F(Measured, WithoutEventsWithTimingTheOthersServe)
 {
-    /* A context of its own: of the other one, there may be some. */
+    /* On the second device: the pool of the first one may hold timed events from earlier tests. */
     void *comm = init(0), *stream = made_stream(1);
     made_reset(1);
     made_refuse_timing(true);

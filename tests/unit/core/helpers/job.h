@@ -173,7 +173,7 @@ struct Judgement {
 Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false,
                 bool nan = false, bool ends = false);
 
-/* The ranks that a test expects; ANYBODY: it does not say. */
+/* The ranks that a test expects; ANYBODY: any ranks. */
 struct Ranks {
     std::vector<int> ranks;
     bool anybody = false;

@@ -1,5 +1,5 @@
 /*
- * Several copies of NCCL and two devices, of which nothing exists but what core asks for.
+ * Stand-ins for several copies of NCCL and two devices: only the functions that core calls.
  */
 #include "tests/unit/core/helpers/made_calls.h"
 

@@ -101,7 +101,8 @@ unsigned made_op_group_end(void);
 unsigned made_reached(void);
 /* How many NCCL groups the guard has made fail. */
 unsigned made_spoiled(void);
-/* The same of a call that is only passed on, and the text of ncclGetLastError; NULL NCCL's own. */
+/* The same for a call that is only forwarded, and the text of ncclGetLastError; NULL: NCCL's own.
+ */
 int made_passed(const void *comm);
 const char *made_last_error(const void *comm);
 

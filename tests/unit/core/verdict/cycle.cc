@@ -64,7 +64,7 @@ TEST(Verdict, ADeadlockTellsGroupsApartThatNamesDoNot)
     }
 }
 
-/* One rank came to the one group first, or left a call of the other out: all others agree. */
+/* One rank called the groups in another order, or left out a call of one; all others agree. */
 TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
 {
     for (auto [ranks, odd] : sizes_and_culprits())

@@ -441,7 +441,7 @@ TEST(Verdict, WhoAbortedItsCommunicatorWaitsForNobody)
         job.process(1).life = NG_LIFE_EXITED;
         job.at(WORLD, 1).state = NG_GROUP_ABORTED;
         expect_kind(judge(job), NG_KIND_LEFT_EARLY);
-        /* Its watchdog has not looked since: the work still seems to be in flight. */
+        /* Its watchdog has not checked since, so the work still appears to be in flight. */
         job.at(WORLD, 0).state = end;
         expect_kind(judge(job), NG_KIND_HEALTHY);
     }
@@ -877,7 +877,8 @@ TEST(Verdict, ARankThatWasStartedAnewKeepsItsNumber)
     EXPECT_EQ(judge(job).culprits, std::vector<int>{12});
 }
 
-/* Without a launcher's word, ranks are named as in the largest group, be it only in the making. */
+/* Without numbers from a launcher, ranks have the numbers of the largest group, even if that is
+ * still being created. */
 TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
 {
     Job job(4, false);

@@ -270,7 +270,7 @@ TEST(P2pPatterns, AFanOfWhichOneSendIsPartOfSomethingElseHasNoName)
         EXPECT_EQ(names(world, rank), Names{"-"}) << rank;
 }
 
-/* What only some of those who look can see must not be named by them alone. */
+/* Ranks judge alone, so a pattern that only some of them can see must have no name. */
 TEST(P2pPatterns, AFanIsNamedOnlyWhereAllRanksAreKnown)
 {
     World world(4);

@@ -69,8 +69,8 @@ class PeerProgress : public testing::Test
     struct ng_arena arena = {};
 };
 
-/* Whoever looks is a thread of a program that is to go on: what somebody put there has no share in
- * its memory. */
+/* The reader is a thread of a program that must go on: data on the store must not exhaust its
+ * memory. */
 TEST_F(PeerProgress, MoreThanAJobTellsIsNotTakenIn)
 {
     struct ng_peer_progress *blobs;
