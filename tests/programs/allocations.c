@@ -122,7 +122,7 @@ static void tell_kept(const char *by, size_t before, size_t after)
     printf("kept by %s: %s\n", by, after + 2 * LARGE < before ? "memory" : "nothing");
 }
 
-/* What cudaMalloc gave may be freed in stream order, too. */
+/* Memory from cudaMalloc may be freed in stream order, too. */
 static void tell_ordered(void)
 {
     size_t before, after, total;
