@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "core/registration/registration_check.h"
+#include "core/registration/segment_map.h"
 #include "core/registration/segments.h"
 #include "core/registration/vmm.h"
 #include "shim/cuda_door.h"
@@ -136,7 +137,7 @@ static void check_freeing(CUdeviceptr pointer, const void *caller)
     struct ng_segment segment;
 
     if (ng_registration_check_on() && pointer && !is_own(caller) &&
-        ng_segments_find((void *)(uintptr_t)pointer, &segment))
+        ng_segment_map_find((void *)(uintptr_t)pointer, &segment))
         ng_registration_check_freeing(segment.base, segment.bytes, false, caller);
 }
 

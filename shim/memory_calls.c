@@ -10,6 +10,7 @@
 #include "core/call/nonblocking.h"
 #include "core/registration/registration_check.h"
 #include "core/registration/registrations.h"
+#include "core/registration/segment_map.h"
 #include "core/registration/segments.h"
 #include "core/runtime/runtime.h"
 #include "shim/parts.h"
@@ -36,7 +37,7 @@ static ncclResult_t mem_free(void *pointer)
     const struct ng_instance *instance = call.instance;
     struct ng_segment segment;
 
-    if (ng_registration_check_on() && ng_segments_find(pointer, &segment))
+    if (ng_registration_check_on() && ng_segment_map_find(pointer, &segment))
         ng_registration_check_freeing(segment.base, segment.bytes, true, call.caller);
     bool known = ng_segments_freeing((uintptr_t)pointer, &segment);
     ncclResult_t result = instance->functions.MemFree(pointer);

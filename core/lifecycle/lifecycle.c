@@ -33,6 +33,7 @@
 #include "core/incident/status_log.h"
 #include "core/nccl/call.h"
 #include "core/policy/policy.h"
+#include "core/policy/teardown.h"
 #include "core/recorder/paths.h"
 #include "core/registration/registrations.h"
 #include "core/runtime/alarm.h"
@@ -147,7 +148,7 @@ void ng_lifecycle_exit(int status)
     if (!atomic_load(&ng_guard.running) || getpid() != ng_guard.box.header->pid ||
         atomic_exchange(&ng_guard.ending, true))
         return;
-    ng_policy_await_end();
+    ng_teardown_await_end();
     ng_policy_await_aborts();
     /* Objects that the program's callback needs may already be in destruction. */
     ng_completion_quit();

@@ -27,7 +27,7 @@
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
 #include "core/policy/init_abort.h"
-#include "core/policy/policy.h"
+#include "core/policy/teardown.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
@@ -112,7 +112,7 @@ void ng_abort_await(struct ng_comm *comm)
 
 int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call)
 {
-    ng_policy_await_end();
+    ng_teardown_await_end();
     switch (call->op) {
     case NG_OP_CommDestroy:
     case NG_OP_CommAbort:

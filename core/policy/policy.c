@@ -24,6 +24,7 @@
 #include "core/policy/abort.h"
 #include "core/policy/escalate.h"
 #include "core/policy/neighbours.h"
+#include "core/policy/teardown.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
@@ -54,9 +55,8 @@ static _Atomic int64_t began_mono_ns; /* start of the newest incident to be carr
 static bool others_know; /* incident thread alone: the other ranks of the host have the verdict */
 static atomic_bool insisting; /* SIGABRT has been raised: make sure that it takes effect */
 static atomic_bool quitting;
-static atomic_bool tearing_down; /* the process ends once the abort is over */
-static atomic_bool enforced;     /* the thread runs */
-static atomic_bool aborting;     /* the incident thread must follow up an order */
+static atomic_bool enforced; /* the thread runs */
+static atomic_bool aborting; /* the incident thread must follow up an order */
 
 static void tell_thread(void)
 {
@@ -149,7 +149,7 @@ static int order_abort(const struct ng_group_set *scope, enum ng_verdict_kind ki
      * thread reports it if it gets stuck. */
     if (!error || (error == -ENOENT && !over))
         atomic_store(&aborting, true);
-    if (over && !atomic_load(&tearing_down))
+    if (over && !ng_teardown_has_begun())
         atomic_store(&stuck_at_mono_ns, 0);
     return error;
 }
@@ -171,7 +171,7 @@ static bool act_at_bound(int64_t now_mono_ns)
         atomic_compare_exchange_strong(&end_at_mono_ns, &end_at, 0);
     }
     if (stuck_at && now_mono_ns >= stuck_at) {
-        if (atomic_load(&tearing_down) || !abort_is_over())
+        if (ng_teardown_has_begun() || !abort_is_over())
             return true;
         atomic_compare_exchange_strong(&stuck_at_mono_ns, &stuck_at, 0);
     }
@@ -243,7 +243,7 @@ void ng_policy_after_fork(void)
     others_know = false;
     atomic_store(&insisting, false);
     atomic_store(&quitting, false);
-    atomic_store(&tearing_down, false);
+    ng_teardown_after_fork();
     atomic_store(&enforced, false);
     atomic_store(&aborting, false);
 }
@@ -305,7 +305,7 @@ static void abort_or_end(const struct ng_group_set *scope, enum ng_verdict_kind 
     if (error && error != -ENOENT) {
         ng_log(NG_LOG_ERROR, "cannot abort (%s): ending the process", strerror(-error));
         end_process();
-    } else if (error && atomic_load(&tearing_down) && !atomic_load(&aborting)) {
+    } else if (error && ng_teardown_has_begun() && !atomic_load(&aborting)) {
         end_process();
     }
     /* Work that waited for the aborted communicators, or for ranks that waited in them, may go on
@@ -350,7 +350,7 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
         return;
     case NG_ON_TIMEOUT_TEARDOWN:
         mark_ending(policy);
-        atomic_store(&tearing_down, true);
+        ng_teardown_begin();
         abort_or_end(&all, kind, line);
         return;
     case NG_ON_TIMEOUT_ABORT:
@@ -364,14 +364,6 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
         give_notice(kind, line);
         end_neighbours(); /* a stopped rank cannot take the error */
     }
-}
-
-void ng_policy_await_end(void)
-{
-    int64_t until = ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + 2 * STUCK_MARGIN_NS;
-
-    while (atomic_load_explicit(&tearing_down, memory_order_relaxed) && ng_clock_mono_ns() < until)
-        sleep_s(1);
 }
 
 void ng_policy_await_aborts(void)
@@ -401,7 +393,7 @@ void ng_policy_tend(void)
     case NG_ABORT_NONE:
     case NG_ABORT_RETURNED:
         atomic_store(&aborting, false);
-        if (atomic_load(&tearing_down))
+        if (ng_teardown_has_begun())
             end_process();
         atomic_store(&stuck_at_mono_ns, 0);
     }

@@ -57,10 +57,6 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
  */
 void ng_policy_tend(void);
 
-/* If `teardown` is about to end the process, does not return before it does, so that the exit
- * status does not depend on a race. Else returns at once. Program threads. */
-void ng_policy_await_end(void);
-
 /* The process exits: wait until the guard's aborts have returned, within their bound, since CUDA
  * and NCCL must not be torn down under them. */
 void ng_policy_await_aborts(void);

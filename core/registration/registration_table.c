@@ -16,7 +16,7 @@
 #include "core/comm/deadline.h"
 #include "core/comm/shared_resources.h"
 #include "core/device/gpu.h"
-#include "core/registration/segments.h"
+#include "core/registration/segment_map.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
@@ -470,7 +470,7 @@ bool ng_registration_table_register(struct ng_comm *comm, struct ng_registration
     atomic_store(&table->count, index + 1);
     end_change(table);
     /* A free already under way has removed it from the map first. */
-    if (!is_there && (!ng_segments_find((const void *)segment->base, &now) ||
+    if (!is_there && (!ng_segment_map_find((const void *)segment->base, &now) ||
                       now.base != segment->base || now.bytes != segment->bytes)) {
         drop_entry(table, index);
         atomic_store(&table->registering, false);

@@ -19,6 +19,7 @@
 #include "core/registration/registration_frees.h"
 #include "core/registration/registration_table.h"
 #include "core/registration/registration_thread.h"
+#include "core/registration/segment_map.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
@@ -154,7 +155,7 @@ static void use_buffer(struct ng_comm *comm, struct ng_registration_table *table
     int device = NG_LOAD(comm->group->device);
     struct ng_registration_entry *entry = find_entry(table, (uintptr_t)buffer, bytes);
     if (!entry) {
-        if (!ng_segments_find(buffer, &segment) || !is_eligible(&segment) ||
+        if (!ng_segment_map_find(buffer, &segment) || !is_eligible(&segment) ||
             (device >= 0 && segment.device >= 0 && segment.device != device) ||
             bytes > segment.bytes - ((uintptr_t)buffer - segment.base)) {
             ng_registration_table_close(comm, table, NG_CLOSED_MIXED);
@@ -345,7 +346,7 @@ void ng_registrations_made(struct ng_comm *comm)
     bool lives_on = ng_gate_visit(atomic_load(&comm->handle), &guest) == NG_CALL_PROCEED;
     while (lives_on && guest == comm && !ng_registration_table_is_cut_off(comm) &&
            open_table(comm, table) && atomic_load(&table->count) < NG_REGISTRATION_ENTRIES &&
-           ng_segments_next(from, &segment)) {
+           ng_segment_map_next(from, &segment)) {
         if (is_meant(comm, &segment))
             ng_registration_table_register(comm, table, &segment, false);
         from = segment.base + 1;

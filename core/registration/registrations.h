@@ -47,7 +47,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/registration/segments.h"
+#include "core/util/memory_map.h"
 
 struct ng_call;
 struct ng_comm;

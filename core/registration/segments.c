@@ -6,15 +6,15 @@
 #include "core/registration/segments.h"
 
 #include "core/registration/registrations.h"
+#include "core/registration/segment_map.h"
 
-static struct ng_memory_map segments = NG_MEMORY_MAP_EMPTY;
 static struct ng_memory_map reservations = NG_MEMORY_MAP_EMPTY;
 
 static void add(const struct ng_segment *segment)
 {
     bool replaced;
 
-    int error = ng_memory_map_put(&segments, segment, &replaced);
+    int error = ng_memory_map_put(&ng_segment_map, segment, &replaced);
     /* The previous range was freed unseen, and may still be registered. */
     if (replaced)
         ng_registrations_forget(segment->base, segment->bytes, false);
@@ -66,15 +66,15 @@ void ng_segments_unmapped(uintptr_t base, size_t bytes)
 {
     struct ng_segment segment;
 
-    while (ng_memory_map_next(&segments, base, &segment) && segment.base - base < bytes)
-        ng_memory_map_remove(&segments, segment.base, &segment);
+    while (ng_memory_map_next(&ng_segment_map, base, &segment) && segment.base - base < bytes)
+        ng_memory_map_remove(&ng_segment_map, segment.base, &segment);
     /* Until now it was in the map, where a thread that creates a communicator could register it. */
     ng_registrations_forget(base, bytes, false);
 }
 
 bool ng_segments_freeing(uintptr_t base, struct ng_segment *ret_segment)
 {
-    if (!ng_memory_map_remove(&segments, base, ret_segment))
+    if (!ng_memory_map_remove(&ng_segment_map, base, ret_segment))
         return false;
     ng_registrations_forget(ret_segment->base, ret_segment->bytes,
                             ret_segment->kind != NG_SEGMENT_NCCL);
@@ -83,7 +83,7 @@ bool ng_segments_freeing(uintptr_t base, struct ng_segment *ret_segment)
 
 void ng_segments_restore(const struct ng_segment *segment)
 {
-    ng_memory_map_add(&segments, segment);
+    ng_memory_map_add(&ng_segment_map, segment);
 }
 
 void ng_segments_unmapping(uintptr_t base, size_t bytes)
@@ -102,29 +102,20 @@ void ng_segments_device_resetting(int device)
 {
     struct ng_segment segment = {0};
 
-    for (uintptr_t from = 0; ng_memory_map_next(&segments, from, &segment); from = segment.base + 1)
+    for (uintptr_t from = 0; ng_memory_map_next(&ng_segment_map, from, &segment);
+         from = segment.base + 1)
         if (segment.device == device)
             ng_registrations_forget(segment.base, segment.bytes, true);
 }
 
 void ng_segments_device_reset(int device)
 {
-    ng_memory_map_remove_all(&segments, dies_with_device, device);
-}
-
-bool ng_segments_find(const void *address, struct ng_segment *ret_segment)
-{
-    return ng_memory_map_find(&segments, (uintptr_t)address, ret_segment);
-}
-
-bool ng_segments_next(uintptr_t from, struct ng_segment *ret_segment)
-{
-    return ng_memory_map_next(&segments, from, ret_segment);
+    ng_memory_map_remove_all(&ng_segment_map, dies_with_device, device);
 }
 
 void ng_segments_sum(struct ng_memory_sum ret_sums[NG_SEGMENT_KINDS])
 {
-    ng_memory_map_sum(&segments, ret_sums);
+    ng_memory_map_sum(&ng_segment_map, ret_sums);
 }
 
 _Static_assert(NG_SEGMENT_KINDS <= NG_BOX_MEMORY_KINDS, "each kind has room in the black box");
@@ -143,6 +134,6 @@ void ng_segments_tell(struct ng_box_header *header)
 
 void ng_segments_after_fork(void)
 {
-    ng_memory_map_reset(&segments);
+    ng_memory_map_reset(&ng_segment_map);
     ng_memory_map_reset(&reservations);
 }

@@ -3,6 +3,7 @@
  */
 #include "tests/bench/followed.h"
 
+#include "core/registration/segment_map.h"
 #include "core/registration/segments.h"
 
 void followed_allocate(uintptr_t base, size_t bytes)
@@ -34,7 +35,7 @@ bool followed_find(uintptr_t address)
 {
     struct ng_segment segment;
 
-    return ng_segments_find((const void *)address, &segment);
+    return ng_segment_map_find((const void *)address, &segment);
 }
 
 void followed_forget(void)

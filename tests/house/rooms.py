@@ -52,11 +52,38 @@ ROOMS = {floor: {room: tuple(sees.split()) for room, sees in rooms.items()} for 
 OFFLINE = ("util", "nccl", "config", "recorder", "unwind", "view", "verdict", "report")
 OFFLINE_ONLY = ("store", "tools")
 
+# Files that call each other in a circle inside a room. All others do not.
+CIRCLES = [set(circle.split()) for circle in (
+    "core/call/call.c core/call/init_retry.c",
+    "core/check/check.c core/check/lockstep_check.c core/check/signature_compare.c",
+    "core/comm/comm.c core/comm/deadline.c core/comm/rules_file.c",
+    "core/incident/alarms.c core/incident/deaths.c core/incident/incident_claim.c core/incident/incident_response.c",
+    "core/runtime/log_writer.c core/runtime/runtime.c",
+)]
+
 
 def room_of(path):
     """(floor, room) of a file of ours; room None: its floor has none, or it lies beside them."""
     parts = path.split("/")
     return parts[0], parts[1] if len(parts) > 2 and parts[1] in ROOMS.get(parts[0], ()) else None
+
+
+def circles(calls):
+    """Sets of sources of one room that reach each other by these calls, pairs of a source and one that it calls."""
+    called = {}
+    for source, other in calls:
+        if source != other and room_of(source) == room_of(other):
+            called.setdefault(source, set()).add(other)
+    reached = {}
+    for source in called:
+        reached[source], waiting = set(), [source]
+        while waiting:
+            news = called.get(waiting.pop(), set()) - reached[source]
+            reached[source] |= news
+            waiting += news
+    found = {frozenset(other for other in reached[source] if source in reached.get(other, ()))
+             for source in called if source in reached[source]}
+    return [set(circle) for circle in found]
 
 
 def objection(path, header):

@@ -1,0 +1,41 @@
+/*
+ * The end of the process by policy `teardown`, as program threads see it.
+ *
+ * Entered by program threads and the incident thread. Must never wait without a bound.
+ */
+#include "core/policy/teardown.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
+
+/* Added to NCCLGUARD_ABORT_WAIT: the abort is reported, and the process ends. */
+#define END_MARGIN_NS (8 * NG_S)
+
+static atomic_bool begun; /* the process ends once the abort is over */
+
+void ng_teardown_begin(void)
+{
+    atomic_store(&begun, true);
+}
+
+bool ng_teardown_has_begun(void)
+{
+    return atomic_load(&begun);
+}
+
+void ng_teardown_await_end(void)
+{
+    int64_t until = ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + END_MARGIN_NS;
+    struct timespec pause = {.tv_sec = 1};
+
+    while (atomic_load_explicit(&begun, memory_order_relaxed) && ng_clock_mono_ns() < until)
+        nanosleep(&pause, NULL);
+}
+
+void ng_teardown_after_fork(void)
+{
+    atomic_store(&begun, false);
+}
