@@ -24,6 +24,8 @@
 
 #define SLICE_NS (5 * NG_MS)
 #define AT_ONCE  8u /* ranks per system call */
+/* A process may have 65530 mappings, which are the program's. */
+#define MAPPED_MAX 4096u
 
 /* Another rank's group slot and hash log; not to be loaded from. */
 struct other {
@@ -44,7 +46,9 @@ struct meeting {
 };
 
 static _Atomic(struct meeting *) meetings[NG_COMM_CAPACITY];
-static struct ng_arena arena; /* used by the incident thread only */
+/* Used by the incident thread only. */
+static struct ng_arena arena;
+static uint32_t mapped_count; /* ranks of other processes; each is two mappings */
 
 #define GROUP_BYTES    (offsetof(struct ng_box_group, entered) + sizeof(uint64_t))
 #define HASH_LOG_BYTES (offsetof(struct ng_box_hash_log, agreed) + sizeof(uint64_t))
@@ -75,6 +79,7 @@ static void close_meeting(struct meeting *meeting)
     for (uint32_t i = 0; i < meeting->count; i++) {
         const struct other *other = &meeting->others[i];
         if (other->mapped) {
+            mapped_count--;
             ng_box_unmap_part(other->group, NG_BOX_GROUP_BYTES);
             ng_box_unmap_part(other->hash_log, NG_BOX_TRAIL_BYTES);
         }
@@ -90,6 +95,8 @@ static bool add(struct meeting *meeting, const struct ng_rendezvous_place *place
     struct other other = {group, hash_log, NG_LOAD(group->group_rank), NG_LOAD(group->generation),
                           box->is_copy};
 
+    if (other.mapped && mapped_count == MAPPED_MAX)
+        return false;
     if (other.mapped) {
         other.group = ng_box_map_part(box, group, NG_BOX_GROUP_BYTES);
         other.hash_log = other.group ? ng_box_map_part(box, hash_log, NG_BOX_TRAIL_BYTES) : NULL;
@@ -98,6 +105,7 @@ static bool add(struct meeting *meeting, const struct ng_rendezvous_place *place
     }
     if (!other.hash_log)
         return false;
+    mapped_count += other.mapped;
     meeting->others[meeting->count++] = other;
     return true;
 }
@@ -298,4 +306,5 @@ void ng_rendezvous_after_fork(void)
     for (uint32_t i = 0; i < NG_COMM_CAPACITY; i++)
         atomic_store(&meetings[i], NULL);
     arena = (struct ng_arena){0};
+    mapped_count = 0;
 }

@@ -141,6 +141,16 @@ TEST_F(Rendezvous, RanksDoNotMeetBeforeTheyWereFoundNorAfterTheEnd)
     EXPECT_EQ(meeting_maps(), 0);
 }
 
+TEST_F(Rendezvous, ManyCommunicatorsLeaveRoomForTheProgramsMappings)
+{
+    begin(MEETING_RANKS);
+    int before = meeting_maps();
+    EXPECT_EQ(before, 2 * (MEETING_RANKS - 1));
+    EXPECT_EQ(meeting_maps_of(100), 101 * before);
+    EXPECT_LE(meeting_maps_of(1000), 8192);
+    EXPECT_EQ(meeting_maps(), before);
+}
+
 bool sleeps(pid_t thread)
 {
     int pid;
