@@ -196,10 +196,31 @@ static bool sleep_posted(const struct ng_comm *comm, uint64_t seq, struct slot *
            atomic_compare_exchange_strong(&slot->word, &word, in_state(word, FREE));
 }
 
-int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
-                      char *ret_reason, unsigned bytes)
+/* How long a call has waited, without time in which its clock was paused. */
+struct patience {
+    int64_t last_mono_ns, age_ns;
+    int64_t mark; /* ng_deadline_mark */
+};
+
+/* Has it waited for a second longer than its deadline, by which there is a verdict? */
+static bool is_over(const struct ng_comm *comm, enum ng_op op, struct patience *patience)
+{
+    int64_t now_mono_ns = ng_clock_mono_ns(), timeout_ns = ng_deadline_timeout(comm, op);
+    int64_t step_ns = now_mono_ns - patience->last_mono_ns;
+
+    patience->last_mono_ns = now_mono_ns;
+    /* Longer steps are time in which this process did not run. */
+    if (!ng_deadline_rests(comm))
+        patience->age_ns += step_ns < NG_S ? step_ns : NG_S;
+    return timeout_ns &&
+           patience->age_ns >= timeout_ns + ng_deadline_extension(comm, patience->mark) + NG_S;
+}
+
+static int agree(const struct ng_call *call, struct ng_comm *comm, uint64_t seq, char *ret_reason,
+                 unsigned bytes)
 {
     int64_t timeout_ns = ng_deadline_timeout(comm, call->op), begun = ng_clock_mono_ns();
+    struct patience patience = {.last_mono_ns = begun, .mark = ng_deadline_mark(comm, begun)};
     uint32_t word;
 
     ng_rendezvous_announce(comm);
@@ -230,11 +251,11 @@ int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t
         if (sleep_posted(comm, seq, slot, word, &meet))
             return NG_CALL_PROCEED;
         if (atomic_load(&ng_guard.ending) || !atomic_load(&ng_guard.running) ||
-            ng_comm_is_condemned(comm)) {
+            ng_comm_is_condemned(comm) || atomic_load(&comm->cut_off)) {
             take_back(slot);
             return NG_CALL_PROCEED; /* the later steps return the result for such a call */
         }
-        if (timeout_ns && ng_clock_mono_ns() - begun >= timeout_ns + NG_S) {
+        if (is_over(comm, call->op, &patience)) {
             take_back(slot);
             snprintf(ret_reason, bytes,
                      "NCCLGUARD_CHECK=strict: not all ranks came to %s #%" PRIu64
@@ -252,6 +273,21 @@ int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t
              ", or has given it up, where this rank called %s: no rank has made it",
              other, seq, ng_op_name(call->op));
     return turn_down(comm, seq, result);
+}
+
+int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
+                      char *ret_reason, unsigned bytes)
+{
+    int result = agree(call, comm, seq, ret_reason, bytes);
+
+    /* The program has aborted it meanwhile, on another thread: NCCL would use freed memory. */
+    if (result != NG_CALL_PROCEED || !atomic_load(&comm->cut_off))
+        return result;
+    snprintf(ret_reason, bytes,
+             "NCCLGUARD_CHECK=strict: the communicator was aborted before all ranks came to "
+             "%s #%" PRIu64,
+             ng_op_name(call->op), seq);
+    return NG_NCCL_INTERNAL_ERROR;
 }
 
 /* ---- The incident thread ---- */

@@ -24,27 +24,34 @@
 
 #define SLICE_NS (5 * NG_MS)
 #define AT_ONCE  8u /* ranks per system call */
+/* A process may have 65530 mappings, which are the program's. */
+#define MAPPED_MAX 4096u
 
 /* Another rank's group slot and hash log; not to be loaded from. */
 struct other {
-    const struct ng_box_group *group;
-    const struct ng_box_hash_log *hash_log;
+    _Atomic(const struct ng_box_group *) group;
+    _Atomic(const struct ng_box_hash_log *) hash_log;
+    _Atomic uint32_t generation; /* of its slot */
+    /* Used by the incident thread only. */
     int rank;
-    uint32_t generation; /* of its slot */
-    bool mapped;         /* they are another process's */
+    bool mapped; /* they are another process's */
 };
 
-/* One for each slot of communicators; never freed, so that it stays readable. */
+/* One for each slot of communicators; never freed, so that it stays readable. A calling thread may
+ * be reading it when the incident thread changes it, and believes nothing if the version is another
+ * one afterwards. */
 struct meeting {
-    atomic_bool open;
-    uint32_t generation; /* of the communicator's slot */
-    enum ng_rendezvous_kind kind;
-    uint32_t count;
+    _Atomic uint32_t version;    /* odd: closed */
+    _Atomic uint32_t generation; /* of the communicator's slot */
+    _Atomic uint32_t kind;       /* enum ng_rendezvous_kind */
+    _Atomic uint32_t count;
     struct other others[NG_RENDEZVOUS_MAX];
 };
 
 static _Atomic(struct meeting *) meetings[NG_COMM_CAPACITY];
-static struct ng_arena arena; /* used by the incident thread only */
+/* Used by the incident thread only. */
+static struct ng_arena arena;
+static uint32_t mapped_count; /* ranks of other processes; each is two mappings */
 
 #define GROUP_BYTES    (offsetof(struct ng_box_group, entered) + sizeof(uint64_t))
 #define HASH_LOG_BYTES (offsetof(struct ng_box_hash_log, agreed) + sizeof(uint64_t))
@@ -69,36 +76,49 @@ static bool is_open(const struct ng_box_group *group)
 
 /* ---- The incident thread ---- */
 
+static bool is_version_open(uint32_t version)
+{
+    return version % 2 == 0;
+}
+
 static void close_meeting(struct meeting *meeting)
 {
-    atomic_store(&meeting->open, false);
-    for (uint32_t i = 0; i < meeting->count; i++) {
+    atomic_fetch_or(&meeting->version, 1);
+    for (uint32_t i = 0; i < NG_LOAD(meeting->count); i++) {
         const struct other *other = &meeting->others[i];
         if (other->mapped) {
-            ng_box_unmap_part(other->group, NG_BOX_GROUP_BYTES);
-            ng_box_unmap_part(other->hash_log, NG_BOX_TRAIL_BYTES);
+            mapped_count--;
+            ng_box_unmap_part(NG_LOAD(other->group), NG_BOX_GROUP_BYTES);
+            ng_box_unmap_part(NG_LOAD(other->hash_log), NG_BOX_TRAIL_BYTES);
         }
     }
-    meeting->count = 0;
+    NG_STORE(meeting->count, 0);
 }
 
 static bool add(struct meeting *meeting, const struct ng_rendezvous_place *place)
 {
     const struct ng_box *box = place->box;
-    const struct ng_box_group *group = &box->groups[place->slot];
-    const struct ng_box_hash_log *hash_log = &box->hash_logs[place->slot];
-    struct other other = {group, hash_log, NG_LOAD(group->group_rank), NG_LOAD(group->generation),
-                          box->is_copy};
+    const struct ng_box_group *group = &box->groups[place->slot], *at = group;
+    const struct ng_box_hash_log *hash_log = &box->hash_logs[place->slot], *log_at = hash_log;
+    struct other *other = &meeting->others[NG_LOAD(meeting->count)];
 
-    if (other.mapped) {
-        other.group = ng_box_map_part(box, group, NG_BOX_GROUP_BYTES);
-        other.hash_log = other.group ? ng_box_map_part(box, hash_log, NG_BOX_TRAIL_BYTES) : NULL;
-        if (other.group && !other.hash_log)
-            ng_box_unmap_part(other.group, NG_BOX_GROUP_BYTES);
-    }
-    if (!other.hash_log)
+    if (box->is_copy && mapped_count == MAPPED_MAX)
         return false;
-    meeting->others[meeting->count++] = other;
+    if (box->is_copy) {
+        at = ng_box_map_part(box, group, NG_BOX_GROUP_BYTES);
+        log_at = at ? ng_box_map_part(box, hash_log, NG_BOX_TRAIL_BYTES) : NULL;
+        if (at && !log_at)
+            ng_box_unmap_part(at, NG_BOX_GROUP_BYTES);
+    }
+    if (!log_at)
+        return false;
+    mapped_count += box->is_copy;
+    NG_STORE(other->group, at);
+    NG_STORE(other->hash_log, log_at);
+    NG_STORE(other->generation, NG_LOAD(group->generation));
+    other->rank = NG_LOAD(group->group_rank);
+    other->mapped = box->is_copy;
+    NG_STORE(meeting->count, NG_LOAD(meeting->count) + 1);
     return true;
 }
 
@@ -112,9 +132,9 @@ static bool is_open_for(const struct meeting *meeting, const struct ng_comm *com
                         enum ng_rendezvous_kind kind, const struct ng_rendezvous_place *places,
                         uint32_t count)
 {
-    bool same = meeting && atomic_load(&meeting->open) &&
-                meeting->generation == generation_of(comm) && meeting->kind == kind &&
-                meeting->count == count;
+    bool same = meeting && is_version_open(atomic_load(&meeting->version)) &&
+                NG_LOAD(meeting->generation) == generation_of(comm) &&
+                NG_LOAD(meeting->kind) == kind && NG_LOAD(meeting->count) == count;
 
     for (uint32_t i = 0; same && i < count; i++)
         same = meeting->others[i].rank == rank_at(&places[i]);
@@ -143,18 +163,21 @@ void ng_rendezvous_open(const struct ng_comm *comm, enum ng_rendezvous_kind kind
     if (count > NG_RENDEZVOUS_MAX || is_open_for(meeting, comm, kind, places, count) ||
         !are_distinct(comm, places, count))
         return;
-    if (!meeting && !(meeting = ng_arena_alloc(&arena, sizeof(*meeting))))
-        return;
+    if (!meeting) {
+        if (!(meeting = ng_arena_alloc(&arena, sizeof(*meeting))))
+            return;
+        close_meeting(meeting);
+        atomic_store(&meetings[comm->slot], meeting);
+    }
     close_meeting(meeting);
-    meeting->generation = generation_of(comm);
-    meeting->kind = kind;
+    NG_STORE(meeting->generation, generation_of(comm));
+    NG_STORE(meeting->kind, kind);
     for (uint32_t i = 0; i < count; i++)
         if (!add(meeting, &places[i])) {
             close_meeting(meeting);
             return;
         }
-    atomic_store(&meeting->open, true);
-    atomic_store(&meetings[comm->slot], meeting);
+    atomic_fetch_add(&meeting->version, 1);
 }
 
 void ng_rendezvous_tend(void)
@@ -162,8 +185,8 @@ void ng_rendezvous_tend(void)
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
         struct meeting *meeting = atomic_load(&meetings[i]);
         const struct ng_comm *comm = meeting ? ng_comm_at(i) : NULL;
-        if (meeting && atomic_load(&meeting->open) &&
-            (meeting->generation != generation_of(comm) || !is_open(comm->group)))
+        if (meeting && is_version_open(atomic_load(&meeting->version)) &&
+            (NG_LOAD(meeting->generation) != generation_of(comm) || !is_open(comm->group)))
             close_meeting(meeting);
     }
 }
@@ -191,9 +214,9 @@ static bool read_sights(const struct meeting *meeting, const uint32_t *which, ui
     for (uint32_t i = 0; i < count; i++) {
         const struct other *other = &meeting->others[which[i]];
         here[2 * i] = (struct iovec){&ret_sights[i].group, GROUP_BYTES};
-        there[2 * i] = (struct iovec){(void *)other->group, GROUP_BYTES};
+        there[2 * i] = (struct iovec){(void *)NG_LOAD(other->group), GROUP_BYTES};
         here[2 * i + 1] = (struct iovec){&ret_sights[i].hash_log, HASH_LOG_BYTES};
-        there[2 * i + 1] = (struct iovec){(void *)other->hash_log, HASH_LOG_BYTES};
+        there[2 * i + 1] = (struct iovec){(void *)NG_LOAD(other->hash_log), HASH_LOG_BYTES};
     }
     return process_vm_readv(getpid(), here, 2 * count, there, 2 * count, 0) ==
            (ssize_t)(count * (GROUP_BYTES + HASH_LOG_BYTES));
@@ -210,7 +233,7 @@ static enum ng_rendezvous_outcome compare(const struct ng_comm *comm, uint64_t s
                                           const struct sight *sight)
 {
     uint64_t word = NG_LOAD(comm->hash_log->newest[seq % NG_HASH_LOG_NEWEST]);
-    uint32_t generation = meeting->others[index].generation;
+    uint32_t generation = NG_LOAD(meeting->others[index].generation);
 
     if (NG_LOAD(sight->group.id) != NG_LOAD(comm->group->id) || !is_open(&sight->group) ||
         NG_LOAD(sight->group.generation) != generation ||
@@ -220,8 +243,9 @@ static enum ng_rendezvous_outcome compare(const struct ng_comm *comm, uint64_t s
         return NG_RENDEZVOUS_AWAITED;
     if (NG_LOAD(sight->hash_log.newest[seq % NG_HASH_LOG_NEWEST]) != word)
         return NG_RENDEZVOUS_UNCLEAR;
-    return meeting->kind == NG_RENDEZVOUS_FOLLOWS && !is_let_go(sight, seq) ? NG_RENDEZVOUS_AWAITED
-                                                                            : NG_RENDEZVOUS_MET;
+    return NG_LOAD(meeting->kind) == NG_RENDEZVOUS_FOLLOWS && !is_let_go(sight, seq)
+               ? NG_RENDEZVOUS_AWAITED
+               : NG_RENDEZVOUS_MET;
 }
 
 /* What to sleep on for a rank that has not come yet: the lower half of a number (both supported
@@ -235,9 +259,10 @@ static struct late late_of(const struct meeting *meeting, uint32_t index, const 
 {
     const struct other *other = &meeting->others[index];
 
-    if (meeting->kind == NG_RENDEZVOUS_FOLLOWS)
-        return (struct late){&other->hash_log->agreed, (uint32_t)NG_LOAD(sight->hash_log.agreed)};
-    return (struct late){&other->group->entered, (uint32_t)NG_LOAD(sight->group.entered)};
+    if (NG_LOAD(meeting->kind) == NG_RENDEZVOUS_FOLLOWS)
+        return (struct late){&NG_LOAD(other->hash_log)->agreed,
+                             (uint32_t)NG_LOAD(sight->hash_log.agreed)};
+    return (struct late){&NG_LOAD(other->group)->entered, (uint32_t)NG_LOAD(sight->group.entered)};
 }
 
 /* Look for the ranks that are not in the set *come yet, and add those that have come. */
@@ -246,12 +271,12 @@ static enum ng_rendezvous_outcome look(const struct ng_comm *comm, uint64_t seq,
                                        struct late *ret_late)
 {
     enum ng_rendezvous_outcome outcome =
-        meeting->kind == NG_RENDEZVOUS_LEADS ? NG_RENDEZVOUS_HERE : NG_RENDEZVOUS_MET;
+        NG_LOAD(meeting->kind) == NG_RENDEZVOUS_LEADS ? NG_RENDEZVOUS_HERE : NG_RENDEZVOUS_MET;
     struct sight sights[AT_ONCE];
     uint32_t which[AT_ONCE];
 
-    for (uint32_t next = 0, count; next < meeting->count;) {
-        for (count = 0; next < meeting->count && count < AT_ONCE; next++)
+    for (uint32_t next = 0, count, all = NG_LOAD(meeting->count); next < all;) {
+        for (count = 0; next < all && count < AT_ONCE; next++)
             if (!(*come >> next & 1))
                 which[count++] = next;
         if (!read_sights(meeting, which, count, sights))
@@ -271,21 +296,31 @@ static enum ng_rendezvous_outcome look(const struct ng_comm *comm, uint64_t seq,
     return outcome;
 }
 
+/* As look; unclear if the meeting is not open for this communicator, or was changed meanwhile. */
+static enum ng_rendezvous_outcome look_safely(const struct ng_comm *comm, uint64_t seq,
+                                              const struct meeting *meeting, uint32_t version,
+                                              uint64_t *come, struct late *ret_late)
+{
+    if (!is_version_open(version) || NG_LOAD(meeting->generation) != generation_of(comm))
+        return NG_RENDEZVOUS_UNCLEAR;
+    enum ng_rendezvous_outcome outcome = look(comm, seq, meeting, come, ret_late);
+    atomic_thread_fence(memory_order_acquire);
+    return NG_LOAD(meeting->version) == version ? outcome : NG_RENDEZVOUS_UNCLEAR;
+}
+
 enum ng_rendezvous_outcome ng_rendezvous_await(const struct ng_comm *comm, uint64_t seq,
                                                int64_t until_mono_ns)
 {
     const struct meeting *meeting = atomic_load(&meetings[comm->slot]);
+    uint32_t version = meeting ? atomic_load(&meeting->version) : 1;
     uint64_t come = 0;
     struct late late;
 
-    if (!meeting || !atomic_load(&meeting->open) || meeting->generation != generation_of(comm))
-        return NG_RENDEZVOUS_UNCLEAR;
     for (;;) {
-        enum ng_rendezvous_outcome outcome = look(comm, seq, meeting, &come, &late);
-        int64_t now_mono_ns = ng_clock_mono_ns();
-        if (outcome != NG_RENDEZVOUS_AWAITED || now_mono_ns >= until_mono_ns)
+        enum ng_rendezvous_outcome outcome = look_safely(comm, seq, meeting, version, &come, &late);
+        int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
+        if (outcome != NG_RENDEZVOUS_AWAITED || left_ns <= 0)
             return outcome;
-        int64_t left_ns = until_mono_ns - now_mono_ns;
         if (futex(late.word, FUTEX_WAIT, late.value, left_ns < SLICE_NS ? left_ns : SLICE_NS) !=
                 0 &&
             errno == EFAULT)
@@ -298,4 +333,5 @@ void ng_rendezvous_after_fork(void)
     for (uint32_t i = 0; i < NG_COMM_CAPACITY; i++)
         atomic_store(&meetings[i], NULL);
     arena = (struct ng_arena){0};
+    mapped_count = 0;
 }

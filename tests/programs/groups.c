@@ -12,6 +12,8 @@
  * - abort-blocked: the last rank leaves out a collective; on all others a second thread aborts the
  * communicator under the first one, which waits for its stream; then all go on with a new one
  * - abort-cold: the same while the first thread is inside its first call on the communicator
+ * - abort-waiting: as abort-blocked; the guard may have the call wait before it is made, and then
+ *   return an error
  */
 #include "tests/programs/common.h"
 
@@ -107,7 +109,8 @@ static void *abort_later(void *comm)
     return NULL;
 }
 
-static void abort_under_way(bool cold)
+/* `waiting`: with NCCLGUARD_CHECK=strict the call may be aborted before it is made. */
+static void abort_under_way(bool cold, bool waiting)
 {
     ncclComm_t comm = world_init(&place, &options, 0);
     cudaStream_t stream = device_stream_create();
@@ -123,7 +126,8 @@ static void abort_under_way(bool cold)
         /* Cold, the call returns an error; warm, it is the stream that is given free. */
         ncclResult_t result =
             ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, comm, stream);
-        if (!cold && result != ncclSuccess)
+        bool right = cold || result == ncclSuccess || (waiting && result == ncclInternalError);
+        if (!right)
             fail(__FILE__, __LINE__, "ncclAllReduce", ncclGetErrorString(result));
         device_stream_sync(stream);
     }
@@ -146,12 +150,14 @@ int main(int argc, char **argv)
         left_out();
     else if (strcmp(mode, "abort-idle") == 0)
         abort_idle();
-    else if (strcmp(mode, "abort-blocked") == 0 || strcmp(mode, "abort-cold") == 0)
-        abort_under_way(strcmp(mode, "abort-cold") == 0);
+    else if (strcmp(mode, "abort-blocked") == 0 || strcmp(mode, "abort-cold") == 0 ||
+             strcmp(mode, "abort-waiting") == 0)
+        abort_under_way(strcmp(mode, "abort-cold") == 0, strcmp(mode, "abort-waiting") == 0);
     else {
         fprintf(
             stderr,
-            "usage: groups orders|left-out|kept|abort-idle|abort-blocked|abort-cold OPTIONS...\n");
+            "usage: groups orders|left-out|kept|abort-idle|abort-blocked|abort-cold|abort-waiting "
+            "OPTIONS...\n");
         return 2;
     }
     return 0;

@@ -141,6 +141,16 @@ TEST_F(Rendezvous, RanksDoNotMeetBeforeTheyWereFoundNorAfterTheEnd)
     EXPECT_EQ(meeting_maps(), 0);
 }
 
+TEST_F(Rendezvous, ManyCommunicatorsLeaveRoomForTheProgramsMappings)
+{
+    begin(MEETING_RANKS);
+    int before = meeting_maps();
+    EXPECT_EQ(before, 2 * (MEETING_RANKS - 1));
+    EXPECT_EQ(meeting_maps_of(100), 101 * before);
+    EXPECT_LE(meeting_maps_of(1000), 8192);
+    EXPECT_EQ(meeting_maps(), before);
+}
+
 bool sleeps(pid_t thread)
 {
     int pid;
@@ -255,6 +265,25 @@ TEST_F(Rendezvous, ALowerRankThatIsFoundLaterTakesThePlaceOfTheLowest)
     EXPECT_EQ(meeting_await(1, 0), 'a');
     meeting_follow(1);
     EXPECT_EQ(meeting_await(1, 0), 'm');
+}
+
+/* What it read may be of the one and the other. */
+TEST_F(Rendezvous, OneThatWaitsWhileTheLowestRankChangesIsLeftToTheIncidentThread)
+{
+    meeting_begin(folder.path().c_str(), 3);
+    meeting_follow(2);
+    all_enter(3, 5);
+    pid_t waiter = gettid();
+    std::atomic<bool> waits{false};
+    std::thread incident_thread([&] {
+        while (!waits || !sleeps(waiter))
+            std::this_thread::yield();
+        meeting_follow(1);
+    });
+    waits = true;
+    EXPECT_EQ(meeting_await(1, 2000 * ms), 'u');
+    incident_thread.join();
+    EXPECT_EQ(meeting_await(1, 0), 'a');
 }
 
 TEST_F(Rendezvous, RanksOfOneNumberDoNotMeet)

@@ -44,7 +44,11 @@ void meeting_truncate(int rank, const char *folder);
  * 'u' unclear. */
 char meeting_await(uint64_t seq, int64_t for_ns);
 
-/* Does this process map other ranks' files? */
+/* How many mappings of other ranks' files this process has. */
 int meeting_maps(void);
+
+/* Rank 0 meets the others on so many more communicators, of which all end afterwards: the most
+ * mappings that there were. */
+int meeting_maps_of(int comms);
 
 #endif
