@@ -259,15 +259,19 @@ EXPORT int ncclguard_acknowledge_abort(void)
     return NCCLGUARD_OK;
 }
 
-/* Programs' keys have a namespace of their own on the board. */
-static int board_key(const char *key, char ret_key[NG_BOARD_KEY_MAX + 1])
+/* What a call about an entry checks first. 0, with the key as the board has it, where programs'
+ * keys have a namespace of their own; or the call's result. */
+static int begin_entry(const char *key, const void *data, size_t bytes, int64_t timeout_ms,
+                       char ret_key[NG_BOARD_KEY_MAX + 1])
 {
-    if (!key || !*key)
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (timeout_ms < 0 || (bytes && !data) || !key || !*key)
         return NCCLGUARD_INVALID;
     if (strnlen(key, NCCLGUARD_KEY_MAX + 1) > NCCLGUARD_KEY_MAX)
         return NCCLGUARD_TOO_LONG;
     snprintf(ret_key, NG_BOARD_KEY_MAX + 1, "%s%s", USER_PREFIX, key);
-    return 0;
+    return start() ? 0 : NCCLGUARD_NO_ROOM;
 }
 
 EXPORT int ncclguard_put(const char *key, const void *data, size_t bytes, int64_t timeout_ms)
@@ -275,15 +279,9 @@ EXPORT int ncclguard_put(const char *key, const void *data, size_t bytes, int64_
     char on_board[NG_BOARD_KEY_MAX + 1];
     KEEP_ERRNO;
 
-    if (!is_present())
-        return NCCLGUARD_ABSENT;
-    if (timeout_ms < 0 || (bytes && !data))
-        return NCCLGUARD_INVALID;
-    int error = board_key(key, on_board);
+    int error = begin_entry(key, data, bytes, timeout_ms, on_board);
     if (error)
         return error;
-    if (!start())
-        return NCCLGUARD_NO_ROOM;
     return told(ng_program_request_put(on_board, data, bytes, deadline_in(timeout_ms)));
 }
 
@@ -294,15 +292,9 @@ EXPORT int ncclguard_get(const char *key, void *data, size_t room, size_t *ret_b
     size_t bytes = 0;
     KEEP_ERRNO;
 
-    if (!is_present())
-        return NCCLGUARD_ABSENT;
-    if (timeout_ms < 0 || (room && !data))
-        return NCCLGUARD_INVALID;
-    int error = board_key(key, on_board);
+    int error = begin_entry(key, data, room, timeout_ms, on_board);
     if (error)
         return error;
-    if (!start())
-        return NCCLGUARD_NO_ROOM;
     error = told(ng_program_request_get(on_board, data, room, &bytes, deadline_in(timeout_ms)));
     if (ret_bytes && (!error || error == NCCLGUARD_TOO_LONG))
         *ret_bytes = bytes;

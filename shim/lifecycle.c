@@ -36,7 +36,7 @@
 #include "shim/shim.h"
 #include "store/board/board_multihost.h"
 #include "store/board/local.h"
-#include "store/kv/kv.h"
+#include "store/kv/kv_open.h"
 #include "store/kv/url.h"
 
 /* Mistakes in the configuration are logged once the log is open. */

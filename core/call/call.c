@@ -24,6 +24,7 @@
 #include "core/comm/thread.h"
 #include "core/config/timing.h"
 #include "core/device/async.h"
+#include "core/device/burst.h"
 #include "core/device/capture.h"
 #include "core/device/device_wait.h"
 #include "core/device/gpu.h"
@@ -71,11 +72,11 @@ static inline __attribute__((always_inline)) struct turn turn_of(struct ng_comm 
 /* The uncommon case: a call that may be measured. */
 static __attribute__((noinline)) struct ng_async_op *start_measured(const struct ng_call *call,
                                                                     struct ng_comm *comm,
-                                                                    struct turn turn,
+                                                                    struct turn turn, bool in_burst,
                                                                     bool *ret_capturing)
 {
     if (!ng_timing_take(ng_guard.config.timing, turn.next, turn.number))
-        return ng_gpu_start(comm, call->stream, ret_capturing);
+        return ng_gpu_start(comm, call->stream, in_burst, ret_capturing);
     struct ng_async_op *work = ng_gpu_start_timed(comm, call->stream, ret_capturing);
     if (!work)
         return NULL;
@@ -169,9 +170,11 @@ static inline __attribute__((always_inline)) int enter_work(const struct ng_call
     if (group_calls)
         return NG_CALL_PROCEED;
     struct turn turn = turn_of(comm, p2p, coll_seq);
+    bool in_burst = ng_burst_goes_on(comm, thread, call->stream, now, NG_BURST_GAP_NS);
+    ng_burst_end(thread);
     context->work = ng_timing_may(turn.next, turn.number)
-                        ? start_measured(call, comm, turn, &context->capturing)
-                        : ng_gpu_start(comm, call->stream, &context->capturing);
+                        ? start_measured(call, comm, turn, in_burst, &context->capturing)
+                        : ng_gpu_start(comm, call->stream, in_burst, &context->capturing);
     if (__builtin_expect(context->capturing, 0)) {
         if (!p2p)
             ng_hash_log_capture(comm->hash_log, coll_seq);
@@ -313,6 +316,7 @@ static inline __attribute__((always_inline)) int hand_work(const struct ng_call 
     if (__builtin_expect(ng_guard.tends_works, 0))
         return tend_work(comm, work, call->stream);
     ng_async_op_hand_over(comm, work);
+    ng_burst_keep(comm, context->thread, call->stream, ng_clock_mono_ns());
     return NG_NCCL_SUCCESS;
 }
 

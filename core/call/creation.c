@@ -18,6 +18,7 @@
 #include "core/comm/rules_file.h"
 #include "core/comm/shared_resources.h"
 #include "core/device/async.h"
+#include "core/device/gpu.h"
 #include "core/device/in_progress.h"
 #include "core/device/poison.h"
 #include "core/nccl/group_id.h"
@@ -42,10 +43,13 @@ static void go_on_with(const struct ng_comm *comm)
     ng_poison_made(NG_LOAD(comm->group->created_mono_ns));
 }
 
-static void bind(struct ng_comm *comm, void *handle, bool made)
+/* True: it is ready, and the program continues with it. */
+static bool bind(struct ng_comm *comm, void *handle, bool made)
 {
-    if (ng_comm_bind(comm, handle, made))
-        go_on_with(comm);
+    if (!ng_comm_bind(comm, handle, made))
+        return false;
+    go_on_with(comm);
+    return true;
 }
 
 struct ng_comm *ng_creation_adopt(const struct ng_call *call)
@@ -284,8 +288,8 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
         void *handle = (good || condemned) && created->new_comm ? *created->new_comm : NULL;
         /* If the guard aborts it, later calls of the program with this handle must not reach
          * NCCL. */
-        if (handle)
-            bind(created->comm, handle, result == NG_NCCL_SUCCESS);
+        if (handle && bind(created->comm, handle, result == NG_NCCL_SUCCESS))
+            ng_gpu_prepare(created->comm);
         if (ng_guard.registers && handle && result == NG_NCCL_SUCCESS)
             ng_registrations_made(created->comm);
         finish_making(created, result);

@@ -11,6 +11,7 @@
 #include "core/comm/comm.h"
 #include "core/comm/ring.h"
 #include "core/config/timing.h"
+#include "core/device/burst.h"
 #include "core/device/capture.h"
 #include "core/device/device_wait.h"
 #include "core/device/gpu.h"
@@ -101,7 +102,7 @@ static void count_joined(const struct ng_pending *pending)
  * like one outside groups; several calls count as one group, so that large groups are not measured
  * more often.
  */
-static struct ng_async_op *start_work(struct ng_pending *pending)
+static struct ng_async_op *start_work(struct ng_pending *pending, bool in_burst)
 {
     struct ng_comm *comm = pending->comm;
     bool single = pending->coll_count == 1 && pending->p2p_count == 0;
@@ -113,7 +114,7 @@ static struct ng_async_op *start_work(struct ng_pending *pending)
                                             : NG_LOAD(comm->timing.p2p_works) + 1;
 
     if (!ng_timing_may(next, number) || !ng_timing_take(ng_guard.config.timing, next, number))
-        return ng_gpu_start(comm, pending->stream, &pending->capturing);
+        return ng_gpu_start(comm, pending->stream, in_burst, &pending->capturing);
     return ng_gpu_start_timed(comm, pending->stream, &pending->capturing);
 }
 
@@ -179,7 +180,8 @@ static void undo_work(const struct ng_pending *pending, enum ng_record_state sta
 }
 
 /* An NCCL group was closed, and NCCL accepted its calls on one communicator and stream. */
-static void close_work(const struct ng_group_calls *calls, struct ng_pending *pending, int result)
+static void close_work(const struct ng_group_calls *calls, struct ng_pending *pending, int result,
+                       struct ng_thread *thread, int64_t left_mono_ns)
 {
     struct ng_async_op *work = pending->work;
 
@@ -217,6 +219,7 @@ static void close_work(const struct ng_group_calls *calls, struct ng_pending *pe
     ng_async_op_fill(work, pending->last_record, pending->first_seq, pending->last_seq,
                      pending->p2p_count, pending->entered_mono_ns);
     ng_ring_set_chain(pending->last_record, NG_RECORD_SCHEDULED);
+    ng_burst_keep(pending->comm, thread, pending->stream, left_mono_ns);
     if (__builtin_expect(ng_guard.tends_works, 0)) {
         if (ng_poison_is_on())
             ng_poison_note(pending->comm, work->gpu, pending->stream);
@@ -328,21 +331,26 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
         return NG_CALL_PROCEED;
     if (call->op == NG_OP_GroupSimulateEnd)
         return let_close(calls, thread, call->nccl);
+    int64_t now_mono_ns = ng_clock_mono_ns(), gap_ns = NG_BURST_GAP_NS;
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        gap_ns += NG_BURST_CALL_NS * (calls->pending[i].coll_count + calls->pending[i].p2p_count);
     for (uint32_t i = 0; i < calls->pending_count && calls->error == NG_NCCL_SUCCESS; i++) {
         struct ng_pending *pending = &calls->pending[i];
-        pending->work = start_work(pending);
+        pending->work = start_work(
+            pending, ng_burst_goes_on(pending->comm, thread, pending->stream, now_mono_ns, gap_ns));
         if (pending->capturing && pending->first_seq)
             ng_hash_log_capture(pending->comm->hash_log, pending->first_seq);
         if (pending->capturing)
             pending->begun = ng_capture_begin(pending->comm, pending->stream);
     }
+    ng_burst_end(thread);
     /* The thread's slot names the first communicator in the group; the whole group waits in this
      * call. */
     const struct ng_comm *comm = calls->pending_count   ? calls->pending[0].comm
                                  : calls->created_count ? calls->created[0].comm
                                                         : NULL;
     ng_thread_enter(thread, call->op, comm, 0,
-                    calls->pending_count ? calls->pending[0].first_seq : 0, ng_clock_mono_ns());
+                    calls->pending_count ? calls->pending[0].first_seq : 0, now_mono_ns);
     ng_thread_let_go_group(calls);
     if (__builtin_expect(ng_guard.registers, 0))
         ng_registrations_enter_group(calls);
@@ -401,8 +409,9 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
     ng_thread_let_go_group(calls);
     if (__builtin_expect(ng_guard.registers, 0))
         ng_registrations_leave_group(calls);
+    int64_t left_mono_ns = ng_clock_mono_ns();
     for (uint32_t i = 0; taken && i < calls->pending_count; i++)
-        close_work(calls, &calls->pending[i], result);
+        close_work(calls, &calls->pending[i], result, thread, left_mono_ns);
     if (taken)
         undo_captured(calls);
     else /* The group failed as a whole, or was only simulated. */

@@ -2,8 +2,10 @@
  * Agreeing before each launch.
  *
  * A rank's call is in its hash log before the check (core/view/hash_log.h), so nothing needs to be
- * sent: the calling thread puts its request into a slot and sleeps. The incident thread, the only
- * one that may read the neighbours' black boxes, checks every millisecond while a thread waits.
+ * sent. If the host has all ranks of the group, their calling threads meet
+ * (core/check/rendezvous.h). Otherwise, and while the ranks do not meet, the calling thread puts
+ * its request into a slot and sleeps; the incident thread checks every millisecond while a thread
+ * waits.
  *
  * If the group has ranks on other hosts, the lowest rank of a host records in its hash log which
  * collective all ranks of its host have reached. The store's thread publishes that to the other
@@ -25,6 +27,7 @@
 #include <unistd.h>
 
 #include "core/check/check.h"
+#include "core/check/rendezvous.h"
 #include "core/check/signature_compare.h"
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
@@ -37,10 +40,12 @@
 #include "core/view/comparable.h"
 #include "core/view/hash_log.h"
 
-#define SLOTS      64u
-#define SLICE_NS   (50 * NG_MS)
-#define BOXES_MAX  256u
-#define VERDICT_NS (3 * NG_S) /* the job may end with the call's error: the verdict comes first */
+#define SLOTS         64u
+#define SLICE_NS      (50 * NG_MS)
+#define MEET_NS       (20 * NG_MS) /* after which the incident thread looks, too: … */
+#define MEET_SLICE_NS (5 * NG_MS)  /* … its answer is noticed after this long */
+#define BOXES_MAX     256u
+#define VERDICT_NS    (3 * NG_S) /* the job may end with the call's error: the verdict comes first */
 #define CERTAIN_NS                                                                                 \
     (20 * NG_MS) /* a call captured into a CUDA graph is marked only after it has entered */
 
@@ -149,6 +154,7 @@ void ng_lockstep_take_back(struct ng_comm *comm, uint64_t seq)
 
 void ng_lockstep_pass(struct ng_comm *comm, uint64_t seq)
 {
+    ng_rendezvous_announce(comm);
     if (!ng_guard.board || !ng_guard.board->ops->agree)
         return;
     atomic_store(&comm->hash_log->passed, seq);
@@ -176,17 +182,35 @@ static bool goes_into_graph(const struct ng_call *call)
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* Sleep for at most a slice, or until the slot changes; as long as ranks of this host may still
+ * `meet`, until they have met. True: they have, and the slot is free again. */
+static bool sleep_posted(const struct ng_comm *comm, uint64_t seq, struct slot *slot, uint32_t word,
+                         enum ng_rendezvous_outcome *meet)
+{
+    if (*meet != NG_RENDEZVOUS_AWAITED || (word & STATE) != POSTED) {
+        sleep_on(&slot->word, word);
+        return false;
+    }
+    *meet = ng_rendezvous_await(comm, seq, ng_clock_mono_ns() + MEET_SLICE_NS);
+    return *meet == NG_RENDEZVOUS_MET &&
+           atomic_compare_exchange_strong(&slot->word, &word, in_state(word, FREE));
+}
+
 int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t seq,
                       char *ret_reason, unsigned bytes)
 {
     int64_t timeout_ns = ng_deadline_timeout(comm, call->op), begun = ng_clock_mono_ns();
     uint32_t word;
 
+    ng_rendezvous_announce(comm);
     if (goes_into_graph(call) && !is_reached(NG_LOAD(comm->hash_log->captured), seq)) {
         ng_hash_log_capture(comm->hash_log, seq);
         stir();
     }
     if (is_captured(comm->hash_log, seq))
+        return NG_CALL_PROCEED;
+    enum ng_rendezvous_outcome meet = ng_rendezvous_await(comm, seq, begun + MEET_NS);
+    if (meet == NG_RENDEZVOUS_MET)
         return NG_CALL_PROCEED;
     struct slot *slot = ng_guard.board ? take_slot() : NULL;
     if (!slot) {
@@ -203,7 +227,8 @@ int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t
     atomic_store(&slot->word, in_state(word, POSTED));
     ng_wake_incident();
     while (((word = atomic_load(&slot->word)) & STATE) != DONE) {
-        sleep_on(&slot->word, word);
+        if (sleep_posted(comm, seq, slot, word, &meet))
+            return NG_CALL_PROCEED;
         if (atomic_load(&ng_guard.ending) || !atomic_load(&ng_guard.running) ||
             ng_comm_is_condemned(comm)) {
             take_back(slot);
@@ -305,8 +330,16 @@ struct here {
     uint32_t count;
     int lowest_rank;
     const struct ng_box_hash_log *lowest; /* of that rank */
-    bool passed; /* one of them has made the collective without the check */
+    bool passed;    /* one of them has made the collective without the check */
+    uint64_t ranks; /* the set of those below 64 */
+    uint32_t other_count;
+    struct ng_rendezvous_place others[NG_RENDEZVOUS_MAX];
 };
+
+static uint64_t bit_of(int rank)
+{
+    return rank >= 0 && rank < 64 ? UINT64_C(1) << rank : 0;
+}
 
 /* Record that no rank waits from this collective on. */
 static void leave_unasked(struct ng_box_hash_log *hash_log, uint64_t seq)
@@ -361,6 +394,18 @@ static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word
         judge(slot, word, (int)NG_LOAD(hash_log->apart_rank));
 }
 
+/* If each rank of the group was found exactly once, they need this thread no more. */
+static void let_meet(struct slot *slot, uint32_t word, const struct here *here)
+{
+    const struct ng_comm *comm = ng_comm_at(slot->comm);
+
+    if (here->count != (uint32_t)NG_LOAD(comm->group->nranks) || !ng_check_strict_across() ||
+        __builtin_popcountll(here->ranks) != (int)here->count || !seize(slot, word))
+        return;
+    ng_rendezvous_open(comm, here->others, here->other_count);
+    atomic_store(&slot->word, in_state(word, POSTED));
+}
+
 /* All ranks of this host have arrived with the same call. Treats the slot as look_abroad does. */
 static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t word,
                           const struct here *here, int64_t now_mono_ns)
@@ -372,6 +417,7 @@ static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t wo
     /* Still true after some ranks have ended their communicators. */
     if ((int64_t)here->count >= NG_LOAD(comm->group->nranks) && !NG_LOAD(hash_log->whole))
         NG_STORE(hash_log->whole, 1);
+    let_meet(slot, word, here);
     bool has_others = board->ops->agree && ng_check_strict_across() && !NG_LOAD(hash_log->whole) &&
                       ng_comparable_is_clear(&ng_guard.box, comm->slot);
     if (has_others && !here->passed && !is_captured(hash_log, seq)) {
@@ -397,7 +443,10 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
     const struct ng_comm *comm = ng_comm_at(slot->comm);
     const struct ng_box_group *mine = comm->group;
     uint64_t id = NG_LOAD(mine->id), refused = NG_LOAD(comm->hash_log->refused), seq = slot->seq;
-    struct here here = {1, NG_LOAD(mine->group_rank), comm->hash_log, false};
+    struct here here = {.count = 1,
+                        .lowest_rank = NG_LOAD(mine->group_rank),
+                        .lowest = comm->hash_log,
+                        .ranks = bit_of(NG_LOAD(mine->group_rank))};
     struct ng_hash_log hash_log;
     bool missing = false, differ = false;
 
@@ -414,6 +463,9 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
             uint64_t entered = atomic_load_explicit(&group->entered, memory_order_acquire);
             int rank = NG_LOAD(group->group_rank);
             here.count++;
+            here.ranks |= bit_of(rank);
+            if (here.other_count < NG_RENDEZVOUS_MAX)
+                here.others[here.other_count++] = (struct ng_rendezvous_place){boxes[i], k};
             if (rank < here.lowest_rank) {
                 here.lowest_rank = rank;
                 here.lowest = theirs;
@@ -455,6 +507,7 @@ bool ng_lockstep_tend(struct ng_board *board, int64_t now_mono_ns)
     bool waiting = false;
 
     box_count = 0;
+    ng_rendezvous_tend();
     for (unsigned i = 0; board && i < SLOTS; i++) {
         struct slot *slot = &slots[i];
         uint32_t word = atomic_load(&slot->word), state = word & STATE;
@@ -482,6 +535,7 @@ bool ng_lockstep_tend(struct ng_board *board, int64_t now_mono_ns)
 
 void ng_lockstep_after_fork(void)
 {
+    ng_rendezvous_after_fork();
     memset(slots, 0, sizeof(slots));
     atomic_store(&stirred, false);
     told_of_loss = false;

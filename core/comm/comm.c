@@ -199,7 +199,7 @@ static void reset_group(struct ng_box_group *group)
 }
 
 /* Readers check the generation before and after reading. */
-static void reset_trail(struct ng_box_hash_log *hash_log)
+static void reset_hash_log(struct ng_box_hash_log *hash_log)
 {
     for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
         NG_STORE(hash_log->newest[i], 0);
@@ -292,6 +292,7 @@ static void reset_totals(struct ng_comm_totals *totals)
  * `in_flight` themselves, and `abort` is written before `fate` makes it valid. */
 static void reset_parts(struct ng_comm *comm)
 {
+    comm->burst = (struct ng_comm_burst){0};
     reset_p2p(&comm->p2p);
     reset_mode(&comm->mode);
     reset_timing(&comm->timing);
@@ -314,7 +315,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     }
     struct ng_box_group *group = comm->group;
     reset_group(group);
-    reset_trail(comm->hash_log);
+    reset_hash_log(comm->hash_log);
     reset_parts(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);

@@ -15,8 +15,8 @@
 
 #include "core/comm/deadline.h"
 #include "core/nccl/nccl.h"
+#include "core/nccl/verdict_kind.h"
 #include "core/recorder/box.h"
-#include "core/verdict/verdict.h"
 
 struct ng_call;
 struct ng_gpu;
@@ -96,6 +96,13 @@ struct ng_comm_making {
 struct ng_comm_timing {
     _Atomic uint64_t next_coll, next_joined, next_p2p;
     _Atomic uint64_t joined_works, p2p_works;
+};
+
+/* core/device/burst.h: its newest work. Written by the calling thread: a communicator is called
+ * from one thread at a time. */
+struct ng_comm_burst {
+    void *stream;
+    int64_t left_mono_ns; /* when its call returned to the program */
 };
 
 /* Written before `fate` says CONDEMNED. */
@@ -183,6 +190,7 @@ struct ng_comm {
     struct ng_comm_p2p p2p;
     struct ng_comm_in_flight in_flight;
     struct ng_comm_mode mode;
+    struct ng_comm_burst burst;
     struct ng_comm_timing timing;
     struct ng_comm_in_progress in_progress;
     struct ng_comm_making making;

@@ -9,7 +9,7 @@
 #define NCCLGUARD_CORE_COMM_GATE_H
 
 #include "core/nccl/op.h"
-#include "core/verdict/verdict.h"
+#include "core/nccl/verdict_kind.h"
 
 struct ng_comm;
 

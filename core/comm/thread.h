@@ -82,6 +82,7 @@ struct ng_thread {
     struct ng_box_thread *slot;     /* in the black box, or `spare` */
     struct ng_box_thread spare;
     uint32_t open_groups; /* open ncclGroupStart of all libraries together */
+    int64_t left_mono_ns; /* core/device/burst.h: when it last left NCCL; 0 no burst goes on */
     /* The communicator of its last creating call, if the guard aborted it; else NULL. */
     struct ng_comm *not_made;
     uint32_t not_made_generation; /* of its record */

@@ -20,6 +20,7 @@
 #define GPUS_MAX        64u /* contexts */
 #define WORKS_MAX       NG_GPU_WORKS_MAX
 #define WORKS_STEP      64u        /* works added when the pool grows */
+#define TIMED_STEP      8u         /* the same for timed works, of which few are in flight */
 #define DURATION_MAX_MS 1000000000 /* eleven days: longer values are invalid */
 #define GROW_YIELDS     100        /* how often a thread yields while another grows the pool */
 
@@ -218,6 +219,13 @@ static CUcontext context_of_device(int device)
     return primary;
 }
 
+static struct ng_gpu *gpu_of_context(CUcontext context, uint64_t id)
+{
+    struct ng_gpu *gpu = find_gpu(context, id);
+
+    return gpu ? gpu : add_gpu(context, id);
+}
+
 struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
@@ -236,9 +244,7 @@ struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream)
     if (before && atomic_load(&before->lost) && atomic_load(&before->context) == context &&
         atomic_load(&before->context_id) == id)
         return NULL;
-    struct ng_gpu *gpu = find_gpu(context, id);
-    if (!gpu)
-        gpu = add_gpu(context, id);
+    struct ng_gpu *gpu = gpu_of_context(context, id);
     if (gpu)
         atomic_store_explicit(&comm->gpu, gpu, memory_order_release);
     return gpu;
@@ -274,12 +280,15 @@ static CUresult make_events(struct ng_gpu *gpu, struct ng_async_op *work, bool t
     return CUDA_SUCCESS;
 }
 
-/* Add works with their events. Makes the context current meanwhile, and restores the previous
- * one. */
-static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
+/*
+ * Add works with their events. Makes the context current meanwhile, and restores the previous one.
+ * `ahead`: no call needs them yet, so a failure has no consequence; a call will try again.
+ */
+static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool, bool ahead)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
     bool timed = pool == &gpu->timed_pool;
+    uint32_t step = timed ? TIMED_STEP : WORKS_STEP;
     CUresult result = CUDA_SUCCESS;
     CUcontext popped;
 
@@ -299,7 +308,7 @@ static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
     uint32_t made = atomic_load_explicit(&pool->made, memory_order_relaxed);
     if (result == CUDA_SUCCESS && made < WORKS_MAX &&
         (result = cuda->ctx_push(gpu->context)) == CUDA_SUCCESS) {
-        for (uint32_t i = 0; i < WORKS_STEP && made + i < WORKS_MAX; i++) {
+        for (uint32_t i = 0; i < step && made + i < WORKS_MAX; i++) {
             struct ng_async_op *work = &pool->works[made + i];
             result = make_events(gpu, work, timed);
             if (result != CUDA_SUCCESS)
@@ -310,10 +319,10 @@ static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool)
         cuda->ctx_pop(&popped);
     }
     /* Not a single event: this context is unusable, and is not tried again with each call. */
-    if (result != CUDA_SUCCESS && !timed && !atomic_load(&pool->made))
+    if (result != CUDA_SUCCESS && !ahead && !timed && !atomic_load(&pool->made))
         lose(gpu, result);
     /* Nor are events with timing, if no more can be created; untimed ones are used instead. */
-    if (result != CUDA_SUCCESS && timed)
+    if (result != CUDA_SUCCESS && !ahead && timed)
         atomic_store(&gpu->untimed, true);
     atomic_flag_clear_explicit(&pool->growing, memory_order_release);
 }
@@ -323,7 +332,7 @@ struct ng_async_op *ng_gpu_grow(struct ng_gpu *gpu)
     /* The pool ran dry: request an early round of the watchdog. */
     if (atomic_load_explicit(&gpu->pool.made, memory_order_relaxed) > 0)
         ng_wake_watchdog();
-    grow_pool(gpu, &gpu->pool);
+    grow_pool(gpu, &gpu->pool, false);
     return ng_pool_take(&gpu->pool);
 }
 
@@ -336,7 +345,7 @@ static struct ng_async_op *take_timed(struct ng_gpu *gpu)
         return work;
     if (atomic_load_explicit(&gpu->timed_pool.made, memory_order_relaxed) > 0)
         ng_wake_watchdog();
-    grow_pool(gpu, &gpu->timed_pool);
+    grow_pool(gpu, &gpu->timed_pool, false);
     return ng_pool_take(&gpu->timed_pool);
 }
 
@@ -349,6 +358,23 @@ struct ng_async_op *ng_gpu_start_timed(struct ng_comm *comm, void *stream, bool 
         return NULL;
     work->has_start = ng_gpu_record(gpu, work->start, stream);
     return work->has_start ? work : ng_gpu_start_elsewhere(comm, work, stream);
+}
+
+void ng_gpu_prepare(struct ng_comm *comm)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    int device = atomic_load(&comm->group->device);
+
+    if (atomic_load(&comm->gpu) || device < 0 || !ng_gpu_relax_thread(&mode))
+        return;
+    CUcontext context = context_of_device(device);
+    struct ng_gpu *gpu = context ? gpu_of_context(context, id_of(context)) : NULL;
+    if (gpu && !atomic_load(&gpu->pool.made))
+        grow_pool(gpu, &gpu->pool, true);
+    if (gpu && !atomic_load(&gpu->timed_pool.made) && !atomic_load(&gpu->untimed) &&
+        ng_guard.config.timing != NG_TIMING_OFF)
+        grow_pool(gpu, &gpu->timed_pool, true);
+    ng_gpu_relax_thread(&mode);
 }
 
 void ng_gpu_give(struct ng_async_op *work)
@@ -433,7 +459,7 @@ static enum ng_gpu_state query(struct ng_gpu *gpu, CUevent event)
 
 enum ng_gpu_state ng_gpu_started(const struct ng_async_op *work)
 {
-    return work->has_start ? query(work->gpu, work->start) : NG_GPU_PENDING;
+    return work->has_start ? query(work->gpu, work->start) : NG_GPU_DONE;
 }
 
 enum ng_gpu_state ng_gpu_ended(const struct ng_async_op *work)

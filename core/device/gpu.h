@@ -2,8 +2,9 @@
  * Work on the device: events that show when it begins and ends.
  *
  * Program threads take a work, record its events on their own stream and hand it to the watchdog,
- * which queries the events and returns the work. Events come from a pool for each CUDA context. A
- * call creates events only when the pool has to grow, in steps, up to its limit.
+ * which queries the events and returns the work. Events come from a pool for each CUDA context. The
+ * first ones are created with the first communicator there, more when the pool has to grow, in
+ * steps, up to its limit.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_GPU_H
 #define NCCLGUARD_CORE_DEVICE_GPU_H
@@ -20,8 +21,8 @@
  * on one communicator and stream. */
 struct ng_async_op {
     _Atomic uint32_t next_free; /* index + 1 in the pool */
-    bool has_start;
-    bool timed; /* its events have timing: written once */
+    bool has_start;             /* else nothing shows when it begins: core/device/burst.h */
+    bool timed;                 /* its events have timing: written once */
     struct ng_gpu *gpu;
     struct ng_async_op *next; /* in the communicator's queue */
     CUevent start, end;
@@ -64,10 +65,9 @@ struct ng_gpu {
     CUcontext _Atomic context;
     _Atomic uint64_t context_id; /* + 1; 0 not known: the driver is older than 12.0 */
     struct ng_pool pool;         /* of events without timing */
-    struct ng_pool
-        timed_pool;      /* of events with timing; made with the first work that is measured */
-    atomic_bool lost;    /* CUDA fails in this context permanently */
-    atomic_bool untimed; /* no more events with timing can be created */
+    struct ng_pool timed_pool;   /* of events with timing; unused if nothing is measured */
+    atomic_bool lost;            /* CUDA fails in this context permanently */
+    atomic_bool untimed;         /* no more events with timing can be created */
 };
 
 /* The default streams have no context of their own: they use the current one. */
@@ -109,6 +109,13 @@ static inline struct ng_gpu *ng_gpu_of(struct ng_comm *comm, void *stream, bool 
     return gpu;
 }
 
+/*
+ * Make the first works of the context that a new communicator's device has now, so that no call of
+ * the program has to. Does nothing if that context has works, or is not known: then the first call
+ * makes them. On the thread that created the communicator, which NCCL has finished.
+ */
+void ng_gpu_prepare(struct ng_comm *comm);
+
 /* Take a free work; NULL: none is free now. */
 static inline struct ng_async_op *ng_pool_take(struct ng_pool *pool)
 {
@@ -148,18 +155,21 @@ static inline bool ng_gpu_record(struct ng_gpu *gpu, CUevent event, void *stream
 }
 
 /*
- * Begin to observe what the program puts on `stream` next: returns a work whose start is recorded;
- * NULL if nothing can be observed. *ret_capturing as in ng_gpu_of.
+ * Begin to observe what the program puts on `stream` next: returns a work whose start is recorded,
+ * unless it goes on with a burst (core/device/burst.h); NULL if nothing can be observed.
+ * *ret_capturing as in ng_gpu_of.
  */
 static inline __attribute__((always_inline)) struct ng_async_op *
-ng_gpu_start(struct ng_comm *comm, void *stream, bool *ret_capturing)
+ng_gpu_start(struct ng_comm *comm, void *stream, bool in_burst, bool *ret_capturing)
 {
     struct ng_gpu *gpu = ng_gpu_of(comm, stream, ret_capturing);
     struct ng_async_op *work = __builtin_expect(gpu != NULL, 1) ? ng_gpu_take(gpu) : NULL;
 
     if (__builtin_expect(!work, 0))
         return NULL;
-    work->has_start = ng_gpu_record(gpu, work->start, stream);
+    work->has_start = !in_burst && ng_gpu_record(gpu, work->start, stream);
+    if (in_burst)
+        return work;
     return __builtin_expect(work->has_start, 1) ? work : ng_gpu_start_elsewhere(comm, work, stream);
 }
 
@@ -172,7 +182,8 @@ enum ng_gpu_state {
     NG_GPU_LOST /* CUDA fails: the state is unknown */
 };
 
-/* Has the device reached the work's start; its end? Watchdog. */
+/* Has the device reached the work's start; its end? A work without start event has been reached if
+ * it is the oldest of its communicator, as far as can be known. Watchdog. */
 enum ng_gpu_state ng_gpu_started(const struct ng_async_op *work);
 enum ng_gpu_state ng_gpu_ended(const struct ng_async_op *work);
 

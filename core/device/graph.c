@@ -12,6 +12,7 @@
 
 #include "core/comm/ring.h"
 #include "core/comm/thread.h"
+#include "core/device/burst.h"
 #include "core/device/capture.h"
 #include "core/device/gpu.h"
 #include "core/device/poison.h"
@@ -414,9 +415,11 @@ void ng_graph_before_launch(struct ng_graph *graph, void *stream)
     bool capturing = false;
 
     graph->launch = 0;
+    if (ng_this_thread)
+        ng_burst_end(ng_this_thread);
     for (uint32_t i = 0; i < graph->part_count && !capturing; i++) {
         struct ng_graph_part *part = &graph->parts[i];
-        part->work = is_there(part) ? ng_gpu_start(part->comm, stream, &capturing) : NULL;
+        part->work = is_there(part) ? ng_gpu_start(part->comm, stream, false, &capturing) : NULL;
     }
     if (capturing) /* the driver rejects it */
         return;

@@ -20,6 +20,7 @@
 #include "core/comm/thread.h"
 #include "core/config/fault_spec.h"
 #include "core/config/store_fault.h"
+#include "core/device/burst.h"
 #include "core/fault/fault_match.h"
 #include "core/fault/inject_state.h"
 #include "core/nccl/group_id.h"
@@ -319,6 +320,8 @@ static bool put_on_device(uint32_t index, const struct ng_call *call)
     int error = spec.faults[index].kind == NG_FAULT_NAN ? ng_inject_gpu_nan(call)
                                                         : ng_inject_gpu_stall(call);
 
+    if (ng_this_thread)
+        ng_burst_end(ng_this_thread);
     if (!error)
         return true;
     if (error < 0)

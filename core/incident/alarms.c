@@ -67,7 +67,7 @@ void ng_alarms_answered(const struct ng_incident *incident)
     own.parked_count = kept;
     ng_deaths_note(incident);
     if (incident->source == NG_SOURCE_JOB)
-        ng_deaths_are_told();
+        ng_deaths_are_reported();
 }
 
 /* Spread the retries: thousands of processes may be waiting. */

@@ -25,14 +25,14 @@
 #include "core/util/clock.h"
 #include "core/verdict/verdict.h"
 
-#define DEATH_CHECK_NS (100 * NG_MS)
-#define DEATH_CHECKS   20            /* at this pace after a death, then once a second */
-#define LOOK_SHARE     10            /* checks take at most 1/LOOK_SHARE of the time */
-#define HEARD_STALL_NS NG_MS         /* enough if NCCL itself reports a peer as gone */
-#define HEARD_CHECK_NS (20 * NG_MS)  /* check period until the peer is identified, */
-#define HEARD_WAIT_NS  (300 * NG_MS) /* for at most this long, */
-#define HEARD_STORE_NS NG_S          /* or this long if other hosts must be queried, */
-#define HEARD_PAUSE_NS (5 * NG_S)    /* and at most this often */
+#define DEATH_CHECK_NS        (100 * NG_MS)
+#define DEATH_CHECKS          20            /* at this pace after a death, then once a second */
+#define LOOK_SHARE            10            /* checks take at most 1/LOOK_SHARE of the time */
+#define REMOTE_ERROR_STALL_NS NG_MS         /* enough if NCCL itself reports a peer as gone */
+#define REMOTE_ERROR_CHECK_NS (20 * NG_MS)  /* check period until the peer is identified, */
+#define REMOTE_ERROR_WAIT_NS  (300 * NG_MS) /* for at most this long, */
+#define REMOTE_ERROR_STORE_NS NG_S          /* or this long if other hosts must be queried, */
+#define REMOTE_ERROR_PAUSE_NS (5 * NG_S)    /* and at most this often */
 #define CLOCK_STEP_NS                                                                              \
     (2 * NG_S) /* a round of this thread including its work; a longer gap means the process was    \
                   stopped */
@@ -44,8 +44,8 @@ static struct {
     unsigned death_checks;
     int64_t next_death_check_ns;
     uint64_t death_group, death_seq; /* of the last verdict on a death */
-    int64_t told_mono_ns;            /* when it was reported; 0 never */
-    int64_t next_hearsay_ns;
+    int64_t reported_end_mono_ns;    /* when it was reported; 0 never */
+    int64_t next_remote_error_check_ns;
     uint32_t preferred_at; /* this many had ended when this process was last given priority */
 } own;
 
@@ -61,35 +61,37 @@ static struct {
 /* Dead peers that NCCL has reported to program threads, which write it; the incident thread writes
  * `answered_mono_ns`. */
 static struct {
-    _Atomic int64_t heard_mono_ns;    /* the newest report; 0 none */
+    _Atomic int64_t reported_mono_ns; /* the newest report; 0 none */
     _Atomic int64_t answered_mono_ns; /* the newest report that was examined */
-} hearsay;
+} remote_errors;
 
 static int64_t patience_ns(void)
 {
     const char *store = ng_guard.config.store;
 
-    return store && strncmp(store, "redis", 5) == 0 ? HEARD_STORE_NS : HEARD_WAIT_NS;
+    return store && strncmp(store, "redis", 5) == 0 ? REMOTE_ERROR_STORE_NS : REMOTE_ERROR_WAIT_NS;
 }
 
-static bool is_heard(void)
+static bool is_unanswered(void)
 {
-    return atomic_load(&hearsay.heard_mono_ns) != atomic_load(&hearsay.answered_mono_ns);
+    return atomic_load(&remote_errors.reported_mono_ns) !=
+           atomic_load(&remote_errors.answered_mono_ns);
 }
 
 void ng_deaths_hear(struct ng_comm *comm)
 {
     struct timespec pause = {.tv_nsec = NG_MS};
-    int64_t now = ng_clock_mono_ns(), before = atomic_load(&hearsay.heard_mono_ns);
+    int64_t now = ng_clock_mono_ns(), before = atomic_load(&remote_errors.reported_mono_ns);
     int kept = errno;
 
     if (comm)
         ng_async_heard(comm, NG_NCCL_REMOTE_ERROR);
     if (ng_guard.board && ng_guard.config.suspect_ns && atomic_load(&ng_guard.running) &&
-        (!comm || ng_comm_is_let_live(comm)) && (!before || now - before >= HEARD_PAUSE_NS) &&
-        atomic_compare_exchange_strong(&hearsay.heard_mono_ns, &before, now)) {
+        (!comm || ng_comm_is_let_live(comm)) &&
+        (!before || now - before >= REMOTE_ERROR_PAUSE_NS) &&
+        atomic_compare_exchange_strong(&remote_errors.reported_mono_ns, &before, now)) {
         ng_wake_incident();
-        while (is_heard() && ng_clock_mono_ns() - now < patience_ns())
+        while (is_unanswered() && ng_clock_mono_ns() - now < patience_ns())
             nanosleep(&pause, NULL);
     }
     errno = kept;
@@ -136,7 +138,7 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
         ng_signature_compare_is_told(verdict->group_id))
         return false;
     /* A rank that ends after the deadline ends because of the verdict, which does not change. */
-    if (ng_response_has_told_call(ret_wanted))
+    if (ng_response_has_reported_call(ret_wanted))
         return false;
     return verdict->group_id != own.death_group || verdict->seq != own.death_seq;
 }
@@ -273,7 +275,7 @@ static void note(uint64_t group, uint64_t seq)
 {
     own.death_group = group;
     own.death_seq = seq;
-    own.told_mono_ns = ng_clock_mono_ns();
+    own.reported_end_mono_ns = ng_clock_mono_ns();
 }
 
 /* This process has the turn: report an end that was not reported before. */
@@ -302,29 +304,30 @@ static enum found tell_news(int64_t stalled_ns)
  * before it ends. If any process has just reported an end, that is the answer: ranks that leave
  * because of it fail the calls of others in turn, and thousands of ranks need not check.
  */
-static void answer_hearsay(int64_t now)
+static void answer_remote_error(int64_t now)
 {
     struct ng_board *board = ng_guard.board;
-    int64_t heard = atomic_load(&hearsay.heard_mono_ns);
-    bool over = now - heard >= patience_ns() ||
-                (own.told_mono_ns && now - own.told_mono_ns < HEARD_PAUSE_NS);
+    int64_t reported = atomic_load(&remote_errors.reported_mono_ns);
+    bool over =
+        now - reported >= patience_ns() ||
+        (own.reported_end_mono_ns && now - own.reported_end_mono_ns < REMOTE_ERROR_PAUSE_NS);
 
-    if (!over && now < own.next_hearsay_ns)
+    if (!over && now < own.next_remote_error_check_ns)
         return;
-    own.next_hearsay_ns = now + HEARD_CHECK_NS;
+    own.next_remote_error_check_ns = now + REMOTE_ERROR_CHECK_NS;
     if (!over && board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_OWN) != -EBUSY) {
-        enum found found = tell_news(HEARD_STALL_NS);
+        enum found found = tell_news(REMOTE_ERROR_STALL_NS);
         if (found != NEWS)
             ng_claim_end(NG_INCIDENT_SUSPECT, false);
         /* A check takes long if a process does not answer. One that lasts beyond the wait would
          * keep a program that then exits from reporting that to the store. */
         int64_t looked = ng_clock_mono_ns();
-        over = found != NOTHING || looked - heard + (looked - now) >= patience_ns();
+        over = found != NOTHING || looked - reported + (looked - now) >= patience_ns();
     }
     if (!over)
         return;
-    own.next_hearsay_ns = 0;
-    atomic_store(&hearsay.answered_mono_ns, heard);
+    own.next_remote_error_check_ns = 0;
+    atomic_store(&remote_errors.answered_mono_ns, reported);
 }
 
 /* Are ends reported or acted on at all? */
@@ -341,8 +344,8 @@ void ng_deaths_check(void)
     tend_clock();
     int64_t now = ng_clock_mono_ns();
     uint32_t ended = board->ops->ended(board);
-    if (is_heard()) {
-        answer_hearsay(now);
+    if (is_unanswered()) {
+        answer_remote_error(now);
         return;
     }
     if (own.deaths_dealt == ended && ended != 0) {
@@ -381,7 +384,7 @@ void ng_deaths_note(const struct ng_incident *incident)
         start_clock(incident->group_id, incident->seq, incident->op);
 }
 
-void ng_deaths_are_told(void)
+void ng_deaths_are_reported(void)
 {
     own.deaths_dealt = own.ended_seen;
 }
@@ -390,7 +393,9 @@ bool ng_deaths_are_due(int64_t *ret_due_ns)
 {
     bool looks = own.ended_seen && own.ended_seen != own.deaths_dealt && is_wanted();
 
-    *ret_due_ns = is_heard() ? own.next_hearsay_ns : looks ? own.next_death_check_ns : INT64_MAX;
+    *ret_due_ns = is_unanswered() ? own.next_remote_error_check_ns
+                  : looks         ? own.next_death_check_ns
+                                  : INT64_MAX;
     int64_t left_ns = death_clock.due_ns - death_clock.waited_ns;
     if (death_clock.runs && death_clock.read_ns + left_ns < *ret_due_ns)
         *ret_due_ns = death_clock.read_ns + left_ns;
@@ -401,5 +406,5 @@ void ng_deaths_after_fork(void)
 {
     memset(&own, 0, sizeof(own));
     memset(&death_clock, 0, sizeof(death_clock));
-    atomic_store(&hearsay.answered_mono_ns, atomic_load(&hearsay.heard_mono_ns));
+    atomic_store(&remote_errors.answered_mono_ns, atomic_load(&remote_errors.reported_mono_ns));
 }

@@ -32,7 +32,7 @@ void ng_deaths_check(void);
 void ng_deaths_hear(struct ng_comm *comm);
 
 /* A verdict on the whole job has been reached: it covers all ends so far. */
-void ng_deaths_are_told(void);
+void ng_deaths_are_reported(void);
 
 /* Note a verdict of this or another process: the end that it reports is not reported again, even if
  * the reporting process is gone by now. A suspicion starts the NCCLGUARD_DEATH_TIMEOUT clock. */

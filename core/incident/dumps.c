@@ -8,7 +8,6 @@
 
 #include "core/evidence/dump_pipe.h"
 #include "core/evidence/evidence.h"
-#include "core/incident/incident_thread.h"
 #include "core/incident/job_snapshot.h"
 #include "core/report/dump.h"
 #include "core/runtime/runtime.h"

@@ -161,7 +161,7 @@ static bool rests_here(uint64_t group_id)
 
 /* Did the verdict on a deadline elsewhere already report this very call, while it also waited here?
  * Ranks that received it first may have moved on, so what is left explains less. */
-static bool is_told(const struct ng_alarm *alarm)
+static bool is_reported(const struct ng_alarm *alarm)
 {
     const struct ng_incident same = {.level = alarm->level,
                                      .group_id = alarm->group_id,
@@ -169,7 +169,7 @@ static bool is_told(const struct ng_alarm *alarm)
                                      .op = alarm->op,
                                      .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
 
-    return is_about_time(alarm) && alarm->group_id && ng_response_has_told_call(&same);
+    return is_about_time(alarm) && alarm->group_id && ng_response_has_reported_call(&same);
 }
 
 /* Is the cause of the alarm being handled, or already settled? Anything else that is stuck
@@ -177,17 +177,17 @@ static bool is_told(const struct ng_alarm *alarm)
  * its deadline. */
 bool ng_claim_is_settled(const struct ng_alarm *alarm)
 {
-    if (ng_abort_concerns(alarm->group_id) || is_told(alarm) ||
+    if (ng_abort_concerns(alarm->group_id) || is_reported(alarm) ||
         (is_about_time(alarm) && rests_here(alarm->group_id)))
         return true;
     if (alarm->disagreement.group_id)
         return ng_signature_compare_is_told(alarm->group_id);
     if (alarm->nan)
-        return ng_response_has_told_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
+        return ng_response_has_reported_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
     if (alarm->death) /* the verdict shows whether others still wait */
         return false;
     return alarm->async_error
-               ? ng_response_has_told_error(alarm->group_id) || !ng_async_still(alarm)
+               ? ng_response_has_reported_error(alarm->group_id) || !ng_async_still(alarm)
                : !ng_watchdog_still(alarm);
 }
 

@@ -31,6 +31,7 @@
 #include "core/report/report.h"
 #include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/util/text.h"
@@ -170,7 +171,7 @@ void ng_response_done(enum ng_incident_source source, uint64_t epoch)
 /* Wait for a moment during an incident; the abort of an earlier one may still be under way. */
 static void wait_busily(void)
 {
-    ng_incident_pause(BUSY_ROUND_MS);
+    ng_guard.board->ops->wait(ng_guard.board, ng_wake_incident_event(), BUSY_ROUND_MS);
     ng_guard_beat();
     ng_policy_tend();
 }
@@ -212,7 +213,7 @@ static bool is_overtaken(const struct ng_incident *incident)
            incident->epoch < own.judged.epoch;
 }
 
-void ng_response_hear(const struct ng_incident *incident)
+void ng_response_receive(const struct ng_incident *incident)
 {
     bool overtaken = is_overtaken(incident);
 
@@ -258,7 +259,7 @@ bool ng_response_follow(struct ng_incident *incident)
     ng_response_log(incident);
     ng_response_done(incident->source, incident->epoch);
     atomic_store(&under_way, false);
-    ng_policy_note_told(true);
+    ng_policy_note_reported(true);
     act(incident);
     return true;
 }
@@ -275,7 +276,7 @@ void ng_response_keep(struct ng_incident *incident, int64_t until_mono_ns)
             wait_busily();
     }
     if (incident->state == NG_INCIDENT_JUDGED)
-        ng_response_hear(incident);
+        ng_response_receive(incident);
     atomic_store(&under_way, false);
 }
 
@@ -361,8 +362,8 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
     /* The news reader skips it when it gets there and does not jump to it: a command may come
      * before it. */
     if (incident->source == NG_SOURCE_JOB)
-        ng_deaths_are_told();
-    ng_policy_note_told(told);
+        ng_deaths_are_reported();
+    ng_policy_note_reported(told);
     if (incident->level == NG_INCIDENT_TIMEOUT)
         act(incident);
 }
@@ -401,7 +402,7 @@ void ng_response_act_unjudged(const struct ng_incident *wanted)
                  "verdict could be reached");
     ng_metrics_keep_verdict(incident.kind, incident.line, true);
     save_unknown(&incident);
-    ng_policy_note_told(false);
+    ng_policy_note_reported(false);
     act(&incident);
 }
 
@@ -423,7 +424,7 @@ void ng_response_follow_end(uint32_t policy)
     ng_response_act_unjudged(&incident);
 }
 
-bool ng_response_has_told_call(const struct ng_incident *same)
+bool ng_response_has_reported_call(const struct ng_incident *same)
 {
     /* Calls that waited when the process was given up are not reported again, nor are ranks that
      * ended because of the error. */
@@ -431,12 +432,12 @@ bool ng_response_has_told_call(const struct ng_incident *same)
            (own.judged.level && ng_incident_covers(&own.judged, same));
 }
 
-bool ng_response_has_told_error(uint64_t group_id)
+bool ng_response_has_reported_error(uint64_t group_id)
 {
     return group_id == own.error_group;
 }
 
-bool ng_response_has_told_nan(void)
+bool ng_response_has_reported_nan(void)
 {
     return own.nan_told;
 }

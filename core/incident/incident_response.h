@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/incident/incident_thread.h"
 #include "core/nccl/board.h"
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
@@ -39,7 +38,7 @@ bool ng_response_follow(struct ng_incident *incident);
  * host's disk if it was reached on another host. A suspicion older than a deadline that this
  * process has handled has no effect, but is still logged if calls differ.
  */
-void ng_response_hear(const struct ng_incident *incident);
+void ng_response_receive(const struct ng_incident *incident);
 
 /*
  * The process exits by itself while another process judges a deadline, or has judged it: the
@@ -67,12 +66,12 @@ void ng_response_follow_end(uint32_t policy);
 
 /* Did the previous verdict report this call, or this group's error? Or was the call already waiting
  * when policy kill gave up the process? */
-bool ng_response_has_told_call(const struct ng_incident *same);
-bool ng_response_has_told_error(uint64_t group_id);
+bool ng_response_has_reported_call(const struct ng_incident *same);
+bool ng_response_has_reported_error(uint64_t group_id);
 
 /* Has any verdict reported NaN? NaN spread, so all that are found later may follow from the
  * first. */
-bool ng_response_has_told_nan(void);
+bool ng_response_has_reported_nan(void);
 
 /* In a forked child. */
 void ng_response_after_fork(void);

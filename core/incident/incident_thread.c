@@ -61,11 +61,6 @@ static struct {
     int request_ms;           /* when the next request of the program is due; -1 none */
 } own;
 
-void ng_incident_pause(int timeout_ms)
-{
-    ng_guard.board->ops->wait(ng_guard.board, ng_wake_incident_event(), timeout_ms);
-}
-
 /* Skipped while anything is wrong: incidents are examined first. */
 static void look_for_stragglers(void)
 {

@@ -12,9 +12,6 @@
 /* Start the thread. 0 or -errno. */
 int ng_incident_start(void);
 
-/* Sleep until there is news, or for `timeout_ms`. Incident thread, only with a board. */
-void ng_incident_pause(int timeout_ms);
-
 /* Wake the thread and let it end; returns when it has ended, or after `bound_ms`; some seconds
  * later while a deadline's verdict is on its way to the disk. False: it did not end in time. */
 bool ng_incident_finish(int bound_ms);

@@ -108,7 +108,7 @@ static bool has_ended(const struct ng_comm *comm)
 
 /* An ended communicator with the same labels as another one in the table must not be written
  * twice. */
-static bool is_told(const struct ng_comm *comm)
+static bool is_reported(const struct ng_comm *comm)
 {
     uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);
     uint32_t count = ng_comm_count();
@@ -331,7 +331,7 @@ static void put_groups(struct ng_output *output)
     for (size_t i = 0; i < sizeof(group_families) / sizeof(group_families[0]); i++) {
         put_family(output, group_families[i].name, group_families[i].type, group_families[i].help);
         for (uint32_t j = 0; j < count; j++)
-            if (is_told(ng_comm_at(j)))
+            if (is_reported(ng_comm_at(j)))
                 group_families[i].put(output, group_families[i].name, ng_comm_at(j));
     }
 }

@@ -30,7 +30,7 @@
 
 #include <stdbool.h>
 
-#include "core/verdict/verdict.h"
+#include "core/nccl/verdict_kind.h"
 
 /* Write all metrics to `fd`. 0 or -errno. Any guard thread; waits only for the disk. */
 int ng_metrics_write(int fd);

@@ -48,7 +48,7 @@ static bool is_over(struct ng_board *board, struct ng_incident *incident)
         return true;
     if (incident->state != NG_INCIDENT_JUDGED)
         return false;
-    ng_response_hear(incident);
+    ng_response_receive(incident);
     ng_alarms_answered(incident);
     return true;
 }

@@ -103,16 +103,16 @@ struct ng_call_context {
  * guard has aborted the communicator (core/policy/abort.h); no leave follows.
  */
 #define NG_CALL_PROCEED (-1)
-int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage);
+int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_context);
 
 /* After the real function, with its ncclResult_t. Returns the result for the program: the same,
  * unless core/device/device_wait.h has waited for the device. */
 int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, int result);
 
 /* The same for the two classes of nearly all calls, which the shim knows at compile time. */
-int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage);
+int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_context);
 int ng_collective_leave(const struct ng_call *call, struct ng_call_context *context, int result);
-int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage);
+int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_context);
 int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *context, int result);
 
 /* In a forked child. */

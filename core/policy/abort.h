@@ -39,7 +39,7 @@
 
 #include "core/comm/comm.h"
 #include "core/nccl/group_set.h"
-#include "core/verdict/verdict.h"
+#include "core/nccl/verdict_kind.h"
 
 struct ng_call;
 

@@ -333,7 +333,7 @@ static void give_notice(enum ng_verdict_kind kind, const char *line)
            (double)wait_ns / NG_S);
 }
 
-void ng_policy_note_told(bool told)
+void ng_policy_note_reported(bool told)
 {
     others_know = told;
 }

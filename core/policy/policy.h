@@ -11,7 +11,7 @@
 
 #include "core/config/config.h"
 #include "core/nccl/group_set.h"
-#include "core/verdict/verdict.h"
+#include "core/nccl/verdict_kind.h"
 
 /* "log", "abort", "teardown", "kill". */
 const char *ng_policy_name(enum ng_on_timeout policy);
@@ -38,7 +38,7 @@ void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns);
 
 /* Note whether the other ranks of the host have received the verdict that is acted on next.
  * Incident thread. */
-void ng_policy_note_told(bool told);
+void ng_policy_note_reported(bool told);
 
 /*
  * Act on a verdict that has been written and logged: `line` is the verdict's, and becomes the

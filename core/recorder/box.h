@@ -2,9 +2,9 @@
  * The black box: the state of one process, in a file that outlives the process.
  *
  * Layout, version 1. The file is mapped shared by its process. Others with access rights (mode
- * 0600) read it, and never map it: a neighbour, `ncclguard analyze`, after SIGKILL, during SIGSTOP.
- * All numbers are in the host's byte order. Offsets are in the header, so that a reader needs no
- * constants of the writer except this file.
+ * 0600) read it, and never load from a mapping: a neighbour, `ncclguard analyze`, after SIGKILL,
+ * during SIGSTOP. All numbers are in the host's byte order. Offsets are in the header, so that a
+ * reader needs no constants of the writer except this file.
  *
  *   header         one page: identity, times, state of the process
  *   groups         group_capacity slots: one per communicator handle
@@ -47,6 +47,7 @@
 #include <stdint.h>
 
 #include "core/nccl/op.h"
+#include "core/recorder/exit_status.h"
 #include "core/util/descriptor.h"
 
 #define NG_BOX_MAGIC   UINT64_C(0x31584f424743434e) /* "NCCGBOX1" */
@@ -64,15 +65,6 @@ enum ng_box_life {
     NG_BOX_ENDED_BY_GUARD = 3, /* by policy, after the dumps */
     NG_BOX_EXECED = 4,         /* became another program, which has recorded this */
 };
-
-/* exit_status of processes that end without reporting one; statuses that programs report are 0 to
- * 255. */
-#define NG_EXIT_STATUS_NOT_TOLD (-1) /* quick_exit */
-#define NG_EXIT_STATUS_EXEC     (-2) /* became another program */
-/* And as the kernel reports it for processes that could not write it themselves; 0 if not
- * reported: */
-#define NG_EXIT_STATUS_SIGNAL 256 /* plus the number of the signal that ended it */
-#define NG_EXIT_STATUS_SILENT 512 /* plus the status passed to _exit */
 
 #define NG_BOX_FRAME_BYTES 128
 
@@ -305,7 +297,10 @@ struct ng_box_group {
      * device is in pending_seq, or in a later call of that replay. */
     _Atomic uint32_t pending_vague;
     _Atomic int64_t error_mono_ns; /* when async_error was learned; 0 none */
-    uint8_t reserved[8];
+    /* 1: pending_started is inferred, not seen: the device has finished the work before it on its
+     * stream (core/device/burst.h). */
+    _Atomic uint32_t pending_inferred;
+    uint8_t reserved[4];
 };
 #define NG_BOX_GROUP_BYTES 384
 
@@ -652,6 +647,14 @@ enum ng_box_part {
  * One thread at a time, which is also the only one to use the copy.
  */
 int ng_box_read(const struct ng_box *box, unsigned parts);
+
+/*
+ * Map the bytes of another process's file that the copy has at `part`, read-only, until
+ * ng_box_unmap_part. NULL: they cannot be mapped. They must never be loaded from, since a truncated
+ * file raises SIGBUS; system calls return EFAULT then.
+ */
+const void *ng_box_map_part(const struct ng_box *box, const void *part, size_t bytes);
+void ng_box_unmap_part(const void *mapped, size_t bytes);
 
 /* Release the memory of a copy except its header; the next read allocates it again. */
 void ng_box_forget(const struct ng_box *box);

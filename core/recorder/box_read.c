@@ -1,7 +1,7 @@
 /*
  * Reads the black box of another process: makes a copy from the file.
  *
- * Entered by the incident thread, and by tools. Must never map the file: if a mapped file is
+ * Entered by the incident thread, and by tools. Must never load from the mapped file: if that is
  * truncated, SIGBUS ends the reader. What was read before a truncation is kept.
  *
  * The writer continues meanwhile, and a copy is made in any order. So a slot with a guard word is
@@ -267,6 +267,29 @@ static uintptr_t page_bytes(void)
         atomic_store_explicit(&known, bytes, memory_order_relaxed);
     }
     return bytes;
+}
+
+const void *ng_box_map_part(const struct ng_box *box, const void *part, size_t bytes)
+{
+    uint64_t offset = (uint64_t)((const char *)part - (const char *)box->header);
+    size_t before = offset & (page_bytes() - 1);
+
+    if (!ng_descriptor_ours(&box->file))
+        return NULL;
+    char *map =
+        mmap(NULL, before + bytes, PROT_READ, MAP_SHARED, box->file.fd, (off_t)(offset - before));
+    if (map == MAP_FAILED)
+        return NULL;
+    madvise(map, before + bytes, MADV_DONTFORK);
+    madvise(map, before + bytes, MADV_DONTDUMP);
+    return map + before;
+}
+
+void ng_box_unmap_part(const void *mapped, size_t bytes)
+{
+    size_t before = (uintptr_t)mapped & (page_bytes() - 1);
+
+    munmap((char *)mapped - before, before + bytes);
 }
 
 void ng_box_forget(const struct ng_box *box)

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/recorder/box.h"
+#include "core/recorder/exit_status.h"
 #include "core/util/small_file.h"
 
 /* The fields of /proc/PID/stat that we need; they are numbered from 1. */

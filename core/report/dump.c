@@ -489,6 +489,8 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_bool(json, "pending_started", member->pending_started);
     if (member->pending_vague)
         ng_json_bool(json, "pending_vague", true);
+    if (member->pending_inferred)
+        ng_json_bool(json, "pending_inferred", true);
     ng_json_open_array(json, "records", NG_JSON_LINES);
     for (uint32_t i = 0; i < member->record_count; i++)
         put_record(json, view, &member->records[i]);

@@ -96,6 +96,8 @@
  *                         the oldest operation in flight
  *     pending_vague       true: the operation is the replay of a CUDA graph, and is in pending_seq
  *                         or a later call; otherwise absent
+ *     pending_inferred    true: pending_started was not seen, but the device has finished the work
+ *                         before it on its stream; otherwise absent
  *     records             array, oldest first: struct ng_view_record
  *       id                    int
  *       state                 name of ng_dump_record_state_name

@@ -771,8 +771,8 @@ static void put_version(struct flight *flight)
 /* ---- Files ---- */
 
 /* A group can be written only if its size and the rank's own position in it are known. */
-static bool is_told(const struct ng_view *view, const struct ng_view_member *member,
-                    uint32_t process, int rank)
+static bool is_reported(const struct ng_view *view, const struct ng_view_member *member,
+                        uint32_t process, int rank)
 {
     int nranks = view->groups[member->group].nranks;
 
@@ -788,12 +788,12 @@ static int make_tracks(struct flight *flight, int rank)
     int error = 0;
 
     for (uint32_t i = 0; i < view->member_count; i++)
-        count += is_told(view, &view->members[i], flight->process, rank);
+        count += is_reported(view, &view->members[i], flight->process, rank);
     flight->tracks = ng_arena_alloc(&flight->arena, ((size_t)count + 1) * sizeof(*flight->tracks));
     if (!flight->tracks)
         return -ENOMEM;
     for (uint32_t i = 0; !error && i < view->member_count; i++)
-        if (is_told(view, &view->members[i], flight->process, rank))
+        if (is_reported(view, &view->members[i], flight->process, rank))
             error = make_track(flight, &view->members[i], &flight->tracks[flight->track_count++]);
     return error;
 }

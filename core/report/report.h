@@ -22,7 +22,7 @@
  *   job              string
  *   time_unix_ns     when the verdict was reached; from `analyze`: when a guard reached the same
  *                    verdict, else the latest time that the evidence covers; 0 not known
- *   kind             name of verdict.def
+ *   kind             name of core/nccl/verdict_kind.def
  *   group            {"id": 16 hex digits, "name": string, "nranks": int}; null: it has none
  *   seq              the group's collective, from 1; 0 if it is no collective
  *   op               "AllReduce"; null if there is none

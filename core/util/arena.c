@@ -49,6 +49,20 @@ void *ng_arena_alloc(struct ng_arena *arena, size_t bytes)
     return memory;
 }
 
+void *ng_arena_grow(struct ng_arena *arena, void *array, uint32_t used, uint32_t *room, size_t each)
+{
+    if (used < *room)
+        return array;
+    uint32_t wanted = *room ? *room * 2 : 16;
+    void *bigger = ng_arena_alloc(arena, wanted * each);
+    if (!bigger)
+        return NULL;
+    if (used)
+        memcpy(bigger, array, used * each);
+    *room = wanted;
+    return bigger;
+}
+
 char *ng_arena_strdup(struct ng_arena *arena, const char *text)
 {
     size_t length = text ? strlen(text) : 0;

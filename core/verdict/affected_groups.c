@@ -46,8 +46,8 @@ static bool is_culprit(const struct ng_verdict *verdict, const struct ng_view_pr
 static bool was_told(const struct ng_view *view, const struct ng_view_process *process)
 {
     for (uint32_t i = 0; i < process->member_count; i++)
-        if (ng_wait_left_since_told(view,
-                                    &view->members[view->by_process[process->first_member + i]]))
+        if (ng_wait_left_after_report(view,
+                                      &view->members[view->by_process[process->first_member + i]]))
             return true;
     return false;
 }

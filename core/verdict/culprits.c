@@ -186,7 +186,7 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
         for (uint32_t i = 0; i < verdict->culprit_count && waiter != UINT32_MAX; i++)
             ng_explain_of_two(builder->processes.ranks[waiter], verdict->culprits[i].why,
                               sizeof(verdict->culprits[i].why));
-        verdict->end_is_certain = verdict->confidence == NG_CONFIDENCE_CERTAIN;
+        verdict->end_is_certain = true;
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     }
     /* One may have failed because of the other, or because of another absentee. */
@@ -270,6 +270,13 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
         }
     }
     return 0;
+}
+
+enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch)
+{
+    return mismatch->undecided                         ? NG_CONFIDENCE_UNKNOWN
+           : mismatch->by_history || mismatch->is_open ? NG_CONFIDENCE_LIKELY
+                                                       : NG_CONFIDENCE_CERTAIN;
 }
 
 int ng_culprits_mismatch(struct ng_verdict_builder *builder, const struct ng_wait *wait,

@@ -141,18 +141,11 @@ static int add_edges(struct graph *graph, uint32_t from, uint32_t index, enum ng
         if (!to || graph->seen[to - 1] == from + 1)
             continue;
         graph->seen[to - 1] = from + 1;
-        if (graph->edge_count == graph->edge_room) {
-            uint32_t room = graph->edge_room ? graph->edge_room * 2 : 64;
-            struct edge *bigger = ng_arena_alloc(graph->arena, room * sizeof(*bigger));
-            if (!bigger)
-                return -ENOMEM;
-            if (graph->edge_count)
-                memcpy(bigger, graph->edges, graph->edge_count * sizeof(*bigger));
-            graph->edges = bigger;
-            graph->edge_room = room;
-        }
-        graph->edges[graph->edge_count++] =
-            (struct edge){.to = to - 1, .absentee = index, .stuck = waits->stuck[k], .op = op};
+        struct edge *edge =
+            NG_ARENA_APPEND(graph->arena, graph->edges, graph->edge_count, graph->edge_room);
+        if (!edge)
+            return -ENOMEM;
+        *edge = (struct edge){.to = to - 1, .absentee = index, .stuck = waits->stuck[k], .op = op};
     }
     return 0;
 }

@@ -41,9 +41,7 @@ static const struct ng_view_process *process_of(const struct search *search,
 
 static bool is_gone(const struct search *search, const struct ng_view_member *member)
 {
-    enum ng_life life = process_of(search, member)->life;
-
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+    return ng_life_is_gone(process_of(search, member)->life);
 }
 
 /* Has it joined and not finished: NCCL has returned nothing yet, or reported a failure? */
@@ -73,23 +71,16 @@ add_odd(struct search *search, const struct ng_view_member *member, const char *
     char why[sizeof(((struct ng_culprit *)0)->why)];
     va_list arguments;
 
-    if (mismatch->odd_count == search->room) {
-        uint32_t room = search->room ? search->room * 2 : 8;
-        struct ng_init_odd *bigger = ng_arena_alloc(search->arena, room * sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        if (mismatch->odd_count)
-            memcpy(bigger, mismatch->odds, mismatch->odd_count * sizeof(*bigger));
-        mismatch->odds = bigger;
-        search->room = room;
-    }
     va_start(arguments, format);
     vsnprintf(why, sizeof(why), format, arguments);
     va_end(arguments);
     const char *kept = ng_arena_strdup(search->arena, why);
-    if (!kept)
+    struct ng_init_odd *odd =
+        kept ? NG_ARENA_APPEND(search->arena, mismatch->odds, mismatch->odd_count, search->room)
+             : NULL;
+    if (!odd)
         return -ENOMEM;
-    mismatch->odds[mismatch->odd_count++] = (struct ng_init_odd){.member = member, .why = kept};
+    *odd = (struct ng_init_odd){.member = member, .why = kept};
     return 0;
 }
 

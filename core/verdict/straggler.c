@@ -307,17 +307,10 @@ void ng_stragglers_find(const struct ng_view *view, struct ng_arena *arena,
         ng_arena_recycle(&scratch);
         if (!any)
             continue;
-        if (found.count == room) {
-            struct ng_straggler *bigger =
-                ng_arena_alloc(arena, (room ? room * 2 : 8) * sizeof(*bigger));
-            if (!bigger)
-                break;
-            if (room)
-                memcpy(bigger, found.stragglers, room * sizeof(*bigger));
-            found.stragglers = bigger;
-            room = room ? room * 2 : 8;
-        }
-        found.stragglers[found.count++] = straggler;
+        struct ng_straggler *added = NG_ARENA_APPEND(arena, found.stragglers, found.count, room);
+        if (!added)
+            break;
+        *added = straggler;
     }
     ng_arena_reset(&scratch);
     *ret_stragglers = found;

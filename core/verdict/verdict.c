@@ -48,50 +48,11 @@
  * death (core/incident/deaths.c). */
 #define FAILED_STALL_NS (200 * NG_MS)
 
-const char *ng_verdict_kind_name(enum ng_verdict_kind kind)
-{
-    static const char *const names[] = {
-#define NG_VERDICT(id, name, text) [NG_KIND_##id] = name,
-#include "core/verdict/verdict.def"
-#undef NG_VERDICT
-    };
-    return kind < NG_KIND_COUNT ? names[kind] : "unknown";
-}
-
-enum ng_verdict_kind ng_verdict_kind_of_line(const char *line)
-{
-    size_t length = strcspn(line, ":");
-
-    for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
-        const char *name = ng_verdict_kind_name((enum ng_verdict_kind)kind);
-        if (strlen(name) == length && memcmp(name, line, length) == 0)
-            return (enum ng_verdict_kind)kind;
-    }
-    return NG_KIND_UNKNOWN;
-}
-
-const char *ng_verdict_kind_text(enum ng_verdict_kind kind)
-{
-    static const char *const texts[] = {
-#define NG_VERDICT(id, name, text) [NG_KIND_##id] = text,
-#include "core/verdict/verdict.def"
-#undef NG_VERDICT
-    };
-    return kind < NG_KIND_COUNT ? texts[kind] : "";
-}
-
 const char *ng_confidence_name(enum ng_confidence confidence)
 {
     return confidence == NG_CONFIDENCE_CERTAIN  ? "certain"
            : confidence == NG_CONFIDENCE_LIKELY ? "likely"
                                                 : "unknown";
-}
-
-enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch)
-{
-    return mismatch->undecided                         ? NG_CONFIDENCE_UNKNOWN
-           : mismatch->by_history || mismatch->is_open ? NG_CONFIDENCE_LIKELY
-                                                       : NG_CONFIDENCE_CERTAIN;
 }
 
 void ng_verdict_fini(struct ng_verdict *verdict)
@@ -354,7 +315,7 @@ static int judge_job(struct ng_verdict_builder *builder, const struct ng_verdict
     if (!error && builder->waits.count)
         error = judge_all(builder);
     if (!error && builder->verdict->kind == NG_KIND_HEALTHY &&
-        ng_verdict_builder_hears_of_gone(builder))
+        ng_verdict_builder_has_error_of_gone(builder))
         error = judge_what_failed(builder->view, builder->verdict);
     if (!error)
         error = ng_verdict_builder_errors(builder);

@@ -13,14 +13,8 @@
 #include <stdint.h>
 
 #include "core/nccl/disagreement.h"
+#include "core/nccl/verdict_kind.h"
 #include "core/view/view.h"
-
-enum ng_verdict_kind {
-#define NG_VERDICT(id, name, text) NG_KIND_##id,
-#include "core/verdict/verdict.def"
-#undef NG_VERDICT
-    NG_KIND_COUNT
-};
 
 enum ng_confidence { NG_CONFIDENCE_UNKNOWN, NG_CONFIDENCE_LIKELY, NG_CONFIDENCE_CERTAIN };
 
@@ -95,8 +89,8 @@ struct ng_verdict {
     /* For a remote error, or a rank that left because NCCL reported one: no rank is known to be the
      * reason, and ranks of the group do not answer. If they are gone, that will be known soon. */
     bool may_be_gone;
-    /* A rank has ended, and what the others wait for will certainly never happen, though it may not
-     * be known which of two ranks is wrong. */
+    /* One of two ranks has ended, so what the other waits for will certainly never happen, though
+     * which of them is wrong is only likely. */
     bool end_is_certain;
     /* Calls differ, and ranks of the group that have not made that call yet may show which side is
      * wrong. */
@@ -169,11 +163,6 @@ int ng_verdict_add_calls(const struct ng_view *view, struct ng_verdict *verdict)
 
 void ng_verdict_fini(struct ng_verdict *verdict);
 
-const char *ng_verdict_kind_name(enum ng_verdict_kind kind); /* "missing_rank" */
-const char *ng_verdict_kind_text(enum ng_verdict_kind kind);
-/* The kind in a verdict's line, as ng_report_line writes it; NG_KIND_UNKNOWN if it begins with no
- * kind. */
-enum ng_verdict_kind ng_verdict_kind_of_line(const char *line);
 const char *ng_confidence_name(enum ng_confidence confidence);
 
 /* How certain it is that the ranks that differ from `expected` are wrong. */

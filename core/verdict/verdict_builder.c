@@ -12,9 +12,7 @@
 bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *builder,
                                 const struct ng_view_member *member)
 {
-    enum ng_life life = ng_verdict_builder_process_of(builder, member)->life;
-
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+    return ng_life_is_gone(ng_verdict_builder_process_of(builder, member)->life);
 }
 
 struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *builder,
@@ -22,18 +20,11 @@ struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *bui
                                                   int group_rank)
 {
     struct ng_verdict *verdict = builder->verdict;
+    struct ng_culprit *culprit = NG_ARENA_APPEND(&verdict->arena, verdict->culprits,
+                                                 verdict->culprit_count, builder->culprit_room);
 
-    if (verdict->culprit_count == builder->culprit_room) {
-        uint32_t room = builder->culprit_room ? builder->culprit_room * 2 : 8;
-        struct ng_culprit *bigger = ng_arena_alloc(&verdict->arena, room * sizeof(*bigger));
-        if (!bigger)
-            return NULL;
-        if (verdict->culprit_count)
-            memcpy(bigger, verdict->culprits, verdict->culprit_count * sizeof(*bigger));
-        verdict->culprits = bigger;
-        builder->culprit_room = room;
-    }
-    struct ng_culprit *culprit = &verdict->culprits[verdict->culprit_count++];
+    if (!culprit)
+        return NULL;
     culprit->rank = -1;
     culprit->group_rank = group_rank;
     if (member) {

@@ -55,7 +55,7 @@ static const struct ng_view_member *find_error(const struct ng_verdict_builder *
     return NULL;
 }
 
-bool ng_verdict_builder_hears_of_gone(const struct ng_verdict_builder *builder)
+bool ng_verdict_builder_has_error_of_gone(const struct ng_verdict_builder *builder)
 {
     const struct ng_view *view = builder->view;
 

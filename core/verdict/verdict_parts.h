@@ -19,7 +19,7 @@ int ng_verdict_builder_errors(struct ng_verdict_builder *builder);
 
 /* Does NCCL report a remote error for a group in which ranks are gone, and no local error
  * anywhere? */
-bool ng_verdict_builder_hears_of_gone(const struct ng_verdict_builder *builder);
+bool ng_verdict_builder_has_error_of_gone(const struct ng_verdict_builder *builder);
 
 /*
  * If a watchdog is stuck, it is not known what the devices of its process have finished. So it is

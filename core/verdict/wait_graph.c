@@ -42,19 +42,14 @@ static const struct ng_view_process *process_of(const struct finder *finder,
     return &finder->view->processes[member->process];
 }
 
-static bool gone(enum ng_life life)
-{
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
-}
-
 /* Has it stopped waiting? Its process has ended, or its program has ended the communicator, whose
  * last work may appear to be in flight until the watchdog checks again. */
 static bool waits_no_more(const struct finder *finder, const struct ng_view_member *member)
 {
     if (finder->leavers)
         return !finder->leavers[member - finder->view->members];
-    return gone(process_of(finder, member)->life) || member->state == NG_GROUP_DESTROYED ||
-           member->state == NG_GROUP_ABORTED;
+    return ng_life_is_gone(process_of(finder, member)->life) ||
+           member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED;
 }
 
 /* The NCCL call of class `op_class` on this member's group that its process is inside; NULL none.
@@ -105,36 +100,20 @@ static struct ng_wait *add_wait(struct finder *finder, enum ng_wait_type type, u
 {
     struct ng_wait_graph *waits = finder->waits;
 
-    if (waits->count == waits->room) {
-        uint32_t room = waits->room ? waits->room * 2 : 16;
-        struct ng_wait *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
-        if (!bigger)
-            return NULL;
-        if (waits->count)
-            memcpy(bigger, waits->waits, waits->count * sizeof(*bigger));
-        waits->waits = bigger;
-        waits->room = room;
-    }
-    struct ng_wait *wait = &waits->waits[waits->count++];
-    *wait = (struct ng_wait){
-        .type = type, .group = group, .left_out = -1, .of_leavers = finder->leavers != NULL};
+    struct ng_wait *wait = NG_ARENA_APPEND(finder->arena, waits->waits, waits->count, waits->room);
+    if (wait)
+        *wait = (struct ng_wait){
+            .type = type, .group = group, .left_out = -1, .of_leavers = finder->leavers != NULL};
     return wait;
 }
 
 static struct ng_absentee *add_absentee(struct finder *finder, struct ng_wait *wait,
                                         const struct ng_view_member *member, int group_rank)
 {
-    if (wait->absentee_count == wait->absentee_room) {
-        uint32_t room = wait->absentee_room ? wait->absentee_room * 2 : 8;
-        struct ng_absentee *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
-        if (!bigger)
-            return NULL;
-        if (wait->absentee_count)
-            memcpy(bigger, wait->absentees, wait->absentee_count * sizeof(*bigger));
-        wait->absentees = bigger;
-        wait->absentee_room = room;
-    }
-    struct ng_absentee *absentee = &wait->absentees[wait->absentee_count++];
+    struct ng_absentee *absentee =
+        NG_ARENA_APPEND(finder->arena, wait->absentees, wait->absentee_count, wait->absentee_room);
+    if (!absentee)
+        return NULL;
     *absentee = (struct ng_absentee){.member = member,
                                      .group_rank = group_rank,
                                      .absence = NG_ABSENT_UNSEEN,
@@ -275,8 +254,8 @@ static uint64_t skip_finished(const struct finder *finder, const struct ng_view_
 }
 
 /* The collective that a member itself reports to be stuck in, and for how long; 0 none. */
-static uint64_t told_collective(const struct finder *finder, const struct ng_view_member *member,
-                                int64_t *ret_age_ns)
+static uint64_t reported_collective(const struct finder *finder,
+                                    const struct ng_view_member *member, int64_t *ret_age_ns)
 {
     const struct ng_view_group *group = &finder->view->groups[member->group];
     const struct ng_view_call *call = call_of(finder, member, NG_CLASS_COLLECTIVE, group->id);
@@ -309,7 +288,7 @@ static uint64_t told_collective(const struct finder *finder, const struct ng_vie
 static uint64_t stuck_collective(const struct finder *finder, const struct ng_view_member *member,
                                  int64_t *ret_age_ns)
 {
-    uint64_t seq = told_collective(finder, member, ret_age_ns);
+    uint64_t seq = reported_collective(finder, member, ret_age_ns);
 
     return seq && is_outdated(finder, member, seq, *ret_age_ns) ? 0 : seq;
 }
@@ -378,13 +357,14 @@ static int find_collective(struct finder *finder, uint32_t group,
         struct ng_absentee *absentee = NULL;
         /* NCCL reported to the leavers neither a live rank nor one without evidence. */
         if (finder->leavers &&
-            (!member || !gone(life) || stuck_collective(finder, member, &age_ns)))
+            (!member || !ng_life_is_gone(life) || stuck_collective(finder, member, &age_ns)))
             continue;
         if (!member || member->entered < stuck) {
             absentee = add_absentee(finder, wait, member, rank);
             if (!absentee)
                 return -ENOMEM;
-        } else if (member->completed < stuck && (gone(life) || life == NG_LIFE_STOPPED)) {
+        } else if (member->completed < stuck &&
+                   (ng_life_is_gone(life) || life == NG_LIFE_STOPPED)) {
             absentee = add_absentee(finder, wait, member, rank);
             if (!absentee)
                 return -ENOMEM;
@@ -463,17 +443,12 @@ static struct ng_absentee *find_absentee(const struct ng_wait *wait,
 
 static int add_need(struct finder *finder, struct ng_wait *wait, struct ng_need need)
 {
-    if (wait->need_count == wait->need_room) {
-        uint32_t room = wait->need_room ? wait->need_room * 2 : 8;
-        struct ng_need *bigger = ng_arena_alloc(finder->arena, room * sizeof(*bigger));
-        if (!bigger)
-            return -ENOMEM;
-        if (wait->need_count)
-            memcpy(bigger, wait->needs, wait->need_count * sizeof(*bigger));
-        wait->needs = bigger;
-        wait->need_room = room;
-    }
-    wait->needs[wait->need_count++] = need;
+    struct ng_need *added =
+        NG_ARENA_APPEND(finder->arena, wait->needs, wait->need_count, wait->need_room);
+
+    if (!added)
+        return -ENOMEM;
+    *added = need;
     return 0;
 }
 
@@ -567,11 +542,11 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
      * from a rank that then died may have been lost on its way to another host. */
     bool did_its_part = theirs && theirs->state == NG_RECORD_COMPLETED && life != NG_LIFE_DEAD;
 
-    if (finder->leavers && !gone(life))
+    if (finder->leavers && !ng_life_is_gone(life))
         return 0;
     bool queued = theirs && is_behind_collective(finder, other, theirs);
     if (theirs && !open && !faulted && !queued &&
-        (did_its_part || (!gone(life) && life != NG_LIFE_STOPPED)))
+        (did_its_part || (!ng_life_is_gone(life) && life != NG_LIFE_STOPPED)))
         return 0;
     *ret_served = false;
     struct ng_absentee *absentee = find_absentee(wait, ranks, peer);
@@ -785,7 +760,8 @@ static int find_making(struct finder *finder, const struct making *making, uint3
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
         const struct ng_view_call *call = making->call(finder, member);
-        if (!call || call->age_ns < finder->stalled_ns || gone(process_of(finder, member)->life) ||
+        if (!call || call->age_ns < finder->stalled_ns ||
+            ng_life_is_gone(process_of(finder, member)->life) ||
             is_outdated(finder, member, making->ends_before, call->age_ns))
             continue;
         int error = join_call(finder, &wait, NG_WAIT_CREATE, member, call);
@@ -816,7 +792,7 @@ static int find_making(struct finder *finder, const struct making *making, uint3
         bool failed = member && member->state == NG_GROUP_FAILED;
         /* A rank that has finished it is no longer needed, whatever happened to it later. */
         if (came && !failed &&
-            (making->through(member) || (!gone(life) && life != NG_LIFE_STOPPED)))
+            (making->through(member) || (!ng_life_is_gone(life) && life != NG_LIFE_STOPPED)))
             continue;
         struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
         if (!absentee)
@@ -836,7 +812,7 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
         const struct ng_view_call *call =
             call_of(finder, &members[i], NG_CLASS_END, finder->view->groups[group].id);
         if (!call || call->age_ns < finder->stalled_ns ||
-            gone(process_of(finder, &members[i])->life))
+            ng_life_is_gone(process_of(finder, &members[i])->life))
             continue;
         int error = join_call(finder, &wait, NG_WAIT_END, &members[i], call);
         if (error)
@@ -931,20 +907,20 @@ static bool find_behind(const struct finder *finder, uint32_t wait,
     *ret_behind =
         (struct ng_absentee){.member = member, .came = true, .queued = true, .in_order = true};
     ret_behind->stuck_in = held_by(finder, wait, ret_behind);
-    if (ret_behind->stuck_in >= 0) {
-        for (uint32_t k = waits->stuck_first[member->process];
-             k < waits->stuck_first[member->process + 1]; k++) {
-            bool vague = false;
-            if (waits->wait_of_member[waits->stuck[k]] == ret_behind->stuck_in &&
-                is_ahead(finder->view, waits, waits->stuck[k], called, &vague))
-                ret_behind->vague |= vague;
-        }
-        return true;
+    if (ret_behind->stuck_in < 0) {
+        uint64_t seq = waits->waits[wait].seq;
+        bool begun = member->pending_started || (seq && member->pending_seq != seq);
+        ret_behind->in_order = false;
+        ret_behind->stuck_in = begun ? -1 : held_by(finder, wait, ret_behind);
     }
-    ret_behind->in_order = false;
-    uint64_t seq = waits->waits[wait].seq;
-    bool begun = member->pending_started || (seq && member->pending_seq != seq);
-    ret_behind->stuck_in = begun ? -1 : held_by(finder, wait, ret_behind);
+    for (uint32_t k = waits->stuck_first[member->process];
+         k < waits->stuck_first[member->process + 1] && ret_behind->stuck_in >= 0; k++) {
+        uint32_t stuck = waits->stuck[k];
+        bool vague = finder->view->members[stuck].pending_inferred;
+        if (waits->wait_of_member[stuck] == ret_behind->stuck_in &&
+            (!ret_behind->in_order || is_ahead(finder->view, waits, stuck, called, &vague)))
+            ret_behind->vague |= vague;
+    }
     return ret_behind->stuck_in >= 0;
 }
 
@@ -1058,7 +1034,7 @@ static int link_waits(struct finder *finder)
     return error ? error : link_behind(finder);
 }
 
-bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member)
+bool ng_wait_left_after_report(const struct ng_view *view, const struct ng_view_member *member)
 {
     if (view->processes[member->process].life != NG_LIFE_EXITED ||
         member->async_error != NG_NCCL_REMOTE_ERROR)
@@ -1253,7 +1229,7 @@ static int follow_leavers(struct finder *finder)
         return -ENOMEM;
     memset(finder->left_in, 0xff, view->member_count * sizeof(int32_t));
     for (uint32_t i = 0; i < view->member_count; i++) {
-        following.leavers[i] = ng_wait_left_since_told(view, &view->members[i]);
+        following.leavers[i] = ng_wait_left_after_report(view, &view->members[i]);
         following.told[view->members[i].process] |= following.leavers[i];
     }
     finder->leavers = following.leavers;

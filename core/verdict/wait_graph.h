@@ -36,7 +36,8 @@ struct ng_absentee {
     bool came;        /* it made the call, but was gone or frozen before it finished */
     bool queued;      /* it made the call, but its device is still in the work of `stuck_in` */
     bool in_order;    /* as `queued`, concluded from the order of calls on the stream */
-    bool vague; /* as `queued`, but all calls belong to NCCL groups, so the order may be reversed */
+    bool vague; /* as `queued`, but all calls belong to NCCL groups, so the order may be reversed;
+                   or that the device is in the other work is inferred */
     bool open_group;  /* it made the call inside ncclGroupStart and has not reached ncclGroupEnd */
     bool faulted;     /* it made the call, but CUDA has failed permanently on its device */
     bool overwritten; /* point-to-point: alive, but its records do not reach back far enough to show
@@ -136,7 +137,7 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_wait_graph *
  * gone, either with the communicator still open or after ending it? Then it had unfinished work
  * everywhere, and a rank that waits for it in another group really waits for that peer.
  */
-bool ng_wait_left_since_told(const struct ng_view *view, const struct ng_view_member *member);
+bool ng_wait_left_after_report(const struct ng_view *view, const struct ng_view_member *member);
 
 /* The operation of the wait; for a collective, from any member that knows it. */
 enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait);

@@ -36,7 +36,7 @@ static bool is_blocked(const struct ng_box *box, uint32_t slot, uint64_t entered
 }
 
 bool ng_comparable_hash_log(const struct ng_box *box, uint32_t slot, int64_t now_mono_ns,
-                            struct ng_hash_log *ret_trail)
+                            struct ng_hash_log *ret_hash_log)
 {
     const struct ng_box_group *group = &box->groups[slot];
 
@@ -48,7 +48,7 @@ bool ng_comparable_hash_log(const struct ng_box *box, uint32_t slot, int64_t now
         taken = entered;
     if (taken < entered && is_blocked(box, slot, entered, now_mono_ns))
         taken = entered;
-    ng_hash_log_copy(&box->hash_logs[slot], taken, entered, ret_trail);
+    ng_hash_log_copy(&box->hash_logs[slot], taken, entered, ret_hash_log);
     return true;
 }
 

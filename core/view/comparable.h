@@ -22,7 +22,7 @@ bool ng_comparable_is_ready(const struct ng_box_group *group);
 /* The hash log of a slot of a box, limited to calls that NCCL has certainly accepted, at
  * `now_mono_ns` of its host's clock. False: the slot's group cannot be compared. Any thread. */
 bool ng_comparable_hash_log(const struct ng_box *box, uint32_t slot, int64_t now_mono_ns,
-                            struct ng_hash_log *ret_trail);
+                            struct ng_hash_log *ret_hash_log);
 
 /* Does the slot hold a communicator that can be compared, is it the only one of its id and rank in
  * this process, and does it have the same size as all others of its id? If NCCL_COMM_ID is set, all

@@ -24,17 +24,17 @@ void ng_hash_log_mark(struct ng_box_hash_log *hash_log, uint64_t seq, uint64_t h
 }
 
 void ng_hash_log_copy(const struct ng_box_hash_log *hash_log, uint64_t taken, uint64_t entered,
-                      struct ng_hash_log *ret_trail)
+                      struct ng_hash_log *ret_hash_log)
 {
     for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
-        ret_trail->newest[i] = atomic_load_explicit(&hash_log->newest[i], memory_order_acquire);
+        ret_hash_log->newest[i] = atomic_load_explicit(&hash_log->newest[i], memory_order_acquire);
     for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++)
         for (unsigned i = 0; i < 2; i++)
-            ret_trail->marks[level][i] =
+            ret_hash_log->marks[level][i] =
                 atomic_load_explicit(&hash_log->marks[level][i], memory_order_acquire);
     uint64_t captured = NG_LOAD(hash_log->captured);
-    ret_trail->entered = entered;
-    ret_trail->last = captured && captured <= taken ? captured - 1 : taken;
+    ret_hash_log->entered = entered;
+    ret_hash_log->last = captured && captured <= taken ? captured - 1 : taken;
 }
 
 uint64_t ng_hash_log_at(const struct ng_hash_log *hash_log, uint64_t seq)

@@ -72,7 +72,7 @@ struct ng_hash_log {
 
 /* Copies the hash log of a box's slot; NCCL accepted its collectives up to `taken`. Any thread. */
 void ng_hash_log_copy(const struct ng_box_hash_log *hash_log, uint64_t taken, uint64_t entered,
-                      struct ng_hash_log *ret_trail);
+                      struct ng_hash_log *ret_hash_log);
 
 /* The word of the rolling hash after `seq`; 0 not known. */
 uint64_t ng_hash_log_at(const struct ng_hash_log *hash_log, uint64_t seq);

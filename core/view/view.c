@@ -1,5 +1,5 @@
 /*
- * Building and querying a view: growth, groups by id, members in order.
+ * Building and querying a view: growth, groups by id, members of a group. view_seal.c completes it.
  *
  * Called by every thread that needs a verdict. No clock, no files: works only on its arguments.
  */
@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "core/view/grow_id.h"
 
 void ng_view_init(struct ng_view *view)
 {
@@ -24,29 +22,8 @@ void ng_view_fini(struct ng_view *view)
     memset(view, 0, sizeof(*view));
 }
 
-/* Room for one more element; the old array stays in the arena, which at most doubles the memory. */
-static void *grow(struct ng_view *view, void *array, uint32_t used, uint32_t *room, size_t each)
-{
-    if (used < *room)
-        return array;
-    uint32_t wanted = *room ? *room * 2 : 16;
-    void *bigger = ng_arena_alloc(&view->arena, wanted * each);
-    if (!bigger)
-        return NULL;
-    if (used)
-        memcpy(bigger, array, used * each);
-    *room = wanted;
-    return bigger;
-}
-
 #define APPEND(view, array, count, room)                                                           \
-    ({                                                                                             \
-        void *grown =                                                                              \
-            grow(view, (view)->array, (view)->count, &(view)->room, sizeof(*(view)->array));       \
-        if (grown)                                                                                 \
-            (view)->array = grown;                                                                 \
-        grown ? &(view)->array[(view)->count++] : NULL;                                            \
-    })
+    NG_ARENA_APPEND(&(view)->arena, (view)->array, (view)->count, (view)->room)
 
 struct ng_view_process *ng_view_add_process(struct ng_view *view)
 {
@@ -268,231 +245,6 @@ void ng_view_note(struct ng_view *view, const char *format, ...)
     char **note = APPEND(view, notes, note_count, note_room);
     if (note)
         *note = ng_arena_strdup(&view->arena, line);
-}
-
-static int compare_members(const void *left, const void *right)
-{
-    const struct ng_view_member *a = left, *b = right;
-
-    if (a->group != b->group)
-        return a->group < b->group ? -1 : 1;
-    if (a->group_rank != b->group_rank)
-        return a->group_rank < b->group_rank ? -1 : 1;
-    /* Two handles of one rank in one group are a retried creation. The one in use comes first. */
-    if (a->state != b->state)
-        return a->state == NG_GROUP_READY   ? -1
-               : b->state == NG_GROUP_READY ? 1
-               : a->state < b->state        ? -1
-                                            : 1;
-    return a->entered > b->entered ? -1 : a->entered < b->entered;
-}
-
-/* Heapsort: qsort may call malloc, which the guard's threads must not. */
-static void sort_members(struct ng_view_member *members, uint32_t count)
-{
-    struct ng_view_member moving;
-
-    for (uint32_t start = count / 2, end = count; end > 1;) {
-        if (start > 0) {
-            moving = members[--start];
-        } else {
-            moving = members[--end];
-            members[end] = members[0];
-        }
-        uint32_t hole = start, child;
-        while ((child = 2 * hole + 1) < end) {
-            if (child + 1 < end && compare_members(&members[child], &members[child + 1]) < 0)
-                child++;
-            if (compare_members(&moving, &members[child]) >= 0)
-                break;
-            members[hole] = members[child];
-            hole = child;
-        }
-        members[hole] = moving;
-    }
-}
-
-/* Finds processes that have more than one rank of a group: remembers the last member seen per
- * process, one group at a time. */
-static void find_several(struct ng_view *view)
-{
-    uint32_t *last = ng_arena_alloc(&view->arena, view->process_count * sizeof(*last));
-
-    for (uint32_t i = 0; last && i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
-        uint32_t before = last[member->process];
-        if (before && view->members[before - 1].group == member->group &&
-            view->members[before - 1].group_rank != member->group_rank)
-            view->processes[member->process].drives_several = true;
-        last[member->process] = i + 1;
-    }
-}
-
-/* Lists the members of each process; if memory is short, ng_view_rank searches all members
- * instead. */
-static void sort_by_process(struct ng_view *view)
-{
-    uint32_t *places = ng_arena_alloc(&view->arena, (view->member_count + 1) * sizeof(*places));
-    uint32_t first = 0;
-
-    if (!places)
-        return;
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        view->processes[i].first_member = first;
-        first += view->processes[i].member_count;
-        view->processes[i].member_count = 0;
-    }
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        struct ng_view_process *process = &view->processes[view->members[i].process];
-        places[process->first_member + process->member_count++] = i;
-    }
-    view->by_process = places;
-}
-
-/* Do two ranks of the group that begins with member `start` have the same number? `places` has mask
- * + 1 entries; entries left from earlier groups count as free. */
-static bool share_a_number(const struct ng_view *view, uint32_t start, uint32_t *places,
-                           uint32_t mask)
-{
-    const struct ng_view_member *members = view->members;
-
-    for (uint32_t i = start; i < view->member_count && members[i].group == members[start].group;
-         i++) {
-        int rank = view->processes[members[i].process].rank;
-        if (rank < 0)
-            continue;
-        uint32_t at = (uint32_t)rank & mask;
-        while (places[at] && members[places[at] - 1].group == members[start].group &&
-               view->processes[members[places[at] - 1].process].rank != rank)
-            at = (at + 1) & mask;
-        const struct ng_view_member *before = places[at] ? &members[places[at] - 1] : NULL;
-        if (!before || before->group != members[start].group)
-            places[at] = i + 1;
-        else if (before->process != members[i].process &&
-                 before->group_rank != members[i].group_rank)
-            return true;
-    }
-    return false;
-}
-
-/* If ranks of one group share a global number, alive or not, the numbers of its other ranks are not
- * reliable either. */
-static void distrust_groups(struct ng_view *view, uint32_t mask)
-{
-    uint32_t *places = ng_arena_alloc(&view->arena, (mask + 1) * sizeof(*places));
-    bool shared = false;
-
-    for (uint32_t i = 0; places && i < view->member_count; i++) {
-        if (i == 0 || view->members[i - 1].group != view->members[i].group)
-            shared = share_a_number(view, i, places, mask);
-        view->processes[view->members[i].process].rank_collides |= shared;
-    }
-}
-
-/*
- * A launcher's variables identify the task; child processes of a task (one task per node, one
- * process per device) all inherit the same values. So a rank that collides with another, or whose
- * world is smaller than one of its groups, identifies no process.
- */
-static void distrust_launcher(struct ng_view *view)
-{
-    uint32_t mask = 15;
-
-    while (mask < 2 * view->process_count)
-        mask = mask * 2 + 1;
-    uint32_t *first = ng_arena_alloc(&view->arena, (mask + 1) * sizeof(*first));
-    for (uint32_t i = 0; first && i < view->process_count; i++) {
-        struct ng_view_process *process = &view->processes[i];
-        if (process->rank < 0 ||
-            (process->life != NG_LIFE_RUNNING && process->life != NG_LIFE_STOPPED))
-            continue;
-        /* The first live process of this rank: index + 1. */
-        uint32_t at = (uint32_t)process->rank & mask;
-        while (first[at] && view->processes[first[at] - 1].rank != process->rank)
-            at = (at + 1) & mask;
-        if (first[at])
-            process->rank_collides = view->processes[first[at] - 1].rank_collides = true;
-        else
-            first[at] = i + 1;
-    }
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        struct ng_view_process *process = &view->processes[view->members[i].process];
-        /* A group size that only one rank reports is that rank's mistake. */
-        int nranks = view->members[i].nranks ? view->members[i].nranks
-                                             : view->groups[view->members[i].group].nranks;
-        if (process->world_size > 0 && nranks > process->world_size)
-            process->rank_collides = true;
-    }
-    distrust_groups(view, mask);
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].rank_collides)
-            view->processes[i].rank = view->processes[i].world_size = -1;
-}
-
-static bool is_in_the_making(const struct ng_view *view, uint32_t group)
-{
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->members[i].group == group && view->members[i].state == NG_GROUP_CREATING)
-            return true;
-    return false;
-}
-
-/* Finds the group also under the id that a rank was invited with, if it failed before it learned
- * another: core/view/grow_id.h. */
-static uint32_t find_failed(const struct ng_view *view, uint64_t id)
-{
-    uint32_t group = ng_view_find_group(view, id);
-
-    for (uint32_t i = 0; group == UINT32_MAX && i < view->member_count; i++)
-        if (view->members[i].joined_id == id)
-            group = view->members[i].group;
-    return group;
-}
-
-/* Adds no failure of a rank that tried again, or of a group that no rank waits for any more. */
-static void add_failures(struct ng_view *view)
-{
-    for (uint32_t i = 0; i < view->failure_count; i++) {
-        const struct ng_view_failure *failure = &view->failures[i];
-        uint32_t group = find_failed(view, failure->group_id);
-        bool again = false;
-        if (group == UINT32_MAX || !is_in_the_making(view, group))
-            continue;
-        for (uint32_t k = 0; k < view->member_count && !again; k++)
-            again = view->members[k].group == group &&
-                    view->members[k].process == failure->member.process &&
-                    view->members[k].group_rank == failure->member.group_rank;
-        struct ng_view_member *member = again
-                                            ? NULL
-                                            : ng_view_add_member(view, failure->member.process,
-                                                                 group, failure->member.group_rank);
-        if (!member)
-            continue;
-        *member = failure->member;
-        member->group = group;
-    }
-    view->failure_count = 0;
-}
-
-void ng_view_seal(struct ng_view *view)
-{
-    ng_grow_id_unite(view);
-    add_failures(view);
-    sort_members(view->members, view->member_count);
-    for (uint32_t i = 0; i < view->group_count; i++)
-        view->groups[i].member_count = 0;
-    for (uint32_t i = 0; i < view->process_count; i++)
-        view->processes[i].member_count = 0;
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
-        view->processes[member->process].member_count++;
-        if (i == 0 || member[-1].group != member->group ||
-            member[-1].group_rank != member->group_rank)
-            view->groups[member->group].member_count++;
-    }
-    sort_by_process(view);
-    find_several(view);
-    distrust_launcher(view);
 }
 
 /* The first member of a group, or its insertion point. */

@@ -30,6 +30,19 @@ enum ng_life {
                      reports it */
 };
 
+/* It has ended, or its host is gone, so it waits for no rank. A process that the guard ended is a
+ * victim, which did wait. */
+static inline bool ng_life_is_gone(enum ng_life life)
+{
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+}
+
+/* It has ended, whoever ended it. */
+static inline bool ng_life_has_ended(enum ng_life life)
+{
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_ENDED_BY_GUARD;
+}
+
 /* The first NaN in what a process was to send, as in its black box (core/recorder/box.h). */
 struct ng_view_nan {
     int64_t age_ns; /* since it was found; 0: none was */
@@ -256,7 +269,7 @@ struct ng_view_member {
     int64_t pending_age_ns;  /* its credited age */
     bool pending_started;
     struct ng_view_registration registration;
-    bool pending_vague; /* as in its black box (core/recorder/box.h) */
+    bool pending_vague, pending_inferred; /* as in its black box (core/recorder/box.h) */
     struct ng_view_record
         *records; /* those of this member that the ring still holds, oldest first */
     uint32_t record_count;

@@ -206,6 +206,7 @@ static int read_groups(struct reading *reading)
             member->pending_age_ns = NG_LOAD(group->pending_age_ns);
             member->pending_started = NG_LOAD(group->pending_started);
             member->pending_vague = NG_LOAD(group->pending_vague);
+            member->pending_inferred = NG_LOAD(group->pending_inferred);
         }
     }
     return 0;

@@ -73,21 +73,6 @@ static bool make_places(struct ng_view *view)
     return true;
 }
 
-static bool make_room(struct ng_view *view)
-{
-    if (view->call_stack_count < view->call_stack_room)
-        return true;
-    uint32_t room = view->call_stack_room ? view->call_stack_room * 2 : 16;
-    struct ng_view_call_stack *bigger = ng_arena_alloc(&view->arena, room * sizeof(*bigger));
-    if (!bigger)
-        return false;
-    if (view->call_stack_count)
-        memcpy(bigger, view->call_stacks, view->call_stack_count * sizeof(*bigger));
-    view->call_stacks = bigger;
-    view->call_stack_room = room;
-    return true;
-}
-
 uint32_t ng_view_intern_call_stack(struct ng_view *view, const struct ng_view_call_stack *stack)
 {
     if (!make_places(view))
@@ -96,12 +81,16 @@ uint32_t ng_view_intern_call_stack(struct ng_view *view, const struct ng_view_ca
     if (*place)
         return *place;
     struct ng_view_frame *frames = ng_arena_alloc(&view->arena, stack->count * sizeof(*frames));
-    if (!frames || !make_room(view))
+    struct ng_view_call_stack *added =
+        frames ? NG_ARENA_APPEND(&view->arena, view->call_stacks, view->call_stack_count,
+                                 view->call_stack_room)
+               : NULL;
+    if (!added)
         return 0;
     memcpy(frames, stack->frames, stack->count * sizeof(*frames));
-    view->call_stacks[view->call_stack_count] = *stack;
-    view->call_stacks[view->call_stack_count].frames = frames;
-    return *place = ++view->call_stack_count;
+    *added = *stack;
+    added->frames = frames;
+    return *place = view->call_stack_count;
 }
 
 /* ---- From another view ---- */

@@ -470,6 +470,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         comm->watch.alarmed = 0;
         NG_STORE(group->pending_started, 0);
         NG_STORE(group->pending_vague, 0);
+        NG_STORE(group->pending_inferred, !work->has_start);
     } else {
         comm->watch.age_ns += step_ns;
         if (work->part)

@@ -16,18 +16,18 @@
 #include "core/util/text.h"
 #include "store/board/board_multihost.h"
 #include "store/board/local.h"
-#include "store/kv/kv.h"
+#include "store/kv/kv_open.h"
 #include "store/kv/url.h"
 #include "store/publish/peer_progress.h"
 #include "store/wire/command_record.h"
+#include "store/wire/documents.h"
 #include "store/wire/incarnation.h"
 #include "store/wire/incident_codec.h"
 #include "store/wire/progress.h"
 
-#define TTL_NS   (5 * NG_S)
-#define KEEP_MS  (3600 * 1000)
-#define NEWEST   64          /* incidents that are searched for a verdict */
-#define TEXT_MAX (16u << 20) /* size limit of a verdict */
+#define TTL_NS  (5 * NG_S)
+#define KEEP_MS (3600 * 1000)
+#define NEWEST  64 /* incidents that are searched for a verdict */
 
 static int explain(int error, char *why, size_t why_bytes, const char *text)
 {
@@ -142,10 +142,8 @@ static int leave_record(struct ng_kv *kv, struct ng_incident *record, int64_t de
         int error = ng_kv_get(kv, "i/last", deadline_mono_ns, &value);
         if (error && error != -ENOENT)
             return error;
-        if (!error && value.bytes < sizeof(text)) {
-            memcpy(text, value.data, value.bytes);
-            text[value.bytes] = '\0';
-        }
+        if (!error)
+            ng_kv_text(&value, text, sizeof(text));
         uint64_t last = strtoull(text, NULL, 10);
         if (last >= NG_EPOCH_MAX)
             return ng_kv_fail(kv, -EPROTO, "it has %.32s for a count of incidents", text);
@@ -230,56 +228,15 @@ static int read_verdict(struct ng_kv *kv, uint64_t epoch, uint64_t label, int64_
     return 0;
 }
 
-static void take_document(void *context, size_t index, const struct ng_kv_bytes *value)
-{
-    struct ng_documents *documents = context;
-    char *copy = value && value->bytes <= TEXT_MAX
-                     ? ng_arena_alloc(&documents->arena, value->bytes + 1)
-                     : NULL;
-
-    if (!copy)
-        return;
-    memcpy(copy, value->data, value->bytes);
-    copy[value->bytes] = '\0';
-    size_t bytes = ng_text_clean(copy, value->bytes, true);
-    if (index == 0) {
-        documents->json = copy;
-        documents->json_bytes = bytes;
-    } else {
-        documents->text = copy;
-        documents->text_bytes = bytes;
-    }
-}
-
-static int read_documents(struct ng_kv *kv, uint64_t epoch, int64_t deadline_mono_ns,
-                          struct ng_documents *ret_documents)
-{
-    struct ng_documents documents = {0};
-    char json[48], text[48];
-    const char *keys[] = {json, text};
-
-    snprintf(json, sizeof(json), "v/%" PRIu64 "/json", epoch);
-    snprintf(text, sizeof(text), "v/%" PRIu64 "/text", epoch);
-    int error = ng_kv_get_many(kv, keys, 2, deadline_mono_ns, take_document, &documents);
-    if (!error && (!documents.json || !documents.text))
-        error = -ENOENT;
-    if (error) {
-        ng_arena_reset(&documents.arena);
-        return error;
-    }
-    *ret_documents = documents;
-    return 0;
-}
-
 static int read_last(struct ng_kv *kv, int64_t deadline_mono_ns, uint64_t *ret_last)
 {
     struct ng_kv_bytes value;
-    char text[24] = "";
+    char text[24];
 
     int error = ng_kv_get(kv, "i/last", deadline_mono_ns, &value);
     if (error)
         return error;
-    memcpy(text, value.data, value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1);
+    ng_kv_text(&value, text, sizeof(text));
     uint64_t last = strtoull(text, NULL, 10);
     if (last > NG_EPOCH_MAX)
         return -ENOENT;
@@ -312,7 +269,11 @@ static int find_verdict(struct ng_kv *kv, const uint64_t *group_ids, uint32_t gr
     }
     if (!verdict.incident.level)
         return -ENOENT;
-    error = read_documents(kv, verdict.incident.epoch, deadline_mono_ns, &verdict.documents);
+    error = ng_documents_read(kv, verdict.incident.epoch, deadline_mono_ns, &verdict.documents);
+    if (error) {
+        ng_arena_reset(&verdict.documents.arena);
+        verdict.documents = (struct ng_documents){0};
+    }
     if (error && error != -ENOENT)
         return error;
     *ret_verdict = verdict;

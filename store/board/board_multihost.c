@@ -378,10 +378,11 @@ static int shared_publish(struct ng_board *board, const struct ng_incident *inci
 
     if (incident->source == NG_SOURCE_HOST)
         return shared->host->ops->publish(shared->host, incident, verdict);
-    question.json = document(verdict, true, &question.arena, &question.json_bytes);
-    question.text = document(verdict, false, &question.arena, &question.text_bytes);
-    if (!question.text)
-        question.json = NULL;
+    struct ng_documents *documents = &question.documents;
+    documents->json = document(verdict, true, &question.arena, &documents->json_bytes);
+    documents->text = document(verdict, false, &question.arena, &documents->text_bytes);
+    if (!documents->text)
+        documents->json = NULL;
     int error = ask(shared, NG_ASK_JUDGE, &question, ASK_NS);
     ng_arena_reset(&question.arena);
     if (!error || error == -EEXIST)
@@ -480,11 +481,7 @@ static int shared_read_verdict(struct ng_board *board, const struct ng_incident 
     if (error)
         ng_arena_reset(&question.arena);
     else
-        *ret_documents = (struct ng_documents){.arena = question.arena,
-                                               .json = question.json,
-                                               .text = question.text,
-                                               .json_bytes = question.json_bytes,
-                                               .text_bytes = question.text_bytes};
+        *ret_documents = question.documents;
     return error;
 }
 

@@ -127,7 +127,7 @@ void ng_local_tell_runs(struct ng_local *local);
 /* Complete `run` of all peers of a folder. `linked` of a new one is its own index. */
 void ng_local_find_runs(struct ng_peer *peers, uint32_t count);
 
-/* ---- local.c, for tools: all processes of a folder, as of now ---- */
+/* ---- local_folder.c: all processes of a folder, as of now, for tools ---- */
 
 struct ng_peers {
     struct ng_peer *list;

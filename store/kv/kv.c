@@ -9,14 +9,12 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "core/config/store_fault.h"
 #include "core/util/clock.h"
 #include "core/util/text.h"
-#include "store/kv/url.h"
 
 int ng_kv_fail(struct ng_kv *kv, int error, const char *format, ...)
 {
@@ -64,55 +62,6 @@ bool ng_kv_pause(int64_t until_mono_ns, int64_t deadline_mono_ns)
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
         ;
     return true;
-}
-
-int ng_kv_open(const char *text, const struct ng_kv_options *options, char *why, size_t why_bytes,
-               struct ng_kv **ret_kv)
-{
-    struct ng_kv *opened = NULL, *outer = NULL;
-    char shown[256];
-    int error;
-
-    if (!options->job || !options->job[0] || !options->run || !options->run[0]) {
-        snprintf(why, why_bytes, "a store needs the names of a job and of its run");
-        return -EINVAL;
-    }
-    struct ng_url *url = malloc(sizeof(*url));
-    if (!url) {
-        snprintf(why, why_bytes, "no memory");
-        return -ENOMEM;
-    }
-    error = ng_url_parse(text, url, why, why_bytes);
-    if (!error) {
-        ng_url_print(url, shown, sizeof(shown));
-        if (url->kind == NG_URL_NONE || url->kind == NG_URL_LOCAL) {
-            snprintf(why, why_bytes, "store \"%s\": there is no server to open", shown);
-            error = -EINVAL;
-        } else {
-#if NG_HAVE_HIREDIS
-            error = ng_kv_redis_open(url, options, why, why_bytes, &opened);
-#else
-            snprintf(why, why_bytes,
-                     "store \"%s\": this build of ncclguard has no Redis: install hiredis "
-                     "(libhiredis-dev) and build it with -Dredis=enabled, or use local:",
-                     shown);
-            error = -EOPNOTSUPP;
-#endif
-        }
-        if (!error && options->key_file)
-            error = ng_kv_signed_open(opened, options, why, why_bytes, &outer);
-        else
-            outer = opened;
-        if (!error) {
-            snprintf(outer->name, sizeof(outer->name), "%s", shown);
-            *ret_kv = outer;
-        } else {
-            ng_kv_destroy(opened);
-        }
-    }
-    explicit_bzero(url, sizeof(*url));
-    free(url);
-    return error;
 }
 
 void ng_kv_destroy(struct ng_kv *kv)
@@ -195,6 +144,14 @@ int ng_kv_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
     int error = ready(kv, key, 0, 0, deadline_mono_ns);
 
     return error ? error : kv->ops->get(kv, key, deadline_mono_ns, ret_value);
+}
+
+void ng_kv_text(const struct ng_kv_bytes *value, char *ret_text, size_t bytes)
+{
+    size_t length = value->bytes < bytes ? value->bytes : bytes - 1;
+
+    memcpy(ret_text, value->data, length);
+    ret_text[length] = '\0';
 }
 
 int ng_kv_get_many(struct ng_kv *kv, const char *const *keys, size_t count,

@@ -1,6 +1,6 @@
 /*
- * Keys and values that the processes of a job share across hosts: one interface, on Redis
- * (kv_redis.c), with signatures in front of it if a key is given (kv_signed.c).
+ * Keys and values that the processes of a job share across hosts: the interface of every backend.
+ * store/kv/kv_open.h opens one.
  *
  * One thread uses a kv at a time, a thread of the guard or of a tool. Calls allocate, and block
  * until their deadline but never beyond it (CLOCK_MONOTONIC, absolute; a deadline in the past
@@ -40,7 +40,6 @@
 #define NG_KV_PING_MS      2000
 
 struct ng_kv;
-struct ng_tls_ops;
 
 struct ng_kv_bytes {
     const void *data;
@@ -50,14 +49,6 @@ struct ng_kv_bytes {
 struct ng_kv_message {
     const char *channel;
     struct ng_kv_bytes data;
-};
-
-struct ng_kv_options {
-    const char *job, *run; /* the job and run that the keys belong to; neither is empty */
-    const char *key_file;  /* signs values; unsigned ones count as absent. NULL: no signatures */
-    const struct ng_tls_ops *tls; /* the TLS implementation; NULL: rediss:// is an error */
-    int ping_ms; /* interval at which a subscription pings the server; after twice as long without
-                  * an answer the connection counts as lost. 0: NG_KV_PING_MS */
 };
 
 /* For get_many: the value of keys[index], NULL if there is none. It must not use the kv. */
@@ -102,15 +93,6 @@ struct ng_kv {
     char name[256]; /* the store as text, without its password */
 };
 
-/*
- * Open by URL (store/kv/url.h). Does not touch the network: the first call does. 0; -EINVAL: not a
- * URL of a server, or options are missing; -EOPNOTSUPP: this build has no Redis or no TLS
- * implementation; -ENOKEY: the key file has no key; or another -errno. Then `why` has one line for
- * the user, with the remedy.
- */
-int ng_kv_open(const char *url, const struct ng_kv_options *options, char *why, size_t why_bytes,
-               struct ng_kv **ret_kv);
-
 /* NULL is allowed. Queued operations are dropped. */
 void ng_kv_destroy(struct ng_kv *kv);
 
@@ -129,6 +111,9 @@ int ng_kv_set(struct ng_kv *kv, const char *key, const void *data, size_t bytes,
  * receives it as an argument copies it first. */
 int ng_kv_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
               struct ng_kv_bytes *ret_value);
+
+/* A value that is a short text, cut to the size of `ret_text`, with a NUL at its end. */
+void ng_kv_text(const struct ng_kv_bytes *value, char *ret_text, size_t bytes);
 
 /* Several keys with few round trips, not atomically. `each` is called for each key in order; after
  * a failure it may have been called for some. */
@@ -213,14 +198,5 @@ size_t ng_kv_encode(const char *from, char *ret_name, size_t bytes);
 
 /* Sleep until then, unless that is beyond the deadline: then return false without sleeping. */
 bool ng_kv_pause(int64_t until_mono_ns, int64_t deadline_mono_ns);
-
-struct ng_url;
-
-int ng_kv_redis_open(const struct ng_url *url, const struct ng_kv_options *options, char *why,
-                     size_t why_bytes, struct ng_kv **ret_kv);
-
-/* Wrap another kv, and own it on success. */
-int ng_kv_signed_open(struct ng_kv *inner, const struct ng_kv_options *options, char *why,
-                      size_t why_bytes, struct ng_kv **ret_kv);
 
 #endif

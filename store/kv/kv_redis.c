@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
-#include "store/kv/kv.h"
+#include "store/kv/kv_open.h"
 #include "store/kv/redis.h"
 
 #define PAUSE_MAX_MS 50 /* pause before a change is retried that lost to another one */

@@ -17,7 +17,7 @@
 
 #include "core/util/hmac.h"
 #include "core/util/small_file.h"
-#include "store/kv/kv.h"
+#include "store/kv/kv_open.h"
 
 #define KEY_MIN 16 /* bytes */
 #define KEY_MAX 4096

@@ -36,13 +36,13 @@ static void take(void *context, size_t index, const struct ng_kv_bytes *value)
 {
     struct fetching *fetching = context;
     struct ng_peer_progress *blob = &fetching->blobs[index / 2];
-    char text[48] = "", *rest;
+    char text[48], *rest;
 
     if (!value)
         return;
     if (index % 2) {
         blob->lives = true;
-        memcpy(text, value->data, value->bytes < sizeof(text) ? value->bytes : sizeof(text) - 1);
+        ng_kv_text(value, text, sizeof(text));
         int64_t unchanged_ms = strtoll(text, &rest, 10);
         blob->unchanged_ns =
             unchanged_ms > 0 && unchanged_ms < LOST_AGE_MAX_NS / NG_MS ? unchanged_ms * NG_MS : 0;
@@ -103,7 +103,7 @@ int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng
     char(*names)[KEY_BYTES];
     const char **keys;
     struct ng_kv_bytes value;
-    char text[24] = "";
+    char text[24];
     uint32_t count = 0;
     size_t together = 0;
 
@@ -112,7 +112,7 @@ int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng
     int error = ng_kv_get(kv, "n", deadline_mono_ns, &value);
     if (error)
         return error == -ENOENT ? 0 : error;
-    memcpy(text, value.data, value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1);
+    ng_kv_text(&value, text, sizeof(text));
     uint64_t slots = strtoull(text, NULL, 10);
     if (slots > NG_PEER_PROGRESS_SLOTS_MAX)
         return -EPROTO;
@@ -208,12 +208,6 @@ struct seen {
     bool lives, ended;
 };
 
-static bool has_ended(const struct ng_progress_head *head)
-{
-    return head->life == NG_LIFE_DEAD || head->life == NG_LIFE_EXITED ||
-           head->life == NG_LIFE_ENDED_BY_GUARD;
-}
-
 /*
  * A process may be in two slots: because it lost the first, or because it ended so early that its
  * neighbour found no slot to report that in. A report of its end is final, whatever signs of life
@@ -239,7 +233,7 @@ static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
         uint32_t at = (uint32_t)((head.uid * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
         while (seen[at].uid && seen[at].uid != head.uid)
             at = (at + 1) & (room - 1);
-        bool ended = has_ended(&head);
+        bool ended = ng_life_has_ended(head.life);
         if (seen[at].uid) {
             bool newer = ended != seen[at].ended ? ended
                          : blobs[i].lives != seen[at].lives

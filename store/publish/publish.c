@@ -159,9 +159,7 @@ static void read_messages(struct ng_publisher *p)
             return;
         if (error)
             continue;
-        size_t length = message.data.bytes < sizeof(text) ? message.data.bytes : sizeof(text) - 1;
-        memcpy(text, message.data.data, length);
-        text[length] = '\0';
+        ng_kv_text(&message.data, text, sizeof(text));
         if (strncmp(text, "refresh ", 8) == 0) {
             p->progress.question = strtoull(text + 8, NULL, 16);
             p->progress.want_refresh = true;

@@ -96,9 +96,8 @@ struct ng_ask {
     struct ng_peer_progress *blobs;
     uint32_t blob_count;
     uint64_t root;
-    int64_t deadline_mono_ns; /* set by ng_publisher_ask */
-    const char *json, *text;
-    size_t json_bytes, text_bytes;
+    int64_t deadline_mono_ns;      /* set by ng_publisher_ask */
+    struct ng_documents documents; /* an answer's own arena is `arena`, too */
     const char *key;
     const void *data;
     size_t data_bytes;

@@ -8,13 +8,13 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/view/grow_id.h"
 #include "store/kv/kv.h"
 #include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
 #include "store/wire/incarnation.h"
+#include "store/wire/progress.h"
 
 void ng_publisher_set_root(struct ng_publisher *p, uint64_t root)
 {
@@ -73,6 +73,27 @@ static int label_group(struct ng_publisher *p, uint64_t id)
     if (p->labels.root != before && p->labels.count > 1)
         ng_kv_queue_publish(p->kv, "m", "unite", 5);
     return 0;
+}
+
+bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_progress *blobs,
+                                  uint32_t count)
+{
+    struct ng_progress_head head;
+
+    if (p->labels.living_room < count) {
+        uint64_t *larger = realloc(p->labels.living, count * sizeof(*larger));
+        if (!larger)
+            return false;
+        p->labels.living = larger;
+        p->labels.living_room = count;
+    }
+    p->labels.living_count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (blobs[i].lives && blobs[i].root == p->labels.root && blobs[i].slot != p->slot.number &&
+            ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
+            head.life == NG_LIFE_RUNNING)
+            p->labels.living[p->labels.living_count++] = blobs[i].slot;
+    return true;
 }
 
 /* Each once. */
@@ -187,9 +208,7 @@ int ng_publisher_ask_for_grown(struct ng_publisher *p)
             continue;
         if (error)
             return ng_publisher_failed(p, error);
-        size_t length = value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1;
-        memcpy(text, value.data, length);
-        text[length] = '\0';
+        ng_kv_text(&value, text, sizeof(text));
         pthread_mutex_lock(&p->lock);
         p->grown.list[i].id = strtoull(text, NULL, 16);
         pthread_mutex_unlock(&p->lock);

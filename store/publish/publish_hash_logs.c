@@ -24,13 +24,13 @@
 #include "store/kv/words.h"
 #include "store/publish/publisher.h"
 
-#define TRAIL_VERSION 2u
-#define QUESTIONS     96u        /* per round; a group has up to two */
-#define RECALL_LOOKS  (1u << 17) /* records examined per round */
-#define WORDS         (6 + NG_HASH_LOG_NEWEST + 2 * NG_HASH_LOG_LEVELS)
-#define TRAIL_KEEP_MS (600 * 1000)
-#define BUSY_NS       (900 * NG_MS) /* every other round */
-#define IDLE_NS       (10 * NG_S)
+#define HASH_LOG_VERSION 2u
+#define QUESTIONS        96u        /* per round; a group has up to two */
+#define RECALL_LOOKS     (1u << 17) /* records examined per round */
+#define WORDS            (6 + NG_HASH_LOG_NEWEST + 2 * NG_HASH_LOG_LEVELS)
+#define HASH_LOG_KEEP_MS (600 * 1000)
+#define BUSY_NS          (900 * NG_MS) /* every other round */
+#define IDLE_NS          (10 * NG_S)
 /* Publish for this long after the last call, as if there were calls: a comparing process must read
  * it twice (ng_comparable_is_news). */
 #define SETTLED_NS (5 * NG_S)
@@ -61,7 +61,7 @@ static void encode(const struct told *told, unsigned char ret_bytes[WORDS * 8])
     const struct ng_hash_log *hash_log = &told->hash_log;
     unsigned at = 0;
 
-    ng_word_put(ret_bytes + 8 * at++, TRAIL_VERSION);
+    ng_word_put(ret_bytes + 8 * at++, HASH_LOG_VERSION);
     ng_word_put(ret_bytes + 8 * at++, told->nranks);
     ng_word_put(ret_bytes + 8 * at++, told->rank);
     ng_word_put(ret_bytes + 8 * at++, told->turn);
@@ -76,20 +76,20 @@ static void encode(const struct told *told, unsigned char ret_bytes[WORDS * 8])
 static bool decode(const struct ng_kv_bytes *value, struct told *ret_told)
 {
     const unsigned char *bytes = (const void *)value->data;
-    struct ng_hash_log *ret_trail = &ret_told->hash_log;
+    struct ng_hash_log *ret_hash_log = &ret_told->hash_log;
     unsigned at = 1;
 
-    if (value->bytes != WORDS * 8 || ng_word_get(bytes) != TRAIL_VERSION)
+    if (value->bytes != WORDS * 8 || ng_word_get(bytes) != HASH_LOG_VERSION)
         return false;
     ret_told->nranks = ng_word_get(bytes + 8 * at++);
     ret_told->rank = ng_word_get(bytes + 8 * at++);
     ret_told->turn = ng_word_get(bytes + 8 * at++);
-    ret_trail->entered = ng_word_get(bytes + 8 * at++);
-    ret_trail->last = ng_word_get(bytes + 8 * at++);
+    ret_hash_log->entered = ng_word_get(bytes + 8 * at++);
+    ret_hash_log->last = ng_word_get(bytes + 8 * at++);
     for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
-        ret_trail->newest[i] = ng_word_get(bytes + 8 * at++);
+        ret_hash_log->newest[i] = ng_word_get(bytes + 8 * at++);
     for (unsigned i = 0; i < 2 * NG_HASH_LOG_LEVELS; i++)
-        ret_trail->marks[i / 2][i % 2] = ng_word_get(bytes + 8 * at++);
+        ret_hash_log->marks[i / 2][i % 2] = ng_word_get(bytes + 8 * at++);
     return true;
 }
 
@@ -118,22 +118,22 @@ static bool is_news_of(struct ng_hash_log_pace *pace, const struct told *told)
 
 /* A hash log of ours, for the group of this id: the slot may be given to another communicator at
  * any moment. `back_to`: also cover that collective; 0: only those that it covers by itself. */
-static bool copy_trail(const struct ng_box *box, uint32_t slot, uint64_t id, uint64_t back_to,
-                       struct ng_hash_log *ret_trail, uint32_t *looks)
+static bool copy_hash_log(const struct ng_box *box, uint32_t slot, uint64_t id, uint64_t back_to,
+                          struct ng_hash_log *ret_hash_log, uint32_t *looks)
 {
     const struct ng_box_group *group = &box->groups[slot];
     uint32_t generation = atomic_load_explicit(&group->generation, memory_order_acquire);
 
-    if (!ng_comparable_hash_log(box, slot, ng_clock_mono_ns(), ret_trail))
+    if (!ng_comparable_hash_log(box, slot, ng_clock_mono_ns(), ret_hash_log))
         return false;
     if (back_to)
-        *looks += ng_recall(box, slot, back_to, ret_trail);
+        *looks += ng_recall(box, slot, back_to, ret_hash_log);
     atomic_thread_fence(memory_order_acquire);
     return NG_LOAD(group->generation) == generation && NG_LOAD(group->id) == id &&
            ng_comparable_is_clear(box, slot);
 }
 
-static void take_trail(void *context, size_t index, const struct ng_kv_bytes *value)
+static void take_hash_log(void *context, size_t index, const struct ng_kv_bytes *value)
 {
     struct questions *questions = context;
     const struct ng_box *box = questions->p->options.own_box;
@@ -151,13 +151,13 @@ static void take_trail(void *context, size_t index, const struct ng_kv_bytes *va
     if (theirs.nranks != (uint64_t)NG_LOAD(group->nranks) || theirs.rank >= theirs.nranks ||
         theirs.rank == (uint64_t)NG_LOAD(group->group_rank) ||
         !(of_rank_0 ? ng_comparable_is_news(box, slot, theirs.turn) : is_news_of(pace, &theirs)) ||
-        !copy_trail(box, slot, question->id, 0, &mine, NULL))
+        !copy_hash_log(box, slot, question->id, 0, &mine, NULL))
         return;
     const struct ng_hash_log *ahead = ng_hash_log_ahead(&mine, &theirs.hash_log);
     if (of_rank_0)
         pace->far_behind = ahead == &theirs.hash_log;
     if (ahead == &mine && questions->looks < RECALL_LOOKS &&
-        !copy_trail(box, slot, question->id, theirs.hash_log.last, &mine, &questions->looks))
+        !copy_hash_log(box, slot, question->id, theirs.hash_log.last, &mine, &questions->looks))
         return;
     if (!ng_hash_log_differ(&mine, &theirs.hash_log, &found.difference))
         return;
@@ -180,12 +180,12 @@ static int tell(struct ng_publisher *p, uint32_t slot, char kind)
     unsigned char bytes[WORDS * 8];
     char key[KEY_BYTES];
 
-    if (!copy_trail(box, slot, id, 0, &told.hash_log, NULL) ||
+    if (!copy_hash_log(box, slot, id, 0, &told.hash_log, NULL) ||
         told.rank != (uint64_t)NG_LOAD(group->group_rank))
         return 0;
     encode(&told, bytes);
     ng_publisher_uid_key(key, kind, id);
-    return ng_kv_queue_set(p->kv, key, bytes, sizeof(bytes), TRAIL_KEEP_MS);
+    return ng_kv_queue_set(p->kv, key, bytes, sizeof(bytes), HASH_LOG_KEEP_MS);
 }
 
 /* Publish the hash log of this group, or query that of its rank 0, if it is due. */
@@ -218,7 +218,7 @@ static int ask(struct ng_publisher *p, struct questions *questions)
         ng_publisher_uid_key(names[i], questions->of[i].kind, questions->of[i].id);
         keys[i] = names[i];
     }
-    return ng_kv_get_many(p->kv, keys, questions->count, ng_publisher_in(CALL_NS), take_trail,
+    return ng_kv_get_many(p->kv, keys, questions->count, ng_publisher_in(CALL_NS), take_hash_log,
                           questions);
 }
 

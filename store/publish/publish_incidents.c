@@ -11,16 +11,15 @@
 #include <string.h>
 
 #include "core/util/clock.h"
-#include "core/util/text.h"
 #include "store/kv/kv.h"
 #include "store/publish/publisher.h"
 #include "store/wire/command_record.h"
+#include "store/wire/documents.h"
 #include "store/wire/incident_codec.h"
 
 #define EXAMINE_MS 3000         /* a process that examines the job for longer counts as lost */
 #define IDLE_MS    500          /* nothing was found: pause before a search for the same cause */
 #define ANSWER_NS  (50 * NG_MS) /* part of a query's time reserved for the answer's way */
-#define TEXT_MAX   (16u << 20)  /* size limit of a verdict that is kept on this host's disk */
 #define NOBODY     UINT64_MAX   /* a slot that is never given out */
 
 static void keep_incident(struct ng_publisher *p, const struct ng_incident *read)
@@ -353,11 +352,6 @@ void ng_publisher_give_up_claim(struct ng_publisher *p, uint64_t epoch)
     fence(p, epoch);
 }
 
-static void verdict_key(char ret_key[KEY_BYTES], uint64_t epoch, const char *what)
-{
-    snprintf(ret_key, KEY_BYTES, "v/%" PRIu64 "/%s", epoch, what);
-}
-
 int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask)
 {
     unsigned char before[NG_INCIDENT_RECORD_BYTES], after[NG_INCIDENT_RECORD_BYTES];
@@ -372,11 +366,11 @@ int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask)
     if (!same_claimant(&claimed, &ask->incident))
         return -EEXIST;
     struct ng_kv_bytes expected = {.data = before, .bytes = ng_incident_encode(&claimed, before)};
-    if (ask->json) {
-        verdict_key(key, ask->incident.epoch, "json");
-        ng_kv_queue_set(p->kv, key, ask->json, ask->json_bytes, KEEP_MS);
-        verdict_key(key, ask->incident.epoch, "text");
-        ng_kv_queue_set(p->kv, key, ask->text, ask->text_bytes, KEEP_MS);
+    const struct ng_documents *documents = &ask->documents;
+    if (documents->json) {
+        struct ng_document_keys keys = ng_documents_keys(ask->incident.epoch);
+        ng_kv_queue_set(p->kv, keys.json, documents->json, documents->json_bytes, KEEP_MS);
+        ng_kv_queue_set(p->kv, keys.text, documents->text, documents->text_bytes, KEEP_MS);
         error = ng_publisher_flush(p);
         if (error)
             return error;
@@ -400,37 +394,13 @@ int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask)
     return 0;
 }
 
-static void take_document(void *context, size_t index, const struct ng_kv_bytes *value)
-{
-    struct ng_ask *ask = context;
-    char *copy =
-        value && value->bytes <= TEXT_MAX ? ng_arena_alloc(&ask->arena, value->bytes + 1) : NULL;
-
-    if (!copy)
-        return;
-    memcpy(copy, value->data, value->bytes);
-    copy[value->bytes] = '\0';
-    size_t bytes = ng_text_clean(copy, value->bytes, true);
-    if (index == 0) {
-        ask->json = copy;
-        ask->json_bytes = bytes;
-    } else {
-        ask->text = copy;
-        ask->text_bytes = bytes;
-    }
-}
-
 int ng_publisher_fetch_verdict(struct ng_publisher *p, struct ng_ask *ask)
 {
-    char json[KEY_BYTES], text[KEY_BYTES];
-    const char *keys[] = {json, text};
-
-    verdict_key(json, ask->incident.epoch, "json");
-    verdict_key(text, ask->incident.epoch, "text");
-    int error = ng_kv_get_many(p->kv, keys, 2, ng_publisher_in(CALL_NS), take_document, ask);
-    if (error)
-        return ng_publisher_failed(p, error);
-    return ask->json && ask->text ? 0 : -ENOENT;
+    ask->documents.arena = ask->arena;
+    int error =
+        ng_documents_read(p->kv, ask->incident.epoch, ng_publisher_in(CALL_NS), &ask->documents);
+    ask->arena = ask->documents.arena;
+    return ng_publisher_failed(p, error);
 }
 
 struct dumps {
@@ -452,18 +422,18 @@ static void sort_dump(void *context, size_t index, const struct ng_kv_bytes *val
 /* The processes still awaited: the list shrinks with each query about one incident. */
 int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
 {
-    uint32_t count = p->watch.living_count;
+    uint32_t count = p->labels.living_count;
     char(*names)[KEY_BYTES] = ng_arena_alloc(&ask->arena, (2 * count + 1) * sizeof(*names));
     const char **keys = ng_arena_alloc(&ask->arena, (2 * count + 1) * sizeof(*keys));
-    struct dumps dumps = {.living = p->watch.living,
+    struct dumps dumps = {.living = p->labels.living,
                           .kept = ng_arena_alloc(&ask->arena, (count + 1) * sizeof(uint64_t))};
 
     if (!names || !keys || !dumps.kept)
         return -ENOMEM;
     for (uint32_t i = 0; i < count; i++) {
         snprintf(names[2 * i], KEY_BYTES, "d/%" PRIu64 "/%" PRIu64, ask->incident.epoch,
-                 p->watch.living[i]);
-        ng_publisher_number_key(names[2 * i + 1], 'l', p->watch.living[i]);
+                 p->labels.living[i]);
+        ng_publisher_number_key(names[2 * i + 1], 'l', p->labels.living[i]);
         keys[2 * i] = names[2 * i];
         keys[2 * i + 1] = names[2 * i + 1];
     }
@@ -472,10 +442,10 @@ int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask)
             ng_kv_get_many(p->kv, keys, 2 * count, ng_publisher_in(CALL_NS), sort_dump, &dumps);
         if (error)
             return ng_publisher_failed(p, error);
-        memcpy(p->watch.living, dumps.kept, dumps.count * sizeof(*p->watch.living));
-        p->watch.living_count = dumps.count;
+        memcpy(p->labels.living, dumps.kept, dumps.count * sizeof(*p->labels.living));
+        p->labels.living_count = dumps.count;
     }
-    ask->count = p->watch.living_count;
+    ask->count = p->labels.living_count;
     return 0;
 }
 

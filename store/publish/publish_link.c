@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/util/clock.h"
 #include "core/util/log.h"
@@ -118,13 +117,13 @@ void ng_publisher_uid_key(char ret_key[KEY_BYTES], char kind, uint64_t uid)
 int ng_publisher_read_number(struct ng_publisher *p, const char *key, int64_t *ret_number)
 {
     struct ng_kv_bytes value;
-    char text[24] = "";
+    char text[24];
 
     *ret_number = 0;
     int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
     if (error)
         return error == -ENOENT ? 0 : error;
-    memcpy(text, value.data, value.bytes < sizeof(text) ? value.bytes : sizeof(text) - 1);
+    ng_kv_text(&value, text, sizeof(text));
     *ret_number = strtoll(text, NULL, 10);
     return 0;
 }

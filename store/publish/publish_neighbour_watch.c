@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/util/clock.h"
 #include "core/util/log.h"
@@ -24,27 +23,6 @@
 #define LOST_TOLD_MS    60000
 #define GAP_NS          (30 * NG_S) /* a process that took a slot is in it by then, or never */
 #define WALK            16u         /* slots examined in one step */
-
-bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_progress *blobs,
-                                  uint32_t count)
-{
-    struct ng_progress_head head;
-
-    if (p->watch.living_room < count) {
-        uint64_t *larger = realloc(p->watch.living, count * sizeof(*larger));
-        if (!larger)
-            return false;
-        p->watch.living = larger;
-        p->watch.living_room = count;
-    }
-    p->watch.living_count = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (blobs[i].lives && blobs[i].root == p->labels.root && blobs[i].slot != p->slot.number &&
-            ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
-            head.life == NG_LIFE_RUNNING)
-            p->watch.living[p->watch.living_count++] = blobs[i].slot;
-    return true;
-}
 
 /* The store was away, and not all are back: use what they last published. */
 static void believe(struct ng_peer_progress *blobs, uint32_t count)
@@ -65,9 +43,7 @@ static bool tells_an_end(const struct ng_peer_progress *blob)
 {
     struct ng_progress_head head;
 
-    return ng_progress_peek(blob->data, blob->bytes, &head) == 0 &&
-           (head.life == NG_LIFE_EXITED || head.life == NG_LIFE_DEAD ||
-            head.life == NG_LIFE_ENDED_BY_GUARD);
+    return ng_progress_peek(blob->data, blob->bytes, &head) == 0 && ng_life_has_ended(head.life);
 }
 
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
@@ -209,8 +185,7 @@ static void take_answer(void *context, size_t index, const struct ng_kv_bytes *v
     if (!value || index >= ANSWERS)
         return;
     answers->there[index] = true;
-    memcpy(answers->text[index], value->data,
-           value->bytes < sizeof(answers->text[0]) ? value->bytes : sizeof(answers->text[0]) - 1);
+    ng_kv_text(value, answers->text[index], sizeof(answers->text[index]));
 }
 
 /* A process may be between us and the watched one: it arrived after our last full round, or was

@@ -113,6 +113,8 @@ struct ng_publisher_labels {
     uint64_t own, root;
     uint64_t groups[LABELLED]; /* groups that were registered under our label */
     uint32_t count;
+    uint64_t *living; /* live slots of our incarnation when the job was last examined */
+    uint32_t living_count, living_room;
 };
 
 /* publish_neighbour_watch.c. */
@@ -121,8 +123,6 @@ struct ng_publisher_watch {
     int64_t grown_ns;  /* when slots were last added */
     uint64_t slot;     /* the slot that we watch; 0 none yet */
     bool gap;          /* an empty slot was passed on the way to it */
-    uint64_t *living;  /* live slots of this incarnation when the job was last examined */
-    uint32_t living_count, living_room;
 };
 
 /* publish_incidents.c, by level. */
@@ -230,6 +230,9 @@ int ng_publisher_publish(struct ng_publisher *p, bool suspicion);
 void ng_publisher_set_root(struct ng_publisher *p, uint64_t root);
 /* Does this label belong to our incarnation: 1, or 0, or -errno. */
 int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label);
+/* Live processes of our incarnation, whose dumps are awaited. False: no memory. */
+bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_progress *blobs,
+                                  uint32_t count);
 /* The query NG_ASK_UNITE. */
 int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask);
 /* Register groups that are new since the last call. */
@@ -302,9 +305,6 @@ int ng_publisher_agree(struct ng_publisher *p);
 
 /* The query NG_ASK_VIEW. */
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask);
-/* Live processes of our incarnation, whose dumps are awaited. False: no memory. */
-bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_progress *blobs,
-                                  uint32_t count);
 /* One check per round: news that no message announced, and the neighbour that we watch. */
 int ng_publisher_look_around(struct ng_publisher *p);
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "core/config/config.h"
+#include "core/nccl/verdict_kind.h"
 #include "core/util/text.h"
-#include "core/verdict/verdict.h"
 #include "store/wire/command_record.h"
 
 #define MAGIC 0x4e43474906000000u /* "NCGI", and the version */

@@ -22,7 +22,7 @@
 
 #include "core/util/clock.h"
 #include "core/verdict/verdict.h"
-#include "store/kv/kv.h"
+#include "store/kv/kv_open.h"
 #include "store/publish/peer_progress.h"
 #include "store/wire/progress.h"
 

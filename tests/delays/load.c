@@ -76,7 +76,7 @@ static void tell(long long began_ns)
     fflush(stdout);
 }
 
-/* Locks of its own, so that nobody waits for another. */
+/* Each thread has locks of its own, so that none waits for another. */
 static void *lock_and_write(void *argument)
 {
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

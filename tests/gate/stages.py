@@ -65,7 +65,7 @@ def registered(introspected, targets):
     files = {target["id"]: target["filename"] for target in targets}
     found = []
     for test in introspected:
-        # What it runs and is handed is among what it depends on.
+        # `depends` holds the programs that the test runs, and those among its arguments.
         needs = [name for key in test["depends"] for name in files.get(key, [])]
         found.append(Test(test["name"], [suite.split(":")[-1] for suite in test["suite"]], needs))
     return found

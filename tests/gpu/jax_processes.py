@@ -26,7 +26,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--coordinator", required=True)
     parser.add_argument("--steps", type=int, default=50)
-    # What is small XLA reduces with kernels of its own.
+    # XLA reduces small arrays with kernels of its own, without NCCL.
     parser.add_argument("--size", type=int, default=2_000_000)
     parser.add_argument("--hang", help="RANK:STEP: that rank never comes to that step")
     options = parser.parse_args()

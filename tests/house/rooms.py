@@ -16,7 +16,7 @@ _SEES = {
         "verdict": "util nccl config view",
         "report": "util nccl recorder unwind view verdict",
         "runtime": "util nccl config recorder",
-        "comm": "util nccl config recorder unwind view verdict report runtime",
+        "comm": "util nccl config recorder unwind view report runtime",
         "device": "util nccl config recorder runtime comm",
         "check": "util nccl config recorder view runtime comm device",
         "registration": "util nccl recorder unwind runtime comm device",

@@ -47,7 +47,7 @@ BUILD_OPTIONS = ("nccl_include", "cuda-include", "redis", "tests", "b_sanitize")
 
 # The table of kinds, wherever it lies in core.
 VERDICTS, = (os.path.relpath(path, documents.ROOT)
-             for path in glob.glob(os.path.join(documents.ROOT, "core/**/verdict.def"), recursive=True))
+             for path in glob.glob(os.path.join(documents.ROOT, "core/**/verdict_kind.def"), recursive=True))
 
 # What the objects of a floor must not call, whatever their headers say.
 _CORE = (r"p?nccl[A-Z]\w*|cu[A-Z]\w*|cuda[A-Z]\w*|dl(v?sym|m?open|addr1?|info|_iterate_phdr)|"

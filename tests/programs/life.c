@@ -156,8 +156,8 @@ static void own_box_is_this_process(const struct place *place)
 
 static bool inherited[1024]; /* descriptors that the program had at its start */
 
-/* Nothing of the guard's is in this process: no thread, and no descriptor, which it keeps at high
- * numbers where no program has its own. */
+/* This process has no thread and no descriptor of the guard, which keeps its descriptors at numbers
+ * higher than a program's own. */
 static bool is_inert(void)
 {
     DIR *tasks = opendir("/proc/self/task");

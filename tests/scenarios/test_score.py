@@ -330,7 +330,7 @@ class Suite(unittest.TestCase):
         self.assertEqual(sorted(set(names)), sorted(names))
 
     def test_every_kind_of_verdict_is_expected_somewhere(self):
-        with open(f"{rows.ROOT}/core/verdict/verdict.def") as file:
+        with open(f"{rows.ROOT}/core/nccl/verdict_kind.def") as file:
             kinds = set(re.findall(r'^NG_VERDICT\(\w+, "(\w+)"', file.read(), re.M)) - {"healthy"}
         expected = set()
         for one in self.ones + self.hosts:

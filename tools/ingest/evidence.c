@@ -128,11 +128,12 @@ struct gathering {
     int64_t
         now_mono_ns; /* ages of black boxes are as of now, however long it takes to read them all */
 
-    /* Protects all below, and the digest. Nests inside nothing. Never held while a file is read. */
+    /* Protects all below, and the merged view. Nests inside nothing. Never held while a file is
+     * read. */
     pthread_mutex_t lock;
     pthread_cond_t turned;
     size_t next; /* next file that no thread has taken */
-    size_t turn; /* next file to be merged into the digest */
+    size_t turn; /* next file to be merged into the view */
     struct ng_evidence found;
     int error; /* -ENOMEM */
     uint64_t *named;
@@ -324,7 +325,7 @@ static int note_missing(struct gathering *gathering)
     return 0;
 }
 
-/* All files, into the digest. 0 or -ENOMEM. */
+/* All files, into the merged view. 0 or -ENOMEM. */
 static int read_all(struct gathering *gathering)
 {
     pthread_t threads[THREADS_MAX];

@@ -76,7 +76,7 @@ int ng_evidence_runs(const char *folder, struct ng_local_run *ret_runs, uint32_t
 int ng_evidence_keep_run(struct ng_evidence_paths *paths, const char *folder, uint64_t run);
 
 /*
- * Read all files, by as many threads as there are processors, into the view of the digest, in their
+ * Read all files, by as many threads as there are processors, into the view of the merge, in their
  * order. If they belong to several jobs, as in a reused folder, only the newest job is in the view,
  * by the names and times in the files; the others are refused, in one call for each job. 0 or
  * -ENOMEM.

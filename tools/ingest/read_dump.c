@@ -350,6 +350,7 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     member->pending_age_ns = get_age(from, "pending_age_ns");
     member->pending_started = json_is_true(json_object_get(from, "pending_started"));
     member->pending_vague = json_is_true(json_object_get(from, "pending_vague"));
+    member->pending_inferred = json_is_true(json_object_get(from, "pending_inferred"));
     int error = read_samples(view, json_object_get(from, "samples"), member);
     return error ? error
                  : read_records(view, json_object_get(from, "records"), modules, member,

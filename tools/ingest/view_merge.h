@@ -47,7 +47,7 @@ int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, c
                       size_t why_bytes);
 
 /*
- * After the last process: find the differences (digest->histories.differences), and add the records
+ * After the last process: find the differences (merge->histories.differences), and add the records
  * that a verdict needs to the view. It is then ready to be sealed. 0 or -ENOMEM.
  */
 int ng_view_merge_finish(struct ng_view_merge *merge);

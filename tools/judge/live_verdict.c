@@ -19,42 +19,14 @@
 #define DEATH_STALL_NS (200 * NG_MS) /* as the incident thread has it */
 #define UNUSUAL_NS     NG_S          /* as `ncclguard analyze` has it */
 
-bool ng_live_verdict_is_gone(enum ng_life life)
-{
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
-}
-
 bool ng_live_verdict_is_over(const struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->process_count; i++) {
         enum ng_life life = view->processes[i].life;
-        if (!ng_live_verdict_is_gone(life) && life != NG_LIFE_ENDED_BY_GUARD)
+        if (!ng_life_is_gone(life) && life != NG_LIFE_ENDED_BY_GUARD)
             return false;
     }
     return view->process_count > 0;
-}
-
-static bool can_wait(const struct ng_view *view, uint32_t process, bool victims)
-{
-    enum ng_life life = view->processes[process].life;
-
-    return !ng_live_verdict_is_gone(life) && (victims || life != NG_LIFE_ENDED_BY_GUARD);
-}
-
-int64_t ng_live_verdict_oldest_wait(const struct ng_view *view, bool victims)
-{
-    int64_t oldest = 0;
-
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
-        if (member->pending_record && member->pending_age_ns > oldest &&
-            can_wait(view, member->process, victims))
-            oldest = member->pending_age_ns;
-    }
-    for (uint32_t i = 0; i < view->call_count; i++)
-        if (view->calls[i].age_ns > oldest && can_wait(view, view->calls[i].process, victims))
-            oldest = view->calls[i].age_ns;
-    return oldest;
 }
 
 /* Longer than any duration measured in this job, and than harmless waits. */
@@ -86,13 +58,13 @@ static bool tells_of_end(const struct ng_verdict *verdict)
 static int judge(const struct ng_view *view, int64_t asked_ns, int64_t suspect_ns,
                  struct ng_verdict *ret_verdict)
 {
-    int64_t oldest_ns = ng_live_verdict_oldest_wait(view, false);
+    int64_t oldest_ns = ng_postmortem_oldest_wait(view, false);
     struct ng_verdict_query query = {.stalled_ns = suspect_ns};
     bool ended = false;
 
     for (uint32_t i = 0; i < view->process_count; i++)
-        ended |= ng_live_verdict_is_gone(view->processes[i].life) ||
-                 view->processes[i].life == NG_LIFE_STOPPED;
+        ended |=
+            ng_life_is_gone(view->processes[i].life) || view->processes[i].life == NG_LIFE_STOPPED;
     if (asked_ns)
         query.stalled_ns = asked_ns;
     else if (oldest_ns >= suspect_ns)

@@ -13,16 +13,8 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 
-/* It has ended, or its host is gone, so it waits for no rank. A process that the guard ended is a
- * victim, which did wait. */
-bool ng_live_verdict_is_gone(enum ng_life life);
-
 /* Have all its processes ended? False if there is none. */
 bool ng_live_verdict_is_over(const struct ng_view *view);
-
-/* Age of the oldest work or call of processes that are not gone; 0 none. `victims`: also of those
- * that the guard ended. */
-int64_t ng_live_verdict_oldest_wait(const struct ng_view *view, bool victims);
 
 /*
  * The verdict that the guard would reach now on a sealed view: on work that is old enough to be

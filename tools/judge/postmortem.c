@@ -11,12 +11,12 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/recorder/box.h"
 #include "core/util/clock.h"
 #include "core/util/text.h"
-#include "tools/judge/live_verdict.h"
 
 /* Dumps do not contain the job's threshold for stuck; black boxes do. */
 #define STALLED_DEFAULT_NS (5 * NG_S)
@@ -31,6 +31,7 @@
 #define GROUPS_NAMED   4   /* groups with missing ranks that are listed individually */
 #define RANKS_BYTES    160 /* of the ranks in it */
 #define PHRASE_BYTES   1024
+#define SILENT_LISTED  1024 /* ranks that ended without a word */
 
 /* How the view was changed to show the job just before its end. */
 struct look_back {
@@ -161,17 +162,53 @@ static int add_notes(const struct ng_view *view, struct ng_verdict *verdict)
     return 0;
 }
 
+static bool leaves_open(const struct ng_view *view, const struct ng_view_process *process)
+{
+    for (uint32_t i = 0; i < process->member_count; i++)
+        if (view->members[view->by_process[process->first_member + i]].state == NG_GROUP_READY)
+            return true;
+    return false;
+}
+
+static int compare_ranks(const void *left, const void *right)
+{
+    int a = *(const int *)left, b = *(const int *)right;
+
+    return (a > b) - (a < b);
+}
+
+/* "1-3,7": the ranks that ended without a word and left communicators open; "" none. */
+static void list_silent(const struct ng_view *view, char *ret_ranks, size_t bytes)
+{
+    int ranks[SILENT_LISTED];
+    uint32_t count = 0;
+
+    ret_ranks[0] = '\0';
+    for (uint32_t i = 0; i < view->process_count && count < SILENT_LISTED; i++)
+        if (view->processes[i].life == NG_LIFE_DEAD && leaves_open(view, &view->processes[i]))
+            ranks[count++] = view->processes[i].rank;
+    qsort(ranks, count, sizeof(ranks[0]), compare_ranks);
+    if (count)
+        ng_text_ranks(ranks, count, ret_ranks, bytes);
+}
+
 /*
- * A healthy verdict lists the ranks of its groups without evidence, and the notes of the view; if
- * there are any, it is at most likely: the rank for which others wait does not show their wait. The
- * engine lists only what is missing for the wait that it reports. Linear in members and groups.
+ * A healthy verdict lists the ranks of its groups without evidence, the notes of the view, and the
+ * ranks `silent` of list_silent; if there are any, it is at most likely: the rank for which others
+ * wait does not show their wait, and one that crashed was not healthy, though nobody waited for it.
+ * The engine lists only what is missing for the wait that it reports. Linear in members and groups.
  */
-static int doubt_health(const struct ng_view *view, struct ng_verdict *verdict)
+static int doubt_health(const struct ng_view *view, const char *silent, struct ng_verdict *verdict)
 {
     int error = add_unseen(view, verdict);
 
     if (!error)
         error = add_notes(view, verdict);
+    if (!error && silent[0])
+        error = add_doubt(verdict,
+                          "how rank%s %s ended: killed, crashed or _exit, between calls and with "
+                          "communicators open",
+                          strpbrk(silent, "-,") ? "s" : "", silent);
     if (verdict->missing_evidence_count)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     return error;
@@ -407,10 +444,33 @@ static bool has_nan(const struct ng_view *view)
     return false;
 }
 
+static bool can_wait(const struct ng_view *view, uint32_t process, bool victims)
+{
+    enum ng_life life = view->processes[process].life;
+
+    return !ng_life_is_gone(life) && (victims || life != NG_LIFE_ENDED_BY_GUARD);
+}
+
+int64_t ng_postmortem_oldest_wait(const struct ng_view *view, bool victims)
+{
+    int64_t oldest = 0;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        if (member->pending_record && member->pending_age_ns > oldest &&
+            can_wait(view, member->process, victims))
+            oldest = member->pending_age_ns;
+    }
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].age_ns > oldest && can_wait(view, view->calls[i].process, victims))
+            oldest = view->calls[i].age_ns;
+    return oldest;
+}
+
 bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postmortem *postmortem,
                                const struct ng_verdict *verdict)
 {
-    int64_t oldest_ns = ng_live_verdict_oldest_wait(view, true);
+    int64_t oldest_ns = ng_postmortem_oldest_wait(view, true);
 
     if (verdict->kind == NG_KIND_HEALTHY)
         return true;
@@ -475,7 +535,7 @@ static int judge_ends(const struct ng_view *view, const struct look_back *back,
     bool gone = back->ended;
 
     for (uint32_t i = 0; i < view->process_count && !gone; i++)
-        gone = ng_live_verdict_is_gone(view->processes[i].life);
+        gone = ng_life_is_gone(view->processes[i].life);
     if (!gone)
         return 0;
     int error = ng_verdict_reach(view, &query, &second);
@@ -501,7 +561,7 @@ static int judge(const struct ng_view *view, const struct ng_postmortem *postmor
 {
     bool incident = postmortem->incident || back->told || back->first_seen ||
                     (!back->ended && ended_badly(view));
-    int64_t oldest_ns = ng_live_verdict_oldest_wait(view, true);
+    int64_t oldest_ns = ng_postmortem_oldest_wait(view, true);
 
     query->stalled_ns = postmortem->stalled_ns ? postmortem->stalled_ns : STALLED_DEFAULT_NS;
     /*
@@ -534,8 +594,10 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmo
                         struct ng_verdict *ret_verdict)
 {
     struct ng_verdict_query query = {0};
-    struct look_back back = look_before_the_end(view, postmortem);
+    char silent[RANKS_BYTES];
 
+    list_silent(view, silent, sizeof(silent));
+    struct look_back back = look_before_the_end(view, postmortem);
     int error = judge(view, postmortem, &back, &query, ret_verdict);
     /* No rank need have waited for it: the operations in flight then were ordinary. */
     if (!error && has_nan(view) && ng_postmortem_is_ordinary(view, postmortem, ret_verdict)) {
@@ -553,8 +615,8 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmo
         ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
     if (ret_verdict->kind != NG_KIND_HEALTHY)
         return 0;
-    error = doubt_health(view, ret_verdict);
-    if (!error && back.ended && ng_live_verdict_oldest_wait(view, true) > 0) {
+    error = doubt_health(view, silent, ret_verdict);
+    if (!error && back.ended && ng_postmortem_oldest_wait(view, true) > 0) {
         ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
         error = add_doubt(ret_verdict, "which rank ended first, while work was in flight");
     }

@@ -11,6 +11,10 @@
 #include "core/nccl/board.h"
 #include "core/verdict/verdict.h"
 
+/* Age of the oldest work or call of processes that are not gone; 0 none. `victims`: also of those
+ * that the guard ended. */
+int64_t ng_postmortem_oldest_wait(const struct ng_view *view, bool victims);
+
 struct ng_postmortem {
     int64_t asked_ns;   /* the user's threshold for stuck; 0 not given */
     int64_t stalled_ns; /* the job's threshold for stuck; 0 not known */
@@ -27,8 +31,9 @@ bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postm
 
 /*
  * Judge a sealed view, whose processes may be treated as they were just before the end. A healthy
- * verdict is certain only if every rank of every group is in the evidence; else it lists what is
- * missing. 0 or -ENOMEM. Free `verdict` with ng_verdict_fini.
+ * verdict is certain only if every rank of every group is in the evidence, and none was killed or
+ * crashed as far as is known; else it lists what is not known. 0 or -ENOMEM. Free `verdict` with
+ * ng_verdict_fini.
  */
 int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmortem,
                         struct ng_verdict *ret_verdict);

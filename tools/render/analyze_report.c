@@ -72,7 +72,7 @@ static void look_at_member(const struct ng_view *view, const struct ng_view_memb
 static void look_at_call(const struct ng_view *view, const struct ng_view_call *call,
                          struct activity *activity)
 {
-    if (ng_live_verdict_is_gone(view->processes[call->process].life) ||
+    if (ng_life_is_gone(view->processes[call->process].life) ||
         (activity->doing == DOING_CALL && call->age_ns <= activity->age_ns) ||
         (activity->doing == DOING_WORK && call->age_ns < activity->age_ns / 2))
         return;
@@ -202,7 +202,7 @@ static int put_activities(struct ng_output *output, const struct ng_view *view)
     for (uint32_t i = 0; i < view->call_count; i++)
         look_at_call(view, &view->calls[i], &activities[view->calls[i].process]);
     for (uint32_t i = 0; i < count; i++)
-        if (ng_live_verdict_is_gone(view->processes[i].life))
+        if (ng_life_is_gone(view->processes[i].life))
             activities[i] = (struct activity){
                 .doing = DOING_GONE, .life = view->processes[i].life, .rank = activities[i].rank};
     qsort(activities, count, sizeof(*activities), compare_activities);

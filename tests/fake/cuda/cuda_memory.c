@@ -439,7 +439,7 @@ static struct reservation *reservation_of(uintptr_t base, size_t size)
     return NULL;
 }
 
-/* Something known begins at the address, or inside of the range. */
+/* Does a known allocation begin at the address, or inside the range? */
 static bool range_taken(uintptr_t base, size_t size)
 {
     size_t place = table_place(base);

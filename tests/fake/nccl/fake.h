@@ -317,7 +317,7 @@ struct fake_plan {
     int np2ps;
     int calls; /* collective calls in it */
     bool captured;
-    bool stuck; /* its buffers are registered in a way that hangs the real library */
+    bool stuck; /* its buffers are registered in a way with which the real library hangs */
     uint64_t ticket;
 };
 

@@ -1,9 +1,9 @@
-/* Hosts, for ranks in network namespaces of their own, or with an NCCL_HOSTID of their own. Bytes
- * go through shared memory all the same: what a cable would carry between hosts goes only while
- * neither host is cut off, as a file in the folder of FAKE_NCCL_NETWORK says. Nobody is told of a
- * cut: whatever was under way waits, as on a wire without a sign of the other end. That a process
- * ends its peers are told, by the kernel that closes its connections: seen with NCCL 2.28.9 over
- * sockets, where the ranks that exchange data with it get ncclRemoteError within milliseconds. */
+/* Hosts: ranks in a network namespace, or with an NCCL_HOSTID, of their own. Bytes between hosts go
+ * through shared memory, too, but only while neither host is cut off; files in the folder
+ * FAKE_NCCL_NETWORK say which hosts are. A cut is not reported: operations under way wait, as on a
+ * network without any answer. The end of a process is reported to its peers, because the kernel
+ * closes its connections: with NCCL 2.28.9 over sockets, ranks that exchange data with it get
+ * ncclRemoteError within milliseconds. */
 #include "tests/fake/nccl/fake.h"
 
 #include <fcntl.h>

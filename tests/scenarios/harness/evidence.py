@@ -123,7 +123,8 @@ def check_replay(what, record):
 
 
 def check_member(what, member, modules):
-    need(member.pop("pending_vague", True) is True, what, "pending_vague")
+    for name in ("pending_vague", "pending_inferred"):
+        need(member.pop(name, True) is True, what, name)
     check_fields(what, member, MEMBER)
     check_fields(f"{what} last", member["last"], SIGNATURE)
     need(member["group_rank"] < max(member["nranks"], 1), what, "has no place in its group")

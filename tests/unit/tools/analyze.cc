@@ -476,7 +476,7 @@ TEST(AnalyzeBoxes, NameTheRankThatDiedFirstThoughNobodyHadWaitedForLong)
     Result dumped = run({"dump", "--no-stacks", "--out", dumps.path()},
                         {{"NCCLGUARD_STORE", "local:" + folder.path()}, {"NCCLGUARD_JOB", ""}});
     ASSERT_EQ(dumped.code(), 0) << dumped.err;
-    /* Whoever writes a dump of the dead finds all of them dead at the same moment. */
+    /* A dump that is written after all have died shows all of them dead at the same moment. */
     for (const Folder *evidence : {&folder, &dumps}) {
         Found verdict({evidence->path()}, "dead_rank", {1});
         EXPECT_EQ(verdict.text("confidence"), "likely") << "it may have been frozen";

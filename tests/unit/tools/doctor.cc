@@ -498,7 +498,7 @@ TEST(DoctorOfPython, LooksIntoThePackagesOfTheInterpreterThatRunsTheScript)
         EXPECT_EQ(report.code, 1);
         EXPECT_EQ(read_file(folder / "asked").rfind("-E -c import sys", 0), 0u);
     }
-    /* As pip writes it where the path of the interpreter is long. */
+    /* pip writes this form if the path of the interpreter is too long for a #! line. */
     Report by_shell({folder.write(
         "long", "#!/bin/sh\n'''exec' \"" + folder / "python3.99" + "\" \"$0\" \"$@\"\n' '''\n",
         0700)});

@@ -555,6 +555,7 @@ static void add_random_member(struct ng_view *view, uint32_t index, unsigned *se
     member->pending_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
     member->pending_started = any(seed, 2);
     member->pending_vague = any(seed, 2);
+    member->pending_inferred = any(seed, 2);
     uint32_t count = (uint32_t)any(seed, 20);
     member->records = ng_arena_alloc(&view->arena, (count + 5) * sizeof(*member->records));
     while (member->record_count < count)

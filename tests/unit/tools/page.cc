@@ -289,7 +289,7 @@ TEST(Advice, ThereIsSomeForEveryKindButHealthy)
     EXPECT_EQ(ng_advice_step(NG_KIND_MISSING_RANK, 99), nullptr);
 }
 
-TEST(Folded, AParagraphOfAThreadIsAStackAndOthersAreNot)
+TEST(StackGroups, AParagraphOfAThreadIsAStackAndOthersAreNot)
 {
     Stacks stacks;
     stacks.add(3, two_threads);
@@ -302,7 +302,7 @@ TEST(Folded, AParagraphOfAThreadIsAStackAndOthersAreNot)
     EXPECT_STREQ(stacks.folded.summaries[0].text, "thread 12 \"main\", in read");
 }
 
-TEST(Folded, WhatDiffersInIdsAddressesAndTimesIsTheSame)
+TEST(StackGroups, WhatDiffersInIdsAddressesAndTimesIsTheSame)
 {
     Stacks stacks;
     stacks.add(3, two_threads);
@@ -319,7 +319,7 @@ TEST(Folded, WhatDiffersInIdsAddressesAndTimesIsTheSame)
     EXPECT_EQ(stacks.ranks(1), (std::vector<int>{2, 3}));
 }
 
-TEST(Folded, OtherFunctionsFilesOrPlacesAreOtherStacks)
+TEST(StackGroups, OtherFunctionsFilesOrPlacesAreOtherStacks)
 {
     for (const char *with : {"write+0x12", "read+0x13", "(libd.so"}) {
         Stacks stacks;
@@ -330,7 +330,7 @@ TEST(Folded, OtherFunctionsFilesOrPlacesAreOtherStacks)
     }
 }
 
-TEST(Folded, ThreadsOfOneRankThatAreAlikeCountOnce)
+TEST(StackGroups, ThreadsOfOneRankThatAreAlikeCountOnce)
 {
     Stacks stacks;
     stacks.add(4, "Thread 1 \"a\"\n  #0 x\n\nThread 2 \"a\"\n  #0 x\n");
@@ -339,7 +339,7 @@ TEST(Folded, ThreadsOfOneRankThatAreAlikeCountOnce)
     EXPECT_EQ(stacks.ranks(0), std::vector<int>{4});
 }
 
-TEST(Folded, TakesEveryFileOfAFolderThatIsOneAndNoOther)
+TEST(StackGroups, TakesEveryFileOfAFolderThatIsOneAndNoOther)
 {
     Folder folder;
     struct ng_stack_groups folded = {};
@@ -358,7 +358,7 @@ TEST(Folded, TakesEveryFileOfAFolderThatIsOneAndNoOther)
     ng_stack_groups_fini(&folded);
 }
 
-TEST(Folded, ManyDifferentStacksAreFoundAgain)
+TEST(StackGroups, ManyDifferentStacksAreFoundAgain)
 {
     Stacks stacks;
     for (int rank = 0; rank < 3; rank++)

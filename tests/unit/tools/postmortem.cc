@@ -62,6 +62,33 @@ Told judge_ended(const std::vector<Fate> &fates)
     return told;
 }
 
+/* All ranks had finished all that they called, but `left` them open. */
+struct ng_verdict judge_between_calls(const std::vector<enum ng_life> &lives,
+                                      enum ng_group_state left,
+                                      std::vector<std::string> *ret_doubts)
+{
+    Job job((int)lives.size(), 0xd, "dp", 9);
+    for (int rank = 0; rank < (int)lives.size(); rank++) {
+        job.process(rank).life = lives[(size_t)rank];
+        job.process(rank).life_age_ns = job.process(rank).alive_age_ns = NG_S;
+        job.at(0xd, rank).state = left;
+    }
+    struct ng_view view;
+    struct ng_verdict verdict;
+    struct ng_postmortem postmortem = {};
+    ng_view_init(&view);
+    job.fill(&view);
+    EXPECT_EQ(ng_postmortem_judge(&view, &postmortem, &verdict), 0);
+    ret_doubts->assign(verdict.missing_evidence,
+                       verdict.missing_evidence + verdict.missing_evidence_count);
+    struct ng_verdict told = {};
+    told.kind = verdict.kind;
+    told.confidence = verdict.confidence;
+    ng_verdict_fini(&verdict);
+    ng_view_fini(&view);
+    return told;
+}
+
 } // namespace
 
 TEST(Postmortem, TheRankThatCrashedBeforeItsLauncherEndedTheOthersDied)
@@ -114,5 +141,33 @@ TEST(Postmortem, WhoWasMerelyEndedFirstIsNotToBlame)
         Told told = judge_ended({row.other, row.first});
         EXPECT_FALSE(told.confidence == NG_CONFIDENCE_CERTAIN && !told.culprits.empty())
             << row.what << ": " << ng_verdict_kind_name(told.kind);
+    }
+}
+
+TEST(Postmortem, AJobWhoseRanksWereKilledBetweenCallsIsNotCertainToHaveBeenHealthy)
+{
+    const struct {
+        std::vector<enum ng_life> lives;
+        enum ng_group_state left;
+        const char *doubt; /* NULL: it is certain */
+    } cases[] = {
+        {{NG_LIFE_DEAD, NG_LIFE_DEAD, NG_LIFE_DEAD, NG_LIFE_DEAD}, NG_GROUP_READY, "ranks 0-3"},
+        {{NG_LIFE_EXITED, NG_LIFE_DEAD, NG_LIFE_EXITED}, NG_GROUP_READY, "rank 1"},
+        {{NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_DEAD}, NG_GROUP_READY, "ranks 1,2"},
+        {{NG_LIFE_DEAD, NG_LIFE_DEAD}, NG_GROUP_DESTROYED, NULL},
+        {{NG_LIFE_EXITED, NG_LIFE_EXITED}, NG_GROUP_READY, NULL},
+    };
+    for (const auto &one : cases) {
+        std::vector<std::string> doubts;
+        struct ng_verdict verdict = judge_between_calls(one.lives, one.left, &doubts);
+        SCOPED_TRACE(one.doubt ? one.doubt : "certain");
+        EXPECT_EQ(verdict.kind, NG_KIND_HEALTHY);
+        EXPECT_EQ(verdict.confidence, one.doubt ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+        ASSERT_EQ(doubts.size(), one.doubt ? 1u : 0u);
+        if (!one.doubt)
+            continue;
+        EXPECT_EQ(doubts[0], std::string("how ") + one.doubt +
+                                 " ended: killed, crashed or _exit, between calls and with "
+                                 "communicators open");
     }
 }

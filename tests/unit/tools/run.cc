@@ -20,10 +20,10 @@ namespace
 {
 
 /*
- * This test's own program under guard, started as `test_tools_run --as-program MODE`. It tells
- * every signal but those of job control as "signal N", and repeats every line of its input as
- * "heard …". MODE "once": ends with status 9 at the first signal; "on": goes on until its input
- * says "end", and then tells how many interrupts came.
+ * The program under guard in these tests, started as `test_tools_run --as-program MODE`. It prints
+ * every signal but those of job control as "signal N", and every line of its input as "heard …".
+ * MODE "once": ends with status 9 at the first signal; "on": runs until it reads the line "end",
+ * then prints how many interrupts it received.
  */
 volatile sig_atomic_t came[64];
 
@@ -788,7 +788,8 @@ Result run_job(const std::string &script)
                {{"NCCLGUARD_DIR", folder.path()}});
 }
 
-/* A rank that is killed cannot tell, and is nobody's child that could be asked. */
+/* A killed rank cannot record its end: `ncclguard run` does it, though the rank is a child of a
+ * shell. */
 TEST(Run, PutsTheEndsOfRanksIntoTheirBlackBoxes)
 {
     Folder folder;

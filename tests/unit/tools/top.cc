@@ -165,7 +165,7 @@ TEST(Top, OfAJobThatHasEndedSaysWhatHeldItUp)
     }
 }
 
-/* Not what the shell that asks has in its environment; the user's own word comes first. */
+/* The threshold is the job's, not that in the environment of `top`; an option overrides both. */
 TEST(Top, WhatCountsAsStuckIsWhatTheJobSays)
 {
     Stuck early("test-job", "world", 2500, EVIDENCE_RUNNING, 1000);

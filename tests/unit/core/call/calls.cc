@@ -79,7 +79,7 @@ bool in_group(const struct made_record &record)
     return (record.flags & NG_RECORD_IN_GROUP) != 0;
 }
 
-/* Of a communicator that made so many all-reduces. */
+/* The rolling hash of a communicator after this many all-reduces. */
 uint64_t hash_after(int calls)
 {
     struct ng_signature signature = {NG_OP_AllReduce, 7, 0, -1, 4};
@@ -473,6 +473,187 @@ TEST_F(Calls, ACommunicatorMayBeUsedOnStreamsOfSeveralContexts)
     }
 }
 
+TEST_F(Calls, TheFirstWorksAreMadeWithTheCommunicatorAndDisturbNoCapture)
+{
+    destroy(init(0)); /* the driver is known */
+    made_reset(1);    /* the device of all communicators here, with a context without works */
+    unsigned plain = made_plain_events(), relaxed = made_relaxed_events();
+    void *comm = init(0);
+    EXPECT_EQ(made_plain_events(), plain + 2 * 64);
+    EXPECT_EQ(made_relaxed_events(), relaxed + 2 * 64);
+    init(0);
+    made_hold(true);
+    for (int i = 0; i < 64; i++)
+        made_all_reduce(0, comm, made_stream(1), OK);
+    EXPECT_EQ(made_plain_events(), plain + 2 * 64) << "enough for all communicators there";
+    made_all_reduce(0, comm, made_stream(1), OK);
+    EXPECT_EQ(made_plain_events(), plain + 4 * 64);
+    made_hold(false);
+    EXPECT_TRUE(made_await_completed(comm, 65));
+}
+
+TEST_F(Calls, ACommunicatorThatIsNotFinishedGetsNoWorks)
+{
+    destroy(init(0));
+    made_reset(1);
+    unsigned plain = made_plain_events();
+    char never;
+    made_init(0, &never, 2, 0, nullptr, ncclInProgress);
+    made_init(0, &never, 2, 0, nullptr, REFUSED);
+    EXPECT_EQ(made_plain_events(), plain);
+}
+
+TEST_F(Calls, WorksThatCannotBeMadeAheadAreMadeByTheFirstCall)
+{
+    destroy(init(0));
+    made_reset(1);
+    made_fail(1, CUDA_ERROR_OUT_OF_MEMORY);
+    void *comm = init(0);
+    made_fail(1, 0);
+    made_all_reduce(0, comm, made_stream(1), OK);
+    EXPECT_TRUE(made_await_completed(comm, 1));
+    EXPECT_EQ(group_of(comm).cuda_error, 0);
+}
+
+/* ---- Bursts ---- */
+
+namespace
+{
+
+class Bursts : public Calls
+{
+  protected:
+    /* Events that are recorded for what `calls` does. */
+    template <class Do> static unsigned events_of(Do calls)
+    {
+        unsigned before = made_recorded_events();
+        calls();
+        return made_recorded_events() - before;
+    }
+    /* Until that is so once: another process may run between two calls. */
+    template <class Do> static bool once(Do holds)
+    {
+        for (int i = 0; i < 10000; i++)
+            if (holds())
+                return true;
+        return false;
+    }
+    /* A burst ends when the thread is elsewhere for longer than this. */
+    static void be_elsewhere()
+    {
+        for (int64_t begun = now_ns(); now_ns() - begun < 20000;)
+            ;
+    }
+    static int64_t now_ns()
+    {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    }
+    void call(void *comm, void *stream = nullptr)
+    {
+        made_all_reduce(0, comm, stream ? stream : stream_, OK);
+    }
+    /* One call of a burst, whatever is done between it and the call before. */
+    template <class Do> bool goes_on(void *comm, Do between)
+    {
+        return once([&] {
+            call(comm);
+            between();
+            return events_of([&] { call(comm); }) == 1;
+        });
+    }
+    template <class Do> bool never_goes_on(void *comm, Do between)
+    {
+        for (int i = 0; i < 300; i++) {
+            call(comm);
+            between();
+            if (events_of([&] { call(comm); }) != 2)
+                return false;
+        }
+        return true;
+    }
+};
+
+} // namespace
+
+TEST_F(Bursts, AWorkThatFollowsAnotherAtOnceHasNoStartEvent)
+{
+    void *comm = init(0);
+    EXPECT_TRUE(goes_on(comm, [] {}));
+    EXPECT_TRUE(never_goes_on(comm, [] { be_elsewhere(); }));
+}
+
+TEST_F(Bursts, AnythingElseThatTheThreadDoesEndsThem)
+{
+    void *comm = init(0), *other = init(0);
+    EXPECT_TRUE(never_goes_on(comm, [&] { call(other); })) << "another communicator";
+    EXPECT_TRUE(never_goes_on(other, [&] { call(other, made_stream(1)); })) << "another stream";
+    EXPECT_TRUE(never_goes_on(comm, [&] { made_all_reduce(0, comm, stream_, REFUSED); }));
+    EXPECT_TRUE(never_goes_on(comm, [&] {
+        made_capture(true);
+        call(comm);
+        made_capture(false);
+    }));
+    made_timing(NG_TIMING_ALL);
+    EXPECT_TRUE(never_goes_on(init(0), [] {})) << "all works are measured";
+    made_timing(NG_TIMING_OFF);
+}
+
+TEST_F(Bursts, AWorkOnADefaultStreamHasItsStartEvent)
+{
+    void *comm = init(0);
+    for (int i = 0; i < 300; i++)
+        ASSERT_EQ(events_of([&] { made_all_reduce(0, comm, nullptr, OK); }), 2u);
+}
+
+TEST_F(Bursts, NcclGroupsMayBeInOne)
+{
+    void *one = init(0), *two = init(0);
+    auto group = [&] {
+        made_group_start(0);
+        for (void *comm : {one, two})
+            for (int i = 0; i < 2; i++)
+                made_all_reduce(0, comm, stream_, OK);
+        made_group_end(0, OK);
+    };
+    EXPECT_TRUE(once([&] {
+        group();
+        return events_of(group) == 2;
+    }));
+    for (int i = 0; i < 300; i++) {
+        group();
+        be_elsewhere();
+        ASSERT_EQ(events_of(group), 4u);
+    }
+    EXPECT_EQ(group_of(one).scheduled, group_of(one).entered);
+}
+
+/* The device is where the work before it has ended; what is not seen is said. */
+TEST_F(Bursts, AWorkWithoutStartEventCountsAsReachedWhenTheOneBeforeItHasEnded)
+{
+    void *comm = init(0);
+    for (bool in_burst : {true, false}) {
+        EXPECT_TRUE(once([&] {
+            made_release_recorded();
+            call(comm);
+            if (!in_burst)
+                be_elsewhere();
+            made_hold_recorded(true);
+            return events_of([&] { call(comm); }) == (in_burst ? 1u : 2u);
+        }));
+        uint64_t held = group_of(comm).entered;
+        ASSERT_TRUE(made_await_completed(comm, held - 1));
+        ASSERT_TRUE(made_await_pending(comm, held));
+        EXPECT_EQ(made_started(comm), in_burst);
+        EXPECT_EQ(made_inferred(comm), in_burst);
+        EXPECT_EQ(made_newest_record().state,
+                  (uint32_t)(in_burst ? NG_RECORD_STARTED : NG_RECORD_SCHEDULED));
+        made_release_recorded();
+        ASSERT_TRUE(made_await_completed(comm, held));
+    }
+}
+
 class ResetDevices : public Calls, public testing::WithParamInterface<bool>
 {
   protected:
@@ -645,6 +826,22 @@ TEST_F(Measured, WithOffThereAreNoEventsWithTiming)
     EXPECT_EQ(measured(comm, NG_OP_AllReduce), 0u);
 }
 
+TEST_F(Measured, FewWorksWithTimingAreMadeAtATime)
+{
+    destroy(init(0));
+    made_reset(1);
+    unsigned timing = made_timing_events(), plain = made_plain_events();
+    void *comm = init(0);
+    EXPECT_EQ(made_timing_events(), timing + 2 * 8);
+    made_hold(true);
+    for (int i = 0; i < 9; i++)
+        made_all_reduce(0, comm, made_stream(1), OK);
+    EXPECT_EQ(made_timing_events(), timing + 4 * 8);
+    EXPECT_EQ(made_plain_events(), plain + 2 * 64);
+    made_hold(false);
+    EXPECT_TRUE(made_await_completed(comm, 9));
+}
+
 TEST_F(Measured, WithSampledEachCommunicatorMeasuresTheSameCalls)
 {
     made_timing(NG_TIMING_SAMPLED);
@@ -690,7 +887,7 @@ TEST_F(Measured, WhatCudaDoesNotTellIsNoDuration)
 
 TEST_F(Measured, WithoutEventsWithTimingTheOthersServe)
 {
-    /* A context of its own: of the other one, there may be some. */
+    /* On the second device: the pool of the first one may hold timed events from earlier tests. */
     void *comm = init(0), *stream = made_stream(1);
     made_reset(1);
     made_refuse_timing(true);

@@ -56,7 +56,7 @@ TEST_F(Nonblocking, ACallersConfigurationIsCopiedByItsOwnSizeAndVersion)
 {
     struct {
         ncclConfig_t known;
-        unsigned char newer[64]; /* of a release that nobody here has heard of */
+        unsigned char newer[64]; /* of a release newer than any that is known here */
     } config;
     config.known = NCCL_CONFIG_INITIALIZER;
     memset(config.newer, 0x5a, sizeof(config.newer));

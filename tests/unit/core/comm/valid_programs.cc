@@ -872,22 +872,22 @@ void run_programs(bool graphs, bool faulty)
 } // namespace
 
 /* In this order: nothing tells of replays before the second. */
-TEST(Programs, Valid_ones_raise_no_alarm)
+TEST(Programs, ValidOnesRaiseNoAlarm)
 {
     run_programs(false, false);
 }
 
-TEST(Programs, One_field_that_differs_is_always_told)
+TEST(Programs, OneFieldThatDiffersIsAlwaysTold)
 {
     run_programs(false, true);
 }
 
-TEST(Programs, Valid_ones_with_replays_raise_no_alarm)
+TEST(Programs, ValidOnesWithReplaysRaiseNoAlarm)
 {
     run_programs(true, false);
 }
 
-TEST(Programs, One_field_that_differs_is_always_told_where_replays_are_seen)
+TEST(Programs, OneFieldThatDiffersIsAlwaysToldWhereReplaysAreSeen)
 {
     run_programs(true, true);
 }

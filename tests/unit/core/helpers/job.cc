@@ -283,6 +283,7 @@ void Job::fill(struct ng_view *view) const
             member->pending_record = from.pending_record;
             member->pending_age_ns = from.pending_age_ns;
             member->pending_started = from.pending_started;
+            member->pending_inferred = from.pending_inferred;
             member->coll_joined = from.coll_joined;
             member->p2p_joined = from.p2p_joined;
             member->groups_closed = from.groups_closed;
@@ -349,6 +350,7 @@ Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, boo
     judgement.json = written([&](int fd) { EXPECT_EQ(ng_report_write_json(&verdict, fd), 0); });
     judgement.cycle.assign(verdict.cycle, verdict.cycle + verdict.cycle_count);
     judgement.may_be_gone = verdict.may_be_gone;
+    judgement.end_is_certain = verdict.end_is_certain;
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
     return judgement;

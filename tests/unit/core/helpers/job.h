@@ -30,7 +30,7 @@ struct Member {
     uint64_t entered = 0, scheduled = 0, started = 0, completed = 0, p2p_entered = 0,
              p2p_completed = 0;
     int64_t pending_age_ns = 0, timeout_ns = 0, error_age_ns = 0;
-    bool pending_started = true;
+    bool pending_started = true, pending_inferred = false;
     uint64_t pending_seq = 0, pending_record = 0;
     int cuda_error = 0, async_error = 0;
     int64_t ended_age_ns = 0;
@@ -168,12 +168,12 @@ struct Judgement {
     std::vector<std::string> whys, missing;
     std::string line, text, json;
     std::vector<struct ng_verdict_step> cycle;
-    bool may_be_gone;
+    bool may_be_gone, end_is_certain;
 };
 Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false,
                 bool nan = false, bool ends = false);
 
-/* The ranks that a test expects; ANYBODY: it does not say. */
+/* The ranks that a test expects; ANYBODY: any ranks. */
 struct Ranks {
     std::vector<int> ranks;
     bool anybody = false;

@@ -1,5 +1,5 @@
 /*
- * Several copies of NCCL and two devices, of which nothing exists but what core asks for.
+ * Stand-ins for several copies of NCCL and two devices: only the functions that core calls.
  */
 #include "tests/unit/core/helpers/made_calls.h"
 
@@ -131,17 +131,18 @@ static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *stat
     return CUDA_SUCCESS;
 }
 
+static __thread CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
 static CUresult thread_exchange_capture_mode(CUstreamCaptureMode *mode)
 {
-    static __thread CUstreamCaptureMode mine = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    CUstreamCaptureMode before = mine;
+    CUstreamCaptureMode before = capture_mode;
 
-    mine = *mode;
+    capture_mode = *mode;
     *mode = before;
     return CUDA_SUCCESS;
 }
 
-static _Atomic unsigned timing_events;
+static _Atomic unsigned timing_events, plain_events, relaxed_events;
 static atomic_bool timing_refused;
 static _Atomic int elapsed_error;
 static _Atomic float elapsed_ms = 1;
@@ -151,6 +152,8 @@ static CUresult event_create(CUevent *event, unsigned flags)
     bool timed = !(flags & CU_EVENT_DISABLE_TIMING);
 
     timing_events += timed;
+    plain_events += !timed;
+    relaxed_events += capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED;
     if (timed && atomic_load(&timing_refused))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (current->error)
@@ -179,6 +182,13 @@ static CUresult event_state(CUevent event)
     return (CUresult)event->context->error;
 }
 
+static _Atomic unsigned recorded_events;
+
+unsigned made_recorded_events(void)
+{
+    return atomic_load(&recorded_events);
+}
+
 static CUresult event_record(CUevent event, CUstream stream)
 {
     CUresult result = event_state(event);
@@ -186,10 +196,17 @@ static CUresult event_record(CUevent event, CUstream stream)
     if (result == CUDA_SUCCESS && stream && stream->context != event->context)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
+        recorded_events++;
         atomic_store(&event->holds, atomic_load(&holds_recorded));
         atomic_store(&event->recorded, true);
     }
     return result;
+}
+
+static CUresult launch_host_func(CUstream stream, CUhostFn function, void *argument)
+{
+    (void)stream, (void)function, (void)argument;
+    return CUDA_SUCCESS;
 }
 
 static CUresult event_query(CUevent event)
@@ -248,6 +265,7 @@ static bool find_cuda(struct ng_cuda *ret_cuda)
         .event_destroy = event_destroy,
         .event_record = event_record,
         .event_query = event_query,
+        .launch_host_func = launch_host_func,
         .event_elapsed = event_elapsed,
         .ctx_get_id = ctx_get_id,
         .device_get_pci_bus_id = device_get_pci_bus_id,
@@ -274,6 +292,16 @@ void made_refuse_timing(bool refuse)
 unsigned made_timing_events(void)
 {
     return atomic_load(&timing_events);
+}
+
+unsigned made_plain_events(void)
+{
+    return atomic_load(&plain_events);
+}
+
+unsigned made_relaxed_events(void)
+{
+    return atomic_load(&relaxed_events);
 }
 
 void *made_stream(unsigned context)
@@ -822,6 +850,11 @@ bool made_started(const void *comm)
     return NG_LOAD(ng_comm_find(comm)->group->pending_started);
 }
 
+bool made_inferred(const void *comm)
+{
+    return NG_LOAD(ng_comm_find(comm)->group->pending_inferred);
+}
+
 void made_fork_child(void)
 {
     ng_guard_after_fork();
@@ -886,6 +919,7 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
     ret_group->coll_joined = NG_LOAD(group->coll_joined);
     ret_group->p2p_joined = NG_LOAD(group->p2p_joined);
     ret_group->groups_closed = NG_LOAD(group->groups_closed);
+    ret_group->pending_seq = atomic_load(&group->pending_record) ? NG_LOAD(group->pending_seq) : 0;
     ng_box_read_name(group, ret_group->name);
     memcpy(ret_group->pci_id, group->pci_id, sizeof(ret_group->pci_id));
 }
@@ -1031,6 +1065,16 @@ static bool has_failed(const struct made_group *group, uint64_t error)
 bool made_await_completed(const void *comm, uint64_t seq)
 {
     return await(comm, has_completed, seq);
+}
+
+static bool is_pending(const struct made_group *group, uint64_t seq)
+{
+    return group->pending_seq == seq;
+}
+
+bool made_await_pending(const void *comm, uint64_t seq)
+{
+    return await(comm, is_pending, seq);
 }
 
 bool made_await_cuda_error(const void *comm, int error)

@@ -45,6 +45,7 @@ struct made_group {
     int32_t nranks, group_rank, cuda_error, async_error;
     uint64_t entered, scheduled, completed, p2p_entered, last_call, rolling_hash;
     uint64_t coll_joined, p2p_joined, groups_closed;
+    uint64_t pending_seq; /* 0 nothing is pending */
     char name[64], pci_id[16];
 };
 bool made_group_of(const void *comm, struct made_group *ret_group); /* false: not known */
@@ -101,7 +102,8 @@ unsigned made_op_group_end(void);
 unsigned made_reached(void);
 /* How many NCCL groups the guard has made fail. */
 unsigned made_spoiled(void);
-/* The same of a call that is only passed on, and the text of ncclGetLastError; NULL NCCL's own. */
+/* The same for a call that is only forwarded, and the text of ncclGetLastError; NULL: NCCL's own.
+ */
 int made_passed(const void *comm);
 const char *made_last_error(const void *comm);
 
@@ -135,6 +137,7 @@ void made_on_abort(void (*function)(void *comm));
 uint64_t made_pending_record(const void *comm);
 int64_t made_pending_age_ns(const void *comm); /* of that work */
 bool made_started(const void *comm);           /* has the device reached it */
+bool made_inferred(const void *comm);          /* is that only inferred */
 /* As the guard does it in a forked child; to be called in one, in which its threads are gone. */
 void made_fork_child(void);
 void made_log_to(const char *path);
@@ -162,8 +165,12 @@ void made_timing(int mode);
 /* What cuEventElapsedTime answers; and whether events with timing can be made. */
 void made_elapsed(int error, float ms);
 void made_refuse_timing(bool refuse);
-/* Events with timing that were asked for so far. */
+/* Events with timing that were asked for so far, those without, and those of both kinds by threads
+ * whose calls disturb no capture. */
 unsigned made_timing_events(void);
+unsigned made_plain_events(void);
+unsigned made_relaxed_events(void);
+unsigned made_recorded_events(void); /* how often an event was recorded so far */
 /* Collectives of the communicator that are among the samples in the black box, in order: how many
  * there are. */
 unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room);
@@ -179,6 +186,7 @@ bool made_told(uint64_t *ret_told, uint64_t *ret_dropped);
 
 /* Wait until the watchdog has seen collective `seq`, or the error. False: not within 20 s. */
 bool made_await_completed(const void *comm, uint64_t seq);
+bool made_await_pending(const void *comm, uint64_t seq); /* as the oldest that has not finished */
 bool made_await_cuda_error(const void *comm, int error);
 
 /*

@@ -79,6 +79,13 @@ void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *
     made_deaths.policy = policy;
 }
 
+void __wrap_ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns);
+void __wrap_ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
+{
+    (void)policy;
+    (void)bound_ns;
+}
+
 static bool aborted;
 int __wrap_ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind,
                            const char *reason, enum ng_abort_origin origin);
@@ -374,7 +381,7 @@ void made_deaths_told(uint64_t group_id, uint64_t seq)
 
 void made_deaths_answered_for_job(void)
 {
-    ng_deaths_are_told();
+    ng_deaths_are_reported();
 }
 
 void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)
@@ -407,7 +414,7 @@ void made_deaths_suspicion(uint64_t epoch, bool differs)
                                    .kind = NG_KIND_MISSING_RANK,
                                    .line = "missing_rank: of a test"};
 
-    ng_response_hear(&incident);
+    ng_response_receive(&incident);
 }
 
 void made_deaths_put(uint64_t epoch, const char *line)
@@ -516,18 +523,34 @@ bool made_deaths_exits_asleep(uint64_t epoch)
     return ended;
 }
 
-void made_deaths_act_unjudged(const char *folder)
+static void write_to(const char *folder)
 {
-    struct ng_incident incident = {
-        .source = NG_SOURCE_HOST, .level = NG_INCIDENT_TIMEOUT, .group_id = 1, .seq = 7};
-
     /* The threads that run from the first time on read it. */
     if (ng_guard.adopt_thread != adopt)
         ng_guard.adopt_thread = adopt;
     if (ng_io_workers_start() != 0)
         abort();
     snprintf(ng_guard.dump_dir, sizeof(ng_guard.dump_dir), "%s", folder);
+}
+
+void made_deaths_act_unjudged(const char *folder)
+{
+    struct ng_incident incident = {
+        .source = NG_SOURCE_HOST, .level = NG_INCIDENT_TIMEOUT, .group_id = 1, .seq = 7};
+
+    write_to(folder);
     ng_response_act_unjudged(&incident);
+    ng_guard.dump_dir[0] = '\0';
+}
+
+void made_deaths_neighbours_ended(unsigned policy, const char *folder)
+{
+    _Atomic uint32_t *mildest = &ng_guard.box.header->mildest_policy;
+
+    write_to(folder);
+    NG_STORE(*mildest, ng_guard.config.on_timeout + 1);
+    ng_response_follow_end(policy + 1);
+    NG_STORE(*mildest, 0);
     ng_guard.dump_dir[0] = '\0';
 }
 

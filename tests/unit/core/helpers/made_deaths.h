@@ -92,6 +92,8 @@ void made_deaths_act_unjudged(const char *folder);
 /* The same of the incident thread itself: it sleeps when others claim that incident and judge it,
  * and the process exits before it wakes. True: the thread has ended. */
 bool made_deaths_exits_asleep(uint64_t epoch);
+/* Neighbours have ended by this policy; evidence goes to this folder. */
+void made_deaths_neighbours_ended(unsigned policy, const char *folder);
 /* What this process is set to. */
 void made_deaths_set_policy(unsigned policy);
 /* A person aborts all groups, by the store or by this host's board. True: it is obeyed. */

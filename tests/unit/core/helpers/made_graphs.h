@@ -23,7 +23,7 @@ void made_capture_end(void);
  * it. */
 void made_instantiate(void *exec);
 void made_exec_destroy(void *exec);
-/* Nothing holds the graph that was captured last any more. */
+/* Releases the last reference to the graph that was captured last. */
 void made_graph_end(void);
 
 /* Launches `exec`; false: it holds no calls. */

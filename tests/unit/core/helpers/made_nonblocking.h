@@ -15,7 +15,8 @@ extern "C" {
 /* NCCLGUARD_INIT=nonblocking, or watch. */
 void made_nonblocking(bool on);
 
-/* From now on NCCL's state is in progress for so many questions (-1 for ever), then this. */
+/* The next `questions` queries of the state return ncclInProgress (-1: all of them), later ones
+ * this. */
 void made_progress(int questions, int then);
 unsigned made_questions(void);                    /* so far */
 void made_questions_tell(void (*function)(void)); /* called by each of this thread */

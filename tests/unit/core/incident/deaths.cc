@@ -765,6 +765,45 @@ TEST_F(Deaths, WhereNobodyComesToAVerdictTheFolderHasOneThatSaysSo)
     EXPECT_EQ(read_whole_file(folder / "verdict.json"), "of somebody who knew more");
 }
 
+/* Its own abort takes longer than theirs. */
+TEST_F(Deaths, ARankThatEndsByAVerdictDoesNotFollowNeighboursThatHaveEnded)
+{
+    Folder folder;
+    made_deaths_set_policy(NG_ON_TIMEOUT_KILL);
+    made_deaths_claimed(1, NG_ON_TIMEOUT_TEARDOWN);
+    said_of_news();
+    ASSERT_EQ(made_deaths.acted, 1u);
+    testing::internal::CaptureStderr();
+    made_deaths_neighbours_ended(NG_ON_TIMEOUT_TEARDOWN, folder.path().c_str());
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    EXPECT_EQ(made_deaths.acted, 1u);
+    EXPECT_FALSE(std::filesystem::exists(folder / "verdict.json"));
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+}
+
+TEST_F(Deaths, ARankFollowsNeighboursThatHaveEndedByAVerdictThatItCannotRead)
+{
+    for (bool heard : {false, true}) {
+        Folder folder;
+        made_deaths_begin(LONG_AGO);
+        made_deaths_set_policy(NG_ON_TIMEOUT_KILL);
+        if (heard) {
+            made_deaths_claimed(1, NG_ON_TIMEOUT_LOG);
+            said_of_news();
+        }
+        unsigned before = made_deaths.acted;
+        testing::internal::CaptureStderr();
+        made_deaths_neighbours_ended(NG_ON_TIMEOUT_TEARDOWN, folder.path().c_str());
+        EXPECT_EQ(count(testing::internal::GetCapturedStderr(),
+                        "unknown: other ranks of this host were ended by a verdict"),
+                  1);
+        EXPECT_EQ(made_deaths.acted, before + 1) << heard;
+        EXPECT_EQ(made_deaths.policy, (unsigned)NG_ON_TIMEOUT_TEARDOWN);
+        EXPECT_TRUE(std::filesystem::exists(folder / "verdict.json"));
+    }
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+}
+
 /* Deadlines of this process are served between two looks at the news. */
 TEST_F(Deaths, ABoardThatTellsWithoutEndKeepsNobody)
 {

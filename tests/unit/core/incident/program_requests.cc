@@ -77,7 +77,7 @@ int64_t in_ms(int64_t ms)
     return ng_clock_mono_ns() + ms * NG_MS;
 }
 
-class Request : public testing::Test
+class ProgramRequests : public testing::Test
 {
   protected:
     void SetUp() override
@@ -123,7 +123,7 @@ std::string get(const char *key, int64_t ms, size_t room = NG_BOARD_VALUE_MAX)
 
 } // namespace
 
-TEST_F(Request, WaitsUntilSomebodyPuts)
+TEST_F(ProgramRequests, WaitsUntilSomebodyPuts)
 {
     serve();
     std::string got;
@@ -137,7 +137,7 @@ TEST_F(Request, WaitsUntilSomebodyPuts)
     EXPECT_EQ(ng_program_request_put("key", "other", 5, in_ms(60000)), -EEXIST);
 }
 
-TEST_F(Request, MeetsWhenAllNumbersAreThere)
+TEST_F(ProgramRequests, MeetsWhenAllNumbersAreThere)
 {
     serve();
     int result = 1;
@@ -151,7 +151,7 @@ TEST_F(Request, MeetsWhenAllNumbersAreThere)
     EXPECT_EQ(result, 0);
 }
 
-TEST_F(Request, IsOverAtItsDeadline)
+TEST_F(ProgramRequests, IsOverAtItsDeadline)
 {
     serve();
     EXPECT_EQ(get("never", 20), strerror(ETIMEDOUT));
@@ -162,7 +162,7 @@ TEST_F(Request, IsOverAtItsDeadline)
     EXPECT_EQ(get("never", 60000), strerror(EACCES)) << "what waiting does not mend";
 }
 
-TEST_F(Request, GoesOnWhenTheStoreIsBack)
+TEST_F(ProgramRequests, GoesOnWhenTheStoreIsBack)
 {
     board.error = -EIO;
     serve();
@@ -175,7 +175,7 @@ TEST_F(Request, GoesOnWhenTheStoreIsBack)
     EXPECT_EQ(result, 0);
 }
 
-TEST_F(Request, IsGivenUpWhereTheIncidentThreadDoesNotCome)
+TEST_F(ProgramRequests, IsGivenUpWhereTheIncidentThreadDoesNotCome)
 {
     int64_t before = ng_clock_mono_ns();
     EXPECT_EQ(ng_program_request_put("key", "value", 5, in_ms(10)), -ETIMEDOUT);
@@ -185,7 +185,7 @@ TEST_F(Request, IsGivenUpWhereTheIncidentThreadDoesNotCome)
     EXPECT_EQ(board.calls, 0);
 }
 
-TEST_F(Request, ThereIsRoomForSoManyAndOthersAreTold)
+TEST_F(ProgramRequests, ThereIsRoomForSoManyAndOthersAreTold)
 {
     std::vector<std::thread> waiting;
     std::atomic<int> done{0}, busy{0};
@@ -206,7 +206,7 @@ TEST_F(Request, ThereIsRoomForSoManyAndOthersAreTold)
     EXPECT_EQ(board.entries.size(), 32u);
 }
 
-TEST_F(Request, EndsWithTheThread)
+TEST_F(ProgramRequests, EndsWithTheThread)
 {
     int result = 1;
     std::thread waiting([&] { result = ng_program_request_put("key", "value", 5, in_ms(60000)); });
@@ -218,14 +218,14 @@ TEST_F(Request, EndsWithTheThread)
     EXPECT_EQ(ng_program_request_put("key", "value", 5, in_ms(60000)), -ESHUTDOWN);
 }
 
-TEST_F(Request, WithoutABoardNothingIsShared)
+TEST_F(ProgramRequests, WithoutABoardNothingIsShared)
 {
     test_request_set_board(nullptr);
     serve();
     EXPECT_EQ(get("key", 60000), strerror(EOPNOTSUPP));
 }
 
-TEST_F(Request, BoundsAreKept)
+TEST_F(ProgramRequests, BoundsAreKept)
 {
     std::string long_key(NG_BOARD_KEY_MAX + 1, 'k'), large(NG_BOARD_VALUE_MAX + 1, 'x');
     EXPECT_EQ(ng_program_request_put(long_key.c_str(), "x", 1, in_ms(1)), -EMSGSIZE);

@@ -395,7 +395,7 @@ TEST_F(Abort, OneThatDoesNotReturnIsToldByNameAndHoldsNobody)
         std::string words = "abort_stuck: group " + std::string(id) + " (rank 0 of 2): ";
         ASSERT_TRUE(becomes([&] { return log().find(words) != std::string::npos; })) << log();
         told = log().substr(log().find(words) + words.size(), strlen("ncclCommAbort"));
-        /* Another order is carried out all the same. */
+        /* A later order is still carried out. */
         made_hold_aborts(false);
         EXPECT_TRUE(has_returned());
     }

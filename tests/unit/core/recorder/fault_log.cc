@@ -56,7 +56,7 @@ class Box
     std::string path;
 };
 
-TEST(Rehearsal, ABoxHasNoRoomForFaultsWhereNoneIsArmed)
+TEST(FaultLog, ABoxHasNoRoomForFaultsWhereNoneIsArmed)
 {
     Folder folder;
     Box plain(folder, 0), armed(folder, 2);
@@ -66,7 +66,7 @@ TEST(Rehearsal, ABoxHasNoRoomForFaultsWhereNoneIsArmed)
     EXPECT_EQ(armed.box.map_bytes, plain.box.map_bytes + 4096);
 }
 
-TEST(Rehearsal, WhatHappenedIsReadFromOutside)
+TEST(FaultLog, WhatHappenedIsReadFromOutside)
 {
     Folder folder;
     Box written(folder, 2);
@@ -96,7 +96,7 @@ TEST(Rehearsal, WhatHappenedIsReadFromOutside)
     ng_box_close(&box, nullptr);
 }
 
-TEST(Rehearsal, DamagedTablesAreDoneWithout)
+TEST(FaultLog, DamagedTablesAreDoneWithout)
 {
     Folder folder;
     Box written(folder, 1);
@@ -124,10 +124,10 @@ TEST(Rehearsal, DamagedTablesAreDoneWithout)
 }
 
 /* A job in which rank 1 never came, and whose box says why. */
-class Rehearsed : public testing::Test
+class FaultLogInAVerdict : public testing::Test
 {
   protected:
-    Rehearsed()
+    FaultLogInAVerdict()
     {
         Job job(3, 0xaa, "world");
         job.at(0xaa, 0).did(9).waits();
@@ -136,7 +136,7 @@ class Rehearsed : public testing::Test
         ng_view_init(&view_);
         job.fill(&view_);
     }
-    ~Rehearsed() override
+    ~FaultLogInAVerdict() override
     {
         ng_view_fini(&view_);
     }
@@ -170,7 +170,7 @@ class Rehearsed : public testing::Test
     struct ng_view view_;
 };
 
-TEST_F(Rehearsed, AVerdictWithoutFaultsDoesNotSpeakOfThem)
+TEST_F(FaultLogInAVerdict, AVerdictWithoutFaultsDoesNotSpeakOfThem)
 {
     json_t *json = judge();
 
@@ -180,7 +180,7 @@ TEST_F(Rehearsed, AVerdictWithoutFaultsDoesNotSpeakOfThem)
     json_decref(json);
 }
 
-TEST_F(Rehearsed, AVerdictSaysWhatWasInjected)
+TEST_F(FaultLogInAVerdict, AVerdictSaysWhatWasInjected)
 {
     add(1, HANG, 1, 10);
     json_t *json = judge(), *list = json_object_get(json, "rehearsal");
@@ -205,7 +205,7 @@ TEST_F(Rehearsed, AVerdictSaysWhatWasInjected)
     json_decref(json);
 }
 
-TEST_F(Rehearsed, SeveralStandInOrderOfTheirRanks)
+TEST_F(FaultLogInAVerdict, SeveralStandInOrderOfTheirRanks)
 {
     add(2, "rank=2:delay=1s", 7, 3);
     add(0, "rank=0:stop", 1, 4);
@@ -219,7 +219,7 @@ TEST_F(Rehearsed, SeveralStandInOrderOfTheirRanks)
     json_decref(json);
 }
 
-TEST_F(Rehearsed, ALineIsBoundedWhateverAFaultIsCalled)
+TEST_F(FaultLogInAVerdict, ALineIsBoundedWhateverAFaultIsCalled)
 {
     add(1, std::string(126, ':').c_str(), 1, 10);
     add(1, (std::string("x:") + std::string(120, 'y')).c_str(), 1, 10);
@@ -229,7 +229,7 @@ TEST_F(Rehearsed, ALineIsBoundedWhateverAFaultIsCalled)
 }
 
 #ifdef NG_TEST_HAS_READER
-TEST_F(Rehearsed, ADumpKeepsThem)
+TEST_F(FaultLogInAVerdict, ADumpKeepsThem)
 {
     Folder folder;
     char why[256];

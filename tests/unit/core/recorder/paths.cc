@@ -73,7 +73,7 @@ TEST(Paths, AFolderOfSomebodyElseIsRefused)
         ASSERT_EQ(mkdir((folder / "stranger").c_str(), 0700), 0);
         ASSERT_EQ(chown((folder / "stranger").c_str(), 12345, 12345), 0);
         EXPECT_EQ(ng_paths_make((folder / "stranger").c_str()), -EPERM);
-        /* Through a link of the stranger's making, too. */
+        /* Nor through a link that leads to the stranger's folder. */
         ASSERT_EQ(symlink((folder / "stranger").c_str(), (folder / "link").c_str()), 0);
         EXPECT_EQ(ng_paths_make((folder / "link").c_str()), -EPERM);
     } else {

@@ -168,7 +168,7 @@ double number(const json_t *event, const char *key)
 
 /* ---- Clocks ---- */
 
-TEST(Align, ProcessesOfOneHostShareItsMonotonicClock)
+TEST(ClockSync, ProcessesOfOneHostShareItsMonotonicClock)
 {
     Timed job(stuck_job());
     /* Looked at half a second later; and its calendar was set in between. */
@@ -179,7 +179,7 @@ TEST(Align, ProcessesOfOneHostShareItsMonotonicClock)
     EXPECT_EQ(clocks.moments_ns[1] - clocks.moments_ns[0], NG_S / 2);
 }
 
-TEST(Align, OneNameForTwoMachinesIsTwoClocks)
+TEST(ClockSync, OneNameForTwoMachinesIsTwoClocks)
 {
     Timed job(stuck_job());
     job.view.processes[1].moment_mono_ns += 77 * NG_S;
@@ -188,7 +188,7 @@ TEST(Align, OneNameForTwoMachinesIsTwoClocks)
     EXPECT_EQ(clocks.moments_ns[1], MORNING);
 }
 
-TEST(Align, AHostWhoseClockIsOffIsPutInStepByItsCollectives)
+TEST(ClockSync, AHostWhoseClockIsOffIsPutInStepByItsCollectives)
 {
     for (int64_t ahead : {-3600 * NG_S, -20 * NG_MS, 20 * NG_MS, 5 * NG_S}) {
         Timed job(stuck_job());
@@ -204,7 +204,7 @@ TEST(Align, AHostWhoseClockIsOffIsPutInStepByItsCollectives)
     }
 }
 
-TEST(Align, WhatIsWithinTheNoiseIsLeftAlone)
+TEST(ClockSync, WhatIsWithinTheNoiseIsLeftAlone)
 {
     Timed job(stuck_job());
     job.set_ahead(2, NG_MS / 2);
@@ -214,7 +214,7 @@ TEST(Align, WhatIsWithinTheNoiseIsLeftAlone)
     EXPECT_EQ(clocks.moments_ns[2], MORNING + NG_MS / 2);
 }
 
-TEST(Align, CollectivesThatScatterMoreThanTheOffsetProveNothing)
+TEST(ClockSync, CollectivesThatScatterMoreThanTheOffsetProveNothing)
 {
     Job scattered(2);
     scattered.process(0).host = "a";
@@ -232,7 +232,7 @@ TEST(Align, CollectivesThatScatterMoreThanTheOffsetProveNothing)
     EXPECT_FALSE(clocks.hosts[1].applied);
 }
 
-TEST(Align, ABroadcastMayEndEarlyAtItsRootAndIsNotCompared)
+TEST(ClockSync, ABroadcastMayEndEarlyAtItsRootAndIsNotCompared)
 {
     Job broadcasts(2);
     broadcasts.process(0).host = "a";
@@ -245,7 +245,7 @@ TEST(Align, ABroadcastMayEndEarlyAtItsRootAndIsNotCompared)
     EXPECT_EQ(job.align().hosts[1].samples, 0u);
 }
 
-TEST(Align, HostsThatShareNoGroupWithTheFirstAreReachedThroughOthers)
+TEST(ClockSync, HostsThatShareNoGroupWithTheFirstAreReachedThroughOthers)
 {
     Job chain(4);
     for (int rank = 0; rank < 4; rank++)
@@ -264,7 +264,7 @@ TEST(Align, HostsThatShareNoGroupWithTheFirstAreReachedThroughOthers)
     EXPECT_FALSE(clocks.hosts[2].applied);
 }
 
-TEST(Align, WhoDoesNotKnowTheTimeWasLookedAtWithTheOthers)
+TEST(ClockSync, WhoDoesNotKnowTheTimeWasLookedAtWithTheOthers)
 {
     Timed job(stuck_job());
     job.view.processes[2].moment_unix_ns = job.view.processes[2].moment_mono_ns = 0;

@@ -106,7 +106,7 @@ class Work
 
 using Names = std::vector<std::string>;
 
-TEST(Tasks, ThoseOfOnePlaceAreDoneInTheirOrder)
+TEST(IoWorkers, ThoseOfOnePlaceAreDoneInTheirOrder)
 {
     Work work;
     work.add("/a", "first", true);
@@ -117,7 +117,7 @@ TEST(Tasks, ThoseOfOnePlaceAreDoneInTheirOrder)
     EXPECT_EQ(work.done(4), (Names{"first", "second", "third", "fourth"}));
 }
 
-TEST(Tasks, OneThatHangsHoldsUpItsPlaceAlone)
+TEST(IoWorkers, OneThatHangsHoldsUpItsPlaceAlone)
 {
     Work work;
     work.add("/a", "hangs", true);
@@ -129,7 +129,7 @@ TEST(Tasks, OneThatHangsHoldsUpItsPlaceAlone)
     EXPECT_EQ(work.done(3), (Names{"elsewhere", "hangs", "behind it"}));
 }
 
-TEST(Tasks, ThereIsAThreadLeftWhileOneFewerThanAllHang)
+TEST(IoWorkers, ThereIsAThreadLeftWhileOneFewerThanAllHang)
 {
     const char *const places[] = {"/a", "/b", "/c"};
     static_assert(sizeof(places) / sizeof(places[0]) == NG_IO_WORKERS_THREADS);
@@ -141,7 +141,7 @@ TEST(Tasks, ThereIsAThreadLeftWhileOneFewerThanAllHang)
     EXPECT_EQ(work.done(1), (Names{"elsewhere"}));
 }
 
-TEST(Tasks, WhoWaitsGoesOnWithoutWhatHangs)
+TEST(IoWorkers, WhoWaitsGoesOnWithoutWhatHangs)
 {
     Work work;
     work.add("/a", "hangs", true);
@@ -155,7 +155,7 @@ TEST(Tasks, WhoWaitsGoesOnWithoutWhatHangs)
     EXPECT_EQ(work.done(2), (Names{"elsewhere", "hangs"}));
 }
 
-TEST(Tasks, TooManyAreRefused)
+TEST(IoWorkers, TooManyAreRefused)
 {
     Work work;
     work.add("/a", "hangs", true);
@@ -169,7 +169,7 @@ TEST(Tasks, TooManyAreRefused)
     EXPECT_EQ(work.done(NG_IO_WORKERS_MAX).size(), NG_IO_WORKERS_MAX);
 }
 
-TEST(Tasks, HandingOverAllocatesNothing)
+TEST(IoWorkers, HandingOverAllocatesNothing)
 {
     uint32_t under_way = 1;
     Work work;

@@ -11,7 +11,7 @@ extern "C" {
 namespace
 {
 
-class Places : public CallsBox
+class FrameTable : public CallsBox
 {
   protected:
     void SetUp() override
@@ -36,7 +36,7 @@ class Places : public CallsBox
     struct ng_image image_ = {};
 };
 
-TEST_F(Places, CallsOfOnePlaceShareTheirFrames)
+TEST_F(FrameTable, CallsOfOnePlaceShareTheirFrames)
 {
     uint32_t module = ng_frame_table_add_module(&box_, &image_);
     ng_frame_table_name(&box_, ng_frame_table_add(&box_, 0x10100, module), "step", 16);
@@ -60,7 +60,7 @@ TEST_F(Places, CallsOfOnePlaceShareTheirFrames)
     EXPECT_EQ(stacks[0]->frames[1].offset, 0x30000u) << "in memory";
 }
 
-TEST_F(Places, AnAddressIsThatOfTheTimeOfTheCall)
+TEST_F(FrameTable, AnAddressIsThatOfTheTimeOfTheCall)
 {
     uint32_t first = ng_frame_table_add(&box_, 0x10100, ng_frame_table_add_module(&box_, &image_));
     ng_frame_table_name(&box_, first, "of_first", 0);
@@ -76,7 +76,7 @@ TEST_F(Places, AnAddressIsThatOfTheTimeOfTheCall)
     EXPECT_STREQ(stacks[1]->frames[0].module->path, "/opt/second.so");
 }
 
-TEST_F(Places, WhatNobodyHasLookedAtYetIsPlacedByTheFileThatLiesThere)
+TEST_F(FrameTable, WhatNobodyHasLookedAtYetIsPlacedByTheFileThatLiesThere)
 {
     ng_frame_table_add_module(&box_, &image_);
     call(1, 400, {0x10101, 0x20001}, NG_FRAMES_PART);
@@ -86,7 +86,7 @@ TEST_F(Places, WhatNobodyHasLookedAtYetIsPlacedByTheFileThatLiesThere)
     EXPECT_EQ(stacks[0]->frames[1].module, nullptr) << "behind its end";
 }
 
-TEST_F(Places, FramesThatAreWrittenOrOfAnotherRecordAreNone)
+TEST_F(FrameTable, FramesThatAreWrittenOrOfAnotherRecordAreNone)
 {
     call(1, 100, {0x10100}, NG_FRAMES_WRITING);
     call(2, 100, {0x10100}, NG_FRAMES_WHOLE);
@@ -97,7 +97,7 @@ TEST_F(Places, FramesThatAreWrittenOrOfAnotherRecordAreNone)
         EXPECT_EQ(stack, nullptr);
 }
 
-TEST_F(Places, ABetterNameReplacesTheFirst)
+TEST_F(FrameTable, ABetterNameReplacesTheFirst)
 {
     uint32_t place = ng_frame_table_add(&box_, 0x10100, NG_FRAME_NO_MODULE);
     struct ng_frame_place read;
@@ -113,7 +113,7 @@ TEST_F(Places, ABetterNameReplacesTheFirst)
     EXPECT_STREQ(read.name, "") << "somebody writes it";
 }
 
-TEST_F(Places, FullTablesAreCounted)
+TEST_F(FrameTable, FullTablesAreCounted)
 {
     for (uint32_t i = 0; i < box_.place_capacity; i++)
         ASSERT_EQ(ng_frame_table_add(&box_, 1 + i, NG_FRAME_NO_MODULE), i);

@@ -93,3 +93,25 @@ TEST(Arena, IsEmptyAndUsableAfterReset)
         EXPECT_EQ(arena.chunks, nullptr);
     }
 }
+
+TEST(Arena, AppendsToAnArrayThatMovesWhenItIsFullAndStaysWholeWithoutMemory)
+{
+    struct ng_arena arena = {};
+    uint64_t *numbers = nullptr;
+    uint32_t count = 0, room = 0;
+
+    for (uint64_t i = 0; i < 1000; i++) {
+        uint64_t *added = NG_ARENA_APPEND(&arena, numbers, count, room);
+        ASSERT_NE(added, nullptr);
+        ASSERT_EQ(added, &numbers[i]);
+        ASSERT_EQ(*added, 0u) << "a new element is not zeroed";
+        *added = i + 1;
+    }
+    ASSERT_EQ(count, 1000u);
+    for (uint64_t i = 0; i < 1000; i++)
+        ASSERT_EQ(numbers[i], i + 1) << "lost when the array moved";
+    room = count;
+    EXPECT_EQ(ng_arena_grow(&arena, numbers, count, &room, SIZE_MAX / 4096), nullptr);
+    EXPECT_EQ(room, 1000u);
+    ng_arena_reset(&arena);
+}

@@ -12,13 +12,13 @@ namespace
 
 constexpr uint64_t WORLD = 0xd, LEFT = 0xa, RIGHT = 0xb, CROSS = 0xc;
 
-struct Scope {
+struct AffectedGroups {
     bool all;
     std::set<uint64_t> groups;
 };
 
 /* Of the verdict on this job, as the engine reaches it. */
-Scope scope_of(const Job &job)
+AffectedGroups scope_of(const Job &job)
 {
     struct ng_view view;
     struct ng_verdict verdict;
@@ -29,7 +29,7 @@ Scope scope_of(const Job &job)
     job.fill(&view);
     EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
     ng_affected_groups_find(&view, &verdict, &scope);
-    Scope found = {scope.all, {scope.groups, scope.groups + scope.count}};
+    AffectedGroups found = {scope.all, {scope.groups, scope.groups + scope.count}};
     EXPECT_EQ(found.groups.size(), scope.count) << "none twice";
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
@@ -51,14 +51,14 @@ Job four()
 
 } // namespace
 
-TEST(Scope, OfARankThatIsMissingItIsTheGroupAlone)
+TEST(AffectedGroups, OfARankThatIsMissingItIsTheGroupAlone)
 {
-    Scope scope = scope_of(four());
+    AffectedGroups scope = scope_of(four());
     EXPECT_FALSE(scope.all);
     EXPECT_EQ(scope.groups, std::set<uint64_t>{WORLD});
 }
 
-TEST(Scope, OfADeadRankItIsEveryGroupThatItIsIn)
+TEST(AffectedGroups, OfADeadRankItIsEveryGroupThatItIsIn)
 {
     Job job = four();
     job.process(2).life = NG_LIFE_DEAD;
@@ -68,7 +68,7 @@ TEST(Scope, OfADeadRankItIsEveryGroupThatItIsIn)
     EXPECT_EQ(scope_of(job).groups, (std::set<uint64_t>{WORLD, RIGHT}));
 }
 
-TEST(Scope, WhoDiedWithoutBeingTheCauseDoomsItsGroupsToo)
+TEST(AffectedGroups, WhoDiedWithoutBeingTheCauseDoomsItsGroupsToo)
 {
     Job job = four();
     job.process(2).is(NG_LIFE_DEAD, 20 * NG_S);
@@ -76,7 +76,7 @@ TEST(Scope, WhoDiedWithoutBeingTheCauseDoomsItsGroupsToo)
     EXPECT_EQ(scope_of(job).groups, (std::set<uint64_t>{WORLD, LEFT, RIGHT, CROSS}));
 }
 
-TEST(Scope, WhoLeftOrIsLostCountsOnlyAsACulprit)
+TEST(AffectedGroups, WhoLeftOrIsLostCountsOnlyAsACulprit)
 {
     for (enum ng_life life : {NG_LIFE_EXITED, NG_LIFE_LOST}) {
         Job job = four();
@@ -90,7 +90,7 @@ TEST(Scope, WhoLeftOrIsLostCountsOnlyAsACulprit)
 }
 
 /* Rank 1 left for the end of rank 2, and rank 0 waits for rank 1 where rank 2 has no part. */
-TEST(Scope, WhoLeftSinceNcclToldItOfAnEndTakesItsGroupsAlong)
+TEST(AffectedGroups, WhoLeftSinceNcclToldItOfAnEndTakesItsGroupsAlong)
 {
     Job job(4);
     job.group(WORLD, "unconcerned", {0, 3});
@@ -109,7 +109,7 @@ TEST(Scope, WhoLeftSinceNcclToldItOfAnEndTakesItsGroupsAlong)
     EXPECT_EQ(scope_of(job).groups, (std::set<uint64_t>{LEFT, RIGHT}));
 }
 
-TEST(Scope, OfACycleItIsEveryGroupInIt)
+TEST(AffectedGroups, OfACycleItIsEveryGroupInIt)
 {
     Job job(2, LEFT, "a");
     job.group(RIGHT, "b");
@@ -119,7 +119,7 @@ TEST(Scope, OfACycleItIsEveryGroupInIt)
     EXPECT_EQ(scope_of(job).groups, (std::set<uint64_t>{LEFT, RIGHT}));
 }
 
-TEST(Scope, WhatIsMadeFromAnotherOneTakesThatAlong)
+TEST(AffectedGroups, WhatIsMadeFromAnotherOneTakesThatAlong)
 {
     Job job(2, WORLD, "world");
     job.group(LEFT, "child", {0, 1});
@@ -130,14 +130,14 @@ TEST(Scope, WhatIsMadeFromAnotherOneTakesThatAlong)
     EXPECT_EQ(scope_of(job).groups, (std::set<uint64_t>{WORLD, LEFT}));
 }
 
-TEST(Scope, WhereNothingIsNamedItIsAll)
+TEST(AffectedGroups, WhereNothingIsNamedItIsAll)
 {
-    Scope scope = scope_of(Job(2));
+    AffectedGroups scope = scope_of(Job(2));
     EXPECT_TRUE(scope.all);
     EXPECT_TRUE(scope.groups.empty());
 }
 
-TEST(Scope, MoreGroupsThanThereIsRoomForAreAll)
+TEST(AffectedGroups, MoreGroupsThanThereIsRoomForAreAll)
 {
     Job job = four();
     job.process(2).life = NG_LIFE_DEAD;
@@ -146,7 +146,7 @@ TEST(Scope, MoreGroupsThanThereIsRoomForAreAll)
     EXPECT_TRUE(scope_of(job).all);
 }
 
-TEST(Scope, HoldsWhatItLists)
+TEST(AffectedGroups, HoldsWhatItLists)
 {
     struct ng_group_set some = {};
     some.count = 2;

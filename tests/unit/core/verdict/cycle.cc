@@ -64,7 +64,7 @@ TEST(Verdict, ADeadlockTellsGroupsApartThatNamesDoNot)
     }
 }
 
-/* One rank came to the one group first, or left a call of the other out: all others agree. */
+/* One rank called the groups in another order, or left out a call of one; all others agree. */
 TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
 {
     for (auto [ranks, odd] : sizes_and_culprits())
@@ -326,6 +326,23 @@ TEST(Verdict, OppositeOrderOnTheStreamsIsADeadlockToo)
                  "is in AllReduce #4 of group \"a\", and behind it on "
                  "its device waits AllReduce #4 of group \"b\"");
     EXPECT_PRED2(mentions, judgement.text, "which is queued on the device of rank 1");
+}
+
+/* What the device is in is inferred from the work before it: only likely. */
+TEST(Verdict, ADeadlockOfWorksWhoseStartsAreInferredIsOnlyLikely)
+{
+    for (int inferred : {0, 1, 2}) {
+        Job job(2, 1, "a");
+        job.group(2, "b");
+        for (int rank : {0, 1})
+            for (uint64_t group : {1, 2}) {
+                Member &member = job.at(group, rank).did(3).waits();
+                member.pending_started = group == (uint64_t)rank + 1;
+                member.pending_inferred = member.pending_started && rank < inferred;
+            }
+        expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1},
+                       inferred ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+    }
 }
 
 /* The device has reached the NCCL group of both, on one stream: it is in the first of them. */

@@ -115,7 +115,7 @@ TEST(Verdict, OfTwoRanksHistoryTellsWhoDeviates)
 }
 
 /* One rank left a step out: it calls what usually comes next, only too early. */
-/* What came last after the same call is not what comes after the same row of calls. */
+/* The call that followed the same call last time need not follow the same row of calls. */
 TEST(Verdict, OfTwoRanksTheOneThatMadeACallOnceMoreDeviates)
 {
     const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200};

@@ -338,7 +338,7 @@ TEST(InitMismatch, WhoWasToldThatItFailedIsNamedWhereNothingElseIsKnown)
     EXPECT_PRED2(mentions, judgement.whys.at(0), "where NCCL told it that it failed");
 }
 
-TEST(Roll, FoldsThoseWhoCameAndSaysWhereTheOthersAre)
+TEST(RollCall, FoldsThoseWhoCameAndSaysWhereTheOthersAre)
 {
     Job job = initialising(64);
     job.group(SMALL, "tp", {3, 4});
@@ -362,7 +362,7 @@ TEST(Roll, FoldsThoseWhoCameAndSaysWhereTheOthersAre)
     EXPECT_PRED2(mentions, line, "60 (alive, in no NCCL call)");
 }
 
-TEST(Roll, IsBoundedHoweverManyAreMissing)
+TEST(RollCall, IsBoundedHoweverManyAreMissing)
 {
     Job job = initialising(2000);
     std::vector<Call> left;
@@ -382,7 +382,7 @@ TEST(Roll, IsBoundedHoweverManyAreMissing)
     EXPECT_PRED2(mentions, line, "1000 of 2000 came");
 }
 
-TEST(Roll, SaysWhereRanksDisagree)
+TEST(RollCall, SaysWhereRanksDisagree)
 {
     EXPECT_PRED2(mentions, roll_of(with_twin(4, 3, 1)), "they disagree on the rank");
     EXPECT_PRED2(mentions, roll_of(with_other_id(4, {3})),
@@ -390,7 +390,7 @@ TEST(Roll, SaysWhereRanksDisagree)
                  "unique id");
 }
 
-TEST(Roll, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
+TEST(RollCall, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
 {
     enum ng_log_level level;
     Job job = initialising(4);
@@ -412,7 +412,7 @@ TEST(Roll, WarnsOfRanksThatDoNotComeAndOfWhatTakesLong)
     EXPECT_EQ(level, NG_LOG_WARN);
 }
 
-TEST(Roll, SaysWhoIsInsideTheFirstSendsAndReceives)
+TEST(RollCall, SaysWhoIsInsideTheFirstSendsAndReceives)
 {
     enum ng_log_level level;
     Job job(4, WORLD, "pp");
@@ -436,7 +436,7 @@ TEST(Roll, SaysWhoIsInsideTheFirstSendsAndReceives)
     EXPECT_EQ(level, NG_LOG_WARN);
 }
 
-TEST(Roll, ARankThatNobodyHasSeenIsNotSaidToBeAnywhere)
+TEST(RollCall, ARankThatNobodyHasSeenIsNotSaidToBeAnywhere)
 {
     Job job = initialising(4, false);
     job.forget(WORLD, 2);

@@ -84,6 +84,24 @@ TEST(Verdict, WhoWaitsAloneToExchangeDataWithRanksThatHaveEndedMadeACallTooMany)
     }
 }
 
+/* That one of both has ended is certain all the same, and enough to act on. */
+TEST(Verdict, OfTwoRanksTheEndOfOneIsCertainThoughWhichOfBothIsWrongIsNot)
+{
+    for (int ranks : {2, 3}) {
+        Job job(ranks, WORLD, "dp");
+        for (int rank = 0; rank < ranks; rank++)
+            job.at(WORLD, rank).did(9);
+        for (int rank = 0; rank < ranks - 1; rank++)
+            job.at(WORLD, rank).waits();
+        job.process(ranks - 1).life = NG_LIFE_EXITED;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_LEFT_EARLY);
+        EXPECT_EQ(judgement.culprits, std::vector<int>{ranks - 1}) << judgement.line;
+        EXPECT_EQ(judgement.confidence, ranks == 2 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+        EXPECT_EQ(judgement.end_is_certain, ranks == 2) << "of more the confidence says it";
+    }
+}
+
 /* But earlier rounds do: there the one that waits called something else. */
 TEST(Verdict, OfTwoRanksTheOneThatDepartsFromItsRoundsMadeOneTooMany)
 {
@@ -423,7 +441,7 @@ TEST(Verdict, WhoAbortedItsCommunicatorWaitsForNobody)
         job.process(1).life = NG_LIFE_EXITED;
         job.at(WORLD, 1).state = NG_GROUP_ABORTED;
         expect_kind(judge(job), NG_KIND_LEFT_EARLY);
-        /* Its watchdog has not looked since: the work still seems to be in flight. */
+        /* Its watchdog has not checked since, so the work still appears to be in flight. */
         job.at(WORLD, 0).state = end;
         expect_kind(judge(job), NG_KIND_HEALTHY);
     }
@@ -774,6 +792,18 @@ TEST(Verdict, ADeviceThatIsHeldUpByEarlierWorkIsNamed)
     }
 }
 
+/* A work without start event: its device is no worse than the others, but not held up either. */
+TEST(Verdict, ADeviceWhoseStartIsInferredIsNotNamed)
+{
+    Job job = waiting_for(4, {});
+    job.at(WORLD, 1).pending_inferred = true;
+    expect_verdict(job, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN);
+    job.at(WORLD, 2).pending_started = false;
+    for (int rank : {0, 1, 3})
+        job.at(WORLD, rank).pending_inferred = true;
+    expect_verdict(job, NG_KIND_GPU_STALL, {2}, NG_CONFIDENCE_LIKELY, all_but(4, {2}));
+}
+
 /* Something outside of NCCL may hold up all devices. */
 TEST(Verdict, WhereNoDeviceHasReachedTheWorkNobodyIsNamed)
 {
@@ -859,7 +889,8 @@ TEST(Verdict, ARankThatWasStartedAnewKeepsItsNumber)
     EXPECT_EQ(judge(job).culprits, std::vector<int>{12});
 }
 
-/* Without a launcher's word, ranks are named as in the largest group, be it only in the making. */
+/* Without numbers from a launcher, ranks have the numbers of the largest group, even if that is
+ * still being created. */
 TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
 {
     Job job(4, false);

@@ -195,7 +195,7 @@ TEST(Verdict, WhoEndedItsCommunicatorOnItsWayOutLeftForTheSame)
         member.ended_age_ns = NG_S;
         member.pending_record = member.pending_seq = 0;
         expect_what_it_left_for(job, NG_KIND_DEAD_RANK);
-        /* Else it had got over it, and what it did later is its own doing. */
+        /* If it ended the communicator long before it left, the error is not why it left. */
         member.ended_age_ns = 20 * NG_S;
         expect_leaver(job);
     }

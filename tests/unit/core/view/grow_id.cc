@@ -259,7 +259,7 @@ class Job
 
 } // namespace
 
-TEST(Grown, AllMembersAgreeInAnyTreeWheneverTheyLearn)
+TEST(GrowId, AllMembersAgreeInAnyTreeWheneverTheyLearn)
 {
     size_t made = 0;
     for (uint64_t seed = 0; seed < 300; seed++) {
@@ -305,7 +305,7 @@ TEST(Grown, AllMembersAgreeInAnyTreeWheneverTheyLearn)
 
 /* A process that died before it learned the id is still one of the group, and so are its
  * children's. */
-TEST(Grown, WhoEndedTooEarlyToLearnIsSeenInTheRightGroup)
+TEST(GrowId, WhoEndedTooEarlyToLearnIsSeenInTheRightGroup)
 {
     Job job(1, 2);
     job.groups.push_back({{0, job.processes[0].make(NG_OP_CommInitRank, 5, nullptr)}});
@@ -324,7 +324,7 @@ TEST(Grown, WhoEndedTooEarlyToLearnIsSeenInTheRightGroup)
 }
 
 /* It has no other id than that which it was invited with, and nobody looks for another any more. */
-TEST(Grown, WhoCouldNotJoinIsToldOfInTheGroupOfThoseWhoWaitForIt)
+TEST(GrowId, WhoCouldNotJoinIsToldOfInTheGroupOfThoseWhoWaitForIt)
 {
     Job job(1, 2);
     ng_box_group *inviting = job.processes[0].make(NG_OP_CommGrow, 10, nullptr);
@@ -351,7 +351,7 @@ TEST(Grown, WhoCouldNotJoinIsToldOfInTheGroupOfThoseWhoWaitForIt)
 }
 
 /* Parents in a circle, and a group that says it is its own parent: no loop without end. */
-TEST(Grown, ADamagedBoxIsNoEndlessLoop)
+TEST(GrowId, ADamagedBoxIsNoEndlessLoop)
 {
     Job job(1, 2);
     ng_box_group *root = job.processes[0].make(NG_OP_CommGrow, 10, nullptr);
@@ -374,7 +374,7 @@ TEST(Grown, ADamagedBoxIsNoEndlessLoop)
 }
 
 /* Whoever invited is gone: the others are seen as they see themselves, and nothing else changes. */
-TEST(Grown, WithoutTheOneThatInvitedAnIdStaysUnknown)
+TEST(GrowId, WithoutTheOneThatInvitedAnIdStaysUnknown)
 {
     Job job(1, 3);
     uint64_t joined_id = job.unique_id();
@@ -388,7 +388,7 @@ TEST(Grown, WithoutTheOneThatInvitedAnIdStaysUnknown)
 }
 
 /* Records carry the id of their time; readers must still find them. */
-TEST(Grown, TheFormerIdIsKept)
+TEST(GrowId, TheFormerIdIsKept)
 {
     Job job(1, 2);
     job.groups.push_back({{0, job.processes[0].make(NG_OP_CommInitRank, 5, nullptr)}});
@@ -402,7 +402,7 @@ TEST(Grown, TheFormerIdIsKept)
 }
 
 /* Nobody is told an id that the one who tells it has yet to learn himself. */
-TEST(Grown, AnIdThatMayStillChangeIsNotTold)
+TEST(GrowId, AnIdThatMayStillChangeIsNotTold)
 {
     Job job(1, 3);
     uint64_t first = job.unique_id(), second = job.unique_id();

@@ -91,13 +91,13 @@ bool alarms(uint64_t seed)
 
 } // namespace
 
-TEST(Trail, A_hundred_thousand_valid_programs_raise_no_alarm)
+TEST(HashLog, AHundredThousandValidProgramsRaiseNoAlarm)
 {
     for (uint64_t seed = 1; seed <= 100000; seed++)
         ASSERT_FALSE(alarms(seed)) << "seed " << seed;
 }
 
-TEST(Trail, A_difference_is_found_and_lies_within_what_is_told)
+TEST(HashLog, ADifferenceIsFoundAndLiesWithinWhatIsTold)
 {
     for (uint64_t seed = 1; seed <= 2000; seed++) {
         std::mt19937_64 random(seed);
@@ -123,7 +123,7 @@ TEST(Trail, A_difference_is_found_and_lies_within_what_is_told)
     }
 }
 
-TEST(Trail, The_very_call_is_told_where_both_are_close)
+TEST(HashLog, TheVeryCallIsToldWhereBothAreClose)
 {
     std::mt19937_64 random(1);
     Rank a = make_rank(), b = make_rank();
@@ -141,7 +141,7 @@ TEST(Trail, The_very_call_is_told_where_both_are_close)
     EXPECT_EQ(seq, 95u);
 }
 
-TEST(Trail, Every_field_that_ranks_must_agree_on_makes_a_difference)
+TEST(HashLog, EveryFieldThatRanksMustAgreeOnMakesADifference)
 {
     const Call plain = {3, 1024, 7, 0, 0};
     std::mt19937_64 random(1);
@@ -155,7 +155,7 @@ TEST(Trail, Every_field_that_ranks_must_agree_on_makes_a_difference)
     }
 }
 
-TEST(Trail, Nothing_counts_from_the_first_call_in_a_graph_on)
+TEST(HashLog, NothingCountsFromTheFirstCallInAGraphOn)
 {
     std::mt19937_64 random(1);
     Rank a = make_rank(), b = make_rank();

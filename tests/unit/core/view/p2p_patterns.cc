@@ -80,7 +80,7 @@ void exchange(World &world, bool with_self)
 
 } // namespace
 
-TEST(Composed, AnExchangeOfAllWithAllIsAllToAll)
+TEST(P2pPatterns, AnExchangeOfAllWithAllIsAllToAll)
 {
     for (int ranks : {2, 3, 8})
         for (bool with_self : {true, false}) {
@@ -108,7 +108,7 @@ void stuck(World &world, int rank, const std::vector<int> &to, const std::vector
 
 } // namespace
 
-TEST(Composed, AVerdictNamesTheAllToAllThatAllWaitIn)
+TEST(P2pPatterns, AVerdictNamesTheAllToAllThatAllWaitIn)
 {
     World world(4);
     for (int rank : {0, 1, 3})
@@ -121,7 +121,7 @@ TEST(Composed, AVerdictNamesTheAllToAllThatAllWaitIn)
         << judgement.whys.at(0);
 }
 
-TEST(Composed, AVerdictNamesTheGatherThatAllWaitIn)
+TEST(P2pPatterns, AVerdictNamesTheGatherThatAllWaitIn)
 {
     World world(4);
     stuck(world, 0, {}, {1, 2, 3});
@@ -131,7 +131,7 @@ TEST(Composed, AVerdictNamesTheGatherThatAllWaitIn)
     EXPECT_NE(judgement.line.find("gather (send/recv)"), std::string::npos) << judgement.line;
 }
 
-TEST(Composed, AVerdictNamesNothingWhereOneRankWaitsInSomethingElse)
+TEST(P2pPatterns, AVerdictNamesNothingWhereOneRankWaitsInSomethingElse)
 {
     World world(4);
     for (int rank : {0, 1})
@@ -142,7 +142,7 @@ TEST(Composed, AVerdictNamesNothingWhereOneRankWaitsInSomethingElse)
     EXPECT_NE(judgement.line.find("Send"), std::string::npos) << judgement.line;
 }
 
-TEST(Composed, AVerdictNamesNothingOfAPlainSend)
+TEST(P2pPatterns, AVerdictNamesNothingOfAPlainSend)
 {
     World world(3);
     stuck(world, 0, {1}, {});
@@ -150,7 +150,7 @@ TEST(Composed, AVerdictNamesNothingOfAPlainSend)
     EXPECT_NE(judgement.line.find("never called Send"), std::string::npos) << judgement.line;
 }
 
-TEST(Composed, AllToAllOfDifferentCountsIsNamedSo)
+TEST(P2pPatterns, AllToAllOfDifferentCountsIsNamedSo)
 {
     World world(4);
     exchange(world, true);
@@ -160,7 +160,7 @@ TEST(Composed, AllToAllOfDifferentCountsIsNamedSo)
     EXPECT_EQ(names(world, 2), Names{"AllToAllv"});
 }
 
-TEST(Composed, CountsWhatIsSentAndReceived)
+TEST(P2pPatterns, CountsWhatIsSentAndReceived)
 {
     World world(3);
     struct ng_view view;
@@ -179,7 +179,7 @@ TEST(Composed, CountsWhatIsSentAndReceived)
     ng_view_fini(&view);
 }
 
-TEST(Composed, SendsToOneRankThatTakesThemTogetherAreAGather)
+TEST(P2pPatterns, SendsToOneRankThatTakesThemTogetherAreAGather)
 {
     for (bool with_self : {true, false}) {
         World world(4);
@@ -192,7 +192,7 @@ TEST(Composed, SendsToOneRankThatTakesThemTogetherAreAGather)
     }
 }
 
-TEST(Composed, SendsOfOneRankToAllAreAScatter)
+TEST(P2pPatterns, SendsOfOneRankToAllAreAScatter)
 {
     World world(4);
     for (int rank : {1, 2, 3})
@@ -202,7 +202,7 @@ TEST(Composed, SendsOfOneRankToAllAreAScatter)
         EXPECT_EQ(names(world, rank), Names{"Scatter 0"}) << rank;
 }
 
-TEST(Composed, TheKthIsPairedWithTheKth)
+TEST(P2pPatterns, TheKthIsPairedWithTheKth)
 {
     World world(3);
     /* A plain message first, then a gather: only the second send of rank 1 belongs to it. */
@@ -217,7 +217,7 @@ TEST(Composed, TheKthIsPairedWithTheKth)
 }
 
 /* The one that hangs says nothing against it. */
-TEST(Composed, AMissingRankDoesNotHideWhatTheOthersDo)
+TEST(P2pPatterns, AMissingRankDoesNotHideWhatTheOthersDo)
 {
     World world(4);
     for (int rank : {0, 1, 3})
@@ -234,7 +234,7 @@ TEST(Composed, AMissingRankDoesNotHideWhatTheOthersDo)
         EXPECT_EQ(names(fan, rank), Names{"Gather 0"});
 }
 
-TEST(Composed, ARingIsNone)
+TEST(P2pPatterns, ARingIsNone)
 {
     for (int ranks : {2, 3, 4}) {
         World world(ranks);
@@ -247,7 +247,7 @@ TEST(Composed, ARingIsNone)
 
 /* Libraries leave empty messages out: then nobody's part may have the name, or ranks would seem to
  * have called different things. */
-TEST(Composed, WhatAnotherRankContradictsHasNoName)
+TEST(P2pPatterns, WhatAnotherRankContradictsHasNoName)
 {
     World world(4);
     std::vector<int> all = world.everybody();
@@ -259,7 +259,7 @@ TEST(Composed, WhatAnotherRankContradictsHasNoName)
         EXPECT_EQ(names(world, rank), Names{"-"}) << rank;
 }
 
-TEST(Composed, AFanOfWhichOneSendIsPartOfSomethingElseHasNoName)
+TEST(P2pPatterns, AFanOfWhichOneSendIsPartOfSomethingElseHasNoName)
 {
     World world(4);
     world.calls(1, {0, 2}, {});
@@ -270,8 +270,8 @@ TEST(Composed, AFanOfWhichOneSendIsPartOfSomethingElseHasNoName)
         EXPECT_EQ(names(world, rank), Names{"-"}) << rank;
 }
 
-/* What only some of those who look can see must not be named by them alone. */
-TEST(Composed, AFanIsNamedOnlyWhereAllRanksAreKnown)
+/* Ranks judge alone, so a pattern that only some of them can see must have no name. */
+TEST(P2pPatterns, AFanIsNamedOnlyWhereAllRanksAreKnown)
 {
     World world(4);
     for (int rank : {1, 2, 3})
@@ -282,7 +282,7 @@ TEST(Composed, AFanIsNamedOnlyWhereAllRanksAreKnown)
     EXPECT_EQ(names(world, 1), Names{"-"});
 }
 
-TEST(Composed, DifferentDataTypesAreNoCollective)
+TEST(P2pPatterns, DifferentDataTypesAreNoCollective)
 {
     World world(3);
     exchange(world, true);
@@ -291,7 +291,7 @@ TEST(Composed, DifferentDataTypesAreNoCollective)
     EXPECT_EQ(names(world, 0), Names{"-"});
 }
 
-TEST(Composed, TwoMessagesToOneRankAreNoCollective)
+TEST(P2pPatterns, TwoMessagesToOneRankAreNoCollective)
 {
     World world(3);
     for (int rank = 0; rank < 3; rank++)
@@ -299,7 +299,7 @@ TEST(Composed, TwoMessagesToOneRankAreNoCollective)
     EXPECT_EQ(names(world, 1), Names{"-"});
 }
 
-TEST(Composed, APartThatIsOverwrittenLeavesTheRestWithoutName)
+TEST(P2pPatterns, APartThatIsOverwrittenLeavesTheRestWithoutName)
 {
     World world(3);
     exchange(world, true);
@@ -308,7 +308,7 @@ TEST(Composed, APartThatIsOverwrittenLeavesTheRestWithoutName)
     EXPECT_EQ(names(world, 1), (Names{"-", "AlltoAll"}));
 }
 
-TEST(Composed, CallsThatNcclRefusedAreInNoWork)
+TEST(P2pPatterns, CallsThatNcclRefusedAreInNoWork)
 {
     World world(3);
     struct ng_view view;
@@ -332,7 +332,7 @@ TEST(Composed, CallsThatNcclRefusedAreInNoWork)
     ng_view_fini(&view);
 }
 
-TEST(Composed, TakesWhateverNumbersADamagedBoxHeld)
+TEST(P2pPatterns, TakesWhateverNumbersADamagedBoxHeld)
 {
     std::mt19937_64 random(1);
     for (int round = 0; round < 300; round++) {

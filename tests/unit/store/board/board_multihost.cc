@@ -204,7 +204,7 @@ TEST_P(Shared, AHostThatIsCutOffIsLost)
         std::map<int, enum ng_life> lives = far.lives();
         return lives[0] == NG_LIFE_LOST && lives[1] == NG_LIFE_LOST;
     }));
-    /* They know themselves all the same, and that they know nothing else. */
+    /* Each still sees its own processes, and a note that the rest is unknown. */
     struct ng_view view;
     ng_view_init(&view);
     EXPECT_EQ(a.board->ops->view(a.board, &view), 0);

@@ -464,7 +464,7 @@ TEST_F(LocalLife, WithoutDescriptorsTheWaitNeitherSpinsNorHangs)
                   for (int64_t until = ng_clock_mono_ns() + NG_S; ng_clock_mono_ns() < until;
                        waits++)
                       if (board.wait(1000) & NG_BOARD_DEATH)
-                          return 1; /* that nobody can be asked is no death */
+                          return 1; /* without a pidfd nothing is known, which is no death */
                   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
                   /* At a walking pace, ten waits. A spinning one would come round thousands of
                    * times. */

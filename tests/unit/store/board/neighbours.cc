@@ -43,7 +43,7 @@ class Neighbours : public testing::Test
     {
         own_.box.header->mildest_policy = own_.box.header->ending_policy = KILL;
     }
-    /* As of now, with all that are there. */
+    /* Ends the neighbours that exist now. */
     void end(bool told = true)
     {
         board_.wait(0);

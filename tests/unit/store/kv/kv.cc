@@ -241,6 +241,19 @@ TEST_P(KvTest, ValuesAreBytes)
     }
 }
 
+TEST(KvText, IsCutToTheRoomThatThereIs)
+{
+    const struct ng_kv_bytes value = {"1234567", 7};
+    char eight[8], seven[7], one[1];
+
+    ng_kv_text(&value, eight, sizeof(eight));
+    EXPECT_STREQ(eight, "1234567");
+    ng_kv_text(&value, seven, sizeof(seven));
+    EXPECT_STREQ(seven, "123456");
+    ng_kv_text(&value, one, sizeof(one));
+    EXPECT_STREQ(one, "");
+}
+
 TEST_P(KvTest, AnyKeyWorksAndNoneIsTakenForAnother)
 {
     Names keys = {"a",

@@ -10,7 +10,7 @@
 #include <poll.h>
 
 extern "C" {
-#include "store/kv/kv.h"
+#include "store/kv/kv_open.h"
 #include "store/kv/tls.h"
 #include "store/kv/url.h"
 }

@@ -203,7 +203,7 @@ TEST_P(KvFaults, MessagesComeAgainAfterTheLossIsTold)
         EXPECT_EQ(kv.message(), "news=slow");
         return;
     }
-    /* Until it is noticed, by the message that does not come whole or by the silence. */
+    /* Until the loss is noticed: by a truncated message, or because nothing arrives. */
     int64_t end = ng_clock_mono_ns() + 20 * NG_S;
     struct ng_kv_message message;
     int result;

@@ -271,25 +271,9 @@ void destroy(struct ng_kv *kv)
     delete of(kv);
 }
 
-constexpr struct ng_kv_ops table()
+struct ng_kv_ops table()
 {
-    struct ng_kv_ops ops = {};
-    ops.set = set;
-    ops.get = get;
-    ops.get_many = get_many;
-    ops.add = add;
-    ops.put_if_absent = put_if_absent;
-    ops.compare_and_set = compare_and_set;
-    ops.remove = remove;
-    ops.expire = expire;
-    ops.publish = publish;
-    ops.queue_set = queue_set;
-    ops.queue_publish = queue_publish;
-    ops.flush = flush;
-    ops.subscribe = subscribe;
-    ops.message_fd = message_fd;
-    ops.next_message = next_message;
-    ops.abandon = abandon;
+    struct ng_kv_ops ops = KV_OPS();
     ops.destroy = destroy;
     return ops;
 }

@@ -3,10 +3,10 @@
  */
 #include "tests/unit/store/publish/ranks.h"
 
-class Blobs : public testing::Test
+class PeerProgress : public testing::Test
 {
   protected:
-    Blobs() : kv("memory:" + folder.path())
+    PeerProgress() : kv("memory:" + folder.path())
     {
     }
 
@@ -69,9 +69,9 @@ class Blobs : public testing::Test
     struct ng_arena arena = {};
 };
 
-/* Whoever looks is a thread of a program that is to go on: what somebody put there has no share in
- * its memory. */
-TEST_F(Blobs, MoreThanAJobTellsIsNotTakenIn)
+/* The reader is a thread of a program that must go on: data on the store must not exhaust its
+ * memory. */
+TEST_F(PeerProgress, MoreThanAJobTellsIsNotTakenIn)
 {
     struct ng_peer_progress *blobs;
     uint32_t count;
@@ -85,7 +85,7 @@ TEST_F(Blobs, MoreThanAJobTellsIsNotTakenIn)
     EXPECT_EQ(fetch(&blobs, &count), -ENOMEM) << "and all together have a bound";
 }
 
-TEST_F(Blobs, NobodyIsThere)
+TEST_F(PeerProgress, NobodyIsThere)
 {
     struct ng_peer_progress *blobs;
     uint32_t count = 9;
@@ -95,7 +95,7 @@ TEST_F(Blobs, NobodyIsThere)
     EXPECT_EQ(view.process_count, 0u);
 }
 
-TEST_F(Blobs, AllOfManyPlacesAreFoundHolesAndAll)
+TEST_F(PeerProgress, AllOfManyPlacesAreFoundHolesAndAll)
 {
     std::set<uint64_t> wanted;
     for (uint64_t slot = 1; slot <= 700; slot += slot % 7 == 0 ? 5 : 1) {
@@ -115,7 +115,7 @@ TEST_F(Blobs, AllOfManyPlacesAreFoundHolesAndAll)
     EXPECT_EQ(count, wanted.size());
 }
 
-TEST_F(Blobs, WhatTheOwnHostShowsIsNearerTheTruth)
+TEST_F(PeerProgress, WhatTheOwnHostShowsIsNearerTheTruth)
 {
     struct ng_view_process *here = ng_view_add_process(&view);
     here->uid = 1001;
@@ -129,7 +129,7 @@ TEST_F(Blobs, WhatTheOwnHostShowsIsNearerTheTruth)
     EXPECT_EQ(find(view, 2)->life, NG_LIFE_RUNNING);
 }
 
-TEST_F(Blobs, WhoGivesNoSignOfLifeIsLost)
+TEST_F(PeerProgress, WhoGivesNoSignOfLifeIsLost)
 {
     Told one = process(1);
     one.written_ago_ns = 60 * NG_S;
@@ -149,7 +149,7 @@ TEST_F(Blobs, WhoGivesNoSignOfLifeIsLost)
     EXPECT_EQ(find(view, 3)->life_age_ns, ttl);
 }
 
-TEST_F(Blobs, WhoHasEndedIsNotLost)
+TEST_F(PeerProgress, WhoHasEndedIsNotLost)
 {
     Told one = process(1);
     one.life = NG_LIFE_DEAD;
@@ -169,7 +169,7 @@ TEST_F(Blobs, WhoHasEndedIsNotLost)
     EXPECT_EQ(find(view, 3)->life, NG_LIFE_EXITED);
 }
 
-TEST_F(Blobs, WhatIsUnchangedGrowsOlder)
+TEST_F(PeerProgress, WhatIsUnchangedGrowsOlder)
 {
     Told one = process(1);
     one.group = 77;
@@ -183,7 +183,7 @@ TEST_F(Blobs, WhatIsUnchangedGrowsOlder)
     EXPECT_FALSE(view.processes[0].self);
 }
 
-TEST_F(Blobs, OtherIncarnationsAreNotShown)
+TEST_F(PeerProgress, OtherIncarnationsAreNotShown)
 {
     stands(1, told(process(1, 5)));
     stands(2, told(process(2, 9)));    /* lives, and nobody of ours has its rank: it may be ours */
@@ -201,7 +201,7 @@ TEST_F(Blobs, OtherIncarnationsAreNotShown)
     ASSERT_NE(find(view, 2), nullptr);
 }
 
-TEST_F(Blobs, UnitedLabelsAreOneIncarnation)
+TEST_F(PeerProgress, UnitedLabelsAreOneIncarnation)
 {
     uint64_t root;
     stands(1, told(process(1, 5)));
@@ -214,7 +214,7 @@ TEST_F(Blobs, UnitedLabelsAreOneIncarnation)
 }
 
 /* Ranks 0 to 2 with one unique id, rank 3 with another; and what else the board has. */
-class Halves : public Blobs
+class Halves : public PeerProgress
 {
   protected:
     int may_be_one(std::vector<uint64_t> roots = {5, 9})
@@ -227,7 +227,7 @@ class Halves : public Blobs
     }
     void SetUp() override
     {
-        Blobs::SetUp();
+        PeerProgress::SetUp();
         for (int rank = 0; rank < 3; rank++)
             stands((uint64_t)rank + 1, told(process(rank, 5)));
         stands(4, told(process(3, 9)));
@@ -266,7 +266,7 @@ TEST_F(Halves, AreNotPartedByAThirdRunNorByTwoPlacesOfOneProcess)
     EXPECT_EQ(may_be_one({5, 9, 11}), -EPERM);
 }
 
-TEST_F(Blobs, MoreLabelsThanAnybodyHasDoNotHurt)
+TEST_F(PeerProgress, MoreLabelsThanAnybodyHasDoNotHurt)
 {
     for (uint64_t i = 1; i <= 100; i++)
         stands(i, told(process((int)i, i + 10)));
@@ -279,7 +279,7 @@ TEST_F(Blobs, MoreLabelsThanAnybodyHasDoNotHurt)
     EXPECT_EQ(view.process_count, 100u) << "they live, and have ranks of their own";
 }
 
-TEST_F(Blobs, OfTwoPlacesOfOneProcessTheNewerWordCounts)
+TEST_F(PeerProgress, OfTwoPlacesOfOneProcessTheNewerWordCounts)
 {
     Told one = process(1);
     one.written_ago_ns = 60 * NG_S;
@@ -304,7 +304,7 @@ TEST_F(Blobs, OfTwoPlacesOfOneProcessTheNewerWordCounts)
 }
 
 /* It died before it could say which place it has: its neighbour told of that in another one. */
-TEST_F(Blobs, OfTwoPlacesOfOneProcessItsEndCounts)
+TEST_F(PeerProgress, OfTwoPlacesOfOneProcessItsEndCounts)
 {
     for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_ENDED_BY_GUARD}) {
         Told one = process((int)life);
@@ -325,7 +325,7 @@ TEST_F(Blobs, OfTwoPlacesOfOneProcessItsEndCounts)
     }
 }
 
-TEST_F(Blobs, DamagedOnesGetANote)
+TEST_F(PeerProgress, DamagedOnesGetANote)
 {
     std::string blob = told(process(1));
     stands(1, blob.substr(0, blob.size() / 2));
@@ -347,7 +347,7 @@ TEST_F(Blobs, DamagedOnesGetANote)
     EXPECT_NE(notes.find("slot 4 of the board: of another version"), std::string::npos) << notes;
 }
 
-TEST_F(Blobs, AnyBytesAreSurvived)
+TEST_F(PeerProgress, AnyBytesAreSurvived)
 {
     std::mt19937_64 random(4);
     for (int round = 0; round < 200; round++) {
@@ -370,7 +370,7 @@ TEST_F(Blobs, AnyBytesAreSurvived)
     }
 }
 
-TEST_F(Blobs, ACountThatIsNoneIsTold)
+TEST_F(PeerProgress, ACountThatIsNoneIsTold)
 {
     struct ng_peer_progress *blobs;
     uint32_t count;
@@ -382,7 +382,7 @@ TEST_F(Blobs, ACountThatIsNoneIsTold)
     EXPECT_EQ(count, 0u);
 }
 
-TEST_F(Blobs, AStoreThatFailsIsTold)
+TEST_F(PeerProgress, AStoreThatFailsIsTold)
 {
     stands(1, told(process(1)));
     FaultyKv faulty("memory:" + folder.path(), "job");

@@ -392,7 +392,7 @@ TEST_P(Publish, HalvesThatMeanOneGroupHearOfEachOthersIncidentsOnceUnited)
     EXPECT_EQ(a.heard(before.epoch, &theirs), mine.epoch);
     EXPECT_EQ(theirs.claimant_slot, odd.slot());
     EXPECT_EQ(b.heard(before.epoch), mine.epoch);
-    /* And the other way round: who would claim it, too, finds it covered. */
+    /* And the other way round: another claim of the same incident is refused. */
     EXPECT_EQ(b.claim(about(NG_INCIDENT_TIMEOUT, world, 0), &theirs), -EEXIST);
     EXPECT_EQ(theirs.epoch, mine.epoch);
 }
@@ -671,8 +671,8 @@ TEST_P(Publish, AVerdictIsHeardByAllWithItsDocuments)
     question.kind = NG_ASK_VERDICT;
     question.incident = theirs;
     ASSERT_EQ(b.ask(&question), 0);
-    EXPECT_EQ(std::string(question.json, question.json_bytes), json);
-    EXPECT_EQ(std::string(question.text, question.text_bytes), "text");
+    EXPECT_EQ(std::string(question.documents.json, question.documents.json_bytes), json);
+    EXPECT_EQ(std::string(question.documents.text, question.documents.text_bytes), "text");
     ng_arena_reset(&question.arena);
 }
 
@@ -738,7 +738,8 @@ TEST_P(Publish, WhatWasThereBeforeWeCameIsNothingToUs)
     EXPECT_EQ(mine.epoch, 2u);
 }
 
-/* From the moment when others may know of which run it is, though it takes long to get a place. */
+/* An incident that is claimed while a process joins reaches it, however long it takes to get a
+ * slot: others know its run before it has one. */
 TEST_P(Publish, WhatIsClaimedWhileWeComeIsHeard)
 {
     Rank &a = started(0), &b = add(1, 5 * NG_S, {{world, 8, 1}, {other_world, 8, 1}});

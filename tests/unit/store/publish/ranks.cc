@@ -179,32 +179,11 @@ struct FaultyKv::Ops {
     {
         ng_kv_abandon(of(kv)->inner);
     }
-    static constexpr struct ng_kv_ops table()
-    {
-        struct ng_kv_ops ops = {};
-        ops.set = set;
-        ops.get = get;
-        ops.get_many = get_many;
-        ops.add = add;
-        ops.put_if_absent = put_if_absent;
-        ops.compare_and_set = compare_and_set;
-        ops.remove = remove;
-        ops.expire = expire;
-        ops.publish = publish;
-        ops.queue_set = queue_set;
-        ops.queue_publish = queue_publish;
-        ops.flush = flush;
-        ops.subscribe = subscribe;
-        ops.message_fd = message_fd;
-        ops.next_message = next_message;
-        ops.abandon = abandon;
-        return ops;
-    }
 };
 
 FaultyKv::FaultyKv(const std::string &url, const std::string &job) : ng_kv()
 {
-    static const struct ng_kv_ops table = Ops::table();
+    static const struct ng_kv_ops table = KV_OPS(Ops::);
     struct ng_kv_options options = {};
     char why[512] = "";
 
@@ -532,10 +511,10 @@ int Rank::judge(struct ng_incident *incident, const std::string &json, const std
     question.kind = NG_ASK_JUDGE;
     question.incident = *incident;
     if (!json.empty()) {
-        question.json = ng_arena_strdup(&question.arena, json.c_str());
-        question.text = ng_arena_strdup(&question.arena, text.c_str());
-        question.json_bytes = json.size();
-        question.text_bytes = text.size();
+        question.documents.json = ng_arena_strdup(&question.arena, json.c_str());
+        question.documents.text = ng_arena_strdup(&question.arena, text.c_str());
+        question.documents.json_bytes = json.size();
+        question.documents.text_bytes = text.size();
     }
     int result = ask(&question, ms);
     ng_arena_reset(&question.arena);

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-class Label : public testing::Test
+class Incarnation : public testing::Test
 {
   protected:
     std::string url() const
@@ -37,7 +37,7 @@ class Label : public testing::Test
     Folder folder;
 };
 
-TEST_F(Label, AloneOneIsItsOwnRoot)
+TEST_F(Incarnation, AloneOneIsItsOwnRoot)
 {
     Kv kv(url());
     EXPECT_EQ(root(kv, 7), 7u);
@@ -45,7 +45,7 @@ TEST_F(Label, AloneOneIsItsOwnRoot)
     EXPECT_EQ(root(kv, 7), 7u);
 }
 
-TEST_F(Label, AGroupBringsTogetherAndTheSmallerLeads)
+TEST_F(Incarnation, AGroupBringsTogetherAndTheSmallerLeads)
 {
     Kv kv(url());
     EXPECT_EQ(join(kv, 100, 9), 9u);
@@ -57,7 +57,7 @@ TEST_F(Label, AGroupBringsTogetherAndTheSmallerLeads)
     EXPECT_EQ(root(kv, 6), 6u);
 }
 
-TEST_F(Label, RandomUnionsInAnyOrderBySeveralAtOnce)
+TEST_F(Incarnation, RandomUnionsInAnyOrderBySeveralAtOnce)
 {
     constexpr int labels = 60, groups = 45, threads = 4;
     for (unsigned round = 0; round < 4; round++) {
@@ -107,7 +107,7 @@ TEST_F(Label, RandomUnionsInAnyOrderBySeveralAtOnce)
     }
 }
 
-TEST_F(Label, AChainIsFollowedToItsEnd)
+TEST_F(Incarnation, AChainIsFollowedToItsEnd)
 {
     Kv kv(url());
     for (uint64_t i = 1; i < 50; i++)
@@ -118,7 +118,7 @@ TEST_F(Label, AChainIsFollowedToItsEnd)
     EXPECT_EQ(root(kv, 149), 3u);
 }
 
-TEST_F(Label, ACircleOrNonsenseEndsTheWay)
+TEST_F(Incarnation, ACircleOrNonsenseEndsTheWay)
 {
     Kv kv(url());
     for (const char *nonsense : {"", "0000000000000000", "zzzzzzzzzzzzzzzz", "12",
@@ -132,7 +132,7 @@ TEST_F(Label, ACircleOrNonsenseEndsTheWay)
     EXPECT_EQ(join(kv, 100, 8), 8u);
 }
 
-TEST_F(Label, WhatWasLostIsUnitedAgainByTheNextToJoin)
+TEST_F(Incarnation, WhatWasLostIsUnitedAgainByTheNextToJoin)
 {
     Kv kv(url());
     join(kv, 100, 9);
@@ -146,7 +146,7 @@ TEST_F(Label, WhatWasLostIsUnitedAgainByTheNextToJoin)
     EXPECT_EQ(join(kv, 100, 9), 5u);
 }
 
-TEST_F(Label, IsGoneAfterItsTime)
+TEST_F(Incarnation, IsGoneAfterItsTime)
 {
     Kv kv(url());
     uint64_t found;
@@ -155,7 +155,7 @@ TEST_F(Label, IsGoneAfterItsTime)
     EXPECT_TRUE(eventually([&] { return keys_in_store(url()) == 0; }));
 }
 
-TEST_F(Label, AStoreThatFailsIsTold)
+TEST_F(Incarnation, AStoreThatFailsIsTold)
 {
     FaultyKv kv(url());
     uint64_t found;

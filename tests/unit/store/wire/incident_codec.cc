@@ -89,7 +89,7 @@ static void expect_same(const struct ng_incident &a, const struct ng_incident &b
         EXPECT_EQ(a.scope.groups[i], b.scope.groups[i]);
 }
 
-TEST(Records, ComeBackAsTheyWere)
+TEST(IncidentCodec, ComeBackAsTheyWere)
 {
     std::mt19937_64 random(7);
     for (int i = 0; i < 2000; i++) {
@@ -99,7 +99,7 @@ TEST(Records, ComeBackAsTheyWere)
     }
 }
 
-TEST(Records, OtherClocksAreNotBelieved)
+TEST(IncidentCodec, OtherClocksAreNotBelieved)
 {
     std::mt19937_64 random(8);
     struct ng_incident before = random_incident(random), after;
@@ -111,7 +111,7 @@ TEST(Records, OtherClocksAreNotBelieved)
     EXPECT_EQ(after.supersedes, 0u);
 }
 
-TEST(Records, TheLongestLineFits)
+TEST(IncidentCodec, TheLongestLineFits)
 {
     std::mt19937_64 random(9);
     struct ng_incident before = random_incident(random), after;
@@ -122,7 +122,7 @@ TEST(Records, TheLongestLineFits)
     EXPECT_EQ(decoded(bytes + "x", &after), -EBADMSG) << "one more does not";
 }
 
-TEST(Records, NobodyElsesControlCharactersAreLogged)
+TEST(IncidentCodec, NobodyElsesControlCharactersAreLogged)
 {
     std::mt19937_64 random(10);
     struct ng_incident before = random_incident(random), after;
@@ -148,7 +148,7 @@ static void put_number(std::string &bytes, size_t number, uint64_t value)
 
 /* One number after the other, of a record that is fine else; also where what is wrong would be cut
  * off. */
-TEST(Records, NumbersThatNobodyWritesAreRefused)
+TEST(IncidentCodec, NumbersThatNobodyWritesAreRefused)
 {
     std::mt19937_64 random(15);
     const struct {
@@ -181,7 +181,7 @@ TEST(Records, NumbersThatNobodyWritesAreRefused)
     }
 }
 
-TEST(Records, CutOffAnywhereTheyAreRefusedOrShorter)
+TEST(IncidentCodec, CutOffAnywhereTheyAreRefusedOrShorter)
 {
     std::mt19937_64 random(11);
     struct ng_incident before = random_incident(random), after;
@@ -197,7 +197,7 @@ TEST(Records, CutOffAnywhereTheyAreRefusedOrShorter)
     }
 }
 
-TEST(Records, WhatAnOlderGuardWroteIsRead)
+TEST(IncidentCodec, WhatAnOlderGuardWroteIsRead)
 {
     std::mt19937_64 random(13);
     for (auto state : {NG_INCIDENT_CLAIMED, NG_INCIDENT_JUDGED}) {
@@ -221,7 +221,7 @@ TEST(Records, WhatAnOlderGuardWroteIsRead)
 }
 
 /* Another release reads them. */
-TEST(Records, TheNumbersOfKindsStay)
+TEST(IncidentCodec, TheNumbersOfKindsStay)
 {
     static const char *const kinds[] = {
         "healthy",   "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
@@ -233,7 +233,7 @@ TEST(Records, TheNumbersOfKindsStay)
 }
 
 /* What the line says of the kind is for people: nothing is read out of it. */
-TEST(Records, TheKindOfAVerdictIsNotThatOfItsWords)
+TEST(IncidentCodec, TheKindOfAVerdictIsNotThatOfItsWords)
 {
     std::mt19937_64 random(16);
     struct ng_incident before = random_verdict(random), after;
@@ -244,7 +244,7 @@ TEST(Records, TheKindOfAVerdictIsNotThatOfItsWords)
     EXPECT_EQ(after.kind, NG_KIND_NAN);
 }
 
-TEST(Records, AnOlderGuardReadsOrders)
+TEST(IncidentCodec, AnOlderGuardReadsOrders)
 {
     std::mt19937_64 random(17);
     struct ng_incident order = random_incident(random);
@@ -252,7 +252,7 @@ TEST(Records, AnOlderGuardReadsOrders)
     EXPECT_EQ(encoded(order)[3], 5) << "the version of those before";
 }
 
-TEST(Records, MoreGroupsThanThereIsRoomForAreRefused)
+TEST(IncidentCodec, MoreGroupsThanThereIsRoomForAreRefused)
 {
     std::mt19937_64 random(14);
     struct ng_incident before = random_verdict(random), after;
@@ -263,7 +263,7 @@ TEST(Records, MoreGroupsThanThereIsRoomForAreRefused)
     EXPECT_EQ(decoded(bytes, &after), -EBADMSG);
 }
 
-TEST(Records, AnotherVersionIsTold)
+TEST(IncidentCodec, AnotherVersionIsTold)
 {
     std::mt19937_64 random(12);
     struct ng_incident after;
@@ -272,7 +272,7 @@ TEST(Records, AnotherVersionIsTold)
     EXPECT_EQ(decoded(bytes, &after), -EPROTO);
 }
 
-TEST(Records, AnyBytesAreSurvived)
+TEST(IncidentCodec, AnyBytesAreSurvived)
 {
     std::mt19937_64 random(13);
     for (int i = 0; i < 20000; i++) {

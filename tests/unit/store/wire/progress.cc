@@ -150,6 +150,7 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         }
         member->pending_started = random() % 2;
         member->pending_vague = random() % 2;
+        member->pending_inferred = random() % 2;
         member->timeout_ns = (int64_t)(any(random) >> 2);
         member->error_age_ns = (int64_t)(any(random) >> 2);
         member->rests = random() % 2;
@@ -329,6 +330,7 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(pending_age_ns);
     SAME(pending_started);
     SAME(pending_vague);
+    SAME(pending_inferred);
     SAME(timeout_ns);
     SAME(error_age_ns);
     SAME(rests);

@@ -7,20 +7,20 @@
 #include <cstring>
 
 #include "tests/unit/tools/command.h"
-#include "tests/unit/tools/digested.h"
 #include "tests/unit/tools/evidence.h"
+#include "tests/unit/tools/merged.h"
 
 namespace
 {
 
-TEST(Digest, OfRandomJobsGivesTheVerdictOfAllRecords)
+TEST(ViewMerge, OfRandomJobsGivesTheVerdictOfAllRecords)
 {
-    static digested whole, less;
+    static merged whole, less;
     unsigned smaller = 0, with_findings = 0;
 
     for (unsigned seed = 1; seed <= 400; seed++) {
-        ASSERT_EQ(digested_random(seed, UINT64_MAX, &whole), 0);
-        ASSERT_EQ(digested_random(seed, 0, &less), 0);
+        ASSERT_EQ(merged_random(seed, UINT64_MAX, &whole), 0);
+        ASSERT_EQ(merged_random(seed, 0, &less), 0);
         ASSERT_STREQ(less.verdict, whole.verdict) << "seed " << seed;
         smaller += less.records < whole.records / 2;
         with_findings += whole.findings > 0;
@@ -30,31 +30,31 @@ TEST(Digest, OfRandomJobsGivesTheVerdictOfAllRecords)
     EXPECT_GT(with_findings, 80u);
 }
 
-TEST(Digest, KeepsWholeWhatFitsAndNothingElse)
+TEST(ViewMerge, KeepsWholeWhatFitsAndNothingElse)
 {
-    static digested whole, some, none;
+    static merged whole, some, none;
 
-    ASSERT_EQ(digested_random(3, UINT64_MAX, &whole), 0);
-    ASSERT_EQ(digested_random(3, whole.records, &some), 0);
+    ASSERT_EQ(merged_random(3, UINT64_MAX, &whole), 0);
+    ASSERT_EQ(merged_random(3, whole.records, &some), 0);
     EXPECT_EQ(some.records, whole.records);
-    ASSERT_EQ(digested_random(3, whole.records - 1, &some), 0);
-    ASSERT_EQ(digested_random(3, 0, &none), 0);
+    ASSERT_EQ(merged_random(3, whole.records - 1, &some), 0);
+    ASSERT_EQ(merged_random(3, 0, &none), 0);
     EXPECT_EQ(some.records, none.records);
 }
 
 /* Read by several threads, of which nothing may be seen either. */
-TEST(Digest, OfPyTorchsDumpsGivesTheVerdictOfAllRecords)
+TEST(ViewMerge, OfPyTorchsDumpsGivesTheVerdictOfAllRecords)
 {
-    static digested whole, less, again;
+    static merged whole, less, again;
     Folder folder;
     Process process({"python3", getenv("NG_TEST_FLIGHT"), folder.path(), "all", "--records", "70",
                      "--ranks", "9"});
     ASSERT_EQ(process.wait_end(), 0) << process.err();
     unsigned smaller = 0;
     for (const auto &entry : std::filesystem::directory_iterator(folder.path())) {
-        ASSERT_EQ(digested_folder(entry.path().c_str(), UINT64_MAX, &whole), 0);
-        ASSERT_EQ(digested_folder(entry.path().c_str(), 0, &less), 0);
-        ASSERT_EQ(digested_folder(entry.path().c_str(), 0, &again), 0);
+        ASSERT_EQ(merged_folder(entry.path().c_str(), UINT64_MAX, &whole), 0);
+        ASSERT_EQ(merged_folder(entry.path().c_str(), 0, &less), 0);
+        ASSERT_EQ(merged_folder(entry.path().c_str(), 0, &again), 0);
         EXPECT_STREQ(less.verdict, whole.verdict) << entry.path();
         EXPECT_STREQ(less.verdict, again.verdict) << entry.path();
         smaller += less.records < whole.records;
@@ -63,19 +63,19 @@ TEST(Digest, OfPyTorchsDumpsGivesTheVerdictOfAllRecords)
 }
 
 /* However long it takes to read them: else those that were read first would have ended first. */
-TEST(Digest, BlackBoxesAreAllOfOneMoment)
+TEST(ViewMerge, BlackBoxesAreAllOfOneMoment)
 {
     Folder folder;
     uint32_t processes = 0;
     int64_t apart_ns = -1;
 
-    ASSERT_EQ(digested_ends(folder.path().c_str(), 64, &processes, &apart_ns), 0);
+    ASSERT_EQ(merged_ends(folder.path().c_str(), 64, &processes, &apart_ns), 0);
     EXPECT_EQ(processes, 64u);
     EXPECT_EQ(apart_ns, 0);
 }
 
-/* All that the digest passes on: a field that is added to the view and not copied is found here. */
-TEST(Digest, PassesOnEverythingThatADumpTells)
+/* All that a merge passes on: a field that is added to the view and not copied is found here. */
+TEST(ViewMerge, PassesOnEverythingThatADumpTells)
 {
     for (unsigned seed = 1; seed <= 50; seed++) {
         Folder first, second;
@@ -86,16 +86,14 @@ TEST(Digest, PassesOnEverythingThatADumpTells)
             << why;
         std::string direct = read_file(second / name);
         std::filesystem::remove(second / name);
-        ASSERT_EQ(digested_dump((first / name).c_str(), second.path().c_str(), why, sizeof(why)), 0)
+        ASSERT_EQ(merged_dump((first / name).c_str(), second.path().c_str(), why, sizeof(why)), 0)
             << why;
-        std::string digested = read_file(second / name);
+        std::string copied = read_file(second / name);
         json_t *one = json_loads(direct.c_str(), 0, nullptr),
-               *other = json_loads(digested.c_str(), 0, nullptr);
+               *other = json_loads(copied.c_str(), 0, nullptr);
         json_object_del(one, "written_unix_ns");
         json_object_del(other, "written_unix_ns");
-        EXPECT_TRUE(json_equal(one, other)) << "seed " << seed << "\n"
-                                            << direct << "\n"
-                                            << digested;
+        EXPECT_TRUE(json_equal(one, other)) << "seed " << seed << "\n" << direct << "\n" << copied;
         json_decref(one);
         json_decref(other);
     }

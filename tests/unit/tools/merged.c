@@ -1,7 +1,7 @@
 /*
- * Verdicts over all records of a made-up job, and over those that a digest keeps.
+ * Verdicts over all records of a made-up job, and over those that a merged view keeps.
  */
-#include "tests/unit/tools/digested.h"
+#include "tests/unit/tools/merged.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ static unsigned any(unsigned *seed, unsigned limit)
 }
 
 static int judge(struct ng_view *view, struct ng_view_merge *merge, bool incident,
-                 struct digested *ret_digested)
+                 struct merged *ret_merged)
 {
     struct ng_postmortem postmortem = {.incident = incident};
     struct ng_mismatches mismatches = {0};
@@ -40,9 +40,9 @@ static int judge(struct ng_view *view, struct ng_view_merge *merge, bool inciden
     if (error)
         return error;
     ng_view_seal(view);
-    ret_digested->records = 0;
+    ret_merged->records = 0;
     for (uint32_t i = 0; i < view->member_count; i++)
-        ret_digested->records += view->members[i].record_count;
+        ret_merged->records += view->members[i].record_count;
     error = ng_mismatches_find(view, &merge->histories, &mismatches);
     if (!error)
         error = ng_postmortem_judge(view, &postmortem, &verdict);
@@ -50,11 +50,11 @@ static int judge(struct ng_view *view, struct ng_view_merge *merge, bool inciden
     if (!error && fd >= 0)
         error = ng_analyze_write_json(view, &verdict, &mismatches, fd);
     ssize_t bytes =
-        fd < 0 ? -1 : pread(fd, ret_digested->verdict, sizeof(ret_digested->verdict) - 1, 0);
+        fd < 0 ? -1 : pread(fd, ret_merged->verdict, sizeof(ret_merged->verdict) - 1, 0);
     if (fd >= 0)
         close(fd);
-    ret_digested->verdict[bytes > 0 ? bytes : 0] = '\0';
-    ret_digested->findings = mismatches.count;
+    ret_merged->verdict[bytes > 0 ? bytes : 0] = '\0';
+    ret_merged->findings = mismatches.count;
     ng_mismatches_fini(&mismatches);
     ng_verdict_fini(&verdict);
     return error ? error : bytes > 0 ? 0 : -EIO;
@@ -143,7 +143,7 @@ static void add_rank(struct ng_view *view, unsigned *seed, int rank, int ranks, 
     }
 }
 
-int digested_random(unsigned seed, uint64_t records_whole, struct digested *ret_digested)
+int merged_random(unsigned seed, uint64_t records_whole, struct merged *ret_merged)
 {
     struct ng_view_merge merge;
     struct ng_view view;
@@ -161,7 +161,7 @@ int digested_random(unsigned seed, uint64_t records_whole, struct digested *ret_
         ng_view_fini(&told);
     }
     if (!error)
-        error = judge(&view, &merge, false, ret_digested);
+        error = judge(&view, &merge, false, ret_merged);
     ng_view_merge_fini(&merge);
     ng_view_fini(&view);
     return error;
@@ -174,7 +174,7 @@ static void ignore(void *context, const char *path, const char *why)
     (void)why;
 }
 
-int digested_folder(const char *folder, uint64_t records_whole, struct digested *ret_digested)
+int merged_folder(const char *folder, uint64_t records_whole, struct merged *ret_merged)
 {
     struct ng_evidence_paths paths = {0};
     struct ng_evidence evidence;
@@ -187,7 +187,7 @@ int digested_folder(const char *folder, uint64_t records_whole, struct digested 
     if (!error)
         error = ng_evidence_gather(&paths, &merge, ignore, NULL, &evidence);
     if (!error)
-        error = judge(&view, &merge, evidence.incident, ret_digested);
+        error = judge(&view, &merge, evidence.incident, ret_merged);
     ng_evidence_paths_fini(&paths);
     ng_view_merge_fini(&merge);
     ng_view_fini(&view);
@@ -221,7 +221,7 @@ static int write_boxes(const char *folder, int count)
     return error;
 }
 
-int digested_ends(const char *folder, int count, uint32_t *ret_processes, int64_t *ret_apart_ns)
+int merged_ends(const char *folder, int count, uint32_t *ret_processes, int64_t *ret_apart_ns)
 {
     struct ng_evidence_paths paths = {0};
     struct ng_evidence evidence;
@@ -249,7 +249,7 @@ int digested_ends(const char *folder, int count, uint32_t *ret_processes, int64_
     return error;
 }
 
-int digested_dump(const char *from, const char *to, char *why, size_t why_bytes)
+int merged_dump(const char *from, const char *to, char *why, size_t why_bytes)
 {
     struct ng_view_merge merge;
     struct ng_view view, told;

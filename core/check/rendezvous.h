@@ -1,0 +1,60 @@
+/*
+ * The ranks of one host meet before a collective: the fast path of NCCLGUARD_CHECK=strict.
+ *
+ * core/check/lockstep_check.h compares ranks on the incident thread, a round of which takes a
+ * millisecond. Once that has found every rank of a group on this host, the calling threads compare
+ * themselves from then on: each reads the group slots and the hash logs of the others, and sleeps
+ * on the `entered` word of one that has not come (a futex that processes share), which wakes those
+ * that sleep on it when it comes. So a collective costs some microseconds, and the last rank to
+ * come lets the others go on.
+ *
+ * Every word has one writer, its rank, so a rank that is killed inside leaves nothing locked. All
+ * that is read here is equality: only ranks that have the same number and hash let a call proceed.
+ * Anything else (a rank that is late, differs, has given up a call, or whose box is damaged) is
+ * left to the incident thread.
+ */
+#ifndef NCCLGUARD_CORE_CHECK_RENDEZVOUS_H
+#define NCCLGUARD_CORE_CHECK_RENDEZVOUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct ng_box;
+struct ng_comm;
+
+/* Ranks of a group on one host; larger groups are compared by the incident thread. */
+#define NG_RENDEZVOUS_MAX 64u
+
+/* Where another rank of the group is described: a box, and the slot in it. */
+struct ng_rendezvous_place {
+    const struct ng_box *box;
+    uint32_t slot;
+};
+
+enum ng_rendezvous_outcome {
+    NG_RENDEZVOUS_MET,     /* all ranks have reached the collective with the same call */
+    NG_RENDEZVOUS_AWAITED, /* some have not reached it yet */
+    NG_RENDEZVOUS_UNCLEAR, /* some differ, or cannot be read, or the ranks do not meet here */
+};
+
+/* All ranks of the group of `comm` except it, `count` of them, were found at these places. While a
+ * thread is inside a call on `comm`. Incident thread. */
+void ng_rendezvous_open(const struct ng_comm *comm, const struct ng_rendezvous_place *places,
+                        uint32_t count);
+
+/* Let go of groups whose communicators have ended. Incident thread, each round. */
+void ng_rendezvous_tend(void);
+
+/* This rank's newest collective is in its box: wake the ranks that sleep until it comes. Program
+ * thread. */
+void ng_rendezvous_announce(const struct ng_comm *comm);
+
+/* Wait, at the longest until `until_mono_ns`, for the other ranks to reach collective `seq`.
+ * Program thread that is inside that call. */
+enum ng_rendezvous_outcome ng_rendezvous_await(const struct ng_comm *comm, uint64_t seq,
+                                               int64_t until_mono_ns);
+
+/* In a forked child. */
+void ng_rendezvous_after_fork(void);
+
+#endif

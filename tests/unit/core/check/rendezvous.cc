@@ -1,0 +1,180 @@
+/*
+ * Ranks of one host that wait for each other before a collective.
+ */
+#include "tests/gtest/in_time.h"
+#include "tests/unit/core/helpers/core.h"
+
+extern "C" {
+#include "tests/unit/core/helpers/meeting.h"
+}
+
+namespace
+{
+
+constexpr int64_t ms = 1000000;
+constexpr int64_t minute = 60000 * ms;
+
+class Rendezvous : public testing::Test
+{
+  protected:
+    void begin(int nranks)
+    {
+        meeting_begin(folder.path().c_str(), nranks);
+        meeting_open();
+    }
+    void TearDown() override
+    {
+        meeting_finish();
+    }
+    Folder folder;
+};
+
+void all_enter(int nranks, uint64_t hash)
+{
+    for (int rank = 0; rank < nranks; rank++)
+        meeting_enter(rank, hash);
+}
+
+TEST_F(Rendezvous, RanksThatCallTheSameMeet)
+{
+    for (int nranks = 1; nranks <= MEETING_RANKS; nranks++) {
+        begin(nranks);
+        for (uint64_t seq = 1; seq < 40; seq++) {
+            all_enter(nranks, 1000 + seq);
+            ASSERT_EQ(meeting_await(seq, 0), 'm') << nranks << " ranks, #" << seq;
+        }
+        if (nranks < MEETING_RANKS)
+            meeting_finish();
+    }
+}
+
+TEST_F(Rendezvous, AnyRankThatIsLateIsAwaitedForTheGivenTime)
+{
+    for (int late = 1; late < MEETING_RANKS; late++) {
+        begin(MEETING_RANKS);
+        for (int rank = 0; rank < MEETING_RANKS; rank++)
+            if (rank != late)
+                meeting_enter(rank, 5);
+        int64_t before = ng_clock_mono_ns();
+        EXPECT_EQ(meeting_await(1, 12 * ms), 'a');
+        EXPECT_GE(ng_clock_mono_ns() - before, 12 * ms);
+        meeting_enter(late, 5);
+        EXPECT_EQ(meeting_await(1, 0), 'm');
+        if (late + 1 < MEETING_RANKS)
+            meeting_finish();
+    }
+}
+
+TEST_F(Rendezvous, AnyRankThatDiffersIsLeftToTheIncidentThread)
+{
+    for (int other = 1; other < MEETING_RANKS; other++) {
+        begin(MEETING_RANKS);
+        for (int rank = 0; rank < MEETING_RANKS; rank++)
+            meeting_enter(rank, rank == other ? 6 : 5);
+        EXPECT_EQ(meeting_await(1, minute), 'u');
+        if (other + 1 < MEETING_RANKS)
+            meeting_finish();
+    }
+}
+
+/* Its word of the collective is still there, from the first time. */
+TEST_F(Rendezvous, ARankWhoseCallNcclRefusedHasNotComeUntilItCallsAgain)
+{
+    begin(2);
+    all_enter(2, 5);
+    EXPECT_EQ(meeting_await(1, 0), 'm');
+    meeting_take_back(0);
+    meeting_take_back(1);
+    meeting_enter(0, 5);
+    EXPECT_EQ(meeting_await(1, 0), 'a');
+    meeting_enter(1, 5);
+    EXPECT_EQ(meeting_await(1, 0), 'm');
+}
+
+TEST_F(Rendezvous, ARankThatHasGivenUpTheCallDoesNotMeet)
+{
+    begin(2);
+    all_enter(2, 5);
+    meeting_refuse(1);
+    meeting_enter(1, 5);
+    EXPECT_EQ(meeting_await(1, minute), 'u');
+    meeting_refuse(0);
+    meeting_enter(0, 5);
+    EXPECT_EQ(meeting_await(1, 0), 'm');
+}
+
+TEST_F(Rendezvous, AnotherCommunicatorInTheSlotIsNotTheRank)
+{
+    begin(2);
+    meeting_enter(0, 5);
+    meeting_end(1);
+    EXPECT_EQ(meeting_await(1, minute), 'u');
+    meeting_replace(1);
+    meeting_enter(1, 5);
+    EXPECT_EQ(meeting_await(1, minute), 'u');
+}
+
+TEST_F(Rendezvous, AFileThatWasTruncatedHarmsNobody)
+{
+    begin(3);
+    meeting_enter(0, 5);
+    meeting_enter(1, 5);
+    EXPECT_EQ(meeting_await(1, 0), 'a');
+    meeting_truncate(2, folder.path().c_str());
+    EXPECT_EQ(meeting_await(1, minute), 'u');
+}
+
+TEST_F(Rendezvous, RanksDoNotMeetBeforeTheyWereFoundNorAfterTheEnd)
+{
+    meeting_begin(folder.path().c_str(), 3);
+    all_enter(3, 5);
+    EXPECT_EQ(meeting_await(1, minute), 'u');
+    EXPECT_EQ(meeting_maps(), 0);
+    meeting_open();
+    EXPECT_EQ(meeting_await(1, 0), 'm');
+    EXPECT_GT(meeting_maps(), 0);
+    meeting_round();
+    EXPECT_EQ(meeting_await(1, 0), 'm');
+    meeting_end(0);
+    meeting_round();
+    EXPECT_EQ(meeting_await(1, minute), 'u');
+    EXPECT_EQ(meeting_maps(), 0);
+}
+
+bool sleeps(pid_t thread)
+{
+    int pid;
+    char name[64], state;
+    FILE *file = fopen(("/proc/self/task/" + std::to_string(thread) + "/stat").c_str(), "re");
+    bool found = file && fscanf(file, "%d %63s %c", &pid, name, &state) == 3 && state == 'S';
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* Otherwise it would look again after five milliseconds. */
+TEST_F(Rendezvous, OneThatSleepsIsWokenByTheLastToCome)
+{
+    constexpr uint64_t calls = 200;
+    begin(2);
+    pid_t waiter = gettid();
+    std::atomic<uint64_t> waits{0};
+    std::thread other([&] {
+        for (uint64_t seq = 1; seq <= calls; seq++) {
+            while (waits < seq || !sleeps(waiter))
+                std::this_thread::yield();
+            meeting_enter(1, seq);
+            meeting_announce(1);
+        }
+    });
+    int64_t before = ng_clock_mono_ns();
+    for (uint64_t seq = 1; seq <= calls; seq++) {
+        meeting_enter(0, seq);
+        waits = seq;
+        EXPECT_EQ(meeting_await(seq, minute), 'm');
+    }
+    EXPECT_IN_TIME(ng_clock_mono_ns() - before, calls * ms);
+    other.join();
+}
+
+} // namespace
