@@ -111,7 +111,7 @@ void ng_publisher_stir(struct ng_publisher *p)
     uint64_t one = 1;
 
     if (!ng_descriptor_ours(&p->wake) || write(p->wake.fd, &one, sizeof(one)) < 0)
-        ng_log(NG_LOG_DEBUG, "the store's thread comes by itself");
+        ng_log(NG_LOG_DEBUG, "cannot wake the store's thread: its next round comes without that");
 }
 
 int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadline_mono_ns)

@@ -405,7 +405,7 @@ TEST(Box, DamageAnywhereIsSurvived)
     EXPECT_GT(opened, 40) << "the damage was not refused at the door each time";
 }
 
-/* To whatever length: what was read before stays, and nobody is ended by a signal. */
+/* To any length: what was read before remains valid, and no signal ends the reader. */
 TEST(Box, AFileThatIsCutOffIsKeptAsItWasReadBefore)
 {
     Folder folder;
