@@ -2,6 +2,7 @@
 """The score, the drawing of scenarios and the suite's files: figures that are told are those of the runs."""
 import contextlib
 import io
+import json
 import re
 import sys
 import tempfile
@@ -153,35 +154,50 @@ class Boards(unittest.TestCase):
             self.assertIn("false alarms", score.as_text(one))
             self.assertIn("# Scoreboard", score.as_markdown(one))
 
+    def test_tables_are_read_as_they_were_written(self):
+        one = board(told(0.1), outcome_of("unknown", []), quiet(), alarmed())
+        again = score.read(score.as_markdown(one))
+        fields = ("runs", "kind_right", "culprit_right")
+        self.assertEqual(again["scenarios"], {name: {field: row[field] for field in fields}
+                                              for name, row in one["scenarios"].items()})
+        self.assertEqual(again["totals"]["false_alarms_per_healthy_hour"], 1.0)
+
 
 class Comparing(unittest.TestCase):
+    def compare(self, old, new):
+        """What is said, whatever the old board was written as."""
+        said = score.compare(old, new)
+        for text in (json.dumps(old), score.as_markdown(old)):
+            self.assertEqual(score.compare(score.read(text), new), said)
+        return said
+
     def test_a_board_is_no_worse_than_itself(self):
         one = board(told(0.1), outcome_of("unknown", []), quiet())
-        self.assertEqual(score.compare(one, one), [])
+        self.assertEqual(self.compare(one, one), [])
 
     def test_a_scenario_that_was_right_and_is_wrong_is_named(self):
-        said = score.compare(board(told(0.1)), board(outcome_of("dead_rank", [2])))
+        said = self.compare(board(told(0.1)), board(outcome_of("dead_rank", [2])))
         self.assertTrue(any(line.startswith("a: the kind was right") for line in said), said)
 
     def test_wrong_culprits_are_a_regression(self):
-        said = score.compare(board(told(0.1)), board(outcome_of("missing_rank", [1])))
+        said = self.compare(board(told(0.1)), board(outcome_of("missing_rank", [1])))
         self.assertTrue(any("culprits" in line for line in said), said)
 
     def test_less_accuracy_is_a_regression_where_it_was_not_perfect_either(self):
         wrong = outcome_of("unknown", [])
-        self.assertTrue(score.compare(board(told(0), told(0), wrong), board(told(0), wrong, wrong)))
+        self.assertTrue(self.compare(board(told(0), told(0), wrong), board(told(0), wrong, wrong)))
 
     def test_a_false_alarm_is_a_regression(self):
-        self.assertTrue(score.compare(board(quiet()), board(alarmed())))
+        self.assertTrue(self.compare(board(quiet()), board(alarmed())))
 
     def test_slower_and_better_are_none(self):
-        self.assertEqual(score.compare(board(told(0.1)), board(told(9.0))), [])
-        self.assertEqual(score.compare(board(outcome_of("unknown", [])), board(told(0.1))), [])
+        self.assertEqual(self.compare(board(told(0.1)), board(told(9.0))), [])
+        self.assertEqual(self.compare(board(outcome_of("unknown", [])), board(told(0.1))), [])
 
     def test_what_only_one_board_has_is_not_compared(self):
         old = board(told(0.1))
         old["scenarios"]["another"] = old["scenarios"].pop("a")
-        self.assertEqual(score.compare(old, board(outcome_of("unknown", []))), [])
+        self.assertEqual(self.compare(old, board(outcome_of("unknown", []))), [])
 
 
 class Draws(unittest.TestCase):

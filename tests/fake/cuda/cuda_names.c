@@ -10,9 +10,11 @@ static const struct {
     CUresult error;
     const char *name, *text;
 } errors[] = {
-#define ERROR(error, text) {error, #error, text},
-#include "tests/fake/cuda/cuda_errors.def"
+#define ERROR(error, of_runtime, text) {error, #error, text},
+#define RUNTIME_ERROR(error, text)
+#include "tests/fake/cuda/errors.def"
 #undef ERROR
+#undef RUNTIME_ERROR
 };
 
 #define DEFINE_ERROR_GETTER(name, field)                                                           \
@@ -30,35 +32,24 @@ static const struct {
 DEFINE_ERROR_GETTER(cuGetErrorName, name)
 DEFINE_ERROR_GETTER(cuGetErrorString, text)
 
+/* Their prototypes do not matter, see cuda_unsupported.c. */
+#define DRIVER_FORM(name, version, symbol, per_thread)                                             \
+    extern int fake_form_of_##symbol(void) __asm__(#symbol);
+#include "tests/fake/cuda/driver_forms.def"
+#undef DRIVER_FORM
+
 static const struct {
     const char *name, *symbol;
     int version;
     bool per_thread;
     void *function;
 } functions[] = {
-#define API(name, version, symbol) {#name, #symbol, version, false, (void *)symbol},
-#define FORMS(name, version, symbol, per_thread, ending)                                           \
-    {#name, #symbol, version, false, (void *)symbol},                                              \
-        {#name, #symbol "_" #ending, per_thread, true, (void *)symbol##_##ending},
-#include "tests/fake/cuda/cuda_api.def"
-#undef API
-#undef FORMS
-};
-
-/* Declared by no header here: their prototypes do not matter, see cuda_unsupported.c. */
-#define UNSUPPORTED(name)               extern int fake_unsupported_##name(void) __asm__(#name);
-#define UNSUPPORTED_FORMS(name, ending) UNSUPPORTED(name) UNSUPPORTED(name##_##ending)
-#include "tests/fake/cuda/cuda_unsupported.def"
-#undef UNSUPPORTED
-
-static const struct {
-    const char *symbol;
-    void *function;
-} unsupported[] = {
-#define UNSUPPORTED(name) {#name, (void *)fake_unsupported_##name},
-#include "tests/fake/cuda/cuda_unsupported.def"
-#undef UNSUPPORTED
-#undef UNSUPPORTED_FORMS
+#define DRIVER_FORM(name, version, symbol, per_thread)                                             \
+    {#name, #symbol, version, per_thread, (void *)fake_form_of_##symbol},
+#include "tests/fake/cuda/driver_forms.def"
+    /* cuda.h makes the name an alias of the other, and so does the driver. */
+    DRIVER_FORM(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags, false)
+#undef DRIVER_FORM
 };
 
 CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion,
@@ -92,11 +83,6 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
         }
     if (best != SIZE_MAX)
         *pfn = functions[best].function;
-    for (size_t i = 0; i < sizeof(unsupported) / sizeof(*unsupported) && !known; i++)
-        if (!strcmp(unsupported[i].symbol, symbol)) {
-            known = true;
-            *pfn = unsupported[i].function;
-        }
     if (symbolStatus)
         *symbolStatus = *pfn    ? CU_GET_PROC_ADDRESS_SUCCESS
                         : known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT

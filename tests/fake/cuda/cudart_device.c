@@ -170,9 +170,11 @@ static const struct {
     cudaError_t error;
     const char *name, *text;
 } errors[] = {
-#define ERROR(error, text) {error, #error, text},
-#include "tests/fake/cuda/cudart_errors.def"
+#define RUNTIME_ERROR(error, text)    {error, #error, text},
+#define ERROR(of_driver, error, text) RUNTIME_ERROR(error, text)
+#include "tests/fake/cuda/errors.def"
 #undef ERROR
+#undef RUNTIME_ERROR
 };
 
 const char *CUDARTAPI cudaGetErrorName(cudaError_t error)

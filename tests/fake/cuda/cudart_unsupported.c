@@ -1,5 +1,6 @@
 /*
- * Functions of the real runtime that the stand-in does not model, so that every program loads.
+ * Every function that cuda_runtime_api.h declares, as the runtime that models none: it answers
+ * that, unless another file has a body. So every program loads.
  */
 
 #define CUDA_ERROR_NOT_SUPPORTED 801
@@ -7,7 +8,7 @@
 /* The header is left out: its prototypes differ, and all that matters here is the answer. */
 #define UNSUPPORTED(name)                                                                          \
     int name(void);                                                                                \
-    int name(void)                                                                                 \
+    __attribute__((weak)) int name(void)                                                           \
     {                                                                                              \
         return cudart_unsupported();                                                               \
     }
@@ -21,3 +22,4 @@ static int cudart_unsupported(void)
 }
 
 #include "tests/fake/cuda/cudart_unsupported.def"
+#include "tests/fake/cuda/runtime_declared.def"

@@ -1389,12 +1389,8 @@ TEST_F(DriverTest, EveryExportedFunctionIsAnswered)
     ASSERT_OK(cuGetProcAddress("cuCtxGetDevice", &function, 13000, 0, nullptr));
     EXPECT_EQ(function, dlsym(RTLD_DEFAULT, "cuCtxGetDevice_v2"));
     const char *const symbols[] = {
-#define API(name, version, symbol)                       #symbol,
-#define FORMS(name, version, symbol, per_thread, ending) #symbol, #symbol "_" #ending,
-#define UNSUPPORTED(name)                                #name,
-#define UNSUPPORTED_FORMS(name, ending)                  #name, #name "_" #ending,
-#include "tests/fake/cuda/cuda_api.def"
-#include "tests/fake/cuda/cuda_unsupported.def"
+#define DRIVER_FORM(name, version, symbol, per_thread) #symbol,
+#include "tests/fake/cuda/driver_forms.def"
     };
     for (const char *symbol : symbols) {
         SCOPED_TRACE(symbol);

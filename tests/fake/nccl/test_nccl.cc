@@ -158,12 +158,6 @@ std::vector<unsigned char> bytes_of(const std::vector<float> &values)
     return data;
 }
 
-struct Rank {
-    int rank = 0, n = 0;
-    ncclComm_t comm = nullptr;
-    CUstream stream = nullptr;
-};
-
 /* A point that all ranks of a test pass together. */
 class Meeting
 {
@@ -188,6 +182,18 @@ class Meeting
     std::mutex mutex_;
     std::condition_variable cond_;
     int n_, come_ = 0, round_ = 0;
+};
+
+struct Rank {
+    int rank = 0, n = 0;
+    ncclComm_t comm = nullptr;
+    CUstream stream = nullptr;
+    Meeting *meeting = nullptr; /* of all ranks of the test */
+
+    void meet() const
+    {
+        meeting->wait();
+    }
 };
 
 class Flag
@@ -239,8 +245,10 @@ void with_ranks(int n, const std::function<void(Rank &)> &body, bool destroy = t
                 ncclConfig_t *config = nullptr)
 {
     ncclUniqueId id = new_id();
+    Meeting meeting(n);
     in_threads(n, [&](int r) {
         Rank me;
+        me.meeting = &meeting;
         me.rank = r;
         me.n = n;
         use_device(r);
@@ -263,6 +271,17 @@ void with_ranks_that_end(int n, const std::function<void(Rank &)> &body)
 {
     with_ranks(n, body, false);
 }
+
+/* A test whose body is what each rank does. */
+#define RANKS(with, suite, name, n)                                                                \
+    void suite##name(Rank &me);                                                                    \
+    TEST(suite, name)                                                                              \
+    {                                                                                              \
+        with(n, suite##name);                                                                      \
+    }                                                                                              \
+    void suite##name([[maybe_unused]] Rank &me)
+#define RANKS_TEST(suite, name, n)          RANKS(with_ranks, suite, name, n)
+#define RANKS_THAT_END_TEST(suite, name, n) RANKS(with_ranks_that_end, suite, name, n)
 
 void sync(CUstream stream)
 {
@@ -767,18 +786,15 @@ TEST_P(Collectives, CountsAroundRankAndSlotBordersAgreeWithTheReference)
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Collectives, testing::Values(1, 2, 3, 4, 8));
 
-TEST(Small, EmptyCollectivesEnqueueNothing)
+RANKS_TEST(Small, EmptyCollectivesEnqueueNothing, 2)
 {
-    with_ranks(2, [](Rank &me) {
-        /* Were anything enqueued, the missing peer would show. */
-        if (me.rank == 0) {
-            NCCL_OK(
-                ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
-            NCCL_OK(ncclBroadcast(nullptr, nullptr, 0, ncclFloat32, 1, me.comm, rt(me.stream)));
-            NCCL_OK(ncclAlltoAll(nullptr, nullptr, 0, ncclFloat32, me.comm, rt(me.stream)));
-            sync(me.stream);
-        }
-    });
+    /* Were anything enqueued, the missing peer would show. */
+    if (me.rank == 0) {
+        NCCL_OK(ncclAllReduce(nullptr, nullptr, 0, ncclFloat32, ncclSum, me.comm, rt(me.stream)));
+        NCCL_OK(ncclBroadcast(nullptr, nullptr, 0, ncclFloat32, 1, me.comm, rt(me.stream)));
+        NCCL_OK(ncclAlltoAll(nullptr, nullptr, 0, ncclFloat32, me.comm, rt(me.stream)));
+        sync(me.stream);
+    }
 }
 
 TEST(Small, ConversionsOfSmallFloatsRoundAndSaturateAsCudaDoes)
@@ -818,143 +834,127 @@ TEST(Small, ConversionsOfSmallFloatsRoundAndSaturateAsCudaDoes)
 
 /* ---- sends and receives, groups, streams ---- */
 
-TEST(PointToPoint, AGroupedRingMovesLargeAndSmallMessages)
+RANKS_TEST(PointToPoint, AGroupedRingMovesLargeAndSmallMessages, 4)
 {
-    with_ranks(4, [](Rank &me) {
-        for (size_t count : {size_t(1), size_t(1000), size_t(500000)}) {
-            int next = (me.rank + 1) % me.n, prev = (me.rank + me.n - 1) % me.n;
-            Buffer send(bytes_of(std::vector<float>(count, static_cast<float>(me.rank)))),
-                recv(count * 4);
-            NCCL_OK(ncclGroupStart());
-            NCCL_OK(send_to(me, send.get(), next, count));
-            NCCL_OK(receive_from(me, recv.get(), prev, count));
-            NCCL_OK(ncclGroupEnd());
-            sync(me.stream);
-            EXPECT_EQ(std::vector<float>(count, static_cast<float>(prev)), recv.floats(count));
-        }
-    });
-}
-
-TEST(PointToPoint, MessagesOfOnePairMatchInOrder)
-{
-    with_ranks(2, [](Rank &me) {
-        /* The first is larger than the channel: the second must not overtake it. */
-        constexpr size_t many = 400000;
-        Buffer a(bytes_of(std::vector<float>(many, 1))), b(bytes_of({3, 4})), x(4 * many), y(8);
+    for (size_t count : {size_t(1), size_t(1000), size_t(500000)}) {
+        int next = (me.rank + 1) % me.n, prev = (me.rank + me.n - 1) % me.n;
+        Buffer send(bytes_of(std::vector<float>(count, static_cast<float>(me.rank)))),
+            recv(count * 4);
         NCCL_OK(ncclGroupStart());
-        if (me.rank == 0) {
-            NCCL_OK(send_to(me, a.get(), 1, many));
-            NCCL_OK(send_to(me, b.get(), 1, 2));
-        } else {
-            NCCL_OK(receive_from(me, x.get(), 0, many));
-            NCCL_OK(receive_from(me, y.get(), 0, 2));
-        }
+        NCCL_OK(send_to(me, send.get(), next, count));
+        NCCL_OK(receive_from(me, recv.get(), prev, count));
         NCCL_OK(ncclGroupEnd());
         sync(me.stream);
-        if (me.rank == 1) {
-            EXPECT_EQ(std::vector<float>(many, 1), x.floats(many));
-            EXPECT_EQ(std::vector<float>({3, 4}), y.floats(2));
-        }
-    });
+        EXPECT_EQ(std::vector<float>(count, static_cast<float>(prev)), recv.floats(count));
+    }
 }
 
-TEST(PointToPoint, AGroupMatchesPeersInAnyOrder)
+RANKS_TEST(PointToPoint, MessagesOfOnePairMatchInOrder, 2)
 {
-    with_ranks(3, [](Rank &me) {
-        Buffer mine(bytes_of({static_cast<float>(me.rank)})), got(12);
-        NCCL_OK(ncclGroupStart());
-        for (int i = 0; i < 3; i++) {
-            /* Each rank names its peers in an order of its own. */
-            int peer = (me.rank * 2 + i) % 3;
-            NCCL_OK(receive_from(me, got.get() + 4 * peer, peer, 1));
-        }
-        for (int i = 2; i >= 0; i--)
-            NCCL_OK(send_to(me, mine.get(), (me.rank + i) % 3, 1));
-        NCCL_OK(ncclGroupEnd());
-        sync(me.stream);
-        EXPECT_EQ(std::vector<float>({0, 1, 2}), got.floats(3));
-    });
+    /* The first is larger than the channel: the second must not overtake it. */
+    constexpr size_t many = 400000;
+    Buffer a(bytes_of(std::vector<float>(many, 1))), b(bytes_of({3, 4})), x(4 * many), y(8);
+    NCCL_OK(ncclGroupStart());
+    if (me.rank == 0) {
+        NCCL_OK(send_to(me, a.get(), 1, many));
+        NCCL_OK(send_to(me, b.get(), 1, 2));
+    } else {
+        NCCL_OK(receive_from(me, x.get(), 0, many));
+        NCCL_OK(receive_from(me, y.get(), 0, 2));
+    }
+    NCCL_OK(ncclGroupEnd());
+    sync(me.stream);
+    if (me.rank == 1) {
+        EXPECT_EQ(std::vector<float>(many, 1), x.floats(many));
+        EXPECT_EQ(std::vector<float>({3, 4}), y.floats(2));
+    }
 }
 
-TEST(PointToPoint, ASmallSendOnAWarmPairCompletesBeforeTheReceiverComes)
+RANKS_TEST(PointToPoint, AGroupMatchesPeersInAnyOrder, 3)
 {
-    Meeting meeting(2);
-    with_ranks(2, [&](Rank &me) {
-        Buffer buffer(4);
-        auto transfer = [&] {
-            if (me.rank == 0)
-                NCCL_OK(send_to(me, buffer.get(), 1, 1));
-            else
-                NCCL_OK(receive_from(me, buffer.get(), 0, 1));
-            sync(me.stream);
-        };
-        transfer();
-        if (me.rank == 0)
-            transfer();
-        meeting.wait();
-        if (me.rank == 1)
-            transfer();
-    });
+    Buffer mine(bytes_of({static_cast<float>(me.rank)})), got(12);
+    NCCL_OK(ncclGroupStart());
+    for (int i = 0; i < 3; i++) {
+        /* Each rank names its peers in an order of its own. */
+        int peer = (me.rank * 2 + i) % 3;
+        NCCL_OK(receive_from(me, got.get() + 4 * peer, peer, 1));
+    }
+    for (int i = 2; i >= 0; i--)
+        NCCL_OK(send_to(me, mine.get(), (me.rank + i) % 3, 1));
+    NCCL_OK(ncclGroupEnd());
+    sync(me.stream);
+    EXPECT_EQ(std::vector<float>({0, 1, 2}), got.floats(3));
 }
 
-TEST(PointToPoint, ALargeSendWaitsForItsReceiver)
+RANKS_TEST(PointToPoint, ASmallSendOnAWarmPairCompletesBeforeTheReceiverComes, 2)
 {
-    Meeting meeting(2);
-    with_ranks(2, [&](Rank &me) {
-        size_t count = 1 << 20;
-        Buffer buffer(count * 4);
+    Buffer buffer(4);
+    auto transfer = [&] {
         if (me.rank == 0)
             NCCL_OK(send_to(me, buffer.get(), 1, 1));
         else
             NCCL_OK(receive_from(me, buffer.get(), 0, 1));
         sync(me.stream);
-        if (me.rank == 0) {
-            NCCL_OK(send_to(me, buffer.get(), 1, count));
-            EXPECT_TRUE(holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
-        }
-        meeting.wait();
-        if (me.rank == 1)
-            NCCL_OK(receive_from(me, buffer.get(), 0, count));
-        sync(me.stream);
-    });
+    };
+    transfer();
+    if (me.rank == 0)
+        transfer();
+    me.meet();
+    if (me.rank == 1)
+        transfer();
 }
 
-TEST(PointToPoint, ASendToSelfNeedsItsReceive)
+RANKS_TEST(PointToPoint, ALargeSendWaitsForItsReceiver, 2)
 {
-    with_ranks(1, [](Rank &me) {
-        Buffer from(bytes_of({7})), to(4);
-        EXPECT_EQ(ncclInvalidUsage, send_to(me, from.get(), 0, 1));
-        EXPECT_STREQ("Trying to send to self without a matching recv", ncclGetLastError(me.comm));
-        NCCL_OK(ncclGroupStart());
-        NCCL_OK(send_to(me, from.get(), 0, 1));
-        NCCL_OK(receive_from(me, to.get(), 0, 1));
-        NCCL_OK(ncclGroupEnd());
-        sync(me.stream);
-        EXPECT_EQ(std::vector<float>({7}), to.floats(1));
-    });
+    size_t count = 1 << 20;
+    Buffer buffer(count * 4);
+    if (me.rank == 0)
+        NCCL_OK(send_to(me, buffer.get(), 1, 1));
+    else
+        NCCL_OK(receive_from(me, buffer.get(), 0, 1));
+    sync(me.stream);
+    if (me.rank == 0) {
+        NCCL_OK(send_to(me, buffer.get(), 1, count));
+        EXPECT_TRUE(holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
+    }
+    me.meet();
+    if (me.rank == 1)
+        NCCL_OK(receive_from(me, buffer.get(), 0, count));
+    sync(me.stream);
 }
 
-TEST(Groups, SeveralCollectivesAndSendsInOneGroupAllRun)
+RANKS_TEST(PointToPoint, ASendToSelfNeedsItsReceive, 1)
 {
-    with_ranks(4, [](Rank &me) {
-        std::vector<std::unique_ptr<Buffer>> buffers;
-        for (int i = 0; i < 8; i++)
-            buffers.push_back(std::make_unique<Buffer>(bytes_of(std::vector<float>(100, 1))));
-        Buffer token(bytes_of({static_cast<float>(me.rank)})), got(4);
-        NCCL_OK(ncclGroupStart());
-        NCCL_OK(ncclGroupStart()); /* nested */
-        for (auto &b : buffers)
-            NCCL_OK(reduce(me, *b, 100));
-        NCCL_OK(ncclGroupEnd());
-        EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream)) << "the inner end launched something";
-        NCCL_OK(send_to(me, token.get(), (me.rank + 1) % 4, 1));
-        NCCL_OK(receive_from(me, got.get(), (me.rank + 3) % 4, 1));
-        NCCL_OK(ncclGroupEnd());
-        sync(me.stream);
-        for (auto &b : buffers)
-            EXPECT_EQ(std::vector<float>(100, 4), b->floats(100));
-        EXPECT_EQ(static_cast<float>((me.rank + 3) % 4), got.floats(1)[0]);
-    });
+    Buffer from(bytes_of({7})), to(4);
+    EXPECT_EQ(ncclInvalidUsage, send_to(me, from.get(), 0, 1));
+    EXPECT_STREQ("Trying to send to self without a matching recv", ncclGetLastError(me.comm));
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(send_to(me, from.get(), 0, 1));
+    NCCL_OK(receive_from(me, to.get(), 0, 1));
+    NCCL_OK(ncclGroupEnd());
+    sync(me.stream);
+    EXPECT_EQ(std::vector<float>({7}), to.floats(1));
+}
+
+RANKS_TEST(Groups, SeveralCollectivesAndSendsInOneGroupAllRun, 4)
+{
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    for (int i = 0; i < 8; i++)
+        buffers.push_back(std::make_unique<Buffer>(bytes_of(std::vector<float>(100, 1))));
+    Buffer token(bytes_of({static_cast<float>(me.rank)})), got(4);
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(ncclGroupStart()); /* nested */
+    for (auto &b : buffers)
+        NCCL_OK(reduce(me, *b, 100));
+    NCCL_OK(ncclGroupEnd());
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream)) << "the inner end launched something";
+    NCCL_OK(send_to(me, token.get(), (me.rank + 1) % 4, 1));
+    NCCL_OK(receive_from(me, got.get(), (me.rank + 3) % 4, 1));
+    NCCL_OK(ncclGroupEnd());
+    sync(me.stream);
+    for (auto &b : buffers)
+        EXPECT_EQ(std::vector<float>(100, 4), b->floats(100));
+    EXPECT_EQ(static_cast<float>((me.rank + 3) % 4), got.floats(1)[0]);
 }
 
 TEST(Groups, OneThreadDrivesAllDevices)
@@ -1002,66 +1002,58 @@ TEST(Groups, AnEndWithoutStartIsRefused)
     EXPECT_STREQ("ncclGroupEnd: not in a group call.", ncclGetLastError(nullptr));
 }
 
-TEST(Groups, AnErrorInsideComesAgainAtTheEndAndNothingIsLaunched)
+RANKS_TEST(Groups, AnErrorInsideComesAgainAtTheEndAndNothingIsLaunched, 2)
 {
-    with_ranks(2, [](Rank &me) {
-        Buffer b(4);
-        NCCL_OK(ncclGroupStart());
-        NCCL_OK(reduce(me, b));
-        EXPECT_EQ(ncclInvalidArgument,
-                  ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, 9, me.comm, rt(me.stream)));
-        EXPECT_EQ(ncclInvalidArgument, ncclGroupEnd());
-        EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream));
-    });
+    Buffer b(4);
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(reduce(me, b));
+    EXPECT_EQ(ncclInvalidArgument,
+              ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, 9, me.comm, rt(me.stream)));
+    EXPECT_EQ(ncclInvalidArgument, ncclGroupEnd());
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream));
 }
 
-TEST(Groups, SimulatingTheEndLaunchesNothingAndGivesATime)
+RANKS_TEST(Groups, SimulatingTheEndLaunchesNothingAndGivesATime, 2)
 {
-    with_ranks(2, [](Rank &me) {
-        Buffer b(400);
-        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
-        NCCL_OK(ncclGroupStart());
-        NCCL_OK(reduce(me, b, 100));
-        NCCL_OK(ncclGroupSimulateEnd(&info));
-        EXPECT_GT(info.estimatedTime, 0);
-        EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream));
-        EXPECT_EQ(ncclInvalidUsage, ncclGroupSimulateEnd(&info));
-    });
+    Buffer b(400);
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(reduce(me, b, 100));
+    NCCL_OK(ncclGroupSimulateEnd(&info));
+    EXPECT_GT(info.estimatedTime, 0);
+    EXPECT_EQ(CUDA_SUCCESS, cuStreamQuery(me.stream));
+    EXPECT_EQ(ncclInvalidUsage, ncclGroupSimulateEnd(&info));
 }
 
-TEST(Streams, CallsOnTwoStreamsKeepTheirOrderOnOneCommunicator)
+RANKS_TEST(Streams, CallsOnTwoStreamsKeepTheirOrderOnOneCommunicator, 2)
 {
-    with_ranks(2, [](Rank &me) {
-        CUstream other = new_stream();
-        std::vector<std::unique_ptr<Buffer>> buffers;
-        for (int i = 0; i < 40; i++) {
-            buffers.push_back(
-                std::make_unique<Buffer>(bytes_of(std::vector<float>(50, static_cast<float>(i)))));
-            NCCL_OK(reduce(me.comm, (i + me.rank) % 2 ? other : me.stream, *buffers[i], 50));
-        }
-        sync(me.stream);
-        sync(other);
-        for (int i = 0; i < 40; i++)
-            EXPECT_EQ(std::vector<float>(50, static_cast<float>(2 * i)), buffers[i]->floats(50));
-        CU_OK(cuStreamDestroy(other));
-    });
+    CUstream other = new_stream();
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    for (int i = 0; i < 40; i++) {
+        buffers.push_back(
+            std::make_unique<Buffer>(bytes_of(std::vector<float>(50, static_cast<float>(i)))));
+        NCCL_OK(reduce(me.comm, (i + me.rank) % 2 ? other : me.stream, *buffers[i], 50));
+    }
+    sync(me.stream);
+    sync(other);
+    for (int i = 0; i < 40; i++)
+        EXPECT_EQ(std::vector<float>(50, static_cast<float>(2 * i)), buffers[i]->floats(50));
+    CU_OK(cuStreamDestroy(other));
 }
 
-TEST(Streams, AGroupOverTwoStreamsIsOrderedWithBoth)
+RANKS_TEST(Streams, AGroupOverTwoStreamsIsOrderedWithBoth, 2)
 {
-    with_ranks(2, [](Rank &me) {
-        CUstream other = new_stream();
-        Buffer a(bytes_of({1})), b(bytes_of({2}));
-        NCCL_OK(ncclGroupStart());
-        NCCL_OK(reduce(me, a));
-        NCCL_OK(reduce(me.comm, other, b));
-        NCCL_OK(ncclGroupEnd());
-        sync(other);
-        EXPECT_EQ(2, a.floats(1)[0]);
-        EXPECT_EQ(4, b.floats(1)[0]);
-        sync(me.stream);
-        CU_OK(cuStreamDestroy(other));
-    });
+    CUstream other = new_stream();
+    Buffer a(bytes_of({1})), b(bytes_of({2}));
+    NCCL_OK(ncclGroupStart());
+    NCCL_OK(reduce(me, a));
+    NCCL_OK(reduce(me.comm, other, b));
+    NCCL_OK(ncclGroupEnd());
+    sync(other);
+    EXPECT_EQ(2, a.floats(1)[0]);
+    EXPECT_EQ(4, b.floats(1)[0]);
+    sync(me.stream);
+    CU_OK(cuStreamDestroy(other));
 }
 
 TEST(Streams, SeveralCommunicatorsWorkAtOnce)
@@ -1101,154 +1093,139 @@ CUgraphExec captured(CUstream stream, const std::function<void()> &body)
     return exec;
 }
 
-TEST(Graphs, EachReplayMovesDataAgain)
+RANKS_TEST(Graphs, EachReplayMovesDataAgain, 2)
 {
-    with_ranks(2, [](Rank &me) {
-        Buffer b(bytes_of({1, 2}));
-        CUgraphExec exec = captured(me.stream, [&] {
-            for (int i = 0; i < 3; i++)
-                NCCL_OK(reduce(me, b, 2));
-        });
-        EXPECT_EQ(std::vector<float>({1, 2}), b.floats(2)) << "a capture moved data";
+    Buffer b(bytes_of({1, 2}));
+    CUgraphExec exec = captured(me.stream, [&] {
+        for (int i = 0; i < 3; i++)
+            NCCL_OK(reduce(me, b, 2));
+    });
+    EXPECT_EQ(std::vector<float>({1, 2}), b.floats(2)) << "a capture moved data";
+    for (int i = 0; i < 4; i++)
+        CU_OK(cuGraphLaunch(exec, me.stream));
+    /* An eager call keeps its place behind the replays. */
+    reduce_and_wait(me, b, 2);
+    EXPECT_EQ(std::vector<float>({8192, 16384}), b.floats(2));
+    CU_OK(cuGraphExecDestroy(exec));
+}
+
+RANKS_TEST(Graphs, TwoStreamsOfOneCaptureKeepTheCommunicatorsOrder, 2)
+{
+    CUstream other = new_stream();
+    CUevent fork, join;
+    CU_OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    CU_OK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    Buffer b(bytes_of({1, 2, 3, 4}));
+    CUgraphExec exec = captured(me.stream, [&] {
+        CU_OK(cuEventRecord(fork, me.stream));
+        CU_OK(cuStreamWaitEvent(other, fork, 0));
         for (int i = 0; i < 4; i++)
-            CU_OK(cuGraphLaunch(exec, me.stream));
-        /* An eager call keeps its place behind the replays. */
-        reduce_and_wait(me, b, 2);
-        EXPECT_EQ(std::vector<float>({8192, 16384}), b.floats(2));
-        CU_OK(cuGraphExecDestroy(exec));
+            NCCL_OK(ncclBroadcast(b.get() + 4 * i, b.get() + 4 * i, 1, ncclFloat32, i % 2, me.comm,
+                                  rt((i + me.rank) % 2 ? other : me.stream)));
+        CU_OK(cuEventRecord(join, other));
+        CU_OK(cuStreamWaitEvent(me.stream, join, 0));
     });
+    for (int i = 0; i < 10; i++) {
+        float mine = static_cast<float>(10 * i + me.rank);
+        b.write(bytes_of({mine, mine, mine, mine}));
+        CU_OK(cuGraphLaunch(exec, me.stream));
+        sync(me.stream);
+        float base = static_cast<float>(10 * i);
+        EXPECT_EQ(std::vector<float>({base, base + 1, base, base + 1}), b.floats(4));
+    }
+    CU_OK(cuGraphExecDestroy(exec));
+    CU_OK(cuEventDestroy(fork));
+    CU_OK(cuEventDestroy(join));
+    CU_OK(cuStreamDestroy(other));
 }
 
-TEST(Graphs, TwoStreamsOfOneCaptureKeepTheCommunicatorsOrder)
+RANKS_THAT_END_TEST(Graphs, AReplayWithoutItsPeerHangsAndAnAbortFreesIt, 2)
 {
-    with_ranks(2, [](Rank &me) {
-        CUstream other = new_stream();
-        CUevent fork, join;
-        CU_OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
-        CU_OK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
-        Buffer b(bytes_of({1, 2, 3, 4}));
-        CUgraphExec exec = captured(me.stream, [&] {
-            CU_OK(cuEventRecord(fork, me.stream));
-            CU_OK(cuStreamWaitEvent(other, fork, 0));
-            for (int i = 0; i < 4; i++)
-                NCCL_OK(ncclBroadcast(b.get() + 4 * i, b.get() + 4 * i, 1, ncclFloat32, i % 2,
-                                      me.comm, rt((i + me.rank) % 2 ? other : me.stream)));
-            CU_OK(cuEventRecord(join, other));
-            CU_OK(cuStreamWaitEvent(me.stream, join, 0));
-        });
-        for (int i = 0; i < 10; i++) {
-            float mine = static_cast<float>(10 * i + me.rank);
-            b.write(bytes_of({mine, mine, mine, mine}));
-            CU_OK(cuGraphLaunch(exec, me.stream));
-            sync(me.stream);
-            float base = static_cast<float>(10 * i);
-            EXPECT_EQ(std::vector<float>({base, base + 1, base, base + 1}), b.floats(4));
-        }
+    Buffer b(bytes_of({1}));
+    CUgraphExec exec = captured(me.stream, [&] { NCCL_OK(reduce(me, b)); });
+    if (me.rank == 0) {
+        CU_OK(cuGraphLaunch(exec, me.stream));
+        EXPECT_TRUE(holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
+        /* The abort ends the kernel, then waits for the end of the graph. */
+        auto abort = std::async(std::launch::async, [&] { return ncclCommAbort(me.comm); });
+        sync(me.stream);
+        EXPECT_EQ(1, b.floats(1)[0]);
+        EXPECT_EQ(std::future_status::timeout, abort.wait_for(milliseconds(150)));
         CU_OK(cuGraphExecDestroy(exec));
-        CU_OK(cuEventDestroy(fork));
-        CU_OK(cuEventDestroy(join));
-        CU_OK(cuStreamDestroy(other));
-    });
-}
-
-TEST(Graphs, AReplayWithoutItsPeerHangsAndAnAbortFreesIt)
-{
-    Meeting meeting(2);
-    with_ranks_that_end(2, [&](Rank &me) {
-        Buffer b(bytes_of({1}));
-        CUgraphExec exec = captured(me.stream, [&] { NCCL_OK(reduce(me, b)); });
-        if (me.rank == 0) {
-            CU_OK(cuGraphLaunch(exec, me.stream));
-            EXPECT_TRUE(holds([&] { return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY; }));
-            /* The abort ends the kernel, then waits for the end of the graph. */
-            auto abort = std::async(std::launch::async, [&] { return ncclCommAbort(me.comm); });
-            sync(me.stream);
-            EXPECT_EQ(1, b.floats(1)[0]);
-            EXPECT_EQ(std::future_status::timeout, abort.wait_for(milliseconds(150)));
-            CU_OK(cuGraphExecDestroy(exec));
-            ASSERT_EQ(std::future_status::ready, abort.wait_for(kLong));
-            EXPECT_EQ(ncclSuccess, abort.get());
-            meeting.wait();
-        } else {
-            meeting.wait();
-            CU_OK(cuGraphExecDestroy(exec));
-            NCCL_OK(ncclCommDestroy(me.comm));
-        }
-    });
+        ASSERT_EQ(std::future_status::ready, abort.wait_for(kLong));
+        EXPECT_EQ(ncclSuccess, abort.get());
+        me.meet();
+    } else {
+        me.meet();
+        CU_OK(cuGraphExecDestroy(exec));
+        NCCL_OK(ncclCommDestroy(me.comm));
+    }
 }
 
 /* ---- split, shrink, finalize, revoke ---- */
 
-TEST(Split, ColorsAndKeysMakeTheGroupsAndTheirOrder)
+RANKS_TEST(Split, ColorsAndKeysMakeTheGroupsAndTheirOrder, 8)
 {
-    with_ranks(8, [](Rank &me) {
-        ncclComm_t child = nullptr;
-        /* Even and odd ranks, each group in reverse order. */
-        NCCL_OK(ncclCommSplit(me.comm, me.rank % 2, -me.rank, &child, nullptr));
-        ASSERT_NE(nullptr, child);
-        expect_place(child, 4, 3 - me.rank / 2);
-        Buffer b(bytes_of({static_cast<float>(me.rank)}));
-        NCCL_OK(reduce(child, me.stream, b));
-        sync(me.stream);
-        EXPECT_EQ(me.rank % 2 ? 16 : 12, b.floats(1)[0]);
+    ncclComm_t child = nullptr;
+    /* Even and odd ranks, each group in reverse order. */
+    NCCL_OK(ncclCommSplit(me.comm, me.rank % 2, -me.rank, &child, nullptr));
+    ASSERT_NE(nullptr, child);
+    expect_place(child, 4, 3 - me.rank / 2);
+    Buffer b(bytes_of({static_cast<float>(me.rank)}));
+    NCCL_OK(reduce(child, me.stream, b));
+    sync(me.stream);
+    EXPECT_EQ(me.rank % 2 ? 16 : 12, b.floats(1)[0]);
+    NCCL_OK(ncclCommDestroy(child));
+}
+
+RANKS_TEST(Split, EqualKeysFollowTheParentsOrderAndNoColorGivesNull, 4)
+{
+    ncclComm_t child = me.comm;
+    NCCL_OK(ncclCommSplit(me.comm, me.rank == 2 ? NCCL_SPLIT_NOCOLOR : 5, 0, &child, nullptr));
+    if (me.rank == 2) {
+        EXPECT_EQ(nullptr, child);
+    } else {
+        int rank = -1;
+        NCCL_OK(ncclCommUserRank(child, &rank));
+        EXPECT_EQ(me.rank == 3 ? 2 : me.rank, rank);
         NCCL_OK(ncclCommDestroy(child));
-    });
+    }
 }
 
-TEST(Split, EqualKeysFollowTheParentsOrderAndNoColorGivesNull)
+RANKS_TEST(Shrink, TheExcludedRankStaysOutAndItsListIsSorted, 4)
 {
-    with_ranks(4, [](Rank &me) {
-        ncclComm_t child = me.comm;
-        NCCL_OK(ncclCommSplit(me.comm, me.rank == 2 ? NCCL_SPLIT_NOCOLOR : 5, 0, &child, nullptr));
-        if (me.rank == 2) {
-            EXPECT_EQ(nullptr, child);
-        } else {
-            int rank = -1;
-            NCCL_OK(ncclCommUserRank(child, &rank));
-            EXPECT_EQ(me.rank == 3 ? 2 : me.rank, rank);
-            NCCL_OK(ncclCommDestroy(child));
-        }
-    });
+    if (me.rank == 1 || me.rank == 3)
+        return;
+    int exclude[] = {3, 1};
+    ncclComm_t child = nullptr;
+    NCCL_OK(ncclCommShrink(me.comm, exclude, 2, &child, nullptr, NCCL_SHRINK_DEFAULT));
+    EXPECT_EQ(1, exclude[0]);
+    EXPECT_EQ(3, exclude[1]);
+    expect_place(child, 2, me.rank / 2);
+    Buffer b(bytes_of({static_cast<float>(me.rank + 1)}));
+    NCCL_OK(reduce(child, me.stream, b));
+    sync(me.stream);
+    EXPECT_EQ(4, b.floats(1)[0]);
+    NCCL_OK(ncclCommDestroy(child));
 }
 
-TEST(Shrink, TheExcludedRankStaysOutAndItsListIsSorted)
+RANKS_THAT_END_TEST(Shrink, WithAbortItEndsTheParentsKernels, 3)
 {
-    with_ranks(4, [](Rank &me) {
-        if (me.rank == 1 || me.rank == 3)
-            return;
-        int exclude[] = {3, 1};
+    Buffer b(bytes_of({1}));
+    reduce_and_wait(me, b);
+    if (me.rank != 0) {
+        int exclude[] = {0};
         ncclComm_t child = nullptr;
-        NCCL_OK(ncclCommShrink(me.comm, exclude, 2, &child, nullptr, NCCL_SHRINK_DEFAULT));
-        EXPECT_EQ(1, exclude[0]);
-        EXPECT_EQ(3, exclude[1]);
-        expect_place(child, 2, me.rank / 2);
-        Buffer b(bytes_of({static_cast<float>(me.rank + 1)}));
-        NCCL_OK(reduce(child, me.stream, b));
+        NCCL_OK(reduce(me, b));
+        NCCL_OK(ncclCommShrink(me.comm, exclude, 1, &child, nullptr, NCCL_SHRINK_ABORT));
         sync(me.stream);
-        EXPECT_EQ(4, b.floats(1)[0]);
+        Buffer c(bytes_of({1}));
+        NCCL_OK(reduce(child, me.stream, c));
+        sync(me.stream);
+        EXPECT_EQ(2, c.floats(1)[0]);
         NCCL_OK(ncclCommDestroy(child));
-    });
-}
-
-TEST(Shrink, WithAbortItEndsTheParentsKernels)
-{
-    with_ranks_that_end(3, [](Rank &me) {
-        Buffer b(bytes_of({1}));
-        reduce_and_wait(me, b);
-        if (me.rank != 0) {
-            int exclude[] = {0};
-            ncclComm_t child = nullptr;
-            NCCL_OK(reduce(me, b));
-            NCCL_OK(ncclCommShrink(me.comm, exclude, 1, &child, nullptr, NCCL_SHRINK_ABORT));
-            sync(me.stream);
-            Buffer c(bytes_of({1}));
-            NCCL_OK(reduce(child, me.stream, c));
-            sync(me.stream);
-            EXPECT_EQ(2, c.floats(1)[0]);
-            NCCL_OK(ncclCommDestroy(child));
-        }
-        NCCL_OK(ncclCommAbort(me.comm));
-    });
+    }
+    NCCL_OK(ncclCommAbort(me.comm));
 }
 
 /* Who of the parent passes the id on: NCCL's example nobody, its reference the one that made it,
@@ -1306,22 +1283,20 @@ INSTANTIATE_TEST_SUITE_P(WhoPassesTheId, Grow,
                                          std::make_tuple(2, 1, "all"),
                                          std::make_tuple(1, 0, "maker")));
 
-TEST(GrowCalls, RefuseWhatIsNoGrowing)
+RANKS_TEST(GrowCalls, RefuseWhatIsNoGrowing, 2)
 {
-    with_ranks(2, [](Rank &me) {
-        ncclUniqueId id = new_id();
-        ncclComm_t grown = me.comm;
-        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 2, &id, -1, &grown, nullptr));
-        EXPECT_EQ(nullptr, grown);
-        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 3, &id, me.rank, &grown, nullptr));
-        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 3, &id, -1, nullptr, nullptr));
-        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 3, &id, -1, &grown, nullptr));
-        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 3, &id, 3, &grown, nullptr));
-        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 3, nullptr, 2, &grown, nullptr));
-        EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 0, &id, 0, &grown, nullptr));
-        EXPECT_EQ(ncclInvalidArgument, ncclCommGetUniqueId(nullptr, &id));
-        EXPECT_EQ(ncclInvalidArgument, ncclCommGetUniqueId(me.comm, nullptr));
-    });
+    ncclUniqueId id = new_id();
+    ncclComm_t grown = me.comm;
+    EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 2, &id, -1, &grown, nullptr));
+    EXPECT_EQ(nullptr, grown);
+    EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 3, &id, me.rank, &grown, nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(me.comm, 3, &id, -1, nullptr, nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 3, &id, -1, &grown, nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 3, &id, 3, &grown, nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 3, nullptr, 2, &grown, nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommGrow(nullptr, 0, &id, 0, &grown, nullptr));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommGetUniqueId(nullptr, &id));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommGetUniqueId(me.comm, nullptr));
 }
 
 TEST(GrowCalls, WaitForANewRankUntilTheNewCommunicatorIsAborted)
@@ -1350,65 +1325,56 @@ TEST(GrowCalls, WaitForANewRankUntilTheNewCommunicatorIsAborted)
     aborter.join();
 }
 
-TEST(Revoke, EndsWhatIsInFlightAndRefusesMore)
+RANKS_TEST(Revoke, EndsWhatIsInFlightAndRefusesMore, 2)
 {
-    Meeting meeting(2);
-    with_ranks(2, [&](Rank &me) {
-        Buffer b(bytes_of({1}));
-        reduce_and_wait(me, b);
-        if (me.rank == 0)
-            NCCL_OK(reduce(me, b)); /* the peer never comes */
-        NCCL_OK(ncclCommRevoke(me.comm, NCCL_REVOKE_DEFAULT));
-        sync(me.stream);
-        EXPECT_EQ(ncclInvalidUsage, reduce(me, b));
-        EXPECT_EQ(ncclInvalidUsage, ncclCommFinalize(me.comm));
-        ncclComm_t child = nullptr;
-        NCCL_OK(ncclCommSplit(me.comm, 0, me.rank, &child, nullptr));
-        NCCL_OK(ncclCommDestroy(child));
-        meeting.wait();
-    });
+    Buffer b(bytes_of({1}));
+    reduce_and_wait(me, b);
+    if (me.rank == 0)
+        NCCL_OK(reduce(me, b)); /* the peer never comes */
+    NCCL_OK(ncclCommRevoke(me.comm, NCCL_REVOKE_DEFAULT));
+    sync(me.stream);
+    EXPECT_EQ(ncclInvalidUsage, reduce(me, b));
+    EXPECT_EQ(ncclInvalidUsage, ncclCommFinalize(me.comm));
+    ncclComm_t child = nullptr;
+    NCCL_OK(ncclCommSplit(me.comm, 0, me.rank, &child, nullptr));
+    NCCL_OK(ncclCommDestroy(child));
+    me.meet();
 }
 
-TEST(Finalize, DrainsAndCanBeCalledOnce)
+RANKS_TEST(Finalize, DrainsAndCanBeCalledOnce, 2)
 {
-    with_ranks(2, [](Rank &me) {
-        Buffer b(bytes_of(std::vector<float>(100000, 1)));
-        NCCL_OK(reduce(me, b, 100000));
-        NCCL_OK(ncclCommFinalize(me.comm));
-        EXPECT_EQ(2, b.floats(1)[0]);
-        EXPECT_EQ(ncclInvalidArgument, ncclCommFinalize(me.comm));
-    });
+    Buffer b(bytes_of(std::vector<float>(100000, 1)));
+    NCCL_OK(reduce(me, b, 100000));
+    NCCL_OK(ncclCommFinalize(me.comm));
+    EXPECT_EQ(2, b.floats(1)[0]);
+    EXPECT_EQ(ncclInvalidArgument, ncclCommFinalize(me.comm));
 }
 
 /* ---- where the real library hangs ---- */
 
-TEST(Hangs, AWarmCollectiveWithoutItsPeerStaysOnTheStreamUntilAnAbort)
+RANKS_THAT_END_TEST(Hangs, AWarmCollectiveWithoutItsPeerStaysOnTheStreamUntilAnAbort, 2)
 {
-    Meeting meeting(2);
-    with_ranks_that_end(2, [&](Rank &me) {
-        Buffer b(bytes_of({5}));
-        reduce_and_wait(me, b, 1, ncclMax);
-        if (me.rank == 0) {
-            /* Returns at once; then nothing is ever said. */
-            NCCL_OK(reduce(me, b));
-            EXPECT_TRUE(holds([&] {
-                ncclResult_t error = ncclInternalError;
-                return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY &&
-                       ncclCommGetAsyncError(me.comm, &error) == ncclSuccess &&
-                       error == ncclSuccess;
-            }));
-            std::thread aborter([&] { EXPECT_EQ(ncclSuccess, ncclCommAbort(me.comm)); });
-            sync(me.stream); /* success, and the data is as it was */
-            aborter.join();
-            EXPECT_EQ(5, b.floats(1)[0]);
-            ncclResult_t error;
-            EXPECT_EQ(ncclInvalidArgument, ncclCommGetAsyncError(me.comm, &error));
-            meeting.wait();
-        } else {
-            meeting.wait();
-            NCCL_OK(ncclCommDestroy(me.comm));
-        }
-    });
+    Buffer b(bytes_of({5}));
+    reduce_and_wait(me, b, 1, ncclMax);
+    if (me.rank == 0) {
+        /* Returns at once; then nothing is ever said. */
+        NCCL_OK(reduce(me, b));
+        EXPECT_TRUE(holds([&] {
+            ncclResult_t error = ncclInternalError;
+            return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY &&
+                   ncclCommGetAsyncError(me.comm, &error) == ncclSuccess && error == ncclSuccess;
+        }));
+        std::thread aborter([&] { EXPECT_EQ(ncclSuccess, ncclCommAbort(me.comm)); });
+        sync(me.stream); /* success, and the data is as it was */
+        aborter.join();
+        EXPECT_EQ(5, b.floats(1)[0]);
+        ncclResult_t error;
+        EXPECT_EQ(ncclInvalidArgument, ncclCommGetAsyncError(me.comm, &error));
+        me.meet();
+    } else {
+        me.meet();
+        NCCL_OK(ncclCommDestroy(me.comm));
+    }
 }
 
 TEST(Hangs, ADestroyWithAKernelInFlightWaitsForIt)
@@ -1449,39 +1415,33 @@ void expect_blocked_until_abort(ncclComm_t comm, const std::function<ncclResult_
     expect_blocked_until([&] { EXPECT_EQ(ncclSuccess, ncclCommAbort(comm)); }, call);
 }
 
-TEST(Hangs, TheFirstCollectiveBlocksTheHostUntilAllCome)
+RANKS_THAT_END_TEST(Hangs, TheFirstCollectiveBlocksTheHostUntilAllCome, 3)
 {
-    Meeting meeting(3);
-    with_ranks_that_end(3, [&](Rank &me) {
-        if (me.rank == 2) {
-            meeting.wait();
-            NCCL_OK(ncclCommDestroy(me.comm));
-            return;
-        }
-        Buffer b(4);
-        expect_blocked_until_abort(me.comm, [&] {
-            use_device(me.rank);
-            return reduce(me, b);
-        });
-        meeting.wait();
+    if (me.rank == 2) {
+        me.meet();
+        NCCL_OK(ncclCommDestroy(me.comm));
+        return;
+    }
+    Buffer b(4);
+    expect_blocked_until_abort(me.comm, [&] {
+        use_device(me.rank);
+        return reduce(me, b);
     });
+    me.meet();
 }
 
-TEST(Hangs, TheFirstSendToAPeerBlocksTheHostUntilItReceives)
+RANKS_THAT_END_TEST(Hangs, TheFirstSendToAPeerBlocksTheHostUntilItReceives, 2)
 {
-    Meeting meeting(2);
-    with_ranks_that_end(2, [&](Rank &me) {
-        Buffer b(4);
-        reduce_and_wait(me, b);
-        if (me.rank == 0)
-            expect_blocked_until_abort(me.comm, [&] {
-                use_device(0);
-                return send_to(me, b.get(), 1, 1);
-            });
-        meeting.wait();
-        if (me.rank == 1)
-            NCCL_OK(ncclCommDestroy(me.comm));
-    });
+    Buffer b(4);
+    reduce_and_wait(me, b);
+    if (me.rank == 0)
+        expect_blocked_until_abort(me.comm, [&] {
+            use_device(0);
+            return send_to(me, b.get(), 1, 1);
+        });
+    me.meet();
+    if (me.rank == 1)
+        NCCL_OK(ncclCommDestroy(me.comm));
 }
 
 TEST(Hangs, ABlockingInitWithoutAPeerBlocksWithItsHandleWritten)
@@ -1502,22 +1462,19 @@ TEST(Hangs, ABlockingInitWithoutAPeerBlocksWithItsHandleWritten)
         });
 }
 
-TEST(Hangs, ASplitWithoutAPeerBlocks)
+RANKS_THAT_END_TEST(Hangs, ASplitWithoutAPeerBlocks, 2)
 {
-    Meeting meeting(2);
-    with_ranks_that_end(2, [&](Rank &me) {
-        if (me.rank == 0) {
-            ncclComm_t child = nullptr;
-            expect_blocked_until_abort(me.comm, [&] {
-                use_device(0);
-                return ncclCommSplit(me.comm, 0, 0, &child, nullptr);
-            });
-            EXPECT_EQ(nullptr, child);
-        }
-        meeting.wait();
-        if (me.rank == 1)
-            NCCL_OK(ncclCommDestroy(me.comm));
-    });
+    if (me.rank == 0) {
+        ncclComm_t child = nullptr;
+        expect_blocked_until_abort(me.comm, [&] {
+            use_device(0);
+            return ncclCommSplit(me.comm, 0, 0, &child, nullptr);
+        });
+        EXPECT_EQ(nullptr, child);
+    }
+    me.meet();
+    if (me.rank == 1)
+        NCCL_OK(ncclCommDestroy(me.comm));
 }
 
 TEST(Hangs, InAGroupOfTwoCommunicatorsAnAbortOfOneEndsTheGroup)
@@ -1580,20 +1537,17 @@ TEST(Hangs, AGroupOfAbortsEndsTwoCommunicatorsOnOneStream)
     });
 }
 
-TEST(Hangs, ARevokeEndsAHostCallThatConnects)
+RANKS_TEST(Hangs, ARevokeEndsAHostCallThatConnects, 2)
 {
-    Meeting meeting(2);
-    with_ranks(2, [&](Rank &me) {
-        if (me.rank == 0) {
-            Buffer b(4);
-            expect_blocked_until([&] { NCCL_OK(ncclCommRevoke(me.comm, NCCL_REVOKE_DEFAULT)); },
-                                 [&] {
-                                     use_device(me.rank);
-                                     return reduce(me, b);
-                                 });
-        }
-        meeting.wait();
-    });
+    if (me.rank == 0) {
+        Buffer b(4);
+        expect_blocked_until([&] { NCCL_OK(ncclCommRevoke(me.comm, NCCL_REVOKE_DEFAULT)); },
+                             [&] {
+                                 use_device(me.rank);
+                                 return reduce(me, b);
+                             });
+    }
+    me.meet();
 }
 
 /* What a mismatch gives: no error, only waiting or other data. */
@@ -1655,18 +1609,15 @@ TEST(Mismatches, AreNeverNoticed)
     }
 }
 
-TEST(Mismatches, ABroadcastFromTwoRootsEndsEverywhereAndSpoilsTheNext)
+RANKS_THAT_END_TEST(Mismatches, ABroadcastFromTwoRootsEndsEverywhereAndSpoilsTheNext, 2)
 {
-    Meeting meeting(2);
-    with_ranks_that_end(2, [&](Rank &me) {
-        Buffer b(bytes_of({static_cast<float>(10 + me.rank)}));
-        reduce_and_wait(me, b, 1, ncclMax);
-        /* Each rank takes itself for the root, so none receives and none waits. */
-        NCCL_OK(ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, me.rank, me.comm, rt(me.stream)));
-        sync(me.stream);
-        meeting.wait();
-        NCCL_OK(ncclCommAbort(me.comm));
-    });
+    Buffer b(bytes_of({static_cast<float>(10 + me.rank)}));
+    reduce_and_wait(me, b, 1, ncclMax);
+    /* Each rank takes itself for the root, so none receives and none waits. */
+    NCCL_OK(ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, me.rank, me.comm, rt(me.stream)));
+    sync(me.stream);
+    me.meet();
+    NCCL_OK(ncclCommAbort(me.comm));
 }
 
 /* ---- refusals ---- */
@@ -1744,78 +1695,69 @@ TEST(Refusals, OneDeviceTwiceIsADuplicate)
     });
 }
 
-TEST(Refusals, ADestroyedHandleIsInvalid)
+RANKS_TEST(Refusals, ADestroyedHandleIsInvalid, 1)
 {
-    with_ranks(1, [](Rank &me) {
-        Buffer b(4);
-        NCCL_OK(ncclCommDestroy(me.comm));
-        EXPECT_EQ(ncclInvalidArgument, ncclCommDestroy(me.comm));
-        EXPECT_EQ(ncclInvalidArgument, ncclCommAbort(me.comm));
-        EXPECT_EQ(ncclInvalidArgument, reduce(me, b));
-        me.comm = nullptr;
-    });
+    Buffer b(4);
+    NCCL_OK(ncclCommDestroy(me.comm));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommDestroy(me.comm));
+    EXPECT_EQ(ncclInvalidArgument, ncclCommAbort(me.comm));
+    EXPECT_EQ(ncclInvalidArgument, reduce(me, b));
+    me.comm = nullptr;
 }
 
-TEST(Refusals, AnotherDevicesStreamIsACudaError)
+RANKS_TEST(Refusals, AnotherDevicesStreamIsACudaError, 1)
 {
-    with_ranks(1, [](Rank &me) {
-        CUstream other;
-        Buffer b(4);
-        use_device(1);
-        CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-        use_device(0);
-        EXPECT_EQ(ncclUnhandledCudaError, reduce(me.comm, other, b));
-        /* The caller's device plays no part, only the stream's and the communicator's. */
-        use_device(1);
-        NCCL_OK(reduce(me, b));
-        CUdevice device = -1;
-        CU_OK(cuCtxGetDevice(&device));
-        EXPECT_EQ(1, device);
-        CU_OK(cuStreamDestroy(other));
-        use_device(0);
-        sync(me.stream);
-    });
+    CUstream other;
+    Buffer b(4);
+    use_device(1);
+    CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    use_device(0);
+    EXPECT_EQ(ncclUnhandledCudaError, reduce(me.comm, other, b));
+    /* The caller's device plays no part, only the stream's and the communicator's. */
+    use_device(1);
+    NCCL_OK(reduce(me, b));
+    CUdevice device = -1;
+    CU_OK(cuCtxGetDevice(&device));
+    EXPECT_EQ(1, device);
+    CU_OK(cuStreamDestroy(other));
+    use_device(0);
+    sync(me.stream);
 }
 
-TEST(Refusals, AnOperatorBelongsToItsCommunicatorAndType)
+RANKS_TEST(Refusals, AnOperatorBelongsToItsCommunicatorAndType, 1)
 {
-    with_ranks(1, [](Rank &me) {
-        ncclUniqueId id;
-        ncclComm_t other;
-        ncclRedOp_t op;
-        float scalar = 2;
-        Buffer b(bytes_of({3}));
-        NCCL_OK(ncclGetUniqueId(&id));
-        NCCL_OK(ncclCommInitRank(&other, 1, id, 0));
-        NCCL_OK(
-            ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, me.comm));
-        EXPECT_EQ(ncclInvalidArgument, reduce(other, me.stream, b, 1, op));
-        EXPECT_EQ(ncclInvalidArgument,
-                  ncclAllReduce(b.get(), b.get(), 1, ncclInt32, op, me.comm, rt(me.stream)));
-        reduce_and_wait(me, b, 1, op);
-        EXPECT_EQ(6, b.floats(1)[0]);
-        EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(op, other));
-        EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(ncclSum, me.comm));
-        NCCL_OK(ncclRedOpDestroy(op, me.comm));
-        EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(op, me.comm));
-        NCCL_OK(ncclCommDestroy(other));
-    });
+    ncclUniqueId id;
+    ncclComm_t other;
+    ncclRedOp_t op;
+    float scalar = 2;
+    Buffer b(bytes_of({3}));
+    NCCL_OK(ncclGetUniqueId(&id));
+    NCCL_OK(ncclCommInitRank(&other, 1, id, 0));
+    NCCL_OK(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, me.comm));
+    EXPECT_EQ(ncclInvalidArgument, reduce(other, me.stream, b, 1, op));
+    EXPECT_EQ(ncclInvalidArgument,
+              ncclAllReduce(b.get(), b.get(), 1, ncclInt32, op, me.comm, rt(me.stream)));
+    reduce_and_wait(me, b, 1, op);
+    EXPECT_EQ(6, b.floats(1)[0]);
+    EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(op, other));
+    EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(ncclSum, me.comm));
+    NCCL_OK(ncclRedOpDestroy(op, me.comm));
+    EXPECT_EQ(ncclInvalidArgument, ncclRedOpDestroy(op, me.comm));
+    NCCL_OK(ncclCommDestroy(other));
 }
 
-TEST(Refusals, DeviceCommunicatorsAreRefusedAndTeamsComputed)
+RANKS_TEST(Refusals, DeviceCommunicatorsAreRefusedAndTeamsComputed, 4)
 {
-    with_ranks(4, [](Rank &me) {
-        ncclTeam_t world = ncclTeamWorld(me.comm), rail = ncclTeamRail(me.comm);
-        EXPECT_EQ(4, world.nRanks);
-        EXPECT_EQ(me.rank, world.rank);
-        EXPECT_EQ(1, rail.nRanks);
-        EXPECT_EQ(2, ncclTeamRankToWorld(me.comm, world, 2));
-        EXPECT_EQ(me.rank, ncclTeamRankToLsa(me.comm, rail, 0));
-        ncclDevCommRequirements_t need;
-        memset(&need, 0, sizeof(need));
-        ncclDevComm_t *none = nullptr;
-        EXPECT_EQ(ncclInvalidUsage, ncclDevCommCreate(me.comm, &need, none));
-    });
+    ncclTeam_t world = ncclTeamWorld(me.comm), rail = ncclTeamRail(me.comm);
+    EXPECT_EQ(4, world.nRanks);
+    EXPECT_EQ(me.rank, world.rank);
+    EXPECT_EQ(1, rail.nRanks);
+    EXPECT_EQ(2, ncclTeamRankToWorld(me.comm, world, 2));
+    EXPECT_EQ(me.rank, ncclTeamRankToLsa(me.comm, rail, 0));
+    ncclDevCommRequirements_t need;
+    memset(&need, 0, sizeof(need));
+    ncclDevComm_t *none = nullptr;
+    EXPECT_EQ(ncclInvalidUsage, ncclDevCommCreate(me.comm, &need, none));
 }
 
 /* ---- nonblocking communicators ---- */
@@ -1964,38 +1906,34 @@ TEST(Init, TheLibrarysOwnCallsReachAnInterposer)
 
 /* ---- memory ---- */
 
-TEST(Memory, AllocationsComeFromTheDeviceAndRegistrationsAreCounted)
+RANKS_TEST(Memory, AllocationsComeFromTheDeviceAndRegistrationsAreCounted, 2)
 {
-    with_ranks(2, [](Rank &me) {
-        void *memory = nullptr, *first = nullptr, *second = nullptr;
-        ncclWindow_t window = nullptr;
-        NCCL_OK(ncclMemAlloc(&memory, 10000));
-        ASSERT_NE(nullptr, memory);
-        NCCL_OK(ncclCommRegister(me.comm, memory, 10000, &first));
-        NCCL_OK(ncclCommRegister(me.comm, memory, 4096, &second));
-        EXPECT_EQ(first, second);
-        NCCL_OK(ncclCommWindowRegister(me.comm, memory, 10000, &window, NCCL_WIN_COLL_SYMMETRIC));
-        EXPECT_NE(nullptr, window);
-        NCCL_OK(ncclAllReduce(memory, memory, 100, ncclInt32, ncclSum, me.comm, rt(me.stream)));
-        sync(me.stream);
-        NCCL_OK(ncclCommWindowDeregister(me.comm, window));
-        NCCL_OK(ncclCommDeregister(me.comm, first));
-        NCCL_OK(ncclCommDeregister(me.comm, second));
-        NCCL_OK(ncclCommDeregister(me.comm, nullptr));
-        EXPECT_EQ(ncclInvalidUsage, ncclCommDeregister(me.comm, &window));
-        NCCL_OK(ncclMemFree(memory));
-        NCCL_OK(ncclMemFree(nullptr));
-    });
+    void *memory = nullptr, *first = nullptr, *second = nullptr;
+    ncclWindow_t window = nullptr;
+    NCCL_OK(ncclMemAlloc(&memory, 10000));
+    ASSERT_NE(nullptr, memory);
+    NCCL_OK(ncclCommRegister(me.comm, memory, 10000, &first));
+    NCCL_OK(ncclCommRegister(me.comm, memory, 4096, &second));
+    EXPECT_EQ(first, second);
+    NCCL_OK(ncclCommWindowRegister(me.comm, memory, 10000, &window, NCCL_WIN_COLL_SYMMETRIC));
+    EXPECT_NE(nullptr, window);
+    NCCL_OK(ncclAllReduce(memory, memory, 100, ncclInt32, ncclSum, me.comm, rt(me.stream)));
+    sync(me.stream);
+    NCCL_OK(ncclCommWindowDeregister(me.comm, window));
+    NCCL_OK(ncclCommDeregister(me.comm, first));
+    NCCL_OK(ncclCommDeregister(me.comm, second));
+    NCCL_OK(ncclCommDeregister(me.comm, nullptr));
+    EXPECT_EQ(ncclInvalidUsage, ncclCommDeregister(me.comm, &window));
+    NCCL_OK(ncclMemFree(memory));
+    NCCL_OK(ncclMemFree(nullptr));
 }
 
-TEST(Memory, AWindowNeedsVmmMemory)
+RANKS_TEST(Memory, AWindowNeedsVmmMemory, 1)
 {
-    with_ranks(1, [](Rank &me) {
-        Buffer plain(8192);
-        ncclWindow_t window = reinterpret_cast<ncclWindow_t>(&plain);
-        EXPECT_NE(ncclSuccess, ncclCommWindowRegister(me.comm, plain.get(), 4096, &window, 0));
-        EXPECT_EQ(nullptr, window);
-    });
+    Buffer plain(8192);
+    ncclWindow_t window = reinterpret_cast<ncclWindow_t>(&plain);
+    EXPECT_NE(ncclSuccess, ncclCommWindowRegister(me.comm, plain.get(), 4096, &window, 0));
+    EXPECT_EQ(nullptr, window);
 }
 
 /* ---- several processes: this program again, as a rank ---- */

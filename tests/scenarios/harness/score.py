@@ -1,6 +1,7 @@
 """The score of a suite: what each run came to, added up to tables, and compared with an earlier board.
 
-Pure: outcomes in, a board out. A board is what scoreboard.json holds, and what the tables are made from.
+Pure: outcomes in, a board out. A board is what --json writes, and what the tables are made from; what is compared can
+be read from the tables again.
 
 A verdict is *right* when its kind is one that the scenario expects, and its culprits are right when they are the
 expected ranks and no others. The time to a verdict counts from the stall threshold, which is the earliest moment at
@@ -8,6 +9,7 @@ which the guard may speak of a stall (the suspicion, else the deadline, after th
 it counts from the fault itself.
 """
 import collections
+import json
 import re
 
 SCHEMA = "ncclguard.scoreboard/1"
@@ -145,6 +147,19 @@ def board_of(outcomes, about):
 
 
 # ---- Comparing ----
+
+
+def read(text):
+    """A board as --json or --markdown wrote it: of tables, what `compare` asks of one."""
+    if text.startswith("{"):
+        return json.loads(text)
+    alarms = re.search(r"^\| false alarms \|.* hours: (\S+) an hour", text, re.M).group(1)
+    scenarios = {}
+    for name, runs, kind, culprits in re.findall(r"^\| (\S+) \| [^|]* \| (\d+) \| (\d+) \| (\d*) \|",
+                                                 text.partition("## Scenarios")[2], re.M):
+        scenarios[name] = {"runs": int(runs), "kind_right": int(kind), "culprit_right": int(culprits or runs)}
+    return {"totals": {"false_alarms_per_healthy_hour": None if alarms == number(None) else float(alarms)},
+            "scenarios": scenarios}
 
 
 def compare(old, new):

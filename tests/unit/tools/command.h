@@ -4,6 +4,8 @@
 #ifndef NCCLGUARD_TESTS_UNIT_TOOLS_COMMAND_H
 #define NCCLGUARD_TESTS_UNIT_TOOLS_COMMAND_H
 
+#include <gtest/gtest.h>
+
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -234,6 +236,21 @@ inline Result run(const std::vector<std::string> &arguments,
     Process process(argv, environment, prepare);
     int status = process.wait_end();
     return {status, process.out(), process.err()};
+}
+
+inline bool has(const std::string &text, const std::string &wanted)
+{
+    return text.find(wanted) != std::string::npos;
+}
+
+/* The command ended so, and its standard output has each of these. */
+inline void expect_says(const Result &result, const std::vector<std::string> &parts, int code = 0,
+                        const char *file = __builtin_FILE(), int line = __builtin_LINE())
+{
+    testing::ScopedTrace trace(file, line, "the command said: " + result.out + result.err);
+    EXPECT_EQ(result.code(), code);
+    for (const std::string &part : parts)
+        EXPECT_TRUE(has(result.out, part)) << part;
 }
 
 inline std::vector<std::string> lines(const std::string &text)

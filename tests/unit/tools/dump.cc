@@ -11,29 +11,10 @@
 namespace
 {
 
-std::string read_file(const std::string &path)
-{
-    std::string text;
-    FILE *file = fopen(path.c_str(), "r");
-    char bytes[4096];
-    size_t got;
-
-    while (file && (got = fread(bytes, 1, sizeof(bytes), file)) > 0)
-        text.append(bytes, got);
-    if (file)
-        fclose(file);
-    return text;
-}
-
 bool exists(const std::string &path)
 {
     struct stat status;
     return stat(path.c_str(), &status) == 0;
-}
-
-bool has(const std::string &text, const std::string &wanted)
-{
-    return text.find(wanted) != std::string::npos;
 }
 
 struct Dump {
@@ -56,9 +37,7 @@ TEST(Dump, WritesEveryRankTheVerdictAndTheTimeline)
 {
     Stuck job;
     Dump dump(job);
-    EXPECT_EQ(dump.result.code(), 0) << dump.result.err;
-    EXPECT_TRUE(has(dump.result.out, "4 dumps in " + dump.out.path())) << dump.result.out;
-    EXPECT_TRUE(has(dump.result.out, "missing_rank: rank 2")) << dump.result.out;
+    expect_says(dump.result, {"4 dumps in " + dump.out.path(), "missing_rank: rank 2"});
     for (int rank = 0; rank < 4; rank++) {
         EXPECT_TRUE(exists(dump.out.path() + "/rank_" + std::to_string(rank) + ".json"));
         EXPECT_TRUE(exists(dump.out.path() + "/fr/rank_" + std::to_string(rank)));
@@ -118,8 +97,7 @@ TEST(Dump, OfAJobThatHasEndedIsWhatHeldItUp)
     for (bool by_guard : {true, false}) {
         Ended job(by_guard);
         Dump dump(job);
-        EXPECT_EQ(dump.result.code(), 0) << dump.result.err;
-        EXPECT_TRUE(has(dump.result.out, "missing_rank: rank 2")) << dump.result.out;
+        expect_says(dump.result, {"missing_rank: rank 2"});
         EXPECT_TRUE(
             has(read_file(dump.out.path() + "/verdict.json"), "\"kind\": \"missing_rank\""));
         const char *life = by_guard ? "\"life\": \"ended_by_guard\"" : "\"life\": \"dead\"";
@@ -205,8 +183,7 @@ TEST(Dump, OneRankAlone)
 {
     Stuck job;
     Dump dump(job, {"--rank", "3"});
-    EXPECT_EQ(dump.result.code(), 0) << dump.result.err;
-    EXPECT_TRUE(has(dump.result.out, "1 dump in ")) << dump.result.out;
+    expect_says(dump.result, {"1 dump in "});
     EXPECT_TRUE(exists(dump.out.path() + "/rank_3.json"));
     EXPECT_FALSE(exists(dump.out.path() + "/rank_0.json"));
     EXPECT_FALSE(exists(dump.out.path() + "/verdict.json")) << "it is of all ranks";

@@ -26,11 +26,6 @@ namespace
 
 const char secret[] = "pa55-w0rd";
 
-bool has(const std::string &text, const std::string &wanted)
-{
-    return text.find(wanted) != std::string::npos;
-}
-
 /* A usage error: exit 2, nothing on standard output, and two lines with these words. */
 void expect_usage_error(const Result &result, const std::string &names, const std::string &mends)
 {
@@ -48,10 +43,7 @@ TEST(Top, ShowsTheOnlyJobThatThereIs)
 {
     Stuck job;
     Result result = run({"top"}, job.environment());
-    EXPECT_EQ(result.code(), 0) << result.err;
-    EXPECT_TRUE(has(result.out, "job test-job")) << result.out;
-    EXPECT_TRUE(has(result.out, "missing_rank: rank 2")) << result.out;
-    EXPECT_TRUE(has(result.out, "4 of 4 ranks seen")) << result.out;
+    expect_says(result, {"job test-job", "missing_rank: rank 2", "4 of 4 ranks seen"});
     EXPECT_FALSE(has(result.out, "\033")) << result.out;
 }
 
@@ -88,9 +80,7 @@ TEST(Top, AJobThatLivesComesBeforeThoseThatHaveDied)
     Stuck job;
     BoxOwner dead(job.folder.path(), {0, EVIDENCE_RUNNING, 1, 1, 0, 0}, 1, "dead-job");
     dead.end();
-    Result result = run({"top", "--once"}, job.environment());
-    EXPECT_EQ(result.code(), 0) << result.err;
-    EXPECT_TRUE(has(result.out, "missing_rank")) << result.out;
+    expect_says(run({"top", "--once"}, job.environment()), {"missing_rank"});
 }
 
 TEST(Top, AJobThatIsNotThereIsNamedBesideThoseThatAre)
@@ -112,10 +102,8 @@ TEST(Top, ADamagedBoxIsANoteAndNoMore)
 {
     Stuck job;
     job.folder.write("box-1-1", "damaged");
-    Result result = run({"top", "--once"}, job.environment());
-    EXPECT_EQ(result.code(), 0) << result.err;
-    EXPECT_TRUE(has(result.out, "not known: box-1-1")) << result.out;
-    EXPECT_TRUE(has(result.out, "missing_rank: rank 2")) << result.out;
+    expect_says(run({"top", "--once"}, job.environment()),
+                {"not known: box-1-1", "missing_rank: rank 2"});
 }
 
 TEST(Top, ADeathThatHoldsOthersUpIsToldAtOnce)
@@ -124,9 +112,8 @@ TEST(Top, ADeathThatHoldsOthersUpIsToldAtOnce)
     BoxOwner waits(folder.path(), {0, EVIDENCE_RUNNING, 7, 6, 900, 0}, 2);
     BoxOwner dies(folder.path(), {1, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
     dies.end();
-    Result result = run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}});
-    EXPECT_EQ(result.code(), 0) << result.err;
-    EXPECT_TRUE(has(result.out, "dead_rank: rank 1")) << result.out;
+    expect_says(run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}}),
+                {"dead_rank: rank 1"});
 }
 
 /* Below the suspect time. */
@@ -138,9 +125,8 @@ TEST(Top, AFrozenRankThatHoldsOthersUpIsToldAtOnce)
     kill(freezes.pid(), SIGSTOP);
     siginfo_t info;
     ASSERT_EQ(waitid(P_PID, (id_t)freezes.pid(), &info, WSTOPPED), 0);
-    Result result = run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}});
-    EXPECT_EQ(result.code(), 0) << result.err;
-    EXPECT_TRUE(has(result.out, "stopped_rank: rank 1")) << result.out;
+    expect_says(run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}}),
+                {"stopped_rank: rank 1"});
 }
 
 /* Nobody waits for it. */
@@ -174,8 +160,7 @@ TEST(Top, OfAJobThatHasEndedSaysWhatHeldItUp)
     for (bool by_guard : {true, false}) {
         Ended job(by_guard);
         Result result = run({"top", "--once"}, job.environment());
-        EXPECT_EQ(result.code(), 0) << result.err;
-        EXPECT_TRUE(has(result.out, "missing_rank: rank 2")) << result.out;
+        expect_says(result, {"missing_rank: rank 2"});
         EXPECT_EQ(has(result.out, "guard"), by_guard) << result.out;
     }
 }
@@ -288,6 +273,13 @@ class Terminal
         pid_ = -1;
         return status;
     }
+    /* Status 0, and the terminal is given back. */
+    void expect_good_end()
+    {
+        int status = end();
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+        EXPECT_TRUE(is_as_before());
+    }
     bool is_as_before() const
     {
         struct termios now;
@@ -330,9 +322,7 @@ TEST(TopOnATerminal, RedrawsUntilQAndGivesTheTerminalBack)
     terminal.type("xx\033[A");
     ASSERT_TRUE(terminal.comes("\033[H"));
     terminal.type("q");
-    int status = terminal.end();
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-    EXPECT_TRUE(terminal.is_as_before());
+    terminal.expect_good_end();
 }
 
 TEST(TopOnATerminal, CtrlCEndsItLikeQ)
@@ -341,9 +331,7 @@ TEST(TopOnATerminal, CtrlCEndsItLikeQ)
     Terminal terminal({"top", "--interval", "1h"}, job.environment());
     ASSERT_TRUE(terminal.comes("missing_rank"));
     terminal.type("\003");
-    int status = terminal.end();
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-    EXPECT_TRUE(terminal.is_as_before());
+    terminal.expect_good_end();
 }
 
 TEST(TopOnATerminal, ASignalEndsItByThatSignalWithTheTerminalRestored)
@@ -400,9 +388,7 @@ TEST(TopOnATerminal, EndsWithTheJob)
         owner->end();
     for (const auto &entry : std::filesystem::directory_iterator(job.folder.path()))
         std::filesystem::remove(entry.path());
-    int status = terminal.end();
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-    EXPECT_TRUE(terminal.is_as_before());
+    terminal.expect_good_end();
 }
 
 TEST(TopOnATerminal, WhatCannotBeSeenForAWhileIsShownAsItWas)
@@ -427,9 +413,7 @@ TEST(TopOnATerminal, WhatCannotBeSeenForAWhileIsShownAsItWas)
     }
     EXPECT_FALSE(has(terminal.screen().substr(before), "earlier moment"));
     terminal.type("q");
-    int status = terminal.end();
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-    EXPECT_TRUE(terminal.is_as_before());
+    terminal.expect_good_end();
 }
 
 TEST(TopOnATerminal, OnceAndADumbTerminalPrintPlainly)
@@ -463,9 +447,8 @@ TEST(Abort, FindsAGroupByIdAndByName)
 {
     for (const char *group : {"0123456789abcdef", "0123456789ABCDEF", "world"}) {
         Stuck job;
-        Result result = run({"abort", "--job", "test-job", "--group", group}, job.environment());
-        EXPECT_EQ(result.code(), 0) << result.err;
-        EXPECT_TRUE(has(result.out, "group 0123456789abcdef")) << result.out;
+        expect_says(run({"abort", "--job", "test-job", "--group", group}, job.environment()),
+                    {"group 0123456789abcdef"});
     }
 }
 

@@ -78,13 +78,23 @@ int read_all(const std::string &path)
     return 0;
 }
 
+class Box : public testing::Test
+{
+  protected:
+    void TearDown() override
+    {
+        if (box.header)
+            ng_box_close(&box, nullptr);
+    }
+    Folder folder;
+    struct ng_box box = {};
+    struct ng_box_identity who = identity();
+};
+
 } // namespace
 
-TEST(Box, AppearsWholeForTheOwnerAloneAndLocked)
+TEST_F(Box, AppearsWholeForTheOwnerAloneAndLocked)
 {
-    Folder folder;
-    struct ng_box box;
-    struct ng_box_identity who = identity();
     char name[64];
     uint64_t start_ticks;
     char state;
@@ -120,11 +130,9 @@ TEST(Box, AppearsWholeForTheOwnerAloneAndLocked)
     EXPECT_EQ(box.header, nullptr);
 }
 
-TEST(Box, ReadersSeeWhatTheWriterWrites)
+TEST_F(Box, ReadersSeeWhatTheWriterWrites)
 {
-    Folder folder;
-    struct ng_box box, reader;
-    struct ng_box_identity who = identity();
+    struct ng_box reader;
 
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 16, &box), 0);
     ASSERT_EQ(ng_box_open(only_file(folder).c_str(), &reader), 0);
@@ -139,14 +147,10 @@ TEST(Box, ReadersSeeWhatTheWriterWrites)
     EXPECT_EQ(reader.records[1].coll_seq, 1u);
     EXPECT_EQ(ng_record_id(reader.records[1].id_state), 1u);
     ng_box_close(&reader, nullptr);
-    ng_box_close(&box, nullptr);
 }
 
-TEST(Box, AViewHasAllThatTheRecordsOfACallTell)
+TEST_F(Box, AViewHasAllThatTheRecordsOfACallTell)
 {
-    Folder folder;
-    struct ng_box box;
-    struct ng_box_identity who = identity();
     struct ng_view view;
 
     who.timeout_ns = 7 * NG_S;
@@ -187,40 +191,30 @@ TEST(Box, AViewHasAllThatTheRecordsOfACallTell)
     EXPECT_EQ(view.threads[0].tid, (uint32_t)getpid());
     EXPECT_STREQ(view.threads[0].name, "pt_autograd_0");
     ng_view_fini(&view);
-    ng_box_close(&box, nullptr);
 }
 
-TEST(Box, WithoutAFolderItLivesInPrivateMemory)
+TEST_F(Box, WithoutAFolderItLivesInPrivateMemory)
 {
-    struct ng_box box;
-    struct ng_box_identity who = identity();
-
     EXPECT_EQ(ng_box_create(nullptr, &who, 10, &box), 0);
     EXPECT_EQ(box.file.fd, -1);
     EXPECT_EQ(ng_box_reserve_group(&box, 0), 0);
     Writer writer(&box);
     writer.group(4095, 1, 2, 0, "last slot");
     EXPECT_EQ(box.groups[4095].nranks, 2);
-    ng_box_close(&box, nullptr);
 }
 
-TEST(Box, AFolderThatCannotTakeItIsToldAndTheBoxWorksAllTheSame)
+TEST_F(Box, AFolderThatCannotTakeItIsToldAndTheBoxWorksAllTheSame)
 {
-    struct ng_box box;
-    struct ng_box_identity who = identity();
-
     EXPECT_EQ(ng_box_create("/nonexistent/folder", &who, 10, &box), -ENOENT);
     EXPECT_EQ(box.file.fd, -1);
     Writer(&box).group(0, 1, 2, 0, "");
     EXPECT_EQ(box.groups[0].nranks, 2);
     ng_box_close(&box, nullptr);
     EXPECT_EQ(ng_box_create(("/" + std::string(5000, 'x')).c_str(), &who, 10, &box), -ENAMETOOLONG);
-    ng_box_close(&box, nullptr);
 }
 
-TEST(Box, NoRoomInSharedMemoryIsAnErrorNotASignalAndLeavesNothing)
+TEST_F(Box, NoRoomInSharedMemoryIsAnErrorNotASignalAndLeavesNothing)
 {
-    Folder folder;
     EXPECT_EQ(in_child([&] {
                   struct ng_box box;
                   struct ng_box_identity who = identity();
@@ -237,9 +231,8 @@ TEST(Box, NoRoomInSharedMemoryIsAnErrorNotASignalAndLeavesNothing)
 }
 
 /* The same where the file may be as long as it likes, but the blocks are not there. */
-TEST(Box, AFullTmpfsIsAnErrorNotASignal)
+TEST_F(Box, AFullTmpfsIsAnErrorNotASignal)
 {
-    Folder folder;
     constexpr int may_not = 77;
     int status = in_child([&] {
         struct ng_box box;
@@ -270,20 +263,15 @@ TEST(Box, AFullTmpfsIsAnErrorNotASignal)
     EXPECT_EQ(status, 0);
 }
 
-TEST(Box, WithoutRecordsItHasNone)
+TEST_F(Box, WithoutRecordsItHasNone)
 {
-    Folder folder;
-    struct ng_box box;
-    struct ng_box_identity who = identity();
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 0, &box), 0);
     EXPECT_EQ(box.record_capacity, 0u);
     EXPECT_EQ(read_all(only_file(folder)), 0);
-    ng_box_close(&box, nullptr);
 }
 
-TEST(Box, WhatIsNoBoxIsRefused)
+TEST_F(Box, WhatIsNoBoxIsRefused)
 {
-    Folder folder;
     EXPECT_EQ(open_result(folder / "none"), -ENOENT);
     write_whole_file(folder / "empty", "");
     EXPECT_EQ(open_result(folder / "empty"), -EBADMSG);
@@ -297,11 +285,8 @@ TEST(Box, WhatIsNoBoxIsRefused)
     EXPECT_EQ(open_result("/dev/zero"), -EBADMSG);
 }
 
-TEST(Box, OtherVersionsAndDamagedHeadersAreRefused)
+TEST_F(Box, OtherVersionsAndDamagedHeadersAreRefused)
 {
-    Folder folder;
-    struct ng_box box;
-    struct ng_box_identity who = identity();
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 64, &box), 0);
     std::string good = read_whole_file(only_file(folder)), path = folder / "copy";
     ng_box_close(&box, nullptr);
@@ -340,11 +325,8 @@ TEST(Box, OtherVersionsAndDamagedHeadersAreRefused)
     }
 }
 
-TEST(Box, TrailsOfGroupsThatAreNotThereAreNotRead)
+TEST_F(Box, TrailsOfGroupsThatAreNotThereAreNotRead)
 {
-    Folder folder;
-    struct ng_box box;
-    struct ng_box_identity who = identity();
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 64, &box), 0);
     EXPECT_EQ(box.trail_capacity, box.group_capacity);
     std::string copy = read_whole_file(only_file(folder)), path = folder / "copy";
@@ -354,15 +336,11 @@ TEST(Box, TrailsOfGroupsThatAreNotThereAreNotRead)
     ASSERT_EQ(ng_box_open(path.c_str(), &box), 0);
     EXPECT_EQ(box.group_capacity, 16u);
     EXPECT_EQ(box.trail_capacity, 0u);
-    ng_box_close(&box, nullptr);
 }
 
 /* Whatever stands in the file, reading it neither crashes nor loops. */
-TEST(Box, DamageAnywhereIsSurvived)
+TEST_F(Box, DamageAnywhereIsSurvived)
 {
-    Folder folder;
-    struct ng_box box;
-    struct ng_box_identity who = identity();
     std::mt19937_64 random(20261120);
 
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 64, &box), 0);
@@ -406,12 +384,8 @@ TEST(Box, DamageAnywhereIsSurvived)
 }
 
 /* To any length: what was read before remains valid, and no signal ends the reader. */
-TEST(Box, AFileThatIsCutOffIsKeptAsItWasReadBefore)
+TEST_F(Box, AFileThatIsCutOffIsKeptAsItWasReadBefore)
 {
-    Folder folder;
-    struct ng_box box;
-    struct ng_box_identity who = identity();
-
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 64, &box), 0);
     Writer writer(&box);
     writer.group(0, 0x77, 8, 3, "dp");
@@ -450,11 +424,9 @@ TEST(Box, AFileThatIsCutOffIsKeptAsItWasReadBefore)
     }
 }
 
-TEST(Box, AReaderSurvivesAFileThatIsCutOffWhileItReads)
+TEST_F(Box, AReaderSurvivesAFileThatIsCutOffWhileItReads)
 {
-    Folder folder;
-    struct ng_box box, reader;
-    struct ng_box_identity who = identity();
+    struct ng_box reader;
     bool stop = false;
     unsigned cuts = 0;
 
@@ -493,12 +465,8 @@ TEST(Box, AReaderSurvivesAFileThatIsCutOffWhileItReads)
 }
 
 /* A file may say that it has millions of records, and be almost empty. */
-TEST(Box, HolesOfALargeFileTakeNoMemory)
+TEST_F(Box, HolesOfALargeFileTakeNoMemory)
 {
-    Folder folder;
-    struct ng_box box;
-    struct ng_box_identity who = identity();
-
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 64, &box), 0);
     Writer(&box).group(0, 0x77, 8, 3, "dp");
     std::string good = read_whole_file(only_file(folder)), path = folder / "copy";
@@ -528,9 +496,8 @@ TEST(Box, HolesOfALargeFileTakeNoMemory)
     EXPECT_EQ(open_result(path), -EIO) << "larger than any writer makes it";
 }
 
-TEST(Box, OutlivesAKilledWriterAndItsLockDoesNot)
+TEST_F(Box, OutlivesAKilledWriterAndItsLockDoesNot)
 {
-    Folder folder;
     int ready[2];
     char byte;
 
@@ -565,7 +532,6 @@ TEST(Box, OutlivesAKilledWriterAndItsLockDoesNot)
     ASSERT_EQ(waitpid(writer, nullptr, 0), writer);
     EXPECT_FALSE(locked_by_another(path));
 
-    struct ng_box box;
     struct ng_view view;
     ASSERT_EQ(ng_box_open(path.c_str(), &box), 0);
     EXPECT_EQ(box.header->pid, writer);
@@ -577,16 +543,13 @@ TEST(Box, OutlivesAKilledWriterAndItsLockDoesNot)
     EXPECT_EQ(view.members[0].entered, 2u);
     EXPECT_EQ(view.members[0].record_count, 2u) << "the half-written record is not read";
     ng_view_fini(&view);
-    ng_box_close(&box, nullptr);
 }
 
 /* One writer at full speed round and round the ring; every copy that the reader gets is of one
  * record. */
-TEST(Box, ReadersNeverSeeHalfARecord)
+TEST_F(Box, ReadersNeverSeeHalfARecord)
 {
-    Folder folder;
-    struct ng_box box, reader;
-    struct ng_box_identity who = identity();
+    struct ng_box reader;
     bool stop = false;
 
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 8, &box), 0);
@@ -619,5 +582,4 @@ TEST(Box, ReadersNeverSeeHalfARecord)
     writing.join();
     EXPECT_GE(seen, 2000u);
     ng_box_close(&reader, nullptr);
-    ng_box_close(&box, nullptr);
 }

@@ -238,9 +238,6 @@ class Registrations : public testing::Test
     }
     void TearDown() override
     {
-        for (unsigned slot = 0; slot < SLOTS; slot++)
-            if (lives[slot] % 2)
-                release(slot);
         register_answer = ncclSuccess;
         handles_are_null = false;
         peer_is_stopped = false;
@@ -248,6 +245,12 @@ class Registrations : public testing::Test
         waiting = 0;
         during_register = nullptr;
         made_on_abort(nullptr);
+        for (auto &[handle, comm] : comms)
+            if (comm->alive)
+                finish(handle, false);
+        for (unsigned slot = 0; slot < SLOTS; slot++)
+            if (lives[slot] % 2)
+                release(slot);
     }
     static void *new_handle()
     {
@@ -315,7 +318,6 @@ TEST_F(Registrations, ASegmentIsRegisteredOnceWhereItIsFirstSent)
     EXPECT_EQ(count.bytes, 8192u);
     EXPECT_EQ(count.registered_bytes, 8192u);
     EXPECT_EQ(count.held, 1u);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, AFreeGivesBackFirst)
@@ -325,7 +327,6 @@ TEST_F(Registrations, AFreeGivesBackFirst)
     allocate(0);
     EXPECT_TRUE(send(comm, buffer(0))); /* and NCCL has met nothing of the freed memory */
     EXPECT_EQ(model(comm).registers, 2u);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, AFreeDuringACallThatDoesNotReturnGivesBackBeforeTheNextCall)
@@ -339,7 +340,6 @@ TEST_F(Registrations, AFreeDuringACallThatDoesNotReturnGivesBackBeforeTheNextCal
     EXPECT_EQ(model(comm).registrations.size(), 2u);
     EXPECT_TRUE(send(comm, buffer(1)));
     EXPECT_EQ(model(comm).registrations.size(), 1u);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, TheFirstCollectiveMeetsNoRegistrationAndEndsThemForGood)
@@ -351,8 +351,6 @@ TEST_F(Registrations, TheFirstCollectiveMeetsNoRegistrationAndEndsThemForGood)
     void *other = make_comm();
     reduce(other, buffer(0));
     EXPECT_FALSE(send(other, buffer(0)));
-    finish(comm, false);
-    finish(other, false);
 }
 
 TEST_F(Registrations, PlainMemoryIsLeftAloneAndSoIsEverythingElseOnItsCommunicator)
@@ -364,7 +362,6 @@ TEST_F(Registrations, PlainMemoryIsLeftAloneAndSoIsEverythingElseOnItsCommunicat
     EXPECT_FALSE(send(comm, buffer(1)));
     EXPECT_TRUE(model(comm).registrations.empty());
     EXPECT_FALSE(send(comm, buffer(0)));
-    finish(comm, false);
 }
 
 TEST_F(Registrations, AMappingThatMayGrowIsLeftAlone)
@@ -386,8 +383,6 @@ TEST_F(Registrations, AMappingThatMayGrowIsLeftAlone)
     EXPECT_TRUE(model(other).registrations.empty());
     ng_segments_unmapped(address(4), SEGMENT);
     lives[4]++;
-    finish(comm, false);
-    finish(other, false);
 }
 
 TEST_F(Registrations, ADestroyGivesAllBackAndAnAbortNothing)
@@ -475,8 +470,6 @@ TEST_F(Registrations, NeitherAFailureNorAMissingHandleIsGivenBack)
     register_answer = ncclInternalError;
     EXPECT_FALSE(send(other, buffer(0)));
     release(0);
-    finish(comm, false);
-    finish(other, false);
 }
 
 /* A collective that gives two back, of which the peer does not answer for the first. */
@@ -548,7 +541,6 @@ TEST_F(Registrations, AFreeDoesNotWaitForAPeerThatIsStopped)
     finish(comm, true); /* which brings the thread out */
     await_given_back(other);
     EXPECT_EQ(model(comm).deregisters, 1u);
-    finish(other, false);
 }
 
 /* Else it would wait its whole time for a thread that has nothing to do there any more. */
@@ -587,7 +579,6 @@ TEST_F(Registrations, AFreeThatCouldNotWaitIsMadeUpForWithoutAnotherCall)
     };
     EXPECT_EQ(made_transfer(comm, made_stream(0), 1, nullptr, 0, frees, nullptr), ncclSuccess);
     await_given_back(comm);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, AFreeMeetsNoCallOnAChildThatSharesResources)
@@ -609,9 +600,6 @@ TEST_F(Registrations, AFreeMeetsNoCallOnAChildThatSharesResources)
     };
     EXPECT_EQ(made_reduce(grandchild, made_stream(0), nullptr, 64, frees, &seen), ncclSuccess);
     await_given_back(parent);
-    finish(grandchild, false);
-    finish(child, false);
-    finish(parent, false);
 }
 
 TEST_F(Registrations, AChildThatSharesNothingHasATurnOfItsOwn)
@@ -628,8 +616,6 @@ TEST_F(Registrations, AChildThatSharesNothingHasATurnOfItsOwn)
         return 0;
     };
     EXPECT_EQ(made_reduce(child, made_stream(0), nullptr, 64, frees, &model(parent)), ncclSuccess);
-    finish(child, false);
-    finish(parent, false);
 }
 
 TEST_F(Registrations, ACollectiveOnOtherBuffersDoesNotWaitForSends)
@@ -643,7 +629,6 @@ TEST_F(Registrations, ACollectiveOnOtherBuffersDoesNotWaitForSends)
     made_hold(false);
     await_given_back(comm); /* once it is through */
     EXPECT_FALSE(send(comm, buffer(0)));
-    finish(comm, false);
 }
 
 TEST_F(Registrations, AfterACollectiveOnOtherBuffersTheNextSendMeetsNoRegistration)
@@ -652,7 +637,6 @@ TEST_F(Registrations, AfterACollectiveOnOtherBuffersTheNextSendMeetsNoRegistrati
     reduce(comm, buffer(1));
     EXPECT_FALSE(send(comm, buffer(1)));
     EXPECT_EQ(model(comm).deregisters, 1u);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, ACollectiveAfterSendsOfItsNCCLGroupMeetsNothing)
@@ -665,7 +649,6 @@ TEST_F(Registrations, ACollectiveAfterSendsOfItsNCCLGroupMeetsNothing)
     reduce(comm, buffer(1));
     EXPECT_EQ(model(comm).deregisters, 1u);
     made_group_end(0, ncclSuccess);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, MemoryOfAnotherDeviceIsLeftAlone)
@@ -674,7 +657,6 @@ TEST_F(Registrations, MemoryOfAnotherDeviceIsLeftAlone)
     allocate(0, NG_SEGMENT_NCCL, DEVICE + 1);
     EXPECT_FALSE(send(comm, buffer(0)));
     EXPECT_EQ(model(comm).registers, 0u);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, MemoryThatWasFreedUnseenIsGivenBackWhenItsAddressComesAgain)
@@ -686,7 +668,6 @@ TEST_F(Registrations, MemoryThatWasFreedUnseenIsGivenBackWhenItsAddressComesAgai
     await_given_back(comm);
     EXPECT_TRUE(send(comm, buffer(0)));
     EXPECT_EQ(model(comm).registers, 2u);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, ADeviceThatIsResetGivesBackFirst)
@@ -697,7 +678,6 @@ TEST_F(Registrations, ADeviceThatIsResetGivesBackFirst)
     EXPECT_EQ(model(comm).deregisters, 0u);
     ng_segments_device_resetting(DEVICE);
     await_given_back(comm);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, AnAbortWaitsForWhatIsRegisteredWhenACommunicatorIsMade)
@@ -738,7 +718,6 @@ TEST_F(Registrations, AFreeWaitsForARegistrationThatIsUnderWay)
     EXPECT_EQ(lives[0], life + 1);
     await_given_back(comm);
     made_registrations(1, comm_register, comm_deregister);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, FreesOfOtherMemoryDuringACallChangeNothing)
@@ -760,7 +739,6 @@ TEST_F(Registrations, FreesOfOtherMemoryDuringACallChangeNothing)
     struct ng_registration_count count;
     ASSERT_TRUE(made_registration_count(comm, &count));
     EXPECT_EQ(count.deferred, 0u);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, AFreeDoesNotAskAPeerThatLetsWorkWait)
@@ -776,7 +754,6 @@ TEST_F(Registrations, AFreeDoesNotAskAPeerThatLetsWorkWait)
     made_hold(false);
     EXPECT_TRUE(send(comm, buffer(1)));
     EXPECT_EQ(model(comm).deregisters, 1u);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, SoManyFreesDuringACallThatAllIsGivenBackWaitForTheDevice)
@@ -803,7 +780,6 @@ TEST_F(Registrations, SoManyFreesDuringACallThatAllIsGivenBackWaitForTheDevice)
     made_hold(false);
     sender.join();
     EXPECT_EQ(model(comm).registrations.size(), 1u);
-    finish(comm, false);
 }
 
 TEST_F(Registrations, OfOneGroupAllOrNoneIsRegisteredAtItsEnd)
@@ -824,7 +800,6 @@ TEST_F(Registrations, OfOneGroupAllOrNoneIsRegisteredAtItsEnd)
         EXPECT_TRUE(ng_segments_freeing(MEMORY + i * SEGMENT / 64, &segment));
     for (unsigned slot = 0; slot < 3; slot++)
         lives[slot]++;
-    finish(comm, false);
 }
 
 TEST_F(Registrations, OfMoreThanThereIsRoomForTheOldestGoes)
@@ -847,7 +822,6 @@ TEST_F(Registrations, OfMoreThanThereIsRoomForTheOldestGoes)
     EXPECT_TRUE(model(comm).registrations.empty());
     for (unsigned slot = 0; slot < 3; slot++)
         lives[slot]++;
-    finish(comm, false);
 }
 
 /* What is freed meanwhile is given back with a child, which shares the parent's resources. */
