@@ -357,6 +357,30 @@ TEST(Inject, AStallOfTheDeviceEndsABurst)
               0);
 }
 
+/* Else nothing would show that the device does not get to the call. */
+TEST(Inject, AStallOfTheDeviceEndsABurst)
+{
+    EXPECT_EQ(with("op=AllReduce,every=1:gpu-stall",
+                   [] {
+                       for (int i = 0; i < 1000; i++) {
+                           unsigned before = made_recorded_events();
+                           reduce();
+                           CHECK(made_recorded_events() - before == 2);
+                       }
+                       return 0;
+                   }),
+              0);
+    /* Without one, some call follows the one before it at once. */
+    EXPECT_EQ(with("op=AllReduce,nth=1:gpu-stall",
+                   [] {
+                       unsigned before = made_recorded_events();
+                       reduce(1000);
+                       CHECK(made_recorded_events() - before < 2000);
+                       return 0;
+                   }),
+              0);
+}
+
 /* One process that drives several devices: ranks are those of the largest group. */
 IN_A_CHILD(RanksOfSeveralDevicesAreThoseOfTheLargestGroup)
 {

@@ -138,6 +138,7 @@ uint64_t made_pending_record(const void *comm);
 int64_t made_pending_age_ns(const void *comm); /* of that work */
 bool made_started(const void *comm);           /* has the device reached it */
 bool made_inferred(const void *comm);          /* is that only inferred */
+int64_t made_round_mono_ns(void);              /* when the watchdog's last round began */
 /* As the guard does it in a forked child; to be called in one, in which its threads are gone. */
 void made_fork_child(void);
 void made_log_to(const char *path);
@@ -171,6 +172,7 @@ unsigned made_timing_events(void);
 unsigned made_plain_events(void);
 unsigned made_relaxed_events(void);
 unsigned made_recorded_events(void); /* how often an event was recorded so far */
+unsigned made_event_queries(void);   /* and queried */
 /* Collectives of the communicator that are among the samples in the black box, in order: how many
  * there are. */
 unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room);
