@@ -2,15 +2,14 @@
  * Agreeing before each launch.
  *
  * A rank's call is in its hash log before the check (core/view/hash_log.h), so nothing needs to be
- * sent. If the host has all ranks of the group, their calling threads meet
- * (core/check/rendezvous.h). Otherwise, and while the ranks do not meet, the calling thread puts
- * its request into a slot and sleeps; the incident thread checks every millisecond while a thread
- * waits.
+ * sent. The calling threads of a host meet (core/check/rendezvous.h). At the first call of a
+ * communicator, and while they do not meet, the calling thread puts its request into a slot and
+ * sleeps; the incident thread checks every millisecond while a thread waits.
  *
- * If the group has ranks on other hosts, the lowest rank of a host records in its hash log which
- * collective all ranks of its host have reached. The store's thread publishes that to the other
- * hosts, and writes their answers into the same hash log (store/publish/publish_lockstep.c), where
- * the other ranks of the host read them.
+ * If the group has ranks on other hosts, the lowest rank of a host has its incident thread record
+ * in its hash log which collective all ranks of its host have reached. The store's thread publishes
+ * that to the other hosts, and writes their answers into the same hash log
+ * (store/publish/publish_lockstep.c), where the other ranks of the host read them.
  *
  * A rejected call did not happen on any rank, so its number is used again. To distinguish a
  * rejected call from the next one with its number, each rank counts its rejected calls, and only
@@ -158,6 +157,7 @@ void ng_lockstep_pass(struct ng_comm *comm, uint64_t seq)
     if (!ng_guard.board || !ng_guard.board->ops->agree)
         return;
     atomic_store(&comm->hash_log->passed, seq);
+    ng_hash_log_wake(comm->hash_log);
     stir();
 }
 
@@ -330,16 +330,10 @@ struct here {
     uint32_t count;
     int lowest_rank;
     const struct ng_box_hash_log *lowest; /* of that rank */
-    bool passed;    /* one of them has made the collective without the check */
-    uint64_t ranks; /* the set of those below 64 */
-    uint32_t other_count;
-    struct ng_rendezvous_place others[NG_RENDEZVOUS_MAX];
+    bool passed; /* one of them has made the collective without the check */
+    struct ng_rendezvous_place lowest_place;
+    struct ng_rendezvous_place others[NG_RENDEZVOUS_MAX]; /* as many as there is room for */
 };
-
-static uint64_t bit_of(int rank)
-{
-    return rank >= 0 && rank < 64 ? UINT64_C(1) << rank : 0;
-}
 
 /* Record that no rank waits from this collective on. */
 static void leave_unasked(struct ng_box_hash_log *hash_log, uint64_t seq)
@@ -370,6 +364,20 @@ static bool ask_hosts(struct ng_board *board, struct ng_box_hash_log *hash_log, 
     return !lost;
 }
 
+/* From the next call on, the ranks of this host meet without this thread. Its slot is ours. */
+static void let_meet(const struct ng_comm *comm, const struct here *here, bool has_others)
+{
+    bool leads = here->lowest == comm->hash_log;
+
+    if (!ng_check_strict_across() || here->count > NG_RENDEZVOUS_MAX)
+        return;
+    if (has_others && !leads)
+        ng_rendezvous_open(comm, NG_RENDEZVOUS_FOLLOWS, &here->lowest_place, 1);
+    else if (has_others || (int64_t)here->count == NG_LOAD(comm->group->nranks))
+        ng_rendezvous_open(comm, has_others ? NG_RENDEZVOUS_LEADS : NG_RENDEZVOUS_WHOLE,
+                           here->others, here->count - 1);
+}
+
 /* All ranks of this host have arrived with the same call, and the group has other hosts. Acts only
  * if the slot is still in state `word`: a call that was given up is not reported. */
 static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word,
@@ -383,7 +391,8 @@ static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word
     if (!lowest)
         NG_STORE(hash_log->here_count, 0);
     else if (!ask_hosts(board, hash_log, seq, here->count))
-        NG_STORE(hash_log->agreed, seq);
+        ng_hash_log_agree(hash_log, seq);
+    let_meet(ng_comm_at(slot->comm), here, true);
     atomic_store(&slot->word, in_state(word, POSTED));
     if (NG_LOAD(here->lowest->agreed) >= seq)
         answer(slot, word, NG_CALL_PROCEED, -1);
@@ -392,18 +401,6 @@ static void look_abroad(struct ng_board *board, struct slot *slot, uint32_t word
     else if (lowest && atomic_load(&hash_log->apart) == seq &&
              NG_LOAD(hash_log->apart_after) == refused)
         judge(slot, word, (int)NG_LOAD(hash_log->apart_rank));
-}
-
-/* If each rank of the group was found exactly once, they need this thread no more. */
-static void let_meet(struct slot *slot, uint32_t word, const struct here *here)
-{
-    const struct ng_comm *comm = ng_comm_at(slot->comm);
-
-    if (here->count != (uint32_t)NG_LOAD(comm->group->nranks) || !ng_check_strict_across() ||
-        __builtin_popcountll(here->ranks) != (int)here->count || !seize(slot, word))
-        return;
-    ng_rendezvous_open(comm, here->others, here->other_count);
-    atomic_store(&slot->word, in_state(word, POSTED));
 }
 
 /* All ranks of this host have arrived with the same call. Treats the slot as look_abroad does. */
@@ -417,24 +414,28 @@ static void all_came_here(struct ng_board *board, struct slot *slot, uint32_t wo
     /* Still true after some ranks have ended their communicators. */
     if ((int64_t)here->count >= NG_LOAD(comm->group->nranks) && !NG_LOAD(hash_log->whole))
         NG_STORE(hash_log->whole, 1);
-    let_meet(slot, word, here);
     bool has_others = board->ops->agree && ng_check_strict_across() && !NG_LOAD(hash_log->whole) &&
                       ng_comparable_is_clear(&ng_guard.box, comm->slot);
     if (has_others && !here->passed && !is_captured(hash_log, seq)) {
         look_abroad(board, slot, word, here, now_mono_ns);
         return;
     }
-    if (board->ops->agree && seize(slot, word)) {
+    if (!seize(slot, word))
+        return;
+    if (NG_LOAD(hash_log->whole))
+        let_meet(comm, here, false);
+    if (board->ops->agree) {
         if (here->passed) { /* no rank can be stopped any more, and others may end before they are
                                queried */
             atomic_store(&hash_log->passed, seq);
+            ng_hash_log_wake(hash_log);
             atomic_store(&stirred, true);
         } else if (NG_LOAD(hash_log->here) >
                    NG_LOAD(hash_log->agreed)) { /* some ranks of this host were seen late */
-            NG_STORE(hash_log->agreed, seq);
+            ng_hash_log_agree(hash_log, seq);
         }
-        atomic_store(&slot->word, in_state(word, POSTED));
     }
+    atomic_store(&slot->word, in_state(word, POSTED));
     answer(slot, word, NG_CALL_PROCEED, -1);
 }
 
@@ -443,10 +444,8 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
     const struct ng_comm *comm = ng_comm_at(slot->comm);
     const struct ng_box_group *mine = comm->group;
     uint64_t id = NG_LOAD(mine->id), refused = NG_LOAD(comm->hash_log->refused), seq = slot->seq;
-    struct here here = {.count = 1,
-                        .lowest_rank = NG_LOAD(mine->group_rank),
-                        .lowest = comm->hash_log,
-                        .ranks = bit_of(NG_LOAD(mine->group_rank))};
+    struct here here = {
+        .count = 1, .lowest_rank = NG_LOAD(mine->group_rank), .lowest = comm->hash_log};
     struct ng_hash_log hash_log;
     bool missing = false, differ = false;
 
@@ -462,13 +461,13 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
             uint64_t given_up = NG_LOAD(theirs->refused);
             uint64_t entered = atomic_load_explicit(&group->entered, memory_order_acquire);
             int rank = NG_LOAD(group->group_rank);
+            if (here.count <= NG_RENDEZVOUS_MAX)
+                here.others[here.count - 1] = (struct ng_rendezvous_place){boxes[i], k};
             here.count++;
-            here.ranks |= bit_of(rank);
-            if (here.other_count < NG_RENDEZVOUS_MAX)
-                here.others[here.other_count++] = (struct ng_rendezvous_place){boxes[i], k};
             if (rank < here.lowest_rank) {
                 here.lowest_rank = rank;
                 here.lowest = theirs;
+                here.lowest_place = (struct ng_rendezvous_place){boxes[i], k};
             }
             if (given_up > refused) {
                 give_up_too(slot, word, rank, now_mono_ns);

@@ -3,12 +3,11 @@
  * group has reached it with the same call. The ranks of a host agree first, then the hosts.
  *
  * Each collective costs some microseconds if the group is on one host (core/check/rendezvous.h),
- * else a round of the incident threads, about a millisecond, and some round trips to the store. In
- * return, ranks whose calls
- * differ get an error from the call, and nothing hangs; a rank that does not arrive is detected
- * before anything is launched. While the store is unavailable, or with NCCL_COMM_ID, only the ranks
- * of each host agree. Calls in NCCL groups do not wait: a call that a group has collected can no
- * longer be withdrawn.
+ * and some round trips to the store if it spans several. In return, ranks whose calls differ get an
+ * error from the call, and nothing hangs; a rank that does not arrive is detected before anything
+ * is launched. While the store is unavailable, or with NCCL_COMM_ID, only the ranks of each host
+ * agree. Calls in NCCL groups do not wait: a call that a group has collected can no longer be
+ * withdrawn.
  */
 #ifndef NCCLGUARD_CORE_CHECK_LOCKSTEP_CHECK_H
 #define NCCLGUARD_CORE_CHECK_LOCKSTEP_CHECK_H

@@ -29,6 +29,7 @@
 struct other {
     const struct ng_box_group *group;
     const struct ng_box_hash_log *hash_log;
+    int rank;
     uint32_t generation; /* of its slot */
     bool mapped;         /* they are another process's */
 };
@@ -37,6 +38,7 @@ struct other {
 struct meeting {
     atomic_bool open;
     uint32_t generation; /* of the communicator's slot */
+    enum ng_rendezvous_kind kind;
     uint32_t count;
     struct other others[NG_RENDEZVOUS_MAX];
 };
@@ -45,7 +47,7 @@ static _Atomic(struct meeting *) meetings[NG_COMM_CAPACITY];
 static struct ng_arena arena; /* used by the incident thread only */
 
 #define GROUP_BYTES    (offsetof(struct ng_box_group, entered) + sizeof(uint64_t))
-#define HASH_LOG_BYTES (offsetof(struct ng_box_hash_log, refused) + sizeof(uint64_t))
+#define HASH_LOG_BYTES (offsetof(struct ng_box_hash_log, agreed) + sizeof(uint64_t))
 
 /* What is read of a rank: the first bytes of both. */
 struct sight {
@@ -85,7 +87,8 @@ static bool add(struct meeting *meeting, const struct ng_rendezvous_place *place
     const struct ng_box *box = place->box;
     const struct ng_box_group *group = &box->groups[place->slot];
     const struct ng_box_hash_log *hash_log = &box->hash_logs[place->slot];
-    struct other other = {group, hash_log, NG_LOAD(group->generation), box->is_copy};
+    struct other other = {group, hash_log, NG_LOAD(group->group_rank), NG_LOAD(group->generation),
+                          box->is_copy};
 
     if (other.mapped) {
         other.group = ng_box_map_part(box, group, NG_BOX_GROUP_BYTES);
@@ -99,19 +102,52 @@ static bool add(struct meeting *meeting, const struct ng_rendezvous_place *place
     return true;
 }
 
-void ng_rendezvous_open(const struct ng_comm *comm, const struct ng_rendezvous_place *places,
+static int rank_at(const struct ng_rendezvous_place *place)
+{
+    return NG_LOAD(place->box->groups[place->slot].group_rank);
+}
+
+/* Is it open for these ranks already? */
+static bool is_open_for(const struct meeting *meeting, const struct ng_comm *comm,
+                        enum ng_rendezvous_kind kind, const struct ng_rendezvous_place *places,
                         uint32_t count)
 {
-    struct meeting *meeting = atomic_load(&meetings[comm->slot]);
-    uint32_t generation = generation_of(comm);
+    bool same = meeting && atomic_load(&meeting->open) &&
+                meeting->generation == generation_of(comm) && meeting->kind == kind &&
+                meeting->count == count;
 
-    if (count > NG_RENDEZVOUS_MAX ||
-        (meeting && atomic_load(&meeting->open) && meeting->generation == generation))
+    for (uint32_t i = 0; same && i < count; i++)
+        same = meeting->others[i].rank == rank_at(&places[i]);
+    return same;
+}
+
+/* After a mistake, communicators of one id may be alive that are not one. */
+static bool are_distinct(const struct ng_comm *comm, const struct ng_rendezvous_place *places,
+                         uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (rank_at(&places[i]) == NG_LOAD(comm->group->group_rank))
+            return false;
+        for (uint32_t k = 0; k < i; k++)
+            if (rank_at(&places[i]) == rank_at(&places[k]))
+                return false;
+    }
+    return true;
+}
+
+void ng_rendezvous_open(const struct ng_comm *comm, enum ng_rendezvous_kind kind,
+                        const struct ng_rendezvous_place *places, uint32_t count)
+{
+    struct meeting *meeting = atomic_load(&meetings[comm->slot]);
+
+    if (count > NG_RENDEZVOUS_MAX || is_open_for(meeting, comm, kind, places, count) ||
+        !are_distinct(comm, places, count))
         return;
     if (!meeting && !(meeting = ng_arena_alloc(&arena, sizeof(*meeting))))
         return;
     close_meeting(meeting);
-    meeting->generation = generation;
+    meeting->generation = generation_of(comm);
+    meeting->kind = kind;
     for (uint32_t i = 0; i < count; i++)
         if (!add(meeting, &places[i])) {
             close_meeting(meeting);
@@ -163,10 +199,18 @@ static bool read_sights(const struct meeting *meeting, const uint32_t *which, ui
            (ssize_t)(count * (GROUP_BYTES + HASH_LOG_BYTES));
 }
 
+/* Does the lowest rank of the host say that all hosts have come, or that it did not ask them? */
+static bool is_let_go(const struct sight *sight, uint64_t seq)
+{
+    return NG_LOAD(sight->hash_log.agreed) >= seq || NG_LOAD(sight->hash_log.passed) >= seq;
+}
+
 static enum ng_rendezvous_outcome compare(const struct ng_comm *comm, uint64_t seq,
-                                          const struct sight *sight, uint32_t generation)
+                                          const struct meeting *meeting, uint32_t index,
+                                          const struct sight *sight)
 {
     uint64_t word = NG_LOAD(comm->hash_log->newest[seq % NG_HASH_LOG_NEWEST]);
+    uint32_t generation = meeting->others[index].generation;
 
     if (NG_LOAD(sight->group.id) != NG_LOAD(comm->group->id) || !is_open(&sight->group) ||
         NG_LOAD(sight->group.generation) != generation ||
@@ -174,22 +218,35 @@ static enum ng_rendezvous_outcome compare(const struct ng_comm *comm, uint64_t s
         return NG_RENDEZVOUS_UNCLEAR;
     if (NG_LOAD(sight->group.entered) < seq)
         return NG_RENDEZVOUS_AWAITED;
-    return NG_LOAD(sight->hash_log.newest[seq % NG_HASH_LOG_NEWEST]) == word
-               ? NG_RENDEZVOUS_MET
-               : NG_RENDEZVOUS_UNCLEAR;
+    if (NG_LOAD(sight->hash_log.newest[seq % NG_HASH_LOG_NEWEST]) != word)
+        return NG_RENDEZVOUS_UNCLEAR;
+    return meeting->kind == NG_RENDEZVOUS_FOLLOWS && !is_let_go(sight, seq) ? NG_RENDEZVOUS_AWAITED
+                                                                            : NG_RENDEZVOUS_MET;
 }
 
-/* A rank that has not come yet, and its `entered`. */
+/* What to sleep on for a rank that has not come yet: the lower half of a number (both supported
+ * architectures are little-endian), and its value. */
 struct late {
-    uint32_t index, entered;
+    const void *word;
+    uint32_t value;
 };
+
+static struct late late_of(const struct meeting *meeting, uint32_t index, const struct sight *sight)
+{
+    const struct other *other = &meeting->others[index];
+
+    if (meeting->kind == NG_RENDEZVOUS_FOLLOWS)
+        return (struct late){&other->hash_log->agreed, (uint32_t)NG_LOAD(sight->hash_log.agreed)};
+    return (struct late){&other->group->entered, (uint32_t)NG_LOAD(sight->group.entered)};
+}
 
 /* Look for the ranks that are not in the set *come yet, and add those that have come. */
 static enum ng_rendezvous_outcome look(const struct ng_comm *comm, uint64_t seq,
                                        const struct meeting *meeting, uint64_t *come,
                                        struct late *ret_late)
 {
-    enum ng_rendezvous_outcome outcome = NG_RENDEZVOUS_MET;
+    enum ng_rendezvous_outcome outcome =
+        meeting->kind == NG_RENDEZVOUS_LEADS ? NG_RENDEZVOUS_HERE : NG_RENDEZVOUS_MET;
     struct sight sights[AT_ONCE];
     uint32_t which[AT_ONCE];
 
@@ -200,17 +257,14 @@ static enum ng_rendezvous_outcome look(const struct ng_comm *comm, uint64_t seq,
         if (!read_sights(meeting, which, count, sights))
             return NG_RENDEZVOUS_UNCLEAR;
         for (uint32_t i = 0; i < count; i++) {
-            const struct sight *sight = &sights[i];
-            switch (compare(comm, seq, sight, meeting->others[which[i]].generation)) {
-            case NG_RENDEZVOUS_MET:
+            enum ng_rendezvous_outcome one = compare(comm, seq, meeting, which[i], &sights[i]);
+            if (one == NG_RENDEZVOUS_UNCLEAR)
+                return one;
+            if (one == NG_RENDEZVOUS_MET) {
                 *come |= UINT64_C(1) << which[i];
-                break;
-            case NG_RENDEZVOUS_AWAITED:
+            } else {
                 outcome = NG_RENDEZVOUS_AWAITED;
-                *ret_late = (struct late){which[i], (uint32_t)NG_LOAD(sight->group.entered)};
-                break;
-            case NG_RENDEZVOUS_UNCLEAR:
-                return NG_RENDEZVOUS_UNCLEAR;
+                *ret_late = late_of(meeting, which[i], &sights[i]);
             }
         }
     }
@@ -232,9 +286,8 @@ enum ng_rendezvous_outcome ng_rendezvous_await(const struct ng_comm *comm, uint6
         if (outcome != NG_RENDEZVOUS_AWAITED || now_mono_ns >= until_mono_ns)
             return outcome;
         int64_t left_ns = until_mono_ns - now_mono_ns;
-        /* The lower half of the counter: both supported architectures are little-endian. */
-        if (futex(&meeting->others[late.index].group->entered, FUTEX_WAIT, late.entered,
-                  left_ns < SLICE_NS ? left_ns : SLICE_NS) != 0 &&
+        if (futex(late.word, FUTEX_WAIT, late.value, left_ns < SLICE_NS ? left_ns : SLICE_NS) !=
+                0 &&
             errno == EFAULT)
             return NG_RENDEZVOUS_UNCLEAR;
     }

@@ -24,7 +24,7 @@ static const char *const hints[] = {
     [3] = "a fault inside NCCL, or memory of it that was overwritten",
     [4] = "an argument is not allowed: NCCL_DEBUG=WARN names it",
     [5] = "the call is not allowed here: NCCL_DEBUG=WARN says why",
-    [6] = "a peer is gone or cannot be reached: its own log tells more",
+    [6] = "a peer is gone or cannot be reached: see its own log",
 };
 
 const char *ng_failure_hint(int result)

@@ -190,7 +190,7 @@ static void hold(struct ng_rules *read)
 static const char *what_holds(void)
 {
     return atomic_load(&holding) ? "the rules that were read before still hold"
-                                 : "the guard goes on without rules";
+                                 : "the guard continues without rules";
 }
 
 static void tell_failure(ssize_t error)

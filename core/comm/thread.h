@@ -15,6 +15,7 @@
 #include "core/nccl/nccl.h"
 #include "core/recorder/box.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 
 /* Calls on one communicator and stream in an open NCCL group; they become one work when the group
  * is closed. */
@@ -157,6 +158,7 @@ static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,
     NG_STORE(slot->seq, seq);
     NG_STORE(slot->since_mono_ns, now_mono_ns);
     atomic_store_explicit(&slot->op, op, memory_order_release);
+    ng_wake_resting_watchdog();
 }
 
 static inline void ng_thread_leave(struct ng_thread *thread)

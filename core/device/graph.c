@@ -18,6 +18,7 @@
 #include "core/device/poison.h"
 #include "core/device/work.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
@@ -526,6 +527,7 @@ static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mon
     if (__builtin_expect(ng_poison_is_on(), 0))
         ng_poison_note(part->comm, work->gpu, stream);
     ng_async_op_hand_over(part->comm, work);
+    ng_wake_resting_watchdog();
 }
 
 void ng_graph_after_launch(struct ng_graph *graph, void *stream, bool launched)

@@ -69,7 +69,7 @@ static void make(void *unused)
     (void)unused;
     if (error) {
         ng_log(NG_LOG_WARN,
-               "NCCLGUARD_DUMP_PIPE: cannot make %s: %s; no dump can be asked for there", path,
+               "NCCLGUARD_DUMP_PIPE: cannot make %s: %s; no dump can be requested there", path,
                reason(error));
         return;
     }

@@ -170,9 +170,10 @@ static const char *missing(const struct ng_traced *traced, enum ng_unwind_end en
     case NG_TRACED_GONE:
         return "it ended meanwhile";
     case NG_TRACED_ASKED:
-        return "it did not stop to be looked at: what the kernel tells of it is all";
+        return "it did not stop: only what the kernel reports of it is known";
     default:
-        return "the system does not let its registers be read: what the kernel tells of it is all";
+        return "the system does not let its registers be read: only what the kernel reports of it "
+               "is known";
     }
 }
 
@@ -279,7 +280,7 @@ static void share_python(struct ng_stacks *stacks, const struct ng_traced *trace
         }
     }
     if (strangers)
-        note(stacks, "Python stacks of threads that were not looked at are left out");
+        note(stacks, "Python stacks of threads that were not examined are left out");
 }
 
 static void take_python(struct ng_stacks *stacks, const struct ng_traced *traced,
@@ -372,7 +373,8 @@ static int look(struct ng_stacks *stacks, int (*read_python)(char *ret_text, siz
     tell_held(STOP_NS + HOLD_NS + GRACE_NS);
     int error = ng_tracer_hold(tracer, traced, count, STOP_NS, HOLD_NS, &stacks->arena);
     if (error) {
-        note(stacks, "the threads could not be held still: what the kernel tells of them is all");
+        note(stacks,
+             "the threads could not be stopped: only what the kernel reports of them is known");
         for (uint32_t i = 0; i < count; i++)
             traced[i].state = NG_TRACED_NOT_ASKED;
     }
@@ -405,7 +407,7 @@ int ng_stacks_take(int (*read_python)(char *ret_text, size_t bytes), struct ng_s
         return error;
     }
     if (!stacks->images.complete)
-        note(stacks, "more libraries are loaded than were looked at");
+        note(stacks, "more libraries are loaded than were examined");
     add_calls(stacks);
     put_first(stacks);
     error = look(stacks, read_python);

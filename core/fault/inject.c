@@ -452,7 +452,7 @@ static void drop_put_off(const struct ng_call *call)
     if (!number)
         return;
     ng_inject_state_take(number, &dropped);
-    ng_log(NG_LOG_WARN, "rehearsal: no collective came after %s, which was put off: it is left out",
+    ng_log(NG_LOG_WARN, "rehearsal: no collective followed %s, which was postponed: it is skipped",
            ng_op_name(dropped.op));
 }
 
@@ -568,7 +568,7 @@ void ng_inject_followed(const struct ng_call *call, int result)
 {
     following = false;
     if (result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS)
-        ng_log(NG_LOG_WARN, "rehearsal: %s, which was put off, has failed: %s",
+        ng_log(NG_LOG_WARN, "rehearsal: %s, which was postponed, has failed: %s",
                ng_op_name(call->op), ng_result_name(result));
 }
 

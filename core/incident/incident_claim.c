@@ -307,7 +307,7 @@ void ng_claim_join(struct ng_incident *incident)
         incident->kind = NG_KIND_UNKNOWN;
         snprintf(
             incident->line, sizeof(incident->line),
-            "unknown: the ranks that worked out the verdict (pid %d the last) did not come through",
+            "unknown: the ranks that worked out the verdict (last: pid %d) failed to deliver it",
             incident->claimant_pid);
         ng_response_log(incident);
         ng_response_act_unjudged(incident);

@@ -352,7 +352,8 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
     if (board) {
         int error = board->ops->publish(board, incident, evidence ? &evidence->verdict : verdict);
         if (error)
-            ng_log(NG_LOG_ERROR, "cannot tell the other ranks the verdict: %s", strerror(-error));
+            ng_log(NG_LOG_ERROR, "cannot publish the verdict for the other ranks: %s",
+                   strerror(-error));
         told = !error;
     }
     ng_evidence_release(evidence);

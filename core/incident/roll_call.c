@@ -105,7 +105,7 @@ static void say_where(const struct ng_view_index *processes, const struct ng_wai
     else if (ng_view_index_is_world(processes, wait->group))
         process = ng_view_index_of_rank(processes, absentee->group_rank);
     if (process == UINT32_MAX) {
-        ng_text_add(&text, "not heard of: not started, or it has made no communicator yet");
+        ng_text_add(&text, "no sign of it: not started, or it has not created a communicator yet");
         return;
     }
     switch (processes->view->processes[process].life) {
@@ -119,7 +119,7 @@ static void say_where(const struct ng_view_index *processes, const struct ng_wai
         ng_text_add(&text, "frozen");
         return;
     case NG_LIFE_LOST:
-        ng_text_add(&text, "on host %.63s, which is not heard of any more",
+        ng_text_add(&text, "on host %.63s, which sends no messages any more",
                     processes->view->processes[process].host);
         return;
     case NG_LIFE_ENDED_BY_GUARD:
@@ -129,7 +129,7 @@ static void say_where(const struct ng_view_index *processes, const struct ng_wai
         break;
     }
     if (absentee->failed)
-        ng_text_add(&text, "told by NCCL that it failed, ");
+        ng_text_add(&text, "NCCL reported that it failed, ");
     else if (absentee->left_group)
         ng_text_add(&text, "has destroyed its communicator, ");
     else if (absentee->open_group)
@@ -229,7 +229,7 @@ int ng_roll_call_line(const struct ng_view_index *processes, const struct ng_wai
     add_group(&line, view, group->id);
     ng_text_add(&line, " waits for %" PRId64 ".%" PRId64 " s: ", tenths / 10, tenths % 10);
     if (group->nranks <= 0 || (wait->op == NG_OP_CommShrink && wait->left_out < 0)) {
-        ng_text_add(&line, "%" PRIu32 " rank%s came; how many are to come is not known here",
+        ng_text_add(&line, "%" PRIu32 " rank%s came; how many must come is not known here",
                     wait->waiter_count, wait->waiter_count == 1 ? "" : "s");
         return 0;
     }

@@ -421,7 +421,7 @@ static void tell_stuck(struct order *order)
             continue;
         ng_comm_describe(comm, name, sizeof(name));
         ng_log(NG_LOG_ERROR, "abort_stuck: %s: %s for %.1f s", name,
-               fate == NG_FATE_CONDEMNED ? "its turn to be aborted has not come"
+               fate == NG_FATE_CONDEMNED ? "its abort has not begun"
                                          : "ncclCommAbort has not returned",
                seconds_since(order->begun_mono_ns));
     }
@@ -676,7 +676,7 @@ static void describe(const struct order *order, const struct ng_comm *comm, enum
         break;
     default:
         snprintf(why, bytes, "%s for %.1f s",
-                 obstacle == ITS_TURN ? "its turn to be aborted has not come"
+                 obstacle == ITS_TURN ? "its abort has not begun"
                                       : "ncclCommAbort has not returned",
                  seconds);
     }

@@ -6,16 +6,15 @@
 #include "core/recorder/proc.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "core/recorder/exit_status.h"
+#include "core/util/lines.h"
 #include "core/util/small_file.h"
 
 /* The fields of /proc/PID/stat that we need; they are numbered from 1. */
@@ -120,12 +119,20 @@ bool ng_proc_first_thread_ended(void)
     return field && strncmp(field, ") Z", 3) == 0;
 }
 
-/* Does one line of /proc/PID/maps describe the file? "ADDRESSES RIGHTS OFFSET DEVICE INODE
- * PATH". */
-static bool line_maps(const char *line, uint64_t inode, const char *name)
+/* A file that is looked for in the mappings of a process. */
+struct mapped {
+    uint64_t inode;
+    const char *name;
+    bool any, found;
+};
+
+/* A line of /proc/PID/maps: "ADDRESSES RIGHTS OFFSET DEVICE INODE PATH". */
+static bool take_mapping(void *context, char *line)
 {
+    struct mapped *file = context;
     const char *field = line;
 
+    file->any = true;
     for (int number = 1; number < 5 && field; number++) {
         field = strchr(field, ' ');
         field = field ? field + 1 : NULL;
@@ -133,49 +140,26 @@ static bool line_maps(const char *line, uint64_t inode, const char *name)
     /* On layered file systems the inode number may differ from that of fstat, and the name may
      * change: one of the two is enough. */
     if (!field)
-        return false;
-    const char *there = strstr(field, name);
-    char after = there ? there[strlen(name)] : '?'; /* a blank if the file was removed */
-    return (inode && strtoull(field, NULL, 10) == inode) || after == '\0' || after == ' ';
+        return true;
+    const char *there = strstr(field, file->name);
+    char after = there ? there[strlen(file->name)] : '?'; /* a blank if the file was removed */
+    file->found =
+        (file->inode && strtoull(field, NULL, 10) == file->inode) || after == '\0' || after == ' ';
+    return !file->found;
 }
 
 int ng_proc_maps(int pid, uint64_t inode, const char *name, bool *ret_maps)
 {
-    char path[64], text[4096 + 256];
-    size_t held = 0;
-    bool found = false, any = false;
+    char path[64], text[4096 + 256]; /* a longer path is not one of ours */
+    struct mapped file = {.inode = inode, .name = name};
 
     snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    for (;;) {
-        ssize_t got = read(fd, text + held, sizeof(text) - 1 - held);
-        if (got < 0) {
-            int error = errno;
-            close(fd);
-            return -error;
-        }
-        held += (size_t)got;
-        text[held] = '\0';
-        char *line = text, *end;
-        for (; (end = strchr(line, '\n')); line = end + 1) {
-            *end = '\0';
-            any = true;
-            found |= line_maps(line, inode, name);
-        }
-        if (got == 0 || found)
-            break;
-        held = strlen(line);
-        /* A path longer than the buffer is not one of ours. */
-        if (held == sizeof(text) - 1)
-            held = 0;
-        memmove(text, line, held);
-    }
-    close(fd);
-    if (!any)
+    int error = ng_lines_each(path, text, sizeof(text), take_mapping, &file);
+    if (error)
+        return error;
+    if (!file.any)
         return -ESRCH;
-    *ret_maps = found;
+    *ret_maps = file.found;
     return 0;
 }
 

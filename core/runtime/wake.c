@@ -19,6 +19,7 @@
 
 static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
 static _Atomic uint32_t rounds;
+atomic_bool ng_wake_watchdog_rests;
 static struct ng_descriptor kick_event; /* written before the thread starts */
 
 void ng_wake_watchdog(void)
@@ -36,6 +37,13 @@ void ng_wake_watchdog_await(uint32_t calls, int64_t pause_ns)
 {
     struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
     syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, calls, &pause, NULL, 0);
+}
+
+void ng_wake_rest(bool rests)
+{
+    /* Every call reads it: written only when it changes. */
+    if (atomic_load_explicit(&ng_wake_watchdog_rests, memory_order_relaxed) != rests)
+        atomic_store(&ng_wake_watchdog_rests, rests);
 }
 
 void ng_wake_end_round(void)
@@ -77,5 +85,6 @@ void ng_wake_incident(void)
 
 void ng_wake_after_fork(void)
 {
+    atomic_store(&ng_wake_watchdog_rests, false);
     ng_descriptor_close(&kick_event);
 }

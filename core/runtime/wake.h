@@ -6,6 +6,8 @@
 #ifndef NCCLGUARD_CORE_RUNTIME_WAKE_H
 #define NCCLGUARD_CORE_RUNTIME_WAKE_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/util/descriptor.h"
@@ -13,6 +15,18 @@
 /* Start a watchdog round soon: free work records are running low, or a thread waits for its result.
  * Any thread; at most one system call. */
 void ng_wake_watchdog(void);
+
+/* The watchdog rests: nothing was under way when it last looked. */
+extern atomic_bool ng_wake_watchdog_rests __attribute__((visibility("hidden")));
+
+/* Something begins that the watchdog must see: it rests no longer. Any thread; a system call only
+ * if it rests. */
+static inline void ng_wake_resting_watchdog(void)
+{
+    if (__builtin_expect(atomic_load_explicit(&ng_wake_watchdog_rests, memory_order_relaxed), 0) &&
+        atomic_exchange(&ng_wake_watchdog_rests, false))
+        ng_wake_watchdog();
+}
 
 /* Wait for two more watchdog rounds, at least one of which begins after this call; not beyond the
  * deadline. Program threads. */
@@ -27,6 +41,9 @@ void ng_wake_incident(void);
  * `calls`, or for `pause_ns`. */
 uint32_t ng_wake_watchdog_calls(void);
 void ng_wake_watchdog_await(uint32_t calls, int64_t pause_ns);
+
+/* Watchdog: it rests from its next pause on, or no longer. */
+void ng_wake_rest(bool rests);
 
 /* Watchdog: a round is over. */
 void ng_wake_end_round(void);

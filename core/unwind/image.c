@@ -8,11 +8,10 @@
 
 #include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "core/util/lines.h"
 #include "core/util/memory.h"
 
 #define SEGMENTS_MAX 64
@@ -65,33 +64,26 @@ bool ng_mount_tells(char *line, unsigned major, unsigned minor, bool *ret_remote
     return true;
 }
 
+/* A device that is looked for among the mounts. */
+struct mounted {
+    unsigned major, minor;
+    bool remote;
+};
+
+static bool take_mount(void *context, char *line)
+{
+    struct mounted *device = context;
+
+    return !ng_mount_tells(line, device->major, device->minor, &device->remote);
+}
+
 bool ng_mount_is_remote(unsigned major, unsigned minor)
 {
-    char text[MOUNT_BYTES];
-    size_t held = 0;
-    bool remote = false, found = false;
+    struct mounted device = {.major = major, .minor = minor};
+    char text[MOUNT_BYTES]; /* a line with more layers is left out */
 
-    int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    while (!found) {
-        ssize_t got = read(fd, text + held, sizeof(text) - 1 - held);
-        if (got <= 0)
-            break;
-        held += (size_t)got;
-        text[held] = '\0';
-        char *line = text, *end;
-        for (; !found && (end = strchr(line, '\n')); line = end + 1) {
-            *end = '\0';
-            found = ng_mount_tells(line, major, minor, &remote);
-        }
-        held = found ? 0 : strlen(line);
-        if (held == sizeof(text) - 1) /* a line with many layers: it is dropped */
-            held = 0;
-        memmove(text, line, held);
-    }
-    close(fd);
-    return remote;
+    ng_lines_each("/proc/self/mountinfo", text, sizeof(text), take_mount, &device);
+    return device.remote;
 }
 
 static bool parse(char *line, struct mapping *ret_mapping)
@@ -257,13 +249,14 @@ static bool is_remote(struct reader *reader, const struct mapping *mapping)
     return reader->remote;
 }
 
-static void take_line(struct reader *reader, char *line)
+static bool take_line(void *context, char *line)
 {
+    struct reader *reader = context;
     struct candidate next;
     struct mapping mapping;
 
     if (!parse(line, &mapping))
-        return;
+        return true;
     if (may_begin_image(&mapping) && read_headers(mapping.start, &next)) {
         strcpy(reader->path, mapping.path);
         next.inode = mapping.inode;
@@ -274,43 +267,23 @@ static void take_line(struct reader *reader, char *line)
     }
     if (mapping.executable && reader->any && is_code_of(&reader->last, &mapping))
         take(reader->arena, reader->images, &reader->last);
+    return true;
 }
 
 int ng_images_read(struct ng_arena *arena, struct ng_images *ret_images)
 {
     struct ng_images images = {.room = NG_IMAGES_MAX, .complete = true};
     struct reader *reader = ng_arena_alloc(arena, sizeof(*reader));
-    char *text = ng_arena_alloc(arena, LINE_BYTES);
-    size_t held = 0;
+    char *text = ng_arena_alloc(arena, LINE_BYTES); /* paths are shorter than that */
 
     images.images = ng_arena_alloc(arena, NG_IMAGES_MAX * sizeof(images.images[0]));
     if (!reader || !text || !images.images)
         return -ENOMEM;
     reader->arena = arena;
     reader->images = &images;
-    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    for (;;) {
-        ssize_t got = read(fd, text + held, LINE_BYTES - 1 - held);
-        if (got <= 0) {
-            int error = got < 0 ? errno : 0;
-            close(fd);
-            *ret_images = images;
-            return -error;
-        }
-        held += (size_t)got;
-        text[held] = '\0';
-        char *line = text, *end;
-        for (; (end = strchr(line, '\n')); line = end + 1) {
-            *end = '\0';
-            take_line(reader, line);
-        }
-        held = strlen(line);
-        if (held == LINE_BYTES - 1) /* paths are shorter than that */
-            held = 0;
-        memmove(text, line, held);
-    }
+    int error = ng_lines_each("/proc/self/maps", text, LINE_BYTES, take_line, reader);
+    *ret_images = images;
+    return error;
 }
 
 const struct ng_image *ng_images_find(const struct ng_images *images, uint64_t address)

@@ -98,10 +98,10 @@ static void add_death(struct ng_text *text, const struct ng_view_process *proces
     else if (number > 0 && number < 65)
         ng_text_add(text, "crashed (signal %d)", number);
     else if (status >= NG_EXIT_STATUS_SILENT && status < NG_EXIT_STATUS_SILENT + 256)
-        ng_text_add(text, "ended without a word (_exit with status %d)",
+        ng_text_add(text, "ended without reporting it (_exit with status %d)",
                     status - NG_EXIT_STATUS_SILENT);
     else
-        ng_text_add(text, "ended without a word (killed, crashed or _exit)");
+        ng_text_add(text, "ended without reporting it (killed, crashed or _exit)");
 }
 
 /* How a process ended that had finished with its communicators or reported its status. */
@@ -144,13 +144,13 @@ static void add_loss(struct ng_text *text, const struct ng_view_index *processes
 
     ng_view_index_lost_ranks(processes, host, ranks, sizeof(ranks), &count);
     if (host->silent && lost->host[0])
-        ng_text_add(text, "host %.63s%s%s has not been heard of for ", lost->host,
+        ng_text_add(text, "host %.63s%s%s has sent no message for ", lost->host,
                     count == 0   ? ""
                     : count == 1 ? " with rank "
                                  : " with ranks ",
                     count ? ranks : "");
     else
-        ng_text_add(text, "has not been heard of for ");
+        ng_text_add(text, "has sent no message for ");
     add_seconds(text, lost->life_age_ns);
     if (host->silent)
         ng_text_add(text, ": it may be down or cut off, or its process%s frozen or gone",
@@ -186,7 +186,7 @@ static void add_living(struct ng_text *text, const struct ng_view_index *process
     } else if (absentee->failed) {
         ng_text_add(text, "called ");
         add_what(text, wait, absentee);
-        ng_text_add(text, ", where NCCL told it that it failed, ");
+        ng_text_add(text, ", where NCCL reported that it failed, ");
         add_present(text, processes, member->process);
     } else if (absentee->left_group) {
         ng_text_add(text, "destroyed or aborted its communicator without ");
@@ -306,7 +306,8 @@ void ng_explain_mismatch(const struct ng_mismatch *mismatch, const struct ng_sig
     ng_signature_text(&mismatch->expected, expected, sizeof(expected));
     if (mismatch->undecided)
         snprintf(ret_why, bytes,
-                 "called %s as #%" PRIu64 "; the ranks disagree and nothing tells who is wrong",
+                 "called %s as #%" PRIu64
+                 "; the ranks disagree and it is not known which are wrong",
                  called, mismatch->seq);
     else
         snprintf(ret_why, bytes, "%s differs: called %s as #%" PRIu64 " where %s called %s", field,
@@ -335,7 +336,7 @@ void ng_explain_disagreement(const struct ng_disagreement *disagreement, int oth
                     "to #%" PRIu64,
                     other_group_rank, last);
     ng_text_add(&text, ", of which no records are left: the rolling hashes of their calls differ; "
-                       "nothing tells who is wrong");
+                       "it is not known which are wrong");
 }
 
 void ng_explain_parted(const struct ng_divergence *divergence, enum ng_op op, char *ret_why,
@@ -358,7 +359,7 @@ void ng_explain_parted(const struct ng_divergence *divergence, enum ng_op op, ch
                 "rolling hash of its calls differs",
                 ng_op_name(op), divergence->seq);
     if (divergence->undecided)
-        ng_text_add(&text, "; nothing tells who is wrong");
+        ng_text_add(&text, "; it is not known which are wrong");
 }
 
 static void add_call(struct ng_text *text, const struct ng_wait *wait)
@@ -379,7 +380,7 @@ void ng_explain_stray(const struct ng_wait *wait, const struct ng_wait *other, b
     ng_text_add(&text, " where %s ", undecided ? "as many" : "the others");
     add_call(&text, other);
     if (undecided)
-        ng_text_add(&text, "; nothing tells who is wrong");
+        ng_text_add(&text, "; it is not known which are wrong");
 }
 
 void ng_explain_surplus(const struct ng_wait *wait, bool of_two, char *ret_why, size_t bytes)
@@ -405,11 +406,13 @@ void ng_explain_of_two(int waiting, char *why, size_t bytes)
     struct ng_text text = {why, strlen(why), bytes};
 
     if (waiting >= 0)
-        ng_text_add(&text, "; or rank %d made a call too many: of two ranks nothing tells",
+        ng_text_add(&text,
+                    "; or rank %d made a call too many: with two ranks it is not known which",
                     waiting);
     else
-        ng_text_add(&text, "; or the rank that waits made a call too many: of two ranks nothing "
-                           "tells");
+        ng_text_add(
+            &text,
+            "; or the rank that waits made a call too many: with two ranks it is not known which");
 }
 
 /* Group names come from the program and may not be unique. */
@@ -501,7 +504,7 @@ void ng_explain_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes)
              " are no numbers, the first is "
              "element %" PRIu64 ": %s%s",
              nan->elements, ng_dtype_name(nan->dtype), nan->bad, nan->element, number,
-             nan->held ? "; none of it has left the rank" : "");
+             nan->held ? "; nothing of it was sent" : "");
 }
 
 void ng_explain_error(int error, const char *text, char *ret_why, size_t bytes)
@@ -515,7 +518,7 @@ void ng_explain_gone(const struct ng_view_process *process, int error, char *ret
 {
     const char *end = process->life == NG_LIFE_EXITED ? "ended"
                       : process->life == NG_LIFE_DEAD ? "died"
-                                                      : "is not heard of any more";
+                                                      : "sends no messages any more";
 
     snprintf(ret_why, bytes, "%s, and NCCL reports %s to ranks of its group", end,
              ng_result_name(error));
@@ -525,7 +528,7 @@ void ng_explain_quiet(int64_t quiet_ns, char *why, size_t bytes)
 {
     struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};
 
-    ng_text_add(&text, "; all this as it told ");
+    ng_text_add(&text, "; all this as of ");
     add_seconds(&text, quiet_ns);
-    ng_text_add(&text, " ago: it did not answer when asked again");
+    ng_text_add(&text, " ago: it did not answer a later request");
 }

@@ -94,7 +94,7 @@ static int found(struct search *search, enum ng_init_differ differ)
 
 static const char *end_of(const struct search *search)
 {
-    return search->mismatch->undecided ? "; nothing tells who is wrong" : "";
+    return search->mismatch->undecided ? "; it is not known which are wrong" : "";
 }
 
 /* ---- One rank number twice ---- */
@@ -122,7 +122,7 @@ static const struct ng_view_member *twin_of(const struct search *search,
     return NULL;
 }
 
-/* "; nobody has come as rank 3" */
+/* "; no process called it as rank 3" */
 static void say_absent(const struct search *search, char *ret_text, size_t bytes)
 {
     struct ng_text text = {ret_text, 0, bytes};
@@ -132,7 +132,7 @@ static void say_absent(const struct search *search, char *ret_text, size_t bytes
     for (uint32_t i = 0; i < search->wait->absentee_count && first < 0; i++)
         first = search->wait->absentees[i].group_rank;
     if (first >= 0)
-        ng_text_add(&text, "; nobody has come as rank %d", first);
+        ng_text_add(&text, "; no process called it as rank %d", first);
 }
 
 static int find_twins(struct search *search)
@@ -232,10 +232,10 @@ static int find_nranks(struct search *search)
         if (!takes_part(search, member) || (!search->mismatch->undecided && mine == right))
             continue;
         if (search->mismatch->undecided)
-            error = add_odd(search, member,
-                            "called %s with %d ranks; the ranks disagree and nothing tells who is "
-                            "wrong",
-                            ng_op_name(search->wait->op), mine);
+            error = add_odd(
+                search, member,
+                "called %s with %d ranks; the ranks disagree and it is not known which are wrong",
+                ng_op_name(search->wait->op), mine);
         else
             error = add_odd(search, member, "called %s with %d ranks where %s %d",
                             ng_op_name(search->wait->op), mine,
@@ -266,9 +266,10 @@ static int find_version(struct search *search)
                             mine / 10000, mine / 100 % 100, mine % 100, right / 10000,
                             right / 100 % 100, right % 100);
         else
-            error = add_odd(search, member,
-                            "has NCCL %d.%d.%d; the ranks disagree and nothing tells who is wrong",
-                            mine / 10000, mine / 100 % 100, mine % 100);
+            error =
+                add_odd(search, member,
+                        "has NCCL %d.%d.%d; the ranks disagree and it is not known which are wrong",
+                        mine / 10000, mine / 100 % 100, mine % 100);
     }
     return error ? error : found(search, NG_INIT_VERSION);
 }
@@ -501,12 +502,12 @@ static int find_devices(struct search *search)
             }
             if (told && !odd)
                 continue;
-            error =
-                add_odd(search, member,
-                        "is on device %d (%s), where group rank %d is, too (pid %d): NCCL wants "
-                        "one rank on each%s",
-                        member->device, member->pci_id, other->group_rank,
-                        process_of(search, other)->pid, told ? "" : "; nothing tells who is wrong");
+            error = add_odd(
+                search, member,
+                "is on device %d (%s), where group rank %d is, too (pid %d): NCCL wants "
+                "one rank on each%s",
+                member->device, member->pci_id, other->group_rank, process_of(search, other)->pid,
+                told ? "" : "; it is not known which are wrong");
         }
     if (!any)
         return error;
@@ -567,7 +568,7 @@ static int blame_variable(struct search *search, const struct ng_variable *varia
         int error = add_odd(
             search, &search->members[i], "has %s %s%s%s%s%s, by which each rank decides %s",
             variable->name, strcmp(mine, "not set") ? "= " : "", mine,
-            sure ? ", the others " : "; the ranks disagree and nothing tells who is wrong",
+            sure ? ", the others " : "; the ranks disagree and it is not known which are wrong",
             sure && host != EVERYWHERE ? "of its host " : "", sure ? right : "", variable->why);
         if (error)
             return error;

@@ -496,22 +496,6 @@ static bool is_overwritten(const struct ng_view_member *member)
     return false;
 }
 
-/* The newest handle of a group rank, among the members of its group; NULL: no evidence of it. */
-static const struct ng_view_member *member_at(const struct ng_view_member *members, uint32_t count,
-                                              int rank)
-{
-    uint32_t low = 0, high = count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (members[middle].group_rank < rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < count && members[low].group_rank == rank ? &members[low] : NULL;
-}
-
 /* Did a member call this send or receive after a collective of the same communicator that it is
  * stuck in? */
 static bool is_behind_collective(const struct finder *finder, const struct ng_view_member *member,
@@ -614,7 +598,8 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
                 return -ENOMEM;
             if (record->entered_age_ns > wait->entered_age_ns)
                 wait->entered_age_ns = record->entered_age_ns;
-            const struct ng_view_member *other = member_at(members, count, record->signature.root);
+            const struct ng_view_member *other =
+                ng_view_member_among(members, count, record->signature.root);
             int error = look_for_peer(finder, wait, &ranks, member, other, record, &served);
             if (error)
                 return error;

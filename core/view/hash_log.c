@@ -1,9 +1,15 @@
 /*
  * Hash logs: writing them, and comparing two of them.
  *
- * ng_hash_log_mark runs on the program's threads; the rest is pure.
+ * ng_hash_log_mark runs on the program's threads; ng_hash_log_agree and ng_hash_log_wake on any;
+ * the rest is pure.
  */
 #include "core/view/hash_log.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define FIRST_LEVEL 4 /* 2^4: NG_HASH_LOG_NEWEST */
 
@@ -21,6 +27,18 @@ void ng_hash_log_mark(struct ng_box_hash_log *hash_log, uint64_t seq, uint64_t h
         if (number & 1)
             return;
     }
+}
+
+void ng_hash_log_wake(const struct ng_box_hash_log *hash_log)
+{
+    /* The lower half of the number: both supported architectures are little-endian. */
+    syscall(SYS_futex, &hash_log->agreed, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void ng_hash_log_agree(struct ng_box_hash_log *hash_log, uint64_t seq)
+{
+    atomic_store(&hash_log->agreed, seq);
+    ng_hash_log_wake(hash_log);
 }
 
 void ng_hash_log_copy(const struct ng_box_hash_log *hash_log, uint64_t taken, uint64_t entered,

@@ -61,6 +61,13 @@ static inline void ng_hash_log_capture(struct ng_box_hash_log *hash_log, uint64_
     atomic_thread_fence(memory_order_release);
 }
 
+/* All hosts have reached collective `seq` with the same call, says the lowest rank of a host in its
+ * hash log: wake the ranks of its host that sleep until it does. Any thread. */
+void ng_hash_log_agree(struct ng_box_hash_log *hash_log, uint64_t seq);
+
+/* Wake them: they must look again. Any thread. */
+void ng_hash_log_wake(const struct ng_box_hash_log *hash_log);
+
 /* A copy of one rank's hash log. */
 struct ng_hash_log {
     uint64_t entered; /* the newest collective that the hash log may contain */

@@ -273,11 +273,9 @@ const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_
     return end > first ? &view->members[first] : NULL;
 }
 
-const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group,
-                                            int group_rank)
+const struct ng_view_member *ng_view_member_among(const struct ng_view_member *members,
+                                                  uint32_t count, int group_rank)
 {
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(view, group, &count);
     uint32_t low = 0, high = count;
 
     while (low < high) {
@@ -288,6 +286,15 @@ const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t
             high = middle;
     }
     return low < count && members[low].group_rank == group_rank ? &members[low] : NULL;
+}
+
+const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group,
+                                            int group_rank)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    return ng_view_member_among(members, count, group_rank);
 }
 
 /* The member with the next rank of the same group; if a rank has several handles, the first counts.

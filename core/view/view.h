@@ -425,7 +425,12 @@ uint32_t ng_view_same_members(const struct ng_view *view, uint32_t group);
  */
 int ng_view_rank(const struct ng_view *view, const struct ng_view_member *member);
 
-/* The member of `group` with this group rank, newest handle; NULL if none reported. */
+/* Among the sorted members of one group: the one with this group rank, newest handle; NULL if none
+ * reported. */
+const struct ng_view_member *ng_view_member_among(const struct ng_view_member *members,
+                                                  uint32_t count, int group_rank);
+
+/* The same of a whole group. */
 const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t group,
                                             int group_rank);
 

@@ -21,7 +21,9 @@
  * communicator, however fast it is.
  *
  * The pause between rounds is 100 ms when little is in flight and shrinks to half a millisecond
- * when the pool of works runs low; program threads can ask for an early round.
+ * when the pool of works runs low; program threads can ask for an early round. When nothing at all
+ * has been under way for two seconds, the watchdog rests: it looks once a second, and makes no CUDA
+ * call, until a thread enters NCCL and wakes it.
  */
 #include "core/watchdog/watchdog.h"
 
@@ -52,6 +54,8 @@
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
+#define REST_NS      NG_S         /* the pause while it rests */
+#define QUIET_ROUNDS 20           /* so many in a row: then it rests */
 #define GRACE_NS     NG_S         /* a round that is late by less is not considered a stop */
 #define RECALL_NS    NG_S         /* a replay that lasts longer is recalled */
 #define CUT_OFF_NS   (50 * NG_MS) /* for two rounds of a watchdog that is not stuck */
@@ -527,8 +531,10 @@ static void watch_comm(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
          * device reports after the abort does not count. */
         bool cut_off = atomic_load(&comm->cut_off);
         if (finished_work && !cut_off && atomic_load(&comm->fate) < NG_FATE_ABORTING) {
-            bool aged = comm->watch.entered_ns == comm->watch.first->entered_mono_ns;
-            add_history(comm, (aged ? comm->watch.age_ns : 0) + step_ns / 2);
+            int64_t entered = comm->watch.first->entered_mono_ns;
+            add_history(comm, comm->watch.entered_ns == entered
+                                  ? comm->watch.age_ns + step_ns / 2
+                                  : first_age(entered, now_mono_ns, step_ns) / 2);
             retire(comm, finished_work, lost ? NG_RECORD_UNWATCHED : NG_RECORD_COMPLETED,
                    now_mono_ns);
         }
@@ -580,11 +586,12 @@ static void tell_held(const struct ng_comm *comm, uint32_t op)
                ng_op_name((enum ng_op)op), NG_LOAD(comm->group->id));
 }
 
-/* Threads inside a NCCL call. */
-static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
+/* Threads inside a NCCL call. False: there is none. */
+static bool watch_calls(int64_t step_ns, int64_t now_mono_ns)
 {
     struct ng_box *box = &ng_guard.box;
     uint32_t used = NG_LOAD(box->header->thread_used);
+    bool any = false;
 
     for (uint32_t i = 0; i < used && i < WATCHED_CALLS; i++) {
         struct ng_box_thread *thread = &box->threads[i];
@@ -594,6 +601,7 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         struct ng_comm *comm = comm_of_slot(NG_LOAD(thread->group_slot));
         /* A thread inside a communicator that the guard aborts is covered by the abort's own
          * timer. */
+        any |= op != 0;
         if (!op || !NG_LOAD(thread->tid) || is_being_aborted(comm)) {
             watched->since_mono_ns = 0;
             continue;
@@ -623,6 +631,7 @@ static void watch_calls(int64_t step_ns, int64_t now_mono_ns)
         if (!before && watched->alarmed)
             tell_held(comm, op);
     }
+    return any;
 }
 
 /* Has the communicator been given up since the alarm's clock began to run? Threads inside are
@@ -688,11 +697,13 @@ static void restart_clocks(void)
     }
 }
 
-/* One round over everything. Under round_lock. `relaxed`: this thread may query events. */
-static void look(int64_t step_ns, bool relaxed)
+/* One round over everything. Under round_lock. `relaxed`: this thread may query events. False:
+ * nothing is under way. */
+static bool look(int64_t step_ns, bool relaxed)
 {
     int64_t now = ng_clock_mono_ns();
     uint32_t count = ng_comm_count();
+    bool busy = false;
 
     retired_in_round = 0;
     ng_deadline_tend(now);
@@ -704,16 +715,19 @@ static void look(int64_t step_ns, bool relaxed)
     for (uint32_t i = 0; i < count && relaxed; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         if (comm->watch.first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
-            comm->watch.entered_ns)
+            comm->watch.entered_ns) {
             watch_comm(comm, step_ns, now);
+            busy = true;
+        }
     }
     be_at(own_tables);
-    watch_calls(step_ns, now);
+    busy |= watch_calls(step_ns, now);
     NG_STORE(ng_guard.box.header->watchdog_mono_ns, now);
     if (ng_guard.follows_memory)
         ng_segments_tell(ng_guard.box.header);
     ng_completion_flush();
     ng_wake_end_round();
+    return busy;
 }
 
 void ng_watchdog_cut_off(struct ng_comm *comm)
@@ -727,7 +741,7 @@ static void *watch(void *unused)
 {
     int64_t before = ng_clock_mono_ns(), pause = PAUSE_MAX_NS;
     bool relaxed = false;
-    uint32_t generation = atomic_load(&ng_guard.generation);
+    uint32_t generation = atomic_load(&ng_guard.generation), quiet_rounds = 0;
 
     ng_guard.adopt_thread();
     atomic_store(&thread_id, (int)syscall(SYS_gettid));
@@ -750,9 +764,10 @@ static void *watch(void *unused)
         }
         be_at("a lock of the guard");
         pthread_mutex_lock(&round_lock);
-        bool stop = finished || atomic_load(&quitting);
-        if (!stop)
-            look(step, relaxed);
+        bool stop = finished || atomic_load(&quitting), rests = quiet_rounds >= QUIET_ROUNDS;
+        /* Before it looks: what begins afterwards wakes it. */
+        ng_wake_rest(rests);
+        quiet_rounds = stop || look(step, relaxed) ? 0 : quiet_rounds + 1;
         be_at("ncclCommGetAsyncError");
         if (!stop)
             ng_async_look(now, restarts_seen);
@@ -762,9 +777,15 @@ static void *watch(void *unused)
         pthread_mutex_unlock(&round_lock);
         if (stop)
             break;
+        rests = rests && quiet_rounds;
+        ng_wake_rest(rests);
+        if (pause > PAUSE_MAX_NS)
+            pause = PAUSE_MAX_NS;
         /* The number of works finished per pause shows how fast the pools drain: keep it well below
          * their size. */
-        if (retired > NG_GPU_WORKS_MAX / 4)
+        if (rests)
+            pause = REST_NS;
+        else if (retired > NG_GPU_WORKS_MAX / 4)
             pause = pause / 8 > PAUSE_MIN_NS ? pause / 8 : PAUSE_MIN_NS;
         else if (retired < NG_GPU_WORKS_MAX / 16)
             pause = pause * 2 < PAUSE_MAX_NS ? pause * 2 : PAUSE_MAX_NS;

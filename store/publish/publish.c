@@ -111,7 +111,7 @@ void ng_publisher_stir(struct ng_publisher *p)
     uint64_t one = 1;
 
     if (!ng_descriptor_ours(&p->wake) || write(p->wake.fd, &one, sizeof(one)) < 0)
-        ng_log(NG_LOG_DEBUG, "the store's thread comes by itself");
+        ng_log(NG_LOG_DEBUG, "cannot wake the store's thread: its next round comes without that");
 }
 
 int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadline_mono_ns)
@@ -251,7 +251,8 @@ static void await(struct ng_publisher *p)
     polls[1].fd = ng_kv_message_fd(p->kv);
     if ((polls[0].fd < 0 || polls[1].fd < 0) && left > 50 * NG_MS)
         left = 50 * NG_MS;
-    if (poll(polls, 2, (int)(left / NG_MS) + 1) < 0) {
+    struct timespec timeout = {.tv_sec = left / NG_S, .tv_nsec = left % NG_S};
+    if (ppoll(polls, 2, &timeout, NULL) < 0) {
         struct timespec pause = {.tv_nsec = 50 * NG_MS};
         nanosleep(&pause, NULL);
         return;

@@ -5,7 +5,7 @@
  * host also says which collective all ranks of its host have reached, alike, with which rolling
  * hash. Rank 0 of the group reads what the hosts say, and publishes which collective all have
  * reached; the others read that. So a collective costs each host two round trips, however many
- * hosts there are, and while it is waited for, one every millisecond at first, and ever fewer
+ * hosts there are, and while it is waited for, one every 0.2 ms at first, and ever fewer
  * later. Everything is a value that is set, and may be set again: nothing is lost, or counted
  * twice, with a connection. A value that is not set again for ten seconds expires: a rank that has
  * lost the store is not waited for.
@@ -26,10 +26,10 @@
 #include "store/publish/publisher.h"
 
 #define AGREE_VERSION 1u
-#define KEYS          256u         /* of one query */
-#define ASK_NS        NG_MS        /* between queries, at first … */
-#define ASK_MAX_NS    (50 * NG_MS) /* … and later */
-#define LOOK_NS       NG_S         /* between searches for ranks that were not present yet */
+#define KEYS          256u          /* of one query */
+#define ASK_NS        (200 * NG_US) /* between queries, at first … */
+#define ASK_MAX_NS    (50 * NG_MS)  /* … and later */
+#define LOOK_NS       NG_S          /* between searches for ranks that were not present yet */
 #define PATIENCE_NS                                                                                \
     (5 * NG_S) /* silent for longer: not guarded, or not on this store                             \
                 */
@@ -190,7 +190,7 @@ static void take_given_up(struct ng_box_hash_log *hash_log, uint64_t given_up, u
 static void take_agreed(struct ng_box_hash_log *hash_log, uint64_t agreed)
 {
     if (agreed > NG_LOAD(hash_log->agreed))
-        atomic_store(&hash_log->agreed, agreed);
+        ng_hash_log_agree(hash_log, agreed);
 }
 
 /* Rank 0 has never answered: the state of other hosts is not known. */

@@ -129,8 +129,8 @@ static int tell_lost(struct ng_publisher *p, uint64_t slot)
     int error = ng_kv_put_if_absent(p->kv, key, "", 0, LOST_TOLD_MS, ng_publisher_in(CALL_NS));
     if (error)
         return error == -EEXIST ? 0 : ng_publisher_failed(p, error);
-    ng_log(NG_LOG_INFO,
-           "the process in slot %" PRIu64 " of the board has not been heard of in time", slot);
+    ng_log(NG_LOG_INFO, "the process in slot %" PRIu64 " of the board gave no sign of life in time",
+           slot);
     return ng_publisher_tell_end(p);
 }
 

@@ -30,7 +30,7 @@ static bool post(struct ng_publisher *p, struct ng_post *wanted)
     if (!taken)
         ng_arena_reset(&wanted->arena);
     else if (ng_descriptor_ours(&p->wake) && write(p->wake.fd, &one, sizeof(one)) < 0)
-        ng_log(NG_LOG_DEBUG, "the store's thread comes by itself");
+        ng_log(NG_LOG_DEBUG, "cannot wake the store's thread: its next round comes without that");
     return taken;
 }
 

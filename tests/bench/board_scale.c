@@ -266,7 +266,8 @@ int main(int argc, char **argv)
     if (files.rlim_cur < 2 * (rlim_t)ranks + 64)
         stop("--ranks", "more connections than files may be open");
 
-    /* The more there are, the fewer records each tells on suspicion: store/publish/publish.c. */
+    /* In larger jobs each process publishes fewer records on a suspicion: store/publish/publish.c.
+     */
     long fair =
         32768 / ranks < NG_PROGRESS_RECORDS_SUSPECT ? 32768 / ranks : NG_PROGRESS_RECORDS_SUSPECT;
     board_job_init(&job, (int)ranks, (unsigned)groups, (uint32_t)records,

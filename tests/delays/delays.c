@@ -171,7 +171,7 @@ static uint64_t draw(void)
     return mix(self.state);
 }
 
-/* What the next thread or process that this thread makes begins with. */
+/* The state with which the next thread or process that this thread creates begins. */
 static uint64_t draw_child(void)
 {
     return mix(draw() ^ ++self.children) | 1;
@@ -295,7 +295,7 @@ SEEN int pthread_create(pthread_t *restrict ret_thread, const pthread_attr_t *re
 
     find_next();
     start = on ? take_start() : NULL;
-    if (!start) /* so many have not even begun yet that this one need not wait */
+    if (!start) /* enough threads have not begun yet, so this one need not wait */
         return next.pthread_create(ret_thread, attributes, run, argument);
     start->run = run;
     start->argument = argument;

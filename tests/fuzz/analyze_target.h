@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 /*
- * Analyze the files at these paths, of one folder, together, as the command does, by as many
- * threads as `paths` calls for, and throw away what it prints. How many of them were usable; it is
- * an error, and ends the process, if memory is short.
+ * Analyze the files at these paths, all of one folder, as the command does, with as many threads as
+ * `paths` needs, and discard the output. Returns how many files were usable. Without memory it ends
+ * the process, as a failure.
  */
 size_t analyze_files(const char *const *paths, size_t count);
 

@@ -1,10 +1,10 @@
 /*
- * What compilers wrote down about frames, and a stack: the walks of core/unwind/unwind.h and
+ * Call frame information and a stack: the walks of core/unwind/unwind.h and
  * core/unwind/fast_unwind.h.
  *
- * A sample is an .eh_frame_hdr with one entry, the two entries of .eh_frame that it leads to, and
- * behind them the words of a stack. They are taken from the files of this very process, so other
- * machines have others. All in it is relative to its place.
+ * A sample is an .eh_frame_hdr with one entry, the two entries of .eh_frame that it refers to, and
+ * then the words of a stack. Samples come from the files of this process, so they differ between
+ * machines. All addresses in a sample are relative to it.
  */
 #include <link.h>
 #include <stdio.h>

@@ -52,7 +52,7 @@ static size_t make_progress(struct damage_sample samples[PART_SAMPLES_MAX])
     return PROCESSES;
 }
 
-/* What is done with a process of another host: told to others, judged, dumped. */
+/* A process of another host is published again, judged and dumped. */
 static void use(struct ng_view *view)
 {
     struct ng_progress_limits limits = {.records = NG_PROGRESS_RECORDS_SUSPECT};

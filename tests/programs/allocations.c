@@ -122,7 +122,7 @@ static void tell_kept(const char *by, size_t before, size_t after)
     printf("kept by %s: %s\n", by, after + 2 * LARGE < before ? "memory" : "nothing");
 }
 
-/* What cudaMalloc gave may be freed in stream order, too. */
+/* Memory from cudaMalloc may be freed in stream order, too. */
 static void tell_ordered(void)
 {
     size_t before, after, total;
@@ -206,6 +206,29 @@ static void tell_contexts(void)
     tell_kept("contexts", before, after);
 }
 
+/* A primary context that nothing but the program holds takes its memory with it as well. The first
+ * form of the release is what CUDA's runtimes call. */
+static void use_primary(void)
+{
+    CUresult (*retain_primary)(CUcontext *, CUdevice), (*release_primary)(CUdevice);
+    CUresult (*set_current)(CUcontext), (*alloc)(CUdeviceptr *, size_t);
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    CUcontext context;
+    CUdeviceptr memory;
+
+    *(void **)&retain_primary = dlsym(driver, "cuDevicePrimaryCtxRetain");
+    *(void **)&release_primary = dlsym(driver, "cuDevicePrimaryCtxRelease");
+    *(void **)&set_current = dlsym(driver, "cuCtxSetCurrent");
+    *(void **)&alloc = dlsym(driver, "cuMemAlloc_v2");
+    need(retain_primary && release_primary && set_current && alloc, "the driver lacks a function");
+    need(retain_primary(&context, 0) == CUDA_SUCCESS, "no primary context");
+    need(set_current(context) == CUDA_SUCCESS, "it cannot be made current");
+    need(alloc(&memory, 3 * LARGE) == CUDA_SUCCESS, "no memory");
+    check_kind((void *)(uintptr_t)memory, 3 * LARGE);
+    need(set_current(NULL) == CUDA_SUCCESS, "no context cannot be made current");
+    need(release_primary(0) == CUDA_SUCCESS, "the primary context cannot be released");
+}
+
 static void tell_limits(void)
 {
     size_t before, after, total;
@@ -222,6 +245,10 @@ static void tell_limits(void)
     check(cudaDeviceReset(), "cudaDeviceReset");
     check(cudaMemGetInfo(&after, &total), "cudaMemGetInfo");
     printf("left after a reset: %zu\n", before - after);
+    check(cudaDeviceReset(), "cudaDeviceReset");
+    use_primary();
+    check(cudaMemGetInfo(&after, &total), "cudaMemGetInfo");
+    printf("left after the last release: %zu\n", before - after);
 }
 
 /* Each byte says which thread's it is. */

@@ -1,8 +1,8 @@
 /*
- * Three NCCL groups of two all-reduces each: `group_error` says on stdout what each call and each
+ * Three NCCL groups of two all-reduces each. `group_error` prints what each call and each
  * ncclGroupEnd returned, and whether the group was launched ("rank 0: group 2: 0 2, end 2, not
- * launched": NCCL's numbers), and goes on after an error. A fault is to come from the guard
- * (`--fault op=AllReduce,nth=4:error=…`), on every rank the same.
+ * launched": NCCL's numbers), and goes on after an error. The guard injects the fault
+ * (`--fault op=AllReduce,nth=4:error=…`), the same on every rank.
  */
 #include "tests/programs/common.h"
 

@@ -1,10 +1,10 @@
 /*
- * What a program gets to hear of results that an abort of the guard has cut off: `poisoned WANTED`,
- * where WANTED is `errors`, or `garbage` for who wants none of it. The last rank leaves out the
- * second all-reduce; the others wait for it in four ways: with the stream itself, with an event
- * behind it, with a stream that waits for that event, and with the whole device. A stream that has
- * nothing to do with it goes on. With a new communicator all is well again. Lines on stderr: "rank
- * R: WHAT NUMBER", with CUDA's numbers. Exit status 0 if they are those that are wanted.
+ * The errors that a program gets for results that an abort of the guard has cut off: `poisoned
+ * WANTED`, where WANTED is `errors`, or `garbage` if such errors are disabled. The last rank leaves
+ * out the second all-reduce; the others wait for it in four ways: with the stream itself, with an
+ * event behind it, with a stream that waits for that event, and with the whole device. An unrelated
+ * stream works on. With a new communicator everything works again. Lines on stderr: "rank R: WHAT
+ * NUMBER", with CUDA's numbers. Exit status 0 if the numbers are the wanted ones.
  */
 #include "tests/programs/common.h"
 

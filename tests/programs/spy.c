@@ -1,6 +1,6 @@
-/* A preloaded library for test_programs: prints the arguments of every NCCL call that it sees and
- * passes the call on, so that a test can tell what a program really asked for; with SPY_REDOP it
- * spoils the results, so that a test can tell whether --check would find that. */
+/* A preloaded library for test_programs: prints the arguments of every NCCL call and passes the
+ * call on, so that a test knows what a program really called. With SPY_REDOP it falsifies results,
+ * so that a test knows whether --check finds that. */
 #include <dlfcn.h>
 #include <nccl.h>
 #include <stdarg.h>

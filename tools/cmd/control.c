@@ -21,8 +21,8 @@
 #include "tools/render/findings.h"
 
 #define EXIT_STATUS                                                                                \
-    "Exit status: 0 the ranks were told, 1 the store cannot be reached, 2 usage error, no\n"       \
-    "such job or group, or nobody of it is alive."
+    "Exit status: 0 the command was sent, 1 the store cannot be reached, 2 usage error, no\n"      \
+    "such job or group, or none of its processes is alive."
 
 /* Options; each command takes the first so many of them. */
 enum { JOB, STORE, RUN, GROUP, FOR, OPTIONS };
@@ -37,8 +37,8 @@ static const struct ng_usage_option options[OPTIONS] = {
                "only this group: its id (16 hex digits), or its name where no other group\n"
                "has the same"},
     [FOR] = {"for", "DURATION",
-             "for so long at most, so that a job is not left unguarded where nobody\n"
-             "resumes it (default: until `ncclguard resume`)"},
+             "for at most this long, so that a job that nobody resumes is not left\n"
+             "unguarded (default: until `ncclguard resume`)"},
 };
 
 /* One command. */
@@ -70,10 +70,9 @@ static const struct order abort_order = {
 static const struct order suspend_order = {
     .usage = USAGE(
         "suspend", "--job JOB [--run RUN] [--group GROUP] [--for DURATION] [--store URL]", FOR + 1,
-        "Stop the deadlines of a job, or of one group, on every rank: nothing becomes "
-        "suspect,\nand nobody is ended for waiting, as during a long checkpoint. What is "
-        "pending goes on\nlater with the time that it had left. A rank that dies is told "
-        "of all the same."),
+        "Stop the deadlines of a job, or of one group, on every rank: nothing becomes suspect,\n"
+        "and no rank is ended for waiting, as during a long checkpoint. Pending calls continue\n"
+        "later with the time that they had left. A rank that dies is still reported."),
     .kind = NG_COMMAND_REST,
     .rest_ns = INT64_MAX,
     .what = "suspend the deadlines of %s",
@@ -91,14 +90,13 @@ static const struct order resume_order = {
 };
 
 static const struct order reload_order = {
-    .usage =
-        USAGE("reload", "--job JOB [--run RUN] [--store URL]", RUN + 1,
-              "Have every rank of a job read its rules file (NCCLGUARD_RULES) again. Each tells "
-              "the\noutcome in its log; where a line cannot be read, the rules from before go "
-              "on to hold."),
+    .usage = USAGE(
+        "reload", "--job JOB [--run RUN] [--store URL]", RUN + 1,
+        "Have every rank of a job read its rules file (NCCLGUARD_RULES) again. Each logs the\n"
+        "outcome; if a line cannot be read, the previous rules stay in force."),
     .kind = NG_COMMAND_RELOAD,
     .what = "read the rules of %s again",
-    .left = "there is nobody left to read rules",
+    .left = "there is no process left to read rules",
 };
 
 static bool is_id(const char *text)
@@ -177,7 +175,7 @@ static int find_group(const char *command, const struct ng_view *view, const cha
         status = ng_usage_error(command, mend, "the job has no group %s", safe ? safe : "");
     } else if (is_over(view, found)) {
         snprintf(mend, sizeof(mend), "groups that are in use: %s", groups);
-        status = ng_usage_error(command, mend, "group %s is over: nobody uses it any more",
+        status = ng_usage_error(command, mend, "group %s is over: no process uses it any more",
                                 safe ? safe : "");
     } else {
         *ret_id = view->groups[found].id;

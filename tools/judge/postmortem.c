@@ -33,14 +33,21 @@
 #define PHRASE_BYTES   1024
 #define SILENT_LISTED  1024 /* ranks that ended without a word */
 
+/* For how long work must be pending to be stuck. */
+static int64_t threshold_of(const struct ng_postmortem *postmortem)
+{
+    return postmortem->stalled_ns ? postmortem->stalled_ns : STALLED_DEFAULT_NS;
+}
+
 /* How the view was changed to show the job just before its end. */
 struct look_back {
     bool ended;                     /* every process had ended, so the view was changed */
     const struct ng_incident *told; /* a guard's verdict on what was still stuck then; NULL none */
-    bool first_seen;      /* it is known which process ended first, and in a way unlike any other */
-    bool death_told;      /* and that verdict was that ranks had died, */
-    bool dead_named;      /* one of which is a process of the view */
-    bool difference_told; /* or that their calls differed */
+    bool first_seen; /* it is known which process ended first, and in a way unlike any other */
+    const struct ng_view_process *gave_up; /* that process, if its own work was stuck; NULL none */
+    bool death_told;                       /* and that verdict was that ranks had died, */
+    bool dead_named;                       /* one of which is a process of the view */
+    bool difference_told;                  /* or that their calls differed */
 };
 
 /* --- missing evidence --- */
@@ -338,6 +345,24 @@ static struct ng_view_process *find_first(const struct ng_view *view)
     return first;
 }
 
+/*
+ * Did it end because its own work was stuck, as frameworks' watchdogs end their rank? Then what it
+ * waited for is the cause, and its end is not.
+ */
+static bool has_given_up(const struct ng_view *view, const struct ng_view_process *first,
+                         int64_t stalled_ns)
+{
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (&view->processes[view->members[i].process] == first &&
+            view->members[i].pending_record && view->members[i].pending_age_ns >= stalled_ns)
+            return true;
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (&view->processes[view->calls[i].process] == first &&
+            view->calls[i].age_ns >= stalled_ns)
+            return true;
+    return false;
+}
+
 static const struct ng_view_member *member_of(const struct ng_view *view, uint32_t group,
                                               const struct ng_view_process *process)
 {
@@ -408,7 +433,9 @@ static struct look_back look_before_the_end(struct ng_view *view,
     back.ended = true;
     const struct ng_view_process *first = back.told ? NULL : find_first(view);
     back.first_seen = first != NULL;
-    if (first)
+    if (first && has_given_up(view, first, threshold_of(postmortem)))
+        back.gave_up = first;
+    else if (first)
         note_pending(view, first);
     int64_t last_ns = sign_age_ns(last, last_unix_ns);
     for (uint32_t i = 0; i < view->process_count; i++) {
@@ -416,7 +443,8 @@ static struct look_back look_before_the_end(struct ng_view *view,
         int64_t apart_ns = TOGETHER_NS + (strcmp(process->host, last->host) ? CLOCKS_APART_NS : 0);
         bool named = back.death_told && is_named(back.told, process);
         back.dead_named |= named;
-        if (first && process != first && process->life == NG_LIFE_DEAD)
+        if (first &&
+            (process == back.gave_up || (process != first && process->life == NG_LIFE_DEAD)))
             process->life = NG_LIFE_ENDED_BY_GUARD;
         if (!first && process->life == NG_LIFE_DEAD && !named &&
             sign_age_ns(process, last_unix_ns) - last_ns <= apart_ns)
@@ -510,6 +538,21 @@ static int doubt_waiting(const struct look_back *back, struct ng_verdict *verdic
         verdict, "which rank ended first: their last signs of life are too close to each other");
 }
 
+/* Watchdogs of frameworks end their rank by SIGABRT. Any other end may have a cause of its own. */
+static int doubt_end(const struct ng_view_process *gave_up, struct ng_verdict *verdict)
+{
+    int status = gave_up->exit_status;
+    bool by_signal = status >= NG_EXIT_STATUS_SIGNAL;
+
+    if (status == NG_EXIT_STATUS_SIGNAL + SIGABRT)
+        return 0;
+    if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
+    return add_doubt(verdict, "why rank %d, which had waited for long, ended first (%s %d)",
+                     gave_up->rank, by_signal ? "signal" : "exit status",
+                     by_signal ? status - NG_EXIT_STATUS_SIGNAL : status);
+}
+
 /*
  * The guard compared the calls of all ranks, including those of other hosts. A rank that ended in
  * such a call, or that waits in it, does so because of the difference.
@@ -563,7 +606,7 @@ static int judge(const struct ng_view *view, const struct ng_postmortem *postmor
                     (!back->ended && ended_badly(view));
     int64_t oldest_ns = ng_postmortem_oldest_wait(view, true);
 
-    query->stalled_ns = postmortem->stalled_ns ? postmortem->stalled_ns : STALLED_DEFAULT_NS;
+    query->stalled_ns = threshold_of(postmortem);
     /*
      * As in the library: once something is stuck, half of the longest wait is the threshold, since
      * ranks do not arrive at the same moment; but a later operation may be the cause, if its wait
@@ -613,6 +656,8 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmo
         ret_verdict->confidence == NG_CONFIDENCE_CERTAIN &&
         !(back.dead_named && strstr(back.told->line, "; certain")))
         ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
+    if (back.gave_up && ret_verdict->kind != NG_KIND_HEALTHY)
+        return doubt_end(back.gave_up, ret_verdict);
     if (ret_verdict->kind != NG_KIND_HEALTHY)
         return 0;
     error = doubt_health(view, silent, ret_verdict);

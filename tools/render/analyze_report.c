@@ -136,7 +136,7 @@ static void add_activity(struct ng_text *text, const struct ng_view *view,
                          const struct activity *activity, int64_t oldest_ns)
 {
     static const char *const ends[] = {
-        [NG_LIFE_EXITED] = "ended", [NG_LIFE_DEAD] = "died", [NG_LIFE_LOST] = "not heard of"};
+        [NG_LIFE_EXITED] = "ended", [NG_LIFE_DEAD] = "died", [NG_LIFE_LOST] = "lost"};
 
     if (activity->doing == DOING_GONE) {
         ng_text_add(text, "%s", ends[activity->life]);

@@ -691,7 +691,7 @@ CUresult CUDAAPI cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
     return CUDA_SUCCESS;
 }
 
-/* Fills an array of *n entries, clears what is left over, and tells how many there are. */
+/* Fills an array of *n entries, clears the rest of it, and sets *n to how many there are. */
 struct out {
     CUgraphNode *nodes;
     size_t room, used;

@@ -1,4 +1,4 @@
-/* What device_api.cc, which must be C++ for NCCL's own header, asks of the rest. */
+/* Functions for device_api.cc, which must be C++ because NCCL's own header is. */
 #ifndef FAKE_NCCL_FAKE_DEVICE_H
 #define FAKE_NCCL_FAKE_DEVICE_H
 

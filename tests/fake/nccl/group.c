@@ -272,7 +272,7 @@ static ncclResult_t group_run(struct fake_group *g)
     return result;
 }
 
-/* A nonblocking group's communicators, told apart from the plans and jobs that running consumes. */
+/* The communicators of a nonblocking group: a copy, since running it consumes plans and jobs. */
 struct background {
     struct fake_group *group;
     struct ncclComm **comms;

@@ -378,10 +378,10 @@ void fake_memory_release(struct ncclComm *comm)
 }
 
 /*
- * What was seen of NCCL 2.28.9 on two H200: a buffer whose first registered use on a communicator
- * was a send or receive never ends the first all-gather, all-reduce or broadcast that uses the same
- * registration there. Not a reduce-scatter, not one of 64 KiB, not where a collective was first,
- * nor where the buffer was deregistered in between.
+ * Seen with NCCL 2.28.9 on two H200: if the first registered use of a buffer on a communicator was
+ * a send or receive, the first all-gather, all-reduce or broadcast that uses the same registration
+ * there never ends. It does end for a reduce-scatter, for 64 KiB, if a collective came first, and
+ * if the buffer was deregistered in between.
  */
 #define REGISTERED_COLLECTIVE_BYTES 65536u
 

@@ -1613,7 +1613,7 @@ RANKS_THAT_END_TEST(Mismatches, ABroadcastFromTwoRootsEndsEverywhereAndSpoilsThe
 {
     Buffer b(bytes_of({static_cast<float>(10 + me.rank)}));
     reduce_and_wait(me, b, 1, ncclMax);
-    /* Each believes itself the root: nobody receives, nobody waits. */
+    /* Each rank takes itself for the root, so none receives and none waits. */
     NCCL_OK(ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, me.rank, me.comm, rt(me.stream)));
     sync(me.stream);
     me.meet();

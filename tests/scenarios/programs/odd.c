@@ -509,7 +509,7 @@ static void *lose_stack(void *unused)
     return unused;
 }
 
-/* Whoever walks that thread's stack comes to the frame of go_far, and waits there for ever. */
+/* A walk of that thread's stack reaches the frame of go_far and blocks there for ever. */
 static void hung_memory(const struct options *options, const struct place *place)
 {
     struct member world;

@@ -50,7 +50,7 @@ struct Json {
     }
 };
 
-/* What `analyze` reads from this evidence: a fault of this kind, of these ranks. */
+/* `analyze` must find a fault of this kind, of these ranks, in the evidence. */
 struct Found : Json {
     std::string err;
     Found(const std::vector<std::string> &evidence, const std::string &kind,

@@ -175,7 +175,7 @@ class Process
         return status;
     }
 
-    /* Whether both outputs were closed: nobody who inherited them lives. */
+    /* Were both outputs closed, so that no process that inherited them is left? */
     bool closed() const
     {
         return !open_[0] && !open_[1];

@@ -372,7 +372,7 @@ TEST(DoctorOfProgram, NamesALibraryOfNcclThatIsNotFound)
     EXPECT_EQ(report.code, 1);
 }
 
-/* Whoever runs the test: a file that belongs to another user, if the system lets setuid count. */
+/* For any user of the test: a file of another user, if the file system honours setuid. */
 TEST(DoctorOfProgram, IsInertInASetuidProgram)
 {
     Folder folder;

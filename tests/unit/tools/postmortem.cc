@@ -31,15 +31,29 @@ struct Told {
     std::vector<int> culprits;
 };
 
-/* All ranks but rank 1 were in call 10, for 3 ms, which nobody had noticed yet. */
-Told judge_ended(const std::vector<Fate> &fates)
+/* What the ranks were in: call 10, for 3 ms, which nobody had noticed yet. */
+struct Work {
+    int64_t waited_ms = 3;
+    bool all_came = false; /* rank 1, too */
+    bool inits = false;    /* instead, the making of the group, to which rank 1 did not come */
+};
+
+Told judge_ended(const std::vector<Fate> &fates, Work work = {})
 {
     Job job((int)fates.size());
     job.group(0xd, "dp");
     for (int rank = 0; rank < (int)fates.size(); rank++) {
-        job.at(0xd, rank).did(9);
-        if (rank != 1)
-            job.at(0xd, rank).queued(all_reduce(), 3 * NG_MS);
+        if (work.inits) {
+            job.at(0xd, rank).state = NG_GROUP_CREATING;
+            if (rank == 1)
+                job.forget(0xd, rank);
+            else
+                job.inside(rank, NG_OP_CommInitRank, 0xd, 0, work.waited_ms * NG_MS);
+        } else {
+            job.at(0xd, rank).did(9);
+            if (work.all_came || rank != 1)
+                job.at(0xd, rank).waits(all_reduce(), work.waited_ms * NG_MS);
+        }
         job.process(rank).life = fates[(size_t)rank].life;
         job.process(rank).exit_status = fates[(size_t)rank].exit_status;
         job.process(rank).life_age_ns = NG_S - fates[(size_t)rank].at_ms * NG_MS;
@@ -110,6 +124,35 @@ TEST(Postmortem, TheRankThatFailedBeforeItsLauncherEndedTheOthersLeftEarly)
     EXPECT_EQ(told.kind, NG_KIND_LEFT_EARLY);
     EXPECT_EQ(told.confidence, NG_CONFIDENCE_CERTAIN);
     EXPECT_EQ(told.culprits, std::vector<int>{1});
+}
+
+/* A framework's watchdog takes its own rank down, and the launcher then ends the others. */
+TEST(Postmortem, TheRankThatGaveUpAWaitIsNotToBlame)
+{
+    for (int ranks : {2, 4}) {
+        std::vector<Fate> fates((size_t)ranks, told_to_end);
+        fates[0] = {NG_LIFE_DEAD, KILLED + SIGABRT, 0};
+        Told told = judge_ended(fates, {.waited_ms = 60000});
+        EXPECT_EQ(told.kind, NG_KIND_MISSING_RANK) << ranks << " ranks";
+        EXPECT_EQ(told.confidence, NG_CONFIDENCE_CERTAIN);
+        EXPECT_EQ(told.culprits, std::vector<int>{1});
+        told = judge_ended(fates, {.waited_ms = 60000, .all_came = true});
+        EXPECT_EQ(told.kind, NG_KIND_GPU_STALL) << ranks << " ranks";
+        told = judge_ended(fates, {.waited_ms = 60000, .inits = true});
+        EXPECT_EQ(told.kind, NG_KIND_INIT_MISSING_RANK) << ranks << " ranks";
+    }
+}
+
+/* Why a rank that has waited for long crashes or fails may have nothing to do with its wait. */
+TEST(Postmortem, AnotherEndAfterALongWaitLeavesADoubt)
+{
+    for (Fate end : {Fate{NG_LIFE_DEAD, KILLED + SIGSEGV, 0},
+                     Fate{NG_LIFE_DEAD, KILLED + SIGKILL, 0}, Fate{NG_LIFE_EXITED, 1, 0}}) {
+        Told told = judge_ended({end, told_to_end}, {.waited_ms = 60000});
+        EXPECT_EQ(told.kind, NG_KIND_MISSING_RANK) << end.exit_status;
+        EXPECT_EQ(told.confidence, NG_CONFIDENCE_LIKELY) << end.exit_status;
+        EXPECT_EQ(told.culprits, std::vector<int>{1});
+    }
 }
 
 /* That one ended before the others is no reason where all were ended alike, by whatever order of

@@ -1,5 +1,4 @@
-/* The kernel's own loops, compiled for the host: what they find in buffers of any length and place.
- */
+/* The loops of the kernel, compiled for the host, on buffers of any length and alignment. */
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -20,7 +20,7 @@ class Rendezvous : public testing::Test
     void begin(int nranks)
     {
         meeting_begin(folder.path().c_str(), nranks);
-        meeting_open();
+        meeting_open('w');
     }
     void TearDown() override
     {
@@ -130,7 +130,7 @@ TEST_F(Rendezvous, RanksDoNotMeetBeforeTheyWereFoundNorAfterTheEnd)
     all_enter(3, 5);
     EXPECT_EQ(meeting_await(1, minute), 'u');
     EXPECT_EQ(meeting_maps(), 0);
-    meeting_open();
+    meeting_open('w');
     EXPECT_EQ(meeting_await(1, 0), 'm');
     EXPECT_GT(meeting_maps(), 0);
     meeting_round();
@@ -152,19 +152,18 @@ bool sleeps(pid_t thread)
     return found;
 }
 
-/* Otherwise it would look again after five milliseconds. */
-TEST_F(Rendezvous, OneThatSleepsIsWokenByTheLastToCome)
+/* A rank that waits sleeps each time, and does not look again by itself, which it does after five
+ * milliseconds. */
+void expect_woken(const std::function<void(uint64_t seq)> &let_go)
 {
     constexpr uint64_t calls = 200;
-    begin(2);
     pid_t waiter = gettid();
     std::atomic<uint64_t> waits{0};
     std::thread other([&] {
         for (uint64_t seq = 1; seq <= calls; seq++) {
             while (waits < seq || !sleeps(waiter))
                 std::this_thread::yield();
-            meeting_enter(1, seq);
-            meeting_announce(1);
+            let_go(seq);
         }
     });
     int64_t before = ng_clock_mono_ns();
@@ -175,6 +174,99 @@ TEST_F(Rendezvous, OneThatSleepsIsWokenByTheLastToCome)
     }
     EXPECT_IN_TIME(ng_clock_mono_ns() - before, calls * ms);
     other.join();
+}
+
+TEST_F(Rendezvous, OneThatSleepsIsWokenByTheLastToCome)
+{
+    begin(2);
+    expect_woken([](uint64_t seq) {
+        meeting_enter(1, seq);
+        meeting_announce(1);
+    });
+}
+
+/* ---- Of several hosts ---- */
+
+TEST_F(Rendezvous, TheLowestRankOfAHostMeetsTheOthersAndThenAsksTheHosts)
+{
+    meeting_begin(folder.path().c_str(), 3);
+    meeting_open('l');
+    meeting_enter(0, 5);
+    meeting_enter(1, 5);
+    EXPECT_EQ(meeting_await(1, 0), 'a');
+    meeting_enter(2, 5);
+    EXPECT_EQ(meeting_await(1, minute), 'h');
+    meeting_enter(0, 6);
+    meeting_enter(1, 7);
+    EXPECT_EQ(meeting_await(2, minute), 'u');
+}
+
+TEST_F(Rendezvous, TheOthersWaitForTheAnswerOfTheHostsThatTheLowestRankGets)
+{
+    meeting_begin(folder.path().c_str(), 3);
+    meeting_follow(1);
+    meeting_enter(0, 5);
+    EXPECT_EQ(meeting_await(1, 0), 'a');
+    meeting_enter(1, 5);
+    EXPECT_EQ(meeting_await(1, 0), 'a');
+    meeting_agree(1, 1);
+    EXPECT_EQ(meeting_await(1, 0), 'm');
+    meeting_enter(0, 6);
+    meeting_enter(1, 7);
+    meeting_agree(1, 2);
+    EXPECT_EQ(meeting_await(2, minute), 'u') << "it called something else";
+}
+
+TEST_F(Rendezvous, TheOthersDoNotWaitIfTheLowestRankDoesNot)
+{
+    meeting_begin(folder.path().c_str(), 2);
+    meeting_follow(1);
+    all_enter(2, 5);
+    meeting_pass(1, 1);
+    EXPECT_EQ(meeting_await(1, 0), 'm');
+}
+
+TEST_F(Rendezvous, TheOthersAreWokenByTheAnswer)
+{
+    meeting_begin(folder.path().c_str(), 2);
+    meeting_follow(1);
+    expect_woken([](uint64_t seq) {
+        meeting_enter(1, seq);
+        meeting_agree(1, seq);
+    });
+}
+
+TEST_F(Rendezvous, TheOthersAreWokenIfTheLowestRankDoesNotAsk)
+{
+    meeting_begin(folder.path().c_str(), 2);
+    meeting_follow(1);
+    expect_woken([](uint64_t seq) {
+        meeting_enter(1, seq);
+        meeting_pass(1, seq);
+    });
+}
+
+TEST_F(Rendezvous, ALowerRankThatIsFoundLaterTakesThePlaceOfTheLowest)
+{
+    meeting_begin(folder.path().c_str(), 3);
+    meeting_follow(2);
+    all_enter(3, 5);
+    meeting_agree(1, 1);
+    EXPECT_EQ(meeting_await(1, 0), 'a');
+    meeting_follow(1);
+    EXPECT_EQ(meeting_await(1, 0), 'm');
+}
+
+TEST_F(Rendezvous, RanksOfOneNumberDoNotMeet)
+{
+    meeting_begin(folder.path().c_str(), 3);
+    meeting_renumber(2, 1);
+    meeting_open('w');
+    all_enter(3, 5);
+    EXPECT_EQ(meeting_await(1, minute), 'u');
+    meeting_renumber(2, 0);
+    meeting_open('w');
+    EXPECT_EQ(meeting_await(1, minute), 'u');
 }
 
 } // namespace

@@ -136,7 +136,7 @@ TEST_F(RulesFile, AtTheStartAFileWithAMistakeMeansNoRules)
     write_whole_file(path_, "size=2 : timeout=4s\nsize=x : timeout=4s\n");
     ng_rules_file_start();
     EXPECT_EQ(timeout(make(2)), CONFIGURED);
-    EXPECT_TRUE(told("the guard goes on without rules"));
+    EXPECT_TRUE(told("the guard continues without rules"));
 }
 
 TEST_F(RulesFile, WhateverLiesThereTheStartGoesOn)

@@ -1,6 +1,6 @@
 /*
- * What NCCLGUARD_FAULT may say, and what is told of a mistake in it: where it is, and what is
- * possible there.
+ * The values of NCCLGUARD_FAULT, and the message about a mistake in one: where it is, and what is
+ * allowed there.
  */
 #include "tests/unit/core/helpers/core.h"
 

@@ -353,7 +353,7 @@ TEST(Stacks, GiveEachThreadItsPythonFrames)
     ASSERT_EQ(thread->python_count, 2u);
     EXPECT_STREQ(thread->python[0], "File \"/a/train.py\", line 12 in load");
     EXPECT_STREQ(thread->python[1], "File \"/a/train.py\", line 40 in <module>");
-    EXPECT_NE(stacks.text().find("(Python stacks of threads that were not looked at"),
+    EXPECT_NE(stacks.text().find("(Python stacks of threads that were not examined"),
               std::string::npos);
     EXPECT_EQ(stacks.text().find("other.py"), std::string::npos);
 }

@@ -1,6 +1,6 @@
 /*
- * What injected faults do to calls on their way through core, one process each: faults are armed
- * once in a process's life.
+ * The effect of injected faults on calls in core. Each test is a process of its own, since a
+ * process arms its faults only once.
  */
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"

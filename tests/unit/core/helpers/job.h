@@ -115,7 +115,7 @@ class Job
     /* The same, with a group of them all, in which each has done so many collectives. */
     Job(int ranks, uint64_t group, const char *name, int done = 0);
 
-    /* A group over these global ranks, every one of which tells of itself. */
+    /* A group of these global ranks, each of which reports itself. */
     void group(uint64_t id, const char *name, const std::vector<int> &ranks);
     void group(uint64_t id, const char *name); /* of all ranks */
     /* Group `id` is being made, or was made, from `parent`. */

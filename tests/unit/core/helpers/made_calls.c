@@ -209,10 +209,18 @@ static CUresult launch_host_func(CUstream stream, CUhostFn function, void *argum
     return CUDA_SUCCESS;
 }
 
+static _Atomic unsigned event_queries;
+
+unsigned made_event_queries(void)
+{
+    return atomic_load(&event_queries);
+}
+
 static CUresult event_query(CUevent event)
 {
     CUresult result = event_state(event);
 
+    event_queries++;
     if (result != CUDA_SUCCESS)
         return result;
     bool pending = (held && atomic_load(&event->recorded)) || atomic_load(&event->holds);
@@ -848,6 +856,11 @@ int64_t made_pending_age_ns(const void *comm)
 bool made_started(const void *comm)
 {
     return NG_LOAD(ng_comm_find(comm)->group->pending_started);
+}
+
+int64_t made_round_mono_ns(void)
+{
+    return NG_LOAD(ng_guard.box.header->watchdog_mono_ns);
 }
 
 bool made_inferred(const void *comm)

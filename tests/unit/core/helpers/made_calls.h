@@ -83,9 +83,9 @@ void made_group_start(unsigned library);
 void made_group_end(unsigned library, int result);
 
 /*
- * Any call on a communicator, as the program makes it: what it returns, from NCCL or in its stead.
- * NCCL writes to `answer`, or makes a communicator at `new_comm`, where these are not NULL; while
- * it is at it, `inside` runs, and its value is what NCCL returns; NULL: success.
+ * Any call on a communicator, made as by the program: returns the result of NCCL, or of the guard.
+ * NCCL writes to `answer`, or creates a communicator at `new_comm`, if these are not NULL. `inside`
+ * runs inside NCCL, and its value is NCCL's result; NULL: success.
  */
 struct made_call {
     unsigned op; /* enum ng_op */
@@ -125,8 +125,8 @@ void made_set_version(unsigned library, int version);
 unsigned made_aborts(const void *comm);
 unsigned made_abort_group(const void *comm);
 unsigned made_abort_place(const void *comm); /* in the order of all aborts, from 1; 0 none */
-/* What NCCL answers who asks for asynchronous errors of this communicator; how often it was asked
- * about it so far; and whether it answers. */
+/* The asynchronous error that NCCL reports for this communicator; how often it was queried so far;
+ * and whether the query returns. */
 void made_set_async_error(const void *comm, int error);
 unsigned made_asked(const void *comm);
 void made_hold_answers(bool hold);
@@ -138,6 +138,7 @@ uint64_t made_pending_record(const void *comm);
 int64_t made_pending_age_ns(const void *comm); /* of that work */
 bool made_started(const void *comm);           /* has the device reached it */
 bool made_inferred(const void *comm);          /* is that only inferred */
+int64_t made_round_mono_ns(void);              /* when the watchdog's last round began */
 /* As the guard does it in a forked child; to be called in one, in which its threads are gone. */
 void made_fork_child(void);
 void made_log_to(const char *path);
@@ -162,7 +163,7 @@ void made_number_contexts(bool numbered);    /* as drivers from 12.0 on do */
 
 /* NCCLGUARD_TIMING for communicators that are made from now on. */
 void made_timing(int mode);
-/* What cuEventElapsedTime answers; and whether events with timing can be made. */
+/* The result of cuEventElapsedTime; and whether events with timing can be created. */
 void made_elapsed(int error, float ms);
 void made_refuse_timing(bool refuse);
 /* Events with timing that were asked for so far, those without, and those of both kinds by threads
@@ -171,6 +172,7 @@ unsigned made_timing_events(void);
 unsigned made_plain_events(void);
 unsigned made_relaxed_events(void);
 unsigned made_recorded_events(void); /* how often an event was recorded so far */
+unsigned made_event_queries(void);   /* and queried */
 /* Collectives of the communicator that are among the samples in the black box, in order: how many
  * there are. */
 unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room);
@@ -179,8 +181,8 @@ unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room);
 uint64_t made_measured(const void *comm, unsigned op, uint64_t *ret_bytes);
 uint64_t made_records_lost(void);
 
-/* The program wants to be told of each operation that ends; and no more: how many it was told of,
- * and how many not. */
+/* The program registers for completed operations, and unregisters: how many were reported to it,
+ * and how many were dropped. */
 bool made_tell(void);
 bool made_told(uint64_t *ret_told, uint64_t *ret_dropped);
 

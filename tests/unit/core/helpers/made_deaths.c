@@ -31,8 +31,8 @@
 struct made_deaths made_deaths;
 
 static struct ng_incident incidents[MADE_INCIDENTS]; /* of the store, by epoch; level 0: none */
-/* What floods: so many with growing numbers, then 1 and 2 in turn; at last an end, for a reader
- * that has none. */
+/* A flood of incidents: FLOOD of them with growing numbers, then 1 and 2 in turn; FLOOD_MAX in all,
+ * for a reader without a limit. */
 #define FLOOD     1000u
 #define FLOOD_MAX 5000u
 static unsigned floods; /* asked so often; 0: nothing floods */

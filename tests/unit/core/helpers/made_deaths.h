@@ -44,7 +44,7 @@ struct made_deaths {
 };
 extern struct made_deaths made_deaths;
 
-/* A guard that has forgotten all; work of its own has been pending for so long. */
+/* Resets the guard; its own work has been pending for `pending_age_ns`. */
 void made_deaths_begin(int64_t pending_age_ns);
 
 /* NCCLGUARD_SUSPECT (5 s) and NCCLGUARD_DEATH_TIMEOUT (0), until the next begin. */
@@ -102,7 +102,7 @@ bool made_deaths_aborts(bool by_store);
  * asked in one look at the news. */
 unsigned made_deaths_flood(bool grows);
 
-/* This process reads what another host suspects; `differs`: that calls differ. */
+/* This process reads a suspicion of another host; `differs`: the suspicion that calls differ. */
 void made_deaths_suspicion(uint64_t epoch, bool differs);
 
 /* What others have put on the board: a suspicion of another host, whose verdict is `line`; NULL:

@@ -20,8 +20,8 @@ extern "C" {
  * `graphs` says so. */
 void made_ranks_begin(int64_t records, bool arguments, bool graphs);
 
-/* What a rank makes comes in two halves: between them it waits for the others. `handle`: what NCCL
- * writes; NULL it gets none. Its size, and its rank in it, are what NCCL says of it. */
+/* A rank creates a communicator in two steps, and waits for the others between them. `handle`: what
+ * NCCL writes; NULL: none. NCCL reports the communicator's size and the rank in it. */
 struct made_making {
     int rank;            /* the library */
     void *parent;        /* NULL: by the unique id */

@@ -73,13 +73,32 @@ void meeting_finish(void)
     ng_guard.box = NG_BOX_NONE;
 }
 
-void meeting_open(void)
+void meeting_open(char kind)
 {
     struct ng_rendezvous_place places[MEETING_RANKS];
 
     for (int rank = 1; rank < rank_count; rank++)
         places[rank - 1] = (struct ng_rendezvous_place){&copies[rank], 0};
-    ng_rendezvous_open(mine, places, (uint32_t)rank_count - 1);
+    ng_rendezvous_open(mine, kind == 'l' ? NG_RENDEZVOUS_LEADS : NG_RENDEZVOUS_WHOLE, places,
+                       (uint32_t)rank_count - 1);
+}
+
+void meeting_follow(int lowest)
+{
+    const struct ng_rendezvous_place place = {&copies[lowest], 0};
+
+    ng_rendezvous_open(mine, NG_RENDEZVOUS_FOLLOWS, &place, 1);
+}
+
+void meeting_agree(int rank, uint64_t seq)
+{
+    ng_hash_log_agree(&box_of(rank)->hash_logs[0], seq);
+}
+
+void meeting_pass(int rank, uint64_t seq)
+{
+    box_of(rank)->hash_logs[0].passed = seq;
+    ng_hash_log_wake(&box_of(rank)->hash_logs[0]);
 }
 
 void meeting_round(void)
@@ -128,6 +147,12 @@ void meeting_replace(int rank)
     make_group(rank, box_of(rank)->groups[0].generation + 1);
 }
 
+void meeting_renumber(int rank, int as)
+{
+    box_of(rank)->groups[0].group_rank = as;
+    ng_box_read(&copies[rank], NG_BOX_GROUPS);
+}
+
 void meeting_truncate(int rank, const char *folder)
 {
     char path[PATH_MAX];
@@ -139,7 +164,7 @@ void meeting_truncate(int rank, const char *folder)
 
 char meeting_await(uint64_t seq, int64_t for_ns)
 {
-    return "mau"[ng_rendezvous_await(mine, seq, ng_clock_mono_ns() + for_ns)];
+    return "mhau"[ng_rendezvous_await(mine, seq, ng_clock_mono_ns() + for_ns)];
 }
 
 int meeting_maps(void)

@@ -563,7 +563,8 @@ TEST_F(Deaths, AnotherEndIsNewsThoughTheOneForWhichOthersLeftWasToldJustBefore)
     EXPECT_EQ(made_deaths.opened, 1u) << "once";
 }
 
-/* Who works out the verdict on a deadline reads meanwhile nothing of what others suspect. */
+/* A process that works out the verdict on a deadline does not read suspicions of others meanwhile.
+ */
 TEST_F(Deaths, ASuspicionOlderThanTheDeadlineThatWasDealtWithChangesNothing)
 {
     const struct {
@@ -695,8 +696,8 @@ TEST_F(Deaths, APersonsAbortThroughTheStoreDoesNotTouchARankThatIsSetToLog)
     made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
-/* Of a rank that exits because of what others do about a deadline: their verdict is its host's,
- * too. */
+/* A rank that exits because others act on a deadline keeps their verdict on the disk of its host.
+ */
 TEST_F(Deaths, WhoExitsKeepsTheVerdictOnADeadlineThatItHasNotReadYet)
 {
     made_deaths_claimed(3, NG_ON_TIMEOUT_KILL);

@@ -20,7 +20,7 @@ constexpr int NO_COLOR = -1; /* NCCL_SPLIT_NOCOLOR */
 
 using Random = std::mt19937_64;
 
-/* What one rank knows of one of its communicators: nothing but what it was told itself. */
+/* What one rank knows of one of its communicators: only what NCCL told this rank. */
 struct Handle {
     uint64_t id;
     uint32_t derived = 0;

@@ -383,7 +383,7 @@ TEST_F(Box, DamageAnywhereIsSurvived)
     EXPECT_GT(opened, 40) << "the damage was not refused at the door each time";
 }
 
-/* To whatever length: what was read before stays, and nobody is ended by a signal. */
+/* To any length: what was read before remains valid, and no signal ends the reader. */
 TEST_F(Box, AFileThatIsCutOffIsKeptAsItWasReadBefore)
 {
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 64, &box), 0);

@@ -1,6 +1,6 @@
 /*
- * The folders of a job: made for us alone, strangers' traps refused, removed with what lies in
- * them.
+ * The folders of a job: created for this user alone, refused if another user may have prepared
+ * them, removed with their content.
  */
 #include "tests/unit/core/helpers/core.h"
 

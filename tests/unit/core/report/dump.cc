@@ -288,7 +288,7 @@ TEST(Dump, WritesAllEvidenceWithoutMalloc)
 }
 
 #ifdef NG_TEST_HAS_READER
-/* What the reader makes of the dumps gives the same dumps again. */
+/* The view that is read from dumps gives the same dumps again. */
 TEST(Dump, TheReaderRebuildsTheSameView)
 {
     Folder folder;

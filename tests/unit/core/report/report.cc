@@ -185,10 +185,9 @@ Verdict lost_host(bool and_a_death)
     verdict.group(0xaa, "dp", 8).operation(NG_OP_AllReduce, 7, 6 * NG_S);
     for (int rank : {4, 5})
         verdict
-            .culprit(
-                rank, rank, "n2", 100 + rank,
-                "host n2 with ranks 4,5 has not been heard of for 5.4 s: it may be down or cut "
-                "off, or its processes frozen or gone")
+            .culprit(rank, rank, "n2", 100 + rank,
+                     "host n2 with ranks 4,5 has sent no message for 5.4 s: it may be down or cut "
+                     "off, or its processes frozen or gone")
             .life(NG_LIFE_LOST);
     if (and_a_death)
         verdict.culprit(6, 6, "n3", 106, "was killed (signal 9) before AllReduce #7")
@@ -405,7 +404,7 @@ TEST(Report, TheLineTellsASilenceFromADeath)
     EXPECT_EQ(line_of(lost_host(false))
                   .find("dead_rank: ranks 4,5 went silent without finishing "
                         "AllReduce #7 of group \"dp\" (8 ranks) (host n2 with "
-                        "ranks 4,5 has not been heard of for 5.4 s"),
+                        "ranks 4,5 has sent no message for 5.4 s"),
               0u)
         << line_of(lost_host(false));
     EXPECT_EQ(line_of(lost_host(true)).find("dead_rank: ranks 4-6 died or went silent without "),

@@ -1,5 +1,5 @@
 /*
- * Tasks that may hang: what else is done meanwhile, and in which order.
+ * Tasks that may hang: other tasks run meanwhile, in their order.
  */
 #include "tests/unit/core/helpers/core.h"
 

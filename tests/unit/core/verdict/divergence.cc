@@ -155,7 +155,7 @@ TEST(Verdict, OfTwoRanksWithoutHistoryNobodyCanTell)
     Judgement judgement = expect_verdict(job, NG_KIND_MISMATCH, ANYBODY, NG_CONFIDENCE_UNKNOWN);
     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1})) << "both sides are shown";
     for (const std::string &why : judgement.whys)
-        EXPECT_PRED2(mentions, why, "nothing tells who is wrong");
+        EXPECT_PRED2(mentions, why, "it is not known which are wrong");
 }
 
 /* Far back rank `odd` called something else; since then all are alike, and `keeps` records are
@@ -196,7 +196,7 @@ TEST(Verdict, OfTwoRanksThatPartedNobodyCanTellWhoIsWrong)
 {
     Judgement judgement = expect_verdict(judge(parted(2, {1}, 30, 16)), NG_KIND_MISMATCH, {0, 1},
                                          NG_CONFIDENCE_UNKNOWN);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "nothing tells who is wrong");
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "it is not known which are wrong");
 }
 
 /* Records on both sides of the one that differs, which nobody has kept. */

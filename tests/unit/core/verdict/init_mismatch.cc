@@ -94,7 +94,7 @@ TEST(InitMismatch, ARankNumberThatTwoHaveIsThatOfWhoWasLaunchedAsAnother)
         EXPECT_EQ(judgement.op, NG_OP_CommInitRank);
         EXPECT_PRED2(mentions, judgement.whys.at(0), "as rank 1 of");
         EXPECT_PRED2(mentions, judgement.whys.at(0),
-                     "nobody has come as rank " + std::to_string(ranks - 1));
+                     "no process called it as rank " + std::to_string(ranks - 1));
         EXPECT_TRUE(judgement.missing.empty());
         EXPECT_EQ(judgement.waiting.size(), (size_t)ranks - 1);
     }
@@ -110,7 +110,7 @@ TEST(InitMismatch, WithoutALauncherBothOfOneNumberAreNamedAndNobodyIsBlamedForSu
     Judgement judgement = expect_verdict(judge(with_twin(4, 3, 1, false)), NG_KIND_INIT_MISMATCH,
                                          ANYBODY, NG_CONFIDENCE_UNKNOWN);
     EXPECT_EQ(judgement.culprits.size(), 2u);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "nothing tells who is wrong");
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "it is not known which are wrong");
 }
 
 /* Ranks of a part of a job are numbered anew: the launcher's numbers say nothing there. */
@@ -335,7 +335,7 @@ TEST(InitMismatch, WhoWasToldThatItFailedIsNamedWhereNothingElseIsKnown)
     job.at(WORLD, 2).state = NG_GROUP_FAILED;
     job.calls.erase(job.calls.begin() + 2);
     Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {2});
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "where NCCL told it that it failed");
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "where NCCL reported that it failed");
 }
 
 TEST(RollCall, FoldsThoseWhoCameAndSaysWhereTheOthersAre)
@@ -440,9 +440,9 @@ TEST(RollCall, ARankThatNobodyHasSeenIsNotSaidToBeAnywhere)
 {
     Job job = initialising(4, false);
     job.forget(WORLD, 2);
-    EXPECT_PRED2(mentions, roll_of(job),
-                 "missing 2 (not heard of: not started, or it has made no "
-                 "communicator yet)");
+    EXPECT_PRED2(
+        mentions, roll_of(job),
+        "missing 2 (no sign of it: not started, or it has not created a communicator yet)");
 }
 
 TEST(Variables, OnlyThoseOfTheTableAreReadAndFound)

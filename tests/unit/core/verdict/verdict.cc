@@ -480,11 +480,11 @@ TEST(Verdict, ADeathIsToldAsFarAsItIsKnown)
     static const struct {
         int exit_status;
         const char *why;
-    } rows[] = {{0, "ended without a word (killed, crashed or _exit) before AllReduce #7"},
+    } rows[] = {{0, "ended without reporting it (killed, crashed or _exit) before AllReduce #7"},
                 {NG_EXIT_STATUS_SIGNAL + 9, "was killed (signal 9) before AllReduce #7"},
                 {NG_EXIT_STATUS_SIGNAL + 15, "was killed (signal 15) before AllReduce #7"},
                 {NG_EXIT_STATUS_SILENT + 0,
-                 "ended without a word (_exit with status 0) before AllReduce #7"},
+                 "ended without reporting it (_exit with status 0) before AllReduce #7"},
                 {NG_EXIT_STATUS_SIGNAL + 11, "crashed (signal 11) before AllReduce #7"}};
     for (const auto &row : rows) {
         Job job = waiting_for(4, {2});
@@ -533,7 +533,7 @@ TEST(Verdict, RanksOfALostHostAreLikelyDead)
         Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {4, 5}, NG_CONFIDENCE_LIKELY,
                                              all_but(8, {4, 5}));
         for (const std::string &why : judgement.whys)
-            EXPECT_EQ(why.find("host n2 with ranks 4,5 has not been heard of for 5.4 s: it may be "
+            EXPECT_EQ(why.find("host n2 with ranks 4,5 has sent no message for 5.4 s: it may be "
                                "down or cut off, or its processes frozen or gone; it "),
                       0u)
                 << why;
@@ -542,7 +542,7 @@ TEST(Verdict, RanksOfALostHostAreLikelyDead)
         EXPECT_PRED2(mentions, judgement.line,
                      "dead_rank: ranks 4,5 went silent without finishing "
                      "AllReduce #7 of group \"dp\" (8 ranks) (host n2 with "
-                     "ranks 4,5 has not been heard of for 5.4 s");
+                     "ranks 4,5 has sent no message for 5.4 s");
     }
 }
 
@@ -551,15 +551,14 @@ TEST(Verdict, OneOfAHostThatIsLostAloneIsNotTheWholeHost)
     Job job = waiting_for(8, {4});
     put_on_hosts(job, {4}, 7 * NG_S);
     Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {4}, NG_CONFIDENCE_LIKELY);
-    EXPECT_EQ(
-        judgement.whys.at(0).find("has not been heard of for 7.0 s, though others on its host "
-                                  "n2 are"),
-        0u)
+    EXPECT_EQ(judgement.whys.at(0).find("has sent no message for 7.0 s, though others on its host "
+                                        "n2 are"),
+              0u)
         << judgement.whys[0];
 
     /* Where there was only one, nobody can tell it from its host. */
     job.process(4).host = "alone";
-    EXPECT_EQ(judge(job).whys.at(0).find("host alone with rank 4 has not been heard of for 7.0 s"),
+    EXPECT_EQ(judge(job).whys.at(0).find("host alone with rank 4 has sent no message for 7.0 s"),
               0u)
         << judge(job).whys[0];
 }
@@ -626,7 +625,7 @@ TEST(Verdict, ALostRankDoesNotComeToTheMakingOfAGroup)
     job.process(2).host = "n9";
     Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {2}, NG_CONFIDENCE_LIKELY);
     EXPECT_PRED2(mentions, judgement.whys.at(0),
-                 "host n9 with rank 2 has not been heard of for 9.0 s");
+                 "host n9 with rank 2 has sent no message for 9.0 s");
 }
 
 TEST(Verdict, ALostRankIsNotSaidToWait)
@@ -985,7 +984,7 @@ TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
                 if (ranks == 2) {
                     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
                     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
-                    EXPECT_PRED2(mentions, judgement.whys.at(0), "nothing tells who is wrong");
+                    EXPECT_PRED2(mentions, judgement.whys.at(0), "it is not known which are wrong");
                     continue;
                 }
                 EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);

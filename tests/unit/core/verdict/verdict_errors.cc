@@ -88,7 +88,8 @@ TEST(Verdict, TheEndBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
     }
 }
 
-/* Clocks of hosts tell too little of who went first; what NCCL told them does. */
+/* The clocks of hosts are too imprecise to order the ends; the errors that NCCL reported order
+ * them. */
 TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritOnWhateverHost)
 {
     for (bool heard : {false, true}) {
@@ -163,7 +164,8 @@ TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritToThoseThatWaitForItAlone)
         /* Rank 2 had come to the call, too. */
         job.at(ROW, 1).waits();
         expect_what_it_left_for(job, kind);
-        /* Others of the row live, and are not missed in what nobody waits in any more. */
+        /* Other ranks of the row live; no rank waits in that operation any more, so they are not
+         * missing in it. */
         expect_what_it_left_for(left_since_told(life, true), kind);
         /* One of them still waits there: that is the same. */
         job = left_since_told(life, true);
@@ -224,7 +226,7 @@ TEST(Verdict, WhoLeftWithoutAWordOfNcclIsTheCulprit)
     expect_leaver(job);
 }
 
-/* Of a host of which nobody else is left to tell, it takes a while until it is known to be gone. */
+/* If no process of a host is left to report its end, the loss is known only after a while. */
 TEST(Verdict, WhoLeftForOneThatDoesNotAnswerMayBeNoCulprit)
 {
     for (bool waits : {false, true}) {

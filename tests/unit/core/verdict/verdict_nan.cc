@@ -66,7 +66,7 @@ TEST(Verdict, ACallThatIsHeldForItsNanIsWhyTheOthersWait)
             job.at(WORLD, rank).waits(all_reduce(), stuck ? LONG_AGO : NG_MS);
         job.process(1).nan = nan_in(7, stuck ? LONG_AGO : NG_MS, true);
         Judgement judgement = expect_verdict(job, NG_KIND_NAN, {1}, {}, {0, 2, 3});
-        EXPECT_PRED2(mentions, judgement.whys.at(0), "; none of it has left the rank");
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "; nothing of it was sent");
     }
 }
 

@@ -411,8 +411,8 @@ TEST(VerdictOfAnyJob, ThePlantedFaultIsNamedAndNobodyElse)
             if (fault != Fault::order) {
                 ASSERT_EQ(judgement.culprits, std::vector<int>{simulation.culprit()})
                     << about(seed, judgement);
-                /* Frozen inside the call, it may still do its part. Of two ranks nothing tells
-                 * whether the other made a call too many. */
+                /* A rank frozen inside the call may still do its part. With two ranks it is not
+                 * known whether the other made a call too many. */
                 ASSERT_TRUE(
                     fault == Fault::stopped ||
                     (fault == Fault::left &&

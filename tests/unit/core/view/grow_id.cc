@@ -63,7 +63,7 @@ struct Member {
 };
 using Group = std::vector<Member>;
 
-/* What each can see of the others: all, or, where the store is away, nothing. */
+/* Each rank sees all others, or, without the store, none. */
 struct Board {
     ng_board board;
     std::vector<Process> *processes;
@@ -323,7 +323,7 @@ TEST(GrowId, WhoEndedTooEarlyToLearnIsSeenInTheRightGroup)
     job.check_view();
 }
 
-/* It has no other id than that which it was invited with, and nobody looks for another any more. */
+/* Its only id is the one that it was invited with, and no process looks for another any more. */
 TEST(GrowId, WhoCouldNotJoinIsToldOfInTheGroupOfThoseWhoWaitForIt)
 {
     Job job(1, 2);

@@ -1,6 +1,6 @@
 /*
- * Hash logs: two ranks that called the same never differ, however they are looked at; two that did
- * not are found, and the difference is in between what is told.
+ * Hash logs: those of two ranks with the same calls never differ, at whatever time they are
+ * compared; a difference is always found, and lies within the reported bounds.
  */
 #include "tests/unit/core/helpers/core.h"
 

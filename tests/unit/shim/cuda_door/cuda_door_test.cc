@@ -1,5 +1,5 @@
 /*
- * The door to the CUDA driver: who gets a hook, who gets the driver's own function.
+ * The door to the CUDA driver: which look-ups get a hook, and which the driver's own function.
  *
  * Hooks stay enabled for the life of a process, so each suite is a process of its own: Closed
  * and Released without hooks, Single with one, Door, Doubled and Probed with all of them.

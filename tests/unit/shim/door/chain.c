@@ -1,5 +1,5 @@
 /*
- * A program under two interposers of dlsym: what the other one answers must still be answered.
+ * A program under two interposers of dlsym: names that the other one resolves must still resolve.
  */
 #include <dlfcn.h>
 #include <stdbool.h>

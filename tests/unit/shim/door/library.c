@@ -1,6 +1,6 @@
 /*
- * A library that the door tests are linked with, or load: says who it is, and looks names up from
- * its own place in the link map. Built several times, each time as another PART.
+ * A library that the door tests are linked with, or load: it names itself, and looks up names from
+ * its own place in the link map. Built several times, each time with another PART.
  */
 #include "tests/unit/shim/door/library.h"
 

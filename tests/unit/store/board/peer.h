@@ -1,6 +1,6 @@
 /*
- * Other ranks for tests of boards: forked processes with black boxes of their own, that do one
- * thing when told to and then live on until they are told to leave, or are killed.
+ * Other ranks for tests of boards: forked processes with black boxes of their own. Each does one
+ * thing on request, then lives on until it is asked to leave, or is killed.
  */
 #ifndef NCCLGUARD_TESTS_UNIT_STORE_PEER_H
 #define NCCLGUARD_TESTS_UNIT_STORE_PEER_H

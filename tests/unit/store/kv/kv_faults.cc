@@ -1,7 +1,6 @@
 /*
- * What becomes of the store when its Redis server, or the way to it, is in trouble: every call
- * returns by its deadline with the error that is documented, and works again when the trouble is
- * over.
+ * The store while its Redis server, or the network to it, fails: every call returns by its deadline
+ * with the documented error, and works again afterwards.
  */
 #include "tests/gtest/in_time.h"
 #include "tests/unit/store/kv/kv.h"

@@ -232,7 +232,7 @@ TEST(IncidentCodec, TheNumbersOfKindsStay)
         EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)i), kinds[i]) << "number " << i;
 }
 
-/* What the line says of the kind is for people: nothing is read out of it. */
+/* The kind in the line is for people: the guard does not parse it. */
 TEST(IncidentCodec, TheKindOfAVerdictIsNotThatOfItsWords)
 {
     std::mt19937_64 random(16);

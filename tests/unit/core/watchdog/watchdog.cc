@@ -1,0 +1,121 @@
+/*
+ * The pace of the watchdog: it rests while nothing is under way, and no longer.
+ */
+#include "tests/unit/core/helpers/core.h"
+#include "tests/unit/core/helpers/made_calls.h"
+
+#include <chrono>
+#include <thread>
+
+#include <nccl.h>
+
+namespace
+{
+
+using namespace std::chrono_literals;
+
+/* One that rests looks once a second, one that does not ten times. */
+constexpr int64_t LONG_PAUSE_NS = 700'000'000;
+
+class Watchdog : public testing::Test
+{
+  protected:
+    Watchdog()
+    {
+        static bool begun;
+        if (!begun) {
+            made_begin(64);
+            made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
+        }
+        begun = true;
+    }
+    static void reduce()
+    {
+        made_all_reduce(0, comm_, made_stream(0), ncclSuccess);
+    }
+    static uint64_t completed()
+    {
+        struct made_group group = {};
+        made_group_of(comm_, &group);
+        return group.completed;
+    }
+    /* Until that is so; false: not within 20 s. */
+    template <class Is> static bool await(Is is_so)
+    {
+        for (auto until = std::chrono::steady_clock::now() + 20s; !is_so();) {
+            if (std::chrono::steady_clock::now() > until)
+                return false;
+            std::this_thread::sleep_for(1ms);
+        }
+        return true;
+    }
+    /* Its next round, and whether that comes after the pause of a watchdog that rests. */
+    static bool next_round_is_late()
+    {
+        int64_t before = made_round_mono_ns();
+        EXPECT_TRUE(await([&] { return made_round_mono_ns() != before; }));
+        return made_round_mono_ns() - before > LONG_PAUSE_NS;
+    }
+
+    static char handle_[64];
+    static void *const comm_;
+};
+char Watchdog::handle_[64];
+void *const Watchdog::comm_ = handle_;
+
+} // namespace
+
+TEST_F(Watchdog, RestsWhileNothingIsUnderWayAndMakesNoCudaCall)
+{
+    reduce();
+    ASSERT_TRUE(made_await_completed(comm_, completed() + 1));
+    ASSERT_TRUE(await(next_round_is_late));
+    unsigned queries = made_event_queries();
+    EXPECT_TRUE(next_round_is_late());
+    EXPECT_EQ(made_event_queries(), queries);
+}
+
+TEST_F(Watchdog, IsWokenByACall)
+{
+    int woken = 0;
+    /* More than once, since this process may be held up. */
+    for (int i = 0; i < 5 && !woken; i++) {
+        ASSERT_TRUE(await(next_round_is_late)); /* and it has just begun to rest again */
+        int64_t rested = made_round_mono_ns();
+        uint64_t before = completed();
+        reduce();
+        ASSERT_TRUE(await([&] { return completed() > before; }));
+        woken = made_round_mono_ns() - rested < LONG_PAUSE_NS;
+    }
+    EXPECT_TRUE(woken);
+}
+
+/* It does not rest while a work is in flight, or a thread inside a call. */
+TEST_F(Watchdog, DoesNotRestWhileSomethingIsUnderWay)
+{
+    made_hold(true);
+    reduce();
+    int64_t begun = made_round_mono_ns();
+    EXPECT_TRUE(await([&] { return made_round_mono_ns() - begun > 2'500'000'000; }));
+    int late = 0;
+    for (int i = 0; i < 5; i++)
+        late += next_round_is_late();
+    EXPECT_LT(late, 3);
+    made_hold(false);
+    ASSERT_TRUE(made_await_completed(comm_, completed() + 1));
+    struct made_call call = {};
+    call.op = made_op_all_reduce();
+    call.comm = comm_;
+    call.stream = made_stream(0);
+    call.argument = &late;
+    call.inside = [](void *argument) {
+        int64_t entered = made_round_mono_ns();
+        await([&] { return made_round_mono_ns() - entered > 2'500'000'000; });
+        *(int *)argument = 0;
+        for (int i = 0; i < 5; i++)
+            *(int *)argument += next_round_is_late();
+        return (int)ncclSuccess;
+    };
+    EXPECT_EQ(made_call(0, &call), ncclSuccess);
+    EXPECT_LT(late, 3);
+}
