@@ -36,6 +36,13 @@ const char *pncclGetErrorString(ncclResult_t result)
 }
 TWIN(ncclGetErrorString);
 
+const char *pncclGetLastError(ncclComm_t comm)
+{
+    (void)comm;
+    return "";
+}
+TWIN(ncclGetLastError);
+
 /* ---- communicators ---- */
 
 ncclResult_t pncclGetUniqueId(ncclUniqueId *id)

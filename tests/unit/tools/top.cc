@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <termios.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -230,6 +231,7 @@ class Terminal
     /* Whether this comes, after what was awaited before; false after 20 s. */
     bool comes(const std::string &text)
     {
+        auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
         for (;;) {
             size_t found = screen_.find(text, seen_);
             if (found != std::string::npos) {
@@ -238,7 +240,7 @@ class Terminal
             }
             struct pollfd polled = {master_, POLLIN, 0};
             char buffer[4096];
-            if (poll(&polled, 1, 20000) <= 0)
+            if (std::chrono::steady_clock::now() > until || poll(&polled, 1, 20000) <= 0)
                 return false;
             ssize_t bytes = read(master_, buffer, sizeof(buffer));
             if (bytes <= 0)
@@ -287,9 +289,13 @@ class Terminal
         return now.c_lflag == before_.c_lflag && now.c_iflag == before_.c_iflag &&
                now.c_oflag == before_.c_oflag &&
                memcmp(now.c_cc, before_.c_cc, sizeof(now.c_cc)) == 0 &&
-               screen_.rfind("\033[?1049l") > screen_.rfind("\033[?1049h") &&
-               screen_.rfind("\033[?25h") > screen_.rfind("\033[?25l") &&
-               screen_.rfind("\033[?7h") > screen_.rfind("\033[?7l");
+               came_last("\033[?1049l", "\033[?1049h") && came_last("\033[?25h", "\033[?25l") &&
+               came_last("\033[?7h", "\033[?7l");
+    }
+    bool came_last(const char *last, const char *before) const
+    {
+        size_t at = screen_.rfind(last);
+        return at != std::string::npos && at > screen_.rfind(before);
     }
     bool is_raw() const
     {

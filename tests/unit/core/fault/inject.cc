@@ -362,7 +362,7 @@ TEST(Inject, AStallOfTheDeviceEndsABurst)
 /* One process that drives several devices: ranks are those of the largest group. */
 IN_A_CHILD(RanksOfSeveralDevicesAreThoseOfTheLargestGroup)
 {
-    made_arm("rank=3,op=AllReduce:skip");
+    made_arm("rank=3,op=AllReduce:skip;rank=0,op=Broadcast:skip");
     made_begin(64);
     void *all[4] = {handles[0], handles[1], handles[2], handles[3]};
     made_init_all(0, all, 4);
@@ -372,6 +372,11 @@ IN_A_CHILD(RanksOfSeveralDevicesAreThoseOfTheLargestGroup)
     CHECK(made_reached() - before == 3);
     struct made_group last = {};
     CHECK(made_group_of(handles[3], &last) && last.entered == 0);
+    /* Also in a smaller one, in which it has another rank. */
+    made_init(0, handles[4], 2, 1, nullptr, ncclSuccess);
+    before = made_reached();
+    call(NG_OP_Broadcast, handles[4]);
+    CHECK(made_reached() == before);
     return 0;
 }
 
