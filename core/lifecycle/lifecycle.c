@@ -38,6 +38,7 @@
 #include "core/runtime/io_workers.h"
 #include "core/runtime/log_writer.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/unusual.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
@@ -50,6 +51,13 @@ static void unlink_box(void)
     snprintf(path, sizeof(path), "%s/%s", ng_guard.dir, ng_guard.box.name);
     if (ng_guard.board && ng_guard.box.name[0])
         unlink(path);
+}
+
+/* Does a call need more than the short way has (core/call/work_call.h)? */
+static bool is_unusual(void)
+{
+    return ng_inject_armed || ng_guard.checks_calls || ng_guard.registers || ng_guard.tends_works ||
+           ng_guard.box.frames_capacity || !ng_guard.box.record_capacity;
 }
 
 bool ng_lifecycle_start(void)
@@ -131,7 +139,9 @@ bool ng_lifecycle_start(void)
         return false;
     }
     ng_inject_start(&ng_guard.box);
+    ng_unusual_set(NG_UNUSUAL_CONFIGURED, is_unusual());
     atomic_store(&ng_guard.running, true);
+    ng_unusual_set(NG_UNUSUAL_STOPPED, false);
     ng_completion_start();
     ng_status_log_start();
     if (ng_guard.tell_start)
@@ -157,6 +167,7 @@ void ng_lifecycle_exit(int status)
     /* Calls that the program still makes, for example from static destructors, are not guarded any
      * more. */
     atomic_store(&ng_guard.running, false);
+    ng_unusual_set(NG_UNUSUAL_STOPPED, true);
     if (ng_guard.registers)
         ng_registrations_tell_end();
     ng_status_log_finish();

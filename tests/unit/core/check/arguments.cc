@@ -31,6 +31,7 @@ TEST(Arguments, WhatHasNoLineOfItsOwnIsCountedAndThatIsSaid)
     made_log_to(log.c_str());
     made_check_arguments();
     made_begin(64);
+    EXPECT_FALSE(made_is_usual());
     for (auto &handle : handles) {
         made_init(0, handle, 2, 0, nullptr, ncclSuccess);
         for (int i = 0; i < 2; i++) /* the same again is not told again */

@@ -91,6 +91,7 @@ class Wait : public testing::Test
     {
         made_block_calls();
         made_begin(2000);
+        EXPECT_FALSE(made_is_usual());
     }
     void SetUp() override
     {

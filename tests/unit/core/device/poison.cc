@@ -46,6 +46,7 @@ class Poison : public testing::Test
     {
         made_poison();
         made_begin(2000);
+        EXPECT_FALSE(made_is_usual());
     }
     void SetUp() override
     {
