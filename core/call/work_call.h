@@ -18,7 +18,7 @@
 #include "core/config/timing.h"
 #include "core/nccl/call.h"
 #include "core/runtime/runtime.h"
-#include "core/util/clock.h"
+#include "core/util/fast_clock.h"
 #include "core/view/hash_log.h"
 
 #define NG_WORK_INLINE static inline __attribute__((always_inline))
@@ -124,7 +124,7 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool usua
         p2p_seq = NG_LOAD(group->p2p_entered);
         flags |= call->send_buffer == call->recv_buffer ? NG_RECORD_IN_PLACE : 0;
     }
-    int64_t now = ng_clock_mono_ns();
+    int64_t now = ng_fast_clock_mono_ns();
     if (usual || record)
         ng_ring_publish(record, record_id, group_slot, group, thread->tid, now, coll_seq, p2p_seq,
                         peer_ordinal, flags, hash);

@@ -41,6 +41,7 @@
 #include "core/runtime/unusual.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/fast_clock.h"
 #include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
@@ -140,8 +141,9 @@ bool ng_lifecycle_start(void)
     }
     ng_inject_start(&ng_guard.box);
     ng_unusual_set(NG_UNUSUAL_CONFIGURED, is_unusual());
-    atomic_store(&ng_guard.running, true);
+    /* Before `running`, so that an exit on another thread, which sets it again, comes later. */
     ng_unusual_set(NG_UNUSUAL_STOPPED, false);
+    atomic_store(&ng_guard.running, true);
     ng_completion_start();
     ng_status_log_start();
     if (ng_guard.tell_start)
@@ -176,6 +178,7 @@ void ng_lifecycle_exit(int status)
 
 void ng_lifecycle_after_fork(void)
 {
+    ng_fast_clock_after_fork();
     ng_call_after_fork();
     ng_deadline_after_fork();
     ng_rules_file_after_fork();

@@ -18,6 +18,7 @@
 #include "core/policy/abort.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/unusual.h"
+#include "core/util/fast_clock.h"
 #include "core/util/log.h"
 #include "shim/memory_calls.h"
 #include "shim/parts.h"
@@ -34,6 +35,7 @@ struct ng_comm_entry *_Atomic ng_comm_table = no_entries;
 struct ng_guard ng_guard;
 atomic_uint ng_unusual = NG_UNUSUAL_FIRST;
 __thread struct ng_thread *ng_this_thread;
+struct ng_fast_clock_scale *_Atomic ng_fast_clock_scale;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects what follows; innermost */
 static struct probe_call calls[KEPT];
