@@ -90,11 +90,11 @@ NG_WORK_INLINE bool ng_work_is_short(const struct ng_thread *thread, bool p2p)
 }
 
 /*
- * Count the call, record it, and mark the thread as inside. `usual`, a constant: ng_unusual was 0,
- * so the slow parts that depend on the configuration are left out. `group_calls`: of the open NCCL
- * group; NULL: none is open. Otherwise as ng_call_enter.
+ * Count the call, record it, and mark the thread as inside. `is_usual`, a constant: ng_unusual was
+ * 0, so the slow parts that depend on the configuration are left out. `group_calls`: of the open
+ * NCCL group; NULL: none is open. Otherwise as ng_call_enter.
  */
-NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool usual,
+NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool is_usual,
                                  struct ng_thread *thread, struct ng_comm *comm,
                                  struct ng_group_calls *group_calls,
                                  struct ng_call_context *ret_context)
@@ -107,9 +107,12 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool usua
     uint32_t flags = group_calls ? NG_RECORD_IN_GROUP : 0;
     uint64_t record_id = 0, coll_seq, p2p_seq, peer_ordinal = 0, hash = 0;
 
-    if (usual || __builtin_expect(ng_guard.box.record_capacity != 0, 1)) {
+    /* Each value is stored as soon as it is known: there are few registers beside the arguments. */
+    bool records = is_usual || __builtin_expect(ng_guard.box.record_capacity != 0, 1);
+    if (records) {
         record = ng_ring_begin(&record_id);
         ng_ring_describe(record, call);
+        ng_ring_place(record, group_slot, group, thread->tid);
     }
     context->hash_before = p2p ? 0 : NG_LOAD(group->rolling_hash);
     if (p2p) {
@@ -119,25 +122,27 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool usua
         flags |= NG_RECORD_P2P;
     } else {
         struct ng_signature signature = ng_ring_signature(call);
+        flags |= call->send_buffer == call->recv_buffer ? NG_RECORD_IN_PLACE : 0;
         hash = ng_signature_roll(context->hash_before, &signature);
         coll_seq = NG_LOAD(group->entered) + 1;
         p2p_seq = NG_LOAD(group->p2p_entered);
-        flags |= call->send_buffer == call->recv_buffer ? NG_RECORD_IN_PLACE : 0;
     }
-    int64_t now = ng_fast_clock_mono_ns();
-    if (usual || record)
-        ng_ring_publish(record, record_id, group_slot, group, thread->tid, now, coll_seq, p2p_seq,
-                        peer_ordinal, flags, hash);
+    if (records)
+        ng_ring_count(record, coll_seq, p2p_seq, peer_ordinal, flags, hash);
     else if (!p2p)
         ng_work_keep_last(call, group);
-    if (!usual)
-        ng_call_stack_keep(thread, call->caller, record_id);
     if (!p2p) {
-        NG_STORE(group->entered_record, record_id);
         NG_STORE(group->rolling_hash, hash);
         ng_hash_log_add(comm->hash_log, coll_seq, hash);
-        atomic_store_explicit(&group->entered, coll_seq, memory_order_release);
+        NG_STORE(group->entered_record, record_id);
     }
+    int64_t now = ng_fast_clock_mono_ns();
+    if (records)
+        ng_ring_publish(record, record_id, now);
+    if (!p2p)
+        atomic_store_explicit(&group->entered, coll_seq, memory_order_release);
+    if (!is_usual)
+        ng_call_stack_keep(thread, call->caller, record_id);
     context->comm = comm;
     context->slot = slot;
     context->record = record;
@@ -145,7 +150,7 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool usua
     context->work = NULL;
     context->capture = 0;
     ng_thread_mark(slot, call->op, group_slot, record_id, p2p ? 0 : coll_seq, now);
-    if (!usual) {
+    if (!is_usual) {
         NG_WORK_COPY(call, context, thread);
         int answer = ng_work_prepare(&call_copy, p2p, &context_copy);
         if (answer != NG_CALL_PROCEED)

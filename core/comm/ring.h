@@ -74,28 +74,39 @@ static inline __attribute__((always_inline)) void ng_ring_describe(struct ng_box
     NG_STORE(record->op, call->op);
 }
 
-/* The fields that the guard counts, and state ENTERED. `now_mono_ns` is the time of entry,
- * `rolling_hash` the one that includes the call; 0 a send or receive. */
-static inline __attribute__((always_inline)) void
-ng_ring_publish(struct ng_box_record *record, uint64_t id, uint32_t group_slot,
-                const struct ng_box_group *group, uint32_t tid, int64_t now_mono_ns,
-                uint64_t coll_seq, uint64_t p2p_seq, uint64_t peer_ordinal, uint32_t flags,
-                uint64_t rolling_hash)
+/* Whose call it is; and what is not known yet. */
+static inline __attribute__((always_inline)) void ng_ring_place(struct ng_box_record *record,
+                                                                uint32_t group_slot,
+                                                                const struct ng_box_group *group,
+                                                                uint32_t tid)
 {
     NG_STORE(record->group_id, NG_LOAD(group->id));
     NG_STORE(record->group_slot, group_slot);
-    NG_STORE(record->coll_seq, coll_seq);
-    NG_STORE(record->p2p_seq, p2p_seq);
-    NG_STORE(record->rolling_hash, rolling_hash);
+    NG_STORE(record->tid, tid);
     NG_STORE(record->result, 0);
-    NG_STORE(record->peer_ordinal, peer_ordinal);
-    NG_STORE(record->entered_mono_ns, now_mono_ns);
     NG_STORE(record->started_mono_ns, 0);
     NG_STORE(record->completed_mono_ns, 0);
-    NG_STORE(record->tid, tid);
-    NG_STORE(record->flags, flags);
     NG_STORE(record->work_previous, 0);
     NG_STORE(record->duration_ns, 0);
+}
+
+/* What the guard counts; `rolling_hash` is the one that includes the call, 0 a send or receive. */
+static inline __attribute__((always_inline)) void
+ng_ring_count(struct ng_box_record *record, uint64_t coll_seq, uint64_t p2p_seq,
+              uint64_t peer_ordinal, uint32_t flags, uint64_t rolling_hash)
+{
+    NG_STORE(record->p2p_seq, p2p_seq);
+    NG_STORE(record->peer_ordinal, peer_ordinal);
+    NG_STORE(record->flags, flags);
+    NG_STORE(record->rolling_hash, rolling_hash);
+    NG_STORE(record->coll_seq, coll_seq);
+}
+
+/* It is complete, in state ENTERED since `now_mono_ns`. */
+static inline __attribute__((always_inline)) void ng_ring_publish(struct ng_box_record *record,
+                                                                  uint64_t id, int64_t now_mono_ns)
+{
+    NG_STORE(record->entered_mono_ns, now_mono_ns);
     atomic_store_explicit(&record->id_state, id << 8 | NG_RECORD_ENTERED, memory_order_release);
 }
 
@@ -114,8 +125,9 @@ ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid
     *ret_hash = collective ? ng_ring_roll(comm->group, call) : 0;
     struct ng_box_record *record = ng_ring_begin(ret_id);
     ng_ring_describe(record, call);
-    ng_ring_publish(record, *ret_id, comm->slot, comm->group, tid, now_mono_ns, coll_seq, p2p_seq,
-                    peer_ordinal, flags, *ret_hash);
+    ng_ring_place(record, comm->slot, comm->group, tid);
+    ng_ring_count(record, coll_seq, p2p_seq, peer_ordinal, flags, *ret_hash);
+    ng_ring_publish(record, *ret_id, now_mono_ns);
     return record;
 }
 
