@@ -39,6 +39,18 @@ void ng_shim_after_fork(void)
     ng_caller_after_fork();
 }
 
+/* serve() for a call without a communicator: usually from the program itself, to the only library.
+ */
+static inline const struct ng_instance *serve_usual(const void *caller)
+{
+    uintptr_t size = atomic_load_explicit(&ng_caller_usual.size, memory_order_acquire);
+    uintptr_t start = atomic_load_explicit(&ng_caller_usual.start, memory_order_relaxed);
+    bool is_usual = ng_shim_state.any == 0 && (uintptr_t)caller - start < size &&
+                    !atomic_load_explicit(&ng_unusual, memory_order_acquire);
+
+    return __builtin_expect(is_usual, 1) ? &ng_instances[0] : NULL;
+}
+
 /* The slow path of serve(): the call came through a stub, or from inside another one, or has no
  * communicator, or there are several libraries. */
 static __attribute__((noinline)) const struct ng_instance *
@@ -113,6 +125,7 @@ static inline bool is_usual(const void *caller)
 /* A compile-time constant: each wrapper keeps one branch. */
 #define IS_COLLECTIVE(op_name) ((int)NG_OP_CLASS_##op_name == (int)NG_CLASS_COLLECTIVE)
 #define IS_P2P(op_name)        ((int)NG_OP_CLASS_##op_name == (int)NG_CLASS_P2P)
+#define IS_GROUP(op_name)      ((int)NG_OP_CLASS_##op_name == (int)NG_CLASS_GROUP)
 
 /* For rows that create communicators. */
 #define NG_CREATION(...)                                                                           \
@@ -253,10 +266,13 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
     {                                                                                              \
         const void *ng_caller = ng_shim_state.caller;                                              \
         bool ng_bypassed;                                                                          \
-        const struct ng_instance *ng_instance = serve(owner, ng_caller, &ng_bypassed);             \
+        const struct ng_instance *ng_instance = IS_GROUP(op_name) ? serve_usual(ng_caller) : NULL; \
                                                                                                    \
-        if (is_bypassed(ng_bypassed, ng_caller))                                                   \
-            return ng_instance->functions.api_name arguments;                                      \
+        if (!ng_instance) {                                                                        \
+            ng_instance = serve(owner, ng_caller, &ng_bypassed);                                   \
+            if (is_bypassed(ng_bypassed, ng_caller))                                               \
+                return ng_instance->functions.api_name arguments;                                  \
+        }                                                                                          \
                                                                                                    \
         struct ng_call ng_call = {.dtype = -1,                                                     \
                                   .redop = -1,                                                     \

@@ -412,11 +412,9 @@ static int visit(const struct ng_call *call, struct ng_call_context *context)
     return ng_abort_visit(call, &context->comm);
 }
 
-int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
+static __attribute__((noinline)) int enter_call(const struct ng_call *call,
+                                                struct ng_call_context *ret_passage)
 {
-    ret_passage->thread = NULL;
-    ret_passage->comm = NULL;
-    ret_passage->visits = false;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
     bool running = atomic_load_explicit(&ng_guard.running, memory_order_acquire);
     if (op_class == NG_CLASS_CREATE || (!running && op_class == NG_CLASS_GROUP))
@@ -445,6 +443,22 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
     if (op_class != NG_CLASS_QUERY)
         ng_thread_refuse(call->nccl, answer);
     return answer;
+}
+
+int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
+{
+    struct ng_thread *thread = ng_this_thread;
+
+    ret_passage->thread = NULL;
+    ret_passage->comm = NULL;
+    ret_passage->visits = false;
+    /* The usual case. */
+    if (ng_op_table[call->op].op_class != NG_CLASS_GROUP ||
+        !atomic_load_explicit(&ng_guard.running, memory_order_acquire) ||
+        !ng_thread_is_known(thread))
+        return enter_call(call, ret_passage);
+    ret_passage->thread = thread;
+    return ng_group_calls_enter(call, thread);
 }
 
 /* The communicator of a call; NULL none. For a creating or closing call, the one that the thread's

@@ -189,7 +189,14 @@ NG_WORK_INLINE int ng_work_leave(const struct ng_call *call, bool p2p,
         return ng_work_leave_unsuccessful(&call_copy, p2p, &context_copy, result);
     }
     if (context->group_calls) {
-        NG_WORK_COPY(call, context, ng_this_thread);
+        struct ng_call call_copy = *call;
+        struct ng_call_context context_copy; /* as far as the function reads it */
+        context_copy.comm = context->comm;
+        context_copy.record = context->record;
+        context_copy.group_calls = context->group_calls;
+        context_copy.record_id = NG_LOAD(context->slot->record_id);
+        context_copy.seq = NG_LOAD(context->slot->seq);
+        context_copy.entered_mono_ns = NG_LOAD(context->slot->since_mono_ns);
         /* Before the thread is marked as out of NCCL: from now on the group holds the
          * communicator. */
         ng_group_calls_keep(&call_copy, p2p, &context_copy);

@@ -350,15 +350,25 @@ struct ng_comm *ng_comm_at(uint32_t index);
 /* Counts of point-to-point calls with a peer; NULL out of range, out of memory or lost. */
 struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer);
 
-/* Count one more call to (or from) a peer. Returns its number, from 1; 0 if it is not counted. */
+/*
+ * Count one more call to (or from) a peer. Returns its number, from 1; 0 if it is not counted. A
+ * communicator is called from one thread at a time (NCCL's rule), so the count is a plain load and
+ * store.
+ */
 static inline uint64_t ng_comm_count_peer(struct ng_comm *comm, enum ng_op op, int peer)
 {
-    struct ng_peer_count *counts = ng_comm_peer(comm, peer);
+    struct ng_peer_count *peers = atomic_load_explicit(&comm->p2p.counts, memory_order_acquire);
+    struct ng_peer_count *counts =
+        __builtin_expect(peers && peer >= 0 && peer < NG_LOAD(comm->group->nranks), 1)
+            ? &peers[peer]
+            : ng_comm_peer(comm, peer);
 
-    if (!counts)
+    if (__builtin_expect(!counts, 0))
         return 0;
-    return 1 + atomic_fetch_add_explicit(op == NG_OP_Send ? &counts->sends : &counts->receives, 1,
-                                         memory_order_relaxed);
+    _Atomic uint32_t *count = op == NG_OP_Send ? &counts->sends : &counts->receives;
+    uint32_t next = NG_LOAD(*count) + 1;
+    NG_STORE(*count, next);
+    return next;
 }
 
 /* Undo the count of a send or receive that NCCL refused: it did not happen. */
