@@ -15,19 +15,20 @@
 
 #include "core/util/clock_follower.h"
 
+struct ng_fast_clock_scale *_Atomic ng_fast_clock_scale;
+static struct ng_clock_follower follower;
+static bool asked; /* whether this machine has the counter */
+
+#ifdef __x86_64__
 #define WINDOW_NS (10 * NG_US) /* both clocks, read within this time, show one instant */
 
 /* A reader that has just read the pointer reads its scale two instructions later. It would have to
  * stop there while all others are used, which takes at least 6 s of the keeping thread's time. */
 #define SCALES 64
 
-struct ng_fast_clock_scale *_Atomic ng_fast_clock_scale;
 static struct ng_fast_clock_scale scales[SCALES];
 static unsigned newest;
-static struct ng_clock_follower follower;
-static bool asked; /* whether this machine has the counter */
 
-#ifdef __x86_64__
 /* Does the kernel itself trust the counter: constant, the same on all processors, never stopped? */
 static bool is_clock_source(void)
 {
