@@ -110,6 +110,7 @@ TEST_F(Calls, ACollectiveIsCountedRecordedAndSeenToFinish)
 
 TEST_F(Calls, NothingIsUnusualAboutAGuardAsItIsByDefault)
 {
+    init(0);
     EXPECT_TRUE(made_is_usual());
 }
 

@@ -91,13 +91,13 @@ class Wait : public testing::Test
     {
         made_block_calls();
         made_begin(2000);
-        EXPECT_FALSE(made_is_usual());
     }
     void SetUp() override
     {
         static uintptr_t next = 100;
         comm_ = handle(next++);
         made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
+        EXPECT_FALSE(made_is_usual());
     }
     void TearDown() override
     {

@@ -46,11 +46,11 @@ class Poison : public testing::Test
     {
         made_poison();
         made_begin(2000);
-        EXPECT_FALSE(made_is_usual());
     }
     void SetUp() override
     {
         comm_ = make_comm();
+        EXPECT_FALSE(made_is_usual());
         for (void *stream : {stream_, other_})
             EXPECT_FALSE(stream_is_poisoned(stream)) << "of an earlier test";
         made_hold(true);
