@@ -29,6 +29,7 @@ static struct {
     const struct ng_instance *instance;
 } staying[STAYING_MAX];
 static atomic_uint staying_count;
+struct ng_caller_object ng_caller_usual;
 
 /* Bindings of objects that may be unloaded: decided once, as with lazy binding. */
 struct known {
@@ -95,6 +96,11 @@ static void remember_staying(const struct ng_object *caller, const struct ng_ins
         staying[count].start = caller->start;
         staying[count].size = caller->end - caller->start;
         staying[count].instance = instance;
+        if (instance == &ng_instances[0] && !atomic_load(&ng_caller_usual.size) &&
+            !ng_instance_contains((const void *)caller->start)) {
+            atomic_store(&ng_caller_usual.start, caller->start);
+            atomic_store(&ng_caller_usual.size, caller->end - caller->start);
+        }
         atomic_store_explicit(&staying_count, count + 1, memory_order_release);
     }
     pthread_mutex_unlock(&callers_lock);

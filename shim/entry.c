@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "core/call/nonblocking.h"
+#include "core/call/work_call.h"
 #include "core/comm/ended.h"
 #include "core/comm/failure.h"
 #include "core/comm/gate.h"
@@ -16,6 +17,7 @@
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
 #include "core/policy/abort.h"
+#include "core/runtime/unusual.h"
 #include "shim/instance.h"
 #include "shim/memory_calls.h"
 #include "shim/replay.h"
@@ -28,12 +30,25 @@ void ng_shim_set_active(bool active)
     if (active)
         ng_caller_start();
     atomic_store(&ng_shim_active, active);
+    ng_unusual_set(NG_UNUSUAL_FORWARDED, !active);
 }
 
 void ng_shim_after_fork(void)
 {
     ng_instance_after_fork();
     ng_caller_after_fork();
+}
+
+/* serve() for a call without a communicator: usually from the program itself, to the only library.
+ */
+static inline const struct ng_instance *serve_usual(const void *caller)
+{
+    uintptr_t size = atomic_load_explicit(&ng_caller_usual.size, memory_order_acquire);
+    uintptr_t start = atomic_load_explicit(&ng_caller_usual.start, memory_order_relaxed);
+    bool is_usual = ng_shim_state.any == 0 && (uintptr_t)caller - start < size &&
+                    !atomic_load_explicit(&ng_unusual, memory_order_acquire);
+
+    return __builtin_expect(is_usual, 1) ? &ng_instances[0] : NULL;
 }
 
 /* The slow path of serve(): the call came through a stub, or from inside another one, or has no
@@ -79,6 +94,27 @@ static inline bool is_bypassed(bool bypassed, const void *caller)
                             0);
 }
 
+/* The thread comes from a stub of the only library: as serve_slowly(). False: it does not. */
+static __attribute__((noinline)) bool leave_stub(void)
+{
+    if (ng_shim_state.depth > 0 || ng_shim_state.bound != 1)
+        return false;
+    ng_shim_state.bound = 0;
+    ng_instance_note_call(&ng_instances[0]);
+    return true;
+}
+
+/*
+ * The short way (core/call/work_call.h): a collective, send or receive of the program on a known
+ * communicator, while nothing is unusual. Then only one library is known.
+ */
+static inline bool is_usual(const void *caller)
+{
+    return __builtin_expect(!atomic_load_explicit(&ng_unusual, memory_order_acquire), 1) &&
+           __builtin_expect((uintptr_t)caller - ng_instances[0].start >= ng_instances[0].size, 1) &&
+           (__builtin_expect(ng_shim_state.any == 0, 1) || leave_stub());
+}
+
 #define NG_EXPORT __attribute__((visibility("default")))
 
 /* The name to which stubs jump: the exported one could lead to an interposer before us. */
@@ -89,6 +125,7 @@ static inline bool is_bypassed(bool bypassed, const void *caller)
 /* A compile-time constant: each wrapper keeps one branch. */
 #define IS_COLLECTIVE(op_name) ((int)NG_OP_CLASS_##op_name == (int)NG_CLASS_COLLECTIVE)
 #define IS_P2P(op_name)        ((int)NG_OP_CLASS_##op_name == (int)NG_CLASS_P2P)
+#define IS_GROUP(op_name)      ((int)NG_OP_CLASS_##op_name == (int)NG_CLASS_GROUP)
 
 /* For rows that create communicators. */
 #define NG_CREATION(...)                                                                           \
@@ -168,16 +205,74 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
                                          : (int)ng_instance->functions.api_name arguments))        \
     return ng_result;
 
+/*
+ * The same for a usual call: all of it stands in the wrapper. That is a collective outside of NCCL
+ * groups, or a send or receive inside of one. The others, and what is captured into a CUDA graph,
+ * go through core's functions. Those restore errno where they may have changed it.
+ */
+#define NG_FIELDS(op_name, owner, ...)                                                             \
+    {                                                                                              \
+        .dtype = -1, .redop = -1, .root = -1, .op = NG_OP_##op_name,                               \
+        .nccl = &ng_instances[0].nccl, .caller = ng_caller, .comm = owner, __VA_ARGS__             \
+    }
+
+#define NG_SHORT_WAY(api_name, op_name, owner, arguments, ...)                                     \
+    const struct ng_call ng_call = NG_FIELDS(op_name, owner, __VA_ARGS__);                         \
+    /* What is still needed of a collective once it has returned. */                               \
+    const struct ng_call ng_rest = {.dtype = -1,                                                   \
+                                    .redop = -1,                                                   \
+                                    .root = -1,                                                    \
+                                    .op = NG_OP_##op_name,                                         \
+                                    .nccl = &ng_instances[0].nccl,                                 \
+                                    .stream = ng_call.stream};                                     \
+    const struct ng_call *ng_later = IS_P2P(op_name) ? &ng_call : &ng_rest;                        \
+    struct ng_call_context ng_context;                                                             \
+    int ng_answer;                                                                                 \
+                                                                                                   \
+    ng_shim_state.depth = 1;                                                                       \
+    if (__builtin_expect(!ng_work_is_short(ng_thread, IS_P2P(op_name)), 0)) {                      \
+        struct ng_call call_copy = ng_call;                                                        \
+        struct ng_call_context context_copy;                                                       \
+        ng_answer = IS_P2P(op_name) ? ng_p2p_enter(&call_copy, &context_copy)                      \
+                                    : ng_collective_enter(&call_copy, &context_copy);              \
+        if (ng_answer == NG_CALL_PROCEED)                                                          \
+            NG_LEAVE_SLOWLY(api_name, op_name, arguments)                                          \
+    } else if (__builtin_expect(                                                                   \
+                   (ng_answer = ng_work_enter(&ng_call, IS_P2P(op_name), true, ng_thread, ng_comm, \
+                                              IS_P2P(op_name) ? &ng_thread->first : NULL,          \
+                                              &ng_context)) != NG_CALL_PROCEED,                    \
+                   0)) {                                                                           \
+        ;                                                                                          \
+    } else if (__builtin_expect(!IS_P2P(op_name) && !ng_context.work, 0)) {                        \
+        NG_WORK_COPY(&ng_call, &ng_context, ng_thread);                                            \
+        NG_LEAVE_SLOWLY(api_name, op_name, arguments)                                              \
+    } else {                                                                                       \
+        ng_answer = (int)ng_instances[0].functions.api_name arguments;                             \
+        ng_answer = ng_work_leave(ng_later, IS_P2P(op_name), &ng_context, ng_answer);              \
+    }                                                                                              \
+    ng_shim_state.depth = 0;                                                                       \
+    return (ncclResult_t)ng_answer;
+
+#define NG_LEAVE_SLOWLY(api_name, op_name, arguments)                                              \
+    {                                                                                              \
+        ng_answer = (int)ng_instances[0].functions.api_name arguments;                             \
+        ng_answer = IS_P2P(op_name) ? ng_p2p_leave(&call_copy, &context_copy, ng_answer)           \
+                                    : ng_collective_leave(&call_copy, &context_copy, ng_answer);   \
+    }
+
 /* If the header declares a function, the compiler checks this definition against it. */
 #define NG_TRACK(api_name, major, minor, patch, op_name, owner, prototype, arguments, ...)         \
-    NG_EXPORT ncclResult_t nccl##api_name prototype                                                \
+    static __attribute__((noinline)) ncclResult_t long_way_##api_name prototype                    \
     {                                                                                              \
-        const void *ng_caller = __builtin_return_address(0);                                       \
+        const void *ng_caller = ng_shim_state.caller;                                              \
         bool ng_bypassed;                                                                          \
-        const struct ng_instance *ng_instance = serve(owner, ng_caller, &ng_bypassed);             \
+        const struct ng_instance *ng_instance = IS_GROUP(op_name) ? serve_usual(ng_caller) : NULL; \
                                                                                                    \
-        if (is_bypassed(ng_bypassed, ng_caller))                                                   \
-            return ng_instance->functions.api_name arguments;                                      \
+        if (!ng_instance) {                                                                        \
+            ng_instance = serve(owner, ng_caller, &ng_bypassed);                                   \
+            if (is_bypassed(ng_bypassed, ng_caller))                                               \
+                return ng_instance->functions.api_name arguments;                                  \
+        }                                                                                          \
                                                                                                    \
         struct ng_call ng_call = {.dtype = -1,                                                     \
                                   .redop = -1,                                                     \
@@ -195,6 +290,22 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
         }                                                                                          \
         NG_THROUGH(op_name, ng_instance->functions.api_name arguments)                             \
         return ng_result;                                                                          \
+    }                                                                                              \
+    NG_EXPORT ncclResult_t nccl##api_name prototype                                                \
+    {                                                                                              \
+        const void *ng_caller = __builtin_return_address(0);                                       \
+                                                                                                   \
+        if ((IS_COLLECTIVE(op_name) || IS_P2P(op_name)) && is_usual(ng_caller)) {                  \
+            struct ng_thread *ng_thread = ng_this_thread;                                          \
+            struct ng_comm *ng_comm;                                                               \
+            if (__builtin_expect(ng_thread_is_known(ng_thread) &&                                  \
+                                     (ng_comm = ng_comm_find(owner)) != NULL,                      \
+                                 1)) {                                                             \
+                NG_SHORT_WAY(api_name, op_name, owner, arguments, __VA_ARGS__)                     \
+            }                                                                                      \
+        }                                                                                          \
+        ng_shim_state.caller = ng_caller;                                                          \
+        return long_way_##api_name arguments;                                                      \
     }                                                                                              \
     NG_ENTRY(api_name, ncclResult_t, prototype)
 

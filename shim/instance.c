@@ -18,6 +18,7 @@
 #include "core/comm/comm.h"
 #include "core/fault/inject.h"
 #include "core/nccl/api.h"
+#include "core/runtime/unusual.h"
 #include "core/util/log.h"
 #include "shim/dlsym.h"
 #include "shim/shim.h"
@@ -137,6 +138,7 @@ static const struct ng_instance *publish(struct ng_instance *instance, void *han
         instance->nccl.index = count;
         ng_instances[count] = *instance;
         atomic_store_explicit(&ng_instance_count, count + 1, memory_order_release);
+        ng_unusual_set(NG_UNUSUAL_LIBRARIES, count > 0);
         published = &ng_instances[count];
         handle = NULL;
     }

@@ -106,6 +106,14 @@ void ng_instance_tell_too_many(const struct ng_instance *instance);
 void ng_instance_first_call(const struct ng_instance *instance);
 
 /*
+ * The first object that stays until the end and whose symbols are bound to the first library; of
+ * size 0 until it is known. Its calls without a communicator go to that library.
+ */
+extern struct ng_caller_object {
+    _Atomic uintptr_t start, size;
+} ng_caller_usual;
+
+/*
  * Before main: find the library that serves the calls of a program linked with NCCL. Doing this
  * later would call the dynamic linker, and a thread that calls NCCL could deadlock with a thread
  * that waits for it inside dlopen.

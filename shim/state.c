@@ -7,7 +7,7 @@
 
 #include "shim/shim.h"
 
-__thread union ng_shim_state ng_shim_state NG_TLS_INITIAL_EXEC;
+__thread struct ng_shim_state ng_shim_state NG_TLS_INITIAL_EXEC;
 
 atomic_bool ng_shim_active;
 static atomic_bool shim_inert;

@@ -13,18 +13,22 @@
 /* Initial-exec: read in two instructions, and never allocated lazily. */
 #define NG_TLS_INITIAL_EXEC __attribute__((tls_model("initial-exec"), visibility("hidden")))
 
-union ng_shim_state {
-    struct {
-        /* Above 0 from just before ng_call_enter to just after ng_call_leave, while a passed call
-         * runs, and for ever in the guard's own threads. */
-        uint32_t depth;
-        /* The library that a stub named: its index + 1; 0 none. Written by dlsym.S, at 4 bytes. */
-        uint32_t bound;
+struct ng_shim_state {
+    union {
+        struct {
+            /* Above 0 from just before ng_call_enter to just after ng_call_leave, while a passed
+             * call runs, and for ever in the guard's own threads. */
+            uint32_t depth;
+            /* The library that a stub named: its index + 1; 0 none. Written by dlsym.S, at 4
+             * bytes. */
+            uint32_t bound;
+        };
+        uint64_t any;
     };
-    uint64_t any;
+    const void *caller; /* of the wrapper, for the long way of the call */
 };
 
-extern __thread union ng_shim_state ng_shim_state NG_TLS_INITIAL_EXEC;
+extern __thread struct ng_shim_state ng_shim_state NG_TLS_INITIAL_EXEC;
 
 /* shim/shim.h: do calls reach core? */
 extern atomic_bool ng_shim_active __attribute__((visibility("hidden")));

@@ -8,10 +8,13 @@
  */
 #include "core/nccl/call.h"
 
+#include <errno.h>
+
 #include "core/call/creation.h"
 #include "core/call/group_calls.h"
 #include "core/call/init_retry.h"
 #include "core/call/nonblocking.h"
+#include "core/call/work_call.h"
 #include "core/check/check.h"
 #include "core/check/lockstep_check.h"
 #include "core/comm/call_stack.h"
@@ -38,149 +41,78 @@
 #include "core/util/clock.h"
 #include "core/view/hash_log.h"
 
-/* A communicator is called from one thread at a time (NCCL's rule), so its counters are plain loads
- * and stores. */
-static inline uint64_t count_up(_Atomic uint64_t *counter)
-{
-    uint64_t next = atomic_load_explicit(counter, memory_order_relaxed) + 1;
-    atomic_store_explicit(counter, next, memory_order_release);
-    return next;
-}
-
-/* Without records, the group itself keeps its newest call. */
-static void keep_last(struct ng_box_group *group, const struct ng_call *call)
+void ng_work_keep_last(const struct ng_call *call, struct ng_box_group *group)
 {
     NG_STORE(group->last_call, ng_box_pack_call(call->op, call->dtype, call->root));
     NG_STORE(group->last_redop, call->redop);
     NG_STORE(group->last_count, call->count);
 }
 
-/* The number of a call among the works of its kind, and the counter that says which is measured
- * next. */
-struct turn {
-    uint64_t number;
-    _Atomic uint64_t *next;
-};
-
-static inline __attribute__((always_inline)) struct turn turn_of(struct ng_comm *comm, bool p2p,
-                                                                 uint64_t coll_seq)
+/* The call that the thread's slot shows: a send or receive has no sequence number there. */
+static inline void fill_work(struct ng_async_op *work, const struct ng_box_thread *slot)
 {
-    return p2p ? (struct turn){count_up(&comm->timing.p2p_works), &comm->timing.next_p2p}
-               : (struct turn){coll_seq, &comm->timing.next_coll};
+    uint64_t seq = NG_LOAD(slot->seq);
+
+    ng_async_op_fill(work, NG_LOAD(slot->record_id), seq, seq, !seq, NG_LOAD(slot->since_mono_ns));
 }
 
-/* The uncommon case: a call that may be measured. */
-static __attribute__((noinline)) struct ng_async_op *start_measured(const struct ng_call *call,
-                                                                    struct ng_comm *comm,
-                                                                    struct turn turn, bool in_burst,
-                                                                    bool *ret_capturing)
+/* The call is being captured into a CUDA graph. */
+static __attribute__((noinline)) uintptr_t begin_capture(struct ng_comm *comm, void *stream,
+                                                         const struct ng_box_thread *slot)
 {
-    if (!ng_timing_take(ng_guard.config.timing, turn.next, turn.number))
-        return ng_gpu_start(comm, call->stream, in_burst, ret_capturing);
-    struct ng_async_op *work = ng_gpu_start_timed(comm, call->stream, ret_capturing);
-    if (!work)
-        return NULL;
-    work->op = call->op;
-    work->calls = 1;
-    work->bytes = call->count * ng_dtype_bytes(call->dtype);
-    work->symmetric = ng_op_is_symmetric(call->op);
-    return work;
+    uint64_t seq = NG_LOAD(slot->seq);
+
+    if (seq)
+        ng_hash_log_capture(comm->hash_log, seq);
+    struct ng_captured *begun = ng_capture_begin(comm, stream);
+    return begun ? (uintptr_t)begun : NG_CALL_CAPTURED;
 }
 
-static __attribute__((noinline)) int refuse_work(const struct ng_call *call,
-                                                 struct ng_call_context *context);
-static __attribute__((noinline)) int refuse_aborted(const struct ng_call *call,
-                                                    struct ng_call_context *context);
-static __attribute__((noinline)) int check_work(const struct ng_call *call,
-                                                struct ng_call_context *context);
-
-static inline __attribute__((always_inline)) int enter_work(const struct ng_call *call, bool p2p,
-                                                            struct ng_call_context *ret_passage)
+struct ng_work_events ng_work_start(struct ng_comm *comm, void *stream,
+                                    const struct ng_box_thread *slot)
 {
-    struct ng_call_context *context = ret_passage;
-    uint64_t coll_seq, p2p_seq, peer_ordinal = 0, record_id, rolling_hash;
+    struct ng_work_events events = {.capture = 0};
+    struct ng_thread *thread = ng_this_thread;
+    int saved = errno;
+    bool capturing;
 
-    context->thread = NULL;
-    if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) &&
-        !ng_guard_start())
-        return NG_CALL_PROCEED;
-    struct ng_thread *thread = ng_thread_get();
-    if (__builtin_expect(!thread, 0))
-        return NG_CALL_PROCEED;
-    struct ng_comm *comm = ng_comm_find(call->comm);
-    if (__builtin_expect(!comm, 0)) {
-        int answer = ng_ended_answer(call->comm, call->op);
-        if (answer != NG_CALL_PROCEED) {
-            ng_thread_refuse(call->nccl, answer);
-            return answer;
-        }
-        if (!(comm = ng_creation_adopt(call)))
-            return NG_CALL_PROCEED;
-    }
-    struct ng_box_group *group = comm->group;
-    int64_t now = ng_clock_mono_ns();
-    struct ng_group_calls *group_calls = ng_thread_open_group(thread, call->nccl);
-    if (__builtin_expect(group_calls && group_calls->broken, 0))
-        return NG_NCCL_SYSTEM_ERROR;
-    uint32_t flags = group_calls ? NG_RECORD_IN_GROUP : 0;
-    if (p2p) {
-        coll_seq = NG_LOAD(group->entered);
-        p2p_seq = count_up(&group->p2p_entered);
-        peer_ordinal = ng_comm_count_peer(comm, call->op, call->root);
-        flags |= NG_RECORD_P2P;
-    } else {
-        coll_seq = NG_LOAD(group->entered) + 1;
-        p2p_seq = NG_LOAD(group->p2p_entered);
-        if (call->send_buffer == call->recv_buffer)
-            flags |= NG_RECORD_IN_PLACE;
-    }
-    context->thread = thread;
-    context->comm = comm;
-    context->seq = coll_seq;
-    context->entered_mono_ns = now;
-    context->work = NULL;
-    context->group_calls = group_calls;
-    context->capturing = false;
-    struct ng_box_record *record =
-        ng_ring_add(call, comm, thread->tid, now, coll_seq, p2p_seq, peer_ordinal, flags, !p2p,
-                    &record_id, &rolling_hash);
-    context->record = record;
-    context->record_id = record_id;
-    ng_call_stack_keep(thread, call->caller, record_id);
-    if (!p2p) {
-        NG_STORE(group->entered_record, record_id);
-        if (__builtin_expect(!record, 0)) {
-            keep_last(group, call);
-            rolling_hash = ng_ring_roll(group, call);
-        }
-        NG_STORE(group->rolling_hash, rolling_hash);
-        ng_hash_log_add(comm->hash_log, coll_seq, rolling_hash);
-        atomic_store_explicit(&group->entered, coll_seq, memory_order_release);
-    }
-    ng_thread_enter(thread, call->op, comm, record_id, p2p ? 0 : coll_seq, now);
-    if (__builtin_expect(ng_guard.checks_calls, 0)) {
-        int answer = check_work(call, context);
-        if (answer != NG_CALL_PROCEED)
-            return answer;
-    }
-    if (__builtin_expect(ng_guard.registers, 0) && !ng_registrations_enter(comm, call, p2p))
-        return refuse_aborted(call, context);
-    if (ng_comm_is_shut_now(comm) && ng_in_flight_await(comm))
-        return refuse_work(call, context);
-    if (group_calls)
-        return NG_CALL_PROCEED;
-    struct turn turn = turn_of(comm, p2p, coll_seq);
-    bool in_burst = ng_burst_goes_on(comm, thread, call->stream, now, NG_BURST_GAP_NS);
+    bool in_burst =
+        ng_burst_goes_on(comm, thread, stream, NG_LOAD(slot->since_mono_ns), NG_BURST_GAP_NS);
     ng_burst_end(thread);
-    context->work = ng_timing_may(turn.next, turn.number)
-                        ? start_measured(call, comm, turn, in_burst, &context->capturing)
-                        : ng_gpu_start(comm, call->stream, in_burst, &context->capturing);
-    if (__builtin_expect(context->capturing, 0)) {
-        if (!p2p)
-            ng_hash_log_capture(comm->hash_log, coll_seq);
-        context->begun = ng_capture_begin(comm, call->stream);
+    events.work = ng_gpu_start(comm, stream, in_burst, &capturing);
+    if (__builtin_expect(events.work != NULL, 1))
+        fill_work(events.work, slot);
+    else if (capturing)
+        events.capture = begin_capture(comm, stream, slot);
+    errno = saved;
+    return events;
+}
+
+struct ng_work_events ng_work_start_measured(const struct ng_call *call, struct ng_comm *comm,
+                                             const struct ng_box_thread *slot)
+{
+    uint64_t seq = NG_LOAD(slot->seq), number = seq ? seq : NG_LOAD(comm->timing.p2p_works);
+    struct ng_work_events events = {.capture = 0};
+    int saved = errno;
+    bool capturing;
+
+    if (!ng_timing_take(ng_guard.config.timing,
+                        seq ? &comm->timing.next_coll : &comm->timing.next_p2p, number))
+        return ng_work_start(comm, call->stream, slot);
+    ng_burst_end(ng_this_thread);
+    struct ng_async_op *work = ng_gpu_start_timed(comm, call->stream, &capturing);
+    events.work = work;
+    if (work) {
+        work->op = call->op;
+        work->calls = 1;
+        work->bytes = call->count * ng_dtype_bytes(call->dtype);
+        work->symmetric = ng_op_is_symmetric(call->op);
+        fill_work(work, slot);
+    } else if (capturing) {
+        events.capture = begin_capture(comm, call->stream, slot);
     }
-    return NG_CALL_PROCEED;
+    errno = saved;
+    return events;
 }
 
 /* The call did not happen; the group's numbering must stay that of the other ranks. */
@@ -194,7 +126,7 @@ static void uncount_work(const struct ng_call *call, const struct ng_call_contex
     } else {
         atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
         NG_STORE(context->comm->timing.next_coll, 0); /* its sequence number will be used again */
-        NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
+        NG_STORE(group->rolling_hash, context->hash_before);
         ng_async_op_forget_last(group);
     }
 }
@@ -233,7 +165,10 @@ static void uncount_captured(const struct ng_call *call, const struct ng_call_co
 static __attribute__((noinline)) void keep_captured(const struct ng_call *call,
                                                     struct ng_call_context *context)
 {
-    ng_capture_add(context->comm, call->stream, call, context->begun);
+    struct ng_captured *begun =
+        context->capture == NG_CALL_CAPTURED ? NULL : (struct ng_captured *)context->capture;
+
+    ng_capture_add(context->comm, call->stream, call, begun);
     uncount_captured(call, context);
 }
 
@@ -247,11 +182,17 @@ static int turn_down(const struct ng_call *call, struct ng_call_context *context
     return result;
 }
 
-static int refuse_work(const struct ng_call *call, struct ng_call_context *context)
+int ng_work_await(const struct ng_call *call, struct ng_call_context *context)
 {
-    if (ng_guard.registers)
-        ng_registrations_leave(context->comm, true);
-    return turn_down(call, context, ng_abort_answer(context->comm, call));
+    int saved = errno, answer = NG_CALL_PROCEED;
+
+    if (ng_in_flight_await(context->comm)) {
+        if (ng_guard.registers)
+            ng_registrations_leave(context->comm, true);
+        answer = turn_down(call, context, ng_abort_answer(context->comm, call));
+    }
+    errno = saved;
+    return answer;
 }
 
 /* While the call waited to release registrations, another thread of the program aborted the
@@ -266,13 +207,22 @@ static int check_work(const struct ng_call *call, struct ng_call_context *contex
 {
     char reason[NG_COMM_REASON_BYTES];
 
-    context->work = NULL; /* not begun */
     int result = ng_check_call(call, context, reason, sizeof(reason));
     if (result == NG_CALL_PROCEED)
         return result;
     turn_down(call, context, result);
     ng_check_keep_reason(context->comm, reason);
     return result;
+}
+
+int ng_work_prepare(const struct ng_call *call, bool p2p, struct ng_call_context *context)
+{
+    int answer = ng_guard.checks_calls ? check_work(call, context) : NG_CALL_PROCEED;
+
+    if (answer == NG_CALL_PROCEED && ng_guard.registers &&
+        !ng_registrations_enter(context->comm, call, p2p))
+        return refuse_aborted(call, context);
+    return answer;
 }
 
 /* Hand over a work that is tracked, or that the call itself waits for. Returns the result for the
@@ -291,33 +241,38 @@ static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_a
     return ng_device_wait_end(comm, waiter, entered_mono_ns, ng_device_wait_newest());
 }
 
-/* Hand the launched work to the watchdog. */
-static inline __attribute__((always_inline)) int hand_work(const struct ng_call *call, bool p2p,
-                                                           struct ng_call_context *context)
+void ng_work_leave_unobserved(const struct ng_call *call, struct ng_call_context *context)
 {
-    struct ng_comm *comm = context->comm;
-    struct ng_async_op *work = context->work;
-    uint64_t seq = p2p ? 0 : context->seq;
+    int saved = errno;
 
-    ng_thread_leave(context->thread);
-    if (!p2p)
-        NG_STORE(comm->group->scheduled, seq);
-    if (__builtin_expect(!work || !ng_gpu_record(work->gpu, work->end, call->stream), 0)) {
-        if (context->capturing) {
-            keep_captured(call, context);
-            return NG_NCCL_SUCCESS;
-        }
-        ng_async_op_give_up(work, 1);
+    if (context->capture) {
+        keep_captured(call, context);
+    } else {
+        ng_async_op_give_up(NULL, 1);
         ng_ring_advance(context->record, context->record_id, NG_RECORD_UNWATCHED);
-        return NG_NCCL_SUCCESS;
     }
-    ng_async_op_fill(work, context->record_id, seq, seq, p2p, context->entered_mono_ns);
-    ng_ring_advance(context->record, context->record_id, NG_RECORD_SCHEDULED);
-    if (__builtin_expect(ng_guard.tends_works, 0))
-        return tend_work(comm, work, call->stream);
-    ng_async_op_hand_over(comm, work);
-    ng_burst_keep(comm, context->thread, call->stream, ng_clock_mono_ns());
-    return NG_NCCL_SUCCESS;
+    errno = saved;
+}
+
+int ng_work_hand(struct ng_comm *comm, struct ng_async_op *work, void *stream,
+                 struct ng_box_record *record)
+{
+    int saved = errno, result = NG_NCCL_SUCCESS;
+
+    if (__builtin_expect(!ng_gpu_record(work->gpu, work->end, stream), 0)) {
+        ng_ring_advance(record, work->last_record, NG_RECORD_UNWATCHED);
+        ng_async_op_give_up(work, 1);
+    } else {
+        ng_ring_advance(record, work->last_record, NG_RECORD_SCHEDULED);
+        if (__builtin_expect(ng_guard.tends_works, 0))
+            result = tend_work(comm, work, stream);
+        else {
+            ng_async_op_hand_over(comm, work);
+            ng_burst_keep(comm, ng_this_thread, stream, ng_fast_clock_mono_ns());
+        }
+    }
+    errno = saved;
+    return result;
 }
 
 /* NCCL will launch it later; the program must query NCCL to learn when. */
@@ -325,37 +280,35 @@ static void keep_unfinished(const struct ng_call *call, bool p2p, struct ng_call
 {
     struct ng_comm *comm = context->comm;
     struct ng_async_op *work = context->work;
-    uint64_t seq = p2p ? 0 : context->seq;
 
     atomic_store_explicit(&comm->mode.nonblocking, true, memory_order_relaxed);
-    if (context->capturing) {
+    if (context->capture) {
         uncount_captured(call, context);
     } else if (!work) {
         if (!p2p)
-            NG_STORE(comm->group->scheduled, seq);
+            NG_STORE(comm->group->scheduled, context->seq);
         ng_async_op_give_up(work, 1);
         ng_ring_advance(context->record, context->record_id, NG_RECORD_UNWATCHED);
     } else {
-        ng_async_op_fill(work, context->record_id, seq, seq, p2p, context->entered_mono_ns);
         ng_in_progress_keep(comm, work, call->stream);
     }
     ng_in_progress_stay(comm, context->thread);
 }
 
 /* Finish a call that has not returned success. */
-static __attribute__((noinline)) int leave_unsuccessful(const struct ng_call *call, bool p2p,
-                                                        struct ng_call_context *context, int result)
+static int leave_unsuccessful(const struct ng_call *call, bool p2p, struct ng_call_context *context,
+                              int result)
 {
     struct ng_comm *comm = context->comm;
 
     result = ng_nonblocking_finish(comm, context->group_calls, context->thread, result);
-    if (context->group_calls && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS)) {
+    if (result == NG_NCCL_SUCCESS)
+        return ng_work_leave(call, p2p, context, result);
+    if (context->group_calls && result == NG_NCCL_IN_PROGRESS) {
         ng_group_calls_keep(call, p2p, context);
         ng_thread_leave(context->thread);
         return result;
     }
-    if (result == NG_NCCL_SUCCESS)
-        return hand_work(call, p2p, context);
     if (result == NG_NCCL_IN_PROGRESS) {
         keep_unfinished(call, p2p, context);
         return result;
@@ -368,25 +321,59 @@ static __attribute__((noinline)) int leave_unsuccessful(const struct ng_call *ca
     return result;
 }
 
-static inline __attribute__((always_inline)) int
-leave_work(const struct ng_call *call, bool p2p, struct ng_call_context *context, int result)
+int ng_work_leave_unsuccessful(const struct ng_call *call, bool p2p,
+                               struct ng_call_context *context, int result)
 {
-    struct ng_thread *thread = context->thread;
+    int saved = errno;
 
+    result = leave_unsuccessful(call, p2p, context, result);
+    errno = saved;
+    return result;
+}
+
+/* A communicator that is not known: made without our wrappers, or ended. NULL: *ret_answer is the
+ * result for the program, or the call is forwarded untouched. */
+static __attribute__((noinline)) struct ng_comm *find_unknown(const struct ng_call *call,
+                                                              int *ret_answer)
+{
+    *ret_answer = ng_ended_answer(call->comm, call->op);
+    if (*ret_answer == NG_CALL_PROCEED)
+        return ng_creation_adopt(call);
+    ng_thread_refuse(call->nccl, *ret_answer);
+    return NULL;
+}
+
+static inline __attribute__((always_inline)) int enter_work(const struct ng_call *call, bool p2p,
+                                                            struct ng_call_context *ret_context)
+{
+    int answer;
+
+    ret_context->thread = NULL;
+    if (__builtin_expect(!atomic_load_explicit(&ng_guard.running, memory_order_acquire), 0) &&
+        !ng_guard_start())
+        return NG_CALL_PROCEED;
+    struct ng_thread *thread = ng_thread_get();
     if (__builtin_expect(!thread, 0))
+        return NG_CALL_PROCEED;
+    struct ng_comm *comm = ng_comm_find(call->comm);
+    if (__builtin_expect(!comm, 0) && !(comm = find_unknown(call, &answer)))
+        return answer;
+    struct ng_group_calls *group_calls = ng_thread_open_group(thread, call->nccl);
+    if (__builtin_expect(group_calls && group_calls->broken, 0))
+        return NG_NCCL_SYSTEM_ERROR;
+    answer = ng_work_enter(call, p2p, false, thread, comm, group_calls, ret_context);
+    ret_context->thread = thread;
+    return answer;
+}
+
+static inline int leave_work(const struct ng_call *call, bool p2p, struct ng_call_context *context,
+                             int result)
+{
+    if (__builtin_expect(!context->thread, 0))
         return result;
     if (__builtin_expect(ng_guard.registers, 0))
         ng_registrations_leave(context->comm, context->work || context->group_calls);
-    if (__builtin_expect(result != NG_NCCL_SUCCESS, 0))
-        return leave_unsuccessful(call, p2p, context, result);
-    if (context->group_calls) {
-        /* Before the thread is marked as out of NCCL: from now on the group holds the
-         * communicator. */
-        ng_group_calls_keep(call, p2p, context);
-        ng_thread_leave(thread);
-        return result;
-    }
-    return hand_work(call, p2p, context);
+    return ng_work_leave(call, p2p, context, result);
 }
 
 int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
@@ -433,11 +420,9 @@ static int visit(const struct ng_call *call, struct ng_call_context *context)
     return ng_abort_visit(call, &context->comm);
 }
 
-int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
+static __attribute__((noinline)) int enter_call(const struct ng_call *call,
+                                                struct ng_call_context *ret_passage)
 {
-    ret_passage->thread = NULL;
-    ret_passage->comm = NULL;
-    ret_passage->visits = false;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
     bool running = atomic_load_explicit(&ng_guard.running, memory_order_acquire);
     if (op_class == NG_CLASS_CREATE || (!running && op_class == NG_CLASS_GROUP))
@@ -466,6 +451,22 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
     if (op_class != NG_CLASS_QUERY)
         ng_thread_refuse(call->nccl, answer);
     return answer;
+}
+
+int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
+{
+    struct ng_thread *thread = ng_this_thread;
+
+    ret_passage->thread = NULL;
+    ret_passage->comm = NULL;
+    ret_passage->visits = false;
+    /* The usual case. */
+    if (ng_op_table[call->op].op_class != NG_CLASS_GROUP ||
+        !atomic_load_explicit(&ng_guard.running, memory_order_acquire) ||
+        !ng_thread_is_known(thread))
+        return enter_call(call, ret_passage);
+    ret_passage->thread = thread;
+    return ng_group_calls_enter(call, thread);
 }
 
 /* The communicator of a call; NULL none. For a creating or closing call, the one that the thread's

@@ -331,7 +331,7 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
         return NG_CALL_PROCEED;
     if (call->op == NG_OP_GroupSimulateEnd)
         return let_close(calls, thread, call->nccl);
-    int64_t now_mono_ns = ng_clock_mono_ns(), gap_ns = NG_BURST_GAP_NS;
+    int64_t now_mono_ns = ng_fast_clock_mono_ns(), gap_ns = NG_BURST_GAP_NS;
     for (uint32_t i = 0; i < calls->pending_count; i++)
         gap_ns += NG_BURST_CALL_NS * (calls->pending[i].coll_count + calls->pending[i].p2p_count);
     for (uint32_t i = 0; i < calls->pending_count && calls->error == NG_NCCL_SUCCESS; i++) {
@@ -409,7 +409,7 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
     ng_thread_let_go_group(calls);
     if (__builtin_expect(ng_guard.registers, 0))
         ng_registrations_leave_group(calls);
-    int64_t left_mono_ns = ng_clock_mono_ns();
+    int64_t left_mono_ns = ng_fast_clock_mono_ns();
     for (uint32_t i = 0; taken && i < calls->pending_count; i++)
         close_work(calls, &calls->pending[i], result, thread, left_mono_ns);
     if (taken)

@@ -35,8 +35,9 @@ _Static_assert(offsetof(struct ng_comm, p2p) <= 64, "what every call reads stand
 /* Protects creation and end of records, and writes to the table. Nests inside nothing; never held
  * while calling NCCL or CUDA. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_comm *comms; /* set before the table */
-struct ng_comm_entry *_Atomic ng_comm_table;
+static struct ng_comm *comms;                       /* set before the table */
+static struct ng_comm_entry no_entries[TABLE_SIZE]; /* of untouched pages, which cost nothing */
+struct ng_comm_entry *_Atomic ng_comm_table = no_entries;
 static _Atomic uint32_t comm_count;
 static uint16_t ended[NG_COMM_CAPACITY]; /* ring of ended records, oldest first */
 static uint32_t ended_first, ended_count;
@@ -52,6 +53,21 @@ static void *reserve_memory(size_t bytes)
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return map == MAP_FAILED ? NULL : map;
+}
+
+struct ng_comm *ng_comm_find_further(const void *handle)
+{
+    struct ng_comm_entry *entries = atomic_load_explicit(&ng_comm_table, memory_order_acquire);
+
+    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
+         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
+        void *there = atomic_load_explicit(&entries[i].handle, memory_order_acquire);
+        if (there == handle)
+            return atomic_load_explicit(&entries[i].comm, memory_order_relaxed);
+        if (!there)
+            return NULL;
+    }
+    return NULL;
 }
 
 static void table_insert(void *handle, struct ng_comm *comm)
@@ -694,7 +710,7 @@ void ng_comm_after_fork(void)
     /* The mutex may have been held by a thread of the parent, which does not exist here. */
     registry_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     comms = NULL;
-    ng_comm_table = NULL;
+    ng_comm_table = no_entries;
     comm_count = 0;
     ended_first = ended_count = 0;
     aborted_first = aborted_count = 0;

@@ -224,17 +224,18 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
 bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made);
 
 /* Open addressing over handles; an entry once used is never NULL again. */
-#define NG_COMM_TABLE_SIZE 16384u /* a power of two, four times the capacity */
+#define NG_COMM_TABLE_BITS 14
+#define NG_COMM_TABLE_SIZE (1u << NG_COMM_TABLE_BITS) /* four times the capacity */
 struct ng_comm_entry {
     _Atomic(void *) handle; /* NULL never used */
     _Atomic(struct ng_comm *) comm;
 };
-extern struct ng_comm_entry *_Atomic ng_comm_table __attribute__((visibility("hidden")));
+extern struct ng_comm_entry *_Atomic ng_comm_table
+    __attribute__((visibility("hidden"))); /* never NULL */
 
 static inline uint32_t ng_comm_hash(const void *handle)
 {
-    return (uint32_t)(((uintptr_t)handle >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) &
-           (NG_COMM_TABLE_SIZE - 1);
+    return (uint32_t)((uintptr_t)handle >> 4) * UINT32_C(0x9e3779b1) >> (32 - NG_COMM_TABLE_BITS);
 }
 
 /* Set the device of a communicator before it is created: `device`, or if that is -1 the calling
@@ -244,24 +245,19 @@ void ng_comm_place(struct ng_comm *comm, int device);
 /* Query NCCL for what is not known yet about a finished communicator: size, rank and device. */
 void ng_comm_ask(struct ng_comm *comm, void *handle);
 
+/* The slow half of ng_comm_find: the handle is not in its first place. */
+struct ng_comm *ng_comm_find_further(const void *handle);
+
 /* The record of a handle; NULL not known. Lock-free. */
 static inline struct ng_comm *ng_comm_find(const void *handle)
 {
     struct ng_comm_entry *entries = atomic_load_explicit(&ng_comm_table, memory_order_acquire);
-    uint32_t i = ng_comm_hash(handle);
+    struct ng_comm_entry *entry = &entries[ng_comm_hash(handle)];
 
     /* A NULL handle matches an unused entry, which has no record. */
-    if (__builtin_expect(!entries, 0))
-        return NULL;
-    for (uint32_t probes = 0; probes < NG_COMM_TABLE_SIZE;
-         probes++, i = (i + 1) & (NG_COMM_TABLE_SIZE - 1)) {
-        void *there = atomic_load_explicit(&entries[i].handle, memory_order_acquire);
-        if (__builtin_expect(there == handle, 1))
-            return atomic_load_explicit(&entries[i].comm, memory_order_relaxed);
-        if (!there)
-            return NULL;
-    }
-    return NULL;
+    return __builtin_expect(atomic_load_explicit(&entry->handle, memory_order_acquire) == handle, 1)
+               ? atomic_load_explicit(&entry->comm, memory_order_relaxed)
+               : ng_comm_find_further(handle);
 }
 
 /*
@@ -362,15 +358,25 @@ struct ng_comm *ng_comm_at(uint32_t index);
 /* Counts of point-to-point calls with a peer; NULL out of range, out of memory or lost. */
 struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer);
 
-/* Count one more call to (or from) a peer. Returns its number, from 1; 0 if it is not counted. */
+/*
+ * Count one more call to (or from) a peer. Returns its number, from 1; 0 if it is not counted. A
+ * communicator is called from one thread at a time (NCCL's rule), so the count is a plain load and
+ * store.
+ */
 static inline uint64_t ng_comm_count_peer(struct ng_comm *comm, enum ng_op op, int peer)
 {
-    struct ng_peer_count *counts = ng_comm_peer(comm, peer);
+    struct ng_peer_count *peers = atomic_load_explicit(&comm->p2p.counts, memory_order_acquire);
+    struct ng_peer_count *counts =
+        __builtin_expect(peers && peer >= 0 && peer < NG_LOAD(comm->group->nranks), 1)
+            ? &peers[peer]
+            : ng_comm_peer(comm, peer);
 
-    if (!counts)
+    if (__builtin_expect(!counts, 0))
         return 0;
-    return 1 + atomic_fetch_add_explicit(op == NG_OP_Send ? &counts->sends : &counts->receives, 1,
-                                         memory_order_relaxed);
+    _Atomic uint32_t *count = op == NG_OP_Send ? &counts->sends : &counts->receives;
+    uint32_t next = NG_LOAD(*count) + 1;
+    NG_STORE(*count, next);
+    return next;
 }
 
 /* Undo the count of a send or receive that NCCL refused: it did not happen. */

@@ -56,18 +56,22 @@ bool ng_ring_is_cold_call(const struct ng_box_thread *thread, enum ng_op op)
     return NG_LOAD(thread->seq) == 1;
 }
 
-bool ng_ring_set_state(uint64_t id, enum ng_record_state state)
+static bool set_state(struct ng_box_record *record, uint64_t id, enum ng_record_state state)
 {
-    struct ng_box_record *record = ng_ring_find(id);
-
-    if (!record)
-        return false;
     uint64_t before = atomic_load_explicit(&record->id_state, memory_order_relaxed);
+
     while (ng_record_id(before) == id)
         if (atomic_compare_exchange_weak_explicit(&record->id_state, &before, id << 8 | state,
                                                   memory_order_release, memory_order_relaxed))
             return true;
     return false;
+}
+
+bool ng_ring_set_state(uint64_t id, enum ng_record_state state)
+{
+    struct ng_box_record *record = ng_ring_find(id);
+
+    return record && set_state(record, id, state);
 }
 
 void ng_ring_set_chain(uint64_t id, enum ng_record_state state)
@@ -76,7 +80,7 @@ void ng_ring_set_chain(uint64_t id, enum ng_record_state state)
 
     while (id && (record = ng_ring_find(id))) {
         uint64_t previous = NG_LOAD(record->work_previous);
-        ng_ring_set_state(id, state);
+        set_state(record, id, state);
         id = previous;
     }
 }

@@ -44,52 +44,90 @@ static inline uint64_t ng_ring_unroll(const struct ng_box_group *group, const st
 }
 
 /*
- * Add a record for `call`, in state ENTERED; `now_mono_ns` is the time of entry. `collective`: the
- * call counts in the group's rolling hash, and *ret_hash is the hash that includes it. NULL if the
- * box has no room for records.
+ * Begin a record in a box that has room for records; *ret_id is its id. Readers see it once
+ * ng_ring_publish has completed it, which must follow at once on the same thread.
  */
-static inline __attribute__((always_inline)) struct ng_box_record *
-ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid,
-            int64_t now_mono_ns, uint64_t coll_seq, uint64_t p2p_seq, uint64_t peer_ordinal,
-            uint32_t flags, bool collective, uint64_t *ret_id, uint64_t *ret_hash)
+static inline __attribute__((always_inline)) struct ng_box_record *ng_ring_begin(uint64_t *ret_id)
 {
     struct ng_box *box = &ng_guard.box;
-    const struct ng_box_group *group = comm->group;
-
-    *ret_id = 0;
-    uint32_t capacity = box->record_capacity;
-    if (__builtin_expect(!capacity, 0))
-        return NULL;
     uint64_t id = atomic_fetch_add_explicit(&box->header->record_next, 1, memory_order_relaxed);
-    struct ng_box_record *record = &box->records[ng_record_slot(id, capacity)];
+    struct ng_box_record *record = &box->records[ng_record_slot(id, box->record_capacity)];
+
     NG_STORE(record->id_state, id << 8 | NG_RECORD_WRITING);
     atomic_thread_fence(memory_order_release);
-    NG_STORE(record->group_id, NG_LOAD(group->id));
-    NG_STORE(record->group_slot, comm->slot);
-    NG_STORE(record->op, call->op);
-    NG_STORE(record->coll_seq, coll_seq);
-    NG_STORE(record->p2p_seq, p2p_seq);
-    NG_STORE(record->count, call->count);
-    NG_STORE(record->dtype, call->dtype);
-    NG_STORE(record->redop, call->redop);
-    NG_STORE(record->root, call->root);
-    *ret_hash = collective ? ng_ring_roll(group, call) : 0;
-    NG_STORE(record->rolling_hash, *ret_hash);
-    NG_STORE(record->result, 0);
-    NG_STORE(record->peer_ordinal, peer_ordinal);
+    *ret_id = id;
+    return record;
+}
+
+/* What the program passed. */
+static inline __attribute__((always_inline)) void ng_ring_describe(struct ng_box_record *record,
+                                                                   const struct ng_call *call)
+{
     NG_STORE(record->send_buffer, (uintptr_t)call->send_buffer);
     NG_STORE(record->recv_buffer, (uintptr_t)call->recv_buffer);
     NG_STORE(record->stream, (uintptr_t)call->stream);
     NG_STORE(record->caller, (uintptr_t)call->caller);
-    NG_STORE(record->entered_mono_ns, now_mono_ns);
+    NG_STORE(record->count, call->count);
+    NG_STORE(record->dtype, call->dtype);
+    NG_STORE(record->redop, call->redop);
+    NG_STORE(record->root, call->root);
+    NG_STORE(record->op, call->op);
+}
+
+/* Whose call it is; and what is not known yet. */
+static inline __attribute__((always_inline)) void ng_ring_place(struct ng_box_record *record,
+                                                                uint32_t group_slot,
+                                                                const struct ng_box_group *group,
+                                                                uint32_t tid)
+{
+    NG_STORE(record->group_id, NG_LOAD(group->id));
+    NG_STORE(record->group_slot, group_slot);
+    NG_STORE(record->tid, tid);
+    NG_STORE(record->result, 0);
     NG_STORE(record->started_mono_ns, 0);
     NG_STORE(record->completed_mono_ns, 0);
-    NG_STORE(record->tid, tid);
-    NG_STORE(record->flags, flags);
     NG_STORE(record->work_previous, 0);
     NG_STORE(record->duration_ns, 0);
+}
+
+/* What the guard counts; `rolling_hash` is the one that includes the call, 0 a send or receive. */
+static inline __attribute__((always_inline)) void
+ng_ring_count(struct ng_box_record *record, uint64_t coll_seq, uint64_t p2p_seq,
+              uint64_t peer_ordinal, uint32_t flags, uint64_t rolling_hash)
+{
+    NG_STORE(record->p2p_seq, p2p_seq);
+    NG_STORE(record->peer_ordinal, peer_ordinal);
+    NG_STORE(record->flags, flags);
+    NG_STORE(record->rolling_hash, rolling_hash);
+    NG_STORE(record->coll_seq, coll_seq);
+}
+
+/* It is complete, in state ENTERED since `now_mono_ns`. */
+static inline __attribute__((always_inline)) void ng_ring_publish(struct ng_box_record *record,
+                                                                  uint64_t id, int64_t now_mono_ns)
+{
+    NG_STORE(record->entered_mono_ns, now_mono_ns);
     atomic_store_explicit(&record->id_state, id << 8 | NG_RECORD_ENTERED, memory_order_release);
-    *ret_id = id;
+}
+
+/*
+ * Add a whole record for `call`; NULL if the box has no room for records. `collective`: the call
+ * counts in the group's rolling hash, and *ret_hash is the hash that includes it.
+ */
+static inline struct ng_box_record *
+ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid,
+            int64_t now_mono_ns, uint64_t coll_seq, uint64_t p2p_seq, uint64_t peer_ordinal,
+            uint32_t flags, bool collective, uint64_t *ret_id, uint64_t *ret_hash)
+{
+    *ret_id = 0;
+    if (!ng_guard.box.record_capacity)
+        return NULL;
+    *ret_hash = collective ? ng_ring_roll(comm->group, call) : 0;
+    struct ng_box_record *record = ng_ring_begin(ret_id);
+    ng_ring_describe(record, call);
+    ng_ring_place(record, comm->slot, comm->group, tid);
+    ng_ring_count(record, coll_seq, p2p_seq, peer_ordinal, flags, *ret_hash);
+    ng_ring_publish(record, *ret_id, now_mono_ns);
     return record;
 }
 

@@ -98,16 +98,19 @@ extern __thread struct ng_thread *ng_this_thread
 /* The slow half of ng_thread_get: a thread's first call, or its first after a fork. */
 struct ng_thread *ng_thread_make(void);
 
+/* Does this state belong to the guard that runs now? NULL does not. */
+static inline bool ng_thread_is_known(const struct ng_thread *thread)
+{
+    return thread &&
+           thread->generation == atomic_load_explicit(&ng_guard.generation, memory_order_relaxed);
+}
+
 /* This thread's state; NULL out of memory: the call then goes unrecorded. */
 static inline struct ng_thread *ng_thread_get(void)
 {
     struct ng_thread *thread = ng_this_thread;
 
-    if (__builtin_expect(thread && thread->generation == atomic_load_explicit(&ng_guard.generation,
-                                                                              memory_order_relaxed),
-                         1))
-        return thread;
-    return ng_thread_make();
+    return __builtin_expect(ng_thread_is_known(thread), 1) ? thread : ng_thread_make();
 }
 
 /* The slow half of ng_thread_group_calls: a library other than the first. */
@@ -146,14 +149,12 @@ void ng_thread_refuse(const struct ng_nccl *nccl, int result);
  * has ended. */
 void ng_thread_let_go_group(struct ng_group_calls *calls);
 
-/* Mark the thread in the black box as inside `op`, until ng_thread_leave. */
-static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,
-                                   const struct ng_comm *comm, uint64_t record_id, uint64_t seq,
-                                   int64_t now_mono_ns)
+/* Mark a thread's slot in the black box as inside `op`, until ng_thread_unmark. `group_slot`
+ * UINT32_MAX none. */
+static inline void ng_thread_mark(struct ng_box_thread *slot, enum ng_op op, uint32_t group_slot,
+                                  uint64_t record_id, uint64_t seq, int64_t now_mono_ns)
 {
-    struct ng_box_thread *slot = thread->slot;
-
-    NG_STORE(slot->group_slot, comm ? comm->slot : UINT32_MAX);
+    NG_STORE(slot->group_slot, group_slot);
     NG_STORE(slot->record_id, record_id);
     NG_STORE(slot->seq, seq);
     NG_STORE(slot->since_mono_ns, now_mono_ns);
@@ -161,9 +162,21 @@ static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,
     ng_wake_resting_watchdog();
 }
 
+static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,
+                                   const struct ng_comm *comm, uint64_t record_id, uint64_t seq,
+                                   int64_t now_mono_ns)
+{
+    ng_thread_mark(thread->slot, op, comm ? comm->slot : UINT32_MAX, record_id, seq, now_mono_ns);
+}
+
+static inline void ng_thread_unmark(struct ng_box_thread *slot)
+{
+    atomic_store_explicit(&slot->op, 0, memory_order_release);
+}
+
 static inline void ng_thread_leave(struct ng_thread *thread)
 {
-    atomic_store_explicit(&thread->slot->op, 0, memory_order_release);
+    ng_thread_unmark(thread->slot);
 }
 
 #endif

@@ -9,7 +9,7 @@
  * as reached once the work before it has ended, but that is inferred, not seen: core/recorder/box.h
  * has a mark for it.
  *
- * Program threads. A few loads, stores and one reading of the clock for each call.
+ * Program threads. A few loads, stores and one reading of the fast clock for each call.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_BURST_H
 #define NCCLGUARD_CORE_DEVICE_BURST_H
@@ -17,7 +17,7 @@
 #include "core/comm/comm.h"
 #include "core/comm/thread.h"
 #include "core/device/gpu.h"
-#include "core/util/clock.h"
+#include "core/util/fast_clock.h"
 
 #define NG_BURST_GAP_NS  NG_US
 #define NG_BURST_CALL_NS NG_US /* more for each call of an NCCL group: NCCL's time inside it */
@@ -31,8 +31,8 @@ static inline bool ng_burst_goes_on(const struct ng_comm *comm, const struct ng_
                                     const void *stream, int64_t now_mono_ns, int64_t gap_ns)
 {
     return comm->burst.stream == stream && comm->burst.left_mono_ns == thread->left_mono_ns &&
-           now_mono_ns - thread->left_mono_ns <= gap_ns && !ng_gpu_default_stream(stream) &&
-           ng_guard.config.timing != NG_TIMING_ALL;
+           (uint64_t)(now_mono_ns - thread->left_mono_ns) <= (uint64_t)gap_ns &&
+           !ng_gpu_default_stream(stream) && ng_guard.config.timing != NG_TIMING_ALL;
 }
 
 /* The thread does something that the next work must not take for a part of its burst. */

@@ -40,8 +40,10 @@
 #include "core/runtime/io_workers.h"
 #include "core/runtime/log_writer.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/unusual.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/fast_clock.h"
 #include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
@@ -52,6 +54,13 @@ static void unlink_box(void)
     snprintf(path, sizeof(path), "%s/%s", ng_guard.dir, ng_guard.box.name);
     if (ng_guard.board && ng_guard.box.name[0])
         unlink(path);
+}
+
+/* Does a call need more than the short way has (core/call/work_call.h)? */
+static bool is_unusual(void)
+{
+    return ng_inject_armed || ng_guard.checks_calls || ng_guard.registers || ng_guard.tends_works ||
+           ng_guard.box.frames_capacity || !ng_guard.box.record_capacity;
 }
 
 bool ng_lifecycle_start(void)
@@ -133,6 +142,9 @@ bool ng_lifecycle_start(void)
         return false;
     }
     ng_inject_start(&ng_guard.box);
+    ng_unusual_set(NG_UNUSUAL_CONFIGURED, is_unusual());
+    /* Before `running`, so that an exit on another thread, which sets it again, comes later. */
+    ng_unusual_set(NG_UNUSUAL_STOPPED, false);
     atomic_store(&ng_guard.running, true);
     ng_completion_start();
     ng_status_log_start();
@@ -160,6 +172,7 @@ void ng_lifecycle_exit(int status)
     /* Calls that the program still makes, for example from static destructors, are not guarded any
      * more. */
     atomic_store(&ng_guard.running, false);
+    ng_unusual_set(NG_UNUSUAL_STOPPED, true);
     if (ng_guard.registers)
         ng_registrations_tell_end();
     ng_status_log_finish();
@@ -168,6 +181,7 @@ void ng_lifecycle_exit(int status)
 
 void ng_lifecycle_after_fork(void)
 {
+    ng_fast_clock_after_fork();
     ng_call_after_fork();
     ng_deadline_after_fork();
     ng_rules_file_after_fork();

@@ -19,7 +19,7 @@
 struct ng_comm;
 struct ng_nccl;
 struct ng_box_record;
-struct ng_captured;
+struct ng_box_thread;
 struct ng_group_calls;
 struct ng_thread;
 struct ng_async_op;
@@ -82,20 +82,24 @@ static inline const char *ng_creation_name(const struct ng_creation *creation)
  * clear it.
  */
 struct ng_call_context {
-    struct ng_thread *thread; /* NULL: the call is not tracked */
-    struct ng_comm *comm;     /* the communicator's record; NULL none */
+    struct ng_thread *thread;   /* NULL: the call is not tracked */
+    struct ng_comm *comm;       /* the communicator's record; NULL none */
+    struct ng_box_thread *slot; /* of the thread, in the black box */
     struct ng_box_record *record;
-    uint64_t record_id; /* in the black box; 0 none */
-    uint64_t seq;       /* of a collective in its group, from 1 */
+    uint64_t record_id;   /* in the black box; 0 none */
+    uint64_t seq;         /* of a collective in its group, from 1 */
+    uint64_t hash_before; /* the group's rolling hash before a collective */
     int64_t entered_mono_ns;
     struct ng_async_op *work;           /* its events; NULL not observed */
     struct ng_group_calls *group_calls; /* those of the enclosing open NCCL group; NULL none */
     uint32_t created_before;            /* creating call: communicators already in the NCCL group */
     bool visits;                        /* counted in comm->guests */
-    bool capturing;                     /* the stream is being captured into a graph */
-    struct ng_captured *begun;          /* only if `capturing`: core/device/capture.h */
-    struct ng_shared_resources *turn;   /* ending call: kept until it returns; NULL none */
+    uintptr_t capture; /* the stream is being captured into a graph: NG_CALL_CAPTURED, or the struct
+                          ng_captured * that the call has begun; else 0 */
+    struct ng_shared_resources *turn; /* ending call: kept until it returns; NULL none */
 };
+
+#define NG_CALL_CAPTURED 1u
 
 /*
  * Before the real function. NG_CALL_PROCEED: call it; exactly one leave follows on the same thread,

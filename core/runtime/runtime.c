@@ -15,6 +15,7 @@
 
 #include "core/recorder/proc.h"
 #include "core/runtime/log_writer.h"
+#include "core/runtime/unusual.h"
 #include "core/util/descriptor.h"
 #include "core/util/folder.h"
 #include "core/util/log.h"
@@ -25,6 +26,7 @@
 #define THREAD_STACK_MAX_BYTES (64u << 20)
 
 struct ng_guard ng_guard;
+atomic_uint ng_unusual = NG_UNUSUAL_FIRST;
 
 /* Protects the start. Nests inside nothing; held while files are created and threads started. */
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -191,6 +193,7 @@ void ng_guard_after_fork(void)
     /* Box and board belong to the parent: the mappings stay untouched, and the child starts its own
      * guard when needed. */
     atomic_store(&ng_guard.running, false);
+    ng_unusual_set(NG_UNUSUAL_STOPPED, true);
     atomic_store(&ng_guard.ending, false);
     atomic_fetch_add(&ng_guard.generation, 1);
     atomic_store(&ng_guard.cuda_found, false);

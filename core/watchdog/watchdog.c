@@ -50,6 +50,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/fast_clock.h"
 #include "core/util/log.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)
@@ -748,6 +749,7 @@ static void *watch(void *unused)
         uint32_t seen = ng_wake_watchdog_calls();
         int64_t now = ng_clock_mono_ns(), step = now - before;
         before = now;
+        ng_fast_clock_keep(now);
         if (step > pause + GRACE_NS)
             step = pause + GRACE_NS;
         /* Only once there is something to watch: the look-up takes the locks of the dynamic linker

@@ -13,8 +13,12 @@
 #include "core/comm/comm.h"
 #include "core/comm/failure.h"
 #include "core/comm/gate.h"
+#include "core/comm/thread.h"
 #include "core/fault/inject.h"
 #include "core/policy/abort.h"
+#include "core/runtime/runtime.h"
+#include "core/runtime/unusual.h"
+#include "core/util/fast_clock.h"
 #include "core/util/log.h"
 #include "shim/memory_calls.h"
 #include "shim/parts.h"
@@ -24,7 +28,14 @@
 #define KEPT   64
 
 /* No communicator is known to this core. */
-struct ng_comm_entry *_Atomic ng_comm_table;
+static struct ng_comm_entry no_entries[NG_COMM_TABLE_SIZE];
+struct ng_comm_entry *_Atomic ng_comm_table = no_entries;
+
+/* Nor does its guard run, so that every call takes the long way. */
+struct ng_guard ng_guard;
+atomic_uint ng_unusual = NG_UNUSUAL_FIRST;
+__thread struct ng_thread *ng_this_thread;
+struct ng_fast_clock_scale *_Atomic ng_fast_clock_scale;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects what follows; innermost */
 static struct probe_call calls[KEPT];
@@ -242,6 +253,11 @@ void ng_log(enum ng_log_level level, const char *format, ...)
 EXPORT void probe_set_active(bool active)
 {
     ng_shim_set_active(active);
+}
+
+EXPORT unsigned probe_unusual(void)
+{
+    return atomic_load(&ng_unusual);
 }
 
 EXPORT void probe_adopt_thread(void)

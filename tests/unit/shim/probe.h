@@ -33,6 +33,8 @@ struct probe_call {
 
 void probe_set_active(bool active);
 void probe_adopt_thread(void);
+/* core/runtime/unusual.h */
+unsigned probe_unusual(void);
 
 /* What core answers to calls from now on: NG_CALL_PROCEED, or a result in NCCL's stead; the reason
  * is PROBE_REASON then. */

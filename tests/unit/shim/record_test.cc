@@ -61,6 +61,17 @@ TEST_F(Record, FieldsThatAnApiHasNotAreNone)
     EXPECT_EQ(call.creation, nullptr);
 }
 
+TEST_F(Record, TheShimKnowsWhatIsUnusualAboutIt)
+{
+    /* As core/runtime/unusual.h has them. */
+    const unsigned forwarded = 2, libraries = 4;
+
+    call_all_reduce();
+    EXPECT_FALSE(probe_unusual() & (forwarded | libraries)) << "one library, and calls reach core";
+    probe_set_active(false);
+    EXPECT_TRUE(probe_unusual() & forwarded);
+}
+
 TEST_F(Record, AllReduce)
 {
     call_all_reduce();

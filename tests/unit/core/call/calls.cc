@@ -108,6 +108,48 @@ TEST_F(Calls, ACollectiveIsCountedRecordedAndSeenToFinish)
     EXPECT_TRUE(made_await_completed(comm, 1));
 }
 
+TEST_F(Calls, NothingIsUnusualAboutAGuardAsItIsByDefault)
+{
+    init(0);
+    EXPECT_TRUE(made_is_usual());
+}
+
+TEST_F(Calls, CommunicatorsWhoseHandlesMeetInTheTableAreToldApart)
+{
+    /* Handles are hashed by 32 of their bits. */
+    void *handles[3];
+    for (uintptr_t i = 0; i < 3; i++)
+        handles[i] = (void *)(0x500000040 + (i << 36));
+    for (void *handle : handles)
+        init(0, 2, nullptr, handle);
+    for (int i = 0; i < 3; i++)
+        for (int calls = 0; calls <= i; calls++)
+            made_all_reduce(0, handles[i], stream_, OK);
+    for (uint64_t i = 0; i < 3; i++)
+        EXPECT_EQ(group_of(handles[i]).entered, i + 1);
+
+    destroy(handles[0]);
+    struct made_group group = {};
+    EXPECT_FALSE(made_group_of(handles[0], &group));
+    made_all_reduce(0, handles[2], stream_, OK);
+    EXPECT_EQ(group_of(handles[1]).entered, 2u);
+    EXPECT_EQ(group_of(handles[2]).entered, 4u);
+    init(0, 2, nullptr, handles[0]);
+    EXPECT_EQ(group_of(handles[0]).entered, 0u) << "another communicator at the same address";
+}
+
+TEST_F(Calls, ARefusedCollectiveLeavesTheRollingHashAsItWas)
+{
+    void *comm = init(0);
+    made_all_reduce(0, comm, stream_, OK);
+    made_all_reduce(0, comm, stream_, REFUSED);
+    EXPECT_EQ(group_of(comm).entered, 1u);
+    EXPECT_EQ(group_of(comm).rolling_hash, hash_after(1));
+    EXPECT_EQ(made_newest_record().rolling_hash, 0u);
+    made_all_reduce(0, comm, stream_, OK);
+    EXPECT_EQ(group_of(comm).rolling_hash, hash_after(2));
+}
+
 TEST_F(Calls, AGroupOfOneLibraryIsNoneOfAnother)
 {
     void *first = init(0), *second = init(1), *third = init(2);

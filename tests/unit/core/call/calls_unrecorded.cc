@@ -15,6 +15,7 @@ TEST(CallsWithoutRecords, AreUndoneWhereNcclRefusesThem)
 
     made_begin(0);
     made_init(0, &handle, 2, 0, nullptr, ncclSuccess);
+    EXPECT_FALSE(made_is_usual()) << "the short way of a call writes a record";
     made_all_reduce(0, &handle, stream, ncclSuccess);
     ASSERT_TRUE(made_group_of(&handle, &group));
     EXPECT_EQ(group.entered, 1u);

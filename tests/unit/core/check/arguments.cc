@@ -36,6 +36,7 @@ TEST(Arguments, WhatHasNoLineOfItsOwnIsCountedAndThatIsSaid)
         for (int i = 0; i < 2; i++) /* the same again is not told again */
             made_all_reduce(0, handle, made_stream(0), ncclSuccess);
     }
+    EXPECT_FALSE(made_is_usual());
     const std::string told = read_whole_file(log);
     EXPECT_EQ(count_of(told, "invalid call: ncclAllReduce #1 of"), 64u) << told;
     EXPECT_EQ(count_of(told, "counted: 1 so far"), 1u);

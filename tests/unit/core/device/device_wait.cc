@@ -97,6 +97,7 @@ class Wait : public testing::Test
         static uintptr_t next = 100;
         comm_ = handle(next++);
         made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
+        EXPECT_FALSE(made_is_usual());
     }
     void TearDown() override
     {

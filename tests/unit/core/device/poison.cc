@@ -50,6 +50,7 @@ class Poison : public testing::Test
     void SetUp() override
     {
         comm_ = make_comm();
+        EXPECT_FALSE(made_is_usual());
         for (void *stream : {stream_, other_})
             EXPECT_FALSE(stream_is_poisoned(stream)) << "of an earlier test";
         made_hold(true);

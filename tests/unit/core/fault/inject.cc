@@ -30,6 +30,7 @@ int with(const char *faults, const std::function<int()> &body)
         made_arm(faults);
         made_begin(64);
         made_init(0, COMM, 4, 0, nullptr, ncclSuccess);
+        CHECK(!made_is_usual());
         return body();
     });
 }

@@ -71,6 +71,10 @@ struct made_record {
 struct made_record made_newest_record(void);
 struct made_record made_record_before(unsigned back); /* 0: the newest */
 
+/* core/runtime/unusual.h. With NG_TEST_SHORT_WAY in the environment, calls on library 0 take the
+ * short way where nothing is unusual. */
+bool made_is_usual(void);
+
 /* Library 0, 1, ... of the program; `result` is what NCCL answers. */
 void made_init(unsigned library, void *comm, int nranks, int rank, const void *config, int result);
 void made_split(unsigned library, void *parent, void *child);

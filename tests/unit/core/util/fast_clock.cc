@@ -1,0 +1,47 @@
+/*
+ * The fast clock of this machine, whatever it is made of, read by threads while it is kept.
+ */
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+extern "C" {
+#include "tests/unit/core/util/fast_clock_reader.h"
+}
+
+TEST(FastClock, IsTheKernelsClockWhereverItIsRead)
+{
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> readers;
+    std::atomic<int64_t> behind{0}, ahead{0};
+    std::atomic<bool> went_back{false};
+
+    for (int i = 0; i < 2; i++)
+        readers.emplace_back([&] {
+            while (!stop) {
+                int64_t ahead_ns = 0, behind_ns = fast_clock_read(1000, &ahead_ns);
+                went_back = went_back || behind_ns < 0;
+                if (behind_ns > behind)
+                    behind = behind_ns;
+                if (ahead_ns > ahead)
+                    ahead = ahead_ns;
+            }
+        });
+    auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1500);
+    while (std::chrono::steady_clock::now() < until)
+        fast_clock_keep();
+    bool used = fast_clock_is_used();
+    stop = true;
+    for (auto &reader : readers)
+        reader.join();
+    fast_clock_forget();
+    RecordProperty("used", used);
+    EXPECT_FALSE(went_back);
+    /* Between the two reads a thread may be interrupted, which only makes them less sharp. */
+    EXPECT_LE(behind, 100000);
+    EXPECT_LE(ahead, 20000);
+    EXPECT_FALSE(fast_clock_is_used());
+}
