@@ -38,7 +38,7 @@
 #include "core/policy/abort.h"
 #include "core/registration/registrations.h"
 #include "core/runtime/runtime.h"
-#include "core/util/clock.h"
+#include "core/util/fast_clock.h"
 #include "core/view/hash_log.h"
 
 void ng_work_keep_last(const struct ng_call *call, struct ng_box_group *group)

@@ -19,7 +19,7 @@
 #include "core/device/poison.h"
 #include "core/device/work.h"
 #include "core/registration/registrations.h"
-#include "core/util/clock.h"
+#include "core/util/fast_clock.h"
 #include "core/util/log.h"
 #include "core/view/hash_log.h"
 

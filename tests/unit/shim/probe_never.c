@@ -2,6 +2,8 @@
  * What the short way of a call needs of core: never reached here, since the probe's guard does not
  * run. Without their headers, since nothing calls them.
  */
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define NEVER(name)                                                                                \
@@ -16,6 +18,7 @@ NEVER(ng_comm_peer)
 NEVER(ng_group_calls_keep)
 NEVER(ng_hash_log_mark)
 NEVER(ng_thread_other_group_calls)
+NEVER(ng_wake_watchdog)
 NEVER(ng_work_await)
 NEVER(ng_work_leave_unobserved)
 NEVER(ng_work_hand)
@@ -24,3 +27,5 @@ NEVER(ng_work_leave_unsuccessful)
 NEVER(ng_work_prepare)
 NEVER(ng_work_start)
 NEVER(ng_work_start_measured)
+
+atomic_bool ng_wake_watchdog_rests __attribute__((visibility("hidden")));
