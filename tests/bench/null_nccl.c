@@ -103,13 +103,6 @@ ncclResult_t pncclCommUserRank(const ncclComm_t comm, int *rank)
 }
 TWIN(ncclCommUserRank);
 
-const char *pncclGetLastError(ncclComm_t comm)
-{
-    (void)comm;
-    return "";
-}
-TWIN(ncclGetLastError);
-
 /* ---- calls: succeed, whatever they are given ---- */
 
 #define NOTHING(name, ...)                                                                         \
