@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "core/comm/comm.h"
@@ -25,6 +26,7 @@
 #define ALL_NS       (150 * NG_MS) /* for the worker thread */
 #define AGAIN_NS     (200 * NG_MS) /* alarms come in swarms: one reading serves them all */
 #define POLL_NS      (20 * NG_US)
+#define ROOM_BYTES   (1u << 20) /* what the driver needs for a thread, at most */
 #define CONTEXTS_MAX 64u
 #define COMMS_MAX    64u /* read at one time */
 
@@ -204,12 +206,21 @@ static void visit(struct ng_comm *comm, struct ng_launch_log *log, bool reads)
     ng_gpu_leave_context();
 }
 
+/* The driver has data for each thread, and the C library ends the process where it finds no memory
+ * for them. */
+static bool has_room(void)
+{
+    void *room = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return room != MAP_FAILED && munmap(room, ROOM_BYTES) == 0;
+}
+
 static void visit_all(bool reads)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     uint32_t done = 0;
 
-    if (!ng_guard_cuda() || !ng_gpu_relax_thread(&mode))
+    if (!ng_guard_cuda() || !has_room() || !ng_gpu_relax_thread(&mode))
         return;
     for (uint32_t i = 0, count = ng_comm_count(); i < count && done < COMMS_MAX; i++) {
         struct ng_comm *comm = ng_comm_at(i);
