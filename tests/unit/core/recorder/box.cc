@@ -142,6 +142,22 @@ TEST(Box, ReadersSeeWhatTheWriterWrites)
     ng_box_close(&box, nullptr);
 }
 
+/* Its guard says that it holds the threads, then holds them: a reader may have read it before. */
+TEST(Box, OneThatIsHeldSinceTheHeaderWasReadIsNotTakenForStopped)
+{
+    Folder folder;
+    struct ng_box box, reader;
+    struct ng_box_identity who = identity();
+
+    ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 16, &box), 0);
+    ASSERT_EQ(ng_box_open(only_file(folder).c_str(), &reader), 0);
+    EXPECT_TRUE(ng_box_shows_stopped(&reader, 't', ng_clock_mono_ns()));
+    box.header->held_until_mono_ns = ng_clock_mono_ns() + 600 * NG_S;
+    EXPECT_FALSE(ng_box_shows_stopped(&reader, 't', ng_clock_mono_ns()));
+    ng_box_close(&reader, nullptr);
+    ng_box_close(&box, nullptr);
+}
+
 TEST(Box, AViewHasAllThatTheRecordsOfACallTell)
 {
     Folder folder;
