@@ -48,14 +48,15 @@ static bool comes_before(const struct ng_box_header *a, const struct ng_box_head
     return a->rank != b->rank ? a->rank < b->rank : a->pid < b->pid;
 }
 
-static bool is_stopped(const struct ng_box_header *header)
+static bool is_stopped(const struct ng_box *box)
 {
+    const struct ng_box_header *header = box->header;
     int64_t before = ng_clock_mono_ns();
     uint64_t start_ticks;
     char state;
 
     return ng_proc_stat(header->pid, &state, &start_ticks) == 0 &&
-           start_ticks == header->start_ticks && ng_box_shows_stopped(header, state, before);
+           start_ticks == header->start_ticks && ng_box_shows_stopped(box, state, before);
 }
 
 /* When the process was sent SIGABRT, 0 not yet; NULL: no room to record it. */
@@ -105,7 +106,7 @@ static void visit(void *context, const struct ng_box *box)
         !ng_on_timeout_ends(atomic_load(&header->mildest_policy)) ||
         round->board->ops->signal(round->board, box, 0) == -EPERM)
         return;
-    bool stopped = is_stopped(header);
+    bool stopped = is_stopped(box);
     if (!stopped && atomic_load(&header->ending_policy)) {
         round->another_stays |= comes_before(header, round->own);
         return;

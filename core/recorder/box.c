@@ -554,9 +554,13 @@ int ng_box_mark_ended(const char *path, int64_t when_mono_ns, int status)
     return error;
 }
 
-bool ng_box_shows_stopped(const struct ng_box_header *header, char state, int64_t before_mono_ns)
+bool ng_box_shows_stopped(const struct ng_box *box, char state, int64_t before_mono_ns)
 {
-    return state == 'T' || (state == 't' && before_mono_ns > NG_LOAD(header->held_until_mono_ns));
+    if (state != 't')
+        return state == 'T';
+    /* It says so before it is held, maybe after the header was last read. */
+    ng_box_read(box, 0);
+    return before_mono_ns > NG_LOAD(box->header->held_until_mono_ns);
 }
 
 void ng_box_write_name(struct ng_box_group *group, const char *name)

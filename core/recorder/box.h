@@ -591,10 +591,6 @@ _Static_assert(sizeof(struct ng_box_place) == NG_BOX_FRAME_ROW_BYTES, "layout ve
 _Static_assert(sizeof(struct ng_box_python) == NG_BOX_PYTHON_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_code) == NG_BOX_CODE_BYTES, "layout version 1");
 
-/* Is the process stopped, given the `state` of its first thread (from /proc/PID/stat), read at
- * `before_mono_ns` or later? Any thread. */
-bool ng_box_shows_stopped(const struct ng_box_header *header, char state, int64_t before_mono_ns);
-
 /* A black box: of this process, mapped; or of another, possibly damaged, as a copy of the latest
  * read. */
 struct ng_box {
@@ -676,6 +672,11 @@ enum ng_box_part {
  * One thread at a time, which is also the only one to use the copy.
  */
 int ng_box_read(const struct ng_box *box, unsigned parts);
+
+/* Is the process stopped, given the `state` of its first thread (from /proc/PID/stat), read at
+ * `before_mono_ns` or later? Reads the header again if its own guard may be what holds it. As for
+ * ng_box_read. */
+bool ng_box_shows_stopped(const struct ng_box *box, char state, int64_t before_mono_ns);
 
 /*
  * Map the bytes of another process's file that the copy has at `part`, read-only, until

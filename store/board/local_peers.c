@@ -209,7 +209,7 @@ enum ng_life ng_local_life_of(struct ng_peer *peer)
         return peer->execed ? NG_LIFE_EXITED : NG_LIFE_DEAD; /* unless the box says how it left */
     int64_t before = ng_clock_mono_ns();
     if (peer->pid_fd.fd >= 0 && ng_proc_stat(peer->pid, &state, &ticks) == 0 &&
-        ticks == peer->start_ticks && ng_box_shows_stopped(peer->box.header, state, before))
+        ticks == peer->start_ticks && ng_box_shows_stopped(&peer->box, state, before))
         return NG_LIFE_STOPPED;
     int64_t silent = ng_clock_mono_ns() - atomic_load(&peer->box.header->heartbeat_mono_ns);
     return silent > FROZEN_NS && !peer->unread ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;

@@ -34,8 +34,9 @@ static bool is_locked(const char *path)
     return locked;
 }
 
-static enum ng_life life_of(const char *path, const struct ng_box_header *header)
+static enum ng_life life_of(const char *path, const struct ng_box *box)
 {
+    const struct ng_box_header *header = box->header;
     char boot_id[sizeof(header->boot_id)], state = '?';
     uint64_t start_ticks = 0;
 
@@ -54,8 +55,7 @@ static enum ng_life life_of(const char *path, const struct ng_box_header *header
         return NG_LIFE_UNKNOWN; /* a copy: the process is alive, but the file is from an earlier
                                  * moment */
     bool frozen = ng_clock_mono_ns() - atomic_load(&header->heartbeat_mono_ns) > FROZEN_NS;
-    return ng_box_shows_stopped(header, state, before) || frozen ? NG_LIFE_STOPPED
-                                                                 : NG_LIFE_RUNNING;
+    return ng_box_shows_stopped(box, state, before) || frozen ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
 }
 
 static const char *reason(int error)
@@ -90,7 +90,7 @@ int ng_read_box(struct ng_view *view, const char *path, const char *source, int6
         error = -EEXIST;
     } else {
         memcpy(ret_header, box.header, sizeof(*ret_header));
-        error = ng_view_add_box(view, &box, life_of(path, box.header), now_mono_ns, source);
+        error = ng_view_add_box(view, &box, life_of(path, &box), now_mono_ns, source);
         if (error)
             snprintf(why, why_bytes, "%s", reason(error));
     }

@@ -489,14 +489,16 @@ TEST(StacksDenied, MemoryIsReadThroughItsFile)
 TEST(Stacks, OneWhoseThreadsAreHeldIsNotTakenForStopped)
 {
     struct ng_box_header header = {};
-    EXPECT_TRUE(ng_box_shows_stopped(&header, 'T', ng_clock_mono_ns()));
-    EXPECT_TRUE(ng_box_shows_stopped(&header, 't', ng_clock_mono_ns()));
-    EXPECT_FALSE(ng_box_shows_stopped(&header, 'S', ng_clock_mono_ns()));
+    struct ng_box box = {};
+    box.header = &header;
+    EXPECT_TRUE(ng_box_shows_stopped(&box, 'T', ng_clock_mono_ns()));
+    EXPECT_TRUE(ng_box_shows_stopped(&box, 't', ng_clock_mono_ns()));
+    EXPECT_FALSE(ng_box_shows_stopped(&box, 'S', ng_clock_mono_ns()));
     header.held_until_mono_ns = ng_clock_mono_ns() + 600 * NG_S;
-    EXPECT_TRUE(ng_box_shows_stopped(&header, 'T', ng_clock_mono_ns()));
-    EXPECT_FALSE(ng_box_shows_stopped(&header, 't', ng_clock_mono_ns()));
+    EXPECT_TRUE(ng_box_shows_stopped(&box, 'T', ng_clock_mono_ns()));
+    EXPECT_FALSE(ng_box_shows_stopped(&box, 't', ng_clock_mono_ns()));
     header.held_until_mono_ns = 1;
-    EXPECT_TRUE(ng_box_shows_stopped(&header, 't', ng_clock_mono_ns()));
+    EXPECT_TRUE(ng_box_shows_stopped(&box, 't', ng_clock_mono_ns()));
 }
 
 /* ---- Mounts ---- */

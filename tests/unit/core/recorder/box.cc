@@ -149,6 +149,19 @@ TEST_F(Box, ReadersSeeWhatTheWriterWrites)
     ng_box_close(&reader, nullptr);
 }
 
+/* Its guard says that it holds the threads, then holds them: a reader may have read it before. */
+TEST_F(Box, OneThatIsHeldSinceTheHeaderWasReadIsNotTakenForStopped)
+{
+    struct ng_box reader;
+
+    ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 16, &box), 0);
+    ASSERT_EQ(ng_box_open(only_file(folder).c_str(), &reader), 0);
+    EXPECT_TRUE(ng_box_shows_stopped(&reader, 't', ng_clock_mono_ns()));
+    box.header->held_until_mono_ns = ng_clock_mono_ns() + 600 * NG_S;
+    EXPECT_FALSE(ng_box_shows_stopped(&reader, 't', ng_clock_mono_ns()));
+    ng_box_close(&reader, nullptr);
+}
+
 TEST_F(Box, AViewHasAllThatTheRecordsOfACallTell)
 {
     struct ng_view view;
