@@ -21,33 +21,56 @@ enum { NONE, RETURNED, UNDER_WAY, STUCK };                        /* enum ng_abo
 enum { LIVES, PROGRAM_ENDS, HELD, CONDEMNED, ABORTING, ABORTED }; /* enum ng_comm_fate */
 constexpr auto PATIENCE = std::chrono::seconds(20);
 
-/* A thread inside NCCL: it says so, and stays until it is let out. */
+struct made_call call_of(unsigned op, void *comm, int *answer = nullptr, void **new_comm = nullptr)
+{
+    struct made_call what = {};
+    what.op = op;
+    what.comm = comm;
+    what.stream = made_stream(0);
+    what.answer = answer;
+    what.new_comm = new_comm;
+    return what;
+}
+
+/* A thread that is inside NCCL, in a call, until it is let out. */
 class Inside
 {
   public:
-    static int stay(void *self)
-    {
-        return static_cast<Inside *>(self)->wait();
-    }
-    void await_entry()
+    Inside(unsigned op, void *comm, void **new_comm = nullptr, std::function<void()> on_entry = {})
+        : on_entry_(on_entry), thread_([this, op, comm, new_comm] {
+              int answer;
+              struct made_call what = call_of(op, comm, &answer, new_comm);
+              what.inside = [](void *self) { return static_cast<Inside *>(self)->stay(); };
+              what.argument = this;
+              returned_ = made_call(0, &what);
+          })
     {
         std::unique_lock lock(mutex_);
         EXPECT_TRUE(changed_.wait_for(lock, PATIENCE, [&] { return entered_; }));
     }
-    void let_out(int result)
+    ~Inside()
     {
-        std::unique_lock lock(mutex_);
-        result_ = result;
-        out_ = true;
-        changed_.notify_all();
+        if (thread_.joinable())
+            leave(OK);
     }
-    std::function<void()> on_entry;
+    /* With this result of NCCL. Returns what the program gets. */
+    int leave(int result)
+    {
+        {
+            std::lock_guard lock(mutex_);
+            result_ = result;
+            out_ = true;
+            changed_.notify_all();
+        }
+        thread_.join();
+        return returned_;
+    }
 
   private:
-    int wait()
+    int stay()
     {
-        if (on_entry)
-            on_entry();
+        if (on_entry_)
+            on_entry_();
         std::unique_lock lock(mutex_);
         entered_ = true;
         changed_.notify_all();
@@ -57,7 +80,9 @@ class Inside
     std::mutex mutex_;
     std::condition_variable changed_;
     bool entered_ = false, out_ = false;
-    int result_ = OK;
+    int result_ = OK, returned_ = -1;
+    std::function<void()> on_entry_;
+    std::thread thread_;
 };
 
 bool becomes(const std::function<bool()> &true_now)
@@ -77,9 +102,9 @@ bool has_returned()
 }
 
 /* A group, or all (0): ordered, and done. */
-bool is_aborted(uint64_t group)
+bool is_aborted(uint64_t group, const char *reason = REASON, int64_t bound_ms = LONG_MS)
 {
-    EXPECT_EQ(made_abort(group, REASON, LONG_MS), 0);
+    EXPECT_EQ(made_abort(group, reason, bound_ms), 0);
     return has_returned();
 }
 
@@ -150,26 +175,13 @@ class Abort : public testing::Test
     }
     static int call(unsigned library, unsigned op, void *comm, int *answer = nullptr)
     {
-        struct made_call what = {};
-        what.op = op;
-        what.comm = comm;
-        what.answer = answer;
-        what.stream = made_stream(0);
+        struct made_call what = call_of(op, comm, answer);
         return made_call(library, &what);
     }
-    static int stay_in(unsigned library, unsigned op, void *comm, Inside &inside,
-                       void **new_comm = nullptr)
+    static int split(void *comm, void **child)
     {
-        int answer;
-        struct made_call what = {};
-        what.op = op;
-        what.comm = comm;
-        what.stream = made_stream(0);
-        what.answer = &answer;
-        what.new_comm = new_comm;
-        what.inside = Inside::stay;
-        what.argument = &inside;
-        return made_call(library, &what);
+        struct made_call what = call_of(NG_OP_CommSplit, comm, nullptr, child);
+        return made_call(0, &what);
     }
 
     std::map<void *, unsigned> comms_;
@@ -200,11 +212,7 @@ TEST_F(Abort, AfterwardsNoCallReachesNcclAndEachGetsItsAnswer)
         EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, comm, nullptr), (int)ncclInvalidArgument);
         EXPECT_EQ(made_passed(comm), BROKEN);
         EXPECT_STREQ(made_last_error(comm), REASON);
-        struct made_call split = {};
-        split.op = NG_OP_CommSplit;
-        split.comm = comm;
-        split.new_comm = &child;
-        EXPECT_EQ(made_call(0, &split), BROKEN);
+        EXPECT_EQ(split(comm, &child), BROKEN);
         EXPECT_EQ(child, nullptr);
         for (unsigned op :
              {NG_OP_CommFinalize, NG_OP_CommRevoke, NG_OP_CommAbort, NG_OP_CommDestroy})
@@ -235,8 +243,7 @@ TEST_F(Abort, APeerThatWasTheCauseIsARemoteError)
          {std::tuple{comm, 0u, "dead_rank: rank 3 died", (int)ncclRemoteError},
           {old, 1u, "dead_rank: rank 3 died", BROKEN},
           {local, 0u, "gpu_stall: AllReduce #3", BROKEN}}) {
-        ASSERT_EQ(made_abort(group_of(aborted).id, reason, LONG_MS), 0);
-        ASSERT_TRUE(has_returned());
+        ASSERT_TRUE(is_aborted(group_of(aborted).id, reason));
         EXPECT_EQ(call(library, NG_OP_AllReduce, aborted), result) << reason;
     }
 }
@@ -289,14 +296,10 @@ TEST_F(Abort, AThreadThatIsBlockedInACallDoesNotKeepItBack)
 {
     for (unsigned op : {NG_OP_AllReduce, NG_OP_CommFinalize, NG_OP_CommGetAsyncError}) {
         void *comm = init(0);
-        Inside inside;
-        int result = -1;
-        std::thread blocked([&] { result = stay_in(0, op, comm, inside); });
-        inside.await_entry();
+        Inside inside(op, comm);
         EXPECT_TRUE(is_aborted(0));
-        inside.let_out(ncclInternalError);
-        blocked.join();
-        EXPECT_EQ(result, (int)ncclInternalError) << "NCCL's own error is the program's";
+        EXPECT_EQ(inside.leave(ncclInternalError), (int)ncclInternalError)
+            << "NCCL's own error is the program's";
         EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN);
     }
 }
@@ -305,15 +308,12 @@ TEST_F(Abort, AThreadInsideNcclHasAQuarterOfASecondToLeave)
 {
     static std::atomic<int64_t> aborted_ns;
     void *comm = init(0);
-    Inside inside;
-    std::thread blocked([&] { stay_in(0, NG_OP_AllReduce, comm, inside); });
-    inside.await_entry();
+    Inside inside(NG_OP_AllReduce, comm);
     made_on_abort([](void *) { aborted_ns = ng_clock_mono_ns(); });
     int64_t begun_ns = ng_clock_mono_ns();
     EXPECT_TRUE(is_aborted(0));
     EXPECT_GE(aborted_ns - begun_ns, 250 * NG_MS);
-    inside.let_out(OK);
-    blocked.join();
+    inside.leave(OK);
 }
 
 TEST_F(Abort, WorkInFlightIsFailedAndNoLongerPending)
@@ -337,14 +337,11 @@ TEST_F(Abort, WhatTheProgramEndsItselfIsLeftToIt)
 {
     for (unsigned op : {NG_OP_CommDestroy, NG_OP_CommAbort}) {
         void *comm = init(0), *other = init(0);
-        Inside inside;
-        std::thread ending([&] { EXPECT_EQ(stay_in(0, op, comm, inside), OK); });
-        inside.await_entry();
+        Inside inside(op, comm);
         EXPECT_TRUE(is_aborted(0));
         EXPECT_EQ(made_aborts(other), 1u);
         EXPECT_EQ(made_aborts(comm), 0u);
-        inside.let_out(OK);
-        ending.join();
+        EXPECT_EQ(inside.leave(OK), OK);
         comms_.erase(comm);
     }
 }
@@ -352,9 +349,8 @@ TEST_F(Abort, WhatTheProgramEndsItselfIsLeftToIt)
 TEST_F(Abort, AnEndThatNcclRefusesLeavesTheCommunicatorToTheGuard)
 {
     void *comm = init(0);
-    Inside inside;
-    inside.let_out(ncclInvalidArgument);
-    EXPECT_EQ(stay_in(0, NG_OP_CommDestroy, comm, inside), (int)ncclInvalidArgument);
+    Inside inside(NG_OP_CommDestroy, comm);
+    EXPECT_EQ(inside.leave(ncclInvalidArgument), (int)ncclInvalidArgument);
     EXPECT_TRUE(is_aborted(0));
     EXPECT_EQ(made_aborts(comm), 1u);
 }
@@ -461,8 +457,7 @@ TEST_F(Abort, AGroupThatStaysOpenTooLongCanNeverBeClosed)
     std::thread broken([&] {
         made_group_start(0);
         made_all_reduce(0, comm, made_stream(0), OK);
-        ASSERT_EQ(made_abort(0, REASON, 100), 0);
-        ASSERT_TRUE(has_returned());
+        ASSERT_TRUE(is_aborted(0, REASON, 100));
         EXPECT_EQ(made_aborts(comm), 1u);
         void *other = init(0);
         unsigned reached = made_reached();
@@ -484,8 +479,7 @@ TEST_F(Abort, AGroupThatStaysOpenTooLongCanNeverBeClosed)
 TEST_F(Abort, ABatchWithARefusedCallEndsWithItsErrorAndNcclLaunchesNoneOfIt)
 {
     void *dead = init(0), *alive = init(0);
-    ASSERT_EQ(made_abort(group_of(dead).id, "dead_rank: rank 3 died", LONG_MS), 0);
-    ASSERT_TRUE(has_returned());
+    ASSERT_TRUE(is_aborted(group_of(dead).id, "dead_rank: rank 3 died"));
     for (unsigned op : {NG_OP_AllReduce, NG_OP_Send, NG_OP_PutSignal}) {
         unsigned spoiled = made_spoiled(), reached = made_reached();
         made_group_start(0);
@@ -538,11 +532,7 @@ TEST_F(Abort, ARefusedCallConcernsNoBatchOfAnotherThreadOrLibraryAndAQuestionNon
     made_group_start(0);
     made_group_start(1);
     EXPECT_EQ(call(1, NG_OP_AllReduce, elsewhere), OK);
-    struct made_call split = {};
-    split.op = NG_OP_CommSplit;
-    split.comm = dead;
-    split.new_comm = &child;
-    EXPECT_EQ(made_call(0, &split), BROKEN);
+    EXPECT_EQ(split(dead, &child), BROKEN);
     EXPECT_EQ(call(1, NG_OP_GroupEnd, nullptr), OK);
     EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), BROKEN) << "its child is not there";
 }
@@ -553,8 +543,7 @@ TEST_F(Abort, ABatchThatHoldsAnAbortedCommunicatorEndsWithItsError)
     std::thread([&] {
         made_group_start(0);
         made_all_reduce(0, comm, made_stream(0), OK);
-        ASSERT_EQ(made_abort(0, "dead_rank: rank 3 died", 100), 0);
-        ASSERT_TRUE(has_returned());
+        ASSERT_TRUE(is_aborted(0, "dead_rank: rank 3 died", 100));
         EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), (int)ncclRemoteError);
     }).join();
 }
@@ -565,8 +554,7 @@ TEST_F(Abort, TheCulpritsOwnCallsDoNotBlameAPeer)
          {"missing_rank: rank 0 (host a, pid 1) is alive but never called AllReduce",
           "missing_rank: ranks 0,3 never called AllReduce"}) {
         void *comm = init(0);
-        ASSERT_EQ(made_abort(0, reason, LONG_MS), 0);
-        ASSERT_TRUE(has_returned());
+        ASSERT_TRUE(is_aborted(0, reason));
         EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN) << reason;
     }
 }
@@ -583,11 +571,7 @@ TEST_F(Abort, WhatTheProgramHasEndedItselfNcclNeverSeesAgain)
             EXPECT_EQ(call(0, op, comm), INVALID) << ng_op_name((enum ng_op)op);
         EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, comm, &answer), INVALID);
         EXPECT_EQ(made_passed(comm), INVALID);
-        struct made_call split = {};
-        split.op = NG_OP_CommSplit;
-        split.comm = comm;
-        split.new_comm = &child;
-        EXPECT_EQ(made_call(0, &split), INVALID);
+        EXPECT_EQ(split(comm, &child), INVALID);
         for (unsigned op :
              {NG_OP_CommDestroy, NG_OP_CommAbort, NG_OP_CommFinalize, NG_OP_CommRevoke})
             EXPECT_EQ(call(0, op, comm), OK) << ng_op_name((enum ng_op)op);
@@ -620,16 +604,13 @@ TEST_F(Abort, AHandleOfTheProgramsPastThatNcclGivesAgainIsAlive)
     /* Also while another thread is still inside the call that makes it. */
     EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK);
     void *variable = nullptr;
-    Inside inside;
-    inside.on_entry = [&] { __atomic_store_n(&variable, comm, __ATOMIC_RELEASE); };
-    std::thread maker([&] { stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
-    inside.await_entry();
+    Inside inside(NG_OP_CommInitRank, nullptr, &variable,
+                  [&] { __atomic_store_n(&variable, comm, __ATOMIC_RELEASE); });
     EXPECT_EQ(made_passed(comm), -1);
     unsigned reached = made_reached();
     EXPECT_EQ(call(0, NG_OP_CommAbort, comm), OK);
     EXPECT_EQ(made_reached(), reached + 1) << "that is the way out";
-    inside.let_out(ncclInternalError);
-    maker.join();
+    inside.leave(ncclInternalError);
 }
 
 TEST_F(Abort, AThreadThatEndsWithAnOpenGroupHoldsNothingBack)
@@ -646,20 +627,13 @@ TEST_F(Abort, AThreadThatEndsWithAnOpenGroupHoldsNothingBack)
 TEST_F(Abort, ABlockedInitIsAbortedByTheHandleThatNcclHasWritten)
 {
     void *handle = fresh(), *variable = handle; /* as left there by an earlier life */
-    Inside inside;
-    int result = -1;
-    inside.on_entry = [&] {
+    Inside inside(NG_OP_CommInitRank, nullptr, &variable, [&] {
         EXPECT_EQ(variable, nullptr) << "so that the new handle can be told from the old one";
         __atomic_store_n(&variable, handle, __ATOMIC_RELEASE);
-    };
-    std::thread blocked(
-        [&] { result = stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
-    inside.await_entry();
+    });
     EXPECT_TRUE(is_aborted(0));
     EXPECT_EQ(made_aborts(handle), 1u);
-    inside.let_out(ncclInternalError);
-    blocked.join();
-    EXPECT_EQ(result, (int)ncclInternalError);
+    EXPECT_EQ(inside.leave(ncclInternalError), (int)ncclInternalError);
     EXPECT_EQ(variable, handle);
     /* What a program does then. */
     unsigned reached = made_reached();
@@ -677,9 +651,7 @@ TEST_F(Abort, WhatTheProgramsOwnAbortCutsOffHasNotFinished)
     struct made_group group = group_of(comm);
     made_hold(true);
     EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK);
-    struct made_call abort = {};
-    abort.op = NG_OP_CommAbort;
-    abort.comm = comm;
+    struct made_call abort = call_of(NG_OP_CommAbort, comm);
     abort.inside = [](void *) {
         made_hold(false);
         EXPECT_TRUE(becomes([] { return made_newest_record().state >= NG_RECORD_COMPLETED; }));
@@ -708,31 +680,22 @@ TEST_F(Abort, WhatHadFinishedBeforeTheProgramsOwnAbortHas)
 TEST_F(Abort, AnInitWhoseHandleIsNotThereYetIsAbortedOnceItIs)
 {
     void *handle = fresh(), *variable = nullptr;
-    Inside inside;
-    int result = -1;
-    std::thread blocked(
-        [&] { result = stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
-    inside.await_entry();
+    Inside inside(NG_OP_CommInitRank, nullptr, &variable);
     ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
     EXPECT_EQ(made_abort_state(), UNDER_WAY);
     EXPECT_EQ(made_aborts(handle), 0u);
     __atomic_store_n(&variable, handle, __ATOMIC_RELEASE);
     EXPECT_TRUE(has_returned());
     EXPECT_EQ(made_aborts(handle), 1u);
-    inside.let_out(ncclInternalError);
-    blocked.join();
-    EXPECT_EQ(result, (int)ncclInternalError);
+    EXPECT_EQ(inside.leave(ncclInternalError), (int)ncclInternalError);
 }
 
 TEST_F(Abort, AnInitThatFailsByItselfIsNotAborted)
 {
     void *before = fresh(), *variable = before;
-    Inside inside;
-    std::thread failing([&] { stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
-    inside.await_entry();
+    Inside inside(NG_OP_CommInitRank, nullptr, &variable);
     ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
-    inside.let_out(ncclInvalidUsage);
-    failing.join();
+    inside.leave(ncclInvalidUsage);
     EXPECT_TRUE(has_returned());
     EXPECT_EQ(made_aborts(before), 0u);
     EXPECT_EQ(variable, before) << "NCCL has not touched it";
@@ -741,14 +704,10 @@ TEST_F(Abort, AnInitThatFailsByItselfIsNotAborted)
 TEST_F(Abort, AnInitThatSucceedsAllTheSameIsAbortedThen)
 {
     void *handle = fresh(), *variables[2] = {}; /* of both ranks that it makes */
-    Inside inside;
-    inside.on_entry = [&] { EXPECT_EQ(made_abort(0, REASON, LONG_MS), 0); };
-    std::thread making(
-        [&] { EXPECT_EQ(stay_in(0, NG_OP_CommInitAll, nullptr, inside, variables), OK); });
-    inside.await_entry();
+    Inside inside(NG_OP_CommInitAll, nullptr, variables,
+                  [] { EXPECT_EQ(made_abort(0, REASON, LONG_MS), 0); });
     variables[0] = handle; /* of ncclCommInitAll it is looked for at the end only */
-    inside.let_out(OK);
-    making.join();
+    EXPECT_EQ(inside.leave(OK), OK);
     EXPECT_TRUE(has_returned());
     EXPECT_EQ(made_aborts(handle), 1u);
     EXPECT_EQ(call(0, NG_OP_AllReduce, handle), BROKEN);
@@ -757,18 +716,13 @@ TEST_F(Abort, AnInitThatSucceedsAllTheSameIsAbortedThen)
 TEST_F(Abort, ASplitThatWaitsIsEndedByItsParent)
 {
     void *parent = init(0), *other = init(0), *child = nullptr;
-    Inside inside;
-    int result = -1;
-    std::thread blocked([&] { result = stay_in(0, NG_OP_CommSplit, parent, inside, &child); });
-    inside.await_entry();
+    Inside inside(NG_OP_CommSplit, parent, &child);
     struct made_group group = {};
     ASSERT_TRUE(made_group_in_making(&group)) << "the child";
     ASSERT_EQ(made_abort(group.id, REASON, LONG_MS), 0);
     EXPECT_TRUE(becomes([&] { return made_aborts(parent) == 1; }));
-    inside.let_out(ncclInternalError);
-    blocked.join();
+    EXPECT_EQ(inside.leave(ncclInternalError), (int)ncclInternalError);
     EXPECT_TRUE(has_returned());
-    EXPECT_EQ(result, (int)ncclInternalError);
     EXPECT_EQ(made_aborts(other), 0u);
     EXPECT_EQ(call(0, NG_OP_AllReduce, parent), BROKEN);
 }
@@ -777,16 +731,13 @@ TEST_F(Abort, TheProgramMayAbortWhatItIsMakingAtAnAddressThatTheGuardFreed)
 {
     void *handle = init(0), *variable = nullptr;
     ASSERT_TRUE(is_aborted(0));
-    Inside inside;
-    inside.on_entry = [&] { __atomic_store_n(&variable, handle, __ATOMIC_RELEASE); };
-    std::thread blocked([&] { stay_in(0, NG_OP_CommInitRank, nullptr, inside, &variable); });
-    inside.await_entry();
+    Inside inside(NG_OP_CommInitRank, nullptr, &variable,
+                  [&] { __atomic_store_n(&variable, handle, __ATOMIC_RELEASE); });
     unsigned reached = made_reached();
     EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, handle), OK);
     EXPECT_EQ(call(0, NG_OP_CommAbort, handle), OK);
     EXPECT_EQ(made_reached(), reached + 2);
-    inside.let_out(ncclInternalError);
-    blocked.join();
+    inside.leave(ncclInternalError);
 }
 
 TEST_F(Abort, CallsThatRaceWithItNeverReachAFreedCommunicator)
@@ -819,11 +770,8 @@ TEST_F(Abort, CallsThatRaceWithItNeverReachAFreedCommunicator)
             threads.emplace_back([&, i] {
                 int answer = 0;
                 for (unsigned turn = 0; !stop; turn++, calls++) {
-                    struct made_call what = {};
-                    what.op = i % 2 && turn % 2 ? NG_OP_CommGetAsyncError : NG_OP_AllReduce;
-                    what.comm = comms[i];
-                    what.stream = made_stream(0);
-                    what.answer = &answer;
+                    unsigned op = i % 2 && turn % 2 ? NG_OP_CommGetAsyncError : NG_OP_AllReduce;
+                    struct made_call what = call_of(op, comms[i], &answer);
                     what.inside = At::begin;
                     what.argument = (void *)i;
                     bool grouped = turn % 3 == 0;
@@ -854,9 +802,7 @@ TEST_F(Abort, ProgramAndGuardNeverBothEndOne)
         ends = 0;
         made_on_abort([](void *) { ends++; });
         std::thread program([&] {
-            struct made_call what = {};
-            what.op = round % 2 ? NG_OP_CommDestroy : NG_OP_CommAbort;
-            what.comm = comm;
+            struct made_call what = call_of(round % 2 ? NG_OP_CommDestroy : NG_OP_CommAbort, comm);
             what.inside = [](void *) {
                 ends++;
                 return OK;
@@ -912,10 +858,7 @@ TEST_F(Abort, OneByOneWorkOnTheDeviceComesBeforeOlderWorkThatIsQueued)
     made_all_reduce(1, queued, made_stream(0), OK);
     ASSERT_TRUE(becomes([&] { return made_pending_age_ns(queued) > 0; }));
     made_hold_recorded(false);
-    struct made_call what = {};
-    what.op = NG_OP_AllReduce;
-    what.comm = running;
-    what.stream = made_stream(0);
+    struct made_call what = call_of(NG_OP_AllReduce, running);
     what.inside = [](void *) { /* between its start and its end */
                                made_hold_recorded(true);
                                return OK;
@@ -933,19 +876,16 @@ TEST_F(Abort, OneByOneWorkOnTheDeviceComesBeforeOlderWorkThatIsQueued)
 TEST_F(Abort, APolicyWaitsForNoCommunicatorThatWasMadeAfterItsOrder)
 {
     void *comm = init(0);
-    Inside inside;
     made_hold_aborts(true);
     ASSERT_EQ(made_policy_abort(nullptr, 0, REASON, LONG_MS), 0);
     ASSERT_TRUE(has_fate(comm, ABORTING));
     void *later = init(0);
-    std::thread ending([&] { EXPECT_EQ(stay_in(0, NG_OP_CommDestroy, later, inside), OK); });
-    inside.await_entry();
+    Inside inside(NG_OP_CommDestroy, later);
     ASSERT_TRUE(has_fate(later, PROGRAM_ENDS));
     made_hold_aborts(false);
     EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
     EXPECT_EQ(made_aborts(later), 0u);
-    inside.let_out(OK);
-    ending.join();
+    EXPECT_EQ(inside.leave(OK), OK);
     comms_.erase(later);
 }
 
@@ -971,13 +911,10 @@ TEST_F(Abort, APolicyWaitsForWhatTheProgramEndsItself)
     for (unsigned op : {NG_OP_CommDestroy, NG_OP_CommAbort}) {
         void *comm = init(0);
         uint64_t id = group_of(comm).id;
-        Inside inside;
-        std::thread ending([&] { EXPECT_EQ(stay_in(0, op, comm, inside), OK); });
-        inside.await_entry();
+        Inside inside(op, comm);
         ASSERT_EQ(made_policy_abort(&id, 1, REASON, LONG_MS), 0);
         EXPECT_EQ(made_policy_abort_state(), UNDER_WAY);
-        inside.let_out(OK);
-        ending.join();
+        EXPECT_EQ(inside.leave(OK), OK);
         EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
         EXPECT_EQ(made_aborts(comm), 0u) << "followed, not fought";
         comms_.erase(comm);
@@ -989,16 +926,13 @@ TEST_F(Abort, APolicyTellsWhatTheProgramDoesNotGetOutOf)
     void *comm = init(0);
     uint64_t id = group_of(comm).id;
     char why[400] = "";
-    Inside inside;
-    std::thread ending([&] { EXPECT_EQ(stay_in(0, NG_OP_CommDestroy, comm, inside), OK); });
-    inside.await_entry();
+    Inside inside(NG_OP_CommDestroy, comm);
     ASSERT_EQ(made_policy_abort(&id, 1, REASON, 50), 0);
     EXPECT_TRUE(becomes([] { return made_policy_abort_state() == STUCK; }));
     EXPECT_EQ(made_stuck(why, sizeof(why)), (unsigned)NG_OP_CommDestroy);
     EXPECT_NE(std::string(why).find("inside ncclCommDestroy"), std::string::npos) << why;
     EXPECT_EQ(made_abort_state() == STUCK, false) << "a person's orders are none of it";
-    inside.let_out(OK);
-    ending.join();
+    EXPECT_EQ(inside.leave(OK), OK);
     EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
     EXPECT_EQ(made_stuck(why, sizeof(why)), 0u);
     comms_.erase(comm);
@@ -1027,9 +961,7 @@ TEST_F(Abort, APolicyTellsOfTheLikeliestObstacleWhereverItIs)
     for (int at = 0; at < 3; at++) {
         void *comms[] = {init(0), init(0), init(0)};
         char why[400] = "";
-        Inside inside;
-        std::thread blocked([&] { stay_in(0, NG_OP_AllReduce, comms[at], inside); });
-        inside.await_entry();
+        Inside inside(NG_OP_AllReduce, comms[at]);
         made_hold_aborts(true);
         ASSERT_EQ(made_policy_abort(nullptr, 0, REASON, 50), 0);
         EXPECT_TRUE(becomes([] { return made_policy_abort_state() == STUCK; }));
@@ -1039,8 +971,7 @@ TEST_F(Abort, APolicyTellsOfTheLikeliestObstacleWhereverItIs)
         });
         made_hold_aborts(false);
         EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
-        inside.let_out(OK);
-        blocked.join();
+        inside.leave(OK);
         ASSERT_TRUE(told) << at << ": " << why;
     }
 }
@@ -1077,10 +1008,7 @@ TEST_F(Abort, WhatTheProgramHearsOfAnErrorIsHeard)
 {
     void *comm = init(0);
     int answer = -1;
-    struct made_call what = {};
-    what.op = NG_OP_CommGetAsyncError;
-    what.comm = comm;
-    what.answer = &answer;
+    struct made_call what = call_of(NG_OP_CommGetAsyncError, comm, &answer);
     what.argument = &answer;
     what.inside = [](void *at) {
         *(int *)at = ncclRemoteError;
@@ -1147,18 +1075,12 @@ TEST_F(Abort, AFailedCallIsToldOnceAndThenAtPowersOfTen)
 TEST_F(Abort, WhatAnAbortMakesFailIsNotTold)
 {
     void *comm = init(0), *own = init(0);
-    Inside inside, inside_own;
-    std::thread blocked([&] { stay_in(0, NG_OP_AllReduce, comm, inside); });
-    std::thread blocked_own([&] { stay_in(0, NG_OP_AllReduce, own, inside_own); });
-    inside.await_entry();
-    inside_own.await_entry();
+    Inside inside(NG_OP_AllReduce, comm), inside_own(NG_OP_AllReduce, own);
     EXPECT_EQ(call(0, NG_OP_CommAbort, own), OK);
     comms_.erase(own);
     EXPECT_TRUE(is_aborted(0));
-    inside.let_out(ncclInternalError);
-    inside_own.let_out(ncclInternalError);
-    blocked.join();
-    blocked_own.join();
+    inside.leave(ncclInternalError);
+    inside_own.leave(ncclInternalError);
     EXPECT_EQ(log().find("returned"), std::string::npos);
 }
 
