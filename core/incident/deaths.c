@@ -119,6 +119,12 @@ static bool is_about_end(const struct ng_verdict *verdict)
     return verdict->kind == NG_KIND_DEAD_RANK || verdict->kind == NG_KIND_LEFT_EARLY;
 }
 
+/* Is it about an end, or about what a rank that has ended since waited for? */
+static bool has_end(const struct ng_verdict *verdict)
+{
+    return is_about_end(verdict) || verdict->gave_up_ns;
+}
+
 /* Does the verdict report an end that was not reported before? *ret_wanted is its subject. */
 static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wanted)
 {
@@ -143,6 +149,21 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
     return verdict->group_id != own.death_group || verdict->seq != own.death_seq;
 }
 
+/* An end that others wait for in this call is known. A clock that is already running for an earlier
+ * end is kept. */
+static void start_clock(uint64_t group, uint64_t seq, uint32_t op)
+{
+    if (death_clock.runs || !ng_guard.config.death_timeout_ns)
+        return;
+    death_clock.runs = true;
+    death_clock.group = group;
+    death_clock.seq = seq;
+    death_clock.op = op;
+    death_clock.read_ns = ng_clock_mono_ns();
+    death_clock.waited_ns = 0;
+    death_clock.due_ns = ng_guard.config.death_timeout_ns;
+}
+
 enum found { NOTHING, TOLD, NEWS };
 
 /* Take a view and judge it: does a rank wait for one that ended, and was that not reported before?
@@ -158,6 +179,9 @@ static enum found look_for_news(enum ng_snapshot_range range, int64_t stalled_ns
         ng_snapshot_judge(ret_view, &query, "none", ret_verdict) == 0) {
         if (is_news(ret_verdict, ret_wanted))
             return NEWS;
+        /* The wait that it gave up was reported, or will be when others have waited for as long. */
+        if (ret_verdict->gave_up_ns)
+            start_clock(ret_verdict->group_id, ret_verdict->seq, ret_verdict->op);
         found = is_about_end(ret_verdict) && !ret_verdict->may_be_gone ? TOLD : NOTHING;
         ng_verdict_fini(ret_verdict);
     }
@@ -193,21 +217,6 @@ static bool take_turn(uint32_t ended)
         return false;
     own.preferred_at = ended;
     return true;
-}
-
-/* An end that others wait for in this call is known. A clock that is already running for an earlier
- * end is kept. */
-static void start_clock(uint64_t group, uint64_t seq, uint32_t op)
-{
-    if (death_clock.runs || !ng_guard.config.death_timeout_ns)
-        return;
-    death_clock.runs = true;
-    death_clock.group = group;
-    death_clock.seq = seq;
-    death_clock.op = op;
-    death_clock.read_ns = ng_clock_mono_ns();
-    death_clock.waited_ns = 0;
-    death_clock.due_ns = ng_guard.config.death_timeout_ns;
 }
 
 /* Are deadlines paused for the group or, if this process is not a member, for the job? */
@@ -247,7 +256,7 @@ static void tend_clock(void)
  * started the clock. */
 static int64_t waited_for_end(const struct ng_verdict *verdict)
 {
-    int64_t gone_ns = 0;
+    int64_t gone_ns = verdict->gave_up_ns;
 
     for (uint32_t i = 0; i < verdict->culprit_count; i++)
         if (verdict->culprits[i].gone_ns > gone_ns)
@@ -262,7 +271,7 @@ bool ng_deaths_may_act(const struct ng_verdict *verdict)
                    (verdict->confidence == NG_CONFIDENCE_CERTAIN || verdict->end_is_certain);
     int64_t waited_ns = certain ? waited_for_end(verdict) : 0;
 
-    death_clock.runs = is_about_end(verdict) && ng_op_table[verdict->op].op_class != NG_CLASS_END;
+    death_clock.runs = has_end(verdict) && ng_op_table[verdict->op].op_class != NG_CLASS_END;
     if (!death_clock.runs)
         return false;
     death_clock.runs = !certain || waited_ns + CLOCKS_NS < timeout_ns;

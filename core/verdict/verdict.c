@@ -17,7 +17,8 @@
  * death explains a missing call, and a mismatch explains a rank that ran out of step and left, but
  * not the reverse. Among equals, the oldest has precedence. However, a process that died after an
  * awaited rank had ended normally is a victim: a launcher ends the other processes when one leaves
- * with an error.
+ * with an error. And a rank that died after it had itself been stuck for long is a victim of what
+ * it waited for (core/verdict/victims.h).
  *
  * The verdict states what is not known: a rank without evidence is listed as missing evidence,
  * never as a culprit, except in the creation of a communicator, where not having joined is itself
@@ -42,6 +43,7 @@
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_builder.h"
 #include "core/verdict/verdict_parts.h"
+#include "core/verdict/victims.h"
 #include "core/view/signature.h"
 
 /* If NCCL reports that a peer is gone, work pending for this long counts as stalled, as after a
@@ -274,7 +276,9 @@ static int judge_all(struct ng_verdict_builder *builder)
     if (!error && verdict->missing_evidence_count && verdict->kind == NG_KIND_MISSING_RANK &&
         verdict->confidence == NG_CONFIDENCE_CERTAIN)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
-    return error;
+    return error || cause != NG_CAUSE_DEAD
+               ? error
+               : ng_victims_doubt_death(builder, &builder->waits.waits[best]);
 }
 
 static void start(const struct ng_view *view, struct ng_verdict *ret_verdict)
@@ -306,6 +310,43 @@ static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verd
     return error;
 }
 
+/* Is a cause known that was there before any rank ended? */
+static bool is_of_the_living(const struct ng_verdict *verdict)
+{
+    return verdict->kind != NG_KIND_HEALTHY && verdict->kind != NG_KIND_UNKNOWN &&
+           verdict->kind != NG_KIND_GPU_STALL && verdict->kind != NG_KIND_DEAD_RANK &&
+           verdict->kind != NG_KIND_LEFT_EARLY;
+}
+
+/*
+ * A rank that was found dead may be a victim: then the cause is what it waited for, if that is
+ * known. If it is not, because the awaited ranks have come since, the others wait for the dead one.
+ */
+static int judge_victims(struct ng_verdict_builder *builder, int64_t stalled_ns)
+{
+    struct ng_verdict second, *verdict = builder->verdict;
+    struct ng_view past;
+    struct ng_verdict_builder again = {.view = &past, .verdict = &second, .ends = builder->ends};
+    struct ng_victims victims;
+
+    int error = ng_victims_find(builder->view, verdict, &builder->scratch, &past, &victims);
+    if (error || !victims.gave_up_ns)
+        return error;
+    start(&past, &second);
+    error = ng_wait_graph_find(&past, stalled_ns, &again.scratch, &again.waits);
+    if (!error && again.waits.count)
+        error = judge_all(&again);
+    if (!error && is_of_the_living(&second)) {
+        error = ng_victims_tell(&victims, verdict, &second);
+        ng_verdict_fini(verdict);
+        *verdict = second;
+    } else {
+        ng_verdict_fini(&second);
+    }
+    ng_arena_reset(&again.scratch);
+    return error;
+}
+
 /* Reaches a verdict on whatever is wrong with the job. */
 static int judge_job(struct ng_verdict_builder *builder, const struct ng_verdict_query *query)
 {
@@ -314,6 +355,8 @@ static int judge_job(struct ng_verdict_builder *builder, const struct ng_verdict
 
     if (!error && builder->waits.count)
         error = judge_all(builder);
+    if (!error && builder->verdict->kind == NG_KIND_DEAD_RANK)
+        error = judge_victims(builder, query->stalled_ns);
     if (!error && builder->verdict->kind == NG_KIND_HEALTHY &&
         ng_verdict_builder_has_error_of_gone(builder))
         error = judge_what_failed(builder->view, builder->verdict);

@@ -89,9 +89,12 @@ struct ng_verdict {
     /* For a remote error, or a rank that left because NCCL reported one: no rank is known to be the
      * reason, and ranks of the group do not answer. If they are gone, that will be known soon. */
     bool may_be_gone;
-    /* One of two ranks has ended, so what the other waits for will certainly never happen, though
-     * which of them is wrong is only likely. */
+    /* A rank that others wait for has ended, so what they wait for will certainly never happen,
+     * though which rank is wrong is only likely. */
     bool end_is_certain;
+    /* Time since a rank that waits in that operation gave up and ended: core/verdict/victims.h; 0
+     * none did. */
+    int64_t gave_up_ns;
     /* Calls differ, and ranks of the group that have not made that call yet may show which side is
      * wrong. */
     bool others_may_tell;
@@ -163,6 +166,10 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
 /* The last part of ng_verdict_reach: fills verdict->calls, as far as the view has frames. 0 or
  * -ENOMEM. */
 int ng_verdict_add_calls(const struct ng_view *view, struct ng_verdict *verdict);
+
+/* Add one phrase to the missing evidence. 0 or -ENOMEM. */
+__attribute__((format(printf, 2, 3))) int
+ng_verdict_add_missing_evidence(struct ng_verdict *verdict, const char *format, ...);
 
 void ng_verdict_fini(struct ng_verdict *verdict);
 

@@ -171,8 +171,9 @@ int ng_verdict_builder_errors(struct ng_verdict_builder *builder)
     }
     const struct ng_view_member *own = find_error(builder, true);
     const struct ng_view_member *told = own ? own : find_error(builder, false);
-    if (!told ||
-        (!own && (names_the_quiet(builder->verdict) || is_of_the_deadline(builder->verdict, told))))
+    /* A remote error is the end of a rank that gave up. */
+    if (!told || (!own && (builder->verdict->gave_up_ns || names_the_quiet(builder->verdict) ||
+                           is_of_the_deadline(builder->verdict, told))))
         return 0;
     int error = builder->waits.count
                     ? 0

@@ -5,9 +5,13 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/verdict/verdict_parts.h"
+
+#define PHRASE_BYTES 1024
 
 /* Lists ranges of ranks without evidence, sends and receives that are no longer recorded, and what
  * the view could not read. */
@@ -71,6 +75,27 @@ int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *builder,
             return -ENOMEM;
         verdict->missing_evidence[verdict->missing_evidence_count++] = line;
     }
+    return 0;
+}
+
+int ng_verdict_add_missing_evidence(struct ng_verdict *verdict, const char *format, ...)
+{
+    char phrase[PHRASE_BYTES];
+    va_list arguments;
+    uint32_t count = verdict->missing_evidence_count;
+
+    va_start(arguments, format);
+    vsnprintf(phrase, sizeof(phrase), format, arguments);
+    va_end(arguments);
+    char **bigger = ng_arena_alloc(&verdict->arena, ((size_t)count + 1) * sizeof(*bigger));
+    char *copy = ng_arena_strdup(&verdict->arena, phrase);
+    if (!bigger || !copy)
+        return -ENOMEM;
+    if (count)
+        memcpy(bigger, verdict->missing_evidence, count * sizeof(*bigger));
+    bigger[count] = copy;
+    verdict->missing_evidence = bigger;
+    verdict->missing_evidence_count = count + 1;
     return 0;
 }
 

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,9 +27,8 @@
 /* Work has been pending this long, and a rank that it needs is gone: the incident thread's
  * threshold. */
 #define DEATH_STALL_NS (200 * NG_MS)
-#define GROUPS_NAMED   4   /* groups with missing ranks that are listed individually */
-#define RANKS_BYTES    160 /* of the ranks in it */
-#define PHRASE_BYTES   1024
+#define GROUPS_NAMED   4    /* groups with missing ranks that are listed individually */
+#define RANKS_BYTES    160  /* of the ranks in it */
 #define SILENT_LISTED  1024 /* ranks that ended without a word */
 
 /* For how long work must be pending to be stuck. */
@@ -51,29 +49,6 @@ struct look_back {
 };
 
 /* --- missing evidence --- */
-
-/* Add one phrase to the missing evidence. 0 or -ENOMEM. */
-__attribute__((format(printf, 2, 3))) static int add_doubt(struct ng_verdict *verdict,
-                                                           const char *format, ...)
-{
-    char phrase[PHRASE_BYTES];
-    va_list arguments;
-    uint32_t count = verdict->missing_evidence_count;
-
-    va_start(arguments, format);
-    vsnprintf(phrase, sizeof(phrase), format, arguments);
-    va_end(arguments);
-    char **bigger = ng_arena_alloc(&verdict->arena, ((size_t)count + 1) * sizeof(*bigger));
-    char *copy = ng_arena_strdup(&verdict->arena, phrase);
-    if (!bigger || !copy)
-        return -ENOMEM;
-    if (count)
-        memcpy(bigger, verdict->missing_evidence, count * sizeof(*bigger));
-    bigger[count] = copy;
-    verdict->missing_evidence = bigger;
-    verdict->missing_evidence_count = count + 1;
-    return 0;
-}
 
 /* Have all ranks of the group been in it, and is it still in use? For a group being created, a
  * rank seen elsewhere has not arrived yet, so only the number of ranks shows whether others are
@@ -134,15 +109,16 @@ static int add_unseen(const struct ng_view *view, struct ng_verdict *verdict)
         if (!missing || ++groups > GROUPS_NAMED)
             continue;
         const char *name = group->name[0] ? group->name : "";
-        int error = add_doubt(
+        int error = ng_verdict_add_missing_evidence(
             verdict, "no evidence of group rank%s %s of group %s%s%016" PRIx64 "%s",
             missing == 1 ? "" : "s", text, name, *name ? " (id " : "", group->id, *name ? ")" : "");
         if (error)
             return error;
     }
     if (groups > GROUPS_NAMED)
-        return add_doubt(verdict, "no evidence of ranks of %u more group%s", groups - GROUPS_NAMED,
-                         groups - GROUPS_NAMED == 1 ? "" : "s");
+        return ng_verdict_add_missing_evidence(verdict, "no evidence of ranks of %u more group%s",
+                                               groups - GROUPS_NAMED,
+                                               groups - GROUPS_NAMED == 1 ? "" : "s");
     return 0;
 }
 
@@ -212,10 +188,11 @@ static int doubt_health(const struct ng_view *view, const char *silent, struct n
     if (!error)
         error = add_notes(view, verdict);
     if (!error && silent[0])
-        error = add_doubt(verdict,
-                          "how rank%s %s ended: killed, crashed or _exit, between calls and with "
-                          "communicators open",
-                          strpbrk(silent, "-,") ? "s" : "", silent);
+        error = ng_verdict_add_missing_evidence(
+            verdict,
+            "how rank%s %s ended: killed, crashed or _exit, between calls and with "
+            "communicators open",
+            strpbrk(silent, "-,") ? "s" : "", silent);
     if (verdict->missing_evidence_count)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     return error;
@@ -533,8 +510,9 @@ static int doubt_waiting(const struct look_back *back, struct ng_verdict *verdic
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     verdict->culprit_count = verdict->cycle_count = verdict->call_count = 0;
     if (back->told)
-        return add_doubt(verdict, "which rank ended first; a guard said: %s", back->told->line);
-    return add_doubt(
+        return ng_verdict_add_missing_evidence(verdict, "which rank ended first; a guard said: %s",
+                                               back->told->line);
+    return ng_verdict_add_missing_evidence(
         verdict, "which rank ended first: their last signs of life are too close to each other");
 }
 
@@ -548,9 +526,9 @@ static int doubt_end(const struct ng_view_process *gave_up, struct ng_verdict *v
         return 0;
     if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
-    return add_doubt(verdict, "why rank %d, which had waited for long, ended first (%s %d)",
-                     gave_up->rank, by_signal ? "signal" : "exit status",
-                     by_signal ? status - NG_EXIT_STATUS_SIGNAL : status);
+    return ng_verdict_add_missing_evidence(
+        verdict, "why rank %d, which had waited for long, ended first (%s %d)", gave_up->rank,
+        by_signal ? "signal" : "exit status", by_signal ? status - NG_EXIT_STATUS_SIGNAL : status);
 }
 
 /*
@@ -562,8 +540,8 @@ static int restore_difference(const struct look_back *back, struct ng_verdict *v
     verdict->kind = NG_KIND_MISMATCH;
     verdict->confidence = NG_CONFIDENCE_LIKELY;
     verdict->culprit_count = verdict->cycle_count = verdict->call_count = 0;
-    return add_doubt(verdict, "records of the calls that differ; a guard said: %s",
-                     back->told->line);
+    return ng_verdict_add_missing_evidence(
+        verdict, "records of the calls that differ; a guard said: %s", back->told->line);
 }
 
 /*
@@ -663,7 +641,8 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmo
     error = doubt_health(view, silent, ret_verdict);
     if (!error && back.ended && ng_postmortem_oldest_wait(view, true) > 0) {
         ret_verdict->confidence = NG_CONFIDENCE_LIKELY;
-        error = add_doubt(ret_verdict, "which rank ended first, while work was in flight");
+        error = ng_verdict_add_missing_evidence(ret_verdict,
+                                                "which rank ended first, while work was in flight");
     }
     return error;
 }

@@ -214,6 +214,7 @@ void Job::fill(struct ng_view *view) const
         process->life = processes[p].life;
         process->exit_status = processes[p].exit_status;
         process->life_age_ns = processes[p].life_age_ns;
+        process->suspect_ns = suspect_ns;
         process->alive_age_ns = processes[p].alive_age_ns;
         process->quiet_ns = processes[p].quiet_ns;
         snprintf(process->error_text, sizeof(process->error_text), "%s",
@@ -354,6 +355,7 @@ Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, boo
     judgement.cycle.assign(verdict.cycle, verdict.cycle + verdict.cycle_count);
     judgement.may_be_gone = verdict.may_be_gone;
     judgement.end_is_certain = verdict.end_is_certain;
+    judgement.gave_up_ns = verdict.gave_up_ns;
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
     return judgement;

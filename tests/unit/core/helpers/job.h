@@ -149,6 +149,7 @@ class Job
     std::vector<Call> calls;
     std::vector<std::string> notes;
     bool tells_hashes = false;
+    int64_t suspect_ns = 0; /* of all its processes */
 
   private:
     struct Group {
@@ -172,6 +173,7 @@ struct Judgement {
     std::string line, text, json;
     std::vector<struct ng_verdict_step> cycle;
     bool may_be_gone, end_is_certain;
+    int64_t gave_up_ns;
 };
 Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false,
                 bool nan = false, bool ends = false);

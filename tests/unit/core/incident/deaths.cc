@@ -4,6 +4,8 @@
 #include "tests/unit/core/helpers/job.h"
 #include "tests/unit/core/helpers/made_deaths.h"
 
+#include <csignal>
+
 extern "C" {
 #include "core/nccl/board.h"
 }
@@ -265,6 +267,46 @@ TEST_F(Deaths, AnEndThatIsNotCertainIsActedOnOnceItIs)
     made_deaths_rounds(TIMEOUT_MS);
     EXPECT_EQ(made_deaths.opened, 2u);
     EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+}
+
+/* Rank 1 died after it had waited for rank 2, as rank 0 still does. */
+TEST_F(Deaths, TheEndOfARankThatGaveUpIsNoNewsAndActedOnAllTheSame)
+{
+    for (int exit_status : {NG_EXIT_STATUS_SIGNAL + SIGABRT, 0}) {
+        made_deaths_begin(LONG_AGO);
+        made_deaths_configure(5 * NG_S, TIMEOUT_MS * NG_MS);
+        everywhere = Job(3, WORLD, "dp", 6);
+        everywhere.at(WORLD, 0).waits();
+        everywhere.at(WORLD, 1).waits(all_reduce(), 5 * NG_S);
+        everywhere.process(1).is(NG_LIFE_DEAD, 100 * NG_MS);
+        everywhere.process(1).exit_status = exit_status;
+        made_deaths.ended = 1;
+        made_deaths_rounds(1);
+        EXPECT_EQ(made_deaths.opened, 0u);
+        made_deaths_rounds(TIMEOUT_MS - 1000);
+        EXPECT_EQ(made_deaths.opened, 0u);
+        everywhere.process(1).life_age_ns = TIMEOUT_MS * NG_MS;
+        made_deaths_rounds(1100);
+        ASSERT_EQ(made_deaths.opened, 1u) << exit_status;
+        EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+        EXPECT_EQ(made_deaths.seq, 7u);
+    }
+}
+
+/* Rank 2, for which rank 1 had waited, comes: then it is rank 1 that is missed. */
+TEST_F(Deaths, OfARankThatGaveUpTooEarlyTheEndIsNews)
+{
+    everywhere = Job(3, WORLD, "dp", 6);
+    everywhere.at(WORLD, 0).waits();
+    everywhere.at(WORLD, 1).waits(all_reduce(), 5 * NG_S);
+    everywhere.process(1).is(NG_LIFE_DEAD, 100 * NG_MS);
+    made_deaths.ended = 1;
+    made_deaths_rounds(1000);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    everywhere.at(WORLD, 2).waits(all_reduce(), 200 * NG_MS);
+    made_deaths_rounds(1000);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_DEAD_RANK);
 }
 
 TEST_F(Deaths, TimeInWhichDeadlinesRestIsNotCounted)

@@ -1,0 +1,138 @@
+/*
+ * Ranks that died because their own work was stuck.
+ *
+ * Pure. Linear in members, calls and processes.
+ */
+#include "core/verdict/victims.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/util/text.h"
+
+#define SUSPECT_DEFAULT_NS (5 * NG_S)
+
+/* Watchdogs end their rank by SIGABRT; any other end may have a reason of its own. */
+static bool is_abort(int exit_status)
+{
+    return exit_status == NG_EXIT_STATUS_SIGNAL + SIGABRT;
+}
+
+static bool is_crash(int exit_status)
+{
+    int number = exit_status - NG_EXIT_STATUS_SIGNAL;
+
+    return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL;
+}
+
+/* A process that died after it had been stuck for long is as if the guard had ended it. */
+static void revive(struct ng_view_process *process, int64_t waited_ns, int64_t stuck_ns)
+{
+    if (process->life == NG_LIFE_DEAD && waited_ns >= stuck_ns)
+        process->life = NG_LIFE_ENDED_BY_GUARD;
+}
+
+/* All ranks of a job have the same setting; not all of them have told it. */
+static int64_t suspect_of(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].suspect_ns)
+            return view->processes[i].suspect_ns;
+    return SUSPECT_DEFAULT_NS;
+}
+
+static bool is_of(const struct ng_culprit *culprit, const struct ng_view_process *process)
+{
+    return culprit->pid == process->pid && strcmp(culprit->host, process->host) == 0;
+}
+
+int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict,
+                    struct ng_arena *arena, struct ng_view *ret_past,
+                    struct ng_victims *ret_victims)
+{
+    int64_t stuck_ns = suspect_of(view) / 2;
+    struct ng_view_process *past = ng_arena_alloc(arena, (view->process_count + 1) * sizeof(*past));
+    int *unknown = ng_arena_alloc(arena, (verdict->culprit_count + 1) * sizeof(*unknown));
+    uint32_t unknown_count = 0;
+
+    *ret_victims = (struct ng_victims){0};
+    if (!past || !unknown)
+        return -ENOMEM;
+    memcpy(past, view->processes, view->process_count * sizeof(*past));
+    *ret_past = *view;
+    ret_past->processes = past;
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->members[i].pending_record)
+            revive(&past[view->members[i].process], view->members[i].pending_age_ns, stuck_ns);
+    for (uint32_t i = 0; i < view->call_count; i++)
+        revive(&past[view->calls[i].process], view->calls[i].age_ns, stuck_ns);
+    for (uint32_t c = 0; c < verdict->culprit_count; c++)
+        for (uint32_t i = 0; i < view->process_count; i++) {
+            const struct ng_culprit *culprit = &verdict->culprits[c];
+            if (!is_of(culprit, &past[i]) || past[i].life == view->processes[i].life)
+                continue;
+            if (culprit->gone_ns > ret_victims->gave_up_ns)
+                ret_victims->gave_up_ns = culprit->gone_ns;
+            if (!is_abort(past[i].exit_status))
+                unknown[unknown_count++] = culprit->rank;
+        }
+    if (unknown_count)
+        ng_text_ranks(unknown, unknown_count, ret_victims->unknown, sizeof(ret_victims->unknown));
+    /* A launcher ends the others when the first rank has ended. */
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (past[i].life == NG_LIFE_DEAD && past[i].life_age_ns < ret_victims->gave_up_ns)
+            past[i].life = NG_LIFE_ENDED_BY_GUARD;
+    return 0;
+}
+
+/* "ranks" or "rank", for a list of them. */
+static const char *noun(const char *ranks)
+{
+    return strpbrk(ranks, "-,") ? "ranks" : "rank";
+}
+
+int ng_victims_tell(const struct ng_victims *victims, const struct ng_verdict *first,
+                    struct ng_verdict *verdict)
+{
+    verdict->gave_up_ns = victims->gave_up_ns;
+    verdict->end_is_certain = first->confidence == NG_CONFIDENCE_CERTAIN || first->end_is_certain;
+    if (!victims->unknown[0])
+        return 0;
+    if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
+    return ng_verdict_add_missing_evidence(verdict, "why %s %s, which had waited for long, ended",
+                                           noun(victims->unknown), victims->unknown);
+}
+
+int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_wait *wait)
+{
+    struct ng_verdict *verdict = builder->verdict;
+    int *late = ng_arena_alloc(&builder->scratch, (wait->absentee_count + 1) * sizeof(*late));
+    uint32_t late_count = 0;
+    char ranks[64];
+
+    if (!late)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < wait->absentee_count; i++) {
+        const struct ng_absentee *absentee = &wait->absentees[i];
+        enum ng_cause cause = ng_wait_cause_of_absentee(builder, wait, absentee);
+        if (cause == NG_CAUSE_DEAD &&
+            (!absentee->came ||
+             is_crash(ng_verdict_builder_process_of(builder, absentee->member)->exit_status)))
+            return 0;
+        if ((cause == NG_CAUSE_MISSING || cause == NG_CAUSE_STOPPED) && !absentee->came &&
+            absentee->member)
+            late[late_count++] =
+                builder->processes.ranks[absentee->member - builder->view->members];
+    }
+    if (!late_count || wait->type != NG_WAIT_COLLECTIVE)
+        return 0;
+    verdict->end_is_certain |= verdict->confidence == NG_CONFIDENCE_CERTAIN;
+    verdict->confidence = NG_CONFIDENCE_LIKELY;
+    ng_text_ranks(late, late_count, ranks, sizeof(ranks));
+    return ng_verdict_add_missing_evidence(
+        verdict, "whether %s %s, which %s not made the call either, would have come", noun(ranks),
+        ranks, late_count == 1 ? "has" : "have");
+}

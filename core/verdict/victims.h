@@ -1,0 +1,38 @@
+/*
+ * Ranks that died because their own work was stuck, as the watchdogs of frameworks end their rank.
+ *
+ * They are victims of what they waited for, not why others wait. A wait is long from half of the
+ * time at which the job suspects one (NCCLGUARD_SUSPECT): by then others have reported it, or are
+ * about to. Pure; inside the engine (core/verdict/verdict.h) only.
+ */
+#ifndef NCCLGUARD_CORE_VERDICT_VICTIMS_H
+#define NCCLGUARD_CORE_VERDICT_VICTIMS_H
+
+#include "core/verdict/verdict_builder.h"
+
+struct ng_victims {
+    int64_t gave_up_ns; /* time since the first culprit gave up; 0: none of them did */
+    char unknown[64];   /* the ranks among them whose end may have another reason; "" none */
+};
+
+/*
+ * Finds the victims among the dead culprits of `verdict`. *ret_past is the view as it was before
+ * they, and others that gave up, ended; it shares everything with `view` but its processes, which
+ * `arena` owns. 0 or -ENOMEM.
+ */
+int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict,
+                    struct ng_arena *arena, struct ng_view *ret_past,
+                    struct ng_victims *ret_victims);
+
+/* Adds what is known of the victims, which were the culprits of verdict `first`, to `verdict`, on
+ * what they waited for. 0 or -ENOMEM. */
+int ng_victims_tell(const struct ng_victims *victims, const struct ng_verdict *first,
+                    struct ng_verdict *verdict);
+
+/*
+ * A culprit that died in the call may be a victim of a live rank that has not come to it, though it
+ * had not waited for long: nothing is certain but that the call never ends. Not if it crashed.
+ */
+int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_wait *wait);
+
+#endif

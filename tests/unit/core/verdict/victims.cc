@@ -1,0 +1,192 @@
+/*
+ * Ranks that died because their own work was stuck: what they waited for is the cause.
+ */
+#include <csignal>
+
+#include "tests/unit/core/verdict/verdict_jobs.h"
+
+namespace
+{
+
+constexpr int ABORTED = NG_EXIT_STATUS_SIGNAL + SIGABRT, CRASHED = NG_EXIT_STATUS_SIGNAL + SIGSEGV,
+              KILLED = NG_EXIT_STATUS_SIGNAL + SIGKILL, NOT_KNOWN = 0;
+constexpr int NCCL_REMOTE_ERROR = 6;
+constexpr int64_t LONG = 5 * NG_S, SHORT = 300 * NG_MS;
+
+/* The last rank has not come to call 7, in which the others wait; rank 0, which had waited for so
+ * long, died a second ago. */
+Job gave_up(int ranks, int exit_status, int64_t waited_ns = LONG)
+{
+    Job job = waiting_for(ranks, {0, ranks - 1});
+    job.at(WORLD, 0).waits(all_reduce(), waited_ns);
+    job.process(0).is(NG_LIFE_DEAD, NG_S);
+    job.process(0).exit_status = exit_status;
+    return job;
+}
+
+} // namespace
+
+TEST(Victims, ARankThatGaveUpIsNotToBlameForTheOneThatItWaitedFor)
+{
+    for (int ranks : {3, 4, 64}) {
+        for (bool frozen : {false, true}) {
+            Job job = gave_up(ranks, ABORTED);
+            job.process(ranks - 1).life = frozen ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
+            Judgement judgement =
+                expect_verdict(job, frozen ? NG_KIND_STOPPED_RANK : NG_KIND_MISSING_RANK,
+                               {ranks - 1}, NG_CONFIDENCE_CERTAIN, all_but(ranks, {ranks - 1}));
+            EXPECT_EQ(judgement.seq, 7u);
+            EXPECT_TRUE(judgement.end_is_certain) << "the call can never end";
+            EXPECT_EQ(judgement.gave_up_ns, NG_S);
+        }
+    }
+}
+
+TEST(Victims, AnEndThatNeedNotBeBecauseOfTheWaitLeavesADoubt)
+{
+    for (int exit_status : {NOT_KNOWN, KILLED, CRASHED}) {
+        Judgement judgement = expect_verdict(gave_up(4, exit_status), NG_KIND_MISSING_RANK, {3},
+                                             NG_CONFIDENCE_LIKELY, {0, 1, 2});
+        EXPECT_EQ(judgement.missing,
+                  std::vector<std::string>{"why rank 0, which had waited for long, ended"});
+        EXPECT_TRUE(judgement.end_is_certain);
+    }
+    Job job = gave_up(4, NOT_KNOWN);
+    job.process(1) = job.process(0);
+    job.process(1).rank = 1;
+    job.process(1).pid++;
+    EXPECT_EQ(judge(job).missing.at(0), "why ranks 0,1, which had waited for long, ended");
+}
+
+TEST(Victims, WhatIsLongIsHalfOfWhatIsSuspectForTheJob)
+{
+    for (int64_t suspect_ns : {(int64_t)0, NG_S, 60 * NG_S}) {
+        int64_t half_ns = (suspect_ns ? suspect_ns : 5 * NG_S) / 2;
+        for (bool is_long : {false, true}) {
+            Job job = gave_up(4, ABORTED, is_long ? half_ns : half_ns - 1);
+            job.suspect_ns = suspect_ns;
+            expect_kind(judge(job), is_long ? NG_KIND_MISSING_RANK : NG_KIND_DEAD_RANK);
+        }
+    }
+}
+
+/* A call of the host may be what it was stuck in, too. */
+TEST(Victims, ARankMayGiveUpTheMakingOfACommunicator)
+{
+    for (int64_t waited_ns : {SHORT, LONG}) {
+        Job job(4, WORLD, "dp");
+        for (int rank = 0; rank < 4; rank++) {
+            job.at(WORLD, rank).state = NG_GROUP_CREATING;
+            if (rank < 3)
+                job.inside(rank, NG_OP_CommInitRank, WORLD, 0, rank ? LONG_AGO : waited_ns);
+        }
+        job.forget(WORLD, 3);
+        job.process(0).is(NG_LIFE_DEAD, NG_S);
+        expect_verdict(job, waited_ns == LONG ? NG_KIND_INIT_MISSING_RANK : NG_KIND_DEAD_RANK,
+                       {waited_ns == LONG ? 3 : 0});
+    }
+}
+
+/* It died in the call before it had waited for long, and another one is not there either: that is
+ * said, and neither is certain. */
+TEST(Victims, ADeathInACallToWhichALiveRankHasNotComeEitherLeavesADoubt)
+{
+    for (int ranks : {3, 4}) {
+        for (int exit_status : {NOT_KNOWN, ABORTED, KILLED, CRASHED}) {
+            bool crashed = exit_status == CRASHED;
+            Judgement judgement =
+                expect_verdict(gave_up(ranks, exit_status, SHORT), NG_KIND_DEAD_RANK, {0},
+                               crashed ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY);
+            EXPECT_EQ(judgement.gave_up_ns, 0);
+            EXPECT_EQ(judgement.end_is_certain, !crashed);
+            EXPECT_EQ(judgement.missing.size(), crashed ? 0u : 1u);
+            if (!crashed) {
+                EXPECT_EQ(judgement.missing[0], "whether rank " + std::to_string(ranks - 1) +
+                                                    ", which has not made the call either, would "
+                                                    "have come");
+            }
+        }
+    }
+}
+
+TEST(Victims, ADeathBeforeTheCallIsCertainWhoeverElseIsMissing)
+{
+    for (int ranks : {3, 4}) {
+        Job job = waiting_for(ranks, {0, ranks - 1});
+        job.process(0).is(NG_LIFE_DEAD, NG_S);
+        expect_verdict(job, NG_KIND_DEAD_RANK, {0}, NG_CONFIDENCE_CERTAIN);
+    }
+}
+
+/* The awaited rank has come since: if the dead one lived, the call would end. */
+TEST(Victims, ADeathIsCertainOnceAllHaveCome)
+{
+    for (int ranks : {2, 3, 4}) {
+        for (int64_t waited_ns : {SHORT, LONG}) {
+            Job job = gave_up(ranks, ABORTED, waited_ns);
+            job.at(WORLD, ranks - 1).waits();
+            expect_verdict(job, NG_KIND_DEAD_RANK, {0}, NG_CONFIDENCE_CERTAIN);
+        }
+    }
+}
+
+TEST(Victims, ARankThatHadLeftBeforeIsTheCause)
+{
+    for (int ranks : {3, 4}) {
+        Job job = gave_up(ranks, ABORTED);
+        job.process(ranks - 1).is(NG_LIFE_EXITED, LONG_AGO);
+        job.process(0).alive_age_ns = NG_S;
+        expect_verdict(job, NG_KIND_LEFT_EARLY, {ranks - 1}, NG_CONFIDENCE_CERTAIN);
+    }
+}
+
+/* A launcher ends the others when the first rank has ended, and the one that was missing may be the
+ * next. */
+TEST(Victims, WhoEndedAfterTheRankThatGaveUpWasMissingBefore)
+{
+    Job job = gave_up(4, ABORTED);
+    job.process(3).is(NG_LIFE_DEAD, NG_S - NG_MS);
+    expect_verdict(job, NG_KIND_MISSING_RANK, {3}, NG_CONFIDENCE_CERTAIN);
+    job.process(3).is(NG_LIFE_DEAD, NG_S + NG_MS);
+    expect_kind(judge(job), NG_KIND_DEAD_RANK);
+}
+
+/* Rank 0 gave up a wait in its row, and rank 4 waits for it in the column. */
+TEST(Victims, WhoWaitsElsewhereForARankThatGaveUpWaitsForTheSame)
+{
+    Job job(5);
+    job.group(2, "row", {0, 1, 2});
+    job.group(3, "column", {0, 4});
+    for (int rank : {0, 1, 2})
+        job.at(2, rank).did(6);
+    job.at(2, 0).waits(all_reduce(), LONG);
+    job.at(3, 1).waits();
+    job.process(0).is(NG_LIFE_DEAD, NG_S);
+    job.process(0).exit_status = ABORTED;
+    Judgement judgement =
+        expect_verdict(job, NG_KIND_MISSING_RANK, {1, 2}, NG_CONFIDENCE_CERTAIN, {0, 4});
+    EXPECT_EQ(judgement.group, 2u);
+    job.at(2, 1).waits();
+    expect_verdict(job, NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_CERTAIN, {0, 1, 4});
+}
+
+/* Over a network NCCL tells the others of its end at once. */
+TEST(Victims, ARemoteErrorIsTheEndOfTheRankThatGaveUp)
+{
+    Job job = gave_up(4, ABORTED);
+    for (int rank : {1, 2})
+        job.at(WORLD, rank).async_error = NCCL_REMOTE_ERROR;
+    expect_verdict(job, NG_KIND_MISSING_RANK, {3}, NG_CONFIDENCE_CERTAIN);
+    job.at(WORLD, 1).async_error = NCCL_REMOTE_ERROR - 1;
+    expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
+}
+
+TEST(Victims, WhoGaveUpACallThatOthersMadeDifferentlyIsNoCause)
+{
+    Job job(4, WORLD, "dp", 6);
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).waits(all_reduce(rank == 2 ? 77 : 1024), LONG);
+    job.process(0).is(NG_LIFE_DEAD, NG_S);
+    job.process(0).exit_status = ABORTED;
+    expect_verdict(job, NG_KIND_MISMATCH, {2});
+}
