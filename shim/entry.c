@@ -299,7 +299,7 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
             struct ng_thread *ng_thread = ng_this_thread;                                          \
             struct ng_comm *ng_comm;                                                               \
             if (__builtin_expect(ng_thread_is_known(ng_thread) &&                                  \
-                                     (ng_comm = ng_comm_find(owner)) != NULL,                      \
+                                     (ng_comm = ng_thread_find_comm(ng_thread, owner)) != NULL,    \
                                  1)) {                                                             \
                 NG_SHORT_WAY(api_name, op_name, owner, arguments, __VA_ARGS__)                     \
             }                                                                                      \

@@ -18,6 +18,8 @@
 __thread struct ng_thread *ng_this_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+static struct ng_comm no_comm; /* without a handle */
+
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 
@@ -126,6 +128,7 @@ struct ng_thread *ng_thread_make(void)
     }
     thread->generation = generation;
     thread->tid = (uint32_t)gettid();
+    thread->newest = &no_comm;
     thread->slot = claim_slot(thread);
     tell_name(thread->slot);
     if (ng_guard.box.frames_capacity)

@@ -81,6 +81,7 @@ struct ng_thread {
     uint32_t tid;
     uintptr_t stack_low, stack_end; /* core/comm/call_stack.h; 0 not determined yet, or not known */
     struct ng_box_thread *slot;     /* in the black box, or `spare` */
+    struct ng_comm *newest;         /* of its newest call that looked here; never NULL */
     struct ng_box_thread spare;
     uint32_t open_groups; /* open ncclGroupStart of all libraries together */
     int64_t left_mono_ns; /* core/device/burst.h: when it last left NCCL; 0 no burst goes on */
@@ -111,6 +112,24 @@ static inline struct ng_thread *ng_thread_get(void)
     struct ng_thread *thread = ng_this_thread;
 
     return __builtin_expect(ng_thread_is_known(thread), 1) ? thread : ng_thread_make();
+}
+
+/*
+ * The record of a handle, as ng_comm_find, for the calling thread: first looks whether it is that
+ * of its newest call. A record has its handle for just as long as the table has it: it loses it
+ * when the communicator ends, or when NCCL gives the handle to another one.
+ */
+static inline struct ng_comm *ng_thread_find_comm(struct ng_thread *thread, const void *handle)
+{
+    struct ng_comm *comm = thread->newest;
+
+    if (__builtin_expect(
+            handle && atomic_load_explicit(&comm->handle, memory_order_acquire) == handle, 1))
+        return comm;
+    comm = ng_comm_find(handle);
+    if (comm)
+        thread->newest = comm;
+    return comm;
 }
 
 /* The slow half of ng_thread_group_calls: a library other than the first. */

@@ -138,6 +138,46 @@ TEST_F(Calls, CommunicatorsWhoseHandlesMeetInTheTableAreToldApart)
     EXPECT_EQ(group_of(handles[0]).entered, 0u) << "another communicator at the same address";
 }
 
+TEST_F(Calls, AThreadTakesNoCommunicatorForAnotherThatHadItsHandle)
+{
+    void *comm = init(0), *beside = init(0);
+    made_all_reduce(0, comm, stream_, OK);
+    uint64_t id = group_of(comm).id;
+    destroy(comm);
+    /* By another thread, and with the same handle. */
+    std::thread([&] {
+        init(0, 2, nullptr, comm);
+        made_all_reduce(0, comm, stream_, OK);
+        made_all_reduce(0, comm, stream_, OK);
+    }).join();
+    EXPECT_NE(group_of(comm).id, id);
+    made_all_reduce(0, comm, stream_, OK);
+    EXPECT_EQ(group_of(comm).entered, 3u);
+    EXPECT_EQ(group_of(beside).entered, 0u);
+    made_all_reduce(0, beside, stream_, OK);
+    made_all_reduce(0, comm, stream_, OK);
+    EXPECT_EQ(group_of(comm).entered, 4u);
+    EXPECT_EQ(group_of(beside).entered, 1u);
+
+    /* In another library, whose calls do not take the short way; and back. */
+    destroy(comm);
+    init(1, 2, nullptr, comm);
+    made_all_reduce(1, comm, stream_, OK);
+    EXPECT_EQ(group_of(comm).nccl, 1u);
+    EXPECT_EQ(group_of(comm).entered, 1u);
+    destroy(comm);
+    init(0, 2, nullptr, comm);
+    made_all_reduce(0, comm, stream_, OK);
+    EXPECT_EQ(group_of(comm).nccl, 0u);
+    EXPECT_EQ(group_of(comm).entered, 1u);
+
+    /* A call without a communicator is none on one that has ended. */
+    destroy(comm);
+    made_all_reduce(0, nullptr, stream_, REFUSED);
+    struct made_group group = {};
+    EXPECT_FALSE(made_group_of(nullptr, &group));
+}
+
 TEST_F(Calls, ARefusedCollectiveLeavesTheRollingHashAsItWas)
 {
     void *comm = init(0);

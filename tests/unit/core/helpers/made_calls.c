@@ -619,8 +619,8 @@ static bool takes_short_way(const struct ng_call *call, bool p2p)
         wanted = getenv("NG_TEST_SHORT_WAY") != NULL;
     return wanted && call->nccl->index == 0 && made_is_usual() &&
            ng_thread_is_known(ng_this_thread) &&
-           ng_this_thread->open_groups == ng_this_thread->first.depth && ng_comm_find(call->comm) &&
-           ng_work_is_short(ng_this_thread, p2p);
+           ng_this_thread->open_groups == ng_this_thread->first.depth &&
+           ng_thread_find_comm(ng_this_thread, call->comm) && ng_work_is_short(ng_this_thread, p2p);
 }
 
 /* As a wrapper does it, for a usual call. */
@@ -636,7 +636,7 @@ static int through_short_way(const struct ng_call *call, bool p2p, int result,
                            .stream = call->stream};
     struct ng_call_context context;
 
-    int answer = ng_work_enter(call, p2p, true, thread, ng_comm_find(call->comm),
+    int answer = ng_work_enter(call, p2p, true, thread, ng_thread_find_comm(thread, call->comm),
                                p2p ? &thread->first : NULL, &context);
     if (answer != NG_CALL_PROCEED)
         return answer;
