@@ -63,9 +63,12 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
     memcpy(past, view->processes, view->process_count * sizeof(*past));
     *ret_past = *view;
     ret_past->processes = past;
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->members[i].pending_record)
-            revive(&past[view->members[i].process], view->members[i].pending_age_ns, stuck_ns);
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        int64_t waited_ns = member->pending_age_ns;
+        if (member->pending_record || ng_view_aborted_wait(member, &waited_ns))
+            revive(&past[member->process], waited_ns, stuck_ns);
+    }
     for (uint32_t i = 0; i < view->call_count; i++)
         revive(&past[view->calls[i].process], view->calls[i].age_ns, stuck_ns);
     for (uint32_t c = 0; c < verdict->culprit_count; c++)

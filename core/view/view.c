@@ -399,3 +399,23 @@ const struct ng_view_record *ng_view_collective(const struct ng_view_member *mem
     }
     return NULL;
 }
+
+const struct ng_view_record *ng_view_aborted_wait(const struct ng_view_member *member,
+                                                  int64_t *ret_waited_ns)
+{
+    if (member->state != NG_GROUP_ABORTED || !member->ended_age_ns ||
+        member->entered <= member->completed)
+        return NULL;
+    for (uint32_t i = member->record_count; i > 0; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (ng_view_record_is_p2p(record) || record->coll_seq != member->completed + 1)
+            continue;
+        /* The watchdog of a process that ends right after the abort has not seen it yet. */
+        bool finished = ng_view_record_is_retired(record) && record->state != NG_RECORD_FAILED;
+        if (finished || record->entered_age_ns <= member->ended_age_ns)
+            return NULL;
+        *ret_waited_ns = record->entered_age_ns - member->ended_age_ns;
+        return record;
+    }
+    return NULL;
+}

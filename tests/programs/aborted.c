@@ -17,8 +17,9 @@
  *   idle      nobody waits for anything
  *   again     as warm, and then once more with the new communicator
  *   own       nobody waits, and each rank aborts its communicator itself, but goes on to use it
- *   race      as warm, but the others abort their communicator themselves, again and again, from
- *             two threads, as soon as they hear of it
+ *   gives-up  as warm, but rank 0 aborts its communicator itself at SIGUSR1 and ends by SIGABRT,
+ * and the last rank sleeps race      as warm, but the others abort their communicator themselves,
+ * again and again, from two threads, as soon as they hear of it
  *
  * The rank that is missing asks its communicator's state, in `init` that of one of its own. Lines
  * on stdout: "rank R: waiting", then "rank R: FUNCTION RESULT" with NCCL's numbers. All ranks, in
@@ -61,11 +62,12 @@ enum where {
     RACE,
     AGAIN,
     OWN,
+    GIVES_UP,
     PLACES
 };
-static const char *const names[PLACES] = {"warm",     "cold",    "group", "p2p",    "split",
-                                          "finalize", "destroy", "init",  "replay", "graph",
-                                          "dead",     "idle",    "race",  "again",  "own"};
+static const char *const names[PLACES] = {
+    "warm",   "cold",  "group", "p2p",  "split", "finalize", "destroy", "init",
+    "replay", "graph", "dead",  "idle", "race",  "again",    "own",     "gives-up"};
 
 static struct place place;
 static const struct options options = {.program = "aborted", .timeout_s = 120};
@@ -197,6 +199,7 @@ static void wait_for_last(ncclComm_t comm)
     case AGAIN:
     case GRAPH:
     case DEAD:
+    case GIVES_UP:
         wait_on_device(comm);
         break;
     case REPLAY:
@@ -248,6 +251,22 @@ static void wait_again(ncclComm_t comm)
     expect("CommDestroy again", ncclCommDestroy(comm), ncclSuccess);
 }
 
+/* As a framework's watchdog, when it is told that this has taken too long. */
+static void give_up(ncclComm_t comm)
+{
+    sigset_t user;
+    int number;
+
+    while (last)
+        pause();
+    NCCL(all_reduce(comm));
+    sigemptyset(&user);
+    sigaddset(&user, SIGUSR1);
+    sigwait(&user, &number);
+    NCCL(ncclCommAbort(comm));
+    abort();
+}
+
 /* Makes a communicator and waits on it; it is dead afterwards. */
 static ncclComm_t wait_for_abort(void)
 {
@@ -270,6 +289,8 @@ static ncclComm_t wait_for_abort(void)
     say_waiting();
     if (where == DEAD && last)
         kill(getpid(), SIGKILL);
+    if (where == GIVES_UP && (last || place.rank == 0))
+        give_up(comm);
     if (!last || where == RACE)
         wait_for_last(comm);
     if (where != RACE && (where != INIT || !last))
@@ -400,6 +421,12 @@ int main(int argc, char **argv)
     bool all = argc == 5;
     const char *init = getenv("NCCLGUARD_INIT");
     nonblocking = init && strcmp(init, "nonblocking") == 0;
+    if (where == GIVES_UP) {
+        sigset_t user; /* before there are threads */
+        sigemptyset(&user);
+        sigaddset(&user, SIGUSR1);
+        sigprocmask(SIG_BLOCK, &user, NULL);
+    }
     place_init(&place, &options);
     last = place.rank == place.nranks - 1;
     device_use(place.local_rank);

@@ -37,6 +37,12 @@ static int64_t threshold_of(const struct ng_postmortem *postmortem)
     return postmortem->stalled_ns ? postmortem->stalled_ns : STALLED_DEFAULT_NS;
 }
 
+/* As core/verdict/victims.h has it. */
+static int64_t long_wait_of(const struct ng_postmortem *postmortem)
+{
+    return threshold_of(postmortem) / 2;
+}
+
 /* How the view was changed to show the job just before its end. */
 struct look_back {
     bool ended;                     /* every process had ended, so the view was changed */
@@ -383,6 +389,38 @@ static void note_pending(struct ng_view *view, const struct ng_view_process *fir
     }
 }
 
+/* Has every process ended, and none by its guard? */
+static bool has_ended(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].life != NG_LIFE_DEAD && view->processes[i].life != NG_LIFE_EXITED)
+            return false;
+    return true;
+}
+
+/*
+ * A program that gives up may abort its communicators before it ends, so that nothing is pending
+ * any more: what it was stuck in is as it was before that.
+ */
+static void undo_aborts(struct ng_view *view, int64_t stalled_ns)
+{
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        bool failed = process->life == NG_LIFE_DEAD || process->exit_status > 0;
+        int64_t waited_ns;
+        const struct ng_view_record *record = ng_view_aborted_wait(member, &waited_ns);
+        if (!failed || !record || waited_ns < stalled_ns)
+            continue;
+        member->state = NG_GROUP_READY;
+        member->records[record - member->records].state = NG_RECORD_STARTED;
+        member->pending_record = record->id;
+        member->pending_seq = record->coll_seq;
+        member->pending_age_ns = waited_ns;
+        member->pending_started = record->started_age_ns > 0;
+    }
+}
+
 /*
  * A job that was killed from outside (a batch system's SIGKILL) has only dead ranks, and dead ranks
  * do not wait. The state just before matters: the ranks of the last wave of deaths count as alive.
@@ -391,26 +429,28 @@ static void note_pending(struct ng_view *view, const struct ng_view_process *fir
 static struct look_back look_before_the_end(struct ng_view *view,
                                             const struct ng_postmortem *postmortem)
 {
-    struct look_back back = {.told = find_told(view, postmortem)};
+    struct look_back back = {0};
     int64_t last_unix_ns = last_sign_unix_ns(view);
     const struct ng_view_process *last = NULL;
 
+    back.ended = has_ended(view);
+    if (back.ended)
+        undo_aborts(view, long_wait_of(postmortem));
+    back.told = find_told(view, postmortem);
     back.death_told = back.told && back.told->kind == NG_KIND_DEAD_RANK;
     back.difference_told = back.told && back.told->kind == NG_KIND_MISMATCH;
     for (uint32_t i = 0; i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
-        if (process->life != NG_LIFE_DEAD && process->life != NG_LIFE_EXITED)
-            return back;
-        if (process->life == NG_LIFE_DEAD &&
+        if (back.ended && process->life == NG_LIFE_DEAD &&
             (!last || sign_age_ns(process, last_unix_ns) < sign_age_ns(last, last_unix_ns)))
             last = process;
     }
+    back.ended = last != NULL;
     if (!last)
         return back;
-    back.ended = true;
     const struct ng_view_process *first = back.told ? NULL : find_first(view);
     back.first_seen = first != NULL;
-    if (first && has_given_up(view, first, threshold_of(postmortem)))
+    if (first && has_given_up(view, first, long_wait_of(postmortem)))
         back.gave_up = first;
     else if (first)
         note_pending(view, first);

@@ -97,6 +97,17 @@ Member &Member::grouped(int n)
     return *this;
 }
 
+Member &Member::aborts(bool seen)
+{
+    records.back().state = seen ? NG_RECORD_FAILED : NG_RECORD_STARTED;
+    records.back().entered_age_ns += NG_S;
+    state = NG_GROUP_ABORTED;
+    ended_age_ns = NG_S;
+    if (seen)
+        pending_record = pending_seq = pending_age_ns = 0;
+    return *this;
+}
+
 Member &Member::failed(struct ng_signature signature)
 {
     entered++;

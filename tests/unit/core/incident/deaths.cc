@@ -293,6 +293,22 @@ TEST_F(Deaths, TheEndOfARankThatGaveUpIsNoNewsAndActedOnAllTheSame)
     }
 }
 
+TEST_F(Deaths, TheEndOfARankThatGaveUpHasItsOwnTime)
+{
+    begin_timeout();
+    everywhere = Job(3, WORLD, "dp", 6);
+    everywhere.at(WORLD, 0).waits();
+    everywhere.at(WORLD, 1).waits();
+    everywhere.process(1).is(NG_LIFE_DEAD, 500 * NG_MS);
+    made_deaths_rounds(TIMEOUT_MS + 100);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_SUSPECT);
+    everywhere.process(1).life_age_ns = LONG_AGO;
+    made_deaths_rounds(TIMEOUT_MS - 500 - 200);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_SUSPECT);
+    made_deaths_rounds(200);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+}
+
 /* Rank 2, for which rank 1 had waited, comes: then it is rank 1 that is missed. */
 TEST_F(Deaths, OfARankThatGaveUpTooEarlyTheEndIsNews)
 {

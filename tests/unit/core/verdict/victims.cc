@@ -170,6 +170,16 @@ TEST(Victims, WhoWaitsElsewhereForARankThatGaveUpWaitsForTheSame)
     expect_verdict(job, NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_CERTAIN, {0, 1, 4});
 }
 
+TEST(Victims, ARankThatGaveUpMayHaveAbortedItsCommunicatorBefore)
+{
+    for (int64_t waited_ns : {SHORT, LONG}) {
+        Job job = gave_up(4, ABORTED, waited_ns);
+        job.at(WORLD, 0).aborts();
+        expect_verdict(job, waited_ns == LONG ? NG_KIND_MISSING_RANK : NG_KIND_DEAD_RANK,
+                       {waited_ns == LONG ? 3 : 0});
+    }
+}
+
 /* Over a network NCCL tells the others of its end at once. */
 TEST(Victims, ARemoteErrorIsTheEndOfTheRankThatGaveUp)
 {
