@@ -11,6 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/clock.h"
+
+/* A program that ends because of what made it abort does so within this time. */
+#define LEAVING_NS (5 * NG_S)
+
 void ng_view_init(struct ng_view *view)
 {
     memset(view, 0, sizeof(*view));
@@ -404,7 +409,7 @@ const struct ng_view_record *ng_view_aborted_wait(const struct ng_view_member *m
                                                   int64_t *ret_waited_ns)
 {
     if (member->state != NG_GROUP_ABORTED || !member->ended_age_ns ||
-        member->entered <= member->completed)
+        member->ended_age_ns >= LEAVING_NS || member->entered <= member->completed)
         return NULL;
     for (uint32_t i = member->record_count; i > 0; i--) {
         const struct ng_view_record *record = &member->records[i - 1];

@@ -444,8 +444,8 @@ const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t
 /* The record of a member's collective `seq`; NULL not recorded. */
 const struct ng_view_record *ng_view_collective(const struct ng_view_member *member, uint64_t seq);
 
-/* The collective that a member was in when its program aborted the communicator, and for how long;
- * NULL none. */
+/* The collective that a member was in when its program aborted the communicator, and for how long,
+ * if the process ended within seconds of that; NULL none. */
 const struct ng_view_record *ng_view_aborted_wait(const struct ng_view_member *member,
                                                   int64_t *ret_waited_ns);
 

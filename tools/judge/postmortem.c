@@ -402,15 +402,13 @@ static bool has_ended(const struct ng_view *view)
  * A program that gives up may abort its communicators before it ends, so that nothing is pending
  * any more: what it was stuck in is as it was before that.
  */
-static void undo_aborts(struct ng_view *view, int64_t stalled_ns)
+static void undo_aborts(struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->member_count; i++) {
         struct ng_view_member *member = &view->members[i];
-        const struct ng_view_process *process = &view->processes[member->process];
-        bool failed = process->life == NG_LIFE_DEAD || process->exit_status > 0;
         int64_t waited_ns;
         const struct ng_view_record *record = ng_view_aborted_wait(member, &waited_ns);
-        if (!failed || !record || waited_ns < stalled_ns)
+        if (!record)
             continue;
         member->state = NG_GROUP_READY;
         member->records[record - member->records].state = NG_RECORD_STARTED;
@@ -435,7 +433,7 @@ static struct look_back look_before_the_end(struct ng_view *view,
 
     back.ended = has_ended(view);
     if (back.ended)
-        undo_aborts(view, long_wait_of(postmortem));
+        undo_aborts(view);
     back.told = find_told(view, postmortem);
     back.death_told = back.told && back.told->kind == NG_KIND_DEAD_RANK;
     back.difference_told = back.told && back.told->kind == NG_KIND_MISMATCH;

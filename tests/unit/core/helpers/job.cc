@@ -97,12 +97,12 @@ Member &Member::grouped(int n)
     return *this;
 }
 
-Member &Member::aborts(bool seen)
+Member &Member::aborts(int64_t before_ns, bool seen)
 {
     records.back().state = seen ? NG_RECORD_FAILED : NG_RECORD_STARTED;
-    records.back().entered_age_ns += NG_S;
+    records.back().entered_age_ns += before_ns;
     state = NG_GROUP_ABORTED;
-    ended_age_ns = NG_S;
+    ended_age_ns = before_ns;
     if (seen)
         pending_record = pending_seq = pending_age_ns = 0;
     return *this;

@@ -66,9 +66,9 @@ struct Member {
     Member &p2p(enum ng_op op, int peer, bool done, int64_t age_ns = LONG_AGO);
     /* The newest `n` calls are one NCCL group, and that is closed. */
     Member &grouped(int n);
-    /* The collective that it waits in is failed by the abort of the communicator, a second before
-     * its end, as the watchdog has seen or not. */
-    Member &aborts(bool seen = true);
+    /* The communicator is aborted while it waits, so long before its end; its watchdog has seen
+     * that, or not. */
+    Member &aborts(int64_t before_ns = NG_S, bool seen = true);
     /* One more collective, which NCCL fails since a peer is gone. */
     Member &failed(struct ng_signature signature = all_reduce());
 

@@ -99,7 +99,7 @@ TEST(Victims, ADeathInACallToWhichALiveRankHasNotComeEitherLeavesADoubt)
                                crashed ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY);
             EXPECT_EQ(judgement.gave_up_ns, 0);
             EXPECT_EQ(judgement.end_is_certain, !crashed);
-            EXPECT_EQ(judgement.missing.size(), crashed ? 0u : 1u);
+            ASSERT_EQ(judgement.missing.size(), crashed ? 0u : 1u);
             if (!crashed) {
                 EXPECT_EQ(judgement.missing[0], "whether rank " + std::to_string(ranks - 1) +
                                                     ", which has not made the call either, would "
