@@ -613,7 +613,7 @@ unsigned made_reached(void)
 /* Only for library 0, and while no other has an open group: the wrappers have only one library. */
 static bool takes_short_way(const struct ng_call *call, bool p2p)
 {
-    static int wanted = -1;
+    static _Atomic int wanted = -1;
 
     if (wanted < 0)
         wanted = getenv("NG_TEST_SHORT_WAY") != NULL;
