@@ -101,6 +101,12 @@ static void shorten(const struct ng_incident *incident, char *ret_line, size_t b
 }
 
 void ng_response_log(const struct ng_incident *incident)
+/* The files stay those of the deadline that was acted on: only the log reports later suspicions. */
+static bool leaves_files(const struct ng_incident *incident)
+{
+    return incident->level == NG_INCIDENT_SUSPECT && own.judged.level;
+}
+
 {
     char line[sizeof(incident->line)];
 
@@ -112,7 +118,9 @@ void ng_response_log(const struct ng_incident *incident)
     if (incident->kind == NG_KIND_MISMATCH)
         ng_signature_compare_told(incident->group_id);
     ng_metrics_keep_verdict(incident->kind, incident->line, incident->level == NG_INCIDENT_TIMEOUT);
-    if (incident->level == NG_INCIDENT_SUSPECT && incident->differs)
+    if (incident->differs && leaves_files(incident))
+        ng_log(NG_LOG_ERROR, "calls differ: %s", line);
+    else if (incident->level == NG_INCIDENT_SUSPECT && incident->differs)
         ng_log(NG_LOG_ERROR, "calls differ: %s; evidence in %s", line, ng_guard_dump_dir());
     else if (incident->level == NG_INCIDENT_SUSPECT)
         ng_log(NG_LOG_WARN, "suspect: %s", line);
@@ -217,7 +225,7 @@ void ng_response_receive(const struct ng_incident *incident)
 {
     bool overtaken = is_overtaken(incident);
 
-    if (!overtaken)
+    if (!overtaken && !leaves_files(incident))
         save_foreign(incident);
     if (!overtaken || incident->differs)
         ng_response_log(incident);
@@ -347,6 +355,8 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
     struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard_dump_dir());
     write_evidence(incident, evidence);
     /* Once it is published, all processes end. */
+    if (evidence)
+        evidence->yields = leaves_files(incident);
     incident->state = NG_INCIDENT_JUDGED;
     bool told = false;
     if (board) {

@@ -151,6 +151,15 @@ static int read_verdict(struct ng_board *board, const struct ng_incident *incide
     return made_deaths.verdicts_read <= made_deaths.unanswered ? -ETIMEDOUT : -ENOENT;
 }
 
+static int publish(struct ng_board *board, const struct ng_incident *incident,
+                   const struct ng_verdict *verdict)
+{
+    (void)board;
+    (void)incident;
+    (void)verdict;
+    return 0;
+}
+
 static void dumped(struct ng_board *board, const struct ng_incident *incident)
 {
     (void)board;
@@ -258,6 +267,7 @@ void made_deaths_begin(int64_t pending_age_ns)
                                             .view = view,
                                             .view_host = view_host,
                                             .claim = claim,
+                                            .publish = publish,
                                             .next = next,
                                             .get = get,
                                             .claimant_alive = claimant_alive,
@@ -552,6 +562,19 @@ void made_deaths_neighbours_ended(unsigned policy, const char *folder)
     ng_response_follow_end(policy + 1);
     NG_STORE(*mildest, 0);
     ng_guard.dump_dir[0] = '\0';
+void made_deaths_lead_suspicion(const char *folder, bool differs)
+{
+    struct ng_incident incident = {
+        .source = NG_SOURCE_HOST, .level = NG_INCIDENT_SUSPECT, .differs = differs};
+    struct ng_verdict verdict = {.kind = NG_KIND_MISMATCH, .action = "none"};
+    struct ng_view view;
+
+    write_to(folder);
+    ng_view_init(&view);
+    ng_response_lead(&incident, &view, &verdict);
+    ng_guard.dump_dir[0] = '\0';
+}
+
 }
 
 void made_deaths_unjudged(uint64_t epoch)

@@ -88,6 +88,8 @@ void made_deaths_unjudged(uint64_t epoch); /* it is not judged yet */
 /* The process exits: its last look at the news, and how long that took. */
 int64_t made_deaths_exits(void);
 /* A deadline has passed, and nobody comes to a verdict; evidence goes to this folder. */
+/* This process judges a suspicion, mismatch; evidence goes to this folder. */
+void made_deaths_lead_suspicion(const char *folder, bool differs);
 void made_deaths_act_unjudged(const char *folder);
 /* The same of the incident thread itself: it sleeps when others claim that incident and judge it,
  * and the process exits before it wakes. True: the thread has ended. */

@@ -621,9 +621,9 @@ TEST_F(Deaths, AnotherEndIsNewsThoughTheOneForWhichOthersLeftWasToldJustBefore)
     EXPECT_EQ(made_deaths.opened, 1u) << "once";
 }
 
-/* A process that works out the verdict on a deadline does not read suspicions of others meanwhile.
- */
-TEST_F(Deaths, ASuspicionOlderThanTheDeadlineThatWasDealtWithChangesNothing)
+/* The files stay those of the deadline. And a process that works out its verdict does not read
+ * suspicions of others meanwhile. */
+TEST_F(Deaths, ASuspicionOfOthersChangesNothingAfterADeadlineButTheLogIfItIsNew)
 {
     const struct {
         uint64_t epoch;
@@ -633,7 +633,7 @@ TEST_F(Deaths, ASuspicionOlderThanTheDeadlineThatWasDealtWithChangesNothing)
     } cases[] = {
         {MADE_DEADLINE_EPOCH - 1, false, 0, ""},
         {MADE_DEADLINE_EPOCH - 1, true, 0, "calls differ: "},
-        {MADE_DEADLINE_EPOCH + 1, false, 1, "suspect: "},
+        {MADE_DEADLINE_EPOCH + 1, false, 0, "suspect: "},
     };
     for (const auto &one : cases) {
         made_deaths_begin(0);
@@ -889,6 +889,24 @@ TEST_F(Deaths, AfterADeadlineOfOthersTheAlarmsOfThisProcessHaveTheirTurn)
     EXPECT_EQ(made_deaths.acted, 1u);
     said_of_news();
     EXPECT_EQ(made_deaths.acted, 2u);
+TEST_F(Deaths, ASuspicionOfItsOwnLeavesTheFilesOfADeadline)
+{
+    for (bool deadline : {false, true}) {
+        Folder folder;
+        made_deaths_begin(0);
+        write_whole_file(folder / "verdict.json", "before");
+        if (deadline)
+            made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+        testing::internal::CaptureStderr();
+        made_deaths_lead_suspicion(folder.path().c_str(), true);
+        std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(read_whole_file(folder / "verdict.json") == "before", deadline);
+        EXPECT_EQ(std::filesystem::exists(folder / "verdict.txt"), !deadline);
+        EXPECT_EQ(count(said, "calls differ: mismatch"), 1) << said;
+        EXPECT_EQ(count(said, "; evidence in"), !deadline) << said;
+    }
+}
+
 }
 
 /* A claimant may be slow to judge, as where evidence is written to a slow file server. */
