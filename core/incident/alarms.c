@@ -121,8 +121,11 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
         ng_monitor_withdraw();
         return;
     }
-    if (ng_guard.board &&
-        ng_guard.board->ops->begin(ng_guard.board, alarm->level, cause_of(alarm)) == -EBUSY) {
+    /* Ranks leave an abort at different moments, and are missed elsewhere meanwhile. */
+    bool early = alarm->level == NG_INCIDENT_SUSPECT && cause_of(alarm) == NG_CAUSE_LATE &&
+                 ng_response_others_may_abort();
+    if (early || (ng_guard.board && ng_guard.board->ops->begin(ng_guard.board, alarm->level,
+                                                               cause_of(alarm)) == -EBUSY)) {
         ng_alarms_put_off(alarm);
         return;
     }

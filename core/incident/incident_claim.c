@@ -192,14 +192,25 @@ bool ng_claim_is_settled(const struct ng_alarm *alarm)
                : !ng_watchdog_still(alarm);
 }
 
-/* All ranks have arrived, some are inside the host call, and none is known to hold up the others:
- * NCCL may take long to create or connect communicators, which is not suspicious. It is reported at
- * the deadline, if there is one; the roll call reports it earlier. */
-static bool is_slow_call(const struct ng_verdict *verdict)
+/* Does NCCL create or end a communicator in it? */
+static bool is_of_init(enum ng_op op)
 {
-    bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
+    enum ng_op_class op_class = ng_op_table[op].op_class;
 
-    return verdict->kind == NG_KIND_UNKNOWN && verdict->all_came &&
+    return op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END;
+}
+
+/* All ranks have arrived, some are inside the host call, and none is known to hold up the others:
+ * NCCL may take long to create, connect or end communicators, which is not suspicious. It is
+ * reported at the deadline, if there is one; the roll call reports a creation earlier. */
+static bool is_slow_call(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+{
+    /* The program has noticed the error that the verdict is about: it ends the communicator. */
+    bool answered = verdict->kind == NG_KIND_ASYNC_ERROR && is_about_time(alarm) &&
+                    ng_op_table[alarm->op].op_class == NG_CLASS_END;
+    bool init = answered || is_of_init(verdict->op);
+
+    return (verdict->kind == NG_KIND_UNKNOWN || answered) && verdict->all_came &&
            (init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
 }
 
@@ -235,10 +246,9 @@ static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict 
 /* A rank that is slow inside the call may leave it and then hold up the others elsewhere. */
 static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
-    bool init = ng_op_table[verdict->op].op_class == NG_CLASS_CREATE;
-
-    return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT && !init &&
-           is_slow_call(verdict) && alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
+    return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT &&
+           !is_of_init(verdict->op) && is_slow_call(alarm, verdict) &&
+           alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
 }
 
 /* Judge the subject of `wanted`, because of an alarm or in place of a failed claimant (`alarm`
@@ -292,7 +302,7 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
         judged.policy = (int)policy + 1;
     }
     /* Healthy: the work has made progress in the meantime. */
-    if (verdict.kind == NG_KIND_HEALTHY || (!deadline && is_slow_call(&verdict)))
+    if (verdict.kind == NG_KIND_HEALTHY || (!deadline && is_slow_call(alarm, &verdict)))
         ng_claim_end(wanted->level, true);
     else
         ng_claim_open(&judged, &view, &verdict);

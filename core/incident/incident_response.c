@@ -52,6 +52,7 @@ static atomic_bool
 static struct {
     uint64_t seen_epoch[NG_SOURCES]; /* newest handled incident of each source */
     struct ng_incident judged;       /* the deadline that was handled last; level 0 none */
+    int64_t judged_mono_ns;          /* when it was acted on */
     uint64_t error_group;            /* the group of the last verdict on an asynchronous error */
     bool nan_told;                   /* a verdict has reported NaN */
     int64_t killed_mono_ns; /* when policy kill was carried out and calls may return the error
@@ -100,13 +101,13 @@ static void shorten(const struct ng_incident *incident, char *ret_line, size_t b
         ng_text_add(&line, "; in full in the log of process %d", incident->claimant_pid);
 }
 
-void ng_response_log(const struct ng_incident *incident)
 /* The files stay those of the deadline that was acted on: only the log reports later suspicions. */
 static bool leaves_files(const struct ng_incident *incident)
 {
     return incident->level == NG_INCIDENT_SUSPECT && own.judged.level;
 }
 
+void ng_response_log(const struct ng_incident *incident)
 {
     char line[sizeof(incident->line)];
 
@@ -141,6 +142,7 @@ static void act(const struct ng_incident *incident)
 
     own.judged = *incident;
     own.judged.state = NG_INCIDENT_JUDGED;
+    own.judged_mono_ns = ng_clock_mono_ns();
     if (ng_response_is_async_error(incident))
         own.error_group = incident->group_id;
     own.nan_told |= incident->kind == NG_KIND_NAN;
@@ -353,10 +355,10 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
         atomic_store(&under_way, true);
     }
     struct ng_evidence *evidence = ng_evidence_create(view, verdict, ng_guard_dump_dir());
-    write_evidence(incident, evidence);
-    /* Once it is published, all processes end. */
     if (evidence)
         evidence->yields = leaves_files(incident);
+    write_evidence(incident, evidence);
+    /* Once it is published, all processes end. */
     incident->state = NG_INCIDENT_JUDGED;
     bool told = false;
     if (board) {
@@ -441,6 +443,12 @@ bool ng_response_has_reported_call(const struct ng_incident *same)
      * ended because of the error. */
     return same->since_mono_ns < own.killed_mono_ns ||
            (own.judged.level && ng_incident_covers(&own.judged, same));
+}
+
+bool ng_response_others_may_abort(void)
+{
+    return own.judged.level && policy_of(&own.judged) == NG_ON_TIMEOUT_ABORT &&
+           ng_clock_mono_ns() - own.judged_mono_ns < ng_guard.config.abort_wait_ns;
 }
 
 bool ng_response_has_reported_error(uint64_t group_id)

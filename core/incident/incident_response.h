@@ -70,6 +70,10 @@ void ng_response_follow_end(uint32_t policy);
 bool ng_response_has_reported_call(const struct ng_incident *same);
 bool ng_response_has_reported_error(uint64_t group_id);
 
+/* May other ranks still be held up by the abort that the previous verdict led to? Within its
+ * bound. */
+bool ng_response_others_may_abort(void);
+
 /* Has any verdict reported NaN? NaN spread, so all that are found later may follow from the
  * first. */
 bool ng_response_has_reported_nan(void);

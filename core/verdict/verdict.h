@@ -99,8 +99,8 @@ struct ng_verdict {
      * wrong. */
     bool others_may_tell;
     /* The reason is not known, all ranks have made the call, and some are inside the host call: the
-     * creation of a communicator, or a collective in which NCCL connects them or which waits for an
-     * agreement (NCCLGUARD_CHECK=strict). */
+     * creation or the end of a communicator, or a collective in which NCCL connects them or which
+     * waits for an agreement (NCCLGUARD_CHECK=strict). */
     bool all_came;
     /* If the waiting ranks are in the replay of a CUDA graph: which one, as numbered in one of the
      * processes. 0 none. The position is 0 if a later launch hides it. */

@@ -279,8 +279,11 @@ void made_deaths_begin(int64_t pending_age_ns)
         abort();
     ng_guard.board = &board;
     made_deaths_configure(5 * NG_S, 0);
+    ng_guard.config.init_timeout_ns = 600 * NG_S;
+    ng_guard.config.abort_wait_ns = MADE_ABORT_WAIT_MS * NG_MS;
     made_deaths_rest(false);
     atomic_store(&ng_guard.running, true);
+    NG_STORE(ng_guard.box.threads[0].op, NG_OP_NONE);
     NG_STORE(ng_guard.box.header->group_used, 1);
     NG_STORE(ng_guard.box.groups[0].pending_record, 1);
     NG_STORE(ng_guard.box.groups[0].pending_age_ns, pending_age_ns);
@@ -483,6 +486,22 @@ bool made_deaths_waits_for_more(uint64_t group_id, uint64_t seq, bool deadline)
     return made_deaths.in_vain > before;
 }
 
+void made_deaths_stuck(uint64_t group_id, unsigned op, bool deadline)
+{
+    struct ng_box_thread *thread = &ng_guard.box.threads[0];
+    struct ng_alarm alarm = {.level = deadline ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT,
+                             .group_id = group_id,
+                             .op = op,
+                             .age_ns = 5 * NG_S,
+                             .since_mono_ns = now_ns,
+                             .restarts = ng_alarm_restarts()};
+
+    NG_STORE(ng_guard.box.header->thread_used, 1);
+    NG_STORE(thread->op, op);
+    NG_STORE(thread->since_mono_ns, now_ns);
+    ng_alarm_raise(&alarm);
+}
+
 void made_deaths_alarms(void)
 {
     struct ng_alarm alarm;
@@ -543,6 +562,19 @@ static void write_to(const char *folder)
     snprintf(ng_guard.dump_dir, sizeof(ng_guard.dump_dir), "%s", folder);
 }
 
+void made_deaths_lead_suspicion(const char *folder, bool differs)
+{
+    struct ng_incident incident = {
+        .source = NG_SOURCE_HOST, .level = NG_INCIDENT_SUSPECT, .differs = differs};
+    struct ng_verdict verdict = {.kind = NG_KIND_MISMATCH, .action = "none"};
+    struct ng_view view;
+
+    write_to(folder);
+    ng_view_init(&view);
+    ng_response_lead(&incident, &view, &verdict);
+    ng_guard.dump_dir[0] = '\0';
+}
+
 void made_deaths_act_unjudged(const char *folder)
 {
     struct ng_incident incident = {
@@ -562,19 +594,6 @@ void made_deaths_neighbours_ended(unsigned policy, const char *folder)
     ng_response_follow_end(policy + 1);
     NG_STORE(*mildest, 0);
     ng_guard.dump_dir[0] = '\0';
-void made_deaths_lead_suspicion(const char *folder, bool differs)
-{
-    struct ng_incident incident = {
-        .source = NG_SOURCE_HOST, .level = NG_INCIDENT_SUSPECT, .differs = differs};
-    struct ng_verdict verdict = {.kind = NG_KIND_MISMATCH, .action = "none"};
-    struct ng_view view;
-
-    write_to(folder);
-    ng_view_init(&view);
-    ng_response_lead(&incident, &view, &verdict);
-    ng_guard.dump_dir[0] = '\0';
-}
-
 }
 
 void made_deaths_unjudged(uint64_t epoch)

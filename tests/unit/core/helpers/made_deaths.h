@@ -17,6 +17,7 @@ struct ng_view;
 #define MADE_ASKED          64
 #define MADE_DEADLINE_EPOCH 5
 #define MADE_INCIDENTS      64
+#define MADE_ABORT_WAIT_MS  10000
 
 /* What it sees and is told, and what it did. */
 struct made_deaths {
@@ -87,9 +88,9 @@ void made_deaths_claimed(uint64_t epoch, unsigned policy);
 void made_deaths_unjudged(uint64_t epoch); /* it is not judged yet */
 /* The process exits: its last look at the news, and how long that took. */
 int64_t made_deaths_exits(void);
-/* A deadline has passed, and nobody comes to a verdict; evidence goes to this folder. */
 /* This process judges a suspicion, mismatch; evidence goes to this folder. */
 void made_deaths_lead_suspicion(const char *folder, bool differs);
+/* A deadline has passed, and nobody comes to a verdict; evidence goes to this folder. */
 void made_deaths_act_unjudged(const char *folder);
 /* The same of the incident thread itself: it sleeps when others claim that incident and judge it,
  * and the process exits before it wakes. True: the thread has ended. */
@@ -122,6 +123,10 @@ void made_deaths_differ(uint64_t group_id, bool deadline);
 /* The incident thread judges what the watchdog suspects of this call, or that its deadline has
  * passed. True: it puts that off, since others may soon know more. */
 bool made_deaths_waits_for_more(uint64_t group_id, uint64_t seq, bool deadline);
+
+/* A thread of this process is inside this call, for so long that it is suspected, or that its
+ * deadline has passed: an alarm. */
+void made_deaths_stuck(uint64_t group_id, unsigned op, bool deadline);
 
 /* The incident thread looks into the alarms, a second after the last time. */
 void made_deaths_alarms(void);

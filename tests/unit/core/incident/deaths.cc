@@ -653,6 +653,71 @@ TEST_F(Deaths, ASuspicionOfOthersChangesNothingAfterADeadlineButTheLogIfItIsNew)
     EXPECT_EQ(made_deaths.verdicts_read, 1u) << "no deadline before";
 }
 
+/* ---- Ends of communicators ---- */
+
+/* How often a suspicion, or a deadline, of a call of rank 0 is opened. */
+unsigned opened_for(enum ng_op op, bool deadline = false)
+{
+    made_deaths_begin(0);
+    made_deaths_stuck(WORLD, op, deadline);
+    made_deaths_alarms();
+    return made_deaths.opened;
+}
+
+TEST_F(Deaths, NobodyIsSuspectedWhereAllRanksAreInTheEndOfACommunicator)
+{
+    for (enum ng_op op : {NG_OP_CommDestroy, NG_OP_CommAbort, NG_OP_CommFinalize}) {
+        everywhere = Job(2, WORLD, "dp");
+        everywhere.inside(0, op, WORLD);
+        EXPECT_EQ(opened_for(op), 1u) << "rank 1 has not come";
+        everywhere.inside(1, op, WORLD);
+        EXPECT_EQ(opened_for(op), 0u);
+        EXPECT_EQ(opened_for(op, true), 1u) << "at the deadline";
+    }
+}
+
+TEST_F(Deaths, AnErrorThatTheProgramAnswersWithItsAbortIsNotSuspected)
+{
+    for (bool other_waits : {false, true}) {
+        everywhere = Job(2, WORLD, "dp");
+        everywhere.inside(0, NG_OP_CommAbort, WORLD);
+        everywhere.at(WORLD, 0).did(6).async_error = 2;
+        everywhere.at(WORLD, 1).did(6);
+        if (other_waits)
+            everywhere.at(WORLD, 1).waits();
+        else
+            everywhere.inside(1, NG_OP_CommAbort, WORLD);
+        EXPECT_EQ(opened_for(NG_OP_CommAbort), other_waits);
+        EXPECT_EQ(opened_for(NG_OP_CommAbort, true), 1u) << "at the deadline";
+    }
+}
+
+/* They leave it one after the other, and are missed elsewhere meanwhile. */
+TEST_F(Deaths, WhileOthersMayBeInTheAbortOfADeadlineTheyAreNotSuspected)
+{
+    for (unsigned policy : {NG_ON_TIMEOUT_LOG, NG_ON_TIMEOUT_ABORT}) {
+        everywhere = Job(2, WORLD, "dp", 6);
+        everywhere.at(WORLD, 0).waits();
+        made_deaths_begin(0);
+        made_deaths_set_policy(policy);
+        made_deaths_claimed(1, policy);
+        made_deaths_news();
+        ASSERT_EQ(made_deaths.acted, 1u);
+        made_deaths_stuck(WORLD + 1, NG_OP_AllReduce, false);
+        made_deaths_alarms();
+        EXPECT_EQ(made_deaths.opened, policy == NG_ON_TIMEOUT_LOG);
+        made_deaths_stuck(WORLD + 1, NG_OP_AllReduce, true);
+        made_deaths_alarms();
+        EXPECT_EQ(made_deaths.opened, policy == NG_ON_TIMEOUT_LOG ? 2u : 1u) << "a deadline";
+        made_deaths_stuck(WORLD + 1, NG_OP_AllReduce, false);
+        made_deaths_alarms();
+        made_deaths_stop(MADE_ABORT_WAIT_MS * NG_MS);
+        made_deaths_alarms();
+        EXPECT_EQ(made_deaths.opened, policy == NG_ON_TIMEOUT_LOG ? 3u : 2u) << "later";
+    }
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+}
+
 /* It may be frozen, which only the others of its host can see. */
 TEST_F(Deaths, ASuspicionOfOneThatHasJustFallenSilentWaitsForItsNeighboursAndADeadlineDoesNot)
 {
@@ -824,6 +889,24 @@ TEST_F(Deaths, WhereNobodyComesToAVerdictTheFolderHasOneThatSaysSo)
     EXPECT_EQ(read_whole_file(folder / "verdict.json"), "of somebody who knew more");
 }
 
+TEST_F(Deaths, ASuspicionOfItsOwnLeavesTheFilesOfADeadline)
+{
+    for (bool deadline : {false, true}) {
+        Folder folder;
+        made_deaths_begin(0);
+        write_whole_file(folder / "verdict.json", "before");
+        if (deadline)
+            made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+        testing::internal::CaptureStderr();
+        made_deaths_lead_suspicion(folder.path().c_str(), true);
+        std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(read_whole_file(folder / "verdict.json") == "before", deadline);
+        EXPECT_EQ(std::filesystem::exists(folder / "verdict.txt"), !deadline);
+        EXPECT_EQ(count(said, "calls differ: mismatch"), 1) << said;
+        EXPECT_EQ(count(said, "; evidence in"), !deadline) << said;
+    }
+}
+
 /* Its own abort takes longer than theirs. */
 TEST_F(Deaths, ARankThatEndsByAVerdictDoesNotFollowNeighboursThatHaveEnded)
 {
@@ -889,24 +972,6 @@ TEST_F(Deaths, AfterADeadlineOfOthersTheAlarmsOfThisProcessHaveTheirTurn)
     EXPECT_EQ(made_deaths.acted, 1u);
     said_of_news();
     EXPECT_EQ(made_deaths.acted, 2u);
-TEST_F(Deaths, ASuspicionOfItsOwnLeavesTheFilesOfADeadline)
-{
-    for (bool deadline : {false, true}) {
-        Folder folder;
-        made_deaths_begin(0);
-        write_whole_file(folder / "verdict.json", "before");
-        if (deadline)
-            made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
-        testing::internal::CaptureStderr();
-        made_deaths_lead_suspicion(folder.path().c_str(), true);
-        std::string said = testing::internal::GetCapturedStderr();
-        EXPECT_EQ(read_whole_file(folder / "verdict.json") == "before", deadline);
-        EXPECT_EQ(std::filesystem::exists(folder / "verdict.txt"), !deadline);
-        EXPECT_EQ(count(said, "calls differ: mismatch"), 1) << said;
-        EXPECT_EQ(count(said, "; evidence in"), !deadline) << said;
-    }
-}
-
 }
 
 /* A claimant may be slow to judge, as where evidence is written to a slow file server. */
