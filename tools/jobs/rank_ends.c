@@ -2,7 +2,9 @@
  * Records the ends of ranks.
  *
  * Used by `ncclguard run` while the program runs: it sleeps here, so that it wakes at the moment of
- * an end. Must never write to a black box except that of a process that has ended.
+ * an end. If the machine is busy it wakes late, when the launcher has ended the others, too: the
+ * kernel lists what became ready in order (epoll). Must never write to a black box except that of a
+ * process that has ended.
  */
 #include "tools/jobs/rank_ends.h"
 
@@ -14,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,10 +38,11 @@ struct rank {
 
 struct ng_rank_ends {
     const char *dir;
-    int inotify; /* of `dir`: those of `ncclguard run` are watched already; -1 none */
+    int inotify;        /* of `dir`: those of `ncclguard run` are watched already; -1 none */
+    int epoll;          /* of the ranks, by index; -1 none */
+    bool order_unknown; /* it holds a rank that may have ended before it was watched */
     struct rank *ranks;
     size_t count;
-    struct pollfd polls[RANKS_MAX + 2];
 };
 
 /* The folder may appear later, with the first black box. */
@@ -61,6 +65,7 @@ struct ng_rank_ends *ng_rank_ends_create(const char *dir)
     if (!ends)
         return NULL;
     ends->dir = dir;
+    ends->epoll = epoll_create1(EPOLL_CLOEXEC);
     ends->inotify = dir ? inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
     if (ends->inotify >= 0)
         watch(ends);
@@ -76,6 +81,8 @@ void ng_rank_ends_destroy(struct ng_rank_ends *ends)
             close(ends->ranks[i].fd);
     if (ends->inotify >= 0)
         close(ends->inotify);
+    if (ends->epoll >= 0)
+        close(ends->epoll);
     free(ends->ranks);
     free(ends);
 }
@@ -114,6 +121,16 @@ static bool open_rank(struct rank *rank)
     return ours;
 }
 
+/* Watch the rank with this index. */
+static void add(struct ng_rank_ends *ends, size_t index)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = index};
+    struct pollfd ended = {.fd = ends->ranks[index].fd, .events = POLLIN};
+
+    if (ended.fd >= 0 && epoll_ctl(ends->epoll, EPOLL_CTL_ADD, ended.fd, &event) == 0)
+        ends->order_unknown |= poll(&ended, 1, 0) > 0;
+}
+
 static void look_into(struct ng_rank_ends *ends, const char *path)
 {
     DIR *folder = opendir(path);
@@ -134,7 +151,8 @@ static void look_into(struct ng_rank_ends *ends, const char *path)
             break;
         }
         ends->ranks = larger;
-        larger[ends->count++] = rank;
+        larger[ends->count] = rank;
+        add(ends, ends->count++);
     }
     closedir(folder);
 }
@@ -152,19 +170,22 @@ void ng_rank_ends_look(struct ng_rank_ends *ends, const struct ng_job_folders *f
     }
 }
 
-/* Ends found together get one time: which of them was first is not known. */
+/* Ends found together get times in their order, or one time if it is not known which was first. */
 static void note(struct ng_rank_ends *ends)
 {
     int64_t now = ng_clock_mono_ns();
+    struct epoll_event ended[RANKS_MAX];
+    int count = epoll_wait(ends->epoll, ended, RANKS_MAX, 0);
 
-    for (size_t i = 0; i < ends->count; i++) {
-        struct rank *rank = &ends->ranks[i];
-        if (rank->fd < 0 || !ends->polls[i + 2].revents)
-            continue;
-        ng_box_mark_ended(rank->path, now, ng_proc_end(rank->pid, rank->start_ticks, rank->fd));
+    for (int i = 0; i < count; i++) {
+        struct rank *rank = &ends->ranks[ended[i].data.u64];
+        ng_box_mark_ended(rank->path, ends->order_unknown ? now : now + i,
+                          ng_proc_end(rank->pid, rank->start_ticks, rank->fd));
+        epoll_ctl(ends->epoll, EPOLL_CTL_DEL, rank->fd, NULL); /* a forked child may hold it, too */
         close(rank->fd);
         rank->fd = -1;
     }
+    ends->order_unknown = false;
 }
 
 void ng_rank_ends_wait(struct ng_rank_ends *ends, int fd, int timeout_ms)
@@ -175,20 +196,19 @@ void ng_rank_ends_wait(struct ng_rank_ends *ends, int fd, int timeout_ms)
 
     for (;;) {
         int64_t left = until == INT64_MAX ? -1 : (until - ng_clock_mono_ns() + NG_MS - 1) / NG_MS;
-        ends->polls[0] = (struct pollfd){.fd = fd, .events = POLLIN};
-        ends->polls[1] = (struct pollfd){.fd = ends->inotify, .events = POLLIN};
-        for (size_t i = 0; i < ends->count; i++)
-            ends->polls[i + 2] = (struct pollfd){.fd = ends->ranks[i].fd, .events = POLLIN};
-        if ((left < 0 && timeout_ms >= 0) || poll(ends->polls, ends->count + 2, (int)left) <= 0)
+        struct pollfd polls[] = {{.fd = fd, .events = POLLIN},
+                                 {.fd = ends->inotify, .events = POLLIN},
+                                 {.fd = ends->epoll, .events = POLLIN}};
+        if ((left < 0 && timeout_ms >= 0) || poll(polls, 3, (int)left) <= 0)
             return;
         note(ends);
-        if (ends->polls[1].revents) {
+        if (polls[1].revents) {
             while (read(ends->inotify, events, sizeof(events)) > 0)
                 ;
             watch(ends);
             look_into(ends, ends->dir);
         }
-        if (ends->polls[0].revents)
+        if (polls[0].revents)
             return;
     }
 }

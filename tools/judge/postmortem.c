@@ -298,6 +298,21 @@ static bool may_be_first(const struct ng_view_process *process)
     return failed && !is_told_to_end(process->exit_status);
 }
 
+/* Do all processes tell their moments by the monotonic clock, and not only by the wall clock, which
+ * each took at a time of its own? */
+static bool have_one_clock(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].moment_mono_ns <= 0)
+            return false;
+    return true;
+}
+
+static int64_t moment_of(const struct ng_view_process *process, bool mono)
+{
+    return mono ? process->moment_mono_ns : process->moment_unix_ns;
+}
+
 /*
  * The rank that crashed or failed before its launcher began to end the others: it ended before all
  * of them, and in another way than any. That is known if one observer saw all ends: by the clock of
@@ -306,12 +321,13 @@ static bool may_be_first(const struct ng_view_process *process)
 static struct ng_view_process *find_first(const struct ng_view *view)
 {
     struct ng_view_process *first = NULL;
+    bool mono = have_one_clock(view);
 
     for (uint32_t i = 0; i < view->process_count; i++) {
         struct ng_view_process *process = &view->processes[i];
         if (process->life != NG_LIFE_DEAD && process->life != NG_LIFE_EXITED)
             return NULL;
-        if (!first || process->moment_unix_ns < first->moment_unix_ns)
+        if (!first || moment_of(process, mono) < moment_of(first, mono))
             first = process;
     }
     if (!first || !may_be_first(first) || view->process_count < 2)
@@ -319,7 +335,7 @@ static struct ng_view_process *find_first(const struct ng_view *view)
     for (uint32_t i = 0; i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
         if (process != first &&
-            (process->moment_unix_ns <= first->moment_unix_ns ||
+            (moment_of(process, mono) <= moment_of(first, mono) ||
              strcmp(process->host, first->host) != 0 ||
              process->exit_status == first->exit_status ||
              (process->life == NG_LIFE_DEAD && process->exit_status < NG_EXIT_STATUS_SIGNAL)))

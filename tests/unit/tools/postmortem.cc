@@ -21,6 +21,7 @@ struct Fate {
     int exit_status;
     int64_t at_ms;
     const char *host = "";
+    int64_t wall_clock_ms = 0; /* so far its wall clock is ahead of the others' */
 };
 
 const Fate told_to_end = {NG_LIFE_DEAD, KILLED + SIGTERM, 5};
@@ -34,10 +35,11 @@ struct Told {
 /* What the ranks were in: call 10, for 3 ms, which nobody had noticed yet. */
 struct Work {
     int64_t waited_ms = 3;
-    bool all_came = false;  /* rank 1, too */
-    int64_t aborted_ms = 0; /* rank 0 aborted the communicator so long before its end */
-    bool seen = true;       /* by its watchdog */
-    bool inits = false;     /* instead, the making of the group, to which rank 1 did not come */
+    bool all_came = false;   /* rank 1, too */
+    int64_t aborted_ms = 0;  /* rank 0 aborted the communicator so long before its end */
+    bool seen = true;        /* by its watchdog */
+    bool wall_clock = false; /* its clocks tell no more than that */
+    bool inits = false;      /* instead, the making of the group, to which rank 1 did not come */
 };
 
 Told judge_ended(const std::vector<Fate> &fates, Work work = {})
@@ -69,8 +71,11 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
     struct ng_postmortem postmortem = {};
     ng_view_init(&view);
     job.fill(&view);
-    for (uint32_t i = 0; i < view.process_count; i++)
-        view.processes[i].moment_unix_ns = 1000 * NG_S + fates[i].at_ms * NG_MS;
+    for (uint32_t i = 0; i < view.process_count; i++) {
+        int64_t at_ns = fates[i].at_ms * NG_MS;
+        view.processes[i].moment_unix_ns = 1000 * NG_S + at_ns + fates[i].wall_clock_ms * NG_MS;
+        view.processes[i].moment_mono_ns = work.wall_clock ? 0 : 500 * NG_S + at_ns;
+    }
     EXPECT_EQ(ng_postmortem_judge(&view, &postmortem, &verdict), 0);
     Told told = {verdict.kind, verdict.confidence, {}};
     for (uint32_t i = 0; i < verdict.culprit_count; i++)
@@ -128,6 +133,23 @@ TEST(Postmortem, TheRankThatFailedBeforeItsLauncherEndedTheOthersLeftEarly)
     EXPECT_EQ(told.kind, NG_KIND_LEFT_EARLY);
     EXPECT_EQ(told.confidence, NG_CONFIDENCE_CERTAIN);
     EXPECT_EQ(told.culprits, std::vector<int>{1});
+}
+
+/* Each process has taken the wall clock's time once, and may have been held up in between. */
+TEST(Postmortem, WhichRankEndedFirstIsKnownByTheClockOfTheirHost)
+{
+    Fate crashed = {NG_LIFE_DEAD, KILLED + SIGSEGV, 0, "", 20};
+    Told told = judge_ended({told_to_end, crashed, told_to_end});
+    EXPECT_EQ(told.kind, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(told.confidence, NG_CONFIDENCE_CERTAIN);
+    EXPECT_EQ(told.culprits, std::vector<int>{1});
+    crashed = {NG_LIFE_DEAD, KILLED + SIGSEGV, 5, "", -20};
+    told = judge_ended({told_to_end, crashed, told_to_end});
+    EXPECT_NE(told.confidence, NG_CONFIDENCE_CERTAIN) << "at one time";
+    crashed.at_ms = 0;
+    crashed.wall_clock_ms = 0;
+    told = judge_ended({told_to_end, crashed, told_to_end}, {.wall_clock = true});
+    EXPECT_EQ(told.kind, NG_KIND_DEAD_RANK) << "where nothing else is known";
 }
 
 /* A framework's watchdog takes its own rank down, and the launcher then ends the others. */

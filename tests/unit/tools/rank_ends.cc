@@ -1,0 +1,117 @@
+/*
+ * Ends that are found late: in which order they were.
+ */
+#include "tests/unit/tools/command.h"
+#include "tests/unit/tools/evidence.h"
+
+extern "C" {
+#include "tools/jobs/rank_ends.h"
+}
+
+namespace
+{
+
+constexpr int RANKS = 6;
+
+/* Ranks of a job under `ncclguard run`, which this process is, each with its black box. */
+class RankEnds : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        setenv("NCCLGUARD_RUN_ID", "of-a-test", 1);
+        for (int rank = 0; rank < RANKS; rank++)
+            ranks_.push_back(begin(rank));
+    }
+    void TearDown() override
+    {
+        for (pid_t pid : ranks_) {
+            kill(pid, SIGKILL);
+            waitpid(pid, nullptr, 0);
+        }
+        unsetenv("NCCLGUARD_RUN_ID");
+    }
+    /* It has ended when this returns, and nobody has reaped it. */
+    void end(int rank) const
+    {
+        siginfo_t info;
+        kill(ranks_[(size_t)rank], SIGKILL);
+        waitid(P_PID, (id_t)ranks_[(size_t)rank], &info, WEXITED | WNOWAIT);
+    }
+    /* When it was seen to end; 0 it was not. */
+    int64_t end_of(int rank) const
+    {
+        std::string own = "box-" + std::to_string(ranks_[(size_t)rank]) + "-";
+        for (const auto &entry : std::filesystem::directory_iterator(folder_.path()))
+            if (entry.path().filename().string().rfind(own, 0) == 0)
+                return evidence_read_end(entry.path().c_str()).when_mono_ns;
+        return 0;
+    }
+    Folder folder_;
+
+  private:
+    pid_t begin(int rank) const
+    {
+        int ends[2];
+        char byte;
+        if (pipe(ends) != 0)
+            throw std::runtime_error("pipe");
+        pid_t pid = fork();
+        if (pid == 0) {
+            struct evidence_rank own = {};
+            own.rank = rank;
+            bool made = evidence_make_box(folder_.path().c_str(), &own, RANKS) == 0;
+            if (made && write(ends[1], "", 1) == 1)
+                pause();
+            _exit(1);
+        }
+        close(ends[1]);
+        if (read(ends[0], &byte, 1) != 1)
+            throw std::runtime_error("a rank has no black box");
+        close(ends[0]);
+        return pid;
+    }
+    std::vector<pid_t> ranks_;
+};
+
+/* The launcher ends the others right after the one that crashed, and the observer gets no processor
+ * until then. */
+TEST_F(RankEnds, EndsThatAreFoundTogetherKeepTheirOrder)
+{
+    const int order[RANKS] = {3, 0, 5, 2, 4, 1};
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str());
+
+    ng_rank_ends_look(ends, nullptr);
+    for (int rank : order)
+        end(rank);
+    ng_rank_ends_wait(ends, -1, 0);
+    ng_rank_ends_destroy(ends);
+    EXPECT_GT(end_of(order[0]), 0);
+    for (int i = 1; i < RANKS; i++)
+        EXPECT_GT(end_of(order[i]), end_of(order[i - 1])) << i;
+}
+
+/* Which of them was first nobody knows. */
+TEST_F(RankEnds, EndsBeforeTheFirstLookAreTakenForOneMoment)
+{
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str());
+
+    end(3);
+    end(0);
+    ng_rank_ends_look(ends, nullptr);
+    end(1);
+    ng_rank_ends_wait(ends, -1, 0);
+    EXPECT_GT(end_of(3), 0);
+    EXPECT_EQ(end_of(0), end_of(3));
+    EXPECT_EQ(end_of(1), end_of(3));
+    EXPECT_EQ(end_of(2), 0) << "it runs";
+    /* What ends later is in order. */
+    end(5);
+    end(2);
+    ng_rank_ends_wait(ends, -1, 0);
+    ng_rank_ends_destroy(ends);
+    EXPECT_GT(end_of(5), end_of(3));
+    EXPECT_GT(end_of(2), end_of(5));
+}
+
+} // namespace
