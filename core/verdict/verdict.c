@@ -364,7 +364,11 @@ static int judge_job(struct ng_verdict_builder *builder, const struct ng_verdict
         error = ng_verdict_builder_errors(builder);
     if (!error)
         error = ng_verdict_builder_nan(builder, query->nan);
-    return error ? error : ng_verdict_builder_watchdogs(builder, query->watchdog);
+    if (!error)
+        error = ng_verdict_builder_watchdogs(builder, query->watchdog);
+    if (!error && query->crashes && builder->verdict->kind == NG_KIND_HEALTHY)
+        error = ng_verdict_builder_crashes(builder);
+    return error;
 }
 
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,

@@ -20,7 +20,7 @@ static bool is_abort(int exit_status)
     return exit_status == NG_EXIT_STATUS_SIGNAL + SIGABRT;
 }
 
-static bool is_crash(int exit_status)
+bool ng_victims_is_crash(int exit_status)
 {
     int number = exit_status - NG_EXIT_STATUS_SIGNAL;
 
@@ -123,7 +123,8 @@ int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_w
         enum ng_cause cause = ng_wait_cause_of_absentee(builder, wait, absentee);
         if (cause == NG_CAUSE_DEAD &&
             (!absentee->came ||
-             is_crash(ng_verdict_builder_process_of(builder, absentee->member)->exit_status)))
+             ng_victims_is_crash(
+                 ng_verdict_builder_process_of(builder, absentee->member)->exit_status)))
             return 0;
         if ((cause == NG_CAUSE_MISSING || cause == NG_CAUSE_STOPPED) && !absentee->came &&
             absentee->member)

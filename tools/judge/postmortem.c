@@ -664,6 +664,11 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmo
         query.nan = true;
         error = ng_verdict_reach(view, &query, ret_verdict);
     }
+    if (!error && back.ended && ret_verdict->kind == NG_KIND_HEALTHY) {
+        ng_verdict_fini(ret_verdict);
+        query.crashes = true;
+        error = ng_verdict_reach(view, &query, ret_verdict);
+    }
     if (error)
         return error;
     /* Only heartbeats are known: a rank that was frozen, and killed with the others, looks the

@@ -7,6 +7,7 @@
 
 extern "C" {
 #include "core/recorder/box.h"
+#include "core/report/report.h"
 #include "tools/judge/postmortem.h"
 }
 
@@ -29,6 +30,7 @@ struct Told {
     enum ng_verdict_kind kind;
     enum ng_confidence confidence;
     std::vector<int> culprits;
+    std::string line;
 };
 
 /* What the ranks were in: call 10, for 3 ms, which nobody had noticed yet. */
@@ -37,6 +39,7 @@ struct Work {
     bool all_came = false;  /* rank 1, too */
     int64_t aborted_ms = 0; /* rank 0 aborted the communicator so long before its end */
     bool seen = true;       /* by its watchdog */
+    bool idle = false;      /* nobody: they are between calls */
     bool inits = false;     /* instead, the making of the group, to which rank 1 did not come */
 };
 
@@ -53,7 +56,7 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
                 job.inside(rank, NG_OP_CommInitRank, 0xd, 0, work.waited_ms * NG_MS);
         } else {
             job.at(0xd, rank).did(9);
-            if (work.all_came || rank != 1)
+            if (!work.idle && (work.all_came || rank != 1))
                 job.at(0xd, rank).waits(all_reduce(), work.waited_ms * NG_MS);
             if (work.aborted_ms && rank == 0)
                 job.at(0xd, rank).aborts(work.aborted_ms * NG_MS, work.seen);
@@ -72,7 +75,9 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
     for (uint32_t i = 0; i < view.process_count; i++)
         view.processes[i].moment_unix_ns = 1000 * NG_S + fates[i].at_ms * NG_MS;
     EXPECT_EQ(ng_postmortem_judge(&view, &postmortem, &verdict), 0);
-    Told told = {verdict.kind, verdict.confidence, {}};
+    char line[NG_REPORT_LINE_BYTES];
+    ng_report_line(&verdict, line, sizeof(line));
+    Told told = {verdict.kind, verdict.confidence, {}, line};
     for (uint32_t i = 0; i < verdict.culprit_count; i++)
         told.culprits.push_back(verdict.culprits[i].rank);
     ng_verdict_fini(&verdict);
@@ -175,6 +180,36 @@ TEST(Postmortem, AnotherEndAfterALongWaitLeavesADoubt)
         EXPECT_EQ(told.confidence, NG_CONFIDENCE_LIKELY) << end.exit_status;
         EXPECT_EQ(told.culprits, std::vector<int>{1});
     }
+}
+
+TEST(Postmortem, ARankThatCrashedIsNamedThoughNobodyWaitedForIt)
+{
+    for (bool idle : {false, true})
+        for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+            Told told = judge_ended({{NG_LIFE_DEAD, KILLED + number, 0}, told_to_end},
+                                    {.waited_ms = 300, .idle = idle});
+            EXPECT_EQ(told.kind, NG_KIND_DEAD_RANK) << number;
+            /* A rank that aborts in a call may have waited for too long. */
+            EXPECT_EQ(told.confidence,
+                      number == SIGABRT && !idle ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(told.culprits, std::vector<int>{0});
+            EXPECT_PRED2(mentions, told.line,
+                         "rank 0 (host here, pid 1000) died (crashed (signal " +
+                             std::to_string(number) + "); its last was AllReduce #" +
+                             (idle ? "9" : "10"));
+        }
+    /* Any other end need be no fault; nor is it one to be ended by a launcher or an operator. */
+    for (int status : {0, KILLED + SIGKILL, KILLED + SIGTERM}) {
+        Told told = judge_ended({{NG_LIFE_DEAD, status, 0}, told_to_end}, {.idle = true});
+        EXPECT_EQ(told.kind, NG_KIND_HEALTHY) << status;
+    }
+    /* Which of several was first is not known. */
+    Told told = judge_ended(
+        {{NG_LIFE_DEAD, KILLED + SIGSEGV, 0}, {NG_LIFE_DEAD, KILLED + SIGSEGV, 5}, told_to_end},
+        {.idle = true});
+    EXPECT_EQ(told.kind, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(told.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(told.culprits, (std::vector<int>{0, 1}));
 }
 
 /* That one ended before the others is no reason where all were ended alike, by whatever order of
