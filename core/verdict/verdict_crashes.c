@@ -10,11 +10,24 @@
 #include "core/verdict/verdict_parts.h"
 #include "core/verdict/victims.h"
 
+static bool is_abort(const struct ng_view_process *process)
+{
+    return process->exit_status == NG_EXIT_STATUS_SIGNAL + SIGABRT;
+}
+
+/* Programs may end by abort() on purpose: then all ranks do. */
+static bool are_all_aborts(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (!is_abort(&view->processes[i]))
+            return false;
+    return true;
+}
+
 static bool has_crashed(const struct ng_view_process *process)
 {
     return process->member_count && ng_life_has_ended(process->life) &&
-           (ng_victims_is_crash(process->exit_status) ||
-            process->exit_status == NG_EXIT_STATUS_SIGNAL + SIGABRT);
+           (ng_victims_is_crash(process->exit_status) || is_abort(process));
 }
 
 /* Its group with work in flight, or else the one in which it has made the most collectives. */
@@ -39,6 +52,9 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
     const struct ng_view *view = builder->view;
     struct ng_verdict *verdict = builder->verdict;
     bool in_order = false;
+
+    if (are_all_aborts(view))
+        return 0;
     int error = ng_view_index_find(view, &builder->scratch, &builder->processes);
 
     for (uint32_t i = 0; i < view->process_count; i++)
@@ -52,7 +68,7 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
         if (!culprit)
             return -ENOMEM;
         ng_explain_crash(process, member, culprit->why, sizeof(culprit->why));
-        bool abort_in_wait = member->pending_record && !ng_victims_is_crash(process->exit_status);
+        bool abort_in_wait = member->pending_record && is_abort(process);
         verdict->kind = NG_KIND_DEAD_RANK;
         verdict->confidence = in_order && !abort_in_wait && verdict->culprit_count == 1
                                   ? NG_CONFIDENCE_CERTAIN

@@ -203,8 +203,12 @@ TEST(Postmortem, ARankThatCrashedIsNamedThoughNobodyWaitedForIt)
         Told told = judge_ended({{NG_LIFE_DEAD, status, 0}, told_to_end}, {.idle = true});
         EXPECT_EQ(told.kind, NG_KIND_HEALTHY) << status;
     }
+    /* Programs may end by abort() on purpose. */
+    Fate abort_at_end = {NG_LIFE_DEAD, KILLED + SIGABRT, 0};
+    Told told = judge_ended({abort_at_end, abort_at_end}, {.idle = true});
+    EXPECT_EQ(told.kind, NG_KIND_HEALTHY);
     /* Which of several was first is not known. */
-    Told told = judge_ended(
+    told = judge_ended(
         {{NG_LIFE_DEAD, KILLED + SIGSEGV, 0}, {NG_LIFE_DEAD, KILLED + SIGSEGV, 5}, told_to_end},
         {.idle = true});
     EXPECT_EQ(told.kind, NG_KIND_DEAD_RANK);
