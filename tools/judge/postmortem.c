@@ -196,9 +196,9 @@ static int doubt_health(const struct ng_view *view, const char *silent, struct n
     if (!error && silent[0])
         error = ng_verdict_add_missing_evidence(
             verdict,
-            "how rank%s %s ended: killed, crashed or _exit, between calls and with "
+            "how %s %s ended: killed, crashed or _exit, between calls and with "
             "communicators open",
-            strpbrk(silent, "-,") ? "s" : "", silent);
+            ng_text_rank_noun(silent), silent);
     if (verdict->missing_evidence_count)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     return error;
