@@ -332,15 +332,17 @@ static struct ng_view_process *find_first(const struct ng_view *view)
  * Did it end because its own work was stuck, as frameworks' watchdogs end their rank? Then what it
  * waited for is the cause, and its end is not.
  */
-static bool has_given_up(const struct ng_view *view, const struct ng_view_process *first,
+static bool has_given_up(const struct ng_view *view, const struct ng_view_process *process,
                          int64_t stalled_ns)
 {
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (&view->processes[view->members[i].process] == first &&
-            view->members[i].pending_record && view->members[i].pending_age_ns >= stalled_ns)
+    for (uint32_t i = 0; i < process->member_count; i++) {
+        const struct ng_view_member *member =
+            &view->members[view->by_process[process->first_member + i]];
+        if (member->pending_record && member->pending_age_ns >= stalled_ns)
             return true;
+    }
     for (uint32_t i = 0; i < view->call_count; i++)
-        if (&view->processes[view->calls[i].process] == first &&
+        if (&view->processes[view->calls[i].process] == process &&
             view->calls[i].age_ns >= stalled_ns)
             return true;
     return false;
@@ -419,16 +421,42 @@ static void undo_aborts(struct ng_view *view)
     }
 }
 
+/* By a signal, or by itself while its own work was stuck. */
+static bool has_ended_in_vain(const struct ng_view *view, const struct ng_view_process *process,
+                              int64_t stalled_ns)
+{
+    return process->life == NG_LIFE_DEAD ||
+           (process->life == NG_LIFE_EXITED && has_given_up(view, process, stalled_ns));
+}
+
+/* The process of which one observer saw that it ended first, and whether that was because of its
+ * own wait. A verdict that a guard reached on what is still stuck says more than another end. */
+static const struct ng_view_process *find_cause(struct ng_view *view, int64_t stalled_ns,
+                                                struct look_back *back)
+{
+    const struct ng_view_process *first = find_first(view);
+
+    if (first && has_given_up(view, first, stalled_ns)) {
+        back->gave_up = first;
+        return first;
+    }
+    if (back->told)
+        return NULL;
+    if (first)
+        note_pending(view, first);
+    return first;
+}
+
 /*
  * A job that was killed from outside (a batch system's SIGKILL) has only dead ranks, and dead ranks
- * do not wait. The state just before matters: the ranks of the last wave of deaths count as alive.
- * A rank that died earlier stays dead, and so does one that a guard reported dead.
+ * do not wait. The state just before matters: the ranks of the last wave of ends count as alive. A
+ * rank that died earlier stays dead, and so does one that a guard reported dead.
  */
 static struct look_back look_before_the_end(struct ng_view *view,
                                             const struct ng_postmortem *postmortem)
 {
     struct look_back back = {0};
-    int64_t last_unix_ns = last_sign_unix_ns(view);
+    int64_t last_unix_ns = last_sign_unix_ns(view), stalled_ns = long_wait_of(postmortem);
     const struct ng_view_process *last = NULL;
 
     back.ended = has_ended(view);
@@ -439,31 +467,29 @@ static struct look_back look_before_the_end(struct ng_view *view,
     back.difference_told = back.told && back.told->kind == NG_KIND_MISMATCH;
     for (uint32_t i = 0; i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
-        if (back.ended && process->life == NG_LIFE_DEAD &&
+        if (back.ended && has_ended_in_vain(view, process, stalled_ns) &&
             (!last || sign_age_ns(process, last_unix_ns) < sign_age_ns(last, last_unix_ns)))
             last = process;
     }
     back.ended = last != NULL;
     if (!last)
         return back;
-    const struct ng_view_process *first = back.told ? NULL : find_first(view);
+    const struct ng_view_process *first = find_cause(view, stalled_ns, &back);
     back.first_seen = first != NULL;
-    if (first && has_given_up(view, first, long_wait_of(postmortem)))
-        back.gave_up = first;
-    else if (first)
-        note_pending(view, first);
     int64_t last_ns = sign_age_ns(last, last_unix_ns);
     for (uint32_t i = 0; i < view->process_count; i++) {
         struct ng_view_process *process = &view->processes[i];
         int64_t apart_ns = TOGETHER_NS + (strcmp(process->host, last->host) ? CLOCKS_APART_NS : 0);
         bool named = back.death_told && is_named(back.told, process);
         back.dead_named |= named;
-        if (first &&
-            (process == back.gave_up || (process != first && process->life == NG_LIFE_DEAD)))
-            process->life = NG_LIFE_ENDED_BY_GUARD;
-        if (!first && process->life == NG_LIFE_DEAD && !named &&
-            sign_age_ns(process, last_unix_ns) - last_ns <= apart_ns)
-            process->life = NG_LIFE_ENDED_BY_GUARD; /* ended from outside: a victim, not a cause */
+        bool victim = first ? back.gave_up || (process != first && process->life == NG_LIFE_DEAD)
+                            : has_ended_in_vain(view, process, stalled_ns) &&
+                                  sign_age_ns(process, last_unix_ns) - last_ns <= apart_ns;
+        if (!victim || named)
+            continue;
+        if (!first && process->life == NG_LIFE_EXITED)
+            back.gave_up = process;
+        process->life = NG_LIFE_ENDED_BY_GUARD;
     }
     return back;
 }
@@ -565,7 +591,7 @@ static int doubt_end(const struct ng_view_process *gave_up, struct ng_verdict *v
     if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     return ng_verdict_add_missing_evidence(
-        verdict, "why rank %d, which had waited for long, ended first (%s %d)", gave_up->rank,
+        verdict, "why rank %d, which had waited for long, ended (%s %d)", gave_up->rank,
         by_signal ? "signal" : "exit status", by_signal ? status - NG_EXIT_STATUS_SIGNAL : status);
 }
 

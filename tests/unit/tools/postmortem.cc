@@ -41,6 +41,7 @@ struct Work {
     bool seen = true;       /* by its watchdog */
     bool idle = false;      /* nobody: they are between calls */
     bool inits = false;     /* instead, the making of the group, to which rank 1 did not come */
+    bool told = false;      /* a guard had reported that rank 1 was missing */
 };
 
 Told judge_ended(const std::vector<Fate> &fates, Work work = {})
@@ -70,6 +71,13 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
     struct ng_view view;
     struct ng_verdict verdict;
     struct ng_postmortem postmortem = {};
+    struct ng_incident incident = {};
+    incident.kind = NG_KIND_MISSING_RANK;
+    incident.group_id = 0xd;
+    incident.seq = 10;
+    incident.op = NG_OP_AllReduce;
+    postmortem.told = &incident;
+    postmortem.told_count = work.told;
     ng_view_init(&view);
     job.fill(&view);
     for (uint32_t i = 0; i < view.process_count; i++)
@@ -178,6 +186,42 @@ TEST(Postmortem, AnotherEndAfterALongWaitLeavesADoubt)
         Told told = judge_ended({end, told_to_end}, {.waited_ms = 60000});
         EXPECT_EQ(told.kind, NG_KIND_MISSING_RANK) << end.exit_status;
         EXPECT_EQ(told.confidence, NG_CONFIDENCE_LIKELY) << end.exit_status;
+        EXPECT_EQ(told.culprits, std::vector<int>{1});
+    }
+}
+
+/* A guard has mostly reported the wait before a rank gives it up. */
+TEST(Postmortem, RanksThatLeftAfterALongWaitAreNotToBlameWhateverWasReportedBefore)
+{
+    const Fate gave_up = {NG_LIFE_EXITED, 1, 0},
+               left_when_told = {NG_LIFE_EXITED, 128 + SIGTERM, 5};
+
+    for (bool reported : {false, true}) {
+        for (const auto &fates : std::vector<std::vector<Fate>>{
+                 {gave_up, told_to_end},
+                 {gave_up, told_to_end, gave_up},
+                 {gave_up, told_to_end, told_to_end, told_to_end},
+                 {gave_up, left_when_told},
+                 {{NG_LIFE_DEAD, KILLED + SIGABRT, 0}, left_when_told, told_to_end},
+             }) {
+            bool aborted = fates[0].life == NG_LIFE_DEAD;
+            Told told = judge_ended(fates, {.waited_ms = 60000, .told = reported});
+            EXPECT_EQ(told.kind, NG_KIND_MISSING_RANK) << fates.size() << told.line;
+            EXPECT_EQ(told.confidence, aborted ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY);
+            EXPECT_EQ(told.culprits, std::vector<int>{1});
+            told = judge_ended(fates, {.waited_ms = 60000, .all_came = true, .told = reported});
+            EXPECT_EQ(told.kind, NG_KIND_GPU_STALL) << fates.size() << told.line;
+        }
+    }
+}
+
+/* What a guard has reported says more than which rank was the first to fail. */
+TEST(Postmortem, ARankThatFailedAfterItWasReportedAsMissingWasMissing)
+{
+    for (bool reported : {false, true}) {
+        Told told = judge_ended({told_to_end, {NG_LIFE_DEAD, KILLED + SIGKILL, 0}, told_to_end},
+                                {.waited_ms = 60000, .told = reported});
+        EXPECT_EQ(told.kind, reported ? NG_KIND_MISSING_RANK : NG_KIND_DEAD_RANK);
         EXPECT_EQ(told.culprits, std::vector<int>{1});
     }
 }
