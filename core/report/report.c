@@ -150,6 +150,8 @@ static const char *end_phrase(const struct ng_verdict *verdict)
 
     for (uint32_t i = 0; i < verdict->culprit_count; i++)
         lost += verdict->culprits[i].life == NG_LIFE_LOST;
+    if (!has_operation(verdict))
+        return "died"; /* whoever waited */
     return lost == 0                        ? phrases[NG_KIND_DEAD_RANK].culprit
            : lost == verdict->culprit_count ? "went silent without finishing"
                                             : "died or went silent without finishing";
@@ -240,7 +242,8 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
     const char *phrase = kind == NG_KIND_DEAD_RANK ? end_phrase(verdict) : phrases[kind].culprit;
     bool with_why = phrases[kind].with_why || phrase != phrases[kind].culprit;
     ng_text_add(line, " %s", phrase);
-    if (kind != NG_KIND_WATCHDOG_STUCK) {
+    bool without = kind == NG_KIND_DEAD_RANK && !has_operation(verdict);
+    if (kind != NG_KIND_WATCHDOG_STUCK && !without) {
         ng_text_add(line, " ");
         add_operation_in_group(line, verdict);
     } else if (verdict->group_id) {

@@ -152,3 +152,8 @@ void ng_text_ranks(const int *ranks, uint32_t count, char *ret_text, size_t byte
     ret_text[0] = '\0';
     ng_text_add_ranks(&line, NULL, ranks, count, bytes);
 }
+
+const char *ng_text_rank_noun(const char *ranks)
+{
+    return strpbrk(ranks, "-,") ? "ranks" : "rank";
+}

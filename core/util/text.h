@@ -35,6 +35,9 @@ void ng_text_add_ranks(struct ng_text *text, ng_text_rank_at *rank_at, const voi
  * rank. */
 void ng_text_ranks(const int *ranks, uint32_t count, char *ret_text, size_t bytes);
 
+/* What such a text lists: "ranks", or "rank" if it is one. */
+const char *ng_text_rank_noun(const char *ranks);
+
 /* Append "340 ms", "12.3 s", "5 min 3 s" or "2 h 1 min": short for a log, exact enough to compare
  * with a deadline. Async-signal-safe. */
 void ng_text_add_duration(struct ng_text *text, int64_t ns);

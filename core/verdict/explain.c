@@ -524,6 +524,17 @@ void ng_explain_gone(const struct ng_view_process *process, int error, char *ret
              ng_result_name(error));
 }
 
+void ng_explain_crash(const struct ng_view_process *process, const struct ng_view_member *member,
+                      char *ret_why, size_t bytes)
+{
+    struct ng_text text = {ret_why, 0, bytes};
+
+    ret_why[0] = '\0';
+    add_death(&text, process);
+    ng_text_add(&text, "; ");
+    add_last(&text, member);
+}
+
 void ng_explain_quiet(int64_t quiet_ns, char *why, size_t bytes)
 {
     struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};

@@ -62,6 +62,10 @@ void ng_explain_error(int error, const char *text, char *ret_why, size_t bytes);
 /* A rank of a group that is gone, as NCCL reports to the other ranks. */
 void ng_explain_gone(const struct ng_view_process *process, int error, char *ret_why, size_t bytes);
 
+/* A rank that died, whoever waited for it; `member` is one of its groups. */
+void ng_explain_crash(const struct ng_view_process *process, const struct ng_view_member *member,
+                      char *ret_why, size_t bytes);
+
 /* Adds that everything in the sentence is `quiet_ns` old. */
 void ng_explain_quiet(int64_t quiet_ns, char *why, size_t bytes);
 

@@ -17,7 +17,7 @@
  * death explains a missing call, and a mismatch explains a rank that ran out of step and left, but
  * not the reverse. Among equals, the oldest has precedence. However, a process that died after an
  * awaited rank had ended normally is a victim: a launcher ends the other processes when one leaves
- * with an error. And a rank that died after it had itself been stuck for long is a victim of what
+ * with an error. And a rank that ended after it had itself been stuck for long is a victim of what
  * it waited for (core/verdict/victims.h).
  *
  * The verdict states what is not known: a rank without evidence is listed as missing evidence,
@@ -291,6 +291,11 @@ static void start(const struct ng_view *view, struct ng_verdict *ret_verdict)
     snprintf(ret_verdict->job, sizeof(ret_verdict->job), "%s", view->job);
 }
 
+static bool is_about_end(const struct ng_verdict *verdict)
+{
+    return verdict->kind == NG_KIND_DEAD_RANK || verdict->kind == NG_KIND_LEFT_EARLY;
+}
+
 /*
  * NCCL reports a remote error as soon as a peer on another host is gone, when ranks have not waited
  * for long yet: the reason why they wait is also the reason for the error.
@@ -303,25 +308,27 @@ static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verd
     if (!error && builder.waits.count)
         error = judge_all(&builder);
     ng_arena_reset(&builder.scratch);
-    if (!error && verdict->kind != NG_KIND_DEAD_RANK && verdict->kind != NG_KIND_LEFT_EARLY &&
-        verdict->kind != NG_KIND_MISMATCH) {
+    if (!error && !is_about_end(verdict) && verdict->kind != NG_KIND_MISMATCH) {
         ng_verdict_fini(verdict);
         start(view, verdict);
     }
     return error;
 }
 
-/* Is a cause known that was there before any rank ended? */
-static bool is_of_the_living(const struct ng_verdict *verdict)
+/* Is a cause known that was there before any of the victims ended? */
+static bool is_of_the_living(const struct ng_verdict_builder *builder,
+                             const struct ng_victims *victims)
 {
+    const struct ng_verdict *verdict = builder->verdict;
+
     return verdict->kind != NG_KIND_HEALTHY && verdict->kind != NG_KIND_UNKNOWN &&
-           verdict->kind != NG_KIND_GPU_STALL && verdict->kind != NG_KIND_DEAD_RANK &&
-           verdict->kind != NG_KIND_LEFT_EARLY;
+           !is_about_end(verdict) &&
+           (verdict->kind != NG_KIND_GPU_STALL || ng_victims_shared_wait(victims, builder));
 }
 
 /*
- * A rank that was found dead may be a victim: then the cause is what it waited for, if that is
- * known. If it is not, because the awaited ranks have come since, the others wait for the dead one.
+ * A rank that has ended may be a victim: then the cause is what it waited for, if that is known. If
+ * it is not, because the awaited ranks have come since, the others wait for the one that ended.
  */
 static int judge_victims(struct ng_verdict_builder *builder, int64_t stalled_ns)
 {
@@ -337,7 +344,7 @@ static int judge_victims(struct ng_verdict_builder *builder, int64_t stalled_ns)
     error = ng_wait_graph_find(&past, stalled_ns, &again.scratch, &again.waits);
     if (!error && again.waits.count)
         error = judge_all(&again);
-    if (!error && is_of_the_living(&second)) {
+    if (!error && is_of_the_living(&again, &victims)) {
         error = ng_victims_tell(&victims, verdict, &second);
         ng_verdict_fini(verdict);
         *verdict = second;
@@ -356,7 +363,7 @@ static int judge_job(struct ng_verdict_builder *builder, const struct ng_verdict
 
     if (!error && builder->waits.count)
         error = judge_all(builder);
-    if (!error && builder->verdict->kind == NG_KIND_DEAD_RANK)
+    if (!error && is_about_end(builder->verdict) && !builder->verdict->may_be_gone)
         error = judge_victims(builder, query->stalled_ns);
     if (!error && builder->verdict->kind == NG_KIND_HEALTHY &&
         ng_verdict_builder_has_error_of_gone(builder))
@@ -365,7 +372,11 @@ static int judge_job(struct ng_verdict_builder *builder, const struct ng_verdict
         error = ng_verdict_builder_errors(builder);
     if (!error)
         error = ng_verdict_builder_nan(builder, query->nan);
-    return error ? error : ng_verdict_builder_watchdogs(builder, query->watchdog);
+    if (!error)
+        error = ng_verdict_builder_watchdogs(builder, query->watchdog);
+    if (!error && query->crashes && builder->verdict->kind == NG_KIND_HEALTHY)
+        error = ng_verdict_builder_crashes(builder);
+    return error;
 }
 
 int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *query,

@@ -147,6 +147,9 @@ struct ng_verdict_query {
     /* The query was made because NaN was found: report that, whatever else is wrong. Otherwise NaN
      * is reported only if the call that was to send it is held because of it. */
     bool nan;
+    /* The job has ended: report ranks that crashed, if nothing else is wrong, though no rank waits
+     * for them. */
+    bool crashes;
     /* Look for new ends of processes: an unexplained end that a live rank waits for takes
      * precedence over the end because of which others left. */
     bool ends;

@@ -35,6 +35,12 @@ int ng_verdict_builder_watchdogs(struct ng_verdict_builder *builder, bool asked)
  */
 int ng_verdict_builder_nan(struct ng_verdict_builder *builder, bool asked);
 
+/*
+ * Ranks that crashed by a signal that is known, whoever waited. Certain only if the others ended
+ * after it, as far as the view shows (NG_LIFE_ENDED_BY_GUARD), and it was not itself waiting.
+ */
+int ng_verdict_builder_crashes(struct ng_verdict_builder *builder);
+
 /* Calls that differ, whether or not anything is stuck. */
 int ng_verdict_builder_disagreement(struct ng_verdict_builder *builder,
                                     const struct ng_disagreement *disagreement);

@@ -1,5 +1,5 @@
 /*
- * Ranks that died because their own work was stuck.
+ * Ranks that ended because their own work was stuck.
  *
  * Pure. Linear in members, calls and processes.
  */
@@ -20,17 +20,22 @@ static bool is_abort(int exit_status)
     return exit_status == NG_EXIT_STATUS_SIGNAL + SIGABRT;
 }
 
-static bool is_crash(int exit_status)
+bool ng_victims_is_crash(int exit_status)
 {
     int number = exit_status - NG_EXIT_STATUS_SIGNAL;
 
     return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL;
 }
 
-/* A process that died after it had been stuck for long is as if the guard had ended it. */
+static bool has_ended_by_itself(const struct ng_view_process *process)
+{
+    return process->life == NG_LIFE_DEAD || process->life == NG_LIFE_EXITED;
+}
+
+/* A process that ended after it had been stuck for long is as if the guard had ended it. */
 static void revive(struct ng_view_process *process, int64_t waited_ns, int64_t stuck_ns)
 {
-    if (process->life == NG_LIFE_DEAD && waited_ns >= stuck_ns)
+    if (has_ended_by_itself(process) && waited_ns >= stuck_ns)
         process->life = NG_LIFE_ENDED_BY_GUARD;
 }
 
@@ -57,7 +62,7 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
     int *unknown = ng_arena_alloc(arena, (verdict->culprit_count + 1) * sizeof(*unknown));
     uint32_t unknown_count = 0;
 
-    *ret_victims = (struct ng_victims){0};
+    *ret_victims = (struct ng_victims){.stuck_ns = stuck_ns};
     if (!past || !unknown)
         return -ENOMEM;
     memcpy(past, view->processes, view->process_count * sizeof(*past));
@@ -78,6 +83,7 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
                 continue;
             if (culprit->gone_ns > ret_victims->gave_up_ns)
                 ret_victims->gave_up_ns = culprit->gone_ns;
+            ret_victims->crashed |= ng_victims_is_crash(past[i].exit_status);
             if (!is_abort(past[i].exit_status))
                 unknown[unknown_count++] = culprit->rank;
         }
@@ -85,15 +91,26 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
         ng_text_ranks(unknown, unknown_count, ret_victims->unknown, sizeof(ret_victims->unknown));
     /* A launcher ends the others when the first rank has ended. */
     for (uint32_t i = 0; i < view->process_count; i++)
-        if (past[i].life == NG_LIFE_DEAD && past[i].life_age_ns < ret_victims->gave_up_ns)
+        if (has_ended_by_itself(&past[i]) && past[i].life_age_ns < ret_victims->gave_up_ns)
             past[i].life = NG_LIFE_ENDED_BY_GUARD;
     return 0;
 }
 
-/* "ranks" or "rank", for a list of them. */
-static const char *noun(const char *ranks)
+bool ng_victims_shared_wait(const struct ng_victims *victims,
+                            const struct ng_verdict_builder *builder)
 {
-    return strpbrk(ranks, "-,") ? "ranks" : "rank";
+    const struct ng_view *view = builder->view;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        /* Of a process that has ended, the clock stopped at its end. */
+        int64_t since_ns = victims->gave_up_ns - view->processes[member->process].life_age_ns;
+        if (view->groups[member->group].id == builder->verdict->group_id &&
+            (builder->waits.held[i] || member->pending_record) &&
+            member->pending_age_ns - since_ns < victims->stuck_ns)
+            return false;
+    }
+    return !victims->crashed;
 }
 
 int ng_victims_tell(const struct ng_victims *victims, const struct ng_verdict *first,
@@ -106,7 +123,7 @@ int ng_victims_tell(const struct ng_victims *victims, const struct ng_verdict *f
     if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     return ng_verdict_add_missing_evidence(verdict, "why %s %s, which had waited for long, ended",
-                                           noun(victims->unknown), victims->unknown);
+                                           ng_text_rank_noun(victims->unknown), victims->unknown);
 }
 
 int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_wait *wait)
@@ -123,7 +140,8 @@ int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_w
         enum ng_cause cause = ng_wait_cause_of_absentee(builder, wait, absentee);
         if (cause == NG_CAUSE_DEAD &&
             (!absentee->came ||
-             is_crash(ng_verdict_builder_process_of(builder, absentee->member)->exit_status)))
+             ng_victims_is_crash(
+                 ng_verdict_builder_process_of(builder, absentee->member)->exit_status)))
             return 0;
         if ((cause == NG_CAUSE_MISSING || cause == NG_CAUSE_STOPPED) && !absentee->came &&
             absentee->member)
@@ -136,6 +154,6 @@ int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_w
     verdict->confidence = NG_CONFIDENCE_LIKELY;
     ng_text_ranks(late, late_count, ranks, sizeof(ranks));
     return ng_verdict_add_missing_evidence(
-        verdict, "whether %s %s, which %s not made the call either, would have come", noun(ranks),
-        ranks, late_count == 1 ? "has" : "have");
+        verdict, "whether %s %s, which %s not made the call either, would have come",
+        ng_text_rank_noun(ranks), ranks, late_count == 1 ? "has" : "have");
 }

@@ -1,5 +1,6 @@
 /*
- * Ranks that died because their own work was stuck, as the watchdogs of frameworks end their rank.
+ * Ranks that ended because their own work was stuck, as the watchdogs of frameworks end their rank,
+ * and programs with a timeout of their own.
  *
  * They are victims of what they waited for, not why others wait. A wait is long from half of the
  * time at which the job suspects one (NCCLGUARD_SUSPECT): by then others have reported it, or are
@@ -12,17 +13,26 @@
 
 struct ng_victims {
     int64_t gave_up_ns; /* time since the first culprit gave up; 0: none of them did */
+    int64_t stuck_ns;   /* a wait is long from here */
+    bool crashed;       /* one of them did, which is no way to give up */
     char unknown[64];   /* the ranks among them whose end may have another reason; "" none */
 };
 
 /*
- * Finds the victims among the dead culprits of `verdict`. *ret_past is the view as it was before
- * they, and others that gave up, ended; it shares everything with `view` but its processes, which
- * `arena` owns. 0 or -ENOMEM.
+ * Finds the victims among the culprits of `verdict` that ended. *ret_past is the view as it was
+ * before they, and others that gave up, ended; it shares everything with `view` but its processes,
+ * which `arena` owns. 0 or -ENOMEM.
  */
 int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict,
                     struct ng_arena *arena, struct ng_view *ret_past,
                     struct ng_victims *ret_victims);
+
+/*
+ * Had all ranks been in the call for long when the first gave up? `builder` has the verdict on the
+ * past view. If one had not, or if one that ended crashed, that end is why the call does not end.
+ */
+bool ng_victims_shared_wait(const struct ng_victims *victims,
+                            const struct ng_verdict_builder *builder);
 
 /* Adds what is known of the victims, which were the culprits of verdict `first`, to `verdict`, on
  * what they waited for. 0 or -ENOMEM. */
@@ -34,5 +44,8 @@ int ng_victims_tell(const struct ng_victims *victims, const struct ng_verdict *f
  * had not waited for long: nothing is certain but that the call never ends. Not if it crashed.
  */
 int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_wait *wait);
+
+/* By a signal that a fault of its own code raises; SIGABRT is not one of them. */
+bool ng_victims_is_crash(int exit_status);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -32,6 +33,29 @@ static int launcher_number(const char *const *names, int fallback)
     return fallback;
 }
 
+static void *give_up(void *options)
+{
+    sigset_t user;
+    int number;
+
+    sigemptyset(&user);
+    sigaddset(&user, SIGUSR1);
+    sigwait(&user, &number);
+    exit(((const struct options *)options)->give_up);
+}
+
+static void be_ready_to_give_up(const struct options *options)
+{
+    sigset_t user;
+    pthread_t thread;
+
+    sigemptyset(&user);
+    sigaddset(&user, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &user, NULL); /* before there are threads */
+    if (pthread_create(&thread, NULL, give_up, (void *)options) != 0)
+        fail(__FILE__, __LINE__, "pthread_create", "no thread");
+}
+
 void place_init(struct place *ret_place, const struct options *options)
 {
     static const char *const rank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK",
@@ -46,6 +70,8 @@ void place_init(struct place *ret_place, const struct options *options)
     fail_rank = ret_place->rank;
     if (options->timeout_s)
         alarm(options->timeout_s);
+    if (options->give_up)
+        be_ready_to_give_up(options);
 }
 
 static long long now_ms(void)

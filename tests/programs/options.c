@@ -73,6 +73,7 @@ enum option {
     O_PAUSE_MS,
     O_CHECK,
     O_TIMEOUT,
+    O_GIVE_UP,
     O_FINALIZE,
     O_COMM,
     O_DEVICES,
@@ -104,6 +105,8 @@ static const struct row {
     {"pause-ms", "M", O_PAUSE_MS, 0, "pause between iterations"},
     {"check", NULL, O_CHECK, 0, "compare what arrives with what should; exit status 4 if wrong"},
     {"timeout", "S", O_TIMEOUT, 0, "alarm() that ends the process (default 120; 0: none)"},
+    {"give-up", "CODE", O_GIVE_UP, 0,
+     "calls exit(CODE) at SIGUSR1, as a program does that has waited for too long"},
     {"finalize", NULL, O_FINALIZE, 0, "ncclCommFinalize before ncclCommDestroy"},
     {"comm", "NAME", O_COMM, TAKES_COMM, "communicator whose calls the faults count"},
     {"devices", "N", O_DEVICES, TAKES_DEVICES, "devices of this process (default: all)"},
@@ -338,6 +341,9 @@ void options_parse(struct options *ret_options, unsigned takes, const char *comm
             break;
         case O_TIMEOUT:
             options.timeout_s = (unsigned)number(&options, name, value, 0, 1 << 30);
+            break;
+        case O_GIVE_UP:
+            options.give_up = (int)number(&options, name, value, 1, 255);
             break;
         case O_FINALIZE:
             options.finalize = true;

@@ -82,6 +82,7 @@ struct options {
     unsigned long pause_ms;
     bool check;
     unsigned timeout_s;
+    int give_up; /* exit status at SIGUSR1; 0: it is not waited for */
     bool finalize;
     const char *comm; /* whose calls the faults count */
     int devices;      /* 0: all that there are */

@@ -7,6 +7,7 @@
 
 extern "C" {
 #include "core/recorder/box.h"
+#include "core/report/report.h"
 #include "tools/judge/postmortem.h"
 }
 
@@ -30,6 +31,7 @@ struct Told {
     enum ng_verdict_kind kind;
     enum ng_confidence confidence;
     std::vector<int> culprits;
+    std::string line;
 };
 
 /* What the ranks were in: call 10, for 3 ms, which nobody had noticed yet. */
@@ -39,7 +41,9 @@ struct Work {
     int64_t aborted_ms = 0;  /* rank 0 aborted the communicator so long before its end */
     bool seen = true;        /* by its watchdog */
     bool wall_clock = false; /* its clocks tell no more than that */
+    bool idle = false;       /* nobody: they are between calls */
     bool inits = false;      /* instead, the making of the group, to which rank 1 did not come */
+    bool told = false;       /* a guard had reported that rank 1 was missing */
 };
 
 Told judge_ended(const std::vector<Fate> &fates, Work work = {})
@@ -55,7 +59,7 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
                 job.inside(rank, NG_OP_CommInitRank, 0xd, 0, work.waited_ms * NG_MS);
         } else {
             job.at(0xd, rank).did(9);
-            if (work.all_came || rank != 1)
+            if (!work.idle && (work.all_came || rank != 1))
                 job.at(0xd, rank).waits(all_reduce(), work.waited_ms * NG_MS);
             if (work.aborted_ms && rank == 0)
                 job.at(0xd, rank).aborts(work.aborted_ms * NG_MS, work.seen);
@@ -69,6 +73,13 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
     struct ng_view view;
     struct ng_verdict verdict;
     struct ng_postmortem postmortem = {};
+    struct ng_incident incident = {};
+    incident.kind = NG_KIND_MISSING_RANK;
+    incident.group_id = 0xd;
+    incident.seq = 10;
+    incident.op = NG_OP_AllReduce;
+    postmortem.told = &incident;
+    postmortem.told_count = work.told;
     ng_view_init(&view);
     job.fill(&view);
     for (uint32_t i = 0; i < view.process_count; i++) {
@@ -77,7 +88,9 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
         view.processes[i].moment_mono_ns = work.wall_clock ? 0 : 500 * NG_S + at_ns;
     }
     EXPECT_EQ(ng_postmortem_judge(&view, &postmortem, &verdict), 0);
-    Told told = {verdict.kind, verdict.confidence, {}};
+    char line[NG_REPORT_LINE_BYTES];
+    ng_report_line(&verdict, line, sizeof(line));
+    Told told = {verdict.kind, verdict.confidence, {}, line};
     for (uint32_t i = 0; i < verdict.culprit_count; i++)
         told.culprits.push_back(verdict.culprits[i].rank);
     ng_verdict_fini(&verdict);
@@ -197,6 +210,76 @@ TEST(Postmortem, AnotherEndAfterALongWaitLeavesADoubt)
         EXPECT_EQ(told.confidence, NG_CONFIDENCE_LIKELY) << end.exit_status;
         EXPECT_EQ(told.culprits, std::vector<int>{1});
     }
+}
+
+/* A guard has mostly reported the wait before a rank gives it up. */
+TEST(Postmortem, RanksThatLeftAfterALongWaitAreNotToBlameWhateverWasReportedBefore)
+{
+    const Fate gave_up = {NG_LIFE_EXITED, 1, 0},
+               left_when_told = {NG_LIFE_EXITED, 128 + SIGTERM, 5};
+
+    for (bool reported : {false, true}) {
+        for (const auto &fates : std::vector<std::vector<Fate>>{
+                 {gave_up, told_to_end},
+                 {gave_up, told_to_end, gave_up},
+                 {gave_up, told_to_end, told_to_end, told_to_end},
+                 {gave_up, left_when_told},
+                 {{NG_LIFE_DEAD, KILLED + SIGABRT, 0}, left_when_told, told_to_end},
+             }) {
+            bool aborted = fates[0].life == NG_LIFE_DEAD;
+            Told told = judge_ended(fates, {.waited_ms = 60000, .told = reported});
+            EXPECT_EQ(told.kind, NG_KIND_MISSING_RANK) << fates.size() << told.line;
+            EXPECT_EQ(told.confidence, aborted ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY);
+            EXPECT_EQ(told.culprits, std::vector<int>{1});
+            told = judge_ended(fates, {.waited_ms = 60000, .all_came = true, .told = reported});
+            EXPECT_EQ(told.kind, NG_KIND_GPU_STALL) << fates.size() << told.line;
+        }
+    }
+}
+
+/* What a guard has reported says more than which rank was the first to fail. */
+TEST(Postmortem, ARankThatFailedAfterItWasReportedAsMissingWasMissing)
+{
+    for (bool reported : {false, true}) {
+        Told told = judge_ended({told_to_end, {NG_LIFE_DEAD, KILLED + SIGKILL, 0}, told_to_end},
+                                {.waited_ms = 60000, .told = reported});
+        EXPECT_EQ(told.kind, reported ? NG_KIND_MISSING_RANK : NG_KIND_DEAD_RANK);
+        EXPECT_EQ(told.culprits, std::vector<int>{1});
+    }
+}
+
+TEST(Postmortem, ARankThatCrashedIsNamedThoughNobodyWaitedForIt)
+{
+    for (bool idle : {false, true})
+        for (int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+            Told told = judge_ended({{NG_LIFE_DEAD, KILLED + number, 0}, told_to_end},
+                                    {.waited_ms = 300, .idle = idle});
+            EXPECT_EQ(told.kind, NG_KIND_DEAD_RANK) << number;
+            /* A rank that aborts in a call may have waited for too long. */
+            EXPECT_EQ(told.confidence,
+                      number == SIGABRT && !idle ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(told.culprits, std::vector<int>{0});
+            EXPECT_PRED2(mentions, told.line,
+                         "rank 0 (host here, pid 1000) died (crashed (signal " +
+                             std::to_string(number) + "); its last was AllReduce #" +
+                             (idle ? "9" : "10"));
+        }
+    /* Any other end need be no fault; nor is it one to be ended by a launcher or an operator. */
+    for (int status : {0, KILLED + SIGKILL, KILLED + SIGTERM}) {
+        Told told = judge_ended({{NG_LIFE_DEAD, status, 0}, told_to_end}, {.idle = true});
+        EXPECT_EQ(told.kind, NG_KIND_HEALTHY) << status;
+    }
+    /* Programs may end by abort() on purpose. */
+    Fate abort_at_end = {NG_LIFE_DEAD, KILLED + SIGABRT, 0};
+    Told told = judge_ended({abort_at_end, abort_at_end}, {.idle = true});
+    EXPECT_EQ(told.kind, NG_KIND_HEALTHY);
+    /* Which of several was first is not known. */
+    told = judge_ended(
+        {{NG_LIFE_DEAD, KILLED + SIGSEGV, 0}, {NG_LIFE_DEAD, KILLED + SIGSEGV, 5}, told_to_end},
+        {.idle = true});
+    EXPECT_EQ(told.kind, NG_KIND_DEAD_RANK);
+    EXPECT_EQ(told.confidence, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(told.culprits, (std::vector<int>{0, 1}));
 }
 
 /* That one ended before the others is no reason where all were ended alike, by whatever order of

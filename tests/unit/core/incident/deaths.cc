@@ -545,7 +545,7 @@ Job left_since_told(bool told, bool another)
     job.group(ROW, "row", {1, 2});
     job.group(PAIR, "pair", {0, 1});
     job.group(COL, "col", {0, 3});
-    job.at(ROW, 0).did(3).waits().async_error = told ? 6 : 0;
+    job.at(ROW, 0).did(3).waits(all_reduce(), 300 * NG_MS).async_error = told ? 6 : 0;
     job.at(ROW, 1).did(3);
     job.at(PAIR, 0).did(5).waits();
     job.at(PAIR, 1).did(5);

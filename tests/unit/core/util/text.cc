@@ -102,3 +102,11 @@ TEST(Text, RanksAreCompressed)
         EXPECT_EQ(text.substr(text.size() - 4), ",...") << text;
     }
 }
+
+TEST(Text, OneRankIsNotRanks)
+{
+    for (const auto &one : std::vector<std::vector<int>>{{0}, {15}, {-1}})
+        EXPECT_STREQ(ng_text_rank_noun(ranks(one).c_str()), "rank");
+    for (const auto &several : std::vector<std::vector<int>>{{0, 1}, {0, 1, 2}, {-1, 3}})
+        EXPECT_STREQ(ng_text_rank_noun(ranks(several).c_str()), "ranks");
+}

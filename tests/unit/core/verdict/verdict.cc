@@ -394,8 +394,8 @@ TEST(Verdict, ADeadRankIsToBlameBeforeAndInsideTheCall)
         for (bool came : {false, true}) {
             Job job = waiting_for(ranks, {culprit});
             if (came)
-                job.at(WORLD, culprit).waits();
-            job.process(culprit).is(NG_LIFE_DEAD, 20 * NG_S);
+                job.at(WORLD, culprit).waits(all_reduce(), NG_S);
+            job.process(culprit).is(NG_LIFE_DEAD, LONG_AGO - NG_S);
             Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {culprit},
                                                  NG_CONFIDENCE_CERTAIN, all_but(ranks, {culprit}));
             EXPECT_EQ(judgement.seq, 7u);
@@ -680,7 +680,7 @@ TEST(Verdict, ADeathAfterAnotherHadLeftIsNoCause)
             job.at(WORLD, rank).did(6);
         /* Who left without waiting for the device had made the call, too, or had not. */
         for (int rank = same_host ? 1 : 0; rank < 4; rank++)
-            job.at(WORLD, rank).waits();
+            job.at(WORLD, rank).waits(all_reduce(), rank ? LONG_AGO : 300 * NG_MS);
         job.at(2, 1).waits();
         job.at(3, 1).waits();
         job.process(0).is(NG_LIFE_EXITED, 25 * NG_S);

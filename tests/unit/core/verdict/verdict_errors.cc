@@ -97,7 +97,7 @@ TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritOnWhateverHost)
         for (int rank = 0; rank < 4; rank++)
             job.process(rank).host = "host" + std::to_string(rank);
         for (int rank : {0, 1, 3})
-            job.at(WORLD, rank).did(3).waits();
+            job.at(WORLD, rank).did(3).waits(all_reduce(), rank == 3 ? NG_S : LONG_AGO);
         job.at(WORLD, 2).did(3);
         job.process(2).life = job.process(3).life = NG_LIFE_EXITED;
         job.process(2).life_age_ns = 300 * NG_MS;
@@ -162,7 +162,7 @@ TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritToThoseThatWaitForItAlone)
         EXPECT_EQ(judge(job).stalled_ns, 8 * NG_S + 300 * NG_MS)
             << "as long as it would have waited";
         /* Rank 2 had come to the call, too. */
-        job.at(ROW, 1).waits();
+        job.at(ROW, 1).waits(all_reduce(), 300 * NG_MS);
         expect_what_it_left_for(job, kind);
         /* Other ranks of the row live; no rank waits in that operation any more, so they are not
          * missing in it. */

@@ -1,5 +1,5 @@
 /*
- * Ranks that died because their own work was stuck: what they waited for is the cause.
+ * Ranks that ended because their own work was stuck: what they waited for is the cause.
  */
 #include <csignal>
 
@@ -12,6 +12,7 @@ constexpr int ABORTED = NG_EXIT_STATUS_SIGNAL + SIGABRT, CRASHED = NG_EXIT_STATU
               KILLED = NG_EXIT_STATUS_SIGNAL + SIGKILL, NOT_KNOWN = 0;
 constexpr int NCCL_REMOTE_ERROR = 6;
 constexpr int64_t LONG = 5 * NG_S, SHORT = 300 * NG_MS;
+constexpr int64_t STUCK = 5 * NG_S / 2; /* half of what is suspect */
 
 /* The last rank has not come to call 7, in which the others wait; rank 0, which had waited for so
  * long, died a second ago. */
@@ -118,16 +119,69 @@ TEST(Victims, ADeathBeforeTheCallIsCertainWhoeverElseIsMissing)
     }
 }
 
-/* The awaited rank has come since: if the dead one lived, the call would end. */
+/* The awaited rank has come since: if the dead one lived, the call would end. And a crash is a
+ * reason of its own. */
 TEST(Victims, ADeathIsCertainOnceAllHaveCome)
 {
     for (int ranks : {2, 3, 4}) {
-        for (int64_t waited_ns : {SHORT, LONG}) {
-            Job job = gave_up(ranks, ABORTED, waited_ns);
-            job.at(WORLD, ranks - 1).waits();
-            expect_verdict(job, NG_KIND_DEAD_RANK, {0}, NG_CONFIDENCE_CERTAIN);
+        for (bool crashed : {false, true}) {
+            Job job = gave_up(ranks, crashed ? CRASHED : ABORTED);
+            job.at(WORLD, ranks - 1).waits(all_reduce(), NG_S + STUCK - !crashed);
+            Judgement judgement = judge(job, SHORT);
+            expect_verdict(judgement, NG_KIND_DEAD_RANK, {0}, NG_CONFIDENCE_CERTAIN);
         }
     }
+}
+
+/* All had been in the call for long when one gave up: their devices do not finish it. */
+TEST(Victims, ARankThatGaveUpWhereAllHadComeIsNotWhyDevicesStall)
+{
+    for (int ranks : {2, 3, 4}) {
+        for (int exit_status : {ABORTED, KILLED}) {
+            Job job = gave_up(ranks, exit_status);
+            job.at(WORLD, ranks - 1).waits(all_reduce(), NG_S + STUCK);
+            Judgement judgement = judge(job, SHORT);
+            expect_verdict(judgement, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN,
+                           all_but(ranks, {}));
+            EXPECT_TRUE(judgement.end_is_certain);
+            EXPECT_EQ(judgement.gave_up_ns, NG_S);
+            EXPECT_EQ(judgement.missing.size(), exit_status == ABORTED ? 0u : 1u);
+        }
+    }
+}
+
+/* Programs give up by an exit status, too, though nothing says that it was because of the wait. */
+TEST(Victims, ARankThatLeftAfterALongWaitIsNotToBlameForTheOneThatItWaitedFor)
+{
+    for (int ranks : {3, 4, 64}) {
+        for (int64_t waited_ns : {SHORT, LONG}) {
+            bool is_long = waited_ns == LONG;
+            Job job = gave_up(ranks, 1, waited_ns);
+            job.process(0).life = NG_LIFE_EXITED;
+            Judgement judgement = expect_verdict(
+                job, is_long ? NG_KIND_MISSING_RANK : NG_KIND_LEFT_EARLY, {is_long ? ranks - 1 : 0},
+                is_long ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(judgement.gave_up_ns, is_long ? NG_S : 0);
+            if (is_long) {
+                EXPECT_TRUE(judgement.end_is_certain);
+                EXPECT_EQ(judgement.missing,
+                          std::vector<std::string>{"why rank 0, which had waited for long, ended"});
+            }
+        }
+    }
+}
+
+/* It left because NCCL reported the end of a rank that does not answer: which, is not known yet. */
+TEST(Victims, ARankThatLeftBecauseOfAnEndThatIsNotKnownYetDidNotGiveUp)
+{
+    Job job = gave_up(4, 1);
+    job.process(0).life = NG_LIFE_EXITED;
+    job.at(WORLD, 0).async_error = NCCL_REMOTE_ERROR;
+    job.process(3).quiet_ns = 2 * NG_S;
+    Judgement judgement = judge(job);
+    expect_kind(judgement, NG_KIND_LEFT_EARLY);
+    EXPECT_TRUE(judgement.may_be_gone);
+    EXPECT_EQ(judgement.gave_up_ns, 0);
 }
 
 TEST(Victims, ARankThatHadLeftBeforeIsTheCause)
@@ -145,8 +199,10 @@ TEST(Victims, ARankThatHadLeftBeforeIsTheCause)
 TEST(Victims, WhoEndedAfterTheRankThatGaveUpWasMissingBefore)
 {
     Job job = gave_up(4, ABORTED);
-    job.process(3).is(NG_LIFE_DEAD, NG_S - NG_MS);
-    expect_verdict(job, NG_KIND_MISSING_RANK, {3}, NG_CONFIDENCE_CERTAIN);
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED}) {
+        job.process(3).is(life, NG_S - NG_MS);
+        expect_verdict(job, NG_KIND_MISSING_RANK, {3}, NG_CONFIDENCE_CERTAIN);
+    }
     job.process(3).is(NG_LIFE_DEAD, NG_S + NG_MS);
     expect_kind(judge(job), NG_KIND_DEAD_RANK);
 }

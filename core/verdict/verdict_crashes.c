@@ -1,0 +1,79 @@
+/*
+ * Ranks that crashed, whoever waited for them.
+ *
+ * Pure.
+ */
+#include <errno.h>
+#include <signal.h>
+
+#include "core/verdict/explain.h"
+#include "core/verdict/verdict_parts.h"
+#include "core/verdict/victims.h"
+
+static bool is_abort(const struct ng_view_process *process)
+{
+    return process->exit_status == NG_EXIT_STATUS_SIGNAL + SIGABRT;
+}
+
+/* Programs may end by abort() on purpose: then all ranks do. */
+static bool are_all_aborts(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (!is_abort(&view->processes[i]))
+            return false;
+    return true;
+}
+
+static bool has_crashed(const struct ng_view_process *process)
+{
+    return process->member_count && ng_life_has_ended(process->life) &&
+           (ng_victims_is_crash(process->exit_status) || is_abort(process));
+}
+
+/* Its group with work in flight, or else the one in which it has made the most collectives. */
+static const struct ng_view_member *find_busiest(const struct ng_view *view,
+                                                 const struct ng_view_process *process)
+{
+    const struct ng_view_member *busiest = NULL;
+
+    for (uint32_t i = 0; i < process->member_count; i++) {
+        const struct ng_view_member *member =
+            &view->members[view->by_process[process->first_member + i]];
+        if (member->pending_record)
+            return member;
+        if (!busiest || member->entered > busiest->entered)
+            busiest = member;
+    }
+    return busiest;
+}
+
+int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
+{
+    const struct ng_view *view = builder->view;
+    struct ng_verdict *verdict = builder->verdict;
+    bool in_order = false;
+
+    if (are_all_aborts(view))
+        return 0;
+    int error = ng_view_index_find(view, &builder->scratch, &builder->processes);
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        in_order |= view->processes[i].life == NG_LIFE_DEAD && has_crashed(&view->processes[i]);
+    for (uint32_t i = 0; i < view->process_count && !error; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        if (!has_crashed(process) || (in_order && process->life != NG_LIFE_DEAD))
+            continue;
+        const struct ng_view_member *member = find_busiest(view, process);
+        struct ng_culprit *culprit = ng_verdict_builder_add_culprit(builder, member, -1);
+        if (!culprit)
+            return -ENOMEM;
+        ng_explain_crash(process, member, culprit->why, sizeof(culprit->why));
+        bool abort_in_wait = member->pending_record && is_abort(process);
+        verdict->kind = NG_KIND_DEAD_RANK;
+        verdict->confidence = in_order && !abort_in_wait && verdict->culprit_count == 1
+                                  ? NG_CONFIDENCE_CERTAIN
+                                  : NG_CONFIDENCE_LIKELY;
+    }
+    ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
+    return error;
+}

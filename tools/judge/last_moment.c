@@ -1,0 +1,222 @@
+/*
+ * The state of a job just before its end.
+ *
+ * Linear in members and records, and in processes times calls. Which rank is to blame is not
+ * decided here.
+ */
+#include "tools/judge/last_moment.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "tools/judge/end_order.h"
+
+/* The heartbeat of a black box is at least this recent at its process's end. */
+#define TOGETHER_NS (2 * NG_S)
+/* Clocks of different hosts differ by less than this. */
+#define CLOCKS_APART_NS NG_S
+
+static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *incident)
+{
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        if (member->pending_record && view->groups[member->group].id == incident->group_id &&
+            member->pending_seq == incident->seq)
+            return true;
+    }
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].group_id == incident->group_id && view->calls[i].seq == incident->seq &&
+            view->calls[i].op == (enum ng_op)incident->op)
+            return true;
+    return false;
+}
+
+/* The newest verdict on an operation in which the ranks still were according to their last
+ * evidence. */
+static const struct ng_incident *find_told(const struct ng_view *view,
+                                           const struct ng_postmortem *postmortem)
+{
+    for (size_t i = 0; i < postmortem->told_count; i++)
+        if (is_stuck_in(view, &postmortem->told[i]))
+            return &postmortem->told[i];
+    return NULL;
+}
+
+/* Is it the process that a guard has named? By host and process id; if several are named, only
+ * their ranks are known. */
+static bool is_named(const struct ng_incident *told, const struct ng_view_process *process)
+{
+    char name[128];
+
+    if (process->pid <= 0)
+        return false;
+    if (process->host[0])
+        snprintf(name, sizeof(name), "(host %s, pid %d)", process->host, process->pid);
+    else
+        snprintf(name, sizeof(name), "(pid %d)", process->pid);
+    return strstr(told->line, name) != NULL;
+}
+
+/*
+ * Did it end because its own work was stuck, as frameworks' watchdogs end their rank? Then what it
+ * waited for is the cause, and its end is not.
+ */
+static bool has_given_up(const struct ng_view *view, const struct ng_view_process *process,
+                         int64_t long_ns)
+{
+    for (uint32_t i = 0; i < process->member_count; i++) {
+        const struct ng_view_member *member =
+            &view->members[view->by_process[process->first_member + i]];
+        if (member->pending_record && member->pending_age_ns >= long_ns)
+            return true;
+    }
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (&view->processes[view->calls[i].process] == process && view->calls[i].age_ns >= long_ns)
+            return true;
+    return false;
+}
+
+static const struct ng_view_member *member_of(const struct ng_view *view, uint32_t group,
+                                              const struct ng_view_process *process)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        if (&view->processes[members[i].process] == process)
+            return &members[i];
+    return NULL;
+}
+
+/* The call that a member made and `first` did not reach; else the newest that was not seen to
+ * finish. NULL: none. */
+static const struct ng_view_record *waits_in(const struct ng_view_member *member,
+                                             const struct ng_view_member *first)
+{
+    if (first && member->entered > first->entered)
+        return ng_view_collective(member, first->entered + 1);
+    for (uint32_t k = member->record_count; k > 0 && first; k--)
+        if (!ng_view_record_is_retired(&member->records[k - 1]))
+            return &member->records[k - 1];
+    return NULL;
+}
+
+/* No process lived long enough to see that its work does not complete, nor that earlier work
+ * did. */
+static void note_pending(struct ng_view *view, const struct ng_view_process *first)
+{
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_view_member *member = &view->members[i];
+        if (&view->processes[member->process] == first)
+            continue;
+        const struct ng_view_record *record =
+            waits_in(member, member_of(view, member->group, first));
+        if (!record || record->entered_age_ns <= 0)
+            continue;
+        member->pending_record = record->id;
+        member->pending_seq = ng_view_record_is_p2p(record) ? 0 : record->coll_seq;
+        member->pending_age_ns = record->entered_age_ns;
+    }
+}
+
+/* Has every process ended, and none by its guard? */
+static bool has_ended(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].life != NG_LIFE_DEAD && view->processes[i].life != NG_LIFE_EXITED)
+            return false;
+    return true;
+}
+
+/*
+ * A program that gives up may abort its communicators before it ends, so that nothing is pending
+ * any more: what it was stuck in is as it was before that.
+ */
+static void undo_aborts(struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_view_member *member = &view->members[i];
+        int64_t waited_ns;
+        const struct ng_view_record *record = ng_view_aborted_wait(member, &waited_ns);
+        if (!record)
+            continue;
+        member->state = NG_GROUP_READY;
+        member->records[record - member->records].state = NG_RECORD_STARTED;
+        member->pending_record = record->id;
+        member->pending_seq = record->coll_seq;
+        member->pending_age_ns = waited_ns;
+        member->pending_started = record->started_age_ns > 0;
+    }
+}
+
+/* By a signal, or by itself while its own work was stuck. */
+static bool has_ended_in_vain(const struct ng_view *view, const struct ng_view_process *process,
+                              int64_t long_ns)
+{
+    return process->life == NG_LIFE_DEAD ||
+           (process->life == NG_LIFE_EXITED && has_given_up(view, process, long_ns));
+}
+
+/* The process of which one observer saw that it ended first, and whether that was because of its
+ * own wait. A verdict that a guard reached on what is still stuck says more than another end. */
+static const struct ng_view_process *find_cause(struct ng_view *view, int64_t long_ns,
+                                                struct ng_last_moment *moment)
+{
+    const struct ng_view_process *first = ng_end_order_find_first(view);
+
+    if (first && has_given_up(view, first, long_ns)) {
+        moment->gave_up = first;
+        return first;
+    }
+    if (moment->told)
+        return NULL;
+    if (first)
+        note_pending(view, first);
+    return first;
+}
+
+struct ng_last_moment ng_last_moment_restore(struct ng_view *view,
+                                             const struct ng_postmortem *postmortem,
+                                             int64_t long_ns)
+{
+    struct ng_last_moment moment = {0};
+    int64_t last_unix_ns = ng_end_order_last_sign_unix_ns(view);
+    const struct ng_view_process *last = NULL;
+
+    moment.ended = has_ended(view);
+    if (moment.ended)
+        undo_aborts(view);
+    moment.told = find_told(view, postmortem);
+    moment.death_told = moment.told && moment.told->kind == NG_KIND_DEAD_RANK;
+    moment.difference_told = moment.told && moment.told->kind == NG_KIND_MISMATCH;
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        if (moment.ended && has_ended_in_vain(view, process, long_ns) &&
+            (!last || ng_end_order_sign_age_ns(process, last_unix_ns) <
+                          ng_end_order_sign_age_ns(last, last_unix_ns)))
+            last = process;
+    }
+    moment.ended = last != NULL;
+    if (!last)
+        return moment;
+    const struct ng_view_process *first = find_cause(view, long_ns, &moment);
+    moment.first_seen = first != NULL;
+    int64_t last_ns = ng_end_order_sign_age_ns(last, last_unix_ns);
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        struct ng_view_process *process = &view->processes[i];
+        int64_t apart_ns = TOGETHER_NS + (strcmp(process->host, last->host) ? CLOCKS_APART_NS : 0);
+        bool named = moment.death_told && is_named(moment.told, process);
+        moment.dead_named |= named;
+        bool victim =
+            first ? moment.gave_up || (process != first && process->life == NG_LIFE_DEAD)
+                  : has_ended_in_vain(view, process, long_ns) &&
+                        ng_end_order_sign_age_ns(process, last_unix_ns) - last_ns <= apart_ns;
+        if (!victim || named)
+            continue;
+        if (!first && process->life == NG_LIFE_EXITED)
+            moment.gave_up = process;
+        process->life = NG_LIFE_ENDED_BY_GUARD;
+    }
+    return moment;
+}
