@@ -89,15 +89,28 @@ static const struct ng_view_member *member_of(const struct ng_view *view, uint32
     return NULL;
 }
 
+/* 0: a send or a receive. */
+static uint64_t collective_of(const struct ng_view_record *record)
+{
+    return ng_view_record_is_p2p(record) ? 0 : record->coll_seq;
+}
+
+/* Has `first` finished this collective? Then nobody waits in it for `first`. */
+static bool has_finished(const struct ng_view_member *first, uint64_t coll_seq)
+{
+    return coll_seq && coll_seq <= first->completed;
+}
+
 /* The call that a member made and `first` did not reach; else the newest that was not seen to
- * finish. NULL: none. */
+ * finish, on neither. NULL: none. */
 static const struct ng_view_record *waits_in(const struct ng_view_member *member,
                                              const struct ng_view_member *first)
 {
     if (first && member->entered > first->entered)
         return ng_view_collective(member, first->entered + 1);
     for (uint32_t k = member->record_count; k > 0 && first; k--)
-        if (!ng_view_record_is_retired(&member->records[k - 1]))
+        if (!ng_view_record_is_retired(&member->records[k - 1]) &&
+            !has_finished(first, collective_of(&member->records[k - 1])))
             return &member->records[k - 1];
     return NULL;
 }
@@ -110,12 +123,14 @@ static void note_pending(struct ng_view *view, const struct ng_view_process *fir
         struct ng_view_member *member = &view->members[i];
         if (&view->processes[member->process] == first)
             continue;
-        const struct ng_view_record *record =
-            waits_in(member, member_of(view, member->group, first));
+        const struct ng_view_member *same = member_of(view, member->group, first);
+        if (same && has_finished(same, member->pending_seq))
+            member->pending_record = 0;
+        const struct ng_view_record *record = waits_in(member, same);
         if (!record || record->entered_age_ns <= 0)
             continue;
         member->pending_record = record->id;
-        member->pending_seq = ng_view_record_is_p2p(record) ? 0 : record->coll_seq;
+        member->pending_seq = collective_of(record);
         member->pending_age_ns = record->entered_age_ns;
     }
 }

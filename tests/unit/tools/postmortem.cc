@@ -44,6 +44,7 @@ struct Work {
     bool idle = false;       /* nobody: they are between calls */
     bool inits = false;      /* instead, the making of the group, to which rank 1 did not come */
     bool told = false;       /* a guard had reported that rank 1 was missing */
+    int behind = 0;          /* the last rank waits so many calls earlier, as its watchdog has it */
 };
 
 Told judge_ended(const std::vector<Fate> &fates, Work work = {})
@@ -58,7 +59,7 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
             else
                 job.inside(rank, NG_OP_CommInitRank, 0xd, 0, work.waited_ms * NG_MS);
         } else {
-            job.at(0xd, rank).did(9);
+            job.at(0xd, rank).did(9 - (rank + 1 == (int)fates.size() ? work.behind : 0));
             if (!work.idle && (work.all_came || rank != 1))
                 job.at(0xd, rank).waits(all_reduce(), work.waited_ms * NG_MS);
             if (work.aborted_ms && rank == 0)
@@ -146,6 +147,22 @@ TEST(Postmortem, TheRankThatFailedBeforeItsLauncherEndedTheOthersLeftEarly)
     EXPECT_EQ(told.kind, NG_KIND_LEFT_EARLY);
     EXPECT_EQ(told.confidence, NG_CONFIDENCE_CERTAIN);
     EXPECT_EQ(told.culprits, std::vector<int>{1});
+}
+
+/* The first one has, and so they do not wait for it there; they were ended before their watchdogs
+ * saw that, or before their next call. */
+TEST(Postmortem, NobodyWaitsForTheFirstInACallThatItHasFinished)
+{
+    for (Fate end : {Fate{NG_LIFE_DEAD, KILLED + SIGSEGV, 0}, Fate{NG_LIFE_EXITED, 7, 0}})
+        for (int64_t waited_ms : {3, 30})
+            for (int behind : {1, 3}) {
+                Told told = judge_ended({told_to_end, end, told_to_end, told_to_end},
+                                        {.waited_ms = waited_ms, .behind = behind});
+                EXPECT_EQ(told.kind,
+                          end.life == NG_LIFE_DEAD ? NG_KIND_DEAD_RANK : NG_KIND_LEFT_EARLY);
+                EXPECT_EQ(told.culprits, std::vector<int>{1});
+                EXPECT_NE(told.line.find("AllReduce #10"), std::string::npos) << told.line;
+            }
 }
 
 /* Each process has taken the wall clock's time once, and may have been held up in between. */
