@@ -63,7 +63,8 @@ static const struct ng_usage usage = {
     .about =
         "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), a dump of\n"
         "PyTorch's flight recorder (its name ends in the rank), or a folder of any of them: a\n"
-        "job's folder in shared memory, or the folder of its evidence.\n"
+        "job's folder in shared memory, or the folder of its evidence (or the verdict.json in\n"
+        "it).\n"
         "Exit status: 0 healthy, 3 a fault was found, 2 nothing usable in the input.",
     .options = options,
     .option_count = OPTION_COUNT,
@@ -370,10 +371,23 @@ static int analyze_runs(const struct ng_local_run *runs, int run_count, char **p
     return judged ? status : refuse_runs(runs, run_count, asked);
 }
 
+static int analyze_paths(char **paths, int count, const char *const *values, int64_t asked_ns)
+{
+    struct ng_local_run runs[RUNS_MAX];
+    int run_count = folder_of(paths, count) ? ng_evidence_runs(paths[0], runs, RUNS_MAX) : 0;
+
+    if (run_count > 0)
+        return analyze_runs(runs, run_count, paths, values, asked_ns);
+    if (values[OPTION_RUN])
+        return ng_usage_error(COMMAND, "leave it out",
+                              "--run is about one folder in which several runs have left black "
+                              "boxes");
+    return analyze_run(0, paths, count, values, asked_ns);
+}
+
 int ng_command_analyze(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
-    struct ng_local_run runs[RUNS_MAX];
     int64_t asked_ns = 0;
     int operand, status;
 
@@ -385,14 +399,13 @@ int ng_command_analyze(int argc, char **argv)
     if (status != 0)
         return status;
 
-    char **paths = argv + operand;
-    int count = argc - operand;
-    int run_count = folder_of(paths, count) ? ng_evidence_runs(paths[0], runs, RUNS_MAX) : 0;
-    if (run_count > 0)
-        return analyze_runs(runs, run_count, paths, values, asked_ns);
-    if (values[OPTION_RUN])
-        return ng_usage_error(COMMAND, "leave it out",
-                              "--run is about one folder in which several runs have left black "
-                              "boxes");
-    return analyze_run(0, paths, count, values, asked_ns);
+    char **beside = calloc((size_t)argc, sizeof(*beside));
+    for (int i = operand; beside && i < argc; i++)
+        if ((beside[i] = ng_evidence_beside(argv[i])))
+            argv[i] = beside[i];
+    status = analyze_paths(argv + operand, argc - operand, values, asked_ns);
+    for (int i = operand; beside && i < argc; i++)
+        free(beside[i]);
+    free(beside);
+    return status;
 }
