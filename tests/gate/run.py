@@ -21,14 +21,17 @@ import traceback
 sys.dont_write_bytecode = True
 import repeat  # noqa: E402  (beside this file, as all that follow)
 import tally  # noqa: E402
-from standstill import Standstills  # noqa: E402
 from stages import TIERS, chosen, read_table, registered, targets_of, untiered  # noqa: E402
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "scenarios"))
+from harness.pulse import Pulse  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 RESULTS = os.path.join(ROOT, "build", "tests-run")
 MARK = "NG_TESTS_RUN"  # everything that is started here has it in its environment, and so has all that it starts
 CONFIGURE_S, COMPILE_S = 300, 1800
 ALONE_S = 120          # one repetition, of a stage's bounds
+STILL_S = 10           # what fails while the machine stands still for so long says nothing of what was tested
 GOING_S = 5            # for what is ending already
 
 # A program that crashes on purpose must crash; a sanitizer's runtime comes with the program, behind the preloaded
@@ -79,7 +82,7 @@ class Run:
         self.builds = [build for build in self.builds if TIERS.index(build.tier) <= TIERS.index(tier)]
         self.began, self.lock, self.children, self.over = time.monotonic(), threading.Lock(), {}, False
         self.tests, self.took = {}, []
-        self.standstills, self.stood_still = Standstills().start(), set()  # the latter: stages
+        self.pulse, self.stood_still = Pulse(STILL_S), set()  # the latter: stages
         self.mark = f"{os.getpid()}-{time.time_ns()}"
         self.environment = {**os.environ, MARK: self.mark}
         if shutil.which("ccache"):
@@ -296,8 +299,8 @@ class Run:
             self.left_over(name)
             self.reports(name)
         took = time.monotonic() - before
-        if (still := self.standstills.seconds(before, before + took)) > 0:
-            self.say(f"{stage.name}: the machine stood still for {still:.0f} s: what failed counts as late")
+        if (pause := self.pulse.longest_since(before)) > 0:
+            self.say(f"{stage.name}: the machine stood still for {pause:.0f} s: what failed counts as late")
             self.stood_still.add(stage.name)
         # Of the whole machine: with what ran beside it.
         busy = 100 * (busy_s() - worked) / (max(took, 0.1) * (os.cpu_count() or 1))

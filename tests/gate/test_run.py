@@ -101,7 +101,8 @@ class Run(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = folder.name
-        for name in ("run", "gate/run.py", "gate/stages.py", "gate/repeat.py", "gate/standstill.py", "gate/tally.py"):
+        for name in ("run", "gate/run.py", "gate/stages.py", "gate/repeat.py", "gate/tally.py",
+                     "scenarios/harness/pulse.py"):
             os.makedirs(os.path.dirname(f"{self.root}/tests/{name}"), exist_ok=True)
             shutil.copy(f"{ROOT}/tests/{name}", f"{self.root}/tests/{name}")
         with open(f"{self.root}/tests/gate/tiers.toml", "w") as file:
@@ -157,7 +158,7 @@ class Run(unittest.TestCase):
             self.assertIn(r"--filter ^a\ n=1$", file.read())
 
     def test_what_fails_while_the_machine_stands_still_is_late(self):
-        path = f"{self.root}/tests/gate/standstill.py"
+        path = f"{self.root}/tests/gate/run.py"
         with open(path) as file:
             text = file.read()
         script(path, text.replace("STILL_S = 10", "STILL_S = 0.9"))
