@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 #include "tools/base/command.h"
+#include "tools/base/demangle.h"
 #include "tools/base/save_as.h"
 #include "tools/base/usage.h"
 #include "tools/ingest/evidence.h"
@@ -211,6 +213,21 @@ static const char *folder_of(char **paths, int count)
     return count == 1 && stat(paths[0], &status) == 0 && S_ISDIR(status.st_mode) ? paths[0] : NULL;
 }
 
+/* To standard output, with names of C++ as people know them. */
+static int print_text(const struct analysis *analysis, const char *folder)
+{
+    int fd = memfd_create("verdict", MFD_CLOEXEC);
+    int error = fd < 0 ? -errno
+                       : ng_analyze_write_text(&analysis->view, &analysis->verdict,
+                                               &analysis->mismatches, folder, fd);
+
+    if (!error)
+        error = lseek(fd, 0, SEEK_SET) == 0 ? ng_demangle_copy(fd, STDOUT_FILENO) : -errno;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
 static int print(const struct analysis *analysis, bool json, const char *folder)
 {
     const struct ng_verdict *verdict = &analysis->verdict;
@@ -224,8 +241,7 @@ static int print(const struct analysis *analysis, bool json, const char *folder)
         error =
             ng_analyze_write_json(&analysis->view, verdict, &analysis->mismatches, STDOUT_FILENO);
     else
-        error = ng_analyze_write_text(&analysis->view, verdict, &analysis->mismatches, folder,
-                                      STDOUT_FILENO);
+        error = print_text(analysis, folder);
     if (!error)
         return verdict->kind == NG_KIND_HEALTHY ? NG_EXIT_OK : NG_EXIT_FAULT;
     fprintf(stderr, "ncclguard analyze: cannot write the verdict: %s\n", strerror(-error));
