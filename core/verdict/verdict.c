@@ -315,15 +315,16 @@ static int judge_what_failed(const struct ng_view *view, struct ng_verdict *verd
     return error;
 }
 
-/* Is a cause known that was there before any of the victims ended? */
+/* Is there a cause, or a call that hangs on all ranks, from before any of the victims ended? */
 static bool is_of_the_living(const struct ng_verdict_builder *builder,
                              const struct ng_victims *victims)
 {
     const struct ng_verdict *verdict = builder->verdict;
 
+    if (verdict->kind == NG_KIND_GPU_STALL || verdict->all_came)
+        return ng_victims_shared_wait(victims, builder);
     return verdict->kind != NG_KIND_HEALTHY && verdict->kind != NG_KIND_UNKNOWN &&
-           !is_about_end(verdict) &&
-           (verdict->kind != NG_KIND_GPU_STALL || ng_victims_shared_wait(victims, builder));
+           !is_about_end(verdict);
 }
 
 /*

@@ -96,6 +96,26 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
     return 0;
 }
 
+/* Is it in a call of its group, as far as its own process says? */
+static bool is_in_call(const struct ng_wait_graph *waits, const struct ng_view *view,
+                       uint32_t member)
+{
+    return waits->held[member] || waits->wait_of_member[member] >= 0 ||
+           view->members[member].pending_record || view->members[member].state == NG_GROUP_CREATING;
+}
+
+/* Its work, or a call of its process, is this old. */
+static bool has_waited(const struct ng_view *view, const struct ng_view_member *member,
+                       int64_t for_ns)
+{
+    if (member->pending_record)
+        return member->pending_age_ns >= for_ns;
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].process == member->process && view->calls[i].age_ns >= for_ns)
+            return true;
+    return false;
+}
+
 bool ng_victims_shared_wait(const struct ng_victims *victims,
                             const struct ng_verdict_builder *builder)
 {
@@ -106,8 +126,8 @@ bool ng_victims_shared_wait(const struct ng_victims *victims,
         /* Of a process that has ended, the clock stopped at its end. */
         int64_t since_ns = victims->gave_up_ns - view->processes[member->process].life_age_ns;
         if (view->groups[member->group].id == builder->verdict->group_id &&
-            (builder->waits.held[i] || member->pending_record) &&
-            member->pending_age_ns - since_ns < victims->stuck_ns)
+            is_in_call(&builder->waits, view, i) &&
+            !has_waited(view, member, victims->stuck_ns + since_ns))
             return false;
     }
     return !victims->crashed;

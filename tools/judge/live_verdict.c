@@ -40,14 +40,15 @@ static bool is_unusual(const struct ng_view *view, int64_t wait_ns)
     return wait_ns > usual_ns;
 }
 
-/* Does it report that waiting ranks are held up by one that is gone or frozen? Such a verdict needs
- * no waiting time. A rank that leaves, or is frozen, while others still tear down has done its
- * part. */
+/* Does it report that waiting ranks are held up by one that is gone or frozen, or what one had
+ * waited for that has ended since? Such a verdict needs no waiting time. A rank that leaves, or is
+ * frozen, while others still tear down has done its part. */
 static bool tells_of_end(const struct ng_verdict *verdict)
 {
     if (verdict->op < NG_OP_LIMIT && ng_op_table[verdict->op].op_class == NG_CLASS_END)
         return false;
     return verdict->kind == NG_KIND_DEAD_RANK || verdict->kind == NG_KIND_LEFT_EARLY ||
+           verdict->gave_up_ns ||
            (verdict->kind == NG_KIND_STOPPED_RANK && verdict->waiting_count > 0);
 }
 

@@ -117,6 +117,18 @@ TEST(Top, ADeathThatHoldsOthersUpIsToldAtOnce)
                 {"dead_rank: rank 1"});
 }
 
+/* The others have not waited for as long as the one that gave up. */
+TEST(Top, WhatARankGaveUpIsToldAtOnce)
+{
+    Folder folder;
+    BoxOwner waits(folder.path(), {0, EVIDENCE_RUNNING, 7, 6, 900, 0}, 3);
+    BoxOwner gives_up(folder.path(), {1, EVIDENCE_RUNNING, 7, 6, 3000, 0}, 3);
+    BoxOwner missing(folder.path(), {2, EVIDENCE_RUNNING, 6, 6, 0, 0}, 3);
+    gives_up.end();
+    expect_says(run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}}),
+                {"missing_rank: rank 2"});
+}
+
 /* Below the suspect time. */
 TEST(Top, AFrozenRankThatHoldsOthersUpIsToldAtOnce)
 {

@@ -150,6 +150,40 @@ TEST(Victims, ARankThatGaveUpWhereAllHadComeIsNotWhyDevicesStall)
     }
 }
 
+/* Calls of the host may hang on all ranks, too, where nothing is known of the reason. */
+TEST(Victims, ARankThatGaveUpACallOfTheHostThatHangsOnAllRanksIsNotWhy)
+{
+    for (enum ng_op op : {NG_OP_CommInitRank, NG_OP_AllReduce}) {
+        for (bool late : {false, true}) {
+            Job job(4, WORLD, "dp");
+            for (int rank = 0; rank < 4; rank++) {
+                Member &member = job.at(WORLD, rank);
+                if (op == NG_OP_AllReduce) {
+                    member.opened();
+                    member.records.back().flags = NG_RECORD_BLOCKED;
+                } else {
+                    member.state = NG_GROUP_CREATING;
+                }
+                job.inside(rank, op, WORLD, op == NG_OP_AllReduce,
+                           rank == 0           ? LONG
+                           : rank == 3 && late ? SHORT / 2
+                                               : NG_S + STUCK);
+            }
+            job.process(0).is(NG_LIFE_DEAD, NG_S);
+            job.process(0).exit_status = ABORTED;
+            Judgement judgement = judge(job, SHORT);
+            if (late) {
+                expect_verdict(judgement, NG_KIND_DEAD_RANK, {0}, NG_CONFIDENCE_CERTAIN);
+            } else {
+                expect_verdict(judgement, NG_KIND_UNKNOWN, {}, NG_CONFIDENCE_UNKNOWN,
+                               all_but(4, {}));
+                EXPECT_TRUE(judgement.end_is_certain);
+                EXPECT_EQ(judgement.op, op);
+            }
+        }
+    }
+}
+
 /* Programs give up by an exit status, too, though nothing says that it was because of the wait. */
 TEST(Victims, ARankThatLeftAfterALongWaitIsNotToBlameForTheOneThatItWaitedFor)
 {
