@@ -58,7 +58,6 @@ CIRCLES = [set(circle.split()) for circle in (
     "core/check/check.c core/check/lockstep_check.c core/check/signature_compare.c",
     "core/comm/comm.c core/comm/deadline.c core/comm/rules_file.c",
     "core/incident/alarms.c core/incident/deaths.c core/incident/incident_claim.c core/incident/incident_response.c",
-    "core/runtime/log_writer.c core/runtime/runtime.c",
 )]
 
 
