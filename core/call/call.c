@@ -403,7 +403,7 @@ static int enter_creation(const struct ng_call *call, struct ng_thread *thread,
     bool converts = ng_nonblocking_takes(call);
 
     if (__builtin_expect(ng_init_retry_takes(call, thread), 0))
-        return ng_init_retry_make(call, thread, context, converts);
+        return ng_init_retry_make(call, thread, context, converts, ng_call_leave);
     int result = ng_creation_enter(call, thread, context);
 
     if (result != NG_CALL_PROCEED || !converts)
