@@ -24,6 +24,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/view/hash_log.h"
 
 _Static_assert(offsetof(struct ng_comm, p2p) <= 64, "what every call reads stands together");
@@ -46,14 +47,6 @@ static uint16_t
 static uint32_t aborted_first, aborted_count;
 static atomic_bool
     some_not_known; /* there was no room for a communicator, which may have any handle */
-
-static void *reserve_memory(size_t bytes)
-{
-    /* Untouched pages cost nothing; a fixed address spares every reader a lock. */
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return map == MAP_FAILED ? NULL : map;
-}
 
 struct ng_comm *ng_comm_find_further(const void *handle)
 {
@@ -143,8 +136,8 @@ static struct ng_comm *take_record(void)
     struct ng_comm *comm;
 
     if (!comms) {
-        struct ng_comm_entry *entries = reserve_memory(TABLE_SIZE * sizeof(*entries));
-        struct ng_comm *all = reserve_memory(NG_COMM_CAPACITY * sizeof(*all));
+        struct ng_comm_entry *entries = ng_memory_reserve(TABLE_SIZE * sizeof(*entries));
+        struct ng_comm *all = ng_memory_reserve(NG_COMM_CAPACITY * sizeof(*all));
         if (!entries || !all)
             return NULL;
         comms = all;
@@ -665,7 +658,7 @@ struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer)
             return NULL;
         /* Not from malloc: leak checkers would not find the reference to it. */
         size_t bytes = (size_t)nranks * sizeof(*peers);
-        struct ng_peer_count *made = reserve_memory(bytes), *expected = NULL;
+        struct ng_peer_count *made = ng_memory_reserve(bytes), *expected = NULL;
         if (!made)
             return NULL;
         if (atomic_compare_exchange_strong(&comm->p2p.counts, &expected, made)) {
