@@ -15,8 +15,9 @@
 #include "core/util/clock.h"
 #include "core/verdict/verdict.h"
 
-#define NG_KNOWN_DEATHS_STALL_NS (200 * NG_MS) /* work pending this long, with a needed rank gone  \
-                                                */
+#define NG_KNOWN_DEATHS_STALL_NS                                                                   \
+    (200 * NG_MS) /* work pending this long, with a needed rank gone                               \
+                   */
 
 /* Is a verdict of this kind about the end of a process? */
 static inline bool ng_known_deaths_is_end(unsigned kind)
