@@ -5,12 +5,13 @@
  * several copies. Entered by the program's threads, several at once, perhaps before our constructor
  * or from another library's constructor. Must never call the dynamic linker with our lock held.
  */
+#include "shim/caller.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 
 #include "core/comm/comm.h"
-#include "shim/instance.h"
 #include "shim/state.h"
 
 /* ---- Known callers ---- */
@@ -223,7 +224,7 @@ static const struct ng_instance *containing(const void *address)
     return NULL;
 }
 
-const struct ng_instance *ng_instance_choose(const void *owner, const void *caller)
+const struct ng_instance *ng_caller_choose(const void *owner, const void *caller)
 {
     const struct ng_instance *instance = containing(caller);
     const struct ng_nccl *nccl;

@@ -279,3 +279,10 @@ CUresult CUDAAPI ng_cuda_get_proc_address_v2(const char *name, void **pfn, int v
     errno = saved;
     return result;
 }
+
+/* Always present. */
+__attribute__((constructor)) static void start(void)
+{
+    ng_cuda_hook_enable_cuGetProcAddress(ng_cuda_get_proc_address);
+    ng_cuda_hook_enable_cuGetProcAddress_v2(ng_cuda_get_proc_address_v2);
+}

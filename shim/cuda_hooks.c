@@ -10,8 +10,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "shim/cuda_door.h"
-
 atomic_bool ng_cuda_hooks_enabled;
 
 static const struct {
@@ -31,15 +29,15 @@ static const struct {
 /* Is any hook for NCCL enabled? Never cleared. */
 static atomic_bool nccl_is_hooked;
 
-/* The hooks on cuGetProcAddress are always present; they count only once another hook is
- * enabled. */
-static void *_Atomic hooks[NG_CUDA_HOOK_COUNT] = {
-    [NG_CUDA_HOOK_cuGetProcAddress] = (void *)ng_cuda_get_proc_address,
-    [NG_CUDA_HOOK_cuGetProcAddress_v2] = (void *)ng_cuda_get_proc_address_v2,
-};
+static void *_Atomic hooks[NG_CUDA_HOOK_COUNT];
 
 /* Written once, before the hook is returned to any caller. */
 static void *_Atomic reals[NG_CUDA_HOOK_COUNT];
+
+static bool is_question(enum ng_cuda_hook hook)
+{
+    return hook == NG_CUDA_HOOK_cuGetProcAddress || hook == NG_CUDA_HOOK_cuGetProcAddress_v2;
+}
 
 int ng_cuda_hook_enable(enum ng_cuda_hook hook, void *function)
 {
@@ -49,13 +47,15 @@ int ng_cuda_hook_enable(enum ng_cuda_hook hook, void *function)
         return -EBUSY;
     if (rows[hook].for_nccl)
         atomic_store(&nccl_is_hooked, true);
-    atomic_store(&ng_cuda_hooks_enabled, true);
+    /* The hooks on cuGetProcAddress count only once another hook is enabled. */
+    if (!is_question(hook))
+        atomic_store(&ng_cuda_hooks_enabled, true);
     return 0;
 }
 
 bool ng_cuda_hook_is_for(enum ng_cuda_hook hook, bool nccl)
 {
-    if (hook == NG_CUDA_HOOK_cuGetProcAddress || hook == NG_CUDA_HOOK_cuGetProcAddress_v2)
+    if (is_question(hook))
         return !nccl || atomic_load_explicit(&nccl_is_hooked, memory_order_relaxed);
     return rows[hook].for_nccl == nccl;
 }

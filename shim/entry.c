@@ -18,7 +18,7 @@
 #include "core/nccl/call.h"
 #include "core/policy/abort.h"
 #include "core/runtime/unusual.h"
-#include "shim/instance.h"
+#include "shim/caller.h"
 #include "shim/memory_calls.h"
 #include "shim/replay.h"
 #include "shim/shim.h"
@@ -64,7 +64,7 @@ serve_slowly(const void *owner, const void *caller, bool *ret_bypassed)
         instance = &ng_instances[bound - 1];
         ng_instance_note_call(instance);
     } else {
-        instance = ng_instance_of(owner, caller);
+        instance = ng_caller_instance(owner, caller);
     }
     *ret_bypassed = ng_shim_state.depth > 0 || !ng_instance_is_guarded(instance);
     return instance;
@@ -187,9 +187,17 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
     ng_shim_state.depth = 0;                                                                       \
     *ng_errno = ng_saved;
 
+/* The wrappers, by the names that stubs use. */
+static const struct ng_functions wrappers;
+
+static inline void end_injected(struct ng_injection *injection)
+{
+    ng_replay_end(injection, &wrappers);
+}
+
 /* The same if faults are armed. */
 #define NG_THROUGH_INJECTED(api_name, op_name, arguments)                                          \
-    struct ng_injection ng_injection __attribute__((cleanup(ng_replay_end)));                      \
+    struct ng_injection ng_injection __attribute__((cleanup(end_injected)));                       \
                                                                                                    \
     ng_shim_state.depth = 1;                                                                       \
     int ng_injected = ng_inject_enter(&ng_call, &ng_injection);                                    \
@@ -436,3 +444,11 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
     NG_ENTRY(api_name, type, prototype)
 
 #include "shim/nccl_api.def"
+#undef NG_TRACK
+#undef NG_PASS
+
+static const struct ng_functions wrappers = {
+#define NG_TRACK(name, ...) .name = ng_entry_##name,
+#define NG_PASS(name, ...)  .name = ng_entry_##name,
+#include "shim/nccl_api.def"
+};

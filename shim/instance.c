@@ -151,8 +151,9 @@ static const struct ng_instance *publish(struct ng_instance *instance, void *han
 /* If faults are armed, core is informed of each use of a communicator by the program. */
 static int injected_async_error(void *comm, int *ret_error)
 {
-    ncclResult_t error,
-        result = ng_instance_of(comm, NULL)->functions.CommGetAsyncError(comm, &error);
+    const struct ng_nccl *nccl = ng_comm_nccl(comm);
+    const struct ng_instance *instance = &ng_instances[nccl ? nccl->index : 0];
+    ncclResult_t error, result = instance->functions.CommGetAsyncError(comm, &error);
 
     if (result == ncclSuccess)
         *ret_error = ng_inject_answer(comm, (int)error);

@@ -72,13 +72,6 @@ extern atomic_uint ng_instance_called;
 extern const struct ng_instance ng_instance_absent;
 
 /*
- * The slow path of ng_instance_of: no library known yet, several, or a call without a communicator.
- * The call goes where it would have gone without us: to the library that created the communicator,
- * else to the one to which the symbols of the caller's object are bound. Never NULL. Keeps errno.
- */
-const struct ng_instance *ng_instance_choose(const void *owner, const void *caller);
-
-/*
  * The library to which `function` itself belongs, which the program has just looked up under the
  * name of row `id`; registered if it is new. NULL: it belongs to none (another interposer's), or
  * the table is full (logged). Keeps errno.
@@ -105,24 +98,8 @@ void ng_instance_tell_too_many(const struct ng_instance *instance);
 /* The slow path of ng_instance_note_call. */
 void ng_instance_first_call(const struct ng_instance *instance);
 
-/*
- * The first object that stays until the end and whose symbols are bound to the first library; of
- * size 0 until it is known. Its calls without a communicator go to that library.
- */
-extern struct ng_caller_object {
-    _Atomic uintptr_t start, size;
-} ng_caller_usual;
-
-/*
- * Before main: find the library that serves the calls of a program linked with NCCL. Doing this
- * later would call the dynamic linker, and a thread that calls NCCL could deadlock with a thread
- * that waits for it inside dlopen.
- */
-void ng_caller_start(void);
-
 /* In a forked child. */
 void ng_instance_after_fork(void);
-void ng_caller_after_fork(void);
 
 #pragma GCC visibility pop
 
@@ -131,12 +108,6 @@ void ng_caller_after_fork(void);
 static inline bool ng_instance_is_only(const void *owner)
 {
     return owner && atomic_load_explicit(&ng_instance_count, memory_order_acquire) == 1;
-}
-
-/* The instance that serves a call on `owner`, which is the communicator or NULL. */
-static inline const struct ng_instance *ng_instance_of(const void *owner, const void *caller)
-{
-    return ng_instance_is_only(owner) ? &ng_instances[0] : ng_instance_choose(owner, caller);
 }
 
 /* Whether its calls reach core: it is neither ng_instance_absent nor beyond the table's bound. */

@@ -7,9 +7,13 @@
 #ifndef NCCLGUARD_SHIM_REPLAY_H
 #define NCCLGUARD_SHIM_REPLAY_H
 
+#include "shim/instance.h"
+
 struct ng_injection;
 
-/* The call has ended: make the postponed calls that follow it. */
-void ng_replay_end(struct ng_injection *injection) __attribute__((visibility("hidden")));
+/* The call has ended: make the postponed calls that follow it, through the wrappers: the exported
+ * names could lead to an interposer. */
+void ng_replay_end(struct ng_injection *injection, const struct ng_functions *wrappers)
+    __attribute__((visibility("hidden")));
 
 #endif

@@ -15,6 +15,7 @@
 #include "core/call/init_retry.h"
 #include "core/call/nonblocking.h"
 #include "core/call/work_call.h"
+#include "core/check/call_check.h"
 #include "core/check/check.h"
 #include "core/check/lockstep_check.h"
 #include "core/comm/call_stack.h"
@@ -207,11 +208,11 @@ static int check_work(const struct ng_call *call, struct ng_call_context *contex
 {
     char reason[NG_COMM_REASON_BYTES];
 
-    int result = ng_check_call(call, context, reason, sizeof(reason));
+    int result = ng_call_check(call, context, reason, sizeof(reason));
     if (result == NG_CALL_PROCEED)
         return result;
     turn_down(call, context, result);
-    ng_check_keep_reason(context->comm, reason);
+    ng_call_check_keep_reason(context->comm, reason);
     return result;
 }
 
@@ -403,7 +404,7 @@ static int enter_creation(const struct ng_call *call, struct ng_thread *thread,
     bool converts = ng_nonblocking_takes(call);
 
     if (__builtin_expect(ng_init_retry_takes(call, thread), 0))
-        return ng_init_retry_make(call, thread, context, converts);
+        return ng_init_retry_make(call, thread, context, converts, ng_call_leave);
     int result = ng_creation_enter(call, thread, context);
 
     if (result != NG_CALL_PROCEED || !converts)

@@ -17,11 +17,10 @@
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/rules_file.h"
 #include "core/comm/shared_resources.h"
-#include "core/device/async.h"
 #include "core/device/gpu.h"
 #include "core/device/in_progress.h"
-#include "core/device/launch_counters.h"
 #include "core/device/poison.h"
+#include "core/device/release.h"
 #include "core/nccl/group_id.h"
 #include "core/policy/abort.h"
 #include "core/registration/registrations.h"
@@ -430,8 +429,7 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
     if (ends_handle(call->op) && claim_end(comm)) {
         if (call->op == NG_OP_CommAbort)
             ng_watchdog_cut_off(comm);
-        ng_async_await(comm);
-        ng_launch_counters_await(comm);
+        ng_release_await(comm);
     } else if (ng_comm_is_shut_now(comm)) {
         ng_in_flight_await(comm);
     }

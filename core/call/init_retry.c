@@ -496,7 +496,7 @@ static int try_once(struct attempt *attempt, struct ng_call_context *context, bo
 }
 
 int ng_init_retry_make(const struct ng_call *call, struct ng_thread *thread,
-                       struct ng_call_context *context, bool converts)
+                       struct ng_call_context *context, bool converts, ng_call_leave_fn *leave)
 {
     const struct ng_creation *creation = call->creation;
     struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
@@ -515,10 +515,10 @@ int ng_init_retry_make(const struct ng_call *call, struct ng_thread *thread,
         if (result != NG_CALL_PROCEED)
             return result;
         if (!calls || calls->created_count == context->created_before)
-            return ng_call_leave(call, context, make(call, context, &outcome, converts));
+            return leave(call, context, make(call, context, &outcome, converts));
         attempt.made = calls->created[context->created_before].comm;
         result = try_once(&attempt, context, converts, &outcome);
-        result = ng_call_leave(call, context, result);
+        result = leave(call, context, result);
         if (outcome.decision != AGAIN)
             return result;
     }

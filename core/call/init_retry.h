@@ -28,10 +28,12 @@
 /* Is this call subject to retry? Program threads, before it is entered. */
 bool ng_init_retry_takes(const struct ng_call *call, struct ng_thread *thread);
 
-/* Make all attempts; returns the result for the program. `converts`: convert to nonblocking, see
- * core/call/nonblocking.h. */
+/* Make all attempts, each of which ends with `leave` (ng_call_leave); returns the result for the
+ * program. `converts`: convert to nonblocking, see core/call/nonblocking.h. */
+typedef int ng_call_leave_fn(const struct ng_call *call, struct ng_call_context *context,
+                             int result);
 int ng_init_retry_make(const struct ng_call *call, struct ng_thread *thread,
-                       struct ng_call_context *context, bool converts);
+                       struct ng_call_context *context, bool converts, ng_call_leave_fn *leave);
 
 /* In a forked child. */
 void ng_init_retry_after_fork(void);

@@ -172,7 +172,7 @@ static void pause_some(struct wait *wait)
 
 /*
  * Query NCCL for the state, or its error. A thread that frees the communicator sets its fate before
- * it checks for queries; this thread checks in the opposite order: ng_async_await.
+ * it checks for queries; this thread checks in the opposite order: ng_release_await.
  */
 static int ask(const struct wait *wait)
 {

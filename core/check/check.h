@@ -1,11 +1,9 @@
 /*
- * Checks of calls (NCCLGUARD_CHECK): which ones are configured, and what happens before a call is
- * made.
+ * Checks of calls (NCCLGUARD_CHECK): which ones are wanted. A rule (core/comm/rules.h) may override
+ * the configuration for a group.
  *
  * `signature` costs nothing per call: core/check/signature_compare.h compares what is recorded
- * anyway. `strict` (core/check/lockstep_check.h), `+args` (core/check/arguments.h) and `+nan`
- * (core/check/nan.h) look at each call, behind one branch. Program threads. A rule
- * (core/comm/rules.h) may override this for a group.
+ * anyway. The others look at each call: core/check/call_check.h.
  */
 #ifndef NCCLGUARD_CORE_CHECK_CHECK_H
 #define NCCLGUARD_CORE_CHECK_CHECK_H
@@ -14,10 +12,6 @@
 #include <stdint.h>
 
 #include "core/nccl/op.h"
-
-struct ng_call;
-struct ng_comm;
-struct ng_call_context;
 
 /* Is `+args` configured? The same for the life of the process. */
 bool ng_check_arguments(void);
@@ -34,20 +28,12 @@ bool ng_check_signatures(void);
 bool ng_check_strict(void);
 bool ng_check_strict_across(void);
 
+/* Is data checked for NaN, and can it be? Any thread. */
+bool ng_check_nan(void);
+
 /* Are signatures of this group compared? Rules for single operations do not count. And does a
  * difference in calls, one of them of this operation, end what a deadline would end? */
 bool ng_check_compares(uint64_t group_id);
 bool ng_check_ends(uint64_t group_id, enum ng_op op);
-
-/*
- * Check a call that has been recorded and is about to be made. NG_CALL_PROCEED; else the
- * ncclResult_t that the program gets, with the reason kept for ng_check_keep_reason. With `strict`,
- * waits for the other ranks.
- */
-int ng_check_call(const struct ng_call *call, struct ng_call_context *context, char *ret_reason,
-                  unsigned bytes);
-
-/* Keep the text that ncclGetLastError returns for a rejected call. */
-void ng_check_keep_reason(struct ng_comm *comm, const char *reason);
 
 #endif

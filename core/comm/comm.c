@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/comm/comm_table.h"
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/rules_file.h"
 #include "core/config/timing.h"
@@ -24,21 +25,16 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/view/hash_log.h"
 
 _Static_assert(offsetof(struct ng_comm, p2p) <= 64, "what every call reads stands together");
 
 #define KEEP_ENDED 64u /* ended records that keep their slot */
-#define TOMBSTONE  ((void *)1)
-#define TABLE_SIZE NG_COMM_TABLE_SIZE
 
 /* Protects creation and end of records, and writes to the table. Nests inside nothing; never held
  * while calling NCCL or CUDA. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_comm *comms;                       /* set before the table */
-static struct ng_comm_entry no_entries[TABLE_SIZE]; /* of untouched pages, which cost nothing */
-struct ng_comm_entry *_Atomic ng_comm_table = no_entries;
-static _Atomic uint32_t comm_count;
 static uint16_t ended[NG_COMM_CAPACITY]; /* ring of ended records, oldest first */
 static uint32_t ended_first, ended_count;
 static uint16_t
@@ -46,71 +42,6 @@ static uint16_t
 static uint32_t aborted_first, aborted_count;
 static atomic_bool
     some_not_known; /* there was no room for a communicator, which may have any handle */
-
-static void *reserve_memory(size_t bytes)
-{
-    /* Untouched pages cost nothing; a fixed address spares every reader a lock. */
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return map == MAP_FAILED ? NULL : map;
-}
-
-struct ng_comm *ng_comm_find_further(const void *handle)
-{
-    struct ng_comm_entry *entries = atomic_load_explicit(&ng_comm_table, memory_order_acquire);
-
-    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
-         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
-        void *there = atomic_load_explicit(&entries[i].handle, memory_order_acquire);
-        if (there == handle)
-            return atomic_load_explicit(&entries[i].comm, memory_order_relaxed);
-        if (!there)
-            return NULL;
-    }
-    return NULL;
-}
-
-static void table_insert(void *handle, struct ng_comm *comm)
-{
-    struct ng_comm_entry *entries = ng_comm_table;
-
-    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
-         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
-        void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
-        if (there && there != TOMBSTONE && there != handle)
-            continue;
-        atomic_store_explicit(&entries[i].comm, comm, memory_order_relaxed);
-        atomic_store_explicit(&entries[i].handle, handle, memory_order_release);
-        return;
-    }
-}
-
-static void table_remove(const void *handle, const struct ng_comm *comm)
-{
-    struct ng_comm_entry *entries = ng_comm_table;
-
-    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
-         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
-        void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
-        if (!there)
-            return;
-        if (there == handle &&
-            atomic_load_explicit(&entries[i].comm, memory_order_relaxed) == comm) {
-            atomic_store_explicit(&entries[i].handle, TOMBSTONE, memory_order_release);
-            return;
-        }
-    }
-}
-
-uint32_t ng_comm_count(void)
-{
-    return atomic_load_explicit(&comm_count, memory_order_acquire);
-}
-
-struct ng_comm *ng_comm_at(uint32_t index)
-{
-    return &comms[index];
-}
 
 bool ng_comm_has_works(const struct ng_comm *comm)
 {
@@ -123,13 +54,13 @@ bool ng_comm_has_works(const struct ng_comm *comm)
 static struct ng_comm *take_aborted(void)
 {
     for (uint32_t tries = aborted_count; tries > 0; tries--) {
-        struct ng_comm *comm = &comms[aborted[aborted_first]];
+        struct ng_comm *comm = ng_comm_at(aborted[aborted_first]);
         aborted_first = (aborted_first + 1) % NG_COMM_CAPACITY;
         aborted_count--;
         if (atomic_load(&comm->fate) == NG_FATE_ABORTED && !ng_comm_has_works(comm)) {
             void *handle = atomic_exchange(&comm->handle, NULL);
             if (handle)
-                table_remove(handle, comm);
+                ng_comm_table_remove(handle, comm);
             return comm;
         }
         aborted[(aborted_first + aborted_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
@@ -142,28 +73,22 @@ static struct ng_comm *take_record(void)
 {
     struct ng_comm *comm;
 
-    if (!comms) {
-        struct ng_comm_entry *entries = reserve_memory(TABLE_SIZE * sizeof(*entries));
-        struct ng_comm *all = reserve_memory(NG_COMM_CAPACITY * sizeof(*all));
-        if (!entries || !all)
-            return NULL;
-        comms = all;
-        atomic_store_explicit(&ng_comm_table, entries, memory_order_release);
-    }
+    if (!ng_comm_table_make())
+        return NULL;
     for (uint32_t tries = ended_count; ended_count > KEEP_ENDED && tries > 0; tries--) {
         uint32_t index = ended[ended_first];
         ended_first = (ended_first + 1) % NG_COMM_CAPACITY;
         ended_count--;
-        comm = &comms[index];
+        comm = ng_comm_at(index);
         /* Works still in flight belong to the old communicator: this record is reused later. */
         if (!ng_comm_has_works(comm))
             return comm;
         ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)index;
     }
-    uint32_t index = comm_count;
+    uint32_t index = ng_comm_count();
     if (index == NG_COMM_CAPACITY)
         return take_aborted();
-    comm = &comms[index];
+    comm = ng_comm_at(index);
     comm->slot = index;
     comm->group = &comm->spare.group;
     comm->hash_log = &comm->spare.hash_log;
@@ -350,8 +275,8 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     atomic_store(&group->created_mono_ns, ng_clock_mono_ns());
     ng_rules_file_begin(comm, name);
     atomic_store_explicit(&group->state, NG_GROUP_CREATING, memory_order_release);
-    if (comm->slot == comm_count) {
-        atomic_store_explicit(&comm_count, comm->slot + 1, memory_order_release);
+    if (comm->slot == ng_comm_count()) {
+        ng_comm_table_count(comm->slot + 1);
         if (comm->group != &comm->spare.group)
             atomic_store_explicit(&ng_guard.box.header->group_used, comm->slot + 1,
                                   memory_order_release);
@@ -442,10 +367,11 @@ void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent)
     int device = NG_LOAD((parent ? parent : comm)->group->device);
 
     pthread_mutex_lock(&registry_lock);
-    for (uint32_t i = 0; NG_LOAD(comm->group->id) && i < comm_count; i++) {
-        if (&comms[i] == comm || !is_twin(comm->group, comms[i].group, device))
+    for (uint32_t i = 0; NG_LOAD(comm->group->id) && i < ng_comm_count(); i++) {
+        struct ng_comm *other = ng_comm_at(i);
+        if (other == comm || !is_twin(comm->group, other->group, device))
             continue;
-        NG_STORE(comms[i].hash_log->shared, 1);
+        NG_STORE(other->hash_log->shared, 1);
         shared = true;
     }
     if (shared)
@@ -466,7 +392,7 @@ static void end_locked(struct ng_comm *comm, enum ng_group_state state)
         return;
     void *handle = atomic_exchange(&comm->handle, NULL);
     if (handle)
-        table_remove(handle, comm);
+        ng_comm_table_remove(handle, comm);
     set_ended(comm, state);
     ended[(ended_first + ended_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
 }
@@ -480,12 +406,12 @@ static void give_handle(struct ng_comm *comm, void *handle)
     struct ng_comm *before = ng_comm_find(handle);
     if (before && before != comm) {
         end_locked(before, NG_GROUP_DESTROYED);
-        table_remove(handle, before);
+        ng_comm_table_remove(handle, before);
         atomic_store(&before->handle, NULL);
     }
     atomic_store(&comm->group->handle, (uintptr_t)handle);
     atomic_store(&comm->handle, handle);
-    table_insert(handle, comm);
+    ng_comm_table_insert(handle, comm);
 }
 
 bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
@@ -552,8 +478,9 @@ bool ng_comm_has_ended(const void *handle)
     /* The table has only handles of live communicators; records keep theirs until they are
      * reused. */
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        uint32_t state = atomic_load_explicit(&comms[i].group->state, memory_order_acquire);
-        if (NG_LOAD(comms[i].group->handle) != (uintptr_t)handle)
+        const struct ng_box_group *group = ng_comm_at(i)->group;
+        uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
+        if (NG_LOAD(group->handle) != (uintptr_t)handle)
             continue;
         if (state != NG_GROUP_DESTROYED && state != NG_GROUP_ABORTED)
             return false;
@@ -567,9 +494,9 @@ struct ng_comm *ng_comm_find_made(const void *handle)
     struct ng_comm *found = NULL;
 
     pthread_mutex_lock(&registry_lock);
-    for (uint32_t i = 0; i < comm_count && handle && !found; i++)
-        if (comms[i].making.handle_at && read_made(&comms[i]) == handle)
-            found = &comms[i];
+    for (uint32_t i = 0; i < ng_comm_count() && handle && !found; i++)
+        if (read_made(ng_comm_at(i)) == handle)
+            found = ng_comm_at(i);
     pthread_mutex_unlock(&registry_lock);
     return found;
 }
@@ -640,9 +567,9 @@ void ng_comm_rename(struct ng_comm *comm, const char *name)
     uint64_t id = atomic_load(&comm->group->id);
 
     pthread_mutex_lock(&registry_lock);
-    for (uint32_t i = 0; i < comm_count; i++)
-        if (has_life(comms[i].group) && atomic_load(&comms[i].group->id) == id)
-            ng_rules_file_rename(&comms[i], name);
+    for (uint32_t i = 0; i < ng_comm_count(); i++)
+        if (has_life(ng_comm_at(i)->group) && atomic_load(&ng_comm_at(i)->group->id) == id)
+            ng_rules_file_rename(ng_comm_at(i), name);
     pthread_mutex_unlock(&registry_lock);
 }
 
@@ -665,7 +592,7 @@ struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer)
             return NULL;
         /* Not from malloc: leak checkers would not find the reference to it. */
         size_t bytes = (size_t)nranks * sizeof(*peers);
-        struct ng_peer_count *made = reserve_memory(bytes), *expected = NULL;
+        struct ng_peer_count *made = ng_memory_reserve(bytes), *expected = NULL;
         if (!made)
             return NULL;
         if (atomic_compare_exchange_strong(&comm->p2p.counts, &expected, made)) {
@@ -709,9 +636,7 @@ void ng_comm_after_fork(void)
 {
     /* The mutex may have been held by a thread of the parent, which does not exist here. */
     registry_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    comms = NULL;
-    ng_comm_table = no_entries;
-    comm_count = 0;
+    ng_comm_table_forget();
     ended_first = ended_count = 0;
     aborted_first = aborted_count = 0;
     atomic_store(&some_not_known, false);

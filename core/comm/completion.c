@@ -11,7 +11,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/memory.h"
 
 #define QUEUE   4096u /* a power of two */
 #define DROP_MS 20
@@ -134,12 +134,8 @@ void ng_completion_start(void)
 
 static bool make_queue(void)
 {
-    if (queue)
-        return true;
-    /* Untouched pages cost nothing. */
-    void *map = mmap(NULL, QUEUE * sizeof(*queue), PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    queue = map == MAP_FAILED ? NULL : map;
+    if (!queue)
+        queue = ng_memory_reserve(QUEUE * sizeof(*queue));
     return queue;
 }
 

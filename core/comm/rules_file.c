@@ -23,6 +23,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/util/small_file.h"
 
 _Static_assert(NG_RULES_NAME == NG_BOX_NAME_BYTES, "a name that a rule gives fits the black box");
@@ -199,14 +200,6 @@ static void tell_failure(ssize_t error)
            error == -ENOTSUP ? "it is no regular file" : strerror((int)-error), what_holds());
 }
 
-static void *reserve(size_t bytes)
-{
-    /* Not malloc: the program may be stuck inside it. */
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return map == MAP_FAILED ? NULL : map;
-}
-
 static void read_with(struct ng_rules *read, char *text)
 {
     /* Read one byte more than allowed, to detect a file that is too large. */
@@ -227,8 +220,9 @@ static void read_with(struct ng_rules *read, char *text)
 
 static void read_once(void)
 {
-    struct ng_rules *read = reserve(sizeof(*read));
-    char *text = reserve(NG_RULES_BYTES_MAX + 1);
+    /* Not malloc: the program may be stuck inside it. */
+    struct ng_rules *read = ng_memory_reserve(sizeof(*read));
+    char *text = ng_memory_reserve(NG_RULES_BYTES_MAX + 1);
 
     if (read && text) {
         read_with(read, text);

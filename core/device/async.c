@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/comm/comm.h"
 #include "core/comm/failure.h"
@@ -24,24 +23,13 @@
 
 #define BUSY_PAUSE_NS (100 * NG_MS) /* between two queries of a communicator with work */
 #define IDLE_PAUSE_NS NG_S
-#define AWAIT_NS      (2 * NG_S)
 
 static _Atomic(const struct ng_comm *) asked; /* NCCL is being queried about this one */
 static int64_t looked_mono_ns;                /* used by the watchdog only */
 
-void ng_async_await(const struct ng_comm *comm)
+bool ng_async_asks(const struct ng_comm *comm)
 {
-    struct timespec pause = {.tv_nsec = NG_MS / 10};
-    int64_t until = 0;
-
-    while (atomic_load(&asked) == comm || atomic_load(&comm->mode.questions)) {
-        int64_t now = ng_clock_mono_ns();
-        if (!until)
-            until = now + AWAIT_NS;
-        if (now > until)
-            return;
-        nanosleep(&pause, NULL);
-    }
+    return atomic_load(&asked) == comm || atomic_load(&comm->mode.questions);
 }
 
 static bool is_error(int result)

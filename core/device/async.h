@@ -25,9 +25,8 @@ void ng_async_look(int64_t now_mono_ns, uint32_t restarts);
 /* Record the answer to a query of the program itself. Program threads. */
 void ng_async_heard(struct ng_comm *comm, int error);
 
-/* For a thread that is about to free this communicator and has set its fate: wait until no thread
- * queries its error any more. Takes some nanoseconds, and never more than two seconds. */
-void ng_async_await(const struct ng_comm *comm);
+/* Does a thread query its error at this moment? For core/device/release.h. */
+bool ng_async_asks(const struct ng_comm *comm);
 
 /* Is the error that an alarm was raised for still there, and the communicator alive? */
 bool ng_async_still(const struct ng_alarm *alarm);

@@ -9,12 +9,12 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "core/comm/thread.h"
 #include "core/device/gpu.h"
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define CALLS_MAX    (1u << 17)
 #define CAPTURES_MAX (1u << 14)
@@ -74,23 +74,15 @@ bool ng_capture_any(void)
     return atomic_load_explicit(&live_calls, memory_order_relaxed) != 0;
 }
 
-static void *map_zeros(size_t bytes)
-{
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    return map == MAP_FAILED ? NULL : map;
-}
-
-/* Pages are allocated on first use. Under the lock. */
+/* Under the lock. */
 static bool make_tables(void)
 {
     if (!calls)
-        calls = map_zeros(CALLS_MAX * sizeof(*calls));
+        calls = ng_memory_reserve(CALLS_MAX * sizeof(*calls));
     if (!captures)
-        captures = map_zeros(CAPTURES_MAX * sizeof(*captures));
+        captures = ng_memory_reserve(CAPTURES_MAX * sizeof(*captures));
     if (!places)
-        places = map_zeros(PLACES * sizeof(*places));
+        places = ng_memory_reserve(PLACES * sizeof(*places));
     return calls && captures && places;
 }
 

@@ -9,13 +9,13 @@
 
 #include <sched.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "core/comm/comm.h"
 #include "core/nccl/op.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define GPUS_MAX        64u /* contexts */
 #define WORKS_MAX       NG_GPU_WORKS_MAX
@@ -152,15 +152,6 @@ static bool empty_pools(struct ng_gpu *gpu)
     return empty;
 }
 
-/* NULL: no memory. Pages are allocated on first use. */
-static struct ng_async_op *make_works(void)
-{
-    void *map = mmap(NULL, WORKS_MAX * sizeof(struct ng_async_op), PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    return map == MAP_FAILED ? NULL : map;
-}
-
 /* A pool for a context that has none, an old one if possible. Under gpu_adding. */
 static struct ng_gpu *unused_gpu(void)
 {
@@ -174,7 +165,7 @@ static struct ng_gpu *unused_gpu(void)
     if (gpu_count == GPUS_MAX)
         return NULL;
     gpu = &gpus[gpu_count];
-    gpu->pool.works = make_works();
+    gpu->pool.works = ng_memory_reserve(WORKS_MAX * sizeof(*gpu->pool.works));
     return gpu->pool.works ? gpu : NULL;
 }
 
@@ -303,7 +294,7 @@ static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool, bool ahead)
         atomic_flag_clear_explicit(&pool->growing, memory_order_release);
         return;
     }
-    if (!pool->works && !(pool->works = make_works()))
+    if (!pool->works && !(pool->works = ng_memory_reserve(WORKS_MAX * sizeof(*pool->works))))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     uint32_t made = atomic_load_explicit(&pool->made, memory_order_relaxed);
     if (result == CUDA_SUCCESS && made < WORKS_MAX &&

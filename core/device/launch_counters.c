@@ -23,7 +23,6 @@
 
 #define PLACE        "the counters of NCCL on the device"
 #define COPY_NS      (100 * NG_MS) /* for one copy to come back */
-#define ALL_NS       (150 * NG_MS) /* for the worker thread */
 #define AGAIN_NS     (200 * NG_MS) /* alarms come in swarms: one reading serves them all */
 #define POLL_NS      (20 * NG_US)
 #define ROOM_BYTES   (1u << 20) /* what the driver needs for a thread, at most */
@@ -267,7 +266,8 @@ void ng_launch_counters_read(void)
     if (!ng_guard.config.counters || (read_mono_ns && now - read_mono_ns < AGAIN_NS))
         return;
     read_mono_ns = now;
-    if (begin(READS, read_all) && !ng_io_workers_await(&under_way, READS, now + ALL_NS))
+    if (begin(READS, read_all) &&
+        !ng_io_workers_await(&under_way, READS, now + NG_LAUNCH_COUNTERS_NS))
         give_up("the driver did not return from a copy of them in time");
 }
 
@@ -277,25 +277,15 @@ void ng_launch_counters_prepare(void)
         begin(PREPARES, prepare_all);
 }
 
-void ng_launch_counters_await(const struct ng_comm *comm)
+bool ng_launch_counters_copies(const struct ng_comm *comm)
 {
-    struct timespec pause = {.tv_nsec = POLL_NS};
-    int64_t until = 0;
-
-    while (atomic_load(&copied) == comm) {
-        int64_t now = ng_clock_mono_ns();
-        if (!until)
-            until = now + ALL_NS;
-        if (now > until)
-            return;
-        nanosleep(&pause, NULL);
-    }
+    return atomic_load(&copied) == comm;
 }
 
 void ng_launch_counters_finish(void)
 {
     atomic_store(&given_up, true);
-    ng_io_workers_await(&under_way, READS | PREPARES, ng_clock_mono_ns() + ALL_NS);
+    ng_io_workers_await(&under_way, READS | PREPARES, ng_clock_mono_ns() + NG_LAUNCH_COUNTERS_NS);
 }
 
 void ng_launch_counters_after_fork(void)

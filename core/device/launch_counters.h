@@ -13,6 +13,9 @@
 #include <stdint.h>
 
 #include "core/device/launch_log.h"
+#include "core/util/clock.h"
+
+#define NG_LAUNCH_COUNTERS_NS (150 * NG_MS) /* no thread waits longer for a reading */
 
 /*
  * Read the counters of every communicator of this process that has work in flight, and write into
@@ -25,9 +28,8 @@ void ng_launch_counters_read(void);
  * hang, the driver may not. Never waits. Incident thread, each round. */
 void ng_launch_counters_prepare(void);
 
-/* For a thread that is about to free this communicator and has set its fate: wait until nothing is
- * copied from its memory. Takes some nanoseconds, and never more than a reading may. */
-void ng_launch_counters_await(const struct ng_comm *comm);
+/* Is anything copied from its memory at this moment? For core/device/release.h. */
+bool ng_launch_counters_copies(const struct ng_comm *comm);
 
 /* The process ends: read no more, and wait for a call of the driver that is under way, as long as
  * for a reading. */

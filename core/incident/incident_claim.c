@@ -16,10 +16,10 @@
 #include "core/comm/rules_file.h"
 #include "core/device/async.h"
 #include "core/device/launch_counters.h"
-#include "core/incident/alarms.h"
-#include "core/incident/deaths.h"
+#include "core/incident/alarm_retry.h"
 #include "core/incident/incident_response.h"
 #include "core/incident/job_snapshot.h"
+#include "core/incident/known_deaths.h"
 #include "core/policy/abort.h"
 #include "core/policy/policy.h"
 #include "core/runtime/runtime.h"
@@ -284,11 +284,11 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     /* Taking the view takes time. */
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
                  may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
-    bool waits = alarm && alarm->death && !ng_deaths_may_act(&verdict);
+    bool waits = alarm && alarm->death && !ng_known_deaths_may_act(&verdict);
     if (early || waits || (alarm && ng_claim_is_settled(alarm))) {
         ng_claim_end(wanted->level, early || waits);
         if (early)
-            ng_alarms_put_off(alarm);
+            ng_alarm_retry_put_off(alarm);
         ng_verdict_fini(&verdict);
         ng_view_fini(&view);
         return;

@@ -22,9 +22,9 @@
 #include "core/comm/rules_file.h"
 #include "core/device/device_wait.h"
 #include "core/evidence/evidence.h"
-#include "core/incident/alarms.h"
-#include "core/incident/deaths.h"
+#include "core/incident/alarm_retry.h"
 #include "core/incident/dumps.h"
+#include "core/incident/known_deaths.h"
 #include "core/incident/metrics.h"
 #include "core/incident/status_log.h"
 #include "core/policy/policy.h"
@@ -151,7 +151,7 @@ static void act(const struct ng_incident *incident)
     if (policy_of(incident) == NG_ON_TIMEOUT_KILL)
         own.killed_mono_ns = ng_clock_mono_ns();
     if (ng_alarm_restarts() != before)
-        ng_alarms_forget();
+        ng_alarm_retry_forget();
 }
 
 /* From here on the policy is carried out whatever hangs. */
@@ -371,11 +371,11 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
     ng_evidence_release(evidence);
     ng_response_log(incident);
     atomic_store(&under_way, false);
-    ng_deaths_note(incident);
+    ng_known_deaths_note(incident);
     /* The news reader skips it when it gets there and does not jump to it: a command may come
      * before it. */
     if (incident->source == NG_SOURCE_JOB)
-        ng_deaths_are_reported();
+        ng_known_deaths_cover();
     ng_policy_note_reported(told);
     if (incident->level == NG_INCIDENT_TIMEOUT)
         act(incident);

@@ -20,6 +20,7 @@
 #include "core/comm/frame_symbolizer.h"
 #include "core/device/launch_counters.h"
 #include "core/evidence/dump_pipe.h"
+#include "core/incident/alarm_retry.h"
 #include "core/incident/alarms.h"
 #include "core/incident/deaths.h"
 #include "core/incident/dumps.h"
@@ -68,7 +69,7 @@ static void look_for_stragglers(void)
     int64_t now = ng_clock_mono_ns(), due_ns;
     struct ng_view view;
 
-    if (!ng_straggler_monitor_is_due(now) || ng_alarms_wait(&due_ns))
+    if (!ng_straggler_monitor_is_due(now) || ng_alarm_retry_wait(&due_ns))
         return;
     if (ng_snapshot_take(NG_SNAPSHOT_HOST, &view) == 0) {
         bool complete = ng_straggler_monitor_keep(&view, now);
@@ -88,7 +89,7 @@ static int next_round_ms(void)
         left_ms = (due_ns - ng_clock_mono_ns()) / NG_MS + 1;
     if (own.group_unknown && left_ms > GROUP_ROUND_MS)
         left_ms = GROUP_ROUND_MS;
-    if (ng_alarms_wait(&due_ns) && (due_ns - ng_clock_mono_ns()) / NG_MS + 1 < left_ms)
+    if (ng_alarm_retry_wait(&due_ns) && (due_ns - ng_clock_mono_ns()) / NG_MS + 1 < left_ms)
         left_ms = (due_ns - ng_clock_mono_ns()) / NG_MS + 1;
     if (own.agreeing)
         return 1;
@@ -217,7 +218,7 @@ void ng_incident_after_fork(void)
     atomic_store(&stopped, false);
     atomic_store(&left_alone, false);
     memset(&own, 0, sizeof(own));
-    ng_alarms_after_fork();
+    ng_alarm_retry_after_fork();
     ng_response_after_fork();
     ng_news_after_fork();
     ng_claim_after_fork();

@@ -200,6 +200,7 @@ void ng_lifecycle_after_fork(void)
     ng_nan_after_fork();
     ng_policy_after_fork();
     ng_io_workers_after_fork();
+    ng_log_writer_after_fork();
     ng_monitor_after_fork();
     ng_device_wait_after_fork();
     ng_poison_after_fork();

@@ -18,12 +18,11 @@
 #include "core/comm/gate.h"
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/thread.h"
-#include "core/device/async.h"
 #include "core/device/capture.h"
 #include "core/device/device_wait.h"
 #include "core/device/in_progress.h"
-#include "core/device/launch_counters.h"
 #include "core/device/poison.h"
+#include "core/device/release.h"
 #include "core/fault/inject.h"
 #include "core/nccl/call.h"
 #include "core/policy/init_abort.h"
@@ -253,8 +252,7 @@ static void abort_ready(struct crew *crew)
         bool making;
         if (ng_comm_condemned_handle(comm, &making)) {
             atomic_store(&comm->fate, NG_FATE_ABORTING);
-            ng_async_await(comm);
-            ng_launch_counters_await(comm);
+            ng_release_await(comm);
             swap(&crew->slots[ready++], &crew->slots[i]);
         } else if (!making) {
             /* Its creation has failed, or will end with its parent's abort. */

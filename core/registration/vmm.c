@@ -11,10 +11,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define BLOCKS_MAX  131072u
 #define DEVICES_MAX 64
@@ -56,14 +56,9 @@ static uint32_t find_place(CUdeviceptr address)
 
 static bool prepare_locked(void)
 {
-    if (blocks)
-        return true;
-    void *memory = mmap(NULL, BLOCKS_MAX * sizeof(*blocks), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
-        return false;
-    blocks = memory;
-    return true;
+    if (!blocks)
+        blocks = ng_memory_reserve(BLOCKS_MAX * sizeof(*blocks));
+    return blocks;
 }
 
 static bool keep(const struct ng_vmm_block *block)

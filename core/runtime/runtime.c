@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "core/recorder/proc.h"
-#include "core/runtime/log_writer.h"
 #include "core/runtime/unusual.h"
 #include "core/util/descriptor.h"
 #include "core/util/folder.h"
@@ -185,7 +184,6 @@ void ng_guard_after_fork(void)
     start_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     atomic_flag_clear(&looking);
     ng_log_after_fork();
-    ng_log_writer_after_fork();
     atomic_store(&thread_count, 0);
     if (!ng_guard.box.header && !ng_guard.board && !failed)
         return;

@@ -50,7 +50,7 @@ struct ng_guard {
     bool follows_memory;       /* the hooks report device memory: core/registration/segments.h */
     bool checks_registrations; /* core/registration/registration_check.h */
     bool registers;    /* calls hold registered buffers: core/registration/registrations.h */
-    bool checks_calls; /* core/check/check.h checks each call before it is made */
+    bool checks_calls; /* core/check/call_check.h checks each call before it is made */
     bool tends_works;  /* a call does more than hand over its work: core/device/poison.h,
                           device_wait.h */
 

@@ -1,15 +1,24 @@
 /*
- * Reads memory of this process that may not be mapped.
+ * Memory of this process: large tables, and reading what may not be mapped.
  *
- * Entered by the guard's threads. Must never touch the memory directly: it belongs to a stuck
- * program, and may contain anything.
+ * Must never touch what it reads directly: it belongs to a stuck program, and may contain
+ * anything.
  */
 #include "core/util/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+void *ng_memory_reserve(size_t bytes)
+{
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    return map == MAP_FAILED ? NULL : map;
+}
 
 /* For sandboxes that forbid the dedicated system call. */
 static size_t read_file(uint64_t address, void *ret_bytes, size_t bytes)

@@ -1,8 +1,7 @@
 /*
- * Reads memory of this process that may not be mapped.
+ * Memory of this process: large tables, and reading what may not be mapped.
  *
- * A wrong address is an error, never a crash: the kernel copies the bytes or returns an error. No
- * allocation, no lock; any guard thread, also while all other threads are stopped.
+ * No lock; any thread, also while all other threads are stopped, perhaps inside malloc.
  */
 #ifndef NCCLGUARD_CORE_UTIL_MEMORY_H
 #define NCCLGUARD_CORE_UTIL_MEMORY_H
@@ -10,6 +9,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Zeroed pages, each of which costs nothing until it is touched. NULL: no memory. Freed with
+ * munmap. */
+void *ng_memory_reserve(size_t bytes);
+
+/* Read: a wrong address is an error, never a crash, since the kernel copies the bytes or returns an
+ * error. */
 
 /* Copy as many of the `bytes` at `address` as can be read, from the first on; returns their
  * number. */

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/util/memory.h"
+
 #define LEAF_RANGES 128u
 #define LEAVES_MAX  16384u /* at least half a million ranges */
 
@@ -114,9 +116,8 @@ static bool prepare(struct ng_memory_map *map)
 
     if (map->places)
         return true;
-    char *memory = mmap(NULL, places + leaves, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
+    char *memory = ng_memory_reserve(places + leaves);
+    if (!memory)
         return false;
     map->places = (struct ng_memory_place *)memory;
     map->leaves = (struct ng_memory_leaf *)(memory + places);

@@ -52,15 +52,6 @@ ROOMS = {floor: {room: tuple(sees.split()) for room, sees in rooms.items()} for 
 OFFLINE = ("util", "nccl", "config", "recorder", "unwind", "view", "verdict", "report")
 OFFLINE_ONLY = ("store", "tools")
 
-# Files that call each other in a circle inside a room. All others do not.
-CIRCLES = [set(circle.split()) for circle in (
-    "core/call/call.c core/call/init_retry.c",
-    "core/check/check.c core/check/lockstep_check.c core/check/signature_compare.c",
-    "core/comm/comm.c core/comm/deadline.c core/comm/rules_file.c",
-    "core/incident/alarms.c core/incident/deaths.c core/incident/incident_claim.c core/incident/incident_response.c",
-    "core/runtime/log_writer.c core/runtime/runtime.c",
-)]
-
 
 def room_of(path):
     """(floor, room) of a file of ours; room None: its floor has none, or it lies beside them."""

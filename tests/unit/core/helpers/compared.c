@@ -5,7 +5,6 @@
 
 #include "core/check/check.h"
 #include "core/check/signature_compare.h"
-#include "core/incident/alarms.h"
 #include "core/recorder/signature.h"
 #include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
@@ -33,7 +32,6 @@ void compared_begin(void)
     const struct ng_box_identity identity = {.job = ""};
 
     ng_signature_compare_after_fork();
-    ng_alarms_after_fork();
     ng_guard.config.check = NG_CHECK_SIGNATURE;
     ng_check_start();
     for (int process = 0; process < 2; process++) {

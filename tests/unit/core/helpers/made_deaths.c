@@ -11,12 +11,14 @@
 #include <time.h>
 
 #include "core/comm/deadline.h"
+#include "core/incident/alarm_retry.h"
 #include "core/incident/alarms.h"
 #include "core/incident/deaths.h"
 #include "core/incident/incident_claim.h"
 #include "core/incident/incident_response.h"
 #include "core/incident/incident_thread.h"
 #include "core/incident/job_snapshot.h"
+#include "core/incident/known_deaths.h"
 #include "core/incident/news.h"
 #include "core/incident/operator_commands.h"
 #include "core/incident/watchdog_fallback.h"
@@ -289,7 +291,7 @@ void made_deaths_begin(int64_t pending_age_ns)
     NG_STORE(ng_guard.box.groups[0].pending_age_ns, pending_age_ns);
     ng_deaths_after_fork();
     ng_response_after_fork();
-    ng_alarms_after_fork();
+    ng_alarm_retry_after_fork();
     ng_news_after_fork();
     memset(incidents, 0, sizeof(incidents));
     memset(claimant_ended, 0, sizeof(claimant_ended));
@@ -394,7 +396,7 @@ void made_deaths_told(uint64_t group_id, uint64_t seq)
 
 void made_deaths_answered_for_job(void)
 {
-    ng_deaths_are_reported();
+    ng_known_deaths_cover();
 }
 
 void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)

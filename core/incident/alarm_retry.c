@@ -1,0 +1,77 @@
+/*
+ * Alarms that are examined again later.
+ */
+#include "core/incident/alarm_retry.h"
+
+#include <string.h>
+
+#include "core/util/clock.h"
+
+/* Incident thread alone. */
+static struct {
+    struct ng_alarm parked[NG_ALARMS_MAX]; /* age_ns: less the time when it was parked */
+    unsigned parked_count;
+    int64_t next_try_ns;
+} own;
+
+/* Spread the retries: thousands of processes may be waiting. */
+void ng_alarm_retry_pause(void)
+{
+    int64_t now = ng_clock_mono_ns();
+    uint32_t number = (uint32_t)now * UINT32_C(2654435761);
+
+    own.next_try_ns =
+        now + NG_CLAIM_PAUSE_NS + (int64_t)number % (NG_CLAIM_PAUSE_MAX_NS - NG_CLAIM_PAUSE_NS);
+}
+
+bool ng_alarm_retry_is_due(void)
+{
+    return ng_clock_mono_ns() >= own.next_try_ns;
+}
+
+void ng_alarm_retry_put_off(const struct ng_alarm *alarm)
+{
+    unsigned at = ng_alarm_find_room(own.parked, own.parked_count, alarm);
+
+    if (at < NG_ALARMS_MAX) {
+        own.parked[at] = *alarm;
+        own.parked[at].age_ns -= ng_clock_mono_ns();
+        own.parked_count += at == own.parked_count;
+    }
+    ng_alarm_retry_pause();
+}
+
+unsigned ng_alarm_retry_take(struct ng_alarm ret_alarms[NG_ALARMS_MAX])
+{
+    unsigned count = ng_alarm_retry_is_due() ? own.parked_count : 0;
+
+    memcpy(ret_alarms, own.parked, count * sizeof(own.parked[0]));
+    own.parked_count -= count;
+    return count;
+}
+
+void ng_alarm_retry_drop(ng_alarm_explains_fn *explains, const struct ng_incident *incident)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < own.parked_count; i++)
+        if (!explains(incident, &own.parked[i]))
+            own.parked[kept++] = own.parked[i];
+    own.parked_count = kept;
+}
+
+void ng_alarm_retry_forget(void)
+{
+    own.parked_count = 0;
+}
+
+bool ng_alarm_retry_wait(int64_t *ret_due_ns)
+{
+    *ret_due_ns = own.next_try_ns;
+    return own.parked_count > 0;
+}
+
+void ng_alarm_retry_after_fork(void)
+{
+    memset(&own, 0, sizeof(own));
+}
