@@ -218,14 +218,6 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
 
 #define NG_SHORT_WAY(api_name, op_name, owner, arguments, ...)                                     \
     const struct ng_call ng_call = NG_FIELDS(op_name, owner, __VA_ARGS__);                         \
-    /* What is still needed of a collective once it has returned. */                               \
-    const struct ng_call ng_rest = {.dtype = -1,                                                   \
-                                    .redop = -1,                                                   \
-                                    .root = -1,                                                    \
-                                    .op = NG_OP_##op_name,                                         \
-                                    .nccl = &ng_instances[0].nccl,                                 \
-                                    .stream = ng_call.stream};                                     \
-    const struct ng_call *ng_later = IS_P2P(op_name) ? &ng_call : &ng_rest;                        \
     struct ng_call_context ng_context;                                                             \
     int ng_answer;                                                                                 \
                                                                                                    \
@@ -248,7 +240,8 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
         NG_LEAVE_SLOWLY(api_name, op_name, arguments)                                              \
     } else {                                                                                       \
         ng_answer = (int)ng_instances[0].functions.api_name arguments;                             \
-        ng_answer = ng_work_leave(ng_later, IS_P2P(op_name), &ng_context, ng_answer);              \
+        ng_answer =                                                                                \
+            ng_work_leave(&ng_call, IS_P2P(op_name), true, ng_thread, &ng_context, ng_answer);     \
     }                                                                                              \
     ng_shim_state.depth = 0;                                                                       \
     return (ncclResult_t)ng_answer;
@@ -297,10 +290,8 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
                                                                                                    \
         if ((IS_COLLECTIVE(op_name) || IS_P2P(op_name)) && is_usual(ng_caller)) {                  \
             struct ng_thread *ng_thread = ng_this_thread;                                          \
-            struct ng_comm *ng_comm;                                                               \
-            if (__builtin_expect(ng_thread_is_known(ng_thread) &&                                  \
-                                     (ng_comm = ng_thread_find_comm(ng_thread, owner)) != NULL,    \
-                                 1)) {                                                             \
+            struct ng_comm *ng_comm = ng_thread_find_comm(ng_thread, owner);                       \
+            if (__builtin_expect(ng_comm != NULL, 1)) {                                            \
                 NG_SHORT_WAY(api_name, op_name, owner, arguments, __VA_ARGS__)                     \
             }                                                                                      \
         }                                                                                          \

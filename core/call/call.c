@@ -126,7 +126,7 @@ static void uncount_work(const struct ng_call *call, const struct ng_call_contex
     } else {
         atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
         NG_STORE(context->comm->timing.next_coll, 0); /* its sequence number will be used again */
-        NG_STORE(group->rolling_hash, context->hash_before);
+        NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
         ng_async_op_forget_last(group);
     }
 }
@@ -303,7 +303,7 @@ static int leave_unsuccessful(const struct ng_call *call, bool p2p, struct ng_ca
 
     result = ng_nonblocking_finish(comm, context->group_calls, context->thread, result);
     if (result == NG_NCCL_SUCCESS)
-        return ng_work_leave(call, p2p, context, result);
+        return ng_work_leave(call, p2p, false, context->thread, context, result);
     if (context->group_calls && result == NG_NCCL_IN_PROGRESS) {
         ng_group_calls_keep(call, p2p, context);
         ng_thread_leave(context->thread);
@@ -373,7 +373,7 @@ static inline int leave_work(const struct ng_call *call, bool p2p, struct ng_cal
         return result;
     if (__builtin_expect(ng_guard.registers, 0))
         ng_registrations_leave(context->comm, context->work || context->group_calls);
-    return ng_work_leave(call, p2p, context, result);
+    return ng_work_leave(call, p2p, false, context->thread, context, result);
 }
 
 int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage)

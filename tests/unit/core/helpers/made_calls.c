@@ -3,6 +3,7 @@
  */
 #include "tests/unit/core/helpers/made_calls.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +129,7 @@ void made_capture(bool capture)
 static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     (void)stream;
+    errno = EREMOTEIO; /* as a driver may */
     *status =
         atomic_load(&captures) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
@@ -195,6 +197,7 @@ static CUresult event_record(CUevent event, CUstream stream)
 {
     CUresult result = event_state(event);
 
+    errno = EREMOTEIO;
     if (result == CUDA_SUCCESS && stream && stream->context != event->context)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
@@ -618,9 +621,9 @@ static bool takes_short_way(const struct ng_call *call, bool p2p)
     if (wanted < 0)
         wanted = getenv("NG_TEST_SHORT_WAY") != NULL;
     return wanted && call->nccl->index == 0 && made_is_usual() &&
-           ng_thread_is_known(ng_this_thread) &&
+           ng_thread_find_comm(ng_this_thread, call->comm) &&
            ng_this_thread->open_groups == ng_this_thread->first.depth &&
-           ng_thread_find_comm(ng_this_thread, call->comm) && ng_work_is_short(ng_this_thread, p2p);
+           ng_work_is_short(ng_this_thread, p2p);
 }
 
 /* As a wrapper does it, for a usual call. */
@@ -628,12 +631,6 @@ static int through_short_way(const struct ng_call *call, bool p2p, int result,
                              int (*inside)(void *), void *argument)
 {
     struct ng_thread *thread = ng_this_thread;
-    struct ng_call rest = {.dtype = -1,
-                           .redop = -1,
-                           .root = -1,
-                           .op = call->op,
-                           .nccl = call->nccl,
-                           .stream = call->stream};
     struct ng_call_context context;
 
     int answer = ng_work_enter(call, p2p, true, thread, ng_thread_find_comm(thread, call->comm),
@@ -645,7 +642,7 @@ static int through_short_way(const struct ng_call *call, bool p2p, int result,
     if (inside)
         result = inside(argument);
     if (p2p || context.work)
-        return ng_work_leave(p2p ? call : &rest, p2p, &context, result);
+        return ng_work_leave(call, p2p, true, thread, &context, result);
     NG_WORK_COPY(call, &context, thread);
     return ng_collective_leave(&call_copy, &context_copy, result);
 }
