@@ -469,12 +469,12 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
     return ng_group_calls_enter(call, thread);
 }
 
-/* The communicator of a call; NULL none. For a creating or closing call, the one that the thread's
- * slot names. */
+/* The communicator of a call; NULL none. For a creating call, the one that the thread's slot
+ * names. */
 static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_call_context *context)
 {
     uint32_t slot = NG_LOAD(context->thread->slot->group_slot);
-    bool in_slot = ng_op_table[call->op].op_class == NG_CLASS_CREATE || call->op == NG_OP_GroupEnd;
+    bool in_slot = ng_op_table[call->op].op_class == NG_CLASS_CREATE;
 
     return !in_slot ? context->comm : slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
 }
@@ -484,15 +484,12 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, i
     if (!context->thread)
         return result;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
-    /* The refused call has already been reported. */
-    bool is_told = op_class == NG_CLASS_GROUP && ng_group_calls_are_refused(call, context->thread);
+    if (op_class == NG_CLASS_GROUP)
+        return ng_group_calls_leave(call, context->thread, result);
     /* While the thread is still marked as inside: the call is what waits for the dead peer. */
     if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
         ng_deaths_hear(comm_of(call, context));
     switch (op_class) {
-    case NG_CLASS_GROUP:
-        result = ng_group_calls_leave(call, context->thread, result);
-        break;
     case NG_CLASS_CREATE:
         ng_creation_leave(call, context, result);
         break;
@@ -514,7 +511,7 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, i
             ng_in_progress_heard(context->comm, *(const int *)call->recv_buffer);
         }
     }
-    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
+    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0))
         ng_failure_tell(call, comm_of(call, context), 0, result);
     if (context->visits)
         ng_gate_leave(context->comm);

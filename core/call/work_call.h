@@ -251,6 +251,12 @@ NG_WORK_INLINE int ng_work_leave(const struct ng_call *call, bool p2p, bool is_u
             call_copy.caller = (const void *)NG_LOAD(context->record->caller);
         return ng_work_leave_unsuccessful(&call_copy, p2p, &context_copy, result);
     }
+    if (context->group_calls && is_usual &&
+        ng_group_calls_keep_next(context->group_calls, call, context->comm, context->record,
+                                 NG_LOAD(context->slot->record_id))) {
+        ng_thread_unmark(context->slot);
+        return result;
+    }
     if (context->group_calls) {
         struct ng_call call_copy = *call;
         struct ng_call_context context_copy; /* as far as the function reads it */
