@@ -236,7 +236,8 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
                    0)) {                                                                           \
         ;                                                                                          \
     } else if (__builtin_expect(!IS_P2P(op_name) && !ng_context.work, 0)) {                        \
-        NG_WORK_COPY(&ng_call, &ng_context, ng_thread);                                            \
+        struct ng_call ng_again = ng_work_later(&ng_call, &ng_context);                            \
+        NG_WORK_COPY(&ng_again, &ng_context, ng_thread);                                           \
         NG_LEAVE_SLOWLY(api_name, op_name, arguments)                                              \
     } else {                                                                                       \
         ng_answer = (int)ng_instances[0].functions.api_name arguments;                             \
@@ -260,12 +261,14 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
                                            .root = -1,                                             \
                                            .op = NG_OP_##op_name,                                  \
                                            .nccl = &ng_instances[0].nccl};                         \
-    int ng_answer = NG_CALL_PROCEED, ng_saved = *ng_thread->errno_at;                              \
+    int ng_answer = NG_CALL_PROCEED, ng_saved;                                                     \
                                                                                                    \
     ng_shim_state.depth = 1;                                                                       \
-    if (NG_OP_##op_name != NG_OP_GroupStart || ng_thread->open_groups)                             \
+    if (NG_OP_##op_name != NG_OP_GroupStart || ng_thread->open_groups) {                           \
+        ng_saved = *ng_thread->errno_at;                                                           \
         ng_answer = ng_group_calls_enter(&ng_call, ng_thread);                                     \
-    *ng_thread->errno_at = ng_saved;                                                               \
+        *ng_thread->errno_at = ng_saved;                                                           \
+    }                                                                                              \
     if (__builtin_expect(ng_answer == NG_CALL_PROCEED, 1)) {                                       \
         ng_answer = (int)ng_instances[0].functions.api_name arguments;                             \
         if (NG_OP_##op_name == NG_OP_GroupStart && ng_answer == NG_NCCL_SUCCESS) {                 \

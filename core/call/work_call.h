@@ -85,6 +85,17 @@ NG_WORK_INLINE void ng_work_complete(struct ng_call_context *context, struct ng_
     context->entered_mono_ns = NG_LOAD(context->slot->since_mono_ns);
 }
 
+/* A usual call once it is recorded: its record keeps what would take up a register during the
+ * calls of CUDA and NCCL. */
+NG_WORK_INLINE struct ng_call ng_work_later(const struct ng_call *call,
+                                            const struct ng_call_context *context)
+{
+    struct ng_call later = *call;
+
+    later.caller = (const void *)NG_LOAD(context->record->caller);
+    return later;
+}
+
 /* May a usual call take ng_work_enter and ng_work_leave? Collectives outside of NCCL groups may,
  * and sends and receives inside of them. The others take core/nccl/call.h. */
 NG_WORK_INLINE bool ng_work_is_short(const struct ng_thread *thread, bool p2p)
@@ -102,28 +113,28 @@ NG_WORK_INLINE struct ng_async_op *ng_work_start_usual(struct ng_comm *comm,
                                                        int64_t now_mono_ns)
 {
     struct ng_gpu *gpu = atomic_load_explicit(&comm->gpu, memory_order_acquire);
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE; /* 0, as CUDA_SUCCESS is */
 
     if (__builtin_expect(!ng_gpu_is_at_hand(gpu) || ng_gpu_default_stream(stream), 0))
         return NULL;
+    struct ng_async_op *work = ng_pool_take(&gpu->pool);
+    if (__builtin_expect(!work, 0))
+        return NULL;
+    /* Before CUDA is called, while all of this is in registers. */
+    ng_async_op_fill(work, record_id, seq, seq, 0, now_mono_ns);
+    work->has_start =
+        !__builtin_expect(ng_burst_goes_on(comm, thread, stream, now_mono_ns, NG_BURST_GAP_NS), 1);
+    ng_burst_end(thread);
     int saved = *thread->errno_at;
     CUresult result = ng_guard.cuda.stream_is_capturing(stream, &capture);
-    struct ng_async_op *work =
-        __builtin_expect(result == CUDA_SUCCESS && capture == CU_STREAM_CAPTURE_STATUS_NONE, 1)
-            ? ng_pool_take(&gpu->pool)
-            : NULL;
-    if (__builtin_expect(work != NULL, 1)) {
-        ng_async_op_fill(work, record_id, seq, seq, 0, now_mono_ns);
-        bool in_burst = ng_burst_goes_on(comm, thread, stream, now_mono_ns, NG_BURST_GAP_NS);
-        ng_burst_end(thread);
-        work->has_start = !in_burst;
-        if (!in_burst && ng_guard.cuda.event_record(work->start, stream) != CUDA_SUCCESS) {
-            ng_gpu_give(work);
-            work = NULL;
-        }
-    }
+    bool good =
+        __builtin_expect(((int)result | (int)capture) == 0, 1) &&
+        (!work->has_start || ng_guard.cuda.event_record(work->start, stream) == CUDA_SUCCESS);
     *thread->errno_at = saved;
-    return work;
+    if (__builtin_expect(good, 1))
+        return work;
+    ng_gpu_give(work);
+    return NULL;
 }
 
 /* As ng_work_hand, for such a work. */
@@ -246,19 +257,20 @@ NG_WORK_INLINE int ng_work_leave(const struct ng_call *call, bool p2p, bool is_u
                                  int result)
 {
     if (__builtin_expect(result != NG_NCCL_SUCCESS, 0)) {
-        NG_WORK_COPY(call, context, thread);
-        if (is_usual) /* so that it need not be kept during the call */
-            call_copy.caller = (const void *)NG_LOAD(context->record->caller);
+        struct ng_call later = is_usual ? ng_work_later(call, context) : *call;
+        NG_WORK_COPY(&later, context, thread);
         return ng_work_leave_unsuccessful(&call_copy, p2p, &context_copy, result);
     }
-    if (context->group_calls && is_usual &&
-        ng_group_calls_keep_next(context->group_calls, call, context->comm, context->record,
-                                 NG_LOAD(context->slot->record_id))) {
-        ng_thread_unmark(context->slot);
-        return result;
+    if (context->group_calls && is_usual) {
+        struct ng_call later = ng_work_later(call, context);
+        if (ng_group_calls_keep_next(context->group_calls, &later, context->comm, context->record,
+                                     NG_LOAD(context->slot->record_id))) {
+            ng_thread_unmark(context->slot);
+            return result;
+        }
     }
     if (context->group_calls) {
-        struct ng_call call_copy = *call;
+        struct ng_call call_copy = is_usual ? ng_work_later(call, context) : *call;
         struct ng_call_context context_copy; /* as far as the function reads it */
         context_copy.comm = context->comm;
         context_copy.record = context->record;
