@@ -39,18 +39,6 @@ void ng_shim_after_fork(void)
     ng_caller_after_fork();
 }
 
-/* serve() for a call without a communicator: usually from the program itself, to the only library.
- */
-static inline const struct ng_instance *serve_usual(const void *caller)
-{
-    uintptr_t size = atomic_load_explicit(&ng_caller_usual.size, memory_order_acquire);
-    uintptr_t start = atomic_load_explicit(&ng_caller_usual.start, memory_order_relaxed);
-    bool is_usual = ng_shim_state.any == 0 && (uintptr_t)caller - start < size &&
-                    !atomic_load_explicit(&ng_unusual, memory_order_acquire);
-
-    return __builtin_expect(is_usual, 1) ? &ng_instances[0] : NULL;
-}
-
 /* The slow path of serve(): the call came through a stub, or from inside another one, or has no
  * communicator, or there are several libraries. */
 static __attribute__((noinline)) const struct ng_instance *
@@ -113,6 +101,18 @@ static inline bool is_usual(const void *caller)
     return __builtin_expect(!atomic_load_explicit(&ng_unusual, memory_order_acquire), 1) &&
            __builtin_expect((uintptr_t)caller - ng_instances[0].start >= ng_instances[0].size, 1) &&
            (__builtin_expect(ng_shim_state.any == 0, 1) || leave_stub());
+}
+
+/* The same for a call without a communicator, from the object whose calls go to the only library.
+ */
+static inline bool is_usual_without_comm(const void *caller)
+{
+    uintptr_t size = atomic_load_explicit(&ng_caller_usual.size, memory_order_acquire);
+    uintptr_t start = atomic_load_explicit(&ng_caller_usual.start, memory_order_relaxed);
+
+    return __builtin_expect(ng_shim_state.any == 0 && (uintptr_t)caller - start < size &&
+                                !atomic_load_explicit(&ng_unusual, memory_order_acquire),
+                            1);
 }
 
 #define NG_EXPORT __attribute__((visibility("default")))
@@ -226,14 +226,6 @@ static inline void end_injected(struct ng_injection *injection)
 
 #define NG_SHORT_WAY(api_name, op_name, owner, arguments, ...)                                     \
     const struct ng_call ng_call = NG_FIELDS(op_name, owner, __VA_ARGS__);                         \
-    /* What is still needed of a collective once it has returned. */                               \
-    const struct ng_call ng_rest = {.dtype = -1,                                                   \
-                                    .redop = -1,                                                   \
-                                    .root = -1,                                                    \
-                                    .op = NG_OP_##op_name,                                         \
-                                    .nccl = &ng_instances[0].nccl,                                 \
-                                    .stream = ng_call.stream};                                     \
-    const struct ng_call *ng_later = IS_P2P(op_name) ? &ng_call : &ng_rest;                        \
     struct ng_call_context ng_context;                                                             \
     int ng_answer;                                                                                 \
                                                                                                    \
@@ -252,11 +244,13 @@ static inline void end_injected(struct ng_injection *injection)
                    0)) {                                                                           \
         ;                                                                                          \
     } else if (__builtin_expect(!IS_P2P(op_name) && !ng_context.work, 0)) {                        \
-        NG_WORK_COPY(&ng_call, &ng_context, ng_thread);                                            \
+        struct ng_call ng_again = ng_work_later(&ng_call, &ng_context);                            \
+        NG_WORK_COPY(&ng_again, &ng_context, ng_thread);                                           \
         NG_LEAVE_SLOWLY(api_name, op_name, arguments)                                              \
     } else {                                                                                       \
         ng_answer = (int)ng_instances[0].functions.api_name arguments;                             \
-        ng_answer = ng_work_leave(ng_later, IS_P2P(op_name), &ng_context, ng_answer);              \
+        ng_answer =                                                                                \
+            ng_work_leave(&ng_call, IS_P2P(op_name), true, ng_thread, &ng_context, ng_answer);     \
     }                                                                                              \
     ng_shim_state.depth = 0;                                                                       \
     return (ncclResult_t)ng_answer;
@@ -268,19 +262,44 @@ static inline void end_injected(struct ng_injection *injection)
                                     : ng_collective_leave(&call_copy, &context_copy, ng_answer);   \
     }
 
+/* The short way of opening and closing NCCL groups. */
+#define NG_GROUP_WAY(api_name, op_name, arguments)                                                 \
+    static const struct ng_call ng_call = {.dtype = -1,                                            \
+                                           .redop = -1,                                            \
+                                           .root = -1,                                             \
+                                           .op = NG_OP_##op_name,                                  \
+                                           .nccl = &ng_instances[0].nccl};                         \
+    int ng_answer = NG_CALL_PROCEED, ng_saved;                                                     \
+                                                                                                   \
+    ng_shim_state.depth = 1;                                                                       \
+    if (NG_OP_##op_name != NG_OP_GroupStart || ng_thread->open_groups) {                           \
+        ng_saved = *ng_thread->errno_at;                                                           \
+        ng_answer = ng_group_calls_enter(&ng_call, ng_thread);                                     \
+        *ng_thread->errno_at = ng_saved;                                                           \
+    }                                                                                              \
+    if (__builtin_expect(ng_answer == NG_CALL_PROCEED, 1)) {                                       \
+        ng_answer = (int)ng_instances[0].functions.api_name arguments;                             \
+        if (NG_OP_##op_name == NG_OP_GroupStart && ng_answer == NG_NCCL_SUCCESS) {                 \
+            ng_group_calls_open(&ng_thread->first, ng_thread);                                     \
+        } else {                                                                                   \
+            ng_saved = *ng_thread->errno_at;                                                       \
+            ng_answer = ng_group_calls_leave(&ng_call, ng_thread, ng_answer);                      \
+            *ng_thread->errno_at = ng_saved;                                                       \
+        }                                                                                          \
+    }                                                                                              \
+    ng_shim_state.depth = 0;                                                                       \
+    return (ncclResult_t)ng_answer;
+
 /* If the header declares a function, the compiler checks this definition against it. */
 #define NG_TRACK(api_name, major, minor, patch, op_name, owner, prototype, arguments, ...)         \
     static __attribute__((noinline)) ncclResult_t long_way_##api_name prototype                    \
     {                                                                                              \
         const void *ng_caller = ng_shim_state.caller;                                              \
         bool ng_bypassed;                                                                          \
-        const struct ng_instance *ng_instance = IS_GROUP(op_name) ? serve_usual(ng_caller) : NULL; \
+        const struct ng_instance *ng_instance = serve(owner, ng_caller, &ng_bypassed);             \
                                                                                                    \
-        if (!ng_instance) {                                                                        \
-            ng_instance = serve(owner, ng_caller, &ng_bypassed);                                   \
-            if (is_bypassed(ng_bypassed, ng_caller))                                               \
-                return ng_instance->functions.api_name arguments;                                  \
-        }                                                                                          \
+        if (is_bypassed(ng_bypassed, ng_caller))                                                   \
+            return ng_instance->functions.api_name arguments;                                      \
                                                                                                    \
         struct ng_call ng_call = {.dtype = -1,                                                     \
                                   .redop = -1,                                                     \
@@ -305,11 +324,15 @@ static inline void end_injected(struct ng_injection *injection)
                                                                                                    \
         if ((IS_COLLECTIVE(op_name) || IS_P2P(op_name)) && is_usual(ng_caller)) {                  \
             struct ng_thread *ng_thread = ng_this_thread;                                          \
-            struct ng_comm *ng_comm;                                                               \
-            if (__builtin_expect(ng_thread_is_known(ng_thread) &&                                  \
-                                     (ng_comm = ng_thread_find_comm(ng_thread, owner)) != NULL,    \
-                                 1)) {                                                             \
+            struct ng_comm *ng_comm = ng_thread_find_comm(ng_thread, owner);                       \
+            if (__builtin_expect(ng_comm != NULL, 1)) {                                            \
                 NG_SHORT_WAY(api_name, op_name, owner, arguments, __VA_ARGS__)                     \
+            }                                                                                      \
+        }                                                                                          \
+        if (IS_GROUP(op_name) && is_usual_without_comm(ng_caller)) {                               \
+            struct ng_thread *ng_thread = ng_this_thread;                                          \
+            if (__builtin_expect(ng_thread_is_known(ng_thread), 1)) {                              \
+                NG_GROUP_WAY(api_name, op_name, arguments)                                         \
             }                                                                                      \
         }                                                                                          \
         ng_shim_state.caller = ng_caller;                                                          \

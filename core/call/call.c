@@ -127,7 +127,7 @@ static void uncount_work(const struct ng_call *call, const struct ng_call_contex
     } else {
         atomic_fetch_sub_explicit(&group->entered, 1, memory_order_relaxed);
         NG_STORE(context->comm->timing.next_coll, 0); /* its sequence number will be used again */
-        NG_STORE(group->rolling_hash, context->hash_before);
+        NG_STORE(group->rolling_hash, ng_ring_unroll(group, call));
         ng_async_op_forget_last(group);
     }
 }
@@ -304,7 +304,7 @@ static int leave_unsuccessful(const struct ng_call *call, bool p2p, struct ng_ca
 
     result = ng_nonblocking_finish(comm, context->group_calls, context->thread, result);
     if (result == NG_NCCL_SUCCESS)
-        return ng_work_leave(call, p2p, context, result);
+        return ng_work_leave(call, p2p, false, context->thread, context, result);
     if (context->group_calls && result == NG_NCCL_IN_PROGRESS) {
         ng_group_calls_keep(call, p2p, context);
         ng_thread_leave(context->thread);
@@ -374,7 +374,7 @@ static inline int leave_work(const struct ng_call *call, bool p2p, struct ng_cal
         return result;
     if (__builtin_expect(ng_guard.registers, 0))
         ng_registrations_leave(context->comm, context->work || context->group_calls);
-    return ng_work_leave(call, p2p, context, result);
+    return ng_work_leave(call, p2p, false, context->thread, context, result);
 }
 
 int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
@@ -470,12 +470,12 @@ int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passag
     return ng_group_calls_enter(call, thread);
 }
 
-/* The communicator of a call; NULL none. For a creating or closing call, the one that the thread's
- * slot names. */
+/* The communicator of a call; NULL none. For a creating call, the one that the thread's slot
+ * names. */
 static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_call_context *context)
 {
     uint32_t slot = NG_LOAD(context->thread->slot->group_slot);
-    bool in_slot = ng_op_table[call->op].op_class == NG_CLASS_CREATE || call->op == NG_OP_GroupEnd;
+    bool in_slot = ng_op_table[call->op].op_class == NG_CLASS_CREATE;
 
     return !in_slot ? context->comm : slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
 }
@@ -485,15 +485,12 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, i
     if (!context->thread)
         return result;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
-    /* The refused call has already been reported. */
-    bool is_told = op_class == NG_CLASS_GROUP && ng_group_calls_are_refused(call, context->thread);
+    if (op_class == NG_CLASS_GROUP)
+        return ng_group_calls_leave(call, context->thread, result);
     /* While the thread is still marked as inside: the call is what waits for the dead peer. */
     if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
         ng_deaths_hear(comm_of(call, context));
     switch (op_class) {
-    case NG_CLASS_GROUP:
-        result = ng_group_calls_leave(call, context->thread, result);
-        break;
     case NG_CLASS_CREATE:
         ng_creation_leave(call, context, result);
         break;
@@ -515,7 +512,7 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, i
             ng_in_progress_heard(context->comm, *(const int *)call->recv_buffer);
         }
     }
-    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
+    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0))
         ng_failure_tell(call, comm_of(call, context), 0, result);
     if (context->visits)
         ng_gate_leave(context->comm);

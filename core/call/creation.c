@@ -272,15 +272,11 @@ static bool is_under_way(const struct ng_created *created, int result, const voi
            (result == NG_NCCL_SUCCESS && !handle && atomic_load(&created->comm->mode.nonblocking));
 }
 
-void ng_creation_bind(struct ng_group_calls *calls, int result)
+static __attribute__((noinline)) void bind_created(struct ng_group_calls *calls,
+                                                   struct ng_thread *thread, int result)
 {
-    struct ng_thread *thread = ng_this_thread;
-
-    if (thread)
-        thread->not_made = NULL;
     /* By now NCCL has loaded the driver, if the program had not done so. */
-    if (calls->created_count > 0)
-        ng_guard_find_cuda();
+    ng_guard_find_cuda();
     for (uint32_t i = 0; i < calls->created_count; i++) {
         struct ng_created *created = &calls->created[i];
         bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
@@ -309,6 +305,16 @@ void ng_creation_bind(struct ng_group_calls *calls, int result)
         }
     }
     calls->created_count = 0;
+}
+
+void ng_creation_bind(struct ng_group_calls *calls, int result)
+{
+    struct ng_thread *thread = ng_this_thread;
+
+    if (thread)
+        thread->not_made = NULL;
+    if (calls->created_count > 0)
+        bind_created(calls, thread, result);
 }
 
 /*

@@ -9,6 +9,7 @@
 #include "core/call/creation.h"
 #include "core/call/nonblocking.h"
 #include "core/comm/comm.h"
+#include "core/comm/failure.h"
 #include "core/comm/ring.h"
 #include "core/config/timing.h"
 #include "core/device/burst.h"
@@ -18,6 +19,7 @@
 #include "core/device/in_progress.h"
 #include "core/device/poison.h"
 #include "core/device/work.h"
+#include "core/incident/deaths.h"
 #include "core/registration/registrations.h"
 #include "core/util/fast_clock.h"
 #include "core/util/log.h"
@@ -229,7 +231,8 @@ static void close_work(const struct ng_group_calls *calls, struct ng_pending *pe
     ng_async_op_hand_over(pending->comm, work);
 }
 
-bool ng_group_calls_are_refused(const struct ng_call *call, struct ng_thread *thread)
+/* Will the group that this call closes end with the error of a refused call? */
+static bool is_refused(const struct ng_call *call, struct ng_thread *thread)
 {
     const struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
 
@@ -361,10 +364,8 @@ static void open_group(const struct ng_call *call, struct ng_thread *thread)
 {
     struct ng_group_calls *calls = ng_thread_group_calls(thread, call->nccl);
 
-    if (!calls)
-        return;
-    calls->depth++;
-    NG_STORE(thread->slot->group_depth, ++thread->open_groups);
+    if (calls)
+        ng_group_calls_open(calls, thread);
 }
 
 /* Wait for the works of the group that need it, one after the other; the first failure counts. */
@@ -383,7 +384,7 @@ static int await_works(struct ng_group_calls *calls, int result)
     return result;
 }
 
-int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result)
+static int leave(const struct ng_call *call, struct ng_thread *thread, int result)
 {
     if (call->op == NG_OP_GroupStart) {
         if (result == NG_NCCL_SUCCESS)
@@ -393,8 +394,8 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
     struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
     if (calls && calls->depth == 1 && calls->error != NG_NCCL_SUCCESS)
         result = calls->error;
-    if (calls && calls->depth == 1)
-        result = ng_nonblocking_finish_group(calls, thread, result);
+    if (calls && calls->depth == 1 && result == NG_NCCL_IN_PROGRESS)
+        result = ng_nonblocking_finish_group(calls, thread);
     if (calls && calls->depth == 1 && result == NG_NCCL_IN_PROGRESS)
         ng_in_progress_stay_here(thread);
     else
@@ -406,15 +407,19 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
         return result;
     bool taken =
         call->op == NG_OP_GroupEnd && (result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS);
-    ng_thread_let_go_group(calls);
+    if (call->op != NG_OP_GroupEnd) /* which has done so before NCCL was called */
+        ng_thread_let_go_group(calls);
     if (__builtin_expect(ng_guard.registers, 0))
         ng_registrations_leave_group(calls);
     int64_t left_mono_ns = ng_fast_clock_mono_ns();
-    for (uint32_t i = 0; taken && i < calls->pending_count; i++)
+    bool captured = false;
+    for (uint32_t i = 0; taken && i < calls->pending_count; i++) {
         close_work(calls, &calls->pending[i], result, thread, left_mono_ns);
-    if (taken)
+        captured |= calls->pending[i].capturing;
+    }
+    if (captured)
         undo_captured(calls);
-    else /* The group failed as a whole, or was only simulated. */
+    if (!taken) /* The group failed as a whole, or was only simulated. */
         undo_all(calls, result);
     ng_creation_bind(calls, result);
     if (__builtin_expect(ng_guard.tends_works && taken, 0))
@@ -422,5 +427,26 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
     calls->pending_count = 0;
     calls->joined_count = 0;
     calls->error = NG_NCCL_SUCCESS;
+    return result;
+}
+
+/* The communicator that the thread's slot names for a call that closes a group; NULL none. */
+static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_thread *thread)
+{
+    uint32_t slot = NG_LOAD(thread->slot->group_slot);
+
+    return call->op == NG_OP_GroupEnd && slot < ng_comm_count() ? ng_comm_at(slot) : NULL;
+}
+
+int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result)
+{
+    bool is_told = is_refused(call, thread); /* the refused call has already been reported */
+
+    /* While the thread is still marked as inside: the call is what waits for the dead peer. */
+    if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
+        ng_deaths_hear(comm_of(call, thread));
+    result = leave(call, thread, result);
+    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
+        ng_failure_tell(call, comm_of(call, thread), 0, result);
     return result;
 }

@@ -464,12 +464,12 @@ static bool comes_again(const struct ng_group_calls *calls, uint32_t index)
 }
 
 /* Every communicator must be queried: each keeps part of the group's resources until then. */
-int ng_nonblocking_finish_group(struct ng_group_calls *calls, struct ng_thread *thread, int result)
+int ng_nonblocking_finish_group(struct ng_group_calls *calls, struct ng_thread *thread)
 {
     int first = NG_NCCL_SUCCESS;
 
-    if (result != NG_NCCL_IN_PROGRESS || !is_all_ours(calls))
-        return result;
+    if (!is_all_ours(calls))
+        return NG_NCCL_IN_PROGRESS;
     for (uint32_t i = 0; i < calls->created_count; i++) {
         const struct ng_created *created = &calls->created[i];
         keep_first(&first, await_made(created->comm, ng_comm_find(created->watched),

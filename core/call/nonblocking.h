@@ -44,8 +44,8 @@ int ng_nonblocking_finish(struct ng_comm *comm, struct ng_group_calls *calls,
 /* The same for a call that is only passed on; `comm` NULL: no tracked communicator. */
 int ng_nonblocking_finish_passed(struct ng_comm *comm, int result);
 
-/* The same for closing a group, which may involve several communicators. */
-int ng_nonblocking_finish_group(struct ng_group_calls *calls, struct ng_thread *thread, int result);
+/* The same for closing a group, which may involve several communicators, and is in progress. */
+int ng_nonblocking_finish_group(struct ng_group_calls *calls, struct ng_thread *thread);
 
 /* The program asks for the state of a converted communicator: NCCL's answer if no call is under
  * way, else the last known state. */

@@ -16,6 +16,9 @@
 #include "core/comm/ring.h"
 #include "core/comm/thread.h"
 #include "core/config/timing.h"
+#include "core/device/burst.h"
+#include "core/device/gpu.h"
+#include "core/device/work.h"
 #include "core/nccl/call.h"
 #include "core/runtime/runtime.h"
 #include "core/util/fast_clock.h"
@@ -82,11 +85,74 @@ NG_WORK_INLINE void ng_work_complete(struct ng_call_context *context, struct ng_
     context->entered_mono_ns = NG_LOAD(context->slot->since_mono_ns);
 }
 
+/* A usual call once it is recorded: its record keeps what would take up a register during the
+ * calls of CUDA and NCCL. */
+NG_WORK_INLINE struct ng_call ng_work_later(const struct ng_call *call,
+                                            const struct ng_call_context *context)
+{
+    struct ng_call later = *call;
+
+    later.caller = (const void *)NG_LOAD(context->record->caller);
+    return later;
+}
+
 /* May a usual call take ng_work_enter and ng_work_leave? Collectives outside of NCCL groups may,
  * and sends and receives inside of them. The others take core/nccl/call.h. */
 NG_WORK_INLINE bool ng_work_is_short(const struct ng_thread *thread, bool p2p)
 {
     return (thread->open_groups != 0) == p2p && !(p2p && thread->first.broken);
+}
+
+/*
+ * As ng_work_start, for a collective: no measured one, and on a stream in whose context the
+ * communicator has worked before. NULL: it is another case, and nothing has happened.
+ */
+NG_WORK_INLINE struct ng_async_op *ng_work_start_usual(struct ng_comm *comm,
+                                                       struct ng_thread *thread, void *stream,
+                                                       uint64_t record_id, uint64_t seq,
+                                                       int64_t now_mono_ns)
+{
+    struct ng_gpu *gpu = atomic_load_explicit(&comm->gpu, memory_order_acquire);
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE; /* 0, as CUDA_SUCCESS is */
+
+    if (__builtin_expect(!ng_gpu_is_at_hand(gpu) || ng_gpu_default_stream(stream), 0))
+        return NULL;
+    struct ng_async_op *work = ng_pool_take(&gpu->pool);
+    if (__builtin_expect(!work, 0))
+        return NULL;
+    /* Before CUDA is called, while all of this is in registers. */
+    ng_async_op_fill(work, record_id, seq, seq, 0, now_mono_ns);
+    work->has_start =
+        !__builtin_expect(ng_burst_goes_on(comm, thread, stream, now_mono_ns, NG_BURST_GAP_NS), 1);
+    ng_burst_end(thread);
+    int saved = *thread->errno_at;
+    CUresult result = ng_guard.cuda.stream_is_capturing(stream, &capture);
+    bool good =
+        __builtin_expect(((int)result | (int)capture) == 0, 1) &&
+        (!work->has_start || ng_guard.cuda.event_record(work->start, stream) == CUDA_SUCCESS);
+    *thread->errno_at = saved;
+    if (__builtin_expect(good, 1))
+        return work;
+    ng_gpu_give(work);
+    return NULL;
+}
+
+/* As ng_work_hand, for such a work. */
+NG_WORK_INLINE int ng_work_hand_usual(struct ng_comm *comm, struct ng_thread *thread,
+                                      struct ng_async_op *work, void *stream,
+                                      struct ng_box_record *record)
+{
+    int saved = *thread->errno_at;
+    bool recorded = !ng_gpu_default_stream(stream) &&
+                    ng_guard.cuda.event_record(work->end, stream) == CUDA_SUCCESS;
+
+    *thread->errno_at = saved;
+    if (__builtin_expect(!recorded, 0))
+        return ng_work_hand(comm, work, stream, record);
+    ng_ring_schedule(record, work->last_record);
+    ng_async_op_hand_over(comm, work);
+    ng_burst_keep(comm, thread, stream, ng_fast_clock_mono_ns());
+    return NG_NCCL_SUCCESS;
 }
 
 /*
@@ -114,7 +180,7 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool is_u
         ng_ring_describe(record, call);
         ng_ring_place(record, group_slot, group, thread->tid);
     }
-    context->hash_before = p2p ? 0 : NG_LOAD(group->rolling_hash);
+    ng_thread_name(slot, group_slot, record_id);
     if (p2p) {
         coll_seq = NG_LOAD(group->entered);
         p2p_seq = ng_work_count_up(&group->p2p_entered);
@@ -123,7 +189,7 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool is_u
     } else {
         struct ng_signature signature = ng_ring_signature(call);
         flags |= call->send_buffer == call->recv_buffer ? NG_RECORD_IN_PLACE : 0;
-        hash = ng_signature_roll(context->hash_before, &signature);
+        hash = ng_signature_roll(NG_LOAD(group->rolling_hash), &signature);
         coll_seq = NG_LOAD(group->entered) + 1;
         p2p_seq = NG_LOAD(group->p2p_entered);
     }
@@ -149,7 +215,7 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool is_u
     context->group_calls = group_calls;
     context->work = NULL;
     context->capture = 0;
-    ng_thread_mark(slot, call->op, group_slot, record_id, p2p ? 0 : coll_seq, now);
+    ng_thread_mark(slot, call->op, p2p ? 0 : coll_seq, now);
     if (!is_usual) {
         NG_WORK_COPY(call, context, thread);
         int answer = ng_work_prepare(&call_copy, p2p, &context_copy);
@@ -170,6 +236,11 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool is_u
         struct ng_call call_copy = *call;
         events = ng_work_start_measured(&call_copy, comm, slot);
     } else {
+        if (is_usual &&
+            __builtin_expect((context->work = ng_work_start_usual(
+                                  comm, thread, call->stream, record_id, coll_seq, now)) != NULL,
+                             1))
+            return NG_CALL_PROCEED;
         events = ng_work_start(comm, call->stream, slot);
     }
     context->work = events.work;
@@ -178,18 +249,28 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool is_u
 }
 
 /*
- * `result` is that of the real function. Returns the one for the program. Of a call outside of
- * groups that has a work, this needs only nccl, stream, op and root.
+ * `result` is that of the real function. Returns the one for the program. `is_usual` as for
+ * ng_work_enter; a usual collective has a work.
  */
-NG_WORK_INLINE int ng_work_leave(const struct ng_call *call, bool p2p,
-                                 const struct ng_call_context *context, int result)
+NG_WORK_INLINE int ng_work_leave(const struct ng_call *call, bool p2p, bool is_usual,
+                                 struct ng_thread *thread, const struct ng_call_context *context,
+                                 int result)
 {
     if (__builtin_expect(result != NG_NCCL_SUCCESS, 0)) {
-        NG_WORK_COPY(call, context, ng_this_thread);
+        struct ng_call later = is_usual ? ng_work_later(call, context) : *call;
+        NG_WORK_COPY(&later, context, thread);
         return ng_work_leave_unsuccessful(&call_copy, p2p, &context_copy, result);
     }
+    if (context->group_calls && is_usual) {
+        struct ng_call later = ng_work_later(call, context);
+        if (ng_group_calls_keep_next(context->group_calls, &later, context->comm, context->record,
+                                     NG_LOAD(context->slot->record_id))) {
+            ng_thread_unmark(context->slot);
+            return result;
+        }
+    }
     if (context->group_calls) {
-        struct ng_call call_copy = *call;
+        struct ng_call call_copy = is_usual ? ng_work_later(call, context) : *call;
         struct ng_call_context context_copy; /* as far as the function reads it */
         context_copy.comm = context->comm;
         context_copy.record = context->record;
@@ -206,9 +287,12 @@ NG_WORK_INLINE int ng_work_leave(const struct ng_call *call, bool p2p,
     ng_thread_unmark(context->slot);
     if (!p2p)
         NG_STORE(context->comm->group->scheduled, NG_LOAD(context->slot->seq));
+    if (is_usual)
+        return ng_work_hand_usual(context->comm, thread, context->work, call->stream,
+                                  context->record);
     if (__builtin_expect(context->work != NULL, 1))
         return ng_work_hand(context->comm, context->work, call->stream, context->record);
-    NG_WORK_COPY(call, context, ng_this_thread);
+    NG_WORK_COPY(call, context, thread);
     ng_work_leave_unobserved(&call_copy, &context_copy);
     return NG_NCCL_SUCCESS;
 }

@@ -24,7 +24,7 @@
 
 #define GROUP_RECORDS 4096u /* calls of an NCCL group are searched for among this many */
 
-struct ng_box_record *ng_ring_find(uint64_t id)
+static inline struct ng_box_record *find(uint64_t id)
 {
     struct ng_box *box = &ng_guard.box;
 
@@ -34,6 +34,11 @@ struct ng_box_record *ng_ring_find(uint64_t id)
     return ng_record_id(atomic_load_explicit(&record->id_state, memory_order_acquire)) == id
                ? record
                : NULL;
+}
+
+struct ng_box_record *ng_ring_find(uint64_t id)
+{
+    return find(id);
 }
 
 bool ng_ring_is_cold_call(const struct ng_box_thread *thread, enum ng_op op)
@@ -78,7 +83,7 @@ void ng_ring_set_chain(uint64_t id, enum ng_record_state state)
 {
     struct ng_box_record *record;
 
-    while (id && (record = ng_ring_find(id))) {
+    while (id && (record = find(id))) {
         uint64_t previous = NG_LOAD(record->work_previous);
         set_state(record, id, state);
         id = previous;

@@ -68,8 +68,7 @@ static inline __attribute__((always_inline)) void ng_ring_describe(struct ng_box
     NG_STORE(record->stream, (uintptr_t)call->stream);
     NG_STORE(record->caller, (uintptr_t)call->caller);
     NG_STORE(record->count, call->count);
-    NG_STORE(record->dtype, call->dtype);
-    NG_STORE(record->redop, call->redop);
+    NG_STORE(record->type, ng_signature_pair(call->dtype, (uint32_t)call->redop));
     NG_STORE(record->root, call->root);
     NG_STORE(record->op, call->op);
 }
@@ -138,6 +137,17 @@ static inline void ng_ring_advance(struct ng_box_record *record, uint64_t id,
 {
     if (record && ng_record_id(NG_LOAD(record->id_state)) == id)
         atomic_store_explicit(&record->id_state, id << 8 | state, memory_order_release);
+}
+
+/* The same for a record that is ENTERED: its work is on the stream. */
+static inline __attribute__((always_inline)) void ng_ring_schedule(struct ng_box_record *record,
+                                                                   uint64_t id)
+{
+    uint64_t id_state = NG_LOAD(record->id_state);
+
+    if (__builtin_expect(ng_record_id(id_state) == id, 1))
+        atomic_store_explicit(&record->id_state, (id_state & ~UINT64_C(0xff)) | NG_RECORD_SCHEDULED,
+                              memory_order_release);
 }
 
 /* The slot of a record; NULL if it was overwritten or never existed. */

@@ -7,6 +7,7 @@
  */
 #include "core/comm/thread.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +130,7 @@ struct ng_thread *ng_thread_make(void)
     thread->generation = generation;
     thread->tid = (uint32_t)gettid();
     thread->newest = &no_comm;
+    thread->errno_at = &errno;
     thread->slot = claim_slot(thread);
     tell_name(thread->slot);
     if (ng_guard.box.frames_capacity)
@@ -198,4 +200,10 @@ void ng_thread_refuse(const struct ng_nccl *nccl, int result)
     struct ng_group_calls *calls = thread ? ng_thread_open_group(thread, nccl) : NULL;
     if (calls)
         calls->error = result; /* the newest error counts, as in NCCL */
+}
+
+void ng_thread_after_fork(void)
+{
+    if (ng_this_thread)
+        ng_this_thread->newest = &no_comm;
 }

@@ -85,6 +85,7 @@ struct ng_thread {
     struct ng_box_thread spare;
     uint32_t open_groups; /* open ncclGroupStart of all libraries together */
     int64_t left_mono_ns; /* core/device/burst.h: when it last left NCCL; 0 no burst goes on */
+    int *errno_at;        /* its errno */
     /* The communicator of its last creating call, if the guard aborted it; else NULL. */
     struct ng_comm *not_made;
     uint32_t not_made_generation; /* of its record */
@@ -117,15 +118,24 @@ static inline struct ng_thread *ng_thread_get(void)
 /*
  * The record of a handle, as ng_comm_find, for the calling thread: first looks whether it is that
  * of its newest call. A record has its handle for just as long as the table has it: it loses it
- * when the communicator ends, or when NCCL gives the handle to another one.
+ * when the communicator ends, or when NCCL gives the handle to another one. NULL also if `thread`
+ * does not belong to the guard that runs now.
  */
-static inline struct ng_comm *ng_thread_find_comm(struct ng_thread *thread, const void *handle)
+static inline __attribute__((always_inline)) struct ng_comm *
+ng_thread_find_comm(struct ng_thread *thread, const void *handle)
 {
-    struct ng_comm *comm = thread->newest;
+    struct ng_comm *comm;
 
-    if (__builtin_expect(
-            handle && atomic_load_explicit(&comm->handle, memory_order_acquire) == handle, 1))
-        return comm;
+    if (__builtin_expect(thread && handle, 1)) {
+        comm = thread->newest;
+        if (!comm)
+            __builtin_unreachable();
+        if (__builtin_expect(atomic_load_explicit(&comm->handle, memory_order_acquire) == handle,
+                             1))
+            return comm;
+    }
+    if (!ng_thread_is_known(thread))
+        return NULL;
     comm = ng_comm_find(handle);
     if (comm)
         thread->newest = comm;
@@ -164,17 +174,26 @@ struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls);
  * open. */
 void ng_thread_refuse(const struct ng_nccl *nccl, int result);
 
+/* In a forked child: the communicators are the parent's. */
+void ng_thread_after_fork(void);
+
 /* The open group no longer delays an abort of its communicators: it is being closed, or its thread
  * has ended. */
 void ng_thread_let_go_group(struct ng_group_calls *calls);
 
-/* Mark a thread's slot in the black box as inside `op`, until ng_thread_unmark. `group_slot`
+/* What a thread's slot in the black box names once ng_thread_mark follows, at once. `group_slot`
  * UINT32_MAX none. */
-static inline void ng_thread_mark(struct ng_box_thread *slot, enum ng_op op, uint32_t group_slot,
-                                  uint64_t record_id, uint64_t seq, int64_t now_mono_ns)
+static inline void ng_thread_name(struct ng_box_thread *slot, uint32_t group_slot,
+                                  uint64_t record_id)
 {
     NG_STORE(slot->group_slot, group_slot);
     NG_STORE(slot->record_id, record_id);
+}
+
+/* Mark it as inside `op`, until ng_thread_unmark. */
+static inline void ng_thread_mark(struct ng_box_thread *slot, enum ng_op op, uint64_t seq,
+                                  int64_t now_mono_ns)
+{
     NG_STORE(slot->seq, seq);
     NG_STORE(slot->since_mono_ns, now_mono_ns);
     atomic_store_explicit(&slot->op, op, memory_order_release);
@@ -185,7 +204,8 @@ static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,
                                    const struct ng_comm *comm, uint64_t record_id, uint64_t seq,
                                    int64_t now_mono_ns)
 {
-    ng_thread_mark(thread->slot, op, comm ? comm->slot : UINT32_MAX, record_id, seq, now_mono_ns);
+    ng_thread_name(thread->slot, comm ? comm->slot : UINT32_MAX, record_id);
+    ng_thread_mark(thread->slot, op, seq, now_mono_ns);
 }
 
 static inline void ng_thread_unmark(struct ng_box_thread *slot)

@@ -32,7 +32,7 @@ static inline bool ng_burst_goes_on(const struct ng_comm *comm, const struct ng_
 {
     return comm->burst.stream == stream && comm->burst.left_mono_ns == thread->left_mono_ns &&
            (uint64_t)(now_mono_ns - thread->left_mono_ns) <= (uint64_t)gap_ns &&
-           !ng_gpu_default_stream(stream) && ng_guard.config.timing != NG_TIMING_ALL;
+           !ng_gpu_default_stream(stream);
 }
 
 /* The thread does something that the next work must not take for a part of its burst. */

@@ -76,6 +76,13 @@ static inline bool ng_gpu_default_stream(const void *stream)
     return (uintptr_t)stream <= 2;
 }
 
+/* The context is known, and can be used. */
+static inline bool ng_gpu_is_at_hand(const struct ng_gpu *gpu)
+{
+    return __builtin_expect((uintptr_t)gpu > (uintptr_t)NG_COMM_GPU_OUT_OF_REACH, 1) &&
+           __builtin_expect(!atomic_load_explicit(&gpu->lost, memory_order_relaxed), 1);
+}
+
 /* The slow halves of the functions below. */
 struct ng_gpu *ng_gpu_choose(struct ng_comm *comm, void *stream);
 struct ng_async_op *ng_gpu_grow(struct ng_gpu *gpu);
@@ -130,6 +137,8 @@ static inline struct ng_async_op *ng_pool_take(struct ng_pool *pool)
             ((head >> 32) + 1) << 32 | atomic_load_explicit(&work->next_free, memory_order_relaxed);
     } while (!atomic_compare_exchange_weak_explicit(&pool->free, &head, next, memory_order_acquire,
                                                     memory_order_acquire));
+    if (!work)
+        __builtin_unreachable();
     return work;
 }
 

@@ -86,9 +86,8 @@ struct ng_call_context {
     struct ng_comm *comm;       /* the communicator's record; NULL none */
     struct ng_box_thread *slot; /* of the thread, in the black box */
     struct ng_box_record *record;
-    uint64_t record_id;   /* in the black box; 0 none */
-    uint64_t seq;         /* of a collective in its group, from 1 */
-    uint64_t hash_before; /* the group's rolling hash before a collective */
+    uint64_t record_id; /* in the black box; 0 none */
+    uint64_t seq;       /* of a collective in its group, from 1 */
     int64_t entered_mono_ns;
     struct ng_async_op *work;           /* its events; NULL not observed */
     struct ng_group_calls *group_calls; /* those of the enclosing open NCCL group; NULL none */

@@ -378,7 +378,12 @@ struct ng_box_record {
     _Atomic uint64_t coll_seq; /* of the group, from 1; the last one before a point-to-point call */
     _Atomic uint64_t p2p_seq;  /* the same for point-to-point */
     _Atomic uint64_t count;
-    _Atomic int32_t dtype, redop;
+    union {
+        struct {
+            _Atomic int32_t dtype, redop;
+        };
+        _Atomic uint64_t type; /* both: ng_signature_pair */
+    };
     _Atomic int32_t root;          /* root or peer; -1 none */
     _Atomic int32_t result;        /* ncclResult_t of the host call */
     _Atomic uint64_t peer_ordinal; /* number of the send to, or receive from, this peer, from 1; 0 a

@@ -15,7 +15,10 @@
 
 NEVER(ng_comm_find_further)
 NEVER(ng_comm_peer)
+NEVER(ng_gpu_give)
+NEVER(ng_group_calls_enter)
 NEVER(ng_group_calls_keep)
+NEVER(ng_group_calls_leave)
 NEVER(ng_hash_log_mark)
 NEVER(ng_thread_other_group_calls)
 NEVER(ng_wake_watchdog)

@@ -5,8 +5,10 @@
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
+#include <cerrno>
 #include <cmath>
 #include <sys/mman.h>
+#include <thread>
 
 #include <cuda.h>
 #include <nccl.h>
@@ -177,6 +179,45 @@ TEST_F(Calls, AThreadTakesNoCommunicatorForAnotherThatHadItsHandle)
     struct made_group group = {};
     EXPECT_FALSE(made_group_of(nullptr, &group));
 }
+
+TEST_F(Calls, ErrnoIsWhatTheProgramAndNcclLeftInIt)
+{
+    void *comm = init(0);
+    /* The first call of a communicator, whose context is not known yet, and those of a burst. */
+    for (int i = 0; i < 4; i++) {
+        int seen = 0;
+        errno = ENOTTY;
+        made_reduce(
+            comm, stream_, nullptr, 4,
+            [](void *seen) {
+                *static_cast<int *>(seen) = errno;
+                errno = EILSEQ;
+                return OK;
+            },
+            &seen);
+        EXPECT_EQ(seen, ENOTTY) << "call " << i;
+        EXPECT_EQ(errno, EILSEQ) << "call " << i;
+    }
+}
+
+/* A child of a process with threads that starts its own: not under the sanitizers, whose allocators
+ * keep for ever a lock that another thread had at the fork. */
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+TEST_F(Calls, AForkedChildTakesNoCommunicatorForItsParentsOfTheSameHandle)
+{
+    void *comm = init(0);
+    made_all_reduce(0, comm, stream_, OK);
+    made_all_reduce(0, comm, stream_, OK);
+    EXPECT_EQ(in_child([&] {
+                  made_fork_child();
+                  std::thread([&] { made_init(0, comm, 2, 0, nullptr, OK); }).join();
+                  made_all_reduce(0, comm, stream_, OK);
+                  return (int)group_of(comm).entered;
+              }),
+              1);
+    EXPECT_EQ(group_of(comm).entered, 2u);
+}
+#endif
 
 TEST_F(Calls, ARefusedCollectiveLeavesTheRollingHashAsItWas)
 {

@@ -9,6 +9,7 @@ namespace
 {
 
 constexpr uint32_t REPLAYED = 32; /* NG_RECORD_REPLAYED */
+constexpr uint32_t COMPLETED = 4; /* NG_RECORD_COMPLETED */
 constexpr uint32_t CAPTURED = 6;  /* NG_RECORD_CAPTURED */
 
 void *handle(uintptr_t number)
@@ -101,6 +102,48 @@ TEST_F(Graph, EachLaunchCountsForAllOfItsCalls)
     made_exec_destroy(exec(1));
     made_graph_end();
     EXPECT_FALSE(made_launch(exec(1), made_stream(0)));
+}
+
+TEST_F(Graph, AnNcclGroupOfSendsIsCapturedWhole)
+{
+    made_capture_begin();
+    made_group_start(0);
+    for (int i = 0; i < 3; i++)
+        made_send(0, comm_, made_stream(0), 1, 0);
+    made_group_end(0, 0);
+    made_capture_end();
+    EXPECT_EQ(group().p2p_entered, 0u);
+    made_instantiate(exec(40));
+    ASSERT_TRUE(made_launch(exec(40), made_stream(0)));
+    EXPECT_EQ(group().p2p_entered, 3u);
+    EXPECT_EQ(made_newest_replay().position, 3u);
+    EXPECT_EQ(made_newest_replay().calls, 3u);
+    made_exec_destroy(exec(40));
+    made_graph_end();
+}
+
+/* Where calls are kept, since graphs are followed. */
+TEST_F(Graph, SendsOfAnNcclGroupBelongToTheWorkOfTheirCommunicatorAndStream)
+{
+    void *other = handle(901);
+    struct made_group beside;
+    made_init(0, other, 2, 0, nullptr, 0);
+    made_group_start(0);
+    for (int i = 0; i < 3; i++)
+        made_send(0, comm_, made_stream(0), 1, 0);
+    for (int i = 0; i < 2; i++)
+        made_send(0, other, made_stream(0), 1, 0);
+    for (int i = 0; i < 2; i++)
+        made_send(0, other, made_stream(1), 1, 0);
+    made_group_end(0, 0);
+    EXPECT_EQ(group().p2p_joined, 2u);
+    ASSERT_TRUE(made_group_of(other, &beside));
+    EXPECT_EQ(beside.p2p_joined, 2u) << "one of each stream";
+    EXPECT_EQ(beside.groups_closed, 2u);
+    made_pending(comm_);
+    made_pending(other);
+    for (unsigned back = 0; back < 7; back++)
+        EXPECT_EQ(made_record_before(back).state, COMPLETED) << back;
 }
 
 TEST_F(Graph, ReplaysHaveTheRollingHashOfTheSameCalls)

@@ -3,6 +3,7 @@
  */
 #include "tests/unit/core/helpers/made_calls.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +129,7 @@ void made_capture(bool capture)
 static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     (void)stream;
+    errno = EREMOTEIO; /* as a driver may */
     *status =
         atomic_load(&captures) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
@@ -195,6 +197,7 @@ static CUresult event_record(CUevent event, CUstream stream)
 {
     CUresult result = event_state(event);
 
+    errno = EREMOTEIO;
     if (result == CUDA_SUCCESS && stream && stream->context != event->context)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
@@ -611,16 +614,41 @@ unsigned made_reached(void)
 }
 
 /* Only for library 0, and while no other has an open group: the wrappers have only one library. */
-static bool takes_short_way(const struct ng_call *call, bool p2p)
+static bool takes_short_way(const struct ng_call *call, enum ng_op_class op_class)
 {
     static _Atomic int wanted = -1;
 
     if (wanted < 0)
         wanted = getenv("NG_TEST_SHORT_WAY") != NULL;
-    return wanted && call->nccl->index == 0 && made_is_usual() &&
-           ng_thread_is_known(ng_this_thread) &&
-           ng_this_thread->open_groups == ng_this_thread->first.depth &&
-           ng_thread_find_comm(ng_this_thread, call->comm) && ng_work_is_short(ng_this_thread, p2p);
+    if (!wanted || call->nccl->index != 0 || !made_is_usual() ||
+        !ng_thread_is_known(ng_this_thread) ||
+        ng_this_thread->open_groups != ng_this_thread->first.depth)
+        return false;
+    return op_class == NG_CLASS_GROUP ||
+           ((op_class == NG_CLASS_COLLECTIVE || op_class == NG_CLASS_P2P) &&
+            ng_thread_find_comm(ng_this_thread, call->comm) &&
+            ng_work_is_short(ng_this_thread, op_class == NG_CLASS_P2P));
+}
+
+/* As a wrapper does it, for the start or the end of an NCCL group. */
+static int through_short_group(const struct ng_call *call, int result, int (*inside)(void *),
+                               void *argument)
+{
+    struct ng_thread *thread = ng_this_thread;
+
+    int answer = call->op != NG_OP_GroupStart || thread->open_groups
+                     ? ng_group_calls_enter(call, thread)
+                     : NG_CALL_PROCEED;
+    if (answer != NG_CALL_PROCEED)
+        return answer;
+    atomic_fetch_add(&reached, 1);
+    see(call);
+    if (inside)
+        result = inside(argument);
+    if (call->op != NG_OP_GroupStart || result != NG_NCCL_SUCCESS)
+        return ng_group_calls_leave(call, thread, result);
+    ng_group_calls_open(&thread->first, thread);
+    return result;
 }
 
 /* As a wrapper does it, for a usual call. */
@@ -628,12 +656,6 @@ static int through_short_way(const struct ng_call *call, bool p2p, int result,
                              int (*inside)(void *), void *argument)
 {
     struct ng_thread *thread = ng_this_thread;
-    struct ng_call rest = {.dtype = -1,
-                           .redop = -1,
-                           .root = -1,
-                           .op = call->op,
-                           .nccl = call->nccl,
-                           .stream = call->stream};
     struct ng_call_context context;
 
     int answer = ng_work_enter(call, p2p, true, thread, ng_thread_find_comm(thread, call->comm),
@@ -645,7 +667,7 @@ static int through_short_way(const struct ng_call *call, bool p2p, int result,
     if (inside)
         result = inside(argument);
     if (p2p || context.work)
-        return ng_work_leave(p2p ? call : &rest, p2p, &context, result);
+        return ng_work_leave(call, p2p, true, thread, &context, result);
     NG_WORK_COPY(call, &context, thread);
     return ng_collective_leave(&call_copy, &context_copy, result);
 }
@@ -656,10 +678,11 @@ static int through_core(const struct ng_call *call, struct ng_injection *injecti
 {
     struct ng_call_context passage;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
-    bool p2p = op_class == NG_CLASS_P2P;
 
-    if ((p2p || op_class == NG_CLASS_COLLECTIVE) && takes_short_way(call, p2p))
-        return through_short_way(call, p2p, result, inside, argument);
+    if (takes_short_way(call, op_class))
+        return op_class == NG_CLASS_GROUP
+                   ? through_short_group(call, result, inside, argument)
+                   : through_short_way(call, op_class == NG_CLASS_P2P, result, inside, argument);
     int answer = op_class == NG_CLASS_COLLECTIVE ? ng_collective_enter(call, &passage)
                  : op_class == NG_CLASS_P2P      ? ng_p2p_enter(call, &passage)
                                                  : ng_call_enter(call, &passage);
