@@ -42,6 +42,8 @@ enum {
     NCCLGUARD_NO_ROOM = -28, /* no memory, no room on the board, or too many keys */
     NCCLGUARD_NO_ACCESS = -13, /* the folder is not writable; the guard's log says why */
     NCCLGUARD_NO_PHASE = -1,   /* no phase was begun */
+    NCCLGUARD_AMBIGUOUS = -76, /* several runs of one name are active, and nothing tells whose a
+                                * value is: set NCCLGUARD_JOB to a name of its own for each */
     NCCLGUARD_GOING = -108     /* the process is ending */
 };
 

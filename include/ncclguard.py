@@ -29,6 +29,7 @@ _WORDS = {
     -28: "no room",
     -13: "the folder cannot be written to; the guard's log says why",
     -1: "no phase was begun",
+    -76: "several runs of one name are active, and nothing tells whose this is: set NCCLGUARD_JOB for each",
     -108: "the process is ending",
 }
 _VALUE_MAX = 4096

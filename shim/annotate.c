@@ -34,7 +34,7 @@ _Static_assert(NCCLGUARD_ABSENT == -ENOSYS && NCCLGUARD_INVALID == -EINVAL &&
                    NCCLGUARD_EXISTS == -EEXIST && NCCLGUARD_TOO_LONG == -EMSGSIZE &&
                    NCCLGUARD_BUSY == -EBUSY && NCCLGUARD_NO_ROOM == -ENOSPC &&
                    NCCLGUARD_NO_ACCESS == -EACCES && NCCLGUARD_NO_PHASE == -EPERM &&
-                   NCCLGUARD_GOING == -ESHUTDOWN,
+                   NCCLGUARD_AMBIGUOUS == -ENOTUNIQ && NCCLGUARD_GOING == -ESHUTDOWN,
                "results are errors");
 _Static_assert(NCCLGUARD_NAME_MAX == NG_BOX_NAME_BYTES - 1 &&
                    NCCLGUARD_KEY_MAX + sizeof(USER_PREFIX) - 1 <= NG_BOARD_KEY_MAX &&

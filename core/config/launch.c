@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/nccl/group_id.h"
+#include "core/util/small_file.h"
 
 static const struct {
     const char *name;
@@ -29,6 +30,7 @@ static const struct {
     {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", NULL,
      NULL},
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+    {"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_ID", NULL},
     /* Indexed jobs of Kubernetes provide only the index of the pod. */
     {"Kubernetes", "JOB_COMPLETION_INDEX", NULL, NULL, "JOB_NAME", NULL},
 };
@@ -36,11 +38,17 @@ static const struct {
 /*
  * Variables that distinguish one run of a program from another, each with a second one that
  * qualifies it; the first alone is sufficient. A batch job is not a run: its script may start
- * several programs.
+ * several programs. A run of torchrun may have a step of the batch system for each host, so the
+ * rows below torchrun's do not count then.
  */
+enum { TORCHRUN = 1 };
 static const char *const run_words[][2] = {
-    {"MASTER_PORT", "MASTER_ADDR"},    {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
-    {"PMIX_NAMESPACE", NULL},          {"PMI_JOBID", NULL},
+    {"MASTER_PORT", "MASTER_ADDR"},
+    {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+    {"PMIX_NAMESPACE", NULL},
+    {"PMI_JOBID", NULL},
+    {"PALS_APID", NULL},
+    {"FLUX_JOB_ID", NULL},
     {"SLURM_STEP_ID", "SLURM_JOB_ID"},
 };
 
@@ -66,18 +74,27 @@ static uint64_t add_word(uint64_t hash, const char *name, const char *word)
     return ng_hash(ng_hash(hash, name, strlen(name) + 1), word, strlen(word) + 1);
 }
 
-/* A local address means something else in each network namespace: containers of one host may use
- * the same port. */
-static uint64_t add_network(uint64_t hash)
+/* What tells this boot of this host, and this namespace of it ("net", "pid"), from all others. */
+static uint64_t add_namespace(uint64_t hash, const char *path)
+{
+    struct stat namespace;
+    char boot[64];
+
+    if (ng_small_file_read_text("/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) > 0)
+        hash = ng_hash(hash, boot, strlen(boot));
+    return stat(path, &namespace) == 0 ? ng_hash(hash, &namespace.st_ino, sizeof(namespace.st_ino))
+                                       : hash;
+}
+
+/* A local address means something else on each host, and in each network namespace: containers of
+ * one host may use the same port. */
+static uint64_t add_host(uint64_t hash)
 {
     const char *address = word_of("MASTER_ADDR");
-    struct stat network;
 
     bool here = address && (strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 ||
                             strcmp(address, "::1") == 0);
-    return here && stat("/proc/self/ns/net", &network) == 0
-               ? ng_hash(hash, &network.st_ino, sizeof(network.st_ino))
-               : hash;
+    return here ? add_namespace(hash, "/proc/self/ns/net") : hash;
 }
 
 static uint64_t run_of_launcher(void)
@@ -86,6 +103,8 @@ static uint64_t run_of_launcher(void)
 
     for (size_t i = 0; i < sizeof(run_words) / sizeof(run_words[0]); i++) {
         const char *word = word_of(run_words[i][0]), *more = word_of(run_words[i][1]);
+        if (i > TORCHRUN && word_of(run_words[TORCHRUN][0]))
+            break;
         /* torchrun without a rendezvous id sets "none". */
         if (!word || strcmp(word, "none") == 0)
             continue;
@@ -93,7 +112,7 @@ static uint64_t run_of_launcher(void)
         if (more)
             hash = add_word(hash, run_words[i][1], more);
     }
-    return hash ? add_network(hash) : 0;
+    return hash ? add_host(hash) : 0;
 }
 
 /* Make it safe as a file name: no slash, no leading dot, nothing special to a shell. */
@@ -141,8 +160,10 @@ void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launc
     launch->job_is_shared = launch->job[0] != '\0';
     if (!launch->job[0] && word_of("NCCLGUARD_RUN_ID"))
         snprintf(launch->job, sizeof(launch->job), "%s", getenv("NCCLGUARD_RUN_ID"));
+    /* Hosts and containers that share a store count process groups by themselves. */
     if (!launch->job[0])
-        snprintf(launch->job, sizeof(launch->job), "pgrp-%d", (int)getpgrp());
+        snprintf(launch->job, sizeof(launch->job), "pgrp-%d-%08x", (int)getpgrp(),
+                 (unsigned)add_namespace(0, "/proc/self/ns/pid"));
     clean(launch->job);
     launch->run = run_of_launcher();
 }

@@ -264,12 +264,17 @@ int ng_program_request_dump(const char *folder, int64_t deadline_mono_ns)
  * result. `missing` is no failure before the deadline. */
 static int go_on(struct slot *slot, int error, int64_t now)
 {
-    if (error != -EIO && error != -ENOENT && error != -EAGAIN)
+    if (error != -EIO && error != -ENOENT && error != -EAGAIN && error != -ENOTUNIQ)
         return error;
     slot->store_silent = error == -EIO;
     if (now < slot->deadline_ns)
         return -EAGAIN;
-    return slot->store_silent ? -EIO : -ETIMEDOUT;
+    if (error == -ENOTUNIQ)
+        ng_log(NG_LOG_WARN,
+               "key %s: several runs of job %s are active, and nothing tells whose value this is: "
+               "set NCCLGUARD_JOB to a name of its own for each",
+               slot->key, ng_guard.launch.job);
+    return error == -EIO || error == -ENOTUNIQ ? error : -ETIMEDOUT;
 }
 
 static int step_put(struct slot *slot, struct ng_board *board, int64_t now)

@@ -308,14 +308,14 @@ struct ng_board_ops {
 
     /*
      * Put an entry if its key is free. 0, also if the same process has put the same entry before;
-     * -EEXIST: there is another one, of a process that lives or has ended just now; -ENOSPC: no
-     * room, or too many entries of this process; -EIO: the store does not answer at the moment; or
-     * -errno.
+     * -EEXIST: there is another one, of a process that lives or has ended just now; -ENOTUNIQ:
+     * there is one that may be of this run or of another; -ENOSPC: no room, or too many entries of
+     * this process; -EIO: the store does not answer at the moment; or -errno.
      */
     int (*put)(struct ng_board *board, const struct ng_board_entry *entry);
 
     /* Read the entry of `key`: *ret_bytes bytes in ret_data, which has room for NG_BOARD_VALUE_MAX.
-     * 0; -ENOENT; -EIO, -errno as above. */
+     * 0; -ENOENT; -ENOTUNIQ, -EIO, -errno as above. */
     int (*fetch)(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes);
 
     /* Which of the keys "<prefix><number>" exist, for `count` numbers from `first` (up to

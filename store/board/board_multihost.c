@@ -116,7 +116,8 @@ static bool speak_for(struct shared *shared, const struct ng_local_peer *peer)
     struct ng_progress_limits limits = {.records = NG_PROGRESS_RECORDS_PEACE,
                                         .label = ng_publisher_label(shared->publisher),
                                         .written_unix_ns = ng_clock_unix_ns(),
-                                        .reason = NG_PROGRESS_BY_NEIGHBOUR};
+                                        .reason = NG_PROGRESS_BY_NEIGHBOUR,
+                                        .launch_run = peer->box->header->launch_run};
     struct ng_view view;
     const void *data;
     size_t bytes;

@@ -4,6 +4,10 @@
  * Beside the life of a call. Entered by the incident thread only. Must never replace an entry that
  * is still valid, nor trust the content of a file without checking, nor call malloc: the program
  * may be stuck while holding its lock.
+ *
+ * Runs of one name have one folder. If their launchers tell them apart, so does the name of a file.
+ * Else an entry belongs to the run of its process, and other runs put theirs beside it, under the
+ * same key and a number. What has a lifetime of its own has a key that no other run uses.
  */
 #include "store/board/local_parts.h"
 
@@ -22,6 +26,7 @@
 
 #define ENTRY_MAGIC     UINT64_C(0x31544e454743434e) /* "NCCGENT1" */
 #define ENTRY_LINGER_NS (5 * NG_S) /* entries stay valid so long after their process's end */
+#define ENTRY_RUNS      8u         /* so many runs may use one key */
 
 struct entry_file {
     uint64_t magic;
@@ -33,16 +38,20 @@ struct entry_file {
 };
 #define ENTRY_HEAD_BYTES offsetof(struct entry_file, data)
 
-/* Only of our own run, if a launcher has identified it: other runs have the same folder. */
-static void entry_path(const struct ng_local *local, const char *key, char *ret_path)
+/* Only of our own run, if a launcher has identified it. `beside`: 0 for the first run that uses the
+ * key. */
+static void entry_path(const struct ng_local *local, const char *key, unsigned beside,
+                       char *ret_path)
 {
-    char name[NG_BOARD_KEY_MAX * 3 + 1], run[20] = "";
+    char name[NG_BOARD_KEY_MAX * 3 + 1], run[20] = "", number[12] = "";
     uint64_t launch_run = local->own_box->header->launch_run;
 
     ng_kv_encode(key, name, sizeof(name));
     if (launch_run)
         snprintf(run, sizeof(run), "%016" PRIx64 ".", launch_run);
-    snprintf(ret_path, PATH_MAX, "%s/%s%s%s", local->folder, NG_ENTRY_PREFIX, run, name);
+    if (beside)
+        snprintf(number, sizeof(number), "@%u", beside); /* not a letter of an encoded key */
+    snprintf(ret_path, PATH_MAX, "%s/%s%s%s%s", local->folder, NG_ENTRY_PREFIX, run, name, number);
 }
 
 static void hidden_entry_path(const struct ng_local *local, const char *what, char *ret_path)
@@ -67,25 +76,72 @@ static int read_entry(const char *path, struct entry_file *ret_file)
     return 0;
 }
 
+/* The process that put an entry; NULL it is none of the folder. */
+static struct ng_peer *owner_of(const struct ng_local *local, const struct entry_file *file)
+{
+    for (uint32_t i = 0; i < local->peer_count; i++)
+        if (ng_box_uid(local->peers[i].box.header) == file->uid)
+            return &local->peers[i];
+    return NULL;
+}
+
+/* When the owner left or died; 0 it has not. */
+static int64_t left_ns(struct ng_peer *owner)
+{
+    ng_local_refresh_peer(owner);
+    int64_t left = atomic_load(&owner->box.header->life) == NG_BOX_RUNNING
+                       ? 0
+                       : atomic_load(&owner->box.header->life_mono_ns);
+
+    return owner->gone && !left ? owner->gone_mono_ns : left;
+}
+
 /* Is this entry still valid? */
-static bool counts(struct ng_local *local, const struct entry_file *file)
+static bool counts(const struct ng_local *local, const struct entry_file *file)
 {
     if (file->stays)
         return ng_clock_mono_ns() < file->until_mono_ns;
     if (file->uid == ng_box_uid(local->own_box->header))
         return true;
-    for (uint32_t i = 0; i < local->peer_count; i++) {
-        struct ng_peer *peer = &local->peers[i];
-        if (ng_box_uid(peer->box.header) != file->uid)
+    struct ng_peer *owner = owner_of(local, file);
+    int64_t left = owner ? left_ns(owner) : 0;
+    return owner && (!left || ng_clock_mono_ns() - left < ENTRY_LINGER_NS);
+}
+
+/* Whose is a valid entry? One whose process had left before we came is of an earlier run, unless a
+ * launcher says otherwise. */
+static enum ng_local_whose whose_is(const struct ng_local *local, const struct entry_file *file)
+{
+    if (file->stays || file->uid == ng_box_uid(local->own_box->header))
+        return NG_LOCAL_OF_OURS;
+    struct ng_peer *owner = owner_of(local, file);
+    int64_t left = left_ns(owner);
+    if (left && left < local->joined_mono_ns && !owner->box.header->launch_run)
+        return NG_LOCAL_OF_ANOTHER;
+    return ng_local_whose(local, owner);
+}
+
+/* The entry of our run. 0; -ENOENT; -ENOTUNIQ: there is one that may be ours, or another run's. */
+static int find_entry(struct ng_local *local, const char *key, struct entry_file *ret_file)
+{
+    char path[PATH_MAX];
+    int error = -ENOENT;
+
+    ng_local_scan(local);
+    for (unsigned beside = 0; beside < ENTRY_RUNS; beside++) {
+        entry_path(local, key, beside, path);
+        if (read_entry(path, ret_file) != 0 || !counts(local, ret_file))
             continue;
-        ng_local_refresh_peer(peer);
-        int64_t left = atomic_load(&peer->box.header->life) == NG_BOX_RUNNING
-                           ? 0
-                           : atomic_load(&peer->box.header->life_mono_ns);
-        int64_t since = peer->gone && !left ? peer->gone_mono_ns : left;
-        return !since || ng_clock_mono_ns() - since < ENTRY_LINGER_NS;
+        switch (whose_is(local, ret_file)) {
+        case NG_LOCAL_OF_OURS:
+            return 0;
+        case NG_LOCAL_OF_ANOTHER:
+            break;
+        case NG_LOCAL_UNCLEAR:
+            error = -ENOTUNIQ;
+        }
     }
-    return false;
+    return error;
 }
 
 static int write_entry(const char *path, const struct entry_file *file)
@@ -117,6 +173,12 @@ static void remove_stale(struct ng_local *local, const char *path, const struct 
 }
 
 /* Like a claim: link either creates the name, or another process was first. */
+static bool is_same(const struct entry_file *one, const struct entry_file *other)
+{
+    return one->uid == other->uid && one->bytes == other->bytes &&
+           memcmp(one->data, other->data, one->bytes) == 0;
+}
+
 static int put_file(struct ng_local *local, const char *path, const struct entry_file *file)
 {
     char hidden[PATH_MAX];
@@ -131,15 +193,30 @@ static int put_file(struct ng_local *local, const char *path, const struct entry
         if (error != -EEXIST || read_entry(path, &there) != 0)
             break;
         if (counts(local, &there)) {
-            bool same = there.uid == file->uid && there.bytes == file->bytes &&
-                        memcmp(there.data, file->data, there.bytes) == 0;
-            error = same ? 0 : -EEXIST;
+            error = is_same(&there, file) ? 0 : -EEXIST;
             break;
         }
         remove_stale(local, path, &there);
         error = tries < 2 ? 0 : -EAGAIN;
     }
     unlink(hidden);
+    return error;
+}
+
+/* Put it where no other run has its own. */
+static int put_beside(struct ng_local *local, const char *key, const struct entry_file *file)
+{
+    struct entry_file there;
+    char path[PATH_MAX];
+    int error = -EEXIST;
+
+    for (unsigned beside = 0; error == -EEXIST && beside < ENTRY_RUNS; beside++) {
+        error = find_entry(local, key, &there);
+        if (error != -ENOENT)
+            return error || is_same(&there, file) ? error : -EEXIST;
+        entry_path(local, key, beside, path);
+        error = put_file(local, path, file);
+    }
     return error;
 }
 
@@ -154,15 +231,15 @@ int ng_local_put(struct ng_board *board, const struct ng_board_entry *entry)
     struct entry_file there;
     char path[PATH_MAX];
 
-    entry_path(local, entry->key, path);
     /* Its own entry counts once already. */
-    bool counted = file.stays || (read_entry(path, &there) == 0 && there.uid == file.uid);
+    bool counted =
+        file.stays || (find_entry(local, entry->key, &there) == 0 && there.uid == file.uid);
     if (!counted && local->kept == NG_BOARD_KEEP_MAX)
         return -ENOSPC;
     if (entry->bytes)
         memcpy(file.data, entry->data, entry->bytes);
-    ng_local_scan(local);
-    int error = put_file(local, path, &file);
+    entry_path(local, entry->key, 0, path);
+    int error = file.stays ? put_file(local, path, &file) : put_beside(local, entry->key, &file);
     if (!error && !counted)
         local->kept++;
     return error == -ENOENT ? -EIO : error; /* the folder does not exist (yet, or any more) */
@@ -170,16 +247,11 @@ int ng_local_put(struct ng_board *board, const struct ng_board_entry *entry)
 
 int ng_local_fetch(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes)
 {
-    struct ng_local *local = (struct ng_local *)board;
     struct entry_file file;
-    char path[PATH_MAX];
 
-    entry_path(local, key, path);
-    if (read_entry(path, &file) != 0)
-        return -ENOENT;
-    ng_local_scan(local);
-    if (!counts(local, &file))
-        return -ENOENT;
+    int error = find_entry((struct ng_local *)board, key, &file);
+    if (error)
+        return error;
     memcpy(ret_data, file.data, file.bytes);
     *ret_bytes = file.bytes;
     return 0;
@@ -195,7 +267,7 @@ int ng_local_have(struct ng_board *board, const char *prefix, uint32_t first, ui
     *ret_there = 0;
     for (uint32_t i = 0; i < count && i < NG_BOARD_HAVE_MAX; i++) {
         snprintf(key, sizeof(key), "%s%u", prefix, first + i);
-        entry_path(local, key, path);
+        entry_path(local, key, 0, path);
         if (lstat(path, &status) == 0)
             *ret_there |= UINT64_C(1) << i;
     }
@@ -206,6 +278,6 @@ void ng_local_forget(struct ng_board *board, const char *key)
 {
     char path[PATH_MAX];
 
-    entry_path((const struct ng_local *)board, key, path);
+    entry_path((const struct ng_local *)board, key, 0, path);
     unlink(path);
 }

@@ -124,6 +124,15 @@ void ng_local_tell_runs(struct ng_local *local);
 
 /* ---- local_runs.c: which processes belong to one run ---- */
 
+enum ng_local_whose {
+    NG_LOCAL_OF_OURS,    /* as far as is known */
+    NG_LOCAL_OF_ANOTHER, /* run, for certain */
+    NG_LOCAL_UNCLEAR,    /* several runs are active, and it fits into ours as into another */
+};
+
+/* Of which run is this process, as of the last ng_local_tell_runs? */
+enum ng_local_whose ng_local_whose(const struct ng_local *local, const struct ng_peer *peer);
+
 /* Complete `run` of all peers of a folder. `linked` of a new one is its own index. */
 void ng_local_find_runs(struct ng_peer *peers, uint32_t count);
 

@@ -154,6 +154,50 @@ static bool fits_all(const struct ng_peer *peers, uint32_t count, uint32_t run)
     return true;
 }
 
+static bool has_number(const struct ng_peer *peers, uint32_t count, uint32_t run)
+{
+    int number, of;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (peers[i].run == run && !number_of(&peers[i], &number, &of))
+            return false;
+    return true;
+}
+
+/* Is `run` one of the live runs that may be the same as `one` or `other`? */
+static bool is_near(const struct ng_peer *peers, uint32_t count, uint32_t run, uint32_t one,
+                    uint32_t other)
+{
+    return peers[run].run == run && !peers[run].box.header->launch_run &&
+           (run == one || run == other ||
+            (lives(peers, count, run) &&
+             (fit(peers, count, run, one) || fit(peers, count, run, other))));
+}
+
+/* Can two runs only be one: do all live runs that may be the same as either fit each other? */
+static bool are_one(const struct ng_peer *peers, uint32_t count, uint32_t one, uint32_t other)
+{
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t k = 0; k < i && is_near(peers, count, i, one, other); k++)
+            if (is_near(peers, count, k, one, other) && !fit(peers, count, i, k))
+                return false;
+    return true;
+}
+
+enum ng_local_whose ng_local_whose(const struct ng_local *local, const struct ng_peer *peer)
+{
+    const struct ng_peer *peers = local->peers;
+    uint32_t count = local->peer_count, run = peer->run,
+             own = local->self == UINT32_MAX ? run : peers[local->self].run;
+
+    /* Without numbers nothing tells. */
+    if (run == own || !has_number(peers, count, own) || !has_number(peers, count, run))
+        return NG_LOCAL_OF_OURS;
+    if (!fit(peers, count, own, run))
+        return NG_LOCAL_OF_ANOTHER;
+    return are_one(peers, count, own, run) ? NG_LOCAL_OF_OURS : NG_LOCAL_UNCLEAR;
+}
+
 static void put_together(struct ng_peer *peers, uint32_t count, uint32_t run, uint32_t with)
 {
     for (uint32_t i = 0; i < count; i++)

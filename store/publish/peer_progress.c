@@ -252,6 +252,56 @@ static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
     return counts;
 }
 
+/* What the launcher of this run says of it. `near`: processes of the run. 0: nothing. */
+static uint64_t launch_run_of(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
+                              const struct ng_view *near)
+{
+    struct ng_progress_head head;
+
+    for (uint32_t i = 0; i < count; i++)
+        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
+            ((root && blobs[i].root == root) || (head.uid && has_uid(near, head.uid))))
+            return head.launch_run;
+    return 0;
+}
+
+/*
+ * Do the live processes that no launcher has identified fit into one run: is each rank one of them,
+ * and do they agree on how many there are? If not, several runs are active, and a process without a
+ * communicator may be of any. -ENOMEM.
+ */
+static int fit_by_hand(const struct ng_peer_progress *blobs, uint32_t count, struct ng_arena *arena)
+{
+    struct ng_progress_head head;
+    uint32_t room = 16;
+    int world_size = 0;
+
+    while (room < 2 * (uint64_t)count)
+        room *= 2;
+    struct {
+        uint64_t uid;
+        int rank;
+    } *seen = ng_arena_alloc(arena, room * sizeof(*seen));
+    if (!seen)
+        return -ENOMEM;
+    for (uint32_t i = 0, used = 0; i < count; i++) {
+        if (!blobs[i].lives || ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0 ||
+            head.launch_run || head.rank < 0 || !head.uid || head.life != NG_LIFE_RUNNING)
+            continue;
+        if (used++ && head.world_size != world_size)
+            return false;
+        world_size = head.world_size;
+        uint32_t at = ((uint32_t)head.rank * UINT32_C(0x9e3779b9)) & (room - 1);
+        while (seen[at].uid && seen[at].rank != head.rank)
+            at = (at + 1) & (room - 1);
+        if (seen[at].uid && seen[at].uid != head.uid)
+            return false;
+        seen[at].uid = head.uid;
+        seen[at].rank = head.rank;
+    }
+    return true;
+}
+
 int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
                          int64_t ttl_ns, struct ng_view *view)
 {
@@ -259,8 +309,10 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
     const bool *counts = choose(blobs, count, &view->arena);
     /* Those already in the view are few: the processes of one host. */
     struct ng_view near = {.processes = view->processes, .process_count = view->process_count};
+    uint64_t launch_run = launch_run_of(blobs, count, root, &near);
+    int fit = launch_run ? true : fit_by_hand(blobs, count, &view->arena);
 
-    if (!counts)
+    if (!counts || fit < 0)
         return -ENOMEM;
     for (int strangers = 0; strangers < 2; strangers++)
         for (uint32_t i = 0; i < count; i++) {
@@ -271,12 +323,13 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
                                  error == -EPROTO ? "of another version of ncclguard" : "damaged");
                 continue;
             }
-            bool stranger = blobs[i].root != root;
+            bool stranger = blobs[i].root != root || (!root && head.launch_run != launch_run);
             if (!counts[i] || stranger != (strangers == 1) ||
                 (head.uid && has_uid(&near, head.uid)))
                 continue;
-            if (stranger && (!blobs[i].lives || head.life != NG_LIFE_RUNNING || head.rank < 0 ||
-                             has_rank(view, head.rank)))
+            if (stranger &&
+                (!fit || head.launch_run != launch_run || !blobs[i].lives ||
+                 head.life != NG_LIFE_RUNNING || head.rank < 0 || has_rank(view, head.rank)))
                 continue;
             error = add_one(&blobs[i], &head, ttl_ns, view);
             if (error)
@@ -301,6 +354,7 @@ int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t c
         int rank;
     } *seen = ng_arena_alloc(arena, (count + 1) * sizeof(*seen));
     struct ng_progress_head head;
+    uint64_t launch_run = 0;
     uint32_t used = 0;
 
     if (!seen)
@@ -309,6 +363,9 @@ int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t c
         if (!is_of(&blobs[i], roots, root_count) ||
             ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
             continue;
+        if (used && head.launch_run != launch_run)
+            return -EPERM;
+        launch_run = head.launch_run;
         if (head.rank < 0)
             return -EPERM;
         for (uint32_t k = 0; k < used; k++)

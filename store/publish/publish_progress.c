@@ -63,7 +63,8 @@ int ng_publisher_encode(struct ng_publisher *p, bool suspicion, struct ng_view *
 {
     struct ng_progress_limits limits = {.records = records_for(p, suspicion),
                                         .label = p->labels.root,
-                                        .written_unix_ns = ng_clock_unix_ns()};
+                                        .written_unix_ns = ng_clock_unix_ns(),
+                                        .launch_run = p->options.own_box->header->launch_run};
 
     ng_view_init(view);
     int error = ng_view_add_box(view, p->options.own_box, NG_LIFE_RUNNING, ng_clock_mono_ns(), "");

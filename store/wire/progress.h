@@ -53,6 +53,7 @@ struct ng_progress_limits {
     uint64_t label;          /* incarnation of the job; 0 not known */
     int64_t written_unix_ns; /* now */
     enum ng_progress_reason reason;
+    uint64_t launch_run; /* what the launcher says of its run: struct ng_box_header; 0 nothing */
 };
 
 /* Readable without the rest. */
@@ -71,6 +72,7 @@ struct ng_progress_head {
     uint32_t memory_kinds;
     struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS];
     struct ng_view_nan nan;
+    uint64_t launch_run;
 };
 
 /*

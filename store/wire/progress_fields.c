@@ -340,11 +340,12 @@ static void code_nan(struct ng_coder *coder, struct ng_view_nan *nan)
 void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head)
 {
     const unsigned char *block = open_block(coder);
-    uint64_t bits =
-        (head->watchdog_stuck_ns ? HEAD_WATCHDOG : 0) | (head->error_text[0] ? HEAD_ERROR : 0) |
-        (head->nccl_variables[0] ? HEAD_VARIABLES : 0) |
-        (coder->tells_failures ? HEAD_FAILURES : 0) | (head->memory_kinds ? HEAD_MEMORY : 0) |
-        (head->nan.age_ns ? HEAD_NAN : 0) | (head->alive_age_ns ? HEAD_ALIVE : 0);
+    uint64_t bits = (head->watchdog_stuck_ns ? HEAD_WATCHDOG : 0) |
+                    (head->error_text[0] ? HEAD_ERROR : 0) |
+                    (head->nccl_variables[0] ? HEAD_VARIABLES : 0) |
+                    (coder->tells_failures ? HEAD_FAILURES : 0) |
+                    (head->memory_kinds ? HEAD_MEMORY : 0) | (head->nan.age_ns ? HEAD_NAN : 0) |
+                    (head->alive_age_ns ? HEAD_ALIVE : 0) | (head->launch_run ? HEAD_LAUNCH : 0);
 
     FIXED(head->uid);
     FIXED(head->label);
@@ -380,6 +381,8 @@ void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head)
         code_nan(coder, &head->nan);
     if (bits & HEAD_ALIVE)
         AGE(head->alive_age_ns);
+    if (bits & HEAD_LAUNCH)
+        FIXED(head->launch_run);
     close_block(coder, block);
 }
 

@@ -17,7 +17,8 @@ enum {
     HEAD_FAILURES = 8,
     HEAD_MEMORY = 16,
     HEAD_NAN = 32,
-    HEAD_ALIVE = 64
+    HEAD_ALIVE = 64,
+    HEAD_LAUNCH = 128
 };
 enum {
     MEMBER_HASH = 1,

@@ -49,7 +49,8 @@ static void put_head(struct writer *writer, const struct ng_progress_limits *lim
                                     .pid = process->pid,
                                     .watchdog_stuck_ns = process->watchdog_stuck_ns,
                                     .memory_kinds = process->memory_kinds,
-                                    .nan = process->nan};
+                                    .nan = process->nan,
+                                    .launch_run = limits->launch_run};
 
     memcpy(head.host, process->host, sizeof(head.host));
     memcpy(head.program, process->program, sizeof(head.program));

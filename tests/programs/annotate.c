@@ -5,6 +5,8 @@
  *
  *   exchange  the unique id by way of the guard; without it, as ever
  *   exchange-later   the same, once there is another communicator
+ *   exchange-met     the same, once there is a file "go" in the folder ANNOTATE_FOLDER
+ *   exchange-held    the same, and it stays until there is that file
  *   phase     calls, a pause (--pause-ms, else 4 s) in one rank (--root) while deadlines rest, and
  * calls again lone-phase   the same, and nobody but that rank says so timeout   the group gets a
  * deadline of its own, 2 s extend    what is pending gets ten more seconds, and one rank (--root)
@@ -30,6 +32,7 @@
 
 static struct options options;
 static struct place place;
+static long exchange_ms = WAIT_MS;
 static struct member world;
 
 /* Whatever the guard answers but what is expected, or that it is not there, ends the program. */
@@ -94,17 +97,46 @@ static ncclComm_t exchange(void)
 
     if (place.rank == 0)
         NCCL(ncclGetUniqueId(&id));
-    int result = place.rank == 0 ? ncclguard_put("id", &id, sizeof(id), WAIT_MS)
-                                 : ncclguard_get("id", &id, sizeof(id), &bytes, WAIT_MS);
+    int result = place.rank == 0 ? ncclguard_put("id", &id, sizeof(id), exchange_ms)
+                                 : ncclguard_get("id", &id, sizeof(id), &bytes, exchange_ms);
     if (!guarded(result, NCCLGUARD_OK, "exchange"))
         return world_init(&place, &options, 0);
     if (place.rank == 0)
-        expect(ncclguard_put("id", "x", 1, WAIT_MS) == NCCLGUARD_EXISTS || place.nranks == 0,
+        expect(ncclguard_put("id", "x", 1, exchange_ms) == NCCLGUARD_EXISTS || place.nranks == 0,
                "a key is put once");
     else
         expect(bytes == sizeof(id), "the id is whole");
     NCCL(ncclCommInitRank(&comm, place.nranks, id, place.rank));
     return comm;
+}
+
+static void await_go(void)
+{
+    char path[4096];
+
+    snprintf(path, sizeof(path), "%s/go", getenv("ANNOTATE_FOLDER"));
+    for (long ms = 0; access(path, F_OK) != 0 && ms < 3 * WAIT_MS; ms += 10)
+        sleep_ms(10);
+}
+
+/* On the board, and no further before the test has seen all ranks there. */
+static void come(void)
+{
+    char nothing[1];
+    size_t bytes;
+
+    exchange_ms = 3000;
+    guarded(ncclguard_get("nothing", nothing, sizeof(nothing), &bytes, 1), NCCLGUARD_TIMED_OUT,
+            "get");
+    await_go();
+}
+
+static void hold(void)
+{
+    run_calls();
+    fprintf(stderr, "rank %d: holds\n", place.rank);
+    await_go();
+    run_calls();
 }
 
 static void phase(void)
@@ -289,6 +321,8 @@ static const struct {
 } deeds[] = {
     {"exchange", run_calls},
     {"exchange-later", run_calls},
+    {"exchange-met", run_calls},
+    {"exchange-held", hold},
     {"phase", phase},
     {"lone-phase", lone_phase},
     {"timeout", timeout},
@@ -317,6 +351,8 @@ int main(int argc, char **argv)
     argv[1] = argv[0];
     rank_begin(&options, &place, TAKES_OP, "world", argc - 1, argv + 1);
     ncclComm_t first = strcmp(what, "exchange-later") == 0 ? world_init(&place, &options, 1) : NULL;
+    if (strcmp(what, "exchange-met") == 0)
+        come();
     ncclComm_t comm =
         strncmp(what, "exchange", 8) == 0 ? exchange() : world_init(&place, &options, 0);
     member_init(&world, &options, "world", place.rank, comm,

@@ -3,6 +3,9 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
+#include <sched.h>
+#include <sys/mount.h>
+
 namespace
 {
 
@@ -37,6 +40,11 @@ void forget_launchers()
                              "SLURM_LOCALID",
                              "SLURM_JOB_ID",
                              "SLURM_STEP_ID",
+                             "FLUX_TASK_RANK",
+                             "FLUX_JOB_SIZE",
+                             "FLUX_TASK_LOCAL_ID",
+                             "FLUX_JOB_ID",
+                             "PALS_APID",
                              "JOB_COMPLETION_INDEX",
                              "JOB_NAME",
                              "NCCLGUARD_RUN_ID",
@@ -122,6 +130,15 @@ TEST_F(Launch, EveryLauncherIsUnderstood)
          8,
          1,
          "4711.0"},
+        {"Flux",
+         {{"FLUX_TASK_RANK", "3"},
+          {"FLUX_JOB_SIZE", "8"},
+          {"FLUX_TASK_LOCAL_ID", "1"},
+          {"FLUX_JOB_ID", "5764607523034234880"}},
+         3,
+         8,
+         1,
+         "5764607523034234880"},
         {"Kubernetes", {{"JOB_COMPLETION_INDEX", "3"}, {"JOB_NAME", "train"}}, 3, -1, -1, "train"},
     };
     for (const auto &row : rows) {
@@ -152,7 +169,10 @@ TEST_F(Launch, WithoutALauncherTheJobIsTheProcessGroup)
     EXPECT_EQ(launch.rank, -1);
     EXPECT_EQ(launch.world_size, -1);
     EXPECT_EQ(launch.local_rank, -1);
-    EXPECT_EQ(std::string(launch.job), "pgrp-" + std::to_string(getpgrp()));
+    std::string group = "pgrp-" + std::to_string(getpgrp()) + "-";
+    EXPECT_EQ(std::string(launch.job).substr(0, group.size()), group);
+    EXPECT_EQ(strlen(launch.job), group.size() + 8);
+    EXPECT_STREQ(detect({}).job, launch.job);
 }
 
 TEST_F(Launch, SettingsGoBeforeTheLauncherAndTheLauncherBeforeTheCommand)
@@ -222,6 +242,52 @@ TEST_F(Launch, AJobIsAlwaysUsableAsAFileName)
     EXPECT_STRNE(detect({}, "").job, "") << "never empty";
 }
 
+/* A script starts a torchrun on each host with a step of its own. */
+TEST_F(Launch, OneRunOfTorchrunMayHaveAStepForEachHost)
+{
+    std::vector<Setting> node = {{"MASTER_ADDR", "node0"},
+                                 {"MASTER_PORT", "29500"},
+                                 {"TORCHELASTIC_RUN_ID", "none"},
+                                 {"TORCHELASTIC_RESTART_COUNT", "0"},
+                                 {"SLURM_JOB_ID", "7"},
+                                 {"SLURM_STEP_ID", "0"},
+                                 {"PMIX_NAMESPACE", "slurm.pmix.7.0"}};
+    uint64_t run = detect(node).run;
+    node[5].value = "1";
+    node[6].value = "slurm.pmix.7.1";
+    EXPECT_EQ(detect(node).run, run);
+    node[1].value = "29501";
+    EXPECT_NE(detect(node).run, run);
+    node[2].name = "OTHER";
+    uint64_t step = detect(node).run;
+    node[5].value = "2";
+    EXPECT_NE(detect(node).run, step) << "without torchrun a step is a run";
+}
+
+/* Another boot: a mount of this child's own, which goes with the child. */
+TEST_F(Launch, LocalAddressesAndProcessGroupsAreOfOneHostAlone)
+{
+    constexpr int may_not = 77;
+    std::vector<Setting> local = {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}},
+                         far = {{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
+    uint64_t run = detect(local).run, run_far = detect(far).run;
+    std::string job = detect({}).job;
+    Folder folder;
+    write_whole_file(folder / "boot_id", "11111111-2222-3333-4444-555555555555\n");
+    int status = in_child([&] {
+        if (unshare(CLONE_NEWNS) != 0 ||
+            mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            mount((folder / "boot_id").c_str(), "/proc/sys/kernel/random/boot_id", nullptr, MS_BIND,
+                  nullptr) != 0)
+            return may_not;
+        return (detect(local).run != run ? 1 : 0) | (detect(far).run == run_far ? 2 : 0) |
+               (detect({}).job != job ? 4 : 0);
+    });
+    if (status == may_not)
+        GTEST_SKIP() << "may not mount a file here";
+    EXPECT_EQ(status, 7);
+}
+
 TEST_F(Launch, OneRunIsTheSameWordForAllItsRanksAndForNobodyElse)
 {
     uint64_t run =
@@ -243,6 +309,8 @@ TEST_F(Launch, OneRunIsTheSameWordForAllItsRanksAndForNobodyElse)
     EXPECT_NE(detect({{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}}).run, step);
     EXPECT_NE(detect({{"SLURM_JOB_ID", "8"}, {"SLURM_STEP_ID", "0"}}).run, step);
     EXPECT_NE(detect({{"PMIX_NAMESPACE", "a"}}).run, detect({{"PMI_JOBID", "a"}}).run);
+    EXPECT_NE(detect({{"FLUX_JOB_ID", "1"}}).run, detect({{"FLUX_JOB_ID", "2"}}).run);
+    EXPECT_NE(detect({{"PALS_APID", "a"}}).run, detect({{"PALS_APID", "b"}}).run);
     for (const std::vector<Setting> &none :
          std::vector<std::vector<Setting>>{{},
                                            {{"RANK", "0"}},

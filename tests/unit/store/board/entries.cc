@@ -92,6 +92,127 @@ TEST_F(Entries, OfAnotherRunAreNotSeen)
     EXPECT_EQ(fetch(one.board, "u.id"), "of the first");
 }
 
+/* Ranks of runs that nobody tells apart: each is a process of its own. */
+class EntriesByHand : public testing::Test
+{
+  protected:
+    enum { NONE = 1, AMBIGUOUS, OTHER, FIRST, SECOND };
+
+    /* What a rank finds under the key. */
+    static int found(struct ng_board *board)
+    {
+        std::string value = fetch(board, "u.id");
+        return value == nothing              ? NONE
+               : value == strerror(ENOTUNIQ) ? AMBIGUOUS
+               : value == "first"            ? FIRST
+               : value == "second"           ? SECOND
+                                             : OTHER;
+    }
+    static void add_group(struct ng_box *box, uint64_t id, int rank)
+    {
+        box->groups[0].id = id;
+        box->groups[0].nranks = 2;
+        box->groups[0].group_rank = rank;
+        box->groups[0].state = NG_GROUP_READY;
+        box->header->group_used = 1;
+    }
+    Deed puts(const std::string &value, int expected = 0, uint64_t group = 0, int rank = 0)
+    {
+        std::string path = folder.path();
+        return [=](struct ng_box *box) {
+            if (group)
+                add_group(box, group, rank);
+            Board board(path, box);
+            board.wait(0);
+            return put(board.board, "u.id", value) == expected ? 0 : 99;
+        };
+    }
+    Deed finds(int what, uint64_t group = 0, int rank = 1)
+    {
+        std::string path = folder.path();
+        return [=](struct ng_box *box) {
+            if (group)
+                add_group(box, group, rank);
+            Board board(path, box);
+            board.wait(0);
+            int is = found(board.board);
+            return is == what ? 0 : is;
+        };
+    }
+    Folder folder;
+};
+
+TEST_F(EntriesByHand, OfAProcessWithTheSameRankAreOfAnotherRun)
+{
+    Peer first(folder.path(), puts("first"), 0, 0), second(folder.path(), puts("second"), 0, 0);
+    OwnBox own(folder.path(), 0, 0);
+    Board board(folder.path(), &own.box);
+    board.wait(0);
+    EXPECT_EQ(found(board.board), NONE);
+    EXPECT_EQ(put(board.board, "u.id", "third"), 0);
+    EXPECT_EQ(put(board.board, "u.id", "third"), 0) << "the same by the same";
+    EXPECT_EQ(put(board.board, "u.id", "x"), -EEXIST);
+    EXPECT_EQ(fetch(board.board, "u.id"), "third");
+}
+
+/* It fits into each of the two: neither value is given to it, nor may it put its own. */
+TEST_F(EntriesByHand, ThatMayBeOfEitherRunAreRefused)
+{
+    Peer first(folder.path(), puts("first"), 0, 0);
+    Peer early(folder.path(), finds(FIRST), 1, 0);
+    Peer second(folder.path(), puts("second"), 0, 0);
+    Peer late(folder.path(), finds(AMBIGUOUS), 2, 0);
+    Peer putting(folder.path(), puts("x", -ENOTUNIQ), 3, 0);
+}
+
+/* As soon as each has a communicator. */
+TEST_F(EntriesByHand, AreOfTheRunWithACommonCommunicator)
+{
+    Peer first(folder.path(), puts("first", 0, 5, 0), 0, 0);
+    Peer second(folder.path(), puts("second", 0, 6, 0), 0, 0);
+    Peer third(folder.path(), finds(FIRST, 5), 1, 0), fourth(folder.path(), finds(SECOND, 6), 1, 0);
+}
+
+/* The first has both ranks, so that the others are not of it. */
+TEST_F(EntriesByHand, AreOfTheOnlyRunThatIsNotComplete)
+{
+    Peer first(folder.path(), puts("first", 0, 5, 0), 0, 0),
+        other(folder.path(), finds(FIRST, 5), 1, 0);
+    Peer third(folder.path(), puts("second"), 0, 0), fourth(folder.path(), finds(SECOND), 1, 0);
+}
+
+TEST_F(EntriesByHand, OfAProcessThatLeftBeforeAreOfAnEarlierRun)
+{
+    Peer slow(folder.path(), {}, 2, 0);
+    Peer first(folder.path(), puts("first"), 0, 0);
+    OwnBox own(folder.path(), 3, 0);
+    Board board(folder.path(), &own.box);
+    board.wait(0);
+    first.kill_and_reap();
+    board.wait(0);
+    EXPECT_EQ(found(board.board), FIRST) << "it was there";
+    Peer leaving(
+        folder.path(),
+        [&](struct ng_box *box) {
+            box->header->life_mono_ns = ng_clock_mono_ns() - NG_S;
+            box->header->life = NG_BOX_EXITED;
+            Board other(folder.path(), box);
+            other.wait(0);
+            return put(other.board, "u.left", "x");
+        },
+        4, 0);
+    EXPECT_EQ(fetch(board.board, "u.left"), nothing);
+    EXPECT_EQ(put(board.board, "u.left", "y"), 0);
+    EXPECT_EQ(fetch(board.board, "u.left"), "y");
+}
+
+/* Nothing tells whether they fit. */
+TEST_F(EntriesByHand, OfProcessesWithoutNumbersAreSeen)
+{
+    Peer first(folder.path(), puts("first"), -1, 0);
+    Peer second(folder.path(), finds(FIRST), -1, 0);
+}
+
 TEST_F(Entries, AKeyIsPutOnce)
 {
     Peer peer(folder.path(), putting(folder.path(), "u.key", "first"));

@@ -201,6 +201,64 @@ TEST_F(PeerProgress, OtherIncarnationsAreNotShown)
     ASSERT_NE(find(view, 2), nullptr);
 }
 
+/* They have no communicator yet: their rank is free, but they are of another run. */
+TEST_F(PeerProgress, WhomAnotherLauncherStartedAreNotShown)
+{
+    Told one = process(1, 5), other = process(2, 9), early = process(3, 0), ours = process(4, 0);
+    one.launch_run = ours.launch_run = 7;
+    other.launch_run = early.launch_run = 8;
+    stands(1, told(one));
+    stands(2, told(other));
+    stands(3, told(early));
+    stands(4, told(ours));
+    stands(5, told(process(5, 0))); /* by hand */
+    add(&view);
+    EXPECT_EQ(view.process_count, 2u);
+    EXPECT_NE(find(view, 1), nullptr);
+    EXPECT_NE(find(view, 4), nullptr);
+}
+
+TEST_F(PeerProgress, BeforeAnyCommunicatorTheLauncherTells)
+{
+    struct ng_view_process *here = ng_view_add_process(&view);
+    here->uid = 1001;
+    here->rank = 1;
+    Told one = process(1, 0), other = process(1, 0), ours = process(2, 0);
+    one.launch_run = ours.launch_run = 7;
+    other.launch_run = 8;
+    other.uid = 77;
+    stands(1, told(one));
+    stands(2, told(other));
+    stands(3, told(ours));
+    add(&view, 0);
+    EXPECT_EQ(view.process_count, 2u);
+    EXPECT_NE(find(view, 2), nullptr);
+}
+
+/* Two runs by hand: a rank without a communicator may be of either. */
+TEST_F(PeerProgress, WhenSeveralRunsByHandAreActiveNoStrangerIsShown)
+{
+    stands(1, told(process(1, 5)));
+    stands(2, told(process(2, 0)));
+    Told other = process(1, 9);
+    other.uid = 77;
+    for (enum ng_life life : {NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_STOPPED}) {
+        other.life = life;
+        stands(3, told(other), life == NG_LIFE_DEAD ? -1 : 0);
+        struct ng_view all;
+        ng_view_init(&all);
+        add(&all);
+        EXPECT_EQ(all.process_count, life == NG_LIFE_RUNNING ? 1u : 2u) << life;
+        EXPECT_NE(find(all, 1), nullptr);
+        ng_view_fini(&all);
+    }
+    other = process(3, 9);
+    other.world_size = 4;
+    stands(3, told(other));
+    add(&view);
+    EXPECT_EQ(view.process_count, 1u) << "of a job of another size";
+}
+
 TEST_F(PeerProgress, UnitedLabelsAreOneIncarnation)
 {
     uint64_t root;
@@ -253,6 +311,14 @@ TEST_F(Halves, ThatBothHaveARankAreTwoRunsThoughOneIsDead)
 TEST_F(Halves, OfWhichOneHasAProcessWithoutARankAreNotTakenForOne)
 {
     stands(5, told(process(-1, 9)));
+    EXPECT_EQ(may_be_one(), -EPERM);
+}
+
+TEST_F(Halves, ThatTwoLaunchersStartedAreTwoRuns)
+{
+    Told other = process(3, 9);
+    other.launch_run = 8;
+    stands(4, told(other));
     EXPECT_EQ(may_be_one(), -EPERM);
 }
 

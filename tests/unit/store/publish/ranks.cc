@@ -615,7 +615,7 @@ std::string told(const Told &told)
     ng_view_init(&view);
     struct ng_view_process *process = ng_view_add_process(&view);
     process->rank = told.rank;
-    process->world_size = 8;
+    process->world_size = told.world_size;
     process->pid = told.pid;
     process->uid = told.uid;
     process->life = told.life;
@@ -633,6 +633,7 @@ std::string told(const Told &told)
     }
     limits.records = 8;
     limits.label = told.label;
+    limits.launch_run = told.launch_run;
     limits.written_unix_ns = ng_clock_unix_ns() - told.written_ago_ns;
     EXPECT_EQ(ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes), 0);
     std::string copy(static_cast<const char *>(data), bytes);

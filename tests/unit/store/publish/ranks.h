@@ -208,6 +208,8 @@ struct Told {
     int64_t life_age_ns = 0, written_ago_ns = 0;
     uint64_t group = 0, entered = 0;
     int64_t pending_age_ns = 0;
+    int world_size = 8;
+    uint64_t launch_run = 0;
 };
 std::string told(const Told &told);
 

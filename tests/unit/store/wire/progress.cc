@@ -267,7 +267,8 @@ std::string encode(const struct ng_view *view, uint32_t process, struct ng_progr
 }
 
 constexpr struct ng_progress_limits all_of_it = {UINT32_MAX, 0x1234567890abcdef,
-                                                 1763629200000000000, NG_PROGRESS_BY_NEIGHBOUR};
+                                                 1763629200000000000, NG_PROGRESS_BY_NEIGHBOUR,
+                                                 0xfedcba0987654321};
 
 #define SAME(field) EXPECT_EQ(a.field, b.field) << #field
 
@@ -682,6 +683,7 @@ TEST(Progress, TheHeadIsReadAlone)
     EXPECT_EQ(head.label, all_of_it.label);
     EXPECT_EQ(head.written_unix_ns, all_of_it.written_unix_ns);
     EXPECT_EQ(head.reason, NG_PROGRESS_BY_NEIGHBOUR);
+    EXPECT_EQ(head.launch_run, all_of_it.launch_run);
     const struct ng_progress_head &b = head;
     SAME(uid);
     SAME(life);
