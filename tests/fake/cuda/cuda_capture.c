@@ -24,7 +24,7 @@ CUresult fake_capture_guard(void)
     struct thread *thread = fake_thread();
     CUresult result = CUDA_SUCCESS;
 
-    if (!captures || thread->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+    if (thread->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_SUCCESS;
     for (struct capture *capture = captures; capture; capture = capture->next) {
         bool mine = capture->owner == thread->id;
@@ -44,8 +44,6 @@ CUresult fake_capture_context_guard(CUcontext ctx)
 {
     CUresult result = CUDA_SUCCESS;
 
-    if (!captures)
-        return CUDA_SUCCESS;
     for (struct CUstream_st *stream = ctx->streams; stream; stream = stream->next)
         if (stream->capture) {
             stream->capture->invalidated = true;
@@ -68,9 +66,7 @@ static bool legacy_conflict(const struct CUstream_st *stream, bool invalidate)
 {
     bool conflict = false;
 
-    if (!captures || !stream->legacy)
-        return false;
-    for (struct CUstream_st *s = stream->ctx->streams; s; s = s->next)
+    for (struct CUstream_st *s = stream->ctx->streams; s && stream->legacy; s = s->next)
         if (s->capture && !(s->flags & CU_STREAM_NON_BLOCKING)) {
             conflict = true;
             if (invalidate)
@@ -86,38 +82,27 @@ CUresult fake_capture_legacy_guard(struct CUstream_st *stream)
 
 /* The places in a capture that the next node of a stream will depend on. */
 
-static bool deps_set(CUgraphNode **deps, size_t *n_deps, const CUgraphNode *from, size_t n)
+static void deps_add(CUgraphNode **deps, size_t *n_deps, const CUgraphNode *from, size_t n)
 {
-    CUgraphNode *copy = NULL;
-
-    if (n) {
-        copy = malloc(n * sizeof(*copy));
-        if (!copy)
-            return false;
-        memcpy(copy, from, n * sizeof(*copy));
-    }
-    free(*deps);
-    *deps = copy;
-    *n_deps = n;
-    return true;
-}
-
-static bool deps_add(CUgraphNode **deps, size_t *n_deps, const CUgraphNode *from, size_t n)
-{
-    CUgraphNode *bigger = realloc(*deps, (*n_deps + n + 1) * sizeof(*bigger));
-
-    if (!bigger)
-        return false;
-    *deps = bigger;
+    *deps = fake_resize(*deps, (*n_deps + n + 1) * sizeof(*from));
     for (size_t i = 0; i < n; i++) {
         bool present = false;
 
         for (size_t j = 0; j < *n_deps && !present; j++)
-            present = bigger[j] == from[i];
+            present = (*deps)[j] == from[i];
         if (!present)
-            bigger[(*n_deps)++] = from[i];
+            (*deps)[(*n_deps)++] = from[i];
     }
-    return true;
+}
+
+static void deps_set(CUgraphNode **deps, size_t *n_deps, const CUgraphNode *from, size_t n)
+{
+    CUgraphNode *old = *deps; /* from may be a part of it */
+
+    *deps = NULL;
+    *n_deps = 0;
+    deps_add(deps, n_deps, from, n);
+    free(old);
 }
 
 static void stream_join(struct CUstream_st *stream, struct capture *capture)
@@ -173,9 +158,8 @@ CUresult fake_capture_add(struct CUstream_st *stream, const struct operation *op
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     result = fake_node_add(capture->graph, stream->capture_deps, stream->n_capture_deps,
                            node_type(op->kind), op, &node);
-    if (result == CUDA_SUCCESS &&
-        !deps_set(&stream->capture_deps, &stream->n_capture_deps, &node, 1))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS)
+        deps_set(&stream->capture_deps, &stream->n_capture_deps, &node, 1);
     return result;
 }
 
@@ -213,9 +197,8 @@ CUresult fake_capture_record(struct CUstream_st *stream, struct CUevent_st *even
         return add_event_node(stream, event, OP_RECORD);
     /* Not a node: the event only marks the place, for streams that wait for it. */
     fake_capture_event_reset(event);
-    if (!deps_set(&event->capture_deps, &event->n_capture_deps, stream->capture_deps,
-                  stream->n_capture_deps))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    deps_set(&event->capture_deps, &event->n_capture_deps, stream->capture_deps,
+             stream->n_capture_deps);
     event->capture = capture;
     capture->refs++;
     return CUDA_SUCCESS;
@@ -251,9 +234,8 @@ CUresult fake_capture_wait(struct CUstream_st *stream, struct CUevent_st *event,
         theirs->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* the default stream cannot be captured */
     }
-    if (!deps_add(&stream->capture_deps, &stream->n_capture_deps, event->capture_deps,
-                  event->n_capture_deps))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    deps_add(&stream->capture_deps, &stream->n_capture_deps, event->capture_deps,
+             event->n_capture_deps);
     if (!ours)
         stream_join(stream, theirs);
     return CUDA_SUCCESS;
@@ -297,8 +279,6 @@ void fake_capture_stream_gone(struct CUstream_st *stream)
 static CUresult begin(CUstream hStream, CUgraph graph, const CUgraphNode *deps, size_t n_deps,
                       CUstreamCaptureMode mode)
 {
-    bool owns = !graph;
-
     ENTER_STREAM(hStream, stream);
     INVALID_IF((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED || (n_deps && !deps) ||
                (graph && !fake_handle_is(graph, HANDLE_GRAPH)));
@@ -308,24 +288,16 @@ static CUresult begin(CUstream hStream, CUgraph graph, const CUgraphNode *deps, 
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (stream->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
-    struct capture *capture = calloc(1, sizeof(*capture));
-    if (owns)
-        graph = fake_graph_create();
-    if (!capture || !graph ||
-        !deps_set(&stream->capture_deps, &stream->n_capture_deps, deps, n_deps)) {
-        if (owns && graph)
-            fake_graph_destroy(graph);
-        free(capture);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    capture->id = fake_next_id();
-    capture->mode = mode;
-    capture->owner = fake_thread()->id;
-    capture->origin = stream;
-    capture->graph = graph;
-    capture->owns_graph = owns;
+    deps_set(&stream->capture_deps, &stream->n_capture_deps, deps, n_deps);
+    struct capture *capture = fake_new(sizeof(*capture));
+    *capture = (struct capture){.next = captures,
+                                .id = fake_next_id(),
+                                .mode = mode,
+                                .owner = fake_thread()->id,
+                                .origin = stream,
+                                .graph = graph ? graph : fake_graph_create(),
+                                .owns_graph = !graph};
     stream_join(stream, capture);
-    capture->next = captures;
     captures = capture;
     return CUDA_SUCCESS;
 }
@@ -358,7 +330,7 @@ static bool has_unjoined(struct capture *capture)
     return unjoined;
 }
 
-CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
+STREAM_CALL(cuStreamEndCapture, (CUstream hStream, CUgraph *phGraph), (hStream, phGraph))
 {
     CUresult result = CUDA_SUCCESS;
 
@@ -384,8 +356,6 @@ CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
     fake_user_objects_reap();
     return result;
 }
-
-LEGACY_FORM(cuStreamEndCapture, (CUstream hStream, CUgraph *phGraph), (hStream, phGraph))
 
 static CUresult info(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t *id,
                      CUgraph *graph, const CUgraphNode **deps, size_t *n_deps)
@@ -422,12 +392,12 @@ STREAM_FORMS(cuStreamGetCaptureInfo_v2,
              info(hStream, captureStatus_out, id_out, graph_out, dependencies_out,
                   numDependencies_out))
 
-CUresult CUDAAPI cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream,
-                                                CUstreamCaptureStatus *captureStatus_out,
-                                                cuuint64_t *id_out, CUgraph *graph_out,
-                                                const CUgraphNode **dependencies_out,
-                                                const CUgraphEdgeData **edgeData_out,
-                                                size_t *numDependencies_out)
+STREAM_CALL(cuStreamGetCaptureInfo_v3,
+            (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
+             CUgraph *graph_out, const CUgraphNode **dependencies_out,
+             const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out),
+            (hStream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out,
+             numDependencies_out))
 {
     if (edgeData_out)
         *edgeData_out = NULL; /* no edge here has data */
@@ -435,15 +405,10 @@ CUresult CUDAAPI cuStreamGetCaptureInfo_v3_ptsz(CUstream hStream,
                 numDependencies_out);
 }
 
-LEGACY_FORM(cuStreamGetCaptureInfo_v3,
-            (CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
-             CUgraph *graph_out, const CUgraphNode **dependencies_out,
-             const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out),
-            (hStream, captureStatus_out, id_out, graph_out, dependencies_out, edgeData_out,
-             numDependencies_out))
-
-CUresult CUDAAPI cuStreamUpdateCaptureDependencies_ptsz(CUstream hStream, CUgraphNode *dependencies,
-                                                        size_t numDependencies, unsigned int flags)
+STREAM_CALL(cuStreamUpdateCaptureDependencies,
+            (CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
+             unsigned int flags),
+            (hStream, dependencies, numDependencies, flags))
 {
     ENTER_STREAM(hStream, stream);
     if (!stream->capture)
@@ -454,16 +419,11 @@ CUresult CUDAAPI cuStreamUpdateCaptureDependencies_ptsz(CUstream hStream, CUgrap
     for (size_t i = 0; i < numDependencies; i++)
         INVALID_IF(!fake_handle_is(dependencies[i], HANDLE_NODE) ||
                    dependencies[i]->graph != stream->capture->graph);
-    return (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES ? deps_set : deps_add)(
-               &stream->capture_deps, &stream->n_capture_deps, dependencies, numDependencies)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_OUT_OF_MEMORY;
+    (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES ? deps_set : deps_add)(
+        &stream->capture_deps, &stream->n_capture_deps, dependencies, numDependencies);
+    return CUDA_SUCCESS;
 }
 
-LEGACY_FORM(cuStreamUpdateCaptureDependencies,
-            (CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
-             unsigned int flags),
-            (hStream, dependencies, numDependencies, flags))
 STREAM_FORMS(cuStreamUpdateCaptureDependencies_v2,
              (CUstream hStream, CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
               size_t numDependencies, unsigned int flags),

@@ -81,30 +81,26 @@ static inline void leave_graphs(const bool *held)
     TRY(fake_ready());                                                                             \
     __attribute__((cleanup(leave_graphs), unused)) const bool held = (fake_lock(), true)
 
-static CUresult objects_add(struct object_ref **objects, CUuserObject object, unsigned int count)
+static void objects_add(struct object_ref **objects, CUuserObject object, unsigned int count)
 {
-    struct object_ref *ref;
+    struct object_ref *ref = *objects;
 
-    for (ref = *objects; ref; ref = ref->next)
-        if (ref->object == object) {
-            ref->count += count;
-            return CUDA_SUCCESS;
-        }
-    ref = malloc(sizeof(*ref));
-    if (!ref)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *ref = (struct object_ref){*objects, object, count};
-    *objects = ref;
-    return CUDA_SUCCESS;
+    while (ref && ref->object != object)
+        ref = ref->next;
+    if (!ref) {
+        ref = fake_new(sizeof(*ref));
+        *ref = (struct object_ref){*objects, object, 0};
+        *objects = ref;
+    }
+    ref->count += count;
 }
 
-static CUresult objects_copy(struct object_ref **to, const struct object_ref *from)
+static void objects_copy(struct object_ref **to, const struct object_ref *from)
 {
     for (; from; from = from->next) {
-        TRY(objects_add(to, from->object, 1));
+        objects_add(to, from->object, 1);
         from->object->refs++;
     }
-    return CUDA_SUCCESS;
 }
 
 static void objects_clear(struct object_ref **objects)
@@ -124,12 +120,8 @@ CUresult CUDAAPI cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostF
     TRY(fake_ready());
     INVALID_IF(!object_out || !destroy || !initialRefcount ||
                flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
-    CUuserObject object = calloc(1, sizeof(*object));
-    if (!object)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    object->refs = initialRefcount;
-    object->destroy = destroy;
-    object->pointer = ptr;
+    CUuserObject object = fake_new(sizeof(*object));
+    *object = (struct CUuserObject_st){.refs = initialRefcount, .destroy = destroy, .pointer = ptr};
     HOLD_LOCK;
     fake_handle_add(object, HANDLE_USER_OBJECT);
     *object_out = object;
@@ -151,7 +143,7 @@ CUresult CUDAAPI cuGraphRetainUserObject(CUgraph graph, CUuserObject object, uns
     INVALID_IF(!count || !fake_handle_is(graph, HANDLE_GRAPH) ||
                !fake_handle_is(object, HANDLE_USER_OBJECT) ||
                (flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE));
-    TRY(objects_add(&graph->objects, object, count));
+    objects_add(&graph->objects, object, count);
     if (!(flags & CU_GRAPH_USER_OBJECT_MOVE))
         object->refs += count;
     return CUDA_SUCCESS;
@@ -182,16 +174,11 @@ static void program_unref(struct program *program)
     free(program);
 }
 
-static CUresult program_append(struct program *program, const struct step *step)
+static void program_append(struct program *program, const struct step *step)
 {
-    struct step *bigger = realloc(program->steps, (program->n + 1) * sizeof(*bigger));
-
-    if (!bigger)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    program->steps = bigger;
-    bigger[program->n++] = *step;
-    operation_hold(&bigger[program->n - 1].op);
-    return CUDA_SUCCESS;
+    program->steps = fake_resize(program->steps, (program->n + 1) * sizeof(*step));
+    program->steps[program->n++] = *step;
+    operation_hold(&program->steps[program->n - 1].op);
 }
 
 static CUresult program_add_graph(struct program *program, CUgraph graph);
@@ -209,7 +196,8 @@ static CUresult program_add_node(struct program *program, CUgraphNode node)
     node->visited = true;
     if (node->child)
         return program_add_graph(program, node->child);
-    return program_append(program, &step);
+    program_append(program, &step);
+    return CUDA_SUCCESS;
 }
 
 static CUresult program_add_graph(struct program *program, CUgraph graph)
@@ -218,16 +206,15 @@ static CUresult program_add_graph(struct program *program, CUgraph graph)
         node->visited = node->entered = false;
     for (CUgraphNode node = graph->first; node; node = node->next)
         TRY(program_add_node(program, node));
-    return objects_copy(&program->objects, graph->objects);
+    objects_copy(&program->objects, graph->objects);
+    return CUDA_SUCCESS;
 }
 
 static CUresult program_create(CUgraph graph, struct program **ret_program)
 {
-    struct program *program = calloc(1, sizeof(*program));
+    struct program *program = fake_new(sizeof(*program));
     CUresult result;
 
-    if (!program)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     program->refs = 1;
     result = program_add_graph(program, graph);
     if (result == CUDA_SUCCESS)
@@ -240,20 +227,12 @@ static CUresult program_create(CUgraph graph, struct program **ret_program)
 /* A copy that may be changed. */
 static struct program *program_copy(const struct program *from)
 {
-    struct program *program = calloc(1, sizeof(*program));
+    struct program *program = fake_new(sizeof(*program));
 
-    if (!program)
-        return NULL;
     program->refs = 1;
     for (size_t i = 0; i < from->n; i++)
-        if (program_append(program, &from->steps[i]) != CUDA_SUCCESS) {
-            program_unref(program);
-            return NULL;
-        }
-    if (objects_copy(&program->objects, from->objects) != CUDA_SUCCESS) {
-        program_unref(program);
-        return NULL;
-    }
+        program_append(program, &from->steps[i]);
+    objects_copy(&program->objects, from->objects);
     return program;
 }
 
@@ -261,10 +240,9 @@ static struct program *program_copy(const struct program *from)
 
 CUgraph fake_graph_create(void)
 {
-    CUgraph graph = calloc(1, sizeof(*graph));
+    CUgraph graph = fake_new(sizeof(*graph));
 
-    if (graph)
-        fake_handle_add(graph, HANDLE_GRAPH);
+    fake_handle_add(graph, HANDLE_GRAPH);
     return graph;
 }
 
@@ -280,7 +258,6 @@ static void node_unlink(CUgraphNode node)
         node->next->prev = node->prev;
     else
         graph->last = node->prev;
-    graph->n_nodes--;
 }
 
 static void node_destroy(CUgraphNode node)
@@ -315,14 +292,9 @@ static bool node_depends_on(CUgraphNode node, CUgraphNode other)
 
 static CUresult node_depend(CUgraphNode node, CUgraphNode other)
 {
-    CUgraphNode *bigger;
-
     INVALID_IF(node == other || node_depends_on(node, other));
-    bigger = realloc(node->deps, (node->n_deps + 1) * sizeof(*bigger));
-    if (!bigger)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    node->deps = bigger;
-    bigger[node->n_deps++] = other;
+    node->deps = fake_resize(node->deps, (node->n_deps + 1) * sizeof(other));
+    node->deps[node->n_deps++] = other;
     return CUDA_SUCCESS;
 }
 
@@ -336,9 +308,7 @@ CUresult fake_node_add(CUgraph graph, const CUgraphNode *deps, size_t n_deps, CU
     INVALID_IF(n_deps && !deps);
     for (size_t i = 0; i < n_deps; i++)
         INVALID_IF(!fake_handle_is(deps[i], HANDLE_NODE) || deps[i]->graph != graph);
-    node = calloc(1, sizeof(*node));
-    if (!node)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    node = fake_new(sizeof(*node));
     for (size_t i = 0; i < n_deps && result == CUDA_SUCCESS; i++)
         result = node_depend(node, deps[i]);
     if (result != CUDA_SUCCESS) {
@@ -355,7 +325,6 @@ CUresult fake_node_add(CUgraph graph, const CUgraphNode *deps, size_t n_deps, CU
     else
         graph->first = node;
     graph->last = node;
-    graph->n_nodes++;
     fake_handle_add(node, HANDLE_NODE);
     *ret_node = node;
     return CUDA_SUCCESS;
@@ -386,36 +355,28 @@ static CUgraphNode find_in_clone(CUgraph clone, CUgraphNode original)
     return NULL;
 }
 
-static CUresult graph_clone(CUgraph from, CUgraph *ret_graph)
+/* What is right in the one is right in the other: no node and no edge can be refused. */
+static CUgraph graph_clone(CUgraph from)
 {
     CUgraph graph = fake_graph_create();
-    CUresult result = graph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 
-    for (CUgraphNode node = from->first; node && result == CUDA_SUCCESS; node = node->next) {
+    for (CUgraphNode node = from->first; node; node = node->next) {
         CUgraphNode copy;
 
-        result = fake_node_add(graph, NULL, 0, node->type, &node->op, &copy);
-        if (result != CUDA_SUCCESS)
-            break;
+        (void)fake_node_add(graph, NULL, 0, node->type, &node->op, &copy);
         operation_hold(&copy->op);
         copy->source = node;
         if (node->child) {
-            result = graph_clone(node->child, &copy->child);
-            if (result == CUDA_SUCCESS)
-                copy->child->child = true;
+            copy->child = graph_clone(node->child);
+            copy->child->child = true;
         }
     }
     /* Edges may lead forward in the order of creation, so they come last. */
-    for (CUgraphNode node = from->first; node && result == CUDA_SUCCESS; node = node->next)
-        for (size_t i = 0; i < node->n_deps && result == CUDA_SUCCESS; i++)
-            result = node_depend(find_in_clone(graph, node), find_in_clone(graph, node->deps[i]));
-    if (result == CUDA_SUCCESS)
-        result = objects_copy(&graph->objects, from->objects);
-    if (result == CUDA_SUCCESS)
-        *ret_graph = graph;
-    else if (graph)
-        fake_graph_destroy(graph);
-    return result;
+    for (CUgraphNode node = from->first; node; node = node->next)
+        for (size_t i = 0; i < node->n_deps; i++)
+            (void)node_depend(find_in_clone(graph, node), find_in_clone(graph, node->deps[i]));
+    objects_copy(&graph->objects, from->objects);
+    return graph;
 }
 
 /* Replay. */
@@ -470,12 +431,8 @@ static CUresult launch(CUgraphExec exec, struct CUstream_st *stream)
         }
     }
     program->refs++;
-    op.graph.marks = calloc(program->n + 1, sizeof(*op.graph.marks));
+    op.graph.marks = fake_new((program->n + 1) * sizeof(*op.graph.marks));
     op.graph.end = fake_mark_create(stream);
-    if (!op.graph.marks || !op.graph.end) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-        goto fail;
-    }
     for (size_t i = 0; i < program->n; i++) {
         struct step *step = &program->steps[i];
         struct CUevent_st *event;
@@ -485,64 +442,40 @@ static CUresult launch(CUgraphExec exec, struct CUstream_st *stream)
         event = step->op.event.event;
         if (step->op.kind == OP_RECORD) {
             /* From now until the replay comes to it the event is not ready. */
-            struct mark *mark = fake_mark_create(stream);
-
-            if (!mark) {
-                result = CUDA_ERROR_OUT_OF_MEMORY;
-                goto fail;
-            }
             fake_capture_event_reset(event);
             fake_mark_unref(event->mark);
-            event->mark = mark;
+            event->mark = fake_mark_create(stream);
         }
         op.graph.marks[i] = event->mark;
         if (event->mark)
             event->mark->refs++;
     }
     result = fake_stream_enqueue(stream, &op);
-    if (result != CUDA_SUCCESS)
-        goto fail;
+    if (result != CUDA_SUCCESS) {
+        for (size_t i = 0; i < program->n; i++)
+            if (op.graph.marks[i] && program->steps[i].op.kind == OP_RECORD)
+                fake_mark_reach(op.graph.marks[i]); /* nothing else will */
+        fake_graph_launch_release(&op);
+        return result;
+    }
     op.graph.end->refs++;
     fake_mark_unref(exec->last);
     exec->last = op.graph.end;
     return CUDA_SUCCESS;
-fail:
-    if (op.graph.marks)
-        for (size_t i = 0; i < program->n; i++)
-            if (op.graph.marks[i]) {
-                if (program->steps[i].op.kind == OP_RECORD)
-                    fake_mark_reach(op.graph.marks[i]); /* nothing else will */
-                fake_mark_unref(op.graph.marks[i]);
-            }
-    free(op.graph.marks);
-    fake_mark_unref(op.graph.end);
-    program_unref(program);
-    return result;
 }
 
 /* The calls. */
 
-static bool is_graph(CUgraph graph)
-{
-    return fake_handle_is(graph, HANDLE_GRAPH);
-}
-
-static bool is_node(CUgraphNode node)
-{
-    return fake_handle_is(node, HANDLE_NODE);
-}
-
-static bool is_exec(CUgraphExec exec)
-{
-    return fake_handle_is(exec, HANDLE_EXEC);
-}
+#define is_graph(handle) fake_handle_is(handle, HANDLE_GRAPH)
+#define is_node(handle)  fake_handle_is(handle, HANDLE_NODE)
+#define is_exec(handle)  fake_handle_is(handle, HANDLE_EXEC)
 
 CUresult CUDAAPI cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {
     ENTER_GRAPHS;
     INVALID_IF(!phGraph || flags);
     *phGraph = fake_graph_create();
-    return *phGraph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphDestroy(CUgraph hGraph)
@@ -557,7 +490,8 @@ CUresult CUDAAPI cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
     ENTER_GRAPHS;
     INVALID_IF(!phGraphClone || !is_graph(originalGraph));
-    return graph_clone(originalGraph, phGraphClone);
+    *phGraphClone = graph_clone(originalGraph);
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
@@ -581,26 +515,20 @@ static CUresult add_node(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraph
 CUresult CUDAAPI cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                      const CUgraphNode *dependencies, size_t numDependencies)
 {
-    struct operation op = {.kind = OP_EMPTY};
-
     ENTER_GRAPHS;
     return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_EMPTY,
-                    &op);
+                    &(struct operation){.kind = OP_EMPTY});
 }
 
 CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                           const CUgraphNode *dependencies, size_t numDependencies,
                                           CUgraph childGraph)
 {
-    struct operation op = {.kind = OP_EMPTY};
-    CUgraph clone;
-    CUresult result;
-
     ENTER_GRAPHS;
     INVALID_IF(!is_graph(childGraph));
-    TRY(graph_clone(childGraph, &clone));
-    result =
-        add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH, &op);
+    CUgraph clone = graph_clone(childGraph);
+    CUresult result = add_node(phGraphNode, hGraph, dependencies, numDependencies,
+                               CU_GRAPH_NODE_TYPE_GRAPH, &(struct operation){.kind = OP_EMPTY});
     if (result == CUDA_SUCCESS) {
         (*phGraphNode)->child = clone;
         clone->child = true;
@@ -658,8 +586,6 @@ CUresult CUDAAPI cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNod
     TRY(host_operation(nodeParams, &op));
     INVALID_IF(!is_exec(hGraphExec) || !is_node(hNode));
     struct program *changed = program_copy(hGraphExec->program);
-    if (!changed)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < changed->n; i++)
         if (changed->steps[i].node == hNode && changed->steps[i].op.kind == OP_HOST) {
             changed->steps[i].op = op;
@@ -792,11 +718,7 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
     if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
         return CUDA_ERROR_NOT_SUPPORTED;
     TRY(program_create(hGraph, &program));
-    CUgraphExec exec = calloc(1, sizeof(*exec));
-    if (!exec) {
-        program_unref(program);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    CUgraphExec exec = fake_new(sizeof(*exec));
     exec->program = program;
     exec->flags = flags;
     fake_handle_add(exec, HANDLE_EXEC);
@@ -822,11 +744,9 @@ FORM(cuGraphInstantiate,
 CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
                                                    CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
-    CUresult result;
-
     INVALID_IF(!instantiateParams);
     instantiateParams->hErrNode_out = NULL;
-    result = cuGraphInstantiateWithFlags(phGraphExec, hGraph, instantiateParams->flags);
+    CUresult result = cuGraphInstantiateWithFlags(phGraphExec, hGraph, instantiateParams->flags);
     instantiateParams->result_out =
         result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
     return result;
@@ -848,7 +768,7 @@ CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
+STREAM_CALL(cuGraphLaunch, (CUgraphExec hGraphExec, CUstream hStream), (hGraphExec, hStream))
 {
     struct CUstream_st *stream;
 
@@ -856,8 +776,6 @@ CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream)
     TRY(fake_stream_resolve(hStream, &stream));
     return is_exec(hGraphExec) ? launch(hGraphExec, stream) : CUDA_ERROR_INVALID_VALUE;
 }
-
-LEGACY_FORM(cuGraphLaunch, (CUgraphExec hGraphExec, CUstream hStream), (hGraphExec, hStream))
 
 CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
                                       CUgraphExecUpdateResultInfo *resultInfo)

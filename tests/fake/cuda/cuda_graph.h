@@ -27,7 +27,6 @@ struct object_ref {
 
 struct CUgraph_st {
     CUgraphNode first, last;
-    size_t n_nodes;
     bool child; /* owned by a node */
     struct object_ref *objects;
 };

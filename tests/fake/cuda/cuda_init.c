@@ -52,6 +52,20 @@ uint64_t fake_next_id(void)
     return ++ids;
 }
 
+void *fake_resize(void *memory, size_t bytes)
+{
+    void *resized = realloc(memory, bytes);
+
+    if (!resized)
+        abort();
+    return resized;
+}
+
+void *fake_new(size_t bytes)
+{
+    return memset(fake_resize(NULL, bytes), 0, bytes);
+}
+
 /* Handles: a set, so that a destroyed or invented handle gives an error and not a crash. */
 
 static size_t handle_slot(const void *handle)
@@ -84,9 +98,7 @@ void fake_handle_add(const void *handle, enum handle_kind kind)
         handles_room = 1024;
         while (handles_room < 4 * (live + 1))
             handles_room *= 2;
-        handles = calloc(handles_room, sizeof(*handles));
-        if (!handles)
-            abort();
+        handles = fake_new(handles_room * sizeof(*handles));
         handles_used = 0;
         for (size_t i = 0; i < old_room; i++)
             if (old[i].kind > HANDLE_TOMBSTONE)
@@ -134,7 +146,7 @@ static void thread_end(void *data)
     fake_unlock();
     free(thread->contexts);
     thread->contexts = NULL;
-    thread->depth = thread->room = 0;
+    thread->depth = 0;
 }
 
 static void thread_key_make(void)
@@ -306,10 +318,17 @@ CUresult fake_context_check(CUcontext ctx)
     return CUDA_ERROR_INVALID_CONTEXT;
 }
 
-CUresult fake_context(CUcontext *ret_ctx)
+/* The calling thread's, or NULL. */
+static CUcontext current(void)
 {
     struct thread *thread = fake_thread();
-    CUcontext ctx = thread->depth ? thread->contexts[thread->depth - 1] : NULL;
+
+    return thread->depth ? thread->contexts[thread->depth - 1] : NULL;
+}
+
+CUresult fake_context(CUcontext *ret_ctx)
+{
+    CUcontext ctx = current();
 
     if (!ctx)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -329,16 +348,14 @@ CUresult fake_device_check(CUdevice dev)
 
 static CUcontext context_create(int device, unsigned int flags, bool primary)
 {
-    CUcontext ctx = calloc(1, sizeof(*ctx));
+    CUcontext ctx = fake_new(sizeof(*ctx));
 
-    if (!ctx)
-        return NULL;
-    ctx->device = device;
-    ctx->flags = flags;
-    ctx->primary = primary;
-    ctx->id = fake_next_id();
-    ctx->alive = true;
-    ctx->next = fake_contexts;
+    *ctx = (struct CUctx_st){.device = device,
+                             .flags = flags,
+                             .primary = primary,
+                             .id = fake_next_id(),
+                             .alive = true,
+                             .next = fake_contexts};
     fake_contexts = ctx;
     return ctx;
 }
@@ -356,21 +373,12 @@ static void context_end(CUcontext ctx)
     ctx->peers = 0;
 }
 
-static bool thread_push(CUcontext ctx)
+static void thread_push(CUcontext ctx)
 {
     struct thread *thread = fake_thread();
 
-    if (thread->depth == thread->room) {
-        size_t room = thread->room ? 2 * thread->room : 8;
-        CUcontext *contexts = realloc(thread->contexts, room * sizeof(*contexts));
-
-        if (!contexts)
-            return false;
-        thread->contexts = contexts;
-        thread->room = room;
-    }
+    thread->contexts = fake_resize(thread->contexts, (thread->depth + 1) * sizeof(ctx));
     thread->contexts[thread->depth++] = ctx;
-    return true;
 }
 
 static CUresult create_and_push(CUcontext *pctx, unsigned int flags, CUdevice dev)
@@ -378,10 +386,8 @@ static CUresult create_and_push(CUcontext *pctx, unsigned int flags, CUdevice de
     TRY(fake_device_check(dev));
     INVALID_IF(!pctx || (flags & ~(unsigned int)CU_CTX_FLAGS_MASK));
     HOLD_LOCK;
-    CUcontext ctx = context_create(dev, flags, false);
-    if (!ctx || !thread_push(ctx))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *pctx = ctx;
+    *pctx = context_create(dev, flags, false);
+    thread_push(*pctx);
     return CUDA_SUCCESS;
 }
 
@@ -402,7 +408,7 @@ CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreatePar
     return create_and_push(pctx, flags, dev);
 }
 
-CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
+V2_CALL(cuCtxDestroy, (CUcontext ctx), (ctx))
 {
     struct thread *thread = fake_thread();
 
@@ -411,24 +417,21 @@ CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
     if (ctx->primary)
         return CUDA_ERROR_INVALID_CONTEXT;
     context_end(ctx);
-    if (thread->depth && thread->contexts[thread->depth - 1] == ctx)
+    if (current() == ctx)
         thread->depth--;
     return CUDA_SUCCESS;
 }
 
-FORM(cuCtxDestroy, (CUcontext ctx), cuCtxDestroy_v2(ctx))
-
-CUresult CUDAAPI cuCtxPushCurrent_v2(CUcontext ctx)
+V2_CALL(cuCtxPushCurrent, (CUcontext ctx), (ctx))
 {
     ENTER_DRIVER;
     /* NULL may be pushed: the thread then has no current context. */
     TRY(ctx ? fake_context_check(ctx) : CUDA_SUCCESS);
-    return thread_push(ctx) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    thread_push(ctx);
+    return CUDA_SUCCESS;
 }
 
-FORM(cuCtxPushCurrent, (CUcontext ctx), cuCtxPushCurrent_v2(ctx))
-
-CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext *pctx)
+V2_CALL(cuCtxPopCurrent, (CUcontext * pctx), (pctx))
 {
     struct thread *thread = fake_thread();
 
@@ -441,8 +444,6 @@ CUresult CUDAAPI cuCtxPopCurrent_v2(CUcontext *pctx)
     return CUDA_SUCCESS;
 }
 
-FORM(cuCtxPopCurrent, (CUcontext * pctx), cuCtxPopCurrent_v2(pctx))
-
 CUresult CUDAAPI cuCtxSetCurrent(CUcontext ctx)
 {
     struct thread *thread = fake_thread();
@@ -451,28 +452,20 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext ctx)
     TRY(ctx ? fake_context_check(ctx) : CUDA_SUCCESS);
     if (thread->depth)
         thread->depth--;
-    return !ctx || thread_push(ctx) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult CUDAAPI cuCtxGetCurrent(CUcontext *pctx)
-{
-    struct thread *thread = fake_thread();
-
-    TRY(fake_ready());
-    INVALID_IF(!pctx);
-    *pctx = thread->depth ? thread->contexts[thread->depth - 1] : NULL;
+    if (ctx)
+        thread_push(ctx);
     return CUDA_SUCCESS;
 }
 
+GETTER(cuCtxGetCurrent, (CUcontext * pctx), TRY(fake_ready()), pctx, current())
+
 CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
 {
-    struct thread *thread = fake_thread();
-
     TRY(fake_ready());
     INVALID_IF(!device);
-    if (!thread->depth || !thread->contexts[thread->depth - 1])
+    if (!current())
         return CUDA_ERROR_INVALID_CONTEXT;
-    *device = thread->contexts[thread->depth - 1]->device;
+    *device = current()->device;
     return CUDA_SUCCESS;
 }
 
@@ -533,8 +526,6 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     struct device *device = &fake_devices[dev];
     if (!device->primary)
         device->primary = context_create(dev, device->primary_flags, true);
-    if (!device->primary)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     if (!device->primary->alive)
         device->primary->id = fake_next_id();
     device->primary->alive = true;
@@ -544,7 +535,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+V2_CALL(cuDevicePrimaryCtxRelease, (CUdevice dev), (dev))
 {
     TRY(fake_device_check(dev));
     HOLD_LOCK;
@@ -556,9 +547,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-FORM(cuDevicePrimaryCtxRelease, (CUdevice dev), cuDevicePrimaryCtxRelease_v2(dev))
-
-CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
+V2_CALL(cuDevicePrimaryCtxReset, (CUdevice dev), (dev))
 {
     TRY(fake_device_check(dev));
     HOLD_LOCK;
@@ -570,9 +559,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-FORM(cuDevicePrimaryCtxReset, (CUdevice dev), cuDevicePrimaryCtxReset_v2(dev))
-
-CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+V2_CALL(cuDevicePrimaryCtxSetFlags, (CUdevice dev, unsigned int flags), (dev, flags))
 {
     TRY(fake_device_check(dev));
     INVALID_IF(flags & ~(unsigned int)CU_CTX_FLAGS_MASK);
@@ -582,9 +569,6 @@ CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
         fake_devices[dev].primary->flags = flags;
     return CUDA_SUCCESS;
 }
-
-FORM(cuDevicePrimaryCtxSetFlags, (CUdevice dev, unsigned int flags),
-     cuDevicePrimaryCtxSetFlags_v2(dev, flags))
 
 CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
 {
@@ -599,21 +583,9 @@ CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, i
 
 /* Devices. */
 
-CUresult CUDAAPI cuDeviceGet(CUdevice *device, int ordinal)
-{
-    TRY(fake_device_check(ordinal));
-    INVALID_IF(!device);
-    *device = ordinal;
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuDeviceGetCount(int *count)
-{
-    TRY(fake_ready());
-    INVALID_IF(!count);
-    *count = fake_device_count;
-    return CUDA_SUCCESS;
-}
+GETTER(cuDeviceGet, (CUdevice * device, int ordinal), TRY(fake_device_check(ordinal)), device,
+       ordinal)
+GETTER(cuDeviceGetCount, (int *count), TRY(fake_ready()), count, fake_device_count)
 
 CUresult CUDAAPI cuDeviceGetName(char *name, int len, CUdevice dev)
 {
@@ -623,7 +595,7 @@ CUresult CUDAAPI cuDeviceGetName(char *name, int len, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
+V2_CALL(cuDeviceGetUuid, (CUuuid * uuid, CUdevice dev), (uuid, dev))
 {
     static const unsigned char pattern[16] = {0xf0, 0x0d, 0xca, 0xfe, 0x57, 0xa9, 0x4d, 0x10,
                                               0x9d, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
@@ -635,25 +607,10 @@ CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-FORM(cuDeviceGetUuid, (CUuuid * uuid, CUdevice dev), cuDeviceGetUuid_v2(uuid, dev))
-
-CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
-{
-    TRY(fake_device_check(dev));
-    INVALID_IF(!bytes);
-    *bytes = fake_device_memory;
-    return CUDA_SUCCESS;
-}
-
-CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
-{
-    size_t wide;
-
-    TRY(cuDeviceTotalMem_v2(&wide, dev));
-    INVALID_IF(!bytes);
-    *bytes = wide > UINT32_MAX ? UINT32_MAX : (unsigned int)wide;
-    return CUDA_SUCCESS;
-}
+GETTER(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice dev), TRY(fake_device_check(dev)), bytes,
+       fake_device_memory)
+GETTER(cuDeviceTotalMem, (unsigned int *bytes, CUdevice dev), TRY(fake_device_check(dev)), bytes,
+       fake_device_memory > UINT32_MAX ? UINT32_MAX : (unsigned int)fake_device_memory)
 
 static int pci_bus(CUdevice dev)
 {

@@ -78,18 +78,15 @@ void fake_kernel_free_context(CUcontext ctx)
 
 static CUresult load(CUcontext ctx, const char *text, CUmodule *ret_module)
 {
-    struct CUmod_st *module = calloc(1, sizeof(*module));
+    struct CUmod_st *module = fake_new(sizeof(*module));
     size_t globals = 0;
 
-    if (!module)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = read_entries(text, module, &globals);
-    if (result == CUDA_SUCCESS && globals && !(module->globals = calloc(1, globals)))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         free(module);
         return result;
     }
+    module->globals = globals ? fake_new(globals) : NULL;
     module->ctx = ctx;
     module->next = modules;
     modules = module;
@@ -178,10 +175,13 @@ struct nccl_arguments {
 
 /* `f` is no function of a module but what that kernel runs on the host, as cuLaunchHostFunc would.
  */
-static CUresult launch_nccl(CUstream handle, CUfunction f, void *const *extra)
+static CUresult launch_nccl(CUstream handle, CUfunction f, void *const *parameters,
+                            void *const *extra)
 {
     struct operation op = {.kind = OP_HOST, .host = {.fn = (CUhostFn)(void *)f}};
 
+    if (parameters)
+        return CUDA_ERROR_NOT_SUPPORTED;
     ENTER_STREAM(handle, stream);
     INVALID_IF(!f || !extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER ||
                extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || extra[4] != CU_LAUNCH_PARAM_END ||
@@ -190,19 +190,10 @@ static CUresult launch_nccl(CUstream handle, CUfunction f, void *const *extra)
     return fake_stream_submit(stream, &op);
 }
 
-CUresult CUDAAPI cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f,
-                                       void **kernelParams, void **extra)
-{
-    if (!config)
-        return CUDA_ERROR_INVALID_VALUE;
-    return kernelParams ? CUDA_ERROR_NOT_SUPPORTED : launch_nccl(config->hStream, f, extra);
-}
-
-CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
-                                  void **extra)
-{
-    if (!config)
-        return CUDA_ERROR_INVALID_VALUE;
-    return kernelParams ? CUDA_ERROR_NOT_SUPPORTED
-                        : launch_nccl(fake_legacy(config->hStream), f, extra);
-}
+FORM(cuLaunchKernelEx_ptsz,
+     (const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra),
+     config ? launch_nccl(config->hStream, f, kernelParams, extra) : CUDA_ERROR_INVALID_VALUE)
+FORM(cuLaunchKernelEx,
+     (const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra),
+     config ? launch_nccl(fake_legacy(config->hStream), f, kernelParams, extra)
+            : CUDA_ERROR_INVALID_VALUE)

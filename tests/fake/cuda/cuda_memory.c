@@ -94,33 +94,23 @@ static bool host_range_ok(const void *pointer, size_t size)
 static struct allocation *table_add(uintptr_t base, size_t size, enum memory_kind kind, int device,
                                     CUcontext ctx)
 {
-    struct allocation *allocation = calloc(1, sizeof(*allocation));
-    size_t place;
+    struct allocation *allocation = fake_new(sizeof(*allocation));
+    size_t place = table_place(base);
 
-    if (!allocation)
-        return NULL;
     if (table_used == table_room) {
-        size_t room = table_room ? 2 * table_room : 64;
-        struct allocation **bigger = realloc(table, room * sizeof(*bigger));
-
-        if (!bigger) {
-            free(allocation);
-            return NULL;
-        }
-        table = bigger;
-        table_room = room;
+        table_room = table_room ? 2 * table_room : 64;
+        table = fake_resize(table, table_room * sizeof(*table));
     }
-    place = table_place(base);
     memmove(table + place + 1, table + place, (table_used - place) * sizeof(*table));
     table[place] = allocation;
     table_used++;
-    allocation->base = base;
-    allocation->size = size;
-    allocation->kind = kind;
-    allocation->device = device;
-    allocation->ctx = ctx;
-    allocation->id = fake_next_id();
-    allocation->readable = true;
+    *allocation = (struct allocation){.base = base,
+                                      .size = size,
+                                      .kind = kind,
+                                      .device = device,
+                                      .ctx = ctx,
+                                      .id = fake_next_id(),
+                                      .readable = true};
     return allocation;
 }
 
@@ -172,7 +162,6 @@ static CUresult allocate(CUcontext ctx, size_t size, enum memory_kind kind, size
 {
     /* A device hands out memory in pieces of 512 bytes. */
     size_t charged = kind == MEMORY_HOST ? 0 : (size + 511) & ~(size_t)511;
-    struct allocation *allocation;
     void *base;
 
     if (!size || charged < (kind == MEMORY_HOST ? 0 : size))
@@ -183,14 +172,8 @@ static CUresult allocate(CUcontext ctx, size_t size, enum memory_kind kind, size
         fake_devices[ctx->device].used -= charged;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    allocation = table_add((uintptr_t)base, size, kind, ctx->device, ctx);
-    if (!allocation) {
-        free(base);
-        fake_devices[ctx->device].used -= charged;
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    allocation->charged = charged;
-    *ret_allocation = allocation;
+    *ret_allocation = table_add((uintptr_t)base, size, kind, ctx->device, ctx);
+    (*ret_allocation)->charged = charged;
     return CUDA_SUCCESS;
 }
 
@@ -240,11 +223,23 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned 
     return CUDA_SUCCESS;
 }
 
-/* Waits for the work of the device that may still use the memory. */
-static CUresult free_now(struct allocation *allocation)
+/* What begins at this address, is one of these kinds, and is not being freed; or NULL. */
+static struct allocation *whole(const void *base, enum memory_kind kind, enum memory_kind other)
 {
-    void *base = (void *)allocation->base;
+    struct allocation *allocation = fake_memory_find(base);
 
+    return allocation && allocation->base == (uintptr_t)base && !allocation->freeing &&
+                   (allocation->kind == kind || allocation->kind == other)
+               ? allocation
+               : NULL;
+}
+
+/* Waits for the work of the device that may still use the memory. */
+static CUresult free_now(void *base, enum memory_kind kind, enum memory_kind other)
+{
+    TRY(fake_capture_guard());
+    struct allocation *allocation = whole(base, kind, other);
+    INVALID_IF(!allocation);
     allocation->freeing = true;
     fake_device_drain(allocation->device);
     fake_memory_free_base(base);
@@ -254,13 +249,7 @@ static CUresult free_now(struct allocation *allocation)
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 {
     ENTER(ctx);
-    if (!dptr)
-        return CUDA_SUCCESS;
-    TRY(fake_capture_guard());
-    struct allocation *allocation = fake_memory_find((void *)dptr);
-    INVALID_IF(!allocation || allocation->base != dptr || allocation->freeing ||
-               (allocation->kind != MEMORY_DEVICE && allocation->kind != MEMORY_MANAGED));
-    return free_now(allocation);
+    return dptr ? free_now((void *)dptr, MEMORY_DEVICE, MEMORY_MANAGED) : CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
@@ -296,38 +285,27 @@ FORM(cuMemAllocHost_v2, (void **pp, size_t bytesize), cuMemHostAlloc(pp, bytesiz
 CUresult CUDAAPI cuMemFreeHost(void *p)
 {
     ENTER(ctx);
-    TRY(fake_capture_guard());
-    struct allocation *allocation = fake_memory_find(p);
-    INVALID_IF(!allocation || allocation->base != (uintptr_t)p || allocation->kind != MEMORY_HOST ||
-               allocation->freeing);
-    return free_now(allocation);
+    return free_now(p, MEMORY_HOST, MEMORY_HOST);
 }
 
-CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+V2_CALL(cuMemHostRegister, (void *p, size_t bytesize, unsigned int Flags), (p, bytesize, Flags))
 {
-    struct allocation *allocation;
-
     ENTER(ctx);
     TRY(fake_capture_guard());
     size_t place = table_place((uintptr_t)p);
     INVALID_IF(!p || !bytesize || (Flags & ~15u) || (uintptr_t)p + bytesize < (uintptr_t)p);
     if (fake_memory_find(p) || (place < table_used && table[place]->base - (uintptr_t)p < bytesize))
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    if (!(allocation = table_add((uintptr_t)p, bytesize, MEMORY_REGISTERED, ctx->device, ctx)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    allocation->flags = Flags;
+    table_add((uintptr_t)p, bytesize, MEMORY_REGISTERED, ctx->device, ctx)->flags = Flags;
     return CUDA_SUCCESS;
 }
-
-FORM(cuMemHostRegister, (void *p, size_t bytesize, unsigned int Flags),
-     cuMemHostRegister_v2(p, bytesize, Flags))
 
 CUresult CUDAAPI cuMemHostUnregister(void *p)
 {
     ENTER(ctx);
     TRY(fake_capture_guard());
-    struct allocation *allocation = fake_memory_find(p);
-    if (!allocation || allocation->base != (uintptr_t)p || allocation->kind != MEMORY_REGISTERED)
+    struct allocation *allocation = whole(p, MEMORY_REGISTERED, MEMORY_REGISTERED);
+    if (!allocation)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     fake_memory_free(allocation);
     return CUDA_SUCCESS;
@@ -349,7 +327,8 @@ CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsig
 
 /* Allocation in stream order. */
 
-CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+STREAM_CALL(cuMemAllocAsync, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+            (dptr, bytesize, hStream))
 {
     struct allocation *allocation;
 
@@ -363,24 +342,18 @@ CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytesize, CUstre
     return CUDA_SUCCESS;
 }
 
-LEGACY_FORM(cuMemAllocAsync, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
-            (dptr, bytesize, hStream))
-
-CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream)
+STREAM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream hStream), (dptr, hStream))
 {
     struct operation op = {.kind = OP_FREE, .free = {.base = (void *)dptr}};
 
     ENTER_STREAM(hStream, stream);
-    struct allocation *allocation = fake_memory_find((void *)dptr);
-    INVALID_IF(!allocation || allocation->base != dptr || allocation->freeing ||
-               allocation->kind != MEMORY_DEVICE);
+    struct allocation *allocation = whole((void *)dptr, MEMORY_DEVICE, MEMORY_DEVICE);
+    INVALID_IF(!allocation);
     if (stream->capture)
         return CUDA_ERROR_NOT_SUPPORTED; /* memory nodes are not modelled */
     allocation->freeing = true;
     return fake_stream_submit(stream, &op);
 }
-
-LEGACY_FORM(cuMemFreeAsync, (CUdeviceptr dptr, CUstream hStream), (dptr, hStream))
 
 /* Virtual memory management: a physical allocation is a memory file, a mapping is a mapping. */
 
@@ -409,23 +382,19 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
     INVALID_IF(!ptr || !size || size % FAKE_GRANULARITY || (alignment & (alignment - 1)) || flags);
     if (alignment < FAKE_GRANULARITY)
         alignment = FAKE_GRANULARITY;
-    struct reservation *reservation = malloc(sizeof(*reservation));
     mapping =
         mmap(NULL, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!reservation || mapping == MAP_FAILED) {
-        free(reservation);
+    if (mapping == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     base = (uintptr_t)mapping;
     aligned = (base + alignment - 1) & ~(uintptr_t)(alignment - 1);
     if (aligned > base)
         munmap(mapping, aligned - base);
     if (base + size + alignment > aligned + size)
         munmap((void *)(aligned + size), base + alignment - aligned);
-    reservation->base = aligned;
-    reservation->size = size;
+    struct reservation *reservation = fake_new(sizeof(*reservation));
     HOLD_LOCK;
-    reservation->next = reservations;
+    *reservation = (struct reservation){reservations, aligned, size};
     reservations = reservation;
     *ptr = aligned;
     return CUDA_SUCCESS;
@@ -476,6 +445,23 @@ static void physical_unref(struct physical *physical)
     free(physical);
 }
 
+/* With its first handle. */
+static CUmemGenericAllocationHandle physical_add(int fd, size_t size, CUmemAllocationProp prop,
+                                                 bool charged)
+{
+    struct physical *physical = fake_new(sizeof(*physical));
+
+    *physical = (struct physical){.fd = fd,
+                                  .size = size,
+                                  .device = prop.location.id,
+                                  .prop = prop,
+                                  .refs = 1,
+                                  .handles = 1,
+                                  .charged = charged};
+    fake_handle_add(physical, HANDLE_PHYSICAL);
+    return (CUmemGenericAllocationHandle)(uintptr_t)physical;
+}
+
 static struct physical *physical_of(CUmemGenericAllocationHandle handle)
 {
     const void *pointer = (const void *)(uintptr_t)handle;
@@ -491,28 +477,16 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !location_ok(&prop->location));
     if (prop->requestedHandleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
-    struct physical *physical = calloc(1, sizeof(*physical));
-    if (!physical)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    physical->fd = memfd_create("device memory", MFD_CLOEXEC);
-    if (physical->fd < 0 || ftruncate(physical->fd, (off_t)size)) {
-        if (physical->fd >= 0)
-            close(physical->fd);
-        free(physical);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    physical->size = size;
-    physical->device = prop->location.id;
-    physical->prop = *prop;
-    physical->refs = physical->handles = 1;
     HOLD_LOCK;
-    if (charge(physical->device, size) != CUDA_SUCCESS) {
-        physical_unref(physical);
+    TRY(charge(prop->location.id, size));
+    int fd = memfd_create("device memory", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)size)) {
+        fake_devices[prop->location.id].used -= size;
+        if (fd >= 0)
+            close(fd);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    physical->charged = true;
-    fake_handle_add(physical, HANDLE_PHYSICAL);
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+    *handle = physical_add(fd, size, *prop, true);
     return CUDA_SUCCESS;
 }
 
@@ -537,8 +511,6 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
     if (mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->fd, 0) == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct allocation *allocation = table_add(ptr, size, MEMORY_MAPPED, physical->device, NULL);
-    if (!allocation)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     allocation->physical = physical;
     allocation->readable = false; /* until cuMemSetAccess */
     physical->refs++;
@@ -654,22 +626,14 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ha
     INVALID_IF(!handle || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
                fstat((int)(intptr_t)osHandle, &status) || status.st_size <= 0 ||
                (size_t)status.st_size % FAKE_GRANULARITY);
-    struct physical *physical = calloc(1, sizeof(*physical));
-    if (!physical)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    physical->fd = dup((int)(intptr_t)osHandle);
-    if (physical->fd < 0) {
-        free(physical);
+    int fd = dup((int)(intptr_t)osHandle);
+    if (fd < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
-    }
-    physical->size = (size_t)status.st_size;
-    physical->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    physical->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    physical->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    physical->refs = physical->handles = 1;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
     HOLD_LOCK;
-    fake_handle_add(physical, HANDLE_PHYSICAL);
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+    *handle = physical_add(fd, (size_t)status.st_size, prop, false);
     return CUDA_SUCCESS;
 }
 
@@ -860,9 +824,7 @@ static CUresult copy_async(struct operation *op, enum side dst, enum side src, C
         size_t bytes = extent(op, false);
 
         if (bytes <= FAKE_SMALL_STAGING) {
-            op->copy.staging = malloc(bytes);
-            if (!op->copy.staging)
-                return CUDA_ERROR_OUT_OF_MEMORY;
+            op->copy.staging = fake_new(bytes);
             memcpy(op->copy.staging, op->copy.src, bytes);
             op->copy.src = op->copy.staging;
             from_pageable = false;

@@ -42,7 +42,6 @@ struct thread {
     uint64_t id;
     CUcontext *contexts; /* the stack of current contexts, the last is the current one */
     size_t depth;
-    size_t room;
     CUstreamCaptureMode capture_mode;
     bool in_host_function;
     struct CUstream_st *default_streams; /* per-thread default streams, one a context */
@@ -155,7 +154,7 @@ struct work {
     struct work *next;
     uint64_t seq;
     struct operation op;
-    unsigned int n_waits;
+    size_t n_waits;
     struct point *waits;
 };
 
@@ -256,6 +255,10 @@ CUresult fake_device_check(CUdevice dev);   /* ready, and there is such a device
 uint64_t fake_next_id(void);                /* locked */
 uint64_t fake_now_ns(void);
 
+/* Memory of the stand-in itself, zeroed or resized; a host that has none left ends the process. */
+void *fake_new(size_t bytes);
+void *fake_resize(void *memory, size_t bytes);
+
 void fake_handle_add(const void *handle, enum handle_kind kind); /* locked */
 void fake_handle_remove(const void *handle);                     /* locked */
 bool fake_handle_is(const void *handle, enum handle_kind kind);  /* locked */
@@ -307,12 +310,31 @@ static inline CUstream fake_legacy(CUstream handle)
         return call;                                                                               \
     }
 
-/* The form of `name`_ptsz for programs whose default stream is the legacy one. */
-#define LEGACY_FORM(name, parameters, arguments)                                                   \
+/* Begins `name`_v2, and makes `name` the same. */
+#define V2_CALL(name, parameters, arguments)                                                       \
+    CUresult CUDAAPI name##_v2 parameters;                                                         \
+    FORM(name, parameters, name##_v2 arguments)                                                    \
+    CUresult CUDAAPI name##_v2 parameters
+
+/* Begins `name`_ptsz, and makes `name` the same for programs whose default stream is the legacy
+ * one. */
+#define STREAM_CALL(name, parameters, arguments)                                                   \
+    CUresult CUDAAPI name##_ptsz parameters;                                                       \
     CUresult CUDAAPI name parameters                                                               \
     {                                                                                              \
         hStream = fake_legacy(hStream);                                                            \
         return name##_ptsz arguments;                                                              \
+    }                                                                                              \
+    CUresult CUDAAPI name##_ptsz parameters
+
+/* A call that tells one value: what must hold before, where it goes, and the value. */
+#define GETTER(name, parameters, before, out, value)                                               \
+    CUresult CUDAAPI name parameters                                                               \
+    {                                                                                              \
+        before;                                                                                    \
+        INVALID_IF(!(out));                                                                        \
+        *(out) = (value);                                                                          \
+        return CUDA_SUCCESS;                                                                       \
     }
 
 /* A call in both forms. */
@@ -339,7 +361,6 @@ void fake_kernel_free_context(CUcontext ctx); /* locked: its modules go with it 
 CUresult fake_stream_resolve(CUstream handle, struct CUstream_st **ret_stream);
 CUresult fake_stream_submit(struct CUstream_st *stream, const struct operation *op);
 CUresult fake_stream_enqueue(struct CUstream_st *stream, const struct operation *op);
-CUresult fake_stream_legacy(CUcontext ctx, struct CUstream_st **ret_stream);
 void fake_stream_wait_idle(struct CUstream_st *stream);
 void fake_stream_ref(struct CUstream_st *stream);
 void fake_stream_unref(struct CUstream_st *stream);

@@ -46,10 +46,8 @@ void fake_stream_unref(struct CUstream_st *stream)
 
 struct mark *fake_mark_create(struct CUstream_st *stream)
 {
-    struct mark *mark = calloc(1, sizeof(*mark));
+    struct mark *mark = fake_new(sizeof(*mark));
 
-    if (!mark)
-        return NULL;
     mark->refs = 1;
     mark->stream = stream;
     fake_stream_ref(stream);
@@ -69,6 +67,14 @@ void fake_mark_reach(struct mark *mark)
     mark->done = true;
     mark->time_ns = fake_now_ns();
     pthread_cond_broadcast(&mark->stream->done);
+}
+
+/* Adds how far the stream has been filled until now. */
+static void point_add(struct point **points, size_t *n, struct CUstream_st *stream)
+{
+    *points = fake_resize(*points, (*n + 1) * sizeof(**points));
+    (*points)[(*n)++] = (struct point){stream, stream->enqueued};
+    fake_stream_ref(stream);
 }
 
 /* Waits; all give up the lock meanwhile. */
@@ -97,58 +103,56 @@ void fake_stream_wait_idle(struct CUstream_st *stream)
 /* Waits for what was enqueued until now in the streams that `wanted` chooses. */
 static void drain(CUcontext ctx, bool (*wanted)(const struct CUstream_st *))
 {
-    struct point *points;
-    size_t n = 0, i = 0;
+    struct point *points = NULL;
+    size_t n = 0;
 
     for (struct CUstream_st *s = ctx->streams; s; s = s->next)
-        n += s->completed < s->enqueued && (!wanted || wanted(s));
-    if (!n)
-        return;
-    points = calloc(n, sizeof(*points));
-    if (!points)
-        abort();
-    for (struct CUstream_st *s = ctx->streams; s; s = s->next)
-        if (s->completed < s->enqueued && (!wanted || wanted(s))) {
-            fake_stream_ref(s);
-            points[i++] = (struct point){s, s->enqueued};
-        }
-    for (i = 0; i < n; i++) {
+        if (wanted(s))
+            point_add(&points, &n, s);
+    for (size_t i = 0; i < n; i++) {
         point_wait(&points[i]);
         fake_stream_unref(points[i].stream);
     }
     free(points);
 }
 
-static bool is_blocking(const struct CUstream_st *stream)
+static bool is_busy(const struct CUstream_st *stream)
 {
-    return !(stream->flags & CU_STREAM_NON_BLOCKING);
+    return stream->completed < stream->enqueued;
+}
+
+/* And waits for the default stream, as that waits for it. */
+static bool is_busy_blocking(const struct CUstream_st *stream)
+{
+    return is_busy(stream) && !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
 void fake_context_drain(CUcontext ctx)
 {
-    drain(ctx, NULL);
+    drain(ctx, is_busy);
 }
 
 void fake_device_drain(int device)
 {
     for (CUcontext ctx = fake_contexts; ctx; ctx = ctx->next)
         if (ctx->device == device)
-            drain(ctx, NULL);
+            drain(ctx, is_busy);
 }
 
 /* Running one operation; locked on entry and exit. */
 
-static void run_copy(struct operation *op)
+static void run_copy(const struct operation *op)
 {
     for (size_t y = 0; y < op->copy.height; y++)
         memmove(op->copy.dst + y * op->copy.dst_pitch, op->copy.src + y * op->copy.src_pitch,
                 op->copy.width);
 }
 
-static bool copy_still_valid(const struct operation *op)
+static bool still_valid(const struct operation *op)
 {
+    if (op->kind == OP_SET)
+        return fake_memory_known(op->set.dst, op->set.width * op->set.element);
     size_t rows = op->copy.height - 1;
-
     if (op->copy.dst_known &&
         !fake_memory_known(op->copy.dst, rows * op->copy.dst_pitch + op->copy.width))
         return false;
@@ -164,11 +168,6 @@ static void run_set(const struct operation *op)
     }
     for (size_t x = 0; x < op->set.width; x++)
         memcpy(op->set.dst + x * op->set.element, &op->set.value, op->set.element);
-}
-
-static bool set_still_valid(const struct operation *op)
-{
-    return fake_memory_known(op->set.dst, op->set.width * op->set.element);
 }
 
 static bool value_reached(const struct operation *op)
@@ -240,22 +239,16 @@ void fake_operation_run(struct CUstream_st *stream, struct operation *op)
         run_host(op, sticky);
         break;
     case OP_COPY:
-        if (sticky == CUDA_SUCCESS && !copy_still_valid(op)) {
-            stream->ctx->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
-        } else if (sticky == CUDA_SUCCESS) {
-            fake_unlock();
-            run_copy(op);
-            fake_lock();
-        }
-        break;
     case OP_SET:
-        if (sticky == CUDA_SUCCESS && !set_still_valid(op)) {
+        if (sticky != CUDA_SUCCESS)
+            break;
+        if (!still_valid(op)) {
             stream->ctx->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
-        } else if (sticky == CUDA_SUCCESS) {
-            fake_unlock();
-            run_set(op);
-            fake_lock();
+            break;
         }
+        fake_unlock();
+        (op->kind == OP_COPY ? run_copy : run_set)(op);
+        fake_lock();
         break;
     case OP_RECORD:
         fake_mark_reach(op->event.mark);
@@ -336,7 +329,7 @@ static void *stream_main(void *data)
         work = stream->head;
         if (!work)
             break;
-        for (unsigned int i = 0; i < work->n_waits; i++)
+        for (size_t i = 0; i < work->n_waits; i++)
             point_wait(&work->waits[i]);
         fake_operation_run(stream, &work->op);
         stand_still_at_exit();
@@ -345,7 +338,7 @@ static void *stream_main(void *data)
             stream->tail = NULL;
         stream->completed = work->seq;
         pthread_cond_broadcast(&stream->done);
-        for (unsigned int i = 0; i < work->n_waits; i++)
+        for (size_t i = 0; i < work->n_waits; i++)
             fake_stream_unref(work->waits[i].stream);
         operation_release(&work->op);
         free(work->waits);
@@ -380,39 +373,13 @@ static bool worker_start(struct CUstream_st *stream)
 }
 
 /* What a new item must wait for because of the default stream's implicit order. */
-static bool implicit_waits(struct CUstream_st *stream, struct work *work)
+static void implicit_waits(const struct CUstream_st *stream, struct work *work)
 {
-    CUcontext ctx = stream->ctx;
-    unsigned int n = 0;
-
-    if (!is_blocking(stream))
-        return true;
-    if (!stream->legacy) {
-        struct CUstream_st *legacy = ctx->legacy;
-
-        if (!legacy || legacy->completed == legacy->enqueued)
-            return true;
-        work->waits = malloc(sizeof(*work->waits));
-        if (!work->waits)
-            return false;
-        work->waits[0] = (struct point){legacy, legacy->enqueued};
-        work->n_waits = 1;
-        fake_stream_ref(legacy);
-        return true;
-    }
-    for (struct CUstream_st *s = ctx->streams; s; s = s->next)
-        n += s != stream && is_blocking(s) && s->completed < s->enqueued;
-    if (!n)
-        return true;
-    work->waits = calloc(n, sizeof(*work->waits));
-    if (!work->waits)
-        return false;
-    for (struct CUstream_st *s = ctx->streams; s; s = s->next)
-        if (s != stream && is_blocking(s) && s->completed < s->enqueued) {
-            work->waits[work->n_waits++] = (struct point){s, s->enqueued};
-            fake_stream_ref(s);
-        }
-    return true;
+    if (stream->flags & CU_STREAM_NON_BLOCKING)
+        return;
+    for (struct CUstream_st *s = stream->ctx->streams; s; s = s->next)
+        if (s != stream && (stream->legacy || s->legacy) && is_busy_blocking(s))
+            point_add(&work->waits, &work->n_waits, s);
 }
 
 /* Takes over what `op` refers to on success only. */
@@ -423,17 +390,12 @@ CUresult fake_stream_enqueue(struct CUstream_st *stream, const struct operation 
     fake_stream_ref(stream);
     while (stream->enqueued - stream->completed >= FAKE_QUEUE_LIMIT)
         pthread_cond_wait(&stream->done, &fake_mutex);
-    work = calloc(1, sizeof(*work));
-    if (!work || !implicit_waits(stream, work) || (!stream->worker && !worker_start(stream))) {
-        if (work) {
-            for (unsigned int i = 0; i < work->n_waits; i++)
-                fake_stream_unref(work->waits[i].stream);
-            free(work->waits);
-        }
-        free(work);
+    if (!stream->worker && !worker_start(stream)) {
         fake_stream_unref(stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    work = fake_new(sizeof(*work));
+    implicit_waits(stream, work);
     work->op = *op;
     work->seq = ++stream->enqueued;
     if (stream->tail)
@@ -460,10 +422,8 @@ CUresult fake_stream_submit(struct CUstream_st *stream, const struct operation *
 
 static struct CUstream_st *stream_create(CUcontext ctx, unsigned int flags, int priority)
 {
-    struct CUstream_st *stream = calloc(1, sizeof(*stream));
+    struct CUstream_st *stream = fake_new(sizeof(*stream));
 
-    if (!stream)
-        return NULL;
     pthread_once(&value_once, value_written_init);
     pthread_cond_init(&stream->arrived, NULL);
     pthread_cond_init(&stream->done, NULL);
@@ -480,37 +440,29 @@ static struct CUstream_st *stream_create(CUcontext ctx, unsigned int flags, int 
     return stream;
 }
 
-CUresult fake_stream_legacy(CUcontext ctx, struct CUstream_st **ret_stream)
+static struct CUstream_st *legacy_stream(CUcontext ctx)
 {
     if (!ctx->legacy) {
         ctx->legacy = stream_create(ctx, 0, 0);
-        if (!ctx->legacy)
-            return CUDA_ERROR_OUT_OF_MEMORY;
         ctx->legacy->legacy = true;
     }
-    *ret_stream = ctx->legacy;
-    return CUDA_SUCCESS;
+    return ctx->legacy;
 }
 
-static CUresult stream_of_thread(CUcontext ctx, struct CUstream_st **ret_stream)
+static struct CUstream_st *stream_of_thread(CUcontext ctx)
 {
     struct thread *thread = fake_thread();
     struct CUstream_st *stream;
 
     for (stream = thread->default_streams; stream; stream = stream->thread_next)
-        if (stream->ctx == ctx && !stream->closing) {
-            *ret_stream = stream;
-            return CUDA_SUCCESS;
-        }
+        if (stream->ctx == ctx && !stream->closing)
+            return stream;
     stream = stream_create(ctx, 0, 0);
-    if (!stream)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     stream->per_thread = true;
     fake_stream_ref(stream); /* the thread's list */
     stream->thread_next = thread->default_streams;
     thread->default_streams = stream;
-    *ret_stream = stream;
-    return CUDA_SUCCESS;
+    return stream;
 }
 
 CUresult fake_stream_resolve(CUstream handle, struct CUstream_st **ret_stream)
@@ -518,10 +470,10 @@ CUresult fake_stream_resolve(CUstream handle, struct CUstream_st **ret_stream)
     CUcontext ctx;
 
     TRY(fake_context(&ctx));
-    if (handle == CU_STREAM_LEGACY)
-        return fake_stream_legacy(ctx, ret_stream);
-    if (!handle || handle == CU_STREAM_PER_THREAD)
-        return stream_of_thread(ctx, ret_stream);
+    if (handle == CU_STREAM_LEGACY || !handle || handle == CU_STREAM_PER_THREAD) {
+        *ret_stream = handle == CU_STREAM_LEGACY ? legacy_stream(ctx) : stream_of_thread(ctx);
+        return CUDA_SUCCESS;
+    }
     if (!fake_handle_is(handle, HANDLE_STREAM))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!handle->ctx->alive)
@@ -576,17 +528,14 @@ CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *phStream, unsigned int fla
 {
     ENTER(ctx);
     INVALID_IF(!phStream || (flags & ~(unsigned int)CU_STREAM_NON_BLOCKING));
-    CUstream stream = stream_create(ctx, flags, priority);
-    if (!stream)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *phStream = stream;
+    *phStream = stream_create(ctx, flags, priority);
     return CUDA_SUCCESS;
 }
 
 FORM(cuStreamCreate, (CUstream * phStream, unsigned int Flags),
      cuStreamCreateWithPriority(phStream, Flags, 0))
 
-CUresult CUDAAPI cuStreamDestroy_v2(CUstream hStream)
+V2_CALL(cuStreamDestroy, (CUstream hStream), (hStream))
 {
     ENTER(ctx);
     if (!fake_handle_is(hStream, HANDLE_STREAM) || hStream->legacy || hStream->per_thread)
@@ -595,25 +544,22 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream hStream)
     return CUDA_SUCCESS;
 }
 
-FORM(cuStreamDestroy, (CUstream hStream), cuStreamDestroy_v2(hStream))
-
 #define DEFINE_STREAM_GETTER(name, type, expression)                                               \
-    CUresult CUDAAPI name##_ptsz(CUstream hStream, type *out)                                      \
+    STREAM_CALL(name, (CUstream hStream, type * out), (hStream, out))                              \
     {                                                                                              \
         ENTER_STREAM(hStream, stream);                                                             \
-        if (!out)                                                                                  \
-            return CUDA_ERROR_INVALID_VALUE;                                                       \
+        INVALID_IF(!out);                                                                          \
         *out = (expression);                                                                       \
         return CUDA_SUCCESS;                                                                       \
-    }                                                                                              \
-    LEGACY_FORM(name, (CUstream hStream, type * out), (hStream, out))
+    }
 
 DEFINE_STREAM_GETTER(cuStreamGetCtx, CUcontext, stream->ctx)
 DEFINE_STREAM_GETTER(cuStreamGetFlags, unsigned int, stream->flags)
 DEFINE_STREAM_GETTER(cuStreamGetPriority, int, stream->priority)
 DEFINE_STREAM_GETTER(cuStreamGetId, unsigned long long, stream->id)
 
-CUresult CUDAAPI cuStreamGetCtx_v2_ptsz(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
+STREAM_CALL(cuStreamGetCtx_v2, (CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx),
+            (hStream, pCtx, pGreenCtx))
 {
     TRY(cuStreamGetCtx_ptsz(hStream, pCtx));
     if (pGreenCtx)
@@ -621,18 +567,13 @@ CUresult CUDAAPI cuStreamGetCtx_v2_ptsz(CUstream hStream, CUcontext *pCtx, CUgre
     return CUDA_SUCCESS;
 }
 
-LEGACY_FORM(cuStreamGetCtx_v2, (CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx),
-            (hStream, pCtx, pGreenCtx))
-
 static bool stream_idle(const struct CUstream_st *stream)
 {
-    if (stream->completed < stream->enqueued)
-        return false;
     if (stream->legacy)
         for (const struct CUstream_st *s = stream->ctx->streams; s; s = s->next)
-            if (is_blocking(s) && s->completed < s->enqueued)
+            if (is_busy_blocking(s))
                 return false;
-    return true;
+    return !is_busy(stream);
 }
 
 /* What forbids to look at, or wait for, a stream. */
@@ -643,30 +584,27 @@ static CUresult stream_guard(struct CUstream_st *stream)
     return fake_capture_guard();
 }
 
-CUresult CUDAAPI cuStreamQuery_ptsz(CUstream hStream)
+STREAM_CALL(cuStreamQuery, (CUstream hStream), (hStream))
 {
     ENTER_STREAM(hStream, stream);
     TRY(stream_guard(stream));
     return stream_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-LEGACY_FORM(cuStreamQuery, (CUstream hStream), (hStream))
-
-CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream hStream)
+STREAM_CALL(cuStreamSynchronize, (CUstream hStream), (hStream))
 {
     ENTER_STREAM(hStream, stream);
     TRY(stream_guard(stream));
     CUcontext ctx = stream->ctx;
     if (stream->legacy)
-        drain(ctx, is_blocking);
+        drain(ctx, is_busy_blocking);
     else
         fake_stream_wait_idle(stream);
     return ctx->sticky;
 }
 
-LEGACY_FORM(cuStreamSynchronize, (CUstream hStream), (hStream))
-
-CUresult CUDAAPI cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *userData)
+STREAM_CALL(cuLaunchHostFunc, (CUstream hStream, CUhostFn fn, void *userData),
+            (hStream, fn, userData))
 {
     struct operation op = {.kind = OP_HOST, .host = {.fn = fn, .data = userData}};
 
@@ -674,11 +612,9 @@ CUresult CUDAAPI cuLaunchHostFunc_ptsz(CUstream hStream, CUhostFn fn, void *user
     return fn ? fake_stream_submit(stream, &op) : CUDA_ERROR_INVALID_VALUE;
 }
 
-LEGACY_FORM(cuLaunchHostFunc, (CUstream hStream, CUhostFn fn, void *userData),
-            (hStream, fn, userData))
-
-CUresult CUDAAPI cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback callback,
-                                          void *userData, unsigned int flags)
+STREAM_CALL(cuStreamAddCallback,
+            (CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags),
+            (hStream, callback, userData, flags))
 {
     struct operation op = {.kind = OP_CALLBACK,
                            .callback = {.fn = callback, .data = userData, .handle = hStream}};
@@ -689,10 +625,6 @@ CUresult CUDAAPI cuStreamAddCallback_ptsz(CUstream hStream, CUstreamCallback cal
         return fake_capture_stream_guard(stream); /* callbacks cannot be captured */
     return fake_stream_submit(stream, &op);
 }
-
-LEGACY_FORM(cuStreamAddCallback,
-            (CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags),
-            (hStream, callback, userData, flags))
 
 /* Values in memory. */
 
@@ -752,19 +684,14 @@ CUresult CUDAAPI cuEventCreate(CUevent *phEvent, unsigned int Flags)
     ENTER(ctx);
     INVALID_IF(!phEvent || (Flags & ~7u) ||
                ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING)));
-    CUevent event = calloc(1, sizeof(*event));
-    if (!event)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    event->ctx = ctx;
-    event->ctx_id = ctx->id;
-    event->flags = Flags;
-    event->refs = 1;
+    CUevent event = fake_new(sizeof(*event));
+    *event = (struct CUevent_st){.ctx = ctx, .ctx_id = ctx->id, .flags = Flags, .refs = 1};
     fake_handle_add(event, HANDLE_EVENT);
     *phEvent = event;
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuEventDestroy_v2(CUevent hEvent)
+V2_CALL(cuEventDestroy, (CUevent hEvent), (hEvent))
 {
     ENTER(ctx);
     if (!fake_handle_is(hEvent, HANDLE_EVENT))
@@ -775,9 +702,8 @@ CUresult CUDAAPI cuEventDestroy_v2(CUevent hEvent)
     return CUDA_SUCCESS;
 }
 
-FORM(cuEventDestroy, (CUevent hEvent), cuEventDestroy_v2(hEvent))
-
-CUresult CUDAAPI cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags)
+STREAM_CALL(cuEventRecordWithFlags, (CUevent hEvent, CUstream hStream, unsigned int flags),
+            (hEvent, hStream, flags))
 {
     struct operation op = {.kind = OP_RECORD};
     struct CUstream_st *stream;
@@ -792,8 +718,6 @@ CUresult CUDAAPI cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, u
         return fake_capture_record(stream, hEvent, flags != 0);
     INVALID_IF(flags); /* external means a graph node */
     op.event.mark = fake_mark_create(stream);
-    if (!op.event.mark)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     events_recorded += fake_devices[hEvent->ctx->device].physical == fake_stuck_device.physical;
     /* Not ready from now on, also while this call waits for room in the queue. */
     struct mark *before = hEvent->mark;
@@ -814,8 +738,6 @@ CUresult CUDAAPI cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, u
     return result;
 }
 
-LEGACY_FORM(cuEventRecordWithFlags, (CUevent hEvent, CUstream hStream, unsigned int flags),
-            (hEvent, hStream, flags))
 STREAM_FORMS(cuEventRecord, (CUevent hEvent, CUstream hStream),
              cuEventRecordWithFlags_ptsz(hEvent, hStream, 0))
 
@@ -872,7 +794,8 @@ CUresult CUDAAPI cuEventSynchronize(CUevent hEvent)
     return owner->sticky;
 }
 
-CUresult CUDAAPI cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+V2_CALL(cuEventElapsedTime, (float *pMilliseconds, CUevent hStart, CUevent hEnd),
+        (pMilliseconds, hStart, hEnd))
 {
     ENTER(ctx);
     TRY(event_check(hStart));
@@ -890,10 +813,8 @@ CUresult CUDAAPI cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUe
     return CUDA_SUCCESS;
 }
 
-FORM(cuEventElapsedTime, (float *pMilliseconds, CUevent hStart, CUevent hEnd),
-     cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd))
-
-CUresult CUDAAPI cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsigned int Flags)
+STREAM_CALL(cuStreamWaitEvent, (CUstream hStream, CUevent hEvent, unsigned int Flags),
+            (hStream, hEvent, Flags))
 {
     struct operation op = {.kind = OP_WAIT};
     struct CUstream_st *stream;
@@ -914,6 +835,3 @@ CUresult CUDAAPI cuStreamWaitEvent_ptsz(CUstream hStream, CUevent hEvent, unsign
         fake_mark_unref(op.event.mark);
     return result;
 }
-
-LEGACY_FORM(cuStreamWaitEvent, (CUstream hStream, CUevent hEvent, unsigned int Flags),
-            (hStream, hEvent, Flags))

@@ -16,8 +16,8 @@
 #include <condition_variable>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,6 +30,23 @@ extern char **environ;
 
 namespace
 {
+
+/* What a call tells through its first argument, or through its last one. */
+template <typename Value, typename Call, typename... Arguments>
+Value First(Call call, Arguments... arguments)
+{
+    Value value{};
+    EXPECT_OK(call(&value, arguments...));
+    return value;
+}
+
+template <typename Value, typename Call, typename... Arguments>
+Value Last(Call call, Arguments... arguments)
+{
+    Value value{};
+    EXPECT_OK(call(arguments..., &value));
+    return value;
+}
 
 /* Holds a stream up until the test lets it go, or ends, so that nothing is left hanging. */
 class Gate
@@ -146,6 +163,28 @@ class DriverTest : public ::testing::Test
         execs_.push_back(exec);
         return exec;
     }
+    /* Counts when the stream comes to it. */
+    void Count(CUstream stream)
+    {
+        ASSERT_OK(cuLaunchHostFunc(stream, Increment, &count_));
+    }
+    void Hold(CUstream stream, Gate &gate)
+    {
+        ASSERT_OK(cuLaunchHostFunc(stream, Gate::Wait, &gate));
+    }
+    static size_t FreeBytes()
+    {
+        size_t free = 0, total;
+        EXPECT_OK(cuMemGetInfo(&free, &total));
+        return free;
+    }
+    /* Another context, current from now on; it is the test's to destroy. */
+    static CUcontext Context(int device = 1)
+    {
+        CUcontext ctx = nullptr;
+        EXPECT_OK(cuCtxCreate(&ctx, nullptr, 0, device));
+        return ctx;
+    }
     /* Launches it, and waits for its end. */
     void Replay(CUgraphExec exec)
     {
@@ -154,6 +193,7 @@ class DriverTest : public ::testing::Test
     }
     CUcontext ctx_ = nullptr;
     CUstream stream_ = nullptr;
+    std::atomic<int> count_{0};
 
   private:
     std::vector<CUstream> streams_;
@@ -182,26 +222,17 @@ TEST_F(DriverTest, CallWithoutContextIsRefused)
 
 TEST_F(DriverTest, CurrentContextBelongsToTheThread)
 {
-    CUcontext seen = ctx_;
-
-    std::thread([&] { ASSERT_OK(cuCtxGetCurrent(&seen)); }).join();
-    EXPECT_EQ(seen, nullptr);
-    ASSERT_OK(cuCtxGetCurrent(&seen));
-    EXPECT_EQ(seen, ctx_);
+    std::thread([] { EXPECT_EQ(First<CUcontext>(cuCtxGetCurrent), nullptr); }).join();
+    EXPECT_EQ(First<CUcontext>(cuCtxGetCurrent), ctx_);
 }
 
 TEST_F(DriverTest, PushAndPopRestoreTheContextBelow)
 {
-    CUcontext other, popped, current;
+    CUcontext other = Context(1);
 
-    ASSERT_OK(cuCtxCreate(&other, nullptr, 0, 1));
-    CUdevice device;
-    ASSERT_OK(cuCtxGetDevice(&device));
-    EXPECT_EQ(device, 1);
-    ASSERT_OK(cuCtxPopCurrent(&popped));
-    EXPECT_EQ(popped, other);
-    ASSERT_OK(cuCtxGetCurrent(&current));
-    EXPECT_EQ(current, ctx_);
+    EXPECT_EQ(First<CUdevice>(cuCtxGetDevice), 1);
+    EXPECT_EQ(First<CUcontext>(cuCtxPopCurrent), other);
+    EXPECT_EQ(First<CUcontext>(cuCtxGetCurrent), ctx_);
     EXPECT_OK(cuCtxDestroy(other));
     EXPECT_EQ(cuCtxSetCurrent(other), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     EXPECT_EQ(cuCtxSetCurrent(reinterpret_cast<CUcontext>(0x1234)), CUDA_ERROR_INVALID_CONTEXT);
@@ -209,39 +240,29 @@ TEST_F(DriverTest, PushAndPopRestoreTheContextBelow)
 
 TEST_F(DriverTest, PrimaryContextIsCountedAndReset)
 {
-    CUcontext first, second;
+    CUcontext first = First<CUcontext>(cuDevicePrimaryCtxRetain, 3);
     unsigned int flags;
-    int active;
 
-    ASSERT_OK(cuDevicePrimaryCtxRetain(&first, 3));
-    ASSERT_OK(cuDevicePrimaryCtxRetain(&second, 3));
-    EXPECT_EQ(first, second);
-    EXPECT_OK(cuDevicePrimaryCtxRelease(3));
-    ASSERT_OK(cuDevicePrimaryCtxGetState(3, &flags, &active));
-    EXPECT_EQ(active, 1);
-    EXPECT_OK(cuDevicePrimaryCtxRelease(3));
-    ASSERT_OK(cuDevicePrimaryCtxGetState(3, &flags, &active));
-    EXPECT_EQ(active, 0);
+    EXPECT_EQ(First<CUcontext>(cuDevicePrimaryCtxRetain, 3), first);
+    for (int active : {1, 0}) {
+        EXPECT_OK(cuDevicePrimaryCtxRelease(3));
+        EXPECT_EQ(Last<int>(cuDevicePrimaryCtxGetState, 3, &flags), active);
+    }
     EXPECT_EQ(cuDevicePrimaryCtxRelease(3), CUDA_ERROR_INVALID_CONTEXT);
     EXPECT_EQ(cuCtxDestroy(first), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
 TEST_F(DriverTest, APrimaryContextThatWasResetIsAnotherOneAtTheSameAddress)
 {
-    unsigned long long id, id_again;
-    CUcontext first, second, popped;
-    CUevent event;
+    CUcontext first = First<CUcontext>(cuDevicePrimaryCtxRetain, 2), popped;
 
-    ASSERT_OK(cuDevicePrimaryCtxRetain(&first, 2));
     ASSERT_OK(cuCtxPushCurrent(first));
-    ASSERT_OK(cuCtxGetId(first, &id));
-    ASSERT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    auto id = Last<unsigned long long>(cuCtxGetId, first);
+    auto event = First<CUevent>(cuEventCreate, CU_EVENT_DISABLE_TIMING);
     EXPECT_OK(cuEventQuery(event));
     ASSERT_OK(cuDevicePrimaryCtxReset(2));
-    ASSERT_OK(cuDevicePrimaryCtxRetain(&second, 2));
-    EXPECT_EQ(first, second);
-    ASSERT_OK(cuCtxGetId(second, &id_again));
-    EXPECT_NE(id, id_again);
+    EXPECT_EQ(First<CUcontext>(cuDevicePrimaryCtxRetain, 2), first);
+    EXPECT_NE(Last<unsigned long long>(cuCtxGetId, first), id);
     EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     EXPECT_EQ(cuEventRecord(event, nullptr), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     EXPECT_OK(cuCtxPopCurrent(&popped));
@@ -251,30 +272,23 @@ TEST_F(DriverTest, APrimaryContextThatWasResetIsAnotherOneAtTheSameAddress)
 TEST_F(DriverTest, WrongDevicesAreRefused)
 {
     CUdevice device;
-    int value;
 
     EXPECT_EQ(cuDeviceGet(&device, 1000), CUDA_ERROR_INVALID_DEVICE);
     EXPECT_EQ(cuDeviceGet(&device, -1), CUDA_ERROR_INVALID_DEVICE);
-    EXPECT_OK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
-    EXPECT_GT(value, 0);
+    EXPECT_GT(First<int>(cuDeviceGetAttribute, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0), 0);
 }
 
 TEST_F(DriverTest, DevicesDifferInBusAndUuid)
 {
-    std::map<std::string, int> buses, uuids;
-    int count;
+    std::set<std::string> buses, uuids;
+    int count = First<int>(cuDeviceGetCount);
 
-    ASSERT_OK(cuDeviceGetCount(&count));
     for (int i = 0; i < count; i++) {
         char bus[16];
-        CUuuid uuid;
-        CUdevice back;
         ASSERT_OK(cuDeviceGetPCIBusId(bus, sizeof(bus), i));
-        ASSERT_OK(cuDeviceGetUuid(&uuid, i));
-        ASSERT_OK(cuDeviceGetByPCIBusId(&back, bus));
-        EXPECT_EQ(back, i);
-        buses[bus]++;
-        uuids[std::string(uuid.bytes, sizeof(uuid.bytes))]++;
+        EXPECT_EQ(First<CUdevice>(cuDeviceGetByPCIBusId, bus), i);
+        buses.insert(bus);
+        uuids.insert(std::string(First<CUuuid>(cuDeviceGetUuid, i).bytes, sizeof(CUuuid)));
     }
     EXPECT_EQ(buses.size(), static_cast<size_t>(count));
     EXPECT_EQ(uuids.size(), static_cast<size_t>(count));
@@ -284,11 +298,10 @@ TEST_F(DriverTest, DevicesDifferInBusAndUuid)
 
 TEST_F(DriverTest, FreedAndUnknownPointersAreRefused)
 {
-    CUdeviceptr memory, base;
+    CUdeviceptr memory = First<CUdeviceptr>(cuMemAlloc, 1000), base;
     size_t size;
     char host[8] = {};
 
-    ASSERT_OK(cuMemAlloc(&memory, 1000));
     EXPECT_OK(cuMemGetAddressRange(&base, &size, memory + 999));
     EXPECT_EQ(base, memory);
     EXPECT_EQ(size, 1000u);
@@ -305,17 +318,16 @@ TEST_F(DriverTest, FreedAndUnknownPointersAreRefused)
 
 TEST_F(DriverTest, DeviceMemoryIsLimitedAndGivenBack)
 {
-    size_t before, total, after;
-    CUdeviceptr all, more;
+    size_t before, total;
+    CUdeviceptr more;
 
     ASSERT_OK(cuMemGetInfo(&before, &total));
     ASSERT_LE(before, total);
     EXPECT_EQ(cuMemAlloc(&more, total + 1), CUDA_ERROR_OUT_OF_MEMORY);
-    ASSERT_OK(cuMemAlloc(&all, before));
+    CUdeviceptr all = First<CUdeviceptr>(cuMemAlloc, before);
     EXPECT_EQ(cuMemAlloc(&more, 1), CUDA_ERROR_OUT_OF_MEMORY);
     ASSERT_OK(cuMemFree(all));
-    ASSERT_OK(cuMemGetInfo(&after, &total));
-    EXPECT_EQ(after, before);
+    EXPECT_EQ(FreeBytes(), before);
 }
 
 TEST_F(DriverTest, CopiesMoveBytesInAllDirections)
@@ -324,8 +336,7 @@ TEST_F(DriverTest, CopiesMoveBytesInAllDirections)
 
     for (size_t i = 0; i < in.size(); i++)
         in[i] = static_cast<unsigned char>(i * 7 + 1);
-    CUdeviceptr a = Memory(in.size());
-    CUdeviceptr b = Memory(in.size());
+    CUdeviceptr a = Memory(in.size()), b = Memory(in.size());
     ASSERT_OK(cuMemcpyHtoDAsync(a, in.data(), in.size(), stream_));
     ASSERT_OK(cuMemcpyDtoDAsync(b, a, in.size(), stream_));
     ASSERT_OK(cuMemcpyDtoHAsync(out.data(), b, in.size(), stream_));
@@ -382,28 +393,24 @@ TEST_F(DriverTest, PitchedCopyMovesTheRectangleOnly)
 
 TEST_F(DriverTest, PointerAttributesTellWhoseMemoryItIs)
 {
-    void *host;
-    int local;
-    unsigned int type;
     int ordinal;
-    CUcontext owner;
+    unsigned int type;
+    CUdeviceptr memory = Memory(100), local = reinterpret_cast<CUdeviceptr>(&ordinal);
+    void *host = First<void *>(cuMemHostAlloc, 100, 0);
+    auto type_of = [](CUdeviceptr at) {
+        return First<unsigned int>(cuPointerGetAttribute, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
+    };
 
-    CUdeviceptr memory = Memory(100);
-    ASSERT_OK(cuMemHostAlloc(&host, 100, 0));
-    ASSERT_OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory + 50));
-    EXPECT_EQ(type, static_cast<unsigned int>(CU_MEMORYTYPE_DEVICE));
-    ASSERT_OK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, memory));
-    EXPECT_EQ(owner, ctx_);
-    ASSERT_OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                    reinterpret_cast<CUdeviceptr>(host)));
-    EXPECT_EQ(type, static_cast<unsigned int>(CU_MEMORYTYPE_HOST));
-    EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                    reinterpret_cast<CUdeviceptr>(&local)),
+    EXPECT_EQ(type_of(memory + 50), static_cast<unsigned int>(CU_MEMORYTYPE_DEVICE));
+    EXPECT_EQ(First<CUcontext>(cuPointerGetAttribute, CU_POINTER_ATTRIBUTE_CONTEXT, memory), ctx_);
+    EXPECT_EQ(type_of(reinterpret_cast<CUdeviceptr>(host)),
+              static_cast<unsigned int>(CU_MEMORYTYPE_HOST));
+    EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, local),
               CUDA_ERROR_INVALID_VALUE);
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
     void *values[] = {&type, &ordinal};
-    EXPECT_OK(cuPointerGetAttributes(2, attributes, values, reinterpret_cast<CUdeviceptr>(&local)));
+    EXPECT_OK(cuPointerGetAttributes(2, attributes, values, local));
     EXPECT_EQ(type, 0u);
     EXPECT_EQ(cuMemFree(reinterpret_cast<CUdeviceptr>(host)), CUDA_ERROR_INVALID_VALUE);
     EXPECT_OK(cuMemFreeHost(host));
@@ -429,12 +436,11 @@ TEST_F(DriverTest, VirtualMemoryIsReservedMappedAndShared)
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    size_t granularity, before, after, total;
+    size_t granularity, before = FreeBytes();
     CUmemGenericAllocationHandle handle, imported;
     CUdeviceptr address, second;
     char out = 0;
 
-    ASSERT_OK(cuMemGetInfo(&before, &total));
     ASSERT_OK(
         cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
     EXPECT_EQ(cuMemCreate(&handle, granularity + 1, &prop, 0), CUDA_ERROR_INVALID_VALUE);
@@ -442,9 +448,7 @@ TEST_F(DriverTest, VirtualMemoryIsReservedMappedAndShared)
     ASSERT_OK(cuMemAddressReserve(&address, granularity, 0, 0, 0));
     ASSERT_OK(cuMemMap(address, granularity, 0, handle, 0));
     EXPECT_EQ(cuMemsetD8(address, 5, 1), CUDA_ERROR_INVALID_VALUE) << "no access was given yet";
-    CUmemAccessDesc access = {};
-    access.location = prop.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CUmemAccessDesc access = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     ASSERT_OK(cuMemSetAccess(address, granularity, &access, 1));
     ASSERT_OK(cuMemsetD8(address, 5, granularity));
     ASSERT_OK(cuCtxSynchronize());
@@ -471,45 +475,36 @@ TEST_F(DriverTest, VirtualMemoryIsReservedMappedAndShared)
     EXPECT_OK(cuMemRelease(handle));
     EXPECT_EQ(cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
     EXPECT_OK(cuMemRelease(imported));
-    ASSERT_OK(cuMemGetInfo(&after, &total));
-    EXPECT_EQ(after, before);
+    EXPECT_EQ(FreeBytes(), before);
 }
 
 TEST_F(DriverTest, AsyncFreeHappensInStreamOrder)
 {
     Gate gate;
-    CUdeviceptr memory;
-    size_t before, during, after, total;
-    char in = 42, *out;
+    size_t before = FreeBytes();
+    char in = 42, *out = static_cast<char *>(First<void *>(cuMemHostAlloc, 1, 0));
 
-    ASSERT_OK(cuMemHostAlloc(reinterpret_cast<void **>(&out), 1, 0));
     *out = 0;
-    ASSERT_OK(cuMemGetInfo(&before, &total));
-    ASSERT_OK(cuMemAllocAsync(&memory, 4096, stream_));
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    CUdeviceptr memory = First<CUdeviceptr>(cuMemAllocAsync, 4096, stream_);
+    Hold(stream_, gate);
     ASSERT_OK(cuMemcpyHtoDAsync(memory, &in, 1, stream_));
     ASSERT_OK(cuMemcpyDtoHAsync(out, memory, 1, stream_));
     ASSERT_OK(cuMemFreeAsync(memory, stream_));
     EXPECT_EQ(cuMemFreeAsync(memory, stream_), CUDA_ERROR_INVALID_VALUE);
-    ASSERT_OK(cuMemGetInfo(&during, &total));
-    EXPECT_LT(during, before);
+    EXPECT_LT(FreeBytes(), before);
     gate.Open();
     ASSERT_OK(cuStreamSynchronize(stream_));
-    ASSERT_OK(cuMemGetInfo(&after, &total));
-    EXPECT_EQ(after, before);
+    EXPECT_EQ(FreeBytes(), before);
     EXPECT_EQ(*out, 42);
     EXPECT_OK(cuMemFreeHost(out));
 }
 
 TEST_F(DriverTest, UseAfterAsyncFreePoisonsTheContext)
 {
-    CUdeviceptr memory;
-    CUcontext ctx;
-    CUstream stream;
+    CUcontext ctx = Context();
+    auto stream = First<CUstream>(cuStreamCreate, CU_STREAM_NON_BLOCKING);
+    auto memory = First<CUdeviceptr>(cuMemAllocAsync, 64, stream);
 
-    ASSERT_OK(cuCtxCreate(&ctx, nullptr, 0, 1));
-    ASSERT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    ASSERT_OK(cuMemAllocAsync(&memory, 64, stream));
     ASSERT_OK(cuMemFreeAsync(memory, stream));
     /* Still known when it is enqueued or not: in both cases the mistake is told. */
     CUresult result = cuMemsetD8Async(memory, 1, 64, stream);
@@ -527,44 +522,32 @@ TEST_F(DriverTest, UseAfterAsyncFreePoisonsTheContext)
 TEST_F(DriverTest, EnqueueReturnsAtOnceAndOrderIsKept)
 {
     Gate gate;
-    std::vector<int> order;
-    struct Step {
-        std::vector<int> *order;
-        int number;
-    };
-    std::vector<Step> steps;
+    static std::vector<int> order;
+    int numbers[100];
 
-    for (int i = 0; i < 100; i++)
-        steps.push_back({&order, i});
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
-    for (Step &step : steps)
+    Hold(stream_, gate);
+    for (int i = 0; i < 100; i++) {
+        numbers[i] = i;
         ASSERT_OK(cuLaunchHostFunc(
-            stream_,
-            [](void *data) {
-                Step *s = static_cast<Step *>(data);
-                s->order->push_back(s->number);
-            },
-            &step));
+            stream_, [](void *data) { order.push_back(*static_cast<int *>(data)); }, &numbers[i]));
+    }
     EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
     gate.Open();
     ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_OK(cuStreamQuery(stream_));
-    ASSERT_EQ(order.size(), steps.size());
-    for (int i = 0; i < 100; i++)
-        EXPECT_EQ(order[i], i);
+    EXPECT_EQ(order, std::vector<int>(numbers, numbers + 100));
 }
 
 TEST_F(DriverTest, HungStreamHoldsUpNoOther)
 {
     Gate gate;
     CUstream other = Stream();
-    std::atomic<int> count{0};
 
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    Hold(stream_, gate);
     gate.AwaitEntered();
-    ASSERT_OK(cuLaunchHostFunc(other, Increment, &count));
+    Count(other);
     ASSERT_OK(cuStreamSynchronize(other));
-    EXPECT_EQ(count, 1);
+    EXPECT_EQ(count_, 1);
     EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
     gate.Open();
     ASSERT_OK(cuStreamSynchronize(stream_));
@@ -575,7 +558,7 @@ TEST_F(DriverTest, FullQueueBlocksTheEnqueuingCall)
     Gate gate;
     std::atomic<int> enqueued{0}, run{0};
 
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    Hold(stream_, gate);
     std::thread thread = WithContext([&] {
         for (int i = 0; i < 3000; i++) {
             ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &run));
@@ -596,17 +579,15 @@ TEST_F(DriverTest, FullQueueBlocksTheEnqueuingCall)
 TEST_F(DriverTest, DestroyedBusyStreamFinishesItsWork)
 {
     Gate gate;
-    CUstream other;
-    std::atomic<int> count{0};
+    auto other = First<CUstream>(cuStreamCreate, CU_STREAM_NON_BLOCKING);
 
-    ASSERT_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-    ASSERT_OK(cuLaunchHostFunc(other, Gate::Wait, &gate));
-    ASSERT_OK(cuLaunchHostFunc(other, Increment, &count));
+    Hold(other, gate);
+    Count(other);
     ASSERT_OK(cuStreamDestroy(other));
     EXPECT_EQ(cuStreamQuery(other), CUDA_ERROR_INVALID_HANDLE);
     gate.Open();
     ASSERT_OK(cuCtxSynchronize());
-    EXPECT_EQ(count, 1);
+    EXPECT_EQ(count_, 1);
 }
 
 TEST_F(DriverTest, LegacyStreamOrdersBlockingStreamsOnly)
@@ -615,7 +596,7 @@ TEST_F(DriverTest, LegacyStreamOrdersBlockingStreamsOnly)
     CUstream blocking = Stream(CU_STREAM_DEFAULT);
     std::atomic<int> legacy{0}, free{0};
 
-    ASSERT_OK(cuLaunchHostFunc(blocking, Gate::Wait, &gate));
+    Hold(blocking, gate);
     ASSERT_OK(cuLaunchHostFunc(nullptr, Increment, &legacy));
     ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &free));
     ASSERT_OK(cuStreamSynchronize(stream_));
@@ -629,7 +610,7 @@ TEST_F(DriverTest, LegacyStreamOrdersBlockingStreamsOnly)
     /* And the other way round. */
     Gate second;
     std::atomic<int> after{0};
-    ASSERT_OK(cuLaunchHostFunc(CU_STREAM_LEGACY, Gate::Wait, &second));
+    Hold(CU_STREAM_LEGACY, second);
     ASSERT_OK(cuLaunchHostFunc(blocking, Increment, &after));
     second.AwaitEntered();
     EXPECT_EQ(after, 0);
@@ -641,38 +622,33 @@ TEST_F(DriverTest, LegacyStreamOrdersBlockingStreamsOnly)
 
 TEST_F(DriverTest, PerThreadStreamsAreOneAThread)
 {
-    unsigned long long mine, again, theirs = 0;
+    auto id = [] { return Last<unsigned long long>(cuStreamGetId, CU_STREAM_PER_THREAD); };
+    unsigned long long mine = id();
 
-    ASSERT_OK(cuStreamGetId(CU_STREAM_PER_THREAD, &mine));
-    ASSERT_OK(cuStreamGetId(CU_STREAM_PER_THREAD, &again));
+    EXPECT_EQ(id(), mine);
     WithContext([&] {
-        ASSERT_OK(cuStreamGetId(CU_STREAM_PER_THREAD, &theirs));
-        std::atomic<int> count{0};
-        ASSERT_OK(cuLaunchHostFunc(CU_STREAM_PER_THREAD, Increment, &count));
+        EXPECT_NE(id(), mine);
+        Count(CU_STREAM_PER_THREAD);
         ASSERT_OK(cuStreamSynchronize(CU_STREAM_PER_THREAD));
-        EXPECT_EQ(count, 1);
+        EXPECT_EQ(count_, 1);
     }).join();
-    EXPECT_EQ(mine, again);
-    EXPECT_NE(mine, theirs);
     EXPECT_EQ(cuStreamDestroy(CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST_F(DriverTest, StreamTellsItsProperties)
 {
-    CUstream stream;
     unsigned int flags;
-    int priority, least, greatest;
+    int least, greatest;
     CUcontext ctx;
     CUgreenCtx green = reinterpret_cast<CUgreenCtx>(1);
 
     ASSERT_OK(cuCtxGetStreamPriorityRange(&least, &greatest));
-    ASSERT_OK(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, greatest - 10));
-    ASSERT_OK(cuStreamGetFlags(stream, &flags));
-    ASSERT_OK(cuStreamGetPriority(stream, &priority));
-    ASSERT_OK(cuStreamGetCtx(stream, &ctx));
-    EXPECT_EQ(flags, static_cast<unsigned int>(CU_STREAM_NON_BLOCKING));
-    EXPECT_EQ(priority, greatest);
-    EXPECT_EQ(ctx, ctx_);
+    auto stream =
+        First<CUstream>(cuStreamCreateWithPriority, CU_STREAM_NON_BLOCKING, greatest - 10);
+    EXPECT_EQ(Last<unsigned int>(cuStreamGetFlags, stream),
+              static_cast<unsigned int>(CU_STREAM_NON_BLOCKING));
+    EXPECT_EQ(Last<int>(cuStreamGetPriority, stream), greatest);
+    EXPECT_EQ(Last<CUcontext>(cuStreamGetCtx, stream), ctx_);
     ASSERT_OK(cuStreamGetCtx_v2(stream, &ctx, &green));
     EXPECT_EQ(ctx, ctx_);
     EXPECT_EQ(green, nullptr);
@@ -712,18 +688,16 @@ TEST_F(DriverTest, CallbackGetsStreamAndStatus)
 TEST_F(DriverTest, StreamWaitsForAValueThatHostOrStreamWrites)
 {
     CUstream writer = Stream();
-    cuuint32_t *flag;
-    std::atomic<int> count{0};
+    auto flag = static_cast<cuuint32_t *>(First<void *>(cuMemHostAlloc, 8, 0));
 
-    ASSERT_OK(cuMemHostAlloc(reinterpret_cast<void **>(&flag), 8, 0));
     *flag = 0;
     CUdeviceptr address = reinterpret_cast<CUdeviceptr>(flag);
     ASSERT_OK(cuStreamWaitValue32(stream_, address, 1, CU_STREAM_WAIT_VALUE_EQ));
-    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    Count(stream_);
     EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
     __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
     ASSERT_OK(cuStreamSynchronize(stream_));
-    EXPECT_EQ(count, 1);
+    EXPECT_EQ(count_, 1);
     ASSERT_OK(cuStreamWaitValue32(stream_, address, 5, CU_STREAM_WAIT_VALUE_GEQ));
     EXPECT_EQ(cuStreamQuery(stream_), CUDA_ERROR_NOT_READY);
     ASSERT_OK(cuStreamWriteValue32(writer, address, 7, CU_STREAM_WRITE_VALUE_DEFAULT));
@@ -740,13 +714,22 @@ TEST_F(DriverTest, StreamWaitsForAValueThatHostOrStreamWrites)
 
 class EventTest : public DriverTest
 {
+  protected:
+    void ExpectNotReadyBehind(CUevent event, Gate &gate)
+    {
+        Hold(stream_, gate);
+        ASSERT_OK(cuEventRecord(event, stream_));
+        EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+        gate.Open();
+        ASSERT_OK(cuEventSynchronize(event));
+        EXPECT_OK(cuEventQuery(event));
+    }
 };
 
 TEST_F(EventTest, NeverRecordedEventIsComplete)
 {
-    CUevent event;
+    auto event = First<CUevent>(cuEventCreate, CU_EVENT_DISABLE_TIMING);
 
-    ASSERT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     EXPECT_OK(cuEventQuery(event));
     EXPECT_OK(cuEventSynchronize(event));
     EXPECT_OK(cuStreamWaitEvent(stream_, event, 0));
@@ -759,14 +742,7 @@ TEST_F(EventTest, NeverRecordedEventIsComplete)
 TEST_F(EventTest, EventIsNotReadyUntilTheWorkBeforeItIsDone)
 {
     Gate gate;
-    CUevent event = Event();
-
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
-    ASSERT_OK(cuEventRecord(event, stream_));
-    EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
-    gate.Open();
-    ASSERT_OK(cuEventSynchronize(event));
-    EXPECT_OK(cuEventQuery(event));
+    ExpectNotReadyBehind(Event(), gate);
 }
 
 TEST_F(EventTest, RecordingAgainStartsAnew)
@@ -776,25 +752,19 @@ TEST_F(EventTest, RecordingAgainStartsAnew)
 
     ASSERT_OK(cuEventRecord(event, stream_));
     ASSERT_OK(cuEventSynchronize(event));
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
-    ASSERT_OK(cuEventRecord(event, stream_));
-    EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
-    gate.Open();
-    ASSERT_OK(cuEventSynchronize(event));
+    ExpectNotReadyBehind(event, gate);
 }
 
 TEST_F(EventTest, WaitMeansTheRecordingAtTheTimeOfTheCall)
 {
     Gate first, second;
-    CUevent event;
-
-    ASSERT_OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    auto event = First<CUevent>(cuEventCreate, CU_EVENT_DISABLE_TIMING);
     CUstream waiter = Stream();
 
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &first));
+    Hold(stream_, first);
     ASSERT_OK(cuEventRecord(event, stream_));
     ASSERT_OK(cuStreamWaitEvent(waiter, event, 0));
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &second));
+    Hold(stream_, second);
     ASSERT_OK(cuEventRecord(event, stream_));
     EXPECT_EQ(cuStreamQuery(waiter), CUDA_ERROR_NOT_READY);
     first.Open();
@@ -813,7 +783,7 @@ TEST_F(EventTest, ElapsedTimeNeedsTimingAndCompletion)
 
     EXPECT_EQ(cuEventElapsedTime(&ms, start, end), CUDA_ERROR_INVALID_HANDLE);
     ASSERT_OK(cuEventRecord(start, stream_));
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    Hold(stream_, gate);
     ASSERT_OK(cuEventRecord(end, stream_));
     ASSERT_OK(cuEventRecord(untimed, stream_));
     EXPECT_EQ(cuEventElapsedTime(&ms, start, end), CUDA_ERROR_NOT_READY);
@@ -829,11 +799,9 @@ TEST_F(EventTest, ElapsedTimeNeedsTimingAndCompletion)
 TEST_F(EventTest, EventAndStreamMustShareTheContext)
 {
     CUevent event = Event();
-    CUcontext other;
-    CUstream stream;
+    CUcontext other = Context();
+    auto stream = First<CUstream>(cuStreamCreate, CU_STREAM_NON_BLOCKING);
 
-    ASSERT_OK(cuCtxCreate(&other, nullptr, 0, 1));
-    ASSERT_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     EXPECT_EQ(cuEventRecord(event, stream), CUDA_ERROR_INVALID_HANDLE);
     ASSERT_OK(cuEventRecord(event, stream_));
     EXPECT_OK(cuStreamWaitEvent(stream, event, 0)) << "waiting across is allowed";
@@ -860,10 +828,8 @@ TEST_F(EventTest, ManyThreadsRecordAndQuery)
 
     for (int t = 0; t < 4; t++)
         threads.push_back(WithContext([&] {
-            CUstream stream;
-            CUevent event;
-            failures += cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS;
-            failures += cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS;
+            auto stream = First<CUstream>(cuStreamCreate, CU_STREAM_NON_BLOCKING);
+            auto event = First<CUevent>(cuEventCreate, CU_EVENT_DISABLE_TIMING);
             for (int i = 0; i < 300; i++) {
                 std::atomic<int> count{0};
                 failures += cuLaunchHostFunc(stream, Increment, &count) != CUDA_SUCCESS;
@@ -873,8 +839,8 @@ TEST_F(EventTest, ManyThreadsRecordAndQuery)
                 failures += cuEventSynchronize(event) != CUDA_SUCCESS;
                 failures += count != 1;
             }
-            failures += cuEventDestroy(event) != CUDA_SUCCESS;
-            failures += cuStreamDestroy(stream) != CUDA_SUCCESS;
+            EXPECT_OK(cuEventDestroy(event));
+            EXPECT_OK(cuStreamDestroy(stream));
         }));
     for (std::thread &thread : threads)
         thread.join();
@@ -914,31 +880,26 @@ class CaptureTest : public EventTest
 
 TEST_F(CaptureTest, CapturedWorkRunsAtEachReplayAndNotBefore)
 {
-    std::atomic<int> count{0};
-    CUgraph graph;
-    CUgraphExec exec;
-    size_t nodes = 0;
     unsigned char out = 0;
-
     CUdeviceptr memory = Memory(16);
+
     ASSERT_OK(cuMemsetD8(memory, 1, 16));
     Begin();
     EXPECT_EQ(Status(stream_), CU_STREAM_CAPTURE_STATUS_ACTIVE);
     ASSERT_OK(cuMemsetD8Async(memory, 9, 8, stream_));
     ASSERT_OK(cuMemcpyDtoDAsync(memory + 8, memory, 8, stream_));
-    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
-    ASSERT_OK(cuStreamEndCapture(stream_, &graph));
-    ASSERT_OK(cuGraphGetNodes(graph, nullptr, &nodes));
-    EXPECT_EQ(nodes, 3u);
+    Count(stream_);
+    auto graph = Last<CUgraph>(cuStreamEndCapture, stream_);
+    EXPECT_EQ(Last<size_t>(cuGraphGetNodes, graph, nullptr), 3u);
     ASSERT_OK(cuStreamSynchronize(stream_));
-    EXPECT_EQ(count, 0);
-    ASSERT_OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT_EQ(count_, 0);
+    auto exec = First<CUgraphExec>(cuGraphInstantiate, graph, 0);
     EXPECT_OK(cuGraphDestroy(graph)) << "the executable graph stands alone";
     for (int i = 0; i < 3; i++)
         ASSERT_OK(cuGraphLaunch(exec, stream_));
     EXPECT_OK(cuGraphExecDestroy(exec)) << "launches under way are finished";
     ASSERT_OK(cuStreamSynchronize(stream_));
-    EXPECT_EQ(count, 3);
+    EXPECT_EQ(count_, 3);
     ASSERT_OK(cuMemcpyDtoH(&out, memory + 15, 1));
     EXPECT_EQ(out, 9);
     EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_ERROR_INVALID_VALUE);
@@ -948,26 +909,22 @@ TEST_F(CaptureTest, ForkedStreamsJoinTheCaptureThroughEvents)
 {
     CUevent fork = Event(), join = Event();
     CUstream side = Stream();
-    std::atomic<int> count{0};
-    size_t edges = 0;
 
     Begin();
-    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    Count(stream_);
     ASSERT_OK(cuEventRecord(fork, stream_));
     ASSERT_OK(cuStreamWaitEvent(side, fork, 0));
     EXPECT_EQ(Status(side), CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    ASSERT_OK(cuLaunchHostFunc(side, Increment, &count));
-    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    Count(side);
+    Count(stream_);
     ASSERT_OK(cuEventRecord(join, side));
     ASSERT_OK(cuStreamWaitEvent(stream_, join, 0));
-    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    Count(stream_);
     CUgraph graph = End();
     EXPECT_EQ(Status(side), CU_STREAM_CAPTURE_STATUS_NONE);
-    ASSERT_OK(cuGraphGetEdges(graph, nullptr, nullptr, nullptr, &edges));
-    EXPECT_EQ(edges, 4u) << "a diamond";
-    CUgraphExec exec = Exec(graph);
-    Replay(exec);
-    EXPECT_EQ(count, 4);
+    EXPECT_EQ(Last<size_t>(cuGraphGetEdges, graph, nullptr, nullptr, nullptr), 4u) << "a diamond";
+    Replay(Exec(graph));
+    EXPECT_EQ(count_, 4);
 }
 
 TEST_F(CaptureTest, UnjoinedWorkSpoilsTheEnd)
@@ -975,12 +932,11 @@ TEST_F(CaptureTest, UnjoinedWorkSpoilsTheEnd)
     CUevent fork = Event();
     CUstream side = Stream();
     CUgraph graph = reinterpret_cast<CUgraph>(1);
-    std::atomic<int> count{0};
 
     Begin();
     ASSERT_OK(cuEventRecord(fork, stream_));
     ASSERT_OK(cuStreamWaitEvent(side, fork, 0));
-    ASSERT_OK(cuLaunchHostFunc(side, Increment, &count));
+    Count(side);
     EXPECT_EQ(cuStreamEndCapture(side, &graph), CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     EXPECT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
     EXPECT_EQ(graph, nullptr);
@@ -1033,13 +989,13 @@ TEST_F(CaptureTest, UnsafeCallsInvalidateByMode)
          [&] {
              CUdeviceptr memory;
              CUresult result = cuMemAlloc(&memory, 8);
-             return result == CUDA_SUCCESS ? cuMemFree(memory) : result;
+             return result ? result : cuMemFree(memory);
          }},
         {"cuMemHostAlloc",
          [&] {
              void *memory;
              CUresult result = cuMemHostAlloc(&memory, 8, 0);
-             return result == CUDA_SUCCESS ? cuMemFreeHost(memory) : result;
+             return result ? result : cuMemFreeHost(memory);
          }},
         {"cuStreamQuery",
          [&] {
@@ -1100,7 +1056,6 @@ TEST_F(CaptureTest, DefaultStreamConflictsWithBlockingCapture)
 {
     CUstream blocking = Stream(CU_STREAM_DEFAULT);
     CUgraph graph;
-    std::atomic<int> count{0};
     CUstreamCaptureStatus status;
 
     EXPECT_EQ(cuStreamBeginCapture(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL),
@@ -1108,7 +1063,7 @@ TEST_F(CaptureTest, DefaultStreamConflictsWithBlockingCapture)
     ASSERT_OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
     EXPECT_EQ(cuStreamIsCapturing(nullptr, &status), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     EXPECT_EQ(Status(blocking), CU_STREAM_CAPTURE_STATUS_ACTIVE) << "asking does no harm";
-    EXPECT_EQ(cuLaunchHostFunc(nullptr, Increment, &count), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    EXPECT_EQ(cuLaunchHostFunc(nullptr, Increment, &count_), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     EXPECT_EQ(cuStreamEndCapture(blocking, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
@@ -1133,31 +1088,27 @@ TEST_F(CaptureTest, WorkFromOutsideOrAnotherCaptureIsRefused)
 TEST_F(CaptureTest, OnlyTheOwnerEndsACaptureThatIsNotRelaxed)
 {
     CUgraph graph = nullptr;
-    CUresult result = CUDA_SUCCESS;
 
     Begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    WithContext([&] { result = cuStreamEndCapture(stream_, &graph); }).join();
-    EXPECT_EQ(result, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    WithContext([&] {
+        EXPECT_EQ(cuStreamEndCapture(stream_, &graph), CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    }).join();
     End();
     Begin(CU_STREAM_CAPTURE_MODE_RELAXED);
-    WithContext([&] { result = cuStreamEndCapture(stream_, &graph); }).join();
-    EXPECT_EQ(result, CUDA_SUCCESS);
-    EXPECT_OK(cuGraphDestroy(graph));
+    WithContext([&] { End(); }).join();
 }
 
 TEST_F(CaptureTest, ExternalEventIsANodeAndNotReadyWhileTheReplayHasNotReachedIt)
 {
     Gate gate;
     CUevent before = Event(), after = Event();
-    size_t nodes = 0;
 
     Begin();
     ASSERT_OK(cuEventRecordWithFlags(before, stream_, CU_EVENT_RECORD_EXTERNAL));
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
+    Hold(stream_, gate);
     ASSERT_OK(cuEventRecordWithFlags(after, stream_, CU_EVENT_RECORD_EXTERNAL));
     CUgraph graph = End();
-    ASSERT_OK(cuGraphGetNodes(graph, nullptr, &nodes));
-    EXPECT_EQ(nodes, 3u);
+    EXPECT_EQ(Last<size_t>(cuGraphGetNodes, graph, nullptr), 3u);
     EXPECT_OK(cuEventQuery(after)) << "never recorded so far";
     CUgraphExec exec = Exec(graph);
     ASSERT_OK(cuGraphLaunch(exec, stream_));
@@ -1177,52 +1128,42 @@ TEST_F(CaptureTest, CaptureInfoLeadsToTheGraph)
     CUgraph graph = nullptr, ended;
     const CUgraphNode *deps = nullptr;
     size_t n_deps = 0;
-    std::atomic<int> count{0};
     CUgraphNode node;
 
     Begin();
-    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
+    Count(stream_);
     ASSERT_OK(cuStreamGetCaptureInfo(stream_, &status, &id, &graph, &deps, nullptr, &n_deps));
     EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
     EXPECT_NE(id, 0u);
     ASSERT_EQ(n_deps, 1u);
-    CUDA_HOST_NODE_PARAMS host = {Increment, &count};
+    CUDA_HOST_NODE_PARAMS host = {Increment, &count_};
     ASSERT_OK(cuGraphAddHostNode(&node, graph, deps, n_deps, &host));
     ASSERT_OK(cuStreamUpdateCaptureDependencies(stream_, &node, nullptr, 1,
                                                 CU_STREAM_SET_CAPTURE_DEPENDENCIES));
     ASSERT_OK(cuStreamEndCapture(stream_, &ended));
     EXPECT_EQ(ended, graph);
-    CUgraphExec exec = Exec(graph);
-    Replay(exec);
-    EXPECT_EQ(count, 2);
-    EXPECT_OK(cuGraphDestroy(graph));
+    Replay(Exec(Graph(graph)));
+    EXPECT_EQ(count_, 2);
 }
 
 TEST_F(CaptureTest, GraphsAreBuiltClonedUpdatedAndNested)
 {
     std::atomic<int> first{0}, second{0}, other{0};
-    CUgraph graph, clone, parent;
-    CUgraphNode a, b, empty, child, found;
-    CUgraphExec exec;
+    CUgraph graph = First<CUgraph>(cuGraphCreate, 0), parent = First<CUgraph>(cuGraphCreate, 0);
     CUDA_HOST_NODE_PARAMS host = {Increment, &first};
 
-    ASSERT_OK(cuGraphCreate(&graph, 0));
-    ASSERT_OK(cuGraphAddHostNode(&a, graph, nullptr, 0, &host));
+    auto a = First<CUgraphNode>(cuGraphAddHostNode, graph, nullptr, 0, &host);
     host.userData = &second;
-    ASSERT_OK(cuGraphAddHostNode(&b, graph, &a, 1, &host));
-    ASSERT_OK(cuGraphAddEmptyNode(&empty, graph, &b, 1));
-    ASSERT_OK(cuGraphClone(&clone, graph));
-    ASSERT_OK(cuGraphNodeFindInClone(&found, b, clone));
-    EXPECT_NE(found, b);
-    ASSERT_OK(cuGraphCreate(&parent, 0));
-    ASSERT_OK(cuGraphAddChildGraphNode(&child, parent, nullptr, 0, graph));
-    ASSERT_OK(cuGraphInstantiate(&exec, parent, 0));
-    Replay(exec);
+    auto b = First<CUgraphNode>(cuGraphAddHostNode, graph, &a, 1, &host);
+    auto empty = First<CUgraphNode>(cuGraphAddEmptyNode, graph, &b, 1);
+    auto clone = First<CUgraph>(cuGraphClone, graph);
+    EXPECT_NE(First<CUgraphNode>(cuGraphNodeFindInClone, b, clone), b);
+    First<CUgraphNode>(cuGraphAddChildGraphNode, parent, nullptr, 0, graph);
+    Replay(Exec(parent));
     EXPECT_EQ(first, 1);
     EXPECT_EQ(second, 1);
-    EXPECT_OK(cuGraphExecDestroy(exec));
 
-    ASSERT_OK(cuGraphInstantiate(&exec, graph, 0));
+    CUgraphExec exec = Exec(graph);
     host.userData = &other;
     ASSERT_OK(cuGraphExecHostNodeSetParams(exec, b, &host));
     Replay(exec);
@@ -1236,7 +1177,6 @@ TEST_F(CaptureTest, GraphsAreBuiltClonedUpdatedAndNested)
     ASSERT_OK(cuGraphDestroyNode(empty));
     EXPECT_EQ(cuGraphExecUpdate(exec, graph, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
     EXPECT_EQ(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
-    EXPECT_OK(cuGraphExecDestroy(exec));
     for (CUgraph g : {graph, clone, parent})
         EXPECT_OK(cuGraphDestroy(g));
     EXPECT_EQ(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
@@ -1244,71 +1184,58 @@ TEST_F(CaptureTest, GraphsAreBuiltClonedUpdatedAndNested)
 
 TEST_F(CaptureTest, CycleIsRefusedAtInstantiation)
 {
-    CUgraphNode a, b;
     CUgraphExec exec;
-
     CUgraph graph = Graph();
-    ASSERT_OK(cuGraphAddEmptyNode(&a, graph, nullptr, 0));
-    ASSERT_OK(cuGraphAddEmptyNode(&b, graph, &a, 1));
+
+    auto a = First<CUgraphNode>(cuGraphAddEmptyNode, graph, nullptr, 0);
+    auto b = First<CUgraphNode>(cuGraphAddEmptyNode, graph, &a, 1);
     ASSERT_OK(cuGraphAddDependencies(graph, &b, &a, nullptr, 1));
     EXPECT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(CaptureTest, ALaunchIntoACaptureIsRefusedAndEndsIt)
 {
-    std::atomic<int> count{0};
-    CUgraph inner, outer;
-    CUstreamCaptureStatus status;
-
     Begin();
-    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
-    ASSERT_OK(cuStreamEndCapture(stream_, &inner));
-    CUgraphExec exec = Exec(inner);
+    Count(stream_);
+    CUgraphExec exec = Exec(End());
     Begin();
     EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     EXPECT_EQ(cuGraphLaunch(exec, stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    ASSERT_OK(cuStreamIsCapturing(stream_, &status));
-    EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
-    EXPECT_EQ(cuLaunchHostFunc(stream_, Increment, &count), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    EXPECT_EQ(cuStreamEndCapture(stream_, &outer), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT_EQ(Status(stream_), CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    EXPECT_EQ(cuLaunchHostFunc(stream_, Increment, &count_), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    ExpectInvalidated();
     Replay(exec);
-    EXPECT_EQ(count, 1);
-    EXPECT_OK(cuGraphDestroy(inner));
+    EXPECT_EQ(count_, 1);
 }
 
 TEST_F(CaptureTest, LaunchesOfOneExecutableGraphNeverOverlap)
 {
     Gate gate;
     CUstream other = Stream();
-    std::atomic<int> count{0};
 
     Begin();
-    ASSERT_OK(cuLaunchHostFunc(stream_, Increment, &count));
-    ASSERT_OK(cuLaunchHostFunc(stream_, Gate::Wait, &gate));
-    CUgraph graph = End();
-    CUgraphExec exec = Exec(graph);
+    Count(stream_);
+    Hold(stream_, gate);
+    CUgraphExec exec = Exec(End());
     ASSERT_OK(cuGraphLaunch(exec, stream_));
     gate.AwaitEntered();
     ASSERT_OK(cuGraphLaunch(exec, other));
     EXPECT_EQ(cuStreamQuery(other), CUDA_ERROR_NOT_READY);
-    EXPECT_EQ(count, 1);
+    EXPECT_EQ(count_, 1);
     gate.Open();
     ASSERT_OK(cuStreamSynchronize(other));
-    EXPECT_EQ(count, 2);
+    EXPECT_EQ(count_, 2);
 }
 
 TEST_F(CaptureTest, UserObjectLivesAsLongAsTheGraphs)
 {
     std::atomic<int> destroyed{0};
-    CUuserObject object;
-    CUgraph graph;
-    CUgraphExec exec;
+    auto graph = First<CUgraph>(cuGraphCreate, 0);
+    auto object = First<CUuserObject>(cuUserObjectCreate, &destroyed, Increment, 1,
+                                      CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
 
-    ASSERT_OK(cuGraphCreate(&graph, 0));
-    ASSERT_OK(
-        cuUserObjectCreate(&object, &destroyed, Increment, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
     ASSERT_OK(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
-    ASSERT_OK(cuGraphInstantiate(&exec, graph, 0));
+    auto exec = First<CUgraphExec>(cuGraphInstantiate, graph, 0);
     ASSERT_OK(cuGraphDestroy(graph));
     EXPECT_EQ(destroyed, 0);
     Replay(exec);
@@ -1321,16 +1248,14 @@ TEST_F(CaptureTest, UserObjectLivesAsLongAsTheGraphs)
 TEST_F(CaptureTest, ValueWriteIsCapturedWithItsBarrierOnly)
 {
     cuuint64_t out = 0;
-
     CUdeviceptr memory = Memory(8);
+
     ASSERT_OK(cuMemsetD8(memory, 0, 8));
     Begin();
     EXPECT_NE(cuStreamWriteValue64(stream_, memory, 3, CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER),
               CUDA_SUCCESS);
     ASSERT_OK(cuStreamWriteValue64(stream_, memory, 4, CU_STREAM_WRITE_VALUE_DEFAULT));
-    CUgraph graph = End();
-    CUgraphExec exec = Exec(graph);
-    Replay(exec);
+    Replay(Exec(End()));
     ASSERT_OK(cuMemcpyDtoH(&out, memory, 8));
     EXPECT_EQ(out, 4u);
 }
@@ -1404,10 +1329,9 @@ TEST_F(DriverTest, ErrorsHaveNamesAndTexts)
 {
     const char *text;
 
-    ASSERT_OK(cuGetErrorName(CUDA_ERROR_NOT_READY, &text));
-    EXPECT_STREQ(text, "CUDA_ERROR_NOT_READY");
-    ASSERT_OK(cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text));
-    EXPECT_STREQ(text, "invalid argument");
+    EXPECT_STREQ(Last<const char *>(cuGetErrorName, CUDA_ERROR_NOT_READY), "CUDA_ERROR_NOT_READY");
+    EXPECT_STREQ(Last<const char *>(cuGetErrorString, CUDA_ERROR_INVALID_VALUE),
+                 "invalid argument");
     EXPECT_EQ(cuGetErrorName(static_cast<CUresult>(12345), &text), CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -1425,33 +1349,24 @@ class RuntimeTest : public ::testing::Test
 
 TEST_F(RuntimeTest, SetDeviceMakesThePrimaryContextCurrent)
 {
-    CUcontext current, primary;
-    int device;
-
     ASSERT_OK(cudaSetDevice(2));
-    ASSERT_OK(cuCtxGetCurrent(&current));
-    ASSERT_OK(cuDevicePrimaryCtxRetain(&primary, 2));
-    EXPECT_EQ(current, primary);
+    EXPECT_EQ(First<CUcontext>(cuCtxGetCurrent), First<CUcontext>(cuDevicePrimaryCtxRetain, 2));
     EXPECT_OK(cuDevicePrimaryCtxRelease(2));
-    ASSERT_OK(cudaGetDevice(&device));
-    EXPECT_EQ(device, 2);
+    EXPECT_EQ(First<int>(cudaGetDevice), 2);
     EXPECT_EQ(cudaSetDevice(1000), cudaErrorInvalidDevice);
-    ASSERT_OK(cudaGetDevice(&device));
-    EXPECT_EQ(device, 2);
+    EXPECT_EQ(First<int>(cudaGetDevice), 2);
 }
 
 TEST_F(RuntimeTest, OtherThreadsBeginWithDeviceZero)
 {
-    int device = -1;
     void *memory = nullptr;
     cudaPointerAttributes attributes;
 
     ASSERT_OK(cudaSetDevice(1));
     std::thread([&] {
-        ASSERT_OK(cudaGetDevice(&device));
+        EXPECT_EQ(First<int>(cudaGetDevice), 0);
         ASSERT_OK(cudaMalloc(&memory, 10));
     }).join();
-    EXPECT_EQ(device, 0);
     ASSERT_OK(cudaPointerGetAttributes(&attributes, memory));
     EXPECT_EQ(attributes.device, 0);
     EXPECT_EQ(attributes.type, cudaMemoryTypeDevice);
@@ -1463,8 +1378,7 @@ TEST_F(RuntimeTest, LastErrorIsKeptForTheThreadUntilAsked)
     EXPECT_EQ(cudaFree(reinterpret_cast<void *>(0x10)), cudaErrorInvalidValue);
     EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidValue);
     std::thread([] { EXPECT_OK(cudaGetLastError()); }).join();
-    int device;
-    ASSERT_OK(cudaGetDevice(&device));
+    First<int>(cudaGetDevice);
     EXPECT_EQ(cudaPeekAtLastError(), cudaErrorInvalidValue) << "success does not clear it";
     EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
     EXPECT_OK(cudaGetLastError());
@@ -1543,12 +1457,8 @@ TEST_F(RuntimeTest, DeviceResetEndsAllAndTheNextCallBeginsAnew)
 
 TEST_F(RuntimeTest, PeersAreEnabledOnce)
 {
-    int can;
-
-    ASSERT_OK(cudaDeviceCanAccessPeer(&can, 0, 1));
-    EXPECT_EQ(can, 1);
-    ASSERT_OK(cudaDeviceCanAccessPeer(&can, 0, 0));
-    EXPECT_EQ(can, 0);
+    EXPECT_EQ(First<int>(cudaDeviceCanAccessPeer, 0, 1), 1);
+    EXPECT_EQ(First<int>(cudaDeviceCanAccessPeer, 0, 0), 0);
     ASSERT_OK(cudaDeviceEnablePeerAccess(1, 0));
     EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessAlreadyEnabled);
     EXPECT_OK(cudaDeviceDisablePeerAccess(1));
@@ -1597,18 +1507,13 @@ TEST_F(RuntimeTest, EntryPointsComeFromTheDriver)
 
 TEST_F(RuntimeTest, BothVersionsTellTheirNumber)
 {
-    int version = 0;
-
-    ASSERT_OK(cudaRuntimeGetVersion(&version));
-    EXPECT_EQ(version, 13000);
-    ASSERT_OK(cudaDriverGetVersion(&version));
-    EXPECT_EQ(version, 13000);
+    EXPECT_EQ(First<int>(cudaRuntimeGetVersion), 13000);
+    EXPECT_EQ(First<int>(cudaDriverGetVersion), 13000);
     void *twelve = dlopen("libcudart.so.12", RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(twelve, nullptr) << dlerror();
     auto get = reinterpret_cast<cudaError_t (*)(int *)>(dlsym(twelve, "cudaRuntimeGetVersion"));
     ASSERT_NE(get, nullptr);
-    ASSERT_OK(get(&version));
-    EXPECT_EQ(version, 12080);
+    EXPECT_EQ(First<int>(get), 12080);
     auto info = reinterpret_cast<cudaError_t (*)(cudaStream_t, cudaStreamCaptureStatus *,
                                                  unsigned long long *)>(
         dlsym(twelve, "cudaStreamGetCaptureInfo"));

@@ -55,47 +55,48 @@ static socklen_t id_address(const ncclUniqueId *id, struct sockaddr_un *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-static bool send_fd(int to, int fd)
-{
-    char byte = 1;
-    struct iovec iov = {&byte, 1};
+/* A message of one byte, with room for a descriptor. */
+struct passing {
+    char byte;
+    struct iovec iov;
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
-    struct msghdr msg = {0};
-    struct cmsghdr *header;
-    memset(&control, 0, sizeof(control));
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control.bytes;
-    msg.msg_controllen = sizeof(control.bytes);
-    header = CMSG_FIRSTHDR(&msg);
+    struct msghdr msg;
+};
+
+static struct msghdr *passing_init(struct passing *p)
+{
+    memset(p, 0, sizeof(*p));
+    p->iov = (struct iovec){&p->byte, 1};
+    p->msg = (struct msghdr){.msg_iov = &p->iov,
+                             .msg_iovlen = 1,
+                             .msg_control = p->control.bytes,
+                             .msg_controllen = sizeof(p->control.bytes)};
+    return &p->msg;
+}
+
+static bool send_fd(int to, int fd)
+{
+    struct passing passing;
+    struct msghdr *msg = passing_init(&passing);
+    struct cmsghdr *header = CMSG_FIRSTHDR(msg);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-    return sendmsg(to, &msg, MSG_NOSIGNAL) == 1;
+    return sendmsg(to, msg, MSG_NOSIGNAL) == 1;
 }
 
 static int receive_fd(int from)
 {
-    char byte;
-    struct iovec iov = {&byte, 1};
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr msg = {0};
-    struct cmsghdr *header;
+    struct passing passing;
+    struct msghdr *msg = passing_init(&passing);
     int fd = -1;
-    msg.msg_iov = &iov;
-    msg.msg_iovlen = 1;
-    msg.msg_control = control.bytes;
-    msg.msg_controllen = sizeof(control.bytes);
-    if (recvmsg(from, &msg, MSG_CMSG_CLOEXEC) <= 0)
+    if (recvmsg(from, msg, MSG_CMSG_CLOEXEC) <= 0)
         return -1;
-    header = CMSG_FIRSTHDR(&msg);
+    struct cmsghdr *header = CMSG_FIRSTHDR(msg);
     if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
         memcpy(&fd, CMSG_DATA(header), sizeof(fd));
     return fd;
@@ -126,11 +127,7 @@ static void *root_main(void *arg)
         }
         if (!fds) {
             nranks = hello.nranks;
-            fds = malloc((size_t)nranks * sizeof(*fds));
-            if (!fds) {
-                close(fd);
-                break;
-            }
+            fds = fake_new((size_t)nranks * sizeof(*fds));
             for (int r = 0; r < nranks; r++)
                 fds[r] = -1;
         }
@@ -181,9 +178,7 @@ ncclResult_t fake_boot_new_id(ncclUniqueId *ret_id)
     socklen_t address_bytes;
     ncclUniqueId id;
     pthread_t thread;
-    struct root *root = malloc(sizeof(*root));
-    if (!root)
-        return ncclSystemError;
+    struct root *root = fake_new(sizeof(*root));
     memset(&id, 0, sizeof(id));
     root->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (root->listen_fd < 0) {
@@ -446,11 +441,8 @@ ncclResult_t fake_boot_send(struct ncclComm *comm, int kind, int peer, const voi
 {
     struct fake_shm *shm = atomic_load(&comm->shm);
     struct fake_boot *boot = fake_shm_boot(shm, kind, comm->rank, peer);
-    ncclResult_t result = fake_boot_wait(comm, boot_has_room, boot);
-    uint32_t tail;
-    if (result != ncclSuccess)
-        return result;
-    tail = atomic_load(&boot->tail);
+    TRY(fake_boot_wait(comm, boot_has_room, boot));
+    uint32_t tail = atomic_load(&boot->tail);
     memcpy(boot->data[tail % FAKE_BOOT_SLOTS], data, bytes);
     atomic_store(&boot->tail, tail + 1);
     fake_bell_ring(shm, peer);
@@ -461,11 +453,8 @@ ncclResult_t fake_boot_recv(struct ncclComm *comm, int kind, int peer, void *dat
 {
     struct fake_shm *shm = atomic_load(&comm->shm);
     struct fake_boot *boot = fake_shm_boot(shm, kind, peer, comm->rank);
-    ncclResult_t result = fake_boot_wait(comm, boot_has_message, boot);
-    uint32_t head;
-    if (result != ncclSuccess)
-        return result;
-    head = atomic_load(&boot->head);
+    TRY(fake_boot_wait(comm, boot_has_message, boot));
+    uint32_t head = atomic_load(&boot->head);
     memcpy(data, boot->data[head % FAKE_BOOT_SLOTS], bytes);
     atomic_store(&boot->head, head + 1);
     fake_bell_ring(shm, peer);
@@ -491,20 +480,19 @@ static bool boot_has_any(struct ncclComm *comm, void *arg)
 ncclResult_t fake_boot_recv_any(struct ncclComm *comm, int kind, void *data, size_t bytes)
 {
     struct any any = {.kind = kind};
-    ncclResult_t result = fake_boot_wait(comm, boot_has_any, &any);
-    return result == ncclSuccess ? fake_boot_recv(comm, kind, any.peer, data, bytes) : result;
+    TRY(fake_boot_wait(comm, boot_has_any, &any));
+    return fake_boot_recv(comm, kind, any.peer, data, bytes);
 }
 
-ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const bool *member,
-                                  const void *mine, void *all, size_t bytes)
+ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const void *mine, void *all,
+                                  size_t bytes)
 {
-    ncclResult_t result = ncclSuccess;
-    for (int r = 0; r < comm->nranks && result == ncclSuccess; r++)
-        if (r != comm->rank && (!member || member[r]))
-            result = fake_boot_send(comm, kind, r, mine, bytes);
+    for (int r = 0; r < comm->nranks; r++)
+        if (r != comm->rank)
+            TRY(fake_boot_send(comm, kind, r, mine, bytes));
     memcpy((char *)all + (size_t)comm->rank * bytes, mine, bytes);
-    for (int r = 0; r < comm->nranks && result == ncclSuccess; r++)
-        if (r != comm->rank && (!member || member[r]))
-            result = fake_boot_recv(comm, kind, r, (char *)all + (size_t)r * bytes, bytes);
-    return result;
+    for (int r = 0; r < comm->nranks; r++)
+        if (r != comm->rank)
+            TRY(fake_boot_recv(comm, kind, r, (char *)all + (size_t)r * bytes, bytes));
+    return ncclSuccess;
 }

@@ -8,10 +8,8 @@
 static ncclResult_t child_join(struct fake_job *job, const ncclUniqueId *id, int nranks, int rank)
 {
     struct ncclComm *parent = job->parent, *child;
-    ncclResult_t result =
-        fake_comm_alloc(nranks, rank, parent->device, parent->ctx, &job->config, &child);
-    if (result != ncclSuccess)
-        return result;
+    ncclResult_t result;
+    TRY(fake_comm_alloc(nranks, rank, parent->device, parent->ctx, &job->config, &child));
     /* An abort of the parent reaches the child while it is being made. */
     pthread_mutex_lock(&parent->lock);
     parent->child = child;
@@ -51,13 +49,10 @@ static ncclResult_t split_job(struct fake_job *job)
 {
     struct ncclComm *parent = job->parent;
     struct split_entry mine = {job->color, job->key, parent->rank};
-    struct split_entry *all = calloc((size_t)parent->nranks, sizeof(*all));
-    ncclUniqueId id, *ids = calloc((size_t)parent->nranks, sizeof(*ids));
+    struct split_entry *all = fake_new((size_t)parent->nranks * sizeof(*all));
+    ncclUniqueId id, *ids = fake_new((size_t)parent->nranks * sizeof(*ids));
     int nranks = 0, rank = -1, leader;
-    ncclResult_t result = ncclSystemError;
-    if (!all || !ids)
-        goto done;
-    result = fake_boot_all_gather(parent, FAKE_BOOT_SPLIT, NULL, &mine, all, sizeof(mine));
+    ncclResult_t result = fake_boot_all_gather(parent, FAKE_BOOT_SPLIT, &mine, all, sizeof(mine));
     if (result != ncclSuccess)
         goto done;
     for (int r = 0; r < parent->nranks; r++)
@@ -72,7 +67,7 @@ static ncclResult_t split_job(struct fake_job *job)
     if (leader == parent->rank)
         result = fake_boot_new_id(&id);
     if (result == ncclSuccess)
-        result = fake_boot_all_gather(parent, FAKE_BOOT_SPLIT, NULL, &id, ids, sizeof(id));
+        result = fake_boot_all_gather(parent, FAKE_BOOT_SPLIT, &id, ids, sizeof(id));
     if (result != ncclSuccess)
         goto done;
     if (nranks == 0) {
@@ -119,9 +114,7 @@ static ncclResult_t shrink_job(struct fake_job *job)
     } else {
         result = fake_boot_recv(parent, FAKE_BOOT_SHRINK, leader, &id, sizeof(id));
     }
-    if (result != ncclSuccess)
-        return result;
-    return child_join(job, &id, nranks, rank);
+    return result == ncclSuccess ? child_join(job, &id, nranks, rank) : result;
 }
 
 /* What is under way on a nonblocking communicator is told as success: the real library returns its
@@ -139,7 +132,7 @@ static ncclResult_t child_start(const char *func, ncclResult_t (*run)(struct fak
                                 int nexclude, int flags, ncclComm_t *newcomm, ncclConfig_t *config)
 {
     struct ncclComm *parent = NULL;
-    struct fake_job *job = NULL;
+    ncclConfig_t mine;
     ncclResult_t result;
     fake_group_start();
     result = fake_comm_enter(handle, func, true, &parent);
@@ -147,39 +140,29 @@ static ncclResult_t child_start(const char *func, ncclResult_t (*run)(struct fak
         result = fake_null_argument(func, "newcomm");
     if (result == ncclSuccess) {
         __atomic_store_n(newcomm, NULL, __ATOMIC_RELEASE);
-        job = fake_job_new(run, NULL, parent);
-        result = job ? fake_config_read(config, &parent->config, &job->config) : ncclSystemError;
-    }
-    if (result == ncclSuccess && nexclude) {
-        job->exclude = malloc((size_t)nexclude * sizeof(*exclude));
-        if (job->exclude)
-            memcpy(job->exclude, exclude, (size_t)nexclude * sizeof(*exclude));
-        else
-            result = ncclSystemError;
+        result = fake_config_read(config, &parent->config, &mine);
     }
     if (result == ncclSuccess) {
+        struct fake_job *job = fake_job_new(run, NULL, parent);
+        job->config = mine;
         job->color = color;
         job->key = key;
-        job->nexclude = nexclude;
         job->flags = flags;
         job->ret_comm = newcomm;
+        job->nexclude = nexclude;
+        if (nexclude)
+            job->exclude = memcpy(fake_new((size_t)nexclude * sizeof(*exclude)), exclude,
+                                  (size_t)nexclude * sizeof(*exclude));
         result = fake_group_add_job(job);
-    } else if (job) {
-        fake_comm_put(parent);
-        free(job->exclude);
-        free(job);
     }
-    if (parent)
-        fake_comm_put(parent);
+    fake_comm_put(parent);
     return leave(result);
 }
 
-FAKE_API(ncclResult_t, ncclCommSplit,
-         (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config))
-{
-    return child_start("CommSplit", split_job, comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
-                       NULL, 0, 0, newcomm, config);
-}
+FAKE_FORM(ncclResult_t, ncclCommSplit,
+          (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config),
+          child_start("CommSplit", split_job, comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
+                      NULL, 0, 0, newcomm, config))
 
 static int by_value(const void *a, const void *b)
 {
@@ -227,12 +210,8 @@ static bool is_boundary(const struct ncclComm *comm)
 
 static ncclResult_t grow_job(struct fake_job *job)
 {
-    if (job->parent && job->parent->nranks > 1 && !is_boundary(job->parent)) {
-        ncclResult_t result =
-            fake_boot_recv_any(job->parent, FAKE_BOOT_GROW, &job->id, sizeof(job->id));
-        if (result != ncclSuccess)
-            return result;
-    }
+    if (job->parent && job->parent->nranks > 1 && !is_boundary(job->parent))
+        TRY(fake_boot_recv_any(job->parent, FAKE_BOOT_GROW, &job->id, sizeof(job->id)));
     return fake_init_job(job);
 }
 
@@ -269,17 +248,13 @@ static ncclResult_t grow_into(int nranks, const ncclUniqueId *id, int rank,
     CUdevice device = 0;
     CUcontext ctx = NULL;
     ncclConfig_t mine;
-    ncclResult_t result;
     if (rank < 0 || rank >= nranks)
         return fake_refuse(ncclInvalidArgument,
                            "CommGrow : new ranks must pass a rank below %d, got %d", nranks, rank);
     if (!id)
         return fake_null_argument("CommGrow", "uniqueId");
-    result = fake_current_device(&device, &ctx);
-    if (result == ncclSuccess)
-        result = fake_config_read(config, NULL, &mine);
-    if (result != ncclSuccess)
-        return result;
+    TRY(fake_current_device(&device, &ctx));
+    TRY(fake_config_read(config, NULL, &mine));
     return fake_init_start(grow_job, NULL, newcomm, nranks, rank, id, &mine, device, ctx);
 }
 
@@ -313,7 +288,6 @@ FAKE_API(ncclResult_t, ncclCommGrow,
     if (result == ncclSuccess)
         result = parent ? grow_from(parent, nranks, id, rank, config, newcomm)
                         : grow_into(nranks, id, rank, config, newcomm);
-    if (parent)
-        fake_comm_put(parent);
+    fake_comm_put(parent);
     return leave(result);
 }

@@ -151,9 +151,7 @@ ncclResult_t fake_comm_alloc(int nranks, int rank, int device, CUcontext ctx,
     CUresult result;
     if (!cuda)
         return ncclUnhandledCudaError;
-    comm = calloc(1, sizeof(*comm));
-    if (!comm)
-        return ncclSystemError;
+    comm = fake_new(sizeof(*comm));
     atomic_init(&comm->refs, 1);
     atomic_init(&comm->state, ncclInProgress);
     comm->connection = -1;
@@ -169,9 +167,9 @@ ncclResult_t fake_comm_alloc(int nranks, int rank, int device, CUcontext ctx,
     pthread_mutex_init(&comm->lock, NULL);
     pthread_mutex_init(&comm->launch_lock, NULL);
     pthread_cond_init(&comm->cond, NULL);
-    comm->p2p_connected = calloc((size_t)nranks, 1);
+    comm->p2p_connected = fake_new((size_t)nranks);
     comm->abort_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!comm->p2p_connected || comm->abort_fd < 0) {
+    if (comm->abort_fd < 0) {
         fake_warn("Call to eventfd failed : %s", strerror(errno));
         fake_comm_put(comm);
         return ncclSystemError;
@@ -201,6 +199,14 @@ void fake_comm_wake(struct ncclComm *comm)
     if (shm)
         fake_bell_ring(shm, comm->rank);
     pthread_mutex_lock(&comm->lock);
+    pthread_cond_broadcast(&comm->cond);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+void fake_comm_count(struct ncclComm *comm, int *number, int by)
+{
+    pthread_mutex_lock(&comm->lock);
+    *number += by;
     pthread_cond_broadcast(&comm->cond);
     pthread_mutex_unlock(&comm->lock);
 }
@@ -260,27 +266,22 @@ static ncclResult_t ensure_ready(ncclComm_t handle, struct ncclComm *comm)
 ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready, struct ncclComm **ret)
 {
     struct ncclComm *comm;
-    ncclResult_t result;
     if (!handle)
-        return fake_refuse(ncclInvalidArgument, "%s : %s argument is NULL", func, "comm");
+        return fake_null_argument(func, "comm");
     comm = fake_comm_get(handle);
     if (!comm)
         return fake_refuse(ncclInvalidArgument, "Error: corrupted comm object detected");
-    if (ready) {
-        result = ensure_ready(handle, comm);
-        if (result != ncclSuccess) {
-            fake_comm_put(comm);
-            return result;
-        }
-    }
-    *ret = comm;
-    return ncclSuccess;
+    ncclResult_t result = ready ? ensure_ready(handle, comm) : ncclSuccess;
+    if (result == ncclSuccess)
+        *ret = comm;
+    else
+        fake_comm_put(comm);
+    return result;
 }
 
 ncclResult_t fake_null_argument(const char *func, const char *name)
 {
-    fake_warn("%s : %s argument is NULL", func, name);
-    return ncclInvalidArgument;
+    return fake_refuse(ncclInvalidArgument, "%s : %s argument is NULL", func, name);
 }
 
 /* ---- creation ---- */
@@ -288,9 +289,7 @@ ncclResult_t fake_null_argument(const char *func, const char *name)
 struct fake_job *fake_job_new(ncclResult_t (*run)(struct fake_job *), struct ncclComm *comm,
                               struct ncclComm *parent)
 {
-    struct fake_job *job = calloc(1, sizeof(*job));
-    if (!job)
-        return NULL;
+    struct fake_job *job = fake_new(sizeof(*job));
     job->run = run;
     job->comm = comm;
     job->parent = parent;
@@ -362,10 +361,6 @@ ncclResult_t fake_init_start(ncclResult_t (*run)(struct fake_job *), struct nccl
     struct fake_job *job;
     TRY(fake_comm_alloc(nranks, rank, device, ctx, config, &comm));
     job = fake_job_new(run, comm, parent);
-    if (!job) {
-        fake_comm_put(comm);
-        return ncclSystemError;
-    }
     job->id = *id;
     fake_comm_register(comm);
     /* Before the init: an abort from another thread needs it. */
@@ -406,24 +401,16 @@ static ncclResult_t init_on_current(const char *func, ncclComm_t *newcomm, int n
     return init_rank(func, newcomm, nranks, rank, nids, ids, config, device, ctx, false);
 }
 
-FAKE_API(ncclResult_t, ncclCommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank))
-{
-    return FAKE_IN_GROUP(init_on_current("CommInitRank", comm, nranks, rank, 1, &id, NULL));
-}
-
-FAKE_API(ncclResult_t, ncclCommInitRankConfig,
-         (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config))
-{
-    return FAKE_IN_GROUP(init_on_current("CommInitRankConfig", comm, nranks, rank, 1, &id, config));
-}
-
-FAKE_API(ncclResult_t, ncclCommInitRankScalable,
-         (ncclComm_t * newcomm, int nranks, int myrank, int nids, ncclUniqueId *ids,
-          ncclConfig_t *config))
-{
-    return FAKE_IN_GROUP(
-        init_on_current("CommInitRankScalable", newcomm, nranks, myrank, nids, ids, config));
-}
+FAKE_FORM(ncclResult_t, ncclCommInitRank,
+          (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank),
+          FAKE_IN_GROUP(init_on_current("CommInitRank", comm, nranks, rank, 1, &id, NULL)))
+FAKE_FORM(ncclResult_t, ncclCommInitRankConfig,
+          (ncclComm_t * comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config),
+          FAKE_IN_GROUP(init_on_current("CommInitRankConfig", comm, nranks, rank, 1, &id, config)))
+FAKE_FORM(
+    ncclResult_t, ncclCommInitRankScalable,
+    (ncclComm_t * comm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config),
+    FAKE_IN_GROUP(init_on_current("CommInitRankScalable", comm, nranks, rank, nids, ids, config)))
 
 FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int *devlist))
 {
@@ -484,11 +471,10 @@ static ncclResult_t revoke_job(struct fake_job *job)
     return ncclSuccess;
 }
 
-/* Captured graphs hold their communicator: the real library waits for their destruction too. */
-static void wait_graphs(struct ncclComm *comm)
+static void await_none(struct ncclComm *comm, const int *number)
 {
     pthread_mutex_lock(&comm->lock);
-    while (comm->graph_refs)
+    while (*number)
         pthread_cond_wait(&comm->cond, &comm->lock);
     pthread_mutex_unlock(&comm->lock);
 }
@@ -497,12 +483,10 @@ static ncclResult_t teardown_job(struct fake_job *job)
 {
     struct ncclComm *comm = job->comm;
     /* Threads of nonblocking groups are joined first; they see the abort flag. */
-    pthread_mutex_lock(&comm->lock);
-    while (comm->jobs)
-        pthread_cond_wait(&comm->cond, &comm->lock);
-    pthread_mutex_unlock(&comm->lock);
+    await_none(comm, &comm->jobs);
     fake_comm_drain(comm);
-    wait_graphs(comm);
+    /* Captured graphs hold their communicator: the real library waits for their destruction too. */
+    await_none(comm, &comm->graph_refs);
     take_time(comm, listed_ms("FAKE_NCCL_TEARDOWN_MS", (unsigned long)comm->rank), true);
     fake_memory_release(comm);
     registry_remove(comm);
@@ -514,8 +498,6 @@ static ncclResult_t start_on_comm(ncclResult_t (*run)(struct fake_job *), struct
                                   bool teardown)
 {
     struct fake_job *job = fake_job_new(run, comm, NULL);
-    if (!job)
-        return ncclSystemError;
     job->teardown = teardown;
     return fake_group_add_job(job);
 }
@@ -530,10 +512,7 @@ static ncclResult_t finalize_comm(ncclComm_t handle)
     return start_on_comm(finalize_job, comm, false);
 }
 
-FAKE_API(ncclResult_t, ncclCommFinalize, (ncclComm_t handle))
-{
-    return FAKE_IN_GROUP(finalize_comm(handle));
-}
+FAKE_FORM(ncclResult_t, ncclCommFinalize, (ncclComm_t handle), FAKE_IN_GROUP(finalize_comm(handle)))
 
 static ncclResult_t revoke_comm(ncclComm_t handle, int flags)
 {
@@ -545,10 +524,8 @@ static ncclResult_t revoke_comm(ncclComm_t handle, int flags)
     return start_on_comm(revoke_job, comm, false);
 }
 
-FAKE_API(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags))
-{
-    return FAKE_IN_GROUP(revoke_comm(handle, flags));
-}
+FAKE_FORM(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags),
+          FAKE_IN_GROUP(revoke_comm(handle, flags)))
 
 static ncclResult_t destroy_comm(ncclComm_t handle)
 {
@@ -558,10 +535,8 @@ static ncclResult_t destroy_comm(ncclComm_t handle)
     return start_on_comm(teardown_job, comm, true);
 }
 
-FAKE_API(ncclResult_t, ncclCommDestroy, (ncclComm_t handle))
-{
-    return handle ? FAKE_IN_GROUP(destroy_comm(handle)) : ncclSuccess;
-}
+FAKE_FORM(ncclResult_t, ncclCommDestroy, (ncclComm_t handle),
+          handle ? FAKE_IN_GROUP(destroy_comm(handle)) : ncclSuccess)
 
 static ncclResult_t abort_comm(ncclComm_t handle)
 {
@@ -573,10 +548,8 @@ static ncclResult_t abort_comm(ncclComm_t handle)
                                               : start_on_comm(teardown_job, comm, true);
 }
 
-FAKE_API(ncclResult_t, ncclCommAbort, (ncclComm_t handle))
-{
-    return handle ? FAKE_IN_GROUP(abort_comm(handle)) : ncclSuccess;
-}
+FAKE_FORM(ncclResult_t, ncclCommAbort, (ncclComm_t handle),
+          handle ? FAKE_IN_GROUP(abort_comm(handle)) : ncclSuccess)
 
 /* ---- questions ---- */
 
@@ -598,26 +571,17 @@ static ncclResult_t ask(const char *func, ncclComm_t handle, int *ret, const cha
     return ncclSuccess;
 }
 
-FAKE_API(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int *count))
-{
-    return ask("CommCount", comm, count, "count", 0);
-}
+FAKE_FORM(ncclResult_t, ncclCommCount, (const ncclComm_t comm, int *count),
+          ask("CommCount", comm, count, "count", 0))
+FAKE_FORM(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int *device),
+          ask("CommCuDevice", comm, device, "device", 1))
+FAKE_FORM(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int *rank),
+          ask("CommUserRank", comm, rank, "rank", 2))
 
-FAKE_API(ncclResult_t, ncclCommCuDevice, (const ncclComm_t comm, int *device))
+ncclResult_t fake_device_unsupported(const char *func)
 {
-    return ask("CommCuDevice", comm, device, "device", 1);
-}
-
-FAKE_API(ncclResult_t, ncclCommUserRank, (const ncclComm_t comm, int *rank))
-{
-    return ask("CommUserRank", comm, rank, "rank", 2);
-}
-
-ncclResult_t fake_device_unsupported(ncclComm_t comm, const char *func)
-{
-    (void)comm;
-    fake_warn("%s : Communicator does not support symmetric memory!", func);
-    return ncclInvalidUsage;
+    return fake_refuse(ncclInvalidUsage, "%s : Communicator does not support symmetric memory!",
+                       func);
 }
 
 bool fake_device_ranks(ncclComm_t handle, int *ret_nranks, int *ret_rank)
@@ -639,42 +603,25 @@ FAKE_API(ncclResult_t, ncclGetVersion, (int *version))
     return ncclSuccess;
 }
 
-FAKE_API(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id))
-{
-    if (!id)
-        return fake_null_argument("GetUniqueId", "out");
-    return fake_boot_new_id(id);
-}
+FAKE_FORM(ncclResult_t, ncclGetUniqueId, (ncclUniqueId * id),
+          id ? fake_boot_new_id(id) : fake_null_argument("GetUniqueId", "out"))
 
 FAKE_API(const char *, ncclGetErrorString, (ncclResult_t code))
 {
-    switch (code) {
-    case ncclSuccess:
-        return "no error";
-    case ncclUnhandledCudaError:
-        return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
-    case ncclSystemError:
-        return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
-    case ncclInternalError:
-        return "internal error - please report this issue to the NCCL developers";
-    case ncclInvalidArgument:
-        return "invalid argument (run with NCCL_DEBUG=WARN for details)";
-    case ncclInvalidUsage:
-        return "invalid usage (run with NCCL_DEBUG=WARN for details)";
-    case ncclRemoteError:
-        return "remote process exited or there was a network error";
-    case ncclInProgress:
-        return "NCCL operation in progress";
-    default:
-        return "unknown result code";
-    }
+    static const char *const texts[] = {
+        [ncclSuccess] = "no error",
+        [ncclUnhandledCudaError] = "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+        [ncclSystemError] = "unhandled system error (run with NCCL_DEBUG=INFO for details)",
+        [ncclInternalError] = "internal error - please report this issue to the NCCL developers",
+        [ncclInvalidArgument] = "invalid argument (run with NCCL_DEBUG=WARN for details)",
+        [ncclInvalidUsage] = "invalid usage (run with NCCL_DEBUG=WARN for details)",
+        [ncclRemoteError] = "remote process exited or there was a network error",
+        [ncclInProgress] = "NCCL operation in progress",
+    };
+    return (unsigned)code < sizeof(texts) / sizeof(*texts) ? texts[code] : "unknown result code";
 }
 
-FAKE_API(const char *, ncclGetLastError, (ncclComm_t comm))
-{
-    (void)comm;
-    return fake_last_error();
-}
+FAKE_FORM(const char *, ncclGetLastError, (ncclComm_t comm), ((void)comm, fake_last_error()))
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"

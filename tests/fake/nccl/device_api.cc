@@ -17,17 +17,17 @@ typedef struct ncclGinBarrierHandle ncclGinBarrierHandle_t; /* came with 2.28.7 
     extern "C" EXPORT ret p##name args;                                                            \
     extern "C" EXPORT __attribute__((weak, alias("p" #name))) ret name args;                       \
     extern "C" ret p##name args
+#define DEVICE_FORM(ret, name, args, call)                                                         \
+    DEVICE_API(ret, name, args)                                                                    \
+    {                                                                                              \
+        return call;                                                                               \
+    }
 
-DEVICE_API(ncclResult_t, ncclDevCommCreate,
-           (ncclComm_t comm, const ncclDevCommRequirements_t *, ncclDevComm_t *))
-{
-    return fake_device_unsupported(comm, "ncclDevCommCreate");
-}
-
-DEVICE_API(ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t *))
-{
-    return fake_device_unsupported(comm, "ncclDevCommDestroy");
-}
+DEVICE_FORM(ncclResult_t, ncclDevCommCreate,
+            (ncclComm_t comm, const ncclDevCommRequirements_t *, ncclDevComm_t *),
+            fake_device_unsupported("ncclDevCommCreate"))
+DEVICE_FORM(ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t *),
+            fake_device_unsupported("ncclDevCommDestroy"))
 
 DEVICE_API(int, ncclLLA2ACalcSlots, (int max_elements, int max_element_bytes))
 {
@@ -35,24 +35,16 @@ DEVICE_API(int, ncclLLA2ACalcSlots, (int max_elements, int max_element_bytes))
     return max_elements * ((max_element_bytes + 7) / 8);
 }
 
-DEVICE_API(ncclResult_t, ncclLLA2ACreateRequirement,
-           (int, int, ncclLLA2AHandle_t *, ncclDevResourceRequirements_t *))
-{
-    return fake_device_unsupported(nullptr, "ncclLLA2ACreateRequirement");
-}
-
-DEVICE_API(ncclResult_t, ncclLsaBarrierCreateRequirement,
-           (ncclTeam_t, int, ncclLsaBarrierHandle_t *, ncclDevResourceRequirements_t *))
-{
-    return fake_device_unsupported(nullptr, "ncclLsaBarrierCreateRequirement");
-}
-
-DEVICE_API(ncclResult_t, ncclGinBarrierCreateRequirement,
-           (ncclComm_t comm, ncclTeam_t, int, ncclGinBarrierHandle_t *,
-            ncclDevResourceRequirements_t *))
-{
-    return fake_device_unsupported(comm, "ncclGinBarrierCreateRequirement");
-}
+DEVICE_FORM(ncclResult_t, ncclLLA2ACreateRequirement,
+            (int, int, ncclLLA2AHandle_t *, ncclDevResourceRequirements_t *),
+            fake_device_unsupported("ncclLLA2ACreateRequirement"))
+DEVICE_FORM(ncclResult_t, ncclLsaBarrierCreateRequirement,
+            (ncclTeam_t, int, ncclLsaBarrierHandle_t *, ncclDevResourceRequirements_t *),
+            fake_device_unsupported("ncclLsaBarrierCreateRequirement"))
+DEVICE_FORM(ncclResult_t, ncclGinBarrierCreateRequirement,
+            (ncclComm_t comm, ncclTeam_t, int, ncclGinBarrierHandle_t *,
+             ncclDevResourceRequirements_t *),
+            fake_device_unsupported("ncclGinBarrierCreateRequirement"))
 
 static ncclTeam_t team(ncclComm_t comm, bool rail)
 {
@@ -67,29 +59,18 @@ static ncclTeam_t team(ncclComm_t comm, bool rail)
     return result;
 }
 
-DEVICE_API(ncclTeam_t, ncclTeamWorld, (ncclComm_t comm))
-{
-    return team(comm, false);
-}
-DEVICE_API(ncclTeam_t, ncclTeamLsa, (ncclComm_t comm))
-{
-    return team(comm, false);
-}
-DEVICE_API(ncclTeam_t, ncclTeamRail, (ncclComm_t comm))
-{
-    return team(comm, true);
-}
+DEVICE_FORM(ncclTeam_t, ncclTeamWorld, (ncclComm_t comm), team(comm, false))
+DEVICE_FORM(ncclTeam_t, ncclTeamLsa, (ncclComm_t comm), team(comm, false))
+DEVICE_FORM(ncclTeam_t, ncclTeamRail, (ncclComm_t comm), team(comm, true))
 
-DEVICE_API(int, ncclTeamRankToWorld, (ncclComm_t comm, ncclTeam_t of, int rank))
+static int rank_to_world(ncclComm_t comm, ncclTeam_t of, int rank)
 {
     int nranks = 0, mine = 0;
     fake_device_ranks(comm, &nranks, &mine);
     return mine + (rank - of.rank) * of.stride;
 }
 
-DEVICE_API(int, ncclTeamRankToLsa, (ncclComm_t comm, ncclTeam_t of, int rank))
-{
-    int nranks = 0, mine = 0;
-    fake_device_ranks(comm, &nranks, &mine);
-    return mine + (rank - of.rank) * of.stride;
-}
+DEVICE_FORM(int, ncclTeamRankToWorld, (ncclComm_t comm, ncclTeam_t of, int rank),
+            rank_to_world(comm, of, rank))
+DEVICE_FORM(int, ncclTeamRankToLsa, (ncclComm_t comm, ncclTeam_t of, int rank),
+            rank_to_world(comm, of, rank))

@@ -118,13 +118,11 @@ CUresult fake_device_comm_launch(const struct fake_plan *plan, CUstream stream, 
                              .blockDimY = 1,
                              .blockDimZ = 1,
                              .hStream = stream};
-    struct arguments *arguments = calloc(1, bytes);
+    struct arguments *arguments = fake_new(bytes);
     struct batch *batches = (struct batch *)(arguments + 1);
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, arguments, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
                      CU_LAUNCH_PARAM_END};
 
-    if (!arguments)
-        return CUDA_ERROR_OUT_OF_MEMORY;
     *arguments = (struct arguments){plan->comm->device_comm, mask, 1, 0, (void *)plan};
     for (unsigned row = 0; row < rows; row++, left -= left < BATCH_WORKS ? left : BATCH_WORKS)
         for (unsigned channel = 0; channel < channels; channel++)

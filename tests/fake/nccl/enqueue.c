@@ -73,54 +73,40 @@ static ncclResult_t check(const struct ncclComm *comm, const struct call *call)
     return ncclSuccess;
 }
 
-static ncclResult_t add_p2p(struct fake_plan *plan, bool send, int peer, void *data, size_t bytes)
+static void add_p2p(struct fake_plan *plan, bool send, int peer, void *data, size_t bytes)
 {
-    struct fake_p2p *ops = realloc(plan->p2ps, (size_t)(plan->np2ps + 1) * sizeof(*ops));
-    if (!ops)
-        return ncclSystemError;
+    struct fake_p2p *ops = fake_resize(plan->p2ps, (size_t)(plan->np2ps + 1) * sizeof(*ops));
+    int prev = plan->np2ps - 1;
+    while (prev >= 0 && (ops[prev].send != send || ops[prev].peer != peer))
+        prev--;
+    ops[plan->np2ps++] =
+        (struct fake_p2p){.send = send, .peer = peer, .data = data, .bytes = bytes, .prev = prev};
     plan->p2ps = ops;
-    ops[plan->np2ps] =
-        (struct fake_p2p){.send = send, .peer = peer, .data = data, .bytes = bytes, .prev = -1};
-    for (int i = plan->np2ps - 1; i >= 0; i--) {
-        if (ops[i].send == send && ops[i].peer == peer) {
-            ops[plan->np2ps].prev = i;
-            break;
-        }
-    }
-    plan->np2ps++;
-    return ncclSuccess;
 }
 
-/* The collectives that the real library makes of sends and receives. */
-static ncclResult_t add_p2p_coll(struct fake_plan *plan, const struct call *call)
+/* Sends and receives, and the collectives that the real library makes of them. */
+static void add_p2ps(struct fake_plan *plan, const struct call *call)
 {
-    int n = plan->comm->nranks, rank = plan->comm->rank;
     size_t bytes = call->count * fake_type_bytes(call->type);
     unsigned char *send = (unsigned char *)call->send, *recv = call->recv;
-    ncclResult_t result = ncclSuccess;
-    for (int i = 0; i < n && result == ncclSuccess; i++) {
-        size_t offset = (size_t)i * bytes;
-        switch (call->func) {
-        case FAKE_ALL_TO_ALL:
-            result = add_p2p(plan, true, i, send + offset, bytes);
-            if (result == ncclSuccess)
-                result = add_p2p(plan, false, i, recv + offset, bytes);
-            break;
-        case FAKE_GATHER:
-            if (rank == call->root)
-                result = add_p2p(plan, false, i, recv + offset, bytes);
-            if (i == call->root && result == ncclSuccess)
-                result = add_p2p(plan, true, i, send, bytes);
-            break;
-        default:
-            if (rank == call->root)
-                result = add_p2p(plan, true, i, send + offset, bytes);
-            if (i == call->root && result == ncclSuccess)
-                result = add_p2p(plan, false, i, recv, bytes);
-            break;
-        }
+    if (call->func == FAKE_SEND || call->func == FAKE_RECV) {
+        add_p2p(plan, call->func == FAKE_SEND, call->root, send ? send : recv, bytes);
+        return;
     }
-    return result;
+    plan->calls++;
+    for (int i = 0; i < plan->comm->nranks; i++) {
+        size_t offset = (size_t)i * bytes;
+        if (call->func == FAKE_ALL_TO_ALL) {
+            add_p2p(plan, true, i, send + offset, bytes);
+            add_p2p(plan, false, i, recv + offset, bytes);
+            continue;
+        }
+        bool gather = call->func == FAKE_GATHER;
+        if (plan->comm->rank == call->root)
+            add_p2p(plan, !gather, i, (gather ? recv : send) + offset, bytes);
+        if (i == call->root)
+            add_p2p(plan, gather, i, gather ? send : recv, bytes);
+    }
 }
 
 static ncclResult_t add(struct ncclComm *comm, const struct call *call, CUstream stream)
@@ -131,29 +117,19 @@ static ncclResult_t add(struct ncclComm *comm, const struct call *call, CUstream
                              .count = call->count,
                              .type = call->type,
                              .root = call->root};
-    struct fake_coll *colls;
     struct fake_plan *plan;
-    bool p2p = call->func >= FAKE_ALL_TO_ALL;
-    if (call->reduces) {
+    if (call->reduces)
         TRY(fake_redop_resolve(comm, call->name, call->op, call->type, &coll));
-    }
     /* An empty collective is dropped, an empty send or receive is not. */
     if (call->count == 0 && call->func < FAKE_SEND)
         return ncclSuccess;
     TRY(fake_group_plan(comm, stream, &plan));
-    if (call->func == FAKE_SEND)
-        return add_p2p(plan, true, call->root, (void *)call->send,
-                       call->count * fake_type_bytes(call->type));
-    if (call->func == FAKE_RECV)
-        return add_p2p(plan, false, call->root, call->recv,
-                       call->count * fake_type_bytes(call->type));
+    if (call->func >= FAKE_ALL_TO_ALL) {
+        add_p2ps(plan, call);
+        return ncclSuccess;
+    }
     plan->calls++;
-    if (p2p)
-        return add_p2p_coll(plan, call);
-    colls = realloc(plan->colls, (size_t)(plan->ncolls + 1) * sizeof(*colls));
-    if (!colls)
-        return ncclSystemError;
-    plan->colls = colls;
+    plan->colls = fake_resize(plan->colls, (size_t)(plan->ncolls + 1) * sizeof(coll));
     plan->colls[plan->ncolls++] = coll;
     return ncclSuccess;
 }
@@ -273,11 +249,7 @@ static void CUDA_CB run_replay(void *arg)
 static void CUDA_CB graph_gone(void *arg)
 {
     struct fake_plan *plan = arg;
-    struct ncclComm *comm = plan->comm;
-    pthread_mutex_lock(&comm->lock);
-    comm->graph_refs--;
-    pthread_cond_broadcast(&comm->cond);
-    pthread_mutex_unlock(&comm->lock);
+    fake_comm_count(plan->comm, &plan->comm->graph_refs, -1);
     fake_plan_free(plan);
 }
 
@@ -342,9 +314,7 @@ static ncclResult_t launch_captured(const struct fake_cuda *cuda, struct fake_pl
     }
     comm->last_capture_id = id;
     comm->last_capture_stream = stream;
-    pthread_mutex_lock(&comm->lock);
-    comm->graph_refs++;
-    pthread_mutex_unlock(&comm->lock);
+    fake_comm_count(comm, &comm->graph_refs, 1);
     if (graph && cuda->user_object_create && cuda->graph_retain_user_object) {
         result = cuda->user_object_create(&object, plan, graph_gone, 1,
                                           CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
@@ -353,9 +323,7 @@ static ncclResult_t launch_captured(const struct fake_cuda *cuda, struct fake_pl
     }
     if (!object || result != CUDA_SUCCESS) {
         /* The graph's end cannot be seen: the plan lives on, and nobody waits for it. */
-        pthread_mutex_lock(&comm->lock);
-        comm->graph_refs--;
-        pthread_mutex_unlock(&comm->lock);
+        fake_comm_count(comm, &comm->graph_refs, -1);
         pthread_mutex_lock(&unseen_lock);
         plan->next = unseen;
         unseen = plan;
@@ -364,14 +332,12 @@ static ncclResult_t launch_captured(const struct fake_cuda *cuda, struct fake_pl
     return ncclSuccess;
 }
 
-struct async_error {
+static struct {
     int rank;
     unsigned int after;
     int code;
     bool set;
-};
-
-static struct async_error async_error;
+} async_error;
 static pthread_once_t async_error_once = PTHREAD_ONCE_INIT;
 
 static void read_async_error(void)
@@ -441,9 +407,7 @@ ncclResult_t fake_plan_launch(struct fake_plan *plan)
         fake_plan_free(plan);
         answer = fake_cuda_failed(result, "the stream");
     } else if (status == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-        plan->streams = malloc(sizeof(*streams));
-        if (!plan->streams)
-            abort();
+        plan->streams = fake_new(sizeof(*streams));
         plan->streams[0] = streams[0];
         answer = launch_captured(cuda, plan);
     } else {
@@ -481,12 +445,10 @@ ncclResult_t fake_plan_launch(struct fake_plan *plan)
 
 /* What it takes, but for the last two arguments, and the rest of `struct call`. */
 #define COLLECTIVE(name, func, parameters, send, recv, count, op, root, reduces)                   \
-    FAKE_API(ncclResult_t, nccl##name, (UNWRAP parameters, ncclComm_t comm, cudaStream_t stream))  \
-    {                                                                                              \
-        return FAKE_IN_GROUP(                                                                      \
-            enqueue(comm, &(struct call){func, #name, send, recv, count, type, op, root, reduces}, \
-                    stream));                                                                      \
-    }
+    FAKE_FORM(ncclResult_t, nccl##name, (UNWRAP parameters, ncclComm_t comm, cudaStream_t stream), \
+              FAKE_IN_GROUP(enqueue(                                                               \
+                  comm, &(struct call){func, #name, send, recv, count, type, op, root, reduces},   \
+                  stream)))
 #define UNWRAP(...) __VA_ARGS__
 
 COLLECTIVE(AllReduce, FAKE_ALL_REDUCE,
@@ -519,9 +481,7 @@ COLLECTIVE(Send, FAKE_SEND, (const void *send, size_t count, ncclDataType_t type
 COLLECTIVE(Recv, FAKE_RECV, (void *recv, size_t count, ncclDataType_t type, int peer), NULL, recv,
            count, ncclSum, peer, false)
 
-FAKE_API(ncclResult_t, ncclBcast,
-         (void *buff, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-          cudaStream_t stream))
-{
-    return ncclBroadcast(buff, buff, count, type, root, comm, stream);
-}
+FAKE_FORM(ncclResult_t, ncclBcast,
+          (void *buff, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+           cudaStream_t stream),
+          ncclBroadcast(buff, buff, count, type, root, comm, stream))

@@ -44,6 +44,12 @@
     FAKE_EXPORT ret p##name args;                                                                  \
     FAKE_EXPORT __attribute__((weak, alias("p" #name))) ret name args;                             \
     ret p##name args
+/* One that is another call. */
+#define FAKE_FORM(ret, name, args, call)                                                           \
+    FAKE_API(ret, name, args)                                                                      \
+    {                                                                                              \
+        return call;                                                                               \
+    }
 
 #define FAKE_SLOTS_MAX  1024
 #define FAKE_BOOT_SLOTS 4
@@ -190,6 +196,8 @@ ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready,
 void fake_comm_set_abort(struct ncclComm *comm);
 bool fake_comm_aborted(const struct ncclComm *comm);
 void fake_comm_wake(struct ncclComm *comm);
+/* Adds to one of its numbers that others wait for. */
+void fake_comm_count(struct ncclComm *comm, int *number, int by);
 /* Stays in progress for FAKE_NCCL_INPROGRESS_MS when the communicator is nonblocking. */
 void fake_comm_linger(struct ncclComm *comm);
 /* Waits until this communicator's kernels are over. */
@@ -219,9 +227,9 @@ ncclResult_t fake_boot_send(struct ncclComm *comm, int kind, int peer, const voi
 ncclResult_t fake_boot_recv(struct ncclComm *comm, int kind, int peer, void *data, size_t bytes);
 /* From whichever rank sends first. */
 ncclResult_t fake_boot_recv_any(struct ncclComm *comm, int kind, void *data, size_t bytes);
-/* all-gather among the ranks with member[r] true (NULL: all): data of rank r in all + r * bytes. */
-ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const bool *member,
-                                  const void *mine, void *all, size_t bytes);
+/* all-gather: data of rank r in all + r * bytes. */
+ncclResult_t fake_boot_all_gather(struct ncclComm *comm, int kind, const void *mine, void *all,
+                                  size_t bytes);
 ncclResult_t fake_boot_connect_ring(struct ncclComm *comm);
 /* Connecting is pointless: the communicator was revoked or shrunk meanwhile. */
 bool fake_boot_stopped(const struct ncclComm *comm);
@@ -454,6 +462,9 @@ void fake_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
     } while (0)
 void fake_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *fake_last_error(void);
+/* Memory of the stand-in itself, zeroed or resized; a host that has none left ends the process. */
+void *fake_new(size_t bytes);
+void *fake_resize(void *memory, size_t bytes);
 long fake_env_long(const char *name, long def, long min, long max);
 int fake_version(void);
 /* A misuse that the real library answers with corrupted memory: told on stderr, then abort(). */

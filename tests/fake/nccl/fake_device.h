@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 /* Sets the last error and returns ncclInvalidUsage. */
-ncclResult_t fake_device_unsupported(ncclComm_t comm, const char *func);
+ncclResult_t fake_device_unsupported(const char *func);
 /* False for a handle that is no communicator. */
 bool fake_device_ranks(ncclComm_t comm, int *ret_nranks, int *ret_rank);
 

@@ -50,9 +50,7 @@ bool fake_group_open(void)
 void fake_group_start(void)
 {
     if (!group) {
-        group = calloc(1, sizeof(*group));
-        if (!group)
-            abort();
+        group = fake_new(sizeof(*group));
         group->blocking = -1;
     }
     group->depth++;
@@ -118,17 +116,12 @@ ncclResult_t fake_group_add_job(struct fake_job *job)
 ncclResult_t fake_group_plan(struct ncclComm *comm, CUstream stream, struct fake_plan **ret_plan)
 {
     struct fake_plan **at = &group->plans, *plan;
-    ncclResult_t result = group_mode(comm);
-    CUstream *streams;
-    if (result != ncclSuccess)
-        return result;
+    TRY(group_mode(comm));
     while (*at && (*at)->comm != comm)
         at = &(*at)->next;
     plan = *at;
     if (!plan) {
-        plan = calloc(1, sizeof(*plan));
-        if (!plan)
-            return ncclSystemError;
+        plan = fake_new(sizeof(*plan));
         fake_comm_ref(comm);
         plan->comm = comm;
         *at = plan;
@@ -137,10 +130,7 @@ ncclResult_t fake_group_plan(struct ncclComm *comm, CUstream stream, struct fake
     for (int i = 0; i < plan->nstreams; i++)
         if (plan->streams[i] == stream)
             return ncclSuccess;
-    streams = realloc(plan->streams, (size_t)(plan->nstreams + 1) * sizeof(CUstream));
-    if (!streams)
-        return ncclSystemError;
-    plan->streams = streams;
+    plan->streams = fake_resize(plan->streams, (size_t)(plan->nstreams + 1) * sizeof(CUstream));
     plan->streams[plan->nstreams++] = stream;
     return ncclSuccess;
 }
@@ -221,16 +211,10 @@ static ncclResult_t connect_plans(struct fake_plan *plans)
     if (!plans->next)
         return fake_plan_connect(plans);
     for (struct fake_plan *plan = plans; plan; plan = plan->next) {
-        struct connect_job *job;
         if (!fake_plan_is_cold(plan))
             continue;
-        job = calloc(1, sizeof(*job));
-        if (!job)
-            abort();
-        job->job.run = connect_run;
-        job->job.comm = plan->comm;
-        job->job.next = list;
-        job->plan = plan;
+        struct connect_job *job = fake_new(sizeof(*job));
+        *job = (struct connect_job){{.run = connect_run, .comm = plan->comm, .next = list}, plan};
         list = &job->job;
     }
     result = run_jobs(list);
@@ -290,10 +274,7 @@ static void *background_main(void *arg)
     for (int i = 0; i < b->ncomms; i++) {
         struct ncclComm *comm = b->comms[i];
         settle(comm, result);
-        pthread_mutex_lock(&comm->lock);
-        comm->jobs--;
-        pthread_cond_broadcast(&comm->cond);
-        pthread_mutex_unlock(&comm->lock);
+        fake_comm_count(comm, &comm->jobs, -1);
         fake_comm_put(comm);
     }
     free(b->comms);
@@ -303,37 +284,27 @@ static void *background_main(void *arg)
 
 static void background_add(struct background *b, struct ncclComm *comm)
 {
-    struct ncclComm **comms;
     int expected = ncclSuccess;
     if (!comm)
         return;
     for (int i = 0; i < b->ncomms; i++)
         if (b->comms[i] == comm)
             return;
-    comms = realloc(b->comms, (size_t)(b->ncomms + 1) * sizeof(*comms));
-    if (!comms)
-        abort();
-    b->comms = comms;
+    b->comms = fake_resize(b->comms, (size_t)(b->ncomms + 1) * sizeof(comm));
     b->comms[b->ncomms++] = comm;
     fake_comm_ref(comm);
     atomic_compare_exchange_strong(&comm->state, &expected, ncclInProgress);
-    pthread_mutex_lock(&comm->lock);
-    comm->jobs++;
-    pthread_mutex_unlock(&comm->lock);
+    fake_comm_count(comm, &comm->jobs, 1);
 }
 
 static ncclResult_t group_run_in_background(struct fake_group *g)
 {
-    struct background *b = calloc(1, sizeof(*b));
+    struct background *b = fake_new(sizeof(*b));
     pthread_t thread;
-    if (!b)
-        abort();
     b->group = g;
-    for (struct fake_job *job = g->jobs; job; job = job->next) {
-        if (job->teardown)
-            continue;
-        background_add(b, job->comm ? job->comm : job->parent);
-    }
+    for (struct fake_job *job = g->jobs; job; job = job->next)
+        if (!job->teardown)
+            background_add(b, job->comm ? job->comm : job->parent);
     for (struct fake_plan *plan = g->plans; plan; plan = plan->next)
         background_add(b, plan->comm);
     if (fake_thread_start(&thread, true, background_main, b) != 0) {
@@ -379,16 +350,8 @@ ncclResult_t fake_group_leave(ncclResult_t result)
     return result != ncclSuccess ? result : ended;
 }
 
-FAKE_API(ncclResult_t, ncclGroupStart, (void))
-{
-    fake_group_start();
-    return ncclSuccess;
-}
-
-FAKE_API(ncclResult_t, ncclGroupEnd, (void))
-{
-    return fake_group_end();
-}
+FAKE_FORM(ncclResult_t, ncclGroupStart, (void), (fake_group_start(), ncclSuccess))
+FAKE_FORM(ncclResult_t, ncclGroupEnd, (void), fake_group_end())
 
 FAKE_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info))
 {

@@ -277,8 +277,7 @@ static bool run_coll(struct ncclComm *comm, const struct fake_coll *coll)
     e.from = fake_shm_ring(e.shm, e.prev);
     e.to = fake_shm_ring(e.shm, comm->rank);
     e.exact = coll->count * e.type_bytes <= e.shm->slot_bytes;
-    if (coll->premul && !(e.scaled = malloc(e.shm->slot_bytes)))
-        return false;
+    e.scaled = coll->premul ? fake_new(e.shm->slot_bytes) : NULL;
     fine = coll->func == FAKE_ALL_REDUCE       ? run_all_reduce(&e)
            : coll->func == FAKE_REDUCE_SCATTER ? run_reduce_scatter(&e)
            : coll->func == FAKE_ALL_GATHER     ? run_all_gather(&e)
@@ -355,9 +354,7 @@ static bool run_p2ps(struct fake_plan *plan)
     struct ncclComm *comm = plan->comm;
     struct fake_shm *shm = atomic_load(&comm->shm);
     int left = plan->np2ps, selves = 0;
-    struct fake_p2p *self = calloc((size_t)plan->np2ps, sizeof(*self));
-    if (!self)
-        return false;
+    struct fake_p2p *self = fake_new((size_t)plan->np2ps * sizeof(*self));
     for (int i = 0; i < plan->np2ps; i++) {
         struct fake_p2p *op = &plan->p2ps[i];
         op->moved = 0;
@@ -411,11 +408,8 @@ void fake_plan_run(struct fake_plan *plan)
     fine = !halted(comm);
     if (fine)
         comm->busy = true;
-    pthread_mutex_unlock(&comm->lock);
-
     bool owner = fine;
     plan->counted = false;
-    pthread_mutex_lock(&comm->lock);
     while (plan->stuck && !halted(comm))
         pthread_cond_wait(&comm->cond, &comm->lock);
     pthread_mutex_unlock(&comm->lock);

@@ -32,16 +32,12 @@ static size_t round_up(size_t value, size_t to)
 static CUresult allocate_vmm(const struct fake_cuda *cuda, CUdevice device, size_t size,
                              struct allocation *a)
 {
-    CUmemAllocationProp prop;
-    CUmemAccessDesc access;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+    CUmemAccessDesc access = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     size_t granularity = 0;
-    CUresult result;
-    memset(&prop, 0, sizeof(prop));
-    memset(&access, 0, sizeof(access));
-    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    prop.location.id = device;
-    result = cuda->mem_get_granularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    CUresult result =
+        cuda->mem_get_granularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     if (result != CUDA_SUCCESS)
         return result;
     a->bytes = round_up(size, granularity);
@@ -54,8 +50,6 @@ static CUresult allocate_vmm(const struct fake_cuda *cuda, CUdevice device, size
     result = cuda->mem_map(a->address, a->bytes, 0, a->handle, 0);
     if (result != CUDA_SUCCESS)
         goto free_address;
-    access.location = prop.location;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     result = cuda->mem_set_access(a->address, a->bytes, &access, 1);
     if (result == CUDA_SUCCESS)
         return result;
@@ -91,9 +85,7 @@ FAKE_API(ncclResult_t, ncclMemAlloc, (void **ptr, size_t size))
         *ptr = (void *)(uintptr_t)address;
         return ncclSuccess;
     }
-    a = calloc(1, sizeof(*a));
-    if (!a)
-        return ncclSystemError;
+    a = fake_new(sizeof(*a));
     result = allocate_vmm(cuda, device, size, a);
     if (result != CUDA_SUCCESS) {
         free(a);
@@ -177,15 +169,9 @@ static struct entry *entry_find_locked(const void *handle, enum entry_kind kind)
 static struct entry *entry_add_locked(struct ncclComm *comm, enum entry_kind kind, uintptr_t begin,
                                       uintptr_t end)
 {
-    struct entry *e = calloc(1, sizeof(*e));
-    if (!e)
-        return NULL;
-    e->kind = kind;
-    e->owner = comm;
-    e->begin = begin;
-    e->end = end;
-    e->refs = 1;
-    e->next = entries;
+    struct entry *e = fake_new(sizeof(*e));
+    *e = (struct entry){
+        .next = entries, .kind = kind, .owner = comm, .begin = begin, .end = end, .refs = 1};
     entries = e;
     return e;
 }
@@ -234,7 +220,7 @@ FAKE_API(ncclResult_t, ncclCommRegister,
         e = entry_add_locked(comm, ENTRY_REGISTRATION, begin, end);
     pthread_mutex_unlock(&entries_lock);
     *ret_handle = e;
-    return e ? ncclSuccess : ncclSystemError;
+    return ncclSuccess;
 }
 
 static ncclResult_t deregister(const char *func, ncclComm_t handle, void *entry,
@@ -327,19 +313,17 @@ FAKE_API(ncclResult_t, ncclCommWindowRegister,
         return fake_cuda_failed(CUDA_ERROR_INVALID_VALUE, "cuMemRetainAllocationHandle");
     cuda->mem_release(memory);
     /* Collective: every rank brings its buffer. */
-    all = malloc((size_t)comm->nranks);
-    result =
-        all ? fake_boot_all_gather(comm, FAKE_BOOT_WINDOW, NULL, &one, all, 1) : ncclSystemError;
+    all = fake_new((size_t)comm->nranks);
+    result = fake_boot_all_gather(comm, FAKE_BOOT_WINDOW, &one, all, 1);
     free(all);
     TRY(result);
     TRY(ncclCommRegister(handle, buff, size, &registration));
     pthread_mutex_lock(&entries_lock);
     e = entry_add_locked(comm, ENTRY_WINDOW, (uintptr_t)buff, (uintptr_t)buff + size);
-    if (e)
-        e->registration = registration;
+    e->registration = registration;
     pthread_mutex_unlock(&entries_lock);
     *win = (ncclWindow_t)(void *)e;
-    return e ? ncclSuccess : ncclSystemError;
+    return ncclSuccess;
 }
 
 FAKE_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win))
@@ -471,20 +455,15 @@ FAKE_API(ncclResult_t, ncclRedOpCreatePreMulSum,
     for (index = 0; index < comm->nredops && comm->redops[index].used; index++)
         ;
     if (index == comm->nredops && index < REDOP_LIMIT) {
-        int wider = comm->nredops ? 2 * comm->nredops : 4;
-        struct fake_redop *ops = realloc(comm->redops, (size_t)wider * sizeof(*ops));
-        if (ops) {
-            memset(ops + comm->nredops, 0, (size_t)(wider - comm->nredops) * sizeof(*ops));
-            comm->redops = ops;
-            comm->nredops = wider;
-        }
+        comm->redops = fake_resize(comm->redops, (size_t)(index + 1) * sizeof(*comm->redops));
+        comm->nredops++;
     }
     if (index < comm->nredops) {
         struct fake_redop *op = &comm->redops[index];
-        op->used = true;
-        op->type = type;
-        op->residence = residence;
-        op->device = residence == ncclScalarDevice ? scalar : NULL;
+        *op = (struct fake_redop){.used = true,
+                                  .type = type,
+                                  .residence = residence,
+                                  .device = residence == ncclScalarDevice ? scalar : NULL};
         if (residence == ncclScalarHostImmediate)
             memcpy(op->value, scalar, fake_type_bytes(type));
         *ret_op = (ncclRedOp_t)((unsigned int)(index + ncclNumOps) ^ mangle_key(comm));

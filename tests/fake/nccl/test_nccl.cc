@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -103,6 +104,18 @@ void use_device(int index)
     CU_OK(cuCtxSetCurrent(ctx));
 }
 
+std::vector<unsigned char> bytes_of(const std::vector<float> &values)
+{
+    std::vector<unsigned char> data(values.size() * sizeof(float));
+    memcpy(data.data(), values.data(), data.size());
+    return data;
+}
+
+std::vector<float> some(size_t count, double value)
+{
+    return std::vector<float>(count, static_cast<float>(value));
+}
+
 /* A buffer on the current device. */
 class Buffer
 {
@@ -114,6 +127,12 @@ class Buffer
     explicit Buffer(const std::vector<unsigned char> &data) : Buffer(data.size())
     {
         write(data);
+    }
+    explicit Buffer(const std::vector<float> &values) : Buffer(bytes_of(values))
+    {
+    }
+    Buffer(size_t count, double value) : Buffer(some(count, value))
+    {
     }
     ~Buffer()
     {
@@ -150,13 +169,6 @@ class Buffer
     CUdeviceptr address_ = 0;
     size_t bytes_;
 };
-
-std::vector<unsigned char> bytes_of(const std::vector<float> &values)
-{
-    std::vector<unsigned char> data(values.size() * sizeof(float));
-    memcpy(data.data(), values.data(), data.size());
-    return data;
-}
 
 /* A point that all ranks of a test pass together. */
 class Meeting
@@ -337,6 +349,18 @@ bool holds(const std::function<bool()> &what, milliseconds time = milliseconds(1
     return true;
 }
 
+/* Without any error. */
+bool stays_pending(const Rank &me, milliseconds time = milliseconds(150))
+{
+    return holds(
+        [&] {
+            ncclResult_t error = ncclInternalError;
+            return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY &&
+                   ncclCommGetAsyncError(me.comm, &error) == ncclSuccess && error == ncclSuccess;
+        },
+        time);
+}
+
 bool becomes(const std::function<bool()> &what)
 {
     auto end = steady_clock::now() + kLong;
@@ -478,58 +502,51 @@ std::vector<unsigned char> input(int type, int op, int rank, size_t count, bool 
     return data;
 }
 
+/* Of each rank its value, in turn; `wrap` after each step. */
+template <typename T, typename Value, typename Greater, typename Wrap>
+T combined(int op, size_t n, Value value, Greater greater, Wrap wrap)
+{
+    T result = 0;
+    for (size_t r = 0; r < n; r++) {
+        T x = value(r);
+        if (op == kPreMulHost || op == kPreMulDevice)
+            x *= static_cast<T>(factor(static_cast<int>(r)));
+        if (r == 0)
+            result = x;
+        else if (op == kProd)
+            result *= x;
+        else if (op == kMax || op == kMin)
+            result = greater(x, result) == (op == kMax) ? x : result;
+        else
+            result += x;
+        result = wrap(result);
+    }
+    return result;
+}
+
 /* Element i of all ranks' inputs, reduced by hand. */
 void reduce_element(int type, int op, const std::vector<std::vector<unsigned char>> &inputs,
                     size_t i, unsigned char *out)
 {
     size_t bytes = kTypeBytes[type], n = inputs.size();
-    if (is_integer(type)) {
-        uint64_t result = 0;
-        for (size_t r = 0; r < n; r++) {
-            uint64_t x = integer(type, &inputs[r][i * bytes]);
-            bool greater = is_signed(type) ? static_cast<int64_t>(x) > static_cast<int64_t>(result)
-                                           : x > result;
-            if (op == kPreMulHost || op == kPreMulDevice)
-                x *= static_cast<uint64_t>(factor(static_cast<int>(r)));
-            if (r == 0)
-                result = x;
-            else if (op == kProd)
-                result *= x;
-            else if (op == kMax)
-                result = greater ? x : result;
-            else if (op == kMin)
-                result = greater ? result : x;
-            else
-                result += x;
-            result = narrow(type, result);
-        }
-        if (op == kAvg)
-            result =
-                is_signed(type)
-                    ? static_cast<uint64_t>(static_cast<int64_t>(result) / static_cast<int64_t>(n))
-                    : result / n;
-        memcpy(out, &result, bytes);
+    if (!is_integer(type)) {
+        double result = combined<double>(
+            op, n, [&](size_t r) { return decode(type, &inputs[r][i * bytes]); },
+            std::greater<double>(), [](double x) { return x; });
+        encode(type, op == kAvg ? result / static_cast<double>(n) : result, out);
         return;
     }
-    double result = 0;
-    for (size_t r = 0; r < n; r++) {
-        double x = decode(type, &inputs[r][i * bytes]);
-        if (op == kPreMulHost || op == kPreMulDevice)
-            x *= factor(static_cast<int>(r));
-        if (r == 0)
-            result = x;
-        else if (op == kProd)
-            result *= x;
-        else if (op == kMax)
-            result = std::max(result, x);
-        else if (op == kMin)
-            result = std::min(result, x);
-        else
-            result += x;
-    }
+    auto greater = [type](uint64_t x, uint64_t y) {
+        return is_signed(type) ? static_cast<int64_t>(x) > static_cast<int64_t>(y) : x > y;
+    };
+    uint64_t result = combined<uint64_t>(
+        op, n, [&](size_t r) { return integer(type, &inputs[r][i * bytes]); }, greater,
+        [type](uint64_t x) { return narrow(type, x); });
     if (op == kAvg)
-        result /= static_cast<double>(n);
-    encode(type, result, out);
+        result = is_signed(type)
+                     ? static_cast<uint64_t>(static_cast<int64_t>(result) / static_cast<int64_t>(n))
+                     : result / n;
+    memcpy(out, &result, bytes);
 }
 
 std::vector<unsigned char> reduced(int type, int op,
@@ -588,60 +605,38 @@ void run_case(Rank &me, const Case &c)
     const std::vector<unsigned char> &mine = inputs[rank];
 
     std::vector<unsigned char> want;
-    switch (c.coll) {
-    case kAllReduce:
-        want = reduced(c.type, c.op, inputs);
-        break;
-    case kReduce:
-        if (root)
-            want = reduced(c.type, c.op, inputs);
-        break;
-    case kReduceScatter: {
-        auto all = reduced(c.type, c.op, inputs);
-        want.assign(all.begin() + static_cast<long>(rank * block),
+    auto add = [&](const std::vector<unsigned char> &all) {
+        want.insert(want.end(), all.begin(), all.end());
+    };
+    auto add_block = [&](const std::vector<unsigned char> &all) {
+        want.insert(want.end(), all.begin() + static_cast<long>(rank * block),
                     all.begin() + static_cast<long>((rank + 1) * block));
-        break;
-    }
-    case kBroadcast:
-    case kBcast:
-        want = inputs[static_cast<size_t>(c.root)];
-        break;
-    case kAllGather:
-        for (auto &in : inputs)
-            want.insert(want.end(), in.begin(), in.end());
-        break;
-    case kAlltoAll:
-        for (auto &in : inputs)
-            want.insert(want.end(), in.begin() + static_cast<long>(rank * block),
-                        in.begin() + static_cast<long>((rank + 1) * block));
-        break;
-    case kGather:
-        for (size_t r = 0; root && r < n; r++)
-            want.insert(want.end(), inputs[r].begin(), inputs[r].end());
-        break;
-    case kScatter: {
-        auto &in = inputs[static_cast<size_t>(c.root)];
-        want.assign(in.begin() + static_cast<long>(rank * block),
-                    in.begin() + static_cast<long>((rank + 1) * block));
-        break;
-    }
-    }
+    };
+    if (c.coll == kAllReduce || (c.coll == kReduce && root))
+        add(reduced(c.type, c.op, inputs));
+    else if (c.coll == kReduceScatter)
+        add_block(reduced(c.type, c.op, inputs));
+    else if (c.coll == kBroadcast || c.coll == kBcast)
+        add(inputs[static_cast<size_t>(c.root)]);
+    else if (c.coll == kAllGather || (c.coll == kGather && root))
+        std::for_each(inputs.begin(), inputs.end(), add);
+    else if (c.coll == kAlltoAll)
+        std::for_each(inputs.begin(), inputs.end(), add_block);
+    else if (c.coll == kScatter)
+        add_block(inputs[static_cast<size_t>(c.root)]);
 
     /* Guard bytes behind each buffer must survive. */
     const std::vector<unsigned char> fence(16, 0xa5);
     std::vector<unsigned char> start;
     size_t out_at = 0, in_at = 0, space = 0;
+    space = c.in_place ? std::max(mine.size(), out_bytes) : out_bytes;
+    start.assign(space, 0xee);
     if (c.in_place) {
-        space = std::max(mine.size(), out_bytes);
-        start.assign(space, 0xee);
         if (c.coll == kAllGather || (c.coll == kGather && root))
             in_at = rank * block;
         if (c.coll == kReduceScatter || (c.coll == kScatter && root))
             out_at = rank * block;
         std::copy(mine.begin(), mine.end(), start.begin() + static_cast<long>(in_at));
-    } else {
-        space = out_bytes;
-        start.assign(space, 0xee);
     }
     start.insert(start.end(), fence.begin(), fence.end());
     Buffer recv(start), send(mine);
@@ -658,36 +653,30 @@ void run_case(Rank &me, const Case &c)
         NCCL_OK(
             ncclRedOpCreatePreMulSum(&op, device_scalar.get(), type, ncclScalarDevice, me.comm));
 
-    auto stream = rt(me.stream);
-    switch (c.coll) {
-    case kAllReduce:
-        NCCL_OK(ncclAllReduce(in, out, c.count, type, op, me.comm, stream));
-        break;
-    case kReduce:
-        NCCL_OK(ncclReduce(in, out, c.count, type, op, c.root, me.comm, stream));
-        break;
-    case kReduceScatter:
-        NCCL_OK(ncclReduceScatter(in, out, c.count, type, op, me.comm, stream));
-        break;
-    case kBroadcast:
-        NCCL_OK(ncclBroadcast(in, out, c.count, type, c.root, me.comm, stream));
-        break;
-    case kBcast:
-        NCCL_OK(ncclBcast(out, c.count, type, c.root, me.comm, stream));
-        break;
-    case kAllGather:
-        NCCL_OK(ncclAllGather(in, out, c.count, type, me.comm, stream));
-        break;
-    case kAlltoAll:
-        NCCL_OK(ncclAlltoAll(in, out, c.count, type, me.comm, stream));
-        break;
-    case kGather:
-        NCCL_OK(ncclGather(in, out, c.count, type, c.root, me.comm, stream));
-        break;
-    case kScatter:
-        NCCL_OK(ncclScatter(in, out, c.count, type, c.root, me.comm, stream));
-        break;
-    }
+    auto call = [&](Coll coll) {
+        auto stream = rt(me.stream);
+        switch (coll) {
+        case kAllReduce:
+            return ncclAllReduce(in, out, c.count, type, op, me.comm, stream);
+        case kReduce:
+            return ncclReduce(in, out, c.count, type, op, c.root, me.comm, stream);
+        case kReduceScatter:
+            return ncclReduceScatter(in, out, c.count, type, op, me.comm, stream);
+        case kBroadcast:
+            return ncclBroadcast(in, out, c.count, type, c.root, me.comm, stream);
+        case kBcast:
+            return ncclBcast(out, c.count, type, c.root, me.comm, stream);
+        case kAllGather:
+            return ncclAllGather(in, out, c.count, type, me.comm, stream);
+        case kAlltoAll:
+            return ncclAlltoAll(in, out, c.count, type, me.comm, stream);
+        case kGather:
+            return ncclGather(in, out, c.count, type, c.root, me.comm, stream);
+        default:
+            return ncclScatter(in, out, c.count, type, c.root, me.comm, stream);
+        }
+    };
+    NCCL_OK(call(c.coll));
     sync(me.stream);
     if (op >= ncclNumOps)
         NCCL_OK(ncclRedOpDestroy(op, me.comm));
@@ -838,14 +827,13 @@ RANKS_TEST(PointToPoint, AGroupedRingMovesLargeAndSmallMessages, 4)
 {
     for (size_t count : {size_t(1), size_t(1000), size_t(500000)}) {
         int next = (me.rank + 1) % me.n, prev = (me.rank + me.n - 1) % me.n;
-        Buffer send(bytes_of(std::vector<float>(count, static_cast<float>(me.rank)))),
-            recv(count * 4);
+        Buffer send(count, me.rank), recv(count * 4);
         NCCL_OK(ncclGroupStart());
         NCCL_OK(send_to(me, send.get(), next, count));
         NCCL_OK(receive_from(me, recv.get(), prev, count));
         NCCL_OK(ncclGroupEnd());
         sync(me.stream);
-        EXPECT_EQ(std::vector<float>(count, static_cast<float>(prev)), recv.floats(count));
+        EXPECT_EQ(some(count, prev), recv.floats(count));
     }
 }
 
@@ -853,7 +841,7 @@ RANKS_TEST(PointToPoint, MessagesOfOnePairMatchInOrder, 2)
 {
     /* The first is larger than the channel: the second must not overtake it. */
     constexpr size_t many = 400000;
-    Buffer a(bytes_of(std::vector<float>(many, 1))), b(bytes_of({3, 4})), x(4 * many), y(8);
+    Buffer a(many, 1), b(std::vector<float>{3, 4}), x(4 * many), y(8);
     NCCL_OK(ncclGroupStart());
     if (me.rank == 0) {
         NCCL_OK(send_to(me, a.get(), 1, many));
@@ -865,14 +853,14 @@ RANKS_TEST(PointToPoint, MessagesOfOnePairMatchInOrder, 2)
     NCCL_OK(ncclGroupEnd());
     sync(me.stream);
     if (me.rank == 1) {
-        EXPECT_EQ(std::vector<float>(many, 1), x.floats(many));
+        EXPECT_EQ(some(many, 1), x.floats(many));
         EXPECT_EQ(std::vector<float>({3, 4}), y.floats(2));
     }
 }
 
 RANKS_TEST(PointToPoint, AGroupMatchesPeersInAnyOrder, 3)
 {
-    Buffer mine(bytes_of({static_cast<float>(me.rank)})), got(12);
+    Buffer mine(1, me.rank), got(12);
     NCCL_OK(ncclGroupStart());
     for (int i = 0; i < 3; i++) {
         /* Each rank names its peers in an order of its own. */
@@ -925,7 +913,7 @@ RANKS_TEST(PointToPoint, ALargeSendWaitsForItsReceiver, 2)
 
 RANKS_TEST(PointToPoint, ASendToSelfNeedsItsReceive, 1)
 {
-    Buffer from(bytes_of({7})), to(4);
+    Buffer from(1, 7), to(4);
     EXPECT_EQ(ncclInvalidUsage, send_to(me, from.get(), 0, 1));
     EXPECT_STREQ("Trying to send to self without a matching recv", ncclGetLastError(me.comm));
     NCCL_OK(ncclGroupStart());
@@ -940,8 +928,8 @@ RANKS_TEST(Groups, SeveralCollectivesAndSendsInOneGroupAllRun, 4)
 {
     std::vector<std::unique_ptr<Buffer>> buffers;
     for (int i = 0; i < 8; i++)
-        buffers.push_back(std::make_unique<Buffer>(bytes_of(std::vector<float>(100, 1))));
-    Buffer token(bytes_of({static_cast<float>(me.rank)})), got(4);
+        buffers.push_back(std::make_unique<Buffer>(100, 1));
+    Buffer token(1, me.rank), got(4);
     NCCL_OK(ncclGroupStart());
     NCCL_OK(ncclGroupStart()); /* nested */
     for (auto &b : buffers)
@@ -953,7 +941,7 @@ RANKS_TEST(Groups, SeveralCollectivesAndSendsInOneGroupAllRun, 4)
     NCCL_OK(ncclGroupEnd());
     sync(me.stream);
     for (auto &b : buffers)
-        EXPECT_EQ(std::vector<float>(100, 4), b->floats(100));
+        EXPECT_EQ(some(100, 4), b->floats(100));
     EXPECT_EQ(static_cast<float>((me.rank + 3) % 4), got.floats(1)[0]);
 }
 
@@ -965,17 +953,13 @@ TEST(Groups, OneThreadDrivesAllDevices)
     std::vector<std::unique_ptr<Buffer>> buffers;
     NCCL_OK(ncclCommInitAll(comms, n, nullptr));
     for (int i = 0; i < n; i++) {
-        int count = 0, rank = -1, device = -1;
-        NCCL_OK(ncclCommCount(comms[i], &count));
-        NCCL_OK(ncclCommUserRank(comms[i], &rank));
+        int device = -1;
+        expect_place(comms[i], n, i);
         NCCL_OK(ncclCommCuDevice(comms[i], &device));
-        EXPECT_EQ(n, count);
-        EXPECT_EQ(i, rank);
         EXPECT_EQ(i, device);
         use_device(i);
         streams[i] = new_stream();
-        buffers.push_back(
-            std::make_unique<Buffer>(bytes_of(std::vector<float>(1000, static_cast<float>(i)))));
+        buffers.push_back(std::make_unique<Buffer>(1000, i));
     }
     for (int round = 0; round < 20; round++) {
         NCCL_OK(ncclGroupStart());
@@ -986,7 +970,7 @@ TEST(Groups, OneThreadDrivesAllDevices)
     for (int i = 0; i < n; i++) {
         use_device(i);
         sync(streams[i]);
-        EXPECT_EQ(std::vector<float>(1000, 3), buffers[i]->floats(1000));
+        EXPECT_EQ(some(1000, 3), buffers[i]->floats(1000));
         CU_OK(cuStreamDestroy(streams[i]));
     }
     buffers.clear();
@@ -1030,21 +1014,20 @@ RANKS_TEST(Streams, CallsOnTwoStreamsKeepTheirOrderOnOneCommunicator, 2)
     CUstream other = new_stream();
     std::vector<std::unique_ptr<Buffer>> buffers;
     for (int i = 0; i < 40; i++) {
-        buffers.push_back(
-            std::make_unique<Buffer>(bytes_of(std::vector<float>(50, static_cast<float>(i)))));
+        buffers.push_back(std::make_unique<Buffer>(50, i));
         NCCL_OK(reduce(me.comm, (i + me.rank) % 2 ? other : me.stream, *buffers[i], 50));
     }
     sync(me.stream);
     sync(other);
     for (int i = 0; i < 40; i++)
-        EXPECT_EQ(std::vector<float>(50, static_cast<float>(2 * i)), buffers[i]->floats(50));
+        EXPECT_EQ(some(50, 2 * i), buffers[i]->floats(50));
     CU_OK(cuStreamDestroy(other));
 }
 
 RANKS_TEST(Streams, AGroupOverTwoStreamsIsOrderedWithBoth, 2)
 {
     CUstream other = new_stream();
-    Buffer a(bytes_of({1})), b(bytes_of({2}));
+    Buffer a(1, 1), b(1, 2);
     NCCL_OK(ncclGroupStart());
     NCCL_OK(reduce(me, a));
     NCCL_OK(reduce(me.comm, other, b));
@@ -1064,14 +1047,14 @@ TEST(Streams, SeveralCommunicatorsWorkAtOnce)
         CUstream stream2 = new_stream();
         /* Ranks in reverse. */
         NCCL_OK(ncclCommInitRank(&comm2, 4, second, 3 - me.rank));
-        Buffer a(bytes_of(std::vector<float>(1000, 1))), b(bytes_of({static_cast<float>(me.rank)}));
+        Buffer a(1000, 1), b(1, me.rank);
         for (int i = 0; i < 10; i++) {
             NCCL_OK(reduce(me, a, 1000));
             NCCL_OK(ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, 0, comm2, rt(stream2)));
         }
         sync(me.stream);
         sync(stream2);
-        EXPECT_EQ(std::vector<float>(1000, std::pow(4.0f, 10)), a.floats(1000));
+        EXPECT_EQ(some(1000, std::pow(4.0f, 10)), a.floats(1000));
         EXPECT_EQ(3, b.floats(1)[0]);
         NCCL_OK(ncclCommDestroy(comm2));
         CU_OK(cuStreamDestroy(stream2));
@@ -1095,7 +1078,7 @@ CUgraphExec captured(CUstream stream, const std::function<void()> &body)
 
 RANKS_TEST(Graphs, EachReplayMovesDataAgain, 2)
 {
-    Buffer b(bytes_of({1, 2}));
+    Buffer b(std::vector<float>{1, 2});
     CUgraphExec exec = captured(me.stream, [&] {
         for (int i = 0; i < 3; i++)
             NCCL_OK(reduce(me, b, 2));
@@ -1115,7 +1098,7 @@ RANKS_TEST(Graphs, TwoStreamsOfOneCaptureKeepTheCommunicatorsOrder, 2)
     CUevent fork, join;
     CU_OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
     CU_OK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
-    Buffer b(bytes_of({1, 2, 3, 4}));
+    Buffer b(std::vector<float>{1, 2, 3, 4});
     CUgraphExec exec = captured(me.stream, [&] {
         CU_OK(cuEventRecord(fork, me.stream));
         CU_OK(cuStreamWaitEvent(other, fork, 0));
@@ -1141,7 +1124,7 @@ RANKS_TEST(Graphs, TwoStreamsOfOneCaptureKeepTheCommunicatorsOrder, 2)
 
 RANKS_THAT_END_TEST(Graphs, AReplayWithoutItsPeerHangsAndAnAbortFreesIt, 2)
 {
-    Buffer b(bytes_of({1}));
+    Buffer b(1, 1);
     CUgraphExec exec = captured(me.stream, [&] { NCCL_OK(reduce(me, b)); });
     if (me.rank == 0) {
         CU_OK(cuGraphLaunch(exec, me.stream));
@@ -1171,7 +1154,7 @@ RANKS_TEST(Split, ColorsAndKeysMakeTheGroupsAndTheirOrder, 8)
     NCCL_OK(ncclCommSplit(me.comm, me.rank % 2, -me.rank, &child, nullptr));
     ASSERT_NE(nullptr, child);
     expect_place(child, 4, 3 - me.rank / 2);
-    Buffer b(bytes_of({static_cast<float>(me.rank)}));
+    Buffer b(1, me.rank);
     NCCL_OK(reduce(child, me.stream, b));
     sync(me.stream);
     EXPECT_EQ(me.rank % 2 ? 16 : 12, b.floats(1)[0]);
@@ -1185,9 +1168,7 @@ RANKS_TEST(Split, EqualKeysFollowTheParentsOrderAndNoColorGivesNull, 4)
     if (me.rank == 2) {
         EXPECT_EQ(nullptr, child);
     } else {
-        int rank = -1;
-        NCCL_OK(ncclCommUserRank(child, &rank));
-        EXPECT_EQ(me.rank == 3 ? 2 : me.rank, rank);
+        expect_place(child, 3, me.rank == 3 ? 2 : me.rank);
         NCCL_OK(ncclCommDestroy(child));
     }
 }
@@ -1202,7 +1183,7 @@ RANKS_TEST(Shrink, TheExcludedRankStaysOutAndItsListIsSorted, 4)
     EXPECT_EQ(1, exclude[0]);
     EXPECT_EQ(3, exclude[1]);
     expect_place(child, 2, me.rank / 2);
-    Buffer b(bytes_of({static_cast<float>(me.rank + 1)}));
+    Buffer b(1, me.rank + 1);
     NCCL_OK(reduce(child, me.stream, b));
     sync(me.stream);
     EXPECT_EQ(4, b.floats(1)[0]);
@@ -1211,7 +1192,7 @@ RANKS_TEST(Shrink, TheExcludedRankStaysOutAndItsListIsSorted, 4)
 
 RANKS_THAT_END_TEST(Shrink, WithAbortItEndsTheParentsKernels, 3)
 {
-    Buffer b(bytes_of({1}));
+    Buffer b(1, 1);
     reduce_and_wait(me, b);
     if (me.rank != 0) {
         int exclude[] = {0};
@@ -1219,7 +1200,7 @@ RANKS_THAT_END_TEST(Shrink, WithAbortItEndsTheParentsKernels, 3)
         NCCL_OK(reduce(me, b));
         NCCL_OK(ncclCommShrink(me.comm, exclude, 1, &child, nullptr, NCCL_SHRINK_ABORT));
         sync(me.stream);
-        Buffer c(bytes_of({1}));
+        Buffer c(1, 1);
         NCCL_OK(reduce(child, me.stream, c));
         sync(me.stream);
         EXPECT_EQ(2, c.floats(1)[0]);
@@ -1244,10 +1225,8 @@ TEST_P(Grow, OldRanksKeepTheirNumbersAndNewOnesJoin)
     in_threads(n, [&, old = old, maker = maker, how = std::string(passes)](int r) {
         ncclComm_t parent = nullptr, grown = nullptr, again = nullptr;
         ncclUniqueId id;
-        CUstream stream;
-        int rank = -1;
         use_device(r);
-        CU_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        CUstream stream = new_stream();
         if (r < old) {
             NCCL_OK(ncclCommInitRank(&parent, old, first, r));
             if (r == maker) {
@@ -1262,14 +1241,13 @@ TEST_P(Grow, OldRanksKeepTheirNumbersAndNewOnesJoin)
         expect_place(grown, n, r);
         if (parent)
             NCCL_OK(ncclCommDestroy(parent));
-        Buffer b(bytes_of({static_cast<float>(r + 1)}));
+        Buffer b(1, r + 1);
         NCCL_OK(reduce(grown, stream, b));
         sync(stream);
         EXPECT_EQ(static_cast<float>(n * (n + 1) / 2), b.floats(1)[0]);
         /* What is made of it is as good as any. */
         NCCL_OK(ncclCommSplit(grown, 0, -r, &again, nullptr));
-        NCCL_OK(ncclCommUserRank(again, &rank));
-        EXPECT_EQ(n - 1 - r, rank);
+        expect_place(again, n, n - 1 - r);
         NCCL_OK(ncclCommDestroy(again));
         NCCL_OK(ncclCommDestroy(grown));
         CU_OK(cuStreamDestroy(stream));
@@ -1327,7 +1305,7 @@ TEST(GrowCalls, WaitForANewRankUntilTheNewCommunicatorIsAborted)
 
 RANKS_TEST(Revoke, EndsWhatIsInFlightAndRefusesMore, 2)
 {
-    Buffer b(bytes_of({1}));
+    Buffer b(1, 1);
     reduce_and_wait(me, b);
     if (me.rank == 0)
         NCCL_OK(reduce(me, b)); /* the peer never comes */
@@ -1343,7 +1321,7 @@ RANKS_TEST(Revoke, EndsWhatIsInFlightAndRefusesMore, 2)
 
 RANKS_TEST(Finalize, DrainsAndCanBeCalledOnce, 2)
 {
-    Buffer b(bytes_of(std::vector<float>(100000, 1)));
+    Buffer b(100000, 1);
     NCCL_OK(reduce(me, b, 100000));
     NCCL_OK(ncclCommFinalize(me.comm));
     EXPECT_EQ(2, b.floats(1)[0]);
@@ -1354,16 +1332,12 @@ RANKS_TEST(Finalize, DrainsAndCanBeCalledOnce, 2)
 
 RANKS_THAT_END_TEST(Hangs, AWarmCollectiveWithoutItsPeerStaysOnTheStreamUntilAnAbort, 2)
 {
-    Buffer b(bytes_of({5}));
+    Buffer b(1, 5);
     reduce_and_wait(me, b, 1, ncclMax);
     if (me.rank == 0) {
         /* Returns at once; then nothing is ever said. */
         NCCL_OK(reduce(me, b));
-        EXPECT_TRUE(holds([&] {
-            ncclResult_t error = ncclInternalError;
-            return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY &&
-                   ncclCommGetAsyncError(me.comm, &error) == ncclSuccess && error == ncclSuccess;
-        }));
+        EXPECT_TRUE(stays_pending(me));
         std::thread aborter([&] { EXPECT_EQ(ncclSuccess, ncclCommAbort(me.comm)); });
         sync(me.stream); /* success, and the data is as it was */
         aborter.join();
@@ -1379,18 +1353,17 @@ RANKS_THAT_END_TEST(Hangs, AWarmCollectiveWithoutItsPeerStaysOnTheStreamUntilAnA
 
 TEST(Hangs, ADestroyWithAKernelInFlightWaitsForIt)
 {
-    Flag began, ended;
-    Meeting meeting(2);
+    Flag ended;
     with_ranks_that_end(2, [&](Rank &me) {
-        Buffer b(bytes_of({1}));
+        Buffer b(1, 1);
         reduce_and_wait(me, b);
         if (me.rank == 0) {
             NCCL_OK(reduce(me, b));
-            meeting.wait();
+            me.meet();
             NCCL_OK(ncclCommDestroy(me.comm));
             ended.set();
         } else {
-            meeting.wait();
+            me.meet();
             EXPECT_FALSE(ended.wait_for(milliseconds(150)));
             NCCL_OK(reduce(me, b));
             EXPECT_TRUE(ended.wait_for(kLong));
@@ -1446,9 +1419,8 @@ RANKS_THAT_END_TEST(Hangs, TheFirstSendToAPeerBlocksTheHostUntilItReceives, 2)
 
 TEST(Hangs, ABlockingInitWithoutAPeerBlocksWithItsHandleWritten)
 {
-    ncclUniqueId id;
+    ncclUniqueId id = new_id();
     std::atomic<ncclComm_t> comm{nullptr};
-    NCCL_OK(ncclGetUniqueId(&id));
     expect_blocked_until(
         [&] {
             int count;
@@ -1511,10 +1483,9 @@ TEST(Hangs, InAGroupOfTwoCommunicatorsAnAbortOfOneEndsTheGroup)
 TEST(Hangs, AGroupOfAbortsEndsTwoCommunicatorsOnOneStream)
 {
     ncclUniqueId second = new_id();
-    Meeting meeting(2);
     with_ranks_that_end(2, [&](Rank &me) {
         ncclComm_t other;
-        Buffer b(bytes_of({1}));
+        Buffer b(1, 1);
         NCCL_OK(ncclCommInitRank(&other, 2, second, me.rank));
         for (ncclComm_t comm : {me.comm, other})
             NCCL_OK(reduce(comm, me.stream, b, 1, ncclMax));
@@ -1529,7 +1500,7 @@ TEST(Hangs, AGroupOfAbortsEndsTwoCommunicatorsOnOneStream)
             NCCL_OK(ncclGroupEnd());
             sync(me.stream);
         }
-        meeting.wait();
+        me.meet();
         if (me.rank == 1) {
             NCCL_OK(ncclCommDestroy(other));
             NCCL_OK(ncclCommDestroy(me.comm));
@@ -1581,10 +1552,9 @@ TEST(Mismatches, AreNeverNoticed)
     };
     for (const Mismatch &mismatch : all) {
         SCOPED_TRACE(mismatch.name);
-        Meeting meeting(2);
         std::atomic<int> busy{0};
         with_ranks_that_end(2, [&](Rank &me) {
-            Buffer b(bytes_of(std::vector<float>(1000, 1)));
+            Buffer b(1000, 1);
             reduce_and_wait(me, b, 100);
             if (me.rank == 1)
                 NCCL_OK(mismatch.call(me, b));
@@ -1599,7 +1569,7 @@ TEST(Mismatches, AreNeverNoticed)
             ncclResult_t error = ncclInternalError;
             NCCL_OK(ncclCommGetAsyncError(me.comm, &error));
             EXPECT_EQ(ncclSuccess, error);
-            meeting.wait();
+            me.meet();
             if (mismatch.hangs) {
                 EXPECT_GE(busy.load(), 1);
             }
@@ -1611,7 +1581,7 @@ TEST(Mismatches, AreNeverNoticed)
 
 RANKS_THAT_END_TEST(Mismatches, ABroadcastFromTwoRootsEndsEverywhereAndSpoilsTheNext, 2)
 {
-    Buffer b(bytes_of({static_cast<float>(10 + me.rank)}));
+    Buffer b(1, 10 + me.rank);
     reduce_and_wait(me, b, 1, ncclMax);
     /* Each rank takes itself for the root, so none receives and none waits. */
     NCCL_OK(ncclBroadcast(b.get(), b.get(), 1, ncclFloat32, me.rank, me.comm, rt(me.stream)));
@@ -1707,10 +1677,9 @@ RANKS_TEST(Refusals, ADestroyedHandleIsInvalid, 1)
 
 RANKS_TEST(Refusals, AnotherDevicesStreamIsACudaError, 1)
 {
-    CUstream other;
     Buffer b(4);
     use_device(1);
-    CU_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    CUstream other = new_stream();
     use_device(0);
     EXPECT_EQ(ncclUnhandledCudaError, reduce(me.comm, other, b));
     /* The caller's device plays no part, only the stream's and the communicator's. */
@@ -1726,13 +1695,11 @@ RANKS_TEST(Refusals, AnotherDevicesStreamIsACudaError, 1)
 
 RANKS_TEST(Refusals, AnOperatorBelongsToItsCommunicatorAndType, 1)
 {
-    ncclUniqueId id;
     ncclComm_t other;
     ncclRedOp_t op;
     float scalar = 2;
-    Buffer b(bytes_of({3}));
-    NCCL_OK(ncclGetUniqueId(&id));
-    NCCL_OK(ncclCommInitRank(&other, 1, id, 0));
+    Buffer b(1, 3);
+    NCCL_OK(ncclCommInitRank(&other, 1, new_id(), 0));
     NCCL_OK(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, me.comm));
     EXPECT_EQ(ncclInvalidArgument, reduce(other, me.stream, b, 1, op));
     EXPECT_EQ(ncclInvalidArgument,
@@ -1772,20 +1739,35 @@ ncclResult_t settle(ncclComm_t comm)
     return state;
 }
 
+/* Being made. */
+ncclComm_t nonblocking(int n, const ncclUniqueId &id, int rank)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = nullptr;
+    config.blocking = 0;
+    EXPECT_EQ(ncclInProgress, ncclCommInitRankConfig(&comm, n, id, rank, &config));
+    EXPECT_NE(nullptr, comm);
+    return comm;
+}
+
+bool stays_in_progress(ncclComm_t comm)
+{
+    return holds([comm] {
+        ncclResult_t state;
+        return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
+    });
+}
+
 TEST(Nonblocking, CallsAreInProgressUntilTheyAreDone)
 {
     ncclUniqueId id = new_id();
     in_threads(2, [&](int r) {
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        ncclComm_t comm = nullptr, child = nullptr;
-        CUstream stream;
-        config.blocking = 0;
+        ncclComm_t child = nullptr;
         use_device(r);
-        CU_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&comm, 2, id, r, &config));
-        ASSERT_NE(nullptr, comm);
+        CUstream stream = new_stream();
+        ncclComm_t comm = nonblocking(2, id, r);
         ASSERT_EQ(ncclSuccess, settle(comm));
-        Buffer b(bytes_of({1}));
+        Buffer b(1, 1);
         ASSERT_EQ(ncclInProgress, reduce(comm, stream, b));
         ASSERT_EQ(ncclSuccess, settle(comm));
         sync(stream);
@@ -1804,17 +1786,11 @@ TEST(Nonblocking, CallsAreInProgressUntilTheyAreDone)
 
 TEST(Nonblocking, InProgressOnlyTheErrorAndAnAbortAreAllowed)
 {
-    ncclUniqueId id = new_id();
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclComm_t comm = nullptr, child = nullptr;
-    ncclResult_t state;
+    ncclComm_t child = nullptr;
     int count;
-    config.blocking = 0;
     use_device(0);
-    ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&comm, 2, id, 0, &config));
-    EXPECT_TRUE(holds([&] {
-        return ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
-    }));
+    ncclComm_t comm = nonblocking(2, new_id(), 0);
+    EXPECT_TRUE(stays_in_progress(comm));
     EXPECT_EQ(ncclInvalidArgument, ncclCommCount(comm, &count));
     EXPECT_EQ(ncclInvalidArgument, ncclCommSplit(comm, 0, 0, &child, nullptr));
     EXPECT_EQ(ncclInvalidArgument, ncclCommFinalize(comm));
@@ -1826,24 +1802,16 @@ TEST(Nonblocking, InProgressOnlyTheErrorAndAnAbortAreAllowed)
 
 TEST(Nonblocking, AColdCollectiveDoesNotBlockAndAnAbortEndsIt)
 {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     Meeting meeting(2);
     ncclUniqueId id = new_id();
-    config.blocking = 0;
     in_threads(2, [&](int r) {
-        ncclConfig_t mine = config;
-        ncclComm_t comm = nullptr;
         use_device(r);
-        ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&comm, 2, id, r, &mine));
+        ncclComm_t comm = nonblocking(2, id, r);
         ASSERT_EQ(ncclSuccess, settle(comm));
         Buffer b(4);
         if (r == 0) {
             EXPECT_EQ(ncclInProgress, reduce(comm, nullptr, b));
-            EXPECT_TRUE(holds([&] {
-                ncclResult_t state;
-                return ncclCommGetAsyncError(comm, &state) == ncclSuccess &&
-                       state == ncclInProgress;
-            }));
+            EXPECT_TRUE(stays_in_progress(comm));
         }
         EXPECT_EQ(ncclSuccess, ncclCommAbort(comm));
         meeting.wait();
@@ -1852,21 +1820,18 @@ TEST(Nonblocking, AColdCollectiveDoesNotBlockAndAnAbortEndsIt)
 
 TEST(Nonblocking, BlockingAndNonblockingDoNotMixInAGroup)
 {
-    ncclUniqueId a = new_id(), b = new_id();
-    ncclComm_t blocking = nullptr, nonblocking = nullptr;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    ncclComm_t blocking = nullptr;
     use_device(0);
-    NCCL_OK(ncclCommInitRank(&blocking, 1, a, 0));
-    ASSERT_EQ(ncclInProgress, ncclCommInitRankConfig(&nonblocking, 1, b, 0, &config));
-    ASSERT_EQ(ncclSuccess, settle(nonblocking));
+    NCCL_OK(ncclCommInitRank(&blocking, 1, new_id(), 0));
+    ncclComm_t other = nonblocking(1, new_id(), 0);
+    ASSERT_EQ(ncclSuccess, settle(other));
     Buffer buffer(4);
     NCCL_OK(ncclGroupStart());
     NCCL_OK(reduce(blocking, nullptr, buffer));
-    EXPECT_EQ(ncclInvalidArgument, reduce(nonblocking, nullptr, buffer));
+    EXPECT_EQ(ncclInvalidArgument, reduce(other, nullptr, buffer));
     EXPECT_EQ(ncclInvalidArgument, ncclGroupEnd());
     NCCL_OK(ncclCommDestroy(blocking));
-    NCCL_OK(ncclCommDestroy(nonblocking));
+    NCCL_OK(ncclCommDestroy(other));
 }
 
 TEST(Init, AGroupOfScalableInitsWithSeveralIdsWorks)
@@ -2034,21 +1999,24 @@ class Child
 std::vector<std::unique_ptr<Child>> spawn(const std::string &mode, int n,
                                           const std::vector<std::string> &environment = {})
 {
-    ncclUniqueId id;
+    ncclUniqueId id = new_id();
     std::vector<std::unique_ptr<Child>> children;
-    EXPECT_EQ(ncclSuccess, ncclGetUniqueId(&id));
     for (int r = 0; r < n; r++)
         children.push_back(std::make_unique<Child>(mode, id, n, r, environment));
     return children;
 }
 
+/* Processes that end well by themselves. */
+void expect_well(const std::string &mode, int n, const std::vector<std::string> &environment = {})
+{
+    for (auto &rank : spawn(mode, n, environment))
+        EXPECT_EQ(0, rank->wait());
+}
+
 TEST(Processes, CollectivesAgreeWithTheReference)
 {
-    for (int n : {2, 4}) {
-        auto ranks = spawn("collectives", n);
-        for (auto &rank : ranks)
-            EXPECT_EQ(0, rank->wait());
-    }
+    expect_well("collectives", 2);
+    expect_well("collectives", 4);
 }
 
 TEST(Processes, SurvivorsOfAKilledRankNeverNotice)
@@ -2058,12 +2026,11 @@ TEST(Processes, SurvivorsOfAKilledRankNeverNotice)
         EXPECT_EQ('w', rank->step()); /* warm */
     ranks[1]->signal(SIGKILL);
     EXPECT_EQ(128 + SIGKILL, ranks[1]->wait());
-    EXPECT_EQ('h', ranks[0]->step()); /* a call that stays pending without any error */
-    EXPECT_EQ('h', ranks[2]->step());
-    EXPECT_EQ('a', ranks[0]->step()); /* aborted by itself, stream free */
-    EXPECT_EQ('a', ranks[2]->step());
-    EXPECT_EQ(0, ranks[0]->wait());
-    EXPECT_EQ(0, ranks[2]->wait());
+    for (auto &rank : {&ranks[0], &ranks[2]}) {
+        EXPECT_EQ('h', (*rank)->step()); /* a call that stays pending without any error */
+        EXPECT_EQ('a', (*rank)->step()); /* aborted by itself, stream free */
+        EXPECT_EQ(0, (*rank)->wait());
+    }
 }
 
 TEST(Processes, AStoppedRankDelaysTheOthersAndAllGoOn)
@@ -2081,9 +2048,7 @@ TEST(Processes, AStoppedRankDelaysTheOthersAndAllGoOn)
 
 TEST(Processes, AnInjectedAsyncErrorIsToldAndEndsFurtherCalls)
 {
-    auto ranks = spawn("async", 2, {"FAKE_NCCL_ASYNC_ERROR=rank=1,after=3,code=6"});
-    EXPECT_EQ(0, ranks[0]->wait());
-    EXPECT_EQ(0, ranks[1]->wait());
+    expect_well("async", 2, {"FAKE_NCCL_ASYNC_ERROR=rank=1,after=3,code=6"});
 }
 
 TEST(Processes, DifferentVersionsAreRefused)
@@ -2096,9 +2061,7 @@ TEST(Processes, DifferentVersionsAreRefused)
 
 TEST(Processes, TheBlockingSwitchOverridesTheConfig)
 {
-    auto ranks = spawn("switch", 2, {"NCCL_COMM_BLOCKING=0", "FAKE_NCCL_INPROGRESS_MS=1000"});
-    EXPECT_EQ(0, ranks[0]->wait());
-    EXPECT_EQ(0, ranks[1]->wait());
+    expect_well("switch", 2, {"NCCL_COMM_BLOCKING=0", "FAKE_NCCL_INPROGRESS_MS=1000"});
 }
 
 TEST(Processes, MisuseOfRegistrationsIsToldAndEndsTheProgram)
@@ -2114,9 +2077,7 @@ TEST(Processes, MisuseOfRegistrationsIsToldAndEndsTheProgram)
 
 TEST(Processes, ATinyBufferStillMovesEverything)
 {
-    auto ranks = spawn("collectives", 2, {"FAKE_NCCL_BUFFER=512"});
-    for (auto &rank : ranks)
-        EXPECT_EQ(0, rank->wait());
+    expect_well("collectives", 2, {"FAKE_NCCL_BUFFER=512"});
 }
 
 /* ---- the ranks' side ---- */
@@ -2138,7 +2099,7 @@ bool say(char letter)
 int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me)
 {
     use_device(me.rank);
-    REQUIRE(cuStreamCreate(&me.stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    me.stream = new_stream();
     if (mode == "version") {
         REQUIRE(ncclCommInitRank(&me.comm, me.n, id, me.rank) == ncclInvalidUsage);
         REQUIRE(strstr(ncclGetLastError(nullptr), "Mismatched NCCL version detected"));
@@ -2159,7 +2120,7 @@ int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me)
         return 0;
     }
     REQUIRE(result == ncclSuccess);
-    Buffer b(bytes_of({1}));
+    Buffer b(1, 1);
     if (mode == "collectives") {
         for (int coll = kAllReduce; coll <= kScatter; coll++)
             for (int type = 0; type < ncclNumTypes; type++) {
@@ -2179,14 +2140,7 @@ int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me)
         if (me.rank == 1)
             pause();
         REQUIRE(reduce(me, b, 1, ncclMax) == ncclSuccess);
-        REQUIRE(holds(
-            [&] {
-                ncclResult_t error = ncclInternalError;
-                return cuStreamQuery(me.stream) == CUDA_ERROR_NOT_READY &&
-                       ncclCommGetAsyncError(me.comm, &error) == ncclSuccess &&
-                       error == ncclSuccess;
-            },
-            milliseconds(500)));
+        REQUIRE(stays_pending(me, milliseconds(500)));
         say('h');
         REQUIRE(ncclCommAbort(me.comm) == ncclSuccess);
         REQUIRE(cuStreamSynchronize(me.stream) == CUDA_SUCCESS);
@@ -2225,10 +2179,8 @@ int rank_main(const std::string &mode, const ncclUniqueId &id, Rank &me)
             REQUIRE(ncclCommAbort(me.comm) == ncclSuccess);
             ncclCommDeregister(me.comm, handle);
         } else {
-            ncclUniqueId second;
             ncclComm_t other;
-            REQUIRE(ncclGetUniqueId(&second) == ncclSuccess);
-            REQUIRE(ncclCommInitRank(&other, 1, second, 0) == ncclSuccess);
+            REQUIRE(ncclCommInitRank(&other, 1, new_id(), 0) == ncclSuccess);
             ncclCommDeregister(other, handle);
         }
         return 1;

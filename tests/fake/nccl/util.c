@@ -103,6 +103,19 @@ _Noreturn void fake_misuse(const char *format, ...)
     abort();
 }
 
+void *fake_resize(void *memory, size_t bytes)
+{
+    void *resized = realloc(memory, bytes ? bytes : 1);
+    if (!resized)
+        abort();
+    return resized;
+}
+
+void *fake_new(size_t bytes)
+{
+    return memset(fake_resize(NULL, bytes), 0, bytes);
+}
+
 long fake_env_long(const char *name, long def, long min, long max)
 {
     const char *value = getenv(name);

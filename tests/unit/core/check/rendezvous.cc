@@ -17,10 +17,18 @@ constexpr int64_t minute = 60000 * ms;
 class Rendezvous : public testing::Test
 {
   protected:
-    void begin(int nranks)
+    /* 0: nobody has looked for the ranks yet. */
+    void begin(int nranks, char kind = 'w')
     {
         meeting_begin(folder.path().c_str(), nranks);
-        meeting_open('w');
+        if (kind)
+            meeting_open(kind);
+    }
+    /* Ranks that the others follow. */
+    void begin_behind(int lowest, int nranks)
+    {
+        begin(nranks, 0);
+        meeting_follow(lowest);
     }
     void TearDown() override
     {
@@ -117,8 +125,7 @@ TEST_F(Rendezvous, AnotherCommunicatorInTheSlotIsNotTheRank)
 TEST_F(Rendezvous, AFileThatWasTruncatedHarmsNobody)
 {
     begin(3);
-    meeting_enter(0, 5);
-    meeting_enter(1, 5);
+    all_enter(2, 5);
     EXPECT_EQ(meeting_await(1, 0), 'a');
     meeting_truncate(2, folder.path().c_str());
     EXPECT_EQ(meeting_await(1, minute), 'u');
@@ -126,7 +133,7 @@ TEST_F(Rendezvous, AFileThatWasTruncatedHarmsNobody)
 
 TEST_F(Rendezvous, RanksDoNotMeetBeforeTheyWereFoundNorAfterTheEnd)
 {
-    meeting_begin(folder.path().c_str(), 3);
+    begin(3, 0);
     all_enter(3, 5);
     EXPECT_EQ(meeting_await(1, minute), 'u');
     EXPECT_EQ(meeting_maps(), 0);
@@ -199,10 +206,8 @@ TEST_F(Rendezvous, OneThatSleepsIsWokenByTheLastToCome)
 
 TEST_F(Rendezvous, TheLowestRankOfAHostMeetsTheOthersAndThenAsksTheHosts)
 {
-    meeting_begin(folder.path().c_str(), 3);
-    meeting_open('l');
-    meeting_enter(0, 5);
-    meeting_enter(1, 5);
+    begin(3, 'l');
+    all_enter(2, 5);
     EXPECT_EQ(meeting_await(1, 0), 'a');
     meeting_enter(2, 5);
     EXPECT_EQ(meeting_await(1, minute), 'h');
@@ -213,8 +218,7 @@ TEST_F(Rendezvous, TheLowestRankOfAHostMeetsTheOthersAndThenAsksTheHosts)
 
 TEST_F(Rendezvous, TheOthersWaitForTheAnswerOfTheHostsThatTheLowestRankGets)
 {
-    meeting_begin(folder.path().c_str(), 3);
-    meeting_follow(1);
+    begin_behind(1, 3);
     meeting_enter(0, 5);
     EXPECT_EQ(meeting_await(1, 0), 'a');
     meeting_enter(1, 5);
@@ -229,8 +233,7 @@ TEST_F(Rendezvous, TheOthersWaitForTheAnswerOfTheHostsThatTheLowestRankGets)
 
 TEST_F(Rendezvous, TheOthersDoNotWaitIfTheLowestRankDoesNot)
 {
-    meeting_begin(folder.path().c_str(), 2);
-    meeting_follow(1);
+    begin_behind(1, 2);
     all_enter(2, 5);
     meeting_pass(1, 1);
     EXPECT_EQ(meeting_await(1, 0), 'm');
@@ -238,8 +241,7 @@ TEST_F(Rendezvous, TheOthersDoNotWaitIfTheLowestRankDoesNot)
 
 TEST_F(Rendezvous, TheOthersAreWokenByTheAnswer)
 {
-    meeting_begin(folder.path().c_str(), 2);
-    meeting_follow(1);
+    begin_behind(1, 2);
     expect_woken([](uint64_t seq) {
         meeting_enter(1, seq);
         meeting_agree(1, seq);
@@ -248,8 +250,7 @@ TEST_F(Rendezvous, TheOthersAreWokenByTheAnswer)
 
 TEST_F(Rendezvous, TheOthersAreWokenIfTheLowestRankDoesNotAsk)
 {
-    meeting_begin(folder.path().c_str(), 2);
-    meeting_follow(1);
+    begin_behind(1, 2);
     expect_woken([](uint64_t seq) {
         meeting_enter(1, seq);
         meeting_pass(1, seq);
@@ -258,8 +259,7 @@ TEST_F(Rendezvous, TheOthersAreWokenIfTheLowestRankDoesNotAsk)
 
 TEST_F(Rendezvous, ALowerRankThatIsFoundLaterTakesThePlaceOfTheLowest)
 {
-    meeting_begin(folder.path().c_str(), 3);
-    meeting_follow(2);
+    begin_behind(2, 3);
     all_enter(3, 5);
     meeting_agree(1, 1);
     EXPECT_EQ(meeting_await(1, 0), 'a');
@@ -270,8 +270,7 @@ TEST_F(Rendezvous, ALowerRankThatIsFoundLaterTakesThePlaceOfTheLowest)
 /* What it read may be of the one and the other. */
 TEST_F(Rendezvous, OneThatWaitsWhileTheLowestRankChangesIsLeftToTheIncidentThread)
 {
-    meeting_begin(folder.path().c_str(), 3);
-    meeting_follow(2);
+    begin_behind(2, 3);
     all_enter(3, 5);
     pid_t waiter = gettid();
     std::atomic<bool> waits{false};
@@ -288,7 +287,7 @@ TEST_F(Rendezvous, OneThatWaitsWhileTheLowestRankChangesIsLeftToTheIncidentThrea
 
 TEST_F(Rendezvous, RanksOfOneNumberDoNotMeet)
 {
-    meeting_begin(folder.path().c_str(), 3);
+    begin(3, 0);
     meeting_renumber(2, 1);
     meeting_open('w');
     all_enter(3, 5);

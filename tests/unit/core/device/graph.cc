@@ -5,6 +5,8 @@
 #include "tests/unit/core/helpers/made_calls.h"
 #include "tests/unit/core/helpers/made_graphs.h"
 
+#include <functional>
+
 namespace
 {
 
@@ -35,6 +37,7 @@ class Graph : public testing::Test
     void SetUp() override
     {
         static uintptr_t next = 2;
+        exec_ = exec(next);
         comm_ = handle(next++);
         made_init(0, comm_, 2, 0, nullptr, 0);
         made_reach(-1);
@@ -43,14 +46,37 @@ class Graph : public testing::Test
     {
         made_hold(false);
         made_reach(-1);
+        made_exec_destroy(exec_);
+        made_graph_end();
+        made_timing(0);
+    }
+    void all_reduce(int result = 0)
+    {
+        made_all_reduce(0, comm_, made_stream(0), result);
     }
     /* A capture of so many all-reduces. */
-    void capture(unsigned calls)
+    static void capture(const std::function<void()> &calls)
     {
         made_capture_begin();
-        for (unsigned i = 0; i < calls; i++)
-            made_all_reduce(0, comm_, made_stream(0), 0);
+        calls();
         made_capture_end();
+    }
+    void capture(unsigned calls)
+    {
+        capture([&] {
+            for (unsigned i = 0; i < calls; i++)
+                all_reduce();
+        });
+    }
+    /* The executable graph of it. */
+    void make(unsigned calls)
+    {
+        capture(calls);
+        made_instantiate(exec_);
+    }
+    bool launch()
+    {
+        return made_launch(exec_, made_stream(0));
     }
     struct made_group group()
     {
@@ -69,27 +95,25 @@ class Graph : public testing::Test
         uint64_t bytes;
         return made_measured(comm_, made_op_all_reduce(), &bytes);
     }
-    void *comm_;
+    void *comm_, *exec_;
 };
 
 TEST_F(Graph, ACapturedCallDoesNotCount)
 {
-    made_all_reduce(0, comm_, made_stream(0), 0);
+    all_reduce();
     uint64_t hash = group().rolling_hash;
     capture(3);
     EXPECT_EQ(group().entered, 1u);
     EXPECT_EQ(group().scheduled, 1u);
     EXPECT_EQ(group().rolling_hash, hash);
     EXPECT_EQ(made_newest_record().state, CAPTURED);
-    made_graph_end();
 }
 
 TEST_F(Graph, EachLaunchCountsForAllOfItsCalls)
 {
-    capture(3);
-    made_instantiate(exec(1));
+    make(3);
     for (uint64_t replay = 1; replay <= 5; replay++) {
-        ASSERT_TRUE(made_launch(exec(1), made_stream(0)));
+        ASSERT_TRUE(launch());
         EXPECT_EQ(group().entered, 3 * replay);
         EXPECT_EQ(group().scheduled, 3 * replay);
         EXPECT_EQ(made_newest_replay().replay, replay);
@@ -99,9 +123,8 @@ TEST_F(Graph, EachLaunchCountsForAllOfItsCalls)
     }
     made_pending(comm_);
     EXPECT_EQ(group().completed, 15u);
-    made_exec_destroy(exec(1));
-    made_graph_end();
-    EXPECT_FALSE(made_launch(exec(1), made_stream(0)));
+    made_exec_destroy(exec_);
+    EXPECT_FALSE(launch());
 }
 
 TEST_F(Graph, AnNcclGroupOfSendsIsCapturedWhole)
@@ -148,9 +171,8 @@ TEST_F(Graph, SendsOfAnNcclGroupBelongToTheWorkOfTheirCommunicatorAndStream)
 
 TEST_F(Graph, ReplaysHaveTheRollingHashOfTheSameCalls)
 {
-    capture(2);
-    made_instantiate(exec(2));
-    ASSERT_TRUE(made_launch(exec(2), made_stream(0)));
+    make(2);
+    ASSERT_TRUE(launch());
     void *other = handle(900);
     struct made_group called;
     made_init(0, other, 2, 0, nullptr, 0);
@@ -158,38 +180,29 @@ TEST_F(Graph, ReplaysHaveTheRollingHashOfTheSameCalls)
     made_all_reduce(0, other, made_stream(0), 0);
     ASSERT_TRUE(made_group_of(other, &called));
     EXPECT_EQ(group().rolling_hash, called.rolling_hash);
-    made_exec_destroy(exec(2));
-    made_graph_end();
 }
 
 /* The driver refuses it. */
 TEST_F(Graph, ALaunchIntoACaptureCountsForNothing)
 {
-    capture(2);
-    made_instantiate(exec(3));
+    make(2);
     made_capture(true);
-    made_launch(exec(3), made_stream(0));
+    launch();
     made_capture(false);
     EXPECT_EQ(group().entered, 0u);
-    made_exec_destroy(exec(3));
-    made_graph_end();
 }
 
 TEST_F(Graph, AnUpdateKeepsNumberAndReplays)
 {
-    capture(2);
-    made_instantiate(exec(4));
-    ASSERT_TRUE(made_launch(exec(4), made_stream(0)));
+    make(2);
+    ASSERT_TRUE(launch());
     struct made_replay before = made_newest_replay();
-    capture(3);
-    made_instantiate(exec(4));
-    ASSERT_TRUE(made_launch(exec(4), made_stream(0)));
+    make(3);
+    ASSERT_TRUE(launch());
     EXPECT_EQ(made_newest_replay().graph, before.graph);
     EXPECT_EQ(made_newest_replay().replay, 2u);
     EXPECT_EQ(made_newest_replay().calls, 3u);
     EXPECT_EQ(group().entered, 5u);
-    made_exec_destroy(exec(4));
-    made_graph_end();
 }
 
 TEST_F(Graph, EventsOfAGraphThatIsGoneServeTheNext)
@@ -198,16 +211,14 @@ TEST_F(Graph, EventsOfAGraphThatIsGoneServeTheNext)
     made_graph_end();
     capture(4);
     EXPECT_EQ(made_graph_events(), 0u);
-    made_graph_end();
 }
 
 TEST_F(Graph, EventsTellHowFarAReplayIs)
 {
-    capture(5);
-    made_instantiate(exec(5));
+    make(5);
     made_reach(0);
     made_hold(true);
-    ASSERT_TRUE(made_launch(exec(5), made_stream(0)));
+    ASSERT_TRUE(launch());
     EXPECT_EQ(made_pending(comm_).seq, 1u);
     made_reach(3);
     EXPECT_EQ(made_pending(comm_).seq, 4u);
@@ -217,98 +228,77 @@ TEST_F(Graph, EventsTellHowFarAReplayIs)
     made_reach(-1);
     made_pending(comm_);
     EXPECT_EQ(group().completed, 5u);
-    made_exec_destroy(exec(5));
-    made_graph_end();
 }
 
 TEST_F(Graph, ALaterLaunchHidesHowFarItIs)
 {
-    capture(5);
-    made_instantiate(exec(6));
+    make(5);
     made_reach(3);
     made_hold(true);
-    ASSERT_TRUE(made_launch(exec(6), made_stream(0)));
-    ASSERT_TRUE(made_launch(exec(6), made_stream(0)));
+    ASSERT_TRUE(launch());
+    ASSERT_TRUE(launch());
     struct made_pending pending = made_pending(comm_);
     EXPECT_EQ(pending.seq, 1u);
     EXPECT_TRUE(pending.vague);
     made_hold(false);
     made_pending(comm_);
     EXPECT_EQ(group().completed, 10u);
-    made_exec_destroy(exec(6));
-    made_graph_end();
 }
 
 TEST_F(Graph, AllCallsOfAReplayAreMeasured)
 {
     measure(2);
-    capture(4);
+    make(4);
     EXPECT_EQ(made_graph_nodes(), 8u);
-    made_instantiate(exec(7));
     for (uint64_t replay = 1; replay <= 3; replay++) {
-        ASSERT_TRUE(made_launch(exec(7), made_stream(0)));
+        ASSERT_TRUE(launch());
         made_pending(comm_);
         EXPECT_EQ(measured(), 4 * replay);
         EXPECT_EQ(made_newest_record().duration_ns, 1000000);
     }
-    made_exec_destroy(exec(7));
-    made_graph_end();
-    made_timing(0);
 }
 
 TEST_F(Graph, NoneIsMeasuredWhereFewAreWanted)
 {
     measure(1);
-    capture(9);
+    make(9);
     EXPECT_EQ(made_graph_nodes(), 9u);
-    made_instantiate(exec(8));
-    ASSERT_TRUE(made_launch(exec(8), made_stream(0)));
+    ASSERT_TRUE(launch());
     made_pending(comm_);
     EXPECT_EQ(measured(), 0u);
-    made_exec_destroy(exec(8));
-    made_graph_end();
-    made_timing(0);
 }
 
 TEST_F(Graph, WhatALaterLaunchHidesIsNotMeasured)
 {
     measure(2);
-    capture(4);
-    made_instantiate(exec(9));
+    make(4);
     made_hold(true);
-    ASSERT_TRUE(made_launch(exec(9), made_stream(0)));
-    ASSERT_TRUE(made_launch(exec(9), made_stream(0)));
+    ASSERT_TRUE(launch());
+    ASSERT_TRUE(launch());
     made_hold(false);
     made_pending(comm_);
     EXPECT_EQ(group().completed, 8u);
     EXPECT_EQ(measured(), 4u);
-    made_exec_destroy(exec(9));
-    made_graph_end();
-    made_timing(0);
 }
 
 TEST_F(Graph, ACallThatFailedInACaptureLeavesNothingBehind)
 {
     measure(2);
-    made_capture_begin();
-    made_all_reduce(0, comm_, made_stream(0), 3);
-    made_all_reduce(0, comm_, made_stream(0), 0);
-    made_capture_end();
-    made_instantiate(exec(10));
-    ASSERT_TRUE(made_launch(exec(10), made_stream(0)));
+    capture([&] {
+        all_reduce(3);
+        all_reduce();
+    });
+    made_instantiate(exec_);
+    ASSERT_TRUE(launch());
     made_pending(comm_);
     EXPECT_EQ(group().completed, 1u);
     EXPECT_EQ(measured(), 1u);
-    made_exec_destroy(exec(10));
+    made_exec_destroy(exec_);
     made_graph_end();
     /* Their events serve others. */
-    made_capture_begin();
-    made_all_reduce(0, comm_, made_stream(0), 0);
-    made_all_reduce(0, comm_, made_stream(0), 0);
-    made_capture_end();
+    capture(2);
     EXPECT_EQ(made_graph_events(), 0u);
     made_graph_end();
-    made_timing(0);
 }
 
 } // namespace

@@ -3,6 +3,7 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -14,21 +15,9 @@ extern "C" {
 namespace
 {
 
-using Counters = std::vector<uint64_t>;
-
-Counters none()
-{
-    return Counters(64, 0);
-}
-
 launches_kernel kernel(uint64_t channels, uint64_t seq)
 {
-    launches_kernel made = {};
-    made.channels = channels;
-    made.batches = 1;
-    made.works = 1;
-    made.seq = seq;
-    return made;
+    return {channels, 1, 1, seq, false, 0, 0, false, 0};
 }
 
 class Launches : public testing::Test
@@ -42,131 +31,101 @@ class Launches : public testing::Test
     {
         ASSERT_TRUE(launches_add(&kernel));
     }
-    static std::string progress(const Counters &counters)
+    /* What the log says once these channels have counted so far. */
+    std::string progress(std::initializer_list<std::pair<size_t, uint64_t>> channels = {})
     {
-        return launches_progress(counters.data());
+        for (auto [channel, counted] : channels)
+            counters_[channel] = counted;
+        return launches_progress(counters_);
     }
+
+  private:
+    uint64_t counters_[64] = {};
 };
 
 } // namespace
 
 TEST_F(Launches, NothingWasLaunched)
 {
-    EXPECT_EQ(progress(none()), "counted 0, 0 left");
+    EXPECT_EQ(progress(), "counted 0, 0 left");
 }
 
 TEST_F(Launches, OfThreeQueuedCallsTheCountersTellWhichAreLeft)
 {
-    Counters counters = none();
-
     for (uint64_t seq = 1; seq <= 3; seq++)
         launch(kernel(1, seq));
-    EXPECT_EQ(progress(counters), "counted 0, 3 left");
-    counters[0] = 1;
-    EXPECT_EQ(progress(counters), "counted 1, 2 left");
-    counters[0] = 2;
-    EXPECT_EQ(progress(counters), "counted 2, 1 left");
-    counters[0] = 3;
-    EXPECT_EQ(progress(counters), "counted 3, 0 left");
+    EXPECT_EQ(progress(), "counted 0, 3 left");
+    EXPECT_EQ(progress({{0, 1}}), "counted 1, 2 left");
+    EXPECT_EQ(progress({{0, 2}}), "counted 2, 1 left");
+    EXPECT_EQ(progress({{0, 3}}), "counted 3, 0 left");
 }
 
 TEST_F(Launches, ALaunchHasCountedOnceAllItsChannelsHave)
 {
-    Counters counters = none();
-
     launch(kernel(UINT64_C(1) << 63 | 6, 1));
-    counters[1] = counters[63] = 1;
-    EXPECT_EQ(progress(counters), "counted 0, 1 left");
-    counters[2] = 1;
-    EXPECT_EQ(progress(counters), "counted 1, 0 left");
+    EXPECT_EQ(progress({{1, 1}, {63, 1}}), "counted 0, 1 left");
+    EXPECT_EQ(progress({{2, 1}}), "counted 1, 0 left");
 }
 
 TEST_F(Launches, AllWorksOfAllBatchesOfAChannelCount)
 {
-    Counters counters = none();
     launches_kernel several = kernel(3, 5);
 
     several.batches = 3;
     several.works = 4;
     launch(several);
-    counters[0] = 12;
-    counters[1] = 11;
-    EXPECT_EQ(progress(counters), "counted 0, 1 left");
-    counters[1] = 12;
-    EXPECT_EQ(progress(counters), "counted 5, 0 left");
+    EXPECT_EQ(progress({{0, 12}, {1, 11}}), "counted 0, 1 left");
+    EXPECT_EQ(progress({{1, 12}}), "counted 5, 0 left");
 }
 
 TEST_F(Launches, AGroupOfSeveralLaunchesHasCountedWithItsLast)
 {
-    Counters counters = none();
-
     launch(kernel(1, 3));
     for (int i = 0; i < 3; i++)
         launch(kernel(1, 9));
-    counters[0] = 3;
-    EXPECT_EQ(progress(counters), "counted 3, 1 left");
-    counters[0] = 4;
-    EXPECT_EQ(progress(counters), "counted 9, 0 left");
+    EXPECT_EQ(progress({{0, 3}}), "counted 3, 1 left");
+    EXPECT_EQ(progress({{0, 4}}), "counted 9, 0 left");
 }
 
 TEST_F(Launches, BehindSendsAndReceivesTheCollectiveBeforeThemIsTold)
 {
-    Counters counters = none();
     launches_kernel exchange = kernel(1, 3);
 
     exchange.p2p = true;
     launch(kernel(1, 3));
     launch(exchange);
-    counters[0] = 1;
-    EXPECT_EQ(progress(counters), "counted 3, 1 left");
+    EXPECT_EQ(progress({{0, 1}}), "counted 3, 1 left");
 }
 
 TEST_F(Launches, CountersThatContradictTheLogSayNothing)
 {
-    Counters counters = none();
-
     launch(kernel(1, 1));
     launch(kernel(2, 2));
-    counters[0] = 2;
-    EXPECT_EQ(progress(counters), "unknown") << "more than was launched";
-    counters[0] = 0;
-    counters[1] = 1;
-    EXPECT_EQ(progress(counters), "unknown") << "the second before the first";
-    counters[1] = 0;
-    counters[5] = 1;
-    EXPECT_EQ(progress(counters), "unknown") << "on a channel without a launch";
+    EXPECT_EQ(progress({{0, 2}}), "unknown") << "more than was launched";
+    EXPECT_EQ(progress({{0, 0}, {1, 1}}), "unknown") << "the second before the first";
+    EXPECT_EQ(progress({{1, 0}, {5, 1}}), "unknown") << "on a channel without a launch";
 }
 
 TEST_F(Launches, ALaunchThatTheLogHasForgottenIsNotTold)
 {
-    Counters counters = none();
-
     for (uint64_t seq = 1; seq <= 300; seq++)
         launch(kernel(1, seq));
-    counters[0] = 44;
-    EXPECT_EQ(progress(counters), "unknown");
-    counters[0] = 45;
-    EXPECT_EQ(progress(counters), "counted 45, 255 left");
+    EXPECT_EQ(progress({{0, 44}}), "unknown");
+    EXPECT_EQ(progress({{0, 45}}), "counted 45, 255 left");
 }
 
 TEST_F(Launches, OnlyTheKnownArgumentsAreTaken)
 {
-    launches_kernel wrong = kernel(3, 1);
+    launches_kernel wrong[5];
 
-    wrong.more_blocks = 1;
-    EXPECT_FALSE(launches_add(&wrong));
-    wrong = kernel(3, 1);
-    wrong.fewer_bytes = 16;
-    EXPECT_FALSE(launches_add(&wrong)) << "a batch is missing";
-    wrong = kernel(3, 1);
-    wrong.works = 0;
-    EXPECT_FALSE(launches_add(&wrong));
-    wrong = kernel(3, 1);
-    wrong.nowhere = true;
-    EXPECT_FALSE(launches_add(&wrong));
-    wrong = kernel(3, 1);
-    wrong.storage = 3;
-    EXPECT_FALSE(launches_add(&wrong));
+    std::fill_n(wrong, 5, kernel(3, 1));
+    wrong[0].more_blocks = 1;
+    wrong[1].fewer_bytes = 16; /* a batch is missing */
+    wrong[2].works = 0;
+    wrong[3].nowhere = true;
+    wrong[4].storage = 3;
+    for (int i = 0; i < 5; i++)
+        EXPECT_FALSE(launches_add(&wrong[i])) << i;
 }
 
 /* ---- The structure on the device ---- */
