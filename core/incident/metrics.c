@@ -20,12 +20,11 @@
 #include "core/nccl/op.h"
 #include "core/recorder/durations.h"
 #include "core/registration/registrations.h"
+#include "core/report/exposition.h"
 #include "core/report/report.h"
 #include "core/runtime/runtime.h"
 #include "core/util/json.h"
 #include "core/watchdog/watchdog.h"
-
-#define PREFIX "ncclguard_"
 
 /* Protects the last verdict. Nests inside nothing; held only to copy, by guard threads alone. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -35,66 +34,32 @@ static struct last_verdict {
     char culprits[80];
 } last_verdict;
 
-/* ---- Pieces of the format ---- */
-
-static void put_family(struct ng_output *output, const char *name, const char *type,
-                       const char *help)
+/* Begin a sample, with the labels common to all. */
+static void put_process_labels(struct ng_exposition *out, const void *unused)
 {
-    ng_output_format(output, "# HELP " PREFIX "%s %s\n# TYPE " PREFIX "%s %s\n", name, help, name,
-                     type);
-}
+    char pid[32];
 
-/* Write name="text", escaped; invalid UTF-8 becomes U+FFFD. */
-static void put_label(struct ng_output *output, const char *name, const char *text)
-{
-    ng_output_format(output, ",%s=\"", name);
-    for (const char *at = text; *at;) {
-        size_t length = strcspn(at, "\\\"\n");
-        char piece[256];
-        if (length >= sizeof(piece))
-            length = sizeof(piece) - 1;
-        if (!length) {
-            ng_output_bytes(output, *at == '\n' ? "\\n" : *at == '"' ? "\\\"" : "\\\\", 2);
-            at++;
-            continue;
-        }
-        memcpy(piece, at, length);
-        piece[length] = '\0';
-        ng_output_safe(output, piece);
-        at += length;
-    }
-    ng_output_bytes(output, "\"", 1);
-}
-
-/* Write the name of a sample and the labels common to all; put_value closes them. */
-static void put_sample(struct ng_output *output, const char *name)
-{
-    const struct ng_box_header *header = ng_guard.box.header;
-
-    ng_output_format(output, PREFIX "%s{rank=\"", name);
+    (void)unused;
     /* If the rank is unknown, use the pid: several processes would share -1. */
+    snprintf(pid, sizeof(pid), "pid-%d", ng_guard.box.header->pid);
     if (ng_guard.launch.rank >= 0)
-        ng_output_format(output, "%d\"", ng_guard.launch.rank);
+        ng_exposition_label_int(out, "rank", ng_guard.launch.rank);
     else
-        ng_output_format(output, "pid-%d\"", header->pid);
-    put_label(output, "nccl_job", ng_guard.launch.job);
+        ng_exposition_label(out, "rank", pid);
+    ng_exposition_label(out, "nccl_job", ng_guard.launch.job);
 }
 
-static void put_group_sample(struct ng_output *output, const char *name, const struct ng_comm *comm)
+static void put_sample(struct ng_exposition *out)
 {
-    put_sample(output, name);
-    ng_output_format(output, ",group=\"%016" PRIx64 "\",group_rank=\"%d\"",
-                     NG_LOAD(comm->group->id), NG_LOAD(comm->group->group_rank));
+    ng_exposition_sample(out);
+    put_process_labels(out, NULL);
 }
 
-static void put_value(struct ng_output *output, uint64_t value)
+static void put_group_sample(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    ng_output_format(output, "} %" PRIu64 "\n", value);
-}
-
-static void put_seconds(struct ng_output *output, uint64_t ns)
-{
-    ng_output_format(output, "} %" PRIu64 ".%09" PRIu64 "\n", ns / NG_S, ns % NG_S);
+    put_sample(out);
+    ng_exposition_label_id(out, "group", NG_LOAD(comm->group->id));
+    ng_exposition_label_int(out, "group_rank", NG_LOAD(comm->group->group_rank));
 }
 
 /* ---- Groups ---- */
@@ -127,111 +92,107 @@ static bool is_reported(const struct ng_comm *comm)
     return true;
 }
 
-typedef void put_group_fn(struct ng_output *output, const char *name, const struct ng_comm *comm);
+typedef void put_group_fn(struct ng_exposition *out, const struct ng_comm *comm);
 
-static void put_group(struct ng_output *output, const char *name, const struct ng_comm *comm)
+static void put_group(struct ng_exposition *out, const struct ng_comm *comm)
 {
     char text[NG_BOX_NAME_BYTES];
 
     ng_box_read_name(comm->group, text);
-    put_group_sample(output, name, comm);
-    ng_output_format(output, ",nranks=\"%d\",device=\"%d\"", NG_LOAD(comm->group->nranks),
-                     NG_LOAD(comm->group->device));
-    put_label(output, "name", text);
-    put_value(output, 1);
+    put_group_sample(out, comm);
+    ng_exposition_label_int(out, "nranks", NG_LOAD(comm->group->nranks));
+    ng_exposition_label_int(out, "device", NG_LOAD(comm->group->device));
+    ng_exposition_label(out, "name", text);
+    ng_exposition_value(out, 1);
 }
 
-static void put_counts(struct ng_output *output, const char *name, const struct ng_comm *comm,
-                       bool bytes)
+static void put_counts(struct ng_exposition *out, const struct ng_comm *comm, bool bytes)
 {
     for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
         if (!NG_LOAD(comm->totals.ops[op].calls))
             continue;
-        put_group_sample(output, name, comm);
-        ng_output_format(output, ",op=\"%s\"", ng_op_name(op));
-        put_value(output, bytes ? NG_LOAD(comm->totals.ops[op].bytes)
-                                : NG_LOAD(comm->totals.ops[op].calls));
+        put_group_sample(out, comm);
+        ng_exposition_label(out, "op", ng_op_name(op));
+        ng_exposition_value(out, bytes ? NG_LOAD(comm->totals.ops[op].bytes)
+                                       : NG_LOAD(comm->totals.ops[op].calls));
     }
 }
 
-static void put_operations(struct ng_output *output, const char *name, const struct ng_comm *comm)
+static void put_operations(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_counts(output, name, comm, false);
+    put_counts(out, comm, false);
 }
 
-static void put_bytes(struct ng_output *output, const char *name, const struct ng_comm *comm)
+static void put_bytes(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_counts(output, name, comm, true);
+    put_counts(out, comm, true);
 }
 
-static void put_uncounted(struct ng_output *output, const char *name, const struct ng_comm *comm)
+static void put_uncounted(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_group_sample(output, name, comm);
-    put_value(output, NG_LOAD(comm->totals.unseen));
+    put_group_sample(out, comm);
+    ng_exposition_value(out, NG_LOAD(comm->totals.unseen));
 }
 
-static void put_state(struct ng_output *output, const char *name, const struct ng_comm *comm,
-                      const char *state, uint64_t value)
+static void put_state(struct ng_exposition *out, const struct ng_comm *comm, const char *state,
+                      uint64_t value)
 {
-    put_group_sample(output, name, comm);
-    ng_output_format(output, ",state=\"%s\"", state);
-    put_value(output, value);
+    put_group_sample(out, comm);
+    ng_exposition_label(out, "state", state);
+    ng_exposition_value(out, value);
 }
 
-static void put_last_collective(struct ng_output *output, const char *name,
-                                const struct ng_comm *comm)
+static void put_last_collective(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_state(output, name, comm, "entered", NG_LOAD(comm->group->entered));
-    put_state(output, name, comm, "started", NG_LOAD(comm->group->started));
-    put_state(output, name, comm, "completed", NG_LOAD(comm->group->completed));
+    put_state(out, comm, "entered", NG_LOAD(comm->group->entered));
+    put_state(out, comm, "started", NG_LOAD(comm->group->started));
+    put_state(out, comm, "completed", NG_LOAD(comm->group->completed));
 }
 
-static void put_last_send_recv(struct ng_output *output, const char *name,
-                               const struct ng_comm *comm)
+static void put_last_send_recv(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_state(output, name, comm, "entered", NG_LOAD(comm->group->p2p_entered));
-    put_state(output, name, comm, "completed", NG_LOAD(comm->group->p2p_completed));
+    put_state(out, comm, "entered", NG_LOAD(comm->group->p2p_entered));
+    put_state(out, comm, "completed", NG_LOAD(comm->group->p2p_completed));
 }
 
-static void put_pending_time(struct ng_output *output, const char *name, const struct ng_comm *comm)
+static void put_pending_time(struct ng_exposition *out, const struct ng_comm *comm)
 {
     int64_t age = NG_LOAD(comm->group->pending_record) ? NG_LOAD(comm->group->pending_age_ns) : 0;
 
-    put_group_sample(output, name, comm);
-    put_seconds(output, (uint64_t)(age > 0 ? age : 0));
+    put_group_sample(out, comm);
+    ng_exposition_seconds(out, (uint64_t)(age > 0 ? age : 0));
 }
 
-static void put_pending_works(struct ng_output *output, const char *name,
-                              const struct ng_comm *comm)
+static void put_pending_works(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_group_sample(output, name, comm);
-    put_value(output, NG_LOAD(comm->group->pending_works));
+    put_group_sample(out, comm);
+    ng_exposition_value(out, NG_LOAD(comm->group->pending_works));
 }
 
-static void put_stalls(struct ng_output *output, const char *name, const struct ng_comm *comm)
+static void put_stalls(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_group_sample(output, name, comm);
-    ng_output_format(output, ",level=\"suspect\"");
-    put_value(output, NG_LOAD(comm->totals.stalls.suspects));
-    put_group_sample(output, name, comm);
-    ng_output_format(output, ",level=\"timeout\"");
-    put_value(output, NG_LOAD(comm->totals.stalls.timeouts));
+    put_group_sample(out, comm);
+    ng_exposition_label(out, "level", "suspect");
+    ng_exposition_value(out, NG_LOAD(comm->totals.stalls.suspects));
+    put_group_sample(out, comm);
+    ng_exposition_label(out, "level", "timeout");
+    ng_exposition_value(out, NG_LOAD(comm->totals.stalls.timeouts));
 }
 
-static void put_straggler(struct ng_output *output, const char *name, const struct ng_comm *comm)
+static void put_straggler(struct ng_exposition *out, const struct ng_comm *comm)
 {
     struct ng_slow_rank late;
 
     if (!ng_straggler_monitor_find(NG_LOAD(comm->group->id), &late))
         return;
-    put_group_sample(output, name, comm);
-    ng_output_format(output, ",straggler=\"%d\"", late.rank);
-    put_seconds(output, (uint64_t)(late.wait_ns > 0 ? late.wait_ns : 0));
+    put_group_sample(out, comm);
+    ng_exposition_label_int(out, "straggler", late.rank);
+    ng_exposition_seconds(out, (uint64_t)(late.wait_ns > 0 ? late.wait_ns : 0));
 }
 
 /* Writes nothing for a group that never sent or received, or if nothing is registered for the
  * program. */
-static void put_registration(struct ng_output *output, const char *name, const struct ng_comm *comm)
+static void put_registration(struct ng_exposition *out, const struct ng_comm *comm)
 {
     struct ng_registration_count count;
 
@@ -248,170 +209,121 @@ static void put_registration(struct ng_output *output, const char *name, const s
         {"deferred", count.deferred},
     };
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-        put_group_sample(output, name, comm);
-        ng_output_format(output, ",what=\"%s\"", values[i].what);
-        put_value(output, values[i].value);
+        put_group_sample(out, comm);
+        ng_exposition_label(out, "what", values[i].what);
+        ng_exposition_value(out, values[i].value);
     }
 }
 
-static void put_held(struct ng_output *output, const char *name, const struct ng_comm *comm)
+static void put_held(struct ng_exposition *out, const struct ng_comm *comm)
 {
     struct ng_registration_count count;
 
     if (!ng_registrations_count(comm, &count))
         return;
-    put_group_sample(output, name, comm);
-    put_value(output, count.held);
+    put_group_sample(out, comm);
+    ng_exposition_value(out, count.held);
 }
 
-static void put_registered_bytes(struct ng_output *output, const char *name,
-                                 const struct ng_comm *comm)
+static void put_registered_bytes(struct ng_exposition *out, const struct ng_comm *comm)
 {
     struct ng_registration_count count;
 
     if (!ng_registrations_count(comm, &count))
         return;
-    put_group_sample(output, name, comm);
-    ng_output_format(output, ",registered=\"yes\"");
-    put_value(output, count.registered_bytes);
-    put_group_sample(output, name, comm);
-    ng_output_format(output, ",registered=\"no\"");
-    put_value(output, count.bytes - count.registered_bytes);
+    put_group_sample(out, comm);
+    ng_exposition_label(out, "registered", "yes");
+    ng_exposition_value(out, count.registered_bytes);
+    put_group_sample(out, comm);
+    ng_exposition_label(out, "registered", "no");
+    ng_exposition_value(out, count.bytes - count.registered_bytes);
 }
 
-static void put_registration_time(struct ng_output *output, const char *name,
-                                  const struct ng_comm *comm)
+static void put_registration_time(struct ng_exposition *out, const struct ng_comm *comm)
 {
     struct ng_registration_count count;
 
     if (!ng_registrations_count(comm, &count))
         return;
-    put_group_sample(output, name, comm);
-    put_seconds(output, count.spent_ns);
+    put_group_sample(out, comm);
+    ng_exposition_seconds(out, count.spent_ns);
 }
 
 /* The samples of each group. */
 static const struct {
-    const char *name, *type;
+    enum ng_metric metric;
     put_group_fn *put;
-    const char *help;
 } group_families[] = {
-    {"group", "gauge", put_group, "A group that this process is part of; always 1."},
-    {"operations_total", "counter", put_operations, "Operations whose end was seen."},
-    {"moved_bytes_total", "counter", put_bytes,
-     "Bytes of those operations, as the callers passed them."},
-    {"uncounted_total", "counter", put_uncounted,
-     "Operations that ended after their records were overwritten."},
-    {"last_collective", "gauge", put_last_collective,
-     "Sequence number of the group's last collective in a state."},
-    {"last_send_recv", "gauge", put_last_send_recv, "The same of its sends and receives."},
-    {"pending_seconds", "gauge", put_pending_time,
-     "How long the oldest work has been due; 0 where none is in flight."},
-    {"pending_works", "gauge", put_pending_works, "Works in flight."},
-    {"stalls_total", "counter", put_stalls,
-     "Alarms: suspect, and deadlines that passed (timeout)."},
-    {"straggler_wait_seconds", "gauge", put_straggler,
-     "How long the group's others wait for the rank that comes last, each time; none: nobody "
-     "does."},
-    {"registrations_total", "counter", put_registration,
-     "Segments that the guard registered with NCCL (NCCLGUARD_REGISTER), and gave back, or NCCL "
-     "when the group "
-     "ended."},
-    {"registered_segments", "gauge", put_held, "Those of them that are registered now."},
-    {"send_recv_bytes_total", "counter", put_registered_bytes,
-     "Bytes of sends and receives, by whether their buffers were registered by the guard."},
-    {"registration_seconds_total", "counter", put_registration_time,
-     "Time that the program spent in registering and giving back."},
+    {NG_METRIC_group, put_group},
+    {NG_METRIC_operations_total, put_operations},
+    {NG_METRIC_moved_bytes_total, put_bytes},
+    {NG_METRIC_uncounted_total, put_uncounted},
+    {NG_METRIC_last_collective, put_last_collective},
+    {NG_METRIC_last_send_recv, put_last_send_recv},
+    {NG_METRIC_pending_seconds, put_pending_time},
+    {NG_METRIC_pending_works, put_pending_works},
+    {NG_METRIC_stalls_total, put_stalls},
+    {NG_METRIC_straggler_wait_seconds, put_straggler},
+    {NG_METRIC_registrations_total, put_registration},
+    {NG_METRIC_registered_segments, put_held},
+    {NG_METRIC_send_recv_bytes_total, put_registered_bytes},
+    {NG_METRIC_registration_seconds_total, put_registration_time},
 };
 
-static void put_groups(struct ng_output *output)
+static void put_groups(struct ng_exposition *out)
 {
     uint32_t count = ng_comm_count();
 
     for (size_t i = 0; i < sizeof(group_families) / sizeof(group_families[0]); i++) {
-        put_family(output, group_families[i].name, group_families[i].type, group_families[i].help);
+        ng_exposition_family(out, group_families[i].metric);
         for (uint32_t j = 0; j < count; j++)
             if (is_reported(ng_comm_at(j)))
-                group_families[i].put(output, group_families[i].name, ng_comm_at(j));
+                group_families[i].put(out, ng_comm_at(j));
     }
 }
 
-/* ---- Durations ---- */
-
-static void put_duration_sample(struct ng_output *output, const char *name,
-                                const struct ng_duration *duration)
-{
-    put_sample(output, name);
-    ng_output_format(output, ",group=\"%016" PRIx64 "\",op=\"%s\",size=\"%" PRIu64 "\"",
-                     duration->group_id, ng_op_name(duration->op),
-                     UINT64_C(1) << (duration->size_class < 64 ? duration->size_class : 63));
-}
-
-/* Write all buckets, even empty ones: sums over ranks and time need the same buckets everywhere. */
-static void put_duration(struct ng_output *output, const struct ng_duration *duration)
-{
-    uint64_t below = 0;
-
-    for (unsigned i = 0; i < NG_DURATION_BUCKETS; i++) {
-        int64_t end = ng_duration_bucket_end_ns(i);
-        below += duration->histogram[i];
-        put_duration_sample(output, "duration_seconds_bucket", duration);
-        if (end == INT64_MAX)
-            ng_output_format(output, ",le=\"+Inf\"");
-        else
-            ng_output_format(output, ",le=\"%" PRId64 ".%06" PRId64 "\"", end / NG_S,
-                             end % NG_S / NG_US);
-        put_value(output, below);
-    }
-    put_duration_sample(output, "duration_seconds_count", duration);
-    put_value(output, below);
-    put_duration_sample(output, "duration_seconds_sum", duration);
-    put_seconds(output, duration->sum_ns);
-}
-
-static void put_durations(struct ng_output *output)
+static void put_durations(struct ng_exposition *out)
 {
     struct ng_duration duration;
 
-    put_family(output, "duration_seconds", "histogram",
-               "Time that the device took, of the operations that were measured.");
+    ng_exposition_family(out, NG_METRIC_duration_seconds);
     for (uint32_t i = 0; i < ng_guard.box.duration_capacity; i++)
         if (ng_durations_read(&ng_guard.box, i, &duration))
-            put_duration(output, &duration);
+            ng_exposition_duration(out, &duration, put_process_labels, NULL);
 }
 
 /* ---- The process ---- */
 
-static void put_process(struct ng_output *output)
+static void put_process(struct ng_exposition *out)
 {
     const struct ng_box_header *header = ng_guard.box.header;
 
-    put_family(output, "process", "gauge", "This process; always 1.");
-    put_sample(output, "process");
-    put_label(output, "host", header->host);
-    put_label(output, "program", header->program);
-    ng_output_format(output, ",pid=\"%d\",version=\"" NG_VERSION "\"", header->pid);
-    put_value(output, 1);
+    ng_exposition_family(out, NG_METRIC_process);
+    put_sample(out);
+    ng_exposition_label(out, "host", header->host);
+    ng_exposition_label(out, "program", header->program);
+    ng_exposition_label_int(out, "pid", header->pid);
+    ng_exposition_label(out, "version", NG_VERSION);
+    ng_exposition_value(out, 1);
 }
 
-static void put_verdict(struct ng_output *output)
+static void put_verdict(struct ng_exposition *out)
 {
     pthread_mutex_lock(&lock);
     struct last_verdict last = last_verdict;
     pthread_mutex_unlock(&lock);
 
-    put_family(output, "verdict_info", "gauge",
-               "The last verdict of the job, as this process has it; always 1.");
+    ng_exposition_family(out, NG_METRIC_verdict_info);
     if (last.kind == NG_KIND_HEALTHY)
         return;
-    put_sample(output, "verdict_info");
-    put_label(output, "kind", ng_verdict_kind_name(last.kind));
-    put_label(output, "culprits", last.culprits);
-    put_label(output, "level", last.timeout ? "timeout" : "suspect");
-    put_value(output, 1);
+    put_sample(out);
+    ng_exposition_label(out, "kind", ng_verdict_kind_name(last.kind));
+    ng_exposition_label(out, "culprits", last.culprits);
+    ng_exposition_label(out, "level", last.timeout ? "timeout" : "suspect");
+    ng_exposition_value(out, 1);
 }
 
-static void put_lost(struct ng_output *output)
+static void put_lost(struct ng_exposition *out)
 {
     const struct ng_box_header *header = ng_guard.box.header;
     const struct {
@@ -423,14 +335,11 @@ static void put_lost(struct ng_output *output)
         {"durations", NG_LOAD(header->durations_lost)},
     };
 
-    put_family(
-        output, "lost_total", "counter",
-        "What there was no room for, or no event: records whose end was not seen, groups and "
-        "threads without a place, completions that the program was not told of, durations.");
+    ng_exposition_family(out, NG_METRIC_lost_total);
     for (size_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++) {
-        put_sample(output, "lost_total");
-        ng_output_format(output, ",what=\"%s\"", lost[i].what);
-        put_value(output, lost[i].count);
+        put_sample(out);
+        ng_exposition_label(out, "what", lost[i].what);
+        ng_exposition_value(out, lost[i].count);
     }
 }
 
@@ -453,16 +362,15 @@ void ng_metrics_after_fork(void)
 
 int ng_metrics_write(int fd)
 {
-    struct ng_output output;
+    struct ng_exposition out;
 
-    ng_output_init(&output, fd);
-    put_process(&output);
-    put_groups(&output);
-    put_durations(&output);
-    put_verdict(&output);
-    put_lost(&output);
-    ng_output_format(&output, "# EOF\n");
-    return ng_output_flush(&output);
+    ng_exposition_init(&out, fd);
+    put_process(&out);
+    put_groups(&out);
+    put_durations(&out);
+    put_verdict(&out);
+    put_lost(&out);
+    return ng_exposition_finish(&out);
 }
 
 static int write_for_all(const void *unused, int fd)
