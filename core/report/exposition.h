@@ -2,7 +2,8 @@
  * Prometheus' text format 0.0.4: families, samples, labels, escaped; and the table of all metrics.
  *
  * Any thread; no malloc, no lock. The format allows samples of a family only behind its own head.
- * Labels of a metric are named by its writer: core/incident/metrics.c.
+ * Labels of a metric are named by its writers: core/incident/metrics.c and
+ * tools/render/job_metrics.c; docs/metrics.md lists them.
  */
 #ifndef NCCLGUARD_CORE_REPORT_EXPOSITION_H
 #define NCCLGUARD_CORE_REPORT_EXPOSITION_H

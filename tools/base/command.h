@@ -25,6 +25,7 @@ int ng_command_reload(int argc, char **argv);
 int ng_command_dump(int argc, char **argv);
 int ng_command_analyze(int argc, char **argv);
 int ng_command_apis(int argc, char **argv);
+int ng_command_exporter(int argc, char **argv);
 int ng_command_config(int argc, char **argv);
 int ng_command_doctor(int argc, char **argv);
 

@@ -23,6 +23,7 @@ static const struct {
     {"resume", "let them run again", ng_command_resume},
     {"reload", "have every rank read its rules file again", ng_command_reload},
     {"analyze", "reach a verdict from evidence: black boxes and dumps", ng_command_analyze},
+    {"exporter", "serve metrics of the jobs of this host to Prometheus", ng_command_exporter},
     {"apis", "list every NCCL API: tracked, or passed and why", ng_command_apis},
     {"doctor", "tell what would be guarded here, what would slip by, and why", ng_command_doctor},
     {"config", "list every variable: name, type, default, meaning", ng_command_config},

@@ -285,41 +285,76 @@ static int choose_run(const char *command, const char *text, bool local, struct 
                                  living);
 }
 
-int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
-                   struct ng_job *ret_job)
+/* The store that is meant. 0, or an exit status after reporting the usage error. */
+static int read_store(const char *command, const char *store, struct ng_config *ret_config,
+                      struct ng_url *ret_url)
 {
-    struct ng_job *job = ret_job;
     struct ng_mistake mistake;
-    struct ng_config config;
-    struct ng_launch launch;
-    struct ng_url url;
     char why[512];
 
     if (store)
         setenv("NCCLGUARD_STORE", store, 1);
-    ng_config_parse(&config, environ, tell_nobody, NULL);
-    if (ng_library_bad_store(config.store, &mistake))
+    ng_config_parse(ret_config, environ, tell_nobody, NULL);
+    if (ng_library_bad_store(ret_config->store, &mistake))
         return ng_usage_error(command, mistake.mend, "%s", mistake.text);
-    if (ng_url_parse(config.store, &url, why, sizeof(why)) != 0)
+    if (ng_url_parse(ret_config->store, ret_url, why, sizeof(why)) != 0)
         return ng_usage_error(command, why, "the store cannot be used");
-    explicit_bzero(url.password, sizeof(url.password));
-    if (url.kind == NG_URL_NONE)
+    explicit_bzero(ret_url->password, sizeof(ret_url->password));
+    if (ret_url->kind == NG_URL_NONE)
         return ng_usage_error(command, "name the job's own store: --store URL",
                               "store none: each process of a job keeps what it knows to itself");
+    return 0;
+}
+
+/* As the library names it. */
+static int take_name(const char *command, const char *name, char ret_name[128])
+{
+    struct ng_launch launch;
+
+    if (!*name)
+        return ng_usage_error(command, "write --job JOB", "the job's name is empty");
+    ng_launch_detect(name, -1, -1, &launch);
+    snprintf(ret_name, 128, "%s", launch.job);
+    return 0;
+}
+
+int ng_jobs_of_host(const char *command, const char *name, const char *store,
+                    struct ng_jobs_of_host *ret_where)
+{
+    struct ng_config config;
+    struct ng_url url;
+
+    ret_where->job[0] = '\0';
+    int status = read_store(command, store, &config, &url);
+    if (status == 0 && name)
+        status = take_name(command, name, ret_where->job);
+    if (status != 0)
+        return status;
+    if (!common_folder(&config, &url, ret_where->folder))
+        ret_where->folder[0] = '\0';
+    ret_where->several_hosts = url.kind != NG_URL_LOCAL;
+    return 0;
+}
+
+int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
+                   struct ng_job *ret_job)
+{
+    struct ng_job *job = ret_job;
+    struct ng_config config;
+    struct ng_url url;
+
+    int status = read_store(command, store, &config, &url);
+    if (status != 0)
+        return status;
     bool common = common_folder(&config, &url, job->folder);
     if (!name)
         name = config.job;
-    if (name && !*name)
-        return ng_usage_error(command, "write --job JOB", "the job's name is empty");
-    if (name) {
-        /* As the library names it. */
-        ng_launch_detect(name, -1, -1, &launch);
-        snprintf(job->name, sizeof(job->name), "%s", launch.job);
-    } else {
-        int status = choose_name(command, job->folder, common, url.kind == NG_URL_LOCAL, job->name);
-        if (status != 0)
-            return status;
-    }
+    if (name)
+        status = take_name(command, name, job->name);
+    else
+        status = choose_name(command, job->folder, common, url.kind == NG_URL_LOCAL, job->name);
+    if (status != 0)
+        return status;
     if (!common)
         ng_paths_default_dir(job->name, job->folder, sizeof(job->folder));
     job->why[0] = '\0';

@@ -7,6 +7,7 @@
 #define NCCLGUARD_TOOLS_JOBS_JOBS_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,6 +49,18 @@ struct ng_job_here {
  */
 int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
                    struct ng_job *ret_job);
+
+/* Where the jobs of this host are, for a command that looks at all of them. */
+struct ng_jobs_of_host {
+    char job[128];         /* the only one that is meant; "": all */
+    char folder[PATH_MAX]; /* of all their black boxes; "": each has its own */
+    bool several_hosts;    /* the store is one of several hosts */
+};
+
+/* Of the job `name` (NULL: all), by the store `store` (NULL: NCCLGUARD_STORE). 0, or an exit status
+ * after reporting the usage error. */
+int ng_jobs_of_host(const char *command, const char *name, const char *store,
+                    struct ng_jobs_of_host *ret_where);
 
 /*
  * The time after which the job calls work stuck: from its black boxes on this host, those of live

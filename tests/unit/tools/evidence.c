@@ -403,8 +403,11 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
 
 int evidence_tell_incident(const char *folder, uint64_t seq, const char *line)
 {
-    struct ng_incident incident = {
-        .level = NG_INCIDENT_SUSPECT, .group_id = GROUP_ID, .seq = seq, .op = NG_OP_AllReduce};
+    struct ng_incident incident = {.level = NG_INCIDENT_SUSPECT,
+                                   .group_id = GROUP_ID,
+                                   .seq = seq,
+                                   .op = NG_OP_AllReduce,
+                                   .kind = (uint8_t)ng_verdict_kind_of_line(line)};
     uint32_t living;
 
     snprintf(incident.line, sizeof(incident.line), "%s", line);

@@ -1,0 +1,498 @@
+/*
+ * `ncclguard exporter`: what Prometheus gets of the jobs of a host, and what becomes of clients
+ * that ask wrongly.
+ */
+#include <gtest/gtest.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <future>
+#include <memory>
+#include <set>
+
+#include "tests/unit/tools/command.h"
+#include "tests/unit/tools/evidence.h"
+#include "tests/unit/tools/stuck_job.h"
+
+namespace
+{
+
+struct Answer {
+    int status = 0;
+    std::string head, body;
+};
+
+/* A connection to a port of this host. */
+class Client
+{
+  public:
+    explicit Client(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))
+    {
+        struct sockaddr_in there = {};
+        struct timeval bound = {20, 0};
+        there.sin_family = AF_INET;
+        there.sin_port = htons(static_cast<uint16_t>(port));
+        there.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof(bound));
+        if (connect(fd_, reinterpret_cast<struct sockaddr *>(&there), sizeof(there)) != 0)
+            throw std::runtime_error("nobody listens");
+    }
+    ~Client()
+    {
+        close(fd_);
+    }
+    Client(const Client &) = delete;
+    void send(const std::string &text)
+    {
+        EXPECT_EQ(::send(fd_, text.data(), text.size(), MSG_NOSIGNAL),
+                  static_cast<ssize_t>(text.size()));
+    }
+    /* All up to the end of the connection. */
+    Answer read()
+    {
+        std::string text;
+        char buffer[65536];
+        for (ssize_t bytes; (bytes = recv(fd_, buffer, sizeof(buffer), 0)) > 0;)
+            text.append(buffer, static_cast<size_t>(bytes));
+        size_t end = text.find("\r\n\r\n");
+        Answer answer;
+        if (end == std::string::npos || sscanf(text.c_str(), "HTTP/1.1 %d", &answer.status) != 1)
+            return answer;
+        answer.head = text.substr(0, end + 2);
+        answer.body = text.substr(end + 4);
+        return answer;
+    }
+
+  private:
+    int fd_;
+};
+
+/* An exporter on a port of its own. */
+class Exporter
+{
+  public:
+    explicit Exporter(const std::map<std::string, std::string> &environment,
+                      const std::vector<std::string> &more = {})
+        : process_(words(more), environment)
+    {
+        static const std::string head = "serving http://127.0.0.1:";
+        if (!process_.wait_for("/metrics\n"))
+            throw std::runtime_error("it does not say where it listens");
+        size_t found = process_.out().find(head);
+        port_ = found == std::string::npos ? 0 : atoi(&process_.out()[found + head.size()]);
+        EXPECT_GT(port_, 0) << process_.out();
+    }
+    int port() const
+    {
+        return port_;
+    }
+    pid_t pid() const
+    {
+        return process_.pid();
+    }
+    Answer ask(const std::string &path, const std::string &method = "GET",
+               const std::string &body = "")
+    {
+        Client client(port_);
+        client.send(method + " " + path +
+                    " HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: " +
+                    std::to_string(body.size()) + "\r\n\r\n" + body);
+        return client.read();
+    }
+    /* The exit status after this signal; -1 none. */
+    int end(int number = SIGTERM)
+    {
+        kill(process_.pid(), number);
+        int status = process_.wait_end();
+        EXPECT_EQ(process_.err(), "");
+        return status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+
+  private:
+    static std::vector<std::string> words(const std::vector<std::string> &more)
+    {
+        std::vector<std::string> result = {the_command(), "exporter", "--listen", "127.0.0.1:0"};
+        result.insert(result.end(), more.begin(), more.end());
+        return result;
+    }
+    Process process_;
+    int port_ = 0;
+};
+
+using Environment = std::map<std::string, std::string>;
+
+/* "": where the guard puts them itself. */
+Environment in_folder(const std::string &path)
+{
+    return {{"NCCLGUARD_DIR", path}, {"NCCLGUARD_STORE", ""}, {"NCCLGUARD_JOB", ""}};
+}
+
+/* The samples of one scrape: "name{labels}" -> value. Each may come once, behind its family. */
+class Samples
+{
+  public:
+    explicit Samples(const Answer &answer)
+    {
+        EXPECT_EQ(answer.status, 200);
+        EXPECT_TRUE(has(answer.head, "Content-Type: text/plain; version=0.0.4")) << answer.head;
+        std::set<std::string> families;
+        std::string family;
+        for (const std::string &line : lines(answer.body)) {
+            size_t space = line.rfind(' ');
+            if (line.rfind("# TYPE ", 0) == 0) {
+                family = line.substr(7, line.find(' ', 7) - 7);
+                EXPECT_TRUE(families.insert(family).second) << line;
+            } else if (line[0] != '#') {
+                EXPECT_EQ(line.rfind(family, 0), 0u) << line;
+                EXPECT_TRUE(values_.emplace(line.substr(0, space), line.substr(space + 1)).second)
+                    << "twice: " << line;
+            }
+        }
+        EXPECT_TRUE(has(answer.body, "\n# EOF\n"));
+    }
+    explicit Samples(Exporter &exporter) : Samples(exporter.ask("/metrics"))
+    {
+    }
+    /* The values of all samples of this name that have these labels. */
+    std::vector<std::string> of(const std::string &name,
+                                const std::vector<std::string> &labels = {}) const
+    {
+        std::vector<std::string> found;
+        for (const auto &[sample, value] : values_)
+            if (sample.rfind("ncclguard_" + name + "{", 0) == 0 &&
+                std::all_of(labels.begin(), labels.end(), [&sample = sample](const auto &label) {
+                    return has(sample, "{" + label) || has(sample, "," + label);
+                }))
+                found.push_back(value);
+        return found;
+    }
+    /* That of the only one; "" none, or several. */
+    std::string only(const std::string &name, const std::vector<std::string> &labels = {}) const
+    {
+        std::vector<std::string> found = of(name, labels);
+        return found.size() == 1 ? found[0] : "";
+    }
+
+  private:
+    std::map<std::string, std::string> values_;
+};
+
+/* ---- Jobs ---- */
+
+TEST(Exporter, TellsWhoHoldsAStuckJobUp)
+{
+    Stuck job;
+    Exporter exporter(job.environment());
+    Samples samples(exporter);
+    EXPECT_EQ(samples.only("live_verdict_info", {R"(nccl_job="test-job")", R"(kind="missing_rank")",
+                                                 R"(culprits="2")", R"(confidence="certain")"}),
+              "1");
+    EXPECT_EQ(samples.only("culprit", {R"(rank="2")", R"(kind="missing_rank")"}), "1");
+    EXPECT_EQ(samples.only("waiting_ranks"), "3");
+    EXPECT_EQ(samples.only("stuck_seconds"), "10.000000000");
+    EXPECT_EQ(samples.only("processes", {R"(life="running")"}), "4");
+    EXPECT_EQ(samples.of("verdict_info"), std::vector<std::string>());
+}
+
+TEST(Exporter, TellsHowFarEachRankIs)
+{
+    Stuck job;
+    Exporter exporter(job.environment());
+    Samples samples(exporter);
+    const std::string group = R"(group="0123456789abcdef")";
+    for (std::string rank : {"0", "1", "2", "3"}) {
+        std::vector<std::string> labels = {R"(rank=")" + rank + '"', R"(nccl_job="test-job")",
+                                           "run=", group, R"(group_rank=")" + rank + '"'};
+        bool late = rank == "2";
+        EXPECT_EQ(samples.only("pending_seconds", labels), late ? "0.000000000" : "10.000000000");
+        labels.push_back(R"(name="world")");
+        EXPECT_EQ(samples.only("group", labels), "1");
+        labels.back() = R"(state="entered")";
+        EXPECT_EQ(samples.only("last_collective", labels), late ? "6" : "7");
+        labels.back() = R"(state="completed")";
+        EXPECT_EQ(samples.only("last_collective", labels), "6");
+    }
+    EXPECT_EQ(samples.of("lost_total", {R"(what="records")"}), std::vector<std::string>(4, "0"));
+    EXPECT_EQ(samples.of("process", {R"(version="0.1.0")"}).size(), 4u);
+}
+
+TEST(Exporter, AVerdictOfTheGuardsStaysBesideThatOfTheMoment)
+{
+    Stuck job("test-job", "world", 300);
+    Exporter exporter(job.environment());
+    ASSERT_EQ(evidence_tell_incident(job.folder.path().c_str(), 6,
+                                     "dead_rank: rank 1 (host node1, pid 7) has died; likely"),
+              0);
+    Samples samples(exporter);
+    EXPECT_EQ(samples.only("live_verdict_info", {R"(kind="healthy")", R"(culprits="")"}), "1");
+    EXPECT_EQ(samples.only("verdict_info",
+                           {R"(kind="dead_rank")", R"(culprits="1")", R"(level="suspect")"}),
+              "1");
+    EXPECT_EQ(samples.only("incidents_total", {R"(level="suspect")"}), "1");
+    EXPECT_EQ(samples.only("incidents_total", {R"(level="timeout")"}), "0");
+    EXPECT_EQ(samples.only("stuck_seconds"), "0.000000000");
+}
+
+TEST(Exporter, TellsOfDeathsAndOfJobsThatCameAndWent)
+{
+    Folder folder;
+    Exporter exporter(in_folder(folder.path()));
+    EXPECT_EQ(Samples(exporter).of("processes"), std::vector<std::string>());
+    BoxOwner waits(folder.path(), {0, EVIDENCE_RUNNING, 7, 6, 900, 0}, 2);
+    BoxOwner dies(folder.path(), {1, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
+    EXPECT_EQ(Samples(exporter).only("processes", {R"(life="running")"}), "2");
+    dies.end();
+    Samples samples(exporter);
+    EXPECT_EQ(samples.only("processes", {R"(life="dead")"}), "1");
+    EXPECT_EQ(samples.only("process_life", {R"(rank="1")", R"(life="dead")"}), "1");
+    EXPECT_EQ(samples.only("live_verdict_info", {R"(kind="dead_rank")", R"(culprits="1")"}), "1");
+    for (const auto &entry : std::filesystem::directory_iterator(folder.path()))
+        std::filesystem::remove(entry.path());
+    EXPECT_EQ(Samples(exporter).of("processes"), std::vector<std::string>());
+    EXPECT_EQ(exporter.end(), 0);
+}
+
+/* Each sample comes once all the same: Samples checks it. */
+TEST(Exporter, OfARankThatWasStartedAgainTheLivingProcessIsTold)
+{
+    Folder folder;
+    BoxOwner first(folder.path(), {0, EVIDENCE_RUNNING, 3, 3, 0, 0}, 2);
+    first.end();
+    BoxOwner again(folder.path(), {0, EVIDENCE_RUNNING, 7, 7, 0, 0}, 2);
+    Exporter exporter(in_folder(folder.path()));
+    Samples samples(exporter);
+    EXPECT_EQ(samples.only("process_life", {R"(rank="0")"}), "1");
+    EXPECT_EQ(samples.only("process_life", {R"(rank="0")", R"(life="running")"}), "1");
+    EXPECT_EQ(samples.only("last_collective", {R"(rank="0")", R"(state="entered")"}), "7");
+    EXPECT_EQ(samples.only("processes", {R"(life="dead")"}), "1");
+}
+
+/* Their launcher's number is the same, so none of them is known by it. */
+TEST(Exporter, RanksOfOneNumberAreToldByTheirProcesses)
+{
+    Folder folder;
+    BoxOwner one(folder.path(), {0, EVIDENCE_RUNNING, 7, 7, 0, 0}, 2);
+    BoxOwner other(folder.path(), {0, EVIDENCE_RUNNING, 7, 7, 0, 0}, 2);
+    Exporter exporter(in_folder(folder.path()));
+    Samples samples(exporter);
+    for (const BoxOwner *owner : {&one, &other})
+        EXPECT_EQ(samples.only("process", {"rank=\"pid-" + std::to_string(owner->pid()) + '"'}),
+                  "1");
+}
+
+TEST(Exporter, AllThatABoxMayHoldIsToldOnce)
+{
+    Folder folder;
+    evidence_rank rank = {0, EVIDENCE_RUNNING, 7, 6, 10000, 0};
+    ASSERT_EQ(evidence_make_full_box(folder.path().c_str(), &rank, 4), 0);
+    Exporter exporter(in_folder(folder.path()));
+    Samples samples(exporter);
+    EXPECT_GT(samples.of("duration_seconds_bucket").size(), 1u);
+    EXPECT_EQ(samples.of("call_seconds").size(), 1u);
+    EXPECT_EQ(samples.only("exporter_boxes", {R"(result="read")"}), "1");
+}
+
+TEST(Exporter, JobsOfOneFolderAreApartAndOneCanBeChosen)
+{
+    Stuck job;
+    evidence_rank rank = {0, EVIDENCE_RUNNING, 1, 1, 0, 0};
+    ASSERT_EQ(evidence_make_box_of("other-job", "", job.folder.path().c_str(), &rank, 1), 0);
+    evidence_set_run(7);
+    Exporter all(job.environment()), one(job.environment(), {"--job", "other-job"});
+    Samples samples(all);
+    EXPECT_EQ(samples.only("processes", {R"(nccl_job="test-job")", R"(life="running")"}), "4");
+    EXPECT_EQ(samples.only("processes", {R"(nccl_job="other-job")", R"(life="running")"}), "1");
+    EXPECT_EQ(Samples(one).of("processes", {R"(nccl_job="test-job")"}), std::vector<std::string>());
+    EXPECT_EQ(Samples(one).only("processes", {R"(nccl_job="other-job")", R"(life="running")"}),
+              "1");
+}
+
+TEST(Exporter, FindsJobsWhereTheGuardPutsThemItself)
+{
+    std::string above = "/dev/shm/ncclguard-" + std::to_string(geteuid());
+    std::string job = "exporter-test-" + std::to_string(getpid()), folder = above + "/" + job;
+    std::filesystem::create_directories(folder);
+    chmod(above.c_str(), 0700);
+    {
+        BoxOwner owner(folder, {0, EVIDENCE_RUNNING, 1, 1, 0, 0}, 1, job.c_str());
+        Exporter exporter(in_folder(""));
+        EXPECT_EQ(
+            Samples(exporter).only("processes", {"nccl_job=\"" + job + '"', R"(life="running")"}),
+            "1");
+    }
+    std::filesystem::remove_all(folder);
+}
+
+/* ---- Bad input ---- */
+
+std::string a_box(const std::string &folder)
+{
+    for (const auto &entry : std::filesystem::directory_iterator(folder))
+        if (entry.path().filename().string().rfind("box-", 0) == 0)
+            return entry.path();
+    throw std::runtime_error("no box");
+}
+
+TEST(Exporter, BoxesThatCannotBeReadAreCountedAndTheOthersTold)
+{
+    Stuck job;
+    std::string good = read_file(a_box(job.folder.path())), bad = good;
+    job.folder.write("box-1-1", "damaged");
+    job.folder.write("box-1-2", good.substr(0, good.size() / 2));
+    bad[8]++; /* the version, behind eight bytes of its own */
+    job.folder.write("box-1-3", bad);
+    bad = good;
+    size_t boot = good.find(lines(read_file("/proc/sys/kernel/random/boot_id")).at(0));
+    ASSERT_NE(boot, std::string::npos);
+    bad[boot] = bad[boot] == '0' ? '1' : '0';
+    job.folder.write("box-1-4", bad);
+    ASSERT_EQ(mkfifo((job.folder / "box-1-5").c_str(), 0600), 0);
+    ASSERT_EQ(symlink("/nowhere", (job.folder / "box-1-6").c_str()), 0);
+    Exporter exporter(job.environment());
+    for (int scrapes = 0; scrapes < 2; scrapes++) {
+        Samples samples(exporter);
+        const std::pair<const char *, const char *> counts[] = {
+            {"read", "4"}, {"foreign", "2"}, {"truncated", "1"}, {"version", "1"}, {"stale", "1"}};
+        for (const auto &[result, count] : counts)
+            EXPECT_EQ(samples.only("exporter_boxes", {std::string("result=\"") + result + '"'}),
+                      count)
+                << result;
+        EXPECT_EQ(samples.only("live_verdict_info", {R"(kind="missing_rank")"}), "1");
+    }
+}
+
+TEST(Exporter, AFolderThatIsNotThereHasNoJobs)
+{
+    Exporter exporter(in_folder("/no/such/folder"));
+    Samples samples(exporter);
+    EXPECT_EQ(samples.only("exporter_boxes", {R"(result="read")"}), "0");
+    EXPECT_EQ(samples.only("exporter_info", {R"(version="0.1.0")"}), "1");
+}
+
+/* ---- HTTP ---- */
+
+TEST(Exporter, AnswersWhatItIsAskedFor)
+{
+    Stuck job;
+    Exporter exporter(job.environment());
+    Answer root = exporter.ask("/");
+    EXPECT_EQ(root.status, 200);
+    EXPECT_TRUE(has(root.body, "/metrics")) << root.body;
+    EXPECT_EQ(exporter.ask("/metrics/").status, 404);
+    EXPECT_EQ(exporter.ask("/../etc/passwd").status, 404);
+    EXPECT_EQ(exporter.ask("/metrics?x=1").status, 200);
+    for (const char *method : {"POST", "PUT", "DELETE", "OPTIONS"}) {
+        Answer refused = exporter.ask("/metrics", method, "body");
+        EXPECT_EQ(refused.status, 405) << method;
+        EXPECT_TRUE(has(refused.head, "Allow: GET, HEAD\r\n")) << refused.head;
+    }
+    Answer head = exporter.ask("/metrics", "HEAD");
+    EXPECT_EQ(head.status, 200);
+    EXPECT_EQ(head.body, "");
+}
+
+TEST(Exporter, ClientsThatSayNothingOrNonsenseKeepNobodyWaiting)
+{
+    Stuck job;
+    Exporter exporter(job.environment());
+    Client silent(exporter.port()), slow(exporter.port()), wrong(exporter.port());
+    slow.send("GET /met");
+    wrong.send("\x16\x03\x01 nonsense\r\n\r\n");
+    EXPECT_EQ(Samples(exporter).only("culprit", {R"(rank="2")"}), "1");
+    EXPECT_EQ(wrong.read().status, 400);
+    slow.send("rics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+    EXPECT_EQ(Samples(slow.read()).only("culprit", {R"(rank="2")"}), "1");
+    EXPECT_EQ(exporter.end(), 0); /* with a connection that is open */
+}
+
+TEST(Exporter, ManyAtOnceGetWholeAnswers)
+{
+    Stuck job;
+    Exporter exporter(job.environment());
+    std::vector<std::future<Answer>> answers;
+    for (int i = 0; i < 16; i++)
+        answers.push_back(
+            std::async(std::launch::async, [&exporter] { return exporter.ask("/metrics"); }));
+    for (std::future<Answer> &answer : answers)
+        EXPECT_EQ(Samples(answer.get()).only("culprit", {R"(rank="2")"}), "1");
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(
+                                "/proc/" + std::to_string(exporter.pid()) + "/task"),
+                            std::filesystem::directory_iterator()),
+              2);
+}
+
+TEST(Exporter, LeavesTheFolderAsItWas)
+{
+    Stuck job;
+    auto state = [&job] {
+        std::map<std::string, std::string> files;
+        for (const auto &entry : std::filesystem::directory_iterator(job.folder.path())) {
+            std::string content(entry.file_size(), 0);
+            std::ifstream(entry.path(), std::ios::binary)
+                .read(&content[0], static_cast<std::streamsize>(content.size()));
+            files[entry.path()] = content;
+        }
+        return files;
+    };
+    auto before = state();
+    {
+        Exporter exporter(job.environment());
+        for (int i = 0; i < 3; i++)
+            exporter.ask("/metrics");
+        EXPECT_EQ(exporter.end(SIGINT), 0);
+    }
+    EXPECT_TRUE(state() == before);
+}
+
+/* ---- Mistakes ---- */
+
+void expect_refusal(const Result &result, int code, const std::string &names,
+                    const std::string &mends)
+{
+    EXPECT_EQ(result.code(), code) << result.err;
+    EXPECT_EQ(result.out, "");
+    std::vector<std::string> told = lines(result.err);
+    ASSERT_EQ(told.size(), 2u) << result.err;
+    EXPECT_TRUE(has(told[0], names)) << told[0];
+    EXPECT_TRUE(has(told[1], mends)) << told[1];
+}
+
+TEST(Exporter, AnAddressThatIsTakenIsNamed)
+{
+    Exporter exporter(in_folder("/no/such/folder"));
+    std::string taken = "127.0.0.1:" + std::to_string(exporter.port());
+    expect_refusal(run({"exporter", "--listen", taken}), 1,
+                   "cannot listen at " + taken + ": Address already in use", "--listen");
+}
+
+TEST(Exporter, AnAddressThatIsNoneIsNamed)
+{
+    for (const char *text : {"9410", ":9410", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x",
+                             "127.0.0.1:65536", "127.0.0.1:-1", "::1:9410", "[]:1", ""})
+        expect_refusal(run({"exporter", "--listen", text}), 2,
+                       std::string("--listen ") + text + " is not an address and a port",
+                       "--listen ADDR:PORT");
+    expect_refusal(run({"exporter", "--listen", "192.0.2.1:0"}), 1,
+                   "cannot listen at 192.0.2.1:0: ", "address of this host");
+    expect_refusal(run({"exporter", "now"}), 2, "now", "ncclguard exporter");
+    expect_refusal(run({"exporter", "--store", "none"}), 2, "none", "--store URL");
+    expect_refusal(run({"exporter", "--job", ""}), 2, "empty", "--job JOB");
+}
+
+/* ---- A store ---- */
+
+TEST(Exporter, WithoutAnAnswerOfTheStoreThisHostIsTold)
+{
+    Stuck job;
+    Exporter exporter(in_folder(job.folder.path()),
+                      {"--store", "redis://127.0.0.1:1", "--job", "test-job"});
+    Samples samples(exporter);
+    EXPECT_EQ(samples.only("store_up", {R"(nccl_job="test-job")"}), "0");
+    EXPECT_EQ(samples.only("culprit", {R"(rank="2")"}), "1");
+}
+
+} /* namespace */
