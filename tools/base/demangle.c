@@ -6,13 +6,11 @@
 #include "tools/base/demangle.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define ANONYMOUS "(anonymous namespace)"
 #define OPERATOR  "operator"
@@ -159,42 +157,4 @@ char *ng_demangle(const char *text)
         return NULL;
     }
     return result;
-}
-
-/* The rest of a file; NULL: no memory, or not readable. */
-static char *read_rest(int fd)
-{
-    char *text = NULL, part[4096];
-    size_t bytes;
-    ssize_t got;
-    FILE *all = open_memstream(&text, &bytes);
-
-    if (!all)
-        return NULL;
-    while ((got = read(fd, part, sizeof(part))) > 0 || (got < 0 && errno == EINTR))
-        if (got > 0)
-            fwrite(part, 1, (size_t)got, all);
-    bool failed = got < 0 || ferror(all);
-    if (fclose(all) != 0 || failed) {
-        free(text);
-        return NULL;
-    }
-    return text;
-}
-
-int ng_demangle_copy(int from_fd, int to_fd)
-{
-    char *text = read_rest(from_fd), *plain = text ? ng_demangle(text) : NULL;
-    int error = plain ? 0 : -ENOMEM;
-
-    for (const char *at = plain; !error && *at;) {
-        ssize_t wrote = write(to_fd, at, strlen(at));
-        if (wrote >= 0)
-            at += wrote;
-        else if (errno != EINTR)
-            error = -errno;
-    }
-    free(plain);
-    free(text);
-    return error;
 }

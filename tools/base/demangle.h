@@ -11,7 +11,4 @@
  */
 char *ng_demangle(const char *text);
 
-/* Write what is left to read of one file to another, demangled. 0 or -errno. */
-int ng_demangle_copy(int from_fd, int to_fd);
-
 #endif

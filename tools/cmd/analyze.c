@@ -28,7 +28,6 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 #include "tools/base/command.h"
-#include "tools/base/demangle.h"
 #include "tools/base/save_as.h"
 #include "tools/base/usage.h"
 #include "tools/ingest/evidence.h"
@@ -39,6 +38,7 @@
 #include "tools/render/findings.h"
 #include "tools/render/page.h"
 #include "tools/render/stack_groups.h"
+#include "tools/render/verdict_text.h"
 
 #define COMMAND "analyze"
 
@@ -213,7 +213,6 @@ static const char *folder_of(char **paths, int count)
     return count == 1 && stat(paths[0], &status) == 0 && S_ISDIR(status.st_mode) ? paths[0] : NULL;
 }
 
-/* To standard output, with names of C++ as people know them. */
 static int print_text(const struct analysis *analysis, const char *folder)
 {
     int fd = memfd_create("verdict", MFD_CLOEXEC);
@@ -222,7 +221,7 @@ static int print_text(const struct analysis *analysis, const char *folder)
                                                &analysis->mismatches, folder, fd);
 
     if (!error)
-        error = lseek(fd, 0, SEEK_SET) == 0 ? ng_demangle_copy(fd, STDOUT_FILENO) : -errno;
+        error = lseek(fd, 0, SEEK_SET) == 0 ? ng_verdict_text_print(fd, STDOUT_FILENO) : -errno;
     if (fd >= 0)
         close(fd);
     return error;

@@ -7,6 +7,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
@@ -37,19 +38,30 @@
 #include "tools/jobs/supervise.h"
 #include "tools/jobs/witness.h"
 #include "tools/judge/live_verdict.h"
+#include "tools/render/verdict_text.h"
 
 #define COMMAND "run"
 
 /* Time for the verdict of other hosts, after they know of an end. */
 #define OTHERS_NS (4 * NG_S)
 
-enum { OPTION_TIMEOUT, OPTION_ON_TIMEOUT, OPTION_STORE, OPTION_OUT, OPTION_FAULT, OPTION_COUNT };
+enum {
+    OPTION_TIMEOUT,
+    OPTION_INIT_TIMEOUT,
+    OPTION_ON_TIMEOUT,
+    OPTION_STORE,
+    OPTION_OUT,
+    OPTION_FAULT,
+    OPTION_COUNT
+};
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_TIMEOUT] =
         {"timeout", "DURATION",
-         "deadline of a collective, such as 600s, 10m, 1500ms; 0 none\n"
-         "(sets NCCLGUARD_TIMEOUT; making communicators has its own, NCCLGUARD_INIT_TIMEOUT)"},
+         "deadline of a collective, such as 600s, 10m, 1500ms, or 600 (seconds); 0 none\n"
+         "(sets NCCLGUARD_TIMEOUT)"},
+    [OPTION_INIT_TIMEOUT] = {"init-timeout", "DURATION",
+                             "deadline of creating a communicator (sets NCCLGUARD_INIT_TIMEOUT)"},
     [OPTION_ON_TIMEOUT] =
         {"on-timeout", "POLICY",
          "what happens at a deadline: log, abort, teardown or kill\n(sets NCCLGUARD_ON_TIMEOUT)"},
@@ -85,9 +97,8 @@ static const struct {
     int option;
     const char *variable;
 } spellings[] = {
-    {OPTION_TIMEOUT, "NCCLGUARD_TIMEOUT"},
-    {OPTION_ON_TIMEOUT, "NCCLGUARD_ON_TIMEOUT"},
-    {OPTION_STORE, "NCCLGUARD_STORE"},
+    {OPTION_TIMEOUT, "NCCLGUARD_TIMEOUT"},       {OPTION_INIT_TIMEOUT, "NCCLGUARD_INIT_TIMEOUT"},
+    {OPTION_ON_TIMEOUT, "NCCLGUARD_ON_TIMEOUT"}, {OPTION_STORE, "NCCLGUARD_STORE"},
     {OPTION_FAULT, "NCCLGUARD_FAULT"},
 };
 
@@ -255,18 +266,21 @@ static bool is_final(const char *path, bool failed)
 
 static void print_text(const char *folder)
 {
-    char path[PATH_MAX + 16], buffer[4096];
+    char path[PATH_MAX + 16];
 
     snprintf(path, sizeof(path), "%s/verdict.txt", folder);
-    FILE *text = fopen(path, "re");
-    if (text) {
-        size_t bytes;
-        while ((bytes = fread(buffer, 1, sizeof(buffer), text)) > 0)
-            fwrite(buffer, 1, bytes, stderr);
-        fclose(text); /* its last line names the folder */
-        return;
-    }
-    fprintf(stderr, "ncclguard: the evidence lies in %s\n", folder);
+    fflush(stderr);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || ng_verdict_text_print(fd, STDERR_FILENO) != 0)
+        fprintf(stderr, "ncclguard: the evidence lies in %s\n", folder);
+    if (fd >= 0)
+        close(fd);
+    const char *quote = strpbrk(folder, " \t\"$`\\*?[](){}&;<>|#~") ? "'" : "";
+    fprintf(stderr,
+            "ncclguard run: to look further:\n"
+            "  ncclguard analyze %s%s%s\n"
+            "  ncclguard analyze --html report.html %s%s%s\n",
+            quote, folder, quote, quote, folder, quote);
 }
 
 /* The verdict of an incident of this run, if there was one. */

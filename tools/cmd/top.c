@@ -152,14 +152,13 @@ static bool draw(const struct look *look, const char *trouble)
 {
     struct ng_table_paper paper = {
         .time_unix_ns = look->time_unix_ns, .trouble = trouble, .stuck_ns = look->stuck_ns};
-    const char *no_colour = getenv("NO_COLOR");
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
     if (!file)
         return true;
-    paper.colour = !no_colour || !*no_colour;
+    paper.colour = ng_screen_has_colours(STDOUT_FILENO);
     ng_screen_size(&paper.lines, &paper.columns);
     ng_table_print(&look->table, &paper, file);
     bool whole = fclose(file) == 0, drawn = true;

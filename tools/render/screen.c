@@ -31,11 +31,23 @@ static struct {
     sigset_t mask_before;
 } screen = {.signals = -1};
 
-bool ng_screen_possible(void)
+static bool is_terminal(int fd)
 {
     const char *kind = getenv("TERM");
 
-    return isatty(STDOUT_FILENO) && kind && *kind && strcmp(kind, "dumb") != 0;
+    return isatty(fd) && kind && *kind && strcmp(kind, "dumb") != 0;
+}
+
+bool ng_screen_possible(void)
+{
+    return is_terminal(STDOUT_FILENO);
+}
+
+bool ng_screen_has_colours(int fd)
+{
+    const char *no_colour = getenv("NO_COLOR");
+
+    return is_terminal(fd) && (!no_colour || !*no_colour);
 }
 
 static bool write_all(const char *text, size_t bytes)

@@ -20,6 +20,9 @@ enum ng_screen_event {
 /* Whether standard output is a terminal on which a picture can be redrawn. */
 bool ng_screen_possible(void);
 
+/* Whether a file is a terminal that shows colours, and NO_COLOR (no-color.org) is not set. */
+bool ng_screen_has_colours(int fd);
+
 /* Take it over. From here on, signals that end or stop a program are events. 0 or -errno. */
 int ng_screen_open(void);
 

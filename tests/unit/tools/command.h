@@ -152,7 +152,7 @@ class Process
         return text_[1];
     }
 
-    /* Reads until standard output contains `text`; false when 20 s have passed or it was closed
+    /* Reads until standard output contains `text`; false when 60 s have passed or it was closed
      * before. */
     bool wait_for(const std::string &text)
     {
@@ -162,7 +162,7 @@ class Process
         return true;
     }
 
-    /* Reads to the end of both outputs and returns the wait status; -1 after 20 s. */
+    /* Reads to the end of both outputs and returns the wait status; -1 after 60 s. */
     int wait_end()
     {
         while (open_[0] || open_[1])
@@ -210,7 +210,7 @@ class Process
     bool open_[2] = {true, true};
     std::string text_[2];
     std::chrono::steady_clock::time_point deadline_ =
-        std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        std::chrono::steady_clock::now() + std::chrono::seconds(60); /* only against a hang */
 };
 
 struct Result {

@@ -605,13 +605,20 @@ std::string write_verdict(const std::string &action, const std::string &kind = "
            "mv $NCCLGUARD_DUMP_DIR/.v $NCCLGUARD_DUMP_DIR/verdict.json; ";
 }
 
+/* What stands below each verdict. */
+std::string look_further(const std::string &folder)
+{
+    return "ncclguard run: to look further:\n  ncclguard analyze " + folder +
+           "\n  ncclguard analyze --html report.html " + folder + "\n";
+}
+
 TEST(Run, PrintsTheVerdictOfThisRun)
 {
     Folder folder;
     Result killed =
         run({"run", "--out", folder / "e", "sh", "-c", write_verdict("kill") + "exit 6"});
     EXPECT_EQ(killed.code(), 6);
-    EXPECT_EQ(killed.err, "rank 2 is to blame\n");
+    EXPECT_EQ(killed.err, "rank 2 is to blame\n" + look_further(folder / "e"));
     /* The same folder, but nothing happened this time. */
     EXPECT_EQ(run({"run", "--out", folder / "e", "true"}).err, "");
     Result suspected = run({"run", "--out", folder / "f", "sh", "-c", write_verdict("none")});
@@ -619,7 +626,7 @@ TEST(Run, PrintsTheVerdictOfThisRun)
     /* The outer run tells, not the inner. */
     Result nested =
         run({"run", "--out", folder / "g", the_command(), "run", "sh", "-c", write_verdict("log")});
-    EXPECT_EQ(nested.err, "rank 2 is to blame\n");
+    EXPECT_EQ(nested.err, "rank 2 is to blame\n" + look_further(folder / "g"));
 }
 
 /* Whoever gets the error of a refused call ends with it. */
@@ -632,7 +639,9 @@ TEST(Run, PrintsThatCallsDifferedWhereTheJobFailed)
                                  write_verdict("none", kind) + "exit " + std::to_string(status)});
             EXPECT_EQ(result.code(), status);
             bool printed = status != 0 && std::string(kind) == "mismatch";
-            EXPECT_EQ(result.err, printed ? "rank 2 is to blame\n" : "") << kind;
+            EXPECT_EQ(result.err,
+                      printed ? "rank 2 is to blame\n" + look_further(folder / "e") : "")
+                << kind;
         }
 }
 
@@ -641,7 +650,8 @@ TEST(Run, SaysWhereTheEvidenceLiesWhenTheTextIsMissing)
     Folder folder;
     Result result = run({"run", "--out", folder / "e", "sh", "-c",
                          write_verdict("kill") + "rm $NCCLGUARD_DUMP_DIR/verdict.txt"});
-    EXPECT_EQ(result.err, "ncclguard: the evidence lies in " + folder / "e" + "\n");
+    EXPECT_EQ(result.err, "ncclguard: the evidence lies in " + folder / "e" + "\n" +
+                              look_further(folder / "e"));
 }
 
 TEST(Run, RemovesTheJobsFolderInSharedMemoryWhoeverNamedTheJob)
