@@ -488,10 +488,10 @@ static void put_waiting(struct ng_exposition *out, const struct job *job)
 static void put_stuck(struct ng_exposition *out, const struct job *job)
 {
     const struct ng_verdict *verdict = &job->metrics->verdict;
+    bool is_stuck = verdict->kind != NG_KIND_STRAGGLER;
 
     put_job_sample(out, job);
-    ng_exposition_seconds(
-        out, verdict->kind == NG_KIND_HEALTHY ? 0 : (uint64_t)ng_view_age(verdict->stalled_ns));
+    ng_exposition_seconds(out, is_stuck ? (uint64_t)ng_view_age(verdict->stalled_ns) : 0);
 }
 
 /* ---- All of it ---- */

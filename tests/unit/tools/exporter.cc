@@ -16,7 +16,12 @@
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
+#include "tests/unit/tools/samples.h"
 #include "tests/unit/tools/stuck_job.h"
+
+extern "C" {
+#include "tools/jobs/host_folders.h"
+}
 
 namespace
 {
@@ -131,55 +136,18 @@ Environment in_folder(const std::string &path)
     return {{"NCCLGUARD_DIR", path}, {"NCCLGUARD_STORE", ""}, {"NCCLGUARD_JOB", ""}};
 }
 
-/* The samples of one scrape: "name{labels}" -> value. Each may come once, behind its family. */
-class Samples
+/* What one scrape gave. */
+Samples scrape(const Answer &answer)
 {
-  public:
-    explicit Samples(const Answer &answer)
-    {
-        EXPECT_EQ(answer.status, 200);
-        EXPECT_TRUE(has(answer.head, "Content-Type: text/plain; version=0.0.4")) << answer.head;
-        std::set<std::string> families;
-        std::string family;
-        for (const std::string &line : lines(answer.body)) {
-            size_t space = line.rfind(' ');
-            if (line.rfind("# TYPE ", 0) == 0) {
-                family = line.substr(7, line.find(' ', 7) - 7);
-                EXPECT_TRUE(families.insert(family).second) << line;
-            } else if (line[0] != '#') {
-                EXPECT_EQ(line.rfind(family, 0), 0u) << line;
-                EXPECT_TRUE(values_.emplace(line.substr(0, space), line.substr(space + 1)).second)
-                    << "twice: " << line;
-            }
-        }
-        EXPECT_TRUE(has(answer.body, "\n# EOF\n"));
-    }
-    explicit Samples(Exporter &exporter) : Samples(exporter.ask("/metrics"))
-    {
-    }
-    /* The values of all samples of this name that have these labels. */
-    std::vector<std::string> of(const std::string &name,
-                                const std::vector<std::string> &labels = {}) const
-    {
-        std::vector<std::string> found;
-        for (const auto &[sample, value] : values_)
-            if (sample.rfind("ncclguard_" + name + "{", 0) == 0 &&
-                std::all_of(labels.begin(), labels.end(), [&sample = sample](const auto &label) {
-                    return has(sample, "{" + label) || has(sample, "," + label);
-                }))
-                found.push_back(value);
-        return found;
-    }
-    /* That of the only one; "" none, or several. */
-    std::string only(const std::string &name, const std::vector<std::string> &labels = {}) const
-    {
-        std::vector<std::string> found = of(name, labels);
-        return found.size() == 1 ? found[0] : "";
-    }
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_TRUE(has(answer.head, "Content-Type: text/plain; version=0.0.4")) << answer.head;
+    return Samples(answer.body);
+}
 
-  private:
-    std::map<std::string, std::string> values_;
-};
+Samples scrape(Exporter &exporter)
+{
+    return scrape(exporter.ask("/metrics"));
+}
 
 /* ---- Jobs ---- */
 
@@ -187,7 +155,7 @@ TEST(Exporter, TellsWhoHoldsAStuckJobUp)
 {
     Stuck job;
     Exporter exporter(job.environment());
-    Samples samples(exporter);
+    Samples samples = scrape(exporter);
     EXPECT_EQ(samples.only("live_verdict_info", {R"(nccl_job="test-job")", R"(kind="missing_rank")",
                                                  R"(culprits="2")", R"(confidence="certain")"}),
               "1");
@@ -202,7 +170,7 @@ TEST(Exporter, TellsHowFarEachRankIs)
 {
     Stuck job;
     Exporter exporter(job.environment());
-    Samples samples(exporter);
+    Samples samples = scrape(exporter);
     const std::string group = R"(group="0123456789abcdef")";
     for (std::string rank : {"0", "1", "2", "3"}) {
         std::vector<std::string> labels = {R"(rank=")" + rank + '"', R"(nccl_job="test-job")",
@@ -227,7 +195,7 @@ TEST(Exporter, AVerdictOfTheGuardsStaysBesideThatOfTheMoment)
     ASSERT_EQ(evidence_tell_incident(job.folder.path().c_str(), 6,
                                      "dead_rank: rank 1 (host node1, pid 7) has died; likely"),
               0);
-    Samples samples(exporter);
+    Samples samples = scrape(exporter);
     EXPECT_EQ(samples.only("live_verdict_info", {R"(kind="healthy")", R"(culprits="")"}), "1");
     EXPECT_EQ(samples.only("verdict_info",
                            {R"(kind="dead_rank")", R"(culprits="1")", R"(level="suspect")"}),
@@ -241,18 +209,18 @@ TEST(Exporter, TellsOfDeathsAndOfJobsThatCameAndWent)
 {
     Folder folder;
     Exporter exporter(in_folder(folder.path()));
-    EXPECT_EQ(Samples(exporter).of("processes"), std::vector<std::string>());
+    EXPECT_EQ(scrape(exporter).of("processes"), std::vector<std::string>());
     BoxOwner waits(folder.path(), {0, EVIDENCE_RUNNING, 7, 6, 900, 0}, 2);
     BoxOwner dies(folder.path(), {1, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
-    EXPECT_EQ(Samples(exporter).only("processes", {R"(life="running")"}), "2");
+    EXPECT_EQ(scrape(exporter).only("processes", {R"(life="running")"}), "2");
     dies.end();
-    Samples samples(exporter);
+    Samples samples = scrape(exporter);
     EXPECT_EQ(samples.only("processes", {R"(life="dead")"}), "1");
     EXPECT_EQ(samples.only("process_life", {R"(rank="1")", R"(life="dead")"}), "1");
     EXPECT_EQ(samples.only("live_verdict_info", {R"(kind="dead_rank")", R"(culprits="1")"}), "1");
     for (const auto &entry : std::filesystem::directory_iterator(folder.path()))
         std::filesystem::remove(entry.path());
-    EXPECT_EQ(Samples(exporter).of("processes"), std::vector<std::string>());
+    EXPECT_EQ(scrape(exporter).of("processes"), std::vector<std::string>());
     EXPECT_EQ(exporter.end(), 0);
 }
 
@@ -264,7 +232,7 @@ TEST(Exporter, OfARankThatWasStartedAgainTheLivingProcessIsTold)
     first.end();
     BoxOwner again(folder.path(), {0, EVIDENCE_RUNNING, 7, 7, 0, 0}, 2);
     Exporter exporter(in_folder(folder.path()));
-    Samples samples(exporter);
+    Samples samples = scrape(exporter);
     EXPECT_EQ(samples.only("process_life", {R"(rank="0")"}), "1");
     EXPECT_EQ(samples.only("process_life", {R"(rank="0")", R"(life="running")"}), "1");
     EXPECT_EQ(samples.only("last_collective", {R"(rank="0")", R"(state="entered")"}), "7");
@@ -278,7 +246,7 @@ TEST(Exporter, RanksOfOneNumberAreToldByTheirProcesses)
     BoxOwner one(folder.path(), {0, EVIDENCE_RUNNING, 7, 7, 0, 0}, 2);
     BoxOwner other(folder.path(), {0, EVIDENCE_RUNNING, 7, 7, 0, 0}, 2);
     Exporter exporter(in_folder(folder.path()));
-    Samples samples(exporter);
+    Samples samples = scrape(exporter);
     for (const BoxOwner *owner : {&one, &other})
         EXPECT_EQ(samples.only("process", {"rank=\"pid-" + std::to_string(owner->pid()) + '"'}),
                   "1");
@@ -290,7 +258,7 @@ TEST(Exporter, AllThatABoxMayHoldIsToldOnce)
     evidence_rank rank = {0, EVIDENCE_RUNNING, 7, 6, 10000, 0};
     ASSERT_EQ(evidence_make_full_box(folder.path().c_str(), &rank, 4), 0);
     Exporter exporter(in_folder(folder.path()));
-    Samples samples(exporter);
+    Samples samples = scrape(exporter);
     EXPECT_GT(samples.of("duration_seconds_bucket").size(), 1u);
     EXPECT_EQ(samples.of("call_seconds").size(), 1u);
     EXPECT_EQ(samples.only("exporter_boxes", {R"(result="read")"}), "1");
@@ -303,15 +271,15 @@ TEST(Exporter, JobsOfOneFolderAreApartAndOneCanBeChosen)
     ASSERT_EQ(evidence_make_box_of("other-job", "", job.folder.path().c_str(), &rank, 1), 0);
     evidence_set_run(7);
     Exporter all(job.environment()), one(job.environment(), {"--job", "other-job"});
-    Samples samples(all);
+    Samples samples = scrape(all);
     EXPECT_EQ(samples.only("processes", {R"(nccl_job="test-job")", R"(life="running")"}), "4");
     EXPECT_EQ(samples.only("processes", {R"(nccl_job="other-job")", R"(life="running")"}), "1");
-    EXPECT_EQ(Samples(one).of("processes", {R"(nccl_job="test-job")"}), std::vector<std::string>());
-    EXPECT_EQ(Samples(one).only("processes", {R"(nccl_job="other-job")", R"(life="running")"}),
-              "1");
+    EXPECT_EQ(scrape(one).of("processes", {R"(nccl_job="test-job")"}), std::vector<std::string>());
+    EXPECT_EQ(scrape(one).only("processes", {R"(nccl_job="other-job")", R"(life="running")"}), "1");
 }
 
-TEST(Exporter, FindsJobsWhereTheGuardPutsThemItself)
+/* A copy of a black box in another folder is the same run once more. */
+TEST(Exporter, FindsJobsWhereTheGuardPutsThemItselfAndTellsEachOnce)
 {
     std::string above = "/dev/shm/ncclguard-" + std::to_string(geteuid());
     std::string job = "exporter-test-" + std::to_string(getpid()), folder = above + "/" + job;
@@ -319,12 +287,78 @@ TEST(Exporter, FindsJobsWhereTheGuardPutsThemItself)
     chmod(above.c_str(), 0700);
     {
         BoxOwner owner(folder, {0, EVIDENCE_RUNNING, 1, 1, 0, 0}, 1, job.c_str());
+        std::filesystem::copy(folder, folder + "-copy");
         Exporter exporter(in_folder(""));
         EXPECT_EQ(
-            Samples(exporter).only("processes", {"nccl_job=\"" + job + '"', R"(life="running")"}),
+            scrape(exporter).only("processes", {"nccl_job=\"" + job + '"', R"(life="running")"}),
             "1");
     }
-    std::filesystem::remove_all(folder);
+    for (const std::string &one : {folder, folder + "-copy"})
+        std::filesystem::remove_all(one);
+}
+
+/* As user `user`: the folders in which it looks, where `name` says what is ours. */
+std::set<std::string> folders_of(uid_t user, const std::string &name)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        throw std::runtime_error("pipe2");
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (user != geteuid() && setuid(user) != 0)
+            _exit(1);
+        ng_host_folders_each(
+            nullptr,
+            [](void *out, const char *folder) {
+                dprintf(*static_cast<int *>(out), "%s\n", folder);
+            },
+            &ends[1]);
+        _exit(0);
+    }
+    close(ends[1]);
+    std::string text;
+    char buffer[4096];
+    for (ssize_t bytes; (bytes = read(ends[0], buffer, sizeof(buffer))) > 0;)
+        text.append(buffer, static_cast<size_t>(bytes));
+    close(ends[0]);
+    int status;
+    waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0);
+    std::set<std::string> found;
+    for (const std::string &folder : lines(text))
+        if (has(folder, name))
+            found.insert(folder);
+    return found;
+}
+
+/* Folders that each user has in shared memory, gone with the test. */
+TEST(Exporter, LooksIntoFoldersOfItsUserAndAsRootIntoThoseOfAll)
+{
+    constexpr uid_t other = 64123, third = 64124;
+    std::string name = "host-folders-" + std::to_string(getpid());
+    auto path = [&name](uid_t user) {
+        return "/dev/shm/ncclguard-" + std::to_string(user) + "/" + name;
+    };
+    std::set<std::string> own = {path(geteuid())}, all = own;
+    std::filesystem::create_directories(path(geteuid()));
+    if (geteuid() == 0) {
+        std::filesystem::create_directories(path(other));
+        for (const std::string &folder :
+             {path(other), path(other).substr(0, path(other).rfind('/'))})
+            ASSERT_EQ(chown(folder.c_str(), other, other), 0);
+        for (uid_t user : {geteuid(), other})
+            ASSERT_EQ(symlink(path(user).c_str(),
+                              (path(other) + "-link-" + std::to_string(user)).c_str()),
+                      0);
+        std::filesystem::create_directories(path(third)); /* of root, as a trap would be */
+        all.insert(path(other));
+        EXPECT_EQ(folders_of(other, name), std::set<std::string>{path(other)});
+    }
+    EXPECT_EQ(folders_of(geteuid(), name), all);
+    std::filesystem::remove_all(path(geteuid()));
+    if (geteuid() == 0)
+        for (uid_t user : {other, third})
+            std::filesystem::remove_all(path(user).substr(0, path(user).rfind('/')));
 }
 
 /* ---- Bad input ---- */
@@ -363,7 +397,7 @@ TEST(Exporter, BoxesThatCannotBeReadAreCountedAndTheOthersTold)
     ASSERT_EQ(symlink("/nowhere", (job.folder / "box-1-6").c_str()), 0);
     Exporter exporter(job.environment());
     for (int scrapes = 0; scrapes < 2; scrapes++) {
-        Samples samples(exporter);
+        Samples samples = scrape(exporter);
         const std::pair<const char *, const char *> counts[] = {
             {"read", "4"}, {"foreign", "2"}, {"truncated", "1"}, {"version", "1"}, {"stale", "1"}};
         for (const auto &[result, count] : counts)
@@ -377,7 +411,7 @@ TEST(Exporter, BoxesThatCannotBeReadAreCountedAndTheOthersTold)
 TEST(Exporter, AFolderThatIsNotThereHasNoJobs)
 {
     Exporter exporter(in_folder("/no/such/folder"));
-    Samples samples(exporter);
+    Samples samples = scrape(exporter);
     EXPECT_EQ(samples.only("exporter_boxes", {R"(result="read")"}), "0");
     EXPECT_EQ(samples.only("exporter_info", {"version=\"" NG_VERSION "\""}), "1");
 }
@@ -411,10 +445,10 @@ TEST(Exporter, ClientsThatSayNothingOrNonsenseKeepNobodyWaiting)
     Client silent(exporter.port()), slow(exporter.port()), wrong(exporter.port());
     slow.send("GET /met");
     wrong.send("\x16\x03\x01 nonsense\r\n\r\n");
-    EXPECT_EQ(Samples(exporter).only("culprit", {R"(rank="2")"}), "1");
+    EXPECT_EQ(scrape(exporter).only("culprit", {R"(rank="2")"}), "1");
     EXPECT_EQ(wrong.read().status, 400);
     slow.send("rics HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
-    EXPECT_EQ(Samples(slow.read()).only("culprit", {R"(rank="2")"}), "1");
+    EXPECT_EQ(scrape(slow.read()).only("culprit", {R"(rank="2")"}), "1");
     EXPECT_EQ(exporter.end(), 0); /* with a connection that is open */
 }
 
@@ -433,7 +467,7 @@ TEST(Exporter, ManyAtOnceGetWholeAnswersOfTheSameThreads)
         answers.push_back(
             std::async(std::launch::async, [&exporter] { return exporter.ask("/metrics"); }));
     for (std::future<Answer> &answer : answers)
-        EXPECT_EQ(Samples(answer.get()).only("culprit", {R"(rank="2")"}), "1");
+        EXPECT_EQ(scrape(answer.get()).only("culprit", {R"(rank="2")"}), "1");
     EXPECT_EQ(threads(), before);
 }
 
@@ -498,7 +532,7 @@ TEST(Exporter, WithoutAnAnswerOfTheStoreThisHostIsTold)
     Stuck job;
     Exporter exporter(in_folder(job.folder.path()),
                       {"--store", "redis://127.0.0.1:1", "--job", "test-job"});
-    Samples samples(exporter);
+    Samples samples = scrape(exporter);
     EXPECT_EQ(samples.only("store_up", {R"(nccl_job="test-job")"}), "0");
     EXPECT_EQ(samples.only("culprit", {R"(rank="2")"}), "1");
 }
