@@ -103,7 +103,7 @@ static struct MHD_Response *text_response(const char *text)
 }
 
 /* NULL: no memory. The response owns the descriptor. */
-static struct MHD_Response *scrape(const struct ng_exporter *exporter)
+static struct MHD_Response *scrape(struct ng_exporter *exporter)
 {
     struct stat status;
     int fd = memfd_create("metrics", MFD_CLOEXEC);

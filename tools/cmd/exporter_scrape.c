@@ -24,7 +24,7 @@
 #define RUNS_MAX 64 /* in one folder */
 
 struct scraping {
-    const struct ng_exporter *exporter;
+    struct ng_exporter *exporter;
     struct ng_scrape scrape;
     struct ng_job_metrics **last;
     uint32_t facts_room;
@@ -222,6 +222,16 @@ static void take_store_verdict(const struct ng_job *of, int64_t deadline_mono_ns
     ng_arena_reset(&verdict.documents.arena);
 }
 
+/* One line each time that this changes. */
+static void tell_of_store(struct ng_exporter *exporter, bool lost)
+{
+    if (lost && !exporter->store_lost)
+        fprintf(stderr, "ncclguard exporter: %s\n", exporter->store_job->why);
+    else if (!lost && exporter->store_lost)
+        fprintf(stderr, "ncclguard exporter: the store answers again\n");
+    exporter->store_lost = lost;
+}
+
 static void take_store(struct scraping *scraping)
 {
     struct ng_job *of = scraping->exporter->store_job;
@@ -234,6 +244,7 @@ static void take_store(struct scraping *scraping)
     int count =
         ng_board_client_view(&of->observed, deadline_mono_ns, &job->view, of->why, sizeof(of->why));
     scraping->scrape.store_up = count >= 0;
+    tell_of_store(scraping->exporter, count < 0);
     if (count <= 0)
         drop_job(job);
     else if (keep_job(scraping, job, ng_jobs_stuck_ns(of)))
@@ -247,7 +258,7 @@ static int compare_facts(const void *left, const void *right)
     return a->uid < b->uid ? -1 : a->uid > b->uid;
 }
 
-int ng_exporter_scrape(const struct ng_exporter *exporter, int fd)
+int ng_exporter_scrape(struct ng_exporter *exporter, int fd)
 {
     int64_t begin_ns = ng_clock_mono_ns();
     struct scraping scraping = {.exporter = exporter, .until_mono_ns = begin_ns + TIME_NS};

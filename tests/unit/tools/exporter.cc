@@ -99,6 +99,10 @@ class Exporter
     {
         return process_.pid();
     }
+    const std::string &err() const
+    {
+        return process_.err();
+    }
     Answer ask(const std::string &path, const std::string &method = "GET",
                const std::string &body = "")
     {
@@ -108,12 +112,12 @@ class Exporter
                     std::to_string(body.size()) + "\r\n\r\n" + body);
         return client.read();
     }
-    /* The exit status after this signal; -1 none. */
-    int end(int number = SIGTERM)
+    /* The exit status after this signal; -1 none. It has said so many lines on stderr. */
+    int end(int number = SIGTERM, size_t said = 0)
     {
         kill(process_.pid(), number);
         int status = process_.wait_end();
-        EXPECT_EQ(process_.err(), "");
+        EXPECT_EQ(lines(process_.err()).size(), said) << process_.err();
         return status >= 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     }
 
@@ -527,14 +531,19 @@ TEST(Exporter, AnAddressThatIsNoneIsNamed)
 
 /* ---- A store ---- */
 
-TEST(Exporter, WithoutAnAnswerOfTheStoreThisHostIsTold)
+TEST(Exporter, WithoutAnAnswerOfTheStoreThisHostIsToldAndOneLineSaysSo)
 {
     Stuck job;
     Exporter exporter(in_folder(job.folder.path()),
-                      {"--store", "redis://127.0.0.1:1", "--job", "test-job"});
-    Samples samples = scrape(exporter);
-    EXPECT_EQ(samples.only("store_up", {R"(nccl_job="test-job")"}), "0");
-    EXPECT_EQ(samples.only("culprit", {R"(rank="2")"}), "1");
+                      {"--store", "redis://:pa55-w0rd@127.0.0.1:1", "--job", "test-job"});
+    for (int scrapes = 0; scrapes < 2; scrapes++) {
+        Samples samples = scrape(exporter);
+        EXPECT_EQ(samples.only("store_up", {R"(nccl_job="test-job")"}), "0");
+        EXPECT_EQ(samples.only("culprit", {R"(rank="2")"}), "1");
+    }
+    EXPECT_EQ(exporter.end(SIGTERM, 1), 0);
+    EXPECT_TRUE(has(exporter.err(), "127.0.0.1:1")) << exporter.err();
+    EXPECT_FALSE(has(exporter.err(), "pa55")) << exporter.err();
 }
 
 } /* namespace */
