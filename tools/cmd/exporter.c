@@ -228,7 +228,7 @@ static int open_socket(const char *text, int *ret_fd)
 }
 
 /* With the port that it got. */
-static void tell_address(int fd)
+static void print_address(int fd)
 {
     struct sockaddr_storage address;
     socklen_t bytes = sizeof(address);
@@ -270,7 +270,7 @@ static int serve(struct ng_exporter *exporter, const char *where)
         close(fd);
         return fail("free memory, threads or descriptors", "the HTTP server does not start");
     }
-    tell_address(fd);
+    print_address(fd);
     while (sigwait(&ends, &number) != 0)
         ;
     http.stop_daemon(daemon);

@@ -157,7 +157,7 @@ static bool is_there(const struct scraping *scraping, const char *name, const ch
     return false;
 }
 
-/* Not a job that the store tells of, nor another than the one that is meant. */
+/* Not a job that was read from the store, nor another than the one that the user named. */
 static bool is_wanted(const struct scraping *scraping, const char *job)
 {
     const char *only = scraping->exporter->where.job;
@@ -223,7 +223,7 @@ static void take_store_verdict(const struct ng_job *of, int64_t deadline_mono_ns
 }
 
 /* One line each time that this changes. */
-static void tell_of_store(struct ng_exporter *exporter, bool lost)
+static void report_store(struct ng_exporter *exporter, bool lost)
 {
     if (lost && !exporter->store_lost)
         fprintf(stderr, "ncclguard exporter: %s\n", exporter->store_job->why);
@@ -244,7 +244,7 @@ static void take_store(struct scraping *scraping)
     int count =
         ng_board_client_view(&of->observed, deadline_mono_ns, &job->view, of->why, sizeof(of->why));
     scraping->scrape.store_up = count >= 0;
-    tell_of_store(scraping->exporter, count < 0);
+    report_store(scraping->exporter, count < 0);
     if (count <= 0)
         drop_job(job);
     else if (keep_job(scraping, job, ng_jobs_stuck_ns(of)))

@@ -3,7 +3,7 @@
  *
  * Entered by the exporter's thread. The format wants all samples of a family together: the loop
  * over families is outside, the one over jobs inside. Two samples must never have the same labels:
- * one process is told of for each rank, and one communicator for each rank of a group.
+ * each rank has one process here, and each rank of a group one communicator.
  */
 #include "tools/render/job_metrics.h"
 
@@ -23,7 +23,7 @@ struct job {
     const struct ng_scrape *scrape;
     const struct ng_job_metrics *metrics;
     const struct ng_view *view;
-    char (*names)[48]; /* label `rank` of each process; "" it is not told of */
+    char (*names)[48]; /* label `rank` of each process; "" it is left out */
 };
 
 /* ---- Which processes, under which name ---- */
@@ -58,8 +58,10 @@ static void name_process(const struct ng_view_process *process,
 {
     bool same = before && before->rank == process->rank;
 
-    if (process->rank >= 0)
-        snprintf(ret_name, bytes, same ? "" : "%d", process->rank);
+    if (process->rank >= 0 && same)
+        ret_name[0] = '\0';
+    else if (process->rank >= 0)
+        snprintf(ret_name, bytes, "%d", process->rank);
     else if (same && before->pid == process->pid)
         snprintf(ret_name, bytes, "pid-%d-%016" PRIx64, process->pid, process->uid);
     else
@@ -236,8 +238,8 @@ static const struct {
     {NG_METRIC_registration_seconds_total, put_registration_time},
 };
 
-/* Members of one rank of a group stand together, the newest first: older ones are not told of. */
-static bool is_told(const struct job *job, uint32_t index)
+/* Members of one rank of a group stand together, the newest first: older ones are left out. */
+static bool is_written(const struct job *job, uint32_t index)
 {
     const struct ng_view_member *members = job->view->members, *member = &members[index];
 
@@ -256,7 +258,7 @@ static bool is_told(const struct job *job, uint32_t index)
 static void put_members(struct ng_exposition *out, const struct job *job, put_member_fn *put)
 {
     for (uint32_t i = 0; i < job->view->member_count; i++)
-        if (is_told(job, i))
+        if (is_written(job, i))
             put(out, job, &job->view->members[i]);
 }
 

@@ -1,6 +1,6 @@
 /*
  * Jobs as metrics, for `ncclguard exporter`: names and labels are those of the file that each
- * process writes (core/incident/metrics.h) wherever the same is told, plus the label `run`.
+ * process writes (core/incident/metrics.h) where both have the same, plus the label `run`.
  *
  * Pure: no clock, no store. docs/metrics.md lists all of it.
  */
@@ -50,7 +50,7 @@ struct ng_scrape {
     uint32_t facts_count;
     uint64_t boxes[NG_BOX_RESULTS];
     uint64_t runs_left_out;
-    const char *store_job; /* NULL: no store was asked */
+    const char *store_job; /* NULL: no store was read */
     bool store_up;
     int64_t took_ns;
 };
