@@ -247,12 +247,15 @@ static void print_address(int fd)
 /* Until a signal ends it. */
 static int serve(struct ng_exporter *exporter, const char *where)
 {
+    char mistake[512];
     sigset_t ends;
     int fd = -1, number;
 
-    if (!open_library())
-        return fail("install libmicrohttpd (on Debian and Ubuntu: libmicrohttpd12)",
-                    "there is no libmicrohttpd.so.12 on this machine, which serves HTTP");
+    if (!open_library()) {
+        snprintf(mistake, sizeof(mistake), "cannot open the library that serves HTTP: %s",
+                 dlerror());
+        return fail("install libmicrohttpd (on Debian and Ubuntu: libmicrohttpd12)", mistake);
+    }
     int status = open_socket(where, &fd);
     if (status != 0)
         return status;

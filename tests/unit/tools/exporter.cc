@@ -529,6 +529,16 @@ TEST(Exporter, AnAddressThatIsNoneIsNamed)
     expect_refusal(run({"exporter", "--job", ""}), 2, "empty", "--job JOB");
 }
 
+TEST(Exporter, WithoutItsLibraryOnlyThisCommandFails)
+{
+    Folder folder;
+    folder.write("libmicrohttpd.so.12", "no library");
+    Environment environment = {{"LD_LIBRARY_PATH", folder.path()}};
+    expect_refusal(run({"exporter", "--listen", "127.0.0.1:0"}, environment), 1,
+                   folder / "libmicrohttpd.so.12", "install libmicrohttpd");
+    EXPECT_EQ(run({"config"}, environment).code(), 0);
+}
+
 /* ---- A store ---- */
 
 TEST(Exporter, WithoutAnAnswerOfTheStoreThisHostIsToldAndOneLineSaysSo)
