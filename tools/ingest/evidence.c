@@ -84,10 +84,8 @@ int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, cons
     switch (file.kind) {
     case NG_EVIDENCE_BOX:
         error = ng_read_box(view, path, name_of(path), now_mono_ns, &header, why, why_bytes);
-        if (!error) {
-            file.suspect_ns = header.suspect_ns;
+        if (!error)
             file.timeout_ns = header.timeout_ns;
-        }
         break;
     case NG_EVIDENCE_DUMP:
         error = ng_read_dump(view, path, name_of(path), why, why_bytes);
@@ -221,8 +219,9 @@ static void put_together(struct gathering *gathering, size_t index, const struct
     } else {
         found->usable++;
         found->incident |= file->incident;
-        take_threshold(found, file->suspect_ns);
         take_threshold(found, file->timeout_ns);
+        for (uint32_t i = 0; i < view->process_count; i++)
+            take_threshold(found, view->processes[i].suspect_ns);
     }
 }
 

@@ -20,8 +20,8 @@ enum ng_evidence_kind { NG_EVIDENCE_NONE, NG_EVIDENCE_BOX, NG_EVIDENCE_DUMP, NG_
 /* What a file contains besides its part of the view. */
 struct ng_evidence_file {
     enum ng_evidence_kind kind;
-    int64_t suspect_ns, timeout_ns; /* a black box's; 0 not known */
-    bool incident;                  /* such a file is written only at an incident, or cannot tell */
+    int64_t timeout_ns; /* a black box's; 0 not known */
+    bool incident;      /* such a file is written only at an incident, or cannot tell */
 };
 
 /*

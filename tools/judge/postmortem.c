@@ -16,7 +16,7 @@
 #include "tools/judge/health_doubts.h"
 #include "tools/judge/last_moment.h"
 
-/* Dumps do not contain the job's threshold for stuck; black boxes do. */
+/* PyTorch's files do not contain the job's threshold for stuck. */
 #define STALLED_DEFAULT_NS (5 * NG_S)
 #define UNUSUAL_NS         NG_S /* beside stuck work, waits of this length are not accidental */
 /* Work has been pending this long, and a rank that it needs is gone: the incident thread's

@@ -179,6 +179,17 @@ TEST(Dump, WhatCountsAsStuckIsWhatTheJobSays)
         << healthy.result.out;
 }
 
+/* Dumps have the job's threshold, as black boxes do. */
+TEST(Dump, WhatCountsAsStuckIsWhatTheJobSaysToAnalyzeToo)
+{
+    for (int suspect_ms : {5000, 20000}) {
+        Stuck job("test-job", "world", 7000, EVIDENCE_RUNNING, suspect_ms);
+        Dump dump(job);
+        Result result = run({"analyze", dump.out.path()});
+        EXPECT_EQ(result.code(), suspect_ms == 5000 ? 3 : 0) << result.out;
+    }
+}
+
 TEST(Dump, OneRankAlone)
 {
     Stuck job;
