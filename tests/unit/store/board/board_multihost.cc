@@ -797,6 +797,34 @@ TEST_P(Shared, EntriesAreSeenByRanksOfTheRunThatHaveNoCommunicatorInCommon)
     EXPECT_EQ(put(b, "u.id", "x"), -EEXIST);
 }
 
+/* Before any communicator, and without a launcher: a rank that exists twice shows that there are
+ * two runs. */
+TEST_P(Shared, EntriesThatMayBeOfEitherOfTwoRunsAreRefusedUntilThatIsKnown)
+{
+    const Host three, four;
+    const Host *const hosts[] = {&one, &two, &three, &four};
+    const std::string unclear = strerror(ENOTUNIQ);
+    std::vector<Rank *> all;
+    for (int i = 0; i < 4; i++) {
+        all.push_back(&add(*hosts[i], i % 2, {}));
+        all.back()->start();
+    }
+    EXPECT_EQ(put(*all[0], "u.id", "of the first"), 0);
+    EXPECT_EQ(fetch(*all[2], "u.id"), nothing) << "it has the same rank";
+    EXPECT_EQ(put(*all[2], "u.id", "of the second"), 0);
+    EXPECT_EQ(fetch(*all[0], "u.id"), "of the first");
+    EXPECT_EQ(fetch(*all[2], "u.id"), "of the second");
+    for (int i : {1, 3}) {
+        EXPECT_EQ(fetch(*all[i], "u.id"), unclear);
+        EXPECT_EQ(put(*all[i], "u.id", "x"), -ENOTUNIQ);
+    }
+    /* One run has its communicator: what is left is the other. */
+    all[0]->add_group({world, 8, 0});
+    all[1]->add_group({world, 8, 1});
+    EXPECT_TRUE(soon([&] { return fetch(*all[1], "u.id") == "of the first"; }));
+    EXPECT_TRUE(soon([&] { return fetch(*all[3], "u.id") == "of the second"; }));
+}
+
 /* Nothing tells the next run of that name from this one. */
 TEST_P(Shared, EntriesOfAProcessThatHasLeftAreNotSeenByOnesThatComeLater)
 {
