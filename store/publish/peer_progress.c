@@ -344,7 +344,8 @@ static bool must_be_one(struct by_hand_list *list, uint64_t one, uint64_t other)
 
 /* ---- Views ---- */
 
-/* What the launcher of this run says of it. `near`: processes of the run. 0: nothing. */
+/* What the launcher of this run says of it. `near`: processes of the run; a tool knows none. 0:
+ * nothing. */
 static uint64_t launch_run_of(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
                               const struct ng_view *near)
 {
@@ -352,7 +353,8 @@ static uint64_t launch_run_of(const struct ng_peer_progress *blobs, uint32_t cou
 
     for (uint32_t i = 0; i < count; i++)
         if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
-            ((root && blobs[i].root == root) || (head.uid && has_uid(near, head.uid))))
+            ((blobs[i].root == root && (root || !near->process_count)) ||
+             (head.uid && has_uid(near, head.uid))))
             return head.launch_run;
     return 0;
 }
@@ -450,4 +452,41 @@ int ng_peer_progress_whose(const struct ng_peer_progress *blobs, uint32_t count,
     else
         *ret_whose = must_be_one(&list, own, run) ? NG_PEER_OF_OURS : NG_PEER_UNCLEAR;
     return 0;
+}
+
+/* The smallest run of the live processes by hand, if these are one. 0: there are several, or
+ * none. */
+static uint64_t only_by_hand(const struct by_hand_list *list)
+{
+    uint64_t only = 0;
+
+    for (uint32_t i = 0; all_fit(list) && i < list->count; i++)
+        if (list->processes[i].lives && (!only || list->processes[i].run < only))
+            only = list->processes[i].run;
+    return only;
+}
+
+const uint64_t *ng_peer_progress_runs(const struct ng_peer_progress *blobs, uint32_t count,
+                                      struct ng_arena *arena)
+{
+    uint64_t *runs = ng_arena_alloc(arena, (count + 1) * sizeof(*runs));
+    struct by_hand_list list = list_by_hand(blobs, count, arena);
+    struct ng_progress_head head;
+
+    if (!runs || !list.processes)
+        return NULL;
+    uint64_t only = only_by_hand(&list);
+    for (uint32_t i = 0; i < count; i++) {
+        runs[i] = blobs[i].root ? blobs[i].root : NG_PEER_RUN_OPEN;
+        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
+            continue;
+        if (head.launch_run)
+            runs[i] = head.launch_run;
+        else
+            for (uint32_t k = 0; only && k < list.count; k++)
+                if (list.processes[k].lives &&
+                    list.processes[k].run == (blobs[i].root ? blobs[i].root : head.uid))
+                    runs[i] = only;
+    }
+    return runs;
 }
