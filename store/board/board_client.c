@@ -181,8 +181,9 @@ int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mon
     return error ? error : (int)view->process_count;
 }
 
-/* How many processes of a run are alive, and those of others; `run` 0: of all. */
-static int count_living(struct ng_kv *kv, uint64_t run, int64_t deadline_mono_ns,
+/* How many processes of a run are alive, and those of others. It is the one of incarnation `root`,
+ * or `run`; both 0: all. */
+static int count_living(struct ng_kv *kv, uint64_t root, uint64_t run, int64_t deadline_mono_ns,
                         uint32_t *ret_living, uint32_t *ret_others)
 {
     struct ng_arena arena = {0};
@@ -191,6 +192,9 @@ static int count_living(struct ng_kv *kv, uint64_t run, int64_t deadline_mono_ns
 
     int error = ng_peer_progress_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
     const uint64_t *runs = error ? NULL : ng_peer_progress_runs(blobs, count, &arena);
+    for (uint32_t i = 0; root && runs && i < count; i++)
+        if (blobs[i].root == root)
+            run = runs[i];
     for (uint32_t i = 0; runs && i < count; i++)
         living[run && runs[i] != run] += is_living(&blobs[i]);
     ng_arena_reset(&arena);
@@ -256,7 +260,7 @@ int ng_board_client_order(const struct ng_observed_job *job, const struct ng_com
         return error;
     record.source = NG_SOURCE_JOB;
     record.claimant_pid = (int32_t)getpid();
-    error = count_living(kv, job->run, deadline_mono_ns, &living, &others);
+    error = count_living(kv, 0, job->run, deadline_mono_ns, &living, &others);
     record.label = others ? job->run : 0;
     if (!error && living)
         error = leave_record(kv, &record, deadline_mono_ns);
@@ -318,17 +322,14 @@ static int read_last(struct ng_kv *kv, int64_t deadline_mono_ns, uint64_t *ret_l
 }
 
 /* The newest verdict on a deadline, else the newest on a suspicion. */
-static int find_verdict(struct ng_kv *kv, const uint64_t *group_ids, uint32_t group_count,
-                        uint64_t after, int64_t deadline_mono_ns,
+static int find_verdict(struct ng_kv *kv, uint64_t label, uint64_t after, int64_t deadline_mono_ns,
                         struct ng_board_client_verdict *ret_verdict)
 {
     struct ng_board_client_verdict verdict = {0};
     struct ng_incident incident;
-    uint64_t label, last;
+    uint64_t last;
 
-    int error = find_label(kv, group_ids, group_count, deadline_mono_ns, &label);
-    if (!error)
-        error = read_last(kv, deadline_mono_ns, &last);
+    int error = label ? read_last(kv, deadline_mono_ns, &last) : -ENOENT;
     if (error)
         return error;
     uint64_t first = last > NEWEST ? last - NEWEST : 0;
@@ -358,16 +359,19 @@ int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *g
                             struct ng_board_client_verdict *ret_verdict, uint32_t *ret_living,
                             char *why, size_t why_bytes)
 {
-    struct ng_kv *kv;
+    uint64_t label = 0;
     uint32_t others;
+    struct ng_kv *kv;
 
     int error = open_store(job, why, why_bytes, &kv);
     if (error)
         return error == 1 ? -ENOENT : error;
-    error = ret_living ? count_living(kv, 0, deadline_mono_ns, ret_living, &others) : 0;
+    error = find_label(kv, group_ids, group_count, deadline_mono_ns, &label);
+    if (ret_living && (!error || error == -ENOENT))
+        error = count_living(kv, label, 0, deadline_mono_ns, ret_living, &others);
     /* Only now: the verdict precedes the end. */
-    if (!error)
-        error = find_verdict(kv, group_ids, group_count, epoch, deadline_mono_ns, ret_verdict);
+    if (!error || error == -ENOENT)
+        error = find_verdict(kv, label, epoch, deadline_mono_ns, ret_verdict);
     if (error == -ENOENT) {
         ng_kv_destroy(kv);
         return error;

@@ -55,7 +55,7 @@ struct ng_board_client_verdict {
  * The newest verdict on the store, for an incident above `epoch` of the run to which these groups
  * belong; a verdict on a deadline takes precedence over suspicions. 0; -ENOENT: there is none, or
  * the store is not one of several hosts; or -errno as above. *ret_living: how many processes of the
- * job are alive according to the store; may be NULL.
+ * run are alive according to the store (of the job, if the run is not known there); may be NULL.
  */
 int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *group_ids,
                             uint32_t group_count, uint64_t epoch, int64_t deadline_mono_ns,

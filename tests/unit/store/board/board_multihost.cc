@@ -701,6 +701,8 @@ TEST_P(SharedRedis, AToolReadsTheVerdictOnARun)
     uint32_t living = 0;
     ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 7), &suspicion), 0);
     EXPECT_EQ(read(world, 0, &verdict, &living), -ENOENT) << "nobody has judged it";
+    EXPECT_EQ(living, 1u) << "the other is of another run";
+    EXPECT_EQ(read(0x77, 0, &verdict, &living), -ENOENT) << "nobody has such a group";
     EXPECT_EQ(living, 2u);
     ASSERT_EQ(publish(a, suspicion), 0);
     ASSERT_EQ(read(world, 0, &verdict), 0) << why;
