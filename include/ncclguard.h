@@ -216,10 +216,11 @@ NCCLGUARD_FUNCTION_(ncclguard_dump, (const char *folder, int64_t timeout_ms), (f
  * Put `bytes` (up to NCCLGUARD_VALUE_MAX) under `key` (1 to NCCLGUARD_KEY_MAX bytes), for all ranks
  * of the job. A key can be put only once: NCCLGUARD_EXISTS if a live rank has put a different value
  * there. The entry stays as long as this process lives, and a few seconds longer
- * (NCCLGUARD_STORE_TTL). Another run of the same name has its own entries: as the launcher tells,
- * or else from the first communicator on; and entries of a process that has left are not seen by
- * those that come later. Only if a run without a launcher was killed within this time, number the
- * keys. At most 64 keys per process (NCCLGUARD_NO_ROOM).
+ * (NCCLGUARD_STORE_TTL). Another run of the same name has its own entries: as the launcher, the
+ * communicators and the ranks tell; and entries of a process that has left are not seen by those
+ * that come later. Without a launcher, and before both have a communicator, a process may be of
+ * either of two runs: then put and get wait for this to change, and return NCCLGUARD_AMBIGUOUS at
+ * the timeout. At most 64 keys per process (NCCLGUARD_NO_ROOM).
  */
 NCCLGUARD_FUNCTION_(ncclguard_put,
                     (const char *key, const void *data, size_t bytes, int64_t timeout_ms),

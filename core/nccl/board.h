@@ -73,7 +73,8 @@ struct ng_incident {
     uint64_t claimant_ticks; /* reveals a reused pid */
     uint64_t claimant_slot;  /* on the job's board; 0 none */
     uint64_t claimant_host;  /* identity of its host and process namespace; 0 not known */
-    uint64_t label;          /* the claimant's incarnation of the job; 0: for all incarnations */
+    uint64_t label; /* the claimant's incarnation of the job; of a command the run that it is
+                     * for, 0 all */
     int64_t
         claimed_mono_ns;   /* on this host's clock; if it is another host's, when it was received */
     int64_t since_mono_ns; /* when the stuck operation began to wait; 0 not known */

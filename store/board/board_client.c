@@ -83,6 +83,75 @@ static uint64_t newest_root(const struct ng_peer_progress *blobs, uint32_t count
     return living ? living : any;
 }
 
+/* Fetch the blobs of a run only; `run` 0: of all. */
+static int fetch_run(struct ng_kv *kv, uint64_t run, int64_t deadline_mono_ns,
+                     struct ng_arena *arena, struct ng_peer_progress **ret_blobs,
+                     uint32_t *ret_count)
+{
+    uint32_t count, kept = 0;
+
+    int error = ng_peer_progress_fetch(kv, deadline_mono_ns, arena, ret_blobs, &count);
+    const uint64_t *runs = error ? NULL : ng_peer_progress_runs(*ret_blobs, count, arena);
+    if (!runs)
+        return error ? error : -ENOMEM;
+    for (uint32_t i = 0; i < count; i++)
+        if (!run || runs[i] == run)
+            (*ret_blobs)[kept++] = (*ret_blobs)[i];
+    *ret_count = kept;
+    return 0;
+}
+
+static bool is_living(const struct ng_peer_progress *blob)
+{
+    struct ng_progress_head head;
+
+    return blob->lives && ng_progress_peek(blob->data, blob->bytes, &head) == 0 &&
+           head.life == NG_LIFE_RUNNING;
+}
+
+/* Count a process in its run. */
+static uint32_t add_to_runs(const struct ng_observed_job *job, const struct ng_peer_progress *blob,
+                            uint64_t id, struct ng_local_run *runs, uint32_t count, uint32_t room)
+{
+    struct ng_progress_head head;
+    uint32_t at = 0;
+
+    while (at < count && runs[at].id != id)
+        at++;
+    if (at == room || ng_progress_peek(blob->data, blob->bytes, &head) != 0)
+        return count;
+    if (at == count)
+        runs[count++] = (struct ng_local_run){.id = id};
+    if (!runs[at].living) {
+        runs[at].pid = head.pid;
+        snprintf(runs[at].name, sizeof(runs[at].name), "%s", head.host);
+        snprintf(runs[at].job, sizeof(runs[at].job), "%s", job->job);
+    }
+    runs[at].processes++;
+    runs[at].living += is_living(blob);
+    return count;
+}
+
+int ng_board_client_runs(const struct ng_observed_job *job, int64_t deadline_mono_ns,
+                         struct ng_local_run *ret_runs, uint32_t room, char *why, size_t why_bytes)
+{
+    struct ng_arena arena = {0};
+    struct ng_peer_progress *blobs;
+    uint32_t count = 0, found = 0;
+    struct ng_kv *kv;
+
+    int error = open_store(job, why, why_bytes, &kv);
+    if (error)
+        return error == 1 ? 0 : error;
+    error = ng_peer_progress_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
+    const uint64_t *runs = error ? NULL : ng_peer_progress_runs(blobs, count, &arena);
+    for (uint32_t i = 0; runs && i < count; i++)
+        found = add_to_runs(job, &blobs[i], runs[i], ret_runs, found, room);
+    error = close_store(kv, error || runs ? error : -ENOMEM, why, why_bytes);
+    ng_arena_reset(&arena);
+    return error ? error : (int)found;
+}
+
 int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mono_ns,
                          struct ng_view *view, char *why, size_t why_bytes)
 {
@@ -100,7 +169,7 @@ int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mon
     }
     if (error)
         return error;
-    error = ng_peer_progress_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
+    error = fetch_run(kv, job->run, deadline_mono_ns, &arena, &blobs, &count);
     if (!error)
         error = ng_peer_progress_add(blobs, count, newest_root(blobs, count), TTL_NS, view);
     if (!error) {
@@ -112,21 +181,28 @@ int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mon
     return error ? error : (int)view->process_count;
 }
 
-static int count_living(struct ng_kv *kv, int64_t deadline_mono_ns, uint32_t *ret_living)
+/* How many processes of a run are alive, and those of others. It is the one of incarnation `root`,
+ * or `run`; both 0: all. */
+static int count_living(struct ng_kv *kv, uint64_t root, uint64_t run, int64_t deadline_mono_ns,
+                        uint32_t *ret_living, uint32_t *ret_others)
 {
     struct ng_arena arena = {0};
-    struct ng_progress_head head;
     struct ng_peer_progress *blobs;
-    uint32_t count = 0, living = 0;
+    uint32_t count = 0, living[2] = {0};
 
     int error = ng_peer_progress_fetch(kv, deadline_mono_ns, &arena, &blobs, &count);
-    for (uint32_t i = 0; !error && i < count; i++)
-        living += blobs[i].lives && ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
-                  head.life == NG_LIFE_RUNNING;
+    const uint64_t *runs = error ? NULL : ng_peer_progress_runs(blobs, count, &arena);
+    for (uint32_t i = 0; root && runs && i < count; i++)
+        if (blobs[i].root == root)
+            run = runs[i];
+    for (uint32_t i = 0; runs && i < count; i++)
+        living[run && runs[i] != run] += is_living(&blobs[i]);
     ng_arena_reset(&arena);
-    if (!error)
-        *ret_living = living;
-    return error;
+    if (error || !runs)
+        return error ? error : -ENOMEM;
+    *ret_living = living[0];
+    *ret_others = living[1];
+    return 0;
 }
 
 static int leave_record(struct ng_kv *kv, struct ng_incident *record, int64_t deadline_mono_ns)
@@ -169,7 +245,7 @@ int ng_board_client_order(const struct ng_observed_job *job, const struct ng_com
                           int64_t deadline_mono_ns, char *why, size_t why_bytes)
 {
     struct ng_incident record;
-    uint32_t living = 0;
+    uint32_t living = 0, others = 0;
     struct ng_kv *kv;
 
     ng_command_record(command, &record);
@@ -184,7 +260,8 @@ int ng_board_client_order(const struct ng_observed_job *job, const struct ng_com
         return error;
     record.source = NG_SOURCE_JOB;
     record.claimant_pid = (int32_t)getpid();
-    error = count_living(kv, deadline_mono_ns, &living);
+    error = count_living(kv, 0, job->run, deadline_mono_ns, &living, &others);
+    record.label = others ? job->run : 0;
     if (!error && living)
         error = leave_record(kv, &record, deadline_mono_ns);
     error = close_store(kv, error, why, why_bytes);
@@ -245,17 +322,14 @@ static int read_last(struct ng_kv *kv, int64_t deadline_mono_ns, uint64_t *ret_l
 }
 
 /* The newest verdict on a deadline, else the newest on a suspicion. */
-static int find_verdict(struct ng_kv *kv, const uint64_t *group_ids, uint32_t group_count,
-                        uint64_t after, int64_t deadline_mono_ns,
+static int find_verdict(struct ng_kv *kv, uint64_t label, uint64_t after, int64_t deadline_mono_ns,
                         struct ng_board_client_verdict *ret_verdict)
 {
     struct ng_board_client_verdict verdict = {0};
     struct ng_incident incident;
-    uint64_t label, last;
+    uint64_t last;
 
-    int error = find_label(kv, group_ids, group_count, deadline_mono_ns, &label);
-    if (!error)
-        error = read_last(kv, deadline_mono_ns, &last);
+    int error = label ? read_last(kv, deadline_mono_ns, &last) : -ENOENT;
     if (error)
         return error;
     uint64_t first = last > NEWEST ? last - NEWEST : 0;
@@ -285,15 +359,19 @@ int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *g
                             struct ng_board_client_verdict *ret_verdict, uint32_t *ret_living,
                             char *why, size_t why_bytes)
 {
+    uint64_t label = 0;
+    uint32_t others;
     struct ng_kv *kv;
 
     int error = open_store(job, why, why_bytes, &kv);
     if (error)
         return error == 1 ? -ENOENT : error;
-    error = ret_living ? count_living(kv, deadline_mono_ns, ret_living) : 0;
+    error = find_label(kv, group_ids, group_count, deadline_mono_ns, &label);
+    if (ret_living && (!error || error == -ENOENT))
+        error = count_living(kv, label, 0, deadline_mono_ns, ret_living, &others);
     /* Only now: the verdict precedes the end. */
-    if (!error)
-        error = find_verdict(kv, group_ids, group_count, epoch, deadline_mono_ns, ret_verdict);
+    if (!error || error == -ENOENT)
+        error = find_verdict(kv, label, epoch, deadline_mono_ns, ret_verdict);
     if (error == -ENOENT) {
         ng_kv_destroy(kv);
         return error;

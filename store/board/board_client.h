@@ -12,6 +12,7 @@
 
 #include "core/nccl/board.h"
 #include "core/view/view.h"
+#include "store/board/local.h"
 
 struct ng_tls_ops;
 
@@ -21,7 +22,7 @@ struct ng_observed_job {
     const char *job;
     const struct ng_tls_ops *tls; /* the TLS implementation; NULL: rediss:// is an error */
     const char *key_file;         /* NCCLGUARD_STORE_KEY; NULL or "" none */
-    uint64_t run;                 /* run in that folder, as in struct ng_local_run; 0 all */
+    uint64_t run; /* run in that folder or on that store, as in struct ng_local_run; 0 all */
 };
 
 /* Large enough for every `why`. */
@@ -34,8 +35,13 @@ struct ng_observed_job {
 int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mono_ns,
                          struct ng_view *view, char *why, size_t why_bytes);
 
-/* Give every rank of the job a command. Returns how many of its processes were alive, or -errno as
- * above. */
+/* The runs of the job on a store of several hosts, up to `room` of them; `name` is the host of the
+ * process `pid`. Returns how many, or -errno as above; 0 also if it is not such a store. */
+int ng_board_client_runs(const struct ng_observed_job *job, int64_t deadline_mono_ns,
+                         struct ng_local_run *ret_runs, uint32_t room, char *why, size_t why_bytes);
+
+/* Give every rank of the job, or of its run, a command. Returns how many of its processes were
+ * alive, or -errno as above. */
 int ng_board_client_order(const struct ng_observed_job *job, const struct ng_command *command,
                           int64_t deadline_mono_ns, char *why, size_t why_bytes);
 
@@ -49,7 +55,7 @@ struct ng_board_client_verdict {
  * The newest verdict on the store, for an incident above `epoch` of the run to which these groups
  * belong; a verdict on a deadline takes precedence over suspicions. 0; -ENOENT: there is none, or
  * the store is not one of several hosts; or -errno as above. *ret_living: how many processes of the
- * job are alive according to the store; may be NULL.
+ * run are alive according to the store (of the job, if the run is not known there); may be NULL.
  */
 int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *group_ids,
                             uint32_t group_count, uint64_t epoch, int64_t deadline_mono_ns,

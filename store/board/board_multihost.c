@@ -226,6 +226,7 @@ static int silent(int error)
     case -ENOSPC:
     case -ENOMEM:
     case -EPROTO:
+    case -ENOTUNIQ:
         return error;
     default:
         return -EIO;

@@ -252,7 +252,100 @@ static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
     return counts;
 }
 
-/* What the launcher of this run says of it. `near`: processes of the run. 0: nothing. */
+/* ---- Runs that no launcher has identified ---- */
+
+struct by_hand {
+    uint64_t run; /* the root of its label, else its uid */
+    uint64_t uid;
+    int rank, world_size;
+    bool lives; /* and has a rank */
+};
+
+struct by_hand_list {
+    struct by_hand *processes;
+    uint32_t count;
+};
+
+static struct by_hand_list list_by_hand(const struct ng_peer_progress *blobs, uint32_t count,
+                                        struct ng_arena *arena)
+{
+    struct by_hand_list list = {.processes =
+                                    ng_arena_alloc(arena, (count + 1) * sizeof(struct by_hand))};
+    struct ng_progress_head head;
+
+    for (uint32_t i = 0; list.processes && i < count; i++)
+        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 && !head.launch_run &&
+            head.uid)
+            list.processes[list.count++] = (struct by_hand){
+                .run = blobs[i].root ? blobs[i].root : head.uid,
+                .uid = head.uid,
+                .rank = head.rank,
+                .world_size = head.world_size,
+                .lives = blobs[i].lives && head.life == NG_LIFE_RUNNING && head.rank >= 0};
+    return list;
+}
+
+/* The run of a process; 0: it is not there. */
+static uint64_t run_of(const struct by_hand_list *list, uint64_t uid)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->processes[i].uid == uid)
+            return list->processes[i].run;
+    return 0;
+}
+
+static bool has_ranks(const struct by_hand_list *list, uint64_t run)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->processes[i].run == run && list->processes[i].rank < 0)
+            return false;
+    return true;
+}
+
+static bool fit_together(const struct by_hand *a, const struct by_hand *b)
+{
+    return a->run == b->run || a->uid == b->uid ||
+           (a->rank != b->rank && a->world_size == b->world_size);
+}
+
+/* Can the two runs be one, by the ranks of their processes? */
+static bool can_be_one(const struct by_hand_list *list, uint64_t one, uint64_t other)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        for (uint32_t k = 0; list->processes[i].run == one && k < list->count; k++)
+            if (list->processes[k].run == other &&
+                !fit_together(&list->processes[i], &list->processes[k]))
+                return false;
+    return true;
+}
+
+/* Do all live processes fit into one run? */
+static bool all_fit(const struct by_hand_list *list)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        for (uint32_t k = 0; list->processes[i].lives && k < i; k++)
+            if (list->processes[k].lives && !fit_together(&list->processes[i], &list->processes[k]))
+                return false;
+    return true;
+}
+
+/* Can they only be one: do they fit all live runs that can be the same as either, and these each
+ * other? */
+static bool must_be_one(struct by_hand_list *list, uint64_t one, uint64_t other)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct by_hand *process = &list->processes[i];
+        process->lives = process->run == one || process->run == other ||
+                         (process->lives && (can_be_one(list, process->run, one) ||
+                                             can_be_one(list, process->run, other)));
+    }
+    return all_fit(list);
+}
+
+/* ---- Views ---- */
+
+/* What the launcher of this run says of it. `near`: processes of the run; a tool knows none. 0:
+ * nothing. */
 static uint64_t launch_run_of(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
                               const struct ng_view *near)
 {
@@ -260,46 +353,10 @@ static uint64_t launch_run_of(const struct ng_peer_progress *blobs, uint32_t cou
 
     for (uint32_t i = 0; i < count; i++)
         if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
-            ((root && blobs[i].root == root) || (head.uid && has_uid(near, head.uid))))
+            ((blobs[i].root == root && (root || !near->process_count)) ||
+             (head.uid && has_uid(near, head.uid))))
             return head.launch_run;
     return 0;
-}
-
-/*
- * Do the live processes that no launcher has identified fit into one run: is each rank one of them,
- * and do they agree on how many there are? If not, several runs are active, and a process without a
- * communicator may be of any. -ENOMEM.
- */
-static int fit_by_hand(const struct ng_peer_progress *blobs, uint32_t count, struct ng_arena *arena)
-{
-    struct ng_progress_head head;
-    uint32_t room = 16;
-    int world_size = 0;
-
-    while (room < 2 * (uint64_t)count)
-        room *= 2;
-    struct {
-        uint64_t uid;
-        int rank;
-    } *seen = ng_arena_alloc(arena, room * sizeof(*seen));
-    if (!seen)
-        return -ENOMEM;
-    for (uint32_t i = 0, used = 0; i < count; i++) {
-        if (!blobs[i].lives || ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0 ||
-            head.launch_run || head.rank < 0 || !head.uid || head.life != NG_LIFE_RUNNING)
-            continue;
-        if (used++ && head.world_size != world_size)
-            return false;
-        world_size = head.world_size;
-        uint32_t at = ((uint32_t)head.rank * UINT32_C(0x9e3779b9)) & (room - 1);
-        while (seen[at].uid && seen[at].rank != head.rank)
-            at = (at + 1) & (room - 1);
-        if (seen[at].uid && seen[at].uid != head.uid)
-            return false;
-        seen[at].uid = head.uid;
-        seen[at].rank = head.rank;
-    }
-    return true;
 }
 
 int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
@@ -310,10 +367,11 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
     /* Those already in the view are few: the processes of one host. */
     struct ng_view near = {.processes = view->processes, .process_count = view->process_count};
     uint64_t launch_run = launch_run_of(blobs, count, root, &near);
-    int fit = launch_run ? true : fit_by_hand(blobs, count, &view->arena);
+    struct by_hand_list by_hand = list_by_hand(blobs, count, &view->arena);
 
-    if (!counts || fit < 0)
+    if (!counts || !by_hand.processes)
         return -ENOMEM;
+    bool fit = launch_run || all_fit(&by_hand);
     for (int strangers = 0; strangers < 2; strangers++)
         for (uint32_t i = 0; i < count; i++) {
             int error = ng_progress_peek(blobs[i].data, blobs[i].bytes, &head);
@@ -375,4 +433,60 @@ int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t c
         seen[used++].rank = head.rank;
     }
     return 0;
+}
+
+int ng_peer_progress_whose(const struct ng_peer_progress *blobs, uint32_t count, uint64_t own_uid,
+                           uint64_t uid, struct ng_arena *arena, enum ng_peer_whose *ret_whose)
+{
+    struct by_hand_list list = list_by_hand(blobs, count, arena);
+
+    if (!list.processes)
+        return -ENOMEM;
+    uint64_t own = run_of(&list, own_uid), run = run_of(&list, uid);
+    if (!own || !run)
+        *ret_whose = NG_PEER_UNCLEAR; /* it is known in a moment */
+    else if (own == run || !has_ranks(&list, own) || !has_ranks(&list, run))
+        *ret_whose = NG_PEER_OF_OURS; /* without ranks nothing tells */
+    else if (!can_be_one(&list, own, run))
+        *ret_whose = NG_PEER_OF_ANOTHER;
+    else
+        *ret_whose = must_be_one(&list, own, run) ? NG_PEER_OF_OURS : NG_PEER_UNCLEAR;
+    return 0;
+}
+
+/* The smallest run of the live processes by hand, if these are one. 0: there are several, or
+ * none. */
+static uint64_t only_by_hand(const struct by_hand_list *list)
+{
+    uint64_t only = 0;
+
+    for (uint32_t i = 0; all_fit(list) && i < list->count; i++)
+        if (list->processes[i].lives && (!only || list->processes[i].run < only))
+            only = list->processes[i].run;
+    return only;
+}
+
+const uint64_t *ng_peer_progress_runs(const struct ng_peer_progress *blobs, uint32_t count,
+                                      struct ng_arena *arena)
+{
+    uint64_t *runs = ng_arena_alloc(arena, (count + 1) * sizeof(*runs));
+    struct by_hand_list list = list_by_hand(blobs, count, arena);
+    struct ng_progress_head head;
+
+    if (!runs || !list.processes)
+        return NULL;
+    uint64_t only = only_by_hand(&list);
+    for (uint32_t i = 0; i < count; i++) {
+        runs[i] = blobs[i].root ? blobs[i].root : NG_PEER_RUN_OPEN;
+        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
+            continue;
+        if (head.launch_run)
+            runs[i] = head.launch_run;
+        else
+            for (uint32_t k = 0; only && k < list.count; k++)
+                if (list.processes[k].lives &&
+                    list.processes[k].run == (blobs[i].root ? blobs[i].root : head.uid))
+                    runs[i] = only;
+    }
+    return runs;
 }

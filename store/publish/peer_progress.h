@@ -42,4 +42,27 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
 int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t count,
                                 const uint64_t *roots, uint32_t root_count, struct ng_arena *arena);
 
+/* The run of processes by hand that have no communicator yet, while there are several runs. */
+#define NG_PEER_RUN_OPEN 1
+
+/*
+ * For each blob the run that it belongs to, as tools name it: what its launcher says, else its
+ * incarnation; those by hand that fit together are one. NULL: no memory.
+ */
+const uint64_t *ng_peer_progress_runs(const struct ng_peer_progress *blobs, uint32_t count,
+                                      struct ng_arena *arena);
+
+enum ng_peer_whose {
+    NG_PEER_OF_OURS,    /* as far as is known */
+    NG_PEER_OF_ANOTHER, /* run, for certain */
+    NG_PEER_UNCLEAR,    /* several runs are active, and it fits into ours as into another */
+};
+
+/*
+ * Of which run is process `uid`, for process `own_uid`, if no launcher has identified either and
+ * one of them has no communicator yet? 0; -ENOMEM.
+ */
+int ng_peer_progress_whose(const struct ng_peer_progress *blobs, uint32_t count, uint64_t own_uid,
+                           uint64_t uid, struct ng_arena *arena, enum ng_peer_whose *ret_whose);
+
 #endif

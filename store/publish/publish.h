@@ -22,7 +22,8 @@
  *                answer: store/publish/publish_lockstep.c
  *   i/<epoch>    an incident; i/last: the newest; v/<epoch>/json and /text: its verdict
  *   d/<epoch>/<slot>  that process has written its dump
- *   k/<key>      an entry of ng_board_ops.put: uid of its process, and the data
+ *   k/<key>      an entry of ng_board_ops.put: uid of its process, and the data; k/<number>/<key>
+ *                those of other runs
  *   examine/<level>/<label>   a process examines the whole job; with a number: it has just found
  *                nothing, for this cause (enum ng_claim_cause)
  * and one channel, m.

@@ -7,9 +7,10 @@
  * of its sign of life, and is stored again as often.
  *
  * Runs of one name have one store. If their launchers tell them apart, so does the name of a key.
- * Else an entry belongs to the run of the communicators that its process has made, and another run
- * that has made some puts its own beside it. An entry whose process has left counts only for
- * processes that were there by then: it is of an earlier run for the others.
+ * Else an entry belongs to the run of its process, by the communicators that it has made or, while
+ * one of the two has made none, by the ranks of all; another run puts its own beside it. An entry
+ * whose process has left counts only for processes that were there by then: it is of an earlier run
+ * for the others. What has a lifetime of its own has a key that no other run uses.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -23,6 +24,7 @@
 #include "store/wire/incarnation.h"
 
 #define ENTRY_KEY_BYTES (NG_BOARD_KEY_MAX + 40)
+#define ENTRY_RUNS      8u /* so many runs may use one key */
 
 struct value {
     uint64_t uid;
@@ -32,18 +34,18 @@ struct value {
 };
 #define HEAD_BYTES offsetof(struct value, data)
 
-/* `label` 0: the one that all runs try first. */
-static void entry_key(const struct ng_publisher *p, uint64_t label, const char *key,
+/* `beside`: 0 for the first run that uses the key. */
+static void entry_key(const struct ng_publisher *p, unsigned beside, const char *key,
                       char ret_key[ENTRY_KEY_BYTES])
 {
     uint64_t launch_run = p->options.own_box->header->launch_run;
-    char launcher[20] = "", run[20] = "";
+    char launcher[20] = "", number[12] = "";
 
     if (launch_run)
         snprintf(launcher, sizeof(launcher), "%016" PRIx64 ".", launch_run);
-    if (label)
-        snprintf(run, sizeof(run), "%016" PRIx64 "/", label);
-    snprintf(ret_key, ENTRY_KEY_BYTES, "k/%s%s%s", launcher, run, key);
+    if (beside)
+        snprintf(number, sizeof(number), "%u/", beside);
+    snprintf(ret_key, ENTRY_KEY_BYTES, "k/%s%s%s", launcher, number, key);
 }
 
 /* Read an entry. 0, -ENOENT, or another -errno, which has been reported. */
@@ -68,6 +70,7 @@ enum whose {
     OF_OURS,    /* as far as is known */
     OF_EARLIER, /* its process had left when we came */
     OF_ANOTHER, /* run, which may be alive */
+    UNCLEAR,    /* may be of ours, or of another */
 };
 
 /* Has this process a communicator of all ranks of its run? */
@@ -105,20 +108,104 @@ static int compare_runs(struct ng_publisher *p, uint64_t label, struct ng_ask *a
     return ng_publisher_failed(p, error);
 }
 
+static bool is_of_earlier(const struct ng_publisher *p, const struct value *value)
+{
+    return value->ended && value->ended <= p->entries.ended_before;
+}
+
+/* One of the two has no communicator yet. */
+static int compare_ranks(struct ng_publisher *p, uint64_t uid, struct ng_ask *ask,
+                         enum whose *ret_whose)
+{
+    enum ng_peer_whose whose;
+
+    int error = ng_peer_progress_fetch(p->kv, ask->deadline_mono_ns, &ask->arena, &ask->blobs,
+                                       &ask->blob_count);
+    if (!error)
+        error = ng_peer_progress_whose(ask->blobs, ask->blob_count,
+                                       ng_box_uid(p->options.own_box->header), uid, &ask->arena,
+                                       &whose);
+    if (error)
+        return ng_publisher_failed(p, error);
+    *ret_whose = whose == NG_PEER_OF_OURS   ? OF_OURS
+                 : whose == NG_PEER_UNCLEAR ? UNCLEAR
+                                            : OF_ANOTHER;
+    return 0;
+}
+
 static int find_whose(struct ng_publisher *p, const struct value *value, struct ng_ask *ask,
                       enum whose *ret_whose)
 {
+    const struct ng_box_header *own = p->options.own_box->header;
+
     *ret_whose = OF_OURS;
-    if (value->ended && value->ended <= p->entries.ended_before) {
+    if (value->uid == ng_box_uid(own))
+        return 0;
+    if (is_of_earlier(p, value)) {
         *ret_whose = OF_EARLIER;
         return 0;
     }
     if (!p->labels.root || !value->label)
-        return 0;
+        return own->launch_run ? 0 : compare_ranks(p, value->uid, ask, ret_whose);
     int ours = ng_publisher_is_ours(p, value->label);
     if (ours < 0)
         return ng_publisher_failed(p, ours);
     return ours ? 0 : compare_runs(p, value->label, ask, ret_whose);
+}
+
+/* ---- Find ---- */
+
+struct found {
+    struct value *values;     /* ENTRY_RUNS of them */
+    size_t bytes[ENTRY_RUNS]; /* 0 there is none */
+};
+
+static void take_value(void *context, size_t index, const struct ng_kv_bytes *value)
+{
+    struct found *found = context;
+
+    if (!value || value->bytes < HEAD_BYTES || value->bytes > sizeof(found->values[0]))
+        return;
+    memcpy(&found->values[index], value->data, value->bytes);
+    found->bytes[index] = value->bytes;
+}
+
+/* The entry of our run; it belongs to the arena of `ask`. 0; -ENOENT; -ENOTUNIQ: there is one that
+ * may be ours, or another run's; or another -errno, which has been reported. */
+static int find_entry(struct ng_publisher *p, struct ng_ask *ask, const struct value **ret_value,
+                      size_t *ret_bytes, unsigned *ret_beside)
+{
+    struct found found = {.values = ng_arena_alloc(&ask->arena, ENTRY_RUNS * sizeof(struct value))};
+    char keys[ENTRY_RUNS][ENTRY_KEY_BYTES];
+    const char *pointers[ENTRY_RUNS];
+    bool unclear = false;
+    enum whose whose;
+
+    if (!found.values)
+        return -ENOMEM;
+    for (unsigned beside = 0; beside < ENTRY_RUNS; beside++) {
+        entry_key(p, beside, ask->key, keys[beside]);
+        pointers[beside] = keys[beside];
+    }
+    int error =
+        ng_kv_get_many(p->kv, pointers, ENTRY_RUNS, ask->deadline_mono_ns, take_value, &found);
+    if (error)
+        return ng_publisher_failed(p, error);
+    for (unsigned beside = 0; beside < ENTRY_RUNS; beside++) {
+        if (!found.bytes[beside])
+            continue;
+        error = find_whose(p, &found.values[beside], ask, &whose);
+        if (error)
+            return error;
+        if (whose == OF_OURS) {
+            *ret_value = &found.values[beside];
+            *ret_bytes = found.bytes[beside];
+            *ret_beside = beside;
+            return 0;
+        }
+        unclear |= whose == UNCLEAR;
+    }
+    return unclear ? -ENOTUNIQ : -ENOENT;
 }
 
 /* ---- Put ---- */
@@ -146,27 +233,31 @@ static bool is_kept(const struct ng_publisher *p, const char *key)
     return false;
 }
 
-/* Put it under this key, unless there is one of our run. *ret_whose: whose is there then. */
+static bool is_same(const struct value *one, const struct value *other, size_t bytes,
+                    size_t other_bytes)
+{
+    return one->uid == other->uid && bytes == other_bytes &&
+           memcmp(one->data, other->data, bytes - HEAD_BYTES) == 0;
+}
+
+/* Put it under this key. 0; -EEXIST: there is another one, not of an earlier run; or -errno. */
 static int put_at(struct ng_publisher *p, const char *key, const struct value *value, size_t bytes,
-                  struct ng_ask *ask, enum whose *ret_whose)
+                  struct ng_ask *ask)
 {
     int64_t ttl_ms = (ask->keep_ns ? ask->keep_ns : p->options.ttl_ns) / NG_MS;
     struct value there;
     struct ng_kv_bytes expected = {.data = &there};
 
-    *ret_whose = OF_OURS;
     int error = ng_kv_put_if_absent(p->kv, key, value, bytes, ttl_ms, ask->deadline_mono_ns);
     if (error != -EEXIST)
         return ng_publisher_failed(p, error);
     error = read_value(p, key, ask->deadline_mono_ns, &there, &expected.bytes);
     if (error)
         return error == -ENOENT ? -EIO : error;
-    if (there.uid == value->uid && expected.bytes == bytes &&
-        memcmp(there.data, value->data, bytes - HEAD_BYTES) == 0)
+    if (is_same(value, &there, bytes, expected.bytes))
         return 0; /* ours */
-    error = find_whose(p, &there, ask, ret_whose);
-    if (error || *ret_whose != OF_EARLIER)
-        return error ? error : -EEXIST;
+    if (!is_of_earlier(p, &there))
+        return -EEXIST;
     error = ng_kv_compare_and_set(p->kv, key, &expected, value, bytes, ttl_ms,
                                   ask->deadline_mono_ns, NULL);
     return error == -EEXIST || error == -ENOENT ? -EIO : ng_publisher_failed(p, error);
@@ -175,9 +266,10 @@ static int put_at(struct ng_publisher *p, const char *key, const struct value *v
 int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
 {
     struct value value = {.uid = ng_box_uid(p->options.own_box->header)};
-    size_t bytes = HEAD_BYTES + ask->data_bytes;
-    char key[ENTRY_KEY_BYTES], beside[ENTRY_KEY_BYTES];
-    enum whose whose;
+    size_t bytes = HEAD_BYTES + ask->data_bytes, there_bytes;
+    const struct value *there;
+    char key[ENTRY_KEY_BYTES];
+    unsigned at;
 
     if (ask->data_bytes > sizeof(value.data))
         return -EMSGSIZE;
@@ -185,49 +277,41 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
     if (error)
         return error;
     value.label = p->labels.root;
-    entry_key(p, 0, ask->key, key);
-    entry_key(p, value.label, ask->key, beside);
-    /* Its own entry counts once already. */
-    bool counted = ask->keep_ns || is_kept(p, key) || is_kept(p, beside);
-    if (!counted && p->entries.count == NG_BOARD_KEEP_MAX)
-        return -ENOSPC;
     memcpy(value.data, ask->data, ask->data_bytes);
-    error = put_at(p, key, &value, bytes, ask, &whose);
-    bool is_beside = error == -EEXIST && whose == OF_ANOTHER;
-    if (is_beside)
-        error = put_at(p, beside, &value, bytes, ask, &whose);
-    return error || counted ? error : keep(p, is_beside ? beside : key, &value, bytes);
+    entry_key(p, 0, ask->key, key);
+    if (ask->keep_ns)
+        return put_at(p, key, &value, bytes, ask);
+    error = -EEXIST;
+    for (unsigned beside = 0; error == -EEXIST && beside < ENTRY_RUNS; beside++) {
+        error = find_entry(p, ask, &there, &there_bytes, &at);
+        if (error && error != -ENOENT)
+            return error;
+        if (!error && !is_same(&value, there, bytes, there_bytes))
+            return -EEXIST;
+        entry_key(p, error ? beside : at, ask->key, key);
+        if (!error && is_kept(p, key))
+            return 0;
+        if (p->entries.count == NG_BOARD_KEEP_MAX)
+            return -ENOSPC;
+        error = error ? put_at(p, key, &value, bytes, ask) : 0;
+    }
+    return error ? error : keep(p, key, &value, bytes);
 }
 
 /* ---- Fetch ---- */
 
 int ng_publisher_fetch(struct ng_publisher *p, struct ng_ask *ask)
 {
-    struct value value;
-    enum whose whose;
-    char key[ENTRY_KEY_BYTES];
+    const struct value *value;
+    unsigned beside;
     size_t bytes;
 
     int error = ng_publisher_label_groups(p);
-    if (error)
-        return error;
-    entry_key(p, 0, ask->key, key);
-    error = read_value(p, key, ask->deadline_mono_ns, &value, &bytes);
     if (!error)
-        error = find_whose(p, &value, ask, &whose);
-    if (!error && whose == OF_ANOTHER) {
-        entry_key(p, p->labels.root, ask->key, key);
-        error = read_value(p, key, ask->deadline_mono_ns, &value, &bytes);
-    } else if (!error && whose == OF_EARLIER) {
-        error = -ENOENT;
-    }
+        error = find_entry(p, ask, &value, &bytes, &beside);
     if (error)
         return error;
-    void *copy = ng_arena_alloc(&ask->arena, bytes - HEAD_BYTES + 1);
-    if (!copy)
-        return -ENOMEM;
-    memcpy(copy, value.data, bytes - HEAD_BYTES);
-    ask->data = copy;
+    ask->data = value->data;
     ask->data_bytes = bytes - HEAD_BYTES;
     return 0;
 }

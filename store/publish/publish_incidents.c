@@ -12,6 +12,7 @@
 
 #include "core/util/clock.h"
 #include "store/kv/kv.h"
+#include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
 #include "store/wire/command_record.h"
 #include "store/wire/documents.h"
@@ -104,6 +105,17 @@ static bool claimed_by_us(const struct ng_publisher *p, const struct ng_incident
            incident->claimant_pid == header->pid && incident->claimant_ticks == header->start_ticks;
 }
 
+/* Is a command for this run for us? NG_PEER_RUN_OPEN, or what our launcher says of our run; a root
+ * is what ng_publisher_is_ours knows. */
+static bool is_command_for_us(const struct ng_publisher *p, const struct ng_incident *incident)
+{
+    uint64_t launch_run = p->options.own_box->header->launch_run;
+
+    return ng_record_is_command(incident) &&
+           (launch_run ? incident->label == launch_run
+                       : incident->label == NG_PEER_RUN_OPEN && !p->labels.root);
+}
+
 static int take_incident(struct ng_publisher *p, uint64_t epoch)
 {
     struct ng_incident incident;
@@ -111,9 +123,11 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
     int error = read_incident(p, epoch, &incident);
     if (error)
         return error;
-    /* An operator's command is for all runs of the job; a rank's claim is for its own run. */
+    /* An operator's command may be for all runs of the job; a rank's claim is for its own run. */
     bool of_a_run = incident.label || ng_record_is_command(&incident);
-    int ours = incident.level && of_a_run ? ng_publisher_is_ours(p, incident.label) : 0;
+    int ours = is_command_for_us(p, &incident);
+    if (!ours && incident.level && of_a_run)
+        ours = ng_publisher_is_ours(p, incident.label);
     if (!ours && incident.level &&
         of_a_run) { /* a group that was created since the last round may unite us */
         error = ng_publisher_label_groups(p);

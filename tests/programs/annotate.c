@@ -112,10 +112,11 @@ static ncclComm_t exchange(void)
 
 static void await_go(void)
 {
+    const char *folder = getenv("ANNOTATE_FOLDER");
     char path[4096];
 
-    snprintf(path, sizeof(path), "%s/go", getenv("ANNOTATE_FOLDER"));
-    for (long ms = 0; access(path, F_OK) != 0 && ms < 3 * WAIT_MS; ms += 10)
+    snprintf(path, sizeof(path), "%s/go", folder ? folder : "");
+    for (long ms = 0; folder && access(path, F_OK) != 0 && ms < 3 * WAIT_MS; ms += 10)
         sleep_ms(10);
 }
 
@@ -126,8 +127,7 @@ static void come(void)
     size_t bytes;
 
     exchange_ms = 3000;
-    guarded(ncclguard_get("nothing", nothing, sizeof(nothing), &bytes, 1), NCCLGUARD_TIMED_OUT,
-            "get");
+    ncclguard_get("nothing", nothing, sizeof(nothing), &bytes, 1);
     await_go();
 }
 

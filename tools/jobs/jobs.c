@@ -239,32 +239,36 @@ static void keep_own(struct ng_local_run *runs, int *count, const char *job)
     *count = kept;
 }
 
-/* "0123456789abcdef (4 of 4 processes alive, pid 7 among them), …" */
-static void name_runs(const struct ng_local_run *runs, int count, char *ret_text, size_t bytes)
+/* "0123456789abcdef (4 of 4 processes alive, pid 7 among them), …"; with its host, if there are
+ * several. */
+static void name_runs(const struct ng_local_run *runs, int count, bool local, char *ret_text,
+                      size_t bytes)
 {
     size_t used = 0;
 
     for (int i = 0; i < count && used < bytes; i++)
-        used += (size_t)snprintf(ret_text + used, bytes - used,
-                                 "%s%016" PRIx64 " (%u of %u processes alive, pid %d among them)",
-                                 i ? ", " : "", runs[i].id, runs[i].living, runs[i].processes,
-                                 runs[i].pid);
+        used +=
+            (size_t)snprintf(ret_text + used, bytes - used,
+                             "%s%016" PRIx64 " (%u of %u processes alive, pid %d%s%s among them)",
+                             i ? ", " : "", runs[i].id, runs[i].living, runs[i].processes,
+                             runs[i].pid, local ? "" : " on ", local ? "" : runs[i].name);
 }
 
 /* 0, or an exit status after reporting the usage error. */
 static int choose_run(const char *command, const char *text, bool local, struct ng_job *job)
 {
     struct ng_local_run runs[16];
-    char list[sizeof(runs) / sizeof(runs[0]) * 96], mend[sizeof(list) + 64];
+    const uint32_t room = sizeof(runs) / sizeof(runs[0]);
+    char list[sizeof(runs) / sizeof(runs[0]) * 160], mend[sizeof(list) + 64];
     int only = -1, living = 0;
 
-    if (text && !local)
-        return ng_usage_error(command, "leave it out: the store shows the newest run of a job",
-                              "--run is about the runs of one host, with the store local:");
-    int count = local ? ng_local_runs(job->folder, runs, sizeof(runs) / sizeof(runs[0])) : 0;
+    int count = local ? ng_local_runs(job->folder, runs, room)
+                      : ng_board_client_runs(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                                             runs, room, job->why, sizeof(job->why));
+    job->why[0] = '\0'; /* the observation will report it */
     keep_own(runs, &count, job->name);
     if (count <= 0)
-        return 0; /* no process of the job is visible: the observation will report it */
+        return 0; /* no process of the job is visible: likewise */
     for (int i = 0; i < count; i++) {
         char id[17];
         snprintf(id, sizeof(id), "%016" PRIx64, runs[i].id);
@@ -273,16 +277,17 @@ static int choose_run(const char *command, const char *text, bool local, struct 
             living++;
         }
     }
-    if (only >= 0 && living == 1)
+    /* Of the only run on a store all processes are meant, also those of the next. */
+    if (only >= 0 && living == 1 && (local || text))
         job->observed.run = runs[only].id;
     if (living == 1 || (!text && !living))
         return 0;
-    name_runs(runs, count, list, sizeof(list));
+    const char *where = local ? " on this host" : "";
+    name_runs(runs, count, local, list, sizeof(list));
     snprintf(mend, sizeof(mend), "write --run RUN, one of: %s", list);
-    return text ? ng_usage_error(command, mend, "job %s has no run of this name on this host",
-                                 job->name)
-                : ng_usage_error(command, mend, "job %s has %d runs on this host", job->name,
-                                 living);
+    return text
+               ? ng_usage_error(command, mend, "job %s has no run of this name%s", job->name, where)
+               : ng_usage_error(command, mend, "job %s has %d runs%s", job->name, living, where);
 }
 
 /* The store that is meant. 0, or an exit status after reporting the usage error. */

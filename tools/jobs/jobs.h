@@ -27,9 +27,7 @@ struct ng_job {
 /* The option of commands that take a run. */
 #define NG_JOBS_RUN_OPTION                                                                         \
     {                                                                                              \
-        "run", "RUN",                                                                              \
-            "where several runs of that name live on this host: which (the command lists\n"        \
-            "them)"                                                                                \
+        "run", "RUN", "where several runs of that name are alive: which (the command lists them)"  \
     }
 
 /* A job that has black boxes on this host. */
@@ -44,8 +42,9 @@ struct ng_job_here {
 /*
  * Fill in the job: the store `store` (NULL: NCCLGUARD_STORE), the job `name` (NULL: NCCLGUARD_JOB,
  * else the only one alive on this host, else the only one that has left its black boxes here). Of
- * the runs of that name on this host, `run` (NULL: the only one alive). 0, or an exit status after
- * reporting the usage error: no such store or run, several jobs or runs (a list), none.
+ * the runs of that name, on this host or on the store, `run` (NULL: the only one alive). 0, or an
+ * exit status after reporting the usage error: no such store or run, several jobs or runs (a list),
+ * none.
  */
 int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
                    struct ng_job *ret_job);

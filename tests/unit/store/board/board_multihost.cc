@@ -597,6 +597,89 @@ TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
     EXPECT_EQ(ng_board_client_order(&nobody, &order, within(patience_ms), why, sizeof(why)), 0);
 }
 
+/* Two runs by hand, a rank that may be of either, and one that a launcher started. */
+TEST_P(SharedRedis, AToolSeesEachRunAndItsCommandReachesThatOneAlone)
+{
+    constexpr uint64_t apart = 0x900;
+    const Host three, four, five;
+    Rank &a = start(one, 0), &b = start(two, 1);
+    Rank &c = add(three, 0, {{apart, 2, 0}}), &open = add(four, 2, {}),
+         &launched = add(five, 0, {});
+    launched.box.header->launch_run = 7;
+    for (Rank *rank : {&c, &open, &launched})
+        rank->start();
+    round();
+    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
+    struct ng_local_run runs[8];
+    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
+    std::map<uint64_t, unsigned> living, wanted = {{world, 2}, {apart, 1}, {1, 1}, {7, 1}};
+    auto look = [&] {
+        living.clear();
+        int count = ng_board_client_runs(&job, within(patience_ms), runs, 8, why, sizeof(why));
+        for (int i = 0; i < count; i++) {
+            living[runs[i].id] = runs[i].living;
+            EXPECT_STREQ(runs[i].job, "job");
+            EXPECT_NE(runs[i].name[0], '\0') << "its host";
+        }
+        return living == wanted;
+    };
+    EXPECT_TRUE(soon(look)) << testing::PrintToString(living);
+    EXPECT_EQ(ng_board_client_runs(&job, within(patience_ms), runs, 1, why, sizeof(why)), 1)
+        << "no more than there is room for";
+    struct ng_command order = {};
+    order.kind = NG_COMMAND_ABORT;
+    uint64_t epoch = 0;
+    for (auto &[id, ranks] : std::map<uint64_t, std::vector<Rank *>>{
+             {world, {&a, &b}}, {apart, {&c}}, {1, {&open}}, {7, {&launched}}}) {
+        struct ng_incident heard = {};
+        struct ng_view view;
+        job.run = id;
+        ng_view_init(&view);
+        EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)),
+                  (int)ranks.size());
+        ng_view_fini(&view);
+        EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)),
+                  (int)ranks.size());
+        epoch++;
+        for (Rank *rank : ranks) {
+            EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, 0, &heard) == 0; }));
+            EXPECT_EQ(heard.epoch, epoch) << "and of no other before";
+        }
+    }
+    job.run = 0;
+    EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 5);
+    for (Rank *rank : {&a, &b, &c, &open, &launched}) {
+        struct ng_incident heard = {};
+        EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, epoch, &heard) == 0; }));
+        EXPECT_EQ(heard.epoch, epoch + 1);
+    }
+}
+
+/* Ranks whose communicators have none in common yet, and one without: a command is for all. */
+TEST_P(SharedRedis, AJobByHandIsOneRunAsLongAsItsRanksFit)
+{
+    Rank &a = start(one, 0);
+    Rank &b = add(two, 1, {{0x900, 2, 0}}), &c = add(two, 2, {});
+    b.start();
+    c.start();
+    round();
+    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
+    struct ng_local_run runs[8];
+    struct ng_command order = {};
+    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
+    EXPECT_TRUE(soon([&] {
+        return ng_board_client_runs(&job, within(patience_ms), runs, 8, why, sizeof(why)) == 1 &&
+               runs[0].living == 3;
+    }));
+    job.run = runs[0].id;
+    order.kind = NG_COMMAND_ABORT;
+    EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 3);
+    for (Rank *rank : {&a, &b, &c}) {
+        struct ng_incident heard = {};
+        EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, 0, &heard) == 0; }));
+    }
+}
+
 /* A run is known by any of its groups; what is claimed, another run's, or seen already is none. */
 TEST_P(SharedRedis, AToolReadsTheVerdictOnARun)
 {
@@ -618,6 +701,8 @@ TEST_P(SharedRedis, AToolReadsTheVerdictOnARun)
     uint32_t living = 0;
     ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 7), &suspicion), 0);
     EXPECT_EQ(read(world, 0, &verdict, &living), -ENOENT) << "nobody has judged it";
+    EXPECT_EQ(living, 1u) << "the other is of another run";
+    EXPECT_EQ(read(0x77, 0, &verdict, &living), -ENOENT) << "nobody has such a group";
     EXPECT_EQ(living, 2u);
     ASSERT_EQ(publish(a, suspicion), 0);
     ASSERT_EQ(read(world, 0, &verdict), 0) << why;
@@ -795,6 +880,34 @@ TEST_P(Shared, EntriesAreSeenByRanksOfTheRunThatHaveNoCommunicatorInCommon)
     EXPECT_EQ(fetch(b, "u.id"), "value");
     EXPECT_EQ(fetch(newcomer, "u.id"), "value");
     EXPECT_EQ(put(b, "u.id", "x"), -EEXIST);
+}
+
+/* Before any communicator, and without a launcher: a rank that exists twice shows that there are
+ * two runs. */
+TEST_P(Shared, EntriesThatMayBeOfEitherOfTwoRunsAreRefusedUntilThatIsKnown)
+{
+    const Host three, four;
+    const Host *const hosts[] = {&one, &two, &three, &four};
+    const std::string unclear = strerror(ENOTUNIQ);
+    std::vector<Rank *> all;
+    for (int i = 0; i < 4; i++) {
+        all.push_back(&add(*hosts[i], i % 2, {}));
+        all.back()->start();
+    }
+    EXPECT_EQ(put(*all[0], "u.id", "of the first"), 0);
+    EXPECT_EQ(fetch(*all[2], "u.id"), nothing) << "it has the same rank";
+    EXPECT_EQ(put(*all[2], "u.id", "of the second"), 0);
+    EXPECT_EQ(fetch(*all[0], "u.id"), "of the first");
+    EXPECT_EQ(fetch(*all[2], "u.id"), "of the second");
+    for (int i : {1, 3}) {
+        EXPECT_EQ(fetch(*all[i], "u.id"), unclear);
+        EXPECT_EQ(put(*all[i], "u.id", "x"), -ENOTUNIQ);
+    }
+    /* One run has its communicator: what is left is the other. */
+    all[0]->add_group({world, 8, 0});
+    all[1]->add_group({world, 8, 1});
+    EXPECT_TRUE(soon([&] { return fetch(*all[1], "u.id") == "of the first"; }));
+    EXPECT_TRUE(soon([&] { return fetch(*all[3], "u.id") == "of the second"; }));
 }
 
 /* Nothing tells the next run of that name from this one. */

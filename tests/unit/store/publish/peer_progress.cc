@@ -332,6 +332,77 @@ TEST_F(Halves, AreNotPartedByAThirdRunNorByTwoPlacesOfOneProcess)
     EXPECT_EQ(may_be_one({5, 9, 11}), -EPERM);
 }
 
+/* Of which run a process is for another, before both have a communicator. */
+class ByHand : public PeerProgress
+{
+  protected:
+    /* Rank and label of a process, whose uid is `uid`. */
+    void is(uint64_t uid, int rank, uint64_t label = 0, enum ng_life life = NG_LIFE_RUNNING,
+            int world_size = 8)
+    {
+        Told one = process(rank, label);
+        one.uid = uid;
+        one.life = life;
+        one.world_size = world_size;
+        stands(uid, told(one), ng_life_has_ended(life) ? -1 : 0);
+    }
+    enum ng_peer_whose whose(uint64_t own, uint64_t uid)
+    {
+        struct ng_peer_progress *blobs;
+        uint32_t count;
+        enum ng_peer_whose found = NG_PEER_UNCLEAR;
+        EXPECT_EQ(fetch(&blobs, &count), 0);
+        EXPECT_EQ(ng_peer_progress_whose(blobs, count, own, uid, &arena, &found), 0);
+        return found;
+    }
+};
+
+TEST_F(ByHand, AsLongAsRanksFitThereIsOneRun)
+{
+    is(1, 0);
+    is(2, 1);
+    is(3, 2, 50);
+    for (uint64_t own : {1, 2, 3})
+        for (uint64_t uid : {1, 2, 3})
+            EXPECT_EQ(whose(own, uid), NG_PEER_OF_OURS);
+    is(4, -1);
+    EXPECT_EQ(whose(4, 1), NG_PEER_OF_OURS) << "without ranks nothing tells";
+    EXPECT_EQ(whose(1, 4), NG_PEER_OF_OURS);
+    EXPECT_EQ(whose(1, 99), NG_PEER_UNCLEAR) << "it is not there yet";
+}
+
+TEST_F(ByHand, ARankThatIsThereTwiceMakesItUnclear)
+{
+    is(1, 0);
+    is(2, 1);
+    is(3, 0);
+    EXPECT_EQ(whose(1, 3), NG_PEER_OF_ANOTHER);
+    EXPECT_EQ(whose(2, 1), NG_PEER_UNCLEAR);
+    EXPECT_EQ(whose(2, 3), NG_PEER_UNCLEAR);
+    EXPECT_EQ(whose(1, 2), NG_PEER_UNCLEAR);
+    is(4, 2);
+    is(3, 1);
+    EXPECT_EQ(whose(1, 4), NG_PEER_UNCLEAR) << "each may be of either run";
+    is(3, 1, 0, NG_LIFE_DEAD);
+    EXPECT_EQ(whose(1, 4), NG_PEER_OF_OURS);
+    EXPECT_EQ(whose(4, 3), NG_PEER_UNCLEAR) << "what the dead left";
+}
+
+TEST_F(ByHand, ARunThatIsCompleteHasNoOtherRanks)
+{
+    is(1, 0, 50);
+    is(2, 1, 50);
+    is(3, 0);
+    is(4, 1);
+    EXPECT_EQ(whose(4, 1), NG_PEER_OF_ANOTHER);
+    EXPECT_EQ(whose(4, 3), NG_PEER_OF_OURS);
+    is(5, 2);
+    EXPECT_EQ(whose(4, 3), NG_PEER_OF_OURS);
+    EXPECT_EQ(whose(5, 3), NG_PEER_UNCLEAR);
+    is(5, 2, 0, NG_LIFE_RUNNING, 4);
+    EXPECT_EQ(whose(5, 3), NG_PEER_OF_ANOTHER) << "of a job of another size";
+}
+
 TEST_F(PeerProgress, MoreLabelsThanAnybodyHasDoNotHurt)
 {
     for (uint64_t i = 1; i <= 100; i++)
