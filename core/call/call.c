@@ -377,9 +377,9 @@ static inline int leave_work(const struct ng_call *call, bool p2p, struct ng_cal
     return ng_work_leave(call, p2p, false, context->thread, context, result);
 }
 
-int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
+int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_context)
 {
-    return enter_work(call, false, ret_passage);
+    return enter_work(call, false, ret_context);
 }
 
 int ng_collective_leave(const struct ng_call *call, struct ng_call_context *context, int result)
@@ -387,9 +387,9 @@ int ng_collective_leave(const struct ng_call *call, struct ng_call_context *cont
     return leave_work(call, false, context, result);
 }
 
-int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
+int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_context)
 {
-    return enter_work(call, true, ret_passage);
+    return enter_work(call, true, ret_context);
 }
 
 int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *context, int result)
@@ -422,7 +422,7 @@ static int visit(const struct ng_call *call, struct ng_call_context *context)
 }
 
 static __attribute__((noinline)) int enter_call(const struct ng_call *call,
-                                                struct ng_call_context *ret_passage)
+                                                struct ng_call_context *ret_context)
 {
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
     bool running = atomic_load_explicit(&ng_guard.running, memory_order_acquire);
@@ -434,39 +434,39 @@ static __attribute__((noinline)) int enter_call(const struct ng_call *call,
     struct ng_thread *thread = ng_thread_get();
     if (!thread)
         return NG_CALL_PROCEED;
-    ret_passage->thread = thread;
+    ret_context->thread = thread;
     int answer;
     switch (op_class) {
     case NG_CLASS_GROUP:
         return ng_group_calls_enter(call, thread);
     case NG_CLASS_CREATE:
-        answer = enter_creation(call, thread, ret_passage);
+        answer = enter_creation(call, thread, ret_context);
         break;
     case NG_CLASS_END:
-        answer = ng_ending_enter(call, thread, ret_passage);
+        answer = ng_ending_enter(call, thread, ret_context);
         break;
     default: /* QUERY, ONESIDED: handled at leave, or only passed on */
-        ret_passage->visits = true;
-        answer = visit(call, ret_passage);
+        ret_context->visits = true;
+        answer = visit(call, ret_context);
     }
     if (op_class != NG_CLASS_QUERY)
         ng_thread_refuse(call->nccl, answer);
     return answer;
 }
 
-int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
+int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_context)
 {
     struct ng_thread *thread = ng_this_thread;
 
-    ret_passage->thread = NULL;
-    ret_passage->comm = NULL;
-    ret_passage->visits = false;
+    ret_context->thread = NULL;
+    ret_context->comm = NULL;
+    ret_context->visits = false;
     /* The usual case. */
     if (ng_op_table[call->op].op_class != NG_CLASS_GROUP ||
         !atomic_load_explicit(&ng_guard.running, memory_order_acquire) ||
         !ng_thread_is_known(thread))
-        return enter_call(call, ret_passage);
-    ret_passage->thread = thread;
+        return enter_call(call, ret_context);
+    ret_context->thread = thread;
     return ng_group_calls_enter(call, thread);
 }
 

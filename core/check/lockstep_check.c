@@ -489,7 +489,7 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
     uint64_t hash = ng_hash_log_at(&hash_log, seq);
     for (uint32_t i = 0; i < box_count; i++) {
         uint32_t used = NG_LOAD(boxes[i]->header->group_used);
-        for (uint32_t k = 0; k < used && k < boxes[i]->trail_capacity; k++) {
+        for (uint32_t k = 0; k < used && k < boxes[i]->hash_log_capacity; k++) {
             const struct ng_box_group *group = &boxes[i]->groups[k];
             const struct ng_box_hash_log *theirs = &boxes[i]->hash_logs[k];
             if (group == mine || NG_LOAD(group->id) != id || !is_open(group))

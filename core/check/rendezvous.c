@@ -89,7 +89,7 @@ static void close_meeting(struct meeting *meeting)
         if (other->mapped) {
             mapped_count--;
             ng_box_unmap_part(NG_LOAD(other->group), NG_BOX_GROUP_BYTES);
-            ng_box_unmap_part(NG_LOAD(other->hash_log), NG_BOX_TRAIL_BYTES);
+            ng_box_unmap_part(NG_LOAD(other->hash_log), NG_BOX_HASH_LOG_BYTES);
         }
     }
     NG_STORE(meeting->count, 0);
@@ -106,7 +106,7 @@ static bool add(struct meeting *meeting, const struct ng_rendezvous_place *place
         return false;
     if (box->is_copy) {
         at = ng_box_map_part(box, group, NG_BOX_GROUP_BYTES);
-        log_at = at ? ng_box_map_part(box, hash_log, NG_BOX_TRAIL_BYTES) : NULL;
+        log_at = at ? ng_box_map_part(box, hash_log, NG_BOX_HASH_LOG_BYTES) : NULL;
         if (at && !log_at)
             ng_box_unmap_part(at, NG_BOX_GROUP_BYTES);
     }

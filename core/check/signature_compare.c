@@ -220,7 +220,7 @@ static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
     NG_STORE(ng_guard.box.hash_logs[slot].across, NG_LOAD(mine->group_rank) == 0 ? NG_HASH_LOG_TELLS
                                                   : lowest                       ? NG_HASH_LOG_ASKS
                                                            : NG_HASH_LOG_SILENT);
-    if (!has_next || there >= box->trail_capacity || NG_LOAD(box->hash_logs[there].shared))
+    if (!has_next || there >= box->hash_log_capacity || NG_LOAD(box->hash_logs[there].shared))
         return;
     theirs = &box->groups[there];
     uint32_t generation = NG_LOAD(mine->generation), their_generation = NG_LOAD(theirs->generation);

@@ -32,7 +32,7 @@ void ng_call_stack_find_bounds(struct ng_thread *thread)
 NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
 ng_call_stack_leave_own(struct ng_fast_unwind_table *table,
                         const struct ng_fast_unwind_memory *memory, uint64_t caller,
-                        struct ng_walk *walk)
+                        struct ng_fast_unwind_position *walk)
 {
     enum ng_fast_unwind_end end = NG_FAST_UNWIND_GOES_ON;
 
@@ -101,8 +101,8 @@ static struct ng_call_stack_miss *take_miss(void)
 
 /* Hand the part of the stack that could not be walked to the guard thread. */
 static NG_FAST_UNWIND_UNCHECKED __attribute__((noinline)) void
-report_miss(const struct ng_walk *at, uint64_t until, uint64_t caller, uint64_t record_id,
-            uint32_t found)
+report_miss(const struct ng_fast_unwind_position *at, uint64_t until, uint64_t caller,
+            uint64_t record_id, uint32_t found)
 {
     struct ng_call_stack_miss *miss = take_miss();
     uint64_t bytes = until - at->stack;
@@ -124,7 +124,7 @@ NG_FAST_UNWIND_UNCHECKED void ng_call_stack_take(const struct ng_thread *thread,
 {
     uint64_t addresses[NG_BOX_FRAMES], back = ng_registers_strip((uintptr_t)caller);
     struct ng_fast_unwind_memory memory = {.until = thread->stack_end};
-    struct ng_walk walk = ng_fast_unwind_here();
+    struct ng_fast_unwind_position walk = ng_fast_unwind_here();
     enum ng_fast_unwind_end end = NG_FAST_UNWIND_STOPPED;
     uint32_t count = 0;
 

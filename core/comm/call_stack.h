@@ -30,10 +30,11 @@ struct ng_call_stack_miss {
         NG_MISS_BUSY,  /* the guard thread works on it */
     } _Atomic state;
     uint64_t record_id;
-    uint64_t caller;   /* return address in the program */
-    struct ng_walk at; /* where the walk ended: the stack from walk.stack on is in `copy` */
-    uint32_t found;    /* frames in the record, the last of them without a rule; 0: the walk ended
-                          before the program's own frames */
+    uint64_t caller; /* return address in the program */
+    struct ng_fast_unwind_position
+        at;         /* where the walk ended: the stack from walk.stack on is in `copy` */
+    uint32_t found; /* frames in the record, the last of them without a rule; 0: the walk ended
+                       before the program's own frames */
     uint32_t bytes;
     uint8_t copy[NG_CALL_STACK_COPY_BYTES];
 };
@@ -65,6 +66,7 @@ static inline void ng_call_stack_keep(const struct ng_thread *thread, const void
  * there. */
 enum ng_fast_unwind_end ng_call_stack_leave_own(struct ng_fast_unwind_table *table,
                                                 const struct ng_fast_unwind_memory *memory,
-                                                uint64_t caller, struct ng_walk *walk);
+                                                uint64_t caller,
+                                                struct ng_fast_unwind_position *walk);
 
 #endif

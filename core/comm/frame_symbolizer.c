@@ -135,7 +135,7 @@ static enum ng_fast_unwind_end walk_on(const struct ng_call_stack_miss *miss,
     struct ng_fast_unwind_table *table = &ng_call_stacks->table;
     struct ng_fast_unwind_memory memory = {.until = miss->at.stack + miss->bytes,
                                            .shift = (uintptr_t)miss->copy - miss->at.stack};
-    struct ng_walk start = miss->at, walk;
+    struct ng_fast_unwind_position start = miss->at, walk;
     enum ng_fast_unwind_end end = NG_FAST_UNWIND_MISSED;
 
     *ret_count = 0;

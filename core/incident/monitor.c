@@ -51,15 +51,15 @@ static bool is_held(const struct ng_blocked_in *inside)
 }
 
 /* "cuEventQuery (thread 712 in ioctl of /dev/nvidia0)" */
-static void describe(const struct ng_watchdog_activity *place, const struct ng_blocked_in *inside,
-                     char *ret_text, size_t bytes)
+static void describe(const struct ng_watchdog_activity *activity,
+                     const struct ng_blocked_in *inside, char *ret_text, size_t bytes)
 {
     char now[NG_BOX_FRAME_BYTES] = "";
 
     if (inside)
         ng_blocked_in_describe(inside, now, sizeof(now));
-    snprintf(ret_text, bytes, "%s (thread %d%s%s)", place->what, place->tid, now[0] ? " " : "",
-             now);
+    snprintf(ret_text, bytes, "%s (thread %d%s%s)", activity->what, activity->tid,
+             now[0] ? " " : "", now);
 }
 
 /* Publish it in the black box for the neighbours, the dump and the verdict. */
@@ -82,17 +82,17 @@ static bool raise_stuck(int64_t silent_ns)
                              .watchdog = true,
                              .age_ns = silent_ns,
                              .restarts = ng_alarm_restarts()};
-    struct ng_watchdog_activity place;
+    struct ng_watchdog_activity activity;
     struct ng_blocked_in inside;
     char text[NG_BOX_FRAME_BYTES];
 
-    ng_watchdog_where(&place);
-    if (place.own)
+    ng_watchdog_where(&activity);
+    if (activity.own)
         return false;
-    bool known = ng_blocked_in_read(place.tid, &inside) == 0;
+    bool known = ng_blocked_in_read(activity.tid, &inside) == 0;
     if (known && is_held(&inside))
         return false;
-    describe(&place, known ? &inside : NULL, text, sizeof(text));
+    describe(&activity, known ? &inside : NULL, text, sizeof(text));
     publish(silent_ns, text);
     ng_alarm_raise(&alarm);
     /* Logged last, here and below: the log may block, for example on a pipe that has no reader. */

@@ -110,11 +110,11 @@ static void lay_out(struct ng_box_header *header, uint32_t records,
         header->groups_offset = lay_out_frames(header, header->groups_offset, records);
     if (identity->with_frames && identity->with_python && records)
         header->groups_offset = lay_out_python(header, header->groups_offset, records);
-    header->trail_bytes = NG_BOX_TRAIL_BYTES;
-    header->trail_capacity = GROUP_CAPACITY;
-    header->trails_offset =
+    header->hash_log_bytes = NG_BOX_HASH_LOG_BYTES;
+    header->hash_log_capacity = GROUP_CAPACITY;
+    header->hash_logs_offset =
         header->groups_offset + page_up((size_t)GROUP_CAPACITY * NG_BOX_GROUP_BYTES);
-    header->total_bytes = header->trails_offset + (size_t)GROUP_CAPACITY * NG_BOX_TRAIL_BYTES;
+    header->total_bytes = header->hash_logs_offset + (size_t)GROUP_CAPACITY * NG_BOX_HASH_LOG_BYTES;
 }
 
 static void fill_identity(struct ng_box_header *header, const struct ng_box_identity *identity)
@@ -164,7 +164,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->frames = (void *)((char *)map + header->frames_offset);
     box->modules = (void *)((char *)map + header->modules_offset);
     box->places = (void *)((char *)map + header->places_offset);
-    box->hash_logs = (void *)((char *)map + header->trails_offset);
+    box->hash_logs = (void *)((char *)map + header->hash_logs_offset);
     box->python = (void *)((char *)map + header->python_offset);
     box->codes = (void *)((char *)map + header->codes_offset);
     box->lines = (uint8_t *)map + header->lines_offset;
@@ -178,7 +178,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->frames_capacity = header->frames_capacity;
     box->module_capacity = header->module_capacity;
     box->place_capacity = header->place_capacity;
-    box->trail_capacity = header->trail_capacity;
+    box->hash_log_capacity = header->hash_log_capacity;
     box->python_capacity = header->python_capacity;
     box->code_capacity = header->code_capacity;
     box->lines_capacity = header->lines_capacity;
@@ -309,7 +309,7 @@ static int create_file(const char *folder, const struct ng_box_header *header,
     if (!error)
         error = reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
     if (!error)
-        error = reserve(fd, header->trails_offset, GROUPS_AT_ONCE * NG_BOX_TRAIL_BYTES);
+        error = reserve(fd, header->hash_logs_offset, GROUPS_AT_ONCE * NG_BOX_HASH_LOG_BYTES);
     void *map = MAP_FAILED;
     if (!error) {
         map = mmap(NULL, header->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -378,9 +378,9 @@ int ng_box_reserve_group(struct ng_box *box, uint32_t index)
         reserve(box->file.fd, box->header->groups_offset + (uint64_t)first * NG_BOX_GROUP_BYTES,
                 GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
     if (!error)
-        error =
-            reserve(box->file.fd, box->header->trails_offset + (uint64_t)first * NG_BOX_TRAIL_BYTES,
-                    GROUPS_AT_ONCE * NG_BOX_TRAIL_BYTES);
+        error = reserve(box->file.fd,
+                        box->header->hash_logs_offset + (uint64_t)first * NG_BOX_HASH_LOG_BYTES,
+                        GROUPS_AT_ONCE * NG_BOX_HASH_LOG_BYTES);
     if (!error)
         box->groups_reserved = first + GROUPS_AT_ONCE;
     return error;
@@ -435,11 +435,11 @@ static void drop_what_is_not_there(struct ng_box_header *header)
         header->python_offset = header->codes_offset = header->lines_offset = 0;
         header->python_capacity = header->code_capacity = header->lines_capacity = 0;
     }
-    if (header->trail_bytes != NG_BOX_TRAIL_BYTES ||
-        header->trail_capacity > header->group_capacity ||
-        !in_file(header->trails_offset, header->trail_capacity, NG_BOX_TRAIL_BYTES,
+    if (header->hash_log_bytes != NG_BOX_HASH_LOG_BYTES ||
+        header->hash_log_capacity > header->group_capacity ||
+        !in_file(header->hash_logs_offset, header->hash_log_capacity, NG_BOX_HASH_LOG_BYTES,
                  header->total_bytes))
-        header->trails_offset = header->trail_capacity = 0;
+        header->hash_logs_offset = header->hash_log_capacity = 0;
 }
 
 int ng_box_open(const char *path, struct ng_box *ret_box)

@@ -18,7 +18,7 @@
  *   frames         frames_capacity slots, as many as records, or none: where each call was made
  *   modules        module_capacity slots: the program's files, and
  *   places         place_capacity slots: what is known of the addresses in frames
- *   hash logs      trail_capacity slots: rolling hashes of the group in the same slot:
+ *   hash logs      hash_log_capacity slots: rolling hashes of the group in the same slot:
  *                  core/view/hash_log.h
  *   python         python_capacity slots, as many as records, or none: where each call was made,
  *                  in Python,
@@ -159,8 +159,8 @@ struct ng_box_header {
     char nccl_variables[NG_BOX_VARIABLES_BYTES];
 
     /* core/view/hash_log.h. 0 the writer has none. */
-    uint64_t trails_offset;
-    uint32_t trail_bytes, trail_capacity;
+    uint64_t hash_logs_offset;
+    uint32_t hash_log_bytes, hash_log_capacity;
 
     /* Device memory of the process, by enum ng_segment_kind, as the watchdog last saw it;
      * memory_kinds is the number of kinds. 0 not tracked. */
@@ -578,14 +578,14 @@ struct ng_box_hash_log {
     _Atomic uint32_t here_count;    /* ranks of the host; 0: this rank does not represent it */
     _Atomic uint32_t whole;         /* set by each rank; 1: the host has all ranks of the group */
 };
-#define NG_BOX_TRAIL_BYTES 512
+#define NG_BOX_HASH_LOG_BYTES 512
 
 _Static_assert(sizeof(struct ng_box_header) <= NG_BOX_HEADER_BYTES, "header fits its page");
 _Static_assert(sizeof(struct ng_box_group) == NG_BOX_GROUP_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_thread) == NG_BOX_THREAD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_record) == NG_BOX_RECORD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_duration) == NG_BOX_DURATION_BYTES, "layout version 1");
-_Static_assert(sizeof(struct ng_box_hash_log) == NG_BOX_TRAIL_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_hash_log) == NG_BOX_HASH_LOG_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_sample) == NG_BOX_SAMPLE_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_fault) == NG_BOX_FAULT_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_registrations) == NG_BOX_REGISTRATIONS_BYTES,
@@ -619,7 +619,7 @@ struct ng_box {
     uint32_t fault_capacity;                                   /* 0: no faults are injected */
     uint32_t registration_capacity;                            /* 0: nothing is registered */
     uint32_t frames_capacity, module_capacity, place_capacity; /* 0: calls have no frames */
-    uint32_t trail_capacity;                                   /* 0: the writer has none */
+    uint32_t hash_log_capacity;                                /* 0: the writer has none */
     uint32_t python_capacity, code_capacity, lines_capacity;   /* 0: calls have no Python frames */
     uint32_t groups_reserved; /* slots whose pages certainly exist */
     size_t map_bytes;

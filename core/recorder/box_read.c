@@ -244,9 +244,9 @@ int ng_box_read(const struct ng_box *box, unsigned parts)
     uint64_t threads = least(box->thread_capacity, NG_LOAD(box->header->thread_used));
     uint64_t records = least(box->record_capacity, NG_LOAD(box->header->record_next));
     if (parts & NG_BOX_GROUPS)
-        whole =
-            take(box, box->groups, NG_BOX_GROUP_BYTES, groups, settle_group) &&
-            take(box, box->hash_logs, NG_BOX_TRAIL_BYTES, least(box->trail_capacity, groups), NULL);
+        whole = take(box, box->groups, NG_BOX_GROUP_BYTES, groups, settle_group) &&
+                take(box, box->hash_logs, NG_BOX_HASH_LOG_BYTES,
+                     least(box->hash_log_capacity, groups), NULL);
     if (whole && parts & NG_BOX_THREADS)
         whole = take(box, box->threads, NG_BOX_THREAD_BYTES, threads, settle_thread);
     if (whole && parts & NG_BOX_RECORDS)

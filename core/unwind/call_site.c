@@ -40,7 +40,7 @@ static bool is_between(const struct ng_images *images, uint64_t address)
 
 __attribute__((noinline)) uintptr_t ng_call_site_find(const void *caller)
 {
-    struct ng_walk here = ng_fast_unwind_here();
+    struct ng_fast_unwind_position here = ng_fast_unwind_here();
     struct ng_registers registers = {.known = UINT64_C(1) << NG_REGISTER_STACK |
                                               UINT64_C(1) << NG_REGISTER_FRAME |
                                               UINT64_C(1) << NG_REGISTER_PROGRAM};

@@ -105,9 +105,9 @@ static inline NG_FAST_UNWIND_UNCHECKED bool read_word(const struct ng_fast_unwin
 
 /* Restore a register of the caller. False: it is not in the stack, or not known. */
 static inline NG_FAST_UNWIND_UNCHECKED bool restore(const struct ng_fast_unwind_memory *memory,
-                                                    const struct ng_walk *walk, uint64_t frame,
-                                                    enum ng_fast_unwind_where where, int32_t offset,
-                                                    uint64_t *ret_value)
+                                                    const struct ng_fast_unwind_position *walk,
+                                                    uint64_t frame, enum ng_fast_unwind_where where,
+                                                    int32_t offset, uint64_t *ret_value)
 {
     uint64_t base = where == NG_FAST_UNWIND_AT_FRAME   ? frame
                     : where == NG_FAST_UNWIND_AT_STACK ? walk->stack
@@ -118,11 +118,11 @@ static inline NG_FAST_UNWIND_UNCHECKED bool restore(const struct ng_fast_unwind_
 
 static inline NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
 step_by_rule(const struct ng_fast_unwind_memory *memory, const struct ng_fast_unwind_rule *rule,
-             struct ng_walk *walk)
+             struct ng_fast_unwind_position *walk)
 {
     uint64_t frame =
         (rule->by_pointer ? walk->pointer : walk->stack) + (uint64_t)(int64_t)rule->frame_offset;
-    struct ng_walk caller = {.pointer = walk->pointer};
+    struct ng_fast_unwind_position caller = {.pointer = walk->pointer};
     uint64_t back = walk->link;
 
     if (rule->by_reference && !read_word(memory, walk->stack, frame, &frame))
@@ -154,7 +154,7 @@ step_by_rule(const struct ng_fast_unwind_memory *memory, const struct ng_fast_un
 }
 
 static inline NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
-step_by_pointer(const struct ng_fast_unwind_memory *memory, struct ng_walk *walk)
+step_by_pointer(const struct ng_fast_unwind_memory *memory, struct ng_fast_unwind_position *walk)
 {
     uint64_t pair[2], frame = walk->pointer;
 
@@ -164,15 +164,15 @@ step_by_pointer(const struct ng_fast_unwind_memory *memory, struct ng_walk *walk
     /* The caller's frame is further up, or there is none. */
     if ((pair[0] && pair[0] <= frame) || !ng_registers_strip(pair[1]))
         return NG_FAST_UNWIND_STOPPED;
-    *walk = (struct ng_walk){.place = ng_registers_strip(pair[1]) - 1,
-                             .stack = frame + sizeof(pair),
-                             .pointer = pair[0]};
+    *walk = (struct ng_fast_unwind_position){.place = ng_registers_strip(pair[1]) - 1,
+                                             .stack = frame + sizeof(pair),
+                                             .pointer = pair[0]};
     return NG_FAST_UNWIND_GOES_ON;
 }
 
 static inline __attribute__((always_inline)) NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
 step(struct ng_fast_unwind_table *table, const struct ng_fast_unwind_memory *memory,
-     struct ng_walk *walk)
+     struct ng_fast_unwind_position *walk)
 {
     struct ng_fast_unwind_rule rule;
 
@@ -192,14 +192,15 @@ step(struct ng_fast_unwind_table *table, const struct ng_fast_unwind_memory *mem
 
 NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
 ng_fast_unwind_step(struct ng_fast_unwind_table *table, const struct ng_fast_unwind_memory *memory,
-                    struct ng_walk *walk)
+                    struct ng_fast_unwind_position *walk)
 {
     return step(table, memory, walk);
 }
 
 NG_FAST_UNWIND_UNCHECKED enum ng_fast_unwind_end
 ng_fast_unwind_up(struct ng_fast_unwind_table *table, const struct ng_fast_unwind_memory *memory,
-                  struct ng_walk *walk, uint64_t *ret_addresses, uint32_t room, uint32_t *ret_count)
+                  struct ng_fast_unwind_position *walk, uint64_t *ret_addresses, uint32_t room,
+                  uint32_t *ret_count)
 {
     enum ng_fast_unwind_end end = NG_FAST_UNWIND_GOES_ON;
     uint32_t count = 0;

@@ -22,7 +22,7 @@
 #define NG_FAST_UNWIND_UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))
 
 /* How a walk goes on from a place. */
-enum ng_walk_kind {
+enum ng_fast_unwind_kind {
     NG_FAST_UNWIND_RULE = 1,  /* as the rule's fields say */
     NG_FAST_UNWIND_POINTER,   /* by frame pointers: code generated at run time, or without tables */
     NG_FAST_UNWIND_OUTERMOST, /* it ends: the function that the thread began with */
@@ -44,7 +44,7 @@ enum ng_fast_unwind_where {
  */
 struct ng_fast_unwind_rule {
     int32_t frame_offset, return_offset, pointer_offset;
-    uint8_t kind;                  /* enum ng_walk_kind */
+    uint8_t kind;                  /* enum ng_fast_unwind_kind */
     uint8_t return_at, pointer_at; /* enum ng_fast_unwind_where */
     uint8_t by_pointer : 1;        /* frame pointer, not stack pointer */
     uint8_t by_reference : 1;      /* the value at that address */
@@ -63,7 +63,7 @@ struct ng_fast_unwind_table {
 };
 
 /* The position of a walk. */
-struct ng_walk {
+struct ng_fast_unwind_position {
     uint64_t place; /* code address inside the unfinished instruction */
     uint64_t stack, pointer, link;
     bool has_link; /* `link` is known */
@@ -91,7 +91,7 @@ void ng_fast_unwind_table_remove(struct ng_fast_unwind_table *table, uint64_t pl
 /* Step from a frame to its caller. GOES_ON: *walk is the caller's. */
 enum ng_fast_unwind_end ng_fast_unwind_step(struct ng_fast_unwind_table *table,
                                             const struct ng_fast_unwind_memory *memory,
-                                            struct ng_walk *walk);
+                                            struct ng_fast_unwind_position *walk);
 
 /*
  * Collect up to `room` addresses, from walk on: return addresses, or, for an interrupted frame, the
@@ -99,13 +99,15 @@ enum ng_fast_unwind_end ng_fast_unwind_step(struct ng_fast_unwind_table *table,
  */
 enum ng_fast_unwind_end ng_fast_unwind_up(struct ng_fast_unwind_table *table,
                                           const struct ng_fast_unwind_memory *memory,
-                                          struct ng_walk *walk, uint64_t *ret_addresses,
-                                          uint32_t room, uint32_t *ret_count);
+                                          struct ng_fast_unwind_position *walk,
+                                          uint64_t *ret_addresses, uint32_t room,
+                                          uint32_t *ret_count);
 
 /* The position of the function that calls this. Always inlined. */
-static inline __attribute__((always_inline)) struct ng_walk ng_fast_unwind_here(void)
+static inline __attribute__((always_inline)) struct ng_fast_unwind_position
+ng_fast_unwind_here(void)
 {
-    struct ng_walk walk = {.place = 0};
+    struct ng_fast_unwind_position walk = {.place = 0};
 
 #if defined(__x86_64__)
     __asm__ volatile("movq %%rbp, %2\n\tmovq %%rsp, %1\n\tleaq 0f(%%rip), %0\n0:"

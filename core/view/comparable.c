@@ -40,7 +40,7 @@ bool ng_comparable_hash_log(const struct ng_box *box, uint32_t slot, int64_t now
 {
     const struct ng_box_group *group = &box->groups[slot];
 
-    if (slot >= box->trail_capacity || !NG_LOAD(group->created_by))
+    if (slot >= box->hash_log_capacity || !NG_LOAD(group->created_by))
         return false;
     uint64_t taken = atomic_load_explicit(&group->scheduled, memory_order_acquire);
     uint64_t entered = atomic_load_explicit(&group->entered, memory_order_acquire);
@@ -82,7 +82,7 @@ bool ng_comparable_is_clear(const struct ng_box *own_box, uint32_t slot)
             return false;
     }
     return ng_comparable_is_ready(mine) &&
-           !(slot < own_box->trail_capacity && NG_LOAD(own_box->hash_logs[slot].shared));
+           !(slot < own_box->hash_log_capacity && NG_LOAD(own_box->hash_logs[slot].shared));
 }
 
 bool ng_comparable_is_news(const struct ng_box *own_box, uint32_t slot, uint64_t turn)

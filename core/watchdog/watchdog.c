@@ -80,12 +80,12 @@ static struct watched_call watched_calls[WATCHED_CALLS];
 static uint32_t retired_in_round;
 
 static const char own_tables[] = "its own tables", own_pause[] = "its pause";
-static _Atomic(const char *) place = "its first round"; /* what the thread is doing */
+static _Atomic(const char *) activity = "its first round"; /* what the thread is doing */
 static atomic_int thread_id;
 
 static void be_at(const char *what)
 {
-    atomic_store_explicit(&place, what, memory_order_relaxed);
+    atomic_store_explicit(&activity, what, memory_order_relaxed);
 }
 
 void ng_watchdog_restart(void)
@@ -828,11 +828,11 @@ void ng_watchdog_quit(void)
     ng_wake_watchdog();
 }
 
-void ng_watchdog_where(struct ng_watchdog_activity *ret_place)
+void ng_watchdog_where(struct ng_watchdog_activity *ret_activity)
 {
-    ret_place->tid = atomic_load(&thread_id);
-    ret_place->what = atomic_load_explicit(&place, memory_order_relaxed);
-    ret_place->own = ret_place->what == own_tables || ret_place->what == own_pause;
+    ret_activity->tid = atomic_load(&thread_id);
+    ret_activity->what = atomic_load_explicit(&activity, memory_order_relaxed);
+    ret_activity->own = ret_activity->what == own_tables || ret_activity->what == own_pause;
 }
 
 void ng_watchdog_after_fork(void)

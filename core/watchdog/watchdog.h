@@ -47,7 +47,7 @@ struct ng_watchdog_activity {
     const char *what; /* "cuEventQuery"; a static string */
     bool own;         /* its own work, or its pause: if it stays there, it gets no CPU time */
 };
-void ng_watchdog_where(struct ng_watchdog_activity *ret_place);
+void ng_watchdog_where(struct ng_watchdog_activity *ret_activity);
 
 /* In a forked child. */
 void ng_watchdog_after_fork(void);

@@ -235,10 +235,10 @@ int ng_publisher_compare(struct ng_publisher *p)
     bool told = false;
     int error = 0;
 
-    if (used > box->trail_capacity)
-        used = box->trail_capacity;
+    if (used > box->hash_log_capacity)
+        used = box->hash_log_capacity;
     if (used && !p->compare.paces &&
-        !(p->compare.paces = calloc(box->trail_capacity, sizeof(*p->compare.paces))))
+        !(p->compare.paces = calloc(box->hash_log_capacity, sizeof(*p->compare.paces))))
         return 0; /* at another time */
     for (uint32_t i = 0; i < used && questions.count + 2 <= QUESTIONS && !error; i++) {
         uint32_t slot = p->compare.at = p->compare.at + 1 < used ? p->compare.at + 1 : 0;

@@ -485,10 +485,10 @@ int ng_publisher_agree(struct ng_publisher *p)
     p->agree.next_ns = INT64_MAX;
     if (!p->options.agrees || !p->options.agrees() || !p->slot.joined || p->link.lost)
         return 0;
-    if (used > box->trail_capacity)
-        used = box->trail_capacity;
+    if (used > box->hash_log_capacity)
+        used = box->hash_log_capacity;
     if (used && !p->agree.paces &&
-        !(p->agree.paces = calloc(box->trail_capacity, sizeof(*p->agree.paces))))
+        !(p->agree.paces = calloc(box->hash_log_capacity, sizeof(*p->agree.paces))))
         return 0; /* at another time */
     if (p->agree.connects != p->kv->connects) {
         /* It may be another server, and empty. */

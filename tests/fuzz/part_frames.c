@@ -106,7 +106,7 @@ static void walk(const struct ng_images *images, uint64_t place, uint64_t stack,
 {
     static struct ng_fast_unwind_table table;
     struct ng_fast_unwind_memory memory = {.until = end};
-    struct ng_walk at = {.place = place, .stack = stack, .pointer = stack + 64};
+    struct ng_fast_unwind_position at = {.place = place, .stack = stack, .pointer = stack + 64};
     uint64_t addresses[FRAMES];
     uint32_t count = 0;
 

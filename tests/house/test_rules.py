@@ -151,12 +151,14 @@ class Includes(unittest.TestCase):
                 with self.subTest(floor=floor, room=room):
                     self.assertLessEqual(set(sees), set(order[:order.index(room)]))
 
-    def test_circles_are_found_inside_a_room_alone(self):
+    def test_circles_are_found_inside_a_room_or_the_shim_alone(self):
         a, b, c, d = (f"core/util/{name}.c" for name in "abcd")
         other = "core/nccl/op.c"
         self.assertEqual(rooms.circles({(a, b), (b, c), (d, a), (other, a), (a, other), (a, a)}), [])
         self.assertEqual(rooms.circles({(a, b), (b, c), (c, a), (d, a)}), [{a, b, c}])
         self.assertCountEqual(rooms.circles({(a, b), (b, a), (b, c), (c, d), (d, c)}), [{a, b}, {c, d}])
+        e, f = "shim/e.c", "shim/f.c"
+        self.assertEqual(rooms.circles({(e, f), (f, e), (e, a), (a, e)}), [{e, f}])
 
     def test_a_tree_without_code_is_an_error(self):
         with Tree({"README.md": ""}) as root:

@@ -13,7 +13,7 @@ namespace
 
 constexpr uint64_t id = 0x77;
 
-class Agreement : public testing::Test
+class SignatureCompare : public testing::Test
 {
   protected:
     void SetUp() override
@@ -35,7 +35,7 @@ class Agreement : public testing::Test
     }
 };
 
-TEST_F(Agreement, RanksThatCallTheSameGoOn)
+TEST_F(SignatureCompare, RanksThatCallTheSameGoOn)
 {
     uint32_t mine = made(0, 2, 0), theirs = made(1, 2, 1);
     for (uint64_t i = 1; i < 40; i++) {
@@ -45,7 +45,7 @@ TEST_F(Agreement, RanksThatCallTheSameGoOn)
     }
 }
 
-TEST_F(Agreement, RanksThatCallSomethingElseAreFound)
+TEST_F(SignatureCompare, RanksThatCallSomethingElseAreFound)
 {
     uint32_t mine = made(0, 2, 0), theirs = made(1, 2, 1);
     compared_call(0, mine, 1);
@@ -56,7 +56,7 @@ TEST_F(Agreement, RanksThatCallSomethingElseAreFound)
 
 /* An alarm may be dropped: with others at an abort, where too many wait, or where nobody could
  * look. */
-TEST_F(Agreement, RanksThatWereFoundToDifferAreFoundAgainUntilThatIsTold)
+TEST_F(SignatureCompare, RanksThatWereFoundToDifferAreFoundAgainUntilThatIsTold)
 {
     uint32_t mine = made(0, 2, 0), theirs = made(1, 2, 1);
     compared_call(0, mine, 1);
@@ -90,7 +90,7 @@ void runs_ahead(int ahead, uint32_t its, int behind, uint32_t still, uint64_t th
         compared_call(ahead, its, i);
 }
 
-class FarBehind : public Agreement
+class SignatureCompareFarBehind : public SignatureCompare
 {
   protected:
     /* One process called `theirs` as its 41st and stands still, the other has run ahead. */
@@ -106,17 +106,17 @@ class FarBehind : public Agreement
     }
 };
 
-TEST_F(FarBehind, OneThatStandsStillIsComparedWithThoseThatHaveRunAhead)
+TEST_F(SignatureCompareFarBehind, OneThatStandsStillIsComparedWithThoseThatHaveRunAhead)
 {
     expect_found(1000, 's');
 }
 
-TEST_F(FarBehind, OneThatStandsStillAndCalledTheSameIsNotTold)
+TEST_F(SignatureCompareFarBehind, OneThatStandsStillAndCalledTheSameIsNotTold)
 {
     expect_found(41, 't');
 }
 
-TEST_F(Agreement, ARecordThatDoesNotFollowFromTheOneBeforeIsNotBelieved)
+TEST_F(SignatureCompare, ARecordThatDoesNotFollowFromTheOneBeforeIsNotBelieved)
 {
     for (int ahead = 0; ahead < 2; ahead++)
         for (uint32_t back = 0; back < 20; back++) {
@@ -129,14 +129,14 @@ TEST_F(Agreement, ARecordThatDoesNotFollowFromTheOneBeforeIsNotBelieved)
         }
 }
 
-TEST_F(Agreement, WhatNoRecordTellsOfAnyMoreIsNotTold)
+TEST_F(SignatureCompare, WhatNoRecordTellsOfAnyMoreIsNotTold)
 {
     uint32_t mine = made(0, 2, 0), other = made(1, 2, 1);
     runs_ahead(1, other, 0, mine, 1000, 2 * COMPARED_RECORDS);
     EXPECT_EQ(across(mine), 't');
 }
 
-TEST_F(Agreement, TheNextCommunicatorOfAnIdIsNotComparedWithTheOneBefore)
+TEST_F(SignatureCompare, TheNextCommunicatorOfAnIdIsNotComparedWithTheOneBefore)
 {
     uint32_t first = made(0, 2, 0), theirs = made(1, 2, 1);
     compared_call(0, first, 1);
@@ -158,7 +158,7 @@ TEST_F(Agreement, TheNextCommunicatorOfAnIdIsNotComparedWithTheOneBefore)
     EXPECT_EQ(across(next), 's') << "now they differ";
 }
 
-TEST_F(Agreement, OfTwoThatLiveWithOneIdNeitherIsTold)
+TEST_F(SignatureCompare, OfTwoThatLiveWithOneIdNeitherIsTold)
 {
     uint32_t first = made(0, 2, 0), second = compared_make(0, id, 2, 0);
     compared_call(0, first, 1);
@@ -177,7 +177,7 @@ TEST_F(Agreement, OfTwoThatLiveWithOneIdNeitherIsTold)
     EXPECT_EQ(across(second), 't') << "another device of this process";
 }
 
-TEST_F(Agreement, WhatWasOnTheStoreBeforeTheCommunicatorIsNoNews)
+TEST_F(SignatureCompare, WhatWasOnTheStoreBeforeTheCommunicatorIsNoNews)
 {
     uint32_t slot = made(0, 2, 1);
     EXPECT_FALSE(compared_is_news(slot, 100)) << "perhaps of an earlier one";

@@ -733,14 +733,14 @@ class Program
             expect_no_alarm("between calls");
         }
         if (pick(8) == 0)
-            look_at_old_trails();
+            look_at_old_hash_logs();
         if (pick(64) == 0 && !faulty_)
             look_at_records();
     }
 
     /* As ranks of other hosts do: with what one of them told some time ago, in this life of its
      * group. */
-    void look_at_old_trails()
+    void look_at_old_hash_logs()
     {
         size_t group = pick(groups_.size());
         if (groups_[group].handles.size() < 2 || faulty_ || same_id_)

@@ -84,7 +84,7 @@ void await_pending(void *comm)
     }
 }
 
-class Wait : public testing::Test
+class DeviceWait : public testing::Test
 {
   protected:
     static void SetUpTestSuite()
@@ -122,7 +122,7 @@ int under_kill(int64_t timeout_ms, int64_t abort_wait_ms, const std::function<in
 } // namespace
 
 /* Before the others: this process has no guard yet. */
-TEST(WaitUnderKill, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
+TEST(DeviceWaitUnderKill, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
 {
     EXPECT_EQ(under_kill(1000, 800,
                          [](void *comm) {
@@ -139,7 +139,7 @@ TEST(WaitUnderKill, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
               0);
 }
 
-TEST(WaitUnderKill, WhatElseWaitedThenIsNotToldOfAgain)
+TEST(DeviceWaitUnderKill, WhatElseWaitedThenIsNotToldOfAgain)
 {
     static const Folder folder;
     const std::string log = folder / "log";
@@ -166,7 +166,7 @@ TEST(WaitUnderKill, WhatElseWaitedThenIsNotToldOfAgain)
     EXPECT_EQ(lines, 2u) << told;
 }
 
-TEST(WaitUnderKill, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTheWait)
+TEST(DeviceWaitUnderKill, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTheWait)
 {
     int64_t begun_ns = ng_clock_mono_ns();
     EXPECT_EQ(under_kill(200, 400,
@@ -184,7 +184,7 @@ TEST(WaitUnderKill, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTheWait)
     EXPECT_GE(ng_clock_mono_ns() - begun_ns, 600 * NG_MS);
 }
 
-TEST_F(Wait, ACollectiveReturnsWhenTheDeviceHasFinishedIt)
+TEST_F(DeviceWait, ACollectiveReturnsWhenTheDeviceHasFinishedIt)
 {
     made_hold(true);
     Caller caller([&] { return all_reduce(comm_, stream_); });
@@ -196,7 +196,7 @@ TEST_F(Wait, ACollectiveReturnsWhenTheDeviceHasFinishedIt)
     EXPECT_EQ(made_last_error(comm_), nullptr);
 }
 
-TEST_F(Wait, InsideAGroupOnlyTheEndWaits)
+TEST_F(DeviceWait, InsideAGroupOnlyTheEndWaits)
 {
     made_hold(true);
     std::atomic<bool> ending{false};
@@ -215,7 +215,7 @@ TEST_F(Wait, InsideAGroupOnlyTheEndWaits)
     EXPECT_EQ(caller.result(), ncclSuccess);
 }
 
-TEST_F(Wait, WhatIsCapturedIsNotWaitedFor)
+TEST_F(DeviceWait, WhatIsCapturedIsNotWaitedFor)
 {
     made_hold(true);
     made_capture(true);
@@ -223,7 +223,7 @@ TEST_F(Wait, WhatIsCapturedIsNotWaitedFor)
     made_capture(false);
 }
 
-TEST_F(Wait, AnAbortEndsItWithTheAbortsError)
+TEST_F(DeviceWait, AnAbortEndsItWithTheAbortsError)
 {
     made_hold(true);
     Caller caller([&] { return all_reduce(comm_, stream_); });
@@ -233,7 +233,7 @@ TEST_F(Wait, AnAbortEndsItWithTheAbortsError)
     EXPECT_STREQ(made_last_error(comm_), REASON);
 }
 
-TEST_F(Wait, AnAbortEndsItLongBeforeItsBound)
+TEST_F(DeviceWait, AnAbortEndsItLongBeforeItsBound)
 {
     made_hold(true);
     Caller caller([&] { return all_reduce(comm_, stream_); });
@@ -244,7 +244,7 @@ TEST_F(Wait, AnAbortEndsItLongBeforeItsBound)
     EXPECT_LT(ng_clock_mono_ns() - begun_ns, LONG_MS * NG_MS);
 }
 
-TEST_F(Wait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommunicatorLives)
+TEST_F(DeviceWait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommunicatorLives)
 {
     made_set_timeout(comm_, 200);
     made_hold(true);

@@ -320,10 +320,10 @@ void made_deaths_stop(int64_t ns)
 }
 
 static bool watchdog_is_own;
-void __wrap_ng_watchdog_where(struct ng_watchdog_activity *ret_place);
-void __wrap_ng_watchdog_where(struct ng_watchdog_activity *ret_place)
+void __wrap_ng_watchdog_where(struct ng_watchdog_activity *ret_activity);
+void __wrap_ng_watchdog_where(struct ng_watchdog_activity *ret_activity)
 {
-    *ret_place = (struct ng_watchdog_activity){1, "cuEventQuery", watchdog_is_own};
+    *ret_activity = (struct ng_watchdog_activity){1, "cuEventQuery", watchdog_is_own};
 }
 
 int64_t made_deaths_silence(bool own, unsigned count)

@@ -405,12 +405,12 @@ void __wrap_ng_alarm_raise(const struct ng_alarm *raised)
     }
 }
 
-void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_call_context *passage,
+void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_call_context *call_context,
                               const char *why, int result);
-void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_call_context *passage,
+void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_call_context *call_context,
                               const char *why, int result)
 {
-    (void)call, (void)passage, (void)why, (void)result;
+    (void)call, (void)call_context, (void)why, (void)result;
     objections++;
 }
 
@@ -562,7 +562,7 @@ struct made_mismatch made_ranks_mismatch(void *const *comms, unsigned count)
 static struct {
     struct ng_call call;
     struct ng_creation creation;
-    struct ng_call_context passage;
+    struct ng_call_context call_context;
     void *handle;
     char id[128];
     struct made_making making;
@@ -595,7 +595,7 @@ void made_rank_begins_making(const struct made_making *making)
                              .redop = -1,
                              .root = -1,
                              .creation = creation};
-    if (ng_call_enter(call, &makings[making->rank].passage) != NG_CALL_PROCEED)
+    if (ng_call_enter(call, &makings[making->rank].call_context) != NG_CALL_PROCEED)
         abort();
 }
 
@@ -611,27 +611,27 @@ void made_rank_ends_making(int rank)
         known[place].device = rank;
     }
     makings[rank].handle = making->handle;
-    ng_call_leave(&makings[rank].call, &makings[rank].passage, NG_NCCL_SUCCESS);
+    ng_call_leave(&makings[rank].call, &makings[rank].call_context, NG_NCCL_SUCCESS);
 }
 
 static void pass_through(const struct ng_call *call, const struct made_rank_call *what, int result)
 {
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
-    struct ng_call_context passage;
+    struct ng_call_context call_context;
 
-    int answer = op_class == NG_CLASS_COLLECTIVE ? ng_collective_enter(call, &passage)
-                 : op_class == NG_CLASS_P2P      ? ng_p2p_enter(call, &passage)
-                                                 : ng_call_enter(call, &passage);
+    int answer = op_class == NG_CLASS_COLLECTIVE ? ng_collective_enter(call, &call_context)
+                 : op_class == NG_CLASS_P2P      ? ng_p2p_enter(call, &call_context)
+                                                 : ng_call_enter(call, &call_context);
     if (answer != NG_CALL_PROCEED)
         abort();
     if (what && what->inside)
         what->inside(what->argument);
     if (op_class == NG_CLASS_COLLECTIVE)
-        ng_collective_leave(call, &passage, result);
+        ng_collective_leave(call, &call_context, result);
     else if (op_class == NG_CLASS_P2P)
-        ng_p2p_leave(call, &passage, result);
+        ng_p2p_leave(call, &call_context, result);
     else
-        ng_call_leave(call, &passage, result);
+        ng_call_leave(call, &call_context, result);
 }
 
 void made_rank_ends(int rank, void *comm, bool aborts)

@@ -178,7 +178,7 @@ void walked_in_handler(walked_body *body, void *context)
 NG_FAST_UNWIND_UNCHECKED size_t walked_copy(uint8_t *ret_stack, size_t room, uint64_t *ret_place,
                                             uint64_t *ret_pointer)
 {
-    struct ng_walk here = ng_fast_unwind_here();
+    struct ng_fast_unwind_position here = ng_fast_unwind_here();
 
     ng_call_stack_find_bounds(&own);
     size_t bytes = own.stack_end - here.stack;
@@ -233,7 +233,7 @@ uint32_t walked_damaged(const uint8_t *stack, size_t bytes, uint64_t place, uint
     }
     struct ng_fast_unwind_memory memory = {.until = (uintptr_t)copy + bytes};
     for (unsigned tries = 0; tries < 64; tries++) {
-        struct ng_walk walk = {
+        struct ng_fast_unwind_position walk = {
             .place = place, .stack = (uintptr_t)copy, .pointer = (uintptr_t)copy + pointer};
         if (ng_fast_unwind_up(&table, &memory, &walk, addresses, WALKED_FRAMES, &count) !=
             NG_FAST_UNWIND_MISSED)

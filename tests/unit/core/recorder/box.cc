@@ -328,7 +328,7 @@ TEST_F(Box, OtherVersionsAndDamagedHeadersAreRefused)
     EXPECT_EQ(with([](struct ng_box_header *h) { h->threads_offset = h->total_bytes - 8; }), -EIO);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->record_capacity = UINT32_MAX; }), -EIO);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->group_capacity = 1u << 24; }), -EIO);
-    EXPECT_EQ(with([](struct ng_box_header *h) { h->trails_offset = h->total_bytes; }), 0)
+    EXPECT_EQ(with([](struct ng_box_header *h) { h->hash_logs_offset = h->total_bytes; }), 0)
         << "done without";
     EXPECT_EQ(with([](struct ng_box_header *h) { h->thread_capacity = 1u << 24; }), -EIO);
     for (size_t bytes : {good.size() - 1, good.size() / 2, (size_t)NG_BOX_HEADER_BYTES,
@@ -338,17 +338,17 @@ TEST_F(Box, OtherVersionsAndDamagedHeadersAreRefused)
     }
 }
 
-TEST_F(Box, TrailsOfGroupsThatAreNotThereAreNotRead)
+TEST_F(Box, HashLogsOfGroupsThatAreNotThereAreNotRead)
 {
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 64, &box), 0);
-    EXPECT_EQ(box.trail_capacity, box.group_capacity);
+    EXPECT_EQ(box.hash_log_capacity, box.group_capacity);
     std::string copy = read_whole_file(only_file(folder)), path = folder / "copy";
     ng_box_close(&box, nullptr);
     ((struct ng_box_header *)&copy[0])->group_capacity = 16;
     write_whole_file(path, copy);
     ASSERT_EQ(ng_box_open(path.c_str(), &box), 0);
     EXPECT_EQ(box.group_capacity, 16u);
-    EXPECT_EQ(box.trail_capacity, 0u);
+    EXPECT_EQ(box.hash_log_capacity, 0u);
 }
 
 /* Whatever stands in the file, reading it neither crashes nor loops. */

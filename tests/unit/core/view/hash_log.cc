@@ -14,11 +14,11 @@ extern "C" {
 namespace
 {
 
-using Rank = std::unique_ptr<trail_rank, decltype(&trail_rank_free)>;
+using Rank = std::unique_ptr<hashed_rank, decltype(&hashed_rank_free)>;
 
 Rank make_rank()
 {
-    return Rank(trail_rank_new(), &trail_rank_free);
+    return Rank(hashed_rank_new(), &hashed_rank_free);
 }
 
 struct Call {
@@ -40,17 +40,17 @@ Call any_call(std::mt19937_64 &random)
 }
 
 /* As this rank has it: operators that the program made are numbered by each rank alone. */
-void enter(trail_rank *rank, Call call, std::mt19937_64 &random, char state = 't')
+void enter(hashed_rank *rank, Call call, std::mt19937_64 &random, char state = 't')
 {
     if (call.redop > 4)
         call.redop = 5 + (int)(random() % 100);
-    trail_rank_call(rank, call.op, call.count, call.dtype, call.redop, call.root, state);
+    hashed_rank_call(rank, call.op, call.count, call.dtype, call.redop, call.root, state);
 }
 
 bool differ(const Rank &a, const Rank &b)
 {
     uint64_t after, seq;
-    return trail_ranks_differ(a.get(), b.get(), &after, &seq);
+    return hashed_ranks_differ(a.get(), b.get(), &after, &seq);
 }
 
 /* A valid program of two ranks: the same calls in order, but each at its own pace, with calls that
@@ -67,7 +67,7 @@ bool alarms(uint64_t seed)
         call = any_call(random);
     for (unsigned steps = 0; at[0] < calls.size() || at[1] < calls.size(); steps++) {
         int i = (int)(random() % 2);
-        trail_rank *rank = ranks[i].get();
+        hashed_rank *rank = ranks[i].get();
         for (unsigned burst = (unsigned)(random() % 40); burst > 0 && at[i] < calls.size();
              burst--) {
             if (random() % 16 == 0)
@@ -112,7 +112,7 @@ TEST(HashLog, ADifferenceIsFoundAndLiesWithinWhatIsTold)
             if (i <= calls)
                 enter(b.get(), other, random);
         }
-        if (!trail_ranks_differ(a.get(), b.get(), &after, &seq)) {
+        if (!hashed_ranks_differ(a.get(), b.get(), &after, &seq)) {
             /* All common marks may be older than a difference in the newest calls. */
             EXPECT_GT(ahead, 16u) << seed;
             EXPECT_GT(wrong + 2 * ahead + 32, calls) << seed;
@@ -136,7 +136,7 @@ TEST(HashLog, TheVeryCallIsToldWhereBothAreClose)
         enter(a.get(), call, random);
         enter(b.get(), other, random);
     }
-    ASSERT_TRUE(trail_ranks_differ(a.get(), b.get(), &after, &seq));
+    ASSERT_TRUE(hashed_ranks_differ(a.get(), b.get(), &after, &seq));
     EXPECT_EQ(after, 94u);
     EXPECT_EQ(seq, 95u);
 }

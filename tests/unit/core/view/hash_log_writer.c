@@ -8,23 +8,23 @@
 #include "core/recorder/signature.h"
 #include "core/view/hash_log.h"
 
-struct trail_rank {
+struct hashed_rank {
     struct ng_box_hash_log hash_log;
     uint64_t entered, taken, hash;
 };
 
-struct trail_rank *trail_rank_new(void)
+struct hashed_rank *hashed_rank_new(void)
 {
-    return calloc(1, sizeof(struct trail_rank));
+    return calloc(1, sizeof(struct hashed_rank));
 }
 
-void trail_rank_free(struct trail_rank *rank)
+void hashed_rank_free(struct hashed_rank *rank)
 {
     free(rank);
 }
 
-void trail_rank_call(struct trail_rank *rank, uint32_t op, uint64_t count, int dtype, int redop,
-                     int root, char state)
+void hashed_rank_call(struct hashed_rank *rank, uint32_t op, uint64_t count, int dtype, int redop,
+                      int root, char state)
 {
     struct ng_signature signature = {op, dtype, redop, root, count};
     uint64_t before = rank->hash;
@@ -42,20 +42,20 @@ void trail_rank_call(struct trail_rank *rank, uint32_t op, uint64_t count, int d
     }
 }
 
-uint64_t trail_rank_entered(const struct trail_rank *rank)
+uint64_t hashed_rank_entered(const struct hashed_rank *rank)
 {
     return rank->entered;
 }
 
-bool trail_ranks_differ(const struct trail_rank *a, const struct trail_rank *b, uint64_t *ret_after,
-                        uint64_t *ret_seq)
+bool hashed_ranks_differ(const struct hashed_rank *a, const struct hashed_rank *b,
+                         uint64_t *ret_after, uint64_t *ret_seq)
 {
     struct ng_hash_log_difference difference = {0};
-    struct ng_hash_log trail_a, trail_b;
+    struct ng_hash_log log_a, log_b;
 
-    ng_hash_log_copy(&a->hash_log, a->taken, a->entered, &trail_a);
-    ng_hash_log_copy(&b->hash_log, b->taken, b->entered, &trail_b);
-    bool differ = ng_hash_log_differ(&trail_a, &trail_b, &difference);
+    ng_hash_log_copy(&a->hash_log, a->taken, a->entered, &log_a);
+    ng_hash_log_copy(&b->hash_log, b->taken, b->entered, &log_b);
+    bool differ = ng_hash_log_differ(&log_a, &log_b, &difference);
     *ret_after = difference.after;
     *ret_seq = difference.seq;
     return differ;

@@ -589,7 +589,7 @@ TEST_P(Publish, CallsOfAGroupThatDifferAreToldOnceWhicheverCallItIsTakenFor)
     EXPECT_EQ(b.claim(wanted, &again), 0);
 }
 
-TEST_P(Publish, WhereNothingIsCalledTrailsAreToldSeldom)
+TEST_P(Publish, WhereNothingIsCalledHashLogsAreToldSeldom)
 {
     Rank &a = add(0, 5 * NG_S, {{0x79, 2}});
     __atomic_store_n(&a.box.groups[0].created_by, (uint32_t)NG_OP_CommInitRank, __ATOMIC_SEQ_CST);
