@@ -62,10 +62,7 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p,
                 NG_STORE(context->comm->group->scheduled, context->seq);
             return;
         }
-        *pending = (struct ng_pending){.comm = context->comm,
-                                       .stream = call->stream,
-                                       .entered_mono_ns = context->entered_mono_ns};
-        atomic_fetch_add(&context->comm->in_flight.open_groups, 1);
+        ng_group_calls_begin(pending, context->comm, call->stream, context->entered_mono_ns);
     }
     if (context->record) {
         NG_STORE(context->record->work_previous, pending->last_record);

@@ -27,18 +27,41 @@ static inline void ng_group_calls_open(struct ng_group_calls *calls, struct ng_t
 void ng_group_calls_keep(const struct ng_call *call, bool p2p,
                          const struct ng_call_context *context);
 
-/* The same for one more send or receive on the communicator and stream of the call before it, which
- * was kept for a capture. False: it is another case, and nothing has happened. */
-static inline __attribute__((always_inline)) bool
-ng_group_calls_keep_next(struct ng_group_calls *calls, const struct ng_call *call,
-                         const struct ng_comm *comm, struct ng_box_record *record,
-                         uint64_t record_id)
+/* The first call on a communicator and stream in an open group: from now on the group holds the
+ * communicator. */
+static inline void ng_group_calls_begin(struct ng_pending *pending, struct ng_comm *comm,
+                                        void *stream, int64_t entered_mono_ns)
 {
-    if (!calls->pending_count || calls->grouped_count == calls->grouped_room)
-        return false;
-    struct ng_pending *pending = &calls->pending[calls->pending_count - 1];
-    if (pending->comm != comm || pending->stream != call->stream || !pending->last_call)
-        return false;
+    *pending =
+        (struct ng_pending){.comm = comm, .stream = stream, .entered_mono_ns = entered_mono_ns};
+    atomic_fetch_add(&comm->in_flight.open_groups, 1);
+}
+
+/*
+ * As ng_group_calls_keep, for a send or receive that is the first call of the group, or on the
+ * communicator and stream of the call before it, where calls are kept for captures and there is
+ * room. False: it is another case, and nothing has happened.
+ */
+static inline __attribute__((always_inline)) bool
+ng_group_calls_keep_usual(struct ng_group_calls *calls, const struct ng_call *call,
+                          struct ng_comm *comm, struct ng_box_record *record, uint64_t record_id,
+                          int64_t entered_mono_ns)
+{
+    struct ng_pending *pending;
+
+    if (calls->pending_count) {
+        pending = &calls->pending[calls->pending_count - 1];
+        if (pending->comm != comm || pending->stream != call->stream || !pending->last_call ||
+            calls->grouped_count == calls->grouped_room)
+            return false;
+    } else {
+        if (!calls->pending_room || !calls->grouped_room)
+            return false;
+        pending = calls->pending;
+        ng_group_calls_begin(pending, comm, call->stream, entered_mono_ns);
+        calls->pending_count = 1;
+        calls->grouped_count = 0;
+    }
     NG_STORE(record->work_previous, pending->last_record);
     pending->last_record = record_id;
     pending->p2p_count++;

@@ -263,8 +263,9 @@ NG_WORK_INLINE int ng_work_leave(const struct ng_call *call, bool p2p, bool is_u
     }
     if (context->group_calls && is_usual) {
         struct ng_call later = ng_work_later(call, context);
-        if (ng_group_calls_keep_next(context->group_calls, &later, context->comm, context->record,
-                                     NG_LOAD(context->slot->record_id))) {
+        if (ng_group_calls_keep_usual(context->group_calls, &later, context->comm, context->record,
+                                      NG_LOAD(context->slot->record_id),
+                                      NG_LOAD(context->slot->since_mono_ns))) {
             ng_thread_unmark(context->slot);
             return result;
         }
