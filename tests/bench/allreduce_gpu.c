@@ -25,6 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/bench/figures.h"
+
 #define CUDA(call)                                                                                 \
     do {                                                                                           \
         cudaError_t error_ = (call);                                                               \
@@ -83,13 +85,6 @@ static void fail(int line, const char *call, const char *text)
     exit(3);
 }
 
-static double now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
 static int environment_number(const char *name)
 {
     const char *value = getenv(name);
@@ -115,7 +110,7 @@ static ncclUniqueId exchange_id(const struct bench *bench, const char *folder)
             fail(__LINE__, path, strerror(errno));
         return id;
     }
-    for (double deadline = now_us() + 60e6;;) {
+    for (double deadline = bench_now_us() + 60e6;;) {
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd >= 0) {
             if (read(fd, &id, sizeof(id)) != (ssize_t)sizeof(id))
@@ -123,7 +118,7 @@ static ncclUniqueId exchange_id(const struct bench *bench, const char *folder)
             close(fd);
             return id;
         }
-        if (now_us() > deadline)
+        if (bench_now_us() > deadline)
             fail(__LINE__, path, "rank 0 wrote no unique id within 60 s");
         nanosleep(&(struct timespec){0, 2000000}, NULL);
     }
@@ -225,42 +220,25 @@ static double measure(const struct bench *bench, const struct arm *arm, enum kin
                       size_t count, int calls)
 {
     meet(bench, arm);
-    double start = now_us(), end;
+    double start = bench_now_us();
     for (int i = 0; i < calls; i++) {
         call_or_launch(bench, arm, count);
         if (kind == KIND_LATENCY)
             CUDA(cudaStreamSynchronize(bench->stream));
     }
-    if (kind == KIND_ENQUEUE) {
-        end = now_us();
-        CUDA(cudaStreamSynchronize(bench->stream));
-    } else {
-        CUDA(cudaStreamSynchronize(bench->stream));
-        end = now_us();
-    }
-    return (end - start) / calls;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *values, int n)
-{
-    double sorted[MAX_REPS];
-    memcpy(sorted, values, (size_t)n * sizeof(double));
-    qsort(sorted, (size_t)n, sizeof(double), compare);
-    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+    double enqueued = bench_now_us();
+    CUDA(cudaStreamSynchronize(bench->stream));
+    return ((kind == KIND_ENQUEUE ? enqueued : bench_now_us()) - start) / calls;
 }
 
 static void print(const struct arm *arm, enum kind kind, size_t bytes, int calls, const double *us,
                   int reps)
 {
+    double sorted[MAX_REPS];
+    memcpy(sorted, us, (size_t)reps * sizeof(double));
     printf("{\"bytes\": %zu, \"kind\": \"%s\", \"arm\": \"%s\", \"calls\": %d, "
            "\"median_us\": %.4f, \"reps_us\": [",
-           bytes, kind_names[kind], arm->name, calls, median(us, reps));
+           bytes, kind_names[kind], arm->name, calls, bench_median(sorted, (size_t)reps));
     for (int i = 0; i < reps; i++)
         printf("%s%.4f", i ? ", " : "", us[i]);
     printf("]}\n");

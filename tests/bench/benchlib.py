@@ -1,5 +1,6 @@
 """What the benchmark scripts share: where things are, a guarded environment, medians and tables."""
 
+import argparse
 import contextlib
 import json
 import os
@@ -15,13 +16,31 @@ def repository():
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def add_common_arguments(parser):
+def parser_of(text, check=False):
+    """A script's, with the arguments that all of them have; `check`: its exit status may say that a goal is missed."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(repository(), "build"),
                         help="build folder (default: build)")
     parser.add_argument("--guard", help="the library (default: shim/libncclguard.so of the build)")
     parser.add_argument("--json", metavar="FILE", help="write the numbers there as well")
     parser.add_argument("--quick", action="store_true",
                         help="only show that everything runs: the numbers mean nothing")
+    if check:
+        parser.add_argument("--check", action="store_true", help="exit 1 where a goal is missed")
+    return parser
+
+
+def end(arguments, met):
+    sys.exit(1 if arguments.check and not met else 0)
+
+
+def in_turn(pairs, run):
+    """The results of bare and of guarded runs, {guarded: [...]}: pairs of one each, each first in turn."""
+    runs = {False: [], True: []}
+    for pair in range(pairs):
+        for guarded in ((False, True), (True, False))[pair % 2]:
+            runs[guarded].append(run(guarded))
+    return runs
 
 
 class Places:

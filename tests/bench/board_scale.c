@@ -8,6 +8,7 @@
  * the loopback and ours alone. Prints one JSON object.
  */
 #include "tests/bench/board_load.h"
+#include "tests/bench/figures.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -187,12 +188,6 @@ static void reach(const struct board_job *job, struct board_load *load, struct n
     ret_ms[TOTAL] = ms(at[JUDGE] - start);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void reach_verdicts(const struct board_job *job, struct board_load *load, struct ng_kv *kv,
                            int verdicts)
 {
@@ -213,7 +208,7 @@ static void reach_verdicts(const struct board_job *job, struct board_load *load,
     for (int part = 0; part < PARTS; part++) {
         for (int i = 0; i < verdicts; i++)
             column[i] = all[i][part];
-        qsort(column, (size_t)verdicts, sizeof(*column), by_value);
+        bench_sort(column, (size_t)verdicts);
         printf("    \"%s_ms\": {\"median\": %.1f, \"most\": %.1f},\n", part_names[part],
                column[verdicts / 2], column[verdicts - 1]);
     }

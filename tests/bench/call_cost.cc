@@ -133,11 +133,7 @@ int main(int argc, char **argv)
     benchmark::Shutdown();
 
     /* One line for the script that compares: what the guard recorded meanwhile. */
-    if (own_box_read(&box) == 0)
-        std::fprintf(stderr, "box records=%llu lost=%llu groups_lost=%llu\n",
-                     static_cast<unsigned long long>(box.records),
-                     static_cast<unsigned long long>(box.lost),
-                     static_cast<unsigned long long>(box.groups_lost));
+    own_box_print();
     workload_destroy(comms, communicators);
     return 0;
 }

@@ -55,11 +55,7 @@ int main(int argc, char **argv)
         nanosleep(&(struct timespec){pause_ns / 1000000000, pause_ns % 1000000000}, NULL);
     }
 
-    struct own_box box;
-    if (own_box_read(&box) == 0)
-        fprintf(stderr, "box records=%llu lost=%llu groups_lost=%llu\n",
-                (unsigned long long)box.records, (unsigned long long)box.lost,
-                (unsigned long long)box.groups_lost);
+    own_box_print();
     workload_destroy(comms, COMMUNICATORS);
     return 0;
 }

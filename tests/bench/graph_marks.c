@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/bench/figures.h"
 #include "tests/bench/kernel.h"
 
 #define ROUNDS_MAX 100
@@ -40,10 +41,7 @@ struct variant {
     double back_to_back[ROUNDS_MAX], waited_for[ROUNDS_MAX], enqueue[ROUNDS_MAX];
 };
 
-static const struct {
-    enum shape shape;
-    enum mark mark;
-} wanted[] = {
+static struct variant variants[] = {
     {IN_ONE_STREAM, NONE},
     {IN_ONE_STREAM, BEHIND},
     {IN_ONE_STREAM, BEFORE},
@@ -67,9 +65,8 @@ static const struct {
     {WITHOUT_A_GRAPH, BEHIND},
     {WITHOUT_A_GRAPH, BOTH},
 };
-#define VARIANTS (sizeof(wanted) / sizeof(wanted[0]))
+#define VARIANTS (sizeof(variants) / sizeof(variants[0]))
 
-static struct variant variants[VARIANTS];
 static CUstream program, beside; /* streams */
 static CUevent fork_event, join_event, *marks;
 static struct bench_kernel kernel, work;
@@ -163,41 +160,28 @@ static void enqueue(const struct variant *variant)
 /* Microseconds a call. */
 static double took(double begun, unsigned times)
 {
-    return (bench_now_s() - begun) * 1e6 / times / calls;
+    return (bench_now_us() - begun) / times / calls;
 }
 
 static void measure(struct variant *variant, unsigned round)
 {
     enqueue(variant);
     CUDA(cuStreamSynchronize, program);
-    double begun = bench_now_s();
+    double begun = bench_now_us();
     enqueue(variant);
     variant->enqueue[round] = took(begun, 1);
     CUDA(cuStreamSynchronize, program);
-    begun = bench_now_s();
+    begun = bench_now_us();
     for (unsigned i = 0; i < replays; i++)
         enqueue(variant);
     CUDA(cuStreamSynchronize, program);
     variant->back_to_back[round] = took(begun, replays);
-    begun = bench_now_s();
+    begun = bench_now_us();
     for (unsigned i = 0; i < replays; i++) {
         enqueue(variant);
         CUDA(cuStreamSynchronize, program);
     }
     variant->waited_for[round] = took(begun, replays);
-}
-
-static int compare(const void *a, const void *b)
-{
-    double first = *(const double *)a, second = *(const double *)b;
-
-    return (first > second) - (first < second);
-}
-
-static double median(double *values)
-{
-    qsort(values, rounds, sizeof(values[0]), compare);
-    return rounds % 2 ? values[rounds / 2] : (values[rounds / 2 - 1] + values[rounds / 2]) / 2;
 }
 
 static bool read_options(int argc, char **argv)
@@ -243,12 +227,9 @@ int main(int argc, char **argv)
     kernel = bench_kernel_load(argv[1], (size_t)kib << 10, 0, program);
     work = bench_kernel_load(argv[1], (size_t)kib << 10, 0, program);
     CUDA(cuStreamSynchronize, program);
-    for (size_t i = 0; i < VARIANTS; i++) {
-        variants[i].shape = wanted[i].shape;
-        variants[i].mark = wanted[i].mark;
-        if (wanted[i].shape != WITHOUT_A_GRAPH)
+    for (size_t i = 0; i < VARIANTS; i++)
+        if (variants[i].shape != WITHOUT_A_GRAPH)
             capture(&variants[i]);
-    }
     for (unsigned round = 0; round < rounds; round++)
         for (size_t i = 0; i < VARIANTS; i++)
             measure(&variants[i], round);
@@ -257,7 +238,8 @@ int main(int argc, char **argv)
                "\"back_to_back_us\": %.3f, "
                "\"waited_for_us\": %.3f, \"enqueue_us\": %.3f}\n",
                shape_names[variants[i].shape], mark_names[variants[i].mark], variants[i].nodes,
-               variants[i].edges, median(variants[i].back_to_back), median(variants[i].waited_for),
-               median(variants[i].enqueue));
+               variants[i].edges, bench_median(variants[i].back_to_back, rounds),
+               bench_median(variants[i].waited_for, rounds),
+               bench_median(variants[i].enqueue, rounds));
     return 0;
 }

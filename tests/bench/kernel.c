@@ -5,7 +5,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "core/util/number.h"
 
@@ -104,12 +103,4 @@ void bench_kernel_launch(struct bench_kernel *kernel, CUstream stream)
     kernel->scan.ticket++;
     CUDA(cuLaunchKernel, kernel->function, kernel->blocks, 1, 1, NG_NAN_THREADS, 1, 1, 0, stream,
          arguments, NULL);
-}
-
-double bench_now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }

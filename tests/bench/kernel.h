@@ -70,6 +70,4 @@ struct bench_kernel bench_kernel_load(const char *ptx_path, size_t bytes, unsign
 
 void bench_kernel_launch(struct bench_kernel *kernel, CUstream stream);
 
-double bench_now_s(void);
-
 #endif

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/bench/figures.h"
 #include "tests/bench/kernel.h"
 
 #define ROUNDS 20
@@ -38,11 +39,11 @@ static double rate_of(void (*once)(void))
     once();
     CUDA(cuStreamSynchronize, stream);
     for (int run = 0; run < 3; run++) {
-        double begun = bench_now_s();
+        double begun = bench_now_us();
         for (int i = 0; i < ROUNDS; i++)
             once();
         CUDA(cuStreamSynchronize, stream);
-        double rate = (double)bytes * ROUNDS / (bench_now_s() - begun);
+        double rate = (double)bytes * ROUNDS / (bench_now_us() - begun) * 1e6;
         best = rate > best ? rate : best;
     }
     return best;

@@ -21,27 +21,22 @@ struct ncclComm {
 /* As in the real library: the body is pncclX, and ncclX is a weak second name of it. */
 #define TWIN(name) extern __typeof__(p##name) name __attribute__((weak, alias("p" #name)))
 
-/* ---- library ---- */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
-ncclResult_t pncclGetVersion(int *version)
-{
-    *version = NCCL_VERSION_CODE;
-    return ncclSuccess;
-}
-TWIN(ncclGetVersion);
+/* Does this, and answers so. */
+#define ANSWER(type, name, parameters, action, value)                                              \
+    type p##name parameters                                                                        \
+    {                                                                                              \
+        action;                                                                                    \
+        return value;                                                                              \
+    }                                                                                              \
+    TWIN(name)
+#define TELL(name, parameters, action) ANSWER(ncclResult_t, name, parameters, action, ncclSuccess)
 
-const char *pncclGetErrorString(ncclResult_t result)
-{
-    return result == ncclSuccess ? "no error" : "error";
-}
-TWIN(ncclGetErrorString);
-
-const char *pncclGetLastError(ncclComm_t comm)
-{
-    (void)comm;
-    return "";
-}
-TWIN(ncclGetLastError);
+TELL(ncclGetVersion, (int *version), *version = NCCL_VERSION_CODE);
+ANSWER(const char *, ncclGetErrorString, (ncclResult_t result), ,
+       result == ncclSuccess ? "no error" : "error");
+ANSWER(const char *, ncclGetLastError, (ncclComm_t comm), , "");
 
 /* ---- communicators ---- */
 
@@ -57,7 +52,6 @@ TWIN(ncclGetUniqueId);
 
 ncclResult_t pncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank)
 {
-    (void)id;
     *comm = malloc(sizeof(**comm));
     if (!*comm)
         return ncclSystemError;
@@ -66,59 +60,22 @@ ncclResult_t pncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, in
 }
 TWIN(ncclCommInitRank);
 
-ncclResult_t pncclCommDestroy(ncclComm_t comm)
-{
-    free(comm);
-    return ncclSuccess;
-}
-TWIN(ncclCommDestroy);
-
-ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
-{
-    (void)comm;
-    *error = ncclSuccess;
-    return ncclSuccess;
-}
-TWIN(ncclCommGetAsyncError);
-
-ncclResult_t pncclCommCount(const ncclComm_t comm, int *count)
-{
-    *count = comm->nranks;
-    return ncclSuccess;
-}
-TWIN(ncclCommCount);
-
-ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int *device)
-{
-    (void)comm;
-    *device = 0;
-    return ncclSuccess;
-}
-TWIN(ncclCommCuDevice);
-
-ncclResult_t pncclCommUserRank(const ncclComm_t comm, int *rank)
-{
-    *rank = comm->rank;
-    return ncclSuccess;
-}
-TWIN(ncclCommUserRank);
+TELL(ncclCommDestroy, (ncclComm_t comm), free(comm));
+TELL(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *error), *error = ncclSuccess);
+TELL(ncclCommCount, (const ncclComm_t comm, int *count), *count = comm->nranks);
+TELL(ncclCommCuDevice, (const ncclComm_t comm, int *device), *device = 0);
+TELL(ncclCommUserRank, (const ncclComm_t comm, int *rank), *rank = comm->rank);
 
 /* ---- calls: succeed, whatever they are given ---- */
 
-#define NOTHING(name, ...)                                                                         \
-    ncclResult_t p##name(__VA_ARGS__)                                                              \
-    {                                                                                              \
-        return ncclSuccess;                                                                        \
-    }                                                                                              \
-    TWIN(name)
-
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-
-NOTHING(ncclAllReduce, const void *send, void *recv, size_t count, ncclDataType_t dtype,
-        ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
-NOTHING(ncclSend, const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
-        cudaStream_t stream);
-NOTHING(ncclRecv, void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
-        cudaStream_t stream);
-NOTHING(ncclGroupStart, void);
-NOTHING(ncclGroupEnd, void);
+TELL(ncclAllReduce,
+     (const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op,
+      ncclComm_t comm, cudaStream_t stream), );
+TELL(ncclSend,
+     (const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
+      cudaStream_t stream), );
+TELL(ncclRecv,
+     (void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
+      cudaStream_t stream), );
+TELL(ncclGroupStart, (void), );
+TELL(ncclGroupEnd, (void), );

@@ -40,3 +40,12 @@ int own_box_read(struct own_box *ret_box)
     };
     return 0;
 }
+
+void own_box_print(void)
+{
+    struct own_box box;
+    if (own_box_read(&box) == 0)
+        fprintf(stderr, "box records=%llu lost=%llu groups_lost=%llu\n",
+                (unsigned long long)box.records, (unsigned long long)box.lost,
+                (unsigned long long)box.groups_lost);
+}

@@ -20,6 +20,9 @@ struct own_box {
  * none (not guarded), -EPROTO where its layout is not this build's, or -errno. */
 int own_box_read(struct own_box *ret_box);
 
+/* On stderr, where there is one, for the script that compares: what the guard recorded. */
+void own_box_print(void);
+
 #ifdef __cplusplus
 }
 #endif

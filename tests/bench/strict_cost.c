@@ -6,6 +6,7 @@
  *
  * Prints the median and the 99th percentile of rank 0's calls, in microseconds.
  */
+#include "tests/bench/figures.h"
 #include "tests/bench/own_box.h"
 
 #include <nccl.h>
@@ -17,25 +18,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WARM_UP 100u /* calls that are not timed */
-
-static double now_us(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 static void call(ncclComm_t comm)
 {
@@ -52,7 +37,6 @@ static int run_rank(int rank, int nranks, unsigned calls, pthread_barrier_t *bar
 {
     ncclUniqueId id = {"strict_cost"};
     double *took = malloc(calls * sizeof(*took));
-    struct own_box box;
     ncclComm_t comm;
     char text[16];
 
@@ -66,18 +50,16 @@ static int run_rank(int rank, int nranks, unsigned calls, pthread_barrier_t *bar
     for (unsigned i = 0; i < WARM_UP; i++)
         call(comm);
     for (unsigned i = 0; i < calls; i++) {
-        double before = now_us();
+        double before = bench_now_us();
         call(comm);
-        took[i] = now_us() - before;
+        took[i] = bench_now_us() - before;
     }
     pthread_barrier_wait(barrier);
-    qsort(took, calls, sizeof(*took), by_size);
+    bench_sort(took, calls);
     if (rank == 0)
         printf("%.2f %.2f\n", took[calls / 2], took[(size_t)calls * 99 / 100]);
-    if (rank == 0 && own_box_read(&box) == 0)
-        fprintf(stderr, "box records=%llu lost=%llu groups_lost=%llu\n",
-                (unsigned long long)box.records, (unsigned long long)box.lost,
-                (unsigned long long)box.groups_lost);
+    if (rank == 0)
+        own_box_print();
     free(took);
     return ncclCommDestroy(comm) == ncclSuccess ? 0 : 3;
 }

@@ -404,7 +404,6 @@ bool fake_boot_stopped(const struct ncclComm *comm)
 
 static bool ring_complete(struct ncclComm *comm, void *arg)
 {
-    (void)arg;
     if (fake_boot_stopped(comm))
         return true;
     for (int r = 0; r < comm->nranks; r++)
@@ -425,14 +424,12 @@ ncclResult_t fake_boot_connect_ring(struct ncclComm *comm)
 static bool boot_has_room(struct ncclComm *comm, void *arg)
 {
     struct fake_boot *boot = arg;
-    (void)comm;
     return atomic_load(&boot->tail) - atomic_load(&boot->head) < FAKE_BOOT_SLOTS;
 }
 
 static bool boot_has_message(struct ncclComm *comm, void *arg)
 {
     struct fake_boot *boot = arg;
-    (void)comm;
     return atomic_load(&boot->tail) != atomic_load(&boot->head);
 }
 

@@ -56,16 +56,18 @@ static void run_hook(void)
         function();
 }
 
+/* A function of core that only answers. */
+#define ANSWER(type, name, parameters, value)                                                      \
+    type name parameters                                                                           \
+    {                                                                                              \
+        return value;                                                                              \
+    }
+
 /* Nothing is registered. */
-void *ng_memory_call(enum ng_api_id id, const struct ng_instance *instance, struct ng_comm *guest,
-                     const void *caller)
-{
-    (void)id;
-    (void)instance;
-    (void)guest;
-    (void)caller;
-    return NULL;
-}
+ANSWER(void *, ng_memory_call,
+       (enum ng_api_id id, const struct ng_instance *instance, struct ng_comm *guest,
+        const void *caller),
+       NULL)
 
 static void enter(const struct ng_call *call, enum ng_op_class way,
                   struct ng_call_context *ret_passage)
@@ -105,86 +107,42 @@ static void leave(const struct ng_call *call, enum ng_op_class way, struct ng_ca
     errno = ERANGE;
 }
 
-int ng_call_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
-{
-    enter(call, NG_CLASS_NONE, ret_passage);
-    return atomic_load(&answer);
-}
+#define WAY(name, of_class)                                                                        \
+    int ng_##name##_enter(const struct ng_call *call, struct ng_call_context *ret_passage)         \
+    {                                                                                              \
+        enter(call, of_class, ret_passage);                                                        \
+        return atomic_load(&answer);                                                               \
+    }                                                                                              \
+    int ng_##name##_leave(const struct ng_call *call, struct ng_call_context *context, int result) \
+    {                                                                                              \
+        leave(call, of_class, context, result);                                                    \
+        return result;                                                                             \
+    }
 
-int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, int result)
-{
-    leave(call, NG_CLASS_NONE, context, result);
-    return result;
-}
-
-int ng_collective_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
-{
-    enter(call, NG_CLASS_COLLECTIVE, ret_passage);
-    return atomic_load(&answer);
-}
-
-int ng_collective_leave(const struct ng_call *call, struct ng_call_context *context, int result)
-{
-    leave(call, NG_CLASS_COLLECTIVE, context, result);
-    return result;
-}
-
-int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_passage)
-{
-    enter(call, NG_CLASS_P2P, ret_passage);
-    return atomic_load(&answer);
-}
-
-int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *context, int result)
-{
-    leave(call, NG_CLASS_P2P, context, result);
-    return result;
-}
+WAY(call, NG_CLASS_NONE)
+WAY(collective, NG_CLASS_COLLECTIVE)
+WAY(p2p, NG_CLASS_P2P)
 
 /* This core knows no communicator, but one may be said to be aborted. */
 int ng_gate_visit(const void *handle, struct ng_comm **ret_guest)
 {
-    (void)handle;
     *ret_guest = NULL;
     return atomic_load(&answer);
 }
 
-int ng_ended_passed(const void *handle, const char *name, int result)
-{
-    (void)handle;
-    (void)name;
-    return result;
-}
+ANSWER(int, ng_ended_passed, (const void *handle, const char *name, int result), result)
+ANSWER(void, ng_thread_refuse, (const struct ng_nccl *nccl, int result), )
+ANSWER(void, ng_gate_leave, (struct ng_comm * guest), )
+ANSWER(const char *, ng_abort_reason, (const void *handle),
+       atomic_load(&answer) == NG_CALL_PROCEED || !handle ? NULL : PROBE_REASON)
+/* No communicator is converted. */
+ANSWER(int, ng_nonblocking_finish_passed, (struct ng_comm * comm, int result), result)
 
 void ng_failure_tell_passed(const char *name, const struct ng_nccl *nccl,
                             const struct ng_comm *comm, int result)
 {
-    (void)comm;
     ng_log(NG_LOG_WARN, "failed: nccl%s of %s: %d", name, nccl->path, result);
     errno = EDOM;
-}
-
-void ng_thread_refuse(const struct ng_nccl *nccl, int result)
-{
-    (void)nccl;
-    (void)result;
-}
-
-void ng_gate_leave(struct ng_comm *guest)
-{
-    (void)guest;
-}
-
-const char *ng_abort_reason(const void *handle)
-{
-    return atomic_load(&answer) == NG_CALL_PROCEED || !handle ? NULL : PROBE_REASON;
-}
-
-/* No communicator is converted. */
-int ng_nonblocking_finish_passed(struct ng_comm *comm, int result)
-{
-    (void)comm;
-    return result;
 }
 
 /* Nothing is injected but what a test says. */
@@ -198,36 +156,13 @@ int ng_inject_enter(struct ng_call *call, struct ng_injection *ret_injection)
     return NG_CALL_PROCEED;
 }
 
-int ng_inject_result(const struct ng_call *call, struct ng_injection *injection, int result)
-{
-    (void)call;
-    (void)injection;
-    return result;
-}
-
-void ng_inject_done(const struct ng_injection *injection)
-{
-    (void)injection;
-}
-
-bool ng_inject_following(struct ng_injection *injection, struct ng_call *ret_call)
-{
-    (void)injection;
-    (void)ret_call;
-    return false;
-}
-
-void ng_inject_followed(const struct ng_call *call, int result)
-{
-    (void)call;
-    (void)result;
-}
-
-int ng_inject_answer(const void *handle, int error)
-{
-    (void)handle;
-    return error;
-}
+ANSWER(int, ng_inject_result,
+       (const struct ng_call *call, struct ng_injection *injection, int result), result)
+ANSWER(void, ng_inject_done, (const struct ng_injection *injection), )
+ANSWER(bool, ng_inject_following, (struct ng_injection * injection, struct ng_call *ret_call),
+       false)
+ANSWER(void, ng_inject_followed, (const struct ng_call *call, int result), )
+ANSWER(int, ng_inject_answer, (const void *handle, int error), error)
 
 EXPORT void probe_inject(void (*function)(struct ng_call *call))
 {
@@ -240,7 +175,6 @@ void ng_log(enum ng_log_level level, const char *format, ...)
     size_t used;
     va_list arguments;
 
-    (void)level;
     pthread_mutex_lock(&lock);
     used = strlen(log_text);
     va_start(arguments, format);
@@ -250,27 +184,16 @@ void ng_log(enum ng_log_level level, const char *format, ...)
     pthread_mutex_unlock(&lock);
 }
 
-EXPORT void probe_set_active(bool active)
-{
-    ng_shim_set_active(active);
-}
+EXPORT ANSWER(void, probe_set_active, (bool active), ng_shim_set_active(active)) EXPORT
+    ANSWER(unsigned, probe_unusual, (void), atomic_load(&ng_unusual)) EXPORT
+    ANSWER(void, probe_adopt_thread, (void), ng_shim_adopt_thread()) EXPORT
+    ANSWER(void, probe_set_answer, (int wanted), atomic_store(&answer, wanted)) EXPORT
+    ANSWER(const char *, probe_log, (void), log_text)
+EXPORT ANSWER(unsigned, probe_nccl_count, (void), ng_shim_nccl_count()) EXPORT
+    ANSWER(const struct ng_nccl *, probe_nccl, (unsigned index), ng_shim_nccl(index)) EXPORT
+    ANSWER(bool, probe_driver_find, (struct ng_cuda * ret_cuda), ng_driver_find(ret_cuda))
 
-EXPORT unsigned probe_unusual(void)
-{
-    return atomic_load(&ng_unusual);
-}
-
-EXPORT void probe_adopt_thread(void)
-{
-    ng_shim_adopt_thread();
-}
-
-EXPORT void probe_set_answer(int wanted)
-{
-    atomic_store(&answer, wanted);
-}
-
-EXPORT void probe_clear(void)
+        EXPORT void probe_clear(void)
 {
     pthread_mutex_lock(&lock);
     memset(calls, 0, sizeof(calls));
@@ -299,29 +222,9 @@ EXPORT struct probe_call probe_call_at(unsigned index)
     return result;
 }
 
-EXPORT const char *probe_log(void)
-{
-    return log_text;
-}
-
 EXPORT void probe_set_hook(void (*function)(void))
 {
     pthread_mutex_lock(&lock);
     hook = function;
     pthread_mutex_unlock(&lock);
-}
-
-EXPORT unsigned probe_nccl_count(void)
-{
-    return ng_shim_nccl_count();
-}
-
-EXPORT const struct ng_nccl *probe_nccl(unsigned index)
-{
-    return ng_shim_nccl(index);
-}
-
-EXPORT bool probe_driver_find(struct ng_cuda *ret_cuda)
-{
-    return ng_driver_find(ret_cuda);
 }

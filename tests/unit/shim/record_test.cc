@@ -27,6 +27,7 @@ class Record : public testing::Test
     {
         probe_set_active(true);
         probe_clear();
+        before_ = recording_of(RECORDING_AllReduce).calls;
     }
 
     void TearDown() override
@@ -44,21 +45,36 @@ class Record : public testing::Test
         EXPECT_EQ(probe_call_count(), 1u);
         return probe_call_at(0).call;
     }
+    /* All-reduces that have reached the library in this test. */
+    uint64_t reached() const
+    {
+        return recording_of(RECORDING_AllReduce).calls - before_;
+    }
+
+  private:
+    uint64_t before_ = 0;
 };
+
+static void expect_call(const struct ng_call &call, ng_op op, ncclComm_t of, cudaStream_t on,
+                        const void *send, const void *recv, size_t count, int dtype, int redop,
+                        int root)
+{
+    EXPECT_EQ(call.op, op);
+    EXPECT_EQ(call.comm, of);
+    EXPECT_EQ(call.stream, on);
+    EXPECT_EQ(call.send_buffer, send);
+    EXPECT_EQ(call.recv_buffer, recv);
+    EXPECT_EQ(call.count, count);
+    EXPECT_EQ(call.dtype, dtype);
+    EXPECT_EQ(call.redop, redop);
+    EXPECT_EQ(call.root, root);
+}
 
 TEST_F(Record, FieldsThatAnApiHasNotAreNone)
 {
     ncclGroupStart();
-    struct ng_call call = only();
-
-    EXPECT_EQ(call.op, NG_OP_GroupStart);
-    EXPECT_EQ(call.comm, nullptr);
-    EXPECT_EQ(call.stream, nullptr);
-    EXPECT_EQ(call.count, 0u);
-    EXPECT_EQ(call.dtype, -1);
-    EXPECT_EQ(call.redop, -1);
-    EXPECT_EQ(call.root, -1);
-    EXPECT_EQ(call.creation, nullptr);
+    expect_call(only(), NG_OP_GroupStart, nullptr, nullptr, nullptr, nullptr, 0, -1, -1, -1);
+    EXPECT_EQ(only().creation, nullptr);
 }
 
 TEST_F(Record, TheShimKnowsWhatIsUnusualAboutIt)
@@ -75,29 +91,15 @@ TEST_F(Record, TheShimKnowsWhatIsUnusualAboutIt)
 TEST_F(Record, AllReduce)
 {
     call_all_reduce();
-    struct ng_call call = only();
-
-    EXPECT_EQ(call.op, NG_OP_AllReduce);
-    EXPECT_EQ(call.comm, comm);
-    EXPECT_EQ(call.stream, stream);
-    EXPECT_EQ(call.send_buffer, send_memory);
-    EXPECT_EQ(call.recv_buffer, recv_memory);
-    EXPECT_EQ(call.count, 5u);
-    EXPECT_EQ(call.dtype, ncclFloat32);
-    EXPECT_EQ(call.redop, ncclMax);
-    EXPECT_EQ(call.root, -1);
+    expect_call(only(), NG_OP_AllReduce, comm, stream, send_memory, recv_memory, 5, ncclFloat32,
+                ncclMax, -1);
 }
 
 TEST_F(Record, BcastIsABroadcastInPlace)
 {
     ncclBcast(send_memory, 6, ncclInt8, 3, comm, stream);
-    struct ng_call call = only();
-
-    EXPECT_EQ(call.op, NG_OP_Broadcast);
-    EXPECT_EQ(call.send_buffer, send_memory);
-    EXPECT_EQ(call.recv_buffer, send_memory);
-    EXPECT_EQ(call.count, 6u);
-    EXPECT_EQ(call.root, 3);
+    expect_call(only(), NG_OP_Broadcast, comm, stream, send_memory, send_memory, 6, ncclInt8, -1,
+                3);
 }
 
 TEST_F(Record, SendAndRecvNameTheirPeer)
@@ -105,19 +107,10 @@ TEST_F(Record, SendAndRecvNameTheirPeer)
     ncclSend(send_memory, 4, ncclInt32, 2, comm, stream);
     ncclRecv(recv_memory, 9, ncclInt64, 1, comm, stream);
     ASSERT_EQ(probe_call_count(), 2u);
-    struct ng_call send = probe_call_at(0).call;
-    struct ng_call recv = probe_call_at(1).call;
-
-    EXPECT_EQ(send.op, NG_OP_Send);
-    EXPECT_EQ(send.root, 2);
-    EXPECT_EQ(send.send_buffer, send_memory);
-    EXPECT_EQ(send.recv_buffer, nullptr);
-    EXPECT_EQ(recv.op, NG_OP_Recv);
-    EXPECT_EQ(recv.root, 1);
-    EXPECT_EQ(recv.send_buffer, nullptr);
-    EXPECT_EQ(recv.recv_buffer, recv_memory);
-    EXPECT_EQ(recv.count, 9u);
-    EXPECT_EQ(recv.dtype, ncclInt64);
+    expect_call(probe_call_at(0).call, NG_OP_Send, comm, stream, send_memory, nullptr, 4, ncclInt32,
+                -1, 2);
+    expect_call(probe_call_at(1).call, NG_OP_Recv, comm, stream, nullptr, recv_memory, 9, ncclInt64,
+                -1, 1);
 }
 
 TEST_F(Record, InitRankShowsTheIdAndWhereTheHandleGoes)
@@ -200,6 +193,9 @@ template <typename... Arguments> static uint64_t hash_of(Arguments... arguments)
     return recording_hash(std::tuple<Arguments...>(arguments...));
 }
 
+#define EXPECT_ARRIVED(name, ...)                                                                  \
+    EXPECT_EQ(recording_of(RECORDING_##name).hash, hash_of(__VA_ARGS__))
+
 /* What an injected fault makes of a call is what NCCL gets, and what core is told. */
 TEST_F(Record, InjectedFaultsChangeWhatNcclGets)
 {
@@ -214,32 +210,26 @@ TEST_F(Record, InjectedFaultsChangeWhatNcclGets)
     probe_inject(change_all);
     call_all_reduce();
     EXPECT_EQ(only().count, 77u);
-    EXPECT_EQ(recording_of(RECORDING_AllReduce).hash,
-              hash_of(send, recv, count, dtype, redop, comm, stream));
+    EXPECT_ARRIVED(AllReduce, send, recv, count, dtype, redop, comm, stream);
     ncclBcast(recv_memory, 6, ncclInt8, 3, comm, stream);
-    EXPECT_EQ(recording_of(RECORDING_Bcast).hash, hash_of(recv, count, dtype, 6, comm, stream));
+    EXPECT_ARRIVED(Bcast, recv, count, dtype, 6, comm, stream);
     ncclBroadcast(send_memory, recv_memory, 6, ncclInt8, 3, comm, stream);
-    EXPECT_EQ(recording_of(RECORDING_Broadcast).hash,
-              hash_of(send, recv, count, dtype, 6, comm, stream));
+    EXPECT_ARRIVED(Broadcast, send, recv, count, dtype, 6, comm, stream);
     ncclReduce(send_memory, recv_memory, 6, ncclInt8, ncclSum, 3, comm, stream);
-    EXPECT_EQ(recording_of(RECORDING_Reduce).hash,
-              hash_of(send, recv, count, dtype, redop, 6, comm, stream));
+    EXPECT_ARRIVED(Reduce, send, recv, count, dtype, redop, 6, comm, stream);
     ncclAllGather(send_memory, recv_memory, 6, ncclInt8, comm, stream);
-    EXPECT_EQ(recording_of(RECORDING_AllGather).hash,
-              hash_of(send, recv, count, dtype, comm, stream));
+    EXPECT_ARRIVED(AllGather, send, recv, count, dtype, comm, stream);
     ncclReduceScatter(send_memory, recv_memory, 6, ncclInt8, ncclSum, comm, stream);
-    EXPECT_EQ(recording_of(RECORDING_ReduceScatter).hash,
-              hash_of(send, recv, count, dtype, redop, comm, stream));
+    EXPECT_ARRIVED(ReduceScatter, send, recv, count, dtype, redop, comm, stream);
     ncclSend(send_memory, 4, ncclInt32, 2, comm, stream);
-    EXPECT_EQ(recording_of(RECORDING_Send).hash, hash_of(send, count, dtype, 6, comm, stream));
+    EXPECT_ARRIVED(Send, send, count, dtype, 6, comm, stream);
     ncclRecv(recv_memory, 4, ncclInt32, 2, comm, stream);
-    EXPECT_EQ(recording_of(RECORDING_Recv).hash, hash_of(recv, count, dtype, 6, comm, stream));
+    EXPECT_ARRIVED(Recv, recv, count, dtype, 6, comm, stream);
     ncclCommInitRank(&made, 8, id, 5);
-    EXPECT_EQ(recording_of(RECORDING_CommInitRank).hash, hash_of(&made, 99, id, 5));
+    EXPECT_ARRIVED(CommInitRank, &made, 99, id, 5);
     probe_inject(nullptr);
     call_all_reduce();
-    EXPECT_EQ(recording_of(RECORDING_AllReduce).hash,
-              hash_of(send, recv, (size_t)5, ncclFloat32, ncclMax, comm, stream));
+    EXPECT_ARRIVED(AllReduce, send, recv, (size_t)5, ncclFloat32, ncclMax, comm, stream);
 }
 
 TEST_F(Record, PassedFunctionsAreNot)
@@ -282,69 +272,58 @@ TEST_F(Record, PassedFunctionsThatFailAreTold)
 
 TEST_F(Record, NcclCallingItselfInsideACallIsNot)
 {
-    uint64_t before = recording_of(RECORDING_AllReduce).calls;
-
     recording_set_hook(RECORDING_Bcast, [] { recording_call_from_inside(); });
     ncclBcast(send_memory, 6, ncclInt8, 3, comm, stream);
     EXPECT_EQ(only().op, NG_OP_Broadcast);
-    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 1);
+    EXPECT_EQ(reached(), 1u);
 }
 
 TEST_F(Record, NcclCallingItselfFromItsOwnThreadIsNot)
 {
-    uint64_t before = recording_of(RECORDING_AllReduce).calls;
-
     std::thread(recording_call_from_inside).join();
     EXPECT_EQ(probe_call_count(), 0u);
-    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 1);
+    EXPECT_EQ(reached(), 1u);
 }
 
 /* The return address here is the program's, as it is when NCCL jumps instead of calling. */
 TEST_F(Record, ACallInsideACallIsNot)
 {
-    uint64_t before = recording_of(RECORDING_AllReduce).calls;
-
     recording_set_hook(RECORDING_Bcast, call_all_reduce);
     ncclBcast(send_memory, 6, ncclInt8, 3, comm, stream);
     EXPECT_EQ(only().op, NG_OP_Broadcast);
-    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 1);
+    EXPECT_EQ(reached(), 1u);
 }
 
 TEST_F(Record, ACallInsideAPassedCallIsNot)
 {
-    uint64_t before = recording_of(RECORDING_AllReduce).calls;
     void *pointer = nullptr;
 
     recording_set_hook(RECORDING_MemAlloc, call_all_reduce);
     ncclMemAlloc(&pointer, 8);
     EXPECT_EQ(probe_call_count(), 0u);
-    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 1);
+    EXPECT_EQ(reached(), 1u);
     call_all_reduce();
     EXPECT_EQ(probe_call_count(), 1u) << "the depth stayed up";
 }
 
 TEST_F(Record, CallsThatCoreMakesAreNot)
 {
-    uint64_t before = recording_of(RECORDING_AllReduce).calls;
-
     probe_set_hook(call_all_reduce);
     ncclBcast(send_memory, 6, ncclInt8, 3, comm, stream);
     probe_set_hook(nullptr);
     EXPECT_EQ(only().op, NG_OP_Broadcast);
-    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 2);
+    EXPECT_EQ(reached(), 2u);
 }
 
 TEST_F(Record, CallsOfTheGuardsOwnThreadsAreNot)
 {
-    uint64_t before = recording_of(RECORDING_AllReduce).calls;
-
     std::thread([] {
         probe_adopt_thread();
         call_all_reduce();
         call_all_reduce();
     }).join();
     EXPECT_EQ(probe_call_count(), 0u);
-    EXPECT_EQ(recording_of(RECORDING_AllReduce).calls, before + 2);
+    EXPECT_EQ(reached(), 2u);
 }
 
 TEST_F(Record, ACallUnderWayKeepsItsLeaveWhenTheGuardStops)

@@ -42,22 +42,17 @@ struct Call {
 
 struct Action {
     Do what;
-    size_t group; /* or graph, of this rank: its number in the order of capture */
-    Call call;
-    size_t other; /* graph to update from */
+    size_t group = 0; /* or graph, of this rank: its number in the order of capture */
+    Call call = {};
+    size_t other = 0; /* graph to update from */
 };
 
 /* A communicator of the program: all of its handles. */
 struct Group {
-    std::vector<int> members; /* by rank in it */
-    std::string id;           /* "" made from a parent */
-    size_t parent;
-    std::vector<int> excluded; /* of a shrink */
-    bool shrinks;
-    std::vector<std::pair<int, int>>
-        colors;            /* of a split: by rank of the parent, color and new rank */
-    std::set<int> entered; /* ranks that have begun to make it */
-    std::map<int, void *> handles;
+    std::vector<int> members;       /* by rank in it */
+    std::string id;                 /* "" made from a parent */
+    std::vector<int> excluded = {}; /* of a shrink */
+    std::map<int, void *> handles = {};
     bool captured = false; /* some rank captures calls of it */
 };
 
@@ -65,11 +60,11 @@ constexpr size_t NONE = SIZE_MAX;
 
 /* What a split makes of one parent, all colors together: ranks wait for each other once. */
 struct Making {
-    size_t parent;               /* NONE: by the unique id */
-    std::vector<int> waits_for;  /* ranks */
-    std::map<int, size_t> makes; /* what each of them gets */
-    std::map<int, int> color;
-    std::set<int> entered;
+    size_t parent;                    /* NONE: by the unique id */
+    std::vector<int> waits_for;       /* ranks */
+    std::map<int, size_t> makes = {}; /* what each of them gets */
+    std::map<int, int> color = {};
+    std::set<int> entered = {};
 };
 
 class Program
@@ -81,8 +76,7 @@ class Program
         ranks_ = 2 + (int)pick(pick(4) ? 3 : 7);
         same_id_ = !faulty && pick(5) == 0; /* as NCCL_COMM_ID makes it */
         lists_.resize((size_t)ranks_);
-        for (int rank = 0; rank < ranks_; rank++)
-            graph_count_.push_back(0);
+        graph_count_.resize((size_t)ranks_);
         build();
         if (faulty)
             plant();
@@ -160,6 +154,14 @@ class Program
         return call;
     }
 
+    std::vector<Call> any_calls(size_t count, size_t members)
+    {
+        std::vector<Call> calls(count);
+        for (Call &call : calls)
+            call = any_call(members);
+        return calls;
+    }
+
     std::string any_id()
     {
         std::string id(128, '\0');
@@ -185,23 +187,32 @@ class Program
             lists_[(size_t)rank].push_back(action);
     }
 
+    void add_group(Making &making, const Group &group)
+    {
+        for (int rank : group.members)
+            making.makes[rank] = groups_.size();
+        live_.push_back(groups_.size());
+        groups_.push_back(group);
+    }
+
+    void add_making(const Making &making)
+    {
+        add_for(making.waits_for, {Do::make, makings_.size()});
+        makings_.push_back(making);
+    }
+
     void make_group(const std::string &id, const std::vector<int> &members)
     {
-        Making making = {NONE, members, {}, {}, {}};
-        groups_.push_back({members, id, NONE, {}, false, {}, {}, {}});
-        for (int rank : members)
-            making.makes[rank] = groups_.size() - 1;
-        makings_.push_back(making);
-        live_.push_back(groups_.size() - 1);
-        add_for(members, {Do::make, makings_.size() - 1, {}, 0});
+        Making making = {NONE, members};
+        add_group(making, {members, id});
+        add_making(making);
     }
 
     void split_group(size_t parent)
     {
-        std::vector<int> members = groups_[parent].members;
-        Making making = {parent, members, {}, {}, {}};
+        Making making = {parent, groups_[parent].members};
         std::map<int, std::vector<int>> by_color;
-        for (int rank : members) {
+        for (int rank : making.waits_for) {
             int color = pick(8) == 0 ? -1 : (int)pick(2);
             making.color[rank] = color;
             if (color >= 0)
@@ -209,31 +220,19 @@ class Program
         }
         for (auto &[color, some] : by_color) {
             std::shuffle(some.begin(), some.end(), random_);
-            groups_.push_back({some, "", parent, {}, false, {}, {}, {}});
-            live_.push_back(groups_.size() - 1);
-            for (int rank : some)
-                making.makes[rank] = groups_.size() - 1;
+            add_group(making, {some, ""});
         }
-        makings_.push_back(making);
-        add_for(members, {Do::make, makings_.size() - 1, {}, 0});
+        add_making(making);
     }
 
     void shrink_group(size_t parent)
     {
-        std::vector<int> members, excluded;
-        const std::vector<int> &all = groups_[parent].members;
-        int without = (int)pick(all.size());
-        for (size_t i = 0; i < all.size(); i++)
-            if ((int)i != without)
-                members.push_back(all[i]);
-        excluded.push_back(without);
-        Making making = {parent, members, {}, {}, {}};
-        groups_.push_back({members, "", parent, excluded, true, {}, {}, {}});
-        live_.push_back(groups_.size() - 1);
-        for (int rank : members)
-            making.makes[rank] = groups_.size() - 1;
-        makings_.push_back(making);
-        add_for(members, {Do::make, makings_.size() - 1, {}, 0});
+        std::vector<int> members = groups_[parent].members;
+        int without = (int)pick(members.size());
+        members.erase(members.begin() + without);
+        Making making = {parent, members};
+        add_group(making, {members, "", {without}});
+        add_making(making);
         end_group(parent); /* NCCL numbers the shrinks of a parent on the ranks that stay alone */
     }
 
@@ -241,7 +240,7 @@ class Program
     {
         live_.erase(std::find(live_.begin(), live_.end(), group));
         for (int rank : groups_[group].members)
-            lists_[(size_t)rank].push_back({pick(5) ? Do::destroy : Do::abort, group, {}, 0});
+            lists_[(size_t)rank].push_back({pick(5) ? Do::destroy : Do::abort, group});
         if (!groups_[group].id.empty() && same_id_ && pick(2))
             make_group(groups_[group].id, pick(3) ? groups_[group].members : any_members());
     }
@@ -255,10 +254,8 @@ class Program
                to = (from + 1 + pick(members.size() - 1)) % members.size();
         for (size_t i = 1 + pick(3); i > 0; i--) {
             uint64_t count = pick(4) * 7;
-            lists_[(size_t)members[from]].push_back(
-                {Do::call, group, {16, count, 7, -1, (int)to}, 0});
-            lists_[(size_t)members[to]].push_back(
-                {Do::call, group, {17, count, 7, -1, (int)from}, 0});
+            add_for({members[from]}, {Do::call, group, {16, count, 7, -1, (int)to}});
+            add_for({members[to]}, {Do::call, group, {17, count, 7, -1, (int)from}});
         }
     }
 
@@ -266,59 +263,58 @@ class Program
      * calls. */
     void add_graph()
     {
-        std::vector<size_t> some = {live_[pick(live_.size())]};
-        std::vector<int> members = groups_[some[0]].members;
-        std::vector<Call> calls(1 + pick(6));
-        for (Call &call : calls)
-            call = any_call(members.size());
-        groups_[some[0]].captured = true;
+        size_t group = live_[pick(live_.size())];
+        std::vector<int> members = groups_[group].members;
+        std::vector<Call> calls = any_calls(1 + pick(6), members.size());
+        groups_[group].captured = true;
         size_t replays = 1 + pick(4), update = pick(4) == 0 ? pick(replays) : NONE;
         int caller = graphs_ && pick(4) == 0 ? members[pick(members.size())] : -1;
         bool nested = pick(2), sets = pick(2);
-        std::vector<Call> later(calls.size());
-        for (Call &call : later)
-            call = any_call(members.size());
+        std::vector<Call> later = any_calls(calls.size(), members.size());
         for (int rank : members) {
             std::vector<Action> &list = lists_[(size_t)rank];
-            for (size_t replay = 0; rank == caller && replay < replays; replay++)
-                for (const Call &call : calls)
-                    list.push_back({Do::call, some[0], call, 0});
-            for (size_t replay = 0; rank == caller && sets && replay < replays; replay++)
-                for (const Call &call : later)
-                    list.push_back({Do::call, some[0], call, 0});
-            if (rank == caller)
+            if (rank == caller) {
+                for (size_t replay = 0; replay < replays; replay++)
+                    add_calls(list, group, calls);
+                for (size_t replay = 0; sets && replay < replays; replay++)
+                    add_calls(list, group, later);
                 continue;
-            size_t graph = add_capture(rank, some[0], calls);
+            }
+            size_t graph = add_capture(rank, group, calls);
             bool is_nested = nested && pick(2);
             if (is_nested) {
                 size_t outer = graph_count_[(size_t)rank]++;
-                list.push_back({Do::capture_begins, 0, {}, 0});
-                list.push_back({Do::add_child, graph, {}, 0});
-                list.push_back({Do::capture_ends, 0, {}, 0});
+                list.push_back({Do::capture_begins});
+                list.push_back({Do::add_child, graph});
+                list.push_back({Do::capture_ends});
                 graph = outer;
             }
             for (size_t replay = 0; replay < replays; replay++) {
                 if (replay == update)
-                    list.push_back({Do::update, graph, {}, add_capture(rank, some[0], calls)});
-                list.push_back({Do::launch, graph, {}, 0});
+                    list.push_back({Do::update, graph, {}, add_capture(rank, group, calls)});
+                list.push_back({Do::launch, graph});
             }
             if (!sets)
                 continue;
-            size_t from = add_capture(rank, some[0], later);
+            size_t from = add_capture(rank, group, later);
             list.push_back(
                 {is_nested && update == NONE ? Do::set_child : Do::update, graph, {}, from});
-            for (size_t replay = 0; replay < replays; replay++)
-                list.push_back({Do::launch, graph, {}, 0});
+            list.insert(list.end(), replays, {Do::launch, graph});
         }
+    }
+
+    static void add_calls(std::vector<Action> &list, size_t group, const std::vector<Call> &calls)
+    {
+        for (const Call &call : calls)
+            list.push_back({Do::call, group, call});
     }
 
     size_t add_capture(int rank, size_t group, const std::vector<Call> &calls)
     {
         std::vector<Action> &list = lists_[(size_t)rank];
-        list.push_back({Do::capture_begins, 0, {}, 0});
-        for (const Call &call : calls)
-            list.push_back({Do::call, group, call, 0});
-        list.push_back({Do::capture_ends, 0, {}, 0});
+        list.push_back({Do::capture_begins});
+        add_calls(list, group, calls);
+        list.push_back({Do::capture_ends});
         return graph_count_[(size_t)rank]++;
     }
 
@@ -358,7 +354,7 @@ class Program
             default:
                 for (size_t calls = 1 + pick(5); calls > 0; calls--)
                     add_for(groups_[group].members,
-                            {Do::call, group, any_call(groups_[group].members.size()), 0});
+                            {Do::call, group, any_call(groups_[group].members.size())});
             }
         }
     }
@@ -461,8 +457,7 @@ class Program
             if (left == 0 && action.what == Do::call && pick(6) == 0) {
                 left = 1 + pick(6);
                 depth = 1 + (pick(4) == 0);
-                for (size_t i = 0; i < depth; i++)
-                    wrapped.push_back({Do::group_start, 0, {}, 0});
+                wrapped.insert(wrapped.end(), depth, {Do::group_start});
                 left++;
             }
             wrapped.push_back(action);
@@ -477,8 +472,7 @@ class Program
     {
         if (left == 0 || --left > 0)
             return;
-        for (size_t i = 0; i < depth; i++)
-            list.push_back({Do::group_end, 0, {}, 0});
+        list.insert(list.end(), depth, {Do::group_end});
     }
 
     /* What has not happened: calls that NCCL refuses, groups that fail or are only simulated,
@@ -516,7 +510,7 @@ class Program
     {
         auto any = [&] {
             size_t group = there[pick(there.size())];
-            return Action{Do::call, group, any_call(groups_[group].members.size()), 0};
+            return Action{Do::call, group, any_call(groups_[group].members.size())};
         };
         size_t kind = pick(4);
         Action refused = any();
@@ -528,15 +522,12 @@ class Program
             list.push_back(refused);
             return;
         }
-        list.push_back({kind == 3 ? Do::capture_begins : Do::group_start, 0, {}, 0});
+        list.push_back({kind == 3 ? Do::capture_begins : Do::group_start});
         for (size_t calls = 1 + pick(5); calls > 0; calls--)
             list.push_back(any());
         list.push_back({kind == 1   ? Do::group_fails
                         : kind == 2 ? Do::group_simulated
-                                    : Do::capture_dropped,
-                        0,
-                        {},
-                        0});
+                                    : Do::capture_dropped});
     }
 
     /* ---- Running ---- */
@@ -582,7 +573,7 @@ class Program
             what.group_rank = (int)(at - group.members.begin());
             what.handle = group.handles[rank] = new_handle();
             what.id = group.id.empty() ? nullptr : group.id.data();
-            what.excluded = group.shrinks ? group.excluded.data() : nullptr;
+            what.excluded = group.excluded.empty() ? nullptr : group.excluded.data();
             what.excluded_count = (int)group.excluded.size();
         }
         if (making.parent != NONE) {
@@ -658,12 +649,11 @@ class Program
             break;
         case Do::group_end:
         case Do::group_fails:
-            made_rank_closes_group(rank, action.what == Do::group_fails ? 3 : 0);
-            own.open--;
-            own.failing = false;
-            break;
         case Do::group_simulated:
-            made_rank_simulates_group(rank);
+            if (action.what == Do::group_simulated)
+                made_rank_simulates_group(rank);
+            else
+                made_rank_closes_group(rank, action.what == Do::group_fails ? 3 : 0);
             own.open--;
             own.failing = false;
             break;
@@ -686,12 +676,10 @@ class Program
             made_rank_begins_capture(rank, 1);
             break;
         case Do::capture_ends:
-            own.graphs.push_back(made_rank_ends_capture(rank, 1));
-            own.all_graphs.push_back(own.graphs.back());
-            own.stream = 0;
-            break;
         case Do::capture_dropped:
             own.all_graphs.push_back(made_rank_ends_capture(rank, 1));
+            if (action.what == Do::capture_ends)
+                own.graphs.push_back(own.all_graphs.back());
             own.stream = 0;
             break;
         case Do::launch:
@@ -804,11 +792,10 @@ class Program
 
     void clean_up()
     {
-        for (int rank = 0; rank < ranks_; rank++) {
-            /* A program that went wrong may be in the middle of anything: the next begins anew. */
+        /* A program that went wrong may be in the middle of anything: the next begins anew. */
+        for (int rank = 0; rank < ranks_; rank++)
             for (size_t i = state(rank).all_graphs.size(); i > 0; i--)
                 made_rank_forgets(state(rank).all_graphs[i - 1]);
-        }
         for (Group &group : groups_)
             for (auto &[rank, handle] : group.handles)
                 made_rank_ends(rank, handle, false);

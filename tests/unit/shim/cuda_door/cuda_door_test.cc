@@ -28,67 +28,17 @@ namespace
 
 enum { DEFAULT = 0, LEGACY = 1, PER_THREAD = 2 };
 
-const char *const every_hook[] = {
-    "cuGraphLaunch",
-    "cuGraphLaunch_ptsz",
-    "cuGraphInstantiate_v2",
-    "cuGraphInstantiate_v12000",
-    "cuGraphInstantiateWithFlags",
-    "cuGraphInstantiateWithParams",
-    "cuGraphInstantiateWithParams_ptsz",
-    "cuGraphExecUpdate",
-    "cuGraphExecUpdate_v2",
-    "cuGraphExecChildGraphNodeSetParams",
-    "cuGraphExecNodeSetParams",
-    "cuGraphExecDestroy",
-    "cuGraphConditionalHandleCreate",
-    "cuMemAlloc_v2",
-    "cuMemAllocPitch_v2",
-    "cuMemFree_v2",
-    "cuMemAllocAsync",
-    "cuMemAllocAsync_ptsz",
-    "cuMemFreeAsync",
-    "cuMemFreeAsync_ptsz",
-    "cuMemAllocFromPoolAsync",
-    "cuMemAllocFromPoolAsync_ptsz",
-    "cuMemGetAddressRange_v2",
-    "cuMemAllocManaged",
-    "cuIpcGetMemHandle",
-    "cuIpcOpenMemHandle_v2",
-    "cuIpcCloseMemHandle",
-    "cuDevicePrimaryCtxRelease",
-    "cuDevicePrimaryCtxRelease_v2",
-    "cuDevicePrimaryCtxReset",
-    "cuDevicePrimaryCtxReset_v2",
-    "cuCtxDestroy_v2",
-    "cuMemAddressReserve",
-    "cuMemAddressFree",
-    "cuMemCreate",
-    "cuMemRelease",
-    "cuMemMap",
-    "cuMemUnmap",
-    "cuStreamBeginCapture_v2",
-    "cuStreamBeginCapture_v2_ptsz",
-    "cuStreamBeginCaptureToGraph",
-    "cuStreamBeginCaptureToGraph_ptsz",
-    "cuStreamEndCapture",
-    "cuStreamEndCapture_ptsz",
-    "cuStreamSynchronize",
-    "cuStreamSynchronize_ptsz",
-    "cuStreamQuery",
-    "cuStreamQuery_ptsz",
-    "cuStreamWaitEvent",
-    "cuStreamWaitEvent_ptsz",
-    "cuStreamDestroy_v2",
-    "cuEventSynchronize",
-    "cuEventQuery",
-    "cuEventRecord",
-    "cuEventRecord_ptsz",
-    "cuEventRecordWithFlags",
-    "cuEventRecordWithFlags_ptsz",
-    "cuEventDestroy_v2",
-    "cuCtxSynchronize_v2",
-};
+/* Those that the program may get, but for the door itself, which comes first in the table. */
+const std::vector<const char *> every_hook = [] {
+    std::vector<const char *> hooks = {
+#define CUDA_HOOK(symbol, ...)      #symbol,
+#define CUDA_NCCL_HOOK(symbol, ...) /* NCCL alone gets it */
+#include "shim/cuda_hooks.def"
+#undef CUDA_HOOK
+    };
+    hooks.erase(hooks.begin(), hooks.begin() + 2);
+    return hooks;
+}();
 
 void *open_library(const char *path)
 {
@@ -367,7 +317,9 @@ TEST(Door, AHookCallsTheDriver)
         EXPECT_EQ(function(++argument), DRIVER_RESULT) << symbol;
         EXPECT_EQ(cuda_probe_calls(symbol), before + 1) << symbol;
         EXPECT_EQ(driver.calls(symbol), driven + 1) << symbol;
-        EXPECT_EQ(driver.argument(symbol), argument) << symbol;
+        if (strcmp(symbol, "cuCtxSynchronize") != 0) { /* it takes none */
+            EXPECT_EQ(driver.argument(symbol), argument) << symbol;
+        }
     }
 }
 

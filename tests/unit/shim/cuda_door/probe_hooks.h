@@ -9,6 +9,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /*
  * CUDA_PROBE_HOOKS, read when the library is loaded: symbols of the driver with commas between, or
@@ -26,6 +27,7 @@ void *cuda_probe_door(bool second_form);
 unsigned cuda_probe_calls(const char *symbol);
 void *cuda_probe_real(const char *symbol);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -162,7 +162,6 @@ static void call_all(struct copy *copy)
 
 static void *in_a_thread(void *unused)
 {
-    (void)unused;
     for (unsigned i = 0; i < COPIES; i++)
         call_all(&copies[i]);
     return NULL;

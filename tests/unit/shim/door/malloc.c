@@ -104,7 +104,6 @@ static void *work(void *unused)
     char *memory = malloc(1000);
     void *volatile found = dlsym(RTLD_NEXT, "malloc"); /* not as a jump: we are the caller */
 
-    (void)unused;
     memset(memory, 1, 1000);
     free(memory);
     return found;

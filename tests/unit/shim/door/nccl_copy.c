@@ -18,12 +18,8 @@ struct ncclComm {
     const int *owner; /* tells copies apart */
 };
 
-static struct door_nccl_call *note(const char *name)
-{
-    memset(&last, 0, sizeof(last));
-    last.name = name;
-    return &last;
-}
+/* The call's name and, in order, its arguments as far as they are whole numbers or addresses. */
+#define NOTE(called, ...) (last = (struct door_nccl_call){.name = called, .values = {__VA_ARGS__}})
 
 __attribute__((constructor)) static void find_number(void)
 {
@@ -59,12 +55,8 @@ EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 
 EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank)
 {
-    struct door_nccl_call *call = note("CommInitRank");
-
-    call->values[0] = (uintptr_t)comm;
-    call->values[1] = (uint64_t)nranks;
-    call->values[3] = (uint64_t)rank;
-    call->id = id;
+    NOTE("CommInitRank", (uintptr_t)comm, (uint64_t)nranks, 0, (uint64_t)rank);
+    last.id = id;
     *comm = malloc(sizeof(**comm));
     if (!*comm)
         return ncclSystemError;
@@ -124,7 +116,6 @@ EXPORT const char *ncclGetErrorString(ncclResult_t result)
 
 EXPORT const char *ncclGetLastError(ncclComm_t comm)
 {
-    (void)comm;
     return "";
 }
 
@@ -142,15 +133,8 @@ EXPORT ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t c
                                   ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                   cudaStream_t stream)
 {
-    struct door_nccl_call *call = note("AllReduce");
-
-    call->values[0] = (uintptr_t)sendbuff;
-    call->values[1] = (uintptr_t)recvbuff;
-    call->values[2] = count;
-    call->values[3] = datatype;
-    call->values[4] = op;
-    call->values[5] = (uintptr_t)comm;
-    call->values[6] = (uintptr_t)stream;
+    NOTE("AllReduce", (uintptr_t)sendbuff, (uintptr_t)recvbuff, count, datatype, op,
+         (uintptr_t)comm, (uintptr_t)stream);
     errno = EDOM;
     return check(comm);
 }
@@ -159,15 +143,8 @@ EXPORT ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t c
                                   ncclDataType_t datatype, int root, ncclComm_t comm,
                                   cudaStream_t stream)
 {
-    struct door_nccl_call *call = note("Broadcast");
-
-    call->values[0] = (uintptr_t)sendbuff;
-    call->values[1] = (uintptr_t)recvbuff;
-    call->values[2] = count;
-    call->values[3] = datatype;
-    call->values[4] = (uint64_t)root;
-    call->values[5] = (uintptr_t)comm;
-    call->values[6] = (uintptr_t)stream;
+    NOTE("Broadcast", (uintptr_t)sendbuff, (uintptr_t)recvbuff, count, datatype, (uint64_t)root,
+         (uintptr_t)comm, (uintptr_t)stream);
     return check(comm);
 }
 
@@ -182,19 +159,8 @@ EXPORT ncclResult_t ncclPutSignal(const void *localbuff, size_t count, ncclDataT
                                   int peer, ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx,
                                   int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream)
 {
-    struct door_nccl_call *call = note("PutSignal");
-
-    call->values[0] = (uintptr_t)localbuff;
-    call->values[1] = count;
-    call->values[2] = datatype;
-    call->values[3] = (uint64_t)peer;
-    call->values[4] = (uintptr_t)peerWin;
-    call->values[5] = peerWinOffset;
-    call->values[6] = (uint64_t)sigIdx;
-    call->values[7] = (uint64_t)ctx;
-    call->values[8] = flags;
-    call->values[9] = (uintptr_t)comm;
-    call->values[10] = (uintptr_t)stream;
+    NOTE("PutSignal", (uintptr_t)localbuff, count, datatype, (uint64_t)peer, (uintptr_t)peerWin,
+         peerWinOffset, (uint64_t)sigIdx, (uint64_t)ctx, flags, (uintptr_t)comm, (uintptr_t)stream);
     return check(comm);
 }
 
@@ -205,10 +171,7 @@ EXPORT struct ncclTeam ncclTeamWorld(ncclComm_t comm)
 
 EXPORT int ncclTeamRankToWorld(ncclComm_t comm, struct ncclTeam team, int rank)
 {
-    struct door_nccl_call *call = note("TeamRankToWorld");
-
-    call->values[0] = (uintptr_t)comm;
-    call->values[2] = (uint64_t)rank;
-    call->team = team;
+    NOTE("TeamRankToWorld", (uintptr_t)comm, 0, (uint64_t)rank);
+    last.team = team;
     return 10000 + number;
 }

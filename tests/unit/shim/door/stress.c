@@ -318,7 +318,6 @@ static void *collect(void *argument)
 /* What a child of a process with threads may do: calls that take no lock, and leave. */
 static void *fork_often(void *unused)
 {
-    (void)unused;
     pthread_barrier_wait(&ready);
     for (unsigned i = 0; i < forks && !is_over(); i++) {
         pid_t child = fork(), ended;
