@@ -103,16 +103,18 @@ static inline bool is_usual(const void *caller)
            (__builtin_expect(ng_shim_state.any == 0, 1) || leave_stub());
 }
 
-/* The same for a call without a communicator, from the object whose calls go to the only library.
- */
+/* The same for a call without a communicator: from the object whose calls go to the only library,
+ * or from a stub of that library. */
 static inline bool is_usual_without_comm(const void *caller)
 {
     uintptr_t size = atomic_load_explicit(&ng_caller_usual.size, memory_order_acquire);
     uintptr_t start = atomic_load_explicit(&ng_caller_usual.start, memory_order_relaxed);
 
-    return __builtin_expect(ng_shim_state.any == 0 && (uintptr_t)caller - start < size &&
-                                !atomic_load_explicit(&ng_unusual, memory_order_acquire),
-                            1);
+    if (__builtin_expect(atomic_load_explicit(&ng_unusual, memory_order_acquire), 0))
+        return false;
+    if (__builtin_expect(ng_shim_state.any == 0, 1))
+        return __builtin_expect((uintptr_t)caller - start < size, 1);
+    return (uintptr_t)caller - ng_instances[0].start >= ng_instances[0].size && leave_stub();
 }
 
 #define NG_EXPORT __attribute__((visibility("default")))
@@ -329,9 +331,10 @@ static inline void end_injected(struct ng_injection *injection)
                 NG_SHORT_WAY(api_name, op_name, owner, arguments, __VA_ARGS__)                     \
             }                                                                                      \
         }                                                                                          \
-        if (IS_GROUP(op_name) && is_usual_without_comm(ng_caller)) {                               \
+        if (IS_GROUP(op_name)) {                                                                   \
             struct ng_thread *ng_thread = ng_this_thread;                                          \
-            if (__builtin_expect(ng_thread_is_known(ng_thread), 1)) {                              \
+            if (__builtin_expect(                                                                  \
+                    ng_thread_is_known(ng_thread) && is_usual_without_comm(ng_caller), 1)) {       \
                 NG_GROUP_WAY(api_name, op_name, arguments)                                         \
             }                                                                                      \
         }                                                                                          \

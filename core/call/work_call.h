@@ -180,7 +180,7 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool is_u
         ng_ring_describe(record, call);
         ng_ring_place(record, group_slot, group, thread->tid);
     }
-    ng_thread_name(slot, group_slot, record_id);
+    ng_thread_set_record(slot, group_slot, record_id);
     if (p2p) {
         coll_seq = NG_LOAD(group->entered);
         p2p_seq = ng_work_count_up(&group->p2p_entered);

@@ -181,10 +181,10 @@ void ng_thread_after_fork(void);
  * has ended. */
 void ng_thread_let_go_group(struct ng_group_calls *calls);
 
-/* What a thread's slot in the black box names once ng_thread_mark follows, at once. `group_slot`
- * UINT32_MAX none. */
-static inline void ng_thread_name(struct ng_box_thread *slot, uint32_t group_slot,
-                                  uint64_t record_id)
+/* What a thread's slot in the black box shows once ng_thread_mark has followed, which must be at
+ * once. `group_slot` UINT32_MAX none. */
+static inline void ng_thread_set_record(struct ng_box_thread *slot, uint32_t group_slot,
+                                        uint64_t record_id)
 {
     NG_STORE(slot->group_slot, group_slot);
     NG_STORE(slot->record_id, record_id);
@@ -204,7 +204,7 @@ static inline void ng_thread_enter(struct ng_thread *thread, enum ng_op op,
                                    const struct ng_comm *comm, uint64_t record_id, uint64_t seq,
                                    int64_t now_mono_ns)
 {
-    ng_thread_name(thread->slot, comm ? comm->slot : UINT32_MAX, record_id);
+    ng_thread_set_record(thread->slot, comm ? comm->slot : UINT32_MAX, record_id);
     ng_thread_mark(thread->slot, op, seq, now_mono_ns);
 }
 
