@@ -60,30 +60,27 @@ static int step;
 static bool with_errno;
 static std::string prefix;
 
-/* ---- Finding the functions ---- */
-
-static void from_handle(struct functions &functions, void *handle)
+/* With the name and the place of each function. */
+template <typename Visit> static void each(struct functions &functions, Visit visit)
 {
-#define NG_TRACK(name, ...)                                                                        \
-    functions.name = (__typeof__(functions.name))dlsym(handle, "nccl" #name);
-#define NG_PASS NG_TRACK
+#define NG_TRACK(name, ...) visit("nccl" #name, functions.name);
+#define NG_PASS             NG_TRACK
 #include "shim/nccl_api.def"
 #undef NG_TRACK
 #undef NG_PASS
 }
 
-static void tell_objects(const struct functions &functions)
+/* ---- Finding the functions ---- */
+
+static void tell_objects(struct functions &functions)
 {
     std::map<std::string, int> objects;
     Dl_info info;
 
-#define NG_TRACK(name, ...)                                                                        \
-    if (functions.name)                                                                            \
-        objects[dladdr((void *)functions.name, &info) ? info.dli_fname : "nowhere"]++;
-#define NG_PASS NG_TRACK
-#include "shim/nccl_api.def"
-#undef NG_TRACK
-#undef NG_PASS
+    each(functions, [&](const char *, auto function) {
+        if (function)
+            objects[dladdr((void *)function, &info) ? info.dli_fname : "nowhere"]++;
+    });
     for (const auto &[object, count] : objects)
         fprintf(stderr, "%d functions from %s\n", count, object.c_str());
 }
@@ -107,7 +104,10 @@ static void find(struct functions &functions, const char *way, const char *libra
             printf("dlopen: %s\n", dlerror());
             exit(1);
         }
-        from_handle(functions, global ? RTLD_DEFAULT : handle);
+        each(functions, [&](const char *name, auto &function) {
+            function =
+                (std::decay_t<decltype(function)>)dlsym(global ? RTLD_DEFAULT : handle, name);
+        });
     }
     if (!functions.GetVersion) {
         printf("no ncclGetVersion by %s in %s\n", way, library);
@@ -166,7 +166,7 @@ static std::string error_text(int error)
 
 /* One step: the call, its value and, where it is told, what the call leaves in errno. */
 template <typename Value, typename... Parameters, typename... Arguments>
-static void call(const char *name, Value (*function)(Parameters...), Arguments... arguments)
+static void call(const std::string &name, Value (*function)(Parameters...), Arguments... arguments)
 {
     if (!begin(name))
         return;
@@ -194,7 +194,7 @@ static void call_with_zeros(const char *name, Value (*function)(Parameters...))
 
 /* ---- Stories ---- */
 
-static void rows(const struct functions &functions)
+static void rows(struct functions &functions)
 {
     ncclUniqueId id;
     ncclComm_t comm;
@@ -207,13 +207,8 @@ static void rows(const struct functions &functions)
     functions.GetUniqueId(&id);
     functions.CommInitAll(&comm, 1, NULL);
     with_errno = true;
-    for (int round = 0; round < 2; round++) {
-#define NG_TRACK(name, ...) call_with_zeros("nccl" #name, functions.name);
-#define NG_PASS             NG_TRACK
-#include "shim/nccl_api.def"
-#undef NG_TRACK
-#undef NG_PASS
-    }
+    for (int round = 0; round < 2; round++)
+        each(functions, [](const char *name, auto function) { call_with_zeros(name, function); });
 }
 
 /* A configuration of a program that was built with another NCCL: nothing may read beyond `size`. */
@@ -253,7 +248,7 @@ static ncclComm_t numbered_memory()
 static void name_results(const struct functions &functions)
 {
     for (int result = -1; result <= 9; result++)
-        call(("ncclGetErrorString " + std::to_string(result)).c_str(), functions.GetErrorString,
+        call("ncclGetErrorString " + std::to_string(result), functions.GetErrorString,
              (ncclResult_t)result);
 }
 
@@ -269,13 +264,11 @@ static void version(const struct functions &functions)
 /* Creations that end without a communicator, as they do where there is no GPU; one that succeeds
  * is destroyed. */
 template <typename Value, typename... Parameters, typename... Arguments>
-static void create(const struct functions &functions, const char *name,
-                   Value (*function)(Parameters...), ncclComm_t *comms, int count,
-                   Arguments... arguments)
+static void create(const struct functions &functions, const std::string &name,
+                   Value (*function)(Parameters...), int count, Arguments... arguments)
 {
-    for (int i = 0; i < count; i++)
-        comms[i] = NULL;
-    call(name, function, arguments...);
+    ncclComm_t comms[2] = {};
+    call(name, function, comms, arguments...);
     for (int i = 0; i < count; i++) {
         if (!begin("its communicator"))
             continue;
@@ -289,7 +282,6 @@ static void create(const struct functions &functions, const char *name,
 static void calls(const struct functions &functions)
 {
     ncclUniqueId id = {}, other = {}, none = {};
-    ncclComm_t comms[2] = {};
     int device = 0;
     void *memory = NULL;
 
@@ -307,40 +299,34 @@ static void calls(const struct functions &functions)
         tell("ids", std::string(memcmp(&id, &none, sizeof(id)) ? "something" : "nothing") + ", " +
                         (memcmp(&id, &other, sizeof(id)) ? "two" : "one"));
 
-    create(functions, "ncclCommInitRank", functions.CommInitRank, comms, 1, comms, 1, id, 0);
-    create(functions, "ncclCommInitRank of no ranks", functions.CommInitRank, comms, 1, comms, 0,
-           id, 0);
-    create(functions, "ncclCommInitRank beyond the last", functions.CommInitRank, comms, 1, comms,
-           1, id, 1);
-    create(functions, "ncclCommInitAll", functions.CommInitAll, comms, 1, comms, 1,
-           (const int *)NULL);
-    create(functions, "ncclCommInitAll of device 0", functions.CommInitAll, comms, 1, comms, 1,
-           (const int *)&device);
-    create(functions, "ncclCommInitAll of two", functions.CommInitAll, comms, 2, comms, 2,
-           (const int *)NULL);
-    /* 24 bytes: up to `blocking`, as 2.14 had it; 4096: as it may be one day. */
-    create(functions, "ncclCommInitRankConfig of 2.14", functions.CommInitRankConfig, comms, 1,
-           comms, 1, id, 0, config_of_size(24, NCCL_VERSION(2, 14, 3)));
-    create(functions, "ncclCommInitRankConfig of 2.18", functions.CommInitRankConfig, comms, 1,
-           comms, 1, id, 0, config_of_size(48, NCCL_VERSION(2, 18, 3)));
-    create(functions, "ncclCommInitRankConfig of 2.28", functions.CommInitRankConfig, comms, 1,
-           comms, 1, id, 0, config_of_size(sizeof(ncclConfig_t), NCCL_VERSION_CODE));
-    create(functions, "ncclCommInitRankConfig of the future", functions.CommInitRankConfig, comms,
-           1, comms, 1, id, 0, config_of_size(4096, NCCL_VERSION(2, 99, 0)));
-    create(functions, "ncclCommInitRankConfig without one", functions.CommInitRankConfig, comms, 1,
-           comms, 1, id, 0, (ncclConfig_t *)NULL);
+    auto init = [&](const char *name, int nranks, int rank) {
+        create(functions, name, functions.CommInitRank, 1, nranks, id, rank);
+    };
+    init("ncclCommInitRank", 1, 0);
+    init("ncclCommInitRank of no ranks", 0, 0);
+    init("ncclCommInitRank beyond the last", 1, 1);
+    create(functions, "ncclCommInitAll", functions.CommInitAll, 1, 1, nullptr);
+    create(functions, "ncclCommInitAll of device 0", functions.CommInitAll, 1, 1, &device);
+    create(functions, "ncclCommInitAll of two", functions.CommInitAll, 2, 2, nullptr);
     ncclConfig_t *nonblocking = config_of_size(24, NCCL_VERSION(2, 14, 3));
     nonblocking->blocking = 0;
-    create(functions, "ncclCommInitRankConfig, nonblocking", functions.CommInitRankConfig, comms, 1,
-           comms, 1, id, 0, nonblocking);
-    create(functions, "ncclCommInitRankScalable", functions.CommInitRankScalable, comms, 1, comms,
-           1, 0, 1, &id, (ncclConfig_t *)NULL);
+    /* 24 bytes: up to `blocking`, as 2.14 had it; 4096: as it may be one day. */
+    for (const auto &[which, config] :
+         std::initializer_list<std::pair<const char *, ncclConfig_t *>>{
+             {" of 2.14", config_of_size(24, NCCL_VERSION(2, 14, 3))},
+             {" of 2.18", config_of_size(48, NCCL_VERSION(2, 18, 3))},
+             {" of 2.28", config_of_size(sizeof(ncclConfig_t), NCCL_VERSION_CODE)},
+             {" of the future", config_of_size(4096, NCCL_VERSION(2, 99, 0))},
+             {" without one", nullptr},
+             {", nonblocking", nonblocking}})
+        create(functions, std::string("ncclCommInitRankConfig") + which,
+               functions.CommInitRankConfig, 1, 1, id, 0, config);
+    create(functions, "ncclCommInitRankScalable", functions.CommInitRankScalable, 1, 1, 0, 1, &id,
+           nullptr);
 
     call("ncclGroupStart", functions.GroupStart);
-    create(functions, "ncclCommInitRank in a group", functions.CommInitRank, comms, 1, comms, 1, id,
-           0);
-    create(functions, "ncclCommInitAll in a group", functions.CommInitAll, comms, 1, comms, 1,
-           (const int *)&device);
+    init("ncclCommInitRank in a group", 1, 0);
+    create(functions, "ncclCommInitAll in a group", functions.CommInitAll, 1, 1, &device);
     call("ncclGroupEnd", functions.GroupEnd);
     call("ncclGetLastError", functions.GetLastError, (ncclComm_t)NULL);
 
