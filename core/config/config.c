@@ -77,22 +77,20 @@ static int parse_duration(const struct ng_option *option, const char *text, int6
     static const struct {
         const char *unit;
         double ns;
-    } units[] = {{"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}};
+    } units[] = {{"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}, {"", 1e9}};
     char *end;
     double scale = 0, value = strtod(text, &end);
 
     for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
         if (strcmp(end, units[i].unit) == 0)
             scale = units[i].ns;
-    /* A bare 0 needs no unit; any other bare number would be a guess. */
-    if (*end == '\0' && value == 0)
-        scale = 1;
     if (end == text || scale == 0 || !(value * scale >= option->minimum) ||
         !(value * scale <= option->maximum)) {
         bool seconds = option->minimum % NG_S == 0;
         /* A minimum below a millisecond means any value but zero. */
         snprintf(why, why_bytes,
-                 "use a number with ms, s, m or h, such as %s, from %" PRId64 "%s to %" PRId64 "s",
+                 "use seconds, or a number with ms, s, m or h, such as %s, from %" PRId64
+                 "%s to %" PRId64 "s",
                  option->default_value ? option->default_value : "10s",
                  option->minimum / (seconds ? NG_S : NG_MS),
                  option->minimum < NG_MS ? ""

@@ -1,7 +1,8 @@
 """What failed, run again alone: a bound of time that was passed may be the machine's fault, anything else never is.
 
-Late: three good runs out of three make it flaky; it counts as passed, is named, and is written to a file. Twice within
-a week is red in --full. Wrong: it stays red whatever comes; ten runs tell how often it happens.
+Late, or failed while the machine stood still: three good runs out of three make it flaky; it counts as passed, is
+named, and is written to a file. Twice within a week is red in --full. Wrong: it stays red whatever comes; ten runs tell
+how often it happens.
 """
 import json
 import os

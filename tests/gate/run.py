@@ -23,11 +23,15 @@ import repeat  # noqa: E402  (beside this file, as all that follow)
 import tally  # noqa: E402
 from stages import TIERS, chosen, read_table, registered, targets_of, untiered  # noqa: E402
 
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "scenarios"))
+from harness.pulse import Pulse  # noqa: E402
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 RESULTS = os.path.join(ROOT, "build", "tests-run")
 MARK = "NG_TESTS_RUN"  # everything that is started here has it in its environment, and so has all that it starts
 CONFIGURE_S, COMPILE_S = 300, 1800
 ALONE_S = 120          # one repetition, of a stage's bounds
+STILL_S = 10           # what fails while the machine stands still for so long says nothing of what was tested
 GOING_S = 5            # for what is ending already
 
 # A program that crashes on purpose must crash; a sanitizer's runtime comes with the program, behind the preloaded
@@ -78,6 +82,7 @@ class Run:
         self.builds = [build for build in self.builds if TIERS.index(build.tier) <= TIERS.index(tier)]
         self.began, self.lock, self.children, self.over = time.monotonic(), threading.Lock(), {}, False
         self.tests, self.took = {}, []
+        self.pulse, self.stood_still = Pulse(STILL_S), set()  # the latter: stages
         self.mark = f"{os.getpid()}-{time.time_ns()}"
         self.environment = {**os.environ, MARK: self.mark}
         if shutil.which("ccache"):
@@ -102,7 +107,8 @@ class Run:
         return child
 
     def bounded(self, argv, seconds, environment=None, output=None):
-        """Exit status; 124: it was ended, after so many seconds, which pass slower on a loaded machine."""
+        """Exit status; 124: it was ended, after so many seconds, which pass slower on a loaded machine and not at all
+        on one that stands still."""
         if self.over:
             return 124
         child, left = self.start(argv, environment or {}, output or subprocess.DEVNULL), float(seconds)
@@ -111,7 +117,7 @@ class Run:
             try:
                 return child.wait(1)
             except subprocess.TimeoutExpired:
-                left -= (time.monotonic() - before) / crowding()
+                left -= min(time.monotonic() - before, 2) / crowding()
             if left <= 0 or self.over:
                 # Python and shells among them end what they have started.
                 child.terminate()
@@ -293,6 +299,9 @@ class Run:
             self.left_over(name)
             self.reports(name)
         took = time.monotonic() - before
+        if (pause := self.pulse.longest_since(before)) > 0:
+            self.say(f"{stage.name}: the machine stood still for {pause:.0f} s: what failed counts as late")
+            self.stood_still.add(stage.name)
         # Of the whole machine: with what ran beside it.
         busy = 100 * (busy_s() - worked) / (max(took, 0.1) * (os.cpu_count() or 1))
         self.took.append((f"{stage.name}, with processors {busy:.0f} % busy", took))
@@ -312,7 +321,8 @@ class Run:
                           if step == one.name or (one.seeds > 1 and step.rsplit("-", 1)[0] == one.name)), None)
             if stage and count.failed:
                 for words in count.failures:
-                    found.append(Failure(stage, test, words, words in count.late, count.cases))
+                    late = words in count.late or stage.name in self.stood_still
+                    found.append(Failure(stage, test, words, late, count.cases))
         return found
 
     def run_alone(self, failure):

@@ -183,7 +183,7 @@ def main(arguments):
         elif count.skipped:
             print(f"SKIP {test}: {count.skipped} skipped: {'; '.join(count.skips) or 'no reason is given'}")
     for name in excused:
-        print(f"FLAKY {name}: late, and in time alone")
+        print(f"FLAKY {name}: late, and good alone")
     if excused:
         print(f"{len(excused)} flaky")
     if passed + failed == 0:

@@ -101,7 +101,8 @@ class Run(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = folder.name
-        for name in ("run", "gate/run.py", "gate/stages.py", "gate/repeat.py", "gate/tally.py"):
+        for name in ("run", "gate/run.py", "gate/stages.py", "gate/repeat.py", "gate/tally.py",
+                     "scenarios/harness/pulse.py"):
             os.makedirs(os.path.dirname(f"{self.root}/tests/{name}"), exist_ok=True)
             shutil.copy(f"{ROOT}/tests/{name}", f"{self.root}/tests/{name}")
         with open(f"{self.root}/tests/gate/tiers.toml", "w") as file:
@@ -155,6 +156,22 @@ class Run(unittest.TestCase):
         self.assertIn("FLAKY rows: a n=1", self.expect(0, "9 passed, 0 failed", "--quick"))
         with open(f"{self.root}/runs") as file:
             self.assertIn(r"--filter ^a\ n=1$", file.read())
+
+    def test_what_fails_while_the_machine_stands_still_is_late(self):
+        path = f"{self.root}/tests/gate/run.py"
+        with open(path) as file:
+            text = file.read()
+        script(path, text.replace("STILL_S = 10", "STILL_S = 0.9"))
+        # For the run, it does so while it is stopped.
+        stop = "kill -STOP $PPID; sleep 1.5; kill -CONT $PPID\n"
+        fail = "echo 'FAIL a n=1: b'; echo 3 passed, 1 failed; exit 1"
+        once = "echo run >>runs\n[ $(wc -l <runs) = 1 ] || { echo 1 passed, 0 failed; exit 0; }\n"
+        self.scenarios(once + stop + fail)
+        text = self.expect(0, "9 passed, 0 failed", "--quick")
+        self.assertIn("rows: the machine stood still for ", text)
+        self.assertIn("FLAKY rows: a n=1", text)
+        self.scenarios(stop + fail)
+        self.expect(1, "8 passed, 1 failed", "--quick")
 
     def test_a_late_scenario_that_is_late_again_fails(self):
         self.scenarios("echo 'LATE a n=1: b'; echo 3 passed, 1 failed; exit 1")

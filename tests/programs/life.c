@@ -669,8 +669,10 @@ static void clear_after(const struct options *options, const struct place *place
 
 static void go_to_jail(const struct place *place)
 {
-    char jail[] = "/tmp/life.XXXXXX";
+    const char *tmp = getenv("TMPDIR");
+    char jail[PATH_MAX];
     (void)place;
+    snprintf(jail, sizeof(jail), "%s/life.XXXXXX", tmp ? tmp : "/tmp");
     if (!mkdtemp(jail) || chroot(jail) != 0 || chdir("/") != 0)
         FAIL("chroot");
     umask(0777);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 #include "tools/base/command.h"
+#include "tools/base/demangle.h"
 #include "tools/base/save_as.h"
 #include "tools/base/usage.h"
 #include "tools/ingest/evidence.h"
@@ -63,7 +65,8 @@ static const struct ng_usage usage = {
     .about =
         "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), a dump of\n"
         "PyTorch's flight recorder (its name ends in the rank), or a folder of any of them: a\n"
-        "job's folder in shared memory, or the folder of its evidence.\n"
+        "job's folder in shared memory, or the folder of its evidence (or the verdict.json in\n"
+        "it).\n"
         "Exit status: 0 healthy, 3 a fault was found, 2 nothing usable in the input.",
     .options = options,
     .option_count = OPTION_COUNT,
@@ -210,6 +213,21 @@ static const char *folder_of(char **paths, int count)
     return count == 1 && stat(paths[0], &status) == 0 && S_ISDIR(status.st_mode) ? paths[0] : NULL;
 }
 
+/* To standard output, with names of C++ as people know them. */
+static int print_text(const struct analysis *analysis, const char *folder)
+{
+    int fd = memfd_create("verdict", MFD_CLOEXEC);
+    int error = fd < 0 ? -errno
+                       : ng_analyze_write_text(&analysis->view, &analysis->verdict,
+                                               &analysis->mismatches, folder, fd);
+
+    if (!error)
+        error = lseek(fd, 0, SEEK_SET) == 0 ? ng_demangle_copy(fd, STDOUT_FILENO) : -errno;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
 static int print(const struct analysis *analysis, bool json, const char *folder)
 {
     const struct ng_verdict *verdict = &analysis->verdict;
@@ -223,8 +241,7 @@ static int print(const struct analysis *analysis, bool json, const char *folder)
         error =
             ng_analyze_write_json(&analysis->view, verdict, &analysis->mismatches, STDOUT_FILENO);
     else
-        error = ng_analyze_write_text(&analysis->view, verdict, &analysis->mismatches, folder,
-                                      STDOUT_FILENO);
+        error = print_text(analysis, folder);
     if (!error)
         return verdict->kind == NG_KIND_HEALTHY ? NG_EXIT_OK : NG_EXIT_FAULT;
     fprintf(stderr, "ncclguard analyze: cannot write the verdict: %s\n", strerror(-error));
@@ -370,10 +387,23 @@ static int analyze_runs(const struct ng_local_run *runs, int run_count, char **p
     return judged ? status : refuse_runs(runs, run_count, asked);
 }
 
+static int analyze_paths(char **paths, int count, const char *const *values, int64_t asked_ns)
+{
+    struct ng_local_run runs[RUNS_MAX];
+    int run_count = folder_of(paths, count) ? ng_evidence_runs(paths[0], runs, RUNS_MAX) : 0;
+
+    if (run_count > 0)
+        return analyze_runs(runs, run_count, paths, values, asked_ns);
+    if (values[OPTION_RUN])
+        return ng_usage_error(COMMAND, "leave it out",
+                              "--run is about one folder in which several runs have left black "
+                              "boxes");
+    return analyze_run(0, paths, count, values, asked_ns);
+}
+
 int ng_command_analyze(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
-    struct ng_local_run runs[RUNS_MAX];
     int64_t asked_ns = 0;
     int operand, status;
 
@@ -385,14 +415,13 @@ int ng_command_analyze(int argc, char **argv)
     if (status != 0)
         return status;
 
-    char **paths = argv + operand;
-    int count = argc - operand;
-    int run_count = folder_of(paths, count) ? ng_evidence_runs(paths[0], runs, RUNS_MAX) : 0;
-    if (run_count > 0)
-        return analyze_runs(runs, run_count, paths, values, asked_ns);
-    if (values[OPTION_RUN])
-        return ng_usage_error(COMMAND, "leave it out",
-                              "--run is about one folder in which several runs have left black "
-                              "boxes");
-    return analyze_run(0, paths, count, values, asked_ns);
+    char **beside = calloc((size_t)argc, sizeof(*beside));
+    for (int i = operand; beside && i < argc; i++)
+        if ((beside[i] = ng_evidence_beside(argv[i])))
+            argv[i] = beside[i];
+    status = analyze_paths(argv + operand, argc - operand, values, asked_ns);
+    for (int i = operand; beside && i < argc; i++)
+        free(beside[i]);
+    free(beside);
+    return status;
 }

@@ -44,8 +44,8 @@ static void print_help(void)
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].help);
     printf("\n"
-           "  --version  print the version\n"
-           "  --help     print this help; each command has --help too\n"
+           "  --version  print the version; -V too\n"
+           "  --help     print this help; -h too, and each command has it\n"
            "\n"
            "For example: ncclguard run --timeout 120s torchrun --nproc-per-node 8 train.py\n");
 }
@@ -71,7 +71,7 @@ int main(int argc, char **argv)
         print_help();
         return finish(NG_EXIT_OK);
     }
-    if (strcmp(word, "--version") == 0) {
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
         printf("ncclguard %s\n", NG_VERSION);
         return finish(NG_EXIT_OK);
     }

@@ -60,6 +60,9 @@ typedef void ng_evidence_refuse_fn(void *context, const char *path, const char *
  */
 int ng_evidence_add_path(struct ng_evidence_paths *paths, const char *path,
                          ng_evidence_refuse_fn *refuse, void *context);
+/* The folder of a verdict.json or verdict.txt where there is evidence, too: whoever names the
+ * verdict means that. NULL: it is no such file, or there is none. The caller frees. */
+char *ng_evidence_beside(const char *path);
 /* Add the files of PyTorch's recorder last: they are left out for ranks of which other evidence
  * says more. 0 or -ENOMEM. */
 int ng_evidence_order(struct ng_evidence_paths *paths);

@@ -47,6 +47,13 @@ static int only_evidence(const struct dirent *entry)
     return is_evidence(entry->d_name) && entry->d_type != DT_DIR;
 }
 
+/* What is evidence beyond doubt by its name: files of any kind end in a number. */
+static int only_of_ranks(const struct dirent *entry)
+{
+    return only_evidence(entry) &&
+           (starts_with(entry->d_name, NG_BOX_PREFIX) || strstr(entry->d_name, "rank"));
+}
+
 static int only_incidents(const struct dirent *entry)
 {
     return starts_with(entry->d_name, NG_INCIDENT_PREFIX) && entry->d_type != DT_DIR;
@@ -73,7 +80,7 @@ static void refuse_folder(const char *path, ng_evidence_refuse_fn *refuse, void 
 
     for (int i = 0; i < count; i++) {
         snprintf(below, sizeof(below), "%s/%s", path, folders[i]->d_name);
-        int inside = scandir(below, &entries, only_evidence, NULL);
+        int inside = scandir(below, &entries, only_of_ranks, NULL);
         if (inside > 0 && !found[0])
             snprintf(found, sizeof(found), "%.250s", folders[i]->d_name);
         if (inside >= 0)
@@ -222,6 +229,23 @@ static bool is_rank_in_several(const struct ng_local_process *processes, const i
 static void refuse_nothing(void *context, const char *path, const char *why)
 {
     (void)context, (void)path, (void)why;
+}
+
+char *ng_evidence_beside(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    struct ng_evidence_paths paths = {0};
+    char *folder = NULL;
+
+    if (strcmp(name, "verdict.json") != 0 && strcmp(name, "verdict.txt") != 0)
+        return NULL;
+    folder = slash ? strndup(path, (size_t)(slash - path) + (slash == path)) : strdup(".");
+    if (folder && (add_folder(&paths, folder, refuse_nothing, NULL) != 0 || paths.count == 0)) {
+        free(folder);
+        folder = NULL;
+    }
+    ng_evidence_paths_fini(&paths);
+    return folder;
 }
 
 int ng_evidence_runs(const char *folder, struct ng_local_run *ret_runs, uint32_t room)

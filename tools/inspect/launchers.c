@@ -20,8 +20,13 @@
 #define BOUND_MEND                                                                                   \
     "bind the folder of ncclguard into the container, at the same path, or write `%s … ncclguard " \
     "run PROG`"
+#define RAY_WHY                                                                                    \
+    "its workers are started by Ray's own processes, with their environment and not with this one"
+#define RAY_MEND                                                                                   \
+    "give the workers LD_PRELOAD and the NCCLGUARD_ variables by Ray's runtime_env "               \
+    "(docs/launchers/ray.md)"
 
-enum special { NONE, ENV, MPI, SRUN, SYSTEMD, USER_SHELL, CHROOT, DEEPSPEED };
+enum special { NONE, ENV, MPI, SRUN, SYSTEMD, USER_SHELL, CHROOT, DEEPSPEED, ACCELERATE, VLLM };
 
 /* Lists have a space on both sides of each word. */
 static const struct launcher {
@@ -44,7 +49,16 @@ static const struct launcher {
     {" srun ", .special = SRUN},
     {" mpirun mpiexec orterun prterun mpirun.openmpi mpiexec.openmpi mpiexec.hydra mpirun_rsh ",
      .special = MPI},
-    {" deepspeed ", .special = DEEPSPEED},
+    {" deepspeed ", .special = DEEPSPEED,
+     .why = "starts the ranks of other hosts by pdsh, which does not pass LD_PRELOAD on",
+     .mend = "start each host by itself: `ncclguard run -- deepspeed --no_ssh --node_rank N …`; or "
+             "name LD_PRELOAD in .deepspeed_env"},
+    {" accelerate ", .special = ACCELERATE,
+     .why = "has DeepSpeed start the ranks of other hosts, which does not pass LD_PRELOAD on",
+     .mend = "start each host by itself: `ncclguard run -- accelerate launch "
+             "--deepspeed_multinode_launcher standard --machine_rank N …`"},
+    {" vllm ", .special = VLLM, .why = RAY_WHY, .mend = RAY_MEND},
+    {" ray ", NG_LAUNCHER_ELSEWHERE, .why = RAY_WHY, .mend = RAY_MEND},
     {" sh bash dash zsh ksh fish csh tcsh ash ", NG_LAUNCHER_UNSEEN, .blind = true,
      .why = "a shell passes the environment on; which programs its commands start is not known "
             "before"},
@@ -346,18 +360,37 @@ static void look_at_mpi(char *const *argv, struct ng_launching *launching)
         "each NCCLGUARD_ variable)";
 }
 
-/* For other hosts, the launcher's own file decides, or /job/hostfile. */
-static void look_at_deepspeed(char *const *argv, struct ng_launching *launching)
+/* Whether it starts ranks on other hosts: for DeepSpeed, a file of its own decides, or
+ * /job/hostfile. */
+static bool leaves_host(char *const *argv, enum special special)
+{
+    const char *value;
+
+    switch (special) {
+    case DEEPSPEED:
+        return !is_given(argv, 0, " --no_ssh ") &&
+               (option_of(argv, 0, " -H --hostfile ") || access("/job/hostfile", F_OK) == 0);
+    case ACCELERATE:
+        value = option_of(argv, 0, " --deepspeed_multinode_launcher ");
+        return option_of(argv, 0, " --deepspeed_hostfile ") &&
+               (!value || strcmp(value, "standard") != 0);
+    default: /* VLLM */
+        value = option_of(argv, 0, " --distributed-executor-backend ");
+        return value && strcmp(value, "ray") == 0;
+    }
+}
+
+/* A script, which starts the ranks of this host itself. */
+static void look_at_script(char *const *argv, enum special special, struct ng_launching *launching)
 {
     launching->program = 0;
     launching->itself = true;
-    if (is_given(argv, 0, " --no_ssh ") ||
-        (!option_of(argv, 0, " -H --hostfile ") && access("/job/hostfile", F_OK) != 0))
-        return;
-    launching->way = NG_LAUNCHER_PARTLY;
-    launching->why = "starts the ranks of other hosts by pdsh, which does not pass LD_PRELOAD on";
-    launching->mend = "start each host by itself: `ncclguard run -- deepspeed --no_ssh "
-                      "--node_rank N …`; or name LD_PRELOAD in .deepspeed_env";
+    if (leaves_host(argv, special)) {
+        launching->way = NG_LAUNCHER_PARTLY;
+    } else {
+        launching->why = NULL;
+        launching->mend = NULL;
+    }
 }
 
 /* Without a login they keep the environment; but a setuid program has already lost LD_PRELOAD. */
@@ -455,7 +488,9 @@ bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching
         look_at_chroot(argv, &launching);
         break;
     case DEEPSPEED:
-        look_at_deepspeed(argv, &launching);
+    case ACCELERATE:
+    case VLLM:
+        look_at_script(argv, row->special, &launching);
         break;
     case NONE:
         break;

@@ -78,15 +78,26 @@ static bool is_of_run(int folder, const char *name)
     return is;
 }
 
-static void look_into(struct ng_job_folder *folder)
+/* Of a descendant, or of one that is gone already: then its box states whose it was. */
+static bool is_ours(int folder, const char *name)
 {
-    DIR *entries = opendir(folder->path);
+    return is_of_descendant(name) || is_of_run(folder, name);
+}
+
+/* Whether it is a folder of ours by its box `name`; NULL: by any. */
+static bool is_ours_by(const char *path, const char *name)
+{
+    DIR *entries = opendir(path);
+    bool ours = false;
 
     if (!entries)
-        return;
-    for (struct dirent *entry; !folder->ours && (entry = readdir(entries));)
-        folder->ours = is_of_descendant(entry->d_name);
+        return false;
+    if (name)
+        ours = is_ours(dirfd(entries), name);
+    for (struct dirent *entry; !name && !ours && (entry = readdir(entries));)
+        ours = is_ours(dirfd(entries), entry->d_name);
     closedir(entries);
+    return ours;
 }
 
 static void add_folder(struct ng_job_folders *folders, const char *name)
@@ -105,7 +116,7 @@ static void add_folder(struct ng_job_folders *folders, const char *name)
         return;
     folders->list = larger;
     /* Boxes may have appeared before the watch. */
-    look_into(&folder);
+    folder.ours = is_ours_by(folder.path, NULL);
     larger[folders->count++] = folder;
 }
 
@@ -149,7 +160,7 @@ static void take_event(struct ng_job_folders *folders, const struct inotify_even
     }
     for (size_t i = 0; i < folders->count; i++)
         if (folders->list[i].watch == event->wd && !folders->list[i].ours)
-            folders->list[i].ours = is_of_descendant(event->name);
+            folders->list[i].ours = is_ours_by(folders->list[i].path, event->name);
 }
 
 static struct ng_job_folder *find_folder(struct ng_job_folders *folders, const char *path)
@@ -170,14 +181,8 @@ static void look_everywhere(struct ng_job_folders *folders)
     for (struct dirent *job; (job = readdir(jobs)) && folders->count < FOLDER_LIMIT;) {
         struct ng_job_folder folder = {.watch = -1};
         snprintf(folder.path, sizeof(folder.path), "%s/%s", folders->base, job->d_name);
-        DIR *entries = job->d_name[0] == '.' || find_folder(folders, folder.path)
-                           ? NULL
-                           : opendir(folder.path);
-        if (!entries)
-            continue;
-        for (struct dirent *entry; !folder.ours && (entry = readdir(entries));)
-            folder.ours = is_of_run(dirfd(entries), entry->d_name);
-        closedir(entries);
+        folder.ours = job->d_name[0] != '.' && !find_folder(folders, folder.path) &&
+                      is_ours_by(folder.path, NULL);
         struct ng_job_folder *larger =
             folder.ours ? realloc(folders->list, (folders->count + 1) * sizeof(*larger)) : NULL;
         if (!larger)

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/util/small_file.h"
+#include "tools/base/demangle.h"
 #include "tools/base/grow.h"
 
 #define PREFIX "rank_"
@@ -182,13 +183,14 @@ static int add_summary(struct ng_stack_groups *folded, int rank, const char *tex
     return 0;
 }
 
-int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *text)
+int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *mangled)
 {
-    const char *start = text;
-    int error = 0;
+    char *plain = ng_demangle(mangled);
+    const char *text = plain;
+    int error = plain ? 0 : -ENOMEM;
 
     folded->files++;
-    while (*text && !error) {
+    while (!error && *text) {
         text += strspn(text, "\n");
         const char *end = strstr(text, "\n\n");
         size_t length = end ? (size_t)(end - text) : strlen(text);
@@ -196,10 +198,11 @@ int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *te
             length--;
         if (length > strlen(THREAD) && strncmp(text, THREAD, strlen(THREAD)) == 0)
             error = add_stack(folded, rank, text, length);
-        else if (text == start)
+        else if (text == plain)
             error = add_summary(folded, rank, text, length);
         text += end ? (size_t)(end - text) : strlen(text);
     }
+    free(plain);
     return error;
 }
 

@@ -125,6 +125,18 @@ TEST(AnalyzeDumps, NamesTheMissingRankAndExitsWith3)
     EXPECT_NE(text.out.find("rank 2"), std::string::npos);
 }
 
+TEST(AnalyzeDumps, AreFoundBesideTheVerdictThatIsNamed)
+{
+    Folder folder;
+    for (const char *name : {"verdict.json", "verdict.txt"}) {
+        std::ofstream(folder / name) << "{}";
+        EXPECT_EQ(run({"analyze", folder / name}).code(), 2) << "nothing lies beside it";
+    }
+    ASSERT_EQ(evidence_write_dumps(folder.path().c_str(), one_missing, 4, 4), 0);
+    for (const char *name : {"verdict.json", "verdict.txt"})
+        EXPECT_EQ(run({"analyze", folder / name}).out, run({"analyze", folder.path()}).out);
+}
+
 TEST(AnalyzeDumps, SaysHealthyAndExitsWith0)
 {
     Folder folder;
@@ -419,10 +431,13 @@ TEST(Analyze, SaysOfAFolderWhereItsEvidenceMayBe)
     EXPECT_EQ(run({"analyze", folder.path()}).code(), 2);
     EXPECT_EQ(run({"analyze", folder / "none"}).code(), 2);
     std::filesystem::create_directory(folder / "inner");
+    std::filesystem::create_directory(folder / "archive");
+    std::ofstream(folder / "archive/log.1") << "nothing of ours";
     ASSERT_EQ(evidence_write_dumps((folder / "inner").c_str(), all_well, 2, 2), 0);
     Result result = run({"analyze", folder.path()});
     EXPECT_EQ(result.code(), 2);
     EXPECT_NE(result.err.find("inner"), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find("archive"), std::string::npos) << result.err;
 }
 
 TEST(AnalyzeBoxes, NamesTheMissingRankOfALiveJob)

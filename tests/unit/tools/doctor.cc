@@ -548,10 +548,11 @@ TEST_P(Launcher, IsKnownForWhatItDoesToTheEnvironment)
 {
     Folder folder;
     for (const char *name :
-         {"sudo",      "su",        "runuser", "chroot",      "ssh",     "srun",     "mpirun",
-          "docker",    "apptainer", "tini",    "systemd-run", "numactl", "taskset",  "sbatch",
-          "ncclguard", "nsys",      "ncu",     "gdb",         "perf",    "valgrind", "xargs",
-          "setpriv",   "gosu",      "conda",   "rr",          "x86_64",  "setarch",  "deepspeed"})
+         {"sudo",       "su",        "runuser", "chroot",      "ssh",     "srun",     "mpirun",
+          "docker",     "apptainer", "tini",    "systemd-run", "numactl", "taskset",  "sbatch",
+          "ncclguard",  "nsys",      "ncu",     "gdb",         "perf",    "valgrind", "xargs",
+          "setpriv",    "gosu",      "conda",   "rr",          "x86_64",  "setarch",  "deepspeed",
+          "accelerate", "ray",       "vllm"})
         folder.write(name, "#!/bin/sh\nexit 9\n", 0700);
     std::vector<std::string> argv = GetParam().argv;
     for (std::string &word : argv) /* in a text for -S, too */
@@ -690,6 +691,37 @@ INSTANTIATE_TEST_SUITE_P(
                false},
         Launch{{"deepspeed", "--hostfile=hosts", "--no_ssh", "PROG"}, "ok", "deepspeed", "", false},
         Launch{{"deepspeed", "--num_gpus", "8", "PROG"}, "ok", "deepspeed", "", false},
+        Launch{{"accelerate", "launch", "--deepspeed_hostfile", "hosts", "PROG"},
+               "warning",
+               "accelerate",
+               "does not pass LD_PRELOAD on",
+               false},
+        Launch{{"accelerate", "launch", "--deepspeed_hostfile=hosts",
+                "--deepspeed_multinode_launcher", "standard", "PROG"},
+               "ok",
+               "accelerate",
+               "",
+               false},
+        Launch{{"accelerate", "launch", "--num_processes", "8", "PROG"},
+               "ok",
+               "accelerate",
+               "",
+               false},
+        Launch{{"vllm", "serve", "MODEL", "--distributed-executor-backend", "ray"},
+               "warning",
+               "vllm",
+               "Ray's own processes",
+               false},
+        Launch{{"vllm", "serve", "MODEL", "--distributed-executor-backend=mp"},
+               "ok",
+               "vllm",
+               "",
+               false},
+        Launch{{"ray", "job", "submit", "--", "PROG"},
+               "out of reach",
+               "ray",
+               "Ray's own processes",
+               false},
         Launch{{"su", "-lc", "PROG", "me"}, "out of reach", "su", "login", false},
         Launch{{"docker", "run", "-e", "LD_PRELOAD", "-e", "A=1", "image"},
                "warning",

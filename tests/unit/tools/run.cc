@@ -276,7 +276,7 @@ struct Removed {
     std::string path;
 };
 
-/* A shell script that leaves what the library would leave of itself in a job's folder. */
+/* A shell script that leaves a black box as a process outside of a run does. */
 std::string write_box(const std::string &job)
 {
     return "mkdir -p -m 700 " + job_folder(job) +
@@ -284,13 +284,27 @@ std::string write_box(const std::string &job)
            "/box-$$-${20}; ";
 }
 
+/* The command line of a rank of that job (see be_rank). */
+std::vector<std::string> a_rank(const std::string &job)
+{
+    return {std::filesystem::read_symlink("/proc/self/exe"), "--as-rank", job};
+}
+
+/* `ncclguard run`, with `before` in front of such a rank. */
+std::vector<std::string> run_rank(const std::string &job, std::vector<std::string> before = {})
+{
+    std::vector<std::string> argv = {the_command(), "run"}, rank = a_rank(job);
+    argv.insert(argv.end(), before.begin(), before.end());
+    argv.insert(argv.end(), rank.begin(), rank.end());
+    return argv;
+}
+
 /* Whatever the table of launchers says. */
 TEST(Run, DoesNotWarnOfALauncherBehindWhichABlackBoxCameUp)
 {
     std::string job = "test-" + std::to_string(getpid());
     Removed removed(job);
-    Process process({the_command(), "run", "env", "-u", "LD_PRELOAD", "bash", "-c",
-                     write_box(job) + "echo there; exec sleep 600"});
+    Process process(run_rank(job, {"env", "-u", "LD_PRELOAD"}));
     ASSERT_TRUE(process.wait_for("there")) << process.err();
     kill(process.pid(), SIGTERM);
     process.wait_end();
@@ -634,13 +648,26 @@ TEST(Run, RemovesTheJobsFolderInSharedMemoryWhoeverNamedTheJob)
 {
     std::string job = "test-" + std::to_string(getpid());
     Removed removed(job);
-    /* The box must be seen while its process lives, which the test makes sure of. */
-    Process process(
-        {the_command(), "run", "bash", "-c", write_box(job) + "echo there; exec sleep 600"});
+    Process process(run_rank(job));
     ASSERT_TRUE(process.wait_for("there")) << process.err();
     EXPECT_EQ(access(job_folder(job).c_str(), F_OK), 0);
     kill(process.pid(), SIGTERM);
     process.wait_end();
+    EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0);
+}
+
+/* The run looks only when the rank is gone: what the rank has left tells whose it was. */
+TEST(Run, RemovesTheFolderOfARankThatIsGoneBeforeItLooks)
+{
+    std::string job = "test-" + std::to_string(getpid()), rank;
+    Removed removed(job);
+    for (const std::string &word : a_rank(job))
+        rank += word + " ";
+    Result result = run({"run", "bash", "-c",
+                         "kill -STOP $PPID; coproc " + rank +
+                             "; read -ru ${COPROC[0]} there; kill -KILL $COPROC_PID; "
+                             "wait $COPROC_PID; kill -CONT $PPID; [[ $there = there ]]"});
+    EXPECT_EQ(result.code(), 0) << result.err;
     EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0);
 }
 
@@ -649,15 +676,18 @@ TEST(Run, WaitsForALockThatOutlivesItsProcess)
 {
     std::string job = "test-" + std::to_string(getpid());
     Removed removed(job);
-    Process process(
-        {the_command(), "run", "bash", "-c", write_box(job) + "echo there; exec sleep 600"});
+    Process process(run_rank(job));
     ASSERT_TRUE(process.wait_for("there")) << process.err();
-    std::filesystem::directory_iterator boxes(job_folder(job));
-    int fd = open(boxes->path().c_str(), O_RDWR);
+    std::string box = std::filesystem::directory_iterator(job_folder(job))->path();
+    int fd = open(box.c_str(), O_RDWR), rank = 0;
     struct flock lock = {};
     lock.l_type = F_WRLCK;
-    ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0) << boxes->path();
-    kill(process.pid(), SIGTERM);
+    ASSERT_EQ(sscanf(box.c_str() + box.rfind('/'), "/box-%d-", &rank), 1) << box;
+    /* The lock passes from the rank to us before the run looks. */
+    kill(process.pid(), SIGSTOP);
+    kill(rank, SIGKILL);
+    ASSERT_EQ(fcntl(fd, F_OFD_SETLKW, &lock), 0) << box;
+    kill(process.pid(), SIGCONT);
     usleep(100000);
     close(fd);
     process.wait_end();

@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "--xyzzy", "true"}, "--xyzzy", "run --help"},
         Mistake{{"run", "-x", "true"}, "-x", "run --help"},
         Mistake{{"run", "--timeout"}, "--timeout needs a value", "--timeout DURATION"},
-        Mistake{{"run", "--timeout", "5", "true"}, "--timeout 5", "ms, s, m or h"},
+        Mistake{{"run", "--timeout", "5x", "true"}, "--timeout 5x", "ms, s, m or h"},
         Mistake{{"run", "--timeout", "", "true"}, "--timeout", "ms, s, m or h"},
         Mistake{{"run", "--timeout", "-5s", "true"}, "--timeout -5s", "ms, s, m or h"},
         Mistake{
@@ -80,7 +80,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"abort", "extra"}, "extra", "abort --job JOB"},
         Mistake{{"abort"}, "no job was named", "--job JOB"},
         Mistake{{"suspend"}, "no job was named", "--job JOB"},
-        Mistake{{"suspend", "--job", "x", "--for", "soon"}, "--for soon", "use a number with ms"},
+        Mistake{{"suspend", "--job", "x", "--for", "soon"},
+                "--for soon",
+                "use seconds, or a number with ms"},
         Mistake{{"resume", "extra"}, "extra", "resume --job JOB"},
         Mistake{{"reload", "--group", "x"}, "--group", "reload --help"},
         Mistake{{"abrot"}, "abrot", "did you mean `ncclguard abort`"},
@@ -113,6 +115,7 @@ TEST(Usage, ABadStoreInTheEnvironmentStopsRunBeforeTheProgram)
 TEST(Usage, VersionAndHelpExitWith0AndEachCommandHasHelp)
 {
     EXPECT_EQ(run({"--version"}).out, "ncclguard " NG_VERSION "\n");
+    EXPECT_EQ(run({"-V"}).out, "ncclguard " NG_VERSION "\n");
     Result help = run({"--help"});
     EXPECT_EQ(help.code(), 0);
     for (const char *command : {"run", "top", "abort", "suspend", "resume", "reload", "analyze",

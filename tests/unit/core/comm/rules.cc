@@ -225,7 +225,7 @@ TEST(Rules, AMistakeNamesFileLineValueAndMend)
         {"device=x : timeout=2s", "my.rules:1: device=x is not valid: use a number, a range"},
         {"op=AllRduce : timeout=2s", "op=AllRduce: no operation is called so; use NCCL's names"},
         {"op=AllReduce, : timeout=2s", "op=: no operation is called so"},
-        {"* : timeout=2", "timeout=2 is not valid: use a number with ms, s, m or h"},
+        {"* : timeout=2d", "timeout=2d is not valid: use seconds, or a number with ms, s, m or h"},
         {"* : policy=explode", "policy=explode is not valid: use one of: log"},
         {"* : check=args", "check=args is not valid: use one of: off, tell, refuse, end"},
         {"* : grupe=x", "grupe= is not known: right of the colon stand timeout, suspect, policy"},

@@ -167,13 +167,15 @@ TEST(Config, DurationsTakeEveryUnit)
     EXPECT_EQ(duration("0.5s"), 500 * NG_MS);
     EXPECT_EQ(duration("1.5m"), 90 * NG_S);
     EXPECT_EQ(duration("0"), 0);
+    EXPECT_EQ(duration("5"), 5 * NG_S) << "seconds, where no unit is told";
+    EXPECT_EQ(duration("0.25"), 250 * NG_MS);
     EXPECT_EQ(duration("0s"), 0);
     EXPECT_EQ(duration("1000000s"), 1000000 * NG_S) << "the upper bound itself";
 }
 
 TEST(Config, DurationsThatMeanNothingAreRefused)
 {
-    for (const char *bad : {"5",       "s",        "ms",     "5 s",    "5sec", "5S",   "-1s",
+    for (const char *bad : {"5 ",      "s",        "ms",     "5 s",    "5sec", "5S",   "-1s",
                             "-0.001s", "1000001s", "1e300h", "1e400s", "nan",  "nans", "inf",
                             "infs",    "-infs",    "5s5s",   "--5s",   "5d",   "0x",   "1,5s"})
         EXPECT_EQ(duration(bad), -1) << bad;
@@ -211,8 +213,8 @@ TEST(Config, ColdCallsAreNotSuspectedEarlierThanOthersUnlessThatIsAskedFor)
 
 TEST(Config, ABadValueNamesTheVariableTheValueAndWhatIsAllowed)
 {
-    Parsed parsed =
-        parse({"NCCLGUARD_ON_TIMEOUT=explode", "NCCLGUARD_TIMEOUT=5", "NCCLGUARD_TRACE_SIZE=many"});
+    Parsed parsed = parse(
+        {"NCCLGUARD_ON_TIMEOUT=explode", "NCCLGUARD_TIMEOUT=5x", "NCCLGUARD_TRACE_SIZE=many"});
     ASSERT_EQ(parsed.mistakes, 3);
     ASSERT_EQ(parsed.reports.size(), 3u);
     for (const Report &report : parsed.reports) {

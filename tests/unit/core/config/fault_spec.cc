@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"rank=1:hang,stop", 12, "what follows hang is not understood", "; and another"},
         Mistake{"rank=1:delay", 13, "delay has no argument", "a duration"},
         Mistake{"rank=1:delay=", 14, "delay= is not valid", "a duration"},
-        Mistake{"rank=1:delay=5", 14, "delay=5 is not valid", "500ms"},
+        Mistake{"rank=1:delay=x", 14, "delay=x is not valid", "500ms"},
         Mistake{"rank=1:delay=0", 14, "delay=0 is not valid", "500ms"},
         Mistake{"rank=1:exit=256", 13, "exit=256 is not valid", "0 to 255"},
         Mistake{"rank=1:error=ncclSuccess", 14, "error=ncclSuccess is not known",
