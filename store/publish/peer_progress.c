@@ -262,17 +262,23 @@ struct by_hand {
 };
 
 struct by_hand_list {
-    struct by_hand *processes;
+    struct by_hand *processes; /* NULL: no memory */
     uint32_t count;
+    uint32_t *seen; /* of all_fit: by rank, index + 1; `room` of them, a power of two */
+    uint32_t room;
 };
 
 static struct by_hand_list list_by_hand(const struct ng_peer_progress *blobs, uint32_t count,
                                         struct ng_arena *arena)
 {
-    struct by_hand_list list = {.processes =
-                                    ng_arena_alloc(arena, (count + 1) * sizeof(struct by_hand))};
+    struct by_hand_list list = {.room = 16};
     struct ng_progress_head head;
 
+    while (list.room < 2 * (uint64_t)count)
+        list.room *= 2;
+    list.seen = ng_arena_alloc(arena, list.room * sizeof(*list.seen));
+    if (list.seen)
+        list.processes = ng_arena_alloc(arena, (count + 1) * sizeof(*list.processes));
     for (uint32_t i = 0; list.processes && i < count; i++)
         if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 && !head.launch_run &&
             head.uid)
@@ -322,10 +328,25 @@ static bool can_be_one(const struct by_hand_list *list, uint64_t one, uint64_t o
 /* Do all live processes fit into one run? */
 static bool all_fit(const struct by_hand_list *list)
 {
-    for (uint32_t i = 0; i < list->count; i++)
-        for (uint32_t k = 0; list->processes[i].lives && k < i; k++)
-            if (list->processes[k].lives && !fit_together(&list->processes[i], &list->processes[k]))
-                return false;
+    const struct by_hand *first = NULL;
+
+    memset(list->seen, 0, list->room * sizeof(*list->seen));
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct by_hand *process = &list->processes[i], *other = NULL;
+        uint32_t at = ((uint32_t)process->rank * UINT32_C(0x9e3779b1)) & (list->room - 1);
+        if (!process->lives)
+            continue;
+        first = first ? first : process;
+        for (; list->seen[at]; at = (at + 1) & (list->room - 1)) {
+            other = &list->processes[list->seen[at] - 1];
+            if (other->rank == process->rank)
+                break;
+        }
+        if (process->world_size != first->world_size ||
+            (list->seen[at] && !fit_together(process, other)))
+            return false;
+        list->seen[at] = i + 1;
+    }
     return true;
 }
 
@@ -333,12 +354,15 @@ static bool all_fit(const struct by_hand_list *list)
  * other? */
 static bool must_be_one(struct by_hand_list *list, uint64_t one, uint64_t other)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        struct by_hand *process = &list->processes[i];
-        process->lives = process->run == one || process->run == other ||
-                         (process->lives && (can_be_one(list, process->run, one) ||
-                                             can_be_one(list, process->run, other)));
-    }
+    for (uint32_t i = 0; i < list->count; i++)
+        list->processes[i].lives |=
+            list->processes[i].run == one || list->processes[i].run == other;
+    if (all_fit(list))
+        return true;
+    for (uint32_t i = 0; i < list->count; i++)
+        list->processes[i].lives =
+            list->processes[i].lives && (can_be_one(list, list->processes[i].run, one) ||
+                                         can_be_one(list, list->processes[i].run, other));
     return all_fit(list);
 }
 
@@ -460,7 +484,9 @@ static uint64_t only_by_hand(const struct by_hand_list *list)
 {
     uint64_t only = 0;
 
-    for (uint32_t i = 0; all_fit(list) && i < list->count; i++)
+    if (!all_fit(list))
+        return 0;
+    for (uint32_t i = 0; i < list->count; i++)
         if (list->processes[i].lives && (!only || list->processes[i].run < only))
             only = list->processes[i].run;
     return only;

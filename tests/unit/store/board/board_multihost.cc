@@ -920,9 +920,11 @@ TEST_P(Shared, EntriesOfAProcessThatHasLeftAreNotSeenByOnesThatComeLater)
     EXPECT_EQ(put(a, "u.id", "value"), 0);
     a.board->ops->leave(a.board);
     EXPECT_EQ(fetch(slow, "u.id"), "value");
-    Rank &later = add(three, 0, {});
+    Rank &later = add(three, 0, {}), &other = add(three, 5, {});
     later.start();
+    other.start();
     EXPECT_EQ(fetch(later, "u.id"), nothing);
+    EXPECT_EQ(fetch(other, "u.id"), nothing) << "though its rank fits";
     EXPECT_EQ(put(later, "u.id", "new"), 0);
     EXPECT_EQ(fetch(later, "u.id"), "new");
 }
