@@ -70,11 +70,11 @@ ANSWER(void *, ng_memory_call,
        NULL)
 
 static void enter(const struct ng_call *call, enum ng_op_class way,
-                  struct ng_call_context *ret_passage)
+                  struct ng_call_context *ret_context)
 {
     run_hook();
     pthread_mutex_lock(&lock);
-    ret_passage->record_id = count;
+    ret_context->record_id = count;
     if (count < KEPT) {
         struct probe_call *kept = &calls[count];
 
@@ -108,9 +108,9 @@ static void leave(const struct ng_call *call, enum ng_op_class way, struct ng_ca
 }
 
 #define WAY(name, of_class)                                                                        \
-    int ng_##name##_enter(const struct ng_call *call, struct ng_call_context *ret_passage)         \
+    int ng_##name##_enter(const struct ng_call *call, struct ng_call_context *ret_context)         \
     {                                                                                              \
-        enter(call, of_class, ret_passage);                                                        \
+        enter(call, of_class, ret_context);                                                        \
         return atomic_load(&answer);                                                               \
     }                                                                                              \
     int ng_##name##_leave(const struct ng_call *call, struct ng_call_context *context, int result) \

@@ -24,10 +24,10 @@ namespace
 
 constexpr int OK = ncclSuccess, REFUSED = ncclInvalidArgument;
 
-class Calls : public testing::Test
+class CallPath : public testing::Test
 {
   protected:
-    Calls()
+    CallPath()
     {
         static bool begun;
         if (!begun)
@@ -66,8 +66,8 @@ class Calls : public testing::Test
     static size_t used_;
     std::map<void *, unsigned> comms_;
 };
-char Calls::handles_[4096][64];
-size_t Calls::used_;
+char CallPath::handles_[4096][64];
+size_t CallPath::used_;
 
 struct made_group group_of(const void *comm)
 {
@@ -93,12 +93,12 @@ uint64_t hash_after(int calls)
 
 } // namespace
 
-TEST_F(Calls, TheDeviceOfACommunicatorIsKnownByItsPciId)
+TEST_F(CallPath, TheDeviceOfACommunicatorIsKnownByItsPciId)
 {
     EXPECT_STREQ(group_of(init(0)).pci_id, "0000:1b:00.0");
 }
 
-TEST_F(Calls, ACollectiveIsCountedRecordedAndSeenToFinish)
+TEST_F(CallPath, ACollectiveIsCountedRecordedAndSeenToFinish)
 {
     void *comm = init(0);
     made_all_reduce(0, comm, stream_, OK);
@@ -110,13 +110,13 @@ TEST_F(Calls, ACollectiveIsCountedRecordedAndSeenToFinish)
     EXPECT_TRUE(made_await_completed(comm, 1));
 }
 
-TEST_F(Calls, NothingIsUnusualAboutAGuardAsItIsByDefault)
+TEST_F(CallPath, NothingIsUnusualAboutAGuardAsItIsByDefault)
 {
     init(0);
     EXPECT_TRUE(made_is_usual());
 }
 
-TEST_F(Calls, CommunicatorsWhoseHandlesMeetInTheTableAreToldApart)
+TEST_F(CallPath, CommunicatorsWhoseHandlesMeetInTheTableAreToldApart)
 {
     /* Handles are hashed by 32 of their bits. */
     void *handles[3];
@@ -140,7 +140,7 @@ TEST_F(Calls, CommunicatorsWhoseHandlesMeetInTheTableAreToldApart)
     EXPECT_EQ(group_of(handles[0]).entered, 0u) << "another communicator at the same address";
 }
 
-TEST_F(Calls, AThreadTakesNoCommunicatorForAnotherThatHadItsHandle)
+TEST_F(CallPath, AThreadTakesNoCommunicatorForAnotherThatHadItsHandle)
 {
     void *comm = init(0), *beside = init(0);
     made_all_reduce(0, comm, stream_, OK);
@@ -180,7 +180,7 @@ TEST_F(Calls, AThreadTakesNoCommunicatorForAnotherThatHadItsHandle)
     EXPECT_FALSE(made_group_of(nullptr, &group));
 }
 
-TEST_F(Calls, ErrnoIsWhatTheProgramAndNcclLeftInIt)
+TEST_F(CallPath, ErrnoIsWhatTheProgramAndNcclLeftInIt)
 {
     void *comm = init(0);
     /* The first call of a communicator, whose context is not known yet, and those of a burst. */
@@ -203,7 +203,7 @@ TEST_F(Calls, ErrnoIsWhatTheProgramAndNcclLeftInIt)
 /* A child of a process with threads that starts its own: not under the sanitizers, whose allocators
  * keep for ever a lock that another thread had at the fork. */
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-TEST_F(Calls, AForkedChildTakesNoCommunicatorForItsParentsOfTheSameHandle)
+TEST_F(CallPath, AForkedChildTakesNoCommunicatorForItsParentsOfTheSameHandle)
 {
     void *comm = init(0);
     made_all_reduce(0, comm, stream_, OK);
@@ -219,7 +219,7 @@ TEST_F(Calls, AForkedChildTakesNoCommunicatorForItsParentsOfTheSameHandle)
 }
 #endif
 
-TEST_F(Calls, ARefusedCollectiveLeavesTheRollingHashAsItWas)
+TEST_F(CallPath, ARefusedCollectiveLeavesTheRollingHashAsItWas)
 {
     void *comm = init(0);
     made_all_reduce(0, comm, stream_, OK);
@@ -231,7 +231,7 @@ TEST_F(Calls, ARefusedCollectiveLeavesTheRollingHashAsItWas)
     EXPECT_EQ(group_of(comm).rolling_hash, hash_after(2));
 }
 
-TEST_F(Calls, AGroupOfOneLibraryIsNoneOfAnother)
+TEST_F(CallPath, AGroupOfOneLibraryIsNoneOfAnother)
 {
     void *first = init(0), *second = init(1), *third = init(2);
     for (auto [opened, inside, outside] :
@@ -257,7 +257,7 @@ TEST_F(Calls, AGroupOfOneLibraryIsNoneOfAnother)
     }
 }
 
-TEST_F(Calls, GroupsOfTwoLibrariesMayBeOpenAtOnce)
+TEST_F(CallPath, GroupsOfTwoLibrariesMayBeOpenAtOnce)
 {
     void *first = init(0), *second = init(1);
     made_group_start(0);
@@ -276,7 +276,7 @@ TEST_F(Calls, GroupsOfTwoLibrariesMayBeOpenAtOnce)
     EXPECT_TRUE(made_await_completed(second, 2));
 }
 
-TEST_F(Calls, ACommunicatorIsMadeOutsideOfAnotherLibrarysGroup)
+TEST_F(CallPath, ACommunicatorIsMadeOutsideOfAnotherLibrarysGroup)
 {
     made_group_start(1);
     void *plain = init(0);
@@ -292,7 +292,7 @@ TEST_F(Calls, ACommunicatorIsMadeOutsideOfAnotherLibrarysGroup)
     made_destroy(1, &handle, OK);
 }
 
-TEST_F(Calls, ThreadsHaveGroupsOfTheirOwn)
+TEST_F(CallPath, ThreadsHaveGroupsOfTheirOwn)
 {
     void *first = init(1), *second = init(1);
     made_group_start(1);
@@ -308,7 +308,7 @@ TEST_F(Calls, ThreadsHaveGroupsOfTheirOwn)
     EXPECT_EQ(group_of(first).scheduled, 1u);
 }
 
-TEST_F(Calls, ManyThreadsInSeveralLibrariesDisturbNobody)
+TEST_F(CallPath, ManyThreadsInSeveralLibrariesDisturbNobody)
 {
     constexpr int THREADS = 4, ROUNDS = 50;
     std::vector<std::thread> threads;
@@ -347,7 +347,7 @@ TEST_F(Calls, ManyThreadsInSeveralLibrariesDisturbNobody)
     }
 }
 
-TEST_F(Calls, ACommunicatorRemembersItsLibrary)
+TEST_F(CallPath, ACommunicatorRemembersItsLibrary)
 {
     EXPECT_EQ(made_library_of(nullptr), -1);
     EXPECT_EQ(made_library_of(this), -1);
@@ -361,7 +361,7 @@ TEST_F(Calls, ACommunicatorRemembersItsLibrary)
     EXPECT_EQ(made_library_of(&handle), -1);
 }
 
-TEST_F(Calls, AHandleThatComesAgainBelongsToItsNewLibrary)
+TEST_F(CallPath, AHandleThatComesAgainBelongsToItsNewLibrary)
 {
     void *comm = init(0);
     for (unsigned library : {1u, 2u, 0u, 1u}) {
@@ -374,7 +374,7 @@ TEST_F(Calls, AHandleThatComesAgainBelongsToItsNewLibrary)
     }
 }
 
-TEST_F(Calls, AHandleThatComesAgainEndsTheOneThatNobodySawEnd)
+TEST_F(CallPath, AHandleThatComesAgainEndsTheOneThatNobodySawEnd)
 {
     void *comm = init(0);
     uint32_t slot = group_of(comm).slot;
@@ -389,7 +389,7 @@ TEST_F(Calls, AHandleThatComesAgainEndsTheOneThatNobodySawEnd)
     EXPECT_EQ(made_library_of(comm), -1) << "the old one does not come back";
 }
 
-TEST_F(Calls, ACallThatNcclRefusesDidNotHappen)
+TEST_F(CallPath, ACallThatNcclRefusesDidNotHappen)
 {
     void *comm = init(0);
     made_all_reduce(0, comm, stream_, OK);
@@ -414,7 +414,7 @@ TEST_F(Calls, ACallThatNcclRefusesDidNotHappen)
 }
 
 /* So that launches can be numbered when the records are gone. */
-TEST_F(Calls, WhatAGroupJoinsIsCountedWhenItIsClosed)
+TEST_F(CallPath, WhatAGroupJoinsIsCountedWhenItIsClosed)
 {
     void *comm = init(0);
     auto joined = [&] {
@@ -447,7 +447,7 @@ TEST_F(Calls, WhatAGroupJoinsIsCountedWhenItIsClosed)
     EXPECT_TRUE(made_await_completed(comm, 6));
 }
 
-TEST_F(Calls, AGroupThatFailsDidNotHappen)
+TEST_F(CallPath, AGroupThatFailsDidNotHappen)
 {
     for (unsigned library : {0u, 1u}) {
         void *comm = init(library), *other = init(library);
@@ -479,7 +479,7 @@ TEST_F(Calls, AGroupThatFailsDidNotHappen)
     }
 }
 
-TEST_F(Calls, AGroupThatFailsLeavesTheHashFromBeforeItsFirstCollectiveWhicheverStreamThatWasOn)
+TEST_F(CallPath, AGroupThatFailsLeavesTheHashFromBeforeItsFirstCollectiveWhicheverStreamThatWasOn)
 {
     void *comm = init(0);
     made_all_reduce(0, comm, stream_, OK);
@@ -495,7 +495,7 @@ TEST_F(Calls, AGroupThatFailsLeavesTheHashFromBeforeItsFirstCollectiveWhicheverS
     EXPECT_TRUE(made_await_completed(comm, 2));
 }
 
-TEST_F(Calls, ACommunicatorThatHasEndedIsKnownUntilItsHandleIsGivenAgain)
+TEST_F(CallPath, ACommunicatorThatHasEndedIsKnownUntilItsHandleIsGivenAgain)
 {
     void *comm = init(0);
     EXPECT_FALSE(made_has_ended(comm));
@@ -509,7 +509,7 @@ TEST_F(Calls, ACommunicatorThatHasEndedIsKnownUntilItsHandleIsGivenAgain)
 }
 
 /* 64 records, and 100 calls in the group. */
-TEST_F(Calls, AGroupThatFailsIsUndoneThoughItsRecordsAreOverwritten)
+TEST_F(CallPath, AGroupThatFailsIsUndoneThoughItsRecordsAreOverwritten)
 {
     void *comm = init(0);
     made_all_reduce(0, comm, stream_, OK);
@@ -541,7 +541,7 @@ TEST_F(Calls, AGroupThatFailsIsUndoneThoughItsRecordsAreOverwritten)
 
 /* ncclConfig_t of 2.14: size, magic, version, blocking. Behind it lies memory that nobody may read.
  */
-TEST_F(Calls, AConfigurationIsReadAsFarAsItsSizeSays)
+TEST_F(CallPath, AConfigurationIsReadAsFarAsItsSizeSays)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *pages =
@@ -564,7 +564,7 @@ TEST_F(Calls, AConfigurationIsReadAsFarAsItsSizeSays)
     munmap(pages, 2 * page);
 }
 
-TEST_F(Calls, AConfigurationOfALaterNcclIsUnderstood)
+TEST_F(CallPath, AConfigurationOfALaterNcclIsUnderstood)
 {
     struct {
         ncclConfig_t known;
@@ -587,7 +587,7 @@ TEST_F(Calls, AConfigurationOfALaterNcclIsUnderstood)
 
 /* ---- Devices ---- */
 
-TEST_F(Calls, ACommunicatorMayBeUsedOnStreamsOfSeveralContexts)
+TEST_F(CallPath, ACommunicatorMayBeUsedOnStreamsOfSeveralContexts)
 {
     void *comm = init(0);
     for (uint64_t seq = 1; seq <= 8; seq++) {
@@ -596,7 +596,7 @@ TEST_F(Calls, ACommunicatorMayBeUsedOnStreamsOfSeveralContexts)
     }
 }
 
-TEST_F(Calls, TheFirstWorksAreMadeWithTheCommunicatorAndDisturbNoCapture)
+TEST_F(CallPath, TheFirstWorksAreMadeWithTheCommunicatorAndDisturbNoCapture)
 {
     destroy(init(0)); /* the driver is known */
     made_reset(1);    /* the device of all communicators here, with a context without works */
@@ -615,7 +615,7 @@ TEST_F(Calls, TheFirstWorksAreMadeWithTheCommunicatorAndDisturbNoCapture)
     EXPECT_TRUE(made_await_completed(comm, 65));
 }
 
-TEST_F(Calls, ACommunicatorThatIsNotFinishedGetsNoWorks)
+TEST_F(CallPath, ACommunicatorThatIsNotFinishedGetsNoWorks)
 {
     destroy(init(0));
     made_reset(1);
@@ -626,7 +626,7 @@ TEST_F(Calls, ACommunicatorThatIsNotFinishedGetsNoWorks)
     EXPECT_EQ(made_plain_events(), plain);
 }
 
-TEST_F(Calls, WorksThatCannotBeMadeAheadAreMadeByTheFirstCall)
+TEST_F(CallPath, WorksThatCannotBeMadeAheadAreMadeByTheFirstCall)
 {
     destroy(init(0));
     made_reset(1);
@@ -653,7 +653,7 @@ constexpr bool QUICK = false;
 constexpr bool QUICK = true;
 #endif
 
-class Bursts : public Calls
+class Bursts : public CallPath
 {
   protected:
     /* Events that are recorded for what `calls` does. */
@@ -792,7 +792,7 @@ TEST_F(Bursts, AWorkWithoutStartEventCountsAsReachedWhenTheOneBeforeItHasEnded)
     }
 }
 
-class ResetDevices : public Calls, public testing::WithParamInterface<bool>
+class ResetDevices : public CallPath, public testing::WithParamInterface<bool>
 {
   protected:
     void SetUp() override
@@ -802,7 +802,7 @@ class ResetDevices : public Calls, public testing::WithParamInterface<bool>
     }
     void TearDown() override
     {
-        Calls::TearDown();
+        CallPath::TearDown();
         made_number_contexts(true);
     }
 };
@@ -905,7 +905,7 @@ INSTANTIATE_TEST_SUITE_P(Drivers, ResetDevices, testing::Bool(),
 namespace
 {
 
-class Measured : public Calls
+class Measured : public CallPath
 {
   protected:
     Measured()
@@ -918,7 +918,7 @@ class Measured : public Calls
         made_refuse_timing(false);
         made_timing(NG_TIMING_OFF);
         made_elapsed(0, 1);
-        Calls::TearDown();
+        CallPath::TearDown();
     }
     void all_reduces(void *comm, int count)
     {

@@ -7,7 +7,7 @@
 
 #include <nccl.h>
 
-TEST(CallsWithoutRecords, AreUndoneWhereNcclRefusesThem)
+TEST(CallPathWithoutRecords, AreUndoneWhereNcclRefusesThem)
 {
     void *stream = made_stream(0);
     struct made_group group = {};

@@ -676,16 +676,16 @@ static int through_short_way(const struct ng_call *call, bool p2p, int result,
 static int through_core(const struct ng_call *call, struct ng_injection *injection, int result,
                         int (*inside)(void *), void *argument)
 {
-    struct ng_call_context passage;
+    struct ng_call_context context;
     enum ng_op_class op_class = ng_op_table[call->op].op_class;
 
     if (takes_short_way(call, op_class))
         return op_class == NG_CLASS_GROUP
                    ? through_short_group(call, result, inside, argument)
                    : through_short_way(call, op_class == NG_CLASS_P2P, result, inside, argument);
-    int answer = op_class == NG_CLASS_COLLECTIVE ? ng_collective_enter(call, &passage)
-                 : op_class == NG_CLASS_P2P      ? ng_p2p_enter(call, &passage)
-                                                 : ng_call_enter(call, &passage);
+    int answer = op_class == NG_CLASS_COLLECTIVE ? ng_collective_enter(call, &context)
+                 : op_class == NG_CLASS_P2P      ? ng_p2p_enter(call, &context)
+                                                 : ng_call_enter(call, &context);
     if (answer != NG_CALL_PROCEED)
         return answer;
     if (!injection || !injection->replaces) {
@@ -699,10 +699,10 @@ static int through_core(const struct ng_call *call, struct ng_injection *injecti
     if (injection)
         result = ng_inject_result(call, injection, result);
     if (op_class == NG_CLASS_COLLECTIVE)
-        return ng_collective_leave(call, &passage, result);
+        return ng_collective_leave(call, &context, result);
     if (op_class == NG_CLASS_P2P)
-        return ng_p2p_leave(call, &passage, result);
-    return ng_call_leave(call, &passage, result);
+        return ng_p2p_leave(call, &context, result);
+    return ng_call_leave(call, &context, result);
 }
 
 static int through_with(const struct ng_call *call, int result, int (*inside)(void *),

@@ -15,7 +15,7 @@ extern "C" {
 
 constexpr uint64_t world = 0x500;
 
-class Shared : public testing::TestWithParam<const char *>, protected StoreOfTest
+class BoardMultihost : public testing::TestWithParam<const char *>, protected StoreOfTest
 {
   protected:
     void SetUp() override
@@ -111,9 +111,9 @@ class Shared : public testing::TestWithParam<const char *>, protected StoreOfTes
     std::vector<std::unique_ptr<Rank>> ranks;
 };
 
-INSTANTIATE_ON_STORES(Shared);
+INSTANTIATE_ON_STORES(BoardMultihost);
 
-TEST_P(Shared, AllRanksOfAllHostsAreSeenOnce)
+TEST_P(BoardMultihost, AllRanksOfAllHostsAreSeenOnce)
 {
     for (int i = 0; i < 4; i++)
         start(i < 2 ? one : two, i);
@@ -131,7 +131,7 @@ TEST_P(Shared, AllRanksOfAllHostsAreSeenOnce)
     }
 }
 
-TEST_P(Shared, ADeathIsToldToOtherHosts)
+TEST_P(BoardMultihost, ADeathIsToldToOtherHosts)
 {
     Rank &a = start(one, 0);
     start(one, 1);
@@ -145,7 +145,7 @@ TEST_P(Shared, ADeathIsToldToOtherHosts)
     EXPECT_EQ(far.lives()[1], NG_LIFE_RUNNING);
 }
 
-TEST_P(Shared, ManyDeathsAtOnceAreAllTold)
+TEST_P(BoardMultihost, ManyDeathsAtOnceAreAllTold)
 {
     constexpr int many = 40;
     Rank &a = start(one, 0);
@@ -162,7 +162,7 @@ TEST_P(Shared, ManyDeathsAtOnceAreAllTold)
     EXPECT_TRUE(soon([&] { return store.value("e") == std::to_string(many); })) << store.value("e");
 }
 
-TEST_P(Shared, ANeighbourTellsOfTheStopped)
+TEST_P(BoardMultihost, ANeighbourTellsOfTheStopped)
 {
     start(one, 0);
     Rank &b = start(one, 1), &far = start(two, 2);
@@ -178,7 +178,7 @@ TEST_P(Shared, ANeighbourTellsOfTheStopped)
     EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_RUNNING; }));
 }
 
-TEST_P(Shared, BeforeARankLooksItReportsItsFrozenNeighbours)
+TEST_P(BoardMultihost, BeforeARankLooksItReportsItsFrozenNeighbours)
 {
     Rank &a = start(one, 0);
     Rank &b = start(one, 1), &far = start(two, 2);
@@ -192,7 +192,7 @@ TEST_P(Shared, BeforeARankLooksItReportsItsFrozenNeighbours)
     EXPECT_TRUE(eventually([&] { return far.lives()[1] == NG_LIFE_STOPPED; }));
 }
 
-TEST_P(Shared, AHostThatIsCutOffIsLost)
+TEST_P(BoardMultihost, AHostThatIsCutOffIsLost)
 {
     Rank &a = start(one, 0, NG_S), &b = start(one, 1, NG_S), &far = start(two, 2, NG_S);
     round();
@@ -216,7 +216,7 @@ TEST_P(Shared, AHostThatIsCutOffIsLost)
     EXPECT_TRUE(soon([&] { return far.lives()[0] == NG_LIFE_RUNNING; }));
 }
 
-TEST_P(Shared, OneOfAllClaimsAndTheDocumentsReachTheOtherHost)
+TEST_P(BoardMultihost, OneOfAllClaimsAndTheDocumentsReachTheOtherHost)
 {
     Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
     round();
@@ -245,7 +245,7 @@ TEST_P(Shared, OneOfAllClaimsAndTheDocumentsReachTheOtherHost)
     ng_arena_reset(&documents.arena);
 }
 
-TEST_P(Shared, DumpsOfAllHostsAreWaitedFor)
+TEST_P(BoardMultihost, DumpsOfAllHostsAreWaitedFor)
 {
     Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
     round();
@@ -259,7 +259,7 @@ TEST_P(Shared, DumpsOfAllHostsAreWaitedFor)
     EXPECT_TRUE(soon([&] { return a.board->ops->dumps_missing(a.board, &mine) == 0; }));
 }
 
-TEST_P(Shared, AClaimantOfAnyHostThatDiesLosesIt)
+TEST_P(BoardMultihost, AClaimantOfAnyHostThatDiesLosesIt)
 {
     Rank &a = start(one, 0, NG_S), &near = start(one, 1, NG_S), &far = start(two, 2, NG_S);
     round();
@@ -275,7 +275,7 @@ TEST_P(Shared, AClaimantOfAnyHostThatDiesLosesIt)
 }
 
 /* Whoever hears of the end may not have heard of the verdict before it. */
-TEST_P(Shared, WhatAClaimantHasJudgedIsKnownOnceItsEndIs)
+TEST_P(BoardMultihost, WhatAClaimantHasJudgedIsKnownOnceItsEndIs)
 {
     Rank &a = start(one, 0), &near = start(one, 1), &far = start(two, 2);
     round();
@@ -298,7 +298,7 @@ TEST_P(Shared, WhatAClaimantHasJudgedIsKnownOnceItsEndIs)
     }
 }
 
-TEST_P(Shared, WithoutTheStoreEachHostGoesOnAlone)
+TEST_P(BoardMultihost, WithoutTheStoreEachHostGoesOnAlone)
 {
     Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
     round();
@@ -322,7 +322,7 @@ TEST_P(Shared, WithoutTheStoreEachHostGoesOnAlone)
     EXPECT_EQ(theirs.source, NG_SOURCE_HOST);
 }
 
-TEST_P(Shared, AVerdictThatCannotReachTheStoreReachesItsHost)
+TEST_P(BoardMultihost, AVerdictThatCannotReachTheStoreReachesItsHost)
 {
     Rank &a = start(one, 0), &b = start(one, 1);
     round();
@@ -337,7 +337,7 @@ TEST_P(Shared, AVerdictThatCannotReachTheStoreReachesItsHost)
     EXPECT_EQ(next(a, NG_SOURCE_HOST, 0, &theirs), -ENOENT) << "it has dealt with it";
 }
 
-TEST_P(Shared, EveryCallReturnsThoughTheStoreHangs)
+TEST_P(BoardMultihost, EveryCallReturnsThoughTheStoreHangs)
 {
     Rank &a = start(one, 0);
     start(two, 1);
@@ -384,7 +384,7 @@ TEST_P(Shared, EveryCallReturnsThoughTheStoreHangs)
 }
 
 /* The program may be stuck with malloc's lock. */
-TEST_P(Shared, TheIncidentThreadAllocatesNothing)
+TEST_P(BoardMultihost, TheIncidentThreadAllocatesNothing)
 {
     Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
     round();
@@ -432,7 +432,7 @@ TEST_P(Shared, TheIncidentThreadAllocatesNothing)
     ng_verdict_fini(&verdict);
 }
 
-TEST_P(Shared, AForkedChildLetsGo)
+TEST_P(BoardMultihost, AForkedChildLetsGo)
 {
     Rank &a = start(one, 0), &far = start(two, 1);
     round();
@@ -449,7 +449,7 @@ TEST_P(Shared, AForkedChildLetsGo)
     EXPECT_EQ(far.lives()[0], NG_LIFE_RUNNING);
 }
 
-TEST_P(Shared, WhoLeavesIsNobodysDeath)
+TEST_P(BoardMultihost, WhoLeavesIsNobodysDeath)
 {
     Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
     round();
@@ -461,7 +461,7 @@ TEST_P(Shared, WhoLeavesIsNobodysDeath)
     EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
 }
 
-TEST_P(Shared, WhoLeavesBeforeItHasAPlaceIsToldOfByItsNeighbour)
+TEST_P(BoardMultihost, WhoLeavesBeforeItHasAPlaceIsToldOfByItsNeighbour)
 {
     Rank &a = start(one, 0), &far = start(two, 2);
     Rank &b = add(one, 1, {{world, 8}});
@@ -477,7 +477,7 @@ TEST_P(Shared, WhoLeavesBeforeItHasAPlaceIsToldOfByItsNeighbour)
 
 /* Its place is on the store, but it dies before it hears that it has it; and it has shown no sign
  * of life since its neighbour began. */
-TEST_P(Shared, WhoDiesBeforeItHearsOfItsPlaceIsToldOfByItsNeighbour)
+TEST_P(BoardMultihost, WhoDiesBeforeItHearsOfItsPlaceIsToldOfByItsNeighbour)
 {
     Rank &far = start(two, 2), &b = add(one, 1, {{world, 8}});
     b.kv.hold_answer("put", "p/");
@@ -495,7 +495,7 @@ TEST_P(Shared, WhoDiesBeforeItHearsOfItsPlaceIsToldOfByItsNeighbour)
     EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_DEAD; }));
 }
 
-TEST_P(Shared, WhatAnEarlierRunLeftIsNotToldOf)
+TEST_P(BoardMultihost, WhatAnEarlierRunLeftIsNotToldOf)
 {
     Rank &far = start(two, 2), &b = add(one, 1, {{world + 1, 8}}), &a = add(one, 0, {{world, 8}});
     b.kv.set(FaultyKv::FAIL);
@@ -514,7 +514,7 @@ TEST_P(Shared, WhatAnEarlierRunLeftIsNotToldOf)
     EXPECT_EQ(far.lives().count(1), 0u);
 }
 
-TEST_P(Shared, ADeathIsToldThoughTheFirstAnswerIsLost)
+TEST_P(BoardMultihost, ADeathIsToldThoughTheFirstAnswerIsLost)
 {
     Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
     round();
@@ -523,7 +523,7 @@ TEST_P(Shared, ADeathIsToldThoughTheFirstAnswerIsLost)
     EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_DEAD; }));
 }
 
-TEST_P(Shared, ANeighbourThatKnowsNoGroupYetTellsOfADeathWhenItDoes)
+TEST_P(BoardMultihost, ANeighbourThatKnowsNoGroupYetTellsOfADeathWhenItDoes)
 {
     Rank &far = start(two, 2), &a = add(one, 0, {}), &b = add(one, 1, {{world, 8}});
     b.kv.set(FaultyKv::FAIL);
@@ -539,13 +539,13 @@ TEST_P(Shared, ANeighbourThatKnowsNoGroupYetTellsOfADeathWhenItDoes)
 }
 
 #if NG_HAVE_HIREDIS
-class SharedRedis : public Shared
+class BoardMultihostRedis : public BoardMultihost
 {
 };
-INSTANTIATE_TEST_SUITE_P(On, SharedRedis, testing::Values("redis"),
+INSTANTIATE_TEST_SUITE_P(On, BoardMultihostRedis, testing::Values("redis"),
                          [](const auto &info) { return std::string(info.param); });
 
-TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
+TEST_P(BoardMultihostRedis, AToolSeesAllAndItsOrderReachesAll)
 {
     for (int i = 0; i < 4; i++)
         start(i < 2 ? one : two, i);
@@ -598,7 +598,7 @@ TEST_P(SharedRedis, AToolSeesAllAndItsOrderReachesAll)
 }
 
 /* Two runs by hand, a rank that may be of either, and one that a launcher started. */
-TEST_P(SharedRedis, AToolSeesEachRunAndItsCommandReachesThatOneAlone)
+TEST_P(BoardMultihostRedis, AToolSeesEachRunAndItsCommandReachesThatOneAlone)
 {
     constexpr uint64_t apart = 0x900;
     const Host three, four, five;
@@ -656,7 +656,7 @@ TEST_P(SharedRedis, AToolSeesEachRunAndItsCommandReachesThatOneAlone)
 }
 
 /* Ranks whose communicators have none in common yet, and one without: a command is for all. */
-TEST_P(SharedRedis, AJobByHandIsOneRunAsLongAsItsRanksFit)
+TEST_P(BoardMultihostRedis, AJobByHandIsOneRunAsLongAsItsRanksFit)
 {
     Rank &a = start(one, 0);
     Rank &b = add(two, 1, {{0x900, 2, 0}}), &c = add(two, 2, {});
@@ -681,7 +681,7 @@ TEST_P(SharedRedis, AJobByHandIsOneRunAsLongAsItsRanksFit)
 }
 
 /* A run is known by any of its groups; what is claimed, another run's, or seen already is none. */
-TEST_P(SharedRedis, AToolReadsTheVerdictOnARun)
+TEST_P(BoardMultihostRedis, AToolReadsTheVerdictOnARun)
 {
     constexpr uint64_t apart = 0x900;
     Rank &a = start(one, 0);
@@ -729,7 +729,7 @@ TEST_P(SharedRedis, AToolReadsTheVerdictOnARun)
               -ENOENT);
 }
 
-TEST_P(SharedRedis, AToolIsToldWhyWithoutThePassword)
+TEST_P(BoardMultihostRedis, AToolIsToldWhyWithoutThePassword)
 {
     struct ng_view view;
     char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
@@ -773,7 +773,7 @@ static std::string fetch(Rank &rank, const char *key)
 
 static const std::string nothing = strerror(ENOENT);
 
-TEST_P(Shared, EntriesAreSeenOnOtherHostsAndPutOnce)
+TEST_P(BoardMultihost, EntriesAreSeenOnOtherHostsAndPutOnce)
 {
     Rank &a = start(one, 0), &far = start(two, 1);
     std::string odd("\0\n\xff", 3), large(NG_BOARD_VALUE_MAX, 'x');
@@ -789,7 +789,7 @@ TEST_P(Shared, EntriesAreSeenOnOtherHostsAndPutOnce)
     EXPECT_EQ(put(a, "u.key", "other"), -EEXIST);
 }
 
-TEST_P(Shared, EntriesStayAsLongAsTheirProcessAndNotMuchLonger)
+TEST_P(BoardMultihost, EntriesStayAsLongAsTheirProcessAndNotMuchLonger)
 {
     Rank &a = start(one, 0, NG_S), &far = start(two, 1, NG_S);
     EXPECT_EQ(put(a, "u.key", "value"), 0);
@@ -808,7 +808,7 @@ TEST_P(Shared, EntriesStayAsLongAsTheirProcessAndNotMuchLonger)
 /* ---- Entries of several runs of one name ---- */
 
 /* As their launchers tell. */
-TEST_P(Shared, EntriesOfARunWithAnotherLauncherAreNotSeen)
+TEST_P(BoardMultihost, EntriesOfARunWithAnotherLauncherAreNotSeen)
 {
     const Host hosts[3];
     std::vector<Rank *> all;
@@ -843,7 +843,7 @@ static void expect_apart(const std::vector<Rank *> &all)
 }
 
 /* A communicator of all eight ranks, made just now, tells whose they are. */
-TEST_P(Shared, EntriesOfARunWithAnotherCommunicatorAreNotSeen)
+TEST_P(BoardMultihost, EntriesOfARunWithAnotherCommunicatorAreNotSeen)
 {
     const Host three, four;
     const Host *const hosts[] = {&one, &two, &three, &four};
@@ -857,7 +857,7 @@ TEST_P(Shared, EntriesOfARunWithAnotherCommunicatorAreNotSeen)
     expect_apart(all);
 }
 
-TEST_P(Shared, EntriesOfARunThatHasTheSameRanksAreNotSeen)
+TEST_P(BoardMultihost, EntriesOfARunThatHasTheSameRanksAreNotSeen)
 {
     const Host three, four;
     const Host *const hosts[] = {&one, &two, &three, &four};
@@ -869,7 +869,7 @@ TEST_P(Shared, EntriesOfARunThatHasTheSameRanksAreNotSeen)
     expect_apart(all);
 }
 
-TEST_P(Shared, EntriesAreSeenByRanksOfTheRunThatHaveNoCommunicatorInCommon)
+TEST_P(BoardMultihost, EntriesAreSeenByRanksOfTheRunThatHaveNoCommunicatorInCommon)
 {
     const Host three;
     Rank &a = add(one, 0, {{world, 2, 0}}), &b = add(two, 2, {{world + 1, 2, 0}}),
@@ -884,7 +884,7 @@ TEST_P(Shared, EntriesAreSeenByRanksOfTheRunThatHaveNoCommunicatorInCommon)
 
 /* Before any communicator, and without a launcher: a rank that exists twice shows that there are
  * two runs. */
-TEST_P(Shared, EntriesThatMayBeOfEitherOfTwoRunsAreRefusedUntilThatIsKnown)
+TEST_P(BoardMultihost, EntriesThatMayBeOfEitherOfTwoRunsAreRefusedUntilThatIsKnown)
 {
     const Host three, four;
     const Host *const hosts[] = {&one, &two, &three, &four};
@@ -911,7 +911,7 @@ TEST_P(Shared, EntriesThatMayBeOfEitherOfTwoRunsAreRefusedUntilThatIsKnown)
 }
 
 /* Nothing tells the next run of that name from this one. */
-TEST_P(Shared, EntriesOfAProcessThatHasLeftAreNotSeenByOnesThatComeLater)
+TEST_P(BoardMultihost, EntriesOfAProcessThatHasLeftAreNotSeenByOnesThatComeLater)
 {
     const Host three;
     Rank &a = add(one, 0, {}), &slow = add(two, 1, {});
@@ -929,7 +929,7 @@ TEST_P(Shared, EntriesOfAProcessThatHasLeftAreNotSeenByOnesThatComeLater)
     EXPECT_EQ(fetch(later, "u.id"), "new");
 }
 
-TEST_P(Shared, APutWhoseAnswerWasLostFindsItself)
+TEST_P(BoardMultihost, APutWhoseAnswerWasLostFindsItself)
 {
     Rank &a = start(one, 0), &far = start(two, 1);
     a.kv.lose_answer("put", "k/u.key");
@@ -938,7 +938,7 @@ TEST_P(Shared, APutWhoseAnswerWasLostFindsItself)
     EXPECT_EQ(fetch(far, "u.key"), "value");
 }
 
-TEST_P(Shared, EntriesOfALostStoreAreAskedForInVainAndAtOnce)
+TEST_P(BoardMultihost, EntriesOfALostStoreAreAskedForInVainAndAtOnce)
 {
     Rank &a = start(one, 0);
     uint64_t there;
@@ -952,7 +952,7 @@ TEST_P(Shared, EntriesOfALostStoreAreAskedForInVainAndAtOnce)
     EXPECT_TRUE(soon([&] { return put(a, "u.key", "x") == 0; }));
 }
 
-TEST_P(Shared, HaveTellsWhichOfManyEntriesAreThere)
+TEST_P(BoardMultihost, HaveTellsWhichOfManyEntriesAreThere)
 {
     Rank &a = start(one, 0), &far = start(two, 1);
     uint64_t there = 99;
@@ -964,7 +964,7 @@ TEST_P(Shared, HaveTellsWhichOfManyEntriesAreThere)
     EXPECT_EQ(there, UINT64_C(1) << 6);
 }
 
-TEST_P(Shared, EntriesOfOneProcessHaveABound)
+TEST_P(BoardMultihost, EntriesOfOneProcessHaveABound)
 {
     Rank &a = start(one, 0);
     for (int i = 0; i < NG_BOARD_KEEP_MAX; i++)
