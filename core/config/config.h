@@ -36,6 +36,9 @@ struct ng_config {
 #undef NG_RESERVED
 };
 
+/* What NCCLGUARD_SUSPECT is where it is not set, for evidence that does not tell it. */
+#define NG_SUSPECT_DEFAULT_NS (5 * NG_S)
+
 /* One row of the table as data. */
 struct ng_option {
     const char *name;

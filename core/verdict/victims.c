@@ -10,9 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/config/config.h"
 #include "core/util/text.h"
-
-#define SUSPECT_DEFAULT_NS (5 * NG_S)
 
 /* Watchdogs end their rank by SIGABRT; any other end may have a reason of its own. */
 static bool is_abort(int exit_status)
@@ -45,7 +44,7 @@ static int64_t suspect_of(const struct ng_view *view)
     for (uint32_t i = 0; i < view->process_count; i++)
         if (view->processes[i].suspect_ns)
             return view->processes[i].suspect_ns;
-    return SUSPECT_DEFAULT_NS;
+    return NG_SUSPECT_DEFAULT_NS;
 }
 
 static bool is_of(const struct ng_culprit *culprit, const struct ng_view_process *process)

@@ -29,9 +29,6 @@
 #include "tools/base/usage.h"
 #include "tools/inspect/library.h"
 
-/* The library's default for NCCLGUARD_SUSPECT. */
-#define SUSPECT_NS (5 * NG_S)
-
 struct list {
     struct ng_job_here *jobs;
     size_t count;
@@ -388,7 +385,7 @@ int64_t ng_jobs_stuck_ns(const struct ng_job *job)
     if (stuck_ns)
         return stuck_ns;
     ng_config_parse(&config, environ, tell_nobody, NULL);
-    return config.suspect_ns ? config.suspect_ns : SUSPECT_NS;
+    return config.suspect_ns ? config.suspect_ns : NG_SUSPECT_DEFAULT_NS;
 }
 
 int ng_jobs_none(const char *command, const struct ng_job *job)

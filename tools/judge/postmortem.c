@@ -11,14 +11,13 @@
 #include <signal.h>
 #include <string.h>
 
+#include "core/config/config.h"
 #include "core/recorder/exit_status.h"
 #include "core/util/clock.h"
 #include "tools/judge/health_doubts.h"
 #include "tools/judge/last_moment.h"
 
-/* PyTorch's files do not contain the job's threshold for stuck. */
-#define STALLED_DEFAULT_NS (5 * NG_S)
-#define UNUSUAL_NS         NG_S /* beside stuck work, waits of this length are not accidental */
+#define UNUSUAL_NS NG_S /* beside stuck work, waits of this length are not accidental */
 /* Work has been pending this long, and a rank that it needs is gone: the incident thread's
  * threshold. */
 #define DEATH_STALL_NS (200 * NG_MS)
@@ -27,7 +26,8 @@
 /* For how long work must be pending to be stuck. */
 static int64_t threshold_of(const struct ng_postmortem *postmortem)
 {
-    return postmortem->stalled_ns ? postmortem->stalled_ns : STALLED_DEFAULT_NS;
+    /* PyTorch's files do not contain the job's threshold for stuck. */
+    return postmortem->stalled_ns ? postmortem->stalled_ns : NG_SUSPECT_DEFAULT_NS;
 }
 
 /* Whether there was an incident, whatever the clock says: a death among live processes, or the
