@@ -280,8 +280,8 @@ CUresult CUDAAPI ng_cuda_get_proc_address_v2(const char *name, void **pfn, int v
     return result;
 }
 
-/* Always present. */
-__attribute__((constructor)) static void start(void)
+/* Always present, and before those that start the guard: no look-up goes by without them. */
+__attribute__((constructor(102))) static void start(void)
 {
     ng_cuda_hook_enable_cuGetProcAddress(ng_cuda_get_proc_address);
     ng_cuda_hook_enable_cuGetProcAddress_v2(ng_cuda_get_proc_address_v2);

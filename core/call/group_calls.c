@@ -293,6 +293,7 @@ static void undo_all(struct ng_group_calls *calls, int result)
 /* Refuse to close the group: NCCL would read freed memory. */
 static int refuse_end(struct ng_group_calls *calls, struct ng_thread *thread, int result)
 {
+    ng_thread_let_go_group(calls); /* what is undone below is no more known to it then */
     if (ng_guard.registers)
         ng_registrations_leave_group(calls);
     calls->broken = true;

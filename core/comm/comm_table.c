@@ -94,6 +94,9 @@ void ng_comm_table_count(uint32_t count)
 
 void ng_comm_table_forget(void)
 {
+    /* Threads remember the record of their newest call by its handle. */
+    for (uint32_t i = 0; i < comm_count; i++)
+        atomic_store(&comms[i].handle, NULL);
     comms = NULL;
     ng_comm_table = no_entries;
     comm_count = 0;

@@ -132,6 +132,7 @@ struct ng_thread *ng_thread_make(void)
     thread->newest = &no_comm;
     thread->errno_at = &errno;
     thread->slot = claim_slot(thread);
+    NG_STORE(thread->slot->group_depth, 0); /* one that has ended may have left a group open */
     tell_name(thread->slot);
     if (ng_guard.box.frames_capacity)
         ng_call_stack_find_bounds(thread);
@@ -200,10 +201,4 @@ void ng_thread_refuse(const struct ng_nccl *nccl, int result)
     struct ng_group_calls *calls = thread ? ng_thread_open_group(thread, nccl) : NULL;
     if (calls)
         calls->error = result; /* the newest error counts, as in NCCL */
-}
-
-void ng_thread_after_fork(void)
-{
-    if (ng_this_thread)
-        ng_this_thread->newest = &no_comm;
 }

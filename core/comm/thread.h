@@ -174,9 +174,6 @@ struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls);
  * open. */
 void ng_thread_refuse(const struct ng_nccl *nccl, int result);
 
-/* In a forked child: the communicators are the parent's. */
-void ng_thread_after_fork(void);
-
 /* The open group no longer delays an abort of its communicators: it is being closed, or its thread
  * has ended. */
 void ng_thread_let_go_group(struct ng_group_calls *calls);

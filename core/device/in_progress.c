@@ -14,6 +14,11 @@
 
 void ng_in_progress_stay(struct ng_comm *comm, struct ng_thread *thread)
 {
+    /* Nobody sees that slot, and it goes with its thread. */
+    if (thread->slot == &thread->spare) {
+        ng_thread_leave(thread);
+        return;
+    }
     comm->in_progress.stays_since_mono_ns = NG_LOAD(thread->slot->since_mono_ns);
     atomic_store_explicit(&comm->in_progress.stays_in, thread->slot, memory_order_release);
 }

@@ -186,7 +186,6 @@ void ng_lifecycle_after_fork(void)
     ng_deadline_after_fork();
     ng_rules_file_after_fork();
     ng_comm_after_fork();
-    ng_thread_after_fork();
     ng_gpu_after_fork();
     ng_launch_counters_after_fork();
     ng_graph_after_fork();

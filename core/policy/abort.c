@@ -178,6 +178,8 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
                 continue;
             open = atomic_load(&comm->in_flight.open_groups) > 0 && now < groups_until;
             inside = inside || (now < inside_until && ng_in_flight_inside(comm));
+            /* A thread that leaves its first call of a group has opened it before. */
+            open = open || (atomic_load(&comm->in_flight.open_groups) > 0 && now < groups_until);
         }
         busy = open || inside;
         if (busy)

@@ -608,6 +608,16 @@ static void see(const struct ng_call *call)
 
 static _Atomic unsigned reached;
 
+unsigned made_open_groups(void)
+{
+    unsigned open = 0;
+
+    for (uint32_t i = 0; i < ng_guard.box.thread_capacity; i++)
+        open +=
+            NG_LOAD(ng_guard.box.threads[i].tid) && NG_LOAD(ng_guard.box.threads[i].group_depth);
+    return open;
+}
+
 unsigned made_reached(void)
 {
     return atomic_load(&reached);

@@ -104,6 +104,8 @@ unsigned made_op_all_reduce(void); /* values of `op` */
 unsigned made_op_group_end(void);
 /* How many calls of the program reached NCCL so far. */
 unsigned made_reached(void);
+/* Slots of live threads in the black box that have an NCCL group open. */
+unsigned made_open_groups(void);
 /* How many NCCL groups the guard has made fail. */
 unsigned made_spoiled(void);
 /* The same for a call that is only forwarded, and the text of ncclGetLastError; NULL: NCCL's own.

@@ -2,6 +2,7 @@
  * Communicators aborted from outside: what the program's calls return then, what reaches NCCL and
  * what does not, aborts that hang, and calls that race with them.
  */
+#include "tests/gtest/in_time.h"
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
@@ -622,6 +623,36 @@ TEST_F(Abort, AThreadThatEndsWithAnOpenGroupHoldsNothingBack)
     }).join();
     EXPECT_TRUE(is_aborted(0));
     EXPECT_EQ(made_aborts(comm), 1u);
+}
+
+/* Its place in the black box is the next thread's. */
+TEST_F(Abort, AThreadThatEndsWithAnOpenGroupLeavesNoneToTheNext)
+{
+    void *comm = init(0);
+    unsigned before = made_open_groups();
+    std::thread([&] { made_group_start(0); }).join();
+    std::thread([&] {
+        made_all_reduce(0, comm, made_stream(0), OK);
+        EXPECT_EQ(made_open_groups(), before);
+    }).join();
+}
+
+TEST_F(Abort, ARefusedEndOfABatchHoldsNoOtherCommunicatorBack)
+{
+    static std::atomic<int64_t> aborted_ns;
+    void *dead = init(0), *other = init(0);
+    uint64_t dead_id = group_of(dead).id, other_id = group_of(other).id;
+    made_on_abort([](void *) { aborted_ns = ng_clock_mono_ns(); });
+    std::thread([&] {
+        made_group_start(0);
+        made_all_reduce(0, dead, made_stream(0), OK);
+        made_all_reduce(0, other, made_stream(0), OK);
+        EXPECT_TRUE(is_aborted(dead_id));
+        EXPECT_NE(call(0, NG_OP_GroupSimulateEnd, nullptr), OK);
+        int64_t begun_ns = ng_clock_mono_ns();
+        EXPECT_TRUE(is_aborted(other_id));
+        EXPECT_IN_TIME(aborted_ns - begun_ns, NG_S);
+    }).join();
 }
 
 TEST_F(Abort, ABlockedInitIsAbortedByTheHandleThatNcclHasWritten)
