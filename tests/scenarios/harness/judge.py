@@ -15,12 +15,16 @@ from .verdicts import (Failure, Late, check, check_names, check_verdict, overdue
 sys.path.append(os.path.join(ROOT, "tests", "unit", "core", "report"))
 import check_trace  # noqa: E402
 
+# The guard gives NCCL's counters up where a copy takes longer than 100 ms, as it may on a loaded machine.
+SLOW_COPY = "the driver did not return from a copy of them in time"
+
 
 def check_log(scenario, run):
     text = "\n".join(line for _, line in list(run.lines))
     for pattern in scenario.log:
         if not re.search(pattern, text):
-            raise Failure(f"nothing in the log matches /{pattern}/")
+            late = "NCCL's counters" in pattern and SLOW_COPY in text
+            raise (Late if late else Failure)(f"nothing in the log matches /{pattern}/")
     if re.search(r"ERROR: (Address|Thread|Leak|Undefined)|runtime error:", text):
         raise Failure("a sanitizer complains")
     for _, found in run.verdict_words():
