@@ -187,9 +187,15 @@ static bool has_verdict(const char *folder)
     return access(path, F_OK) == 0;
 }
 
+/* Has the folder a verdict that this one does not replace? */
+static bool yields(const struct ng_evidence *evidence)
+{
+    return evidence->yields && has_verdict(evidence->folder);
+}
+
 static void write_verdict(struct ng_evidence *evidence)
 {
-    if (!is_ready(evidence->folder) || (evidence->yields && has_verdict(evidence->folder)))
+    if (!is_ready(evidence->folder) || yields(evidence))
         return;
     int error = ng_report_save(&evidence->verdict, evidence->folder);
     if (error)
@@ -219,7 +225,7 @@ static void write_documents(struct ng_evidence *evidence)
     struct document text = {documents->text, documents->text_bytes};
     struct document json = {documents->json, documents->json_bytes};
 
-    if (!is_ready(evidence->folder))
+    if (!is_ready(evidence->folder) || yields(evidence))
         return;
     int error = ng_output_save(evidence->folder, "verdict.txt", write_document, &text);
     if (!error)
