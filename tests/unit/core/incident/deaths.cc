@@ -718,6 +718,30 @@ TEST_F(Deaths, WhileOthersMayBeInTheAbortOfADeadlineTheyAreNotSuspected)
     made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
+/* Its alarm is examined again and again meanwhile, in the same rounds. */
+TEST_F(Deaths, WhileALateAlarmIsPutOffAfterAnAbortEndsAreToldAndTheirClockRuns)
+{
+    made_deaths_configure(5 * NG_S, 3 * NG_S);
+    made_deaths_set_policy(NG_ON_TIMEOUT_ABORT);
+    made_deaths_claimed(1, NG_ON_TIMEOUT_ABORT);
+    made_deaths_news();
+    ASSERT_EQ(made_deaths.acted, 1u);
+    made_deaths_stuck(WORLD + 1, NG_OP_AllReduce, false);
+    made_deaths_alarms();
+    ASSERT_EQ(made_deaths.opened, 0u) << "it is put off";
+    everywhere = left_before(7);
+    made_deaths.ended = 1;
+    for (int second = 0; second < 2; second++) {
+        made_deaths_alarms();
+        made_deaths_rounds(1);
+        EXPECT_EQ(made_deaths.opened, 1u) << second;
+    }
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+    made_deaths_rounds(3000);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+}
+
 /* It may be frozen, which only the others of its host can see. */
 TEST_F(Deaths, ASuspicionOfOneThatHasJustFallenSilentWaitsForItsNeighboursAndADeadlineDoesNot)
 {
