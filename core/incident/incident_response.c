@@ -251,6 +251,7 @@ bool ng_response_follow(struct ng_incident *incident)
     struct ng_board *board = ng_guard.board;
     int64_t gone_ns = 0;
 
+    ng_evidence_outdate();
     bound_the_end(incident);
     atomic_store(&under_way, true);
     if (incident->state != NG_INCIDENT_JUDGED) {
@@ -358,6 +359,7 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
     incident->kind = (uint8_t)verdict->kind;
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
+        ng_evidence_outdate();
         ng_device_wait_tell(incident->kind, incident->line, policy_of(incident));
         bound_the_end(incident);
         atomic_store(&under_way, true);

@@ -572,6 +572,40 @@ static void write_to(const char *folder)
     snprintf(ng_guard.dump_dir, sizeof(ng_guard.dump_dir), "%s", folder);
 }
 
+static atomic_bool blocked;
+
+static void block(void *unused)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+
+    (void)unused;
+    for (; atomic_load(&blocked); nanosleep(&pause, NULL))
+        now_ns += NG_S;
+}
+
+void made_deaths_block(const char *folder)
+{
+    write_to(folder);
+    atomic_store(&blocked, true);
+    if (ng_io_workers_add(folder, block, NULL) != 0)
+        abort();
+}
+
+static void end(void *under_way)
+{
+    ng_io_workers_end(under_way, 1);
+}
+
+void made_deaths_unblock(const char *folder)
+{
+    _Atomic uint32_t under_way = 1;
+
+    atomic_store(&blocked, false);
+    if (ng_io_workers_add(folder, end, &under_way) != 0)
+        abort();
+    ng_io_workers_await(&under_way, 1, INT64_MAX);
+}
+
 void made_deaths_suspicion_of(const char *folder, uint64_t group_id)
 {
     struct ng_incident incident = {.epoch = MADE_DEADLINE_EPOCH + 1,

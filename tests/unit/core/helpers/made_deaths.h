@@ -93,6 +93,10 @@ int64_t made_deaths_exits(void);
 void made_deaths_lead_suspicion(const char *folder, bool differs);
 /* A deadline has passed, and nobody comes to a verdict; evidence goes to this folder. */
 void made_deaths_act_unjudged(const char *folder);
+/* The disk with this folder does not answer, and time goes by; it answers again, and all is
+ * written. */
+void made_deaths_block(const char *folder);
+void made_deaths_unblock(const char *folder);
 /* The same of the incident thread itself: it sleeps when others claim that incident and judge it,
  * and the process exits before it wakes. True: the thread has ended. */
 bool made_deaths_exits_asleep(uint64_t epoch);

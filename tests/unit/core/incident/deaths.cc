@@ -975,6 +975,23 @@ TEST_F(Deaths, LongAfterADeadlineSuspicionsOfOtherCallsAreWrittenAgain)
     }
 }
 
+/* The disk was slow, and the deadline passed meanwhile. */
+TEST_F(Deaths, ASuspicionThatIsWrittenLateLeavesTheFilesOfALaterDeadline)
+{
+    for (bool deadline : {false, true}) {
+        Folder folder;
+        made_deaths_begin(0);
+        write_whole_file(folder / "verdict.json", "before");
+        made_deaths_block(folder.path().c_str());
+        made_deaths_lead_suspicion(folder.path().c_str(), true);
+        EXPECT_EQ(read_whole_file(folder / "verdict.json"), "before");
+        if (deadline)
+            made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+        made_deaths_unblock(folder.path().c_str());
+        EXPECT_EQ(read_whole_file(folder / "verdict.json") == "before", deadline);
+    }
+}
+
 /* Its own abort takes longer than theirs. */
 TEST_F(Deaths, ARankThatEndsByAVerdictDoesNotFollowNeighboursThatHaveEnded)
 {
