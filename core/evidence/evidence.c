@@ -26,6 +26,8 @@
  * may block, and then so do all others. */
 #define MEMORY "the memory of this process"
 
+static _Atomic uint32_t newest_deadline; /* counted by ng_evidence_outdate */
+
 /* Does the folder exist, and may we write to it? False: the reason was logged, once. */
 static bool is_ready(const char *folder)
 {
@@ -187,9 +189,16 @@ static bool has_verdict(const char *folder)
     return access(path, F_OK) == 0;
 }
 
+/* Has the folder a verdict that this one does not replace? */
+static bool yields(const struct ng_evidence *evidence)
+{
+    return (evidence->yields || evidence->number != atomic_load(&newest_deadline)) &&
+           has_verdict(evidence->folder);
+}
+
 static void write_verdict(struct ng_evidence *evidence)
 {
-    if (!is_ready(evidence->folder) || (evidence->yields && has_verdict(evidence->folder)))
+    if (!is_ready(evidence->folder) || yields(evidence))
         return;
     int error = ng_report_save(&evidence->verdict, evidence->folder);
     if (error)
@@ -219,7 +228,7 @@ static void write_documents(struct ng_evidence *evidence)
     struct document text = {documents->text, documents->text_bytes};
     struct document json = {documents->json, documents->json_bytes};
 
-    if (!is_ready(evidence->folder))
+    if (!is_ready(evidence->folder) || yields(evidence))
         return;
     int error = ng_output_save(evidence->folder, "verdict.txt", write_document, &text);
     if (!error)
@@ -274,6 +283,7 @@ struct ng_evidence *ng_evidence_create(struct ng_view *view, struct ng_verdict *
         evidence->tasks[i].evidence = evidence;
     evidence->view = *view;
     ng_view_init(view);
+    evidence->number = atomic_load(&newest_deadline);
     evidence->has_verdict = verdict != NULL;
     if (verdict) {
         evidence->verdict = *verdict;
@@ -281,6 +291,11 @@ struct ng_evidence *ng_evidence_create(struct ng_view *view, struct ng_verdict *
     }
     snprintf(evidence->folder, sizeof(evidence->folder), "%s", folder);
     return evidence;
+}
+
+void ng_evidence_outdate(void)
+{
+    atomic_fetch_add(&newest_deadline, 1);
 }
 
 void ng_evidence_release(struct ng_evidence *evidence)

@@ -58,7 +58,8 @@ struct ng_evidence {
     struct ng_view view;
     struct ng_verdict verdict; /* where has_verdict */
     bool has_verdict;
-    bool yields; /* does not replace an existing verdict */
+    bool yields;     /* does not replace an existing verdict */
+    uint32_t number; /* of the newest deadline when it was created: ng_evidence_outdate */
     struct ng_documents documents;
     struct ng_stacks stacks; /* used by the stack tasks, which run one after another */
     uint32_t self;           /* a process of the view */
@@ -87,6 +88,10 @@ bool ng_evidence_is_done(const struct ng_evidence *evidence, uint32_t parts);
  * ng_evidence_await does.
  */
 void ng_evidence_write_verdict(struct ng_verdict *verdict, bool yields, int64_t until_mono_ns);
+
+/* A deadline is being judged, here or elsewhere: what was created before does not replace an
+ * existing verdict, however late a slow disk lets it be written. Incident thread. */
+void ng_evidence_outdate(void);
 
 /* Drop the caller's reference; NULL is allowed. */
 void ng_evidence_release(struct ng_evidence *evidence);

@@ -11,25 +11,30 @@
 static struct {
     struct ng_alarm parked[NG_ALARMS_MAX]; /* age_ns: less the time when it was parked */
     unsigned parked_count;
-    int64_t next_try_ns;
+    int64_t paused_until_ns; /* another process is examining the job */
+    int64_t next_try_ns;     /* of the parked alarms; the pause counts, too */
 } own;
 
 /* Spread the retries: thousands of processes may be waiting. */
-void ng_alarm_retry_pause(void)
+static int64_t later_ns(void)
 {
     int64_t now = ng_clock_mono_ns();
     uint32_t number = (uint32_t)now * UINT32_C(2654435761);
 
-    own.next_try_ns =
-        now + NG_CLAIM_PAUSE_NS + (int64_t)number % (NG_CLAIM_PAUSE_MAX_NS - NG_CLAIM_PAUSE_NS);
+    return now + NG_CLAIM_PAUSE_NS + (int64_t)number % (NG_CLAIM_PAUSE_MAX_NS - NG_CLAIM_PAUSE_NS);
+}
+
+void ng_alarm_retry_pause(void)
+{
+    own.paused_until_ns = later_ns();
 }
 
 bool ng_alarm_retry_is_due(void)
 {
-    return ng_clock_mono_ns() >= own.next_try_ns;
+    return ng_clock_mono_ns() >= own.paused_until_ns;
 }
 
-void ng_alarm_retry_put_off(const struct ng_alarm *alarm)
+void ng_alarm_retry_park(const struct ng_alarm *alarm)
 {
     unsigned at = ng_alarm_find_room(own.parked, own.parked_count, alarm);
 
@@ -38,12 +43,23 @@ void ng_alarm_retry_put_off(const struct ng_alarm *alarm)
         own.parked[at].age_ns -= ng_clock_mono_ns();
         own.parked_count += at == own.parked_count;
     }
+    own.next_try_ns = later_ns();
+}
+
+void ng_alarm_retry_put_off(const struct ng_alarm *alarm)
+{
+    ng_alarm_retry_park(alarm);
     ng_alarm_retry_pause();
+}
+
+static int64_t due_ns(void)
+{
+    return own.next_try_ns > own.paused_until_ns ? own.next_try_ns : own.paused_until_ns;
 }
 
 unsigned ng_alarm_retry_take(struct ng_alarm ret_alarms[NG_ALARMS_MAX])
 {
-    unsigned count = ng_alarm_retry_is_due() ? own.parked_count : 0;
+    unsigned count = ng_clock_mono_ns() >= due_ns() ? own.parked_count : 0;
 
     memcpy(ret_alarms, own.parked, count * sizeof(own.parked[0]));
     own.parked_count -= count;
@@ -67,7 +83,7 @@ void ng_alarm_retry_forget(void)
 
 bool ng_alarm_retry_wait(int64_t *ret_due_ns)
 {
-    *ret_due_ns = own.next_try_ns;
+    *ret_due_ns = due_ns();
     return own.parked_count > 0;
 }
 

@@ -13,7 +13,10 @@
 #include "core/nccl/board.h"
 #include "core/runtime/alarm.h"
 
-/* It was too early for a verdict: examine the alarm again later. */
+/* It is too early for a verdict: examine the alarm again later. Ends are examined meanwhile. */
+void ng_alarm_retry_park(const struct ng_alarm *alarm);
+
+/* The same after the job was examined, by this process or another one: with a pause, as below. */
 void ng_alarm_retry_put_off(const struct ng_alarm *alarm);
 
 /* Take the parked alarms, if they are due. Returns their number; to the age of each the present

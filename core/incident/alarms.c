@@ -86,10 +86,13 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
         return;
     }
     /* Ranks leave an abort at different moments, and are missed elsewhere meanwhile. */
-    bool early = alarm->level == NG_INCIDENT_SUSPECT && cause_of(alarm) == NG_CAUSE_LATE &&
-                 ng_response_others_may_abort();
-    if (early || (ng_guard.board && ng_guard.board->ops->begin(ng_guard.board, alarm->level,
-                                                               cause_of(alarm)) == -EBUSY)) {
+    if (alarm->level == NG_INCIDENT_SUSPECT && cause_of(alarm) == NG_CAUSE_LATE &&
+        ng_response_others_may_abort()) {
+        ng_alarm_retry_park(alarm);
+        return;
+    }
+    if (ng_guard.board &&
+        ng_guard.board->ops->begin(ng_guard.board, alarm->level, cause_of(alarm)) == -EBUSY) {
         ng_alarm_retry_put_off(alarm);
         return;
     }

@@ -101,10 +101,17 @@ static void shorten(const struct ng_incident *incident, char *ret_line, size_t b
         ng_text_add(&line, "; in full in the log of process %d", incident->claimant_pid);
 }
 
-/* The files stay those of the deadline that was acted on: only the log reports later suspicions. */
+/* The files stay those of the deadline that was acted on, while its consequences may be suspected:
+ * only the log reports that. The program may go on, and what is suspected then is another matter.
+ */
 static bool leaves_files(const struct ng_incident *incident)
 {
-    return incident->level == NG_INCIDENT_SUSPECT && own.judged.level;
+    const struct ng_config *config = &ng_guard.config;
+    int64_t bound_ns = config->abort_wait_ns + config->suspect_ns + config->death_timeout_ns;
+
+    return incident->level == NG_INCIDENT_SUSPECT && own.judged.level &&
+           (ng_clock_mono_ns() - own.judged_mono_ns < bound_ns ||
+            ng_incident_covers(&own.judged, incident));
 }
 
 void ng_response_log(const struct ng_incident *incident)
@@ -187,7 +194,7 @@ static void wait_busily(void)
 }
 
 /* Write a verdict that was reached on another host to this host's disk. */
-static void save_foreign(const struct ng_incident *incident)
+static void save_foreign(const struct ng_incident *incident, bool yields)
 {
     struct ng_board *board = ng_guard.board;
     int64_t until = ng_clock_mono_ns() + FETCH_NS;
@@ -210,6 +217,7 @@ static void save_foreign(const struct ng_incident *incident)
         return;
     }
     evidence->documents = documents;
+    evidence->yields = yields;
     ng_evidence_begin(evidence, NG_EVIDENCE_DOCUMENTS);
     ng_evidence_await(evidence, NG_EVIDENCE_ALL, ng_clock_mono_ns() + NG_DUMPS_WRITE_NS);
     ng_evidence_release(evidence);
@@ -227,8 +235,8 @@ void ng_response_receive(const struct ng_incident *incident)
 {
     bool overtaken = is_overtaken(incident);
 
-    if (!overtaken && !leaves_files(incident))
-        save_foreign(incident);
+    if (!overtaken)
+        save_foreign(incident, leaves_files(incident));
     if (!overtaken || incident->differs)
         ng_response_log(incident);
     ng_response_done(incident->source, incident->epoch);
@@ -243,6 +251,7 @@ bool ng_response_follow(struct ng_incident *incident)
     struct ng_board *board = ng_guard.board;
     int64_t gone_ns = 0;
 
+    ng_evidence_outdate();
     bound_the_end(incident);
     atomic_store(&under_way, true);
     if (incident->state != NG_INCIDENT_JUDGED) {
@@ -264,7 +273,7 @@ bool ng_response_follow(struct ng_incident *incident)
         wait_busily();
         board->ops->get(board, incident);
     }
-    save_foreign(incident);
+    save_foreign(incident, false);
     ng_device_wait_tell(incident->kind, incident->line, policy_of(incident));
     ng_response_log(incident);
     ng_response_done(incident->source, incident->epoch);
@@ -350,6 +359,7 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
     incident->kind = (uint8_t)verdict->kind;
     ng_report_line(verdict, incident->line, sizeof(incident->line));
     if (incident->level == NG_INCIDENT_TIMEOUT) {
+        ng_evidence_outdate();
         ng_device_wait_tell(incident->kind, incident->line, policy_of(incident));
         bound_the_end(incident);
         atomic_store(&under_way, true);

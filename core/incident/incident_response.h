@@ -35,9 +35,9 @@ bool ng_response_follow(struct ng_incident *incident);
 
 /*
  * Take note of a suspicion that another process has judged: log it here, and write it to this
- * host's disk if it was reached on another host and this process has handled no deadline, whose
- * verdict stays there. A suspicion older than that deadline has no effect, but is still logged if
- * calls differ.
+ * host's disk if it was reached on another host. The verdict of a deadline that this process has
+ * handled stays there, while the suspicion may be a consequence of it or is about its call. A
+ * suspicion older than that deadline has no effect, but is still logged if calls differ.
  */
 void ng_response_receive(const struct ng_incident *incident);
 

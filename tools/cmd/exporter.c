@@ -310,7 +310,7 @@ int ng_command_exporter(int argc, char **argv)
     status = ng_jobs_of_host(COMMAND, values[OPTION_JOB], values[OPTION_STORE], &exporter->where);
     if (status == 0 && exporter->where.several_hosts) {
         exporter->store_job = job;
-        status = ng_jobs_choose(COMMAND, values[OPTION_JOB], NULL, NULL, job);
+        status = ng_jobs_choose_all_runs(COMMAND, values[OPTION_JOB], NULL, job);
     }
     if (status == 0)
         status = serve(exporter, values[OPTION_LISTEN] ? values[OPTION_LISTEN] : LISTEN);

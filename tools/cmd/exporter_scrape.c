@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
@@ -165,6 +167,19 @@ static bool is_wanted(const struct scraping *scraping, const char *job)
     return !is_there(scraping, job, "") && (!only[0] || strcmp(only, job) == 0);
 }
 
+/* A box may claim any job and run: no user hides those of others so. */
+static void name_run(const struct scraping *scraping, const char *folder, uint64_t id,
+                     struct ng_job_metrics *job)
+{
+    struct stat status;
+    int length = snprintf(job->run, sizeof(job->run), "%016" PRIx64, id);
+
+    if (!scraping->exporter->where.folder[0] && stat(folder, &status) == 0 &&
+        status.st_uid != geteuid())
+        snprintf(job->run + length, sizeof(job->run) - (size_t)length, "-%u",
+                 (unsigned)status.st_uid);
+}
+
 static void take_run(struct scraping *scraping, const char *folder, const struct ng_local_run *run)
 {
     struct ng_job_metrics *job = new_job(run->job);
@@ -172,7 +187,7 @@ static void take_run(struct scraping *scraping, const char *folder, const struct
 
     if (!job)
         return;
-    snprintf(job->run, sizeof(job->run), "%016" PRIx64, run->id);
+    name_run(scraping, folder, run->id, job);
     job->has_incidents = true;
     if (is_there(scraping, job->job, job->run) ||
         ng_local_collect(folder, run->id, &job->view) <= 0) {

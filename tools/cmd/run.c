@@ -264,9 +264,27 @@ static bool is_final(const char *path, bool failed)
     return final;
 }
 
+/* As one word of a shell. */
+static void quote(const char *text, char ret_word[4 * PATH_MAX + 3])
+{
+    char *to = ret_word;
+
+    if (!text[strcspn(text, " \t\n\"'$`\\*?[](){}&;<>|#~")]) {
+        strcpy(ret_word, text);
+        return;
+    }
+    *to++ = '\'';
+    for (; *text; text++)
+        if (*text == '\'')
+            to = stpcpy(to, "'\\''");
+        else
+            *to++ = *text;
+    strcpy(to, "'");
+}
+
 static void print_text(const char *folder)
 {
-    char path[PATH_MAX + 16];
+    char path[PATH_MAX + 16], word[4 * PATH_MAX + 3];
 
     snprintf(path, sizeof(path), "%s/verdict.txt", folder);
     fflush(stderr);
@@ -275,12 +293,12 @@ static void print_text(const char *folder)
         fprintf(stderr, "ncclguard: the evidence lies in %s\n", folder);
     if (fd >= 0)
         close(fd);
-    const char *quote = strpbrk(folder, " \t\"$`\\*?[](){}&;<>|#~") ? "'" : "";
+    quote(folder, word);
     fprintf(stderr,
             "ncclguard run: to look further:\n"
-            "  ncclguard analyze %s%s%s\n"
-            "  ncclguard analyze --html report.html %s%s%s\n",
-            quote, folder, quote, quote, folder, quote);
+            "  ncclguard analyze %s\n"
+            "  ncclguard analyze --html report.html %s\n",
+            word, word);
 }
 
 /* The verdict of an incident of this run, if there was one. */

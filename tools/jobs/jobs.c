@@ -338,8 +338,8 @@ int ng_jobs_of_host(const char *command, const char *name, const char *store,
     return 0;
 }
 
-int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
-                   struct ng_job *ret_job)
+int ng_jobs_choose_all_runs(const char *command, const char *name, const char *store,
+                            struct ng_job *ret_job)
 {
     struct ng_job *job = ret_job;
     struct ng_config config;
@@ -368,7 +368,16 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, con
     /* A folder that the user has set may be another job's by now. */
     if (common && url.kind == NG_URL_LOCAL && name && !is_in(job->folder, job->name))
         return ng_jobs_none(command, job);
-    return choose_run(command, run, url.kind == NG_URL_LOCAL, job);
+    return 0;
+}
+
+int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
+                   struct ng_job *ret_job)
+{
+    int status = ng_jobs_choose_all_runs(command, name, store, ret_job);
+    bool local = status == 0 && strncmp(ret_job->observed.url, "local:", 6) == 0;
+
+    return status != 0 ? status : choose_run(command, run, local, ret_job);
 }
 
 int64_t ng_jobs_stuck_ns(const struct ng_job *job)

@@ -49,6 +49,10 @@ struct ng_job_here {
 int ng_jobs_choose(const char *command, const char *name, const char *store, const char *run,
                    struct ng_job *ret_job);
 
+/* The same without a choice of run: all that the job has, now or later. Asks no store. */
+int ng_jobs_choose_all_runs(const char *command, const char *name, const char *store,
+                            struct ng_job *ret_job);
+
 /* Where the jobs of this host are, for a command that looks at all of them. */
 struct ng_jobs_of_host {
     char job[128];         /* the only one that is meant; "": all */

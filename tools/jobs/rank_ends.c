@@ -3,8 +3,8 @@
  *
  * Used by `ncclguard run` while the program runs: it sleeps here, so that it wakes at the moment of
  * an end. If the machine is busy it wakes late, when the launcher has ended the others, too: the
- * kernel lists what became ready in order (epoll). Must never write to a black box except that of a
- * process that has ended.
+ * kernel lists what became ready in order (epoll; without one, ends found together are one moment).
+ * Must never write to a black box except that of a process that has ended.
  */
 #include "tools/jobs/rank_ends.h"
 
@@ -170,12 +170,27 @@ void ng_rank_ends_look(struct ng_rank_ends *ends, const struct ng_job_folders *f
     }
 }
 
+/* Without an epoll. */
+static int find_ended(struct ng_rank_ends *ends, struct epoll_event ret_ended[RANKS_MAX])
+{
+    int count = 0;
+
+    for (size_t i = 0; i < ends->count; i++) {
+        struct pollfd ended = {.fd = ends->ranks[i].fd, .events = POLLIN};
+        if (poll(&ended, 1, 0) > 0)
+            ret_ended[count++].data.u64 = i;
+    }
+    ends->order_unknown = true;
+    return count;
+}
+
 /* Ends found together get times in their order, or one time if it is not known which was first. */
 static void note(struct ng_rank_ends *ends)
 {
     int64_t now = ng_clock_mono_ns();
     struct epoll_event ended[RANKS_MAX];
-    int count = epoll_wait(ends->epoll, ended, RANKS_MAX, 0);
+    int count =
+        ends->epoll >= 0 ? epoll_wait(ends->epoll, ended, RANKS_MAX, 0) : find_ended(ends, ended);
 
     for (int i = 0; i < count; i++) {
         struct rank *rank = &ends->ranks[ended[i].data.u64];
@@ -196,10 +211,14 @@ void ng_rank_ends_wait(struct ng_rank_ends *ends, int fd, int timeout_ms)
 
     for (;;) {
         int64_t left = until == INT64_MAX ? -1 : (until - ng_clock_mono_ns() + NG_MS - 1) / NG_MS;
-        struct pollfd polls[] = {{.fd = fd, .events = POLLIN},
-                                 {.fd = ends->inotify, .events = POLLIN},
-                                 {.fd = ends->epoll, .events = POLLIN}};
-        if ((left < 0 && timeout_ms >= 0) || poll(polls, 3, (int)left) <= 0)
+        struct pollfd polls[3 + RANKS_MAX] = {{.fd = fd, .events = POLLIN},
+                                              {.fd = ends->inotify, .events = POLLIN},
+                                              {.fd = ends->epoll, .events = POLLIN}};
+        nfds_t count = 3;
+        for (size_t i = 0; ends->epoll < 0 && i < ends->count; i++)
+            if (ends->ranks[i].fd >= 0) /* more than the process may have are refused */
+                polls[count++] = (struct pollfd){.fd = ends->ranks[i].fd, .events = POLLIN};
+        if ((left < 0 && timeout_ms >= 0) || poll(polls, count, (int)left) <= 0)
             return;
         note(ends);
         if (polls[1].revents) {

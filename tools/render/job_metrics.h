@@ -36,7 +36,8 @@ struct ng_box_facts {
 struct ng_job_metrics {
     struct ng_job_metrics *next;
     char job[128];
-    char run[17]; /* 16 hex digits; "" of a store */
+    char run[32]; /* 16 hex digits, of another user's job with "-" and the user's number; "" of a
+                     store */
     struct ng_view view;
     struct ng_verdict verdict; /* at this moment */
     struct ng_incident last;   /* the newest verdict of a guard; level 0: none */

@@ -365,6 +365,32 @@ TEST(Exporter, LooksIntoFoldersOfItsUserAndAsRootIntoThoseOfAll)
             std::filesystem::remove_all(path(user).substr(0, path(user).rfind('/')));
 }
 
+/* A user can write into a box what the box of another one has. */
+TEST(Exporter, AsRootNoUserHidesTheRunOfAnother)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "root alone reads the folders of all";
+    constexpr uid_t other = 64125;
+    std::string job = "exporter-users-" + std::to_string(getpid());
+    std::string own = "/dev/shm/ncclguard-0/" + job;
+    std::string above = "/dev/shm/ncclguard-" + std::to_string(other), theirs = above + "/" + job;
+    std::filesystem::create_directories(own);
+    chmod("/dev/shm/ncclguard-0", 0700);
+    std::filesystem::create_directories(above);
+    {
+        BoxOwner owner(own, {0, EVIDENCE_RUNNING, 1, 1, 0, 0}, 1, job.c_str());
+        std::filesystem::copy(own, theirs);
+        for (const std::string &folder : {above, theirs})
+            ASSERT_EQ(chown(folder.c_str(), other, other), 0);
+        Exporter exporter(in_folder(""));
+        Answer answer = exporter.ask("/metrics");
+        EXPECT_EQ(scrape(answer).of("waiting_ranks", {"nccl_job=\"" + job + '"'}).size(), 2u);
+        EXPECT_TRUE(has(answer.body, "-64125\"")) << answer.body;
+    }
+    std::filesystem::remove_all(own);
+    std::filesystem::remove_all(above);
+}
+
 /* ---- Bad input ---- */
 
 /* Fast: without a heartbeat for some seconds the owner of a box counts as frozen. */

@@ -1,6 +1,8 @@
 /*
  * Ends that are found late: in which order they were.
  */
+#include <sys/resource.h>
+
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
 
@@ -112,6 +114,29 @@ TEST_F(RankEnds, EndsBeforeTheFirstLookAreTakenForOneMoment)
     ng_rank_ends_destroy(ends);
     EXPECT_GT(end_of(5), end_of(3));
     EXPECT_GT(end_of(2), end_of(5));
+}
+
+/* As where all descriptors are in use when it begins. */
+TEST_F(RankEnds, WithoutAnEpollEndsAreFoundAllTheSame)
+{
+    struct rlimit few, usual;
+
+    getrlimit(RLIMIT_NOFILE, &usual);
+    few = {0, usual.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str());
+    setrlimit(RLIMIT_NOFILE, &usual);
+    ng_rank_ends_look(ends, nullptr);
+    end(3);
+    ng_rank_ends_wait(ends, -1, 0);
+    end(1);
+    end(0);
+    ng_rank_ends_wait(ends, -1, 0);
+    ng_rank_ends_destroy(ends);
+    EXPECT_GT(end_of(3), 0);
+    EXPECT_GT(end_of(1), end_of(3));
+    EXPECT_EQ(end_of(0), end_of(1)) << "which was first is unknown";
+    EXPECT_EQ(end_of(2), 0);
 }
 
 } // namespace

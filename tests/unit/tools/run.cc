@@ -629,6 +629,17 @@ TEST(Run, PrintsTheVerdictOfThisRun)
     EXPECT_EQ(nested.err, "rank 2 is to blame\n" + look_further(folder / "g"));
 }
 
+/* What it prints can be given to a shell as it stands. */
+TEST(Run, QuotesAFolderWithSignsOfTheShell)
+{
+    Folder folder;
+    for (auto [name, quoted] : {std::pair("two words", "two words"), {"it's", "it'\\''s"}}) {
+        Result result =
+            run({"run", "--out", folder / name, "sh", "-c", "IFS=; " + write_verdict("kill")});
+        EXPECT_EQ(result.err, "rank 2 is to blame\n" + look_further("'" + (folder / quoted) + "'"));
+    }
+}
+
 /* Whoever gets the error of a refused call ends with it. */
 TEST(Run, PrintsThatCallsDifferedWhereTheJobFailed)
 {

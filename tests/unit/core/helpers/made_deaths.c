@@ -148,9 +148,17 @@ static int read_verdict(struct ng_board *board, const struct ng_incident *incide
 {
     (void)board;
     (void)incident;
-    (void)ret_documents;
     made_deaths.verdicts_read++;
-    return made_deaths.verdicts_read <= made_deaths.unanswered ? -ETIMEDOUT : -ENOENT;
+    if (made_deaths.verdicts_read <= made_deaths.unanswered)
+        return -ETIMEDOUT;
+    if (!made_deaths.document)
+        return -ENOENT;
+    size_t bytes = strlen(made_deaths.document);
+    *ret_documents = (struct ng_documents){.json = made_deaths.document,
+                                           .text = made_deaths.document,
+                                           .json_bytes = bytes,
+                                           .text_bytes = bytes};
+    return 0;
 }
 
 static int publish(struct ng_board *board, const struct ng_incident *incident,
@@ -562,6 +570,58 @@ static void write_to(const char *folder)
     if (ng_io_workers_start() != 0)
         abort();
     snprintf(ng_guard.dump_dir, sizeof(ng_guard.dump_dir), "%s", folder);
+}
+
+static atomic_bool blocked;
+
+static void block(void *unused)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+
+    (void)unused;
+    for (; atomic_load(&blocked); nanosleep(&pause, NULL))
+        now_ns += NG_S;
+}
+
+void made_deaths_block(const char *folder)
+{
+    write_to(folder);
+    atomic_store(&blocked, true);
+    if (ng_io_workers_add(folder, block, NULL) != 0)
+        abort();
+}
+
+static void end(void *under_way)
+{
+    ng_io_workers_end(under_way, 1);
+}
+
+void made_deaths_unblock(const char *folder)
+{
+    _Atomic uint32_t under_way = 1;
+
+    atomic_store(&blocked, false);
+    if (ng_io_workers_add(folder, end, &under_way) != 0)
+        abort();
+    ng_io_workers_await(&under_way, 1, INT64_MAX);
+}
+
+void made_deaths_suspicion_of(const char *folder, uint64_t group_id)
+{
+    struct ng_incident incident = {.epoch = MADE_DEADLINE_EPOCH + 1,
+                                   .source = NG_SOURCE_JOB,
+                                   .level = NG_INCIDENT_SUSPECT,
+                                   .state = NG_INCIDENT_JUDGED,
+                                   .group_id = group_id,
+                                   .seq = 7,
+                                   .op = NG_OP_AllReduce,
+                                   .claimant_pid = -1,
+                                   .kind = NG_KIND_DEAD_RANK,
+                                   .line = "dead_rank: of a test"};
+
+    write_to(folder);
+    ng_response_receive(&incident);
+    ng_guard.dump_dir[0] = '\0';
 }
 
 void made_deaths_lead_suspicion(const char *folder, bool differs)

@@ -31,6 +31,7 @@ struct made_deaths {
         judged_after; /* so many pauses of the incident thread all incidents are judged; 0 never */
     unsigned
         unanswered; /* questions for a verdict of another host that the store does not answer */
+    const char *document;  /* that verdict, JSON and text; NULL: it was reached here */
     unsigned answers_busy; /* bit c: -EBUSY for who asks because of enum ng_claim_cause c */
 
     unsigned asked[MADE_ASKED], asked_count; /* causes, in order */
@@ -92,6 +93,10 @@ int64_t made_deaths_exits(void);
 void made_deaths_lead_suspicion(const char *folder, bool differs);
 /* A deadline has passed, and nobody comes to a verdict; evidence goes to this folder. */
 void made_deaths_act_unjudged(const char *folder);
+/* The disk with this folder does not answer, and time goes by; it answers again, and all is
+ * written. */
+void made_deaths_block(const char *folder);
+void made_deaths_unblock(const char *folder);
 /* The same of the incident thread itself: it sleeps when others claim that incident and judge it,
  * and the process exits before it wakes. True: the thread has ended. */
 bool made_deaths_exits_asleep(uint64_t epoch);
@@ -105,8 +110,10 @@ bool made_deaths_aborts(bool by_store);
  * asked in one look at the news. */
 unsigned made_deaths_flood(bool grows);
 
-/* This process reads a suspicion of another host; `differs`: the suspicion that calls differ. */
+/* This process reads a suspicion of another host; `differs`: the suspicion that calls differ. Where
+ * the made board has a document, it is written to this folder. */
 void made_deaths_suspicion(uint64_t epoch, bool differs);
+void made_deaths_suspicion_of(const char *folder, uint64_t group_id);
 
 /* What others have put on the board: a suspicion of another host, whose verdict is `line`; NULL:
  * not judged yet. */

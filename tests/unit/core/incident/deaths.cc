@@ -633,7 +633,7 @@ TEST_F(Deaths, ASuspicionOfOthersChangesNothingAfterADeadlineButTheLogIfItIsNew)
     } cases[] = {
         {MADE_DEADLINE_EPOCH - 1, false, 0, ""},
         {MADE_DEADLINE_EPOCH - 1, true, 0, "calls differ: "},
-        {MADE_DEADLINE_EPOCH + 1, false, 0, "suspect: "},
+        {MADE_DEADLINE_EPOCH + 1, false, 1, "suspect: "},
     };
     for (const auto &one : cases) {
         made_deaths_begin(0);
@@ -715,6 +715,30 @@ TEST_F(Deaths, WhileOthersMayBeInTheAbortOfADeadlineTheyAreNotSuspected)
         made_deaths_alarms();
         EXPECT_EQ(made_deaths.opened, policy == NG_ON_TIMEOUT_LOG ? 3u : 2u) << "later";
     }
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+}
+
+/* Its alarm is examined again and again meanwhile, in the same rounds. */
+TEST_F(Deaths, WhileALateAlarmIsPutOffAfterAnAbortEndsAreToldAndTheirClockRuns)
+{
+    made_deaths_configure(5 * NG_S, 3 * NG_S);
+    made_deaths_set_policy(NG_ON_TIMEOUT_ABORT);
+    made_deaths_claimed(1, NG_ON_TIMEOUT_ABORT);
+    made_deaths_news();
+    ASSERT_EQ(made_deaths.acted, 1u);
+    made_deaths_stuck(WORLD + 1, NG_OP_AllReduce, false);
+    made_deaths_alarms();
+    ASSERT_EQ(made_deaths.opened, 0u) << "it is put off";
+    everywhere = left_before(7);
+    made_deaths.ended = 1;
+    for (int second = 0; second < 2; second++) {
+        made_deaths_alarms();
+        made_deaths_rounds(1);
+        EXPECT_EQ(made_deaths.opened, 1u) << second;
+    }
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
+    made_deaths_rounds(3000);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
     made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
@@ -904,6 +928,67 @@ TEST_F(Deaths, ASuspicionOfItsOwnLeavesTheFilesOfADeadline)
         EXPECT_EQ(std::filesystem::exists(folder / "verdict.txt"), !deadline);
         EXPECT_EQ(count(said, "calls differ: mismatch"), 1) << said;
         EXPECT_EQ(count(said, "; evidence in"), !deadline) << said;
+    }
+}
+
+/* What this host could not get of the deadline, no file says. */
+TEST_F(Deaths, ASuspicionOfOthersLeavesTheFilesOfADeadlineWhereThereAreAny)
+{
+    for (bool there : {false, true}) {
+        Folder folder;
+        made_deaths_begin(0);
+        made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+        if (there)
+            write_whole_file(folder / "verdict.json", "of the deadline");
+        made_deaths.document = "of a suspicion";
+        made_deaths_suspicion_of(folder.path().c_str(), WORLD + 1);
+        EXPECT_EQ(read_whole_file(folder / "verdict.json"),
+                  there ? "of the deadline" : "of a suspicion");
+        EXPECT_EQ(std::filesystem::exists(folder / "verdict.txt"), !there);
+    }
+}
+
+/* The program has recovered, or policy log let it go on. */
+TEST_F(Deaths, LongAfterADeadlineSuspicionsOfOtherCallsAreWrittenAgain)
+{
+    constexpr int64_t bound_ns = MADE_ABORT_WAIT_MS * NG_MS + 5 * NG_S + 7 * NG_S;
+    for (int64_t later_ns : {bound_ns - NG_MS, bound_ns, 5 * 3600 * NG_S}) {
+        Folder folder;
+        made_deaths_begin(0);
+        made_deaths_configure(5 * NG_S, 7 * NG_S);
+        made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+        made_deaths_stop(later_ns);
+        made_deaths.document = "of another host";
+        write_whole_file(folder / "verdict.json", "of the deadline");
+        made_deaths_suspicion_of(folder.path().c_str(), WORLD);
+        EXPECT_EQ(read_whole_file(folder / "verdict.json"), "of the deadline") << "the same call";
+        made_deaths_suspicion_of(folder.path().c_str(), WORLD + 1);
+        EXPECT_EQ(read_whole_file(folder / "verdict.json") == "of another host",
+                  later_ns >= bound_ns);
+        write_whole_file(folder / "verdict.json", "of the deadline");
+        testing::internal::CaptureStderr();
+        made_deaths_lead_suspicion(folder.path().c_str(), true);
+        EXPECT_EQ(count(testing::internal::GetCapturedStderr(), "; evidence in"),
+                  later_ns >= bound_ns);
+        EXPECT_EQ(read_whole_file(folder / "verdict.json") == "of the deadline",
+                  later_ns < bound_ns);
+    }
+}
+
+/* The disk was slow, and the deadline passed meanwhile. */
+TEST_F(Deaths, ASuspicionThatIsWrittenLateLeavesTheFilesOfALaterDeadline)
+{
+    for (bool deadline : {false, true}) {
+        Folder folder;
+        made_deaths_begin(0);
+        write_whole_file(folder / "verdict.json", "before");
+        made_deaths_block(folder.path().c_str());
+        made_deaths_lead_suspicion(folder.path().c_str(), true);
+        EXPECT_EQ(read_whole_file(folder / "verdict.json"), "before");
+        if (deadline)
+            made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+        made_deaths_unblock(folder.path().c_str());
+        EXPECT_EQ(read_whole_file(folder / "verdict.json") == "before", deadline);
     }
 }
 
