@@ -241,6 +241,51 @@ static int leave_record(struct ng_kv *kv, struct ng_incident *record, int64_t de
     return -EBUSY;
 }
 
+/* How a process knows its run: the smallest label of a command that it takes for its own. */
+static uint64_t address_of(const struct ng_peer_progress *blob, uint64_t *ret_launch_run)
+{
+    struct ng_progress_head head;
+
+    *ret_launch_run = ng_progress_peek(blob->data, blob->bytes, &head) == 0 ? head.launch_run : 0;
+    return blob->root ? blob->root : *ret_launch_run ? *ret_launch_run : NG_PEER_RUN_OPEN;
+}
+
+static bool is_among(const uint64_t *labels, uint32_t count, uint64_t label)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (labels[i] == label)
+            return true;
+    return false;
+}
+
+/* Leave a command for a run while others are alive: its processes may know it by different words,
+ * so each gets a label that it takes for its own. */
+static int leave_for_run(struct ng_kv *kv, uint64_t run, struct ng_incident *record,
+                         int64_t deadline_mono_ns)
+{
+    struct ng_arena arena = {0};
+    struct ng_peer_progress *blobs;
+    uint32_t count = 0, used = 0;
+    uint64_t launch_run;
+
+    int error = fetch_run(kv, run, deadline_mono_ns, &arena, &blobs, &count);
+    uint64_t *labels = error ? NULL : ng_arena_alloc(&arena, (count + 1) * sizeof(*labels));
+    if (labels)
+        labels[used++] = run;
+    for (uint32_t i = 0; labels && i < count; i++) {
+        uint64_t address = address_of(&blobs[i], &launch_run);
+        if (is_living(&blobs[i]) && !is_among(labels, used, address) &&
+            !(launch_run && is_among(labels, used, launch_run)))
+            labels[used++] = address;
+    }
+    for (uint32_t i = 0; i < used && !error; i++) {
+        record->label = labels[i];
+        error = leave_record(kv, record, deadline_mono_ns);
+    }
+    ng_arena_reset(&arena);
+    return error || labels ? error : -ENOMEM;
+}
+
 int ng_board_client_order(const struct ng_observed_job *job, const struct ng_command *command,
                           int64_t deadline_mono_ns, char *why, size_t why_bytes)
 {
@@ -261,9 +306,9 @@ int ng_board_client_order(const struct ng_observed_job *job, const struct ng_com
     record.source = NG_SOURCE_JOB;
     record.claimant_pid = (int32_t)getpid();
     error = count_living(kv, 0, job->run, deadline_mono_ns, &living, &others);
-    record.label = others ? job->run : 0;
     if (!error && living)
-        error = leave_record(kv, &record, deadline_mono_ns);
+        error = others ? leave_for_run(kv, job->run, &record, deadline_mono_ns)
+                       : leave_record(kv, &record, deadline_mono_ns);
     error = close_store(kv, error, why, why_bytes);
     return error ? error : (int)living;
 }

@@ -252,26 +252,87 @@ static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
     return counts;
 }
 
-/* ---- Runs that no launcher has identified ---- */
+/* ---- Runs ---- */
 
-struct by_hand {
-    uint64_t run; /* the root of its label, else its uid */
-    uint64_t uid;
+#define NOBODY UINT32_MAX
+
+/* By index of its blob. */
+struct process {
+    uint64_t uid, root, launch_run; /* 0 none */
     int rank, world_size;
-    bool lives; /* and has a rank */
+    bool lives, has_rank;
+    bool counts;    /* for all_fit */
+    uint32_t run;   /* the first process of its run; what follows is only valid there */
+    bool launched;  /* a launcher says something of one of its processes */
+    bool ranked;    /* all its processes have ranks */
+    unsigned unfit; /* bit 1, 2: it cannot be the same as the run in question */
 };
 
-struct by_hand_list {
-    struct by_hand *processes; /* NULL: no memory */
+struct run_list {
+    struct process *processes; /* NULL: no memory */
     uint32_t count;
-    uint32_t *seen; /* of all_fit: by rank, index + 1; `room` of them, a power of two */
+    uint32_t *seen; /* a hash table of indices + 1; `room` of them, a power of two */
     uint32_t room;
 };
 
-static struct by_hand_list list_by_hand(const struct ng_peer_progress *blobs, uint32_t count,
-                                        struct ng_arena *arena)
+static uint32_t first_of_run(struct run_list *list, uint32_t i)
 {
-    struct by_hand_list list = {.room = 16};
+    while (list->processes[i].run != i)
+        i = list->processes[i].run = list->processes[list->processes[i].run].run;
+    return i;
+}
+
+static void put_together(struct run_list *list, uint32_t one, uint32_t other)
+{
+    one = first_of_run(list, one);
+    other = first_of_run(list, other);
+    list->processes[one > other ? one : other].run = one > other ? other : one;
+}
+
+static void find_facts(struct run_list *list)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct process *first = &list->processes[first_of_run(list, i)];
+        if (first == &list->processes[i])
+            first->ranked = true;
+        list->processes[i].run = first->run;
+        first->launched |= list->processes[i].launch_run != 0;
+        first->ranked &= list->processes[i].has_rank;
+    }
+}
+
+enum link { BY_UID, BY_ROOT, BY_LAUNCHER, LINKS };
+
+static uint64_t link_of(const struct process *process, enum link link)
+{
+    return link == BY_UID ? process->uid : link == BY_ROOT ? process->root : process->launch_run;
+}
+
+static void link_processes(struct run_list *list, enum link link)
+{
+    memset(list->seen, 0, list->room * sizeof(*list->seen));
+    for (uint32_t i = 0; i < list->count; i++) {
+        uint64_t key = link_of(&list->processes[i], link);
+        uint32_t at = (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (list->room - 1);
+        while (list->seen[at] && link_of(&list->processes[list->seen[at] - 1], link) != key)
+            at = (at + 1) & (list->room - 1);
+        if (key && list->seen[at])
+            put_together(list, i, list->seen[at] - 1);
+        else if (key)
+            list->seen[at] = i + 1;
+    }
+}
+
+/*
+ * Runs by what holds for good: a communicator in common, and the same word of their launchers.
+ * Words that differ prove nothing: one run may have a step of the batch system for each host, or
+ * different names of one master. A rank of a world of one says nothing either: each process of a
+ * cluster framework that such a step started has it.
+ */
+static struct run_list list_runs(const struct ng_peer_progress *blobs, uint32_t count,
+                                 struct ng_arena *arena)
+{
+    struct run_list list = {.room = 16, .count = count};
     struct ng_progress_head head;
 
     while (list.room < 2 * (uint64_t)count)
@@ -279,108 +340,129 @@ static struct by_hand_list list_by_hand(const struct ng_peer_progress *blobs, ui
     list.seen = ng_arena_alloc(arena, list.room * sizeof(*list.seen));
     if (list.seen)
         list.processes = ng_arena_alloc(arena, (count + 1) * sizeof(*list.processes));
-    for (uint32_t i = 0; list.processes && i < count; i++)
-        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 && !head.launch_run &&
-            head.uid)
-            list.processes[list.count++] = (struct by_hand){
-                .run = blobs[i].root ? blobs[i].root : head.uid,
-                .uid = head.uid,
-                .rank = head.rank,
-                .world_size = head.world_size,
-                .lives = blobs[i].lives && head.life == NG_LIFE_RUNNING && head.rank >= 0};
+    if (!list.processes)
+        return list;
+    for (uint32_t i = 0; i < count; i++) {
+        list.processes[i] = (struct process){.run = i, .root = blobs[i].root, .rank = -1};
+        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0)
+            list.processes[i] =
+                (struct process){.run = i,
+                                 .root = blobs[i].root,
+                                 .uid = head.uid,
+                                 .launch_run = head.launch_run,
+                                 .rank = head.rank,
+                                 .world_size = head.world_size,
+                                 .has_rank = head.rank >= 0 && head.world_size != 1,
+                                 .lives = blobs[i].lives && head.life == NG_LIFE_RUNNING};
+    }
+    for (enum link link = 0; link < LINKS; link++)
+        link_processes(&list, link);
+    find_facts(&list);
     return list;
 }
 
-/* The run of a process; 0: it is not there. */
-static uint64_t run_of(const struct by_hand_list *list, uint64_t uid)
+static uint32_t find_uid(const struct run_list *list, uint64_t uid)
 {
-    for (uint32_t i = 0; i < list->count; i++)
+    for (uint32_t i = 0; uid && i < list->count; i++)
         if (list->processes[i].uid == uid)
-            return list->processes[i].run;
-    return 0;
+            return i;
+    return NOBODY;
 }
 
-static bool has_ranks(const struct by_hand_list *list, uint64_t run)
+/* The place of a rank in `seen`: that of a process with this rank, else an empty one. */
+static uint32_t place_of_rank(const struct run_list *list, int rank)
 {
-    for (uint32_t i = 0; i < list->count; i++)
-        if (list->processes[i].run == run && list->processes[i].rank < 0)
-            return false;
-    return true;
+    uint32_t at = ((uint32_t)rank * UINT32_C(0x9e3779b1)) & (list->room - 1);
+
+    while (list->seen[at] && list->processes[list->seen[at] - 1].rank != rank)
+        at = (at + 1) & (list->room - 1);
+    return at;
 }
 
-static bool fit_together(const struct by_hand *a, const struct by_hand *b)
+/* Do all processes that count fit into one run, by their ranks? */
+static bool all_fit(struct run_list *list)
 {
-    return a->run == b->run || a->uid == b->uid ||
-           (a->rank != b->rank && a->world_size == b->world_size);
-}
-
-/* Can the two runs be one, by the ranks of their processes? */
-static bool can_be_one(const struct by_hand_list *list, uint64_t one, uint64_t other)
-{
-    for (uint32_t i = 0; i < list->count; i++)
-        for (uint32_t k = 0; list->processes[i].run == one && k < list->count; k++)
-            if (list->processes[k].run == other &&
-                !fit_together(&list->processes[i], &list->processes[k]))
-                return false;
-    return true;
-}
-
-/* Do all live processes fit into one run? */
-static bool all_fit(const struct by_hand_list *list)
-{
-    const struct by_hand *first = NULL;
+    const struct process *first = NULL;
 
     memset(list->seen, 0, list->room * sizeof(*list->seen));
     for (uint32_t i = 0; i < list->count; i++) {
-        const struct by_hand *process = &list->processes[i], *other = NULL;
-        uint32_t at = ((uint32_t)process->rank * UINT32_C(0x9e3779b1)) & (list->room - 1);
-        if (!process->lives)
+        const struct process *process = &list->processes[i];
+        if (!process->counts)
             continue;
         first = first ? first : process;
-        for (; list->seen[at]; at = (at + 1) & (list->room - 1)) {
-            other = &list->processes[list->seen[at] - 1];
-            if (other->rank == process->rank)
-                break;
-        }
-        if (process->world_size != first->world_size ||
-            (list->seen[at] && !fit_together(process, other)))
+        uint32_t at = place_of_rank(list, process->rank);
+        if ((process->world_size != first->world_size && process->run != first->run) ||
+            (list->seen[at] && list->processes[list->seen[at] - 1].run != process->run))
             return false;
         list->seen[at] = i + 1;
     }
     return true;
 }
 
-/* Can they only be one: do they fit all live runs that can be the same as either, and these each
- * other? */
-static bool must_be_one(struct by_hand_list *list, uint64_t one, uint64_t other)
+/* Mark runs that cannot be the same as `run`: all processes count, even if dead by now. */
+static void mark_unfit(struct run_list *list, uint32_t run, unsigned bit)
 {
+    memset(list->seen, 0, list->room * sizeof(*list->seen));
     for (uint32_t i = 0; i < list->count; i++)
-        list->processes[i].lives |=
-            list->processes[i].run == one || list->processes[i].run == other;
-    if (all_fit(list))
-        return true;
-    for (uint32_t i = 0; i < list->count; i++)
-        list->processes[i].lives =
-            list->processes[i].lives && (can_be_one(list, list->processes[i].run, one) ||
-                                         can_be_one(list, list->processes[i].run, other));
+        if (list->processes[i].run == run)
+            list->seen[place_of_rank(list, list->processes[i].rank)] = i + 1;
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct process *process = &list->processes[i];
+        if (process->run != run && (process->world_size != list->processes[run].world_size ||
+                                    list->seen[place_of_rank(list, process->rank)]))
+            list->processes[process->run].unfit |= bit;
+    }
+}
+
+/* Live processes that count; `by_hand`: only of runs that no launcher has identified. */
+static bool all_live_fit(struct run_list *list, bool by_hand)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct process *process = &list->processes[i];
+        process->counts = process->lives && process->has_rank &&
+                          !(by_hand && list->processes[process->run].launched);
+    }
     return all_fit(list);
+}
+
+/* As long as no rank is there twice, all live processes are one run. Else those may be one that no
+ * launcher has identified. */
+static void unite_what_fits(struct run_list *list)
+{
+    uint32_t first = NOBODY;
+    bool all = all_live_fit(list, false);
+
+    if (!all && !all_live_fit(list, true))
+        return;
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (!(all ? list->processes[i].lives : list->processes[i].counts))
+            continue;
+        first = first == NOBODY ? i : first;
+        put_together(list, first, i);
+    }
+    find_facts(list);
 }
 
 /* ---- Views ---- */
 
-/* What the launcher of this run says of it. `near`: processes of the run; a tool knows none. 0:
- * nothing. */
-static uint64_t launch_run_of(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
-                              const struct ng_view *near)
+/* A process of this run, and all of it in one run. `near`: processes of the run; a tool knows
+ * none. */
+static uint32_t find_own(struct run_list *list, uint64_t root, const struct ng_view *near)
 {
-    struct ng_progress_head head;
+    uint32_t own = NOBODY;
 
-    for (uint32_t i = 0; i < count; i++)
-        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
-            ((blobs[i].root == root && (root || !near->process_count)) ||
-             (head.uid && has_uid(near, head.uid))))
-            return head.launch_run;
-    return 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct process *process = &list->processes[i];
+        if (!(process->root == root && (root || !near->process_count)) &&
+            !(process->uid && has_uid(near, process->uid)))
+            continue;
+        if (own == NOBODY)
+            own = i;
+        else if (root || near->process_count)
+            put_together(list, own, i);
+    }
+    find_facts(list);
+    return own;
 }
 
 int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
@@ -390,12 +472,14 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
     const bool *counts = choose(blobs, count, &view->arena);
     /* Those already in the view are few: the processes of one host. */
     struct ng_view near = {.processes = view->processes, .process_count = view->process_count};
-    uint64_t launch_run = launch_run_of(blobs, count, root, &near);
-    struct by_hand_list by_hand = list_by_hand(blobs, count, &view->arena);
+    struct run_list list = list_runs(blobs, count, &view->arena);
 
-    if (!counts || !by_hand.processes)
+    if (!counts || !list.processes)
         return -ENOMEM;
-    bool fit = launch_run || all_fit(&by_hand);
+    uint32_t own = find_own(&list, root, &near);
+    uint64_t launch_run = own == NOBODY ? 0 : list.processes[own].launch_run;
+    unite_what_fits(&list);
+    bool fit = own != NOBODY || all_live_fit(&list, false);
     for (int strangers = 0; strangers < 2; strangers++)
         for (uint32_t i = 0; i < count; i++) {
             int error = ng_progress_peek(blobs[i].data, blobs[i].bytes, &head);
@@ -410,8 +494,9 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
                 (head.uid && has_uid(&near, head.uid)))
                 continue;
             if (stranger &&
-                (!fit || head.launch_run != launch_run || !blobs[i].lives ||
-                 head.life != NG_LIFE_RUNNING || head.rank < 0 || has_rank(view, head.rank)))
+                (!fit || (own != NOBODY && list.processes[i].run != list.processes[own].run) ||
+                 !blobs[i].lives || head.life != NG_LIFE_RUNNING || head.rank < 0 ||
+                 has_rank(view, head.rank)))
                 continue;
             error = add_one(&blobs[i], &head, ttl_ns, view);
             if (error)
@@ -436,7 +521,6 @@ int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t c
         int rank;
     } *seen = ng_arena_alloc(arena, (count + 1) * sizeof(*seen));
     struct ng_progress_head head;
-    uint64_t launch_run = 0;
     uint32_t used = 0;
 
     if (!seen)
@@ -445,9 +529,6 @@ int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t c
         if (!is_of(&blobs[i], roots, root_count) ||
             ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
             continue;
-        if (used && head.launch_run != launch_run)
-            return -EPERM;
-        launch_run = head.launch_run;
         if (head.rank < 0)
             return -EPERM;
         for (uint32_t k = 0; k < used; k++)
@@ -459,60 +540,82 @@ int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t c
     return 0;
 }
 
+/* Can they only be one: do they fit all live runs by hand that can be the same as either, and these
+ * each other? */
+static bool must_be_one(struct run_list *list, uint32_t one, uint32_t other)
+{
+    all_live_fit(list, true);
+    for (uint32_t i = 0; i < list->count; i++)
+        list->processes[i].counts |=
+            list->processes[i].run == one || list->processes[i].run == other;
+    if (all_fit(list))
+        return true;
+    mark_unfit(list, other, 2);
+    for (uint32_t i = 0; i < list->count; i++)
+        list->processes[i].counts &= list->processes[list->processes[i].run].unfit != 3;
+    return all_fit(list);
+}
+
 int ng_peer_progress_whose(const struct ng_peer_progress *blobs, uint32_t count, uint64_t own_uid,
                            uint64_t uid, struct ng_arena *arena, enum ng_peer_whose *ret_whose)
 {
-    struct by_hand_list list = list_by_hand(blobs, count, arena);
+    struct run_list list = list_runs(blobs, count, arena);
 
     if (!list.processes)
         return -ENOMEM;
-    uint64_t own = run_of(&list, own_uid), run = run_of(&list, uid);
-    if (!own || !run)
-        *ret_whose = NG_PEER_UNCLEAR; /* it is known in a moment */
-    else if (own == run || !has_ranks(&list, own) || !has_ranks(&list, run))
+    uint32_t own = find_uid(&list, own_uid), run = find_uid(&list, uid);
+    *ret_whose = NG_PEER_UNCLEAR; /* it is known in a moment */
+    if (own == NOBODY || run == NOBODY)
+        return 0;
+    own = list.processes[own].run;
+    run = list.processes[run].run;
+    mark_unfit(&list, own, 1);
+    if (own == run || !list.processes[own].ranked || !list.processes[run].ranked)
         *ret_whose = NG_PEER_OF_OURS; /* without ranks nothing tells */
-    else if (!can_be_one(&list, own, run))
+    else if (list.processes[run].unfit)
         *ret_whose = NG_PEER_OF_ANOTHER;
-    else
-        *ret_whose = must_be_one(&list, own, run) ? NG_PEER_OF_OURS : NG_PEER_UNCLEAR;
+    else if (must_be_one(&list, own, run))
+        *ret_whose = NG_PEER_OF_OURS;
     return 0;
 }
 
-/* The smallest run of the live processes by hand, if these are one. 0: there are several, or
- * none. */
-static uint64_t only_by_hand(const struct by_hand_list *list)
-{
-    uint64_t only = 0;
+/* ---- Names of runs, for tools ---- */
 
-    if (!all_fit(list))
-        return 0;
-    for (uint32_t i = 0; i < list->count; i++)
-        if (list->processes[i].lives && (!only || list->processes[i].run < only))
-            only = list->processes[i].run;
-    return only;
+struct name {
+    uint64_t root, launch_run; /* the smallest; 0 none */
+    bool differ;               /* not all processes have that launch_run */
+};
+
+static uint64_t smaller(uint64_t one, uint64_t other)
+{
+    return one && (!other || one < other) ? one : other;
 }
 
 const uint64_t *ng_peer_progress_runs(const struct ng_peer_progress *blobs, uint32_t count,
                                       struct ng_arena *arena)
 {
     uint64_t *runs = ng_arena_alloc(arena, (count + 1) * sizeof(*runs));
-    struct by_hand_list list = list_by_hand(blobs, count, arena);
-    struct ng_progress_head head;
+    struct name *names = ng_arena_alloc(arena, (count + 1) * sizeof(*names));
+    struct run_list list = list_runs(blobs, count, arena);
 
-    if (!runs || !list.processes)
+    if (!runs || !names || !list.processes)
         return NULL;
-    uint64_t only = only_by_hand(&list);
+    unite_what_fits(&list);
     for (uint32_t i = 0; i < count; i++) {
-        runs[i] = blobs[i].root ? blobs[i].root : NG_PEER_RUN_OPEN;
-        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
-            continue;
-        if (head.launch_run)
-            runs[i] = head.launch_run;
-        else
-            for (uint32_t k = 0; only && k < list.count; k++)
-                if (list.processes[k].lives &&
-                    list.processes[k].run == (blobs[i].root ? blobs[i].root : head.uid))
-                    runs[i] = only;
+        const struct process *process = &list.processes[i];
+        struct name *name = &names[process->run];
+        if (process->run == i)
+            *name = (struct name){.launch_run = process->launch_run};
+        name->root = smaller(process->root, name->root);
+        name->differ |= process->launch_run != name->launch_run;
+        name->launch_run = smaller(process->launch_run, name->launch_run);
+    }
+    /* What all its processes take for theirs, else what most of them do. */
+    for (uint32_t i = 0; i < count; i++) {
+        const struct name *name = &names[list.processes[i].run];
+        runs[i] = name->launch_run && (!name->differ || !name->root) ? name->launch_run
+                  : name->root                                       ? name->root
+                                                                     : NG_PEER_RUN_OPEN;
     }
     return runs;
 }

@@ -27,8 +27,7 @@ int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng
  * Append processes to a view that may have some already; those are more accurate, and are not added
  * again (by uid). Only those of incarnation `root`, and live processes of others whose global rank
  * no process of `root` has: they have no group in common with `root` yet. Their launcher must say
- * the same of its run; if none says anything, the live processes must fit into one run. Does not
- * seal the view.
+ * the same of its run, or all live processes must fit into one run. Does not seal the view.
  * `ttl_ns`: of signs of life. 0 or -ENOMEM.
  */
 int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
@@ -36,8 +35,7 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
 
 /*
  * May these incarnations, `roots`, be one? 0; -EPERM: a rank of the job is two of their processes,
- * even if dead by now, so that each has its own, or their launchers say different things of their
- * runs: they are runs of the job that overlap; or -ENOMEM.
+ * even if dead by now, so that each has its own: they are runs of the job that overlap; or -ENOMEM.
  */
 int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t count,
                                 const uint64_t *roots, uint32_t root_count, struct ng_arena *arena);
@@ -46,8 +44,9 @@ int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t c
 #define NG_PEER_RUN_OPEN 1
 
 /*
- * For each blob the run that it belongs to, as tools name it: what its launcher says, else its
- * incarnation; those by hand that fit together are one. NULL: no memory.
+ * For each blob the run that it belongs to, as tools name it: what the launcher says to all of its
+ * processes, else an incarnation. Processes are of one run by a communicator in common, by the same
+ * word of their launchers, and as long as all live ones fit together. NULL: no memory.
  */
 const uint64_t *ng_peer_progress_runs(const struct ng_peer_progress *blobs, uint32_t count,
                                       struct ng_arena *arena);

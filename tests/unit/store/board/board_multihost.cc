@@ -680,6 +680,97 @@ TEST_P(BoardMultihostRedis, AJobByHandIsOneRunAsLongAsItsRanksFit)
     }
 }
 
+/* Two hosts whose launchers' words differ. A run beside them: each process hears the command, by
+ * its communicator or its launcher's word. */
+TEST_P(BoardMultihostRedis, ARunIsOneThoughItsLaunchersWordsDiffer)
+{
+    constexpr uint64_t apart = 0x900;
+    const Host three;
+    std::vector<Rank *> all;
+    for (int i = 0; i < 4; i++) {
+        all.push_back(&add(i < 2 ? one : two, i, {}));
+        all.back()->box.header->launch_run = i < 2 ? 7 : 8;
+        all.back()->start();
+    }
+    round();
+    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
+    struct ng_local_run runs[8];
+    struct ng_command order = {};
+    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
+    auto count = [&](uint32_t living) {
+        int found = ng_board_client_runs(&job, within(patience_ms), runs, 8, why, sizeof(why));
+        return runs[0].living == living ? found : -1;
+    };
+    EXPECT_TRUE(soon([&] { return count(4) == 1; }));
+    for (int i : {0, 1, 2})
+        all[i]->add_group({world, 3, i});
+    EXPECT_TRUE(soon([&] { return count(4) == 1 && runs[0].id == world; }));
+    EXPECT_TRUE(soon([&] { return all[0]->lives().size() == 4; })) << "rank 3 is the missing one";
+    std::vector<Rank *> others;
+    for (int i = 0; i < 2; i++) {
+        others.push_back(&add(three, i, {{apart, 2, i}}));
+        others.back()->start();
+    }
+    EXPECT_TRUE(soon([&] { return count(4) == 2; }));
+    order.kind = NG_COMMAND_ABORT;
+    job.run = world;
+    EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 4) << why;
+    struct ng_incident heard = {};
+    for (Rank *rank : all)
+        EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, 0, &heard) == 0; }));
+    uint64_t last = heard.epoch;
+    job.run = apart;
+    EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 2) << why;
+    for (Rank *rank : others) {
+        EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, 0, &heard) == 0; }));
+        EXPECT_GT(heard.epoch, last) << "and of no other before";
+    }
+    uint64_t known = world;
+    struct ng_board_client_verdict verdict = {};
+    uint32_t living = 0;
+    EXPECT_EQ(ng_board_client_verdict(&job, &known, 1, 0, within(patience_ms), &verdict, &living,
+                                      why, sizeof(why)),
+              -ENOENT);
+    EXPECT_EQ(living, 4u) << "its other host is waited for";
+}
+
+/* A command to a run by hand beside a launcher's: also to its ranks without a communicator. */
+TEST_P(BoardMultihostRedis, ACommandReachesARunByHandBesideALaunchersOne)
+{
+    const Host three;
+    Rank &a = add(one, 0, {}), &b = add(two, 1, {}), &launched = add(three, 0, {});
+    launched.box.header->launch_run = 7;
+    for (Rank *rank : {&a, &b, &launched})
+        rank->start();
+    round();
+    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
+    struct ng_local_run runs[8];
+    struct ng_command order = {};
+    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
+    order.kind = NG_COMMAND_ABORT;
+    auto command = [&](uint64_t epoch) {
+        EXPECT_TRUE(soon([&] {
+            return ng_board_client_runs(&job, within(patience_ms), runs, 8, why, sizeof(why)) ==
+                       2 &&
+                   runs[0].living == 2;
+        }));
+        job.run = runs[0].id;
+        EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 2);
+        struct ng_incident heard = {};
+        for (Rank *rank : {&a, &b})
+            EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, epoch, &heard) == 0; }));
+        EXPECT_NE(next(launched, NG_SOURCE_JOB, 0, &heard), 0);
+        return heard.epoch;
+    };
+    uint64_t epoch = command(0);
+    a.add_group({world, 2, 0});
+    EXPECT_TRUE(soon([&] {
+        ng_board_client_runs(&job, within(patience_ms), runs, 8, why, sizeof(why));
+        return runs[0].id == world;
+    }));
+    command(epoch);
+}
+
 /* A run is known by any of its groups; what is claimed, another run's, or seen already is none. */
 TEST_P(BoardMultihostRedis, AToolReadsTheVerdictOnARun)
 {

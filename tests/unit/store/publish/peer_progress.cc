@@ -212,6 +212,9 @@ TEST_F(PeerProgress, WhomAnotherLauncherStartedAreNotShown)
     stands(3, told(early));
     stands(4, told(ours));
     stands(5, told(process(5, 0))); /* by hand */
+    other.rank = 1;
+    other.uid = 77;
+    stands(6, told(other)); /* a rank that is there twice shows that they are several runs */
     add(&view);
     EXPECT_EQ(view.process_count, 2u);
     EXPECT_NE(find(view, 1), nullptr);
@@ -314,12 +317,12 @@ TEST_F(Halves, OfWhichOneHasAProcessWithoutARankAreNotTakenForOne)
     EXPECT_EQ(may_be_one(), -EPERM);
 }
 
-TEST_F(Halves, ThatTwoLaunchersStartedAreTwoRuns)
+TEST_F(Halves, OfWhichLaunchersSayDifferentThingsMayBeOne)
 {
     Told other = process(3, 9);
     other.launch_run = 8;
     stands(4, told(other));
-    EXPECT_EQ(may_be_one(), -EPERM);
+    EXPECT_EQ(may_be_one(), 0);
 }
 
 TEST_F(Halves, AreNotPartedByAThirdRunNorByTwoPlacesOfOneProcess)
@@ -330,6 +333,111 @@ TEST_F(Halves, AreNotPartedByAThirdRunNorByTwoPlacesOfOneProcess)
     stands(6, told(process(3, 9)), -1); /* the place that it lost */
     EXPECT_EQ(may_be_one(), 0);
     EXPECT_EQ(may_be_one({5, 9, 11}), -EPERM);
+}
+
+/*
+ * One run of two hosts, whose launchers' words differ: a step of the batch system for each host, a
+ * master that is spelled differently, or a local one that is set on each.
+ */
+class WordsDiffer : public PeerProgress
+{
+  protected:
+    /* The uid is that of the slot. */
+    void is(uint64_t uid, int rank, uint64_t launch_run, uint64_t label = 0,
+            enum ng_life life = NG_LIFE_RUNNING, int world_size = 4)
+    {
+        Told one = process(rank, label);
+        one.uid = uid;
+        one.launch_run = launch_run;
+        one.life = life;
+        one.world_size = world_size;
+        stands(uid, told(one), ng_life_has_ended(life) ? -1 : 0);
+    }
+    /* The run of each blob. */
+    std::vector<uint64_t> runs()
+    {
+        struct ng_peer_progress *blobs;
+        uint32_t count;
+        EXPECT_EQ(fetch(&blobs, &count), 0);
+        const uint64_t *found = ng_peer_progress_runs(blobs, count, &arena);
+        return std::vector<uint64_t>(found, found + count);
+    }
+    static constexpr uint64_t here = 7, there = 8, elsewhere = 6;
+};
+
+TEST_F(WordsDiffer, BeforeACommunicatorAllRanksOfARunAreSeen)
+{
+    is(1, 0, here, 5);
+    is(2, 1, here, 5);
+    is(3, 2, there);
+    is(4, 3, there);
+    add(&view);
+    EXPECT_EQ(view.process_count, 4u);
+    EXPECT_EQ(runs(), std::vector<uint64_t>(4, 5));
+}
+
+TEST_F(WordsDiffer, NobodyHasACommunicatorYet)
+{
+    for (int rank = 0; rank < 4; rank++)
+        is((uint64_t)rank + 1, rank, rank < 2 ? here : there);
+    struct ng_view_process *near = ng_view_add_process(&view);
+    near->uid = 1;
+    near->rank = 0;
+    add(&view, 0);
+    EXPECT_EQ(view.process_count, 4u);
+    EXPECT_EQ(runs(), std::vector<uint64_t>(4, here));
+}
+
+/* Each host has a unique id of its own: that they are one is only known later. */
+TEST_F(WordsDiffer, CommunicatorsThatDifferMayBeOfOneRun)
+{
+    for (int rank = 0; rank < 4; rank++)
+        is((uint64_t)rank + 1, rank, rank < 2 ? here : there, rank < 2 ? 5 : 9);
+    add(&view);
+    EXPECT_EQ(view.process_count, 4u);
+    EXPECT_EQ(runs(), std::vector<uint64_t>(4, 5));
+}
+
+/* A framework that has one process for each step: they all have the step's rank, 0 of 1. */
+TEST_F(WordsDiffer, ARankOfAWorldOfOneSaysNothing)
+{
+    for (uint64_t uid = 1; uid <= 4; uid++)
+        is(uid, 0, uid <= 2 ? here : there, 0, NG_LIFE_RUNNING, 1);
+    EXPECT_EQ(runs(), std::vector<uint64_t>(4, here));
+    is(2, 0, here, 5, NG_LIFE_RUNNING, 1);
+    is(3, 0, there, 5, NG_LIFE_RUNNING, 1);
+    EXPECT_EQ(runs(), std::vector<uint64_t>(4, 5));
+}
+
+/* A second run that is active does not part what a communicator connects, nor take from it. */
+TEST_F(WordsDiffer, ARunIsWholeBesideAnother)
+{
+    is(1, 0, here, 5);
+    is(2, 1, here);
+    is(3, 2, there, 5);
+    is(4, 3, there);
+    is(5, 0, elsewhere, 9);
+    is(6, 1, elsewhere);
+    is(7, 2, 0);
+    EXPECT_EQ(runs(), (std::vector<uint64_t>{5, 5, 5, 5, elsewhere, elsewhere, NG_PEER_RUN_OPEN}));
+    add(&view);
+    EXPECT_EQ(view.process_count, 4u);
+    for (int rank = 0; rank < 4; rank++)
+        ASSERT_NE(find(view, rank), nullptr);
+}
+
+/* Those by hand fit together, whoever else is active. */
+TEST_F(WordsDiffer, ARunByHandBesideOneOfALauncher)
+{
+    is(1, 0, here);
+    is(2, 1, here);
+    is(3, 0, 0, 9);
+    is(4, 1, 0);
+    EXPECT_EQ(runs(), (std::vector<uint64_t>{here, here, 9, 9}));
+    add(&view, 9);
+    EXPECT_EQ(view.process_count, 2u);
+    is(3, 0, 0);
+    EXPECT_EQ(runs(), (std::vector<uint64_t>{here, here, NG_PEER_RUN_OPEN, NG_PEER_RUN_OPEN}));
 }
 
 /* Of which run a process is for another, before both have a communicator. */
