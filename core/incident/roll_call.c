@@ -308,7 +308,7 @@ static uint64_t find_waiting(int64_t now_mono_ns)
             !may_wait(thread, op, comm) || ng_deadline_rests(comm))
             continue;
         oldest_ns = since;
-        key = comm ? key_of(comm) : 1;
+        key = comm ? key_of(comm) : 1 + ng_guard.launch.run;
     }
     return key;
 }

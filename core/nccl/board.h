@@ -176,7 +176,8 @@ struct ng_board_entry {
     const char *key; /* 1 to NG_BOARD_KEY_MAX bytes */
     const void *data;
     size_t bytes;
-    /* Lifetime from when it was put; 0: as long as its process, plus the board's time to live. */
+    /* Lifetime from when it was put: no other run may use its key. 0: as long as its process, plus
+     * the board's time to live. */
     int64_t keep_ns;
 };
 
@@ -319,8 +320,9 @@ struct ng_board_ops {
      * 0; -ENOENT; -ENOTUNIQ, -EIO, -errno as above. */
     int (*fetch)(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes);
 
-    /* Which of the keys "<prefix><number>" exist, for `count` numbers from `first` (up to
-     * NG_BOARD_HAVE_MAX): bit i of *ret_there is set if first + i does. 0, -EIO, -errno. */
+    /* Which of the keys "<prefix><number>" exist, of entries with a lifetime of their own, for
+     * `count` numbers from `first` (up to NG_BOARD_HAVE_MAX): bit i of *ret_there is set if first +
+     * i does. 0, -EIO, -errno. */
     int (*have)(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count,
                 uint64_t *ret_there);
 

@@ -10,7 +10,8 @@
  * Else an entry belongs to the run of its process, by the communicators that it has made or, while
  * one of the two has made none, by the ranks of all; another run puts its own beside it. An entry
  * whose process has left counts only for processes that were there by then: it is of an earlier run
- * for the others. What has a lifetime of its own has a key that no other run uses.
+ * for the others. What has a lifetime of its own has a key that no other run uses, as the id of a
+ * communicator is in it: it is always ours, whatever became of the process that put it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -25,6 +26,7 @@
 
 #define ENTRY_KEY_BYTES (NG_BOARD_KEY_MAX + 40)
 #define ENTRY_RUNS      8u /* so many runs may use one key */
+#define KEPT            ENTRY_RUNS
 
 struct value {
     uint64_t uid;
@@ -34,14 +36,14 @@ struct value {
 };
 #define HEAD_BYTES offsetof(struct value, data)
 
-/* `beside`: 0 for the first run that uses the key. */
+/* `beside`: 0 for the first run that uses the key; KEPT: for what has a lifetime of its own. */
 static void entry_key(const struct ng_publisher *p, unsigned beside, const char *key,
                       char ret_key[ENTRY_KEY_BYTES])
 {
     uint64_t launch_run = p->options.own_box->header->launch_run;
     char launcher[20] = "", number[12] = "";
 
-    if (launch_run)
+    if (launch_run && beside != KEPT)
         snprintf(launcher, sizeof(launcher), "%016" PRIx64 ".", launch_run);
     if (beside)
         snprintf(number, sizeof(number), "%u/", beside);
@@ -85,6 +87,14 @@ static bool has_all_ranks(const struct ng_box *box)
     return false;
 }
 
+/* Once for each query. */
+static int fetch_blobs(struct ng_publisher *p, struct ng_ask *ask)
+{
+    return ask->blobs ? 0
+                      : ng_peer_progress_fetch(p->kv, ask->deadline_mono_ns, &ask->arena,
+                                               &ask->blobs, &ask->blob_count);
+}
+
 /* Its label is not ours. Else the communicators of one run may have no rank in common yet; those of
  * two runs have all ranks twice. */
 static int compare_runs(struct ng_publisher *p, uint64_t label, struct ng_ask *ask,
@@ -98,8 +108,7 @@ static int compare_runs(struct ng_publisher *p, uint64_t label, struct ng_ask *a
     }
     int error = ng_incarnation_root(p->kv, label, ask->deadline_mono_ns, &roots[1]);
     if (!error && roots[1] != p->entries.foreign) {
-        error = ng_peer_progress_fetch(p->kv, ask->deadline_mono_ns, &ask->arena, &ask->blobs,
-                                       &ask->blob_count);
+        error = fetch_blobs(p, ask);
         if (!error && ng_peer_progress_may_be_one(ask->blobs, ask->blob_count, roots, 2,
                                                   &ask->arena) == -EPERM)
             p->entries.foreign = roots[1];
@@ -119,8 +128,7 @@ static int compare_ranks(struct ng_publisher *p, uint64_t uid, struct ng_ask *as
 {
     enum ng_peer_whose whose;
 
-    int error = ng_peer_progress_fetch(p->kv, ask->deadline_mono_ns, &ask->arena, &ask->blobs,
-                                       &ask->blob_count);
+    int error = fetch_blobs(p, ask);
     if (!error)
         error = ng_peer_progress_whose(ask->blobs, ask->blob_count,
                                        ng_box_uid(p->options.own_box->header), uid, &ask->arena,
@@ -156,8 +164,8 @@ static int find_whose(struct ng_publisher *p, const struct value *value, struct 
 /* ---- Find ---- */
 
 struct found {
-    struct value *values;     /* ENTRY_RUNS of them */
-    size_t bytes[ENTRY_RUNS]; /* 0 there is none */
+    struct value *values;   /* KEPT + 1 of them */
+    size_t bytes[KEPT + 1]; /* 0 there is none */
 };
 
 static void take_value(void *context, size_t index, const struct ng_kv_bytes *value)
@@ -175,26 +183,27 @@ static void take_value(void *context, size_t index, const struct ng_kv_bytes *va
 static int find_entry(struct ng_publisher *p, struct ng_ask *ask, const struct value **ret_value,
                       size_t *ret_bytes, unsigned *ret_beside)
 {
-    struct found found = {.values = ng_arena_alloc(&ask->arena, ENTRY_RUNS * sizeof(struct value))};
-    char keys[ENTRY_RUNS][ENTRY_KEY_BYTES];
-    const char *pointers[ENTRY_RUNS];
+    struct found found = {.values = ng_arena_alloc(&ask->arena, (KEPT + 1) * sizeof(struct value))};
+    char keys[KEPT + 1][ENTRY_KEY_BYTES];
+    const char *pointers[KEPT + 1];
     bool unclear = false;
     enum whose whose;
 
     if (!found.values)
         return -ENOMEM;
-    for (unsigned beside = 0; beside < ENTRY_RUNS; beside++) {
+    for (unsigned beside = 0; beside <= KEPT; beside++) {
         entry_key(p, beside, ask->key, keys[beside]);
         pointers[beside] = keys[beside];
     }
     int error =
-        ng_kv_get_many(p->kv, pointers, ENTRY_RUNS, ask->deadline_mono_ns, take_value, &found);
+        ng_kv_get_many(p->kv, pointers, KEPT + 1, ask->deadline_mono_ns, take_value, &found);
     if (error)
         return ng_publisher_failed(p, error);
-    for (unsigned beside = 0; beside < ENTRY_RUNS; beside++) {
+    for (unsigned beside = 0; beside <= KEPT; beside++) {
         if (!found.bytes[beside])
             continue;
-        error = find_whose(p, &found.values[beside], ask, &whose);
+        whose = OF_OURS;
+        error = beside == KEPT ? 0 : find_whose(p, &found.values[beside], ask, &whose);
         if (error)
             return error;
         if (whose == OF_OURS) {
@@ -278,7 +287,7 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
         return error;
     value.label = p->labels.root;
     memcpy(value.data, ask->data, ask->data_bytes);
-    entry_key(p, 0, ask->key, key);
+    entry_key(p, KEPT, ask->key, key);
     if (ask->keep_ns)
         return put_at(p, key, &value, bytes, ask);
     error = -EEXIST;
@@ -333,7 +342,7 @@ int ng_publisher_have(struct ng_publisher *p, struct ng_ask *ask)
     for (uint32_t i = 0; i < count; i++) {
         char key[NG_BOARD_KEY_MAX + 1];
         snprintf(key, sizeof(key), "%s%u", ask->key, ask->first + i);
-        entry_key(p, 0, key, keys[i]);
+        entry_key(p, KEPT, key, keys[i]);
         pointers[i] = keys[i];
     }
     ask->there = 0;

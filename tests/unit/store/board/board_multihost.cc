@@ -914,10 +914,30 @@ TEST_P(BoardMultihost, EntriesOfARunWithAnotherLauncherAreNotSeen)
     EXPECT_EQ(put(other, "u.id", "of the other"), 0);
     EXPECT_EQ(fetch(same, "u.id"), "of the first");
     EXPECT_EQ(fetch(other, "u.id"), "of the other");
-    uint64_t there = 99;
-    EXPECT_EQ(put(first, "b.0", ""), 0);
-    EXPECT_EQ(other.board->ops->have(other.board, "b.", 0, 1, &there), 0);
-    EXPECT_EQ(there, 0u);
+}
+
+/* Its key is of one communicator: neither words of launchers nor ranks tell whose it is. */
+TEST_P(BoardMultihost, AnEntryWithALifetimeOfItsOwnIsOfAllThatAskForIt)
+{
+    const Host three, four;
+    Rank &a = add(one, 0, {}), &launched = add(two, 1, {}), &twin = add(three, 0, {}),
+         &open = add(four, 1, {});
+    launched.box.header->launch_run = 7;
+    for (Rank *rank : {&a, &launched, &twin, &open})
+        rank->start();
+    auto expect_there = [&] {
+        for (Rank *rank : {&launched, &twin, &open}) {
+            uint64_t there = 99;
+            EXPECT_EQ(fetch(*rank, "b.0"), "kept");
+            EXPECT_EQ(put(*rank, "b.0", "x", 60 * NG_S), -EEXIST);
+            EXPECT_EQ(rank->board->ops->have(rank->board, "b.", 0, 2, &there), 0);
+            EXPECT_EQ(there, 1u);
+        }
+    };
+    EXPECT_EQ(put(a, "b.0", "kept", 60 * NG_S), 0);
+    expect_there();
+    a.board->ops->leave(a.board);
+    expect_there();
 }
 
 /* Two ranks of two runs each: the first puts, the second gets. */
