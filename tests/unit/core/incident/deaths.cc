@@ -656,9 +656,11 @@ TEST_F(Deaths, ASuspicionOfOthersChangesNothingAfterADeadlineButTheLogIfItIsNew)
 /* ---- Ends of communicators ---- */
 
 /* How often a suspicion, or a deadline, of a call of rank 0 is opened. */
-unsigned opened_for(enum ng_op op, bool deadline = false)
+unsigned opened_for(enum ng_op op, bool deadline = false, bool has_deadline = true)
 {
     made_deaths_begin(0);
+    if (!has_deadline)
+        made_deaths_no_deadline();
     made_deaths_stuck(WORLD, op, deadline);
     made_deaths_alarms();
     return made_deaths.opened;
@@ -674,6 +676,18 @@ TEST_F(Deaths, NobodyIsSuspectedWhereAllRanksAreInTheEndOfACommunicator)
         EXPECT_EQ(opened_for(op), 0u);
         EXPECT_EQ(opened_for(op, true), 1u) << "at the deadline";
     }
+}
+
+/* Where no deadline follows, it would never be reported. */
+TEST_F(Deaths, ACallThatAllRanksAreInsideIsSuspectedWhereItHasNoDeadline)
+{
+    everywhere = Job(2, WORLD, "dp");
+    for (int rank = 0; rank < 2; rank++) {
+        everywhere.at(WORLD, rank).opened().records.back().flags = NG_RECORD_BLOCKED;
+        everywhere.inside(rank, NG_OP_AllReduce, WORLD, 1);
+    }
+    EXPECT_EQ(opened_for(NG_OP_AllReduce), 0u);
+    EXPECT_EQ(opened_for(NG_OP_AllReduce, false, false), 1u);
 }
 
 TEST_F(Deaths, AnErrorThatTheProgramAnswersWithItsAbortIsNotSuspected)
