@@ -85,6 +85,24 @@ TEST_F(Deaths, WorkThatNeedsWhoIsGoneIsTold)
     EXPECT_GT(made_deaths.looks, 1u);
 }
 
+/* Rank 1 was killed after a long wait for rank 2, which was only late. */
+TEST_F(Deaths, TheEndOfOneThatWaitedForALateRankIsToldOnceThatOneHasCome)
+{
+    everywhere = Job(3, WORLD, "dp", 6);
+    for (int rank : {0, 1})
+        everywhere.at(WORLD, rank).waits();
+    everywhere.process(1).is(NG_LIFE_DEAD, NG_S);
+    everywhere.process(1).exit_status = NG_EXIT_STATUS_SIGNAL + SIGKILL;
+    made_deaths.ended = 1;
+    made_deaths_rounds(1000);
+    EXPECT_GT(made_deaths.looks, 0u);
+    EXPECT_EQ(made_deaths.opened, 0u) << "rank 2 is missing";
+    everywhere.at(WORLD, 2).waits(all_reduce(), NG_S / 2);
+    made_deaths_rounds(2000);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_DEAD_RANK);
+}
+
 /* Under policy log all go on, or end, each in its time: who is not yet back from the call that the
  * verdict was about has nothing to add. */
 TEST_F(Deaths, WhoGoesBecauseOfADeadlinesVerdictIsNoNewsToOneInTheSameCall)
