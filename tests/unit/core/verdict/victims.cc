@@ -245,7 +245,8 @@ TEST(Victims, ARankThatWasKilledInASharedWaitIsTheCause)
 TEST(Victims, ARankThatGaveUpACallOfTheHostThatHangsOnAllRanksIsNotWhy)
 {
     for (enum ng_op op : {NG_OP_CommInitRank, NG_OP_AllReduce}) {
-        for (bool late : {false, true}) {
+        /* Rank 3 came so much later: it waits for long, or has only just come. */
+        for (int64_t late_ns : {(int64_t)0, (int64_t)1, NG_S + COLD_SHARED - SHORT / 2}) {
             Job job(4, WORLD, "dp");
             for (int rank = 0; rank < 4; rank++) {
                 Member &member = job.at(WORLD, rank);
@@ -256,12 +257,13 @@ TEST(Victims, ARankThatGaveUpACallOfTheHostThatHangsOnAllRanksIsNotWhy)
                     member.state = NG_GROUP_CREATING;
                 }
                 job.inside(rank, op, WORLD, op == NG_OP_AllReduce,
-                           rank == 0 ? COLD_SHARED : NG_S + COLD_SHARED - (rank == 3 && late));
+                           rank == 0 ? COLD_SHARED
+                                     : NG_S + COLD_SHARED - (rank == 3 ? late_ns : 0));
             }
             job.process(0).is(NG_LIFE_DEAD, NG_S);
             job.process(0).exit_status = ABORTED;
             Judgement judgement = judge(job, SHORT);
-            if (late) {
+            if (late_ns) {
                 expect_verdict(judgement, NG_KIND_DEAD_RANK, {0}, NG_CONFIDENCE_CERTAIN);
             } else {
                 expect_verdict(judgement, NG_KIND_UNKNOWN, {}, NG_CONFIDENCE_UNKNOWN,
