@@ -200,6 +200,23 @@ static bool is_of_init(enum ng_op op)
     return op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END;
 }
 
+/* Has the call a deadline in this process, or will it have one once its creation is not retried? */
+static bool has_deadline(uint64_t group_id, enum ng_op op)
+{
+    bool found = false;
+
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (NG_LOAD(comm->group->id) != group_id)
+            continue;
+        if (ng_deadline_timeout(comm, op) ||
+            (atomic_load(&comm->may_retry) && ng_guard.config.init_timeout_ns))
+            return true;
+        found = true;
+    }
+    return !found && ng_deadline_timeout(NULL, op);
+}
+
 /* All ranks have arrived, some are inside the host call, and none is known to hold up the others:
  * NCCL may take long to create, connect or end communicators, which is not suspicious. It is
  * reported at the deadline, if there is one; the roll call reports a creation earlier. */
@@ -208,10 +225,9 @@ static bool is_slow_call(const struct ng_alarm *alarm, const struct ng_verdict *
     /* The program has noticed the error that the verdict is about: it ends the communicator. */
     bool answered = verdict->kind == NG_KIND_ASYNC_ERROR && is_about_time(alarm) &&
                     ng_op_table[alarm->op].op_class == NG_CLASS_END;
-    bool init = answered || is_of_init(verdict->op);
 
     return (verdict->kind == NG_KIND_UNKNOWN || answered) && verdict->all_came &&
-           (init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
+           has_deadline(verdict->group_id, answered ? alarm->op : verdict->op);
 }
 
 /* A rank that does not answer counts as gone once the store has had no sign of it for this long. */

@@ -1,7 +1,7 @@
 /*
  * Ranks that ended because their own work was stuck.
  *
- * Pure. Linear in members, calls and processes.
+ * Pure. Linear in members, calls and processes, and in the records of members that waited.
  */
 #include "core/verdict/victims.h"
 
@@ -26,25 +26,83 @@ bool ng_victims_is_crash(int exit_status)
     return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL;
 }
 
+/* Each watchdog measures separately, and publishes an age up to 100 ms before it is read. */
+#define SKEW_NS (200 * NG_MS)
+
+/* Nobody gives up by it: the kernel or an operator ended the process, or a fault of its own. */
+static bool is_other_signal(int exit_status)
+{
+    return exit_status > NG_EXIT_STATUS_SIGNAL && exit_status < NG_EXIT_STATUS_SILENT &&
+           !is_abort(exit_status);
+}
+
 static bool has_ended_by_itself(const struct ng_view_process *process)
 {
     return process->life == NG_LIFE_DEAD || process->life == NG_LIFE_EXITED;
 }
 
-/* A process that ended after it had been stuck for long is as if the guard had ended it. */
-static void revive(struct ng_view_process *process, int64_t waited_ns, int64_t stuck_ns)
+/*
+ * When a wait is suspect. All ranks of a job have the same setting; not all of them have told it.
+ * `cold`: NCCL may make or connect communicators in it; none tells that setting.
+ */
+static int64_t suspect_of(const struct ng_view *view, bool cold)
 {
-    if (has_ended_by_itself(process) && waited_ns >= stuck_ns)
-        process->life = NG_LIFE_ENDED_BY_GUARD;
+    int64_t suspect_ns = NG_SUSPECT_DEFAULT_NS;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].suspect_ns) {
+            suspect_ns = view->processes[i].suspect_ns;
+            break;
+        }
+    return cold && suspect_ns < NG_COLD_SUSPECT_DEFAULT_NS ? NG_COLD_SUSPECT_DEFAULT_NS
+                                                           : suspect_ns;
 }
 
-/* All ranks of a job have the same setting; not all of them have told it. */
-static int64_t suspect_of(const struct ng_view *view)
+/*
+ * Does the work of this member last long enough to be suspect, and ten times as long as all but one
+ * in a hundred before it? As in the watchdog, it lasts from when it is the oldest: a program may
+ * run ahead of its device.
+ */
+static bool is_suspect(const struct ng_view *view, const struct ng_view_member *member,
+                       uint64_t seq, int64_t waited_ns, bool cold)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].suspect_ns)
-            return view->processes[i].suspect_ns;
-    return NG_SUSPECT_DEFAULT_NS;
+    int64_t since_ns = INT64_MAX;
+    uint32_t count = 0, longer = 0;
+
+    if (waited_ns < suspect_of(view, cold || seq == 1))
+        return false;
+    for (uint32_t i = 0; i < member->record_count; i++) {
+        const struct ng_view_record *record = &member->records[i];
+        if (!record->completed_age_ns)
+            continue;
+        if (record->entered_age_ns < since_ns)
+            since_ns = record->entered_age_ns;
+        if (record->coll_seq != 1) { /* NCCL connected the ranks in it */
+            count++;
+            longer += since_ns - record->completed_age_ns > waited_ns / 10;
+        }
+        since_ns = record->completed_age_ns;
+    }
+    return longer <= count / 100;
+}
+
+/* May NCCL make, connect or end communicators in the call? */
+static bool is_cold_call(const struct ng_view *view, const struct ng_view_call *call)
+{
+    const struct ng_view_process *process = &view->processes[call->process];
+    enum ng_op_class op_class = ng_op_table[call->op].op_class;
+
+    for (uint32_t i = 0; i < process->member_count; i++)
+        if (view->members[view->by_process[process->first_member + i]].state == NG_GROUP_CREATING)
+            return true;
+    return op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END || call->seq == 1;
+}
+
+/* A process that ended after it had been stuck for long is as if the guard had ended it. */
+static void revive(struct ng_view_process *process)
+{
+    if (has_ended_by_itself(process))
+        process->life = NG_LIFE_ENDED_BY_GUARD;
 }
 
 static bool is_of(const struct ng_culprit *culprit, const struct ng_view_process *process)
@@ -56,12 +114,11 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
                     struct ng_arena *arena, struct ng_view *ret_past,
                     struct ng_victims *ret_victims)
 {
-    int64_t stuck_ns = suspect_of(view) / 2;
     struct ng_view_process *past = ng_arena_alloc(arena, (view->process_count + 1) * sizeof(*past));
     int *unknown = ng_arena_alloc(arena, (verdict->culprit_count + 1) * sizeof(*unknown));
     uint32_t unknown_count = 0;
 
-    *ret_victims = (struct ng_victims){.stuck_ns = stuck_ns};
+    *ret_victims = (struct ng_victims){0};
     if (!past || !unknown)
         return -ENOMEM;
     memcpy(past, view->processes, view->process_count * sizeof(*past));
@@ -70,11 +127,16 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
         int64_t waited_ns = member->pending_age_ns;
-        if (member->pending_record || ng_view_aborted_wait(member, &waited_ns))
-            revive(&past[member->process], waited_ns, stuck_ns);
+        const struct ng_view_record *aborted =
+            member->pending_record ? NULL : ng_view_aborted_wait(member, &waited_ns);
+        uint64_t seq = aborted ? aborted->coll_seq : member->pending_seq;
+        if ((member->pending_record || aborted) &&
+            is_suspect(view, member, seq, 2 * waited_ns, false))
+            revive(&past[member->process]);
     }
     for (uint32_t i = 0; i < view->call_count; i++)
-        revive(&past[view->calls[i].process], view->calls[i].age_ns, stuck_ns);
+        if (2 * view->calls[i].age_ns >= suspect_of(view, is_cold_call(view, &view->calls[i])))
+            revive(&past[view->calls[i].process]);
     for (uint32_t c = 0; c < verdict->culprit_count; c++)
         for (uint32_t i = 0; i < view->process_count; i++) {
             const struct ng_culprit *culprit = &verdict->culprits[c];
@@ -82,7 +144,7 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
                 continue;
             if (culprit->gone_ns > ret_victims->gave_up_ns)
                 ret_victims->gave_up_ns = culprit->gone_ns;
-            ret_victims->crashed |= ng_victims_is_crash(past[i].exit_status);
+            ret_victims->killed |= is_other_signal(past[i].exit_status);
             if (!is_abort(past[i].exit_status))
                 unknown[unknown_count++] = culprit->rank;
         }
@@ -103,14 +165,15 @@ static bool is_in_call(const struct ng_wait_graph *waits, const struct ng_view *
            view->members[member].pending_record || view->members[member].state == NG_GROUP_CREATING;
 }
 
-/* Its work, or a call of its process, is this old. */
+/* Was its work, or a call of its process, suspect so long ago? */
 static bool has_waited(const struct ng_view *view, const struct ng_view_member *member,
-                       int64_t for_ns)
+                       int64_t ago_ns, bool cold)
 {
     if (member->pending_record)
-        return member->pending_age_ns >= for_ns;
+        return is_suspect(view, member, member->pending_seq, member->pending_age_ns - ago_ns, cold);
     for (uint32_t i = 0; i < view->call_count; i++)
-        if (view->calls[i].process == member->process && view->calls[i].age_ns >= for_ns)
+        if (view->calls[i].process == member->process &&
+            view->calls[i].age_ns - ago_ns >= suspect_of(view, cold))
             return true;
     return false;
 }
@@ -119,17 +182,18 @@ bool ng_victims_shared_wait(const struct ng_victims *victims,
                             const struct ng_verdict_builder *builder)
 {
     const struct ng_view *view = builder->view;
+    bool cold = builder->verdict->all_came || builder->verdict->seq == 1;
 
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
         /* Of a process that has ended, the clock stopped at its end. */
-        int64_t since_ns = victims->gave_up_ns - view->processes[member->process].life_age_ns;
+        int64_t since_ns =
+            victims->gave_up_ns - view->processes[member->process].life_age_ns - SKEW_NS;
         if (view->groups[member->group].id == builder->verdict->group_id &&
-            is_in_call(&builder->waits, view, i) &&
-            !has_waited(view, member, victims->stuck_ns + since_ns))
+            is_in_call(&builder->waits, view, i) && !has_waited(view, member, since_ns, cold))
             return false;
     }
-    return !victims->crashed;
+    return !victims->killed;
 }
 
 int ng_victims_tell(const struct ng_victims *victims, const struct ng_verdict *first,

@@ -2,9 +2,11 @@
  * Ranks that ended because their own work was stuck, as the watchdogs of frameworks end their rank,
  * and programs with a timeout of their own.
  *
- * They are victims of what they waited for, not why others wait. A wait is long from half of the
- * time at which the job suspects one (NCCLGUARD_SUSPECT): by then others have reported it, or are
- * about to. Pure; inside the engine (core/verdict/verdict.h) only.
+ * They are victims of what they waited for, not why others wait. A wait is suspect as in the
+ * watchdog: after NCCLGUARD_SUSPECT, or after the default of NCCLGUARD_COLD_SUSPECT where NCCL may
+ * create or connect communicators, if it is not usual for the group. A wait for a rank is long from
+ * half of that: by then others have reported it, or are about to. Pure; inside the engine
+ * (core/verdict/verdict.h) only.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_VICTIMS_H
 #define NCCLGUARD_CORE_VERDICT_VICTIMS_H
@@ -13,8 +15,7 @@
 
 struct ng_victims {
     int64_t gave_up_ns; /* time since the first culprit gave up; 0: none of them did */
-    int64_t stuck_ns;   /* a wait is long from here */
-    bool crashed;       /* one of them did, which is no way to give up */
+    bool killed;        /* one of them by a signal by which nobody gives up: not SIGABRT */
     char unknown[64];   /* the ranks among them whose end may have another reason; "" none */
 };
 
@@ -28,8 +29,9 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
                     struct ng_victims *ret_victims);
 
 /*
- * Had all ranks been in the call for long when the first gave up? `builder` has the verdict on the
- * past view. If one had not, or if one that ended crashed, that end is why the call does not end.
+ * Were the waits of all ranks in the call suspect when the first gave up? `builder` has the verdict
+ * on the past view. If one was not, or if one that ended was killed or crashed, that end is why the
+ * call does not end.
  */
 bool ng_victims_shared_wait(const struct ng_victims *victims,
                             const struct ng_verdict_builder *builder);

@@ -108,6 +108,7 @@ TEST(Config, AnEmptyEnvironmentGivesTheDefaultsOfTheContract)
     EXPECT_EQ(parsed.config.init_timeout_ns, 600 * NG_S);
     EXPECT_EQ(parsed.config.suspect_ns, 5 * NG_S);
     EXPECT_EQ(parsed.config.suspect_ns, NG_SUSPECT_DEFAULT_NS);
+    EXPECT_EQ(parsed.config.cold_suspect_ns, NG_COLD_SUSPECT_DEFAULT_NS);
     EXPECT_EQ(parsed.config.on_timeout, (int)NG_ON_TIMEOUT_KILL);
     EXPECT_EQ(parsed.config.trace_size, 2000);
     EXPECT_EQ(parsed.config.dump_wait_ns, 15 * NG_S);

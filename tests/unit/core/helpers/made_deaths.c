@@ -291,7 +291,8 @@ void made_deaths_begin(int64_t pending_age_ns)
     made_deaths_configure(5 * NG_S, 0);
     ng_guard.config.init_timeout_ns = 600 * NG_S;
     ng_guard.config.abort_wait_ns = MADE_ABORT_WAIT_MS * NG_MS;
-    made_deaths_rest(false);
+    ng_guard.config.timeout_ns = 600 * NG_S;
+    ng_deadline_after_fork();
     atomic_store(&ng_guard.running, true);
     NG_STORE(ng_guard.box.threads[0].op, NG_OP_NONE);
     NG_STORE(ng_guard.box.header->group_used, 1);
@@ -320,6 +321,11 @@ void made_deaths_rest(bool rest)
         ng_deadline_suspend(0, INT64_MAX);
     else
         ng_deadline_resume(0);
+}
+
+void made_deaths_no_deadline(void)
+{
+    ng_deadline_set_timeout(0, 0);
 }
 
 void made_deaths_stop(int64_t ns)

@@ -52,6 +52,9 @@ void made_deaths_begin(int64_t pending_age_ns);
 /* NCCLGUARD_SUSPECT (5 s) and NCCLGUARD_DEATH_TIMEOUT (0), until the next begin. */
 void made_deaths_configure(int64_t suspect_ns, int64_t death_timeout_ns);
 
+/* The program switches the deadlines of its calls off. */
+void made_deaths_no_deadline(void);
+
 /* The deadlines of the job rest from now on, or run again. */
 void made_deaths_rest(bool rest);
 

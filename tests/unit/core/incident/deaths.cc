@@ -85,6 +85,24 @@ TEST_F(Deaths, WorkThatNeedsWhoIsGoneIsTold)
     EXPECT_GT(made_deaths.looks, 1u);
 }
 
+/* Rank 1 was killed after a long wait for rank 2, which was only late. */
+TEST_F(Deaths, TheEndOfOneThatWaitedForALateRankIsToldOnceThatOneHasCome)
+{
+    everywhere = Job(3, WORLD, "dp", 6);
+    for (int rank : {0, 1})
+        everywhere.at(WORLD, rank).waits();
+    everywhere.process(1).is(NG_LIFE_DEAD, NG_S);
+    everywhere.process(1).exit_status = NG_EXIT_STATUS_SIGNAL + SIGKILL;
+    made_deaths.ended = 1;
+    made_deaths_rounds(1000);
+    EXPECT_GT(made_deaths.looks, 0u);
+    EXPECT_EQ(made_deaths.opened, 0u) << "rank 2 is missing";
+    everywhere.at(WORLD, 2).waits(all_reduce(), NG_S / 2);
+    made_deaths_rounds(2000);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_DEAD_RANK);
+}
+
 /* Under policy log all go on, or end, each in its time: who is not yet back from the call that the
  * verdict was about has nothing to add. */
 TEST_F(Deaths, WhoGoesBecauseOfADeadlinesVerdictIsNoNewsToOneInTheSameCall)
@@ -656,9 +674,11 @@ TEST_F(Deaths, ASuspicionOfOthersChangesNothingAfterADeadlineButTheLogIfItIsNew)
 /* ---- Ends of communicators ---- */
 
 /* How often a suspicion, or a deadline, of a call of rank 0 is opened. */
-unsigned opened_for(enum ng_op op, bool deadline = false)
+unsigned opened_for(enum ng_op op, bool deadline = false, bool has_deadline = true)
 {
     made_deaths_begin(0);
+    if (!has_deadline)
+        made_deaths_no_deadline();
     made_deaths_stuck(WORLD, op, deadline);
     made_deaths_alarms();
     return made_deaths.opened;
@@ -674,6 +694,18 @@ TEST_F(Deaths, NobodyIsSuspectedWhereAllRanksAreInTheEndOfACommunicator)
         EXPECT_EQ(opened_for(op), 0u);
         EXPECT_EQ(opened_for(op, true), 1u) << "at the deadline";
     }
+}
+
+/* Where no deadline follows, it would never be reported. */
+TEST_F(Deaths, ACallThatAllRanksAreInsideIsSuspectedWhereItHasNoDeadline)
+{
+    everywhere = Job(2, WORLD, "dp");
+    for (int rank = 0; rank < 2; rank++) {
+        everywhere.at(WORLD, rank).opened().records.back().flags = NG_RECORD_BLOCKED;
+        everywhere.inside(rank, NG_OP_AllReduce, WORLD, 1);
+    }
+    EXPECT_EQ(opened_for(NG_OP_AllReduce), 0u);
+    EXPECT_EQ(opened_for(NG_OP_AllReduce, false, false), 1u);
 }
 
 TEST_F(Deaths, AnErrorThatTheProgramAnswersWithItsAbortIsNotSuspected)

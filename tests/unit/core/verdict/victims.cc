@@ -12,7 +12,8 @@ constexpr int ABORTED = NG_EXIT_STATUS_SIGNAL + SIGABRT, CRASHED = NG_EXIT_STATU
               KILLED = NG_EXIT_STATUS_SIGNAL + SIGKILL, NOT_KNOWN = 0;
 constexpr int NCCL_REMOTE_ERROR = 6;
 constexpr int64_t LONG = 5 * NG_S, SHORT = 300 * NG_MS;
-constexpr int64_t STUCK = 5 * NG_S / 2; /* half of what is suspect */
+/* What is suspect, less what watchdogs differ by: so long ranks must have shared a wait. */
+constexpr int64_t SHARED = 5 * NG_S - 200 * NG_MS, COLD_SHARED = 30 * NG_S - 200 * NG_MS;
 
 /* The last rank has not come to call 7, in which the others wait; rank 0, which had waited for so
  * long, died a second ago. */
@@ -71,10 +72,11 @@ TEST(Victims, WhatIsLongIsHalfOfWhatIsSuspectForTheJob)
     }
 }
 
-/* A call of the host may be what it was stuck in, too. */
+/* A call of the host may be what it was stuck in, too; that takes long without any reason. */
 TEST(Victims, ARankMayGiveUpTheMakingOfACommunicator)
 {
-    for (int64_t waited_ns : {SHORT, LONG}) {
+    constexpr int64_t HALF = 15 * NG_S;
+    for (int64_t waited_ns : {SHORT, LONG, HALF - 1, HALF}) {
         Job job(4, WORLD, "dp");
         for (int rank = 0; rank < 4; rank++) {
             job.at(WORLD, rank).state = NG_GROUP_CREATING;
@@ -83,8 +85,21 @@ TEST(Victims, ARankMayGiveUpTheMakingOfACommunicator)
         }
         job.forget(WORLD, 3);
         job.process(0).is(NG_LIFE_DEAD, NG_S);
-        expect_verdict(job, waited_ns == LONG ? NG_KIND_INIT_MISSING_RANK : NG_KIND_DEAD_RANK,
-                       {waited_ns == LONG ? 3 : 0});
+        expect_verdict(job, waited_ns == HALF ? NG_KIND_INIT_MISSING_RANK : NG_KIND_DEAD_RANK,
+                       {waited_ns == HALF ? 3 : 0});
+    }
+}
+
+/* NCCL connects the ranks in the first collective. */
+TEST(Victims, TheFirstCollectiveIsLongLater)
+{
+    for (bool is_long : {false, true}) {
+        Job job(4, WORLD, "dp");
+        job.wait(WORLD, {1, 2});
+        job.at(WORLD, 0).waits(all_reduce(), is_long ? 15 * NG_S : LONG);
+        job.process(0).is(NG_LIFE_DEAD, NG_S);
+        job.process(0).exit_status = ABORTED;
+        expect_verdict(job, is_long ? NG_KIND_MISSING_RANK : NG_KIND_DEAD_RANK, {is_long ? 3 : 0});
     }
 }
 
@@ -126,7 +141,7 @@ TEST(Victims, ADeathIsCertainOnceAllHaveCome)
     for (int ranks : {2, 3, 4}) {
         for (bool crashed : {false, true}) {
             Job job = gave_up(ranks, crashed ? CRASHED : ABORTED);
-            job.at(WORLD, ranks - 1).waits(all_reduce(), NG_S + STUCK - !crashed);
+            job.at(WORLD, ranks - 1).waits(all_reduce(), NG_S + SHARED - !crashed);
             Judgement judgement = judge(job, SHORT);
             expect_verdict(judgement, NG_KIND_DEAD_RANK, {0}, NG_CONFIDENCE_CERTAIN);
         }
@@ -137,9 +152,11 @@ TEST(Victims, ADeathIsCertainOnceAllHaveCome)
 TEST(Victims, ARankThatGaveUpWhereAllHadComeIsNotWhyDevicesStall)
 {
     for (int ranks : {2, 3, 4}) {
-        for (int exit_status : {ABORTED, KILLED}) {
+        for (int exit_status : {ABORTED, NOT_KNOWN, 1}) {
             Job job = gave_up(ranks, exit_status);
-            job.at(WORLD, ranks - 1).waits(all_reduce(), NG_S + STUCK);
+            if (exit_status == 1)
+                job.process(0).life = NG_LIFE_EXITED;
+            job.at(WORLD, ranks - 1).waits(all_reduce(), NG_S + SHARED);
             Judgement judgement = judge(job, SHORT);
             expect_verdict(judgement, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN,
                            all_but(ranks, {}));
@@ -150,11 +167,86 @@ TEST(Victims, ARankThatGaveUpWhereAllHadComeIsNotWhyDevicesStall)
     }
 }
 
-/* Calls of the host may hang on all ranks, too, where nothing is known of the reason. */
+/* Work that is queued behind seconds of computation is pending as long, each time. */
+TEST(Victims, WhoEndsInAWaitThatIsNotSuspectForItsGroupIsTheCause)
+{
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED}) {
+        for (int64_t waited_ns : {3 * NG_S, 9 * NG_S, 10 * NG_S}) {
+            for (int64_t usual_ns : {NG_S, NG_MS}) {
+                Job job(4, WORLD, "dp");
+                for (int rank = 0; rank < 4; rank++) {
+                    Member &member = job.at(WORLD, rank).did(6);
+                    for (size_t i = 0; i < member.records.size(); i++) {
+                        /* Enqueued long before; the first one took longer. */
+                        member.records[i].entered_age_ns = 200 * NG_S;
+                        member.records[i].completed_age_ns =
+                            50 * NG_S + (int64_t)(6 - i) * usual_ns;
+                    }
+                    member.waits(all_reduce(), waited_ns + (rank ? NG_S : 0));
+                }
+                job.process(0).is(life, NG_S);
+                job.process(0).exit_status = life == NG_LIFE_DEAD ? ABORTED : 1;
+                Judgement judgement = judge(job, SHORT);
+                bool suspect = waited_ns >= 5 * NG_S && waited_ns >= 10 * usual_ns;
+                expect_verdict(judgement,
+                               suspect                ? NG_KIND_GPU_STALL
+                               : life == NG_LIFE_DEAD ? NG_KIND_DEAD_RANK
+                                                      : NG_KIND_LEFT_EARLY,
+                               suspect ? std::vector<int>{} : std::vector<int>{0},
+                               suspect ? NG_CONFIDENCE_UNKNOWN : NG_CONFIDENCE_CERTAIN);
+            }
+        }
+    }
+}
+
+/* One in a hundred may have taken longer, as in the watchdog. */
+TEST(Victims, AnOutlierIsNotUsual)
+{
+    for (int before : {50, 150}) {
+        Job job(4, WORLD, "dp");
+        for (int rank = 0; rank < 4; rank++) {
+            Member &member = job.at(WORLD, rank).did(before);
+            for (struct ng_view_record &record : member.records) {
+                record.entered_age_ns = 90 * NG_S;
+                record.completed_age_ns = 90 * NG_S - NG_MS;
+            }
+            member.records.back().completed_age_ns -= 60 * NG_S;
+            member.waits(all_reduce(), LONG + (rank ? NG_S : 0));
+        }
+        job.process(0).is(NG_LIFE_DEAD, NG_S);
+        job.process(0).exit_status = ABORTED;
+        expect_kind(judge(job, SHORT), before < 100 ? NG_KIND_DEAD_RANK : NG_KIND_GPU_STALL);
+    }
+}
+
+/* No program gives up so. */
+TEST(Victims, ARankThatWasKilledInASharedWaitIsTheCause)
+{
+    for (int signal : {SIGKILL, SIGTERM, SIGINT}) {
+        for (bool creates : {false, true}) {
+            Job job(4, WORLD, "dp", creates ? 0 : 6);
+            for (int rank = 0; rank < 4; rank++) {
+                if (creates) {
+                    job.at(WORLD, rank).state = NG_GROUP_CREATING;
+                    job.inside(rank, NG_OP_CommInitRank, WORLD, 0, LONG_AGO + NG_S);
+                } else {
+                    job.at(WORLD, rank).waits();
+                }
+            }
+            job.process(2).is(NG_LIFE_DEAD, NG_S);
+            job.process(2).exit_status = NG_EXIT_STATUS_SIGNAL + signal;
+            expect_verdict(judge(job, SHORT), NG_KIND_DEAD_RANK, {2}, NG_CONFIDENCE_CERTAIN);
+        }
+    }
+}
+
+/* Calls of the host may hang on all ranks, too, where nothing is known of the reason. NCCL may need
+ * time in them: what is suspect elsewhere is usual there. */
 TEST(Victims, ARankThatGaveUpACallOfTheHostThatHangsOnAllRanksIsNotWhy)
 {
     for (enum ng_op op : {NG_OP_CommInitRank, NG_OP_AllReduce}) {
-        for (bool late : {false, true}) {
+        /* Rank 3 came so much later: it waits for long, or has only just come. */
+        for (int64_t late_ns : {(int64_t)0, (int64_t)1, NG_S + COLD_SHARED - SHORT / 2}) {
             Job job(4, WORLD, "dp");
             for (int rank = 0; rank < 4; rank++) {
                 Member &member = job.at(WORLD, rank);
@@ -165,14 +257,13 @@ TEST(Victims, ARankThatGaveUpACallOfTheHostThatHangsOnAllRanksIsNotWhy)
                     member.state = NG_GROUP_CREATING;
                 }
                 job.inside(rank, op, WORLD, op == NG_OP_AllReduce,
-                           rank == 0           ? LONG
-                           : rank == 3 && late ? SHORT / 2
-                                               : NG_S + STUCK);
+                           rank == 0 ? COLD_SHARED
+                                     : NG_S + COLD_SHARED - (rank == 3 ? late_ns : 0));
             }
             job.process(0).is(NG_LIFE_DEAD, NG_S);
             job.process(0).exit_status = ABORTED;
             Judgement judgement = judge(job, SHORT);
-            if (late) {
+            if (late_ns) {
                 expect_verdict(judgement, NG_KIND_DEAD_RANK, {0}, NG_CONFIDENCE_CERTAIN);
             } else {
                 expect_verdict(judgement, NG_KIND_UNKNOWN, {}, NG_CONFIDENCE_UNKNOWN,
