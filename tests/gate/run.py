@@ -144,10 +144,18 @@ class Run:
                 except OSError:
                     continue
 
+    def present(self, stage=""):
+        """As marked, of two looks: for a moment of its exec a process has no environment."""
+        found = list(self.marked(stage))
+        if not found:
+            time.sleep(0.05)
+            found = list(self.marked(stage))
+        return found
+
     def sweep(self):
         """Nothing that was started here stays; when this returns, it is gone."""
         until = time.monotonic() + GOING_S
-        while (left := list(self.marked())) and time.monotonic() < until:
+        while (left := self.present()) and time.monotonic() < until:
             for pid in left:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -158,7 +166,7 @@ class Run:
     def left_over(self, name):
         """What a stage has left running, a moment after its end, is a failure of it; and is ended."""
         until = time.monotonic() + GOING_S
-        while (left := list(self.marked(name))) and time.monotonic() < until:
+        while (left := self.present(name)) and time.monotonic() < until:
             time.sleep(0.1)
         words = []
         for pid in left:
