@@ -41,6 +41,25 @@ static bool has_ended_by_itself(const struct ng_view_process *process)
     return process->life == NG_LIFE_DEAD || process->life == NG_LIFE_EXITED;
 }
 
+/* Times come from other processes, and from files: whatever they are, these do not overflow. */
+static int64_t minus(int64_t left_ns, int64_t right_ns)
+{
+    int64_t result_ns;
+
+    if (!__builtin_sub_overflow(left_ns, right_ns, &result_ns))
+        return result_ns;
+    return left_ns < right_ns ? INT64_MIN : INT64_MAX;
+}
+
+static int64_t twice(int64_t ns)
+{
+    int64_t result_ns;
+
+    if (!__builtin_mul_overflow(ns, 2, &result_ns))
+        return result_ns;
+    return ns < 0 ? INT64_MIN : INT64_MAX;
+}
+
 /*
  * When a wait is suspect. All ranks of a job have the same setting; not all of them have told it.
  * `cold`: NCCL may make or connect communicators in it; none tells that setting.
@@ -79,7 +98,7 @@ static bool is_suspect(const struct ng_view *view, const struct ng_view_member *
             since_ns = record->entered_age_ns;
         if (record->coll_seq != 1) { /* NCCL connected the ranks in it */
             count++;
-            longer += since_ns - record->completed_age_ns > waited_ns / 10;
+            longer += minus(since_ns, record->completed_age_ns) > waited_ns / 10;
         }
         since_ns = record->completed_age_ns;
     }
@@ -131,11 +150,11 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
             member->pending_record ? NULL : ng_view_aborted_wait(member, &waited_ns);
         uint64_t seq = aborted ? aborted->coll_seq : member->pending_seq;
         if ((member->pending_record || aborted) &&
-            is_suspect(view, member, seq, 2 * waited_ns, false))
+            is_suspect(view, member, seq, twice(waited_ns), false))
             revive(&past[member->process]);
     }
     for (uint32_t i = 0; i < view->call_count; i++)
-        if (2 * view->calls[i].age_ns >= suspect_of(view, is_cold_call(view, &view->calls[i])))
+        if (twice(view->calls[i].age_ns) >= suspect_of(view, is_cold_call(view, &view->calls[i])))
             revive(&past[view->calls[i].process]);
     for (uint32_t c = 0; c < verdict->culprit_count; c++)
         for (uint32_t i = 0; i < view->process_count; i++) {
@@ -170,10 +189,11 @@ static bool has_waited(const struct ng_view *view, const struct ng_view_member *
                        int64_t ago_ns, bool cold)
 {
     if (member->pending_record)
-        return is_suspect(view, member, member->pending_seq, member->pending_age_ns - ago_ns, cold);
+        return is_suspect(view, member, member->pending_seq, minus(member->pending_age_ns, ago_ns),
+                          cold);
     for (uint32_t i = 0; i < view->call_count; i++)
         if (view->calls[i].process == member->process &&
-            view->calls[i].age_ns - ago_ns >= suspect_of(view, cold))
+            minus(view->calls[i].age_ns, ago_ns) >= suspect_of(view, cold))
             return true;
     return false;
 }
@@ -187,8 +207,8 @@ bool ng_victims_shared_wait(const struct ng_victims *victims,
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
         /* Of a process that has ended, the clock stopped at its end. */
-        int64_t since_ns =
-            victims->gave_up_ns - view->processes[member->process].life_age_ns - SKEW_NS;
+        int64_t since_ns = minus(
+            minus(victims->gave_up_ns, view->processes[member->process].life_age_ns), SKEW_NS);
         if (view->groups[member->group].id == builder->verdict->group_id &&
             is_in_call(&builder->waits, view, i) && !has_waited(view, member, since_ns, cold))
             return false;
