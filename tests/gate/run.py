@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -345,7 +346,9 @@ class Run:
             name = failure.test.split(" / ")[-1]  # "STEP: project:suite / name"
             argv = [*self.under(stage), "meson", "test", "-C", stage.build, "--no-rebuild", "--logbase", "alone",
                     "--timeout-multiplier", str(stage.multiplier), name]
-            if failure.case and not row:
+            if row:
+                argv[-1:-1] = ["--test-args=--filter " + shlex.quote(f"^{re.escape(row[2])}$")]
+            elif failure.case:
                 argv[-1:-1] = [f"--test-args=--gtest_filter={failure.words}"]
             environment = self.environment_of(stage, "alone")
         with open(log, "a") as output:

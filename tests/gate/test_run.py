@@ -184,6 +184,14 @@ class Run(unittest.TestCase):
             self.meson(LATE_TESTS.replace("{words}", words).replace("{bad}", "1"))
             self.expect(int(words == "wrong"), last, "--quick")
 
+    def test_a_row_of_a_test_is_repeated_without_the_others(self):
+        self.meson("echo run >>runs\n[ $(wc -l <runs) = 1 ] || exit 0\n"
+                   r"""echo '{"name": "p:unit / core", "stdout": "LATE a n=1: b\n1 passed, 1 failed\n","""
+                   """ "result": "FAIL"}' >"$log"; exit 1\n""")
+        self.assertIn("FLAKY unit: p:unit / core: a n=1", self.expect(0, "6 passed, 0 failed", "--quick"))
+        with open(f"{self.root}/arguments") as file:
+            self.assertEqual(file.read().count(r"--test-args=--filter '^a\ n=1$' core"), 3)
+
     def test_a_late_case_that_is_late_one_time_in_three_fails(self):
         self.meson(LATE_TESTS.replace("{words}", "late: ").replace("{bad}", "1|4"))
         self.expect(1, "8 passed, 1 failed", "--quick")
