@@ -1,4 +1,5 @@
 """One job on several hosts: a launcher on each, what is known of it, and what is done to it."""
+import contextlib
 import copy
 import os
 import re
@@ -330,7 +331,8 @@ class Job:
             run.ended_s = time.time()
         for run in self.runs.values():
             for pid in bed.children_of(run.process.pid):
-                os.kill(pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):  # it may just be ending
+                    os.kill(pid, signal.SIGTERM)
 
     def end(self):
         kill_job(self.mark)

@@ -5,7 +5,7 @@ import time
 
 from .host_job import GUARD_LINE
 from .processes import processes_of
-from .verdicts import Failure, Late, check, check_names, check_verdict, ranks_in
+from .verdicts import Failure, Late, TooLate, check, check_names, check_verdict, ranks_in
 
 ALLOWED_SECRETS = ("redis.conf", "sentinel.conf")  # files of the servers themselves
 
@@ -190,7 +190,9 @@ def judge_fault(job, bound):
     if fault_time and verdicts:
         took = min(verdict["time_unix_ns"] for verdict in verdicts.values()) / 1e9 - fault_time
         if took > row.latest_s * slack + 2 or took < row.earliest_s:
-            failure = Failure if took < row.earliest_s else Late
+            # Where a line of the program told of the fault, it may have been read late, and then nothing is shown.
+            early = Failure if job.fault_time else TooLate
+            failure = early if took < row.earliest_s else Late
             raise failure(f"the verdict came {took:.2f} s after the fault, should be within {row.earliest_s} and "
                           f"{row.latest_s} s")
         remark = f"verdict after {took:.2f} s"
