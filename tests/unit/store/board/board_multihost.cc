@@ -148,7 +148,7 @@ TEST_P(BoardMultihost, ADeathIsToldToOtherHosts)
 TEST_P(BoardMultihost, ManyDeathsAtOnceAreAllTold)
 {
     constexpr int many = 40;
-    Rank &a = start(one, 0);
+    Rank &a = start(one, 0, 60 * NG_S); /* while it is held it gives no sign of life */
     start(two, 1);
     round();
     a.kv.hold_answer("get_many", "e"); /* its thread is busy when they are found */
@@ -261,7 +261,7 @@ TEST_P(BoardMultihost, DumpsOfAllHostsAreWaitedFor)
 
 TEST_P(BoardMultihost, AClaimantOfAnyHostThatDiesLosesIt)
 {
-    Rank &a = start(one, 0, NG_S), &near = start(one, 1, NG_S), &far = start(two, 2, NG_S);
+    Rank &a = start(one, 0), &near = start(one, 1), &far = start(two, 2);
     round();
     struct ng_incident wanted = about(NG_INCIDENT_TIMEOUT, world, 7), mine;
     ASSERT_EQ(a.claim(wanted, &mine), 0);
@@ -882,12 +882,13 @@ TEST_P(BoardMultihost, EntriesAreSeenOnOtherHostsAndPutOnce)
 
 TEST_P(BoardMultihost, EntriesStayAsLongAsTheirProcessAndNotMuchLonger)
 {
-    Rank &a = start(one, 0, NG_S), &far = start(two, 1, NG_S);
+    Rank &a = start(one, 0, 3 * NG_S), &far = start(two, 1, 3 * NG_S);
     EXPECT_EQ(put(a, "u.key", "value"), 0);
     EXPECT_EQ(put(a, "b.key", "kept", 60 * NG_S), 0);
-    int64_t until = ng_clock_mono_ns() + 3 * NG_S;
+    int64_t until = ng_clock_mono_ns() + 5 * NG_S;
     EXPECT_TRUE(soon([&] {
-        EXPECT_EQ(fetch(far, "u.key"), "value");
+        std::string found = fetch(far, "u.key");
+        EXPECT_EQ(found, "value") << (found == nothing ? "late: not kept in time" : "");
         return ng_clock_mono_ns() > until;
     }));
     kill(a);

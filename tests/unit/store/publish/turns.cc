@@ -38,7 +38,7 @@ class Turns : public testing::TestWithParam<std::tuple<const char *, int>>, prot
         ranks.resize(std::get<1>(GetParam()));
         for (auto &rank : ranks) {
             rank = std::make_unique<Looker>();
-            rank->publisher.kv = kv->inner;
+            rank->publisher.kv = kv.get();
             rank->publisher.slot.came = rank->publisher.slot.joined = true;
             rank->publisher.labels.root = label;
             rank->publisher.slot.number = 1 + &rank - ranks.data();
