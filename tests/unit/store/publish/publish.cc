@@ -160,13 +160,14 @@ TEST_P(Publish, WhatKeepsChangingIsToldOnceASecond)
     Rank &a = started(0);
     std::set<std::string> seen;
     int64_t begun = ng_clock_mono_ns();
-    for (uint64_t i = 1; ng_clock_mono_ns() - begun < 3 * NG_S; i++) {
+    auto took = [&] { return ng_clock_mono_ns() - begun; };
+    for (uint64_t i = 1; took() < 3 * NG_S || (seen.size() < 2 && took() < 20 * NG_S); i++) {
         a.set_entered(0, i);
         seen.insert(store->value("p/1"));
         struct timespec pause = {0, 2 * NG_MS};
         nanosleep(&pause, nullptr);
     }
-    int64_t seconds = (ng_clock_mono_ns() - begun) / NG_S;
+    int64_t seconds = took() / NG_S;
     EXPECT_GE(seen.size(), 2u) << "it is told";
     EXPECT_LE((int64_t)seen.size(), seconds + 2);
 }
@@ -601,10 +602,17 @@ TEST_P(Publish, WhereNothingIsCalledHashLogsAreToldSeldom)
         std::this_thread::sleep_for(std::chrono::seconds(3));
         return store->value("t/" + hex(0x79)) == value;
     };
-    EXPECT_FALSE(rests()) << "at first it is, so that others hear of it twice";
+    /* How long it takes until it is told the next time; where nothing is called, ten seconds. */
+    auto until_told = [&] {
+        std::string value = store->value("t/" + hex(0x79));
+        int64_t begun = ng_clock_mono_ns();
+        EXPECT_TRUE(eventually([&] { return store->value("t/" + hex(0x79)) != value; }));
+        return ng_clock_mono_ns() - begun;
+    };
+    EXPECT_IN_TIME(until_told(), 3 * NG_S) << "at first it is, so that others hear of it twice";
     EXPECT_TRUE(eventually(rests));
     a.set_entered(0, 1);
-    EXPECT_FALSE(rests()) << "a call";
+    EXPECT_IN_TIME(until_told(), 3 * NG_S) << "a call";
 }
 
 TEST_P(Publish, WhatRanksCalledIsToldAgainAndAgainOfCommunicatorsThatAreAloneWithTheirId)
@@ -992,7 +1000,9 @@ TEST_P(Publish, AClaimThatCameTooLateBindsNobody)
     Rank &a = started(0), &b = started(1);
     struct ng_incident mine, theirs;
     a.kv.hold_answer("put", "i/");
-    EXPECT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine, 500), -ETIMEDOUT);
+    /* Its thread may not come to it in time; then it is not claimed at all. */
+    for (int64_t ms = 500; !a.kv.is_held() && ms < patience_ms; ms *= 2)
+        EXPECT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine, ms), -ETIMEDOUT);
     EXPECT_TRUE(eventually([&] { return a.kv.is_held(); }));
     EXPECT_EQ(b.heard(0, &theirs), 1u);
     a.kv.release();
