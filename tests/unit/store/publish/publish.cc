@@ -255,7 +255,7 @@ TEST_P(Publish, TheRingFindsWhoIsLostAndOneTellsAll)
     EXPECT_TRUE(eventually([&] {
         return ng_publisher_ended(a.publisher) == 1 && ng_publisher_ended(b.publisher) == 1;
     }));
-    EXPECT_TRUE(ng_publisher_news(a.publisher) & NG_BOARD_DEATH);
+    EXPECT_TRUE(eventually([&] { return (ng_publisher_news(a.publisher) & NG_BOARD_DEATH) != 0; }));
     EXPECT_TRUE(has(*store, "y/" + std::to_string(slot)));
     EXPECT_EQ(a.lives()[2], NG_LIFE_LOST);
     EXPECT_EQ(b.lives()[1], NG_LIFE_RUNNING);
