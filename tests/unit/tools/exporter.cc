@@ -271,9 +271,8 @@ TEST(Exporter, AllThatABoxMayHoldIsToldOnce)
 TEST(Exporter, JobsOfOneFolderAreApartAndOneCanBeChosen)
 {
     Stuck job;
-    evidence_rank rank = {0, EVIDENCE_RUNNING, 1, 1, 0, 0};
-    ASSERT_EQ(evidence_make_box_of("other-job", "", job.folder.path().c_str(), &rank, 1), 0);
-    evidence_set_run(7);
+    BoxOwner other(job.folder.path(), {0, EVIDENCE_RUNNING, 1, 1, 0, 0}, 1, "other-job", "", true,
+                   7);
     Exporter all(job.environment()), one(job.environment(), {"--job", "other-job"});
     Samples samples = scrape(all);
     EXPECT_EQ(samples.only("processes", {R"(nccl_job="test-job")", R"(life="running")"}), "4");
@@ -393,7 +392,6 @@ TEST(Exporter, AsRootNoUserHidesTheRunOfAnother)
 
 /* ---- Bad input ---- */
 
-/* Fast: without a heartbeat for some seconds the owner of a box counts as frozen. */
 std::string content_of(const std::filesystem::path &path)
 {
     std::string content(std::filesystem::file_size(path), 0);
@@ -504,6 +502,8 @@ TEST(Exporter, ManyAtOnceGetWholeAnswersOfTheSameThreads)
 TEST(Exporter, LeavesTheFolderAsItWas)
 {
     Stuck job;
+    for (auto &owner : job.owners)
+        stop_child(owner->pid()); /* none of them writes to its box meanwhile */
     auto state = [&job] {
         std::map<std::string, std::string> files;
         for (const auto &entry : std::filesystem::directory_iterator(job.folder.path()))
