@@ -334,10 +334,16 @@ std::set<std::string> folders_of(uid_t user, const std::string &name)
     return found;
 }
 
+/* Of nobody, and of no other process of this test: their folders in shared memory go with it. */
+uid_t nobodys_number(uid_t which)
+{
+    return 60000 + ((uid_t)getpid() * 3 + which) % 5000;
+}
+
 /* Folders that each user has in shared memory, gone with the test. */
 TEST(Exporter, LooksIntoFoldersOfItsUserAndAsRootIntoThoseOfAll)
 {
-    constexpr uid_t other = 64123, third = 64124;
+    const uid_t other = nobodys_number(0), third = nobodys_number(1);
     std::string name = "host-folders-" + std::to_string(getpid());
     auto path = [&name](uid_t user) {
         return "/dev/shm/ncclguard-" + std::to_string(user) + "/" + name;
@@ -369,7 +375,7 @@ TEST(Exporter, AsRootNoUserHidesTheRunOfAnother)
 {
     if (geteuid() != 0)
         GTEST_SKIP() << "root alone reads the folders of all";
-    constexpr uid_t other = 64125;
+    const uid_t other = nobodys_number(2);
     std::string job = "exporter-users-" + std::to_string(getpid());
     std::string own = "/dev/shm/ncclguard-0/" + job;
     std::string above = "/dev/shm/ncclguard-" + std::to_string(other), theirs = above + "/" + job;
@@ -384,7 +390,7 @@ TEST(Exporter, AsRootNoUserHidesTheRunOfAnother)
         Exporter exporter(in_folder(""));
         Answer answer = exporter.ask("/metrics");
         EXPECT_EQ(scrape(answer).of("waiting_ranks", {"nccl_job=\"" + job + '"'}).size(), 2u);
-        EXPECT_TRUE(has(answer.body, "-64125\"")) << answer.body;
+        EXPECT_TRUE(has(answer.body, "-" + std::to_string(other) + "\"")) << answer.body;
     }
     std::filesystem::remove_all(own);
     std::filesystem::remove_all(above);
