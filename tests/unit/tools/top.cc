@@ -434,7 +434,8 @@ TEST(TopOnATerminal, WhatCannotBeSeenForAWhileIsShownAsItWas)
     ASSERT_EQ(exchange(), 0);
     std::filesystem::remove(away);
     EXPECT_TRUE(told && twice) << terminal.screen();
-    /* Once the pictures made meanwhile have been read, it is no longer said. */
+    ASSERT_TRUE(terminal.comes("\033[J")); /* the end of the picture that was read last */
+    /* Once those made meanwhile have been read, too, it is no longer said. */
     auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     std::string picture;
     do
