@@ -67,12 +67,13 @@ def ranks_of(job, program):
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 if os.path.basename(file.read().split(b"\0")[0].decode()) == program:
                     yield pid
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             raise TooLate(f"process {pid} was gone before anything could be done to it") from None
 
 
 def signal_all(job, program, name):
-    for pid in ranks_of(job, program):
+    # All are found before the first is signalled: between two signals one rank waits for the other.
+    for pid in list(ranks_of(job, program)):
         try:
             os.kill(pid, getattr(signal, "SIG" + name))
         except ProcessLookupError:
