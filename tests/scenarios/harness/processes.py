@@ -14,6 +14,9 @@ from .verdicts import VERDICT_LINE, Failure, TooLate, overdue
 # Of a program that says what it is about to do wrong, and of the library that does it.
 FAULT_LINE = re.compile(r"^rank (\d+) \(pid (\d+)\): (\S+) at call|^rank (\d+) \(pid (\d+)\): (\S+)$"
                         r"|^ncclguard\[\d+\](?: rank -?\d+)? warn: rehearsal: \S+ happens to rank")
+# When it says so, and how much later its line may be read; clocks of programs may be set.
+SAID_AT = re.compile(r", at (\d+\.\d+)$")
+READ_WITHIN_S = 60
 
 
 def environment_of(pid):
@@ -178,8 +181,13 @@ class Run:
             return sorted(file.read().splitlines())
 
     def fault_times(self):
-        """When faults were announced."""
-        return [at for at, line in list(self.lines) if FAULT_LINE.match(line)]
+        """When faults were announced, or else when that was read."""
+        times = []
+        for at, line in list(self.lines):
+            if FAULT_LINE.match(line):
+                said = SAID_AT.search(line)
+                times.append(float(said[1]) if said and 0 <= at - float(said[1]) < READ_WITHIN_S else at)
+        return times
 
 
 def end_politely(run, job, bound):
