@@ -85,6 +85,16 @@ def await_verdict(scenario, run, folders, bound):
     raise overdue(f"no verdict with action {wanted_action(scenario)} after {bound:.0f} s", bound, there)
 
 
+def missed_before(scenario, run, fault_time):
+    """Was a rank said to be missing before the fault of a row that is not about that? Then one came late: where others
+    have the processors, ranks start further apart than the clocks of most rows run."""
+    if scenario.is_about_making():
+        return False
+    first = min(run.fault_times() + ([fault_time] if fault_time else []), default=None)
+    return any(found[2] == "init_missing_rank" if first is None else
+               found[2] in ("init_missing_rank", "missing_rank") and at < first for at, found in run.verdict_words())
+
+
 def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome):
     verdict = await_verdict(scenario, run, folders, bound)
     if verdict:
