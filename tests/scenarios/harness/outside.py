@@ -87,11 +87,14 @@ def write_rules(base, text):
 
 
 def claimant_of(path):
-    """Pid of who claimed the incident in this file; None: it is a suspicion, or the file is not whole."""
-    with open(path, "rb") as file:
-        data = file.read(64)
-    # Magic number, then the incident as core/nccl/board.h has it.
-    _, _, _, level, _, _, _, _, _, pid = struct.unpack_from("=QQIII4xQQIii", data)
+    """Pid of who claimed the incident in this file; None: it is a suspicion, or the file is not whole, or gone."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(64)
+        # Magic number, then the incident as core/nccl/board.h has it.
+        _, _, _, level, _, _, _, _, _, pid = struct.unpack_from("=QQIII4xQQIii", data)
+    except (FileNotFoundError, struct.error):
+        return None
     return pid if level == 2 else None
 
 
@@ -106,9 +109,8 @@ def signal_claimant(scenario, run, folder, bound):
     until = time.monotonic() + bound
     try:
         while time.monotonic() < until and run.process.poll() is None:
-            if not select.select([fd], [], [], 1)[0]:
-                continue
-            os.read(fd, 65536)
+            if select.select([fd], [], [], 0.1)[0]:
+                os.read(fd, 65536)
             for name in sorted(os.listdir(folder)):
                 pid = claimant_of(f"{folder}/{name}") if name.startswith("incident-") else None
                 if pid:
