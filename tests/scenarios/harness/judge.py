@@ -9,7 +9,7 @@ import time
 from . import evidence
 from .processes import end_politely, processes_of
 from .rows import ROOT
-from .verdicts import (Failure, Late, check, check_names, check_verdict, overdue, ranks_in, read_verdict,
+from .verdicts import (Failure, Late, TooLate, check, check_names, check_verdict, overdue, ranks_in, read_verdict,
                        verdict_of_log, wanted_action)
 
 sys.path.append(os.path.join(ROOT, "tests", "unit", "core", "report"))
@@ -117,13 +117,15 @@ def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome
     check_evidence(scenario, verdict, out)
     if scenario.analyze and wanted_action(scenario) == "kill" and scenario.verdict_from == "file":
         check_analyze(session, scenario, out)
+    acted = fault_time is not None
     fault_time = fault_time or max(run.fault_times(), default=None)
     if fault_time is None or scenario.clock_moves or "time_unix_ns" not in verdict:
         return ""
     took = verdict["time_unix_ns"] / 1e9 - fault_time
-    # The words of a fault may be read a moment after a verdict that comes at once.
+    # The words of a fault may be read a moment after a verdict that comes at once, or so late that nothing is shown.
     if scenario.earliest_s and took < scenario.earliest_s:
-        raise Failure(f"the verdict came {took:.1f} s after the fault, should not before {scenario.earliest_s} s")
+        raise (Failure if acted else TooLate)(
+            f"the verdict came {took:.1f} s after the fault, should not before {scenario.earliest_s} s")
     if took > scenario.latest_s * session.options.slack:
         raise Late(f"the verdict came {took:.1f} s after the fault, should be within {scenario.latest_s} s")
     return f"verdict after {took:.2f} s"

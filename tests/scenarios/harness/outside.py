@@ -12,16 +12,13 @@ import time
 
 from .processes import pid_of_rank, ranks_of, signal_all, signal_living
 from .rows import ROOT
-from .verdicts import Failure
+from .verdicts import Failure, overdue
 
 
 def act_outside(scenario, run, job, bound):
     """Signal a rank from outside once the row's sign is in the log: {after, signal, rank}."""
     action = scenario.outside
-    until = time.monotonic() + bound
-    while not any(re.search(action["after"], line) for _, line in list(run.lines)):
-        if time.monotonic() > until or run.wait(0.01) is not None:
-            raise Failure(f"/{action['after']}/ was not said")
+    await_said(run, action["after"], 1, bound)
     # The others are inside the collective shortly after; when exactly does not matter.
     pid = pid_of_rank(job, int(action["rank"]), os.path.basename(shlex.split(scenario.program)[0]))
     signalled = time.time()
@@ -31,10 +28,17 @@ def act_outside(scenario, run, job, bound):
 
 def await_said(run, text, times, bound):
     """Until so many lines match; what was said by then counts, too."""
+    def said():
+        return sum(re.search(text, line) is not None for _, line in list(run.lines)) >= times
+
     until = time.monotonic() + bound
-    while sum(re.search(text, line) is not None for _, line in list(run.lines)) < times:
-        if time.monotonic() > until or run.wait(0.01) is not None:
-            raise Failure(f"/{text}/ was not said {times} time(s)")
+    while not said():
+        if time.monotonic() > until:
+            raise overdue(f"/{text}/ was not said {times} time(s)", bound, said)
+        if run.wait(0.01) is not None:
+            run.finish()  # what it said last may not have been read
+            if not said():
+                raise Failure(f"/{text}/ was not said {times} time(s), and it ended with {run.exit()}")
 
 
 def hold_all(job, program, seconds):

@@ -159,9 +159,11 @@ def play(session, scenario, outcome):
     if folders.log_file:
         env["NCCLGUARD_LOG_FILE"] = folders.log_file
     env["NCCLGUARD_SUSPECT"] = scenario.suspect
-    if scenario.kind == "fault":
+    # Ranks may start seconds apart: who is not there yet is no fault where the fault comes later.
+    behind = scenario.kind == "fault" and scenario.is_behind_making()
+    if scenario.kind == "fault" and not behind:
         env["NCCLGUARD_COLD_SUSPECT"] = scenario.suspect
-    slow = session.options.gpus and not scenario.is_about_making()
+    slow = behind or (session.options.gpus and not scenario.is_about_making())
     env["NCCLGUARD_INIT_TIMEOUT"] = "60s" if slow else scenario.timeout
     if scenario.rules is not None:
         write_rules(base, scenario.rules)

@@ -11,6 +11,8 @@ import time
 
 from .verdicts import VERDICT_LINE, Failure, TooLate, overdue
 
+PF_EXITING = 4  # of the flags in /proc/PID/stat
+
 # Of a program that says what it is about to do wrong, and of the library that does it.
 FAULT_LINE = re.compile(r"^rank (\d+) \(pid (\d+)\): (\S+) at call|^rank (\d+) \(pid (\d+)\): (\S+)$"
                         r"|^ncclguard\[\d+\](?: rank -?\d+)? warn: rehearsal: \S+ happens to rank")
@@ -24,20 +26,27 @@ def environment_of(pid):
         return []
 
 
+def is_over(pid):
+    """Has it ended, or does it want nothing but a processor to end: it can run, and is on its way out, or has a SIGKILL
+    before it?"""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            words = file.read().rsplit(")", 1)[1].split()
+        with open(f"/proc/{pid}/status") as file:
+            pending = [int(line.split()[1], 16) for line in file if line.startswith(("SigPnd:", "ShdPnd:"))]
+    except OSError:
+        return True
+    ends = int(words[6]) & PF_EXITING or any(mask >> (signal.SIGKILL - 1) & 1 for mask in pending)
+    return words[0] in "ZX" or (words[0] == "R" and bool(ends))
+
+
 def processes_of(job):
     """Pids of living processes that carry this job's name in their environment."""
     mark = f"SCENARIO_JOB={job}".encode()
     found = []
     for entry in os.listdir("/proc"):
-        if not entry.isdigit() or mark not in environment_of(entry):
-            continue
-        try:
-            with open(f"/proc/{entry}/stat") as file:
-                if file.read().rsplit(")", 1)[1].split()[0] in "ZX":
-                    continue
-        except OSError:
-            continue
-        found.append(int(entry))
+        if entry.isdigit() and mark in environment_of(entry) and not is_over(entry):
+            found.append(int(entry))
     return found
 
 
