@@ -12,7 +12,7 @@ import time
 
 from .processes import pid_of_rank, ranks_of, signal_all, signal_living
 from .rows import ROOT
-from .verdicts import Failure, overdue
+from .verdicts import Failure, TooLate, overdue
 
 
 def act_outside(scenario, run, job, bound):
@@ -91,12 +91,16 @@ def write_rules(base, text):
 
 
 def claimant_of(path):
-    """Pid of who claimed the incident in this file; None: it is a suspicion, or the file is not whole."""
-    with open(path, "rb") as file:
-        data = file.read(64)
-    # Magic number, then the incident as core/nccl/board.h has it.
-    _, _, _, level, _, _, _, _, _, pid = struct.unpack_from("=QQIII4xQQIii", data)
-    return pid if level == 2 else None
+    """Pid of who claimed the incident in this file, and whether it has judged; None: it is a suspicion, or the file is
+    not whole, or gone."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(64)
+        # Magic number, then the incident as core/nccl/board.h has it.
+        _, _, _, level, state, _, _, _, _, pid = struct.unpack_from("=QQIII4xQQIii", data)
+    except (FileNotFoundError, struct.error):
+        return None
+    return (pid, state == 2) if level == 2 else None
 
 
 def signal_claimant(scenario, run, folder, bound):
@@ -110,13 +114,15 @@ def signal_claimant(scenario, run, folder, bound):
     until = time.monotonic() + bound
     try:
         while time.monotonic() < until and run.process.poll() is None:
-            if not select.select([fd], [], [], 1)[0]:
-                continue
-            os.read(fd, 65536)
+            if select.select([fd], [], [], 0.1)[0]:
+                os.read(fd, 65536)
             for name in sorted(os.listdir(folder)):
-                pid = claimant_of(f"{folder}/{name}") if name.startswith("incident-") else None
-                if pid:
-                    signal_living(pid, getattr(signal, "SIG" + scenario.claimant))
+                claim = claimant_of(f"{folder}/{name}") if name.startswith("incident-") else None
+                if claim:
+                    signal_living(claim[0], getattr(signal, "SIG" + scenario.claimant))
+                    # By a verdict the others end, whatever then happens to who has found it.
+                    if claimant_of(f"{folder}/{name}") == (claim[0], True):
+                        raise TooLate(f"process {claim[0]} had judged before it could be signalled")
                     return
     finally:
         os.close(fd)

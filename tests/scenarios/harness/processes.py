@@ -16,6 +16,9 @@ PF_EXITING = 4  # of the flags in /proc/PID/stat
 # Of a program that says what it is about to do wrong, and of the library that does it.
 FAULT_LINE = re.compile(r"^rank (\d+) \(pid (\d+)\): (\S+) at call|^rank (\d+) \(pid (\d+)\): (\S+)$"
                         r"|^ncclguard\[\d+\](?: rank -?\d+)? warn: rehearsal: \S+ happens to rank")
+# When it says so, and how much later its line may be read; clocks of programs may be set.
+SAID_AT = re.compile(r", at (\d+\.\d+)$")
+READ_WITHIN_S = 60
 
 
 def environment_of(pid):
@@ -76,12 +79,13 @@ def ranks_of(job, program):
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 if os.path.basename(file.read().split(b"\0")[0].decode()) == program:
                     yield pid
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             raise TooLate(f"process {pid} was gone before anything could be done to it") from None
 
 
 def signal_all(job, program, name):
-    for pid in ranks_of(job, program):
+    # All are found before the first is signalled: between two signals one rank waits for the other.
+    for pid in list(ranks_of(job, program)):
         try:
             os.kill(pid, getattr(signal, "SIG" + name))
         except ProcessLookupError:
@@ -186,8 +190,13 @@ class Run:
             return sorted(file.read().splitlines())
 
     def fault_times(self):
-        """When faults were announced."""
-        return [at for at, line in list(self.lines) if FAULT_LINE.match(line)]
+        """When faults were announced, or else when that was read."""
+        times = []
+        for at, line in list(self.lines):
+            if FAULT_LINE.match(line):
+                said = SAID_AT.search(line)
+                times.append(float(said[1]) if said and 0 <= at - float(said[1]) < READ_WITHIN_S else at)
+        return times
 
 
 def end_politely(run, job, bound):
