@@ -5,7 +5,8 @@ import re
 
 from .rows import ROOT
 from .runner import Task, run_all
-from .verdicts import Failure
+from .store_servers import until
+from .verdicts import Failure, overdue
 
 
 def parser_of(text, jobs=None):
@@ -29,6 +30,14 @@ def environment(**more):
 def require(truth, what):
     if not truth:
         raise Failure(what)
+
+
+def await_that(what, condition, bound):
+    """Until then; what comes after the bound is late."""
+    try:
+        return until(what, condition, bound, 0.01)
+    except TimeoutError as error:
+        raise overdue(str(error), bound, condition) from None
 
 
 def run_rows(options, rows):
