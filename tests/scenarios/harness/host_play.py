@@ -146,19 +146,28 @@ def play_row(session, row, outcome):
         session.end_network(network)
 
 
-def play_jobs(session, row, play):
-    """As play_row, for what `play` does with network, server and password; it returns its jobs in a list."""
-    network, server, password = build_network(session, row)
-    jobs = []
-    try:
-        return play(network, server, password, jobs)
-    except (Failure, bed.Failure) as failure:
-        failure.base, failure.job = network.base, jobs[-1] if jobs else None
-        raise
-    finally:
-        for job in jobs:
+class Jobs(list):
+    """Jobs on hosts, and with a server, of their own; all of it ends with the block."""
+
+    def __init__(self, session, row):
+        super().__init__()
+        self.session, self.bound = session, 60 * session.options.slack
+        self.network, self.server, self.password = build_network(session, row)
+
+    def start(self, row, kind=Job, name="same"):
+        """One more: another run of the same job, unless it has a name of its own."""
+        url = store_of(row, self.server, self.password)
+        self.append(kind(self.session, row, self.network, self.server, name, url, self.password, str(len(self) + 1)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, failure, trace):
+        if isinstance(failure, (Failure, bed.Failure)):
+            failure.base, failure.job = self.network.base, self[-1] if self else None
+        for job in self:
             job.end()
-        session.end_network(network)
+        self.session.end_network(self.network)
 
 
 def show(failure):
