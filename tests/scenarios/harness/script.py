@@ -2,6 +2,7 @@
 import argparse
 import os
 import re
+import shlex
 
 from .rows import ROOT
 from .runner import Task, run_all
@@ -9,7 +10,7 @@ from .store_servers import until
 from .verdicts import Failure, overdue
 
 
-def parser_of(text, jobs=None):
+def parser_of(text, jobs=None, slack=False):
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=os.path.realpath, default=f"{ROOT}/build", help="build folder (default: build)")
     parser.add_argument("--filter", default="", help="only rows in whose name this regular expression is found")
@@ -17,6 +18,9 @@ def parser_of(text, jobs=None):
     parser.add_argument("--keep", action="store_true", help="keep the folders of the runs")
     if jobs:
         parser.add_argument("--jobs", type=int, default=jobs, help=f"rows at the same time (default {jobs})")
+    if slack:
+        parser.add_argument("--slack", type=float, default=float(os.environ.get("SCENARIO_SLACK", "1")),
+                            help="all bounds of time times this (a loaded or instrumented machine)")
     return parser
 
 
@@ -25,6 +29,15 @@ def environment(**more):
     env = {key: value for key, value in os.environ.items()
            if not key.startswith("NCCLGUARD") and key not in ("LD_PRELOAD", "RANK", "WORLD_SIZE", "LOCAL_RANK")}
     return {**env, **more}
+
+
+def command_of(build, program):
+    """The words of a row's program, by its place in the build."""
+    name, *arguments = shlex.split(program)
+    for folder in ("tests/scenarios", "tests/programs", "tests/gpu"):
+        if os.path.exists(path := f"{build}/{folder}/{name}"):
+            return [path, *arguments]
+    raise Failure(f"{name} is not built")
 
 
 def require(truth, what):
