@@ -155,7 +155,7 @@ def play(session, scenario, outcome):
     behind = scenario.kind == "fault" and scenario.is_behind_making()
     if scenario.kind == "fault" and not behind:
         env["NCCLGUARD_COLD_SUSPECT"] = scenario.suspect
-    # Ranks of a job in which nothing is wrong may start seconds apart.
+    # So they may in a job in which nothing is wrong.
     well = scenario.kind == "healthy" and scenario.timeout != "0"
     slow = behind or ((session.options.gpus or well) and not scenario.is_about_making())
     env["NCCLGUARD_INIT_TIMEOUT"] = "60s" if slow else scenario.timeout
