@@ -3,11 +3,11 @@
 import contextlib
 import io
 import json
+import os
 import re
 import sys
 import tempfile
 import time
-import tomllib
 import types
 import unittest
 import unittest.mock
@@ -38,6 +38,14 @@ class Rows(unittest.TestCase):
             {"name": "b", "ranks": [2], "op": "Recv", "seq": 1}])
         with self.assertRaises(SystemExit):
             list(rows.members([{"each": [[{"name": "a", "seq": 1}, {"seq": 2}]]}]))
+
+    def test_the_culprit_is_the_rank_at_the_place_of_the_fault_unless_the_row_says_otherwise(self):
+        row = {"name": "a", "program": "b", "at": ["last"]}
+        for columns, culprits in (({"expect": "nan"}, ["3"]), ({"expect": "nan", "culprits": ["{first}"]}, ["0"]),
+                                  ({"expect": "nan", "culprits": "any"}, None), ({"expect": "nan", "at": [""]}, None),
+                                  ({}, None)):
+            one, = rows.expand([{**row, "ranks": [4], **columns}])
+            self.assertEqual(one.culprits, culprits, columns)
 
     def test_clocks_run_longer_where_that_is_wanted_and_nothing_else_does(self):
         row = {"name": "a", "program": "b", "timeout": "2500ms", "threshold": "1s", "latest_s": 3.0}
@@ -231,14 +239,13 @@ class Draws(unittest.TestCase):
                    "iters": 1000, "pause": 5, "op": "reduce"}
         with tempfile.TemporaryDirectory() as folder:
             path = draw.minimise(Session(), draw.scenario_of(choices, "random/x"), play, f"{folder}/small")
-            with open(path, "rb") as file:
-                row = tomllib.load(file)
+            row, = rows.table_rows(path, ["row"])
         self.assertEqual(row["ranks"], [4])
         self.assertEqual(row["culprits"], ["0"])
         self.assertIn("--op allreduce", row["program"])
         self.assertNotIn("--pause-ms", row["program"])
         self.assertLess(int(re.search(r"--hang 0:(\d+)", row["program"])[1]), 6)
-        self.assertEqual(next(rows.expand([{"name": "small", **row}])).expect, "missing_rank")
+        self.assertEqual(next(rows.expand([row])).expect, "missing_rank")
 
 
 class Runner(unittest.TestCase):
@@ -324,6 +331,11 @@ class Suite(unittest.TestCase):
     def test_there_are_sixty_and_fifteen_of_them_healthy(self):
         self.assertGreaterEqual(len(self.rows), 60)
         self.assertGreaterEqual(sum("expect" not in row for row in self.rows), 15)
+
+    def test_a_scenario_is_in_the_file_with_which_its_name_begins(self):
+        for file in os.listdir(rows.SUITE):
+            for row in rows.table_rows(f"{rows.SUITE}/{file}", ["row"]):
+                self.assertEqual(f"{row['name'].split('/')[0]}.toml", file)
 
     def test_no_scenario_is_in_a_table_as_well(self):
         names = [row["name"] for row in self.rows + rows.table_rows(f"{rows.HERE}/scenarios.toml")]

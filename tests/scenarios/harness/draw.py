@@ -1,7 +1,7 @@
 """Scenarios that are drawn: program, size, fault, place and time from tables, and what the verdict must be.
 
 The drawing depends on the seed and the number of the draw alone; how the processes of a run are scheduled does not.
-What fails is made smaller as long as it still fails, and written as a file of the suite.
+What fails is made smaller as long as it still fails, and written as a row of the suite.
 """
 import copy
 import random
@@ -119,7 +119,7 @@ def draw(seed, number):
 
 
 def row_of(choices, name):
-    """The scenario of these choices, as a file of the suite has it."""
+    """The scenario of these choices, as the suite has it."""
     _, arguments, columns, _ = FAULTS[choices["fault"]]
     program, more, _ = PROGRAMS[choices["program"]]
     words = f"{program} --iters {choices['iters']} {arguments}".rstrip()
@@ -207,7 +207,7 @@ def minimise(session, scenario, play, path):
             passed.append(change)
     with open(f"{path}.toml", "w") as file:
         file.write(f"# {scenario.name}, made smaller: {replays} other runs were tried.\n")
-        file.write(toml_of({key: value for key, value in row_of(choices, "").items() if key != "name"}))
+        file.write("[[row]]\n" + toml_of(row_of(choices, f"{scenario.family}/smaller")))
     return f"{path}.toml"
 
 

@@ -14,6 +14,7 @@ from . import network as bed
 from .host_rows import AFTER_GO, UNDER_WAY
 from .processes import Run, kill_job, pid_of_rank, processes_of
 from .rows import HERE
+from .script import command_of
 from .verdicts import Failure, overdue, read_verdict
 
 GUARD_LINE = re.compile(r"ncclguard\[(\d+)\] rank (-?\d+) (\w+): (.*)")
@@ -68,12 +69,7 @@ class Job:
 
     def command(self, index):
         row, build = self.row, self.session.options.build
-        words = shlex.split(row.program)
-        folder = next((folder for folder in ("tests/scenarios", "tests/programs")
-                       if os.path.exists(f"{build}/{folder}/{words[0]}")), None)
-        if not folder:
-            raise Failure(f"{words[0]} is not built")
-        words[0] = f"{build}/{folder}/{words[0]}"
+        words = command_of(build, row.program)
         launcher = [f"{build}/tests/programs/spawn", "-n", str(row.ranks)]
         if index is not None:
             launcher += ["--node", f"{index}/{row.hosts}", "--folder", f"/tmp/shared/{self.places}"]

@@ -1,7 +1,7 @@
 """A row of several hosts, played: its hosts and its server are made, the job is run, judged, and all of it ended."""
 import os
+import re
 import secrets
-import shlex
 import subprocess
 import tempfile
 import threading
@@ -11,6 +11,7 @@ import urllib.parse
 from . import network as bed
 from .host_job import Job
 from .host_judge import finish, judge_fault, judge_healthy
+from .script import command_of, environment
 from .verdicts import Failure, check
 
 
@@ -92,16 +93,9 @@ def bare_output(session, row):
         known = session.bare.setdefault(key, {"lock": threading.Lock(), "lines": None})
     with known["lock"]:
         if known["lines"] is None:
-            words = shlex.split(row.program)
-            # Its pauses and sleeps change nothing in what it says.
-            for name in ("--pause-ms",):
-                if name in words:
-                    del words[words.index(name):words.index(name) + 2]
-            folder = next(folder for folder in ("tests/scenarios", "tests/programs")
-                          if os.path.exists(f"{session.options.build}/{folder}/{words[0]}"))
-            words[0] = f"{session.options.build}/{folder}/{words[0]}"
-            env = {name: value for name, value in os.environ.items() if not name.startswith("NCCLGUARD")}
-            env["LD_LIBRARY_PATH"] = f"{session.options.build}/tests/fake"
+            # Its pauses change nothing in what it says.
+            words = command_of(session.options.build, re.sub(r" --pause-ms \S+", "", row.program))
+            env = environment(LD_LIBRARY_PATH=f"{session.options.build}/tests/fake")
             done = subprocess.run([f"{session.options.build}/tests/programs/spawn", "-n", str(row.hosts * row.ranks),
                                    "--timeout", "60", "--kill-others", "--"] + words, env=env, capture_output=True,
                                   text=True)
@@ -146,19 +140,28 @@ def play_row(session, row, outcome):
         session.end_network(network)
 
 
-def play_jobs(session, row, play):
-    """As play_row, for what `play` does with network, server and password; it returns its jobs in a list."""
-    network, server, password = build_network(session, row)
-    jobs = []
-    try:
-        return play(network, server, password, jobs)
-    except (Failure, bed.Failure) as failure:
-        failure.base, failure.job = network.base, jobs[-1] if jobs else None
-        raise
-    finally:
-        for job in jobs:
+class Jobs(list):
+    """Jobs on hosts, and with a server, of their own; all of it ends with the block."""
+
+    def __init__(self, session, row):
+        super().__init__()
+        self.session, self.bound = session, 60 * session.options.slack
+        self.network, self.server, self.password = build_network(session, row)
+
+    def start(self, row, kind=Job, name="same"):
+        """One more: another run of the same job, unless it has a name of its own."""
+        url = store_of(row, self.server, self.password)
+        self.append(kind(self.session, row, self.network, self.server, name, url, self.password, str(len(self) + 1)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, failure, trace):
+        if isinstance(failure, (Failure, bed.Failure)):
+            failure.base, failure.job = self.network.base, self[-1] if self else None
+        for job in self:
             job.end()
-        session.end_network(network)
+        self.session.end_network(self.network)
 
 
 def show(failure):

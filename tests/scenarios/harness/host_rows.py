@@ -1,4 +1,4 @@
-"""Jobs of several hosts as data: the rows of hosts.toml, and the files of the suite that name hosts."""
+"""Jobs of several hosts as data: the rows of hosts.toml, and those of the suite that name hosts."""
 import re
 import sys
 

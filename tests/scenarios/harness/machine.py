@@ -87,22 +87,17 @@ def skipped(scenario, session):
             return "needs a device for each rank"
     elif "gpus" in scenario.needs:
         return "needs GPUs"
-    if "mount" in scenario.needs and not session.can_mount:
-        return "needs the right to mount a tmpfs"
-    if "hung folder" in scenario.needs and not session.can_hang_folder:
-        return "needs the right to mount a file system by /dev/fuse"
-    if "hung memory" in scenario.needs and not session.can_hang_memory:
-        return "needs the right to use userfaultfd"
-    if "ptrace" in scenario.needs and not session.can_trace:
-        return "needs the right to trace other processes"
-    if "root" in scenario.needs and os.geteuid() != 0:
-        return "needs to be root"
-    if "setuid" in scenario.needs and os.statvfs("/tmp").f_flag & os.ST_NOSUID:
-        return "needs a /tmp where programs may have other rights"
-    if "no sanitizer" in scenario.needs and session.sanitized:
-        return "needs a build without a sanitizer"
-    if "no delays" in scenario.needs and session.options.delays is not None:
-        return "needs a process that nobody delays"
+    for need, there, lack in (
+            ("mount", session.can_mount, "the right to mount a tmpfs"),
+            ("hung folder", session.can_hang_folder, "the right to mount a file system by /dev/fuse"),
+            ("hung memory", session.can_hang_memory, "the right to use userfaultfd"),
+            ("ptrace", session.can_trace, "the right to trace other processes"),
+            ("root", os.geteuid() == 0, "to be root"),
+            ("setuid", not os.statvfs("/tmp").f_flag & os.ST_NOSUID, "a /tmp where programs may have other rights"),
+            ("no sanitizer", not session.sanitized, "a build without a sanitizer"),
+            ("no delays", session.options.delays is None, "a process that nobody delays")):
+        if need in scenario.needs and not there:
+            return f"needs {lack}"
     for need in scenario.needs:
         if need.startswith("NCCL ") and session.nccl < tuple(int(part) for part in need[5:].split(".")):
             return f"needs {need}"

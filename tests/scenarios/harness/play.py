@@ -14,6 +14,7 @@ from .outside import act_outside, give_orders, signal_claimant, write_rules
 from .processes import Run, kill_job
 from .rows import Scenario
 from .score import NOTHING
+from .script import command_of, environment
 from .verdicts import Failure, Late, read_verdict, verdict_of_log
 
 
@@ -29,9 +30,7 @@ class Session:
         self.closing = False
 
     def environment(self, job, base):
-        env = {key: value for key, value in os.environ.items()
-               if not key.startswith("NCCLGUARD") and key not in ("LD_PRELOAD", "RANK", "WORLD_SIZE", "LOCAL_RANK")}
-        env.update(SCENARIO_JOB=job, TMPDIR=f"{base}/tmp")
+        env = environment(SCENARIO_JOB=job, TMPDIR=f"{base}/tmp")
         if self.options.share:
             env["SHARE_DEVICES"] = "1"
         folders = [self.options.libraries, f"{self.options.build}/lib", env.get("LD_LIBRARY_PATH")]
@@ -53,14 +52,7 @@ class Session:
             kill_job(f"{os.getpid()}-{number + 1}")
 
     def command(self, scenario):
-        words = shlex.split(scenario.program)
-        for folder in ("tests/scenarios", "tests/programs", "tests/gpu"):
-            path = f"{self.options.build}/{folder}/{words[0]}"
-            if os.path.exists(path):
-                break
-        else:
-            raise Failure(f"{words[0]} is not built")
-        words[0] = path
+        words = command_of(self.options.build, scenario.program)
         if scenario.memory_kib:
             words = ["sh", "-c", f'ulimit -v {scenario.memory_kib} && exec "$@"', "sh"] + words
         if scenario.launch == "alone":

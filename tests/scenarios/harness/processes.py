@@ -110,18 +110,19 @@ class Run:
         self.lines = []  # (time, line of stderr)
         self.ended_s = None  # when we began to end it
         self.environment = env
-        if unread:
-            self.start_unread(argv, env, base, name)
-            return
-        self.stdout_path = f"{base}/{name}.stdout"
-        self.stderr_path = f"{base}/{name}.stderr"
+        self.stdout_path, self.stderr_path = f"{base}/{name}.stdout", f"{base}/{name}.stderr"
+        stderr = self.full_pipe() if unread else subprocess.PIPE
         with open(self.stdout_path, "wb") as stdout:
             self.process = subprocess.Popen(argv, env=env, cwd=base, stdin=subprocess.DEVNULL, stdout=stdout,
-                                            stderr=subprocess.PIPE, start_new_session=True)
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
+                                            stderr=stderr, start_new_session=True)
+        if unread:
+            os.close(stderr)
+            self.reader = threading.Thread(target=self.drain)
+        else:
+            self.reader = threading.Thread(target=self.read, daemon=True)
+            self.reader.start()
 
-    def start_unread(self, argv, env, base, name):
+    def full_pipe(self):
         """As below a launcher that is stuck: stderr is a pipe that is full, and nobody reads it."""
         self.unread, full = os.pipe()
         os.set_blocking(full, False)
@@ -130,12 +131,7 @@ class Run:
                 os.write(full, b"x" * 4096)
         except BlockingIOError:
             os.set_blocking(full, True)
-        self.stdout_path, self.stderr_path = f"{base}/{name}.stdout", f"{base}/{name}.stderr"
-        with open(self.stdout_path, "wb") as stdout:
-            self.process = subprocess.Popen(argv, env=env, cwd=base, stdin=subprocess.DEVNULL, stdout=stdout,
-                                            stderr=full, start_new_session=True)
-        os.close(full)
-        self.reader = threading.Thread(target=self.drain)
+        return full
 
     def read_when_alone(self, job, n, bound):
         """The ranks must end though nobody reads; the launcher may then say its word."""

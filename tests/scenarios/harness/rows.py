@@ -1,4 +1,4 @@
-"""Scenarios as data: the rows of a table, and the files of the suite, one scenario each.
+"""Scenarios as data: the rows of a table, and those of the suite.
 
 Pure: nothing is run here.
 """
@@ -81,8 +81,12 @@ class Scenario:
         return longer(value, self.times)
 
     def value(self, column):
+        if column == "culprits" and self.row.get(column) == "any":
+            return None
         if column in self.row:
             return self.fill(self.row[column])
+        if column == "culprits" and "expect" in self.row and "r" in self.words:
+            return [str(self.words["r"])]
         if self.kind != "fault" and column in HEALTHY_COLUMNS:
             return HEALTHY_COLUMNS[column]
         return COLUMNS[column]
@@ -141,23 +145,16 @@ def members(rows):
 def table_rows(path, kinds=("fault", "healthy", "late")):
     """The rows of a table."""
     with open(path, "rb") as file:
-        table = tomllib.load(file)
+        try:
+            table = tomllib.load(file)
+        except tomllib.TOMLDecodeError as error:
+            sys.exit(f"scenarios: {path}: {error}")
     return [row for kind in kinds for row in members(table.get(kind, []))]
 
 
 def suite_rows(folder=SUITE):
-    """The scenarios of the suite: a file each, whose path is the name."""
-    rows = []
-    for place, _, files in sorted(os.walk(folder)):
-        for name in sorted(files):
-            path = os.path.join(place, name)
-            with open(path, "rb") as file:
-                try:
-                    row = tomllib.load(file)
-                except tomllib.TOMLDecodeError as error:
-                    sys.exit(f"scenarios: {path}: {error}")
-            rows.append({"name": os.path.relpath(path, folder).removesuffix(".toml"), **row})
-    return rows
+    """The scenarios of the suite: dead/… are in dead.toml."""
+    return [row for name in sorted(os.listdir(folder)) for row in table_rows(f"{folder}/{name}", ["row"])]
 
 
 def on_several_hosts(row):
