@@ -6,7 +6,7 @@ import subprocess
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-ROOMS = ("core", "store", "shim", "tools", "tests", ".ci")
+ROOMS = ("core", "store", "shim", "tools", "tests", "packaging", ".ci")
 
 OPTIONS = "docs/configuration.md"
 COMMANDS = "docs/commands.md"
