@@ -24,6 +24,9 @@ SCRIPTS = ("tools/quickstart", "tests/run", ".ci/run", "tests/gpu/bundle", "test
            "tests/scenarios/run", "tests/house/update-docs")
 ROOT_FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "meson.build", "meson.options",
               ".clang-format")
+# What `meson install` leaves below its prefix; manual pages and completions are those of test_manual.py.
+INSTALLED = ("{bindir}/ncclguard", "{libdir}/ncclguard/libncclguard.so", "{includedir}/ncclguard.h",
+             "{datadir}/ncclguard/ncclguard.py", "{libdir}/pkgconfig/ncclguard.pc")
 SUBCOMMANDS = ("run", "top", "dump", "abort", "suspend", "resume", "analyze", "doctor", "apis", "config")
 RUN_OPTIONS = ("--timeout", "--on-timeout", "--store", "--out", "--fault")
 VARIABLES = {
@@ -95,6 +98,14 @@ class Contract(unittest.TestCase):
         for name in BUILD_FILES:
             with self.subTest(file=name):
                 self.assertTrue(os.path.isfile(built(name)))
+
+    def test_an_installation_has_the_promised_files(self):
+        with open(built("meson-info/intro-install_plan.json"), encoding="utf-8") as file:
+            plan = json.load(file)
+        places = {entry["destination"] for part in plan.values() for entry in part.values()}
+        for place in INSTALLED:
+            with self.subTest(place=place):
+                self.assertIn(place, places)
 
     def test_the_stand_ins_bear_the_names_that_programs_ask_for(self):
         for name in BUILD_FILES:

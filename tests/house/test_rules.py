@@ -85,6 +85,7 @@ UGLY = [
     ("meson.build", "project('a')\n", "opens with a comment"),
     ("core/a.c", "/* A. */\nint a; // no\n", "core/a.c:2: write /* */"),
     ("core/a.c", "/* A. */\n\tint a;\n", "core/a.c:2: a tab"),
+    ("tools/a", "#!/usr/bin/make -f\n# A.\na:\n\tb\n\tc\td\n", "tools/a:5: a tab"),
     ("core/a.c", "/* A. */\nint a; \n", "core/a.c:2: blanks"),
     ("core/a.c", "/* A. */\n/* " + "x" * 120 + " */\n", "core/a.c:2: 126 columns"),
     ("tools/a.py", "# A.\nA = 1\nB = 2\nA = 3\n", "tools/a.py:4: A was given before"),

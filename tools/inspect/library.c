@@ -24,7 +24,7 @@ static const char *const places[] = {
     "/../shim/libncclguard.so",
     "/../lib/libncclguard.so",
 #ifdef NG_LIBDIR
-    "/../" NG_LIBDIR "/libncclguard.so",
+    "/../" NG_LIBDIR "/ncclguard/libncclguard.so",
 #endif
     "/libncclguard.so",
 };
