@@ -46,32 +46,16 @@
 
 #define COUNT 1024
 
-enum where {
-    WARM,
-    COLD,
-    GROUP,
-    P2P,
-    SPLIT,
-    FINALIZE,
-    DESTROY,
-    INIT,
-    REPLAY,
-    GRAPH,
-    DEAD,
-    IDLE,
-    RACE,
-    AGAIN,
-    OWN,
-    GIVES_UP,
-    PLACES
-};
-static const char *const names[PLACES] = {
-    "warm",   "cold",  "group", "p2p",  "split", "finalize", "destroy", "init",
-    "replay", "graph", "dead",  "idle", "race",  "again",    "own",     "gives-up"};
+#define PLACES(PLACE)                                                                              \
+    PLACE(WARM, "warm"), PLACE(COLD, "cold"), PLACE(GROUP, "group"), PLACE(P2P, "p2p"),            \
+        PLACE(SPLIT, "split"), PLACE(FINALIZE, "finalize"), PLACE(DESTROY, "destroy"),             \
+        PLACE(INIT, "init"), PLACE(REPLAY, "replay"), PLACE(GRAPH, "graph"), PLACE(DEAD, "dead"),  \
+        PLACE(IDLE, "idle"), PLACE(RACE, "race"), PLACE(AGAIN, "again"), PLACE(OWN, "own"),        \
+        PLACE(GIVES_UP, "gives-up")
+enum { PLACES(WORD_NUMBER), PLACE_COUNT };
+static const char *const names[PLACE_COUNT] = {PLACES(WORD_TEXT)};
 
-static struct place place;
-static const struct options options = {.program = "aborted", .timeout_s = 120};
-static enum where where;
+static unsigned where;
 static int wanted_error = -1;            /* -1 any */
 static const char *wanted_reason = NULL; /* NULL any */
 static bool last;                        /* this rank is the one that the others miss */
@@ -106,15 +90,6 @@ static ncclResult_t all_reduce(ncclComm_t comm)
     return ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, stream);
 }
 
-/* As a program's own watchdog does, until there is something to hear. */
-static void await_error(ncclComm_t comm)
-{
-    struct timespec pause = {.tv_nsec = 2000000};
-    ncclResult_t result, answer = ncclSuccess;
-    while ((result = ncclCommGetAsyncError(comm, &answer)) == ncclSuccess && answer == ncclSuccess)
-        nanosleep(&pause, NULL);
-}
-
 /* Until the work ends with the communicator, and leaves garbage: with an error where the guard says
  * so. */
 static void wait_for_stream(void)
@@ -128,21 +103,14 @@ static void wait_on_device(ncclComm_t comm)
     wait_for_stream();
 }
 
-static void need(cudaError_t result, const char *what)
-{
-    if (result != cudaSuccess)
-        fail(__FILE__, __LINE__, what, cudaGetErrorString(result));
-}
-
 static cudaGraph_t capture(ncclComm_t comm)
 {
     cudaGraph_t graph;
     cudaStream_t captured = device_stream_create();
 
-    need(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal),
-         "cudaStreamBeginCapture");
+    CUDA(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal));
     NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, captured));
-    need(cudaStreamEndCapture(captured, &graph), "cudaStreamEndCapture");
+    CUDA(cudaStreamEndCapture(captured, &graph));
     return graph;
 }
 
@@ -151,20 +119,19 @@ static void wait_in_replay(ncclComm_t comm)
     cudaGraph_t graph = capture(comm);
     cudaGraphExec_t exec;
 
-    need(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
-    need(cudaGraphDestroy(graph), "cudaGraphDestroy");
-    need(cudaGraphLaunch(exec, stream), "cudaGraphLaunch");
-    need(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA(cudaGraphDestroy(graph));
+    CUDA(cudaGraphLaunch(exec, stream));
+    CUDA(cudaGraphExecDestroy(exec));
     wait_for_stream();
 }
 
 static void *abort_it(void *comm)
 {
     await_error(comm);
-    struct timespec pause = {.tv_nsec = 1000000};
     for (int i = 0; i < 100; i++) {
         say("own CommAbort", ncclCommAbort(comm));
-        nanosleep(&pause, NULL);
+        sleep_ms(1);
     }
     return NULL;
 }
@@ -172,10 +139,8 @@ static void *abort_it(void *comm)
 /* Two threads end what the guard ends, about at the same time. */
 static void race(ncclComm_t comm)
 {
-    pthread_t thread;
+    pthread_t thread = thread_start(abort_it, comm);
 
-    if (pthread_create(&thread, NULL, abort_it, comm) != 0)
-        fail(__FILE__, __LINE__, "pthread_create", "failed");
     if (!last)
         wait_on_device(comm);
     abort_it(comm);
@@ -408,9 +373,8 @@ static void use(ncclComm_t comm, const struct place *mine)
 
 int main(int argc, char **argv)
 {
-    for (where = 0; argc >= 2 && where < PLACES && strcmp(argv[1], names[where]) != 0; where++)
-        ;
-    if (argc < 2 || argc > 5 || where == PLACES || (argc == 5 && strcmp(argv[4], "all") != 0)) {
+    if (argc < 2 || argc > 5 || (where = word_index(argv[1], names, PLACE_COUNT)) == PLACE_COUNT ||
+        (argc == 5 && strcmp(argv[4], "all") != 0)) {
         fprintf(stderr, "usage: aborted WHERE [ERROR [REASON [all]]]\n");
         return 2;
     }

@@ -30,8 +30,6 @@
 
 #define WAIT_MS 20000
 
-static struct options options;
-static struct place place;
 static long exchange_ms = WAIT_MS;
 static struct member world;
 
@@ -53,14 +51,6 @@ static void expect(bool holds, const char *what)
         return;
     fprintf(stderr, "rank %d: not so: %s\n", place.rank, what);
     exit(1);
-}
-
-static void sleep_ms(long ms)
-{
-    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-
-    while (nanosleep(&left, &left) != 0 && errno == EINTR)
-        ;
 }
 
 /* `drained` has its turn whenever no call is in flight. */
@@ -315,10 +305,7 @@ static void shared_nothing(void)
     status();
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} deeds[] = {
+static const struct mode modes[] = {
     {"exchange", run_calls},
     {"exchange-later", run_calls},
     {"exchange-met", run_calls},
@@ -335,29 +322,21 @@ static const struct {
     {"slow", slow},
     {"shared-nothing", shared_nothing},
     {"odd-name", odd_name},
+    {NULL},
 };
 
 int main(int argc, char **argv)
 {
-    const char *what = argc > 1 ? argv[1] : "";
-    size_t deed = 0;
-
-    while (deed < sizeof(deeds) / sizeof(deeds[0]) && strcmp(deeds[deed].name, what) != 0)
-        deed++;
-    if (deed == sizeof(deeds) / sizeof(deeds[0])) {
-        fprintf(stderr, "annotate: first say what to do\n");
-        return 2;
-    }
-    argv[1] = argv[0];
-    rank_begin(&options, &place, TAKES_OP, "world", argc - 1, argv + 1);
-    ncclComm_t first = strcmp(what, "exchange-later") == 0 ? world_init(&place, &options, 1) : NULL;
-    if (strcmp(what, "exchange-met") == 0)
+    const struct mode *mode = mode_begin(modes, TAKES_OP, argc, argv);
+    bool exchanges = strncmp(mode->name, "exchange", 8) == 0;
+    ncclComm_t first =
+        strcmp(mode->name, "exchange-later") == 0 ? world_init(&place, &options, 1) : NULL;
+    if (strcmp(mode->name, "exchange-met") == 0)
         come();
-    ncclComm_t comm =
-        strncmp(what, "exchange", 8) == 0 ? exchange() : world_init(&place, &options, 0);
-    member_init(&world, &options, "world", place.rank, comm,
+    member_init(&world, &options, "world", place.rank,
+                exchanges ? exchange() : world_init(&place, &options, 0),
                 slots_needed(&options, iteration_calls(&options)) + 1);
-    deeds[deed].run();
+    mode->run();
     member_end(&world);
     if (first)
         comm_destroy(first, &options);

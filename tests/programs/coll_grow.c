@@ -65,8 +65,6 @@ static void make_all(const struct place *place, const struct options *options,
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     ncclComm_t comms[COMMS] = {NULL};
     struct member members[COMMS];
     const struct member *mine[COMMS];

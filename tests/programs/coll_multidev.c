@@ -5,8 +5,6 @@
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     options_parse(&options, TAKES_OP | TAKES_DEVICES, "world", argc, argv);
     place_init(&place, &options);
     int n = options.devices ? options.devices : device_count();

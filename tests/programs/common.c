@@ -15,6 +15,9 @@
 
 _Thread_local int fail_rank = -1;
 
+struct options options = {.timeout_s = 120};
+struct place place;
+
 void fail(const char *file, int line, const char *call, const char *text)
 {
     const char *slash = strrchr(file, '/');
@@ -47,13 +50,11 @@ static void *give_up(void *options)
 static void be_ready_to_give_up(const struct options *options)
 {
     sigset_t user;
-    pthread_t thread;
 
     sigemptyset(&user);
     sigaddset(&user, SIGUSR1);
     sigprocmask(SIG_BLOCK, &user, NULL); /* before there are threads */
-    if (pthread_create(&thread, NULL, give_up, (void *)options) != 0)
-        fail(__FILE__, __LINE__, "pthread_create", "no thread");
+    thread_start(give_up, (void *)options);
 }
 
 void place_init(struct place *ret_place, const struct options *options)
@@ -74,18 +75,34 @@ void place_init(struct place *ret_place, const struct options *options)
         be_ready_to_give_up(options);
 }
 
-static long long now_ms(void)
+long long now_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-static void sleep_ms(long long ms)
+void sleep_ms(long long ms)
 {
     struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     while (nanosleep(&left, &left) && errno == EINTR)
         ;
+}
+
+pthread_t thread_start(void *(*body)(void *), void *argument)
+{
+    pthread_t thread;
+    errno = pthread_create(&thread, NULL, body, argument);
+    if (errno)
+        FAIL("pthread_create");
+    return thread;
+}
+
+void await_error(ncclComm_t comm)
+{
+    ncclResult_t answer = ncclSuccess;
+    while (ncclCommGetAsyncError(comm, &answer) == ncclSuccess && answer == ncclSuccess)
+        sleep_ms(2);
 }
 
 static void write_id(const char *path, const ncclUniqueId *id)
@@ -94,7 +111,7 @@ static void write_id(const char *path, const ncclUniqueId *id)
     snprintf(temporary, sizeof(temporary), "%s.new", path);
     FILE *file = fopen(temporary, "wxe");
     if (!file || fwrite(id, sizeof(*id), 1, file) != 1 || fclose(file) || rename(temporary, path))
-        fail(__FILE__, __LINE__, path, strerror(errno));
+        FAIL(path);
 }
 
 static void read_id(const char *path, ncclUniqueId *ret_id, long long deadline_ms)
@@ -102,7 +119,7 @@ static void read_id(const char *path, ncclUniqueId *ret_id, long long deadline_m
     FILE *file;
     while (!(file = fopen(path, "re"))) {
         if (errno != ENOENT)
-            fail(__FILE__, __LINE__, path, strerror(errno));
+            FAIL(path);
         if (now_ms() > deadline_ms)
             fail(__FILE__, __LINE__, path, "nobody left a unique id");
         sleep_ms(2);
@@ -139,7 +156,7 @@ ncclUniqueId share_id(const struct place *place, const struct options *options, 
     return id;
 }
 
-__attribute__((noreturn)) static void block_for_ever(void)
+void block_for_ever(void)
 {
     for (;;)
         pause();
@@ -165,6 +182,15 @@ ncclComm_t world_init(const struct place *place, const struct options *options, 
     return comm;
 }
 
+ncclComm_t init_alone(void)
+{
+    ncclUniqueId id;
+    ncclComm_t comm;
+    NCCL(ncclGetUniqueId(&id));
+    NCCL(ncclCommInitRank(&comm, 1, id, 0));
+    return comm;
+}
+
 /* Elements that the largest call of this run needs in a buffer, and bytes of the largest type. */
 static size_t slot_bytes(const struct options *options, int nranks)
 {
@@ -186,12 +212,42 @@ static size_t slot_bytes(const struct options *options, int nranks)
     return (bytes / 256 + 1) * 256;
 }
 
-void rank_begin(struct options *ret_options, struct place *ret_place, unsigned takes,
-                const char *comms, int argc, char **argv)
+void rank_begin(unsigned takes, const char *comms, int argc, char **argv)
 {
-    options_parse(ret_options, takes, comms, argc, argv);
-    place_init(ret_place, ret_options);
-    device_use(ret_place->local_rank);
+    options_parse(&options, takes, comms, argc, argv);
+    place_init(&place, &options);
+    device_use(place.local_rank);
+}
+
+const struct mode *mode_begin(const struct mode *modes, unsigned takes, int argc, char **argv)
+{
+    const char *program = argv[0];
+    const struct mode *mode = modes;
+    while (argc > 1 && mode->name && strcmp(argv[1], mode->name) != 0)
+        mode++;
+    if (argc < 2 || !mode->name) {
+        fprintf(stderr, "usage: %s MODE OPTIONS…; modes:", program);
+        for (mode = modes; mode->name; mode++)
+            fprintf(stderr, " %s", mode->name);
+        fprintf(stderr, "\n");
+        exit(2);
+    }
+    argv[1] = argv[0];
+    options_parse(&options, takes, "world", argc - 1, argv + 1);
+    place_init(&place, &options);
+    if (mode->before)
+        mode->before();
+    if (!mode->before_cuda)
+        device_use(place.local_rank);
+    return mode;
+}
+
+unsigned word_index(const char *word, const char *const *words, unsigned count)
+{
+    unsigned i = 0;
+    while (i < count && strcmp(word, words[i]) != 0)
+        i++;
+    return i;
 }
 
 void member_init(struct member *ret_member, const struct options *options, const char *name,
@@ -372,7 +428,6 @@ void member_prepare_p2p(struct member *member, enum op op, int peer, uint64_t ta
 
 static void wait_for_ever(void *unused)
 {
-    (void)unused;
     block_for_ever();
 }
 
@@ -498,48 +553,48 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
     return wanted;
 }
 
-static void launch(const struct member *member, const struct slot *slot, const struct call *call)
+void make_call(const struct call *call, void *send, void *recv, ncclComm_t comm,
+               cudaStream_t stream)
 {
-    struct layout at = layout_of(member, slot, call);
-    ncclComm_t comm = member->comm;
-    cudaStream_t stream = member->stream;
+    size_t count = call->count;
+    ncclDataType_t dtype = call->dtype;
+    ncclRedOp_t redop = call->redop;
+    int root = call->root;
     switch (call->op) {
     case OP_ALLREDUCE:
-        NCCL(ncclAllReduce(at.send, at.recv, call->count, call->dtype, call->redop, comm, stream));
+        NCCL(ncclAllReduce(send, recv, count, dtype, redop, comm, stream));
         break;
     case OP_BROADCAST:
-        NCCL(ncclBroadcast(at.send, at.recv, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclBroadcast(send, recv, count, dtype, root, comm, stream));
         break;
     case OP_BCAST:
-        NCCL(ncclBcast(at.recv, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclBcast(recv, count, dtype, root, comm, stream));
         break;
     case OP_REDUCE:
-        NCCL(ncclReduce(at.send, at.recv, call->count, call->dtype, call->redop, call->root, comm,
-                        stream));
+        NCCL(ncclReduce(send, recv, count, dtype, redop, root, comm, stream));
         break;
     case OP_ALLGATHER:
-        NCCL(ncclAllGather(at.send, at.recv, call->count, call->dtype, comm, stream));
+        NCCL(ncclAllGather(send, recv, count, dtype, comm, stream));
         break;
     case OP_REDUCESCATTER:
-        NCCL(ncclReduceScatter(at.send, at.recv, call->count, call->dtype, call->redop, comm,
-                               stream));
+        NCCL(ncclReduceScatter(send, recv, count, dtype, redop, comm, stream));
         break;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
     case OP_ALLTOALL:
-        NCCL(ncclAlltoAll(at.send, at.recv, call->count, call->dtype, comm, stream));
+        NCCL(ncclAlltoAll(send, recv, count, dtype, comm, stream));
         break;
     case OP_GATHER:
-        NCCL(ncclGather(at.send, at.recv, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclGather(send, recv, count, dtype, root, comm, stream));
         break;
     case OP_SCATTER:
-        NCCL(ncclScatter(at.send, at.recv, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclScatter(send, recv, count, dtype, root, comm, stream));
         break;
 #endif
     case OP_SEND:
-        NCCL(ncclSend(at.send, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclSend(send, count, dtype, root, comm, stream));
         break;
     case OP_RECV:
-        NCCL(ncclRecv(at.recv, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclRecv(recv, count, dtype, root, comm, stream));
         break;
     default:
         fail(__FILE__, __LINE__, op_name(call->op), "not in the nccl.h of this build");
@@ -555,7 +610,8 @@ __attribute__((noinline)) void member_issue(struct member *member)
     if (!face_faults(member->options, member->world_rank, member->name, ++member->calls, &call,
                      member->stream))
         return;
-    launch(member, slot, &call);
+    struct layout at = layout_of(member, slot, &call);
+    make_call(&call, at.send, at.recv, member->comm, member->stream);
     member->made++;
     slot->issued = true;
     slot->honest = call.op == slot->call.op && call.dtype == slot->call.dtype &&
@@ -685,10 +741,17 @@ void run_to_end(struct member *members, int nmembers, iteration *iterate)
 
 void call_by_call(struct member *members, int nmembers, unsigned long i)
 {
-    (void)i;
     for (size_t j = 0; j < iteration_calls(members->options); j++)
         for (int m = 0; m < nmembers; m++)
             member_call(&members[m], iteration_op(&members[m], j));
+}
+
+void all_reduces(struct member *member, unsigned long count)
+{
+    for (unsigned long i = 0; i < count; i++) {
+        member_call(member, OP_ALLREDUCE);
+        member_drain(member);
+    }
 }
 
 void comm_destroy(ncclComm_t comm, const struct options *options)

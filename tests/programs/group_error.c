@@ -13,9 +13,7 @@
 
 int main(void)
 {
-    static const struct options options = {.program = "group_error", .timeout_s = 120};
     static const float one[COUNT] = {1};
-    struct place place;
     float after[COUNT];
 
     place_init(&place, &options);

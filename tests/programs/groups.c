@@ -25,8 +25,12 @@
 
 enum { FIRST, SECOND, UNUSED, PART, COMMUNICATORS };
 
-static struct options options;
-static struct place place;
+static const struct mode *mode;
+
+static bool is(const char *name)
+{
+    return strcmp(mode->name, name) == 0;
+}
 
 static void use(struct member *member)
 {
@@ -44,8 +48,9 @@ static void join(struct member *ret_member, const char *name, ncclComm_t comm)
                 slots_needed(&options, iteration_calls(&options)));
 }
 
-static void orders(bool end)
+static void orders(void)
 {
+    bool end = is("orders");
     ncclComm_t comms[COMMUNICATORS];
     struct member members[COMMUNICATORS];
     const struct member *told[COMMUNICATORS];
@@ -103,25 +108,24 @@ static void abort_idle(void)
  * earlier. */
 static void *abort_later(void *comm)
 {
-    struct timespec pause = {.tv_nsec = 300000000};
-    nanosleep(&pause, NULL);
+    sleep_ms(300);
     NCCL(ncclCommAbort(comm));
     return NULL;
 }
 
 /* `waiting`: with NCCLGUARD_CHECK=strict the call may be aborted before it is made. */
-static void abort_under_way(bool cold, bool waiting)
+static void abort_under_way(void)
 {
+    bool cold = is("abort-cold"), waiting = is("abort-waiting");
     ncclComm_t comm = world_init(&place, &options, 0);
     cudaStream_t stream = device_stream_create();
     float *buffer = device_alloc(1024 * sizeof(*buffer));
     struct member member;
-    pthread_t other;
     if (!cold) {
         NCCL(ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, comm, stream));
         device_stream_sync(stream);
     }
-    pthread_create(&other, NULL, abort_later, comm);
+    pthread_t other = thread_start(abort_later, comm);
     if (place.rank != place.nranks - 1) {
         /* Cold, the call returns an error; warm, it is the stream that is given free. */
         ncclResult_t result =
@@ -139,26 +143,20 @@ static void abort_under_way(bool cold, bool waiting)
     device_stream_destroy(stream);
 }
 
+static const struct mode modes[] = {
+    {"orders", orders},
+    {"left-out", left_out},
+    {"kept", orders},
+    {"abort-idle", abort_idle},
+    {"abort-blocked", abort_under_way},
+    {"abort-cold", abort_under_way},
+    {"abort-waiting", abort_under_way},
+    {NULL},
+};
+
 int main(int argc, char **argv)
 {
-    const char *mode = argc > 1 ? argv[1] : "";
-    rank_begin(&options, &place, TAKES_OP, "world", argc > 1 ? argc - 1 : argc,
-               argc > 1 ? argv + 1 : argv);
-    if (strcmp(mode, "orders") == 0 || strcmp(mode, "kept") == 0)
-        orders(strcmp(mode, "orders") == 0);
-    else if (strcmp(mode, "left-out") == 0)
-        left_out();
-    else if (strcmp(mode, "abort-idle") == 0)
-        abort_idle();
-    else if (strcmp(mode, "abort-blocked") == 0 || strcmp(mode, "abort-cold") == 0 ||
-             strcmp(mode, "abort-waiting") == 0)
-        abort_under_way(strcmp(mode, "abort-cold") == 0, strcmp(mode, "abort-waiting") == 0);
-    else {
-        fprintf(
-            stderr,
-            "usage: groups orders|left-out|kept|abort-idle|abort-blocked|abort-cold|abort-waiting "
-            "OPTIONS...\n");
-        return 2;
-    }
+    mode = mode_begin(modes, TAKES_OP, argc, argv);
+    mode->run();
     return 0;
 }

@@ -45,32 +45,19 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, i
 
 #define COUNT 1024
 
-enum what { MISSING, KILL, RANK, SIZE, ID, DEVICE, VERSION, VARIABLE, NONE, WHATS };
-static const char *const whats[WHATS] = {"missing", "kill",    "rank",     "size", "id",
-                                         "device",  "version", "variable", "none"};
+enum { MISSING, KILL, RANK, SIZE, ID, DEVICE, VERSION, VARIABLE, NONE, WHAT_COUNT };
+static const char *const whats[WHAT_COUNT] = {"missing", "kill",    "rank",     "size", "id",
+                                              "device",  "version", "variable", "none"};
 
-enum where {
-    INIT,
-    CONFIG,
-    SCALABLE,
-    GROUP,
-    SPLIT,
-    SHRINK,
-    GROW,
-    FINALIZE,
-    DESTROY,
-    COLD,
-    COLD_GROUP,
-    CALLS
-};
-static const char *const wheres[CALLS] = {"init",    "config", "scalable",  "group",
-                                          "split",   "shrink", "grow",      "finalize",
-                                          "destroy", "cold",   "cold-group"};
+#define CALLS(CALL)                                                                                \
+    CALL(INIT, "init"), CALL(CONFIG, "config"), CALL(SCALABLE, "scalable"), CALL(GROUP, "group"),  \
+        CALL(SPLIT, "split"), CALL(SHRINK, "shrink"), CALL(GROW, "grow"),                          \
+        CALL(FINALIZE, "finalize"), CALL(DESTROY, "destroy"), CALL(COLD, "cold"),                  \
+        CALL(COLD_GROUP, "cold-group")
+enum { CALLS(WORD_NUMBER), CALL_COUNT };
+static const char *const wheres[CALL_COUNT] = {CALLS(WORD_TEXT)};
 
-static struct place place;
-static const struct options options = {.program = "init_wrong", .timeout_s = 120};
-static enum what what;
-static enum where where;
+static unsigned what, where;
 static int odd_rank, wanted_error = -1;
 static const char *wanted_reason;
 static cudaStream_t stream;
@@ -81,18 +68,10 @@ static bool is_odd(void)
     return place.rank == odd_rank && what != NONE;
 }
 
-static long long now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
-
 /* Waits until all ranks that live have come to point `name`: files, as nothing else is sure to
  * work. */
 static void meet(const char *name)
 {
-    struct timespec pause = {.tv_nsec = 10000000};
     const char *folder = getenv("SPAWN_DIR");
     char path[4000];
     long long until = now_ms() + 60000;
@@ -109,7 +88,7 @@ static void meet(const char *name)
         while (access(path, F_OK)) {
             if (now_ms() > until)
                 fail(__FILE__, __LINE__, path, "has not come");
-            nanosleep(&pause, NULL);
+            sleep_ms(10);
         }
     }
 }
@@ -180,6 +159,14 @@ static ncclResult_t all_reduce(ncclComm_t comm)
     return ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, stream);
 }
 
+static void do_wrong(void)
+{
+    fprintf(stderr, "rank %d (pid %d): %s in %s\n", place.rank, getpid(), whats[what],
+            wheres[where]);
+    if (what == KILL)
+        kill(getpid(), SIGKILL);
+}
+
 /* The rank that is missing, and all others of a call on `comm`. */
 static void wait_in(ncclComm_t comm)
 {
@@ -196,10 +183,7 @@ static void wait_in(ncclComm_t comm)
     if (where == GROW && place.rank == (odd_rank == 0))
         NCCL(ncclCommGetUniqueId(comm, &id));
     if (is_odd()) {
-        fprintf(stderr, "rank %d (pid %d): %s in %s\n", place.rank, getpid(), whats[what],
-                wheres[where]);
-        if (what == KILL)
-            kill(getpid(), SIGKILL);
+        do_wrong();
         return;
     }
     long long begun = now_ms();
@@ -243,13 +227,9 @@ static void init_wrongly(void)
     ncclResult_t result;
 
     if (is_odd()) {
-        fprintf(stderr, "rank %d (pid %d): %s in %s\n", place.rank, getpid(), whats[what],
-                wheres[where]);
+        do_wrong();
         switch (what) {
         case MISSING:
-            return;
-        case KILL:
-            kill(getpid(), SIGKILL);
             return;
         case RANK:
             rank = neighbour;
@@ -288,18 +268,10 @@ static void init_wrongly(void)
         device_use(place.local_rank);
 }
 
-static unsigned find(const char *word, const char *const *words, unsigned count)
-{
-    unsigned i = 0;
-    while (i < count && strcmp(word, words[i]))
-        i++;
-    return i;
-}
-
 int main(int argc, char **argv)
 {
-    if (argc < 4 || argc > 6 || (what = find(argv[1], whats, WHATS)) == WHATS ||
-        (where = find(argv[2], wheres, CALLS)) == CALLS) {
+    if (argc < 4 || argc > 6 || (what = word_index(argv[1], whats, WHAT_COUNT)) == WHAT_COUNT ||
+        (where = word_index(argv[2], wheres, CALL_COUNT)) == CALL_COUNT) {
         fprintf(stderr, "usage: init_wrong WHAT CALL RANK [ERROR [REASON]]\n");
         return 2;
     }

@@ -16,8 +16,6 @@
 
 #define COUNT 1024
 
-static struct place place;
-static const struct options options = {.program = "invalid", .timeout_s = 120};
 static int wrong;
 
 static void refused(const char *what, ncclResult_t result)

@@ -51,8 +51,6 @@ static const struct {
 
 static struct settings settings = {
     .element = "0", .stream = "own", .count = 1000, .calls = 40, .rank = -1, .call = 20};
-static struct place place;
-static const struct options options = {.program = "nan", .timeout_s = 120};
 static ncclDataType_t dtype;
 static uint64_t nan_bits;
 static size_t size;
@@ -86,38 +84,21 @@ static void measure(void)
 
 static void launch(void)
 {
-    size_t count = (size_t)settings.count;
-    int root = (int)settings.root, next = (place.rank + 1) % place.nranks,
-        previous = (place.rank + place.nranks - 1) % place.nranks;
+    struct call call = {op_named(settings.op), dtype, ncclSum, (size_t)settings.count,
+                        (int)settings.root};
 
-    if (is("allreduce")) {
-        NCCL(ncclAllReduce(send, receive, count, dtype, ncclSum, comm, stream));
-    } else if (is("broadcast")) {
-        NCCL(ncclBroadcast(send, receive, count, dtype, root, comm, stream));
-    } else if (is("bcast")) {
-        NCCL(ncclBcast(is_root() ? send : receive, count, dtype, root, comm, stream));
-    } else if (is("reduce")) {
-        NCCL(ncclReduce(send, receive, count, dtype, ncclSum, root, comm, stream));
-    } else if (is("allgather")) {
-        NCCL(ncclAllGather(send, receive, count, dtype, comm, stream));
-    } else if (is("reducescatter")) {
-        NCCL(ncclReduceScatter(send, receive, count, dtype, ncclSum, comm, stream));
-    } else if (is("sendrecv")) {
-        NCCL(ncclGroupStart());
-        NCCL(ncclSend(send, count, dtype, next, comm, stream));
-        NCCL(ncclRecv(receive, count, dtype, previous, comm, stream));
-        NCCL(ncclGroupEnd());
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
-    } else if (is("alltoall")) {
-        NCCL(ncclAlltoAll(send, receive, count, dtype, comm, stream));
-    } else if (is("gather")) {
-        NCCL(ncclGather(send, receive, count, dtype, root, comm, stream));
-    } else if (is("scatter")) {
-        NCCL(ncclScatter(send, receive, count, dtype, root, comm, stream));
-#endif
-    } else {
-        fail(__FILE__, __LINE__, settings.op, "no such operation in the nccl.h of this build");
+    if (!is("sendrecv")) {
+        make_call(&call, send, is("bcast") && is_root() ? send : receive, comm, stream);
+        return;
     }
+    NCCL(ncclGroupStart());
+    call.op = OP_SEND;
+    call.root = (place.rank + 1) % place.nranks;
+    make_call(&call, send, NULL, comm, stream);
+    call.op = OP_RECV;
+    call.root = (place.rank + place.nranks - 1) % place.nranks;
+    make_call(&call, NULL, receive, comm, stream);
+    NCCL(ncclGroupEnd());
 }
 
 static bool is_floating(void)
@@ -165,9 +146,6 @@ static void look(long call)
 
 static void make(long call)
 {
-    struct timespec pause = {.tv_sec = settings.pause_ms / 1000,
-                             .tv_nsec = settings.pause_ms % 1000 * 1000000};
-
     fill();
     if (call == settings.call && place.rank == (int)settings.rank) {
         fprintf(stderr, "rank %d (pid %d): nan at call %ld of world\n", place.rank, getpid(), call);
@@ -180,7 +158,7 @@ static void make(long call)
     if (settings.grouped)
         NCCL(ncclGroupEnd());
     look(call);
-    nanosleep(&pause, NULL);
+    sleep_ms(settings.pause_ms);
 }
 
 static long number(const char *text)

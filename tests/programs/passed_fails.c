@@ -8,8 +8,6 @@
 
 int main(void)
 {
-    const struct options options = {.program = "passed_fails", .timeout_s = 120};
-    struct place place;
     int wrong = 0;
 
     place_init(&place, &options);

@@ -16,15 +16,6 @@
 #include <time.h>
 
 #define COUNT 1024
-#define CUDA(call)                                                                                 \
-    do {                                                                                           \
-        cudaError_t error_ = (call);                                                               \
-        if (error_ != cudaSuccess)                                                                 \
-            fail(__FILE__, __LINE__, #call, cudaGetErrorString(error_));                           \
-    } while (0)
-
-static struct place place;
-static const struct options options = {.program = "poisoned", .timeout_s = 120};
 static cudaStream_t stream, behind, apart;
 static cudaEvent_t event;
 static float *buffer;
@@ -51,14 +42,6 @@ static void look(bool poisoned, bool wanted)
     expect("stream behind the event", cudaStreamSynchronize(behind), poisoned, wanted);
     expect("device", cudaDeviceSynchronize(), poisoned, wanted);
     expect("stream apart", cudaStreamSynchronize(apart), false, wanted);
-}
-
-static void await_error(ncclComm_t comm)
-{
-    struct timespec pause = {.tv_nsec = 2000000};
-    ncclResult_t result, answer = ncclSuccess;
-    while ((result = ncclCommGetAsyncError(comm, &answer)) == ncclSuccess && answer == ncclSuccess)
-        nanosleep(&pause, NULL);
 }
 
 int main(int argc, char **argv)

@@ -64,10 +64,8 @@ static bool goes_on(const struct member *world, void *device_word)
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     struct member world;
-    rank_begin(&options, &place, TAKES_OP, "world", argc, argv);
+    rank_begin(TAKES_OP, "world", argc, argv);
     member_join(&world, &options, &place, 0, "world",
                 slots_needed(&options, iteration_calls(&options)));
     struct counted *counted = open_count(&place);
