@@ -470,13 +470,8 @@ static CUresult launch(CUgraphExec exec, struct CUstream_st *stream)
 #define is_node(handle)  fake_handle_is(handle, HANDLE_NODE)
 #define is_exec(handle)  fake_handle_is(handle, HANDLE_EXEC)
 
-CUresult CUDAAPI cuGraphCreate(CUgraph *phGraph, unsigned int flags)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!phGraph || flags);
-    *phGraph = fake_graph_create();
-    return CUDA_SUCCESS;
-}
+GETTER(cuGraphCreate, (CUgraph * phGraph, unsigned int flags), ENTER_GRAPHS;
+       INVALID_IF(flags), phGraph, fake_graph_create())
 
 CUresult CUDAAPI cuGraphDestroy(CUgraph hGraph)
 {
@@ -486,13 +481,8 @@ CUresult CUDAAPI cuGraphDestroy(CUgraph hGraph)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!phGraphClone || !is_graph(originalGraph));
-    *phGraphClone = graph_clone(originalGraph);
-    return CUDA_SUCCESS;
-}
+GETTER(cuGraphClone, (CUgraph * phGraphClone, CUgraph originalGraph), ENTER_GRAPHS;
+       INVALID_IF(!is_graph(originalGraph)), phGraphClone, graph_clone(originalGraph))
 
 CUresult CUDAAPI cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
                                         CUgraph hClonedGraph)
@@ -548,13 +538,8 @@ CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGra
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!event_out || !is_node(hNode) || hNode->op.kind != OP_RECORD);
-    *event_out = hNode->op.event.event;
-    return CUDA_SUCCESS;
-}
+GETTER(cuGraphEventRecordNodeGetEvent, (CUgraphNode hNode, CUevent *event_out), ENTER_GRAPHS;
+       INVALID_IF(!is_node(hNode) || hNode->op.kind != OP_RECORD), event_out, hNode->op.event.event)
 
 static CUresult host_operation(const CUDA_HOST_NODE_PARAMS *parameters, struct operation *ret_op)
 {
@@ -609,13 +594,8 @@ CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode hNode)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!type || !is_node(hNode));
-    *type = hNode->type;
-    return CUDA_SUCCESS;
-}
+GETTER(cuGraphNodeGetType, (CUgraphNode hNode, CUgraphNodeType *type), ENTER_GRAPHS;
+       INVALID_IF(!is_node(hNode)), type, hNode->type)
 
 /* Fills an array of *n entries, clears the rest of it, and sets *n to how many there are. */
 struct out {

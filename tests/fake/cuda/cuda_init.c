@@ -459,15 +459,8 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext ctx)
 
 GETTER(cuCtxGetCurrent, (CUcontext * pctx), TRY(fake_ready()), pctx, current())
 
-CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
-{
-    TRY(fake_ready());
-    INVALID_IF(!device);
-    if (!current())
-        return CUDA_ERROR_INVALID_CONTEXT;
-    *device = current()->device;
-    return CUDA_SUCCESS;
-}
+GETTER(cuCtxGetDevice, (CUdevice * device), TRY(fake_ready()); INVALID_IF(!device);
+       TRY(current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT), device, current()->device)
 
 /* Locked: the context that a call names, or with NULL the calling thread's. */
 static CUresult context_named(CUcontext *ctx)
@@ -486,14 +479,8 @@ CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
-{
-    ENTER_DRIVER;
-    INVALID_IF(!ctxId);
-    TRY(context_named(&ctx));
-    *ctxId = ctx->id;
-    return CUDA_SUCCESS;
-}
+GETTER(cuCtxGetId, (CUcontext ctx, unsigned long long *ctxId), ENTER_DRIVER; INVALID_IF(!ctxId);
+       TRY(context_named(&ctx)), ctxId, ctx->id)
 
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
 {
@@ -723,14 +710,9 @@ CUresult CUDAAPI cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevi
 
 /* Peers: every device reaches every other. */
 
-CUresult CUDAAPI cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
-{
-    TRY(fake_device_check(dev));
-    TRY(fake_device_check(peerDev));
-    INVALID_IF(!canAccessPeer);
-    *canAccessPeer = dev != peerDev;
-    return CUDA_SUCCESS;
-}
+GETTER(cuDeviceCanAccessPeer, (int *canAccessPeer, CUdevice dev, CUdevice peerDev),
+       TRY(fake_device_check(dev));
+       TRY(fake_device_check(peerDev)), canAccessPeer, dev != peerDev)
 
 CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {

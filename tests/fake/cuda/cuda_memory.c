@@ -316,14 +316,9 @@ static bool is_host(const struct allocation *allocation)
     return allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED;
 }
 
-CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
-{
-    ENTER(ctx);
-    struct allocation *allocation = fake_memory_find(p);
-    INVALID_IF(!pdptr || Flags || !allocation || !is_host(allocation));
-    *pdptr = (CUdeviceptr)p;
-    return CUDA_SUCCESS;
-}
+GETTER(cuMemHostGetDevicePointer_v2, (CUdeviceptr * pdptr, void *p, unsigned int Flags), ENTER(ctx);
+       struct allocation *allocation = fake_memory_find(p);
+       INVALID_IF(Flags || !allocation || !is_host(allocation)), pdptr, (CUdeviceptr)p)
 
 /* Allocation in stream order. */
 
@@ -363,14 +358,11 @@ static bool location_ok(const CUmemLocation *location)
            location->id < fake_device_count;
 }
 
-CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
-                                               CUmemAllocationGranularity_flags option)
-{
-    TRY(fake_ready());
-    INVALID_IF(!granularity || !prop || !location_ok(&prop->location));
-    *granularity = FAKE_GRANULARITY;
-    return CUDA_SUCCESS;
-}
+GETTER(cuMemGetAllocationGranularity,
+       (size_t * granularity, const CUmemAllocationProp *prop,
+        CUmemAllocationGranularity_flags option),
+       TRY(fake_ready());
+       INVALID_IF(!prop || !location_ok(&prop->location)), granularity, FAKE_GRANULARITY)
 
 CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
                                      CUdeviceptr addr, unsigned long long flags)

@@ -177,21 +177,17 @@ static const struct {
 #undef RUNTIME_ERROR
 };
 
-const char *CUDARTAPI cudaGetErrorName(cudaError_t error)
-{
-    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
-        if (errors[i].error == error)
-            return errors[i].name;
-    return "unrecognized error code";
-}
+#define DEFINE_ERROR_GETTER(name, field)                                                           \
+    const char *CUDARTAPI name(cudaError_t error)                                                  \
+    {                                                                                              \
+        for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)                              \
+            if (errors[i].error == error)                                                          \
+                return errors[i].field;                                                            \
+        return "unrecognized error code";                                                          \
+    }
 
-const char *CUDARTAPI cudaGetErrorString(cudaError_t error)
-{
-    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
-        if (errors[i].error == error)
-            return errors[i].text;
-    return "unrecognized error code";
-}
+DEFINE_ERROR_GETTER(cudaGetErrorName, name)
+DEFINE_ERROR_GETTER(cudaGetErrorString, text)
 
 /* Versions and entry points. */
 

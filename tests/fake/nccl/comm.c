@@ -51,11 +51,10 @@ struct ncclComm *fake_comm_get(ncclComm_t handle)
 void fake_comm_register(struct ncclComm *comm)
 {
     fake_comm_ref(comm);
-    pthread_mutex_lock(&registry_lock);
+    FAKE_HOLD(&registry_lock);
     comm->next = registry;
     registry = comm;
     atomic_store(&comm->magic, FAKE_COMM_MAGIC);
-    pthread_mutex_unlock(&registry_lock);
 }
 
 static void registry_remove(struct ncclComm *comm)
@@ -198,17 +197,15 @@ void fake_comm_wake(struct ncclComm *comm)
     struct fake_shm *shm = atomic_load(&comm->shm);
     if (shm)
         fake_bell_ring(shm, comm->rank);
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     pthread_cond_broadcast(&comm->cond);
-    pthread_mutex_unlock(&comm->lock);
 }
 
 void fake_comm_count(struct ncclComm *comm, int *number, int by)
 {
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     *number += by;
     pthread_cond_broadcast(&comm->cond);
-    pthread_mutex_unlock(&comm->lock);
 }
 
 void fake_comm_set_abort(struct ncclComm *comm)
@@ -232,11 +229,10 @@ void fake_comm_set_abort(struct ncclComm *comm)
 
 void fake_comm_drain(struct ncclComm *comm)
 {
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     while (comm->pending || comm->running)
         pthread_cond_wait(&comm->cond, &comm->lock);
     comm->ticket_done = comm->ticket_next;
-    pthread_mutex_unlock(&comm->lock);
 }
 
 /* Ends the kernels in flight, for revoke and shrink, and leaves the communicator in one piece. */
@@ -473,10 +469,9 @@ static ncclResult_t revoke_job(struct fake_job *job)
 
 static void await_none(struct ncclComm *comm, const int *number)
 {
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     while (*number)
         pthread_cond_wait(&comm->cond, &comm->lock);
-    pthread_mutex_unlock(&comm->lock);
 }
 
 static ncclResult_t teardown_job(struct fake_job *job)

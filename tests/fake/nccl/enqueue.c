@@ -143,19 +143,21 @@ static ncclResult_t enqueue(ncclComm_t handle, const struct call *call, cudaStre
 
 /* ---- connecting ---- */
 
+static bool is_connected(const struct ncclComm *comm, const struct fake_p2p *op)
+{
+    return op->peer == comm->rank || comm->p2p_connected[op->peer] & (op->send ? 1 : 2);
+}
+
 bool fake_plan_is_cold(struct fake_plan *plan)
 {
     struct ncclComm *comm = plan->comm;
-    bool cold = false;
-    pthread_mutex_lock(&comm->launch_lock);
+    FAKE_HOLD(&comm->launch_lock);
     if (plan->ncolls && comm->nranks > 1 && !comm->ring_connected)
-        cold = true;
-    for (int i = 0; i < plan->np2ps && !cold; i++) {
-        const struct fake_p2p *op = &plan->p2ps[i];
-        cold = op->peer != comm->rank && !(comm->p2p_connected[op->peer] & (op->send ? 1 : 2));
-    }
-    pthread_mutex_unlock(&comm->launch_lock);
-    return cold;
+        return true;
+    for (int i = 0; i < plan->np2ps; i++)
+        if (!is_connected(comm, &plan->p2ps[i]))
+            return true;
+    return false;
 }
 
 static bool peers_came(struct ncclComm *comm, void *arg)
@@ -179,11 +181,10 @@ static ncclResult_t connect_p2p(struct fake_plan *plan)
 {
     struct ncclComm *comm = plan->comm;
     struct fake_shm *shm = atomic_load(&comm->shm);
-    ncclResult_t result;
     bool cold = false;
     for (int i = 0; i < plan->np2ps; i++) {
         const struct fake_p2p *op = &plan->p2ps[i];
-        if (op->peer == comm->rank || comm->p2p_connected[op->peer] & (op->send ? 1 : 2))
+        if (is_connected(comm, op))
             continue;
         cold = true;
         atomic_store(op->send ? fake_shm_link(shm, comm->rank, op->peer, 0)
@@ -193,12 +194,12 @@ static ncclResult_t connect_p2p(struct fake_plan *plan)
     }
     if (!cold)
         return ncclSuccess;
-    result = fake_boot_wait(comm, peers_came, plan);
-    if (result == ncclSuccess && fake_boot_stopped(comm))
-        result = ncclInternalError;
-    for (int i = 0; i < plan->np2ps && result == ncclSuccess; i++)
+    TRY(fake_boot_wait(comm, peers_came, plan));
+    if (fake_boot_stopped(comm))
+        return ncclInternalError;
+    for (int i = 0; i < plan->np2ps; i++)
         comm->p2p_connected[plan->p2ps[i].peer] |= plan->p2ps[i].send ? 1 : 2;
-    return result;
+    return ncclSuccess;
 }
 
 /* As in the real library, channels are made on first use, and the host call blocks until the ranks
@@ -206,21 +207,17 @@ static ncclResult_t connect_p2p(struct fake_plan *plan)
 ncclResult_t fake_plan_connect(struct fake_plan *plan)
 {
     struct ncclComm *comm = plan->comm;
-    ncclResult_t result = ncclSuccess;
-    pthread_mutex_lock(&comm->launch_lock);
+    FAKE_HOLD(&comm->launch_lock);
     comm->stops_before = atomic_load(&comm->stops);
     if (fake_comm_aborted(comm))
-        result = ncclInternalError;
-    if (result == ncclSuccess && plan->ncolls && comm->nranks > 1 && !comm->ring_connected) {
-        result = fake_boot_connect_ring(comm);
-        if (result == ncclSuccess && fake_boot_stopped(comm))
-            result = ncclInternalError;
-        comm->ring_connected = result == ncclSuccess;
+        return ncclInternalError;
+    if (plan->ncolls && comm->nranks > 1 && !comm->ring_connected) {
+        TRY(fake_boot_connect_ring(comm));
+        if (fake_boot_stopped(comm))
+            return ncclInternalError;
+        comm->ring_connected = true;
     }
-    if (result == ncclSuccess && plan->np2ps)
-        result = connect_p2p(plan);
-    pthread_mutex_unlock(&comm->launch_lock);
-    return result;
+    return plan->np2ps ? connect_p2p(plan) : ncclSuccess;
 }
 
 /* ---- launching ---- */

@@ -460,6 +460,14 @@ void fake_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
         if (try_result != ncclSuccess)                                                             \
             return try_result;                                                                     \
     } while (0)
+static inline void fake_unlock_at_end(pthread_mutex_t *const *mutex)
+{
+    pthread_mutex_unlock(*mutex);
+}
+/* Holds the mutex until the end of the block. */
+#define FAKE_HOLD(mutex)                                                                           \
+    __attribute__((cleanup(fake_unlock_at_end), unused)) pthread_mutex_t *const held =             \
+        (pthread_mutex_lock(mutex), (mutex))
 void fake_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *fake_last_error(void);
 /* Memory of the stand-in itself, zeroed or resized; a host that has none left ends the process. */

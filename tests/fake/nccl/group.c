@@ -141,11 +141,10 @@ static void *job_main(void *arg)
 {
     struct fake_job *job = arg;
     ncclResult_t result = job->run(job);
-    pthread_mutex_lock(&jobs_lock);
+    FAKE_HOLD(&jobs_lock);
     job->result = result;
     job->done = true;
     pthread_cond_broadcast(&jobs_cond);
-    pthread_mutex_unlock(&jobs_lock);
     return NULL;
 }
 

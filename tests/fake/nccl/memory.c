@@ -399,7 +399,7 @@ static bool coll_is_stuck_locked(const struct ncclComm *comm, const struct fake_
 
 void fake_memory_launch(struct fake_plan *plan)
 {
-    pthread_mutex_lock(&entries_lock);
+    FAKE_HOLD(&entries_lock);
     for (int i = 0; entries && i < plan->ncolls; i++)
         plan->stuck |= fake_version() / 100 == 228 && plan->comm->nranks > 1 &&
                        coll_is_stuck_locked(plan->comm, &plan->colls[i]);
@@ -411,7 +411,6 @@ void fake_memory_launch(struct fake_plan *plan)
         if (e && peer < MAPPED_RANKS)
             e->mapped[peer / 8] |= (unsigned char)(1u << peer % 8);
     }
-    pthread_mutex_unlock(&entries_lock);
 }
 
 /* ---- own reduction operators ---- */
@@ -451,7 +450,7 @@ FAKE_API(ncclResult_t, ncclRedOpCreatePreMulSum,
         return fake_refuse(ncclInvalidArgument,
                            "ncclRedOpCreatePreMulSum : invalid type %d or residence %d", (int)type,
                            (int)residence);
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     for (index = 0; index < comm->nredops && comm->redops[index].used; index++)
         ;
     if (index == comm->nredops && index < REDOP_LIMIT) {
@@ -469,30 +468,26 @@ FAKE_API(ncclResult_t, ncclRedOpCreatePreMulSum,
         *ret_op = (ncclRedOp_t)((unsigned int)(index + ncclNumOps) ^ mangle_key(comm));
         result = ncclSuccess;
     }
-    pthread_mutex_unlock(&comm->lock);
     return result;
 }
 
 FAKE_API(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t handle))
 {
-    struct ncclComm *comm;
     struct fake_redop *found;
     if ((int)op >= 0 && (int)op < (int)ncclNumOps)
         return fake_refuse(ncclInvalidArgument, "ncclRedOpDestroy : operator is a NCCL builtin.");
     if ((int)op < 0 || (int)op > (int)ncclMaxRedOp)
         return fake_refuse(ncclInvalidArgument, "ncclRedOpDestroy :  operator is garbage.");
-    comm = handle ? fake_comm_get(handle) : NULL;
+    __attribute__((cleanup(fake_comm_put_at_end))) struct ncclComm *comm =
+        handle ? fake_comm_get(handle) : NULL;
     if (!comm)
         return fake_refuse(ncclInvalidArgument, "ncclRedOpDestroy : invalid communicator passed.");
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     found = (struct fake_redop *)redop_find_locked(comm, op);
-    if (found)
-        found->used = false;
-    pthread_mutex_unlock(&comm->lock);
-    fake_comm_put(comm);
     if (!found)
         return fake_refuse(ncclInvalidArgument,
                            "ncclRedOpDestroy : operator unknown to this communicator.");
+    found->used = false;
     return ncclSuccess;
 }
 
@@ -501,7 +496,6 @@ ncclResult_t fake_redop_resolve(struct ncclComm *comm, const char *func, ncclRed
 {
     static const enum fake_reduce builtin[] = {FAKE_SUM, FAKE_PROD, FAKE_MAX, FAKE_MIN, FAKE_SUM};
     const struct fake_redop *own;
-    ncclResult_t result = ncclSuccess;
     if ((int)op < (int)ncclNumOps) {
         coll->reduce = builtin[op];
         if (op == ncclAvg && fake_type_is_float(type)) {
@@ -512,21 +506,19 @@ ncclResult_t fake_redop_resolve(struct ncclComm *comm, const char *func, ncclRed
         }
         return ncclSuccess;
     }
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     own = redop_find_locked(comm, op);
-    if (!own) {
-        fake_warn("%s : reduction operation %d unknown to this communicator", func, (int)op);
-        result = ncclInvalidArgument;
-    } else if (own->type != type) {
-        fake_warn("Data type supplied to user-created ncclRedOp_t does not match type given to "
-                  "reduction operation");
-        result = ncclInvalidArgument;
-    } else {
-        coll->reduce = FAKE_SUM;
-        coll->premul = true;
-        coll->scalar_device = own->device;
-        memcpy(coll->scalar, own->value, sizeof(coll->scalar));
-    }
-    pthread_mutex_unlock(&comm->lock);
-    return result;
+    if (!own)
+        return fake_refuse(ncclInvalidArgument,
+                           "%s : reduction operation %d unknown to this communicator", func,
+                           (int)op);
+    if (own->type != type)
+        return fake_refuse(ncclInvalidArgument,
+                           "Data type supplied to user-created ncclRedOp_t does not match type "
+                           "given to reduction operation");
+    coll->reduce = FAKE_SUM;
+    coll->premul = true;
+    coll->scalar_device = own->device;
+    memcpy(coll->scalar, own->value, sizeof(coll->scalar));
+    return ncclSuccess;
 }

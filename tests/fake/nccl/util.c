@@ -53,9 +53,8 @@ const char *fake_last_error(void)
 {
     /* The real library hands out its one buffer too; a copy for each thread keeps it unshared. */
     static _Thread_local char copy[sizeof(last_error)];
-    pthread_mutex_lock(&error_lock);
+    FAKE_HOLD(&error_lock);
     memcpy(copy, last_error, sizeof(copy));
-    pthread_mutex_unlock(&error_lock);
     return copy;
 }
 
