@@ -44,8 +44,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define COUNT 1024
-
 #define PLACES(PLACE)                                                                              \
     PLACE(WARM, "warm"), PLACE(COLD, "cold"), PLACE(GROUP, "group"), PLACE(P2P, "p2p"),            \
         PLACE(SPLIT, "split"), PLACE(FINALIZE, "finalize"), PLACE(DESTROY, "destroy"),             \
@@ -87,7 +85,7 @@ static void say_waiting(void)
 
 static ncclResult_t all_reduce(ncclComm_t comm)
 {
-    return ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, stream);
+    return ncclAllReduce(buffer, buffer, SUM_COUNT, ncclFloat32, ncclSum, comm, stream);
 }
 
 /* Until the work ends with the communicator, and leaves garbage: with an error where the guard says
@@ -109,7 +107,7 @@ static cudaGraph_t capture(ncclComm_t comm)
     cudaStream_t captured = device_stream_create();
 
     CUDA(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal));
-    NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, captured));
+    NCCL(ncclAllReduce(buffer, buffer, SUM_COUNT, ncclFloat32, ncclSum, comm, captured));
     CUDA(cudaStreamEndCapture(captured, &graph));
     return graph;
 }
@@ -180,7 +178,7 @@ static void wait_for_last(ncclComm_t comm)
         wait_in_group(comm);
         break;
     case P2P:
-        say("Recv", ncclRecv(buffer, COUNT, ncclFloat32, sender, comm, stream));
+        say("Recv", ncclRecv(buffer, SUM_COUNT, ncclFloat32, sender, comm, stream));
         wait_for_stream();
         break;
     case SPLIT:
@@ -266,16 +264,16 @@ static ncclComm_t wait_for_abort(void)
 /* All ranks of `living` do it: were its all-reduce launched, the sums would tell. */
 static void try_group(ncclComm_t comm, ncclComm_t living)
 {
-    static const float one[COUNT] = {1};
-    float after[COUNT];
+    static const float one[SUM_COUNT] = {1};
+    float after[SUM_COUNT];
     int error = error_here();
 
     device_copy_in(buffer, one, sizeof(one), other_stream);
     NCCL(ncclGroupStart());
     say("grouped AllReduce of one that lives",
-        ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, living, other_stream));
-    expect("grouped Broadcast", ncclBroadcast(buffer, buffer, COUNT, ncclFloat32, 0, comm, stream),
-           error);
+        ncclAllReduce(buffer, buffer, SUM_COUNT, ncclFloat32, ncclSum, living, other_stream));
+    expect("grouped Broadcast",
+           ncclBroadcast(buffer, buffer, SUM_COUNT, ncclFloat32, 0, comm, stream), error);
     int result = ncclGroupEnd();
     expect("GroupEnd", result, error < 0 && result != ncclSuccess ? result : error);
     device_copy_out(after, buffer, sizeof(after), other_stream);
@@ -297,27 +295,23 @@ static void try_all(ncclComm_t comm, ncclComm_t living)
     void *handle = NULL;
 
     expect("AllReduce", all_reduce(comm), error);
-    expect("Send", ncclSend(buffer, COUNT, ncclFloat32, 0, comm, stream), error);
+    expect("Send", ncclSend(buffer, SUM_COUNT, ncclFloat32, 0, comm, stream), error);
     try_group(comm, living);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     ncclWindow_t window;
     NCCL(ncclGroupStart());
     expect("grouped CommWindowRegister",
-           ncclCommWindowRegister(comm, buffer, COUNT * sizeof(*buffer), &window, 0), error);
+           ncclCommWindowRegister(comm, buffer, SUM_COUNT * sizeof(*buffer), &window, 0), error);
     expect("GroupEnd", ncclGroupEnd(), error);
 #endif
     expect("CommCount", ncclCommCount(comm, &number), error);
     expect("CommUserRank", ncclCommUserRank(comm, &number), error);
-    expect("CommRegister", ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle), error);
+    expect("CommRegister", ncclCommRegister(comm, buffer, SUM_COUNT * sizeof(*buffer), &handle),
+           error);
     expect("CommSplit", ncclCommSplit(comm, 0, 0, &child, NULL), error);
     expect("CommGetAsyncError", ncclCommGetAsyncError(comm, &answer), ncclSuccess);
     expect("CommGetAsyncError answers", answer, error);
-    const char *reason = ncclGetLastError(comm);
-    printf("rank %d: GetLastError: %s\n", place.rank, reason);
-    if (wanted_reason && !strstr(reason, wanted_reason)) {
-        fprintf(stderr, "rank %d: “%s” holds no “%s”\n", place.rank, reason, wanted_reason);
-        exit(5);
-    }
+    expect_reason(comm, wanted_reason);
     expect("CommFinalize", ncclCommFinalize(comm), ncclSuccess);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
     expect("CommRevoke", ncclCommRevoke(comm, 0), ncclSuccess);
@@ -337,7 +331,7 @@ static void try_own(ncclComm_t living)
     wanted_error = ncclInvalidArgument;
     NCCL(all_reduce(comm));
     device_stream_sync(stream);
-    NCCL(ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle));
+    NCCL(ncclCommRegister(comm, buffer, SUM_COUNT * sizeof(*buffer), &handle));
     NCCL(ncclCommAbort(comm));
     expect("AllReduce", all_reduce(comm), ncclInvalidArgument);
     try_group(comm, living);
@@ -352,23 +346,9 @@ static void try_own(ncclComm_t living)
 /* The ranks that live add up their numbers, from 1. */
 static void use(ncclComm_t comm, const struct place *mine)
 {
-    const float wanted = (float)(mine->nranks * (mine->nranks + 1) / 2);
-    float one[COUNT], sum[COUNT];
+    float sum = (float)(mine->nranks * (mine->nranks + 1) / 2);
 
-    for (int i = 0; i < COUNT; i++)
-        one[i] = (float)mine->rank + 1;
-    device_copy_in(buffer, one, sizeof(one), other_stream);
-    device_stream_sync(other_stream);
-    NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, other_stream));
-    device_copy_out(sum, buffer, sizeof(sum), other_stream);
-    device_stream_sync(other_stream);
-    for (int i = 0; i < COUNT; i++) {
-        if (sum[i] == wanted)
-            continue;
-        fprintf(stderr, "rank %d: element %d is %g, should be %g\n", mine->rank, i, (double)sum[i],
-                (double)wanted);
-        fail(__FILE__, __LINE__, "all-reduce", "the communicator adds up wrongly");
-    }
+    sum_up(comm, (float)mine->rank + 1, sum, buffer, other_stream);
 }
 
 int main(int argc, char **argv)
@@ -391,12 +371,11 @@ int main(int argc, char **argv)
         sigaddset(&user, SIGUSR1);
         sigprocmask(SIG_BLOCK, &user, NULL);
     }
-    place_init(&place, &options);
+    place_begin();
     last = place.rank == place.nranks - 1;
-    device_use(place.local_rank);
     stream = device_stream_create();
     other_stream = device_stream_create();
-    buffer = device_alloc(COUNT * sizeof(*buffer));
+    buffer = device_alloc(SUM_COUNT * sizeof(*buffer));
 
     struct place living = {place.rank, place.nranks - (where == DEAD), place.local_rank};
     ncclComm_t other = world_init(&place, &options, 2), without_dead = other;

@@ -212,11 +212,16 @@ static size_t slot_bytes(const struct options *options, int nranks)
     return (bytes / 256 + 1) * 256;
 }
 
+void place_begin(void)
+{
+    place_init(&place, &options);
+    device_use(place.local_rank);
+}
+
 void rank_begin(unsigned takes, const char *comms, int argc, char **argv)
 {
     options_parse(&options, takes, comms, argc, argv);
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    place_begin();
 }
 
 const struct mode *mode_begin(const struct mode *modes, unsigned takes, int argc, char **argv)
@@ -732,7 +737,7 @@ void run_iterations(struct member *members, int nmembers, iteration *iterate)
 
 void run_to_end(struct member *members, int nmembers, iteration *iterate)
 {
-    const struct member *all[4];
+    const struct member *all[8];
     run_iterations(members, nmembers, iterate);
     for (int m = 0; m < nmembers; m++)
         all[m] = &members[m];
@@ -744,6 +749,34 @@ void call_by_call(struct member *members, int nmembers, unsigned long i)
     for (size_t j = 0; j < iteration_calls(members->options); j++)
         for (int m = 0; m < nmembers; m++)
             member_call(&members[m], iteration_op(&members[m], j));
+}
+
+void sum_up(ncclComm_t comm, float mine, float sum, void *buffer, cudaStream_t stream)
+{
+    float all[SUM_COUNT];
+    for (int i = 0; i < SUM_COUNT; i++)
+        all[i] = mine;
+    device_copy_in(buffer, all, sizeof(all), stream);
+    NCCL(ncclAllReduce(buffer, buffer, SUM_COUNT, ncclFloat32, ncclSum, comm, stream));
+    device_copy_out(all, buffer, sizeof(all), stream);
+    device_stream_sync(stream);
+    for (int i = 0; i < SUM_COUNT; i++) {
+        if (all[i] == sum)
+            continue;
+        fprintf(stderr, "rank %d: element %d is %g, should be %g\n", place.rank, i, (double)all[i],
+                (double)sum);
+        fail(__FILE__, __LINE__, "all-reduce", "the communicator adds up wrongly");
+    }
+}
+
+void expect_reason(ncclComm_t comm, const char *wanted)
+{
+    const char *reason = ncclGetLastError(comm);
+    printf("rank %d: GetLastError: %s\n", place.rank, reason);
+    if (wanted && !strstr(reason, wanted)) {
+        fprintf(stderr, "rank %d: “%s” holds no “%s”\n", place.rank, reason, wanted);
+        exit(5);
+    }
 }
 
 void all_reduces(struct member *member, unsigned long count)

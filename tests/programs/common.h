@@ -75,7 +75,10 @@ ncclComm_t world_init(const struct place *place, const struct options *options, 
 /* A communicator of this process alone, on the current device. */
 ncclComm_t init_alone(void);
 
-/* How a program with one device a process begins: its options, its place, its device. */
+/* How a program without options begins, with one device a process. */
+void place_begin(void);
+
+/* How one with options does. */
 void rank_begin(unsigned takes, const char *comms, int argc, char **argv);
 
 /* What the first word of a command line may be. */
@@ -170,6 +173,13 @@ void run_to_end(struct member *members, int nmembers, iteration *iterate);
 
 /* An iteration in which each member makes each of its calls by itself. */
 iteration call_by_call;
+
+/* Sums of floats: whatever comes of it but `sum` in all of them ends the program. */
+#define SUM_COUNT 1024
+void sum_up(ncclComm_t comm, float mine, float sum, void *buffer, cudaStream_t stream);
+
+/* What ncclGetLastError says must hold `wanted` (NULL: anything): else exit status 5. */
+void expect_reason(ncclComm_t comm, const char *wanted);
 
 /* So many all-reduces by themselves, each waited for. */
 void all_reduces(struct member *member, unsigned long count);

@@ -16,8 +16,7 @@ int main(void)
     static const float one[COUNT] = {1};
     float after[COUNT];
 
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    place_begin();
     cudaStream_t stream = device_stream_create();
     float *first = device_alloc(sizeof(one)), *second = device_alloc(sizeof(one));
     ncclComm_t comm = world_init(&place, &options, 0);

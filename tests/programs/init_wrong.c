@@ -43,8 +43,6 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, i
 #pragma weak ncclCommGetUniqueId
 #pragma weak ncclCommGrow
 
-#define COUNT 1024
-
 enum { MISSING, KILL, RANK, SIZE, ID, DEVICE, VERSION, VARIABLE, NONE, WHAT_COUNT };
 static const char *const whats[WHAT_COUNT] = {"missing", "kill",    "rank",     "size", "id",
                                               "device",  "version", "variable", "none"};
@@ -93,16 +91,6 @@ static void meet(const char *name)
     }
 }
 
-static void check_reason(ncclComm_t comm)
-{
-    const char *reason = ncclGetLastError(comm);
-    printf("rank %d: GetLastError: %s\n", place.rank, reason);
-    if (wanted_reason && !strstr(reason, wanted_reason)) {
-        fprintf(stderr, "rank %d: “%s” holds no “%s”\n", place.rank, reason, wanted_reason);
-        exit(5);
-    }
-}
-
 /* The call that was to fail has come back. */
 static void judge(const char *name, ncclResult_t result, long long begun_ms, ncclComm_t comm)
 {
@@ -116,9 +104,9 @@ static void judge(const char *name, ncclResult_t result, long long begun_ms, ncc
         exit(5);
     }
     if (what != NONE && comm)
-        check_reason(comm);
+        expect_reason(comm, wanted_reason);
     if (what != NONE && where <= GROW)
-        check_reason(NULL);
+        expect_reason(NULL, wanted_reason);
 }
 
 static ncclComm_t good_init(unsigned ordinal)
@@ -139,24 +127,15 @@ static ncclComm_t good_init(unsigned ordinal)
 
 static void use(ncclComm_t comm)
 {
-    float one[COUNT], sum[COUNT];
     int nranks;
 
     NCCL(ncclCommCount(comm, &nranks));
-    for (int i = 0; i < COUNT; i++)
-        one[i] = 1;
-    device_copy_in(buffer, one, sizeof(one), stream);
-    NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, stream));
-    device_copy_out(sum, buffer, sizeof(sum), stream);
-    device_stream_sync(stream);
-    for (int i = 0; i < COUNT; i++)
-        if (sum[i] != (float)nranks)
-            fail(__FILE__, __LINE__, "all-reduce", "the communicator adds up wrongly");
+    sum_up(comm, 1, (float)nranks, buffer, stream);
 }
 
 static ncclResult_t all_reduce(ncclComm_t comm)
 {
-    return ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, stream);
+    return ncclAllReduce(buffer, buffer, SUM_COUNT, ncclFloat32, ncclSum, comm, stream);
 }
 
 static void do_wrong(void)
@@ -287,7 +266,7 @@ int main(int argc, char **argv)
         setenv("NCCL_RUNTIME_CONNECT", "0", 1);
     device_use(place.local_rank);
     stream = device_stream_create();
-    buffer = device_alloc(COUNT * sizeof(*buffer));
+    buffer = device_alloc(SUM_COUNT * sizeof(*buffer));
     if (where <= GROUP) {
         init_wrongly();
     } else {

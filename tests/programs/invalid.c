@@ -28,8 +28,7 @@ int main(void)
 {
     static char pageable[COUNT * sizeof(float)];
 
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    place_begin();
     cudaStream_t stream = device_stream_create();
     float *buffer = device_alloc(COUNT * sizeof(float));
     float *other = device_alloc(COUNT * sizeof(float));

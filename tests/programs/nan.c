@@ -222,8 +222,7 @@ static void parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
     parse(argc, argv);
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    place_begin();
     measure();
     size_t bytes = BEFORE + (size_t)settings.count * (size_t)place.nranks * size + size;
     stream = strcmp(settings.stream, "legacy") == 0       ? cudaStreamLegacy

@@ -51,9 +51,8 @@ int main(int argc, char **argv)
         return 2;
     }
     bool wanted = strcmp(argv[1], "errors") == 0;
-    place_init(&place, &options);
+    place_begin();
     bool last = place.rank == place.nranks - 1;
-    device_use(place.local_rank);
     stream = device_stream_create();
     behind = device_stream_create();
     apart = device_stream_create();
