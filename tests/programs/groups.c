@@ -34,12 +34,7 @@ static bool is(const char *name)
 
 static void use(struct member *member)
 {
-    for (unsigned long i = 0; i < options.iters; i++) {
-        for (size_t j = 0; j < iteration_calls(&options); j++)
-            member_call(member, iteration_op(member, j));
-        if (drain_due(&options, i))
-            member_drain(member);
-    }
+    run_iterations(member, 1, call_by_call);
 }
 
 static void join(struct member *ret_member, const char *name, ncclComm_t comm)

@@ -344,7 +344,6 @@ ncclResult_t fake_init_start(ncclResult_t (*run)(struct fake_job *), struct nccl
 
 void fake_group_start(void);
 ncclResult_t fake_group_end(void);
-bool fake_group_open(void);
 ncclResult_t fake_group_error(ncclResult_t result);
 /* Ends what fake_group_start began, with the result of what came between. */
 ncclResult_t fake_group_leave(ncclResult_t result);

@@ -42,11 +42,6 @@ int fake_thread_start(pthread_t *ret_thread, bool detached, void *(*run)(void *)
     return 0;
 }
 
-bool fake_group_open(void)
-{
-    return group && group->depth > 0;
-}
-
 void fake_group_start(void)
 {
     if (!group) {
