@@ -532,8 +532,7 @@ CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGra
 {
     ENTER_GRAPHS;
     INVALID_IF(!phGraph || !is_node(hNode) || hNode->type != CU_GRAPH_NODE_TYPE_GRAPH);
-    if (!hNode->child)
-        return CUDA_ERROR_NOT_SUPPORTED; /* a captured launch keeps no graph */
+    REFUSE_IF(!hNode->child, CUDA_ERROR_NOT_SUPPORTED); /* a captured launch keeps no graph */
     *phGraph = hNode->child;
     return CUDA_SUCCESS;
 }
@@ -695,8 +694,7 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
 
     ENTER_GRAPHS;
     INVALID_IF(!phGraphExec || !is_graph(hGraph));
-    if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH, CUDA_ERROR_NOT_SUPPORTED);
     TRY(program_create(hGraph, &program));
     CUgraphExec exec = fake_new(sizeof(*exec));
     exec->program = program;

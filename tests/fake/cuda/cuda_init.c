@@ -287,8 +287,7 @@ CUresult CUDAAPI cuInit(unsigned int flags)
     switch (atomic_load(&state)) {
     case STATE_NEW:
         read_devices();
-        if (!fake_device_count)
-            return CUDA_ERROR_NO_DEVICE;
+        REFUSE_IF(!fake_device_count, CUDA_ERROR_NO_DEVICE);
         atexit(at_exit);
         atomic_store_explicit(&state, STATE_READY, memory_order_release);
         return CUDA_SUCCESS;
@@ -330,10 +329,8 @@ CUresult fake_context(CUcontext *ret_ctx)
 {
     CUcontext ctx = current();
 
-    if (!ctx)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (!ctx->alive)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    REFUSE_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
+    REFUSE_IF(!ctx->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     if (ctx->sticky != CUDA_SUCCESS)
         return ctx->sticky;
     *ret_ctx = ctx;
@@ -403,8 +400,9 @@ FORM(cuCtxCreate_v3,
 CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
                                 unsigned int flags, CUdevice dev)
 {
-    if (ctxCreateParams && (ctxCreateParams->numExecAffinityParams || ctxCreateParams->cigParams))
-        return CUDA_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(ctxCreateParams &&
+                  (ctxCreateParams->numExecAffinityParams || ctxCreateParams->cigParams),
+              CUDA_ERROR_NOT_SUPPORTED);
     return create_and_push(pctx, flags, dev);
 }
 
@@ -414,8 +412,7 @@ V2_CALL(cuCtxDestroy, (CUcontext ctx), (ctx))
 
     ENTER_DRIVER;
     TRY(fake_context_check(ctx));
-    if (ctx->primary)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(ctx->primary, CUDA_ERROR_INVALID_CONTEXT);
     context_end(ctx);
     if (current() == ctx)
         thread->depth--;
@@ -436,8 +433,7 @@ V2_CALL(cuCtxPopCurrent, (CUcontext * pctx), (pctx))
     struct thread *thread = fake_thread();
 
     TRY(fake_ready());
-    if (!thread->depth)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(!thread->depth, CUDA_ERROR_INVALID_CONTEXT);
     thread->depth--;
     if (pctx)
         *pctx = thread->contexts[thread->depth];
@@ -527,8 +523,7 @@ V2_CALL(cuDevicePrimaryCtxRelease, (CUdevice dev), (dev))
     TRY(fake_device_check(dev));
     HOLD_LOCK;
     CUcontext primary = fake_devices[dev].primary;
-    if (!primary || !primary->retains)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(!primary || !primary->retains, CUDA_ERROR_INVALID_CONTEXT);
     if (!--primary->retains)
         context_end(primary);
     return CUDA_SUCCESS;
@@ -719,10 +714,8 @@ CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags
     ENTER(ctx);
     TRY(fake_context_check(peerContext));
     INVALID_IF(Flags);
-    if (peerContext->device == ctx->device)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (ctx->peers >> peerContext->device & 1)
-        return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    REFUSE_IF(peerContext->device == ctx->device, CUDA_ERROR_INVALID_CONTEXT);
+    REFUSE_IF(ctx->peers >> peerContext->device & 1, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     ctx->peers |= (uint64_t)1 << peerContext->device;
     return CUDA_SUCCESS;
 }
@@ -731,8 +724,7 @@ CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
 {
     ENTER(ctx);
     TRY(fake_context_check(peerContext));
-    if (!(ctx->peers >> peerContext->device & 1))
-        return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    REFUSE_IF(!(ctx->peers >> peerContext->device & 1), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     ctx->peers &= ~((uint64_t)1 << peerContext->device);
     return CUDA_SUCCESS;
 }
