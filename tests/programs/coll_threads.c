@@ -38,8 +38,7 @@ int main(int argc, char **argv)
     place_init(&place, &options);
     int n = options.devices ? options.devices : device_count();
     struct thread *threads = calloc((size_t)n, sizeof(*threads));
-    if (!threads)
-        fail(__FILE__, __LINE__, "calloc", "out of memory");
+    WRONG_IF(!threads, "calloc", "out of memory");
     ncclUniqueId id = exchange_id(&place, &options, 0);
     pthread_barrier_t ready;
     pthread_barrier_init(&ready, NULL, (unsigned)n);

@@ -93,8 +93,7 @@ pthread_t thread_start(void *(*body)(void *), void *argument)
 {
     pthread_t thread;
     errno = pthread_create(&thread, NULL, body, argument);
-    if (errno)
-        FAIL("pthread_create");
+    FAIL_IF(errno, "pthread_create");
     return thread;
 }
 
@@ -110,22 +109,20 @@ static void write_id(const char *path, const ncclUniqueId *id)
     char temporary[4096];
     snprintf(temporary, sizeof(temporary), "%s.new", path);
     FILE *file = fopen(temporary, "wxe");
-    if (!file || fwrite(id, sizeof(*id), 1, file) != 1 || fclose(file) || rename(temporary, path))
-        FAIL(path);
+    FAIL_IF(!file || fwrite(id, sizeof(*id), 1, file) != 1 || fclose(file) ||
+                rename(temporary, path),
+            path);
 }
 
 static void read_id(const char *path, ncclUniqueId *ret_id, long long deadline_ms)
 {
     FILE *file;
     while (!(file = fopen(path, "re"))) {
-        if (errno != ENOENT)
-            FAIL(path);
-        if (now_ms() > deadline_ms)
-            fail(__FILE__, __LINE__, path, "nobody left a unique id");
+        FAIL_IF(errno != ENOENT, path);
+        WRONG_IF(now_ms() > deadline_ms, path, "nobody left a unique id");
         sleep_ms(2);
     }
-    if (fread(ret_id, sizeof(*ret_id), 1, file) != 1)
-        fail(__FILE__, __LINE__, path, "short unique id");
+    WRONG_IF(fread(ret_id, sizeof(*ret_id), 1, file) != 1, path, "short unique id");
     fclose(file);
 }
 
@@ -144,8 +141,7 @@ ncclUniqueId share_id(const struct place *place, const struct options *options, 
     if (made && place->nranks == 1)
         return *made;
     const char *folder = getenv("SPAWN_DIR");
-    if (!folder)
-        fail(__FILE__, __LINE__, "SPAWN_DIR", "not set: no folder to exchange the unique id in");
+    WRONG_IF(!folder, "SPAWN_DIR", "not set: no folder to exchange the unique id in");
     char path[4000];
     snprintf(path, sizeof(path), "%s/id.%u", folder, ordinal);
     if (made) {
@@ -271,8 +267,7 @@ void member_init(struct member *ret_member, const struct options *options, const
     NCCL(ncclCommCuDevice(comm, &member.device));
     member.stream = device_stream_create();
     member.slots = calloc(nslots, sizeof(*member.slots));
-    if (!member.slots)
-        fail(__FILE__, __LINE__, "calloc", strerror(ENOMEM));
+    WRONG_IF(!member.slots, "calloc", strerror(ENOMEM));
     size_t bytes = slot_bytes(options, member.nranks);
     member.host_in = device_host_alloc(nslots * bytes);
     member.host_out = device_host_alloc(nslots * bytes);
@@ -406,8 +401,7 @@ static struct stream_of_values values_of(const struct member *member, const stru
 static void prepare(struct member *member, enum op op, int root, uint64_t tag)
 {
     const struct options *options = member->options;
-    if (member->prepared == member->nslots)
-        fail(__FILE__, __LINE__, "prepare", "no free slot");
+    WRONG_IF(member->prepared == member->nslots, "prepare", "no free slot");
     struct slot *slot = &member->slots[member->prepared++];
     slot->call = (struct call){op, options->dtype, options->redop, options->count, root};
     slot->tag = tag;
@@ -795,8 +789,7 @@ void comm_destroy(ncclComm_t comm, const struct options *options)
             sleep_ms(1);
             NCCL(ncclCommGetAsyncError(comm, &state));
         }
-        if (state != ncclSuccess)
-            fail(__FILE__, __LINE__, "ncclCommFinalize(comm)", ncclGetErrorString(state));
+        WRONG_IF(state != ncclSuccess, "ncclCommFinalize(comm)", ncclGetErrorString(state));
     }
     NCCL(ncclCommDestroy(comm));
 }

@@ -193,18 +193,24 @@ void report(int world_rank, const struct member *const *members, int nmembers);
 #define NCCL(call)                                                                                 \
     do {                                                                                           \
         ncclResult_t result_ = (call);                                                             \
-        if (result_ != ncclSuccess)                                                                \
-            fail(__FILE__, __LINE__, #call, ncclGetErrorString(result_));                          \
+        WRONG_IF(result_ != ncclSuccess, #call, ncclGetErrorString(result_));                      \
     } while (0)
 
 #define CUDA(call)                                                                                 \
     do {                                                                                           \
         cudaError_t error_ = (call);                                                               \
-        if (error_ != cudaSuccess)                                                                 \
-            fail(__FILE__, __LINE__, #call, cudaGetErrorString(error_));                           \
+        WRONG_IF(error_ != cudaSuccess, #call, cudaGetErrorString(error_));                        \
     } while (0)
 
 /* What the system refuses. */
-#define FAIL(what) fail(__FILE__, __LINE__, what, strerror(errno))
+#define FAIL(what)               fail(__FILE__, __LINE__, what, strerror(errno))
+#define FAIL_IF(condition, what) WRONG_IF(condition, what, strerror(errno))
+
+/* Ends the program if the condition holds. */
+#define WRONG_IF(condition, what, text)                                                            \
+    do {                                                                                           \
+        if (condition)                                                                             \
+            fail(__FILE__, __LINE__, what, text);                                                  \
+    } while (0)
 
 #endif

@@ -119,9 +119,9 @@ static void launch_into_capture(cudaGraphExec_t exec)
     cudaGraph_t graph;
 
     CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-    if (cudaGraphLaunch(exec, stream) != cudaErrorStreamCaptureUnsupported ||
-        cudaStreamEndCapture(stream, &graph) != cudaErrorStreamCaptureInvalidated)
-        fail(__FILE__, __LINE__, "cudaGraphLaunch", "is not refused in a capture");
+    WRONG_IF(cudaGraphLaunch(exec, stream) != cudaErrorStreamCaptureUnsupported ||
+                 cudaStreamEndCapture(stream, &graph) != cudaErrorStreamCaptureInvalidated,
+             "cudaGraphLaunch", "is not refused in a capture");
     (void)cudaGetLastError();
 }
 
@@ -177,8 +177,7 @@ static void check(void)
     CUDA(cudaStreamSynchronize(other_stream));
     CUDA(cudaMemcpy(result, received, sizeof(result), cudaMemcpyDeviceToHost));
     for (int i = 0; i < COUNT; i++)
-        if (!halves && result[i] != (float)from)
-            fail(__FILE__, __LINE__, "replay", "the result is wrong");
+        WRONG_IF(!halves && result[i] != (float)from, "replay", "the result is wrong");
 }
 
 /* A call of another size, which no rank makes. */

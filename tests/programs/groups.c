@@ -72,8 +72,7 @@ static void left_out(void)
     for (int i = 0; i < 2; i++)
         NCCL(ncclCommSplit(comm, place.rank % 2 == i ? i : NCCL_SPLIT_NOCOLOR, place.rank, &part[i],
                            NULL));
-    if (part[1 - place.rank % 2])
-        fail(__FILE__, __LINE__, "ncclCommSplit", "who has no color has a communicator");
+    WRONG_IF(part[1 - place.rank % 2], "ncclCommSplit", "who has no color has a communicator");
     join(&half, "half", part[place.rank % 2]);
     join(&world, "world", comm);
     use(&half);
@@ -126,8 +125,7 @@ static void abort_under_way(void)
         ncclResult_t result =
             ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, comm, stream);
         bool right = cold || result == ncclSuccess || (waiting && result == ncclInternalError);
-        if (!right)
-            fail(__FILE__, __LINE__, "ncclAllReduce", ncclGetErrorString(result));
+        WRONG_IF(!right, "ncclAllReduce", ncclGetErrorString(result));
         device_stream_sync(stream);
     }
     pthread_join(other, NULL);

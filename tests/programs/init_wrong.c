@@ -73,19 +73,16 @@ static void meet(const char *name)
     const char *folder = getenv("SPAWN_DIR");
     char path[4000];
     long long until = now_ms() + 60000;
-    if (!folder)
-        fail(__FILE__, __LINE__, "SPAWN_DIR", "not set");
+    WRONG_IF(!folder, "SPAWN_DIR", "not set");
     snprintf(path, sizeof(path), "%s/%s.%d", folder, name, place.rank);
     FILE *file = fopen(path, "w");
-    if (!file || fclose(file))
-        fail(__FILE__, __LINE__, path, "cannot be made");
+    WRONG_IF(!file || fclose(file), path, "cannot be made");
     for (int rank = 0; rank < place.nranks; rank++) {
         if (what == KILL && rank == odd_rank)
             continue;
         snprintf(path, sizeof(path), "%s/%s.%d", folder, name, rank);
         while (access(path, F_OK)) {
-            if (now_ms() > until)
-                fail(__FILE__, __LINE__, path, "has not come");
+            WRONG_IF(now_ms() > until, path, "has not come");
             sleep_ms(10);
         }
     }

@@ -100,8 +100,7 @@ static void work_around(unsigned ordinal, void (*middle)(void))
 static int end_of(pid_t child)
 {
     int status;
-    if (child < 0 || waitpid(child, &status, 0) != child)
-        FAIL("waitpid");
+    FAIL_IF(child < 0 || waitpid(child, &status, 0) != child, "waitpid");
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -136,8 +135,8 @@ static const struct ng_box_header *own_box(void)
 static void own_box_is_this_process(void)
 {
     const struct ng_box_header *box = own_box();
-    if (getenv("LIFE_GUARDED") && (!box || box->pid != getpid()))
-        fail(__FILE__, __LINE__, "the black box", "there is none of this process");
+    WRONG_IF(getenv("LIFE_GUARDED") && (!box || box->pid != getpid()), "the black box",
+             "there is none of this process");
 }
 
 /* ---- Forks ---- */
@@ -251,8 +250,7 @@ static void spawn_each_way(void)
     if (child == 0)
         _exit(46);
     reap(child, 46);
-    if (posix_spawn(&child, "/bin/sh", NULL, NULL, words, environ) != 0)
-        FAIL("posix_spawn");
+    FAIL_IF(posix_spawn(&child, "/bin/sh", NULL, NULL, words, environ) != 0, "posix_spawn");
     reap(child, 44);
     reap(clone(become_sh, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, NULL), 44);
     child = _Fork();
@@ -263,8 +261,7 @@ static void spawn_each_way(void)
     if (child == 0)
         _exit(47);
     reap(child, 47);
-    if (system("exit 48") != 48 << 8)
-        FAIL("system");
+    FAIL_IF(system("exit 48") != 48 << 8, "system");
 }
 
 static void work(void)
@@ -320,8 +317,7 @@ static void become_daemon(void)
         /* Its parent has ended once it is somebody else's. */
         while (getppid() != launcher)
             sched_yield();
-        if (chdir("/") != 0)
-            FAIL("chdir");
+        FAIL_IF(chdir("/") != 0, "chdir");
         work();
         exit(0);
     }
@@ -477,13 +473,11 @@ static void at_exit_late(void)
 
 static void end_handlers(void)
 {
-    if (atexit(at_exit_late))
-        FAIL("atexit");
+    FAIL_IF(atexit(at_exit_late), "atexit");
     device_use(place.local_rank);
     make_alone(&for_handlers);
     work_around(0, NULL);
-    if (atexit(at_exit_early))
-        FAIL("atexit");
+    FAIL_IF(atexit(at_exit_early), "atexit");
     exit(4);
 }
 
@@ -546,8 +540,7 @@ static void close_all(void)
             close(fd);
     /* The numbers come to mean something else. */
     for (int i = 0; i < 300; i++)
-        if (open("/dev/null", O_RDWR | O_CLOEXEC) < 0)
-            FAIL("/dev/null");
+        FAIL_IF(open("/dev/null", O_RDWR | O_CLOEXEC) < 0, "/dev/null");
 }
 
 static void clear_environment(void)
@@ -574,8 +567,7 @@ static void go_to_jail(void)
     const char *tmp = getenv("TMPDIR");
     char jail[PATH_MAX];
     snprintf(jail, sizeof(jail), "%s/life.XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(jail) || chroot(jail) != 0 || chdir("/") != 0)
-        FAIL("chroot");
+    FAIL_IF(!mkdtemp(jail) || chroot(jail) != 0 || chdir("/") != 0, "chroot");
     umask(0777);
 }
 
@@ -584,8 +576,7 @@ static void elsewhere(void)
     ncclUniqueId unused;
     /* The stand-ins and the exchange of ids make files of their own. */
     NCCL(ncclGetUniqueId(&unused));
-    if (chdir("/") != 0)
-        FAIL("chdir");
+    FAIL_IF(chdir("/") != 0, "chdir");
     work_around(0, go_to_jail);
 }
 
@@ -598,8 +589,7 @@ static void set_limits(const struct limit *limits, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         struct rlimit limit = {limits[i].limit, limits[i].limit};
-        if (setrlimit((__rlimit_resource_t)limits[i].what, &limit) != 0)
-            FAIL("setrlimit");
+        FAIL_IF(setrlimit((__rlimit_resource_t)limits[i].what, &limit) != 0, "setrlimit");
     }
 }
 
@@ -621,8 +611,7 @@ static void limit_after(void)
 /* Few files, where NCCL itself still works. */
 static void become_nobody(void)
 {
-    if (setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0)
-        FAIL("setuid");
+    FAIL_IF(setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0, "setuid");
 }
 
 static void take_memory(void)
@@ -645,9 +634,9 @@ static void filter_calls(const long *calls, size_t count, unsigned action)
     }
     program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     struct sock_fprog filter = {length, program};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
-        FAIL("seccomp");
+    FAIL_IF(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+                prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0,
+            "seccomp");
 }
 
 static void refuse_calls(void)
@@ -677,8 +666,7 @@ static void on_small_stack(void *(*body)(void *), void *argument, size_t bytes)
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, bytes);
     errno = pthread_create(&thread, &attributes, body, argument);
-    if (errno || pthread_join(thread, NULL))
-        FAIL("pthread_create");
+    FAIL_IF(errno || pthread_join(thread, NULL), "pthread_create");
     pthread_attr_destroy(&attributes);
 }
 
@@ -760,9 +748,10 @@ static void stack_use(void)
     pthread_t thread;
     void *stack = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pthread_attr_init(&attributes);
-    if (stack == MAP_FAILED || pthread_attr_setstack(&attributes, stack, BYTES) ||
-        pthread_create(&thread, &attributes, stack_use_body, stack) || pthread_join(thread, NULL))
-        FAIL("pthread_create");
+    FAIL_IF(stack == MAP_FAILED || pthread_attr_setstack(&attributes, stack, BYTES) ||
+                pthread_create(&thread, &attributes, stack_use_body, stack) ||
+                pthread_join(thread, NULL),
+            "pthread_create");
 }
 
 static int32_t handled[64];
@@ -781,8 +770,8 @@ static void signals(void)
     sigemptyset(&mask);
     sigaddset(&mask, SIGUSR2);
     sigaddset(&mask, SIGTERM);
-    if (sigaltstack(&before, NULL) != 0 || pthread_sigmask(SIG_SETMASK, &mask, NULL) != 0)
-        FAIL("sigaltstack");
+    FAIL_IF(sigaltstack(&before, NULL) != 0 || pthread_sigmask(SIG_SETMASK, &mask, NULL) != 0,
+            "sigaltstack");
     for (int number = 1; number < 32; number++)
         if (number != SIGKILL && number != SIGSTOP && number != SIGALRM)
             sigaction(number, &action, NULL);
@@ -800,8 +789,8 @@ static void signals(void)
             exit(3);
         }
     }
-    if (after.ss_sp != before.ss_sp || after.ss_size != before.ss_size)
-        FAIL("the alternative stack");
+    FAIL_IF(after.ss_sp != before.ss_sp || after.ss_size != before.ss_size,
+            "the alternative stack");
 }
 
 static void *make_until_cancelled(void *argument)
@@ -856,10 +845,8 @@ static void copy_file(const char *from, const char *to)
     ssize_t got;
     int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
     while ((got = read(in, bytes, sizeof(bytes))) > 0)
-        if (write(out, bytes, (size_t)got) != got)
-            FAIL(to);
-    if (got < 0 || close(in) != 0 || close(out) != 0)
-        FAIL(from);
+        FAIL_IF(write(out, bytes, (size_t)got) != got, to);
+    FAIL_IF(got < 0 || close(in) != 0 || close(out) != 0, from);
 }
 
 static void secure(void)
@@ -867,20 +854,15 @@ static void secure(void)
     char folder[] = "/tmp/life.XXXXXX", path[64];
     if (getauxval(AT_SECURE)) {
         /* As the owner of the program, whom the user of this process is not. */
-        if (geteuid() != 0 || getuid() == 0)
-            fail(__FILE__, __LINE__, "geteuid", "not root's rights");
+        WRONG_IF(geteuid() != 0 || getuid() == 0, "geteuid", "not root's rights");
         work_around(0, NULL);
-        if (own_box())
-            fail(__FILE__, __LINE__, "the black box",
-                 "there is one in a program with other rights");
+        WRONG_IF(own_box(), "the black box", "there is one in a program with other rights");
         return;
     }
-    if (!mkdtemp(folder) || chmod(folder, 0755) != 0)
-        FAIL("mkdtemp");
+    FAIL_IF(!mkdtemp(folder) || chmod(folder, 0755) != 0, "mkdtemp");
     snprintf(path, sizeof(path), "%s/life", folder);
     copy_file("/proc/self/exe", path);
-    if (chmod(path, 04755) != 0)
-        FAIL("chmod");
+    FAIL_IF(chmod(path, 04755) != 0, "chmod");
     pid_t child = fork();
     if (child == 0) {
         become_nobody();

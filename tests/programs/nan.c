@@ -111,8 +111,7 @@ static void put_nan(void)
     size_t element =
         strcmp(settings.element, "last") == 0 ? sent - 1 : strtoul(settings.element, NULL, 0);
 
-    if (element >= sent)
-        fail(__FILE__, __LINE__, settings.element, "this rank does not send so many elements");
+    WRONG_IF(element >= sent, settings.element, "this rank does not send so many elements");
     device_copy_in(send + element * size, &nan_bits, size, stream);
     device_stream_sync(stream);
 }
@@ -166,8 +165,7 @@ static long number(const char *text)
     char *end;
     long value = strtol(text, &end, 0);
 
-    if (!*text || *end)
-        fail(__FILE__, __LINE__, text, "not a number");
+    WRONG_IF(!*text || *end, text, "not a number");
     return value;
 }
 
@@ -213,8 +211,7 @@ static void parse(int argc, char **argv)
             nan_bits = types[i].nan;
             size = data_size(dtype);
         }
-    if (!size)
-        fail(__FILE__, __LINE__, argv[2], "no such type");
+    WRONG_IF(!size, argv[2], "no such type");
     if (settings.bits)
         nan_bits = strtoull(settings.bits, NULL, 16);
 }

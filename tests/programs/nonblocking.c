@@ -35,8 +35,7 @@ static void tell(const char *what, ncclResult_t result, ncclComm_t comm)
     ncclResult_t state = settle(comm, 600000);
     printf("rank %d: %s %d then %d\n", place.rank, what, result, state);
     fflush(stdout);
-    if (state != ncclSuccess)
-        fail(__FILE__, __LINE__, what, ncclGetErrorString(state));
+    WRONG_IF(state != ncclSuccess, what, ncclGetErrorString(state));
 }
 
 static ncclConfig_t nonblocking_config(void)

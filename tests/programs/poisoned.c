@@ -23,8 +23,8 @@ static float *buffer;
 static void expect(const char *what, cudaError_t got, bool error, bool failure_wanted)
 {
     fprintf(stderr, "rank %d: %s %d\n", place.rank, what, (int)got);
-    if (got != (error && failure_wanted ? cudaErrorLaunchFailure : cudaSuccess))
-        fail(__FILE__, __LINE__, what, cudaGetErrorString(got));
+    WRONG_IF(got != (error && failure_wanted ? cudaErrorLaunchFailure : cudaSuccess), what,
+             cudaGetErrorString(got));
     cudaGetLastError();
 }
 

@@ -196,8 +196,7 @@ static void few_descriptors(void)
         struct rlimit few = {.rlim_cur = (rlim_t)lowest + options.times,
                              .rlim_max = enough.rlim_max};
         thread = thread_start(give_back_descriptors, NULL);
-        if (setrlimit(RLIMIT_NOFILE, &few))
-            FAIL("setrlimit");
+        FAIL_IF(setrlimit(RLIMIT_NOFILE, &few), "setrlimit");
         fprintf(stderr, "rank %d (pid %d): few descriptors\n", place.rank, getpid());
     }
     if (!step(2))
@@ -218,8 +217,7 @@ static void init_all(void)
 {
     int n = options.devices ? options.devices : device_count();
     ncclComm_t *comms = calloc((size_t)n, sizeof(ncclComm_t));
-    if (!comms)
-        FAIL("calloc");
+    FAIL_IF(!comms, "calloc");
     for (unsigned long i = 0; i < options.times; i++) {
         NCCL(ncclCommInitAll(comms, n, NULL));
         for (int k = 0; k < n; k++)
@@ -265,10 +263,9 @@ static void fork_one(unsigned long i)
         }
     }
     int status;
-    if (child < 0 || waitpid(child, &status, 0) != child)
-        FAIL("fork");
-    if (i % 4 < 3 ? WEXITSTATUS(status) != 5 : !WIFSIGNALED(status))
-        fail(__FILE__, __LINE__, "fork", "the child ended in another way");
+    FAIL_IF(child < 0 || waitpid(child, &status, 0) != child, "fork");
+    WRONG_IF(i % 4 < 3 ? WEXITSTATUS(status) != 5 : !WIFSIGNALED(status), "fork",
+             "the child ended in another way");
 }
 
 static void fork_children(void)
@@ -300,8 +297,7 @@ static void raw_fork(void)
         pid_t child = _Fork();
         if (child == 0)
             exit(0);
-        if (child < 0 || waitpid(child, NULL, 0) != child)
-            FAIL("_Fork");
+        FAIL_IF(child < 0 || waitpid(child, NULL, 0) != child, "_Fork");
     }
     step(1);
     all_reduces(&world, options.iters);
@@ -367,8 +363,7 @@ static void null_streams(void)
     ncclComm_t comms[LIMIT];
     void *buffers[LIMIT];
     int n = options.devices;
-    if (n < 2 || n > LIMIT)
-        fail(__FILE__, __LINE__, "--devices", "from 2 to 16");
+    WRONG_IF(n < 2 || n > LIMIT, "--devices", "from 2 to 16");
     NCCL(ncclCommInitAll(comms, n, NULL));
     for (int k = 0; k < n; k++) {
         device_use(k);
@@ -402,13 +397,12 @@ static void close_all(void)
     for (int fd = 3; fd < 1024; fd++)
         close(fd);
     for (int i = 0; i < 200; i++)
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-            FAIL("socketpair");
+        FAIL_IF(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0, "socketpair");
     all_reduces(&world, options.iters);
     for (int fd = 3; fd < 403; fd++) {
         char byte;
-        if (fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && read(fd, &byte, 1) > 0)
-            fail(__FILE__, __LINE__, "read", "somebody wrote into a socket of ours");
+        WRONG_IF(fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && read(fd, &byte, 1) > 0, "read",
+                 "somebody wrote into a socket of ours");
     }
     member_end(&world);
 }
@@ -416,8 +410,7 @@ static void close_all(void)
 static void small_files(void)
 {
     struct rlimit limit = {1500000, 1500000};
-    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
-        FAIL("setrlimit");
+    FAIL_IF(setrlimit(RLIMIT_FSIZE, &limit) != 0, "setrlimit");
     late();
 }
 
@@ -427,8 +420,7 @@ static void fill(const char *folder)
     char path[4096];
     snprintf(path, sizeof(path), "%s/filler", folder);
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0)
-        FAIL(path);
+    FAIL_IF(fd < 0, path);
     while (write(fd, zeros, sizeof(zeros)) > 0)
         ;
     close(fd);
@@ -438,8 +430,7 @@ static void full_memory(void)
 {
     const char *folder = getenv("NCCLGUARD_DIR");
     ncclComm_t *comms = calloc(options.times, sizeof(*comms));
-    if (!comms)
-        FAIL("calloc");
+    FAIL_IF(!comms, "calloc");
     for (unsigned long i = 0; i < options.times; i++) {
         comms[i] = init_alone();
         if (i == 0 && folder)
@@ -494,9 +485,10 @@ static void hung_memory(void)
         struct uffdio_register lost = {.range = {first, FAR_BYTES},
                                        .mode = UFFDIO_REGISTER_MODE_MISSING};
         int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-        if (fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0 || ioctl(fd, UFFDIO_REGISTER, &lost) != 0 ||
-            madvise((void *)first, FAR_BYTES, MADV_DONTNEED) != 0)
-            FAIL("userfaultfd");
+        FAIL_IF(fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0 ||
+                    ioctl(fd, UFFDIO_REGISTER, &lost) != 0 ||
+                    madvise((void *)first, FAR_BYTES, MADV_DONTNEED) != 0,
+                "userfaultfd");
     }
     all_reduces(&world, options.iters);
     member_end(&world);
