@@ -26,14 +26,13 @@ static ncclResult_t check_pointer(const struct ncclComm *comm, const struct call
     int device = -1;
     if (!cuda || !cuda->pointer_get_attribute)
         return ncclSuccess;
-    if (!pointer || cuda->pointer_get_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                                (CUdeviceptr)(uintptr_t)pointer) != CUDA_SUCCESS)
-        return fake_refuse(ncclInvalidArgument, "%s : %s %p is not a valid pointer", call->name,
-                           name, pointer);
-    if (device != comm->device)
-        return fake_refuse(ncclInvalidArgument,
-                           "%s : %s allocated on device %d mismatchs with NCCL device %d",
-                           call->name, name, device, comm->device);
+    REFUSE_IF(!pointer ||
+                  cuda->pointer_get_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                              (CUdeviceptr)(uintptr_t)pointer) != CUDA_SUCCESS,
+              ncclInvalidArgument, "%s : %s %p is not a valid pointer", call->name, name, pointer);
+    REFUSE_IF(device != comm->device, ncclInvalidArgument,
+              "%s : %s allocated on device %d mismatchs with NCCL device %d", call->name, name,
+              device, comm->device);
     return ncclSuccess;
 }
 
@@ -54,20 +53,18 @@ static ncclResult_t check_pointers(const struct ncclComm *comm, const struct cal
 
 static ncclResult_t check(const struct ncclComm *comm, const struct call *call)
 {
-    if (atomic_load(&comm->revoked))
-        return fake_refuse(ncclInvalidUsage, "%s: communicator was revoked", call->name);
-    if (atomic_load(&comm->finalized))
-        return fake_refuse(ncclInvalidUsage, "%s: communicator was finalized", call->name);
-    if (call->root < 0 || call->root >= comm->nranks)
-        return fake_refuse(ncclInvalidArgument,
-                           "%s : invalid root %d (root should be in the 0..%d range)", call->name,
-                           call->root, comm->nranks);
-    if ((int)call->type < 0 || (int)call->type >= FAKE_NTYPES)
-        return fake_refuse(ncclInvalidArgument, "%s : invalid type %d", call->name,
-                           (int)call->type);
-    if (call->reduces && ((int)call->op < 0 || (int)call->op > (int)ncclMaxRedOp))
-        return fake_refuse(ncclInvalidArgument, "%s : invalid reduction operation %d", call->name,
-                           (int)call->op);
+    REFUSE_IF(atomic_load(&comm->revoked), ncclInvalidUsage, "%s: communicator was revoked",
+              call->name);
+    REFUSE_IF(atomic_load(&comm->finalized), ncclInvalidUsage, "%s: communicator was finalized",
+              call->name);
+    REFUSE_IF(call->root < 0 || call->root >= comm->nranks, ncclInvalidArgument,
+              "%s : invalid root %d (root should be in the 0..%d range)", call->name, call->root,
+              comm->nranks);
+    REFUSE_IF((int)call->type < 0 || (int)call->type >= FAKE_NTYPES, ncclInvalidArgument,
+              "%s : invalid type %d", call->name, (int)call->type);
+    REFUSE_IF(call->reduces && ((int)call->op < 0 || (int)call->op > (int)ncclMaxRedOp),
+              ncclInvalidArgument, "%s : invalid reduction operation %d", call->name,
+              (int)call->op);
     if (call->count && fake_env_long("NCCL_CHECK_POINTERS", 0, 0, 1))
         return check_pointers(comm, call);
     return ncclSuccess;

@@ -452,6 +452,14 @@ ncclResult_t fake_current_device(CUdevice *ret_device, CUcontext *ret_ctx);
 void fake_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A result, and why. */
 #define fake_refuse(result, ...) (fake_warn(__VA_ARGS__), (result))
+/* Ends the function with one, if the condition holds, or where an argument is NULL. */
+#define REFUSE_IF(condition, ...)                                                                  \
+    do {                                                                                           \
+        if (condition)                                                                             \
+            return fake_refuse(__VA_ARGS__);                                                       \
+    } while (0)
+#define NEED_ARGUMENT(argument, func, name)                                                        \
+    TRY((argument) ? ncclSuccess : fake_null_argument(func, name))
 /* Ends the function with this result, unless it is success. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
