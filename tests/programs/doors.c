@@ -69,6 +69,12 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
     exit(3);
 }
 
+#define FAIL_IF(condition, ...)                                                                    \
+    do {                                                                                           \
+        if (condition)                                                                             \
+            fail(__VA_ARGS__);                                                                     \
+    } while (0)
+
 #define CUDA(side, name, ...)                                                                      \
     do {                                                                                           \
         cudaError_t error_ = (side)->cuda.name(__VA_ARGS__);                                       \
@@ -89,16 +95,14 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
 static void *open_library(const char *path, int mode)
 {
     void *handle = dlopen(path, RTLD_NOW | mode);
-    if (!handle)
-        fail("dlopen: %s", dlerror());
+    FAIL_IF(!handle, "dlopen: %s", dlerror());
     return handle;
 }
 
 static void *symbol(void *handle, const char *name)
 {
     void *found = dlsym(handle, name);
-    if (!found)
-        fail("dlsym: %s", dlerror());
+    FAIL_IF(!found, "dlsym: %s", dlerror());
     return found;
 }
 
@@ -146,25 +150,20 @@ static void by_seek(struct side *side, void *handle, const char *how)
     find = (const char *(*)(const char *, const char *, struct doors_nccl *))symbol(handle,
                                                                                     "doors_seek");
     const char *why = find(how, side->second, &side->nccl);
-    if (why)
-        fail("side %u: %s", side->number, why);
+    FAIL_IF(why, "side %u: %s", side->number, why);
 }
 
 /* A link namespace of its own has a CUDA of its own: streams of another mean nothing there. */
 static void by_namespace(struct side *side, void *handle, const char *unused)
 {
     Lmid_t namespace;
-    if (!side->second)
-        fail("namespace: no CUDA runtime is named");
+    FAIL_IF(!side->second, "namespace: no CUDA runtime is named");
     handle = dlmopen(LM_ID_NEWLM, side->path, RTLD_NOW);
-    if (!handle)
-        fail("dlmopen: %s", dlerror());
-    if (dlinfo(handle, RTLD_DI_LMID, &namespace) != 0)
-        fail("dlinfo: %s", dlerror());
+    FAIL_IF(!handle, "dlmopen: %s", dlerror());
+    FAIL_IF(dlinfo(handle, RTLD_DI_LMID, &namespace) != 0, "dlinfo: %s", dlerror());
     fetch(&side->nccl, handle);
     handle = dlmopen(namespace, side->second, RTLD_NOW);
-    if (!handle)
-        fail("dlmopen: %s", dlerror());
+    FAIL_IF(!handle, "dlmopen: %s", dlerror());
 #define DOOR(name, parameters) side->cuda.name = (cudaError_t(*) parameters)symbol(handle, #name);
     DOORS_CUDA(DOOR)
 #undef DOOR
@@ -177,8 +176,7 @@ static void by_reopening(struct side *side, void *handle, const char *unused)
 {
     fetch(&side->nccl, handle);
     run_before(side);
-    if (dlclose(handle) != 0)
-        fail("dlclose: %s", dlerror());
+    FAIL_IF(dlclose(handle) != 0, "dlclose: %s", dlerror());
     memset(&side->nccl, 0, sizeof(side->nccl));
     fetch(&side->nccl, open_library(side->path, RTLD_LOCAL));
 }
@@ -275,9 +273,8 @@ static void judge(struct side *side, struct member *member, enum kind kind, unsi
             want = value(0, tag, i);
         else if (kind == RECV)
             want = value(next, tag, i);
-        if (data[i] != want)
-            fail("side %u: %s: element %u is %d, not %d", side->number, kind_names[kind], i,
-                 data[i], want);
+        FAIL_IF(data[i] != want, "side %u: %s: element %u is %d, not %d", side->number,
+                kind_names[kind], i, data[i], want);
         member->checksum = (member->checksum ^ (unsigned)data[i]) * 1099511628211ull;
     }
 }
@@ -365,8 +362,7 @@ static void exchange(ncclUniqueId *id, unsigned number)
         mkfifo(path, 0600); /* whoever comes first */
         int fd = open(path, (world_rank ? O_RDONLY : O_WRONLY) | O_CLOEXEC);
         ssize_t done = world_rank ? read(fd, id, sizeof(*id)) : write(fd, id, sizeof(*id));
-        if (done != (ssize_t)sizeof(*id))
-            fail("the unique id did not come through %s", path);
+        FAIL_IF(done != (ssize_t)sizeof(*id), "the unique id did not come through %s", path);
         close(fd);
     }
 }
@@ -412,8 +408,7 @@ static void split(struct side *side)
 
 static void print(const char *line, int length)
 {
-    if (write(STDOUT_FILENO, line, (size_t)length) != length)
-        fail("stdout is gone");
+    FAIL_IF(write(STDOUT_FILENO, line, (size_t)length) != length, "stdout is gone");
 }
 
 static void print_member(const struct side *side, const char *which, const struct member *member)
@@ -444,8 +439,7 @@ static void destroy(struct side *side)
 {
     ncclResult_t state;
     NCCL(side, CommGetAsyncError, side->world.comm, &state);
-    if (state != ncclSuccess)
-        fail("side %u: asynchronous error %d", side->number, (int)state);
+    FAIL_IF(state != ncclSuccess, "side %u: asynchronous error %d", side->number, (int)state);
     if (side->child.comm)
         NCCL(side, CommDestroy, side->child.comm);
     NCCL(side, CommFinalize, side->world.comm);
@@ -515,8 +509,7 @@ int main(int argc, char **argv)
             n++;
         }
     }
-    if (n == 0)
-        fail("no way to NCCL is given");
+    FAIL_IF(n == 0, "no way to NCCL is given");
 
     /* Late: the next copy comes when the one before is in use. */
     for (unsigned i = 0; i < n && !late; i++)
