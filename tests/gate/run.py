@@ -32,6 +32,7 @@ RESULTS = os.path.join(ROOT, "build", "tests-run")
 MARK = "NG_TESTS_RUN"  # everything that is started here has it in its environment, and so has all that it starts
 CONFIGURE_S, COMPILE_S = 300, 1800
 ALONE_S = 120          # one repetition, of a stage's bounds
+PATIENCE = 4
 STILL_S = 10           # what fails while the machine stands still for so long says nothing of what was tested
 GOING_S = 5            # for what is ending already
 
@@ -63,6 +64,12 @@ def busy_s():
         return (user + nice + system + sum(others)) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return 0.0
+
+
+def bounds_of(stage):
+    """Meson's own bounds of a test are for a machine that does nothing else, and know nothing of its load as the
+    stage's does, within which a test may well take some times longer."""
+    return ["--timeout-multiplier", str(PATIENCE * stage.multiplier)]
 
 
 class Failure:
@@ -259,7 +266,7 @@ class Run:
         """Runs tests by meson; its log as NAME.meson. Exit status."""
         folder, logs = stage.build, os.path.join(ROOT, stage.build, "meson-logs")
         argv = [*self.under(stage), "meson", "test", "-C", folder, "--no-rebuild", "--logbase", name, "--num-processes",
-                str(max(1, round(stage.jobs * self.jobs))), "--timeout-multiplier", str(stage.multiplier), *extra,
+                str(max(1, round(stage.jobs * self.jobs))), *bounds_of(stage), *extra,
                 *[test.name for test in tests]]
         with open(os.path.join(RESULTS, f"{name}.log"), "w") as output:
             status = self.bounded(argv, stage.seconds, self.environment_of(stage, name), output)
@@ -345,7 +352,7 @@ class Run:
         else:
             name = failure.test.split(" / ")[-1]  # "STEP: project:suite / name"
             argv = [*self.under(stage), "meson", "test", "-C", stage.build, "--no-rebuild", "--logbase", "alone",
-                    "--timeout-multiplier", str(stage.multiplier), name]
+                    *bounds_of(stage), name]
             if row:
                 argv[-1:-1] = ["--test-args=--filter " + shlex.quote(f"^{re.escape(row[2])}$")]
             elif failure.case:

@@ -125,8 +125,21 @@ class Run(unittest.TestCase):
         env = {**os.environ, "PATH": f"{self.root}/bin:{os.environ['PATH']}",
                "XDG_CACHE_HOME": f"{self.root}/cache", **more}
         env.pop("NG_TESTS_RUN", None)
-        return subprocess.Popen([f"{self.root}/tests/run", "--no-install", *arguments], stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+        process = subprocess.Popen([f"{self.root}/tests/run", "--no-install", *arguments], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        """Of a test that failed: it ends what it has started."""
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
 
     def expect(self, status, last, *arguments, **more):
         process = self.start(*arguments, **more)

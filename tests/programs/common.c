@@ -486,6 +486,17 @@ static void every_call(const struct options *options, int world_rank, unsigned l
     }
 }
 
+/* Before it is done, so that a test can wait for this line; with the time, since the line may be
+ * read later. */
+static void say_fault(const struct fault *fault, int world_rank, const char *comm_name,
+                      unsigned long nth)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    fprintf(stderr, "rank %d (pid %d): %s at call %lu of %s, at %lld.%06ld\n", world_rank, getpid(),
+            fault_name(fault->kind), nth, comm_name, (long long)now.tv_sec, now.tv_nsec / 1000);
+}
+
 bool face_faults(const struct options *options, int world_rank, const char *comm_name,
                  unsigned long nth, struct call *call, cudaStream_t stream)
 {
@@ -497,9 +508,7 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
         const struct fault *fault = &options->faults[i];
         if (fault->kind == FAULT_NO_INIT || fault->rank != world_rank || !is_due(options, i, nth))
             continue;
-        /* Said before it is done, so that a test can wait for this line. */
-        fprintf(stderr, "rank %d (pid %d): %s at call %lu of %s\n", world_rank, getpid(),
-                fault_name(fault->kind), nth, comm_name);
+        say_fault(fault, world_rank, comm_name, nth);
         switch (fault->kind) {
         case FAULT_HANG:
             block_for_ever();

@@ -18,6 +18,7 @@
 #include "tests/programs/common.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,10 +99,14 @@ static void abort_idle(void)
     member_fini(&member);
 }
 
+static atomic_bool calling; /* the first thread comes to its call now, or makes none */
+
 /* The second thread gives the first one the time to get stuck: without it the abort is only
- * earlier. */
+ * earlier. But not before the call: that would be one on a communicator that is gone. */
 static void *abort_later(void *comm)
 {
+    while (!calling)
+        sleep_ms(1);
     sleep_ms(300);
     NCCL(ncclCommAbort(comm));
     return NULL;
@@ -119,7 +124,9 @@ static void abort_under_way(void)
         NCCL(ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, comm, stream));
         device_stream_sync(stream);
     }
+    calling = false;
     pthread_t other = thread_start(abort_later, comm);
+    calling = true;
     if (place.rank != place.nranks - 1) {
         /* Cold, the call returns an error; warm, it is the stream that is given free. */
         ncclResult_t result =

@@ -1,4 +1,5 @@
 """One job on several hosts: a launcher on each, what is known of it, and what is done to it."""
+import contextlib
 import copy
 import os
 import re
@@ -53,8 +54,11 @@ class Job:
                    MASTER_ADDR=self.network.hosts["node0"].address, MASTER_PORT="29500",
                    NCCLGUARD_STORE=self.url, NCCLGUARD_SUSPECT=row.suspect, NCCLGUARD_INIT_TIMEOUT=row.timeout,
                    NCCLGUARD_DUMP_DIR=f"/tmp/evidence-{self.places}")
-        if row.expect:
+        if row.expect and row.is_about_making():
             env["NCCLGUARD_COLD_SUSPECT"] = row.suspect
+        elif row.expect:
+            # Ranks of several hosts may start seconds apart, and who is not there yet is no fault.
+            env["NCCLGUARD_INIT_TIMEOUT"] = "60s"
         if row.job == "own":
             env["NCCLGUARD_JOB"] = self.name
         if row.ttl:
@@ -327,7 +331,8 @@ class Job:
             run.ended_s = time.time()
         for run in self.runs.values():
             for pid in bed.children_of(run.process.pid):
-                os.kill(pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):  # it may just be ending
+                    os.kill(pid, signal.SIGTERM)
 
     def end(self):
         kill_job(self.mark)

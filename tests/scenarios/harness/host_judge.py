@@ -3,10 +3,12 @@ import os
 import re
 import time
 
-from .host_job import GUARD_LINE
+from .host_job import GUARD_LINE, STORE_BACK
 from .processes import processes_of
-from .verdicts import Failure, Late, check, check_names, check_verdict, ranks_in
+from .verdicts import Failure, Late, TooLate, check, check_names, check_verdict, ranks_in
 
+# Of a server that is there: on a loaded machine the answer, or the rank, came too late.
+SLOW_STORE = re.compile(r"the store redis\S* cannot be used: .*did not answer in time")
 ALLOWED_SECRETS = ("redis.conf", "sentinel.conf")  # files of the servers themselves
 
 
@@ -61,7 +63,9 @@ def check_store_words(job):
         if rank // row.ranks in row.apart or rank in job.ended or job.node_of(rank) in job.gone:
             continue
         if len(lost) != min(wanted, 1) or len(back) != max(wanted - 1, 0):
-            raise Failure(f"rank {rank} says of the store: {lost + back}, should be once: {row.store_words}")
+            slow = wanted == 0 and len(lost) >= len(back) and all(SLOW_STORE.search(line) for line in lost)
+            raise (Late if slow else Failure)(
+                f"rank {rank} says of the store: {lost + back}, should be once: {row.store_words}")
 
 
 def check_secrets(job):
@@ -104,8 +108,9 @@ def check_quiet(job):
             raise Failure(f"nobody says /{pattern}/")
     if row.store_words == "none" and not row.expect and not row.log:
         for node, run in job.runs.items():
-            if run.guard_lines():
-                raise Failure(f"{node}: the guard spoke: {run.guard_lines()[0]}")
+            if said := run.guard_lines():
+                slow = all(SLOW_STORE.search(line) or STORE_BACK.search(line) for line in said)
+                raise (Late if slow else Failure)(f"{node}: the guard spoke: {said[0]}")
 
 
 def check_exits(job, default):
@@ -190,7 +195,9 @@ def judge_fault(job, bound):
     if fault_time and verdicts:
         took = min(verdict["time_unix_ns"] for verdict in verdicts.values()) / 1e9 - fault_time
         if took > row.latest_s * slack + 2 or took < row.earliest_s:
-            failure = Failure if took < row.earliest_s else Late
+            # Where a line of the program told of the fault, it may have been read late, and then nothing is shown.
+            early = Failure if job.fault_time else TooLate
+            failure = early if took < row.earliest_s else Late
             raise failure(f"the verdict came {took:.2f} s after the fault, should be within {row.earliest_s} and "
                           f"{row.latest_s} s")
         remark = f"verdict after {took:.2f} s"

@@ -16,6 +16,10 @@ COLUMNS = {
 }
 UNDER_WAY = r"sleep at call 50 of"
 AFTER_GO = re.compile(r"rank \d+ \(pid \d+\): (?!sleep)\S+ at call (\d+) of")
+# Where nothing is wrong no deadline is what is tested: a rank that gets no processor for two seconds is no fault.
+HEALTHY_COLUMNS = {"timeout": "60s", "suspect": "5s"}
+# Ranks that start seconds apart come to the making of the first communicator so, and are not the missing ones.
+MAKING_COLUMNS = {"timeout": "6s", "suspect": "5s"}
 # A program that runs for some 10 s, and says when it is under way.
 BUSY = "coll_runtime --iters 500 --pause-ms 20 --check --sleep 0:50:0"
 
@@ -27,13 +31,22 @@ class Row:
         unknown = set(columns) - set(COLUMNS)
         if unknown or "name" not in columns or "program" not in columns:
             sys.exit(f"hosts: row {columns.get('name')}: unknown columns {sorted(unknown)}, or no name or program")
-        self.__dict__.update(COLUMNS, **columns)
+        self.__dict__.update({**COLUMNS, **({} if "expect" in columns else HEALTHY_COLUMNS), **columns})
+        if (self.expect and self.is_about_making() and not self.name.startswith("retry/")
+                and not MAKING_COLUMNS.keys() & columns.keys()):
+            self.__dict__.update(MAKING_COLUMNS)
         self.exit = {int(host): status for host, status in self.exit.items()}
         self.apart = {int(host): kinds for host, kinds in self.apart.items()}
         self.kind = "fault" if self.expect else "healthy"  # as the other runner says it
         self.verdict_from = "file"
         self.n = self.hosts * self.ranks
         self.family = self.name
+
+    def is_about_making(self):
+        """Is it the making of a communicator that goes wrong, or the first call on it?"""
+        return (self.name.startswith(("init/", "retry/")) or "init" in str(self.expect)
+                or str(self.op or "").startswith("Comm") or "init" in self.program
+                or re.search(r"--\S+ \d+:1(?!\d)", self.program) is not None)
 
 
 def rows_of(table):

@@ -165,8 +165,8 @@ class Network:
         struct.pack_into("I", self.cables, (self.hosts[host].number + 1) * CABLE_BYTES - 4, cut)
 
     def cut(self, host):
+        self.set_cable(host, 1)  # at once; the other takes a process
         self.ip("link", "set", f"port{self.hosts[host].number}", "down")
-        self.set_cable(host, 1)
 
     def hide_store(self, host):
         """The host reaches nobody, and what the stand-ins move goes on: they have a network of their own."""

@@ -12,16 +12,13 @@ import time
 
 from .processes import pid_of_rank, ranks_of, signal_all, signal_living
 from .rows import ROOT
-from .verdicts import Failure
+from .verdicts import Failure, TooLate, overdue
 
 
 def act_outside(scenario, run, job, bound):
     """Signal a rank from outside once the row's sign is in the log: {after, signal, rank}."""
     action = scenario.outside
-    until = time.monotonic() + bound
-    while not any(re.search(action["after"], line) for _, line in list(run.lines)):
-        if time.monotonic() > until or run.wait(0.01) is not None:
-            raise Failure(f"/{action['after']}/ was not said")
+    await_said(run, action["after"], 1, bound)
     # The others are inside the collective shortly after; when exactly does not matter.
     pid = pid_of_rank(job, int(action["rank"]), os.path.basename(shlex.split(scenario.program)[0]))
     signalled = time.time()
@@ -31,10 +28,17 @@ def act_outside(scenario, run, job, bound):
 
 def await_said(run, text, times, bound):
     """Until so many lines match; what was said by then counts, too."""
+    def said():
+        return sum(re.search(text, line) is not None for _, line in list(run.lines)) >= times
+
     until = time.monotonic() + bound
-    while sum(re.search(text, line) is not None for _, line in list(run.lines)) < times:
-        if time.monotonic() > until or run.wait(0.01) is not None:
-            raise Failure(f"/{text}/ was not said {times} time(s)")
+    while not said():
+        if time.monotonic() > until:
+            raise overdue(f"/{text}/ was not said {times} time(s)", bound, said)
+        if run.wait(0.01) is not None:
+            run.finish()  # what it said last may not have been read
+            if not said():
+                raise Failure(f"/{text}/ was not said {times} time(s), and it ended with {run.exit()}")
 
 
 def hold_all(job, program, seconds):
@@ -87,12 +91,16 @@ def write_rules(base, text):
 
 
 def claimant_of(path):
-    """Pid of who claimed the incident in this file; None: it is a suspicion, or the file is not whole."""
-    with open(path, "rb") as file:
-        data = file.read(64)
-    # Magic number, then the incident as core/nccl/board.h has it.
-    _, _, _, level, _, _, _, _, _, pid = struct.unpack_from("=QQIII4xQQIii", data)
-    return pid if level == 2 else None
+    """Pid of who claimed the incident in this file, and whether it has judged; None: it is a suspicion, or the file is
+    not whole, or gone."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(64)
+        # Magic number, then the incident as core/nccl/board.h has it.
+        _, _, _, level, state, _, _, _, _, pid = struct.unpack_from("=QQIII4xQQIii", data)
+    except (FileNotFoundError, struct.error):
+        return None
+    return (pid, state == 2) if level == 2 else None
 
 
 def signal_claimant(scenario, run, folder, bound):
@@ -106,13 +114,15 @@ def signal_claimant(scenario, run, folder, bound):
     until = time.monotonic() + bound
     try:
         while time.monotonic() < until and run.process.poll() is None:
-            if not select.select([fd], [], [], 1)[0]:
-                continue
-            os.read(fd, 65536)
+            if select.select([fd], [], [], 0.1)[0]:
+                os.read(fd, 65536)
             for name in sorted(os.listdir(folder)):
-                pid = claimant_of(f"{folder}/{name}") if name.startswith("incident-") else None
-                if pid:
-                    signal_living(pid, getattr(signal, "SIG" + scenario.claimant))
+                claim = claimant_of(f"{folder}/{name}") if name.startswith("incident-") else None
+                if claim:
+                    signal_living(claim[0], getattr(signal, "SIG" + scenario.claimant))
+                    # By a verdict the others end, whatever then happens to who has found it.
+                    if claimant_of(f"{folder}/{name}") == (claim[0], True):
+                        raise TooLate(f"process {claim[0]} had judged before it could be signalled")
                     return
     finally:
         os.close(fd)

@@ -9,12 +9,12 @@ import time
 
 from . import delays
 from .folders import Folders
-from .judge import judge_fault, judge_healthy, judge_late
+from .judge import judge_fault, judge_healthy, judge_late, missed_before
 from .outside import act_outside, give_orders, signal_claimant, write_rules
 from .processes import Run, kill_job
 from .rows import Scenario
 from .score import NOTHING
-from .verdicts import Failure, read_verdict, verdict_of_log
+from .verdicts import Failure, Late, read_verdict, verdict_of_log
 
 
 class Session:
@@ -159,9 +159,13 @@ def play(session, scenario, outcome):
     if folders.log_file:
         env["NCCLGUARD_LOG_FILE"] = folders.log_file
     env["NCCLGUARD_SUSPECT"] = scenario.suspect
-    if scenario.kind == "fault":
+    # Ranks may start seconds apart: who is not there yet is no fault where the fault comes later.
+    behind = scenario.kind == "fault" and scenario.is_behind_making()
+    if scenario.kind == "fault" and not behind:
         env["NCCLGUARD_COLD_SUSPECT"] = scenario.suspect
-    slow = session.options.gpus and not scenario.is_about_making()
+    # So they may in a job in which nothing is wrong.
+    well = scenario.kind == "healthy" and scenario.timeout != "0"
+    slow = behind or ((session.options.gpus or well) and not scenario.is_about_making())
     env["NCCLGUARD_INIT_TIMEOUT"] = "60s" if slow else scenario.timeout
     if scenario.rules is not None:
         write_rules(base, scenario.rules)
@@ -192,8 +196,10 @@ def play(session, scenario, outcome):
             return judge_late(session, scenario, run, folders, job, bound, outcome)
         return judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome)
     except Failure as failure:
+        if type(failure) is Failure and scenario.kind == "fault" and run and missed_before(scenario, run, fault_time):
+            failure = Late(f"{failure}; a rank was missing before the fault")
         failure.base = base
-        raise
+        raise failure
     finally:
         kill_job(job)
         if run:

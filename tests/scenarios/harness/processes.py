@@ -11,9 +11,14 @@ import time
 
 from .verdicts import VERDICT_LINE, Failure, TooLate, overdue
 
+PF_EXITING = 4  # of the flags in /proc/PID/stat
+
 # Of a program that says what it is about to do wrong, and of the library that does it.
 FAULT_LINE = re.compile(r"^rank (\d+) \(pid (\d+)\): (\S+) at call|^rank (\d+) \(pid (\d+)\): (\S+)$"
                         r"|^ncclguard\[\d+\](?: rank -?\d+)? warn: rehearsal: \S+ happens to rank")
+# When it says so, and how much later its line may be read; clocks of programs may be set.
+SAID_AT = re.compile(r", at (\d+\.\d+)$")
+READ_WITHIN_S = 60
 
 
 def environment_of(pid):
@@ -24,20 +29,27 @@ def environment_of(pid):
         return []
 
 
+def is_over(pid):
+    """Has it ended, or does it want nothing but a processor to end: it can run, and is on its way out, or has a SIGKILL
+    before it?"""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            words = file.read().rsplit(")", 1)[1].split()
+        with open(f"/proc/{pid}/status") as file:
+            pending = [int(line.split()[1], 16) for line in file if line.startswith(("SigPnd:", "ShdPnd:"))]
+    except OSError:
+        return True
+    ends = int(words[6]) & PF_EXITING or any(mask >> (signal.SIGKILL - 1) & 1 for mask in pending)
+    return words[0] in "ZX" or (words[0] == "R" and bool(ends))
+
+
 def processes_of(job):
     """Pids of living processes that carry this job's name in their environment."""
     mark = f"SCENARIO_JOB={job}".encode()
     found = []
     for entry in os.listdir("/proc"):
-        if not entry.isdigit() or mark not in environment_of(entry):
-            continue
-        try:
-            with open(f"/proc/{entry}/stat") as file:
-                if file.read().rsplit(")", 1)[1].split()[0] in "ZX":
-                    continue
-        except OSError:
-            continue
-        found.append(int(entry))
+        if entry.isdigit() and mark in environment_of(entry) and not is_over(entry):
+            found.append(int(entry))
     return found
 
 
@@ -67,12 +79,13 @@ def ranks_of(job, program):
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 if os.path.basename(file.read().split(b"\0")[0].decode()) == program:
                     yield pid
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             raise TooLate(f"process {pid} was gone before anything could be done to it") from None
 
 
 def signal_all(job, program, name):
-    for pid in ranks_of(job, program):
+    # All are found before the first is signalled: between two signals one rank waits for the other.
+    for pid in list(ranks_of(job, program)):
         try:
             os.kill(pid, getattr(signal, "SIG" + name))
         except ProcessLookupError:
@@ -177,8 +190,13 @@ class Run:
             return sorted(file.read().splitlines())
 
     def fault_times(self):
-        """When faults were announced."""
-        return [at for at, line in list(self.lines) if FAULT_LINE.match(line)]
+        """When faults were announced, or else when that was read."""
+        times = []
+        for at, line in list(self.lines):
+            if FAULT_LINE.match(line):
+                said = SAID_AT.search(line)
+                times.append(float(said[1]) if said and 0 <= at - float(said[1]) < READ_WITHIN_S else at)
+        return times
 
 
 def end_politely(run, job, bound):

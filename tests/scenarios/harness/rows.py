@@ -92,6 +92,13 @@ class Scenario:
         return (self.family.startswith(("init/", "inject/init", "retry/")) or "-init" in self.family or
                 "-split" in self.family or "init" in str(self.expect) or str(self.op or "").startswith("Comm"))
 
+    def is_behind_making(self):
+        """Do its communicators work well for a while, each by one kind of call, before anything goes wrong?"""
+        faults = re.findall(r" --([a-z-]+) (?:\d+:(\d+)(?::\S+)?|(\d+))(?= |$)", self.program)
+        numbers = [int(nth) for _, nth, _ in faults if nth]
+        return (self.program.startswith("coll_") and not self.is_about_making() and bool(numbers) and min(numbers) >= 10
+                and not re.search(r"--op (all|mix)\b|--no-init", self.program))
+
     def can_share(self):
         """May its ranks use one device? Not those of one process: NCCL takes them for one host's."""
         return "--devices" not in self.program

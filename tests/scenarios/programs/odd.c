@@ -27,7 +27,7 @@
  * - small-files: under a limit on file sizes that no black box fits
  * - full-memory: --times communicators; after the first, the folder of the black boxes gets full
  * - few-descriptors: a second communicator, for which rank --root has --times descriptors left,
- * until half a second later; then --iters collectives on it; step 2 is its init
+ * until half a second after its init began; then --iters collectives on it; step 2 is its init
  * - hung-memory: a thread of rank --root has pages in its stack that never come, as those of a file
  *   on a dead server; then --iters collectives (the steps)
  */
@@ -175,9 +175,12 @@ static void ring(void)
 }
 
 static struct rlimit enough;
+static atomic_bool init_begins;
 
 static void *give_back_descriptors(void *unused)
 {
+    while (!atomic_load(&init_begins))
+        sleep_ms(1);
     sleep_ms(500);
     setrlimit(RLIMIT_NOFILE, &enough);
     return unused;
@@ -202,6 +205,7 @@ static void few_descriptors(void)
     if (!step(2))
         return;
     ncclComm_t comm;
+    atomic_store(&init_begins, true);
     NCCL(ncclCommInitRank(&comm, place.nranks, id, place.rank));
     if (place.rank == options.root)
         pthread_join(thread, NULL);

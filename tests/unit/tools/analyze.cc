@@ -88,19 +88,28 @@ const evidence_rank all_well[] = {
 };
 
 std::vector<std::unique_ptr<BoxOwner>> own_boxes(const Folder &folder, const evidence_rank *ranks,
-                                                 int count, int nranks)
+                                                 int count, int nranks, bool beats = true)
 {
     std::vector<std::unique_ptr<BoxOwner>> owners;
     for (int i = 0; i < count; i++)
         owners.push_back(
-            std::make_unique<BoxOwner>(folder.path(), ranks[i], nranks, "test-job", ""));
+            std::make_unique<BoxOwner>(folder.path(), ranks[i], nranks, "test-job", "", beats));
     return owners;
+}
+
+/* Those of ranks that are killed together: how they ended is what each box says, whatever the
+ * machine takes to make and to kill them. */
+std::vector<std::unique_ptr<BoxOwner>>
+own_last_boxes(const Folder &folder, const evidence_rank *ranks, int count, int nranks)
+{
+    HeldClock held;
+    return own_boxes(folder, ranks, count, nranks, false);
 }
 
 /* Those of ranks that have all been killed. */
 void leave_boxes(const Folder &folder, const evidence_rank *ranks, int count, int nranks)
 {
-    own_boxes(folder, ranks, count, nranks);
+    own_last_boxes(folder, ranks, count, nranks);
 }
 
 TEST(AnalyzeDumps, NamesTheMissingRankAndExitsWith3)
@@ -532,7 +541,7 @@ TEST(AnalyzeBoxes, WithWhatAGuardSaidNameTheRankThatDied)
     for (bool by_name : {true, false}) {
         Folder folder;
         {
-            auto owners = own_boxes(folder, ranks, 3, 3);
+            auto owners = own_last_boxes(folder, ranks, 3, 3);
             char host[64] = "";
             gethostname(host, sizeof(host) - 1);
             std::string one = "dead_rank: rank 1 (host " + std::string(host) + ", pid " +
@@ -575,7 +584,7 @@ TEST(AnalyzeBoxes, OfRanksThatEndedInACallThatDifferedBlameNoneOfThem)
     for (bool told : {false, true}) {
         Folder folder;
         {
-            auto owners = own_boxes(folder, ranks, 2, 6);
+            auto owners = own_last_boxes(folder, ranks, 2, 6);
             if (told) {
                 ASSERT_EQ(evidence_tell_incident(folder.path().c_str(), 7, said.c_str()), 0);
             }

@@ -304,6 +304,18 @@ int evidence_make_full_box(const char *folder, const struct evidence_rank *rank,
 }
 
 static struct ng_box *made;
+static int64_t held_mono_ns; /* 0: the clock runs */
+
+void evidence_hold_clock(bool hold)
+{
+    /* Some milliseconds ago: no rank's moment is still to come. */
+    held_mono_ns = hold ? ng_clock_mono_ns() - 100 * NG_MS : 0;
+}
+
+void evidence_beat(void)
+{
+    made->header->heartbeat_mono_ns = ng_clock_mono_ns();
+}
 
 void evidence_set_policies(uint32_t mildest, uint32_t ending)
 {
@@ -392,9 +404,10 @@ int evidence_make_box_of(const char *job, const char *group_name, const char *fo
             return error;
     }
     /* The clock of a dead process is its last heartbeat. */
-    box.header->heartbeat_mono_ns = ng_clock_mono_ns() - rank->dead_ms * NG_MS;
+    int64_t now = held_mono_ns ? held_mono_ns + rank->rank * NG_MS : ng_clock_mono_ns();
+    box.header->heartbeat_mono_ns = now - rank->dead_ms * NG_MS;
     if (rank->life == EVIDENCE_ENDED_BY_GUARD || rank->life == EVIDENCE_EXITED) {
-        box.header->life_mono_ns = ng_clock_mono_ns() - rank->dead_ms * NG_MS;
+        box.header->life_mono_ns = now - rank->dead_ms * NG_MS;
         box.header->exit_status = rank->life == EVIDENCE_EXITED;
         box.header->life = rank->life == EVIDENCE_EXITED ? NG_BOX_EXITED : NG_BOX_ENDED_BY_GUARD;
     }

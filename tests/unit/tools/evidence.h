@@ -52,6 +52,13 @@ int evidence_make_full_box(const char *folder, const struct evidence_rank *rank,
 int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
                          const struct evidence_rank *rank, int nranks);
 
+/* The box made last: the guard's threads are alive, as a guard says once a second. */
+void evidence_beat(void);
+
+/* Black boxes made from now on are of this one moment, each higher rank's a millisecond later,
+ * however long a busy machine takes to make them; false: each of its own again. */
+void evidence_hold_clock(bool hold);
+
 /* Of the box made last: it is of a run of its own, by its launcher's word and its communicator. */
 void evidence_set_run(uint64_t run);
 

@@ -271,9 +271,8 @@ TEST(Exporter, AllThatABoxMayHoldIsToldOnce)
 TEST(Exporter, JobsOfOneFolderAreApartAndOneCanBeChosen)
 {
     Stuck job;
-    evidence_rank rank = {0, EVIDENCE_RUNNING, 1, 1, 0, 0};
-    ASSERT_EQ(evidence_make_box_of("other-job", "", job.folder.path().c_str(), &rank, 1), 0);
-    evidence_set_run(7);
+    BoxOwner other(job.folder.path(), {0, EVIDENCE_RUNNING, 1, 1, 0, 0}, 1, "other-job", "", true,
+                   7);
     Exporter all(job.environment()), one(job.environment(), {"--job", "other-job"});
     Samples samples = scrape(all);
     EXPECT_EQ(samples.only("processes", {R"(nccl_job="test-job")", R"(life="running")"}), "4");
@@ -335,10 +334,16 @@ std::set<std::string> folders_of(uid_t user, const std::string &name)
     return found;
 }
 
+/* Of nobody, and of no other process of this test: their folders in shared memory go with it. */
+uid_t nobodys_number(uid_t which)
+{
+    return 60000 + ((uid_t)getpid() * 3 + which) % 5000;
+}
+
 /* Folders that each user has in shared memory, gone with the test. */
 TEST(Exporter, LooksIntoFoldersOfItsUserAndAsRootIntoThoseOfAll)
 {
-    constexpr uid_t other = 64123, third = 64124;
+    const uid_t other = nobodys_number(0), third = nobodys_number(1);
     std::string name = "host-folders-" + std::to_string(getpid());
     auto path = [&name](uid_t user) {
         return "/dev/shm/ncclguard-" + std::to_string(user) + "/" + name;
@@ -370,7 +375,7 @@ TEST(Exporter, AsRootNoUserHidesTheRunOfAnother)
 {
     if (geteuid() != 0)
         GTEST_SKIP() << "root alone reads the folders of all";
-    constexpr uid_t other = 64125;
+    const uid_t other = nobodys_number(2);
     std::string job = "exporter-users-" + std::to_string(getpid());
     std::string own = "/dev/shm/ncclguard-0/" + job;
     std::string above = "/dev/shm/ncclguard-" + std::to_string(other), theirs = above + "/" + job;
@@ -385,7 +390,7 @@ TEST(Exporter, AsRootNoUserHidesTheRunOfAnother)
         Exporter exporter(in_folder(""));
         Answer answer = exporter.ask("/metrics");
         EXPECT_EQ(scrape(answer).of("waiting_ranks", {"nccl_job=\"" + job + '"'}).size(), 2u);
-        EXPECT_TRUE(has(answer.body, "-64125\"")) << answer.body;
+        EXPECT_TRUE(has(answer.body, "-" + std::to_string(other) + "\"")) << answer.body;
     }
     std::filesystem::remove_all(own);
     std::filesystem::remove_all(above);
@@ -393,7 +398,6 @@ TEST(Exporter, AsRootNoUserHidesTheRunOfAnother)
 
 /* ---- Bad input ---- */
 
-/* Fast: without a heartbeat for some seconds the owner of a box counts as frozen. */
 std::string content_of(const std::filesystem::path &path)
 {
     std::string content(std::filesystem::file_size(path), 0);
@@ -504,6 +508,8 @@ TEST(Exporter, ManyAtOnceGetWholeAnswersOfTheSameThreads)
 TEST(Exporter, LeavesTheFolderAsItWas)
 {
     Stuck job;
+    for (auto &owner : job.owners)
+        stop_child(owner->pid()); /* none of them writes to its box meanwhile */
     auto state = [&job] {
         std::map<std::string, std::string> files;
         for (const auto &entry : std::filesystem::directory_iterator(job.folder.path()))

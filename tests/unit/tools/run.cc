@@ -9,9 +9,11 @@
 #include <sys/inotify.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <set>
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
@@ -479,13 +481,14 @@ TEST(Run, EndsWhatTheProgramLeavesBehindEvenIfItIgnoresSigterm)
 TEST(Run, GivesLeftProcessesTheChanceToEndThemselves)
 {
     Folder folder;
+    /* `wait` is interrupted at once by a signal that has a trap. */
     Result result = run(shell("bash -c 'trap \"echo bye > " + folder / "bye" +
-                              "; exit\" TERM; echo > " + folder / "ready" +
-                              "; while :; do read -t 1 <> <(:); done' & "
+                              "; exit\" TERM; sleep 600 & echo > " + folder / "ready" +
+                              "; wait' & "
                               "until [ -e " +
-                              folder / "ready" + " ]; do :; done"));
+                              folder / "ready" + " ]; do sleep 0.01; done"));
     EXPECT_EQ(result.code(), 0);
-    EXPECT_EQ(read_file(folder / "bye"), "bye\n");
+    EXPECT_EQ(read_file(folder / "bye"), "bye\n") << "late: it had two seconds for it";
 }
 
 TEST(Run, EndsTheProgramWhenItIsKilledItself)
@@ -708,11 +711,15 @@ TEST(Run, WaitsForALockThatOutlivesItsProcess)
     kill(process.pid(), SIGSTOP);
     kill(rank, SIGKILL);
     ASSERT_EQ(fcntl(fd, F_OFD_SETLKW, &lock), 0) << box;
+    auto began = std::chrono::steady_clock::now();
     kill(process.pid(), SIGCONT);
-    usleep(100000);
+    usleep(100000); /* for the run to come to it; it passes, too, where the run is slower */
     close(fd);
+    auto held = std::chrono::steady_clock::now() - began;
     process.wait_end();
-    EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0);
+    bool gone = access(job_folder(job).c_str(), F_OK) != 0;
+    /* The run waits for two seconds. */
+    EXPECT_TRUE(gone) << (held < std::chrono::seconds(1) ? "" : "late: the test held it for long");
 }
 
 TEST(Run, LeavesAJobsFolderInWhichSomebodyElseLives)
@@ -792,15 +799,17 @@ enum {
 /*
  * `test_tools_run --as-rank-of FOLDER POLICY`: leaves its black box there. With policy kill it ends
  * by a verdict, once the box has been read three times: at once, for its end to be noted, and then
- * twice, and so all that follows from the first of these has been done; else it stays. CRASHES: it
- * does so once its box and another were read. FOLLOWS: ends by SIGTERM once another's was written
- * to, at its end and because of it.
+ * twice, and so all that follows from the first of these has been done; else it stays. With
+ * NG_TEST_OTHERS in its environment not before so many others of the folder have been read.
+ * CRASHES: it crashes then. FOLLOWS: ends by SIGTERM once another's end was noted, because of it.
  */
 int be_rank_of(const char *folder, int policy)
 {
     struct evidence_rank rank = {};
     char events[4096];
     int watch = inotify_init1(IN_CLOEXEC);
+    const char *wanted = getenv("NG_TEST_OTHERS");
+    std::set<std::string> others;
 
     if (inotify_add_watch(watch, folder, IN_CLOSE_NOWRITE | IN_CLOSE_WRITE) < 0 ||
         evidence_make_box(folder, &rank, 8) != 0)
@@ -810,22 +819,27 @@ int be_rank_of(const char *folder, int policy)
     if (policy <= KILL)
         evidence_set_policies((uint32_t)policy, 0);
     std::string own = "box-" + std::to_string(getpid()) + "-";
-    for (int seen = 0, other_seen = 0, written = 0; policy != KILL || seen < 3;) {
+    for (int seen = 0; (policy != KILL && policy != CRASHES) || seen < 3;) {
         ssize_t bytes = read(watch, events, sizeof(events));
         for (char *at = events; at < events + bytes;) {
             auto *event = reinterpret_cast<struct inotify_event *>(at);
-            bool of_box = event->len && strncmp(event->name, "box-", 4) == 0;
-            bool is_own = of_box && strncmp(event->name, own.c_str(), own.size()) == 0;
-            seen += is_own && (event->mask & IN_CLOSE_NOWRITE);
-            other_seen += of_box && !is_own && (event->mask & IN_CLOSE_NOWRITE);
-            written += of_box && !is_own && (event->mask & IN_CLOSE_WRITE);
             at += sizeof(*event) + event->len;
+            if (!event->len || strncmp(event->name, "box-", 4) != 0)
+                continue;
+            if (strncmp(event->name, own.c_str(), own.size()) == 0)
+                seen += (event->mask & IN_CLOSE_NOWRITE) &&
+                        others.size() >= (size_t)(wanted ? atoi(wanted) : 0);
+            else if (event->mask & IN_CLOSE_NOWRITE)
+                others.insert(event->name);
+            /* What is in it counts, not how often it was written to. */
+            else if (policy == FOLLOWS &&
+                     evidence_read_end((std::string(folder) + "/" + event->name).c_str())
+                             .when_mono_ns > 0)
+                raise(SIGTERM);
         }
-        if (policy == CRASHES && seen && other_seen)
-            signal(SIGSEGV, SIG_DFL), raise(SIGSEGV); /* a sanitizer has a handler */
-        if (policy == FOLLOWS && written == 2)
-            raise(SIGTERM);
     }
+    if (policy == CRASHES)
+        signal(SIGSEGV, SIG_DFL), raise(SIGSEGV); /* a sanitizer has a handler */
     evidence_set_policies((uint32_t)policy, (uint32_t)policy);
     _exit(0);
 }
@@ -846,9 +860,9 @@ TEST(Run, PutsTheEndsOfRanksIntoTheirBlackBoxes)
     Folder folder;
     std::string self = std::filesystem::read_symlink("/proc/self/exe"),
                 rank = self + " --as-rank-of " + folder.path();
-    Result result =
-        run(shell(rank + " 10 & first=$!; " + rank + " 11 & wait $!; wait $first; exit 0"),
-            {{"NCCLGUARD_DIR", folder.path()}});
+    Result result = run(shell("NG_TEST_OTHERS=1 " + rank + " 10 & first=$!; " + rank +
+                              " 11 & wait $!; wait $first; exit 0"),
+                        {{"NCCLGUARD_DIR", folder.path()}});
     EXPECT_EQ(result.code(), 0) << result.err;
     std::map<int, int64_t> ends; /* how: when */
     for (const auto &entry : std::filesystem::directory_iterator(folder.path())) {
@@ -885,7 +899,7 @@ TEST(Leftovers, AreNotWhatCameLaterNorWhatIsSetToLog)
 {
     Result result = run_job(
         std::string("$rank 1 & box=$!; NCCLGUARD_ON_TIMEOUT=log sleep 600 & set=$!; ") + old +
-        "$rank 4 & wait $!; sleep 600 & later=$!; wait $old; echo old $?; "
+        "NG_TEST_OTHERS=1 $rank 4 & wait $!; sleep 600 & later=$!; wait $old; echo old $?; "
         "kill -KILL $box $set $later; wait $box; echo box $?; wait $set; echo set $?; "
         "wait $later; echo later $?");
     EXPECT_EQ(result.out, "old 137\nbox 137\nset 137\nlater 137\n") << result.err;
@@ -910,11 +924,11 @@ TEST(Leftovers, AreNotOfAnotherJob)
 /* Nor is a process without a box below two runs known to be of one. */
 TEST(Leftovers, AreNotOfAnotherRunOfTheJob)
 {
-    Result result =
-        run_job("NG_TEST_RUN=2 $rank 2 & other=$!; sleep 600 & unknown=$!; "
-                "NG_TEST_RUN=1 $rank 2 & same=$!; "
-                "NG_TEST_RUN=1 $rank 4 & wait $same; echo same $?; kill -KILL $other $unknown; "
-                "wait $other; echo other $?; wait $unknown; echo unknown $?");
+    Result result = run_job("NG_TEST_RUN=2 $rank 2 & other=$!; sleep 600 & unknown=$!; "
+                            "NG_TEST_RUN=1 $rank 2 & same=$!; "
+                            "NG_TEST_OTHERS=2 NG_TEST_RUN=1 $rank 4 & wait $same; echo same $?; "
+                            "kill -KILL $other $unknown; "
+                            "wait $other; echo other $?; wait $unknown; echo unknown $?");
     EXPECT_EQ(result.out, "same 143\nother 137\nunknown 137\n") << result.err;
 }
 

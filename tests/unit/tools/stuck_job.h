@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,23 +23,34 @@
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
 
-/* A process that owns a black box until it is killed. */
+/* A process that owns a black box until it is killed. Its guard is alive, so that it is not taken
+ * for frozen after some seconds; unless the last sign of life is to be `rank`'s own. */
 class BoxOwner
 {
   public:
     BoxOwner(const std::string &folder, const evidence_rank &rank, int nranks,
-             const char *job = "test-job", const char *group = "world")
+             const char *job = "test-job", const char *group = "world", bool beats = true,
+             uint64_t run = 0)
     {
         int ready[2];
         if (pipe2(ready, O_CLOEXEC) != 0)
             throw std::runtime_error("pipe2");
+        pid_t parent = getpid();
         pid_ = fork();
         if (pid_ == 0) {
-            int error = evidence_make_box_of(job, group, folder.c_str(), &rank, nranks);
-            if (write(ready[1], &error, sizeof(error)) < 0)
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (getppid() != parent)
                 _exit(1);
-            for (;;)
-                pause();
+            int error = evidence_make_box_of(job, group, folder.c_str(), &rank, nranks);
+            if (!error && run)
+                evidence_set_run(run);
+            if (write(ready[1], &error, sizeof(error)) < 0 || error)
+                _exit(1);
+            for (;;) {
+                poll(nullptr, 0, 500);
+                if (beats)
+                    evidence_beat();
+            }
         }
         int error = -1;
         close(ready[1]);
@@ -74,14 +87,14 @@ class Stuck
   public:
     explicit Stuck(const char *job = "test-job", const char *group = "world",
                    int64_t for_ms = 10000, evidence_life life = EVIDENCE_RUNNING,
-                   int64_t suspect_ms = 0)
+                   int64_t suspect_ms = 0, bool beats = true)
     {
         const evidence_rank ranks[] = {{0, life, 7, 6, for_ms, 0, false, false, suspect_ms},
                                        {1, life, 7, 6, for_ms, 0, false, false, suspect_ms},
                                        {2, life, 6, 6, 0, 0, false, false, suspect_ms},
                                        {3, life, 7, 6, for_ms, 0, false, false, suspect_ms}};
         for (const evidence_rank &rank : ranks)
-            owners.push_back(std::make_unique<BoxOwner>(folder.path(), rank, 4, job, group));
+            owners.push_back(std::make_unique<BoxOwner>(folder.path(), rank, 4, job, group, beats));
     }
     std::map<std::string, std::string> environment() const
     {
@@ -91,12 +104,27 @@ class Stuck
     std::vector<std::unique_ptr<BoxOwner>> owners;
 };
 
-/* The same, of which no process is left: ended by the guard, or killed from outside. */
-class Ended : public Stuck
+/* While there is one, black boxes are made as of one moment. */
+struct HeldClock {
+    HeldClock()
+    {
+        evidence_hold_clock(true);
+    }
+    ~HeldClock()
+    {
+        evidence_hold_clock(false);
+    }
+    HeldClock(const HeldClock &) = delete;
+};
+
+/* The same, of which no process is left: all ended by the guard, or killed from outside, at once.
+ */
+class Ended : private HeldClock, public Stuck
 {
   public:
     explicit Ended(bool by_guard)
-        : Stuck("test-job", "world", 10000, by_guard ? EVIDENCE_ENDED_BY_GUARD : EVIDENCE_RUNNING)
+        : Stuck("test-job", "world", 10000, by_guard ? EVIDENCE_ENDED_BY_GUARD : EVIDENCE_RUNNING,
+                0, false)
     {
         for (auto &owner : owners)
             owner->end();

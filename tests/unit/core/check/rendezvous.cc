@@ -280,7 +280,7 @@ TEST_F(Rendezvous, OneThatWaitsWhileTheLowestRankChangesIsLeftToTheIncidentThrea
         meeting_follow(1);
     });
     waits = true;
-    EXPECT_EQ(meeting_await(1, 2000 * ms), 'u');
+    EXPECT_EQ(meeting_await(1, minute), 'u');
     incident_thread.join();
     EXPECT_EQ(meeting_await(1, 0), 'a');
 }

@@ -124,7 +124,7 @@ int under_kill(int64_t timeout_ms, int64_t abort_wait_ms, const std::function<in
 /* Before the others: this process has no guard yet. */
 TEST(DeviceWaitUnderKill, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
 {
-    EXPECT_EQ(under_kill(1000, 800,
+    EXPECT_EQ(under_kill(4000, 3500,
                          [](void *comm) {
                              void *other = handle(2);
                              made_init(0, other, 2, 0, nullptr, ncclSuccess);
@@ -145,13 +145,14 @@ TEST(DeviceWaitUnderKill, WhatElseWaitedThenIsNotToldOfAgain)
     const std::string log = folder / "log";
     std::ofstream(log).flush();
     made_log_to(log.c_str());
-    EXPECT_EQ(under_kill(1000, 800,
+    EXPECT_EQ(under_kill(4000, 3500,
                          [](void *comm) {
                              void *other = handle(2), *later = handle(3);
                              made_init(0, other, 2, 0, nullptr, ncclSuccess);
                              made_init(0, later, 2, 0, nullptr, ncclSuccess);
                              made_hold(true);
                              Caller beside([&] { return all_reduce(other, made_stream(0)); });
+                             await_pending(other);
                              if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
                                  beside.result() != ncclSystemError)
                                  return 1;

@@ -42,6 +42,8 @@ static bool claimant_ended[MADE_INCIDENTS];
 static bool is_reload[MADE_INCIDENTS]; /* a command, and no incident */
 
 static _Atomic int64_t now_ns = 1000 * NG_S; /* also read by who hears something */
+static _Thread_local bool hears;
+static _Atomic unsigned heard; /* so often who hears something has read it */
 
 /* The linker gives core these in place of its own. */
 int __real_clock_gettime(clockid_t clock, struct timespec *ret_time);
@@ -51,6 +53,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
     if (clock != CLOCK_MONOTONIC)
         return __real_clock_gettime(clock, ret_time);
     int64_t now = now_ns;
+    heard += hears;
     *ret_time = (struct timespec){.tv_sec = now / NG_S, .tv_nsec = now % NG_S};
     return 0;
 }
@@ -369,6 +372,7 @@ void made_deaths_rounds(unsigned count)
 
 static void *hear(void *ret_done)
 {
+    hears = true;
     ng_deaths_hear(NULL);
     atomic_store((atomic_bool *)ret_done, true);
     return NULL;
@@ -382,10 +386,13 @@ unsigned made_deaths_hear(void (*at)(unsigned round))
 
     if (pthread_create(&thread, NULL, hear, &done) != 0)
         abort();
-    while (!done) {
-        /* It sleeps by the real clock, and asks the made one. */
+    for (unsigned before = heard; !done; before = heard) {
+        /* It sleeps by the real clock, and asks the made one: which does not run while that thread
+         * gets no processor. */
         struct timespec pause = {.tv_nsec = 3000000};
-        nanosleep(&pause, NULL);
+        do
+            nanosleep(&pause, NULL);
+        while (!done && heard == before);
         if (at)
             at(rounds);
         if (!done)

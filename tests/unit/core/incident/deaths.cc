@@ -444,7 +444,7 @@ TEST_F(Deaths, TheIncidentThreadSleepsUntilADeathTimeout)
 
 /* ---- NCCL says itself that a peer is gone ---- */
 
-/* So long a call is held up where nobody is found; a thread may take some rounds to begin. */
+/* So long a call is held up where nobody is found. */
 constexpr unsigned HEARD_MS = 300;
 
 /* Rank 1 has ended; rank 0 has waited for a moment only. */

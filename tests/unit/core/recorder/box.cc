@@ -593,6 +593,6 @@ TEST_F(Box, ReadersNeverSeeHalfARecord)
     }
     __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
     writing.join();
-    EXPECT_GE(seen, 2000u);
+    EXPECT_GE(seen, 2000u) << "late: ";
     ng_box_close(&reader, nullptr);
 }

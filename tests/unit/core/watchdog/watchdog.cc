@@ -69,10 +69,18 @@ TEST_F(Watchdog, RestsWhileNothingIsUnderWayAndMakesNoCudaCall)
 {
     reduce();
     ASSERT_TRUE(made_await_completed(comm_, completed() + 1));
-    ASSERT_TRUE(await(next_round_is_late));
-    unsigned queries = made_event_queries();
-    EXPECT_TRUE(next_round_is_late());
-    EXPECT_EQ(made_event_queries(), queries);
+    bool rests = false;
+    /* More than once: before it rests a round may be late as well, since this process was held up.
+     */
+    for (int i = 0; i < 5 && !rests; i++) {
+        ASSERT_TRUE(await(next_round_is_late));
+        unsigned queries = made_event_queries();
+        rests = next_round_is_late();
+        if (rests) {
+            EXPECT_EQ(made_event_queries(), queries);
+        }
+    }
+    EXPECT_TRUE(rests);
 }
 
 TEST_F(Watchdog, IsWokenByACall)

@@ -441,12 +441,21 @@ TEST_P(KvTest, KeysGoWhenTheirTimeIsOver)
     ASSERT_EQ(kv_->add("add", 1, &value, 400), 0);
     ASSERT_EQ(kv_->set("expire", "value"), 0);
     ASSERT_EQ(kv_->expire("expire", 400), 0);
-    ASSERT_EQ(kv_->set("kept", "value", 400), 0);
-    ASSERT_EQ(kv_->expire("kept", 0), 0);
+    /* What is gone before the second call is made, is made anew. */
+    int result = -ENOENT;
+    for (int i = 0; i < 20 && result == -ENOENT; i++) {
+        ASSERT_EQ(kv_->set("kept", "value", 400), 0);
+        result = kv_->expire("kept", 0);
+    }
+    ASSERT_EQ(result, 0);
     ASSERT_EQ(kv_->set("set again", "value", 400), 0);
     ASSERT_EQ(kv_->set("set again", "value"), 0);
-    ASSERT_EQ(kv_->set("added", "1", 400), 0);
-    ASSERT_EQ(kv_->add("added", 1, &value), 0);
+    value = 1;
+    for (int i = 0; i < 20 && value == 1; i++) {
+        ASSERT_EQ(kv_->set("added", "1", 400), 0);
+        ASSERT_EQ(kv_->add("added", 1, &value), 0);
+    }
+    EXPECT_EQ(value, 2);
     std::string there = kv_->value("set");
     if (ng_clock_mono_ns() - start < 400 * NG_MS) {
         EXPECT_EQ(there, "value");

@@ -193,13 +193,20 @@ TEST_P(KvFaults, MessagesComeAgainAfterTheLossIsTold)
 {
     Kv kv(proxy->url(), run, "job", 100), direct(server->url(), run);
     ASSERT_EQ(kv.subscribe("news"), 0) << ng_kv_error(kv.kv);
-    ASSERT_EQ(direct.publish("news", "before"), 0);
-    EXPECT_EQ(kv.message(), "news=before");
+    /* Whoever answers no ping for a tenth of a second is lost, though it only had no processor. */
+    auto hear = [&](const char *data) {
+        std::string told = "ESTALE";
+        for (int i = 0; i < 20 && told == "ESTALE"; i++) {
+            EXPECT_EQ(direct.publish("news", data), 0);
+            told = kv.message();
+        }
+        return told;
+    };
+    EXPECT_EQ(hear("before"), "news=before");
     proxy->set(GetParam().mode);
     if (GetParam().mode == Proxy::SLOW) {
         /* Nothing is lost, it only takes long. */
-        ASSERT_EQ(direct.publish("news", "slow"), 0);
-        EXPECT_EQ(kv.message(), "news=slow");
+        EXPECT_EQ(hear("slow"), "news=slow");
         return;
     }
     /* Until the loss is noticed: by a truncated message, or because nothing arrives. */
@@ -207,7 +214,7 @@ TEST_P(KvFaults, MessagesComeAgainAfterTheLossIsTold)
     struct ng_kv_message message;
     int result;
     do {
-        ASSERT_LT(ng_clock_mono_ns(), end);
+        ASSERT_LT(ng_clock_mono_ns(), end) << "late: ";
         result = ng_kv_next_message(kv.kv, within(50), &message);
         if (result == -EAGAIN) {
             ASSERT_EQ(direct.publish("news", "lost"), 0);
@@ -265,9 +272,11 @@ TEST_F(KvFaults, TheServerIsNotAskedMoreOftenThanItsTroubleAllows)
     /* Each of these would be an attempt; with pauses that double there are few. */
     int64_t start = ng_clock_mono_ns();
     int at_once = 0, all = 0;
-    while (ng_clock_mono_ns() - start < NG_S) {
+    while (ng_clock_mono_ns() - start < NG_S || all < 100) {
         int64_t before = ng_clock_mono_ns();
-        EXPECT_EQ(kv.set("key", "x", 0, 5), -ECONNREFUSED);
+        int result = kv.set("key", "x", 0, 5);
+        /* Where the machine took the time, it is over before the attempt is. */
+        EXPECT_TRUE(result == -ECONNREFUSED || result == -ETIMEDOUT) << ng_kv_error(kv.kv);
         at_once += ng_clock_mono_ns() - before < 5 * NG_MS;
         all++;
         usleep(1000);
@@ -502,7 +511,7 @@ void expect_back(Kv &kv, const char *key)
     int64_t end = ng_clock_mono_ns() + 40 * NG_S;
     int result;
     do {
-        ASSERT_LT(ng_clock_mono_ns(), end) << ng_kv_error(kv.kv);
+        ASSERT_LT(ng_clock_mono_ns(), end) << "late: " << ng_kv_error(kv.kv);
         int64_t start = ng_clock_mono_ns();
         result = kv.set(key, "after", 0, 500);
         EXPECT_IN_TIME(ng_clock_mono_ns() - start, 500 * NG_MS + slack_ns);
@@ -520,6 +529,7 @@ TEST_F(KvServer, ASentinelsNewMasterIsFollowed)
     ASSERT_EQ(kv.set("key", "before"), 0) << ng_kv_error(kv.kv);
     ASSERT_EQ(other.subscribe("news"), 0) << ng_kv_error(other.kv);
     EXPECT_TRUE(servers.replica->ask_until({"GET", "{ncclguard:job:run}:key"}, "before"));
+    servers.watch();
     servers.master->kill();
     expect_back(kv, "key");
     EXPECT_EQ(servers.replica->ask({"GET", "{ncclguard:job:run}:key"}), "after");
@@ -615,6 +625,7 @@ TEST_F(KvServer, AClustersNodeMayDieEvenTheOneInTheUrl)
         ASSERT_TRUE(node->ask_until({"CLUSTER", "SLOTS"}, std::to_string(replica.port)));
     Kv kv(owner.url());
     ASSERT_EQ(kv.set("key", "before"), 0) << ng_kv_error(kv.kv);
+    cluster.watch({&replica});
     owner.kill();
     expect_back(kv, "key");
     EXPECT_EQ(replica.ask({"GET", "{ncclguard:job:run}:key"}), "after");
@@ -712,7 +723,7 @@ TEST_F(KvServer, AnAnswerWithoutEndIsNotWaitedFor)
     });
     Kv kv("redis://127.0.0.1:" + std::to_string(port));
     std::string value;
-    EXPECT_EQ(kv.get("key", &value, 10000), -EPROTO);
+    EXPECT_EQ(told_by([&](int64_t ms) { return kv.get("key", &value, ms); }, 10000), -EPROTO);
     EXPECT_NE(std::string(ng_kv_error(kv.kv)).find("longer than 128 MiB"), std::string::npos)
         << ng_kv_error(kv.kv);
 }
@@ -739,8 +750,7 @@ TEST_F(KvServer, ARedirectionToAHostThatNeitherUrlNorClusterNamesIsNotFollowed)
             });
             {
                 Kv kv("redis://:secret@127.0.0.1:" + std::to_string(port));
-                EXPECT_EQ(kv.set("key", "x", 0, 3000), listed ? 0 : -EACCES)
-                    << how << ng_kv_error(kv.kv);
+                EXPECT_EQ(kv.set("key", "x"), listed ? 0 : -EACCES) << how << ng_kv_error(kv.kv);
                 if (!listed) {
                     EXPECT_NE(std::string(ng_kv_error(kv.kv)).find("127.0.0.2"), std::string::npos);
                 }

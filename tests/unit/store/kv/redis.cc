@@ -14,6 +14,7 @@ namespace
 {
 
 constexpr int64_t patience_ns = 20 * NG_S;
+constexpr char never_ms[] = "600000";
 
 int listen_on(int port, int backlog)
 {
@@ -261,6 +262,17 @@ RedisCluster::RedisCluster()
     for (auto &node : nodes)
         EXPECT_TRUE(node->ask_until({"CLUSTER", "INFO"}, "cluster_state:ok"))
             << node->ask({"CLUSTER", "INFO"}) << node->ask({"CLUSTER", "NODES"});
+    for (auto &node : nodes)
+        EXPECT_EQ(node->ask({"CONFIG", "SET", "cluster-node-timeout", never_ms}), "OK");
+}
+
+void RedisCluster::watch(const std::vector<RedisServer *> &others)
+{
+    std::vector<RedisServer *> all = others;
+    for (auto &node : nodes)
+        all.push_back(node.get());
+    for (RedisServer *node : all)
+        EXPECT_EQ(node->ask({"CONFIG", "SET", "cluster-node-timeout", "2000"}), "OK");
 }
 
 RedisSentinel::RedisSentinel()
@@ -271,13 +283,20 @@ RedisSentinel::RedisSentinel()
         std::vector<std::string>{"--replicaof", "127.0.0.1 " + std::to_string(master->port)});
     EXPECT_TRUE(replica->ask_until({"INFO", "replication"}, "master_link_status:up"));
     sentinel = std::make_unique<RedisServer>(
-        std::vector<std::string>{"sentinel monitor mymaster 127.0.0.1 " +
-                                     std::to_string(master->port) + " 1",
-                                 "sentinel down-after-milliseconds mymaster 500",
-                                 "sentinel failover-timeout mymaster 3000"},
+        std::vector<std::string>{
+            "sentinel monitor mymaster 127.0.0.1 " + std::to_string(master->port) + " 1",
+            std::string("sentinel down-after-milliseconds mymaster ") + never_ms,
+            "sentinel failover-timeout mymaster 20000"},
         true, true);
     EXPECT_TRUE(
         sentinel->ask_until({"SENTINEL", "replicas", "mymaster"}, std::to_string(replica->port)));
+}
+
+void RedisSentinel::watch()
+{
+    EXPECT_EQ(sentinel->ask({"SENTINEL", "SET", "mymaster", "down-after-milliseconds", "500",
+                             "failover-timeout", "3000"}),
+              "OK");
 }
 
 Certificates::Certificates()

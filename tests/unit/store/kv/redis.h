@@ -60,14 +60,20 @@ class RedisCluster
 {
   public:
     RedisCluster();
+    /* From now on a node, `others` among them, is taken for dead after two seconds. Before, none
+     * is: the cluster would be down for each that has no processor for a while. */
+    void watch(const std::vector<RedisServer *> &others = {});
     std::vector<std::unique_ptr<RedisServer>> nodes;
 };
 
-/* A master, its replica, and a sentinel that makes the latter the master when the former dies. */
+/* A master, its replica, and a sentinel. */
 class RedisSentinel
 {
   public:
     RedisSentinel();
+    /* From now on the sentinel makes the replica the master when that one dies. Before, it takes
+     * nobody for dead: a server that has no processor for a moment would lose its keys. */
+    void watch();
     std::string url() const
     {
         /* The first sentinel is one that does not answer. */

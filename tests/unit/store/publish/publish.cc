@@ -160,13 +160,14 @@ TEST_P(Publish, WhatKeepsChangingIsToldOnceASecond)
     Rank &a = started(0);
     std::set<std::string> seen;
     int64_t begun = ng_clock_mono_ns();
-    for (uint64_t i = 1; ng_clock_mono_ns() - begun < 3 * NG_S; i++) {
+    auto took = [&] { return ng_clock_mono_ns() - begun; };
+    for (uint64_t i = 1; took() < 3 * NG_S || (seen.size() < 2 && took() < 20 * NG_S); i++) {
         a.set_entered(0, i);
         seen.insert(store->value("p/1"));
         struct timespec pause = {0, 2 * NG_MS};
         nanosleep(&pause, nullptr);
     }
-    int64_t seconds = (ng_clock_mono_ns() - begun) / NG_S;
+    int64_t seconds = took() / NG_S;
     EXPECT_GE(seen.size(), 2u) << "it is told";
     EXPECT_LE((int64_t)seen.size(), seconds + 2);
 }
@@ -176,7 +177,7 @@ TEST_P(Publish, WhoLivesKeepsItsSignOfLife)
     Rank &a = started(0, 3 * NG_S);
     int64_t until = within(5000);
     while (ng_clock_mono_ns() < until) {
-        ASSERT_TRUE(has(*store, "l/" + std::to_string(a.slot())));
+        ASSERT_TRUE(has(*store, "l/" + std::to_string(a.slot()))) << "late: ";
         struct timespec pause = {0, 50 * NG_MS};
         nanosleep(&pause, nullptr);
     }
@@ -184,7 +185,7 @@ TEST_P(Publish, WhoLivesKeepsItsSignOfLife)
 
 TEST_P(Publish, WhoLeavesHasExitedAndIsNotLost)
 {
-    Rank &a = started(0, NG_S), &b = started(1, NG_S);
+    Rank &a = started(0), &b = started(1);
     uint64_t slot = b.slot();
     __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
     EXPECT_EQ(b.ask(NG_ASK_LEAVE), 0);
@@ -245,7 +246,8 @@ TEST_P(Publish, AnAnswerThatWasLostCostsNoPlace)
 
 TEST_P(Publish, TheRingFindsWhoIsLostAndOneTellsAll)
 {
-    Rank &a = started(0, NG_S), &b = started(1, NG_S), &c = started(2, NG_S);
+    /* Those that live are not to be lost, whatever keeps their threads for a second. */
+    Rank &a = started(0), &b = started(1), &c = started(2, NG_S);
     uint64_t slot = c.slot();
     ng_publisher_news(a.publisher);
     ng_publisher_news(b.publisher);
@@ -253,7 +255,7 @@ TEST_P(Publish, TheRingFindsWhoIsLostAndOneTellsAll)
     EXPECT_TRUE(eventually([&] {
         return ng_publisher_ended(a.publisher) == 1 && ng_publisher_ended(b.publisher) == 1;
     }));
-    EXPECT_TRUE(ng_publisher_news(a.publisher) & NG_BOARD_DEATH);
+    EXPECT_TRUE(eventually([&] { return (ng_publisher_news(a.publisher) & NG_BOARD_DEATH) != 0; }));
     EXPECT_TRUE(has(*store, "y/" + std::to_string(slot)));
     EXPECT_EQ(a.lives()[2], NG_LIFE_LOST);
     EXPECT_EQ(b.lives()[1], NG_LIFE_RUNNING);
@@ -264,7 +266,7 @@ TEST_P(Publish, TheRingFindsWhoIsLostAndOneTellsAll)
 
 TEST_P(Publish, AWholeHostIsFoundByTheOneBefore)
 {
-    Rank &a = started(0, NG_S);
+    Rank &a = started(0); /* who lives is not to be lost */
     for (int i = 1; i < 6; i++)
         started(i, NG_S);
     for (int i = 1; i < 6; i++)
@@ -600,10 +602,17 @@ TEST_P(Publish, WhereNothingIsCalledHashLogsAreToldSeldom)
         std::this_thread::sleep_for(std::chrono::seconds(3));
         return store->value("t/" + hex(0x79)) == value;
     };
-    EXPECT_FALSE(rests()) << "at first it is, so that others hear of it twice";
+    /* How long it takes until it is told the next time; where nothing is called, ten seconds. */
+    auto until_told = [&] {
+        std::string value = store->value("t/" + hex(0x79));
+        int64_t begun = ng_clock_mono_ns();
+        EXPECT_TRUE(eventually([&] { return store->value("t/" + hex(0x79)) != value; }));
+        return ng_clock_mono_ns() - begun;
+    };
+    EXPECT_IN_TIME(until_told(), 3 * NG_S) << "at first it is, so that others hear of it twice";
     EXPECT_TRUE(eventually(rests));
     a.set_entered(0, 1);
-    EXPECT_FALSE(rests()) << "a call";
+    EXPECT_IN_TIME(until_told(), 3 * NG_S) << "a call";
 }
 
 TEST_P(Publish, WhatRanksCalledIsToldAgainAndAgainOfCommunicatorsThatAreAloneWithTheirId)
@@ -783,7 +792,7 @@ TEST_P(Publish, WhatHappensBeforeWeAreBackOnAnEmptiedStoreIsHeard)
 
 TEST_P(Publish, ADeadClaimantsPlaceIsTaken)
 {
-    Rank &a = started(0, NG_S), &b = started(1, NG_S);
+    Rank &a = started(0, 3 * NG_S), &b = started(1);
     struct ng_incident mine, theirs;
     ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
     ASSERT_EQ(b.heard(0, &theirs), 1u);
@@ -991,7 +1000,9 @@ TEST_P(Publish, AClaimThatCameTooLateBindsNobody)
     Rank &a = started(0), &b = started(1);
     struct ng_incident mine, theirs;
     a.kv.hold_answer("put", "i/");
-    EXPECT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine, 500), -ETIMEDOUT);
+    /* Its thread may not come to it in time; then it is not claimed at all. */
+    for (int64_t ms = 500; !a.kv.is_held() && ms < patience_ms; ms *= 2)
+        EXPECT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine, ms), -ETIMEDOUT);
     EXPECT_TRUE(eventually([&] { return a.kv.is_held(); }));
     EXPECT_EQ(b.heard(0, &theirs), 1u);
     a.kv.release();
@@ -1006,7 +1017,7 @@ TEST_P(Publish, AClaimThatCameTooLateBindsNobody)
 
 TEST_P(Publish, DumpsAreWaitedForButNotOfTheDead)
 {
-    Rank &a = started(0, NG_S), &b = started(1, NG_S), &c = started(2, NG_S);
+    Rank &a = started(0), &b = started(1), &c = started(2, 3 * NG_S);
     struct ng_incident mine;
     EXPECT_EQ(a.lives().size(), 3u);
     ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
@@ -1030,13 +1041,25 @@ TEST_P(Publish, DumpsAreWaitedForButNotOfTheDead)
     }));
 }
 
+/* Refused, as long as what refuses it holds: where the machine took longer, this test is late. */
+constexpr int64_t idle_ns = 500 * NG_MS, turn_ns = 3 * NG_S;
+#define ASSERT_REFUSED(begin, since_ns, holds_ns)                                                  \
+    do {                                                                                           \
+        int refused = begin;                                                                       \
+        if (refused == 0) {                                                                        \
+            ASSERT_LT(ng_clock_mono_ns() - (since_ns), holds_ns) << "late: ";                      \
+        }                                                                                          \
+        ASSERT_EQ(refused, -EBUSY);                                                                \
+    } while (0)
+
 TEST_P(Publish, OneExaminesAtATime)
 {
     Rank &a = started(0), &b = started(1), &late = started(2, 5 * NG_S, {{0x99, 8}});
     struct ng_incident level = about(NG_INCIDENT_SUSPECT, 0, 0);
     struct ng_incident deadline = about(NG_INCIDENT_TIMEOUT, 0, 0);
+    int64_t since_ns = ng_clock_mono_ns();
     EXPECT_EQ(a.ask(NG_ASK_BEGIN, level), 0);
-    EXPECT_EQ(b.ask(NG_ASK_BEGIN, level), -EBUSY);
+    ASSERT_REFUSED(b.ask(NG_ASK_BEGIN, level), since_ns, turn_ns);
     EXPECT_EQ(b.ask(NG_ASK_BEGIN, deadline), 0) << "each level has its own";
     EXPECT_EQ(late.ask(NG_ASK_BEGIN, level), 0) << "and each incarnation";
     struct ng_ask question = {};
@@ -1046,8 +1069,9 @@ TEST_P(Publish, OneExaminesAtATime)
     EXPECT_EQ(a.ask(&question), 0);
     EXPECT_EQ(b.ask(NG_ASK_BEGIN, level), 0);
     question.in_vain = true; /* for a moment nobody needs to look again */
+    since_ns = ng_clock_mono_ns();
     EXPECT_EQ(b.ask(&question), 0);
-    EXPECT_EQ(a.ask(NG_ASK_BEGIN, level), -EBUSY);
+    ASSERT_REFUSED(a.ask(NG_ASK_BEGIN, level), since_ns, idle_ns);
     EXPECT_TRUE(eventually([&] { return a.ask(NG_ASK_BEGIN, level) == 0; }));
     /* Who takes too long is taken for lost. */
     EXPECT_TRUE(eventually([&] { return b.ask(NG_ASK_BEGIN, level) == 0; }));
@@ -1070,18 +1094,27 @@ TEST_P(Publish, WhoFoundNothingHoldsBackThoseWithNoBetterCause)
         question.in_vain = true;
         return rank.ask(&question);
     };
+    int64_t since_ns = 0;
+    auto now = [&] { since_ns = ng_clock_mono_ns(); };
+    now();
     ASSERT_EQ(begin(a, NG_CAUSE_END), 0);
-    EXPECT_EQ(begin(b, NG_CAUSE_OWN), -EBUSY) << "one at a time, whatever the cause";
+    /* One at a time, whatever the cause. */
+    ASSERT_REFUSED(begin(b, NG_CAUSE_OWN), since_ns, turn_ns);
+    now();
     EXPECT_EQ(find_nothing(a), 0);
-    EXPECT_EQ(begin(b, NG_CAUSE_END), -EBUSY);
+    ASSERT_REFUSED(begin(b, NG_CAUSE_END), since_ns, idle_ns);
+    now();
     ASSERT_EQ(begin(b, NG_CAUSE_LATE), 0);
-    EXPECT_EQ(begin(a, NG_CAUSE_OWN), -EBUSY) << "the turn is the other's now";
+    /* The turn is the other's now. */
+    ASSERT_REFUSED(begin(a, NG_CAUSE_OWN), since_ns, turn_ns);
+    now();
     EXPECT_EQ(find_nothing(b), 0);
-    EXPECT_EQ(begin(a, NG_CAUSE_END), -EBUSY);
-    EXPECT_EQ(begin(a, NG_CAUSE_LATE), -EBUSY);
+    ASSERT_REFUSED(begin(a, NG_CAUSE_END), since_ns, idle_ns);
+    ASSERT_REFUSED(begin(a, NG_CAUSE_LATE), since_ns, idle_ns);
     ASSERT_EQ(begin(a, NG_CAUSE_OWN), 0);
+    now();
     EXPECT_EQ(find_nothing(a), 0);
-    EXPECT_EQ(begin(b, NG_CAUSE_LATE), -EBUSY);
+    ASSERT_REFUSED(begin(b, NG_CAUSE_LATE), since_ns, idle_ns);
     ASSERT_EQ(begin(b, NG_CAUSE_OWN), 0) << "what it knows, nobody has looked for";
     EXPECT_EQ(find_nothing(b), 0);
     EXPECT_TRUE(eventually([&] { return begin(a, NG_CAUSE_END) == 0; })) << "it holds for a moment";
@@ -1177,7 +1210,7 @@ TEST_P(Publish, WhereOnlyReadingWorksItIsNotBack)
 
 TEST_P(Publish, WhenTheStoreWasAwayNobodyIsLostForIt)
 {
-    Rank &a = started(0, NG_S), &b = started(1, NG_S), &c = started(2, NG_S);
+    Rank &a = started(0), &b = started(1), &c = started(2);
     for (auto &rank : ranks)
         rank->kv.set(FaultyKv::FAIL);
     for (auto &rank : ranks)
@@ -1299,7 +1332,7 @@ TEST_P(PublishRedis, AServerThatDiedIsBackEmptyAndFilledAgain)
 
 TEST_P(PublishRedis, NothingStaysForEver)
 {
-    Rank &a = started(0, NG_S), &b = started(1, NG_S), &c = started(2, NG_S);
+    Rank &a = started(0), &b = started(1), &c = started(2);
     struct ng_incident mine;
     b.spoken_for_by(a, NG_LIFE_RUNNING);
     EXPECT_EQ(a.lives().size(), 3u);

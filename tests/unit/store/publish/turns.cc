@@ -38,7 +38,7 @@ class Turns : public testing::TestWithParam<std::tuple<const char *, int>>, prot
         ranks.resize(std::get<1>(GetParam()));
         for (auto &rank : ranks) {
             rank = std::make_unique<Looker>();
-            rank->publisher.kv = kv->inner;
+            rank->publisher.kv = kv.get();
             rank->publisher.slot.came = rank->publisher.slot.joined = true;
             rank->publisher.labels.root = label;
             rank->publisher.slot.number = 1 + &rank - ranks.data();
@@ -152,8 +152,12 @@ TEST_P(Turns, ManyLookNoMoreOftenThanFew)
 {
     int64_t began = ng_clock_mono_ns();
     commands = 0;
-    int count = look_until(began + 4 * NG_S, [](size_t) { return false; });
-    int64_t took = ng_clock_mono_ns() - began;
+    int count = 0;
+    int64_t took = 0;
+    for (int i = 0; i < 5 && count < 2; i++) {
+        count += look_until(ng_clock_mono_ns() + 4 * NG_S, [](size_t) { return false; });
+        took = ng_clock_mono_ns() - began;
+    }
     printf("%d looks, asked for %d times, in %d ms\n", count, commands, (int)(took / NG_MS));
     EXPECT_GE(count, 2);
     EXPECT_LE(count, took / (500 * NG_MS) + 1);
@@ -168,7 +172,7 @@ TEST_P(Turns, OneOfThemTellsOfIt)
 
     for (size_t i = 0; i < ranks.size(); i += 3)
         ranks[i]->cause = i % 2 ? NG_CAUSE_LATE : NG_CAUSE_OWN;
-    look_until(ng_clock_mono_ns() + 3 * NG_S, [&](size_t index) {
+    auto tell = [&](size_t index) {
         struct ng_publisher *publisher = &ranks[index]->publisher;
         told = wanted;
         told.claimant_pid = 100 + (int)index;
@@ -178,7 +182,10 @@ TEST_P(Turns, OneOfThemTellsOfIt)
         EXPECT_TRUE(error == 0 || error == -EEXIST) << error;
         EXPECT_EQ(told.epoch, 1u);
         return false;
-    });
+    };
+    /* Until a second one has had its turn, however slow all of them are. */
+    for (int i = 0; i < 7 && joined == 0; i++)
+        look_until(ng_clock_mono_ns() + 3 * NG_S, tell);
     EXPECT_EQ(claimed, 1);
     EXPECT_GE(joined, 1);
 }
