@@ -44,34 +44,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define COUNT 1024
+#define PLACES(PLACE)                                                                              \
+    PLACE(WARM, "warm"), PLACE(COLD, "cold"), PLACE(GROUP, "group"), PLACE(P2P, "p2p"),            \
+        PLACE(SPLIT, "split"), PLACE(FINALIZE, "finalize"), PLACE(DESTROY, "destroy"),             \
+        PLACE(INIT, "init"), PLACE(REPLAY, "replay"), PLACE(GRAPH, "graph"), PLACE(DEAD, "dead"),  \
+        PLACE(IDLE, "idle"), PLACE(RACE, "race"), PLACE(AGAIN, "again"), PLACE(OWN, "own"),        \
+        PLACE(GIVES_UP, "gives-up")
+enum { PLACES(WORD_NUMBER), PLACE_COUNT };
+static const char *const names[PLACE_COUNT] = {PLACES(WORD_TEXT)};
 
-enum where {
-    WARM,
-    COLD,
-    GROUP,
-    P2P,
-    SPLIT,
-    FINALIZE,
-    DESTROY,
-    INIT,
-    REPLAY,
-    GRAPH,
-    DEAD,
-    IDLE,
-    RACE,
-    AGAIN,
-    OWN,
-    GIVES_UP,
-    PLACES
-};
-static const char *const names[PLACES] = {
-    "warm",   "cold",  "group", "p2p",  "split", "finalize", "destroy", "init",
-    "replay", "graph", "dead",  "idle", "race",  "again",    "own",     "gives-up"};
-
-static struct place place;
-static const struct options options = {.program = "aborted", .timeout_s = 120};
-static enum where where;
+static unsigned where;
 static int wanted_error = -1;            /* -1 any */
 static const char *wanted_reason = NULL; /* NULL any */
 static bool last;                        /* this rank is the one that the others miss */
@@ -103,16 +85,7 @@ static void say_waiting(void)
 
 static ncclResult_t all_reduce(ncclComm_t comm)
 {
-    return ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, stream);
-}
-
-/* As a program's own watchdog does, until there is something to hear. */
-static void await_error(ncclComm_t comm)
-{
-    struct timespec pause = {.tv_nsec = 2000000};
-    ncclResult_t result, answer = ncclSuccess;
-    while ((result = ncclCommGetAsyncError(comm, &answer)) == ncclSuccess && answer == ncclSuccess)
-        nanosleep(&pause, NULL);
+    return ncclAllReduce(buffer, buffer, SUM_COUNT, ncclFloat32, ncclSum, comm, stream);
 }
 
 /* Until the work ends with the communicator, and leaves garbage: with an error where the guard says
@@ -128,21 +101,14 @@ static void wait_on_device(ncclComm_t comm)
     wait_for_stream();
 }
 
-static void need(cudaError_t result, const char *what)
-{
-    if (result != cudaSuccess)
-        fail(__FILE__, __LINE__, what, cudaGetErrorString(result));
-}
-
 static cudaGraph_t capture(ncclComm_t comm)
 {
     cudaGraph_t graph;
     cudaStream_t captured = device_stream_create();
 
-    need(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal),
-         "cudaStreamBeginCapture");
-    NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, captured));
-    need(cudaStreamEndCapture(captured, &graph), "cudaStreamEndCapture");
+    CUDA(cudaStreamBeginCapture(captured, cudaStreamCaptureModeThreadLocal));
+    NCCL(ncclAllReduce(buffer, buffer, SUM_COUNT, ncclFloat32, ncclSum, comm, captured));
+    CUDA(cudaStreamEndCapture(captured, &graph));
     return graph;
 }
 
@@ -151,20 +117,19 @@ static void wait_in_replay(ncclComm_t comm)
     cudaGraph_t graph = capture(comm);
     cudaGraphExec_t exec;
 
-    need(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
-    need(cudaGraphDestroy(graph), "cudaGraphDestroy");
-    need(cudaGraphLaunch(exec, stream), "cudaGraphLaunch");
-    need(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA(cudaGraphDestroy(graph));
+    CUDA(cudaGraphLaunch(exec, stream));
+    CUDA(cudaGraphExecDestroy(exec));
     wait_for_stream();
 }
 
 static void *abort_it(void *comm)
 {
     await_error(comm);
-    struct timespec pause = {.tv_nsec = 1000000};
     for (int i = 0; i < 100; i++) {
         say("own CommAbort", ncclCommAbort(comm));
-        nanosleep(&pause, NULL);
+        sleep_ms(1);
     }
     return NULL;
 }
@@ -172,10 +137,8 @@ static void *abort_it(void *comm)
 /* Two threads end what the guard ends, about at the same time. */
 static void race(ncclComm_t comm)
 {
-    pthread_t thread;
+    pthread_t thread = thread_start(abort_it, comm);
 
-    if (pthread_create(&thread, NULL, abort_it, comm) != 0)
-        fail(__FILE__, __LINE__, "pthread_create", "failed");
     if (!last)
         wait_on_device(comm);
     abort_it(comm);
@@ -215,7 +178,7 @@ static void wait_for_last(ncclComm_t comm)
         wait_in_group(comm);
         break;
     case P2P:
-        say("Recv", ncclRecv(buffer, COUNT, ncclFloat32, sender, comm, stream));
+        say("Recv", ncclRecv(buffer, SUM_COUNT, ncclFloat32, sender, comm, stream));
         wait_for_stream();
         break;
     case SPLIT:
@@ -301,16 +264,16 @@ static ncclComm_t wait_for_abort(void)
 /* All ranks of `living` do it: were its all-reduce launched, the sums would tell. */
 static void try_group(ncclComm_t comm, ncclComm_t living)
 {
-    static const float one[COUNT] = {1};
-    float after[COUNT];
+    static const float one[SUM_COUNT] = {1};
+    float after[SUM_COUNT];
     int error = error_here();
 
     device_copy_in(buffer, one, sizeof(one), other_stream);
     NCCL(ncclGroupStart());
     say("grouped AllReduce of one that lives",
-        ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, living, other_stream));
-    expect("grouped Broadcast", ncclBroadcast(buffer, buffer, COUNT, ncclFloat32, 0, comm, stream),
-           error);
+        ncclAllReduce(buffer, buffer, SUM_COUNT, ncclFloat32, ncclSum, living, other_stream));
+    expect("grouped Broadcast",
+           ncclBroadcast(buffer, buffer, SUM_COUNT, ncclFloat32, 0, comm, stream), error);
     int result = ncclGroupEnd();
     expect("GroupEnd", result, error < 0 && result != ncclSuccess ? result : error);
     device_copy_out(after, buffer, sizeof(after), other_stream);
@@ -332,27 +295,23 @@ static void try_all(ncclComm_t comm, ncclComm_t living)
     void *handle = NULL;
 
     expect("AllReduce", all_reduce(comm), error);
-    expect("Send", ncclSend(buffer, COUNT, ncclFloat32, 0, comm, stream), error);
+    expect("Send", ncclSend(buffer, SUM_COUNT, ncclFloat32, 0, comm, stream), error);
     try_group(comm, living);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     ncclWindow_t window;
     NCCL(ncclGroupStart());
     expect("grouped CommWindowRegister",
-           ncclCommWindowRegister(comm, buffer, COUNT * sizeof(*buffer), &window, 0), error);
+           ncclCommWindowRegister(comm, buffer, SUM_COUNT * sizeof(*buffer), &window, 0), error);
     expect("GroupEnd", ncclGroupEnd(), error);
 #endif
     expect("CommCount", ncclCommCount(comm, &number), error);
     expect("CommUserRank", ncclCommUserRank(comm, &number), error);
-    expect("CommRegister", ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle), error);
+    expect("CommRegister", ncclCommRegister(comm, buffer, SUM_COUNT * sizeof(*buffer), &handle),
+           error);
     expect("CommSplit", ncclCommSplit(comm, 0, 0, &child, NULL), error);
     expect("CommGetAsyncError", ncclCommGetAsyncError(comm, &answer), ncclSuccess);
     expect("CommGetAsyncError answers", answer, error);
-    const char *reason = ncclGetLastError(comm);
-    printf("rank %d: GetLastError: %s\n", place.rank, reason);
-    if (wanted_reason && !strstr(reason, wanted_reason)) {
-        fprintf(stderr, "rank %d: “%s” holds no “%s”\n", place.rank, reason, wanted_reason);
-        exit(5);
-    }
+    expect_reason(comm, wanted_reason);
     expect("CommFinalize", ncclCommFinalize(comm), ncclSuccess);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
     expect("CommRevoke", ncclCommRevoke(comm, 0), ncclSuccess);
@@ -372,7 +331,7 @@ static void try_own(ncclComm_t living)
     wanted_error = ncclInvalidArgument;
     NCCL(all_reduce(comm));
     device_stream_sync(stream);
-    NCCL(ncclCommRegister(comm, buffer, COUNT * sizeof(*buffer), &handle));
+    NCCL(ncclCommRegister(comm, buffer, SUM_COUNT * sizeof(*buffer), &handle));
     NCCL(ncclCommAbort(comm));
     expect("AllReduce", all_reduce(comm), ncclInvalidArgument);
     try_group(comm, living);
@@ -387,30 +346,15 @@ static void try_own(ncclComm_t living)
 /* The ranks that live add up their numbers, from 1. */
 static void use(ncclComm_t comm, const struct place *mine)
 {
-    const float wanted = (float)(mine->nranks * (mine->nranks + 1) / 2);
-    float one[COUNT], sum[COUNT];
+    float sum = (float)(mine->nranks * (mine->nranks + 1) / 2);
 
-    for (int i = 0; i < COUNT; i++)
-        one[i] = (float)mine->rank + 1;
-    device_copy_in(buffer, one, sizeof(one), other_stream);
-    device_stream_sync(other_stream);
-    NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, other_stream));
-    device_copy_out(sum, buffer, sizeof(sum), other_stream);
-    device_stream_sync(other_stream);
-    for (int i = 0; i < COUNT; i++) {
-        if (sum[i] == wanted)
-            continue;
-        fprintf(stderr, "rank %d: element %d is %g, should be %g\n", mine->rank, i, (double)sum[i],
-                (double)wanted);
-        fail(__FILE__, __LINE__, "all-reduce", "the communicator adds up wrongly");
-    }
+    sum_up(comm, (float)mine->rank + 1, sum, buffer, other_stream);
 }
 
 int main(int argc, char **argv)
 {
-    for (where = 0; argc >= 2 && where < PLACES && strcmp(argv[1], names[where]) != 0; where++)
-        ;
-    if (argc < 2 || argc > 5 || where == PLACES || (argc == 5 && strcmp(argv[4], "all") != 0)) {
+    if (argc < 2 || argc > 5 || (where = word_index(argv[1], names, PLACE_COUNT)) == PLACE_COUNT ||
+        (argc == 5 && strcmp(argv[4], "all") != 0)) {
         fprintf(stderr, "usage: aborted WHERE [ERROR [REASON [all]]]\n");
         return 2;
     }
@@ -427,12 +371,11 @@ int main(int argc, char **argv)
         sigaddset(&user, SIGUSR1);
         sigprocmask(SIG_BLOCK, &user, NULL);
     }
-    place_init(&place, &options);
+    place_begin();
     last = place.rank == place.nranks - 1;
-    device_use(place.local_rank);
     stream = device_stream_create();
     other_stream = device_stream_create();
-    buffer = device_alloc(COUNT * sizeof(*buffer));
+    buffer = device_alloc(SUM_COUNT * sizeof(*buffer));
 
     struct place living = {place.rank, place.nranks - (where == DEAD), place.local_rank};
     ncclComm_t other = world_init(&place, &options, 2), without_dead = other;

@@ -30,8 +30,6 @@
 
 #define WAIT_MS 20000
 
-static struct options options;
-static struct place place;
 static long exchange_ms = WAIT_MS;
 static struct member world;
 
@@ -53,14 +51,6 @@ static void expect(bool holds, const char *what)
         return;
     fprintf(stderr, "rank %d: not so: %s\n", place.rank, what);
     exit(1);
-}
-
-static void sleep_ms(long ms)
-{
-    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-
-    while (nanosleep(&left, &left) != 0 && errno == EINTR)
-        ;
 }
 
 /* `drained` has its turn whenever no call is in flight. */
@@ -145,8 +135,7 @@ static void phase(void)
     ncclguard_phase_begin(NULL, "checkpoint");
     if (place.rank == options.root)
         sleep_ms(options.pause_ms ? (long)options.pause_ms : 4000);
-    member_call(&world, OP_ALLREDUCE);
-    member_drain(&world);
+    all_reduces(&world, 1);
     ncclguard_phase_end(NULL);
     run_calls();
 }
@@ -158,8 +147,7 @@ static void lone_phase(void)
         ncclguard_phase_begin(NULL, "checkpoint");
         sleep_ms(4000);
     }
-    member_call(&world, OP_ALLREDUCE);
-    member_drain(&world);
+    all_reduces(&world, 1);
     if (place.rank == options.root)
         ncclguard_phase_end(NULL);
     run_calls();
@@ -169,10 +157,7 @@ static void timeout(void)
 {
     guarded(ncclguard_group_name(world.comm, "tensor parallel"), NCCLGUARD_OK, "group_name");
     /* To connect may take a busy machine longer than the group then has. */
-    for (int i = 0; i < 15; i++) {
-        member_call(&world, OP_ALLREDUCE);
-        member_drain(&world);
-    }
+    all_reduces(&world, 15);
     guarded(ncclguard_timeout_set(world.comm, 2000), NCCLGUARD_OK, "timeout_set");
     run_calls();
 }
@@ -320,10 +305,7 @@ static void shared_nothing(void)
     status();
 }
 
-static const struct {
-    const char *name;
-    void (*run)(void);
-} deeds[] = {
+static const struct mode modes[] = {
     {"exchange", run_calls},
     {"exchange-later", run_calls},
     {"exchange-met", run_calls},
@@ -340,29 +322,21 @@ static const struct {
     {"slow", slow},
     {"shared-nothing", shared_nothing},
     {"odd-name", odd_name},
+    {NULL},
 };
 
 int main(int argc, char **argv)
 {
-    const char *what = argc > 1 ? argv[1] : "";
-    size_t deed = 0;
-
-    while (deed < sizeof(deeds) / sizeof(deeds[0]) && strcmp(deeds[deed].name, what) != 0)
-        deed++;
-    if (deed == sizeof(deeds) / sizeof(deeds[0])) {
-        fprintf(stderr, "annotate: first say what to do\n");
-        return 2;
-    }
-    argv[1] = argv[0];
-    rank_begin(&options, &place, TAKES_OP, "world", argc - 1, argv + 1);
-    ncclComm_t first = strcmp(what, "exchange-later") == 0 ? world_init(&place, &options, 1) : NULL;
-    if (strcmp(what, "exchange-met") == 0)
+    const struct mode *mode = mode_begin(modes, TAKES_OP, argc, argv);
+    bool exchanges = strncmp(mode->name, "exchange", 8) == 0;
+    ncclComm_t first =
+        strcmp(mode->name, "exchange-later") == 0 ? world_init(&place, &options, 1) : NULL;
+    if (strcmp(mode->name, "exchange-met") == 0)
         come();
-    ncclComm_t comm =
-        strncmp(what, "exchange", 8) == 0 ? exchange() : world_init(&place, &options, 0);
-    member_init(&world, &options, "world", place.rank, comm,
+    member_init(&world, &options, "world", place.rank,
+                exchanges ? exchange() : world_init(&place, &options, 0),
                 slots_needed(&options, iteration_calls(&options)) + 1);
-    deeds[deed].run();
+    mode->run();
     member_end(&world);
     if (first)
         comm_destroy(first, &options);

@@ -4,10 +4,8 @@
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     struct member world;
-    rank_begin(&options, &place, TAKES_OP, "world", argc, argv);
+    rank_begin(TAKES_OP, "world", argc, argv);
     member_join(&world, &options, &place, 0, "world",
                 slots_needed(&options, iteration_calls(&options)));
     run_to_end(&world, 1, call_by_call);

@@ -6,7 +6,6 @@ static void grouped(struct member *members, int nmembers, unsigned long i)
 {
     struct member *world = &members[0], *second = &members[1];
     unsigned long batch = world->options->batch;
-    (void)nmembers, (void)i;
     for (size_t j = 0; j < iteration_calls(world->options); j++) {
         for (unsigned long k = 0; k < batch; k++)
             member_prepare(world, iteration_op(world, j));
@@ -23,10 +22,8 @@ static void grouped(struct member *members, int nmembers, unsigned long i)
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     struct member members[2];
-    rank_begin(&options, &place, TAKES_OP | TAKES_COMM | TAKES_BATCH, "world|second", argc, argv);
+    rank_begin(TAKES_OP | TAKES_COMM | TAKES_BATCH, "world|second", argc, argv);
     size_t calls = iteration_calls(&options);
     member_join(&members[0], &options, &place, 0, "world",
                 slots_needed(&options, calls * options.batch));

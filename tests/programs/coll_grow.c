@@ -63,13 +63,20 @@ static void make_all(const struct place *place, const struct options *options,
     comms[REGROWN] = grow(place, options, 2, comms[SHRUNK], place->rank == 0, true);
 }
 
+/* One after the other, so that who waits does so in one group alone. */
+static void one_by_one(struct member *members, int nmembers, unsigned long i)
+{
+    for (int m = 0; m < nmembers; m++) {
+        call_by_call(&members[m], 1, i);
+        if (drain_due(&options, i))
+            member_drain(&members[m]);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     ncclComm_t comms[COMMS] = {NULL};
     struct member members[COMMS];
-    const struct member *mine[COMMS];
     int nmine = 0;
     options_parse(&options, TAKES_OP | TAKES_COMM, "grown|first|part|shrunk|regrown", argc, argv);
     if (!ncclCommGrow || !ncclCommGetUniqueId) {
@@ -77,39 +84,16 @@ int main(int argc, char **argv)
                 options.program);
         return 5;
     }
-    place_init(&place, &options);
+    place_begin();
     if (place.nranks < 2) {
         fprintf(stderr, "%s: needs two ranks, so that there is one to join\n", options.program);
         return 2;
     }
-    device_use(place.local_rank);
     make_all(&place, &options, comms);
-    size_t calls = iteration_calls(&options);
-    for (int c = 0; c < COMMS; c++) {
-        if (!comms[c])
-            continue;
-        member_init(&members[c], &options, names[c], place.rank, comms[c],
-                    slots_needed(&options, calls));
-        mine[nmine++] = &members[c];
-    }
-    for (unsigned long i = 0; i < options.iters; i++) {
-        for (int c = 0; c < COMMS; c++) {
-            if (!comms[c])
-                continue;
-            for (size_t j = 0; j < calls; j++)
-                member_call(&members[c], iteration_op(&members[c], j));
-            /* One after the other, so that who waits does so in one group alone. */
-            if (drain_due(&options, i))
-                member_drain(&members[c]);
-        }
-        pause_between(&options);
-    }
-    for (int c = COMMS - 1; c >= 0; c--)
-        if (comms[c])
-            comm_destroy(comms[c], &options);
-    report(place.rank, mine, nmine);
+    size_t slots = slots_needed(&options, iteration_calls(&options));
     for (int c = 0; c < COMMS; c++)
         if (comms[c])
-            member_fini(&members[c]);
+            member_init(&members[nmine++], &options, names[c], place.rank, comms[c], slots);
+    run_to_end(members, nmine, one_by_one);
     return 0;
 }

@@ -5,8 +5,6 @@
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     options_parse(&options, TAKES_OP | TAKES_DEVICES, "world", argc, argv);
     place_init(&place, &options);
     int n = options.devices ? options.devices : device_count();
@@ -14,8 +12,7 @@ int main(int argc, char **argv)
         fault_no_init(&options, rank);
     ncclComm_t *comms = calloc((size_t)n, sizeof(*comms));
     struct member *members = calloc((size_t)n, sizeof(*members));
-    if (!comms || !members)
-        fail(__FILE__, __LINE__, "calloc", "out of memory");
+    WRONG_IF(!comms || !members, "calloc", "out of memory");
     NCCL(ncclCommInitAll(comms, n, NULL));
     size_t calls = iteration_calls(&options);
     for (int rank = 0; rank < n; rank++) {

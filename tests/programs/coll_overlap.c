@@ -4,10 +4,8 @@
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     struct member members[2];
-    rank_begin(&options, &place, TAKES_OP | TAKES_COMM | TAKES_DEPTH, "world|second", argc, argv);
+    rank_begin(TAKES_OP | TAKES_COMM | TAKES_DEPTH, "world|second", argc, argv);
     options.sync_every = options.depth;
     size_t slots = slots_needed(&options, iteration_calls(&options));
     member_join(&members[0], &options, &place, 0, "world", slots);

@@ -14,10 +14,8 @@ static int columns_of(int nranks)
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     struct member members[3];
-    rank_begin(&options, &place, TAKES_OP | TAKES_COMM, "world|row|column", argc, argv);
+    rank_begin(TAKES_OP | TAKES_COMM, "world|row|column", argc, argv);
     ncclComm_t world_comm = world_init(&place, &options, 0);
     ncclComm_t row_comm, column_comm;
     int columns = columns_of(place.nranks);

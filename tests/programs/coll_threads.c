@@ -34,14 +34,11 @@ static void *run(void *argument)
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     options_parse(&options, TAKES_OP | TAKES_DEVICES, "world", argc, argv);
     place_init(&place, &options);
     int n = options.devices ? options.devices : device_count();
     struct thread *threads = calloc((size_t)n, sizeof(*threads));
-    if (!threads)
-        fail(__FILE__, __LINE__, "calloc", "out of memory");
+    WRONG_IF(!threads, "calloc", "out of memory");
     ncclUniqueId id = exchange_id(&place, &options, 0);
     pthread_barrier_t ready;
     pthread_barrier_init(&ready, NULL, (unsigned)n);
@@ -52,8 +49,7 @@ int main(int argc, char **argv)
         threads[i].rank = place.rank * n + i;
         threads[i].nranks = place.nranks * n;
         threads[i].device = place.local_rank * n + i;
-        if (pthread_create(&threads[i].handle, NULL, run, &threads[i]))
-            fail(__FILE__, __LINE__, "pthread_create", "no thread");
+        threads[i].handle = thread_start(run, &threads[i]);
     }
     for (int i = 0; i < n; i++)
         pthread_join(threads[i].handle, NULL);

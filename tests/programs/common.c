@@ -15,6 +15,9 @@
 
 _Thread_local int fail_rank = -1;
 
+struct options options = {.timeout_s = 120};
+struct place place;
+
 void fail(const char *file, int line, const char *call, const char *text)
 {
     const char *slash = strrchr(file, '/');
@@ -47,13 +50,11 @@ static void *give_up(void *options)
 static void be_ready_to_give_up(const struct options *options)
 {
     sigset_t user;
-    pthread_t thread;
 
     sigemptyset(&user);
     sigaddset(&user, SIGUSR1);
     sigprocmask(SIG_BLOCK, &user, NULL); /* before there are threads */
-    if (pthread_create(&thread, NULL, give_up, (void *)options) != 0)
-        fail(__FILE__, __LINE__, "pthread_create", "no thread");
+    thread_start(give_up, (void *)options);
 }
 
 void place_init(struct place *ret_place, const struct options *options)
@@ -74,18 +75,33 @@ void place_init(struct place *ret_place, const struct options *options)
         be_ready_to_give_up(options);
 }
 
-static long long now_ms(void)
+long long now_ms(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
 }
 
-static void sleep_ms(long long ms)
+void sleep_ms(long long ms)
 {
     struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     while (nanosleep(&left, &left) && errno == EINTR)
         ;
+}
+
+pthread_t thread_start(void *(*body)(void *), void *argument)
+{
+    pthread_t thread;
+    errno = pthread_create(&thread, NULL, body, argument);
+    FAIL_IF(errno, "pthread_create");
+    return thread;
+}
+
+void await_error(ncclComm_t comm)
+{
+    ncclResult_t answer = ncclSuccess;
+    while (ncclCommGetAsyncError(comm, &answer) == ncclSuccess && answer == ncclSuccess)
+        sleep_ms(2);
 }
 
 static void write_id(const char *path, const ncclUniqueId *id)
@@ -93,22 +109,20 @@ static void write_id(const char *path, const ncclUniqueId *id)
     char temporary[4096];
     snprintf(temporary, sizeof(temporary), "%s.new", path);
     FILE *file = fopen(temporary, "wxe");
-    if (!file || fwrite(id, sizeof(*id), 1, file) != 1 || fclose(file) || rename(temporary, path))
-        fail(__FILE__, __LINE__, path, strerror(errno));
+    FAIL_IF(!file || fwrite(id, sizeof(*id), 1, file) != 1 || fclose(file) ||
+                rename(temporary, path),
+            path);
 }
 
 static void read_id(const char *path, ncclUniqueId *ret_id, long long deadline_ms)
 {
     FILE *file;
     while (!(file = fopen(path, "re"))) {
-        if (errno != ENOENT)
-            fail(__FILE__, __LINE__, path, strerror(errno));
-        if (now_ms() > deadline_ms)
-            fail(__FILE__, __LINE__, path, "nobody left a unique id");
+        FAIL_IF(errno != ENOENT, path);
+        WRONG_IF(now_ms() > deadline_ms, path, "nobody left a unique id");
         sleep_ms(2);
     }
-    if (fread(ret_id, sizeof(*ret_id), 1, file) != 1)
-        fail(__FILE__, __LINE__, path, "short unique id");
+    WRONG_IF(fread(ret_id, sizeof(*ret_id), 1, file) != 1, path, "short unique id");
     fclose(file);
 }
 
@@ -127,8 +141,7 @@ ncclUniqueId share_id(const struct place *place, const struct options *options, 
     if (made && place->nranks == 1)
         return *made;
     const char *folder = getenv("SPAWN_DIR");
-    if (!folder)
-        fail(__FILE__, __LINE__, "SPAWN_DIR", "not set: no folder to exchange the unique id in");
+    WRONG_IF(!folder, "SPAWN_DIR", "not set: no folder to exchange the unique id in");
     char path[4000];
     snprintf(path, sizeof(path), "%s/id.%u", folder, ordinal);
     if (made) {
@@ -139,7 +152,7 @@ ncclUniqueId share_id(const struct place *place, const struct options *options, 
     return id;
 }
 
-__attribute__((noreturn)) static void block_for_ever(void)
+void block_for_ever(void)
 {
     for (;;)
         pause();
@@ -165,6 +178,15 @@ ncclComm_t world_init(const struct place *place, const struct options *options, 
     return comm;
 }
 
+ncclComm_t init_alone(void)
+{
+    ncclUniqueId id;
+    ncclComm_t comm;
+    NCCL(ncclGetUniqueId(&id));
+    NCCL(ncclCommInitRank(&comm, 1, id, 0));
+    return comm;
+}
+
 /* Elements that the largest call of this run needs in a buffer, and bytes of the largest type. */
 static size_t slot_bytes(const struct options *options, int nranks)
 {
@@ -186,12 +208,47 @@ static size_t slot_bytes(const struct options *options, int nranks)
     return (bytes / 256 + 1) * 256;
 }
 
-void rank_begin(struct options *ret_options, struct place *ret_place, unsigned takes,
-                const char *comms, int argc, char **argv)
+void place_begin(void)
 {
-    options_parse(ret_options, takes, comms, argc, argv);
-    place_init(ret_place, ret_options);
-    device_use(ret_place->local_rank);
+    place_init(&place, &options);
+    device_use(place.local_rank);
+}
+
+void rank_begin(unsigned takes, const char *comms, int argc, char **argv)
+{
+    options_parse(&options, takes, comms, argc, argv);
+    place_begin();
+}
+
+const struct mode *mode_begin(const struct mode *modes, unsigned takes, int argc, char **argv)
+{
+    const char *program = argv[0];
+    const struct mode *mode = modes;
+    while (argc > 1 && mode->name && strcmp(argv[1], mode->name) != 0)
+        mode++;
+    if (argc < 2 || !mode->name) {
+        fprintf(stderr, "usage: %s MODE OPTIONS…; modes:", program);
+        for (mode = modes; mode->name; mode++)
+            fprintf(stderr, " %s", mode->name);
+        fprintf(stderr, "\n");
+        exit(2);
+    }
+    argv[1] = argv[0];
+    options_parse(&options, takes, "world", argc - 1, argv + 1);
+    place_init(&place, &options);
+    if (mode->before)
+        mode->before();
+    if (!mode->before_cuda)
+        device_use(place.local_rank);
+    return mode;
+}
+
+unsigned word_index(const char *word, const char *const *words, unsigned count)
+{
+    unsigned i = 0;
+    while (i < count && strcmp(word, words[i]) != 0)
+        i++;
+    return i;
 }
 
 void member_init(struct member *ret_member, const struct options *options, const char *name,
@@ -210,8 +267,7 @@ void member_init(struct member *ret_member, const struct options *options, const
     NCCL(ncclCommCuDevice(comm, &member.device));
     member.stream = device_stream_create();
     member.slots = calloc(nslots, sizeof(*member.slots));
-    if (!member.slots)
-        fail(__FILE__, __LINE__, "calloc", strerror(ENOMEM));
+    WRONG_IF(!member.slots, "calloc", strerror(ENOMEM));
     size_t bytes = slot_bytes(options, member.nranks);
     member.host_in = device_host_alloc(nslots * bytes);
     member.host_out = device_host_alloc(nslots * bytes);
@@ -345,8 +401,7 @@ static struct stream_of_values values_of(const struct member *member, const stru
 static void prepare(struct member *member, enum op op, int root, uint64_t tag)
 {
     const struct options *options = member->options;
-    if (member->prepared == member->nslots)
-        fail(__FILE__, __LINE__, "prepare", "no free slot");
+    WRONG_IF(member->prepared == member->nslots, "prepare", "no free slot");
     struct slot *slot = &member->slots[member->prepared++];
     slot->call = (struct call){op, options->dtype, options->redop, options->count, root};
     slot->tag = tag;
@@ -372,7 +427,6 @@ void member_prepare_p2p(struct member *member, enum op op, int peer, uint64_t ta
 
 static void wait_for_ever(void *unused)
 {
-    (void)unused;
     block_for_ever();
 }
 
@@ -507,48 +561,48 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
     return wanted;
 }
 
-static void launch(const struct member *member, const struct slot *slot, const struct call *call)
+void make_call(const struct call *call, void *send, void *recv, ncclComm_t comm,
+               cudaStream_t stream)
 {
-    struct layout at = layout_of(member, slot, call);
-    ncclComm_t comm = member->comm;
-    cudaStream_t stream = member->stream;
+    size_t count = call->count;
+    ncclDataType_t dtype = call->dtype;
+    ncclRedOp_t redop = call->redop;
+    int root = call->root;
     switch (call->op) {
     case OP_ALLREDUCE:
-        NCCL(ncclAllReduce(at.send, at.recv, call->count, call->dtype, call->redop, comm, stream));
+        NCCL(ncclAllReduce(send, recv, count, dtype, redop, comm, stream));
         break;
     case OP_BROADCAST:
-        NCCL(ncclBroadcast(at.send, at.recv, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclBroadcast(send, recv, count, dtype, root, comm, stream));
         break;
     case OP_BCAST:
-        NCCL(ncclBcast(at.recv, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclBcast(recv, count, dtype, root, comm, stream));
         break;
     case OP_REDUCE:
-        NCCL(ncclReduce(at.send, at.recv, call->count, call->dtype, call->redop, call->root, comm,
-                        stream));
+        NCCL(ncclReduce(send, recv, count, dtype, redop, root, comm, stream));
         break;
     case OP_ALLGATHER:
-        NCCL(ncclAllGather(at.send, at.recv, call->count, call->dtype, comm, stream));
+        NCCL(ncclAllGather(send, recv, count, dtype, comm, stream));
         break;
     case OP_REDUCESCATTER:
-        NCCL(ncclReduceScatter(at.send, at.recv, call->count, call->dtype, call->redop, comm,
-                               stream));
+        NCCL(ncclReduceScatter(send, recv, count, dtype, redop, comm, stream));
         break;
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
     case OP_ALLTOALL:
-        NCCL(ncclAlltoAll(at.send, at.recv, call->count, call->dtype, comm, stream));
+        NCCL(ncclAlltoAll(send, recv, count, dtype, comm, stream));
         break;
     case OP_GATHER:
-        NCCL(ncclGather(at.send, at.recv, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclGather(send, recv, count, dtype, root, comm, stream));
         break;
     case OP_SCATTER:
-        NCCL(ncclScatter(at.send, at.recv, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclScatter(send, recv, count, dtype, root, comm, stream));
         break;
 #endif
     case OP_SEND:
-        NCCL(ncclSend(at.send, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclSend(send, count, dtype, root, comm, stream));
         break;
     case OP_RECV:
-        NCCL(ncclRecv(at.recv, call->count, call->dtype, call->root, comm, stream));
+        NCCL(ncclRecv(recv, count, dtype, root, comm, stream));
         break;
     default:
         fail(__FILE__, __LINE__, op_name(call->op), "not in the nccl.h of this build");
@@ -564,7 +618,8 @@ __attribute__((noinline)) void member_issue(struct member *member)
     if (!face_faults(member->options, member->world_rank, member->name, ++member->calls, &call,
                      member->stream))
         return;
-    launch(member, slot, &call);
+    struct layout at = layout_of(member, slot, &call);
+    make_call(&call, at.send, at.recv, member->comm, member->stream);
     member->made++;
     slot->issued = true;
     slot->honest = call.op == slot->call.op && call.dtype == slot->call.dtype &&
@@ -685,7 +740,7 @@ void run_iterations(struct member *members, int nmembers, iteration *iterate)
 
 void run_to_end(struct member *members, int nmembers, iteration *iterate)
 {
-    const struct member *all[4];
+    const struct member *all[8];
     run_iterations(members, nmembers, iterate);
     for (int m = 0; m < nmembers; m++)
         all[m] = &members[m];
@@ -694,10 +749,45 @@ void run_to_end(struct member *members, int nmembers, iteration *iterate)
 
 void call_by_call(struct member *members, int nmembers, unsigned long i)
 {
-    (void)i;
     for (size_t j = 0; j < iteration_calls(members->options); j++)
         for (int m = 0; m < nmembers; m++)
             member_call(&members[m], iteration_op(&members[m], j));
+}
+
+void sum_up(ncclComm_t comm, float mine, float sum, void *buffer, cudaStream_t stream)
+{
+    float all[SUM_COUNT];
+    for (int i = 0; i < SUM_COUNT; i++)
+        all[i] = mine;
+    device_copy_in(buffer, all, sizeof(all), stream);
+    NCCL(ncclAllReduce(buffer, buffer, SUM_COUNT, ncclFloat32, ncclSum, comm, stream));
+    device_copy_out(all, buffer, sizeof(all), stream);
+    device_stream_sync(stream);
+    for (int i = 0; i < SUM_COUNT; i++) {
+        if (all[i] == sum)
+            continue;
+        fprintf(stderr, "rank %d: element %d is %g, should be %g\n", place.rank, i, (double)all[i],
+                (double)sum);
+        fail(__FILE__, __LINE__, "all-reduce", "the communicator adds up wrongly");
+    }
+}
+
+void expect_reason(ncclComm_t comm, const char *wanted)
+{
+    const char *reason = ncclGetLastError(comm);
+    printf("rank %d: GetLastError: %s\n", place.rank, reason);
+    if (wanted && !strstr(reason, wanted)) {
+        fprintf(stderr, "rank %d: “%s” holds no “%s”\n", place.rank, reason, wanted);
+        exit(5);
+    }
+}
+
+void all_reduces(struct member *member, unsigned long count)
+{
+    for (unsigned long i = 0; i < count; i++) {
+        member_call(member, OP_ALLREDUCE);
+        member_drain(member);
+    }
 }
 
 void comm_destroy(ncclComm_t comm, const struct options *options)
@@ -708,8 +798,7 @@ void comm_destroy(ncclComm_t comm, const struct options *options)
             sleep_ms(1);
             NCCL(ncclCommGetAsyncError(comm, &state));
         }
-        if (state != ncclSuccess)
-            fail(__FILE__, __LINE__, "ncclCommFinalize(comm)", ncclGetErrorString(state));
+        WRONG_IF(state != ncclSuccess, "ncclCommFinalize(comm)", ncclGetErrorString(state));
     }
     NCCL(ncclCommDestroy(comm));
 }

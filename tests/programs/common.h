@@ -11,6 +11,7 @@
 #include "tests/programs/options.h"
 
 #include <nccl.h>
+#include <pthread.h>
 
 /* What the launcher says about this process. */
 struct place {
@@ -48,6 +49,11 @@ struct member {
     char *host_in, *host_out, *device_in, *device_out;
 };
 
+/* Of this process: its command line (until that is read, a deadline alone) and its place. Threads
+ * may read them after the first thread has ended. */
+extern struct options options;
+extern struct place place;
+
 /* Reads the launcher's variables and arms the last-resort alarm. */
 void place_init(struct place *ret_place, const struct options *options);
 
@@ -66,9 +72,41 @@ void fault_no_init(const struct options *options, int world_rank);
 /* Joins the communicator `ordinal` of all ranks, on the current device. */
 ncclComm_t world_init(const struct place *place, const struct options *options, unsigned ordinal);
 
-/* How a program with one device a process begins: its options, its place, its device. */
-void rank_begin(struct options *ret_options, struct place *ret_place, unsigned takes,
-                const char *comms, int argc, char **argv);
+/* A communicator of this process alone, on the current device. */
+ncclComm_t init_alone(void);
+
+/* How a program without options begins, with one device a process. */
+void place_begin(void);
+
+/* How one with options does. */
+void rank_begin(unsigned takes, const char *comms, int argc, char **argv);
+
+/* What the first word of a command line may be. */
+struct mode {
+    const char *name;     /* NULL: behind the last one */
+    void (*run)(void);    /* NULL: what every such mode of the program does, with `middle` in it */
+    void (*before)(void); /* what is done before CUDA is used */
+    void (*middle)(void);
+    bool of_root;     /* `middle` is for rank --root alone */
+    bool before_cuda; /* it chooses its device itself */
+};
+
+/* The same for a program whose first word is a mode, which it finds: exit status 2 without one. */
+const struct mode *mode_begin(const struct mode *modes, unsigned takes, int argc, char **argv);
+
+/* Of a list of words LIST(WORD) with rows WORD(NUMBER, "word"): the numbers, and the texts. */
+#define WORD_NUMBER(number, text) number
+#define WORD_TEXT(number, text)   text
+
+/* The place of a word in such a list, or `count`. */
+unsigned word_index(const char *word, const char *const *words, unsigned count);
+
+__attribute__((noreturn)) void block_for_ever(void);
+void sleep_ms(long long ms);
+long long now_ms(void); /* monotonic */
+
+/* Starts it, or ends the program. */
+pthread_t thread_start(void *(*body)(void *), void *argument);
 
 /* The current device becomes the member's; room for `nslots` calls between two drains. */
 void member_init(struct member *ret_member, const struct options *options, const char *name,
@@ -102,10 +140,17 @@ void member_collect(struct member *member);
 void member_call(struct member *member, enum op op);
 void member_call_p2p(struct member *member, enum op op, int peer, uint64_t tag);
 
+/* Makes a call of NCCL with this data. */
+void make_call(const struct call *call, void *send, void *recv, ncclComm_t comm,
+               cudaStream_t stream);
+
 /* Lets a call face the faults, which may change it, end the process, or never return. Returns
  * false if the call shall be left out. `stream` may be NULL where nothing can be enqueued. */
 bool face_faults(const struct options *options, int world_rank, const char *comm_name,
                  unsigned long nth, struct call *call, cudaStream_t stream);
+
+/* As a program's own watchdog does: waits until the communicator is in error. */
+void await_error(ncclComm_t comm);
 
 /* Waits for the stream, then checks and sums up everything collected since the last drain. */
 void member_drain(struct member *member);
@@ -129,6 +174,16 @@ void run_to_end(struct member *members, int nmembers, iteration *iterate);
 /* An iteration in which each member makes each of its calls by itself. */
 iteration call_by_call;
 
+/* Sums of floats: whatever comes of it but `sum` in all of them ends the program. */
+#define SUM_COUNT 1024
+void sum_up(ncclComm_t comm, float mine, float sum, void *buffer, cudaStream_t stream);
+
+/* What ncclGetLastError says must hold `wanted` (NULL: anything): else exit status 5. */
+void expect_reason(ncclComm_t comm, const char *wanted);
+
+/* So many all-reduces by themselves, each waited for. */
+void all_reduces(struct member *member, unsigned long count);
+
 /* Destroys the communicator, finalizing it first if told to. */
 void comm_destroy(ncclComm_t comm, const struct options *options);
 
@@ -138,8 +193,24 @@ void report(int world_rank, const struct member *const *members, int nmembers);
 #define NCCL(call)                                                                                 \
     do {                                                                                           \
         ncclResult_t result_ = (call);                                                             \
-        if (result_ != ncclSuccess)                                                                \
-            fail(__FILE__, __LINE__, #call, ncclGetErrorString(result_));                          \
+        WRONG_IF(result_ != ncclSuccess, #call, ncclGetErrorString(result_));                      \
+    } while (0)
+
+#define CUDA(call)                                                                                 \
+    do {                                                                                           \
+        cudaError_t error_ = (call);                                                               \
+        WRONG_IF(error_ != cudaSuccess, #call, cudaGetErrorString(error_));                        \
+    } while (0)
+
+/* What the system refuses. */
+#define FAIL(what)               fail(__FILE__, __LINE__, what, strerror(errno))
+#define FAIL_IF(condition, what) WRONG_IF(condition, what, strerror(errno))
+
+/* Ends the program if the condition holds. */
+#define WRONG_IF(condition, what, text)                                                            \
+    do {                                                                                           \
+        if (condition)                                                                             \
+            fail(__FILE__, __LINE__, what, text);                                                  \
     } while (0)
 
 #endif

@@ -15,32 +15,22 @@ struct type {
 
 static struct type type_of(ncclDataType_t dtype)
 {
-    switch ((int)dtype) {
-    case ncclInt8:
-        return (struct type){1, CLASS_SIGNED, 0, 0, false};
-    case ncclUint8:
-        return (struct type){1, CLASS_UNSIGNED, 0, 0, false};
-    case ncclInt32:
-        return (struct type){4, CLASS_SIGNED, 0, 0, false};
-    case ncclUint32:
-        return (struct type){4, CLASS_UNSIGNED, 0, 0, false};
-    case ncclInt64:
-        return (struct type){8, CLASS_SIGNED, 0, 0, false};
-    case ncclUint64:
-        return (struct type){8, CLASS_UNSIGNED, 0, 0, false};
-    case ncclFloat16:
-        return (struct type){2, CLASS_FLOAT, 5, 10, false};
-    case ncclFloat64:
-        return (struct type){8, CLASS_FLOAT, 11, 52, false};
-    case ncclBfloat16:
-        return (struct type){2, CLASS_FLOAT, 8, 7, false};
-    case 10: /* ncclFloat8e4m3, which older headers lack */
-        return (struct type){1, CLASS_FLOAT, 4, 3, true};
-    case 11: /* ncclFloat8e5m2 */
-        return (struct type){1, CLASS_FLOAT, 5, 2, false};
-    default:
-        return (struct type){4, CLASS_FLOAT, 8, 23, false};
-    }
+    static const struct type types[] = {
+        [ncclInt8] = {1, CLASS_SIGNED, 0, 0, false},
+        [ncclUint8] = {1, CLASS_UNSIGNED, 0, 0, false},
+        [ncclInt32] = {4, CLASS_SIGNED, 0, 0, false},
+        [ncclUint32] = {4, CLASS_UNSIGNED, 0, 0, false},
+        [ncclInt64] = {8, CLASS_SIGNED, 0, 0, false},
+        [ncclUint64] = {8, CLASS_UNSIGNED, 0, 0, false},
+        [ncclFloat16] = {2, CLASS_FLOAT, 5, 10, false},
+        [ncclFloat32] = {4, CLASS_FLOAT, 8, 23, false},
+        [ncclFloat64] = {8, CLASS_FLOAT, 11, 52, false},
+        [ncclBfloat16] = {2, CLASS_FLOAT, 8, 7, false},
+        [10] = {1, CLASS_FLOAT, 4, 3, true},  /* ncclFloat8e4m3, which older headers lack */
+        [11] = {1, CLASS_FLOAT, 5, 2, false}, /* ncclFloat8e5m2 */
+    };
+    bool known = (unsigned)dtype < sizeof(types) / sizeof(types[0]);
+    return types[known ? dtype : ncclFloat32];
 }
 
 size_t data_size(ncclDataType_t dtype)

@@ -40,16 +40,23 @@ void device_use(int device)
     CHECK(cuCtxSetCurrent(context));
 }
 
+/* A function that makes one call. */
+#define CALLS(name, parameters, call)                                                              \
+    void name parameters                                                                           \
+    {                                                                                              \
+        CHECK(call);                                                                               \
+    }
+
+static CUdeviceptr address_of(const void *memory)
+{
+    return (CUdeviceptr)(uintptr_t)memory;
+}
+
 void *device_alloc(size_t size)
 {
     CUdeviceptr memory;
     CHECK(cuMemAlloc(&memory, size));
     return (void *)(uintptr_t)memory;
-}
-
-void device_free(void *memory)
-{
-    CHECK(cuMemFree((CUdeviceptr)(uintptr_t)memory));
 }
 
 void *device_host_alloc(size_t size)
@@ -59,11 +66,6 @@ void *device_host_alloc(size_t size)
     return memory;
 }
 
-void device_host_free(void *memory)
-{
-    CHECK(cuMemFreeHost(memory));
-}
-
 cudaStream_t device_stream_create(void)
 {
     CUstream stream;
@@ -71,27 +73,13 @@ cudaStream_t device_stream_create(void)
     return stream;
 }
 
-void device_stream_sync(cudaStream_t stream)
-{
-    CHECK(cuStreamSynchronize(stream));
-}
-
-void device_stream_destroy(cudaStream_t stream)
-{
-    CHECK(cuStreamDestroy(stream));
-}
-
-void device_copy_in(void *device, const void *host, size_t size, cudaStream_t stream)
-{
-    CHECK(cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)device, host, size, stream));
-}
-
-void device_copy_out(void *host, const void *device, size_t size, cudaStream_t stream)
-{
-    CHECK(cuMemcpyDtoHAsync(host, (CUdeviceptr)(uintptr_t)device, size, stream));
-}
-
-void device_host_function(cudaStream_t stream, void (*function)(void *), void *argument)
-{
-    CHECK(cuLaunchHostFunc(stream, function, argument));
-}
+CALLS(device_free, (void *memory), cuMemFree(address_of(memory)))
+CALLS(device_host_free, (void *memory), cuMemFreeHost(memory))
+CALLS(device_stream_sync, (cudaStream_t stream), cuStreamSynchronize(stream))
+CALLS(device_stream_destroy, (cudaStream_t stream), cuStreamDestroy(stream))
+CALLS(device_copy_in, (void *device, const void *host, size_t size, cudaStream_t stream),
+      cuMemcpyHtoDAsync(address_of(device), host, size, stream))
+CALLS(device_copy_out, (void *host, const void *device, size_t size, cudaStream_t stream),
+      cuMemcpyDtoHAsync(host, address_of(device), size, stream))
+CALLS(device_host_function, (cudaStream_t stream, void (*function)(void *), void *argument),
+      cuLaunchHostFunc(stream, function, argument))

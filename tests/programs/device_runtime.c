@@ -1,79 +1,41 @@
 /* CUDA for the test programs, over the runtime API. */
-#include "tests/programs/device.h"
+#include "tests/programs/common.h"
 
 #include <cuda_runtime_api.h>
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        cudaError_t error_ = (call);                                                               \
-        if (error_ != cudaSuccess)                                                                 \
-            fail(__FILE__, __LINE__, #call, cudaGetErrorString(error_));                           \
-    } while (0)
 
 int device_count(void)
 {
     int count;
-    CHECK(cudaGetDeviceCount(&count));
+    CUDA(cudaGetDeviceCount(&count));
     return count;
 }
 
-void device_use(int device)
-{
-    CHECK(cudaSetDevice(device_shared(device, device_count())));
-}
+/* A function that makes one call, and one that returns what its call makes. */
+#define CALLS(name, parameters, call)                                                              \
+    void name parameters                                                                           \
+    {                                                                                              \
+        CUDA(call);                                                                                \
+    }
+#define MAKES(type, name, parameters, call)                                                        \
+    type name parameters                                                                           \
+    {                                                                                              \
+        type made;                                                                                 \
+        CUDA(call);                                                                                \
+        return made;                                                                               \
+    }
 
-void *device_alloc(size_t size)
-{
-    void *memory;
-    CHECK(cudaMalloc(&memory, size));
-    return memory;
-}
-
-void device_free(void *memory)
-{
-    CHECK(cudaFree(memory));
-}
-
-void *device_host_alloc(size_t size)
-{
-    void *memory;
-    CHECK(cudaMallocHost(&memory, size));
-    return memory;
-}
-
-void device_host_free(void *memory)
-{
-    CHECK(cudaFreeHost(memory));
-}
-
-cudaStream_t device_stream_create(void)
-{
-    cudaStream_t stream;
-    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    return stream;
-}
-
-void device_stream_sync(cudaStream_t stream)
-{
-    CHECK(cudaStreamSynchronize(stream));
-}
-
-void device_stream_destroy(cudaStream_t stream)
-{
-    CHECK(cudaStreamDestroy(stream));
-}
-
-void device_copy_in(void *device, const void *host, size_t size, cudaStream_t stream)
-{
-    CHECK(cudaMemcpyAsync(device, host, size, cudaMemcpyHostToDevice, stream));
-}
-
-void device_copy_out(void *host, const void *device, size_t size, cudaStream_t stream)
-{
-    CHECK(cudaMemcpyAsync(host, device, size, cudaMemcpyDeviceToHost, stream));
-}
-
-void device_host_function(cudaStream_t stream, void (*function)(void *), void *argument)
-{
-    CHECK(cudaLaunchHostFunc(stream, function, argument));
-}
+CALLS(device_use, (int device), cudaSetDevice(device_shared(device, device_count())))
+MAKES(void *, device_alloc, (size_t size), cudaMalloc(&made, size))
+CALLS(device_free, (void *memory), cudaFree(memory))
+MAKES(void *, device_host_alloc, (size_t size), cudaMallocHost(&made, size))
+CALLS(device_host_free, (void *memory), cudaFreeHost(memory))
+MAKES(cudaStream_t, device_stream_create, (void),
+      cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking))
+CALLS(device_stream_sync, (cudaStream_t stream), cudaStreamSynchronize(stream))
+CALLS(device_stream_destroy, (cudaStream_t stream), cudaStreamDestroy(stream))
+CALLS(device_copy_in, (void *device, const void *host, size_t size, cudaStream_t stream),
+      cudaMemcpyAsync(device, host, size, cudaMemcpyHostToDevice, stream))
+CALLS(device_copy_out, (void *host, const void *device, size_t size, cudaStream_t stream),
+      cudaMemcpyAsync(host, device, size, cudaMemcpyDeviceToHost, stream))
+CALLS(device_host_function, (cudaStream_t stream, void (*function)(void *), void *argument),
+      cudaLaunchHostFunc(stream, function, argument))

@@ -38,7 +38,8 @@ struct member {
 /* One copy of NCCL, as one way leads to it. */
 struct side {
     const char *way; /* up to the colon */
-    char *path;      /* after it */
+    char *path;      /* after it, up to a comma */
+    char *second;    /* after that, or NULL */
     unsigned number;
     bool open;
     struct doors_nccl nccl;
@@ -68,6 +69,12 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
     exit(3);
 }
 
+#define FAIL_IF(condition, ...)                                                                    \
+    do {                                                                                           \
+        if (condition)                                                                             \
+            fail(__VA_ARGS__);                                                                     \
+    } while (0)
+
 #define CUDA(side, name, ...)                                                                      \
     do {                                                                                           \
         cudaError_t error_ = (side)->cuda.name(__VA_ARGS__);                                       \
@@ -88,16 +95,14 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *for
 static void *open_library(const char *path, int mode)
 {
     void *handle = dlopen(path, RTLD_NOW | mode);
-    if (!handle)
-        fail("dlopen: %s", dlerror());
+    FAIL_IF(!handle, "dlopen: %s", dlerror());
     return handle;
 }
 
 static void *symbol(void *handle, const char *name)
 {
     void *found = dlsym(handle, name);
-    if (!found)
-        fail("dlsym: %s", dlerror());
+    FAIL_IF(!found, "dlsym: %s", dlerror());
     return found;
 }
 
@@ -109,114 +114,56 @@ static void fetch(struct doors_nccl *ret_nccl, void *handle)
 #undef DOOR
 }
 
-static void by_plugin(struct side *side, int mode)
+/* How a way leads to NCCL; each opens the side's library first. */
+static void by_plugin(struct side *side, void *handle, const char *unused)
 {
     void (*linked)(struct doors_nccl *);
-    void *handle = open_library(side->path, mode);
     linked = (void (*)(struct doors_nccl *))symbol(handle, "doors_linked");
     linked(&side->nccl);
 }
 
-static void way_local(struct side *side)
+static void by_handle(struct side *side, void *handle, const char *unused)
 {
-    by_plugin(side, RTLD_LOCAL);
+    fetch(&side->nccl, handle);
 }
 
-static void way_global(struct side *side)
+static void by_default(struct side *side, void *handle, const char *unused)
 {
-    by_plugin(side, RTLD_GLOBAL);
-}
-
-static void way_deepbind(struct side *side)
-{
-    by_plugin(side, RTLD_LOCAL | RTLD_DEEPBIND);
-}
-
-static void way_handle(struct side *side)
-{
-    fetch(&side->nccl, open_library(side->path, RTLD_LOCAL));
-}
-
-static void way_handle_global(struct side *side)
-{
-    fetch(&side->nccl, open_library(side->path, RTLD_GLOBAL));
-}
-
-static void way_handle_deepbind(struct side *side)
-{
-    fetch(&side->nccl, open_library(side->path, RTLD_LOCAL | RTLD_DEEPBIND));
-}
-
-static void way_default(struct side *side)
-{
-    open_library(side->path, RTLD_GLOBAL);
     fetch(&side->nccl, RTLD_DEFAULT);
 }
 
 /* The handle of the program itself stands for the global scope. */
-static void way_main(struct side *side)
+static void by_main(struct side *side, void *handle, const char *unused)
 {
-    open_library(side->path, RTLD_GLOBAL);
     fetch(&side->nccl, open_library(NULL, RTLD_LOCAL));
 }
 
-static void way_next(struct side *side)
+/* The library is that of the program: it opens none. */
+static void by_next(struct side *side, void *handle, const char *unused)
 {
-    (void)side;
     fetch(&side->nccl, RTLD_NEXT);
 }
 
-static void seek(struct side *side, const char *how, int mode)
+static void by_seek(struct side *side, void *handle, const char *how)
 {
-    char *library = strchr(side->path, ',');
-    if (library)
-        *library++ = '\0';
-    void *handle = open_library(side->path, mode);
     const char *(*find)(const char *, const char *, struct doors_nccl *);
     find = (const char *(*)(const char *, const char *, struct doors_nccl *))symbol(handle,
                                                                                     "doors_seek");
-    const char *why = find(how, library, &side->nccl);
-    if (why)
-        fail("side %u: %s", side->number, why);
-}
-
-static void way_seek_handle(struct side *side)
-{
-    seek(side, "handle", RTLD_LOCAL);
-}
-
-static void way_seek_deepbind(struct side *side)
-{
-    seek(side, "handle", RTLD_LOCAL | RTLD_DEEPBIND);
-}
-
-static void way_seek_next(struct side *side)
-{
-    seek(side, "next", RTLD_LOCAL);
-}
-
-static void way_seek_default(struct side *side)
-{
-    seek(side, "default", RTLD_GLOBAL);
+    const char *why = find(how, side->second, &side->nccl);
+    FAIL_IF(why, "side %u: %s", side->number, why);
 }
 
 /* A link namespace of its own has a CUDA of its own: streams of another mean nothing there. */
-static void way_namespace(struct side *side)
+static void by_namespace(struct side *side, void *handle, const char *unused)
 {
-    char *runtime = strchr(side->path, ',');
     Lmid_t namespace;
-    if (!runtime)
-        fail("namespace: no CUDA runtime is named");
-    *runtime++ = '\0';
-    void *handle = dlmopen(LM_ID_NEWLM, side->path, RTLD_NOW);
-    if (!handle)
-        fail("dlmopen: %s", dlerror());
-    if (dlinfo(handle, RTLD_DI_LMID, &namespace) != 0)
-        fail("dlinfo: %s", dlerror());
+    FAIL_IF(!side->second, "namespace: no CUDA runtime is named");
+    handle = dlmopen(LM_ID_NEWLM, side->path, RTLD_NOW);
+    FAIL_IF(!handle, "dlmopen: %s", dlerror());
+    FAIL_IF(dlinfo(handle, RTLD_DI_LMID, &namespace) != 0, "dlinfo: %s", dlerror());
     fetch(&side->nccl, handle);
-    handle = dlmopen(namespace, runtime, RTLD_NOW);
-    if (!handle)
-        fail("dlmopen: %s", dlerror());
+    handle = dlmopen(namespace, side->second, RTLD_NOW);
+    FAIL_IF(!handle, "dlmopen: %s", dlerror());
 #define DOOR(name, parameters) side->cuda.name = (cudaError_t(*) parameters)symbol(handle, #name);
     DOORS_CUDA(DOOR)
 #undef DOOR
@@ -225,46 +172,48 @@ static void way_namespace(struct side *side)
 static void run_before(struct side *side);
 
 /* Used, closed, and opened anew. */
-static void way_reopen(struct side *side)
+static void by_reopening(struct side *side, void *handle, const char *unused)
 {
-    void *handle = open_library(side->path, RTLD_LOCAL);
     fetch(&side->nccl, handle);
     run_before(side);
-    if (dlclose(handle) != 0)
-        fail("dlclose: %s", dlerror());
+    FAIL_IF(dlclose(handle) != 0, "dlclose: %s", dlerror());
     memset(&side->nccl, 0, sizeof(side->nccl));
-    way_handle(side);
+    fetch(&side->nccl, open_library(side->path, RTLD_LOCAL));
 }
 
 #ifdef DOORS_LINKED
-static void way_linked(struct side *side)
+static void by_link(struct side *side, void *handle, const char *unused)
 {
     doors_linked(&side->nccl);
 }
 #endif
 
+#define OPENS_NONE (-1)
+
 static const struct {
     const char *name;
-    void (*reach)(struct side *side);
+    void (*reach)(struct side *side, void *handle, const char *how);
+    int mode; /* in which the library is opened before */
+    const char *how;
 } ways[] = {
 #ifdef DOORS_LINKED
-    {"linked", way_linked},
+    {"linked", by_link, OPENS_NONE, NULL},
 #endif
-    {"local", way_local},
-    {"global", way_global},
-    {"deepbind", way_deepbind},
-    {"handle", way_handle},
-    {"handle-global", way_handle_global},
-    {"handle-deepbind", way_handle_deepbind},
-    {"default", way_default},
-    {"main", way_main},
-    {"next", way_next},
-    {"seek-handle", way_seek_handle},
-    {"seek-deepbind", way_seek_deepbind},
-    {"seek-next", way_seek_next},
-    {"seek-default", way_seek_default},
-    {"namespace", way_namespace},
-    {"reopen", way_reopen},
+    {"local", by_plugin, RTLD_LOCAL, NULL},
+    {"global", by_plugin, RTLD_GLOBAL, NULL},
+    {"deepbind", by_plugin, RTLD_LOCAL | RTLD_DEEPBIND, NULL},
+    {"handle", by_handle, RTLD_LOCAL, NULL},
+    {"handle-global", by_handle, RTLD_GLOBAL, NULL},
+    {"handle-deepbind", by_handle, RTLD_LOCAL | RTLD_DEEPBIND, NULL},
+    {"default", by_default, RTLD_GLOBAL, NULL},
+    {"main", by_main, RTLD_GLOBAL, NULL},
+    {"next", by_next, OPENS_NONE, NULL},
+    {"seek-handle", by_seek, RTLD_LOCAL, "handle"},
+    {"seek-deepbind", by_seek, RTLD_LOCAL | RTLD_DEEPBIND, "handle"},
+    {"seek-next", by_seek, RTLD_LOCAL, "next"},
+    {"seek-default", by_seek, RTLD_GLOBAL, "default"},
+    {"namespace", by_namespace, OPENS_NONE, NULL},
+    {"reopen", by_reopening, RTLD_LOCAL, NULL},
 };
 
 /* ---- Data ---- */
@@ -324,54 +273,45 @@ static void judge(struct side *side, struct member *member, enum kind kind, unsi
             want = value(0, tag, i);
         else if (kind == RECV)
             want = value(next, tag, i);
-        if (data[i] != want)
-            fail("side %u: %s: element %u is %d, not %d", side->number, kind_names[kind], i,
-                 data[i], want);
+        FAIL_IF(data[i] != want, "side %u: %s: element %u is %d, not %d", side->number,
+                kind_names[kind], i, data[i], want);
         member->checksum = (member->checksum ^ (unsigned)data[i]) * 1099511628211ull;
     }
 }
 
 /* ---- Calls ---- */
 
+/* A collective by itself, whose data is known by the tag. */
+#define COLLECTIVE(KIND, tag, name, ...)                                                           \
+    do {                                                                                           \
+        fill(side, member, tag);                                                                   \
+        NCCL(side, name, __VA_ARGS__, member->comm, side->stream);                                 \
+        count(member, KIND, false);                                                                \
+        judge(side, member, KIND, tag);                                                            \
+    } while (0)
+
 static void all_reduce(struct side *side, struct member *member)
 {
     unsigned tag = tag_of(side, member);
-    fill(side, member, tag);
-    NCCL(side, AllReduce, side->send, side->recv, COUNT, ncclInt32, ncclSum, member->comm,
-         side->stream);
-    count(member, ALL_REDUCE, false);
-    judge(side, member, ALL_REDUCE, tag);
+    COLLECTIVE(ALL_REDUCE, tag, AllReduce, side->send, side->recv, COUNT, ncclInt32, ncclSum);
 }
 
 static void each_collective(struct side *side, struct member *member)
 {
     unsigned tag = tag_of(side, member);
+    int *send = side->send, *recv = side->recv;
     all_reduce(side, member);
-    fill(side, member, tag);
-    NCCL(side, Broadcast, side->send, side->recv, COUNT, ncclInt32, 0, member->comm, side->stream);
-    count(member, BROADCAST, false);
-    judge(side, member, BROADCAST, tag);
+    COLLECTIVE(BROADCAST, tag, Broadcast, send, recv, COUNT, ncclInt32, 0);
     if (with_bcast) {
         fill(side, member, tag);
-        CUDA(side, cudaMemcpy, side->recv, side->send, COUNT * sizeof(int), cudaMemcpyDefault);
-        NCCL(side, Bcast, side->recv, COUNT, ncclInt32, 0, member->comm, side->stream);
+        CUDA(side, cudaMemcpy, recv, send, COUNT * sizeof(int), cudaMemcpyDefault);
+        NCCL(side, Bcast, recv, COUNT, ncclInt32, 0, member->comm, side->stream);
         count(member, BROADCAST, false);
         judge(side, member, BROADCAST, tag);
     }
-    fill(side, member, tag);
-    NCCL(side, Reduce, side->send, side->recv, COUNT, ncclInt32, ncclSum, 0, member->comm,
-         side->stream);
-    count(member, REDUCE, false);
-    judge(side, member, REDUCE, tag);
-    fill(side, member, tag);
-    NCCL(side, AllGather, side->send, side->recv, COUNT, ncclInt32, member->comm, side->stream);
-    count(member, ALL_GATHER, false);
-    judge(side, member, ALL_GATHER, tag);
-    fill(side, member, tag);
-    NCCL(side, ReduceScatter, side->send, side->recv, COUNT, ncclInt32, ncclSum, member->comm,
-         side->stream);
-    count(member, REDUCE_SCATTER, false);
-    judge(side, member, REDUCE_SCATTER, tag);
+    COLLECTIVE(REDUCE, tag, Reduce, send, recv, COUNT, ncclInt32, ncclSum, 0);
+    COLLECTIVE(ALL_GATHER, tag, AllGather, send, recv, COUNT, ncclInt32);
+    COLLECTIVE(REDUCE_SCATTER, tag, ReduceScatter, send, recv, COUNT, ncclInt32, ncclSum);
 }
 
 static void send_around(struct side *side, struct member *member, const struct side *between)
@@ -422,8 +362,7 @@ static void exchange(ncclUniqueId *id, unsigned number)
         mkfifo(path, 0600); /* whoever comes first */
         int fd = open(path, (world_rank ? O_RDONLY : O_WRONLY) | O_CLOEXEC);
         ssize_t done = world_rank ? read(fd, id, sizeof(*id)) : write(fd, id, sizeof(*id));
-        if (done != (ssize_t)sizeof(*id))
-            fail("the unique id did not come through %s", path);
+        FAIL_IF(done != (ssize_t)sizeof(*id), "the unique id did not come through %s", path);
         close(fd);
     }
 }
@@ -467,6 +406,11 @@ static void split(struct side *side)
     learn(side, &side->child);
 }
 
+static void print(const char *line, int length)
+{
+    FAIL_IF(write(STDOUT_FILENO, line, (size_t)length) != length, "stdout is gone");
+}
+
 static void print_member(const struct side *side, const char *which, const struct member *member)
 {
     char line[1200];
@@ -488,16 +432,14 @@ static void print_member(const struct side *side, const char *which, const struc
         }
         n += snprintf(line + n, sizeof(line) - (size_t)n, grouped ? "}}\n" : "}, \"grouped\": {");
     }
-    if (write(STDOUT_FILENO, line, (size_t)n) != n)
-        fail("stdout is gone");
+    print(line, n);
 }
 
 static void destroy(struct side *side)
 {
     ncclResult_t state;
     NCCL(side, CommGetAsyncError, side->world.comm, &state);
-    if (state != ncclSuccess)
-        fail("side %u: asynchronous error %d", side->number, (int)state);
+    FAIL_IF(state != ncclSuccess, "side %u: asynchronous error %d", side->number, (int)state);
     if (side->child.comm)
         NCCL(side, CommDestroy, side->child.comm);
     NCCL(side, CommFinalize, side->world.comm);
@@ -517,8 +459,7 @@ static void be_refused(struct side *side)
                      "\"last\": \"%.200s\"}\n",
                      world_rank, side->number, (int)result, side->nccl.GetErrorString(result),
                      side->nccl.GetLastError(NULL));
-    if (write(STDOUT_FILENO, line, (size_t)n) != n)
-        fail("stdout is gone");
+    print(line, n);
 }
 
 static void run_before(struct side *side)
@@ -535,7 +476,8 @@ static void reach(struct side *side)
     for (unsigned i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         if (strcmp(side->way, ways[i].name) != 0)
             continue;
-        ways[i].reach(side);
+        bool opens = ways[i].mode != OPENS_NONE;
+        ways[i].reach(side, opens ? open_library(side->path, ways[i].mode) : NULL, ways[i].how);
         return;
     }
     fail("%s is no way to NCCL", side->way);
@@ -561,11 +503,13 @@ int main(int argc, char **argv)
         else {
             *colon = '\0';
             sides[n] = (struct side){.way = argv[i], .path = colon + 1, .number = n};
+            sides[n].second = strchr(sides[n].path, ',');
+            if (sides[n].second)
+                *sides[n].second++ = '\0';
             n++;
         }
     }
-    if (n == 0)
-        fail("no way to NCCL is given");
+    FAIL_IF(n == 0, "no way to NCCL is given");
 
     /* Late: the next copy comes when the one before is in use. */
     for (unsigned i = 0; i < n && !late; i++)
@@ -605,8 +549,7 @@ int main(int argc, char **argv)
 
     char line[80], byte;
     int length = snprintf(line, sizeof(line), "{\"rank\": %d, \"holds\": true}\n", world_rank);
-    if (write(STDOUT_FILENO, line, (size_t)length) != length)
-        fail("stdout is gone");
+    print(line, length);
     while (read(STDIN_FILENO, &byte, 1) > 0)
         ;
     return 0;

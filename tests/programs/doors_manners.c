@@ -51,29 +51,30 @@ static void *open_library(const char *path, int mode)
 
 static void missing_names(void *nccl)
 {
+    const struct {
+        const char *what;
+        void *handle;
+        const char *name, *version; /* of none: NULL */
+    } rows[] = {
+        {"a name that NCCL lacks", nccl, "ncclNoSuch", NULL},
+        {"a name of CUDA that NCCL lacks", nccl, "cuNoSuch", NULL},
+        {"a name of nobody", nccl, "no_such_name", NULL},
+        {"an empty name", nccl, "", NULL},
+        {"a missing version", nccl, "ncclNoSuch", "NCCL_1.0"},
+        {"a missing name in the global scope", RTLD_DEFAULT, "ncclNoSuch", NULL},
+        {"a missing next one", RTLD_NEXT, "ncclNoSuch", NULL},
+        {"a missing versioned one", RTLD_DEFAULT, "ncclNoSuch", "NCCL_1.0"},
+        {"a missing versioned next one", RTLD_NEXT, "ncclNoSuch", "NCCL_1.0"},
+    };
     dlerror();
-    say_if("a name that NCCL lacks is found", dlsym(nccl, "ncclNoSuch") != NULL);
-    say_error("its error");
-    say_error("the error once read");
-    say_if("a name of CUDA that NCCL lacks is found", dlsym(nccl, "cuNoSuch") != NULL);
-    say_error("its error");
-    say_if("a name of nobody is found", dlsym(nccl, "no_such_name") != NULL);
-    say_error("its error");
-    say_if("an empty name is found", dlsym(nccl, "") != NULL);
-    say_error("its error");
-    say_if("a missing version is found", dlvsym(nccl, "ncclNoSuch", "NCCL_1.0") != NULL);
-    say_error("its error");
-    say_if("a missing name in the global scope is found",
-           dlsym(RTLD_DEFAULT, "ncclNoSuch") != NULL);
-    say_error("its error");
-    say_if("a missing next one is found", dlsym(RTLD_NEXT, "ncclNoSuch") != NULL);
-    say_error("its error");
-    say_if("a missing versioned one is found",
-           dlvsym(RTLD_DEFAULT, "ncclNoSuch", "NCCL_1.0") != NULL);
-    say_error("its error");
-    say_if("a missing versioned next one is found",
-           dlvsym(RTLD_NEXT, "ncclNoSuch", "NCCL_1.0") != NULL);
-    say_error("its error");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        void *found = rows[i].version ? dlvsym(rows[i].handle, rows[i].name, rows[i].version)
+                                      : dlsym(rows[i].handle, rows[i].name);
+        printf("%s is found: %s\n", rows[i].what, found ? "yes" : "no");
+        say_error("its error");
+        if (i == 0)
+            say_error("the error once read");
+    }
 }
 
 /* The error of an earlier failure, with a success in between. */

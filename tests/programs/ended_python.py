@@ -14,42 +14,16 @@ import os
 import signal
 import sys
 import threading
-from ctypes import POINTER, byref, c_int, c_size_t, c_void_p
+from ctypes import c_void_p
 
-COUNT, INT32, SUM, THREADS = 256, 2, 0, 4
+from python_ranks import Caller, check, cuda, made_id, nccl
 
-
-class UniqueId(ctypes.Structure):
-    _fields_ = [("internal", ctypes.c_char * 128)]
+THREADS = 4
 
 
-nccl, cuda = ctypes.CDLL("libnccl.so.2"), ctypes.CDLL("libcudart.so.13")
-nccl.ncclCommInitRank.argtypes = [POINTER(c_void_p), c_int, UniqueId, c_int]
-nccl.ncclAllReduce.argtypes = [c_void_p, c_void_p, c_size_t, c_int, c_int, c_void_p, c_void_p]
-cuda.cudaMalloc.argtypes = [POINTER(c_void_p), c_size_t]
-cuda.cudaStreamSynchronize.argtypes = [c_void_p]
-
-
-def check(result):
-    if result:
-        sys.exit(f"error {result}")
-
-
-class Caller:
-    def __init__(self):
-        self.comm, self.stream, self.buffer = c_void_p(), c_void_p(), c_void_p()
-        made = UniqueId()
-        check(cuda.cudaSetDevice(0))
-        check(nccl.ncclGetUniqueId(byref(made)))
-        check(nccl.ncclCommInitRank(byref(self.comm), 1, made, 0))
-        check(cuda.cudaStreamCreate(byref(self.stream)))
-        check(cuda.cudaMalloc(byref(self.buffer), 4 * COUNT))
-
-    def call(self):
-        check(nccl.ncclAllReduce(self.buffer, self.buffer, COUNT, INT32, SUM, self.comm, self.stream))
-
-    def wait(self):
-        check(cuda.cudaStreamSynchronize(self.stream))
+def caller_alone():
+    check(cuda.cudaSetDevice(0))
+    return Caller(made_id())
 
 
 def library():
@@ -69,7 +43,7 @@ def call_for_ever(loaded, ready):
                                   ctypes.cast(cuda.cudaStreamSynchronize, c_void_p), caller.buffer, caller.comm,
                                   caller.stream)
 
-    caller = Caller()
+    caller = caller_alone()
     check(deeper(200))
 
 
@@ -83,7 +57,7 @@ def daemon():
 
 
 def leave():
-    caller = Caller()
+    caller = caller_alone()
     check(library().at_end_register(ctypes.cast(nccl.ncclAllReduce, c_void_p), caller.buffer, caller.comm,
                                     caller.stream))
     atexit.register(caller.call)
@@ -92,7 +66,7 @@ def leave():
 
 
 def fork():
-    caller = Caller()
+    caller = caller_alone()
 
     def before():
         caller.call()
@@ -116,7 +90,7 @@ def several():
         import _interpreters as interpreters
     except ImportError:
         import _xxsubinterpreters as interpreters
-    caller = Caller()
+    caller = caller_alone()
 
     def alone():
         caller.call()

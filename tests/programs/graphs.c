@@ -36,43 +36,17 @@
 
 #define COUNT 256
 
-#define CUDA(call)                                                                                 \
-    do {                                                                                           \
-        cudaError_t error_ = (call);                                                               \
-        if (error_ != cudaSuccess)                                                                 \
-            fail(__FILE__, __LINE__, #call, cudaGetErrorString(error_));                           \
-    } while (0)
+#define MODES(MODE)                                                                                \
+    MODE(PLAIN, "plain"), MODE(AHEAD, "ahead"), MODE(MODES_OF_CUDA, "modes"),                      \
+        MODE(UPDATE, "update"), MODE(AGAIN, "again"), MODE(CLONE, "clone"), MODE(CHILD, "child"),  \
+        MODE(NESTED, "nested"), MODE(REFUSED, "refused"), MODE(PENDING, "pending"),                \
+        MODE(STREAMS, "streams"), MODE(GROUPED, "grouped"), MODE(PAIRS, "pairs"),                  \
+        MODE(MIXED, "mixed"), MODE(SPLIT, "split"), MODE(MIDDLE, "middle"),                        \
+        MODE(THROWN, "thrown"), MODE(HELD, "held"), MODE(KEPT, "kept")
+enum { MODES(WORD_NUMBER), MODE_COUNT };
+static const char *const names[MODE_COUNT] = {MODES(WORD_TEXT)};
 
-enum mode {
-    PLAIN,
-    AHEAD,
-    MODES,
-    UPDATE,
-    AGAIN,
-    CLONE,
-    CHILD,
-    NESTED,
-    REFUSED,
-    PENDING,
-    STREAMS,
-    GROUPED,
-    PAIRS,
-    MIXED,
-    SPLIT,
-    MIDDLE,
-    THROWN,
-    HELD,
-    KEPT,
-    MODE_COUNT
-};
-static const char *const names[MODE_COUNT] = {"plain",   "ahead",   "modes",  "update",  "again",
-                                              "clone",   "child",   "nested", "refused", "pending",
-                                              "streams", "grouped", "pairs",  "mixed",   "split",
-                                              "middle",  "thrown",  "held",   "kept"};
-
-static enum mode mode;
-static struct options options;
-static struct place place;
+static unsigned mode;
 static ncclComm_t comm, half;
 static cudaStream_t stream, other_stream;
 static cudaEvent_t turn;
@@ -100,12 +74,10 @@ static void CUDART_CB in_the_middle(void *unused)
 {
     static unsigned long times;
 
-    (void)unused;
     if (++times != stalls_at)
         return;
     fprintf(stderr, "rank %d (pid %d): stall at call %lu of world\n", place.rank, getpid(), times);
-    for (;;)
-        pause();
+    block_for_ever();
 }
 
 static void make_calls(cudaStream_t on)
@@ -147,9 +119,9 @@ static void launch_into_capture(cudaGraphExec_t exec)
     cudaGraph_t graph;
 
     CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-    if (cudaGraphLaunch(exec, stream) != cudaErrorStreamCaptureUnsupported ||
-        cudaStreamEndCapture(stream, &graph) != cudaErrorStreamCaptureInvalidated)
-        fail(__FILE__, __LINE__, "cudaGraphLaunch", "is not refused in a capture");
+    WRONG_IF(cudaGraphLaunch(exec, stream) != cudaErrorStreamCaptureUnsupported ||
+                 cudaStreamEndCapture(stream, &graph) != cudaErrorStreamCaptureInvalidated,
+             "cudaGraphLaunch", "is not refused in a capture");
     (void)cudaGetLastError();
 }
 
@@ -205,8 +177,7 @@ static void check(void)
     CUDA(cudaStreamSynchronize(other_stream));
     CUDA(cudaMemcpy(result, received, sizeof(result), cudaMemcpyDeviceToHost));
     for (int i = 0; i < COUNT; i++)
-        if (!halves && result[i] != (float)from)
-            fail(__FILE__, __LINE__, "replay", "the result is wrong");
+        WRONG_IF(!halves && result[i] != (float)from, "replay", "the result is wrong");
 }
 
 /* A call of another size, which no rank makes. */
@@ -267,10 +238,8 @@ static void try_modes(void)
     static const enum cudaStreamCaptureMode modes[] = {cudaStreamCaptureModeGlobal,
                                                        cudaStreamCaptureModeThreadLocal,
                                                        cudaStreamCaptureModeRelaxed};
-    pthread_t thread;
+    pthread_t thread = thread_start(ask, NULL);
 
-    if (pthread_create(&thread, NULL, ask, NULL) != 0)
-        fail(__FILE__, __LINE__, "pthread_create", "failed");
     for (int i = 0; i < 3; i++) {
         cudaGraph_t graph = capture(modes[i]);
         cudaGraphExec_t exec = instantiate(graph);
@@ -309,9 +278,7 @@ static void prepare(void)
 
 int main(int argc, char **argv)
 {
-    for (mode = 0; argc >= 2 && mode < MODE_COUNT && strcmp(argv[1], names[mode]) != 0; mode++)
-        ;
-    if (argc < 2 || mode == MODE_COUNT) {
+    if (argc < 2 || (mode = word_index(argv[1], names, MODE_COUNT)) == MODE_COUNT) {
         fprintf(stderr, "usage: graphs MODE [options]\n");
         return 2;
     }
@@ -319,7 +286,7 @@ int main(int argc, char **argv)
     options_parse(&options, TAKES_BATCH, "world", argc - 1, argv + 1);
     place_init(&place, &options);
     prepare();
-    if (mode == MODES)
+    if (mode == MODES_OF_CUDA)
         try_modes();
     cudaGraphExec_t exec = mode == THROWN ? NULL : make_exec();
     for (unsigned long i = 0; i < options.iters; i++) {

@@ -13,13 +13,10 @@
 
 int main(void)
 {
-    static const struct options options = {.program = "group_error", .timeout_s = 120};
     static const float one[COUNT] = {1};
-    struct place place;
     float after[COUNT];
 
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    place_begin();
     cudaStream_t stream = device_stream_create();
     float *first = device_alloc(sizeof(one)), *second = device_alloc(sizeof(one));
     ncclComm_t comm = world_init(&place, &options, 0);

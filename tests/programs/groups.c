@@ -26,17 +26,16 @@
 
 enum { FIRST, SECOND, UNUSED, PART, COMMUNICATORS };
 
-static struct options options;
-static struct place place;
+static const struct mode *mode;
+
+static bool is(const char *name)
+{
+    return strcmp(mode->name, name) == 0;
+}
 
 static void use(struct member *member)
 {
-    for (unsigned long i = 0; i < options.iters; i++) {
-        for (size_t j = 0; j < iteration_calls(&options); j++)
-            member_call(member, iteration_op(member, j));
-        if (drain_due(&options, i))
-            member_drain(member);
-    }
+    run_iterations(member, 1, call_by_call);
 }
 
 static void join(struct member *ret_member, const char *name, ncclComm_t comm)
@@ -45,8 +44,9 @@ static void join(struct member *ret_member, const char *name, ncclComm_t comm)
                 slots_needed(&options, iteration_calls(&options)));
 }
 
-static void orders(bool end)
+static void orders(void)
 {
+    bool end = is("orders");
     ncclComm_t comms[COMMUNICATORS];
     struct member members[COMMUNICATORS];
     const struct member *told[COMMUNICATORS];
@@ -73,8 +73,7 @@ static void left_out(void)
     for (int i = 0; i < 2; i++)
         NCCL(ncclCommSplit(comm, place.rank % 2 == i ? i : NCCL_SPLIT_NOCOLOR, place.rank, &part[i],
                            NULL));
-    if (part[1 - place.rank % 2])
-        fail(__FILE__, __LINE__, "ncclCommSplit", "who has no color has a communicator");
+    WRONG_IF(part[1 - place.rank % 2], "ncclCommSplit", "who has no color has a communicator");
     join(&half, "half", part[place.rank % 2]);
     join(&world, "world", comm);
     use(&half);
@@ -106,36 +105,34 @@ static atomic_bool calling; /* the first thread comes to its call now, or makes 
  * earlier. But not before the call: that would be one on a communicator that is gone. */
 static void *abort_later(void *comm)
 {
-    struct timespec moment = {.tv_nsec = 1000000}, pause = {.tv_nsec = 300000000};
     while (!calling)
-        nanosleep(&moment, NULL);
-    nanosleep(&pause, NULL);
+        sleep_ms(1);
+    sleep_ms(300);
     NCCL(ncclCommAbort(comm));
     return NULL;
 }
 
 /* `waiting`: with NCCLGUARD_CHECK=strict the call may be aborted before it is made. */
-static void abort_under_way(bool cold, bool waiting)
+static void abort_under_way(void)
 {
+    bool cold = is("abort-cold"), waiting = is("abort-waiting");
     ncclComm_t comm = world_init(&place, &options, 0);
     cudaStream_t stream = device_stream_create();
     float *buffer = device_alloc(1024 * sizeof(*buffer));
     struct member member;
-    pthread_t other;
     if (!cold) {
         NCCL(ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, comm, stream));
         device_stream_sync(stream);
     }
     calling = false;
-    pthread_create(&other, NULL, abort_later, comm);
+    pthread_t other = thread_start(abort_later, comm);
     calling = true;
     if (place.rank != place.nranks - 1) {
         /* Cold, the call returns an error; warm, it is the stream that is given free. */
         ncclResult_t result =
             ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, comm, stream);
         bool right = cold || result == ncclSuccess || (waiting && result == ncclInternalError);
-        if (!right)
-            fail(__FILE__, __LINE__, "ncclAllReduce", ncclGetErrorString(result));
+        WRONG_IF(!right, "ncclAllReduce", ncclGetErrorString(result));
         device_stream_sync(stream);
     }
     pthread_join(other, NULL);
@@ -146,26 +143,20 @@ static void abort_under_way(bool cold, bool waiting)
     device_stream_destroy(stream);
 }
 
+static const struct mode modes[] = {
+    {"orders", orders},
+    {"left-out", left_out},
+    {"kept", orders},
+    {"abort-idle", abort_idle},
+    {"abort-blocked", abort_under_way},
+    {"abort-cold", abort_under_way},
+    {"abort-waiting", abort_under_way},
+    {NULL},
+};
+
 int main(int argc, char **argv)
 {
-    const char *mode = argc > 1 ? argv[1] : "";
-    rank_begin(&options, &place, TAKES_OP, "world", argc > 1 ? argc - 1 : argc,
-               argc > 1 ? argv + 1 : argv);
-    if (strcmp(mode, "orders") == 0 || strcmp(mode, "kept") == 0)
-        orders(strcmp(mode, "orders") == 0);
-    else if (strcmp(mode, "left-out") == 0)
-        left_out();
-    else if (strcmp(mode, "abort-idle") == 0)
-        abort_idle();
-    else if (strcmp(mode, "abort-blocked") == 0 || strcmp(mode, "abort-cold") == 0 ||
-             strcmp(mode, "abort-waiting") == 0)
-        abort_under_way(strcmp(mode, "abort-cold") == 0, strcmp(mode, "abort-waiting") == 0);
-    else {
-        fprintf(
-            stderr,
-            "usage: groups orders|left-out|kept|abort-idle|abort-blocked|abort-cold|abort-waiting "
-            "OPTIONS...\n");
-        return 2;
-    }
+    mode = mode_begin(modes, TAKES_OP, argc, argv);
+    mode->run();
     return 0;
 }

@@ -7,9 +7,7 @@
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
-    rank_begin(&options, &place, TAKES_TIMES, "world", argc, argv);
+    rank_begin(TAKES_TIMES, "world", argc, argv);
     for (unsigned long i = 0; i < options.times; i++) {
         struct call unused = {OP_ALLREDUCE, options.dtype, options.redop, 0, 0};
         if (!face_faults(&options, place.rank, "world", i + 1, &unused, NULL))

@@ -43,34 +43,19 @@ ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, i
 #pragma weak ncclCommGetUniqueId
 #pragma weak ncclCommGrow
 
-#define COUNT 1024
+enum { MISSING, KILL, RANK, SIZE, ID, DEVICE, VERSION, VARIABLE, NONE, WHAT_COUNT };
+static const char *const whats[WHAT_COUNT] = {"missing", "kill",    "rank",     "size", "id",
+                                              "device",  "version", "variable", "none"};
 
-enum what { MISSING, KILL, RANK, SIZE, ID, DEVICE, VERSION, VARIABLE, NONE, WHATS };
-static const char *const whats[WHATS] = {"missing", "kill",    "rank",     "size", "id",
-                                         "device",  "version", "variable", "none"};
+#define CALLS(CALL)                                                                                \
+    CALL(INIT, "init"), CALL(CONFIG, "config"), CALL(SCALABLE, "scalable"), CALL(GROUP, "group"),  \
+        CALL(SPLIT, "split"), CALL(SHRINK, "shrink"), CALL(GROW, "grow"),                          \
+        CALL(FINALIZE, "finalize"), CALL(DESTROY, "destroy"), CALL(COLD, "cold"),                  \
+        CALL(COLD_GROUP, "cold-group")
+enum { CALLS(WORD_NUMBER), CALL_COUNT };
+static const char *const wheres[CALL_COUNT] = {CALLS(WORD_TEXT)};
 
-enum where {
-    INIT,
-    CONFIG,
-    SCALABLE,
-    GROUP,
-    SPLIT,
-    SHRINK,
-    GROW,
-    FINALIZE,
-    DESTROY,
-    COLD,
-    COLD_GROUP,
-    CALLS
-};
-static const char *const wheres[CALLS] = {"init",    "config", "scalable",  "group",
-                                          "split",   "shrink", "grow",      "finalize",
-                                          "destroy", "cold",   "cold-group"};
-
-static struct place place;
-static const struct options options = {.program = "init_wrong", .timeout_s = 120};
-static enum what what;
-static enum where where;
+static unsigned what, where;
 static int odd_rank, wanted_error = -1;
 static const char *wanted_reason;
 static cudaStream_t stream;
@@ -81,46 +66,25 @@ static bool is_odd(void)
     return place.rank == odd_rank && what != NONE;
 }
 
-static long long now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
-}
-
 /* Waits until all ranks that live have come to point `name`: files, as nothing else is sure to
  * work. */
 static void meet(const char *name)
 {
-    struct timespec pause = {.tv_nsec = 10000000};
     const char *folder = getenv("SPAWN_DIR");
     char path[4000];
     long long until = now_ms() + 60000;
-    if (!folder)
-        fail(__FILE__, __LINE__, "SPAWN_DIR", "not set");
+    WRONG_IF(!folder, "SPAWN_DIR", "not set");
     snprintf(path, sizeof(path), "%s/%s.%d", folder, name, place.rank);
     FILE *file = fopen(path, "w");
-    if (!file || fclose(file))
-        fail(__FILE__, __LINE__, path, "cannot be made");
+    WRONG_IF(!file || fclose(file), path, "cannot be made");
     for (int rank = 0; rank < place.nranks; rank++) {
         if (what == KILL && rank == odd_rank)
             continue;
         snprintf(path, sizeof(path), "%s/%s.%d", folder, name, rank);
         while (access(path, F_OK)) {
-            if (now_ms() > until)
-                fail(__FILE__, __LINE__, path, "has not come");
-            nanosleep(&pause, NULL);
+            WRONG_IF(now_ms() > until, path, "has not come");
+            sleep_ms(10);
         }
-    }
-}
-
-static void check_reason(ncclComm_t comm)
-{
-    const char *reason = ncclGetLastError(comm);
-    printf("rank %d: GetLastError: %s\n", place.rank, reason);
-    if (wanted_reason && !strstr(reason, wanted_reason)) {
-        fprintf(stderr, "rank %d: “%s” holds no “%s”\n", place.rank, reason, wanted_reason);
-        exit(5);
     }
 }
 
@@ -137,9 +101,9 @@ static void judge(const char *name, ncclResult_t result, long long begun_ms, ncc
         exit(5);
     }
     if (what != NONE && comm)
-        check_reason(comm);
+        expect_reason(comm, wanted_reason);
     if (what != NONE && where <= GROW)
-        check_reason(NULL);
+        expect_reason(NULL, wanted_reason);
 }
 
 static ncclComm_t good_init(unsigned ordinal)
@@ -160,24 +124,23 @@ static ncclComm_t good_init(unsigned ordinal)
 
 static void use(ncclComm_t comm)
 {
-    float one[COUNT], sum[COUNT];
     int nranks;
 
     NCCL(ncclCommCount(comm, &nranks));
-    for (int i = 0; i < COUNT; i++)
-        one[i] = 1;
-    device_copy_in(buffer, one, sizeof(one), stream);
-    NCCL(ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, stream));
-    device_copy_out(sum, buffer, sizeof(sum), stream);
-    device_stream_sync(stream);
-    for (int i = 0; i < COUNT; i++)
-        if (sum[i] != (float)nranks)
-            fail(__FILE__, __LINE__, "all-reduce", "the communicator adds up wrongly");
+    sum_up(comm, 1, (float)nranks, buffer, stream);
 }
 
 static ncclResult_t all_reduce(ncclComm_t comm)
 {
-    return ncclAllReduce(buffer, buffer, COUNT, ncclFloat32, ncclSum, comm, stream);
+    return ncclAllReduce(buffer, buffer, SUM_COUNT, ncclFloat32, ncclSum, comm, stream);
+}
+
+static void do_wrong(void)
+{
+    fprintf(stderr, "rank %d (pid %d): %s in %s\n", place.rank, getpid(), whats[what],
+            wheres[where]);
+    if (what == KILL)
+        kill(getpid(), SIGKILL);
 }
 
 /* The rank that is missing, and all others of a call on `comm`. */
@@ -196,10 +159,7 @@ static void wait_in(ncclComm_t comm)
     if (where == GROW && place.rank == (odd_rank == 0))
         NCCL(ncclCommGetUniqueId(comm, &id));
     if (is_odd()) {
-        fprintf(stderr, "rank %d (pid %d): %s in %s\n", place.rank, getpid(), whats[what],
-                wheres[where]);
-        if (what == KILL)
-            kill(getpid(), SIGKILL);
+        do_wrong();
         return;
     }
     long long begun = now_ms();
@@ -243,13 +203,9 @@ static void init_wrongly(void)
     ncclResult_t result;
 
     if (is_odd()) {
-        fprintf(stderr, "rank %d (pid %d): %s in %s\n", place.rank, getpid(), whats[what],
-                wheres[where]);
+        do_wrong();
         switch (what) {
         case MISSING:
-            return;
-        case KILL:
-            kill(getpid(), SIGKILL);
             return;
         case RANK:
             rank = neighbour;
@@ -288,18 +244,10 @@ static void init_wrongly(void)
         device_use(place.local_rank);
 }
 
-static unsigned find(const char *word, const char *const *words, unsigned count)
-{
-    unsigned i = 0;
-    while (i < count && strcmp(word, words[i]))
-        i++;
-    return i;
-}
-
 int main(int argc, char **argv)
 {
-    if (argc < 4 || argc > 6 || (what = find(argv[1], whats, WHATS)) == WHATS ||
-        (where = find(argv[2], wheres, CALLS)) == CALLS) {
+    if (argc < 4 || argc > 6 || (what = word_index(argv[1], whats, WHAT_COUNT)) == WHAT_COUNT ||
+        (where = word_index(argv[2], wheres, CALL_COUNT)) == CALL_COUNT) {
         fprintf(stderr, "usage: init_wrong WHAT CALL RANK [ERROR [REASON]]\n");
         return 2;
     }
@@ -315,7 +263,7 @@ int main(int argc, char **argv)
         setenv("NCCL_RUNTIME_CONNECT", "0", 1);
     device_use(place.local_rank);
     stream = device_stream_create();
-    buffer = device_alloc(COUNT * sizeof(*buffer));
+    buffer = device_alloc(SUM_COUNT * sizeof(*buffer));
     if (where <= GROUP) {
         init_wrongly();
     } else {

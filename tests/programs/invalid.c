@@ -16,8 +16,6 @@
 
 #define COUNT 1024
 
-static struct place place;
-static const struct options options = {.program = "invalid", .timeout_s = 120};
 static int wrong;
 
 static void refused(const char *what, ncclResult_t result)
@@ -30,8 +28,7 @@ int main(void)
 {
     static char pageable[COUNT * sizeof(float)];
 
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    place_begin();
     cudaStream_t stream = device_stream_create();
     float *buffer = device_alloc(COUNT * sizeof(float));
     float *other = device_alloc(COUNT * sizeof(float));

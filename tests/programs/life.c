@@ -82,28 +82,17 @@ __attribute__((visibility("default"))) const char *__asan_default_options(void)
 }
 #endif
 
-#define FAIL(what) fail(__FILE__, __LINE__, what, strerror(errno))
-
 static char **arguments; /* of the program: mode and options */
 
-static void run_collectives(struct member *member, unsigned long count)
-{
-    for (unsigned long i = 0; i < count; i++) {
-        member_call(member, OP_ALLREDUCE);
-        member_drain(member);
-    }
-}
-
 /* The common frame: a communicator, half of the work, something in the middle, the other half. */
-static void work_around(const struct options *options, const struct place *place, unsigned ordinal,
-                        const char *name, void (*middle)(const struct place *place))
+static void work_around(unsigned ordinal, void (*middle)(void))
 {
     struct member world;
-    member_join(&world, options, place, ordinal, name, 1);
-    run_collectives(&world, options->iters / 2);
+    member_join(&world, &options, &place, ordinal, "world", 1);
+    all_reduces(&world, options.iters / 2);
     if (middle)
-        middle(place);
-    run_collectives(&world, options->iters - options->iters / 2);
+        middle();
+    all_reduces(&world, options.iters - options.iters / 2);
     member_end(&world);
 }
 
@@ -111,8 +100,7 @@ static void work_around(const struct options *options, const struct place *place
 static int end_of(pid_t child)
 {
     int status;
-    if (child < 0 || waitpid(child, &status, 0) != child)
-        FAIL("waitpid");
+    FAIL_IF(child < 0 || waitpid(child, &status, 0) != child, "waitpid");
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -144,12 +132,11 @@ static const struct ng_box_header *own_box(void)
     return header;
 }
 
-static void own_box_is_this_process(const struct place *place)
+static void own_box_is_this_process(void)
 {
     const struct ng_box_header *box = own_box();
-    (void)place;
-    if (getenv("LIFE_GUARDED") && (!box || box->pid != getpid()))
-        fail(__FILE__, __LINE__, "the black box", "it is none of this process");
+    WRONG_IF(getenv("LIFE_GUARDED") && (!box || box->pid != getpid()), "the black box",
+             "there is none of this process");
 }
 
 /* ---- Forks ---- */
@@ -200,54 +187,43 @@ static void child_life(unsigned long i)
     }
 }
 
-struct crowd {
-    const struct options *options;
-    const struct place *place;
+/* Threads that work at the same time. */
+static struct {
     atomic_ulong made;
-    atomic_int working; /* threads that have all that they need */
+    atomic_int working; /* those that have all that they need */
     atomic_bool done;
-};
+} crowd;
 
-static void *fork_children(void *argument)
+static void *fork_children(void *unused)
 {
-    struct crowd *crowd = argument;
     unsigned long i;
-    while ((i = atomic_fetch_add(&crowd->made, 1)) < crowd->options->times) {
+    while ((i = atomic_fetch_add(&crowd.made, 1)) < options.times) {
         pid_t child = fork();
         if (child == 0)
             child_life(i);
         reap(child, 40 + (int)(i % 6));
     }
-    return NULL;
+    return unused;
 }
 
-static void *make_communicators(void *argument)
+static void *make_communicators(void *unused)
 {
-    struct crowd *crowd = argument;
-    device_use(crowd->place->local_rank);
-    while (!atomic_load(&crowd->done)) {
-        ncclUniqueId id;
-        ncclComm_t comm;
-        NCCL(ncclGetUniqueId(&id));
-        NCCL(ncclCommInitRank(&comm, 1, id, 0));
-        NCCL(ncclCommDestroy(comm));
-    }
-    return NULL;
+    device_use(place.local_rank);
+    while (!atomic_load(&crowd.done))
+        NCCL(ncclCommDestroy(init_alone()));
+    return unused;
 }
 
-static void forks(const struct options *options, const struct place *place)
+static void forks(void)
 {
     enum { FORKERS = 3, MAKERS = 2 };
-    struct crowd crowd = {.options = options, .place = place};
     pthread_t threads[FORKERS + MAKERS];
     struct member world;
-    member_join(&world, options, place, 0, "world", 1);
-    run_collectives(&world, options->iters);
+    member_join(&world, &options, &place, 0, "world", 1);
+    all_reduces(&world, options.iters);
     for (int i = 0; i < FORKERS + MAKERS; i++)
-        if (pthread_create(&threads[i], NULL, i < FORKERS ? fork_children : make_communicators,
-                           &crowd))
-            FAIL("pthread_create");
-    run_collectives(&world, options->iters);
+        threads[i] = thread_start(i < FORKERS ? fork_children : make_communicators, NULL);
+    all_reduces(&world, options.iters);
     for (int i = 0; i < FORKERS; i++)
         pthread_join(threads[i], NULL);
     atomic_store(&crowd.done, true);
@@ -258,16 +234,14 @@ static void forks(const struct options *options, const struct place *place)
 
 static int become_sh(void *unused)
 {
-    (void)unused;
     execl("/bin/sh", "sh", "-c", "exit 44", (char *)NULL);
     _exit(9);
 }
 
-static void spawn_each_way(const struct place *place)
+static void spawn_each_way(void)
 {
     static _Alignas(16) char stack[65536];
     char *const words[] = {"sh", "-c", "exit 44", NULL};
-    (void)place;
     pid_t child = vfork();
     if (child == 0)
         become_sh(NULL);
@@ -276,8 +250,7 @@ static void spawn_each_way(const struct place *place)
     if (child == 0)
         _exit(46);
     reap(child, 46);
-    if (posix_spawn(&child, "/bin/sh", NULL, NULL, words, environ) != 0)
-        FAIL("posix_spawn");
+    FAIL_IF(posix_spawn(&child, "/bin/sh", NULL, NULL, words, environ) != 0, "posix_spawn");
     reap(child, 44);
     reap(clone(become_sh, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, NULL), 44);
     child = _Fork();
@@ -288,58 +261,50 @@ static void spawn_each_way(const struct place *place)
     if (child == 0)
         _exit(47);
     reap(child, 47);
-    if (system("exit 48") != 48 << 8)
-        FAIL("system");
+    FAIL_IF(system("exit 48") != 48 << 8, "system");
 }
 
-static void spawns(const struct options *options, const struct place *place)
+static void work(void)
 {
-    work_around(options, place, 0, "world", spawn_each_way);
+    device_use(place.local_rank);
+    work_around(0, NULL);
 }
 
-static void work(const struct options *options, const struct place *place)
-{
-    device_use(place->local_rank);
-    work_around(options, place, 0, "world", NULL);
-}
-
-static void work_in_child(const struct options *options, const struct place *place, pid_t child)
+static void work_in_child(pid_t child)
 {
     if (child == 0) {
-        device_use(place->local_rank);
-        work_around(options, place, 0, "world", own_box_is_this_process);
+        device_use(place.local_rank);
+        work_around(0, own_box_is_this_process);
         exit(0);
     }
     exit(end_of(child));
 }
 
-static void fork_first(const struct options *options, const struct place *place)
+static void fork_first(void)
 {
-    work_in_child(options, place, fork());
+    work_in_child(fork());
 }
 
 static void call_nccl(void)
 {
     NCCL(ncclGroupStart());
     NCCL(ncclGroupEnd());
-    const struct ng_box_header *box = own_box();
-    if (getenv("LIFE_GUARDED") && (!box || box->pid != getpid()))
-        fail(__FILE__, __LINE__, "the black box", "there is none");
+    own_box_is_this_process();
 }
 
-static void fork_later(const struct options *options, const struct place *place)
+static void fork_later(void)
 {
     call_nccl();
-    work_in_child(options, place, fork());
+    work_in_child(fork());
 }
 
-static void raw_fork_later(const struct options *options, const struct place *place)
+static void raw_fork_later(void)
 {
     call_nccl();
-    work_in_child(options, place, _Fork());
+    work_in_child(_Fork());
 }
 
-static void become_daemon(const struct options *options, const struct place *place)
+static void become_daemon(void)
 {
     int status, worst = 0;
     /* Like a supervisor of the machine: whoever loses its parent is this process's. */
@@ -352,9 +317,8 @@ static void become_daemon(const struct options *options, const struct place *pla
         /* Its parent has ended once it is somebody else's. */
         while (getppid() != launcher)
             sched_yield();
-        if (chdir("/") != 0)
-            FAIL("chdir");
-        work(options, place);
+        FAIL_IF(chdir("/") != 0, "chdir");
+        work();
         exit(0);
     }
     while (wait(&status) > 0 || errno == EINTR)
@@ -363,141 +327,65 @@ static void become_daemon(const struct options *options, const struct place *pla
     exit(worst);
 }
 
-static void exec_again(const struct options *options, const struct place *place)
+static void exec_again(void)
 {
-    const char *second = getenv("LIFE_SECOND");
-    if (second) {
-        work_around(options, place, 1, "world", NULL);
+    if (getenv("LIFE_SECOND")) {
+        work_around(1, NULL);
         return;
     }
     struct member first;
-    member_join(&first, options, place, 0, "first", 1);
-    run_collectives(&first, options->iters);
+    member_join(&first, &options, &place, 0, "first", 1);
+    all_reduces(&first, options.iters);
     setenv("LIFE_SECOND", "1", 1);
     execv("/proc/self/exe", arguments);
     FAIL("execv");
 }
 
-static void become_sleep(const struct place *place)
+static void become_sleep(void)
 {
-    fprintf(stderr, "rank %d (pid %d): exec\n", place->rank, getpid());
+    fprintf(stderr, "rank %d (pid %d): exec\n", place.rank, getpid());
     execlp("sleep", "sleep", "600", (char *)NULL);
     FAIL("execlp");
 }
 
-static void exec_other(const struct options *options, const struct place *place)
-{
-    work_around(options, place, 0, "world", place->rank == options->root ? become_sleep : NULL);
-}
-
 /* ---- Ends ---- */
 
-static void work_and_stay(const struct options *options, const struct place *place)
+static void work_and_stay(void)
 {
     struct member world;
-    member_join(&world, options, place, 0, "world", 1);
-    run_collectives(&world, options->iters);
-    report(place->rank, (const struct member *const[]){&world}, 1);
+    member_join(&world, &options, &place, 0, "world", 1);
+    all_reduces(&world, options.iters);
+    report(place.rank, (const struct member *const[]){&world}, 1);
 }
 
-static void end_exit_now(const struct options *options, const struct place *place)
+static void end_exit_now(void)
 {
-    work_and_stay(options, place);
+    work_and_stay();
     _exit(6);
 }
 
-static void end_quick(const struct options *options, const struct place *place)
+static void end_quick(void)
 {
-    work_and_stay(options, place);
+    work_and_stay();
     quick_exit(6);
 }
 
-static void end_abort(const struct options *options, const struct place *place)
+static void end_abort(void)
 {
-    work_and_stay(options, place);
+    work_and_stay();
     abort();
 }
 
-static void leave_now(const struct place *place)
+static void leave_now(void)
 {
-    fprintf(stderr, "rank %d (pid %d): _exit\n", place->rank, getpid());
+    fprintf(stderr, "rank %d (pid %d): _exit\n", place.rank, getpid());
     _exit(0);
 }
 
-static void leave_quickly(const struct place *place)
+static void leave_quickly(void)
 {
-    fprintf(stderr, "rank %d (pid %d): quick_exit\n", place->rank, getpid());
+    fprintf(stderr, "rank %d (pid %d): quick_exit\n", place.rank, getpid());
     quick_exit(0);
-}
-
-static void end_exit_now_early(const struct options *options, const struct place *place)
-{
-    work_around(options, place, 0, "world", place->rank == options->root ? leave_now : NULL);
-}
-
-static void end_quick_early(const struct options *options, const struct place *place)
-{
-    work_around(options, place, 0, "world", place->rank == options->root ? leave_quickly : NULL);
-}
-
-#define WORKERS 3
-
-/* Collectives on a communicator of this thread alone, until the process ends: then CUDA fails. */
-static void *work_for_ever(void *argument)
-{
-    struct crowd *crowd = argument;
-    ncclUniqueId id;
-    ncclComm_t comm;
-    device_use(crowd->place->local_rank);
-    NCCL(ncclGetUniqueId(&id));
-    NCCL(ncclCommInitRank(&comm, 1, id, 0));
-    cudaStream_t stream = device_stream_create();
-    void *memory = device_alloc(4096);
-    atomic_fetch_add(&crowd->working, 1);
-    while (ncclAllReduce(memory, memory, 1024, ncclFloat, ncclSum, comm, stream) == ncclSuccess &&
-           cudaStreamSynchronize(stream) == cudaSuccess)
-        atomic_fetch_add(&crowd->made, 1);
-    for (;;)
-        pause();
-}
-
-static void start_workers(struct crowd *crowd)
-{
-    pthread_t thread;
-    for (int i = 0; i < WORKERS; i++)
-        if (pthread_create(&thread, NULL, work_for_ever, crowd))
-            FAIL("pthread_create");
-    /* Whoever still makes a stream when the process ends fails with that, and ends it in its own
-     * way. */
-    while (atomic_load(&crowd->made) < crowd->options->iters ||
-           atomic_load(&crowd->working) < WORKERS)
-        sched_yield();
-}
-
-static struct crowd workers;
-
-static void *exit_7(void *unused)
-{
-    (void)unused;
-    exit(7);
-}
-
-static void end_thread(const struct options *options, const struct place *place)
-{
-    pthread_t thread;
-    workers = (struct crowd){.options = options, .place = place};
-    start_workers(&workers);
-    if (pthread_create(&thread, NULL, exit_7, NULL))
-        FAIL("pthread_create");
-    for (;;)
-        pause();
-}
-
-static void end_return(const struct options *options, const struct place *place)
-{
-    workers = (struct crowd){.options = options, .place = place};
-    start_workers(&workers);
-    exit(5); /* as a return from main does */
 }
 
 /* A communicator of this process alone, with what a collective needs. */
@@ -509,17 +397,56 @@ struct alone {
 
 static void make_alone(struct alone *ret_alone)
 {
-    ncclUniqueId id;
-    NCCL(ncclGetUniqueId(&id));
-    NCCL(ncclCommInitRank(&ret_alone->comm, 1, id, 0));
-    ret_alone->stream = device_stream_create();
-    ret_alone->memory = device_alloc(4096);
+    *ret_alone = (struct alone){init_alone(), device_stream_create(), device_alloc(4096)};
 }
 
 static ncclResult_t reduce_alone(const struct alone *alone)
 {
     return ncclAllReduce(alone->memory, alone->memory, 1024, ncclFloat, ncclSum, alone->comm,
                          alone->stream);
+}
+
+#define WORKERS 3
+
+/* Collectives on a communicator of this thread alone, until the process ends: then CUDA fails. */
+static void *work_for_ever(void *unused)
+{
+    struct alone alone;
+    device_use(place.local_rank);
+    make_alone(&alone);
+    atomic_fetch_add(&crowd.working, 1);
+    while (reduce_alone(&alone) == ncclSuccess &&
+           cudaStreamSynchronize(alone.stream) == cudaSuccess)
+        atomic_fetch_add(&crowd.made, 1);
+    block_for_ever();
+}
+
+static void start_workers(void)
+{
+    for (int i = 0; i < WORKERS; i++)
+        thread_start(work_for_ever, NULL);
+    /* Whoever still makes a stream when the process ends fails with that, and ends it in its own
+     * way. */
+    while (atomic_load(&crowd.made) < options.iters || atomic_load(&crowd.working) < WORKERS)
+        sched_yield();
+}
+
+static void *exit_7(void *unused)
+{
+    exit(7);
+}
+
+static void end_thread(void)
+{
+    start_workers();
+    thread_start(exit_7, NULL);
+    block_for_ever();
+}
+
+static void end_return(void)
+{
+    start_workers();
+    exit(5); /* as a return from main does */
 }
 
 static struct alone for_handlers;
@@ -544,29 +471,25 @@ static void at_exit_late(void)
     printf("the late handler has come through\n");
 }
 
-static void end_handlers(const struct options *options, const struct place *place)
+static void end_handlers(void)
 {
-    if (atexit(at_exit_late))
-        FAIL("atexit");
-    device_use(place->local_rank);
+    FAIL_IF(atexit(at_exit_late), "atexit");
+    device_use(place.local_rank);
     make_alone(&for_handlers);
-    work_around(options, place, 0, "world", NULL);
-    if (atexit(at_exit_early))
-        FAIL("atexit");
+    work_around(0, NULL);
+    FAIL_IF(atexit(at_exit_early), "atexit");
     exit(4);
 }
 
 static void take_a_while(void *unused)
 {
-    struct timespec pause = {.tv_nsec = 100000000};
-    (void)unused;
-    nanosleep(&pause, NULL);
+    sleep_ms(100);
 }
 
-static void end_pending(const struct options *options, const struct place *place)
+static void end_pending(void)
 {
     struct alone alone;
-    work_around(options, place, 0, "world", NULL);
+    work_around(0, NULL);
     make_alone(&alone);
     device_host_function(alone.stream, take_a_while, NULL);
     for (int i = 0; i < 100; i++)
@@ -576,80 +499,58 @@ static void end_pending(const struct options *options, const struct place *place
 
 static atomic_bool goes_inside;
 
-static void *wait_in_init(void *argument)
+static void *wait_in_init(void *unused)
 {
-    const struct place *place = argument;
     ncclUniqueId id;
     ncclComm_t comm;
-    device_use(place->local_rank);
+    device_use(place.local_rank);
     NCCL(ncclGetUniqueId(&id));
     atomic_store(&goes_inside, true);
     ncclCommInitRank(&comm, 2, id, 0);
-    for (;;)
-        pause();
+    block_for_ever();
 }
 
-static void end_inside(const struct options *options, const struct place *place)
+static void end_inside(void)
 {
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, wait_in_init, (void *)place))
-        FAIL("pthread_create");
+    thread_start(wait_in_init, NULL);
     while (!atomic_load(&goes_inside))
         sched_yield();
-    work_around(options, place, 0, "world", NULL);
+    work_around(0, NULL);
     exit(4);
 }
 
-static void *work_in_thread(void *argument)
+static void *work_in_thread(void *unused)
 {
-    struct crowd *crowd = argument;
-    work(crowd->options, crowd->place);
-    return NULL;
+    work();
+    return unused;
 }
 
-static void end_main_thread(const struct options *options, const struct place *place)
+static void end_main_thread(void)
 {
-    pthread_t thread;
-    workers = (struct crowd){.options = options, .place = place};
-    if (pthread_create(&thread, NULL, work_in_thread, &workers))
-        FAIL("pthread_create");
+    thread_start(work_in_thread, NULL);
     pthread_exit(NULL);
 }
 
 /* ---- Surroundings ---- */
 
-static void close_all(const struct place *place)
+static void close_all(void)
 {
-    (void)place;
     if (syscall(SYS_close_range, 3, UINT_MAX, 0) != 0)
         for (int fd = 3; fd < 65536; fd++)
             close(fd);
     /* The numbers come to mean something else. */
     for (int i = 0; i < 300; i++)
-        if (open("/dev/null", O_RDWR | O_CLOEXEC) < 0)
-            FAIL("/dev/null");
+        FAIL_IF(open("/dev/null", O_RDWR | O_CLOEXEC) < 0, "/dev/null");
 }
 
-static void close_before(const struct options *options, const struct place *place)
+static void clear_environment(void)
 {
-    close_all(place);
-    work(options, place);
-}
-
-static void close_after(const struct options *options, const struct place *place)
-{
-    work_around(options, place, 0, "world", close_all);
-}
-
-static void clear_environment(const struct place *place)
-{
-    (void)place;
     clearenv();
     environ = NULL;
 }
 
 /* As setproctitle does it: what the environment was is something else now. */
-static void clear_before(const struct options *options, const struct place *place)
+static void spoil_environment(void)
 {
     char folder[PATH_MAX];
     const char *there = getenv("SPAWN_DIR");
@@ -659,102 +560,64 @@ static void clear_before(const struct options *options, const struct place *plac
     clearenv();
     if (folder[0])
         setenv("SPAWN_DIR", folder, 1);
-    work(options, place);
 }
 
-static void clear_after(const struct options *options, const struct place *place)
-{
-    work_around(options, place, 0, "world", clear_environment);
-}
-
-static void go_to_jail(const struct place *place)
+static void go_to_jail(void)
 {
     const char *tmp = getenv("TMPDIR");
     char jail[PATH_MAX];
-    (void)place;
     snprintf(jail, sizeof(jail), "%s/life.XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(jail) || chroot(jail) != 0 || chdir("/") != 0)
-        FAIL("chroot");
+    FAIL_IF(!mkdtemp(jail) || chroot(jail) != 0 || chdir("/") != 0, "chroot");
     umask(0777);
 }
 
-static void elsewhere(const struct options *options, const struct place *place)
+static void elsewhere(void)
 {
     ncclUniqueId unused;
     /* The stand-ins and the exchange of ids make files of their own. */
     NCCL(ncclGetUniqueId(&unused));
-    if (chdir("/") != 0)
-        FAIL("chdir");
-    work_around(options, place, 0, "world", go_to_jail);
+    FAIL_IF(chdir("/") != 0, "chdir");
+    work_around(0, go_to_jail);
 }
 
-static void set_limits(const struct place *place)
+struct limit {
+    int what;
+    rlim_t limit;
+};
+
+static void set_limits(const struct limit *limits, size_t count)
 {
-    static const struct {
-        int what;
-        rlim_t limit;
-    } limits[] = {
-        {RLIMIT_NOFILE, 3}, {RLIMIT_MEMLOCK, 0}, {RLIMIT_STACK, 65536}, {RLIMIT_FSIZE, 65536}};
-    (void)place;
-    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+    for (size_t i = 0; i < count; i++) {
         struct rlimit limit = {limits[i].limit, limits[i].limit};
-        if (setrlimit((__rlimit_resource_t)limits[i].what, &limit) != 0)
-            FAIL("setrlimit");
+        FAIL_IF(setrlimit((__rlimit_resource_t)limits[i].what, &limit) != 0, "setrlimit");
     }
 }
 
 /* Few files, where NCCL itself still works. */
-static void limits_before(const struct options *options, const struct place *place)
+static void limit_before(void)
 {
-    struct rlimit files = {24, 24}, none = {0, 0}, stack = {65536, 65536};
-    if (setrlimit(RLIMIT_NOFILE, &files) != 0 || setrlimit(RLIMIT_MEMLOCK, &none) != 0 ||
-        setrlimit(RLIMIT_STACK, &stack) != 0)
-        FAIL("setrlimit");
-    work(options, place);
+    static const struct limit limits[] = {
+        {RLIMIT_NOFILE, 24}, {RLIMIT_MEMLOCK, 0}, {RLIMIT_STACK, 65536}};
+    set_limits(limits, sizeof(limits) / sizeof(limits[0]));
 }
 
-static void limits_after(const struct options *options, const struct place *place)
+static void limit_after(void)
 {
-    work_around(options, place, 0, "world", set_limits);
+    static const struct limit limits[] = {
+        {RLIMIT_NOFILE, 3}, {RLIMIT_MEMLOCK, 0}, {RLIMIT_STACK, 65536}, {RLIMIT_FSIZE, 65536}};
+    set_limits(limits, sizeof(limits) / sizeof(limits[0]));
 }
 
-static void become_nobody(const struct place *place)
+/* Few files, where NCCL itself still works. */
+static void become_nobody(void)
 {
-    (void)place;
-    if (setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0)
-        FAIL("setuid");
+    FAIL_IF(setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0, "setuid");
 }
 
-static void drop_user(const struct options *options, const struct place *place)
+static void take_memory(void)
 {
-    work_around(options, place, 0, "world", become_nobody);
-}
-
-static int changed; /* the rank that changes in the middle */
-
-static void become_nobody_alone(const struct place *place)
-{
-    if (place->rank == changed)
-        become_nobody(place);
-}
-
-static void drop_one(const struct options *options, const struct place *place)
-{
-    changed = options->root;
-    work_around(options, place, 0, "world", become_nobody_alone);
-}
-
-static void take_memory(const struct place *place)
-{
-    struct rlimit none = {1, 1};
-    if (place->rank == changed && setrlimit(RLIMIT_AS, &none) != 0)
-        FAIL("setrlimit");
-}
-
-static void no_memory(const struct options *options, const struct place *place)
-{
-    changed = options->root;
-    work_around(options, place, 0, "world", take_memory);
+    static const struct limit none = {RLIMIT_AS, 1};
+    set_limits(&none, 1);
 }
 
 /* Calls of these numbers come to `action`, all others pass. */
@@ -771,12 +634,12 @@ static void filter_calls(const long *calls, size_t count, unsigned action)
     }
     program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     struct sock_fprog filter = {length, program};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
-        FAIL("seccomp");
+    FAIL_IF(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+                prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0,
+            "seccomp");
 }
 
-static void filter_before(const struct options *options, const struct place *place)
+static void refuse_calls(void)
 {
     static const long calls[] = {SYS_pidfd_open, SYS_inotify_init1, SYS_inotify_add_watch,
                                  SYS_linkat,     SYS_renameat2,     SYS_statx,
@@ -785,22 +648,15 @@ static void filter_before(const struct options *options, const struct place *pla
 #endif
                                  SYS_close_range};
     filter_calls(calls, sizeof(calls) / sizeof(calls[0]), SECCOMP_RET_ERRNO | EPERM);
-    work(options, place);
 }
 
-static void forbid_calls(const struct place *place)
+static void forbid_calls(void)
 {
     static const long calls[] = {SYS_pidfd_open, SYS_inotify_init1, SYS_inotify_add_watch,
                                  SYS_eventfd2,   SYS_fallocate,     SYS_memfd_create,
                                  SYS_openat,     SYS_getdents64,    SYS_socket,
                                  SYS_readlinkat, SYS_mkdirat,       SYS_renameat2};
-    (void)place;
     filter_calls(calls, sizeof(calls) / sizeof(calls[0]), SECCOMP_RET_KILL_PROCESS);
-}
-
-static void filter_after(const struct options *options, const struct place *place)
-{
-    work_around(options, place, 0, "world", forbid_calls);
 }
 
 static void on_small_stack(void *(*body)(void *), void *argument, size_t bytes)
@@ -810,33 +666,26 @@ static void on_small_stack(void *(*body)(void *), void *argument, size_t bytes)
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, bytes);
     errno = pthread_create(&thread, &attributes, body, argument);
-    if (errno || pthread_join(thread, NULL))
-        FAIL("pthread_create");
+    FAIL_IF(errno || pthread_join(thread, NULL), "pthread_create");
     pthread_attr_destroy(&attributes);
 }
 
 static void *small_stack_body(void *argument)
 {
-    struct crowd *crowd = argument;
     static struct member world;
-    device_use(crowd->place->local_rank);
+    device_use(place.local_rank);
     /* The exchange of ids holds paths. */
-    ncclUniqueId id;
-    ncclComm_t comm;
-    NCCL(ncclGetUniqueId(&id));
-    NCCL(ncclCommInitRank(&comm, 1, id, 0));
-    member_init(&world, crowd->options, "world", crowd->place->rank, comm, 1);
-    run_collectives(&world, crowd->options->iters);
-    comm_destroy(comm, crowd->options);
-    report(crowd->place->rank, (const struct member *const[]){&world}, 1);
+    member_init(&world, &options, "world", place.rank, init_alone(), 1);
+    all_reduces(&world, options.iters);
+    comm_destroy(world.comm, &options);
+    report(place.rank, (const struct member *const[]){&world}, 1);
     member_fini(&world);
     return NULL;
 }
 
-static void small_stack(const struct options *options, const struct place *place)
+static void small_stack(void)
 {
-    struct crowd crowd = {.options = options, .place = place};
-    on_small_stack(small_stack_body, &crowd, (size_t)PTHREAD_STACK_MIN);
+    on_small_stack(small_stack_body, NULL, (size_t)PTHREAD_STACK_MIN);
 }
 
 /* The bytes of this thread's stack below here that are used once `body` has run. Nothing of it is
@@ -856,26 +705,18 @@ static __attribute__((noinline)) size_t stack_used_by(void (*body)(void *), void
     return (size_t)(here - (uintptr_t)low);
 }
 
-struct exchange {
-    ncclComm_t comm;
-    cudaStream_t stream;
-    void *memory;
-};
-
-static void reduce_once(void *argument)
+static void reduce_once(void *alone)
 {
-    struct exchange *exchange = argument;
-    NCCL(ncclAllReduce(exchange->memory, exchange->memory, 16, ncclFloat, ncclSum, exchange->comm,
-                       exchange->stream));
+    NCCL(reduce_alone(alone));
 }
 
 static void exchange_once(void *argument)
 {
-    struct exchange *exchange = argument;
-    char *memory = exchange->memory;
+    struct alone *alone = argument;
+    char *memory = alone->memory;
     NCCL(ncclGroupStart());
-    NCCL(ncclSend(memory, 16, ncclFloat, 0, exchange->comm, exchange->stream));
-    NCCL(ncclRecv(memory + 256, 16, ncclFloat, 0, exchange->comm, exchange->stream));
+    NCCL(ncclSend(memory, 16, ncclFloat, 0, alone->comm, alone->stream));
+    NCCL(ncclRecv(memory + 256, 16, ncclFloat, 0, alone->comm, alone->stream));
     NCCL(ncclGroupEnd());
 }
 
@@ -885,37 +726,32 @@ static void *stack_use_body(void *lowest)
         const char *name;
         void (*body)(void *argument);
     } calls[] = {{"all-reduce", reduce_once}, {"send and receive", exchange_once}};
-    struct exchange exchange;
-    ncclUniqueId id;
+    struct alone alone;
     device_use(0);
-    NCCL(ncclGetUniqueId(&id));
-    NCCL(ncclCommInitRank(&exchange.comm, 1, id, 0));
-    exchange.stream = device_stream_create();
-    exchange.memory = device_alloc(4096);
+    make_alone(&alone);
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         /* What only the first call needs is seen by small-stack. */
         for (int j = 0; j < 10; j++)
-            calls[i].body(&exchange);
-        device_stream_sync(exchange.stream);
-        printf("%s: %zu bytes\n", calls[i].name, stack_used_by(calls[i].body, &exchange, lowest));
-        device_stream_sync(exchange.stream);
+            calls[i].body(&alone);
+        device_stream_sync(alone.stream);
+        printf("%s: %zu bytes\n", calls[i].name, stack_used_by(calls[i].body, &alone, lowest));
+        device_stream_sync(alone.stream);
     }
-    NCCL(ncclCommDestroy(exchange.comm));
+    NCCL(ncclCommDestroy(alone.comm));
     return NULL;
 }
 
-static void stack_use(const struct options *options, const struct place *place)
+static void stack_use(void)
 {
     enum { BYTES = 1 << 18 };
     pthread_attr_t attributes;
     pthread_t thread;
-    (void)options;
-    (void)place;
     void *stack = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pthread_attr_init(&attributes);
-    if (stack == MAP_FAILED || pthread_attr_setstack(&attributes, stack, BYTES) ||
-        pthread_create(&thread, &attributes, stack_use_body, stack) || pthread_join(thread, NULL))
-        FAIL("pthread_create");
+    FAIL_IF(stack == MAP_FAILED || pthread_attr_setstack(&attributes, stack, BYTES) ||
+                pthread_create(&thread, &attributes, stack_use_body, stack) ||
+                pthread_join(thread, NULL),
+            "pthread_create");
 }
 
 static int32_t handled[64];
@@ -925,7 +761,7 @@ static void count_signal(int number)
     atomic_fetch_add((_Atomic int32_t *)&handled[number], 1);
 }
 
-static void signals(const struct options *options, const struct place *place)
+static void signals(void)
 {
     static char alternative[65536];
     stack_t before = {.ss_sp = alternative, .ss_size = sizeof(alternative)}, after;
@@ -934,12 +770,12 @@ static void signals(const struct options *options, const struct place *place)
     sigemptyset(&mask);
     sigaddset(&mask, SIGUSR2);
     sigaddset(&mask, SIGTERM);
-    if (sigaltstack(&before, NULL) != 0 || pthread_sigmask(SIG_SETMASK, &mask, NULL) != 0)
-        FAIL("sigaltstack");
+    FAIL_IF(sigaltstack(&before, NULL) != 0 || pthread_sigmask(SIG_SETMASK, &mask, NULL) != 0,
+            "sigaltstack");
     for (int number = 1; number < 32; number++)
         if (number != SIGKILL && number != SIGSTOP && number != SIGALRM)
             sigaction(number, &action, NULL);
-    work(options, place);
+    work();
     pthread_sigmask(SIG_SETMASK, NULL, &mask_after);
     sigaltstack(NULL, &after);
     for (int number = 1; number < 32; number++) {
@@ -953,15 +789,14 @@ static void signals(const struct options *options, const struct place *place)
             exit(3);
         }
     }
-    if (after.ss_sp != before.ss_sp || after.ss_size != before.ss_size)
-        FAIL("the alternative stack");
+    FAIL_IF(after.ss_sp != before.ss_sp || after.ss_size != before.ss_size,
+            "the alternative stack");
 }
 
 static void *make_until_cancelled(void *argument)
 {
-    struct crowd *crowd = argument;
-    device_use(crowd->place->local_rank);
-    atomic_fetch_add(&crowd->made, 1);
+    device_use(place.local_rank);
+    atomic_fetch_add(&crowd.made, 1);
     for (;;) {
         ncclUniqueId id;
         NCCL(ncclGetUniqueId(&id));
@@ -970,35 +805,31 @@ static void *make_until_cancelled(void *argument)
     return NULL;
 }
 
-static void cancel(const struct options *options, const struct place *place)
+static void cancel(void)
 {
-    struct crowd crowd = {.options = options, .place = place};
-    for (unsigned long i = 0; i < options->times; i++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, make_until_cancelled, &crowd))
-            FAIL("pthread_create");
+    for (unsigned long i = 0; i < options.times; i++) {
+        pthread_t thread = thread_start(make_until_cancelled, NULL);
         /* The first call starts the guard, and the request is pending then. */
         pthread_cancel(thread);
         pthread_join(thread, NULL);
     }
-    work(options, place);
+    work();
 }
 
-static void counted(const struct options *options, const struct place *place)
+static void counted(void)
 {
     struct member world;
-    member_join(&world, options, place, 0, "world", 1);
-    run_collectives(&world, options->iters);
+    member_join(&world, &options, &place, 0, "world", 1);
+    all_reduces(&world, options.iters);
     const struct ng_box_header *box = own_box();
-    if (!box && getenv("LIFE_GUARDED"))
-        fail(__FILE__, __LINE__, "the black box", "there is none");
+    own_box_is_this_process();
     if (box) {
         const struct ng_box_group *group =
             (const struct ng_box_group *)((const char *)box + box->groups_offset);
         uint64_t entered = NG_LOAD(group->entered);
         uint64_t records = NG_LOAD(((struct ng_box_header *)(uintptr_t)box)->record_next) - 1;
         if (NG_LOAD(((struct ng_box_header *)(uintptr_t)box)->group_used) != 1 ||
-            entered != options->iters || records != options->iters) {
+            entered != options.iters || records != options.iters) {
             fprintf(stderr,
                     "the black box counts %" PRIu64 " collectives and %" PRIu64 " records\n",
                     entered, records);
@@ -1014,34 +845,27 @@ static void copy_file(const char *from, const char *to)
     ssize_t got;
     int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
     while ((got = read(in, bytes, sizeof(bytes))) > 0)
-        if (write(out, bytes, (size_t)got) != got)
-            FAIL(to);
-    if (got < 0 || close(in) != 0 || close(out) != 0)
-        FAIL(from);
+        FAIL_IF(write(out, bytes, (size_t)got) != got, to);
+    FAIL_IF(got < 0 || close(in) != 0 || close(out) != 0, from);
 }
 
-static void secure(const struct options *options, const struct place *place)
+static void secure(void)
 {
     char folder[] = "/tmp/life.XXXXXX", path[64];
     if (getauxval(AT_SECURE)) {
         /* As the owner of the program, whom the user of this process is not. */
-        if (geteuid() != 0 || getuid() == 0)
-            fail(__FILE__, __LINE__, "geteuid", "not root's rights");
-        work_around(options, place, 0, "world", NULL);
-        if (own_box())
-            fail(__FILE__, __LINE__, "the black box",
-                 "there is one in a program with other rights");
+        WRONG_IF(geteuid() != 0 || getuid() == 0, "geteuid", "not root's rights");
+        work_around(0, NULL);
+        WRONG_IF(own_box(), "the black box", "there is one in a program with other rights");
         return;
     }
-    if (!mkdtemp(folder) || chmod(folder, 0755) != 0)
-        FAIL("mkdtemp");
+    FAIL_IF(!mkdtemp(folder) || chmod(folder, 0755) != 0, "mkdtemp");
     snprintf(path, sizeof(path), "%s/life", folder);
     copy_file("/proc/self/exe", path);
-    if (chmod(path, 04755) != 0)
-        FAIL("chmod");
+    FAIL_IF(chmod(path, 04755) != 0, "chmod");
     pid_t child = fork();
     if (child == 0) {
-        become_nobody(place);
+        become_nobody();
         execv(path, arguments);
         FAIL("execv");
     }
@@ -1053,97 +877,75 @@ static void secure(const struct options *options, const struct place *place)
 
 /* ---- Stopped ---- */
 
-static void be_stopped(const struct place *place)
+static void be_stopped(void)
 {
-    (void)place;
     pid_t child = fork();
     if (child == 0) {
-        struct timespec pause = {.tv_sec = 4};
         pid_t parent = getppid();
         kill(parent, SIGSTOP);
-        nanosleep(&pause, NULL);
+        sleep_ms(4000);
         kill(parent, SIGCONT);
         _exit(0);
     }
     reap(child, 0);
 }
 
-static void stopped(const struct options *options, const struct place *place)
-{
-    work_around(options, place, 0, "world", be_stopped);
-}
-
 /* ---- */
 
-static const struct {
-    const char *name;
-    void (*run)(const struct options *options, const struct place *place);
-    bool before_cuda; /* chooses its device itself */
-} modes[] = {
-    {"forks", forks, false},
-    {"spawns", spawns, false},
-    {"fork-first", fork_first, true},
-    {"fork-later", fork_later, true},
-    {"raw-fork-later", raw_fork_later, true},
-    {"daemon", become_daemon, true},
-    {"exec-again", exec_again, false},
-    {"exec-other", exec_other, false},
-    {"end-exit-now", end_exit_now, false},
-    {"end-quick", end_quick, false},
-    {"end-abort", end_abort, false},
-    {"end-exit-now-early", end_exit_now_early, false},
-    {"end-quick-early", end_quick_early, false},
-    {"end-thread", end_thread, false},
-    {"end-return", end_return, false},
-    {"end-main-thread", end_main_thread, true},
-    {"end-handlers", end_handlers, true},
-    {"end-pending", end_pending, false},
-    {"end-inside", end_inside, false},
-    {"close-before", close_before, true},
-    {"close-after", close_after, false},
-    {"clear-before", clear_before, true},
-    {"clear-after", clear_after, false},
-    {"elsewhere", elsewhere, false},
-    {"limits-before", limits_before, false},
-    {"limits-after", limits_after, false},
-    {"drop-user", drop_user, false},
-    {"drop-one", drop_one, false},
-    {"no-memory", no_memory, false},
-    {"filter-before", filter_before, true},
-    {"filter-after", filter_after, false},
-    {"small-stack", small_stack, true},
-    {"stack-use", stack_use, true},
-    {"signals", signals, true},
-    {"stopped", stopped, false},
-    {"cancel", cancel, true},
-    {"secure", secure, true},
-    {"counted", counted, false},
+static const struct mode modes[] = {
+    {"forks", forks},
+    {"spawns", .middle = spawn_each_way},
+    {"fork-first", fork_first, .before_cuda = true},
+    {"fork-later", fork_later, .before_cuda = true},
+    {"raw-fork-later", raw_fork_later, .before_cuda = true},
+    {"daemon", become_daemon, .before_cuda = true},
+    {"exec-again", exec_again},
+    {"exec-other", .middle = become_sleep, .of_root = true},
+    {"end-exit-now", end_exit_now},
+    {"end-quick", end_quick},
+    {"end-abort", end_abort},
+    {"end-exit-now-early", .middle = leave_now, .of_root = true},
+    {"end-quick-early", .middle = leave_quickly, .of_root = true},
+    {"end-thread", end_thread},
+    {"end-return", end_return},
+    {"end-main-thread", end_main_thread, .before_cuda = true},
+    {"end-handlers", end_handlers, .before_cuda = true},
+    {"end-pending", end_pending},
+    {"end-inside", end_inside},
+    {"close-before", .before = close_all},
+    {"close-after", .middle = close_all},
+    {"clear-before", .before = spoil_environment},
+    {"clear-after", .middle = clear_environment},
+    {"elsewhere", elsewhere},
+    {"limits-before", .before = limit_before},
+    {"limits-after", .middle = limit_after},
+    {"drop-user", .middle = become_nobody},
+    {"drop-one", .middle = become_nobody, .of_root = true},
+    {"no-memory", .middle = take_memory, .of_root = true},
+    {"filter-before", .before = refuse_calls},
+    {"filter-after", .middle = forbid_calls},
+    {"small-stack", small_stack, .before_cuda = true},
+    {"stack-use", stack_use, .before_cuda = true},
+    {"signals", signals, .before_cuda = true},
+    {"stopped", .middle = be_stopped},
+    {"cancel", cancel, .before_cuda = true},
+    {"secure", secure, .before_cuda = true},
+    {"counted", counted},
+    {NULL},
 };
 
 int main(int argc, char **argv)
 {
-    /* Other threads read them after this one has ended. */
-    static struct options options;
-    static struct place place;
     /* Reading the options takes them apart. */
     arguments = calloc((size_t)argc + 1, sizeof(*arguments));
     for (int i = 0; arguments && i < argc; i++)
         arguments[i] = strdup(argv[i]);
     for (int fd = 0; fd < 1024; fd++)
         inherited[fd] = fcntl(fd, F_GETFD) >= 0;
-    for (size_t i = 0; argc > 1 && i < sizeof(modes) / sizeof(modes[0]); i++) {
-        if (strcmp(argv[1], modes[i].name) != 0)
-            continue;
-        options_parse(&options, TAKES_OP | TAKES_TIMES, "world", argc - 1, argv + 1);
-        place_init(&place, &options);
-        if (!modes[i].before_cuda)
-            device_use(place.local_rank);
-        modes[i].run(&options, &place);
-        return 0;
-    }
-    fprintf(stderr, "usage: life MODE OPTIONS…; modes:");
-    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
-        fprintf(stderr, " %s", modes[i].name);
-    fprintf(stderr, "\n");
-    return 2;
+    const struct mode *mode = mode_begin(modes, TAKES_OP | TAKES_TIMES, argc, argv);
+    if (mode->run)
+        mode->run();
+    else
+        work_around(0, !mode->of_root || place.rank == options.root ? mode->middle : NULL);
+    return 0;
 }

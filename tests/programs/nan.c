@@ -51,8 +51,6 @@ static const struct {
 
 static struct settings settings = {
     .element = "0", .stream = "own", .count = 1000, .calls = 40, .rank = -1, .call = 20};
-static struct place place;
-static const struct options options = {.program = "nan", .timeout_s = 120};
 static ncclDataType_t dtype;
 static uint64_t nan_bits;
 static size_t size;
@@ -86,38 +84,21 @@ static void measure(void)
 
 static void launch(void)
 {
-    size_t count = (size_t)settings.count;
-    int root = (int)settings.root, next = (place.rank + 1) % place.nranks,
-        previous = (place.rank + place.nranks - 1) % place.nranks;
+    struct call call = {op_named(settings.op), dtype, ncclSum, (size_t)settings.count,
+                        (int)settings.root};
 
-    if (is("allreduce")) {
-        NCCL(ncclAllReduce(send, receive, count, dtype, ncclSum, comm, stream));
-    } else if (is("broadcast")) {
-        NCCL(ncclBroadcast(send, receive, count, dtype, root, comm, stream));
-    } else if (is("bcast")) {
-        NCCL(ncclBcast(is_root() ? send : receive, count, dtype, root, comm, stream));
-    } else if (is("reduce")) {
-        NCCL(ncclReduce(send, receive, count, dtype, ncclSum, root, comm, stream));
-    } else if (is("allgather")) {
-        NCCL(ncclAllGather(send, receive, count, dtype, comm, stream));
-    } else if (is("reducescatter")) {
-        NCCL(ncclReduceScatter(send, receive, count, dtype, ncclSum, comm, stream));
-    } else if (is("sendrecv")) {
-        NCCL(ncclGroupStart());
-        NCCL(ncclSend(send, count, dtype, next, comm, stream));
-        NCCL(ncclRecv(receive, count, dtype, previous, comm, stream));
-        NCCL(ncclGroupEnd());
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
-    } else if (is("alltoall")) {
-        NCCL(ncclAlltoAll(send, receive, count, dtype, comm, stream));
-    } else if (is("gather")) {
-        NCCL(ncclGather(send, receive, count, dtype, root, comm, stream));
-    } else if (is("scatter")) {
-        NCCL(ncclScatter(send, receive, count, dtype, root, comm, stream));
-#endif
-    } else {
-        fail(__FILE__, __LINE__, settings.op, "no such operation in the nccl.h of this build");
+    if (!is("sendrecv")) {
+        make_call(&call, send, is("bcast") && is_root() ? send : receive, comm, stream);
+        return;
     }
+    NCCL(ncclGroupStart());
+    call.op = OP_SEND;
+    call.root = (place.rank + 1) % place.nranks;
+    make_call(&call, send, NULL, comm, stream);
+    call.op = OP_RECV;
+    call.root = (place.rank + place.nranks - 1) % place.nranks;
+    make_call(&call, NULL, receive, comm, stream);
+    NCCL(ncclGroupEnd());
 }
 
 static bool is_floating(void)
@@ -130,8 +111,7 @@ static void put_nan(void)
     size_t element =
         strcmp(settings.element, "last") == 0 ? sent - 1 : strtoul(settings.element, NULL, 0);
 
-    if (element >= sent)
-        fail(__FILE__, __LINE__, settings.element, "this rank does not send so many elements");
+    WRONG_IF(element >= sent, settings.element, "this rank does not send so many elements");
     device_copy_in(send + element * size, &nan_bits, size, stream);
     device_stream_sync(stream);
 }
@@ -165,9 +145,6 @@ static void look(long call)
 
 static void make(long call)
 {
-    struct timespec pause = {.tv_sec = settings.pause_ms / 1000,
-                             .tv_nsec = settings.pause_ms % 1000 * 1000000};
-
     fill();
     if (call == settings.call && place.rank == (int)settings.rank) {
         fprintf(stderr, "rank %d (pid %d): nan at call %ld of world\n", place.rank, getpid(), call);
@@ -180,7 +157,7 @@ static void make(long call)
     if (settings.grouped)
         NCCL(ncclGroupEnd());
     look(call);
-    nanosleep(&pause, NULL);
+    sleep_ms(settings.pause_ms);
 }
 
 static long number(const char *text)
@@ -188,8 +165,7 @@ static long number(const char *text)
     char *end;
     long value = strtol(text, &end, 0);
 
-    if (!*text || *end)
-        fail(__FILE__, __LINE__, text, "not a number");
+    WRONG_IF(!*text || *end, text, "not a number");
     return value;
 }
 
@@ -235,8 +211,7 @@ static void parse(int argc, char **argv)
             nan_bits = types[i].nan;
             size = data_size(dtype);
         }
-    if (!size)
-        fail(__FILE__, __LINE__, argv[2], "no such type");
+    WRONG_IF(!size, argv[2], "no such type");
     if (settings.bits)
         nan_bits = strtoull(settings.bits, NULL, 16);
 }
@@ -244,8 +219,7 @@ static void parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
     parse(argc, argv);
-    place_init(&place, &options);
-    device_use(place.local_rank);
+    place_begin();
     measure();
     size_t bytes = BEFORE + (size_t)settings.count * (size_t)place.nranks * size + size;
     stream = strcmp(settings.stream, "legacy") == 0       ? cudaStreamLegacy

@@ -16,15 +16,6 @@
 #include <string.h>
 #include <time.h>
 
-static struct options options;
-static struct place place;
-
-static void sleep_ms(long ms)
-{
-    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    nanosleep(&pause, NULL);
-}
-
 /* The state after the call, once it is none of being in progress, or `bound_ms` are over. */
 static ncclResult_t settle(ncclComm_t comm, long bound_ms)
 {
@@ -44,8 +35,7 @@ static void tell(const char *what, ncclResult_t result, ncclComm_t comm)
     ncclResult_t state = settle(comm, 600000);
     printf("rank %d: %s %d then %d\n", place.rank, what, result, state);
     fflush(stdout);
-    if (state != ncclSuccess)
-        fail(__FILE__, __LINE__, what, ncclGetErrorString(state));
+    WRONG_IF(state != ncclSuccess, what, ncclGetErrorString(state));
 }
 
 static ncclConfig_t nonblocking_config(void)
@@ -187,22 +177,11 @@ static void abort_init(void)
     report(place.rank, NULL, 0);
 }
 
+static const struct mode modes[] = {
+    {"each", each}, {"missing", missing}, {"abort-init", abort_init}, {NULL}};
+
 int main(int argc, char **argv)
 {
-    const char *mode = argc > 1 ? argv[1] : "";
-    if (argc > 1) {
-        argv[1] = argv[0];
-        options_parse(&options, 0, "world", argc - 1, argv + 1);
-    }
-    place_init(&place, &options);
-    device_use(place.local_rank);
-    if (strcmp(mode, "each") == 0)
-        each();
-    else if (strcmp(mode, "missing") == 0)
-        missing();
-    else if (strcmp(mode, "abort-init") == 0)
-        abort_init();
-    else
-        return 2;
+    mode_begin(modes, 0, argc, argv)->run();
     return 0;
 }

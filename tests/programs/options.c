@@ -60,78 +60,74 @@ static const struct name fields[] = {
     {"redop", FIELD_REDOP}, {"peer", FIELD_PEER},   {NULL, 0},
 };
 
-enum option {
-    O_OP,
-    O_DTYPE,
-    O_REDOP,
-    O_COUNT,
-    O_ITERS,
-    O_ROOT,
-    O_INPLACE,
-    O_SEED,
-    O_SYNC_EVERY,
-    O_PAUSE_MS,
-    O_CHECK,
-    O_TIMEOUT,
-    O_GIVE_UP,
-    O_FINALIZE,
-    O_COMM,
-    O_DEVICES,
-    O_BATCH,
-    O_DEPTH,
-    O_TIMES,
-    O_FAULT, /* + enum fault_kind */
-};
+#define BIG                  (1LL << 40)
+#define FIELD(field)         offsetof(struct options, field), sizeof(((struct options *)0)->field)
+#define IS_FAULT(fault)      .is_fault = true, .kind = FAULT_##fault
+#define BETWEEN(least, most) .low = (least), .high = (most)
 
+/* A flag, a number from `low` to `high`, one of `names`, a fault, or else --comm. */
 static const struct row {
     const char *name;
     const char *argument; /* NULL: none */
-    int option;
-    unsigned takes; /* 0: every program */
+    unsigned takes;       /* 0: every program */
     const char *help;
+    size_t offset, size; /* of the field of struct options that it sets */
+    long long low, high;
+    const struct name *names;
+    bool is_fault;
+    enum fault_kind kind;
 } rows[] = {
-    {"op", "OP", O_OP, TAKES_OP,
+    {"op", "OP", TAKES_OP,
      "allreduce broadcast bcast reduce allgather reducescatter alltoall gather scatter, all (each "
-     "in turn every iteration), mix (seeded order)"},
-    {"dtype", "TYPE", O_DTYPE, 0, "int8 … float64, bfloat16, float8e4m3, float8e5m2"},
-    {"redop", "OP", O_REDOP, TAKES_OP, "sum prod max min avg"},
-    {"count", "N", O_COUNT, 0, "elements of a call (default 1024)"},
-    {"iters", "N", O_ITERS, 0, "iterations (default 10)"},
-    {"root", "R", O_ROOT, TAKES_OP, "root of rooted collectives (default 0)"},
-    {"inplace", NULL, O_INPLACE, TAKES_OP, "in place where the collective allows it"},
-    {"seed", "S", O_SEED, 0, "seed of the data and of mix (default 1)"},
-    {"sync-every", "K", O_SYNC_EVERY, 0,
-     "synchronise the stream every K iterations (default 1; 0: only at the end)"},
-    {"pause-ms", "M", O_PAUSE_MS, 0, "pause between iterations"},
-    {"check", NULL, O_CHECK, 0, "compare what arrives with what should; exit status 4 if wrong"},
-    {"timeout", "S", O_TIMEOUT, 0, "alarm() that ends the process (default 120; 0: none)"},
-    {"give-up", "CODE", O_GIVE_UP, 0,
-     "calls exit(CODE) at SIGUSR1, as a program does that has waited for too long"},
-    {"finalize", NULL, O_FINALIZE, 0, "ncclCommFinalize before ncclCommDestroy"},
-    {"comm", "NAME", O_COMM, TAKES_COMM, "communicator whose calls the faults count"},
-    {"devices", "N", O_DEVICES, TAKES_DEVICES, "devices of this process (default: all)"},
-    {"batch", "B", O_BATCH, TAKES_BATCH, "calls in one group"},
-    {"depth", "D", O_DEPTH, TAKES_DEPTH, "iterations queued without a synchronisation"},
-    {"times", "N", O_TIMES, TAKES_TIMES, "how often to create and destroy (default 3)"},
-    {"hang", "R:N", O_FAULT + FAULT_HANG, 0, "rank R blocks for ever before its N-th call"},
-    {"skip", "R:N", O_FAULT + FAULT_SKIP, 0, "leaves its N-th call out and goes on"},
-    {"sleep", "R:N:MS", O_FAULT + FAULT_SLEEP, 0, "sleeps before its N-th call"},
-    {"exit", "R:N[:CODE]", O_FAULT + FAULT_EXIT, 0, "calls exit() before its N-th call"},
-    {"kill", "R:N", O_FAULT + FAULT_KILL, 0, "sends itself SIGKILL"},
-    {"segv", "R:N", O_FAULT + FAULT_SEGV, 0, "writes to address 0"},
-    {"term", "R:N", O_FAULT + FAULT_TERM, 0, "sends itself SIGTERM"},
-    {"abort", "R:N", O_FAULT + FAULT_ABORT, 0, "calls abort()"},
-    {"stop", "R:N", O_FAULT + FAULT_STOP, 0, "sends itself SIGSTOP"},
-    {"stall", "R:N", O_FAULT + FAULT_STALL, 0,
-     "enqueues a host function that never returns before its N-th call"},
-    {"count-delta", "R:N:D", O_FAULT + FAULT_COUNT_DELTA, 0, "passes a count greater by D"},
-    {"with", "R:N:FIELD=VALUE", O_FAULT + FAULT_WITH, 0,
-     "passes another op, dtype, root, redop or peer"},
-    {"no-init", "R", O_FAULT + FAULT_NO_INIT, 0, "never creates its communicator"},
-    {"no-group-end", "R:N", O_FAULT + FAULT_NO_GROUP_END, 0,
-     "one ncclGroupEnd too few from its N-th call on"},
-    {"late", "R:N:MS", O_FAULT + FAULT_LATE, 0, "sleeps before each call from its N-th on"},
-    {"spin", "R:N", O_FAULT + FAULT_SPIN, 0, "computes for ever before its N-th call"},
+     "in turn every iteration), mix (seeded order)",
+     FIELD(op), .names = ops},
+    {"dtype", "TYPE", 0, "int8 … float64, bfloat16, float8e4m3, float8e5m2", FIELD(dtype),
+     .names = dtypes},
+    {"redop", "OP", TAKES_OP, "sum prod max min avg", FIELD(redop), .names = redops},
+    {"count", "N", 0, "elements of a call (default 1024)", FIELD(count), BETWEEN(0, BIG)},
+    {"iters", "N", 0, "iterations (default 10)", FIELD(iters), BETWEEN(0, BIG)},
+    {"root", "R", TAKES_OP, "root of rooted collectives (default 0)", FIELD(root),
+     BETWEEN(-(1 << 20), 1 << 20)},
+    {"inplace", NULL, TAKES_OP, "in place where the collective allows it", FIELD(inplace)},
+    {"seed", "S", 0, "seed of the data and of mix (default 1)", FIELD(seed), BETWEEN(0, INT64_MAX)},
+    {"sync-every", "K", 0,
+     "synchronise the stream every K iterations (default 1; 0: only at the end)", FIELD(sync_every),
+     BETWEEN(0, BIG)},
+    {"pause-ms", "M", 0, "pause between iterations", FIELD(pause_ms), BETWEEN(0, BIG)},
+    {"check", NULL, 0, "compare what arrives with what should; exit status 4 if wrong",
+     FIELD(check)},
+    {"timeout", "S", 0, "alarm() that ends the process (default 120; 0: none)", FIELD(timeout_s),
+     BETWEEN(0, 1 << 30)},
+    {"give-up", "CODE", 0,
+     "calls exit(CODE) at SIGUSR1, as a program does that has waited for too long", FIELD(give_up),
+     BETWEEN(1, 255)},
+    {"finalize", NULL, 0, "ncclCommFinalize before ncclCommDestroy", FIELD(finalize)},
+    {"comm", "NAME", TAKES_COMM, "communicator whose calls the faults count", FIELD(comm)},
+    {"devices", "N", TAKES_DEVICES, "devices of this process (default: all)", FIELD(devices),
+     BETWEEN(1, 1024)},
+    {"batch", "B", TAKES_BATCH, "calls in one group", FIELD(batch), BETWEEN(1, 1 << 20)},
+    {"depth", "D", TAKES_DEPTH, "iterations queued without a synchronisation", FIELD(depth),
+     BETWEEN(1, 1 << 20)},
+    {"times", "N", TAKES_TIMES, "how often to create and destroy (default 3)", FIELD(times),
+     BETWEEN(1, BIG)},
+    {"hang", "R:N", 0, "rank R blocks for ever before its N-th call", IS_FAULT(HANG)},
+    {"skip", "R:N", 0, "leaves its N-th call out and goes on", IS_FAULT(SKIP)},
+    {"sleep", "R:N:MS", 0, "sleeps before its N-th call", IS_FAULT(SLEEP)},
+    {"exit", "R:N[:CODE]", 0, "calls exit() before its N-th call", IS_FAULT(EXIT)},
+    {"kill", "R:N", 0, "sends itself SIGKILL", IS_FAULT(KILL)},
+    {"segv", "R:N", 0, "writes to address 0", IS_FAULT(SEGV)},
+    {"term", "R:N", 0, "sends itself SIGTERM", IS_FAULT(TERM)},
+    {"abort", "R:N", 0, "calls abort()", IS_FAULT(ABORT)},
+    {"stop", "R:N", 0, "sends itself SIGSTOP", IS_FAULT(STOP)},
+    {"stall", "R:N", 0, "enqueues a host function that never returns before its N-th call",
+     IS_FAULT(STALL)},
+    {"count-delta", "R:N:D", 0, "passes a count greater by D", IS_FAULT(COUNT_DELTA)},
+    {"with", "R:N:FIELD=VALUE", 0, "passes another op, dtype, root, redop or peer", IS_FAULT(WITH)},
+    {"no-init", "R", 0, "never creates its communicator", IS_FAULT(NO_INIT)},
+    {"no-group-end", "R:N", 0, "one ncclGroupEnd too few from its N-th call on",
+     IS_FAULT(NO_GROUP_END)},
+    {"late", "R:N:MS", 0, "sleeps before each call from its N-th on", IS_FAULT(LATE)},
+    {"spin", "R:N", 0, "computes for ever before its N-th call", IS_FAULT(SPIN)},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -185,62 +181,45 @@ static long long lookup(const struct options *options, const char *option, const
     usage_error(options, "--%s: unknown value '%s'", option, text);
 }
 
-static void parse_fault(struct options *options, const char *option, enum fault_kind kind,
-                        char *text)
+static void parse_fault(struct options *options, const struct row *row, char *text)
 {
+    static const struct name *const values[] = {
+        [FIELD_OP] = ops, [FIELD_DTYPE] = dtypes, [FIELD_REDOP] = redops, [FIELD_PEER] = NULL};
+    const char *option = row->name;
     if (options->nfaults == MAX_FAULTS)
         usage_error(options, "--%s: more than %d faults", option, MAX_FAULTS);
     struct fault *fault = &options->faults[options->nfaults++];
-    *fault = (struct fault){.kind = kind};
+    *fault = (struct fault){.kind = row->kind};
 
     char *rest = text;
     char *parts[3] = {NULL, NULL, NULL};
-    int nparts = 0;
+    int nparts = 0, least = 1, most = 1;
     while (nparts < 3 && (parts[nparts] = strsep(&rest, ":")))
         nparts++;
-    bool has_argument = kind == FAULT_SLEEP || kind == FAULT_LATE || kind == FAULT_COUNT_DELTA ||
-                        kind == FAULT_WITH;
-    int least = kind == FAULT_NO_INIT ? 1 : has_argument ? 3 : 2;
-    int most = kind == FAULT_EXIT ? 3 : least;
+    for (const char *colon = row->argument; (colon = strchr(colon, ':')); colon++) {
+        most++;
+        least += colon[-1] != '[';
+    }
     if (rest || nparts < least || nparts > most)
-        usage_error(options, "--%s takes %s", option,
-                    kind == FAULT_NO_INIT       ? "R"
-                    : kind == FAULT_SLEEP       ? "R:N:MS"
-                    : kind == FAULT_LATE        ? "R:N:MS"
-                    : kind == FAULT_COUNT_DELTA ? "R:N:D"
-                    : kind == FAULT_WITH        ? "R:N:FIELD=VALUE"
-                    : kind == FAULT_EXIT        ? "R:N[:CODE]"
-                                                : "R:N");
+        usage_error(options, "--%s takes %s", option, row->argument);
     fault->rank = (int)number(options, option, parts[0], 0, 1 << 20);
     if (nparts > 1)
         fault->nth = !strcmp(parts[1], "go")
                          ? NTH_GO
-                         : (unsigned long)number(options, option, parts[1], 1, 1LL << 40);
-    if (kind == FAULT_WITH) {
+                         : (unsigned long)number(options, option, parts[1], 1, BIG);
+    if (row->kind == FAULT_WITH) {
         char *value = parts[2];
         char *field = strsep(&value, "=");
         if (!value)
-            usage_error(options, "--%s takes R:N:FIELD=VALUE", option);
+            usage_error(options, "--%s takes %s", option, row->argument);
         fault->field = (enum field)lookup(options, option, fields, field);
-        switch (fault->field) {
-        case FIELD_OP:
-            fault->argument = lookup(options, option, ops, value);
-            break;
-        case FIELD_DTYPE:
-            fault->argument = lookup(options, option, dtypes, value);
-            break;
-        case FIELD_REDOP:
-            fault->argument = lookup(options, option, redops, value);
-            break;
-        case FIELD_ROOT:
-        case FIELD_PEER:
-            fault->argument = number(options, option, value, -(1 << 20), 1 << 20);
-            break;
-        }
+        fault->argument = values[fault->field]
+                              ? lookup(options, option, values[fault->field], value)
+                              : number(options, option, value, -(1 << 20), 1 << 20);
         if (fault->field == FIELD_OP && fault->argument >= OP_COLLECTIVES)
             usage_error(options, "--%s: op=%s is not a collective", option, value);
     } else if (nparts > 2) {
-        fault->argument = number(options, option, parts[2], -(1LL << 40), 1LL << 40);
+        fault->argument = number(options, option, parts[2], -BIG, BIG);
     }
 }
 
@@ -302,72 +281,23 @@ void options_parse(struct options *ret_options, unsigned takes, const char *comm
                 usage_error(&options, "--%s needs a value", name);
             value = argv[++i];
         }
-        const long long big = 1LL << 40;
-        switch (row->option) {
-        case O_OP:
-            options.op = (enum op)lookup(&options, name, ops, value);
-            if (options.op == OP_SEND || options.op == OP_RECV)
-                usage_error(&options, "--op: %s is not a collective", value);
-            break;
-        case O_DTYPE:
-            options.dtype = (ncclDataType_t)lookup(&options, name, dtypes, value);
-            break;
-        case O_REDOP:
-            options.redop = (ncclRedOp_t)lookup(&options, name, redops, value);
-            break;
-        case O_COUNT:
-            options.count = (size_t)number(&options, name, value, 0, big);
-            break;
-        case O_ITERS:
-            options.iters = (unsigned long)number(&options, name, value, 0, big);
-            break;
-        case O_ROOT:
-            options.root = (int)number(&options, name, value, -(1 << 20), 1 << 20);
-            break;
-        case O_INPLACE:
-            options.inplace = true;
-            break;
-        case O_SEED:
-            options.seed = (uint64_t)number(&options, name, value, 0, INT64_MAX);
-            break;
-        case O_SYNC_EVERY:
-            options.sync_every = (unsigned long)number(&options, name, value, 0, big);
-            break;
-        case O_PAUSE_MS:
-            options.pause_ms = (unsigned long)number(&options, name, value, 0, big);
-            break;
-        case O_CHECK:
-            options.check = true;
-            break;
-        case O_TIMEOUT:
-            options.timeout_s = (unsigned)number(&options, name, value, 0, 1 << 30);
-            break;
-        case O_GIVE_UP:
-            options.give_up = (int)number(&options, name, value, 1, 255);
-            break;
-        case O_FINALIZE:
-            options.finalize = true;
-            break;
-        case O_COMM:
-            if (!listed(comms, value))
-                usage_error(&options, "--comm: '%s' is not one of %s", value, comms);
-            options.comm = value;
-            break;
-        case O_DEVICES:
-            options.devices = (int)number(&options, name, value, 1, 1024);
-            break;
-        case O_BATCH:
-            options.batch = (unsigned long)number(&options, name, value, 1, 1 << 20);
-            break;
-        case O_DEPTH:
-            options.depth = (unsigned long)number(&options, name, value, 1, 1 << 20);
-            break;
-        case O_TIMES:
-            options.times = (unsigned long)number(&options, name, value, 1, big);
-            break;
-        default:
-            parse_fault(&options, name, (enum fault_kind)(row->option - O_FAULT), value);
+        if (row->is_fault) {
+            parse_fault(&options, row, value);
+            continue;
         }
+        long long set = true;
+        if (row->names)
+            set = lookup(&options, name, row->names, value);
+        else if (row->high)
+            set = number(&options, name, value, row->low, row->high);
+        else if (row->argument && !listed(comms, value))
+            usage_error(&options, "--comm: '%s' is not one of %s", value, comms);
+        else if (row->argument)
+            set = (intptr_t)value;
+        /* Little-endian, as every host of a GPU is. */
+        memcpy((char *)&options + row->offset, &set, row->size);
+        if (options.op == OP_SEND || options.op == OP_RECV)
+            usage_error(&options, "--op: %s is not a collective", value);
     }
     *ret_options = options;
 }
@@ -380,10 +310,18 @@ const char *op_name(enum op op)
     return "?";
 }
 
+enum op op_named(const char *text)
+{
+    const struct name *name = ops;
+    while (name->name && strcmp(name->name, text) != 0)
+        name++;
+    return name->name ? (enum op)name->value : OP_MIX;
+}
+
 const char *fault_name(enum fault_kind kind)
 {
     for (size_t i = 0; i < COUNT(rows); i++)
-        if (rows[i].option == O_FAULT + (int)kind)
+        if (rows[i].is_fault && rows[i].kind == kind)
             return rows[i].name;
     return "?";
 }

@@ -100,6 +100,7 @@ void options_parse(struct options *ret_options, unsigned takes, const char *comm
                    char **argv);
 
 const char *op_name(enum op op);
+enum op op_named(const char *name); /* OP_MIX where there is none */
 const char *fault_name(enum fault_kind kind);
 
 #endif

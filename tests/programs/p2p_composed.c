@@ -33,7 +33,6 @@ static void fan(struct member *world, enum op at_root, uint64_t tag)
 
 static void iterate(struct member *world, int nmembers, unsigned long i)
 {
-    (void)nmembers;
     exchange(world, 3 * i);
     fan(world, OP_RECV, 3 * i + 1);
     fan(world, OP_SEND, 3 * i + 2);
@@ -41,10 +40,8 @@ static void iterate(struct member *world, int nmembers, unsigned long i)
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     struct member world;
-    rank_begin(&options, &place, 0, "world", argc, argv);
+    rank_begin(0, "world", argc, argv);
     member_join(&world, &options, &place, 0, "world",
                 slots_needed(&options, 4 * (size_t)place.nranks));
     run_to_end(&world, 1, iterate);

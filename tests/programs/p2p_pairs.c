@@ -6,7 +6,6 @@
 static void exchange(struct member *world, int nmembers, unsigned long i)
 {
     int distances = 1;
-    (void)nmembers;
     while (1 << distances < world->nranks)
         distances++;
     int partner = world->rank ^ 1 << i % (unsigned)distances;
@@ -19,10 +18,8 @@ static void exchange(struct member *world, int nmembers, unsigned long i)
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     struct member world;
-    rank_begin(&options, &place, 0, "world", argc, argv);
+    rank_begin(0, "world", argc, argv);
     member_join(&world, &options, &place, 0, "world", slots_needed(&options, 2));
     run_to_end(&world, 1, exchange);
     return 0;

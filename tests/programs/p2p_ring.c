@@ -7,7 +7,6 @@ static void pass_on(struct member *world, int nmembers, unsigned long i)
     int next = (world->rank + 1) % world->nranks;
     int previous = (world->rank + world->nranks - 1) % world->nranks;
     unsigned long batch = world->options->batch;
-    (void)nmembers;
     for (unsigned long j = 0; j < batch; j++) {
         uint64_t tag = i * batch + j;
         member_prepare_p2p(world, OP_SEND, next, tag);
@@ -22,10 +21,8 @@ static void pass_on(struct member *world, int nmembers, unsigned long i)
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     struct member world;
-    rank_begin(&options, &place, TAKES_BATCH, "world", argc, argv);
+    rank_begin(TAKES_BATCH, "world", argc, argv);
     member_join(&world, &options, &place, 0, "world", slots_needed(&options, 2 * options.batch));
     run_to_end(&world, 1, pass_on);
     return 0;

@@ -16,15 +16,6 @@
 #include <time.h>
 
 #define COUNT 1024
-#define CUDA(call)                                                                                 \
-    do {                                                                                           \
-        cudaError_t error_ = (call);                                                               \
-        if (error_ != cudaSuccess)                                                                 \
-            fail(__FILE__, __LINE__, #call, cudaGetErrorString(error_));                           \
-    } while (0)
-
-static struct place place;
-static const struct options options = {.program = "poisoned", .timeout_s = 120};
 static cudaStream_t stream, behind, apart;
 static cudaEvent_t event;
 static float *buffer;
@@ -32,8 +23,8 @@ static float *buffer;
 static void expect(const char *what, cudaError_t got, bool error, bool failure_wanted)
 {
     fprintf(stderr, "rank %d: %s %d\n", place.rank, what, (int)got);
-    if (got != (error && failure_wanted ? cudaErrorLaunchFailure : cudaSuccess))
-        fail(__FILE__, __LINE__, what, cudaGetErrorString(got));
+    WRONG_IF(got != (error && failure_wanted ? cudaErrorLaunchFailure : cudaSuccess), what,
+             cudaGetErrorString(got));
     cudaGetLastError();
 }
 
@@ -53,14 +44,6 @@ static void look(bool poisoned, bool wanted)
     expect("stream apart", cudaStreamSynchronize(apart), false, wanted);
 }
 
-static void await_error(ncclComm_t comm)
-{
-    struct timespec pause = {.tv_nsec = 2000000};
-    ncclResult_t result, answer = ncclSuccess;
-    while ((result = ncclCommGetAsyncError(comm, &answer)) == ncclSuccess && answer == ncclSuccess)
-        nanosleep(&pause, NULL);
-}
-
 int main(int argc, char **argv)
 {
     if (argc != 2 || (strcmp(argv[1], "errors") != 0 && strcmp(argv[1], "garbage") != 0)) {
@@ -68,9 +51,8 @@ int main(int argc, char **argv)
         return 2;
     }
     bool wanted = strcmp(argv[1], "errors") == 0;
-    place_init(&place, &options);
+    place_begin();
     bool last = place.rank == place.nranks - 1;
-    device_use(place.local_rank);
     stream = device_stream_create();
     behind = device_stream_create();
     apart = device_stream_create();

@@ -121,22 +121,35 @@ class Job
             kill(pid_, number);
     }
 
-    /* The pid that a misbehaving rank told: "rank R (pid P): …". */
-    pid_t misbehaving_pid() const
+    void expect_end_by_sigterm()
     {
-        auto at = err.find("(pid ");
-        return at == std::string::npos ? -1 : atoi(err.c_str() + at + 5);
+        send(SIGTERM);
+        EXPECT_EQ(128 + SIGTERM, end()) << err;
     }
 
-    Words ok_lines() const
+    /* Waits for the pid that a misbehaving rank tells: "rank 1 (pid P): …". */
+    pid_t misbehaving_pid(const std::string &before = "rank 1 (pid ")
+    {
+        EXPECT_TRUE(saw(before)) << err;
+        auto at = err.find(before);
+        return at == std::string::npos ? -1 : atoi(err.c_str() + at + before.size());
+    }
+
+    /* Of stdout those with this in them, sorted. */
+    Words lines(const std::string &part = "") const
     {
         Words lines;
         std::istringstream stream(out);
         for (std::string line; std::getline(stream, line);)
-            if (line.find(" ok calls=") != std::string::npos)
+            if (line.find(part) != std::string::npos)
                 lines.push_back(line);
         std::sort(lines.begin(), lines.end());
         return lines;
+    }
+
+    Words ok_lines() const
+    {
+        return lines(" ok calls=");
     }
 
     static int count(const std::string &text, const std::string &part)
@@ -179,15 +192,25 @@ class Job
     Clock::time_point deadline_;
 };
 
+Words operator+(Words words, const Words &more)
+{
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+}
+
+/* With the path of the program. */
+Words alone(Words command)
+{
+    if (command[0][0] != '/')
+        command[0] = program(command[0]);
+    return command;
+}
+
 Words spawn(int n, const Words &command, const Words &options = {})
 {
-    Words words = {program("spawn"), "-n", std::to_string(n), "--timeout",
-                   std::to_string(limit_s - 10)};
-    words.insert(words.end(), options.begin(), options.end());
-    words.push_back("--");
-    words.push_back(command[0][0] == '/' ? command[0] : program(command[0]));
-    words.insert(words.end(), command.begin() + 1, command.end());
-    return words;
+    return Words{program("spawn"), "-n", std::to_string(n), "--timeout",
+                 std::to_string(limit_s - 10)} +
+           options + Words{"--"} + alone(command);
 }
 
 Words spy()
@@ -196,26 +219,28 @@ Words spy()
             "ASAN_OPTIONS=verify_asan_link_order=0:handle_segv=0"};
 }
 
-char state_of(pid_t pid)
+/* Of /proc/PID/stat the word `index` behind the name; "-": there is no such process. */
+std::string stat_of(pid_t pid, int index)
 {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string text;
     std::getline(file, text);
     auto at = text.rfind(") ");
-    return at == std::string::npos ? '-' : text[at + 2];
+    std::istringstream rest(at == std::string::npos ? "" : text.substr(at + 2));
+    std::string word = "-";
+    for (int i = 0; i <= index && rest >> word; i++)
+        ;
+    return word;
+}
+
+char state_of(pid_t pid)
+{
+    return stat_of(pid, 0)[0];
 }
 
 long cpu_ticks(pid_t pid)
 {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string text;
-    std::getline(file, text);
-    std::istringstream rest(text.substr(text.rfind(") ") + 2));
-    std::string word;
-    long user = 0;
-    for (int i = 0; i < 12 && rest >> word; i++)
-        user = atol(word.c_str());
-    return user;
+    return atol(stat_of(pid, 11).c_str());
 }
 
 template <typename Condition> bool becomes_true(Condition condition)
@@ -229,23 +254,21 @@ template <typename Condition> bool becomes_true(Condition condition)
     return true;
 }
 
-std::string checksum_of(const std::string &line)
-{
-    return line.substr(line.find("checksum="));
-}
-
 /* --- Healthy ---------------------------------------------------------------------------------- */
 
-struct Healthy {
+struct Named {
     const char *name;
+};
+
+std::ostream &operator<<(std::ostream &stream, const Named &named)
+{
+    return stream << named.name;
+}
+
+struct Healthy : Named {
     Words command;
     bool one_process; /* --devices instead of spawn -n */
 };
-
-std::ostream &operator<<(std::ostream &stream, const Healthy &healthy)
-{
-    return stream << healthy.name;
-}
 
 class HealthyProgram : public testing::TestWithParam<std::tuple<Healthy, int>>
 {
@@ -254,15 +277,9 @@ class HealthyProgram : public testing::TestWithParam<std::tuple<Healthy, int>>
 TEST_P(HealthyProgram, GivesRightResultsOnEveryRankTwiceTheSame)
 {
     const auto &[healthy, n] = GetParam();
-    Words command = healthy.command;
-    command.push_back("--check");
-    if (healthy.one_process) {
-        command[0] = program(command[0]);
-        command.push_back("--devices");
-        command.push_back(std::to_string(n));
-    } else {
-        command = spawn(n, command);
-    }
+    Words command = healthy.command + Words{"--check"};
+    command = healthy.one_process ? alone(command) + Words{"--devices", std::to_string(n)}
+                                  : spawn(n, command);
     Words first;
     for (int run = 0; run < 2; run++) {
         Job job(command);
@@ -276,18 +293,18 @@ TEST_P(HealthyProgram, GivesRightResultsOnEveryRankTwiceTheSame)
 }
 
 const Healthy healthy_programs[] = {
-    {"runtime_all", {"coll_runtime", "--op", "all", "--iters", "3"}, false},
-    {"driver_all_inplace", {"coll_driver", "--op", "all", "--iters", "3", "--inplace"}, false},
-    {"multidev_all", {"coll_multidev", "--op", "all", "--iters", "3"}, true},
-    {"threads_all", {"coll_threads", "--op", "all", "--iters", "3", "--sync-every", "2"}, true},
-    {"grouped", {"coll_grouped", "--op", "mix", "--iters", "5", "--batch", "2"}, false},
-    {"split", {"coll_split", "--op", "mix", "--iters", "6", "--finalize"}, false},
-    {"grow", {"coll_grow", "--op", "mix", "--iters", "6", "--finalize"}, false},
-    {"overlap", {"coll_overlap", "--iters", "64", "--depth", "32", "--count", "64"}, false},
-    {"ring", {"p2p_ring", "--iters", "5", "--count", "50000"}, false},
-    {"composed", {"p2p_composed", "--iters", "5", "--count", "50000"}, false},
-    {"pairs", {"p2p_pairs", "--iters", "6"}, false},
-    {"init", {"init_only", "--times", "3"}, false},
+    {{"runtime_all"}, {"coll_runtime", "--op", "all", "--iters", "3"}, false},
+    {{"driver_all_inplace"}, {"coll_driver", "--op", "all", "--iters", "3", "--inplace"}, false},
+    {{"multidev_all"}, {"coll_multidev", "--op", "all", "--iters", "3"}, true},
+    {{"threads_all"}, {"coll_threads", "--op", "all", "--iters", "3", "--sync-every", "2"}, true},
+    {{"grouped"}, {"coll_grouped", "--op", "mix", "--iters", "5", "--batch", "2"}, false},
+    {{"split"}, {"coll_split", "--op", "mix", "--iters", "6", "--finalize"}, false},
+    {{"grow"}, {"coll_grow", "--op", "mix", "--iters", "6", "--finalize"}, false},
+    {{"overlap"}, {"coll_overlap", "--iters", "64", "--depth", "32", "--count", "64"}, false},
+    {{"ring"}, {"p2p_ring", "--iters", "5", "--count", "50000"}, false},
+    {{"composed"}, {"p2p_composed", "--iters", "5", "--count", "50000"}, false},
+    {{"pairs"}, {"p2p_pairs", "--iters", "6"}, false},
+    {{"init"}, {"init_only", "--times", "3"}, false},
 };
 
 INSTANTIATE_TEST_SUITE_P(Programs, HealthyProgram,
@@ -322,15 +339,9 @@ TEST(Programs, RuntimeDriverThreadsAndMultidevPrintTheSame)
     const Words arguments = {"--op", "all", "--iters", "2", "--seed", "7"};
     Words first;
     for (const char *name : {"coll_runtime", "coll_driver", "coll_threads", "coll_multidev"}) {
-        Words command = {name};
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        if (strcmp(name, "coll_runtime") && strcmp(name, "coll_driver")) {
-            command[0] = program(name);
-            command.insert(command.end(), {"--devices", "4"});
-        } else {
-            command = spawn(4, command);
-        }
-        Job job(command);
+        bool ranks = !strcmp(name, "coll_runtime") || !strcmp(name, "coll_driver");
+        Words command = Words{name} + arguments;
+        Job job(ranks ? spawn(4, command) : alone(command) + Words{"--devices", "4"});
         ASSERT_EQ(0, job.end()) << job.err;
         if (first.empty())
             first = job.ok_lines();
@@ -342,14 +353,12 @@ TEST(Programs, RuntimeDriverThreadsAndMultidevPrintTheSame)
 TEST(Programs, ChecksumDependsOnTheDataAndNotOnThePlaceOrTheQueue)
 {
     auto checksums = [](const Words &more) {
-        Words command = {"coll_runtime", "--iters", "4"};
-        command.insert(command.end(), more.begin(), more.end());
-        Job job(spawn(2, command));
+        Job job(spawn(2, Words{"coll_runtime", "--iters", "4"} + more));
         EXPECT_EQ(0, job.end()) << job.err;
         Words lines = job.ok_lines();
         EXPECT_EQ(2u, lines.size());
         for (auto &line : lines)
-            line = checksum_of(line);
+            line = line.substr(line.find("checksum="));
         return lines;
     };
     Words plain = checksums({});
@@ -363,12 +372,9 @@ TEST(Programs, ChecksumDependsOnTheDataAndNotOnThePlaceOrTheQueue)
 
 TEST(Programs, CheckFindsWrongResults)
 {
-    Words environment = spy();
-    environment.push_back("SPY_REDOP=" + std::to_string(2 /* ncclMax */));
+    Words environment = spy() + Words{"SPY_REDOP=" + std::to_string(2 /* ncclMax */)};
     const Words command = {"coll_runtime", "--op", "allreduce", "--iters", "2"};
-    Words checking = command;
-    checking.push_back("--check");
-    Job job(spawn(2, checking), environment);
+    Job job(spawn(2, command + Words{"--check"}), environment);
     EXPECT_EQ(4, job.end()) << job.err;
     EXPECT_NE(std::string::npos, job.err.find("should be")) << job.err;
     Job blind(spawn(2, command), environment);
@@ -403,9 +409,7 @@ TEST(Programs, WrongUsageExitsWithTwoAndNamesTheMistake)
         {{"spawn", "-n", "2"}, "no program"},
     };
     for (const auto &[words, text] : rows) {
-        Words command = words;
-        command[0] = program(command[0]);
-        Job job(command);
+        Job job(alone(words));
         EXPECT_EQ(2, job.end()) << words[1];
         EXPECT_NE(std::string::npos, job.err.find(text)) << job.err;
     }
@@ -416,12 +420,10 @@ TEST(Programs, WrongUsageExitsWithTwoAndNamesTheMistake)
 TEST(Misbehaviour, HangBlocksTheRankBeforeItsCall)
 {
     Job job(spawn(2, {"coll_runtime", "--iters", "5", "--hang", "1:3"}), spy());
-    ASSERT_TRUE(job.saw("rank 1 (pid ")) << job.err;
     pid_t pid = job.misbehaving_pid();
     EXPECT_TRUE(becomes_true([&] { return state_of(pid) == 'S'; }));
     EXPECT_TRUE(job.saw("spy 0: AllReduce", 3)) << "the other rank comes to the call";
-    job.send(SIGTERM);
-    EXPECT_EQ(128 + SIGTERM, job.end());
+    job.expect_end_by_sigterm();
     EXPECT_EQ(2, Job::count(job.err, "spy 1: AllReduce"));
     EXPECT_TRUE(job.ok_lines().empty()) << job.out;
 }
@@ -431,8 +433,7 @@ TEST(Misbehaviour, HangOfOneThreadLeavesItsProcessAlive)
     Job job({program("coll_threads"), "--devices", "2", "--iters", "5", "--hang", "1:3"});
     ASSERT_TRUE(job.saw("rank 1 (pid ")) << job.err;
     EXPECT_TRUE(job.still_running_after(300));
-    job.send(SIGTERM);
-    EXPECT_EQ(128 + SIGTERM, job.end());
+    job.expect_end_by_sigterm();
 }
 
 TEST(Misbehaviour, SkipLeavesOneCallOutAndGoesOn)
@@ -511,18 +512,15 @@ TEST(Misbehaviour, ExitWithoutCodeIsAnOrderlyEnd)
 {
     Job job(spawn(2, {"coll_runtime", "--iters", "5", "--exit", "1:3"}), spy());
     ASSERT_TRUE(job.saw("spy 0: AllReduce", 3)) << job.err;
-    ASSERT_TRUE(job.saw("rank 1 (pid ")) << job.err;
     pid_t pid = job.misbehaving_pid();
     EXPECT_TRUE(becomes_true([&] { return state_of(pid) == '-'; })) << "ended and reaped";
     EXPECT_TRUE(job.still_running_after(300)) << "the other rank waits";
-    job.send(SIGTERM);
-    EXPECT_EQ(128 + SIGTERM, job.end()) << "the status of rank 0: rank 1 ended with 0";
+    job.expect_end_by_sigterm(); /* the status of rank 0: rank 1 ended with 0 */
 }
 
 TEST(Misbehaviour, StopFreezesUntilContinued)
 {
     Job job(spawn(2, {"coll_runtime", "--iters", "5", "--stop", "1:3", "--check"}));
-    ASSERT_TRUE(job.saw("rank 1 (pid ")) << job.err;
     pid_t pid = job.misbehaving_pid();
     ASSERT_TRUE(becomes_true([&] { return state_of(pid) == 'T'; }));
     EXPECT_TRUE(job.still_running_after(200));
@@ -538,32 +536,23 @@ TEST(Misbehaviour, StallBlocksTheStreamAndNotTheHost)
             spy());
     ASSERT_TRUE(job.saw("spy 1: AllReduce", 6)) << "the calls behind the stall return\n" << job.err;
     EXPECT_TRUE(job.still_running_after(300));
-    job.send(SIGTERM);
-    EXPECT_EQ(128 + SIGTERM, job.end());
+    job.expect_end_by_sigterm();
     EXPECT_TRUE(job.ok_lines().empty());
 }
 
 TEST(Misbehaviour, SpinComputesForEver)
 {
     Job job(spawn(2, {"coll_runtime", "--iters", "5", "--spin", "1:3"}));
-    ASSERT_TRUE(job.saw("rank 1 (pid ")) << job.err;
     pid_t pid = job.misbehaving_pid();
     long before = cpu_ticks(pid);
     EXPECT_TRUE(becomes_true([&] { return cpu_ticks(pid) > before + 3; }));
-    job.send(SIGTERM);
-    EXPECT_EQ(128 + SIGTERM, job.end());
+    job.expect_end_by_sigterm();
 }
 
-struct Changed {
-    const char *name;
+struct Changed : Named {
     Words options;
     const char *call; /* what the spy then sees of rank 1, once */
 };
-
-std::ostream &operator<<(std::ostream &stream, const Changed &changed)
-{
-    return stream << changed.name;
-}
 
 class ChangedCall : public testing::TestWithParam<Changed>
 {
@@ -572,9 +561,8 @@ class ChangedCall : public testing::TestWithParam<Changed>
 TEST_P(ChangedCall, PassesOtherArgumentsInThatCallAlone)
 {
     const Changed &changed = GetParam();
-    Words command = {"coll_runtime", "--iters", "4", "--sync-every", "0"};
-    command.insert(command.end(), changed.options.begin(), changed.options.end());
-    Job job(spawn(2, command), spy());
+    Job job(spawn(2, Words{"coll_runtime", "--iters", "4", "--sync-every", "0"} + changed.options),
+            spy());
     ASSERT_TRUE(job.saw(std::string("spy 1: ") + changed.call)) << job.err;
     job.send(SIGTERM); /* it may hang, or end with mixed data: both are NCCL's way */
     job.end();
@@ -582,12 +570,12 @@ TEST_P(ChangedCall, PassesOtherArgumentsInThatCallAlone)
 }
 
 const Changed changed_calls[] = {
-    {"more", {"--count-delta", "1:3:17"}, "AllReduce count=1041 dtype=7 redop=0\n"},
-    {"less", {"--count-delta", "1:3:-24"}, "AllReduce count=1000 dtype=7 redop=0\n"},
-    {"op", {"--with", "1:3:op=broadcast"}, "Broadcast count=1024 dtype=7 root=0\n"},
-    {"dtype", {"--with", "1:3:dtype=float64"}, "AllReduce count=1024 dtype=8 redop=0\n"},
-    {"redop", {"--with", "1:3:redop=max"}, "AllReduce count=1024 dtype=7 redop=2\n"},
-    {"root",
+    {{"more"}, {"--count-delta", "1:3:17"}, "AllReduce count=1041 dtype=7 redop=0\n"},
+    {{"less"}, {"--count-delta", "1:3:-24"}, "AllReduce count=1000 dtype=7 redop=0\n"},
+    {{"op"}, {"--with", "1:3:op=broadcast"}, "Broadcast count=1024 dtype=7 root=0\n"},
+    {{"dtype"}, {"--with", "1:3:dtype=float64"}, "AllReduce count=1024 dtype=8 redop=0\n"},
+    {{"redop"}, {"--with", "1:3:redop=max"}, "AllReduce count=1024 dtype=7 redop=2\n"},
+    {{"root"},
      {"--op", "broadcast", "--with", "1:3:root=1"},
      "Broadcast count=1024 dtype=7 root=1\n"},
 };
@@ -609,8 +597,7 @@ TEST(Misbehaviour, NoInitNeverCreatesTheCommunicator)
     ASSERT_TRUE(job.saw("rank 1 (pid ")) << job.err;
     ASSERT_TRUE(job.saw("spy 0: CommInitRank")) << job.err;
     EXPECT_TRUE(job.still_running_after(300));
-    job.send(SIGTERM);
-    EXPECT_EQ(128 + SIGTERM, job.end());
+    job.expect_end_by_sigterm();
     EXPECT_EQ(0, Job::count(job.err, "spy 1: CommInitRank"));
 }
 
@@ -648,11 +635,7 @@ TEST(Spawn, GivesEveryProcessTorchrunsNamesAndAFolderThatIsGoneAfterwards)
                       "touch $SPAWN_DIR/$RANK; printf '%s\\n' \"$RANK $LOCAL_RANK $WORLD_SIZE "
                       "$LOCAL_WORLD_SIZE ${MASTER_ADDR:+addr} ${MASTER_PORT:+port} $SPAWN_DIR\""}));
     ASSERT_EQ(0, job.end()) << job.err;
-    std::istringstream stream(job.out);
-    Words lines;
-    for (std::string line; std::getline(stream, line);)
-        lines.push_back(line);
-    std::sort(lines.begin(), lines.end());
+    Words lines = job.lines();
     ASSERT_EQ(3u, lines.size()) << job.out;
     for (int rank = 0; rank < 3; rank++) {
         std::string start = std::to_string(rank) + " " + std::to_string(rank) + " 3 3 addr port /";
@@ -732,9 +715,8 @@ TEST(Spawn, ItsDeathIsTheDeathOfItsProcesses)
 {
     Job job(spawn(
         1, {"/bin/sh", "-c", "printf %s $SPAWN_DIR; echo \"(pid $$)\" >&2; exec sleep 1000"}));
-    ASSERT_TRUE(job.saw("(pid "));
     ASSERT_TRUE(job.saw(")\n"));
-    pid_t pid = job.misbehaving_pid();
+    pid_t pid = job.misbehaving_pid("(pid ");
     ASSERT_GT(pid, 0);
     job.send(SIGKILL);
     EXPECT_EQ(128 + SIGKILL, job.end());

@@ -56,8 +56,7 @@ CUresult fake_capture_stream_guard(struct CUstream_st *stream)
 {
     if (!stream->capture)
         return CUDA_SUCCESS;
-    if (stream->capture->invalidated)
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    REFUSE_IF(stream->capture->invalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     stream->capture->invalidated = true;
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
@@ -154,8 +153,7 @@ CUresult fake_capture_add(struct CUstream_st *stream, const struct operation *op
     CUgraphNode node;
     CUresult result;
 
-    if (capture->invalidated)
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    REFUSE_IF(capture->invalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     result = fake_node_add(capture->graph, stream->capture_deps, stream->n_capture_deps,
                            node_type(op->kind), op, &node);
     if (result == CUDA_SUCCESS)
@@ -191,8 +189,7 @@ CUresult fake_capture_record(struct CUstream_st *stream, struct CUevent_st *even
 {
     struct capture *capture = stream->capture;
 
-    if (capture->invalidated)
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    REFUSE_IF(capture->invalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     if (external)
         return add_event_node(stream, event, OP_RECORD);
     /* Not a node: the event only marks the place, for streams that wait for it. */
@@ -208,8 +205,7 @@ CUresult fake_capture_wait(struct CUstream_st *stream, struct CUevent_st *event,
 {
     struct capture *theirs = event->capture, *ours = stream->capture;
 
-    if (ours && ours->invalidated)
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    REFUSE_IF(ours && ours->invalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     if (external)
         return ours ? add_event_node(stream, event, OP_WAIT) : CUDA_ERROR_INVALID_VALUE;
     if (!theirs) {
@@ -219,13 +215,11 @@ CUresult fake_capture_wait(struct CUstream_st *stream, struct CUevent_st *event,
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
     if (theirs->ended) {
-        if (!ours)
-            return CUDA_ERROR_CAPTURED_EVENT;
+        REFUSE_IF(!ours, CUDA_ERROR_CAPTURED_EVENT);
         ours->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
-    if (theirs->invalidated)
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    REFUSE_IF(theirs->invalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     if (ours && ours != theirs) {
         ours->invalidated = theirs->invalidated = true;
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
@@ -284,10 +278,8 @@ static CUresult begin(CUstream hStream, CUgraph graph, const CUgraphNode *deps, 
                (graph && !fake_handle_is(graph, HANDLE_GRAPH)));
     for (size_t i = 0; i < n_deps; i++)
         INVALID_IF(!fake_handle_is(deps[i], HANDLE_NODE));
-    if (stream->legacy)
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    if (stream->capture)
-        return CUDA_ERROR_ILLEGAL_STATE;
+    REFUSE_IF(stream->legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    REFUSE_IF(stream->capture, CUDA_ERROR_ILLEGAL_STATE);
     deps_set(&stream->capture_deps, &stream->n_capture_deps, deps, n_deps);
     struct capture *capture = fake_new(sizeof(*capture));
     *capture = (struct capture){.next = captures,
@@ -337,12 +329,11 @@ STREAM_CALL(cuStreamEndCapture, (CUstream hStream, CUgraph *phGraph), (hStream, 
     ENTER_STREAM(hStream, stream);
     struct capture *capture = stream->capture;
     INVALID_IF(!phGraph);
-    if (!capture)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    if (capture->origin != stream)
-        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->owner != fake_thread()->id)
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    REFUSE_IF(!capture, CUDA_ERROR_ILLEGAL_STATE);
+    REFUSE_IF(capture->origin != stream, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    REFUSE_IF(capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+                  capture->owner != fake_thread()->id,
+              CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     if (capture->invalidated)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (has_unjoined(capture))
@@ -362,8 +353,8 @@ static CUresult info(CUstream hStream, CUstreamCaptureStatus *status, cuuint64_t
 {
     ENTER_STREAM(hStream, stream);
     INVALID_IF(!status);
-    if (legacy_conflict(stream, false))
-        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; /* here the capture is not harmed */
+    REFUSE_IF(legacy_conflict(stream, false),
+              CUDA_ERROR_STREAM_CAPTURE_IMPLICIT); /* here the capture is not harmed */
     *status = !stream->capture               ? CU_STREAM_CAPTURE_STATUS_NONE
               : stream->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                              : CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -411,10 +402,8 @@ STREAM_CALL(cuStreamUpdateCaptureDependencies,
             (hStream, dependencies, numDependencies, flags))
 {
     ENTER_STREAM(hStream, stream);
-    if (!stream->capture)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    if (stream->capture->invalidated)
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    REFUSE_IF(!stream->capture, CUDA_ERROR_ILLEGAL_STATE);
+    REFUSE_IF(stream->capture->invalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     INVALID_IF(flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (numDependencies && !dependencies));
     for (size_t i = 0; i < numDependencies; i++)
         INVALID_IF(!fake_handle_is(dependencies[i], HANDLE_NODE) ||

@@ -470,13 +470,8 @@ static CUresult launch(CUgraphExec exec, struct CUstream_st *stream)
 #define is_node(handle)  fake_handle_is(handle, HANDLE_NODE)
 #define is_exec(handle)  fake_handle_is(handle, HANDLE_EXEC)
 
-CUresult CUDAAPI cuGraphCreate(CUgraph *phGraph, unsigned int flags)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!phGraph || flags);
-    *phGraph = fake_graph_create();
-    return CUDA_SUCCESS;
-}
+GETTER(cuGraphCreate, (CUgraph * phGraph, unsigned int flags), ENTER_GRAPHS;
+       INVALID_IF(flags), phGraph, fake_graph_create())
 
 CUresult CUDAAPI cuGraphDestroy(CUgraph hGraph)
 {
@@ -486,13 +481,8 @@ CUresult CUDAAPI cuGraphDestroy(CUgraph hGraph)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!phGraphClone || !is_graph(originalGraph));
-    *phGraphClone = graph_clone(originalGraph);
-    return CUDA_SUCCESS;
-}
+GETTER(cuGraphClone, (CUgraph * phGraphClone, CUgraph originalGraph), ENTER_GRAPHS;
+       INVALID_IF(!is_graph(originalGraph)), phGraphClone, graph_clone(originalGraph))
 
 CUresult CUDAAPI cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode,
                                         CUgraph hClonedGraph)
@@ -542,19 +532,13 @@ CUresult CUDAAPI cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGra
 {
     ENTER_GRAPHS;
     INVALID_IF(!phGraph || !is_node(hNode) || hNode->type != CU_GRAPH_NODE_TYPE_GRAPH);
-    if (!hNode->child)
-        return CUDA_ERROR_NOT_SUPPORTED; /* a captured launch keeps no graph */
+    REFUSE_IF(!hNode->child, CUDA_ERROR_NOT_SUPPORTED); /* a captured launch keeps no graph */
     *phGraph = hNode->child;
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphEventRecordNodeGetEvent(CUgraphNode hNode, CUevent *event_out)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!event_out || !is_node(hNode) || hNode->op.kind != OP_RECORD);
-    *event_out = hNode->op.event.event;
-    return CUDA_SUCCESS;
-}
+GETTER(cuGraphEventRecordNodeGetEvent, (CUgraphNode hNode, CUevent *event_out), ENTER_GRAPHS;
+       INVALID_IF(!is_node(hNode) || hNode->op.kind != OP_RECORD), event_out, hNode->op.event.event)
 
 static CUresult host_operation(const CUDA_HOST_NODE_PARAMS *parameters, struct operation *ret_op)
 {
@@ -609,13 +593,8 @@ CUresult CUDAAPI cuGraphDestroyNode(CUgraphNode hNode)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
-{
-    ENTER_GRAPHS;
-    INVALID_IF(!type || !is_node(hNode));
-    *type = hNode->type;
-    return CUDA_SUCCESS;
-}
+GETTER(cuGraphNodeGetType, (CUgraphNode hNode, CUgraphNodeType *type), ENTER_GRAPHS;
+       INVALID_IF(!is_node(hNode)), type, hNode->type)
 
 /* Fills an array of *n entries, clears the rest of it, and sets *n to how many there are. */
 struct out {
@@ -715,8 +694,7 @@ CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
 
     ENTER_GRAPHS;
     INVALID_IF(!phGraphExec || !is_graph(hGraph));
-    if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH, CUDA_ERROR_NOT_SUPPORTED);
     TRY(program_create(hGraph, &program));
     CUgraphExec exec = fake_new(sizeof(*exec));
     exec->program = program;

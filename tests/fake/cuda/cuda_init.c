@@ -287,8 +287,7 @@ CUresult CUDAAPI cuInit(unsigned int flags)
     switch (atomic_load(&state)) {
     case STATE_NEW:
         read_devices();
-        if (!fake_device_count)
-            return CUDA_ERROR_NO_DEVICE;
+        REFUSE_IF(!fake_device_count, CUDA_ERROR_NO_DEVICE);
         atexit(at_exit);
         atomic_store_explicit(&state, STATE_READY, memory_order_release);
         return CUDA_SUCCESS;
@@ -330,10 +329,8 @@ CUresult fake_context(CUcontext *ret_ctx)
 {
     CUcontext ctx = current();
 
-    if (!ctx)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (!ctx->alive)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    REFUSE_IF(!ctx, CUDA_ERROR_INVALID_CONTEXT);
+    REFUSE_IF(!ctx->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     if (ctx->sticky != CUDA_SUCCESS)
         return ctx->sticky;
     *ret_ctx = ctx;
@@ -403,8 +400,9 @@ FORM(cuCtxCreate_v3,
 CUresult CUDAAPI cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
                                 unsigned int flags, CUdevice dev)
 {
-    if (ctxCreateParams && (ctxCreateParams->numExecAffinityParams || ctxCreateParams->cigParams))
-        return CUDA_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(ctxCreateParams &&
+                  (ctxCreateParams->numExecAffinityParams || ctxCreateParams->cigParams),
+              CUDA_ERROR_NOT_SUPPORTED);
     return create_and_push(pctx, flags, dev);
 }
 
@@ -414,8 +412,7 @@ V2_CALL(cuCtxDestroy, (CUcontext ctx), (ctx))
 
     ENTER_DRIVER;
     TRY(fake_context_check(ctx));
-    if (ctx->primary)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(ctx->primary, CUDA_ERROR_INVALID_CONTEXT);
     context_end(ctx);
     if (current() == ctx)
         thread->depth--;
@@ -436,8 +433,7 @@ V2_CALL(cuCtxPopCurrent, (CUcontext * pctx), (pctx))
     struct thread *thread = fake_thread();
 
     TRY(fake_ready());
-    if (!thread->depth)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(!thread->depth, CUDA_ERROR_INVALID_CONTEXT);
     thread->depth--;
     if (pctx)
         *pctx = thread->contexts[thread->depth];
@@ -459,15 +455,8 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext ctx)
 
 GETTER(cuCtxGetCurrent, (CUcontext * pctx), TRY(fake_ready()), pctx, current())
 
-CUresult CUDAAPI cuCtxGetDevice(CUdevice *device)
-{
-    TRY(fake_ready());
-    INVALID_IF(!device);
-    if (!current())
-        return CUDA_ERROR_INVALID_CONTEXT;
-    *device = current()->device;
-    return CUDA_SUCCESS;
-}
+GETTER(cuCtxGetDevice, (CUdevice * device), TRY(fake_ready()); INVALID_IF(!device);
+       TRY(current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT), device, current()->device)
 
 /* Locked: the context that a call names, or with NULL the calling thread's. */
 static CUresult context_named(CUcontext *ctx)
@@ -486,14 +475,8 @@ CUresult CUDAAPI cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
-{
-    ENTER_DRIVER;
-    INVALID_IF(!ctxId);
-    TRY(context_named(&ctx));
-    *ctxId = ctx->id;
-    return CUDA_SUCCESS;
-}
+GETTER(cuCtxGetId, (CUcontext ctx, unsigned long long *ctxId), ENTER_DRIVER; INVALID_IF(!ctxId);
+       TRY(context_named(&ctx)), ctxId, ctx->id)
 
 CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
 {
@@ -540,8 +523,7 @@ V2_CALL(cuDevicePrimaryCtxRelease, (CUdevice dev), (dev))
     TRY(fake_device_check(dev));
     HOLD_LOCK;
     CUcontext primary = fake_devices[dev].primary;
-    if (!primary || !primary->retains)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(!primary || !primary->retains, CUDA_ERROR_INVALID_CONTEXT);
     if (!--primary->retains)
         context_end(primary);
     return CUDA_SUCCESS;
@@ -723,24 +705,17 @@ CUresult CUDAAPI cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevi
 
 /* Peers: every device reaches every other. */
 
-CUresult CUDAAPI cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
-{
-    TRY(fake_device_check(dev));
-    TRY(fake_device_check(peerDev));
-    INVALID_IF(!canAccessPeer);
-    *canAccessPeer = dev != peerDev;
-    return CUDA_SUCCESS;
-}
+GETTER(cuDeviceCanAccessPeer, (int *canAccessPeer, CUdevice dev, CUdevice peerDev),
+       TRY(fake_device_check(dev));
+       TRY(fake_device_check(peerDev)), canAccessPeer, dev != peerDev)
 
 CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
     ENTER(ctx);
     TRY(fake_context_check(peerContext));
     INVALID_IF(Flags);
-    if (peerContext->device == ctx->device)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (ctx->peers >> peerContext->device & 1)
-        return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    REFUSE_IF(peerContext->device == ctx->device, CUDA_ERROR_INVALID_CONTEXT);
+    REFUSE_IF(ctx->peers >> peerContext->device & 1, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     ctx->peers |= (uint64_t)1 << peerContext->device;
     return CUDA_SUCCESS;
 }
@@ -749,8 +724,7 @@ CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
 {
     ENTER(ctx);
     TRY(fake_context_check(peerContext));
-    if (!(ctx->peers >> peerContext->device & 1))
-        return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    REFUSE_IF(!(ctx->peers >> peerContext->device & 1), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     ctx->peers &= ~((uint64_t)1 << peerContext->device);
     return CUDA_SUCCESS;
 }

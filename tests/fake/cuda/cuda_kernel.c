@@ -38,14 +38,12 @@ static CUresult read_entries(const char *text, struct CUmod_st *module, size_t *
 {
     const char *at = text;
 
-    if (!strstr(text, ".version") || !strstr(text, ".target"))
-        return CUDA_ERROR_INVALID_PTX;
+    REFUSE_IF(!strstr(text, ".version") || !strstr(text, ".target"), CUDA_ERROR_INVALID_PTX);
     while ((at = strstr(at, ".entry"))) {
         at = skip_spaces(at + strlen(".entry"));
         size_t length = strcspn(at, " \t\r\n(");
         const struct kernel *kernel = fake_kernel_find(at, length);
-        if (!kernel || module->count == ENTRIES_MAX)
-            return CUDA_ERROR_NO_BINARY_FOR_GPU;
+        REFUSE_IF(!kernel || module->count == ENTRIES_MAX, CUDA_ERROR_NO_BINARY_FOR_GPU);
         module->functions[module->count++] = (struct CUfunc_st){kernel, module};
         if (kernel->globals_bytes > *ret_globals)
             *ret_globals = kernel->globals_bytes;
@@ -108,8 +106,7 @@ CUresult CUDAAPI cuModuleUnload(CUmodule hmod)
 {
     ENTER(ctx);
     TRY(fake_capture_guard());
-    if (!fake_handle_is(hmod, HANDLE_MODULE))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!fake_handle_is(hmod, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     fake_context_drain(hmod->ctx);
     unload(hmod);
     return CUDA_SUCCESS;
@@ -119,8 +116,7 @@ CUresult CUDAAPI cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const cha
 {
     ENTER(ctx);
     INVALID_IF(!hfunc || !name);
-    if (!fake_handle_is(hmod, HANDLE_MODULE))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!fake_handle_is(hmod, HANDLE_MODULE), CUDA_ERROR_INVALID_HANDLE);
     for (unsigned int i = 0; i < hmod->count; i++)
         if (!strcmp(hmod->functions[i].kernel->entry, name)) {
             *hfunc = &hmod->functions[i];
@@ -150,8 +146,8 @@ static CUresult launch(CUstream handle, CUfunction f, unsigned int blocks, unsig
                            .kernel = {.function = f, .blocks = blocks, .threads = threads}};
 
     ENTER_STREAM(handle, stream);
-    if (!fake_handle_is(f, HANDLE_FUNCTION) || f->module->ctx != stream->ctx)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!fake_handle_is(f, HANDLE_FUNCTION) || f->module->ctx != stream->ctx,
+              CUDA_ERROR_INVALID_HANDLE);
     INVALID_IF(!arguments || !arguments[0] || !blocks || !threads || threads > 1024 ||
                f->kernel->argument_bytes > sizeof(op.kernel.argument));
     memcpy(op.kernel.argument, arguments[0], f->kernel->argument_bytes);
@@ -180,8 +176,7 @@ static CUresult launch_nccl(CUstream handle, CUfunction f, void *const *paramete
 {
     struct operation op = {.kind = OP_HOST, .host = {.fn = (CUhostFn)(void *)f}};
 
-    if (parameters)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(parameters, CUDA_ERROR_NOT_SUPPORTED);
     ENTER_STREAM(handle, stream);
     INVALID_IF(!f || !extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER ||
                extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE || extra[4] != CU_LAUNCH_PARAM_END ||

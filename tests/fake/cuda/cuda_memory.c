@@ -151,8 +151,7 @@ void fake_memory_free_context(CUcontext ctx)
 
 static CUresult charge(int device, size_t size)
 {
-    if (size > fake_device_memory - fake_devices[device].used)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(size > fake_device_memory - fake_devices[device].used, CUDA_ERROR_OUT_OF_MEMORY);
     fake_devices[device].used += size;
     return CUDA_SUCCESS;
 }
@@ -166,8 +165,7 @@ static CUresult allocate(CUcontext ctx, size_t size, enum memory_kind kind, size
 
     if (!size || charged < (kind == MEMORY_HOST ? 0 : size))
         return size ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
-    if (charge(ctx->device, charged) != CUDA_SUCCESS)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(charge(ctx->device, charged) != CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY);
     if (posix_memalign(&base, alignment, size)) {
         fake_devices[ctx->device].used -= charged;
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -256,8 +254,7 @@ CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUde
 {
     ENTER(ctx);
     struct allocation *allocation = fake_memory_find((void *)dptr);
-    if (!allocation)
-        return CUDA_ERROR_NOT_FOUND;
+    REFUSE_IF(!allocation, CUDA_ERROR_NOT_FOUND);
     if (pbase)
         *pbase = allocation->base;
     if (psize)
@@ -294,8 +291,9 @@ V2_CALL(cuMemHostRegister, (void *p, size_t bytesize, unsigned int Flags), (p, b
     TRY(fake_capture_guard());
     size_t place = table_place((uintptr_t)p);
     INVALID_IF(!p || !bytesize || (Flags & ~15u) || (uintptr_t)p + bytesize < (uintptr_t)p);
-    if (fake_memory_find(p) || (place < table_used && table[place]->base - (uintptr_t)p < bytesize))
-        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    REFUSE_IF(fake_memory_find(p) ||
+                  (place < table_used && table[place]->base - (uintptr_t)p < bytesize),
+              CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     table_add((uintptr_t)p, bytesize, MEMORY_REGISTERED, ctx->device, ctx)->flags = Flags;
     return CUDA_SUCCESS;
 }
@@ -305,8 +303,7 @@ CUresult CUDAAPI cuMemHostUnregister(void *p)
     ENTER(ctx);
     TRY(fake_capture_guard());
     struct allocation *allocation = whole(p, MEMORY_REGISTERED, MEMORY_REGISTERED);
-    if (!allocation)
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    REFUSE_IF(!allocation, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     fake_memory_free(allocation);
     return CUDA_SUCCESS;
 }
@@ -316,14 +313,9 @@ static bool is_host(const struct allocation *allocation)
     return allocation->kind == MEMORY_HOST || allocation->kind == MEMORY_REGISTERED;
 }
 
-CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
-{
-    ENTER(ctx);
-    struct allocation *allocation = fake_memory_find(p);
-    INVALID_IF(!pdptr || Flags || !allocation || !is_host(allocation));
-    *pdptr = (CUdeviceptr)p;
-    return CUDA_SUCCESS;
-}
+GETTER(cuMemHostGetDevicePointer_v2, (CUdeviceptr * pdptr, void *p, unsigned int Flags), ENTER(ctx);
+       struct allocation *allocation = fake_memory_find(p);
+       INVALID_IF(Flags || !allocation || !is_host(allocation)), pdptr, (CUdeviceptr)p)
 
 /* Allocation in stream order. */
 
@@ -334,8 +326,7 @@ STREAM_CALL(cuMemAllocAsync, (CUdeviceptr * dptr, size_t bytesize, CUstream hStr
 
     ENTER_STREAM(hStream, stream);
     INVALID_IF(!dptr);
-    if (stream->capture)
-        return CUDA_ERROR_NOT_SUPPORTED; /* memory nodes are not modelled */
+    REFUSE_IF(stream->capture, CUDA_ERROR_NOT_SUPPORTED); /* memory nodes are not modelled */
     TRY(allocate(stream->ctx, bytesize, MEMORY_DEVICE, 512, &allocation));
     allocation->ordered = true;
     *dptr = allocation->base;
@@ -349,8 +340,7 @@ STREAM_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream hStream), (dptr, hStream
     ENTER_STREAM(hStream, stream);
     struct allocation *allocation = whole((void *)dptr, MEMORY_DEVICE, MEMORY_DEVICE);
     INVALID_IF(!allocation);
-    if (stream->capture)
-        return CUDA_ERROR_NOT_SUPPORTED; /* memory nodes are not modelled */
+    REFUSE_IF(stream->capture, CUDA_ERROR_NOT_SUPPORTED); /* memory nodes are not modelled */
     allocation->freeing = true;
     return fake_stream_submit(stream, &op);
 }
@@ -363,14 +353,11 @@ static bool location_ok(const CUmemLocation *location)
            location->id < fake_device_count;
 }
 
-CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
-                                               CUmemAllocationGranularity_flags option)
-{
-    TRY(fake_ready());
-    INVALID_IF(!granularity || !prop || !location_ok(&prop->location));
-    *granularity = FAKE_GRANULARITY;
-    return CUDA_SUCCESS;
-}
+GETTER(cuMemGetAllocationGranularity,
+       (size_t * granularity, const CUmemAllocationProp *prop,
+        CUmemAllocationGranularity_flags option),
+       TRY(fake_ready());
+       INVALID_IF(!prop || !location_ok(&prop->location)), granularity, FAKE_GRANULARITY)
 
 CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment,
                                      CUdeviceptr addr, unsigned long long flags)
@@ -384,8 +371,7 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
         alignment = FAKE_GRANULARITY;
     mapping =
         mmap(NULL, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapping == MAP_FAILED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(mapping == MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
     base = (uintptr_t)mapping;
     aligned = (base + alignment - 1) & ~(uintptr_t)(alignment - 1);
     if (aligned > base)
@@ -475,8 +461,8 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     TRY(fake_ready());
     INVALID_IF(!handle || !prop || flags || !size || size % FAKE_GRANULARITY ||
                prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || !location_ok(&prop->location));
-    if (prop->requestedHandleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(prop->requestedHandleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+              CUDA_ERROR_NOT_SUPPORTED);
     HOLD_LOCK;
     TRY(charge(prop->location.id, size));
     int fd = memfd_create("device memory", MFD_CLOEXEC);
@@ -508,8 +494,9 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
     struct physical *physical = physical_of(handle);
     INVALID_IF(!physical || flags || offset || !size || size % FAKE_GRANULARITY ||
                size > physical->size || !reservation_of(ptr, size) || range_taken(ptr, size));
-    if (mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->fd, 0) == MAP_FAILED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(mmap((void *)ptr, size, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->fd, 0) ==
+                  MAP_FAILED,
+              CUDA_ERROR_OUT_OF_MEMORY);
     struct allocation *allocation = table_add(ptr, size, MEMORY_MAPPED, physical->device, NULL);
     allocation->physical = physical;
     allocation->readable = false; /* until cuMemSetAccess */
@@ -541,8 +528,7 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessD
     ENTER_DRIVER;
     INVALID_IF(!desc || !count);
     for (size_t i = 0; i < count; i++) {
-        if (!location_ok(&desc[i].location))
-            return CUDA_ERROR_INVALID_DEVICE;
+        REFUSE_IF(!location_ok(&desc[i].location), CUDA_ERROR_INVALID_DEVICE);
         if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
             protection |= PROT_READ | PROT_WRITE;
         else if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
@@ -610,8 +596,7 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void *shareableHandle,
     INVALID_IF(!physical || !shareableHandle || flags ||
                handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
                !(physical->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    if ((fd = dup(physical->fd)) < 0)
-        return CUDA_ERROR_OPERATING_SYSTEM;
+    REFUSE_IF((fd = dup(physical->fd)) < 0, CUDA_ERROR_OPERATING_SYSTEM);
     *(int *)shareableHandle = fd;
     return CUDA_SUCCESS;
 }
@@ -627,8 +612,7 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *ha
                fstat((int)(intptr_t)osHandle, &status) || status.st_size <= 0 ||
                (size_t)status.st_size % FAKE_GRANULARITY);
     int fd = dup((int)(intptr_t)osHandle);
-    if (fd < 0)
-        return CUDA_ERROR_OPERATING_SYSTEM;
+    REFUSE_IF(fd < 0, CUDA_ERROR_OPERATING_SYSTEM);
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                 .location.type = CU_MEM_LOCATION_TYPE_DEVICE};

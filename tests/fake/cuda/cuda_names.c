@@ -59,8 +59,7 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVer
     size_t best = SIZE_MAX;
     bool known = false;
 
-    if (!symbol || !*symbol || !pfn || (flags & ~(cuuint64_t)3) || flags == 3)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!symbol || !*symbol || !pfn || (flags & ~(cuuint64_t)3) || flags == 3);
     *pfn = NULL;
     for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
         if (strcmp(functions[i].name, symbol))

@@ -276,8 +276,9 @@ static inline void fake_unlock_at_end(const bool *held)
             return try_result;                                                                     \
     } while (0)
 
-/* Ends the function with CUDA_ERROR_INVALID_VALUE, if this holds. */
-#define INVALID_IF(condition) TRY((condition) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS)
+/* Ends the function with this error, or with CUDA_ERROR_INVALID_VALUE, if the condition holds. */
+#define REFUSE_IF(condition, error) TRY((condition) ? (error) : CUDA_SUCCESS)
+#define INVALID_IF(condition)       REFUSE_IF(condition, CUDA_ERROR_INVALID_VALUE)
 
 /* How the body of a call begins: each takes the lock, which is given up at the end of the block. */
 #define HOLD_LOCK                                                                                  \

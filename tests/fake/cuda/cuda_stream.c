@@ -474,10 +474,8 @@ CUresult fake_stream_resolve(CUstream handle, struct CUstream_st **ret_stream)
         *ret_stream = handle == CU_STREAM_LEGACY ? legacy_stream(ctx) : stream_of_thread(ctx);
         return CUDA_SUCCESS;
     }
-    if (!fake_handle_is(handle, HANDLE_STREAM))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!handle->ctx->alive)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    REFUSE_IF(!fake_handle_is(handle, HANDLE_STREAM), CUDA_ERROR_INVALID_HANDLE);
+    REFUSE_IF(!handle->ctx->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     if (handle->ctx->sticky != CUDA_SUCCESS)
         return handle->ctx->sticky;
     *ret_stream = handle;
@@ -538,8 +536,8 @@ FORM(cuStreamCreate, (CUstream * phStream, unsigned int Flags),
 V2_CALL(cuStreamDestroy, (CUstream hStream), (hStream))
 {
     ENTER(ctx);
-    if (!fake_handle_is(hStream, HANDLE_STREAM) || hStream->legacy || hStream->per_thread)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!fake_handle_is(hStream, HANDLE_STREAM) || hStream->legacy || hStream->per_thread,
+              CUDA_ERROR_INVALID_HANDLE);
     fake_stream_close(hStream);
     return CUDA_SUCCESS;
 }
@@ -639,8 +637,8 @@ static CUresult value_operation(enum operation_kind kind, CUstream hStream, CUde
 
     ENTER_STREAM(hStream, stream);
     INVALID_IF(addr % size || !fake_memory_known((void *)addr, size) || (flags & ~allowed));
-    if (stream->capture && kind == OP_WRITE_VALUE && flags)
-        return CUDA_ERROR_NOT_SUPPORTED; /* a graph node keeps the barrier */
+    REFUSE_IF(stream->capture && kind == OP_WRITE_VALUE && flags,
+              CUDA_ERROR_NOT_SUPPORTED); /* a graph node keeps the barrier */
     return fake_stream_submit(stream, &op);
 }
 
@@ -672,10 +670,9 @@ static unsigned long events_recorded; /* on the device that gets stuck */
 /* Locked. */
 static CUresult event_check(CUevent handle)
 {
-    if (!fake_handle_is(handle, HANDLE_EVENT))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!handle->ctx->alive || handle->ctx_id != handle->ctx->id)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    REFUSE_IF(!fake_handle_is(handle, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
+    REFUSE_IF(!handle->ctx->alive || handle->ctx_id != handle->ctx->id,
+              CUDA_ERROR_CONTEXT_IS_DESTROYED);
     return CUDA_SUCCESS;
 }
 
@@ -694,8 +691,7 @@ CUresult CUDAAPI cuEventCreate(CUevent *phEvent, unsigned int Flags)
 V2_CALL(cuEventDestroy, (CUevent hEvent), (hEvent))
 {
     ENTER(ctx);
-    if (!fake_handle_is(hEvent, HANDLE_EVENT))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!fake_handle_is(hEvent, HANDLE_EVENT), CUDA_ERROR_INVALID_HANDLE);
     fake_handle_remove(hEvent);
     hEvent->destroyed = true;
     fake_event_unref(hEvent);
@@ -712,8 +708,7 @@ STREAM_CALL(cuEventRecordWithFlags, (CUevent hEvent, CUstream hStream, unsigned 
     TRY(event_check(hEvent));
     TRY(fake_stream_resolve(hStream, &stream));
     INVALID_IF(flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL);
-    if (stream->ctx != hEvent->ctx)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(stream->ctx != hEvent->ctx, CUDA_ERROR_INVALID_HANDLE);
     if (stream->capture)
         return fake_capture_record(stream, hEvent, flags != 0);
     INVALID_IF(flags); /* external means a graph node */
@@ -805,10 +800,8 @@ V2_CALL(cuEventElapsedTime, (float *pMilliseconds, CUevent hStart, CUevent hEnd)
         return CUDA_ERROR_INVALID_HANDLE;
     TRY(captured_event(hStart));
     TRY(captured_event(hEnd));
-    if (!hStart->mark || !hEnd->mark)
-        return CUDA_ERROR_INVALID_HANDLE; /* never recorded */
-    if (!hStart->mark->done || !hEnd->mark->done)
-        return CUDA_ERROR_NOT_READY;
+    REFUSE_IF(!hStart->mark || !hEnd->mark, CUDA_ERROR_INVALID_HANDLE); /* never recorded */
+    REFUSE_IF(!hStart->mark->done || !hEnd->mark->done, CUDA_ERROR_NOT_READY);
     *pMilliseconds = (float)((double)(int64_t)(hEnd->mark->time_ns - hStart->mark->time_ns) / 1e6);
     return CUDA_SUCCESS;
 }

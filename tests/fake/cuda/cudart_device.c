@@ -177,36 +177,30 @@ static const struct {
 #undef RUNTIME_ERROR
 };
 
-const char *CUDARTAPI cudaGetErrorName(cudaError_t error)
-{
-    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
-        if (errors[i].error == error)
-            return errors[i].name;
-    return "unrecognized error code";
-}
+#define DEFINE_ERROR_GETTER(name, field)                                                           \
+    const char *CUDARTAPI name(cudaError_t error)                                                  \
+    {                                                                                              \
+        for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)                              \
+            if (errors[i].error == error)                                                          \
+                return errors[i].field;                                                            \
+        return "unrecognized error code";                                                          \
+    }
 
-const char *CUDARTAPI cudaGetErrorString(cudaError_t error)
-{
-    for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++)
-        if (errors[i].error == error)
-            return errors[i].text;
-    return "unrecognized error code";
-}
+DEFINE_ERROR_GETTER(cudaGetErrorName, name)
+DEFINE_ERROR_GETTER(cudaGetErrorString, text)
 
 /* Versions and entry points. */
 
 cudaError_t CUDARTAPI cudaRuntimeGetVersion(int *runtimeVersion)
 {
-    if (!runtimeVersion)
-        return cudart_done(cudaErrorInvalidValue);
+    INVALID_IF(!runtimeVersion);
     *runtimeVersion = FAKE_CUDART_VERSION;
     return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaDriverGetVersion(int *driverVersion)
 {
-    if (!driverVersion)
-        return cudart_done(cudaErrorInvalidValue);
+    INVALID_IF(!driverVersion);
     pthread_once(&load_once, load);
     if (!cudart_driver.cuDriverGetVersion) {
         *driverVersion = 0; /* no driver is not an error here */
@@ -222,8 +216,7 @@ static cudaError_t entry_point(const char *symbol, void **funcPtr, unsigned int 
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 
     TRY(cudart_ready());
-    if (!funcPtr)
-        return cudart_done(cudaErrorInvalidValue);
+    INVALID_IF(!funcPtr);
     TRY(cudart_driver.cuGetProcAddress(symbol, funcPtr, (int)version, flags, &status));
     if (driverStatus)
         *driverStatus = (enum cudaDriverEntryPointQueryResult)status;
@@ -251,8 +244,7 @@ ENTRY_POINT_FORMS(cudaGetDriverEntryPointByVersion,
 
 cudaError_t CUDARTAPI cudaGetDeviceCount(int *count)
 {
-    if (!count)
-        return cudart_done(cudaErrorInvalidValue);
+    INVALID_IF(!count);
     *count = 0;
     CUDART_CALL(cudart_ready, cuDeviceGetCount(count));
 }
@@ -282,8 +274,7 @@ cudaError_t CUDARTAPI cudaInitDevice(int device, unsigned int deviceFlags, unsig
     CUcontext primary;
 
     TRY(device_check(device));
-    if (flags & ~(unsigned int)cudaInitDeviceFlagsAreValid)
-        return cudart_done(cudaErrorInvalidValue);
+    INVALID_IF(flags & ~(unsigned int)cudaInitDeviceFlagsAreValid);
     if (flags & cudaInitDeviceFlagsAreValid)
         TRY(cudart_driver.cuDevicePrimaryCtxSetFlags(device, deviceFlags));
     return cudart_done(cudart_context(device, &primary));
@@ -293,8 +284,7 @@ cudaError_t CUDARTAPI cudaGetDevice(int *device)
 {
     CUcontext current = NULL;
 
-    if (!device)
-        return cudart_done(cudaErrorInvalidValue);
+    INVALID_IF(!device);
     TRY(cudart_ready());
     TRY(cudart_driver.cuCtxGetCurrent(&current));
     if (current)
@@ -319,8 +309,7 @@ cudaError_t CUDARTAPI cudaGetDeviceFlags(unsigned int *flags)
     int device, active;
 
     TRY(cudaGetDevice(&device));
-    if (!flags)
-        return cudart_done(cudaErrorInvalidValue);
+    INVALID_IF(!flags);
     return cudart_done(
         (cudaError_t)cudart_driver.cuDevicePrimaryCtxGetState(device, flags, &active));
 }
@@ -452,8 +441,7 @@ cudaError_t cudaGetDeviceProperties_v2(struct cudart_12_device_prop *prop, int d
 #endif
 {
     TRY(device_check(device));
-    if (!prop)
-        return cudart_done(cudaErrorInvalidValue);
+    INVALID_IF(!prop);
     memset(prop, 0, sizeof(*prop));
     (void)cudart_driver.cuDeviceGetName(prop->name, sizeof(prop->name), device);
     (void)cudart_driver.cuDeviceGetUuid((CUuuid *)&prop->uuid, device);

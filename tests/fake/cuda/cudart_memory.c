@@ -60,8 +60,7 @@ cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *att
     void *out[] = {&type, &device, &device_pointer, &host_pointer, &managed};
 
     TRY(cudart_bind());
-    if (!attributes)
-        return cudart_done(cudaErrorInvalidValue);
+    INVALID_IF(!attributes);
     TRY(cudart_driver.cuPointerGetAttributes(5, wanted, out, (CUdeviceptr)ptr));
     memset(attributes, 0, sizeof(*attributes));
     if (!type) {

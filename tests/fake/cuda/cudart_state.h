@@ -119,6 +119,8 @@ static inline cudaStream_t cudart_per_thread(cudaStream_t stream)
             return cudart_done(try_result);                                                        \
     } while (0)
 
+#define INVALID_IF(condition) TRY((condition) ? cudaErrorInvalidValue : cudaSuccess)
+
 /* A call that needs the driver, or the driver and a context. */
 #define CUDART_CALL(before, call)                                                                  \
     TRY(before());                                                                                 \

@@ -22,8 +22,6 @@
 #include <thread>
 #include <vector>
 
-extern char **environ;
-
 /* The call of the driver or of the runtime succeeds: 0 in both. */
 #define ASSERT_OK(call) ASSERT_EQ(static_cast<int>(call), 0)
 #define EXPECT_OK(call) EXPECT_EQ(static_cast<int>(call), 0)
@@ -102,16 +100,8 @@ class DriverTest : public ::testing::Test
     void TearDown() override
     {
         ASSERT_OK(cuCtxSetCurrent(ctx_));
-        for (CUevent event : events_)
-            EXPECT_OK(cuEventDestroy(event));
-        for (CUgraphExec exec : execs_)
-            EXPECT_OK(cuGraphExecDestroy(exec));
-        for (CUgraph graph : graphs_)
-            EXPECT_OK(cuGraphDestroy(graph));
-        for (CUdeviceptr memory : memory_)
-            EXPECT_OK(cuMemFree(memory));
-        for (CUstream stream : streams_)
-            EXPECT_OK(cuStreamDestroy(stream));
+        for (; !ends_.empty(); ends_.pop_back())
+            ends_.back()();
         EXPECT_OK(cuStreamDestroy(stream_));
         EXPECT_OK(cuCtxDestroy(ctx_));
         CUcontext left = nullptr;
@@ -127,41 +117,34 @@ class DriverTest : public ::testing::Test
         });
     }
     /* What these make lives until the end of the test. */
+    template <typename Handle> Handle Kept(Handle handle, CUresult (*end)(Handle))
+    {
+        ends_.push_back([=] { EXPECT_OK(end(handle)); });
+        return handle;
+    }
     CUstream Stream(unsigned int flags = CU_STREAM_NON_BLOCKING)
     {
-        CUstream stream = nullptr;
-        EXPECT_OK(cuStreamCreate(&stream, flags));
-        streams_.push_back(stream);
-        return stream;
+        return Kept(First<CUstream>(cuStreamCreate, flags), cuStreamDestroy);
     }
     CUevent Event(unsigned int flags = CU_EVENT_DISABLE_TIMING)
     {
-        CUevent event = nullptr;
-        EXPECT_OK(cuEventCreate(&event, flags));
-        events_.push_back(event);
-        return event;
+        return Kept(First<CUevent>(cuEventCreate, flags), cuEventDestroy);
     }
     CUdeviceptr Memory(size_t bytes)
     {
-        CUdeviceptr memory = 0;
-        EXPECT_OK(cuMemAlloc(&memory, bytes));
-        memory_.push_back(memory);
-        return memory;
+        return Kept(First<CUdeviceptr>(cuMemAlloc, bytes), cuMemFree);
+    }
+    void *HostMemory(size_t bytes)
+    {
+        return Kept(First<void *>(cuMemHostAlloc, bytes, 0), cuMemFreeHost);
     }
     CUgraph Graph(CUgraph graph = nullptr)
     {
-        if (!graph) {
-            EXPECT_OK(cuGraphCreate(&graph, 0));
-        }
-        graphs_.push_back(graph);
-        return graph;
+        return Kept(graph ? graph : First<CUgraph>(cuGraphCreate, 0), cuGraphDestroy);
     }
     CUgraphExec Exec(CUgraph graph)
     {
-        CUgraphExec exec = nullptr;
-        EXPECT_OK(cuGraphInstantiate(&exec, graph, 0));
-        execs_.push_back(exec);
-        return exec;
+        return Kept(First<CUgraphExec>(cuGraphInstantiate, graph, 0), cuGraphExecDestroy);
     }
     /* Counts when the stream comes to it. */
     void Count(CUstream stream)
@@ -174,16 +157,13 @@ class DriverTest : public ::testing::Test
     }
     static size_t FreeBytes()
     {
-        size_t free = 0, total;
-        EXPECT_OK(cuMemGetInfo(&free, &total));
-        return free;
+        size_t total;
+        return First<size_t>(cuMemGetInfo, &total);
     }
     /* Another context, current from now on; it is the test's to destroy. */
     static CUcontext Context(int device = 1)
     {
-        CUcontext ctx = nullptr;
-        EXPECT_OK(cuCtxCreate(&ctx, nullptr, 0, device));
-        return ctx;
+        return First<CUcontext>(cuCtxCreate, nullptr, 0, device);
     }
     /* Launches it, and waits for its end. */
     void Replay(CUgraphExec exec)
@@ -196,11 +176,7 @@ class DriverTest : public ::testing::Test
     std::atomic<int> count_{0};
 
   private:
-    std::vector<CUstream> streams_;
-    std::vector<CUevent> events_;
-    std::vector<CUdeviceptr> memory_;
-    std::vector<CUgraph> graphs_;
-    std::vector<CUgraphExec> execs_;
+    std::vector<std::function<void()>> ends_;
 };
 
 /* ---- contexts ---- */
@@ -364,28 +340,26 @@ TEST_F(DriverTest, PitchedCopyMovesTheRectangleOnly)
         in[i] = static_cast<unsigned char>(i + 1);
     ASSERT_OK(cuMemAllocPitch(&memory, &pitch, 5, 3, 4));
     ASSERT_GE(pitch, 5u);
-    CUDA_MEMCPY2D copy = {};
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-    copy.srcHost = in;
-    copy.srcPitch = 5;
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = memory;
-    copy.dstPitch = pitch;
-    copy.WidthInBytes = 5;
-    copy.Height = 3;
-    ASSERT_OK(cuMemcpy2D(&copy));
-    copy = {};
-    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.srcDevice = memory;
-    copy.srcPitch = pitch;
-    copy.srcY = 1;
-    copy.srcXInBytes = 2;
-    copy.dstMemoryType = CU_MEMORYTYPE_HOST;
-    copy.dstHost = out;
-    copy.dstPitch = 3;
-    copy.WidthInBytes = 3;
-    copy.Height = 2;
-    ASSERT_OK(cuMemcpy2D(&copy));
+    CUDA_MEMCPY2D into = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = in,
+                          .srcPitch = 5,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = memory,
+                          .dstPitch = pitch,
+                          .WidthInBytes = 5,
+                          .Height = 3};
+    CUDA_MEMCPY2D out_of = {.srcXInBytes = 2,
+                            .srcY = 1,
+                            .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .srcDevice = memory,
+                            .srcPitch = pitch,
+                            .dstMemoryType = CU_MEMORYTYPE_HOST,
+                            .dstHost = out,
+                            .dstPitch = 3,
+                            .WidthInBytes = 3,
+                            .Height = 2};
+    ASSERT_OK(cuMemcpy2D(&into));
+    ASSERT_OK(cuMemcpy2D(&out_of));
     const unsigned char want[] = {8, 9, 10, 13, 14, 15};
     EXPECT_EQ(memcmp(out, want, sizeof(want)), 0);
     EXPECT_OK(cuMemFree(memory));
@@ -396,7 +370,7 @@ TEST_F(DriverTest, PointerAttributesTellWhoseMemoryItIs)
     int ordinal;
     unsigned int type;
     CUdeviceptr memory = Memory(100), local = reinterpret_cast<CUdeviceptr>(&ordinal);
-    void *host = First<void *>(cuMemHostAlloc, 100, 0);
+    void *host = HostMemory(100);
     auto type_of = [](CUdeviceptr at) {
         return First<unsigned int>(cuPointerGetAttribute, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at);
     };
@@ -413,7 +387,6 @@ TEST_F(DriverTest, PointerAttributesTellWhoseMemoryItIs)
     EXPECT_OK(cuPointerGetAttributes(2, attributes, values, local));
     EXPECT_EQ(type, 0u);
     EXPECT_EQ(cuMemFree(reinterpret_cast<CUdeviceptr>(host)), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_OK(cuMemFreeHost(host));
 }
 
 TEST_F(DriverTest, RegisteredHostMemoryIsKnownUntilUnregistered)
@@ -482,7 +455,7 @@ TEST_F(DriverTest, AsyncFreeHappensInStreamOrder)
 {
     Gate gate;
     size_t before = FreeBytes();
-    char in = 42, *out = static_cast<char *>(First<void *>(cuMemHostAlloc, 1, 0));
+    char in = 42, *out = static_cast<char *>(HostMemory(1));
 
     *out = 0;
     CUdeviceptr memory = First<CUdeviceptr>(cuMemAllocAsync, 4096, stream_);
@@ -496,7 +469,6 @@ TEST_F(DriverTest, AsyncFreeHappensInStreamOrder)
     ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(FreeBytes(), before);
     EXPECT_EQ(*out, 42);
-    EXPECT_OK(cuMemFreeHost(out));
 }
 
 TEST_F(DriverTest, UseAfterAsyncFreePoisonsTheContext)
@@ -688,7 +660,7 @@ TEST_F(DriverTest, CallbackGetsStreamAndStatus)
 TEST_F(DriverTest, StreamWaitsForAValueThatHostOrStreamWrites)
 {
     CUstream writer = Stream();
-    auto flag = static_cast<cuuint32_t *>(First<void *>(cuMemHostAlloc, 8, 0));
+    auto flag = static_cast<cuuint32_t *>(HostMemory(8));
 
     *flag = 0;
     CUdeviceptr address = reinterpret_cast<CUdeviceptr>(flag);
@@ -707,7 +679,6 @@ TEST_F(DriverTest, StreamWaitsForAValueThatHostOrStreamWrites)
     ASSERT_OK(cuStreamSynchronize(stream_));
     EXPECT_EQ(*reinterpret_cast<cuuint64_t *>(flag), 0x100000001u);
     EXPECT_EQ(cuStreamWriteValue32(stream_, address + 2, 1, 0), CUDA_ERROR_INVALID_VALUE);
-    EXPECT_OK(cuMemFreeHost(flag));
 }
 
 /* ---- events ---- */
@@ -1360,14 +1331,13 @@ TEST_F(RuntimeTest, SetDeviceMakesThePrimaryContextCurrent)
 TEST_F(RuntimeTest, OtherThreadsBeginWithDeviceZero)
 {
     void *memory = nullptr;
-    cudaPointerAttributes attributes;
 
     ASSERT_OK(cudaSetDevice(1));
     std::thread([&] {
         EXPECT_EQ(First<int>(cudaGetDevice), 0);
         ASSERT_OK(cudaMalloc(&memory, 10));
     }).join();
-    ASSERT_OK(cudaPointerGetAttributes(&attributes, memory));
+    auto attributes = First<cudaPointerAttributes>(cudaPointerGetAttributes, memory);
     EXPECT_EQ(attributes.device, 0);
     EXPECT_EQ(attributes.type, cudaMemoryTypeDevice);
     EXPECT_OK(cudaFree(memory));
@@ -1389,11 +1359,9 @@ TEST_F(RuntimeTest, LastErrorIsKeptForTheThreadUntilAsked)
 TEST_F(RuntimeTest, NotReadyIsALastErrorToo)
 {
     Gate gate;
-    cudaStream_t stream;
-    cudaEvent_t event;
+    auto stream = First<cudaStream_t>(cudaStreamCreateWithFlags, cudaStreamNonBlocking);
+    auto event = First<cudaEvent_t>(cudaEventCreateWithFlags, cudaEventDisableTiming);
 
-    ASSERT_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    ASSERT_OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     ASSERT_OK(cudaLaunchHostFunc(stream, Gate::Wait, &gate));
     ASSERT_OK(cudaEventRecord(event, stream));
     EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
@@ -1406,10 +1374,9 @@ TEST_F(RuntimeTest, NotReadyIsALastErrorToo)
 
 TEST_F(RuntimeTest, CopiesCheckTheirDirection)
 {
-    void *device;
+    void *device = First<void *>(cudaMalloc, sizeof(int));
     int in = 77, out = 0;
 
-    ASSERT_OK(cudaMalloc(&device, sizeof(in)));
     ASSERT_OK(cudaMemcpy(device, &in, sizeof(in), cudaMemcpyHostToDevice));
     ASSERT_OK(cudaMemcpy(&out, device, sizeof(out), cudaMemcpyDefault));
     EXPECT_EQ(out, 77);
@@ -1422,17 +1389,14 @@ TEST_F(RuntimeTest, CopiesCheckTheirDirection)
     EXPECT_EQ(out, -1);
     EXPECT_OK(cudaFree(device));
     EXPECT_OK(cudaFree(nullptr));
-    (void)cudaGetLastError();
 }
 
 TEST_F(RuntimeTest, HostMemoryAndItsAttributes)
 {
-    void *host = nullptr, *nothing = &host;
+    void *host = First<void *>(cudaHostAlloc, 100, cudaHostAllocDefault), *nothing = &host;
     int local;
-    cudaPointerAttributes attributes;
 
-    ASSERT_OK(cudaHostAlloc(&host, 100, cudaHostAllocDefault));
-    ASSERT_OK(cudaPointerGetAttributes(&attributes, host));
+    auto attributes = First<cudaPointerAttributes>(cudaPointerGetAttributes, host);
     EXPECT_EQ(attributes.type, cudaMemoryTypeHost);
     EXPECT_EQ(attributes.hostPointer, host);
     ASSERT_OK(cudaPointerGetAttributes(&attributes, &local));
@@ -1444,15 +1408,11 @@ TEST_F(RuntimeTest, HostMemoryAndItsAttributes)
 
 TEST_F(RuntimeTest, DeviceResetEndsAllAndTheNextCallBeginsAnew)
 {
-    void *memory;
-
     ASSERT_OK(cudaSetDevice(5));
-    ASSERT_OK(cudaMalloc(&memory, 100));
+    void *memory = First<void *>(cudaMalloc, 100);
     ASSERT_OK(cudaDeviceReset());
     EXPECT_EQ(cudaFree(memory), cudaErrorInvalidValue);
-    ASSERT_OK(cudaMalloc(&memory, 100));
-    EXPECT_OK(cudaFree(memory));
-    (void)cudaGetLastError();
+    EXPECT_OK(cudaFree(First<void *>(cudaMalloc, 100)));
 }
 
 TEST_F(RuntimeTest, PeersAreEnabledOnce)
@@ -1463,25 +1423,21 @@ TEST_F(RuntimeTest, PeersAreEnabledOnce)
     EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessAlreadyEnabled);
     EXPECT_OK(cudaDeviceDisablePeerAccess(1));
     EXPECT_EQ(cudaDeviceDisablePeerAccess(1), cudaErrorPeerAccessNotEnabled);
-    (void)cudaGetLastError();
 }
 
 TEST_F(RuntimeTest, CapturesAndReplaysGraphs)
 {
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
+    auto stream = First<cudaStream_t>(cudaStreamCreate);
     std::atomic<int> count{0};
     cudaStreamCaptureStatus status;
     unsigned long long id;
 
-    ASSERT_OK(cudaStreamCreate(&stream));
     ASSERT_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     ASSERT_OK(cudaLaunchHostFunc(stream, Increment, &count));
     ASSERT_OK(cudaStreamGetCaptureInfo(stream, &status, &id));
     EXPECT_EQ(status, cudaStreamCaptureStatusActive);
-    ASSERT_OK(cudaStreamEndCapture(stream, &graph));
-    ASSERT_OK(cudaGraphInstantiate(&exec, graph, 0));
+    auto graph = Last<cudaGraph_t>(cudaStreamEndCapture, stream);
+    auto exec = First<cudaGraphExec_t>(cudaGraphInstantiate, graph, 0);
     for (int i = 0; i < 5; i++)
         ASSERT_OK(cudaGraphLaunch(exec, stream));
     ASSERT_OK(cudaStreamSynchronize(stream));
@@ -1534,32 +1490,22 @@ TEST_F(RuntimeTest, PropertiesAreFilled)
     EXPECT_GT(prop.totalGlobalMem, 0u);
     EXPECT_EQ(prop.warpSize, 32);
     EXPECT_EQ(cudaGetDeviceProperties(&prop, 100), cudaErrorInvalidDevice);
-    (void)cudaGetLastError();
 }
 
 /* ---- what needs a process of its own ---- */
 
-#define REQUIRE(condition)                                                                         \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #condition);          \
-            return 1;                                                                              \
-        }                                                                                          \
-    } while (0)
-
-int BeforeInit()
+void BeforeInit()
 {
     CUcontext ctx;
     int count;
 
-    REQUIRE(cuCtxGetCurrent(&ctx) == CUDA_ERROR_NOT_INITIALIZED);
-    REQUIRE(cuDeviceGetCount(&count) == CUDA_ERROR_NOT_INITIALIZED);
-    REQUIRE(cuStreamSynchronize(nullptr) == CUDA_ERROR_NOT_INITIALIZED);
-    REQUIRE(cuInit(1) == CUDA_ERROR_INVALID_VALUE);
-    REQUIRE(cuDriverGetVersion(&count) == CUDA_SUCCESS);
-    REQUIRE(cuInit(0) == CUDA_SUCCESS);
-    REQUIRE(cuCtxSynchronize() == CUDA_ERROR_INVALID_CONTEXT);
-    return 0;
+    ASSERT_EQ(cuCtxGetCurrent(&ctx), CUDA_ERROR_NOT_INITIALIZED);
+    ASSERT_EQ(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+    ASSERT_EQ(cuStreamSynchronize(nullptr), CUDA_ERROR_NOT_INITIALIZED);
+    ASSERT_EQ(cuInit(1), CUDA_ERROR_INVALID_VALUE);
+    ASSERT_OK(cuDriverGetVersion(&count));
+    ASSERT_OK(cuInit(0));
+    ASSERT_EQ(cuCtxSynchronize(), CUDA_ERROR_INVALID_CONTEXT);
 }
 
 CUevent event_at_exit;
@@ -1572,100 +1518,95 @@ void AtExit()
         _exit(2);
 }
 
-int AfterTeardown()
+void AfterTeardown()
 {
     static Gate *gate = new Gate; /* never destroyed: a stream waits on it to the end */
 
     atexit(AtExit); /* registered before the driver's own, so it runs after it */
-    REQUIRE(cudaFree(nullptr) == cudaSuccess);
-    REQUIRE(cuEventCreate(&event_at_exit, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);
+    ASSERT_OK(cudaFree(nullptr));
+    ASSERT_OK(cuEventCreate(&event_at_exit, CU_EVENT_DISABLE_TIMING));
     /* A stream that hangs does not keep the process from ending. */
-    REQUIRE(cuLaunchHostFunc(nullptr, Gate::Wait, gate) == CUDA_SUCCESS);
-    REQUIRE(cuEventRecord(event_at_exit, nullptr) == CUDA_SUCCESS);
-    return 0;
+    ASSERT_OK(cuLaunchHostFunc(nullptr, Gate::Wait, gate));
+    ASSERT_OK(cuEventRecord(event_at_exit, nullptr));
 }
 
-int ChildStatus(const std::function<int()> &body)
+/* Runs it in a forked process, in which nothing may fail. */
+void InChild(const std::function<void()> &body)
 {
     int status;
     pid_t pid = fork();
 
-    if (!pid)
-        _exit(body());
-    if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
-        return -1;
-    return WEXITSTATUS(status);
+    if (!pid) {
+        body();
+        _exit(testing::Test::HasFailure());
+    }
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    ASSERT_EQ(status, 0);
 }
 
-int ForkBeforeInit()
+void ForkBeforeInit()
 {
     auto works = [] {
         void *memory;
-        REQUIRE(cuInit(0) == CUDA_SUCCESS);
-        REQUIRE(cudaMalloc(&memory, 16) == cudaSuccess);
-        REQUIRE(cudaMemset(memory, 0, 16) == cudaSuccess);
-        REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
-        return 0;
+        ASSERT_OK(cuInit(0));
+        ASSERT_OK(cudaMalloc(&memory, 16));
+        ASSERT_OK(cudaMemset(memory, 0, 16));
+        ASSERT_OK(cudaDeviceSynchronize());
     };
 
-    REQUIRE(ChildStatus(works) == 0);
-    REQUIRE(works() == 0);
-    return 0;
+    InChild(works);
+    works();
 }
 
-int ForkAfterInit()
+void ForkAfterInit()
 {
     CUcontext ctx;
 
-    REQUIRE(cuInit(0) == CUDA_SUCCESS);
-    REQUIRE(cuCtxCreate(&ctx, nullptr, 0, 0) == CUDA_SUCCESS);
-    REQUIRE(ChildStatus([] {
-                CUdeviceptr memory;
-                void *pointer;
-                REQUIRE(cuMemAlloc(&memory, 16) == CUDA_ERROR_NOT_INITIALIZED);
-                REQUIRE(cuInit(0) == CUDA_ERROR_NOT_INITIALIZED);
-                REQUIRE(cudaMalloc(&pointer, 16) == cudaErrorInitializationError);
-                return 0;
-            }) == 0);
-    REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
-    REQUIRE(cuCtxDestroy(ctx) == CUDA_SUCCESS);
-    return 0;
+    ASSERT_OK(cuInit(0));
+    ASSERT_OK(cuCtxCreate(&ctx, nullptr, 0, 0));
+    InChild([] {
+        CUdeviceptr memory;
+        void *pointer;
+        ASSERT_EQ(cuMemAlloc(&memory, 16), CUDA_ERROR_NOT_INITIALIZED);
+        ASSERT_EQ(cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
+        ASSERT_EQ(cudaMalloc(&pointer, 16), cudaErrorInitializationError);
+    });
+    ASSERT_OK(cuCtxSynchronize());
+    ASSERT_OK(cuCtxDestroy(ctx));
 }
 
-int Environment()
+void Environment()
 {
     int count;
     size_t total;
     CUuuid uuid;
 
-    REQUIRE(cuInit(0) == CUDA_SUCCESS);
-    REQUIRE(cuDeviceGetCount(&count) == CUDA_SUCCESS);
-    REQUIRE(count == 2); /* of 4, 2 are visible */
-    REQUIRE(cuDeviceTotalMem(&total, 0) == CUDA_SUCCESS);
-    REQUIRE(total == 64u << 20);
-    REQUIRE(cuDeviceGetUuid(&uuid, 0) == CUDA_SUCCESS);
-    REQUIRE(uuid.bytes[15] == 4); /* the fourth device of the machine */
+    ASSERT_OK(cuInit(0));
+    ASSERT_OK(cuDeviceGetCount(&count));
+    ASSERT_EQ(count, 2); /* of 4, 2 are visible */
+    ASSERT_OK(cuDeviceTotalMem(&total, 0));
+    ASSERT_EQ(total, 64u << 20);
+    ASSERT_OK(cuDeviceGetUuid(&uuid, 0));
+    ASSERT_EQ(uuid.bytes[15], 4); /* the fourth device of the machine */
     void *memory;
-    REQUIRE(cudaMalloc(&memory, 65u << 20) == cudaErrorMemoryAllocation);
-    REQUIRE(cudaSetDevice(1) == cudaSuccess);
-    REQUIRE(cudaMalloc(&memory, 64u << 20) == cudaSuccess);
-    REQUIRE(cudaFree(memory) == cudaSuccess);
-    return 0;
+    ASSERT_EQ(cudaMalloc(&memory, 65u << 20), cudaErrorMemoryAllocation);
+    ASSERT_OK(cudaSetDevice(1));
+    ASSERT_OK(cudaMalloc(&memory, 64u << 20));
+    ASSERT_OK(cudaFree(memory));
 }
 
-int NoDevice()
+void NoDevice()
 {
     int count = 5;
 
-    REQUIRE(cuInit(0) == CUDA_ERROR_NO_DEVICE);
-    REQUIRE(cudaGetDeviceCount(&count) == cudaErrorNoDevice);
-    REQUIRE(count == 0);
-    return 0;
+    ASSERT_EQ(cuInit(0), CUDA_ERROR_NO_DEVICE);
+    ASSERT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);
+    ASSERT_EQ(count, 0);
 }
 
 struct Fresh {
     const char *name;
-    int (*body)();
+    void (*body)();
     std::vector<std::string> environment;
 };
 
@@ -1692,19 +1633,14 @@ TEST_P(FreshProcess, Behaves)
 {
     const Fresh &fresh = FreshCases()[GetParam()];
     std::string argument = std::string("--fresh=") + fresh.name;
-    const char *arguments[] = {"test_cuda", argument.c_str(), nullptr};
-    std::vector<char *> environment;
     int status;
-
-    for (char **variable = environ; *variable; variable++)
-        environment.push_back(*variable);
-    for (const std::string &variable : fresh.environment)
-        environment.push_back(const_cast<char *>(variable.c_str()));
-    environment.push_back(nullptr);
     pid_t pid = fork();
+
     if (!pid) {
+        for (const std::string &variable : fresh.environment)
+            putenv(const_cast<char *>(variable.c_str()));
         alarm(60);
-        execve("/proc/self/exe", const_cast<char **>(arguments), environment.data());
+        execl("/proc/self/exe", "test_cuda", argument.c_str(), nullptr);
         _exit(127);
     }
     ASSERT_EQ(waitpid(pid, &status, 0), pid);
@@ -1724,8 +1660,10 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         if (!strncmp(argv[i], "--fresh=", 8))
             for (const Fresh &fresh : FreshCases())
-                if (!strcmp(argv[i] + 8, fresh.name))
-                    return fresh.body();
+                if (!strcmp(argv[i] + 8, fresh.name)) {
+                    fresh.body();
+                    return testing::Test::HasFailure();
+                }
     ::testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
 }

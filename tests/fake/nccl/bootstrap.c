@@ -232,8 +232,7 @@ static ncclResult_t connect_root(struct ncclComm *comm, const ncclUniqueId *id, 
     for (int attempt = 1;; attempt++) {
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         int err;
-        if (fd < 0)
-            return fake_refuse(ncclSystemError, "Bootstrap : no socket : %s", strerror(errno));
+        REFUSE_IF(fd < 0, ncclSystemError, "Bootstrap : no socket : %s", strerror(errno));
         if (connect(fd, (struct sockaddr *)&address, bytes) == 0) {
             *ret_fd = fd;
             return ncclSuccess;
@@ -241,13 +240,11 @@ static ncclResult_t connect_root(struct ncclComm *comm, const ncclUniqueId *id, 
         err = errno;
         close(fd);
         /* Refused: the real library tries for about a minute, as long as the root may yet come. */
-        if (err != ECONNREFUSED && err != EAGAIN && err != ENOENT)
-            return fake_refuse(ncclSystemError, "Bootstrap : connect failed : %s", strerror(err));
-        if (attempt > 34)
-            return fake_refuse(
-                ncclRemoteError,
-                "Bootstrap : connect returned %s, exceeded error retry count after %d attempts",
-                strerror(err), attempt);
+        REFUSE_IF(err != ECONNREFUSED && err != EAGAIN && err != ENOENT, ncclSystemError,
+                  "Bootstrap : connect failed : %s", strerror(err));
+        REFUSE_IF(attempt > 34, ncclRemoteError,
+                  "Bootstrap : connect returned %s, exceeded error retry count after %d attempts",
+                  strerror(err), attempt);
         if (poll_or_abort(comm, -1, 0, 100 * attempt) < 0)
             return ncclInternalError;
     }
@@ -325,9 +322,8 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     int fd, shm_fd, err, cable = fake_network_here();
     uint32_t resets = fake_network_resets(cable);
     memcpy(&layout, id->internal, sizeof(layout));
-    if (layout.magic != ID_MAGIC)
-        return fake_refuse(ncclSystemError,
-                           "Bootstrap : the unique id is not one of ncclGetUniqueId");
+    REFUSE_IF(layout.magic != ID_MAGIC, ncclSystemError,
+              "Bootstrap : the unique id is not one of ncclGetUniqueId");
     if (layout.cable == cable)
         cable = -1; /* the connection does not leave the host */
     TRY(connect_root(comm, id, &fd));
@@ -354,9 +350,7 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     close(shm_fd);
     if (!err && comm->connection < 0)
         err = -errno;
-    if (err)
-        return fake_refuse(ncclSystemError, "Bootstrap : cannot map shared memory : %s",
-                           strerror(-err));
+    REFUSE_IF(err, ncclSystemError, "Bootstrap : cannot map shared memory : %s", strerror(-err));
     atomic_store(&comm->shm, shm);
     me = fake_shm_rank(shm, comm->rank);
     me->version = fake_version();
@@ -373,17 +367,14 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     for (int r = 0; r < comm->nranks; r++) {
         struct fake_rank *other = fake_shm_rank(shm, r);
         me->spans_hosts |= strcmp(other->host, me->host) != 0;
-        if (other->version != me->version)
-            return fake_refuse(
-                ncclInvalidUsage,
-                "Mismatched NCCL version detected : rank %d version %d rank %d version %d", r,
-                other->version, comm->rank, me->version);
-        if (r != comm->rank && strcmp(other->host, me->host) == 0 &&
-            memcmp(other->bus_id, me->bus_id, sizeof(me->bus_id)) == 0)
-            return fake_refuse(
-                ncclInvalidUsage,
-                "Duplicate GPU detected : rank %d and rank %d both on CUDA device %s", comm->rank,
-                r, me->bus_id);
+        REFUSE_IF(other->version != me->version, ncclInvalidUsage,
+                  "Mismatched NCCL version detected : rank %d version %d rank %d version %d", r,
+                  other->version, comm->rank, me->version);
+        REFUSE_IF(r != comm->rank && strcmp(other->host, me->host) == 0 &&
+                      memcmp(other->bus_id, me->bus_id, sizeof(me->bus_id)) == 0,
+                  ncclInvalidUsage,
+                  "Duplicate GPU detected : rank %d and rank %d both on CUDA device %s", comm->rank,
+                  r, me->bus_id);
     }
     /* With NCCL_RUNTIME_CONNECT=0 the real library connects here, with all its peers, before the
      * barrier at the end of the making (init.cc): a rank that is told otherwise than its peers

@@ -173,18 +173,15 @@ static int by_value(const void *a, const void *b)
 static ncclResult_t check_excluded(ncclComm_t handle, int *exclude, int nexclude)
 {
     FAKE_ENTER(comm, handle, "CommShrink", false);
-    if (!exclude)
-        return fake_null_argument("CommShrink", "excludeRanksList");
-    if (nexclude <= 0 || nexclude >= comm->nranks)
-        return fake_refuse(ncclInvalidArgument, "CommShrink : invalid number of excluded ranks %d",
-                           nexclude);
+    NEED_ARGUMENT(exclude, "CommShrink", "excludeRanksList");
+    REFUSE_IF(nexclude <= 0 || nexclude >= comm->nranks, ncclInvalidArgument,
+              "CommShrink : invalid number of excluded ranks %d", nexclude);
     /* In place, as the real library does with the caller's list. */
     qsort(exclude, (size_t)nexclude, sizeof(*exclude), by_value);
     for (int i = 0; i < nexclude; i++)
-        if (exclude[i] < 0 || exclude[i] >= comm->nranks || (i && exclude[i] == exclude[i - 1]) ||
-            exclude[i] == comm->rank)
-            return fake_refuse(ncclInvalidArgument, "CommShrink : invalid excluded rank %d",
-                               exclude[i]);
+        REFUSE_IF(exclude[i] < 0 || exclude[i] >= comm->nranks ||
+                      (i && exclude[i] == exclude[i - 1]) || exclude[i] == comm->rank,
+                  ncclInvalidArgument, "CommShrink : invalid excluded rank %d", exclude[i]);
     return ncclSuccess;
 }
 
@@ -221,18 +218,15 @@ static ncclResult_t grow_from(struct ncclComm *parent, int nranks, const ncclUni
 {
     ncclUniqueId received;
     ncclConfig_t mine;
-    if (nranks <= parent->nranks)
-        return fake_refuse(ncclInvalidArgument,
-                           "CommGrow : total ranks %d is not more than current ranks %d", nranks,
-                           parent->nranks);
-    if (rank != -1)
-        return fake_refuse(ncclInvalidArgument,
-                           "CommGrow : existing ranks must pass rank -1, got %d", rank);
+    REFUSE_IF(nranks <= parent->nranks, ncclInvalidArgument,
+              "CommGrow : total ranks %d is not more than current ranks %d", nranks,
+              parent->nranks);
+    REFUSE_IF(rank != -1, ncclInvalidArgument,
+              "CommGrow : existing ranks must pass rank -1, got %d", rank);
     memset(&received, 0, sizeof(received));
     if (parent->nranks == 1) {
         /* Nobody sends itself anything. */
-        if (!id)
-            return fake_null_argument("CommGrow", "uniqueId");
+        NEED_ARGUMENT(id, "CommGrow", "uniqueId");
         received = *id;
     } else if (is_boundary(parent)) {
         TRY(fake_boot_recv_any(parent, FAKE_BOOT_GROW, &received, sizeof(received)));
@@ -248,11 +242,9 @@ static ncclResult_t grow_into(int nranks, const ncclUniqueId *id, int rank,
     CUdevice device = 0;
     CUcontext ctx = NULL;
     ncclConfig_t mine;
-    if (rank < 0 || rank >= nranks)
-        return fake_refuse(ncclInvalidArgument,
-                           "CommGrow : new ranks must pass a rank below %d, got %d", nranks, rank);
-    if (!id)
-        return fake_null_argument("CommGrow", "uniqueId");
+    REFUSE_IF(rank < 0 || rank >= nranks, ncclInvalidArgument,
+              "CommGrow : new ranks must pass a rank below %d, got %d", nranks, rank);
+    NEED_ARGUMENT(id, "CommGrow", "uniqueId");
     TRY(fake_current_device(&device, &ctx));
     TRY(fake_config_read(config, NULL, &mine));
     return fake_init_start(grow_job, NULL, newcomm, nranks, rank, id, &mine, device, ctx);
@@ -276,11 +268,9 @@ FAKE_API(ncclResult_t, ncclCommGrow,
 {
     struct ncclComm *parent = NULL;
     ncclResult_t result = ncclSuccess;
-    if (!newcomm)
-        return fake_null_argument("CommGrow", "newcomm");
-    if (nranks <= 0)
-        return fake_refuse(ncclInvalidArgument, "CommGrow : total ranks must be positive, got %d",
-                           nranks);
+    NEED_ARGUMENT(newcomm, "CommGrow", "newcomm");
+    REFUSE_IF(nranks <= 0, ncclInvalidArgument, "CommGrow : total ranks must be positive, got %d",
+              nranks);
     __atomic_store_n(newcomm, NULL, __ATOMIC_RELEASE);
     fake_group_start();
     if (handle)

@@ -51,11 +51,10 @@ struct ncclComm *fake_comm_get(ncclComm_t handle)
 void fake_comm_register(struct ncclComm *comm)
 {
     fake_comm_ref(comm);
-    pthread_mutex_lock(&registry_lock);
+    FAKE_HOLD(&registry_lock);
     comm->next = registry;
     registry = comm;
     atomic_store(&comm->magic, FAKE_COMM_MAGIC);
-    pthread_mutex_unlock(&registry_lock);
 }
 
 static void registry_remove(struct ncclComm *comm)
@@ -108,9 +107,9 @@ ncclResult_t fake_config_read(const ncclConfig_t *config, const ncclConfig_t *ba
     if (config) {
         size_t size;
         memcpy(&size, &config->size, sizeof(size));
-        if (size < offsetof(ncclConfig_t, blocking) || config->magic != CONFIG_MAGIC)
-            return fake_refuse(ncclInvalidArgument,
-                               "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+        REFUSE_IF(size < offsetof(ncclConfig_t, blocking) || config->magic != CONFIG_MAGIC,
+                  ncclInvalidArgument,
+                  "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
         mine = fresh;
         memcpy(&mine, config, size < sizeof(mine) ? size : sizeof(mine));
         mine.size = sizeof(mine);
@@ -122,13 +121,12 @@ ncclResult_t fake_config_read(const ncclConfig_t *config, const ncclConfig_t *ba
 #define CHECK_SWITCH(field) CHECK(field, mine.field == 0 || mine.field == 1)
     CHECK_SWITCH(blocking)
     CHECK(cgaClusterSize, mine.cgaClusterSize >= 0)
-    if ((mine.minCTAs != NCCL_CONFIG_UNDEF_INT && mine.minCTAs <= 0) ||
-        (mine.maxCTAs != NCCL_CONFIG_UNDEF_INT && mine.maxCTAs <= 0) ||
-        (mine.minCTAs != NCCL_CONFIG_UNDEF_INT && mine.maxCTAs != NCCL_CONFIG_UNDEF_INT &&
-         mine.minCTAs > mine.maxCTAs))
-        return fake_refuse(ncclInvalidArgument,
-                           "Invalid config min/max channels attribute value %d/%d", mine.minCTAs,
-                           mine.maxCTAs);
+    REFUSE_IF((mine.minCTAs != NCCL_CONFIG_UNDEF_INT && mine.minCTAs <= 0) ||
+                  (mine.maxCTAs != NCCL_CONFIG_UNDEF_INT && mine.maxCTAs <= 0) ||
+                  (mine.minCTAs != NCCL_CONFIG_UNDEF_INT && mine.maxCTAs != NCCL_CONFIG_UNDEF_INT &&
+                   mine.minCTAs > mine.maxCTAs),
+              ncclInvalidArgument, "Invalid config min/max channels attribute value %d/%d",
+              mine.minCTAs, mine.maxCTAs);
     CHECK_SWITCH(splitShare)
     CHECK_SWITCH(shrinkShare)
     CHECK_SWITCH(collnetEnable)
@@ -198,17 +196,15 @@ void fake_comm_wake(struct ncclComm *comm)
     struct fake_shm *shm = atomic_load(&comm->shm);
     if (shm)
         fake_bell_ring(shm, comm->rank);
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     pthread_cond_broadcast(&comm->cond);
-    pthread_mutex_unlock(&comm->lock);
 }
 
 void fake_comm_count(struct ncclComm *comm, int *number, int by)
 {
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     *number += by;
     pthread_cond_broadcast(&comm->cond);
-    pthread_mutex_unlock(&comm->lock);
 }
 
 void fake_comm_set_abort(struct ncclComm *comm)
@@ -232,11 +228,10 @@ void fake_comm_set_abort(struct ncclComm *comm)
 
 void fake_comm_drain(struct ncclComm *comm)
 {
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     while (comm->pending || comm->running)
         pthread_cond_wait(&comm->cond, &comm->lock);
     comm->ticket_done = comm->ticket_next;
-    pthread_mutex_unlock(&comm->lock);
 }
 
 /* Ends the kernels in flight, for revoke and shrink, and leaves the communicator in one piece. */
@@ -252,8 +247,8 @@ void fake_comm_stop_kernels(struct ncclComm *comm)
 static ncclResult_t ensure_ready(ncclComm_t handle, struct ncclComm *comm)
 {
     ncclResult_t state = ncclSuccess;
-    if (fake_comm_aborted(comm))
-        return fake_refuse(ncclInternalError, "Comm %p is in abort state", (void *)comm);
+    REFUSE_IF(fake_comm_aborted(comm), ncclInternalError, "Comm %p is in abort state",
+              (void *)comm);
     /* Through the exported symbol, as the real library does in every call. */
     if (ncclCommGetAsyncError(handle, &state) != ncclSuccess)
         return ncclInvalidArgument;
@@ -266,11 +261,9 @@ static ncclResult_t ensure_ready(ncclComm_t handle, struct ncclComm *comm)
 ncclResult_t fake_comm_enter(ncclComm_t handle, const char *func, bool ready, struct ncclComm **ret)
 {
     struct ncclComm *comm;
-    if (!handle)
-        return fake_null_argument(func, "comm");
+    NEED_ARGUMENT(handle, func, "comm");
     comm = fake_comm_get(handle);
-    if (!comm)
-        return fake_refuse(ncclInvalidArgument, "Error: corrupted comm object detected");
+    REFUSE_IF(!comm, ncclInvalidArgument, "Error: corrupted comm object detected");
     ncclResult_t result = ready ? ensure_ready(handle, comm) : ncclSuccess;
     if (result == ncclSuccess)
         *ret = comm;
@@ -374,15 +367,12 @@ static ncclResult_t init_rank(const char *func, ncclComm_t *newcomm, int nranks,
                               CUcontext ctx, bool always_blocking)
 {
     ncclConfig_t mine;
-    if (!newcomm)
-        return fake_null_argument(func, "newcomm");
-    if (nids <= 0 || nids > nranks)
-        return fake_refuse(ncclInvalidArgument,
-                           "improper usage of ncclCommInitRank: nId = %d, nranks=%d", nids, nranks);
-    if (!ids)
-        return fake_null_argument(func, "commIds");
-    if (nranks < 1 || rank < 0 || rank >= nranks)
-        return fake_refuse(ncclInvalidArgument, "Invalid rank requested : %d/%d", rank, nranks);
+    NEED_ARGUMENT(newcomm, func, "newcomm");
+    REFUSE_IF(nids <= 0 || nids > nranks, ncclInvalidArgument,
+              "improper usage of ncclCommInitRank: nId = %d, nranks=%d", nids, nranks);
+    NEED_ARGUMENT(ids, func, "commIds");
+    REFUSE_IF(nranks < 1 || rank < 0 || rank >= nranks, ncclInvalidArgument,
+              "Invalid rank requested : %d/%d", rank, nranks);
     TRY(fake_config_read(config, NULL, &mine));
     if (always_blocking)
         mine.blocking = 1;
@@ -421,16 +411,13 @@ FAKE_API(ncclResult_t, ncclCommInitAll, (ncclComm_t * comms, int ndev, const int
     int total = 0;
     if (!cuda)
         return ncclUnhandledCudaError;
-    if (!comms)
-        return fake_null_argument("CommInitAll", "comms");
-    if (ndev < 0)
-        return fake_refuse(ncclInvalidArgument, "Invalid device count requested : %d", ndev);
+    NEED_ARGUMENT(comms, "CommInitAll", "comms");
+    REFUSE_IF(ndev < 0, ncclInvalidArgument, "Invalid device count requested : %d", ndev);
     if (cuda->device_get_count(&total) != CUDA_SUCCESS)
         return fake_cuda_failed(CUDA_ERROR_NO_DEVICE, "cuDeviceGetCount");
     for (int i = 0; i < ndev && devlist; i++) {
-        if (devlist[i] < 0 || devlist[i] >= total)
-            return fake_refuse(ncclInvalidUsage, "Invalid device ordinal %d in devlist",
-                               devlist[i]);
+        REFUSE_IF(devlist[i] < 0 || devlist[i] >= total, ncclInvalidUsage,
+                  "Invalid device ordinal %d in devlist", devlist[i]);
         for (int j = 0; j < i; j++)
             if (devlist[i] == devlist[j])
                 return ncclInvalidUsage;
@@ -473,10 +460,9 @@ static ncclResult_t revoke_job(struct fake_job *job)
 
 static void await_none(struct ncclComm *comm, const int *number)
 {
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     while (*number)
         pthread_cond_wait(&comm->cond, &comm->lock);
-    pthread_mutex_unlock(&comm->lock);
 }
 
 static ncclResult_t teardown_job(struct fake_job *job)
@@ -505,10 +491,10 @@ static ncclResult_t start_on_comm(ncclResult_t (*run)(struct fake_job *), struct
 static ncclResult_t finalize_comm(ncclComm_t handle)
 {
     FAKE_ENTER(comm, handle, "CommFinalize", true);
-    if (atomic_load(&comm->revoked))
-        return fake_refuse(ncclInvalidUsage, "CommFinalize: communicator was revoked");
-    if (atomic_exchange(&comm->finalized, true))
-        return fake_refuse(ncclInvalidArgument, "comm %p has already been finalized", (void *)comm);
+    REFUSE_IF(atomic_load(&comm->revoked), ncclInvalidUsage,
+              "CommFinalize: communicator was revoked");
+    REFUSE_IF(atomic_exchange(&comm->finalized, true), ncclInvalidArgument,
+              "comm %p has already been finalized", (void *)comm);
     return start_on_comm(finalize_job, comm, false);
 }
 
@@ -517,8 +503,8 @@ FAKE_FORM(ncclResult_t, ncclCommFinalize, (ncclComm_t handle), FAKE_IN_GROUP(fin
 static ncclResult_t revoke_comm(ncclComm_t handle, int flags)
 {
     FAKE_ENTER(comm, handle, "CommRevoke", true);
-    if (flags != NCCL_REVOKE_DEFAULT)
-        return fake_refuse(ncclInvalidArgument, "CommRevoke : invalid flags %d", flags);
+    REFUSE_IF(flags != NCCL_REVOKE_DEFAULT, ncclInvalidArgument, "CommRevoke : invalid flags %d",
+              flags);
     atomic_store(&comm->revoked, true);
     fake_comm_wake(comm);
     return start_on_comm(revoke_job, comm, false);
@@ -530,8 +516,8 @@ FAKE_FORM(ncclResult_t, ncclCommRevoke, (ncclComm_t handle, int flags),
 static ncclResult_t destroy_comm(ncclComm_t handle)
 {
     FAKE_ENTER(comm, handle, "CommDestroy", true);
-    if (atomic_exchange(&comm->gone, true))
-        return fake_refuse(ncclInvalidArgument, "comm %p has already been destroyed", (void *)comm);
+    REFUSE_IF(atomic_exchange(&comm->gone, true), ncclInvalidArgument,
+              "comm %p has already been destroyed", (void *)comm);
     return start_on_comm(teardown_job, comm, true);
 }
 
@@ -556,8 +542,7 @@ FAKE_FORM(ncclResult_t, ncclCommAbort, (ncclComm_t handle),
 FAKE_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t handle, ncclResult_t *ret_error))
 {
     FAKE_ENTER(comm, handle, "ncclGetAsyncError", false);
-    if (!ret_error)
-        return fake_null_argument("ncclGetAsyncError", "asyncError");
+    NEED_ARGUMENT(ret_error, "ncclGetAsyncError", "asyncError");
     *ret_error = (ncclResult_t)atomic_load(&comm->state);
     return ncclSuccess;
 }
@@ -565,8 +550,7 @@ FAKE_API(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t handle, ncclResult_t *
 static ncclResult_t ask(const char *func, ncclComm_t handle, int *ret, const char *name, int what)
 {
     FAKE_ENTER(comm, handle, func, true);
-    if (!ret)
-        return fake_null_argument(func, name);
+    NEED_ARGUMENT(ret, func, name);
     *ret = what == 0 ? comm->nranks : what == 1 ? comm->device : comm->rank;
     return ncclSuccess;
 }

@@ -82,10 +82,9 @@ void fake_device_comm_give(struct ncclComm *comm)
 {
     if (!comm->device_comm)
         return;
-    pthread_mutex_lock(&blocks_lock);
+    FAKE_HOLD(&blocks_lock);
     memcpy(comm->device_comm, &blocks, sizeof(blocks));
     blocks = comm->device_comm;
-    pthread_mutex_unlock(&blocks_lock);
 }
 
 static uint64_t mask_of(const struct fake_plan *plan)

@@ -26,14 +26,13 @@ static ncclResult_t check_pointer(const struct ncclComm *comm, const struct call
     int device = -1;
     if (!cuda || !cuda->pointer_get_attribute)
         return ncclSuccess;
-    if (!pointer || cuda->pointer_get_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                                (CUdeviceptr)(uintptr_t)pointer) != CUDA_SUCCESS)
-        return fake_refuse(ncclInvalidArgument, "%s : %s %p is not a valid pointer", call->name,
-                           name, pointer);
-    if (device != comm->device)
-        return fake_refuse(ncclInvalidArgument,
-                           "%s : %s allocated on device %d mismatchs with NCCL device %d",
-                           call->name, name, device, comm->device);
+    REFUSE_IF(!pointer ||
+                  cuda->pointer_get_attribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                              (CUdeviceptr)(uintptr_t)pointer) != CUDA_SUCCESS,
+              ncclInvalidArgument, "%s : %s %p is not a valid pointer", call->name, name, pointer);
+    REFUSE_IF(device != comm->device, ncclInvalidArgument,
+              "%s : %s allocated on device %d mismatchs with NCCL device %d", call->name, name,
+              device, comm->device);
     return ncclSuccess;
 }
 
@@ -54,20 +53,18 @@ static ncclResult_t check_pointers(const struct ncclComm *comm, const struct cal
 
 static ncclResult_t check(const struct ncclComm *comm, const struct call *call)
 {
-    if (atomic_load(&comm->revoked))
-        return fake_refuse(ncclInvalidUsage, "%s: communicator was revoked", call->name);
-    if (atomic_load(&comm->finalized))
-        return fake_refuse(ncclInvalidUsage, "%s: communicator was finalized", call->name);
-    if (call->root < 0 || call->root >= comm->nranks)
-        return fake_refuse(ncclInvalidArgument,
-                           "%s : invalid root %d (root should be in the 0..%d range)", call->name,
-                           call->root, comm->nranks);
-    if ((int)call->type < 0 || (int)call->type >= FAKE_NTYPES)
-        return fake_refuse(ncclInvalidArgument, "%s : invalid type %d", call->name,
-                           (int)call->type);
-    if (call->reduces && ((int)call->op < 0 || (int)call->op > (int)ncclMaxRedOp))
-        return fake_refuse(ncclInvalidArgument, "%s : invalid reduction operation %d", call->name,
-                           (int)call->op);
+    REFUSE_IF(atomic_load(&comm->revoked), ncclInvalidUsage, "%s: communicator was revoked",
+              call->name);
+    REFUSE_IF(atomic_load(&comm->finalized), ncclInvalidUsage, "%s: communicator was finalized",
+              call->name);
+    REFUSE_IF(call->root < 0 || call->root >= comm->nranks, ncclInvalidArgument,
+              "%s : invalid root %d (root should be in the 0..%d range)", call->name, call->root,
+              comm->nranks);
+    REFUSE_IF((int)call->type < 0 || (int)call->type >= FAKE_NTYPES, ncclInvalidArgument,
+              "%s : invalid type %d", call->name, (int)call->type);
+    REFUSE_IF(call->reduces && ((int)call->op < 0 || (int)call->op > (int)ncclMaxRedOp),
+              ncclInvalidArgument, "%s : invalid reduction operation %d", call->name,
+              (int)call->op);
     if (call->count && fake_env_long("NCCL_CHECK_POINTERS", 0, 0, 1))
         return check_pointers(comm, call);
     return ncclSuccess;
@@ -143,19 +140,21 @@ static ncclResult_t enqueue(ncclComm_t handle, const struct call *call, cudaStre
 
 /* ---- connecting ---- */
 
+static bool is_connected(const struct ncclComm *comm, const struct fake_p2p *op)
+{
+    return op->peer == comm->rank || comm->p2p_connected[op->peer] & (op->send ? 1 : 2);
+}
+
 bool fake_plan_is_cold(struct fake_plan *plan)
 {
     struct ncclComm *comm = plan->comm;
-    bool cold = false;
-    pthread_mutex_lock(&comm->launch_lock);
+    FAKE_HOLD(&comm->launch_lock);
     if (plan->ncolls && comm->nranks > 1 && !comm->ring_connected)
-        cold = true;
-    for (int i = 0; i < plan->np2ps && !cold; i++) {
-        const struct fake_p2p *op = &plan->p2ps[i];
-        cold = op->peer != comm->rank && !(comm->p2p_connected[op->peer] & (op->send ? 1 : 2));
-    }
-    pthread_mutex_unlock(&comm->launch_lock);
-    return cold;
+        return true;
+    for (int i = 0; i < plan->np2ps; i++)
+        if (!is_connected(comm, &plan->p2ps[i]))
+            return true;
+    return false;
 }
 
 static bool peers_came(struct ncclComm *comm, void *arg)
@@ -179,11 +178,10 @@ static ncclResult_t connect_p2p(struct fake_plan *plan)
 {
     struct ncclComm *comm = plan->comm;
     struct fake_shm *shm = atomic_load(&comm->shm);
-    ncclResult_t result;
     bool cold = false;
     for (int i = 0; i < plan->np2ps; i++) {
         const struct fake_p2p *op = &plan->p2ps[i];
-        if (op->peer == comm->rank || comm->p2p_connected[op->peer] & (op->send ? 1 : 2))
+        if (is_connected(comm, op))
             continue;
         cold = true;
         atomic_store(op->send ? fake_shm_link(shm, comm->rank, op->peer, 0)
@@ -193,12 +191,12 @@ static ncclResult_t connect_p2p(struct fake_plan *plan)
     }
     if (!cold)
         return ncclSuccess;
-    result = fake_boot_wait(comm, peers_came, plan);
-    if (result == ncclSuccess && fake_boot_stopped(comm))
-        result = ncclInternalError;
-    for (int i = 0; i < plan->np2ps && result == ncclSuccess; i++)
+    TRY(fake_boot_wait(comm, peers_came, plan));
+    if (fake_boot_stopped(comm))
+        return ncclInternalError;
+    for (int i = 0; i < plan->np2ps; i++)
         comm->p2p_connected[plan->p2ps[i].peer] |= plan->p2ps[i].send ? 1 : 2;
-    return result;
+    return ncclSuccess;
 }
 
 /* As in the real library, channels are made on first use, and the host call blocks until the ranks
@@ -206,21 +204,17 @@ static ncclResult_t connect_p2p(struct fake_plan *plan)
 ncclResult_t fake_plan_connect(struct fake_plan *plan)
 {
     struct ncclComm *comm = plan->comm;
-    ncclResult_t result = ncclSuccess;
-    pthread_mutex_lock(&comm->launch_lock);
+    FAKE_HOLD(&comm->launch_lock);
     comm->stops_before = atomic_load(&comm->stops);
     if (fake_comm_aborted(comm))
-        result = ncclInternalError;
-    if (result == ncclSuccess && plan->ncolls && comm->nranks > 1 && !comm->ring_connected) {
-        result = fake_boot_connect_ring(comm);
-        if (result == ncclSuccess && fake_boot_stopped(comm))
-            result = ncclInternalError;
-        comm->ring_connected = result == ncclSuccess;
+        return ncclInternalError;
+    if (plan->ncolls && comm->nranks > 1 && !comm->ring_connected) {
+        TRY(fake_boot_connect_ring(comm));
+        if (fake_boot_stopped(comm))
+            return ncclInternalError;
+        comm->ring_connected = true;
     }
-    if (result == ncclSuccess && plan->np2ps)
-        result = connect_p2p(plan);
-    pthread_mutex_unlock(&comm->launch_lock);
-    return result;
+    return plan->np2ps ? connect_p2p(plan) : ncclSuccess;
 }
 
 /* ---- launching ---- */

@@ -344,7 +344,6 @@ ncclResult_t fake_init_start(ncclResult_t (*run)(struct fake_job *), struct nccl
 
 void fake_group_start(void);
 ncclResult_t fake_group_end(void);
-bool fake_group_open(void);
 ncclResult_t fake_group_error(ncclResult_t result);
 /* Ends what fake_group_start began, with the result of what came between. */
 ncclResult_t fake_group_leave(ncclResult_t result);
@@ -453,6 +452,14 @@ ncclResult_t fake_current_device(CUdevice *ret_device, CUcontext *ret_ctx);
 void fake_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A result, and why. */
 #define fake_refuse(result, ...) (fake_warn(__VA_ARGS__), (result))
+/* Ends the function with one, if the condition holds, or where an argument is NULL. */
+#define REFUSE_IF(condition, ...)                                                                  \
+    do {                                                                                           \
+        if (condition)                                                                             \
+            return fake_refuse(__VA_ARGS__);                                                       \
+    } while (0)
+#define NEED_ARGUMENT(argument, func, name)                                                        \
+    TRY((argument) ? ncclSuccess : fake_null_argument(func, name))
 /* Ends the function with this result, unless it is success. */
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -460,6 +467,14 @@ void fake_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
         if (try_result != ncclSuccess)                                                             \
             return try_result;                                                                     \
     } while (0)
+static inline void fake_unlock_at_end(pthread_mutex_t *const *mutex)
+{
+    pthread_mutex_unlock(*mutex);
+}
+/* Holds the mutex until the end of the block. */
+#define FAKE_HOLD(mutex)                                                                           \
+    __attribute__((cleanup(fake_unlock_at_end), unused)) pthread_mutex_t *const held =             \
+        (pthread_mutex_lock(mutex), (mutex))
 void fake_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *fake_last_error(void);
 /* Memory of the stand-in itself, zeroed or resized; a host that has none left ends the process. */

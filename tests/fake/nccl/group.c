@@ -42,11 +42,6 @@ int fake_thread_start(pthread_t *ret_thread, bool detached, void *(*run)(void *)
     return 0;
 }
 
-bool fake_group_open(void)
-{
-    return group && group->depth > 0;
-}
-
 void fake_group_start(void)
 {
     if (!group) {
@@ -90,10 +85,8 @@ static ncclResult_t group_mode(const struct ncclComm *comm)
 {
     if (group->blocking == -1)
         group->blocking = comm->config.blocking;
-    if (group->blocking != comm->config.blocking)
-        return fake_refuse(
-            ncclInvalidArgument,
-            "Blocking and nonblocking communicators are not allowed in the same group.");
+    REFUSE_IF(group->blocking != comm->config.blocking, ncclInvalidArgument,
+              "Blocking and nonblocking communicators are not allowed in the same group.");
     return ncclSuccess;
 }
 
@@ -141,11 +134,10 @@ static void *job_main(void *arg)
 {
     struct fake_job *job = arg;
     ncclResult_t result = job->run(job);
-    pthread_mutex_lock(&jobs_lock);
+    FAKE_HOLD(&jobs_lock);
     job->result = result;
     job->done = true;
     pthread_cond_broadcast(&jobs_cond);
-    pthread_mutex_unlock(&jobs_lock);
     return NULL;
 }
 
@@ -319,8 +311,7 @@ ncclResult_t fake_group_end(void)
 {
     struct fake_group *g = group;
     ncclResult_t result;
-    if (!g || g->depth == 0)
-        return fake_refuse(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
+    REFUSE_IF(!g || g->depth == 0, ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
     if (--g->depth > 0)
         return ncclSuccess;
     group = NULL;
@@ -358,11 +349,9 @@ FAKE_API(ncclResult_t, ncclGroupSimulateEnd, (ncclSimInfo_t * info))
     struct fake_group *g = group;
     float bytes = 0;
     ncclResult_t result;
-    if (!g || g->depth == 0)
-        return fake_refuse(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
-    if (info && info->magic != 0x74685283)
-        return fake_refuse(ncclInvalidArgument,
-                           "ncclSimInfo_t argument not initialized via NCCL_SIM_INFO_INITIALIZER");
+    REFUSE_IF(!g || g->depth == 0, ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
+    REFUSE_IF(info && info->magic != 0x74685283, ncclInvalidArgument,
+              "ncclSimInfo_t argument not initialized via NCCL_SIM_INFO_INITIALIZER");
     if (--g->depth > 0)
         return ncclSuccess;
     group = NULL;

@@ -154,6 +154,13 @@ static void *at_out(const struct exec *e, void *base, size_t element)
     return (char *)base + element * e->type_bytes;
 }
 
+/* A step without which there is no end. */
+#define NEED(call)                                                                                 \
+    do {                                                                                           \
+        if (!(call))                                                                               \
+            return false;                                                                          \
+    } while (0)
+
 static bool run_all_reduce(struct exec *e)
 {
     const struct fake_coll *c = e->coll;
@@ -167,18 +174,13 @@ static bool run_all_reduce(struct exec *e)
 #define ring_step(e, what, in, out, ...) ring_step_(e, what, in, out, __VA_ARGS__)
 #define ring_step_(e, what, in, out, offset, count)                                                \
     step(e, what, at(e, in, offset), at_out(e, out, offset), count)
-        if (!STEP(STEP_INPUT | STEP_SEND, CHUNK(rank + n - 1)))
-            return false;
+        NEED(STEP(STEP_INPUT | STEP_SEND, CHUNK(rank + n - 1)));
         for (size_t j = 2; j < n; j++)
-            if (!STEP(STEP_RECV | STEP_INPUT | STEP_SEND, CHUNK(rank + n - j)))
-                return false;
-        if (!STEP(STEP_RECV | STEP_INPUT | STEP_POST | STEP_COPY | STEP_SEND, CHUNK(rank)))
-            return false;
+            NEED(STEP(STEP_RECV | STEP_INPUT | STEP_SEND, CHUNK(rank + n - j)));
+        NEED(STEP(STEP_RECV | STEP_INPUT | STEP_POST | STEP_COPY | STEP_SEND, CHUNK(rank)));
         for (size_t j = 1; j < n - 1; j++)
-            if (!STEP(STEP_RECV | STEP_COPY | STEP_SEND, CHUNK(rank + n - j)))
-                return false;
-        if (!STEP(STEP_RECV | STEP_COPY, CHUNK(rank + 1)))
-            return false;
+            NEED(STEP(STEP_RECV | STEP_COPY | STEP_SEND, CHUNK(rank + n - j)));
+        NEED(STEP(STEP_RECV | STEP_COPY, CHUNK(rank + 1)));
         done += chunk * n;
     }
     return true;
@@ -193,13 +195,10 @@ static bool run_reduce_scatter(struct exec *e)
         size_t chunk = part(c->count, done, most);
         void *out = at_out(e, c->recv, done);
 #define INPUT(i) at(e, c->send, ((i) % n) * c->count + done)
-        if (!step(e, STEP_INPUT | STEP_SEND, INPUT(rank + n - 1), NULL, chunk))
-            return false;
+        NEED(step(e, STEP_INPUT | STEP_SEND, INPUT(rank + n - 1), NULL, chunk));
         for (size_t j = 2; j < n; j++)
-            if (!step(e, STEP_RECV | STEP_INPUT | STEP_SEND, INPUT(rank + n - j), NULL, chunk))
-                return false;
-        if (!step(e, STEP_RECV | STEP_INPUT | STEP_POST | STEP_COPY, INPUT(rank), out, chunk))
-            return false;
+            NEED(step(e, STEP_RECV | STEP_INPUT | STEP_SEND, INPUT(rank + n - j), NULL, chunk));
+        NEED(step(e, STEP_RECV | STEP_INPUT | STEP_POST | STEP_COPY, INPUT(rank), out, chunk));
         done += chunk;
     }
     return true;
@@ -213,13 +212,11 @@ static bool run_all_gather(struct exec *e)
     for (size_t done = 0; done < c->count;) {
         size_t chunk = part(c->count, done, most);
 #define OUTPUT(i) at_out(e, c->recv, ((i) % n) * c->count + done)
-        if (!step(e, STEP_INPUT | STEP_COPY | STEP_SEND, at(e, c->send, done), OUTPUT(rank), chunk))
-            return false;
+        NEED(
+            step(e, STEP_INPUT | STEP_COPY | STEP_SEND, at(e, c->send, done), OUTPUT(rank), chunk));
         for (size_t j = 1; j < n - 1; j++)
-            if (!step(e, STEP_RECV | STEP_COPY | STEP_SEND, NULL, OUTPUT(rank + n - j), chunk))
-                return false;
-        if (!step(e, STEP_RECV | STEP_COPY, NULL, OUTPUT(rank + 1), chunk))
-            return false;
+            NEED(step(e, STEP_RECV | STEP_COPY | STEP_SEND, NULL, OUTPUT(rank + n - j), chunk));
+        NEED(step(e, STEP_RECV | STEP_COPY, NULL, OUTPUT(rank + 1), chunk));
         done += chunk;
     }
     return true;
@@ -234,8 +231,7 @@ static bool run_chain(struct exec *e, int what)
         size_t chunk = part(c->count, done, most);
         const void *in = what & STEP_INPUT ? at(e, c->send, done) : NULL;
         void *out = what & STEP_COPY ? at_out(e, c->recv, done) : NULL;
-        if (!step(e, what, in, out, chunk))
-            return false;
+        NEED(step(e, what, in, out, chunk));
         done += chunk;
     }
     return true;

@@ -193,8 +193,7 @@ static ncclResult_t entry_release(const struct ncclComm *comm, void *handle, enu
     if (e && --e->refs == 0 && ret_registration)
         *ret_registration = e->registration;
     pthread_mutex_unlock(&entries_lock);
-    if (!e)
-        return fake_refuse(ncclInvalidUsage, "Deregister: Could not find handle");
+    REFUSE_IF(!e, ncclInvalidUsage, "Deregister: Could not find handle");
     return ncclSuccess;
 }
 
@@ -204,8 +203,7 @@ FAKE_API(ncclResult_t, ncclCommRegister,
     struct entry *e;
     uintptr_t begin = (uintptr_t)buff / PAGE * PAGE, end = round_up((uintptr_t)buff + size, PAGE);
     FAKE_ENTER(comm, handle, "CommRegister", true);
-    if (!ret_handle)
-        return fake_refuse(ncclInvalidArgument, "CommRegister : handle argument is NULL");
+    REFUSE_IF(!ret_handle, ncclInvalidArgument, "CommRegister : handle argument is NULL");
     *ret_handle = NULL;
     if (fake_env_long("NCCL_LOCAL_REGISTER", 1, 0, 2) == 0 || !buff || !size)
         return ncclSuccess;
@@ -302,13 +300,12 @@ FAKE_API(ncclResult_t, ncclCommWindowRegister,
     unsigned char *all, one = 1;
     ncclResult_t result;
     FAKE_ENTER(comm, handle, "ncclCommWindowRegister", true);
-    if (!win)
-        return fake_refuse(ncclInvalidArgument, "ncclCommWindowRegister : win argument is NULL");
+    REFUSE_IF(!win, ncclInvalidArgument, "ncclCommWindowRegister : win argument is NULL");
     *win = NULL;
     if (!buff || !size || flags & ~NCCL_WIN_COLL_SYMMETRIC)
         return ncclInvalidArgument;
-    if ((uintptr_t)buff % NCCL_WIN_REQUIRED_ALIGNMENT)
-        return fake_refuse(ncclInvalidArgument, "Window address must be suitably aligned.");
+    REFUSE_IF((uintptr_t)buff % NCCL_WIN_REQUIRED_ALIGNMENT, ncclInvalidArgument,
+              "Window address must be suitably aligned.");
     if (!cuda || !cuda->mem_retain_handle || cuda->mem_retain_handle(&memory, buff) != CUDA_SUCCESS)
         return fake_cuda_failed(CUDA_ERROR_INVALID_VALUE, "cuMemRetainAllocationHandle");
     cuda->mem_release(memory);
@@ -399,7 +396,7 @@ static bool coll_is_stuck_locked(const struct ncclComm *comm, const struct fake_
 
 void fake_memory_launch(struct fake_plan *plan)
 {
-    pthread_mutex_lock(&entries_lock);
+    FAKE_HOLD(&entries_lock);
     for (int i = 0; entries && i < plan->ncolls; i++)
         plan->stuck |= fake_version() / 100 == 228 && plan->comm->nranks > 1 &&
                        coll_is_stuck_locked(plan->comm, &plan->colls[i]);
@@ -411,7 +408,6 @@ void fake_memory_launch(struct fake_plan *plan)
         if (e && peer < MAPPED_RANKS)
             e->mapped[peer / 8] |= (unsigned char)(1u << peer % 8);
     }
-    pthread_mutex_unlock(&entries_lock);
 }
 
 /* ---- own reduction operators ---- */
@@ -443,15 +439,13 @@ FAKE_API(ncclResult_t, ncclRedOpCreatePreMulSum,
     int index;
     ncclResult_t result = ncclSystemError;
     FAKE_ENTER(comm, handle, "ncclRedOpCreatePreMulSum", true);
-    if (!ret_op || !scalar)
-        return fake_refuse(ncclInvalidArgument, "ncclRedOpCreatePreMulSum : %s argument is NULL",
-                           ret_op ? "scalar" : "op");
-    if ((int)type < 0 || (int)type >= FAKE_NTYPES ||
-        (residence != ncclScalarDevice && residence != ncclScalarHostImmediate))
-        return fake_refuse(ncclInvalidArgument,
-                           "ncclRedOpCreatePreMulSum : invalid type %d or residence %d", (int)type,
-                           (int)residence);
-    pthread_mutex_lock(&comm->lock);
+    REFUSE_IF(!ret_op || !scalar, ncclInvalidArgument,
+              "ncclRedOpCreatePreMulSum : %s argument is NULL", ret_op ? "scalar" : "op");
+    REFUSE_IF((int)type < 0 || (int)type >= FAKE_NTYPES ||
+                  (residence != ncclScalarDevice && residence != ncclScalarHostImmediate),
+              ncclInvalidArgument, "ncclRedOpCreatePreMulSum : invalid type %d or residence %d",
+              (int)type, (int)residence);
+    FAKE_HOLD(&comm->lock);
     for (index = 0; index < comm->nredops && comm->redops[index].used; index++)
         ;
     if (index == comm->nredops && index < REDOP_LIMIT) {
@@ -469,30 +463,24 @@ FAKE_API(ncclResult_t, ncclRedOpCreatePreMulSum,
         *ret_op = (ncclRedOp_t)((unsigned int)(index + ncclNumOps) ^ mangle_key(comm));
         result = ncclSuccess;
     }
-    pthread_mutex_unlock(&comm->lock);
     return result;
 }
 
 FAKE_API(ncclResult_t, ncclRedOpDestroy, (ncclRedOp_t op, ncclComm_t handle))
 {
-    struct ncclComm *comm;
     struct fake_redop *found;
-    if ((int)op >= 0 && (int)op < (int)ncclNumOps)
-        return fake_refuse(ncclInvalidArgument, "ncclRedOpDestroy : operator is a NCCL builtin.");
-    if ((int)op < 0 || (int)op > (int)ncclMaxRedOp)
-        return fake_refuse(ncclInvalidArgument, "ncclRedOpDestroy :  operator is garbage.");
-    comm = handle ? fake_comm_get(handle) : NULL;
-    if (!comm)
-        return fake_refuse(ncclInvalidArgument, "ncclRedOpDestroy : invalid communicator passed.");
-    pthread_mutex_lock(&comm->lock);
+    REFUSE_IF((int)op >= 0 && (int)op < (int)ncclNumOps, ncclInvalidArgument,
+              "ncclRedOpDestroy : operator is a NCCL builtin.");
+    REFUSE_IF((int)op < 0 || (int)op > (int)ncclMaxRedOp, ncclInvalidArgument,
+              "ncclRedOpDestroy :  operator is garbage.");
+    __attribute__((cleanup(fake_comm_put_at_end))) struct ncclComm *comm =
+        handle ? fake_comm_get(handle) : NULL;
+    REFUSE_IF(!comm, ncclInvalidArgument, "ncclRedOpDestroy : invalid communicator passed.");
+    FAKE_HOLD(&comm->lock);
     found = (struct fake_redop *)redop_find_locked(comm, op);
-    if (found)
-        found->used = false;
-    pthread_mutex_unlock(&comm->lock);
-    fake_comm_put(comm);
-    if (!found)
-        return fake_refuse(ncclInvalidArgument,
-                           "ncclRedOpDestroy : operator unknown to this communicator.");
+    REFUSE_IF(!found, ncclInvalidArgument,
+              "ncclRedOpDestroy : operator unknown to this communicator.");
+    found->used = false;
     return ncclSuccess;
 }
 
@@ -501,7 +489,6 @@ ncclResult_t fake_redop_resolve(struct ncclComm *comm, const char *func, ncclRed
 {
     static const enum fake_reduce builtin[] = {FAKE_SUM, FAKE_PROD, FAKE_MAX, FAKE_MIN, FAKE_SUM};
     const struct fake_redop *own;
-    ncclResult_t result = ncclSuccess;
     if ((int)op < (int)ncclNumOps) {
         coll->reduce = builtin[op];
         if (op == ncclAvg && fake_type_is_float(type)) {
@@ -512,21 +499,16 @@ ncclResult_t fake_redop_resolve(struct ncclComm *comm, const char *func, ncclRed
         }
         return ncclSuccess;
     }
-    pthread_mutex_lock(&comm->lock);
+    FAKE_HOLD(&comm->lock);
     own = redop_find_locked(comm, op);
-    if (!own) {
-        fake_warn("%s : reduction operation %d unknown to this communicator", func, (int)op);
-        result = ncclInvalidArgument;
-    } else if (own->type != type) {
-        fake_warn("Data type supplied to user-created ncclRedOp_t does not match type given to "
-                  "reduction operation");
-        result = ncclInvalidArgument;
-    } else {
-        coll->reduce = FAKE_SUM;
-        coll->premul = true;
-        coll->scalar_device = own->device;
-        memcpy(coll->scalar, own->value, sizeof(coll->scalar));
-    }
-    pthread_mutex_unlock(&comm->lock);
-    return result;
+    REFUSE_IF(!own, ncclInvalidArgument, "%s : reduction operation %d unknown to this communicator",
+              func, (int)op);
+    REFUSE_IF(own->type != type, ncclInvalidArgument,
+              "Data type supplied to user-created ncclRedOp_t does not match type "
+              "given to reduction operation");
+    coll->reduce = FAKE_SUM;
+    coll->premul = true;
+    coll->scalar_device = own->device;
+    memcpy(coll->scalar, own->value, sizeof(coll->scalar));
+    return ncclSuccess;
 }

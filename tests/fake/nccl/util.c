@@ -53,9 +53,8 @@ const char *fake_last_error(void)
 {
     /* The real library hands out its one buffer too; a copy for each thread keeps it unshared. */
     static _Thread_local char copy[sizeof(last_error)];
-    pthread_mutex_lock(&error_lock);
+    FAKE_HOLD(&error_lock);
     memcpy(copy, last_error, sizeof(copy));
-    pthread_mutex_unlock(&error_lock);
     return copy;
 }
 
@@ -230,17 +229,12 @@ ncclResult_t fake_current_device(CUdevice *ret_device, CUcontext *ret_ctx)
     if (!cuda)
         return ncclUnhandledCudaError;
     result = cuda->ctx_get_current(&ctx);
-    if (result == CUDA_SUCCESS && !ctx) {
-        /* A thread that never touched CUDA is on device 0, as for the CUDA runtime. */
-        result = cuda->device_get(&device, 0);
-        if (result == CUDA_SUCCESS)
-            result = cuda->primary_retain(&ctx, device);
-        if (result == CUDA_SUCCESS)
-            result = cuda->ctx_set_current(ctx);
-    }
-    if (result == CUDA_SUCCESS)
-        result = cuda->ctx_get_device(&device);
-    if (result != CUDA_SUCCESS)
+    /* A thread that never touched CUDA is on device 0, as for the CUDA runtime. */
+    if (result == CUDA_SUCCESS && !ctx)
+        (void)((result = cuda->device_get(&device, 0)) ||
+               (result = cuda->primary_retain(&ctx, device)) ||
+               (result = cuda->ctx_set_current(ctx)));
+    if (result != CUDA_SUCCESS || (result = cuda->ctx_get_device(&device)) != CUDA_SUCCESS)
         return fake_cuda_failed(result, "current device");
     *ret_device = device;
     *ret_ctx = ctx;

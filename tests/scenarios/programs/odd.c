@@ -50,146 +50,126 @@
 #include <time.h>
 #include <unistd.h>
 
-static void sleep_ms(long ms)
-{
-    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    while (nanosleep(&left, &left) && errno == EINTR)
-        ;
-}
-
 /* True: go on with this step. */
-static bool step(const struct options *options, const struct place *place, unsigned long nth)
+static bool step(unsigned long nth)
 {
-    struct call unused = {OP_ALLREDUCE, options->dtype, options->redop, 0, 0};
-    return face_faults(options, place->rank, "world", nth, &unused, NULL);
-}
-
-static void run_collectives(struct member *member, const struct options *options)
-{
-    for (unsigned long i = 0; i < options->iters; i++) {
-        member_call(member, OP_ALLREDUCE);
-        member_drain(member);
-    }
+    struct call unused = {OP_ALLREDUCE, options.dtype, options.redop, 0, 0};
+    return face_faults(&options, place.rank, "world", nth, &unused, NULL);
 }
 
 /* A member whose name is not "world", so that the faults do not count its calls. */
-static void init_other(struct member *member, const struct options *options,
-                       const struct place *place, ncclComm_t comm, size_t slots)
+static void init_other(struct member *member, ncclComm_t comm, size_t slots)
 {
-    member_init(member, options, "other", place->rank, comm, slots);
+    member_init(member, &options, "other", place.rank, comm, slots);
 }
 
 /* The same, of all ranks. */
-static void join_other(struct member *member, const struct options *options,
-                       const struct place *place, size_t slots)
+static void join_other(struct member *member, size_t slots)
 {
-    member_join(member, options, place, 0, "other", slots);
+    member_join(member, &options, &place, 0, "other", slots);
 }
 
-static void late(const struct options *options, const struct place *place)
+static void late(void)
 {
     struct member world;
-    if (!step(options, place, 1))
+    if (!step(1))
         return;
-    join_other(&world, options, place, 1);
-    run_collectives(&world, options);
+    join_other(&world, 1);
+    all_reduces(&world, options.iters);
     member_end(&world);
 }
 
-static void split(const struct options *options, const struct place *place)
+static void split(void)
 {
     struct member world, half;
-    ncclComm_t comm = world_init(place, options, 0), half_comm = NULL;
-    init_other(&world, options, place, comm, 1);
-    run_collectives(&world, options);
-    if (step(options, place, 1)) {
-        NCCL(ncclCommSplit(comm, place->rank % 2, place->rank, &half_comm, NULL));
-        init_other(&half, options, place, half_comm, 1);
-        run_collectives(&half, options);
-        comm_destroy(half_comm, options);
+    ncclComm_t comm = world_init(&place, &options, 0), half_comm = NULL;
+    init_other(&world, comm, 1);
+    all_reduces(&world, options.iters);
+    if (step(1)) {
+        NCCL(ncclCommSplit(comm, place.rank % 2, place.rank, &half_comm, NULL));
+        init_other(&half, half_comm, 1);
+        all_reduces(&half, options.iters);
+        comm_destroy(half_comm, &options);
         member_fini(&half);
     }
     member_end(&world);
 }
 
-static void stray(const struct options *options, const struct place *place)
+static void stray(void)
 {
     struct member world;
-    ncclComm_t comm = world_init(place, options, 0), half_comm = NULL;
-    init_other(&world, options, place, comm, 1);
-    run_collectives(&world, options);
-    if (place->rank == options->root) {
-        fprintf(stderr, "rank %d (pid %d): stray at call %lu\n", place->rank, getpid(),
-                options->iters + 1);
-        member_call(&world, OP_ALLREDUCE);
-        member_drain(&world);
+    ncclComm_t comm = world_init(&place, &options, 0), half_comm = NULL;
+    init_other(&world, comm, 1);
+    all_reduces(&world, options.iters);
+    if (place.rank == options.root) {
+        fprintf(stderr, "rank %d (pid %d): stray at call %lu\n", place.rank, getpid(),
+                options.iters + 1);
+        all_reduces(&world, 1);
     } else {
-        NCCL(ncclCommSplit(comm, place->rank % 2, place->rank, &half_comm, NULL));
+        NCCL(ncclCommSplit(comm, place.rank % 2, place.rank, &half_comm, NULL));
     }
-    comm_destroy(comm, options);
+    comm_destroy(comm, &options);
     member_fini(&world);
 }
 
-static void finalize(const struct options *options, const struct place *place)
+static void finalize(void)
 {
     struct member world;
-    member_join(&world, options, place, 0, "world", options->iters);
-    for (unsigned long i = 0; i < options->iters; i++)
+    member_join(&world, &options, &place, 0, "world", options.iters);
+    for (unsigned long i = 0; i < options.iters; i++)
         member_call(&world, OP_ALLREDUCE);
     NCCL(ncclCommFinalize(world.comm));
     member_drain(&world);
     NCCL(ncclCommDestroy(world.comm));
-    report(place->rank, (const struct member *const[]){&world}, 1);
+    report(place.rank, (const struct member *const[]){&world}, 1);
     member_fini(&world);
 }
 
-static void opposite(const struct options *options, const struct place *place)
+static void opposite(void)
 {
     struct member members[2];
     ncclComm_t comms[2];
     for (unsigned i = 0; i < 2; i++) {
-        comms[i] = world_init(place, options, i);
-        init_other(&members[i], options, place, comms[i], 1);
+        comms[i] = world_init(&place, &options, i);
+        init_other(&members[i], comms[i], 1);
     }
-    for (unsigned long i = 0; i < options->iters; i++) {
-        if (i + 1 == options->iters && place->rank == options->root)
-            fprintf(stderr, "rank %d (pid %d): opposite at call %lu of both\n", place->rank,
+    for (unsigned long i = 0; i < options.iters; i++) {
+        if (i + 1 == options.iters && place.rank == options.root)
+            fprintf(stderr, "rank %d (pid %d): opposite at call %lu of both\n", place.rank,
                     getpid(), i + 1);
         for (int j = 0; j < 2; j++) {
-            struct member *member =
-                &members[i + 1 == options->iters && place->rank == options->root ? 1 - j : j];
-            member_call(member, OP_ALLREDUCE);
-            member_drain(member);
+            bool other_way = i + 1 == options.iters && place.rank == options.root;
+            all_reduces(&members[other_way ? 1 - j : j], 1);
         }
     }
     for (unsigned i = 0; i < 2; i++)
-        comm_destroy(comms[i], options);
+        comm_destroy(comms[i], &options);
 }
 
-static void ring(const struct options *options, const struct place *place)
+static void ring(void)
 {
-    ncclComm_t world = world_init(place, options, 0), pairs[2];
-    int color = (place->rank + 1) % place->nranks / 2;
+    ncclComm_t world = world_init(&place, &options, 0), pairs[2];
+    int color = (place.rank + 1) % place.nranks / 2;
     float *buffer = device_alloc(1024 * sizeof(*buffer));
     cudaStream_t stream = device_stream_create();
-    NCCL(ncclCommSplit(world, place->rank / 2, place->rank, &pairs[0], NULL));
-    NCCL(ncclCommSplit(world, color, place->rank, &pairs[1], NULL));
-    for (unsigned long i = 0; i < options->iters; i++) {
-        bool last = i + 1 == options->iters;
-        if (last && place->rank == 0)
-            fprintf(stderr, "rank %d (pid %d): ring at call %lu of both\n", place->rank, getpid(),
+    NCCL(ncclCommSplit(world, place.rank / 2, place.rank, &pairs[0], NULL));
+    NCCL(ncclCommSplit(world, color, place.rank, &pairs[1], NULL));
+    for (unsigned long i = 0; i < options.iters; i++) {
+        bool last = i + 1 == options.iters;
+        if (last && place.rank == 0)
+            fprintf(stderr, "rank %d (pid %d): ring at call %lu of both\n", place.rank, getpid(),
                     i + 1);
         NCCL(ncclGroupStart());
         for (int j = 0; j < 2; j++) {
-            ncclComm_t pair = pairs[last && place->rank % 2 ? 1 - j : j];
+            ncclComm_t pair = pairs[last && place.rank % 2 ? 1 - j : j];
             NCCL(ncclAllReduce(buffer, buffer, 1024, ncclFloat32, ncclSum, pair, stream));
         }
         NCCL(ncclGroupEnd());
         device_stream_sync(stream);
     }
     for (int j = 0; j < 2; j++)
-        comm_destroy(pairs[j], options);
-    comm_destroy(world, options);
+        comm_destroy(pairs[j], &options);
+    comm_destroy(world, &options);
     device_free(buffer);
     device_stream_destroy(stream);
 }
@@ -206,64 +186,61 @@ static void *give_back_descriptors(void *unused)
     return unused;
 }
 
-static void few_descriptors(const struct options *options, const struct place *place)
+static void few_descriptors(void)
 {
     struct member member;
-    pthread_t thread;
-    ncclComm_t first = world_init(place, options, 0);
-    ncclUniqueId id = exchange_id(place, options, 1);
-    if (place->rank == options->root) {
+    pthread_t thread = 0;
+    ncclComm_t first = world_init(&place, &options, 0);
+    ncclUniqueId id = exchange_id(&place, &options, 1);
+    if (place.rank == options.root) {
         int lowest = dup(0);
         close(lowest);
         getrlimit(RLIMIT_NOFILE, &enough);
-        struct rlimit few = {.rlim_cur = (rlim_t)lowest + options->times,
+        struct rlimit few = {.rlim_cur = (rlim_t)lowest + options.times,
                              .rlim_max = enough.rlim_max};
-        if (pthread_create(&thread, NULL, give_back_descriptors, NULL) ||
-            setrlimit(RLIMIT_NOFILE, &few))
-            fail(__FILE__, __LINE__, "setrlimit", strerror(errno));
-        fprintf(stderr, "rank %d (pid %d): few descriptors\n", place->rank, getpid());
+        thread = thread_start(give_back_descriptors, NULL);
+        FAIL_IF(setrlimit(RLIMIT_NOFILE, &few), "setrlimit");
+        fprintf(stderr, "rank %d (pid %d): few descriptors\n", place.rank, getpid());
     }
-    if (!step(options, place, 2))
+    if (!step(2))
         return;
     ncclComm_t comm;
     atomic_store(&init_begins, true);
-    NCCL(ncclCommInitRank(&comm, place->nranks, id, place->rank));
-    if (place->rank == options->root)
+    NCCL(ncclCommInitRank(&comm, place.nranks, id, place.rank));
+    if (place.rank == options.root)
         pthread_join(thread, NULL);
-    init_other(&member, options, place, comm, 1);
-    run_collectives(&member, options);
-    comm_destroy(comm, options);
-    comm_destroy(first, options);
-    report(place->rank, (const struct member *const[]){&member}, 1);
+    init_other(&member, comm, 1);
+    all_reduces(&member, options.iters);
+    comm_destroy(comm, &options);
+    comm_destroy(first, &options);
+    report(place.rank, (const struct member *const[]){&member}, 1);
     member_fini(&member);
 }
 
-static void init_all(const struct options *options, const struct place *place)
+static void init_all(void)
 {
-    int n = options->devices ? options->devices : device_count();
+    int n = options.devices ? options.devices : device_count();
     ncclComm_t *comms = calloc((size_t)n, sizeof(ncclComm_t));
-    if (!comms)
-        fail(__FILE__, __LINE__, "calloc", strerror(ENOMEM));
-    for (unsigned long i = 0; i < options->times; i++) {
+    FAIL_IF(!comms, "calloc");
+    for (unsigned long i = 0; i < options.times; i++) {
         NCCL(ncclCommInitAll(comms, n, NULL));
         for (int k = 0; k < n; k++)
             NCCL(ncclCommDestroy(comms[k]));
     }
     free(comms);
-    report(place->rank, NULL, 0);
+    report(place.rank, NULL, 0);
 }
 
 static void take_long(void *unused)
 {
-    (void)unused;
     sleep_ms(300);
 }
 
-static void slow_queue(const struct options *options, const struct place *place)
+static void slow_queue(void)
 {
     struct member world;
-    join_other(&world, options, place, options->iters);
-    for (unsigned long i = 0; i < options->iters; i++) {
+    join_other(&world, options.iters);
+    for (unsigned long i = 0; i < options.iters; i++) {
         device_host_function(world.stream, take_long, NULL);
         member_call(&world, OP_ALLREDUCE);
     }
@@ -290,126 +267,115 @@ static void fork_one(unsigned long i)
         }
     }
     int status;
-    if (child < 0 || waitpid(child, &status, 0) != child)
-        fail(__FILE__, __LINE__, "fork", strerror(errno));
-    if (i % 4 < 3 ? WEXITSTATUS(status) != 5 : !WIFSIGNALED(status))
-        fail(__FILE__, __LINE__, "fork", "the child ended in another way");
+    FAIL_IF(child < 0 || waitpid(child, &status, 0) != child, "fork");
+    WRONG_IF(i % 4 < 3 ? WEXITSTATUS(status) != 5 : !WIFSIGNALED(status), "fork",
+             "the child ended in another way");
 }
 
-static void fork_children(const struct options *options, const struct place *place)
+static void fork_children(void)
 {
     struct member world;
-    join_other(&world, options, place, 1);
-    for (unsigned long i = 0; i < options->iters; i++) {
+    join_other(&world, 1);
+    for (unsigned long i = 0; i < options.iters; i++) {
         fork_one(i);
-        member_call(&world, OP_ALLREDUCE);
-        member_drain(&world);
+        all_reduces(&world, 1);
     }
     member_end(&world);
 }
 
-static void become_another(const struct options *options, const struct place *place)
+static void become_another(void)
 {
     struct member world;
-    join_other(&world, options, place, 1);
-    run_collectives(&world, options);
+    join_other(&world, 1);
+    all_reduces(&world, options.iters);
     execlp("sh", "sh", "-c", "echo another program", (char *)NULL);
-    fail(__FILE__, __LINE__, "execlp", strerror(errno));
+    FAIL("execlp");
 }
 
-static void raw_fork(const struct options *options, const struct place *place)
+static void raw_fork(void)
 {
     struct member world;
-    join_other(&world, options, place, 1);
-    run_collectives(&world, options);
-    if (place->rank == options->root) {
+    join_other(&world, 1);
+    all_reduces(&world, options.iters);
+    if (place.rank == options.root) {
         pid_t child = _Fork();
         if (child == 0)
             exit(0);
-        if (child < 0 || waitpid(child, NULL, 0) != child)
-            fail(__FILE__, __LINE__, "_Fork", strerror(errno));
+        FAIL_IF(child < 0 || waitpid(child, NULL, 0) != child, "_Fork");
     }
-    step(options, place, 1);
-    run_collectives(&world, options);
+    step(1);
+    all_reduces(&world, options.iters);
     member_end(&world);
 }
 
-static ncclComm_t split_off(ncclComm_t comm, const struct place *place, bool in)
+static ncclComm_t split_off(ncclComm_t comm, bool in)
 {
     ncclComm_t part = NULL;
-    NCCL(ncclCommSplit(comm, in ? 0 : NCCL_SPLIT_NOCOLOR, place->rank, &part, NULL));
+    NCCL(ncclCommSplit(comm, in ? 0 : NCCL_SPLIT_NOCOLOR, place.rank, &part, NULL));
     return part;
 }
 
-static void chain(const struct options *options, const struct place *place)
+static void chain(void)
 {
     struct member member;
-    ncclComm_t comm = world_init(place, options, 0);
-    ncclComm_t parts[2] = {split_off(comm, place, place->rank < 2),
-                           split_off(comm, place, place->rank > 0)};
-    step(options, place, 1);
+    ncclComm_t comm = world_init(&place, &options, 0);
+    ncclComm_t parts[2] = {split_off(comm, place.rank < 2), split_off(comm, place.rank > 0)};
+    step(1);
     /* Rank 1 is in both, and uses the second first. */
     for (int i = 1; i >= 0; i--) {
         if (!parts[i])
             continue;
-        init_other(&member, options, place, parts[i], 1);
-        member_call(&member, OP_ALLREDUCE);
-        member_drain(&member);
+        init_other(&member, parts[i], 1);
+        all_reduces(&member, 1);
         member_fini(&member);
     }
 }
 
-static void aside(const struct options *options, const struct place *place)
+static void aside(void)
 {
     struct member world, pair;
-    ncclComm_t comm = world_init(place, options, 0);
-    ncclComm_t pair_comm = split_off(comm, place, place->rank < 2),
-               others = split_off(comm, place, place->rank > 0);
-    if (pair_comm)
-        init_other(&pair, options, place, pair_comm, 1);
-    for (unsigned long i = 1; pair_comm && i < options->times; i++) {
-        member_call(&pair, OP_ALLREDUCE);
-        member_drain(&pair);
+    ncclComm_t comm = world_init(&place, &options, 0);
+    ncclComm_t pair_comm = split_off(comm, place.rank < 2),
+               others = split_off(comm, place.rank > 0);
+    if (pair_comm) {
+        init_other(&pair, pair_comm, 1);
+        all_reduces(&pair, options.times - 1);
     }
     if (others) {
-        member_init(&world, options, "world", place->rank, others, options->iters);
-        for (unsigned long i = 0; i < options->iters; i++) {
+        member_init(&world, &options, "world", place.rank, others, options.iters);
+        for (unsigned long i = 0; i < options.iters; i++) {
             member_call(&world, OP_ALLREDUCE);
-            pause_between(options);
+            pause_between(&options);
         }
         member_drain(&world);
         member_fini(&world);
     }
     if (pair_comm) {
-        member_call(&pair, OP_ALLREDUCE);
-        member_drain(&pair);
+        all_reduces(&pair, 1);
         member_fini(&pair);
     }
 }
 
 static void never_return(void *unused)
 {
-    (void)unused;
-    for (;;)
-        sleep_ms(1000);
+    block_for_ever();
 }
 
-static void null_streams(const struct options *options, const struct place *place)
+static void null_streams(void)
 {
     enum { LIMIT = 16 };
     ncclComm_t comms[LIMIT];
     void *buffers[LIMIT];
-    int n = options->devices;
-    if (n < 2 || n > LIMIT)
-        fail(__FILE__, __LINE__, "--devices", "from 2 to 16");
+    int n = options.devices;
+    WRONG_IF(n < 2 || n > LIMIT, "--devices", "from 2 to 16");
     NCCL(ncclCommInitAll(comms, n, NULL));
     for (int k = 0; k < n; k++) {
         device_use(k);
         buffers[k] = device_alloc(4096);
     }
-    for (unsigned long i = 0; i <= options->iters; i++) {
-        if (i == options->iters) {
-            fprintf(stderr, "rank %d (pid %d): stall at call %lu\n", place->rank, getpid(), i + 1);
+    for (unsigned long i = 0; i <= options.iters; i++) {
+        if (i == options.iters) {
+            fprintf(stderr, "rank %d (pid %d): stall at call %lu\n", place.rank, getpid(), i + 1);
             device_use(0);
             device_host_function(NULL, never_return, NULL);
         }
@@ -425,33 +391,31 @@ static void null_streams(const struct options *options, const struct place *plac
     }
 }
 
-static void close_all(const struct options *options, const struct place *place)
+static void close_all(void)
 {
     struct member world;
     int pair[2];
-    member_join(&world, options, place, 0, "world", 1);
+    member_join(&world, &options, &place, 0, "world", 1);
     /* The guard has looked around by then. */
     sleep_ms(1500);
     for (int fd = 3; fd < 1024; fd++)
         close(fd);
     for (int i = 0; i < 200; i++)
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-            fail(__FILE__, __LINE__, "socketpair", strerror(errno));
-    run_collectives(&world, options);
+        FAIL_IF(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0, "socketpair");
+    all_reduces(&world, options.iters);
     for (int fd = 3; fd < 403; fd++) {
         char byte;
-        if (fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && read(fd, &byte, 1) > 0)
-            fail(__FILE__, __LINE__, "read", "somebody wrote into a socket of ours");
+        WRONG_IF(fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && read(fd, &byte, 1) > 0, "read",
+                 "somebody wrote into a socket of ours");
     }
     member_end(&world);
 }
 
-static void small_files(const struct options *options, const struct place *place)
+static void small_files(void)
 {
     struct rlimit limit = {1500000, 1500000};
-    if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
-        fail(__FILE__, __LINE__, "setrlimit", strerror(errno));
-    late(options, place);
+    FAIL_IF(setrlimit(RLIMIT_FSIZE, &limit) != 0, "setrlimit");
+    late();
 }
 
 static void fill(const char *folder)
@@ -460,30 +424,26 @@ static void fill(const char *folder)
     char path[4096];
     snprintf(path, sizeof(path), "%s/filler", folder);
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0)
-        fail(__FILE__, __LINE__, path, strerror(errno));
+    FAIL_IF(fd < 0, path);
     while (write(fd, zeros, sizeof(zeros)) > 0)
         ;
     close(fd);
 }
 
-static void full_memory(const struct options *options, const struct place *place)
+static void full_memory(void)
 {
     const char *folder = getenv("NCCLGUARD_DIR");
-    ncclComm_t *comms = calloc(options->times, sizeof(*comms));
-    if (!comms)
-        fail(__FILE__, __LINE__, "calloc", strerror(ENOMEM));
-    for (unsigned long i = 0; i < options->times; i++) {
-        ncclUniqueId id;
-        NCCL(ncclGetUniqueId(&id));
-        NCCL(ncclCommInitRank(&comms[i], 1, id, 0));
+    ncclComm_t *comms = calloc(options.times, sizeof(*comms));
+    FAIL_IF(!comms, "calloc");
+    for (unsigned long i = 0; i < options.times; i++) {
+        comms[i] = init_alone();
         if (i == 0 && folder)
             fill(folder);
     }
-    for (unsigned long i = 0; i < options->times; i++)
+    for (unsigned long i = 0; i < options.times; i++)
         NCCL(ncclCommDestroy(comms[i]));
     free(comms);
-    report(place->rank, NULL, 0);
+    report(place.rank, NULL, 0);
 }
 
 #define FAR_BYTES (64u << 10) /* of stack between one function and the next */
@@ -514,15 +474,13 @@ static void *lose_stack(void *unused)
 }
 
 /* A walk of that thread's stack reaches the frame of go_far and blocks there for ever. */
-static void hung_memory(const struct options *options, const struct place *place)
+static void hung_memory(void)
 {
     struct member world;
-    pthread_t thread;
-    member_join(&world, options, place, 0, "world", 1);
-    if (place->rank == options->root) {
+    member_join(&world, &options, &place, 0, "world", 1);
+    if (place.rank == options.root) {
         long page = sysconf(_SC_PAGESIZE);
-        if (pthread_create(&thread, NULL, lose_stack, NULL) != 0)
-            fail(__FILE__, __LINE__, "pthread_create", strerror(errno));
+        thread_start(lose_stack, NULL);
         while (!atomic_load(&lost_frame))
             sleep_ms(1);
         uintptr_t first = (uintptr_t)atomic_load(&lost_frame) + FAR_BYTES / 2;
@@ -531,18 +489,16 @@ static void hung_memory(const struct options *options, const struct place *place
         struct uffdio_register lost = {.range = {first, FAR_BYTES},
                                        .mode = UFFDIO_REGISTER_MODE_MISSING};
         int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-        if (fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0 || ioctl(fd, UFFDIO_REGISTER, &lost) != 0 ||
-            madvise((void *)first, FAR_BYTES, MADV_DONTNEED) != 0)
-            fail(__FILE__, __LINE__, "userfaultfd", strerror(errno));
+        FAIL_IF(fd < 0 || ioctl(fd, UFFDIO_API, &api) != 0 ||
+                    ioctl(fd, UFFDIO_REGISTER, &lost) != 0 ||
+                    madvise((void *)first, FAR_BYTES, MADV_DONTNEED) != 0,
+                "userfaultfd");
     }
-    run_collectives(&world, options);
+    all_reduces(&world, options.iters);
     member_end(&world);
 }
 
-static const struct {
-    const char *name;
-    void (*run)(const struct options *options, const struct place *place);
-} modes[] = {
+static const struct mode modes[] = {
     {"late", late},
     {"split", split},
     {"stray", stray},
@@ -562,25 +518,11 @@ static const struct {
     {"full-memory", full_memory},
     {"few-descriptors", few_descriptors},
     {"hung-memory", hung_memory},
+    {NULL},
 };
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
-    for (size_t i = 0; argc > 1 && i < sizeof(modes) / sizeof(modes[0]); i++) {
-        if (strcmp(argv[1], modes[i].name) != 0)
-            continue;
-        options_parse(&options, TAKES_OP | TAKES_DEVICES | TAKES_TIMES, "world", argc - 1,
-                      argv + 1);
-        place_init(&place, &options);
-        device_use(place.local_rank);
-        modes[i].run(&options, &place);
-        return 0;
-    }
-    fprintf(stderr, "usage: odd MODE OPTIONS…; modes:");
-    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
-        fprintf(stderr, " %s", modes[i].name);
-    fprintf(stderr, "\n");
-    return 2;
+    mode_begin(modes, TAKES_OP | TAKES_DEVICES | TAKES_TIMES, argc, argv)->run();
+    return 0;
 }

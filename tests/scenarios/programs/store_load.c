@@ -29,12 +29,10 @@ static struct counted *open_count(const struct place *place)
     if (place->rank != 0 || !path)
         return NULL;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, sizeof(struct counted)) != 0)
-        fail(__FILE__, __LINE__, path, strerror(errno));
+    WRONG_IF(fd < 0 || ftruncate(fd, sizeof(struct counted)) != 0, path, strerror(errno));
     struct counted *counted =
         mmap(NULL, sizeof(*counted), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (counted == MAP_FAILED)
-        fail(__FILE__, __LINE__, path, strerror(errno));
+    WRONG_IF(counted == MAP_FAILED, path, strerror(errno));
     close(fd);
     return counted;
 }
@@ -64,10 +62,8 @@ static bool goes_on(const struct member *world, void *device_word)
 
 int main(int argc, char **argv)
 {
-    struct options options;
-    struct place place;
     struct member world;
-    rank_begin(&options, &place, TAKES_OP, "world", argc, argv);
+    rank_begin(TAKES_OP, "world", argc, argv);
     member_join(&world, &options, &place, 0, "world",
                 slots_needed(&options, iteration_calls(&options)));
     struct counted *counted = open_count(&place);
