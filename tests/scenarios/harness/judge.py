@@ -92,7 +92,9 @@ def missed_before(scenario, run, fault_time):
         return False
     first = min(run.fault_times() + ([fault_time] if fault_time else []), default=None)
     return any(found[2] == "init_missing_rank" if first is None else
-               found[2] in ("init_missing_rank", "missing_rank") and at < first for at, found in run.verdict_words())
+               at < first and (found[2] == "init_missing_rank" or
+                               found[2] == "missing_rank" and " #1 of " in found[3])
+               for at, found in run.verdict_words())
 
 
 def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome):
@@ -127,14 +129,14 @@ def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome
     check_evidence(scenario, verdict, out)
     if scenario.analyze and wanted_action(scenario) == "kill" and scenario.verdict_from == "file":
         check_analyze(session, scenario, out)
-    acted = fault_time is not None
+    timed = fault_time is not None or run.are_faults_timed()
     fault_time = fault_time or max(run.fault_times(), default=None)
     if fault_time is None or scenario.clock_moves or "time_unix_ns" not in verdict:
         return ""
     took = verdict["time_unix_ns"] / 1e9 - fault_time
     # The words of a fault may be read a moment after a verdict that comes at once, or so late that nothing is shown.
     if scenario.earliest_s and took < scenario.earliest_s:
-        raise (Failure if acted else TooLate)(
+        raise (Failure if timed else TooLate)(
             f"the verdict came {took:.1f} s after the fault, should not before {scenario.earliest_s} s")
     if took > scenario.latest_s * session.options.slack:
         raise Late(f"the verdict came {took:.1f} s after the fault, should be within {scenario.latest_s} s")

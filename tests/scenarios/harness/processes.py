@@ -187,12 +187,17 @@ class Run:
 
     def fault_times(self):
         """When faults were announced, or else when that was read."""
-        times = []
+        return [at if said is None else said for at, said in self.faults()]
+
+    def are_faults_timed(self):
+        return all(said is not None for _, said in self.faults())
+
+    def faults(self):
+        """(when the line was read, when it was said or None) of each."""
         for at, line in list(self.lines):
             if FAULT_LINE.match(line):
                 said = SAID_AT.search(line)
-                times.append(float(said[1]) if said and 0 <= at - float(said[1]) < READ_WITHIN_S else at)
-        return times
+                yield at, float(said[1]) if said and 0 <= at - float(said[1]) < READ_WITHIN_S else None
 
 
 def end_politely(run, job, bound):
