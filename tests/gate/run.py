@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Builds and runs a tier of the tests, for tests/run, which has installed what they need.
 
-    tests/gate/run.py quick|gate|full
+    tests/gate/run.py quick|gate|full [resume]
 
 One build after the other, and tests of what is built while the next is compiled. Results lie in build/tests-run; the
 last line is `N passed, N failed`, perhaps with `, N skipped`. Exit status 0: nothing failed.
 """
 import datetime
+import hashlib
 import json
 import os
 import re
@@ -81,12 +82,25 @@ class Failure:
         self.name = tally.key_of(test, words)
 
 
+def tree():
+    """What is tested: another commit, or another change of it, is another tree. Empty: git does not say."""
+    words = []
+    for argv in (["rev-parse", "HEAD"], ["diff", "HEAD"], ["status", "--porcelain"]):
+        git = subprocess.run(["git", *argv], cwd=ROOT, capture_output=True)
+        if git.returncode != 0:
+            return ""
+        words.append(git.stdout)
+    return hashlib.sha256(b"\0".join(words)).hexdigest()
+
+
 class Run:
-    def __init__(self, tier):
-        self.tier = tier
+    def __init__(self, tier, done):
+        """`done`: stages of an earlier run, by name; they are not run again."""
+        self.tier, self.done, self.tree = tier, done, tree()
         self.jobs = int(os.environ.get("JOBS") or os.cpu_count() or 1)
-        self.builds, self.stages = read_table()
-        self.stages = [stage for stage in self.stages if stage.is_in(tier)]
+        self.builds, self.table = read_table()
+        self.table = [stage for stage in self.table if stage.is_in(tier)]
+        self.stages = [stage for stage in self.table if stage.name not in done]
         self.builds = [build for build in self.builds if TIERS.index(build.tier) <= TIERS.index(tier)]
         self.began, self.lock, self.children, self.over = time.monotonic(), threading.Lock(), {}, False
         self.tests, self.took = {}, []
@@ -101,12 +115,12 @@ class Run:
     # ---- Processes ----
 
     def say(self, text):
-        with self.lock:
-            print(f"== {time.monotonic() - self.began:5.0f} s  {text}", flush=True)
+        self.show(f"== {time.monotonic() - self.began:5.0f} s  {text}")
 
     def show(self, text):
         with self.lock:
-            print(text, flush=True)
+            if not self.over:  # else the last line has been said, or is being said
+                print(text, flush=True)
 
     def start(self, argv, environment, output):
         child = subprocess.Popen(argv, cwd=ROOT, env={**self.environment, **environment}, stdin=subprocess.DEVNULL,
@@ -320,7 +334,12 @@ class Run:
             self.stood_still.add(stage.name)
         # Of the whole machine: with what ran beside it.
         busy = 100 * (busy_s() - worked) / (max(took, 0.1) * (os.cpu_count() or 1))
-        self.took.append((f"{stage.name}, with processors {busy:.0f} % busy", took))
+        words = f"{stage.name}, with processors {busy:.0f} % busy"
+        self.took.append((words, took))
+        if not self.over:
+            with self.lock:
+                self.done[stage.name] = [words, took]
+                self.keep("done.json", json.dumps({"tier": self.tier, "tree": self.tree, "stages": self.done}))
         bad = [f for f in self.failures() if f.stage is stage]
         self.say(f"{stage.name}: {took:.0f} s" + (f", {len(bad)} failed" if bad else ""))
         for failure in bad:
@@ -333,7 +352,7 @@ class Run:
         found = []
         for test, count in tally.counts(RESULTS):
             step = test.split(": ")[0]
-            stage = next((one for one in self.stages
+            stage = next((one for one in self.table
                           if step == one.name or (one.seeds > 1 and step.rsplit("-", 1)[0] == one.name)), None)
             if stage and count.failed:
                 for words in count.failures:
@@ -433,12 +452,33 @@ class Run:
         self.sweep()
 
 
+def kept(tier):
+    """The whole stages of an interrupted run of this tier and this tree, by name: in words, and their seconds. What
+    else is there of it goes."""
+    try:
+        with open(os.path.join(RESULTS, "done.json")) as file:
+            done = json.load(file)
+    except (OSError, ValueError):
+        sys.exit("tests/run: nothing to resume: no stage of an earlier run has ended; run without --resume")
+    if done["tier"] != tier or done["tree"] != tree() or not done["tree"]:
+        sys.exit("tests/run: nothing to resume: what is in build/tests-run is of another tier, or of other sources; "
+                 "run without --resume")
+    for entry in os.listdir(RESULTS):
+        step = re.sub(r"(-[0-9]+)?(-(left|ended|nothing|broke))?$", "", entry.split(".")[0])
+        if step not in done["stages"] and entry != "done.json":
+            os.remove(os.path.join(RESULTS, entry))
+    return done["stages"]
+
+
 def main(arguments):
-    if len(arguments) != 1:
-        sys.exit("usage: run.py quick|gate|full")
-    shutil.rmtree(RESULTS, ignore_errors=True)
-    os.makedirs(RESULTS)
-    run = Run(arguments[0])
+    if len(arguments) not in (1, 2) or arguments[1:] not in ([], ["resume"]):
+        sys.exit("usage: run.py quick|gate|full [resume]")
+    done = kept(arguments[0]) if arguments[1:] else {}
+    if not done:
+        shutil.rmtree(RESULTS, ignore_errors=True)
+    os.makedirs(RESULTS, exist_ok=True)
+    earlier = [(f"{words}, of the run before", took) for words, took in done.values()]
+    run = Run(arguments[0], done)
 
     def interrupted(number, frame):
         signal.signal(number, signal.SIG_IGN)
@@ -455,7 +495,7 @@ def main(arguments):
     finally:
         run.sweep()
     run.say(f"results (logs in {os.path.relpath(RESULTS, ROOT)})")
-    for name, took in run.took:
+    for name, took in earlier + run.took:
         print(f"   {took:6.0f} s  {name}")
     return tally.main([RESULTS])
 

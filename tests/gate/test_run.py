@@ -250,8 +250,29 @@ class Run(unittest.TestCase):
         self.assertEqual(process.returncode, 2)
         self.assertEqual(len(text.splitlines()), 2)
 
+    def test_an_interrupted_run_is_resumed_where_it_was(self):
+        self.scenarios("[ -e hangs ] && { setsid sleep 1000 & echo $! >hanging; wait; }; echo 4 passed, 0 failed")
+        script(f"{self.root}/hangs", "")
+        subprocess.run("git init -q . && echo '*' >.gitignore && git add -f tests && "
+                       "git -c user.name=a -c user.email=a@b commit -qm a", shell=True, check=True, cwd=self.root)
+        self.interrupt()
+        self.meson(BAD_TESTS)  # is not run again
+        os.unlink(f"{self.root}/hangs")
+        text = self.expect(0, "9 passed, 0 failed", "--quick", "--resume")
+        self.assertRegex(text, "unit, with processors .* busy, of the run before")
+        self.meson(GOOD_TESTS)
+        self.expect(0, "9 passed, 0 failed", "--quick")
+        self.scenarios("echo 3 passed, 0 failed")
+        self.assertIn("of other sources", self.expect(1, "tests/run: nothing to resume: what is in build/tests-run is "
+                                                      "of another tier, or of other sources; run without --resume",
+                                                      "--quick", "--resume"))
+
     def test_what_was_started_is_gone_after_an_interruption(self):
         self.meson(HANGING_TESTS)
+        self.interrupt()
+
+    def interrupt(self):
+        """A run that hangs, once it does."""
         process = self.start("--quick")
         pid, until = None, time.monotonic() + 60
         while pid is None and time.monotonic() < until:
