@@ -15,6 +15,7 @@
 
 #include "core/nccl/group_id.h"
 #include "core/util/small_file.h"
+#include "core/util/text.h"
 
 static const struct {
     const char *name;
@@ -69,6 +70,18 @@ static const char *word_of(const char *variable)
     return text && *text ? text : NULL;
 }
 
+/* A word that does not fit is left out: the hash has it all the same. */
+static void note_word(char words[NG_LAUNCH_WORDS_BYTES], const char *name, const char *word,
+                      const char *host)
+{
+    size_t used = strlen(words);
+    int more = snprintf(words + used, NG_LAUNCH_WORDS_BYTES - used, "%s=%s%s%s\n", name, word,
+                        host ? " of " : "", host ? host : "");
+
+    if (more < 0 || (size_t)more >= NG_LAUNCH_WORDS_BYTES - used)
+        words[used] = '\0';
+}
+
 static uint64_t add_word(uint64_t hash, const char *name, const char *word)
 {
     return ng_hash(ng_hash(hash, name, strlen(name) + 1), word, strlen(word) + 1);
@@ -88,18 +101,20 @@ static uint64_t add_namespace(uint64_t hash, const char *path)
 
 /* A local address means something else on each host, and in each network namespace: containers of
  * one host may use the same port. */
-static uint64_t add_host(uint64_t hash)
+static bool is_local(const char *address)
 {
-    const char *address = word_of("MASTER_ADDR");
-
-    bool here = address && (strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 ||
-                            strcmp(address, "::1") == 0);
-    return here ? add_namespace(hash, "/proc/self/ns/net") : hash;
+    return address && (strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 ||
+                       strcmp(address, "::1") == 0);
 }
 
-static uint64_t run_of_launcher(void)
+static uint64_t run_of_launcher(char ret_words[NG_LAUNCH_WORDS_BYTES])
 {
+    bool local = is_local(word_of("MASTER_ADDR"));
+    char host[65] = "";
     uint64_t hash = 0;
+
+    if (local)
+        gethostname(host, sizeof(host) - 1);
 
     for (size_t i = 0; i < sizeof(run_words) / sizeof(run_words[0]); i++) {
         const char *word = word_of(run_words[i][0]), *more = word_of(run_words[i][1]);
@@ -109,10 +124,14 @@ static uint64_t run_of_launcher(void)
         if (!word || strcmp(word, "none") == 0)
             continue;
         hash = add_word(hash, run_words[i][0], word);
-        if (more)
-            hash = add_word(hash, run_words[i][1], more);
+        note_word(ret_words, run_words[i][0], word, NULL);
+        if (!more)
+            continue;
+        hash = add_word(hash, run_words[i][1], more);
+        note_word(ret_words, run_words[i][1], more,
+                  local && strcmp(run_words[i][1], "MASTER_ADDR") == 0 ? host : NULL);
     }
-    return hash ? add_host(hash) : 0;
+    return hash && local ? add_namespace(hash, "/proc/self/ns/net") : hash;
 }
 
 /* Make it safe as a file name: no slash, no leading dot, nothing special to a shell. */
@@ -165,5 +184,43 @@ void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launc
         snprintf(launch->job, sizeof(launch->job), "pgrp-%d-%08x", (int)getpgrp(),
                  (unsigned)add_namespace(0, "/proc/self/ns/pid"));
     clean(launch->job);
-    launch->run = run_of_launcher();
+    launch->run = run_of_launcher(launch->words);
+}
+
+/* The value of `name` in `words`, clean; "not set". */
+static void find_word(const char *words, const char *name, char *ret_value, size_t bytes)
+{
+    size_t length = strlen(name);
+
+    snprintf(ret_value, bytes, "not set");
+    for (const char *line = words; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strncmp(line, name, length) == 0 && line[length] == '=') {
+            snprintf(ret_value, bytes, "%.*s", (int)strcspn(line + length + 1, "\n"),
+                     line + length + 1);
+            ng_text_clean(ret_value, strlen(ret_value), false);
+        }
+}
+
+void ng_launch_compare_words(const char *here, const char *there, char *ret_text, size_t bytes)
+{
+    char ours[NG_LAUNCH_WORDS_BYTES], theirs[NG_LAUNCH_WORDS_BYTES];
+    size_t used = 0;
+
+    ret_text[0] = '\0';
+    for (size_t i = 0; i < 2 * sizeof(run_words) / sizeof(run_words[0]); i++) {
+        const char *name = run_words[i / 2][i % 2];
+        if (!name)
+            continue;
+        find_word(here, name, ours, sizeof(ours));
+        find_word(there, name, theirs, sizeof(theirs));
+        if (strcmp(ours, theirs) == 0)
+            continue;
+        int more = snprintf(ret_text + used, bytes - used, "%s%s is %s here and %s there",
+                            used ? ", " : "", name, ours, theirs);
+        if (more < 0 || (size_t)more >= bytes - used) {
+            ret_text[used] = '\0';
+            return;
+        }
+        used += (size_t)more;
+    }
 }

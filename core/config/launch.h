@@ -8,12 +8,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define NG_LAUNCH_WORDS_BYTES 256
+
 struct ng_launch {
     const char *launcher;             /* "torchrun", "Slurm" …; "none" */
     int rank, world_size, local_rank; /* -1 not known */
     char job[128];                    /* usable as a file name; never empty */
     bool job_is_shared;               /* configured, or a launcher's: the same on all hosts */
     uint64_t run; /* hash of the launcher's own identity of this run; 0 it has none */
+    char
+        words[NG_LAUNCH_WORDS_BYTES]; /* that identity as text, a line "NAME=VALUE" each; "" none */
 };
 
 /*
@@ -25,5 +29,9 @@ struct ng_launch {
  * as one program, and only for those.
  */
 void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launch *ret_launch);
+
+/* Which words of ng_launch.words differ, for users: "MASTER_ADDR is node1 here and 10.0.0.1 there".
+ * Those `there` may be anything: what is written to `ret_text` is clean. "": none that is known. */
+void ng_launch_compare_words(const char *here, const char *there, char *ret_text, size_t bytes);
 
 #endif

@@ -260,11 +260,33 @@ int ng_program_request_dump(const char *folder, int64_t deadline_mono_ns)
 
 /* ---- The incident thread: entries ---- */
 
+/* As the program has it: shim/annotate.c puts "u." before it. */
+static const char *key_of_program(const struct slot *slot)
+{
+    return strncmp(slot->key, "u.", 2) == 0 ? slot->key + 2 : slot->key;
+}
+
+/* A value was not given to the program; the words that came with it are in the slot. */
+static void tell_words(struct slot *slot)
+{
+    char differ[400];
+
+    slot->data[slot->bytes < sizeof(slot->data) ? slot->bytes : sizeof(slot->data) - 1] = '\0';
+    ng_launch_compare_words(ng_guard.launch.words, slot->data, differ, sizeof(differ));
+    ng_log(NG_LOG_WARN,
+           "key %s: there is a value, but nothing tells whether it is of this run of job %s: "
+           "where it was put the launcher's words are others (%s); set them alike on all hosts, or "
+           "exchange values once the ranks have a communicator in common",
+           key_of_program(slot), ng_guard.launch.job,
+           differ[0] ? differ : "MASTER_ADDR is a local address");
+}
+
 /* What a board error means for a request that continues until its deadline: -EAGAIN, or the final
  * result. `missing` is no failure before the deadline. */
 static int go_on(struct slot *slot, int error, int64_t now)
 {
-    if (error != -EIO && error != -ENOENT && error != -EAGAIN && error != -ENOTUNIQ)
+    if (error != -EIO && error != -ENOENT && error != -EAGAIN && error != -ENOTUNIQ &&
+        error != -EXDEV)
         return error;
     slot->store_silent = error == -EIO;
     if (now < slot->deadline_ns)
@@ -273,14 +295,21 @@ static int go_on(struct slot *slot, int error, int64_t now)
         ng_log(NG_LOG_WARN,
                "key %s: several runs of job %s are active, and nothing tells whose value this is: "
                "set NCCLGUARD_JOB to a name of its own for each",
-               slot->key, ng_guard.launch.job);
+               key_of_program(slot), ng_guard.launch.job);
+    if (error == -EXDEV) {
+        tell_words(slot);
+        return -ENOTUNIQ;
+    }
     return error == -EIO || error == -ENOTUNIQ ? error : -ETIMEDOUT;
 }
 
 static int step_put(struct slot *slot, struct ng_board *board, int64_t now)
 {
-    struct ng_board_entry entry = {
-        .key = slot->key, .data = slot->data, .bytes = slot->bytes, .keep_ns = slot->keep_ns};
+    struct ng_board_entry entry = {.key = slot->key,
+                                   .data = slot->data,
+                                   .bytes = slot->bytes,
+                                   .keep_ns = slot->keep_ns,
+                                   .words = ng_guard.launch.words};
 
     return go_on(slot, board->ops->put(board, &entry), now);
 }

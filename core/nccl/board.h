@@ -179,6 +179,8 @@ struct ng_board_entry {
     /* Lifetime from when it was put: no other run may use its key. 0: as long as its process, plus
      * the board's time to live. */
     int64_t keep_ns;
+    const char
+        *words; /* what the launcher says of this run, as text for other ranks; NULL nothing */
 };
 
 /* A verdict as another host published it: verdict.json and verdict.txt. */
@@ -317,7 +319,8 @@ struct ng_board_ops {
     int (*put)(struct ng_board *board, const struct ng_board_entry *entry);
 
     /* Read the entry of `key`: *ret_bytes bytes in ret_data, which has room for NG_BOARD_VALUE_MAX.
-     * 0; -ENOENT; -ENOTUNIQ, -EIO, -errno as above. */
+     * 0; -ENOENT; -ENOTUNIQ, -EIO, -errno as above. -EXDEV: there is one that may be of this run,
+     * but other words of its launcher came with it; they are in ret_data. */
     int (*fetch)(struct ng_board *board, const char *key, void *ret_data, size_t *ret_bytes);
 
     /* Which of the keys "<prefix><number>" exist, of entries with a lifetime of their own, for

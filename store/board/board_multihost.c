@@ -227,6 +227,7 @@ static int silent(int error)
     case -ENOMEM:
     case -EPROTO:
     case -ENOTUNIQ:
+    case -EXDEV:
         return error;
     default:
         return -EIO;
@@ -521,7 +522,8 @@ static int shared_put(struct ng_board *board, const struct ng_board_entry *entry
     void *data = ng_arena_alloc(&question.arena, entry->bytes + 1);
     int error = -ENOMEM;
 
-    if (key && data) {
+    question.words = ng_arena_strdup(&question.arena, entry->words ? entry->words : "");
+    if (key && data && question.words) {
         if (entry->bytes)
             memcpy(data, entry->data, entry->bytes);
         question.key = key;
@@ -539,7 +541,7 @@ static int shared_fetch(struct ng_board *board, const char *key, void *ret_data,
     question.key = ng_arena_strdup(&question.arena, key);
     int error =
         question.key ? ask((struct shared *)board, NG_ASK_FETCH, &question, ASK_ENTRY_NS) : -ENOMEM;
-    if (!error && question.data_bytes <= NG_BOARD_VALUE_MAX) {
+    if ((!error || error == -EXDEV) && question.data_bytes <= NG_BOARD_VALUE_MAX) {
         if (question.data_bytes)
             memcpy(ret_data, question.data, question.data_bytes);
         *ret_bytes = question.data_bytes;

@@ -27,6 +27,7 @@
 #define ENTRY_MAGIC     UINT64_C(0x31544e454743434e) /* "NCCGENT1" */
 #define ENTRY_LINGER_NS (5 * NG_S) /* entries stay valid so long after their process's end */
 #define ENTRY_RUNS      8u         /* so many runs may use one key */
+#define KEPT            ENTRY_RUNS
 
 struct entry_file {
     uint64_t magic;
@@ -39,7 +40,8 @@ struct entry_file {
 #define ENTRY_HEAD_BYTES offsetof(struct entry_file, data)
 
 /* Only of our own run, if a launcher has identified it. `beside`: 0 for the first run that uses the
- * key. */
+ * key; KEPT: for what has a lifetime of its own, which is of one communicator, whatever words its
+ * ranks have. */
 static void entry_path(const struct ng_local *local, const char *key, unsigned beside,
                        char *ret_path)
 {
@@ -47,9 +49,9 @@ static void entry_path(const struct ng_local *local, const char *key, unsigned b
     uint64_t launch_run = local->own_box->header->launch_run;
 
     ng_kv_encode(key, name, sizeof(name));
-    if (launch_run)
+    if (launch_run && beside != KEPT)
         snprintf(run, sizeof(run), "%016" PRIx64 ".", launch_run);
-    if (beside)
+    if (beside && beside != KEPT)
         snprintf(number, sizeof(number), "@%u", beside); /* not a letter of an encoded key */
     snprintf(ret_path, PATH_MAX, "%s/%s%s%s%s", local->folder, NG_ENTRY_PREFIX, run, name, number);
 }
@@ -128,9 +130,10 @@ static int find_entry(struct ng_local *local, const char *key, struct entry_file
     int error = -ENOENT;
 
     ng_local_scan(local);
-    for (unsigned beside = 0; beside < ENTRY_RUNS; beside++) {
+    for (unsigned beside = 0; beside <= KEPT; beside++) {
         entry_path(local, key, beside, path);
-        if (read_entry(path, ret_file) != 0 || !counts(local, ret_file))
+        if (read_entry(path, ret_file) != 0 || !counts(local, ret_file) ||
+            (beside == KEPT && !ret_file->stays))
             continue;
         switch (whose_is(local, ret_file)) {
         case NG_LOCAL_OF_OURS:
@@ -238,7 +241,7 @@ int ng_local_put(struct ng_board *board, const struct ng_board_entry *entry)
         return -ENOSPC;
     if (entry->bytes)
         memcpy(file.data, entry->data, entry->bytes);
-    entry_path(local, entry->key, 0, path);
+    entry_path(local, entry->key, KEPT, path);
     int error = file.stays ? put_file(local, path, &file) : put_beside(local, entry->key, &file);
     if (!error && !counted)
         local->kept++;
@@ -267,7 +270,7 @@ int ng_local_have(struct ng_board *board, const char *prefix, uint32_t first, ui
     *ret_there = 0;
     for (uint32_t i = 0; i < count && i < NG_BOARD_HAVE_MAX; i++) {
         snprintf(key, sizeof(key), "%s%u", prefix, first + i);
-        entry_path(local, key, 0, path);
+        entry_path(local, key, KEPT, path);
         if (lstat(path, &status) == 0)
             *ret_there |= UINT64_C(1) << i;
     }
@@ -278,6 +281,6 @@ void ng_local_forget(struct ng_board *board, const char *key)
 {
     char path[PATH_MAX];
 
-    entry_path((const struct ng_local *)board, key, 0, path);
+    entry_path((const struct ng_local *)board, key, KEPT, path);
     unlink(path);
 }

@@ -23,7 +23,7 @@
  *   i/<epoch>    an incident; i/last: the newest; v/<epoch>/json and /text: its verdict
  *   d/<epoch>/<slot>  that process has written its dump
  *   k/<key>      an entry of ng_board_ops.put: uid of its process, and the data; k/<number>/<key>
- *                those of other runs
+ *                those of other runs; h/<key>: who has put it first, and what its launcher says
  *   examine/<level>/<label>   a process examines the whole job; with a number: it has just found
  *                nothing, for this cause (enum ng_claim_cause)
  * and one channel, m.
@@ -78,8 +78,8 @@ enum ng_ask_kind {
     NG_ASK_VERDICT,   /* incident in, documents out; -ENOENT */
     NG_ASK_ALIVE, /* incident in, which is read again; -ESRCH: its claimant gives no sign of life */
     NG_ASK_DUMPS, /* incident in; count out */
-    NG_ASK_PUT,   /* key, data, keep_ns in; result 0, -EEXIST, -ENOSPC */
-    NG_ASK_FETCH, /* key in, data out; -ENOENT */
+    NG_ASK_PUT,   /* key, data, keep_ns, words in; result 0, -EEXIST, -ENOSPC */
+    NG_ASK_FETCH, /* key in, data out; -ENOENT; -EXDEV: words of another launcher are `data` */
     NG_ASK_HAVE,  /* key (a prefix), first, count in; there out */
     NG_ASK_LEAVE,
 };
@@ -103,6 +103,7 @@ struct ng_ask {
     const void *data;
     size_t data_bytes;
     int64_t keep_ns;
+    const char *words;
     uint32_t first;
     uint64_t there;
 };

@@ -10,14 +10,18 @@
  * Else an entry belongs to the run of its process, by the communicators that it has made or, while
  * one of the two has made none, by the ranks of all; another run puts its own beside it. An entry
  * whose process has left counts only for processes that were there by then: it is of an earlier run
- * for the others. What has a lifetime of its own has a key that no other run uses, as the id of a
- * communicator is in it: it is always ours, whatever became of the process that put it.
+ * for the others. An entry that was put with other words of a launcher is ours if a communicator
+ * tells so, never by ranks alone: words may differ between the hosts of one run, but complementing
+ * ranks may be of two. A hint, h/<key>, leads to it. What has a lifetime of its own has a key that
+ * no other run uses, as the id of a communicator is in it: it is always ours, whatever became of
+ * the process that put it.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/config/launch.h"
 #include "core/util/clock.h"
 #include "store/kv/kv.h"
 #include "store/publish/peer_progress.h"
@@ -36,11 +40,18 @@ struct value {
 };
 #define HEAD_BYTES offsetof(struct value, data)
 
+/* Who has put an entry first, and where it is. */
+struct hint {
+    uint64_t uid;
+    uint64_t launch_run;
+    char words[NG_LAUNCH_WORDS_BYTES];
+};
+#define HINT_KEY_BYTES (NG_BOARD_KEY_MAX + 3)
+
 /* `beside`: 0 for the first run that uses the key; KEPT: for what has a lifetime of its own. */
-static void entry_key(const struct ng_publisher *p, unsigned beside, const char *key,
-                      char ret_key[ENTRY_KEY_BYTES])
+static void entry_key_of(uint64_t launch_run, unsigned beside, const char *key,
+                         char ret_key[ENTRY_KEY_BYTES])
 {
-    uint64_t launch_run = p->options.own_box->header->launch_run;
     char launcher[20] = "", number[12] = "";
 
     if (launch_run && beside != KEPT)
@@ -48,6 +59,12 @@ static void entry_key(const struct ng_publisher *p, unsigned beside, const char 
     if (beside)
         snprintf(number, sizeof(number), "%u/", beside);
     snprintf(ret_key, ENTRY_KEY_BYTES, "k/%s%s%s", launcher, number, key);
+}
+
+static void entry_key(const struct ng_publisher *p, unsigned beside, const char *key,
+                      char ret_key[ENTRY_KEY_BYTES])
+{
+    entry_key_of(p->options.own_box->header->launch_run, beside, key, ret_key);
 }
 
 /* Read an entry. 0, -ENOENT, or another -errno, which has been reported. */
@@ -219,14 +236,36 @@ static int find_entry(struct ng_publisher *p, struct ng_ask *ask, const struct v
 
 /* ---- Put ---- */
 
-/* From now on ours to keep alive. Its memory is freed with the process. */
-static int keep(struct ng_publisher *p, const char *key, const struct value *value, size_t bytes)
+/* Leave a hint if there is none. 0; -EEXIST; or -errno. */
+static int put_hint(struct ng_publisher *p, const struct ng_ask *ask, struct hint *ret_hint,
+                    char ret_key[HINT_KEY_BYTES])
 {
-    char *own_key = ng_arena_strdup(&p->entries.arena, key);
-    void *own_value = ng_arena_alloc(&p->entries.arena, bytes);
+    *ret_hint = (struct hint){.uid = ng_box_uid(p->options.own_box->header),
+                              .launch_run = p->options.own_box->header->launch_run};
+    snprintf(ret_hint->words, sizeof(ret_hint->words), "%s", ask->words ? ask->words : "");
+    snprintf(ret_key, HINT_KEY_BYTES, "h/%s", ask->key);
+    int error = ng_kv_put_if_absent(p->kv, ret_key, ret_hint, sizeof(*ret_hint),
+                                    p->options.ttl_ns / NG_MS, ask->deadline_mono_ns);
+    return error == -EEXIST ? error : ng_publisher_failed(p, error);
+}
 
-    if (!own_key || !own_value)
+/* From now on ours to keep alive, with its hint. Its memory is freed with the process. */
+static int keep(struct ng_publisher *p, const struct ng_ask *ask, const char *key,
+                const struct value *value, size_t bytes)
+{
+    char *own_key = ng_arena_strdup(&p->entries.arena, key), hint_key[HINT_KEY_BYTES];
+    void *own_value = ng_arena_alloc(&p->entries.arena, bytes);
+    struct hint hint, *own_hint = ng_arena_alloc(&p->entries.arena, sizeof(hint));
+
+    if (!own_key || !own_value || !own_hint)
         return -ENOMEM;
+    int error = put_hint(p, ask, &hint, hint_key);
+    if (error && error != -EEXIST)
+        return error;
+    *own_hint = hint;
+    p->entries.list[p->entries.count].hint = own_hint;
+    p->entries.list[p->entries.count].hint_key =
+        error ? NULL : ng_arena_strdup(&p->entries.arena, hint_key);
     memcpy(own_value, value, bytes);
     p->entries.list[p->entries.count].key = own_key;
     p->entries.list[p->entries.count].value = own_value;
@@ -304,10 +343,69 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
             return -ENOSPC;
         error = error ? put_at(p, key, &value, bytes, ask) : 0;
     }
-    return error ? error : keep(p, key, &value, bytes);
+    return error ? error : keep(p, ask, key, &value, bytes);
 }
 
 /* ---- Fetch ---- */
+
+/* May an entry that was put with other words be of our run? *ret_whose: OF_OURS by a communicator
+ * alone. */
+static int find_foreign_whose(struct ng_publisher *p, const struct value *value, struct ng_ask *ask,
+                              enum whose *ret_whose)
+{
+    int error = 0, ours = 0;
+
+    *ret_whose = OF_OURS;
+    if (p->labels.root && value->label) {
+        ours = ng_publisher_is_ours(p, value->label);
+        if (ours < 0)
+            return ng_publisher_failed(p, ours);
+        error = ours ? 0 : compare_runs(p, value->label, ask, ret_whose);
+    } else {
+        error = compare_ranks(p, value->uid, ask, ret_whose);
+    }
+    if (*ret_whose == OF_OURS && !ours)
+        *ret_whose = UNCLEAR;
+    return error;
+}
+
+/* The entry of a process with other words. 0; -ENOENT; -EXDEV: it may be of our run, and its words
+ * are in *ret_value. */
+static int find_foreign(struct ng_publisher *p, struct ng_ask *ask, struct value *ret_value,
+                        size_t *ret_bytes)
+{
+    char key[HINT_KEY_BYTES], entry[ENTRY_KEY_BYTES];
+    struct ng_kv_bytes there;
+    struct hint hint;
+    enum whose whose;
+
+    snprintf(key, sizeof(key), "h/%s", ask->key);
+    int error = ng_kv_get(p->kv, key, ask->deadline_mono_ns, &there);
+    if (error)
+        return error == -ENOENT ? error : ng_publisher_failed(p, error);
+    if (there.bytes != sizeof(hint))
+        return -ENOENT;
+    memcpy(&hint, there.data, sizeof(hint));
+    hint.words[sizeof(hint.words) - 1] = '\0';
+    if (hint.launch_run == p->options.own_box->header->launch_run ||
+        hint.uid == p->entries.foreign_uid)
+        return -ENOENT;
+    entry_key_of(hint.launch_run, 0, ask->key, entry);
+    error = read_value(p, entry, ask->deadline_mono_ns, ret_value, ret_bytes);
+    if (error == -EPROTO || (!error && is_of_earlier(p, ret_value)))
+        return -ENOENT;
+    if (!error)
+        error = find_foreign_whose(p, ret_value, ask, &whose);
+    if (error || whose == OF_OURS)
+        return error;
+    if (whose == UNCLEAR) {
+        *ret_bytes = HEAD_BYTES + strlen(hint.words);
+        memcpy(ret_value->data, hint.words, strlen(hint.words));
+        return -EXDEV;
+    }
+    p->entries.foreign_uid = ret_value->uid;
+    return -ENOENT;
+}
 
 int ng_publisher_fetch(struct ng_publisher *p, struct ng_ask *ask)
 {
@@ -318,11 +416,16 @@ int ng_publisher_fetch(struct ng_publisher *p, struct ng_ask *ask)
     int error = ng_publisher_label_groups(p);
     if (!error)
         error = find_entry(p, ask, &value, &bytes, &beside);
-    if (error)
+    if (error == -ENOENT) {
+        struct value *other = ng_arena_alloc(&ask->arena, sizeof(*other));
+        error = other ? find_foreign(p, ask, other, &bytes) : -ENOMEM;
+        value = other;
+    }
+    if (error && error != -EXDEV)
         return error;
     ask->data = value->data;
     ask->data_bytes = bytes - HEAD_BYTES;
-    return 0;
+    return error;
 }
 
 static void note_there(void *context, size_t index, const struct ng_kv_bytes *value)
@@ -362,6 +465,9 @@ static int store_entries(struct ng_publisher *p, uint64_t ended)
         value->ended = ended;
         error = ng_kv_queue_set(p->kv, p->entries.list[i].key, value, p->entries.list[i].bytes,
                                 p->options.ttl_ns / NG_MS);
+        if (!error && p->entries.list[i].hint_key)
+            error = ng_kv_queue_set(p->kv, p->entries.list[i].hint_key, p->entries.list[i].hint,
+                                    sizeof(struct hint), p->options.ttl_ns / NG_MS);
     }
     return error ? error : ng_publisher_flush(p);
 }

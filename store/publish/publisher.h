@@ -151,11 +151,14 @@ struct ng_publisher_entries {
         const char *key; /* on the store */
         void *value;
         size_t bytes;
+        const char *hint_key; /* NULL: the hint is another process's */
+        void *hint;
     } list[NG_BOARD_KEEP_MAX];
     uint32_t count;
     int64_t kept_ns;
     uint64_t ended_before; /* ends of processes of the job when we came */
     uint64_t foreign;      /* the root of another run; 0 none found yet */
+    uint64_t foreign_uid;  /* a process of another run, with other words; 0 none found yet */
 };
 
 struct ng_publisher {

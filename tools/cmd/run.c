@@ -111,6 +111,12 @@ struct job {
     struct stat verdict_before; /* verdict of an earlier run in the same folder; st_ino 0 none */
     bool is_named_later;        /* perhaps: by the program, and then the evidence is elsewhere */
     struct timespec began;
+    const struct ng_rank_ends *ends;
+    int64_t ended_unix_ns;
+    /* The job went on after the verdict that was printed last, which was on this call. */
+    bool went_on;
+    uint64_t group_id;
+    int64_t seq;
 };
 
 static const char *variable_of(const char *name)
@@ -301,8 +307,39 @@ static void print_text(const char *folder)
             word, word);
 }
 
+/* The call that a verdict is on. */
+static void read_call(const json_t *verdict, uint64_t *ret_group_id, int64_t *ret_seq)
+{
+    const char *group = json_string_value(json_object_get(json_object_get(verdict, "group"), "id"));
+
+    *ret_group_id = group ? strtoull(group, NULL, 16) : 0;
+    *ret_seq = json_integer_value(json_object_get(verdict, "seq"));
+}
+
+/* A verdict that left the job alive need not be the reason for its end. */
+static void tell_age(struct job *job, const char *path)
+{
+    json_error_t error;
+    json_t *verdict = json_load_file(path, 0, &error);
+    const char *action = json_string_value(json_object_get(verdict, "action"));
+    int64_t reached = json_integer_value(json_object_get(verdict, "time_unix_ns"));
+    bool acted = action && (strcmp(action, "log") == 0 || strcmp(action, "abort") == 0);
+    bool may_go_on = acted || (action && strcmp(action, "none") == 0);
+
+    read_call(verdict, &job->group_id, &job->seq);
+    json_decref(verdict);
+    if (!may_go_on || reached <= 0 || reached > job->ended_unix_ns)
+        return;
+    job->went_on = ng_rank_ends_went_on(job->ends, reached, job->group_id, (uint64_t)job->seq);
+    if (acted || job->went_on)
+        fprintf(stderr, "ncclguard run: the last verdict, %.1f s before the end; %s\n",
+                (double)(job->ended_unix_ns - reached) / NG_S,
+                job->went_on ? "the job went on after it"
+                             : "nothing shows that the job went on after it");
+}
+
 /* The verdict of an incident of this run, if there was one. */
-static bool print_verdict(const struct job *job, const char *folder, bool failed)
+static bool print_verdict(struct job *job, const char *folder, bool failed)
 {
     char path[PATH_MAX + 16];
     struct stat status;
@@ -314,12 +351,13 @@ static bool print_verdict(const struct job *job, const char *folder, bool failed
         return false;
     if (!is_final(path, failed))
         return false;
+    tell_age(job, path);
     print_text(folder);
     return true;
 }
 
 /* In folders of our runs, which also contained others of the job's name. */
-static bool print_apart(const struct job *job, const char *above, bool failed)
+static bool print_apart(struct job *job, const char *above, bool failed)
 {
     const char *run_id = variable_of("NCCLGUARD_RUN_ID");
     DIR *entries = run_id ? opendir(above) : NULL;
@@ -339,7 +377,7 @@ static bool print_apart(const struct job *job, const char *above, bool failed)
 }
 
 /* If the launcher named the job, the evidence is under that name. False: there is none. */
-static bool print_verdicts(const struct job *job, const struct ng_job_folders *folders, bool failed)
+static bool print_verdicts(struct job *job, const struct ng_job_folders *folders, bool failed)
 {
     bool any = print_apart(job, job->dump_dir, failed) || print_verdict(job, job->dump_dir, failed);
     char folder[PATH_MAX];
@@ -416,9 +454,39 @@ static bool print_others(const struct ng_witness_options *witness, const char *d
     return any;
 }
 
-/* False: nothing was reported, and the black boxes may be removed. */
-static bool look_at_job(const char *boxes, const char *name, const char *folder)
+/* The job went on after the guard's last verdict, and has failed since: what the black boxes tell
+ * of its end, unless it is of that verdict's call, lies beside that verdict. */
+static void look_at_end(const struct job *job, const char *boxes, const char *name,
+                        const char *evidence)
 {
+    char folder[PATH_MAX], path[PATH_MAX + 16];
+    struct ng_local_run runs[2];
+    json_error_t error;
+    uint64_t group_id;
+    int64_t seq;
+
+    if (ng_local_runs(boxes, runs, 2) != 1 ||
+        snprintf(folder, sizeof(folder), "%s/end", evidence) >= (int)sizeof(folder) ||
+        ng_aftermath_look(boxes, name, folder) != NG_AFTERMATH_SAVED)
+        return;
+    snprintf(path, sizeof(path), "%s/verdict.json", folder);
+    json_t *verdict = json_load_file(path, 0, &error);
+    read_call(verdict, &group_id, &seq);
+    json_decref(verdict);
+    if (group_id == job->group_id && seq == job->seq)
+        return;
+    fprintf(stderr, "ncclguard run: what the black boxes tell of the end:\n");
+    print_text(folder);
+}
+
+/* False: nothing was reported, and the black boxes may be removed. */
+static bool look_at_job(const struct job *job, const char *boxes, const char *name,
+                        const char *folder)
+{
+    if (job->went_on) {
+        look_at_end(job, boxes, name, folder);
+        return false;
+    }
     if (look_at_own_runs(boxes, name, folder))
         return false;
     switch (ng_aftermath_look(boxes, name, folder)) {
@@ -450,10 +518,11 @@ static void look_at_named(const struct job *job, const char *boxes)
     if (job->is_named_later)
         ng_paths_default_dump_dir(run.job, folder, sizeof(folder));
     setenv("NCCLGUARD_DIR", boxes, 1);
-    look_at_job(boxes, run.job, folder);
+    look_at_job(job, boxes, run.job, folder);
 }
 
-/* The job has failed without a verdict from the guard: derive one from the black boxes. */
+/* The job has failed without a verdict from the guard, or after it: derive one from the black
+ * boxes. */
 static void look_at_what_is_left(const struct job *job, const char *dir,
                                  struct ng_job_folders *folders)
 {
@@ -465,7 +534,7 @@ static void look_at_what_is_left(const struct job *job, const char *dir,
     for (size_t i = 0; (name = ng_job_folders_name(folders, i)); i++) {
         ng_paths_default_dir(name, boxes, sizeof(boxes));
         ng_paths_default_dump_dir(name, evidence, sizeof(evidence));
-        if (look_at_job(boxes, name, job->is_named_later ? evidence : job->dump_dir))
+        if (look_at_job(job, boxes, name, job->is_named_later ? evidence : job->dump_dir))
             ng_job_folders_keep(folders, i);
     }
 }
@@ -568,12 +637,15 @@ int ng_command_run(int argc, char **argv)
                    : ng_leftovers_create(named_boxes(&config), config.abort_wait_ns, &witness);
     struct ng_rank_ends *ends = job.nested ? NULL : ng_rank_ends_create(named_boxes(&config));
     int error = ng_supervise(argv + operand, watch ? &folders : NULL, leftovers, ends, &status);
-    ng_rank_ends_destroy(ends);
+    job.ends = ends;
+    job.ended_unix_ns = ng_clock_unix_ns();
     ng_leftovers_destroy(leftovers);
-    if (error == 0 && !job.nested && !print_verdicts(&job, &folders, status != 0) && status != 0 &&
+    bool told = error == 0 && !job.nested && print_verdicts(&job, &folders, status != 0);
+    if (error == 0 && !job.nested && (!told || job.went_on) && status != 0 &&
         !ng_supervise_was_told_to_end() &&
-        !print_others(&witness, named_boxes(&config), &folders, config.store_ttl_ns))
+        (told || !print_others(&witness, named_boxes(&config), &folders, config.store_ttl_ns)))
         look_at_what_is_left(&job, named_boxes(&config), &folders);
+    ng_rank_ends_destroy(ends);
     if (error == 0 && !job.nested && config.enabled && config.log_level >= NG_LOG_WARN)
         warn_unguarded(argv + operand, opened, ng_job_folders_used(&folders));
     ng_job_folders_remove(&folders);

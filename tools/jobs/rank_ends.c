@@ -231,3 +231,27 @@ void ng_rank_ends_wait(struct ng_rank_ends *ends, int fd, int timeout_ms)
             return;
     }
 }
+
+bool ng_rank_ends_went_on(const struct ng_rank_ends *ends, int64_t since_unix_ns, uint64_t group_id,
+                          uint64_t seq)
+{
+    bool moved = false, waits = false;
+
+    for (size_t i = 0; ends && i < ends->count; i++) {
+        struct ng_box box;
+        if (ng_box_open(ends->ranks[i].path, &box) != 0)
+            continue;
+        int64_t since = since_unix_ns - box.header->origin_unix_ns + box.header->origin_mono_ns;
+        uint32_t used = ng_box_read(&box, NG_BOX_GROUPS) == 0 ? NG_LOAD(box.header->group_used) : 0;
+        for (uint32_t k = 0; k < used && k < box.group_capacity; k++) {
+            const struct ng_box_group *group = &box.groups[k];
+            bool lives = NG_LOAD(group->state) == NG_GROUP_READY;
+            moved |= NG_LOAD(group->completed_mono_ns) > since ||
+                     (lives && NG_LOAD(group->created_mono_ns) > since);
+            waits |= lives && seq && NG_LOAD(group->id) == group_id &&
+                     NG_LOAD(group->entered) >= seq && NG_LOAD(group->completed) < seq;
+        }
+        ng_box_close(&box, NULL);
+    }
+    return moved && !waits;
+}

@@ -7,6 +7,9 @@
 #ifndef NCCLGUARD_TOOLS_JOBS_RANK_ENDS_H
 #define NCCLGUARD_TOOLS_JOBS_RANK_ENDS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "tools/jobs/job_folders.h"
 
 struct ng_rank_ends;
@@ -17,6 +20,14 @@ void ng_rank_ends_destroy(struct ng_rank_ends *ends);
 
 /* Watch the processes whose black boxes have appeared since the last call. */
 void ng_rank_ends_look(struct ng_rank_ends *ends, const struct ng_job_folders *folders);
+
+/*
+ * Did the job go on after a verdict of `since_unix_ns`, as far as the black boxes tell: has a rank
+ * finished collectives or made a communicator since then, and does none still wait in collective
+ * `seq` of group `group_id` (0: the verdict names none)?
+ */
+bool ng_rank_ends_went_on(const struct ng_rank_ends *ends, int64_t since_unix_ns, uint64_t group_id,
+                          uint64_t seq);
 
 /* Wait until `fd` is readable, at most `timeout_ms` (-1: for ever), and record every end
  * meanwhile. */

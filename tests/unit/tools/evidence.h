@@ -73,6 +73,9 @@ struct evidence_end {
 };
 struct evidence_end evidence_read_end(const char *path);
 
+/* The process of the black box at `path` has just finished collective `seq`. 0 or -errno. */
+int evidence_finish(const char *path, uint64_t seq);
+
 /* What a guard of these boxes said of collective `seq`, as it leaves it in their folder. 0 or
  * -errno. */
 int evidence_tell_incident(const char *folder, uint64_t seq, const char *line);

@@ -43,11 +43,15 @@ class RankEnds : public testing::Test
     /* When it was seen to end; 0 it was not. */
     int64_t end_of(int rank) const
     {
+        return evidence_read_end(box_of(rank).c_str()).when_mono_ns;
+    }
+    std::string box_of(int rank) const
+    {
         std::string own = "box-" + std::to_string(ranks_[(size_t)rank]) + "-";
         for (const auto &entry : std::filesystem::directory_iterator(folder_.path()))
             if (entry.path().filename().string().rfind(own, 0) == 0)
-                return evidence_read_end(entry.path().c_str()).when_mono_ns;
-        return 0;
+                return entry.path();
+        return "";
     }
     Folder folder_;
 
@@ -62,6 +66,8 @@ class RankEnds : public testing::Test
         if (pid == 0) {
             struct evidence_rank own = {};
             own.rank = rank;
+            own.entered = 7;
+            own.completed = 6;
             bool made = evidence_make_box(folder_.path().c_str(), &own, RANKS) == 0;
             if (made && write(ends[1], "", 1) == 1)
                 pause();
@@ -137,6 +143,29 @@ TEST_F(RankEnds, WithoutAnEpollEndsAreFoundAllTheSame)
     EXPECT_GT(end_of(1), end_of(3));
     EXPECT_EQ(end_of(0), end_of(1)) << "which was first is unknown";
     EXPECT_EQ(end_of(2), 0);
+}
+
+/* All wait in collective 7 when the verdict on it comes. */
+TEST_F(RankEnds, BoxesKnowWhetherTheJobWentOnAfterAVerdict)
+{
+    constexpr uint64_t GROUP = 0x0123456789abcdef;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t verdict = now.tv_sec * 1000000000 + now.tv_nsec;
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str());
+
+    ng_rank_ends_look(ends, nullptr);
+    EXPECT_FALSE(ng_rank_ends_went_on(nullptr, 1, GROUP, 7));
+    EXPECT_FALSE(ng_rank_ends_went_on(ends, verdict, GROUP, 7));
+    for (int rank = 0; rank < RANKS; rank++) {
+        EXPECT_FALSE(ng_rank_ends_went_on(ends, verdict, GROUP, 7)) << rank << " waits";
+        ASSERT_EQ(evidence_finish(box_of(rank).c_str(), 7), 0);
+    }
+    EXPECT_TRUE(ng_rank_ends_went_on(ends, verdict, GROUP, 7));
+    EXPECT_TRUE(ng_rank_ends_went_on(ends, verdict, 0, 0));
+    EXPECT_FALSE(ng_rank_ends_went_on(ends, verdict + 3600000000000, GROUP, 7))
+        << "nothing has finished since";
+    ng_rank_ends_destroy(ends);
 }
 
 } // namespace

@@ -608,6 +608,15 @@ std::string write_verdict(const std::string &action, const std::string &kind = "
            "mv $NCCLGUARD_DUMP_DIR/.v $NCCLGUARD_DUMP_DIR/verdict.json; ";
 }
 
+/* The same, reached two hours ago, of which no black box is left. */
+std::string write_old_verdict(const std::string &action)
+{
+    int64_t reached = (int64_t)time(nullptr) - 7200;
+    std::string text = write_verdict(action), schema = "\"action\"";
+    return text.replace(text.find(schema), 0,
+                        "\"time_unix_ns\": " + std::to_string(reached) + "000000000, ");
+}
+
 /* What stands below each verdict. */
 std::string look_further(const std::string &folder)
 {
@@ -630,6 +639,20 @@ TEST(Run, PrintsTheVerdictOfThisRun)
     Result nested =
         run({"run", "--out", folder / "g", the_command(), "run", "sh", "-c", write_verdict("log")});
     EXPECT_EQ(nested.err, "rank 2 is to blame\n" + look_further(folder / "g"));
+}
+
+TEST(Run, SaysHowOldAVerdictIsThatLeftTheJobAlive)
+{
+    for (const char *action : {"log", "abort", "kill", "teardown"}) {
+        Folder folder;
+        Result result = run({"run", "--out", folder / "e", "sh", "-c", write_old_verdict(action)});
+        bool alive = action[0] == 'l' || action[0] == 'a';
+        EXPECT_EQ(result.err.find("ncclguard run: the last verdict, 720") == 0, alive)
+            << action << result.err;
+        EXPECT_EQ(result.err.find(" s before the end; nothing shows that the job went on after it\n"
+                                  "rank 2 is to blame\n") != std::string::npos,
+                  alive);
+    }
 }
 
 /* What it prints can be given to a shell as it stands. */

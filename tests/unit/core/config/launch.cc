@@ -206,6 +206,34 @@ TEST_F(Launch, TorchrunInsideABatchSystemNumbersTheRanks)
     EXPECT_STREQ(launch.job, "4711.0");
 }
 
+/* What users read where the words of two hosts differ. */
+TEST_F(Launch, WordsThatDifferAreNamedWithTheirValues)
+{
+    struct ng_launch here, there;
+    char text[400];
+
+    setenv("MASTER_ADDR", "node0", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    ng_launch_detect(nullptr, -1, -1, &here);
+    EXPECT_STREQ(here.words, "MASTER_PORT=29500\nMASTER_ADDR=node0\n");
+    ng_launch_compare_words(here.words, here.words, text, sizeof(text));
+    EXPECT_STREQ(text, "");
+    setenv("MASTER_ADDR", "10.0.0.1", 1);
+    setenv("SLURM_STEP_ID", "3", 1);
+    ng_launch_detect(nullptr, -1, -1, &there);
+    ng_launch_compare_words(here.words, there.words, text, sizeof(text));
+    EXPECT_STREQ(text, "MASTER_ADDR is node0 here and 10.0.0.1 there, "
+                       "SLURM_STEP_ID is not set here and 3 there");
+    ng_launch_compare_words(here.words, "MASTER_ADDR=\033[2Jx\nMASTER_PORT", text, sizeof(text));
+    EXPECT_STREQ(text, "MASTER_PORT is 29500 here and not set there, "
+                       "MASTER_ADDR is node0 here and ?[2Jx there");
+    ng_launch_compare_words(here.words, "", text, 20);
+    EXPECT_STREQ(text, "") << "no half of one";
+    setenv("MASTER_ADDR", "localhost", 1);
+    ng_launch_detect(nullptr, -1, -1, &there);
+    EXPECT_NE(std::string(there.words).find("MASTER_ADDR=localhost of "), std::string::npos);
+}
+
 TEST_F(Launch, ARestartIsAnotherJob)
 {
     std::vector<Setting> first = {

@@ -937,6 +937,40 @@ TEST_P(BoardMultihost, EntriesOfARunWithAnotherLauncherAreNotSeen)
     EXPECT_EQ(fetch(other, "u.id"), "of the other");
 }
 
+/* Words may differ between the hosts of one run, but ranks that complement each other may be of
+ * two: a communicator alone tells. */
+TEST_P(BoardMultihost, AnEntryWithOtherWordsOfALauncherIsGivenOnlyWhereACommunicatorTells)
+{
+    const Host hosts[3];
+    std::vector<Rank *> all;
+    for (int i = 0; i < 3; i++) {
+        all.push_back(&add(hosts[i], i % 2, {}));
+        all.back()->box.header->launch_run = 7 + i;
+        all.back()->start();
+    }
+    Rank &first = *all[0], &second = *all[1], &twin = *all[2];
+    const std::string differ = strerror(EXDEV);
+    struct ng_board_entry entry = {};
+    char data[NG_BOARD_VALUE_MAX];
+    size_t bytes = 0;
+    entry.key = "u.id";
+    entry.data = "value";
+    entry.bytes = 5;
+    entry.words = "SLURM_STEP_ID=7\n";
+    EXPECT_EQ(answered([&] { return first.board->ops->put(first.board, &entry); }), 0);
+    EXPECT_TRUE(soon([&] { return fetch(second, "u.id") == differ; }));
+    EXPECT_EQ(second.board->ops->fetch(second.board, "u.id", data, &bytes), -EXDEV);
+    EXPECT_EQ(std::string(data, bytes), entry.words);
+    EXPECT_EQ(fetch(second, "u.other"), nothing);
+    EXPECT_TRUE(soon([&] { return fetch(twin, "u.id") == nothing; })) << "it has the same rank";
+    EXPECT_EQ(put(twin, "u.id", "of the twin"), 0);
+    first.add_group({world, 2, 0});
+    second.add_group({world, 2, 1});
+    EXPECT_TRUE(soon([&] { return fetch(second, "u.id") == "value"; }));
+    EXPECT_EQ(fetch(first, "u.id"), "value");
+    EXPECT_EQ(fetch(twin, "u.id"), "of the twin");
+}
+
 /* Its key is of one communicator: neither words of launchers nor ranks tell whose it is. */
 TEST_P(BoardMultihost, AnEntryWithALifetimeOfItsOwnIsOfAllThatAskForIt)
 {

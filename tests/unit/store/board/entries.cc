@@ -92,6 +92,24 @@ TEST_F(Entries, OfAnotherRunAreNotSeen)
     EXPECT_EQ(fetch(one.board, "u.id"), "of the first");
 }
 
+/* The key is of one communicator, and tells whose it is. */
+TEST_F(Entries, WithALifetimeOfTheirOwnAreSeenWithOtherWordsOfALauncher)
+{
+    OwnBox first(folder.path(), 0, 7), second(folder.path(), 1, 8);
+    Board one(folder.path(), &first.box), two(folder.path(), &second.box);
+    uint64_t there = 0;
+    one.wait(0);
+    two.wait(0);
+    EXPECT_EQ(put(one.board, "b.0", "kept", 60 * NG_S), 0);
+    EXPECT_EQ(fetch(two.board, "b.0"), "kept");
+    EXPECT_EQ(put(two.board, "b.0", "x", 60 * NG_S), -EEXIST);
+    EXPECT_EQ(put(two.board, "b.1", "", 60 * NG_S), 0);
+    EXPECT_EQ(one.board->ops->have(one.board, "b.", 0, 3, &there), 0);
+    EXPECT_EQ(there, 3u);
+    one.board->ops->forget(one.board, "b.1");
+    EXPECT_EQ(fetch(two.board, "b.1"), nothing);
+}
+
 /* Ranks of runs that nobody tells apart: each is a process of its own. */
 class EntriesByHand : public testing::Test
 {
