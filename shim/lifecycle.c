@@ -148,7 +148,7 @@ static const void *load_symbol(const char *path, const char *symbol)
 static const struct ng_tls_ops *load_tls(void)
 {
     /* Installed, and in a build folder. */
-    static const char *const places[] = {".", "../store", "../lib", "../../lib"};
+    static const char *const places[] = {".", "../store"};
     const void *found = NULL;
     char here[PATH_MAX], path[PATH_MAX];
     Dl_info self;
