@@ -123,7 +123,7 @@ int ng_publisher_start(struct ng_publisher *publisher);
 int ng_publisher_ask(struct ng_publisher *publisher, struct ng_ask *ask, int64_t deadline_mono_ns);
 
 /* Report without waiting that this process has written its dump for an incident. */
-void ng_publisher_dumped(struct ng_publisher *publisher, const struct ng_incident *incident);
+void ng_publisher_report_dump(struct ng_publisher *publisher, const struct ng_incident *incident);
 
 /*
  * Report without waiting for a process of this host that cannot report itself: `data`, which
@@ -156,7 +156,7 @@ int ng_publisher_get_incident(struct ng_publisher *publisher, uint64_t epoch,
                               struct ng_incident *ret_incident);
 
 /* Label under which this process's progress is stored; 0 not known yet. */
-uint64_t ng_publisher_label(const struct ng_publisher *publisher);
+uint64_t ng_publisher_get_label(const struct ng_publisher *publisher);
 
 /* ng_board_ops.grown, as the store reports it. The first call for an id returns -ENOENT; the thread
  * queries the store for it from then on. 0 or -ENOENT. */
