@@ -323,7 +323,7 @@ static bool is_open(const struct ng_box_group *group)
 }
 
 /* Report it, by a verdict on the current state, before any rank takes its call back. */
-static void raise(uint64_t group_id, uint64_t seq, int rank, int other)
+static void raise_difference(uint64_t group_id, uint64_t seq, int rank, int other)
 {
     struct ng_disagreement disagreement = {
         .group_id = group_id, .difference = {.after = seq - 1, .seq = seq}, .ranks = {rank, other}};
@@ -346,7 +346,7 @@ static void judge(struct slot *slot, uint32_t word, int other)
 
     if (!seize(slot, word))
         return;
-    raise(NG_LOAD(mine->id), slot->seq, NG_LOAD(mine->group_rank), other);
+    raise_difference(NG_LOAD(mine->id), slot->seq, NG_LOAD(mine->group_rank), other);
     await_verdict(slot, word, other);
 }
 

@@ -192,14 +192,6 @@ bool ng_claim_is_settled(const struct ng_alarm *alarm)
                : !ng_watchdog_still(alarm);
 }
 
-/* Does NCCL create or end a communicator in it? */
-static bool is_of_init(enum ng_op op)
-{
-    enum ng_op_class op_class = ng_op_table[op].op_class;
-
-    return op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END;
-}
-
 /* Has the call a deadline in this process, or will it have one once its creation is not retried? */
 static bool has_deadline(uint64_t group_id, enum ng_op op)
 {
@@ -263,7 +255,7 @@ static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict 
 static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
     return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT &&
-           !is_of_init(verdict->op) && is_slow_call(alarm, verdict) &&
+           !ng_op_is_init(verdict->op) && is_slow_call(alarm, verdict) &&
            alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
 }
 
