@@ -4,9 +4,6 @@
 #ifndef NCCLGUARD_CORE_RECORDER_EXIT_STATUS_H
 #define NCCLGUARD_CORE_RECORDER_EXIT_STATUS_H
 
-#include <signal.h>
-#include <stdbool.h>
-
 /* Of processes that end without reporting one; statuses that programs report are 0 to
  * 255. */
 #define NG_EXIT_STATUS_NOT_TOLD (-1) /* quick_exit */
@@ -15,19 +12,5 @@
  * reported: */
 #define NG_EXIT_STATUS_SIGNAL 256 /* plus the number of the signal that ended it */
 #define NG_EXIT_STATUS_SILENT 512 /* plus the status passed to _exit */
-
-/* By abort(): a watchdog, the guard or the program gave up. */
-static inline bool ng_exit_status_is_abort(int status)
-{
-    return status == NG_EXIT_STATUS_SIGNAL + SIGABRT;
-}
-
-/* By a signal that a fault of its own code raises; SIGABRT is not one of them. */
-static inline bool ng_exit_status_is_crash(int status)
-{
-    int number = status - NG_EXIT_STATUS_SIGNAL;
-
-    return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL;
-}
 
 #endif

@@ -13,7 +13,7 @@
 static bool are_all_aborts(const struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->process_count; i++)
-        if (!ng_exit_status_is_abort(view->processes[i].exit_status))
+        if (!ng_victims_is_abort(view->processes[i].exit_status))
             return false;
     return true;
 }
@@ -23,7 +23,7 @@ static bool has_crashed(const struct ng_view_process *process)
     int status = process->exit_status;
 
     return process->member_count && ng_life_has_ended(process->life) &&
-           (ng_exit_status_is_crash(status) || ng_exit_status_is_abort(status));
+           (ng_victims_is_crash(status) || ng_victims_is_abort(status));
 }
 
 /* Its group with work in flight, or else the one in which it has made the most collectives. */
@@ -64,8 +64,7 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
         if (!culprit)
             return -ENOMEM;
         ng_explain_crash(process, member, culprit->why, sizeof(culprit->why));
-        bool abort_in_wait =
-            member->pending_record && ng_exit_status_is_abort(process->exit_status);
+        bool abort_in_wait = member->pending_record && ng_victims_is_abort(process->exit_status);
         verdict->kind = NG_KIND_DEAD_RANK;
         verdict->confidence = in_order && !abort_in_wait && verdict->culprit_count == 1
                                   ? NG_CONFIDENCE_CERTAIN

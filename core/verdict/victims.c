@@ -6,21 +6,33 @@
 #include "core/verdict/victims.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/config/config.h"
 #include "core/util/text.h"
 
+bool ng_victims_is_abort(int exit_status)
+{
+    return exit_status == NG_EXIT_STATUS_SIGNAL + SIGABRT;
+}
+
+bool ng_victims_is_crash(int exit_status)
+{
+    int number = exit_status - NG_EXIT_STATUS_SIGNAL;
+
+    return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL;
+}
+
 /* Each watchdog measures separately, and publishes an age up to 100 ms before it is read. */
 #define SKEW_NS (200 * NG_MS)
 
-/* Nobody gives up by it: the kernel or an operator ended the process, or a fault of its own.
- * Watchdogs end their rank by SIGABRT. */
+/* Nobody gives up by it: the kernel or an operator ended the process, or a fault of its own. */
 static bool is_other_signal(int exit_status)
 {
     return exit_status > NG_EXIT_STATUS_SIGNAL && exit_status < NG_EXIT_STATUS_SILENT &&
-           !ng_exit_status_is_abort(exit_status);
+           !ng_victims_is_abort(exit_status);
 }
 
 /* Times come from other processes, and from files: whatever they are, these do not overflow. */
@@ -145,7 +157,7 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
             if (culprit->gone_ns > ret_victims->gave_up_ns)
                 ret_victims->gave_up_ns = culprit->gone_ns;
             ret_victims->killed |= is_other_signal(past[i].exit_status);
-            if (!ng_exit_status_is_abort(past[i].exit_status))
+            if (!ng_victims_is_abort(past[i].exit_status))
                 unknown[unknown_count++] = culprit->rank;
         }
     if (unknown_count)
@@ -225,7 +237,7 @@ int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_w
         enum ng_cause cause = ng_wait_cause_of_absentee(builder, wait, absentee);
         if (cause == NG_CAUSE_DEAD &&
             (!absentee->came ||
-             ng_exit_status_is_crash(
+             ng_victims_is_crash(
                  ng_verdict_builder_process_of(builder, absentee->member)->exit_status)))
             return 0;
         if ((cause == NG_CAUSE_MISSING || cause == NG_CAUSE_STOPPED) && !absentee->came &&
