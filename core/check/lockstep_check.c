@@ -547,7 +547,7 @@ bool ng_lockstep_tend(struct ng_board *board, int64_t now_mono_ns)
         struct slot *slot = &slots[i];
         uint32_t word = atomic_load(&slot->word), state = word & STATE;
         if (state == JUDGED &&
-            (ng_signature_compare_is_told(NG_LOAD(ng_comm_at(slot->comm)->group->id)) ||
+            (ng_signature_compare_is_reported(NG_LOAD(ng_comm_at(slot->comm)->group->id)) ||
              now_mono_ns - slot->judged_mono_ns >= VERDICT_NS))
             answer(slot, word, NG_NCCL_INVALID_USAGE, slot->other);
         waiting |= state == JUDGED;

@@ -154,12 +154,12 @@ static void keep_known(uint64_t group_id, bool told)
     own.known[at].until = own.rounds + own.known[at].pause;
 }
 
-void ng_signature_compare_told(uint64_t group_id)
+void ng_signature_compare_mark_reported(uint64_t group_id)
 {
     keep_known(group_id, true);
 }
 
-bool ng_signature_compare_is_told(uint64_t group_id)
+bool ng_signature_compare_is_reported(uint64_t group_id)
 {
     uint32_t at = find_known(group_id);
 

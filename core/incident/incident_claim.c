@@ -182,7 +182,7 @@ bool ng_claim_is_settled(const struct ng_alarm *alarm)
         (is_about_time(alarm) && rests_here(alarm->group_id)))
         return true;
     if (alarm->disagreement.group_id)
-        return ng_signature_compare_is_told(alarm->group_id);
+        return ng_signature_compare_is_reported(alarm->group_id);
     if (alarm->nan)
         return ng_response_has_reported_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
     if (alarm->death) /* the verdict shows whether others still wait */

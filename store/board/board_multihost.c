@@ -500,7 +500,7 @@ static int shared_grown(struct ng_board *board, uint64_t joined_id, uint64_t *re
 
     if (shared->host->ops->grown(shared->host, joined_id, ret_id) == 0)
         return 0;
-    return ng_publisher_grown(shared->publisher, joined_id, ret_id);
+    return ng_publisher_find_grown(shared->publisher, joined_id, ret_id);
 }
 
 static int shared_agree(struct ng_board *board, bool changed)
@@ -508,7 +508,7 @@ static int shared_agree(struct ng_board *board, bool changed)
     struct shared *shared = (struct shared *)board;
 
     if (changed)
-        ng_publisher_stir(shared->publisher);
+        ng_publisher_wake(shared->publisher);
     return ng_publisher_is_away(shared->publisher) ? -EIO : 0;
 }
 

@@ -106,7 +106,7 @@ static void serve(struct ng_publisher *p)
         ng_publisher_give_up_claim(p, ask.incident.epoch);
 }
 
-void ng_publisher_stir(struct ng_publisher *p)
+void ng_publisher_wake(struct ng_publisher *p)
 {
     uint64_t one = 1;
 
@@ -128,7 +128,7 @@ int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadlin
     uint64_t serial = ++p->mailbox.asked;
     p->mailbox.ask = *ask;
     p->mailbox.waiting = true;
-    ng_publisher_stir(p);
+    ng_publisher_wake(p);
     while (p->mailbox.answered != serial && error != ETIMEDOUT)
         error = pthread_cond_timedwait(&p->answer_came, &p->lock, &until);
     if (p->mailbox.answered == serial) {
@@ -185,7 +185,7 @@ static void round_of(struct ng_publisher *p)
         if (!p->slot.joined && ng_publisher_join(p) != 0)
             return;
     }
-    if (ng_publisher_label_groups(p) != 0 || ng_publisher_ask_for_grown(p) != 0 ||
+    if (ng_publisher_label_groups(p) != 0 || ng_publisher_fetch_grown(p) != 0 ||
         (now - p->slot.kept_ns >= AGAIN_NS && ng_publisher_keep_counters(p) != 0))
         return;
     uint64_t digest = ng_publisher_hash_box(p->options.own_box);
@@ -201,7 +201,7 @@ static void round_of(struct ng_publisher *p)
     }
     if (ng_publisher_keep_entries(p) != 0 || ng_publisher_compare(p) != 0)
         return;
-    if (ng_publisher_poll_incidents(p) == 0 && ng_publisher_look_around(p) == 0)
+    if (ng_publisher_poll_incidents(p) == 0 && ng_publisher_check_others(p) == 0)
         ng_publisher_worked(p);
 }
 

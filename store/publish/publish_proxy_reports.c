@@ -88,8 +88,8 @@ static int find_place(struct ng_publisher *p, uint64_t uid, uint64_t *ret_slot)
  * The slot for the report on a neighbour: not one that another process has by now; 0 none is known.
  * 0, or -errno; -EEXIST: it is of another incarnation, or has reported its end itself.
  */
-static int place_of(struct ng_publisher *p, const struct ng_proxy_report *what, uint64_t uid,
-                    uint64_t *ret_slot)
+static int find_slot(struct ng_publisher *p, const struct ng_proxy_report *what, uint64_t uid,
+                     uint64_t *ret_slot)
 {
     struct ng_progress_head there;
     struct ng_kv_bytes value;
@@ -156,7 +156,7 @@ static int send_report(struct ng_publisher *p, struct ng_proxy_report *what)
     }
     if (ng_progress_peek(what->data, what->bytes, &head) != 0)
         return 0;
-    int error = place_of(p, what, head.uid, &slot);
+    int error = find_slot(p, what, head.uid, &slot);
     if (!error && !what->ours_to_tell)
         error = claim_telling(p, what, head.uid);
     if (error)

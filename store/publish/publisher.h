@@ -239,8 +239,8 @@ bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_p
 int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask);
 /* Register groups that are new since the last call. */
 int ng_publisher_label_groups(struct ng_publisher *p);
-/* Query the ids that ng_publisher_grown was called for. */
-int ng_publisher_ask_for_grown(struct ng_publisher *p);
+/* Query the ids that ng_publisher_find_grown was called for. */
+int ng_publisher_fetch_grown(struct ng_publisher *p);
 
 /* ---- publish_join.c: a slot on the store ---- */
 
@@ -310,6 +310,6 @@ int ng_publisher_agree(struct ng_publisher *p);
 /* The query NG_ASK_VIEW. */
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask);
 /* One check per round: news that no message announced, and the neighbour that we watch. */
-int ng_publisher_look_around(struct ng_publisher *p);
+int ng_publisher_check_others(struct ng_publisher *p);
 
 #endif

@@ -571,7 +571,7 @@ int ng_command_run(int argc, char **argv)
     ng_rank_ends_destroy(ends);
     ng_leftovers_destroy(leftovers);
     if (error == 0 && !job.nested && !print_verdicts(&job, &folders, status != 0) && status != 0 &&
-        !ng_supervise_was_told_to_end() &&
+        !ng_supervise_got_end_signal() &&
         !print_others(&witness, named_boxes(&config), &folders, config.store_ttl_ns))
         look_at_what_is_left(&job, named_boxes(&config), &folders);
     if (error == 0 && !job.nested && config.enabled && config.log_level >= NG_LOG_WARN)
