@@ -148,7 +148,7 @@ static const void *load_symbol(const char *path, const char *symbol)
 static const struct ng_tls_ops *load_tls(void)
 {
     /* Installed, and in a build folder. */
-    static const char *const places[] = {".", "../store", "../lib", "../../lib"};
+    static const char *const places[] = {".", "../store"};
     const void *found = NULL;
     char here[PATH_MAX], path[PATH_MAX];
     Dl_info self;
@@ -292,7 +292,7 @@ __attribute__((constructor)) static void start(void)
     ng_guard.open_board = open_board;
     ng_guard.adopt_thread = ng_shim_adopt_thread;
     ng_guard.read_python = ng_python_read;
-    ng_guard.tell_start = ng_notice_start;
+    ng_guard.tell_start = ng_coverage_log_guarded;
     ng_guard.start_parts = ng_lifecycle_start;
     ng_guard.forget_parts = ng_lifecycle_after_fork;
     ng_guard.box = NG_BOX_NONE;
@@ -323,5 +323,5 @@ __attribute__((constructor)) static void start(void)
 __attribute__((destructor)) static void end(void)
 {
     if (!forked && !ng_shim_is_inert())
-        ng_notice_exit(&ng_guard);
+        ng_coverage_warn_bypassed(&ng_guard);
 }

@@ -46,16 +46,16 @@ int ng_cuda_memory_device(void);
  */
 bool ng_interpreter_prepare(void);
 
-/* ---- notice.c: messages to the user about what the guard covers ---- */
+/* ---- coverage_warnings.c: messages to the user about what the guard covers ---- */
 
 /* One info line: what is guarded here. At the first communicator, on a program thread. */
-void ng_notice_start(const struct ng_guard *guard);
+void ng_coverage_log_guarded(const struct ng_guard *guard);
 
 /*
  * At exit: one warning if NCCL is loaded, this process could have used it, and no call of it was
  * seen. Silent in forked children and when the guard is off. On the thread that exits.
  */
-void ng_notice_exit(const struct ng_guard *guard);
+void ng_coverage_warn_bypassed(const struct ng_guard *guard);
 
 /* ---- python.c: Python's own stacks, from an interpreter of the program in this process ---- */
 

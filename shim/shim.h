@@ -14,7 +14,7 @@
 
 /*
  * Whether calls reach core. Initially false: the library forwards calls untouched until the
- * composition root is ready, and again after it is told to stop. Calls in progress still get their
+ * composition root is ready, and again once the guard stops. Calls in progress still get their
  * leave.
  */
 void ng_shim_set_active(bool active);

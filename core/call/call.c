@@ -3,8 +3,8 @@
  *
  * Work before and after the real function: collectives, sends and receives here, the rest in
  * group_calls.c and creation.c. Entered by the program's threads. Must never block, except if NCCL
- * has failed a call because a peer is gone (ng_deaths_hear), nor change errno or NCCL's result; a
- * call that cannot be recorded passes unrecorded, and is counted.
+ * has failed a call because a peer is gone (ng_deaths_await_report), nor change errno or NCCL's
+ * result; a call that cannot be recorded passes unrecorded, and is counted.
  */
 #include "core/nccl/call.h"
 
@@ -315,7 +315,7 @@ static int leave_unsuccessful(const struct ng_call *call, bool p2p, struct ng_ca
         return result;
     }
     if (result == NG_NCCL_REMOTE_ERROR)
-        ng_deaths_hear(comm);
+        ng_deaths_await_report(comm);
     ng_thread_leave(context->thread);
     fail_work(call, context, result);
     ng_failure_tell(call, comm, p2p ? 0 : context->seq, result);
@@ -489,7 +489,7 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, i
         return ng_group_calls_leave(call, context->thread, result);
     /* While the thread is still marked as inside: the call is what waits for the dead peer. */
     if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
-        ng_deaths_hear(comm_of(call, context));
+        ng_deaths_await_report(comm_of(call, context));
     switch (op_class) {
     case NG_CLASS_CREATE:
         ng_creation_leave(call, context, result);
@@ -508,8 +508,8 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, i
             ng_creation_poll(call, result);
         if (call->op == NG_OP_CommGetAsyncError && context->comm && result == NG_NCCL_SUCCESS &&
             call->recv_buffer) {
-            ng_async_heard(context->comm, *(const int *)call->recv_buffer);
-            ng_in_progress_heard(context->comm, *(const int *)call->recv_buffer);
+            ng_async_record_answer(context->comm, *(const int *)call->recv_buffer);
+            ng_in_progress_note_state(context->comm, *(const int *)call->recv_buffer);
         }
     }
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0))

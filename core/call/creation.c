@@ -103,7 +103,7 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
                                    .before = early ? *new_comm : NULL,
                                    .generation = atomic_load(&comm->group->generation)};
     NG_STORE(comm->group->creator_tid, thread->tid);
-    ng_comm_place(comm, device_of(call->creation, call->op, rank));
+    ng_comm_set_device(comm, device_of(call->creation, call->op, rank));
     ng_comm_find_twins(comm, parent);
     if (is_nonblocking(call->creation->config, parent))
         atomic_store(&comm->mode.nonblocking, true);

@@ -442,7 +442,7 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
 
     /* While the thread is still marked as inside: the call is what waits for the dead peer. */
     if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
-        ng_deaths_hear(comm_of(call, thread));
+        ng_deaths_await_report(comm_of(call, thread));
     result = leave(call, thread, result);
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
         ng_failure_tell(call, comm_of(call, thread), 0, result);

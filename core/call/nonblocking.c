@@ -238,7 +238,7 @@ static void look_at_deadline(struct wait *wait)
     uint64_t id = NG_LOAD(wait->about->group->id);
     if (ng_deadline_policy(id, wait->makes) != NG_ON_TIMEOUT_LOG)
         return;
-    if (!ng_device_wait_hear(wait->told_before, &reason, &policy)) {
+    if (!ng_device_wait_get_verdict(wait->told_before, &reason, &policy)) {
         if (!is_overdue(wait, VERDICT_WAIT_NS))
             return;
         reason.kind = NG_KIND_HEALTHY;
@@ -338,7 +338,7 @@ int ng_nonblocking_answer(struct ng_comm *comm, const struct ng_call *call)
         result = call->nccl->comm_get_async_error(call->comm, &state);
         ng_in_flight_let_go(comm);
         if (result == NG_NCCL_SUCCESS)
-            ng_async_heard(comm, state);
+            ng_async_record_answer(comm, state);
     } else {
         /* NCCL's answer belongs to the calls that are under way. */
         state = atomic_load(&comm->group->async_error);

@@ -178,7 +178,7 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool is_u
     if (records) {
         record = ng_ring_begin(&record_id);
         ng_ring_describe(record, call);
-        ng_ring_place(record, group_slot, group, thread->tid);
+        ng_ring_set_origin(record, group_slot, group, thread->tid);
     }
     ng_thread_set_record(slot, group_slot, record_id);
     if (p2p) {

@@ -323,7 +323,7 @@ static bool is_open(const struct ng_box_group *group)
 }
 
 /* Report it, by a verdict on the current state, before any rank takes its call back. */
-static void raise(uint64_t group_id, uint64_t seq, int rank, int other)
+static void raise_difference(uint64_t group_id, uint64_t seq, int rank, int other)
 {
     struct ng_disagreement disagreement = {
         .group_id = group_id, .difference = {.after = seq - 1, .seq = seq}, .ranks = {rank, other}};
@@ -346,7 +346,7 @@ static void judge(struct slot *slot, uint32_t word, int other)
 
     if (!seize(slot, word))
         return;
-    raise(NG_LOAD(mine->id), slot->seq, NG_LOAD(mine->group_rank), other);
+    raise_difference(NG_LOAD(mine->id), slot->seq, NG_LOAD(mine->group_rank), other);
     await_verdict(slot, word, other);
 }
 
@@ -547,7 +547,7 @@ bool ng_lockstep_tend(struct ng_board *board, int64_t now_mono_ns)
         struct slot *slot = &slots[i];
         uint32_t word = atomic_load(&slot->word), state = word & STATE;
         if (state == JUDGED &&
-            (ng_signature_compare_is_told(NG_LOAD(ng_comm_at(slot->comm)->group->id)) ||
+            (ng_signature_compare_is_reported(NG_LOAD(ng_comm_at(slot->comm)->group->id)) ||
              now_mono_ns - slot->judged_mono_ns >= VERDICT_NS))
             answer(slot, word, NG_NCCL_INVALID_USAGE, slot->other);
         waiting |= state == JUDGED;

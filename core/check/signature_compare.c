@@ -154,12 +154,12 @@ static void keep_known(uint64_t group_id, bool told)
     own.known[at].until = own.rounds + own.known[at].pause;
 }
 
-void ng_signature_compare_told(uint64_t group_id)
+void ng_signature_compare_mark_reported(uint64_t group_id)
 {
     keep_known(group_id, true);
 }
 
-bool ng_signature_compare_is_told(uint64_t group_id)
+bool ng_signature_compare_is_reported(uint64_t group_id)
 {
     uint32_t at = find_known(group_id);
 
@@ -192,7 +192,7 @@ static enum ng_op own_op(uint64_t group_id, uint64_t seq)
 }
 
 /* `their_op`: what the other rank called, if known. */
-static void raise(const struct ng_disagreement *disagreement, enum ng_op their_op)
+static void raise_difference(const struct ng_disagreement *disagreement, enum ng_op their_op)
 {
     uint64_t id = disagreement->group_id;
     bool ends =
@@ -239,7 +239,7 @@ static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
         return;
     disagreement.ranks[0] = NG_LOAD(mine->group_rank);
     disagreement.ranks[1] = NG_LOAD(theirs->group_rank);
-    raise(&disagreement, ng_recall_op(box, there, disagreement.difference.seq));
+    raise_difference(&disagreement, ng_recall_op(box, there, disagreement.difference.seq));
 }
 
 static void take_box(void *context, const struct ng_box *box)
@@ -264,7 +264,7 @@ static void take_found(void)
     found.group_id = 0;
     pthread_mutex_unlock(&found_lock);
     if (taken.group_id && !is_known(taken.group_id))
-        raise(&taken, NG_OP_NONE);
+        raise_difference(&taken, NG_OP_NONE);
 }
 
 void ng_signature_compare_tend(struct ng_board *board, int64_t now_mono_ns)

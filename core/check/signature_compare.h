@@ -30,8 +30,8 @@ void ng_signature_compare_raise(const struct ng_disagreement *disagreement,
                                 enum ng_incident_level level);
 
 /* A verdict has reported this group: raise no more alarms for it. */
-void ng_signature_compare_told(uint64_t group_id);
-bool ng_signature_compare_is_told(uint64_t group_id);
+void ng_signature_compare_mark_reported(uint64_t group_id);
+bool ng_signature_compare_is_reported(uint64_t group_id);
 
 /* In a forked child. */
 void ng_signature_compare_after_fork(void);

@@ -305,7 +305,7 @@ static void find_pci_id(struct ng_box_group *group, int device)
     NG_STORE(group->pci_id[0], words[0]);
 }
 
-void ng_comm_place(struct ng_comm *comm, int device)
+void ng_comm_set_device(struct ng_comm *comm, int device)
 {
     const struct ng_nccl *nccl = atomic_load_explicit(&comm->nccl, memory_order_relaxed);
     const struct ng_cuda *cuda = nccl->foreign ? NULL : ng_guard_cuda();

@@ -240,7 +240,7 @@ static inline uint32_t ng_comm_hash(const void *handle)
 
 /* Set the device of a communicator before it is created: `device`, or if that is -1 the calling
  * thread's. What cannot be determined now is filled in later. */
-void ng_comm_place(struct ng_comm *comm, int device);
+void ng_comm_set_device(struct ng_comm *comm, int device);
 
 /* Query NCCL for what is not known yet about a finished communicator: size, rank and device. */
 void ng_comm_ask(struct ng_comm *comm, void *handle);

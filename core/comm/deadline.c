@@ -125,11 +125,6 @@ static enum ng_op made_by(const struct ng_comm *comm, enum ng_op op)
     return op;
 }
 
-static bool is_init(enum ng_op op)
-{
-    return ng_op_table[op].op_class == NG_CLASS_CREATE || ng_op_table[op].op_class == NG_CLASS_END;
-}
-
 /* The first value that is set; 0 for "none". */
 static int64_t choose(const int64_t *said, unsigned count, int64_t otherwise)
 {
@@ -142,7 +137,7 @@ static int64_t choose(const int64_t *said, unsigned count, int64_t otherwise)
 int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op)
 {
     op = made_by(comm, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE);
-    bool init = is_init(op);
+    bool init = ng_op_is_init(op);
     int64_t said[] = {
         comm && !init ? NG_LOAD(comm->deadline.set_ns) : 0,
         init ? 0 : NG_LOAD(everything.set_ns),

@@ -74,10 +74,9 @@ static inline __attribute__((always_inline)) void ng_ring_describe(struct ng_box
 }
 
 /* Whose call it is; and what is not known yet. */
-static inline __attribute__((always_inline)) void ng_ring_place(struct ng_box_record *record,
-                                                                uint32_t group_slot,
-                                                                const struct ng_box_group *group,
-                                                                uint32_t tid)
+static inline __attribute__((always_inline)) void
+ng_ring_set_origin(struct ng_box_record *record, uint32_t group_slot,
+                   const struct ng_box_group *group, uint32_t tid)
 {
     NG_STORE(record->group_id, NG_LOAD(group->id));
     NG_STORE(record->group_slot, group_slot);
@@ -124,7 +123,7 @@ ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid
     *ret_hash = collective ? ng_ring_roll(comm->group, call) : 0;
     struct ng_box_record *record = ng_ring_begin(ret_id);
     ng_ring_describe(record, call);
-    ng_ring_place(record, comm->slot, comm->group, tid);
+    ng_ring_set_origin(record, comm->slot, comm->group, tid);
     ng_ring_count(record, coll_seq, p2p_seq, peer_ordinal, flags, *ret_hash);
     ng_ring_publish(record, *ret_id, now_mono_ns);
     return record;

@@ -467,11 +467,7 @@ static bool holds(const struct ng_rule *rule, const struct ng_rules_group *group
 /* Do a rule's times apply to this operation? */
 static bool is_for(const struct ng_rule *rule, unsigned op)
 {
-    enum ng_op_class op_class = ng_op_table[op].op_class;
-
-    if (rule->has_op)
-        return rule->ops[op];
-    return op_class != NG_CLASS_CREATE && op_class != NG_CLASS_END;
+    return rule->has_op ? rule->ops[op] : !ng_op_is_init(op);
 }
 
 static void set_limits(const struct ng_rule *rule, struct ng_deadline_limits *limits)

@@ -69,7 +69,7 @@ static void remember(struct ng_comm *comm, int error)
     ng_wake_watchdog();
 }
 
-void ng_async_heard(struct ng_comm *comm, int error)
+void ng_async_record_answer(struct ng_comm *comm, int error)
 {
     if (__builtin_expect(is_error(error), 0) && ng_comm_is_let_live(comm))
         remember(comm, error);

@@ -23,7 +23,7 @@ struct ng_comm;
 void ng_async_look(int64_t now_mono_ns, uint32_t restarts);
 
 /* Record the answer to a query of the program itself. Program threads. */
-void ng_async_heard(struct ng_comm *comm, int error);
+void ng_async_record_answer(struct ng_comm *comm, int error);
 
 /* Does a thread query its error at this moment? For core/device/release.h. */
 bool ng_async_asks(const struct ng_comm *comm);

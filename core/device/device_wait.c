@@ -57,8 +57,8 @@ void ng_device_wait_tell(enum ng_verdict_kind kind, const char *line, enum ng_on
     atomic_store(&told, before + 2);
 }
 
-bool ng_device_wait_hear(uint32_t before, struct ng_comm_reason *ret_verdict,
-                         enum ng_on_timeout *ret_policy)
+bool ng_device_wait_get_verdict(uint32_t before, struct ng_comm_reason *ret_verdict,
+                                enum ng_on_timeout *ret_policy)
 {
     uint64_t words[LINE_WORDS];
     uint32_t now = atomic_load(&told);
@@ -177,7 +177,7 @@ static bool has_failed(const struct wait *wait, struct ng_comm_reason *ret_reaso
 
     if (!wait->overdue_ns && !is_given_notice(wait))
         return false;
-    bool heard = ng_device_wait_hear(wait->told_before, ret_reason, &policy);
+    bool heard = ng_device_wait_get_verdict(wait->told_before, ret_reason, &policy);
     if (heard && is_given_notice(wait))
         return true;
     if (!heard && atomic_load(&wait->comm->wait.failed)) {

@@ -64,8 +64,8 @@ uint32_t ng_device_wait_newest(void);
 
 /* A verdict newer than number `before`, and the policy that the job applies; false: there is none.
  * Program threads. */
-bool ng_device_wait_hear(uint32_t before, struct ng_comm_reason *ret_verdict,
-                         enum ng_on_timeout *ret_policy);
+bool ng_device_wait_get_verdict(uint32_t before, struct ng_comm_reason *ret_verdict,
+                                enum ng_on_timeout *ret_policy);
 
 /* Why the newest wait on this communicator failed; NULL: none did, or NCCL itself has rejected a
  * call since. Any thread; readable until the next wait fails. */

@@ -91,7 +91,7 @@ static void drop_all(struct ng_comm *comm)
     }
 }
 
-void ng_in_progress_heard(struct ng_comm *comm, int state)
+void ng_in_progress_note_state(struct ng_comm *comm, int state)
 {
     struct ng_async_op *next;
 

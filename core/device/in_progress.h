@@ -27,7 +27,7 @@ void ng_in_progress_stay_here(struct ng_thread *thread);
 void ng_in_progress_keep(struct ng_comm *comm, struct ng_async_op *work, void *stream);
 
 /* The program has received the state of the communicator: the call in progress may be done. */
-void ng_in_progress_heard(struct ng_comm *comm, int state);
+void ng_in_progress_note_state(struct ng_comm *comm, int state);
 
 /* The communicator ends, whatever is in progress. */
 void ng_in_progress_end(struct ng_comm *comm);

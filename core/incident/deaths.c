@@ -63,14 +63,14 @@ static bool is_unanswered(void)
            atomic_load(&remote_errors.answered_mono_ns);
 }
 
-void ng_deaths_hear(struct ng_comm *comm)
+void ng_deaths_await_report(struct ng_comm *comm)
 {
     struct timespec pause = {.tv_nsec = NG_MS};
     int64_t now = ng_clock_mono_ns(), before = atomic_load(&remote_errors.reported_mono_ns);
     int kept = errno;
 
     if (comm)
-        ng_async_heard(comm, NG_NCCL_REMOTE_ERROR);
+        ng_async_record_answer(comm, NG_NCCL_REMOTE_ERROR);
     if (ng_guard.board && ng_guard.config.suspect_ns && atomic_load(&ng_guard.running) &&
         (!comm || ng_comm_is_let_live(comm)) &&
         (!before || now - before >= REMOTE_ERROR_PAUSE_NS) &&
@@ -113,9 +113,9 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
     if (!ng_known_deaths_is_end(verdict->kind) || verdict->may_be_gone)
         return false;
     /* A rank that leaves or dies while others still clean up has done its part. A rank that leaves
-     * a group whose calls differ was told to. */
+     * a group whose calls differ does so because of that report. */
     if (ng_op_table[verdict->op].op_class == NG_CLASS_END ||
-        ng_signature_compare_is_told(verdict->group_id))
+        ng_signature_compare_is_reported(verdict->group_id))
         return false;
     /* A rank that ends after the deadline ends because of the verdict, which does not change. */
     if (ng_response_has_reported_call(ret_wanted))

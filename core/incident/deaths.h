@@ -2,7 +2,7 @@
  * Reacts to ends of other processes.
  *
  * If pending work needs a rank that is gone, there is no reason to wait for the suspect time.
- * Incident thread alone, except ng_deaths_hear.
+ * Incident thread alone, except ng_deaths_await_report.
  */
 #ifndef NCCLGUARD_CORE_INCIDENT_DEATHS_H
 #define NCCLGUARD_CORE_INCIDENT_DEATHS_H
@@ -23,7 +23,7 @@ void ng_deaths_check(void);
  * being aborted, or if suspicions are off (NCCLGUARD_SUSPECT=0). Records the error on the
  * communicator. Keeps errno.
  */
-void ng_deaths_hear(struct ng_comm *comm);
+void ng_deaths_await_report(struct ng_comm *comm);
 
 /* Are ends being examined? *ret_due_ns is when the next check is due. */
 bool ng_deaths_are_due(int64_t *ret_due_ns);

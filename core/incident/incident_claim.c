@@ -182,7 +182,7 @@ bool ng_claim_is_settled(const struct ng_alarm *alarm)
         (is_about_time(alarm) && rests_here(alarm->group_id)))
         return true;
     if (alarm->disagreement.group_id)
-        return ng_signature_compare_is_told(alarm->group_id);
+        return ng_signature_compare_is_reported(alarm->group_id);
     if (alarm->nan)
         return ng_response_has_reported_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
     if (alarm->death) /* the verdict shows whether others still wait */
@@ -190,14 +190,6 @@ bool ng_claim_is_settled(const struct ng_alarm *alarm)
     return alarm->async_error
                ? ng_response_has_reported_error(alarm->group_id) || !ng_async_still(alarm)
                : !ng_watchdog_still(alarm);
-}
-
-/* Does NCCL create or end a communicator in it? */
-static bool is_of_init(enum ng_op op)
-{
-    enum ng_op_class op_class = ng_op_table[op].op_class;
-
-    return op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END;
 }
 
 /* Has the call a deadline in this process, or will it have one once its creation is not retried? */
@@ -263,7 +255,7 @@ static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict 
 static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
     return is_about_time(alarm) && alarm->level == NG_INCIDENT_SUSPECT &&
-           !is_of_init(verdict->op) && is_slow_call(alarm, verdict) &&
+           !ng_op_is_init(verdict->op) && is_slow_call(alarm, verdict) &&
            alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
 }
 

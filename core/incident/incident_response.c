@@ -124,7 +124,7 @@ void ng_response_log(const struct ng_incident *incident)
     else
         snprintf(line, sizeof(line), "%s", incident->line);
     if (incident->kind == NG_KIND_MISMATCH)
-        ng_signature_compare_told(incident->group_id);
+        ng_signature_compare_mark_reported(incident->group_id);
     ng_metrics_keep_verdict(incident->kind, incident->line, incident->level == NG_INCIDENT_TIMEOUT);
     if (incident->differs && leaves_files(incident))
         ng_log(NG_LOG_ERROR, "calls differ: %s", line);

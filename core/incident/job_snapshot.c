@@ -62,8 +62,7 @@ int ng_snapshot_judge(const struct ng_view *view, const struct ng_verdict_query 
         return error;
     }
     /* No view contains the deadlines of calls that create or end communicators. */
-    enum ng_op_class op_class = ng_op_table[ret_verdict->op].op_class;
-    if (op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END)
+    if (ng_op_is_init(ret_verdict->op))
         ret_verdict->deadline_ns = ng_deadline_timeout(NULL, ret_verdict->op);
     ret_verdict->time_unix_ns = ng_clock_unix_ns();
     ret_verdict->detected_by = ng_snapshot_own_rank(view);

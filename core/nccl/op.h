@@ -48,6 +48,13 @@ struct ng_op_info {
 /* Indexed by enum ng_op. */
 extern const struct ng_op_info ng_op_table[NG_OP_LIMIT];
 
+/* Does NCCL create or end communicators in it? Its deadline is NCCLGUARD_INIT_TIMEOUT then. */
+static inline bool ng_op_is_init(unsigned op)
+{
+    return op < NG_OP_LIMIT && (ng_op_table[op].op_class == NG_CLASS_CREATE ||
+                                ng_op_table[op].op_class == NG_CLASS_END);
+}
+
 /* Does every rank wait for all others, and end with them? Not for operations with a root: one side
  * may have done its part before the other arrives. */
 static inline bool ng_op_is_symmetric(unsigned op)

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/config/variables.h"
+#include "core/config/nccl_variables.h"
 #include "core/nccl/group_id.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
@@ -141,7 +141,7 @@ static void fill_identity(struct ng_box_header *header, const struct ng_box_iden
     if (identity->evidence_folder)
         header->evidence_folder =
             ng_hash(0, identity->evidence_folder, strlen(identity->evidence_folder));
-    ng_variables_read(header->nccl_variables, sizeof(header->nccl_variables));
+    ng_nccl_variables_read(header->nccl_variables, sizeof(header->nccl_variables));
     header->origin_mono_ns = ng_clock_mono_ns();
     header->origin_unix_ns = ng_clock_unix_ns();
     header->life = NG_BOX_RUNNING;

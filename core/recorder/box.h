@@ -68,7 +68,7 @@ enum ng_box_life {
 
 #define NG_BOX_FRAME_BYTES 128
 
-/* NCCL's own variables of the process: core/config/variables.h. */
+/* NCCL's own variables of the process: core/config/nccl_variables.h. */
 #define NG_BOX_VARIABLES_BYTES 320
 
 /* Room for kinds of memory. */
@@ -154,8 +154,8 @@ struct ng_box_header {
     _Atomic uint32_t module_used, place_used;   /* complete slots */
     _Atomic uint64_t modules_lost, places_lost; /* no slot */
 
-    /* Variables of core/config/variables.def that were set; written once, before the file gets its
-     * name; "" none, or not known. */
+    /* Variables of core/config/nccl_variables.def that were set; written once, before the file gets
+     * its name; "" none, or not known. */
     char nccl_variables[NG_BOX_VARIABLES_BYTES];
 
     /* core/view/hash_log.h. 0 the writer has none. */

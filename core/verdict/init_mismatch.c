@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/config/variables.h"
+#include "core/config/nccl_variables.h"
 #include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"
 #include "core/util/text.h"
@@ -453,8 +453,8 @@ static int find_hosts(struct search *search)
     for (uint32_t i = 0; i < search->count; i++) {
         uint32_t process = search->members[i].process;
         search->host[process] = search->processes->host[process];
-        if (ng_variables_value(process_of(search, &search->members[i])->nccl_variables,
-                               "NCCL_HOSTID", id, sizeof(id)))
+        if (ng_nccl_variables_find(process_of(search, &search->members[i])->nccl_variables,
+                                   "NCCL_HOSTID", id, sizeof(id)))
             named[named_count++] = (struct named){ng_hash(0, id, strlen(id)), process};
     }
     qsort(named, named_count, sizeof(*named), by_hash);
@@ -519,10 +519,10 @@ static int find_devices(struct search *search)
 /* ---- Variables ---- */
 
 static void value_of(const struct search *search, const struct ng_view_member *member,
-                     const struct ng_variable *variable, char ret_value[VALUE_BYTES])
+                     const struct ng_nccl_variable *variable, char ret_value[VALUE_BYTES])
 {
-    if (!ng_variables_value(process_of(search, member)->nccl_variables, variable->name, ret_value,
-                            VALUE_BYTES))
+    if (!ng_nccl_variables_find(process_of(search, member)->nccl_variables, variable->name,
+                                ret_value, VALUE_BYTES))
         snprintf(ret_value, VALUE_BYTES, "not set");
 }
 
@@ -536,7 +536,8 @@ static bool is_here(const struct search *search, const struct ng_view_member *me
            (host == EVERYWHERE || search->host[member->process] == host);
 }
 
-static int blame_variable(struct search *search, const struct ng_variable *variable, uint32_t host)
+static int blame_variable(struct search *search, const struct ng_nccl_variable *variable,
+                          uint32_t host)
 {
     char mine[VALUE_BYTES], right[VALUE_BYTES] = "";
     uint32_t all = 0, alike = 0, lead = 0;
@@ -600,7 +601,7 @@ static bool *find_disagreeing(struct search *search, bool *ret_any)
 static int find_variables(struct search *search, bool of_work)
 {
     size_t rows;
-    const struct ng_variable *table = ng_variables(&rows);
+    const struct ng_nccl_variable *table = ng_nccl_variables_get_table(&rows);
     bool any;
     const bool *differ = find_disagreeing(search, &any);
 

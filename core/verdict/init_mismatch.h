@@ -5,7 +5,7 @@
  * or a different unique id; once all ranks have joined, it refuses a different version, or one
  * device used twice. Sources: NCCL 2.28.9, bootstrap.cc (bootstrapRoot gives up without notifying
  * the ranks that have joined) and init.cc (initTransportsRank); for variables
- * core/config/variables.def.
+ * core/config/nccl_variables.def.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_INIT_MISMATCH_H
 #define NCCLGUARD_CORE_VERDICT_INIT_MISMATCH_H

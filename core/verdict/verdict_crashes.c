@@ -4,30 +4,26 @@
  * Pure.
  */
 #include <errno.h>
-#include <signal.h>
 
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/verdict/victims.h"
 
-static bool is_abort(const struct ng_view_process *process)
-{
-    return process->exit_status == NG_EXIT_STATUS_SIGNAL + SIGABRT;
-}
-
 /* Programs may end by abort() on purpose: then all ranks do. */
 static bool are_all_aborts(const struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->process_count; i++)
-        if (!is_abort(&view->processes[i]))
+        if (!ng_victims_is_abort(view->processes[i].exit_status))
             return false;
     return true;
 }
 
 static bool has_crashed(const struct ng_view_process *process)
 {
+    int status = process->exit_status;
+
     return process->member_count && ng_life_has_ended(process->life) &&
-           (ng_victims_is_crash(process->exit_status) || is_abort(process));
+           (ng_victims_is_crash(status) || ng_victims_is_abort(status));
 }
 
 /* Its group with work in flight, or else the one in which it has made the most collectives. */
@@ -68,7 +64,7 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
         if (!culprit)
             return -ENOMEM;
         ng_explain_crash(process, member, culprit->why, sizeof(culprit->why));
-        bool abort_in_wait = member->pending_record && is_abort(process);
+        bool abort_in_wait = member->pending_record && ng_victims_is_abort(process->exit_status);
         verdict->kind = NG_KIND_DEAD_RANK;
         verdict->confidence = in_order && !abort_in_wait && verdict->culprit_count == 1
                                   ? NG_CONFIDENCE_CERTAIN

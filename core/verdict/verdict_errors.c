@@ -26,7 +26,7 @@ static bool reports(const struct ng_verdict_builder *builder, const struct ng_vi
            !(own_only && member->async_error == NG_NCCL_REMOTE_ERROR) &&
            (member->state == NG_GROUP_CREATING || member->state == NG_GROUP_READY ||
             member->state == NG_GROUP_FINALIZED) &&
-           life != NG_LIFE_DEAD && life != NG_LIFE_EXITED && life != NG_LIFE_LOST;
+           !ng_life_is_gone(life);
 }
 
 /* When a program ends its communicator itself, NCCL reports a remote error to its peers. */

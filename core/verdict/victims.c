@@ -13,8 +13,7 @@
 #include "core/config/config.h"
 #include "core/util/text.h"
 
-/* Watchdogs end their rank by SIGABRT; any other end may have a reason of its own. */
-static bool is_abort(int exit_status)
+bool ng_victims_is_abort(int exit_status)
 {
     return exit_status == NG_EXIT_STATUS_SIGNAL + SIGABRT;
 }
@@ -33,12 +32,7 @@ bool ng_victims_is_crash(int exit_status)
 static bool is_other_signal(int exit_status)
 {
     return exit_status > NG_EXIT_STATUS_SIGNAL && exit_status < NG_EXIT_STATUS_SILENT &&
-           !is_abort(exit_status);
-}
-
-static bool has_ended_by_itself(const struct ng_view_process *process)
-{
-    return process->life == NG_LIFE_DEAD || process->life == NG_LIFE_EXITED;
+           !ng_victims_is_abort(exit_status);
 }
 
 /* Times come from other processes, and from files: whatever they are, these do not overflow. */
@@ -109,18 +103,17 @@ static bool is_suspect(const struct ng_view *view, const struct ng_view_member *
 static bool is_cold_call(const struct ng_view *view, const struct ng_view_call *call)
 {
     const struct ng_view_process *process = &view->processes[call->process];
-    enum ng_op_class op_class = ng_op_table[call->op].op_class;
 
     for (uint32_t i = 0; i < process->member_count; i++)
         if (view->members[view->by_process[process->first_member + i]].state == NG_GROUP_CREATING)
             return true;
-    return op_class == NG_CLASS_CREATE || op_class == NG_CLASS_END || call->seq == 1;
+    return ng_op_is_init(call->op) || call->seq == 1;
 }
 
 /* A process that ended after it had been stuck for long is as if the guard had ended it. */
 static void revive(struct ng_view_process *process)
 {
-    if (has_ended_by_itself(process))
+    if (ng_life_has_ended_by_itself(process->life))
         process->life = NG_LIFE_ENDED_BY_GUARD;
 }
 
@@ -164,14 +157,15 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
             if (culprit->gone_ns > ret_victims->gave_up_ns)
                 ret_victims->gave_up_ns = culprit->gone_ns;
             ret_victims->killed |= is_other_signal(past[i].exit_status);
-            if (!is_abort(past[i].exit_status))
+            if (!ng_victims_is_abort(past[i].exit_status))
                 unknown[unknown_count++] = culprit->rank;
         }
     if (unknown_count)
         ng_text_ranks(unknown, unknown_count, ret_victims->unknown, sizeof(ret_victims->unknown));
     /* A launcher ends the others when the first rank has ended. */
     for (uint32_t i = 0; i < view->process_count; i++)
-        if (has_ended_by_itself(&past[i]) && past[i].life_age_ns < ret_victims->gave_up_ns)
+        if (ng_life_has_ended_by_itself(past[i].life) &&
+            past[i].life_age_ns < ret_victims->gave_up_ns)
             past[i].life = NG_LIFE_ENDED_BY_GUARD;
     return 0;
 }

@@ -47,6 +47,10 @@ int ng_victims_tell(const struct ng_victims *victims, const struct ng_verdict *f
  */
 int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_wait *wait);
 
+/* By abort(), as watchdogs end their rank, and the guard; any other end may have a reason of its
+ * own. */
+bool ng_victims_is_abort(int exit_status);
+
 /* By a signal that a fault of its own code raises; SIGABRT is not one of them. */
 bool ng_victims_is_crash(int exit_status);
 

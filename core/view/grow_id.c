@@ -57,7 +57,7 @@ static bool is_settled(const struct ng_box *box, uint32_t used, const struct ng_
     return true;
 }
 
-uint64_t ng_grow_id_told(const struct ng_box *box, uint64_t joined_id)
+uint64_t ng_grow_id_find(const struct ng_box *box, uint64_t joined_id)
 {
     uint32_t used = used_slots(box);
 
@@ -140,7 +140,7 @@ bool ng_grow_id_tend(struct ng_box *box, struct ng_board *board)
         renamed |= NG_LOAD(group->former_id) != 0;
         if (!ng_grow_id_waits(group) || is_over(group))
             continue;
-        uint64_t joined_id = NG_LOAD(group->joined_id), id = ng_grow_id_told(box, joined_id);
+        uint64_t joined_id = NG_LOAD(group->joined_id), id = ng_grow_id_find(box, joined_id);
         if (!id && (!board || board->ops->grown(board, joined_id, &id) != 0)) {
             waits = true;
             continue;

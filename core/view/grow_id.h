@@ -21,7 +21,7 @@
 
 /* The id that ranks of the parent use for the group that others joined under `joined_id`, if this
  * process knows it; 0: it does not, or the id may still change. Any process's box. */
-uint64_t ng_grow_id_told(const struct ng_box *box, uint64_t joined_id);
+uint64_t ng_grow_id_find(const struct ng_box *box, uint64_t joined_id);
 
 /* Did this process join the group in this slot, and is its final id not known yet? */
 bool ng_grow_id_waits(const struct ng_box_group *group);

@@ -30,17 +30,23 @@ enum ng_life {
                      reports it */
 };
 
+/* It has ended, and not by the guard. */
+static inline bool ng_life_has_ended_by_itself(enum ng_life life)
+{
+    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED;
+}
+
 /* It has ended, or its host is gone, so it waits for no rank. A process that the guard ended is a
  * victim, which did wait. */
 static inline bool ng_life_is_gone(enum ng_life life)
 {
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_LOST;
+    return ng_life_has_ended_by_itself(life) || life == NG_LIFE_LOST;
 }
 
 /* It has ended, whoever ended it. */
 static inline bool ng_life_has_ended(enum ng_life life)
 {
-    return life == NG_LIFE_DEAD || life == NG_LIFE_EXITED || life == NG_LIFE_ENDED_BY_GUARD;
+    return ng_life_has_ended_by_itself(life) || life == NG_LIFE_ENDED_BY_GUARD;
 }
 
 /* The first NaN in what a process was to send, as in its black box (core/recorder/box.h). */
@@ -82,7 +88,8 @@ struct ng_view_process {
     char program[64];
     char error_text[196]; /* NCCL's message for its first asynchronous error; "" none, or not known
                            */
-    char nccl_variables[NG_BOX_VARIABLES_BYTES]; /* as in its black box (core/config/variables.h) */
+    char nccl_variables[NG_BOX_VARIABLES_BYTES]; /* as in its black box
+                                                    (core/config/nccl_variables.h) */
     uint32_t member_count;
     uint32_t first_member; /* in ng_view.by_process (set by ng_view_seal, as is member_count) */
     /* Its device memory, by enum ng_segment_kind: as many kinds as it knows. 0: not tracked, or not

@@ -114,7 +114,7 @@ static bool is_of_this_run(const struct shared *shared, const struct ng_local_pe
 static bool speak_for(struct shared *shared, const struct ng_local_peer *peer)
 {
     struct ng_progress_limits limits = {.records = NG_PROGRESS_RECORDS_PEACE,
-                                        .label = ng_publisher_label(shared->publisher),
+                                        .label = ng_publisher_get_label(shared->publisher),
                                         .written_unix_ns = ng_clock_unix_ns(),
                                         .reason = NG_PROGRESS_BY_NEIGHBOUR,
                                         .launch_run = peer->box->header->launch_run};
@@ -169,7 +169,7 @@ static void tend_neighbours(struct shared *shared, bool at_once)
 
     /* What we report belongs to our incarnation: until that is known, no process would attribute it
      * to its own. */
-    if (!ng_publisher_is_up(shared->publisher) || !ng_publisher_label(shared->publisher) ||
+    if (!ng_publisher_is_up(shared->publisher) || !ng_publisher_get_label(shared->publisher) ||
         (!at_once && now - shared->tended_ns < TEND_NS))
         return;
     shared->tended_ns = now;
@@ -457,7 +457,7 @@ static void shared_dumped(struct ng_board *board, const struct ng_incident *inci
     if (incident->source == NG_SOURCE_HOST)
         shared->host->ops->dumped(shared->host, incident);
     else
-        ng_publisher_dumped(shared->publisher, incident);
+        ng_publisher_report_dump(shared->publisher, incident);
 }
 
 static uint32_t shared_dumps_missing(struct ng_board *board, const struct ng_incident *incident)
@@ -501,7 +501,7 @@ static int shared_grown(struct ng_board *board, uint64_t joined_id, uint64_t *re
 
     if (shared->host->ops->grown(shared->host, joined_id, ret_id) == 0)
         return 0;
-    return ng_publisher_grown(shared->publisher, joined_id, ret_id);
+    return ng_publisher_find_grown(shared->publisher, joined_id, ret_id);
 }
 
 static int shared_agree(struct ng_board *board, bool changed)
@@ -509,7 +509,7 @@ static int shared_agree(struct ng_board *board, bool changed)
     struct shared *shared = (struct shared *)board;
 
     if (changed)
-        ng_publisher_stir(shared->publisher);
+        ng_publisher_wake(shared->publisher);
     return ng_publisher_is_away(shared->publisher) ? -EIO : 0;
 }
 

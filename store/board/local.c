@@ -224,7 +224,7 @@ static int local_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret
     for (uint32_t i = 0; i < local->peer_count && !id; i++)
         if (!local->peers[i].self) {
             ng_box_read(&local->peers[i].box, NG_BOX_GROUPS);
-            id = ng_grow_id_told(&local->peers[i].box, joined_id);
+            id = ng_grow_id_find(&local->peers[i].box, joined_id);
         }
     if (!id)
         return -ENOENT;

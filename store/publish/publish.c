@@ -106,7 +106,7 @@ static void serve(struct ng_publisher *p)
         ng_publisher_give_up_claim(p, ask.incident.epoch);
 }
 
-void ng_publisher_stir(struct ng_publisher *p)
+void ng_publisher_wake(struct ng_publisher *p)
 {
     uint64_t one = 1;
 
@@ -128,7 +128,7 @@ int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadlin
     uint64_t serial = ++p->mailbox.asked;
     p->mailbox.ask = *ask;
     p->mailbox.waiting = true;
-    ng_publisher_stir(p);
+    ng_publisher_wake(p);
     while (p->mailbox.answered != serial && error != ETIMEDOUT)
         error = pthread_cond_timedwait(&p->answer_came, &p->lock, &until);
     if (p->mailbox.answered == serial) {
@@ -185,10 +185,10 @@ static void round_of(struct ng_publisher *p)
         if (!p->slot.joined && ng_publisher_join(p) != 0)
             return;
     }
-    if (ng_publisher_label_groups(p) != 0 || ng_publisher_ask_for_grown(p) != 0 ||
+    if (ng_publisher_label_groups(p) != 0 || ng_publisher_fetch_grown(p) != 0 ||
         (now - p->slot.kept_ns >= AGAIN_NS && ng_publisher_keep_counters(p) != 0))
         return;
-    uint64_t digest = ng_publisher_digest(p->options.own_box);
+    uint64_t digest = ng_publisher_hash_box(p->options.own_box);
     bool due = now - p->progress.stored_ns >= AGAIN_NS || !p->progress.stored_ns ||
                (digest != p->progress.digest && now - p->progress.published_ns >= PUBLISH_NS);
     if (due ? ng_publisher_publish(p, false) != 0 : 0)
@@ -201,14 +201,14 @@ static void round_of(struct ng_publisher *p)
     }
     if (ng_publisher_keep_entries(p) != 0 || ng_publisher_compare(p) != 0)
         return;
-    if (ng_publisher_poll_incidents(p) == 0 && ng_publisher_look_around(p) == 0)
+    if (ng_publisher_poll_incidents(p) == 0 && ng_publisher_check_others(p) == 0)
         ng_publisher_worked(p);
 }
 
 /* The store is gone: what would have been published is counted. */
 static void count_dropped(struct ng_publisher *p)
 {
-    uint64_t digest = ng_publisher_digest(p->options.own_box);
+    uint64_t digest = ng_publisher_hash_box(p->options.own_box);
 
     if (p->link.lost && digest != p->progress.digest &&
         ng_clock_mono_ns() - p->progress.changed_ns >= PUBLISH_NS) {
@@ -287,7 +287,7 @@ static void *run(void *unused)
     while (!p->slot.leaving) {
         read_messages(p);
         serve(p);
-        ng_publisher_do_posts(p);
+        ng_publisher_send_proxy_reports(p);
         int64_t now = ng_clock_mono_ns();
         if (now - p->progress.round_ns >= ROUND_NS) {
             p->progress.round_ns = now;
@@ -357,7 +357,7 @@ bool ng_publisher_is_away(const struct ng_publisher *p)
     return atomic_load(&p->state.away) || atomic_load(&p->state.over);
 }
 
-uint64_t ng_publisher_label(const struct ng_publisher *p)
+uint64_t ng_publisher_get_label(const struct ng_publisher *p)
 {
     return atomic_load(&p->state.label);
 }

@@ -124,7 +124,7 @@ int ng_publisher_start(struct ng_publisher *publisher);
 int ng_publisher_ask(struct ng_publisher *publisher, struct ng_ask *ask, int64_t deadline_mono_ns);
 
 /* Report without waiting that this process has written its dump for an incident. */
-void ng_publisher_dumped(struct ng_publisher *publisher, const struct ng_incident *incident);
+void ng_publisher_report_dump(struct ng_publisher *publisher, const struct ng_incident *incident);
 
 /*
  * Report without waiting for a process of this host that cannot report itself: `data`, which
@@ -145,7 +145,7 @@ uint32_t ng_publisher_ended(const struct ng_publisher *publisher);
 bool ng_publisher_is_up(const struct ng_publisher *publisher);
 
 /* Without waiting: make the thread check what groups agree on (core/check/lockstep_check.h). */
-void ng_publisher_stir(struct ng_publisher *publisher);
+void ng_publisher_wake(struct ng_publisher *publisher);
 
 /* Was the store lost, and is still not back? Any thread. */
 bool ng_publisher_is_away(const struct ng_publisher *publisher);
@@ -157,11 +157,11 @@ int ng_publisher_get_incident(struct ng_publisher *publisher, uint64_t epoch,
                               struct ng_incident *ret_incident);
 
 /* Label under which this process's progress is stored; 0 not known yet. */
-uint64_t ng_publisher_label(const struct ng_publisher *publisher);
+uint64_t ng_publisher_get_label(const struct ng_publisher *publisher);
 
 /* ng_board_ops.grown, as the store reports it. The first call for an id returns -ENOENT; the thread
  * queries the store for it from then on. 0 or -ENOENT. */
-int ng_publisher_grown(struct ng_publisher *publisher, uint64_t joined_id, uint64_t *ret_id);
+int ng_publisher_find_grown(struct ng_publisher *publisher, uint64_t joined_id, uint64_t *ret_id);
 
 /* In a forked child: close what was inherited. Async-signal-safe; not used afterwards. */
 void ng_publisher_abandon(struct ng_publisher *publisher);

@@ -1,7 +1,7 @@
 /*
  * Groups on the store: which processes are of one incarnation, and the name of a grown group.
  *
- * The store's thread; ng_publisher_grown: the incident thread.
+ * The store's thread; ng_publisher_find_grown: the incident thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -174,7 +174,7 @@ int ng_publisher_label_groups(struct ng_publisher *p)
             NG_LOAD(group->nranks) < 2 || is_labelled(p, joined_id ? joined_id : id))
             continue;
         if (NG_LOAD(group->parent_id)) {
-            id = ng_grow_id_told(box, joined_id);
+            id = ng_grow_id_find(box, joined_id);
             if (!id)
                 continue; /* not for good yet */
             grown_key(key, joined_id);
@@ -190,7 +190,7 @@ int ng_publisher_label_groups(struct ng_publisher *p)
 
 /* The ids that others use for groups that this process joined and no process of this host
  * created. */
-int ng_publisher_ask_for_grown(struct ng_publisher *p)
+int ng_publisher_fetch_grown(struct ng_publisher *p)
 {
     struct ng_kv_bytes value;
     char key[KEY_BYTES], text[24];
@@ -216,7 +216,7 @@ int ng_publisher_ask_for_grown(struct ng_publisher *p)
     return 0;
 }
 
-int ng_publisher_grown(struct ng_publisher *p, uint64_t joined_id, uint64_t *ret_id)
+int ng_publisher_find_grown(struct ng_publisher *p, uint64_t joined_id, uint64_t *ret_id)
 {
     uint32_t at = 0;
     uint64_t id = 0;

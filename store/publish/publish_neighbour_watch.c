@@ -200,7 +200,7 @@ static void look_nearer(struct ng_publisher *p, uint64_t slots)
     p->slot.count = slots;
 }
 
-int ng_publisher_look_around(struct ng_publisher *p)
+int ng_publisher_check_others(struct ng_publisher *p)
 {
     struct answers answers = {0};
     char above[NG_INCARNATION_KEY_BYTES], spoken[KEY_BYTES], watched[KEY_BYTES];

@@ -12,7 +12,7 @@
 #include "store/wire/progress.h"
 
 /* Changes with everything that other processes need, and with nothing else. */
-uint64_t ng_publisher_digest(const struct ng_box *box)
+uint64_t ng_publisher_hash_box(const struct ng_box *box)
 {
     uint32_t groups = NG_LOAD(box->header->group_used), threads = NG_LOAD(box->header->thread_used);
     uint64_t sum = NG_LOAD(box->header->life) + NG_LOAD(box->header->records_lost);
@@ -88,7 +88,7 @@ int ng_publisher_publish(struct ng_publisher *p, bool suspicion)
     char key[KEY_BYTES];
     const void *data;
     size_t bytes;
-    uint64_t digest = ng_publisher_digest(p->options.own_box);
+    uint64_t digest = ng_publisher_hash_box(p->options.own_box);
     int64_t now = ng_clock_mono_ns();
 
     int error = ng_publisher_encode(p, suspicion, &view, &data, &bytes);

@@ -1,7 +1,7 @@
 /*
  * What this process reports for others of its host, and about its own dumps.
  *
- * Posted by the incident thread, carried out by the store's thread.
+ * Queued by the incident thread, carried out by the store's thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,14 +18,14 @@
 #include "store/wire/progress.h"
 
 /* False: there is no room at the moment. */
-static bool post(struct ng_publisher *p, struct ng_post *wanted)
+static bool queue_report(struct ng_publisher *p, struct ng_proxy_report *wanted)
 {
     uint64_t one = 1;
 
     pthread_mutex_lock(&p->lock);
-    bool taken = p->posts.count + p->posts.at_work < POSTS;
+    bool taken = p->proxy_reports.count + p->proxy_reports.at_work < PROXY_REPORTS;
     if (taken)
-        p->posts.list[p->posts.count++] = *wanted;
+        p->proxy_reports.list[p->proxy_reports.count++] = *wanted;
     pthread_mutex_unlock(&p->lock);
     if (!taken)
         ng_arena_reset(&wanted->arena);
@@ -34,25 +34,25 @@ static bool post(struct ng_publisher *p, struct ng_post *wanted)
     return taken;
 }
 
-void ng_publisher_dumped(struct ng_publisher *p, const struct ng_incident *incident)
+void ng_publisher_report_dump(struct ng_publisher *p, const struct ng_incident *incident)
 {
-    struct ng_post ours = {.epoch = incident->epoch};
+    struct ng_proxy_report ours = {.epoch = incident->epoch};
 
-    post(p, &ours);
+    queue_report(p, &ours);
 }
 
 bool ng_publisher_speak_for(struct ng_publisher *p, uint64_t slot, bool ended, bool frozen,
                             struct ng_arena *arena, const void *data, size_t bytes)
 {
-    struct ng_post theirs = {.slot = slot,
-                             .ended = ended,
-                             .frozen = frozen,
-                             .arena = *arena,
-                             .data = data,
-                             .bytes = bytes};
+    struct ng_proxy_report theirs = {.slot = slot,
+                                     .ended = ended,
+                                     .frozen = frozen,
+                                     .arena = *arena,
+                                     .data = data,
+                                     .bytes = bytes};
 
     *arena = (struct ng_arena){0};
-    return post(p, &theirs);
+    return queue_report(p, &theirs);
 }
 
 int ng_publisher_tell_end(struct ng_publisher *p)
@@ -88,8 +88,8 @@ static int find_place(struct ng_publisher *p, uint64_t uid, uint64_t *ret_slot)
  * The slot for the report on a neighbour: not one that another process has by now; 0 none is known.
  * 0, or -errno; -EEXIST: it is of another incarnation, or has reported its end itself.
  */
-static int place_of(struct ng_publisher *p, const struct ng_post *what, uint64_t uid,
-                    uint64_t *ret_slot)
+static int find_slot(struct ng_publisher *p, const struct ng_proxy_report *what, uint64_t uid,
+                     uint64_t *ret_slot)
 {
     struct ng_progress_head there;
     struct ng_kv_bytes value;
@@ -112,7 +112,7 @@ static int place_of(struct ng_publisher *p, const struct ng_post *what, uint64_t
 /* How long no other process reports it: an end is reported once. A report on a frozen process must
  * arrive before it is blamed for its absence, even if the process that claimed the report lost the
  * store, or died. */
-static int64_t claim_ms(const struct ng_publisher *p, const struct ng_post *what)
+static int64_t claim_ms(const struct ng_publisher *p, const struct ng_proxy_report *what)
 {
     int64_t silent_ms = p->options.ttl_ns / NG_MS / 3;
 
@@ -123,7 +123,7 @@ static int64_t claim_ms(const struct ng_publisher *p, const struct ng_post *what
 
 /* Of all its neighbours, one reports it; a silent one repeatedly. 0: it is us; -EEXIST, or
  * -errno. */
-static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t uid)
+static int claim_telling(struct ng_publisher *p, struct ng_proxy_report *what, uint64_t uid)
 {
     char key[KEY_BYTES], own[24];
     int64_t whose = 0;
@@ -143,7 +143,7 @@ static int claim_telling(struct ng_publisher *p, struct ng_post *what, uint64_t 
     return error ? error : whose == (int64_t)p->slot.number ? 0 : -EEXIST;
 }
 
-static int do_post(struct ng_publisher *p, struct ng_post *what)
+static int send_report(struct ng_publisher *p, struct ng_proxy_report *what)
 {
     struct ng_progress_head head;
     char key[KEY_BYTES];
@@ -156,7 +156,7 @@ static int do_post(struct ng_publisher *p, struct ng_post *what)
     }
     if (ng_progress_peek(what->data, what->bytes, &head) != 0)
         return 0;
-    int error = place_of(p, what, head.uid, &slot);
+    int error = find_slot(p, what, head.uid, &slot);
     if (!error && !what->ours_to_tell)
         error = claim_telling(p, what, head.uid);
     if (error)
@@ -179,31 +179,31 @@ static int do_post(struct ng_publisher *p, struct ng_post *what)
 }
 
 /* True: a death is reported once the store is back. */
-static bool end_post(struct ng_publisher *p, const struct ng_post *what, int error)
+static bool finish_report(struct ng_publisher *p, const struct ng_proxy_report *what, int error)
 {
     bool again = error && what->ended;
 
     pthread_mutex_lock(&p->lock);
-    p->posts.at_work--;
+    p->proxy_reports.at_work--;
     if (again)
-        p->posts.list[p->posts.count++] = *what;
+        p->proxy_reports.list[p->proxy_reports.count++] = *what;
     pthread_mutex_unlock(&p->lock);
     return again;
 }
 
-void ng_publisher_do_posts(struct ng_publisher *p)
+void ng_publisher_send_proxy_reports(struct ng_publisher *p)
 {
-    struct ng_post taken[POSTS];
+    struct ng_proxy_report taken[PROXY_REPORTS];
 
     pthread_mutex_lock(&p->lock);
-    uint32_t count = p->posts.count;
-    memcpy(taken, p->posts.list, count * sizeof(taken[0]));
-    p->posts.count = 0;
-    p->posts.at_work = count; /* they keep their room */
+    uint32_t count = p->proxy_reports.count;
+    memcpy(taken, p->proxy_reports.list, count * sizeof(taken[0]));
+    p->proxy_reports.count = 0;
+    p->proxy_reports.at_work = count; /* they keep their room */
     pthread_mutex_unlock(&p->lock);
     for (uint32_t i = 0; i < count; i++) {
-        int error = p->link.lost || !p->slot.joined ? -EIO : do_post(p, &taken[i]);
-        if (end_post(p, &taken[i], error))
+        int error = p->link.lost || !p->slot.joined ? -EIO : send_report(p, &taken[i]);
+        if (finish_report(p, &taken[i], error))
             continue;
         p->link.dropped += error != 0;
         ng_arena_reset(&taken[i].arena);

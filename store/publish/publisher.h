@@ -20,14 +20,14 @@
 #define CALL_NS  (800 * NG_MS) /* one step on the store */
 #define FROZEN_MS                                                                                  \
     1000 /* a neighbour that fails to report a frozen process holds others back this long */
-#define INCIDENTS 64u
-#define POSTS     32u
-#define LABELLED  256u
-#define GROWN     16u
-#define KEY_BYTES 48
+#define INCIDENTS     64u
+#define PROXY_REPORTS 32u
+#define LABELLED      256u
+#define GROWN         16u
+#define KEY_BYTES     48
 
 /* A report to make for another process, or of a dump of ours. */
-struct ng_post {
+struct ng_proxy_report {
     uint64_t epoch; /* of a dump of ours, if there is no `data` */
     uint64_t slot;  /* 0: it has none yet */
     bool ended, frozen;
@@ -48,8 +48,8 @@ struct ng_publisher_mailbox {
 };
 
 /* publish_proxy_reports.c. */
-struct ng_publisher_posts {
-    struct ng_post list[POSTS];
+struct ng_publisher_proxy_reports {
+    struct ng_proxy_report list[PROXY_REPORTS];
     uint32_t count, at_work;
 };
 
@@ -169,7 +169,7 @@ struct ng_publisher {
     pthread_mutex_t lock;
     pthread_cond_t answer_came;
     struct ng_publisher_mailbox mailbox;
-    struct ng_publisher_posts posts;
+    struct ng_publisher_proxy_reports proxy_reports;
     struct ng_publisher_incidents incidents;
     struct ng_publisher_grown grown;
 
@@ -220,7 +220,7 @@ int ng_publisher_read_number(struct ng_publisher *p, const char *key, int64_t *r
 /* ---- publish_progress.c: what this process publishes of itself ---- */
 
 /* Changes with everything that other processes need, and with nothing else. */
-uint64_t ng_publisher_digest(const struct ng_box *box);
+uint64_t ng_publisher_hash_box(const struct ng_box *box);
 /* This process's progress, in `view`'s arena; the caller ends the view. */
 int ng_publisher_encode(struct ng_publisher *p, bool suspicion, struct ng_view *view,
                         const void **ret_data, size_t *ret_bytes);
@@ -242,8 +242,8 @@ bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_p
 int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask);
 /* Register groups that are new since the last call. */
 int ng_publisher_label_groups(struct ng_publisher *p);
-/* Query the ids that ng_publisher_grown was called for. */
-int ng_publisher_ask_for_grown(struct ng_publisher *p);
+/* Query the ids that ng_publisher_find_grown was called for. */
+int ng_publisher_fetch_grown(struct ng_publisher *p);
 
 /* ---- publish_join.c: a slot on the store ---- */
 
@@ -294,8 +294,8 @@ int ng_publisher_end_entries(struct ng_publisher *p, uint64_t ended);
 
 /* A process has ended: all processes check again. */
 int ng_publisher_tell_end(struct ng_publisher *p);
-/* Process the reports that the incident thread has posted. */
-void ng_publisher_do_posts(struct ng_publisher *p);
+/* Process the reports that the incident thread has queued. */
+void ng_publisher_send_proxy_reports(struct ng_publisher *p);
 
 /* ---- publish_hash_logs.c: what ranks of other hosts called ---- */
 
@@ -313,6 +313,6 @@ int ng_publisher_agree(struct ng_publisher *p);
 /* The query NG_ASK_VIEW. */
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask);
 /* One check per round: news that no message announced, and the neighbour that we watch. */
-int ng_publisher_look_around(struct ng_publisher *p);
+int ng_publisher_check_others(struct ng_publisher *p);
 
 #endif

@@ -282,6 +282,13 @@ class Documents(unittest.TestCase):
                            if entry.is_dir() and glob.glob(os.path.join(entry.path, "*.c"))}
                 self.assertEqual(folders, set(known))
 
+    def test_where_a_change_begins_is_told_in_full_by_the_page_for_contributors(self):
+        text = documents.read("docs/architecture.md")
+        table = text.split("## Where a change begins")[1].split("\n## ")[0]
+        named = set(documents.paths_named(table))
+        self.assertGreater(len(named), 40)
+        self.assertEqual(named - set(documents.paths_named(documents.read("CONTRIBUTING.md"))), set())
+
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:

@@ -642,7 +642,7 @@ int ng_command_run(int argc, char **argv)
     ng_leftovers_destroy(leftovers);
     bool told = error == 0 && !job.nested && print_verdicts(&job, &folders, status != 0);
     if (error == 0 && !job.nested && (!told || job.went_on) && status != 0 &&
-        !ng_supervise_was_told_to_end() &&
+        !ng_supervise_got_end_signal() &&
         (told || !print_others(&witness, named_boxes(&config), &folders, config.store_ttl_ns)))
         look_at_what_is_left(&job, named_boxes(&config), &folders);
     ng_rank_ends_destroy(ends);

@@ -244,7 +244,7 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_le
     return 0;
 }
 
-bool ng_supervise_was_told_to_end(void)
+bool ng_supervise_got_end_signal(void)
 {
     return told_to_end;
 }

@@ -27,7 +27,7 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_le
 
 /* Did this process receive SIGINT, SIGTERM, SIGHUP or SIGQUIT meanwhile? Then the program did,
  * too. */
-bool ng_supervise_was_told_to_end(void);
+bool ng_supervise_got_end_signal(void);
 
 /* End this process as a child with this wait status ended: with the same exit code, or by the same
  * signal (no core file). */

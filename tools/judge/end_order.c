@@ -74,7 +74,7 @@ const struct ng_view_process *ng_end_order_find_first(const struct ng_view *view
 
     for (uint32_t i = 0; i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
-        if (process->life != NG_LIFE_DEAD && process->life != NG_LIFE_EXITED)
+        if (!ng_life_has_ended_by_itself(process->life))
             return NULL;
         if (!first || moment_of(process, mono) < moment_of(first, mono))
             first = process;

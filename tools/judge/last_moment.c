@@ -139,7 +139,7 @@ static void note_pending(struct ng_view *view, const struct ng_view_process *fir
 static bool has_ended(const struct ng_view *view)
 {
     for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].life != NG_LIFE_DEAD && view->processes[i].life != NG_LIFE_EXITED)
+        if (!ng_life_has_ended_by_itself(view->processes[i].life))
             return false;
     return true;
 }

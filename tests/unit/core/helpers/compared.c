@@ -126,7 +126,7 @@ unsigned compared_alarms(void)
 
 void compared_told(uint64_t id)
 {
-    ng_signature_compare_told(id);
+    ng_signature_compare_mark_reported(id);
 }
 
 bool compared_is_news(uint32_t slot, uint64_t turn)

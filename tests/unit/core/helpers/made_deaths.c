@@ -373,7 +373,7 @@ void made_deaths_rounds(unsigned count)
 static void *hear(void *ret_done)
 {
     hears = true;
-    ng_deaths_hear(NULL);
+    ng_deaths_await_report(NULL);
     atomic_store((atomic_bool *)ret_done, true);
     return NULL;
 }

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 extern "C" {
-#include "core/config/variables.h"
+#include "core/config/nccl_variables.h"
 #include "core/incident/roll_call.h"
 #include "core/policy/init_abort.h"
 #include "core/verdict/init_mismatch.h"
@@ -451,17 +451,17 @@ TEST(Variables, OnlyThoseOfTheTableAreReadAndFound)
     setenv("NCCL_ALGO", "Ring, Tree", 1);
     setenv("NCCL_DEBUG", "WARN", 1);
     setenv("NCCL_IB_DISABLE", "1", 1);
-    ng_variables_read(text, sizeof(text));
+    ng_nccl_variables_read(text, sizeof(text));
     EXPECT_STREQ(text, "NCCL_IB_DISABLE=1 NCCL_ALGO=Ring,_Tree");
-    EXPECT_TRUE(ng_variables_value(text, "NCCL_ALGO", value, sizeof(value)));
+    EXPECT_TRUE(ng_nccl_variables_find(text, "NCCL_ALGO", value, sizeof(value)));
     EXPECT_STREQ(value, "Ring,_Tree");
-    EXPECT_FALSE(ng_variables_value(text, "NCCL_IB", value, sizeof(value)));
+    EXPECT_FALSE(ng_nccl_variables_find(text, "NCCL_IB", value, sizeof(value)));
     char little[24];
-    ng_variables_read(little, sizeof(little));
+    ng_nccl_variables_read(little, sizeof(little));
     EXPECT_STREQ(little, "NCCL_IB_DISABLE=1") << "whole ones only";
     for (const char *name : {"NCCL_ALGO", "NCCL_DEBUG", "NCCL_IB_DISABLE"})
         unsetenv(name);
-    ng_variables_read(text, sizeof(text));
+    ng_nccl_variables_read(text, sizeof(text));
     EXPECT_STREQ(text, "");
 }
 

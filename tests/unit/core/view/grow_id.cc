@@ -76,7 +76,7 @@ int grown(ng_board *board, uint64_t joined_id, uint64_t *ret_id)
     Board *there = (Board *)board;
     there->asked++;
     for (Process &process : *there->processes) {
-        uint64_t id = there->away ? 0 : ng_grow_id_told(&process.box, joined_id);
+        uint64_t id = there->away ? 0 : ng_grow_id_find(&process.box, joined_id);
         if (id) {
             *ret_id = id;
             return 0;
@@ -412,8 +412,8 @@ TEST(GrowId, AnIdThatMayStillChangeIsNotTold)
     ng_box_group *again =
         job.processes[1].make(NG_OP_CommGrow, ng_group_id_split(first, 1, 0), joined);
     again->joined_id = second;
-    EXPECT_EQ(ng_grow_id_told(&job.processes[1].box, second), 0u);
-    EXPECT_EQ(ng_grow_id_told(&job.processes[1].box, first), 0u);
+    EXPECT_EQ(ng_grow_id_find(&job.processes[1].box, second), 0u);
+    EXPECT_EQ(ng_grow_id_find(&job.processes[1].box, first), 0u);
 
     ng_box_group *root = job.processes[0].make(NG_OP_CommInitRank, 7, nullptr);
     root->derived = 1;
@@ -422,5 +422,5 @@ TEST(GrowId, AnIdThatMayStillChangeIsNotTold)
     EXPECT_FALSE(job.tend(1));
     EXPECT_EQ(joined->id, root->id);
     EXPECT_EQ(again->id, ng_group_id_split(root->id, 1, 0));
-    EXPECT_EQ(ng_grow_id_told(&job.processes[1].box, second), again->id);
+    EXPECT_EQ(ng_grow_id_find(&job.processes[1].box, second), again->id);
 }

@@ -964,10 +964,10 @@ TEST_P(Publish, GroupsInCommonMakeOneIncarnation)
 {
     Rank &a = started(0, 5 * NG_S, {{0x20}}), &b = started(1, 5 * NG_S, {{0x10}});
     struct ng_incident mine;
-    EXPECT_EQ(ng_publisher_label(a.publisher), 0x20u);
+    EXPECT_EQ(ng_publisher_get_label(a.publisher), 0x20u);
     a.add_group({world, 8});
     b.add_group({world, 8});
-    EXPECT_TRUE(eventually([&] { return ng_publisher_label(a.publisher) == 0x10; }));
+    EXPECT_TRUE(eventually([&] { return ng_publisher_get_label(a.publisher) == 0x10; }));
     EXPECT_TRUE(eventually([&] { return head(a.slot()).label == 0x10; })) << "and others are told";
     ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
     EXPECT_EQ(b.heard(0), 1u);
@@ -977,7 +977,7 @@ TEST_P(Publish, WhoseCommunicatorCouldNotBeMadeHearsTheOthers)
 {
     Rank &a = started(0), &failed = started(1, 5 * NG_S, {{world, 8, 1, 0, NG_GROUP_FAILED}});
     struct ng_incident mine;
-    EXPECT_EQ(ng_publisher_label(failed.publisher), world);
+    EXPECT_EQ(ng_publisher_get_label(failed.publisher), world);
     ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 0), &mine), 0);
     EXPECT_EQ(failed.heard(0), 1u);
 }
@@ -1027,7 +1027,7 @@ TEST_P(Publish, DumpsAreWaitedForButNotOfTheDead)
     ASSERT_EQ(a.ask(&question), 0);
     EXPECT_EQ(question.count, 2u);
     ng_arena_reset(&question.arena);
-    ng_publisher_dumped(b.publisher, &mine);
+    ng_publisher_report_dump(b.publisher, &mine);
     EXPECT_TRUE(eventually([&] {
         bool one = a.ask(&question) == 0 && question.count == 1;
         ng_arena_reset(&question.arena);
@@ -1342,7 +1342,7 @@ TEST_P(PublishRedis, NothingStaysForEver)
     struct ng_incident again = about(NG_INCIDENT_TIMEOUT, world, 1);
     again.supersedes = 1;
     ASSERT_EQ(b.claim(again, &mine), 0);
-    ng_publisher_dumped(a.publisher, &mine);
+    ng_publisher_report_dump(a.publisher, &mine);
     ASSERT_EQ(b.judge(&mine, "json", "text"), 0);
     c.kill();
     c.spoken_for_by(a, NG_LIFE_DEAD);

@@ -590,7 +590,7 @@ void Rank::spoken_for_by(Rank &other, enum ng_life life, bool frozen)
     size_t bytes;
 
     limits.records = 8;
-    limits.label = ng_publisher_label(other.publisher);
+    limits.label = ng_publisher_get_label(other.publisher);
     limits.written_unix_ns = ng_clock_unix_ns();
     limits.reason = NG_PROGRESS_BY_NEIGHBOUR;
     ng_view_init(&view);

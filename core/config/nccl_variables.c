@@ -3,20 +3,20 @@
  *
  * Must never write to the environment.
  */
-#include "core/config/variables.h"
+#include "core/config/nccl_variables.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct ng_variable table[] = {
+static const struct ng_nccl_variable table[] = {
 #define NG_VARIABLE(name, at, among, why) {name, why, NG_VARIABLE_##at, NG_VARIABLE_OF_##among},
-#include "core/config/variables.def"
+#include "core/config/nccl_variables.def"
 #undef NG_VARIABLE
 };
 #define ROWS (sizeof(table) / sizeof(table[0]))
 
-const struct ng_variable *ng_variables(size_t *ret_count)
+const struct ng_nccl_variable *ng_nccl_variables_get_table(size_t *ret_count)
 {
     *ret_count = ROWS;
     return table;
@@ -30,7 +30,7 @@ static void make_plain(char *value)
             *value = '_';
 }
 
-void ng_variables_read(char *ret_text, size_t bytes)
+void ng_nccl_variables_read(char *ret_text, size_t bytes)
 {
     size_t used = 0;
 
@@ -50,7 +50,7 @@ void ng_variables_read(char *ret_text, size_t bytes)
     }
 }
 
-bool ng_variables_value(const char *text, const char *name, char *ret_value, size_t bytes)
+bool ng_nccl_variables_find(const char *text, const char *name, char *ret_value, size_t bytes)
 {
     size_t length = strlen(name);
 

@@ -30,7 +30,7 @@ static const char *version_text(int version, char *buffer, size_t size)
     return buffer;
 }
 
-void ng_notice_start(const struct ng_guard *guard)
+void ng_coverage_log_guarded(const struct ng_guard *guard)
 {
     unsigned count = atomic_load(&ng_instance_count);
     char text[700] = "";
@@ -224,7 +224,7 @@ static bool is_launcher(const struct ng_launch *launch)
            children.ru_maxrss >= LARGE_CHILD_KIB;
 }
 
-void ng_notice_exit(const struct ng_guard *guard)
+void ng_coverage_warn_bypassed(const struct ng_guard *guard)
 {
     static struct unseen unseen;
 
