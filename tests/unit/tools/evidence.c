@@ -3,7 +3,6 @@
  */
 #include "tests/unit/tools/evidence.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,7 @@
 /*
  * Keeping less of a large job must not change what is said about it.
  */
-#include <gtest/gtest.h>
 #include <jansson.h>
-
-#include <cstring>
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"

@@ -5,10 +5,8 @@
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
-#include <cerrno>
 #include <cmath>
 #include <sys/mman.h>
-#include <thread>
 
 #include <cuda.h>
 #include <nccl.h>

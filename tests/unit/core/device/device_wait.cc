@@ -4,13 +4,7 @@
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
-#include <atomic>
-#include <csignal>
-#include <cstring>
 #include <fstream>
-#include <sys/resource.h>
-#include <thread>
-#include <unistd.h>
 
 #include <nccl.h>
 

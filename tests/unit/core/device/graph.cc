@@ -5,8 +5,6 @@
 #include "tests/unit/core/helpers/made_calls.h"
 #include "tests/unit/core/helpers/made_graphs.h"
 
-#include <functional>
-
 namespace
 {
 

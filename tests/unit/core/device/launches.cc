@@ -3,11 +3,6 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <algorithm>
-#include <cstring>
-#include <string>
-#include <vector>
-
 extern "C" {
 #include "tests/unit/core/helpers/launches.h"
 }

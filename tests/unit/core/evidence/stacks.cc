@@ -6,7 +6,6 @@
 
 #include <dlfcn.h>
 #include <elf.h>
-#include <functional>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -21,7 +20,6 @@ extern "C" {
 #include "core/evidence/stacks.h"
 #include "core/unwind/image.h"
 #include "core/unwind/symbols.h"
-#include "core/util/arena.h"
 #include "core/util/memory.h"
 }
 

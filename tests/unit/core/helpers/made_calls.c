@@ -9,8 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-#include <pthread.h>
-
 #include "core/call/work_call.h"
 #include "core/comm/comm.h"
 #include "core/comm/completion.h"

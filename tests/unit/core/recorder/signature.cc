@@ -3,9 +3,6 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <random>
-#include <set>
-
 extern "C" {
 #include "core/recorder/signature.h"
 #include "core/view/signature.h"

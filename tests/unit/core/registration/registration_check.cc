@@ -9,7 +9,6 @@
 extern "C" {
 #include "core/registration/registration_check.h"
 #include "core/unwind/call_site.h"
-#include "core/util/log.h"
 }
 
 namespace

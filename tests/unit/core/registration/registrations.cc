@@ -11,15 +11,8 @@
 #include <nccl.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <functional>
-#include <map>
 #include <mutex>
-#include <random>
-#include <thread>
-#include <vector>
 
 extern "C" {
 #include "core/registration/registrations.h"

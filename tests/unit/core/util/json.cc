@@ -5,8 +5,6 @@
 
 #include <clocale>
 #include <cmath>
-#include <limits>
-#include <thread>
 
 #include <jansson.h>
 

@@ -7,7 +7,6 @@
 
 #include <fnmatch.h>
 #include <fstream>
-#include <thread>
 
 #include "tests/unit/core/helpers/plain_threads.h"
 

@@ -1,7 +1,6 @@
 /*
  * Python's pickles: what Python itself reads back.
  */
-#include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/python.h"
 
 #include <cmath>

@@ -4,8 +4,6 @@
  */
 #include "tests/unit/core/helpers/job.h"
 
-#include <cstdlib>
-
 extern "C" {
 #include "core/config/variables.h"
 #include "core/incident/roll_call.h"

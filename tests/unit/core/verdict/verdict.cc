@@ -4,11 +4,8 @@
  */
 #include "tests/unit/core/verdict/verdict_jobs.h"
 
-#include <cstring>
-
 extern "C" {
 #include "core/nccl/group_id.h"
-#include "core/report/report.h"
 }
 
 /* It left a call out, and has come to the end: there it will stay, as the work of the others, whose

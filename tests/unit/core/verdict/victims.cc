@@ -1,7 +1,6 @@
 /*
  * Ranks that ended because their own work was stuck: what they waited for is the cause.
  */
-#include <csignal>
 
 #include "tests/unit/core/verdict/verdict_jobs.h"
 

@@ -5,7 +5,6 @@
 #include "tests/unit/core/helpers/made_calls.h"
 
 #include <chrono>
-#include <thread>
 
 #include <nccl.h>
 

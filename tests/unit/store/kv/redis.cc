@@ -5,7 +5,6 @@
 
 #include <hiredis.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
