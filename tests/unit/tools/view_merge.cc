@@ -7,9 +7,6 @@
 #include "tests/unit/tools/evidence.h"
 #include "tests/unit/tools/merged.h"
 
-namespace
-{
-
 TEST(ViewMerge, OfRandomJobsGivesTheVerdictOfAllRecords)
 {
     static merged whole, less;
@@ -95,5 +92,3 @@ TEST(ViewMerge, PassesOnEverythingThatADumpTells)
         json_decref(other);
     }
 }
-
-} // namespace

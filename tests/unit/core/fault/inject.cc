@@ -7,11 +7,8 @@
 
 #include <nccl.h>
 
-namespace
-{
-
-char handles[8][64];
-void *const COMM = handles[0];
+static char handles[8][64];
+static void *const COMM = handles[0];
 
 /* Exit statuses of the children: 0 all was as expected; gtest's failures are lost with them, so
  * that what is expected is checked by hand. */
@@ -24,7 +21,7 @@ void *const COMM = handles[0];
     } while (0)
 
 /* A process in which these faults are armed, with a communicator of four ranks, rank 0 of it. */
-int with(const char *faults, const std::function<int()> &body)
+static int with(const char *faults, const std::function<int()> &body)
 {
     return in_child([&] {
         made_arm(faults);
@@ -46,13 +43,13 @@ int with(const char *faults, const std::function<int()> &body)
 #define WITH_FAULTS(name, faults) CHILD_TEST(name, with(faults, in_child_##name))
 #define IN_A_CHILD(name)          CHILD_TEST(name, in_child(in_child_##name))
 
-void reduce(int times = 1)
+static void reduce(int times = 1)
 {
     for (int i = 0; i < times; i++)
         made_all_reduce(0, COMM, made_stream(0), ncclSuccess);
 }
 
-int call(unsigned op, void *comm = COMM)
+static int call(unsigned op, void *comm = COMM)
 {
     struct made_call what = {};
     what.op = op;
@@ -61,7 +58,7 @@ int call(unsigned op, void *comm = COMM)
     return made_call(0, &what);
 }
 
-uint64_t entered()
+static uint64_t entered()
 {
     struct made_group group = {};
     made_group_of(COMM, &group);
@@ -157,7 +154,7 @@ WITH_FAULTS(WhatIsSwappedWithNothingIsLeftOut, "op=AllReduce,nth=2:swap")
     return 0;
 }
 
-int answer_of(void *comm)
+static int answer_of(void *comm)
 {
     int answer = -1;
     struct made_call what = {};
@@ -306,7 +303,7 @@ WITH_FAULTS(AForkedChildCountsForItself, "op=AllReduce,nth=3:skip")
 }
 #endif
 
-IN_A_CHILD(AMistakeInjectsNothingAndIsTold)
+static IN_A_CHILD(AMistakeInjectsNothingAndIsTold)
 {
     Folder folder;
     made_log_to((folder / "log").c_str());
@@ -321,7 +318,7 @@ IN_A_CHILD(AMistakeInjectsNothingAndIsTold)
     return 0;
 }
 
-IN_A_CHILD(RanksThatDoNotExistAreTold)
+static IN_A_CHILD(RanksThatDoNotExistAreTold)
 {
     Folder folder;
     made_log_to((folder / "log").c_str());
@@ -361,7 +358,7 @@ TEST(Inject, AStallOfTheDeviceEndsABurst)
 }
 
 /* One process that drives several devices: ranks are those of the largest group. */
-IN_A_CHILD(RanksOfSeveralDevicesAreThoseOfTheLargestGroup)
+static IN_A_CHILD(RanksOfSeveralDevicesAreThoseOfTheLargestGroup)
 {
     made_arm("rank=3,op=AllReduce:skip;rank=0,op=Broadcast:skip");
     made_begin(64);
@@ -380,5 +377,3 @@ IN_A_CHILD(RanksOfSeveralDevicesAreThoseOfTheLargestGroup)
     CHECK(made_calls.reached == before);
     return 0;
 }
-
-} // namespace
