@@ -8,7 +8,6 @@
  */
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "tests/bench/figures.h"
 #include "tests/bench/kernel.h"

@@ -11,7 +11,6 @@
 #include <cuda.h>
 
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 
 /* Handles are never looked into, only told apart. */

@@ -8,10 +8,7 @@
 
 #include <benchmark/benchmark.h>
 
-namespace
-{
-
-void build(benchmark::State &state)
+static void build(benchmark::State &state)
 {
     struct big_shape shape = {(int)state.range(0), (int)state.range(1), BIG_MISSING_RANK};
 
@@ -19,7 +16,7 @@ void build(benchmark::State &state)
         big_view_free(big_view_make(&shape));
 }
 
-void judge(benchmark::State &state, enum big_trouble trouble)
+static void judge(benchmark::State &state, enum big_trouble trouble)
 {
     struct big_shape shape = {(int)state.range(0), (int)state.range(1), trouble};
     struct ng_view *view = big_view_make(&shape);
@@ -32,12 +29,10 @@ void judge(benchmark::State &state, enum big_trouble trouble)
     big_view_free(view);
 }
 
-void sizes(benchmark::internal::Benchmark *benchmark)
+static void sizes(benchmark::internal::Benchmark *benchmark)
 {
     benchmark->Args({64, 16})->Args({4096, 16})->Args({4096, 51})->Unit(benchmark::kMillisecond);
 }
-
-} // namespace
 
 BENCHMARK(build)->Apply(sizes);
 BENCHMARK_CAPTURE(judge, nothing, BIG_NOTHING)->Apply(sizes);

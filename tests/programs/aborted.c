@@ -35,13 +35,8 @@
 #include "tests/programs/common.h"
 
 #include <cuda_runtime_api.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PLACES(PLACE)                                                                              \

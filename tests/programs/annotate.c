@@ -16,13 +16,10 @@
  * callback that takes its time odd-name  a name that is not easy to write down shared-nothing  what
  * is refused where ranks share nothing dump      evidence into the folder NCCLGUARD_TEST_FOLDER
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <ncclguard.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 

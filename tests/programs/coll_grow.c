@@ -7,7 +7,6 @@
 #include "tests/programs/common.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* Weak, and declared here: the program builds with older headers and starts with older libraries.
  */

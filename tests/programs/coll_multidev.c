@@ -1,8 +1,6 @@
 /* One process and one thread drive several devices: ncclCommInitAll, every collective a group. */
 #include "tests/programs/common.h"
 
-#include <stdlib.h>
-
 int main(int argc, char **argv)
 {
     options_parse(&options, TAKES_OP | TAKES_DEVICES, "world", argc, argv);

@@ -2,9 +2,6 @@
  * world: rank = process rank x devices + thread. */
 #include "tests/programs/common.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-
 struct thread {
     const struct options *options;
     ncclUniqueId id;

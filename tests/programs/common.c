@@ -1,15 +1,10 @@
 /* What the test programs share: unique ids, calls, faults, checks. */
 #include "tests/programs/common.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -10,6 +10,9 @@
 #include "tests/programs/device.h"
 #include "tests/programs/options.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include <nccl.h>
 #include <pthread.h>
 

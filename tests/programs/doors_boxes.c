@@ -3,7 +3,6 @@
 #include "core/recorder/box.h"
 
 #include <dirent.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -27,11 +27,8 @@
 #include "tests/programs/common.h"
 
 #include <cuda_runtime_api.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define COUNT 256

@@ -7,7 +7,6 @@
 #include "tests/programs/common.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define COUNT 1024
 

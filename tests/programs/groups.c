@@ -17,12 +17,7 @@
  */
 #include "tests/programs/common.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { FIRST, SECOND, UNUSED, PART, COMMUNICATORS };
 

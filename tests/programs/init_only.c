@@ -3,7 +3,6 @@
 #include "tests/programs/common.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 int main(int argc, char **argv)
 {

@@ -28,9 +28,6 @@
 #include <cuda_runtime_api.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #pragma weak ncclCommInitRankScalable

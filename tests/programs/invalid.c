@@ -11,8 +11,6 @@
 #include "tests/programs/common.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define COUNT 1024
 

@@ -21,9 +21,6 @@
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BEFORE 64 /* bytes that a shift may take */

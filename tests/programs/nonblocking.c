@@ -12,9 +12,6 @@
 #include "tests/programs/common.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 /* The state after the call, once it is none of being in progress, or `bound_ms` are over. */
 static ncclResult_t settle(ncclComm_t comm, long bound_ms)

@@ -9,11 +9,7 @@
 #include "tests/programs/common.h"
 
 #include <cuda_runtime_api.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #define COUNT 1024
 static cudaStream_t stream, behind, apart;

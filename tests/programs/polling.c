@@ -5,9 +5,6 @@
 #include "tests/programs/common.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #define COUNT 256
 

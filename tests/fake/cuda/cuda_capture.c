@@ -7,7 +7,6 @@
 #include "tests/fake/cuda/cuda_graph.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static struct capture *captures; /* under way */
 

@@ -6,7 +6,6 @@
 #include <nccl.h>
 #include <nccl_device.h>
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>

@@ -9,10 +9,7 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <dlfcn.h>
-#include <tuple>
-#include <type_traits>
 
 #include "tests/unit/shim/declared.h"
 #include "tests/unit/shim/recording_nccl.h"

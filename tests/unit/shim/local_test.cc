@@ -8,10 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <dlfcn.h>
-#include <string>
-#include <thread>
 
 #include "tests/unit/shim/probe.h"
 #include "tests/unit/shim/recording_nccl.h"

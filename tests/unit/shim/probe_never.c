@@ -3,7 +3,6 @@
  * run. Without their headers, since nothing calls them.
  */
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #define NEVER(name)                                                                                \

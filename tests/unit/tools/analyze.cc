@@ -1,14 +1,7 @@
 /*
  * `ncclguard analyze`: the verdict from dumps and black boxes, whole, missing or damaged.
  */
-#include <gtest/gtest.h>
-#include <jansson.h>
 
-#include <cstring>
-#include <memory>
-
-#include "tests/unit/tools/command.h"
-#include "tests/unit/tools/evidence.h"
 #include "tests/unit/tools/stuck_job.h"
 #include "tests/unit/tools/verdict_json.h"
 

@@ -10,18 +10,13 @@ extern "C" {
 #include "tools/base/demangle.h"
 }
 
-namespace
-{
-
-std::string plain(const std::string &text)
+static std::string plain(const std::string &text)
 {
     char *copy = ng_demangle(text.c_str());
     std::string result = copy ? copy : "no memory";
     free(copy);
     return result;
 }
-
-} // namespace
 
 TEST(Demangle, NamesAreTheProgrammersWithoutParametersAndTypes)
 {

@@ -2,7 +2,6 @@
  * `ncclguard doctor`: it names what would slip by, and why; and what it is asked about is never
  * run.
  */
-#include <gtest/gtest.h>
 #include <jansson.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>

@@ -1,7 +1,6 @@
 /*
  * `ncclguard dump`: the evidence of a job from its black boxes alone.
  */
-#include <gtest/gtest.h>
 #include <jansson.h>
 
 #include <sys/stat.h>

@@ -2,7 +2,6 @@
  * The readers of ELF files and of the dynamic linker's rules: right about good files, and never
  * brought down by bad ones.
  */
-#include <gtest/gtest.h>
 #include <sched.h>
 
 #include <cstring>

@@ -2,20 +2,14 @@
  * `ncclguard exporter`: what Prometheus gets of the jobs of a host, and what becomes of clients
  * that ask wrongly.
  */
-#include <gtest/gtest.h>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <future>
-#include <memory>
-#include <set>
 
-#include "tests/unit/tools/command.h"
-#include "tests/unit/tools/evidence.h"
 #include "tests/unit/tools/samples.h"
 #include "tests/unit/tools/stuck_job.h"
 

@@ -2,8 +2,6 @@
  * Dumps of PyTorch's flight recorder, as Python's own pickle writes them: what the reader makes of
  * every protocol, what the verdict says, and what is refused.
  */
-#include <gtest/gtest.h>
-#include <jansson.h>
 
 #include <cstdint>
 #include <cstring>

@@ -8,7 +8,6 @@
  * and, of 8 ranks, their dumps. Each rank has a group of 8 on its host, one across the hosts and
  * the world.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,11 +3,7 @@
  */
 #include "tests/unit/core/helpers/job.h"
 
-#include <csignal>
-
 extern "C" {
-#include "core/recorder/box.h"
-#include "core/report/report.h"
 #include "tools/judge/postmortem.h"
 }
 

@@ -2,14 +2,12 @@
  * `ncclguard run` is not there: status, signals, environment and terminal pass through, and nothing
  * stays behind.
  */
-#include <gtest/gtest.h>
 
 #include <pty.h>
 #include <sched.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>

@@ -6,7 +6,6 @@
 #include <jansson.h>
 
 extern "C" {
-#include "core/verdict/verdict.h"
 #include "tools/render/table.h"
 #include "tools/render/table_json.h"
 }

@@ -12,14 +12,9 @@
 #include <sys/socket.h>
 #include <termios.h>
 
-#include <chrono>
-#include <cstring>
-#include <memory>
 #include <random>
 
 #include "tests/gtest/in_time.h"
-#include "tests/unit/tools/command.h"
-#include "tests/unit/tools/evidence.h"
 #include "tests/unit/tools/stuck_job.h"
 
 namespace

@@ -1,7 +1,6 @@
 /*
  * What people meet first: help, versions, tables, and two lines for every usage error.
  */
-#include <gtest/gtest.h>
 #include <jansson.h>
 
 #include <set>

@@ -1,17 +1,11 @@
 /*
  * Keeping less of a large job must not change what is said about it.
  */
-#include <gtest/gtest.h>
 #include <jansson.h>
-
-#include <cstring>
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
 #include "tests/unit/tools/merged.h"
-
-namespace
-{
 
 TEST(ViewMerge, OfRandomJobsGivesTheVerdictOfAllRecords)
 {
@@ -98,5 +92,3 @@ TEST(ViewMerge, PassesOnEverythingThatADumpTells)
         json_decref(other);
     }
 }
-
-} // namespace

@@ -5,10 +5,8 @@
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
-#include <cerrno>
 #include <cmath>
 #include <sys/mman.h>
-#include <thread>
 
 #include <cuda.h>
 #include <nccl.h>
@@ -36,7 +34,7 @@ class CallPath : public testing::Test
     }
     void TearDown() override
     {
-        made_hold(false);
+        made_calls.held = false;
         for (auto &[comm, library] : comms_)
             made_destroy(library, comm, OK);
     }
@@ -317,11 +315,11 @@ TEST_F(CallPath, ManyThreadsInSeveralLibrariesDisturbNobody)
         comms[t] = init(t % 3);
     /* Events for all of them: a pool that grows under them may leave a call unobserved. */
     void *before = init(0);
-    made_hold(true);
+    made_calls.held = true;
     for (unsigned context : {0u, 1u})
         for (int i = 0; i < THREADS * ROUNDS * 2; i++)
             made_all_reduce(0, before, made_stream(context), OK);
-    made_hold(false);
+    made_calls.held = false;
     ASSERT_TRUE(made_await_completed(before, THREADS * ROUNDS * 4));
     for (int t = 0; t < THREADS; t++)
         threads.emplace_back([&, t] {
@@ -600,18 +598,18 @@ TEST_F(CallPath, TheFirstWorksAreMadeWithTheCommunicatorAndDisturbNoCapture)
 {
     destroy(init(0)); /* the driver is known */
     made_reset(1);    /* the device of all communicators here, with a context without works */
-    unsigned plain = made_plain_events(), relaxed = made_relaxed_events();
+    unsigned plain = made_calls.plain_events, relaxed = made_calls.relaxed_events;
     void *comm = init(0);
-    EXPECT_EQ(made_plain_events(), plain + 2 * 64);
-    EXPECT_EQ(made_relaxed_events(), relaxed + 2 * 64);
+    EXPECT_EQ(made_calls.plain_events, plain + 2 * 64);
+    EXPECT_EQ(made_calls.relaxed_events, relaxed + 2 * 64);
     init(0);
-    made_hold(true);
+    made_calls.held = true;
     for (int i = 0; i < 64; i++)
         made_all_reduce(0, comm, made_stream(1), OK);
-    EXPECT_EQ(made_plain_events(), plain + 2 * 64) << "enough for all communicators there";
+    EXPECT_EQ(made_calls.plain_events, plain + 2 * 64) << "enough for all communicators there";
     made_all_reduce(0, comm, made_stream(1), OK);
-    EXPECT_EQ(made_plain_events(), plain + 4 * 64);
-    made_hold(false);
+    EXPECT_EQ(made_calls.plain_events, plain + 4 * 64);
+    made_calls.held = false;
     EXPECT_TRUE(made_await_completed(comm, 65));
 }
 
@@ -619,11 +617,11 @@ TEST_F(CallPath, ACommunicatorThatIsNotFinishedGetsNoWorks)
 {
     destroy(init(0));
     made_reset(1);
-    unsigned plain = made_plain_events();
+    unsigned plain = made_calls.plain_events;
     char never;
     made_init(0, &never, 2, 0, nullptr, ncclInProgress);
     made_init(0, &never, 2, 0, nullptr, REFUSED);
-    EXPECT_EQ(made_plain_events(), plain);
+    EXPECT_EQ(made_calls.plain_events, plain);
 }
 
 TEST_F(CallPath, WorksThatCannotBeMadeAheadAreMadeByTheFirstCall)
@@ -659,9 +657,9 @@ class Bursts : public CallPath
     /* Events that are recorded for what `calls` does. */
     template <class Do> static unsigned events_of(Do calls)
     {
-        unsigned before = made_recorded_events();
+        unsigned before = made_calls.recorded_events;
         calls();
-        return made_recorded_events() - before;
+        return made_calls.recorded_events - before;
     }
     /* Until that is so once: another process may run between two calls. */
     template <class Do> static bool once(Do holds)
@@ -725,9 +723,9 @@ TEST_F(Bursts, AnythingElseThatTheThreadDoesEndsThem)
     EXPECT_TRUE(never_goes_on(other, [&] { call(other, made_stream(1)); })) << "another stream";
     EXPECT_TRUE(never_goes_on(comm, [&] { made_all_reduce(0, comm, stream_, REFUSED); }));
     EXPECT_TRUE(never_goes_on(comm, [&] {
-        made_capture(true);
+        made_calls.captures = true;
         call(comm);
-        made_capture(false);
+        made_calls.captures = false;
     }));
     made_timing(NG_TIMING_ALL);
     EXPECT_TRUE(never_goes_on(init(0), [] {})) << "all works are measured";
@@ -774,7 +772,7 @@ TEST_F(Bursts, AWorkWithoutStartEventCountsAsReachedWhenTheOneBeforeItHasEnded)
             call(comm);
             if (!in_burst)
                 be_elsewhere();
-            made_hold_recorded(true);
+            made_calls.holds_recorded = true;
             return events_of([&] { call(comm); }) == (in_burst ? 1u : 2u);
         });
         if (!is_so && !QUICK)
@@ -827,7 +825,7 @@ TEST_P(ResetDevices, TheErrorThatEndsADeviceIsInTheBlackBoxOfEveryCommunicatorTh
     ASSERT_TRUE(made_await_completed(first, 1));
     ASSERT_TRUE(made_await_completed(second, 1));
     ASSERT_TRUE(made_await_completed(elsewhere, 1));
-    made_hold(true);
+    made_calls.held = true;
     made_all_reduce(0, first, stream_, OK);
     made_fail(0, CUDA_ERROR_ILLEGAL_ADDRESS);
     ASSERT_TRUE(made_await_cuda_error(first, CUDA_ERROR_ILLEGAL_ADDRESS));
@@ -841,7 +839,7 @@ TEST_P(ResetDevices, TheErrorThatEndsADeviceIsInTheBlackBoxOfEveryCommunicatorTh
     made_all_reduce(0, idle, stream_, OK);
     EXPECT_EQ(made_newest_record().state, NG_RECORD_UNWATCHED);
     EXPECT_TRUE(made_await_cuda_error(idle, CUDA_ERROR_ILLEGAL_ADDRESS));
-    made_hold(false);
+    made_calls.held = false;
     made_all_reduce(0, elsewhere, made_stream(1), OK);
     EXPECT_TRUE(made_await_completed(elsewhere, 2));
 
@@ -859,7 +857,7 @@ TEST_P(ResetDevices, EachOperationThatNobodyCanSeeEndIsCountedAsNotTold)
     made_all_reduce(0, comm, stream_, OK);
     made_all_reduce(0, comm, stream_, OK);
     ASSERT_TRUE(made_await_completed(comm, 2));
-    made_hold(true);
+    made_calls.held = true;
     for (int i = 0; i < 3; i++)
         made_all_reduce(0, comm, stream_, OK); /* their events are lost with their context */
     made_fail(0, CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -874,19 +872,19 @@ TEST_P(ResetDevices, EachOperationThatNobodyCanSeeEndIsCountedAsNotTold)
     ASSERT_TRUE(made_told(&told, &dropped));
     EXPECT_EQ(told, 2u);
     EXPECT_EQ(dropped, 3u + 1u + 6u);
-    made_hold(false);
+    made_calls.held = false;
     made_reset(0);
 }
 
 TEST_P(ResetDevices, AResetWithWorkInFlightLosesThatWorkAlone)
 {
     void *comm = init(0);
-    made_hold(true);
+    made_calls.held = true;
     for (int i = 0; i < 100; i++)
         made_all_reduce(0, comm, stream_, OK);
     made_reset(0);
     ASSERT_TRUE(made_await_cuda_error(comm, CUDA_ERROR_CONTEXT_IS_DESTROYED));
-    made_hold(false);
+    made_calls.held = false;
     destroy(comm);
     void *again = init(0);
     for (uint64_t seq = 1; seq <= 100; seq++)
@@ -915,7 +913,7 @@ class Measured : public CallPath
     }
     void TearDown() override
     {
-        made_refuse_timing(false);
+        made_calls.timing_refused = false;
         made_timing(NG_TIMING_OFF);
         made_elapsed(0, 1);
         CallPath::TearDown();
@@ -956,10 +954,10 @@ TEST_F(Measured, WithAllEachCallHasItsDuration)
 TEST_F(Measured, WithOffThereAreNoEventsWithTiming)
 {
     made_timing(NG_TIMING_OFF);
-    unsigned before = made_timing_events();
+    unsigned before = made_calls.timing_events;
     void *comm = init(0);
     all_reduces(comm, 10);
-    EXPECT_EQ(made_timing_events(), before);
+    EXPECT_EQ(made_calls.timing_events, before);
     EXPECT_EQ(made_newest_record().duration_ns, 0);
     EXPECT_EQ(measured(comm, NG_OP_AllReduce), 0u);
 }
@@ -968,15 +966,15 @@ TEST_F(Measured, FewWorksWithTimingAreMadeAtATime)
 {
     destroy(init(0));
     made_reset(1);
-    unsigned timing = made_timing_events(), plain = made_plain_events();
+    unsigned timing = made_calls.timing_events, plain = made_calls.plain_events;
     void *comm = init(0);
-    EXPECT_EQ(made_timing_events(), timing + 2 * 8);
-    made_hold(true);
+    EXPECT_EQ(made_calls.timing_events, timing + 2 * 8);
+    made_calls.held = true;
     for (int i = 0; i < 9; i++)
         made_all_reduce(0, comm, made_stream(1), OK);
-    EXPECT_EQ(made_timing_events(), timing + 4 * 8);
-    EXPECT_EQ(made_plain_events(), plain + 2 * 64);
-    made_hold(false);
+    EXPECT_EQ(made_calls.timing_events, timing + 4 * 8);
+    EXPECT_EQ(made_calls.plain_events, plain + 2 * 64);
+    made_calls.held = false;
     EXPECT_TRUE(made_await_completed(comm, 9));
 }
 
@@ -1028,15 +1026,15 @@ TEST_F(Measured, WithoutEventsWithTimingTheOthersServe)
     /* On the second device: the pool of the first one may hold timed events from earlier tests. */
     void *comm = init(0), *stream = made_stream(1);
     made_reset(1);
-    made_refuse_timing(true);
+    made_calls.timing_refused = true;
     uint64_t lost = made_records_lost();
-    unsigned before = made_timing_events();
+    unsigned before = made_calls.timing_events;
     for (uint64_t seq = 1; seq <= 20; seq++) {
         made_all_reduce(0, comm, stream, OK);
         ASSERT_TRUE(made_await_completed(comm, seq));
         EXPECT_EQ(made_newest_record().duration_ns, 0);
     }
-    EXPECT_EQ(made_timing_events(), before + 1) << "not asked for again with each call";
+    EXPECT_EQ(made_calls.timing_events, before + 1) << "not asked for again with each call";
     EXPECT_EQ(made_records_lost(), lost);
     EXPECT_EQ(measured(comm, NG_OP_AllReduce), 0u);
     made_reset(1);
@@ -1047,10 +1045,10 @@ TEST_F(Measured, WhenAllEventsWithTimingAreInFlightTheOthersServe)
     constexpr int MORE = 300;
     void *comm = init(0);
     uint64_t lost = made_records_lost();
-    made_hold(true);
+    made_calls.held = true;
     for (int i = 0; i < 2048 + MORE; i++)
         made_all_reduce(0, comm, stream_, OK);
-    made_hold(false);
+    made_calls.held = false;
     ASSERT_TRUE(made_await_completed(comm, 2048 + MORE));
     EXPECT_EQ(made_records_lost(), lost);
     EXPECT_EQ(measured(comm, NG_OP_AllReduce), 2048u);

@@ -6,8 +6,6 @@
 #include "tests/unit/core/helpers/made_calls.h"
 #include "tests/unit/core/helpers/made_nonblocking.h"
 
-#include <thread>
-
 #include <nccl.h>
 
 namespace

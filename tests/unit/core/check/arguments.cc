@@ -8,18 +8,13 @@
 
 #include <nccl.h>
 
-namespace
-{
-
-size_t count_of(const std::string &text, const std::string &what)
+static size_t count_of(const std::string &text, const std::string &what)
 {
     size_t count = 0;
     for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1))
         count++;
     return count;
 }
-
-} // namespace
 
 /* The buffers of these calls are NULL. */
 TEST(Arguments, WhatHasNoLineOfItsOwnIsCountedAndThatIsSaid)

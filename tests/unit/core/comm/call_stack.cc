@@ -5,7 +5,6 @@
 #include "tests/unit/core/helpers/core.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <pthread.h>
 
 #include "tests/unit/core/helpers/walked.h"

@@ -3,8 +3,6 @@
  */
 #include "tests/unit/core/helpers/box.h"
 
-#include <thread>
-
 extern "C" {
 #include "tests/unit/core/comm/ring_writer.h"
 }

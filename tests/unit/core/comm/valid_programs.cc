@@ -9,7 +9,6 @@
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_ranks.h"
 
-#include <algorithm>
 #include <numeric>
 
 namespace

@@ -3,8 +3,6 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <set>
-
 namespace
 {
 

@@ -4,13 +4,7 @@
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
-#include <atomic>
-#include <csignal>
-#include <cstring>
 #include <fstream>
-#include <sys/resource.h>
-#include <thread>
-#include <unistd.h>
 
 #include <nccl.h>
 
@@ -69,7 +63,7 @@ int all_reduce(void *comm, void *stream)
 {
     struct made_call call = {};
 
-    call.op = made_op_all_reduce();
+    call.op = NG_OP_AllReduce;
     call.comm = comm;
     call.stream = stream;
     return made_call(0, &call);
@@ -101,7 +95,7 @@ class DeviceWait : public testing::Test
     }
     void TearDown() override
     {
-        made_hold(false);
+        made_calls.held = false;
     }
     void *comm_;
     void *stream_ = made_stream(0);
@@ -128,7 +122,7 @@ TEST(DeviceWaitUnderKill, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
                          [](void *comm) {
                              void *other = handle(2);
                              made_init(0, other, 2, 0, nullptr, ncclSuccess);
-                             made_hold(true);
+                             made_calls.held = true;
                              if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
                                  !strstr(made_last_error(comm), "unknown: AllReduce #1"))
                                  return 1;
@@ -150,7 +144,7 @@ TEST(DeviceWaitUnderKill, WhatElseWaitedThenIsNotToldOfAgain)
                              void *other = handle(2), *later = handle(3);
                              made_init(0, other, 2, 0, nullptr, ncclSuccess);
                              made_init(0, later, 2, 0, nullptr, ncclSuccess);
-                             made_hold(true);
+                             made_calls.held = true;
                              Caller beside([&] { return all_reduce(other, made_stream(0)); });
                              await_pending(other);
                              if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
@@ -173,7 +167,7 @@ TEST(DeviceWaitUnderKill, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTheWai
     EXPECT_EQ(under_kill(200, 400,
                          [](void *comm) {
                              struct made_call call = {};
-                             call.op = made_op_all_reduce();
+                             call.op = NG_OP_AllReduce;
                              call.comm = comm;
                              call.stream = made_stream(0);
                              call.inside = [](void *) {
@@ -187,11 +181,11 @@ TEST(DeviceWaitUnderKill, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTheWai
 
 TEST_F(DeviceWait, ACollectiveReturnsWhenTheDeviceHasFinishedIt)
 {
-    made_hold(true);
+    made_calls.held = true;
     Caller caller([&] { return all_reduce(comm_, stream_); });
     await_pending(comm_);
     EXPECT_FALSE(caller.returned());
-    made_hold(false);
+    made_calls.held = false;
     EXPECT_EQ(caller.result(), ncclSuccess);
     EXPECT_GT(caller.sleeps(), 0) << "it does not spin";
     EXPECT_EQ(made_last_error(comm_), nullptr);
@@ -199,34 +193,34 @@ TEST_F(DeviceWait, ACollectiveReturnsWhenTheDeviceHasFinishedIt)
 
 TEST_F(DeviceWait, InsideAGroupOnlyTheEndWaits)
 {
-    made_hold(true);
+    made_calls.held = true;
     std::atomic<bool> ending{false};
     Caller caller([&] {
         struct made_call call = {};
         made_group_start(0);
         EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
         ending = true;
-        call.op = made_op_group_end();
+        call.op = NG_OP_GroupEnd;
         return made_call(0, &call);
     });
     await_pending(comm_);
     EXPECT_TRUE(ending);
     EXPECT_FALSE(caller.returned());
-    made_hold(false);
+    made_calls.held = false;
     EXPECT_EQ(caller.result(), ncclSuccess);
 }
 
 TEST_F(DeviceWait, WhatIsCapturedIsNotWaitedFor)
 {
-    made_hold(true);
-    made_capture(true);
+    made_calls.held = true;
+    made_calls.captures = true;
     EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
-    made_capture(false);
+    made_calls.captures = false;
 }
 
 TEST_F(DeviceWait, AnAbortEndsItWithTheAbortsError)
 {
-    made_hold(true);
+    made_calls.held = true;
     Caller caller([&] { return all_reduce(comm_, stream_); });
     await_pending(comm_);
     ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
@@ -236,7 +230,7 @@ TEST_F(DeviceWait, AnAbortEndsItWithTheAbortsError)
 
 TEST_F(DeviceWait, AnAbortEndsItLongBeforeItsBound)
 {
-    made_hold(true);
+    made_calls.held = true;
     Caller caller([&] { return all_reduce(comm_, stream_); });
     await_pending(comm_);
     int64_t begun_ns = ng_clock_mono_ns();
@@ -248,7 +242,7 @@ TEST_F(DeviceWait, AnAbortEndsItLongBeforeItsBound)
 TEST_F(DeviceWait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommunicatorLives)
 {
     made_set_timeout(comm_, 200);
-    made_hold(true);
+    made_calls.held = true;
     Caller caller([&] { return all_reduce(comm_, stream_); });
     EXPECT_EQ(caller.result(), ncclSystemError)
         << "nobody of the other rank is known to be to blame";
@@ -257,7 +251,7 @@ TEST_F(DeviceWait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommuni
         << made_last_error(comm_);
     Caller behind([&] { return all_reduce(comm_, stream_); });
     EXPECT_EQ(behind.result(), ncclSystemError) << "what waits behind it has a deadline, too";
-    made_hold(false);
+    made_calls.held = false;
     EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
     EXPECT_EQ(made_last_error(comm_), nullptr) << "that is over";
     struct made_group group;

@@ -5,8 +5,6 @@
 #include "tests/unit/core/helpers/made_calls.h"
 #include "tests/unit/core/helpers/made_graphs.h"
 
-#include <functional>
-
 namespace
 {
 
@@ -44,7 +42,7 @@ class Graph : public testing::Test
     }
     void TearDown() override
     {
-        made_hold(false);
+        made_calls.held = false;
         made_reach(-1);
         made_exec_destroy(exec_);
         made_graph_end();
@@ -93,7 +91,7 @@ class Graph : public testing::Test
     uint64_t measured()
     {
         uint64_t bytes;
-        return made_measured(comm_, made_op_all_reduce(), &bytes);
+        return made_measured(comm_, NG_OP_AllReduce, &bytes);
     }
     void *comm_, *exec_;
 };
@@ -192,9 +190,9 @@ TEST_F(Graph, ReplaysHaveTheRollingHashOfTheSameCalls)
 TEST_F(Graph, ALaunchIntoACaptureCountsForNothing)
 {
     make(2);
-    made_capture(true);
+    made_calls.captures = true;
     launch();
-    made_capture(false);
+    made_calls.captures = false;
     EXPECT_EQ(group().entered, 0u);
 }
 
@@ -223,14 +221,14 @@ TEST_F(Graph, EventsTellHowFarAReplayIs)
 {
     make(5);
     made_reach(0);
-    made_hold(true);
+    made_calls.held = true;
     ASSERT_TRUE(launch());
     EXPECT_EQ(made_pending(comm_).seq, 1u);
     made_reach(3);
     EXPECT_EQ(made_pending(comm_).seq, 4u);
     EXPECT_FALSE(made_pending(comm_).vague);
     EXPECT_EQ(group().completed, 3u);
-    made_hold(false);
+    made_calls.held = false;
     made_reach(-1);
     made_pending(comm_);
     EXPECT_EQ(group().completed, 5u);
@@ -240,13 +238,13 @@ TEST_F(Graph, ALaterLaunchHidesHowFarItIs)
 {
     make(5);
     made_reach(3);
-    made_hold(true);
+    made_calls.held = true;
     ASSERT_TRUE(launch());
     ASSERT_TRUE(launch());
     struct made_pending pending = made_pending(comm_);
     EXPECT_EQ(pending.seq, 1u);
     EXPECT_TRUE(pending.vague);
-    made_hold(false);
+    made_calls.held = false;
     made_pending(comm_);
     EXPECT_EQ(group().completed, 10u);
 }
@@ -278,10 +276,10 @@ TEST_F(Graph, WhatALaterLaunchHidesIsNotMeasured)
 {
     measure(2);
     make(4);
-    made_hold(true);
+    made_calls.held = true;
     ASSERT_TRUE(launch());
     ASSERT_TRUE(launch());
-    made_hold(false);
+    made_calls.held = false;
     made_pending(comm_);
     EXPECT_EQ(group().completed, 8u);
     EXPECT_EQ(measured(), 4u);

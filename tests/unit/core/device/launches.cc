@@ -3,11 +3,6 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <algorithm>
-#include <cstring>
-#include <string>
-#include <vector>
-
 extern "C" {
 #include "tests/unit/core/helpers/launches.h"
 }
@@ -130,13 +125,10 @@ TEST_F(Launches, OnlyTheKnownArgumentsAreTaken)
 
 /* ---- The structure on the device ---- */
 
-namespace
-{
-
 constexpr uint64_t AT = 0x7f1234567000;
 
-std::vector<unsigned char> structure(int rank, int nranks, size_t channels_at, size_t counter_at,
-                                     uint64_t channels = AT + 96)
+static std::vector<unsigned char> structure(int rank, int nranks, size_t channels_at,
+                                            size_t counter_at, uint64_t channels = AT + 96)
 {
     std::vector<unsigned char> bytes(LAUNCHES_COMM_BYTES, 0);
 
@@ -149,8 +141,6 @@ std::vector<unsigned char> structure(int rank, int nranks, size_t channels_at, s
     }
     return bytes;
 }
-
-} // namespace
 
 TEST(LaunchCounters, ThoseOfAKnownReleaseAreRead)
 {

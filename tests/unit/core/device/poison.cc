@@ -53,11 +53,11 @@ class Poison : public testing::Test
         EXPECT_FALSE(made_is_usual());
         for (void *stream : {stream_, other_})
             EXPECT_FALSE(stream_is_poisoned(stream)) << "of an earlier test";
-        made_hold(true);
+        made_calls.held = true;
     }
     void TearDown() override
     {
-        made_hold(false);
+        made_calls.held = false;
         made_beside_default(0, false);
         ng_poison_acknowledge();
     }
@@ -104,7 +104,7 @@ TEST_F(Poison, ComesWithAnAbortOfWorkInFlight)
 
 TEST_F(Poison, IsNoneWhereNothingWasCutOff)
 {
-    made_hold(false);
+    made_calls.held = false;
     all_reduce(stream_);
     ASSERT_TRUE(made_await_completed(comm_, 1));
     EXPECT_FALSE(stream_is_poisoned(stream_));
@@ -115,7 +115,7 @@ TEST_F(Poison, IsNoneWhereNothingWasCutOff)
 /* The device has finished, although no thread has synchronised since. */
 TEST_F(Poison, IsNoneWhereTheWorkHadFinishedThoughNobodyAsked)
 {
-    made_hold(false);
+    made_calls.held = false;
     all_reduce(stream_);
     ASSERT_TRUE(made_await_completed(comm_, 1));
     abort(comm_);

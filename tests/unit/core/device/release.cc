@@ -9,18 +9,16 @@ bool __wrap_ng_launch_counters_copies(const struct ng_comm *comm);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
 }
 
-namespace
-{
 const int FOR_EVER = -1;
-int asks, copies; /* so many more looks find it in use */
+static int asks, copies; /* so many more looks find it in use */
 long now_ms;
 
-bool take(int *left)
+static bool take(int *left)
 {
     return *left == FOR_EVER || (*left > 0 && (*left)--);
 }
 
-long waited_ms(int asks_for, int copies_for)
+static long waited_ms(int asks_for, int copies_for)
 {
     long begun = now_ms;
 
@@ -29,7 +27,6 @@ long waited_ms(int asks_for, int copies_for)
     ng_release_await(nullptr);
     return now_ms - begun;
 }
-} // namespace
 
 bool __wrap_ng_async_asks(const struct ng_comm *)
 {

@@ -3,9 +3,6 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include "tests/unit/core/helpers/plain_threads.h"
 
 extern "C" {

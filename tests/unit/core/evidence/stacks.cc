@@ -6,7 +6,6 @@
 
 #include <dlfcn.h>
 #include <elf.h>
-#include <functional>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -21,7 +20,6 @@ extern "C" {
 #include "core/evidence/stacks.h"
 #include "core/unwind/image.h"
 #include "core/unwind/symbols.h"
-#include "core/util/arena.h"
 #include "core/util/memory.h"
 }
 
@@ -431,11 +429,8 @@ TEST(StacksFile, HoldsNoControlCharacters)
 /* A child of one thread that makes its own: under the sanitizers that is not supported. */
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 
-namespace
-{
-
 /* From now on the system call fails in this process. */
-void deny(long call)
+static void deny(long call)
 {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -448,8 +443,6 @@ void deny(long call)
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
         _exit(98);
 }
-
-} // namespace
 
 TEST(StacksDenied, ASleeperIsSeenByWhatTheKernelTells)
 {
@@ -516,19 +509,14 @@ TEST(Stacks, OneWhoseThreadsAreHeldIsNotTakenForStopped)
 
 /* ---- Mounts ---- */
 
-namespace
-{
-
 /* 1 remote, 0 not, -1 of another device. */
-int told(const char *text)
+static int told(const char *text)
 {
     char line[200];
     bool remote;
     snprintf(line, sizeof(line), "%s", text);
     return ng_mount_tells(line, 0, 52, &remote) ? remote : -1;
 }
-
-} // namespace
 
 TEST(Mount, OfAnotherMachineIsKnownByItsType)
 {

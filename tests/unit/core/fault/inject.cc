@@ -7,11 +7,8 @@
 
 #include <nccl.h>
 
-namespace
-{
-
-char handles[8][64];
-void *const COMM = handles[0];
+static char handles[8][64];
+static void *const COMM = handles[0];
 
 /* Exit statuses of the children: 0 all was as expected; gtest's failures are lost with them, so
  * that what is expected is checked by hand. */
@@ -24,7 +21,7 @@ void *const COMM = handles[0];
     } while (0)
 
 /* A process in which these faults are armed, with a communicator of four ranks, rank 0 of it. */
-int with(const char *faults, const std::function<int()> &body)
+static int with(const char *faults, const std::function<int()> &body)
 {
     return in_child([&] {
         made_arm(faults);
@@ -46,13 +43,13 @@ int with(const char *faults, const std::function<int()> &body)
 #define WITH_FAULTS(name, faults) CHILD_TEST(name, with(faults, in_child_##name))
 #define IN_A_CHILD(name)          CHILD_TEST(name, in_child(in_child_##name))
 
-void reduce(int times = 1)
+static void reduce(int times = 1)
 {
     for (int i = 0; i < times; i++)
         made_all_reduce(0, COMM, made_stream(0), ncclSuccess);
 }
 
-int call(unsigned op, void *comm = COMM)
+static int call(unsigned op, void *comm = COMM)
 {
     struct made_call what = {};
     what.op = op;
@@ -61,7 +58,7 @@ int call(unsigned op, void *comm = COMM)
     return made_call(0, &what);
 }
 
-uint64_t entered()
+static uint64_t entered()
 {
     struct made_group group = {};
     made_group_of(COMM, &group);
@@ -71,9 +68,9 @@ uint64_t entered()
 WITH_FAULTS(SkipsACallThatNobodyHasSeen, "op=AllReduce,nth=3:skip")
 {
     uint64_t seq;
-    unsigned before = made_reached();
+    unsigned before = made_calls.reached;
     reduce(5);
-    CHECK(made_reached() - before == 4);
+    CHECK(made_calls.reached - before == 4);
     CHECK(entered() == 4);
     CHECK(made_happened(0, &seq) == 1 && seq == 3);
     return 0;
@@ -88,10 +85,10 @@ WITH_FAULTS(AnotherRanksFaultsAreNotOurs, "rank=1,op=AllReduce:skip")
 
 WITH_FAULTS(AnErrorIsNcclsAndIsRecorded, "op=AllReduce,nth=2:error=ncclSystemError")
 {
-    unsigned before = made_reached();
+    unsigned before = made_calls.reached;
     CHECK(call(NG_OP_AllReduce) == ncclSuccess);
     CHECK(call(NG_OP_AllReduce) == ncclSystemError);
-    CHECK(made_reached() - before == 1);
+    CHECK(made_calls.reached - before == 1);
     CHECK(made_newest_record().state == NG_RECORD_FAILED);
     CHECK(made_newest_record().result == ncclSystemError);
     CHECK(entered() == 1);
@@ -105,13 +102,13 @@ WITH_FAULTS(AnErrorInABatchIsWhatItsEndReturns,
     CHECK(call(NG_OP_AllReduce) == ncclSuccess);
     CHECK(call(NG_OP_AllReduce) == ncclSystemError);
     CHECK(call(NG_OP_GroupEnd) == ncclSystemError);
-    CHECK(made_spoiled() == 1 && entered() == 0);
-    unsigned before = made_reached();
+    CHECK(made_calls.spoiled == 1 && entered() == 0);
+    unsigned before = made_calls.reached;
     made_group_start(0);
     CHECK(call(NG_OP_AllReduce) == ncclSuccess);
     CHECK(call(NG_OP_GroupEnd) == ncclInternalError);
-    CHECK(made_reached() - before == 3); /* NCCL's group is closed, too */
-    CHECK(made_spoiled() == 2 && entered() == 0);
+    CHECK(made_calls.reached - before == 3); /* NCCL's group is closed, too */
+    CHECK(made_calls.spoiled == 2 && entered() == 0);
     CHECK(call(NG_OP_AllReduce) == ncclSuccess && entered() == 1);
     return 0;
 }
@@ -134,13 +131,13 @@ WITH_FAULTS(ArgumentsAreThoseThatNcclGets,
 WITH_FAULTS(SwappedCallsExchangeTheirPlaces, "op=AllReduce,nth=2:swap")
 {
     reduce();
-    unsigned before = made_reached();
+    unsigned before = made_calls.reached;
     CHECK(call(NG_OP_AllReduce) == ncclSuccess);
-    CHECK(made_reached() == before && entered() == 1);
+    CHECK(made_calls.reached == before && entered() == 1);
     CHECK(call(NG_OP_Send) == ncclSuccess); /* no collective: it does not wait for it */
-    CHECK(made_reached() == before + 1);
+    CHECK(made_calls.reached == before + 1);
     CHECK(call(NG_OP_Broadcast) == ncclSuccess);
-    CHECK(made_reached() == before + 3 && entered() == 3);
+    CHECK(made_calls.reached == before + 3 && entered() == 3);
     CHECK(made_seen().op == NG_OP_AllReduce);
     return 0;
 }
@@ -150,14 +147,14 @@ WITH_FAULTS(WhatIsSwappedWithNothingIsLeftOut, "op=AllReduce,nth=2:swap")
     reduce(2);
     CHECK(entered() == 1);
     made_destroy(0, COMM, ncclSuccess);
-    unsigned before = made_reached();
+    unsigned before = made_calls.reached;
     made_init(0, COMM, 4, 0, nullptr, ncclSuccess);
     reduce();
-    CHECK(made_reached() == before + 2);
+    CHECK(made_calls.reached == before + 2);
     return 0;
 }
 
-int answer_of(void *comm)
+static int answer_of(void *comm)
 {
     int answer = -1;
     struct made_call what = {};
@@ -295,18 +292,18 @@ WITH_FAULTS(AForkedChildCountsForItself, "op=AllReduce,nth=3:skip")
     return in_child([] {
         made_fork_child();
         made_init(0, handles[1], 4, 0, nullptr, ncclSuccess);
-        unsigned before = made_reached();
+        unsigned before = made_calls.reached;
         for (int i = 0; i < 4; i++)
             call(NG_OP_AllReduce, handles[1]);
         uint64_t seq;
-        CHECK(made_reached() - before == 3);
+        CHECK(made_calls.reached - before == 3);
         CHECK(made_happened(0, &seq) == 1 && seq == 3);
         return 0;
     });
 }
 #endif
 
-IN_A_CHILD(AMistakeInjectsNothingAndIsTold)
+static IN_A_CHILD(AMistakeInjectsNothingAndIsTold)
 {
     Folder folder;
     made_log_to((folder / "log").c_str());
@@ -321,7 +318,7 @@ IN_A_CHILD(AMistakeInjectsNothingAndIsTold)
     return 0;
 }
 
-IN_A_CHILD(RanksThatDoNotExistAreTold)
+static IN_A_CHILD(RanksThatDoNotExistAreTold)
 {
     Folder folder;
     made_log_to((folder / "log").c_str());
@@ -340,9 +337,9 @@ TEST(Inject, AStallOfTheDeviceEndsABurst)
     EXPECT_EQ(with("op=AllReduce,every=1:gpu-stall",
                    [] {
                        for (int i = 0; i < 1000; i++) {
-                           unsigned before = made_recorded_events();
+                           unsigned before = made_calls.recorded_events;
                            reduce();
-                           CHECK(made_recorded_events() - before == 2);
+                           CHECK(made_calls.recorded_events - before == 2);
                        }
                        return 0;
                    }),
@@ -351,9 +348,9 @@ TEST(Inject, AStallOfTheDeviceEndsABurst)
     /* Without one, some call follows the one before it at once. */
     EXPECT_EQ(with("op=AllReduce,nth=1:gpu-stall",
                    [] {
-                       unsigned before = made_recorded_events();
+                       unsigned before = made_calls.recorded_events;
                        reduce(1000);
-                       CHECK(made_recorded_events() - before < 2000);
+                       CHECK(made_calls.recorded_events - before < 2000);
                        return 0;
                    }),
               0);
@@ -361,24 +358,22 @@ TEST(Inject, AStallOfTheDeviceEndsABurst)
 }
 
 /* One process that drives several devices: ranks are those of the largest group. */
-IN_A_CHILD(RanksOfSeveralDevicesAreThoseOfTheLargestGroup)
+static IN_A_CHILD(RanksOfSeveralDevicesAreThoseOfTheLargestGroup)
 {
     made_arm("rank=3,op=AllReduce:skip;rank=0,op=Broadcast:skip");
     made_begin(64);
     void *all[4] = {handles[0], handles[1], handles[2], handles[3]};
     made_init_all(0, all, 4);
-    unsigned before = made_reached();
+    unsigned before = made_calls.reached;
     for (void *comm : all)
         call(NG_OP_AllReduce, comm);
-    CHECK(made_reached() - before == 3);
+    CHECK(made_calls.reached - before == 3);
     struct made_group last = {};
     CHECK(made_group_of(handles[3], &last) && last.entered == 0);
     /* Also in a smaller one, in which it has another rank. */
     made_init(0, handles[4], 2, 1, nullptr, ncclSuccess);
-    before = made_reached();
+    before = made_calls.reached;
     call(NG_OP_Broadcast, handles[4]);
-    CHECK(made_reached() == before);
+    CHECK(made_calls.reached == before);
     return 0;
 }
-
-} // namespace

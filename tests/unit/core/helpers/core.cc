@@ -3,8 +3,6 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <algorithm>
-
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
     __has_feature(memory_sanitizer)

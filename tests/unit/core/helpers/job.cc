@@ -5,7 +5,6 @@
 
 #include <numeric>
 #include <sys/mman.h>
-#include <unistd.h>
 
 struct ng_view_record &Member::record(struct ng_signature signature, enum ng_record_state state,
                                       int64_t age_ns)

@@ -9,8 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-#include <pthread.h>
-
 #include "core/call/work_call.h"
 #include "core/comm/comm.h"
 #include "core/comm/completion.h"
@@ -34,6 +32,8 @@
 #define LIBRARIES 3
 #define PATIENCE  (20 * NG_S)
 
+struct made_calls made_calls;
+
 /* ---- Devices ---- */
 
 struct CUctx_st {
@@ -48,7 +48,7 @@ struct CUevent_st {
     CUcontext context;
     unsigned long long id; /* of the context, when the event was made */
     atomic_bool recorded;
-    atomic_bool holds; /* recorded while made_hold_recorded was on */
+    atomic_bool holds; /* recorded while made_calls.holds_recorded */
     bool timed;
     struct CUevent_st *next; /* of all that were ever made: stale handles are looked at as well */
 };
@@ -57,7 +57,6 @@ static struct CUctx_st contexts[2] = {{.id = 1}, {.id = 2}};
 static struct CUstream_st streams[2] = {{.context = &contexts[0]}, {.context = &contexts[1]}};
 static _Atomic unsigned long long next_id = 3;
 static _Atomic(struct CUevent_st *) events;
-static atomic_bool held, holds_recorded;
 static __thread CUcontext current;
 
 static CUresult ctx_get_current(CUcontext *context)
@@ -119,19 +118,11 @@ void made_enter_context(unsigned context)
     current = &contexts[context];
 }
 
-static atomic_bool captures; /* every stream */
-
-void made_capture(bool capture)
-{
-    atomic_store(&captures, capture);
-}
-
 static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     (void)stream;
     errno = EREMOTEIO; /* as a driver may */
-    *status =
-        atomic_load(&captures) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    *status = made_calls.captures ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -146,8 +137,6 @@ static CUresult thread_exchange_capture_mode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
-static _Atomic unsigned timing_events, plain_events, relaxed_events;
-static atomic_bool timing_refused;
 static _Atomic int elapsed_error;
 static _Atomic float elapsed_ms = 1;
 
@@ -155,10 +144,10 @@ static CUresult event_create(CUevent *event, unsigned flags)
 {
     bool timed = !(flags & CU_EVENT_DISABLE_TIMING);
 
-    timing_events += timed;
-    plain_events += !timed;
-    relaxed_events += capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (timed && atomic_load(&timing_refused))
+    made_calls.timing_events += timed;
+    made_calls.plain_events += !timed;
+    made_calls.relaxed_events += capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (timed && made_calls.timing_refused)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (current->error)
         return (CUresult)current->error;
@@ -186,13 +175,6 @@ static CUresult event_state(CUevent event)
     return (CUresult)event->context->error;
 }
 
-static _Atomic unsigned recorded_events;
-
-unsigned made_recorded_events(void)
-{
-    return atomic_load(&recorded_events);
-}
-
 static CUresult event_record(CUevent event, CUstream stream)
 {
     CUresult result = event_state(event);
@@ -201,8 +183,8 @@ static CUresult event_record(CUevent event, CUstream stream)
     if (result == CUDA_SUCCESS && stream && stream->context != event->context)
         result = CUDA_ERROR_INVALID_HANDLE;
     if (result == CUDA_SUCCESS) {
-        recorded_events++;
-        atomic_store(&event->holds, atomic_load(&holds_recorded));
+        made_calls.recorded_events++;
+        atomic_store(&event->holds, made_calls.holds_recorded);
         atomic_store(&event->recorded, true);
     }
     return result;
@@ -214,21 +196,14 @@ static CUresult launch_host_func(CUstream stream, CUhostFn function, void *argum
     return CUDA_SUCCESS;
 }
 
-static _Atomic unsigned event_queries;
-
-unsigned made_event_queries(void)
-{
-    return atomic_load(&event_queries);
-}
-
 static CUresult event_query(CUevent event)
 {
     CUresult result = event_state(event);
 
-    event_queries++;
+    made_calls.event_queries++;
     if (result != CUDA_SUCCESS)
         return result;
-    bool pending = (held && atomic_load(&event->recorded)) || atomic_load(&event->holds);
+    bool pending = (made_calls.held && atomic_load(&event->recorded)) || atomic_load(&event->holds);
     return pending ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -297,44 +272,14 @@ void made_elapsed(int error, float ms)
     atomic_store(&elapsed_ms, ms);
 }
 
-void made_refuse_timing(bool refuse)
-{
-    atomic_store(&timing_refused, refuse);
-}
-
-unsigned made_timing_events(void)
-{
-    return atomic_load(&timing_events);
-}
-
-unsigned made_plain_events(void)
-{
-    return atomic_load(&plain_events);
-}
-
-unsigned made_relaxed_events(void)
-{
-    return atomic_load(&relaxed_events);
-}
-
 void *made_stream(unsigned context)
 {
     return &streams[context];
 }
 
-void made_hold(bool hold)
-{
-    atomic_store(&held, hold);
-}
-
-void made_hold_recorded(bool hold)
-{
-    atomic_store(&holds_recorded, hold);
-}
-
 void made_release_recorded(void)
 {
-    atomic_store(&holds_recorded, false);
+    made_calls.holds_recorded = false;
     for (struct CUevent_st *event = atomic_load(&events); event; event = event->next)
         atomic_store(&event->holds, false);
 }
@@ -363,7 +308,6 @@ static void *unfinished; /* the handle that is still in progress */
 static _Atomic(const void *) erroneous, asked_about;
 static _Atomic int async_error;
 static _Atomic unsigned asked_count;
-static atomic_bool answers_held;
 
 void made_set_async_error(const void *comm, int error)
 {
@@ -378,18 +322,13 @@ unsigned made_asked(const void *comm)
     return atomic_load(&asked_count);
 }
 
-void made_hold_answers(bool hold)
-{
-    atomic_store(&answers_held, hold);
-}
-
 static int get_async_error(void *comm, int *ret_error)
 {
     struct timespec pause = {.tv_nsec = NG_MS};
 
     if (comm == atomic_load(&asked_about))
         atomic_fetch_add(&asked_count, 1);
-    while (atomic_load(&answers_held))
+    while (made_calls.answers_held)
         nanosleep(&pause, NULL);
     *ret_error = comm == unfinished                ? NG_NCCL_IN_PROGRESS
                  : comm == atomic_load(&erroneous) ? atomic_load(&async_error)
@@ -410,22 +349,20 @@ static struct {
     unsigned group;
 } aborts[ABORTS];
 static _Atomic unsigned abort_count;
-static atomic_bool aborts_held;
-static _Atomic(void (*)(void *)) on_abort;
 static _Atomic unsigned groups_begun;
 static __thread unsigned group_now;
 
 static int comm_abort(void *comm)
 {
     struct timespec pause = {.tv_nsec = NG_MS};
-    void (*function)(void *) = atomic_load(&on_abort);
+    void (*function)(void *) = made_calls.on_abort;
 
     unsigned index = atomic_fetch_add(&abort_count, 1);
     aborts[index % ABORTS].group = group_now;
     __atomic_store_n(&aborts[index % ABORTS].comm, comm, __ATOMIC_RELEASE);
     if (function)
         function(comm);
-    while (atomic_load(&aborts_held))
+    while (made_calls.aborts_held)
         nanosleep(&pause, NULL);
     return NG_NCCL_SUCCESS;
 }
@@ -449,21 +386,14 @@ static int group_end(void)
 }
 
 /* Only the guard calls it, in a NCCL group that shall fail. */
-static _Atomic unsigned spoiled;
-
 static int all_reduce(const void *send, void *receive, size_t count, int dtype, int redop,
                       void *comm, void *stream)
 {
     (void)send, (void)receive, (void)count, (void)dtype, (void)redop, (void)stream;
     if (comm)
         abort();
-    atomic_fetch_add(&spoiled, 1);
+    made_calls.spoiled++;
     return NG_NCCL_INVALID_ARGUMENT;
-}
-
-unsigned made_spoiled(void)
-{
-    return atomic_load(&spoiled);
 }
 
 unsigned made_aborts(const void *comm)
@@ -489,16 +419,6 @@ unsigned made_abort_place(const void *comm)
         if (__atomic_load_n(&aborts[i].comm, __ATOMIC_ACQUIRE) == comm)
             return i + 1;
     return 0;
-}
-
-void made_hold_aborts(bool hold)
-{
-    atomic_store(&aborts_held, hold);
-}
-
-void made_on_abort(void (*function)(void *comm))
-{
-    atomic_store(&on_abort, function);
 }
 
 static struct ng_nccl libraries[LIBRARIES];
@@ -562,16 +482,6 @@ void made_set_timeout(const void *comm, int64_t timeout_ms)
     ng_deadline_set_timeout(ng_comm_find(comm)->group->id, timeout_ms * NG_MS);
 }
 
-unsigned made_op_all_reduce(void)
-{
-    return NG_OP_AllReduce;
-}
-
-unsigned made_op_group_end(void)
-{
-    return NG_OP_GroupEnd;
-}
-
 static __thread struct made_seen seen; /* by this thread */
 
 void made_arm(const char *faults)
@@ -606,8 +516,6 @@ static void see(const struct ng_call *call)
         memcpy(seen.unique_id, call->creation->unique_ids, sizeof(seen.unique_id));
 }
 
-static _Atomic unsigned reached;
-
 unsigned made_open_groups(void)
 {
     unsigned open = 0;
@@ -616,11 +524,6 @@ unsigned made_open_groups(void)
         open +=
             NG_LOAD(ng_guard.box.threads[i].tid) && NG_LOAD(ng_guard.box.threads[i].group_depth);
     return open;
-}
-
-unsigned made_reached(void)
-{
-    return atomic_load(&reached);
 }
 
 /* Only for library 0, and while no other has an open group: the wrappers have only one library. */
@@ -651,7 +554,7 @@ static int through_short_group(const struct ng_call *call, int result, int (*ins
                      : NG_CALL_PROCEED;
     if (answer != NG_CALL_PROCEED)
         return answer;
-    atomic_fetch_add(&reached, 1);
+    made_calls.reached++;
     see(call);
     if (inside)
         result = inside(argument);
@@ -672,7 +575,7 @@ static int through_short_way(const struct ng_call *call, bool p2p, int result,
                                p2p ? &thread->first : NULL, &context);
     if (answer != NG_CALL_PROCEED)
         return answer;
-    atomic_fetch_add(&reached, 1);
+    made_calls.reached++;
     see(call);
     if (inside)
         result = inside(argument);
@@ -699,7 +602,7 @@ static int through_core(const struct ng_call *call, struct ng_injection *injecti
     if (answer != NG_CALL_PROCEED)
         return answer;
     if (!injection || !injection->replaces) {
-        atomic_fetch_add(&reached, 1);
+        made_calls.reached++;
         see(call);
         if (inside)
             result = inside(argument);
@@ -1245,16 +1148,6 @@ int made_reduce(void *comm, void *stream, const void *buffer, uint64_t bytes,
     return through_with(CALL(AllReduce, 0, .comm = comm, .stream = stream, .send_buffer = buffer,
                              .count = bytes, .dtype = 0, .redop = 0),
                         NG_NCCL_SUCCESS, inside, argument);
-}
-
-unsigned made_op_comm_destroy(void)
-{
-    return NG_OP_CommDestroy;
-}
-
-unsigned made_op_comm_abort(void)
-{
-    return NG_OP_CommAbort;
 }
 
 bool made_registration_count(const void *comm, struct ng_registration_count *ret_count)

@@ -11,8 +11,32 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#include <atomic>
+#define MADE_ATOMIC(type) std::atomic<type> /* laid out as C's */
 extern "C" {
+#else
+#define MADE_ATOMIC(type) _Atomic(type)
 #endif
+
+typedef void (*made_abort_function)(void *comm);
+
+/* What a test tells the devices and libraries, and what they counted. */
+extern struct made_calls {
+    MADE_ATOMIC(bool) held; /* work does not finish */
+    /* Events that are recorded meanwhile stay pending until made_release_recorded. */
+    MADE_ATOMIC(bool) holds_recorded;
+    MADE_ATOMIC(bool) captures;       /* all streams are being captured into a graph */
+    MADE_ATOMIC(bool) timing_refused; /* events with timing cannot be created */
+    MADE_ATOMIC(bool) answers_held;   /* queries for the asynchronous error do not return */
+    MADE_ATOMIC(bool) aborts_held;    /* ncclCommAbort does not return */
+    MADE_ATOMIC(made_abort_function) on_abort; /* runs in each; NULL nothing */
+    MADE_ATOMIC(unsigned) reached;             /* calls of the program that came to NCCL */
+    MADE_ATOMIC(unsigned) spoiled;             /* NCCL groups that the guard has made fail */
+    /* Events with timing that were asked for, those without, and those of both kinds by threads
+     * whose calls disturb no capture. */
+    MADE_ATOMIC(unsigned) timing_events, plain_events, relaxed_events;
+    MADE_ATOMIC(unsigned) recorded_events, event_queries; /* how often an event was */
+} made_calls;
 
 /* The guard of this process, with so many records. Once, before anything else. */
 void made_begin(int64_t records);
@@ -100,15 +124,9 @@ struct made_call {
     void *argument;
 };
 int made_call(unsigned library, const struct made_call *call);
-unsigned made_op_all_reduce(void); /* values of `op` */
-unsigned made_op_group_end(void);
-/* How many calls of the program reached NCCL so far. */
-unsigned made_reached(void);
 /* Slots of live threads in the black box that have an NCCL group open. */
 unsigned made_open_groups(void);
-/* How many NCCL groups the guard has made fail. */
-unsigned made_spoiled(void);
-/* The same for a call that is only forwarded, and the text of ncclGetLastError; NULL: NCCL's own.
+/* The result of a call that is only forwarded, and the text of ncclGetLastError; NULL: NCCL's own.
  */
 int made_passed(const void *comm);
 const char *made_last_error(const void *comm);
@@ -131,14 +149,10 @@ void made_set_version(unsigned library, int version);
 unsigned made_aborts(const void *comm);
 unsigned made_abort_group(const void *comm);
 unsigned made_abort_place(const void *comm); /* in the order of all aborts, from 1; 0 none */
-/* The asynchronous error that NCCL reports for this communicator; how often it was queried so far;
- * and whether the query returns. */
+/* The asynchronous error that NCCL reports for this communicator; how often it was queried so far.
+ */
 void made_set_async_error(const void *comm, int error);
 unsigned made_asked(const void *comm);
-void made_hold_answers(bool hold);
-void made_hold_aborts(bool hold); /* they do not return from now on, or again do */
-/* Runs in each, with its handle; NULL nothing. */
-void made_on_abort(void (*function)(void *comm));
 /* Of the oldest work that the watchdog sees waiting; 0 none. */
 uint64_t made_pending_record(const void *comm);
 int64_t made_pending_age_ns(const void *comm); /* of that work */
@@ -154,31 +168,18 @@ int made_library_of(const void *comm);
 
 /* Contexts 0 and 1. */
 void *made_stream(unsigned context);
-void made_hold(bool hold); /* work does not finish from now on, or again does */
-/* Events that are recorded from now on stay pending until all of them are released; earlier ones do
- * not. */
-void made_hold_recorded(bool hold);
-void made_release_recorded(void);
+void made_release_recorded(void); /* and holds_recorded is over */
 /* The stream of this context does not wait for the default stream from now on, or again does. */
 void made_beside_default(unsigned context, bool beside);
 void made_enter_context(unsigned context);   /* it is current on the calling thread */
-void made_capture(bool capture);             /* all streams are being captured into a graph */
 void made_fail(unsigned context, int error); /* every call there answers this from now on */
 void made_reset(unsigned context);           /* a new one at the same address */
 void made_number_contexts(bool numbered);    /* as drivers from 12.0 on do */
 
 /* NCCLGUARD_TIMING for communicators that are made from now on. */
 void made_timing(int mode);
-/* The result of cuEventElapsedTime; and whether events with timing can be created. */
+/* The result of cuEventElapsedTime. */
 void made_elapsed(int error, float ms);
-void made_refuse_timing(bool refuse);
-/* Events with timing that were asked for so far, those without, and those of both kinds by threads
- * whose calls disturb no capture. */
-unsigned made_timing_events(void);
-unsigned made_plain_events(void);
-unsigned made_relaxed_events(void);
-unsigned made_recorded_events(void); /* how often an event was recorded so far */
-unsigned made_event_queries(void);   /* and queried */
 /* Collectives of the communicator that are among the samples in the black box, in order: how many
  * there are. */
 unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room);
@@ -209,8 +210,6 @@ int made_transfer(void *comm, void *stream, int peer, const void *buffer, uint64
                   int (*inside)(void *argument), void *argument);
 int made_reduce(void *comm, void *stream, const void *buffer, uint64_t bytes,
                 int (*inside)(void *argument), void *argument);
-unsigned made_op_comm_destroy(void);
-unsigned made_op_comm_abort(void);
 struct ng_registration_count;
 bool made_registration_count(const void *comm, struct ng_registration_count *ret_count);
 /* The same of the slot of its group, as it is after its end, too. */

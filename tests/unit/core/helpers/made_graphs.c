@@ -161,12 +161,12 @@ void made_capture_begin(void)
     capture_id++;
     made_events = 0;
     ng_guard.cuda.event_create = create;
-    made_capture(true);
+    made_calls.captures = true;
 }
 
 void made_capture_end(void)
 {
-    made_capture(false);
+    made_calls.captures = false;
     ng_guard.cuda.event_create = driver.event_create;
 }
 

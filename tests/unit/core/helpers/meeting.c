@@ -4,7 +4,6 @@
 #include "tests/unit/core/helpers/meeting.h"
 
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

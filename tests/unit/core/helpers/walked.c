@@ -2,7 +2,6 @@
  * frame, by the compiler's tables alone. */
 #include "tests/unit/core/helpers/walked.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,6 @@
 #include "tests/unit/core/helpers/job.h"
 #include "tests/unit/core/helpers/made_deaths.h"
 
-#include <csignal>
-
 extern "C" {
 #include "core/nccl/board.h"
 }

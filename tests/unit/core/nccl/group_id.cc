@@ -4,10 +4,7 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <algorithm>
 #include <numeric>
-#include <random>
-#include <set>
 
 extern "C" {
 #include "core/nccl/group_id.h"

@@ -139,12 +139,12 @@ class Abort : public testing::Test
     }
     void TearDown() override
     {
-        made_hold(false);
+        made_calls.held = false;
         made_release_recorded();
-        made_hold_aborts(false);
-        made_hold_answers(false);
+        made_calls.aborts_held = false;
+        made_calls.answers_held = false;
         made_set_async_error(nullptr, OK);
-        made_on_abort(nullptr);
+        made_calls.on_abort = nullptr;
         for (auto &[comm, library] : comms_)
             call(library, NG_OP_CommDestroy, comm);
         EXPECT_TRUE(becomes([] { return made_abort_state() <= RETURNED; }));
@@ -203,7 +203,7 @@ TEST_F(Abort, AfterwardsNoCallReachesNcclAndEachGetsItsAnswer)
     ASSERT_TRUE(is_aborted(group_of(comm).id));
     EXPECT_EQ(made_aborts(comm), 1u);
     EXPECT_EQ(group_of(comm).state, (uint32_t)NG_GROUP_ABORTED);
-    unsigned reached = made_reached();
+    unsigned reached = made_calls.reached;
     int answer = -1;
     for (int round = 0; round < 2; round++) {
         for (unsigned op : {NG_OP_AllReduce, NG_OP_Send, NG_OP_Recv, NG_OP_PutSignal})
@@ -219,7 +219,7 @@ TEST_F(Abort, AfterwardsNoCallReachesNcclAndEachGetsItsAnswer)
              {NG_OP_CommFinalize, NG_OP_CommRevoke, NG_OP_CommAbort, NG_OP_CommDestroy})
             EXPECT_EQ(call(0, op, comm), OK) << ng_op_name(op);
     }
-    EXPECT_EQ(made_reached(), reached);
+    EXPECT_EQ(made_calls.reached, reached);
     EXPECT_EQ(made_aborts(comm), 1u);
     EXPECT_EQ(group_of(comm).entered, 0u) << "no other rank counts calls that did not happen";
 }
@@ -287,9 +287,9 @@ TEST_F(Abort, AHandleThatNcclGivesAgainIsAlive)
         EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK);
         EXPECT_EQ(made_passed(comm), -1);
     }
-    unsigned reached = made_reached();
+    unsigned reached = made_calls.reached;
     EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK);
-    EXPECT_EQ(made_reached(), reached + 1) << "this one is NCCL's to destroy";
+    EXPECT_EQ(made_calls.reached, reached + 1) << "this one is NCCL's to destroy";
     comms_.clear();
 }
 
@@ -310,7 +310,7 @@ TEST_F(Abort, AThreadInsideNcclHasAQuarterOfASecondToLeave)
     static std::atomic<int64_t> aborted_ns;
     void *comm = init(0);
     Inside inside(NG_OP_AllReduce, comm);
-    made_on_abort([](void *) { aborted_ns = ng_clock_mono_ns(); });
+    made_calls.on_abort = [](void *) { aborted_ns = ng_clock_mono_ns(); };
     int64_t begun_ns = ng_clock_mono_ns();
     EXPECT_TRUE(is_aborted(0));
     EXPECT_GE(aborted_ns - begun_ns, 250 * NG_MS);
@@ -322,11 +322,11 @@ TEST_F(Abort, WorkInFlightIsFailedAndNoLongerPending)
     void *comm = init(0);
     made_all_reduce(0, comm, made_stream(0), OK);
     ASSERT_TRUE(made_await_completed(comm, 1));
-    made_hold(true);
+    made_calls.held = true;
     made_all_reduce(0, comm, made_stream(0), OK);
     ASSERT_TRUE(becomes([&] { return made_pending_record(comm) != 0; }));
     /* As on a device: the abort ends the kernel, and the event behind it is reached. */
-    made_on_abort([](void *) { made_hold(false); });
+    made_calls.on_abort = [](void *) { made_calls.held = false; };
     ASSERT_TRUE(is_aborted(0));
     EXPECT_TRUE(becomes([&] { return made_pending_record(comm) == 0; }));
     EXPECT_EQ(group_of(comm).completed, 1u) << "there is garbage in its buffers";
@@ -360,7 +360,7 @@ TEST_F(Abort, TheProgramsDestroyWaitsForTheGuardsAbort)
 {
     void *comm = init(0);
     std::atomic<bool> destroyed{false};
-    made_hold_aborts(true);
+    made_calls.aborts_held = true;
     ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
     ASSERT_TRUE(has_fate(comm, ABORTING));
     std::thread ending([&] {
@@ -370,7 +370,7 @@ TEST_F(Abort, TheProgramsDestroyWaitsForTheGuardsAbort)
     });
     EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN) << "others do not wait";
     EXPECT_FALSE(destroyed);
-    made_hold_aborts(false);
+    made_calls.aborts_held = false;
     ending.join();
     EXPECT_TRUE(has_returned());
 }
@@ -384,7 +384,7 @@ TEST_F(Abort, OneThatDoesNotReturnIsToldByNameAndHoldsNobody)
         ASSERT_LT(bound_ms, LONG_MS) << told;
         void *comm = init(0);
         char id[32];
-        made_hold_aborts(true);
+        made_calls.aborts_held = true;
         ASSERT_EQ(made_abort(0, REASON, bound_ms), 0);
         EXPECT_TRUE(becomes([] { return made_abort_state() == STUCK; }));
         EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK) << "the bound is over";
@@ -393,7 +393,7 @@ TEST_F(Abort, OneThatDoesNotReturnIsToldByNameAndHoldsNobody)
         ASSERT_TRUE(becomes([&] { return log().find(words) != std::string::npos; })) << log();
         told = log().substr(log().find(words) + words.size(), strlen("ncclCommAbort"));
         /* A later order is still carried out. */
-        made_hold_aborts(false);
+        made_calls.aborts_held = false;
         EXPECT_TRUE(has_returned());
     }
     EXPECT_EQ(told, "ncclCommAbort");
@@ -404,7 +404,7 @@ TEST_F(Abort, OneThatDoesNotReturnIsToldByNameAndHoldsNobody)
 
 TEST_F(Abort, ThereIsRoomForSomeThatHang)
 {
-    made_hold_aborts(true);
+    made_calls.aborts_held = true;
     for (int i = 0; i < 4; i++) {
         void *comm = init(0);
         ASSERT_EQ(made_abort(0, REASON, 50), 0);
@@ -412,7 +412,7 @@ TEST_F(Abort, ThereIsRoomForSomeThatHang)
     }
     init(0);
     EXPECT_EQ(made_abort(0, REASON, 50), -EBUSY);
-    made_hold_aborts(false);
+    made_calls.aborts_held = false;
     EXPECT_TRUE(has_returned());
     EXPECT_EQ(made_abort(0, REASON, LONG_MS), 0);
     EXPECT_TRUE(has_returned());
@@ -427,8 +427,9 @@ TEST_F(Abort, AnOpenGroupIsWaitedFor)
         return ng_clock_mono_ns() - ordered_ns < NG_S ? "" : "late: for a second";
     };
     open = true;
-    made_on_abort(
-        [](void *) { EXPECT_FALSE(open) << word() << "\nNCCL would read the freed communicator"; });
+    made_calls.on_abort = [](void *) {
+        EXPECT_FALSE(open) << word() << "\nNCCL would read the freed communicator";
+    };
     /* One that cannot be closed any more is that of its thread alone. */
     std::thread([&] {
         made_group_start(0);
@@ -438,9 +439,9 @@ TEST_F(Abort, AnOpenGroupIsWaitedFor)
         EXPECT_TRUE(becomes([&] { return group_of(comm).fate >= (uint32_t)CONDEMNED; }));
         EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN);
         open = false;
-        unsigned reached = made_reached();
+        unsigned reached = made_calls.reached;
         made_group_end(0, OK);
-        EXPECT_EQ(made_reached(), reached + 1) << word();
+        EXPECT_EQ(made_calls.reached, reached + 1) << word();
     }).join();
     EXPECT_TRUE(has_returned());
     EXPECT_EQ(made_aborts(comm), 1u);
@@ -450,7 +451,7 @@ TEST_F(Abort, ABatchThatStaysOpenIsWaitedForASecond)
 {
     static std::atomic<int64_t> aborted_ns;
     void *comm = init(0);
-    made_on_abort([](void *) { aborted_ns = ng_clock_mono_ns(); });
+    made_calls.on_abort = [](void *) { aborted_ns = ng_clock_mono_ns(); };
     std::thread([&] {
         made_group_start(0);
         made_all_reduce(0, comm, made_stream(0), OK);
@@ -470,13 +471,13 @@ TEST_F(Abort, AGroupThatStaysOpenTooLongCanNeverBeClosed)
         ASSERT_TRUE(is_aborted(0, REASON, 100));
         EXPECT_EQ(made_aborts(comm), 1u);
         void *other = init(0);
-        unsigned reached = made_reached();
+        unsigned reached = made_calls.reached;
         EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), BROKEN);
         EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), BROKEN);
         EXPECT_EQ(call(0, NG_OP_GroupStart, nullptr), BROKEN);
         EXPECT_EQ(call(0, NG_OP_AllReduce, other), BROKEN);
         EXPECT_EQ(call(0, NG_OP_CommDestroy, other), BROKEN);
-        EXPECT_EQ(made_reached(), reached);
+        EXPECT_EQ(made_calls.reached, reached);
         void *elsewhere = init(1);
         EXPECT_EQ(call(1, NG_OP_AllReduce, elsewhere), OK) << "another copy has its own groups";
     });
@@ -491,23 +492,23 @@ TEST_F(Abort, ABatchWithARefusedCallEndsWithItsErrorAndNcclLaunchesNoneOfIt)
     void *dead = init(0), *alive = init(0);
     ASSERT_TRUE(is_aborted(group_of(dead).id, "dead_rank: rank 3 died"));
     for (unsigned op : {NG_OP_AllReduce, NG_OP_Send, NG_OP_PutSignal}) {
-        unsigned spoiled = made_spoiled(), reached = made_reached();
+        unsigned spoiled = made_calls.spoiled, reached = made_calls.reached;
         made_group_start(0);
         EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
         EXPECT_EQ(call(0, op, dead), (int)ncclRemoteError) << ng_op_name(op);
         EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
-        EXPECT_EQ(made_spoiled(), spoiled) << "the group may be thrown away as a whole";
+        EXPECT_EQ(made_calls.spoiled, spoiled) << "the group may be thrown away as a whole";
         EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), (int)ncclRemoteError) << ng_op_name(op);
-        EXPECT_EQ(made_spoiled(), spoiled + 1);
-        EXPECT_EQ(made_reached(), reached + 4) << "NCCL closes its group";
+        EXPECT_EQ(made_calls.spoiled, spoiled + 1);
+        EXPECT_EQ(made_calls.reached, reached + 4) << "NCCL closes its group";
         EXPECT_EQ(group_of(alive).entered, 0u) << "no other rank counts calls that did not happen";
         EXPECT_EQ(made_newest_record().state, (uint32_t)NG_RECORD_FAILED);
     }
-    unsigned spoiled = made_spoiled();
+    unsigned spoiled = made_calls.spoiled;
     made_group_start(0);
     EXPECT_EQ(call(0, NG_OP_AllReduce, alive), OK);
     EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK) << "that was the other group's";
-    EXPECT_EQ(made_spoiled(), spoiled);
+    EXPECT_EQ(made_calls.spoiled, spoiled);
     EXPECT_EQ(group_of(alive).entered, 1u);
 }
 
@@ -516,14 +517,14 @@ TEST_F(Abort, OnlyTheOutermostEndOfARefusedBatchFails)
     void *dead = init(0);
     ASSERT_TRUE(is_aborted(0));
     for (unsigned end : {NG_OP_GroupEnd, NG_OP_GroupSimulateEnd}) {
-        unsigned spoiled = made_spoiled();
+        unsigned spoiled = made_calls.spoiled;
         made_group_start(0);
         made_group_start(0);
         EXPECT_EQ(call(0, NG_OP_AllReduce, dead), BROKEN);
         EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK);
-        EXPECT_EQ(made_spoiled(), spoiled);
+        EXPECT_EQ(made_calls.spoiled, spoiled);
         EXPECT_EQ(call(0, end, nullptr), BROKEN) << ng_op_name((enum ng_op)end);
-        EXPECT_EQ(made_spoiled(), spoiled + 1);
+        EXPECT_EQ(made_calls.spoiled, spoiled + 1);
         made_group_start(0);
         EXPECT_EQ(call(0, NG_OP_GroupEnd, nullptr), OK) << "once";
     }
@@ -575,7 +576,7 @@ TEST_F(Abort, WhatTheProgramHasEndedItselfNcclNeverSeesAgain)
     for (unsigned end : {NG_OP_CommDestroy, NG_OP_CommAbort}) {
         void *comm = init(0), *alive = init(0), *child = nullptr;
         EXPECT_EQ(call(0, end, comm), OK);
-        unsigned reached = made_reached();
+        unsigned reached = made_calls.reached;
         int answer = -1;
         for (unsigned op : {NG_OP_AllReduce, NG_OP_Send, NG_OP_PutSignal})
             EXPECT_EQ(call(0, op, comm), INVALID) << ng_op_name((enum ng_op)op);
@@ -585,7 +586,7 @@ TEST_F(Abort, WhatTheProgramHasEndedItselfNcclNeverSeesAgain)
         for (unsigned op :
              {NG_OP_CommDestroy, NG_OP_CommAbort, NG_OP_CommFinalize, NG_OP_CommRevoke})
             EXPECT_EQ(call(0, op, comm), OK) << ng_op_name((enum ng_op)op);
-        EXPECT_EQ(made_reached(), reached);
+        EXPECT_EQ(made_calls.reached, reached);
         ASSERT_NE(made_last_error(comm), nullptr);
         EXPECT_NE(std::string(made_last_error(comm)).find("destroyed or aborted"),
                   std::string::npos);
@@ -617,9 +618,9 @@ TEST_F(Abort, AHandleOfTheProgramsPastThatNcclGivesAgainIsAlive)
     Inside inside(NG_OP_CommInitRank, nullptr, &variable,
                   [&] { __atomic_store_n(&variable, comm, __ATOMIC_RELEASE); });
     EXPECT_EQ(made_passed(comm), -1);
-    unsigned reached = made_reached();
+    unsigned reached = made_calls.reached;
     EXPECT_EQ(call(0, NG_OP_CommAbort, comm), OK);
-    EXPECT_EQ(made_reached(), reached + 1) << "that is the way out";
+    EXPECT_EQ(made_calls.reached, reached + 1) << "that is the way out";
     inside.leave(ncclInternalError);
 }
 
@@ -651,7 +652,7 @@ TEST_F(Abort, ARefusedEndOfABatchHoldsNoOtherCommunicatorBack)
     static std::atomic<int64_t> aborted_ns;
     void *dead = init(0), *other = init(0);
     uint64_t dead_id = group_of(dead).id, other_id = group_of(other).id;
-    made_on_abort([](void *) { aborted_ns = ng_clock_mono_ns(); });
+    made_calls.on_abort = [](void *) { aborted_ns = ng_clock_mono_ns(); };
     std::thread([&] {
         made_group_start(0);
         made_all_reduce(0, dead, made_stream(0), OK);
@@ -676,9 +677,9 @@ TEST_F(Abort, ABlockedInitIsAbortedByTheHandleThatNcclHasWritten)
     EXPECT_EQ(inside.leave(ncclInternalError), (int)ncclInternalError);
     EXPECT_EQ(variable, handle);
     /* What a program does then. */
-    unsigned reached = made_reached();
+    unsigned reached = made_calls.reached;
     EXPECT_EQ(call(0, NG_OP_CommAbort, handle), OK);
-    EXPECT_EQ(made_reached(), reached) << "it is freed already";
+    EXPECT_EQ(made_calls.reached, reached) << "it is freed already";
     EXPECT_EQ(made_passed(handle), BROKEN);
 }
 
@@ -689,11 +690,11 @@ TEST_F(Abort, WhatTheProgramsOwnAbortCutsOffHasNotFinished)
     EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK);
     ASSERT_TRUE(made_await_completed(comm, 1));
     struct made_group group = group_of(comm);
-    made_hold(true);
+    made_calls.held = true;
     EXPECT_EQ(call(0, NG_OP_AllReduce, comm), OK);
     struct made_call abort = call_of(NG_OP_CommAbort, comm);
     abort.inside = [](void *) {
-        made_hold(false);
+        made_calls.held = false;
         EXPECT_TRUE(becomes([] { return made_newest_record().state >= NG_RECORD_COMPLETED; }));
         return OK;
     };
@@ -773,10 +774,10 @@ TEST_F(Abort, TheProgramMayAbortWhatItIsMakingAtAnAddressThatTheGuardFreed)
     ASSERT_TRUE(is_aborted(0));
     Inside inside(NG_OP_CommInitRank, nullptr, &variable,
                   [&] { __atomic_store_n(&variable, handle, __ATOMIC_RELEASE); });
-    unsigned reached = made_reached();
+    unsigned reached = made_calls.reached;
     EXPECT_EQ(call(0, NG_OP_CommGetAsyncError, handle), OK);
     EXPECT_EQ(call(0, NG_OP_CommAbort, handle), OK);
-    EXPECT_EQ(made_reached(), reached + 2);
+    EXPECT_EQ(made_calls.reached, reached + 2);
     inside.leave(ncclInternalError);
 }
 
@@ -799,10 +800,10 @@ TEST_F(Abort, CallsThatRaceWithItNeverReachAFreedCommunicator)
             comms[i] = init(0);
             freed[i] = false;
         }
-        made_on_abort([](void *comm) {
+        made_calls.on_abort = [](void *comm) {
             for (size_t i = 0; i < 4; i++)
                 freed[i] = freed[i] || comms[i] == comm;
-        });
+        };
         std::atomic<bool> stop{false};
         std::atomic<int> calls{0};
         std::vector<std::thread> threads;
@@ -840,7 +841,7 @@ TEST_F(Abort, ProgramAndGuardNeverBothEndOne)
         void *comm = init(0);
         static std::atomic<int> ends;
         ends = 0;
-        made_on_abort([](void *) { ends++; });
+        made_calls.on_abort = [](void *) { ends++; };
         std::thread program([&] {
             struct made_call what = call_of(round % 2 ? NG_OP_CommDestroy : NG_OP_CommAbort, comm);
             what.inside = [](void *) {
@@ -878,13 +879,13 @@ TEST_F(Abort, OneByOneTheOneThatHoldsTheDeviceComesFirst)
 {
     void *queued = init(1), *running = init(1);
     made_set_version(1, 22105);
-    made_hold(true);
+    made_calls.held = true;
     made_all_reduce(1, running, made_stream(0), OK);
     ASSERT_TRUE(becomes([&] { return made_pending_record(running) != 0; }));
     std::this_thread::sleep_for(std::chrono::milliseconds(5)); /* so that it is the older one */
     made_all_reduce(1, queued, made_stream(0), OK);
     ASSERT_TRUE(becomes([&] { return made_pending_record(queued) != 0; }));
-    made_on_abort([](void *) { made_hold(false); });
+    made_calls.on_abort = [](void *) { made_calls.held = false; };
     ASSERT_TRUE(is_aborted(0));
     EXPECT_LT(made_abort_place(running), made_abort_place(queued));
 }
@@ -894,13 +895,13 @@ TEST_F(Abort, OneByOneWorkOnTheDeviceComesBeforeOlderWorkThatIsQueued)
 {
     void *queued = init(1), *running = init(1);
     made_set_version(1, 22105);
-    made_hold_recorded(true);
+    made_calls.holds_recorded = true;
     made_all_reduce(1, queued, made_stream(0), OK);
     ASSERT_TRUE(becomes([&] { return made_pending_age_ns(queued) > 0; }));
-    made_hold_recorded(false);
+    made_calls.holds_recorded = false;
     struct made_call what = call_of(NG_OP_AllReduce, running);
     what.inside = [](void *) { /* between its start and its end */
-                               made_hold_recorded(true);
+                               made_calls.holds_recorded = true;
                                return OK;
     };
     EXPECT_EQ(made_call(1, &what), OK);
@@ -908,7 +909,7 @@ TEST_F(Abort, OneByOneWorkOnTheDeviceComesBeforeOlderWorkThatIsQueued)
         becomes([&] { return made_pending_record(running) != 0 && made_started(running); }));
     ASSERT_FALSE(made_started(queued));
     ASSERT_GT(made_pending_age_ns(queued), made_pending_age_ns(running));
-    made_on_abort([](void *) { made_release_recorded(); });
+    made_calls.on_abort = [](void *) { made_release_recorded(); };
     ASSERT_TRUE(is_aborted(0));
     EXPECT_LT(made_abort_place(running), made_abort_place(queued));
 }
@@ -916,13 +917,13 @@ TEST_F(Abort, OneByOneWorkOnTheDeviceComesBeforeOlderWorkThatIsQueued)
 TEST_F(Abort, APolicyWaitsForNoCommunicatorThatWasMadeAfterItsOrder)
 {
     void *comm = init(0);
-    made_hold_aborts(true);
+    made_calls.aborts_held = true;
     ASSERT_EQ(made_policy_abort(nullptr, 0, REASON, LONG_MS), 0);
     ASSERT_TRUE(has_fate(comm, ABORTING));
     void *later = init(0);
     Inside inside(NG_OP_CommDestroy, later);
     ASSERT_TRUE(has_fate(later, PROGRAM_ENDS));
-    made_hold_aborts(false);
+    made_calls.aborts_held = false;
     EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
     EXPECT_EQ(made_aborts(later), 0u);
     EXPECT_EQ(inside.leave(OK), OK);
@@ -933,14 +934,14 @@ TEST_F(Abort, OnlyAPolicysOrderConcernsAGroupAndOnlyItsOwn)
 {
     void *comm = init(0), *other = init(0);
     uint64_t id = group_of(comm).id, other_id = group_of(other).id;
-    made_hold_aborts(true);
+    made_calls.aborts_held = true;
     ASSERT_EQ(made_abort(other_id, REASON, LONG_MS), 0);
     ASSERT_TRUE(has_fate(other, ABORTING));
     EXPECT_FALSE(made_abort_concerns(other_id)) << "a person's";
     ASSERT_EQ(made_policy_abort(&id, 1, REASON, LONG_MS), 0);
     EXPECT_TRUE(made_abort_concerns(id));
     EXPECT_FALSE(made_abort_concerns(other_id));
-    made_hold_aborts(false);
+    made_calls.aborts_held = false;
     EXPECT_TRUE(has_returned());
     EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
     EXPECT_FALSE(made_abort_concerns(id)) << "it is over";
@@ -983,7 +984,7 @@ TEST_F(Abort, APolicyTellsWhichAbortDoesNotReturn)
     void *comm = init(0);
     uint64_t id = group_of(comm).id;
     char why[400] = "";
-    made_hold_aborts(true);
+    made_calls.aborts_held = true;
     ASSERT_EQ(made_policy_abort(&id, 1, REASON, 50), 0);
     EXPECT_TRUE(becomes([] { return made_policy_abort_state() == STUCK; }));
     /* The time may be over before its thread is there. */
@@ -991,7 +992,7 @@ TEST_F(Abort, APolicyTellsWhichAbortDoesNotReturn)
         return made_stuck(why, sizeof(why)) == (unsigned)NG_OP_CommAbort &&
                strstr(why, "ncclCommAbort has not returned");
     })) << why;
-    made_hold_aborts(false);
+    made_calls.aborts_held = false;
     EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
 }
 
@@ -1002,14 +1003,14 @@ TEST_F(Abort, APolicyTellsOfTheLikeliestObstacleWhereverItIs)
         void *comms[] = {init(0), init(0), init(0)};
         char why[400] = "";
         Inside inside(NG_OP_AllReduce, comms[at]);
-        made_hold_aborts(true);
+        made_calls.aborts_held = true;
         ASSERT_EQ(made_policy_abort(nullptr, 0, REASON, 50), 0);
         EXPECT_TRUE(becomes([] { return made_policy_abort_state() == STUCK; }));
         bool told = becomes([&] {
             return made_stuck(why, sizeof(why)) != 0 &&
                    strstr(why, "is still inside ncclAllReduce on it");
         });
-        made_hold_aborts(false);
+        made_calls.aborts_held = false;
         EXPECT_TRUE(becomes([] { return made_policy_abort_state() == RETURNED; }));
         inside.leave(OK);
         ASSERT_TRUE(told) << at << ": " << why;
@@ -1062,7 +1063,7 @@ TEST_F(Abort, WhatTheProgramHearsOfAnErrorIsHeard)
 TEST_F(Abort, NcclIsNeverAskedAboutWhatTheProgramFrees)
 {
     void *comm = init(0);
-    made_hold_answers(true);
+    made_calls.answers_held = true;
     made_asked(comm);
     EXPECT_TRUE(becomes([&] { return made_asked(comm) == 1; }));
     std::atomic<bool> freed{false};
@@ -1076,7 +1077,7 @@ TEST_F(Abort, NcclIsNeverAskedAboutWhatTheProgramFrees)
     EXPECT_FALSE(too_early) << (ng_clock_mono_ns() - begun_ns < 2 * NG_S
                                     ? "the question is still under way"
                                     : "late: two seconds are all that is waited");
-    made_hold_answers(false);
+    made_calls.answers_held = false;
     ending.join();
     comms_.erase(comm);
     EXPECT_EQ(made_asked(comm), 1u);
@@ -1085,11 +1086,11 @@ TEST_F(Abort, NcclIsNeverAskedAboutWhatTheProgramFrees)
 TEST_F(Abort, TheProgramWaitsForAQuestionThatHangsButNotForEver)
 {
     void *comm = init(0);
-    made_hold_answers(true);
+    made_calls.answers_held = true;
     made_asked(comm);
     EXPECT_TRUE(becomes([&] { return made_asked(comm) == 1; }));
     EXPECT_EQ(call(0, NG_OP_CommDestroy, comm), OK);
-    made_hold_answers(false);
+    made_calls.answers_held = false;
     comms_.erase(comm);
 }
 
@@ -1131,7 +1132,7 @@ TEST_F(Abort, WhatAnAbortMakesFailIsNotTold)
 TEST_F(Abort, AForkedChildKnowsNothingOfIt)
 {
     void *comm = init(0);
-    made_hold_aborts(true);
+    made_calls.aborts_held = true;
     ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
     ASSERT_TRUE(has_fate(comm, ABORTING));
     EXPECT_EQ(in_child([&] {
@@ -1143,6 +1144,6 @@ TEST_F(Abort, AForkedChildKnowsNothingOfIt)
                              : 1;
               }),
               0);
-    made_hold_aborts(false);
+    made_calls.aborts_held = false;
     EXPECT_TRUE(has_returned());
 }

@@ -3,9 +3,6 @@
  */
 #include "tests/unit/core/helpers/box.h"
 
-#include <random>
-#include <thread>
-
 #include <sched.h>
 #include <sys/mount.h>
 

@@ -1,7 +1,6 @@
 /*
  * Injected faults: in the black box, in a view, in dumps, and in what a verdict says.
  */
-#include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/job.h"
 
 #include <jansson.h>

@@ -7,7 +7,6 @@ extern "C" {
 #include "core/recorder/python_code.h"
 #include "core/unwind/frame_table.h"
 #include "core/unwind/python_lines.h"
-#include "core/view/view.h"
 }
 
 namespace

@@ -3,19 +3,13 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <random>
-#include <set>
-
 extern "C" {
 #include "core/recorder/signature.h"
 #include "core/view/signature.h"
 }
 
-namespace
-{
-
 /* A call as a wrapper fills it in: what the operation does not have is -1, count 0. */
-struct ng_signature any_call(std::mt19937_64 &random)
+static struct ng_signature any_call(std::mt19937_64 &random)
 {
     static const std::vector<uint32_t> collectives = [] {
         std::vector<uint32_t> found;
@@ -38,7 +32,7 @@ struct ng_signature any_call(std::mt19937_64 &random)
 }
 
 /* One field is another; true where ranks may not differ in it. */
-bool change(struct ng_signature *call, std::mt19937_64 &random)
+static bool change(struct ng_signature *call, std::mt19937_64 &random)
 {
     struct ng_signature before = *call, other;
     switch (random() % 5) {
@@ -64,15 +58,13 @@ bool change(struct ng_signature *call, std::mt19937_64 &random)
     return ng_signature_differ(&before, call) != 0;
 }
 
-uint64_t hash_of(const std::vector<struct ng_signature> &calls)
+static uint64_t hash_of(const std::vector<struct ng_signature> &calls)
 {
     uint64_t hash = 0;
     for (const struct ng_signature &call : calls)
         hash = ng_signature_roll(hash, &call);
     return hash;
 }
-
-} // namespace
 
 TEST(Signature, WhatEvidenceDoesNotTellDiffersFromNothing)
 {

@@ -9,7 +9,6 @@
 extern "C" {
 #include "core/registration/registration_check.h"
 #include "core/unwind/call_site.h"
-#include "core/util/log.h"
 }
 
 namespace
@@ -44,7 +43,7 @@ class RegistrationCheck : public testing::Test
     }
     void TearDown() override
     {
-        made_hold(false);
+        made_calls.held = false;
     }
     void make(uintptr_t base, size_t bytes, void *handle)
     {
@@ -132,7 +131,7 @@ TEST_F(RegistrationCheck, MemoryThatACollectiveUsesIsToldOnlyWhileItIsInFlight)
     EXPECT_EQ(made_reduce(comm_, stream, at(0x300000), 4096, nullptr, nullptr), ncclSuccess);
     ng_registration_check_freeing(0x300000, 4096, true, place());
     EXPECT_EQ(found_any(), 0u) << "the device is through, whether or not the watchdog has seen it";
-    made_hold(true);
+    made_calls.held = true;
     EXPECT_EQ(made_reduce(comm_, stream, at(0x300000), 4096, nullptr, nullptr), ncclSuccess);
     ng_registration_check_freeing(0x301000, 4096, true, place());
     ng_registration_check_freeing(0x300000, 4096, false, place());

@@ -11,15 +11,8 @@
 #include <nccl.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <functional>
-#include <map>
 #include <mutex>
-#include <random>
-#include <thread>
-#include <vector>
 
 extern "C" {
 #include "core/registration/registrations.h"
@@ -245,7 +238,7 @@ class Registrations : public testing::Test
         device_is_busy = false;
         waiting = 0;
         during_register = nullptr;
-        made_on_abort(nullptr);
+        made_calls.on_abort = nullptr;
         for (auto &[handle, comm] : comms)
             if (comm->alive)
                 finish(handle, false);
@@ -299,7 +292,7 @@ class Registrations : public testing::Test
     static void finish(void *comm, bool aborts)
     {
         struct made_call call = {};
-        call.op = aborts ? made_op_comm_abort() : made_op_comm_destroy();
+        call.op = aborts ? NG_OP_CommAbort : NG_OP_CommDestroy;
         call.comm = comm;
         call.inside = aborts ? end_by_abort : end;
         call.argument = &model(comm);
@@ -438,14 +431,14 @@ TEST_F(Registrations, ADestroyGivesBackWhatTheDeviceIsNotSoonThroughWith)
 {
     void *comm = make_comm();
     allocate(0);
-    made_hold(true);
+    made_calls.held = true;
     auto begun = std::chrono::steady_clock::now();
     ASSERT_TRUE(send(comm, buffer(0)));
     device_is_busy = true;
     std::thread destroyer([comm] { finish(comm, false); });
     std::this_thread::sleep_for(std::chrono::milliseconds(400)); /* longer than a free would wait */
     device_is_busy = false;
-    made_hold(false);
+    made_calls.held = false;
     auto held = std::chrono::steady_clock::now() - begun;
     destroyer.join();
     /* After a second it counts as one that never ends. */
@@ -461,11 +454,11 @@ TEST_F(Registrations, ADestroyLeavesToNcclWhatAPeerDoesNotEnd)
 {
     void *comm = make_comm();
     allocate(0);
-    made_hold(true);
+    made_calls.held = true;
     ASSERT_TRUE(send(comm, buffer(0)));
     finish(comm, false);
     EXPECT_EQ(model(comm).deregisters, 0u);
-    made_hold(false);
+    made_calls.held = false;
 }
 
 TEST_F(Registrations, NeitherAFailureNorAMissingHandleIsGivenBack)
@@ -517,7 +510,7 @@ TEST_F(Registrations, AnAbortByTheGuardEndsAGivingBackThatDoesNotReturn)
     ASSERT_TRUE(send(comm, buffer(0)));
     ASSERT_TRUE(send(comm, buffer(1)));
     made_await_completed(comm, 0);
-    made_on_abort(cut_off);
+    made_calls.on_abort = cut_off;
     ASSERT_TRUE(made_group_of(comm, &group));
     reduce_until_aborted(comm, [&group] { EXPECT_EQ(made_abort(group.id, "test", 5000), 0); });
     while (made_abort_state() == 2)
@@ -641,11 +634,11 @@ TEST_F(Registrations, ACollectiveOnOtherBuffersDoesNotWaitForSends)
 {
     void *comm = make_sender(2);
     made_await_completed(comm, 0);
-    made_hold(true);
+    made_calls.held = true;
     ASSERT_TRUE(send(comm, buffer(0)));
     reduce(comm, buffer(1)); /* returns, though the device is held */
     EXPECT_EQ(model(comm).deregisters, 0u);
-    made_hold(false);
+    made_calls.held = false;
     await_given_back(comm); /* once it is through */
     EXPECT_FALSE(send(comm, buffer(0)));
 }
@@ -764,13 +757,13 @@ TEST_F(Registrations, AFreeDoesNotAskAPeerThatLetsWorkWait)
 {
     void *comm = make_sender(2);
     made_await_completed(comm, 0);
-    made_hold(true);
+    made_calls.held = true;
     ASSERT_TRUE(send(comm, buffer(1)));
     while (!made_pending_record(comm) || made_pending_age_ns(comm) < 1200000000)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     release(0);
     EXPECT_EQ(model(comm).deregisters, 0u); /* it would not have returned */
-    made_hold(false);
+    made_calls.held = false;
     EXPECT_TRUE(send(comm, buffer(1)));
     EXPECT_EQ(model(comm).deregisters, 1u);
 }
@@ -791,12 +784,12 @@ TEST_F(Registrations, SoManyFreesDuringACallThatAllIsGivenBackWaitForTheDevice)
         return 0;
     };
     device_is_busy = true;
-    made_hold(true);
+    made_calls.held = true;
     EXPECT_EQ(made_transfer(comm, made_stream(0), 1, buffer(0), 64, frees, nullptr), ncclSuccess);
     std::thread sender([&] { EXPECT_TRUE(send(comm, buffer(0))); });
     std::this_thread::sleep_for(std::chrono::milliseconds(50)); /* for a mistake to be made */
     device_is_busy = false;
-    made_hold(false);
+    made_calls.held = false;
     sender.join();
     EXPECT_EQ(model(comm).registrations.size(), 1u);
 }
@@ -852,7 +845,7 @@ TEST_F(Registrations, ADestroyOfAParentIsAloneInNcclWithItsChildren)
     allocate(0);
     ASSERT_TRUE(send(child, buffer(0)));
     struct made_call call = {};
-    call.op = made_op_comm_destroy();
+    call.op = NG_OP_CommDestroy;
     call.comm = parent;
     call.argument = &model(parent);
     call.inside = [](void *comm) {

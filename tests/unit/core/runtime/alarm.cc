@@ -8,10 +8,7 @@ extern "C" {
 #include "core/runtime/alarm.h"
 }
 
-namespace
-{
-
-struct ng_alarm alarm_of(enum ng_incident_level level, uint64_t group_id)
+static struct ng_alarm alarm_of(enum ng_incident_level level, uint64_t group_id)
 {
     struct ng_alarm alarm = {};
     alarm.level = level;
@@ -21,7 +18,7 @@ struct ng_alarm alarm_of(enum ng_incident_level level, uint64_t group_id)
 }
 
 /* The groups of what is taken, in order, until there is nothing more. */
-std::vector<uint64_t> taken()
+static std::vector<uint64_t> taken()
 {
     std::vector<uint64_t> groups;
     struct ng_alarm alarm;
@@ -30,13 +27,11 @@ std::vector<uint64_t> taken()
     return groups;
 }
 
-void raise_one(enum ng_incident_level level, uint64_t group_id)
+static void raise_one(enum ng_incident_level level, uint64_t group_id)
 {
     struct ng_alarm alarm = alarm_of(level, group_id);
     ng_alarm_raise(&alarm);
 }
-
-} // namespace
 
 TEST(Alarm, TheGravestIsTakenFirstAndElseTheOldest)
 {

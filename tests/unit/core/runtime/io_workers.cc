@@ -4,9 +4,7 @@
 #include "tests/unit/core/helpers/core.h"
 
 #include <condition_variable>
-#include <functional>
 #include <mutex>
-#include <thread>
 
 #include "tests/unit/core/helpers/plain_threads.h"
 

@@ -5,7 +5,6 @@
 
 extern "C" {
 #include "core/unwind/frame_table.h"
-#include "core/view/view.h"
 }
 
 namespace

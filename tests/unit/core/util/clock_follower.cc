@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 extern "C" {
 #include "core/util/clock_follower.h"

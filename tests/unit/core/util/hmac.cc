@@ -7,10 +7,7 @@ extern "C" {
 #include "core/util/hmac.h"
 }
 
-namespace
-{
-
-std::string hex(const unsigned char *bytes, size_t count)
+static std::string hex(const unsigned char *bytes, size_t count)
 {
     std::string text;
     for (size_t i = 0; i < count; i++) {
@@ -22,7 +19,7 @@ std::string hex(const unsigned char *bytes, size_t count)
 }
 
 /* In pieces of this size: how it comes makes no difference. */
-std::string sha256(const std::string &text, size_t piece)
+static std::string sha256(const std::string &text, size_t piece)
 {
     unsigned char digest[NG_HMAC_BYTES];
     struct ng_sha256 sha;
@@ -33,7 +30,7 @@ std::string sha256(const std::string &text, size_t piece)
     return hex(digest, sizeof(digest));
 }
 
-std::string hmac(const std::string &key, const std::string &text)
+static std::string hmac(const std::string &key, const std::string &text)
 {
     unsigned char mac[NG_HMAC_BYTES];
     struct ng_hmac hmac;
@@ -99,5 +96,3 @@ TEST(Hmac, OneBitIsAnother)
         b[i / 8] = 0;
     }
 }
-
-} // namespace

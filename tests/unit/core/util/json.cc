@@ -5,15 +5,10 @@
 
 #include <clocale>
 #include <cmath>
-#include <limits>
-#include <thread>
 
 #include <jansson.h>
 
-namespace
-{
-
-std::string json_of(const std::function<void(struct ng_json *)> &write, int expected = 0)
+static std::string json_of(const std::function<void(struct ng_json *)> &write, int expected = 0)
 {
     return text_from([&](int fd) {
         struct ng_json json;
@@ -24,7 +19,7 @@ std::string json_of(const std::function<void(struct ng_json *)> &write, int expe
 }
 
 /* One value in an array, as text without the array. */
-std::string value_of(const std::function<void(struct ng_json *)> &write)
+static std::string value_of(const std::function<void(struct ng_json *)> &write)
 {
     std::string text = json_of([&](struct ng_json *json) {
         ng_json_open_array(json, nullptr, NG_JSON_COMPACT);
@@ -35,28 +30,28 @@ std::string value_of(const std::function<void(struct ng_json *)> &write)
     return text.substr(1, text.size() - 3);
 }
 
-std::string string_of(const char *text)
+static std::string string_of(const char *text)
 {
     return value_of([&](struct ng_json *json) { ng_json_string(json, nullptr, text); });
 }
 
-std::string double_of(double value)
+static std::string double_of(double value)
 {
     return value_of([&](struct ng_json *json) { ng_json_double(json, nullptr, value); });
 }
 
-int write_hello(const void *context, int fd)
+static int write_hello(const void *context, int fd)
 {
     const char *text = (const char *)context;
     return write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -errno;
 }
 
-int write_half_and_fail(const void *, int fd)
+static int write_half_and_fail(const void *, int fd)
 {
     return write(fd, "half", 4) == 4 ? -ENOSPC : -EIO;
 }
 
-int write_a_lot(const void *, int fd)
+static int write_a_lot(const void *, int fd)
 {
     struct ng_output output;
     ng_output_init(&output, fd);
@@ -64,8 +59,6 @@ int write_a_lot(const void *, int fd)
         ng_output_format(&output, "line %d\n", i);
     return ng_output_flush(&output);
 }
-
-} // namespace
 
 TEST(Json, LinesForPeopleAndCompactForRecords)
 {

@@ -7,7 +7,6 @@
 
 #include <fnmatch.h>
 #include <fstream>
-#include <thread>
 
 #include "tests/unit/core/helpers/plain_threads.h"
 
@@ -345,11 +344,8 @@ TEST(Log, FollowsAStderrThatTheProgramSentElsewhere)
     EXPECT_EQ(status, 0);
 }
 
-namespace
-{
-
 /* The first lines that a FIFO has for its reader. */
-std::string read_fifo(const std::string &path, size_t lines)
+static std::string read_fifo(const std::string &path, size_t lines)
 {
     std::ifstream reader(path);
     std::string all, line;
@@ -360,7 +356,7 @@ std::string read_fifo(const std::string &path, size_t lines)
 
 /* What `body` logs to a FIFO that nobody has opened yet: opening it does not return, as on a dead
  * file server. */
-int logging_to_nobody(const std::string &path, const std::function<int()> &body)
+static int logging_to_nobody(const std::string &path, const std::function<int()> &body)
 {
     return in_child([&] {
         alarm(60);
@@ -369,8 +365,6 @@ int logging_to_nobody(const std::string &path, const std::function<int()> &body)
         return body();
     });
 }
-
-} // namespace
 
 TEST(Log, AFileThatDoesNotAnswerHoldsUpNobodyForLong)
 {

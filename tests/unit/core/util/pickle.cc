@@ -1,7 +1,6 @@
 /*
  * Python's pickles: what Python itself reads back.
  */
-#include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/python.h"
 
 #include <cmath>
@@ -10,11 +9,8 @@ extern "C" {
 #include "core/util/pickle.h"
 }
 
-namespace
-{
-
 /* repr() of what Python's pickle module reads, and what pickletools says of the opcodes. */
-std::string python_reads(const std::function<void(struct ng_pickle *)> &write)
+static std::string python_reads(const std::function<void(struct ng_pickle *)> &write)
 {
     Folder folder;
     std::string path = folder / "pickle";
@@ -33,7 +29,7 @@ std::string python_reads(const std::function<void(struct ng_pickle *)> &write)
 }
 
 /* The error of a document that is not one. */
-int error_of(const std::function<void(struct ng_pickle *)> &write)
+static int error_of(const std::function<void(struct ng_pickle *)> &write)
 {
     struct ng_pickle pickle;
     int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -43,8 +39,6 @@ int error_of(const std::function<void(struct ng_pickle *)> &write)
     close(fd);
     return error;
 }
-
-} // namespace
 
 TEST(Pickle, PythonReadsEveryKindOfValue)
 {

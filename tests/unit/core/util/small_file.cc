@@ -3,9 +3,6 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 extern "C" {
 #include "core/util/small_file.h"
 }

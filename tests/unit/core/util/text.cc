@@ -7,10 +7,7 @@ extern "C" {
 #include "core/util/text.h"
 }
 
-namespace
-{
-
-std::string clean(std::string text, bool lines = false)
+static std::string clean(std::string text, bool lines = false)
 {
     /* At the very end of its memory: reading beyond is seen. */
     std::vector<char> exact(text.c_str(), text.c_str() + text.size() + 1);
@@ -74,14 +71,12 @@ TEST(Text, NothingGetsLongerAndOnceIsEnough)
     }
 }
 
-std::string ranks(std::vector<int> values, size_t bytes = 256)
+static std::string ranks(std::vector<int> values, size_t bytes = 256)
 {
     std::string text(bytes, '\xee');
     ng_text_ranks(values.data(), (uint32_t)values.size(), &text[0], bytes);
     return std::string(text.c_str());
 }
-
-} // namespace
 
 TEST(Text, RanksAreCompressed)
 {

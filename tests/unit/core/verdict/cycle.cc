@@ -121,9 +121,7 @@ TEST(Verdict, TheRankThatIsAloneWithItsOrderOnItsStreamIsNamed)
 }
 
 /* Three rounds of two calls, as every rank makes them; in the fourth one rank departs from that. */
-namespace
-{
-Job rounds(int ranks)
+static Job rounds(int ranks)
 {
     Job job(ranks, 1, "a");
     job.group(2, "b");
@@ -135,7 +133,6 @@ Job rounds(int ranks)
         }
     return job;
 }
-} // namespace
 
 /* Of two ranks no majority tells, but one of them did it the other way in all rounds before. */
 TEST(Verdict, OfTwoRanksInOppositeOrderTheOneThatDepartsFromItsRoundsIsLikelyWrong)

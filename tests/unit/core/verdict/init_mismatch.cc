@@ -4,8 +4,6 @@
  */
 #include "tests/unit/core/helpers/job.h"
 
-#include <cstdlib>
-
 extern "C" {
 #include "core/config/nccl_variables.h"
 #include "core/incident/roll_call.h"
@@ -13,13 +11,10 @@ extern "C" {
 #include "core/verdict/init_mismatch.h"
 }
 
-namespace
-{
-
 constexpr uint64_t WORLD = 0xd, OTHER = 0xe, SMALL = 0x5;
 
 /* All of `ranks` wait in ncclCommInitRank of WORLD. */
-Job initialising(int ranks, bool launcher_told = true)
+static Job initialising(int ranks, bool launcher_told = true)
 {
     Job job(ranks, launcher_told);
     job.group(WORLD, "dp");
@@ -32,7 +27,7 @@ Job initialising(int ranks, bool launcher_told = true)
 }
 
 /* `rank` passes another rank's number. */
-Job with_twin(int ranks, int rank, int as, bool launcher_told = true)
+static Job with_twin(int ranks, int rank, int as, bool launcher_told = true)
 {
     Job job = initialising(ranks, launcher_told);
     job.at(WORLD, rank).group_rank = as;
@@ -43,7 +38,7 @@ Job with_twin(int ranks, int rank, int as, bool launcher_told = true)
 }
 
 /* These ranks hold another unique id than the others. */
-Job with_other_id(int ranks, const std::vector<int> &odd, bool launcher_told = true)
+static Job with_other_id(int ranks, const std::vector<int> &odd, bool launcher_told = true)
 {
     Job job = initialising(ranks, launcher_told);
     job.group(OTHER, "dp");
@@ -59,8 +54,8 @@ Job with_other_id(int ranks, const std::vector<int> &odd, bool launcher_told = t
 }
 
 /* The line, and how it is logged. */
-std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE,
-                    enum ng_log_level *ret_level = nullptr)
+static std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE,
+                           enum ng_log_level *ret_level = nullptr)
 {
     struct ng_view view;
     struct ng_arena arena = {};
@@ -82,8 +77,6 @@ std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE,
         *ret_level = level;
     return line;
 }
-
-} // namespace
 
 TEST(InitMismatch, ARankNumberThatTwoHaveIsThatOfWhoWasLaunchedAsAnother)
 {

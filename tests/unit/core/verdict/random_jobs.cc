@@ -4,8 +4,6 @@
 #include "tests/unit/core/verdict/verdict_jobs.h"
 
 #include <numeric>
-#include <random>
-#include <set>
 
 /*
  * Ranks in overlapping groups run one program of collectives, each of which is

@@ -4,11 +4,8 @@
  */
 #include "tests/unit/core/verdict/verdict_jobs.h"
 
-#include <cstring>
-
 extern "C" {
 #include "core/nccl/group_id.h"
-#include "core/report/report.h"
 }
 
 /* It left a call out, and has come to the end: there it will stay, as the work of the others, whose
@@ -91,16 +88,13 @@ TEST(Verdict, WhoWaitsAloneToExchangeDataWithRanksThatHaveEndedMadeACallTooMany)
 TEST(Verdict, OfTwoRanksTheEndOfOneIsCertainThoughWhichOfBothIsWrongIsNot)
 {
     for (int ranks : {2, 3}) {
-        Job job(ranks, WORLD, "dp");
-        for (int rank = 0; rank < ranks; rank++)
-            job.at(WORLD, rank).did(9);
+        Job job(ranks, WORLD, "dp", 9);
         for (int rank = 0; rank < ranks - 1; rank++)
             job.at(WORLD, rank).waits();
         job.process(ranks - 1).life = NG_LIFE_EXITED;
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_LEFT_EARLY);
-        EXPECT_EQ(judgement.culprits, std::vector<int>{ranks - 1}) << judgement.line;
-        EXPECT_EQ(judgement.confidence, ranks == 2 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+        Judgement judgement =
+            expect_verdict(job, NG_KIND_LEFT_EARLY, {ranks - 1},
+                           ranks == 2 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
         EXPECT_EQ(judgement.end_is_certain, ranks == 2) << "of more the confidence says it";
     }
 }
@@ -117,10 +111,7 @@ TEST(Verdict, OfTwoRanksTheOneThatDepartsFromItsRoundsMadeOneTooMany)
             job.at(WORLD, rank).did(1, a).did(1, b).did(1, c);
     job.at(WORLD, 0).waits(b);
     job.process(1).life = NG_LIFE_EXITED;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_MISMATCH);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{0}) << judgement.line;
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
+    Judgement judgement = expect_verdict(job, NG_KIND_MISMATCH, {0}, NG_CONFIDENCE_LIKELY);
     EXPECT_TRUE(mentions(judgement.whys.at(0), "called AllGather #16, a call too many"))
         << judgement.whys[0];
 }
@@ -134,19 +125,14 @@ TEST(Verdict, OfTwoRanksTheOneThatEndedWithAnErrorLeftEarly)
     job.at(WORLD, 1).did(9);
     job.process(1).life = NG_LIFE_EXITED;
     job.process(1).exit_status = 7;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_LEFT_EARLY);
-    EXPECT_EQ(judgement.culprits, std::vector<int>{1});
-    EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN) << judgement.line;
+    expect_verdict(job, NG_KIND_LEFT_EARLY, {1}, NG_CONFIDENCE_CERTAIN);
 }
 
 /* One of the others is held up by it in another communicator, and has not come to its end. */
 TEST(Verdict, WhoMadeOneCallTooManyMayHoldUpOneThatHasNotEnded)
 {
-    Job job(6, WORLD, "dp");
+    Job job(6, WORLD, "dp", 9);
     job.group(1, "pair", {4, 5});
-    for (int rank = 0; rank < 6; rank++)
-        job.at(WORLD, rank).did(9);
     job.at(WORLD, 4).waits();
     job.at(1, 1).waits();
     for (int rank : {0, 1, 2, 3})
@@ -510,11 +496,8 @@ TEST(Verdict, AnExitWithoutACommunicatorInUseIsNoReason)
     }
 }
 
-namespace
-{
-
 /* Hosts of two ranks each, "n0", "n1", …; those of `lost` are lost. */
-void put_on_hosts(Job &job, const std::vector<int> &lost, int64_t silent_ns)
+static void put_on_hosts(Job &job, const std::vector<int> &lost, int64_t silent_ns)
 {
     for (size_t rank = 0; rank < job.processes.size(); rank++)
         job.process((int)rank).host = "n" + std::to_string(rank / 2);
@@ -522,8 +505,6 @@ void put_on_hosts(Job &job, const std::vector<int> &lost, int64_t silent_ns)
         job.process(rank).is(NG_LIFE_LOST, silent_ns);
     }
 }
-
-} // namespace
 
 TEST(Verdict, RanksOfALostHostAreLikelyDead)
 {
@@ -673,11 +654,9 @@ TEST(Verdict, TheFirstOfSeveralDeathsIsToBlame)
 TEST(Verdict, ADeathAfterAnotherHadLeftIsNoCause)
 {
     for (bool same_host : {true, false}) {
-        Job job(4, WORLD, "world");
+        Job job(4, WORLD, "world", 6);
         job.group(2, "row", {0, 1});
         job.group(3, "column", {1, 3});
-        for (int rank = 0; rank < 4; rank++)
-            job.at(WORLD, rank).did(6);
         /* Who left without waiting for the device had made the call, too, or had not. */
         for (int rank = same_host ? 1 : 0; rank < 4; rank++)
             job.at(WORLD, rank).waits(all_reduce(), rank ? LONG_AGO : 300 * NG_MS);
@@ -1007,17 +986,14 @@ TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
 /* Ranks that are held up elsewhere may come to either call. */
 TEST(Verdict, OfASplitAndACollectiveTheRarerCallIsOnlyLikelyWrongWhileOthersMayCome)
 {
-    Job job(6, WORLD, "dp");
+    Job job(6, WORLD, "dp", 5);
     job.group(0xff, "other", {0, 4, 5});
-    for (int rank = 0; rank < 6; rank++)
-        job.at(WORLD, rank).did(5);
     job.at(WORLD, 0).waits();
     for (int rank : {1, 2, 3}) {
         job.at(WORLD, rank).derived = 1;
         job.inside(rank, NG_OP_CommSplit, WORLD);
     }
-    for (int group_rank : {1, 2})
-        job.at(0xff, group_rank).waits();
+    job.wait(0xff, {1, 2});
     expect_verdict(job, NG_KIND_MISMATCH, {0}, NG_CONFIDENCE_LIKELY, all_but(6, {0}));
 }
 
@@ -1027,11 +1003,9 @@ TEST(Verdict, ARankThatAShrinkLeavesOutIsNotMissedThere)
     constexpr uint64_t CHILD = 0xe;
     for (int left_out : {0, 2}) {
         int missing = 3 - left_out;
-        Job job(4, WORLD, "world");
+        Job job(4, WORLD, "world", 3);
         job.group(CHILD, "rest", all_but(4, {left_out}));
         job.derive(CHILD, WORLD);
-        for (int rank = 0; rank < 4; rank++)
-            job.at(WORLD, rank).did(3);
         for (int rank = 0, child_rank = 0; rank < 4; rank++) {
             if (rank == left_out)
                 continue;

@@ -406,10 +406,8 @@ TEST(Verdict, TheMismatchBehindARemoteErrorIsToldThoughNobodyHasWaitedForLong)
 /* That another waits for a moment, as is usual, has nothing to do with the error. */
 TEST(Verdict, ARemoteErrorDoesNotMakeAShortWaitAStall)
 {
-    Job job(4, WORLD, "dp");
+    Job job(4, WORLD, "dp", 3);
     job.group(0xe, "tp", {2, 3});
-    for (int rank = 0; rank < 4; rank++)
-        job.at(WORLD, rank).did(3);
     job.at(WORLD, 1).async_error = 6;
     job.process(0).life = NG_LIFE_EXITED;
     job.at(0xe, 0).did(5).waits(all_reduce(), NG_S);
@@ -424,18 +422,6 @@ TEST(Verdict, OfARemoteErrorOfUnknownOriginNobodyIsSurelyToBlame)
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(3).async_error = rank % 2 ? 6 : 0;
     expect_verdict(job, NG_KIND_ASYNC_ERROR, {1, 3}, NG_CONFIDENCE_LIKELY);
-}
-
-TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasEndedIsItsOwnDoing)
-{
-    Job job(4, WORLD, "dp");
-    for (int rank : {0, 1, 3})
-        job.at(WORLD, rank).did(3).async_error = 6;
-    job.at(WORLD, 2).did(3).state = NG_GROUP_ABORTED;
-    expect_kind(judge(job), NG_KIND_HEALTHY);
-    /* Not so an error of its own. */
-    job.at(WORLD, 0).async_error = 2;
-    expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
 }
 
 TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasDestroyedIsItsOwnDoing)
@@ -453,6 +439,10 @@ TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasDestroyedIsItsOwnDoing)
             expect_kind(judgement, NG_KIND_ASYNC_ERROR);
             EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << life;
         }
+        /* Not so an error of its own. */
+        job.process(2).life = NG_LIFE_RUNNING;
+        job.at(WORLD, 0).async_error = 2;
+        expect_kind(judge(job), NG_KIND_ASYNC_ERROR);
     }
 }
 

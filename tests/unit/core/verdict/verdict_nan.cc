@@ -3,24 +3,17 @@
  */
 #include "tests/unit/core/verdict/verdict_jobs.h"
 
-namespace
-{
-
 /* In call `seq` of the world, `age_ns` ago: element 17 of a thousand of bfloat16. */
-struct ng_view_nan nan_in(uint64_t seq, int64_t age_ns, bool held)
+static struct ng_view_nan nan_in(uint64_t seq, int64_t age_ns, bool held)
 {
     return {age_ns, WORLD, seq, NG_OP_AllReduce, 9, 1000, 2, 17, 0x7fc0, held};
 }
 
-Job all_did(int ranks, uint64_t calls)
+static Job all_did(int ranks, uint64_t calls)
 {
-    Job job(ranks, WORLD, "dp");
-    for (int rank = 0; rank < ranks; rank++)
-        job.at(WORLD, rank).did(calls);
+    Job job(ranks, WORLD, "dp", calls);
     return job;
 }
-
-} // namespace
 
 TEST(Verdict, ANanIsToldOfWhenAskedThoughNobodyWaits)
 {

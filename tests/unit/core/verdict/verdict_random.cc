@@ -5,10 +5,7 @@
  */
 #include "tests/unit/core/helpers/job.h"
 
-#include <algorithm>
 #include <numeric>
-#include <random>
-#include <set>
 
 namespace
 {

@@ -3,11 +3,8 @@
  */
 #include "tests/unit/core/verdict/verdict_jobs.h"
 
-namespace
-{
-
 /* Rank 1's watchdog hangs, and its device seems not to finish what all have called. */
-Job unwatched(int ranks)
+static Job unwatched(int ranks)
 {
     Job job(ranks, WORLD, "dp");
     for (int rank = 0; rank < ranks; rank++)
@@ -17,8 +14,6 @@ Job unwatched(int ranks)
     job.process(1).watchdog_in = "cuEventQuery (thread 7 in ioctl)";
     return job;
 }
-
-} // namespace
 
 TEST(Verdict, AStuckWatchdogIsTheReasonOfADeviceThatSeemsNotToFinish)
 {

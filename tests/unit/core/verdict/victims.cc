@@ -1,12 +1,8 @@
 /*
  * Ranks that ended because their own work was stuck: what they waited for is the cause.
  */
-#include <csignal>
 
 #include "tests/unit/core/verdict/verdict_jobs.h"
-
-namespace
-{
 
 constexpr int ABORTED = NG_EXIT_STATUS_SIGNAL + SIGABRT, CRASHED = NG_EXIT_STATUS_SIGNAL + SIGSEGV,
               KILLED = NG_EXIT_STATUS_SIGNAL + SIGKILL, NOT_KNOWN = 0;
@@ -17,7 +13,7 @@ constexpr int64_t SHARED = 5 * NG_S - 200 * NG_MS, COLD_SHARED = 30 * NG_S - 200
 
 /* The last rank has not come to call 7, in which the others wait; rank 0, which had waited for so
  * long, died a second ago. */
-Job gave_up(int ranks, int exit_status, int64_t waited_ns = LONG)
+static Job gave_up(int ranks, int exit_status, int64_t waited_ns = LONG)
 {
     Job job = waiting_for(ranks, {0, ranks - 1});
     job.at(WORLD, 0).waits(all_reduce(), waited_ns);
@@ -25,8 +21,6 @@ Job gave_up(int ranks, int exit_status, int64_t waited_ns = LONG)
     job.process(0).exit_status = exit_status;
     return job;
 }
-
-} // namespace
 
 TEST(Victims, ARankThatGaveUpIsNotToBlameForTheOneThatItWaitedFor)
 {

@@ -4,15 +4,11 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <algorithm>
-#include <set>
-
 #define _Atomic
 #define _Static_assert static_assert
 extern "C" {
 #include "core/nccl/group_id.h"
 #include "core/view/grow_id.h"
-#include "core/view/view.h"
 }
 #undef _Atomic
 #undef _Static_assert

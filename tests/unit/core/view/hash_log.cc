@@ -4,9 +4,6 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#include <memory>
-#include <random>
-
 extern "C" {
 #include "tests/unit/core/view/hash_log_writer.h"
 }

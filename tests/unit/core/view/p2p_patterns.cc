@@ -92,11 +92,8 @@ TEST(P2pPatterns, AnExchangeOfAllWithAllIsAllToAll)
         }
 }
 
-namespace
-{
-
 /* One NCCL group of this rank that does not finish: sends to `to`, receives from `from`. */
-void stuck(World &world, int rank, const std::vector<int> &to, const std::vector<int> &from)
+static void stuck(World &world, int rank, const std::vector<int> &to, const std::vector<int> &from)
 {
     for (int peer : to)
         world.rank(rank).p2p(NG_OP_Send, peer, false);
@@ -105,8 +102,6 @@ void stuck(World &world, int rank, const std::vector<int> &to, const std::vector
     world.rank(rank).grouped((int)(to.size() + from.size()));
     world.rank(rank).pending_record = world.rank(rank).records.back().id;
 }
-
-} // namespace
 
 TEST(P2pPatterns, AVerdictNamesTheAllToAllThatAllWaitIn)
 {

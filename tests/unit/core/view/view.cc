@@ -4,9 +4,6 @@
 #include "tests/unit/core/helpers/box.h"
 #include "tests/unit/core/helpers/job.h"
 
-#include <algorithm>
-#include <random>
-
 namespace
 {
 

@@ -5,7 +5,6 @@
 #include "tests/unit/core/helpers/made_calls.h"
 
 #include <chrono>
-#include <thread>
 
 #include <nccl.h>
 
@@ -74,10 +73,10 @@ TEST_F(Watchdog, RestsWhileNothingIsUnderWayAndMakesNoCudaCall)
      */
     for (int i = 0; i < 5 && !rests; i++) {
         ASSERT_TRUE(await(next_round_is_late));
-        unsigned queries = made_event_queries();
+        unsigned queries = made_calls.event_queries;
         rests = next_round_is_late();
         if (rests) {
-            EXPECT_EQ(made_event_queries(), queries);
+            EXPECT_EQ(made_calls.event_queries, queries);
         }
     }
     EXPECT_TRUE(rests);
@@ -101,7 +100,7 @@ TEST_F(Watchdog, IsWokenByACall)
 /* It does not rest while a work is in flight, or a thread inside a call. */
 TEST_F(Watchdog, DoesNotRestWhileSomethingIsUnderWay)
 {
-    made_hold(true);
+    made_calls.held = true;
     reduce();
     int64_t begun = made_round_mono_ns();
     EXPECT_TRUE(await([&] { return made_round_mono_ns() - begun > 2'500'000'000; }));
@@ -109,10 +108,10 @@ TEST_F(Watchdog, DoesNotRestWhileSomethingIsUnderWay)
     for (int i = 0; i < 5; i++)
         late += next_round_is_late();
     EXPECT_LT(late, 3);
-    made_hold(false);
+    made_calls.held = false;
     ASSERT_TRUE(made_await_completed(comm_, completed() + 1));
     struct made_call call = {};
-    call.op = made_op_all_reduce();
+    call.op = NG_OP_AllReduce;
     call.comm = comm_;
     call.stream = made_stream(0);
     call.argument = &late;

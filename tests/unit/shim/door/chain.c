@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 static bool check(const char *what, bool holds)
 {

@@ -5,7 +5,6 @@
 #include "tests/unit/shim/door/library.h"
 
 #include <dlfcn.h>
-#include <stddef.h>
 #include <stdio.h>
 
 #define EXPORT __attribute__((visibility("default")))

@@ -3,7 +3,6 @@
  * name itself, and passes the others on.
  */
 #include <dlfcn.h>
-#include <stddef.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))

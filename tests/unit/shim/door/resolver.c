@@ -3,7 +3,6 @@
  * before any constructor has run, and before the libraries ahead of it are linked themselves.
  */
 #include <dlfcn.h>
-#include <stddef.h>
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -11,8 +11,6 @@ extern "C" {
 }
 #endif
 
-#include <sys/wait.h>
-
 constexpr uint64_t world = 0x500;
 
 class BoardMultihost : public testing::TestWithParam<const char *>, protected StoreOfTest

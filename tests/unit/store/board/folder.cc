@@ -3,8 +3,6 @@
  */
 #include "tests/unit/store/board/peer.h"
 
-#include <sys/time.h>
-
 namespace
 {
 

@@ -5,8 +5,6 @@
 #include "tests/gtest/in_time.h"
 #include "tests/unit/store/board/peer.h"
 
-#include <sys/eventfd.h>
-
 namespace
 {
 

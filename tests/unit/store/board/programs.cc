@@ -10,11 +10,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-namespace
-{
-
 /* A rank that was silent for a while and is `sleep` now; returns its pid. */
-pid_t rank_that_became_sleep(const std::string &folder)
+static pid_t rank_that_became_sleep(const std::string &folder)
 {
     int gone[2];
     char byte;
@@ -38,7 +35,7 @@ pid_t rank_that_became_sleep(const std::string &folder)
     return pid;
 }
 
-std::map<int, int> exit_statuses(Board *board)
+static std::map<int, int> exit_statuses(Board *board)
 {
     std::map<int, int> found;
     struct ng_view view;
@@ -53,7 +50,7 @@ std::map<int, int> exit_statuses(Board *board)
 }
 
 /* From now on these system calls fail with EPERM in this process. */
-void forbid_calls(const std::vector<long> &calls)
+static void forbid_calls(const std::vector<long> &calls)
 {
     std::vector<struct sock_filter> program = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
@@ -74,8 +71,6 @@ const std::vector<long> links_and_room = {
     SYS_link,
 #endif
 };
-
-} // namespace
 
 TEST(LocalPrograms, WhoBecameAnotherProgramHasLeftAndIsCountedOnce)
 {

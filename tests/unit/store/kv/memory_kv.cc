@@ -8,7 +8,6 @@
 #include <deque>
 #include <mutex>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 extern "C" {
 #include "core/util/descriptor.h"

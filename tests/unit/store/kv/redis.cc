@@ -5,18 +5,14 @@
 
 #include <hiredis.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 
-namespace
-{
-
 constexpr int64_t patience_ns = 20 * NG_S;
 constexpr char never_ms[] = "600000";
 
-int listen_on(int port, int backlog)
+static int listen_on(int port, int backlog)
 {
     struct sockaddr_in address = {};
     int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -31,7 +27,7 @@ int listen_on(int port, int backlog)
     return fd;
 }
 
-int connect_to(int port)
+static int connect_to(int port)
 {
     struct sockaddr_in address = {};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -45,7 +41,7 @@ int connect_to(int port)
     return fd;
 }
 
-std::string text_of(const redisReply *reply)
+static std::string text_of(const redisReply *reply)
 {
     switch (reply->type) {
     case REDIS_REPLY_INTEGER:
@@ -63,7 +59,7 @@ std::string text_of(const redisReply *reply)
 }
 
 /* Ends with this process, whatever becomes of it. */
-pid_t start_program(const std::vector<std::string> &words, const std::string &log)
+static pid_t start_program(const std::vector<std::string> &words, const std::string &log)
 {
     std::vector<char *> list;
     for (const std::string &word : words)
@@ -82,15 +78,13 @@ pid_t start_program(const std::vector<std::string> &words, const std::string &lo
     _exit(127);
 }
 
-int run_program(const std::vector<std::string> &words, const std::string &log)
+static int run_program(const std::vector<std::string> &words, const std::string &log)
 {
     int status = -1;
     pid_t pid = start_program(words, log);
     waitpid(pid, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
-
-} // namespace
 
 int free_port()
 {

@@ -7,8 +7,6 @@
 
 #include "tests/unit/core/helpers/core.h"
 
-#include <mutex>
-
 /* A port that nobody uses at the moment; the one 10,000 above is free as well. */
 int free_port();
 

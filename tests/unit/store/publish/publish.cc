@@ -17,7 +17,6 @@
 #include <sstream>
 
 #include <spawn.h>
-#include <sys/wait.h>
 
 constexpr uint64_t world = 0x500; /* the group of all, and their label */
 

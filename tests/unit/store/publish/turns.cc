@@ -9,10 +9,7 @@
 #include "tests/unit/store/kv/on_stores.h"
 #include "tests/unit/store/publish/ranks.h"
 
-#include <algorithm>
-#include <memory>
 #include <queue>
-#include <random>
 #include <tuple>
 
 constexpr uint64_t label = 0x700;

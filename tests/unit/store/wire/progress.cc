@@ -3,8 +3,6 @@
  */
 #include "tests/unit/core/helpers/job.h"
 
-#include <random>
-
 extern "C" {
 #include "core/util/text.h"
 #include "store/wire/progress.h"
