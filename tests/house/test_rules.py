@@ -23,6 +23,7 @@ GOOD = {
     "shim/entry.c": '/* Wrappers. */\n#include <dlfcn.h>\n#include <nccl.h>\n#include "core/nccl/call.h"\n',
     "shim/lifecycle.c": '/* Root. */\n#include "core/nccl/call.h"\n#include "store/board/local.h"\n',
     "tools/cmd/exporter.c": "/* HTTP. */\n#include <dlfcn.h>\n",
+    "tools/render/curses.c": "/* Curses. */\n#include <dlfcn.h>\n",
     "tools/cmd/main.c": '/* Command. */\n#include "core/view/view.h"\n#include "store/board/local.h"\n',
 }
 

@@ -15,12 +15,10 @@
 
 #include "core/config/config.h"
 #include "core/report/report.h"
-#include "core/util/clock.h"
-#include "core/verdict/verdict.h"
 #include "store/board/board_client.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
-#include "tools/jobs/jobs.h"
+#include "tools/cmd/top.h"
 #include "tools/judge/live_verdict.h"
 #include "tools/render/screen.h"
 #include "tools/render/table.h"
@@ -29,9 +27,6 @@
 #define COMMAND "top"
 
 #define INTERVAL_NS (2 * NG_S)
-/* A store that comes back empty has no data until every rank has published again. */
-#define EMPTY_NS (10 * NG_S)
-
 enum {
     OPTION_JOB,
     OPTION_STORE,
@@ -66,23 +61,16 @@ static const struct ng_usage usage = {
         "Show a job: where each rank of each group is (collectives entered, started and done),\n"
         "what it is in since when, how far it is behind the furthest, who is gone; and the\n"
         "verdict at this moment. The guilty come first; ranks that are alike are folded.\n"
-        "On a terminal the table is redrawn until q or Ctrl-C; else it is printed once.\n"
+        "On a terminal one browses it: arrows, Enter for a rank with its stack, c for the "
+        "culprit,\n"
+        "/ to filter, s to sort, g for groups, j for other jobs, ? for help, q to quit. Without\n"
+        "ncursesw it is only redrawn; where there is no terminal it is printed once.\n"
         "Exit status: 0, 1 the store cannot be reached, 2 usage error or no such job.",
     .options = options,
     .option_count = OPTION_COUNT,
 };
 
-/* One snapshot of the job. Its table points into it: do not copy it. */
-struct look {
-    struct ng_view view;
-    struct ng_verdict verdict;
-    struct ng_table table;
-    int64_t time_unix_ns;
-    int64_t stuck_ns; /* threshold for stuck; 0: the job is over */
-    bool made;
-};
-
-static void forget(struct look *look)
+void ng_top_look_fini(struct ng_top_look *look)
 {
     if (look->made) {
         ng_table_fini(&look->table);
@@ -92,10 +80,9 @@ static void forget(struct look *look)
     look->made = false;
 }
 
-/* How many processes were seen, 0 included, or -errno with the reason in job->why. */
-static int take_look(struct ng_job *job, int64_t asked_ns, struct look *ret_look)
+int ng_top_look_take(struct ng_job *job, int64_t asked_ns, struct ng_top_look *ret_look)
 {
-    struct look *look = ret_look;
+    struct ng_top_look *look = ret_look;
 
     look->made = false;
     ng_view_init(&look->view);
@@ -120,14 +107,14 @@ static int take_look(struct ng_job *job, int64_t asked_ns, struct look *ret_look
     }
     look->made = !error;
     if (error)
-        forget(look);
+        ng_top_look_fini(look);
     return error ? error : count;
 }
 
 static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
 {
-    struct look look;
-    int count = take_look(job, asked_ns, &look), error = 0;
+    struct ng_top_look look;
+    int count = ng_top_look_take(job, asked_ns, &look), error = 0;
 
     if (count == 0)
         return ng_jobs_none(COMMAND, job);
@@ -140,7 +127,7 @@ static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
                                        .stuck_ns = look.stuck_ns};
         ng_table_print(&look.table, &paper, stdout);
     }
-    forget(&look);
+    ng_top_look_fini(&look);
     if (!error)
         return NG_EXIT_OK;
     fprintf(stderr, "ncclguard top: cannot write the output: %s\n", strerror(-error));
@@ -148,7 +135,7 @@ static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
 }
 
 /* False: the terminal is gone. */
-static bool draw(const struct look *look, const char *trouble)
+static bool draw(const struct ng_top_look *look, const char *trouble)
 {
     struct ng_table_paper paper = {
         .time_unix_ns = look->time_unix_ns, .trouble = trouble, .stuck_ns = look->stuck_ns};
@@ -168,12 +155,12 @@ static bool draw(const struct look *look, const char *trouble)
     return drawn;
 }
 
-/* Until the user quits, or the job is over. */
-static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
+/* The plain screen: until the user quits, or the job is over. */
+static int redraw(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
 {
-    struct look looks[2], *shown = &looks[0], *next = &looks[1];
+    struct ng_top_look looks[2], *shown = &looks[0], *next = &looks[1];
     char trouble[NG_BOARD_CLIENT_WHY_BYTES + 64] = "";
-    int count = take_look(job, asked_ns, shown);
+    int count = ng_top_look_take(job, asked_ns, shown);
 
     if (count == 0)
         return ng_jobs_none(COMMAND, job);
@@ -181,7 +168,7 @@ static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
         return ng_jobs_failed(COMMAND, job, count);
     int error = ng_screen_open();
     if (error) {
-        forget(shown);
+        ng_top_look_fini(shown);
         fprintf(stderr, "ncclguard top: cannot use the terminal: %s\n", strerror(-error));
         return NG_EXIT_FAILED;
     }
@@ -194,13 +181,13 @@ static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
             break;
         if (event == NG_SCREEN_REDRAW)
             continue;
-        count = take_look(job, asked_ns, next);
+        count = ng_top_look_take(job, asked_ns, next);
         due_ns = ng_clock_mono_ns() + interval_ns;
         if (count != 0)
             seen_ns = ng_clock_mono_ns();
         trouble[0] = '\0';
         if (count == 0) {
-            if (local || ng_clock_mono_ns() - seen_ns > EMPTY_NS)
+            if (local || ng_clock_mono_ns() - seen_ns > NG_TOP_EMPTY_NS)
                 break;
             snprintf(trouble, sizeof(trouble), "stale: the store no longer has data for this job");
             continue;
@@ -210,18 +197,38 @@ static int watch(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
                      job->why[0] ? job->why : strerror(-count));
             continue;
         }
-        forget(shown);
-        struct look *before = shown;
+        ng_top_look_fini(shown);
+        struct ng_top_look *before = shown;
         shown = next;
         next = before;
     }
     ng_screen_close();
-    forget(shown);
+    ng_top_look_fini(shown);
     if (count == 0)
         printf("ncclguard top: job %s is over: none of its processes is left\n", job->name);
     if (ng_screen_ending_signal())
         raise(ng_screen_ending_signal());
     return NG_EXIT_OK;
+}
+
+/* On a terminal. Several jobs, none of them named: they are there to choose from. */
+static int watch(const char *const *values, struct ng_job *job, int64_t asked_ns,
+                 int64_t interval_ns)
+{
+    const char *named = values[OPTION_JOB] ? values[OPTION_JOB] : getenv("NCCLGUARD_JOB");
+    char error[2048];
+    int status = ng_top_choose(values[OPTION_JOB], values[OPTION_STORE], values[OPTION_RUN], job,
+                               error, sizeof(error));
+
+    if (status == 0 || !named || !*named) {
+        int browsed = ng_top_browse(job, status != 0, asked_ns, interval_ns);
+        if (browsed != -ENOSYS)
+            return browsed;
+    }
+    if (status == 0)
+        return redraw(job, asked_ns, interval_ns);
+    fputs(error, stderr);
+    return status;
 }
 
 /* 0, or an exit status after reporting the usage error. */
@@ -260,13 +267,13 @@ int ng_command_top(int argc, char **argv)
         fprintf(stderr, "ncclguard top: out of memory\n");
         return NG_EXIT_FAILED;
     }
-    status =
-        ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], values[OPTION_RUN], job);
-    if (status == 0) {
-        if (values[OPTION_JSON] || values[OPTION_ONCE] || !ng_screen_possible())
+    if (!values[OPTION_JSON] && !values[OPTION_ONCE] && ng_screen_possible()) {
+        status = watch(values, job, asked_ns, interval_ns);
+    } else {
+        status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE],
+                                values[OPTION_RUN], job);
+        if (status == 0)
             status = print_once(job, asked_ns, values[OPTION_JSON]);
-        else
-            status = watch(job, asked_ns, interval_ns);
     }
     free(job);
     return status;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "tools/render/curses.h"
 
 /* The alternate screen, no cursor, no line wrapping; and the reverse. */
 #define ENTER "\033[?1049h\033[?25l\033[?7l\033[H\033[2J"
@@ -25,7 +26,9 @@
 
 static struct {
     bool open, keys; /* keys: standard input is the terminal, too */
-    int signals;     /* a signalfd */
+    bool browser;    /* drawn by curses */
+    int key;
+    int signals; /* a signalfd */
     int ended_by;
     struct termios before;
     sigset_t mask_before;
@@ -72,7 +75,13 @@ static bool write_all(const char *text, size_t bytes)
 static bool enter(void)
 {
     struct termios raw = screen.before;
+    unsigned lines, columns;
 
+    if (screen.browser) {
+        ng_screen_size(&lines, &columns);
+        ng_curses_enter(lines, columns);
+        return true;
+    }
     if (screen.keys) {
         raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
         raw.c_cc[VMIN] = 0;
@@ -84,12 +93,17 @@ static bool enter(void)
 
 static void leave(void)
 {
+    if (screen.browser) {
+        ng_curses_leave();
+        return;
+    }
     write_all(LEAVE, strlen(LEAVE));
     if (screen.keys)
         tcsetattr(STDIN_FILENO, TCSADRAIN, &screen.before);
 }
 
-int ng_screen_open(void)
+/* Signals become events. 0 or -errno. */
+static int begin(void)
 {
     static const int numbers[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGPIPE,
                                   SIGTSTP, SIGWINCH, SIGTTOU, SIGTTIN};
@@ -109,8 +123,42 @@ int ng_screen_open(void)
     screen.keys = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &screen.before) == 0 &&
                   tcgetpgrp(STDIN_FILENO) == getpgrp();
     screen.open = true;
-    enter();
     return 0;
+}
+
+int ng_screen_open(void)
+{
+    int error = begin();
+
+    if (!error)
+        enter();
+    return error;
+}
+
+static void end(void)
+{
+    screen.open = screen.browser = false;
+    close(screen.signals);
+    screen.signals = -1;
+}
+
+int ng_screen_open_browser(void)
+{
+    int error = begin();
+
+    if (error)
+        return error;
+    screen.browser = screen.keys && ng_curses_open(ng_screen_has_colours(STDOUT_FILENO));
+    if (screen.browser)
+        return 0;
+    end();
+    sigprocmask(SIG_SETMASK, &screen.mask_before, NULL);
+    return -ENOSYS;
+}
+
+int ng_screen_key(void)
+{
+    return screen.key;
 }
 
 /* Ctrl-Z: the shell gets its terminal back, and we redraw when continued. */
@@ -146,6 +194,21 @@ static enum ng_screen_event take_signal(void)
     return event;
 }
 
+/* Curses reads ahead, so it is asked before each wait. */
+static enum ng_screen_event take_browser_key(void)
+{
+    screen.key = ng_curses_key();
+    return screen.key == NG_CURSES_NO_KEY ? NG_SCREEN_TIME : NG_SCREEN_KEY;
+}
+
+/* Readable, but without a byte to read: the terminal is gone. */
+static bool is_at_end(void)
+{
+    int bytes = 0;
+
+    return ioctl(STDIN_FILENO, FIONREAD, &bytes) != 0 || bytes == 0;
+}
+
 static enum ng_screen_event take_key(void)
 {
     char keys[64];
@@ -170,6 +233,8 @@ static enum ng_screen_event take_key(void)
 
 enum ng_screen_event ng_screen_wait(int64_t until_mono_ns)
 {
+    if (screen.browser && take_browser_key() == NG_SCREEN_KEY)
+        return NG_SCREEN_KEY;
     for (;;) {
         struct pollfd polled[2] = {{screen.signals, POLLIN, 0},
                                    {screen.keys ? STDIN_FILENO : -1, POLLIN, 0}};
@@ -182,7 +247,9 @@ enum ng_screen_event ng_screen_wait(int64_t until_mono_ns)
         if (ready > 0 && polled[0].revents)
             event = take_signal();
         if (event == NG_SCREEN_TIME && ready > 0 && polled[1].revents)
-            event = take_key();
+            event = !screen.browser ? take_key()
+                    : is_at_end()   ? NG_SCREEN_QUIT
+                                    : take_browser_key();
         if (event != NG_SCREEN_TIME || ng_clock_mono_ns() >= until_mono_ns)
             return event;
     }
@@ -202,11 +269,15 @@ bool ng_screen_draw(const char *text)
     unsigned lines, columns;
     char *picture = NULL;
     size_t bytes = 0;
-    FILE *file = open_memstream(&picture, &bytes);
 
+    ng_screen_size(&lines, &columns);
+    if (screen.browser) {
+        ng_curses_draw(text, lines, columns);
+        return true;
+    }
+    FILE *file = open_memstream(&picture, &bytes);
     if (!file)
         return true; /* the picture stays unchanged */
-    ng_screen_size(&lines, &columns);
     fputs("\033[H", file);
     for (unsigned i = 0; i < lines && *text; i++) {
         size_t length = strcspn(text, "\n");
@@ -224,10 +295,11 @@ void ng_screen_close(void)
 {
     if (!screen.open)
         return;
-    screen.open = false;
-    leave();
-    close(screen.signals);
-    screen.signals = -1;
+    if (screen.browser)
+        ng_curses_close();
+    else
+        leave();
+    end();
     /* Ctrl-C is the usual way to quit: not reported as a signal. */
     int ending = screen.ended_by;
     if (ending == SIGINT || ending == SIGQUIT || ending == SIGPIPE)

@@ -15,6 +15,7 @@ enum ng_screen_event {
     NG_SCREEN_REDRAW, /* the size has changed, or the process was continued after a stop */
     NG_SCREEN_LOOK,   /* a key that requests an update at once: space, Enter */
     NG_SCREEN_QUIT,   /* q, Ctrl-C, or the terminal is gone */
+    NG_SCREEN_KEY,    /* of a browser: ng_screen_key has it */
 };
 
 /* Whether standard output is a terminal on which a picture can be redrawn. */
@@ -25,6 +26,13 @@ bool ng_screen_has_colours(int fd);
 
 /* Take it over. From here on, signals that end or stop a program are events. 0 or -errno. */
 int ng_screen_open(void);
+
+/* The same through curses, with all keys as events. -ENOSYS: that is not possible here, since there
+ * is no ncursesw, it does not know the terminal, or standard input is not the terminal, too. */
+int ng_screen_open_browser(void);
+
+/* The key of the last NG_SCREEN_KEY (enum ng_browser_key). */
+int ng_screen_key(void);
 
 /* Wait until then (CLOCK_MONOTONIC), or until an event. */
 enum ng_screen_event ng_screen_wait(int64_t until_mono_ns);

@@ -18,17 +18,6 @@
 /* Number of collectives behind up to which the time since is computed. */
 #define WINDOW_MAX ((uint64_t)1 << 20)
 
-/* Sort keys: the smaller, the higher up. */
-enum {
-    PLACE_CULPRIT,    /* in the group that the verdict names */
-    PLACE_SUSPICIOUS, /* the same process elsewhere */
-    PLACE_GONE,
-    PLACE_BEHIND,
-    PLACE_WAITING,
-    PLACE_OTHER,
-    PLACE_OVER,
-};
-
 static bool is_ended(const struct ng_view_member *member)
 {
     return member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED ||
@@ -308,24 +297,24 @@ static void hide_ended(struct ng_table *table, bool *group_lives)
         table->rows[i].hidden = !group_lives[view->members[i].group] || is_older_handle(view, i);
 }
 
-static unsigned place_of(const struct ng_table *table, const struct ng_table_row *row)
+static enum ng_table_place place_of(const struct ng_table *table, const struct ng_table_row *row)
 {
     if (row->culprit)
         return !row->member || row->process == NG_TABLE_NOBODY ||
                        table->view->groups[row->member->group].id == table->verdict->group_id
-                   ? PLACE_CULPRIT
-                   : PLACE_SUSPICIOUS;
+                   ? NG_PLACE_CULPRIT
+                   : NG_PLACE_SUSPICIOUS;
     const struct ng_view_process *process = &table->view->processes[row->process];
     bool over = !row->member || is_ended(row->member);
     if (process->life == NG_LIFE_EXITED && process->exit_status == 0 && over)
-        return PLACE_OVER;
+        return NG_PLACE_OVER;
     if (!lives(process))
-        return PLACE_GONE;
+        return NG_PLACE_GONE;
     if (row->behind && row->behind_ns >= UNUSUAL_NS)
-        return PLACE_BEHIND;
+        return NG_PLACE_BEHIND;
     if (row->phase != NG_PHASE_NONE && row->age_ns >= UNUSUAL_NS)
-        return PLACE_WAITING;
-    return over ? PLACE_OVER : PLACE_OTHER;
+        return NG_PLACE_WAITING;
+    return over ? NG_PLACE_OVER : NG_PLACE_OTHER;
 }
 
 static int compare_rows(const void *left, const void *right, void *context)
@@ -336,9 +325,9 @@ static int compare_rows(const void *left, const void *right, void *context)
 
     if (a->place != b->place)
         return a->place < b->place ? -1 : 1;
-    if (a->place == PLACE_BEHIND && a->behind_ns != b->behind_ns)
+    if (a->place == NG_PLACE_BEHIND && a->behind_ns != b->behind_ns)
         return a->behind_ns > b->behind_ns ? -1 : 1;
-    if (a->place == PLACE_WAITING && a->age_ns / UNUSUAL_NS != b->age_ns / UNUSUAL_NS)
+    if (a->place == NG_PLACE_WAITING && a->age_ns / UNUSUAL_NS != b->age_ns / UNUSUAL_NS)
         return a->age_ns > b->age_ns ? -1 : 1;
     if (a->rank != b->rank)
         return (unsigned)a->rank < (unsigned)b->rank ? -1 : 1;

@@ -24,6 +24,17 @@ enum ng_table_phase {
     NG_PHASE_DEVICE, /* started on the device */
 };
 
+/* The smaller, the higher up. */
+enum ng_table_place {
+    NG_PLACE_CULPRIT,    /* in the group that the verdict names */
+    NG_PLACE_SUSPICIOUS, /* the same process elsewhere */
+    NG_PLACE_GONE,
+    NG_PLACE_BEHIND,
+    NG_PLACE_WAITING,
+    NG_PLACE_OTHER,
+    NG_PLACE_OVER,
+};
+
 /* One rank of one group. */
 struct ng_table_row {
     uint32_t process;                    /* NG_TABLE_NOBODY: a culprit not in the view */
@@ -41,7 +52,7 @@ struct ng_table_row {
     uint32_t sends, receives;
     const struct ng_view_record *oldest_p2p;
     bool hidden; /* ended, like all the others of its group, so not of interest */
-    unsigned place;
+    enum ng_table_place place;
 };
 
 struct ng_table {

@@ -15,6 +15,7 @@
 #include <random>
 
 #include "tests/gtest/in_time.h"
+#include "tests/unit/tools/picture.h"
 #include "tests/unit/tools/stuck_job.h"
 
 namespace
@@ -198,6 +199,7 @@ class Terminal
     Terminal(const std::vector<std::string> &arguments,
              const std::map<std::string, std::string> &environment, unsigned short rows = 24,
              unsigned short columns = 100)
+        : picture(rows, columns)
     {
         struct winsize size = {rows, columns, 0, 0};
         std::vector<std::string> words = {the_command()};
@@ -217,7 +219,8 @@ class Terminal
             ioctl(slave_, TIOCSCTTY, 0);
             for (int fd = 0; fd < 3; fd++)
                 dup2(slave_, fd);
-            setenv("TERM", "xterm", 1);
+            /* Curses does not know it: the plain screen. */
+            setenv("TERM", "no-such-terminal", 1);
             for (const auto &[name, value] : environment)
                 value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
             execv(argv[0], argv.data());
@@ -255,6 +258,27 @@ class Terminal
             screen_.append(buffer, static_cast<size_t>(bytes));
         }
     }
+    /* Whether the picture comes to be so; false after 20 s, or when the program has ended. */
+    bool shows(const std::function<bool(const Picture &)> &is_so)
+    {
+        auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (!is_so(picture)) {
+            struct pollfd polled = {master_, POLLIN, 0};
+            char buffer[4096];
+            if (std::chrono::steady_clock::now() > until || poll(&polled, 1, 20000) <= 0)
+                return false;
+            ssize_t bytes = read(master_, buffer, sizeof(buffer));
+            if (bytes <= 0)
+                return false;
+            screen_.append(buffer, static_cast<size_t>(bytes));
+            picture.feed(std::string(buffer, static_cast<size_t>(bytes)));
+        }
+        return true;
+    }
+    bool shows(const std::string &text)
+    {
+        return shows([&](const Picture &now) { return now.has(text); });
+    }
     /* What comes up to the end of a picture; "" none. */
     std::string next_picture()
     {
@@ -268,6 +292,7 @@ class Terminal
     void resize(unsigned short rows, unsigned short columns)
     {
         struct winsize size = {rows, columns, 0, 0};
+        picture.resize(rows, columns);
         ioctl(master_, TIOCSWINSZ, &size);
     }
     void send(int number)
@@ -303,7 +328,7 @@ class Terminal
                now.c_oflag == before_.c_oflag &&
                memcmp(now.c_cc, before_.c_cc, sizeof(now.c_cc)) == 0 &&
                came_last("\033[?1049l", "\033[?1049h") && came_last("\033[?25h", "\033[?25l") &&
-               came_last("\033[?7h", "\033[?7l");
+               (screen_.find("\033[?7l") == std::string::npos || came_last("\033[?7h", "\033[?7l"));
     }
     bool came_last(const char *last, const char *before) const
     {
@@ -320,6 +345,8 @@ class Terminal
     {
         return screen_;
     }
+
+    Picture picture; /* of what `shows` has read */
 
   private:
     int master_, slave_;
@@ -457,6 +484,123 @@ TEST(TopOnATerminal, OnceAndADumbTerminalPrintPlainly)
         ASSERT_TRUE(terminal.comes("MEMBER"));
         EXPECT_FALSE(has(terminal.screen(), "\033")) << terminal.screen();
     }
+}
+
+/* ---- A terminal that curses knows: people browse the job ---- */
+
+const char up[] = "\033OA", down[] = "\033OB", page_up[] = "\033[5~", page_down[] = "\033[6~",
+           home[] = "\033OH", end_key[] = "\033OF";
+
+std::map<std::string, std::string> in_xterm(std::map<std::string, std::string> environment)
+{
+    environment["TERM"] = "xterm-256color";
+    environment["LC_ALL"] = "C.UTF-8";
+    environment["NO_COLOR"] = "";
+    return environment;
+}
+
+/* Without curses the same job is redrawn plainly, and none of this can be tested. */
+class TopInCurses : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (!NG_HAVE_CURSES)
+            GTEST_SKIP() << "ncursesw was not there when this was built";
+    }
+};
+
+TEST_F(TopInCurses, TheCulpritIsSelectedAndAlikeRanksAreFolded)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "1h"}, in_xterm(job.environment()), 24, 80);
+    ASSERT_TRUE(terminal.shows("j jobs")) << terminal.picture.text();
+    EXPECT_TRUE(terminal.picture.has("missing_rank: rank 2")) << terminal.picture.text();
+    EXPECT_TRUE(terminal.picture.has("0,1,3 (3)")) << terminal.picture.text();
+    EXPECT_TRUE(terminal.picture.has(">!")) << terminal.picture.text();
+    EXPECT_TRUE(terminal.picture.has("lines 1-2 of 2 (4 ranks, alike ones folded)"))
+        << terminal.picture.text();
+    EXPECT_TRUE(terminal.picture.coloured());
+    EXPECT_TRUE(terminal.is_raw());
+    terminal.type("q");
+    terminal.expect_good_end();
+}
+
+TEST_F(TopInCurses, CtrlCEndsItLikeQ)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "1h"}, in_xterm(job.environment()));
+    ASSERT_TRUE(terminal.shows("j jobs"));
+    terminal.type("\003");
+    terminal.expect_good_end();
+}
+
+TEST_F(TopInCurses, ASignalEndsItByThatSignalWithTheTerminalRestored)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "1h"}, in_xterm(job.environment()));
+    ASSERT_TRUE(terminal.shows("j jobs"));
+    terminal.send(SIGTERM);
+    int status = terminal.end();
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+    EXPECT_TRUE(terminal.is_as_before());
+}
+
+TEST_F(TopInCurses, CtrlZGivesTheTerminalBackUntilItGoesOn)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "1h"}, in_xterm(job.environment()));
+    ASSERT_TRUE(terminal.shows("j jobs"));
+    terminal.type("\032");
+    ASSERT_TRUE(terminal.stops());
+    ASSERT_TRUE(terminal.comes("\033[?1049l"));
+    EXPECT_TRUE(terminal.is_as_before());
+    terminal.picture.resize(24, 100);
+    terminal.send(SIGCONT);
+    ASSERT_TRUE(terminal.shows("j jobs"));
+    EXPECT_TRUE(terminal.picture.has("missing_rank")) << terminal.picture.text();
+    EXPECT_TRUE(terminal.is_raw());
+    terminal.type("q");
+    terminal.expect_good_end();
+}
+
+TEST_F(TopInCurses, AnotherSizeIsUsedAtOnce)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "1h"}, in_xterm(job.environment()), 24, 80);
+    ASSERT_TRUE(terminal.shows("j jobs"));
+    terminal.resize(60, 200);
+    ASSERT_TRUE(terminal.shows([](const Picture &now) {
+        return now.line(59).find("j jobs") != std::string::npos;
+    })) << terminal.picture.text();
+    EXPECT_TRUE(terminal.picture.has("STARTED")) << terminal.picture.text();
+    EXPECT_FALSE(terminal.picture.line(23).find("j jobs") != std::string::npos);
+    terminal.type("q");
+    terminal.expect_good_end();
+}
+
+TEST_F(TopInCurses, NoColorIsKept)
+{
+    Stuck job;
+    std::map<std::string, std::string> environment = in_xterm(job.environment());
+    environment["NO_COLOR"] = "1";
+    Terminal terminal({"top", "--interval", "1h"}, environment);
+    ASSERT_TRUE(terminal.shows("j jobs"));
+    EXPECT_FALSE(terminal.picture.coloured()) << terminal.screen();
+    terminal.type("q");
+    terminal.expect_good_end();
+}
+
+TEST_F(TopInCurses, EndsWithTheJob)
+{
+    Stuck job;
+    Terminal terminal({"top", "--interval", "100ms"}, in_xterm(job.environment()));
+    ASSERT_TRUE(terminal.shows("j jobs"));
+    for (auto &owner : job.owners)
+        owner->end();
+    for (const auto &entry : std::filesystem::directory_iterator(job.folder.path()))
+        std::filesystem::remove(entry.path());
+    terminal.expect_good_end();
 }
 
 /* ---- Abort ---- */

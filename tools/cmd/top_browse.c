@@ -1,0 +1,365 @@
+/*
+ * `ncclguard top` on a terminal that curses knows: looks at the job, keys to the browser, what the
+ * browser asks for.
+ *
+ * Must never print while the terminal is taken over, nor leave it in another state than before.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/recorder/paths.h"
+#include "core/report/stacks_format.h"
+#include "tools/base/command.h"
+#include "tools/base/run_helper.h"
+#include "tools/cmd/top.h"
+#include "tools/render/browser.h"
+#include "tools/render/screen.h"
+
+#define COMMAND "top"
+
+/* How long taking a rank's stack may last: `ncclguard dump` gives up earlier. */
+#define STACK_NS  (30 * NG_S)
+#define STACK_MAX (1u << 20)
+
+struct browsing {
+    struct ng_job *job;
+    struct ng_browser browser;
+    struct ng_top_look looks[2], *shown, *next;
+    int64_t asked_ns, interval_ns, due_ns, seen_ns;
+    char trouble[NG_BOARD_CLIENT_WHY_BYTES + 64];
+    bool over; /* none of the job's processes is left */
+};
+
+/* ---- Choosing a job ---- */
+
+int ng_top_choose(const char *name, const char *store, const char *run, struct ng_job *ret_job,
+                  char *ret_error, size_t bytes)
+{
+    int words = memfd_create("words", MFD_CLOEXEC),
+        before = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    bool caught = words >= 0 && before >= 0;
+
+    ret_error[0] = '\0';
+    if (caught)
+        dup2(words, STDERR_FILENO);
+    int status = ng_jobs_choose(COMMAND, name, store, run, ret_job);
+    if (caught) {
+        dup2(before, STDERR_FILENO);
+        ssize_t length = pread(words, ret_error, bytes - 1, 0);
+        ret_error[length > 0 ? length : 0] = '\0';
+    }
+    if (words >= 0)
+        close(words);
+    if (before >= 0)
+        close(before);
+    return status;
+}
+
+/* The jobs of this host into the browser. How many, or -ENOMEM. */
+static int list_jobs(struct ng_browser *browser)
+{
+    struct ng_jobs_of_host where;
+    size_t count = 0;
+
+    if (ng_jobs_of_host(COMMAND, NULL, NULL, &where) != 0)
+        return 0;
+    bool nested = !where.folder[0];
+    if (nested)
+        ng_paths_default_dir("", where.folder, sizeof(where.folder));
+    struct ng_job_here *here = ng_jobs_here(where.folder, nested, &count);
+    struct ng_browser_job *jobs = calloc(count + 1, sizeof(*jobs));
+    int error = jobs ? 0 : -ENOMEM;
+    for (size_t i = 0; jobs && i < count; i++) {
+        snprintf(jobs[i].name, sizeof(jobs[i].name), "%s", here[i].name);
+        snprintf(jobs[i].where, sizeof(jobs[i].where), "this host");
+        jobs[i].processes = here[i].processes;
+        jobs[i].living = here[i].living;
+    }
+    if (!error)
+        error = ng_browser_set_jobs(browser, jobs, count);
+    free(here);
+    free(jobs);
+    return error ? error : (int)count;
+}
+
+/* ---- Stacks ---- */
+
+/* The text of a stacks file if it is of the process `pid`; NULL: there is none. */
+static char *read_stack(const char *folder, int rank, int pid)
+{
+    char name[64], path[PATH_MAX], of[32];
+
+    ng_stacks_file_name(rank, pid, name, sizeof(name));
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    snprintf(of, sizeof(of), ", pid %d ", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    char *text = fd >= 0 ? malloc(STACK_MAX) : NULL;
+    ssize_t bytes = text ? read(fd, text, STACK_MAX - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    if (bytes > 0) {
+        text[bytes] = '\0';
+        const char *end = strchr(text, '\n'), *found = strstr(text, of);
+        if (found && end && found < end)
+            return text;
+    }
+    free(text);
+    return NULL;
+}
+
+static void remove_folder(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
+
+    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+        unlinkat(fd, entry->d_name, 0);
+        /* fr, with dumps for PyTorch's analyzer. */
+        int inner = openat(fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        DIR *files = inner >= 0 && entry->d_name[0] != '.' ? fdopendir(inner) : NULL;
+        for (struct dirent *file; files && (file = readdir(files));)
+            unlinkat(inner, file->d_name, 0);
+        if (files)
+            closedir(files);
+        else if (inner >= 0)
+            close(inner);
+        unlinkat(fd, entry->d_name, AT_REMOVEDIR);
+    }
+    if (entries)
+        closedir(entries);
+    rmdir(folder);
+}
+
+/* Let `ncclguard dump` take it, into a folder of our own. */
+static char *take_stack(const struct ng_job *job, int rank, int pid)
+{
+    char folder[] = "/tmp/ncclguard-top.XXXXXX", run[32], number[16], self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    struct ng_answer answer;
+
+    if (length <= 0 || !mkdtemp(folder))
+        return NULL;
+    self[length] = '\0';
+    snprintf(number, sizeof(number), "%d", rank);
+    snprintf(run, sizeof(run), "%016llx", (unsigned long long)job->observed.run);
+    char *argv[] = {self, "dump", "--job", (char *)job->name, "--rank", number, "--out", folder,
+                    NULL, NULL,   NULL};
+    if (job->observed.run) {
+        argv[8] = "--run";
+        argv[9] = run;
+    }
+    char *text = NULL;
+    if (ng_ask(argv, NULL, STACK_NS, &answer) == 0) {
+        text = read_stack(folder, rank, pid);
+        ng_answer_fini(&answer);
+    }
+    remove_folder(folder);
+    return text;
+}
+
+/* Of the rank whose details are shown: from the evidence, or taken `now`. */
+static void show_stack(struct browsing *browsing, bool now)
+{
+    const struct ng_table_row *row = ng_browser_row(&browsing->browser);
+    const char *named = getenv("NCCLGUARD_DUMP_DIR");
+    char folder[PATH_MAX], why[200];
+
+    if (!row || row->process == NG_TABLE_NOBODY)
+        return;
+    const struct ng_view_process *process = &browsing->shown->view.processes[row->process];
+    if (named && *named)
+        snprintf(folder, sizeof(folder), "%s", named);
+    else
+        ng_paths_default_dump_dir(browsing->job->name, folder, sizeof(folder));
+    char *text = now ? take_stack(browsing->job, process->rank, process->pid)
+                     : read_stack(folder, process->rank, process->pid);
+    snprintf(why, sizeof(why), "%s",
+             now ? "it gave none: it has ended, runs on another host, or has no guard that answers"
+                 : "not taken yet: a guard takes it when something is wrong, or press t");
+    ng_browser_set_stack(&browsing->browser, text ? text : why);
+    free(text);
+}
+
+/* ---- Looks ---- */
+
+/* Show the newest look; of a job that cannot be seen for now, the last. Returns how many processes
+ * were seen, or -errno. */
+static int look(struct browsing *browsing)
+{
+    struct ng_job *job = browsing->job;
+    bool local = strncmp(job->observed.url, "local:", 6) == 0;
+    int count = ng_top_look_take(job, browsing->asked_ns, browsing->next);
+    int64_t now_ns = ng_clock_mono_ns();
+
+    browsing->due_ns = now_ns + browsing->interval_ns;
+    browsing->trouble[0] = '\0';
+    if (count != 0)
+        browsing->seen_ns = now_ns;
+    if (count == 0) {
+        browsing->over = local || now_ns - browsing->seen_ns > NG_TOP_EMPTY_NS;
+        snprintf(browsing->trouble, sizeof(browsing->trouble),
+                 "stale: the store no longer has data for this job");
+        return count;
+    }
+    if (count < 0) {
+        snprintf(browsing->trouble, sizeof(browsing->trouble), "stale: %s",
+                 job->why[0] ? job->why : strerror(-count));
+        return count;
+    }
+    if (ng_browser_update(&browsing->browser, &browsing->next->table) != 0)
+        snprintf(browsing->trouble, sizeof(browsing->trouble), "out of memory");
+    struct ng_top_look *before = browsing->shown;
+    browsing->shown = browsing->next;
+    browsing->next = before;
+    ng_top_look_fini(before);
+    return count;
+}
+
+/* The selected job, unless it cannot be seen: then the one before stays. */
+static void open_job(struct browsing *browsing)
+{
+    const struct ng_browser_job *wanted = ng_browser_job(&browsing->browser);
+    struct ng_job *job = malloc(sizeof(*job));
+    char error[2048];
+
+    if (!job || !wanted) {
+        free(job);
+        return;
+    }
+    if (ng_top_choose(wanted->name, NULL, NULL, job, error, sizeof(error)) != 0) {
+        error[strcspn(error, "\n")] = '\0';
+        snprintf(browsing->trouble, sizeof(browsing->trouble), "%.*s", NG_BOARD_CLIENT_WHY_BYTES,
+                 error);
+        free(job);
+        return;
+    }
+    /* What points into a job does not move with it. */
+    *browsing->job = *job;
+    browsing->job->observed.folder = browsing->job->folder;
+    browsing->job->observed.job = browsing->job->name;
+    free(job);
+    ng_browser_update(&browsing->browser, NULL);
+    browsing->seen_ns = ng_clock_mono_ns();
+    look(browsing);
+    if (browsing->over)
+        list_jobs(&browsing->browser);
+    browsing->over = false;
+}
+
+/* ---- The loop ---- */
+
+static void draw(struct browsing *browsing, const char *trouble)
+{
+    const struct ng_top_look *shown = browsing->shown;
+    struct ng_table_paper paper = {.time_unix_ns = shown->time_unix_ns,
+                                   .trouble = trouble && *trouble ? trouble : NULL,
+                                   .stuck_ns = shown->stuck_ns,
+                                   .colour = true};
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    if (!file)
+        return;
+    ng_screen_size(&paper.lines, &paper.columns);
+    ng_browser_print(&browsing->browser, &paper, file);
+    if (fclose(file) == 0)
+        ng_screen_draw(text);
+    free(text);
+}
+
+/* False: the user quits. */
+static bool press(struct browsing *browsing, int key)
+{
+    switch (ng_browser_press(&browsing->browser, key)) {
+    case NG_BROWSER_QUIT:
+        return false;
+    case NG_BROWSER_LOOK:
+        if (browsing->browser.table)
+            look(browsing);
+        return true;
+    case NG_BROWSER_LIST_JOBS:
+        list_jobs(&browsing->browser);
+        return true;
+    case NG_BROWSER_OPEN_JOB:
+        open_job(browsing);
+        return true;
+    case NG_BROWSER_SHOW_RANK:
+        show_stack(browsing, false);
+        return true;
+    case NG_BROWSER_TAKE_STACK:
+        draw(browsing, "taking its stack …");
+        show_stack(browsing, true);
+        return true;
+    case NG_BROWSER_DRAW:
+        return true;
+    }
+    return true;
+}
+
+static void browse(struct browsing *browsing)
+{
+    for (;;) {
+        draw(browsing, browsing->trouble);
+        enum ng_screen_event event =
+            ng_screen_wait(browsing->browser.table ? browsing->due_ns : INT64_MAX);
+        if (event == NG_SCREEN_QUIT)
+            return;
+        if (event == NG_SCREEN_KEY) {
+            if (!press(browsing, ng_screen_key()))
+                return;
+        } else if (event != NG_SCREEN_REDRAW) {
+            look(browsing);
+        }
+        if (browsing->over)
+            return;
+    }
+}
+
+/* 0, or an exit status: there is nothing to browse. -ENOSYS: nothing to choose from, either. */
+static int begin(struct browsing *browsing, bool choose)
+{
+    if (choose)
+        return list_jobs(&browsing->browser) > 1 ? 0 : -ENOSYS;
+    int count = look(browsing);
+    if (count == 0)
+        return ng_jobs_none(COMMAND, browsing->job);
+    return count < 0 ? ng_jobs_failed(COMMAND, browsing->job, count) : 0;
+}
+
+int ng_top_browse(struct ng_job *job, bool choose, int64_t asked_ns, int64_t interval_ns)
+{
+    struct browsing *browsing = calloc(1, sizeof(*browsing));
+
+    if (!browsing)
+        return -ENOSYS;
+    browsing->job = job;
+    browsing->shown = &browsing->looks[0];
+    browsing->next = &browsing->looks[1];
+    browsing->asked_ns = asked_ns;
+    browsing->interval_ns = interval_ns;
+    ng_browser_init(&browsing->browser);
+    int result = begin(browsing, choose);
+    if (result == 0)
+        result = ng_screen_open_browser();
+    if (result == 0) {
+        browse(browsing);
+        ng_screen_close();
+        if (browsing->over)
+            printf("ncclguard top: job %s is over: none of its processes is left\n", job->name);
+    }
+    ng_browser_fini(&browsing->browser);
+    ng_top_look_fini(browsing->shown);
+    free(browsing);
+    if (ng_screen_ending_signal())
+        raise(ng_screen_ending_signal());
+    return result;
+}

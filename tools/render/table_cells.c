@@ -1,0 +1,325 @@
+/*
+ * The cells of a table's rows as text, and lines made of them.
+ *
+ * Names come from programs: none of them becomes part of a cell without escaping it.
+ */
+#include "tools/render/table_cells.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/report/dump.h"
+#include "core/util/text.h"
+#include "tools/ingest/memory_sums.h"
+
+static const struct {
+    const char *title;
+    bool right;
+} columns[NG_COLUMN_COUNT] = {
+    [NG_COLUMN_MARK] = {"", false},          [NG_COLUMN_RANK] = {"RANK", true},
+    [NG_COLUMN_HOST] = {"HOST", false},      [NG_COLUMN_PID] = {"PID", true},
+    [NG_COLUMN_DEVICE] = {"DEVICE", false},  [NG_COLUMN_LIFE] = {"LIFE", false},
+    [NG_COLUMN_GROUP] = {"GROUP", false},    [NG_COLUMN_MEMBER] = {"MEMBER", true},
+    [NG_COLUMN_ENTERED] = {"ENTERED", true}, [NG_COLUMN_STARTED] = {"STARTED", true},
+    [NG_COLUMN_COMPLETED] = {"DONE", true},  [NG_COLUMN_BEHIND] = {"BEHIND", false},
+    [NG_COLUMN_IN] = {"IN", false},          [NG_COLUMN_P2P] = {"SEND/RECV", false},
+    [NG_COLUMN_MEMORY] = {"MEMORY", false},  [NG_COLUMN_REGISTERED] = {"REGISTERED", false},
+};
+
+const char *ng_table_duration(int64_t ns, char *ret_text, size_t bytes)
+{
+    struct ng_text text = {ret_text, 0, bytes};
+
+    ret_text[0] = '\0';
+    ng_text_add_duration(&text, ns);
+    return ret_text;
+}
+
+/* ---- Cells ---- */
+
+void ng_table_group(const struct ng_table *table, uint32_t group, char *ret_text, size_t bytes)
+{
+    const struct ng_view_group *one = &table->view->groups[group];
+    char name[sizeof(one->name) * 3];
+
+    ng_sheet_safe(name, sizeof(name), one->name);
+    if (!one->name[0])
+        snprintf(ret_text, bytes, "%016" PRIx64, one->id);
+    else if (table->shares_name[group])
+        snprintf(ret_text, bytes, "%.*s %016" PRIx64, (int)ng_sheet_bytes(name, 32), name, one->id);
+    else
+        ng_sheet_cut(ret_text, bytes, name);
+}
+
+void ng_table_life(const struct ng_view_process *process, char *ret_text, size_t bytes)
+{
+    char age[32] = "", when[48] = "";
+
+    if (process->life_age_ns > 0)
+        snprintf(when, sizeof(when), " %s ago",
+                 ng_table_duration(process->life_age_ns, age, sizeof(age)));
+    switch (process->life) {
+    case NG_LIFE_RUNNING:
+        snprintf(ret_text, bytes, "running");
+        return;
+    case NG_LIFE_STOPPED:
+        snprintf(ret_text, bytes, "stopped");
+        return;
+    case NG_LIFE_EXITED:
+        if (process->exit_status == NG_EXIT_STATUS_EXEC)
+            snprintf(ret_text, bytes, "exec%s", when);
+        else if (process->exit_status < 0)
+            snprintf(ret_text, bytes, "exited%s", when);
+        else
+            snprintf(ret_text, bytes, "exited %d%s", process->exit_status, when);
+        return;
+    case NG_LIFE_DEAD:
+        if (process->exit_status > NG_EXIT_STATUS_SIGNAL &&
+            process->exit_status < NG_EXIT_STATUS_SILENT)
+            snprintf(ret_text, bytes, "dead (signal %d)%s",
+                     process->exit_status - NG_EXIT_STATUS_SIGNAL, when);
+        else
+            snprintf(ret_text, bytes, "dead%s", when);
+        return;
+    case NG_LIFE_ENDED_BY_GUARD:
+        snprintf(ret_text, bytes, "ended by guard%s", when);
+        return;
+    case NG_LIFE_LOST:
+        snprintf(ret_text, bytes, "lost%s%s", *age ? " for " : "", age);
+        return;
+    case NG_LIFE_UNKNOWN:
+        break;
+    }
+    snprintf(ret_text, bytes, "unknown");
+}
+
+static void put_operation(const struct ng_table_row *row, char *ret_text, size_t bytes)
+{
+    const char *name = row->op != NG_OP_NONE ? ng_op_name(row->op) : "work";
+
+    if (row->seq)
+        snprintf(ret_text, bytes, "%s #%" PRIu64, name, row->seq);
+    else
+        snprintf(ret_text, bytes, "%s", name);
+}
+
+/* The position of a row by its current call. */
+static void put_stage(const struct ng_table *table, const struct ng_table_row *row, char *ret_text,
+                      size_t bytes)
+{
+    char operation[96];
+
+    put_operation(row, operation, sizeof(operation));
+    if (row->process == NG_TABLE_NOBODY) {
+        snprintf(ret_text, bytes, "not seen");
+        return;
+    }
+    const struct ng_view_process *process = &table->view->processes[row->process];
+    bool lives = process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_STOPPED ||
+                 process->life == NG_LIFE_UNKNOWN;
+    if (row->phase != NG_PHASE_NONE && (lives || row->age_ns)) {
+        static const char *const words[] = {[NG_PHASE_GROUP] = " of a group call not ended",
+                                            [NG_PHASE_CALL] = "",
+                                            [NG_PHASE_QUEUED] = ", queued",
+                                            [NG_PHASE_DEVICE] = ", on device"};
+        snprintf(ret_text, bytes, "%s%s", operation, words[row->phase]);
+        return;
+    }
+    if (!row->member)
+        snprintf(ret_text, bytes, "no group");
+    else if (row->member->async_error)
+        snprintf(ret_text, bytes, "error %s", ng_result_name(row->member->async_error));
+    else if (row->member->cuda_error)
+        snprintf(ret_text, bytes, "CUDA error: %s", ng_cuda_error_text(row->member->cuda_error));
+    else if (row->member->state != NG_GROUP_READY)
+        snprintf(ret_text, bytes, "%s", ng_dump_group_state_name(row->member->state));
+    else
+        snprintf(ret_text, bytes, "-");
+}
+
+void ng_table_place(const struct ng_table *table, const struct ng_table_row *row, char *ret_text,
+                    size_t bytes)
+{
+    put_stage(table, row, ret_text, bytes);
+    if (!row->member || !row->member->rests || row->hidden)
+        return;
+    size_t used = strcmp(ret_text, "-") == 0 ? 0 : strlen(ret_text);
+    snprintf(ret_text + used, bytes - used, "%ssuspended", used ? ", " : "");
+}
+
+static void put_p2p(const struct ng_table *table, const struct ng_table_row *row, char *ret_text,
+                    size_t bytes)
+{
+    const struct ng_view_record *oldest = row->oldest_p2p;
+    char age[32];
+
+    if (!oldest)
+        return;
+    const struct ng_view_member *peer =
+        ng_view_member(table->view, row->member->group, oldest->signature.root);
+    int rank = peer ? table->rows[peer - table->view->members].rank : -1;
+    const char *op = ng_op_name(oldest->signature.op);
+    const char *word = oldest->signature.op == NG_OP_Send ? "to" : "from";
+    size_t used = 0;
+    if (rank >= 0)
+        used = (size_t)snprintf(ret_text, bytes, "%s %s rank %d, ", op, word, rank);
+    else
+        used = (size_t)snprintf(ret_text, bytes, "%s %s group rank %d, ", op, word,
+                                oldest->signature.root);
+    snprintf(ret_text + used, bytes - used, "%s",
+             ng_table_duration(oldest->entered_age_ns, age, sizeof(age)));
+    uint32_t others = row->sends + row->receives - 1;
+    if (others) {
+        used = strlen(ret_text);
+        snprintf(ret_text + used, bytes - used, " (and %" PRIu32 " more)", others);
+    }
+}
+
+static void put_member(const struct ng_table *table, const struct ng_table_row *row,
+                       ng_table_cells cell)
+{
+    const struct ng_view_member *member = row->member;
+    const struct ng_view_group *group = &table->view->groups[member->group];
+    char age[32];
+
+    if (member->device >= 0)
+        snprintf(cell[NG_COLUMN_DEVICE], NG_TABLE_CELL_BYTES, "%d ", member->device);
+    char pci_id[sizeof(member->pci_id) * 3];
+    ng_sheet_safe(pci_id, sizeof(pci_id), member->pci_id);
+    size_t used = strlen(cell[NG_COLUMN_DEVICE]);
+    snprintf(cell[NG_COLUMN_DEVICE] + used, NG_TABLE_CELL_BYTES - used, "%s", pci_id);
+    ng_table_group(table, member->group, cell[NG_COLUMN_GROUP], NG_TABLE_CELL_BYTES);
+    if (group->nranks > 0)
+        snprintf(cell[NG_COLUMN_MEMBER], NG_TABLE_CELL_BYTES, "%d/%d", member->group_rank,
+                 group->nranks);
+    else
+        snprintf(cell[NG_COLUMN_MEMBER], NG_TABLE_CELL_BYTES, "%d/?", member->group_rank);
+    snprintf(cell[NG_COLUMN_ENTERED], NG_TABLE_CELL_BYTES, "%" PRIu64, member->entered);
+    snprintf(cell[NG_COLUMN_STARTED], NG_TABLE_CELL_BYTES, "%" PRIu64, member->started);
+    snprintf(cell[NG_COLUMN_COMPLETED], NG_TABLE_CELL_BYTES, "%" PRIu64, member->completed);
+    if (row->behind && row->behind_ns)
+        snprintf(cell[NG_COLUMN_BEHIND], NG_TABLE_CELL_BYTES, "%" PRIu64 ", %s", row->behind,
+                 ng_table_duration(row->behind_ns, age, sizeof(age)));
+    else if (row->behind)
+        snprintf(cell[NG_COLUMN_BEHIND], NG_TABLE_CELL_BYTES, "%" PRIu64, row->behind);
+    else
+        snprintf(cell[NG_COLUMN_BEHIND], NG_TABLE_CELL_BYTES, "-");
+}
+
+/* "12, 3.5 GiB": segments of the process; and those registered with its communicator, with their
+ * share of the bytes sent and received. */
+static void put_memory(const struct ng_table *table, const struct ng_table_row *row,
+                       ng_table_cells cell)
+{
+    struct ng_text memory = {cell[NG_COLUMN_MEMORY], 0, NG_TABLE_CELL_BYTES},
+                   registered = {cell[NG_COLUMN_REGISTERED], 0, NG_TABLE_CELL_BYTES};
+    struct ng_memory_sum sum;
+
+    if (row->process == NG_TABLE_NOBODY ||
+        !ng_memory_sums_memory(&table->view->processes[row->process], &sum))
+        return;
+    ng_memory_sums_add_sum(&memory, sum.segments, sum.bytes);
+    if (!row->member || !row->member->registration.known)
+        return;
+    const struct ng_view_registration *told = &row->member->registration;
+    ng_memory_sums_add_sum(&registered, told->segments, told->segment_bytes);
+    ng_text_add(&registered, ", %u%%", ng_memory_sums_share(told));
+}
+
+void ng_table_fill(const struct ng_table *table, const struct ng_table_row *row,
+                   ng_table_cells cell)
+{
+    char age[32];
+
+    for (unsigned i = 0; i < NG_COLUMN_COUNT; i++)
+        cell[i][0] = '\0';
+    snprintf(cell[NG_COLUMN_MARK], NG_TABLE_CELL_BYTES, "%s", row->culprit ? "!" : " ");
+    if (row->rank >= 0)
+        snprintf(cell[NG_COLUMN_RANK], NG_TABLE_CELL_BYTES, "%d", row->rank);
+    else
+        snprintf(cell[NG_COLUMN_RANK], NG_TABLE_CELL_BYTES, "?");
+    if (row->process != NG_TABLE_NOBODY) {
+        const struct ng_view_process *process = &table->view->processes[row->process];
+        ng_sheet_safe(cell[NG_COLUMN_HOST], NG_TABLE_CELL_BYTES, process->host);
+        snprintf(cell[NG_COLUMN_PID], NG_TABLE_CELL_BYTES, "%d", process->pid);
+        ng_table_life(process, cell[NG_COLUMN_LIFE], NG_TABLE_CELL_BYTES);
+    } else {
+        ng_sheet_safe(cell[NG_COLUMN_HOST], NG_TABLE_CELL_BYTES, row->culprit->host);
+    }
+    if (row->member)
+        put_member(table, row, cell);
+    ng_table_place(table, row, cell[NG_COLUMN_IN], NG_TABLE_CELL_BYTES);
+    if (row->phase != NG_PHASE_NONE) {
+        size_t used = strlen(cell[NG_COLUMN_IN]);
+        snprintf(cell[NG_COLUMN_IN] + used, NG_TABLE_CELL_BYTES - used, ", %s",
+                 ng_table_duration(row->age_ns, age, sizeof(age)));
+    }
+    put_p2p(table, row, cell[NG_COLUMN_P2P], NG_TABLE_CELL_BYTES);
+    put_memory(table, row, cell);
+}
+
+/* ---- Lines ---- */
+
+void ng_table_put_cells(struct ng_sheet *sheet, ng_table_cells cell,
+                        const size_t widths[NG_COLUMN_COUNT], const char *colour)
+{
+    char line[NG_COLUMN_COUNT * (NG_TABLE_CELL_BYTES + NG_COLUMN_COUNT + 2)];
+    size_t used = 0;
+
+    line[0] = '\0';
+    for (unsigned i = 0; i < NG_COLUMN_COUNT; i++) {
+        if (!widths[i])
+            continue;
+        int blank = (int)(widths[i] - ng_sheet_width(cell[i]));
+        int more =
+            snprintf(line + used, sizeof(line) - used, "%s%*s%s%*s", i ? " " : "",
+                     columns[i].right ? blank : 0, "", cell[i], columns[i].right ? 0 : blank, "");
+        used += (size_t)more < sizeof(line) - used ? (size_t)more : sizeof(line) - used - 1;
+        if (i && i + 1 < NG_COLUMN_COUNT && used + 1 < sizeof(line)) {
+            line[used++] = ' ';
+            line[used] = '\0';
+        }
+    }
+    ng_sheet_put_line(sheet, line, colour);
+}
+
+/* If the output is too narrow, the least significant columns are left out. */
+static void narrow(size_t *widths, unsigned wanted)
+{
+    static const unsigned least[] = {NG_COLUMN_MEMORY,  NG_COLUMN_REGISTERED, NG_COLUMN_DEVICE,
+                                     NG_COLUMN_STARTED, NG_COLUMN_PID,        NG_COLUMN_COMPLETED,
+                                     NG_COLUMN_MEMBER,  NG_COLUMN_HOST};
+    size_t whole = 0;
+
+    for (unsigned i = 0; i < NG_COLUMN_COUNT; i++)
+        whole += widths[i] ? widths[i] + 2 : 0;
+    for (size_t i = 0; i < sizeof(least) / sizeof(least[0]) && whole > wanted; i++) {
+        whole -= widths[least[i]] ? widths[least[i]] + 2 : 0;
+        widths[least[i]] = 0;
+    }
+}
+
+void ng_table_widen(size_t widths[NG_COLUMN_COUNT], ng_table_cells cells)
+{
+    for (unsigned i = 0; i < NG_COLUMN_COUNT; i++) {
+        size_t width = ng_sheet_width(cells[i]);
+        widths[i] = width > widths[i] ? width : widths[i];
+    }
+}
+
+void ng_table_fit(size_t widths[NG_COLUMN_COUNT], unsigned width)
+{
+    for (unsigned i = 0; i < NG_COLUMN_COUNT; i++)
+        if (widths[i] && widths[i] < ng_sheet_width(columns[i].title))
+            widths[i] = ng_sheet_width(columns[i].title);
+    narrow(widths, width);
+}
+
+void ng_table_put_titles(struct ng_sheet *sheet, const size_t widths[NG_COLUMN_COUNT])
+{
+    ng_table_cells titles;
+
+    for (unsigned i = 0; i < NG_COLUMN_COUNT; i++)
+        snprintf(titles[i], sizeof(titles[i]), "%s", columns[i].title);
+    ng_table_put_cells(sheet, titles, widths, "7");
+}
