@@ -32,6 +32,7 @@
 #define THREAD  "Thread "
 #define CALL    "  in "
 #define SUMMARY "\nLook at: "
+#define FILES   "\n\nFiles, with build ids:\n"
 
 /* ---- Comparison ---- */
 
@@ -125,8 +126,9 @@ static bool add_rank(struct ng_stack_group *stack, int rank)
     return true;
 }
 
-/* One paragraph. */
-static int add_stack(struct ng_stack_groups *folded, int rank, const char *text, size_t length)
+/* One paragraph; `files` as in the group. */
+static int add_stack(struct ng_stack_groups *folded, int rank, const char *files, const char *text,
+                     size_t length)
 {
     const char *end = memchr(text, '\n', length);
     size_t title = end ? (size_t)(end - text) : length;
@@ -147,7 +149,8 @@ static int add_stack(struct ng_stack_groups *folded, int rank, const char *text,
         struct ng_stack_group stack = {.title = strndup(text, title),
                                        .text = strndup(text + (title < length ? title + 1 : length),
                                                        title < length ? length - title - 1 : 0),
-                                       .hash = hash};
+                                       .hash = hash,
+                                       .files = files};
         if (!stack.title || !stack.text) {
             free(stack.title);
             free(stack.text);
@@ -183,11 +186,27 @@ static int add_summary(struct ng_stack_groups *folded, int rank, const char *tex
     return 0;
 }
 
+/* The list of files at the end of a text, kept as long as a stack needs it; NULL: no memory. */
+static const char *keep_files(struct ng_stack_groups *folded, const char *text)
+{
+    const char *list = strstr(text, FILES);
+
+    if (!list)
+        return "";
+    char *copy = NG_GROW(folded->file_lists, folded->file_list_count, folded->file_list_room)
+                     ? strdup(list + strlen(FILES))
+                     : NULL;
+    if (copy)
+        folded->file_lists[folded->file_list_count++] = copy;
+    return copy;
+}
+
 int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *mangled)
 {
     char *plain = ng_demangle(mangled);
-    const char *text = plain;
-    int error = plain ? 0 : -ENOMEM;
+    const char *text = plain, *files = plain ? keep_files(folded, mangled) : NULL;
+    uint32_t before = folded->count;
+    int error = files ? 0 : -ENOMEM;
 
     folded->files++;
     while (!error && *text) {
@@ -197,12 +216,15 @@ int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *ma
         while (length > 0 && text[length - 1] == '\n')
             length--;
         if (length > strlen(THREAD) && strncmp(text, THREAD, strlen(THREAD)) == 0)
-            error = add_stack(folded, rank, text, length);
+            error = add_stack(folded, rank, files, text, length);
         else if (text == plain)
             error = add_summary(folded, rank, text, length);
         text += end ? (size_t)(end - text) : strlen(text);
     }
     free(plain);
+    /* Most ranks have the stacks of others. */
+    if (files && files[0] && folded->count == before)
+        free(folded->file_lists[--folded->file_list_count]);
     return error;
 }
 
@@ -215,6 +237,9 @@ void ng_stack_groups_fini(struct ng_stack_groups *folded)
     }
     for (uint32_t i = 0; i < folded->summary_count; i++)
         free(folded->summaries[i].text);
+    for (uint32_t i = 0; i < folded->file_list_count; i++)
+        free(folded->file_lists[i]);
+    free(folded->file_lists);
     free(folded->summaries);
     free(folded->stacks);
     free(folded->places);

@@ -24,6 +24,7 @@ struct ng_stack_group {
     uint32_t rank_count, rank_room;
     uint32_t threads; /* number of threads, over all of these ranks */
     uint64_t hash;
+    const char *files; /* of the first rank: a line for each file, "  BUILD-ID PATH"; "" none */
 };
 
 struct ng_stack_groups {
@@ -33,6 +34,8 @@ struct ng_stack_groups {
     uint32_t place_count;
     struct ng_stack_groups_summary *summaries;
     uint32_t summary_count, summary_room;
+    char **file_lists;
+    uint32_t file_list_count, file_list_room;
     uint32_t files;
 };
 
