@@ -157,6 +157,10 @@ class FlightRecorder : public testing::TestWithParam<std::tuple<Case, int>>
 
 Folder *FlightRecorder::folder_;
 
+class FlightRecorderFrames : public testing::TestWithParam<int>
+{
+};
+
 TEST_P(FlightRecorder, OfEveryProtocolGivesTheVerdict)
 {
     const auto &[expected, protocol] = GetParam();
@@ -178,6 +182,30 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, FlightRecorder,
                              return std::string(std::get<0>(info.param).scenario) + "_protocol_" +
                                     std::to_string(std::get<1>(info.param));
                          });
+
+TEST_P(FlightRecorderFrames, SayWhereTheCulpritCalledLastAndWhereTheOthersWait)
+{
+    Folder folder;
+    make(folder, "frames", {"--protocol", std::to_string(GetParam())});
+    std::string program = " from function_0 (train.py:1) < function_1 (train.py:2) < ";
+    Result text = run({"analyze", folder.path()});
+    EXPECT_NE(text.out.find("rank 2 last called AllReduce #7" + program), std::string::npos)
+        << text.out;
+    EXPECT_NE(text.out.find("rank 0 waits in AllReduce #8, called" + program), std::string::npos)
+        << text.out;
+    Result json = run({"analyze", "--json", folder.path()});
+    json_t *root = json_loads(json.out.c_str(), 0, nullptr);
+    json_t *frames = json_object_get(json_array_get(json_object_get(root, "calls"), 0), "frames");
+    ASSERT_EQ(json_array_size(frames), 24U);
+    EXPECT_STREQ(json_string_value(json_object_get(json_array_get(frames, 0), "name")),
+                 "all_reduce");
+    EXPECT_STREQ(json_string_value(json_object_get(json_array_get(frames, 1), "file")),
+                 "/job/train.py");
+    EXPECT_EQ(json_integer_value(json_object_get(json_array_get(frames, 1), "line")), 1);
+    json_decref(root);
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, FlightRecorderFrames, testing::Range(0, 6));
 
 TEST(FlightRecorderFiles, TellEveryIndependentMismatch)
 {
