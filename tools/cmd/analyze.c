@@ -256,13 +256,16 @@ static int write_trace(const void *context, int fd)
     return ng_trace_write(&analysis->view, &analysis->verdict, NG_TRACE_RECORDS_MAX, fd);
 }
 
-/* Of those paths that are folders. A path that is a file, or does not exist, has none. */
+/* Of those paths that are folders. A path that is a file, or does not exist, has none. Where no
+ * threads were looked at, calls tell where the ranks are. */
 static int gather_stacks(struct analysis *analysis, char **paths, int count)
 {
     int error = 0;
 
     for (int i = 0; i < count && error != -ENOMEM; i++)
         error = ng_stack_groups_add_folder(&analysis->stacks, paths[i]);
+    if (error != -ENOMEM && analysis->stacks.files == 0)
+        error = ng_stack_groups_add_calls(&analysis->stacks, &analysis->view);
     return error == -ENOMEM ? error : 0;
 }
 

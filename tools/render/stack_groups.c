@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -225,6 +226,71 @@ int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *ma
     /* Most ranks have the stacks of others. */
     if (files && files[0] && folded->count == before)
         free(folded->file_lists[--folded->file_list_count]);
+    return error;
+}
+
+/* ---- Stacks of calls ---- */
+
+/* The oldest call in flight, else the newest one; NULL: its stack is not known, or has nothing of
+ * Python. */
+static const struct ng_view_record *told_record(const struct ng_view *view,
+                                                const struct ng_view_member *member)
+{
+    const struct ng_view_record *told = NULL;
+
+    for (uint32_t i = 0; i < member->record_count; i++)
+        if (!member->pending_record || member->records[i].id == member->pending_record)
+            told = &member->records[i];
+    const struct ng_view_call_stack *stack = told ? ng_view_call_stack(view, told) : NULL;
+    return stack && stack->count && stack->frames[0].is_python ? told : NULL;
+}
+
+static void put_call(FILE *output, const struct ng_view *view, const struct ng_view_member *member,
+                     const struct ng_view_record *record)
+{
+    const struct ng_view_call_stack *stack = ng_view_call_stack(view, record);
+    const struct ng_view_group *group = &view->groups[member->group];
+    bool is_p2p = ng_view_record_is_p2p(record);
+
+    fprintf(output, "%s %s", member->pending_record ? "waits in" : "last called",
+            ng_op_name(record->signature.op));
+    if (!is_p2p)
+        fprintf(output, " #%" PRIu64, record->coll_seq);
+    if (group->name[0])
+        fprintf(output, " of group \"%s\"\n", group->name);
+    else
+        fprintf(output, " of group %016" PRIx64 "\n", group->id);
+    fprintf(output, "  Python, innermost first:\n");
+    for (uint32_t i = 0; i < stack->count && stack->frames[i].is_python; i++) {
+        const struct ng_view_frame *frame = &stack->frames[i];
+        fprintf(output, "    File \"%s\", line %d in %s\n",
+                frame->module ? frame->module->path : "?", frame->line,
+                frame->name ? frame->name : "?");
+    }
+    if (stack->python_cut)
+        fprintf(output, "    ...\n");
+}
+
+int ng_stack_groups_add_calls(struct ng_stack_groups *folded, const struct ng_view *view)
+{
+    int error = 0;
+
+    for (uint32_t i = 0; i < view->member_count && !error; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_record *record = told_record(view, member);
+        int rank = ng_view_rank(view, member);
+        if (!record || rank < 0)
+            continue;
+        char *text = NULL;
+        size_t bytes;
+        FILE *output = open_memstream(&text, &bytes);
+        if (!output)
+            return -ENOMEM;
+        put_call(output, view, member, record);
+        error = fclose(output) != 0 ? -ENOMEM
+                                    : add_stack(folded, rank, "", text, bytes ? bytes - 1 : 0);
+        free(text);
+    }
     return error;
 }
 

@@ -205,6 +205,26 @@ TEST_P(FlightRecorderFrames, SayWhereTheCulpritCalledLastAndWhereTheOthersWait)
     json_decref(root);
 }
 
+/* The same once for all ranks that are in the same place. */
+TEST(FlightRecorderFiles, HaveTheirStacksFoldedOnThePage)
+{
+    Folder folder;
+    make(folder, "frames", {"--ranks", "8"});
+    std::string page = folder / "report.html";
+    EXPECT_EQ(run({"analyze", folder.path(), "--html", page}).code(), 3);
+    std::ifstream file(page);
+    std::string html{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    size_t begin = html.find("\"stacks\": [");
+    ASSERT_NE(begin, std::string::npos);
+    std::string stacks = html.substr(begin, html.find("\"look_at\"") - begin);
+    EXPECT_NE(stacks.find("waits in AllReduce #8 of group \\\"0:default_pg\\\""), std::string::npos)
+        << stacks;
+    EXPECT_NE(stacks.find("File \\\"/job/train.py\\\", line 1 in function_0"), std::string::npos);
+    EXPECT_NE(stacks.find("\"ranks\": [0, 1, 3, 4, 5, 6, 7]"), std::string::npos) << stacks;
+    EXPECT_NE(stacks.find("last called AllReduce #7"), std::string::npos) << stacks;
+    EXPECT_NE(stacks.find("\"ranks\": [2]"), std::string::npos) << stacks;
+}
+
 INSTANTIATE_TEST_SUITE_P(Protocols, FlightRecorderFrames, testing::Range(0, 6));
 
 TEST(FlightRecorderFiles, TellEveryIndependentMismatch)
