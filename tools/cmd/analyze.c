@@ -39,18 +39,30 @@
 #include "tools/render/page.h"
 #include "tools/render/stack_groups.h"
 #include "tools/render/stack_lines.h"
+#include "tools/render/stack_sources.h"
 #include "tools/render/verdict_text.h"
 
 #define COMMAND "analyze"
 
 #define RUNS_MAX 16
 
-enum { OPTION_JSON, OPTION_HTML, OPTION_TRACE, OPTION_STALLED, OPTION_RUN, OPTION_COUNT };
+enum {
+    OPTION_JSON,
+    OPTION_HTML,
+    OPTION_SOURCES,
+    OPTION_TRACE,
+    OPTION_STALLED,
+    OPTION_RUN,
+    OPTION_COUNT
+};
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_JSON] = {"json", NULL, "print the verdict as JSON (schema " NG_REPORT_SCHEMA ")"},
     [OPTION_HTML] = {"html", "FILE",
                      "write a report for a browser, too: one page that needs nothing else"},
+    [OPTION_SOURCES] = {"sources", NULL,
+                        "quote in it the source line of each frame, from files of this machine\n"
+                        "that have not changed since the evidence was written"},
     [OPTION_TRACE] = {"trace", "FILE", "write a timeline, too: Chrome trace events, for Perfetto"},
     [OPTION_STALLED] = {"stalled", "DURATION",
                         "call work stuck that was pending for this long (default: the job's\n"
@@ -62,7 +74,8 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
 
 static const struct ng_usage usage = {
     .command = COMMAND,
-    .synopsis = "PATH… [--json] [--html FILE] [--trace FILE] [--stalled DURATION] [--run RUN]",
+    .synopsis = "PATH… [--json] [--html FILE [--sources]] [--trace FILE] [--stalled DURATION] "
+                "[--run RUN]",
     .about =
         "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), a dump of\n"
         "PyTorch's flight recorder (its name ends in the rank), or a folder of any of them: a\n"
@@ -337,6 +350,8 @@ static int analyze(struct analysis *analysis, char **paths, int count, const cha
     if (!error)
         error = add_lines(analysis);
     analysis->verdict.time_unix_ns = error ? 0 : incident_unix_ns(analysis, paths, count);
+    if (!error && values[OPTION_SOURCES])
+        error = ng_stack_sources_add(&analysis->stacks, analysis->verdict.time_unix_ns);
     if (error) {
         fprintf(stderr, "ncclguard analyze: out of memory\n");
         return NG_EXIT_FAILED;
@@ -432,6 +447,8 @@ int ng_command_analyze(int argc, char **argv)
         return status;
     if (operand == argc)
         return ng_usage_error(COMMAND, "write `ncclguard analyze PATH…`", "no evidence was given");
+    if (values[OPTION_SOURCES] && !values[OPTION_HTML])
+        return ng_usage_error(COMMAND, "add --html FILE", "--sources is for the page of --html");
     status = parse_stalled(values[OPTION_STALLED], &asked_ns);
     if (status != 0)
         return status;

@@ -7,6 +7,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/unpickled.h"
@@ -203,6 +206,38 @@ TEST_P(FlightRecorderFrames, SayWhereTheCulpritCalledLastAndWhereTheOthersWait)
                  "/job/train.py");
     EXPECT_EQ(json_integer_value(json_object_get(json_array_get(frames, 1), "line")), 1);
     json_decref(root);
+}
+
+/* Any file could be named in a dump, and a page is passed on. */
+TEST(FlightRecorderFiles, HaveTheirSourceLinesOnThePageIfTheUserAsks)
+{
+    Folder folder, job;
+    std::string page = folder / "report.html", source = job / "train.py", other = job / "notes.txt";
+    std::ofstream(source) << "import torch\n    step(</script>)\n";
+    std::ofstream(other) << "secret 1\nsecret 2\n";
+    make(folder, "frames", {"--source", "/none.py", "--source", source});
+    auto html = [&](const std::vector<std::string> &more) {
+        std::vector<std::string> argv = {"analyze", folder.path(), "--html", page};
+        argv.insert(argv.end(), more.begin(), more.end());
+        EXPECT_EQ(run(argv).code(), 3);
+        std::ifstream file(page);
+        return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    };
+    std::string line = "line 2 in function_1\\n          step(\\u003c/script\\u003e)\\n";
+    EXPECT_EQ(html({}).find("step("), std::string::npos);
+    std::string with = html({"--sources"});
+    EXPECT_NE(with.find(line), std::string::npos);
+    std::ofstream(folder / "rank_2.stacks.txt")
+        << "Stacks.\n\nThread 1 \"a\", running\n  Python, innermost first:\n    File \"" << other
+        << "\", line 1 in f\n    File \"" << source << "\", line 2 in function_1\n";
+    with = html({"--sources"});
+    EXPECT_NE(with.find(line.substr(0, line.size() - 2)), std::string::npos);
+    EXPECT_NE(with.find("notes.txt"), std::string::npos);
+    EXPECT_EQ(with.find("secret"), std::string::npos);
+    std::filesystem::last_write_time(source, std::filesystem::file_time_type::clock::now() +
+                                                 std::chrono::hours(1));
+    EXPECT_EQ(html({"--sources"}).find("step("), std::string::npos);
+    EXPECT_EQ(run({"analyze", folder.path(), "--sources"}).code(), 2);
 }
 
 /* The same once for all ranks that are in the same place. */
