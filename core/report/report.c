@@ -403,6 +403,8 @@ static void add_frame(struct ng_text *line, const struct ng_view_frame *frame)
         ng_text_add(line, "%.80s", frame->name);
     else
         ng_text_add(line, "%.60s+%#" PRIx64, file, frame->offset);
+    if (frame->source)
+        ng_text_add(line, " (%.60s:%d)", without_folder(frame->source), frame->line);
 }
 
 /* "member_issue < member_call < main < libc.so.6+0x27249", "step (train.py:42) < <module>
@@ -441,8 +443,10 @@ void ng_report_add_calls(struct ng_json *json, const struct ng_verdict *verdict)
             ng_json_string(json, "name", frame->name);
             ng_json_string(json, "file", frame->module ? frame->module->path : NULL);
             ng_json_uint(json, "offset", frame->offset <= INT64_MAX ? frame->offset : INT64_MAX);
-            if (frame->is_python)
+            if (frame->is_python || frame->source)
                 ng_json_int(json, "line", frame->line);
+            if (frame->source)
+                ng_json_string(json, "source", frame->source);
             ng_json_close_object(json);
         }
         ng_json_close_array(json);

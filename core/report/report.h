@@ -57,7 +57,8 @@
  *                    string, null not known; "seq": int, 0 if it is no collective; "frames": array,
  *                    innermost first, of {"name": string, null not known; "file": string, null not
  *                    known; "offset": int}, as in rank_<r>.json: Python frames first, with "line",
- *                    int, 0 not known; "from": string, the same as a sentence}
+ *                    int, 0 not known; native ones with "line" and "source" if `ncclguard
+ *                    analyze` has found them; "from": string, the same as a sentence}
  *
  * 0, or the first -errno of writing to `fd`.
  */

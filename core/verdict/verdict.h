@@ -67,8 +67,8 @@ struct ng_verdict_call {
                    newest call */
     uint64_t group_id;
     enum ng_op op;
-    uint64_t seq;                       /* 0 if it is no collective */
-    const struct ng_view_frame *frames; /* innermost first */
+    uint64_t seq;                 /* 0 if it is no collective */
+    struct ng_view_frame *frames; /* innermost first */
     uint32_t count;
 };
 

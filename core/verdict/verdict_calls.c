@@ -78,14 +78,15 @@ static int add(const struct ng_view *view, const struct ng_view_member *member,
 }
 
 /* Does the member belong to the culprit? If its process drives several ranks, only that rank's
- * does. */
+ * does. Dumps of PyTorch tell no process. */
 static bool is_of(const struct ng_view *view, const struct ng_view_member *member,
                   const struct ng_culprit *culprit)
 {
     const struct ng_view_process *process = &view->processes[member->process];
 
     return process->pid == culprit->pid && strcmp(process->host, culprit->host) == 0 &&
-           (!process->drives_several || ng_view_rank(view, member) == culprit->rank);
+           ((process->pid && !process->drives_several) ||
+            ng_view_rank(view, member) == culprit->rank);
 }
 
 static int add_culprit(const struct ng_view *view, const struct ng_culprit *culprit,

@@ -136,7 +136,8 @@ struct ng_view_frame {
     /* For Python: `module` is the source file, `name` the qualified name, `offset` is in the code
      * object. */
     bool is_python;
-    int32_t line; /* from 1; 0 not known */
+    int32_t line;       /* from 1; 0 not known */
+    const char *source; /* of a native frame with a line: its source file; NULL not known */
 };
 #define NG_VIEW_FRAMES (NG_BOX_FRAMES + NG_BOX_PYTHON_FRAMES)
 

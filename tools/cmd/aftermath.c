@@ -58,11 +58,12 @@ static int run(const char *const *argv, bool loud)
     return error ? -1 : await(child);
 }
 
-/* Preloads for the program, and its store, are not for these helpers. */
+/* Preloads for the program, its store and downloads are not for these helpers. */
 static void forget_program(void)
 {
     unsetenv("LD_PRELOAD");
     unsetenv("NCCLGUARD_STORE");
+    unsetenv("DEBUGINFOD_URLS");
 }
 
 enum ng_aftermath ng_aftermath_look(const char *boxes, const char *job, const char *evidence)

@@ -38,18 +38,31 @@
 #include "tools/render/findings.h"
 #include "tools/render/page.h"
 #include "tools/render/stack_groups.h"
+#include "tools/render/stack_lines.h"
+#include "tools/render/stack_sources.h"
 #include "tools/render/verdict_text.h"
 
 #define COMMAND "analyze"
 
 #define RUNS_MAX 16
 
-enum { OPTION_JSON, OPTION_HTML, OPTION_TRACE, OPTION_STALLED, OPTION_RUN, OPTION_COUNT };
+enum {
+    OPTION_JSON,
+    OPTION_HTML,
+    OPTION_SOURCES,
+    OPTION_TRACE,
+    OPTION_STALLED,
+    OPTION_RUN,
+    OPTION_COUNT
+};
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_JSON] = {"json", NULL, "print the verdict as JSON (schema " NG_REPORT_SCHEMA ")"},
     [OPTION_HTML] = {"html", "FILE",
                      "write a report for a browser, too: one page that needs nothing else"},
+    [OPTION_SOURCES] = {"sources", NULL,
+                        "quote in it the source line of each frame, from files of this machine\n"
+                        "that have not changed since the evidence was written"},
     [OPTION_TRACE] = {"trace", "FILE", "write a timeline, too: Chrome trace events, for Perfetto"},
     [OPTION_STALLED] = {"stalled", "DURATION",
                         "call work stuck that was pending for this long (default: the job's\n"
@@ -61,7 +74,8 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
 
 static const struct ng_usage usage = {
     .command = COMMAND,
-    .synopsis = "PATH… [--json] [--html FILE] [--trace FILE] [--stalled DURATION] [--run RUN]",
+    .synopsis = "PATH… [--json] [--html FILE [--sources]] [--trace FILE] [--stalled DURATION] "
+                "[--run RUN]",
     .about =
         "Reach a verdict from evidence. PATH is a black box, a dump (rank_<r>.json), a dump of\n"
         "PyTorch's flight recorder (its name ends in the rank), or a folder of any of them: a\n"
@@ -81,6 +95,7 @@ struct analysis {
     struct ng_evidence evidence;
     struct ng_mismatches mismatches;
     struct ng_verdict verdict;
+    struct ng_stack_groups stacks; /* only for a page */
 };
 
 /* A line about `what`, which may contain anything, like a file's name or content. */
@@ -254,20 +269,36 @@ static int write_trace(const void *context, int fd)
     return ng_trace_write(&analysis->view, &analysis->verdict, NG_TRACE_RECORDS_MAX, fd);
 }
 
-/* Write the page, with the stacks of those paths that are folders. 0 or -errno. */
-static int write_page(const struct analysis *analysis, char **paths, int count, const char *file)
+/* Of those paths that are folders. A path that is a file, or does not exist, has none. Where no
+ * threads were looked at, calls tell where the ranks are. */
+static int gather_stacks(struct analysis *analysis, char **paths, int count)
 {
-    struct ng_stack_groups stacks = NG_STACK_GROUPS_NONE;
     int error = 0;
 
-    /* A path that is a file, or does not exist, has none. */
     for (int i = 0; i < count && error != -ENOMEM; i++)
-        error = ng_stack_groups_add_folder(&stacks, paths[i]);
-    struct ng_page page = {&analysis->view, &analysis->verdict, &analysis->mismatches, &stacks};
-    if (error != -ENOMEM)
-        error = ng_page_write(&page, file);
-    ng_stack_groups_fini(&stacks);
-    return error;
+        error = ng_stack_groups_add_folder(&analysis->stacks, paths[i]);
+    if (error != -ENOMEM && analysis->stacks.files == 0)
+        error = ng_stack_groups_add_calls(&analysis->stacks, &analysis->view);
+    return error == -ENOMEM ? error : 0;
+}
+
+/* Stacks are of use without lines, too. */
+static int add_lines(struct analysis *analysis)
+{
+    int error = ng_stack_lines_add(&analysis->verdict, &analysis->stacks);
+
+    if (error && error != -ENOMEM)
+        complain("not all source lines were found",
+                 error == -ETIMEDOUT ? "it took too long" : strerror(-error));
+    return error == -ENOMEM ? error : 0;
+}
+
+static int write_page(const struct analysis *analysis, const char *file)
+{
+    struct ng_page page = {&analysis->view, &analysis->verdict, &analysis->mismatches,
+                           &analysis->stacks};
+
+    return ng_page_write(&page, file);
 }
 
 static bool written(const char *file, int error)
@@ -278,14 +309,13 @@ static bool written(const char *file, int error)
 }
 
 /* The output forms that are written to files. */
-static bool write_files(const struct analysis *analysis, char **paths, int count,
-                        const char *const *values)
+static bool write_files(const struct analysis *analysis, const char *const *values)
 {
     const char *html = values[OPTION_HTML], *trace = values[OPTION_TRACE];
     bool good = true;
 
     if (html)
-        good = written(html, write_page(analysis, paths, count, html));
+        good = written(html, write_page(analysis, html));
     if (trace)
         good = written(trace, ng_save_as(trace, write_trace, analysis)) && good;
     return good;
@@ -315,12 +345,18 @@ static int analyze(struct analysis *analysis, char **paths, int count, const cha
     }
     if (!error)
         error = judge(analysis, asked_ns);
+    if (!error && values[OPTION_HTML])
+        error = gather_stacks(analysis, paths, count);
+    if (!error)
+        error = add_lines(analysis);
     analysis->verdict.time_unix_ns = error ? 0 : incident_unix_ns(analysis, paths, count);
+    if (!error && values[OPTION_SOURCES])
+        error = ng_stack_sources_add(&analysis->stacks, analysis->verdict.time_unix_ns);
     if (error) {
         fprintf(stderr, "ncclguard analyze: out of memory\n");
         return NG_EXIT_FAILED;
     }
-    bool good = write_files(analysis, paths, count, values);
+    bool good = write_files(analysis, values);
     int status = print(analysis, values[OPTION_JSON] != NULL, folder_of(paths, count));
     return good ? status : NG_EXIT_FAILED;
 }
@@ -333,6 +369,7 @@ static int analyze_run(uint64_t run, char **paths, int count, const char *const 
     ng_view_init(&analysis.view);
     ng_view_merge_init(&analysis.merge, &analysis.view, NG_VIEW_MERGE_RECORDS);
     int status = analyze(&analysis, paths, count, values, asked_ns);
+    ng_stack_groups_fini(&analysis.stacks);
     ng_mismatches_fini(&analysis.mismatches);
     ng_verdict_fini(&analysis.verdict);
     ng_view_merge_fini(&analysis.merge);
@@ -410,6 +447,8 @@ int ng_command_analyze(int argc, char **argv)
         return status;
     if (operand == argc)
         return ng_usage_error(COMMAND, "write `ncclguard analyze PATH…`", "no evidence was given");
+    if (values[OPTION_SOURCES] && !values[OPTION_HTML])
+        return ng_usage_error(COMMAND, "add --html FILE", "--sources is for the page of --html");
     status = parse_stalled(values[OPTION_STALLED], &asked_ns);
     if (status != 0)
         return status;

@@ -19,6 +19,12 @@ struct ng_flight_text {
     uint32_t length;
 };
 
+/* A frame of the program's stack at a call. */
+struct ng_flight_frame {
+    struct ng_flight_text name, file;
+    int32_t line; /* 0 unknown */
+};
+
 /* Which side of an operation has the count that was passed to NCCL. */
 enum ng_flight_side { NG_FLIGHT_NEITHER, NG_FLIGHT_INPUT, NG_FLIGHT_OUTPUT, NG_FLIGHT_EITHER };
 
@@ -49,6 +55,7 @@ struct ng_flight_entry {
     uint32_t group;                     /* index in ng_flight.names; UINT32_MAX unknown */
     bool is_p2p;
     enum ng_flight_state state;
+    uint32_t first_frame, frame_count; /* in ng_flight.stacks, innermost first */
 };
 
 /* An entry of pg_config. */
@@ -60,15 +67,17 @@ struct ng_flight_group {
 struct ng_flight {
     struct ng_flight_entry *entries;
     struct ng_flight_group *groups;
-    struct ng_flight_text *names; /* names of process groups used by entries */
-    size_t entry_count, group_count, name_count;
+    struct ng_flight_text *names;   /* names of process groups used by entries */
+    struct ng_flight_frame *frames; /* entries may share them */
+    uint32_t *stacks;               /* indices in `frames` */
+    size_t entry_count, group_count, name_count, frame_count, stack_count;
     struct ng_flight_text version;
     bool is_flight;    /* it has a list of entries, unlike any other pickle */
     bool on_request;   /* ncclguard wrote it on request */
     int64_t dumped_ns; /* Unix time of the state shown; 0 unknown */
 
     /* Private to the reader, kept from one file to the next. */
-    size_t entry_room, group_room, name_room;
+    size_t entry_room, group_room, name_room, frame_room, stack_room;
     size_t last_name; /* looked up last */
     uint32_t *places; /* name index + 1 by hash of the name; the size is a power of two */
     size_t place_count;

@@ -2,7 +2,7 @@
  * From the pickle of PyTorch's flight recorder to its entries.
  *
  * Used by `ncclguard analyze`. The kind of a dictionary (entry, process group or stack frame) shows
- * only in its keys; stack frames and other data that is not needed are dropped.
+ * only in its keys; data that is not needed is dropped.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,6 +18,9 @@
 #define GROUPS_MAX     ((size_t)1 << 20)
 #define NAMES_MAX      ((size_t)1 << 20)
 #define NAME_BYTES_MAX 1024
+/* More are dropped: stacks are no evidence for a verdict. */
+#define FRAMES_MAX          ((size_t)1 << 22)
+#define FRAMES_OF_STACK_MAX 255u
 /* No collective takes longer. */
 #define DURATION_MAX_MS 1e9
 
@@ -32,6 +35,10 @@ enum shape {
     SHAPE_ENTRY,   /* summary: its index */
     SHAPE_ENTRIES, /* list of them */
     SHAPE_GROUP,   /* of pg_config; summary: its index */
+    SHAPE_NAMED,   /* a frame or a group, of which only the name is known; summary: as of a frame */
+    SHAPE_FRAME,   /* summary: its index */
+    SHAPE_STACK,   /* list of them; summary: place of the first in ng_flight.stacks, and, in the
+                      lowest byte, how many */
 };
 
 /* Words: keys, states, data types and profiling names, each kind from its first number on. */
@@ -291,6 +298,8 @@ static enum shape shape_of_items(const struct ng_unpickle_value *container,
         return SHAPE_DTYPES;
     if (first->kind == NG_UNPICKLE_DICT && first->shape == SHAPE_ENTRY)
         return SHAPE_ENTRIES;
+    if (first->kind == NG_UNPICKLE_DICT && first->shape == SHAPE_FRAME && !tuple)
+        return SHAPE_STACK;
     bool sized = first->shape == SHAPE_SIZE || first->shape == SHAPE_EMPTY;
     return (first->kind == NG_UNPICKLE_LIST || first->kind == NG_UNPICKLE_TUPLE) && sized
                ? SHAPE_SIZES
@@ -329,6 +338,26 @@ static void add_dtypes(struct ng_unpickle_value *list, const struct ng_unpickle_
     }
 }
 
+static int add_frames(struct ng_flight *flight, struct ng_unpickle_value *stack,
+                      const struct ng_unpickle_value *items, size_t count)
+{
+    if (!(stack->summary & FRAMES_OF_STACK_MAX))
+        stack->summary = (uint64_t)flight->stack_count << 8;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t used = stack->summary & FRAMES_OF_STACK_MAX;
+        /* A list that goes on after another one has begun, as no writer makes it, is cut. */
+        if (used == FRAMES_OF_STACK_MAX || items[i].shape != SHAPE_FRAME ||
+            flight->stack_count == FRAMES_MAX ||
+            (stack->summary >> 8) + used != flight->stack_count)
+            break;
+        if (!NG_GROW(flight->stacks, flight->stack_count, flight->stack_room))
+            return -ENOMEM;
+        flight->stacks[flight->stack_count++] = (uint32_t)items[i].summary;
+        stack->summary++;
+    }
+    return 0;
+}
+
 static int take_items(void *context, struct ng_unpickle_value *container,
                       const struct ng_unpickle_value *items, size_t count)
 {
@@ -359,6 +388,8 @@ static int take_items(void *context, struct ng_unpickle_value *container,
             return error;
         container->summary = index;
         break;
+    case SHAPE_STACK:
+        return add_frames(flight, container, items, count);
     default:
         break;
     }
@@ -436,6 +467,12 @@ static void take_field(struct ng_flight_entry *entry, unsigned key,
     case KEY_output_dtypes:
         take_dtypes(value, &entry->output_dtype);
         break;
+    case KEY_frames:
+        if (value->shape == SHAPE_STACK) {
+            entry->first_frame = (uint32_t)(value->summary >> 8);
+            entry->frame_count = value->summary & FRAMES_OF_STACK_MAX;
+        }
+        break;
     case KEY_is_p2p:
         entry->is_p2p = value->kind == NG_UNPICKLE_BOOL && value->number;
         break;
@@ -465,9 +502,9 @@ static enum shape shape_of_pairs(const struct ng_unpickle_value *pairs, size_t c
         if (key == KEY_desc || key == KEY_ranks)
             return SHAPE_GROUP;
         if (key == KEY_filename || key == KEY_line)
-            return SHAPE_OTHER;
+            return SHAPE_FRAME;
         if (key == KEY_name)
-            shape = SHAPE_EMPTY;
+            shape = SHAPE_NAMED;
     }
     return shape;
 }
@@ -491,8 +528,39 @@ static int begin_dict(struct ng_flight *flight, struct ng_unpickle_value *dict)
             return -ENOMEM;
         dict->summary = flight->group_count;
         flight->groups[flight->group_count++] = (struct ng_flight_group){0};
+    } else if (dict->shape == SHAPE_FRAME || dict->shape == SHAPE_NAMED) {
+        if (flight->frame_count >= FRAMES_MAX)
+            dict->shape = SHAPE_OTHER;
+        else if (!NG_GROW(flight->frames, flight->frame_count, flight->frame_room))
+            return -ENOMEM;
+        else
+            flight->frames[dict->summary = flight->frame_count++] = (struct ng_flight_frame){0};
     }
     return 0;
+}
+
+/* What a dictionary is: protocol 0 adds its pairs one by one. */
+static int find_shape(struct ng_flight *flight, struct ng_unpickle_value *dict,
+                      const struct ng_unpickle_value *pairs, size_t count)
+{
+    enum shape shape = shape_of_pairs(pairs, count);
+
+    if (dict->shape == SHAPE_NAMED && (shape == SHAPE_OTHER || shape == SHAPE_NAMED))
+        return 0;
+    bool begun = dict->shape == SHAPE_NAMED && shape == SHAPE_FRAME;
+    dict->shape = (uint8_t)shape;
+    return begun ? 0 : begin_dict(flight, dict);
+}
+
+static void take_frame_field(struct ng_flight_frame *frame, unsigned key,
+                             const struct ng_unpickle_value *value)
+{
+    if (key == KEY_name)
+        frame->name = text_of(value);
+    else if (key == KEY_filename)
+        frame->file = text_of(value);
+    else if (key == KEY_line && number_of(value, 0) <= INT32_MAX)
+        frame->line = (int32_t)number_of(value, 0);
 }
 
 static void take_group_field(struct ng_flight_group *group, unsigned key,
@@ -525,9 +593,8 @@ static int take_pairs(void *context, struct ng_unpickle_value *dict,
 {
     struct ng_flight *flight = context;
 
-    if (dict->shape == SHAPE_EMPTY) {
-        dict->shape = (uint8_t)shape_of_pairs(pairs, count);
-        int error = begin_dict(flight, dict);
+    if (dict->shape == SHAPE_EMPTY || dict->shape == SHAPE_NAMED) {
+        int error = find_shape(flight, dict, pairs, count);
         if (error)
             return error;
     }
@@ -537,6 +604,8 @@ static int take_pairs(void *context, struct ng_unpickle_value *dict,
             take_field(&flight->entries[dict->summary], key_of(key), value);
         else if (dict->shape == SHAPE_GROUP)
             take_group_field(&flight->groups[dict->summary], key_of(key), value);
+        else if (dict->shape == SHAPE_FRAME || dict->shape == SHAPE_NAMED)
+            take_frame_field(&flight->frames[dict->summary], key_of(key), value);
         else
             take_other(flight, key, value);
     }
@@ -554,6 +623,8 @@ void ng_flight_fini(struct ng_flight *flight)
     free(flight->entries);
     free(flight->groups);
     free(flight->names);
+    free(flight->frames);
+    free(flight->stacks);
     free(flight->places);
     ng_unpickle_fini(&flight->pickle);
     ng_flight_init(flight);
@@ -567,6 +638,7 @@ int ng_flight_parse(struct ng_flight *flight, uint8_t *bytes, size_t count, char
 
     pthread_once(&filled, fill_places);
     flight->entry_count = flight->group_count = flight->name_count = flight->last_name = 0;
+    flight->frame_count = flight->stack_count = 0;
     flight->version = (struct ng_flight_text){0};
     flight->is_flight = flight->on_request = false;
     flight->dumped_ns = 0;

@@ -27,6 +27,8 @@
 /* Of all lists of ranks in a file; in a damaged one, one list may be used for many groups. */
 #define RANKS_BYTES_MAX ((uint64_t)1 << 28)
 
+#define FRAME_TEXT_MAX 4096u /* of a file or a name; frames with longer ones are left out */
+
 /* A file that is older than its newest entry by more than the longest deadline, plus this, was
  * copied. */
 #define COPIED_AFTER_NS (3600 * NG_S)
@@ -596,6 +598,84 @@ static int add_samples(struct ng_view *view, struct ng_view_member *member)
     return 0;
 }
 
+/* --- stacks --- */
+
+/* Other frames are of C++, which has them below Python's; ncclguard's own files have no lines of
+ * those. */
+static bool is_python(const struct ng_flight_frame *frame)
+{
+    const struct ng_flight_text *file = &frame->file;
+
+    return file->length > 0 &&
+           (file->text[0] == '<' ||
+            (file->length > 3 && memcmp(file->text + file->length - 3, ".py", 3) == 0));
+}
+
+static const struct ng_view_module *module_of(struct ng_view *view,
+                                              const struct ng_flight_text *file,
+                                              const struct ng_view_module *before)
+{
+    if (before && strlen(before->path) == file->length &&
+        memcmp(before->path, file->text, file->length) == 0)
+        return before;
+    char *path = ng_arena_printf(&view->arena, "%.*s", (int)file->length, file->text);
+    return path ? ng_view_add_module(view, path, "") : NULL;
+}
+
+/* The call stack of an entry in the view; 0 none, or no memory. */
+static uint32_t add_stack(struct reading *reading, const struct ng_flight_entry *entry)
+{
+    struct ng_view *view = reading->view;
+    struct ng_view_frame frames[NG_VIEW_FRAMES];
+    struct ng_view_call_stack stack = {.process = view->process_count - 1, .frames = frames};
+
+    for (uint32_t i = 0; i < entry->frame_count; i++) {
+        const struct ng_flight_frame *from =
+            &reading->flight->frames[reading->flight->stacks[entry->first_frame + i]];
+        const struct ng_view_module *before = stack.count ? frames[stack.count - 1].module : NULL;
+        if (!is_python(from) || from->file.length > FRAME_TEXT_MAX ||
+            from->name.length > FRAME_TEXT_MAX)
+            continue;
+        if (stack.count == NG_VIEW_FRAMES) {
+            stack.python_cut = true;
+            break;
+        }
+        frames[stack.count++] = (struct ng_view_frame){
+            .is_python = true,
+            .line = from->line,
+            .module = module_of(view, &from->file, before),
+            .name = from->name.length ? ng_arena_printf(&view->arena, "%.*s",
+                                                        (int)from->name.length, from->name.text)
+                                      : NULL};
+    }
+    return stack.count ? ng_view_intern_call_stack(view, &stack) : 0;
+}
+
+/* Where a rank waits, or made its newest call: other stacks are not needed, and would be most of
+ * what is kept of a large job. */
+static void add_stacks(struct reading *reading)
+{
+    struct ng_flight *flight = reading->flight;
+    uint64_t newest = 0;
+
+    for (size_t i = 0; i < flight->name_count; i++) {
+        const struct ng_view_member *member = reading->groups[i].member;
+        if (member && member->record_count && member->records[member->record_count - 1].id > newest)
+            newest = member->records[member->record_count - 1].id;
+    }
+    for (size_t i = 0; i < flight->entry_count; i++) {
+        const struct ng_flight_entry *entry = &flight->entries[i];
+        struct ng_view_member *member =
+            entry->group < flight->name_count ? reading->groups[entry->group].member : NULL;
+        uint64_t id = entry->record_id >= 0 ? (uint64_t)entry->record_id + 1 : 0;
+        if (!member || !id || !entry->frame_count || (id != newest && id != member->pending_record))
+            continue;
+        for (uint32_t k = member->record_count; k > 0; k--)
+            if (member->records[k - 1].id == id && !member->records[k - 1].call_stack)
+                member->records[k - 1].call_stack = add_stack(reading, entry);
+    }
+}
+
 /* --- all of it --- */
 
 static void look_at_times(struct reading *reading, const struct stat *status)
@@ -696,8 +776,10 @@ static int tell(struct ng_flight_reader *reader, struct reading *reading, const 
         if (!error)
             error = add_samples(reading->view, member);
     }
-    if (!error)
+    if (!error) {
+        add_stacks(reading);
         note_left_out(reading, source);
+    }
     return error;
 }
 

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@
 #define THREAD  "Thread "
 #define CALL    "  in "
 #define SUMMARY "\nLook at: "
+#define FILES   "\n\nFiles, with build ids:\n"
 
 /* ---- Comparison ---- */
 
@@ -125,8 +127,9 @@ static bool add_rank(struct ng_stack_group *stack, int rank)
     return true;
 }
 
-/* One paragraph. */
-static int add_stack(struct ng_stack_groups *folded, int rank, const char *text, size_t length)
+/* One paragraph; `files` as in the group. */
+static int add_stack(struct ng_stack_groups *folded, int rank, const char *files, const char *text,
+                     size_t length)
 {
     const char *end = memchr(text, '\n', length);
     size_t title = end ? (size_t)(end - text) : length;
@@ -147,7 +150,8 @@ static int add_stack(struct ng_stack_groups *folded, int rank, const char *text,
         struct ng_stack_group stack = {.title = strndup(text, title),
                                        .text = strndup(text + (title < length ? title + 1 : length),
                                                        title < length ? length - title - 1 : 0),
-                                       .hash = hash};
+                                       .hash = hash,
+                                       .files = files};
         if (!stack.title || !stack.text) {
             free(stack.title);
             free(stack.text);
@@ -183,11 +187,27 @@ static int add_summary(struct ng_stack_groups *folded, int rank, const char *tex
     return 0;
 }
 
+/* The list of files at the end of a text, kept as long as a stack needs it; NULL: no memory. */
+static const char *keep_files(struct ng_stack_groups *folded, const char *text)
+{
+    const char *list = strstr(text, FILES);
+
+    if (!list)
+        return "";
+    char *copy = NG_GROW(folded->file_lists, folded->file_list_count, folded->file_list_room)
+                     ? strdup(list + strlen(FILES))
+                     : NULL;
+    if (copy)
+        folded->file_lists[folded->file_list_count++] = copy;
+    return copy;
+}
+
 int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *mangled)
 {
     char *plain = ng_demangle(mangled);
-    const char *text = plain;
-    int error = plain ? 0 : -ENOMEM;
+    const char *text = plain, *files = plain ? keep_files(folded, mangled) : NULL;
+    uint32_t before = folded->count;
+    int error = files ? 0 : -ENOMEM;
 
     folded->files++;
     while (!error && *text) {
@@ -197,12 +217,80 @@ int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *ma
         while (length > 0 && text[length - 1] == '\n')
             length--;
         if (length > strlen(THREAD) && strncmp(text, THREAD, strlen(THREAD)) == 0)
-            error = add_stack(folded, rank, text, length);
+            error = add_stack(folded, rank, files, text, length);
         else if (text == plain)
             error = add_summary(folded, rank, text, length);
         text += end ? (size_t)(end - text) : strlen(text);
     }
     free(plain);
+    /* Most ranks have the stacks of others. */
+    if (files && files[0] && folded->count == before)
+        free(folded->file_lists[--folded->file_list_count]);
+    return error;
+}
+
+/* ---- Stacks of calls ---- */
+
+/* The oldest call in flight, else the newest one; NULL: its stack is not known, or has nothing of
+ * Python. */
+static const struct ng_view_record *told_record(const struct ng_view *view,
+                                                const struct ng_view_member *member)
+{
+    const struct ng_view_record *told = NULL;
+
+    for (uint32_t i = 0; i < member->record_count; i++)
+        if (!member->pending_record || member->records[i].id == member->pending_record)
+            told = &member->records[i];
+    const struct ng_view_call_stack *stack = told ? ng_view_call_stack(view, told) : NULL;
+    return stack && stack->count && stack->frames[0].is_python ? told : NULL;
+}
+
+static void put_call(FILE *output, const struct ng_view *view, const struct ng_view_member *member,
+                     const struct ng_view_record *record)
+{
+    const struct ng_view_call_stack *stack = ng_view_call_stack(view, record);
+    const struct ng_view_group *group = &view->groups[member->group];
+    bool is_p2p = ng_view_record_is_p2p(record);
+
+    fprintf(output, "%s %s", member->pending_record ? "waits in" : "last called",
+            ng_op_name(record->signature.op));
+    if (!is_p2p)
+        fprintf(output, " #%" PRIu64, record->coll_seq);
+    if (group->name[0])
+        fprintf(output, " of group \"%s\"\n", group->name);
+    else
+        fprintf(output, " of group %016" PRIx64 "\n", group->id);
+    fprintf(output, "  Python, innermost first:\n");
+    for (uint32_t i = 0; i < stack->count && stack->frames[i].is_python; i++) {
+        const struct ng_view_frame *frame = &stack->frames[i];
+        fprintf(output, "    File \"%s\", line %d in %s\n",
+                frame->module ? frame->module->path : "?", frame->line,
+                frame->name ? frame->name : "?");
+    }
+    if (stack->python_cut)
+        fprintf(output, "    ...\n");
+}
+
+int ng_stack_groups_add_calls(struct ng_stack_groups *folded, const struct ng_view *view)
+{
+    int error = 0;
+
+    for (uint32_t i = 0; i < view->member_count && !error; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_record *record = told_record(view, member);
+        int rank = ng_view_rank(view, member);
+        if (!record || rank < 0)
+            continue;
+        char *text = NULL;
+        size_t bytes;
+        FILE *output = open_memstream(&text, &bytes);
+        if (!output)
+            return -ENOMEM;
+        put_call(output, view, member, record);
+        error = fclose(output) != 0 ? -ENOMEM
+                                    : add_stack(folded, rank, "", text, bytes ? bytes - 1 : 0);
+        free(text);
+    }
     return error;
 }
 
@@ -215,6 +303,9 @@ void ng_stack_groups_fini(struct ng_stack_groups *folded)
     }
     for (uint32_t i = 0; i < folded->summary_count; i++)
         free(folded->summaries[i].text);
+    for (uint32_t i = 0; i < folded->file_list_count; i++)
+        free(folded->file_lists[i]);
+    free(folded->file_lists);
     free(folded->summaries);
     free(folded->stacks);
     free(folded->places);

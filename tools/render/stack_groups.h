@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/view/view.h"
+
 /* The most significant state of a rank, in one line. */
 struct ng_stack_groups_summary {
     int rank;
@@ -24,6 +26,7 @@ struct ng_stack_group {
     uint32_t rank_count, rank_room;
     uint32_t threads; /* number of threads, over all of these ranks */
     uint64_t hash;
+    const char *files; /* of the first rank: a line for each file, "  BUILD-ID PATH"; "" none */
 };
 
 struct ng_stack_groups {
@@ -33,6 +36,8 @@ struct ng_stack_groups {
     uint32_t place_count;
     struct ng_stack_groups_summary *summaries;
     uint32_t summary_count, summary_room;
+    char **file_lists;
+    uint32_t file_list_count, file_list_room;
     uint32_t files;
 };
 
@@ -44,6 +49,10 @@ int ng_stack_groups_add_folder(struct ng_stack_groups *folded, const char *folde
 
 /* Add those of one rank, from the text of its file. 0 or -ENOMEM. */
 int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *text);
+
+/* Add where each rank waits, or made its newest call, by the Python frames of its calls: what dumps
+ * of PyTorch's flight recorder have. 0 or -ENOMEM. */
+int ng_stack_groups_add_calls(struct ng_stack_groups *folded, const struct ng_view *view);
 
 void ng_stack_groups_fini(struct ng_stack_groups *folded);
 

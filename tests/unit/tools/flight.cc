@@ -5,6 +5,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/unpickled.h"
@@ -155,6 +158,10 @@ class FlightRecorder : public testing::TestWithParam<std::tuple<Case, int>>
 
 Folder *FlightRecorder::folder_;
 
+class FlightRecorderFrames : public testing::TestWithParam<int>
+{
+};
+
 TEST_P(FlightRecorder, OfEveryProtocolGivesTheVerdict)
 {
     const auto &[expected, protocol] = GetParam();
@@ -176,6 +183,82 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, FlightRecorder,
                              return std::string(std::get<0>(info.param).scenario) + "_protocol_" +
                                     std::to_string(std::get<1>(info.param));
                          });
+
+TEST_P(FlightRecorderFrames, SayWhereTheCulpritCalledLastAndWhereTheOthersWait)
+{
+    Folder folder;
+    make(folder, "frames", {"--protocol", std::to_string(GetParam())});
+    std::string program = " from function_0 (train.py:1) < function_1 (train.py:2) < ";
+    Result text = run({"analyze", folder.path()});
+    EXPECT_NE(text.out.find("rank 2 last called AllReduce #7" + program), std::string::npos)
+        << text.out;
+    EXPECT_NE(text.out.find("rank 0 waits in AllReduce #8, called" + program), std::string::npos)
+        << text.out;
+    Result json = run({"analyze", "--json", folder.path()});
+    json_t *root = json_loads(json.out.c_str(), 0, nullptr);
+    json_t *frames = json_object_get(json_array_get(json_object_get(root, "calls"), 0), "frames");
+    ASSERT_EQ(json_array_size(frames), 24U);
+    EXPECT_STREQ(json_string_value(json_object_get(json_array_get(frames, 0), "name")),
+                 "all_reduce");
+    EXPECT_STREQ(json_string_value(json_object_get(json_array_get(frames, 1), "file")),
+                 "/job/train.py");
+    EXPECT_EQ(json_integer_value(json_object_get(json_array_get(frames, 1), "line")), 1);
+    json_decref(root);
+}
+
+/* Any file could be named in a dump, and a page is passed on. */
+TEST(FlightRecorderFiles, HaveTheirSourceLinesOnThePageIfTheUserAsks)
+{
+    Folder folder, job;
+    std::string page = folder / "report.html", source = job / "train.py", other = job / "notes.txt";
+    std::ofstream(source) << "import torch\n    step(</script>)\n";
+    std::ofstream(other) << "secret 1\nsecret 2\n";
+    make(folder, "frames", {"--source", "/none.py", "--source", source});
+    auto html = [&](const std::vector<std::string> &more) {
+        std::vector<std::string> argv = {"analyze", folder.path(), "--html", page};
+        argv.insert(argv.end(), more.begin(), more.end());
+        EXPECT_EQ(run(argv).code(), 3);
+        std::ifstream file(page);
+        return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    };
+    std::string line = "line 2 in function_1\\n          step(\\u003c/script\\u003e)\\n";
+    EXPECT_EQ(html({}).find("step("), std::string::npos);
+    std::string with = html({"--sources"});
+    EXPECT_NE(with.find(line), std::string::npos);
+    std::ofstream(folder / "rank_2.stacks.txt")
+        << "Stacks.\n\nThread 1 \"a\", running\n  Python, innermost first:\n    File \"" << other
+        << "\", line 1 in f\n    File \"" << source << "\", line 2 in function_1\n";
+    with = html({"--sources"});
+    EXPECT_NE(with.find(line.substr(0, line.size() - 2)), std::string::npos);
+    EXPECT_NE(with.find("notes.txt"), std::string::npos);
+    EXPECT_EQ(with.find("secret"), std::string::npos);
+    std::filesystem::last_write_time(source, std::filesystem::file_time_type::clock::now() +
+                                                 std::chrono::hours(1));
+    EXPECT_EQ(html({"--sources"}).find("step("), std::string::npos);
+    EXPECT_EQ(run({"analyze", folder.path(), "--sources"}).code(), 2);
+}
+
+/* The same once for all ranks that are in the same place. */
+TEST(FlightRecorderFiles, HaveTheirStacksFoldedOnThePage)
+{
+    Folder folder;
+    make(folder, "frames", {"--ranks", "8"});
+    std::string page = folder / "report.html";
+    EXPECT_EQ(run({"analyze", folder.path(), "--html", page}).code(), 3);
+    std::ifstream file(page);
+    std::string html{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    size_t begin = html.find("\"stacks\": [");
+    ASSERT_NE(begin, std::string::npos);
+    std::string stacks = html.substr(begin, html.find("\"look_at\"") - begin);
+    EXPECT_NE(stacks.find("waits in AllReduce #8 of group \\\"0:default_pg\\\""), std::string::npos)
+        << stacks;
+    EXPECT_NE(stacks.find("File \\\"/job/train.py\\\", line 1 in function_0"), std::string::npos);
+    EXPECT_NE(stacks.find("\"ranks\": [0, 1, 3, 4, 5, 6, 7]"), std::string::npos) << stacks;
+    EXPECT_NE(stacks.find("last called AllReduce #7"), std::string::npos) << stacks;
+    EXPECT_NE(stacks.find("\"ranks\": [2]"), std::string::npos) << stacks;
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocols, FlightRecorderFrames, testing::Range(0, 6));
 
 TEST(FlightRecorderFiles, TellEveryIndependentMismatch)
 {

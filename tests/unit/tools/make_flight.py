@@ -261,14 +261,20 @@ def uneven(job):
 
 
 def frames(job):
-    """Entries with the stacks of the program."""
+    """Entries with the stacks of the program, in SOURCES by turns."""
     missing(job)
-    stack = [{"name": f"function_{i}", "filename": "train.py", "line": i} for i in range(30)]
+    library = [{"name": "all_reduce", "filename": "/venv/lib/python3.11/site-packages/torch/distributed.py", "line": 7},
+               {"name": "c10d::allreduce", "filename": "/src/torch/csrc/reducer.cpp", "line": 9}]
+    stack = [{"name": f"function_{i}", "filename": SOURCES[i % len(SOURCES)], "line": i + 1}
+             for i in range(30)]
     for rank in job.ranks:
-        for entry in rank.entries:
-            entry["frames"] = [dict(frame) for frame in stack]
+        for i, entry in enumerate(rank.entries):
+            last = i == len(rank.entries) - 1
+            # PyTorch's writer has each frame once; Python's may have copies.
+            entry["frames"] = library + stack if last else [dict(frame) for frame in stack]
 
 
+SOURCES = ["/job/train.py"]
 SCENARIOS = {function.__name__: function for function in (
     healthy, missing, op, size, dtype, several, skipped, coalesced, pairs, batches, subgroups, absent, wrapped, uneven,
     frames, late)}
@@ -295,7 +301,9 @@ def main():
     parser.add_argument("--records", type=int, default=8)
     parser.add_argument("--protocol", type=int, default=2)
     parser.add_argument("--prefix", default="rank_")
+    parser.add_argument("--source", action="append")
     arguments = parser.parse_args()
+    SOURCES[:] = arguments.source or SOURCES
     if arguments.scenario == "all":
         for scenario in SCENARIOS:
             for protocol in range(6):

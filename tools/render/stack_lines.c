@@ -1,0 +1,187 @@
+/*
+ * Source files and lines of native frames, where debugging information has them.
+ *
+ * Used by `ncclguard analyze`, which has one thread.
+ */
+#include "tools/render/stack_lines.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/util/clock.h"
+#include "tools/base/source_lines.h"
+
+#define LINES_MAX 4096u /* different addresses; those of the verdict are first */
+/* Enough for local files of gigabytes, and for downloads. */
+#define LIMIT_NS       (10 * NG_S)
+#define FETCH_LIMIT_NS (60 * NG_S)
+#define PLACES         (2 * LINES_MAX)
+#define STACKS_MAX     1000u /* more are not looked at on a page */
+
+struct asked {
+    struct ng_source_line lines[LINES_MAX];
+    uint32_t count;
+    uint16_t places[PLACES]; /* index + 1, by hash */
+    struct ng_arena arena;   /* of paths and build ids */
+};
+
+/* Its index, once for each address; -1: no memory, or too many. */
+static int ask(struct asked *asked, const char *path, const char *build_id, size_t id_length,
+               uint64_t offset)
+{
+    uint32_t at = (uint32_t)(offset * UINT64_C(0x9e3779b97f4a7c15) >> 32) % PLACES;
+
+    for (; asked->places[at]; at = (at + 1) % PLACES) {
+        const struct ng_source_line *line = &asked->lines[asked->places[at] - 1];
+        if (line->offset == offset && strlen(line->build_id) == id_length &&
+            memcmp(line->build_id, build_id, id_length) == 0 && strcmp(line->path, path) == 0)
+            return asked->places[at] - 1;
+    }
+    if (asked->count == LINES_MAX)
+        return -1;
+    struct ng_source_line *line = &asked->lines[asked->count];
+    line->path = ng_arena_strdup(&asked->arena, path);
+    line->build_id = ng_arena_printf(&asked->arena, "%.*s", (int)id_length, build_id);
+    line->offset = offset;
+    if (!line->path || !line->build_id)
+        return -1;
+    asked->places[at] = (uint16_t)++asked->count;
+    return (int)asked->count - 1;
+}
+
+/* ---- Calls of a verdict ---- */
+
+/* The address of a frame is behind the call. */
+static int ask_frame(struct asked *asked, const struct ng_view_frame *frame)
+{
+    if (frame->is_python || !frame->module || !frame->module->build_id[0] || !frame->offset)
+        return -1;
+    return ask(asked, frame->module->path, frame->module->build_id, strlen(frame->module->build_id),
+               frame->offset - 1);
+}
+
+/* Asks for the frames of a verdict, or, the second time, takes the answers. */
+static void walk_calls(struct asked *asked, struct ng_verdict *verdict, bool take)
+{
+    for (uint32_t i = 0; i < verdict->call_count; i++)
+        for (uint32_t k = 0; k < verdict->calls[i].count; k++) {
+            struct ng_view_frame *frame = &verdict->calls[i].frames[k];
+            int index = ask_frame(asked, frame);
+            if (!take || index < 0 || !asked->lines[index].file)
+                continue;
+            frame->source = ng_arena_strdup(&verdict->arena, asked->lines[index].file);
+            frame->line = frame->source ? asked->lines[index].line : 0;
+        }
+}
+
+/* ---- Text of stacks ---- */
+
+/* The build id of a file by the list "  BUILD-ID PATH\n…"; its length. */
+static const char *find_build_id(const char *files, const char *path, size_t length,
+                                 size_t *ret_length)
+{
+    for (const char *line = files; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        const char *id = line + strspn(line, " ");
+        size_t id_length = strcspn(id, " \n");
+        const char *name = id + id_length + strspn(id + id_length, " ");
+        if (strcspn(name, "\n") == length && memcmp(name, path, length) == 0) {
+            *ret_length = id_length;
+            return id;
+        }
+    }
+    return NULL;
+}
+
+/* Asks for a frame: "    #3  name+0x12 (PATH+0xADDRESS)", of which the name and the path may
+ * contain anything. -1: it has no file with a build id. */
+static int ask_line(struct asked *asked, const char *files, const char *line, size_t length)
+{
+    char text[8192], *address = NULL, *path;
+    size_t id_length;
+
+    if (length < 8 || length >= sizeof(text) || strncmp(line, "    #", 5) != 0 ||
+        line[length - 1] != ')')
+        return -1;
+    memcpy(text, line, length);
+    text[length - 1] = '\0';
+    for (char *at = text; (at = strstr(at, "+0x")); at++)
+        address = at;
+    if (!address)
+        return -1;
+    *address = '\0';
+    uint64_t offset = strtoull(address + 1, NULL, 16);
+    for (path = text; (path = strstr(path, " ("));) {
+        path += 2;
+        const char *id = find_build_id(files, path, strlen(path), &id_length);
+        if (!id)
+            continue;
+        /* The first frame is where the thread is, the others are behind their calls. */
+        if (line[5] != '0')
+            offset -= offset > 0;
+        return id_length > 1 ? ask(asked, path, id, id_length, offset) : -1;
+    }
+    return -1;
+}
+
+static void ask_stack(struct asked *asked, const struct ng_stack_group *stack)
+{
+    for (const char *line = stack->text; *line;) {
+        size_t length = strcspn(line, "\n");
+        ask_line(asked, stack->files, line, length);
+        line += length + (line[length] == '\n');
+    }
+}
+
+/* The text with the answers, instead of the one before. */
+static int add_to_stack(struct asked *asked, struct ng_stack_group *stack)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *output = open_memstream(&text, &bytes);
+
+    if (!output)
+        return -ENOMEM;
+    for (const char *line = stack->text; *line;) {
+        size_t length = strcspn(line, "\n");
+        int index = ask_line(asked, stack->files, line, length);
+        fwrite(line, 1, length, output);
+        if (index >= 0 && asked->lines[index].file)
+            fprintf(output, " at %s:%d", asked->lines[index].file, asked->lines[index].line);
+        line += length;
+        if (*line)
+            fputc(*line++, output);
+    }
+    bool failed = ferror(output);
+    if (fclose(output) != 0 || failed) {
+        free(text);
+        return -ENOMEM;
+    }
+    free(stack->text);
+    stack->text = text;
+    return 0;
+}
+
+int ng_stack_lines_add(struct ng_verdict *verdict, struct ng_stack_groups *stacks)
+{
+    struct asked *asked = calloc(1, sizeof(*asked));
+    const char *urls = getenv("DEBUGINFOD_URLS");
+    uint32_t count = stacks->count < STACKS_MAX ? stacks->count : STACKS_MAX;
+
+    if (!asked)
+        return -ENOMEM;
+    walk_calls(asked, verdict, false);
+    for (uint32_t i = 0; i < count; i++)
+        ask_stack(asked, &stacks->stacks[i]);
+    int error =
+        ng_source_lines_find(asked->lines, asked->count, urls && *urls ? FETCH_LIMIT_NS : LIMIT_NS);
+    walk_calls(asked, verdict, true);
+    for (uint32_t i = 0; i < count && error != -ENOMEM; i++)
+        error = add_to_stack(asked, &stacks->stacks[i]) ? -ENOMEM : error;
+    ng_source_lines_fini(asked->lines, asked->count);
+    ng_arena_reset(&asked->arena);
+    free(asked);
+    return error;
+}
