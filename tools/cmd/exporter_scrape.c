@@ -123,8 +123,10 @@ static void look_at_incident(const char *path, struct ng_job_metrics *jobs, bool
         if (!only && ng_view_find_group(&job->view, incident.group_id) == UINT32_MAX)
             continue;
         job->incidents[incident.level]++;
-        if (incident.epoch > job->last.epoch)
+        if (incident.epoch > job->last.epoch) {
             job->last = incident;
+            job->last_age_ns = ng_clock_mono_ns() - incident.claimed_mono_ns;
+        }
         return;
     }
 }

@@ -439,6 +439,14 @@ static void put_last_verdict(struct ng_exposition *out, const struct job *job)
     ng_exposition_value(out, 1);
 }
 
+static void put_verdict_age(struct ng_exposition *out, const struct job *job)
+{
+    if (!job->metrics->last.level || !job->metrics->has_incidents)
+        return;
+    put_job_sample(out, job);
+    ng_exposition_seconds(out, (uint64_t)ng_view_age(job->metrics->last_age_ns));
+}
+
 static void put_live_verdict(struct ng_exposition *out, const struct job *job)
 {
     const struct ng_verdict *verdict = &job->metrics->verdict;
@@ -517,6 +525,7 @@ static const struct {
     {NG_METRIC_straggler_wait_seconds, put_stragglers},
     {NG_METRIC_incidents_total, put_incidents},
     {NG_METRIC_verdict_info, put_last_verdict},
+    {NG_METRIC_verdict_age_seconds, put_verdict_age},
     {NG_METRIC_live_verdict_info, put_live_verdict},
     {NG_METRIC_culprit, put_culprits},
     {NG_METRIC_waiting_ranks, put_waiting},

@@ -41,6 +41,7 @@ struct ng_job_metrics {
     struct ng_view view;
     struct ng_verdict verdict; /* at this moment */
     struct ng_incident last;   /* the newest verdict of a guard; level 0: none */
+    int64_t last_age_ns;       /* since that guard claimed it; with has_incidents */
     bool has_incidents;
     uint64_t incidents[NG_INCIDENT_LIMIT]; /* by level, if known */
 };

@@ -198,6 +198,8 @@ TEST(Exporter, AVerdictOfTheGuardsStaysBesideThatOfTheMoment)
     EXPECT_EQ(samples.only("verdict_info",
                            {R"(kind="dead_rank")", R"(culprits="1")", R"(level="suspect")"}),
               "1");
+    double age_s = std::stod("0" + samples.only("verdict_age_seconds", {R"(nccl_job="test-job")"}));
+    EXPECT_TRUE(age_s > 0 && age_s < 600) << age_s;
     EXPECT_EQ(samples.only("incidents_total", {R"(level="suspect")"}), "1");
     EXPECT_EQ(samples.only("incidents_total", {R"(level="timeout")"}), "0");
     EXPECT_EQ(samples.only("stuck_seconds"), "0.000000000");

@@ -94,6 +94,24 @@ TEST(JobMetrics, CallsAndRegistrationsAreTold)
     }
 }
 
+/* What came from a store has the time of its receipt alone. */
+TEST(JobMetrics, TheAgeOfAVerdictIsToldWhereItsClockIsThatOfThisHost)
+{
+    for (bool of_this_host : {true, false}) {
+        struct ng_job_metrics job = {};
+        ng_view_init(&job.view);
+        Job(2, GROUP, "world", 3).fill(&job.view);
+        job.last.level = NG_INCIDENT_TIMEOUT;
+        job.last.kind = NG_KIND_MISSING_RANK;
+        job.has_incidents = of_this_host;
+        job.last_age_ns = 7 * NG_S;
+        Samples samples(metrics_of(job));
+        EXPECT_EQ(samples.only("verdict_info", {R"(level="timeout")"}), "1");
+        EXPECT_EQ(samples.only("verdict_age_seconds", {R"(nccl_job="job")"}),
+                  of_this_host ? "7.000000000" : "");
+    }
+}
+
 /* A process that ended inside a call waits no longer. */
 TEST(JobMetrics, OfAProcessThatHasEndedNoCallIsTold)
 {
