@@ -39,7 +39,7 @@ struct ng_config {
 /* What NCCLGUARD_SUSPECT is where it is not set, for evidence that does not tell it. */
 #define NG_SUSPECT_DEFAULT_NS (5 * NG_S)
 
-/* NCCLGUARD_COLD_SUSPECT likewise, which no evidence tells. */
+/* NCCLGUARD_COLD_SUSPECT likewise. */
 #define NG_COLD_SUSPECT_DEFAULT_NS (30 * NG_S)
 
 /* One row of the table as data. */

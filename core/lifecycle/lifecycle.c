@@ -74,6 +74,7 @@ bool ng_lifecycle_start(void)
         .launch_run = ng_guard.launch.run,
         .timeout_ns = ng_guard.config.timeout_ns,
         .suspect_ns = ng_guard.config.suspect_ns,
+        .cold_suspect_ns = ng_guard.config.cold_suspect_ns,
         .init_timeout_ns = ng_guard.config.init_timeout_ns,
         .faults = ng_inject_count(),
         .with_registrations = ng_registrations_are_on(),

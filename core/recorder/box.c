@@ -126,6 +126,7 @@ static void fill_identity(struct ng_box_header *header, const struct ng_box_iden
     header->local_rank = identity->local_rank;
     header->timeout_ns = identity->timeout_ns;
     header->suspect_ns = identity->suspect_ns;
+    header->cold_suspect_ns = identity->cold_suspect_ns;
     header->init_timeout_ns = identity->init_timeout_ns;
     header->pid = getpid();
     ng_proc_stat(0, &state, &header->start_ticks);

@@ -204,6 +204,8 @@ struct ng_box_header {
      * seen */
     _Atomic int32_t seen_end;
     _Atomic int64_t seen_end_mono_ns;
+    /* Its NCCLGUARD_COLD_SUSPECT, written with the identity; 0 not known, or none. */
+    int64_t cold_suspect_ns;
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -638,7 +640,7 @@ struct ng_box_identity {
     const char *run_id;          /* of the `ncclguard run` that started the process; NULL none */
     uint64_t launch_run;         /* of the launcher; 0 none */
     const char *evidence_folder; /* its path; NULL none */
-    int64_t timeout_ns, suspect_ns, init_timeout_ns;
+    int64_t timeout_ns, suspect_ns, cold_suspect_ns, init_timeout_ns;
     uint32_t faults;         /* number of faults to inject */
     bool with_registrations; /* has a table of registrations */
     bool with_frames;        /* records where each call was made */

@@ -177,6 +177,7 @@ static void put_process(struct ng_json *json, const struct ng_view_process *proc
     ng_json_string(json, "watchdog_in", process->watchdog_in);
     put_nan(json, &process->nan);
     ng_json_int(json, "suspect_ns", process->suspect_ns);
+    ng_json_int(json, "cold_suspect_ns", process->cold_suspect_ns);
     ng_json_int(json, "life_age_ns", process->life_age_ns);
     ng_json_int(json, "alive_age_ns", process->alive_age_ns);
     ng_json_int(json, "moment_mono_ns", process->moment_mono_ns);

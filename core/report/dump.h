@@ -35,6 +35,7 @@
  *                         index of the first, bits of it as 16 hex digits, held: it does not leave
  *                         the rank; null: none
  *     suspect_ns          its NCCLGUARD_SUSPECT; 0 not known, or none
+ *     cold_suspect_ns     its NCCLGUARD_COLD_SUSPECT; 0 not known, or none
  *     life_age_ns         time since its life ended; 0 unknown or alive
  *     alive_age_ns        life "dead": time since its last sign of life; 0 not known
  *     moment_mono_ns, moment_unix_ns  when ages are 0, by the two clocks of its host; 0 not known

@@ -55,20 +55,27 @@ static int64_t twice(int64_t ns)
 }
 
 /*
- * When a wait is suspect. All ranks of a job have the same setting; not all of them have told it.
- * `cold`: NCCL may make or connect communicators in it; none tells that setting.
+ * When a wait is suspect. All ranks of a job have the same settings; not all of them have told
+ * them, and older releases did not record that of cold calls. `cold`: NCCL may make or connect
+ * communicators in it.
  */
 static int64_t suspect_of(const struct ng_view *view, bool cold)
 {
-    int64_t suspect_ns = NG_SUSPECT_DEFAULT_NS;
+    int64_t suspect_ns = 0, cold_ns = 0;
 
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].suspect_ns) {
+    for (uint32_t i = 0; i < view->process_count && !(suspect_ns && cold_ns); i++) {
+        if (!suspect_ns)
             suspect_ns = view->processes[i].suspect_ns;
-            break;
-        }
-    return cold && suspect_ns < NG_COLD_SUSPECT_DEFAULT_NS ? NG_COLD_SUSPECT_DEFAULT_NS
-                                                           : suspect_ns;
+        if (!cold_ns)
+            cold_ns = view->processes[i].cold_suspect_ns;
+    }
+    if (!suspect_ns)
+        suspect_ns = NG_SUSPECT_DEFAULT_NS;
+    if (!cold)
+        return suspect_ns;
+    if (cold_ns)
+        return cold_ns;
+    return suspect_ns < NG_COLD_SUSPECT_DEFAULT_NS ? NG_COLD_SUSPECT_DEFAULT_NS : suspect_ns;
 }
 
 /*

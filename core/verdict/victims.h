@@ -3,9 +3,9 @@
  * and programs with a timeout of their own.
  *
  * They are victims of what they waited for, not why others wait. A wait is suspect as in the
- * watchdog: after NCCLGUARD_SUSPECT, or after the default of NCCLGUARD_COLD_SUSPECT where NCCL may
- * create or connect communicators, if it is not usual for the group. A wait for a rank is long from
- * half of that: by then others have reported it, or are about to. Pure; inside the engine
+ * watchdog: after NCCLGUARD_SUSPECT, or after NCCLGUARD_COLD_SUSPECT where NCCL may create or
+ * connect communicators, if it is not usual for the group. A wait for a rank is long from half of
+ * that: by then others have reported it, or are about to. Pure; inside the engine
  * (core/verdict/verdict.h) only.
  */
 #ifndef NCCLGUARD_CORE_VERDICT_VICTIMS_H

@@ -76,8 +76,9 @@ struct ng_view_process {
                              not known, or another life */
     /* Time since its watchdog last made a round; 0: it is not stuck, or not known. */
     int64_t watchdog_stuck_ns;
-    char watchdog_in[128]; /* what the watchdog is blocked in; "" not known */
-    int64_t suspect_ns;    /* its NCCLGUARD_SUSPECT; 0 not known, or none */
+    char watchdog_in[128];   /* what the watchdog is blocked in; "" not known */
+    int64_t suspect_ns;      /* its NCCLGUARD_SUSPECT; 0 not known, or none */
+    int64_t cold_suspect_ns; /* its NCCLGUARD_COLD_SUSPECT, likewise */
     int64_t quiet_ns; /* RUNNING as far as is known, but it did not answer the latest request: time
                          since its last message; 0: it answers */
     uint64_t uid;     /* distinguishes it from every other process of any host; 0 not known */

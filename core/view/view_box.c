@@ -544,6 +544,7 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     }
     process->cut_off = NG_LOAD(box->header->cut_off);
     process->suspect_ns = ng_view_age(box->header->suspect_ns);
+    process->cold_suspect_ns = ng_view_age(box->header->cold_suspect_ns);
     read_watchdog(box->header, reading.now_mono_ns, process);
     read_memory(box->header, process);
     read_nan(box->header, &reading, &process->nan);

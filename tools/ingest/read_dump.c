@@ -453,6 +453,7 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
     get_memory(json_object_get(from, "memory"), process);
     get_nan(json_object_get(from, "nan"), &process->nan);
     process->suspect_ns = get_age(from, "suspect_ns");
+    process->cold_suspect_ns = get_age(from, "cold_suspect_ns");
     process->life_age_ns = get_age(from, "life_age_ns");
     process->alive_age_ns = get_age(from, "alive_age_ns");
     process->moment_mono_ns = get_age(from, "moment_mono_ns");

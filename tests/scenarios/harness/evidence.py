@@ -74,8 +74,8 @@ PROCESS = {"rank": Number(-1), "world_size": Number(-1), "local_rank": Number(-1
            "life_number": COUNT,
            "exit_status": INT, "quiet_ns": COUNT, "watchdog_stuck_ns": COUNT, "watchdog_in": TEXT,
            "nan": (dict, None),
-           "suspect_ns": COUNT, "life_age_ns": COUNT, "alive_age_ns": COUNT, "moment_mono_ns": COUNT,
-           "moment_unix_ns": COUNT}
+           "suspect_ns": COUNT, "cold_suspect_ns": COUNT, "life_age_ns": COUNT, "alive_age_ns": COUNT,
+           "moment_mono_ns": COUNT, "moment_unix_ns": COUNT}
 CALL = {"tid": COUNT, "op": (TEXT, None), "op_number": COUNT, "group_id": ID, "group_rank": Number(-1), "seq": COUNT,
         "record_id": COUNT, "age_ns": COUNT}
 THREAD = {"tid": Number(1), "name": TEXT}

@@ -631,6 +631,8 @@ static void add_random_process(struct ng_view *view, unsigned *seed)
     process->moment_mono_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
     process->moment_unix_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
     process->quiet_ns = any(seed, 2) ? (int64_t)any(seed, NG_VIEW_AGE_MAX_NS) : 0;
+    process->suspect_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    process->cold_suspect_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
     if (any(seed, 2)) {
         process->watchdog_stuck_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
         snprintf(process->watchdog_in, sizeof(process->watchdog_in), "cuEventQuery");

@@ -225,6 +225,7 @@ void Job::fill(struct ng_view *view) const
         process->exit_status = processes[p].exit_status;
         process->life_age_ns = processes[p].life_age_ns;
         process->suspect_ns = suspect_ns;
+        process->cold_suspect_ns = cold_suspect_ns;
         process->alive_age_ns = processes[p].alive_age_ns;
         process->quiet_ns = processes[p].quiet_ns;
         snprintf(process->error_text, sizeof(process->error_text), "%s",

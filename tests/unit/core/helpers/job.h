@@ -152,7 +152,7 @@ class Job
     std::vector<Call> calls;
     std::vector<std::string> notes;
     bool tells_hashes = false;
-    int64_t suspect_ns = 0; /* of all its processes */
+    int64_t suspect_ns = 0, cold_suspect_ns = 0; /* of all its processes */
 
   private:
     struct Group {

@@ -18,6 +18,7 @@ struct ng_box_identity identity()
     identity.job = "by-hand";
     identity.timeout_ns = 600 * NG_S;
     identity.suspect_ns = 5 * NG_S;
+    identity.cold_suspect_ns = 30 * NG_S;
     identity.init_timeout_ns = 60 * NG_S;
     return identity;
 }

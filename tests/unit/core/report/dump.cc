@@ -106,6 +106,7 @@ Job full_job()
     job.process(1).life_age_ns = 12;
     job.process(1).alive_age_ns = 13;
     job.suspect_ns = 14;
+    job.cold_suspect_ns = 15;
     job.process(1).error_text = "remote \"process\" exited";
     job.process(1).nan = {8, 0xfedcba9876543210, 7, NG_OP_AllReduce, 9, 1000, 2, 17, 0xff81, true};
     job.process(1).memory_kinds = 2;
@@ -150,7 +151,7 @@ TEST(Dump, IsTheDocumentedSchema)
  * tools/ingest/read_dump.c, then this number. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1216u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1224u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);

@@ -84,6 +84,39 @@ TEST(Victims, ARankMayGiveUpTheMakingOfACommunicator)
     }
 }
 
+/* As the job had it set: the default is for evidence that does not tell. */
+TEST(Victims, WhatIsLongInAColdCallIsHalfOfNcclguardColdSuspect)
+{
+    for (int64_t cold_ns : {(int64_t)0, 2 * NG_S, 60 * NG_S}) {
+        int64_t half_ns = (cold_ns ? cold_ns : 30 * NG_S) / 2;
+        for (bool is_long : {false, true}) {
+            for (bool making : {false, true}) {
+                Job job(4, WORLD, "dp");
+                int64_t waited_ns = is_long ? half_ns : half_ns - 1;
+                job.cold_suspect_ns = cold_ns;
+                for (int rank = 0; rank < 4 && making; rank++) {
+                    job.at(WORLD, rank).state = NG_GROUP_CREATING;
+                    if (rank < 3)
+                        job.inside(rank, NG_OP_CommInitRank, WORLD, 0, rank ? LONG_AGO : waited_ns);
+                }
+                if (making) {
+                    job.forget(WORLD, 3);
+                } else {
+                    job.wait(WORLD, {1, 2});
+                    job.at(WORLD, 0).waits(all_reduce(), waited_ns);
+                }
+                job.process(0).is(NG_LIFE_DEAD, NG_S);
+                job.process(0).exit_status = ABORTED;
+                expect_verdict(job,
+                               !is_long ? NG_KIND_DEAD_RANK
+                               : making ? NG_KIND_INIT_MISSING_RANK
+                                        : NG_KIND_MISSING_RANK,
+                               {is_long ? 3 : 0});
+            }
+        }
+    }
+}
+
 /* NCCL connects the ranks in the first collective. */
 TEST(Victims, TheFirstCollectiveIsLongLater)
 {

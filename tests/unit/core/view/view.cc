@@ -43,6 +43,22 @@ class FromBox : public ::testing::Test
 
 } // namespace
 
+TEST(View, TellsWhenAJobSuspectsUsualAndColdCalls)
+{
+    struct ng_box_identity who = identity(2);
+    struct ng_box box;
+    struct ng_view view;
+    who.suspect_ns = 2 * NG_S;
+    who.cold_suspect_ns = 45 * NG_S;
+    ASSERT_EQ(ng_box_create(nullptr, &who, 8, &box), 0);
+    ng_view_init(&view);
+    ASSERT_EQ(ng_view_add_box(&view, &box, NG_LIFE_RUNNING, 100 * NG_S, "box-1-2"), 0);
+    EXPECT_EQ(view.processes[0].suspect_ns, 2 * NG_S);
+    EXPECT_EQ(view.processes[0].cold_suspect_ns, 45 * NG_S);
+    ng_view_fini(&view);
+    ng_box_close(&box, nullptr);
+}
+
 TEST_F(FromBox, TellsWhoWhatAndHowFar)
 {
     Writer writer(&box_);

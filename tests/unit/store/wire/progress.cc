@@ -637,11 +637,11 @@ TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
     EXPECT_EQ(again->members[0].last.op, (uint32_t)NG_OP_NONE);
 }
 
-/* A view grew: tell the new fields, at the end of their block; except suspect_ns of a process,
- * which readers have from the boxes of their own host. */
+/* A view grew: tell the new fields, at the end of their block; except suspect_ns and
+ * cold_suspect_ns of a process, which readers have from the boxes of their own host. */
 TEST(Progress, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1216u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1224u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
     EXPECT_EQ(sizeof(struct ng_view_member), 392u);
