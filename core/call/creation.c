@@ -104,6 +104,7 @@ static struct ng_comm *create_one(const struct ng_call *call, struct ng_thread *
                                    .generation = atomic_load(&comm->group->generation)};
     NG_STORE(comm->group->creator_tid, thread->tid);
     ng_comm_set_device(comm, device_of(call->creation, call->op, rank));
+    ng_rules_file_apply(comm); /* rules may be for this device */
     ng_comm_find_twins(comm, parent);
     if (is_nonblocking(call->creation->config, parent))
         atomic_store(&comm->mode.nonblocking, true);

@@ -151,7 +151,8 @@ static bool end_attempt(struct session *session, const char *why)
  * to watch. */
 static bool look_at_time(struct session *session, int64_t waited_ns)
 {
-    int64_t timeout_ns = ng_guard.config.init_timeout_ns;
+    int64_t timeout_ns =
+        ng_deadline_of_call(session->made, (enum ng_op)NG_LOAD(session->made->group->created_by));
     int32_t code = NG_NCCL_SYSTEM_ERROR;
 
     if (!timeout_ns || waited_ns < timeout_ns)
@@ -444,9 +445,9 @@ static int make(const struct ng_call *call, const struct ng_call_context *contex
 
 /* The agreement's end, derived from the attempt's deadline; without a deadline, an hour is
  * assumed. */
-static int64_t agreement_ends(void)
+static int64_t agreement_ends(const struct attempt *attempt)
 {
-    int64_t timeout_ns = ng_guard.config.init_timeout_ns;
+    int64_t timeout_ns = ng_deadline_of_call(attempt->made, attempt->call->op);
 
     return ng_clock_mono_ns() + (timeout_ns ? timeout_ns : 3600 * NG_S) + AGREE_NS;
 }
@@ -460,7 +461,7 @@ static int try_once(struct attempt *attempt, struct ng_call_context *context, bo
 
     snprintf(attempt->prefix, sizeof(attempt->prefix), "i.%016" PRIx64 ".%x.", attempt->group_id,
              attempt->number);
-    attempt->until_mono_ns = agreement_ends();
+    attempt->until_mono_ns = agreement_ends(attempt);
     attempt->dropped = attempt->silent = attempt->alone = false;
     put(attempt->prefix, attempt->rank, "", 0);
     struct session *session = begin_watching(attempt);

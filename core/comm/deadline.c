@@ -125,6 +125,37 @@ static enum ng_op made_by(const struct ng_comm *comm, enum ng_op op)
     return op;
 }
 
+/* The communicator whose creating call this is, if it is a child: the call is on its parent, and in
+ * an NCCL group on the child. NULL none. */
+static const struct ng_comm *child_of_call(const struct ng_comm *comm, enum ng_op op)
+{
+    bool derives = op == NG_OP_CommSplit || op == NG_OP_CommShrink || op == NG_OP_CommGrow;
+
+    for (uint32_t i = 0, count = comm && derives ? ng_comm_count() : 0; i < count; i++) {
+        const struct ng_comm *child = ng_comm_at(i), *parent = atomic_load(&child->making.parent);
+        if (parent && (parent == comm || child == comm) &&
+            NG_LOAD(child->group->state) == NG_GROUP_CREATING &&
+            NG_LOAD(child->group->created_by) == (uint32_t)op)
+            return child;
+    }
+    return NULL;
+}
+
+/* What rules set for a call, by its communicator's list: of a call that makes a child, rules on
+ * the child go before those on the parent. 0 not set. */
+static int64_t said_of(const struct ng_comm *comm, enum ng_op op, bool suspect)
+{
+    const struct ng_comm *child = child_of_call(comm, op);
+    const struct ng_comm *both[] = {child, child ? atomic_load(&child->making.parent) : comm};
+    int64_t said = 0;
+
+    for (unsigned i = 0; i < 2 && !said; i++)
+        if (both[i])
+            said = suspect ? NG_LOAD(both[i]->deadline.suspect_ns[op])
+                           : NG_LOAD(both[i]->deadline.timeout_ns[op]);
+    return said;
+}
+
 /* The first value that is set; 0 for "none". */
 static int64_t choose(const int64_t *said, unsigned count, int64_t otherwise)
 {
@@ -134,29 +165,49 @@ static int64_t choose(const int64_t *said, unsigned count, int64_t otherwise)
     return otherwise;
 }
 
-int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op)
+int64_t ng_deadline_of_call(const struct ng_comm *comm, enum ng_op op)
 {
     op = made_by(comm, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE);
     bool init = ng_op_is_init(op);
     int64_t said[] = {
         comm && !init ? NG_LOAD(comm->deadline.set_ns) : 0,
         init ? 0 : NG_LOAD(everything.set_ns),
-        comm ? NG_LOAD(comm->deadline.timeout_ns[op]) : 0,
+        said_of(comm, op, false),
     };
-
-    /* With retries, init_retry keeps the time; only the last attempt has the watchdog's
-     * deadline. */
-    if (init && comm && atomic_load(&comm->may_retry))
-        return 0;
 
     return choose(said, sizeof(said) / sizeof(said[0]),
                   init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
 }
 
+int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op)
+{
+    bool retried = comm && atomic_load(&comm->may_retry) &&
+                   ng_op_is_init(made_by(comm, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE));
+
+    return retried ? 0 : ng_deadline_of_call(comm, op);
+}
+
+int64_t ng_deadline_of_group(uint64_t group_id, enum ng_op op)
+{
+    int64_t shortest_ns = 0;
+    bool found = false;
+
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (!group_id || NG_LOAD(comm->group->id) != group_id)
+            continue;
+        int64_t timeout_ns = ng_deadline_of_call(comm, op);
+        if (timeout_ns && (!shortest_ns || timeout_ns < shortest_ns))
+            shortest_ns = timeout_ns;
+        found = true;
+    }
+    return found ? shortest_ns : ng_deadline_of_call(NULL, op);
+}
+
 int64_t ng_deadline_suspect(const struct ng_comm *comm, enum ng_op op, bool cold)
 {
     op = made_by(comm, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE);
-    int64_t said = comm ? NG_LOAD(comm->deadline.suspect_ns[op]) : 0;
+    int64_t said = said_of(comm, op, true);
     int64_t configured = ng_guard.config.suspect_ns;
 
     if (configured && (cold || ng_op_table[op].op_class == NG_CLASS_CREATE))

@@ -9,7 +9,8 @@
  *   - suspect, policy: a rule, the configuration.
  *
  * Calls that create and end communicators have the deadline of init: the program's own setting does
- * not apply to them, nor do a rule's times unless the rule names them.
+ * not apply to them, nor do a rule's times unless the rule names them. For a call that derives a
+ * communicator from another, rules on the new one go before rules on its parent.
  *
  * A clock is paused while the program is in a phase (ng_deadline_rest_begin) or an operator has
  * suspended the job or the group. Ages do not advance then, so work that was pending before
@@ -70,7 +71,15 @@ void ng_deadline_limit(struct ng_comm *comm, const struct ng_deadline_limits *li
 /* ---- For the watchdog; `comm` NULL: a call that belongs to none ---- */
 
 /* Deadline of an operation, without extensions; 0 none. */
+int64_t ng_deadline_of_call(const struct ng_comm *comm, enum ng_op op);
+
+/* The same, for the watchdog: 0 also for an attempt to create it that can be retried, whose time
+ * core/call/init_retry.h keeps. */
 int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op);
+
+/* The same for a group: the shortest among its members in this process; if there is none, that of
+ * a call that belongs to no communicator. */
+int64_t ng_deadline_of_group(uint64_t group_id, enum ng_op op);
 
 /* When it becomes suspect; 0 never. `cold`: NCCL connects ranks in it; need not be set for calls
  * that create a communicator, which always do. */

@@ -192,23 +192,6 @@ bool ng_claim_is_settled(const struct ng_alarm *alarm)
                : !ng_watchdog_still(alarm);
 }
 
-/* Has the call a deadline in this process, or will it have one once its creation is not retried? */
-static bool has_deadline(uint64_t group_id, enum ng_op op)
-{
-    bool found = false;
-
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (NG_LOAD(comm->group->id) != group_id)
-            continue;
-        if (ng_deadline_timeout(comm, op) ||
-            (atomic_load(&comm->may_retry) && ng_guard.config.init_timeout_ns))
-            return true;
-        found = true;
-    }
-    return !found && ng_deadline_timeout(NULL, op);
-}
-
 /* All ranks have arrived, some are inside the host call, and none is known to hold up the others:
  * NCCL may take long to create, connect or end communicators, which is not suspicious. It is
  * reported at the deadline, if there is one; the roll call reports a creation earlier. */
@@ -219,7 +202,7 @@ static bool is_slow_call(const struct ng_alarm *alarm, const struct ng_verdict *
                     ng_op_table[alarm->op].op_class == NG_CLASS_END;
 
     return (verdict->kind == NG_KIND_UNKNOWN || answered) && verdict->all_came &&
-           has_deadline(verdict->group_id, answered ? alarm->op : verdict->op);
+           ng_deadline_of_group(verdict->group_id, answered ? alarm->op : verdict->op);
 }
 
 /* A rank that does not answer counts as gone once the store has had no sign of it for this long. */

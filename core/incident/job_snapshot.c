@@ -61,9 +61,10 @@ int ng_snapshot_judge(const struct ng_view *view, const struct ng_verdict_query 
         ng_log(NG_LOG_ERROR, "cannot reach a verdict: %s", strerror(-error));
         return error;
     }
-    /* No view contains the deadlines of calls that create or end communicators. */
+    /* No view contains the deadlines of calls that create or end communicators, which a rule may
+     * have set for this group. */
     if (ng_op_is_init(ret_verdict->op))
-        ret_verdict->deadline_ns = ng_deadline_timeout(NULL, ret_verdict->op);
+        ret_verdict->deadline_ns = ng_deadline_of_group(ret_verdict->group_id, ret_verdict->op);
     ret_verdict->time_unix_ns = ng_clock_unix_ns();
     ret_verdict->detected_by = ng_snapshot_own_rank(view);
     ret_verdict->action = action;

@@ -102,6 +102,80 @@ TEST_F(RulesFile, WhatTheFileSaysHoldsForGroupsThatAreMadeLater)
     EXPECT_EQ(name(four), "");
 }
 
+namespace
+{
+
+/* Deadlines as they are while NCCL creates the communicator. */
+struct Inside {
+    void *parent; /* NULL none */
+    ng_op op;
+    int64_t timeout_ns, told_ns, suspect_ns;
+};
+
+int look_inside(void *argument)
+{
+    auto *inside = static_cast<Inside *>(argument);
+    struct made_group group = {};
+    EXPECT_TRUE(made_group_in_making(&group));
+    inside->told_ns = ng_deadline_of_group(group.id, inside->op);
+    if (inside->parent) {
+        inside->timeout_ns = ng_deadline_timeout(made_comm(inside->parent), inside->op);
+        inside->suspect_ns = ng_deadline_suspect(made_comm(inside->parent), inside->op, true);
+    }
+    return 0;
+}
+
+Inside create(ng_op op, void *parent)
+{
+    Inside inside = {parent, op, -1, -1, -1};
+    void *made = nullptr;
+    struct made_call call = {};
+    call.op = op;
+    call.comm = parent;
+    call.new_comm = &made;
+    call.inside = look_inside;
+    call.argument = &inside;
+    made_call(0, &call);
+    return inside;
+}
+
+} // namespace
+
+TEST_F(RulesFile, OfACreatingCallHoldsWhileTheCommunicatorIsCreated)
+{
+    for (const char *condition : {"", "size=2 ", "device=0.. "}) {
+        write_whole_file(path_, std::string(condition) + "op=Comm* : timeout=7s\n");
+        ng_rules_file_start();
+        EXPECT_EQ(create(NG_OP_CommInitRank, nullptr).told_ns, 7 * S) << condition;
+        write_whole_file(path_, std::string(condition) + "op=CommInit* : timeout=0\n");
+        reload();
+        EXPECT_EQ(create(NG_OP_CommInitRank, nullptr).told_ns, 0) << condition;
+        ng_rules_file_after_fork();
+    }
+    EXPECT_EQ(create(NG_OP_CommInitRank, nullptr).told_ns, CONFIGURED);
+}
+
+/* The call is on the parent. */
+TEST_F(RulesFile, OfWhatIsDerivedHoldsInTheCallThatDerivesIt)
+{
+    write_whole_file(path_, "size=2 : name=world\n"
+                            "size=2 op=CommSplit : timeout=9s\n"
+                            "parent=world op=CommSplit : timeout=0 suspect=7s\n");
+    ng_rules_file_start();
+    void *parent = make(2);
+    Inside inside = create(NG_OP_CommSplit, parent);
+    EXPECT_EQ(inside.timeout_ns, 0);
+    EXPECT_EQ(inside.told_ns, 0);
+    EXPECT_EQ(inside.suspect_ns, 7 * S);
+    EXPECT_EQ(ng_deadline_timeout(made_comm(parent), NG_OP_CommSplit), 9 * S) << "of none now";
+    EXPECT_EQ(timeout(parent), CONFIGURED);
+    write_whole_file(path_, "size=2 op=CommSplit : timeout=9s\n");
+    reload();
+    inside = create(NG_OP_CommSplit, parent);
+    EXPECT_EQ(inside.timeout_ns, 9 * S) << "nothing is set for the new one";
+    EXPECT_EQ(inside.told_ns, 9 * S);
+}
+
 TEST_F(RulesFile, AReloadChangesWhatIsThereAndTakesBackWhatNoLongerStandsThere)
 {
     write_whole_file(path_, "size=2 : timeout=2s name=pair\nsize=4 : timeout=3s");
