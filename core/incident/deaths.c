@@ -117,9 +117,14 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
     if (ng_op_table[verdict->op].op_class == NG_CLASS_END ||
         ng_signature_compare_is_reported(verdict->group_id))
         return false;
-    /* A rank that ends after the deadline ends because of the verdict, which does not change. */
-    if (ng_response_has_reported_call(ret_wanted))
-        return false;
+    /* A rank that ends after the deadline ends because of the verdict, which does not change; but
+     * where the deadline was only logged, a missing rank may also die. */
+    if (ng_response_has_reported_call(ret_wanted)) {
+        ret_wanted->kind = ng_known_deaths_outdoing(verdict);
+        ret_wanted->level = NG_INCIDENT_TIMEOUT;
+        if (ng_response_has_reported_call(ret_wanted))
+            return false;
+    }
     return !ng_known_deaths_reported(verdict->group_id, verdict->seq);
 }
 
@@ -179,6 +184,22 @@ static bool take_turn(uint32_t ended)
     return true;
 }
 
+/* The deadline of the call was reported, and is now explained by a death: judged as at a deadline,
+ * of which each level has its own turn. */
+static void tell_after_deadline(const struct ng_verdict *verdict)
+{
+    const struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
+                                   .death = true,
+                                   .group_id = verdict->group_id,
+                                   .seq = verdict->seq,
+                                   .op = verdict->op,
+                                   .age_ns = verdict->stalled_ns,
+                                   .restarts = ng_alarm_restarts()};
+
+    ng_claim_end(NG_INCIDENT_SUSPECT, false);
+    ng_alarms_handle(&alarm);
+}
+
 /* This process has the turn: report an end that was not reported before. */
 static enum found tell_news(int64_t stalled_ns)
 {
@@ -190,11 +211,15 @@ static enum found tell_news(int64_t stalled_ns)
     if (found != NEWS)
         return found;
     ng_known_deaths_report(verdict.group_id, verdict.seq);
-    ng_known_deaths_start_clock(verdict.group_id, verdict.seq, verdict.op);
-    if (ng_guard.config.suspect_ns)
-        ng_claim_open(&wanted, &view, &verdict);
-    else
-        ng_claim_end(NG_INCIDENT_SUSPECT, true);
+    if (wanted.level == NG_INCIDENT_TIMEOUT) {
+        tell_after_deadline(&verdict);
+    } else {
+        ng_known_deaths_start_clock(verdict.group_id, verdict.seq, verdict.op);
+        if (ng_guard.config.suspect_ns)
+            ng_claim_open(&wanted, &view, &verdict);
+        else
+            ng_claim_end(NG_INCIDENT_SUSPECT, true);
+    }
     ng_verdict_fini(&verdict);
     ng_view_fini(&view);
     return NEWS;

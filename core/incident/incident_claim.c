@@ -36,6 +36,8 @@
     4 /* the suspect time: for this long, a call that is slow on the host is examined again */
 #define OTHERS_NS NG_S /* for the other ranks to reach a call that some have made differently */
 
+_Static_assert(NG_INCIDENT_POLICY_LOG == NG_ON_TIMEOUT_LOG + 1, "board.h knows the mildest policy");
+
 static bool took_over; /* from a claimant that failed to deliver its verdict */
 
 /* The wait has no explanation but has made no progress either: the deadline applies all the
@@ -78,6 +80,7 @@ void ng_claim_open(const struct ng_incident *wanted, struct ng_view *view,
     incident.group_id = verdict->group_id;
     incident.seq = verdict->seq;
     incident.op = verdict->op;
+    incident.kind = ng_known_deaths_outdoing(verdict);
     ng_affected_groups_find(view, verdict, &incident.scope);
     /* Ranks with another unique id have no other way to learn of this. */
     if (board && verdict->other_id_count)
@@ -168,6 +171,7 @@ static bool is_reported(const struct ng_alarm *alarm)
                                      .group_id = alarm->group_id,
                                      .seq = alarm->seq,
                                      .op = alarm->op,
+                                     .kind = alarm->death ? NG_KIND_DEAD_RANK : NG_KIND_HEALTHY,
                                      .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
 
     return is_about_time(alarm) && alarm->group_id && ng_response_has_reported_call(&same);
@@ -275,7 +279,9 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     /* Taking the view takes time. */
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
                  may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
-    bool waits = alarm && alarm->death && !ng_known_deaths_may_act(&verdict);
+    /* Once the call's deadline has passed, there is nothing to wait for. */
+    bool waits = alarm && alarm->death && !ng_response_has_reported_call(wanted) &&
+                 !ng_known_deaths_may_act(&verdict);
     if (early || waits || (alarm && ng_claim_is_settled(alarm))) {
         ng_claim_end(wanted->level, early || waits);
         if (early)

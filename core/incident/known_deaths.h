@@ -25,6 +25,17 @@ static inline bool ng_known_deaths_is_end(unsigned kind)
     return kind == NG_KIND_DEAD_RANK || kind == NG_KIND_LEFT_EARLY;
 }
 
+/* Kind of a claim for this verdict: NG_KIND_DEAD_RANK if it is about a death for certain, so that
+ * it can outdo an earlier verdict on the same call (ng_incident_is_outdone); else NG_KIND_HEALTHY.
+ */
+static inline uint8_t ng_known_deaths_outdoing(const struct ng_verdict *verdict)
+{
+    return verdict->kind == NG_KIND_DEAD_RANK && verdict->confidence == NG_CONFIDENCE_CERTAIN &&
+                   !verdict->may_be_gone
+               ? NG_KIND_DEAD_RANK
+               : NG_KIND_HEALTHY;
+}
+
 /* So many processes of the job have ended. True: the number differs from that of the last call. */
 bool ng_known_deaths_see(uint32_t ended);
 

@@ -14,6 +14,7 @@
 
 #include "core/nccl/group_set.h"
 #include "core/nccl/op.h"
+#include "core/nccl/verdict_kind.h"
 #include "core/util/arena.h"
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
@@ -80,10 +81,12 @@ struct ng_incident {
     int64_t since_mono_ns; /* when the stuck operation began to wait; 0 not known */
     int64_t stalled_ns;    /* its verdict counts work pending for this long as stuck */
     int32_t policy;        /* enum ng_on_timeout, plus 1; 0 not given */
-    bool differs;          /* about calls that differ; nothing need be stuck */
+#define NG_INCIDENT_POLICY_LOG 1 /* nothing is ended by it */
+    bool differs;                /* about calls that differ; nothing need be stuck */
     bool failed; /* raised because NCCL reports an error, whatever its cause: no deadline has passed
                   */
-    uint8_t kind;        /* of the verdict, enum ng_verdict_kind; NG_KIND_HEALTHY: no verdict yet */
+    uint8_t kind; /* of the verdict, enum ng_verdict_kind; NG_KIND_HEALTHY: no verdict yet; of
+                     a claim also NG_KIND_DEAD_RANK, if that will be its verdict for certain */
     uint64_t supersedes; /* incidents of this source up to this epoch are abandoned: their claimants
                             failed to deliver a verdict */
     char line[512];      /* the verdict in one line */
@@ -123,6 +126,17 @@ struct ng_news {
     };
 };
 
+/* Is `wanted` about a rank that was reported as missing or frozen, and has died since? Not once a
+ * policy has acted, since ranks end by it. */
+static inline bool ng_incident_is_outdone(const struct ng_incident *there,
+                                          const struct ng_incident *wanted)
+{
+    return there->state == NG_INCIDENT_JUDGED && wanted->kind == NG_KIND_DEAD_RANK &&
+           (there->kind == NG_KIND_MISSING_RANK || there->kind == NG_KIND_INIT_MISSING_RANK ||
+            there->kind == NG_KIND_STOPPED_RANK) &&
+           (there->level == NG_INCIDENT_SUSPECT || there->policy == NG_INCIDENT_POLICY_LOG);
+}
+
 /*
  * Does this incident cover `wanted`: the same operation at this level or above, or any timeout that
  * is not judged yet? A problem that began after the verdict is new, even if it looks the same.
@@ -131,6 +145,8 @@ static inline bool ng_incident_covers(const struct ng_incident *there,
                                       const struct ng_incident *wanted)
 {
     if (there->state == NG_INCIDENT_JUDGED && there->claimed_mono_ns < wanted->since_mono_ns)
+        return false;
+    if (ng_incident_is_outdone(there, wanted))
         return false;
     if (wanted->differs) /* once per group, wherever its ranks were found to differ */
         return there->differs && there->level >= wanted->level &&

@@ -216,6 +216,8 @@ static int claim(struct ng_board *board, const struct ng_incident *wanted,
     (void)board;
     made_deaths.opened++;
     made_deaths.level = wanted->level;
+    if (wanted->kind)
+        made_deaths.kind = wanted->kind;
     made_deaths.group_id = wanted->group_id;
     made_deaths.seq = wanted->seq;
     *ret_incident = *wanted;
@@ -629,8 +631,8 @@ void made_deaths_suspicion_of(const char *folder, uint64_t group_id)
                                    .seq = 7,
                                    .op = NG_OP_AllReduce,
                                    .claimant_pid = -1,
-                                   .kind = NG_KIND_DEAD_RANK,
-                                   .line = "dead_rank: of a test"};
+                                   .kind = NG_KIND_LEFT_EARLY,
+                                   .line = "left_early: of a test"};
 
     write_to(folder);
     ng_response_receive(&incident);

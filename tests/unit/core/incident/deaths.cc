@@ -128,6 +128,28 @@ TEST_F(Deaths, WhoGoesBecauseOfADeadlinesVerdictIsNoNewsToOneInTheSameCall)
     EXPECT_EQ(made_deaths.opened, 0u);
 }
 
+/* That the rank is missing was said; that it is dead is worse, and known for certain. */
+TEST_F(Deaths, AMissingRankThatDiesAfterADeadlineThatIsOnlyLoggedIsTold)
+{
+    for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_LOST}) {
+        for (int64_t suspect_ns : {(int64_t)0, 5 * NG_S}) {
+            made_deaths_begin(LONG_AGO);
+            made_deaths_configure(suspect_ns, 10 * NG_S);
+            everywhere = left_before(7);
+            everywhere.process(1).life = life;
+            made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+            made_deaths.ended = 1;
+            made_deaths_rounds(1);
+            ASSERT_EQ(made_deaths.opened, life == NG_LIFE_DEAD ? 1u : 0u);
+            if (life == NG_LIFE_DEAD) {
+                EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+                EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_DEAD_RANK);
+                EXPECT_EQ(made_deaths.seq, 7u);
+            }
+        }
+    }
+}
+
 TEST_F(Deaths, WhoGoesAfterADeadlinesVerdictIsNewsToOneInALaterCall)
 {
     made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);

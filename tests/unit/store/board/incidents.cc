@@ -162,6 +162,35 @@ TEST_F(LocalIncidents, AJudgedOneCoversOnlyWhatItWasAboutAndWhatBeganBeforeIt)
     EXPECT_EQ(got.epoch, 3u);
 }
 
+/* Until a policy has acted: ranks may die of that. */
+TEST_F(LocalIncidents, ThatARankIsMissingDoesNotCoverItsDeath)
+{
+    struct ng_incident got = {};
+    int64_t before = ng_clock_mono_ns();
+    for (uint8_t kind : {NG_KIND_MISSING_RANK, NG_KIND_MISMATCH}) {
+        for (int policy : {0, NG_INCIDENT_POLICY_LOG, NG_INCIDENT_POLICY_LOG + 1}) {
+            enum ng_incident_level level = policy ? NG_INCIDENT_TIMEOUT : NG_INCIDENT_SUSPECT;
+            struct ng_incident told = stall(level, 100 + 10 * kind + (uint64_t)policy, 7, before);
+            struct ng_incident death = told;
+            told.policy = policy;
+            ASSERT_EQ(board.claim(told, &got), 0);
+            death.kind = NG_KIND_DEAD_RANK;
+            EXPECT_EQ(board.claim(death, &got), -EEXIST) << "not judged yet";
+            got.kind = kind;
+            got.state = NG_INCIDENT_JUDGED;
+            ASSERT_EQ(board.publish(got), 0);
+            EXPECT_EQ(board.claim(told, &got), -EEXIST);
+            bool outdone = kind == NG_KIND_MISSING_RANK && policy <= NG_INCIDENT_POLICY_LOG;
+            ASSERT_EQ(board.claim(death, &got), outdone ? 0 : -EEXIST) << policy;
+            if (!outdone)
+                continue;
+            got.state = NG_INCIDENT_JUDGED;
+            ASSERT_EQ(board.publish(got), 0);
+            EXPECT_EQ(board.claim(death, &got), -EEXIST) << "once";
+        }
+    }
+}
+
 TEST_F(LocalIncidents, ASuspicionDoesNotCoverADeadline)
 {
     struct ng_incident got = {};
