@@ -223,7 +223,7 @@ static void show_stack(struct browsing *browsing, bool now)
                      : read_stack(folder, process->rank, process->pid);
     snprintf(why, sizeof(why), "%s",
              now ? "it gave none: it has ended, runs on another host, or has no guard that answers"
-                 : "not taken yet: a guard takes it when something is wrong, or press t");
+                 : "not taken yet: a guard writes it with the evidence of a timeout, or press t");
     ng_browser_set_stack(&browsing->browser, text ? text : why);
     free(text);
 }

@@ -446,8 +446,8 @@ static void put_rank_lines(const struct ng_browser *browser, struct ng_sheet *sh
         if (other != row && other->process == row->process)
             put_membership(table, other, sheet);
     }
-    put_calls(table, row, sheet);
     put_stack(browser, sheet);
+    put_calls(table, row, sheet);
 }
 
 /* ---- Pages of lines ---- */
