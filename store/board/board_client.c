@@ -152,6 +152,23 @@ int ng_board_client_runs(const struct ng_observed_job *job, int64_t deadline_mon
     return error ? error : (int)found;
 }
 
+int ng_board_client_jobs(const struct ng_observed_job *job, int64_t deadline_mono_ns,
+                         struct ng_kv_jobs *ret_jobs, char *why, size_t why_bytes)
+{
+    struct ng_observed_job unsigned_job = *job;
+    struct ng_kv *kv;
+
+    ret_jobs->count = 0;
+    unsigned_job.key_file = NULL;
+    int error = open_store(&unsigned_job, why, why_bytes, &kv);
+    if (error)
+        return error == 1 ? 0 : error;
+#if NG_HAVE_HIREDIS
+    error = ng_kv_redis_jobs(kv, deadline_mono_ns, ret_jobs);
+#endif
+    return close_store(kv, error, why, why_bytes);
+}
+
 int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mono_ns,
                          struct ng_view *view, char *why, size_t why_bytes)
 {

@@ -14,6 +14,7 @@
 #include "core/view/view.h"
 #include "store/board/local.h"
 
+struct ng_kv_jobs;
 struct ng_tls_ops;
 
 struct ng_observed_job {
@@ -39,6 +40,11 @@ int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mon
  * process `pid`. Returns how many, or -errno as above; 0 also if it is not such a store. */
 int ng_board_client_runs(const struct ng_observed_job *job, int64_t deadline_mono_ns,
                          struct ng_local_run *ret_runs, uint32_t room, char *why, size_t why_bytes);
+
+/* The jobs on a store of several hosts, whichever `job` is named. 0, or -errno as above; none also
+ * if it is not such a store. */
+int ng_board_client_jobs(const struct ng_observed_job *job, int64_t deadline_mono_ns,
+                         struct ng_kv_jobs *ret_jobs, char *why, size_t why_bytes);
 
 /* Give every rank of the job, or of its run, a command. Returns how many of its processes were
  * alive, or -errno as above. */

@@ -31,6 +31,20 @@ struct ng_kv_options {
 int ng_kv_open(const char *url, const struct ng_kv_options *options, char *why, size_t why_bytes,
                struct ng_kv **ret_kv);
 
+/* Names of jobs, each once. */
+#define NG_KV_JOBS_MAX 256
+struct ng_kv_jobs {
+    char names[NG_KV_JOBS_MAX][128];
+    size_t count;
+};
+
+/*
+ * For tools: the jobs that the server has keys of, up to NG_KV_JOBS_MAX; of a Redis Cluster, those
+ * on the node that answers. `kv` was opened without a key file. 0, or as in store/kv/kv.h; -EACCES
+ * also if the user may not SCAN.
+ */
+int ng_kv_redis_jobs(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_kv_jobs *ret_jobs);
+
 /* ---- The backends, for kv_open.c ---- */
 
 int ng_kv_redis_open(const struct ng_url *url, const struct ng_kv_options *options, char *why,

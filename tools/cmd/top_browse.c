@@ -17,6 +17,7 @@
 
 #include "core/recorder/paths.h"
 #include "core/report/stacks_format.h"
+#include "store/kv/kv_open.h"
 #include "tools/base/command.h"
 #include "tools/base/run_helper.h"
 #include "tools/cmd/top.h"
@@ -63,19 +64,55 @@ int ng_top_choose(const char *name, const char *store, const char *run, struct n
     return status;
 }
 
-/* The jobs of this host into the browser. How many, or -ENOMEM. */
-static int list_jobs(struct ng_browser *browser)
+/* Names of jobs on the store that are not among those of this host, behind these. */
+static size_t add_jobs_of_store(const struct ng_kv_jobs *names, struct ng_browser_job *jobs,
+                                size_t count)
+{
+    size_t here = count;
+
+    for (size_t i = 0; i < names->count; i++) {
+        size_t at = 0;
+        while (at < here && strcmp(jobs[at].name, names->names[i]) != 0)
+            at++;
+        if (at < here)
+            continue;
+        snprintf(jobs[count].name, sizeof(jobs[count].name), "%s", names->names[i]);
+        snprintf(jobs[count++].where, sizeof(jobs->where), "the store");
+    }
+    return count;
+}
+
+/* Those that the store has; `why` says if they cannot be listed. */
+static void ask_store(const struct ng_jobs_of_host *where, struct ng_kv_jobs *ret_names, char *why,
+                      size_t why_bytes)
+{
+    const char *store = getenv("NCCLGUARD_STORE");
+    struct ng_observed_job any = {.url = store, .job = "any"};
+
+    ret_names->count = 0;
+    if (!where->several_hosts || !store)
+        return;
+    any.tls = ng_tls_for(store);
+    ng_board_client_jobs(&any, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, ret_names, why, why_bytes);
+}
+
+/* The jobs of this host and of the store, into the browser. How many, or -ENOMEM. */
+static int list_jobs(struct browsing *browsing)
 {
     struct ng_jobs_of_host where;
+    struct ng_kv_jobs *names = malloc(sizeof(*names));
     size_t count = 0;
 
-    if (ng_jobs_of_host(COMMAND, NULL, NULL, &where) != 0)
+    if (!names || ng_jobs_of_host(COMMAND, NULL, NULL, &where) != 0) {
+        free(names);
         return 0;
+    }
+    ask_store(&where, names, browsing->trouble, sizeof(browsing->trouble));
     bool nested = !where.folder[0];
     if (nested)
         ng_paths_default_dir("", where.folder, sizeof(where.folder));
     struct ng_job_here *here = ng_jobs_here(where.folder, nested, &count);
-    struct ng_browser_job *jobs = calloc(count + 1, sizeof(*jobs));
+    struct ng_browser_job *jobs = calloc(count + names->count + 1, sizeof(*jobs));
     int error = jobs ? 0 : -ENOMEM;
     for (size_t i = 0; jobs && i < count; i++) {
         snprintf(jobs[i].name, sizeof(jobs[i].name), "%s", here[i].name);
@@ -83,9 +120,12 @@ static int list_jobs(struct ng_browser *browser)
         jobs[i].processes = here[i].processes;
         jobs[i].living = here[i].living;
     }
-    if (!error)
-        error = ng_browser_set_jobs(browser, jobs, count);
+    if (!error) {
+        count = add_jobs_of_store(names, jobs, count);
+        error = ng_browser_set_jobs(&browsing->browser, jobs, count);
+    }
     free(here);
+    free(names);
     free(jobs);
     return error ? error : (int)count;
 }
@@ -183,12 +223,24 @@ static void show_stack(struct browsing *browsing, bool now)
                      : read_stack(folder, process->rank, process->pid);
     snprintf(why, sizeof(why), "%s",
              now ? "it gave none: it has ended, runs on another host, or has no guard that answers"
-                 : "not taken yet: a guard takes it when something is wrong, or press t");
+                 : "not taken yet: a guard writes it with the evidence of a timeout, or press t");
     ng_browser_set_stack(&browsing->browser, text ? text : why);
     free(text);
 }
 
 /* ---- Looks ---- */
+
+/* The next look takes the place of the one that is shown. */
+static void show(struct browsing *browsing)
+{
+    struct ng_top_look *before = browsing->shown;
+
+    if (ng_browser_update(&browsing->browser, &browsing->next->table) != 0)
+        snprintf(browsing->trouble, sizeof(browsing->trouble), "out of memory");
+    browsing->shown = browsing->next;
+    browsing->next = before;
+    ng_top_look_fini(before);
+}
 
 /* Show the newest look; of a job that cannot be seen for now, the last. Returns how many processes
  * were seen, or -errno. */
@@ -214,44 +266,47 @@ static int look(struct browsing *browsing)
                  job->why[0] ? job->why : strerror(-count));
         return count;
     }
-    if (ng_browser_update(&browsing->browser, &browsing->next->table) != 0)
-        snprintf(browsing->trouble, sizeof(browsing->trouble), "out of memory");
-    struct ng_top_look *before = browsing->shown;
-    browsing->shown = browsing->next;
-    browsing->next = before;
-    ng_top_look_fini(before);
+    show(browsing);
     return count;
 }
 
-/* The selected job, unless it cannot be seen: then the one before stays. */
+/* 0, or 1 with the reason in `trouble`. */
+static int try_job(struct browsing *browsing, const char *name, struct ng_job *job)
+{
+    char error[2048];
+
+    if (ng_top_choose(name, NULL, NULL, job, error, sizeof(error)) != 0) {
+        error[strcspn(error, "\n")] = '\0';
+        snprintf(browsing->trouble, sizeof(browsing->trouble), "%.*s", NG_BOARD_CLIENT_WHY_BYTES,
+                 error);
+        return 1;
+    }
+    int count = ng_top_look_take(job, browsing->asked_ns, browsing->next);
+    if (count <= 0)
+        snprintf(browsing->trouble, sizeof(browsing->trouble),
+                 "no process of job %s can be seen%s%s", job->name, *job->why ? ": " : "",
+                 job->why);
+    return count <= 0;
+}
+
+/* The selected job, unless it cannot be seen: then what is shown stays. */
 static void open_job(struct browsing *browsing)
 {
     const struct ng_browser_job *wanted = ng_browser_job(&browsing->browser);
     struct ng_job *job = malloc(sizeof(*job));
-    char error[2048];
 
-    if (!job || !wanted) {
-        free(job);
-        return;
+    browsing->trouble[0] = '\0';
+    if (job && wanted && try_job(browsing, wanted->name, job) == 0) {
+        /* What points into a job does not move with it. */
+        *browsing->job = *job;
+        browsing->job->observed.folder = browsing->job->folder;
+        browsing->job->observed.job = browsing->job->name;
+        ng_browser_update(&browsing->browser, NULL);
+        show(browsing);
+        browsing->seen_ns = ng_clock_mono_ns();
+        browsing->due_ns = browsing->seen_ns + browsing->interval_ns;
     }
-    if (ng_top_choose(wanted->name, NULL, NULL, job, error, sizeof(error)) != 0) {
-        error[strcspn(error, "\n")] = '\0';
-        snprintf(browsing->trouble, sizeof(browsing->trouble), "%.*s", NG_BOARD_CLIENT_WHY_BYTES,
-                 error);
-        free(job);
-        return;
-    }
-    /* What points into a job does not move with it. */
-    *browsing->job = *job;
-    browsing->job->observed.folder = browsing->job->folder;
-    browsing->job->observed.job = browsing->job->name;
     free(job);
-    ng_browser_update(&browsing->browser, NULL);
-    browsing->seen_ns = ng_clock_mono_ns();
-    look(browsing);
-    if (browsing->over)
-        list_jobs(&browsing->browser);
-    browsing->over = false;
 }
 
 /* ---- The loop ---- */
@@ -287,7 +342,8 @@ static bool press(struct browsing *browsing, int key)
             look(browsing);
         return true;
     case NG_BROWSER_LIST_JOBS:
-        list_jobs(&browsing->browser);
+        browsing->trouble[0] = '\0';
+        list_jobs(browsing);
         return true;
     case NG_BROWSER_OPEN_JOB:
         open_job(browsing);
@@ -327,8 +383,12 @@ static void browse(struct browsing *browsing)
 /* 0, or an exit status: there is nothing to browse. -ENOSYS: nothing to choose from, either. */
 static int begin(struct browsing *browsing, bool choose)
 {
-    if (choose)
-        return list_jobs(&browsing->browser) > 1 ? 0 : -ENOSYS;
+    if (choose) {
+        int count = list_jobs(browsing);
+        /* Of the only one on this host something else is wrong. */
+        bool elsewhere = count == 1 && !browsing->browser.jobs[0].processes;
+        return count > 1 || elsewhere ? 0 : -ENOSYS;
+    }
     int count = look(browsing);
     if (count == 0)
         return ng_jobs_none(COMMAND, browsing->job);

@@ -446,8 +446,8 @@ static void put_rank_lines(const struct ng_browser *browser, struct ng_sheet *sh
         if (other != row && other->process == row->process)
             put_membership(table, other, sheet);
     }
-    put_calls(table, row, sheet);
     put_stack(browser, sheet);
+    put_calls(table, row, sheet);
 }
 
 /* ---- Pages of lines ---- */
@@ -545,7 +545,8 @@ static void put_position(const struct ng_browser *browser, const struct ng_table
     ng_text_add(&text, "%s: lines %" PRIu32 "-%" PRIu32 " of %" PRIu32, pages[browser->page],
                 list->count ? list->top + 1 : 0, last, list->count);
     if (browser->page == NG_PAGE_RANKS) {
-        ng_text_add(&text, " (%" PRIu32 " ranks%s)   sorted by %s", browser->member_count,
+        ng_text_add(&text, " (%" PRIu32 " rank%s%s)   sorted by %s", browser->member_count,
+                    browser->member_count == 1 ? "" : "s",
                     browser->unfolded ? "" : ", alike ones folded", sorts[browser->sort]);
         if (browser->group_id)
             ng_text_add(&text, "   of one group");

@@ -22,6 +22,8 @@ class Picture
     void resize(unsigned rows, unsigned columns)
     {
         cells_.assign(rows, std::vector<Cell>(columns));
+        first_ = 0;
+        last_row_ = rows - 1;
         row_ = column_ = 0;
     }
     void feed(const std::string &bytes)
@@ -105,6 +107,18 @@ class Picture
         for (unsigned i = from; i < to && i < cells_[row].size(); i++)
             cells_[row][i] = {" ", style_};
     }
+    /* The lines of the region, up or down. */
+    void scroll(long by)
+    {
+        for (; by > 0; by--) {
+            cells_.erase(cells_.begin() + first_);
+            cells_.insert(cells_.begin() + last_row_, std::vector<Cell>(cells_[0].size()));
+        }
+        for (; by < 0; by++) {
+            cells_.erase(cells_.begin() + last_row_);
+            cells_.insert(cells_.begin() + first_, std::vector<Cell>(cells_[0].size()));
+        }
+    }
     /* How many bytes were used; 0: more must come. */
     size_t take(size_t at)
     {
@@ -120,6 +134,8 @@ class Picture
         }
         if (byte == '\r')
             column_ = 0;
+        else if (byte == '\n' && row_ == last_row_)
+            scroll(1);
         else if (byte == '\n')
             move(static_cast<long>(row_) + 1, column_);
         else if (byte == '\b')
@@ -135,6 +151,10 @@ class Picture
         char kind = waiting_[at + 1];
         if (kind == '(' || kind == ')')
             return at + 2 < waiting_.size() ? 3 : 0;
+        if (kind == 'M' && row_ == first_)
+            scroll(-1);
+        else if (kind == 'M')
+            move(static_cast<long>(row_) - 1, column_);
         if (kind != '[')
             return 2; /* modes of the keypad, and the like */
         size_t end = at + 2;
@@ -147,7 +167,7 @@ class Picture
     }
     void command(char kind, const std::string &parameters)
     {
-        if (kind == 'h' || kind == 'l' || kind == 'r' || kind == 't')
+        if (kind == 'h' || kind == 'l' || kind == 't')
             return;
         long first = parameters.empty() ? 0 : std::atol(parameters.c_str());
         size_t semicolon = parameters.find(';');
@@ -159,6 +179,16 @@ class Picture
         case 'm':
             /* The last that was set is enough to tell lines apart. */
             style_ = first || semicolon != std::string::npos ? parameters : "";
+            break;
+        case 'r':
+            first_ = static_cast<unsigned>(times) - 1;
+            last_row_ =
+                static_cast<unsigned>(second ? second : static_cast<long>(cells_.size())) - 1;
+            move(0, 0);
+            break;
+        case 'S':
+        case 'T':
+            scroll(kind == 'S' ? times : -times);
             break;
         case 'H':
             move(times - 1, std::max(second, 1L) - 1);
@@ -212,7 +242,7 @@ class Picture
 
     std::vector<std::vector<Cell>> cells_;
     std::string waiting_, style_, last_ = " ";
-    unsigned row_ = 0, column_ = 0;
+    unsigned row_ = 0, column_ = 0, first_ = 0, last_row_ = 0;
 };
 
 #endif

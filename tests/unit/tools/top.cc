@@ -258,14 +258,14 @@ class Terminal
             screen_.append(buffer, static_cast<size_t>(bytes));
         }
     }
-    /* Whether the picture comes to be so; false after 20 s, or when the program has ended. */
+    /* Whether the picture comes to be so; false after 60 s, or when the program has ended. */
     bool shows(const std::function<bool(const Picture &)> &is_so)
     {
-        auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (!is_so(picture)) {
             struct pollfd polled = {master_, POLLIN, 0};
             char buffer[4096];
-            if (std::chrono::steady_clock::now() > until || poll(&polled, 1, 20000) <= 0)
+            if (std::chrono::steady_clock::now() > until || poll(&polled, 1, 60000) <= 0)
                 return false;
             ssize_t bytes = read(master_, buffer, sizeof(buffer));
             if (bytes <= 0)
@@ -601,6 +601,176 @@ TEST_F(TopInCurses, EndsWithTheJob)
     for (const auto &entry : std::filesystem::directory_iterator(job.folder.path()))
         std::filesystem::remove(entry.path());
     terminal.expect_good_end();
+}
+
+/* A terminal in which the test types. */
+class Browsed : public Terminal
+{
+  public:
+    Browsed(const std::vector<std::string> &arguments,
+            const std::map<std::string, std::string> &environment, unsigned short rows = 24,
+            unsigned short columns = 80)
+        : Terminal(arguments, in_xterm(environment), rows, columns)
+    {
+        EXPECT_TRUE(shows("q quit")) << picture.text();
+    }
+    ~Browsed()
+    {
+        type("q");
+        expect_good_end();
+    }
+    /* Type, and see this. */
+    void expect(const std::string &keys, const std::string &text,
+                const char *file = __builtin_FILE(), int line = __builtin_LINE())
+    {
+        testing::ScopedTrace trace(file, line, "typed");
+        type(keys);
+        EXPECT_TRUE(shows(text)) << text << " does not come:\n" << picture.text();
+    }
+    /* Type, and this row is selected. */
+    void expect_selected(const std::string &keys, const std::string &text,
+                         const char *file = __builtin_FILE(), int line = __builtin_LINE())
+    {
+        testing::ScopedTrace trace(file, line, "typed");
+        type(keys);
+        EXPECT_TRUE(shows([&](const Picture &now) {
+            int at = now.find(">");
+            return at >= 0 && now.line(static_cast<unsigned>(at)).find(text) != std::string::npos;
+        })) << text
+            << " is not selected:\n"
+            << picture.text();
+    }
+};
+
+/* Many ranks that a guard has ended, of which one did not come to the seventh collective. */
+class Many : private HeldClock
+{
+  public:
+    explicit Many(int ranks, int missing)
+    {
+        for (int rank = 0; rank < ranks; rank++)
+            BoxOwner(folder.path(),
+                     {rank, EVIDENCE_ENDED_BY_GUARD, rank == missing ? 6u : 7u, 6,
+                      rank == missing ? 0 : 10000, 0},
+                     ranks, "test-job", "world", false);
+    }
+    std::map<std::string, std::string> environment() const
+    {
+        return {{"NCCLGUARD_STORE", "local:" + folder.path()}, {"NCCLGUARD_JOB", ""}};
+    }
+    Folder folder;
+};
+
+TEST_F(TopInCurses, AThousandRanksAreInOneScreenAndCanBeScrolled)
+{
+    Many job(1024, 700);
+    for (auto [rows, columns] : {std::pair<unsigned short, unsigned short>(24, 80), {60, 200}}) {
+        Browsed browsed({"top", "--interval", "1h"}, job.environment(), rows, columns);
+        EXPECT_TRUE(browsed.picture.has("0-699,701-1023 (1023)")) << browsed.picture.text();
+        browsed.expect_selected("", "!");
+        browsed.expect_selected("", " 700 ");
+        browsed.expect("f", "of 1024 (1024 ranks)");
+        browsed.expect_selected(end_key, " 1023 ");
+        browsed.expect_selected(up, " 1022 ");
+        browsed.expect_selected(home, " 0 ");
+        browsed.expect_selected(down, " 1 ");
+        browsed.expect_selected(std::string(page_down) + page_up + "c", " 700 ");
+        browsed.expect("/1000", "/1000_");
+        browsed.expect_selected("\r", " 1000 ");
+        browsed.expect("\033", "of 1024 (1024 ranks)");
+        browsed.expect("s", "sorted by age");
+        browsed.expect("s", "sorted by state");
+        browsed.expect("s", "sorted by host");
+        browsed.expect("s", "sorted by rank");
+        browsed.expect("g", "1024/1024");
+        browsed.expect("?", "what it has been in for");
+        browsed.expect("\033", "1024/1024");
+    }
+}
+
+TEST_F(TopInCurses, ARankHasItsStackFromTheEvidence)
+{
+    Stuck job;
+    Folder evidence;
+    std::map<std::string, std::string> environment = job.environment();
+    environment["NCCLGUARD_DUMP_DIR"] = evidence.path();
+    std::string pid = std::to_string(job.owners[2]->pid());
+    evidence.write("rank_2.stacks.txt",
+                   "Stacks of rank 2, pid " + pid +
+                       " (python3 train.py) on host a.\n\nThread 1 \"python3\"\n"
+                       "  Python, innermost first:\n"
+                       "    File \"train.py\", line 12 in load\n");
+    evidence.write("rank_1.stacks.txt", "Stacks of rank 1, pid 1 (another) on host a.\n");
+    Browsed browsed({"top", "--interval", "1h"}, environment);
+    browsed.expect("c\r", "rank 2: the verdict names it");
+    EXPECT_TRUE(browsed.shows("line 12 in load")) << browsed.picture.text();
+    browsed.expect("\033", "4 ranks");
+    browsed.expect("f", "of 4 (4 ranks)");
+    /* That of another process is not its own. */
+    browsed.expect_selected(up, " 1 ");
+    browsed.expect("\r", "not taken yet");
+    EXPECT_FALSE(browsed.picture.has("another")) << browsed.picture.text();
+}
+
+TEST_F(TopInCurses, SeveralJobsAreThereToChooseFrom)
+{
+    Stuck job;
+    BoxOwner other(job.folder.path(), {0, EVIDENCE_RUNNING, 1, 1, 0, 0}, 1, "other-job", "world",
+                   true, 7);
+    Browsed browsed({"top", "--interval", "1h"}, job.environment());
+    EXPECT_TRUE(browsed.picture.has("other-job")) << browsed.picture.text();
+    browsed.expect_selected("", "other-job");
+    browsed.expect_selected(down, "test-job");
+    browsed.expect("\r", "missing_rank: rank 2");
+    browsed.expect("j", "4 of 4 alive");
+    browsed.expect_selected(up, "other-job");
+    browsed.type("\r");
+    EXPECT_TRUE(browsed.shows([](const Picture &now) {
+        return now.has("job other-job") && !now.has("missing_rank") && now.has("(1 rank,");
+    })) << browsed.picture.text();
+}
+
+TEST_F(TopInCurses, JobsOfTheStoreAreThereToChooseFrom)
+{
+    Folder folder;
+    std::string path = folder / "socket";
+    Process server({"redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--dir",
+                    folder.path()});
+    if (!server.wait_for("eady to accept connections"))
+        GTEST_SKIP() << "redis-server is not installed";
+    Process client({"redis-cli", "-s", path, "MSET", "{ncclguard:train-7:run}:a", "x",
+                    "{ncclguard:train-8:run}:a", "x"});
+    ASSERT_EQ(client.wait_end(), 0);
+    Browsed browsed({"top", "--interval", "1h"}, {{"NCCLGUARD_STORE", "redis+unix://" + path},
+                                                  {"NCCLGUARD_JOB", ""},
+                                                  {"NCCLGUARD_DIR", folder.path()}});
+    EXPECT_TRUE(browsed.picture.has("train-7") && browsed.picture.has("train-8"))
+        << browsed.picture.text();
+    EXPECT_TRUE(browsed.picture.has("the store")) << browsed.picture.text();
+    /* Of keys alone it cannot be told where the ranks are. */
+    browsed.expect("\r", "no process of job train-");
+    kill(server.pid(), SIGKILL);
+    browsed.expect("j", "cannot be used");
+}
+
+TEST_F(TopInCurses, WhatCannotBeSeenForAWhileIsShownAsItWas)
+{
+    Stuck job;
+    Browsed browsed({"top", "--interval", "100ms"}, job.environment());
+    std::string away = job.folder.path() + ".away";
+    std::ofstream(away) << "no folder";
+    auto exchange = [&] {
+        return renameat2(AT_FDCWD, job.folder.path().c_str(), AT_FDCWD, away.c_str(),
+                         RENAME_EXCHANGE);
+    };
+    ASSERT_EQ(exchange(), 0);
+    EXPECT_TRUE(browsed.shows("stale: ")) << browsed.picture.text();
+    EXPECT_TRUE(browsed.picture.has("missing_rank")) << browsed.picture.text();
+    ASSERT_EQ(exchange(), 0);
+    std::filesystem::remove(away);
+    EXPECT_TRUE(browsed.shows([](const Picture &now) {
+        return !now.has("stale: ") && now.has("lines 1-2");
+    })) << browsed.picture.text();
 }
 
 /* ---- Abort ---- */

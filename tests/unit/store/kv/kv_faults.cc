@@ -878,4 +878,30 @@ TEST_F(KvTls, TheModuleServesAProgramWithoutOpenSsl)
 #endif
 #endif
 
+/* For the list of jobs in `ncclguard top`. */
+TEST(KvRedis, NamesItsJobsOnceEach)
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "redis-server is not installed";
+    RedisServer server;
+    Kv one(server.url(), "run", "one"), again(server.url(), "other-run", "one"),
+        two(server.url(), "run", "two"), odd(server.url(), "run", "a:b");
+    for (int i = 0; i < 3000; i++)
+        ASSERT_EQ(one.set("key" + std::to_string(i), "x"), 0);
+    for (Kv *kv : {&again, &two, &odd})
+        ASSERT_EQ(kv->set("key", "x"), 0);
+    server.ask({"SET", "unrelated", "x"});
+    server.ask({"SET", "{ncclguard:", "x"});
+    server.ask({"SET", "{ncclguard:" + std::string(500, 'x') + ":run}:key", "x"});
+    auto jobs = std::make_unique<struct ng_kv_jobs>();
+    ASSERT_EQ(ng_kv_redis_jobs(one.kv, within(patience_ms), jobs.get()), 0) << ng_kv_error(one.kv);
+    std::vector<std::string> names(jobs->names, jobs->names + jobs->count);
+    std::sort(names.begin(), names.end());
+    EXPECT_EQ(names, (std::vector<std::string>{"a%3Ab", "one", "two"}));
+    server.ask({"ACL", "SETUSER", "narrow", "on", ">word", "~*", "-@all", "+get"});
+    Kv narrow(server.url("narrow:word@"));
+    EXPECT_EQ(ng_kv_redis_jobs(narrow.kv, within(patience_ms), jobs.get()), -EACCES);
+    EXPECT_EQ(jobs->count, 0u);
+}
+
 } // namespace
