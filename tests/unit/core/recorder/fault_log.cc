@@ -5,14 +5,12 @@
 
 #include <jansson.h>
 
-#define _Atomic
 extern "C" {
 #include "core/recorder/fault_log.h"
 #ifdef NG_TEST_HAS_READER
 #include "tools/ingest/read_dump.h"
 #endif
 }
-#undef _Atomic
 
 namespace
 {
