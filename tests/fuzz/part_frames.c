@@ -16,13 +16,12 @@
 #include "core/unwind/unwind.h"
 #include "tests/fuzz/parts.h"
 
-#define HEADER_BYTES 20u
-#define COMMON_AT    24u
-#define STACK_WORDS  64u
-#define CODE_AT      (1u << 20) /* where the function is, from the header */
-#define FRAMES       24u
-#define ENTRY_MAX    600u
-#define EVERY        37u /* of a file's functions: so that all files come to have some */
+#define COMMON_AT   24u
+#define STACK_WORDS 64u
+#define CODE_AT     (1u << 20) /* where the function is, from the header */
+#define FRAMES      24u
+#define ENTRY_MAX   600u
+#define EVERY       37u /* of a file's functions: so that all files come to have some */
 
 struct taking {
     struct damage_sample *samples;

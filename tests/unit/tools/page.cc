@@ -15,7 +15,7 @@ namespace
 {
 
 /* A view with a verdict, and the page's data of it. */
-class Page
+class Page : NotCopied
 {
   public:
     explicit Page(const Job &job)
@@ -32,8 +32,6 @@ class Page
         ng_verdict_fini(&verdict);
         ng_view_fini(&view);
     }
-    Page(const Page &) = delete;
-    Page &operator=(const Page &) = delete;
     std::string data()
     {
         return text_from([&](int fd) { EXPECT_EQ(ng_page_write_data(&page, fd), 0); });

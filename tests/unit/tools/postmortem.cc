@@ -67,7 +67,7 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
         job.process(rank).alive_age_ns = NG_S;
         job.process(rank).host = *fates[(size_t)rank].host ? fates[(size_t)rank].host : "here";
     }
-    struct ng_view view;
+    OwnView view;
     struct ng_verdict verdict;
     struct ng_postmortem postmortem = {};
     struct ng_incident incident = {};
@@ -77,7 +77,6 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
     incident.op = NG_OP_AllReduce;
     postmortem.told = &incident;
     postmortem.told_count = work.told;
-    ng_view_init(&view);
     job.fill(&view);
     for (uint32_t i = 0; i < view.process_count; i++) {
         int64_t at_ns = fates[i].at_ms * NG_MS;
@@ -91,7 +90,6 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
     for (uint32_t i = 0; i < verdict.culprit_count; i++)
         told.culprits.push_back(verdict.culprits[i].rank);
     ng_verdict_fini(&verdict);
-    ng_view_fini(&view);
     return told;
 }
 
@@ -106,10 +104,9 @@ struct ng_verdict judge_between_calls(const std::vector<enum ng_life> &lives,
         job.process(rank).life_age_ns = job.process(rank).alive_age_ns = NG_S;
         job.at(0xd, rank).state = left;
     }
-    struct ng_view view;
+    OwnView view;
     struct ng_verdict verdict;
     struct ng_postmortem postmortem = {};
-    ng_view_init(&view);
     job.fill(&view);
     EXPECT_EQ(ng_postmortem_judge(&view, &postmortem, &verdict), 0);
     ret_doubts->assign(verdict.missing_evidence,
@@ -118,7 +115,6 @@ struct ng_verdict judge_between_calls(const std::vector<enum ng_life> &lives,
     told.kind = verdict.kind;
     told.confidence = verdict.confidence;
     ng_verdict_fini(&verdict);
-    ng_view_fini(&view);
     return told;
 }
 

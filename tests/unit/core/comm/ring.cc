@@ -31,8 +31,7 @@ class Ring : public ::testing::Test
     /* What a neighbour sees: checks every record, returns how many there were. */
     uint32_t read()
     {
-        struct ng_view view;
-        ng_view_init(&view);
+        OwnView view;
         EXPECT_EQ(ng_view_add_box(&view, &reader_, NG_LIFE_RUNNING, 1, "box"), 0);
         ng_view_seal(&view);
         EXPECT_EQ(view.member_count, 1u);
@@ -44,7 +43,6 @@ class Ring : public ::testing::Test
                 mixed_++;
             last_state_ = record->state;
         }
-        ng_view_fini(&view);
         return count;
     }
     static constexpr uint32_t CAPACITY = 64;

@@ -13,7 +13,7 @@ namespace
 {
 
 /* A process of rank 3 whose variable names `prefix`. */
-class Pipe
+class Pipe : NotCopied
 {
   public:
     explicit Pipe(const std::string &prefix)
@@ -24,8 +24,6 @@ class Pipe
     {
         ng_dump_pipe_finish();
     }
-    Pipe(const Pipe &) = delete;
-    Pipe &operator=(const Pipe &) = delete;
 };
 
 struct stat status_of(const std::string &path)

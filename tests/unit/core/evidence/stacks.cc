@@ -27,7 +27,7 @@ namespace
 {
 
 /* A thread that waits in `body` until it is let go. */
-class Stuck
+class Stuck : NotCopied
 {
   public:
     explicit Stuck(std::function<int(int fd)> body, long call = SYS_read)
@@ -49,8 +49,6 @@ class Stuck
         close(ends_[0]);
         close(ends_[1]);
     }
-    Stuck(const Stuck &) = delete;
-    Stuck &operator=(const Stuck &) = delete;
 
     /* What it returned: 0, as nothing disturbed it. */
     int let_go()
@@ -82,7 +80,7 @@ class Stuck
     std::thread thread_;
 };
 
-class Stacks
+class Stacks : NotCopied
 {
   public:
     /* Threads that do not stop within a quarter of a second, as on a machine that gives the helper
@@ -104,8 +102,6 @@ class Stacks
         if (!error)
             ng_stacks_fini(&stacks);
     }
-    Stacks(const Stacks &) = delete;
-    Stacks &operator=(const Stacks &) = delete;
 
     /* It ends after half a second, whatever was named by then. */
     void name_from_files()
@@ -555,7 +551,7 @@ TEST(Memory, WhatIsNotThereIsAnError)
 namespace
 {
 
-class Images
+class Images : NotCopied
 {
   public:
     Images()
@@ -566,8 +562,6 @@ class Images
     {
         ng_arena_reset(&arena);
     }
-    Images(const Images &) = delete;
-    Images &operator=(const Images &) = delete;
     struct ng_arena arena = {};
     struct ng_images images;
 };
@@ -696,7 +690,7 @@ TEST(Symbols, AChainWithoutAnEndIsGivenUp)
     struct ng_image image = {};
     image.dynamic = (uint64_t)dynamic;
     struct ng_symbol_query query = {};
-    struct ng_arena arena = {};
+    OwnArena arena;
     int64_t soon = ng_clock_mono_ns() + 60 * NG_S;
     EXPECT_EQ(ng_symbols_of_memory(&image, &query, 1, soon, &arena), -ENOENT);
     /* One that ends is counted, and its end may be anywhere in what is read at once. */
@@ -706,7 +700,6 @@ TEST(Symbols, AChainWithoutAnEndIsGivenUp)
         EXPECT_NE(ng_symbols_of_memory(&image, &query, 1, soon, &arena), -ENOENT) << last;
         words[5 + last] = 0;
     }
-    ng_arena_reset(&arena);
     munmap(words, BYTES);
 }
 

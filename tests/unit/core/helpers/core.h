@@ -5,6 +5,8 @@
 #ifndef NCCLGUARD_TESTS_UNIT_CORE_H
 #define NCCLGUARD_TESTS_UNIT_CORE_H
 
+#include "tests/gtest/not_copied.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -66,8 +68,29 @@ extern "C" {
 #undef _Atomic
 #undef _Static_assert
 
+/* Views and arenas that end with their scope. */
+struct OwnView : ng_view, NotCopied {
+    OwnView()
+    {
+        ng_view_init(this);
+    }
+    ~OwnView()
+    {
+        ng_view_fini(this);
+    }
+};
+struct OwnArena : ng_arena, NotCopied {
+    OwnArena() : ng_arena{}
+    {
+    }
+    ~OwnArena()
+    {
+        ng_arena_reset(this);
+    }
+};
+
 /* A folder of this test's own, gone with everything in it at the end. */
-class Folder
+class Folder : NotCopied
 {
   public:
     Folder()
@@ -80,8 +103,6 @@ class Folder
         if (!path_.empty())
             remove_tree(path_);
     }
-    Folder(const Folder &) = delete;
-    Folder &operator=(const Folder &) = delete;
 
     const std::string &path() const
     {

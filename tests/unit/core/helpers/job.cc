@@ -333,7 +333,7 @@ static std::string written(const std::function<void(int fd)> &write)
 
 Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, bool ends)
 {
-    struct ng_view view;
+    OwnView view;
     struct ng_verdict verdict;
     struct ng_verdict_query query = {};
     Judgement judgement = {};
@@ -368,7 +368,6 @@ Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, boo
     judgement.end_is_certain = verdict.end_is_certain;
     judgement.gave_up_ns = verdict.gave_up_ns;
     ng_verdict_fini(&verdict);
-    ng_view_fini(&view);
     return judgement;
 }
 

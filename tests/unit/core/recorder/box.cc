@@ -55,14 +55,13 @@ int open_result(const std::string &path)
 int read_all(const std::string &path)
 {
     struct ng_box box;
-    struct ng_view view;
+    OwnView view;
     struct ng_verdict verdict;
     struct ng_verdict_query query = {};
     query.stalled_ns = 1;
     int result = ng_box_open(path.c_str(), &box);
     if (result != 0)
         return result;
-    ng_view_init(&view);
     EXPECT_EQ(ng_view_add_box(&view, &box, NG_LIFE_RUNNING, ng_clock_mono_ns(), "box"), 0);
     ng_view_seal(&view);
     EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
@@ -71,7 +70,6 @@ int read_all(const std::string &path)
     EXPECT_EQ(ng_report_write_json(&verdict, null), 0);
     close(null);
     ng_verdict_fini(&verdict);
-    ng_view_fini(&view);
     ng_box_close(&box, nullptr);
     return 0;
 }
@@ -162,7 +160,7 @@ TEST_F(Box, OneThatIsHeldSinceTheHeaderWasReadIsNotTakenForStopped)
 
 TEST_F(Box, AViewHasAllThatTheRecordsOfACallTell)
 {
-    struct ng_view view;
+    OwnView view;
 
     who.timeout_ns = 7 * NG_S;
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 16, &box), 0);
@@ -181,7 +179,6 @@ TEST_F(Box, AViewHasAllThatTheRecordsOfACallTell)
     box.groups[0].groups_closed = 3;
     writer.inside(NG_OP_AllReduce, 0);
     memcpy((void *)box.threads[0].name, "pt_autograd_0", 14);
-    ng_view_init(&view);
     ASSERT_EQ(ng_view_add_box(&view, &box, NG_LIFE_RUNNING, now, "box"), 0);
     ng_view_seal(&view);
     ASSERT_EQ(view.member_count, 1u);
@@ -201,7 +198,6 @@ TEST_F(Box, AViewHasAllThatTheRecordsOfACallTell)
     ASSERT_EQ(view.thread_count, 1u);
     EXPECT_EQ(view.threads[0].tid, (uint32_t)getpid());
     EXPECT_STREQ(view.threads[0].name, "pt_autograd_0");
-    ng_view_fini(&view);
 }
 
 TEST_F(Box, WithoutAFolderItLivesInPrivateMemory)
@@ -409,19 +405,17 @@ TEST_F(Box, AFileThatIsCutOffIsKeptAsItWasReadBefore)
          {(size_t)0, (size_t)1, sizeof(struct ng_box_header), (size_t)NG_BOX_HEADER_BYTES,
           (size_t)NG_BOX_HEADER_BYTES + 100, good.size() / 2, good.size() - 1}) {
         struct ng_box reader;
-        struct ng_view view;
+        OwnView view;
         write_whole_file(path, good);
         ASSERT_EQ(ng_box_open(path.c_str(), &reader), 0);
         ASSERT_EQ(ng_box_read(&reader, NG_BOX_ALL), 0);
         ASSERT_EQ(truncate(path.c_str(), (off_t)bytes), 0);
-        ng_view_init(&view);
         ASSERT_EQ(ng_view_add_box(&view, &reader, NG_LIFE_RUNNING, ng_clock_mono_ns(), "box"), 0);
         ng_view_seal(&view);
         EXPECT_EQ(view.processes[0].rank, 3);
         ASSERT_EQ(view.member_count, 1u) << bytes;
         EXPECT_EQ(view.members[0].entered, 10u) << bytes;
         EXPECT_EQ(view.call_count, 1u) << bytes;
-        ng_view_fini(&view);
         if (bytes < NG_BOX_HEADER_BYTES) {
             EXPECT_EQ(ng_box_read(&reader, NG_BOX_GROUPS), -EIO) << bytes;
         }
@@ -463,12 +457,10 @@ TEST_F(Box, AReaderSurvivesAFileThatIsCutOffWhileItReads)
     });
     for (unsigned rounds = 0; rounds < 200 || __atomic_load_n(&cuts, __ATOMIC_RELAXED) < 50;
          rounds++) {
-        struct ng_view view;
-        ng_view_init(&view);
+        OwnView view;
         ASSERT_EQ(ng_view_add_box(&view, &reader, NG_LIFE_RUNNING, ng_clock_mono_ns(), "box"), 0);
         ng_view_seal(&view);
         EXPECT_EQ(view.member_count, 1u);
-        ng_view_fini(&view);
     }
     __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
     cutting.join();
@@ -543,17 +535,15 @@ TEST_F(Box, OutlivesAKilledWriterAndItsLockDoesNot)
     ASSERT_EQ(waitpid(writer, nullptr, 0), writer);
     EXPECT_FALSE(locked_by_another(path));
 
-    struct ng_view view;
+    OwnView view;
     ASSERT_EQ(ng_box_open(path.c_str(), &box), 0);
     EXPECT_EQ(box.header->pid, writer);
-    ng_view_init(&view);
     ASSERT_EQ(ng_view_add_box(&view, &box, NG_LIFE_DEAD, ng_clock_mono_ns(), "box"), 0);
     ng_view_seal(&view);
     EXPECT_EQ(view.processes[0].life, NG_LIFE_DEAD);
     ASSERT_EQ(view.member_count, 1u);
     EXPECT_EQ(view.members[0].entered, 2u);
     EXPECT_EQ(view.members[0].record_count, 2u) << "the half-written record is not read";
-    ng_view_fini(&view);
 }
 
 /* One writer at full speed round and round the ring; every copy that the reader gets is of one
@@ -574,8 +564,7 @@ TEST_F(Box, ReadersNeverSeeHalfARecord)
     uint64_t seen = 0, rounds = 0;
     for (int64_t until = ng_clock_mono_ns() + 10 * NG_S;
          (seen < 2000 || rounds < 500) && ng_clock_mono_ns() < until; rounds++) {
-        struct ng_view view;
-        ng_view_init(&view);
+        OwnView view;
         ASSERT_EQ(ng_view_add_box(&view, &reader, NG_LIFE_RUNNING, ng_clock_mono_ns(), "box"), 0);
         ng_view_seal(&view);
         ASSERT_EQ(view.member_count, 1u);
@@ -587,7 +576,6 @@ TEST_F(Box, ReadersNeverSeeHalfARecord)
             ASSERT_EQ(record->signature.count, record->id * 3);
             ASSERT_EQ(record->caller, record->id * 7);
         }
-        ng_view_fini(&view);
     }
     __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
     writing.join();

@@ -5,14 +5,12 @@
 
 #include <jansson.h>
 
-#define _Atomic
 extern "C" {
 #include "core/recorder/fault_log.h"
 #ifdef NG_TEST_HAS_READER
 #include "tools/ingest/read_dump.h"
 #endif
 }
-#undef _Atomic
 
 namespace
 {
@@ -232,13 +230,12 @@ TEST_F(FaultLogInAVerdict, ADumpKeepsThem)
 {
     Folder folder;
     char why[256];
-    struct ng_view read;
+    OwnView read;
 
     add(1, HANG, 3, 10);
     for (uint32_t process = 0; process < 3; process++)
         ASSERT_EQ(ng_dump_save_process(&view_, process, folder.path().c_str()), 0);
     EXPECT_EQ(read_whole_file(folder / "rank_0.json").find("\"faults\""), std::string::npos);
-    ng_view_init(&read);
     for (int rank = 0; rank < 3; rank++) {
         std::string name = "rank_" + std::to_string(rank) + ".json";
         ASSERT_EQ(ng_read_dump(&read, (folder / name).c_str(), name.c_str(), why, sizeof(why)), 0)
@@ -251,7 +248,6 @@ TEST_F(FaultLogInAVerdict, ADumpKeepsThem)
     EXPECT_EQ(read.faults[0].fault.seq, 10u);
     EXPECT_EQ(read.faults[0].fault.op, NG_OP_AllReduce);
     EXPECT_EQ(read.faults[0].last_age_ns, 30 * NG_S);
-    ng_view_fini(&read);
 }
 #endif
 

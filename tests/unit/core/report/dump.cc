@@ -69,13 +69,7 @@ class View
             }
         }
     }
-    ~View()
-    {
-        ng_view_fini(&view);
-    }
-    View(const View &) = delete;
-    View &operator=(const View &) = delete;
-    struct ng_view view;
+    OwnView view;
 };
 
 /* Everything that a dump can hold, once. */
@@ -304,9 +298,8 @@ TEST(Dump, TheReaderRebuildsTheSameView)
     job.at(0xfedcba9876543210, 0).entered--;
     job.notes.clear(); /* the reader puts the file's name in front of them */
     View view(job);
-    struct ng_view again;
+    OwnView again;
 
-    ng_view_init(&again);
     for (uint32_t process = 0; process < 2; process++) {
         char name[64];
         ng_dump_name(&view.view, process, name, sizeof(name));
@@ -322,7 +315,6 @@ TEST(Dump, TheReaderRebuildsTheSameView)
                sizeof(again.processes[process].source));
     for (uint32_t process = 0; process < 2; process++)
         EXPECT_EQ(dump_text(&again, process), dump_text(&view.view, process));
-    ng_view_fini(&again);
 }
 
 /* One rank invited, the other joined by a unique id and ended before it learned better. */
@@ -380,7 +372,7 @@ TEST(Dump, TheReaderTakesThoseOfTheFirstVersion)
     Job job = full_job();
     char why[256] = "";
     View view(job);
-    struct ng_view again;
+    OwnView again;
     json_t *dump = json_loads(dump_text(&view.view, 0).c_str(), 0, nullptr);
     ASSERT_NE(dump, nullptr);
     remove_keys(dump, {"uid", "local_rank", "program", "pci_id", "created_by", "created_by_number",
@@ -388,7 +380,6 @@ TEST(Dump, TheReaderTakesThoseOfTheFirstVersion)
                        "excluded"});
     ASSERT_EQ(json_dump_file(dump, (folder / "rank_0.json").c_str(), 0), 0);
     json_decref(dump);
-    ng_view_init(&again);
     ASSERT_EQ(ng_read_dump(&again, (folder / "rank_0.json").c_str(), "x", why, sizeof(why)), 0)
         << why;
     ng_view_seal(&again);
@@ -404,7 +395,6 @@ TEST(Dump, TheReaderTakesThoseOfTheFirstVersion)
     ASSERT_GT(again.members[0].record_count, 0u);
     EXPECT_EQ(again.members[0].records[0].rolling_hash, 0u);
     EXPECT_EQ(again.members[0].entered, view.view.members[0].entered);
-    ng_view_fini(&again);
 }
 
 TEST(Dump, TheReaderKnowsALostProcess)
@@ -414,13 +404,11 @@ TEST(Dump, TheReaderKnowsALostProcess)
     job.process(0).life = NG_LIFE_LOST;
     char why[256] = "";
     View view(job);
-    struct ng_view again;
+    OwnView again;
     EXPECT_STREQ(ng_dump_life_name(NG_LIFE_LOST), "lost");
     ASSERT_EQ(ng_dump_save_process(&view.view, 0, folder.path().c_str()), 0);
-    ng_view_init(&again);
     ASSERT_EQ(ng_read_dump(&again, (folder / "rank_0.json").c_str(), "x", why, sizeof(why)), 0)
         << why;
     EXPECT_EQ(again.processes[0].life, NG_LIFE_LOST);
-    ng_view_fini(&again);
 }
 #endif

@@ -26,13 +26,7 @@ class View
         for (uint32_t i = 0; i < view.member_count; i++)
             view.members[i].timeout_ns = 600 * NG_S;
     }
-    ~View()
-    {
-        ng_view_fini(&view);
-    }
-    View(const View &) = delete;
-    View &operator=(const View &) = delete;
-    struct ng_view view;
+    OwnView view;
 };
 
 /* What `expression` is of the dictionary `d` that a rank's file holds; `e` are its entries. */

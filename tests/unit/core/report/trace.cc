@@ -36,10 +36,7 @@ class Timed
     {
         if (judged)
             ng_verdict_fini(&verdict);
-        ng_view_fini(&view);
     }
-    Timed(const Timed &) = delete;
-    Timed &operator=(const Timed &) = delete;
 
     /* The clock of a process shows more than it is, and so does that of all of its host. */
     void set_ahead(uint32_t process, int64_t ns)
@@ -67,7 +64,7 @@ class Timed
         });
     }
 
-    struct ng_view view;
+    OwnView view;
     struct ng_verdict verdict = {};
     bool judged = false;
 
@@ -128,7 +125,7 @@ std::string flaw_of(const std::string &trace)
     return flaw_of(std::vector<std::string>{trace});
 }
 
-struct Parsed {
+struct Parsed : NotCopied {
     json_t *root;
     explicit Parsed(const std::string &text)
     {
@@ -140,8 +137,6 @@ struct Parsed {
     {
         json_decref(root);
     }
-    Parsed(const Parsed &) = delete;
-    Parsed &operator=(const Parsed &) = delete;
     /* Events of a phase whose name begins so. */
     std::vector<json_t *> events(const char *phase, const std::string &name = "") const
     {

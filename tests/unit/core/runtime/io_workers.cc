@@ -18,7 +18,7 @@ namespace
 {
 
 /* What the tasks of a test did, and a gate that some of them wait at. */
-class Work
+class Work : NotCopied
 {
   public:
     Work()
@@ -30,8 +30,6 @@ class Work
         open_gate();
         EXPECT_TRUE(ng_io_workers_await(&under_way, ~0u, soon()));
     }
-    Work(const Work &) = delete;
-    Work &operator=(const Work &) = delete;
 
     /* The task writes its name down, once the gate is open where it is a hanging one. */
     int add(const char *place, const char *name, bool hangs = false)

@@ -5,7 +5,7 @@
 
 TEST(Arena, GivesZeroedAlignedMemoryThatDoesNotOverlap)
 {
-    struct ng_arena arena = {};
+    OwnArena arena;
     std::vector<std::pair<unsigned char *, size_t>> given;
 
     for (size_t bytes = 0; bytes < 3000; bytes += 7) {
@@ -20,12 +20,11 @@ TEST(Arena, GivesZeroedAlignedMemoryThatDoesNotOverlap)
     for (size_t n = 0; n < given.size(); n++)
         for (size_t i = 0; i < given[n].second; i++)
             ASSERT_EQ(given[n].first[i], n & 0xff) << "object " << n << " was overwritten";
-    ng_arena_reset(&arena);
 }
 
 TEST(Arena, GivesObjectsLargerThanAChunkAndGoesOnWithTheOldChunk)
 {
-    struct ng_arena arena = {};
+    OwnArena arena;
     char *before = (char *)ng_arena_alloc(&arena, 16);
     char *large = (char *)ng_arena_alloc(&arena, 8u << 20);
     char *after = (char *)ng_arena_alloc(&arena, 16);
@@ -33,29 +32,26 @@ TEST(Arena, GivesObjectsLargerThanAChunkAndGoesOnWithTheOldChunk)
     ASSERT_TRUE(before && large && after);
     large[0] = large[(8u << 20) - 1] = 1;
     EXPECT_EQ(after - before, 16) << "the room behind the first object is wasted";
-    ng_arena_reset(&arena);
 }
 
 TEST(Arena, RefusesWhatNoMachineHasAndStaysUsable)
 {
-    struct ng_arena arena = {};
+    OwnArena arena;
 
     EXPECT_EQ(ng_arena_alloc(&arena, SIZE_MAX), nullptr);
     EXPECT_EQ(ng_arena_alloc(&arena, SIZE_MAX - 8), nullptr);
     EXPECT_EQ(ng_arena_alloc(&arena, (size_t)1 << 50), nullptr);
     EXPECT_NE(ng_arena_alloc(&arena, 1), nullptr);
-    ng_arena_reset(&arena);
 }
 
 TEST(Arena, CopiesAndFormatsText)
 {
-    struct ng_arena arena = {};
+    OwnArena arena;
 
     EXPECT_STREQ(ng_arena_strdup(&arena, "a rank"), "a rank");
     EXPECT_STREQ(ng_arena_strdup(&arena, nullptr), "");
     EXPECT_STREQ(ng_arena_printf(&arena, "%s %d", "rank", 7), "rank 7");
     EXPECT_LT(strlen(ng_arena_printf(&arena, "%5000d", 1)), 5000u) << "cut, not overflown";
-    ng_arena_reset(&arena);
 }
 
 TEST(Arena, GivesZeroedMemoryAgainAndAgainWhenRecycled)
@@ -96,7 +92,7 @@ TEST(Arena, IsEmptyAndUsableAfterReset)
 
 TEST(Arena, AppendsToAnArrayThatMovesWhenItIsFullAndStaysWholeWithoutMemory)
 {
-    struct ng_arena arena = {};
+    OwnArena arena;
     uint64_t *numbers = nullptr;
     uint32_t count = 0, room = 0;
 
@@ -113,5 +109,4 @@ TEST(Arena, AppendsToAnArrayThatMovesWhenItIsFullAndStaysWholeWithoutMemory)
     room = count;
     EXPECT_EQ(ng_arena_grow(&arena, numbers, count, &room, SIZE_MAX / 4096), nullptr);
     EXPECT_EQ(room, 1000u);
-    ng_arena_reset(&arena);
 }

@@ -20,7 +20,7 @@ struct AffectedGroups {
 /* Of the verdict on this job, as the engine reaches it. */
 AffectedGroups scope_of(const Job &job)
 {
-    struct ng_view view;
+    OwnView view;
     struct ng_verdict verdict;
     struct ng_verdict_query query = {};
     struct ng_group_set scope;
@@ -32,7 +32,6 @@ AffectedGroups scope_of(const Job &job)
     AffectedGroups found = {scope.all, {scope.groups, scope.groups + scope.count}};
     EXPECT_EQ(found.groups.size(), scope.count) << "none twice";
     ng_verdict_fini(&verdict);
-    ng_view_fini(&view);
     return found;
 }
 

@@ -55,7 +55,7 @@ TEST(Verdict, OfRanksThatDifferNobodyIsSureWhileTheOthersMayTurnItRound)
         Job job(6, WORLD, "dp");
         for (int rank = 0; rank < row.alike + row.odd; rank++)
             job.at(WORLD, rank).waits(all_reduce(rank < row.odd ? 512 : 1024), NG_MS);
-        struct ng_view view;
+        OwnView view;
         struct ng_verdict verdict;
         struct ng_verdict_query query = {};
         query.disagreement = {WORLD, {0, 1}, {0, row.odd}};
@@ -67,7 +67,6 @@ TEST(Verdict, OfRanksThatDifferNobodyIsSureWhileTheOthersMayTurnItRound)
         ASSERT_EQ(verdict.culprit_count, row.culprits);
         EXPECT_EQ(verdict.culprits[0].rank, 0);
         ng_verdict_fini(&verdict);
-        ng_view_fini(&view);
     }
 }
 

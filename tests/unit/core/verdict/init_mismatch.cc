@@ -57,8 +57,8 @@ static Job with_other_id(int ranks, const std::vector<int> &odd, bool launcher_t
 static std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE,
                            enum ng_log_level *ret_level = nullptr)
 {
-    struct ng_view view;
-    struct ng_arena arena = {};
+    OwnView view;
+    OwnArena arena;
     struct ng_wait_graph waits;
     struct ng_view_index processes;
     char line[NG_ROLL_CALL_LINE_BYTES] = "";
@@ -71,8 +71,6 @@ static std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREA
         if (waits.waits[i].type == type) {
             EXPECT_EQ(ng_roll_call_line(&processes, &waits, i, &arena, line, &level), 0);
         }
-    ng_arena_reset(&arena);
-    ng_view_fini(&view);
     if (ret_level)
         *ret_level = level;
     return line;

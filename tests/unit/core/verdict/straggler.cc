@@ -58,8 +58,8 @@ struct Found {
 
 Found find(const Job &job)
 {
-    struct ng_view view;
-    struct ng_arena arena = {};
+    OwnView view;
+    OwnArena arena;
     struct ng_straggler straggler;
     Found found;
     char why[512];
@@ -76,8 +76,6 @@ Found find(const Job &job)
         ng_straggler_why(&straggler, why, sizeof(why));
         found.why = why;
     }
-    ng_arena_reset(&arena);
-    ng_view_fini(&view);
     return found;
 }
 
@@ -91,7 +89,7 @@ struct Blame {
 
 Blame blame(const Job &job)
 {
-    struct ng_view view;
+    OwnView view;
     struct ng_verdict verdict;
     struct ng_verdict_query query = {STALLED};
     Blame blame = {};
@@ -109,7 +107,6 @@ Blame blame(const Job &job)
     ng_report_line(&verdict, line, sizeof(line));
     blame.line = line;
     ng_verdict_fini(&verdict);
-    ng_view_fini(&view);
     return blame;
 }
 

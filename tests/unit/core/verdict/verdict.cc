@@ -1425,7 +1425,7 @@ TEST(Verdict, ACallOfGroupRank0IsNoneOfTheOthersOfItsProcess)
 TEST(Verdict, ThePositionInAGraphIsToldOnlyWhereItIsKnown)
 {
     for (bool vague : {false, true}) {
-        struct ng_view view;
+        OwnView view;
         struct ng_verdict verdict;
         struct ng_verdict_query query = {};
         query.stalled_ns = STALLED;
@@ -1445,7 +1445,6 @@ TEST(Verdict, ThePositionInAGraphIsToldOnlyWhereItIsKnown)
         EXPECT_EQ(verdict.graph_calls, 4u);
         EXPECT_EQ(verdict.graph_position, vague ? 0u : 3u);
         ng_verdict_fini(&verdict);
-        ng_view_fini(&view);
     }
 }
 
@@ -1460,7 +1459,7 @@ TEST(Verdict, NcclsCountersAreToldWhereAllThatWaitHaveThem)
     } rows[] = {{2, 6, true}, {1, 6, false}, {0, 6, false}, {2, 5, false}};
     for (const auto &row : rows) {
         SCOPED_TRACE(std::to_string(row.counted) + " " + std::to_string(row.seq));
-        struct ng_view view;
+        OwnView view;
         struct ng_verdict verdict;
         struct ng_verdict_query query = {};
         char line[600];
@@ -1480,6 +1479,5 @@ TEST(Verdict, NcclsCountersAreToldWhereAllThatWaitHaveThem)
                   row.told)
             << line;
         ng_verdict_fini(&verdict);
-        ng_view_fini(&view);
     }
 }

@@ -20,7 +20,7 @@ struct Shown {
 /* The calls that the verdict shows when every record has frames. */
 std::vector<Shown> shown_calls(const Job &job)
 {
-    struct ng_view view;
+    OwnView view;
     struct ng_verdict verdict;
     struct ng_verdict_query query = {};
     struct ng_view_frame frame = {};
@@ -40,7 +40,6 @@ std::vector<Shown> shown_calls(const Job &job)
         shown.push_back({verdict.calls[i].rank, verdict.calls[i].waits, verdict.calls[i].group_id,
                          verdict.calls[i].seq});
     ng_verdict_fini(&verdict);
-    ng_view_fini(&view);
     return shown;
 }
 

@@ -4,13 +4,11 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
-#define _Atomic
 #define _Static_assert static_assert
 extern "C" {
 #include "core/nccl/group_id.h"
 #include "core/view/grow_id.h"
 }
-#undef _Atomic
 #undef _Static_assert
 
 namespace

@@ -49,8 +49,8 @@ class World : public Job
 /* What each work of a rank is called: "AlltoAll", "Gather 2", "-" none. */
 std::vector<std::string> names(const Job &job, int rank, uint64_t group = WORLD)
 {
-    struct ng_view view;
-    struct ng_arena arena = {};
+    OwnView view;
+    OwnArena arena;
     struct ng_p2p_pattern pattern = {};
     std::vector<std::string> names;
     job.fill(&view);
@@ -63,8 +63,6 @@ std::vector<std::string> names(const Job &job, int rank, uint64_t group = WORLD)
         if (work.root >= 0)
             names.back() += " " + std::to_string(work.root);
     }
-    ng_arena_reset(&arena);
-    ng_view_fini(&view);
     return names;
 }
 
@@ -158,8 +156,8 @@ TEST(P2pPatterns, AllToAllOfDifferentCountsIsNamedSo)
 TEST(P2pPatterns, CountsWhatIsSentAndReceived)
 {
     World world(3);
-    struct ng_view view;
-    struct ng_arena arena = {};
+    OwnView view;
+    OwnArena arena;
     struct ng_p2p_pattern pattern;
     exchange(world, true);
     for (size_t i = 0; i < 6; i++)
@@ -170,8 +168,6 @@ TEST(P2pPatterns, CountsWhatIsSentAndReceived)
     EXPECT_EQ(pattern.works[0].sent, 1u + 2 + 3);
     EXPECT_EQ(pattern.works[0].received, 4u + 5 + 6);
     EXPECT_EQ(pattern.works[0].p2p_count, 6u);
-    ng_arena_reset(&arena);
-    ng_view_fini(&view);
 }
 
 TEST(P2pPatterns, SendsToOneRankThatTakesThemTogetherAreAGather)
@@ -306,8 +302,8 @@ TEST(P2pPatterns, APartThatIsOverwrittenLeavesTheRestWithoutName)
 TEST(P2pPatterns, CallsThatNcclRefusedAreInNoWork)
 {
     World world(3);
-    struct ng_view view;
-    struct ng_arena arena = {};
+    OwnView view;
+    OwnArena arena;
     struct ng_p2p_pattern pattern;
     Member &member = world.rank(0);
     member.did(2);
@@ -323,8 +319,6 @@ TEST(P2pPatterns, CallsThatNcclRefusedAreInNoWork)
     ASSERT_EQ(ng_p2p_pattern_find(&view, ng_view_member(&view, 0, 0), &arena, &pattern), 0);
     std::vector<uint32_t> works(pattern.work_of, pattern.work_of + 5);
     EXPECT_EQ(works, (std::vector<uint32_t>{0, 1, NG_P2P_PATTERN_NONE, 2, 3}));
-    ng_arena_reset(&arena);
-    ng_view_fini(&view);
 }
 
 TEST(P2pPatterns, TakesWhateverNumbersADamagedBoxHeld)
@@ -332,8 +326,8 @@ TEST(P2pPatterns, TakesWhateverNumbersADamagedBoxHeld)
     std::mt19937_64 random(1);
     for (int round = 0; round < 300; round++) {
         World world(4);
-        struct ng_view view;
-        struct ng_arena arena = {};
+        OwnView view;
+        OwnArena arena;
         struct ng_p2p_pattern pattern;
         exchange(world, true);
         world.calls(0, {}, {1, 2, 3});
@@ -370,7 +364,5 @@ TEST(P2pPatterns, TakesWhateverNumbersADamagedBoxHeld)
                 ASSERT_TRUE(pattern.work_of[k] == NG_P2P_PATTERN_NONE ||
                             pattern.work_of[k] < pattern.work_count);
         }
-        ng_arena_reset(&arena);
-        ng_view_fini(&view);
     }
 }

@@ -378,14 +378,13 @@ TEST_F(FromBox, TextWithoutAnEndIsCut)
 TEST(View, MembersAreSortedByGroupAndRankWhateverTheOrderOfArrival)
 {
     std::mt19937 random(7);
-    struct ng_view view;
+    OwnView view;
     std::vector<std::pair<uint64_t, int>> arrivals;
 
     for (uint64_t group = 1; group <= 5; group++)
         for (int rank = 0; rank < 64; rank++)
             arrivals.push_back({group, rank});
     std::shuffle(arrivals.begin(), arrivals.end(), random);
-    ng_view_init(&view);
     for (size_t i = 0; i < arrivals.size(); i++) {
         ASSERT_NE(ng_view_add_process(&view), nullptr);
         uint32_t group = ng_view_intern_group(&view, arrivals[i].first);
@@ -409,13 +408,11 @@ TEST(View, MembersAreSortedByGroupAndRankWhateverTheOrderOfArrival)
     uint32_t count;
     EXPECT_EQ(ng_view_members(&view, 5, &count), nullptr);
     EXPECT_EQ(count, 0u);
-    ng_view_fini(&view);
 }
 
 TEST(View, OfTwoHandlesOfOneRankTheOneInUseComesFirst)
 {
-    struct ng_view view;
-    ng_view_init(&view);
+    OwnView view;
     ng_view_add_process(&view);
     uint32_t group = ng_view_intern_group(&view, 9);
     view.groups[group].nranks = 2;
@@ -427,15 +424,13 @@ TEST(View, OfTwoHandlesOfOneRankTheOneInUseComesFirst)
     EXPECT_EQ(view.groups[group].member_count, 1u);
     EXPECT_EQ(view.processes[0].member_count, 3u);
     EXPECT_FALSE(view.processes[0].drives_several);
-    ng_view_fini(&view);
 }
 
 /* One may still be creating it, and knows neither size nor version. */
 TEST(View, AGroupIsWhatItsBestInformedRankTells)
 {
-    struct ng_view view;
+    OwnView view;
     struct ng_view_group told = {};
-    ng_view_init(&view);
     told.id = 9;
     for (int order = 0; order < 3; order++) {
         bool informed = order == 1;
@@ -450,23 +445,20 @@ TEST(View, AGroupIsWhatItsBestInformedRankTells)
     EXPECT_EQ(view.groups[0].nccl_version, 22809);
     EXPECT_EQ(view.groups[0].parent_id, 5u);
     EXPECT_STREQ(view.groups[0].name, "dp");
-    ng_view_fini(&view);
 }
 
 TEST(View, FindsGroupsByIdHoweverMany)
 {
-    struct ng_view view;
-    ng_view_init(&view);
+    OwnView view;
     for (int round = 0; round < 2; round++)
         for (uint64_t id = 0; id < 20000; id++)
             ASSERT_EQ(ng_view_intern_group(&view, id << 32 | id % 7), id);
     EXPECT_EQ(view.group_count, 20000u);
-    ng_view_fini(&view);
 }
 
 TEST(View, KnowsGroupsWithTheSameMembers)
 {
-    struct ng_view view;
+    OwnView view;
     Job job(4, 1, "world");
     job.group(2, "half", {0, 1});
     job.group(3, "half again", {0, 1});
@@ -483,13 +475,11 @@ TEST(View, KnowsGroupsWithTheSameMembers)
         same[view.groups[group].id] = view.groups[ng_view_same_members(&view, group)].id;
     EXPECT_EQ(same, (std::map<uint64_t, uint64_t>{
                         {1, 1}, {2, 2}, {3, 2}, {4, 4}, {5, 5}, {6, 1}, {7, 7}, {8, 8}}));
-    ng_view_fini(&view);
 }
 
 TEST(View, RanksThatCollideNameNobody)
 {
-    struct ng_view view;
-    ng_view_init(&view);
+    OwnView view;
     for (int i = 0; i < 5000; i++) {
         struct ng_view_process *process = ng_view_add_process(&view);
         process->life = i % 7 == 6 ? NG_LIFE_DEAD : i % 2 ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
@@ -504,7 +494,6 @@ TEST(View, RanksThatCollideNameNobody)
         EXPECT_EQ(view.processes[i].rank_collides, collides) << i;
         EXPECT_EQ(view.processes[i].rank, collides ? -1 : i < 4000 ? i * 16 : (i - 4000) * 16) << i;
     }
-    ng_view_fini(&view);
 }
 
 TEST(View, AnEmptyViewIsNoTrouble)

@@ -83,8 +83,7 @@ class BoardMultihost : public testing::TestWithParam<const char *>, protected St
     {
         struct ng_verdict_query query = {};
         struct ng_verdict verdict;
-        struct ng_view view;
-        ng_view_init(&view);
+        OwnView view;
         ng_view_seal(&view);
         EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
         verdict.action = "none";
@@ -92,7 +91,6 @@ class BoardMultihost : public testing::TestWithParam<const char *>, protected St
         snprintf(incident.line, sizeof(incident.line), "the verdict");
         int error = rank.board->ops->publish(rank.board, &incident, &verdict);
         ng_verdict_fini(&verdict);
-        ng_view_fini(&view);
         return error;
     }
     static int next(Rank &rank, enum ng_incident_source source, uint64_t epoch,
@@ -121,11 +119,9 @@ TEST_P(BoardMultihost, AllRanksOfAllHostsAreSeenOnce)
         EXPECT_EQ(lives.size(), 4u);
         for (auto &other : lives)
             EXPECT_EQ(other.second, NG_LIFE_RUNNING) << other.first;
-        struct ng_view here;
-        ng_view_init(&here);
+        OwnView here;
         EXPECT_EQ(rank->board->ops->view_host(rank->board, &here), 0);
         EXPECT_EQ(here.process_count, 2u);
-        ng_view_fini(&here);
     }
 }
 
@@ -203,12 +199,10 @@ TEST_P(BoardMultihost, AHostThatIsCutOffIsLost)
         return lives[0] == NG_LIFE_LOST && lives[1] == NG_LIFE_LOST;
     }));
     /* Each still sees its own processes, and a note that the rest is unknown. */
-    struct ng_view view;
-    ng_view_init(&view);
+    OwnView view;
     EXPECT_EQ(a.board->ops->view(a.board, &view), 0);
     EXPECT_EQ(view.process_count, 2u);
     EXPECT_NE(notes(view).find("the store cannot be reached"), std::string::npos) << notes(view);
-    ng_view_fini(&view);
     for (Rank *rank : {&a, &b})
         rank->kv.set(FaultyKv::PASS);
     EXPECT_TRUE(soon([&] { return far.lives()[0] == NG_LIFE_RUNNING; }));
@@ -350,10 +344,9 @@ TEST_P(BoardMultihost, EveryCallReturnsThoughTheStoreHangs)
         [&] { EXPECT_EQ(board->ops->begin(board, NG_INCIDENT_SUSPECT, NG_CAUSE_END), 0); },
         [&] { board->ops->finish(board, NG_INCIDENT_SUSPECT, true); },
         [&] {
-            struct ng_view view;
+            OwnView view;
             EXPECT_EQ(a.view(&view), 0);
             EXPECT_GE(view.process_count, 1u);
-            ng_view_fini(&view);
         },
         [&] {
             struct ng_incident got;
@@ -630,12 +623,10 @@ TEST_P(BoardMultihostRedis, AToolSeesEachRunAndItsCommandReachesThatOneAlone)
     for (auto &[id, ranks] : std::map<uint64_t, std::vector<Rank *>>{
              {world, {&a, &b}}, {apart, {&c}}, {1, {&open}}, {7, {&launched}}}) {
         struct ng_incident heard = {};
-        struct ng_view view;
+        OwnView view;
         job.run = id;
-        ng_view_init(&view);
         EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)),
                   (int)ranks.size());
-        ng_view_fini(&view);
         EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)),
                   (int)ranks.size());
         epoch++;
@@ -820,12 +811,11 @@ TEST_P(BoardMultihostRedis, AToolReadsTheVerdictOnARun)
 
 TEST_P(BoardMultihostRedis, AToolIsToldWhyWithoutThePassword)
 {
-    struct ng_view view;
+    OwnView view;
     char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
     ASSERT_EQ(server->ask({"CONFIG", "SET", "requirepass", "hush-hush"}), "OK");
     std::string wrong = server->url(":wrong-hush@"), right = server->url(":hush-hush@");
     struct ng_observed_job job = {wrong.c_str(), nullptr, "job", nullptr};
-    ng_view_init(&view);
     EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), -EACCES);
     EXPECT_NE(std::string(why), "");
     EXPECT_EQ(std::string(why).find("hush"), std::string::npos) << why;
@@ -835,7 +825,6 @@ TEST_P(BoardMultihostRedis, AToolIsToldWhyWithoutThePassword)
     EXPECT_LT(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), 0);
     job.url = "none";
     EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), -ENOENT);
-    ng_view_fini(&view);
 }
 #endif
 

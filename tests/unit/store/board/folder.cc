@@ -20,7 +20,7 @@ bool exists(const std::string &path)
 }
 
 /* A folder where it is put, gone with its known files at the end. */
-class Place
+class Place : NotCopied
 {
   public:
     explicit Place(const std::string &path) : path_(path)
@@ -33,8 +33,6 @@ class Place
         unlink((path_ + "/thesis.tex").c_str());
         rmdir(path_.c_str());
     }
-    Place(const Place &) = delete;
-    Place &operator=(const Place &) = delete;
     const std::string &path() const
     {
         return path_;
@@ -268,14 +266,13 @@ TEST(LocalCollect, ReadsEveryBoxAndNotesWhatIsNone)
 {
     Folder folder;
     Peer alive(folder.path()), dead(folder.path(), {}, 2);
-    struct ng_view view;
+    OwnView view;
 
     dead.kill_unreaped();
     write_whole_file(folder / "box-1-1", std::string(10000, 'x'));
     std::string name = folder.names().back();
     write_whole_file(folder / "box-9-9", read_whole_file(folder / name).substr(0, 8192));
     write_whole_file(folder / "notes.txt", "somebody's");
-    ng_view_init(&view);
     EXPECT_EQ(ng_local_collect(folder.path().c_str(), 0, &view), 2);
     ASSERT_EQ(view.process_count, 2u);
     for (uint32_t i = 0; i < 2; i++) {
@@ -287,7 +284,6 @@ TEST(LocalCollect, ReadsEveryBoxAndNotesWhatIsNone)
     std::set<std::string> notes(view.notes, view.notes + view.note_count);
     EXPECT_EQ(notes,
               (std::set<std::string>{"box-1-1: not a black box", "box-9-9: damaged or cut off"}));
-    ng_view_fini(&view);
     EXPECT_EQ(folder.names().size(), 5u) << "a reader removes nothing";
 }
 
@@ -328,8 +324,6 @@ TEST(LocalCollect, BoxesAreAllOfOneMoment)
 
 TEST(LocalCollect, NoFolderIsAnError)
 {
-    struct ng_view view;
-    ng_view_init(&view);
+    OwnView view;
     EXPECT_EQ(ng_local_collect("/nonexistent/folder", 0, &view), -ENOENT);
-    ng_view_fini(&view);
 }

@@ -49,13 +49,11 @@ bool death_is_told(Board *board)
 std::map<int, int> ends(Board *board)
 {
     std::map<int, int> found;
-    struct ng_view view;
+    OwnView view;
 
-    ng_view_init(&view);
     EXPECT_EQ(board->board->ops->view(board->board, &view), 0);
     for (uint32_t i = 0; i < view.process_count; i++)
         found[view.processes[i].pid] = view.processes[i].exit_status;
-    ng_view_fini(&view);
     return found;
 }
 
@@ -411,11 +409,9 @@ TEST_F(LocalLife, ABoxThatIsCutOffEndsNoNeighbour)
         return 0;
     });
     auto members = [&] {
-        struct ng_view view;
-        ng_view_init(&view);
+        OwnView view;
         EXPECT_EQ(board.board->ops->view(board.board, &view), 0);
         uint32_t count = view.member_count, notes = view.note_count;
-        ng_view_fini(&view);
         return std::pair{count, notes};
     };
 

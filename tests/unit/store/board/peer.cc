@@ -22,14 +22,12 @@ Board::~Board()
 std::map<int, enum ng_life> Board::lives()
 {
     std::map<int, enum ng_life> found;
-    struct ng_view view;
+    OwnView view;
 
-    ng_view_init(&view);
     EXPECT_EQ(board->ops->view(board, &view), 0);
     for (uint32_t i = 0; i < view.process_count; i++)
         found[view.processes[i].pid] = view.processes[i].life;
     EXPECT_EQ(found.size(), view.process_count) << "a process is shown twice";
-    ng_view_fini(&view);
     return found;
 }
 

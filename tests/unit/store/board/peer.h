@@ -14,7 +14,7 @@ extern "C" {
 }
 
 /* Black box of this process, as the guard makes it. */
-class OwnBox
+class OwnBox : NotCopied
 {
   public:
     /* `run`: what its launcher says of its run; 0 nothing. */
@@ -33,21 +33,17 @@ class OwnBox
     {
         ng_box_close(&box, nullptr);
     }
-    OwnBox(const OwnBox &) = delete;
-    OwnBox &operator=(const OwnBox &) = delete;
 
     struct ng_box box;
     int error;
 };
 
 /* A board as its incident thread holds it. Boards are freed with their process. */
-class Board
+class Board : NotCopied
 {
   public:
     Board(const std::string &folder, const struct ng_box *box);
     ~Board();
-    Board(const Board &) = delete;
-    Board &operator=(const Board &) = delete;
 
     unsigned wait(int timeout_ms)
     {
@@ -112,14 +108,12 @@ class BoardTest : public testing::Test
  */
 using Deed = std::function<int(struct ng_box *box)>;
 
-class Peer
+class Peer : NotCopied
 {
   public:
     /* Returns when the box is there and the deed is done. */
     explicit Peer(const std::string &folder, const Deed &deed = {}, int rank = 1, uint64_t run = 1);
     ~Peer();
-    Peer(const Peer &) = delete;
-    Peer &operator=(const Peer &) = delete;
 
     /* Killed, but not waited for: a zombie from the moment that this returns. */
     void kill_unreaped();

@@ -38,14 +38,12 @@ static pid_t rank_that_became_sleep(const std::string &folder)
 static std::map<int, int> exit_statuses(Board *board)
 {
     std::map<int, int> found;
-    struct ng_view view;
+    OwnView view;
 
-    ng_view_init(&view);
     EXPECT_EQ(board->board->ops->view(board->board, &view), 0);
     for (uint32_t i = 0; i < view.process_count; i++)
         if (!view.processes[i].self)
             found[view.processes[i].pid] = view.processes[i].exit_status;
-    ng_view_fini(&view);
     return found;
 }
 
@@ -209,13 +207,11 @@ TEST(LocalPrograms, NothingNeedsMallocOnceTheBoardIsOpen)
                       peers.push_back(std::make_unique<Peer>(folder.path(), Deed(), rank));
                   Board board(folder.path(), &own.box);
                   struct ng_incident mine, next;
-                  struct ng_view view;
+                  OwnView view;
                   forbid_malloc(true);
                   board.wait(0);
-                  ng_view_init(&view);
                   int error = board.board->ops->view(board.board, &view);
                   uint32_t count = view.process_count;
-                  ng_view_fini(&view);
                   if (!error)
                       error = board.claim(stall(NG_INCIDENT_SUSPECT, 7, 3), &mine);
                   if (!error)

@@ -230,7 +230,7 @@ TEST(LocalRuns, AToolSeesEachRunAndItsOrderReachesThatOneAlone)
     Peer mine(folder.path(), {}, 1, 7), other(folder.path(), {}, 1, 8);
     struct ng_local_run runs[4];
     struct ng_incident incident;
-    struct ng_view view;
+    OwnView view;
     uint32_t living;
 
     ASSERT_EQ(ng_local_runs(folder.path().c_str(), runs, 4), 2);
@@ -239,10 +239,8 @@ TEST(LocalRuns, AToolSeesEachRunAndItsOrderReachesThatOneAlone)
         EXPECT_EQ(run.processes, run.living);
         EXPECT_STREQ(run.job, "board");
     }
-    ng_view_init(&view);
     EXPECT_EQ(ng_local_collect(folder.path().c_str(), 8, &view), 1);
     EXPECT_EQ(view.processes[0].pid, other.pid());
-    ng_view_fini(&view);
     EXPECT_EQ(ng_local_runs(folder.path().c_str(), runs, 1), 1) << "no more than there is room for";
     EXPECT_EQ(ng_local_runs("/nonexistent/folder", runs, 1), -ENOENT);
 

@@ -22,7 +22,7 @@ inline int64_t within(int64_t ms)
 
 constexpr int64_t patience_ms = 20000;
 
-class Kv
+class Kv : NotCopied
 {
   public:
     explicit Kv(const std::string &url, const std::string &run = "run",
@@ -42,8 +42,6 @@ class Kv
     {
         ng_kv_destroy(kv);
     }
-    Kv(const Kv &) = delete;
-    Kv &operator=(const Kv &) = delete;
 
     int set(const std::string &key, const std::string &value, int64_t ttl_ms = 0,
             int64_t ms = patience_ms)

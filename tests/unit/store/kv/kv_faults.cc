@@ -632,7 +632,7 @@ TEST_F(KvServer, AClustersNodeMayDieEvenTheOneInTheUrl)
 }
 
 /* Something that answers as it likes, at an address of the loopback. */
-class Answering
+class Answering : NotCopied
 {
   public:
     using Reply = std::function<std::string(const std::vector<std::string> &)>;
@@ -655,8 +655,6 @@ class Answering
         thread_.join();
         close(listener_);
     }
-    Answering(const Answering &) = delete;
-    Answering &operator=(const Answering &) = delete;
     std::atomic<int> connections{0};
 
   private:

@@ -13,7 +13,7 @@ int free_port();
 /* Is a command there? */
 bool have_command(const std::string &name);
 
-class RedisServer
+class RedisServer : NotCopied
 {
   public:
     /* `arguments` as on redis-server's command line, without the port, which 0 chooses. Returns
@@ -21,8 +21,6 @@ class RedisServer
     explicit RedisServer(const std::vector<std::string> &arguments = {}, bool tcp = true,
                          bool sentinel = false);
     ~RedisServer();
-    RedisServer(const RedisServer &) = delete;
-    RedisServer &operator=(const RedisServer &) = delete;
 
     /* Is redis-server installed? */
     static bool available();
@@ -108,7 +106,7 @@ class Certificates
     bool made = false;
 };
 
-class Proxy
+class Proxy : NotCopied
 {
   public:
     enum Mode {
@@ -125,8 +123,6 @@ class Proxy
 
     explicit Proxy(int target);
     ~Proxy();
-    Proxy(const Proxy &) = delete;
-    Proxy &operator=(const Proxy &) = delete;
 
     /* In force when this returns; connections that there are, are cut by REFUSE alone. */
     void set(Mode mode);

@@ -248,12 +248,10 @@ TEST_F(PeerProgress, WhenSeveralRunsByHandAreActiveNoStrangerIsShown)
     for (enum ng_life life : {NG_LIFE_RUNNING, NG_LIFE_DEAD, NG_LIFE_STOPPED}) {
         other.life = life;
         stands(3, told(other), life == NG_LIFE_DEAD ? -1 : 0);
-        struct ng_view all;
-        ng_view_init(&all);
+        OwnView all;
         add(&all);
         EXPECT_EQ(all.process_count, life == NG_LIFE_RUNNING ? 1u : 2u) << life;
         EXPECT_NE(find(all, 1), nullptr);
-        ng_view_fini(&all);
     }
     other = process(3, 9);
     other.world_size = 4;
@@ -606,12 +604,10 @@ TEST_F(PeerProgress, AnyBytesAreSurvived)
         one.slot = 1;
         one.root = 5;
         one.lives = random() % 2;
-        struct ng_view any;
-        ng_view_init(&any);
+        OwnView any;
         EXPECT_EQ(ng_peer_progress_add(&one, 1, 5, ttl, &any), 0);
         ng_view_seal(&any);
         EXPECT_LE(any.process_count, 1u);
-        ng_view_fini(&any);
     }
 }
 

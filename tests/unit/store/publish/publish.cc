@@ -107,13 +107,12 @@ class Publish : public testing::TestWithParam<const char *>, protected StoreOfTe
     }
     uint64_t entered(Rank &from, int rank)
     {
-        struct ng_view view;
+        OwnView view;
         uint64_t found = 0;
         EXPECT_EQ(from.view(&view), 0);
         for (uint32_t i = 0; i < view.member_count; i++)
             if (view.processes[view.members[i].process].rank == rank)
                 found = view.members[i].entered;
-        ng_view_fini(&view);
         return found;
     }
     std::unique_ptr<Kv> store;
@@ -1195,13 +1194,11 @@ TEST_P(Publish, WhereOnlyReadingWorksItIsNotBack)
     EXPECT_EQ(log.count("cannot be used"), 1) << log.all();
     /* What happened meanwhile is told, though nothing changes any more and nobody asks for it. */
     EXPECT_TRUE(eventually([&] {
-        struct ng_view view;
+        OwnView view;
         uint32_t process;
         std::string blob = store->value("p/" + std::to_string(a.slot()));
-        ng_view_init(&view);
         bool newest = ng_progress_decode(&view, blob.data(), blob.size(), &process) == 0 &&
                       view.member_count == 1 && view.members[0].entered == 6;
-        ng_view_fini(&view);
         return newest;
     }));
     EXPECT_EQ(b.lives().size(), 2u);
@@ -1221,12 +1218,11 @@ TEST_P(Publish, WhenTheStoreWasAwayNobodyIsLostForIt)
     std::map<int, enum ng_life> lives = a.lives();
     EXPECT_EQ(lives[1], NG_LIFE_RUNNING);
     EXPECT_EQ(lives[2], NG_LIFE_RUNNING);
-    struct ng_view view;
+    OwnView view;
     ASSERT_EQ(a.view(&view), 0);
     for (uint32_t i = 0; i < view.process_count; i++)
         EXPECT_EQ(view.processes[i].quiet_ns > 0, view.processes[i].rank != 0)
             << "no verdict may be certain of what they told before";
-    ng_view_fini(&view);
     settle(a);
     EXPECT_FALSE(has(*store, "e"));
     b.kv.set(FaultyKv::PASS);

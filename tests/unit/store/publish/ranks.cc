@@ -570,7 +570,7 @@ int Rank::view(struct ng_view *view)
 std::map<int, enum ng_life> Rank::lives()
 {
     std::map<int, enum ng_life> found;
-    struct ng_view shown;
+    OwnView shown;
 
     EXPECT_EQ(view(&shown), 0);
     for (uint32_t i = 0; i < shown.process_count; i++) {
@@ -578,14 +578,13 @@ std::map<int, enum ng_life> Rank::lives()
         EXPECT_EQ(found.count(process->rank), 0u) << "rank " << process->rank << " twice";
         found[process->rank] = process->life;
     }
-    ng_view_fini(&shown);
     return found;
 }
 
 void Rank::spoken_for_by(Rank &other, enum ng_life life, bool frozen)
 {
     struct ng_progress_limits limits = {};
-    struct ng_view view;
+    OwnView view;
     const void *data;
     size_t bytes;
 
@@ -593,13 +592,11 @@ void Rank::spoken_for_by(Rank &other, enum ng_life life, bool frozen)
     limits.label = ng_publisher_get_label(other.publisher);
     limits.written_unix_ns = ng_clock_unix_ns();
     limits.reason = NG_PROGRESS_BY_NEIGHBOUR;
-    ng_view_init(&view);
     ASSERT_EQ(ng_view_add_box(&view, &box, life, ng_clock_mono_ns(), "box"), 0);
     ASSERT_EQ(ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes), 0);
     bool ended = life != NG_LIFE_RUNNING && life != NG_LIFE_STOPPED;
     ng_publisher_speak_for(other.publisher, slot(), ended, frozen, &view.arena, data, bytes);
     EXPECT_EQ(view.arena.chunks, nullptr) << "the arena goes along";
-    ng_view_fini(&view);
 }
 
 struct ng_incident about(enum ng_incident_level level, uint64_t group_id, uint64_t seq)
@@ -617,11 +614,10 @@ struct ng_incident about(enum ng_incident_level level, uint64_t group_id, uint64
 std::string told(const Told &told)
 {
     struct ng_progress_limits limits = {};
-    struct ng_view view;
+    OwnView view;
     const void *data = nullptr;
     size_t bytes = 0;
 
-    ng_view_init(&view);
     struct ng_view_process *process = ng_view_add_process(&view);
     process->rank = told.rank;
     process->world_size = told.world_size;
@@ -646,6 +642,5 @@ std::string told(const Told &told)
     limits.written_unix_ns = ng_clock_unix_ns() - told.written_ago_ns;
     EXPECT_EQ(ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes), 0);
     std::string copy(static_cast<const char *>(data), bytes);
-    ng_view_fini(&view);
     return copy;
 }

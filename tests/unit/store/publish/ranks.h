@@ -53,7 +53,7 @@ class LogFile
 };
 
 /* A store between a rank and its real one. */
-class FaultyKv : public ng_kv
+class FaultyKv : public ng_kv, NotCopied
 {
   public:
     enum Mode {
@@ -65,8 +65,6 @@ class FaultyKv : public ng_kv
 
     explicit FaultyKv(const std::string &url, const std::string &job = "job");
     ~FaultyKv();
-    FaultyKv(const FaultyKv &) = delete;
-    FaultyKv &operator=(const FaultyKv &) = delete;
 
     /* Calls that have begun are over when it returns. */
     void set(Mode mode, int error = -ECONNREFUSED);
@@ -122,7 +120,7 @@ class Host
     uint64_t number;
 };
 
-class Rank
+class Rank : NotCopied
 {
   public:
     struct Options {
@@ -133,8 +131,6 @@ class Rank
     Rank(const std::string &url, int rank, const Options &options);
     /* Says goodbye, but for the killed. */
     ~Rank();
-    Rank(const Rank &) = delete;
-    Rank &operator=(const Rank &) = delete;
 
     /* Its thread is started, and waited for until it is on the board. */
     void start();

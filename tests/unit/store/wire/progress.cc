@@ -55,24 +55,6 @@ struct ng_signature any_signature(Random &random)
             any(random)};
 }
 
-struct View {
-    View()
-    {
-        ng_view_init(&view);
-    }
-    ~View()
-    {
-        ng_view_fini(&view);
-    }
-    View(const View &) = delete;
-    View &operator=(const View &) = delete;
-    struct ng_view *operator->()
-    {
-        return &view;
-    }
-    struct ng_view view;
-};
-
 void add_any_process(Random &random, struct ng_view *view, const std::vector<uint64_t> &ids)
 {
     struct ng_view_process *process = ng_view_add_process(view);
@@ -255,12 +237,11 @@ void fill_any(Random &random, struct ng_view *view, uint32_t processes)
 
 std::string encode(const struct ng_view *view, uint32_t process, struct ng_progress_limits limits)
 {
-    struct ng_arena arena = {};
+    OwnArena arena;
     const void *data = nullptr;
     size_t bytes = 0;
     EXPECT_EQ(ng_progress_encode(view, process, &limits, &arena, &data, &bytes), 0);
     std::string blob((const char *)data, bytes);
-    ng_arena_reset(&arena);
     return blob;
 }
 
@@ -528,19 +509,18 @@ TEST(Progress, TellsEveryFieldOfAnyProcess)
 {
     for (unsigned seed = 0; seed < 150; seed++) {
         Random random(seed);
-        View view, again;
-        fill_any(random, &view.view, 1 + (uint32_t)(random() % 5));
-        for (uint32_t process = 0; process < view->process_count; process++) {
-            std::string blob = encode(&view.view, process, all_of_it);
+        OwnView view, again;
+        fill_any(random, &view, 1 + (uint32_t)(random() % 5));
+        for (uint32_t process = 0; process < view.process_count; process++) {
+            std::string blob = encode(&view, process, all_of_it);
             uint32_t index = UINT32_MAX;
-            ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+            ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
             EXPECT_EQ(index, process);
         }
-        expect_same(view.view, again.view);
+        expect_same(view, again);
         /* And once more, to the byte. */
-        for (uint32_t process = 0; process < view->process_count; process++)
-            EXPECT_EQ(encode(&again.view, process, all_of_it),
-                      encode(&view.view, process, all_of_it));
+        for (uint32_t process = 0; process < view.process_count; process++)
+            EXPECT_EQ(encode(&again, process, all_of_it), encode(&view, process, all_of_it));
         if (HasFailure())
             FAIL() << "seed " << seed;
     }
@@ -559,17 +539,17 @@ std::string behind_head(const std::string &blob)
  */
 TEST(Progress, WhatTheHeadHasGrownByChangesNothingBehindIt)
 {
-    View view;
-    fill_usual(&view.view, 4, 3);
-    std::string before = encode(&view.view, 0, all_of_it);
-    struct ng_view_process *process = &view->processes[0];
+    OwnView view;
+    fill_usual(&view, 4, 3);
+    std::string before = encode(&view, 0, all_of_it);
+    struct ng_view_process *process = &view.processes[0];
     /* Also one that comes again behind it. */
-    snprintf(process->nccl_variables, sizeof(process->nccl_variables), "%s", view->groups[1].name);
+    snprintf(process->nccl_variables, sizeof(process->nccl_variables), "%s", view.groups[1].name);
     struct ng_logged_fault fault = {};
     snprintf(fault.text, sizeof(fault.text), "*:hang");
     fault.times = 1;
-    ASSERT_NE(ng_view_add_fault(&view.view, 0, &fault), nullptr);
-    std::string grown = encode(&view.view, 0, all_of_it);
+    ASSERT_NE(ng_view_add_fault(&view, 0, &fault), nullptr);
+    std::string grown = encode(&view, 0, all_of_it);
     EXPECT_GT(grown.size(), before.size());
     EXPECT_EQ(behind_head(grown), behind_head(before));
 }
@@ -577,23 +557,23 @@ TEST(Progress, WhatTheHeadHasGrownByChangesNothingBehindIt)
 /* The store is not ours alone: a sentence that rounds an age, or a sum of two, overflowed. */
 TEST(Progress, NobodyIsSoOldThatAgesCannotBeAdded)
 {
-    View view, again;
+    OwnView view, again;
     uint32_t index;
-    fill_usual(&view.view, 1, 2);
-    struct ng_view_member *member = &view->members[0];
+    fill_usual(&view, 1, 2);
+    struct ng_view_member *member = &view.members[0];
     member->pending_record = 1;
     member->pending_age_ns = INT64_MAX;
     member->created_age_ns = INT64_MIN;
     member->records[0].entered_age_ns = INT64_MAX;
     member->records[1].entered_age_ns = 5;
-    std::string blob = encode(&view.view, 0, all_of_it);
-    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
-    const struct ng_view_member *told = &again->members[0];
+    std::string blob = encode(&view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
+    const struct ng_view_member *told = &again.members[0];
     EXPECT_EQ(told->pending_age_ns, NG_VIEW_AGE_MAX_NS);
     EXPECT_EQ(told->created_age_ns, 0);
     EXPECT_EQ(told->records[0].entered_age_ns, NG_VIEW_AGE_MAX_NS);
     EXPECT_EQ(told->records[1].entered_age_ns, 5);
-    ng_progress_age(&again.view, index, INT64_MAX);
+    ng_progress_age(&again, index, INT64_MAX);
     EXPECT_EQ(told->pending_age_ns, NG_VIEW_AGE_MAX_NS);
     EXPECT_EQ(told->records[1].entered_age_ns, NG_VIEW_AGE_MAX_NS);
 }
@@ -601,23 +581,23 @@ TEST(Progress, NobodyIsSoOldThatAgesCannotBeAdded)
 /* It is logged, shown on terminals and written to verdict.txt. */
 TEST(Progress, TextsComeFitToBeShown)
 {
-    View view, again;
+    OwnView view, again;
     uint32_t index;
-    fill_usual(&view.view, 1, 2);
-    struct ng_view_process *process = &view->processes[0];
+    fill_usual(&view, 1, 2);
+    struct ng_view_process *process = &view.processes[0];
     snprintf(process->host, sizeof(process->host), "gpu\x1b[2J\n\xff.1");
     snprintf(process->program, sizeof(process->program), "a\xe2\x80\xae.out");
     snprintf(process->error_text, sizeof(process->error_text), "one\rtwo");
     snprintf(process->nccl_variables, sizeof(process->nccl_variables), "NCCL_DEBUG=\x07");
-    snprintf(view->groups[0].name, sizeof(view->groups[0].name), "dp\t\xc3");
-    std::string blob = encode(&view.view, 0, all_of_it);
-    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
-    process = &again->processes[0];
+    snprintf(view.groups[0].name, sizeof(view.groups[0].name), "dp\t\xc3");
+    std::string blob = encode(&view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
+    process = &again.processes[0];
     EXPECT_STREQ(process->host, "gpu?[2J??.1");
     EXPECT_STREQ(process->program, "a?.out");
     EXPECT_STREQ(process->error_text, "one?two");
     EXPECT_STREQ(process->nccl_variables, "NCCL_DEBUG=?");
-    EXPECT_STREQ(again->groups[0].name, "dp?");
+    EXPECT_STREQ(again.groups[0].name, "dp?");
     struct ng_progress_head head;
     ASSERT_EQ(ng_progress_peek(blob.data(), blob.size(), &head), 0);
     EXPECT_STREQ(head.host, "gpu?[2J??.1");
@@ -626,15 +606,15 @@ TEST(Progress, TextsComeFitToBeShown)
 /* It is an index into a table for whoever judges. */
 TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
 {
-    View view, again;
+    OwnView view, again;
     uint32_t index;
-    fill_usual(&view.view, 1, 2);
-    view->members[0].created_by = NG_OP_LIMIT;
-    view->members[0].last = {UINT32_MAX, 7, 0, -1, 1024};
-    std::string blob = encode(&view.view, 0, all_of_it);
-    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
-    EXPECT_EQ(again->members[0].created_by, (uint32_t)NG_OP_NONE);
-    EXPECT_EQ(again->members[0].last.op, (uint32_t)NG_OP_NONE);
+    fill_usual(&view, 1, 2);
+    view.members[0].created_by = NG_OP_LIMIT;
+    view.members[0].last = {UINT32_MAX, 7, 0, -1, 1024};
+    std::string blob = encode(&view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
+    EXPECT_EQ(again.members[0].created_by, (uint32_t)NG_OP_NONE);
+    EXPECT_EQ(again.members[0].last.op, (uint32_t)NG_OP_NONE);
 }
 
 /* A view grew: tell the new fields, at the end of their block; except suspect_ns and
@@ -653,30 +633,30 @@ TEST(Progress, KnowsEveryFieldOfTheView)
 
 TEST(Progress, OfTheSamplesTheNewestAreTold)
 {
-    View view, again;
+    OwnView view, again;
     uint32_t index;
-    fill_usual(&view.view, 1, 1);
+    fill_usual(&view, 1, 1);
     for (uint64_t seq = 1; seq <= 40; seq++) {
         struct ng_view_sample sample = {seq * 128, 1, 3 * NG_MS};
-        ASSERT_TRUE(ng_view_add_sample(&view.view, &view->members[0], &sample));
+        ASSERT_TRUE(ng_view_add_sample(&view, &view.members[0], &sample));
     }
-    std::string with = encode(&view.view, 0, all_of_it);
-    ASSERT_EQ(ng_progress_decode(&again.view, with.data(), with.size(), &index), 0);
-    ASSERT_EQ(again->members[0].sample_count, NG_PROGRESS_SAMPLES);
-    EXPECT_EQ(again->members[0].samples[0].seq, (40 - NG_PROGRESS_SAMPLES + 1) * 128u);
-    view->members[0].sample_count = 0;
-    std::string without = encode(&view.view, 0, all_of_it);
+    std::string with = encode(&view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again, with.data(), with.size(), &index), 0);
+    ASSERT_EQ(again.members[0].sample_count, NG_PROGRESS_SAMPLES);
+    EXPECT_EQ(again.members[0].samples[0].seq, (40 - NG_PROGRESS_SAMPLES + 1) * 128u);
+    view.members[0].sample_count = 0;
+    std::string without = encode(&view, 0, all_of_it);
     EXPECT_LT(with.size() - without.size(), NG_PROGRESS_SAMPLES * 8u);
 }
 
 TEST(Progress, TheHeadIsReadAlone)
 {
     Random random(5);
-    View view;
+    OwnView view;
     struct ng_progress_head head;
-    fill_any(random, &view.view, 1);
-    const struct ng_view_process &a = view->processes[0];
-    std::string blob = encode(&view.view, 0, all_of_it);
+    fill_any(random, &view, 1);
+    const struct ng_view_process &a = view.processes[0];
+    std::string blob = encode(&view, 0, all_of_it);
     ASSERT_EQ(ng_progress_peek(blob.data(), blob.size(), &head), 0);
     EXPECT_EQ(head.label, all_of_it.label);
     EXPECT_EQ(head.written_unix_ns, all_of_it.written_unix_ns);
@@ -720,23 +700,23 @@ TEST(Progress, TheVerdictStaysTheSame)
         if (random() % 2)
             job.inside((int)(random() % 8), NG_OP_AllReduce, 1, 4);
 
-        View view, again;
-        job.fill(&view.view);
-        for (uint32_t process = 0; process < view->process_count; process++) {
-            std::string blob = encode(&view.view, process,
-                                      {NG_PROGRESS_RECORDS_SUSPECT, 1, 2, NG_PROGRESS_BY_ITSELF});
+        OwnView view, again;
+        job.fill(&view);
+        for (uint32_t process = 0; process < view.process_count; process++) {
+            std::string blob =
+                encode(&view, process, {NG_PROGRESS_RECORDS_SUSPECT, 1, 2, NG_PROGRESS_BY_ITSELF});
             uint32_t index;
-            ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+            ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
         }
-        ng_view_seal(&again.view);
-        snprintf(again->job, sizeof(again->job), "%s", view->job);
+        ng_view_seal(&again);
+        snprintf(again.job, sizeof(again.job), "%s", view.job);
         struct ng_verdict_query query = {};
         query.stalled_ns = STALLED;
         std::string texts[2];
-        for (struct ng_view *from : {&view.view, &again.view}) {
+        for (struct ng_view *from : {&view, &again}) {
             struct ng_verdict verdict;
             ASSERT_EQ(ng_verdict_reach(from, &query, &verdict), 0);
-            texts[from == &again.view] = text_from(
+            texts[from == &again] = text_from(
                 [&](int fd) { EXPECT_EQ(ng_report_write_text(&verdict, nullptr, fd), 0); });
             stuck += verdict.kind != NG_KIND_HEALTHY;
             ng_verdict_fini(&verdict);
@@ -749,15 +729,15 @@ TEST(Progress, TheVerdictStaysTheSame)
 TEST(Progress, UnfinishedRecordsComeFirstThenTheNewest)
 {
     for (uint32_t room : {0u, 1u, 3u, 5u, 10u, 16u, 39u, 40u, 41u, 1000u}) {
-        View view, again;
-        fill_usual(&view.view, 2, 20); /* 20 records each, two of them unfinished */
-        view->members[0].records[3].state = NG_RECORD_STARTED;
+        OwnView view, again;
+        fill_usual(&view, 2, 20); /* 20 records each, two of them unfinished */
+        view.members[0].records[3].state = NG_RECORD_STARTED;
         std::set<uint64_t> expected;
         std::vector<std::pair<uint64_t, bool>> all;
         for (uint32_t m = 0; m < 2; m++)
             for (uint32_t i = 0; i < 20; i++)
-                all.push_back({view->members[m].records[i].id,
-                               view->members[m].records[i].state != NG_RECORD_COMPLETED});
+                all.push_back({view.members[m].records[i].id,
+                               view.members[m].records[i].state != NG_RECORD_COMPLETED});
         std::sort(all.begin(), all.end());
         for (size_t i = 0; i < all.size(); i++)
             if (all[i].second && expected.size() < room)
@@ -766,38 +746,36 @@ TEST(Progress, UnfinishedRecordsComeFirstThenTheNewest)
             if (!all[i - 1].second && expected.size() < room)
                 expected.insert(all[i - 1].first);
 
-        std::string blob = encode(&view.view, 0, {room, 0, 0, NG_PROGRESS_BY_ITSELF});
+        std::string blob = encode(&view, 0, {room, 0, 0, NG_PROGRESS_BY_ITSELF});
         uint32_t index;
-        ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
+        ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
         std::set<uint64_t> told;
-        for (uint32_t m = 0; m < again->member_count; m++)
-            for (uint32_t i = 0; i < again->members[m].record_count; i++)
-                told.insert(again->members[m].records[i].id);
+        for (uint32_t m = 0; m < again.member_count; m++)
+            for (uint32_t i = 0; i < again.members[m].record_count; i++)
+                told.insert(again.members[m].records[i].id);
         EXPECT_EQ(told, expected) << "room " << room;
     }
 }
 
 TEST(Progress, RecordsWithOneIdAreNoTrouble)
 {
-    View view, again;
-    fill_usual(&view.view, 2, 20);
+    OwnView view, again;
+    fill_usual(&view, 2, 20);
     for (uint32_t m = 0; m < 2; m++)
         for (uint32_t i = 0; i < 20; i++)
-            view->members[m].records[i].id = 5;
-    std::string blob = encode(&view.view, 0, {16, 0, 0, NG_PROGRESS_BY_ITSELF});
+            view.members[m].records[i].id = 5;
+    std::string blob = encode(&view, 0, {16, 0, 0, NG_PROGRESS_BY_ITSELF});
     uint32_t index;
-    ASSERT_EQ(ng_progress_decode(&again.view, blob.data(), blob.size(), &index), 0);
-    EXPECT_LE(again->members[0].record_count + again->members[1].record_count, 16u);
+    ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
+    EXPECT_LE(again.members[0].record_count + again.members[1].record_count, 16u);
 }
 
 TEST(Progress, IsSmall)
 {
-    View view;
-    fill_usual(&view.view, 10, 40);
-    size_t peace =
-        encode(&view.view, 0, {16, 1, 1763629200000000000, NG_PROGRESS_BY_ITSELF}).size();
-    size_t suspect =
-        encode(&view.view, 0, {512, 1, 1763629200000000000, NG_PROGRESS_BY_ITSELF}).size();
+    OwnView view;
+    fill_usual(&view, 10, 40);
+    size_t peace = encode(&view, 0, {16, 1, 1763629200000000000, NG_PROGRESS_BY_ITSELF}).size();
+    size_t suspect = encode(&view, 0, {512, 1, 1763629200000000000, NG_PROGRESS_BY_ITSELF}).size();
     printf("10 groups: %zu bytes with 16 records, %zu with 400\n", peace, suspect);
     RecordProperty("bytes_peace", (int)peace);
     EXPECT_LT(peace, 1800u);
@@ -806,32 +784,31 @@ TEST(Progress, IsSmall)
 
 TEST(Progress, MoreThanAnybodyReadsIsNotWritten)
 {
-    View view;
-    struct ng_arena arena = {};
+    OwnView view;
+    OwnArena arena;
     const void *data;
     size_t bytes;
     struct ng_progress_limits limits = {UINT32_MAX, 0, 0, NG_PROGRESS_BY_ITSELF};
-    fill_usual(&view.view, 20, 10000);
-    EXPECT_EQ(ng_progress_encode(&view.view, 0, &limits, &arena, &data, &bytes), -EMSGSIZE);
-    EXPECT_EQ(ng_progress_encode(&view.view, 1, &limits, &arena, &data, &bytes), -EINVAL);
-    ng_arena_reset(&arena);
+    fill_usual(&view, 20, 10000);
+    EXPECT_EQ(ng_progress_encode(&view, 0, &limits, &arena, &data, &bytes), -EMSGSIZE);
+    EXPECT_EQ(ng_progress_encode(&view, 1, &limits, &arena, &data, &bytes), -EINVAL);
 }
 
 /* Cut off anywhere it is damaged, and nothing of it is taken. */
 TEST(Progress, ATruncatedBlobIsRefusedWhole)
 {
     Random random(3);
-    View view, again;
+    OwnView view, again;
     struct ng_progress_head head;
-    fill_any(random, &view.view, 1);
-    std::string blob = encode(&view.view, 0, all_of_it);
+    fill_any(random, &view, 1);
+    std::string blob = encode(&view, 0, all_of_it);
     for (size_t length = 0; length < blob.size(); length++) {
         /* On the heap: beyond its end is not ours. */
         std::vector<char> cut(blob.begin(), blob.begin() + (long)length);
         uint32_t index = 77;
-        EXPECT_EQ(ng_progress_decode(&again.view, cut.data(), cut.size(), &index), -EBADMSG);
+        EXPECT_EQ(ng_progress_decode(&again, cut.data(), cut.size(), &index), -EBADMSG);
         EXPECT_EQ(index, 77u);
-        EXPECT_EQ(again->process_count + again->member_count + again->group_count, 0u);
+        EXPECT_EQ(again.process_count + again.member_count + again.group_count, 0u);
         int error = ng_progress_peek(cut.data(), cut.size(), &head);
         EXPECT_TRUE(error == 0 || error == -EBADMSG);
     }
@@ -843,12 +820,12 @@ TEST(Progress, AnyBytesAreTakenForWhatTheyAre)
     int accepted = 0, refused = 0;
     for (unsigned seed = 0; seed < 1500; seed++) {
         Random random(seed);
-        View view, again;
+        OwnView view, again;
         if (seed % 2)
-            fill_any(random, &view.view, 1);
+            fill_any(random, &view, 1);
         else
-            fill_usual(&view.view, 3, 10);
-        std::string blob = encode(&view.view, 0, all_of_it);
+            fill_usual(&view, 3, 10);
+        std::string blob = encode(&view, 0, all_of_it);
         std::vector<char> bytes(blob.begin(), blob.end());
         for (uint64_t changes = 1 + random() % 4; changes > 0; changes--) {
             size_t at = 5 + random() % (bytes.size() - 5); /* not magic and version */
@@ -869,29 +846,29 @@ TEST(Progress, AnyBytesAreTakenForWhatTheyAre)
         std::vector<char> exact(bytes); /* no room behind its end */
         struct ng_progress_head head;
         uint32_t index;
-        int error = ng_progress_decode(&again.view, exact.data(), exact.size(), &index);
+        int error = ng_progress_decode(&again, exact.data(), exact.size(), &index);
         ng_progress_peek(exact.data(), exact.size(), &head);
         if (error) {
             EXPECT_EQ(error, -EBADMSG);
-            EXPECT_EQ(again->process_count + again->member_count + again->call_count +
-                          again->fault_count,
+            EXPECT_EQ(again.process_count + again.member_count + again.call_count +
+                          again.fault_count,
                       0u);
             refused++;
             continue;
         }
         accepted++;
-        ng_progress_age(&again.view, index, (int64_t)(random() >> 1));
-        encode(&again.view, 0, all_of_it);
-        ng_view_seal(&again.view);
+        ng_progress_age(&again, index, (int64_t)(random() >> 1));
+        encode(&again, 0, all_of_it);
+        ng_view_seal(&again);
         if (accepted % 8)
             continue;
         struct ng_verdict verdict;
         struct ng_verdict_query query = {};
         query.stalled_ns = STALLED;
-        ASSERT_EQ(ng_verdict_reach(&again.view, &query, &verdict), 0);
+        ASSERT_EQ(ng_verdict_reach(&again, &query, &verdict), 0);
         ng_verdict_fini(&verdict);
         int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        EXPECT_EQ(ng_dump_write_process(&again.view, 0, null), 0);
+        EXPECT_EQ(ng_dump_write_process(&again, 0, null), 0);
         close(null);
     }
     EXPECT_GT(accepted, 100);
@@ -900,51 +877,51 @@ TEST(Progress, AnyBytesAreTakenForWhatTheyAre)
 
 TEST(Progress, ALaterVersionIsToldApartFromDamage)
 {
-    View view, again;
+    OwnView view, again;
     struct ng_progress_head head;
     uint32_t index;
-    fill_usual(&view.view, 1, 1);
-    std::string blob = encode(&view.view, 0, all_of_it);
+    fill_usual(&view, 1, 1);
+    std::string blob = encode(&view, 0, all_of_it);
     std::string later = blob, other = blob;
     later[4] = NG_PROGRESS_VERSION + 1;
     other[0] = 'X';
-    EXPECT_EQ(ng_progress_decode(&again.view, later.data(), later.size(), &index), -EPROTO);
+    EXPECT_EQ(ng_progress_decode(&again, later.data(), later.size(), &index), -EPROTO);
     EXPECT_EQ(ng_progress_peek(later.data(), later.size(), &head), -EPROTO);
-    EXPECT_EQ(ng_progress_decode(&again.view, other.data(), other.size(), &index), -EBADMSG);
-    EXPECT_EQ(ng_progress_decode(&again.view, "", 0, &index), -EBADMSG);
+    EXPECT_EQ(ng_progress_decode(&again, other.data(), other.size(), &index), -EBADMSG);
+    EXPECT_EQ(ng_progress_decode(&again, "", 0, &index), -EBADMSG);
     EXPECT_EQ(ng_progress_peek("", 0, &head), -EBADMSG);
-    EXPECT_EQ(again->process_count, 0u);
+    EXPECT_EQ(again.process_count, 0u);
     /* What a later writer appends is skipped: at the end, and in a block, here the head. */
     std::string longer = blob + "more";
     size_t head_at = 5, length = (unsigned char)blob[head_at];
     ASSERT_LT(length, 0x7fu) << "one byte of length";
     longer[head_at] = (char)(length + 1);
     longer.insert(head_at + 1 + length, 1, 'x');
-    EXPECT_EQ(ng_progress_decode(&again.view, longer.data(), longer.size(), &index), 0);
-    expect_same(view.view, again.view);
+    EXPECT_EQ(ng_progress_decode(&again, longer.data(), longer.size(), &index), 0);
+    expect_same(view, again);
 }
 
 TEST(Progress, GrowsOlderAsLongAsItsProcessLives)
 {
-    View view;
-    fill_usual(&view.view, 1, 2);
-    ng_progress_age(&view.view, 0, 5 * NG_S);
-    EXPECT_EQ(view->members[0].pending_age_ns, 12345678 + 5 * NG_S);
-    EXPECT_EQ(view->members[0].created_age_ns, 3605 * NG_S);
-    EXPECT_EQ(view->members[0].ended_age_ns, 0) << "it has not ended";
-    EXPECT_EQ(view->members[0].records[1].entered_age_ns, 4321987 + 5 * NG_S);
-    EXPECT_EQ(view->calls[0].age_ns, 4321 + 5 * NG_S);
-    EXPECT_EQ(view->processes[0].life_age_ns, 0);
-    ng_progress_age(&view.view, 0, -5 * NG_S);
-    EXPECT_EQ(view->calls[0].age_ns, 4321 + 5 * NG_S) << "clocks differ: nothing gets younger";
+    OwnView view;
+    fill_usual(&view, 1, 2);
+    ng_progress_age(&view, 0, 5 * NG_S);
+    EXPECT_EQ(view.members[0].pending_age_ns, 12345678 + 5 * NG_S);
+    EXPECT_EQ(view.members[0].created_age_ns, 3605 * NG_S);
+    EXPECT_EQ(view.members[0].ended_age_ns, 0) << "it has not ended";
+    EXPECT_EQ(view.members[0].records[1].entered_age_ns, 4321987 + 5 * NG_S);
+    EXPECT_EQ(view.calls[0].age_ns, 4321 + 5 * NG_S);
+    EXPECT_EQ(view.processes[0].life_age_ns, 0);
+    ng_progress_age(&view, 0, -5 * NG_S);
+    EXPECT_EQ(view.calls[0].age_ns, 4321 + 5 * NG_S) << "clocks differ: nothing gets younger";
 
-    view->processes[0].life = NG_LIFE_DEAD;
-    view->processes[0].life_age_ns = NG_S;
-    ng_progress_age(&view.view, 0, 5 * NG_S);
-    EXPECT_EQ(view->processes[0].life_age_ns, 6 * NG_S);
-    EXPECT_EQ(view->processes[0].alive_age_ns, 0) << "not known";
-    view->processes[0].alive_age_ns = 7 * NG_S;
-    ng_progress_age(&view.view, 0, NG_S);
-    EXPECT_EQ(view->processes[0].alive_age_ns, 8 * NG_S);
-    EXPECT_EQ(view->calls[0].age_ns, 4321 + 5 * NG_S) << "as it was at its end";
+    view.processes[0].life = NG_LIFE_DEAD;
+    view.processes[0].life_age_ns = NG_S;
+    ng_progress_age(&view, 0, 5 * NG_S);
+    EXPECT_EQ(view.processes[0].life_age_ns, 6 * NG_S);
+    EXPECT_EQ(view.processes[0].alive_age_ns, 0) << "not known";
+    view.processes[0].alive_age_ns = 7 * NG_S;
+    ng_progress_age(&view, 0, NG_S);
+    EXPECT_EQ(view.processes[0].alive_age_ns, 8 * NG_S);
+    EXPECT_EQ(view.calls[0].age_ns, 4321 + 5 * NG_S) << "as it was at its end";
 }
