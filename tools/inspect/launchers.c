@@ -444,11 +444,42 @@ static bool is_seen_to(char *const *argv)
     return false;
 }
 
+/* The package of `python -m PACKAGE.MODULE`; "" none, or too long for one of ours. */
+static void find_package(char *const *argv, char *ret_name, size_t bytes)
+{
+    int i = 1;
+
+    ret_name[0] = '\0';
+    if (strncmp(ng_last_part(argv[0]), "python", 6) != 0)
+        return;
+    for (; argv[i] && argv[i][0] == '-' && strcmp(argv[i], "-m") != 0; i++)
+        if (strcmp(argv[i], "-c") == 0)
+            return;
+        else if ((strcmp(argv[i], "-X") == 0 || strcmp(argv[i], "-W") == 0) && argv[i + 1])
+            i++;
+    if (!argv[i] || strcmp(argv[i], "-m") != 0 || !argv[i + 1])
+        return;
+    size_t length = strcspn(argv[i + 1], ".");
+    if (length < bytes)
+        snprintf(ret_name, bytes, "%.*s", (int)length, argv[i + 1]);
+}
+
+static bool is_package(const struct launcher *row)
+{
+    return row && (row->special == DEEPSPEED || row->special == ACCELERATE || row->special == VLLM);
+}
+
 bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching)
 {
     const char *name = ng_last_part(argv[0]);
     const struct launcher *row = find_row(name);
+    char package[sizeof(ret_launching->name)];
 
+    find_package(argv, package, sizeof(package));
+    if (package[0] && is_package(find_row(package))) {
+        name = package;
+        row = find_row(package);
+    }
     if (!row)
         return false;
     struct ng_launching launching = {.way = row->way,

@@ -26,7 +26,8 @@ struct ng_launching {
 };
 
 /*
- * Whether argv[0] is a known launcher, by its name; argv ends with NULL. Its options are not known:
+ * Whether argv[0] is a known launcher, by its name or as a package of Python (`python -m vllm.…`);
+ * argv ends with NULL. Its options are not known:
  * the started program is the first word that names a program and cannot be an option's argument.
  * Examines a few variables of the environment, too.
  */

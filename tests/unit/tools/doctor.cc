@@ -551,7 +551,7 @@ TEST_P(Launcher, IsKnownForWhatItDoesToTheEnvironment)
           "docker",     "apptainer", "tini",    "systemd-run", "numactl", "taskset",  "sbatch",
           "ncclguard",  "nsys",      "ncu",     "gdb",         "perf",    "valgrind", "xargs",
           "setpriv",    "gosu",      "conda",   "rr",          "x86_64",  "setarch",  "deepspeed",
-          "accelerate", "ray",       "vllm"})
+          "accelerate", "ray",       "vllm",    "python3"})
         folder.write(name, "#!/bin/sh\nexit 9\n", 0700);
     std::vector<std::string> argv = GetParam().argv;
     for (std::string &word : argv) /* in a text for -S, too */
@@ -710,6 +710,18 @@ INSTANTIATE_TEST_SUITE_P(
                "warning",
                "vllm",
                "Ray's own processes",
+               false},
+        Launch{{"python3", "-u", "-m", "vllm.entrypoints.openai.api_server",
+                "--distributed-executor-backend", "ray"},
+               "warning",
+               "vllm",
+               "Ray's own processes",
+               false},
+        Launch{{"python3", "-X", "dev", "-m", "deepspeed.launcher.runner", "--hostfile", "hosts",
+                "train.py"},
+               "warning",
+               "deepspeed",
+               "other hosts",
                false},
         Launch{{"vllm", "serve", "MODEL", "--distributed-executor-backend=mp"},
                "ok",

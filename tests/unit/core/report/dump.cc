@@ -154,7 +154,8 @@ TEST(Dump, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_duration), 280u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
     EXPECT_EQ(sizeof(struct ng_view_call_stack), 24u);
-    EXPECT_EQ(sizeof(struct ng_view_frame), 40u);
+    EXPECT_EQ(sizeof(struct ng_view_frame),
+              48u); /* `source` comes later, from debugging information */
     EXPECT_EQ(sizeof(struct ng_view_module), 16u);
 }
 
