@@ -10,8 +10,6 @@ import urllib.request
 from . import store_servers
 from .rows import ROOT
 
-PACKAGES = {"prometheus": "prometheus", "promtool": "prometheus",
-            "prometheus-node-exporter": "prometheus-node-exporter"}
 RULES = os.path.join(ROOT, "packaging", "prometheus", "ncclguard.rules.yml")
 RULES_TEST = os.path.join(ROOT, "tests", "packaging", "rules.test.yml")
 DASHBOARD = os.path.join(ROOT, "packaging", "grafana", "ncclguard.json")

@@ -258,10 +258,35 @@ TEST(Exporter, AllThatABoxMayHoldIsToldOnce)
     evidence_rank rank = {0, EVIDENCE_RUNNING, 7, 6, 10000, 0};
     ASSERT_EQ(evidence_make_full_box(folder.path().c_str(), &rank, 4), 0);
     Exporter exporter(in_folder(folder.path()));
-    Samples samples = scrape(exporter);
+    Answer answer = exporter.ask("/metrics");
+    Samples samples = scrape(answer);
     EXPECT_GT(samples.of("duration_seconds_bucket").size(), 1u);
     EXPECT_EQ(samples.of("call_seconds").size(), 1u);
     EXPECT_EQ(samples.only("exporter_boxes", {R"(result="read")"}), "1");
+    /* As many as docs/metrics.md says, which has those of registrations among a communicator's. */
+    size_t of_rank = 0;
+    for (const std::string &line : lines(answer.body))
+        of_rank += has(line, "{rank=") && !has(line, "ncclguard_culprit{");
+    EXPECT_EQ(of_rank, 7 + 7 * samples.of("group").size() +
+                           9 * samples.of("registered_segments").size() +
+                           30 * samples.of("duration_seconds_count").size());
+}
+
+/* Aggregated by job alone the dead of one run would be those of the other. */
+TEST(Exporter, RunsOfOneNameAreApart)
+{
+    Folder folder;
+    BoxOwner crashed(folder.path(), {0, EVIDENCE_RUNNING, 3, 3, 0, 0}, 1, "one", "", true, 7);
+    BoxOwner lives(folder.path(), {0, EVIDENCE_RUNNING, 5, 5, 0, 0}, 1, "one", "", true, 8);
+    crashed.end();
+    Exporter exporter(in_folder(folder.path()));
+    Samples samples = scrape(exporter);
+    EXPECT_EQ(samples.of("processes", {R"(nccl_job="one")", R"(life="running")"}),
+              (std::vector<std::string>{"0", "1"}));
+    EXPECT_EQ(samples.of("processes", {R"(nccl_job="one")", R"(life="dead")"}),
+              (std::vector<std::string>{"1", "0"}));
+    EXPECT_EQ(samples.of("last_collective", {R"(rank="0")", R"(state="entered")"}),
+              (std::vector<std::string>{"3", "5"}));
 }
 
 TEST(Exporter, JobsOfOneFolderAreApartAndOneCanBeChosen)
