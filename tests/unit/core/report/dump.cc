@@ -147,10 +147,10 @@ TEST(Dump, IsTheDocumentedSchema)
 }
 
 /* The view grew: write the new fields, document them in dump.h, read them in
- * tools/ingest/read_dump.c, then this number. */
+ * tools/ingest/read_dump.c, then this number. The run_word of a process is of live jobs alone. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1216u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1224u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);

@@ -640,10 +640,10 @@ TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
 }
 
 /* A view grew: tell the new fields, at the end of their block; except suspect_ns of a process,
- * which readers have from the boxes of their own host. */
+ * which readers have from the boxes of their own host, and run_word, which is in the head. */
 TEST(Progress, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1216u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1224u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
     EXPECT_EQ(sizeof(struct ng_view_member), 392u);
