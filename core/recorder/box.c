@@ -201,6 +201,17 @@ uint64_t ng_box_uid(const struct ng_box_header *header)
     return ng_hash(0, words, sizeof(words));
 }
 
+uint64_t ng_box_run_word(const struct ng_box_header *header)
+{
+    uint64_t boot = ng_hash(0, header->boot_id, strnlen(header->boot_id, sizeof(header->boot_id)));
+
+    if (header->launch_run)
+        return 0;
+    return header->run_id[0]
+               ? ng_hash(boot, header->run_id, strnlen(header->run_id, sizeof(header->run_id)))
+               : ng_box_uid(header);
+}
+
 void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes)
 {
     snprintf(ret_name, bytes, NG_BOX_PREFIX "%d-%llu", pid, (unsigned long long)start_ticks);

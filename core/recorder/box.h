@@ -721,6 +721,10 @@ int ng_box_reserve_group(struct ng_box *box, uint32_t index);
  */
 uint64_t ng_box_uid(const struct ng_box_header *header);
 
+/* Of a process that was started by hand: the same for all below one `ncclguard run`, else its uid.
+ * 0: it has a launcher. */
+uint64_t ng_box_run_word(const struct ng_box_header *header);
+
 /* Access to shared fields, except guard words. */
 #define NG_LOAD(field)         atomic_load_explicit(&(field), memory_order_relaxed)
 #define NG_STORE(field, value) atomic_store_explicit(&(field), (value), memory_order_relaxed)

@@ -373,6 +373,100 @@ static bool is_whole_job(const struct search *search, int nranks)
     return living == (uint32_t)nranks;
 }
 
+/* Link the parts of all processes with one of these words. */
+static bool link_word(const struct ng_view *view, const uint32_t *part_of, uint64_t word,
+                      bool *linked)
+{
+    bool more = false;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (part_of[i] && !linked[part_of[i]] && view->processes[i].run_word == word)
+            more = linked[part_of[i]] = true;
+    return more;
+}
+
+/* Link the parts of which a process is in one group, or has one word of its run, with a linked one.
+ * False: no more. */
+static bool link_parts(const struct ng_view *view, const uint32_t *part_of, bool *linked)
+{
+    bool more = false;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (part_of[i] && linked[part_of[i]])
+            more |= link_word(view, part_of, view->processes[i].run_word, linked);
+    for (uint32_t g = 0; g < view->group_count; g++) {
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, g, &count);
+        bool any = false;
+        for (uint32_t i = 0; i < count; i++)
+            any |= part_of[members[i].process] && linked[part_of[members[i].process]];
+        for (uint32_t i = 0; any && i < count; i++) {
+            uint32_t part = part_of[members[i].process];
+            more |= part && !linked[part];
+            linked[part] = true;
+        }
+    }
+    return more;
+}
+
+/* Are these parts held together by the numbers of their ranks alone? Two runs of one name may
+ * complement each other. 1, 0 or -ENOMEM. */
+static int may_be_of_two_runs(const struct search *search, const struct parts *parts)
+{
+    const struct ng_view *view = search->view;
+    uint32_t *part_of = ng_arena_alloc(search->arena, (view->process_count + 1) * sizeof(*part_of));
+    bool *linked = ng_arena_alloc(search->arena, parts->count + 1);
+    uint64_t word = 0;
+    bool differ = false, all = true;
+
+    if (!part_of || !linked)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < parts->count; i++) {
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, parts->groups[i], &count);
+        for (uint32_t k = 0; k < count; k++) {
+            if (!takes_part(search, &members[k]))
+                continue;
+            if (!process_of(search, &members[k])->run_word)
+                return 0;
+            word = word ? word : process_of(search, &members[k])->run_word;
+            differ |= process_of(search, &members[k])->run_word != word;
+            part_of[members[k].process] = i + 1;
+        }
+    }
+    linked[1] = true;
+    if (differ)
+        while (link_parts(view, part_of, linked))
+            ;
+    for (uint32_t i = 1; i <= parts->count; i++)
+        all &= linked[i];
+    return differ && !all;
+}
+
+static int add_unclear(struct search *search, const struct parts *parts, int nranks)
+{
+    search->mismatch->undecided = true;
+    for (uint32_t i = 0; i < parts->count; i++) {
+        uint32_t count;
+        const struct ng_view_member *members =
+            ng_view_members(search->view, parts->groups[i], &count);
+        for (uint32_t k = 0; k < count; k++) {
+            if (!takes_part(search, &members[k]))
+                continue;
+            int error = add_odd(
+                search, &members[k],
+                "called %s as rank %d of %d with the unique id of group %016llx, others have "
+                "another; it is unclear whether they are of one run: give each run a "
+                "NCCLGUARD_JOB of its own",
+                ng_op_name(search->wait->op), members[k].group_rank, nranks,
+                (unsigned long long)search->view->groups[parts->groups[i]].id);
+            if (error)
+                return error;
+        }
+    }
+    return found(search, NG_INIT_ID);
+}
+
 static int find_ids(struct search *search)
 {
     struct parts parts = {0};
@@ -383,6 +477,9 @@ static int find_ids(struct search *search)
     int whole = find_parts(search, &parts);
     if (whole <= 0)
         return whole;
+    int unclear = may_be_of_two_runs(search, &parts);
+    if (unclear)
+        return unclear < 0 ? unclear : add_unclear(search, &parts, nranks);
     uint32_t right = parts.groups[0];
     bool most = 2 * size_of(search, right) > (uint32_t)nranks;
     /* Otherwise the id of rank 0, which usually distributes it. */

@@ -82,6 +82,10 @@ struct ng_view_process {
     int64_t quiet_ns; /* RUNNING as far as is known, but it did not answer the latest request: time
                          since its last message; 0: it answers */
     uint64_t uid;     /* distinguishes it from every other process of any host; 0 not known */
+    /* Of a process that was started by hand: the same for all below one `ncclguard run`, as far as
+     * is known, else its uid. 0: it has a launcher, or the evidence does not tell. Where it
+     * differs, and no communicator is in common, processes may be of two runs of one name. */
+    uint64_t run_word;
     /* The moment of age 0 on the two clocks of its host; for a process that ended, its end. 0 not
      * known */
     int64_t moment_mono_ns, moment_unix_ns;

@@ -492,6 +492,7 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     process->local_rank = box->header->local_rank;
     process->pid = box->header->pid;
     process->uid = ng_box_uid(box->header);
+    process->run_word = ng_box_run_word(box->header);
     copy_text(process->host, sizeof(process->host), box->header->host, sizeof(box->header->host));
     copy_text(process->program, sizeof(process->program), box->header->program,
               sizeof(box->header->program));

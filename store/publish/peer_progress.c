@@ -166,6 +166,7 @@ static int add_one(const struct ng_peer_progress *blob, const struct ng_progress
     int64_t since_ns = ng_clock_unix_ns() - head->written_unix_ns;
     snprintf(process->source, sizeof(process->source), "slot %" PRIu64 " of the board", blob->slot);
     process->self = false;
+    process->run_word = head->launch_run ? 0 : head->uid;
     if (process->life == NG_LIFE_RUNNING && !blob->lives) {
         process->life = NG_LIFE_LOST;
         process->life_age_ns = since_ns > ttl_ns && since_ns < LOST_AGE_MAX_NS ? since_ns : ttl_ns;

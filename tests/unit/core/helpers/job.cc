@@ -220,6 +220,7 @@ void Job::fill(struct ng_view *view) const
         struct ng_view_process *process = ng_view_add_process(view);
         process->rank = processes[p].rank;
         process->world_size = processes[p].world_size;
+        process->run_word = processes[p].run_word;
         process->pid = processes[p].pid;
         process->life = processes[p].life;
         process->exit_status = processes[p].exit_status;

@@ -142,7 +142,7 @@ TEST(Dump, IsTheDocumentedSchema)
 }
 
 /* The view grew: write the new fields, document them in dump.h, read them in
- * tools/ingest/read_dump.c, then this number. */
+ * tools/ingest/read_dump.c, then this number. The run_word of a process is of live jobs alone. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
     EXPECT_EQ(sizeof(struct ng_view_process), 1224u);

@@ -174,6 +174,27 @@ TEST(InitMismatch, OfTwoIdsThatOfRank0IsLikelyMeant)
     EXPECT_EQ(judge(with_other_id(4, {2, 3})).culprits, (std::vector<int>{2, 3}));
 }
 
+/* Two runs of one name, started by hand, whose ranks complement each other: no rank of the one is
+ * wrong for the other. */
+TEST(InitMismatch, IdsOfWhatMayBeTwoRunsAreUnclear)
+{
+    Job job = with_other_id(4, {3});
+    for (int rank = 0; rank < 4; rank++)
+        job.process(rank).run_word = rank == 3 ? 8 : 7;
+    Judgement judgement =
+        expect_verdict(judge(job), NG_KIND_INIT_MISMATCH, {0, 1, 2, 3}, NG_CONFIDENCE_UNKNOWN);
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "it is unclear whether they are of one run");
+    /* One launcher, or an older communicator, tells that they are one. */
+    job.process(3).run_word = 7;
+    expect_verdict(judge(job), NG_KIND_INIT_MISMATCH, {3}, NG_CONFIDENCE_CERTAIN);
+    job.process(3).run_word = 8;
+    job.process(2).run_word = 8;
+    expect_verdict(judge(job), NG_KIND_INIT_MISMATCH, {3}, NG_CONFIDENCE_CERTAIN);
+    job.process(2).run_word = 7;
+    job.group(SMALL, "pp", {0, 3});
+    expect_verdict(judge(job), NG_KIND_INIT_MISMATCH, {3}, NG_CONFIDENCE_CERTAIN);
+}
+
 /* Two small groups, each of which lacks a rank that hangs elsewhere, are no one group. */
 TEST(InitMismatch, TwoGroupsOfAPartOfTheJobAreTwoGroups)
 {
