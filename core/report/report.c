@@ -20,7 +20,8 @@
 
 #define FRAMES_TOLD     8 /* per call, in the text */
 #define CALL_TEXT_BYTES 1536
-#define STACKS_TOLD     4 /* culprits whose stacks are in the text; other stacks are beside it */
+#define STACKS_SKEW_NS  NG_S /* between the clocks of a host and of its file system */
+#define STACKS_TOLD     4    /* culprits whose stacks are in the text; other stacks are beside it */
 
 /* How the log line joins the culprits, one or several, to the operation: one row per kind. */
 static const struct {
@@ -562,26 +563,36 @@ static void put_who(struct ng_output *output, const struct ng_verdict *verdict)
         put_row(output, "who", "no rank stands out");
 }
 
-/* The host stacks of the culprits, as far as they wrote them into the folder. */
+/* The host stacks of the culprits, as far as they wrote them into the folder. At a deadline they do
+ * so once it is judged; older ones are of an earlier incident. */
 static void put_stacks(struct ng_output *output, const struct ng_verdict *verdict,
                        const char *folder)
 {
     char summary[1000], name[64];
     unsigned told = 0;
+    int64_t taken_unix_ns;
 
     for (uint32_t i = 0; i < verdict->culprit_count && told < STACKS_TOLD; i++) {
         const struct ng_culprit *culprit = &verdict->culprits[i];
         char text[96] = "";
         struct ng_text line = {text, 0, sizeof(text)};
-        if (ng_stacks_read_summary(folder, culprit->rank, culprit->pid, summary, sizeof(summary)) !=
-            0)
+        if (ng_stacks_read_summary(folder, culprit->rank, culprit->pid, summary, sizeof(summary),
+                                   &taken_unix_ns) != 0)
             continue;
         char *native = strstr(summary, "; native: "), *python = strstr(summary, "; Python: ");
         if (native)
             *native = '\0';
         if (python)
             *python = '\0';
-        put_row(output, told++ ? "" : "stacks", summary);
+        const char *title = told++ ? "" : "stacks";
+        if (taken_unix_ns + STACKS_SKEW_NS < verdict->time_unix_ns) {
+            ng_text_add(&line, "before this verdict, at ");
+            ng_text_add_utc(&line, taken_unix_ns, false);
+            put_row(output, title, text);
+            title = "";
+            line.used = 0;
+        }
+        put_row(output, title, summary);
         if (python)
             put_row(output, "", python + strlen("; "));
         if (native)

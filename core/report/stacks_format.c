@@ -12,8 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/util/clock.h"
 #include "core/util/text.h"
 
 #define SUMMARY_FRAMES 6
@@ -215,9 +217,11 @@ int ng_stacks_save(const struct ng_stacks *stacks, const struct ng_view_process 
     return ng_output_save(folder, name, write_content, &content);
 }
 
-int ng_stacks_read_summary(const char *folder, int rank, int pid, char *ret_text, size_t bytes)
+int ng_stacks_read_summary(const char *folder, int rank, int pid, char *ret_text, size_t bytes,
+                           int64_t *ret_unix_ns)
 {
     char name[64], path[4096 + 64], head[2048];
+    struct stat status = {0};
 
     ng_stacks_file_name(rank, pid, name, sizeof(name));
     if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
@@ -225,7 +229,7 @@ int ng_stacks_read_summary(const char *folder, int rank, int pid, char *ret_text
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return -ENOENT;
-    ssize_t got = read(fd, head, sizeof(head) - 1);
+    ssize_t got = fstat(fd, &status) == 0 ? read(fd, head, sizeof(head) - 1) : 0;
     close(fd);
     head[got > 0 ? got : 0] = '\0';
     char *line = strstr(head, "\n" NG_STACKS_SUMMARY);
@@ -237,6 +241,7 @@ int ng_stacks_read_summary(const char *folder, int rank, int pid, char *ret_text
     line += strlen("\n" NG_STACKS_SUMMARY);
     line[strcspn(line, "\n")] = '\0';
     snprintf(ret_text, bytes, "%s", line);
+    *ret_unix_ns = status.st_mtim.tv_sec * NG_S + status.st_mtim.tv_nsec;
     return 0;
 }
 

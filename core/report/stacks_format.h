@@ -104,9 +104,10 @@ void ng_stacks_write_json(const struct ng_stacks *stacks, struct ng_json *json);
 
 /*
  * Reads the second line of a stacks file in `folder`, without "Look at: ", for a report; truncates
- * it to `bytes`. 0, or -ENOENT: there is no such file or line, or it belongs to another process
- * than `pid` (0 not known).
+ * it to `bytes`. *ret_unix_ns is when the file was written. 0, or -ENOENT: there is no such file or
+ * line, or it belongs to another process than `pid` (0 not known).
  */
-int ng_stacks_read_summary(const char *folder, int rank, int pid, char *ret_text, size_t bytes);
+int ng_stacks_read_summary(const char *folder, int rank, int pid, char *ret_text, size_t bytes,
+                           int64_t *ret_unix_ns);
 
 #endif

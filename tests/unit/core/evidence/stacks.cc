@@ -381,6 +381,7 @@ TEST(StacksFile, HasASummaryThatAReportCanQuote)
 {
     Folder folder;
     char summary[1000];
+    int64_t taken = 0, begun = ng_clock_unix_ns();
     struct ng_view_process process = {};
     process.pid = getpid();
     ng_stacks_file_name(3, process.pid, summary, sizeof(summary));
@@ -396,16 +397,20 @@ TEST(StacksFile, HasASummaryThatAReportCanQuote)
     });
     taker.join();
     EXPECT_EQ(error, 0);
-    ASSERT_EQ(ng_stacks_read_summary(folder.path().c_str(), 3, getpid(), summary, sizeof(summary)),
+    ASSERT_EQ(ng_stacks_read_summary(folder.path().c_str(), 3, getpid(), summary, sizeof(summary),
+                                     &taken),
               0);
     std::string start = "thread " + std::to_string(getpid()) + " \"";
     EXPECT_EQ(std::string(summary).rfind(start, 0), 0u) << summary;
     EXPECT_NE(std::string(summary).find("; native: "), std::string::npos) << summary;
+    EXPECT_GT(taken, begun - NG_S);
+    EXPECT_LT(taken, ng_clock_unix_ns() + NG_S);
     /* Another process's, under this name from an earlier run. */
-    EXPECT_EQ(
-        ng_stacks_read_summary(folder.path().c_str(), 3, getpid() + 1, summary, sizeof(summary)),
-        -ENOENT);
-    EXPECT_EQ(ng_stacks_read_summary(folder.path().c_str(), 4, getpid(), summary, sizeof(summary)),
+    EXPECT_EQ(ng_stacks_read_summary(folder.path().c_str(), 3, getpid() + 1, summary,
+                                     sizeof(summary), &taken),
+              -ENOENT);
+    EXPECT_EQ(ng_stacks_read_summary(folder.path().c_str(), 4, getpid(), summary, sizeof(summary),
+                                     &taken),
               -ENOENT);
 }
 

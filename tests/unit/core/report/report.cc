@@ -4,7 +4,9 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
+#include <fcntl.h>
 #include <jansson.h>
+#include <sys/stat.h>
 
 namespace
 {
@@ -285,6 +287,32 @@ TEST(Report, OfTheDeviceItTellsWhatNcclsCountersSay)
 
     EXPECT_EQ(human_text(stall(), nullptr).find(row), std::string::npos);
     EXPECT_NE(human_text(stall().counted(), nullptr).find(row), std::string::npos);
+}
+
+/* A suspicion takes none, and a rank that is dead by now can take none. */
+TEST(Report, StacksOfAnEarlierIncidentSayFromWhenTheyAre)
+{
+    const std::string look = "thread 12 \"train\", in pause";
+    for (int before_s : {-1, 0, 1, 100}) {
+        Folder folder;
+        std::string path = folder / "rank_2.stacks.txt";
+        write_whole_file(path,
+                         "Stacks of rank 2, pid 12 (train) on host a.\nLook at: " + look + "\n");
+        struct timespec taken = {1795168092 - before_s, 500000000};
+        const struct timespec times[] = {taken, taken};
+        ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+        std::string text = human_text(missing_rank(), folder.path().c_str());
+        if (before_s <= 1) {
+            EXPECT_NE(text.find("\n  stacks      " + look + "\n"), std::string::npos) << text;
+            EXPECT_EQ(text.find("before this verdict"), std::string::npos) << text;
+        } else {
+            EXPECT_NE(text.find("\n  stacks      before this verdict, at 2026-11-20 09:46:32 UTC\n"
+                                "              " +
+                                look + "\n"),
+                      std::string::npos)
+                << text;
+        }
+    }
 }
 
 TEST(Report, TextIsForPeople)
