@@ -368,6 +368,7 @@ Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, boo
     judgement.may_be_gone = verdict.may_be_gone;
     judgement.end_is_certain = verdict.end_is_certain;
     judgement.gave_up_ns = verdict.gave_up_ns;
+    judgement.all_came = verdict.all_came;
     ng_verdict_fini(&verdict);
     return judgement;
 }

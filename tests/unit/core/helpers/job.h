@@ -176,7 +176,7 @@ struct Judgement {
     std::vector<std::string> whys, missing;
     std::string line, text, json;
     std::vector<struct ng_verdict_step> cycle;
-    bool may_be_gone, end_is_certain;
+    bool may_be_gone, end_is_certain, all_came;
     int64_t gave_up_ns;
 };
 Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false,

@@ -368,6 +368,35 @@ TEST(Verdict, RanksInsideTheHostCallWaitAsWell)
     EXPECT_EQ(judgement.seq, 1u);
 }
 
+/* What no device has begun, none stalls: NCCL takes its time. */
+TEST(Verdict, WhereAllAreInsideTheHostCallNoDeviceIsBlamed)
+{
+    for (int on_device : {0, 1, 3}) {
+        for (bool makes : {false, true}) {
+            Job job(4, WORLD, "dp");
+            for (int rank = 0; rank < 4; rank++) {
+                Member &member = job.at(WORLD, rank);
+                if (makes)
+                    member.state = NG_GROUP_CREATING;
+                if (!makes && rank < on_device) {
+                    member.waits();
+                    continue;
+                }
+                if (!makes) {
+                    member.opened();
+                    member.records.back().flags = NG_RECORD_BLOCKED;
+                }
+                job.inside(rank, makes ? NG_OP_CommInitRank : NG_OP_AllReduce, WORLD,
+                           makes ? 0 : 1);
+            }
+            Judgement judgement = judge(job);
+            EXPECT_EQ(judgement.kind, NG_KIND_UNKNOWN) << on_device << makes;
+            EXPECT_TRUE(judgement.all_came);
+            EXPECT_EQ(judgement.culprits.size(), 0u);
+        }
+    }
+}
+
 TEST(Verdict, TwoRanksCanBeMissing)
 {
     expect_verdict(judge(waiting_for(8, {2, 5})), NG_KIND_MISSING_RANK, {2, 5}, {},
