@@ -22,6 +22,7 @@
 /* Paths relative to our own folder in a build, an installation and a bundle. */
 static const char *const places[] = {
     "/../shim/libncclguard.so",
+    "/../lib/libncclguard.so",
 #ifdef NG_LIBDIR
     "/../" NG_LIBDIR "/ncclguard/libncclguard.so",
 #endif

@@ -622,7 +622,7 @@ TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
  * which is in the head. */
 TEST(Progress, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1224u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1232u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
     EXPECT_EQ(sizeof(struct ng_view_member), 392u);
