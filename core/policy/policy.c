@@ -342,6 +342,7 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
                    enum ng_verdict_kind kind, const char *line)
 {
     const struct ng_group_set all = NG_GROUP_SET_ALL;
+    bool returns_errors = ng_guard.config.blocking_wait && atomic_load(&enforced);
     int64_t none = 0;
 
     atomic_compare_exchange_strong(&began_mono_ns, &none, ng_clock_mono_ns());
@@ -349,18 +350,22 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
     case NG_ON_TIMEOUT_LOG:
         return;
     case NG_ON_TIMEOUT_TEARDOWN:
-        mark_ending(policy);
-        ng_teardown_begin();
+        if (!returns_errors) {
+            mark_ending(policy);
+            ng_teardown_begin();
+        }
         abort_or_end(&all, kind, line);
-        return;
+        break;
     case NG_ON_TIMEOUT_ABORT:
         abort_or_end(scope, kind, line);
         return;
     case NG_ON_TIMEOUT_KILL:
-        if (!ng_guard.config.blocking_wait || !atomic_load(&enforced)) {
+        if (!returns_errors) {
             mark_ending(policy);
             end_process();
         }
+    }
+    if (returns_errors) {
         give_notice(kind, line);
         end_neighbours(); /* a stopped rank cannot take the error */
     }
