@@ -246,6 +246,17 @@ static bool may_move_on(const struct ng_alarm *alarm, const struct ng_verdict *v
            alarm->age_ns < SLOW_TIMES * ng_guard.config.suspect_ns;
 }
 
+/* Once the deadline of this very call was reported, there is nothing to wait for, and only a death
+ * for certain is news. Of any other call no deadline has passed. */
+static bool may_act_on_death(const struct ng_incident *wanted, const struct ng_verdict *verdict)
+{
+    if (verdict->group_id != wanted->group_id || verdict->seq != wanted->seq ||
+        !ng_response_has_reported_call(wanted))
+        return ng_known_deaths_may_act(verdict);
+    ng_known_deaths_stop_clock();
+    return ng_known_deaths_outdoing(verdict) == NG_KIND_DEAD_RANK;
+}
+
 /* Judge the subject of `wanted`, because of an alarm or in place of a failed claimant (`alarm`
  * NULL). `sure`: it is stuck even if the evidence does not show it. */
 void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
@@ -279,9 +290,7 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     /* Taking the view takes time. */
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
                  may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
-    /* Once the call's deadline has passed, there is nothing to wait for. */
-    bool waits = alarm && alarm->death && !ng_response_has_reported_call(wanted) &&
-                 !ng_known_deaths_may_act(&verdict);
+    bool waits = alarm && alarm->death && !may_act_on_death(wanted, &verdict);
     if (early || waits || (alarm && ng_claim_is_settled(alarm))) {
         ng_claim_end(wanted->level, early || waits);
         if (early)

@@ -136,6 +136,8 @@ bool ng_known_deaths_may_act(const struct ng_verdict *verdict)
                    (verdict->confidence == NG_CONFIDENCE_CERTAIN || verdict->end_is_certain);
     int64_t waited_ns = certain ? waited_for_end(verdict) : 0;
 
+    if (!death_clock.runs)
+        return false;
     death_clock.runs = (ng_known_deaths_is_end(verdict->kind) || verdict->gave_up_ns) &&
                        ng_op_table[verdict->op].op_class != NG_CLASS_END;
     if (!death_clock.runs)
@@ -144,6 +146,11 @@ bool ng_known_deaths_may_act(const struct ng_verdict *verdict)
     death_clock.due_ns =
         death_clock.waited_ns + (timeout_ns - waited_ns > NG_S ? timeout_ns - waited_ns : NG_S);
     return !death_clock.runs;
+}
+
+void ng_known_deaths_stop_clock(void)
+{
+    death_clock.runs = false;
 }
 
 int64_t ng_known_deaths_clock_due_ns(void)

@@ -69,9 +69,12 @@ bool ng_known_deaths_tend_clock(struct ng_alarm *ret_alarm);
  * NCCLGUARD_DEATH_TIMEOUT has passed since the first report of an end that others wait for, and
  * this is the current verdict. May the policy act? Only if the end is certain and both the end and
  * the wait are at least that old. If not, the clock runs for the remaining time; it stops when no
- * rank waits for an ended rank any more.
+ * rank waits for an ended rank any more. Never if the clock does not run.
  */
 bool ng_known_deaths_may_act(const struct ng_verdict *verdict);
+
+/* The deadline of the call in which they wait was reported: the clock has nothing to add. */
+void ng_known_deaths_stop_clock(void);
 
 /* When the clock is due; INT64_MAX: it does not run. */
 int64_t ng_known_deaths_clock_due_ns(void);

@@ -331,6 +331,32 @@ TEST_F(Deaths, TheEndOfARankThatGaveUpIsNoNewsAndActedOnAllTheSame)
     }
 }
 
+/* The deadline of the call passes while the time of an end runs, under policy log: the end adds
+ * nothing to that verdict, and a later call has its own time. */
+TEST_F(Deaths, AfterADeadlineThatIsOnlyLoggedTheTimeOfAnEndIsNothingToOtherVerdicts)
+{
+    for (bool later : {false, true}) {
+        made_deaths_begin(LONG_AGO);
+        made_deaths_configure(5 * NG_S, TIMEOUT_MS * NG_MS);
+        everywhere = Job(3, WORLD, "dp", 6);
+        everywhere.at(WORLD, 0).waits();
+        everywhere.at(WORLD, 1).waits(all_reduce(), 5 * NG_S);
+        everywhere.process(1).is(NG_LIFE_DEAD, 100 * NG_MS);
+        everywhere.process(1).exit_status = NG_EXIT_STATUS_SIGNAL + SIGABRT;
+        made_deaths.ended = 1;
+        made_deaths_rounds(1000);
+        made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
+        made_deaths_rounds(TIMEOUT_MS - 1100);
+        ASSERT_EQ(made_deaths.opened, 0u);
+        if (later) {
+            everywhere = Job(3, WORLD, "dp", 7);
+            everywhere.at(WORLD, 0).waits(all_reduce(), 2 * NG_S);
+        }
+        made_deaths_rounds(1000);
+        EXPECT_EQ(made_deaths.opened, 0u) << later;
+    }
+}
+
 TEST_F(Deaths, TheEndOfARankThatGaveUpHasItsOwnTime)
 {
     begin_timeout();
