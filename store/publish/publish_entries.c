@@ -349,7 +349,7 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
 /* ---- Fetch ---- */
 
 /* May an entry that was put with other words be of our run? *ret_whose: OF_OURS by a communicator
- * alone. */
+ * alone, which may come to be in common later: only what ranks say is kept. */
 static int find_foreign_whose(struct ng_publisher *p, const struct value *value, struct ng_ask *ask,
                               enum whose *ret_whose)
 {
@@ -361,8 +361,12 @@ static int find_foreign_whose(struct ng_publisher *p, const struct value *value,
         if (ours < 0)
             return ng_publisher_failed(p, ours);
         error = ours ? 0 : compare_runs(p, value->label, ask, ret_whose);
+    } else if (value->uid == p->entries.foreign_uid) {
+        *ret_whose = OF_ANOTHER;
     } else {
         error = compare_ranks(p, value->uid, ask, ret_whose);
+        if (!error && *ret_whose == OF_ANOTHER)
+            p->entries.foreign_uid = value->uid;
     }
     if (*ret_whose == OF_OURS && !ours)
         *ret_whose = UNCLEAR;
@@ -387,8 +391,7 @@ static int find_foreign(struct ng_publisher *p, struct ng_ask *ask, struct value
         return -ENOENT;
     memcpy(&hint, there.data, sizeof(hint));
     hint.words[sizeof(hint.words) - 1] = '\0';
-    if (hint.launch_run == p->options.own_box->header->launch_run ||
-        hint.uid == p->entries.foreign_uid)
+    if (hint.launch_run == p->options.own_box->header->launch_run)
         return -ENOENT;
     entry_key_of(hint.launch_run, 0, ask->key, entry);
     error = read_value(p, entry, ask->deadline_mono_ns, ret_value, ret_bytes);
@@ -403,7 +406,6 @@ static int find_foreign(struct ng_publisher *p, struct ng_ask *ask, struct value
         memcpy(ret_value->data, hint.words, strlen(hint.words));
         return -EXDEV;
     }
-    p->entries.foreign_uid = ret_value->uid;
     return -ENOENT;
 }
 

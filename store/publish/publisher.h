@@ -158,7 +158,7 @@ struct ng_publisher_entries {
     int64_t kept_ns;
     uint64_t ended_before; /* ends of processes of the job when we came */
     uint64_t foreign;      /* the root of another run; 0 none found yet */
-    uint64_t foreign_uid;  /* a process of another run, with other words; 0 none found yet */
+    uint64_t foreign_uid;  /* of another run, with other words, by its rank; 0 none found yet */
 };
 
 struct ng_publisher {

@@ -958,6 +958,24 @@ TEST_P(BoardMultihost, AnEntryWithOtherWordsOfALauncherIsGivenOnlyWhereACommunic
     EXPECT_EQ(fetch(twin, "u.id"), "of the twin");
 }
 
+/* What ranks say holds only until a communicator says otherwise: ranks may be numbered anew. */
+TEST_P(BoardMultihost, AnEntryWithOtherWordsThatWasRefusedIsGivenOnceACommunicatorIsInCommon)
+{
+    const Host hosts[2];
+    std::vector<Rank *> all;
+    for (int i = 0; i < 2; i++) {
+        all.push_back(&add(hosts[i], 0, {}));
+        all.back()->box.header->launch_run = 7 + i;
+        all.back()->start();
+    }
+    Rank &first = *all[0], &twin = *all[1];
+    EXPECT_EQ(put(first, "u.id", "value"), 0);
+    EXPECT_TRUE(soon([&] { return fetch(twin, "u.id") == nothing; })) << "it has the same rank";
+    first.add_group({world, 2, 0});
+    twin.add_group({world, 2, 1});
+    EXPECT_TRUE(soon([&] { return fetch(twin, "u.id") == "value"; }));
+}
+
 /* Its key is of one communicator: neither words of launchers nor ranks tell whose it is. */
 TEST_P(BoardMultihost, AnEntryWithALifetimeOfItsOwnIsOfAllThatAskForIt)
 {
