@@ -253,19 +253,19 @@ static int put_hint(struct ng_publisher *p, const struct ng_ask *ask, struct hin
 static int keep(struct ng_publisher *p, const struct ng_ask *ask, const char *key,
                 const struct value *value, size_t bytes)
 {
-    char *own_key = ng_arena_strdup(&p->entries.arena, key), hint_key[HINT_KEY_BYTES];
+    char *own_key = ng_arena_strdup(&p->entries.arena, key);
+    char *hint_key = ng_arena_alloc(&p->entries.arena, HINT_KEY_BYTES);
     void *own_value = ng_arena_alloc(&p->entries.arena, bytes);
-    struct hint hint, *own_hint = ng_arena_alloc(&p->entries.arena, sizeof(hint));
+    struct hint *hint = ng_arena_alloc(&p->entries.arena, sizeof(*hint));
 
-    if (!own_key || !own_value || !own_hint)
+    if (!own_key || !hint_key || !own_value || !hint)
         return -ENOMEM;
-    int error = put_hint(p, ask, &hint, hint_key);
+    int error = put_hint(p, ask, hint, hint_key);
     if (error && error != -EEXIST)
         return error;
-    *own_hint = hint;
-    p->entries.list[p->entries.count].hint = own_hint;
-    p->entries.list[p->entries.count].hint_key =
-        error ? NULL : ng_arena_strdup(&p->entries.arena, hint_key);
+    p->entries.list[p->entries.count].hint = hint;
+    p->entries.list[p->entries.count].hint_key = hint_key;
+    p->entries.list[p->entries.count].hint_is_ours = !error;
     memcpy(own_value, value, bytes);
     p->entries.list[p->entries.count].key = own_key;
     p->entries.list[p->entries.count].value = own_value;
@@ -467,11 +467,27 @@ static int store_entries(struct ng_publisher *p, uint64_t ended)
         value->ended = ended;
         error = ng_kv_queue_set(p->kv, p->entries.list[i].key, value, p->entries.list[i].bytes,
                                 p->options.ttl_ns / NG_MS);
-        if (!error && p->entries.list[i].hint_key)
+        if (!error && p->entries.list[i].hint_is_ours)
             error = ng_kv_queue_set(p->kv, p->entries.list[i].hint_key, p->entries.list[i].hint,
                                     sizeof(struct hint), p->options.ttl_ns / NG_MS);
     }
     return error ? error : ng_publisher_flush(p);
+}
+
+/* The hint of a process that has left is gone after a while: ours takes its place. */
+static int replace_hints(struct ng_publisher *p)
+{
+    for (uint32_t i = 0; i < p->entries.count; i++) {
+        if (p->entries.list[i].hint_is_ours)
+            continue;
+        int error = ng_kv_put_if_absent(p->kv, p->entries.list[i].hint_key, p->entries.list[i].hint,
+                                        sizeof(struct hint), p->options.ttl_ns / NG_MS,
+                                        ng_publisher_in(CALL_NS));
+        if (error && error != -EEXIST)
+            return ng_publisher_failed(p, error);
+        p->entries.list[i].hint_is_ours = !error;
+    }
+    return 0;
 }
 
 int ng_publisher_keep_entries(struct ng_publisher *p)
@@ -481,7 +497,8 @@ int ng_publisher_keep_entries(struct ng_publisher *p)
     if (!p->entries.count || now - p->entries.kept_ns < p->options.ttl_ns / 3)
         return 0;
     p->entries.kept_ns = now;
-    return store_entries(p, 0);
+    int error = store_entries(p, 0);
+    return error ? error : replace_hints(p);
 }
 
 int ng_publisher_end_entries(struct ng_publisher *p, uint64_t ended)

@@ -151,8 +151,9 @@ struct ng_publisher_entries {
         const char *key; /* on the store */
         void *value;
         size_t bytes;
-        const char *hint_key; /* NULL: the hint is another process's */
+        const char *hint_key;
         void *hint;
+        bool hint_is_ours; /* else it is another process's */
     } list[NG_BOARD_KEEP_MAX];
     uint32_t count;
     int64_t kept_ns;

@@ -976,6 +976,26 @@ TEST_P(BoardMultihost, AnEntryWithOtherWordsThatWasRefusedIsGivenOnceACommunicat
     EXPECT_TRUE(soon([&] { return fetch(twin, "u.id") == "value"; }));
 }
 
+/* Two runs have put the same key; the first one's process dies. */
+TEST_P(BoardMultihost, AnEntryWithOtherWordsIsFoundOnceTheHintOfOneThatHasLeftIsGone)
+{
+    const Host hosts[3];
+    std::vector<Rank *> all;
+    for (int i = 0; i < 3; i++) {
+        all.push_back(&add(hosts[i], i / 2, {}, 3 * NG_S));
+        all.back()->box.header->launch_run = 7 + i;
+        all.back()->start();
+    }
+    Rank &first = *all[0], &second = *all[1], &mate = *all[2];
+    EXPECT_EQ(put(first, "u.id", "of the first"), 0);
+    EXPECT_EQ(put(second, "u.id", "of the second"), 0);
+    second.add_group({world, 2, 0});
+    mate.add_group({world, 2, 1});
+    round();
+    kill(first);
+    EXPECT_TRUE(soon([&] { return fetch(mate, "u.id") == "of the second"; }));
+}
+
 /* Its key is of one communicator: neither words of launchers nor ranks tell whose it is. */
 TEST_P(BoardMultihost, AnEntryWithALifetimeOfItsOwnIsOfAllThatAskForIt)
 {
