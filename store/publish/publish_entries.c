@@ -183,37 +183,46 @@ static int find_whose(struct ng_publisher *p, const struct value *value, struct 
 struct found {
     struct value *values;   /* KEPT + 1 of them */
     size_t bytes[KEPT + 1]; /* 0 there is none */
+    struct hint *hint;      /* its uid is 0: there is none */
 };
 
 static void take_value(void *context, size_t index, const struct ng_kv_bytes *value)
 {
     struct found *found = context;
 
-    if (!value || value->bytes < HEAD_BYTES || value->bytes > sizeof(found->values[0]))
+    if (index > KEPT && value && value->bytes == sizeof(*found->hint))
+        memcpy(found->hint, value->data, sizeof(*found->hint));
+    if (index > KEPT || !value || value->bytes < HEAD_BYTES ||
+        value->bytes > sizeof(found->values[0]))
         return;
     memcpy(&found->values[index], value->data, value->bytes);
     found->bytes[index] = value->bytes;
 }
 
-/* The entry of our run; it belongs to the arena of `ask`. 0; -ENOENT; -ENOTUNIQ: there is one that
- * may be ours, or another run's; or another -errno, which has been reported. */
+/* The entry of our run; it belongs to the arena of `ask`. *ret_hint is the hint of its key; uid 0:
+ * there is none. 0; -ENOENT; -ENOTUNIQ: there is one that may be ours, or another run's; or another
+ * -errno, which has been reported. */
 static int find_entry(struct ng_publisher *p, struct ng_ask *ask, const struct value **ret_value,
-                      size_t *ret_bytes, unsigned *ret_beside)
+                      size_t *ret_bytes, unsigned *ret_beside, struct hint *ret_hint)
 {
-    struct found found = {.values = ng_arena_alloc(&ask->arena, (KEPT + 1) * sizeof(struct value))};
-    char keys[KEPT + 1][ENTRY_KEY_BYTES];
-    const char *pointers[KEPT + 1];
+    struct found found = {.values = ng_arena_alloc(&ask->arena, (KEPT + 1) * sizeof(struct value)),
+                          .hint = ret_hint};
+    char keys[KEPT + 1][ENTRY_KEY_BYTES], hint_key[HINT_KEY_BYTES];
+    const char *pointers[KEPT + 2];
     bool unclear = false;
     enum whose whose;
 
     if (!found.values)
         return -ENOMEM;
+    ret_hint->uid = 0;
+    snprintf(hint_key, sizeof(hint_key), "h/%s", ask->key);
+    pointers[KEPT + 1] = hint_key;
     for (unsigned beside = 0; beside <= KEPT; beside++) {
         entry_key(p, beside, ask->key, keys[beside]);
         pointers[beside] = keys[beside];
     }
     int error =
-        ng_kv_get_many(p->kv, pointers, KEPT + 1, ask->deadline_mono_ns, take_value, &found);
+        ng_kv_get_many(p->kv, pointers, KEPT + 2, ask->deadline_mono_ns, take_value, &found);
     if (error)
         return ng_publisher_failed(p, error);
     for (unsigned beside = 0; beside <= KEPT; beside++) {
@@ -317,6 +326,7 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
     size_t bytes = HEAD_BYTES + ask->data_bytes, there_bytes;
     const struct value *there;
     char key[ENTRY_KEY_BYTES];
+    struct hint hint;
     unsigned at;
 
     if (ask->data_bytes > sizeof(value.data))
@@ -331,7 +341,7 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
         return put_at(p, key, &value, bytes, ask);
     error = -EEXIST;
     for (unsigned beside = 0; error == -EEXIST && beside < ENTRY_RUNS; beside++) {
-        error = find_entry(p, ask, &there, &there_bytes, &at);
+        error = find_entry(p, ask, &there, &there_bytes, &at, &hint);
         if (error && error != -ENOENT)
             return error;
         if (!error && !is_same(&value, there, bytes, there_bytes))
@@ -375,26 +385,16 @@ static int find_foreign_whose(struct ng_publisher *p, const struct value *value,
 
 /* The entry of a process with other words. 0; -ENOENT; -EXDEV: it may be of our run, and its words
  * are in *ret_value. */
-static int find_foreign(struct ng_publisher *p, struct ng_ask *ask, struct value *ret_value,
-                        size_t *ret_bytes)
+static int find_foreign(struct ng_publisher *p, struct ng_ask *ask, const struct hint *hint,
+                        struct value *ret_value, size_t *ret_bytes)
 {
-    char key[HINT_KEY_BYTES], entry[ENTRY_KEY_BYTES];
-    struct ng_kv_bytes there;
-    struct hint hint;
+    char entry[ENTRY_KEY_BYTES];
     enum whose whose;
 
-    snprintf(key, sizeof(key), "h/%s", ask->key);
-    int error = ng_kv_get(p->kv, key, ask->deadline_mono_ns, &there);
-    if (error)
-        return error == -ENOENT ? error : ng_publisher_failed(p, error);
-    if (there.bytes != sizeof(hint))
+    if (!hint->uid || hint->launch_run == p->options.own_box->header->launch_run)
         return -ENOENT;
-    memcpy(&hint, there.data, sizeof(hint));
-    hint.words[sizeof(hint.words) - 1] = '\0';
-    if (hint.launch_run == p->options.own_box->header->launch_run)
-        return -ENOENT;
-    entry_key_of(hint.launch_run, 0, ask->key, entry);
-    error = read_value(p, entry, ask->deadline_mono_ns, ret_value, ret_bytes);
+    entry_key_of(hint->launch_run, 0, ask->key, entry);
+    int error = read_value(p, entry, ask->deadline_mono_ns, ret_value, ret_bytes);
     if (error == -EPROTO || (!error && is_of_earlier(p, ret_value)))
         return -ENOENT;
     if (!error)
@@ -402,8 +402,9 @@ static int find_foreign(struct ng_publisher *p, struct ng_ask *ask, struct value
     if (error || whose == OF_OURS)
         return error;
     if (whose == UNCLEAR) {
-        *ret_bytes = HEAD_BYTES + strlen(hint.words);
-        memcpy(ret_value->data, hint.words, strlen(hint.words));
+        size_t bytes = strnlen(hint->words, sizeof(hint->words));
+        memcpy(ret_value->data, hint->words, bytes);
+        *ret_bytes = HEAD_BYTES + bytes;
         return -EXDEV;
     }
     return -ENOENT;
@@ -412,15 +413,16 @@ static int find_foreign(struct ng_publisher *p, struct ng_ask *ask, struct value
 int ng_publisher_fetch(struct ng_publisher *p, struct ng_ask *ask)
 {
     const struct value *value;
+    struct hint hint;
     unsigned beside;
     size_t bytes;
 
     int error = ng_publisher_label_groups(p);
     if (!error)
-        error = find_entry(p, ask, &value, &bytes, &beside);
+        error = find_entry(p, ask, &value, &bytes, &beside, &hint);
     if (error == -ENOENT) {
         struct value *other = ng_arena_alloc(&ask->arena, sizeof(*other));
-        error = other ? find_foreign(p, ask, other, &bytes) : -ENOMEM;
+        error = other ? find_foreign(p, ask, &hint, other, &bytes) : -ENOMEM;
         value = other;
     }
     if (error && error != -EXDEV)
