@@ -157,6 +157,14 @@ static bool tell(int fd, uint32_t index, Dwfl_Line *found)
     return write_all(fd, &answer, sizeof(answer)) && write_all(fd, path, answer.bytes);
 }
 
+/* Evidence may say anything; of this, paths and requests are made. */
+static bool is_build_id(const char *text)
+{
+    size_t digits = strspn(text, "0123456789abcdef");
+
+    return digits >= 2 && digits <= 2 * BUILD_ID_BYTES && text[digits] == '\0';
+}
+
 static bool is_of_same(const struct ng_source_line *a, const struct ng_source_line *b)
 {
     return strcmp(a->build_id, b->build_id) == 0 && strcmp(a->path, b->path) == 0;
@@ -198,7 +206,7 @@ static _Noreturn void child_main(const struct ng_source_line *lines, size_t coun
         !open_library())
         _exit(0);
     for (size_t i = 0; i < count; i++) {
-        bool seen = !lines[i].build_id[0] || !lines[i].build_id[1];
+        bool seen = !is_build_id(lines[i].build_id);
         for (size_t k = 0; k < i && !seen; k++)
             seen = is_of_same(&lines[k], &lines[i]);
         if (!seen)
