@@ -17,15 +17,18 @@
 #define JOB_MAX  128
 #define KEYS_MAX 10000000u /* a server that names keys without an end is none */
 
-/* The JOB of {ncclguard:JOB:RUN}:KEY. Names of jobs are encoded, and have no colon. */
+/* The JOB of {ncclguard:JOB:RUN}:KEY. Names of jobs are encoded (ng_kv_encode); any others, which
+ * may hold what a terminal obeys, are not ours. */
 static bool job_of(const redisReply *key, char ret_job[JOB_MAX])
 {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-%";
     size_t prefix = strlen(PREFIX);
 
     if (key->type != REDIS_REPLY_STRING || key->len <= prefix ||
         strncmp(key->str, PREFIX, prefix) != 0)
         return false;
-    size_t length = strcspn(key->str + prefix, ":");
+    size_t length = strspn(key->str + prefix, letters);
     if (!length || length >= JOB_MAX || key->str[prefix + length] != ':')
         return false;
     memcpy(ret_job, key->str + prefix, length);

@@ -890,6 +890,8 @@ TEST(KvRedis, NamesItsJobsOnceEach)
         ASSERT_EQ(kv->set("key", "x"), 0);
     server.ask({"SET", "unrelated", "x"});
     server.ask({"SET", "{ncclguard:", "x"});
+    server.ask({"SET", "{ncclguard:three\x1b[2J:run}:key", "x"});
+    server.ask({"SET", "{ncclguard:four\nfive:run}:key", "x"});
     server.ask({"SET", "{ncclguard:" + std::string(500, 'x') + ":run}:key", "x"});
     auto jobs = std::make_unique<struct ng_kv_jobs>();
     ASSERT_EQ(ng_kv_redis_jobs(one.kv, within(patience_ms), jobs.get()), 0) << ng_kv_error(one.kv);
