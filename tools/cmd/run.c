@@ -326,6 +326,7 @@ static void tell_age(struct job *job, const char *path)
     bool acted = action && (strcmp(action, "log") == 0 || strcmp(action, "abort") == 0);
     bool may_go_on = acted || (action && strcmp(action, "none") == 0);
 
+    job->went_on = false;
     read_call(verdict, &job->group_id, &job->seq);
     json_decref(verdict);
     if (!may_go_on || reached <= 0 || reached > job->ended_unix_ns)
