@@ -201,12 +201,13 @@ static enum ng_screen_event take_browser_key(void)
     return screen.key == NG_CURSES_NO_KEY ? NG_SCREEN_TIME : NG_SCREEN_KEY;
 }
 
-/* Readable, but without a byte to read: the terminal is gone. */
+/* Readable, but not for us: the terminal is gone, or is that of another job of a shell. */
 static bool is_at_end(void)
 {
     int bytes = 0;
 
-    return ioctl(STDIN_FILENO, FIONREAD, &bytes) != 0 || bytes == 0;
+    return ioctl(STDIN_FILENO, FIONREAD, &bytes) != 0 || bytes == 0 ||
+           tcgetpgrp(STDIN_FILENO) != getpgrp();
 }
 
 static enum ng_screen_event take_key(void)
