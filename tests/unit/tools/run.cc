@@ -6,6 +6,7 @@
 #include <pty.h>
 #include <sched.h>
 #include <sys/inotify.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <csignal>
@@ -997,6 +998,14 @@ int run_without_watches(char **command)
 
 } /* namespace */
 
+/* Every other `ncclguard run` of this host reads the boxes in /dev/shm, too, and what tests wait
+ * for is that their own has. So the tests have a /dev/shm of their own, where they may. */
+void leave_the_others()
+{
+    if (unshare(CLONE_NEWNS) == 0 && mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0)
+        mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, nullptr);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--as-program") == 0)
@@ -1008,5 +1017,6 @@ int main(int argc, char **argv)
     if (argc > 2 && strcmp(argv[1], "--without-watches") == 0)
         return run_without_watches(argv + 2);
     testing::InitGoogleTest(&argc, argv);
+    leave_the_others();
     return RUN_ALL_TESTS();
 }
