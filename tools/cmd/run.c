@@ -186,7 +186,18 @@ static int preload_library(char ret_path[PATH_MAX])
     return 0;
 }
 
-static void name_job(struct job *job)
+/* MPICH, for one, numbers ranks and names no job. */
+static void warn_unnamed(const struct ng_launch *launch)
+{
+    if (launch->rank == 0 && launch->world_size > 1 && !launch->job_is_shared)
+        fprintf(stderr,
+                "ncclguard run: warning: the launcher numbers %d ranks (as %s does) and names no "
+                "job: unless the program names it, each rank is a job of its own and sees no "
+                "other; set NCCLGUARD_JOB to one name for all of them\n",
+                launch->world_size, launch->launcher);
+}
+
+static void name_job(struct job *job, const struct ng_config *config)
 {
     char id[64];
     struct ng_launch launch;
@@ -202,6 +213,8 @@ static void name_job(struct job *job)
     ng_launch_detect(variable_of("NCCLGUARD_JOB"), -1, -1, &launch);
     snprintf(job->name, sizeof(job->name), "%s", launch.job);
     job->named_here = !job->nested && strcmp(launch.job, id) == 0;
+    if (!job->nested && config->enabled && config->log_level >= NG_LOG_WARN)
+        warn_unnamed(&launch);
 }
 
 /* 0, or an exit status after reporting the error. */
@@ -620,7 +633,7 @@ int ng_command_run(int argc, char **argv)
     status = preload_library(library);
     if (status != 0)
         return status;
-    name_job(&job);
+    name_job(&job, &config);
     status = set_folders(&job, values[OPTION_OUT]);
     if (status != 0)
         return status;

@@ -257,6 +257,31 @@ TEST(Run, WarnsOfALauncherThatLeavesTheEnvironmentBehind)
     }
 }
 
+TEST(Run, WarnsOnceOfALauncherThatNumbersRanksAndNamesNoJob)
+{
+    using Environment = std::map<std::string, std::string>;
+    for (const auto &[changes, warns] :
+         std::vector<std::pair<Environment, bool>>{{{}, true},
+                                                   {{{"PMI_RANK", "1"}}, false},
+                                                   {{{"PMI_SIZE", "1"}}, false},
+                                                   {{{"PMI_RANK", ""}}, false},
+                                                   {{{"NCCLGUARD_JOB", "train"}}, false},
+                                                   {{{"PMI_JOBID", "kvs_1"}}, false},
+                                                   {{{"NCCLGUARD_RUN_ID", "outer"}}, false},
+                                                   {{{"NCCLGUARD_LOG", "error"}}, false},
+                                                   {{{"NCCLGUARD", "0"}}, false}}) {
+        Environment environment = changes;
+        environment.insert({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}});
+        Result result = run({"run", fixture("nothing")}, environment);
+        EXPECT_EQ(result.code(), 3);
+        ASSERT_EQ(lines(result.err).size(), warns ? 1u : 0u) << result.err;
+        EXPECT_EQ(has(result.err, "warning: the launcher numbers 2 ranks (as MPICH does) and names "
+                                  "no job"),
+                  warns);
+        EXPECT_EQ(has(result.err, "set NCCLGUARD_JOB"), warns);
+    }
+}
+
 /* Job folders of this user, as the library chooses them. */
 std::string job_folder(const std::string &job)
 {
