@@ -210,6 +210,14 @@ static int fail(struct ng_comm *comm, const struct ng_comm_reason *reason)
     return ng_gate_result(comm, reason->kind, reason->text);
 }
 
+/* The error of an abort is one as well: whoever has it needs no end. */
+static int fail_aborted(const struct wait *wait)
+{
+    if (is_given_notice(wait))
+        atomic_store(&taken, atomic_load(&notice));
+    return wait->comm->abort.result;
+}
+
 static int wait_for(struct wait *wait, const struct ng_async_op *waiter)
 {
     struct ng_comm_reason reason;
@@ -219,14 +227,14 @@ static int wait_for(struct wait *wait, const struct ng_async_op *waiter)
         enum ng_gpu_state state = ng_gpu_ended(waiter);
         uint32_t fate = atomic_load(&wait->comm->fate);
         if (fate == NG_FATE_ABORTED)
-            return wait->comm->abort.result;
+            return fail_aborted(wait);
         if (state != NG_GPU_PENDING && fate < NG_FATE_CONDEMNED) {
             if (atomic_load(&wait->comm->wait.failed))
                 atomic_store(&wait->comm->wait.failed, false);
             return NG_NCCL_SUCCESS;
         }
         if (fate >= NG_FATE_CONDEMNED && ng_clock_mono_ns() > wait->comm->abort.until_mono_ns)
-            return wait->comm->abort.result;
+            return fail_aborted(wait);
         if (wait->looks < QUICK_LOOKS)
             continue;
         keep_time(wait);

@@ -11,10 +11,10 @@
  * waits for the verdict, but no longer than for the dumps (or, if a verdict about another group
  * leads to an abort there, no longer than for that abort). The communicator is left as it is: the
  * work may still finish, and later calls are made. A policy that aborts: the error of the aborted
- * communicator, once it is aborted. `kill`: the error of `log`, from all waiting calls, once the
- * verdict is on disk; the process is ended only if none of them has returned within
- * NCCLGUARD_ABORT_WAIT (core/policy/policy.h). A program that receives the error can end or go on
- * by itself.
+ * communicator, once it is aborted. `kill` and `teardown`: the error of `log`, or of the abort,
+ * from all waiting calls, once the verdict is on disk; the process is ended only if none of them
+ * has returned within NCCLGUARD_ABORT_WAIT (core/policy/policy.h). A program that receives the
+ * error can end or go on by itself.
  *
  * Not waited for: captured calls, work that NCCL launches later (ncclInProgress), and work for
  * which no event was available.

@@ -350,7 +350,9 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
     case NG_ON_TIMEOUT_LOG:
         return;
     case NG_ON_TIMEOUT_TEARDOWN:
-        if (!returns_errors) {
+        if (returns_errors) {
+            give_notice(kind, line); /* first: calls that the abort ends have the error, too */
+        } else {
             mark_ending(policy);
             ng_teardown_begin();
         }
@@ -364,11 +366,10 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
             mark_ending(policy);
             end_process();
         }
-    }
-    if (returns_errors) {
         give_notice(kind, line);
-        end_neighbours(); /* a stopped rank cannot take the error */
     }
+    if (returns_errors)
+        end_neighbours(); /* a stopped rank cannot take the error */
 }
 
 void ng_policy_await_aborts(void)

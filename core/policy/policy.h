@@ -43,9 +43,9 @@ void ng_policy_note_reported(bool told);
 /*
  * Act on a verdict that has been written and logged: `line` is the verdict's, and becomes the
  * reason that failed calls of the program report. After `abort` and `teardown`, call
- * ng_policy_tend. `kill` does not return; but with NCCLGUARD_BLOCKING_WAIT waiting calls return the
- * error first, and the process ends, without further logging, only if none of them has returned
- * within NCCLGUARD_ABORT_WAIT.
+ * ng_policy_tend. `kill` does not return; but with NCCLGUARD_BLOCKING_WAIT, under `kill` and
+ * `teardown`, waiting calls return the error first, and the process ends, without further logging,
+ * only if none of them has returned within NCCLGUARD_ABORT_WAIT.
  */
 void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
                    enum ng_verdict_kind kind, const char *line);

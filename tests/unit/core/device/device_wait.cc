@@ -101,16 +101,34 @@ class DeviceWait : public testing::Test
     void *stream_ = made_stream(0);
 };
 
-/* A process of its own under policy kill, with a communicator of two ranks. */
-int under_kill(int64_t timeout_ms, int64_t abort_wait_ms, const std::function<int(void *)> &body)
+/* A process of its own under a policy, with a communicator of two ranks. */
+int under(void (*policy)(int64_t, int64_t), int64_t timeout_ms, int64_t abort_wait_ms,
+          const std::function<int(void *)> &body)
 {
     return in_child([&] {
         made_block_calls();
-        made_kill(timeout_ms, abort_wait_ms);
+        policy(timeout_ms, abort_wait_ms);
         made_begin(64);
         made_init(0, handle(1), 2, 0, nullptr, ncclSuccess);
         return body(handle(1));
     });
+}
+
+int under_kill(int64_t timeout_ms, int64_t abort_wait_ms, const std::function<int(void *)> &body)
+{
+    return under(made_kill, timeout_ms, abort_wait_ms, body);
+}
+
+/* A call of which NCCL itself does not return. */
+int never_returns(void *comm)
+{
+    struct made_call call = {};
+
+    call.op = NG_OP_AllReduce;
+    call.comm = comm;
+    call.stream = made_stream(0);
+    call.inside = [](void *) { return pause(); };
+    return made_call(0, &call);
 }
 
 } // namespace
@@ -164,18 +182,31 @@ TEST(DeviceWaitUnderKill, WhatElseWaitedThenIsNotToldOfAgain)
 TEST(DeviceWaitUnderKill, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTheWait)
 {
     int64_t begun_ns = ng_clock_mono_ns();
-    EXPECT_EQ(under_kill(200, 400,
-                         [](void *comm) {
-                             struct made_call call = {};
-                             call.op = NG_OP_AllReduce;
-                             call.comm = comm;
-                             call.stream = made_stream(0);
-                             call.inside = [](void *) {
-                                 return pause();
-                             }; /* NCCL itself does not return */
-                             return made_call(0, &call);
-                         }),
-              -SIGABRT);
+    EXPECT_EQ(under_kill(200, 400, never_returns), -SIGABRT);
+    EXPECT_GE(ng_clock_mono_ns() - begun_ns, 600 * NG_MS);
+}
+
+/* By the verdict or by the abort, whichever it sees first. */
+TEST(DeviceWaitUnderTeardown, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
+{
+    EXPECT_EQ(under(made_teardown, 4000, 3500,
+                    [](void *comm) {
+                        void *later = handle(2);
+                        made_calls.held = true;
+                        if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
+                            !strstr(made_last_error(comm), "unknown: AllReduce #1"))
+                            return 1;
+                        /* A deadline more, which is longer than the time to take the error. */
+                        made_init(0, later, 2, 0, nullptr, ncclSuccess);
+                        return all_reduce(later, made_stream(0)) == ncclSystemError ? 0 : 2;
+                    }),
+              0);
+}
+
+TEST(DeviceWaitUnderTeardown, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTheWait)
+{
+    int64_t begun_ns = ng_clock_mono_ns();
+    EXPECT_EQ(under(made_teardown, 200, 400, never_returns), -SIGABRT);
     EXPECT_GE(ng_clock_mono_ns() - begun_ns, 600 * NG_MS);
 }
 

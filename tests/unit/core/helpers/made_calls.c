@@ -1118,6 +1118,12 @@ void made_kill(int64_t timeout_ms, int64_t abort_wait_ms)
     ng_guard.config.exit_how = "abort";
 }
 
+void made_teardown(int64_t timeout_ms, int64_t abort_wait_ms)
+{
+    made_kill(timeout_ms, abort_wait_ms);
+    ng_guard.config.on_timeout = NG_ON_TIMEOUT_TEARDOWN;
+}
+
 void made_set_rules(const char *path)
 {
     snprintf(ng_guard.rules_path, sizeof(ng_guard.rules_path), "%s", path);
