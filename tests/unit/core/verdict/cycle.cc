@@ -3,6 +3,10 @@
  */
 #include "tests/unit/core/verdict/verdict_jobs.h"
 
+extern "C" {
+#include "core/verdict/cycle.h"
+}
+
 TEST(Verdict, GroupsTakenInOppositeOrderAreADeadlock)
 {
     Job job(2, 1, "a");
@@ -593,4 +597,22 @@ TEST(Verdict, ACycleIsOneEvenIfOthersAreNotSeen)
     job.forget(1, 4);
     Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1}, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.missing.size(), 1u);
+}
+
+/* Nor is a number added to a pointer to nothing, which clang's sanitizer alone would notice. */
+TEST(Cycle, OfNoWaitsAndOfWaitsWithoutEdgesThereIsNone)
+{
+    for (bool waits_there : {false, true}) {
+        Job job = waiting_for(4, waits_there ? std::vector<int>{2} : std::vector<int>{0, 1, 2, 3});
+        OwnView view;
+        OwnArena arena;
+        struct ng_wait_graph waits;
+        struct ng_cycle cycle = {nullptr, 7, true};
+        job.fill(&view);
+        ASSERT_EQ(ng_wait_graph_find(&view, STALLED, &arena, &waits), 0);
+        ASSERT_EQ(waits.count, waits_there ? 1u : 0u);
+        ASSERT_EQ(ng_cycle_find(&view, &waits, &arena, &cycle), 0);
+        EXPECT_EQ(cycle.count, 0u);
+        EXPECT_FALSE(cycle.blurred);
+    }
 }

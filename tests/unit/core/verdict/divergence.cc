@@ -4,6 +4,10 @@
  */
 #include "tests/unit/core/verdict/verdict_jobs.h"
 
+extern "C" {
+#include "core/verdict/divergence.h"
+}
+
 TEST(Verdict, OneDeviatingRankOfManyIsNamedForEachField)
 {
     const struct ng_signature usual = {NG_OP_Reduce, 7, 0, 0, 1024};
@@ -256,4 +260,35 @@ TEST(Verdict, AlikeHistoriesOrUnknownOnesAreNoMismatch)
     Job job = parted(4, {}, 30, 0);
     job.at(WORLD, 1).rolling_hash = 0;
     expect_kind(judge(job), NG_KIND_GPU_STALL);
+}
+
+/* What a rank has called is known by its newest hash alone, or not at all. Nor is a number added to
+ * a pointer to nothing, which clang's sanitizer alone would notice. */
+TEST(Divergence, OfMembersWithoutRecordsIsFoundByTheirNewestHashes)
+{
+    static const struct {
+        uint64_t hashes[3]; /* 0 not known */
+        bool found;
+    } rows[] = {{{0, 0, 0}, false}, {{5, 5, 5}, false}, {{5, 6, 5}, true}};
+    for (const auto &row : rows) {
+        OwnView view;
+        OwnArena arena;
+        uint32_t group = ng_view_intern_group(&view, WORLD);
+        for (int rank = 0; rank < 3; rank++) {
+            ng_view_add_process(&view)->rank = rank;
+            struct ng_view_member *member =
+                ng_view_add_member(&view, view.process_count - 1, group, rank);
+            member->state = NG_GROUP_READY;
+            member->entered = member->completed = 9;
+            member->rolling_hash = row.hashes[rank];
+            member->last = all_reduce();
+        }
+        view.groups[group].nranks = 3;
+        ng_view_seal(&view);
+        for (uint32_t i = 0; i < view.member_count; i++)
+            ASSERT_EQ(view.members[i].records, nullptr);
+        struct ng_divergence divergence = {};
+        EXPECT_EQ(ng_divergence_find(&view, 0, 9, &arena, &divergence), row.found);
+        EXPECT_EQ(divergence.expected, row.found ? 5u : 0u);
+    }
 }
