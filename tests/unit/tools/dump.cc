@@ -90,6 +90,31 @@ TEST(Dump, AStoppedAndADeadRankAreDumpedLikeTheOthers)
     EXPECT_TRUE(has(read_file(dump.out.path() + "/rank_2.json"), "\"life\": \"dead\""));
 }
 
+/* Below the suspect time. */
+TEST(Dump, AFrozenRankThatHoldsOthersUpIsToldAtOnce)
+{
+    Stuck job("test-job", "world", 900);
+    stop_child(job.owners[2]->pid());
+    Dump dump(job);
+    expect_says(dump.result, {"stopped_rank: rank 2"});
+    EXPECT_FALSE(has(dump.result.out, "healthy")) << dump.result.out;
+    EXPECT_TRUE(has(read_file(dump.out.path() + "/verdict.json"), "\"kind\": \"stopped_rank\""));
+}
+
+TEST(Dump, ABoxThatWasCutOffIsNamedAndTheOthersAreUsed)
+{
+    for (auto [left_bytes, why] : CutOff::cuts) {
+        CutOff job(left_bytes);
+        Folder out;
+        Result result = run({"dump", "--no-stacks", "--out", out.path()}, job.environment());
+        expect_says(result, {"3 dumps in " + out.path(), "missing_rank: rank 2"});
+        for (const char *file : {"verdict.txt", "verdict.json"})
+            EXPECT_TRUE(has(read_file(out / file), job.name + why)) << read_file(out / file);
+        EXPECT_TRUE(exists(out / "rank_0.json"));
+        EXPECT_FALSE(exists(out / "rank_3.json"));
+    }
+}
+
 /* Nobody waits any more, but it is known what for: as `analyze` says of the same black boxes. */
 TEST(Dump, OfAJobThatHasEndedIsWhatHeldItUp)
 {

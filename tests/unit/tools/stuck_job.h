@@ -104,6 +104,38 @@ class Stuck
     std::vector<std::unique_ptr<BoxOwner>> owners;
 };
 
+/* Rank 2 of 4 is missing, and the black box of rank 3, which lives and waits, was cut off. */
+class CutOff
+{
+  public:
+    explicit CutOff(std::uintmax_t left_bytes)
+    {
+        for (int rank = 0; rank < 4; rank++) {
+            const evidence_rank here = {rank, EVIDENCE_RUNNING,      rank == 2 ? 6u : 7u,
+                                        6,    rank == 2 ? 0 : 10000, 0};
+            /* Whose box was cut off must not touch it. */
+            owners.push_back(
+                std::make_unique<BoxOwner>(folder.path(), here, 4, "test-job", "world", rank != 3));
+        }
+        const std::string prefix = "box-" + std::to_string(owners[3]->pid()) + "-";
+        for (const auto &entry : std::filesystem::directory_iterator(folder.path()))
+            if (entry.path().filename().string().rfind(prefix, 0) == 0)
+                name = entry.path().filename();
+        if (name.empty())
+            throw std::runtime_error("rank 3 has no black box");
+        std::filesystem::resize_file(folder / name, left_bytes);
+    }
+    std::map<std::string, std::string> environment() const
+    {
+        return {{"NCCLGUARD_STORE", "local:" + folder.path()}, {"NCCLGUARD_JOB", ""}};
+    }
+    Folder folder;
+    std::string name; /* of the box */
+    static constexpr std::pair<int, const char *> cuts[] = {{0, ": not a black box"},
+                                                            {8192, ": damaged or cut off"}};
+    std::vector<std::unique_ptr<BoxOwner>> owners;
+};
+
 /* While there is one, black boxes are made as of one moment. */
 struct HeldClock {
     HeldClock()

@@ -103,6 +103,15 @@ TEST(Top, ADamagedBoxIsANoteAndNoMore)
                 {"not known: box-1-1", "missing_rank: rank 2"});
 }
 
+TEST(Top, ABoxThatWasCutOffIsNamedAndTheOthersAreUsed)
+{
+    for (auto [left_bytes, why] : CutOff::cuts) {
+        CutOff job(left_bytes);
+        expect_says(run({"top", "--once"}, job.environment()),
+                    {"not known: " + job.name + why, "missing_rank: rank 2", "3 of 4 ranks seen"});
+    }
+}
+
 TEST(Top, ADeathThatHoldsOthersUpIsToldAtOnce)
 {
     Folder folder;
