@@ -196,6 +196,9 @@ TEST(DeviceWaitUnderTeardown, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAl
                         if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
                             !strstr(made_last_error(comm), "unknown: AllReduce #1"))
                             return 1;
+                        /* All communicators that there are are aborted. */
+                        while (!made_aborts(comm))
+                            std::this_thread::yield();
                         /* A deadline more, which is longer than the time to take the error. */
                         made_init(0, later, 2, 0, nullptr, ncclSuccess);
                         return all_reduce(later, made_stream(0)) == ncclSystemError ? 0 : 2;
