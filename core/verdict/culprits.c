@@ -401,6 +401,35 @@ static bool is_counted(const struct ng_verdict_builder *builder, const struct ng
     return counted && counted == wait->waiter_count;
 }
 
+/* Has the device of another rank done its part of what `member` waits for: the collective, or the
+ * other side of a send or receive? Then this rank's device alone holds it up. */
+static bool others_are_done(const struct ng_verdict_builder *builder, const struct ng_wait *wait,
+                            const struct ng_view_member *member)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
+
+    for (uint32_t i = 0; i < count && wait->seq; i++)
+        if (members[i].completed >= wait->seq)
+            return true;
+    for (uint32_t i = 0; i < member->record_count && !wait->seq; i++) {
+        const struct ng_view_record *record = &member->records[i];
+        if (record->id != member->pending_record || !record->peer_ordinal)
+            continue;
+        const struct ng_view_member *peer =
+            ng_view_member_among(members, count, record->signature.root);
+        for (uint32_t k = 0; peer && peer != member && k < peer->record_count; k++) {
+            const struct ng_view_record *theirs = &peer->records[k];
+            if (ng_view_record_is_p2p(theirs) && theirs->state == NG_RECORD_COMPLETED &&
+                theirs->signature.op != record->signature.op &&
+                theirs->signature.root == member->group_rank &&
+                theirs->peer_ordinal == record->peer_ordinal)
+                return true;
+        }
+    }
+    return false;
+}
+
 /* All ranks made the call. If only some devices have reached the operation, the others are blocked
  * by work queued before it, and their ranks are the culprits. */
 int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait *wait)
@@ -413,16 +442,20 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
     verdict->kind = NG_KIND_GPU_STALL;
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     verdict->counted = is_counted(builder, wait);
-    if (wait->not_started == 0 || wait->not_started >= wait->waiter_count)
+    if (wait->not_started == 0)
         return 0;
-    verdict->confidence = NG_CONFIDENCE_LIKELY;
+    bool none_started = wait->not_started >= wait->waiter_count;
+    if (!none_started)
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
         if (builder->waits.wait_of_member[member - builder->view->members] != index ||
             !member->pending_record || member->pending_started ||
             builder->waits.queued[member - builder->view->members] ||
-            (wait->seq && member->pending_seq != wait->seq))
+            (wait->seq && member->pending_seq != wait->seq) ||
+            (none_started && !others_are_done(builder, wait, member)))
             continue;
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
         struct ng_culprit *culprit =
             ng_verdict_builder_add_culprit(builder, member, member->group_rank);
         if (!culprit)

@@ -823,6 +823,28 @@ TEST(Verdict, WhereNoDeviceHasReachedTheWorkNobodyIsNamed)
     expect_verdict(job, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN);
 }
 
+/* The root of a broadcast, or who sends a small message, is done without the others. */
+TEST(Verdict, ADeviceIsNamedThoughTheOthersAreDoneWithTheCall)
+{
+    for (const std::vector<int> &held_up : std::vector<std::vector<int>>{{2}, {1, 2, 3}}) {
+        Job job(4, WORLD, "dp", 6);
+        for (int rank : all_but(4, held_up))
+            job.at(WORLD, rank).did(1);
+        for (int rank : held_up)
+            job.at(WORLD, rank).waits().pending_started = false;
+        expect_verdict(job, NG_KIND_GPU_STALL, held_up, NG_CONFIDENCE_LIKELY);
+    }
+    for (bool done : {true, false}) {
+        Job job(2, WORLD, "pp");
+        job.at(WORLD, 0).p2p(NG_OP_Send, 1, done);
+        job.at(WORLD, 1).p2p(NG_OP_Recv, 0, false).pending_started = false;
+        if (!done)
+            job.at(WORLD, 0).pending_started = false;
+        expect_verdict(job, NG_KIND_GPU_STALL, done ? std::vector<int>{1} : std::vector<int>{},
+                       done ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+    }
+}
+
 /* Of two devices that have not reached the work, one is in other work of NCCL, the other is not. */
 TEST(Verdict, ADeviceInOtherWorkOfNcclDoesNotHideOneThatIsNot)
 {
