@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/verdict/culprits.h"
 #include "core/verdict/explain.h"
@@ -162,6 +163,84 @@ static int choose_by_history(struct ng_verdict_builder *builder, const struct ng
     return 0;
 }
 
+/* The first absentee of step `from` that is stuck in step `to`, and of process `process`
+ * (UINT32_MAX: any); NULL none. */
+static const struct ng_absentee *find_led(const struct ng_verdict_builder *builder,
+                                          const struct ng_cycle_step *from,
+                                          const struct ng_cycle_step *to, uint32_t process)
+{
+    const struct ng_wait *wait = &builder->waits.waits[from->wait];
+
+    for (uint32_t k = 0; k < wait->absentee_count; k++) {
+        const struct ng_absentee *absentee = &wait->absentees[k];
+        if (ng_cycle_leads(builder->view, &builder->waits, from, absentee, to) &&
+            (process == UINT32_MAX || absentee->member->process == process))
+            return absentee;
+    }
+    return NULL;
+}
+
+/* The pair of step `at` and the collective of wait `third`, if they wait for each other, too, and
+ * the rank of the step is one of the fewer there. False: not so. */
+static bool pair_with(const struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
+                      uint32_t at, uint32_t third, struct ng_cycle_step ret_steps[2])
+{
+    const struct ng_wait *waits = builder->waits.waits;
+    struct ng_cycle pair = {.steps = ret_steps, .count = 2};
+
+    ret_steps[0] = cycle->steps[at];
+    ret_steps[0].next = NULL;
+    ret_steps[1] =
+        (struct ng_cycle_step){.wait = third, .stuck = ret_steps[0].stuck, .op = waits[third].op};
+    const struct ng_absentee *needed = find_led(builder, &ret_steps[0], &ret_steps[1], UINT32_MAX);
+    if (!needed)
+        return false;
+    ret_steps[1].stuck = stuck_at(builder, &ret_steps[1], needed);
+    ret_steps[1].next = find_led(builder, &ret_steps[1], &ret_steps[0],
+                                 builder->view->members[ret_steps[0].stuck].process);
+    ret_steps[0].next = needed;
+    return ret_steps[1].next && ret_steps[1].stuck != UINT32_MAX &&
+           count_at(builder, &pair, 0) < count_at(builder, &pair, 1);
+}
+
+/*
+ * Where two steps have equally many ranks: does a rank of one of them, and none of the other, wait
+ * for more ranks in a third collective, which wait for it? Then that rank is wrong in both.
+ * *ret_pair is its step and that collective, of those the one with the lowest group id.
+ */
+static int find_third(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
+                      struct ng_cycle *ret_pair)
+{
+    const struct ng_wait_graph *waits = &builder->waits;
+    struct ng_cycle_step steps[2], *best = ng_arena_alloc(&builder->scratch, sizeof(steps));
+    uint32_t found = 2;
+
+    *ret_pair = (struct ng_cycle){0};
+    if (!best)
+        return -ENOMEM;
+    for (uint32_t at = 0; at < 2; at++)
+        for (uint32_t w = 0; w < waits->count; w++) {
+            if (w == cycle->steps[0].wait || w == cycle->steps[1].wait ||
+                waits->waits[w].type != NG_WAIT_COLLECTIVE ||
+                waits->waits[cycle->steps[at].wait].type != NG_WAIT_COLLECTIVE ||
+                !pair_with(builder, cycle, at, w, steps))
+                continue;
+            if (found == 1 - at)
+                return 0;
+            if (found == at && builder->view->groups[waits->waits[w].group].id >
+                                   builder->view->groups[waits->waits[best[1].wait].group].id)
+                continue;
+            found = at;
+            memcpy(best, steps, sizeof(steps));
+        }
+    if (found < 2)
+        *ret_pair = (struct ng_cycle){.steps = best,
+                                      .count = 2,
+                                      .blurred = cycle->blurred || best[0].next->vague ||
+                                                 best[1].next->vague};
+    return 0;
+}
+
 /* Adds all chosen ranks that are in step `at`; `group` is the group of the verdict. */
 static int blame_step(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
                       const struct choice *choice, uint32_t at, uint32_t group)
@@ -194,7 +273,15 @@ int ng_culprits_order(struct ng_verdict_builder *builder, const struct ng_cycle 
     bool of_one = cycle->count == 2 && is_of_one(&builder->waits, cycle);
     struct choice choice = {.step = find_fewer(builder, cycle), .member = ALL};
 
-    int error = copy_cycle(builder, cycle);
+    struct ng_cycle pair = {0};
+    int error =
+        cycle->count == 2 && choice.step == 2 && !of_one ? find_third(builder, cycle, &pair) : 0;
+    if (pair.count) {
+        cycle = &pair;
+        choice.step = 0;
+    }
+    if (!error)
+        error = copy_cycle(builder, cycle);
     if (!error && choice.step == cycle->count)
         error = choose_by_history(builder, cycle, SHORTLY_BEFORE, &choice);
     if (!error && choice.step == cycle->count)

@@ -112,6 +112,24 @@ TEST(Verdict, OfTwoGroupsOnlyTheRanksOfBothTakeSides)
     expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {2, 5});
 }
 
+/* A grid of two columns. One rank is in the call of all, against one rank in its row, which is no
+ * majority, and three in its column, which are. */
+TEST(Verdict, WhereTwoRanksAreOneAgainstOneAThirdCallTellsWhichIsWrong)
+{
+    for (uint64_t row : {2, 9}) {
+        Job job(8, 5, "all");
+        job.group(row, "row", {0, 1});
+        job.group(3, "even", {0, 2, 4, 6});
+        job.group(4, "odd", {1, 3, 5, 7});
+        job.at(5, 0).waits();
+        job.at(row, 1).waits();
+        for (int column : {3, 4})
+            for (int rank : {1, 2, 3})
+                job.at((uint64_t)column, rank).waits();
+        expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0}, NG_CONFIDENCE_CERTAIN);
+    }
+}
+
 /* The same where all calls are on one stream of each rank. */
 TEST(Verdict, TheRankThatIsAloneWithItsOrderOnItsStreamIsNamed)
 {
