@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/verdict/usual.h"
+
 /* After this many steps the shortest cycle so far is good enough. */
 #define PATIENCE 20000000u
 
@@ -321,6 +323,8 @@ int ng_cycle_find(const struct ng_view *view, const struct ng_wait_graph *waits,
         step->next = &waits->waits[step->wait].absentees[out->absentee];
         cycle.blurred |= step->next->queued && waits->waits[step->wait].type == NG_WAIT_P2P;
         cycle.blurred |= step->next->vague;
+        cycle.blurred |= !step->next->queued && ng_usual_is_of_another_thread(
+                                                    step->next->member, &view->members[out->stuck]);
     }
     *ret_cycle = cycle;
     return 0;

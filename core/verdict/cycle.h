@@ -24,7 +24,8 @@ struct ng_cycle {
     uint32_t count; /* 0: there is no cycle */
     bool blurred; /* sends and receives queued after other work of a device, whose individual peers
                      are not examined; or calls of NCCL groups, whose order on the device is not
-                     certain */
+                     certain; or a rank whose calls are those of another thread than the one that is
+                     stuck, and that may be free */
 };
 
 /*

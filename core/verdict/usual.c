@@ -138,3 +138,14 @@ int ng_usual_look(const struct ng_view_index *processes, uint32_t member, uint32
         *ret_departures = departures;
     return 0;
 }
+
+bool ng_usual_is_of_another_thread(const struct ng_view_member *member,
+                                   const struct ng_view_member *stuck)
+{
+    uint32_t tid = thread_of(stuck), usual = member->record_count ? member->records[0].tid : 0;
+
+    for (uint32_t i = 1; i < member->record_count; i++)
+        if (member->records[i].tid != usual)
+            return false;
+    return member->record_count >= CONTEXT_MIN && tid && usual && tid != usual;
+}

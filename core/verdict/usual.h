@@ -21,4 +21,10 @@
 int ng_usual_look(const struct ng_view_index *processes, uint32_t member, uint32_t before,
                   struct ng_arena *arena, int *ret_departures);
 
+/* Does one thread make all calls of `member`, and another one the call that `stuck`, of the same
+ * process, is stuck in? Then the first thread may be free to go on. False: their threads are not
+ * known. */
+bool ng_usual_is_of_another_thread(const struct ng_view_member *member,
+                                   const struct ng_view_member *stuck);
+
 #endif

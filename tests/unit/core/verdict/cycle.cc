@@ -467,6 +467,30 @@ TEST(Verdict, OppositeOrderOnOneStreamIsADeadlockThoughBothSeemToHaveBegun)
     }
 }
 
+/* Where each group has a thread of its own, the one that has not come may do something else than
+ * wait for the other. */
+TEST(Verdict, ADeadlockThroughThreadsThatMayBeFreeIsOnlyLikely)
+{
+    for (bool one_each : {true, false}) {
+        Job job(4, 1, "a");
+        job.group(2, "b");
+        job.number_by_process();
+        for (int rank = 0; rank < 4; rank++)
+            for (uint64_t group : {1, 2}) {
+                Member &member = job.at(group, rank);
+                uint32_t own = 9 + (uint32_t)group, other = 12 - (uint32_t)group;
+                member.tid = one_each ? own : other;
+                member.did(2);
+                member.tid = own;
+                member.did(2);
+            }
+        job.wait(1, {0, 1, 3});
+        job.wait(2, {0, 1, 2});
+        expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {2, 3},
+                       one_each ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN, {0, 1});
+    }
+}
+
 /* The peer of a queued send may be past the receive already. */
 TEST(Verdict, ADeadlockThroughQueuedSendsAndReceivesIsOnlyLikely)
 {
