@@ -8,6 +8,8 @@
  * more instead
  * - finalize: --iters collectives (the steps) queued, then ncclCommFinalize without synchronising
  * - opposite: two communicators; rank --root uses them in the other order than everybody else
+ * - lanes: two communicators with a thread each; those of rank --root take turns, and hold a mutex
+ * in their calls. The steps are the calls of the second one
  * - ring: a communicator of each rank with the next, those of a rank in one NCCL group on one
  * stream: in the last of
  *   --iters iterations each rank begins with the one that it has with the next. An even number of
@@ -139,6 +141,47 @@ static void opposite(void)
     }
     for (unsigned i = 0; i < 2; i++)
         comm_destroy(comms[i], &options);
+}
+
+struct lane {
+    struct member member;
+    unsigned index;
+};
+
+static void *use_lane(void *argument)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t passed = PTHREAD_COND_INITIALIZER;
+    static unsigned turn;
+    struct lane *lane = argument;
+
+    device_use(place.local_rank);
+    for (unsigned long i = 0; i < options.iters; i++) {
+        bool takes_turns = place.rank == options.root;
+        if (takes_turns) {
+            pthread_mutex_lock(&lock);
+            while (turn != lane->index)
+                pthread_cond_wait(&passed, &lock);
+        }
+        all_reduces(&lane->member, 1);
+        if (takes_turns) {
+            turn = 1 - lane->index;
+            pthread_cond_broadcast(&passed);
+            pthread_mutex_unlock(&lock);
+        }
+    }
+    return NULL;
+}
+
+static void lanes(void)
+{
+    struct lane lanes[2] = {{.index = 0}, {.index = 1}};
+    for (unsigned i = 0; i < 2; i++)
+        member_join(&lanes[i].member, &options, &place, i, i ? "world" : "other", 1);
+    pthread_t thread = thread_start(use_lane, &lanes[1]);
+    use_lane(&lanes[0]);
+    pthread_join(thread, NULL);
+    members_end((const struct member *const[]){&lanes[0].member, &lanes[1].member}, 2);
 }
 
 static void ring(void)
@@ -499,6 +542,7 @@ static const struct mode modes[] = {
     {"stray", stray},
     {"finalize", finalize},
     {"opposite", opposite},
+    {"lanes", lanes},
     {"ring", ring},
     {"init-all", init_all},
     {"slow-queue", slow_queue},
