@@ -28,6 +28,7 @@ static bool blames_peer(enum ng_verdict_kind kind)
     case NG_KIND_INIT_MISSING_RANK:
     case NG_KIND_INIT_MISMATCH:
     case NG_KIND_ASYNC_ERROR:
+    case NG_KIND_CUDA_ERROR:
         return true;
     default:
         return false;
@@ -45,8 +46,11 @@ static bool is_own_fault(const struct ng_comm *comm, const char *reason)
 int ng_gate_result(const struct ng_comm *comm, enum ng_verdict_kind kind, const char *reason)
 {
     const struct ng_nccl *nccl = atomic_load(&comm->nccl);
-    bool peer = blames_peer(kind) && !is_own_fault(comm, reason);
+    bool own = blames_peer(kind) && is_own_fault(comm, reason);
+    bool peer = blames_peer(kind) && !own;
 
+    if (own && kind == NG_KIND_CUDA_ERROR)
+        return NG_NCCL_UNHANDLED_CUDA_ERROR;
     return peer && nccl->version >= VERSION_REMOTE_ERROR ? NG_NCCL_REMOTE_ERROR
                                                          : NG_NCCL_SYSTEM_ERROR;
 }

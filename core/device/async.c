@@ -1,5 +1,5 @@
 /*
- * Querying NCCL for asynchronous errors.
+ * Querying NCCL for asynchronous errors, and alarms for these and those of CUDA.
  *
  * The watchdog thread queries handles that program threads may free: either the freeing thread sees
  * the query, or the querying thread sees that the handle is being freed, since both write first and
@@ -16,6 +16,7 @@
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/ring.h"
 #include "core/nccl/nccl.h"
+#include "core/nccl/op.h"
 #include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
@@ -61,7 +62,8 @@ static void remember(struct ng_comm *comm, int error)
 
     if (!is_error(error) || NG_LOAD(comm->group->async_error))
         return;
-    NG_STORE(comm->group->error_mono_ns, ng_clock_mono_ns());
+    if (!NG_LOAD(comm->group->error_mono_ns))
+        NG_STORE(comm->group->error_mono_ns, ng_clock_mono_ns());
     if (!atomic_compare_exchange_strong(&comm->group->async_error, &none, error))
         return;
     keep_text(nccl);
@@ -78,6 +80,12 @@ void ng_async_record_answer(struct ng_comm *comm, int error)
 static bool is_alive(const struct ng_comm *comm)
 {
     return atomic_load(&comm->group->state) == NG_GROUP_READY && ng_comm_is_let_live(comm);
+}
+
+static bool has_failed(const struct ng_comm *comm)
+{
+    return NG_LOAD(comm->group->async_error) ||
+           ng_cuda_error_is_permanent(NG_LOAD(comm->group->cuda_error));
 }
 
 /* For a communicator whose creation we did not see, it is unknown how NCCL created it and whether
@@ -136,7 +144,7 @@ static void raise_alarm(struct ng_comm *comm, int64_t now_mono_ns, uint32_t rest
 {
     const struct ng_box_group *group = comm->group;
     struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
-                             .async_error = true,
+                             .failed = true,
                              .group_id = NG_LOAD(group->id),
                              .seq = NG_LOAD(group->entered),
                              .op = last_op(group),
@@ -156,7 +164,7 @@ static void look_at(struct ng_comm *comm, int64_t now_mono_ns, uint32_t restarts
         comm->async.asked_mono_ns = 0;
         comm->async.raised = false;
     }
-    if (!NG_LOAD(comm->group->async_error)) {
+    if (!has_failed(comm)) {
         ask(comm, now_mono_ns);
         return;
     }
@@ -180,8 +188,7 @@ bool ng_async_still(const struct ng_alarm *alarm)
 {
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
         const struct ng_comm *comm = ng_comm_at(i);
-        if (NG_LOAD(comm->group->id) == alarm->group_id && is_alive(comm) &&
-            NG_LOAD(comm->group->async_error))
+        if (NG_LOAD(comm->group->id) == alarm->group_id && is_alive(comm) && has_failed(comm))
             return true;
     }
     return false;

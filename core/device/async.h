@@ -1,8 +1,9 @@
 /*
- * Asynchronous errors: what NCCL finds out about a communicator while no call of it is under way.
+ * Errors that come while no call of a communicator is under way: those that NCCL reports
+ * asynchronously, and those after which CUDA has failed for good on its device.
  *
- * The watchdog polls for them. The results of the program's own queries are used as well, and are
- * never changed.
+ * The watchdog polls for NCCL's. The results of the program's own queries are used as well, and are
+ * never changed. CUDA's are recorded where an event is queried (core/device/gpu.h).
  */
 #ifndef NCCLGUARD_CORE_DEVICE_ASYNC_H
 #define NCCLGUARD_CORE_DEVICE_ASYNC_H

@@ -14,6 +14,7 @@
 #include "core/nccl/op.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
+#include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/util/memory.h"
 
@@ -35,6 +36,14 @@ static bool is_gone(CUresult result)
            result == CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* Asynchronous errors are handled alike: core/device/async.h. */
+static void record_error(struct ng_comm *comm, CUresult result)
+{
+    if (ng_cuda_error_is_permanent((int)result) && !NG_LOAD(comm->group->error_mono_ns))
+        NG_STORE(comm->group->error_mono_ns, ng_clock_mono_ns());
+    NG_STORE(comm->group->cuda_error, (int)result);
+}
+
 /* CUDA fails here permanently: log it once, and write it into the black box for every communicator
  * that worked here. */
 static void lose(struct ng_gpu *gpu, CUresult result)
@@ -50,7 +59,7 @@ static void lose(struct ng_gpu *gpu, CUresult result)
         uint32_t state = NG_LOAD(comm->group->state);
         if (atomic_load(&comm->gpu) == gpu &&
             (state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED))
-            NG_STORE(comm->group->cuda_error, (int)result);
+            record_error(comm, result);
     }
     if (is_gone(result))
         ng_log(NG_LOG_INFO,

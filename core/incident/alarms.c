@@ -16,13 +16,13 @@
 #include "core/watchdog/watchdog.h"
 
 /* Does this verdict explain a parked alarm? A verdict on something else explains work that is
- * merely late, but neither an NCCL error nor a stuck watchdog. */
+ * merely late, but neither a failure of NCCL or CUDA nor a stuck watchdog. */
 static bool answers(const struct ng_incident *incident, const struct ng_alarm *alarm)
 {
     if (alarm->level > incident->level)
         return false;
-    if (alarm->async_error)
-        return ng_response_is_async_error(incident) && incident->group_id == alarm->group_id;
+    if (alarm->failed)
+        return ng_response_is_failure(incident) && incident->group_id == alarm->group_id;
     if (alarm->nan)
         return incident->kind == NG_KIND_NAN;
     return !alarm->watchdog || incident->kind == NG_KIND_WATCHDOG_STUCK;
@@ -49,7 +49,7 @@ static enum ng_claim_cause cause_of(const struct ng_alarm *alarm)
 {
     if (alarm->death)
         return NG_CAUSE_END;
-    return alarm->disagreement.group_id || alarm->nan || alarm->async_error || alarm->watchdog
+    return alarm->disagreement.group_id || alarm->nan || alarm->failed || alarm->watchdog
                ? NG_CAUSE_OWN
                : NG_CAUSE_LATE;
 }
@@ -63,14 +63,14 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
     int64_t unusual_ns = alarm->death                 ? NG_KNOWN_DEATHS_STALL_NS
                          : ng_guard.config.suspect_ns ? ng_guard.config.suspect_ns / 2
                                                       : 2 * NG_S;
-    bool late = !alarm->async_error && !alarm->nan;
+    bool late = !alarm->failed && !alarm->nan;
     int64_t stalled_ns = alarm->age_ns / 2 < unusual_ns && late ? alarm->age_ns / 2 : unusual_ns;
     struct ng_incident wanted = {.level = alarm->level,
                                  .group_id = alarm->group_id,
                                  .seq = alarm->seq,
                                  .op = alarm->op,
                                  .stalled_ns = stalled_ns,
-                                 .failed = alarm->async_error,
+                                 .failed = alarm->failed,
                                  .since_mono_ns = ng_clock_mono_ns() - alarm->age_ns};
 
     /* No rank need be waiting; and a rank that finds the same difference has found one that was
@@ -112,8 +112,8 @@ void ng_alarms_retry(void)
     for (unsigned i = 0; i < count && ng_alarm_restarts() == restarts; i++) {
         again[i].age_ns += ng_clock_mono_ns();
         /* Work that has made progress since needs no verdict. */
-        if (again[i].async_error || again[i].nan || again[i].death ||
-            again[i].disagreement.group_id || ng_watchdog_still(&again[i]))
+        if (again[i].failed || again[i].nan || again[i].death || again[i].disagreement.group_id ||
+            ng_watchdog_still(&again[i]))
             ng_alarms_handle(&again[i]);
     }
 }

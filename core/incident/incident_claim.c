@@ -147,7 +147,7 @@ static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t gro
 /* Was the alarm raised because a wait took too long? */
 static bool is_about_time(const struct ng_alarm *alarm)
 {
-    return alarm && !alarm->watchdog && !alarm->async_error && !alarm->nan &&
+    return alarm && !alarm->watchdog && !alarm->failed && !alarm->nan &&
            !alarm->disagreement.group_id;
 }
 
@@ -191,9 +191,8 @@ bool ng_claim_is_settled(const struct ng_alarm *alarm)
         return ng_response_has_reported_nan() && !NG_LOAD(ng_guard.box.header->nan.held);
     if (alarm->death) /* the verdict shows whether others still wait */
         return false;
-    return alarm->async_error
-               ? ng_response_has_reported_error(alarm->group_id) || !ng_async_still(alarm)
-               : !ng_watchdog_still(alarm);
+    return alarm->failed ? ng_response_has_reported_error(alarm->group_id) || !ng_async_still(alarm)
+                         : !ng_watchdog_still(alarm);
 }
 
 /* All ranks have arrived, some are inside the host call, and none is known to hold up the others:
@@ -202,7 +201,7 @@ bool ng_claim_is_settled(const struct ng_alarm *alarm)
 static bool is_slow_call(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
     /* The program has noticed the error that the verdict is about: it ends the communicator. */
-    bool answered = verdict->kind == NG_KIND_ASYNC_ERROR && is_about_time(alarm) &&
+    bool answered = ng_kind_is_failure(verdict->kind) && is_about_time(alarm) &&
                     ng_op_table[alarm->op].op_class == NG_CLASS_END;
 
     return (verdict->kind == NG_KIND_UNKNOWN || answered) && verdict->all_came &&
@@ -212,7 +211,7 @@ static bool is_slow_call(const struct ng_alarm *alarm, const struct ng_verdict *
 /* A rank that does not answer counts as gone once the store has had no sign of it for this long. */
 static bool is_early(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
-    return alarm && alarm->async_error && verdict->may_be_gone &&
+    return alarm && alarm->failed && verdict->may_be_gone &&
            (verdict->kind == NG_KIND_ASYNC_ERROR || verdict->kind == NG_KIND_LEFT_EARLY) &&
            alarm->age_ns < ng_guard.config.store_ttl_ns + GONE_MARGIN_NS;
 }

@@ -76,10 +76,10 @@ static enum ng_on_timeout policy_of(const struct ng_incident *incident)
                                 ng_rules_file_ceiling(incident->group_id, op));
 }
 
-/* No deadline need have passed; the cause may be a death. */
-bool ng_response_is_async_error(const struct ng_incident *incident)
+/* The cause may be a death. */
+bool ng_response_is_failure(const struct ng_incident *incident)
 {
-    return incident->failed || incident->kind == NG_KIND_ASYNC_ERROR;
+    return incident->failed || ng_kind_is_failure(incident->kind);
 }
 
 /* Only the claimant logs the verdict in full. The other ranks log its kind and where it is. */
@@ -134,7 +134,8 @@ void ng_response_log(const struct ng_incident *incident)
         ng_log(NG_LOG_WARN, "suspect: %s", line);
     else
         ng_log(NG_LOG_ERROR, "%s: %s; evidence in %s; policy: %s",
-               ng_response_is_async_error(incident) ? "NCCL failed"
+               incident->kind == NG_KIND_CUDA_ERROR ? "CUDA failed"
+               : ng_response_is_failure(incident)   ? "NCCL failed"
                : incident->kind == NG_KIND_NAN      ? "not a number"
                : incident->differs                  ? "calls differ"
                                                     : "deadline passed",
@@ -150,7 +151,7 @@ static void act(const struct ng_incident *incident)
     own.judged = *incident;
     own.judged.state = NG_INCIDENT_JUDGED;
     own.judged_mono_ns = ng_clock_mono_ns();
-    if (ng_response_is_async_error(incident))
+    if (ng_response_is_failure(incident))
         own.error_group = incident->group_id;
     own.nan_told |= incident->kind == NG_KIND_NAN;
     ng_status_log_save();

@@ -13,8 +13,8 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 
-/* Does the incident report an asynchronous NCCL error? */
-bool ng_response_is_async_error(const struct ng_incident *incident);
+/* Does the incident report that NCCL or CUDA has failed? Then no deadline need have passed. */
+bool ng_response_is_failure(const struct ng_incident *incident);
 
 /* Did this process claim the incident? */
 bool ng_response_is_own(const struct ng_incident *incident);

@@ -73,15 +73,16 @@ struct ng_nccl {
 };
 
 /* ncclResult_t values that core distinguishes (nccl.h; part of NCCL's ABI). */
-#define NG_NCCL_SUCCESS          0
-#define NG_NCCL_SYSTEM_ERROR     2
-#define NG_NCCL_INTERNAL_ERROR   3
-#define NG_NCCL_INVALID_ARGUMENT 4
-#define NG_NCCL_INVALID_USAGE    5
-#define NG_NCCL_REMOTE_ERROR     6
-#define NG_NCCL_IN_PROGRESS      7
+#define NG_NCCL_SUCCESS              0
+#define NG_NCCL_UNHANDLED_CUDA_ERROR 1
+#define NG_NCCL_SYSTEM_ERROR         2
+#define NG_NCCL_INTERNAL_ERROR       3
+#define NG_NCCL_INVALID_ARGUMENT     4
+#define NG_NCCL_INVALID_USAGE        5
+#define NG_NCCL_REMOTE_ERROR         6
+#define NG_NCCL_IN_PROGRESS          7
 
-/* How long a program has to handle an asynchronous error itself before the guard does. */
+/* How long a program has to handle an error of NCCL or CUDA itself before the guard does. */
 #define NG_ASYNC_GRACE_NS NG_S
 
 #endif

@@ -35,27 +35,37 @@ static const char *const results[] = {
 };
 
 /* CUresult values of <cuda.h>, which tools and the verdict cannot include. */
-static const struct {
+static const struct cuda_error {
     int error;
+    bool permanent; /* no CUDA call of the process succeeds any more: <cuda.h> says of which */
     const char *text;
 } cuda_errors[] = {
-    {2, "out of memory"},
-    {201, "no such context"},
-    {214, "uncorrectable ECC error"},
-    {220, "NVLink error"},
-    {400, "its CUDA context is gone"},
-    {700, "illegal memory access"},
-    {702, "a kernel ran for too long"},
-    {709, "its CUDA context was destroyed"},
-    {710, "an assertion failed in a kernel"},
-    {714, "hardware stack error"},
-    {715, "illegal instruction"},
-    {716, "misaligned address"},
-    {717, "invalid address space"},
-    {718, "invalid program counter"},
-    {719, "a kernel failed"},
-    {721, "a kernel left tensor memory allocated"},
+    {2, false, "out of memory"},
+    {201, false, "no such context"},
+    {214, true, "uncorrectable ECC error"},
+    {220, true, "NVLink error"},
+    {226, true, "contained memory error"},
+    {400, false, "its CUDA context is gone"},
+    {700, true, "illegal memory access"},
+    {702, true, "a kernel ran for too long"},
+    {709, false, "its CUDA context was destroyed"},
+    {710, true, "an assertion failed in a kernel"},
+    {714, true, "hardware stack error"},
+    {715, true, "illegal instruction"},
+    {716, true, "misaligned address"},
+    {717, true, "invalid address space"},
+    {718, true, "invalid program counter"},
+    {719, true, "a kernel failed"},
+    {721, true, "a kernel left tensor memory allocated"},
 };
+
+static const struct cuda_error *find_cuda_error(int error)
+{
+    for (size_t i = 0; i < sizeof(cuda_errors) / sizeof(cuda_errors[0]); i++)
+        if (cuda_errors[i].error == error)
+            return &cuda_errors[i];
+    return NULL;
+}
 
 const char *ng_op_name(unsigned op)
 {
@@ -96,8 +106,14 @@ const char *ng_result_name(int result)
 
 const char *ng_cuda_error_text(int error)
 {
-    for (size_t i = 0; i < sizeof(cuda_errors) / sizeof(cuda_errors[0]); i++)
-        if (cuda_errors[i].error == error)
-            return cuda_errors[i].text;
-    return "see cuda.h";
+    const struct cuda_error *known = find_cuda_error(error);
+
+    return known ? known->text : "see cuda.h";
+}
+
+bool ng_cuda_error_is_permanent(int error)
+{
+    const struct cuda_error *known = find_cuda_error(error);
+
+    return known && known->permanent;
 }

@@ -77,6 +77,9 @@ const char *ng_result_name(int result);
 /* What a CUresult that ends a context means, in a few words; "see cuda.h" for any other. */
 const char *ng_cuda_error_text(int error);
 
+/* Does a CUresult mean that CUDA has failed for good, so that the process has to end? */
+bool ng_cuda_error_is_permanent(int error);
+
 /* Bytes of one element of a data type; 0 if unknown. */
 unsigned ng_dtype_bytes(int dtype);
 

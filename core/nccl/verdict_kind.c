@@ -27,6 +27,11 @@ const char *ng_verdict_kind_text(enum ng_verdict_kind kind)
     return kind < NG_KIND_COUNT ? texts[kind] : "";
 }
 
+bool ng_kind_is_failure(enum ng_verdict_kind kind)
+{
+    return kind == NG_KIND_ASYNC_ERROR || kind == NG_KIND_CUDA_ERROR;
+}
+
 enum ng_verdict_kind ng_verdict_kind_of_line(const char *line)
 {
     size_t length = strcspn(line, ":");

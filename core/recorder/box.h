@@ -307,7 +307,8 @@ struct ng_box_group {
     /* The oldest work is a replay of a CUDA graph that has another launch queued behind it: the
      * device is in pending_seq, or in a later call of that replay. */
     _Atomic uint32_t pending_vague;
-    _Atomic int64_t error_mono_ns; /* when async_error was learned; 0 none */
+    _Atomic int64_t error_mono_ns; /* when the guard learned that NCCL or CUDA had failed:
+                                    * async_error, or a permanent cuda_error; 0 none */
     /* How far the device is by NCCL's own counters, when they were last read
      * (core/device/launch_counters.h): ng_box_counted. 0 not known, or it had finished. */
     _Atomic uint64_t counted;

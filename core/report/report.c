@@ -43,6 +43,7 @@ static const struct {
     [NG_KIND_STRAGGLER] = {"comes last, again and again, to", "has a rank that comes last", true},
     [NG_KIND_ASYNC_ERROR] = {"is behind an asynchronous error in", "got an asynchronous error",
                              true},
+    [NG_KIND_CUDA_ERROR] = {"had a CUDA failure in", "has a rank with a CUDA failure", true},
     [NG_KIND_NAN] = {"had NaN to send in", "had NaN to send", true},
     [NG_KIND_ABORT_STUCK] = {"cannot end", "does not return", true},
     [NG_KIND_WATCHDOG_STUCK] = {"is no longer watched",

@@ -18,7 +18,8 @@ struct ng_alarm {
     uint64_t group_id;
     uint64_t seq; /* 0: no collective */
     enum ng_op op;
-    bool async_error; /* NCCL reports an asynchronous error: no work need be late */
+    bool failed; /* NCCL reports an asynchronous error, or CUDA failed for good: no work need be
+                  * late */
     bool nan; /* NaN were found in data that this process was about to send: no work need be late */
     int64_t age_ns; /* credited by the watchdog's rounds, so it differs slightly from clock time */
     /* The subject: the time when a thread entered the call; for work on a device 0, and its record

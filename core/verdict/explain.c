@@ -163,10 +163,17 @@ static void add_loss(struct ng_text *text, const struct ng_view_index *processes
             lost->host);
 }
 
+void ng_explain_cuda_error(int error, char *ret_why, size_t bytes)
+{
+    snprintf(ret_why, bytes, "CUDA error %d (%s) on its device", error, ng_cuda_error_text(error));
+}
+
 static void add_cuda_error(struct ng_text *text, const struct ng_view_member *member)
 {
-    ng_text_add(text, "CUDA error %d (%s) on its device", member->cuda_error,
-                ng_cuda_error_text(member->cuda_error));
+    char why[64];
+
+    ng_explain_cuda_error(member->cuda_error, why, sizeof(why));
+    ng_text_add(text, "%s", why);
 }
 
 static void add_living(struct ng_text *text, const struct ng_view_index *processes,

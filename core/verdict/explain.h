@@ -59,6 +59,9 @@ void ng_explain_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes);
 /* A rank for whose communicator NCCL reports `error`; `text` is NCCL's own message, "" none. */
 void ng_explain_error(int error, const char *text, char *ret_why, size_t bytes);
 
+/* A rank whose device CUDA can no longer use. */
+void ng_explain_cuda_error(int error, char *ret_why, size_t bytes);
+
 /* A rank of a group that is gone, as NCCL reports to the other ranks. */
 void ng_explain_gone(const struct ng_view_process *process, int error, char *ret_why, size_t bytes);
 

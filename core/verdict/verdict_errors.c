@@ -1,5 +1,5 @@
 /*
- * Errors that NCCL itself reports.
+ * Errors that NCCL itself reports, and those after which CUDA has failed for good.
  *
  * Pure.
  */
@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "core/nccl/nccl.h"
+#include "core/nccl/op.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
@@ -16,17 +17,44 @@ static bool is_error(int result)
     return result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS;
 }
 
+/* Does the process live, and use the communicator? */
+static bool is_in_use(const struct ng_verdict_builder *builder, const struct ng_view_member *member)
+{
+    return (member->state == NG_GROUP_CREATING || member->state == NG_GROUP_READY ||
+            member->state == NG_GROUP_FINALIZED) &&
+           !ng_verdict_builder_is_gone(builder, member);
+}
+
 /* Does this member report an error: a local one or, unless `own_only`, also that of a peer? */
 static bool reports(const struct ng_verdict_builder *builder, const struct ng_view_member *member,
                     bool own_only)
 {
-    enum ng_life life = ng_verdict_builder_process_of(builder, member)->life;
-
     return is_error(member->async_error) &&
-           !(own_only && member->async_error == NG_NCCL_REMOTE_ERROR) &&
-           (member->state == NG_GROUP_CREATING || member->state == NG_GROUP_READY ||
-            member->state == NG_GROUP_FINALIZED) &&
-           !ng_life_is_gone(life);
+           !(own_only && member->async_error == NG_NCCL_REMOTE_ERROR) && is_in_use(builder, member);
+}
+
+/* Has CUDA failed for good on its device? */
+static bool has_lost_device(const struct ng_verdict_builder *builder,
+                            const struct ng_view_member *member)
+{
+    return ng_cuda_error_is_permanent(member->cuda_error) && is_in_use(builder, member);
+}
+
+/* The member whose device is lost; of its communicators, one with a call that has not finished. */
+static const struct ng_view_member *find_lost_device(const struct ng_verdict_builder *builder)
+{
+    const struct ng_view *view = builder->view;
+    const struct ng_view_member *found = NULL;
+
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        if (!has_lost_device(builder, member))
+            continue;
+        if (member->completed < member->entered)
+            return member;
+        found = found ? found : member;
+    }
+    return found;
 }
 
 /* When a program ends its communicator itself, NCCL reports a remote error to its peers. */
@@ -120,14 +148,40 @@ static int blame_errors(struct ng_verdict_builder *builder, const struct ng_view
     return error;
 }
 
-static void tell_of_error(struct ng_verdict_builder *builder, const struct ng_view_member *told)
+/* Names the ranks whose devices are lost. Of several, nobody knows which was the first. */
+static int blame_lost_devices(struct ng_verdict_builder *builder, const struct ng_view_member *told)
+{
+    struct ng_verdict *verdict = builder->verdict;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(builder->view, told->group, &count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!has_lost_device(builder, &members[i]))
+            continue;
+        struct ng_culprit *culprit =
+            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        ng_explain_cuda_error(members[i].cuda_error, culprit->why, sizeof(culprit->why));
+    }
+    ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
+    verdict->confidence = verdict->culprit_count > 1 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN;
+    return 0;
+}
+
+static void tell_of_error(struct ng_verdict_builder *builder, const struct ng_view_member *told,
+                          enum ng_verdict_kind kind)
 {
     struct ng_verdict *verdict = builder->verdict;
     struct ng_signature signature = {0};
+    /* What was pending is no longer watched once the device is lost. */
+    uint64_t unfinished = kind == NG_KIND_CUDA_ERROR && told->completed < told->entered
+                              ? told->completed + 1
+                              : told->entered;
 
     ng_verdict_builder_set_group(builder, told->group);
-    verdict->kind = NG_KIND_ASYNC_ERROR;
-    verdict->seq = told->pending_seq ? told->pending_seq : told->entered;
+    verdict->kind = kind;
+    verdict->seq = told->pending_seq ? told->pending_seq : unfinished;
     verdict->op = ng_signature_at(told, verdict->seq, &signature) ? (enum ng_op)signature.op
                                                                   : (enum ng_op)told->last.op;
     verdict->stalled_ns = 0;
@@ -169,7 +223,8 @@ int ng_verdict_builder_errors(struct ng_verdict_builder *builder)
     default:
         return 0;
     }
-    const struct ng_view_member *own = find_error(builder, true);
+    const struct ng_view_member *lost = find_lost_device(builder);
+    const struct ng_view_member *own = lost ? lost : find_error(builder, true);
     const struct ng_view_member *told = own ? own : find_error(builder, false);
     /* A remote error is the end of a rank that gave up. */
     if (!told || (!own && (builder->verdict->gave_up_ns || names_the_quiet(builder->verdict) ||
@@ -180,7 +235,7 @@ int ng_verdict_builder_errors(struct ng_verdict_builder *builder)
                     : ng_view_index_find(builder->view, &builder->scratch, &builder->processes);
     if (error)
         return error;
-    tell_of_error(builder, told);
-    error = blame_errors(builder, told, own != NULL);
+    tell_of_error(builder, told, lost ? NG_KIND_CUDA_ERROR : NG_KIND_ASYNC_ERROR);
+    error = lost ? blame_lost_devices(builder, told) : blame_errors(builder, told, own != NULL);
     return error ? error : ng_verdict_builder_list_waiting_in(builder, told->group);
 }

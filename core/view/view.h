@@ -267,7 +267,8 @@ struct ng_view_member {
     uint32_t created_by;          /* enum ng_op */
     int64_t created_age_ns;       /* 0 not known */
     int64_t ended_age_ns;         /* destroyed or aborted; 0: still in use, or not known */
-    int64_t error_age_ns;         /* since the guard learned async_error; 0 none, or not known */
+    int64_t error_age_ns;         /* since the guard learned async_error or a permanent cuda_error;
+                                   * 0 none, or not known */
     char pci_id[16];              /* of the device; "" not known */
     uint64_t joined_id, excluded; /* as in its black box (core/recorder/box.h); 0 none */
     uint64_t rolling_hash;        /* of all collectives up to `entered`; 0 not known */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 _Thread_local int fail_rank = -1;
+int fail_status = 3;
 
 struct options options = {.timeout_s = 120};
 struct place place;
@@ -18,7 +19,9 @@ void fail(const char *file, int line, const char *call, const char *text)
     const char *slash = strrchr(file, '/');
     fprintf(stderr, "rank %d: %s:%d %s: %s\n", fail_rank, slash ? slash + 1 : file, line, call,
             text);
-    exit(3);
+    if (fail_status < 0)
+        block_for_ever();
+    exit(fail_status);
 }
 
 static int launcher_number(const char *const *names, int fallback)
@@ -536,6 +539,11 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
         case FAULT_STALL:
             if (stream)
                 device_host_function(stream, wait_for_ever, NULL);
+            break;
+        case FAULT_DEVICE:
+            fail_status = fault->argument ? (int)fault->argument : -1;
+            if (stream)
+                device_fault(stream);
             break;
         case FAULT_COUNT_DELTA:
             call->count = fault->argument < 0 && (size_t)-fault->argument > call->count

@@ -35,10 +35,17 @@ void device_copy_in(void *device, const void *host, size_t size, cudaStream_t st
 void device_copy_out(void *host, const void *device, size_t size, cudaStream_t stream);
 void device_host_function(cudaStream_t stream, void (*function)(void *), void *argument);
 
+/* Enqueues a kernel that writes where no memory is, to run a while later: CUDA fails for good. */
+void device_fault(cudaStream_t stream);
+
 /* The rank that the calling thread speaks for in messages. */
 extern _Thread_local int fail_rank;
 
-/* "rank R: FILE:LINE call: text" on stderr, then exit status 3. */
+/* The exit status of fail(), 3 at first; negative: it blocks, as a program does that hangs in its
+ * own handling of errors. */
+extern int fail_status;
+
+/* "rank R: FILE:LINE call: text" on stderr, then the end. */
 __attribute__((noreturn)) void fail(const char *file, int line, const char *call, const char *text);
 
 #endif

@@ -121,6 +121,10 @@ static const struct row {
     {"stop", "R:N", 0, "sends itself SIGSTOP", IS_FAULT(STOP)},
     {"stall", "R:N", 0, "enqueues a host function that never returns before its N-th call",
      IS_FAULT(STALL)},
+    {"device-fault", "R:N[:CODE]", 0,
+     "enqueues a kernel that writes where no memory is before its N-th call; on seeing the error "
+     "it blocks for ever, or calls exit(CODE)",
+     IS_FAULT(DEVICE)},
     {"count-delta", "R:N:D", 0, "passes a count greater by D", IS_FAULT(COUNT_DELTA)},
     {"with", "R:N:FIELD=VALUE", 0, "passes another op, dtype, root, redop or peer", IS_FAULT(WITH)},
     {"no-init", "R", 0, "never creates its communicator", IS_FAULT(NO_INIT)},

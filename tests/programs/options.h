@@ -36,6 +36,7 @@ enum fault_kind {
     FAULT_ABORT,
     FAULT_STOP,
     FAULT_STALL,
+    FAULT_DEVICE,
     FAULT_COUNT_DELTA,
     FAULT_WITH,
     FAULT_NO_INIT,

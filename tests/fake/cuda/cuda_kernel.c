@@ -131,12 +131,12 @@ CUresult CUDAAPI cuFuncLoad(CUfunction function)
     return fake_handle_is(function, HANDLE_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-void fake_kernel_run(struct operation *op)
+bool fake_kernel_run(struct operation *op)
 {
     const struct kernel *kernel = op->kernel.function->kernel;
 
-    kernel->run(op->kernel.function->module->globals, op->kernel.blocks, op->kernel.threads,
-                op->kernel.argument);
+    return kernel->run(op->kernel.function->module->globals, op->kernel.blocks, op->kernel.threads,
+                       op->kernel.argument);
 }
 
 static CUresult launch(CUstream handle, CUfunction f, unsigned int blocks, unsigned int threads,

@@ -354,7 +354,7 @@ void fake_memory_free_base(void *base);
 void fake_memory_free_context(CUcontext ctx);
 
 /* cuda_kernel.c */
-void fake_kernel_run(struct operation *op);   /* without the lock */
+bool fake_kernel_run(struct operation *op);   /* without the lock; false: it faulted */
 void fake_kernel_free_context(CUcontext ctx); /* locked: its modules go with it */
 
 /* cuda_stream.c: all locked */

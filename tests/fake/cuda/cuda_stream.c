@@ -276,8 +276,10 @@ void fake_operation_run(struct CUstream_st *stream, struct operation *op)
     case OP_KERNEL:
         if (sticky == CUDA_SUCCESS) {
             fake_unlock();
-            fake_kernel_run(op);
+            bool well = fake_kernel_run(op);
             fake_lock();
+            if (!well)
+                stream->ctx->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
             pthread_cond_broadcast(&value_written); /* it may have written one */
         }
         break;

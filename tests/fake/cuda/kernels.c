@@ -4,11 +4,13 @@
  */
 #include "tests/fake/cuda/kernels.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "core/check/nan_kernel.h"
+#include "tests/fake/cuda/cuda_state.h"
 
-static void run_nan_scan(void *globals, unsigned int blocks, unsigned int threads,
+static bool run_nan_scan(void *globals, unsigned int blocks, unsigned int threads,
                          const void *argument)
 {
     const struct ng_nan_scan *scan = argument;
@@ -18,11 +20,29 @@ static void run_nan_scan(void *globals, unsigned int blocks, unsigned int thread
     for (ng_nan_word thread = 0; thread < count; thread++)
         ng_nan_scan_part(scan, state, thread, count);
     ng_nan_scan_answer(scan, state);
+    return true;
+}
+
+/* Of tests/programs/device_fault.c. */
+static bool run_store_word(void *globals, unsigned int blocks, unsigned int threads,
+                           const void *argument)
+{
+    uint32_t *address;
+
+    (void)globals, (void)blocks, (void)threads;
+    memcpy(&address, argument, sizeof(address));
+    fake_lock();
+    bool known = fake_memory_known(address, sizeof(*address));
+    fake_unlock();
+    if (known)
+        *address = 1;
+    return known;
 }
 
 static const struct kernel kernels[] = {
     {"ng_nan_scan", sizeof(struct ng_nan_scan), NG_NAN_SLOTS * sizeof(struct ng_nan_state),
      run_nan_scan},
+    {"store_word", sizeof(uint32_t *), 0, run_store_word},
 };
 
 const struct kernel *fake_kernel_find(const char *entry, size_t length)

@@ -4,13 +4,15 @@
 #ifndef FAKE_CUDA_KERNELS_H
 #define FAKE_CUDA_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct kernel {
     const char *entry;
     size_t argument_bytes; /* it has one */
     size_t globals_bytes;  /* of its module; all zero at first */
-    void (*run)(void *globals, unsigned int blocks, unsigned int threads, const void *argument);
+    /* False: it touched memory that is none. */
+    bool (*run)(void *globals, unsigned int blocks, unsigned int threads, const void *argument);
 };
 
 /* By its name of so many characters; NULL: there is no such kernel here. */

@@ -14,7 +14,7 @@ import re
 
 SCHEMA = "ncclguard.scoreboard/1"
 # Told when they happen; no stall is waited for.
-AT_ONCE = ("dead_rank", "left_early", "async_error", "nan")
+AT_ONCE = ("dead_rank", "left_early", "async_error", "cuda_error", "nan")
 NOTHING = "nothing"  # where no verdict was, or should be
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 

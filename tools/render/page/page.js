@@ -34,7 +34,7 @@
   const KINDS = {
     healthy: "Healthy", missing_rank: "Missing rank", dead_rank: "Dead rank", stopped_rank: "Stopped rank",
     left_early: "A rank left early", mismatch: "Mismatch", order_deadlock: "Deadlock by order", gpu_stall: "GPU stall",
-    init_missing_rank: "Missing rank at init", init_mismatch: "Mismatch at init", async_error: "Asynchronous error",
+    init_missing_rank: "Missing rank at init", init_mismatch: "Mismatch at init", async_error: "Asynchronous error", cuda_error: "CUDA error",
     straggler: "Straggler", nan: "Not a number", watchdog_stuck: "Watchdog stuck", abort_stuck: "Abort stuck",
     unknown: "Unknown",
   };

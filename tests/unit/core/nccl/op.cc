@@ -120,4 +120,9 @@ TEST(Op, ErrorsThatEndADeviceAreExplained)
     EXPECT_STREQ(ng_cuda_error_text(CUDA_ERROR_ILLEGAL_ADDRESS), "illegal memory access");
     for (int error : {0, -1, 9999})
         EXPECT_STREQ(ng_cuda_error_text(error), "see cuda.h");
+    for (int error : {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_CONTAINED})
+        EXPECT_TRUE(ng_cuda_error_is_permanent(error)) << error;
+    for (int error : {0, -1, 9999, (int)CUDA_ERROR_OUT_OF_MEMORY, (int)CUDA_ERROR_NOT_READY,
+                      (int)CUDA_ERROR_CONTEXT_IS_DESTROYED, (int)CUDA_ERROR_INVALID_HANDLE})
+        EXPECT_FALSE(ng_cuda_error_is_permanent(error)) << error;
 }

@@ -220,7 +220,7 @@ TEST(Verdict, NamesOfKindsAreThoseOfTheContract)
         "healthy",   "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
         "mismatch",  "order_deadlock", "gpu_stall", "init_missing_rank", "init_mismatch",
         "straggler", "async_error",    "nan",       "abort_stuck",       "watchdog_stuck",
-        "unknown"};
+        "unknown",   "cuda_error"};
     ASSERT_EQ((size_t)NG_KIND_COUNT, sizeof(names) / sizeof(names[0]));
     for (int kind = 0; kind < NG_KIND_COUNT; kind++) {
         EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)kind), names[kind]);
@@ -1276,11 +1276,34 @@ TEST(Verdict, TheRankWhoseDeviceFailedIsToBlame)
         expect_verdict(job, NG_KIND_GPU_STALL, {});
 
         job.at(WORLD, culprit).cuda_error = 700;
-        Judgement judgement = expect_verdict(job, NG_KIND_GPU_STALL, {culprit},
+        Judgement judgement = expect_verdict(job, NG_KIND_CUDA_ERROR, {culprit},
                                              NG_CONFIDENCE_CERTAIN, all_but(ranks, {culprit}));
         EXPECT_EQ(judgement.seq, 7u);
-        EXPECT_PRED2(mentions, judgement.whys.at(0), "CUDA error 700 (illegal memory access)");
+        EXPECT_EQ(judgement.whys.at(0), "CUDA error 700 (illegal memory access) on its device");
+        EXPECT_PRED2(mentions, judgement.line, "had a CUDA failure in AllReduce #7");
+
+        /* A failure that CUDA recovers from ends the watching there, and no more is known. */
+        job.at(WORLD, culprit).cuda_error = 2;
+        expect_verdict(job, NG_KIND_GPU_STALL, {culprit}, NG_CONFIDENCE_CERTAIN);
     }
+}
+
+TEST(Verdict, ADeviceThatFailedIsToldBeforeAnythingIsLate)
+{
+    Job job(4, WORLD, "dp", 6);
+    job.group(0xe, "tp", {2, 3});
+    job.at(WORLD, 3).cuda_error = 719;
+    expect_verdict(job, NG_KIND_CUDA_ERROR, {3});
+    /* Of its communicators, the one with a call that has not finished. */
+    job.at(0xe, 1).did(3).queued().cuda_error = 719;
+    Judgement judgement = expect_verdict(job, NG_KIND_CUDA_ERROR, {3}, NG_CONFIDENCE_CERTAIN);
+    EXPECT_EQ(judgement.group, 0xeu);
+    EXPECT_EQ(judgement.seq, 4u);
+    /* What NCCL reports there follows from it. */
+    job.at(0xe, 1).async_error = 1;
+    expect_verdict(job, NG_KIND_CUDA_ERROR, {3}, NG_CONFIDENCE_CERTAIN);
+    job.process(3).life = NG_LIFE_DEAD;
+    EXPECT_NE(judge(job).kind, NG_KIND_CUDA_ERROR);
 }
 
 TEST(Verdict, OfSeveralDevicesThatFailedNobodyKnowsWhichWasFirst)
@@ -1288,18 +1311,18 @@ TEST(Verdict, OfSeveralDevicesThatFailedNobodyKnowsWhichWasFirst)
     Job job = waiting_for(4, {1, 2});
     for (int rank : {1, 2})
         job.at(WORLD, rank).queued().cuda_error = 719;
-    expect_verdict(job, NG_KIND_GPU_STALL, {1, 2}, NG_CONFIDENCE_LIKELY);
+    expect_verdict(job, NG_KIND_CUDA_ERROR, {1, 2}, NG_CONFIDENCE_LIKELY);
 
     /* Where a rank died, its neighbours' devices fail for that reason. */
     job.process(3).life = NG_LIFE_DEAD;
     expect_verdict(job, NG_KIND_DEAD_RANK, {3});
 }
 
-TEST(Verdict, ARankThatDoesNotComeBecauseItsDeviceFailedIsMissingAndItSaysWhy)
+TEST(Verdict, ARankThatDoesNotComeBecauseItsDeviceFailedIsNamedForThat)
 {
     Job job = waiting_for(4, {2});
     job.at(WORLD, 2).cuda_error = 700;
-    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2});
+    Judgement judgement = expect_verdict(job, NG_KIND_CUDA_ERROR, {2}, NG_CONFIDENCE_CERTAIN);
     EXPECT_PRED2(mentions, judgement.whys.at(0), "CUDA error 700");
 }
 
@@ -1311,11 +1334,7 @@ TEST(Verdict, AReceiveFromADeviceThatFailedIsItsFault)
     sender.pending_record = 0;
     sender.records.back().state = NG_RECORD_UNWATCHED;
     sender.cuda_error = 700;
-    expect_verdict(job, NG_KIND_GPU_STALL, {1}, NG_CONFIDENCE_CERTAIN);
-
-    /* What it had sent before is no reason. */
-    sender.records.back().state = NG_RECORD_COMPLETED;
-    EXPECT_TRUE(judge(job).culprits.empty());
+    expect_verdict(job, NG_KIND_CUDA_ERROR, {1}, NG_CONFIDENCE_CERTAIN);
 }
 
 /* Rank 2's device stalls in front of a receive from rank 3. Rank 0, which has never met rank 2,
