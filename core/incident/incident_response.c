@@ -190,7 +190,7 @@ static void wait_busily(void)
 {
     ng_guard.board->ops->wait(ng_guard.board, ng_wake_incident_event(), BUSY_ROUND_MS);
     ng_guard_beat();
-    ng_policy_tend();
+    ng_policy_follow_up();
 }
 
 /* Write a verdict that was reached on another host to this host's disk. */
