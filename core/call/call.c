@@ -228,8 +228,8 @@ int ng_work_prepare(const struct ng_call *call, bool p2p, struct ng_call_context
 
 /* Hand over a work that is tracked, or that the call itself waits for. Returns the result for the
  * program. */
-static __attribute__((noinline)) int tend_work(struct ng_comm *comm, struct ng_async_op *work,
-                                               void *stream)
+static __attribute__((noinline)) int enqueue_work(struct ng_comm *comm, struct ng_async_op *work,
+                                                  void *stream)
 {
     int64_t entered_mono_ns = work->entered_mono_ns;
     struct ng_async_op *waiter = NULL;
@@ -266,7 +266,7 @@ int ng_work_hand(struct ng_comm *comm, struct ng_async_op *work, void *stream,
     } else {
         ng_ring_advance(record, work->last_record, NG_RECORD_SCHEDULED);
         if (__builtin_expect(ng_guard.tends_works, 0))
-            result = tend_work(comm, work, stream);
+            result = enqueue_work(comm, work, stream);
         else {
             ng_async_op_hand_over(comm, work);
             ng_burst_keep(comm, ng_this_thread, stream, ng_fast_clock_mono_ns());

@@ -537,12 +537,12 @@ static void look(struct ng_board *board, struct slot *slot, uint32_t word, int64
     all_came_here(board, slot, word, &here, now_mono_ns);
 }
 
-bool ng_lockstep_tend(struct ng_board *board, int64_t now_mono_ns)
+bool ng_lockstep_check(struct ng_board *board, int64_t now_mono_ns)
 {
     bool waiting = false;
 
     box_count = 0;
-    ng_rendezvous_tend();
+    ng_rendezvous_drop_ended();
     for (unsigned i = 0; board && i < SLOTS; i++) {
         struct slot *slot = &slots[i];
         uint32_t word = atomic_load(&slot->word), state = word & STATE;

@@ -38,7 +38,7 @@ void ng_lockstep_take_back(struct ng_comm *comm, uint64_t seq);
 
 /* Check which ranks have arrived. Incident thread, each round. True: a call is waiting, call again
  * soon. */
-bool ng_lockstep_tend(struct ng_board *board, int64_t now_mono_ns);
+bool ng_lockstep_check(struct ng_board *board, int64_t now_mono_ns);
 
 /* In a forked child. */
 void ng_lockstep_after_fork(void);

@@ -436,7 +436,7 @@ static void raise_alarm(int64_t now_mono_ns, uint32_t restarts)
     ng_alarm_raise(&alarm);
 }
 
-void ng_nan_tend(int64_t now_mono_ns, uint32_t restarts)
+void ng_nan_report(int64_t now_mono_ns, uint32_t restarts)
 {
     uint32_t count = atomic_load_explicit(&scanner_count, memory_order_acquire);
 

@@ -30,7 +30,7 @@ void ng_nan_look_at(const struct ng_call *call, struct ng_comm *comm, uint64_t s
 
 /* Write findings into the black box, and raise an alarm for the first one, after a delay in which
  * other ranks detect earlier ones. Watchdog, each round. */
-void ng_nan_tend(int64_t now_mono_ns, uint32_t restarts);
+void ng_nan_report(int64_t now_mono_ns, uint32_t restarts);
 
 /* In a forked child. */
 void ng_nan_after_fork(void);

@@ -180,7 +180,7 @@ void ng_rendezvous_open(const struct ng_comm *comm, enum ng_rendezvous_kind kind
     atomic_fetch_add(&meeting->version, 1);
 }
 
-void ng_rendezvous_tend(void)
+void ng_rendezvous_drop_ended(void)
 {
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
         struct meeting *meeting = atomic_load(&meetings[i]);

@@ -53,7 +53,7 @@ void ng_rendezvous_open(const struct ng_comm *comm, enum ng_rendezvous_kind kind
                         const struct ng_rendezvous_place *places, uint32_t count);
 
 /* Let go of groups whose communicators have ended. Incident thread, each round. */
-void ng_rendezvous_tend(void);
+void ng_rendezvous_drop_ended(void);
 
 /* This rank's newest collective is in its box: wake the ranks that sleep until it comes. Program
  * thread. */

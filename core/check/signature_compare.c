@@ -267,7 +267,7 @@ static void take_found(void)
         raise_difference(&taken, NG_OP_NONE);
 }
 
-void ng_signature_compare_tend(struct ng_board *board, int64_t now_mono_ns)
+void ng_signature_compare_run(struct ng_board *board, int64_t now_mono_ns)
 {
     uint32_t used = NG_LOAD(ng_guard.box.header->group_used), looks = 0;
 

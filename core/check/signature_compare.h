@@ -18,9 +18,9 @@
 
 /* Compare, if due, and raise an alarm for a difference; repeated for the same group, less and less
  * often, until a verdict has reported it. `board` NULL: compare only within this process. */
-void ng_signature_compare_tend(struct ng_board *board, int64_t now_mono_ns);
+void ng_signature_compare_run(struct ng_board *board, int64_t now_mono_ns);
 
-/* The store found that ranks of different hosts differ: the next ng_signature_compare_tend reports
+/* The store found that ranks of different hosts differ: the next ng_signature_compare_run reports
  * it. The store's thread. */
 void ng_signature_compare_found(const struct ng_disagreement *disagreement);
 

@@ -256,7 +256,7 @@ void ng_deadline_resume(uint64_t group_id)
     show_all();
 }
 
-void ng_deadline_tend(int64_t now_mono_ns)
+void ng_deadline_expire_suspensions(int64_t now_mono_ns)
 {
     bool over = false;
 

@@ -93,7 +93,7 @@ bool ng_deadline_rests(const struct ng_comm *comm);
 int64_t ng_deadline_shown(const struct ng_comm *comm);
 
 /* End suspensions that have expired. Watchdog, each round. */
-void ng_deadline_tend(int64_t now_mono_ns);
+void ng_deadline_expire_suspensions(int64_t now_mono_ns);
 
 /*
  * Extensions accumulate for ever. When the watchdog first sees work entered at `entered_mono_ns`,

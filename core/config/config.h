@@ -76,6 +76,7 @@ enum ng_on_timeout {
     NG_ON_TIMEOUT_ABORT,
     NG_ON_TIMEOUT_KILL,
 };
+#define NG_ON_TIMEOUT_LAST NG_ON_TIMEOUT_KILL
 
 /* The milder of two policies; the numbers are PyTorch's, and are not in that order. */
 enum ng_on_timeout ng_on_timeout_milder(enum ng_on_timeout a, enum ng_on_timeout b);

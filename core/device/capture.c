@@ -18,7 +18,7 @@
 
 #define CALLS_MAX    (1u << 17)
 #define CAPTURES_MAX (1u << 14)
-#define PLACES       (CALLS_MAX * 2) /* slots of the event table: a power of two */
+#define SLOTS        (CALLS_MAX * 2) /* slots of the event table: a power of two */
 #define CONTEXTS_MAX 64u
 
 static atomic_bool wanted, stopped;
@@ -28,7 +28,7 @@ static atomic_bool wanted, stopped;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_captured *calls; /* type-stable */
 static struct ng_capture *captures;
-static uint32_t *places; /* by event: index + 1 of its call; 0 free. Events are never removed */
+static uint32_t *slots; /* by event: index + 1 of its call; 0 free. Events are never removed */
 static uint32_t call_count, capture_count;
 static uint32_t free_calls, free_captures; /* index + 1: calls without events */
 static struct {
@@ -81,9 +81,9 @@ static bool make_tables(void)
         calls = ng_memory_reserve(CALLS_MAX * sizeof(*calls));
     if (!captures)
         captures = ng_memory_reserve(CAPTURES_MAX * sizeof(*captures));
-    if (!places)
-        places = ng_memory_reserve(PLACES * sizeof(*places));
-    return calls && captures && places;
+    if (!slots)
+        slots = ng_memory_reserve(SLOTS * sizeof(*slots));
+    return calls && captures && slots;
 }
 
 static uint32_t index_of(const struct ng_captured *captured)
@@ -91,27 +91,27 @@ static uint32_t index_of(const struct ng_captured *captured)
     return (uint32_t)(captured - calls);
 }
 
-static uint32_t place_of(CUevent event)
+static uint32_t slot_of(CUevent event)
 {
-    return (uint32_t)(((uintptr_t)event >> 3) * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (PLACES - 1);
+    return (uint32_t)(((uintptr_t)event >> 3) * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (SLOTS - 1);
 }
 
 static void keep_event(struct ng_captured *captured)
 {
-    uint32_t place = place_of(captured->event);
+    uint32_t slot = slot_of(captured->event);
 
     /* More slots than events: one is always free. */
-    while (places[place] && calls[places[place] - 1].event != captured->event)
-        place = (place + 1) & (PLACES - 1);
-    places[place] = index_of(captured) + 1;
+    while (slots[slot] && calls[slots[slot] - 1].event != captured->event)
+        slot = (slot + 1) & (SLOTS - 1);
+    slots[slot] = index_of(captured) + 1;
 }
 
 const struct ng_captured *ng_capture_find(CUevent event)
 {
-    if (!places)
+    if (!slots)
         return NULL;
-    for (uint32_t place = place_of(event); places[place]; place = (place + 1) & (PLACES - 1)) {
-        const struct ng_captured *captured = &calls[places[place] - 1];
+    for (uint32_t slot = slot_of(event); slots[slot]; slot = (slot + 1) & (SLOTS - 1)) {
+        const struct ng_captured *captured = &calls[slots[slot] - 1];
         if (captured->event == event)
             return captured->capture && captured->call.op ? captured : NULL;
     }
@@ -520,7 +520,7 @@ void ng_capture_after_fork(void)
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     calls = NULL;
     captures = NULL;
-    places = NULL;
+    slots = NULL;
     call_count = capture_count = free_calls = free_captures = context_count = 0;
     newest_capture = NULL;
     atomic_store(&live_calls, 0);

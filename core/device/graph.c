@@ -22,7 +22,7 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-#define PLACES    16384u /* a power of two */
+#define SLOTS     16384u /* a power of two */
 #define DEPTH_MAX 16     /* nesting of graphs */
 #define ASKED_MAX 256u   /* events queried in one round of the watchdog */
 
@@ -76,28 +76,27 @@ struct ng_graph {
 static struct {
     _Atomic(CUgraphExec) exec;
     _Atomic(struct ng_graph *) graph;
-} places[PLACES];
+} slots[SLOTS];
 
 _Atomic uint32_t ng_graph_count; /* graphs ever found */
 static _Atomic uint64_t numbers, launches;
 
-/* Protects `places` for writers, and `leaving`. Never taken while another lock is held; only
+/* Protects `slots` for writers, and `leaving`. Never taken while another lock is held; only
  * ng_capture_lock is taken inside it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_graph *leaving; /* no longer launched; their works may not have been returned */
 
-static uint32_t place_of(CUgraphExec exec)
+static uint32_t slot_of(CUgraphExec exec)
 {
-    return (uint32_t)(((uintptr_t)exec >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (PLACES - 1);
+    return (uint32_t)(((uintptr_t)exec >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 40) & (SLOTS - 1);
 }
 
 struct ng_graph *ng_graph_look_up(CUgraphExec exec)
 {
-    for (uint32_t place = place_of(exec), i = 0; i < PLACES;
-         place = (place + 1) & (PLACES - 1), i++) {
-        CUgraphExec there = atomic_load_explicit(&places[place].exec, memory_order_acquire);
+    for (uint32_t slot = slot_of(exec), i = 0; i < SLOTS; slot = (slot + 1) & (SLOTS - 1), i++) {
+        CUgraphExec there = atomic_load_explicit(&slots[slot].exec, memory_order_acquire);
         if (there == exec)
-            return atomic_load_explicit(&places[place].graph, memory_order_acquire);
+            return atomic_load_explicit(&slots[slot].graph, memory_order_acquire);
         if (!there)
             return NULL;
     }
@@ -328,16 +327,15 @@ static struct ng_graph *put(CUgraphExec exec, struct ng_graph *graph)
 {
     static atomic_bool told;
 
-    for (uint32_t place = place_of(exec), i = 0; i < PLACES;
-         place = (place + 1) & (PLACES - 1), i++) {
-        CUgraphExec there = atomic_load_explicit(&places[place].exec, memory_order_relaxed);
+    for (uint32_t slot = slot_of(exec), i = 0; i < SLOTS; slot = (slot + 1) & (SLOTS - 1), i++) {
+        CUgraphExec there = atomic_load_explicit(&slots[slot].exec, memory_order_relaxed);
         if (there && there != exec)
             continue;
         if (!there && !graph)
             return NULL;
-        struct ng_graph *before = atomic_load_explicit(&places[place].graph, memory_order_relaxed);
-        atomic_store_explicit(&places[place].graph, graph, memory_order_release);
-        atomic_store_explicit(&places[place].exec, exec, memory_order_release);
+        struct ng_graph *before = atomic_load_explicit(&slots[slot].graph, memory_order_relaxed);
+        atomic_store_explicit(&slots[slot].graph, graph, memory_order_release);
+        atomic_store_explicit(&slots[slot].exec, exec, memory_order_release);
         return before;
     }
     if (graph && !atomic_exchange(&told, true))
@@ -661,7 +659,7 @@ void ng_graph_after_fork(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     leaving = NULL;
-    for (uint32_t i = 0; i < PLACES && atomic_load(&ng_graph_count); i++)
-        atomic_store(&places[i].graph, NULL);
+    for (uint32_t i = 0; i < SLOTS && atomic_load(&ng_graph_count); i++)
+        atomic_store(&slots[i].graph, NULL);
     atomic_store(&ng_graph_count, 0);
 }

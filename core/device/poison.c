@@ -46,7 +46,7 @@ bool ng_poison_is_on(void)
 
 /* ---- The table ---- */
 
-static uint32_t place_of(uintptr_t key, uint32_t probe)
+static uint32_t slot_of(uintptr_t key, uint32_t probe)
 {
     return ((uint32_t)((uint64_t)key * UINT64_C(0x9e3779b97f4a7c15) >> 40) + probe) & (ENTRIES - 1);
 }
@@ -54,7 +54,7 @@ static uint32_t place_of(uintptr_t key, uint32_t probe)
 static struct entry *find(uintptr_t key)
 {
     for (uint32_t probe = 0; probe < PROBES; probe++) {
-        struct entry *entry = &entries[place_of(key, probe)];
+        struct entry *entry = &entries[slot_of(key, probe)];
         if (atomic_load_explicit(&entry->key, memory_order_acquire) == key)
             return entry;
     }
@@ -67,7 +67,7 @@ static struct entry *find_or_add(uintptr_t key)
     struct entry *entry = find(key);
 
     for (uint32_t probe = 0; probe < PROBES && !entry; probe++) {
-        struct entry *there = &entries[place_of(key, probe)];
+        struct entry *there = &entries[slot_of(key, probe)];
         uintptr_t none = 0;
         if (atomic_compare_exchange_strong(&there->key, &none, key) || none == key)
             entry = there;

@@ -16,11 +16,11 @@ uint64_t ng_fault_counts_add(struct ng_fault_counts *counts, uint64_t key)
     uint32_t first = (uint32_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 40);
 
     for (uint32_t probe = 0;; probe++) {
-        uint32_t place = (first + probe) & (NG_FAULT_COUNTS - 1);
+        uint32_t slot = (first + probe) & (NG_FAULT_COUNTS - 1);
         uint64_t there = 0;
         if (probe == NG_FAULT_COUNTS ||
-            atomic_compare_exchange_strong(&counts->places[place].key, &there, key) || there == key)
-            return atomic_fetch_add(&counts->places[place].calls, 1) + 1;
+            atomic_compare_exchange_strong(&counts->slots[slot].key, &there, key) || there == key)
+            return atomic_fetch_add(&counts->slots[slot].calls, 1) + 1;
     }
 }
 

@@ -30,7 +30,7 @@ struct ng_fault_counts {
     struct {
         _Atomic uint64_t key; /* 0 free */
         _Atomic uint64_t calls;
-    } places[NG_FAULT_COUNTS];
+    } slots[NG_FAULT_COUNTS];
 };
 
 /* Count one more call with this key; returns the count, from 1. If the table is full, further keys

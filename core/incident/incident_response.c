@@ -70,7 +70,7 @@ static enum ng_on_timeout policy_of(const struct ng_incident *incident)
 {
     enum ng_op op = (enum ng_op)incident->op;
 
-    if (incident->policy < 1 || incident->policy > NG_ON_TIMEOUT_KILL + 1)
+    if (incident->policy < 1 || incident->policy > NG_ON_TIMEOUT_LAST + 1)
         return ng_deadline_policy(incident->group_id, op);
     return ng_on_timeout_milder((enum ng_on_timeout)(incident->policy - 1),
                                 ng_rules_file_ceiling(incident->group_id, op));
@@ -191,7 +191,7 @@ static void wait_busily(void)
 {
     ng_guard.board->ops->wait(ng_guard.board, ng_wake_incident_event(), BUSY_ROUND_MS);
     ng_guard_beat();
-    ng_policy_tend();
+    ng_policy_follow_up();
 }
 
 /* Write a verdict that was reached on another host to this host's disk. */

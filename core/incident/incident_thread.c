@@ -140,13 +140,13 @@ static void *attend(void *unused)
             wait_alone(ng_wake_incident_event(), next_round_ms());
         ng_guard_beat();
         ng_guard_keep_apart();
-        ng_policy_tend();
+        ng_policy_follow_up();
         if (atomic_load(&stopping))
             break;
         for (int source = 0; board && source < NG_SOURCES; source++)
             ng_news_read(board, (enum ng_incident_source)source);
-        ng_signature_compare_tend(board, ng_clock_mono_ns());
-        own.agreeing = ng_lockstep_tend(board, ng_clock_mono_ns());
+        ng_signature_compare_run(board, ng_clock_mono_ns());
+        own.agreeing = ng_lockstep_check(board, ng_clock_mono_ns());
         while (ng_alarm_take(&alarm))
             ng_alarms_handle(&alarm);
         ng_alarms_retry();
@@ -158,9 +158,9 @@ static void *attend(void *unused)
         }
         look_for_stragglers();
         ng_launch_counters_prepare();
-        own.group_unknown = ng_grow_id_tend(&ng_guard.box, board);
-        ng_roll_call_tend(board, ng_snapshot_at_job);
-        ng_watchdog_fallback_tend();
+        own.group_unknown = ng_grow_id_look_up(&ng_guard.box, board);
+        ng_roll_call_report(board, ng_snapshot_at_job);
+        ng_watchdog_fallback_check();
         if (ng_guard_is_alone()) {
             /* The last thread of a process to end calls exit, which this thread prevented. */
             atomic_store(&left_alone, true);

@@ -361,7 +361,7 @@ static void tell(const struct ng_view *view)
     ng_arena_reset(&arena);
 }
 
-void ng_roll_call_tend(struct ng_board *board, int (*look)(struct ng_view *ret_view))
+void ng_roll_call_report(struct ng_board *board, int (*look)(struct ng_view *ret_view))
 {
     int64_t now = ng_clock_mono_ns();
     struct ng_view view;

@@ -32,7 +32,7 @@ int ng_roll_call_line(const struct ng_view_index *processes, const struct ng_wai
  * and every ten seconds from then on; of all ranks in the same wait, one logs it. `look` takes a
  * view of the job. Incident thread, in every round; waits no longer than the board's calls do.
  */
-void ng_roll_call_tend(struct ng_board *board, int (*look)(struct ng_view *ret_view));
+void ng_roll_call_report(struct ng_board *board, int (*look)(struct ng_view *ret_view));
 
 /* In a forked child. */
 void ng_roll_call_after_fork(void);

@@ -33,7 +33,7 @@ void ng_watchdog_fallback_begin(void)
  * If the watchdog is stuck in a CUDA call or in the dynamic linker, the clocks of what it last saw
  * in flight continue here, credited like its own, so that deadlines still apply.
  */
-void ng_watchdog_fallback_tend(void)
+void ng_watchdog_fallback_check(void)
 {
     struct ng_box *box = &ng_guard.box;
     int64_t now = ng_clock_mono_ns(), step = now - own.stood_in_ns;
@@ -61,7 +61,7 @@ void ng_watchdog_fallback_tend(void)
     if (!own.silence_told)
         ng_log(NG_LOG_WARN, "the watchdog has been stuck for %.0f s in %s",
                (double)own.silence_ns / 1e9, at.what);
-    ng_deadline_tend(now);
+    ng_deadline_expire_suspensions(now);
     for (uint32_t i = 0; i < groups; i++) {
         struct ng_box_group *group = &box->groups[i];
         if (!NG_LOAD(group->pending_record))

@@ -8,7 +8,7 @@
 
 /* At the start of the thread, then once per round. */
 void ng_watchdog_fallback_begin(void);
-void ng_watchdog_fallback_tend(void);
+void ng_watchdog_fallback_check(void);
 
 /* In a forked child. */
 void ng_watchdog_fallback_after_fork(void);

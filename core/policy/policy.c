@@ -383,7 +383,7 @@ void ng_policy_await_aborts(void)
         nanosleep(&pause, NULL);
 }
 
-void ng_policy_tend(void)
+void ng_policy_follow_up(void)
 {
     if (!atomic_load(&aborting))
         return;

@@ -43,7 +43,7 @@ void ng_policy_note_reported(bool told);
 /*
  * Act on a verdict that has been written and logged: `line` is the verdict's, and becomes the
  * reason that failed calls of the program report. After `abort` and `teardown`, call
- * ng_policy_tend. `kill` does not return; but with NCCLGUARD_BLOCKING_WAIT, under `kill` and
+ * ng_policy_follow_up. `kill` does not return; but with NCCLGUARD_BLOCKING_WAIT, under `kill` and
  * `teardown`, waiting calls return the error first, and the process ends, without further logging,
  * only if none of them has returned within NCCLGUARD_ABORT_WAIT.
  */
@@ -55,7 +55,7 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
  * if it has not returned within NCCLGUARD_ABORT_WAIT, a separate verdict reports that, and both
  * policies end the process. Incident thread, at least once a second.
  */
-void ng_policy_tend(void);
+void ng_policy_follow_up(void);
 
 /* The process exits: wait until the guard's aborts have returned, within their bound, since CUDA
  * and NCCL must not be torn down under them. */

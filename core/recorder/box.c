@@ -28,7 +28,7 @@
 #define SAMPLE_CAPACITY       512u  /* a power of two */
 #define REGISTRATION_CAPACITY 1024u /* later communicators are not recorded */
 #define MODULE_CAPACITY       512u
-#define PLACE_CAPACITY        2048u
+#define ADDRESS_CAPACITY      2048u
 #define CODE_CAPACITY         1024u
 #define LINES_CAPACITY        (768u << 10)
 #define GROUPS_AT_ONCE        16u /* reserved in steps of this many */
@@ -49,10 +49,10 @@ static uint64_t lay_out_frames(struct ng_box_header *header, uint64_t offset, ui
     header->module_bytes = NG_BOX_MODULE_BYTES;
     header->module_capacity = MODULE_CAPACITY;
     header->modules_offset = header->frames_offset + page_up((size_t)records * NG_BOX_FRAMES_BYTES);
-    header->place_bytes = NG_BOX_FRAME_ROW_BYTES;
-    header->place_capacity = PLACE_CAPACITY;
-    header->places_offset = header->modules_offset + MODULE_CAPACITY * NG_BOX_MODULE_BYTES;
-    return header->places_offset + PLACE_CAPACITY * NG_BOX_FRAME_ROW_BYTES;
+    header->address_bytes = NG_BOX_ADDRESS_BYTES;
+    header->address_capacity = ADDRESS_CAPACITY;
+    header->addresses_offset = header->modules_offset + MODULE_CAPACITY * NG_BOX_MODULE_BYTES;
+    return header->addresses_offset + ADDRESS_CAPACITY * NG_BOX_ADDRESS_BYTES;
 }
 
 static uint64_t lay_out_python(struct ng_box_header *header, uint64_t offset, uint32_t records)
@@ -164,7 +164,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->registrations = (void *)((char *)map + header->registrations_offset);
     box->frames = (void *)((char *)map + header->frames_offset);
     box->modules = (void *)((char *)map + header->modules_offset);
-    box->places = (void *)((char *)map + header->places_offset);
+    box->addresses = (void *)((char *)map + header->addresses_offset);
     box->hash_logs = (void *)((char *)map + header->hash_logs_offset);
     box->python = (void *)((char *)map + header->python_offset);
     box->codes = (void *)((char *)map + header->codes_offset);
@@ -178,7 +178,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->registration_capacity = header->registration_capacity;
     box->frames_capacity = header->frames_capacity;
     box->module_capacity = header->module_capacity;
-    box->place_capacity = header->place_capacity;
+    box->address_capacity = header->address_capacity;
     box->hash_log_capacity = header->hash_log_capacity;
     box->python_capacity = header->python_capacity;
     box->code_capacity = header->code_capacity;
@@ -426,16 +426,16 @@ static void drop_what_is_not_there(struct ng_box_header *header)
     /* These tables are useless without each other. */
     if (header->frames_bytes != NG_BOX_FRAMES_BYTES ||
         header->module_bytes != NG_BOX_MODULE_BYTES ||
-        header->place_bytes != NG_BOX_FRAME_ROW_BYTES ||
+        header->address_bytes != NG_BOX_ADDRESS_BYTES ||
         header->frames_capacity != header->record_capacity ||
         !in_file(header->frames_offset, header->frames_capacity, NG_BOX_FRAMES_BYTES,
                  header->total_bytes) ||
         !in_file(header->modules_offset, header->module_capacity, NG_BOX_MODULE_BYTES,
                  header->total_bytes) ||
-        !in_file(header->places_offset, header->place_capacity, NG_BOX_FRAME_ROW_BYTES,
+        !in_file(header->addresses_offset, header->address_capacity, NG_BOX_ADDRESS_BYTES,
                  header->total_bytes)) {
-        header->frames_offset = header->modules_offset = header->places_offset = 0;
-        header->frames_capacity = header->module_capacity = header->place_capacity = 0;
+        header->frames_offset = header->modules_offset = header->addresses_offset = 0;
+        header->frames_capacity = header->module_capacity = header->address_capacity = 0;
     }
     if (header->python_bytes != NG_BOX_PYTHON_BYTES || header->code_bytes != NG_BOX_CODE_BYTES ||
         header->python_capacity != header->frames_capacity ||

@@ -17,7 +17,7 @@
  *   registrations  registration_capacity slots, or none: of the group in the same slot of groups
  *   frames         frames_capacity slots, as many as records, or none: where each call was made
  *   modules        module_capacity slots: the program's files, and
- *   places         place_capacity slots: what is known of the addresses in frames
+ *   addresses      address_capacity slots: what is known of the addresses in frames
  *   hash logs      hash_log_capacity slots: rolling hashes of the group in the same slot:
  *                  core/view/hash_log.h
  *   python         python_capacity slots, as many as records, or none: where each call was made,
@@ -28,11 +28,11 @@
  * Writers: the program's threads (threads, records, frames, python, codes, lines, faults,
  * registrations, `entered` and `scheduled` of groups), the watchdog (states, `started`,
  * `completed`, ages, `cuda_error`, durations, samples, `memory`), and another thread of the guard
- * (frames, modules, places). Every shared field is atomic and is read and written relaxed. A slot
- * is valid if its own guard word says so; the guard word is written last, with release. Guard
+ * (frames, modules, addresses). Every shared field is atomic and is read and written relaxed. A
+ * slot is valid if its own guard word says so; the guard word is written last, with release. Guard
  * words: record.id_state, group.state, thread.tid, duration.group_id, sample.number, fault.times,
  * registrations.generation, frames.id_state, python.id_state, code.complete, and for modules and
- * places the header's counts. Readers copy a slot and check the guard word before and after.
+ * addresses the header's counts. Readers copy a slot and check the guard word before and after.
  *
  * Within a version, a field may be added in reserved bytes, where zero means "not known", and a
  * table may be added whose place the header states in formerly unused bytes; any other change is a
@@ -147,12 +147,12 @@ struct ng_box_header {
     uint32_t fault_bytes, fault_capacity;
 
     /* Where calls were made: core/unwind/frame_table.h. 0 not configured. */
-    uint64_t frames_offset, modules_offset, places_offset;
+    uint64_t frames_offset, modules_offset, addresses_offset;
     uint32_t frames_bytes, frames_capacity;
     uint32_t module_bytes, module_capacity;
-    uint32_t place_bytes, place_capacity;
-    _Atomic uint32_t module_used, place_used;   /* complete slots */
-    _Atomic uint64_t modules_lost, places_lost; /* no slot */
+    uint32_t address_bytes, address_capacity;
+    _Atomic uint32_t module_used, address_used;    /* complete slots */
+    _Atomic uint64_t modules_lost, addresses_lost; /* no slot */
 
     /* Variables of core/config/nccl_variables.def that were set; written once, before the file gets
      * its name; "" none, or not known. */
@@ -503,7 +503,7 @@ struct ng_box_module {
 
 /* One address that occurs in frames. 256 bytes. */
 #define NG_BOX_FRAME_NAME_BYTES 216
-struct ng_box_place {
+struct ng_box_address {
     uint64_t address; /* written once */
     uint32_t module;  /* index; UINT32_MAX: code generated at run time, or no room for its file */
     /* Version of the name, which may be set later and replaced by a better one: 0 none, odd: being
@@ -516,7 +516,7 @@ struct ng_box_place {
         name[NG_BOX_FRAME_NAME_BYTES / 8]; /* text in the bytes of the words, NUL-terminated */
     uint8_t reserved[8];
 };
-#define NG_BOX_FRAME_ROW_BYTES 256
+#define NG_BOX_ADDRESS_BYTES 256
 
 /* Innermost Python frames of the program's thread that made a call. 72 bytes. */
 #define NG_BOX_PYTHON_FRAMES 8
@@ -595,7 +595,7 @@ _Static_assert(sizeof(struct ng_box_registrations) == NG_BOX_REGISTRATIONS_BYTES
                "layout version 1");
 _Static_assert(sizeof(struct ng_box_frames) == NG_BOX_FRAMES_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_module) == NG_BOX_MODULE_BYTES, "layout version 1");
-_Static_assert(sizeof(struct ng_box_place) == NG_BOX_FRAME_ROW_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_address) == NG_BOX_ADDRESS_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_python) == NG_BOX_PYTHON_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_code) == NG_BOX_CODE_BYTES, "layout version 1");
 
@@ -612,19 +612,19 @@ struct ng_box {
     struct ng_box_registrations *registrations;
     struct ng_box_frames *frames;
     struct ng_box_module *modules;
-    struct ng_box_place *places;
+    struct ng_box_address *addresses;
     struct ng_box_hash_log *hash_logs;
     struct ng_box_python *python;
     struct ng_box_code *codes;
     uint8_t *lines;
     uint32_t group_capacity, thread_capacity, record_capacity;
-    uint32_t duration_capacity, sample_capacity;               /* 0: the writer measured nothing */
-    uint32_t fault_capacity;                                   /* 0: no faults are injected */
-    uint32_t registration_capacity;                            /* 0: nothing is registered */
-    uint32_t frames_capacity, module_capacity, place_capacity; /* 0: calls have no frames */
-    uint32_t hash_log_capacity;                                /* 0: the writer has none */
-    uint32_t python_capacity, code_capacity, lines_capacity;   /* 0: calls have no Python frames */
-    uint32_t groups_reserved; /* slots whose pages certainly exist */
+    uint32_t duration_capacity, sample_capacity; /* 0: the writer measured nothing */
+    uint32_t fault_capacity;                     /* 0: no faults are injected */
+    uint32_t registration_capacity;              /* 0: nothing is registered */
+    uint32_t frames_capacity, module_capacity, address_capacity; /* 0: calls have no frames */
+    uint32_t hash_log_capacity;                                  /* 0: the writer has none */
+    uint32_t python_capacity, code_capacity, lines_capacity; /* 0: calls have no Python frames */
+    uint32_t groups_reserved;                                /* slots whose pages certainly exist */
     size_t map_bytes;
     uint64_t inode; /* of its file; 0 none */
     char name[64];  /* of its file, without the folder; "" none, or not writable for us */

@@ -158,12 +158,12 @@ static void settle_registrations(void *slot, const void *before, const void *aft
     NG_STORE(((struct ng_box_registrations *)slot)->generation, was == is ? was : 0);
 }
 
-static void settle_place(void *slot, const void *before, const void *after)
+static void settle_address(void *slot, const void *before, const void *after)
 {
-    uint32_t was = NG_LOAD(((const struct ng_box_place *)before)->name_version);
-    uint32_t is = NG_LOAD(((const struct ng_box_place *)after)->name_version);
+    uint32_t was = NG_LOAD(((const struct ng_box_address *)before)->name_version);
+    uint32_t is = NG_LOAD(((const struct ng_box_address *)after)->name_version);
 
-    NG_STORE(((struct ng_box_place *)slot)->name_version, was == is ? was : 0);
+    NG_STORE(((struct ng_box_address *)slot)->name_version, was == is ? was : 0);
 }
 
 static void settle_code(void *slot, const void *before, const void *after)
@@ -207,8 +207,8 @@ static bool take_rest(const struct ng_box *box)
                 settle_first_word) &&
            take(box, box->modules, NG_BOX_MODULE_BYTES,
                 least(box->module_capacity, NG_LOAD(header->module_used)), NULL) &&
-           take(box, box->places, NG_BOX_FRAME_ROW_BYTES,
-                least(box->place_capacity, NG_LOAD(header->place_used)), settle_place) &&
+           take(box, box->addresses, NG_BOX_ADDRESS_BYTES,
+                least(box->address_capacity, NG_LOAD(header->address_used)), settle_address) &&
            take(box, box->python, NG_BOX_PYTHON_BYTES, least(box->python_capacity, records),
                 settle_first_word) &&
            take(box, box->codes, NG_BOX_CODE_BYTES, codes, settle_code) &&

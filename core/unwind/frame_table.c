@@ -1,5 +1,5 @@
 /*
- * Frames, modules and places in the black box.
+ * Frames, modules and addresses in the black box.
  *
  * Written by one guard thread, frames also by the program's threads. No lock, no allocation. Must
  * never trust a box that it reads: it may belong to another process, and be damaged.
@@ -20,10 +20,10 @@ uint32_t ng_frame_table_module_count(const struct ng_box *box)
 
 uint32_t ng_frame_table_count(const struct ng_box *box)
 {
-    if (!box->place_capacity)
+    if (!box->address_capacity)
         return 0;
-    uint32_t used = atomic_load_explicit(&box->header->place_used, memory_order_acquire);
-    return used < box->place_capacity ? used : box->place_capacity;
+    uint32_t used = atomic_load_explicit(&box->header->address_used, memory_order_acquire);
+    return used < box->address_capacity ? used : box->address_capacity;
 }
 
 void ng_frame_table_read_module(const struct ng_box *box, uint32_t index,
@@ -41,7 +41,7 @@ void ng_frame_table_read_module(const struct ng_box *box, uint32_t index,
 }
 
 /* False: there is none, or it was being written. */
-static bool read_name(const struct ng_box_place *row, struct ng_frame_place *place)
+static bool read_name(const struct ng_box_address *row, struct ng_frame_address *address)
 {
     uint64_t words[NG_BOX_FRAME_NAME_BYTES / 8];
 
@@ -49,32 +49,33 @@ static bool read_name(const struct ng_box_place *row, struct ng_frame_place *pla
         uint32_t version = atomic_load_explicit(&row->name_version, memory_order_acquire);
         if (version == 0)
             return false;
-        place->name_offset = NG_LOAD(row->name_offset);
+        address->name_offset = NG_LOAD(row->name_offset);
         for (unsigned i = 0; i < NG_BOX_FRAME_NAME_BYTES / 8; i++)
             words[i] = NG_LOAD(row->name[i]);
         atomic_thread_fence(memory_order_acquire);
         if (version % 2 || NG_LOAD(row->name_version) != version)
             continue;
-        memcpy(place->name, words, sizeof(words));
-        place->name[sizeof(place->name) - 1] = '\0';
+        memcpy(address->name, words, sizeof(words));
+        address->name[sizeof(address->name) - 1] = '\0';
         return true;
     }
     return false;
 }
 
-void ng_frame_table_read(const struct ng_box *box, uint32_t index, struct ng_frame_place *ret_place)
+void ng_frame_table_read(const struct ng_box *box, uint32_t index,
+                         struct ng_frame_address *ret_address)
 {
-    const struct ng_box_place *row = &box->places[index];
-    struct ng_frame_place place = {.address = row->address, .module = row->module};
+    const struct ng_box_address *row = &box->addresses[index];
+    struct ng_frame_address address = {.address = row->address, .module = row->module};
 
-    if (place.module >= ng_frame_table_module_count(box))
-        place.module = NG_FRAME_NO_MODULE;
-    place.gone_mono_ns = NG_LOAD(row->gone_mono_ns);
-    if (!read_name(row, &place)) {
-        place.name[0] = '\0';
-        place.name_offset = 0;
+    if (address.module >= ng_frame_table_module_count(box))
+        address.module = NG_FRAME_NO_MODULE;
+    address.gone_mono_ns = NG_LOAD(row->gone_mono_ns);
+    if (!read_name(row, &address)) {
+        address.name[0] = '\0';
+        address.name_offset = 0;
     }
-    *ret_place = place;
+    *ret_address = address;
 }
 
 bool ng_frame_table_read_frames(const struct ng_box *box, uint64_t record_id,
@@ -161,20 +162,20 @@ uint32_t ng_frame_table_add(struct ng_box *box, uint64_t address, uint32_t modul
 {
     uint32_t used = ng_frame_table_count(box);
 
-    if (used == box->place_capacity) {
-        NG_STORE(box->header->places_lost, NG_LOAD(box->header->places_lost) + 1);
+    if (used == box->address_capacity) {
+        NG_STORE(box->header->addresses_lost, NG_LOAD(box->header->addresses_lost) + 1);
         return UINT32_MAX;
     }
-    box->places[used].address = address;
-    box->places[used].module = module;
-    atomic_store_explicit(&box->header->place_used, used + 1, memory_order_release);
+    box->addresses[used].address = address;
+    box->addresses[used].module = module;
+    atomic_store_explicit(&box->header->address_used, used + 1, memory_order_release);
     return used;
 }
 
 void ng_frame_table_name(struct ng_box *box, uint32_t index, const char *name, uint64_t name_offset)
 {
     uint64_t words[NG_BOX_FRAME_NAME_BYTES / 8] = {0};
-    struct ng_box_place *row = &box->places[index];
+    struct ng_box_address *row = &box->addresses[index];
     uint32_t version = NG_LOAD(row->name_version);
 
     memcpy(words, name, strnlen(name, sizeof(words) - 1));
@@ -188,5 +189,5 @@ void ng_frame_table_name(struct ng_box *box, uint32_t index, const char *name, u
 
 void ng_frame_table_retire(struct ng_box *box, uint32_t index, int64_t now_mono_ns)
 {
-    NG_STORE(box->places[index].gone_mono_ns, now_mono_ns);
+    NG_STORE(box->addresses[index].gone_mono_ns, now_mono_ns);
 }

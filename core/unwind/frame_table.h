@@ -25,7 +25,7 @@ struct ng_frame_module {
     char path[NG_BOX_PATH_BYTES];
 };
 
-struct ng_frame_place {
+struct ng_frame_address {
     uint64_t address;
     uint32_t module; /* NG_FRAME_NO_MODULE: not known, or none */
     int64_t gone_mono_ns;
@@ -41,7 +41,7 @@ uint32_t ng_frame_table_count(const struct ng_box *box);
 void ng_frame_table_read_module(const struct ng_box *box, uint32_t index,
                                 struct ng_frame_module *ret_module);
 void ng_frame_table_read(const struct ng_box *box, uint32_t index,
-                         struct ng_frame_place *ret_place);
+                         struct ng_frame_address *ret_address);
 
 /* The frames of a record. False: there are none, or they were overwritten meanwhile. */
 bool ng_frame_table_read_frames(const struct ng_box *box, uint64_t record_id,

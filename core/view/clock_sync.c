@@ -30,7 +30,7 @@ struct aligning {
     uint32_t *counts;
     /* For one group: per host, its index in the group + 1; and the first end of each collective,
      * per host. */
-    uint32_t *places, *hosts;
+    uint32_t *slots, *hosts;
     int64_t *ends;
     uint32_t host_count;
     uint64_t newest;
@@ -70,9 +70,9 @@ static int find_hosts(const struct ng_view *view, struct ng_arena *arena,
 
     while (mask < 2 * view->process_count)
         mask = mask * 2 + 1;
-    uint32_t *places = ng_arena_alloc(arena, (mask + 1) * sizeof(*places));
+    uint32_t *slots = ng_arena_alloc(arena, (mask + 1) * sizeof(*slots));
     uint32_t *firsts = ng_arena_alloc(arena, (view->process_count + 1) * sizeof(*firsts));
-    if (!places || !firsts)
+    if (!slots || !firsts)
         return -ENOMEM;
     for (uint32_t i = 0; i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
@@ -80,15 +80,15 @@ static int find_hosts(const struct ng_view *view, struct ng_arena *arena,
         for (const char *c = process->host; *c; c++)
             at = (at ^ (unsigned char)*c) * 16777619u;
         at &= mask;
-        while (places[at] && !shares_clock(&view->processes[firsts[places[at] - 1]], process))
+        while (slots[at] && !shares_clock(&view->processes[firsts[slots[at] - 1]], process))
             at = (at + 1) & mask;
-        if (!places[at]) {
+        if (!slots[at]) {
             firsts[alignment->host_count] = i;
             memcpy(alignment->hosts[alignment->host_count].name, process->host,
                    sizeof(process->host));
-            places[at] = ++alignment->host_count;
+            slots[at] = ++alignment->host_count;
         }
-        uint32_t host = places[at] - 1;
+        uint32_t host = slots[at] - 1;
         const struct ng_view_process *first = &view->processes[firsts[host]];
         if (!is_known(first) || first->moment_mono_ns <= 0)
             firsts[host] = i;
@@ -131,14 +131,14 @@ static bool ends_together(const struct ng_view_record *record)
             op == NG_OP_AlltoAll || op == NG_OP_AllToAllv || op == NG_OP_AllReduceWithBias);
 }
 
-static uint32_t place_of_host(struct aligning *aligning, uint32_t host)
+static uint32_t slot_of_host(struct aligning *aligning, uint32_t host)
 {
-    if (!aligning->places[host]) {
+    if (!aligning->slots[host]) {
         aligning->hosts[aligning->host_count] = host;
         memset(&aligning->ends[(size_t)aligning->host_count * SEQS], 0, SEQS * sizeof(int64_t));
-        aligning->places[host] = ++aligning->host_count;
+        aligning->slots[host] = ++aligning->host_count;
     }
-    return aligning->places[host] - 1;
+    return aligning->slots[host] - 1;
 }
 
 /* Reads when the newest collectives of a group ended on each host: the earliest of its ranks is
@@ -147,7 +147,7 @@ static void read_ends(struct aligning *aligning, const struct ng_view_member *me
                       uint32_t count)
 {
     for (uint32_t i = 0; i < aligning->host_count; i++)
-        aligning->places[aligning->hosts[i]] = 0;
+        aligning->slots[aligning->hosts[i]] = 0;
     aligning->host_count = 0;
     aligning->newest = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -159,7 +159,7 @@ static void read_ends(struct aligning *aligning, const struct ng_view_member *me
             }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t process = members[i].process;
-        uint32_t place = place_of_host(aligning, aligning->alignment->host_of[process]);
+        uint32_t slot = slot_of_host(aligning, aligning->alignment->host_of[process]);
         for (uint32_t k = members[i].record_count; k > 0; k--) {
             const struct ng_view_record *record = &members[i].records[k - 1];
             if (!ends_together(record) || record->coll_seq > aligning->newest)
@@ -168,7 +168,7 @@ static void read_ends(struct aligning *aligning, const struct ng_view_member *me
                 break;
             int64_t end =
                 aligning->alignment->moments_ns[process] - within(record->completed_age_ns);
-            int64_t *first = &aligning->ends[(size_t)place * SEQS + record->coll_seq % SEQS];
+            int64_t *first = &aligning->ends[(size_t)slot * SEQS + record->coll_seq % SEQS];
             if (*first == 0 || end < *first)
                 *first = end;
         }
@@ -305,11 +305,11 @@ int ng_clock_sync(const struct ng_view *view, struct ng_arena *arena,
             .fixed = ng_arena_alloc(&scratch, hosts * sizeof(bool)),
             .samples = ng_arena_alloc(&scratch, hosts * SAMPLES * sizeof(int64_t)),
             .counts = ng_arena_alloc(&scratch, hosts * sizeof(uint32_t)),
-            .places = ng_arena_alloc(&scratch, hosts * sizeof(uint32_t)),
+            .slots = ng_arena_alloc(&scratch, hosts * sizeof(uint32_t)),
             .hosts = ng_arena_alloc(&scratch, hosts * sizeof(uint32_t)),
             .ends = ng_arena_alloc(&scratch, hosts * SEQS * sizeof(int64_t)),
         };
-        if (aligning.fixed && aligning.samples && aligning.counts && aligning.places &&
+        if (aligning.fixed && aligning.samples && aligning.counts && aligning.slots &&
             aligning.hosts && aligning.ends)
             estimate_all(&aligning);
         else

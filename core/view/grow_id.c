@@ -128,7 +128,7 @@ static bool is_over(const struct ng_box_group *group)
     return state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
 }
 
-bool ng_grow_id_tend(struct ng_box *box, struct ng_board *board)
+bool ng_grow_id_look_up(struct ng_box *box, struct ng_board *board)
 {
     uint32_t used = used_slots(box);
     bool waits = false, renamed = false;

@@ -31,7 +31,7 @@ bool ng_grow_id_waits(const struct ng_box_group *group);
  * former one. Incident thread, in every round; `board` NULL: uses this process only. Never blocks.
  * True while an id is not known yet.
  */
-bool ng_grow_id_tend(struct ng_box *box, struct ng_board *board);
+bool ng_grow_id_look_up(struct ng_box *box, struct ng_board *board);
 
 /*
  * In a view that is not sealed yet: merges each group that ranks joined under a unique id, and the

@@ -34,8 +34,8 @@ struct side {
     bool known; /* the fields below are valid */
     struct ng_p2p_pattern pattern;
     struct part *parts; /* per work */
-    uint32_t *places;   /* record index + 1 by peer, direction and ordinal */
-    uint32_t place_mask;
+    uint32_t *slots;    /* record index + 1 by peer, direction and ordinal */
+    uint32_t slot_mask;
 };
 
 struct ng_p2p_pattern_search {
@@ -178,19 +178,19 @@ static struct part part_of(const struct ng_p2p_pattern_search *search, const str
 }
 
 /* The table entry of the send to (or receive from) a peer with this ordinal, used or free. */
-static uint32_t *place_of(const struct side *side, enum ng_op op, int peer, uint64_t ordinal)
+static uint32_t *slot_of(const struct side *side, enum ng_op op, int peer, uint64_t ordinal)
 {
     uint64_t key = (ordinal << 1 | (op == NG_OP_Send)) * UINT64_C(0x9e3779b97f4a7c15) +
                    (uint32_t)peer * UINT64_C(0xd1b54a32d192ed03);
-    uint32_t at = (uint32_t)(key >> 32) & side->place_mask;
+    uint32_t at = (uint32_t)(key >> 32) & side->slot_mask;
 
-    for (; side->places[at]; at = (at + 1) & side->place_mask) {
-        const struct ng_view_record *record = &side->member->records[side->places[at] - 1];
+    for (; side->slots[at]; at = (at + 1) & side->slot_mask) {
+        const struct ng_view_record *record = &side->member->records[side->slots[at] - 1];
         if (record->signature.op == (uint32_t)op && record->signature.root == peer &&
             record->peer_ordinal == ordinal)
             break;
     }
-    return &side->places[at];
+    return &side->slots[at];
 }
 
 static int index_calls(struct ng_p2p_pattern_search *search, struct side *side)
@@ -200,15 +200,15 @@ static int index_calls(struct ng_p2p_pattern_search *search, struct side *side)
 
     while (mask / 2 < member->record_count)
         mask = mask * 2 + 1;
-    side->places = ng_arena_alloc(search->arena, ((size_t)mask + 1) * sizeof(*side->places));
-    if (!side->places)
+    side->slots = ng_arena_alloc(search->arena, ((size_t)mask + 1) * sizeof(*side->slots));
+    if (!side->slots)
         return -ENOMEM;
-    side->place_mask = mask;
+    side->slot_mask = mask;
     for (uint32_t i = 0; i < member->record_count; i++) {
         const struct ng_view_record *record = &member->records[i];
         if (side->pattern.work_of[i] != NG_P2P_PATTERN_NONE && record->peer_ordinal)
-            *place_of(side, (enum ng_op)record->signature.op, record->signature.root,
-                      record->peer_ordinal) = i + 1;
+            *slot_of(side, (enum ng_op)record->signature.op, record->signature.root,
+                     record->peer_ordinal) = i + 1;
     }
     return 0;
 }
@@ -247,10 +247,10 @@ static int other_end(struct ng_p2p_pattern_search *search, const struct side *si
     int error = know(search, peer);
     if (error)
         return error;
-    uint32_t place = *place_of(peer, opposite, side->member->group_rank, record->peer_ordinal);
+    uint32_t slot = *slot_of(peer, opposite, side->member->group_rank, record->peer_ordinal);
     *ret_peer = peer;
-    if (place)
-        *ret_index = peer->pattern.work_of[place - 1];
+    if (slot)
+        *ret_index = peer->pattern.work_of[slot - 1];
     return 0;
 }
 

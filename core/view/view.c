@@ -52,50 +52,50 @@ const struct ng_view_module *ng_view_add_module(struct ng_view *view, const char
 
 /* The table entry of the id, used or free. Ids are hashes; the search ends even if they are
  * damaged. */
-static uint32_t *place_of(const struct ng_view *view, uint64_t id)
+static uint32_t *slot_of(const struct ng_view *view, uint64_t id)
 {
-    uint32_t mask = view->group_place_count - 1;
+    uint32_t mask = view->group_slot_count - 1;
     uint32_t at = (uint32_t)((id * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & mask;
 
-    while (view->group_places[at] && view->groups[view->group_places[at] - 1].id != id)
+    while (view->group_slots[at] && view->groups[view->group_slots[at] - 1].id != id)
         at = (at + 1) & mask;
-    return &view->group_places[at];
+    return &view->group_slots[at];
 }
 
-static void fill_places(struct ng_view *view)
+static void fill_slots(struct ng_view *view)
 {
-    memset(view->group_places, 0, view->group_place_count * sizeof(*view->group_places));
+    memset(view->group_slots, 0, view->group_slot_count * sizeof(*view->group_slots));
     for (uint32_t i = 0; i < view->group_count; i++)
-        *place_of(view, view->groups[i].id) = i + 1;
+        *slot_of(view, view->groups[i].id) = i + 1;
 }
 
 /* Keeps at least half of the entries free. */
-static bool make_places(struct ng_view *view)
+static bool make_slots(struct ng_view *view)
 {
-    if (view->group_count < view->group_place_count / 2)
+    if (view->group_count < view->group_slot_count / 2)
         return true;
-    uint32_t count = view->group_place_count ? view->group_place_count * 2 : 64;
-    uint32_t *places = ng_arena_alloc(&view->arena, count * sizeof(*places));
-    if (!places)
+    uint32_t count = view->group_slot_count ? view->group_slot_count * 2 : 64;
+    uint32_t *slots = ng_arena_alloc(&view->arena, count * sizeof(*slots));
+    if (!slots)
         return false;
-    view->group_places = places;
-    view->group_place_count = count;
-    fill_places(view);
+    view->group_slots = slots;
+    view->group_slot_count = count;
+    fill_slots(view);
     return true;
 }
 
 uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id)
 {
-    if (!make_places(view))
+    if (!make_slots(view))
         return UINT32_MAX;
-    uint32_t *place = place_of(view, id);
-    if (*place)
-        return *place - 1;
+    uint32_t *slot = slot_of(view, id);
+    if (*slot)
+        return *slot - 1;
     struct ng_view_group *group = APPEND(view, groups, group_count, group_room);
     if (!group)
         return UINT32_MAX;
     group->id = id;
-    *place = view->group_count;
+    *slot = view->group_count;
     return view->group_count - 1;
 }
 
@@ -124,7 +124,7 @@ uint32_t ng_view_tell_group(struct ng_view *view, const struct ng_view_group *to
 
 uint32_t ng_view_find_group(const struct ng_view *view, uint64_t id)
 {
-    return view->group_place_count ? *place_of(view, id) - 1 : UINT32_MAX;
+    return view->group_slot_count ? *slot_of(view, id) - 1 : UINT32_MAX;
 }
 
 static void move_members(struct ng_view *view, uint32_t from, uint32_t to)
@@ -149,7 +149,7 @@ void ng_view_rename_group(struct ng_view *view, uint32_t from, uint64_t id)
         view->groups[from] = view->groups[--view->group_count];
         move_members(view, view->group_count, from);
     }
-    fill_places(view);
+    fill_slots(view);
 }
 
 struct ng_view_member *ng_view_add_member(struct ng_view *view, uint32_t process, uint32_t group,

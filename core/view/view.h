@@ -335,8 +335,8 @@ struct ng_view {
     struct ng_view_fault *faults;
     struct ng_view_call_stack *call_stacks;
     uint32_t call_stack_count, call_stack_room;
-    uint32_t *call_stack_places; /* hash table by content: index + 1; 0 free */
-    uint32_t call_stack_place_count;
+    uint32_t *call_stack_slots; /* hash table by content: index + 1; 0 free */
+    uint32_t call_stack_slot_count;
     uint32_t process_count, group_count, member_count, call_count, thread_count, duration_count,
         fault_count;
     uint32_t process_room, group_room, member_room, call_room, thread_room, duration_room,
@@ -345,10 +345,9 @@ struct ng_view {
      * are still creating the same group, since this may be the reason. */
     struct ng_view_failure *failures;
     uint32_t failure_count, failure_room;
-    uint32_t *by_process; /* indices of members, sorted by process; NULL before ng_view_seal */
-    uint32_t
-        *group_places; /* group index + 1 by hash of the id; the table size is a power of two */
-    uint32_t group_place_count;
+    uint32_t *by_process;  /* indices of members, sorted by process; NULL before ng_view_seal */
+    uint32_t *group_slots; /* group index + 1 by hash of the id; the table size is a power of two */
+    uint32_t group_slot_count;
     char job[128];
     bool on_request; /* taken on request: nothing need be wrong */
     /* One line each, for the user: "box-12-34: cut off after 8192 bytes". */

@@ -47,39 +47,39 @@ static uint64_t hash_of(const struct ng_view_call_stack *stack)
     return hash >> 32;
 }
 
-static uint32_t *place_of(const struct ng_view *view, const struct ng_view_call_stack *stack)
+static uint32_t *slot_of(const struct ng_view *view, const struct ng_view_call_stack *stack)
 {
-    uint32_t mask = view->call_stack_place_count - 1, at = (uint32_t)hash_of(stack) & mask;
+    uint32_t mask = view->call_stack_slot_count - 1, at = (uint32_t)hash_of(stack) & mask;
 
-    while (view->call_stack_places[at] &&
-           !is_same(&view->call_stacks[view->call_stack_places[at] - 1], stack))
+    while (view->call_stack_slots[at] &&
+           !is_same(&view->call_stacks[view->call_stack_slots[at] - 1], stack))
         at = (at + 1) & mask;
-    return &view->call_stack_places[at];
+    return &view->call_stack_slots[at];
 }
 
 /* Keeps at least half of the entries free. */
-static bool make_places(struct ng_view *view)
+static bool make_slots(struct ng_view *view)
 {
-    if (view->call_stack_count < view->call_stack_place_count / 2)
+    if (view->call_stack_count < view->call_stack_slot_count / 2)
         return true;
-    uint32_t count = view->call_stack_place_count ? view->call_stack_place_count * 2 : 64;
-    uint32_t *places = ng_arena_alloc(&view->arena, count * sizeof(*places));
-    if (!places)
+    uint32_t count = view->call_stack_slot_count ? view->call_stack_slot_count * 2 : 64;
+    uint32_t *slots = ng_arena_alloc(&view->arena, count * sizeof(*slots));
+    if (!slots)
         return false;
-    view->call_stack_places = places;
-    view->call_stack_place_count = count;
+    view->call_stack_slots = slots;
+    view->call_stack_slot_count = count;
     for (uint32_t i = 0; i < view->call_stack_count; i++)
-        *place_of(view, &view->call_stacks[i]) = i + 1;
+        *slot_of(view, &view->call_stacks[i]) = i + 1;
     return true;
 }
 
 uint32_t ng_view_intern_call_stack(struct ng_view *view, const struct ng_view_call_stack *stack)
 {
-    if (!make_places(view))
+    if (!make_slots(view))
         return 0;
-    uint32_t *place = place_of(view, stack);
-    if (*place)
-        return *place;
+    uint32_t *slot = slot_of(view, stack);
+    if (*slot)
+        return *slot;
     struct ng_view_frame *frames = ng_arena_alloc(&view->arena, stack->count * sizeof(*frames));
     struct ng_view_call_stack *added =
         frames ? NG_ARENA_APPEND(&view->arena, view->call_stacks, view->call_stack_count,
@@ -90,7 +90,7 @@ uint32_t ng_view_intern_call_stack(struct ng_view *view, const struct ng_view_ca
     memcpy(frames, stack->frames, stack->count * sizeof(*frames));
     *added = *stack;
     added->frames = frames;
-    return *place = view->call_stack_count;
+    return *slot = view->call_stack_count;
 }
 
 /* ---- From another view ---- */
@@ -125,7 +125,7 @@ uint32_t ng_view_copy_call_stack(struct ng_view *view, const struct ng_view_call
 
     stack.process = process;
     /* Thousands of calls may share one stack. */
-    uint32_t known = view->call_stack_place_count ? *place_of(view, &stack) : 0;
+    uint32_t known = view->call_stack_slot_count ? *slot_of(view, &stack) : 0;
     if (known)
         return known;
     struct ng_view_frame *frames = ng_arena_alloc(&view->arena, from->count * sizeof(*frames));
@@ -205,7 +205,7 @@ static const struct ng_view_module *module_of(struct reading *reading, uint32_t 
 
 /* The frame for an address without an entry: the file that it lies in, if only one was ever mapped
  * there. */
-static struct ng_view_frame place_by_file(struct reading *reading, uint64_t address)
+static struct ng_view_frame frame_by_file(struct reading *reading, uint64_t address)
 {
     uint32_t found = NG_FRAME_NO_MODULE, count = 0;
 
@@ -240,7 +240,7 @@ static int read_tables(struct reading *reading)
 {
     struct ng_arena *arena = &reading->view->arena;
     uint32_t count = ng_frame_table_count(reading->box);
-    struct ng_frame_place place;
+    struct ng_frame_address row;
 
     reading->module_count = ng_frame_table_module_count(reading->box);
     reading->modules =
@@ -252,18 +252,18 @@ static int read_tables(struct reading *reading)
     for (uint32_t i = 0; i < reading->module_count; i++)
         ng_frame_table_read_module(reading->box, i, &reading->rows[i]);
     for (uint32_t i = 0; i < count; i++) {
-        ng_frame_table_read(reading->box, i, &place);
-        const struct ng_view_module *module = module_of(reading, place.module);
+        ng_frame_table_read(reading->box, i, &row);
+        const struct ng_view_module *module = module_of(reading, row.module);
         struct known *known = &reading->known[reading->known_count++];
-        *known = (struct known){.address = place.address,
+        *known = (struct known){.address = row.address,
                                 .order = i,
-                                .gone_mono_ns = place.gone_mono_ns,
-                                .frame = {.module = module, .offset = place.address}};
+                                .gone_mono_ns = row.gone_mono_ns,
+                                .frame = {.module = module, .offset = row.address}};
         if (module)
-            known->frame.offset -= reading->rows[place.module].bias;
-        if (place.name[0]) {
-            known->frame.name = ng_arena_strdup(arena, place.name);
-            known->frame.name_offset = place.name_offset;
+            known->frame.offset -= reading->rows[row.module].bias;
+        if (row.name[0]) {
+            known->frame.name = ng_arena_strdup(arena, row.name);
+            known->frame.name_offset = row.name_offset;
             if (!known->frame.name)
                 return -ENOMEM;
         }
@@ -277,7 +277,7 @@ static int read_tables(struct reading *reading)
 
 /* Looks the address up as of the time of the call: other code may have been mapped there before or
  * since. */
-static struct ng_view_frame find_place(struct reading *reading, uint64_t address, int64_t mono_ns)
+static struct ng_view_frame find_frame(struct reading *reading, uint64_t address, int64_t mono_ns)
 {
     uint32_t low = 0, high = reading->known_count;
 
@@ -291,7 +291,7 @@ static struct ng_view_frame find_place(struct reading *reading, uint64_t address
     for (; low < reading->known_count && reading->known[low].address == address; low++)
         if (!reading->known[low].gone_mono_ns || reading->known[low].gone_mono_ns > mono_ns)
             return reading->known[low].frame;
-    return place_by_file(reading, address);
+    return frame_by_file(reading, address);
 }
 
 /* ---- Python ---- */
@@ -375,7 +375,7 @@ static int add_stack(struct reading *reading, uint32_t process, int64_t now_mono
     if (ng_frame_table_read_frames(reading->box, record->id, addresses, &count, &state)) {
         for (uint32_t i = 0; i < count; i++)
             frames[stack.count++] =
-                find_place(reading, addresses[i], now_mono_ns - record->entered_age_ns);
+                find_frame(reading, addresses[i], now_mono_ns - record->entered_age_ns);
         stack.whole = state == NG_FRAMES_WHOLE;
     }
     if (!stack.count)

@@ -706,7 +706,7 @@ static bool look(int64_t step_ns, bool relaxed)
     bool busy = false;
 
     retired_in_round = 0;
-    ng_deadline_tend(now);
+    ng_deadline_expire_suspensions(now);
     uint32_t asked = ng_alarm_restarts();
     if (asked != restarts_seen)
         restart_clocks();
@@ -773,7 +773,7 @@ static void *watch(void *unused)
         if (!stop)
             ng_async_look(now, restarts_seen);
         if (!stop)
-            ng_nan_tend(now, restarts_seen);
+            ng_nan_report(now, restarts_seen);
         uint32_t retired = retired_in_round;
         pthread_mutex_unlock(&round_lock);
         if (stop)
@@ -813,7 +813,7 @@ bool ng_watchdog_finish(void)
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
         bool relaxed = ng_gpu_relax_thread(&mode);
         look(0, relaxed);
-        ng_nan_tend(ng_clock_mono_ns(), restarts_seen); /* at least for its log line */
+        ng_nan_report(ng_clock_mono_ns(), restarts_seen); /* at least for its log line */
         if (relaxed)
             ng_gpu_relax_thread(&mode);
     }

@@ -33,7 +33,7 @@
 #define ASK_ALIVE_NS (500 * NG_MS)
 #define ASK_LEAVE_NS (300 * NG_MS)
 #define ASK_ENTRY_NS (500 * NG_MS)
-#define TEND_NS      NG_S /* interval at which neighbours are checked */
+#define CHECK_NS     NG_S /* interval at which neighbours are checked */
 #define SILENT_NS                                                                                  \
     (3 * NG_S) /* a live neighbour that published nothing for this long, or longer                 \
                   if signs of life are rarer */
@@ -48,7 +48,7 @@ struct shared {
     const struct ng_box *own_box;
     uint64_t host_id;
     bool started;
-    int64_t tended_ns;
+    int64_t checked_ns;
     uint64_t buried[NEIGHBOURS]; /* uids of dead processes that are reported */
     uint32_t buried_count;
     uint64_t told_here;       /* epoch of this host for a verdict that could not reach the store */
@@ -138,7 +138,7 @@ static bool speak_for(struct shared *shared, const struct ng_local_peer *peer)
     return told;
 }
 
-static void tend(void *context, const struct ng_local_peer *peer)
+static void check_neighbour(void *context, const struct ng_local_peer *peer)
 {
     struct shared *shared = context;
     struct ng_box_header *header = peer->box->header;
@@ -163,17 +163,17 @@ static void tend(void *context, const struct ng_local_peer *peer)
         shared->buried[shared->buried_count++ % NEIGHBOURS] = uid;
 }
 
-static void tend_neighbours(struct shared *shared, bool at_once)
+static void check_neighbours(struct shared *shared, bool at_once)
 {
     int64_t now = ng_clock_mono_ns();
 
     /* What we report belongs to our incarnation: until that is known, no process would attribute it
      * to its own. */
     if (!ng_publisher_is_up(shared->publisher) || !ng_publisher_get_label(shared->publisher) ||
-        (!at_once && now - shared->tended_ns < TEND_NS))
+        (!at_once && now - shared->checked_ns < CHECK_NS))
         return;
-    shared->tended_ns = now;
-    ng_local_each(shared->host, tend, shared);
+    shared->checked_ns = now;
+    ng_local_each(shared->host, check_neighbour, shared);
 }
 
 /* ---- Waiting ---- */
@@ -197,7 +197,7 @@ static unsigned shared_wait(struct ng_board *board, const struct ng_descriptor *
         timeout_ms = 0;
     happened |= shared->host->ops->wait(shared->host, kick, timeout_ms);
     happened |= ng_publisher_news(shared->publisher);
-    tend_neighbours(shared, happened & NG_BOARD_DEATH);
+    check_neighbours(shared, happened & NG_BOARD_DEATH);
     return happened;
 }
 
@@ -242,7 +242,7 @@ static int shared_begin(struct ng_board *board, enum ng_incident_level level,
     /* The first rank to examine the job, perhaps on another host, learns only from this host that a
      * rank here is frozen. A deadline passes on all ranks at about the same time, and this thread
      * may be busy from now on. */
-    tend_neighbours((struct shared *)board, true);
+    check_neighbours((struct shared *)board, true);
     return ask((struct shared *)board, NG_ASK_BEGIN, &question, ASK_NS) == -EBUSY ? -EBUSY : 0;
 }
 

@@ -449,7 +449,7 @@ static int tell(struct ng_publisher *p, const struct group *group)
 }
 
 /* Publish and query whatever is due for a group. */
-static int tend(struct ng_publisher *p, const struct group *group)
+static int exchange(struct ng_publisher *p, const struct group *group)
 {
     struct ng_box_hash_log *hash_log = group->hash_log;
     int64_t due_ns, now = ng_clock_mono_ns();
@@ -501,6 +501,6 @@ int ng_publisher_agree(struct ng_publisher *p)
     }
     for (uint32_t slot = 0; slot < used && !error; slot++)
         if (find_group(p, slot, &group))
-            error = group.ended ? tell(p, &group) : tend(p, &group);
+            error = group.ended ? tell(p, &group) : exchange(p, &group);
     return error ? ng_publisher_failed(p, error) : 0;
 }

@@ -148,7 +148,7 @@ int ng_incident_decode(const void *data, size_t bytes, struct ng_incident *ret_i
     if (length >= sizeof(incident.line) || !incident.epoch || incident.epoch > NG_EPOCH_MAX ||
         level < NG_INCIDENT_SUSPECT || level >= NG_RECORD_LEVEL_LIMIT ||
         state < NG_INCIDENT_CLAIMED || state > NG_INCIDENT_JUDGED || incident.op >= NG_OP_LIMIT ||
-        policy > NG_ON_TIMEOUT_KILL + 1 || rank < -1 || rank > INT32_MAX || pid < 0 ||
+        policy > NG_ON_TIMEOUT_LAST + 1 || rank < -1 || rank > INT32_MAX || pid < 0 ||
         pid > INT32_MAX || incident.stalled_ns < 0 || kind > UINT8_MAX)
         return -EBADMSG;
     incident.level = (enum ng_incident_level)level;

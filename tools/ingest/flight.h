@@ -79,8 +79,8 @@ struct ng_flight {
     /* Private to the reader, kept from one file to the next. */
     size_t entry_room, group_room, name_room, frame_room, stack_room;
     size_t last_name; /* looked up last */
-    uint32_t *places; /* name index + 1 by hash of the name; the size is a power of two */
-    size_t place_count;
+    uint32_t *slots;  /* name index + 1 by hash of the name; the size is a power of two */
+    size_t slot_count;
     struct ng_unpickle pickle;
 };
 

@@ -136,12 +136,12 @@ _Static_assert(COUNT(keys) < WORD_STATE && COUNT(states) <= WORD_DTYPE - WORD_ST
                "the numbers of words do not overlap");
 
 /* All words, by the hash of their texts. Filled once, by the first caller. */
-#define PLACES 512
+#define SLOTS 512
 static struct {
     const char *text;
     uint32_t length;
     uint16_t word;
-} places[PLACES];
+} slots[SLOTS];
 static pthread_once_t filled = PTHREAD_ONCE_INIT;
 
 static uint32_t hash_of(const char *text, uint32_t length)
@@ -155,16 +155,16 @@ static uint32_t hash_of(const char *text, uint32_t length)
 
 static void add_word(const char *text, size_t word)
 {
-    uint32_t length = (uint32_t)strlen(text), at = hash_of(text, length) % PLACES;
+    uint32_t length = (uint32_t)strlen(text), at = hash_of(text, length) % SLOTS;
 
-    while (places[at].text)
-        at = (at + 1) % PLACES;
-    places[at].text = text;
-    places[at].length = length;
-    places[at].word = (uint16_t)word;
+    while (slots[at].text)
+        at = (at + 1) % SLOTS;
+    slots[at].text = text;
+    slots[at].length = length;
+    slots[at].word = (uint16_t)word;
 }
 
-static void fill_places(void)
+static void fill_slots(void)
 {
     for (size_t i = 0; i < COUNT(keys); i++)
         add_word(keys[i], WORD_KEY + i);
@@ -181,9 +181,9 @@ static uint16_t find_word(void *context, const char *text, uint32_t length)
     (void)context;
     if (length > 40)
         return WORD_NONE;
-    for (uint32_t at = hash_of(text, length) % PLACES; places[at].text; at = (at + 1) % PLACES)
-        if (places[at].length == length && memcmp(places[at].text, text, length) == 0)
-            return places[at].word;
+    for (uint32_t at = hash_of(text, length) % SLOTS; slots[at].text; at = (at + 1) % SLOTS)
+        if (slots[at].length == length && memcmp(slots[at].text, text, length) == 0)
+            return slots[at].word;
     return WORD_NONE;
 }
 
@@ -216,30 +216,30 @@ static bool is_name(const struct ng_flight *flight, size_t index, const struct n
 }
 
 /* The position of the name in the hash table, or the free one for it. */
-static uint32_t *place_of(const struct ng_flight *flight, const struct ng_flight_text *text)
+static uint32_t *slot_of(const struct ng_flight *flight, const struct ng_flight_text *text)
 {
-    size_t mask = flight->place_count - 1, at = hash_of(text->text, text->length) & mask;
+    size_t mask = flight->slot_count - 1, at = hash_of(text->text, text->length) & mask;
 
-    while (flight->places[at] && !is_name(flight, flight->places[at] - 1, text))
+    while (flight->slots[at] && !is_name(flight, flight->slots[at] - 1, text))
         at = (at + 1) & mask;
-    return &flight->places[at];
+    return &flight->slots[at];
 }
 
-static int make_places(struct ng_flight *flight)
+static int make_slots(struct ng_flight *flight)
 {
-    size_t count = flight->place_count;
+    size_t count = flight->slot_count;
 
     if (flight->name_count < count / 2)
         return 0;
     count = count ? count * 2 : 64;
-    uint32_t *bigger = reallocarray(flight->places, count, sizeof(*bigger));
+    uint32_t *bigger = reallocarray(flight->slots, count, sizeof(*bigger));
     if (!bigger)
         return -ENOMEM;
     memset(bigger, 0, count * sizeof(*bigger));
-    flight->places = bigger;
-    flight->place_count = count;
+    flight->slots = bigger;
+    flight->slot_count = count;
     for (size_t i = 0; i < flight->name_count; i++)
-        *place_of(flight, &flight->names[i]) = (uint32_t)i + 1;
+        *slot_of(flight, &flight->names[i]) = (uint32_t)i + 1;
     return 0;
 }
 
@@ -253,16 +253,16 @@ static int intern_name(struct ng_flight *flight, const struct ng_flight_text *te
     }
     if (flight->name_count >= NAMES_MAX)
         return -E2BIG;
-    if (make_places(flight) != 0)
+    if (make_slots(flight) != 0)
         return -ENOMEM;
-    uint32_t *place = place_of(flight, text);
-    if (!*place) {
+    uint32_t *slot = slot_of(flight, text);
+    if (!*slot) {
         if (!NG_GROW(flight->names, flight->name_count, flight->name_room))
             return -ENOMEM;
         flight->names[flight->name_count++] = *text;
-        *place = (uint32_t)flight->name_count;
+        *slot = (uint32_t)flight->name_count;
     }
-    *ret_index = flight->last_name = *place - 1;
+    *ret_index = flight->last_name = *slot - 1;
     return 0;
 }
 
@@ -270,7 +270,7 @@ size_t ng_flight_find_name(const struct ng_flight *flight, const struct ng_fligh
 {
     if (!flight->name_count || name->length > NAME_BYTES_MAX)
         return SIZE_MAX;
-    return (size_t)*place_of(flight, name) - 1;
+    return (size_t)*slot_of(flight, name) - 1;
 }
 
 static uint64_t multiply(uint64_t a, uint64_t b)
@@ -625,7 +625,7 @@ void ng_flight_fini(struct ng_flight *flight)
     free(flight->names);
     free(flight->frames);
     free(flight->stacks);
-    free(flight->places);
+    free(flight->slots);
     ng_unpickle_fini(&flight->pickle);
     ng_flight_init(flight);
 }
@@ -636,14 +636,14 @@ int ng_flight_parse(struct ng_flight *flight, uint8_t *bytes, size_t count, char
     static const struct ng_unpickle_sink sink = {find_word, take_items, take_pairs};
     struct ng_unpickle_value root;
 
-    pthread_once(&filled, fill_places);
+    pthread_once(&filled, fill_slots);
     flight->entry_count = flight->group_count = flight->name_count = flight->last_name = 0;
     flight->frame_count = flight->stack_count = 0;
     flight->version = (struct ng_flight_text){0};
     flight->is_flight = flight->on_request = false;
     flight->dumped_ns = 0;
-    if (flight->place_count)
-        memset(flight->places, 0, flight->place_count * sizeof(*flight->places));
+    if (flight->slot_count)
+        memset(flight->slots, 0, flight->slot_count * sizeof(*flight->slots));
     int error =
         ng_unpickle_read(&flight->pickle, bytes, count, &sink, flight, &root, why, why_bytes);
     if (error)

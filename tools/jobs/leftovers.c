@@ -57,7 +57,7 @@ struct ended {
 };
 
 /* The folder of a job. */
-struct place {
+struct folder {
     char path[PATH_MAX];
     struct name chain[CHAIN_MAX]; /* processes from which all its ranks descend, nearest first: the
                                    * launcher */
@@ -82,8 +82,8 @@ struct ng_leftovers {
     char dir[PATH_MAX];
     int64_t abort_wait_ns;
     int64_t began_ns;
-    struct place *places;
-    size_t place_count;
+    struct folder *folders;
+    size_t folder_count;
     struct ng_descendant *list; /* of this round */
     size_t count;
 };
@@ -106,29 +106,29 @@ void ng_leftovers_destroy(struct ng_leftovers *leftovers)
 {
     if (!leftovers)
         return;
-    for (size_t i = 0; i < leftovers->place_count; i++) {
-        free(leftovers->places[i].ended);
-        if (leftovers->places[i].witness >= 0)
-            close(leftovers->places[i].witness);
+    for (size_t i = 0; i < leftovers->folder_count; i++) {
+        free(leftovers->folders[i].ended);
+        if (leftovers->folders[i].witness >= 0)
+            close(leftovers->folders[i].witness);
     }
-    free(leftovers->places);
+    free(leftovers->folders);
     free(leftovers);
 }
 
-static struct place *place_of(struct ng_leftovers *leftovers, const char *path)
+static struct folder *folder_of(struct ng_leftovers *leftovers, const char *path)
 {
-    for (size_t i = 0; i < leftovers->place_count; i++)
-        if (strcmp(leftovers->places[i].path, path) == 0)
-            return &leftovers->places[i];
-    struct place *larger =
-        realloc(leftovers->places, (leftovers->place_count + 1) * sizeof(*larger));
+    for (size_t i = 0; i < leftovers->folder_count; i++)
+        if (strcmp(leftovers->folders[i].path, path) == 0)
+            return &leftovers->folders[i];
+    struct folder *larger =
+        realloc(leftovers->folders, (leftovers->folder_count + 1) * sizeof(*larger));
     if (!larger)
         return NULL;
-    leftovers->places = larger;
-    struct place *place = &larger[leftovers->place_count++];
-    *place = (struct place){.chain_count = -1, .witness = -1, .handled_ns = ng_clock_mono_ns()};
-    snprintf(place->path, sizeof(place->path), "%s", path);
-    return place;
+    leftovers->folders = larger;
+    struct folder *folder = &larger[leftovers->folder_count++];
+    *folder = (struct folder){.chain_count = -1, .witness = -1, .handled_ns = ng_clock_mono_ns()};
+    snprintf(folder->path, sizeof(folder->path), "%s", path);
+    return folder;
 }
 
 static const struct ng_descendant *find(const struct ng_leftovers *leftovers, struct name name)
@@ -198,7 +198,7 @@ static bool restarts(pid_t rank)
 }
 
 /* The rank is alive. Orphans have been reparented to us, and show nothing. */
-static void note_rank(const struct ng_leftovers *leftovers, struct place *place,
+static void note_rank(const struct ng_leftovers *leftovers, struct folder *folder,
                       const struct ng_descendant *rank)
 {
     struct name chain[CHAIN_MAX];
@@ -206,19 +206,19 @@ static void note_rank(const struct ng_leftovers *leftovers, struct place *place,
 
     if (!count)
         return;
-    if (place->chain_count < 0) {
-        memcpy(place->chain, chain, sizeof(chain));
-        place->chain_count = count;
-        place->restarts = restarts(rank->pid);
+    if (folder->chain_count < 0) {
+        memcpy(folder->chain, chain, sizeof(chain));
+        folder->chain_count = count;
+        folder->restarts = restarts(rank->pid);
         return;
     }
-    for (int i = 0; i < place->chain_count; i++) {
-        const struct ng_descendant *above = find(leftovers, place->chain[i]);
+    for (int i = 0; i < folder->chain_count; i++) {
+        const struct ng_descendant *above = find(leftovers, folder->chain[i]);
         if (above && is_in(chain, count, above))
-            place->chain[kept++] = place->chain[i];
+            folder->chain[kept++] = folder->chain[i];
     }
     if (kept)
-        place->chain_count = kept;
+        folder->chain_count = kept;
 }
 
 static bool is_stopped(const struct ng_descendant *process)
@@ -236,26 +236,26 @@ static uint64_t ticks_at(int64_t mono_ns)
     return (uint64_t)(at / (NG_S / sysconf(_SC_CLK_TCK)));
 }
 
-static struct ended *ended_of(struct place *place, const struct ng_descendant *process)
+static struct ended *ended_of(struct folder *folder, const struct ng_descendant *process)
 {
-    for (size_t i = 0; i < place->ended_count; i++)
-        if (is_in(&place->ended[i].name, 1, process))
-            return &place->ended[i];
-    struct ended *larger = realloc(place->ended, (place->ended_count + 1) * sizeof(*larger));
+    for (size_t i = 0; i < folder->ended_count; i++)
+        if (is_in(&folder->ended[i].name, 1, process))
+            return &folder->ended[i];
+    struct ended *larger = realloc(folder->ended, (folder->ended_count + 1) * sizeof(*larger));
     if (!larger)
         return NULL;
-    place->ended = larger;
-    struct ended *ended = &larger[place->ended_count++];
+    folder->ended = larger;
+    struct ended *ended = &larger[folder->ended_count++];
     *ended = (struct ended){.name = {process->pid, process->start_ticks}};
     return ended;
 }
 
 /* `what`: "rank 3", "the launcher". */
-static void end(struct place *place, const struct ng_descendant *process, const char *what,
+static void end(struct folder *folder, const struct ng_descendant *process, const char *what,
                 const char *why)
 {
     int64_t now = ng_clock_mono_ns();
-    struct ended *ended = ended_of(place, process);
+    struct ended *ended = ended_of(folder, process);
     int number = is_stopped(process) || (ended && ended->signal) ? SIGKILL : SIGTERM;
 
     if (!ended || ended->signal == SIGKILL ||
@@ -347,19 +347,19 @@ static const struct rank *rank_of(const struct rank *ranks, size_t count,
 }
 
 /* A rank is still alive after the verdict. False: it is left alone. */
-static bool end_rank(const struct ng_leftovers *leftovers, struct place *place,
+static bool end_rank(const struct ng_leftovers *leftovers, struct folder *folder,
                      const struct rank *rank, const struct ng_descendant *process)
 {
     int64_t since = ng_clock_mono_ns() - rank->ending_ns;
     char what[32];
 
-    if (rank->began_ns > place->verdict_ns || !rank->may_be_ended ||
+    if (rank->began_ns > folder->verdict_ns || !rank->may_be_ended ||
         (rank->takes_errors && !is_stopped(process)))
         return false;
     if (rank->ending_policy && since < leftovers->abort_wait_ns + ENDING_NS && !is_stopped(process))
         return true;
     snprintf(what, sizeof(what), "rank %d", rank->number);
-    end(place, process, what, "its guard does not end it");
+    end(folder, process, what, "its guard does not end it");
     return true;
 }
 
@@ -390,9 +390,9 @@ static bool is_of_rank(const struct ng_leftovers *leftovers, const struct ng_des
     int above_count = chain_of(leftovers, process, above);
     bool found = false;
 
-    for (size_t p = 0; p < leftovers->place_count && !found; p++) {
+    for (size_t p = 0; p < leftovers->folder_count && !found; p++) {
         size_t count;
-        struct rank *ranks = read_ranks(leftovers->places[p].path, &count);
+        struct rank *ranks = read_ranks(leftovers->folders[p].path, &count);
         for (size_t i = 0; i < count && !found; i++) {
             const struct ng_descendant *rank = find(leftovers, ranks[i].name);
             found = rank && (rank == process || is_in(above, above_count, rank) ||
@@ -421,19 +421,19 @@ static bool may_lack_ranks(const struct ng_leftovers *leftovers, const struct ra
 
 /* A rank, as far as its position shows: it descends from the launcher and existed at the verdict. A
  * restarting torchrun ends the processes that it has started itself. */
-static bool end_unguarded(const struct ng_leftovers *leftovers, struct place *place,
+static bool end_unguarded(const struct ng_leftovers *leftovers, struct folder *folder,
                           const struct ng_descendant *process, uint64_t verdict_ticks)
 {
     const struct ng_descendant *launcher =
-        place->chain_count > 0 ? find(leftovers, place->chain[0]) : NULL;
+        folder->chain_count > 0 ? find(leftovers, folder->chain[0]) : NULL;
     struct name chain[CHAIN_MAX];
 
-    if (!launcher || place->restarts || process == launcher ||
+    if (!launcher || folder->restarts || process == launcher ||
         process->start_ticks >= verdict_ticks ||
         !is_in(chain, chain_of(leftovers, process, chain), launcher) ||
         is_of_rank(leftovers, process) || !would_end(process->pid))
         return false;
-    end(place, process, "a process", "it has not called NCCL");
+    end(folder, process, "a process", "it has not called NCCL");
     return true;
 }
 
@@ -466,42 +466,42 @@ static bool has_child(const struct ng_leftovers *leftovers, pid_t pid)
 }
 
 /* Once all its ranks are gone, it exits, starts others, does something else, or hangs. */
-static void watch_launcher(const struct ng_leftovers *leftovers, struct place *place)
+static void watch_launcher(const struct ng_leftovers *leftovers, struct folder *folder)
 {
     const struct ng_descendant *launcher =
-        place->chain_count > 0 ? find(leftovers, place->chain[0]) : NULL;
+        folder->chain_count > 0 ? find(leftovers, folder->chain[0]) : NULL;
     int64_t now = ng_clock_mono_ns();
 
-    if (!launcher || place->restarts || has_child(leftovers, launcher->pid)) {
-        place->watches_launcher = false;
+    if (!launcher || folder->restarts || has_child(leftovers, launcher->pid)) {
+        folder->watches_launcher = false;
         return;
     }
     uint64_t used = ticks_used(launcher->pid);
-    if (!place->idle_since_ns || used != place->launcher_ticks) {
-        place->idle_since_ns = now;
-        place->launcher_ticks = used;
+    if (!folder->idle_since_ns || used != folder->launcher_ticks) {
+        folder->idle_since_ns = now;
+        folder->launcher_ticks = used;
     }
-    if (now - place->idle_since_ns >= IDLE_NS)
-        end(place, launcher, "the launcher", "it waits for nobody");
+    if (now - folder->idle_since_ns >= IDLE_NS)
+        end(folder, launcher, "the launcher", "it waits for nobody");
 }
 
 /* ---- */
 
 /* Has a verdict ended it, since the last end that was handled? */
-static bool is_ended(const struct place *place, const struct rank *rank)
+static bool is_ended(const struct folder *folder, const struct rank *rank)
 {
     return rank->ended && ng_on_timeout_ends(rank->ending_policy) &&
-           rank->ending_ns > place->handled_ns;
+           rank->ending_ns > folder->handled_ns;
 }
 
-static void find_verdict(struct place *place, const struct rank *ranks, size_t count)
+static void find_verdict(struct folder *folder, const struct rank *ranks, size_t count)
 {
-    if (place->witnessed_ns > place->handled_ns && !place->verdict_ns)
-        place->verdict_ns = place->witnessed_ns;
+    if (folder->witnessed_ns > folder->handled_ns && !folder->verdict_ns)
+        folder->verdict_ns = folder->witnessed_ns;
     for (size_t i = 0; i < count; i++)
-        if (is_ended(place, &ranks[i]) &&
-            (!place->verdict_ns || ranks[i].ending_ns < place->verdict_ns))
-            place->verdict_ns = ranks[i].ending_ns;
+        if (is_ended(folder, &ranks[i]) &&
+            (!folder->verdict_ns || ranks[i].ending_ns < folder->verdict_ns))
+            folder->verdict_ns = ranks[i].ending_ns;
 }
 
 /* A run that a verdict has ended, and when that began. */
@@ -519,7 +519,7 @@ static const struct ended_run *ended_run_of(const struct ended_run *runs, size_t
 }
 
 /* The runs to which the ranks belong, and those of the incidents. How many; 0: not known. */
-static size_t find_ended_runs(const struct place *place, struct rank *ranks, size_t rank_count,
+static size_t find_ended_runs(const struct folder *folder, struct rank *ranks, size_t rank_count,
                               struct ended_run ret_runs[RUNS_MAX])
 {
     struct ng_local_process *processes = calloc(rank_count + 1, sizeof(*processes));
@@ -530,10 +530,10 @@ static size_t find_ended_runs(const struct place *place, struct rank *ranks, siz
     for (size_t i = 0; i < rank_count; i++)
         processes[i] = (struct ng_local_process){.pid = ranks[i].name.pid,
                                                  .start_ticks = ranks[i].name.start_ticks};
-    int failed = ng_local_find_runs_of(place->path, processes, (uint32_t)rank_count);
+    int failed = ng_local_find_runs_of(folder->path, processes, (uint32_t)rank_count);
     for (size_t i = 0; i < rank_count && !failed; i++) {
         ranks[i].run = processes[i].run;
-        if (!is_ended(place, &ranks[i]) || !ranks[i].run)
+        if (!is_ended(folder, &ranks[i]) || !ranks[i].run)
             continue;
         struct ended_run *run = (struct ended_run *)ended_run_of(ret_runs, count, ranks[i].run);
         if (!run && count < RUNS_MAX)
@@ -541,19 +541,19 @@ static size_t find_ended_runs(const struct place *place, struct rank *ranks, siz
         if (run && ranks[i].ending_ns < run->since_ns)
             run->since_ns = ranks[i].ending_ns;
     }
-    if (place->witnessed_ns > place->handled_ns && count < RUNS_MAX &&
-        !ended_run_of(ret_runs, count, place->witnessed_run))
-        ret_runs[count++] = (struct ended_run){place->witnessed_run, place->witnessed_ns};
+    if (folder->witnessed_ns > folder->handled_ns && count < RUNS_MAX &&
+        !ended_run_of(ret_runs, count, folder->witnessed_run))
+        ret_runs[count++] = (struct ended_run){folder->witnessed_run, folder->witnessed_ns};
     free(processes);
     return count;
 }
 
-static void end_what_is_left(const struct ng_leftovers *leftovers, struct place *place,
+static void end_what_is_left(const struct ng_leftovers *leftovers, struct folder *folder,
                              struct rank *ranks, size_t rank_count)
 {
     struct ended_run runs[RUNS_MAX];
-    size_t run_count = find_ended_runs(place, ranks, rank_count, runs);
-    uint64_t verdict_ticks = ticks_at(place->verdict_ns);
+    size_t run_count = find_ended_runs(folder, ranks, rank_count, runs);
+    uint64_t verdict_ticks = ticks_at(folder->verdict_ns);
     bool left = false, may_lack = may_lack_ranks(leftovers, ranks, rank_count);
 
     /* With several runs, the position of a process without a box does not show its run. */
@@ -566,16 +566,16 @@ static void end_what_is_left(const struct ng_leftovers *leftovers, struct place 
         if (run && ng_clock_mono_ns() - run->since_ns < GRACE_NS)
             left = true;
         else if (run)
-            left |= end_rank(leftovers, place, rank, process);
+            left |= end_rank(leftovers, folder, rank, process);
         else if (!rank && may_lack)
-            left |= end_unguarded(leftovers, place, process, verdict_ticks);
+            left |= end_unguarded(leftovers, folder, process, verdict_ticks);
     }
     if (left)
         return;
-    place->handled_ns = ng_clock_mono_ns();
-    place->verdict_ns = 0;
-    place->watches_launcher = true;
-    place->idle_since_ns = 0;
+    folder->handled_ns = ng_clock_mono_ns();
+    folder->verdict_ns = 0;
+    folder->watches_launcher = true;
+    folder->idle_since_ns = 0;
 }
 
 /* ---- A run that cannot read its verdict ---- */
@@ -590,7 +590,7 @@ static bool lives(const struct rank *rank)
 }
 
 /* A live rank of a run without any guard's sign of life for long. NULL: none. */
-static const struct rank *find_silent(const struct place *place, struct rank *ranks, size_t count)
+static const struct rank *find_silent(const struct folder *folder, struct rank *ranks, size_t count)
 {
     struct ended_run none[RUNS_MAX];
     int64_t since = ng_clock_mono_ns() - SILENT_NS;
@@ -601,83 +601,84 @@ static const struct rank *find_silent(const struct place *place, struct rank *ra
             silent = &ranks[i];
     if (!silent)
         return NULL;
-    find_ended_runs(place, ranks, count, none);
+    find_ended_runs(folder, ranks, count, none);
     for (size_t i = 0; i < count; i++)
         if (ranks[i].run == silent->run && ranks[i].heartbeat_ns >= since && lives(&ranks[i]))
             return NULL;
     return silent->run ? silent : NULL;
 }
 
-static void tend_witness(const struct ng_leftovers *leftovers, struct place *place,
-                         struct rank *ranks, size_t count)
+static void check_witness(const struct ng_leftovers *leftovers, struct folder *folder,
+                          struct rank *ranks, size_t count)
 {
     struct ng_incident incident;
     struct ng_witness_run run;
 
-    if (!ng_witness_is_of_use(leftovers->witness) || place->verdict_ns)
+    if (!ng_witness_is_of_use(leftovers->witness) || folder->verdict_ns)
         return;
-    const struct rank *silent = find_silent(place, ranks, count);
-    if (place->witness < 0) {
-        if (silent && silent->run != place->witnessed_run &&
-            ng_witness_find_run(leftovers->witness, place->path, silent->name.pid, &run)) {
-            place->witness = ng_witness_start(&run);
-            place->witnessed_run = place->witness < 0 ? 0 : run.id;
+    const struct rank *silent = find_silent(folder, ranks, count);
+    if (folder->witness < 0) {
+        if (silent && silent->run != folder->witnessed_run &&
+            ng_witness_find_run(leftovers->witness, folder->path, silent->name.pid, &run)) {
+            folder->witness = ng_witness_start(&run);
+            folder->witnessed_run = folder->witness < 0 ? 0 : run.id;
         }
         return;
     }
-    ssize_t bytes = read(place->witness, &incident, sizeof(incident));
+    ssize_t bytes = read(folder->witness, &incident, sizeof(incident));
     if (silent && bytes < 0 && errno == EAGAIN)
         return;
-    close(place->witness);
-    place->witness = -1;
+    close(folder->witness);
+    folder->witness = -1;
     if (bytes != (ssize_t)sizeof(incident))
-        place->witnessed_run = 0; /* the guard is back, or the witness gone: another may follow */
+        folder->witnessed_run = 0; /* the guard is back, or the witness gone: another may follow */
     else if (ng_on_timeout_ends((uint32_t)incident.policy))
-        place->witnessed_ns = ng_clock_mono_ns();
+        folder->witnessed_ns = ng_clock_mono_ns();
 }
 
 /* ---- */
 
 /* True: it is busy with an incident. */
-static bool tend_place(struct ng_leftovers *leftovers, struct place *place)
+static bool check_folder(struct ng_leftovers *leftovers, struct folder *folder)
 {
     size_t count;
-    struct rank *ranks = read_ranks(place->path, &count);
+    struct rank *ranks = read_ranks(folder->path, &count);
 
-    tend_witness(leftovers, place, ranks, count);
-    find_verdict(place, ranks, count);
+    check_witness(leftovers, folder, ranks, count);
+    find_verdict(folder, ranks, count);
     /* Ancestry is determined only if it matters: there may be thousands of processes. */
-    if (!leftovers->list && (count != place->seen || place->verdict_ns || place->watches_launcher))
+    if (!leftovers->list &&
+        (count != folder->seen || folder->verdict_ns || folder->watches_launcher))
         leftovers->list = ng_descendants_list(&leftovers->count);
-    if (!place->verdict_ns && count != place->seen) {
+    if (!folder->verdict_ns && count != folder->seen) {
         for (size_t i = 0; i < count; i++) {
             const struct ng_descendant *process = find(leftovers, ranks[i].name);
             if (process)
-                note_rank(leftovers, place, process);
+                note_rank(leftovers, folder, process);
         }
-        place->seen = count;
+        folder->seen = count;
     }
-    if (place->verdict_ns && ng_clock_mono_ns() - place->verdict_ns >= GRACE_NS)
-        end_what_is_left(leftovers, place, ranks, count);
-    if (place->watches_launcher)
-        watch_launcher(leftovers, place);
+    if (folder->verdict_ns && ng_clock_mono_ns() - folder->verdict_ns >= GRACE_NS)
+        end_what_is_left(leftovers, folder, ranks, count);
+    if (folder->watches_launcher)
+        watch_launcher(leftovers, folder);
     free(ranks);
-    return place->verdict_ns != 0;
+    return folder->verdict_ns != 0;
 }
 
-int ng_leftovers_tend(struct ng_leftovers *leftovers, const struct ng_job_folders *folders)
+int ng_leftovers_check(struct ng_leftovers *leftovers, const struct ng_job_folders *folders)
 {
     bool busy = false;
     char path[PATH_MAX];
     const char *name;
-    struct place *place;
+    struct folder *folder;
 
-    if (leftovers->dir[0] && (place = place_of(leftovers, leftovers->dir)))
-        busy |= tend_place(leftovers, place);
+    if (leftovers->dir[0] && (folder = folder_of(leftovers, leftovers->dir)))
+        busy |= check_folder(leftovers, folder);
     for (size_t i = 0; folders && (name = ng_job_folders_name(folders, i)); i++) {
         ng_paths_default_dir(name, path, sizeof(path));
-        if ((place = place_of(leftovers, path)))
-            busy |= tend_place(leftovers, place);
+        if ((folder = folder_of(leftovers, path)))
+            busy |= check_folder(leftovers, folder);
     }
     free(leftovers->list);
     leftovers->list = NULL;

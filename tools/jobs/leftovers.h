@@ -34,6 +34,6 @@ void ng_leftovers_destroy(struct ng_leftovers *leftovers);
  *
  * Returns in how many milliseconds the next call is due.
  */
-int ng_leftovers_tend(struct ng_leftovers *leftovers, const struct ng_job_folders *folders);
+int ng_leftovers_check(struct ng_leftovers *leftovers, const struct ng_job_folders *folders);
 
 #endif

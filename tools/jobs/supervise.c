@@ -214,7 +214,7 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_le
     for (;;) {
         siginfo_t info;
         if (leftovers && ng_clock_mono_ns() >= due) {
-            due = ng_clock_mono_ns() + ng_leftovers_tend(leftovers, folders) * NG_MS;
+            due = ng_clock_mono_ns() + ng_leftovers_check(leftovers, folders) * NG_MS;
             if (ends)
                 ng_rank_ends_look(ends, folders);
         }

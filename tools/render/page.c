@@ -26,11 +26,11 @@
 #include "tools/ingest/timings.h"
 #include "tools/render/findings.h"
 
-#define NUMBER_MAX       INT64_C(9007199254740991) /* largest exact integer of a script */
-#define SIGNATURE_PLACES 65536u                    /* a power of two */
-#define TIMINGS_MAX      5000u
-#define BOUNDS           5 /* a separate state in the data: done, but see ng_span.bounds */
-#define SIGNATURES_MAX   (SIGNATURE_PLACES / 2)
+#define NUMBER_MAX      INT64_C(9007199254740991) /* largest exact integer of a script */
+#define SIGNATURE_SLOTS 65536u                    /* a power of two */
+#define TIMINGS_MAX     5000u
+#define BOUNDS          5 /* a separate state in the data: done, but see ng_span.bounds */
+#define SIGNATURES_MAX  (SIGNATURE_SLOTS / 2)
 
 struct writer {
     struct ng_json json;
@@ -38,7 +38,7 @@ struct writer {
     /* The arguments of operations, each combination once. */
     struct ng_signature *signatures;
     uint32_t signature_count;
-    uint32_t *places; /* index + 1 by hash */
+    uint32_t *slots; /* index + 1 by hash */
 };
 
 /* ---- Values ---- */
@@ -82,16 +82,16 @@ static int find_signature(struct writer *writer, const struct ng_signature *sign
         return -1;
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         hash = (hash ^ fields[i]) * UINT64_C(0x9e3779b97f4a7c15);
-    uint32_t at = (uint32_t)(hash >> 32) & (SIGNATURE_PLACES - 1);
-    while (writer->places[at] && !alike(&writer->signatures[writer->places[at] - 1], signature))
-        at = (at + 1) & (SIGNATURE_PLACES - 1);
-    if (!writer->places[at]) {
+    uint32_t at = (uint32_t)(hash >> 32) & (SIGNATURE_SLOTS - 1);
+    while (writer->slots[at] && !alike(&writer->signatures[writer->slots[at] - 1], signature))
+        at = (at + 1) & (SIGNATURE_SLOTS - 1);
+    if (!writer->slots[at]) {
         if (writer->signature_count == SIGNATURES_MAX)
             return -1;
         writer->signatures[writer->signature_count] = *signature;
-        writer->places[at] = ++writer->signature_count;
+        writer->slots[at] = ++writer->signature_count;
     }
-    return (int)writer->places[at] - 1;
+    return (int)writer->slots[at] - 1;
 }
 
 /* ---- Verdict ---- */
@@ -547,9 +547,9 @@ int ng_page_write_data(const struct ng_page *page, int fd)
     struct writer writer = {.signature_count = 0};
 
     writer.signatures = calloc(SIGNATURES_MAX, sizeof(*writer.signatures));
-    writer.places = calloc(SIGNATURE_PLACES, sizeof(*writer.places));
+    writer.slots = calloc(SIGNATURE_SLOTS, sizeof(*writer.slots));
     int error =
-        writer.signatures && writer.places
+        writer.signatures && writer.slots
             ? ng_timeline_make(page->view, page->verdict, NG_PAGE_SPANS_MAX, &writer.timeline)
             : -ENOMEM;
     if (!error) {
@@ -557,7 +557,7 @@ int ng_page_write_data(const struct ng_page *page, int fd)
         ng_timeline_fini(&writer.timeline);
     }
     free(writer.signatures);
-    free(writer.places);
+    free(writer.slots);
     return error;
 }
 

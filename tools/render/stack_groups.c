@@ -80,13 +80,13 @@ static uint64_t hash_line(uint64_t hash, const char *line, size_t length, bool t
 
 /* ---- The table of stacks ---- */
 
-static uint32_t *place_of(const struct ng_stack_groups *folded, uint64_t hash)
+static uint32_t *slot_of(const struct ng_stack_groups *folded, uint64_t hash)
 {
-    uint32_t mask = folded->place_count - 1, at = (uint32_t)(hash >> 20) & mask;
+    uint32_t mask = folded->slot_count - 1, at = (uint32_t)(hash >> 20) & mask;
 
-    while (folded->places[at] && folded->stacks[folded->places[at] - 1].hash != hash)
+    while (folded->slots[at] && folded->stacks[folded->slots[at] - 1].hash != hash)
         at = (at + 1) & mask;
-    return &folded->places[at];
+    return &folded->slots[at];
 }
 
 static bool make_room(struct ng_stack_groups *folded)
@@ -99,14 +99,14 @@ static bool make_room(struct ng_stack_groups *folded)
         return false;
     folded->stacks = stacks;
     folded->room = room;
-    uint32_t *places = calloc(room * 2, sizeof(*places));
-    if (!places)
+    uint32_t *slots = calloc(room * 2, sizeof(*slots));
+    if (!slots)
         return false;
-    free(folded->places);
-    folded->places = places;
-    folded->place_count = room * 2;
+    free(folded->slots);
+    folded->slots = slots;
+    folded->slot_count = room * 2;
     for (uint32_t i = 0; i < folded->count; i++)
-        *place_of(folded, folded->stacks[i].hash) = i + 1;
+        *slot_of(folded, folded->stacks[i].hash) = i + 1;
     return true;
 }
 
@@ -143,8 +143,8 @@ static int add_stack(struct ng_stack_groups *folded, int rank, const char *files
     }
     if (!make_room(folded))
         return -ENOMEM;
-    uint32_t *place = place_of(folded, hash);
-    if (!*place) {
+    uint32_t *slot = slot_of(folded, hash);
+    if (!*slot) {
         if (folded->count == STACKS_MAX)
             return 0;
         struct ng_stack_group stack = {.title = strndup(text, title),
@@ -158,9 +158,9 @@ static int add_stack(struct ng_stack_groups *folded, int rank, const char *files
             return -ENOMEM;
         }
         folded->stacks[folded->count++] = stack;
-        *place = folded->count;
+        *slot = folded->count;
     }
-    return add_rank(&folded->stacks[*place - 1], rank) ? 0 : -ENOMEM;
+    return add_rank(&folded->stacks[*slot - 1], rank) ? 0 : -ENOMEM;
 }
 
 /* From the first paragraph, which describes the process; some have none. */
@@ -308,7 +308,7 @@ void ng_stack_groups_fini(struct ng_stack_groups *folded)
     free(folded->file_lists);
     free(folded->summaries);
     free(folded->stacks);
-    free(folded->places);
+    free(folded->slots);
     *folded = NG_STACK_GROUPS_NONE;
 }
 

@@ -18,27 +18,27 @@
 /* Enough for local files of gigabytes, and for downloads. */
 #define LIMIT_NS       (10 * NG_S)
 #define FETCH_LIMIT_NS (60 * NG_S)
-#define PLACES         (2 * LINES_MAX)
+#define SLOTS          (2 * LINES_MAX)
 #define STACKS_MAX     1000u /* more are not looked at on a page */
 
 struct asked {
     struct ng_source_line lines[LINES_MAX];
     uint32_t count;
-    uint16_t places[PLACES]; /* index + 1, by hash */
-    struct ng_arena arena;   /* of paths and build ids */
+    uint16_t slots[SLOTS]; /* index + 1, by hash */
+    struct ng_arena arena; /* of paths and build ids */
 };
 
 /* Its index, once for each address; -1: no memory, or too many. */
 static int ask(struct asked *asked, const char *path, const char *build_id, size_t id_length,
                uint64_t offset)
 {
-    uint32_t at = (uint32_t)(offset * UINT64_C(0x9e3779b97f4a7c15) >> 32) % PLACES;
+    uint32_t at = (uint32_t)(offset * UINT64_C(0x9e3779b97f4a7c15) >> 32) % SLOTS;
 
-    for (; asked->places[at]; at = (at + 1) % PLACES) {
-        const struct ng_source_line *line = &asked->lines[asked->places[at] - 1];
+    for (; asked->slots[at]; at = (at + 1) % SLOTS) {
+        const struct ng_source_line *line = &asked->lines[asked->slots[at] - 1];
         if (line->offset == offset && strlen(line->build_id) == id_length &&
             memcmp(line->build_id, build_id, id_length) == 0 && strcmp(line->path, path) == 0)
-            return asked->places[at] - 1;
+            return asked->slots[at] - 1;
     }
     if (asked->count == LINES_MAX)
         return -1;
@@ -48,7 +48,7 @@ static int ask(struct asked *asked, const char *path, const char *build_id, size
     line->offset = offset;
     if (!line->path || !line->build_id)
         return -1;
-    asked->places[at] = (uint16_t)++asked->count;
+    asked->slots[at] = (uint16_t)++asked->count;
     return (int)asked->count - 1;
 }
 

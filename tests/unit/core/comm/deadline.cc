@@ -182,7 +182,7 @@ TEST_F(Deadline, ASuspensionHoldsUntilItIsLiftedOrItsTimeIsOver)
     EXPECT_EQ(ng_deadline_suspend(0, INT64_MAX), 0);
     make(2);
     EXPECT_TRUE(made_rests(handles_[2])) << "one that was made later";
-    ng_deadline_tend(INT64_MAX - 1);
+    ng_deadline_expire_suspensions(INT64_MAX - 1);
     EXPECT_TRUE(ng_deadline_rests(comm()));
     ng_deadline_resume(0);
     EXPECT_FALSE(made_rests(handles_[2]));
@@ -190,9 +190,9 @@ TEST_F(Deadline, ASuspensionHoldsUntilItIsLiftedOrItsTimeIsOver)
     EXPECT_EQ(ng_deadline_suspend(group_, until), 0);
     EXPECT_TRUE(ng_deadline_rests(comm()));
     EXPECT_FALSE(ng_deadline_rests(comm(1)));
-    ng_deadline_tend(until - 1);
+    ng_deadline_expire_suspensions(until - 1);
     EXPECT_TRUE(ng_deadline_rests(comm()));
-    ng_deadline_tend(until);
+    ng_deadline_expire_suspensions(until);
     EXPECT_FALSE(made_rests(handles_[0]));
     made_destroy(0, handles_[2], 0);
 }
@@ -205,7 +205,7 @@ TEST_F(Deadline, ARestWithOthersIsNoReasonForOthersAndShortensNoOrder)
     EXPECT_EQ(ng_deadline_suspend(group_, INT64_MAX), 0);
     EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
     EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
-    ng_deadline_tend(ng_clock_mono_ns() + 1000 * S);
+    ng_deadline_expire_suspensions(ng_clock_mono_ns() + 1000 * S);
     EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
     ng_deadline_resume(0);
     EXPECT_FALSE(ng_deadline_rests(comm()));
@@ -217,7 +217,7 @@ TEST_F(Deadline, ARestWithOthersReplacesNoOrderHoweverShort)
     EXPECT_EQ(ng_deadline_suspend(group_, until), 0);
     EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
     EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
-    ng_deadline_tend(until);
+    ng_deadline_expire_suspensions(until);
     EXPECT_FALSE(ng_deadline_rests(comm()));
 }
 
@@ -229,9 +229,9 @@ TEST_F(Deadline, ARestWithOthersIsProlongedAndNeverShortened)
     while (ng_clock_mono_ns() == begun)
         ;
     EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
-    ng_deadline_tend(begun + REST);
+    ng_deadline_expire_suspensions(begun + REST);
     EXPECT_TRUE(ng_deadline_rests(comm())) << "the second began later";
-    ng_deadline_tend(ng_clock_mono_ns() + REST);
+    ng_deadline_expire_suspensions(ng_clock_mono_ns() + REST);
     EXPECT_FALSE(ng_deadline_rests(comm()));
 }
 

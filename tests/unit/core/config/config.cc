@@ -194,7 +194,7 @@ TEST(Config, ChoicesTakeTheirWordsAndPyTorchsNumbers)
     for (const char *level : {"off", "error", "warn", "info", "debug"})
         EXPECT_EQ(parse({std::string("NCCLGUARD_LOG=") + level}).mistakes, 0) << level;
     EXPECT_EQ(parse({"NCCLGUARD_LOG=off"}).config.log_level, NG_LOG_OFF);
-    for (const char *bad : {"kil", "killl", "log|kill", "log=0", "4", "=", "|"}) {
+    for (const char *bad : {"kil", "killl", "log|kill", "log=0", "9", "=", "|"}) {
         Parsed parsed = parse({std::string("NCCLGUARD_ON_TIMEOUT=") + bad});
         EXPECT_EQ(parsed.mistakes, 1) << bad;
         EXPECT_EQ(parsed.config.on_timeout, (int)NG_ON_TIMEOUT_KILL) << bad;

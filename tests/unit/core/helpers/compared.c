@@ -106,7 +106,7 @@ void compared_round(void)
     struct ng_board board = {.ops = &ops};
 
     now_ns += NG_S;
-    ng_signature_compare_tend(&board, now_ns);
+    ng_signature_compare_run(&board, now_ns);
 }
 
 char compared_across(uint32_t slot)

@@ -351,7 +351,7 @@ int64_t made_deaths_silence(bool own, unsigned count)
     ng_watchdog_fallback_begin();
     for (unsigned i = 0; i < count; i++) {
         now_ns += NG_S;
-        ng_watchdog_fallback_tend();
+        ng_watchdog_fallback_check();
     }
     ng_watchdog_fallback_after_fork();
     return NG_LOAD(ng_guard.box.groups[0].pending_age_ns);

@@ -504,7 +504,7 @@ void made_ranks_compare(bool later)
 {
     if (later)
         now_ns += 2 * NG_S;
-    ng_signature_compare_tend(NULL, now_ns);
+    ng_signature_compare_run(NULL, now_ns);
     now_ns += NG_S;
 }
 

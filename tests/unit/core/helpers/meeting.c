@@ -63,7 +63,7 @@ void meeting_begin(const char *folder, int nranks)
 void meeting_finish(void)
 {
     ng_comm_end(mine, NG_GROUP_DESTROYED);
-    ng_rendezvous_tend();
+    ng_rendezvous_drop_ended();
     for (int rank = 0; rank < rank_count; rank++) {
         ng_box_close(box_of(rank), NULL);
         if (rank)
@@ -102,7 +102,7 @@ void meeting_pass(int rank, uint64_t seq)
 
 void meeting_round(void)
 {
-    ng_rendezvous_tend();
+    ng_rendezvous_drop_ended();
 }
 
 void meeting_enter(int rank, uint64_t hash)
@@ -177,7 +177,7 @@ int meeting_maps_of(int comms)
     int most = meeting_maps();
     for (int i = 0; i < comms; i++)
         ng_comm_end(all[i], NG_GROUP_DESTROYED);
-    ng_rendezvous_tend();
+    ng_rendezvous_drop_ended();
     mine = first;
     return most;
 }

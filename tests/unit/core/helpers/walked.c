@@ -105,13 +105,13 @@ int walked_await(uint64_t id, uint64_t ret_addresses[WALKED_FRAMES], uint32_t *r
 
 bool walked_name(uint64_t address, char *ret_name, size_t bytes)
 {
-    struct ng_frame_place place;
+    struct ng_frame_address row;
 
     for (uint32_t i = ng_frame_table_count(&ng_guard.box); i > 0; i--) {
-        ng_frame_table_read(&ng_guard.box, i - 1, &place);
-        if (place.address != address || place.gone_mono_ns || !place.name[0])
+        ng_frame_table_read(&ng_guard.box, i - 1, &row);
+        if (row.address != address || row.gone_mono_ns || !row.name[0])
             continue;
-        snprintf(ret_name, bytes, "%s", place.name);
+        snprintf(ret_name, bytes, "%s", row.name);
         return true;
     }
     return false;

@@ -99,7 +99,7 @@ TEST_F(FrameTable, FramesThatAreWrittenOrOfAnotherRecordAreNone)
 TEST_F(FrameTable, ABetterNameReplacesTheFirst)
 {
     uint32_t place = ng_frame_table_add(&box_, 0x10100, NG_FRAME_NO_MODULE);
-    struct ng_frame_place read;
+    struct ng_frame_address read;
     ng_frame_table_read(&box_, place, &read);
     EXPECT_STREQ(read.name, "");
     ng_frame_table_name(&box_, place, "first", 1);
@@ -107,17 +107,17 @@ TEST_F(FrameTable, ABetterNameReplacesTheFirst)
     ng_frame_table_read(&box_, place, &read);
     EXPECT_EQ(read.name, std::string(NG_BOX_FRAME_NAME_BYTES - 1, 'x'));
     EXPECT_EQ(read.name_offset, 2u);
-    box_.places[place].name_version++;
+    box_.addresses[place].name_version++;
     ng_frame_table_read(&box_, place, &read);
     EXPECT_STREQ(read.name, "") << "somebody writes it";
 }
 
 TEST_F(FrameTable, FullTablesAreCounted)
 {
-    for (uint32_t i = 0; i < box_.place_capacity; i++)
+    for (uint32_t i = 0; i < box_.address_capacity; i++)
         ASSERT_EQ(ng_frame_table_add(&box_, 1 + i, NG_FRAME_NO_MODULE), i);
     EXPECT_EQ(ng_frame_table_add(&box_, 9, NG_FRAME_NO_MODULE), UINT32_MAX);
-    EXPECT_EQ(box_.header->places_lost, 1u);
+    EXPECT_EQ(box_.header->addresses_lost, 1u);
     for (uint32_t i = 0; i < box_.module_capacity; i++) {
         image_.start = 0x10000 * i;
         ASSERT_EQ(ng_frame_table_add_module(&box_, &image_), i);

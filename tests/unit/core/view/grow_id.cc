@@ -183,9 +183,9 @@ class Job
         groups.push_back(child);
     }
 
-    bool tend(int process)
+    bool look_up(int process)
     {
-        return ng_grow_id_tend(&processes[process].box, &board.board);
+        return ng_grow_id_look_up(&processes[process].box, &board.board);
     }
 
     /* Rounds until nobody waits; how many it took, a hundred at most. */
@@ -194,7 +194,7 @@ class Job
         for (int round = 0; round < 100; round++) {
             bool waits = false;
             for (size_t i = 0; i < processes.size(); i++)
-                waits |= tend((int)i);
+                waits |= look_up((int)i);
             if (!waits)
                 return round;
         }
@@ -278,7 +278,7 @@ TEST(GrowId, AllMembersAgreeInAnyTreeWheneverTheyLearn)
             default: /* somebody's guard comes round meanwhile, or not for long */
                 job.board.away = job.random() % 2;
                 for (uint64_t i = job.random() % 8; i > 0; i--)
-                    job.tend((int)(job.random() % job.processes.size()));
+                    job.look_up((int)(job.random() % job.processes.size()));
             }
             if (std::any_of(job.processes.begin(), job.processes.end(), [](Process &process) {
                     return process.box.header->group_used > SLOTS - 64;
@@ -374,8 +374,8 @@ TEST(GrowId, WithoutTheOneThatInvitedAnIdStaysUnknown)
     uint64_t joined_id = job.unique_id();
     ng_box_group *group = job.processes[2].make(NG_OP_CommGrow, joined_id, nullptr);
     group->joined_id = joined_id;
-    EXPECT_TRUE(job.tend(2));
-    EXPECT_TRUE(job.tend(2));
+    EXPECT_TRUE(job.look_up(2));
+    EXPECT_TRUE(job.look_up(2));
     EXPECT_EQ(group->id, joined_id);
     EXPECT_EQ(group->former_id, 0u);
     EXPECT_EQ(job.board.asked, 2);
@@ -413,7 +413,7 @@ TEST(GrowId, AnIdThatMayStillChangeIsNotTold)
     root->derived = 1;
     root = job.processes[0].make(NG_OP_CommGrow, ng_group_id_split(7, 1, 0), root);
     root->joined_id = first;
-    EXPECT_FALSE(job.tend(1));
+    EXPECT_FALSE(job.look_up(1));
     EXPECT_EQ(joined->id, root->id);
     EXPECT_EQ(again->id, ng_group_id_split(root->id, 1, 0));
     EXPECT_EQ(ng_grow_id_find(&job.processes[1].box, second), again->id);

@@ -5,7 +5,7 @@
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
-#include "tests/unit/tools/merged.h"
+#include "tests/unit/tools/ingest/merged.h"
 
 TEST(ViewMerge, OfRandomJobsGivesTheVerdictOfAllRecords)
 {

@@ -10,7 +10,7 @@
 #include <iterator>
 
 #include "tests/unit/tools/command.h"
-#include "tests/unit/tools/unpickled.h"
+#include "tests/unit/tools/ingest/unpickled.h"
 #include "tests/unit/tools/verdict_json.h"
 
 namespace

@@ -2,7 +2,7 @@
  * What the reader of pickles makes of some bytes, as text: containers are summed up as the text of
  * what they hold.
  */
-#include "tests/unit/tools/unpickled.h"
+#include "tests/unit/tools/ingest/unpickled.h"
 
 #include <cstdio>
 #include <vector>

@@ -1,8 +1,8 @@
 /*
  * What the reader of pickles makes of some bytes, for tests: in C, as the reader is.
  */
-#ifndef NCCLGUARD_TESTS_UNIT_TOOLS_UNPICKLED_H
-#define NCCLGUARD_TESTS_UNIT_TOOLS_UNPICKLED_H
+#ifndef NCCLGUARD_TESTS_UNIT_TOOLS_INGEST_UNPICKLED_H
+#define NCCLGUARD_TESTS_UNIT_TOOLS_INGEST_UNPICKLED_H
 
 #include <string>
 

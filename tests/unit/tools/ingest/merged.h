@@ -2,8 +2,8 @@
  * Verdicts over all records of a made-up job, and over those that a merged view keeps: they must be
  * the same. In C, since views are C's.
  */
-#ifndef NCCLGUARD_TESTS_UNIT_TOOLS_MERGED_H
-#define NCCLGUARD_TESTS_UNIT_TOOLS_MERGED_H
+#ifndef NCCLGUARD_TESTS_UNIT_TOOLS_INGEST_MERGED_H
+#define NCCLGUARD_TESTS_UNIT_TOOLS_INGEST_MERGED_H
 
 #include <stdbool.h>
 #include <stddef.h>

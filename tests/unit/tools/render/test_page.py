@@ -145,7 +145,7 @@ class Command(unittest.TestCase):
                 text = file.read()
             self.assertTrue('"kind": "missing_rank"' in text)
             self.assertTrue("shard-07.tar" in text, "no stacks on the page")
-            check = os.path.join(HERE, "..", "core", "report", "check_trace.py")
+            check = os.path.join(HERE, "..", "..", "core", "report", "check_trace.py")
             checked = subprocess.run([sys.executable, check, trace], capture_output=True, text=True, timeout=120)
             self.assertEqual(checked.returncode, 0, checked.stderr)
             self.assertIn("8 processes", checked.stdout)

@@ -1,7 +1,7 @@
 /*
  * Verdicts over all records of a made-up job, and over those that a merged view keeps.
  */
-#include "tests/unit/tools/merged.h"
+#include "tests/unit/tools/ingest/merged.h"
 
 #include <errno.h>
 #include <fcntl.h>
