@@ -45,10 +45,8 @@ class Deadline : public testing::Test
     }
     static uint64_t make(int i)
     {
-        struct made_group group = {};
         made_init(0, handles_[i], 2, 0, nullptr, 0);
-        EXPECT_TRUE(made_group_of(handles_[i], &group));
-        return group.id;
+        return group_of(handles_[i]).id;
     }
 
     uint64_t group_, other_;
@@ -170,9 +168,9 @@ TEST_F(Deadline, PhasesNestAndAreOfOneGroupOrOfAll)
     EXPECT_TRUE(ng_deadline_rests(nullptr));
     EXPECT_EQ(ng_deadline_rest_end(0), 0);
     EXPECT_TRUE(ng_deadline_rests(comm()));
-    EXPECT_TRUE(made_rests(handles_[0]));
+    EXPECT_TRUE(group_of(handles_[0]).rests);
     EXPECT_FALSE(ng_deadline_rests(comm(1)));
-    EXPECT_FALSE(made_rests(handles_[1]));
+    EXPECT_FALSE(group_of(handles_[1]).rests);
     EXPECT_EQ(ng_deadline_rest_end(group_), 0);
     EXPECT_FALSE(ng_deadline_rests(comm()));
 }
@@ -181,11 +179,11 @@ TEST_F(Deadline, ASuspensionHoldsUntilItIsLiftedOrItsTimeIsOver)
 {
     EXPECT_EQ(ng_deadline_suspend(0, INT64_MAX), 0);
     make(2);
-    EXPECT_TRUE(made_rests(handles_[2])) << "one that was made later";
+    EXPECT_TRUE(group_of(handles_[2]).rests) << "one that was made later";
     ng_deadline_tend(INT64_MAX - 1);
     EXPECT_TRUE(ng_deadline_rests(comm()));
     ng_deadline_resume(0);
-    EXPECT_FALSE(made_rests(handles_[2]));
+    EXPECT_FALSE(group_of(handles_[2]).rests);
     int64_t until = ng_clock_mono_ns() + 1000 * S;
     EXPECT_EQ(ng_deadline_suspend(group_, until), 0);
     EXPECT_TRUE(ng_deadline_rests(comm()));
@@ -193,7 +191,7 @@ TEST_F(Deadline, ASuspensionHoldsUntilItIsLiftedOrItsTimeIsOver)
     ng_deadline_tend(until - 1);
     EXPECT_TRUE(ng_deadline_rests(comm()));
     ng_deadline_tend(until);
-    EXPECT_FALSE(made_rests(handles_[0]));
+    EXPECT_FALSE(group_of(handles_[0]).rests);
     made_destroy(0, handles_[2], 0);
 }
 
@@ -201,12 +199,12 @@ TEST_F(Deadline, ARestWithOthersIsNoReasonForOthersAndShortensNoOrder)
 {
     EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
     EXPECT_TRUE(ng_deadline_rests(comm()));
-    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_WITH_OTHERS);
+    EXPECT_EQ(group_of(handles_[0]).rests, (uint32_t)NG_REST_WITH_OTHERS);
     EXPECT_EQ(ng_deadline_suspend(group_, INT64_MAX), 0);
-    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
+    EXPECT_EQ(group_of(handles_[0]).rests, (uint32_t)NG_REST_OWN);
     EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
     ng_deadline_tend(ng_clock_mono_ns() + 1000 * S);
-    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
+    EXPECT_EQ(group_of(handles_[0]).rests, (uint32_t)NG_REST_OWN);
     ng_deadline_resume(0);
     EXPECT_FALSE(ng_deadline_rests(comm()));
 }
@@ -216,7 +214,7 @@ TEST_F(Deadline, ARestWithOthersReplacesNoOrderHoweverShort)
     int64_t until = ng_clock_mono_ns() + S;
     EXPECT_EQ(ng_deadline_suspend(group_, until), 0);
     EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
-    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
+    EXPECT_EQ(group_of(handles_[0]).rests, (uint32_t)NG_REST_OWN);
     ng_deadline_tend(until);
     EXPECT_FALSE(ng_deadline_rests(comm()));
 }
@@ -247,7 +245,7 @@ TEST_F(Deadline, AForkedChildHasNothingOfItsParents)
     EXPECT_EQ(in_child([&] {
                   made_fork_child();
                   made_init(0, handles_[2], 2, 0, nullptr, 0);
-                  if (ng_deadline_rests(nullptr) || made_rests(handles_[2]))
+                  if (ng_deadline_rests(nullptr) || group_of(handles_[2]).rests)
                       return 1;
                   return ng_deadline_timeout(comm(2), NG_OP_AllReduce) == CONFIGURED ? 0 : 2;
               }),

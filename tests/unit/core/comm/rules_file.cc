@@ -29,7 +29,7 @@ class RulesFile : public testing::Test
             made_begin(64);
         begun = true;
         write_whole_file(log_, "");
-        made_log_to(log_.c_str());
+        ng_log_init(NG_LOG_DEBUG, log_.c_str(), 0);
         made_configure_deadlines(CONFIGURED, CONFIGURED, 5 * S, 30 * S);
         made_set_rules(path_.c_str());
     }
@@ -77,9 +77,7 @@ class RulesFile : public testing::Test
     }
     static std::string name(void *handle)
     {
-        struct made_group group = {};
-        EXPECT_TRUE(made_group_of(handle, &group));
-        return group.name;
+        return group_of(handle).name;
     }
 
     Folder folder_;

@@ -261,11 +261,6 @@ static bool find_cuda(struct ng_cuda *ret_cuda)
     return true;
 }
 
-void made_timing(int mode)
-{
-    ng_guard.config.timing = mode;
-}
-
 void made_elapsed(int error, float ms)
 {
     atomic_store(&elapsed_error, error);
@@ -462,19 +457,22 @@ void made_begin(int64_t records)
     ng_guard.forget_parts = ng_lifecycle_after_fork;
 }
 
-void made_block_calls(void)
+struct ng_config *made_settings(void)
 {
-    ng_guard.config.blocking_wait = true;
+    return &ng_guard.config;
 }
 
-void made_check_arguments(void)
+const struct ng_box *made_box(void)
 {
-    ng_guard.config.check = NG_CHECK_SIGNATURE_ARGS;
+    return &ng_guard.box;
 }
 
-void made_poison(void)
+void *made_handle(void)
 {
-    ng_guard.config.poison = NG_POISON_ON;
+    static char handles[8192][64];
+    static _Atomic unsigned used;
+
+    return handles[used++ % 8192];
 }
 
 void made_set_timeout(const void *comm, int64_t timeout_ms)
@@ -824,39 +822,9 @@ unsigned made_stuck(char *ret_why, unsigned bytes)
     return stuck.op;
 }
 
-uint64_t made_pending_record(const void *comm)
-{
-    return atomic_load(&ng_comm_find(comm)->group->pending_record);
-}
-
-int64_t made_pending_age_ns(const void *comm)
-{
-    return NG_LOAD(ng_comm_find(comm)->group->pending_age_ns);
-}
-
-bool made_started(const void *comm)
-{
-    return NG_LOAD(ng_comm_find(comm)->group->pending_started);
-}
-
-int64_t made_round_mono_ns(void)
-{
-    return NG_LOAD(ng_guard.box.header->watchdog_mono_ns);
-}
-
-bool made_inferred(const void *comm)
-{
-    return NG_LOAD(ng_comm_find(comm)->group->pending_started) == NG_START_INFERRED;
-}
-
 void made_fork_child(void)
 {
     ng_guard_after_fork();
-}
-
-void made_log_to(const char *path)
-{
-    ng_log_init(NG_LOG_DEBUG, path, 0);
 }
 
 void made_destroy(unsigned library, void *comm, int result)
@@ -918,7 +886,11 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
     ret_group->coll_joined = NG_LOAD(group->coll_joined);
     ret_group->p2p_joined = NG_LOAD(group->p2p_joined);
     ret_group->groups_closed = NG_LOAD(group->groups_closed);
-    ret_group->pending_seq = atomic_load(&group->pending_record) ? NG_LOAD(group->pending_seq) : 0;
+    ret_group->pending_record = atomic_load(&group->pending_record);
+    ret_group->pending_seq = ret_group->pending_record ? NG_LOAD(group->pending_seq) : 0;
+    ret_group->pending_age_ns = NG_LOAD(group->pending_age_ns);
+    ret_group->pending_started = NG_LOAD(group->pending_started);
+    ret_group->rests = NG_LOAD(group->rests);
     ng_box_read_name(group, ret_group->name);
     memcpy(ret_group->pci_id, group->pci_id, sizeof(ret_group->pci_id));
 }
@@ -927,7 +899,7 @@ bool made_group_of(const void *comm, struct made_group *ret_group)
 {
     const struct ng_comm *found = ng_comm_find(comm);
 
-    if (found)
+    if (found && ret_group)
         fill_group(found, ret_group);
     return found != NULL;
 }
@@ -977,11 +949,6 @@ uint64_t made_measured(const void *comm, unsigned op, uint64_t *ret_bytes)
             *ret_bytes = UINT64_C(1) << row.size_class;
     }
     return count;
-}
-
-uint64_t made_records_lost(void)
-{
-    return ng_guard.box.header->records_lost;
 }
 
 static void count_told(void (*callback)(void), void *told, const struct ng_completion *completion)
@@ -1089,16 +1056,6 @@ struct ng_comm *made_comm(const void *comm)
 bool made_has_ended(const void *comm)
 {
     return ng_comm_has_ended(comm);
-}
-
-bool made_rests(const void *comm)
-{
-    return NG_LOAD(ng_comm_find(comm)->group->rests) != 0;
-}
-
-uint32_t made_rest(const void *comm)
-{
-    return NG_LOAD(ng_comm_find(comm)->group->rests);
 }
 
 void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns,

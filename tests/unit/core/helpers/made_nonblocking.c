@@ -88,11 +88,6 @@ static const struct ng_nccl nccl = {
     .comm_cu_device = answer_number,
 };
 
-void made_nonblocking(bool on)
-{
-    ng_guard.config.init = on ? NG_INIT_NONBLOCKING : NG_INIT_WATCH;
-}
-
 void made_progress(int count, int then)
 {
     atomic_store(&then_state, then);

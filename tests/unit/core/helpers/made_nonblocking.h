@@ -12,9 +12,6 @@
 extern "C" {
 #endif
 
-/* NCCLGUARD_INIT=nonblocking, or watch. */
-void made_nonblocking(bool on);
-
 /* The next `questions` queries of the state return ncclInProgress (-1: all of them), later ones
  * this. */
 void made_progress(int questions, int then);

@@ -34,9 +34,7 @@ class Watchdog : public testing::Test
     }
     static uint64_t completed()
     {
-        struct made_group group = {};
-        made_group_of(comm_, &group);
-        return group.completed;
+        return group_of(comm_).completed;
     }
     /* Until that is so; false: not within 20 s. */
     template <class Is> static bool await(Is is_so)
@@ -48,19 +46,21 @@ class Watchdog : public testing::Test
         }
         return true;
     }
+    /* When its last round began. */
+    static int64_t round_mono_ns()
+    {
+        return __atomic_load_n(&made_box()->header->watchdog_mono_ns, __ATOMIC_RELAXED);
+    }
     /* Its next round, and whether that comes after the pause of a watchdog that rests. */
     static bool next_round_is_late()
     {
-        int64_t before = made_round_mono_ns();
-        EXPECT_TRUE(await([&] { return made_round_mono_ns() != before; }));
-        return made_round_mono_ns() - before > LONG_PAUSE_NS;
+        int64_t before = round_mono_ns();
+        EXPECT_TRUE(await([&] { return round_mono_ns() != before; }));
+        return round_mono_ns() - before > LONG_PAUSE_NS;
     }
 
-    static char handle_[64];
-    static void *const comm_;
+    static inline void *const comm_ = made_handle();
 };
-char Watchdog::handle_[64];
-void *const Watchdog::comm_ = handle_;
 
 } // namespace
 
@@ -88,11 +88,11 @@ TEST_F(Watchdog, IsWokenByACall)
     /* More than once, since this process may be held up. */
     for (int i = 0; i < 5 && !woken; i++) {
         ASSERT_TRUE(await(next_round_is_late)); /* and it has just begun to rest again */
-        int64_t rested = made_round_mono_ns();
+        int64_t rested = round_mono_ns();
         uint64_t before = completed();
         reduce();
         ASSERT_TRUE(await([&] { return completed() > before; }));
-        woken = made_round_mono_ns() - rested < LONG_PAUSE_NS;
+        woken = round_mono_ns() - rested < LONG_PAUSE_NS;
     }
     EXPECT_TRUE(woken);
 }
@@ -102,8 +102,8 @@ TEST_F(Watchdog, DoesNotRestWhileSomethingIsUnderWay)
 {
     made_calls.held = true;
     reduce();
-    int64_t begun = made_round_mono_ns();
-    EXPECT_TRUE(await([&] { return made_round_mono_ns() - begun > 2'500'000'000; }));
+    int64_t begun = round_mono_ns();
+    EXPECT_TRUE(await([&] { return round_mono_ns() - begun > 2'500'000'000; }));
     int late = 0;
     for (int i = 0; i < 5; i++)
         late += next_round_is_late();
@@ -116,8 +116,8 @@ TEST_F(Watchdog, DoesNotRestWhileSomethingIsUnderWay)
     call.stream = made_stream(0);
     call.argument = &late;
     call.inside = [](void *argument) {
-        int64_t entered = made_round_mono_ns();
-        await([&] { return made_round_mono_ns() - entered > 2'500'000'000; });
+        int64_t entered = round_mono_ns();
+        await([&] { return round_mono_ns() - entered > 2'500'000'000; });
         *(int *)argument = 0;
         for (int i = 0; i < 5; i++)
             *(int *)argument += next_round_is_late();
