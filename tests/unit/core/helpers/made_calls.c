@@ -28,6 +28,7 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
+#include "tests/unit/core/helpers/answers.h"
 
 #define LIBRARIES 3
 #define PATIENCE  (20 * NG_S)
@@ -59,54 +60,17 @@ static _Atomic unsigned long long next_id = 3;
 static _Atomic(struct CUevent_st *) events;
 static __thread CUcontext current;
 
-static CUresult ctx_get_current(CUcontext *context)
-{
-    *context = current;
-    return CUDA_SUCCESS;
-}
-
-static CUresult ctx_set_current(CUcontext context)
-{
-    current = context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult ctx_pop(CUcontext *context)
-{
-    *context = current;
-    current = NULL;
-    return CUDA_SUCCESS;
-}
-
-static CUresult ctx_get_device(CUdevice *device)
-{
-    *device = current == &contexts[1];
-    return CUDA_SUCCESS;
-}
-
-static CUresult primary_ctx_retain(CUcontext *context, CUdevice device)
-{
-    *context = &contexts[device == 1];
-    return CUDA_SUCCESS;
-}
-
-static CUresult primary_ctx_release(CUdevice device)
-{
-    (void)device;
-    return CUDA_SUCCESS;
-}
-
-static CUresult stream_get_ctx(CUstream stream, CUcontext *context)
-{
-    *context = stream->context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult stream_get_flags(CUstream stream, unsigned *flags)
-{
-    *flags = atomic_load(&stream->beside_default) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(ctx_get_current, (CUcontext * context), *context = current)
+CUDA_ANSWER(ctx_set_current, (CUcontext context), current = context)
+CUDA_ANSWER(ctx_pop, (CUcontext * context), *context = current; current = NULL)
+CUDA_ANSWER(ctx_get_device, (CUdevice * device), *device = current == &contexts[1])
+CUDA_ANSWER(primary_ctx_retain, (CUcontext * context, CUdevice device),
+            *context = &contexts[device == 1])
+CUDA_ANSWER(primary_ctx_release, (CUdevice device))
+CUDA_ANSWER(stream_get_ctx, (CUstream stream, CUcontext *context), *context = stream->context)
+CUDA_ANSWER(stream_get_flags, (CUstream stream, unsigned *flags),
+            *flags = atomic_load(&stream->beside_default) ? CU_STREAM_NON_BLOCKING
+                                                          : CU_STREAM_DEFAULT)
 
 void made_beside_default(unsigned context, bool beside)
 {
@@ -120,7 +84,6 @@ void made_enter_context(unsigned context)
 
 static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
-    (void)stream;
     errno = EREMOTEIO; /* as a driver may */
     *status = made_calls.captures ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
@@ -162,11 +125,7 @@ static CUresult event_create(CUevent *event, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-static CUresult event_destroy(CUevent event)
-{
-    event->id = 0;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(event_destroy, (CUevent event), event->id = 0)
 
 static CUresult event_state(CUevent event)
 {
@@ -190,11 +149,7 @@ static CUresult event_record(CUevent event, CUstream stream)
     return result;
 }
 
-static CUresult launch_host_func(CUstream stream, CUhostFn function, void *argument)
-{
-    (void)stream, (void)function, (void)argument;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(launch_host_func, (CUstream stream, CUhostFn function, void *argument))
 
 static CUresult event_query(CUevent event)
 {
@@ -222,17 +177,9 @@ static CUresult event_elapsed(float *ms, CUevent start, CUevent end)
     return (CUresult)atomic_load(&elapsed_error);
 }
 
-static CUresult ctx_get_id(CUcontext context, unsigned long long *id)
-{
-    *id = context->id;
-    return CUDA_SUCCESS;
-}
-
-static CUresult device_get_pci_bus_id(char *text, int bytes, CUdevice device)
-{
-    snprintf(text, (size_t)bytes, "0000:%02X:00.0", 0x1a + device);
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(ctx_get_id, (CUcontext context, unsigned long long *id), *id = context->id)
+CUDA_ANSWER(device_get_pci_bus_id, (char *text, int bytes, CUdevice device),
+            snprintf(text, (size_t)bytes, "0000:%02X:00.0", 0x1a + device))
 
 static bool find_cuda(struct ng_cuda *ret_cuda)
 {
@@ -333,7 +280,6 @@ static int get_async_error(void *comm, int *ret_error)
 
 static const char *get_last_error(void *comm)
 {
-    (void)comm;
     return "what NCCL said last";
 }
 
@@ -362,29 +308,14 @@ static int comm_abort(void *comm)
     return NG_NCCL_SUCCESS;
 }
 
-static int comm_cu_device(const void *comm, int *ret_device)
-{
-    *ret_device = 1;
-    return NG_NCCL_SUCCESS;
-}
-
-static int group_start(void)
-{
-    group_now = ++groups_begun;
-    return NG_NCCL_SUCCESS;
-}
-
-static int group_end(void)
-{
-    group_now = 0;
-    return NG_NCCL_SUCCESS;
-}
+NCCL_ANSWER(comm_cu_device, (const void *comm, int *ret_device), *ret_device = 1)
+NCCL_ANSWER(group_start, (void), group_now = ++groups_begun)
+NCCL_ANSWER(group_end, (void), group_now = 0)
 
 /* Only the guard calls it, in a NCCL group that shall fail. */
 static int all_reduce(const void *send, void *receive, size_t count, int dtype, int redop,
                       void *comm, void *stream)
 {
-    (void)send, (void)receive, (void)count, (void)dtype, (void)redop, (void)stream;
     if (comm)
         abort();
     made_calls.spoiled++;
@@ -424,11 +355,7 @@ void made_set_version(unsigned library, int version)
 }
 
 /* One that nobody else has. */
-static int get_unique_id(struct ng_nccl_unique_id *ret_id)
-{
-    memset(ret_id, 0x5a, 128);
-    return NG_NCCL_SUCCESS;
-}
+NCCL_ANSWER(get_unique_id, (struct ng_nccl_unique_id * ret_id), memset(ret_id, 0x5a, 128))
 
 static void adopt_nothing(void)
 {
@@ -717,13 +644,8 @@ struct made_all {
     int ndev;
 };
 
-static int write_handles(void *argument)
-{
-    const struct made_all *all = argument;
-
-    memcpy(all->new_comms, all->comms, (size_t)all->ndev * sizeof(void *));
-    return NG_NCCL_SUCCESS;
-}
+NCCL_ANSWER(write_handles, (void *argument), const struct made_all *all = argument;
+            memcpy(all->new_comms, all->comms, (size_t)all->ndev * sizeof(void *)))
 
 void made_init_all(unsigned library, void **comms, int ndev)
 {
@@ -953,8 +875,6 @@ uint64_t made_measured(const void *comm, unsigned op, uint64_t *ret_bytes)
 
 static void count_told(void (*callback)(void), void *told, const struct ng_completion *completion)
 {
-    (void)callback;
-    (void)completion;
     atomic_fetch_add((_Atomic uint64_t *)told, 1);
 }
 

@@ -247,7 +247,6 @@ void FaultyKv::release()
 
 int FaultyKv::before(const char *call, bool writes, int64_t deadline_mono_ns)
 {
-    (void)call;
     calls++;
     if (slow_ms) {
         int64_t until = within(slow_ms);
@@ -406,7 +405,6 @@ int Rank::start_thread(const char *name, void *(*body)(void *))
 {
     Rank *self = starting;
 
-    (void)name;
     self->thread_ = std::thread([self, body] {
         body(nullptr);
         self->over = true;
