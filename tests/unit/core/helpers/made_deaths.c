@@ -104,7 +104,6 @@ static uint32_t ended(struct ng_board *board)
 static int begin(struct ng_board *board, enum ng_incident_level level, enum ng_claim_cause cause)
 {
     made_deaths.asked_levels |= 1u << level;
-    made_deaths.asked_at_ns[made_deaths.asked_count % MADE_ASKED] = now_ns;
     made_deaths.asked[made_deaths.asked_count++ % MADE_ASKED] = cause;
     return made_deaths.answers_busy >> cause & 1 ? -EBUSY : 0;
 }
@@ -124,7 +123,6 @@ static int view(struct ng_board *board, struct ng_view *to)
 
 static int view_host(struct ng_board *board, struct ng_view *to)
 {
-    made_deaths.looks_here++;
     if (made_deaths.writes_nothing)
         return -EIO;
     made_deaths.fill(to, true);
