@@ -86,9 +86,7 @@ void CUDA_CB Increment(void *data)
     ++*static_cast<std::atomic<int> *>(data);
 }
 
-class DriverTest : public ::testing::Test
-{
-  protected:
+struct DriverTest : testing::Test {
     void SetUp() override
     {
         ASSERT_OK(cuInit(0));
@@ -173,7 +171,6 @@ class DriverTest : public ::testing::Test
     CUstream stream_ = nullptr;
     std::atomic<int> count_{0};
 
-  private:
     std::vector<std::function<void()>> ends_;
 };
 
@@ -1306,9 +1303,7 @@ TEST_F(DriverTest, ErrorsHaveNamesAndTexts)
 
 /* ---- the runtime ---- */
 
-class RuntimeTest : public ::testing::Test
-{
-  protected:
+struct RuntimeTest : testing::Test {
     void SetUp() override
     {
         ASSERT_OK(cudaSetDevice(0));
@@ -1623,8 +1618,7 @@ const std::vector<Fresh> &FreshCases()
     return cases;
 }
 
-class FreshProcess : public ::testing::TestWithParam<size_t>
-{
+struct FreshProcess : testing::TestWithParam<size_t> {
 };
 
 TEST_P(FreshProcess, Behaves)

@@ -20,8 +20,7 @@ class Page : NotCopied
   public:
     explicit Page(const Job &job)
     {
-        struct ng_verdict_query query = {};
-        query.stalled_ns = STALLED;
+        struct ng_verdict_query query = {.stalled_ns = STALLED};
         job.fill(&view);
         EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
     }
@@ -104,9 +103,7 @@ std::string replaced(std::string text, const std::string &what, const std::strin
     return text;
 }
 
-class Stacks
-{
-  public:
+struct Stacks {
     ~Stacks()
     {
         ng_stack_groups_fini(&folded);

@@ -511,9 +511,7 @@ std::map<std::string, std::string> in_xterm(std::map<std::string, std::string> e
 }
 
 /* Without curses the same job is redrawn plainly, and none of this can be tested. */
-class TopInCurses : public testing::Test
-{
-  protected:
+struct TopInCurses : testing::Test {
     void SetUp() override
     {
         if (!NG_HAVE_CURSES)
@@ -615,9 +613,7 @@ TEST_F(TopInCurses, EndsWithTheJob)
 }
 
 /* A terminal in which the test types. */
-class Browsed : public Terminal
-{
-  public:
+struct Browsed : Terminal {
     Browsed(const std::vector<std::string> &arguments,
             const std::map<std::string, std::string> &environment, unsigned short rows = 24,
             unsigned short columns = 80)
@@ -654,9 +650,7 @@ class Browsed : public Terminal
 };
 
 /* Many ranks that a guard has ended, of which one did not come to the seventh collective. */
-class Many : private HeldClock
-{
-  public:
+struct Many : private HeldClock {
     explicit Many(int ranks, int missing)
     {
         for (int rank = 0; rank < ranks; rank++)

@@ -21,8 +21,7 @@ struct Mistake {
     std::string mends; /* in the second */
 };
 
-class UsageError : public testing::TestWithParam<Mistake>
-{
+struct UsageError : testing::TestWithParam<Mistake> {
 };
 
 TEST_P(UsageError, ExitsWith2AndOneLineEachForMistakeAndMend)

@@ -22,15 +22,10 @@ namespace
 
 constexpr int OK = ncclSuccess, REFUSED = ncclInvalidArgument;
 
-class CallPath : public testing::Test
-{
-  protected:
-    CallPath()
+struct CallPath : testing::Test {
+    static void SetUpTestSuite()
     {
-        static bool begun;
-        if (!begun)
-            made_begin(64);
-        begun = true;
+        made_begin(64);
     }
     void TearDown() override
     {
@@ -59,7 +54,6 @@ class CallPath : public testing::Test
 
     void *const stream_ = made_stream(0);
 
-  private:
     std::map<void *, unsigned> comms_;
 };
 
@@ -1073,10 +1067,7 @@ TEST_F(Measured, TheDurationOfANcclGroupIsThatOfItsLastCall)
 TEST_F(Measured, SendsAndRootedCollectivesAreNotComparedBetweenRanks)
 {
     void *comm = init(0);
-    struct made_call broadcast = {};
-    broadcast.op = NG_OP_Broadcast;
-    broadcast.comm = comm;
-    broadcast.stream = stream_;
+    struct made_call broadcast = {.op = NG_OP_Broadcast, .comm = comm, .stream = stream_};
     EXPECT_EQ(made_call(0, &broadcast), OK);
     made_send(0, comm, stream_, 1, OK);
     made_group_start(0);

@@ -13,9 +13,7 @@ namespace
 
 unsigned seen_inside;
 
-class Nonblocking : public testing::Test
-{
-  protected:
+struct Nonblocking : testing::Test {
     static void SetUpTestSuite()
     {
         made_begin(2000);

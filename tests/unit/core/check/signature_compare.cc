@@ -13,9 +13,7 @@ namespace
 
 constexpr uint64_t id = 0x77;
 
-class SignatureCompare : public testing::Test
-{
-  protected:
+struct SignatureCompare : testing::Test {
     void SetUp() override
     {
         compared_begin();

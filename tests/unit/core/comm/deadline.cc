@@ -15,15 +15,10 @@ namespace
 
 constexpr int64_t S = NG_S, CONFIGURED = 600 * S, INIT = 300 * S, SUSPECT = 5 * S, COLD = 30 * S;
 
-class Deadline : public testing::Test
-{
-  protected:
+struct Deadline : testing::Test {
     Deadline()
     {
-        static bool begun;
-        if (!begun)
-            made_begin(64);
-        begun = true;
+        [[maybe_unused]] static const bool begun = (made_begin(64), true);
         made_configure_deadlines(CONFIGURED, INIT, SUSPECT, COLD);
         group_ = make(0), other_ = make(1);
     }

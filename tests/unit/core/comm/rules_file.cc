@@ -19,15 +19,10 @@ namespace
 
 constexpr int64_t S = NG_S, CONFIGURED = 600 * S;
 
-class RulesFile : public testing::Test
-{
-  protected:
+struct RulesFile : testing::Test {
     RulesFile() : path_(folder_ / "rules"), log_(folder_ / "log")
     {
-        static bool begun;
-        if (!begun)
-            made_begin(64);
-        begun = true;
+        [[maybe_unused]] static const bool begun = (made_begin(64), true);
         write_whole_file(log_, "");
         ng_log_init(NG_LOG_DEBUG, log_.c_str(), 0);
         made_configure_deadlines(CONFIGURED, CONFIGURED, 5 * S, 30 * S);

@@ -73,9 +73,7 @@ void await_pending(void *comm)
     }
 }
 
-class DeviceWait : public testing::Test
-{
-  protected:
+struct DeviceWait : testing::Test {
     static void SetUpTestSuite()
     {
         made_settings()->blocking_wait = true;

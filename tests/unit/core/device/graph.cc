@@ -17,9 +17,7 @@ void *exec(uintptr_t number)
     return reinterpret_cast<void *>((uintptr_t)0x7d0000000000 + (number << 8));
 }
 
-class Graph : public testing::Test
-{
-  protected:
+struct Graph : testing::Test {
     static void SetUpTestSuite()
     {
         made_begin(2000);

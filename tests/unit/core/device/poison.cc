@@ -34,9 +34,7 @@ bool event_is_poisoned(void *event)
     return ng_poison_settle(&before);
 }
 
-class Poison : public testing::Test
-{
-  protected:
+struct Poison : testing::Test {
     static void SetUpTestSuite()
     {
         made_settings()->poison = NG_POISON_ON;

@@ -51,10 +51,7 @@ static void reduce(int times = 1)
 
 static int call(unsigned op, void *comm = COMM)
 {
-    struct made_call what = {};
-    what.op = op;
-    what.comm = comm;
-    what.stream = made_stream(0);
+    struct made_call what = {.op = op, .comm = comm, .stream = made_stream(0)};
     return made_call(0, &what);
 }
 
@@ -155,10 +152,7 @@ WITH_FAULTS(WhatIsSwappedWithNothingIsLeftOut, "op=AllReduce,nth=2:swap")
 static int answer_of(void *comm)
 {
     int answer = -1;
-    struct made_call what = {};
-    what.op = NG_OP_CommGetAsyncError;
-    what.comm = comm;
-    what.answer = &answer;
+    struct made_call what = {.op = NG_OP_CommGetAsyncError, .comm = comm, .answer = &answer};
     what.inside = [](void *argument) { return *(int *)argument = 0; };
     what.argument = &answer;
     return made_call(0, &what) ? -2 : answer;

@@ -24,12 +24,8 @@ constexpr auto PATIENCE = std::chrono::seconds(20);
 
 struct made_call call_of(unsigned op, void *comm, int *answer = nullptr, void **new_comm = nullptr)
 {
-    struct made_call what = {};
-    what.op = op;
-    what.comm = comm;
-    what.stream = made_stream(0);
-    what.answer = answer;
-    what.new_comm = new_comm;
+    struct made_call what = {
+        .op = op, .comm = comm, .stream = made_stream(0), .answer = answer, .new_comm = new_comm};
     return what;
 }
 
@@ -114,9 +110,7 @@ bool has_fate(const void *comm, uint32_t fate)
     return becomes([&] { return group_of(comm).fate == fate; });
 }
 
-class Abort : public testing::Test
-{
-  protected:
+struct Abort : testing::Test {
     Abort()
     {
         static bool begun;
@@ -176,7 +170,6 @@ class Abort : public testing::Test
 
     std::map<void *, unsigned> comms_;
 
-  private:
     size_t log_begun_;
 };
 

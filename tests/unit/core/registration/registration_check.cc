@@ -26,9 +26,7 @@ void *at(uintptr_t address)
     return reinterpret_cast<void *>(address);
 }
 
-class RegistrationCheck : public testing::Test
-{
-  protected:
+struct RegistrationCheck : testing::Test {
     static void SetUpTestSuite()
     {
         made_begin(2000);

@@ -218,9 +218,7 @@ void await_given_back(void *comm)
         std::this_thread::yield();
 }
 
-class Registrations : public testing::Test
-{
-  protected:
+struct Registrations : testing::Test {
     static void SetUpTestSuite()
     {
         static bool begun;

@@ -14,9 +14,7 @@ extern "C" {
 namespace
 {
 
-class View
-{
-  public:
+struct View {
     explicit View(const Job &job)
     {
         job.fill(&view);
@@ -265,8 +263,7 @@ TEST(Dump, WritesAllEvidenceWithoutMalloc)
 {
     Folder folder;
     View view(full_job());
-    struct ng_verdict_query query = {};
-    query.stalled_ns = STALLED;
+    struct ng_verdict_query query = {.stalled_ns = STALLED};
     EXPECT_EQ(in_child([&] {
                   struct ng_verdict verdict;
                   forbid_malloc(true);
@@ -329,9 +326,7 @@ TEST(Dump, TheReaderUnitesAGrownGroupAsBlackBoxesDo)
     for (int rank = 0; rank < 2; rank++) {
         ng_view_init(&grown);
         ng_view_add_process(&grown)->rank = rank;
-        struct ng_view_group told = {};
-        told.id = rank ? JOINED : ID;
-        told.nranks = 2;
+        struct ng_view_group told = {.id = rank ? JOINED : ID, .nranks = 2};
         struct ng_view_member *member =
             ng_view_add_member(&grown, 0, ng_view_tell_group(&grown, &told), rank);
         member->state = NG_GROUP_READY;

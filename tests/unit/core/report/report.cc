@@ -45,10 +45,7 @@ class Verdict
     }
     Verdict &culprit(int rank, int group_rank, const char *host, int pid, const char *why)
     {
-        struct ng_culprit culprit = {};
-        culprit.rank = rank;
-        culprit.group_rank = group_rank;
-        culprit.pid = pid;
+        struct ng_culprit culprit = {.rank = rank, .group_rank = group_rank, .pid = pid};
         snprintf(culprit.host, sizeof(culprit.host), "%s", host);
         snprintf(culprit.why, sizeof(culprit.why), "%s", why);
         culprits_.push_back(culprit);

@@ -45,8 +45,7 @@ class Timed
     }
     const struct ng_verdict *judge()
     {
-        struct ng_verdict_query query = {};
-        query.stalled_ns = STALLED;
+        struct ng_verdict_query query = {.stalled_ns = STALLED};
         EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
         judged = true;
         return &verdict;

@@ -16,17 +16,11 @@ using namespace std::chrono_literals;
 /* One that rests looks once a second, one that does not ten times. */
 constexpr int64_t LONG_PAUSE_NS = 700'000'000;
 
-class Watchdog : public testing::Test
-{
-  protected:
-    Watchdog()
+struct Watchdog : testing::Test {
+    static void SetUpTestSuite()
     {
-        static bool begun;
-        if (!begun) {
-            made_begin(64);
-            made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
-        }
-        begun = true;
+        made_begin(64);
+        made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
     }
     static void reduce()
     {

@@ -3,9 +3,7 @@
  */
 #include "tests/unit/store/publish/ranks.h"
 
-class PeerProgress : public testing::Test
-{
-  protected:
+struct PeerProgress : testing::Test {
     PeerProgress() : kv("memory:" + folder.path())
     {
     }
