@@ -2,25 +2,15 @@
  * `ncclguard analyze`: the verdict from dumps and black boxes, whole, missing or damaged.
  */
 
+#include "tests/gtest/own_json.h"
 #include "tests/unit/tools/stuck_job.h"
 #include "tests/unit/tools/verdict_json.h"
 
 namespace
 {
 
-struct Json {
-    json_t *root;
-    explicit Json(const std::string &text)
-    {
-        json_error_t error;
-        root = json_loads(text.c_str(), 0, &error);
-        EXPECT_NE(root, nullptr) << error.text << " in " << text;
-    }
-    ~Json()
-    {
-        json_decref(root);
-    }
-    Json(const Json &) = delete;
+struct Json : OwnJson {
+    using OwnJson::OwnJson;
     std::string missing_evidence() const
     {
         return missing_evidence_of(root);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/gtest/own_json.h"
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/unpickled.h"
 #include "tests/unit/tools/verdict_json.h"
@@ -27,44 +28,33 @@ void make(const Folder &folder, const std::string &scenario,
 }
 
 /* The verdict, as JSON. */
-class Verdict
-{
-  public:
-    explicit Verdict(const Result &result) : code(result.code())
+struct Verdict : private OwnJson {
+    explicit Verdict(const Result &result) : OwnJson(result.out), code(result.code())
     {
-        json_error_t error;
-        root_ = json_loads(result.out.c_str(), 0, &error);
-        EXPECT_NE(root_, nullptr) << error.text << "\n" << result.out << result.err;
     }
-    ~Verdict()
-    {
-        json_decref(root_);
-    }
-    Verdict(const Verdict &) = delete;
-
     std::string text(const char *key) const
     {
-        const char *value = json_string_value(json_object_get(root_, key));
+        const char *value = json_string_value(json_object_get(root, key));
         return value ? value : "";
     }
     int64_t number(const char *key) const
     {
-        return json_integer_value(json_object_get(root_, key));
+        return json_integer_value(json_object_get(root, key));
     }
     std::string group() const
     {
-        return json_string_value(json_object_get(json_object_get(root_, "group"), "name"));
+        return json_string_value(json_object_get(json_object_get(root, "group"), "name"));
     }
     std::vector<int> culprits() const
     {
-        return ranks_of(root_);
+        return ranks_of(root);
     }
     std::vector<int> waiting() const
     {
         std::vector<int> ranks;
         size_t i;
         json_t *rank;
-        json_array_foreach(json_object_get(root_, "waiting"), i, rank)
+        json_array_foreach(json_object_get(root, "waiting"), i, rank)
         {
             ranks.push_back(static_cast<int>(json_integer_value(rank)));
         }
@@ -72,22 +62,22 @@ class Verdict
     }
     std::string why(size_t index) const
     {
-        json_t *culprit = json_array_get(json_object_get(root_, "culprits"), index);
+        json_t *culprit = json_array_get(json_object_get(root, "culprits"), index);
         const char *value = json_string_value(json_object_get(culprit, "why"));
         return value ? value : "";
     }
     std::string missing_evidence() const
     {
-        return missing_evidence_of(root_);
+        return missing_evidence_of(root);
     }
     size_t findings() const
     {
-        return json_array_size(json_object_get(root_, "findings"));
+        return json_array_size(json_object_get(root, "findings"));
     }
     /* "group op #seq: rank rank" */
     std::string finding(size_t index) const
     {
-        json_t *found = json_array_get(json_object_get(root_, "findings"), index);
+        json_t *found = json_array_get(json_object_get(root, "findings"), index);
         std::string text = std::string(json_string_value(
                                json_object_get(json_object_get(found, "group"), "name"))) +
                            " " + json_string_value(json_object_get(found, "op")) + " #" +
@@ -111,8 +101,6 @@ class Verdict
         }
         return ranks;
     }
-
-    json_t *root_;
 };
 
 struct Case {
@@ -190,7 +178,7 @@ TEST_P(FlightRecorderFrames, SayWhereTheCulpritCalledLastAndWhereTheOthersWait)
     EXPECT_PRED2(has, text.out, "rank 2 last called AllReduce #7" + program);
     EXPECT_PRED2(has, text.out, "rank 0 waits in AllReduce #8, called" + program);
     Result json = run({"analyze", "--json", folder.path()});
-    json_t *root = json_loads(json.out.c_str(), 0, nullptr);
+    OwnJson root(json.out);
     json_t *frames = json_object_get(json_array_get(json_object_get(root, "calls"), 0), "frames");
     ASSERT_EQ(json_array_size(frames), 24U);
     EXPECT_STREQ(json_string_value(json_object_get(json_array_get(frames, 0), "name")),
@@ -198,7 +186,6 @@ TEST_P(FlightRecorderFrames, SayWhereTheCulpritCalledLastAndWhereTheOthersWait)
     EXPECT_STREQ(json_string_value(json_object_get(json_array_get(frames, 1), "file")),
                  "/job/train.py");
     EXPECT_EQ(json_integer_value(json_object_get(json_array_get(frames, 1), "line")), 1);
-    json_decref(root);
 }
 
 /* Any file could be named in a dump, and a page is passed on. */

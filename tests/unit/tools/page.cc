@@ -1,9 +1,8 @@
 /*
  * What the page of `ncclguard analyze --html` is made of: its data, its file, and stacks folded.
  */
+#include "tests/gtest/own_json.h"
 #include "tests/unit/core/helpers/job.h"
-
-#include <jansson.h>
 
 extern "C" {
 #include "tools/render/findings.h"
@@ -26,7 +25,6 @@ class Page : NotCopied
     }
     ~Page()
     {
-        json_decref(root);
         ng_stack_groups_fini(&stacks);
         ng_verdict_fini(&verdict);
         ng_view_fini(&view);
@@ -37,12 +35,8 @@ class Page : NotCopied
     }
     json_t *parsed()
     {
-        json_error_t error;
-        std::string text = data();
-        json_decref(root);
-        root = json_loads(text.c_str(), 0, &error);
-        EXPECT_NE(root, nullptr) << error.text << " line " << error.line;
-        return root;
+        root = std::make_unique<OwnJson>(data());
+        return *root;
     }
     int write(const std::string &path)
     {
@@ -56,7 +50,7 @@ class Page : NotCopied
 
   private:
     struct ng_page page = {&view, &verdict, &mismatches, &stacks};
-    json_t *root = nullptr;
+    std::unique_ptr<OwnJson> root;
 };
 
 Job stuck_job(int ranks = 3)

@@ -1,9 +1,8 @@
 /*
  * The table of `ncclguard top`: who comes first, what is folded, how far behind, and the JSON.
  */
+#include "tests/gtest/own_json.h"
 #include "tests/unit/core/helpers/job.h"
-
-#include <jansson.h>
 
 extern "C" {
 #include "tools/render/table.h"
@@ -86,20 +85,7 @@ struct Seen {
     struct ng_table table;
 };
 
-struct Json {
-    explicit Json(const std::string &text)
-    {
-        json_error_t error;
-        root = json_loadb(text.data(), text.size(), 0, &error);
-        EXPECT_NE(root, nullptr) << error.text << " in " << text.substr(0, 2000);
-    }
-    ~Json()
-    {
-        json_decref(root);
-    }
-    Json(const Json &) = delete;
-    json_t *root;
-};
+using Json = OwnJson;
 
 json_t *get(json_t *object, const char *key)
 {
