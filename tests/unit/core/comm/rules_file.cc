@@ -41,10 +41,7 @@ struct RulesFile : testing::Test {
     {
         unsigned before = outcomes();
         ng_rules_file_reload();
-        for (int64_t until = ng_clock_mono_ns() + 20 * S;
-             outcomes() == before && ng_clock_mono_ns() < until;)
-            usleep(1000);
-        EXPECT_GT(outcomes(), before) << read_whole_file(log_);
+        EXPECT_TRUE(becomes([&] { return outcomes() > before; })) << read_whole_file(log_);
     }
     unsigned outcomes() const
     {

@@ -222,7 +222,23 @@ uint64_t made_frees_unanswered(const struct ng_registration_table *table);
 #ifdef __cplusplus
 }
 
+#include <chrono>
+#include <functional>
+#include <thread>
+
 #include <gtest/gtest.h>
+
+/* Whether it comes to be so within 20 s. */
+inline bool becomes(const std::function<bool()> &true_now)
+{
+    auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!true_now()) {
+        if (std::chrono::steady_clock::now() > until)
+            return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
 
 /* What the black box holds of a communicator that is known. */
 inline struct made_group group_of(const void *comm)

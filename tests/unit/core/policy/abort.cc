@@ -82,17 +82,6 @@ class Inside
     std::thread thread_;
 };
 
-bool becomes(const std::function<bool()> &true_now)
-{
-    auto until = std::chrono::steady_clock::now() + PATIENCE;
-    while (!true_now()) {
-        if (std::chrono::steady_clock::now() > until)
-            return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
-}
-
 bool has_returned()
 {
     return becomes([] { return made_abort_state() == RETURNED; });

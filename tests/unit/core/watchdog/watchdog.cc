@@ -4,14 +4,10 @@
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
-#include <chrono>
-
 #include <nccl.h>
 
 namespace
 {
-
-using namespace std::chrono_literals;
 
 /* One that rests looks once a second, one that does not ten times. */
 constexpr int64_t LONG_PAUSE_NS = 700'000'000;
@@ -30,16 +26,6 @@ struct Watchdog : testing::Test {
     {
         return group_of(comm_).completed;
     }
-    /* Until that is so; false: not within 20 s. */
-    template <class Is> static bool await(Is is_so)
-    {
-        for (auto until = std::chrono::steady_clock::now() + 20s; !is_so();) {
-            if (std::chrono::steady_clock::now() > until)
-                return false;
-            std::this_thread::sleep_for(1ms);
-        }
-        return true;
-    }
     /* When its last round began. */
     static int64_t round_mono_ns()
     {
@@ -49,7 +35,7 @@ struct Watchdog : testing::Test {
     static bool next_round_is_late()
     {
         int64_t before = round_mono_ns();
-        EXPECT_TRUE(await([&] { return round_mono_ns() != before; }));
+        EXPECT_TRUE(becomes([&] { return round_mono_ns() != before; }));
         return round_mono_ns() - before > LONG_PAUSE_NS;
     }
 
@@ -66,7 +52,7 @@ TEST_F(Watchdog, RestsWhileNothingIsUnderWayAndMakesNoCudaCall)
     /* More than once: before it rests a round may be late as well, since this process was held up.
      */
     for (int i = 0; i < 5 && !rests; i++) {
-        ASSERT_TRUE(await(next_round_is_late));
+        ASSERT_TRUE(becomes(next_round_is_late));
         unsigned queries = made_calls.event_queries;
         rests = next_round_is_late();
         if (rests) {
@@ -81,11 +67,11 @@ TEST_F(Watchdog, IsWokenByACall)
     int woken = 0;
     /* More than once, since this process may be held up. */
     for (int i = 0; i < 5 && !woken; i++) {
-        ASSERT_TRUE(await(next_round_is_late)); /* and it has just begun to rest again */
+        ASSERT_TRUE(becomes(next_round_is_late)); /* and it has just begun to rest again */
         int64_t rested = round_mono_ns();
         uint64_t before = completed();
         reduce();
-        ASSERT_TRUE(await([&] { return completed() > before; }));
+        ASSERT_TRUE(becomes([&] { return completed() > before; }));
         woken = round_mono_ns() - rested < LONG_PAUSE_NS;
     }
     EXPECT_TRUE(woken);
@@ -97,7 +83,7 @@ TEST_F(Watchdog, DoesNotRestWhileSomethingIsUnderWay)
     made_calls.held = true;
     reduce();
     int64_t begun = round_mono_ns();
-    EXPECT_TRUE(await([&] { return round_mono_ns() - begun > 2'500'000'000; }));
+    EXPECT_TRUE(becomes([&] { return round_mono_ns() - begun > 2'500'000'000; }));
     int late = 0;
     for (int i = 0; i < 5; i++)
         late += next_round_is_late();
@@ -111,7 +97,7 @@ TEST_F(Watchdog, DoesNotRestWhileSomethingIsUnderWay)
     call.argument = &late;
     call.inside = [](void *argument) {
         int64_t entered = round_mono_ns();
-        await([&] { return round_mono_ns() - entered > 2'500'000'000; });
+        becomes([&] { return round_mono_ns() - entered > 2'500'000'000; });
         *(int *)argument = 0;
         for (int i = 0; i < 5; i++)
             *(int *)argument += next_round_is_late();
