@@ -678,9 +678,7 @@ TEST_F(DriverTest, StreamWaitsForAValueThatHostOrStreamWrites)
 
 /* ---- events ---- */
 
-class EventTest : public DriverTest
-{
-  protected:
+struct EventTest : DriverTest {
     void ExpectNotReadyBehind(CUevent event, Gate &gate)
     {
         Hold(stream_, gate);
@@ -815,9 +813,7 @@ TEST_F(EventTest, ManyThreadsRecordAndQuery)
 
 /* ---- capture and graphs ---- */
 
-class CaptureTest : public EventTest
-{
-  protected:
+struct CaptureTest : EventTest {
     CUstreamCaptureStatus Status(CUstream stream)
     {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

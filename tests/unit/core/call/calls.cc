@@ -632,9 +632,7 @@ constexpr bool QUICK = false;
 constexpr bool QUICK = true;
 #endif
 
-class Bursts : public CallPath
-{
-  protected:
+struct Bursts : CallPath {
     /* Events that are recorded for what `calls` does. */
     template <class Do> static unsigned events_of(Do calls)
     {
@@ -771,9 +769,7 @@ TEST_F(Bursts, AWorkWithoutStartEventCountsAsReachedWhenTheOneBeforeItHasEnded)
     }
 }
 
-class ResetDevices : public CallPath, public testing::WithParamInterface<bool>
-{
-  protected:
+struct ResetDevices : CallPath, testing::WithParamInterface<bool> {
     void SetUp() override
     {
         destroy(init(0)); /* the driver is known */
@@ -884,9 +880,7 @@ INSTANTIATE_TEST_SUITE_P(Drivers, ResetDevices, testing::Bool(),
 namespace
 {
 
-class Measured : public CallPath
-{
-  protected:
+struct Measured : CallPath {
     Measured()
     {
         made_elapsed(0, 0.041f);

@@ -859,8 +859,7 @@ TEST_F(Registrations, ADestroyOfAParentIsAloneInNcclWithItsChildren)
 }
 
 /* 1 lazy, 2 eager. */
-class RandomRegistrations : public Registrations, public testing::WithParamInterface<int>
-{
+struct RandomRegistrations : Registrations, testing::WithParamInterface<int> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Modes, RandomRegistrations, testing::Values(1, 2));

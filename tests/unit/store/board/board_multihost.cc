@@ -526,8 +526,7 @@ TEST_P(BoardMultihost, ANeighbourThatKnowsNoGroupYetTellsOfADeathWhenItDoes)
 }
 
 #if NG_HAVE_HIREDIS
-class BoardMultihostRedis : public BoardMultihost
-{
+struct BoardMultihostRedis : BoardMultihost {
 };
 INSTANTIATE_TEST_SUITE_P(On, BoardMultihostRedis, testing::Values("redis"),
                          [](const auto &info) { return std::string(info.param); });

@@ -64,9 +64,7 @@ void await_zombie(int pid)
     ASSERT_EQ(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
 }
 
-class LocalLife : public BoardTest
-{
-  protected:
+struct LocalLife : BoardTest {
     std::set<int> before = pid_descriptors();
 };
 

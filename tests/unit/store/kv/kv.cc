@@ -140,8 +140,7 @@ struct KvTest : testing::TestWithParam<const char *> {
 };
 
 /* What only a connection can be put to. */
-class KvConnection : public KvTest
-{
+struct KvConnection : KvTest {
 };
 
 static const char *const all_backends[] = {"memory",

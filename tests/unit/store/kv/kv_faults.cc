@@ -757,9 +757,7 @@ TEST_F(KvServer, ARedirectionToAHostThatNeitherUrlNorClusterNamesIsNotFollowed)
 /* ---- TLS ---- */
 
 #if NG_TEST_TLS
-class KvTls : public KvServer
-{
-  protected:
+struct KvTls : KvServer {
     void SetUp() override
     {
         KvServer::SetUp();

@@ -1264,8 +1264,7 @@ int main(int argc, char **argv)
 }
 
 #if NG_HAVE_HIREDIS
-class PublishRedis : public Publish
-{
+struct PublishRedis : Publish {
 };
 INSTANTIATE_TEST_SUITE_P(On, PublishRedis, testing::Values("redis"),
                          [](const auto &info) { return std::string(info.param); });
