@@ -814,7 +814,10 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
     ret_group->pending_started = NG_LOAD(group->pending_started);
     ret_group->rests = NG_LOAD(group->rests);
     ng_box_read_name(group, ret_group->name);
-    memcpy(ret_group->pci_id, group->pci_id, sizeof(ret_group->pci_id));
+    for (unsigned i = 0; i < sizeof(ret_group->pci_id) / sizeof(uint64_t); i++) {
+        uint64_t word = NG_LOAD(group->pci_id[i]);
+        memcpy(ret_group->pci_id + i * sizeof(word), &word, sizeof(word));
+    }
 }
 
 bool made_group_of(const void *comm, struct made_group *ret_group)
