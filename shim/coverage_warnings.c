@@ -109,7 +109,6 @@ static int look_for_binding(struct dl_phdr_info *info, size_t size, void *data)
     size_t rela_bytes = 0, plt_bytes = 0, relative = 0;
     const char *strings = NULL;
 
-    (void)size;
     for (unsigned i = 0; i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
             dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
@@ -207,7 +206,6 @@ static bool find_foreign(struct unseen *ret_unseen)
 
 static bool find_foreign(struct unseen *ret_unseen)
 {
-    (void)ret_unseen;
     return false;
 }
 

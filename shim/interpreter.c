@@ -351,8 +351,6 @@ static const char *check(void)
  * called. */
 static void *on_end(void *self, void *arguments)
 {
-    (void)self;
-    (void)arguments;
     ng_python_frames_close();
     python.keep(python.none);
     return python.none;
@@ -393,7 +391,6 @@ static int begin(void *unused)
     int saved = errno;
     const char *why = check();
 
-    (void)unused;
     if (!why && !await_end())
         why = "its end could not be waited for";
     if (!why && ng_python_frames_start(&interpreter) != 0)

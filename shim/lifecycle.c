@@ -48,7 +48,6 @@ static unsigned mistake_count;
 
 static void keep_mistake(void *context, char severity, const char *line)
 {
-    (void)context;
     if (mistake_count == sizeof(mistakes) / sizeof(mistakes[0]))
         return;
     mistakes[mistake_count].severity = severity;
@@ -119,7 +118,6 @@ static void set_path(char *ret_path, const char *folder)
 /* What the kernel reports to a parent. */
 static void on_exit_of_program(int status, void *unused)
 {
-    (void)unused;
     ng_lifecycle_exit(status & 0xff);
 }
 

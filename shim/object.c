@@ -60,7 +60,6 @@ static int match(struct dl_phdr_info *info, size_t size, void *data)
     struct search *search = data;
     struct ng_object object;
 
-    (void)size;
     if (!describe(info, &object))
         return 0;
     if (search->address) {
@@ -174,7 +173,6 @@ static int note_object(struct dl_phdr_info *info, size_t size, void *data)
     unsigned *count = data;
     struct ng_object object;
 
-    (void)size;
     if (*count < FIRST_MAX && describe(info, &object))
         first_dynamic[*count] = object.dynamic;
     ++*count;
@@ -202,7 +200,6 @@ static int match_order(struct dl_phdr_info *info, size_t size, void *data)
     struct order *order = data;
     struct ng_object object;
 
-    (void)size;
     if (describe(info, &object)) {
         if (object.dynamic == order->other)
             return 1;
@@ -215,7 +212,6 @@ static int match_order(struct dl_phdr_info *info, size_t size, void *data)
 
 static int count_unloads(struct dl_phdr_info *info, size_t size, void *data)
 {
-    (void)size;
     *(uint64_t *)data = info->dlpi_subs;
     return 1;
 }

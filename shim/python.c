@@ -101,7 +101,6 @@ static int prepare_handler(void *unused)
     int number = free_signal(), saved = errno;
     struct sigaction before, after;
 
-    (void)unused;
     if (!number || !ng_descriptor_ours(&out))
         return 0;
     void *module = python.import_module("faulthandler");

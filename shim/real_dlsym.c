@@ -145,13 +145,11 @@ static void *find_function(const struct link_map *map, const char *name)
 
 static void *no_dlsym(void *handle, const char *name)
 {
-    (void)handle, (void)name;
     return NULL;
 }
 
 static void *no_dlvsym(void *handle, const char *name, const char *version)
 {
-    (void)handle, (void)name, (void)version;
     return NULL;
 }
 

@@ -252,7 +252,6 @@ static int check_overlap(const struct ng_call *call, const struct buffers *buffe
              "%" PRIu64,
              (const void *)send, (const void *)receive, inner_sends ? "sendbuff" : "recvbuff",
              inner_sends ? "recvbuff" : "sendbuff", buffers->in_place);
-    (void)call;
     return NG_NCCL_INVALID_ARGUMENT;
 }
 

@@ -294,7 +294,6 @@ int ng_lockstep_agree(const struct ng_call *call, struct ng_comm *comm, uint64_t
 
 static void take_box(void *context, const struct ng_box *box)
 {
-    (void)context;
     if (box_count < BOXES_MAX)
         boxes[box_count++] = box;
 }

@@ -244,7 +244,6 @@ static void compare(uint32_t slot, int64_t now_mono_ns, uint32_t *looks)
 
 static void take_box(void *context, const struct ng_box *box)
 {
-    (void)context;
     if (own.box_count < BOXES_MAX)
         own.boxes[own.box_count++] = box;
 }

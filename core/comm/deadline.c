@@ -378,7 +378,6 @@ int ng_deadline_extend(uint64_t group_id, int64_t more_ns)
 
 static int begin(struct ng_deadline *deadline, int64_t unused)
 {
-    (void)unused;
     atomic_fetch_add(&deadline->phases, 1);
     return 0;
 }
@@ -387,7 +386,6 @@ static int end(struct ng_deadline *deadline, int64_t unused)
 {
     uint32_t phases = atomic_load(&deadline->phases);
 
-    (void)unused;
     do
         if (!phases)
             return -EPERM;

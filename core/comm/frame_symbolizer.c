@@ -237,7 +237,6 @@ static void tell_names(const struct ng_symbol_wanted *wanted, const uint32_t *ro
 
 static void name_from_files(void *unused)
 {
-    (void)unused;
     if (ng_symbolize(files.wanted, files.count, ng_symbols_of_file, ng_clock_mono_ns() + NAME_NS,
                      &files.arena) == 0)
         tell_names(files.wanted, files.rows, files.count);

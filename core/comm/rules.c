@@ -71,7 +71,6 @@ static void *field_of(const struct key *key, struct ng_rule *rule)
 static int parse_text(struct parsing *parsing, const struct key *key, const char *value,
                       struct ng_rule *rule)
 {
-    (void)parsing;
     *(const char **)field_of(key, rule) = value;
     return 0;
 }

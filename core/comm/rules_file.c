@@ -43,7 +43,6 @@ static atomic_bool holding;       /* rules are in force */
 
 static void report(void *context, const char *line)
 {
-    (void)context;
     ng_log(NG_LOG_ERROR, "NCCLGUARD_RULES: %s", line);
 }
 

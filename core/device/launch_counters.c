@@ -234,14 +234,12 @@ static void visit_all(bool reads)
 
 static void read_all(void *unused)
 {
-    (void)unused;
     visit_all(true);
     ng_io_workers_end(&under_way, READS);
 }
 
 static void prepare_all(void *unused)
 {
-    (void)unused;
     visit_all(false);
     ng_io_workers_end(&under_way, PREPARES);
 }

@@ -66,7 +66,6 @@ static void make(void *unused)
 {
     int fd = -1, error = open_pipe(&fd);
 
-    (void)unused;
     if (error) {
         ng_log(NG_LOG_WARN,
                "NCCLGUARD_DUMP_PIPE: cannot make %s: %s; no dump can be requested there", path,

@@ -72,7 +72,6 @@ static int never_word(const struct ng_cuda *cuda, CUdeviceptr *ret_word)
  * functions. */
 static void CUDA_CB never_return(void *unused)
 {
-    (void)unused;
     for (;;)
         pause();
 }

@@ -39,7 +39,6 @@ static void put_process_labels(struct ng_exposition *out, const void *unused)
 {
     char pid[32];
 
-    (void)unused;
     /* If the rank is unknown, use the pid: several processes would share -1. */
     snprintf(pid, sizeof(pid), "pid-%d", ng_guard.box.header->pid);
     if (ng_guard.launch.rank >= 0)
@@ -375,7 +374,6 @@ int ng_metrics_write(int fd)
 
 static int write_for_all(const void *unused, int fd)
 {
-    (void)unused;
     /* The collector usually runs as another user. */
     if (fchmod(fd, 0644) != 0)
         return -errno;

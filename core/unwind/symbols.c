@@ -206,7 +206,6 @@ uint64_t ng_symbols_count(uint64_t hash, uint64_t gnu_hash, int64_t until_mono_n
 
 static size_t read_memory(const void *context, uint64_t place, void *bytes, size_t count)
 {
-    (void)context;
     return ng_memory_read_some(place, bytes, count);
 }
 

@@ -313,7 +313,6 @@ static bool step_out_of_signal(struct ng_registers *registers)
     set(registers, NG_REGISTER_PROGRAM, context.pc);
     return true;
 #else
-    (void)registers;
     return false;
 #endif
 }

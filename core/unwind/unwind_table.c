@@ -136,8 +136,6 @@ static bool is_behind_handler(uint64_t place, struct ng_fast_unwind_rule *rule)
     };
     return true;
 #else
-    (void)place;
-    (void)rule;
     return false;
 #endif
 }

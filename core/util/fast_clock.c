@@ -84,7 +84,6 @@ void ng_fast_clock_keep(int64_t now_mono_ns)
 #else
 void ng_fast_clock_keep(int64_t now_mono_ns)
 {
-    (void)now_mono_ns;
 }
 #endif
 

@@ -569,7 +569,6 @@ static int shared_have(struct ng_board *board, const char *prefix, uint32_t firs
 static void shared_forget(struct ng_board *board, const char *key)
 {
     (void)board; /* it expires with its time to live */
-    (void)key;
 }
 
 /* ---- Shutdown ---- */

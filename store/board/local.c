@@ -195,24 +195,16 @@ static int local_begin(struct ng_board *board, enum ng_incident_level level,
                        enum ng_claim_cause cause)
 {
     (void)board; /* black boxes are local: every process may read them */
-    (void)level;
-    (void)cause;
     return 0;
 }
 
 static void local_finish(struct ng_board *board, enum ng_incident_level level, bool in_vain)
 {
-    (void)board;
-    (void)level;
-    (void)in_vain;
 }
 
 static int local_read_verdict(struct ng_board *board, const struct ng_incident *incident,
                               struct ng_documents *ret_documents)
 {
-    (void)board;
-    (void)incident;
-    (void)ret_documents;
     return -ENOENT;
 }
 
@@ -236,9 +228,6 @@ static void local_unite(struct ng_board *board, uint64_t group_id, const uint64_
                         uint32_t count)
 {
     (void)board; /* processes whose groups differ were found to be one run by other means */
-    (void)group_id;
-    (void)other_ids;
-    (void)count;
 }
 
 static int local_apart(struct ng_board *board, char ret_name[NG_BOARD_RUN_NAME_BYTES])

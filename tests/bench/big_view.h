@@ -6,10 +6,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum big_trouble {
     BIG_NOTHING,
@@ -37,8 +36,6 @@ void big_view_free(struct ng_view *view);
 /* Reach a verdict, and say which. False when memory is short. */
 bool big_view_judge(const struct ng_view *view, char *ret_what, size_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -9,9 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 void followed_allocate(uintptr_t base, size_t bytes);
 bool followed_free(uintptr_t base);              /* false: it is not known */
@@ -20,8 +18,6 @@ void followed_unmap(uintptr_t base, size_t bytes);
 bool followed_find(uintptr_t address);
 void followed_forget(void); /* all of it */
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

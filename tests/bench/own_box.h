@@ -5,9 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct own_box {
     uint64_t records;     /* written so far */
@@ -23,8 +21,6 @@ int own_box_read(struct own_box *ret_box);
 /* On stderr, where there is one, for the script that compares: what the guard recorded. */
 void own_box_print(void);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

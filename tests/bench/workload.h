@@ -4,10 +4,9 @@
 #define TESTS_BENCH_WORKLOAD_H
 
 #include <nccl.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum workload {
     WORKLOAD_ALLREDUCE, /* one communicator */
@@ -35,8 +34,6 @@ void workload_destroy(ncclComm_t *comms, int count);
 __attribute__((noinline)) void workload_run(enum workload workload, const ncclComm_t *comms,
                                             int ncomms, unsigned calls);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -33,8 +33,6 @@ static void check(int error, const char *what)
 
 static void ignore(void *context, const char *path, const char *why)
 {
-    (void)context;
-    (void)path;
     if (!why[0]) {
         fprintf(stderr, "%s is refused without a reason\n", path);
         abort();

@@ -269,8 +269,7 @@ struct Healthy : Named {
     bool one_process; /* --devices instead of spawn -n */
 };
 
-class HealthyProgram : public testing::TestWithParam<std::tuple<Healthy, int>>
-{
+struct HealthyProgram : testing::TestWithParam<std::tuple<Healthy, int>> {
 };
 
 TEST_P(HealthyProgram, GivesRightResultsOnEveryRankTwiceTheSame)
@@ -314,8 +313,7 @@ INSTANTIATE_TEST_SUITE_P(Programs, HealthyProgram,
                                     std::to_string(std::get<1>(info.param));
                          });
 
-class EveryType : public testing::TestWithParam<const char *>
-{
+struct EveryType : testing::TestWithParam<const char *> {
 };
 
 TEST_P(EveryType, GivesRightResultsUnderEveryReduction)
@@ -482,8 +480,7 @@ struct Ending {
     int status;
 };
 
-class EndingRank : public testing::TestWithParam<Ending>
-{
+struct EndingRank : testing::TestWithParam<Ending> {
 };
 
 TEST_P(EndingRank, EndsAsTheOptionSaysAndSpawnPassesItOn)
@@ -553,8 +550,7 @@ struct Changed : Named {
     const char *call; /* what the spy then sees of rank 1, once */
 };
 
-class ChangedCall : public testing::TestWithParam<Changed>
-{
+struct ChangedCall : testing::TestWithParam<Changed> {
 };
 
 TEST_P(ChangedCall, PassesOtherArgumentsInThatCallAlone)

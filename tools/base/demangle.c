@@ -28,7 +28,6 @@ static int __gcclibcxx_demangle_callback(const char *mangled,
                                          void (*callback)(const char *, size_t, void *),
                                          void *context)
 {
-    (void)mangled, (void)callback, (void)context;
     return -2;
 }
 #endif

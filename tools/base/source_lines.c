@@ -301,7 +301,6 @@ int ng_source_lines_find(struct ng_source_line *lines, size_t count, int64_t lim
 
 int ng_source_lines_find(struct ng_source_line *lines, size_t count, int64_t limit_ns)
 {
-    (void)lines, (void)count, (void)limit_ns;
     return 0;
 }
 

@@ -111,7 +111,6 @@ static void complain(const char *what, const char *why)
 
 static void refuse(void *context, const char *path, const char *why)
 {
-    (void)context;
     complain(path, why);
 }
 

@@ -32,7 +32,6 @@ static const struct {
 
 static const char *command_name(const void *table, size_t index)
 {
-    (void)table;
     return commands[index].name;
 }
 

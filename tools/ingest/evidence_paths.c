@@ -228,7 +228,6 @@ static bool is_rank_in_several(const struct ng_local_process *processes, const i
 
 static void refuse_nothing(void *context, const char *path, const char *why)
 {
-    (void)context, (void)path, (void)why;
 }
 
 char *ng_evidence_beside(const char *path)

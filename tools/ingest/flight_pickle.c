@@ -178,7 +178,6 @@ static void fill_slots(void)
 
 static uint16_t find_word(void *context, const char *text, uint32_t length)
 {
-    (void)context;
     if (length > 40)
         return WORD_NONE;
     for (uint32_t at = hash_of(text, length) % SLOTS; slots[at].text; at = (at + 1) % SLOTS)

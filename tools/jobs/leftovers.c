@@ -367,7 +367,6 @@ static bool end_rank(const struct ng_leftovers *leftovers, struct folder *folder
 
 static void ignore_line(void *context, char severity, const char *line)
 {
-    (void)context, (void)severity, (void)line;
 }
 
 /* The policy for a deadline that the process would have, had it called NCCL: from the environment

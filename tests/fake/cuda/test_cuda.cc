@@ -86,9 +86,7 @@ void CUDA_CB Increment(void *data)
     ++*static_cast<std::atomic<int> *>(data);
 }
 
-class DriverTest : public ::testing::Test
-{
-  protected:
+struct DriverTest : testing::Test {
     void SetUp() override
     {
         ASSERT_OK(cuInit(0));
@@ -173,7 +171,6 @@ class DriverTest : public ::testing::Test
     CUstream stream_ = nullptr;
     std::atomic<int> count_{0};
 
-  private:
     std::vector<std::function<void()>> ends_;
 };
 
@@ -681,9 +678,7 @@ TEST_F(DriverTest, StreamWaitsForAValueThatHostOrStreamWrites)
 
 /* ---- events ---- */
 
-class EventTest : public DriverTest
-{
-  protected:
+struct EventTest : DriverTest {
     void ExpectNotReadyBehind(CUevent event, Gate &gate)
     {
         Hold(stream_, gate);
@@ -818,9 +813,7 @@ TEST_F(EventTest, ManyThreadsRecordAndQuery)
 
 /* ---- capture and graphs ---- */
 
-class CaptureTest : public EventTest
-{
-  protected:
+struct CaptureTest : EventTest {
     CUstreamCaptureStatus Status(CUstream stream)
     {
         CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -1306,9 +1299,7 @@ TEST_F(DriverTest, ErrorsHaveNamesAndTexts)
 
 /* ---- the runtime ---- */
 
-class RuntimeTest : public ::testing::Test
-{
-  protected:
+struct RuntimeTest : testing::Test {
     void SetUp() override
     {
         ASSERT_OK(cudaSetDevice(0));
@@ -1623,8 +1614,7 @@ const std::vector<Fresh> &FreshCases()
     return cases;
 }
 
-class FreshProcess : public ::testing::TestWithParam<size_t>
-{
+struct FreshProcess : testing::TestWithParam<size_t> {
 };
 
 TEST_P(FreshProcess, Behaves)

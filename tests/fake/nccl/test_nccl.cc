@@ -705,8 +705,7 @@ void run_case(Rank &me, const Case &c)
     }
 }
 
-class Collectives : public testing::TestWithParam<int>
-{
+struct Collectives : testing::TestWithParam<int> {
 };
 
 TEST_P(Collectives, EveryReductionTypeAndOperatorAgreesWithTheReference)
@@ -1201,8 +1200,7 @@ RANKS_TEST(Shrink, WithAbortItEndsTheParentsKernels, 3)
 
 /* Who of the parent passes the id on: NCCL's example nobody, its reference the one that made it,
  * its own performance test everybody. */
-class Grow : public testing::TestWithParam<std::tuple<int, int, const char *>>
-{
+struct Grow : testing::TestWithParam<std::tuple<int, int, const char *>> {
 };
 
 TEST_P(Grow, OldRanksKeepTheirNumbersAndNewOnesJoin)

@@ -106,9 +106,7 @@ template <typename Function> static void check_forward(Function *function, enum 
 }
 
 /* The library is known before the first comparison: looking for it asks its version. */
-class Forward : public testing::Test
-{
-  protected:
+struct Forward : testing::Test {
     void SetUp() override
     {
         int version = 0;

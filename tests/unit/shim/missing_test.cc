@@ -9,9 +9,7 @@
 #include "tests/unit/shim/probe.h"
 #include "tests/unit/shim/recording_nccl.h"
 
-class Missing : public testing::Test
-{
-  protected:
+struct Missing : testing::Test {
     void SetUp() override
     {
         probe_set_active(true);

@@ -5,6 +5,7 @@
 #define NCCLGUARD_TESTS_UNIT_SHIM_PROBE_H
 
 #include <stdbool.h>
+#include <sys/cdefs.h>
 
 /* An atomic of a word's size is laid out as the plain type, which is all that C++ is told. */
 #ifdef __cplusplus
@@ -17,9 +18,7 @@
 #undef _Atomic
 #endif
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct probe_call {
     struct ng_call call;         /* as enter saw it */
@@ -58,8 +57,6 @@ unsigned probe_nccl_count(void);
 const struct ng_nccl *probe_nccl(unsigned index);
 bool probe_driver_find(struct ng_cuda *ret_cuda);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -19,9 +19,7 @@ static void call_all_reduce()
     ncclAllReduce(send_memory, recv_memory, 5, ncclFloat32, ncclMax, comm, stream);
 }
 
-class Record : public testing::Test
-{
-  protected:
+struct Record : testing::Test {
     void SetUp() override
     {
         probe_set_active(true);
@@ -50,7 +48,6 @@ class Record : public testing::Test
         return recording_of(RECORDING_AllReduce).calls - before_;
     }
 
-  private:
     uint64_t before_ = 0;
 };
 

@@ -9,9 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 enum evidence_life { EVIDENCE_RUNNING, EVIDENCE_DEAD, EVIDENCE_ENDED_BY_GUARD, EVIDENCE_EXITED };
 
@@ -99,8 +97,6 @@ int evidence_copy_dump(const char *path, const char *folder, char *why, size_t w
 /* Read the dump or black box at `path` and reach a verdict; 0 or -errno of reading. */
 int evidence_judge(const char *path, int64_t stalled_ns);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -82,9 +82,7 @@ class BoxOwner
 };
 
 /* Rank 2 of 4 finished six collectives and never came to the seventh. */
-class Stuck
-{
-  public:
+struct Stuck {
     explicit Stuck(const char *job = "test-job", const char *group = "world",
                    int64_t for_ms = 10000, evidence_life life = EVIDENCE_RUNNING,
                    int64_t suspect_ms = 0, bool beats = true)
@@ -105,9 +103,7 @@ class Stuck
 };
 
 /* Rank 2 of 4 is missing, and the black box of rank 3, which lives and waits, was cut off. */
-class CutOff
-{
-  public:
+struct CutOff {
     explicit CutOff(std::uintmax_t left_bytes)
     {
         for (int rank = 0; rank < 4; rank++) {
@@ -151,9 +147,7 @@ struct HeldClock {
 
 /* The same, of which no process is left: all ended by the guard, or killed from outside, at once.
  */
-class Ended : private HeldClock, public Stuck
-{
-  public:
+struct Ended : private HeldClock, Stuck {
     explicit Ended(bool by_guard)
         : Stuck("test-job", "world", 10000, by_guard ? EVIDENCE_ENDED_BY_GUARD : EVIDENCE_RUNNING,
                 0, false)

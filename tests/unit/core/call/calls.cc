@@ -22,15 +22,10 @@ namespace
 
 constexpr int OK = ncclSuccess, REFUSED = ncclInvalidArgument;
 
-class CallPath : public testing::Test
-{
-  protected:
+struct CallPath : testing::Test {
     CallPath()
     {
-        static bool begun;
-        if (!begun)
-            made_begin(64);
-        begun = true;
+        [[maybe_unused]] static const bool begun = (made_begin(64), true);
     }
     void TearDown() override
     {
@@ -42,7 +37,7 @@ class CallPath : public testing::Test
     /* A handle of its own for each; `at` to give one again. */
     void *init(unsigned library, int nranks = 2, const void *config = nullptr, void *at = nullptr)
     {
-        void *comm = at ? at : &handles_[used_++];
+        void *comm = at ? at : made_handle();
         made_init(library, comm, nranks, 0, config, OK);
         comms_[comm] = library;
         return comm;
@@ -59,20 +54,8 @@ class CallPath : public testing::Test
 
     void *const stream_ = made_stream(0);
 
-  private:
-    static char handles_[4096][64];
-    static size_t used_;
     std::map<void *, unsigned> comms_;
 };
-char CallPath::handles_[4096][64];
-size_t CallPath::used_;
-
-struct made_group group_of(const void *comm)
-{
-    struct made_group group = {};
-    EXPECT_TRUE(made_group_of(comm, &group));
-    return group;
-}
 
 bool in_group(const struct made_record &record)
 {
@@ -129,8 +112,7 @@ TEST_F(CallPath, CommunicatorsWhoseHandlesMeetInTheTableAreToldApart)
         EXPECT_EQ(group_of(handles[i]).entered, i + 1);
 
     destroy(handles[0]);
-    struct made_group group = {};
-    EXPECT_FALSE(made_group_of(handles[0], &group));
+    EXPECT_FALSE(made_group_of(handles[0], nullptr));
     made_all_reduce(0, handles[2], stream_, OK);
     EXPECT_EQ(group_of(handles[1]).entered, 2u);
     EXPECT_EQ(group_of(handles[2]).entered, 4u);
@@ -174,8 +156,7 @@ TEST_F(CallPath, AThreadTakesNoCommunicatorForAnotherThatHadItsHandle)
     /* A call without a communicator is none on one that has ended. */
     destroy(comm);
     made_all_reduce(0, nullptr, stream_, REFUSED);
-    struct made_group group = {};
-    EXPECT_FALSE(made_group_of(nullptr, &group));
+    EXPECT_FALSE(made_group_of(nullptr, nullptr));
 }
 
 TEST_F(CallPath, ErrnoIsWhatTheProgramAndNcclLeftInIt)
@@ -630,13 +611,13 @@ TEST_F(CallPath, WorksThatCannotBeMadeAheadAreMadeByTheFirstCall)
     made_reset(1);
     made_fail(1, CUDA_ERROR_OUT_OF_MEMORY);
     Folder folder;
-    made_log_to((folder / "log").c_str());
+    ng_log_init(NG_LOG_DEBUG, (folder / "log").c_str(), 0);
     void *comm = init(0);
     made_fail(1, 0);
     made_all_reduce(0, comm, made_stream(1), OK);
     EXPECT_TRUE(made_await_completed(comm, 1));
     EXPECT_EQ(read_whole_file(folder / "log").find("no longer watched"), std::string::npos);
-    made_log_to(nullptr);
+    ng_log_init(NG_LOG_DEBUG, nullptr, 0);
 }
 
 /* ---- Bursts ---- */
@@ -651,9 +632,7 @@ constexpr bool QUICK = false;
 constexpr bool QUICK = true;
 #endif
 
-class Bursts : public CallPath
-{
-  protected:
+struct Bursts : CallPath {
     /* Events that are recorded for what `calls` does. */
     template <class Do> static unsigned events_of(Do calls)
     {
@@ -727,9 +706,9 @@ TEST_F(Bursts, AnythingElseThatTheThreadDoesEndsThem)
         call(comm);
         made_calls.captures = false;
     }));
-    made_timing(NG_TIMING_ALL);
+    made_settings()->timing = NG_TIMING_ALL;
     EXPECT_TRUE(never_goes_on(init(0), [] {})) << "all works are measured";
-    made_timing(NG_TIMING_OFF);
+    made_settings()->timing = NG_TIMING_OFF;
 }
 
 TEST_F(Bursts, AWorkOnADefaultStreamHasItsStartEvent)
@@ -781,8 +760,8 @@ TEST_F(Bursts, AWorkWithoutStartEventCountsAsReachedWhenTheOneBeforeItHasEnded)
         uint64_t held = group_of(comm).entered;
         ASSERT_TRUE(made_await_completed(comm, held - 1));
         ASSERT_TRUE(made_await_pending(comm, held));
-        EXPECT_EQ(made_started(comm), in_burst);
-        EXPECT_EQ(made_inferred(comm), in_burst);
+        EXPECT_EQ(group_of(comm).pending_started,
+                  (uint32_t)(in_burst ? NG_START_INFERRED : NG_START_NONE));
         EXPECT_EQ(made_newest_record().state,
                   (uint32_t)(in_burst ? NG_RECORD_STARTED : NG_RECORD_SCHEDULED));
         made_release_recorded();
@@ -790,9 +769,7 @@ TEST_F(Bursts, AWorkWithoutStartEventCountsAsReachedWhenTheOneBeforeItHasEnded)
     }
 }
 
-class ResetDevices : public CallPath, public testing::WithParamInterface<bool>
-{
-  protected:
+struct ResetDevices : CallPath, testing::WithParamInterface<bool> {
     void SetUp() override
     {
         destroy(init(0)); /* the driver is known */
@@ -903,18 +880,16 @@ INSTANTIATE_TEST_SUITE_P(Drivers, ResetDevices, testing::Bool(),
 namespace
 {
 
-class Measured : public CallPath
-{
-  protected:
+struct Measured : CallPath {
     Measured()
     {
         made_elapsed(0, 0.041f);
-        made_timing(NG_TIMING_ALL);
+        made_settings()->timing = NG_TIMING_ALL;
     }
     void TearDown() override
     {
         made_calls.timing_refused = false;
-        made_timing(NG_TIMING_OFF);
+        made_settings()->timing = NG_TIMING_OFF;
         made_elapsed(0, 1);
         CallPath::TearDown();
     }
@@ -953,7 +928,7 @@ TEST_F(Measured, WithAllEachCallHasItsDuration)
 
 TEST_F(Measured, WithOffThereAreNoEventsWithTiming)
 {
-    made_timing(NG_TIMING_OFF);
+    made_settings()->timing = NG_TIMING_OFF;
     unsigned before = made_calls.timing_events;
     void *comm = init(0);
     all_reduces(comm, 10);
@@ -980,7 +955,7 @@ TEST_F(Measured, FewWorksWithTimingAreMadeAtATime)
 
 TEST_F(Measured, WithSampledEachCommunicatorMeasuresTheSameCalls)
 {
-    made_timing(NG_TIMING_SAMPLED);
+    made_settings()->timing = NG_TIMING_SAMPLED;
     std::vector<uint64_t> expected;
     for (uint64_t next = 1; (next = ng_timing_next(NG_TIMING_SAMPLED, next)) <= 600; next++)
         expected.push_back(next);
@@ -1027,7 +1002,7 @@ TEST_F(Measured, WithoutEventsWithTimingTheOthersServe)
     void *comm = init(0), *stream = made_stream(1);
     made_reset(1);
     made_calls.timing_refused = true;
-    uint64_t lost = made_records_lost();
+    uint64_t lost = made_box()->header->records_lost;
     unsigned before = made_calls.timing_events;
     for (uint64_t seq = 1; seq <= 20; seq++) {
         made_all_reduce(0, comm, stream, OK);
@@ -1035,7 +1010,7 @@ TEST_F(Measured, WithoutEventsWithTimingTheOthersServe)
         EXPECT_EQ(made_newest_record().duration_ns, 0);
     }
     EXPECT_EQ(made_calls.timing_events, before + 1) << "not asked for again with each call";
-    EXPECT_EQ(made_records_lost(), lost);
+    EXPECT_EQ(made_box()->header->records_lost, lost);
     EXPECT_EQ(measured(comm, NG_OP_AllReduce), 0u);
     made_reset(1);
 }
@@ -1044,13 +1019,13 @@ TEST_F(Measured, WhenAllEventsWithTimingAreInFlightTheOthersServe)
 {
     constexpr int MORE = 300;
     void *comm = init(0);
-    uint64_t lost = made_records_lost();
+    uint64_t lost = made_box()->header->records_lost;
     made_calls.held = true;
     for (int i = 0; i < 2048 + MORE; i++)
         made_all_reduce(0, comm, stream_, OK);
     made_calls.held = false;
     ASSERT_TRUE(made_await_completed(comm, 2048 + MORE));
-    EXPECT_EQ(made_records_lost(), lost);
+    EXPECT_EQ(made_box()->header->records_lost, lost);
     EXPECT_EQ(measured(comm, NG_OP_AllReduce), 2048u);
     all_reduces(comm, 1);
     EXPECT_EQ(made_newest_record().duration_ns, 41000) << "they came back";
@@ -1086,10 +1061,7 @@ TEST_F(Measured, TheDurationOfANcclGroupIsThatOfItsLastCall)
 TEST_F(Measured, SendsAndRootedCollectivesAreNotComparedBetweenRanks)
 {
     void *comm = init(0);
-    struct made_call broadcast = {};
-    broadcast.op = NG_OP_Broadcast;
-    broadcast.comm = comm;
-    broadcast.stream = stream_;
+    struct made_call broadcast = {.op = NG_OP_Broadcast, .comm = comm, .stream = stream_};
     EXPECT_EQ(made_call(0, &broadcast), OK);
     made_send(0, comm, stream_, 1, OK);
     made_group_start(0);
@@ -1106,7 +1078,7 @@ TEST_F(Measured, SendsAndRootedCollectivesAreNotComparedBetweenRanks)
 /* So that a group of many calls is not measured more often than one of few. */
 TEST_F(Measured, WithSampledGroupsAreCountedAsSuch)
 {
-    made_timing(NG_TIMING_SAMPLED);
+    made_settings()->timing = NG_TIMING_SAMPLED;
     void *comm = init(0);
     for (int i = 0; i < 100; i++) {
         made_group_start(0);

@@ -13,9 +13,7 @@ namespace
 
 unsigned seen_inside;
 
-class Nonblocking : public testing::Test
-{
-  protected:
+struct Nonblocking : testing::Test {
     static void SetUpTestSuite()
     {
         made_begin(2000);
@@ -25,7 +23,7 @@ class Nonblocking : public testing::Test
         static uintptr_t next = 100;
         handle_ = reinterpret_cast<void *>(next++ << 12);
         unsetenv("NCCL_COMM_BLOCKING");
-        made_nonblocking(true);
+        made_settings()->init = NG_INIT_NONBLOCKING;
         made_progress(0, ncclSuccess);
     }
     void TearDown() override
@@ -122,7 +120,6 @@ TEST_F(Nonblocking, ASplitThatReturnsSuccessWhileItIsUnderWayIsKnownOnceItsHandl
     config.blocking = 0;
     void *child = nullptr;
     int state = -1;
-    struct made_group group = {};
     ASSERT_EQ(made_nb_init(&comm_, handle_, &config), ncclInProgress);
     EXPECT_EQ(made_nb_state(comm_, &state), ncclSuccess);
     made_progress(1, ncclSuccess);
@@ -132,7 +129,7 @@ TEST_F(Nonblocking, ASplitThatReturnsSuccessWhileItIsUnderWayIsKnownOnceItsHandl
     EXPECT_EQ(state, ncclInProgress);
     EXPECT_EQ(made_nb_state(comm_, &state), ncclSuccess);
     EXPECT_EQ(state, ncclSuccess);
-    EXPECT_TRUE(made_group_of(child, &group)) << "without any call on it";
+    EXPECT_TRUE(made_group_of(child, nullptr)) << "without any call on it";
 }
 
 TEST_F(Nonblocking, TheEnvironmentOverrules)
@@ -148,9 +145,9 @@ TEST_F(Nonblocking, ChildrenAreWhatTheirParentIs)
     ASSERT_EQ(made_nb_init(&comm_, handle_, nullptr), ncclSuccess);
     EXPECT_EQ(made_nb_split(comm_, &child, static_cast<char *>(handle_) + 64), ncclSuccess);
     EXPECT_TRUE(made_nb_is_converted(child));
-    made_nonblocking(false);
+    made_settings()->init = NG_INIT_WATCH;
     ASSERT_EQ(made_nb_init(&other, static_cast<char *>(handle_) + 128, nullptr), ncclSuccess);
-    made_nonblocking(true);
+    made_settings()->init = NG_INIT_NONBLOCKING;
     made_nb_split(other, &second, static_cast<char *>(handle_) + 192);
     EXPECT_FALSE(made_nb_is_converted(second));
 }

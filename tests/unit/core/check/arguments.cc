@@ -23,8 +23,8 @@ TEST(Arguments, WhatHasNoLineOfItsOwnIsCountedAndThatIsSaid)
     static char handles[80][64];
     const std::string log = folder / "log";
     std::ofstream(log).flush();
-    made_log_to(log.c_str());
-    made_check_arguments();
+    ng_log_init(NG_LOG_DEBUG, log.c_str(), 0);
+    made_settings()->check = NG_CHECK_SIGNATURE_ARGS;
     made_begin(64);
     for (auto &handle : handles) {
         made_init(0, handle, 2, 0, nullptr, ncclSuccess);

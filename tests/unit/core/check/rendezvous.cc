@@ -14,9 +14,7 @@ namespace
 constexpr int64_t ms = 1000000;
 constexpr int64_t minute = 60000 * ms;
 
-class Rendezvous : public testing::Test
-{
-  protected:
+struct Rendezvous : testing::Test {
     /* 0: nobody has looked for the ranks yet. */
     void begin(int nranks, char kind = 'w')
     {

@@ -13,9 +13,7 @@ namespace
 
 constexpr uint64_t id = 0x77;
 
-class SignatureCompare : public testing::Test
-{
-  protected:
+struct SignatureCompare : testing::Test {
     void SetUp() override
     {
         compared_begin();
@@ -90,9 +88,7 @@ void runs_ahead(int ahead, uint32_t its, int behind, uint32_t still, uint64_t th
         compared_call(ahead, its, i);
 }
 
-class SignatureCompareFarBehind : public SignatureCompare
-{
-  protected:
+struct SignatureCompareFarBehind : SignatureCompare {
     /* One process called `theirs` as its 41st and stands still, the other has run ahead. */
     void expect_found(uint64_t theirs, char found)
     {

@@ -17,9 +17,7 @@ constexpr int WHOLE = NG_FRAMES_WHOLE, CUT = NG_FRAMES_CUT;
 constexpr uint32_t RECORDS = 4096;
 constexpr uint64_t WALKERS = 3; /* slots of the first records are theirs */
 
-class CallStack : public testing::Test
-{
-  protected:
+struct CallStack : testing::Test {
     static void SetUpTestSuite()
     {
         ASSERT_EQ(walked_start(RECORDS), 0);

@@ -15,15 +15,10 @@ namespace
 
 constexpr int64_t S = NG_S, CONFIGURED = 600 * S, INIT = 300 * S, SUSPECT = 5 * S, COLD = 30 * S;
 
-class Deadline : public testing::Test
-{
-  protected:
+struct Deadline : testing::Test {
     Deadline()
     {
-        static bool begun;
-        if (!begun)
-            made_begin(64);
-        begun = true;
+        [[maybe_unused]] static const bool begun = (made_begin(64), true);
         made_configure_deadlines(CONFIGURED, INIT, SUSPECT, COLD);
         group_ = make(0), other_ = make(1);
     }
@@ -45,10 +40,8 @@ class Deadline : public testing::Test
     }
     static uint64_t make(int i)
     {
-        struct made_group group = {};
         made_init(0, handles_[i], 2, 0, nullptr, 0);
-        EXPECT_TRUE(made_group_of(handles_[i], &group));
-        return group.id;
+        return group_of(handles_[i]).id;
     }
 
     uint64_t group_, other_;
@@ -170,9 +163,9 @@ TEST_F(Deadline, PhasesNestAndAreOfOneGroupOrOfAll)
     EXPECT_TRUE(ng_deadline_rests(nullptr));
     EXPECT_EQ(ng_deadline_rest_end(0), 0);
     EXPECT_TRUE(ng_deadline_rests(comm()));
-    EXPECT_TRUE(made_rests(handles_[0]));
+    EXPECT_TRUE(group_of(handles_[0]).rests);
     EXPECT_FALSE(ng_deadline_rests(comm(1)));
-    EXPECT_FALSE(made_rests(handles_[1]));
+    EXPECT_FALSE(group_of(handles_[1]).rests);
     EXPECT_EQ(ng_deadline_rest_end(group_), 0);
     EXPECT_FALSE(ng_deadline_rests(comm()));
 }
@@ -181,11 +174,11 @@ TEST_F(Deadline, ASuspensionHoldsUntilItIsLiftedOrItsTimeIsOver)
 {
     EXPECT_EQ(ng_deadline_suspend(0, INT64_MAX), 0);
     make(2);
-    EXPECT_TRUE(made_rests(handles_[2])) << "one that was made later";
+    EXPECT_TRUE(group_of(handles_[2]).rests) << "one that was made later";
     ng_deadline_expire_suspensions(INT64_MAX - 1);
     EXPECT_TRUE(ng_deadline_rests(comm()));
     ng_deadline_resume(0);
-    EXPECT_FALSE(made_rests(handles_[2]));
+    EXPECT_FALSE(group_of(handles_[2]).rests);
     int64_t until = ng_clock_mono_ns() + 1000 * S;
     EXPECT_EQ(ng_deadline_suspend(group_, until), 0);
     EXPECT_TRUE(ng_deadline_rests(comm()));
@@ -193,7 +186,7 @@ TEST_F(Deadline, ASuspensionHoldsUntilItIsLiftedOrItsTimeIsOver)
     ng_deadline_expire_suspensions(until - 1);
     EXPECT_TRUE(ng_deadline_rests(comm()));
     ng_deadline_expire_suspensions(until);
-    EXPECT_FALSE(made_rests(handles_[0]));
+    EXPECT_FALSE(group_of(handles_[0]).rests);
     made_destroy(0, handles_[2], 0);
 }
 
@@ -201,12 +194,12 @@ TEST_F(Deadline, ARestWithOthersIsNoReasonForOthersAndShortensNoOrder)
 {
     EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
     EXPECT_TRUE(ng_deadline_rests(comm()));
-    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_WITH_OTHERS);
+    EXPECT_EQ(group_of(handles_[0]).rests, (uint32_t)NG_REST_WITH_OTHERS);
     EXPECT_EQ(ng_deadline_suspend(group_, INT64_MAX), 0);
-    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
+    EXPECT_EQ(group_of(handles_[0]).rests, (uint32_t)NG_REST_OWN);
     EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
     ng_deadline_expire_suspensions(ng_clock_mono_ns() + 1000 * S);
-    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
+    EXPECT_EQ(group_of(handles_[0]).rests, (uint32_t)NG_REST_OWN);
     ng_deadline_resume(0);
     EXPECT_FALSE(ng_deadline_rests(comm()));
 }
@@ -216,7 +209,7 @@ TEST_F(Deadline, ARestWithOthersReplacesNoOrderHoweverShort)
     int64_t until = ng_clock_mono_ns() + S;
     EXPECT_EQ(ng_deadline_suspend(group_, until), 0);
     EXPECT_EQ(ng_deadline_rest_with_others(group_), 0);
-    EXPECT_EQ(made_rest(handles_[0]), (uint32_t)NG_REST_OWN);
+    EXPECT_EQ(group_of(handles_[0]).rests, (uint32_t)NG_REST_OWN);
     ng_deadline_expire_suspensions(until);
     EXPECT_FALSE(ng_deadline_rests(comm()));
 }
@@ -247,7 +240,7 @@ TEST_F(Deadline, AForkedChildHasNothingOfItsParents)
     EXPECT_EQ(in_child([&] {
                   made_fork_child();
                   made_init(0, handles_[2], 2, 0, nullptr, 0);
-                  if (ng_deadline_rests(nullptr) || made_rests(handles_[2]))
+                  if (ng_deadline_rests(nullptr) || group_of(handles_[2]).rests)
                       return 1;
                   return ng_deadline_timeout(comm(2), NG_OP_AllReduce) == CONFIGURED ? 0 : 2;
               }),

@@ -10,14 +10,10 @@ extern "C" {
 namespace
 {
 
-class Ring : public ::testing::Test
-{
-  protected:
+struct Ring : testing::Test {
     void SetUp() override
     {
-        struct ng_box_identity who = {};
-        who.rank = 0;
-        who.job = "by-hand";
+        struct ng_box_identity who = {.rank = 0, .job = "by-hand"};
         ASSERT_EQ(ng_box_create(folder_.path().c_str(), &who, CAPACITY, &box_), 0);
         ASSERT_EQ(ng_box_open((folder_ / folder_.names().at(0)).c_str(), &reader_), 0);
         Writer(&box_).group(3, 0x77, 2, 0, "dp");

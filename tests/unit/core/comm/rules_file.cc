@@ -19,17 +19,12 @@ namespace
 
 constexpr int64_t S = NG_S, CONFIGURED = 600 * S;
 
-class RulesFile : public testing::Test
-{
-  protected:
+struct RulesFile : testing::Test {
     RulesFile() : path_(folder_ / "rules"), log_(folder_ / "log")
     {
-        static bool begun;
-        if (!begun)
-            made_begin(64);
-        begun = true;
+        [[maybe_unused]] static const bool begun = (made_begin(64), true);
         write_whole_file(log_, "");
-        made_log_to(log_.c_str());
+        ng_log_init(NG_LOG_DEBUG, log_.c_str(), 0);
         made_configure_deadlines(CONFIGURED, CONFIGURED, 5 * S, 30 * S);
         made_set_rules(path_.c_str());
     }
@@ -46,10 +41,7 @@ class RulesFile : public testing::Test
     {
         unsigned before = outcomes();
         ng_rules_file_reload();
-        for (int64_t until = ng_clock_mono_ns() + 20 * S;
-             outcomes() == before && ng_clock_mono_ns() < until;)
-            usleep(1000);
-        EXPECT_GT(outcomes(), before) << read_whole_file(log_);
+        EXPECT_TRUE(becomes([&] { return outcomes() > before; })) << read_whole_file(log_);
     }
     unsigned outcomes() const
     {
@@ -77,9 +69,7 @@ class RulesFile : public testing::Test
     }
     static std::string name(void *handle)
     {
-        struct made_group group = {};
-        EXPECT_TRUE(made_group_of(handle, &group));
-        return group.name;
+        return group_of(handle).name;
     }
 
     Folder folder_;

@@ -563,8 +563,7 @@ class Program
     void begin_making(int rank, Making &making)
     {
         auto made = making.makes.find(rank);
-        struct made_making what = {};
-        what.rank = rank;
+        struct made_making what = {.rank = rank};
         if (made != making.makes.end()) {
             Group &group = groups_[made->second];
             auto at = std::find(group.members.begin(), group.members.end(), rank);
@@ -598,12 +597,11 @@ class Program
     void call(int rank, const Action &action)
     {
         bool refused = action.what == Do::refused;
-        struct made_rank_call what = {};
-        what.rank = rank;
-        what.comm = handle_of(rank, action.group);
-        what.op = action.call.op;
-        what.count = action.call.count;
-        what.dtype = action.call.dtype;
+        struct made_rank_call what = {.rank = rank,
+                                      .comm = handle_of(rank, action.group),
+                                      .op = action.call.op,
+                                      .count = action.call.count,
+                                      .dtype = action.call.dtype};
         /* Each rank numbers its own operators. */
         what.redop = action.call.redop > 4 ? 5 + (int)pick(100) : action.call.redop;
         what.root = action.call.root;

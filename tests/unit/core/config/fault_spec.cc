@@ -125,8 +125,7 @@ struct Mistake {
     const char *what, *possible;
 };
 
-class FaultMistake : public testing::TestWithParam<Mistake>
-{
+struct FaultMistake : testing::TestWithParam<Mistake> {
 };
 
 TEST_P(FaultMistake, IsToldWithItsColumnAndWhatIsPossible)

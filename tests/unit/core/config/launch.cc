@@ -53,9 +53,7 @@ void forget_launchers()
         unsetenv(name);
 }
 
-class Launch : public ::testing::Test
-{
-  protected:
+struct Launch : testing::Test {
     void SetUp() override
     {
         forget_launchers();

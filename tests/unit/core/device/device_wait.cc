@@ -14,11 +14,6 @@ namespace
 constexpr char REASON[] = "an order of ncclguard abort";
 constexpr int64_t LONG_MS = 20000;
 
-void *handle(uintptr_t number)
-{
-    return reinterpret_cast<void *>(number << 12);
-}
-
 /* A program thread that makes one call. */
 class Caller
 {
@@ -72,24 +67,18 @@ int all_reduce(void *comm, void *stream)
 /* The device holds everything; the watchdog has seen that something waits on `comm`. */
 void await_pending(void *comm)
 {
-    for (int64_t until = ng_clock_mono_ns() + 20 * NG_S; !made_pending_record(comm);) {
-        ASSERT_LT(ng_clock_mono_ns(), until);
-        std::this_thread::yield();
-    }
+    ASSERT_TRUE(becomes([&] { return group_of(comm).pending_record != 0; }));
 }
 
-class DeviceWait : public testing::Test
-{
-  protected:
+struct DeviceWait : testing::Test {
     static void SetUpTestSuite()
     {
-        made_block_calls();
+        made_settings()->blocking_wait = true;
         made_begin(2000);
     }
     void SetUp() override
     {
-        static uintptr_t next = 100;
-        comm_ = handle(next++);
+        comm_ = made_handle();
         made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
         EXPECT_FALSE(made_is_usual());
     }
@@ -106,11 +95,12 @@ int under(void (*policy)(int64_t, int64_t), int64_t timeout_ms, int64_t abort_wa
           const std::function<int(void *)> &body)
 {
     return in_child([&] {
-        made_block_calls();
+        made_settings()->blocking_wait = true;
         policy(timeout_ms, abort_wait_ms);
         made_begin(64);
-        made_init(0, handle(1), 2, 0, nullptr, ncclSuccess);
-        return body(handle(1));
+        void *comm = made_handle();
+        made_init(0, comm, 2, 0, nullptr, ncclSuccess);
+        return body(comm);
     });
 }
 
@@ -138,7 +128,7 @@ TEST(DeviceWaitUnderKill, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAlone)
 {
     EXPECT_EQ(under_kill(4000, 3500,
                          [](void *comm) {
-                             void *other = handle(2);
+                             void *other = made_handle();
                              made_init(0, other, 2, 0, nullptr, ncclSuccess);
                              made_calls.held = true;
                              if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
@@ -156,10 +146,10 @@ TEST(DeviceWaitUnderKill, WhatElseWaitedThenIsNotToldOfAgain)
     static const Folder folder;
     const std::string log = folder / "log";
     std::ofstream(log).flush();
-    made_log_to(log.c_str());
+    ng_log_init(NG_LOG_DEBUG, log.c_str(), 0);
     EXPECT_EQ(under_kill(4000, 3500,
                          [](void *comm) {
-                             void *other = handle(2), *later = handle(3);
+                             void *other = made_handle(), *later = made_handle();
                              made_init(0, other, 2, 0, nullptr, ncclSuccess);
                              made_init(0, later, 2, 0, nullptr, ncclSuccess);
                              made_calls.held = true;
@@ -191,7 +181,7 @@ TEST(DeviceWaitUnderTeardown, TheCallReturnsItsErrorAndAProgramThatHasItIsLeftAl
 {
     EXPECT_EQ(under(made_teardown, 4000, 3500,
                     [](void *comm) {
-                        void *later = handle(2);
+                        void *later = made_handle();
                         made_calls.held = true;
                         if (all_reduce(comm, made_stream(0)) != ncclSystemError ||
                             !strstr(made_last_error(comm), "unknown: AllReduce #1"))
@@ -288,8 +278,6 @@ TEST_F(DeviceWait, WhereThePolicyOnlyTellsTheCallFailsAtItsDeadlineAndTheCommuni
     made_calls.held = false;
     EXPECT_EQ(all_reduce(comm_, stream_), ncclSuccess);
     EXPECT_EQ(made_last_error(comm_), nullptr) << "that is over";
-    struct made_group group;
-    ASSERT_TRUE(made_group_of(comm_, &group));
-    EXPECT_EQ(group.entered, 3u);
+    EXPECT_EQ(group_of(comm_).entered, 3u);
     EXPECT_TRUE(made_await_completed(comm_, 3));
 }

@@ -12,31 +12,25 @@ constexpr uint32_t REPLAYED = 32; /* NG_RECORD_REPLAYED */
 constexpr uint32_t COMPLETED = 4; /* NG_RECORD_COMPLETED */
 constexpr uint32_t CAPTURED = 6;  /* NG_RECORD_CAPTURED */
 
-void *handle(uintptr_t number)
-{
-    return reinterpret_cast<void *>(number << 12);
-}
-
 void *exec(uintptr_t number)
 {
     return reinterpret_cast<void *>((uintptr_t)0x7d0000000000 + (number << 8));
 }
 
-class Graph : public testing::Test
-{
-  protected:
+struct Graph : testing::Test {
     static void SetUpTestSuite()
     {
         made_begin(2000);
-        made_init(0, handle(1), 2, 0, nullptr, 0);
-        made_all_reduce(0, handle(1), made_stream(0), 0);
+        void *comm = made_handle();
+        made_init(0, comm, 2, 0, nullptr, 0);
+        made_all_reduce(0, comm, made_stream(0), 0);
         made_graphs_begin();
     }
     void SetUp() override
     {
         static uintptr_t next = 2;
-        exec_ = exec(next);
-        comm_ = handle(next++);
+        exec_ = exec(next++);
+        comm_ = made_handle();
         made_init(0, comm_, 2, 0, nullptr, 0);
         made_reach(-1);
     }
@@ -46,7 +40,7 @@ class Graph : public testing::Test
         made_reach(-1);
         made_exec_destroy(exec_);
         made_graph_end();
-        made_timing(0);
+        made_settings()->timing = 0;
     }
     void all_reduce(int result = 0)
     {
@@ -78,14 +72,12 @@ class Graph : public testing::Test
     }
     struct made_group group()
     {
-        struct made_group group;
-        EXPECT_TRUE(made_group_of(comm_, &group));
-        return group;
+        return group_of(comm_);
     }
     void measure(int mode)
     {
-        made_timing(mode);
-        comm_ = handle(800 + (uintptr_t)mode);
+        made_settings()->timing = mode;
+        comm_ = made_handle();
         made_init(0, comm_, 2, 0, nullptr, 0);
     }
     uint64_t measured()
@@ -152,8 +144,7 @@ TEST_F(Graph, AnNcclGroupOfSendsIsCapturedWhole)
 /* Where calls are kept, since graphs are followed. */
 TEST_F(Graph, SendsOfAnNcclGroupBelongToTheWorkOfTheirCommunicatorAndStream)
 {
-    void *other = handle(901);
-    struct made_group beside;
+    void *other = made_handle();
     made_init(0, other, 2, 0, nullptr, 0);
     made_group_start(0);
     for (int i = 0; i < 3; i++)
@@ -164,7 +155,7 @@ TEST_F(Graph, SendsOfAnNcclGroupBelongToTheWorkOfTheirCommunicatorAndStream)
         made_send(0, other, made_stream(1), 1, 0);
     made_group_end(0, 0);
     EXPECT_EQ(group().p2p_joined, 2u);
-    ASSERT_TRUE(made_group_of(other, &beside));
+    struct made_group beside = group_of(other);
     EXPECT_EQ(beside.p2p_joined, 2u) << "one of each stream";
     EXPECT_EQ(beside.groups_closed, 2u);
     made_pending(comm_);
@@ -177,13 +168,11 @@ TEST_F(Graph, ReplaysHaveTheRollingHashOfTheSameCalls)
 {
     make(2);
     ASSERT_TRUE(launch());
-    void *other = handle(900);
-    struct made_group called;
+    void *other = made_handle();
     made_init(0, other, 2, 0, nullptr, 0);
     made_all_reduce(0, other, made_stream(0), 0);
     made_all_reduce(0, other, made_stream(0), 0);
-    ASSERT_TRUE(made_group_of(other, &called));
-    EXPECT_EQ(group().rolling_hash, called.rolling_hash);
+    EXPECT_EQ(group().rolling_hash, group_of(other).rolling_hash);
 }
 
 /* The driver refuses it. */

@@ -15,9 +15,7 @@ launches_kernel kernel(uint64_t channels, uint64_t seq)
     return {channels, 1, 1, seq, false, 0, 0, false, 0};
 }
 
-class Launches : public testing::Test
-{
-  protected:
+struct Launches : testing::Test {
     void SetUp() override
     {
         launches_begin();
@@ -34,7 +32,6 @@ class Launches : public testing::Test
         return launches_progress(counters_);
     }
 
-  private:
     uint64_t counters_[64] = {};
 };
 

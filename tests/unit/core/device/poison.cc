@@ -16,11 +16,6 @@ namespace
 constexpr char REASON[] = "an order of ncclguard abort";
 constexpr int RETURNED = 1; /* enum ng_abort_state */
 
-void *handle(uintptr_t number)
-{
-    return reinterpret_cast<void *>(number << 12);
-}
-
 void *event(uintptr_t number)
 {
     return reinterpret_cast<void *>((uintptr_t)0x7e0000000000 + (number << 6));
@@ -39,12 +34,10 @@ bool event_is_poisoned(void *event)
     return ng_poison_settle(&before);
 }
 
-class Poison : public testing::Test
-{
-  protected:
+struct Poison : testing::Test {
     static void SetUpTestSuite()
     {
-        made_poison();
+        made_settings()->poison = NG_POISON_ON;
         made_begin(2000);
     }
     void SetUp() override
@@ -63,24 +56,14 @@ class Poison : public testing::Test
     }
     static void *make_comm()
     {
-        static uintptr_t next = 100;
-        void *comm = handle(next++);
+        void *comm = made_handle();
         made_init(0, comm, 2, 0, nullptr, ncclSuccess);
         return comm;
     }
-    static uint64_t id_of(const void *comm)
-    {
-        struct made_group group;
-        EXPECT_TRUE(made_group_of(comm, &group));
-        return group.id;
-    }
     void abort(const void *comm)
     {
-        ASSERT_EQ(made_abort(id_of(comm), REASON, 20000), 0);
-        for (int64_t until = ng_clock_mono_ns() + 20 * NG_S; made_abort_state() != RETURNED;) {
-            ASSERT_LT(ng_clock_mono_ns(), until);
-            std::this_thread::yield();
-        }
+        ASSERT_EQ(made_abort(group_of(comm).id, REASON, 20000), 0);
+        ASSERT_TRUE(becomes([] { return made_abort_state() == RETURNED; }));
     }
     void all_reduce(void *stream)
     {

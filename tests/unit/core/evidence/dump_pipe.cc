@@ -13,9 +13,7 @@ namespace
 {
 
 /* A process of rank 3 whose variable names `prefix`. */
-class Pipe : NotCopied
-{
-  public:
+struct Pipe : NotCopied {
     explicit Pipe(const std::string &prefix)
     {
         make_dump_pipe(prefix.c_str(), 3);

@@ -80,9 +80,7 @@ class Stuck : NotCopied
     std::thread thread_;
 };
 
-class Stacks : NotCopied
-{
-  public:
+struct Stacks : NotCopied {
     /* Threads that do not stop within a quarter of a second, as on a machine that gives the helper
      * no processor, are not examined. What took so long is taken again. */
     explicit Stacks(int (*read_python)(char *, size_t) = nullptr)
@@ -132,8 +130,7 @@ class Stacks : NotCopied
     }
     std::string text(int rank = 3) const
     {
-        struct ng_view_process process = {};
-        process.pid = 1234;
+        struct ng_view_process process = {.pid = 1234};
         snprintf(process.host, sizeof(process.host), "a");
         snprintf(process.program, sizeof(process.program), "train");
         return text_from(
@@ -382,8 +379,7 @@ TEST(StacksFile, HasASummaryThatAReportCanQuote)
     Folder folder;
     char summary[1000];
     int64_t taken = 0, begun = ng_clock_unix_ns();
-    struct ng_view_process process = {};
-    process.pid = getpid();
+    struct ng_view_process process = {.pid = getpid()};
     ng_stacks_file_name(3, process.pid, summary, sizeof(summary));
     EXPECT_STREQ(summary, "rank_3.stacks.txt");
     ng_stacks_file_name(-1, 77, summary, sizeof(summary));
@@ -496,8 +492,7 @@ TEST(StacksDenied, MemoryIsReadThroughItsFile)
 TEST(Stacks, OneWhoseThreadsAreHeldIsNotTakenForStopped)
 {
     struct ng_box_header header = {};
-    struct ng_box box = {};
-    box.header = &header;
+    struct ng_box box = {.header = &header};
     EXPECT_TRUE(ng_box_shows_stopped(&box, 'T', ng_clock_mono_ns()));
     EXPECT_TRUE(ng_box_shows_stopped(&box, 't', ng_clock_mono_ns()));
     EXPECT_FALSE(ng_box_shows_stopped(&box, 'S', ng_clock_mono_ns()));
@@ -556,9 +551,7 @@ TEST(Memory, WhatIsNotThereIsAnError)
 namespace
 {
 
-class Images : NotCopied
-{
-  public:
+struct Images : NotCopied {
     Images()
     {
         EXPECT_EQ(ng_images_read(&arena, &images), 0);
@@ -692,8 +685,7 @@ TEST(Symbols, AChainWithoutAnEndIsGivenUp)
     dynamic[1].d_un.d_ptr = (uint64_t) "name";
     dynamic[2].d_tag = DT_GNU_HASH;
     dynamic[2].d_un.d_ptr = (uint64_t)words;
-    struct ng_image image = {};
-    image.dynamic = (uint64_t)dynamic;
+    struct ng_image image = {.dynamic = (uint64_t)dynamic};
     struct ng_symbol_query query = {};
     OwnArena arena;
     int64_t soon = ng_clock_mono_ns() + 60 * NG_S;

@@ -51,18 +51,13 @@ static void reduce(int times = 1)
 
 static int call(unsigned op, void *comm = COMM)
 {
-    struct made_call what = {};
-    what.op = op;
-    what.comm = comm;
-    what.stream = made_stream(0);
+    struct made_call what = {.op = op, .comm = comm, .stream = made_stream(0)};
     return made_call(0, &what);
 }
 
 static uint64_t entered()
 {
-    struct made_group group = {};
-    made_group_of(COMM, &group);
-    return group.entered;
+    return group_of(COMM).entered;
 }
 
 WITH_FAULTS(SkipsACallThatNobodyHasSeen, "op=AllReduce,nth=3:skip")
@@ -157,10 +152,7 @@ WITH_FAULTS(WhatIsSwappedWithNothingIsLeftOut, "op=AllReduce,nth=2:swap")
 static int answer_of(void *comm)
 {
     int answer = -1;
-    struct made_call what = {};
-    what.op = NG_OP_CommGetAsyncError;
-    what.comm = comm;
-    what.answer = &answer;
+    struct made_call what = {.op = NG_OP_CommGetAsyncError, .comm = comm, .answer = &answer};
     what.inside = [](void *argument) { return *(int *)argument = 0; };
     what.argument = &answer;
     return made_call(0, &what) ? -2 : answer;
@@ -174,8 +166,7 @@ WITH_FAULTS(AnAsynchronousErrorStaysWithItsCommunicator,
     reduce();
     CHECK(answer_of(COMM) == ncclRemoteError);
     CHECK(answer_of(COMM) == ncclRemoteError);
-    struct made_group group = {};
-    CHECK(made_group_of(COMM, &group) && group.async_error == ncclRemoteError);
+    CHECK(group_of(COMM).async_error == ncclRemoteError);
     made_init(0, handles[1], 4, 0, nullptr, ncclSuccess);
     CHECK(answer_of(handles[1]) == ncclSuccess);
     made_destroy(0, COMM, ncclSuccess);
@@ -210,9 +201,7 @@ WITH_FAULTS(ACommunicatorIsMadeWithAnotherIdOrSize,
     CHECK(made_seen().unique_id[127] == 0x5a && made_seen().nranks == 4);
     made_init(0, handles[2], 4, 0, nullptr, ncclSuccess);
     CHECK(made_seen().unique_id[127] == 0 && made_seen().nranks == 5);
-    struct made_group bad = {}, more = {};
-    CHECK(made_group_of(handles[1], &bad) && made_group_of(handles[2], &more));
-    CHECK(more.nranks == 5);
+    CHECK(made_group_of(handles[1], nullptr) && group_of(handles[2]).nranks == 5);
     return 0;
 }
 
@@ -268,11 +257,9 @@ WITH_FAULTS(HangsForGood, "op=AllReduce,nth=2:hang")
 
 WITH_FAULTS(AnAbortThatHangsIsStuck, "rank=0:abort-hang")
 {
-    struct made_group group = {};
     char why[320];
     reduce();
-    CHECK(made_group_of(COMM, &group));
-    uint64_t id = group.id;
+    uint64_t id = group_of(COMM).id;
     CHECK(made_policy_abort(&id, 1, "a test", 300) == 0);
     /* Its thread may have come to nothing when the time is over. */
     for (int64_t begun = ng_clock_mono_ns();
@@ -306,7 +293,7 @@ WITH_FAULTS(AForkedChildCountsForItself, "op=AllReduce,nth=3:skip")
 static IN_A_CHILD(AMistakeInjectsNothingAndIsTold)
 {
     Folder folder;
-    made_log_to((folder / "log").c_str());
+    ng_log_init(NG_LOG_DEBUG, (folder / "log").c_str(), 0);
     made_arm("op=AllReduce:skp");
     made_begin(64);
     made_init(0, COMM, 4, 0, nullptr, ncclSuccess);
@@ -321,7 +308,7 @@ static IN_A_CHILD(AMistakeInjectsNothingAndIsTold)
 static IN_A_CHILD(RanksThatDoNotExistAreTold)
 {
     Folder folder;
-    made_log_to((folder / "log").c_str());
+    ng_log_init(NG_LOG_DEBUG, (folder / "log").c_str(), 0);
     made_arm("rank=2:hang;rank=1:hang");
     made_begin(64);
     made_init(0, COMM, 2, 0, nullptr, ncclSuccess);
@@ -368,8 +355,7 @@ static IN_A_CHILD(RanksOfSeveralDevicesAreThoseOfTheLargestGroup)
     for (void *comm : all)
         call(NG_OP_AllReduce, comm);
     CHECK(made_calls.reached - before == 3);
-    struct made_group last = {};
-    CHECK(made_group_of(handles[3], &last) && last.entered == 0);
+    CHECK(made_group_of(handles[3], nullptr) && group_of(handles[3]).entered == 0);
     /* Also in a smaller one, in which it has another rank. */
     made_init(0, handles[4], 2, 1, nullptr, ncclSuccess);
     before = made_calls.reached;

@@ -86,18 +86,14 @@ class Writer
 };
 
 /* A box by hand: one group, and calls with their frames. */
-class CallsBox : public testing::Test
-{
-  protected:
+struct CallsBox : testing::Test {
     explicit CallsBox(bool with_python = false) : with_python_(with_python)
     {
     }
     void SetUp() override
     {
-        struct ng_box_identity who = {};
-        who.job = "by-hand";
-        who.with_frames = true;
-        who.with_python = with_python_;
+        struct ng_box_identity who = {
+            .job = "by-hand", .with_frames = true, .with_python = with_python_};
         ASSERT_EQ(ng_box_create(nullptr, &who, 8, &box_), 0);
         struct ng_box_group *group = &box_.groups[0];
         group->id = 0xabc;
@@ -133,7 +129,6 @@ class CallsBox : public testing::Test
     struct ng_box box_ = {};
     struct ng_view view_ = {};
 
-  private:
     bool with_python_;
 };
 

@@ -23,7 +23,6 @@ static struct ng_box *box_of(int process)
 static void each(struct ng_board *board, void (*visit)(void *context, const struct ng_box *box),
                  void *context)
 {
-    (void)board;
     visit(context, &other);
 }
 

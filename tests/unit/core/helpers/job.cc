@@ -9,14 +9,13 @@
 struct ng_view_record &Member::record(struct ng_signature signature, enum ng_record_state state,
                                       int64_t age_ns)
 {
-    struct ng_view_record record = {};
-    record.id = numbers ? ++*numbers : (uint64_t)records.size() + 1;
-    record.state = state;
-    record.signature = signature;
-    record.coll_seq = entered;
-    record.p2p_seq = p2p_entered;
-    record.entered_age_ns = age_ns;
-    record.tid = tid;
+    struct ng_view_record record = {.id = numbers ? ++*numbers : (uint64_t)records.size() + 1,
+                                    .state = state,
+                                    .signature = signature,
+                                    .coll_seq = entered,
+                                    .p2p_seq = p2p_entered,
+                                    .entered_age_ns = age_ns,
+                                    .tid = tid};
     if (!ng_view_record_is_p2p(&record)) {
         /* Any hash will do: nobody looks into it. */
         for (uint64_t field :
@@ -129,11 +128,10 @@ Member &Member::overwritten(int n)
 Job::Job(int ranks, bool launcher_told)
 {
     for (int rank = 0; rank < ranks; rank++) {
-        Process process = {};
-        process.rank = launcher_told ? rank : -1;
-        process.world_size = launcher_told ? ranks : -1;
-        process.pid = 1000 + rank;
-        process.life = NG_LIFE_RUNNING;
+        Process process = {.rank = launcher_told ? rank : -1,
+                           .world_size = launcher_told ? ranks : -1,
+                           .pid = 1000 + rank,
+                           .life = NG_LIFE_RUNNING};
         processes.push_back(process);
     }
 }
@@ -155,10 +153,7 @@ void Job::group(uint64_t id, const char *name, const std::vector<int> &ranks)
 {
     groups_[id] = Group{name, (int)ranks.size(), 0};
     for (size_t i = 0; i < ranks.size(); i++) {
-        Member member = {};
-        member.process = ranks[i];
-        member.group_rank = (int)i;
-        member.group = id;
+        Member member = {.process = ranks[i], .group_rank = (int)i, .group = id};
         members_.push_back(member);
     }
 }

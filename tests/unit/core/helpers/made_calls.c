@@ -28,6 +28,7 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
+#include "tests/unit/core/helpers/answers.h"
 
 #define LIBRARIES 3
 #define PATIENCE  (20 * NG_S)
@@ -59,54 +60,17 @@ static _Atomic unsigned long long next_id = 3;
 static _Atomic(struct CUevent_st *) events;
 static __thread CUcontext current;
 
-static CUresult ctx_get_current(CUcontext *context)
-{
-    *context = current;
-    return CUDA_SUCCESS;
-}
-
-static CUresult ctx_set_current(CUcontext context)
-{
-    current = context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult ctx_pop(CUcontext *context)
-{
-    *context = current;
-    current = NULL;
-    return CUDA_SUCCESS;
-}
-
-static CUresult ctx_get_device(CUdevice *device)
-{
-    *device = current == &contexts[1];
-    return CUDA_SUCCESS;
-}
-
-static CUresult primary_ctx_retain(CUcontext *context, CUdevice device)
-{
-    *context = &contexts[device == 1];
-    return CUDA_SUCCESS;
-}
-
-static CUresult primary_ctx_release(CUdevice device)
-{
-    (void)device;
-    return CUDA_SUCCESS;
-}
-
-static CUresult stream_get_ctx(CUstream stream, CUcontext *context)
-{
-    *context = stream->context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult stream_get_flags(CUstream stream, unsigned *flags)
-{
-    *flags = atomic_load(&stream->beside_default) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(ctx_get_current, (CUcontext * context), *context = current)
+CUDA_ANSWER(ctx_set_current, (CUcontext context), current = context)
+CUDA_ANSWER(ctx_pop, (CUcontext * context), *context = current; current = NULL)
+CUDA_ANSWER(ctx_get_device, (CUdevice * device), *device = current == &contexts[1])
+CUDA_ANSWER(primary_ctx_retain, (CUcontext * context, CUdevice device),
+            *context = &contexts[device == 1])
+CUDA_ANSWER(primary_ctx_release, (CUdevice device))
+CUDA_ANSWER(stream_get_ctx, (CUstream stream, CUcontext *context), *context = stream->context)
+CUDA_ANSWER(stream_get_flags, (CUstream stream, unsigned *flags),
+            *flags = atomic_load(&stream->beside_default) ? CU_STREAM_NON_BLOCKING
+                                                          : CU_STREAM_DEFAULT)
 
 void made_beside_default(unsigned context, bool beside)
 {
@@ -120,7 +84,6 @@ void made_enter_context(unsigned context)
 
 static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
-    (void)stream;
     errno = EREMOTEIO; /* as a driver may */
     *status = made_calls.captures ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
@@ -162,11 +125,7 @@ static CUresult event_create(CUevent *event, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-static CUresult event_destroy(CUevent event)
-{
-    event->id = 0;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(event_destroy, (CUevent event), event->id = 0)
 
 static CUresult event_state(CUevent event)
 {
@@ -190,11 +149,7 @@ static CUresult event_record(CUevent event, CUstream stream)
     return result;
 }
 
-static CUresult launch_host_func(CUstream stream, CUhostFn function, void *argument)
-{
-    (void)stream, (void)function, (void)argument;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(launch_host_func, (CUstream stream, CUhostFn function, void *argument))
 
 static CUresult event_query(CUevent event)
 {
@@ -222,17 +177,9 @@ static CUresult event_elapsed(float *ms, CUevent start, CUevent end)
     return (CUresult)atomic_load(&elapsed_error);
 }
 
-static CUresult ctx_get_id(CUcontext context, unsigned long long *id)
-{
-    *id = context->id;
-    return CUDA_SUCCESS;
-}
-
-static CUresult device_get_pci_bus_id(char *text, int bytes, CUdevice device)
-{
-    snprintf(text, (size_t)bytes, "0000:%02X:00.0", 0x1a + device);
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(ctx_get_id, (CUcontext context, unsigned long long *id), *id = context->id)
+CUDA_ANSWER(device_get_pci_bus_id, (char *text, int bytes, CUdevice device),
+            snprintf(text, (size_t)bytes, "0000:%02X:00.0", 0x1a + device))
 
 static bool find_cuda(struct ng_cuda *ret_cuda)
 {
@@ -259,11 +206,6 @@ static bool find_cuda(struct ng_cuda *ret_cuda)
         .device_get_pci_bus_id = device_get_pci_bus_id,
     };
     return true;
-}
-
-void made_timing(int mode)
-{
-    ng_guard.config.timing = mode;
 }
 
 void made_elapsed(int error, float ms)
@@ -338,7 +280,6 @@ static int get_async_error(void *comm, int *ret_error)
 
 static const char *get_last_error(void *comm)
 {
-    (void)comm;
     return "what NCCL said last";
 }
 
@@ -367,29 +308,14 @@ static int comm_abort(void *comm)
     return NG_NCCL_SUCCESS;
 }
 
-static int comm_cu_device(const void *comm, int *ret_device)
-{
-    *ret_device = 1;
-    return NG_NCCL_SUCCESS;
-}
-
-static int group_start(void)
-{
-    group_now = ++groups_begun;
-    return NG_NCCL_SUCCESS;
-}
-
-static int group_end(void)
-{
-    group_now = 0;
-    return NG_NCCL_SUCCESS;
-}
+NCCL_ANSWER(comm_cu_device, (const void *comm, int *ret_device), *ret_device = 1)
+NCCL_ANSWER(group_start, (void), group_now = ++groups_begun)
+NCCL_ANSWER(group_end, (void), group_now = 0)
 
 /* Only the guard calls it, in a NCCL group that shall fail. */
 static int all_reduce(const void *send, void *receive, size_t count, int dtype, int redop,
                       void *comm, void *stream)
 {
-    (void)send, (void)receive, (void)count, (void)dtype, (void)redop, (void)stream;
     if (comm)
         abort();
     made_calls.spoiled++;
@@ -429,11 +355,7 @@ void made_set_version(unsigned library, int version)
 }
 
 /* One that nobody else has. */
-static int get_unique_id(struct ng_nccl_unique_id *ret_id)
-{
-    memset(ret_id, 0x5a, 128);
-    return NG_NCCL_SUCCESS;
-}
+NCCL_ANSWER(get_unique_id, (struct ng_nccl_unique_id * ret_id), memset(ret_id, 0x5a, 128))
 
 static void adopt_nothing(void)
 {
@@ -462,19 +384,22 @@ void made_begin(int64_t records)
     ng_guard.forget_parts = ng_lifecycle_after_fork;
 }
 
-void made_block_calls(void)
+struct ng_config *made_settings(void)
 {
-    ng_guard.config.blocking_wait = true;
+    return &ng_guard.config;
 }
 
-void made_check_arguments(void)
+const struct ng_box *made_box(void)
 {
-    ng_guard.config.check = NG_CHECK_SIGNATURE_ARGS;
+    return &ng_guard.box;
 }
 
-void made_poison(void)
+void *made_handle(void)
 {
-    ng_guard.config.poison = NG_POISON_ON;
+    static char handles[8192][64];
+    static _Atomic unsigned used;
+
+    return handles[used++ % 8192];
 }
 
 void made_set_timeout(const void *comm, int64_t timeout_ms)
@@ -719,13 +644,8 @@ struct made_all {
     int ndev;
 };
 
-static int write_handles(void *argument)
-{
-    const struct made_all *all = argument;
-
-    memcpy(all->new_comms, all->comms, (size_t)all->ndev * sizeof(void *));
-    return NG_NCCL_SUCCESS;
-}
+NCCL_ANSWER(write_handles, (void *argument), const struct made_all *all = argument;
+            memcpy(all->new_comms, all->comms, (size_t)all->ndev * sizeof(void *)))
 
 void made_init_all(unsigned library, void **comms, int ndev)
 {
@@ -824,39 +744,9 @@ unsigned made_stuck(char *ret_why, unsigned bytes)
     return stuck.op;
 }
 
-uint64_t made_pending_record(const void *comm)
-{
-    return atomic_load(&ng_comm_find(comm)->group->pending_record);
-}
-
-int64_t made_pending_age_ns(const void *comm)
-{
-    return NG_LOAD(ng_comm_find(comm)->group->pending_age_ns);
-}
-
-bool made_started(const void *comm)
-{
-    return NG_LOAD(ng_comm_find(comm)->group->pending_started);
-}
-
-int64_t made_round_mono_ns(void)
-{
-    return NG_LOAD(ng_guard.box.header->watchdog_mono_ns);
-}
-
-bool made_inferred(const void *comm)
-{
-    return NG_LOAD(ng_comm_find(comm)->group->pending_started) == NG_START_INFERRED;
-}
-
 void made_fork_child(void)
 {
     ng_guard_after_fork();
-}
-
-void made_log_to(const char *path)
-{
-    ng_log_init(NG_LOG_DEBUG, path, 0);
 }
 
 void made_destroy(unsigned library, void *comm, int result)
@@ -918,16 +808,23 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
     ret_group->coll_joined = NG_LOAD(group->coll_joined);
     ret_group->p2p_joined = NG_LOAD(group->p2p_joined);
     ret_group->groups_closed = NG_LOAD(group->groups_closed);
-    ret_group->pending_seq = atomic_load(&group->pending_record) ? NG_LOAD(group->pending_seq) : 0;
+    ret_group->pending_record = atomic_load(&group->pending_record);
+    ret_group->pending_seq = ret_group->pending_record ? NG_LOAD(group->pending_seq) : 0;
+    ret_group->pending_age_ns = NG_LOAD(group->pending_age_ns);
+    ret_group->pending_started = NG_LOAD(group->pending_started);
+    ret_group->rests = NG_LOAD(group->rests);
     ng_box_read_name(group, ret_group->name);
-    memcpy(ret_group->pci_id, group->pci_id, sizeof(ret_group->pci_id));
+    for (unsigned i = 0; i < sizeof(ret_group->pci_id) / sizeof(uint64_t); i++) {
+        uint64_t word = NG_LOAD(group->pci_id[i]);
+        memcpy(ret_group->pci_id + i * sizeof(word), &word, sizeof(word));
+    }
 }
 
 bool made_group_of(const void *comm, struct made_group *ret_group)
 {
     const struct ng_comm *found = ng_comm_find(comm);
 
-    if (found)
+    if (found && ret_group)
         fill_group(found, ret_group);
     return found != NULL;
 }
@@ -979,15 +876,8 @@ uint64_t made_measured(const void *comm, unsigned op, uint64_t *ret_bytes)
     return count;
 }
 
-uint64_t made_records_lost(void)
-{
-    return ng_guard.box.header->records_lost;
-}
-
 static void count_told(void (*callback)(void), void *told, const struct ng_completion *completion)
 {
-    (void)callback;
-    (void)completion;
     atomic_fetch_add((_Atomic uint64_t *)told, 1);
 }
 
@@ -1089,16 +979,6 @@ struct ng_comm *made_comm(const void *comm)
 bool made_has_ended(const void *comm)
 {
     return ng_comm_has_ended(comm);
-}
-
-bool made_rests(const void *comm)
-{
-    return NG_LOAD(ng_comm_find(comm)->group->rests) != 0;
-}
-
-uint32_t made_rest(const void *comm)
-{
-    return NG_LOAD(ng_comm_find(comm)->group->rests);
 }
 
 void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns,

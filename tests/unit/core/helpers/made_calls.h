@@ -54,14 +54,14 @@ struct made_seen made_seen(void);
 /* How often fault `index` of them happened, by the black box, and at which collective last. */
 uint64_t made_happened(unsigned index, uint64_t *ret_seq);
 
-/* Calls wait for the device (core/device/device_wait.h); before made_begin. */
-void made_block_calls(void);
+/* How the guard is configured; before made_begin, but for NCCLGUARD_TIMING, which holds for
+ * communicators that are made from now on. And its black box. */
+struct ng_config *made_settings(void);
+const struct ng_box *made_box(void);
 /* Policy kill, with this deadline and NCCLGUARD_ABORT_WAIT; before made_begin. */
 void made_kill(int64_t timeout_ms, int64_t abort_wait_ms);
 void made_teardown(int64_t timeout_ms, int64_t abort_wait_ms); /* likewise */
-void made_check_arguments(void); /* likewise: NCCLGUARD_CHECK=signature+args */
-void made_poison(void); /* likewise: what an abort cuts off is poisoned (core/device/poison.h) */
-void made_set_timeout(const void *comm, int64_t timeout_ms); /* as its program does; 0 none */
+void made_set_timeout(const void *comm, int64_t timeout_ms);   /* as its program does; 0 none */
 
 /* What the black box holds of a communicator. */
 struct made_group {
@@ -70,18 +70,19 @@ struct made_group {
     int32_t nranks, group_rank, cuda_error, async_error;
     uint64_t entered, scheduled, completed, p2p_entered, last_call, rolling_hash;
     uint64_t coll_joined, p2p_joined, groups_closed;
-    uint64_t pending_seq; /* 0 nothing is pending */
+    /* Of the oldest work that the watchdog sees waiting; 0 nothing is pending. */
+    uint64_t pending_seq, pending_record;
+    int64_t pending_age_ns;
+    uint32_t pending_started; /* has the device reached it: NG_START_… of the black box */
+    uint32_t rests;           /* enum ng_rest: does its clock */
     char name[64], pci_id[16];
 };
-bool made_group_of(const void *comm, struct made_group *ret_group); /* false: not known */
+bool made_group_of(const void *comm, struct made_group *ret_group); /* false: not known; NULL */
 void made_group_at(uint32_t slot, struct made_group *ret_group);
 bool made_group_in_making(struct made_group *ret_group); /* one that is; false: none */
 
-/* Its record, and whether the black box says that its clock rests. */
-struct ng_comm *made_comm(const void *comm);
-bool made_has_ended(const void *comm); /* is the handle known as one that has */
-bool made_rests(const void *comm);
-uint32_t made_rest(const void *comm); /* enum ng_rest */
+struct ng_comm *made_comm(const void *comm); /* its record */
+bool made_has_ended(const void *comm);       /* is the handle known as one that has */
 void made_set_rules(const char *path);
 void made_configure_deadlines(int64_t timeout_ns, int64_t init_timeout_ns, int64_t suspect_ns,
                               int64_t cold_suspect_ns);
@@ -99,6 +100,9 @@ struct made_record made_record_before(unsigned back); /* 0: the newest */
 /* core/runtime/unusual.h. With NG_TEST_SHORT_WAY in the environment, calls on library 0 take the
  * short way where nothing is unusual. */
 bool made_is_usual(void);
+
+/* A handle that no communicator had before. */
+void *made_handle(void);
 
 /* Library 0, 1, ... of the program; `result` is what NCCL answers. */
 void made_init(unsigned library, void *comm, int nranks, int rank, const void *config, int result);
@@ -154,15 +158,8 @@ unsigned made_abort_place(const void *comm); /* in the order of all aborts, from
  */
 void made_set_async_error(const void *comm, int error);
 unsigned made_asked(const void *comm);
-/* Of the oldest work that the watchdog sees waiting; 0 none. */
-uint64_t made_pending_record(const void *comm);
-int64_t made_pending_age_ns(const void *comm); /* of that work */
-bool made_started(const void *comm);           /* has the device reached it */
-bool made_inferred(const void *comm);          /* is that only inferred */
-int64_t made_round_mono_ns(void);              /* when the watchdog's last round began */
 /* As the guard does it in a forked child; to be called in one, in which its threads are gone. */
 void made_fork_child(void);
-void made_log_to(const char *path);
 
 /* Index of the library that a communicator belongs to; -1 not known. */
 int made_library_of(const void *comm);
@@ -177,8 +174,6 @@ void made_fail(unsigned context, int error); /* every call there answers this fr
 void made_reset(unsigned context);           /* a new one at the same address */
 void made_number_contexts(bool numbered);    /* as drivers from 12.0 on do */
 
-/* NCCLGUARD_TIMING for communicators that are made from now on. */
-void made_timing(int mode);
 /* The result of cuEventElapsedTime. */
 void made_elapsed(int error, float ms);
 /* Collectives of the communicator that are among the samples in the black box, in order: how many
@@ -187,7 +182,6 @@ unsigned made_samples(const void *comm, uint64_t *ret_seqs, unsigned room);
 /* Measured works of a communicator, all sizes of one operation together, and up to how many bytes
  * the largest had. */
 uint64_t made_measured(const void *comm, unsigned op, uint64_t *ret_bytes);
-uint64_t made_records_lost(void);
 
 /* The program registers for completed operations, and unregisters: how many were reported to it,
  * and how many were dropped. */
@@ -226,6 +220,32 @@ bool made_free_asks(const struct ng_registration_table *table);
 uint64_t made_frees_unanswered(const struct ng_registration_table *table);
 
 #ifdef __cplusplus
+}
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+/* Whether it comes to be so within 20 s. */
+inline bool becomes(const std::function<bool()> &true_now)
+{
+    auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!true_now()) {
+        if (std::chrono::steady_clock::now() > until)
+            return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
+/* What the black box holds of a communicator that is known. */
+inline struct made_group group_of(const void *comm)
+{
+    struct made_group group = {};
+    EXPECT_TRUE(made_group_of(comm, &group));
+    return group;
 }
 #endif
 

@@ -38,6 +38,15 @@ static struct ng_incident incidents[MADE_INCIDENTS]; /* of the store, by epoch; 
 #define FLOOD     1000u
 #define FLOOD_MAX 5000u
 static unsigned floods; /* asked so often; 0: nothing floods */
+
+/* A judged one of another host. */
+#define JUDGED(about, ...)                                                                         \
+    (struct ng_incident)                                                                           \
+    {                                                                                              \
+        .source = NG_SOURCE_JOB, .level = (about), .state = NG_INCIDENT_JUDGED,                    \
+        .claimant_pid = -1, __VA_ARGS__                                                            \
+    }
+
 static bool claimant_ended[MADE_INCIDENTS];
 static bool is_reload[MADE_INCIDENTS]; /* a command, and no incident */
 
@@ -47,7 +56,6 @@ static _Atomic unsigned heard; /* so often who hears something has read it */
 
 /* The linker gives core these in place of its own. */
 int __real_clock_gettime(clockid_t clock, struct timespec *ret_time);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 {
     if (clock != CLOCK_MONOTONIC)
@@ -59,11 +67,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 }
 
 void __wrap_ng_claim_open(const struct ng_incident *wanted, struct ng_view *view,
-                          struct ng_verdict *verdict);
-void __wrap_ng_claim_open(const struct ng_incident *wanted, struct ng_view *view,
                           struct ng_verdict *verdict)
 {
-    (void)view;
     made_deaths.opened++;
     made_deaths.kind = verdict->kind;
     made_deaths.level = wanted->level;
@@ -73,63 +78,43 @@ void __wrap_ng_claim_open(const struct ng_incident *wanted, struct ng_view *view
 }
 
 void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
-                          enum ng_verdict_kind kind, const char *line);
-void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
                           enum ng_verdict_kind kind, const char *line)
 {
-    (void)scope;
-    (void)kind;
-    (void)line;
     made_deaths.acted++;
     made_deaths.policy = policy;
 }
 
-void __wrap_ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns);
 void __wrap_ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
 {
-    (void)policy;
-    (void)bound_ns;
 }
 
 static bool aborted;
 int __wrap_ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind,
-                           const char *reason, enum ng_abort_origin origin);
-int __wrap_ng_abort_groups(const struct ng_group_set *scope, enum ng_verdict_kind kind,
                            const char *reason, enum ng_abort_origin origin)
 {
-    (void)scope;
-    (void)kind;
-    (void)reason;
-    (void)origin;
     aborted = true;
     return 0;
 }
 
 static uint32_t ended(struct ng_board *board)
 {
-    (void)board;
     return made_deaths.ended;
 }
 
 static int begin(struct ng_board *board, enum ng_incident_level level, enum ng_claim_cause cause)
 {
-    (void)board;
     made_deaths.asked_levels |= 1u << level;
-    made_deaths.asked_at_ns[made_deaths.asked_count % MADE_ASKED] = now_ns;
     made_deaths.asked[made_deaths.asked_count++ % MADE_ASKED] = cause;
     return made_deaths.answers_busy >> cause & 1 ? -EBUSY : 0;
 }
 
 static void finish(struct ng_board *board, enum ng_incident_level level, bool in_vain)
 {
-    (void)board;
-    (void)level;
     made_deaths.in_vain += in_vain;
 }
 
 static int view(struct ng_board *board, struct ng_view *to)
 {
-    (void)board;
     made_deaths.looks++;
     now_ns += made_deaths.look_ns;
     made_deaths.fill(to, false);
@@ -138,8 +123,6 @@ static int view(struct ng_board *board, struct ng_view *to)
 
 static int view_host(struct ng_board *board, struct ng_view *to)
 {
-    (void)board;
-    made_deaths.looks_here++;
     if (made_deaths.writes_nothing)
         return -EIO;
     made_deaths.fill(to, true);
@@ -149,8 +132,6 @@ static int view_host(struct ng_board *board, struct ng_view *to)
 static int read_verdict(struct ng_board *board, const struct ng_incident *incident,
                         struct ng_documents *ret_documents)
 {
-    (void)board;
-    (void)incident;
     made_deaths.verdicts_read++;
     if (made_deaths.verdicts_read <= made_deaths.unanswered)
         return -ETIMEDOUT;
@@ -167,23 +148,17 @@ static int read_verdict(struct ng_board *board, const struct ng_incident *incide
 static int publish(struct ng_board *board, const struct ng_incident *incident,
                    const struct ng_verdict *verdict)
 {
-    (void)board;
-    (void)incident;
-    (void)verdict;
     return 0;
 }
 
 static void dumped(struct ng_board *board, const struct ng_incident *incident)
 {
-    (void)board;
-    (void)incident;
 }
 
 static atomic_bool sleeps; /* the incident thread does, until it is woken */
 
 static void leave(struct ng_board *board)
 {
-    (void)board;
 }
 
 static void adopt(void)
@@ -195,7 +170,6 @@ static unsigned await(struct ng_board *board, const struct ng_descriptor *kick, 
 {
     struct pollfd woken = {.fd = kick->fd, .events = POLLIN};
 
-    (void)board;
     if (made_deaths.sleeps) {
         atomic_store(&sleeps, true);
         poll(&woken, 1, 60000);
@@ -213,7 +187,6 @@ static unsigned await(struct ng_board *board, const struct ng_descriptor *kick, 
 static int claim(struct ng_board *board, const struct ng_incident *wanted,
                  struct ng_incident *ret_incident)
 {
-    (void)board;
     made_deaths.opened++;
     made_deaths.level = wanted->level;
     if (wanted->kind)
@@ -228,15 +201,10 @@ static int claim(struct ng_board *board, const struct ng_incident *wanted,
 static int next(struct ng_board *board, enum ng_incident_source source, uint64_t epoch,
                 struct ng_news *ret_news)
 {
-    (void)board;
     *ret_news = (struct ng_news){0};
     if (floods) {
         ret_news->incident =
-            (struct ng_incident){.epoch = floods < FLOOD ? epoch + 1 : 2 - floods % 2,
-                                 .source = source,
-                                 .level = NG_INCIDENT_SUSPECT,
-                                 .state = NG_INCIDENT_JUDGED,
-                                 .claimant_pid = -1};
+            JUDGED(NG_INCIDENT_SUSPECT, .epoch = floods < FLOOD ? epoch + 1 : 2 - floods % 2);
         ret_news->epoch = ret_news->incident.epoch;
         return floods++ < FLOOD_MAX ? 0 : -ENOENT;
     }
@@ -256,7 +224,6 @@ static int next(struct ng_board *board, enum ng_incident_source source, uint64_t
 
 static int get(struct ng_board *board, struct ng_incident *incident)
 {
-    (void)board;
     if (incident->source != NG_SOURCE_JOB || incident->epoch >= MADE_INCIDENTS ||
         !incidents[incident->epoch].level)
         return -ENOENT;
@@ -266,7 +233,6 @@ static int get(struct ng_board *board, struct ng_incident *incident)
 
 static bool claimant_alive(struct ng_board *board, const struct ng_incident *incident)
 {
-    (void)board;
     made_deaths.asked_for_life++;
     return !claimant_ended[incident->epoch];
 }
@@ -339,7 +305,6 @@ void made_deaths_stop(int64_t ns)
 }
 
 static bool watchdog_is_own;
-void __wrap_ng_watchdog_where(struct ng_watchdog_activity *ret_activity);
 void __wrap_ng_watchdog_where(struct ng_watchdog_activity *ret_activity)
 {
     *ret_activity = (struct ng_watchdog_activity){1, "cuEventQuery", watchdog_is_own};
@@ -424,33 +389,19 @@ void made_deaths_answered_for_job(void)
 
 void made_deaths_deadline(uint64_t group_id, uint64_t seq, unsigned op)
 {
-    struct ng_incident incident = {.epoch = MADE_DEADLINE_EPOCH,
-                                   .source = NG_SOURCE_JOB,
-                                   .level = NG_INCIDENT_TIMEOUT,
-                                   .state = NG_INCIDENT_JUDGED,
-                                   .group_id = group_id,
-                                   .seq = seq,
-                                   .op = op,
-                                   .claimant_pid = -1,
-                                   .claimed_mono_ns = now_ns,
-                                   .policy = NG_ON_TIMEOUT_LOG + 1,
-                                   .kind = NG_KIND_MISSING_RANK,
-                                   .line = "missing_rank: of a test"};
+    struct ng_incident incident =
+        JUDGED(NG_INCIDENT_TIMEOUT, .epoch = MADE_DEADLINE_EPOCH, .group_id = group_id, .seq = seq,
+               .op = op, .claimed_mono_ns = now_ns, .policy = NG_ON_TIMEOUT_LOG + 1,
+               .kind = NG_KIND_MISSING_RANK, .line = "missing_rank: of a test");
 
     ng_response_follow(&incident);
 }
 
 void made_deaths_suspicion(uint64_t epoch, bool differs)
 {
-    struct ng_incident incident = {.epoch = epoch,
-                                   .source = NG_SOURCE_JOB,
-                                   .level = NG_INCIDENT_SUSPECT,
-                                   .state = NG_INCIDENT_JUDGED,
-                                   .group_id = 1,
-                                   .differs = differs,
-                                   .claimant_pid = -1,
-                                   .kind = NG_KIND_MISSING_RANK,
-                                   .line = "missing_rank: of a test"};
+    struct ng_incident incident =
+        JUDGED(NG_INCIDENT_SUSPECT, .epoch = epoch, .group_id = 1, .differs = differs,
+               .kind = NG_KIND_MISSING_RANK, .line = "missing_rank: of a test");
 
     ng_response_receive(&incident);
 }
@@ -459,14 +410,11 @@ void made_deaths_put(uint64_t epoch, const char *line)
 {
     struct ng_incident *incident = &incidents[epoch];
 
-    *incident = (struct ng_incident){.epoch = epoch,
-                                     .source = NG_SOURCE_JOB,
-                                     .level = NG_INCIDENT_SUSPECT,
-                                     .state = line ? NG_INCIDENT_JUDGED : NG_INCIDENT_CLAIMED,
-                                     .group_id = epoch,
-                                     .claimant_pid = -1};
-    if (!line)
+    *incident = JUDGED(NG_INCIDENT_SUSPECT, .epoch = epoch, .group_id = epoch);
+    if (!line) {
+        incident->state = NG_INCIDENT_CLAIMED;
         return;
+    }
     incident->kind = (uint8_t)ng_verdict_kind_of_line(line);
     snprintf(incident->line, sizeof(incident->line), "%s", line);
 }
@@ -593,7 +541,6 @@ static void block(void *unused)
 {
     struct timespec pause = {.tv_nsec = 1000000};
 
-    (void)unused;
     for (; atomic_load(&blocked); nanosleep(&pause, NULL))
         now_ns += NG_S;
 }
@@ -623,16 +570,9 @@ void made_deaths_unblock(const char *folder)
 
 void made_deaths_suspicion_of(const char *folder, uint64_t group_id)
 {
-    struct ng_incident incident = {.epoch = MADE_DEADLINE_EPOCH + 1,
-                                   .source = NG_SOURCE_JOB,
-                                   .level = NG_INCIDENT_SUSPECT,
-                                   .state = NG_INCIDENT_JUDGED,
-                                   .group_id = group_id,
-                                   .seq = 7,
-                                   .op = NG_OP_AllReduce,
-                                   .claimant_pid = -1,
-                                   .kind = NG_KIND_LEFT_EARLY,
-                                   .line = "left_early: of a test"};
+    struct ng_incident incident = JUDGED(
+        NG_INCIDENT_SUSPECT, .epoch = MADE_DEADLINE_EPOCH + 1, .group_id = group_id, .seq = 7,
+        .op = NG_OP_AllReduce, .kind = NG_KIND_LEFT_EARLY, .line = "left_early: of a test");
 
     write_to(folder);
     ng_response_receive(&incident);

@@ -8,9 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct ng_view;
 
@@ -35,9 +33,8 @@ struct made_deaths {
     unsigned answers_busy; /* bit c: -EBUSY for who asks because of enum ng_claim_cause c */
 
     unsigned asked[MADE_ASKED], asked_count; /* causes, in order */
-    int64_t asked_at_ns[MADE_ASKED];
-    unsigned asked_levels; /* bit l: at this level */
-    unsigned looks, looks_here, in_vain, opened;
+    unsigned asked_levels;                   /* bit l: at this level */
+    unsigned looks, in_vain, opened;
     unsigned verdicts_read;  /* of another host, to be kept on this one's disk */
     unsigned asked_for_life; /* how often it was asked whether a claimant lives */
     unsigned acted, policy;  /* how often a policy was carried out, and the last */
@@ -144,8 +141,6 @@ void made_deaths_alarms(void);
 /* The incident thread reads the news, a second after the last time. */
 void made_deaths_news(void);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

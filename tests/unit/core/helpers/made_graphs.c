@@ -14,6 +14,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/watchdog/watchdog.h"
+#include "tests/unit/core/helpers/answers.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
 #define NODES 64
@@ -31,7 +32,6 @@ static void *end_argument;
 static CUresult get_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
                                  CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
 {
-    (void)dependencies, (void)count;
     *id = capture_id;
     *graph = (CUgraph)nodes;
     return driver.stream_is_capturing(stream, status);
@@ -39,7 +39,6 @@ static CUresult get_capture_info(CUstream stream, CUstreamCaptureStatus *status,
 
 static CUresult record_with_flags(CUevent event, CUstream stream, unsigned flags)
 {
-    (void)stream;
     if (flags != CU_EVENT_RECORD_EXTERNAL || made_graph_nodes() == NODES)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&nodes_lock);
@@ -64,49 +63,28 @@ static int place_of(CUevent event)
 static CUresult user_object_create(CUuserObject *object, void *argument, CUhostFn end,
                                    unsigned count, unsigned flags)
 {
-    (void)count, (void)flags;
     end_graph = end;
     end_argument = argument;
     *object = (CUuserObject)nodes;
     return CUDA_SUCCESS;
 }
 
-static CUresult user_object_release(CUuserObject object, unsigned count)
-{
-    (void)object, (void)count;
-    end_graph(end_argument);
-    return CUDA_SUCCESS;
-}
-
-static CUresult retain_user_object(CUgraph graph, CUuserObject object, unsigned count,
-                                   unsigned flags)
-{
-    (void)graph, (void)object, (void)count, (void)flags;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(user_object_release, (CUuserObject object, unsigned count), end_graph(end_argument))
+CUDA_ANSWER(retain_user_object,
+            (CUgraph graph, CUuserObject object, unsigned count, unsigned flags))
 
 /* In any order, which is not that of the calls. */
 static CUresult get_nodes(CUgraph graph, CUgraphNode *into, size_t *count)
 {
-    (void)graph;
     for (size_t i = 0; into && i < node_count; i++)
         into[i] = (CUgraphNode)&nodes[node_count - 1 - i];
     *count = node_count;
     return CUDA_SUCCESS;
 }
 
-static CUresult get_type(CUgraphNode node, CUgraphNodeType *type)
-{
-    (void)node;
-    *type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
-    return CUDA_SUCCESS;
-}
-
-static CUresult get_event(CUgraphNode node, CUevent *event)
-{
-    *event = *(CUevent *)node;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(get_type, (CUgraphNode node, CUgraphNodeType *type),
+            *type = CU_GRAPH_NODE_TYPE_EVENT_RECORD)
+CUDA_ANSWER(get_event, (CUgraphNode node, CUevent *event), *event = *(CUevent *)node)
 
 static CUresult query(CUevent event)
 {

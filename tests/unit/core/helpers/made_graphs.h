@@ -8,9 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 /* After made_begin, and the first call. */
 void made_graphs_begin(void);
@@ -51,8 +49,6 @@ struct made_replay {
 };
 struct made_replay made_newest_replay(void);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -10,6 +10,7 @@
 #include "core/nccl/nccl.h"
 #include "core/policy/abort.h"
 #include "core/runtime/runtime.h"
+#include "tests/unit/core/helpers/answers.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
 static atomic_int left, then_state;
@@ -29,29 +30,22 @@ static int keep(void **comm, void *config)
     return NG_NCCL_IN_PROGRESS;
 }
 
-static int init_rank(void **comm, int nranks, struct ng_nccl_unique_id id, int rank)
-{
-    (void)nranks, (void)id, (void)rank;
-    keep(comm, NULL);
-    return NG_NCCL_SUCCESS;
-}
+NCCL_ANSWER(init_rank, (void **comm, int nranks, struct ng_nccl_unique_id id, int rank),
+            keep(comm, NULL))
 
 static int init_rank_config(void **comm, int nranks, struct ng_nccl_unique_id id, int rank,
                             void *config)
 {
-    (void)nranks, (void)id, (void)rank;
     return keep(comm, config);
 }
 
 static int split(void *comm, int color, int key, void **child, void *config)
 {
-    (void)comm, (void)color, (void)key;
     return keep(child, config);
 }
 
 static int get_async_error(void *comm, int *state)
 {
-    (void)comm;
     atomic_fetch_add(&questions, 1);
     if (tell)
         tell();
@@ -62,18 +56,8 @@ static int get_async_error(void *comm, int *state)
     return NG_NCCL_SUCCESS;
 }
 
-static int abort_comm(void *comm)
-{
-    (void)comm;
-    return NG_NCCL_SUCCESS;
-}
-
-static int answer_number(const void *comm, int *number)
-{
-    (void)comm;
-    *number = 0;
-    return NG_NCCL_SUCCESS;
-}
+NCCL_ANSWER(abort_comm, (void *comm))
+NCCL_ANSWER(answer_number, (const void *comm, int *number), *number = 0)
 
 static const struct ng_nccl nccl = {
     .version = 22809,
@@ -87,11 +71,6 @@ static const struct ng_nccl nccl = {
     .comm_user_rank = answer_number,
     .comm_cu_device = answer_number,
 };
-
-void made_nonblocking(bool on)
-{
-    ng_guard.config.init = on ? NG_INIT_NONBLOCKING : NG_INIT_WATCH;
-}
 
 void made_progress(int count, int then)
 {

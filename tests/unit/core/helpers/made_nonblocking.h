@@ -7,13 +7,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* NCCLGUARD_INIT=nonblocking, or watch. */
-void made_nonblocking(bool on);
+__BEGIN_DECLS
 
 /* The next `questions` queries of the state return ncclInProgress (-1: all of them), later ones
  * this. */
@@ -37,8 +33,6 @@ bool made_nb_is_converted(const void *comm);
 unsigned made_nb_op_inside(void); /* that this thread is seen in; 0 none */
 int made_nb_abort(const char *reason);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

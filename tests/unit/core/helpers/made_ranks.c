@@ -23,6 +23,7 @@
 #include "core/view/signature.h"
 #include "core/view/view.h"
 #include "core/watchdog/watchdog.h"
+#include "tests/unit/core/helpers/answers.h"
 
 #define COMMS_MAX  1024u /* handles */
 #define GRAPHS_MAX 2048u
@@ -65,58 +66,19 @@ static struct made_graph graphs[GRAPHS_MAX];
 static cuuint64_t captures;
 static bool held;
 
-static CUresult ctx_get_current(CUcontext *ret_context)
-{
-    *ret_context = &context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult ctx_set_current(CUcontext unused)
-{
-    (void)unused;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(ctx_get_current, (CUcontext * ret_context), *ret_context = &context)
+CUDA_ANSWER(ctx_set_current, (CUcontext unused))
 
 static int rank_now; /* whose call it is: each has a device of its own */
 
-static CUresult ctx_get_device(CUdevice *device)
-{
-    *device = rank_now;
-    return CUDA_SUCCESS;
-}
-
-static CUresult ctx_get_id(CUcontext unused, unsigned long long *id)
-{
-    (void)unused;
-    *id = 1;
-    return CUDA_SUCCESS;
-}
-
-static CUresult primary_ctx_retain(CUcontext *ret_context, CUdevice device)
-{
-    (void)device;
-    *ret_context = &context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult primary_ctx_release(CUdevice device)
-{
-    (void)device;
-    return CUDA_SUCCESS;
-}
-
-static CUresult stream_get_ctx(CUstream stream, CUcontext *ret_context)
-{
-    (void)stream;
-    *ret_context = &context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-    *status = stream->capture ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(ctx_get_device, (CUdevice * device), *device = rank_now)
+CUDA_ANSWER(ctx_get_id, (CUcontext unused, unsigned long long *id), *id = 1)
+CUDA_ANSWER(primary_ctx_retain, (CUcontext * ret_context, CUdevice device), *ret_context = &context)
+CUDA_ANSWER(primary_ctx_release, (CUdevice device))
+CUDA_ANSWER(stream_get_ctx, (CUstream stream, CUcontext *ret_context), *ret_context = &context)
+CUDA_ANSWER(stream_is_capturing, (CUstream stream, CUstreamCaptureStatus *status),
+            *status = stream->capture ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                      : CU_STREAM_CAPTURE_STATUS_NONE)
 
 static CUresult exchange_capture_mode(CUstreamCaptureMode *mode)
 {
@@ -133,7 +95,6 @@ static struct CUevent_st *events;
 
 static CUresult event_create(CUevent *event, unsigned flags)
 {
-    (void)flags;
     struct CUevent_st *made = calloc(1, sizeof(*made));
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -168,17 +129,11 @@ static CUresult event_query(CUevent event)
     return held && event->recorded ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
-static CUresult event_elapsed(float *ms, CUevent start, CUevent end)
-{
-    (void)start, (void)end;
-    *ms = 1;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(event_elapsed, (float *ms, CUevent start, CUevent end), *ms = 1)
 
 static CUresult get_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
                                  CUgraph *graph, const CUgraphNode **dependencies, size_t *count)
 {
-    (void)dependencies, (void)count;
     if (stream->capture) {
         *id = stream->capture->capture_id;
         *graph = (CUgraph)stream->capture;
@@ -210,26 +165,19 @@ static struct {
 static CUresult user_object_create(CUuserObject *ret_object, void *argument, CUhostFn end,
                                    unsigned count, unsigned flags)
 {
-    (void)count, (void)flags;
     object.end = end;
     object.argument = argument;
     *ret_object = (CUuserObject)&object;
     return CUDA_SUCCESS;
 }
 
-static CUresult user_object_release(CUuserObject unused, unsigned count)
-{
-    (void)unused, (void)count;
-    object.end(object.argument);
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(user_object_release, (CUuserObject unused, unsigned count), object.end(object.argument))
 
 static CUresult retain_user_object(CUgraph handle, CUuserObject unused, unsigned count,
                                    unsigned flags)
 {
     struct made_graph *graph = (struct made_graph *)handle;
 
-    (void)unused, (void)count, (void)flags;
     graph->objects[graph->object_count].end = object.end;
     graph->objects[graph->object_count++].argument = object.argument;
     return CUDA_SUCCESS;
@@ -246,17 +194,9 @@ static CUresult get_nodes(CUgraph handle, CUgraphNode *nodes, size_t *count)
     return CUDA_SUCCESS;
 }
 
-static CUresult get_type(CUgraphNode node, CUgraphNodeType *type)
-{
-    *type = node->event ? CU_GRAPH_NODE_TYPE_EVENT_RECORD : CU_GRAPH_NODE_TYPE_GRAPH;
-    return CUDA_SUCCESS;
-}
-
-static CUresult get_event(CUgraphNode node, CUevent *event)
-{
-    *event = node->event;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(get_type, (CUgraphNode node, CUgraphNodeType *type),
+            *type = node->event ? CU_GRAPH_NODE_TYPE_EVENT_RECORD : CU_GRAPH_NODE_TYPE_GRAPH)
+CUDA_ANSWER(get_event, (CUgraphNode node, CUevent *event), *event = node->event)
 
 static CUresult get_child(CUgraphNode node, CUgraph *graph)
 {
@@ -270,12 +210,8 @@ static CUresult get_child(CUgraphNode node, CUgraph *graph)
 #define MEMORY_BYTES (UINT64_C(1) << 46)
 #define MEMORY       (UINT64_C(1) << 44)
 
-static CUresult device_get_attribute(int *value, CUdevice_attribute attribute, CUdevice device)
-{
-    (void)device;
-    *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : 0;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(device_get_attribute, (int *value, CUdevice_attribute attribute, CUdevice device),
+            *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : 0)
 
 static CUresult mem_get_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr at)
 {
@@ -348,30 +284,13 @@ static unsigned place_of(const void *handle)
     return i;
 }
 
-static int comm_count(const void *comm, int *ret_count)
-{
-    *ret_count = known[place_of(comm)].nranks;
-    return NG_NCCL_SUCCESS;
-}
-
-static int comm_user_rank(const void *comm, int *ret_rank)
-{
-    *ret_rank = known[place_of(comm)].rank;
-    return NG_NCCL_SUCCESS;
-}
-
-static int comm_cu_device(const void *comm, int *ret_device)
-{
-    *ret_device = known[place_of(comm)].device;
-    return NG_NCCL_SUCCESS;
-}
-
-static int get_async_error(void *comm, int *ret_error)
-{
-    (void)comm;
-    *ret_error = NG_NCCL_SUCCESS;
-    return NG_NCCL_SUCCESS;
-}
+NCCL_ANSWER(comm_count, (const void *comm, int *ret_count),
+            *ret_count = known[place_of(comm)].nranks)
+NCCL_ANSWER(comm_user_rank, (const void *comm, int *ret_rank),
+            *ret_rank = known[place_of(comm)].rank)
+NCCL_ANSWER(comm_cu_device, (const void *comm, int *ret_device),
+            *ret_device = known[place_of(comm)].device)
+NCCL_ANSWER(get_async_error, (void *comm, int *ret_error), *ret_error = NG_NCCL_SUCCESS)
 
 /* ---- The guard ---- */
 
@@ -383,7 +302,6 @@ static bool told_any[MADE_TOLD];
 
 /* The linker gives core these in place of its own. */
 int __real_clock_gettime(clockid_t clock, struct timespec *ret_time);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 {
     if (clock != CLOCK_MONOTONIC)
@@ -393,7 +311,6 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
     return 0;
 }
 
-void __wrap_ng_alarm_raise(const struct ng_alarm *raised);
 void __wrap_ng_alarm_raise(const struct ng_alarm *raised)
 {
     if (!alarm.count++) {
@@ -406,11 +323,8 @@ void __wrap_ng_alarm_raise(const struct ng_alarm *raised)
 }
 
 void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_call_context *call_context,
-                              const char *why, int result);
-void __wrap_ng_arguments_tell(const struct ng_call *call, struct ng_call_context *call_context,
                               const char *why, int result)
 {
-    (void)call, (void)call_context, (void)why, (void)result;
     objections++;
 }
 

@@ -9,9 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define MADE_RANKS        8 /* at the most: as many copies of NCCL */
 #define MADE_RANK_STREAMS 4 /* of each */
@@ -103,8 +101,6 @@ struct made_standing {
 };
 struct made_standing made_rank_standing(const void *comm);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

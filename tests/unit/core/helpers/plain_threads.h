@@ -5,9 +5,9 @@
 #ifndef NCCLGUARD_TESTS_UNIT_CORE_PLAIN_THREADS_H
 #define NCCLGUARD_TESTS_UNIT_CORE_PLAIN_THREADS_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include <sys/cdefs.h>
+
+__BEGIN_DECLS
 
 /* The threads of core/runtime/io_workers.h run from here on. */
 void start_tasks(void);
@@ -18,8 +18,6 @@ void start_log_writer(void);
 /* The FIFO that asks for a dump is there, as far as it could be made. */
 void make_dump_pipe(const char *prefix, int rank);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -38,7 +38,6 @@ int stuck_deeply(int fd, int depth)
 
 static void stuck_handler(int number)
 {
-    (void)number;
     handler_result = stuck_in_read(handler_fd);
 }
 

@@ -2,9 +2,9 @@
 #ifndef NCCLGUARD_TESTS_UNIT_CORE_STUCK_H
 #define NCCLGUARD_TESTS_UNIT_CORE_STUCK_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include <sys/cdefs.h>
+
+__BEGIN_DECLS
 
 /* Calls stuck_in_read, through a function that is not exported. */
 int stuck_simply(int fd);
@@ -26,8 +26,6 @@ int stuck_in_poll(int fd);
 typedef int stuck_call(int fd);
 int stuck_through_stripped(stuck_call *call, int fd);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

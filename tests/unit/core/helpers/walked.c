@@ -153,7 +153,6 @@ static void *handled_context;
 
 static void handle(int number)
 {
-    (void)number;
     in_handler = true;
     handled(handled_context);
     in_handler = false;

@@ -7,9 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 #define WALKED_FRAMES 16
 
@@ -49,8 +47,6 @@ uint32_t walked_damaged(const uint8_t *stack, size_t bytes, uint64_t place, uint
 /* A real stack for that, as it is above the caller: how many bytes. */
 size_t walked_copy(uint8_t *ret_stack, size_t room, uint64_t *ret_place, uint64_t *ret_pointer);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

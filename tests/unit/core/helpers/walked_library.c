@@ -7,7 +7,6 @@ typedef void body_fn(void *context);
 
 /* So that the builds' addresses differ. */
 #if WALKED_PADDED
-int NAME(walked_padding)(int number);
 int NAME(walked_padding)(int number)
 {
     volatile int kept = number;
@@ -18,7 +17,6 @@ int NAME(walked_padding)(int number)
 }
 #endif
 
-void NAME(walked_by_)(body_fn *body, void *context);
 void NAME(walked_by_)(body_fn *body, void *context)
 {
     volatile int kept = 1;
@@ -27,7 +25,6 @@ void NAME(walked_by_)(body_fn *body, void *context)
     kept++;
 }
 
-void walked_library(body_fn *body, void *context);
 void walked_library(body_fn *body, void *context)
 {
     volatile int kept = 1;

@@ -53,9 +53,7 @@ Job at_work()
     return job;
 }
 
-class Deaths : public testing::Test
-{
-  protected:
+struct Deaths : testing::Test {
     void SetUp() override
     {
         made_deaths.fill = fill;

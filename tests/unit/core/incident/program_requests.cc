@@ -77,9 +77,7 @@ int64_t in_ms(int64_t ms)
     return ng_clock_mono_ns() + ms * NG_MS;
 }
 
-class ProgramRequests : public testing::Test
-{
-  protected:
+struct ProgramRequests : testing::Test {
     void SetUp() override
     {
         ng_program_request_after_fork(); /* as at the start */

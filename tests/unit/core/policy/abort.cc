@@ -24,12 +24,8 @@ constexpr auto PATIENCE = std::chrono::seconds(20);
 
 struct made_call call_of(unsigned op, void *comm, int *answer = nullptr, void **new_comm = nullptr)
 {
-    struct made_call what = {};
-    what.op = op;
-    what.comm = comm;
-    what.stream = made_stream(0);
-    what.answer = answer;
-    what.new_comm = new_comm;
+    struct made_call what = {
+        .op = op, .comm = comm, .stream = made_stream(0), .answer = answer, .new_comm = new_comm};
     return what;
 }
 
@@ -86,17 +82,6 @@ class Inside
     std::thread thread_;
 };
 
-bool becomes(const std::function<bool()> &true_now)
-{
-    auto until = std::chrono::steady_clock::now() + PATIENCE;
-    while (!true_now()) {
-        if (std::chrono::steady_clock::now() > until)
-            return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
-}
-
 bool has_returned()
 {
     return becomes([] { return made_abort_state() == RETURNED; });
@@ -109,27 +94,18 @@ bool is_aborted(uint64_t group, const char *reason = REASON, int64_t bound_ms = 
     return has_returned();
 }
 
-struct made_group group_of(const void *comm)
-{
-    struct made_group group = {};
-    EXPECT_TRUE(made_group_of(comm, &group));
-    return group;
-}
-
 bool has_fate(const void *comm, uint32_t fate)
 {
     return becomes([&] { return group_of(comm).fate == fate; });
 }
 
-class Abort : public testing::Test
-{
-  protected:
+struct Abort : testing::Test {
     Abort()
     {
         static bool begun;
         if (!begun) {
             std::ofstream(log_path()).flush(); /* there from the first test on */
-            made_log_to(log_path().c_str());
+            ng_log_init(NG_LOG_DEBUG, log_path().c_str(), 0);
             made_begin(64);
         }
         begun = true;
@@ -163,13 +139,9 @@ class Abort : public testing::Test
         return read_whole_file(log_path()).substr(log_begun_);
     }
 
-    void *fresh()
-    {
-        return &handles_[used_++];
-    }
     void *init(unsigned library, void *at = nullptr)
     {
-        void *comm = at ? at : fresh();
+        void *comm = at ? at : made_handle();
         made_init(library, comm, 2, 0, nullptr, OK);
         comms_[comm] = library;
         return comm;
@@ -187,13 +159,8 @@ class Abort : public testing::Test
 
     std::map<void *, unsigned> comms_;
 
-  private:
     size_t log_begun_;
-    static char handles_[4096][64];
-    static size_t used_;
 };
-char Abort::handles_[4096][64];
-size_t Abort::used_;
 
 } // namespace
 
@@ -324,11 +291,11 @@ TEST_F(Abort, WorkInFlightIsFailedAndNoLongerPending)
     ASSERT_TRUE(made_await_completed(comm, 1));
     made_calls.held = true;
     made_all_reduce(0, comm, made_stream(0), OK);
-    ASSERT_TRUE(becomes([&] { return made_pending_record(comm) != 0; }));
+    ASSERT_TRUE(becomes([&] { return group_of(comm).pending_record != 0; }));
     /* As on a device: the abort ends the kernel, and the event behind it is reached. */
     made_calls.on_abort = [](void *) { made_calls.held = false; };
     ASSERT_TRUE(is_aborted(0));
-    EXPECT_TRUE(becomes([&] { return made_pending_record(comm) == 0; }));
+    EXPECT_TRUE(becomes([&] { return group_of(comm).pending_record == 0; }));
     EXPECT_EQ(group_of(comm).completed, 1u) << "there is garbage in its buffers";
     EXPECT_EQ(made_newest_record().state, (uint32_t)NG_RECORD_FAILED);
     EXPECT_EQ(made_newest_record().result, BROKEN);
@@ -667,7 +634,7 @@ TEST_F(Abort, ARefusedEndOfABatchHoldsNoOtherCommunicatorBack)
 
 TEST_F(Abort, ABlockedInitIsAbortedByTheHandleThatNcclHasWritten)
 {
-    void *handle = fresh(), *variable = handle; /* as left there by an earlier life */
+    void *handle = made_handle(), *variable = handle; /* as left there by an earlier life */
     Inside inside(NG_OP_CommInitRank, nullptr, &variable, [&] {
         EXPECT_EQ(variable, nullptr) << "so that the new handle can be told from the old one";
         __atomic_store_n(&variable, handle, __ATOMIC_RELEASE);
@@ -720,7 +687,7 @@ TEST_F(Abort, WhatHadFinishedBeforeTheProgramsOwnAbortHas)
 
 TEST_F(Abort, AnInitWhoseHandleIsNotThereYetIsAbortedOnceItIs)
 {
-    void *handle = fresh(), *variable = nullptr;
+    void *handle = made_handle(), *variable = nullptr;
     Inside inside(NG_OP_CommInitRank, nullptr, &variable);
     ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
     EXPECT_EQ(made_abort_state(), UNDER_WAY);
@@ -733,7 +700,7 @@ TEST_F(Abort, AnInitWhoseHandleIsNotThereYetIsAbortedOnceItIs)
 
 TEST_F(Abort, AnInitThatFailsByItselfIsNotAborted)
 {
-    void *before = fresh(), *variable = before;
+    void *before = made_handle(), *variable = before;
     Inside inside(NG_OP_CommInitRank, nullptr, &variable);
     ASSERT_EQ(made_abort(0, REASON, LONG_MS), 0);
     inside.leave(ncclInvalidUsage);
@@ -744,7 +711,7 @@ TEST_F(Abort, AnInitThatFailsByItselfIsNotAborted)
 
 TEST_F(Abort, AnInitThatSucceedsAllTheSameIsAbortedThen)
 {
-    void *handle = fresh(), *variables[2] = {}; /* of both ranks that it makes */
+    void *handle = made_handle(), *variables[2] = {}; /* of both ranks that it makes */
     Inside inside(NG_OP_CommInitAll, nullptr, variables,
                   [] { EXPECT_EQ(made_abort(0, REASON, LONG_MS), 0); });
     variables[0] = handle; /* of ncclCommInitAll it is looked for at the end only */
@@ -881,10 +848,10 @@ TEST_F(Abort, OneByOneTheOneThatHoldsTheDeviceComesFirst)
     made_set_version(1, 22105);
     made_calls.held = true;
     made_all_reduce(1, running, made_stream(0), OK);
-    ASSERT_TRUE(becomes([&] { return made_pending_record(running) != 0; }));
+    ASSERT_TRUE(becomes([&] { return group_of(running).pending_record != 0; }));
     std::this_thread::sleep_for(std::chrono::milliseconds(5)); /* so that it is the older one */
     made_all_reduce(1, queued, made_stream(0), OK);
-    ASSERT_TRUE(becomes([&] { return made_pending_record(queued) != 0; }));
+    ASSERT_TRUE(becomes([&] { return group_of(queued).pending_record != 0; }));
     made_calls.on_abort = [](void *) { made_calls.held = false; };
     ASSERT_TRUE(is_aborted(0));
     EXPECT_LT(made_abort_place(running), made_abort_place(queued));
@@ -897,7 +864,7 @@ TEST_F(Abort, OneByOneWorkOnTheDeviceComesBeforeOlderWorkThatIsQueued)
     made_set_version(1, 22105);
     made_calls.holds_recorded = true;
     made_all_reduce(1, queued, made_stream(0), OK);
-    ASSERT_TRUE(becomes([&] { return made_pending_age_ns(queued) > 0; }));
+    ASSERT_TRUE(becomes([&] { return group_of(queued).pending_age_ns > 0; }));
     made_calls.holds_recorded = false;
     struct made_call what = call_of(NG_OP_AllReduce, running);
     what.inside = [](void *) { /* between its start and its end */
@@ -905,10 +872,11 @@ TEST_F(Abort, OneByOneWorkOnTheDeviceComesBeforeOlderWorkThatIsQueued)
                                return OK;
     };
     EXPECT_EQ(made_call(1, &what), OK);
-    ASSERT_TRUE(
-        becomes([&] { return made_pending_record(running) != 0 && made_started(running); }));
-    ASSERT_FALSE(made_started(queued));
-    ASSERT_GT(made_pending_age_ns(queued), made_pending_age_ns(running));
+    ASSERT_TRUE(becomes([&] {
+        return group_of(running).pending_record != 0 && group_of(running).pending_started;
+    }));
+    ASSERT_FALSE(group_of(queued).pending_started);
+    ASSERT_GT(group_of(queued).pending_age_ns, group_of(running).pending_age_ns);
     made_calls.on_abort = [](void *) { made_release_recorded(); };
     ASSERT_TRUE(is_aborted(0));
     EXPECT_LT(made_abort_place(running), made_abort_place(queued));
@@ -1137,8 +1105,7 @@ TEST_F(Abort, AForkedChildKnowsNothingOfIt)
     ASSERT_TRUE(has_fate(comm, ABORTING));
     EXPECT_EQ(in_child([&] {
                   made_fork_child();
-                  struct made_group group;
-                  return made_abort_state() == NONE && !made_group_of(comm, &group) &&
+                  return made_abort_state() == NONE && !made_group_of(comm, nullptr) &&
                                  made_passed(comm) == -1
                              ? 0
                              : 1;

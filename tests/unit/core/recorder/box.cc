@@ -11,15 +11,14 @@ namespace
 
 struct ng_box_identity identity()
 {
-    struct ng_box_identity identity = {};
-    identity.rank = 3;
-    identity.world_size = 8;
-    identity.local_rank = 1;
-    identity.job = "by-hand";
-    identity.timeout_ns = 600 * NG_S;
-    identity.suspect_ns = 5 * NG_S;
-    identity.cold_suspect_ns = 30 * NG_S;
-    identity.init_timeout_ns = 60 * NG_S;
+    struct ng_box_identity identity = {.rank = 3,
+                                       .world_size = 8,
+                                       .local_rank = 1,
+                                       .job = "by-hand",
+                                       .timeout_ns = 600 * NG_S,
+                                       .suspect_ns = 5 * NG_S,
+                                       .cold_suspect_ns = 30 * NG_S,
+                                       .init_timeout_ns = 60 * NG_S};
     return identity;
 }
 
@@ -57,8 +56,7 @@ int read_all(const std::string &path)
     struct ng_box box;
     OwnView view;
     struct ng_verdict verdict;
-    struct ng_verdict_query query = {};
-    query.stalled_ns = 1;
+    struct ng_verdict_query query = {.stalled_ns = 1};
     int result = ng_box_open(path.c_str(), &box);
     if (result != 0)
         return result;
@@ -74,9 +72,7 @@ int read_all(const std::string &path)
     return 0;
 }
 
-class Box : public testing::Test
-{
-  protected:
+struct Box : testing::Test {
     void TearDown() override
     {
         if (box.header)

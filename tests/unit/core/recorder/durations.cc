@@ -13,13 +13,10 @@ bool ng_timing_take(int mode, uint64_t *next, uint64_t number);
 namespace
 {
 
-class Durations : public ::testing::Test
-{
-  protected:
+struct Durations : testing::Test {
     void SetUp() override
     {
-        struct ng_box_identity who = {};
-        who.job = "by-hand";
+        struct ng_box_identity who = {.job = "by-hand"};
         ASSERT_EQ(ng_box_create(nullptr, &who, 8, &box_), 0);
     }
     void TearDown() override
@@ -286,8 +283,7 @@ TEST(DurationsOfABox, OfAnOlderWriterOrDamagedThereAreNone)
 {
     Folder folder;
     struct ng_box box, read;
-    struct ng_box_identity who = {};
-    who.job = "by-hand";
+    struct ng_box_identity who = {.job = "by-hand"};
     ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 8, &box), 0);
     ng_durations_add(&box, 0xabc, NG_OP_AllReduce, 4096, NG_US);
     struct ng_duration_sample sample = {0xabc, 0, 7, 1, 41000};

@@ -19,26 +19,18 @@ constexpr const char *HANG = "rank=1,op=AllReduce,nth=10:hang";
 
 struct ng_logged_fault at(int rank, uint64_t seq)
 {
-    struct ng_logged_fault now = {};
-    now.rank = rank;
-    now.op = NG_OP_AllReduce;
-    now.group_id = 0xaa;
-    now.seq = seq;
+    struct ng_logged_fault now = {
+        .rank = rank, .op = NG_OP_AllReduce, .group_id = 0xaa, .seq = seq};
     return now;
 }
 
 struct ng_box_identity identity(uint32_t faults)
 {
-    struct ng_box_identity who = {};
-    who.job = "by-hand";
-    who.rank = 1;
-    who.faults = faults;
+    struct ng_box_identity who = {.rank = 1, .job = "by-hand", .faults = faults};
     return who;
 }
 
-class Box
-{
-  public:
+struct Box {
     explicit Box(const Folder &folder, uint32_t faults)
     {
         struct ng_box_identity who = identity(faults);
@@ -121,9 +113,7 @@ TEST(FaultLog, DamagedTablesAreDoneWithout)
 }
 
 /* A job in which rank 1 never came, and whose box says why. */
-class FaultLogInAVerdict : public testing::Test
-{
-  protected:
+struct FaultLogInAVerdict : testing::Test {
     FaultLogInAVerdict()
     {
         Job job(3, 0xaa, "world");

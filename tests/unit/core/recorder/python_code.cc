@@ -100,9 +100,7 @@ TEST(PythonLines, OutOfRangeAreNotKnown)
     EXPECT_EQ(ng_python_line(nullptr, 0, 1, 0), 0);
 }
 
-class PythonCode : public CallsBox
-{
-  protected:
+struct PythonCode : CallsBox {
     PythonCode() : CallsBox(true)
     {
     }

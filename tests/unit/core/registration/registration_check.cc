@@ -26,17 +26,14 @@ void *at(uintptr_t address)
     return reinterpret_cast<void *>(address);
 }
 
-class RegistrationCheck : public testing::Test
-{
-  protected:
+struct RegistrationCheck : testing::Test {
     static void SetUpTestSuite()
     {
         made_begin(2000);
     }
     void SetUp() override
     {
-        static uintptr_t next = 100;
-        comm_ = at(next++ << 12);
+        comm_ = made_handle();
         made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
         for (unsigned i = 0; i < NG_REGISTRATION_FAULTS; i++)
             before_[i] = ng_registration_check_found((enum ng_registration_fault)i);

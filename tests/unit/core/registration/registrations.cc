@@ -218,9 +218,7 @@ void await_given_back(void *comm)
         std::this_thread::yield();
 }
 
-class Registrations : public testing::Test
-{
-  protected:
+struct Registrations : testing::Test {
     static void SetUpTestSuite()
     {
         static bool begun;
@@ -398,14 +396,13 @@ TEST_F(Registrations, EveryOneThatWasMadeIsAccountedFor)
 {
     for (bool aborts : {false, true}) {
         struct ng_registration_count count;
-        struct made_group group;
         void *comm = make_comm();
         for (unsigned slot = 0; slot < 3; slot++) {
             allocate(slot);
             ASSERT_TRUE(send(comm, buffer(slot)));
         }
         made_await_completed(comm, 0);
-        ASSERT_TRUE(made_group_of(comm, &group));
+        struct made_group group = group_of(comm);
         release(0);
         await_given_back(comm);
         do
@@ -504,14 +501,13 @@ TEST_F(Registrations, AnAbortByTheProgramEndsAGivingBackThatDoesNotReturn)
 TEST_F(Registrations, AnAbortByTheGuardEndsAGivingBackThatDoesNotReturn)
 {
     void *comm = make_comm();
-    struct made_group group;
     allocate(0);
     allocate(1);
     ASSERT_TRUE(send(comm, buffer(0)));
     ASSERT_TRUE(send(comm, buffer(1)));
     made_await_completed(comm, 0);
     made_calls.on_abort = cut_off;
-    ASSERT_TRUE(made_group_of(comm, &group));
+    struct made_group group = group_of(comm);
     reduce_until_aborted(comm, [&group] { EXPECT_EQ(made_abort(group.id, "test", 5000), 0); });
     while (made_abort_state() == 2)
         std::this_thread::yield();
@@ -696,8 +692,7 @@ TEST_F(Registrations, AnAbortWaitsForWhatIsRegisteredWhenACommunicatorIsMade)
 {
     made_registrations(2, comm_register, comm_deregister);
     during_register = [](void *comm) {
-        struct made_group group;
-        ASSERT_TRUE(made_group_of(comm, &group));
+        struct made_group group = group_of(comm);
         ASSERT_EQ(made_abort(group.id, "test", 5000), 0);
         auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
         while (std::chrono::steady_clock::now() < until)
@@ -759,7 +754,7 @@ TEST_F(Registrations, AFreeDoesNotAskAPeerThatLetsWorkWait)
     made_await_completed(comm, 0);
     made_calls.held = true;
     ASSERT_TRUE(send(comm, buffer(1)));
-    while (!made_pending_record(comm) || made_pending_age_ns(comm) < 1200000000)
+    while (!group_of(comm).pending_record || group_of(comm).pending_age_ns < 1200000000)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     release(0);
     EXPECT_EQ(model(comm).deregisters, 0u); /* it would not have returned */
@@ -864,8 +859,7 @@ TEST_F(Registrations, ADestroyOfAParentIsAloneInNcclWithItsChildren)
 }
 
 /* 1 lazy, 2 eager. */
-class RandomRegistrations : public Registrations, public testing::WithParamInterface<int>
-{
+struct RandomRegistrations : Registrations, testing::WithParamInterface<int> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Modes, RandomRegistrations, testing::Values(1, 2));

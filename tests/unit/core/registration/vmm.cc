@@ -291,9 +291,7 @@ const struct ng_vmm_driver driver = {
 #undef FIELD
 };
 
-class Vmm : public testing::Test
-{
-  protected:
+struct Vmm : testing::Test {
     void SetUp() override
     {
         current = {context_of(0)};

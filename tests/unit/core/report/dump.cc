@@ -1,9 +1,8 @@
 /*
  * rank_<r>.json: against a golden file, and there and back through the reader.
  */
+#include "tests/gtest/own_json.h"
 #include "tests/unit/core/helpers/job.h"
-
-#include <jansson.h>
 
 #ifdef NG_TEST_HAS_READER
 extern "C" {
@@ -14,9 +13,7 @@ extern "C" {
 namespace
 {
 
-class View
-{
-  public:
+struct View {
     explicit View(const Job &job)
     {
         job.fill(&view);
@@ -173,15 +170,13 @@ TEST(Dump, ComposedCollectivesAreToldWithTheirParts)
     for (uint32_t i = 0; i < view.view.member_count; i++)
         for (uint32_t k = 0; k < 7; k++)
             view.view.members[i].records[k].work_previous = k > 1 ? k : 0;
-    json_t *dump = json_loads(dump_text(&view.view, 1).c_str(), 0, nullptr);
-    ASSERT_NE(dump, nullptr);
+    OwnJson dump(dump_text(&view.view, 1));
     json_t *members = json_object_get(dump, "members");
     json_t *pattern = json_object_get(json_array_get(members, 0), "composed");
     char *text = json_dumps(pattern, JSON_COMPACT);
     EXPECT_STREQ(text, "[{\"op\":\"AlltoAll\",\"op_number\":6,\"root\":-1,\"sent\":192,"
                        "\"received\":192,\"records\":[2,3,4,5,6,7]}]");
     free(text);
-    json_decref(dump);
 }
 
 TEST(Dump, ParsesWhateverNumbersADamagedBoxHeld)
@@ -197,11 +192,7 @@ TEST(Dump, ParsesWhateverNumbersADamagedBoxHeld)
     view.view.processes[0].life = (enum ng_life)99;
     snprintf(view.view.processes[0].host, sizeof(view.view.processes[0].host), "\xff\"\\\n");
     for (uint32_t process = 0; process < 2; process++) {
-        std::string text = dump_text(&view.view, process);
-        json_error_t error;
-        json_t *parsed = json_loads(text.c_str(), 0, &error);
-        EXPECT_NE(parsed, nullptr) << error.text << " line " << error.line << " of " << text;
-        json_decref(parsed);
+        OwnJson parsed(dump_text(&view.view, process));
     }
 }
 
@@ -265,8 +256,7 @@ TEST(Dump, WritesAllEvidenceWithoutMalloc)
 {
     Folder folder;
     View view(full_job());
-    struct ng_verdict_query query = {};
-    query.stalled_ns = STALLED;
+    struct ng_verdict_query query = {.stalled_ns = STALLED};
     EXPECT_EQ(in_child([&] {
                   struct ng_verdict verdict;
                   forbid_malloc(true);
@@ -329,9 +319,7 @@ TEST(Dump, TheReaderUnitesAGrownGroupAsBlackBoxesDo)
     for (int rank = 0; rank < 2; rank++) {
         ng_view_init(&grown);
         ng_view_add_process(&grown)->rank = rank;
-        struct ng_view_group told = {};
-        told.id = rank ? JOINED : ID;
-        told.nranks = 2;
+        struct ng_view_group told = {.id = rank ? JOINED : ID, .nranks = 2};
         struct ng_view_member *member =
             ng_view_add_member(&grown, 0, ng_view_tell_group(&grown, &told), rank);
         member->state = NG_GROUP_READY;
@@ -374,13 +362,11 @@ TEST(Dump, TheReaderTakesThoseOfTheFirstVersion)
     char why[256] = "";
     View view(job);
     OwnView again;
-    json_t *dump = json_loads(dump_text(&view.view, 0).c_str(), 0, nullptr);
-    ASSERT_NE(dump, nullptr);
+    OwnJson dump(dump_text(&view.view, 0));
     remove_keys(dump, {"uid", "local_rank", "program", "pci_id", "created_by", "created_by_number",
                        "created_age_ns", "ended_age_ns", "color", "rolling_hash", "joined_id",
                        "excluded"});
     ASSERT_EQ(json_dump_file(dump, (folder / "rank_0.json").c_str(), 0), 0);
-    json_decref(dump);
     ASSERT_EQ(ng_read_dump(&again, (folder / "rank_0.json").c_str(), "x", why, sizeof(why)), 0)
         << why;
     ng_view_seal(&again);

@@ -15,9 +15,7 @@ constexpr uint64_t WORLD = 0xfedcba9876543210;
 const std::string ID = "fedcba9876543210";
 constexpr int64_t MOMENT = 1795000000 * NG_S;
 
-class View
-{
-  public:
+struct View {
     explicit View(const Job &job)
     {
         job.fill(&view);

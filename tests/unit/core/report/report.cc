@@ -2,10 +2,10 @@
  * A verdict as JSON, as text and as a line, against golden files in golden/ (NG_TEST_UPDATE=1
  * writes them anew).
  */
+#include "tests/gtest/own_json.h"
 #include "tests/unit/core/helpers/core.h"
 
 #include <fcntl.h>
-#include <jansson.h>
 #include <sys/stat.h>
 
 namespace
@@ -45,10 +45,7 @@ class Verdict
     }
     Verdict &culprit(int rank, int group_rank, const char *host, int pid, const char *why)
     {
-        struct ng_culprit culprit = {};
-        culprit.rank = rank;
-        culprit.group_rank = group_rank;
-        culprit.pid = pid;
+        struct ng_culprit culprit = {.rank = rank, .group_rank = group_rank, .pid = pid};
         snprintf(culprit.host, sizeof(culprit.host), "%s", host);
         snprintf(culprit.why, sizeof(culprit.why), "%s", why);
         culprits_.push_back(culprit);
@@ -264,9 +261,7 @@ TEST(Report, JsonParsesAndItsKeysComeInTheContractsOrder)
                                        "action"};
     for (auto make : {missing_rank, healthy, two_dead, unseen_init, stall, hostile}) {
         std::string text = json_text(make());
-        json_error_t error;
-        json_t *parsed = json_loads(text.c_str(), 0, &error);
-        ASSERT_NE(parsed, nullptr) << error.text << " in " << text;
+        OwnJson parsed(text);
         size_t at = 0;
         const char *key;
         json_t *value;
@@ -277,7 +272,6 @@ TEST(Report, JsonParsesAndItsKeysComeInTheContractsOrder)
         }
         EXPECT_EQ(at, sizeof(keys) / sizeof(keys[0]));
         EXPECT_STREQ(json_string_value(json_object_get(parsed, "schema")), "ncclguard.verdict/1");
-        json_decref(parsed);
     }
 }
 

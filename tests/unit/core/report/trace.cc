@@ -1,9 +1,8 @@
 /*
  * Timelines: clocks of several hosts put in step, and trace.json as viewers want it.
  */
+#include "tests/gtest/own_json.h"
 #include "tests/unit/core/helpers/job.h"
-
-#include <jansson.h>
 
 extern "C" {
 #include "core/report/timeline.h"
@@ -45,8 +44,7 @@ class Timed
     }
     const struct ng_verdict *judge()
     {
-        struct ng_verdict_query query = {};
-        query.stalled_ns = STALLED;
+        struct ng_verdict_query query = {.stalled_ns = STALLED};
         EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
         judged = true;
         return &verdict;
@@ -125,18 +123,8 @@ std::string flaw_of(const std::string &trace)
     return flaw_of(std::vector<std::string>{trace});
 }
 
-struct Parsed : NotCopied {
-    json_t *root;
-    explicit Parsed(const std::string &text)
-    {
-        json_error_t error;
-        root = json_loads(text.c_str(), 0, &error);
-        EXPECT_NE(root, nullptr) << error.text << " in " << text;
-    }
-    ~Parsed()
-    {
-        json_decref(root);
-    }
+struct Parsed : OwnJson {
+    using OwnJson::OwnJson;
     /* Events of a phase whose name begins so. */
     std::vector<json_t *> events(const char *phase, const std::string &name = "") const
     {

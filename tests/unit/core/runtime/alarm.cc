@@ -10,10 +10,7 @@ extern "C" {
 
 static struct ng_alarm alarm_of(enum ng_incident_level level, uint64_t group_id)
 {
-    struct ng_alarm alarm = {};
-    alarm.level = level;
-    alarm.group_id = group_id;
-    alarm.restarts = ng_alarm_restarts();
+    struct ng_alarm alarm = {.level = level, .group_id = group_id, .restarts = ng_alarm_restarts()};
     return alarm;
 }
 

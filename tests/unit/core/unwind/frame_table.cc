@@ -10,9 +10,7 @@ extern "C" {
 namespace
 {
 
-class FrameTable : public CallsBox
-{
-  protected:
+struct FrameTable : CallsBox {
     void SetUp() override
     {
         CallsBox::SetUp();

@@ -30,9 +30,7 @@ struct Machine {
     }
 };
 
-class ClockFollower : public testing::Test
-{
-  protected:
+struct ClockFollower : testing::Test {
     int64_t shown() const
     {
         return ng_clock_convert(follower_.factor, follower_.base, machine_.now().ticks);

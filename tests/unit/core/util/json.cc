@@ -1,12 +1,11 @@
 /*
  * The writers under the evidence: text, JSON, and files that are complete or not there.
  */
+#include "tests/gtest/own_json.h"
 #include "tests/unit/core/helpers/core.h"
 
 #include <clocale>
 #include <cmath>
-
-#include <jansson.h>
 
 static std::string json_of(const std::function<void(struct ng_json *)> &write, int expected = 0)
 {
@@ -133,11 +132,8 @@ TEST(Json, Utf8StaysAndWhatIsNoneIsReplaced)
             ng_json_string(json, text, text);
             ng_json_close_object(json);
         });
-        json_error_t error;
-        json_t *parsed = json_loads(document.c_str(), 0, &error);
-        EXPECT_NE(parsed, nullptr) << document << error.text;
+        OwnJson parsed(document);
         EXPECT_NE(document.find("\xef\xbf\xbd"), std::string::npos) << document;
-        json_decref(parsed);
     }
     /* What follows the bad byte is not swallowed. */
     EXPECT_EQ(string_of("\xc3!"), "\"\xef\xbf\xbd!\"");
@@ -204,9 +200,7 @@ TEST(Json, DeepIsFineAndTooDeepIsAnError)
         };
     };
     std::string text = json_of(nested(NG_JSON_DEPTH));
-    json_t *parsed = json_loads(text.c_str(), 0, nullptr);
-    EXPECT_NE(parsed, nullptr);
-    json_decref(parsed);
+    OwnJson parsed(text);
     json_of(nested(NG_JSON_DEPTH + 1), -EINVAL);
 }
 
@@ -262,13 +256,11 @@ TEST(Json, LargerThanItsBufferArrivesWhole)
         ng_json_string(json, nullptr, std::string(100000, 's').c_str());
         ng_json_close_array(json);
     });
-    json_t *parsed = json_loads(text.c_str(), 0, nullptr);
-    ASSERT_NE(parsed, nullptr);
+    OwnJson parsed(text);
     ASSERT_EQ(json_array_size(parsed), 20001u);
     for (size_t i = 0; i < 20000; i++)
         ASSERT_EQ(json_integer_value(json_array_get(parsed, i)), (json_int_t)i);
     EXPECT_EQ(json_string_length(json_array_get(parsed, 20000)), 100000u);
-    json_decref(parsed);
 }
 
 TEST(Json, AFullDiskIsRememberedAndNothingFollows)

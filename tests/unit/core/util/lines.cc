@@ -23,9 +23,7 @@ bool take(void *context, char *line)
     return taken->lines.size() < taken->most;
 }
 
-class Lines : public testing::Test
-{
-  protected:
+struct Lines : testing::Test {
     Taken of(const std::string &text, size_t bytes, size_t most = SIZE_MAX)
     {
         Taken taken;

@@ -18,17 +18,12 @@ namespace
 
 struct ng_segment segment(uintptr_t base, size_t bytes, int kind = NG_SEGMENT_PLAIN, int device = 0)
 {
-    struct ng_segment made = {};
-    made.base = base;
-    made.bytes = bytes;
-    made.kind = (uint8_t)kind;
-    made.device = (int16_t)device;
+    struct ng_segment made = {
+        .base = base, .bytes = bytes, .device = (int16_t)device, .kind = (uint8_t)kind};
     return made;
 }
 
-class MemoryMap : public testing::Test
-{
-  protected:
+struct MemoryMap : testing::Test {
     void TearDown() override
     {
         ng_memory_map_reset(&map_);

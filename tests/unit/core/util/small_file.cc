@@ -10,9 +10,7 @@ extern "C" {
 namespace
 {
 
-class SmallFile : public testing::Test
-{
-  protected:
+struct SmallFile : testing::Test {
     std::string at(const char *name) const
     {
         return folder_ / name;

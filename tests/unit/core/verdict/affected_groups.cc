@@ -155,7 +155,6 @@ TEST(AffectedGroups, HoldsWhatItLists)
     EXPECT_TRUE(ng_group_set_holds(&some, RIGHT));
     EXPECT_FALSE(ng_group_set_holds(&some, CROSS));
     EXPECT_FALSE(ng_group_set_holds(&some, 0));
-    struct ng_group_set all = {};
-    all.all = true;
+    struct ng_group_set all = {.all = true};
     EXPECT_TRUE(ng_group_set_holds(&all, 0));
 }

@@ -60,8 +60,7 @@ TEST(Verdict, ADeadlockTellsGroupsApartThatNamesDoNot)
         job.at(0xaa, 1).did(4);
         job.at(0xbb, 0).did(2);
         job.at(0xbb, 1).did(2).waits();
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY);
         for (const std::string &why : judgement.whys)
             EXPECT_TRUE(mentions(why, "00000000000000aa") && mentions(why, "00000000000000bb"))
                 << why;
@@ -512,8 +511,7 @@ TEST(Verdict, ADeadlockIsAsOldAsItsLongestWait)
         job.group(2, "b");
         job.at(1, 0).waits(all_reduce(), longest == 1 ? 2 * LONG_AGO : LONG_AGO);
         job.at(2, 1).waits(all_reduce(), longest == 2 ? 2 * LONG_AGO : LONG_AGO);
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+        Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY);
         EXPECT_EQ(judgement.stalled_ns, 2 * LONG_AGO) << longest;
     }
 }

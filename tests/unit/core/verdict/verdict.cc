@@ -156,8 +156,7 @@ TEST(Verdict, WhoWaitsAloneForRanksThatAreNotAtTheirEndIsNotToBlame)
             job.process(3).life = NG_LIFE_RUNNING;
         if (how == 3)
             job.at(WORLD, 0).waits();
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_LEFT_EARLY);
+        Judgement judgement = expect_verdict(job, NG_KIND_LEFT_EARLY, ANYBODY);
         for (int culprit : judgement.culprits)
             EXPECT_NE(culprit, 2) << judgement.line;
     }
@@ -426,8 +425,7 @@ TEST(Verdict, AFrozenRankIsToBlame)
             if (came)
                 job.at(WORLD, culprit).waits();
             job.process(culprit).life = NG_LIFE_STOPPED;
-            Judgement judgement = judge(job);
-            expect_kind(judgement, NG_KIND_STOPPED_RANK);
+            Judgement judgement = expect_verdict(job, NG_KIND_STOPPED_RANK, ANYBODY);
             /* Frozen inside the call: its device may still do its part. */
             EXPECT_EQ(judgement.confidence, came ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
             EXPECT_EQ(judgement.culprits, std::vector<int>{culprit});
@@ -485,8 +483,7 @@ TEST(Verdict, ARankThatEndedSaysWhatItHadNotEnded)
     job.group(2, "other", {1, 2});
     job.at(WORLD, 2).waits();
     job.process(2).life = NG_LIFE_EXITED;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_LEFT_EARLY);
+    Judgement judgement = expect_verdict(job, NG_KIND_LEFT_EARLY, ANYBODY);
     EXPECT_PRED2(mentions, judgement.whys.at(0), "inside AllReduce #7; its last was AllReduce #7");
     EXPECT_PRED2(mentions, judgement.whys.at(0),
                  "it had work pending in 1 of its communicators, 2 open");
@@ -661,8 +658,7 @@ TEST(Verdict, WhatTheGuardEndedIsJudgedAsItWasBefore)
     expect_verdict(job, NG_KIND_MISSING_RANK, {2});
 
     job.process(1).life = NG_LIFE_DEAD;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, ANYBODY);
     EXPECT_EQ(judgement.culprits, std::vector<int>{1}) << "its death explains the rest";
 }
 
@@ -674,8 +670,7 @@ TEST(Verdict, TheFirstOfSeveralDeathsIsToBlame)
     job.process(4).life_age_ns = 60 * NG_S;
     job.process(6).life_age_ns = 59 * NG_S;
     job.process(1).life_age_ns = 20 * NG_S;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_DEAD_RANK);
+    Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, ANYBODY);
     EXPECT_EQ(judgement.culprits, (std::vector<int>{4, 6})) << "rank 1 followed 40 s later";
 }
 
@@ -1011,8 +1006,7 @@ TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
                     job.at(WORLD, rank).derived = 1;
                     job.inside(rank, op, WORLD);
                 }
-                Judgement judgement = judge(job);
-                expect_kind(judgement, NG_KIND_MISMATCH);
+                Judgement judgement = expect_verdict(job, NG_KIND_MISMATCH, ANYBODY);
                 std::string other = ng_op_name(op);
                 if (ranks == 2) {
                     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
@@ -1497,8 +1491,7 @@ TEST(Verdict, ThePositionInAGraphIsToldOnlyWhereItIsKnown)
     for (bool vague : {false, true}) {
         OwnView view;
         struct ng_verdict verdict;
-        struct ng_verdict_query query = {};
-        query.stalled_ns = STALLED;
+        struct ng_verdict_query query = {.stalled_ns = STALLED};
         waiting_for(2, {}).fill(&view);
         for (uint32_t i = 0; i < view.member_count; i++) {
             struct ng_view_member *member = &view.members[i];

@@ -312,8 +312,7 @@ TEST(Verdict, AnEndOfItsOwnGoesBeforeWhatLeaversWereInWhereEndsAreLookedFor)
         job.process(3).is(left ? NG_LIFE_EXITED : NG_LIFE_RUNNING, left ? 6 * NG_S : 0);
         expect_verdict(judge(job, STALLED, false, false, true),
                        left ? NG_KIND_LEFT_EARLY : NG_KIND_DEAD_RANK, {left ? 3 : 2});
-        Judgement judgement = judge(job);
-        expect_kind(judgement, NG_KIND_DEAD_RANK);
+        Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, ANYBODY);
         EXPECT_EQ(judgement.culprits, std::vector<int>{2})
             << "which is what a deadline is about: " << judgement.line;
     }
@@ -325,12 +324,10 @@ TEST(Verdict, OfARemoteErrorThoseWhoDoNotAnswerMayBeTheOrigin)
 {
     Job job(4, WORLD, "dp", 3);
     job.at(WORLD, 0).waits(all_reduce(), NG_S).async_error = 6;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    Judgement judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, ANYBODY);
     EXPECT_FALSE(judgement.may_be_gone) << "all answer";
     job.process(3).quiet_ns = NG_S;
-    judgement = judge(job);
-    expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+    judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, ANYBODY);
     EXPECT_TRUE(judgement.may_be_gone);
     /* Once others have waited for it for long, it is what is told, and not who reports the error.
      */
@@ -435,8 +432,7 @@ TEST(Verdict, ARemoteErrorOfAGroupThatAProgramHasDestroyedIsItsOwnDoing)
         /* What ended with its process was ended by nobody's program. */
         for (enum ng_life life : {NG_LIFE_DEAD, NG_LIFE_EXITED, NG_LIFE_LOST}) {
             job.process(2).life = life;
-            Judgement judgement = judge(job);
-            expect_kind(judgement, NG_KIND_ASYNC_ERROR);
+            Judgement judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, ANYBODY);
             EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << life;
         }
         /* Not so an error of its own. */

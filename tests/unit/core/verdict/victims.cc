@@ -330,8 +330,7 @@ TEST(Victims, ARankThatLeftBecauseOfAnEndThatIsNotKnownYetDidNotGiveUp)
     job.process(0).life = NG_LIFE_EXITED;
     job.at(WORLD, 0).async_error = NCCL_REMOTE_ERROR;
     job.process(3).quiet_ns = 2 * NG_S;
-    Judgement judgement = judge(job);
-    expect_kind(judgement, NG_KIND_LEFT_EARLY);
+    Judgement judgement = expect_verdict(job, NG_KIND_LEFT_EARLY, ANYBODY);
     EXPECT_TRUE(judgement.may_be_gone);
     EXPECT_EQ(judgement.gave_up_ns, 0);
 }

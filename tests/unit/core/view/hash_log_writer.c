@@ -42,11 +42,6 @@ void hashed_rank_call(struct hashed_rank *rank, uint32_t op, uint64_t count, int
     }
 }
 
-uint64_t hashed_rank_entered(const struct hashed_rank *rank)
-{
-    return rank->entered;
-}
-
 bool hashed_ranks_differ(const struct hashed_rank *a, const struct hashed_rank *b,
                          uint64_t *ret_after, uint64_t *ret_seq)
 {

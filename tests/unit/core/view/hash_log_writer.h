@@ -18,8 +18,6 @@ void hashed_rank_free(struct hashed_rank *rank);
 void hashed_rank_call(struct hashed_rank *rank, uint32_t op, uint64_t count, int dtype, int redop,
                       int root, char state);
 
-uint64_t hashed_rank_entered(const struct hashed_rank *rank);
-
 /* ng_hash_log_differ of both as they are now. */
 bool hashed_ranks_differ(const struct hashed_rank *a, const struct hashed_rank *b,
                          uint64_t *ret_after, uint64_t *ret_seq);

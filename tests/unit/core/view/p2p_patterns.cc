@@ -12,9 +12,7 @@ namespace
 
 constexpr uint64_t WORLD = 0x11;
 
-class World : public Job
-{
-  public:
+struct World : Job {
     explicit World(int ranks) : Job(ranks)
     {
         group(WORLD, "");

@@ -9,18 +9,13 @@ namespace
 
 struct ng_box_identity identity(int rank)
 {
-    struct ng_box_identity identity = {};
-    identity.rank = rank;
-    identity.world_size = 4;
-    identity.local_rank = rank;
-    identity.job = "by-hand";
+    struct ng_box_identity identity = {
+        .rank = rank, .world_size = 4, .local_rank = rank, .job = "by-hand"};
     return identity;
 }
 
 /* A box in private memory, and what a view makes of it. */
-class FromBox : public ::testing::Test
-{
-  protected:
+struct FromBox : testing::Test {
     void SetUp() override
     {
         struct ng_box_identity who = identity(2);
@@ -430,8 +425,7 @@ TEST(View, OfTwoHandlesOfOneRankTheOneInUseComesFirst)
 TEST(View, AGroupIsWhatItsBestInformedRankTells)
 {
     OwnView view;
-    struct ng_view_group told = {};
-    told.id = 9;
+    struct ng_view_group told = {.id = 9};
     for (int order = 0; order < 3; order++) {
         bool informed = order == 1;
         told.nranks = informed ? 4 : 0;
@@ -535,9 +529,8 @@ TEST(View, FindsACollectiveHoweverManyThatCountForNothingStandBeforeIt)
     for (uint64_t i = 1; i <= 50; i++)
         call(seq + i, NG_RECORD_FAILED);
     std::swap(records[10], records[14]); /* two threads were at it */
-    struct ng_view_member member = {};
-    member.records = records.data();
-    member.record_count = (uint32_t)records.size();
+    struct ng_view_member member = {.records = records.data(),
+                                    .record_count = (uint32_t)records.size()};
     for (uint64_t wanted = 1; wanted <= seq; wanted++) {
         const struct ng_view_record *found = ng_view_collective(&member, wanted);
         ASSERT_NE(found, nullptr) << wanted;

@@ -4,29 +4,19 @@
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
-#include <chrono>
-
 #include <nccl.h>
 
 namespace
 {
 
-using namespace std::chrono_literals;
-
 /* One that rests looks once a second, one that does not ten times. */
 constexpr int64_t LONG_PAUSE_NS = 700'000'000;
 
-class Watchdog : public testing::Test
-{
-  protected:
-    Watchdog()
+struct Watchdog : testing::Test {
+    static void SetUpTestSuite()
     {
-        static bool begun;
-        if (!begun) {
-            made_begin(64);
-            made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
-        }
-        begun = true;
+        made_begin(64);
+        made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
     }
     static void reduce()
     {
@@ -34,33 +24,23 @@ class Watchdog : public testing::Test
     }
     static uint64_t completed()
     {
-        struct made_group group = {};
-        made_group_of(comm_, &group);
-        return group.completed;
+        return group_of(comm_).completed;
     }
-    /* Until that is so; false: not within 20 s. */
-    template <class Is> static bool await(Is is_so)
+    /* When its last round began. */
+    static int64_t round_mono_ns()
     {
-        for (auto until = std::chrono::steady_clock::now() + 20s; !is_so();) {
-            if (std::chrono::steady_clock::now() > until)
-                return false;
-            std::this_thread::sleep_for(1ms);
-        }
-        return true;
+        return __atomic_load_n(&made_box()->header->watchdog_mono_ns, __ATOMIC_RELAXED);
     }
     /* Its next round, and whether that comes after the pause of a watchdog that rests. */
     static bool next_round_is_late()
     {
-        int64_t before = made_round_mono_ns();
-        EXPECT_TRUE(await([&] { return made_round_mono_ns() != before; }));
-        return made_round_mono_ns() - before > LONG_PAUSE_NS;
+        int64_t before = round_mono_ns();
+        EXPECT_TRUE(becomes([&] { return round_mono_ns() != before; }));
+        return round_mono_ns() - before > LONG_PAUSE_NS;
     }
 
-    static char handle_[64];
-    static void *const comm_;
+    static inline void *const comm_ = made_handle();
 };
-char Watchdog::handle_[64];
-void *const Watchdog::comm_ = handle_;
 
 } // namespace
 
@@ -72,7 +52,7 @@ TEST_F(Watchdog, RestsWhileNothingIsUnderWayAndMakesNoCudaCall)
     /* More than once: before it rests a round may be late as well, since this process was held up.
      */
     for (int i = 0; i < 5 && !rests; i++) {
-        ASSERT_TRUE(await(next_round_is_late));
+        ASSERT_TRUE(becomes(next_round_is_late));
         unsigned queries = made_calls.event_queries;
         rests = next_round_is_late();
         if (rests) {
@@ -87,12 +67,12 @@ TEST_F(Watchdog, IsWokenByACall)
     int woken = 0;
     /* More than once, since this process may be held up. */
     for (int i = 0; i < 5 && !woken; i++) {
-        ASSERT_TRUE(await(next_round_is_late)); /* and it has just begun to rest again */
-        int64_t rested = made_round_mono_ns();
+        ASSERT_TRUE(becomes(next_round_is_late)); /* and it has just begun to rest again */
+        int64_t rested = round_mono_ns();
         uint64_t before = completed();
         reduce();
-        ASSERT_TRUE(await([&] { return completed() > before; }));
-        woken = made_round_mono_ns() - rested < LONG_PAUSE_NS;
+        ASSERT_TRUE(becomes([&] { return completed() > before; }));
+        woken = round_mono_ns() - rested < LONG_PAUSE_NS;
     }
     EXPECT_TRUE(woken);
 }
@@ -102,8 +82,8 @@ TEST_F(Watchdog, DoesNotRestWhileSomethingIsUnderWay)
 {
     made_calls.held = true;
     reduce();
-    int64_t begun = made_round_mono_ns();
-    EXPECT_TRUE(await([&] { return made_round_mono_ns() - begun > 2'500'000'000; }));
+    int64_t begun = round_mono_ns();
+    EXPECT_TRUE(becomes([&] { return round_mono_ns() - begun > 2'500'000'000; }));
     int late = 0;
     for (int i = 0; i < 5; i++)
         late += next_round_is_late();
@@ -116,8 +96,8 @@ TEST_F(Watchdog, DoesNotRestWhileSomethingIsUnderWay)
     call.stream = made_stream(0);
     call.argument = &late;
     call.inside = [](void *argument) {
-        int64_t entered = made_round_mono_ns();
-        await([&] { return made_round_mono_ns() - entered > 2'500'000'000; });
+        int64_t entered = round_mono_ns();
+        becomes([&] { return round_mono_ns() - entered > 2'500'000'000; });
         *(int *)argument = 0;
         for (int i = 0; i < 5; i++)
             *(int *)argument += next_round_is_late();

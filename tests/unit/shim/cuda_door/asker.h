@@ -6,9 +6,7 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 typedef int ask_function(const char *name, void **pfn, int version, uint64_t flags);
 typedef int ask_v2_function(const char *name, void **pfn, int version, uint64_t flags, int *status);
@@ -23,8 +21,6 @@ asker_look_up_function asker_look_up;
 asker_ask_function asker_ask;
 asker_ask_v2_function asker_ask_v2;
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

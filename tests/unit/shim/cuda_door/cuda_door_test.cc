@@ -49,9 +49,7 @@ void *open_library(const char *path)
 }
 
 /* The driver's own functions, past the door. */
-class Driver
-{
-  public:
+struct Driver {
     Driver()
     {
         handle = open_library("libcuda.so.1");
@@ -68,9 +66,7 @@ class Driver
 };
 
 /* Looks up and asks in the name of another library, loaded from its path. */
-class Asker
-{
-  public:
+struct Asker {
     explicit Asker(const char *variable)
     {
         handle = open_library(getenv(variable));

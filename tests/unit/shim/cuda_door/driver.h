@@ -4,9 +4,9 @@
 #ifndef NCCLGUARD_TESTS_UNIT_SHIM_CUDA_DOOR_DRIVER_H
 #define NCCLGUARD_TESTS_UNIT_SHIM_CUDA_DOOR_DRIVER_H
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include <sys/cdefs.h>
+
+__BEGIN_DECLS
 
 /* Every function of it returns this, those for questions excepted. */
 #define DRIVER_RESULT 100 /* CUDA_ERROR_NO_DEVICE */
@@ -24,8 +24,6 @@ unsigned driver_questions_from(const char *file_name);
 /* All questions as lines "form name version flags", up to a limit. */
 const char *driver_questions(void);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

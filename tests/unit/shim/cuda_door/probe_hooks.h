@@ -5,10 +5,9 @@
 #define NCCLGUARD_TESTS_UNIT_SHIM_CUDA_DOOR_PROBE_HOOKS_H
 
 #include <stdbool.h>
+#include <sys/cdefs.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 #pragma GCC visibility push(default)
 
 /*
@@ -28,8 +27,6 @@ unsigned cuda_probe_calls(const char *symbol);
 void *cuda_probe_real(const char *symbol);
 
 #pragma GCC visibility pop
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

@@ -13,9 +13,7 @@ extern "C" {
 
 constexpr uint64_t world = 0x500;
 
-class BoardMultihost : public testing::TestWithParam<const char *>, protected StoreOfTest
-{
-  protected:
+struct BoardMultihost : testing::TestWithParam<const char *>, protected StoreOfTest {
     void SetUp() override
     {
         open_store(GetParam());
@@ -72,9 +70,7 @@ class BoardMultihost : public testing::TestWithParam<const char *>, protected St
     }
     static struct ng_incident get(Rank &rank, enum ng_incident_source source, uint64_t epoch)
     {
-        struct ng_incident incident = {};
-        incident.source = source;
-        incident.epoch = epoch;
+        struct ng_incident incident = {.epoch = epoch, .source = source};
         if (rank.board->ops->get(rank.board, &incident) != 0)
             incident.level = (enum ng_incident_level)0;
         return incident;
@@ -530,8 +526,7 @@ TEST_P(BoardMultihost, ANeighbourThatKnowsNoGroupYetTellsOfADeathWhenItDoes)
 }
 
 #if NG_HAVE_HIREDIS
-class BoardMultihostRedis : public BoardMultihost
-{
+struct BoardMultihostRedis : BoardMultihost {
 };
 INSTANTIATE_TEST_SUITE_P(On, BoardMultihostRedis, testing::Values("redis"),
                          [](const auto &info) { return std::string(info.param); });
@@ -617,8 +612,7 @@ TEST_P(BoardMultihostRedis, AToolSeesEachRunAndItsCommandReachesThatOneAlone)
     EXPECT_TRUE(soon(look)) << testing::PrintToString(living);
     EXPECT_EQ(ng_board_client_runs(&job, within(patience_ms), runs, 1, why, sizeof(why)), 1)
         << "no more than there is room for";
-    struct ng_command order = {};
-    order.kind = NG_COMMAND_ABORT;
+    struct ng_command order = {.kind = NG_COMMAND_ABORT};
     uint64_t epoch = 0;
     for (auto &[id, ranks] : std::map<uint64_t, std::vector<Rank *>>{
              {world, {&a, &b}}, {apart, {&c}}, {1, {&open}}, {7, {&launched}}}) {
@@ -832,11 +826,8 @@ TEST_P(BoardMultihostRedis, AToolIsToldWhyWithoutThePassword)
 
 static int put_once(Rank &rank, const char *key, const std::string &data, int64_t keep_ns = 0)
 {
-    struct ng_board_entry entry = {};
-    entry.key = key;
-    entry.data = data.data();
-    entry.bytes = data.size();
-    entry.keep_ns = keep_ns;
+    struct ng_board_entry entry = {
+        .key = key, .data = data.data(), .bytes = data.size(), .keep_ns = keep_ns};
     return rank.board->ops->put(rank.board, &entry);
 }
 

@@ -8,11 +8,8 @@ namespace
 
 int put(struct ng_board *board, const char *key, const std::string &data, int64_t keep_ns = 0)
 {
-    struct ng_board_entry entry = {};
-    entry.key = key;
-    entry.data = data.data();
-    entry.bytes = data.size();
-    entry.keep_ns = keep_ns;
+    struct ng_board_entry entry = {
+        .key = key, .data = data.data(), .bytes = data.size(), .keep_ns = keep_ns};
     return board->ops->put(board, &entry);
 }
 
@@ -30,9 +27,7 @@ const std::string nothing = strerror(ENOENT);
 /* Of "u.key", in the run that OwnBox is of. */
 const char *const file_of_key = "entry-0000000000000001.u.key";
 
-class Entries : public testing::Test
-{
-  protected:
+struct Entries : testing::Test {
     Entries() : own(folder.path()), board(folder.path(), &own.box)
     {
         board.wait(0);
@@ -111,9 +106,7 @@ TEST_F(Entries, WithALifetimeOfTheirOwnAreSeenWithOtherWordsOfALauncher)
 }
 
 /* Ranks of runs that nobody tells apart: each is a process of its own. */
-class EntriesByHand : public testing::Test
-{
-  protected:
+struct EntriesByHand : testing::Test {
     enum { NONE = 1, AMBIGUOUS, OTHER, FIRST, SECOND };
 
     /* What a rank finds under the key. */

@@ -87,8 +87,7 @@ void run_race(bool same, const std::function<void(const Folder &, const Race *)>
     munmap(race, sizeof(*race));
 }
 
-class LocalIncidents : public BoardTest
-{
+struct LocalIncidents : BoardTest {
 };
 
 } // namespace

@@ -64,9 +64,7 @@ void await_zombie(int pid)
     ASSERT_EQ(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
 }
 
-class LocalLife : public BoardTest
-{
-  protected:
+struct LocalLife : BoardTest {
     std::set<int> before = pid_descriptors();
 };
 
@@ -260,9 +258,8 @@ TEST_F(LocalLife, StoppedAndSilentProcessesAreFrozen)
 
 TEST_F(LocalLife, InAnotherPidNamespaceTheLockTellsOfADeath)
 {
-    struct ng_box_header mine = {};
-    mine.pid = own.box.header->pid;
-    mine.start_ticks = own.box.header->start_ticks;
+    struct ng_box_header mine = {.pid = own.box.header->pid,
+                                 .start_ticks = own.box.header->start_ticks};
     /* It even has our own numbers: they mean nothing there. */
     Peer peer(folder.path(), [mine](struct ng_box *box) {
         box->header->pid_namespace++;

@@ -36,9 +36,7 @@ int end_of(const Peer &peer)
 }
 
 /* Rank 2 of a job with a verdict, about to end. */
-class Neighbours : public testing::Test
-{
-  protected:
+struct Neighbours : testing::Test {
     Neighbours() : own_(folder_.path(), 2), board_(folder_.path(), &own_.box)
     {
         own_.box.header->mildest_policy = own_.box.header->ending_policy = KILL;
@@ -62,7 +60,6 @@ class Neighbours : public testing::Test
     OwnBox own_;
     Board board_;
 
-  private:
     int64_t took_ns_ = 0;
 };
 

@@ -105,13 +105,12 @@ int Peer::finish()
 struct ng_incident stall(enum ng_incident_level level, uint64_t group_id, uint64_t seq,
                          int64_t since_mono_ns)
 {
-    struct ng_incident wanted = {};
-    wanted.level = level;
-    wanted.group_id = group_id;
-    wanted.seq = seq;
-    wanted.op = NG_OP_AllReduce;
-    wanted.claimant_rank = 1;
-    wanted.since_mono_ns = since_mono_ns;
+    struct ng_incident wanted = {.level = level,
+                                 .group_id = group_id,
+                                 .seq = seq,
+                                 .op = NG_OP_AllReduce,
+                                 .claimant_rank = 1,
+                                 .since_mono_ns = since_mono_ns};
     return wanted;
 }
 

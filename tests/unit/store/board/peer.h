@@ -14,19 +14,16 @@ extern "C" {
 }
 
 /* Black box of this process, as the guard makes it. */
-class OwnBox : NotCopied
-{
-  public:
+struct OwnBox : NotCopied {
     /* `run`: what its launcher says of its run; 0 nothing. */
     explicit OwnBox(const std::string &folder, int rank = 0, uint64_t run = 1)
     {
-        struct ng_box_identity identity = {};
-        identity.launch_run = run;
-        identity.evidence_folder = "/evidence";
-        identity.rank = rank;
-        identity.world_size = 8;
-        identity.local_rank = rank;
-        identity.job = "board";
+        struct ng_box_identity identity = {.rank = rank,
+                                           .world_size = 8,
+                                           .local_rank = rank,
+                                           .job = "board",
+                                           .launch_run = run,
+                                           .evidence_folder = "/evidence"};
         error = ng_box_create(folder.c_str(), &identity, 8, &box);
     }
     ~OwnBox()
@@ -39,9 +36,7 @@ class OwnBox : NotCopied
 };
 
 /* A board as its incident thread holds it. Boards are freed with their process. */
-class Board : NotCopied
-{
-  public:
+struct Board : NotCopied {
     Board(const std::string &folder, const struct ng_box *box);
     ~Board();
 
@@ -80,8 +75,7 @@ class Board : NotCopied
     }
     uint32_t dumps_missing(uint64_t epoch)
     {
-        struct ng_incident incident = {};
-        incident.epoch = epoch;
+        struct ng_incident incident = {.epoch = epoch};
         return board->ops->dumps_missing(board, &incident);
     }
     void leave()
@@ -96,9 +90,7 @@ class Board : NotCopied
 };
 
 /* A board in a folder of its own, and the black box of this process. */
-class BoardTest : public testing::Test
-{
-  protected:
+struct BoardTest : testing::Test {
     Folder folder;
     OwnBox own{folder.path()};
     Board board{folder.path(), &own.box};

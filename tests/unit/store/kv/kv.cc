@@ -17,149 +17,93 @@ namespace
 using Names = std::vector<std::string>;
 
 /* One server of each kind for all tests; each test has keys of its own. */
-class Backend
-{
-  public:
-    virtual ~Backend() = default;
-    virtual std::string url() const = 0;
+struct Backend {
+    std::shared_ptr<void> servers;
+    std::function<std::string()> url;
 };
 
-class MemoryBackend : public Backend
+template <class Servers, class Url> Backend on(std::shared_ptr<Servers> servers, Url url_of)
 {
-  public:
-    std::string url() const override
-    {
-        return "memory:kv";
-    }
-};
+    return {servers, [servers, url_of] { return url_of(*servers); }};
+}
 
 #if NG_HAVE_HIREDIS
-class TcpBackend : public Backend
-{
-  public:
-    std::string url() const override
-    {
-        return server.url() + "/2";
-    }
-    RedisServer server;
+struct TlsServer : Certificates {
+    int port = free_port();
+    RedisServer server{{"--tls-port", std::to_string(port), "--tls-cert-file", cert(),
+                        "--tls-key-file", key(), "--tls-ca-cert-file", ca()}};
 };
 
-class SocketBackend : public Backend
-{
-  public:
-    std::string url() const override
-    {
-        return "redis+unix://" + server.socket() + "?db=1";
-    }
-    RedisServer server{{}, false};
-};
+/* What a user may do that may do no more than a store needs, on no other keys. */
+const Names user = {"--user",  "default",     "off",           "--user",        "guard",
+                    "on",      ">p@ss:w/ord", "~{ncclguard:*", "&{ncclguard:*", "-@all",
+                    "+get",    "+set",        "+mget",         "+del",          "+exists",
+                    "+incrby", "+pexpire",    "+persist",      "+watch",        "+unwatch",
+                    "+multi",  "+exec",       "+publish",      "+subscribe",    "+ping"};
 
-class PasswordBackend : public Backend
+template <class... Arguments> auto redis(const Arguments &...arguments)
 {
-  public:
-    std::string url() const override
-    {
-        return server.url(":only%20a%20password@");
-    }
-    RedisServer server{{"--requirepass", "only a password"}};
-};
-
-/* A user who may do no more than a store needs, on no other keys. */
-class UserBackend : public Backend
-{
-  public:
-    std::string url() const override
-    {
-        return server.url("guard:p%40ss%3Aw%2Ford@");
-    }
-    RedisServer server{{"--user",  "default",     "off",           "--user",        "guard",
-                        "on",      ">p@ss:w/ord", "~{ncclguard:*", "&{ncclguard:*", "-@all",
-                        "+get",    "+set",        "+mget",         "+del",          "+exists",
-                        "+incrby", "+pexpire",    "+persist",      "+watch",        "+unwatch",
-                        "+multi",  "+exec",       "+publish",      "+subscribe",    "+ping"}};
-};
-
-class TlsBackend : public Backend
-{
-  public:
-    TlsBackend()
-    {
-        port = free_port();
-        server = std::make_unique<RedisServer>(
-            Names{"--tls-port", std::to_string(port), "--tls-cert-file", certificates.cert(),
-                  "--tls-key-file", certificates.key(), "--tls-ca-cert-file", certificates.ca()});
-    }
-    std::string url() const override
-    {
-        return at("localhost") + "&cert=" + certificates.cert() + "&key=" + certificates.key();
-    }
-    std::string at(const std::string &host) const
-    {
-        return "rediss://" + host + ":" + std::to_string(port) + "?ca=" + certificates.ca();
-    }
-    int port;
-    Certificates certificates;
-    std::unique_ptr<RedisServer> server;
-};
-
-class SentinelBackend : public Backend
-{
-  public:
-    std::string url() const override
-    {
-        return servers.url();
-    }
-    RedisSentinel servers;
-};
-
-class ClusterBackend : public Backend
-{
-  public:
-    std::string url() const override
-    {
-        /* Each in turn: mostly it is one that does not have the keys. */
-        return servers.nodes[next++ % 3]->url();
-    }
-    RedisCluster servers;
-    mutable std::atomic<size_t> next{0};
-};
+    return std::make_shared<RedisServer>(arguments...);
+}
 #endif
 
-std::map<std::string, std::unique_ptr<Backend>> backends;
+const std::map<std::string, Backend (*)()> makers = {
+    {"memory",
+     [] {
+         return Backend{nullptr, [] { return "memory:kv"; }};
+     }},
+#if NG_HAVE_HIREDIS
+    {"tcp", [] { return on(redis(), [](auto &server) { return server.url() + "/2"; }); }},
+    {"socket",
+     [] {
+         return on(redis(Names(), false),
+                   [](auto &server) { return "redis+unix://" + server.socket() + "?db=1"; });
+     }},
+    {"password",
+     [] {
+         return on(redis(Names{"--requirepass", "only a password"}),
+                   [](auto &server) { return server.url(":only%20a%20password@"); });
+     }},
+    {"user",
+     [] {
+         return on(redis(user), [](auto &server) { return server.url("guard:p%40ss%3Aw%2Ford@"); });
+     }},
+    {"tls",
+     [] {
+         return on(std::make_shared<TlsServer>(), [](auto &at) {
+             return "rediss://localhost:" + std::to_string(at.port) + "?ca=" + at.ca() +
+                    "&cert=" + at.cert() + "&key=" + at.key();
+         });
+     }},
+    {"sentinel",
+     [] {
+         return on(std::make_shared<RedisSentinel>(), [](auto &servers) { return servers.url(); });
+     }},
+    {"cluster",
+     [] {
+         /* Each in turn: mostly it is one that does not have the keys. */
+         return on(std::make_shared<RedisCluster>(),
+                   [next = std::make_shared<std::atomic<size_t>>()](auto &at) {
+                       return at.nodes[(*next)++ % 3]->url();
+                   });
+     }},
+#endif
+};
+
+std::map<std::string, Backend> backends;
 
 /* NULL where this machine or this build cannot have it: with the reason. */
 Backend *backend(const std::string &name, std::string *ret_why)
 {
-    std::unique_ptr<Backend> &found = backends[name];
-    if (found)
-        return found.get();
-    if (name == "memory")
-        return (found = std::make_unique<MemoryBackend>()).get();
 #if NG_HAVE_HIREDIS
-    if (!RedisServer::available()) {
+    if (name != "memory" && !RedisServer::available())
         *ret_why = "redis-server is not installed";
-        return nullptr;
-    }
-    if (name == "tls" && (!NG_TEST_TLS || !have_command("openssl"))) {
+    if (name == "tls" && (!NG_TEST_TLS || !have_command("openssl")))
         *ret_why = "OpenSSL is not installed";
-        return nullptr;
-    }
-    if (name == "tcp")
-        found = std::make_unique<TcpBackend>();
-    else if (name == "socket")
-        found = std::make_unique<SocketBackend>();
-    else if (name == "password")
-        found = std::make_unique<PasswordBackend>();
-    else if (name == "user")
-        found = std::make_unique<UserBackend>();
-    else if (name == "tls")
-        found = std::make_unique<TlsBackend>();
-    else if (name == "sentinel")
-        found = std::make_unique<SentinelBackend>();
-    else
-        found = std::make_unique<ClusterBackend>();
 #endif
-    return found.get();
+    if (ret_why->empty() && !backends.count(name))
+        backends[name] = makers.at(name)();
+    return ret_why->empty() ? &backends[name] : nullptr;
 }
 
 /* Servers end before the program's statics do. */
@@ -173,9 +117,7 @@ class EndOfServers : public testing::Environment
 const testing::Environment *const end_of_servers =
     testing::AddGlobalTestEnvironment(new EndOfServers);
 
-class KvTest : public testing::TestWithParam<const char *>
-{
-  protected:
+struct KvTest : testing::TestWithParam<const char *> {
     void SetUp() override
     {
         std::string why;
@@ -198,8 +140,7 @@ class KvTest : public testing::TestWithParam<const char *>
 };
 
 /* What only a connection can be put to. */
-class KvConnection : public KvTest
-{
+struct KvConnection : KvTest {
 };
 
 static const char *const all_backends[] = {"memory",

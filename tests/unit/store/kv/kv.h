@@ -28,11 +28,8 @@ class Kv : NotCopied
     explicit Kv(const std::string &url, const std::string &run = "run",
                 const std::string &job = "job", int ping_ms = 0, const char *key_file = nullptr)
     {
-        struct ng_kv_options options = {};
-        options.job = job.c_str();
-        options.run = run.c_str();
-        options.ping_ms = ping_ms;
-        options.key_file = key_file;
+        struct ng_kv_options options = {
+            .job = job.c_str(), .run = run.c_str(), .key_file = key_file, .ping_ms = ping_ms};
 #if NG_TEST_TLS
         options.tls = &ng_tls_openssl;
 #endif

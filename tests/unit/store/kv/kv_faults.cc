@@ -122,9 +122,7 @@ void PrintTo(const Fault &fault, std::ostream *to)
     *to << fault.name;
 }
 
-class KvFaults : public testing::TestWithParam<Fault>
-{
-  protected:
+struct KvFaults : testing::TestWithParam<Fault> {
     static void SetUpTestSuite()
     {
         if (RedisServer::available())
@@ -297,9 +295,7 @@ TEST_F(KvFaults, APeerThatHangsUpBetweenCallsIsNotNoticed)
 
 /* ---- The server itself ---- */
 
-class KvServer : public testing::Test
-{
-  protected:
+struct KvServer : testing::Test {
     void SetUp() override
     {
         if (!RedisServer::available())
@@ -761,9 +757,7 @@ TEST_F(KvServer, ARedirectionToAHostThatNeitherUrlNorClusterNamesIsNotFollowed)
 /* ---- TLS ---- */
 
 #if NG_TEST_TLS
-class KvTls : public KvServer
-{
-  protected:
+struct KvTls : KvServer {
     void SetUp() override
     {
         KvServer::SetUp();

@@ -10,9 +10,7 @@
 namespace
 {
 
-class KvSigned : public testing::TestWithParam<const char *>, protected StoreOfTest
-{
-  protected:
+struct KvSigned : testing::TestWithParam<const char *>, protected StoreOfTest {
     void SetUp() override
     {
         open_store(GetParam());

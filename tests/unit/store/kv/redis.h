@@ -52,9 +52,7 @@ class RedisServer : NotCopied
 };
 
 /* Three masters that share the slots. */
-class RedisCluster
-{
-  public:
+struct RedisCluster {
     RedisCluster();
     /* From now on a node, `others` among them, is taken for dead after two seconds. Before, none
      * is: the cluster would be down for each that has no processor for a while. */
@@ -63,9 +61,7 @@ class RedisCluster
 };
 
 /* A master, its replica, and a sentinel. */
-class RedisSentinel
-{
-  public:
+struct RedisSentinel {
     RedisSentinel();
     /* From now on the sentinel makes the replica the master when that one dies. Before, it takes
      * nobody for dead: a server that has no processor for a moment would lose its keys. */
@@ -82,9 +78,7 @@ class RedisSentinel
 
 /* A certificate authority, a server's certificate of it for localhost (and for no number), and
  * another authority. */
-class Certificates
-{
-  public:
+struct Certificates {
     Certificates();
     std::string ca() const
     {

@@ -3,9 +3,7 @@
  */
 #include "tests/unit/store/publish/ranks.h"
 
-class PeerProgress : public testing::Test
-{
-  protected:
+struct PeerProgress : testing::Test {
     PeerProgress() : kv("memory:" + folder.path())
     {
     }
@@ -273,9 +271,7 @@ TEST_F(PeerProgress, UnitedLabelsAreOneIncarnation)
 }
 
 /* Ranks 0 to 2 with one unique id, rank 3 with another; and what else the board has. */
-class Halves : public PeerProgress
-{
-  protected:
+struct Halves : PeerProgress {
     int may_be_one(std::vector<uint64_t> roots = {5, 9})
     {
         struct ng_peer_progress *blobs;
@@ -337,9 +333,7 @@ TEST_F(Halves, AreNotPartedByAThirdRunNorByTwoPlacesOfOneProcess)
  * One run of two hosts, whose launchers' words differ: a step of the batch system for each host, a
  * master that is spelled differently, or a local one that is set on each.
  */
-class WordsDiffer : public PeerProgress
-{
-  protected:
+struct WordsDiffer : PeerProgress {
     /* The uid is that of the slot. */
     void is(uint64_t uid, int rank, uint64_t launch_run, uint64_t label = 0,
             enum ng_life life = NG_LIFE_RUNNING, int world_size = 4)
@@ -439,9 +433,7 @@ TEST_F(WordsDiffer, ARunByHandBesideOneOfALauncher)
 }
 
 /* Of which run a process is for another, before both have a communicator. */
-class ByHand : public PeerProgress
-{
-  protected:
+struct ByHand : PeerProgress {
     /* Rank and label of a process, whose uid is `uid`. */
     void is(uint64_t uid, int rank, uint64_t label = 0, enum ng_life life = NG_LIFE_RUNNING,
             int world_size = 8)

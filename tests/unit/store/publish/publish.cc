@@ -20,9 +20,7 @@
 
 constexpr uint64_t world = 0x500; /* the group of all, and their label */
 
-class Publish : public testing::TestWithParam<const char *>, protected StoreOfTest
-{
-  protected:
+struct Publish : testing::TestWithParam<const char *>, protected StoreOfTest {
     void SetUp() override
     {
         open_store(GetParam());
@@ -368,10 +366,8 @@ TEST_P(Publish, OtherIncarnationsAreNotSpokenFor)
 constexpr uint64_t other_world = 0x99;
 static int unite(Rank &rank, const std::vector<uint64_t> &ids)
 {
-    struct ng_ask question = {};
-    question.kind = NG_ASK_UNITE;
-    question.data = ids.data();
-    question.data_bytes = ids.size() * sizeof(ids[0]);
+    struct ng_ask question = {
+        .kind = NG_ASK_UNITE, .data = ids.data(), .data_bytes = ids.size() * sizeof(ids[0])};
     int error = rank.ask(&question);
     ng_arena_reset(&question.arena);
     return error;
@@ -402,8 +398,7 @@ TEST_P(Publish, WhoUnitesWaitsForTheDumpsOfAll)
     started(0);
     started(1);
     Rank &odd = started(2, 5 * NG_S, {{other_world, 8}});
-    struct ng_ask question = {};
-    question.kind = NG_ASK_DUMPS;
+    struct ng_ask question = {.kind = NG_ASK_DUMPS};
     ASSERT_EQ(unite(odd, {world, other_world}), 0);
     EXPECT_EQ(odd.ask(&question), 0);
     EXPECT_EQ(question.count, 2u);
@@ -674,9 +669,7 @@ TEST_P(Publish, AVerdictIsHeardByAllWithItsDocuments)
                theirs.state == NG_INCIDENT_JUDGED;
     }));
     EXPECT_STREQ(theirs.line, "rank 3 is to blame");
-    struct ng_ask question = {};
-    question.kind = NG_ASK_VERDICT;
-    question.incident = theirs;
+    struct ng_ask question = {.kind = NG_ASK_VERDICT, .incident = theirs};
     ASSERT_EQ(b.ask(&question), 0);
     EXPECT_EQ(std::string(question.documents.json, question.documents.json_bytes), json);
     EXPECT_EQ(std::string(question.documents.text, question.documents.text_bytes), "text");
@@ -1019,9 +1012,7 @@ TEST_P(Publish, DumpsAreWaitedForButNotOfTheDead)
     struct ng_incident mine;
     EXPECT_EQ(a.lives().size(), 3u);
     ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
-    struct ng_ask question = {};
-    question.kind = NG_ASK_DUMPS;
-    question.incident = mine;
+    struct ng_ask question = {.kind = NG_ASK_DUMPS, .incident = mine};
     ASSERT_EQ(a.ask(&question), 0);
     EXPECT_EQ(question.count, 2u);
     ng_arena_reset(&question.arena);
@@ -1060,10 +1051,7 @@ TEST_P(Publish, OneExaminesAtATime)
     ASSERT_REFUSED(b.ask(NG_ASK_BEGIN, level), since_ns, turn_ns);
     EXPECT_EQ(b.ask(NG_ASK_BEGIN, deadline), 0) << "each level has its own";
     EXPECT_EQ(late.ask(NG_ASK_BEGIN, level), 0) << "and each incarnation";
-    struct ng_ask question = {};
-    question.kind = NG_ASK_FINISH;
-    question.incident = level;
-    question.in_vain = false;
+    struct ng_ask question = {.kind = NG_ASK_FINISH, .incident = level, .in_vain = false};
     EXPECT_EQ(a.ask(&question), 0);
     EXPECT_EQ(b.ask(NG_ASK_BEGIN, level), 0);
     question.in_vain = true; /* for a moment nobody needs to look again */
@@ -1079,17 +1067,13 @@ TEST_P(Publish, WhoFoundNothingHoldsBackThoseWithNoBetterCause)
 {
     Rank &a = started(0), &b = started(1);
     auto begin = [](Rank &rank, enum ng_claim_cause cause) {
-        struct ng_ask question = {};
-        question.kind = NG_ASK_BEGIN;
-        question.incident = about(NG_INCIDENT_SUSPECT, 0, 0);
-        question.cause = cause;
+        struct ng_ask question = {
+            .kind = NG_ASK_BEGIN, .incident = about(NG_INCIDENT_SUSPECT, 0, 0), .cause = cause};
         return rank.ask(&question);
     };
     auto find_nothing = [](Rank &rank) {
-        struct ng_ask question = {};
-        question.kind = NG_ASK_FINISH;
-        question.incident = about(NG_INCIDENT_SUSPECT, 0, 0);
-        question.in_vain = true;
+        struct ng_ask question = {
+            .kind = NG_ASK_FINISH, .incident = about(NG_INCIDENT_SUSPECT, 0, 0), .in_vain = true};
         return rank.ask(&question);
     };
     int64_t since_ns = 0;
@@ -1280,8 +1264,7 @@ int main(int argc, char **argv)
 }
 
 #if NG_HAVE_HIREDIS
-class PublishRedis : public Publish
-{
+struct PublishRedis : Publish {
 };
 INSTANTIATE_TEST_SUITE_P(On, PublishRedis, testing::Values("redis"),
                          [](const auto &info) { return std::string(info.param); });

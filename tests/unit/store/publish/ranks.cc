@@ -247,7 +247,6 @@ void FaultyKv::release()
 
 int FaultyKv::before(const char *call, bool writes, int64_t deadline_mono_ns)
 {
-    (void)call;
     calls++;
     if (slow_ms) {
         int64_t until = within(slow_ms);
@@ -406,7 +405,6 @@ int Rank::start_thread(const char *name, void *(*body)(void *))
 {
     Rank *self = starting;
 
-    (void)name;
     self->thread_ = std::thread([self, body] {
         body(nullptr);
         self->over = true;
@@ -489,9 +487,7 @@ int Rank::ask(struct ng_ask *ask, int64_t ms)
 
 int Rank::ask(enum ng_ask_kind kind, const struct ng_incident &incident, int64_t ms)
 {
-    struct ng_ask question = {};
-    question.kind = kind;
-    question.incident = incident;
+    struct ng_ask question = {.kind = kind, .incident = incident};
     int result = ask(&question, ms);
     ng_arena_reset(&question.arena);
     return result;
@@ -555,8 +551,7 @@ int Rank::view(struct ng_view *view)
     ng_view_init(view);
     if (board)
         return board->ops->view(board, view);
-    struct ng_ask question = {};
-    question.kind = NG_ASK_VIEW;
+    struct ng_ask question = {.kind = NG_ASK_VIEW};
     int error = ask(&question);
     if (!error)
         error = ng_peer_progress_add(question.blobs, question.blob_count, question.root,
@@ -601,13 +596,12 @@ void Rank::spoken_for_by(Rank &other, enum ng_life life, bool frozen)
 
 struct ng_incident about(enum ng_incident_level level, uint64_t group_id, uint64_t seq)
 {
-    struct ng_incident wanted = {};
-    wanted.level = level;
-    wanted.group_id = group_id;
-    wanted.seq = seq;
-    wanted.op = NG_OP_AllReduce;
-    wanted.claimant_rank = 0;
-    wanted.since_mono_ns = ng_clock_mono_ns();
+    struct ng_incident wanted = {.level = level,
+                                 .group_id = group_id,
+                                 .seq = seq,
+                                 .op = NG_OP_AllReduce,
+                                 .claimant_rank = 0,
+                                 .since_mono_ns = ng_clock_mono_ns()};
     return wanted;
 }
 

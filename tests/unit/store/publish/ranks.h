@@ -39,9 +39,7 @@ extern "C" {
 bool eventually(const std::function<bool()> &what);
 
 /* Of what ng_log writes from here on. */
-class LogFile
-{
-  public:
+struct LogFile {
     LogFile();
     ~LogFile();
     int count(const std::string &text) const;
@@ -112,9 +110,7 @@ struct Group {
 };
 
 /* A folder of black boxes, and a number. */
-class Host
-{
-  public:
+struct Host {
     Host();
     Folder folder;
     uint64_t number;

@@ -23,9 +23,7 @@ struct Looker {
     bool looks = false;
 };
 
-class Turns : public testing::TestWithParam<std::tuple<const char *, int>>, protected StoreOfTest
-{
-  protected:
+struct Turns : testing::TestWithParam<std::tuple<const char *, int>>, protected StoreOfTest {
     void SetUp() override
     {
         open_store(std::get<0>(GetParam()));

@@ -5,12 +5,12 @@
 
 static struct ng_command random_command(std::mt19937_64 &random, int kind)
 {
-    struct ng_command command = {};
-    command.kind = (enum ng_command_kind)kind;
-    command.source = NG_SOURCE_JOB;
-    command.group_id = random();
-    command.rank = kind == NG_COMMAND_DUMP ? (int32_t)(random() >> 34) - 1 : -1;
-    command.for_ns = (int64_t)(random() >> 1);
+    struct ng_command command = {.kind = (enum ng_command_kind)kind,
+                                 .source = NG_SOURCE_JOB,
+                                 .group_id = random(),
+                                 .rank =
+                                     kind == NG_COMMAND_DUMP ? (int32_t)(random() >> 34) - 1 : -1,
+                                 .for_ns = (int64_t)(random() >> 1)};
     snprintf(kind == NG_COMMAND_DUMP ? command.path : command.line, sizeof(command.line),
              "/%016llx", (unsigned long long)random());
     return command;

@@ -7,9 +7,7 @@ extern "C" {
 #include "store/wire/documents.h"
 }
 
-class Documents : public testing::Test
-{
-  protected:
+struct Documents : testing::Test {
     Documents() : kv("memory:" + folder.path())
     {
     }

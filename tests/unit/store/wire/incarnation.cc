@@ -5,9 +5,7 @@
 
 #include <numeric>
 
-class Incarnation : public testing::Test
-{
-  protected:
+struct Incarnation : testing::Test {
     std::string url() const
     {
         return "memory:" + folder.path();

@@ -5,11 +5,10 @@
 
 static struct ng_incident random_incident(std::mt19937_64 &random)
 {
-    struct ng_incident incident = {};
-    incident.epoch = 1 + random() % NG_EPOCH_MAX;
-    incident.source = NG_SOURCE_JOB;
-    incident.level = (enum ng_incident_level)(1 + random() % 3);
-    incident.state = (enum ng_incident_state)(1 + random() % 2);
+    struct ng_incident incident = {.epoch = 1 + random() % NG_EPOCH_MAX,
+                                   .source = NG_SOURCE_JOB,
+                                   .level = (enum ng_incident_level)(1 + random() % 3),
+                                   .state = (enum ng_incident_state)(1 + random() % 2)};
     if (incident.level == RECORD_ABORT)
         incident.state = NG_INCIDENT_JUDGED;
     incident.group_id = random();

@@ -454,11 +454,10 @@ void fill_usual(struct ng_view *view, int groups, int records)
     snprintf(process->program, sizeof(process->program), "python3.11");
     snprintf(process->source, sizeof(process->source), "box-1234567-987654321");
     for (int g = 0; g < groups; g++) {
-        struct ng_view_group told = {};
-        told.id = 0x9e3779b97f4a7c15 * (uint64_t)(g + 1);
-        told.parent_id = g ? 0x9e3779b97f4a7c15 : 0;
-        told.nranks = g ? 8 << g % 4 : 4096;
-        told.nccl_version = 22809;
+        struct ng_view_group told = {.id = 0x9e3779b97f4a7c15 * (uint64_t)(g + 1),
+                                     .parent_id = g ? 0x9e3779b97f4a7c15 : 0,
+                                     .nranks = g ? 8 << g % 4 : 4096,
+                                     .nccl_version = 22809};
         snprintf(told.name, sizeof(told.name), "%s_group_%d", g % 2 ? "tensor" : "data", g);
         uint32_t group = ng_view_tell_group(view, &told);
         struct ng_view_member *member = ng_view_add_member(view, 0, group, 7);
@@ -711,8 +710,7 @@ TEST(Progress, TheVerdictStaysTheSame)
         }
         ng_view_seal(&again);
         snprintf(again.job, sizeof(again.job), "%s", view.job);
-        struct ng_verdict_query query = {};
-        query.stalled_ns = STALLED;
+        struct ng_verdict_query query = {.stalled_ns = STALLED};
         std::string texts[2];
         for (struct ng_view *from : {&view, &again}) {
             struct ng_verdict verdict;
@@ -864,8 +862,7 @@ TEST(Progress, AnyBytesAreTakenForWhatTheyAre)
         if (accepted % 8)
             continue;
         struct ng_verdict verdict;
-        struct ng_verdict_query query = {};
-        query.stalled_ns = STALLED;
+        struct ng_verdict_query query = {.stalled_ns = STALLED};
         ASSERT_EQ(ng_verdict_reach(&again, &query, &verdict), 0);
         ng_verdict_fini(&verdict);
         int null = open("/dev/null", O_WRONLY | O_CLOEXEC);

@@ -95,9 +95,7 @@ void write_file(const std::string &path, const std::string &bytes)
     std::ofstream(path, std::ios::binary) << bytes;
 }
 
-class SourceLines : public testing::Test
-{
-  protected:
+struct SourceLines : testing::Test {
     void SetUp() override
     {
         char name[] = "/tmp/ncclguard-lines-XXXXXX";

@@ -1,10 +1,10 @@
 /*
  * What people meet first: help, versions, tables, and two lines for every usage error.
  */
-#include <jansson.h>
 
 #include <set>
 
+#include "tests/gtest/own_json.h"
 #include "tests/unit/tools/command.h"
 
 extern "C" {
@@ -21,8 +21,7 @@ struct Mistake {
     std::string mends; /* in the second */
 };
 
-class UsageError : public testing::TestWithParam<Mistake>
-{
+struct UsageError : testing::TestWithParam<Mistake> {
 };
 
 TEST_P(UsageError, ExitsWith2AndOneLineEachForMistakeAndMend)
@@ -176,9 +175,7 @@ TEST(Apis, TextHasALineForEachRowOfTheTableAndTheirNumber)
 TEST(Apis, JsonSaysOfEachApiWhetherItIsTrackedOrWhyNot)
 {
     Result result = run({"apis", "--json"});
-    json_error_t error;
-    json_t *root = json_loads(result.out.c_str(), 0, &error);
-    ASSERT_NE(root, nullptr) << error.text;
+    OwnJson root(result.out);
     EXPECT_STREQ(json_string_value(json_object_get(root, "schema")), "ncclguard.apis/1");
     json_t *list = json_object_get(root, "apis");
     ASSERT_EQ(json_array_size(list), ng_api_count);
@@ -197,7 +194,6 @@ TEST(Apis, JsonSaysOfEachApiWhetherItIsTrackedOrWhyNot)
         EXPECT_EQ(json_is_string(json_object_get(api, "reason")), !tracked) << name;
     }
     EXPECT_TRUE(names.count("ncclAllReduce"));
-    json_decref(root);
 }
 
 } /* namespace */

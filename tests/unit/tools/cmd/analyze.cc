@@ -2,25 +2,15 @@
  * `ncclguard analyze`: the verdict from dumps and black boxes, whole, missing or damaged.
  */
 
+#include "tests/gtest/own_json.h"
 #include "tests/unit/tools/stuck_job.h"
 #include "tests/unit/tools/verdict_json.h"
 
 namespace
 {
 
-struct Json {
-    json_t *root;
-    explicit Json(const std::string &text)
-    {
-        json_error_t error;
-        root = json_loads(text.c_str(), 0, &error);
-        EXPECT_NE(root, nullptr) << error.text << " in " << text;
-    }
-    ~Json()
-    {
-        json_decref(root);
-    }
-    Json(const Json &) = delete;
+struct Json : OwnJson {
+    using OwnJson::OwnJson;
     std::string missing_evidence() const
     {
         return missing_evidence_of(root);
@@ -170,10 +160,8 @@ TEST(AnalyzeDumps, AreHealthyForCertainOnlyWhereAllRanksTell)
     Json alone(result.out);
     EXPECT_EQ(alone.text("kind"), "healthy");
     EXPECT_EQ(alone.text("confidence"), "likely");
-    EXPECT_NE(alone.missing_evidence().find(
-                  "no evidence of group ranks 0-1,3 of group 0123456789abcdef\n"),
-              std::string::npos)
-        << alone.missing_evidence();
+    EXPECT_PRED2(has, alone.missing_evidence(),
+                 "no evidence of group ranks 0-1,3 of group 0123456789abcdef\n");
 
     Folder whole;
     ASSERT_EQ(evidence_write_dumps(whole.path().c_str(), all_well, 2, 2), 0);
@@ -204,11 +192,8 @@ TEST(AnalyzeDumps, OfAFolderThatWasUsedAgainTellOfTheNewestJobAlone)
         arguments.push_back(folder.path());
         Result result = run(arguments);
         EXPECT_EQ(result.code(), 3) << result.err;
-        EXPECT_NE(
-            result.err.find(
-                "rank_2.json, rank_3.json: of another job, first, which is older than second"),
-            std::string::npos)
-            << result.err;
+        EXPECT_PRED2(has, result.err,
+                     "rank_2.json, rank_3.json: of another job, first, which is older than second");
         Json verdict(result.out);
         EXPECT_EQ(verdict.text("job"), "second");
         EXPECT_EQ(verdict.text("kind"), "missing_rank");
@@ -218,8 +203,7 @@ TEST(AnalyzeDumps, OfAFolderThatWasUsedAgainTellOfTheNewestJobAlone)
             EXPECT_EQ(verdict.text("confidence"), "certain");
             EXPECT_EQ(verdict.missing_evidence(), "");
         } else {
-            EXPECT_NE(verdict.missing_evidence().find("none: No such file"), std::string::npos)
-                << verdict.missing_evidence();
+            EXPECT_PRED2(has, verdict.missing_evidence(), "none: No such file");
         }
     }
 }
@@ -239,8 +223,8 @@ TEST(AnalyzeDumps, TellWhenTheIncidentWas)
             json_integer_value(json_object_get(verdict.root, "time_unix_ns")));
     };
     EXPECT_EQ(when(), then_ns);
-    EXPECT_NE(run({"analyze", folder.path()}).out.find("  when        2025-11-20 17:24:00 UTC\n"),
-              std::string::npos);
+    EXPECT_PRED2(has, run({"analyze", folder.path()}).out,
+                 "  when        2025-11-20 17:24:00 UTC\n");
     folder.write("verdict.json", R"({"job": "another)" + said);
     EXPECT_EQ(when(), then_ns) << "of another job";
     folder.write("verdict.json", R"({"job": "test-job)" + said);
@@ -393,8 +377,7 @@ struct Unusable {
     std::string name, content, reason;
 };
 
-class UnusableInput : public testing::TestWithParam<Unusable>
-{
+struct UnusableInput : testing::TestWithParam<Unusable> {
 };
 
 TEST_P(UnusableInput, IsNamedWithItsReasonAndExitsWith2)
@@ -559,8 +542,8 @@ TEST(AnalyzeBoxes, WithWhatAGuardSaidNameTheRankThatDied)
             EXPECT_EQ(verdict.culprits(), std::vector<int>{1});
             EXPECT_EQ(verdict.text("confidence"), "certain");
         } else {
-            EXPECT_NE(verdict.missing_evidence().find("a guard said: dead_rank: ranks 1,2 died"),
-                      std::string::npos);
+            EXPECT_PRED2(has, verdict.missing_evidence(),
+                         "a guard said: dead_rank: ranks 1,2 died");
         }
     }
 }
@@ -588,8 +571,7 @@ TEST(AnalyzeBoxes, OfRanksThatEndedInACallThatDifferedBlameNoneOfThem)
         EXPECT_EQ(verdict.text("kind"), told ? "mismatch" : "left_early") << result.out;
         EXPECT_EQ(verdict.culprits(), told ? std::vector<int>{} : std::vector<int>{0});
         if (told) {
-            EXPECT_NE(verdict.missing_evidence().find("a guard said: " + said), std::string::npos)
-                << result.out;
+            EXPECT_PRED2(has, verdict.missing_evidence(), "a guard said: " + said) << result.out;
         }
     }
 }
@@ -626,8 +608,7 @@ TEST(AnalyzeBoxes, ThatWereCutOffAreNamedAndTheOthersUsed)
     folder.write(name, content.substr(0, 8192));
     Result result = run({"analyze", "--json", folder.path()});
     EXPECT_EQ(result.code(), 3);
-    EXPECT_NE(result.err.find(name + ": a black box that was cut off"), std::string::npos)
-        << result.err;
+    EXPECT_PRED2(has, result.err, name + ": a black box that was cut off");
     EXPECT_EQ(Json(result.out).culprits(), std::vector<int>{2});
 }
 
@@ -641,9 +622,7 @@ TEST(AnalyzeBoxes, OfWhichOneWasCutOffAreHealthyWithADoubt)
     EXPECT_EQ(result.code(), 0) << result.out << result.err;
     Json verdict(result.out);
     EXPECT_EQ(verdict.text("confidence"), "likely");
-    EXPECT_NE(verdict.missing_evidence().find(name + ": a black box that was cut off"),
-              std::string::npos)
-        << verdict.missing_evidence();
+    EXPECT_PRED2(has, verdict.missing_evidence(), name + ": a black box that was cut off");
     EXPECT_NE(verdict.missing_evidence().find("no evidence of group rank "), std::string::npos);
 }
 

@@ -1,10 +1,10 @@
 /*
  * `ncclguard dump`: the evidence of a job from its black boxes alone.
  */
-#include <jansson.h>
 
 #include <sys/stat.h>
 
+#include "tests/gtest/own_json.h"
 #include "tests/unit/tools/stuck_job.h"
 
 namespace
@@ -51,13 +51,11 @@ TEST(Dump, WhatItWritesIsWhatAnalyzeReads)
     Dump dump(job);
     Result result = run({"analyze", dump.out.path(), "--json"});
     EXPECT_EQ(result.code(), 3) << result.err;
-    json_t *verdict = json_loads(result.out.c_str(), 0, nullptr);
-    ASSERT_NE(verdict, nullptr) << result.out;
+    OwnJson verdict(result.out);
     EXPECT_STREQ(json_string_value(json_object_get(verdict, "kind")), "missing_rank");
     json_t *culprits = json_object_get(verdict, "culprits");
     ASSERT_EQ(json_array_size(culprits), 1u);
     EXPECT_EQ(json_integer_value(json_object_get(json_array_get(culprits, 0), "rank")), 2);
-    json_decref(verdict);
 }
 
 /* A dump at an incident says that something is stuck, however young; one that was asked for does

@@ -108,8 +108,7 @@ bool closes_within_20_s(int fd)
     }
 }
 
-class ExitStatus : public testing::TestWithParam<int>
-{
+struct ExitStatus : testing::TestWithParam<int> {
 };
 
 TEST_P(ExitStatus, PassesThrough)
@@ -120,8 +119,7 @@ TEST_P(ExitStatus, PassesThrough)
 INSTANTIATE_TEST_SUITE_P(Codes, ExitStatus,
                          testing::Values(0, 1, 2, 3, 7, 126, 127, 128, 137, 255));
 
-class DeathBySignal : public testing::TestWithParam<int>
-{
+struct DeathBySignal : testing::TestWithParam<int> {
 };
 
 TEST_P(DeathBySignal, PassesThroughAsTheSameSignal)
@@ -185,8 +183,7 @@ TEST(Run, RefusesABadFaultOfTheEnvironment)
     Result result = run({"run", "true"});
     unsetenv("NCCLGUARD_FAULT");
     EXPECT_EQ(result.code(), 2);
-    EXPECT_NE(result.err.find("NCCLGUARD_FAULT, column 8: hng is no fault"), std::string::npos)
-        << result.err;
+    EXPECT_PRED2(has, result.err, "NCCLGUARD_FAULT, column 8: hng is no fault");
 }
 
 TEST(Run, MakesTheEvidenceFolderAbsolute)
@@ -237,8 +234,7 @@ TEST(Run, WarnsOnceWhenNoProcessOfTheProgramLoadedTheLibrary)
     EXPECT_EQ(result.code(), 3);
     ASSERT_EQ(lines(result.err).size(), 1u) << result.err;
     EXPECT_NE(result.err.find("warning: no process of " + fixture("static")), std::string::npos);
-    EXPECT_NE(result.err.find("`ncclguard doctor -- " + fixture("static") + "`"),
-              std::string::npos);
+    EXPECT_PRED2(has, result.err, "`ncclguard doctor -- " + fixture("static") + "`");
 }
 
 TEST(Run, WarnsOfALauncherThatLeavesTheEnvironmentBehind)
@@ -930,10 +926,8 @@ TEST(Leftovers, AreEndedAfterAVerdict)
     Result result = run_job("$rank 4 & sleep 600 & sh -c 'kill -STOP $$; sleep 600' & "
                             "sh -c 'trap \"\" TERM; while :; do sleep 600; done' & wait; exit 5");
     EXPECT_EQ(result.code(), 5) << result.err;
-    EXPECT_NE(result.err.find("it has not called NCCL: SIGTERM\n"), std::string::npos)
-        << result.err;
-    EXPECT_NE(result.err.find("it has not called NCCL: SIGKILL\n"), std::string::npos)
-        << result.err;
+    EXPECT_PRED2(has, result.err, "it has not called NCCL: SIGTERM\n");
+    EXPECT_PRED2(has, result.err, "it has not called NCCL: SIGKILL\n");
     EXPECT_NE(result.err.find("stopped: SIGKILL\n"), std::string::npos) << result.err;
 }
 
@@ -983,8 +977,7 @@ TEST(Leftovers, AreALauncherThatWaitsForNobody)
 {
     Result result = run_job("$rank 4 & exec sleep 600");
     EXPECT_EQ(result.signal(), SIGTERM) << result.err;
-    EXPECT_NE(result.err.find("left after the verdict: the launcher (pid "), std::string::npos)
-        << result.err;
+    EXPECT_PRED2(has, result.err, "left after the verdict: the launcher (pid ");
 }
 
 /* It may wait long for the other hosts before it starts the next attempt. */

@@ -3,7 +3,6 @@
  * a process list must not.
  */
 #include <gtest/gtest.h>
-#include <jansson.h>
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,6 +14,7 @@
 #include <random>
 
 #include "tests/gtest/in_time.h"
+#include "tests/gtest/own_json.h"
 #include "tests/unit/tools/picture.h"
 #include "tests/unit/tools/stuck_job.h"
 
@@ -49,9 +49,7 @@ TEST(Top, JsonIsTheVerdictAndTheTable)
     Stuck job;
     Result result = run({"top", "--json", "--job", "test-job"}, job.environment());
     EXPECT_EQ(result.code(), 0) << result.err;
-    json_error_t error;
-    json_t *root = json_loads(result.out.c_str(), 0, &error);
-    ASSERT_NE(root, nullptr) << error.text;
+    OwnJson root(result.out);
     EXPECT_STREQ(json_string_value(json_object_get(root, "schema")), "ncclguard.verdict/1");
     EXPECT_STREQ(json_string_value(json_object_get(root, "table_schema")), "ncclguard.top/1");
     EXPECT_EQ(json_array_size(json_object_get(root, "processes")), 4u);
@@ -61,7 +59,6 @@ TEST(Top, JsonIsTheVerdictAndTheTable)
          {"schema", "time_unix_ns", "group", "seq", "op", "culprits", "waiting", "confidence",
           "missing_evidence", "detected_by", "stalled_ms", "action"})
         EXPECT_NE(json_object_get(root, key), nullptr) << key;
-    json_decref(root);
 }
 
 TEST(Top, WithSeveralJobsListsThemAndShowsNone)
@@ -511,9 +508,7 @@ std::map<std::string, std::string> in_xterm(std::map<std::string, std::string> e
 }
 
 /* Without curses the same job is redrawn plainly, and none of this can be tested. */
-class TopInCurses : public testing::Test
-{
-  protected:
+struct TopInCurses : testing::Test {
     void SetUp() override
     {
         if (!NG_HAVE_CURSES)
@@ -615,9 +610,7 @@ TEST_F(TopInCurses, EndsWithTheJob)
 }
 
 /* A terminal in which the test types. */
-class Browsed : public Terminal
-{
-  public:
+struct Browsed : Terminal {
     Browsed(const std::vector<std::string> &arguments,
             const std::map<std::string, std::string> &environment, unsigned short rows = 24,
             unsigned short columns = 80)
@@ -654,9 +647,7 @@ class Browsed : public Terminal
 };
 
 /* Many ranks that a guard has ended, of which one did not come to the seventh collective. */
-class Many : private HeldClock
-{
-  public:
+struct Many : private HeldClock {
     explicit Many(int ranks, int missing)
     {
         for (int rank = 0; rank < ranks; rank++)

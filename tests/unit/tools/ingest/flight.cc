@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/gtest/own_json.h"
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/ingest/unpickled.h"
 #include "tests/unit/tools/verdict_json.h"
@@ -27,44 +28,33 @@ void make(const Folder &folder, const std::string &scenario,
 }
 
 /* The verdict, as JSON. */
-class Verdict
-{
-  public:
-    explicit Verdict(const Result &result) : code(result.code())
+struct Verdict : private OwnJson {
+    explicit Verdict(const Result &result) : OwnJson(result.out), code(result.code())
     {
-        json_error_t error;
-        root_ = json_loads(result.out.c_str(), 0, &error);
-        EXPECT_NE(root_, nullptr) << error.text << "\n" << result.out << result.err;
     }
-    ~Verdict()
-    {
-        json_decref(root_);
-    }
-    Verdict(const Verdict &) = delete;
-
     std::string text(const char *key) const
     {
-        const char *value = json_string_value(json_object_get(root_, key));
+        const char *value = json_string_value(json_object_get(root, key));
         return value ? value : "";
     }
     int64_t number(const char *key) const
     {
-        return json_integer_value(json_object_get(root_, key));
+        return json_integer_value(json_object_get(root, key));
     }
     std::string group() const
     {
-        return json_string_value(json_object_get(json_object_get(root_, "group"), "name"));
+        return json_string_value(json_object_get(json_object_get(root, "group"), "name"));
     }
     std::vector<int> culprits() const
     {
-        return ranks_of(root_);
+        return ranks_of(root);
     }
     std::vector<int> waiting() const
     {
         std::vector<int> ranks;
         size_t i;
         json_t *rank;
-        json_array_foreach(json_object_get(root_, "waiting"), i, rank)
+        json_array_foreach(json_object_get(root, "waiting"), i, rank)
         {
             ranks.push_back(static_cast<int>(json_integer_value(rank)));
         }
@@ -72,22 +62,22 @@ class Verdict
     }
     std::string why(size_t index) const
     {
-        json_t *culprit = json_array_get(json_object_get(root_, "culprits"), index);
+        json_t *culprit = json_array_get(json_object_get(root, "culprits"), index);
         const char *value = json_string_value(json_object_get(culprit, "why"));
         return value ? value : "";
     }
     std::string missing_evidence() const
     {
-        return missing_evidence_of(root_);
+        return missing_evidence_of(root);
     }
     size_t findings() const
     {
-        return json_array_size(json_object_get(root_, "findings"));
+        return json_array_size(json_object_get(root, "findings"));
     }
     /* "group op #seq: rank rank" */
     std::string finding(size_t index) const
     {
-        json_t *found = json_array_get(json_object_get(root_, "findings"), index);
+        json_t *found = json_array_get(json_object_get(root, "findings"), index);
         std::string text = std::string(json_string_value(
                                json_object_get(json_object_get(found, "group"), "name"))) +
                            " " + json_string_value(json_object_get(found, "op")) + " #" +
@@ -111,8 +101,6 @@ class Verdict
         }
         return ranks;
     }
-
-    json_t *root_;
 };
 
 struct Case {
@@ -141,9 +129,7 @@ const Case cases[] = {
 };
 
 /* All scenarios with all protocols, made once. */
-class FlightRecorder : public testing::TestWithParam<std::tuple<Case, int>>
-{
-  protected:
+struct FlightRecorder : testing::TestWithParam<std::tuple<Case, int>> {
     static void SetUpTestSuite()
     {
         folder_ = new Folder;
@@ -158,8 +144,7 @@ class FlightRecorder : public testing::TestWithParam<std::tuple<Case, int>>
 
 Folder *FlightRecorder::folder_;
 
-class FlightRecorderFrames : public testing::TestWithParam<int>
-{
+struct FlightRecorderFrames : testing::TestWithParam<int> {
 };
 
 TEST_P(FlightRecorder, OfEveryProtocolGivesTheVerdict)
@@ -190,12 +175,10 @@ TEST_P(FlightRecorderFrames, SayWhereTheCulpritCalledLastAndWhereTheOthersWait)
     make(folder, "frames", {"--protocol", std::to_string(GetParam())});
     std::string program = " from function_0 (train.py:1) < function_1 (train.py:2) < ";
     Result text = run({"analyze", folder.path()});
-    EXPECT_NE(text.out.find("rank 2 last called AllReduce #7" + program), std::string::npos)
-        << text.out;
-    EXPECT_NE(text.out.find("rank 0 waits in AllReduce #8, called" + program), std::string::npos)
-        << text.out;
+    EXPECT_PRED2(has, text.out, "rank 2 last called AllReduce #7" + program);
+    EXPECT_PRED2(has, text.out, "rank 0 waits in AllReduce #8, called" + program);
     Result json = run({"analyze", "--json", folder.path()});
-    json_t *root = json_loads(json.out.c_str(), 0, nullptr);
+    OwnJson root(json.out);
     json_t *frames = json_object_get(json_array_get(json_object_get(root, "calls"), 0), "frames");
     ASSERT_EQ(json_array_size(frames), 24U);
     EXPECT_STREQ(json_string_value(json_object_get(json_array_get(frames, 0), "name")),
@@ -203,7 +186,6 @@ TEST_P(FlightRecorderFrames, SayWhereTheCulpritCalledLastAndWhereTheOthersWait)
     EXPECT_STREQ(json_string_value(json_object_get(json_array_get(frames, 1), "file")),
                  "/job/train.py");
     EXPECT_EQ(json_integer_value(json_object_get(json_array_get(frames, 1), "line")), 1);
-    json_decref(root);
 }
 
 /* Any file could be named in a dump, and a page is passed on. */
@@ -250,8 +232,7 @@ TEST(FlightRecorderFiles, HaveTheirStacksFoldedOnThePage)
     size_t begin = html.find("\"stacks\": [");
     ASSERT_NE(begin, std::string::npos);
     std::string stacks = html.substr(begin, html.find("\"look_at\"") - begin);
-    EXPECT_NE(stacks.find("waits in AllReduce #8 of group \\\"0:default_pg\\\""), std::string::npos)
-        << stacks;
+    EXPECT_PRED2(has, stacks, "waits in AllReduce #8 of group \\\"0:default_pg\\\"");
     EXPECT_NE(stacks.find("File \\\"/job/train.py\\\", line 1 in function_0"), std::string::npos);
     EXPECT_NE(stacks.find("\"ranks\": [0, 1, 3, 4, 5, 6, 7]"), std::string::npos) << stacks;
     EXPECT_NE(stacks.find("last called AllReduce #7"), std::string::npos) << stacks;
@@ -292,8 +273,7 @@ TEST(FlightRecorderFiles, BlameNobodyForARankWithoutAFile)
     Verdict verdict(run({"analyze", "--json", folder.path()}));
     EXPECT_EQ(verdict.text("kind"), "unknown");
     EXPECT_TRUE(verdict.culprits().empty());
-    EXPECT_NE(verdict.missing_evidence().find("no file of rank 2,"), std::string::npos)
-        << verdict.missing_evidence();
+    EXPECT_PRED2(has, verdict.missing_evidence(), "no file of rank 2,");
 }
 
 TEST(FlightRecorderFiles, NeedNoParticularPrefixAndMayBeNamedOneByOne)
@@ -347,9 +327,7 @@ TEST(FlightRecorderFiles, OfWhichManyAreDamagedInOneWayAreNamedInOneLine)
         folder.write("rank_" + std::to_string(rank), "\x80\x02");
     Verdict verdict(run({"analyze", "--json", folder.path()}));
     EXPECT_EQ(verdict.culprits(), std::vector<int>{2});
-    EXPECT_NE(verdict.missing_evidence().find("rank_5, rank_6, rank_7 and 4 more: cut off"),
-              std::string::npos)
-        << verdict.missing_evidence();
+    EXPECT_PRED2(has, verdict.missing_evidence(), "rank_5, rank_6, rank_7 and 4 more: cut off");
 }
 
 TEST(Unpickle, ReadsEveryPlainValueOfEveryProtocol)
@@ -391,15 +369,13 @@ struct Refused {
     std::string bytes, reason;
 };
 
-class UnpickleRefuses : public testing::TestWithParam<Refused>
-{
+struct UnpickleRefuses : testing::TestWithParam<Refused> {
 };
 
 TEST_P(UnpickleRefuses, ByNameAndRunsNothing)
 {
     EXPECT_NE(unpickled(GetParam().bytes).find("error: "), std::string::npos);
-    EXPECT_NE(unpickled(GetParam().bytes).find(GetParam().reason), std::string::npos)
-        << unpickled(GetParam().bytes);
+    EXPECT_PRED2(has, unpickled(GetParam().bytes), GetParam().reason);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -168,9 +168,6 @@ int merged_random(unsigned seed, uint64_t records_whole, struct merged *ret_merg
 
 static void ignore(void *context, const char *path, const char *why)
 {
-    (void)context;
-    (void)path;
-    (void)why;
 }
 
 int merged_folder(const char *folder, uint64_t records_whole, struct merged *ret_merged)

@@ -9,9 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+__BEGIN_DECLS
 
 struct merged {
     char verdict[65536]; /* JSON, with findings */
@@ -36,8 +34,6 @@ int merged_ends(const char *folder, int count, uint32_t *ret_processes, int64_t 
 /* What a view is after it was merged, as dumps in `to`; it was the dump at `from`. */
 int merged_dump(const char *from, const char *to, char *why, size_t why_bytes);
 
-#ifdef __cplusplus
-}
-#endif
+__END_DECLS
 
 #endif

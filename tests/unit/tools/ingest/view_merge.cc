@@ -1,8 +1,8 @@
 /*
  * Keeping less of a large job must not change what is said about it.
  */
-#include <jansson.h>
 
+#include "tests/gtest/own_json.h"
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
 #include "tests/unit/tools/ingest/merged.h"
@@ -83,12 +83,9 @@ TEST(ViewMerge, PassesOnEverythingThatADumpTells)
         ASSERT_EQ(merged_dump((first / name).c_str(), second.path().c_str(), why, sizeof(why)), 0)
             << why;
         std::string copied = read_file(second / name);
-        json_t *one = json_loads(direct.c_str(), 0, nullptr),
-               *other = json_loads(copied.c_str(), 0, nullptr);
+        OwnJson one(direct), other(copied);
         json_object_del(one, "written_unix_ns");
         json_object_del(other, "written_unix_ns");
         EXPECT_TRUE(json_equal(one, other)) << "seed " << seed << "\n" << direct << "\n" << copied;
-        json_decref(one);
-        json_decref(other);
     }
 }

@@ -157,8 +157,7 @@ void ask_everything(const std::string &path, const ng_loader *loader)
         ng_closure_fini(&closure);
 }
 
-class Damage : public testing::TestWithParam<const char *>
-{
+struct Damage : testing::TestWithParam<const char *> {
 };
 
 TEST_P(Damage, DoesNotBringTheReaderDown)

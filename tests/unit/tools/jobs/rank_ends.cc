@@ -16,9 +16,7 @@ namespace
 constexpr int RANKS = 6;
 
 /* Ranks of a job under `ncclguard run`, which this process is, each with its black box. */
-class RankEnds : public testing::Test
-{
-  protected:
+struct RankEnds : testing::Test {
     void SetUp() override
     {
         setenv("NCCLGUARD_RUN_ID", "of-a-test", 1);
@@ -55,7 +53,6 @@ class RankEnds : public testing::Test
     }
     Folder folder_;
 
-  private:
     pid_t begin(int rank) const
     {
         int ends[2];
@@ -64,10 +61,7 @@ class RankEnds : public testing::Test
             throw std::runtime_error("pipe");
         pid_t pid = fork();
         if (pid == 0) {
-            struct evidence_rank own = {};
-            own.rank = rank;
-            own.entered = 7;
-            own.completed = 6;
+            struct evidence_rank own = {.rank = rank, .entered = 7, .completed = 6};
             bool made = evidence_make_box(folder_.path().c_str(), &own, RANKS) == 0;
             if (made && write(ends[1], "", 1) == 1)
                 pause();

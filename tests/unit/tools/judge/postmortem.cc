@@ -70,11 +70,8 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
     OwnView view;
     struct ng_verdict verdict;
     struct ng_postmortem postmortem = {};
-    struct ng_incident incident = {};
-    incident.kind = NG_KIND_MISSING_RANK;
-    incident.group_id = 0xd;
-    incident.seq = 10;
-    incident.op = NG_OP_AllReduce;
+    struct ng_incident incident = {
+        .group_id = 0xd, .seq = 10, .op = NG_OP_AllReduce, .kind = NG_KIND_MISSING_RANK};
     postmortem.told = &incident;
     postmortem.told_count = work.told;
     job.fill(&view);
@@ -111,9 +108,7 @@ struct ng_verdict judge_between_calls(const std::vector<enum ng_life> &lives,
     EXPECT_EQ(ng_postmortem_judge(&view, &postmortem, &verdict), 0);
     ret_doubts->assign(verdict.missing_evidence,
                        verdict.missing_evidence + verdict.missing_evidence_count);
-    struct ng_verdict told = {};
-    told.kind = verdict.kind;
-    told.confidence = verdict.confidence;
+    struct ng_verdict told = {.kind = verdict.kind, .confidence = verdict.confidence};
     ng_verdict_fini(&verdict);
     return told;
 }

@@ -14,15 +14,12 @@ namespace
 constexpr uint64_t WORLD = 0x1111;
 
 /* A job as the command sees it at one moment. */
-class Look
-{
-  public:
+struct Look {
     explicit Look(const Job &job)
     {
         ng_view_init(&view);
         job.fill(&view);
-        struct ng_verdict_query query = {};
-        query.stalled_ns = STALLED;
+        struct ng_verdict_query query = {.stalled_ns = STALLED};
         EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
         EXPECT_EQ(ng_table_make(&view, &verdict, &table), 0);
     }
@@ -83,10 +80,7 @@ class Browsed
     /* Each line is as wide as the screen at most, and there are as many as it has. */
     void draw(const char *trouble = nullptr)
     {
-        struct ng_table_paper paper = {};
-        paper.lines = lines_;
-        paper.columns = columns_;
-        paper.trouble = trouble;
+        struct ng_table_paper paper = {.lines = lines_, .columns = columns_, .trouble = trouble};
         char *text = nullptr;
         size_t bytes = 0;
         FILE *file = open_memstream(&text, &bytes);

@@ -1,9 +1,8 @@
 /*
  * What the page of `ncclguard analyze --html` is made of: its data, its file, and stacks folded.
  */
+#include "tests/gtest/own_json.h"
 #include "tests/unit/core/helpers/job.h"
-
-#include <jansson.h>
 
 extern "C" {
 #include "tools/render/findings.h"
@@ -20,14 +19,12 @@ class Page : NotCopied
   public:
     explicit Page(const Job &job)
     {
-        struct ng_verdict_query query = {};
-        query.stalled_ns = STALLED;
+        struct ng_verdict_query query = {.stalled_ns = STALLED};
         job.fill(&view);
         EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
     }
     ~Page()
     {
-        json_decref(root);
         ng_stack_groups_fini(&stacks);
         ng_verdict_fini(&verdict);
         ng_view_fini(&view);
@@ -38,12 +35,8 @@ class Page : NotCopied
     }
     json_t *parsed()
     {
-        json_error_t error;
-        std::string text = data();
-        json_decref(root);
-        root = json_loads(text.c_str(), 0, &error);
-        EXPECT_NE(root, nullptr) << error.text << " line " << error.line;
-        return root;
+        root = std::make_unique<OwnJson>(data());
+        return *root;
     }
     int write(const std::string &path)
     {
@@ -57,7 +50,7 @@ class Page : NotCopied
 
   private:
     struct ng_page page = {&view, &verdict, &mismatches, &stacks};
-    json_t *root = nullptr;
+    std::unique_ptr<OwnJson> root;
 };
 
 Job stuck_job(int ranks = 3)
@@ -104,9 +97,7 @@ std::string replaced(std::string text, const std::string &what, const std::strin
     return text;
 }
 
-class Stacks
-{
-  public:
+struct Stacks {
     ~Stacks()
     {
         ng_stack_groups_fini(&folded);

@@ -1,9 +1,8 @@
 /*
  * The table of `ncclguard top`: who comes first, what is folded, how far behind, and the JSON.
  */
+#include "tests/gtest/own_json.h"
 #include "tests/unit/core/helpers/job.h"
-
-#include <jansson.h>
 
 extern "C" {
 #include "tools/render/table.h"
@@ -14,15 +13,12 @@ namespace
 {
 
 /* A job as the command sees it. */
-class Seen
-{
-  public:
+struct Seen {
     explicit Seen(const Job &job, int64_t stalled_ns = STALLED)
     {
         ng_view_init(&view);
         job.fill(&view);
-        struct ng_verdict_query query = {};
-        query.stalled_ns = stalled_ns;
+        struct ng_verdict_query query = {.stalled_ns = stalled_ns};
         EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
         EXPECT_EQ(ng_table_make(&view, &verdict, &table), 0);
     }
@@ -37,11 +33,10 @@ class Seen
     std::vector<std::string> lines(unsigned count = 0, unsigned columns = 0,
                                    const char *trouble = nullptr) const
     {
-        struct ng_table_paper paper = {};
-        paper.lines = count;
-        paper.columns = columns;
-        paper.time_unix_ns = INT64_C(1763659440) * NG_S;
-        paper.trouble = trouble;
+        struct ng_table_paper paper = {.lines = count,
+                                       .columns = columns,
+                                       .time_unix_ns = INT64_C(1763659440) * NG_S,
+                                       .trouble = trouble};
         char *text = nullptr;
         size_t bytes = 0;
         FILE *file = open_memstream(&text, &bytes);
@@ -90,22 +85,7 @@ class Seen
     struct ng_table table;
 };
 
-class Json
-{
-  public:
-    explicit Json(const std::string &text)
-    {
-        json_error_t error;
-        root = json_loadb(text.data(), text.size(), 0, &error);
-        EXPECT_NE(root, nullptr) << error.text << " in " << text.substr(0, 2000);
-    }
-    ~Json()
-    {
-        json_decref(root);
-    }
-    Json(const Json &) = delete;
-    json_t *root;
-};
+using Json = OwnJson;
 
 json_t *get(json_t *object, const char *key)
 {
