@@ -14,6 +14,8 @@
  * stream: in the last of
  *   --iters iterations each rank begins with the one that it has with the next. An even number of
  * ranks
+ * - hub: rank 0 has a communicator with each other rank, and receives from all in one NCCL group,
+ * --iters times; the steps are the messages of each
  * - init-all: one process: ncclCommInitAll and destroy, --times times, on --devices devices
  * - slow-queue: --iters collectives queued at once, each behind a host function that takes 300 ms
  * - fork: forks children that end in different ways between collectives
@@ -210,6 +212,37 @@ static void ring(void)
     comm_destroy(world, &options);
     device_free(buffer);
     device_stream_destroy(stream);
+}
+
+static void hub(void)
+{
+    struct call unused = {OP_SEND, options.dtype, options.redop, 0, 0};
+    ncclComm_t world = world_init(&place, &options, 0);
+    ncclComm_t *pairs = calloc((size_t)place.nranks, sizeof(*pairs));
+    float *buffer = device_alloc(sizeof(*buffer));
+    cudaStream_t stream = device_stream_create();
+    FAIL_IF(!pairs, "calloc");
+    for (int i = 1; i < place.nranks; i++)
+        NCCL(ncclCommSplit(world, place.rank == 0 || place.rank == i ? 0 : NCCL_SPLIT_NOCOLOR,
+                           place.rank, &pairs[i], NULL));
+    for (unsigned long n = 1; n <= options.iters; n++) {
+        face_faults(&options, place.rank, "world", n, &unused, stream);
+        NCCL(ncclGroupStart());
+        for (int i = 1; i < place.nranks; i++)
+            if (place.rank == 0)
+                NCCL(ncclRecv(buffer, 1, ncclFloat32, 1, pairs[i], stream));
+            else if (place.rank == i)
+                NCCL(ncclSend(buffer, 1, ncclFloat32, 0, pairs[i], stream));
+        NCCL(ncclGroupEnd());
+        device_stream_sync(stream);
+    }
+    for (int i = 1; i < place.nranks; i++)
+        if (pairs[i])
+            comm_destroy(pairs[i], &options);
+    comm_destroy(world, &options);
+    device_free(buffer);
+    device_stream_destroy(stream);
+    free(pairs);
 }
 
 static struct rlimit enough;
@@ -544,6 +577,7 @@ static const struct mode modes[] = {
     {"opposite", opposite},
     {"lanes", lanes},
     {"ring", ring},
+    {"hub", hub},
     {"init-all", init_all},
     {"slow-queue", slow_queue},
     {"fork", fork_children},

@@ -845,6 +845,30 @@ TEST(Verdict, ADeviceIsNamedThoughTheOthersAreDoneWithTheCall)
     }
 }
 
+/* A hub receives from each rank. In one NCCL group its calls seem to end together, so that the
+ * first one says nothing. */
+TEST(Verdict, ADeviceIsNamedThoughAnotherCallOfTheNcclGroupIsDone)
+{
+    for (bool grouped : {true, false}) {
+        Job job(3, 1, "all");
+        for (int rank : {1, 2})
+            job.group((uint64_t)rank + 1, "pair", {0, rank});
+        job.number_by_process();
+        for (int rank : {1, 2}) {
+            uint64_t pair = (uint64_t)rank + 1;
+            job.at(pair, 0).p2p(NG_OP_Recv, 1, false);
+            job.at(pair, 1).p2p(NG_OP_Send, 0, rank == 1);
+            if (grouped)
+                job.at(pair, 0).grouped(1);
+        }
+        job.at(3, 1).pending_started = false;
+        Judgement judgement = expect_verdict(
+            job, NG_KIND_GPU_STALL, grouped ? std::vector<int>{2} : std::vector<int>{},
+            grouped ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+        EXPECT_EQ(judgement.group, grouped ? 3u : 2u);
+    }
+}
+
 /* Of two devices that have not reached the work, one is in other work of NCCL, the other is not. */
 TEST(Verdict, ADeviceInOtherWorkOfNcclDoesNotHideOneThatIsNot)
 {
