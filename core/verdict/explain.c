@@ -451,8 +451,9 @@ static void add_step(struct ng_text *text, const struct ng_verdict *verdict, uin
                     step->waits_for_rank);
     ng_text_add(text, " of ");
     add_group(text, verdict, step);
-    ng_text_add(text,
-                before->queued ? ", and behind it on its device waits " : " and has not entered ");
+    ng_text_add(text, before->queued    ? ", and behind it on its device waits "
+                      : before->closing ? ", and in the same ncclGroupEnd waits "
+                                        : " and has not entered ");
     if (is_p2p(before))
         ng_text_add(text, "%s rank %d", before->op == NG_OP_Send ? "Recv from" : "Send to",
                     before->rank);

@@ -16,6 +16,8 @@
  * ranks
  * - hub: rank 0 has a communicator with each other rank, and receives from all in one NCCL group,
  * --iters times; the steps are the messages of each
+ * - cross: of two communicators of both ranks each rank sends over one and receives over the other,
+ * in one NCCL group, but rank --root leaves out its send
  * - init-all: one process: ncclCommInitAll and destroy, --times times, on --devices devices
  * - slow-queue: --iters collectives queued at once, each behind a host function that takes 300 ms
  * - fork: forks children that end in different ways between collectives
@@ -243,6 +245,26 @@ static void hub(void)
     device_free(buffer);
     device_stream_destroy(stream);
     free(pairs);
+}
+
+static void cross(void)
+{
+    ncclComm_t comms[2];
+    float *buffer = device_alloc(2 * sizeof(*buffer));
+    cudaStream_t stream = device_stream_create();
+    for (unsigned i = 0; i < 2; i++)
+        comms[i] = world_init(&place, &options, i);
+    fprintf(stderr, "rank %d (pid %d): cross at call 1 of both\n", place.rank, getpid());
+    NCCL(ncclGroupStart());
+    if (place.rank != options.root)
+        NCCL(ncclSend(buffer, 1, ncclFloat32, 1 - place.rank, comms[place.rank], stream));
+    NCCL(ncclRecv(buffer + 1, 1, ncclFloat32, 1 - place.rank, comms[1 - place.rank], stream));
+    NCCL(ncclGroupEnd());
+    device_stream_sync(stream);
+    for (int i = 0; i < 2; i++)
+        comm_destroy(comms[i], &options);
+    device_free(buffer);
+    device_stream_destroy(stream);
 }
 
 static struct rlimit enough;
@@ -578,6 +600,7 @@ static const struct mode modes[] = {
     {"lanes", lanes},
     {"ring", ring},
     {"hub", hub},
+    {"cross", cross},
     {"init-all", init_all},
     {"slow-queue", slow_queue},
     {"fork", fork_children},
