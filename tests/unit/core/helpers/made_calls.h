@@ -59,6 +59,7 @@ void made_block_calls(void);
 /* Policy kill, with this deadline and NCCLGUARD_ABORT_WAIT; before made_begin. */
 void made_kill(int64_t timeout_ms, int64_t abort_wait_ms);
 void made_teardown(int64_t timeout_ms, int64_t abort_wait_ms); /* likewise */
+int made_ending_policy(void); /* enum ng_on_timeout of the verdict that ends the process; -1 none */
 void made_check_arguments(void); /* likewise: NCCLGUARD_CHECK=signature+args */
 void made_poison(void); /* likewise: what an abort cuts off is poisoned (core/device/poison.h) */
 void made_set_timeout(const void *comm, int64_t timeout_ms); /* as its program does; 0 none */
