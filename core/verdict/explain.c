@@ -261,7 +261,7 @@ void ng_explain_absent(const struct ng_view_index *processes, const struct ng_wa
 }
 
 void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t process,
-                              enum ng_op op, char *ret_why, size_t bytes)
+                              enum ng_op op, bool by_number, char *ret_why, size_t bytes)
 {
     const struct ng_view_process *in_view = &processes->view->processes[process];
     struct ng_text text = {ret_why, 0, bytes};
@@ -289,6 +289,8 @@ void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t pr
     ng_text_add(&text, " %s", ng_op_name(op));
     if (in_view->life == NG_LIFE_EXITED)
         add_remains(&text, processes, process);
+    if (by_number)
+        ng_text_add(&text, "; nothing but its rank says that it is of this run");
 }
 
 void ng_explain_mismatch(const struct ng_mismatch *mismatch, const struct ng_signature *theirs,

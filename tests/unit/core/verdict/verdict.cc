@@ -962,6 +962,36 @@ TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
     EXPECT_FALSE(judgement.missing.empty());
 }
 
+/* Started by hand, it may be of another run of that name, of which that rank is the first to come.
+ */
+TEST(Verdict, ARankThatOnlyItsNumberTellsToBeOfTheRunIsOnlyLikely)
+{
+    enum { NUMBER, LAUNCHER, WORD, GROUP };
+    for (int tells : {NUMBER, LAUNCHER, WORD, GROUP})
+        for (bool dead : {false, true}) {
+            Job job(3, WORLD, "dp");
+            for (int rank : {0, 1}) {
+                job.at(WORLD, rank).state = NG_GROUP_CREATING;
+                job.inside(rank, NG_OP_CommInitRank, WORLD);
+            }
+            job.forget(WORLD, 2);
+            for (int rank = 0; rank < 3; rank++)
+                job.process(rank).run_word = tells == LAUNCHER ? 0 : 7 + (uint64_t)rank;
+            if (tells == WORD)
+                job.process(2).run_word = 8;
+            if (tells == GROUP)
+                job.group(2, "pp", {1, 2});
+            if (dead)
+                job.process(2).is(NG_LIFE_DEAD, LONG_AGO);
+            Judgement judgement = expect_verdict(
+                job, dead ? NG_KIND_DEAD_RANK : NG_KIND_INIT_MISSING_RANK, {2},
+                tells == NUMBER ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN, {0, 1});
+            EXPECT_EQ(mentions(judgement.whys.at(0),
+                               "; nothing but its rank says that it is of this run"),
+                      tells == NUMBER);
+        }
+}
+
 /* The group is to have as many ranks as the job has processes, so the one that is left is the one
  * that has not come. */
 TEST(Verdict, TheOneProcessThatIsNotInTheNewGroupOfAllIsTheRankThatHasNotCome)
