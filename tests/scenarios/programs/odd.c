@@ -18,6 +18,7 @@
  * --iters times; the steps are the messages of each
  * - cross: of two communicators of both ranks each rank sends over one and receives over the other,
  * in one NCCL group, but rank --root leaves out its send
+ * - apart: each rank makes a communicator of its own; step 1 comes before that of all
  * - init-all: one process: ncclCommInitAll and destroy, --times times, on --devices devices
  * - slow-queue: --iters collectives queued at once, each behind a host function that takes 300 ms
  * - fork: forks children that end in different ways between collectives
@@ -265,6 +266,17 @@ static void cross(void)
         comm_destroy(comms[i], &options);
     device_free(buffer);
     device_stream_destroy(stream);
+}
+
+static void apart(void)
+{
+    ncclUniqueId id;
+    ncclComm_t own;
+    NCCL(ncclGetUniqueId(&id));
+    NCCL(ncclCommInitRank(&own, 1, id, 0));
+    if (step(1))
+        comm_destroy(world_init(&place, &options, 0), &options);
+    comm_destroy(own, &options);
 }
 
 static struct rlimit enough;
@@ -601,6 +613,7 @@ static const struct mode modes[] = {
     {"ring", ring},
     {"hub", hub},
     {"cross", cross},
+    {"apart", apart},
     {"init-all", init_all},
     {"slow-queue", slow_queue},
     {"fork", fork_children},
