@@ -220,8 +220,8 @@ NCCLGUARD_FUNCTION_(ncclguard_dump, (const char *folder, int64_t timeout_ms), (f
  * communicators and the ranks tell; and entries of a process that has left are not seen by those
  * that come later. Without a launcher, and before both have a communicator, a process may be of
  * either of two runs: then put and get wait for this to change, and return NCCLGUARD_AMBIGUOUS at
- * the timeout; so does get across hosts, before they have a communicator in common, where the
- * launcher's words differ between the hosts. At most 64 keys per process (NCCLGUARD_NO_ROOM).
+ * the timeout; so does get, before they have a communicator in common, where the launcher's words
+ * differ between the two. At most 64 keys per process (NCCLGUARD_NO_ROOM).
  */
 NCCLGUARD_FUNCTION_(ncclguard_put,
                     (const char *key, const void *data, size_t bytes, int64_t timeout_ms),

@@ -318,6 +318,7 @@ static int leave_unsuccessful(const struct ng_call *call, bool p2p, struct ng_ca
         ng_deaths_await_report(comm);
     ng_thread_leave(context->thread);
     fail_work(call, context, result);
+    ng_device_wait_note_error(comm);
     ng_failure_tell(call, comm, p2p ? 0 : context->seq, result);
     return result;
 }
@@ -512,8 +513,10 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, i
             ng_in_progress_note_state(context->comm, *(const int *)call->recv_buffer);
         }
     }
-    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0))
+    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS, 0)) {
+        ng_device_wait_note_error(comm_of(call, context));
         ng_failure_tell(call, comm_of(call, context), 0, result);
+    }
     if (context->visits)
         ng_gate_leave(context->comm);
     return result;

@@ -444,7 +444,10 @@ int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, i
     if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
         ng_deaths_await_report(comm_of(call, thread));
     result = leave(call, thread, result);
-    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told, 0))
+    if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told,
+                         0)) {
+        ng_device_wait_note_error(comm_of(call, thread));
         ng_failure_tell(call, comm_of(call, thread), 0, result);
+    }
     return result;
 }

@@ -37,6 +37,7 @@ static _Atomic uint32_t told_policy; /* enum ng_on_timeout */
 /* The process is to be ended: all waits that began before the verdict with this number return it; 0
  * none. And the number of the verdict that a call has returned as its error. */
 static _Atomic uint32_t notice, taken;
+static _Atomic int64_t notice_mono_ns;
 
 uint32_t ng_device_wait_newest(void)
 {
@@ -79,7 +80,17 @@ bool ng_device_wait_get_verdict(uint32_t before, struct ng_comm_reason *ret_verd
 void ng_device_wait_fail_all(enum ng_verdict_kind kind, const char *line)
 {
     ng_device_wait_tell(kind, line, NG_ON_TIMEOUT_KILL);
+    atomic_store(&notice_mono_ns, ng_clock_mono_ns());
     atomic_store(&notice, ng_device_wait_newest());
+}
+
+void ng_device_wait_note_error(const struct ng_comm *comm)
+{
+    uint32_t number = atomic_load(&notice);
+
+    if (number && comm && ng_comm_is_condemned(comm) &&
+        comm->abort.until_mono_ns >= atomic_load(&notice_mono_ns) + ng_guard.config.abort_wait_ns)
+        atomic_store(&taken, number);
 }
 
 bool ng_device_wait_is_taken(void)

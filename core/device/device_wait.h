@@ -56,6 +56,10 @@ void ng_device_wait_tell(enum ng_verdict_kind kind, const char *line, enum ng_on
  * thread. */
 void ng_device_wait_fail_all(enum ng_verdict_kind kind, const char *line);
 
+/* A call on this communicator (NULL: none) returns an error to the program. If it is one of the
+ * communicators that are aborted for that verdict, this counts as well. Program threads. */
+void ng_device_wait_note_error(const struct ng_comm *comm);
+
 /* Has one of these calls returned, so that the program has the error? Any thread. */
 bool ng_device_wait_is_taken(void);
 

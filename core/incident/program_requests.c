@@ -273,12 +273,13 @@ static void tell_words(struct slot *slot)
 
     slot->data[slot->bytes < sizeof(slot->data) ? slot->bytes : sizeof(slot->data) - 1] = '\0';
     ng_launch_compare_words(ng_guard.launch.words, slot->data, differ, sizeof(differ));
-    ng_log(NG_LOG_WARN,
-           "key %s: there is a value, but nothing tells whether it is of this run of job %s: "
-           "where it was put the launcher's words are others (%s); set them alike on all hosts, or "
-           "exchange values once the ranks have a communicator in common",
-           key_of_program(slot), ng_guard.launch.job,
-           differ[0] ? differ : "MASTER_ADDR is a local address");
+    ng_log(
+        NG_LOG_WARN,
+        "key %s: there is a value, but nothing tells whether it is of this run of job %s: "
+        "where it was put the launcher's words are others (%s); set them alike for all ranks, or "
+        "exchange values once the ranks have a communicator in common",
+        key_of_program(slot), ng_guard.launch.job,
+        differ[0] ? differ : "MASTER_ADDR is a local address");
 }
 
 /* What a board error means for a request that continues until its deadline: -EAGAIN, or the final

@@ -127,6 +127,7 @@ int ng_abort_answer(struct ng_comm *comm, const struct ng_call *call)
         *(int *)call->recv_buffer = comm->abort.result;
         return NG_NCCL_SUCCESS;
     default:
+        ng_device_wait_note_error(comm);
         return comm->abort.result;
     }
 }

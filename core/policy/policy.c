@@ -51,6 +51,7 @@ static _Atomic int64_t abort_at_mono_ns, end_at_mono_ns; /* 0 none */
 static _Atomic int64_t stuck_at_mono_ns; /* end here if an abort has not returned; 0 none */
 static _Atomic int64_t
     notice_ends_mono_ns; /* if equal to end_at_mono_ns: the program may take the error until then */
+static _Atomic uint32_t end_policy;   /* enum ng_on_timeout: of end_at_mono_ns */
 static _Atomic int64_t began_mono_ns; /* start of the newest incident to be carried out */
 static bool others_know; /* incident thread alone: the other ranks of the host have the verdict */
 static atomic_bool insisting; /* SIGABRT has been raised: make sure that it takes effect */
@@ -163,7 +164,7 @@ static bool act_at_bound(int64_t now_mono_ns)
 
     if (end_at && now_mono_ns >= end_at) {
         if (end_at != atomic_load(&notice_ends_mono_ns) || !ng_device_wait_is_taken()) {
-            mark_ending(NG_ON_TIMEOUT_KILL);
+            mark_ending((enum ng_on_timeout)atomic_load(&end_policy));
             return true;
         }
         /* The program has taken the error and continues. Another notice may have been given
@@ -273,10 +274,10 @@ static void end_process(void)
 
 /* ---- Called by the incident thread ---- */
 
-static void set_if_none(_Atomic int64_t *bound, int64_t mono_ns)
+static bool set_if_none(_Atomic int64_t *bound, int64_t mono_ns)
 {
     int64_t none = 0;
-    atomic_compare_exchange_strong(bound, &none, mono_ns);
+    return atomic_compare_exchange_strong(bound, &none, mono_ns);
 }
 
 void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
@@ -292,17 +293,21 @@ void ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)
         break;
     case NG_ON_TIMEOUT_TEARDOWN:
     case NG_ON_TIMEOUT_KILL:
-        set_if_none(&end_at_mono_ns, until);
+        if (set_if_none(&end_at_mono_ns, until))
+            atomic_store(&end_policy, (uint32_t)policy);
     }
     tell_thread();
 }
 
+/* `noticed`: the process is ended without an abort, too, unless its calls return the error. */
 static void abort_or_end(const struct ng_group_set *scope, enum ng_verdict_kind kind,
-                         const char *line)
+                         const char *line, bool noticed)
 {
     int error = order_abort(scope, kind, line);
 
-    if (error && error != -ENOENT) {
+    if (error && error != -ENOENT && noticed) {
+        ng_log(NG_LOG_ERROR, "cannot abort (%s)", strerror(-error));
+    } else if (error && error != -ENOENT) {
         ng_log(NG_LOG_ERROR, "cannot abort (%s): ending the process", strerror(-error));
         end_process();
     } else if (error && ng_teardown_has_begun() && !atomic_load(&aborting)) {
@@ -315,13 +320,14 @@ static void abort_or_end(const struct ng_group_set *scope, enum ng_verdict_kind 
 
 /* The process must end, but calls that wait for the device (core/device/device_wait.h) return the
  * error first. */
-static void give_notice(enum ng_verdict_kind kind, const char *line)
+static void give_notice(enum ng_on_timeout policy, enum ng_verdict_kind kind, const char *line)
 {
     int64_t ends = atomic_load(&notice_ends_mono_ns), wait_ns = ng_guard.config.abort_wait_ns;
 
     if (ends && atomic_load(&end_at_mono_ns) == ends && !ng_device_wait_is_taken())
         return; /* the earlier notice ends the process */
     ends = ng_clock_mono_ns() + wait_ns;
+    atomic_store(&end_policy, (uint32_t)policy);
     atomic_store(&notice_ends_mono_ns, ends);
     atomic_store(&end_at_mono_ns, ends);
     ng_device_wait_fail_all(kind, line);
@@ -351,22 +357,23 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
         return;
     case NG_ON_TIMEOUT_TEARDOWN:
         if (returns_errors) {
-            give_notice(kind, line); /* first: calls that the abort ends have the error, too */
+            /* First: calls that the abort ends have the error, too. */
+            give_notice(policy, kind, line);
         } else {
             mark_ending(policy);
             ng_teardown_begin();
         }
-        abort_or_end(&all, kind, line);
+        abort_or_end(&all, kind, line, returns_errors);
         break;
     case NG_ON_TIMEOUT_ABORT:
-        abort_or_end(scope, kind, line);
+        abort_or_end(scope, kind, line, false);
         return;
     case NG_ON_TIMEOUT_KILL:
         if (!returns_errors) {
             mark_ending(policy);
             end_process();
         }
-        give_notice(kind, line);
+        give_notice(policy, kind, line);
     }
     if (returns_errors)
         end_neighbours(); /* a stopped rank cannot take the error */

@@ -79,6 +79,30 @@ static bool all_are_processes(const struct ng_verdict_builder *builder, uint32_t
     return true;
 }
 
+/* Does nothing but the number of its rank say that this process is of the run of the group's
+ * members? Two runs that were started by hand under one name may complement each other. */
+static bool is_by_number_alone(const struct ng_verdict_builder *builder, uint32_t group,
+                               uint32_t process)
+{
+    const struct ng_view *view = builder->view;
+    const struct ng_view_index *index = &builder->processes;
+    uint64_t word = view->processes[process].run_word;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    for (uint32_t i = 0; i < count && word; i++) {
+        uint32_t other = members[i].process;
+        if (view->processes[other].run_word == word)
+            return false;
+        for (uint32_t k = index->first[process]; k < index->first[process + 1]; k++)
+            for (uint32_t j = index->first[other]; j < index->first[other + 1]; j++)
+                if (view->members[index->members[k]].group ==
+                    view->members[index->members[j]].group)
+                    return false;
+    }
+    return word != 0;
+}
+
 /* The process of an absentee without evidence, during the creation of a communicator. NULL: not
  * known. */
 static const struct ng_view_process *name_unseen(const struct ng_verdict_builder *builder,
@@ -177,9 +201,12 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
         died |= process->life == NG_LIFE_DEAD || process->life == NG_LIFE_LOST;
         left |= process->life == NG_LIFE_EXITED;
         stopped |= process->life == NG_LIFE_STOPPED;
-        ng_explain_not_in_making(&builder->processes,
-                                 (uint32_t)(process - builder->view->processes), wait->op,
-                                 culprit->why, sizeof(culprit->why));
+        uint32_t index = (uint32_t)(process - builder->view->processes);
+        bool by_number = is_by_number_alone(builder, wait->group, index);
+        if (by_number)
+            verdict->confidence = NG_CONFIDENCE_LIKELY;
+        ng_explain_not_in_making(&builder->processes, index, wait->op, by_number, culprit->why,
+                                 sizeof(culprit->why));
     }
     if (ng_wait_cause_is_of_two(builder, wait)) {
         uint32_t waiter = ng_wait_cause_waiter(builder, wait);

@@ -42,6 +42,7 @@ static int copy_cycle(struct ng_verdict_builder *builder, const struct ng_cycle 
         step->seq = wait->seq;
         step->waits_for_rank = builder->processes.ranks[from->next->member - view->members];
         step->queued = from->next->queued;
+        step->closing = from->next->closing_tid != 0;
     }
     return 0;
 }

@@ -268,7 +268,7 @@ void ng_explain_absent(const struct ng_view_index *processes, const struct ng_wa
 }
 
 void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t process,
-                              enum ng_op op, char *ret_why, size_t bytes)
+                              enum ng_op op, bool by_number, char *ret_why, size_t bytes)
 {
     const struct ng_view_process *in_view = &processes->view->processes[process];
     struct ng_text text = {ret_why, 0, bytes};
@@ -296,6 +296,8 @@ void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t pr
     ng_text_add(&text, " %s", ng_op_name(op));
     if (in_view->life == NG_LIFE_EXITED)
         add_remains(&text, processes, process);
+    if (by_number)
+        ng_text_add(&text, "; nothing but its rank says that it is of this run");
 }
 
 void ng_explain_mismatch(const struct ng_mismatch *mismatch, const struct ng_signature *theirs,
@@ -458,8 +460,9 @@ static void add_step(struct ng_text *text, const struct ng_verdict *verdict, uin
                     step->waits_for_rank);
     ng_text_add(text, " of ");
     add_group(text, verdict, step);
-    ng_text_add(text,
-                before->queued ? ", and behind it on its device waits " : " and has not entered ");
+    ng_text_add(text, before->queued    ? ", and behind it on its device waits "
+                      : before->closing ? ", and in the same ncclGroupEnd waits "
+                                        : " and has not entered ");
     if (is_p2p(before))
         ng_text_add(text, "%s rank %d", before->op == NG_OP_Send ? "Recv from" : "Send to",
                     before->rank);

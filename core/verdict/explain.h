@@ -15,9 +15,10 @@ void ng_explain_absent(const struct ng_view_index *processes, const struct ng_wa
                        const struct ng_absentee *absentee, char *ret_why, size_t bytes);
 
 /* A rank of process `process` has not joined the creation of a communicator: there is no evidence
- * of it in the group, but its process is known. */
+ * of it in the group, but its process is known; `by_number`: as that of this run by nothing but
+ * its rank. */
 void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t process,
-                              enum ng_op op, char *ret_why, size_t bytes);
+                              enum ng_op op, bool by_number, char *ret_why, size_t bytes);
 
 /* A difference that only the rolling hashes of two ranks show; `other_group_rank` is the other of
  * the two. */

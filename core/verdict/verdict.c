@@ -110,6 +110,53 @@ static void tell_of(struct ng_verdict_builder *builder, uint32_t index)
     tell_replay(builder, wait);
 }
 
+/* Is a member's oldest operation in flight a call of an NCCL group? */
+static bool is_in_nccl_group(const struct ng_view_member *member)
+{
+    for (uint32_t i = member->record_count; i > 0; i--)
+        if (member->records[i - 1].id == member->pending_record)
+            return member->records[i - 1].flags & NG_RECORD_IN_GROUP;
+    return false;
+}
+
+/*
+ * All ranks made the call of wait *best. The calls of an NCCL group seem to end together, so this
+ * one may have finished long ago: if it names nobody, another call of the same rank that does is
+ * reported instead.
+ */
+static int judge_device(struct ng_verdict_builder *builder, uint32_t *best)
+{
+    const struct ng_wait_graph *waits = &builder->waits;
+    const struct ng_view_member *members = builder->view->members;
+    uint32_t first = *best;
+    int error = ng_culprits_device(builder, &waits->waits[first]);
+    bool again = false;
+
+    for (uint32_t i = 0; i < builder->view->member_count; i++) {
+        if (waits->wait_of_member[i] != (int32_t)first || !is_in_nccl_group(&members[i]))
+            continue;
+        uint32_t process = members[i].process;
+        for (uint32_t k = waits->stuck_first[process]; k < waits->stuck_first[process + 1]; k++) {
+            uint32_t other = waits->stuck[k], wait = (uint32_t)waits->wait_of_member[other];
+            if (error || builder->verdict->culprit_count)
+                return error;
+            if (wait == first || builder->causes[wait] != NG_CAUSE_DEVICE ||
+                waits->waits[wait].on_host || !is_in_nccl_group(&members[other]) ||
+                !ng_same_actor(builder->view, &members[i], &members[other]))
+                continue;
+            error = ng_culprits_device(builder, &waits->waits[wait]);
+            again = true;
+            if (builder->verdict->culprit_count) {
+                *best = wait;
+                tell_of(builder, wait);
+            }
+        }
+    }
+    if (again && !error && !builder->verdict->culprit_count)
+        error = ng_culprits_device(builder, &waits->waits[first]);
+    return error;
+}
+
 /*
  * No wait has an evident cause. Either ranks wait for each other in a cycle, which is a reason even
  * if other facts are not known; or no rank is absent at the end of the chains; or the reason is not
@@ -143,7 +190,7 @@ static int judge_order(struct ng_verdict_builder *builder, uint32_t *best, enum 
     verdict->all_came = !wait->absentee_count && (wait->type == NG_WAIT_CREATE ||
                                                   wait->type == NG_WAIT_END || wait->on_host);
     if (cause == NG_CAUSE_DEVICE && !wait->on_host)
-        return ng_culprits_device(builder, wait);
+        return judge_device(builder, best);
     verdict->kind = NG_KIND_UNKNOWN;
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     return 0;

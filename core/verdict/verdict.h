@@ -44,8 +44,10 @@ struct ng_verdict_step {
     enum ng_op op;
     uint64_t seq; /* 0 if it is no collective */
     int waits_for_rank;
-    bool queued; /* the awaited rank has also called the operation, but its device is still in the
-                    operation of the next step */
+    bool queued;  /* the awaited rank has also called the operation, but its device is still in the
+                     operation of the next step */
+    bool closing; /* the awaited rank has also called the operation, but in the NCCL group of the
+                     operation of the next step, whose end it is inside */
 };
 
 /* A fault that NCCLGUARD_FAULT has injected, so that an apparent failure can be recognised as a

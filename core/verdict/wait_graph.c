@@ -844,6 +844,22 @@ static bool is_ahead(const struct ng_view *view, const struct ng_wait_graph *wai
     return true;
 }
 
+/* Did thread `tid` make a call of this member in an NCCL group that has not ended, and does the
+ * member wait for another rank in it? */
+static bool waits_in_group(const struct ng_view *view, const struct ng_wait *wait, uint32_t member,
+                           uint32_t tid)
+{
+    const struct ng_view_record *records = view->members[member].records;
+    bool needs = wait->absentee_count && !wait->need_count, in_group = false;
+
+    for (uint32_t i = 0; i < wait->need_count && !needs; i++)
+        needs = wait->needs[i].member == member;
+    for (uint32_t i = 0; i < view->members[member].record_count && !in_group; i++)
+        in_group = records[i].state == NG_RECORD_ENTERED && records[i].tid == tid &&
+                   (records[i].flags & NG_RECORD_IN_GROUP);
+    return needs && in_group;
+}
+
 bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_wait_graph *waits,
                         uint32_t wait, const struct ng_absentee *absentee, uint32_t stuck)
 {
@@ -852,6 +868,9 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_wait_graph *
 
     if (!ng_same_actor(view, other, absentee->member))
         return false;
+    if (absentee->closing_tid)
+        return !own && waits_in_group(view, &waits->waits[waits->wait_of_member[stuck]], stuck,
+                                      absentee->closing_tid);
     bool vague;
     if (absentee->in_order)
         return !own && is_ahead(view, waits, stuck,
@@ -987,6 +1006,56 @@ static int link_behind(struct finder *finder)
     return 0;
 }
 
+/* The thread of a member that is inside the end of an NCCL group with its call in the wait; 0:
+ * none, or not known. */
+static uint32_t closing_tid(const struct finder *finder, const struct ng_wait *wait,
+                            const struct ng_view_member *member)
+{
+    for (uint32_t i = 0; i < member->record_count && !member->pending_record; i++) {
+        const struct ng_view_record *record = &member->records[i];
+        if (record->state == NG_RECORD_ENTERED && (record->flags & NG_RECORD_IN_GROUP) &&
+            (wait->seq ? record->coll_seq == wait->seq : ng_view_record_is_p2p(record)) &&
+            group_end_of(finder, member, record->tid))
+            return record->tid;
+    }
+    return 0;
+}
+
+/*
+ * If all ranks made the call, but one made it in an NCCL group whose end waits for ranks of another
+ * communicator, this wait waits for that other one.
+ */
+static int link_group_ends(struct finder *finder)
+{
+    const struct ng_view *view = finder->view;
+    struct ng_wait_graph *waits = finder->waits;
+
+    for (uint32_t w = 0; w < waits->count; w++) {
+        struct ng_wait *wait = &waits->waits[w];
+        uint32_t count;
+        const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
+        if (wait->absentee_count || (wait->type != NG_WAIT_COLLECTIVE && wait->type != NG_WAIT_P2P))
+            continue;
+        for (uint32_t i = 0; i < count; i++) {
+            if (waits->wait_of_member[&members[i] - view->members] != (int32_t)w)
+                continue;
+            struct ng_absentee closing = {.member = &members[i],
+                                          .closing_tid = closing_tid(finder, wait, &members[i])};
+            int32_t stuck_in = closing.closing_tid ? held_by(finder, w, &closing) : -1;
+            if (stuck_in < 0)
+                continue;
+            struct ng_absentee *absentee =
+                add_absentee(finder, wait, &members[i], members[i].group_rank);
+            if (!absentee)
+                return -ENOMEM;
+            absentee->came = absentee->vague = true;
+            absentee->closing_tid = closing.closing_tid;
+            absentee->stuck_in = stuck_in;
+        }
+    }
+    return 0;
+}
+
 static int link_waits(struct finder *finder)
 {
     const struct ng_view *view = finder->view;
@@ -1016,6 +1085,8 @@ static int link_waits(struct finder *finder)
         }
     }
     int error = link_devices(finder);
+    if (!error)
+        error = link_group_ends(finder);
     return error ? error : link_behind(finder);
 }
 

@@ -38,6 +38,9 @@ struct ng_absentee {
     bool in_order;    /* as `queued`, concluded from the order of calls on the stream */
     bool vague; /* as `queued`, but all calls belong to NCCL groups, so the order may be reversed;
                    or that the device is in the other work is inferred */
+    uint32_t closing_tid; /* it made the call in an NCCL group that this thread of it is inside the
+                             end of: NCCL starts no call of the group before those of `stuck_in`, on
+                             another communicator, are connected. 0: not so, or not known */
     bool open_group;  /* it made the call inside ncclGroupStart and has not reached ncclGroupEnd */
     bool faulted;     /* it made the call, but CUDA has failed permanently on its device */
     bool overwritten; /* point-to-point: alive, but its records do not reach back far enough to show

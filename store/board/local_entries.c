@@ -7,7 +7,8 @@
  *
  * Runs of one name have one folder. If their launchers tell them apart, so does the name of a file.
  * Else an entry belongs to the run of its process, and other runs put theirs beside it, under the
- * same key and a number. What has a lifetime of its own has a key that no other run uses.
+ * same key and a number. What was put with other words of a launcher is ours if a communicator
+ * tells so, never by ranks alone. What has a lifetime of its own has a key that no other run uses.
  */
 #include "store/board/local_parts.h"
 
@@ -21,10 +22,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/config/launch.h"
 #include "core/util/clock.h"
 #include "store/kv/kv.h"
 
-#define ENTRY_MAGIC     UINT64_C(0x31544e454743434e) /* "NCCGENT1" */
+#define ENTRY_MAGIC     UINT64_C(0x32544e454743434e) /* "NCCGENT2" */
 #define ENTRY_LINGER_NS (5 * NG_S) /* entries stay valid so long after their process's end */
 #define ENTRY_RUNS      8u         /* so many runs may use one key */
 #define KEPT            ENTRY_RUNS
@@ -33,20 +35,20 @@ struct entry_file {
     uint64_t magic;
     uint64_t uid; /* of the process that put it */
     uint32_t bytes;
-    uint32_t stays;        /* 1: valid beyond the life of that process, */
+    uint16_t words_bytes;  /* after the data: the words of its launcher */
+    uint16_t stays;        /* 1: valid beyond the life of that process, */
     int64_t until_mono_ns; /* until then */
-    char data[NG_BOARD_VALUE_MAX];
+    char data[NG_BOARD_VALUE_MAX + NG_LAUNCH_WORDS_BYTES];
 };
 #define ENTRY_HEAD_BYTES offsetof(struct entry_file, data)
 
 /* Only of our own run, if a launcher has identified it. `beside`: 0 for the first run that uses the
  * key; KEPT: for what has a lifetime of its own, which is of one communicator, whatever words its
  * ranks have. */
-static void entry_path(const struct ng_local *local, const char *key, unsigned beside,
-                       char *ret_path)
+static void entry_path_of(const struct ng_local *local, uint64_t launch_run, const char *key,
+                          unsigned beside, char *ret_path)
 {
     char name[NG_BOARD_KEY_MAX * 3 + 1], run[20] = "", number[12] = "";
-    uint64_t launch_run = local->own_box->header->launch_run;
 
     ng_kv_encode(key, name, sizeof(name));
     if (launch_run && beside != KEPT)
@@ -54,6 +56,12 @@ static void entry_path(const struct ng_local *local, const char *key, unsigned b
     if (beside && beside != KEPT)
         snprintf(number, sizeof(number), "@%u", beside); /* not a letter of an encoded key */
     snprintf(ret_path, PATH_MAX, "%s/%s%s%s%s", local->folder, NG_ENTRY_PREFIX, run, name, number);
+}
+
+static void entry_path(const struct ng_local *local, const char *key, unsigned beside,
+                       char *ret_path)
+{
+    entry_path_of(local, local->own_box->header->launch_run, key, beside, ret_path);
 }
 
 static void hidden_entry_path(const struct ng_local *local, const char *what, char *ret_path)
@@ -72,8 +80,8 @@ static int read_entry(const char *path, struct entry_file *ret_file)
     ssize_t got = read(fd, ret_file, sizeof(*ret_file));
     close(fd);
     if (got < (ssize_t)ENTRY_HEAD_BYTES || ret_file->magic != ENTRY_MAGIC ||
-        ret_file->bytes > sizeof(ret_file->data) ||
-        (size_t)got != ENTRY_HEAD_BYTES + ret_file->bytes)
+        ret_file->bytes > NG_BOARD_VALUE_MAX || ret_file->words_bytes > NG_LAUNCH_WORDS_BYTES ||
+        (size_t)got != ENTRY_HEAD_BYTES + ret_file->bytes + ret_file->words_bytes)
         return -EBADMSG;
     return 0;
 }
@@ -147,13 +155,40 @@ static int find_entry(struct ng_local *local, const char *key, struct entry_file
     return error;
 }
 
+/* An entry that was put with other words. 0: it is of our run; -ENOENT; -EXDEV: it may be. */
+static int find_foreign(struct ng_local *local, const char *key, struct entry_file *ret_file)
+{
+    struct entry_file file;
+    char path[PATH_MAX];
+    int error = -ENOENT;
+
+    for (uint32_t i = 0; i < local->peer_count && error; i++) {
+        uint64_t launch_run = local->peers[i].box.header->launch_run;
+        if (launch_run == local->own_box->header->launch_run)
+            continue;
+        entry_path_of(local, launch_run, key, 0, path);
+        if (read_entry(path, &file) != 0 || file.stays || !counts(local, &file))
+            continue;
+        struct ng_peer *owner = owner_of(local, &file);
+        int64_t left = owner ? left_ns(owner) : 0;
+        if (!owner || (left && left < local->joined_mono_ns))
+            continue;
+        bool ours = ng_local_has_our_communicator(local, owner);
+        if (!ours && !ng_local_ranks_complement(local, owner))
+            continue;
+        *ret_file = file;
+        error = ours ? 0 : -EXDEV;
+    }
+    return error;
+}
+
 static int write_entry(const char *path, const struct entry_file *file)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     fchmod(fd, 0600); /* regardless of the program's umask */
-    size_t bytes = ENTRY_HEAD_BYTES + file->bytes;
+    size_t bytes = ENTRY_HEAD_BYTES + file->bytes + file->words_bytes;
     ssize_t written = write(fd, file, bytes);
     int error = written == (ssize_t)bytes ? 0 : written < 0 ? -errno : -ENOSPC;
     close(fd);
@@ -241,6 +276,10 @@ int ng_local_put(struct ng_board *board, const struct ng_board_entry *entry)
         return -ENOSPC;
     if (entry->bytes)
         memcpy(file.data, entry->data, entry->bytes);
+    if (entry->words && !file.stays) {
+        file.words_bytes = (uint16_t)strnlen(entry->words, NG_LAUNCH_WORDS_BYTES);
+        memcpy(file.data + file.bytes, entry->words, file.words_bytes);
+    }
     entry_path(local, entry->key, KEPT, path);
     int error = file.stays ? put_file(local, path, &file) : put_beside(local, entry->key, &file);
     if (!error && !counted)
@@ -253,11 +292,13 @@ int ng_local_fetch(struct ng_board *board, const char *key, void *ret_data, size
     struct entry_file file;
 
     int error = find_entry((struct ng_local *)board, key, &file);
-    if (error)
+    if (error == -ENOENT)
+        error = find_foreign((struct ng_local *)board, key, &file);
+    if (error && error != -EXDEV)
         return error;
-    memcpy(ret_data, file.data, file.bytes);
-    *ret_bytes = file.bytes;
-    return 0;
+    *ret_bytes = error ? file.words_bytes : file.bytes;
+    memcpy(ret_data, error ? file.data + file.bytes : file.data, *ret_bytes);
+    return error;
 }
 
 int ng_local_have(struct ng_board *board, const char *prefix, uint32_t first, uint32_t count,

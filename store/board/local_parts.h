@@ -133,6 +133,12 @@ enum ng_local_whose {
 /* Of which run is this process, as of the last ng_local_tell_runs? */
 enum ng_local_whose ng_local_whose(const struct ng_local *local, const struct ng_peer *peer);
 
+/* Of a process with other words of a launcher: is it of our run, as a communicator tells? */
+bool ng_local_has_our_communicator(const struct ng_local *local, const struct ng_peer *peer);
+/* Is no rank of our run one of its run, too, as far as all of them are known? Then it may be of
+ * ours. */
+bool ng_local_ranks_complement(const struct ng_local *local, const struct ng_peer *peer);
+
 /* Complete `run` of all peers of a folder. `linked` of a new one is its own index. */
 void ng_local_find_runs(struct ng_peer *peers, uint32_t count);
 

@@ -117,22 +117,30 @@ static bool number_of(const struct ng_peer *peer, int *ret_number, int *ret_of)
 }
 
 /* Can the two runs be one, by the ranks of their processes? */
-static bool fit(const struct ng_peer *peers, uint32_t count, uint32_t one, uint32_t other)
+static bool ranks_fit(const struct ng_peer *peers, uint32_t count, uint32_t one, uint32_t other)
 {
     int number, of, others_number, others_of;
 
     for (uint32_t i = 0; i < count; i++) {
         if (peers[i].run != one)
             continue;
-        if (peers[i].box.header->launch_run || !number_of(&peers[i], &number, &of))
+        if (!number_of(&peers[i], &number, &of))
             return false;
         for (uint32_t k = 0; k < count; k++)
-            if (peers[k].run == other && (peers[k].box.header->launch_run ||
-                                          !number_of(&peers[k], &others_number, &others_of) ||
+            if (peers[k].run == other && (!number_of(&peers[k], &others_number, &others_of) ||
                                           number == others_number || of != others_of))
                 return false;
     }
     return true;
+}
+
+/* The same, if no launcher says what they are. */
+static bool fit(const struct ng_peer *peers, uint32_t count, uint32_t one, uint32_t other)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if ((peers[i].run == one || peers[i].run == other) && peers[i].box.header->launch_run)
+            return false;
+    return ranks_fit(peers, count, one, other);
 }
 
 static bool lives(const struct ng_peer *peers, uint32_t count, uint32_t run)
@@ -196,6 +204,17 @@ enum ng_local_whose ng_local_whose(const struct ng_local *local, const struct ng
     if (!fit(peers, count, own, run))
         return NG_LOCAL_OF_ANOTHER;
     return are_one(peers, count, own, run) ? NG_LOCAL_OF_OURS : NG_LOCAL_UNCLEAR;
+}
+
+bool ng_local_has_our_communicator(const struct ng_local *local, const struct ng_peer *peer)
+{
+    return local->self != UINT32_MAX && peer->run == local->peers[local->self].run;
+}
+
+bool ng_local_ranks_complement(const struct ng_local *local, const struct ng_peer *peer)
+{
+    return local->self != UINT32_MAX &&
+           ranks_fit(local->peers, local->peer_count, local->peers[local->self].run, peer->run);
 }
 
 static void put_together(struct ng_peer *peers, uint32_t count, uint32_t run, uint32_t with)

@@ -32,6 +32,10 @@
 #define ENTRY_RUNS      8u /* so many runs may use one key */
 #define KEPT            ENTRY_RUNS
 
+/* What the ranks of all processes say of an entry with other words is looked at no more often: all
+ * ranks that wait for it look, and each reads the progress of all. */
+#define FOREIGN_PAUSE_NS NG_S
+
 struct value {
     uint64_t uid;
     uint64_t label; /* of the process: store/wire/incarnation.h; 0: it has no communicator yet */
@@ -359,26 +363,33 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
 /* ---- Fetch ---- */
 
 /* May an entry that was put with other words be of our run? *ret_whose: OF_OURS by a communicator
- * alone, which may come to be in common later: only what ranks say is kept. */
+ * alone, which may come to be in common later: only what ranks say is kept, for good if they say
+ * that it is another's. */
 static int find_foreign_whose(struct ng_publisher *p, const struct value *value, struct ng_ask *ask,
                               enum whose *ret_whose)
 {
     int error = 0, ours = 0;
+    int64_t now = ng_clock_mono_ns();
+    bool labelled = p->labels.root && value->label;
 
     *ret_whose = OF_OURS;
-    if (p->labels.root && value->label) {
+    if (labelled)
         ours = ng_publisher_is_ours(p, value->label);
-        if (ours < 0)
-            return ng_publisher_failed(p, ours);
-        error = ours ? 0 : compare_runs(p, value->label, ask, ret_whose);
-    } else if (value->uid == p->entries.foreign_uid) {
-        *ret_whose = OF_ANOTHER;
-    } else {
-        error = compare_ranks(p, value->uid, ask, ret_whose);
-        if (!error && *ret_whose == OF_ANOTHER)
-            p->entries.foreign_uid = value->uid;
+    if (ours)
+        return ours < 0 ? ng_publisher_failed(p, ours) : 0;
+    *ret_whose = p->entries.foreign_is_another ? OF_ANOTHER : UNCLEAR;
+    if (value->uid == p->entries.foreign_uid && now < p->entries.foreign_again_ns &&
+        (!labelled || p->entries.foreign_again_ns != INT64_MAX))
+        return 0;
+    error = labelled ? compare_runs(p, value->label, ask, ret_whose)
+                     : compare_ranks(p, value->uid, ask, ret_whose);
+    if (!error) {
+        p->entries.foreign_uid = value->uid;
+        p->entries.foreign_is_another = *ret_whose == OF_ANOTHER;
+        p->entries.foreign_again_ns =
+            !labelled && *ret_whose == OF_ANOTHER ? INT64_MAX : now + FOREIGN_PAUSE_NS;
     }
-    if (*ret_whose == OF_OURS && !ours)
+    if (*ret_whose == OF_OURS)
         *ret_whose = UNCLEAR;
     return error;
 }

@@ -159,7 +159,11 @@ struct ng_publisher_entries {
     int64_t kept_ns;
     uint64_t ended_before; /* ends of processes of the job when we came */
     uint64_t foreign;      /* the root of another run; 0 none found yet */
-    uint64_t foreign_uid;  /* of another run, with other words, by its rank; 0 none found yet */
+    /* Of the entry with other words that was last looked at: its process, 0 none; is it of another
+     * run, as ranks or runs say, or may it be ours; and when that is looked at again. */
+    uint64_t foreign_uid;
+    bool foreign_is_another;
+    int64_t foreign_again_ns;
 };
 
 struct ng_publisher {

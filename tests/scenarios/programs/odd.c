@@ -14,6 +14,11 @@
  * stream: in the last of
  *   --iters iterations each rank begins with the one that it has with the next. An even number of
  * ranks
+ * - hub: rank 0 has a communicator with each other rank, and receives from all in one NCCL group,
+ * --iters times; the steps are the messages of each
+ * - cross: of two communicators of both ranks each rank sends over one and receives over the other,
+ * in one NCCL group, but rank --root leaves out its send
+ * - apart: each rank makes a communicator of its own; step 1 comes before that of all
  * - init-all: one process: ncclCommInitAll and destroy, --times times, on --devices devices
  * - slow-queue: --iters collectives queued at once, each behind a host function that takes 300 ms
  * - fork: forks children that end in different ways between collectives
@@ -210,6 +215,68 @@ static void ring(void)
     comm_destroy(world, &options);
     device_free(buffer);
     device_stream_destroy(stream);
+}
+
+static void hub(void)
+{
+    struct call unused = {OP_SEND, options.dtype, options.redop, 0, 0};
+    ncclComm_t world = world_init(&place, &options, 0);
+    ncclComm_t *pairs = calloc((size_t)place.nranks, sizeof(*pairs));
+    float *buffer = device_alloc(sizeof(*buffer));
+    cudaStream_t stream = device_stream_create();
+    FAIL_IF(!pairs, "calloc");
+    for (int i = 1; i < place.nranks; i++)
+        NCCL(ncclCommSplit(world, place.rank == 0 || place.rank == i ? 0 : NCCL_SPLIT_NOCOLOR,
+                           place.rank, &pairs[i], NULL));
+    for (unsigned long n = 1; n <= options.iters; n++) {
+        face_faults(&options, place.rank, "world", n, &unused, stream);
+        NCCL(ncclGroupStart());
+        for (int i = 1; i < place.nranks; i++)
+            if (place.rank == 0)
+                NCCL(ncclRecv(buffer, 1, ncclFloat32, 1, pairs[i], stream));
+            else if (place.rank == i)
+                NCCL(ncclSend(buffer, 1, ncclFloat32, 0, pairs[i], stream));
+        NCCL(ncclGroupEnd());
+        device_stream_sync(stream);
+    }
+    for (int i = 1; i < place.nranks; i++)
+        if (pairs[i])
+            comm_destroy(pairs[i], &options);
+    comm_destroy(world, &options);
+    device_free(buffer);
+    device_stream_destroy(stream);
+    free(pairs);
+}
+
+static void cross(void)
+{
+    ncclComm_t comms[2];
+    float *buffer = device_alloc(2 * sizeof(*buffer));
+    cudaStream_t stream = device_stream_create();
+    for (unsigned i = 0; i < 2; i++)
+        comms[i] = world_init(&place, &options, i);
+    fprintf(stderr, "rank %d (pid %d): cross at call 1 of both\n", place.rank, getpid());
+    NCCL(ncclGroupStart());
+    if (place.rank != options.root)
+        NCCL(ncclSend(buffer, 1, ncclFloat32, 1 - place.rank, comms[place.rank], stream));
+    NCCL(ncclRecv(buffer + 1, 1, ncclFloat32, 1 - place.rank, comms[1 - place.rank], stream));
+    NCCL(ncclGroupEnd());
+    device_stream_sync(stream);
+    for (int i = 0; i < 2; i++)
+        comm_destroy(comms[i], &options);
+    device_free(buffer);
+    device_stream_destroy(stream);
+}
+
+static void apart(void)
+{
+    ncclUniqueId id;
+    ncclComm_t own;
+    NCCL(ncclGetUniqueId(&id));
+    NCCL(ncclCommInitRank(&own, 1, id, 0));
+    if (step(1))
+        comm_destroy(world_init(&place, &options, 0), &options);
+    comm_destroy(own, &options);
 }
 
 static struct rlimit enough;
@@ -544,6 +611,9 @@ static const struct mode modes[] = {
     {"opposite", opposite},
     {"lanes", lanes},
     {"ring", ring},
+    {"hub", hub},
+    {"cross", cross},
+    {"apart", apart},
     {"init-all", init_all},
     {"slow-queue", slow_queue},
     {"fork", fork_children},

@@ -203,6 +203,79 @@ TEST(DeviceWaitUnderTeardown, AProcessOfWhichNoCallReturnsTheErrorIsEndedAfterTh
     EXPECT_GE(ng_clock_mono_ns() - begun_ns, 600 * NG_MS);
 }
 
+/* A call that is still inside NCCL, where the abort ends it, or one that is made afterwards. */
+TEST(DeviceWaitUnderTeardown, AProgramWhoseHostCallTheAbortEndsIsLeftAlone)
+{
+    for (bool inside : {true, false})
+        EXPECT_EQ(under(made_teardown, 2000, 1500,
+                        [&](void *comm) -> int {
+                            static void *blocked;
+                            blocked = comm;
+                            struct made_call call = {};
+                            call.op = NG_OP_AllReduce;
+                            call.comm = comm;
+                            call.stream = made_stream(0);
+                            call.inside = [](void *) {
+                                while (!made_aborts(blocked))
+                                    std::this_thread::yield();
+                                return (int)ncclInternalError;
+                            };
+                            std::thread never([&] {
+                                if (!inside)
+                                    never_returns(comm);
+                            });
+                            while (!inside && !made_aborts(comm))
+                                std::this_thread::yield();
+                            if (made_call(0, &call) == ncclSuccess)
+                                _exit(1);
+                            /* As above. */
+                            void *later = handle(2);
+                            made_init(0, later, 2, 0, nullptr, ncclSuccess);
+                            made_calls.held = true;
+                            _exit(all_reduce(later, made_stream(0)) != ncclSuccess ? 0 : 2);
+                        }),
+                  0)
+            << inside;
+}
+
+/* A communicator is being made, in a release that lets no other thread abort that. */
+TEST(DeviceWaitUnderTeardown, WhereNcclRefusesTheAbortTheCallReturnsItsErrorAllTheSame)
+{
+    EXPECT_EQ(under(made_teardown, 2000, 1500,
+                    [](void *comm) -> int {
+                        made_set_version(0, 21304);
+                        static void *made;
+                        std::thread making([] {
+                            struct made_call call = {};
+                            call.op = NG_OP_CommInitRank;
+                            call.new_comm = &made;
+                            call.inside = [](void *) { return pause(); };
+                            made_call(0, &call);
+                        });
+                        struct made_group group;
+                        while (!made_group_in_making(&group))
+                            std::this_thread::yield();
+                        made_calls.held = true;
+                        if (all_reduce(comm, made_stream(0)) == ncclSuccess)
+                            _exit(1);
+                        void *later = handle(2);
+                        made_init(0, later, 2, 0, nullptr, ncclSuccess);
+                        _exit(all_reduce(later, made_stream(0)) != ncclSuccess ? 0 : 2);
+                    }),
+              0);
+}
+
+TEST(DeviceWaitUnderTeardown, TheEndAfterTheWaitIsOfItsPolicy)
+{
+    for (auto policy : {made_teardown, made_kill})
+        EXPECT_EQ(under(policy, 200, 400,
+                        [](void *comm) {
+                            signal(SIGABRT, [](int) { _exit(10 + made_ending_policy()); });
+                            return never_returns(comm);
+                        }),
+                  10 + (policy == made_kill ? NG_ON_TIMEOUT_KILL : NG_ON_TIMEOUT_TEARDOWN));
+}
+
 TEST_F(DeviceWait, ACollectiveReturnsWhenTheDeviceHasFinishedIt)
 {
     made_calls.held = true;

@@ -1004,6 +1004,11 @@ void made_teardown(int64_t timeout_ms, int64_t abort_wait_ms)
     ng_guard.config.on_timeout = NG_ON_TIMEOUT_TEARDOWN;
 }
 
+int made_ending_policy(void)
+{
+    return (int)atomic_load(&ng_guard.box.header->ending_policy) - 1;
+}
+
 void made_set_rules(const char *path)
 {
     snprintf(ng_guard.rules_path, sizeof(ng_guard.rules_path), "%s", path);

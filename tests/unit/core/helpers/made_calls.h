@@ -61,7 +61,8 @@ const struct ng_box *made_box(void);
 /* Policy kill, with this deadline and NCCLGUARD_ABORT_WAIT; before made_begin. */
 void made_kill(int64_t timeout_ms, int64_t abort_wait_ms);
 void made_teardown(int64_t timeout_ms, int64_t abort_wait_ms); /* likewise */
-void made_set_timeout(const void *comm, int64_t timeout_ms);   /* as its program does; 0 none */
+int made_ending_policy(void); /* enum ng_on_timeout of the verdict that ends the process; -1 none */
+void made_set_timeout(const void *comm, int64_t timeout_ms); /* as its program does; 0 none */
 
 /* What the black box holds of a communicator. */
 struct made_group {

@@ -490,6 +490,51 @@ TEST(Verdict, ADeadlockThroughThreadsThatMayBeFreeIsOnlyLikely)
     }
 }
 
+/* Rank 0 left out its send in the second group, and waits in the first. Rank 1 made both calls in
+ * one NCCL group, and NCCL starts none of them before all have connected. */
+TEST(Verdict, AnNcclGroupThatWaitsToConnectHoldsUpAllItsCalls)
+{
+    for (bool collective : {false, true})
+        for (uint32_t closes : {8, 7}) {
+            Job job(2, 1, "");
+            job.group(2, "");
+            job.number_by_process();
+            job.at(2, 1).tid = 8;
+            job.at(1, 1).tid = closes;
+            if (collective)
+                job.at(1, 0).waits();
+            else
+                job.at(1, 0).p2p(NG_OP_Recv, 1, false);
+            job.at(2, 1).p2p(NG_OP_Recv, 0, false);
+            if (collective)
+                job.at(1, 1).opened();
+            else
+                job.at(1, 1).p2p(NG_OP_Send, 0, false);
+            for (uint64_t group : {1, 2}) {
+                Member &member = job.at(group, 1);
+                member.records.back().state = NG_RECORD_ENTERED;
+                member.records.back().flags |= NG_RECORD_IN_GROUP;
+                member.pending_record = member.pending_age_ns = 0;
+            }
+            job.inside(1, NG_OP_GroupEnd, 0, 0, LONG_AGO, 8);
+            if (closes != 8) {
+                job.inside(1, NG_OP_GroupEnd, 0, 0, LONG_AGO, closes);
+                EXPECT_NE(judge(job).kind, NG_KIND_ORDER_DEADLOCK);
+                continue;
+            }
+            Judgement judgement =
+                expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1}, NG_CONFIDENCE_LIKELY);
+            std::string call = collective ? "AllReduce #1" : "Send to rank 0";
+            EXPECT_EQ(judgement.whys.at(1),
+                      "is in Recv from rank 0 of group 0000000000000002, and in the same "
+                      "ncclGroupEnd waits " +
+                          call + " of group 0000000000000001; rank 0 is in " +
+                          (collective ? "AllReduce #1" : "Recv from rank 1") +
+                          " of group 0000000000000001 and has not entered Send to rank 1 of group "
+                          "0000000000000002");
+        }
+}
+
 /* The peer of a queued send may be past the receive already. */
 TEST(Verdict, ADeadlockThroughQueuedSendsAndReceivesIsOnlyLikely)
 {

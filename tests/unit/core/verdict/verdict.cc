@@ -840,6 +840,30 @@ TEST(Verdict, ADeviceIsNamedThoughTheOthersAreDoneWithTheCall)
     }
 }
 
+/* A hub receives from each rank. In one NCCL group its calls seem to end together, so that the
+ * first one says nothing. */
+TEST(Verdict, ADeviceIsNamedThoughAnotherCallOfTheNcclGroupIsDone)
+{
+    for (bool grouped : {true, false}) {
+        Job job(3, 1, "all");
+        for (int rank : {1, 2})
+            job.group((uint64_t)rank + 1, "pair", {0, rank});
+        job.number_by_process();
+        for (int rank : {1, 2}) {
+            uint64_t pair = (uint64_t)rank + 1;
+            job.at(pair, 0).p2p(NG_OP_Recv, 1, false);
+            job.at(pair, 1).p2p(NG_OP_Send, 0, rank == 1);
+            if (grouped)
+                job.at(pair, 0).grouped(1);
+        }
+        job.at(3, 1).pending_started = false;
+        Judgement judgement = expect_verdict(
+            job, NG_KIND_GPU_STALL, grouped ? std::vector<int>{2} : std::vector<int>{},
+            grouped ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
+        EXPECT_EQ(judgement.group, grouped ? 3u : 2u);
+    }
+}
+
 /* Of two devices that have not reached the work, one is in other work of NCCL, the other is not. */
 TEST(Verdict, ADeviceInOtherWorkOfNcclDoesNotHideOneThatIsNot)
 {
@@ -931,6 +955,36 @@ TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
     Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {3});
     EXPECT_NE(judgement.confidence, NG_CONFIDENCE_CERTAIN);
     EXPECT_FALSE(judgement.missing.empty());
+}
+
+/* Started by hand, it may be of another run of that name, of which that rank is the first to come.
+ */
+TEST(Verdict, ARankThatOnlyItsNumberTellsToBeOfTheRunIsOnlyLikely)
+{
+    enum { NUMBER, LAUNCHER, WORD, GROUP };
+    for (int tells : {NUMBER, LAUNCHER, WORD, GROUP})
+        for (bool dead : {false, true}) {
+            Job job(3, WORLD, "dp");
+            for (int rank : {0, 1}) {
+                job.at(WORLD, rank).state = NG_GROUP_CREATING;
+                job.inside(rank, NG_OP_CommInitRank, WORLD);
+            }
+            job.forget(WORLD, 2);
+            for (int rank = 0; rank < 3; rank++)
+                job.process(rank).run_word = tells == LAUNCHER ? 0 : 7 + (uint64_t)rank;
+            if (tells == WORD)
+                job.process(2).run_word = 8;
+            if (tells == GROUP)
+                job.group(2, "pp", {1, 2});
+            if (dead)
+                job.process(2).is(NG_LIFE_DEAD, LONG_AGO);
+            Judgement judgement = expect_verdict(
+                job, dead ? NG_KIND_DEAD_RANK : NG_KIND_INIT_MISSING_RANK, {2},
+                tells == NUMBER ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN, {0, 1});
+            EXPECT_EQ(mentions(judgement.whys.at(0),
+                               "; nothing but its rank says that it is of this run"),
+                      tells == NUMBER);
+        }
 }
 
 /* The group is to have as many ranks as the job has processes, so the one that is left is the one

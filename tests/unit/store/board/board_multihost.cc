@@ -949,6 +949,30 @@ TEST_P(BoardMultihost, AnEntryWithOtherWordsOfALauncherIsGivenOnlyWhereACommunic
     EXPECT_EQ(fetch(twin, "u.id"), "of the twin");
 }
 
+/* Each rank that waits for the entry looks again and again. */
+TEST_P(BoardMultihost, TheProgressOfAllIsReadOnceASecondForAnEntryWithOtherWords)
+{
+    const Host hosts[3];
+    auto start_of = [&](int i) -> Rank & {
+        Rank &made = add(hosts[i], i / 2, {});
+        made.box.header->launch_run = 7 + i;
+        made.start();
+        return made;
+    };
+    Rank &first = start_of(0), &waiting = start_of(2);
+    EXPECT_EQ(put(first, "u.id", "value"), 0);
+    EXPECT_TRUE(soon([&] { return fetch(waiting, "u.id") == strerror(EXDEV); }));
+    int64_t before_ns = ng_clock_mono_ns();
+    int readings = waiting.kv.readings;
+    for (int i = 0; i < 50; i++)
+        EXPECT_EQ(fetch(waiting, "u.id"), strerror(EXDEV));
+    EXPECT_LE(waiting.kv.readings - readings, 1 + (ng_clock_mono_ns() - before_ns) / NG_S);
+    Rank &twin = start_of(1);
+    waiting.add_group({world, 2, 1});
+    twin.add_group({world, 2, 0});
+    EXPECT_TRUE(soon([&] { return fetch(waiting, "u.id") == nothing; })) << "it is looked at again";
+}
+
 /* What ranks say holds only until a communicator says otherwise: ranks may be numbered anew. */
 TEST_P(BoardMultihost, AnEntryWithOtherWordsThatWasRefusedIsGivenOnceACommunicatorIsInCommon)
 {

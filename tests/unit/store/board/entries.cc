@@ -6,10 +6,15 @@
 namespace
 {
 
+const char *const words_of_launcher = "SLURM_STEP_ID=7\n";
+
 int put(struct ng_board *board, const char *key, const std::string &data, int64_t keep_ns = 0)
 {
-    struct ng_board_entry entry = {
-        .key = key, .data = data.data(), .bytes = data.size(), .keep_ns = keep_ns};
+    struct ng_board_entry entry = {.key = key,
+                                   .data = data.data(),
+                                   .bytes = data.size(),
+                                   .words = words_of_launcher,
+                                   .keep_ns = keep_ns};
     return board->ops->put(board, &entry);
 }
 
@@ -19,6 +24,8 @@ std::string fetch(struct ng_board *board, const char *key)
     char data[NG_BOARD_VALUE_MAX];
     size_t bytes = 0;
     int error = board->ops->fetch(board, key, data, &bytes);
+    if (error == -EXDEV)
+        return "other words: " + std::string(data, bytes);
     return error ? strerror(-error) : std::string(data, bytes);
 }
 
@@ -107,17 +114,18 @@ TEST_F(Entries, WithALifetimeOfTheirOwnAreSeenWithOtherWordsOfALauncher)
 
 /* Ranks of runs that nobody tells apart: each is a process of its own. */
 struct EntriesByHand : testing::Test {
-    enum { NONE = 1, AMBIGUOUS, OTHER, FIRST, SECOND };
+    enum { NONE = 1, AMBIGUOUS, OTHER, FIRST, SECOND, OTHER_WORDS };
 
     /* What a rank finds under the key. */
     static int found(struct ng_board *board)
     {
         std::string value = fetch(board, "u.id");
-        return value == nothing              ? NONE
-               : value == strerror(ENOTUNIQ) ? AMBIGUOUS
-               : value == "first"            ? FIRST
-               : value == "second"           ? SECOND
-                                             : OTHER;
+        return value == nothing                                            ? NONE
+               : value == strerror(ENOTUNIQ)                               ? AMBIGUOUS
+               : value == "first"                                          ? FIRST
+               : value == "second"                                         ? SECOND
+               : value == std::string("other words: ") + words_of_launcher ? OTHER_WORDS
+                                                                           : OTHER;
     }
     static void add_group(struct ng_box *box, uint64_t id, int rank)
     {
@@ -215,6 +223,35 @@ TEST_F(EntriesByHand, OfAProcessThatLeftBeforeAreOfAnEarlierRun)
     EXPECT_EQ(fetch(board.board, "u.left"), nothing);
     EXPECT_EQ(put(board.board, "u.left", "y"), 0);
     EXPECT_EQ(fetch(board.board, "u.left"), "y");
+}
+
+/* Words of a launcher may differ within a run, but ranks that complement each other may be of two:
+ * a communicator alone tells. */
+TEST_F(EntriesByHand, WithOtherWordsAreGivenOnlyWhereACommunicatorTells)
+{
+    Peer first(folder.path(), puts("first", 0, 5, 0), 0, 7);
+    Peer second(folder.path(), finds(OTHER_WORDS), 1, 8);
+    Peer none(folder.path(), finds(OTHER_WORDS), 1, 0);
+    Peer twin(folder.path(), finds(NONE), 0, 9), unnumbered(folder.path(), finds(NONE), -1, 10);
+    Peer mate(folder.path(), finds(FIRST, 5), 2, 11);
+    Peer own(folder.path(), puts("second"), 4, 13), its(folder.path(), finds(SECOND), 5, 13);
+    Folder other;
+    Peer left(
+        other.path(),
+        [&](struct ng_box *box) {
+            box->header->life_mono_ns = ng_clock_mono_ns() - NG_S;
+            box->header->life = NG_BOX_EXITED;
+            return putting(other.path(), "u.id", "first")(box);
+        },
+        0, 7);
+    Peer late(
+        other.path(),
+        [&](struct ng_box *box) {
+            Board board(other.path(), box);
+            board.wait(0);
+            return fetch(board.board, "u.id") != nothing;
+        },
+        1, 8);
 }
 
 /* Nothing tells whether they fit. */

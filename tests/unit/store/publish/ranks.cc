@@ -273,6 +273,7 @@ int FaultyKv::after(const char *call, const char *key, int result)
 {
     std::unique_lock<std::mutex> guard(lock);
     under_way = false;
+    readings += strcmp(call, "get") == 0 && strcmp(key, "n") == 0;
     changed.notify_all();
     if (lost_call == call && strncmp(key, lost_key.c_str(), lost_key.size()) == 0) {
         lost_call.clear();

@@ -88,6 +88,7 @@ class FaultyKv : public ng_kv, NotCopied
     std::atomic<int> slow_ms{0};
     std::atomic<bool> deaf{false}; /* no messages arrive */
     std::atomic<int> calls{0};
+    std::atomic<int> readings{0}; /* of the progress of all: each begins with their number */
 
   private:
     struct Ops;
