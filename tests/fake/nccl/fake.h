@@ -71,6 +71,11 @@ enum fake_boot_kind {
     FAKE_BOOT_SHRINK,
     FAKE_BOOT_GROW,
     FAKE_BOOT_WINDOW,
+    FAKE_BOOT_WINDOW_END,
+    FAKE_BOOT_DEVICE,
+    FAKE_BOOT_DEVICE_END,
+    FAKE_BOOT_SUSPEND,
+    FAKE_BOOT_RESUME,
     FAKE_BOOT_KINDS
 };
 
@@ -281,6 +286,10 @@ struct fake_job {
     pthread_t thread;
     ncclResult_t result;
     ncclComm_t *ret_comm; /* where the handle of a child goes */
+    int meets;            /* enum fake_boot_kind: all ranks of the communicator */
+    void *buffer;         /* window: what it is made of, and where it goes */
+    size_t bytes;
+    ncclWindow_t *ret_window;
     ncclUniqueId id;
     int nranks, rank, color, key, flags;
     int *exclude;

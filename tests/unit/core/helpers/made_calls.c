@@ -919,6 +919,11 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
     ret_group->p2p_joined = NG_LOAD(group->p2p_joined);
     ret_group->groups_closed = NG_LOAD(group->groups_closed);
     ret_group->pending_seq = atomic_load(&group->pending_record) ? NG_LOAD(group->pending_seq) : 0;
+    for (unsigned i = 0; i < 6; i++)
+        ret_group->host_entered[i] = NG_LOAD(comm->host_calls->entered[i]);
+    ret_group->host_op = NG_LOAD(comm->host_calls->op);
+    ret_group->host_tid = NG_LOAD(comm->host_calls->tid);
+    ret_group->host_open = NG_LOAD(comm->host_calls->open);
     ng_box_read_name(group, ret_group->name);
     memcpy(ret_group->pci_id, group->pci_id, sizeof(ret_group->pci_id));
 }

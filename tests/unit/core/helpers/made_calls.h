@@ -70,7 +70,8 @@ struct made_group {
     int32_t nranks, group_rank, cuda_error, async_error;
     uint64_t entered, scheduled, completed, p2p_entered, last_call, rolling_hash;
     uint64_t coll_joined, p2p_joined, groups_closed;
-    uint64_t pending_seq; /* 0 nothing is pending */
+    uint64_t pending_seq;                                   /* 0 nothing is pending */
+    uint32_t host_entered[6], host_op, host_tid, host_open; /* struct ng_box_host_calls */
     char name[64], pci_id[16];
 };
 bool made_group_of(const void *comm, struct made_group *ret_group); /* false: not known */
