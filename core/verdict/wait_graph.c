@@ -874,6 +874,21 @@ static int find_host_calls(struct finder *finder, uint32_t group,
     return error;
 }
 
+/* From this release on a rank that destroys its communicator waits for those that aborted theirs.
+ */
+#define VERSION_DESTROY_WAITS 23102
+
+static bool is_awaited_at_end(const struct finder *finder, const struct ng_wait *wait,
+                              const struct ng_view_member *member)
+{
+    if (member->state <= NG_GROUP_READY)
+        return true;
+    int version = member->nccl_version ? member->nccl_version
+                                       : finder->view->groups[wait->group].nccl_version;
+    return member->state == NG_GROUP_ABORTED && wait->op == NG_OP_CommDestroy &&
+           version >= VERSION_DESTROY_WAITS;
+}
+
 static int find_end(struct finder *finder, uint32_t group, const struct ng_view_member *members,
                     uint32_t count)
 {
@@ -895,7 +910,7 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
     for (uint32_t i = 0; i < count; i++) {
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
             finder->waits->wait_of_member[&members[i] - finder->view->members] >= 0 ||
-            members[i].state > NG_GROUP_READY ||
+            !is_awaited_at_end(finder, wait, &members[i]) ||
             call_of(finder, &members[i], NG_CLASS_END, finder->view->groups[group].id))
             continue;
         if (!add_absentee(finder, wait, &members[i], members[i].group_rank))

@@ -5,6 +5,7 @@
  *   window, window-end    ncclCommWindowRegister, ncclCommWindowDeregister
  *   device, device-end    ncclDevCommCreate, ncclDevCommDestroy
  *   suspend, resume       ncclCommSuspend, ncclCommResume
+ *   destroy               no pair; at the end the last rank aborts, before the others destroy
  *
  * HOW: plain; grouped, each in an NCCL group; nonblocking, by a communicator that is so.
  */
@@ -30,7 +31,8 @@ ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void *device_comm);
 
 #define WHATS(WHAT)                                                                                \
     WHAT(WINDOW, "window"), WHAT(WINDOW_END, "window-end"), WHAT(DEVICE, "device"),                \
-        WHAT(DEVICE_END, "device-end"), WHAT(SUSPEND, "suspend"), WHAT(RESUME, "resume")
+        WHAT(DEVICE_END, "device-end"), WHAT(SUSPEND, "suspend"), WHAT(RESUME, "resume"),          \
+        WHAT(DESTROY, "destroy")
 enum { WHATS(WORD_NUMBER), WHAT_COUNT };
 static const char *const whats[WHAT_COUNT] = {WHATS(WORD_TEXT)};
 
@@ -132,10 +134,19 @@ int main(int argc, char **argv)
     NCCL(ncclMemAlloc(&memory, BYTES));
     for (unsigned long i = 1; i <= (unsigned long)options.iters; i++) {
         NCCL(all_reduce(&member));
+        if (faulty == DESTROY)
+            continue;
         call(&member, faulty & ~1u, i);
         call(&member, faulty | 1u, i);
     }
-    NCCL(ncclCommDestroy(comm));
+    bool aborts = faulty == DESTROY && place.rank == place.nranks - 1;
+    ncclUniqueId none = {{0}};
+    if (aborts)
+        NCCL(ncclCommAbort(comm));
+    if (faulty == DESTROY) /* the others come after it */
+        share_id(&place, &options, 1, aborts ? &none : NULL);
+    if (!aborts)
+        NCCL(ncclCommDestroy(comm));
     printf("rank %d: works\n", place.rank);
     return 0;
 }

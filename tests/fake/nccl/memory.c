@@ -296,7 +296,7 @@ FAKE_API(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void *handle)
 }
 
 /* All ranks of the communicator come, as in ncclBootstrapBarrier, which knows no deadline. */
-static ncclResult_t meet(struct ncclComm *comm, int kind)
+ncclResult_t fake_meet(struct ncclComm *comm, int kind)
 {
     unsigned char *all = fake_new((size_t)comm->nranks), one = 1;
     ncclResult_t result = fake_boot_all_gather(comm, kind, &one, all, 1);
@@ -306,7 +306,7 @@ static ncclResult_t meet(struct ncclComm *comm, int kind)
 
 static ncclResult_t meet_job(struct fake_job *job)
 {
-    TRY(meet(job->comm, job->meets));
+    TRY(fake_meet(job->comm, job->meets));
     fake_comm_linger(job->comm);
     return ncclSuccess;
 }
@@ -320,9 +320,7 @@ static ncclResult_t start_meeting(ncclComm_t handle, const char *func, int kind)
     return fake_group_add_job(job);
 }
 
-/* Does the release that this stands in for wait for all ranks in a function that others leave
- * alone? FAKE_NCCL_WAITS=CommWindowDeregister,DevCommDestroy */
-static bool waits(const char *func)
+bool fake_waits(const char *func)
 {
     const char *list = getenv("FAKE_NCCL_WAITS");
     return list && strstr(list, func);
@@ -331,7 +329,7 @@ static bool waits(const char *func)
 static ncclResult_t window_job(struct fake_job *job)
 {
     struct ncclComm *comm = job->comm;
-    TRY(meet(comm, FAKE_BOOT_WINDOW));
+    TRY(fake_meet(comm, FAKE_BOOT_WINDOW));
     void *registration = register_buffer(comm, job->buffer, job->bytes);
     pthread_mutex_lock(&entries_lock);
     struct entry *e = entry_add_locked(comm, ENTRY_WINDOW, (uintptr_t)job->buffer,
@@ -381,9 +379,9 @@ static ncclResult_t window_deregister(ncclComm_t comm, ncclWindow_t win)
 
 FAKE_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t handle, ncclWindow_t win))
 {
-    if (waits("CommWindowDeregister")) {
+    if (fake_waits("CommWindowDeregister")) {
         FAKE_ENTER(comm, handle, "ncclCommWindowDeregister", true);
-        TRY(meet(comm, FAKE_BOOT_WINDOW_END));
+        TRY(fake_meet(comm, FAKE_BOOT_WINDOW_END));
     }
     return window_deregister(handle, win);
 }
@@ -404,7 +402,7 @@ ncclResult_t fake_device_comm_end(ncclComm_t handle)
     if (!has || strcmp(has, "1") != 0)
         return fake_device_unsupported("ncclDevCommDestroy");
     FAKE_ENTER(comm, handle, "ncclDevCommDestroy", true);
-    return waits("DevCommDestroy") ? meet(comm, FAKE_BOOT_DEVICE_END) : ncclSuccess;
+    return fake_waits("DevCommDestroy") ? fake_meet(comm, FAKE_BOOT_DEVICE_END) : ncclSuccess;
 }
 
 /* Came with 2.29.7. */

@@ -140,3 +140,24 @@ TEST(HostCalls, ADeregistrationWaitsForProcessesAlone)
     job.process(2).life = NG_LIFE_STOPPED;
     expect_verdict(job, NG_KIND_STOPPED_RANK, {2}, {}, {0});
 }
+
+/* Without a deadline of its own: the one that aborted never comes. */
+TEST(HostCalls, FromNccl2312OnADestroyWaitsForARankThatHasAborted)
+{
+    for (int version : {23004, 23102}) {
+        Job job(3, WORLD, "dp", 3);
+        for (int rank : {0, 1}) {
+            job.at(WORLD, rank).nccl_version = version;
+            job.inside(rank, NG_OP_CommDestroy, WORLD);
+        }
+        job.at(WORLD, 2).nccl_version = version;
+        job.at(WORLD, 2).state = NG_GROUP_ABORTED;
+        Judgement judgement = judge(job);
+        if (version < 23102) {
+            expect_kind(judgement, NG_KIND_UNKNOWN);
+            continue;
+        }
+        expect_verdict(job, NG_KIND_MISSING_RANK, {2}, {}, {0, 1});
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "aborted its communicator");
+    }
+}
