@@ -70,6 +70,21 @@ static void tell_unwatched(enum ng_op op)
             window ? "symmetric windows" : "device communicators", window ? "them" : "those");
 }
 
+/*
+ * Does it go on although NCCL reports success? With nonblocking communicators 2.28.9 does so for
+ * windows and device communicators. To ask is harmless here: the call has returned, and its own
+ * thread asks.
+ */
+static bool goes_on(const struct ng_call *call, struct ng_comm *comm)
+{
+    int state = NG_NCCL_SUCCESS;
+
+    return atomic_load_explicit(&comm->mode.nonblocking, memory_order_relaxed) &&
+           call->nccl->comm_get_async_error && ng_comm_is_let_live(comm) &&
+           call->nccl->comm_get_async_error(call->comm, &state) == NG_NCCL_SUCCESS &&
+           state == NG_NCCL_IN_PROGRESS;
+}
+
 int ng_host_call_leave(const struct ng_call *call, const struct ng_call_context *context,
                        int result)
 {
@@ -78,7 +93,11 @@ int ng_host_call_leave(const struct ng_call *call, const struct ng_call_context 
 
     if (!comm)
         return result;
-    result = ng_nonblocking_finish(comm, calls, context->thread, result);
+    bool under_way = !calls && result == NG_NCCL_SUCCESS && goes_on(call, comm);
+    int finished = ng_nonblocking_finish(comm, calls, context->thread,
+                                         under_way ? NG_NCCL_IN_PROGRESS : result);
+    under_way &= finished == NG_NCCL_IN_PROGRESS;
+    result = under_way ? result : finished;
     bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
     if (!good)
         count(call, comm, -1);
@@ -88,7 +107,7 @@ int ng_host_call_leave(const struct ng_call *call, const struct ng_call_context 
         atomic_store_explicit(&comm->mode.nonblocking, true, memory_order_relaxed);
     if (calls && good)
         ng_group_calls_keep_host_call(calls, call, comm, context->thread);
-    if (result == NG_NCCL_IN_PROGRESS && !calls)
+    if ((under_way || result == NG_NCCL_IN_PROGRESS) && !calls)
         ng_in_progress_stay(comm, context->thread);
     else
         ng_thread_leave(context->thread);

@@ -63,11 +63,13 @@ static ncclResult_t make(unsigned what, ncclComm_t comm)
     }
 }
 
-/* As nonblocking programs do. */
+/* As nonblocking programs do: NCCL may report success for what is in progress. */
 static ncclResult_t settle(ncclComm_t comm, ncclResult_t result)
 {
+    if (how == NONBLOCKING && result == ncclSuccess)
+        result = ncclInProgress;
     while (result == ncclInProgress && ncclCommGetAsyncError(comm, &result) == ncclSuccess)
-        sleep_ms(1);
+        sleep_ms(result == ncclInProgress);
     return result;
 }
 

@@ -1227,3 +1227,24 @@ TEST_F(CallPath, AHostCallInAGroupLastsWhileItIsInProgress)
     EXPECT_EQ(made_call(0, &ask), OK);
     EXPECT_EQ(group_of(comm).host_op, 0u);
 }
+
+/* NCCL 2.28.9 reports success for a window of a nonblocking communicator that is in progress. */
+TEST_F(CallPath, AHostCallLastsWhileItIsInProgressThoughItReturnedSuccess)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    void *comm = init(0, 2, &config);
+    made_set_async_error(comm, ncclInProgress);
+    EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
+    EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_CommWindowRegister);
+    made_set_async_error(comm, OK);
+    int state = ncclSuccess;
+    struct made_call ask = {};
+    ask.op = NG_OP_CommGetAsyncError;
+    ask.comm = comm;
+    ask.answer = &state;
+    EXPECT_EQ(made_call(0, &ask), OK);
+    EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_NONE);
+    EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
+    EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_NONE) << "it was over at once";
+}
