@@ -189,6 +189,26 @@ static __thread ncclUniqueId *commIds NG_TLS_OWN;
     ng_shim_state.depth = 0;                                                                       \
     *ng_errno = ng_saved;
 
+/* A compile-time constant, too. */
+#define IS_MEMORY_CALL(api_name)                                                                   \
+    (__builtin_strcmp(#api_name, "MemAlloc") == 0 ||                                               \
+     __builtin_strcmp(#api_name, "MemFree") == 0 ||                                                \
+     __builtin_strcmp(#api_name, "CommRegister") == 0 ||                                           \
+     __builtin_strcmp(#api_name, "CommDeregister") == 0 ||                                         \
+     __builtin_strcmp(#api_name, "CommWindowRegister") == 0 ||                                     \
+     __builtin_strcmp(#api_name, "CommWindowDeregister") == 0)
+
+/* The call of NCCL; or of what stands before it, if the guard follows the program's memory. */
+#define NG_REAL(api_name, arguments)                                                               \
+    ({                                                                                             \
+        __typeof__(ng_instance->functions.api_name) ng_seen =                                      \
+            IS_MEMORY_CALL(api_name)                                                               \
+                ? (__typeof__(ng_seen))ng_memory_call(NG_API_##api_name, ng_instance,              \
+                                                      ng_call_context.comm, ng_caller)             \
+                : NULL;                                                                            \
+        ng_seen ? ng_seen arguments : ng_instance->functions.api_name arguments;                   \
+    })
+
 /* The wrappers, by the names that stubs use. */
 static const struct ng_functions wrappers;
 
@@ -208,11 +228,10 @@ static inline void end_injected(struct ng_injection *injection)
     if (ng_injected != NG_CALL_PROCEED)                                                            \
         return (ncclResult_t)ng_injected;                                                          \
     NG_TAKE_ARGUMENTS(op_name)                                                                     \
-    NG_THROUGH(op_name,                                                                            \
-               (ncclResult_t)ng_inject_result(                                                     \
-                   &ng_call, &ng_injection,                                                        \
-                   ng_injection.replaces ? ng_injection.result                                     \
-                                         : (int)ng_instance->functions.api_name arguments))        \
+    NG_THROUGH(op_name, (ncclResult_t)ng_inject_result(&ng_call, &ng_injection,                    \
+                                                       ng_injection.replaces                       \
+                                                           ? ng_injection.result                   \
+                                                           : (int)NG_REAL(api_name, arguments)))   \
     return ng_result;
 
 /*
@@ -317,7 +336,7 @@ static inline void end_injected(struct ng_injection *injection)
         if (__builtin_expect(ng_inject_armed, 0)) {                                                \
             NG_THROUGH_INJECTED(api_name, op_name, arguments)                                      \
         }                                                                                          \
-        NG_THROUGH(op_name, ng_instance->functions.api_name arguments)                             \
+        NG_THROUGH(op_name, NG_REAL(api_name, arguments))                                          \
         return ng_result;                                                                          \
     }                                                                                              \
     NG_EXPORT ncclResult_t nccl##api_name prototype                                                \
@@ -353,15 +372,6 @@ static inline void leave_comm(struct ng_comm **guest)
     if (*guest)
         ng_gate_leave(*guest);
 }
-
-/* A compile-time constant, too. The depth is the guard's own by then, so it does not help. */
-#define IS_MEMORY_CALL(api_name)                                                                   \
-    (__builtin_strcmp(#api_name, "MemAlloc") == 0 ||                                               \
-     __builtin_strcmp(#api_name, "MemFree") == 0 ||                                                \
-     __builtin_strcmp(#api_name, "CommRegister") == 0 ||                                           \
-     __builtin_strcmp(#api_name, "CommDeregister") == 0 ||                                         \
-     __builtin_strcmp(#api_name, "CommWindowRegister") == 0 ||                                     \
-     __builtin_strcmp(#api_name, "CommWindowDeregister") == 0)
 
 static inline const char *closed_text(const void *owner)
 {
@@ -421,9 +431,6 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
             int ng_answer = ng_gate_visit(owner, &ng_guest);                                       \
             if (__builtin_expect(ng_answer != NG_CALL_PROCEED, 0)) {                               \
                 ng_answer = ng_ended_passed(owner, #api_name, ng_answer);                          \
-                /* Its window exists once the batch has ended. */                                  \
-                if (__builtin_strcmp(#api_name, "CommWindowRegister") == 0)                        \
-                    ng_thread_refuse(&ng_instance->nccl, ng_answer);                               \
                 return _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype         \
                                 : (ncclResult_t)ng_answer, const char *(*)prototype                \
                                 : closed_text(owner), default                                      \
@@ -457,8 +464,7 @@ static __attribute__((noinline, cold)) void tell_failed(const struct ng_instance
             return _Generic(ng_instance->functions.api_name, ncclResult_t(*) prototype             \
                             : closed_##api_name(), default                                         \
                             : ng_instance->functions.api_name arguments);                          \
-        /* Registration may be in progress on a communicator that the guard has made nonblocking.  \
-         */                                                                                        \
+        /* It may be in progress on a communicator that the guard has made nonblocking. */         \
         ncclResult_t ng_result = (ncclResult_t)ng_nonblocking_finish_passed(                       \
             ng_guest,                                                                              \
             (int)NG_RESULT(api_name, prototype, ng_instance->functions.api_name arguments));       \

@@ -72,7 +72,7 @@ static ncclResult_t comm_deregister(const ncclComm_t comm, void *handle)
         ng_registration_check_ending(guest, handle, call.caller);
     ncclResult_t result = instance->functions.CommDeregister(comm, handle);
     ng_registrations_let_go(guest);
-    return (ncclResult_t)ng_nonblocking_finish_passed(guest, (int)result);
+    return result;
 }
 
 /* A window is a registration, too. */
@@ -87,7 +87,7 @@ static ncclResult_t comm_window_register(ncclComm_t comm, void *buffer, size_t b
     ncclResult_t result =
         instance->functions.CommWindowRegister(comm, buffer, bytes, window, flags);
     ng_registrations_let_go(guest);
-    return (ncclResult_t)ng_nonblocking_finish_passed(guest, (int)result);
+    return result;
 }
 
 static ncclResult_t comm_window_deregister(ncclComm_t comm, ncclWindow_t window)
@@ -99,7 +99,7 @@ static ncclResult_t comm_window_deregister(ncclComm_t comm, ncclWindow_t window)
         return ncclInternalError;
     ncclResult_t result = instance->functions.CommWindowDeregister(comm, window);
     ng_registrations_let_go(guest);
-    return (ncclResult_t)ng_nonblocking_finish_passed(guest, (int)result);
+    return result;
 }
 
 void *ng_memory_call(enum ng_api_id id, const struct ng_instance *instance, struct ng_comm *guest,

@@ -12,6 +12,7 @@
 
 #include "core/call/creation.h"
 #include "core/call/group_calls.h"
+#include "core/call/host_call.h"
 #include "core/call/init_retry.h"
 #include "core/call/nonblocking.h"
 #include "core/call/work_call.h"
@@ -446,6 +447,9 @@ static __attribute__((noinline)) int enter_call(const struct ng_call *call,
     case NG_CLASS_END:
         answer = ng_ending_enter(call, thread, ret_context);
         break;
+    case NG_CLASS_HOST:
+        answer = ng_host_call_enter(call, thread, ret_context);
+        break;
     default: /* QUERY, ONESIDED: handled at leave, or only passed on */
         ret_context->visits = true;
         answer = visit(call, ret_context);
@@ -497,6 +501,9 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, i
         break;
     case NG_CLASS_END:
         result = ng_ending_leave(call, context, result);
+        break;
+    case NG_CLASS_HOST:
+        result = ng_host_call_leave(call, context, result);
         break;
     default:
         if (op_class == NG_CLASS_ONESIDED)

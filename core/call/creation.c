@@ -8,6 +8,7 @@
  */
 #include "core/call/creation.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stddef.h>
 
@@ -21,11 +22,13 @@
 #include "core/device/in_progress.h"
 #include "core/device/poison.h"
 #include "core/device/release.h"
+#include "core/incident/program_requests.h"
 #include "core/nccl/group_id.h"
 #include "core/policy/abort.h"
 #include "core/registration/registrations.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
 /* Children of nonblocking splits whose handle NCCL writes later. Protected by unbound_lock, which
@@ -408,6 +411,37 @@ static bool claim_end(struct ng_comm *comm)
     return lives == NG_FATE_LIVES;
 }
 
+/* From this release on ncclCommDestroy waits for the ranks of its host, without a deadline. */
+#define VERSION_DESTROY_WAITS 23102
+#define QUITTERS_WAIT_NS      NG_S
+
+/* Would ncclCommDestroy wait for a rank that will never come to it? */
+static bool waits_for_quitter(const struct ng_call *call, const struct ng_comm *comm)
+{
+    uint64_t id = NG_LOAD(comm->group->id);
+    bool any = false;
+
+    if (call->op != NG_OP_CommDestroy || call->nccl->version < VERSION_DESTROY_WAITS ||
+        !call->nccl->comm_abort || NG_LOAD(comm->group->nranks) < 2 ||
+        ng_program_request_quitters(id, ng_clock_mono_ns() + QUITTERS_WAIT_NS, &any) != 0 || !any)
+        return false;
+    ng_log(NG_LOG_WARN,
+           "ncclCommDestroy of group %016" PRIx64 ": a rank has aborted this communicator or has "
+           "ended, and NCCL would wait for it for ever: it is aborted instead",
+           id);
+    return true;
+}
+
+/* Carries out the program's ncclCommDestroy as an abort. */
+static int abort_instead(const struct ng_call *call, const struct ng_call_context *context)
+{
+    struct ng_call aborts = *call;
+
+    aborts.op = NG_OP_CommAbort;
+    ng_watchdog_cut_off(context->comm);
+    return ng_ending_leave(&aborts, context, call->nccl->comm_abort(call->comm));
+}
+
 static void let_go(const struct ng_call_context *context)
 {
     if (context->turn)
@@ -443,7 +477,8 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
     if (ng_guard.registers && (ends_handle(call->op) || call->op == NG_OP_CommFinalize))
         context->turn = ng_registrations_end(comm, call->op != NG_OP_CommAbort);
     if (!ng_comm_is_condemned_now(comm))
-        return NG_CALL_PROCEED;
+        return !calls && waits_for_quitter(call, comm) ? abort_instead(call, context)
+                                                       : NG_CALL_PROCEED;
     let_go(context);
     ng_thread_leave(thread);
     return ng_abort_answer(comm, call);

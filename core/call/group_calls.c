@@ -7,6 +7,7 @@
 #include "core/call/group_calls.h"
 
 #include "core/call/creation.h"
+#include "core/call/host_call.h"
 #include "core/call/nonblocking.h"
 #include "core/comm/comm.h"
 #include "core/comm/failure.h"
@@ -21,6 +22,7 @@
 #include "core/device/work.h"
 #include "core/incident/deaths.h"
 #include "core/registration/registrations.h"
+#include "core/util/clock.h"
 #include "core/util/fast_clock.h"
 #include "core/util/log.h"
 #include "core/view/hash_log.h"
@@ -80,6 +82,37 @@ void ng_group_calls_keep(const struct ng_call *call, bool p2p,
     }
     if (ng_capture_is_on())
         keep_call(calls, pending, call);
+}
+
+void ng_group_calls_keep_host_call(struct ng_group_calls *calls, const struct ng_call *call,
+                                   struct ng_comm *comm, const struct ng_thread *thread)
+{
+    struct ng_pending *pending;
+
+    NG_STORE(comm->host_calls->op, call->op);
+    NG_STORE(comm->host_calls->tid, thread->tid);
+    NG_STORE(comm->host_calls->open, 1);
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        if (calls->pending[i].comm == comm)
+            return;
+    if (!calls->pending_count)
+        calls->grouped_count = 0;
+    if ((pending = ng_thread_add_pending(calls)))
+        ng_group_calls_begin(pending, comm, NULL, ng_clock_mono_ns());
+}
+
+/* Is there work on its stream? There is none if only calls of class HOST were made. */
+static bool has_work(const struct ng_pending *pending)
+{
+    return pending->coll_count + pending->p2p_count != 0;
+}
+
+/* The communicator's calls of class HOST are over. */
+static void end_host_calls(const struct ng_group_calls *calls)
+{
+    for (uint32_t i = 0; i < calls->pending_count; i++)
+        if (NG_LOAD(calls->pending[i].comm->host_calls->op))
+            NG_STORE(calls->pending[i].comm->host_calls->op, 0);
 }
 
 /* Counts groups so that launches can be told apart later: NCCL launches the calls of one group
@@ -337,6 +370,9 @@ int ng_group_calls_enter(const struct ng_call *call, struct ng_thread *thread)
         gap_ns += NG_BURST_CALL_NS * (calls->pending[i].coll_count + calls->pending[i].p2p_count);
     for (uint32_t i = 0; i < calls->pending_count && calls->error == NG_NCCL_SUCCESS; i++) {
         struct ng_pending *pending = &calls->pending[i];
+        ng_host_call_closing(pending->comm);
+        if (!has_work(pending))
+            continue;
         pending->work = start_work(
             pending, ng_burst_goes_on(pending->comm, thread, pending->stream, now_mono_ns, gap_ns));
         if (pending->capturing && pending->first_seq)
@@ -412,11 +448,15 @@ static int leave(const struct ng_call *call, struct ng_thread *thread, int resul
     int64_t left_mono_ns = ng_fast_clock_mono_ns();
     bool captured = false;
     for (uint32_t i = 0; taken && i < calls->pending_count; i++) {
+        if (!has_work(&calls->pending[i]))
+            continue;
         close_work(calls, &calls->pending[i], result, thread, left_mono_ns);
         captured |= calls->pending[i].capturing;
     }
     if (captured)
         undo_captured(calls);
+    if (result != NG_NCCL_IN_PROGRESS)
+        end_host_calls(calls);
     if (!taken) /* The group failed as a whole, or was only simulated. */
         undo_all(calls, result);
     ng_creation_bind(calls, result);

@@ -37,6 +37,11 @@ static inline void ng_group_calls_begin(struct ng_pending *pending, struct ng_co
     atomic_fetch_add(&comm->in_flight.open_groups, 1);
 }
 
+/* Keep a call of class HOST (core/call/host_call.h) that NCCL accepted inside a group: ranks wait
+ * where the group is closed. */
+void ng_group_calls_keep_host_call(struct ng_group_calls *calls, const struct ng_call *call,
+                                   struct ng_comm *comm, const struct ng_thread *thread);
+
 /*
  * As ng_group_calls_keep, for a send or receive that is the first call of the group, or on the
  * communicator and stream of the call before it, where calls are kept for captures and there is

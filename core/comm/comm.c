@@ -92,9 +92,11 @@ static struct ng_comm *take_record(void)
     comm->slot = index;
     comm->group = &comm->spare.group;
     comm->hash_log = &comm->spare.hash_log;
+    comm->host_calls = &comm->spare.host_calls;
     if (ng_box_reserve_group(&ng_guard.box, index) == 0) {
         comm->group = &ng_guard.box.groups[index];
         comm->hash_log = &ng_guard.box.hash_logs[index];
+        comm->host_calls = &ng_guard.box.host_calls[index];
     }
     return comm;
 }
@@ -138,6 +140,15 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->pending_age_ns, 0);
     atomic_store(&group->counted, 0);
     atomic_store(&group->generation, generation + 1);
+}
+
+static void reset_host_calls(struct ng_box_host_calls *calls)
+{
+    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
+        NG_STORE(calls->entered[i], 0);
+    NG_STORE(calls->op, 0);
+    NG_STORE(calls->tid, 0);
+    NG_STORE(calls->open, 0);
 }
 
 /* Readers check the generation before and after reading. */
@@ -258,6 +269,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     struct ng_box_group *group = comm->group;
     reset_group(group);
     reset_hash_log(comm->hash_log);
+    reset_host_calls(comm->host_calls);
     reset_parts(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);

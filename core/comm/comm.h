@@ -171,6 +171,7 @@ struct ng_comm_totals {
 struct ng_comm_spare {
     struct ng_box_group group;
     struct ng_box_hash_log hash_log;
+    struct ng_box_host_calls host_calls;
 };
 
 struct ng_comm {
@@ -197,7 +198,8 @@ struct ng_comm {
     /* The group id that joining ranks use for the next grown communicator, from the unique id that
      * this process created for them; 0 none. */
     _Atomic uint64_t invited_id;
-    _Atomic uint64_t barriers; /* monitored barriers that this rank has entered */
+    _Atomic uint64_t barriers;            /* monitored barriers that this rank has entered */
+    struct ng_box_host_calls *host_calls; /* in the black box or in `spare` */
     struct ng_comm_abort abort;
     struct ng_comm_wait wait;
     char given_name[NG_BOX_NAME_BYTES]; /* by the program; rules may rename the group */

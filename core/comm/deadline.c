@@ -116,13 +116,16 @@ void ng_deadline_limit(struct ng_comm *comm, const struct ng_deadline_limits *li
     show(comm);
 }
 
-/* Closing an NCCL group that creates communicators has the deadline of the creating call. */
+/* Closing an NCCL group that creates communicators, or in which ranks wait on the host, has the
+ * deadline of that call. */
 static enum ng_op made_by(const struct ng_comm *comm, enum ng_op op)
 {
-    if (comm && ng_op_table[op].op_class == NG_CLASS_GROUP &&
-        NG_LOAD(comm->group->state) == NG_GROUP_CREATING)
+    if (!comm || ng_op_table[op].op_class != NG_CLASS_GROUP)
+        return op;
+    if (NG_LOAD(comm->group->state) == NG_GROUP_CREATING)
         return (enum ng_op)NG_LOAD(comm->group->created_by);
-    return op;
+    uint32_t host_call = NG_LOAD(comm->host_calls->op);
+    return host_call ? (enum ng_op)host_call : op;
 }
 
 /* The communicator whose creating call this is, if it is a child: the call is on its parent, and in
@@ -210,7 +213,8 @@ int64_t ng_deadline_suspect(const struct ng_comm *comm, enum ng_op op, bool cold
     int64_t said = said_of(comm, op, true);
     int64_t configured = ng_guard.config.suspect_ns;
 
-    if (configured && (cold || ng_op_table[op].op_class == NG_CLASS_CREATE))
+    if (configured && (cold || ng_op_table[op].op_class == NG_CLASS_CREATE ||
+                       ng_op_table[op].op_class == NG_CLASS_HOST))
         configured = ng_guard.config.cold_suspect_ns;
     return choose(&said, 1, configured);
 }

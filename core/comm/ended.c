@@ -6,7 +6,6 @@
 #include "core/comm/ended.h"
 
 #include <stdbool.h>
-#include <string.h>
 
 #include "core/comm/comm.h"
 #include "core/comm/failure.h"
@@ -33,15 +32,15 @@ int ng_ended_answer(const void *handle, enum ng_op op)
         return NG_CALL_PROCEED;
     if (op == NG_OP_NONE) /* ng_ended_passed knows the call */
         return NG_NCCL_INVALID_ARGUMENT;
-    return answer(handle, ng_op_name(op), ng_op_table[op].op_class == NG_CLASS_END);
+    return answer(handle, ng_op_name(op),
+                  ng_op_table[op].op_class == NG_CLASS_END || ng_op_gives_back(op));
 }
 
 int ng_ended_passed(const void *handle, const char *name, int result)
 {
     if (ng_comm_find(handle) || !has_ended(handle))
         return result;
-    return answer(handle, name,
-                  strcmp(name, "CommDeregister") == 0 || strcmp(name, "CommWindowDeregister") == 0);
+    return answer(handle, name, false);
 }
 
 const char *ng_ended_reason(const void *handle)

@@ -103,6 +103,8 @@ void ng_in_progress_note_state(struct ng_comm *comm, int state)
         next = work->next;
         launched(comm, work);
     }
+    if (!NG_LOAD(comm->host_calls->open)) /* their NCCL group has been closed */
+        NG_STORE(comm->host_calls->op, 0);
     leave(comm);
 }
 

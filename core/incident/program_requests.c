@@ -39,7 +39,7 @@
 #define PREFIX_BYTES    48
 #define OUTCOME_RANKS   (NG_BOARD_VALUE_MAX / sizeof(int32_t) - 1)
 
-enum kind { PUT, GET, MEET, BARRIER, DUMP };
+enum kind { PUT, GET, MEET, BARRIER, DUMP, QUITTERS };
 
 /* States of a slot: a futex word. */
 enum {
@@ -258,6 +258,22 @@ int ng_program_request_dump(const char *folder, int64_t deadline_mono_ns)
     return result;
 }
 
+int ng_program_request_quitters(uint64_t group_id, int64_t deadline_mono_ns, bool *ret_any)
+{
+    int result;
+
+    struct slot *slot = take_slot(QUITTERS, deadline_mono_ns, &result);
+    if (!slot)
+        return result;
+    slot->barrier.group_id = group_id;
+    if (!await(slot))
+        return -ETIMEDOUT;
+    result = slot->result;
+    *ret_any = slot->outcome.missing != 0;
+    free_slot(slot);
+    return result;
+}
+
 /* ---- The incident thread: entries ---- */
 
 /* As the program has it: shim/annotate.c puts "u." before it. */
@@ -318,6 +334,33 @@ static int step_put(struct slot *slot, struct ng_board *board, int64_t now)
 static int step_get(struct slot *slot, struct ng_board *board, int64_t now)
 {
     return go_on(slot, board->ops->fetch(board, slot->key, slot->data, &slot->bytes), now);
+}
+
+/* ---- The incident thread: ranks that have left ---- */
+
+/* How many ranks of the group have aborted their communicator, or ended without destroying it. */
+static uint32_t count_quitters(const struct ng_view *view, uint64_t group_id)
+{
+    uint32_t group = ng_view_find_group(view, group_id), count = 0, found = 0;
+    const struct ng_view_member *members =
+        group != UINT32_MAX ? ng_view_members(view, group, &count) : NULL;
+
+    for (uint32_t i = 0; members && i < count; i++)
+        found += members[i].state == NG_GROUP_ABORTED ||
+                 (members[i].state != NG_GROUP_DESTROYED &&
+                  ng_life_is_gone(view->processes[members[i].process].life));
+    return found;
+}
+
+static int step_quitters(struct slot *slot, struct ng_board *board)
+{
+    struct ng_view view;
+
+    ng_view_init(&view);
+    int error = board->ops->view(board, &view);
+    slot->outcome.missing = error ? 0 : count_quitters(&view, slot->barrier.group_id);
+    ng_view_fini(&view);
+    return error;
 }
 
 /* ---- The incident thread: the barrier ---- */
@@ -578,6 +621,8 @@ static int step(struct slot *slot, int64_t now)
         return step_get(slot, board, now);
     case MEET:
         return step_meet(slot, board, now);
+    case QUITTERS:
+        return step_quitters(slot, board);
     default:
         return step_barrier(slot, board, now);
     }

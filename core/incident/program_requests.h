@@ -9,6 +9,7 @@
 #ifndef NCCLGUARD_CORE_INCIDENT_PROGRAM_REQUESTS_H
 #define NCCLGUARD_CORE_INCIDENT_PROGRAM_REQUESTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,6 +56,10 @@ int ng_program_request_get(const char *key, void *ret_data, size_t room, size_t 
  */
 int ng_program_request_barrier(struct ng_comm *comm, int64_t deadline_mono_ns, int *ranks,
                                uint32_t room, uint32_t *ret_missing);
+
+/* Has a rank of this group aborted its communicator, or ended without destroying it? As far as the
+ * board tells. */
+int ng_program_request_quitters(uint64_t group_id, int64_t deadline_mono_ns, bool *ret_any);
 
 /* Write this process's evidence into `folder` ("" the configured one). -ENAMETOOLONG. */
 int ng_program_request_dump(const char *folder, int64_t deadline_mono_ns);

@@ -280,13 +280,13 @@ static bool may_wait(const struct ng_box_thread *thread, uint32_t op, const stru
 {
     enum ng_op_class op_class = ng_op_table[op].op_class;
 
-    if (op_class == NG_CLASS_CREATE)
+    if (op_class == NG_CLASS_CREATE || op_class == NG_CLASS_HOST)
         return true;
     if (ng_ring_is_cold_call(thread, (enum ng_op)op))
         return true;
     return op_class == NG_CLASS_GROUP && comm &&
            (atomic_load(&comm->group->state) == NG_GROUP_CREATING ||
-            NG_LOAD(comm->group->scheduled) == 0);
+            NG_LOAD(comm->group->scheduled) == 0 || NG_LOAD(comm->host_calls->op));
 }
 
 /* The key of the longest wait of a thread of this process, if it has lasted for the suspect time; 0
@@ -350,7 +350,7 @@ static void tell(const struct ng_view *view)
         error = ng_view_index_find(view, &arena, &processes);
     for (uint32_t w = 0; w < waits.count && !error && told < LINES_MAX; w++) {
         const struct ng_wait *wait = &waits.waits[w];
-        bool roll = wait->type == NG_WAIT_CREATE || wait->cold ||
+        bool roll = wait->type == NG_WAIT_CREATE || wait->type == NG_WAIT_HOST || wait->cold ||
                     (wait->type == NG_WAIT_P2P && wait->on_host);
         if (!roll || !has_self(view, &waits, w) ||
             ng_roll_call_line(&processes, &waits, w, &arena, line, &level) != 0)

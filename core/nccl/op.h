@@ -16,6 +16,7 @@ enum ng_op_class {
     NG_CLASS_CREATE,
     NG_CLASS_END,
     NG_CLASS_QUERY,
+    NG_CLASS_HOST,
 };
 
 /* Arguments that must be the same on every rank of a group (struct ng_op_info.fields). */
@@ -23,6 +24,7 @@ enum ng_op_class {
 #define NG_F_DTYPE 2u
 #define NG_F_REDOP 4u
 #define NG_F_ROOT  8u
+#define NG_F_MEETS 16u /* none of those: core/nccl/op.def */
 
 enum ng_op {
     NG_OP_NONE = 0,
@@ -48,11 +50,30 @@ struct ng_op_info {
 /* Indexed by enum ng_op. */
 extern const struct ng_op_info ng_op_table[NG_OP_LIMIT];
 
-/* Does NCCL create or end communicators in it? Its deadline is NCCLGUARD_INIT_TIMEOUT then. */
+/* Does NCCL create, change or end communicators in it? Its deadline is NCCLGUARD_INIT_TIMEOUT
+ * then. */
 static inline bool ng_op_is_init(unsigned op)
 {
-    return op < NG_OP_LIMIT && (ng_op_table[op].op_class == NG_CLASS_CREATE ||
-                                ng_op_table[op].op_class == NG_CLASS_END);
+    return op < NG_OP_LIMIT &&
+           (ng_op_table[op].op_class == NG_CLASS_CREATE ||
+            ng_op_table[op].op_class == NG_CLASS_END || ng_op_table[op].op_class == NG_CLASS_HOST);
+}
+
+/* Host calls that all ranks of a group make equally often have a number below NG_OP_JOINT_CALLS:
+ * each rank counts them (struct ng_box_host_calls). -1: another operation. */
+#define NG_OP_JOINT_CALLS 6
+static inline int ng_op_joint_call(unsigned op)
+{
+    return op >= NG_OP_CommWindowRegister && op < NG_OP_CommWindowRegister + NG_OP_JOINT_CALLS
+               ? (int)op - NG_OP_CommWindowRegister
+               : -1;
+}
+
+/* Does it only give something back? On an ended communicator there is nothing to do then. */
+static inline bool ng_op_gives_back(unsigned op)
+{
+    return op == NG_OP_CommWindowDeregister || op == NG_OP_DevCommDestroy ||
+           op == NG_OP_CommDeregister;
 }
 
 /* Does every rank wait for all others, and end with them? Not for operations with a root: one side

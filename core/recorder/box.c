@@ -114,7 +114,12 @@ static void lay_out(struct ng_box_header *header, uint32_t records,
     header->hash_log_capacity = GROUP_CAPACITY;
     header->hash_logs_offset =
         header->groups_offset + page_up((size_t)GROUP_CAPACITY * NG_BOX_GROUP_BYTES);
-    header->total_bytes = header->hash_logs_offset + (size_t)GROUP_CAPACITY * NG_BOX_HASH_LOG_BYTES;
+    header->host_calls_bytes = NG_BOX_HOST_CALLS_BYTES;
+    header->host_calls_capacity = GROUP_CAPACITY;
+    header->host_calls_offset =
+        header->hash_logs_offset + page_up((size_t)GROUP_CAPACITY * NG_BOX_HASH_LOG_BYTES);
+    header->total_bytes =
+        header->host_calls_offset + (size_t)GROUP_CAPACITY * NG_BOX_HOST_CALLS_BYTES;
 }
 
 static void fill_identity(struct ng_box_header *header, const struct ng_box_identity *identity)
@@ -166,6 +171,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->modules = (void *)((char *)map + header->modules_offset);
     box->addresses = (void *)((char *)map + header->addresses_offset);
     box->hash_logs = (void *)((char *)map + header->hash_logs_offset);
+    box->host_calls = (void *)((char *)map + header->host_calls_offset);
     box->python = (void *)((char *)map + header->python_offset);
     box->codes = (void *)((char *)map + header->codes_offset);
     box->lines = (uint8_t *)map + header->lines_offset;
@@ -180,6 +186,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->module_capacity = header->module_capacity;
     box->address_capacity = header->address_capacity;
     box->hash_log_capacity = header->hash_log_capacity;
+    box->host_calls_capacity = header->host_calls_capacity;
     box->python_capacity = header->python_capacity;
     box->code_capacity = header->code_capacity;
     box->lines_capacity = header->lines_capacity;
@@ -322,6 +329,8 @@ static int create_file(const char *folder, const struct ng_box_header *header,
         error = reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
     if (!error)
         error = reserve(fd, header->hash_logs_offset, GROUPS_AT_ONCE * NG_BOX_HASH_LOG_BYTES);
+    if (!error)
+        error = reserve(fd, header->host_calls_offset, GROUPS_AT_ONCE * NG_BOX_HOST_CALLS_BYTES);
     void *map = MAP_FAILED;
     if (!error) {
         map = mmap(NULL, header->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -394,6 +403,10 @@ int ng_box_reserve_group(struct ng_box *box, uint32_t index)
                         box->header->hash_logs_offset + (uint64_t)first * NG_BOX_HASH_LOG_BYTES,
                         GROUPS_AT_ONCE * NG_BOX_HASH_LOG_BYTES);
     if (!error)
+        error = reserve(box->file.fd,
+                        box->header->host_calls_offset + (uint64_t)first * NG_BOX_HOST_CALLS_BYTES,
+                        GROUPS_AT_ONCE * NG_BOX_HOST_CALLS_BYTES);
+    if (!error)
         box->groups_reserved = first + GROUPS_AT_ONCE;
     return error;
 }
@@ -452,6 +465,11 @@ static void drop_what_is_not_there(struct ng_box_header *header)
         !in_file(header->hash_logs_offset, header->hash_log_capacity, NG_BOX_HASH_LOG_BYTES,
                  header->total_bytes))
         header->hash_logs_offset = header->hash_log_capacity = 0;
+    if (header->host_calls_bytes != NG_BOX_HOST_CALLS_BYTES ||
+        header->host_calls_capacity > header->group_capacity ||
+        !in_file(header->host_calls_offset, header->host_calls_capacity, NG_BOX_HOST_CALLS_BYTES,
+                 header->total_bytes))
+        header->host_calls_offset = header->host_calls_capacity = 0;
 }
 
 int ng_box_open(const char *path, struct ng_box *ret_box)

@@ -20,6 +20,7 @@
  *   addresses      address_capacity slots: what is known of the addresses in frames
  *   hash logs      hash_log_capacity slots: rolling hashes of the group in the same slot:
  *                  core/view/hash_log.h
+ *   host calls     host_calls_capacity slots: calls of class HOST of the group in the same slot
  *   python         python_capacity slots, as many as records, or none: where each call was made,
  *                  in Python,
  *   codes          code_capacity slots: the code objects that occur there, and
@@ -206,6 +207,9 @@ struct ng_box_header {
     _Atomic int64_t seen_end_mono_ns;
     /* Its NCCLGUARD_COLD_SUSPECT, written with the identity; 0 not known, or none. */
     int64_t cold_suspect_ns;
+    /* struct ng_box_host_calls. 0 the writer has none. */
+    uint64_t host_calls_offset;
+    uint32_t host_calls_bytes, host_calls_capacity;
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -583,9 +587,21 @@ struct ng_box_hash_log {
 };
 #define NG_BOX_HASH_LOG_BYTES 512
 
+/* The calls of class HOST (core/nccl/op.def) on one communicator. 48 bytes. */
+struct ng_box_host_calls {
+    _Atomic uint32_t entered[NG_OP_JOINT_CALLS]; /* by ng_op_joint_call */
+    /* The newest that was made inside an NCCL group, until that group is over: enum ng_op, and the
+     * thread. 0 none */
+    _Atomic uint32_t op, tid;
+    _Atomic uint32_t open; /* 1: the thread has not begun to close the group */
+    uint8_t reserved[12];
+};
+#define NG_BOX_HOST_CALLS_BYTES 48
+
 _Static_assert(sizeof(struct ng_box_header) <= NG_BOX_HEADER_BYTES, "header fits its page");
 _Static_assert(sizeof(struct ng_box_group) == NG_BOX_GROUP_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_thread) == NG_BOX_THREAD_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_host_calls) == NG_BOX_HOST_CALLS_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_record) == NG_BOX_RECORD_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_duration) == NG_BOX_DURATION_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_hash_log) == NG_BOX_HASH_LOG_BYTES, "layout version 1");
@@ -614,6 +630,7 @@ struct ng_box {
     struct ng_box_module *modules;
     struct ng_box_address *addresses;
     struct ng_box_hash_log *hash_logs;
+    struct ng_box_host_calls *host_calls;
     struct ng_box_python *python;
     struct ng_box_code *codes;
     uint8_t *lines;
@@ -622,7 +639,7 @@ struct ng_box {
     uint32_t fault_capacity;                     /* 0: no faults are injected */
     uint32_t registration_capacity;              /* 0: nothing is registered */
     uint32_t frames_capacity, module_capacity, address_capacity; /* 0: calls have no frames */
-    uint32_t hash_log_capacity;                                  /* 0: the writer has none */
+    uint32_t hash_log_capacity, host_calls_capacity;             /* 0: the writer has none */
     uint32_t python_capacity, code_capacity, lines_capacity; /* 0: calls have no Python frames */
     uint32_t groups_reserved;                                /* slots whose pages certainly exist */
     size_t map_bytes;

@@ -246,7 +246,9 @@ int ng_box_read(const struct ng_box *box, unsigned parts)
     if (parts & NG_BOX_GROUPS)
         whole = take(box, box->groups, NG_BOX_GROUP_BYTES, groups, settle_group) &&
                 take(box, box->hash_logs, NG_BOX_HASH_LOG_BYTES,
-                     least(box->hash_log_capacity, groups), NULL);
+                     least(box->hash_log_capacity, groups), NULL) &&
+                take(box, box->host_calls, NG_BOX_HOST_CALLS_BYTES,
+                     least(box->host_calls_capacity, groups), NULL);
     if (whole && parts & NG_BOX_THREADS)
         whole = take(box, box->threads, NG_BOX_THREAD_BYTES, threads, settle_thread);
     if (whole && parts & NG_BOX_RECORDS)

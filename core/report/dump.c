@@ -437,6 +437,23 @@ static void put_registration(struct ng_json *json, const struct ng_view_registra
     ng_json_close_object(json);
 }
 
+static void put_host_calls(struct ng_json *json, const struct ng_view_host_calls *calls)
+{
+    uint32_t any = calls->op;
+
+    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
+        any |= calls->entered[i];
+    if (!any)
+        return;
+    ng_json_open_object(json, "host_calls", NG_JSON_COMPACT);
+    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
+        put_uint(json, ng_op_name(NG_OP_CommWindowRegister + i), calls->entered[i]);
+    put_uint(json, "batch_op_number", calls->op);
+    put_uint(json, "batch_tid", calls->tid);
+    ng_json_bool(json, "batch_open", calls->open);
+    ng_json_close_object(json);
+}
+
 static void put_member(struct ng_json *json, const struct ng_view *view,
                        const struct ng_view_member *member)
 {
@@ -493,6 +510,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
         ng_json_bool(json, "pending_vague", true);
     if (member->pending_inferred)
         ng_json_bool(json, "pending_inferred", true);
+    put_host_calls(json, &member->host_calls);
     if (member->counted) {
         put_uint(json, "counted_seq", member->counted_seq);
         put_uint(json, "counted_left", member->counted_left);

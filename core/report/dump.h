@@ -83,6 +83,10 @@
  *     color               of a split; otherwise -1
  *     ordinal             which split, shrink or grow of its parent it is; 0 none
  *     derived             how many splits, shrinks and grows were called on it
+ *     host_calls          object, absent before the first: how often each call of class HOST
+ *                         (core/nccl/op.def) was made, by its name; batch_op_number, batch_tid: of
+ *                         the newest in an NCCL group that is not over, and its thread;
+ *                         batch_open: that thread has not begun to close the NCCL group
  *     entered, scheduled, started, completed, p2p_entered, p2p_completed   counts
  *     rolling_hash        16 hex digits: of all its collectives up to `entered`, as defined in
  *                         core/recorder/signature.h; all zero: not known

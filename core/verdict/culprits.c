@@ -216,6 +216,10 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
         verdict->end_is_certain = true;
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     }
+    /* In some releases ranks end it alone. */
+    if (wait->type == NG_WAIT_HOST && cause == NG_CAUSE_MISSING &&
+        !(ng_op_table[wait->op].fields & NG_F_MEETS))
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
     /* One may have failed because of the other, or because of another absentee. */
     if (cause == NG_CAUSE_FAULT && (verdict->culprit_count > 1 || wait->absentee_count > 1))
         verdict->confidence = NG_CONFIDENCE_LIKELY;

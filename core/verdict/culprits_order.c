@@ -322,7 +322,10 @@ bool ng_culprits_is_stray(const struct ng_wait_graph *waits, const struct ng_cyc
     const struct ng_wait *a = &waits->waits[cycle->steps[0].wait],
                          *b = &waits->waits[cycle->steps[1].wait];
 
-    return a->group == b->group && (a->type == NG_WAIT_CREATE) != (b->type == NG_WAIT_CREATE);
+    if (a->group != b->group)
+        return false;
+    return a->type == NG_WAIT_HOST || b->type == NG_WAIT_HOST ||
+           (a->type == NG_WAIT_CREATE) != (b->type == NG_WAIT_CREATE);
 }
 
 /* Adds each rank in wait `wait`, which made this call while the others made `other`. */

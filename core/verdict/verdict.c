@@ -187,8 +187,9 @@ static int judge_order(struct ng_verdict_builder *builder, uint32_t *best, enum 
             }
     tell_of(builder, *best);
     const struct ng_wait *wait = &builder->waits.waits[*best];
-    verdict->all_came = !wait->absentee_count && (wait->type == NG_WAIT_CREATE ||
-                                                  wait->type == NG_WAIT_END || wait->on_host);
+    verdict->all_came =
+        !wait->absentee_count && (wait->type == NG_WAIT_CREATE || wait->type == NG_WAIT_END ||
+                                  wait->type == NG_WAIT_HOST || wait->on_host);
     if (cause == NG_CAUSE_DEVICE && !wait->on_host)
         return judge_device(builder, best);
     verdict->kind = NG_KIND_UNKNOWN;

@@ -788,6 +788,107 @@ static int find_making(struct finder *finder, const struct making *making, uint3
     return 0;
 }
 
+/* The call of operation `op`, of class HOST, that a member is inside; in an NCCL group, the one
+ * that closes the group. NULL none. */
+static const struct ng_view_call *host_call_of(const struct finder *finder,
+                                               const struct ng_view_member *member, enum ng_op op)
+{
+    const struct ng_view_host_calls *calls = &member->host_calls;
+    const struct ng_view_call *call =
+        call_of(finder, member, NG_CLASS_HOST, finder->view->groups[member->group].id);
+
+    if (call)
+        return call->op == op ? call : NULL;
+    return calls->op == op && !calls->open && calls->tid ? group_end_of(finder, member, calls->tid)
+                                                         : NULL;
+}
+
+static bool in_open_host_call(const struct ng_view_member *member, enum ng_op op)
+{
+    return member->host_calls.op == op && member->host_calls.open;
+}
+
+/*
+ * Adds what a wait in host calls needs of one rank. `number`: which call of this operation on the
+ * communicator it is, from 1; 0: ranks do not make it equally often, and it needs only that their
+ * processes answer.
+ */
+static int look_for_caller(struct finder *finder, struct ng_wait *wait,
+                           const struct ng_view_member *member, int rank, uint32_t number)
+{
+    int index = ng_op_joint_call(wait->op);
+    enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
+    bool gone = ng_life_is_gone(life) || life == NG_LIFE_STOPPED;
+    bool came = member && (!number || member->host_calls.entered[index] >= number);
+    bool open = came && number && member->host_calls.entered[index] == number &&
+                in_open_host_call(member, wait->op);
+
+    if (!number && (!member || !gone))
+        return 0;
+    /* A rank that has left the call has finished it, whatever happened to it later. */
+    if (came && !open && (!gone || (number && !host_call_of(finder, member, wait->op))))
+        return 0;
+    struct ng_absentee *absentee = add_absentee(finder, wait, member, rank);
+    if (!absentee)
+        return -ENOMEM;
+    absentee->came = came && !open;
+    absentee->open_group = open;
+    return 0;
+}
+
+/* Finds members that are inside host calls of operation `op`, and ranks that have not come. */
+static int find_host_call(struct finder *finder, uint32_t group,
+                          const struct ng_view_member *members, uint32_t count, enum ng_op op)
+{
+    struct ng_wait *wait = NULL;
+    uint32_t number = UINT32_MAX;
+    int index = ng_op_joint_call(op), error = 0;
+
+    for (uint32_t i = 0; i < count && !error; i++) {
+        const struct ng_view_call *call = host_call_of(finder, &members[i], op);
+        if (!call || call->age_ns < finder->stalled_ns ||
+            ng_life_is_gone(process_of(finder, &members[i])->life))
+            continue;
+        error = join_call(finder, &wait, NG_WAIT_HOST, &members[i], call);
+        uint32_t own = index < 0 ? 0 : members[i].host_calls.entered[index];
+        number = own < number ? own : number;
+        if (!error)
+            wait->op = op;
+    }
+    for (int rank = 0, i = 0; wait && !error && rank < finder->view->groups[group].nranks; rank++) {
+        while (i < (int)count && members[i].group_rank < rank)
+            i++;
+        bool seen = i < (int)count && members[i].group_rank == rank;
+        error = look_for_caller(finder, wait, seen ? &members[i] : NULL, rank, number);
+    }
+    return error;
+}
+
+static int find_host_calls(struct finder *finder, uint32_t group,
+                           const struct ng_view_member *members, uint32_t count)
+{
+    int error = 0;
+
+    for (unsigned op = NG_OP_CommWindowRegister; op <= NG_OP_CommDeregister && !error; op++)
+        error = find_host_call(finder, group, members, count, (enum ng_op)op);
+    return error;
+}
+
+/* From this release on a rank that destroys its communicator waits for those that aborted theirs.
+ */
+#define VERSION_DESTROY_WAITS 23102
+
+static bool is_awaited_at_end(const struct finder *finder, const struct ng_wait *wait,
+                              const struct ng_view_member *member)
+{
+    if (member->state <= NG_GROUP_READY)
+        return true;
+    int version = member->nccl_version ? member->nccl_version
+                                       : finder->view->groups[wait->group].nccl_version;
+    return member->state == NG_GROUP_ABORTED && wait->op == NG_OP_CommDestroy &&
+           version >= VERSION_DESTROY_WAITS;
+}
+
 static int find_end(struct finder *finder, uint32_t group, const struct ng_view_member *members,
                     uint32_t count)
 {
@@ -809,7 +910,7 @@ static int find_end(struct finder *finder, uint32_t group, const struct ng_view_
     for (uint32_t i = 0; i < count; i++) {
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
             finder->waits->wait_of_member[&members[i] - finder->view->members] >= 0 ||
-            members[i].state > NG_GROUP_READY ||
+            !is_awaited_at_end(finder, wait, &members[i]) ||
             call_of(finder, &members[i], NG_CLASS_END, finder->view->groups[group].id))
             continue;
         if (!add_absentee(finder, wait, &members[i], members[i].group_rank))
@@ -1345,6 +1446,8 @@ int ng_wait_graph_find(const struct ng_view *view, int64_t stalled_ns, struct ng
                 finder.farthest = members[i].completed;
         for (size_t i = 0; i < sizeof(makings) / sizeof(makings[0]) && !error; i++)
             error = find_making(&finder, &makings[i], group, members, count);
+        if (!error)
+            error = find_host_calls(&finder, group, members, count);
         if (!error)
             error = find_collective(&finder, group, members, count);
         if (!error)

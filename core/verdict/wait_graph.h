@@ -16,6 +16,7 @@ enum ng_wait_type {
     NG_WAIT_CREATE, /* communicator init: the group is the new one; split, shrink and grow: the
                        parent */
     NG_WAIT_END,    /* finalize, destroy */
+    NG_WAIT_HOST,   /* the other calls in which ranks wait for each other on the host */
 };
 
 enum ng_absence {

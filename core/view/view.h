@@ -247,6 +247,13 @@ struct ng_view_registration {
     uint64_t spent_ns;
 };
 
+/* The calls of class HOST on a communicator, as in its black box (core/recorder/box.h). */
+struct ng_view_host_calls {
+    uint32_t entered[NG_OP_JOINT_CALLS];
+    uint32_t op, tid;
+    bool open;
+};
+
 /* One rank of one group, as reported by its own process. */
 struct ng_view_member {
     uint32_t process;
@@ -263,6 +270,7 @@ struct ng_view_member {
     uint32_t derived;     /* splits, shrinks and grows called on this communicator so far */
     uint64_t entered, scheduled, started, completed; /* collectives, from 1 */
     uint64_t p2p_entered, p2p_completed;
+    struct ng_view_host_calls host_calls;
     int color;                    /* of a split; otherwise -1 */
     uint32_t created_by;          /* enum ng_op */
     int64_t created_age_ns;       /* 0 not known */

@@ -128,6 +128,20 @@ static void read_memory(const struct ng_box_header *header, struct ng_view_proce
                                                     .bytes = NG_LOAD(header->memory[i].bytes)};
 }
 
+static void read_host_calls(const struct ng_box *box, uint32_t slot,
+                            struct ng_view_host_calls *ret_calls)
+{
+    if (slot >= box->host_calls_capacity)
+        return;
+    const struct ng_box_host_calls *calls = &box->host_calls[slot];
+    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
+        ret_calls->entered[i] = NG_LOAD(calls->entered[i]);
+    uint32_t op = NG_LOAD(calls->op);
+    ret_calls->op = op < NG_OP_LIMIT ? op : NG_OP_NONE;
+    ret_calls->tid = NG_LOAD(calls->tid);
+    ret_calls->open = NG_LOAD(calls->open);
+}
+
 static int read_groups(struct reading *reading)
 {
     struct ng_view *view = reading->view;
@@ -165,6 +179,7 @@ static int read_groups(struct reading *reading)
         reading->first_member_of_slot[slot] = view->member_count;
         read_device(group, member);
         read_registration(reading->box, slot, &member->registration);
+        read_host_calls(reading->box, slot, &member->host_calls);
         member->nranks = nranks;
         member->nccl_version = told.nccl_version;
         member->state = (enum ng_group_state)state;

@@ -424,6 +424,24 @@ static void code_registration(struct ng_coder *coder, struct ng_view_registratio
     NUMBER(told->spent_ns);
 }
 
+bool ng_code_has_host_calls(const struct ng_view_member *member)
+{
+    uint32_t any = member->host_calls.op;
+
+    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
+        any |= member->host_calls.entered[i];
+    return any;
+}
+
+static void code_host_calls(struct ng_coder *coder, struct ng_view_host_calls *told)
+{
+    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
+        UINT32(told->entered[i]);
+    BELOW(told->op, NG_OP_LIMIT);
+    UINT32(told->tid);
+    BELOW(told->open, 2);
+}
+
 void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint64_t *bits,
                     uint64_t *place, struct ng_view_sample *samples)
 {
@@ -489,6 +507,8 @@ void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint6
         NUMBER(member->counted_seq);
         UINT32(member->counted_left);
     }
+    if (*bits & MEMBER_HOST_CALLS)
+        code_host_calls(coder, &member->host_calls);
     close_block(coder, block);
 }
 

@@ -35,7 +35,8 @@ enum {
     MEMBER_VAGUE = 2048,
     MEMBER_ERROR = 4096,
     MEMBER_INFERRED = 8192,
-    MEMBER_COUNTED = 16384
+    MEMBER_COUNTED = 16384,
+    MEMBER_HOST_CALLS = 65536
 };
 enum {
     SAME_SIGNATURE = 1,
@@ -97,6 +98,7 @@ void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head);
 void ng_code_group(struct ng_coder *coder, struct ng_view_group *group);
 /* `bits`: MEMBER_…; `place`: index of its group; `samples`: NG_PROGRESS_SAMPLES, how many of them
  * count. */
+bool ng_code_has_host_calls(const struct ng_view_member *member);
 void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint64_t *bits,
                     uint64_t *place, struct ng_view_sample *samples);
 void ng_code_record(struct ng_coder *coder, struct ng_view_record *record);

@@ -100,7 +100,8 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
         (member->rests ? MEMBER_RESTS : 0) | (unlike ? MEMBER_UNLIKE : 0) |
         (member->registration.known ? MEMBER_REGISTRATION : 0) |
         (member->pending_vague ? MEMBER_VAGUE : 0) | (member->error_age_ns ? MEMBER_ERROR : 0) |
-        (member->pending_inferred ? MEMBER_INFERRED : 0) | (member->counted ? MEMBER_COUNTED : 0);
+        (member->pending_inferred ? MEMBER_INFERRED : 0) | (member->counted ? MEMBER_COUNTED : 0) |
+        (ng_code_has_host_calls(member) ? MEMBER_HOST_CALLS : 0);
 
     if (told.sample_count > NG_PROGRESS_SAMPLES)
         told.sample_count = NG_PROGRESS_SAMPLES;

@@ -8,6 +8,7 @@
  *   group     the same in a NCCL group: they wait inside ncclGroupEnd
  *   p2p       it leaves out its send: the others wait for their receive
  *   split     it does not come to ncclCommSplit
+ *   window    it does not come to ncclCommWindowRegister
  *   finalize  it leaves out an all-reduce, and the others wait inside ncclCommFinalize
  *   destroy   the same inside ncclCommDestroy, which nobody can abort
  *   init      it does not come to ncclCommInitRank: the others wait inside that
@@ -41,10 +42,10 @@
 
 #define PLACES(PLACE)                                                                              \
     PLACE(WARM, "warm"), PLACE(COLD, "cold"), PLACE(GROUP, "group"), PLACE(P2P, "p2p"),            \
-        PLACE(SPLIT, "split"), PLACE(FINALIZE, "finalize"), PLACE(DESTROY, "destroy"),             \
-        PLACE(INIT, "init"), PLACE(REPLAY, "replay"), PLACE(GRAPH, "graph"), PLACE(DEAD, "dead"),  \
-        PLACE(IDLE, "idle"), PLACE(RACE, "race"), PLACE(AGAIN, "again"), PLACE(OWN, "own"),        \
-        PLACE(GIVES_UP, "gives-up")
+        PLACE(SPLIT, "split"), PLACE(WINDOW, "window"), PLACE(FINALIZE, "finalize"),               \
+        PLACE(DESTROY, "destroy"), PLACE(INIT, "init"), PLACE(REPLAY, "replay"),                   \
+        PLACE(GRAPH, "graph"), PLACE(DEAD, "dead"), PLACE(IDLE, "idle"), PLACE(RACE, "race"),      \
+        PLACE(AGAIN, "again"), PLACE(OWN, "own"), PLACE(GIVES_UP, "gives-up")
 enum { PLACES(WORD_NUMBER), PLACE_COUNT };
 static const char *const names[PLACE_COUNT] = {PLACES(WORD_TEXT)};
 
@@ -179,6 +180,16 @@ static void wait_for_last(ncclComm_t comm)
     case SPLIT:
         say("blocked CommSplit", ncclCommSplit(comm, 0, place.rank, &child, NULL));
         break;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    case WINDOW: {
+        ncclWindow_t window;
+        void *memory;
+        NCCL(ncclMemAlloc(&memory, 2u << 20));
+        say("blocked CommWindowRegister",
+            ncclCommWindowRegister(comm, memory, 2u << 20, &window, NCCL_WIN_COLL_SYMMETRIC));
+        break;
+    }
+#endif
     case FINALIZE:
         NCCL(all_reduce(comm));
         say("blocked CommFinalize", ncclCommFinalize(comm));

@@ -289,6 +289,18 @@ static void get_registration(const json_t *from, struct ng_view_registration *re
                                       .spent_ns = get_uint(from, "spent_ns")};
 }
 
+static void get_host_calls(const json_t *from, struct ng_view_host_calls *ret_calls)
+{
+    if (!json_is_object(from))
+        return;
+    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
+        ret_calls->entered[i] =
+            (uint32_t)get_int(from, ng_op_name(NG_OP_CommWindowRegister + i), 0, UINT32_MAX, 0);
+    ret_calls->op = (uint32_t)get_int(from, "batch_op_number", 0, NG_OP_LIMIT - 1, 0);
+    ret_calls->tid = (uint32_t)get_int(from, "batch_tid", 0, UINT32_MAX, 0);
+    ret_calls->open = json_is_true(json_object_get(from, "batch_open"));
+}
+
 /* Returns 0, -EBADMSG if the member is implausible, or -ENOMEM. */
 static int read_member(struct ng_view *view, uint32_t process, const struct modules *modules,
                        const json_t *from, size_t *records_left_out)
@@ -331,6 +343,7 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     member->excluded = get_hex(from, "excluded");
     member->ordinal = (uint32_t)get_int(from, "ordinal", 0, UINT32_MAX, 0);
     member->derived = (uint32_t)get_int(from, "derived", 0, UINT32_MAX, 0);
+    get_host_calls(json_object_get(from, "host_calls"), &member->host_calls);
     member->entered = get_uint(from, "entered");
     member->scheduled = get_uint(from, "scheduled");
     member->started = get_uint(from, "started");

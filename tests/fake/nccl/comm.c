@@ -473,6 +473,9 @@ static ncclResult_t teardown_job(struct fake_job *job)
     fake_comm_drain(comm);
     /* Captured graphs hold their communicator: the real library waits for their destruction too. */
     await_none(comm, &comm->graph_refs);
+    /* From 2.31.2 on. An abort ends it. */
+    if (!fake_comm_aborted(comm) && fake_waits("CommDestroy"))
+        fake_meet(comm, FAKE_BOOT_DESTROY);
     take_time(comm, listed_ms("FAKE_NCCL_TEARDOWN_MS", (unsigned long)comm->rank), true);
     fake_memory_release(comm);
     registry_remove(comm);

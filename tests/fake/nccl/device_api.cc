@@ -1,6 +1,6 @@
 /* Host side of NCCL's device API. There is no device code here to serve: a device communicator is
- * refused, as on hardware that cannot have one; teams are plain arithmetic over one node's ranks.
- */
+ * refused, as on hardware that cannot have one, unless FAKE_NCCL_DEVICE_API=1; teams are plain
+ * arithmetic over one node's ranks. */
 #include <nccl.h>
 #include <nccl_device.h>
 
@@ -25,9 +25,9 @@ typedef struct ncclGinBarrierHandle ncclGinBarrierHandle_t; /* came with 2.28.7 
 
 DEVICE_FORM(ncclResult_t, ncclDevCommCreate,
             (ncclComm_t comm, const ncclDevCommRequirements_t *, ncclDevComm_t *),
-            fake_device_unsupported("ncclDevCommCreate"))
+            fake_device_comm_create(comm))
 DEVICE_FORM(ncclResult_t, ncclDevCommDestroy, (ncclComm_t comm, const ncclDevComm_t *),
-            fake_device_unsupported("ncclDevCommDestroy"))
+            fake_device_comm_end(comm))
 
 DEVICE_API(int, ncclLLA2ACalcSlots, (int max_elements, int max_element_bytes))
 {

@@ -71,6 +71,12 @@ enum fake_boot_kind {
     FAKE_BOOT_SHRINK,
     FAKE_BOOT_GROW,
     FAKE_BOOT_WINDOW,
+    FAKE_BOOT_WINDOW_END,
+    FAKE_BOOT_DEVICE,
+    FAKE_BOOT_DEVICE_END,
+    FAKE_BOOT_SUSPEND,
+    FAKE_BOOT_RESUME,
+    FAKE_BOOT_DESTROY,
     FAKE_BOOT_KINDS
 };
 
@@ -200,6 +206,10 @@ void fake_comm_wake(struct ncclComm *comm);
 void fake_comm_count(struct ncclComm *comm, int *number, int by);
 /* Stays in progress for FAKE_NCCL_INPROGRESS_MS when the communicator is nonblocking. */
 void fake_comm_linger(struct ncclComm *comm);
+/* All ranks of the communicator come. Does the release that this stands in for wait for them in a
+ * function that others leave alone? FAKE_NCCL_WAITS=CommDestroy,CommWindowDeregister */
+ncclResult_t fake_meet(struct ncclComm *comm, int kind);
+bool fake_waits(const char *func);
 /* Waits until this communicator's kernels are over. */
 void fake_comm_drain(struct ncclComm *comm);
 /* Ends the kernels in flight, for revoke and shrink, and leaves the communicator in one piece. */
@@ -281,6 +291,10 @@ struct fake_job {
     pthread_t thread;
     ncclResult_t result;
     ncclComm_t *ret_comm; /* where the handle of a child goes */
+    int meets;            /* enum fake_boot_kind: all ranks of the communicator */
+    void *buffer;         /* window: what it is made of, and where it goes */
+    size_t bytes;
+    ncclWindow_t *ret_window;
     ncclUniqueId id;
     int nranks, rank, color, key, flags;
     int *exclude;

@@ -2,6 +2,7 @@
  * reduction operators. Only bookkeeping, but strict: what corrupts memory in the real library (a
  * handle used twice, after an abort, or with another communicator) is told and ends the program. */
 #include "tests/fake/nccl/fake.h"
+#include "tests/fake/nccl/fake_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,16 +198,12 @@ static ncclResult_t entry_release(const struct ncclComm *comm, void *handle, enu
     return ncclSuccess;
 }
 
-FAKE_API(ncclResult_t, ncclCommRegister,
-         (const ncclComm_t handle, void *buff, size_t size, void **ret_handle))
+static void *register_buffer(struct ncclComm *comm, const void *buff, size_t size)
 {
     struct entry *e;
     uintptr_t begin = (uintptr_t)buff / PAGE * PAGE, end = round_up((uintptr_t)buff + size, PAGE);
-    FAKE_ENTER(comm, handle, "CommRegister", true);
-    REFUSE_IF(!ret_handle, ncclInvalidArgument, "CommRegister : handle argument is NULL");
-    *ret_handle = NULL;
     if (fake_env_long("NCCL_LOCAL_REGISTER", 1, 0, 2) == 0 || !buff || !size)
-        return ncclSuccess;
+        return NULL;
     pthread_mutex_lock(&entries_lock);
     for (e = entries; e; e = e->next)
         if (e->kind == ENTRY_REGISTRATION && e->owner == comm && !e->orphan && e->refs &&
@@ -217,7 +214,15 @@ FAKE_API(ncclResult_t, ncclCommRegister,
     else
         e = entry_add_locked(comm, ENTRY_REGISTRATION, begin, end);
     pthread_mutex_unlock(&entries_lock);
-    *ret_handle = e;
+    return e;
+}
+
+FAKE_API(ncclResult_t, ncclCommRegister,
+         (const ncclComm_t handle, void *buff, size_t size, void **ret_handle))
+{
+    FAKE_ENTER(comm, handle, "CommRegister", true);
+    REFUSE_IF(!ret_handle, ncclInvalidArgument, "CommRegister : handle argument is NULL");
+    *ret_handle = register_buffer(comm, buff, size);
     return ncclSuccess;
 }
 
@@ -290,15 +295,57 @@ FAKE_API(ncclResult_t, ncclCommDeregister, (const ncclComm_t comm, void *handle)
     return result;
 }
 
-FAKE_API(ncclResult_t, ncclCommWindowRegister,
-         (ncclComm_t handle, void *buff, size_t size, ncclWindow_t *win, int flags))
+/* All ranks of the communicator come, as in ncclBootstrapBarrier, which knows no deadline. */
+ncclResult_t fake_meet(struct ncclComm *comm, int kind)
+{
+    unsigned char *all = fake_new((size_t)comm->nranks), one = 1;
+    ncclResult_t result = fake_boot_all_gather(comm, kind, &one, all, 1);
+    free(all);
+    return result;
+}
+
+static ncclResult_t meet_job(struct fake_job *job)
+{
+    TRY(fake_meet(job->comm, job->meets));
+    fake_comm_linger(job->comm);
+    return ncclSuccess;
+}
+
+/* Inside a group at its end, and in the background with nonblocking communicators. */
+static ncclResult_t start_meeting(ncclComm_t handle, const char *func, int kind)
+{
+    FAKE_ENTER(comm, handle, func, true);
+    struct fake_job *job = fake_job_new(meet_job, comm, NULL);
+    job->meets = kind;
+    return fake_group_add_job(job);
+}
+
+bool fake_waits(const char *func)
+{
+    const char *list = getenv("FAKE_NCCL_WAITS");
+    return list && strstr(list, func);
+}
+
+static ncclResult_t window_job(struct fake_job *job)
+{
+    struct ncclComm *comm = job->comm;
+    TRY(fake_meet(comm, FAKE_BOOT_WINDOW));
+    void *registration = register_buffer(comm, job->buffer, job->bytes);
+    pthread_mutex_lock(&entries_lock);
+    struct entry *e = entry_add_locked(comm, ENTRY_WINDOW, (uintptr_t)job->buffer,
+                                       (uintptr_t)job->buffer + job->bytes);
+    e->registration = registration;
+    pthread_mutex_unlock(&entries_lock);
+    *job->ret_window = (ncclWindow_t)(void *)e;
+    fake_comm_linger(comm);
+    return ncclSuccess;
+}
+
+static ncclResult_t window_register(ncclComm_t handle, void *buff, size_t size, ncclWindow_t *win,
+                                    int flags)
 {
     const struct fake_cuda *cuda = fake_cuda();
     CUmemGenericAllocationHandle memory;
-    struct entry *e = NULL;
-    void *registration = NULL;
-    unsigned char *all, one = 1;
-    ncclResult_t result;
     FAKE_ENTER(comm, handle, "ncclCommWindowRegister", true);
     REFUSE_IF(!win, ncclInvalidArgument, "ncclCommWindowRegister : win argument is NULL");
     *win = NULL;
@@ -309,21 +356,24 @@ FAKE_API(ncclResult_t, ncclCommWindowRegister,
     if (!cuda || !cuda->mem_retain_handle || cuda->mem_retain_handle(&memory, buff) != CUDA_SUCCESS)
         return fake_cuda_failed(CUDA_ERROR_INVALID_VALUE, "cuMemRetainAllocationHandle");
     cuda->mem_release(memory);
-    /* Collective: every rank brings its buffer. */
-    all = fake_new((size_t)comm->nranks);
-    result = fake_boot_all_gather(comm, FAKE_BOOT_WINDOW, &one, all, 1);
-    free(all);
-    TRY(result);
-    TRY(ncclCommRegister(handle, buff, size, &registration));
-    pthread_mutex_lock(&entries_lock);
-    e = entry_add_locked(comm, ENTRY_WINDOW, (uintptr_t)buff, (uintptr_t)buff + size);
-    e->registration = registration;
-    pthread_mutex_unlock(&entries_lock);
-    *win = (ncclWindow_t)(void *)e;
-    return ncclSuccess;
+    struct fake_job *job = fake_job_new(window_job, comm, NULL);
+    job->buffer = buff;
+    job->bytes = size;
+    job->ret_window = win;
+    return fake_group_add_job(job);
 }
 
-FAKE_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win))
+/* As 2.28.9, which loses what the end of its group says of nonblocking communicators. */
+static ncclResult_t without_progress(ncclResult_t result)
+{
+    return result == ncclInProgress ? ncclSuccess : result;
+}
+
+FAKE_FORM(ncclResult_t, ncclCommWindowRegister,
+          (ncclComm_t handle, void *buff, size_t size, ncclWindow_t *win, int flags),
+          without_progress(FAKE_IN_GROUP(window_register(handle, buff, size, win, flags))))
+
+static ncclResult_t window_deregister(ncclComm_t comm, ncclWindow_t win)
 {
     void *registration = NULL;
     ncclResult_t result =
@@ -332,6 +382,41 @@ FAKE_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t 
         result = ncclCommDeregister(comm, registration);
     return result;
 }
+
+FAKE_API(ncclResult_t, ncclCommWindowDeregister, (ncclComm_t handle, ncclWindow_t win))
+{
+    if (fake_waits("CommWindowDeregister")) {
+        FAKE_ENTER(comm, handle, "ncclCommWindowDeregister", true);
+        TRY(fake_meet(comm, FAKE_BOOT_WINDOW_END));
+    }
+    return window_deregister(handle, win);
+}
+
+/* FAKE_NCCL_DEVICE_API=1: the communicator can have device communicators, which have no content
+ * here. */
+ncclResult_t fake_device_comm_create(ncclComm_t handle)
+{
+    const char *has = getenv("FAKE_NCCL_DEVICE_API");
+    if (!has || strcmp(has, "1") != 0)
+        return fake_device_unsupported("ncclDevCommCreate");
+    return without_progress(
+        FAKE_IN_GROUP(start_meeting(handle, "ncclDevCommCreate", FAKE_BOOT_DEVICE)));
+}
+
+ncclResult_t fake_device_comm_end(ncclComm_t handle)
+{
+    const char *has = getenv("FAKE_NCCL_DEVICE_API");
+    if (!has || strcmp(has, "1") != 0)
+        return fake_device_unsupported("ncclDevCommDestroy");
+    FAKE_ENTER(comm, handle, "ncclDevCommDestroy", true);
+    return fake_waits("DevCommDestroy") ? fake_meet(comm, FAKE_BOOT_DEVICE_END) : ncclSuccess;
+}
+
+/* Came with 2.29.7. */
+FAKE_FORM(ncclResult_t, ncclCommSuspend, (ncclComm_t comm, int flags),
+          FAKE_IN_GROUP(start_meeting(comm, "ncclCommSuspend", FAKE_BOOT_SUSPEND)))
+FAKE_FORM(ncclResult_t, ncclCommResume, (ncclComm_t comm),
+          FAKE_IN_GROUP(start_meeting(comm, "ncclCommResume", FAKE_BOOT_RESUME)))
 
 void fake_memory_release(struct ncclComm *comm)
 {

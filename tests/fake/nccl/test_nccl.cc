@@ -36,6 +36,11 @@ extern "C" ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniq
                                      ncclComm_t *newcomm, ncclConfig_t *config);
 #endif
 
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 7)
+extern "C" ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
+extern "C" ncclResult_t ncclCommResume(ncclComm_t comm);
+#endif
+
 /* Symbols of this program come before the library's: what NCCL calls by its exported names lands
  * here first, as in a preloaded interposer. */
 #define INTERPOSER extern "C" __attribute__((visibility("default")))
@@ -1884,6 +1889,30 @@ RANKS_TEST(Memory, AllocationsComeFromTheDeviceAndRegistrationsAreCounted, 2)
     EXPECT_EQ(ncclInvalidUsage, ncclCommDeregister(me.comm, &window));
     NCCL_OK(ncclMemFree(memory));
     NCCL_OK(ncclMemFree(nullptr));
+}
+
+/* No rank leaves such a call before all have come to it. */
+RANKS_TEST(HostCalls, AllRanksMeetInThem, 3)
+{
+    static std::atomic<int> came[20][3];
+    void *memory = nullptr;
+    ncclWindow_t window = nullptr;
+    NCCL_OK(ncclMemAlloc(&memory, 10000));
+    for (auto &round : came) {
+        round[0]++;
+        NCCL_OK(ncclCommWindowRegister(me.comm, memory, 10000, &window, 0));
+        EXPECT_EQ(3, round[0]);
+        NCCL_OK(ncclCommWindowDeregister(me.comm, window));
+        round[1]++;
+        NCCL_OK(ncclCommSuspend(me.comm, 1));
+        EXPECT_EQ(3, round[1]);
+        NCCL_OK(ncclGroupStart());
+        round[2]++;
+        NCCL_OK(ncclCommResume(me.comm));
+        NCCL_OK(ncclGroupEnd());
+        EXPECT_EQ(3, round[2]);
+    }
+    NCCL_OK(ncclMemFree(memory));
 }
 
 RANKS_TEST(Memory, AWindowNeedsVmmMemory, 1)

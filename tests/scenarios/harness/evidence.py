@@ -91,6 +91,9 @@ MEMBER = {"rank": Number(-1), "group_rank": Number(-1), "device": Number(-1), "p
           "timeout_ns": COUNT, "rests": BOOL, "coll_joined": COUNT, "p2p_joined": COUNT, "groups_closed": COUNT,
           "pending_seq": COUNT, "pending_record": COUNT, "pending_age_ns": COUNT, "pending_started": BOOL,
           "records": list, "composed": list, "samples": list}
+HOST_CALLS = {"CommWindowRegister": COUNT, "CommWindowDeregister": COUNT, "DevCommCreate": COUNT,
+              "DevCommDestroy": COUNT, "CommSuspend": COUNT, "CommResume": COUNT, "batch_op_number": COUNT,
+              "batch_tid": COUNT, "batch_open": BOOL}
 RECORD = {"id": Number(1), "state": TEXT, "state_number": Number(1), **SIGNATURE, "coll_seq": COUNT, "p2p_seq": COUNT,
           "peer_ordinal": COUNT, "op_id": Number(1), "retired": BOOL, "entered_age_ns": COUNT, "started_age_ns": COUNT,
           "completed_age_ns": COUNT, "stream": ID, "work_previous": COUNT, "caller": ID, "flags": COUNT, "tid": COUNT,
@@ -123,7 +126,15 @@ def check_replay(what, record):
          replay["graph_position"] <= replay["graph_calls"], what, "has the replay", replay)
 
 
+def check_host_calls(what, member):
+    """Taken out: they are there where calls of that kind were made."""
+    calls = member.pop("host_calls", None)
+    if calls is not None:
+        check_fields(f"{what} host_calls", calls, HOST_CALLS)
+
+
 def check_member(what, member, modules):
+    check_host_calls(what, member)
     for name in ("pending_vague", "pending_inferred"):
         need(member.pop(name, True) is True, what, name)
     counted = [member.pop(name, None) for name in ("counted_seq", "counted_left")]

@@ -571,6 +571,11 @@ static void add_random_member(struct ng_view *view, uint32_t index, unsigned *se
     member->creator_tid = (uint32_t)any(seed, 1 << 22);
     member->ordinal = (uint32_t)any(seed, 5);
     member->derived = (uint32_t)any(seed, 5);
+    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
+        member->host_calls.entered[i] = 1 + (uint32_t)any(seed, 5);
+    member->host_calls.op = (uint32_t)any(seed, NG_OP_LIMIT);
+    member->host_calls.tid = (uint32_t)any(seed, 1 << 22);
+    member->host_calls.open = any(seed, 2);
     member->color = (int)any(seed, 4) - 1;
     member->created_by = (uint32_t)any(seed, NG_OP_LIMIT);
     member->created_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);

@@ -12,6 +12,7 @@
 #include <nccl.h>
 
 extern "C" {
+#include "core/comm/in_flight_calls.h"
 #include "core/recorder/signature.h"
 /* core/config/timing.h, which C++ cannot read. */
 uint64_t ng_timing_next(int mode, uint64_t number);
@@ -1105,4 +1106,117 @@ TEST_F(Measured, AResetDeviceIsMeasuredAgain)
         }
     }
     made_number_contexts(true);
+}
+
+/* ---- Host calls of a group ---- */
+
+namespace
+{
+
+int host_call(void *comm, enum ng_op op, int (*inside)(void *) = nullptr, void *argument = nullptr)
+{
+    struct made_call call = {};
+    call.op = op;
+    call.comm = comm;
+    call.inside = inside;
+    call.argument = argument;
+    return made_call(0, &call);
+}
+
+} // namespace
+
+TEST_F(CallPath, HostCallsAreCountedEachAlone)
+{
+    void *comm = init(0);
+    EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
+    EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
+    EXPECT_EQ(host_call(comm, NG_OP_CommResume), OK);
+    EXPECT_EQ(host_call(comm, NG_OP_CommDeregister), OK); /* ranks differ in it */
+    const uint32_t counts[] = {2, 0, 0, 0, 0, 1};
+    for (int i = 0; i < 6; i++)
+        EXPECT_EQ(group_of(comm).host_entered[i], counts[i]) << i;
+    EXPECT_EQ(group_of(comm).entered, 0u) << "they are no collectives";
+}
+
+TEST_F(CallPath, AHostCallThatFailsIsNotCounted)
+{
+    void *comm = init(0);
+    auto refuse = [](void *) { return REFUSED; };
+    EXPECT_EQ(host_call(comm, NG_OP_DevCommCreate, refuse), REFUSED);
+    EXPECT_EQ(group_of(comm).host_entered[2], 0u);
+}
+
+TEST_F(CallPath, InsideAHostCallTheThreadsSlotNamesIt)
+{
+    void *comm = init(0);
+    auto look = [](void *handle) {
+        return (int)ng_in_flight_call(made_comm(handle)) == NG_OP_CommSuspend &&
+                       group_of(handle).host_entered[4] == 1
+                   ? OK
+                   : REFUSED;
+    };
+    EXPECT_EQ(host_call(comm, NG_OP_CommSuspend, look, comm), OK);
+    EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_NONE);
+}
+
+TEST_F(CallPath, AHostCallInAGroupIsOpenUntilItCloses)
+{
+    void *comm = init(0);
+    made_group_start(0);
+    EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
+    EXPECT_EQ(group_of(comm).host_op, (uint32_t)NG_OP_CommWindowRegister);
+    EXPECT_EQ(group_of(comm).host_tid, (uint32_t)gettid());
+    EXPECT_EQ(group_of(comm).host_open, 1u);
+    auto look = [](void *handle) {
+        struct made_group group = group_of(handle);
+        return group.host_op == NG_OP_CommWindowRegister && !group.host_open ? OK : REFUSED;
+    };
+    struct made_call end = {};
+    end.op = NG_OP_GroupEnd;
+    end.inside = look;
+    end.argument = comm;
+    EXPECT_EQ(made_call(0, &end), OK);
+    EXPECT_EQ(group_of(comm).host_op, 0u);
+    EXPECT_EQ(group_of(comm).host_entered[0], 1u);
+    EXPECT_EQ(group_of(comm).groups_closed, 0u) << "there was no work in it";
+}
+
+/* In nonblocking mode it goes on after the group was closed, until the program hears that. */
+TEST_F(CallPath, AHostCallInAGroupLastsWhileItIsInProgress)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    void *comm = init(0, 2, &config);
+    made_group_start(0);
+    EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
+    made_group_end(0, ncclInProgress);
+    EXPECT_EQ(group_of(comm).host_op, (uint32_t)NG_OP_CommWindowRegister);
+    int state = ncclSuccess;
+    struct made_call ask = {};
+    ask.op = NG_OP_CommGetAsyncError;
+    ask.comm = comm;
+    ask.answer = &state;
+    EXPECT_EQ(made_call(0, &ask), OK);
+    EXPECT_EQ(group_of(comm).host_op, 0u);
+}
+
+/* NCCL 2.28.9 reports success for a window of a nonblocking communicator that is in progress. */
+TEST_F(CallPath, AHostCallLastsWhileItIsInProgressThoughItReturnedSuccess)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    void *comm = init(0, 2, &config);
+    made_set_async_error(comm, ncclInProgress);
+    EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
+    EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_CommWindowRegister);
+    made_set_async_error(comm, OK);
+    int state = ncclSuccess;
+    struct made_call ask = {};
+    ask.op = NG_OP_CommGetAsyncError;
+    ask.comm = comm;
+    ask.answer = &state;
+    EXPECT_EQ(made_call(0, &ask), OK);
+    EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_NONE);
+    EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
+    EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_NONE) << "it was over at once";
 }

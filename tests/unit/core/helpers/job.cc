@@ -281,6 +281,7 @@ void Job::fill(struct ng_view *view) const
             member->ordinal = from.ordinal;
             member->excluded = from.excluded;
             member->derived = from.derived;
+            member->host_calls = from.host_calls;
             member->entered = from.entered;
             member->scheduled = from.scheduled;
             member->started = from.started;

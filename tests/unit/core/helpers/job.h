@@ -26,6 +26,7 @@ struct Member {
     uint64_t group;
     enum ng_group_state state = NG_GROUP_READY;
     uint32_t ordinal = 0, derived = 0;
+    struct ng_view_host_calls host_calls = {};
     uint64_t excluded = 0; /* of a shrink: the hash of the ranks that it leaves out */
     uint64_t entered = 0, scheduled = 0, started = 0, completed = 0, p2p_entered = 0,
              p2p_completed = 0;

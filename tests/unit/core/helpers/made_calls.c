@@ -813,6 +813,11 @@ static void fill_group(const struct ng_comm *comm, struct made_group *ret_group)
     ret_group->pending_age_ns = NG_LOAD(group->pending_age_ns);
     ret_group->pending_started = NG_LOAD(group->pending_started);
     ret_group->rests = NG_LOAD(group->rests);
+    for (unsigned i = 0; i < 6; i++)
+        ret_group->host_entered[i] = NG_LOAD(comm->host_calls->entered[i]);
+    ret_group->host_op = NG_LOAD(comm->host_calls->op);
+    ret_group->host_tid = NG_LOAD(comm->host_calls->tid);
+    ret_group->host_open = NG_LOAD(comm->host_calls->open);
     ng_box_read_name(group, ret_group->name);
     for (unsigned i = 0; i < sizeof(ret_group->pci_id) / sizeof(uint64_t); i++) {
         uint64_t word = NG_LOAD(group->pci_id[i]);

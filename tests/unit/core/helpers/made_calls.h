@@ -76,6 +76,7 @@ struct made_group {
     int64_t pending_age_ns;
     uint32_t pending_started; /* has the device reached it: NG_START_… of the black box */
     uint32_t rests;           /* enum ng_rest: does its clock */
+    uint32_t host_entered[6], host_op, host_tid, host_open; /* struct ng_box_host_calls */
     char name[64], pci_id[16];
 };
 bool made_group_of(const void *comm, struct made_group *ret_group); /* false: not known; NULL */

@@ -2,7 +2,7 @@
  * Requests of the program: done in steps by the incident thread, and never waited for beyond the
  * deadline, whoever does not come.
  */
-#include "tests/unit/core/helpers/core.h"
+#include "tests/unit/core/helpers/job.h"
 
 extern "C" {
 #include "core/incident/program_requests.h"
@@ -24,10 +24,12 @@ class MemoryBoard : public ng_board
         table_.put = put;
         table_.fetch = fetch;
         table_.have = have;
+        table_.view = view;
         ops = &table_;
     }
     std::atomic<int> error{0}, calls{0};
     std::map<std::string, std::string> entries;
+    Job *job = nullptr; /* what a view shows */
 
   private:
     static MemoryBoard *of(struct ng_board *board)
@@ -68,6 +70,14 @@ class MemoryBoard : public ng_board
         for (uint32_t i = 0; i < count; i++)
             *ret_there |= (uint64_t)self->entries.count(prefix + std::to_string(first + i)) << i;
         return 0;
+    }
+    static int view(struct ng_board *board, struct ng_view *view)
+    {
+        MemoryBoard *self = of(board);
+        self->calls++;
+        if (!self->error)
+            self->job->fill(view);
+        return self->error;
     }
     ng_board_ops table_ = {};
 };
@@ -231,4 +241,30 @@ TEST_F(ProgramRequests, BoundsAreKept)
     EXPECT_EQ(ng_program_request_put("", "x", 1, in_ms(1)), -EINVAL);
     EXPECT_EQ(get("", 1), strerror(EINVAL));
     EXPECT_EQ(ng_program_request_dump(std::string(5000, 'd').c_str(), in_ms(1)), -ENAMETOOLONG);
+}
+
+/* For ncclCommDestroy of NCCL 2.31.2 and later, which would wait for such a rank for ever. */
+TEST_F(ProgramRequests, ARankThatAbortedOrEndedWithoutDestroyingIsAQuitter)
+{
+    serve();
+    auto quitters = [&](auto change) {
+        Job job(3, 0x1, "dp", 3);
+        bool any = false;
+        change(job);
+        board.job = &job;
+        EXPECT_EQ(ng_program_request_quitters(0x1, in_ms(60000), &any), 0);
+        return any;
+    };
+    EXPECT_FALSE(quitters([](Job &) {}));
+    EXPECT_FALSE(quitters([](Job &job) {
+        job.at(0x1, 2).state = NG_GROUP_DESTROYED;
+        job.process(2).life = NG_LIFE_EXITED;
+    }));
+    EXPECT_TRUE(quitters([](Job &job) { job.at(0x1, 2).state = NG_GROUP_ABORTED; }));
+    EXPECT_TRUE(quitters([](Job &job) { job.process(2).life = NG_LIFE_DEAD; }));
+    EXPECT_FALSE(quitters([](Job &job) { job.process(2).life = NG_LIFE_STOPPED; }));
+    bool any = false;
+    board.error = -EIO;
+    EXPECT_EQ(ng_program_request_quitters(0x1, in_ms(60000), &any), -EIO);
+    EXPECT_FALSE(any);
 }

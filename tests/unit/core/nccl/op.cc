@@ -50,8 +50,20 @@ TEST(Op, OnlyCollectivesHaveFieldsToAgreeOn)
     for (unsigned op = 0; op < NG_OP_LIMIT; op++) {
         if (ng_op_table[op].op_class == NG_CLASS_COLLECTIVE)
             EXPECT_NE(ng_op_table[op].fields & NG_F_DTYPE, 0u) << ng_op_name(op);
+        else if (ng_op_table[op].op_class == NG_CLASS_HOST)
+            EXPECT_EQ(ng_op_table[op].fields & ~NG_F_MEETS, 0u) << ng_op_name(op);
         else
             EXPECT_EQ(ng_op_table[op].fields, 0u) << ng_op_name(op);
+    }
+}
+
+TEST(Op, HostCallsThatRanksMakeEquallyOftenHaveNumbersInARow)
+{
+    for (unsigned op = 0, next = 0; op < NG_OP_LIMIT; op++) {
+        bool joint = ng_op_table[op].op_class == NG_CLASS_HOST && op != NG_OP_CommDeregister;
+        EXPECT_EQ(ng_op_joint_call(op), joint ? (int)next : -1) << ng_op_name(op);
+        next += joint;
+        EXPECT_EQ(op + 1 == NG_OP_LIMIT && next != NG_OP_JOINT_CALLS, false);
     }
 }
 

@@ -85,6 +85,7 @@ Job full_job()
     member.records.back().tid = 1002;
     member.cuda_error = 700;
     member.creator_tid = 1003;
+    member.host_calls = {{1, 2, 3, 4, 5, 6}, NG_OP_CommSuspend, 1004, true};
     member.counted = true;
     member.counted_seq = 2;
     member.counted_left = 1;
@@ -146,7 +147,7 @@ TEST(Dump, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 392u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 432u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_duration), 280u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);

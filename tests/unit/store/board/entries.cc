@@ -13,8 +13,8 @@ int put(struct ng_board *board, const char *key, const std::string &data, int64_
     struct ng_board_entry entry = {.key = key,
                                    .data = data.data(),
                                    .bytes = data.size(),
-                                   .words = words_of_launcher,
-                                   .keep_ns = keep_ns};
+                                   .keep_ns = keep_ns,
+                                   .words = words_of_launcher};
     return board->ops->put(board, &entry);
 }
 

@@ -109,6 +109,13 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         member->creator_tid = (uint32_t)any(random);
         member->ordinal = (uint32_t)any(random);
         member->derived = (uint32_t)any(random);
+        if (random() % 2) {
+            for (uint32_t &entered : member->host_calls.entered)
+                entered = (uint32_t)any(random);
+            member->host_calls.op = 1 + (uint32_t)(random() % (NG_OP_LIMIT - 1));
+            member->host_calls.tid = (uint32_t)any(random);
+            member->host_calls.open = random() % 2;
+        }
         member->entered = any(random);
         member->scheduled = any(random);
         member->started = any(random);
@@ -297,6 +304,11 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(creator_tid);
     SAME(ordinal);
     SAME(derived);
+    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
+        SAME(host_calls.entered[i]);
+    SAME(host_calls.op);
+    SAME(host_calls.tid);
+    SAME(host_calls.open);
     SAME(entered);
     SAME(scheduled);
     SAME(started);
@@ -624,11 +636,11 @@ TEST(Progress, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_process), 1232u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 392u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 432u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
     EXPECT_EQ(sizeof(struct ng_view_fault), 200u);
-    EXPECT_EQ(sizeof(struct ng_view_failure), 400u);
+    EXPECT_EQ(sizeof(struct ng_view_failure), 440u);
 }
 
 TEST(Progress, OfTheSamplesTheNewestAreTold)
