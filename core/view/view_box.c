@@ -401,6 +401,7 @@ static int read_records(struct reading *reading)
     if (!capacity || next <= 1)
         return 0;
     uint64_t oldest = next > capacity ? next - capacity : 1;
+    view->processes[reading->process].ring_first = oldest;
     for (uint32_t i = 0; i < box->kept_capacity && oldest > 1; i++)
         if (copy_kept(&box->records[capacity + i], reading, &record, &slot))
             view->members[reading->first_member_of_slot[slot] - 1].record_count++;
