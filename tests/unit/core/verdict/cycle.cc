@@ -130,6 +130,35 @@ TEST(Verdict, WhereTwoRanksAreOneAgainstOneAThirdCallTellsWhichIsWrong)
     }
 }
 
+/* The threads that have not come to the call of all may be in something else. */
+TEST(Verdict, WhichOfTwoRanksIsWrongIsLikelyWhereThoseOfTheThirdCallHaveOtherThreads)
+{
+    for (bool one_each : {false, true}) {
+        Job job(8, 5, "all");
+        job.group(2, "row", {0, 1});
+        job.group(3, "even", {0, 2, 4, 6});
+        job.number_by_process();
+        for (int rank = 0; rank < 8; rank++) {
+            job.at(5, rank).tid = 9;
+            job.at(5, rank).did(2);
+        }
+        job.at(5, 0).waits();
+        job.at(2, 1).tid = 9;
+        job.at(2, 1).waits();
+        for (int rank : {1, 2, 3}) {
+            job.at(3, rank).tid = one_each ? 10 : 9;
+            job.at(3, rank).waits();
+        }
+        job.group(4, "odd", {1, 3, 5, 7});
+        for (int rank : {1, 2, 3}) {
+            job.at(4, rank).tid = 9;
+            job.at(4, rank).waits();
+        }
+        expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0},
+                       one_each ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+    }
+}
+
 /* The same where all calls are on one stream of each rank. */
 TEST(Verdict, TheRankThatIsAloneWithItsOrderOnItsStreamIsNamed)
 {
