@@ -422,11 +422,12 @@ static int read_records(struct reading *reading)
     uint32_t *placed = ng_arena_alloc(&view->arena, (reading->slots + 1) * sizeof(*placed));
     if (!placed)
         return -ENOMEM;
-    for (uint32_t i = 0; i < box->kept_capacity && oldest > 1; i++)
-        if (copy_kept(&box->records[capacity + i], reading, &record, &slot))
-            place(&view->members[reading->first_member_of_slot[slot] - 1], &placed[slot], &record);
+    /* One that is copied meanwhile is in either. */
     for (uint64_t id = oldest; id < next && id - oldest < capacity; id++)
         if (copy_record(&box->records[ng_record_slot(id, capacity)], reading, &record, &slot))
+            place(&view->members[reading->first_member_of_slot[slot] - 1], &placed[slot], &record);
+    for (uint32_t i = 0; i < box->kept_capacity && oldest > 1; i++)
+        if (copy_kept(&box->records[capacity + i], reading, &record, &slot))
             place(&view->members[reading->first_member_of_slot[slot] - 1], &placed[slot], &record);
     for (uint32_t i = 0; i < reading->slots; i++)
         if (reading->first_member_of_slot[i]) {
