@@ -138,10 +138,12 @@ static void fail_work(const struct ng_call *call, const struct ng_call_context *
 {
 
     atomic_store(&context->comm->wait.failed, false); /* NCCL's own error text is newer */
-    if (context->record) {
-        NG_STORE(context->record->result, result);
-        NG_STORE(context->record->rolling_hash, 0);
-        ng_ring_advance(context->record, context->record_id, NG_RECORD_FAILED);
+    /* Other threads may have overwritten it while this one was inside. */
+    struct ng_box_record *record = ng_ring_find(context->record_id);
+    if (record) {
+        NG_STORE(record->result, result);
+        NG_STORE(record->rolling_hash, 0);
+        ng_ring_advance(record, context->record_id, NG_RECORD_FAILED);
     }
     if (context->work)
         ng_gpu_give(context->work);

@@ -176,7 +176,7 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool is_u
     /* Each value is stored as soon as it is known: there are few registers beside the arguments. */
     bool records = is_usual || __builtin_expect(ng_guard.box.record_capacity != 0, 1);
     if (records) {
-        record = ng_ring_begin(&record_id);
+        record = ng_ring_begin(group_slot, &record_id);
         ng_ring_describe(record, call);
         ng_ring_set_origin(record, group_slot, group, thread->tid);
     }

@@ -10,6 +10,9 @@
  * with a release store of id and state. A reader copies the fields between two loads of the guard
  * word and discards the copy unless both show the same id.
  *
+ * A record that may still matter is first copied to a place of its own (core/recorder/kept.h): the
+ * call of a thread that is stuck must not be lost to the calls that other threads go on making.
+ *
  * Two writers meet in one slot only if the ring wraps around while one of them is between two
  * stores. Then the older record is lost, as it would be anyway; readers see one of the two ids, and
  * at worst fields of the newer call.
@@ -24,7 +27,8 @@
 
 #define GROUP_RECORDS 4096u /* calls of an NCCL group are searched for among this many */
 
-static inline struct ng_box_record *find(uint64_t id)
+/* In the ring alone. */
+static inline struct ng_box_record *find_in_ring(uint64_t id)
 {
     struct ng_box *box = &ng_guard.box;
 
@@ -34,6 +38,13 @@ static inline struct ng_box_record *find(uint64_t id)
     return ng_record_id(atomic_load_explicit(&record->id_state, memory_order_acquire)) == id
                ? record
                : NULL;
+}
+
+static inline struct ng_box_record *find(uint64_t id)
+{
+    struct ng_box_record *record = find_in_ring(id);
+
+    return __builtin_expect(record != NULL, 1) ? record : ng_kept_find(&ng_guard.box, id);
 }
 
 struct ng_box_record *ng_ring_find(uint64_t id)
@@ -74,18 +85,35 @@ static bool set_state(struct ng_box_record *record, uint64_t id, enum ng_record_
 
 bool ng_ring_set_state(uint64_t id, enum ng_record_state state)
 {
-    struct ng_box_record *record = ng_ring_find(id);
+    struct ng_box_record *record = find(id);
 
-    return record && set_state(record, id, state);
+    /* The second time it is kept. */
+    return record &&
+           (set_state(record, id, state) || ((record = find(id)) && set_state(record, id, state)));
+}
+
+/* The rest of a chain, from the first record on that is not in the ring. */
+static __attribute__((noinline)) void set_kept_chain(uint64_t id, enum ng_record_state state)
+{
+    struct ng_box_record *record;
+
+    while (id && (record = find(id))) {
+        uint64_t previous = NG_LOAD(record->work_previous);
+        ng_ring_set_state(id, state);
+        id = previous;
+    }
 }
 
 void ng_ring_set_chain(uint64_t id, enum ng_record_state state)
 {
     struct ng_box_record *record;
 
-    while (id && (record = find(id))) {
+    while ((record = find_in_ring(id))) {
         uint64_t previous = NG_LOAD(record->work_previous);
-        set_state(record, id, state);
+        if (!set_state(record, id, state))
+            break;
         id = previous;
     }
+    if (__builtin_expect(id != 0, 0))
+        set_kept_chain(id, state);
 }

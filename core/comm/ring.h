@@ -13,6 +13,7 @@
 #include "core/comm/comm.h"
 #include "core/nccl/call.h"
 #include "core/recorder/box.h"
+#include "core/recorder/kept.h"
 #include "core/recorder/signature.h"
 #include "core/runtime/runtime.h"
 
@@ -44,15 +45,19 @@ static inline uint64_t ng_ring_unroll(const struct ng_box_group *group, const st
 }
 
 /*
- * Begin a record in a box that has room for records; *ret_id is its id. Readers see it once
+ * Begin a record of the communicator in `group_slot`, in a box that has room for records; *ret_id
+ * is its id. Readers see it once
  * ng_ring_publish has completed it, which must follow at once on the same thread.
  */
-static inline __attribute__((always_inline)) struct ng_box_record *ng_ring_begin(uint64_t *ret_id)
+static inline __attribute__((always_inline)) struct ng_box_record *
+ng_ring_begin(uint32_t group_slot, uint64_t *ret_id)
 {
     struct ng_box *box = &ng_guard.box;
     uint64_t id = atomic_fetch_add_explicit(&box->header->record_next, 1, memory_order_relaxed);
     struct ng_box_record *record = &box->records[ng_record_slot(id, box->record_capacity)];
 
+    if (__builtin_expect(ng_kept_may_matter(box, record, group_slot), 0))
+        ng_kept_take(box, record, id);
     NG_STORE(record->id_state, id << 8 | NG_RECORD_WRITING);
     atomic_thread_fence(memory_order_release);
     *ret_id = id;
@@ -69,7 +74,7 @@ static inline __attribute__((always_inline)) void ng_ring_describe(struct ng_box
     NG_STORE(record->caller, (uintptr_t)call->caller);
     NG_STORE(record->count, call->count);
     NG_STORE(record->type, ng_signature_pair(call->dtype, (uint32_t)call->redop));
-    NG_STORE(record->root, call->root);
+    NG_STORE(record->root_of_new, (uint32_t)call->root);
     NG_STORE(record->op, call->op);
 }
 
@@ -81,7 +86,6 @@ ng_ring_set_origin(struct ng_box_record *record, uint32_t group_slot,
     NG_STORE(record->group_id, NG_LOAD(group->id));
     NG_STORE(record->group_slot, group_slot);
     NG_STORE(record->tid, tid);
-    NG_STORE(record->result, 0);
     NG_STORE(record->started_mono_ns, 0);
     NG_STORE(record->completed_mono_ns, 0);
     NG_STORE(record->work_previous, 0);
@@ -121,7 +125,7 @@ ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid
     if (!ng_guard.box.record_capacity)
         return NULL;
     *ret_hash = collective ? ng_ring_roll(comm->group, call) : 0;
-    struct ng_box_record *record = ng_ring_begin(ret_id);
+    struct ng_box_record *record = ng_ring_begin(comm->slot, ret_id);
     ng_ring_describe(record, call);
     ng_ring_set_origin(record, comm->slot, comm->group, tid);
     ng_ring_count(record, coll_seq, p2p_seq, peer_ordinal, flags, *ret_hash);
@@ -129,13 +133,19 @@ ng_ring_add(const struct ng_call *call, const struct ng_comm *comm, uint32_t tid
     return record;
 }
 
+/* Change the state of a record that may have been overwritten meanwhile. True: it was still there,
+ * or it is kept. */
+bool ng_ring_set_state(uint64_t id, enum ng_record_state state);
+
 /* Set the state of the calling thread's fresh record. The record is overwritten only if the ring
  * has wrapped around meanwhile. */
 static inline void ng_ring_advance(struct ng_box_record *record, uint64_t id,
                                    enum ng_record_state state)
 {
-    if (record && ng_record_id(NG_LOAD(record->id_state)) == id)
+    if (record && __builtin_expect(ng_record_id(NG_LOAD(record->id_state)) == id, 1))
         atomic_store_explicit(&record->id_state, id << 8 | state, memory_order_release);
+    else if (record)
+        ng_ring_set_state(id, state);
 }
 
 /* The same for a record that is ENTERED: its work is on the stream. */
@@ -147,9 +157,11 @@ static inline __attribute__((always_inline)) void ng_ring_schedule(struct ng_box
     if (__builtin_expect(ng_record_id(id_state) == id, 1))
         atomic_store_explicit(&record->id_state, (id_state & ~UINT64_C(0xff)) | NG_RECORD_SCHEDULED,
                               memory_order_release);
+    else
+        ng_ring_set_state(id, NG_RECORD_SCHEDULED);
 }
 
-/* The slot of a record; NULL if it was overwritten or never existed. */
+/* The slot of a record, or where it is kept; NULL if it was overwritten or never existed. */
 struct ng_box_record *ng_ring_find(uint64_t id);
 
 /* Does NCCL connect ranks in this call: the first collective, or the first send to, or receive
@@ -163,10 +175,6 @@ static inline bool ng_ring_is_cold(const struct ng_box_record *record)
 /* Does NCCL connect ranks in call `op` that a thread is inside? For the end of an NCCL group: in
  * any call of that group. */
 bool ng_ring_is_cold_call(const struct ng_box_thread *thread, enum ng_op op);
-
-/* Change the state of a record that may have been overwritten meanwhile. True: it was still
- * there. */
-bool ng_ring_set_state(uint64_t id, enum ng_record_state state);
 
 /* The same for all chained records of a work that is not handed to the watchdog, starting at the
  * newest. */

@@ -19,10 +19,11 @@
 
 #include "core/config/nccl_variables.h"
 #include "core/nccl/group_id.h"
+#include "core/recorder/kept.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 
-#define GROUP_CAPACITY        4096u
+#define GROUP_CAPACITY        NG_BOX_GROUPS_MAX
 #define THREAD_CAPACITY       256u
 #define DURATION_CAPACITY     256u
 #define SAMPLE_CAPACITY       512u  /* a power of two */
@@ -48,7 +49,9 @@ static uint64_t lay_out_frames(struct ng_box_header *header, uint64_t offset, ui
     header->frames_offset = offset;
     header->module_bytes = NG_BOX_MODULE_BYTES;
     header->module_capacity = MODULE_CAPACITY;
-    header->modules_offset = header->frames_offset + page_up((size_t)records * NG_BOX_FRAMES_BYTES);
+    header->modules_offset =
+        header->frames_offset +
+        page_up((size_t)(records + header->kept_capacity) * NG_BOX_FRAMES_BYTES);
     header->address_bytes = NG_BOX_ADDRESS_BYTES;
     header->address_capacity = ADDRESS_CAPACITY;
     header->addresses_offset = header->modules_offset + MODULE_CAPACITY * NG_BOX_MODULE_BYTES;
@@ -62,7 +65,8 @@ static uint64_t lay_out_python(struct ng_box_header *header, uint64_t offset, ui
     header->python_offset = offset;
     header->code_bytes = NG_BOX_CODE_BYTES;
     header->code_capacity = CODE_CAPACITY;
-    header->codes_offset = header->python_offset + page_up((size_t)records * NG_BOX_PYTHON_BYTES);
+    header->codes_offset = header->python_offset +
+                           page_up((size_t)(records + header->kept_capacity) * NG_BOX_PYTHON_BYTES);
     header->lines_capacity = LINES_CAPACITY;
     header->lines_offset = header->codes_offset + CODE_CAPACITY * NG_BOX_CODE_BYTES;
     return header->lines_offset + LINES_CAPACITY;
@@ -82,13 +86,15 @@ static void lay_out(struct ng_box_header *header, uint32_t records,
     header->thread_capacity = THREAD_CAPACITY;
     header->record_bytes = NG_BOX_RECORD_BYTES;
     header->record_capacity = records;
+    header->kept_capacity = records < NG_KEPT_MAX ? records : NG_KEPT_MAX;
     header->threads_offset = NG_BOX_HEADER_BYTES;
     header->records_offset =
         header->threads_offset + page_up(THREAD_CAPACITY * NG_BOX_THREAD_BYTES);
     header->duration_bytes = NG_BOX_DURATION_BYTES;
     header->duration_capacity = DURATION_CAPACITY;
     header->durations_offset =
-        header->records_offset + page_up((size_t)records * NG_BOX_RECORD_BYTES);
+        header->records_offset +
+        page_up((size_t)(records + header->kept_capacity) * NG_BOX_RECORD_BYTES);
     header->sample_bytes = NG_BOX_SAMPLE_BYTES;
     header->sample_capacity = SAMPLE_CAPACITY;
     header->samples_offset =
@@ -178,6 +184,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->group_capacity = header->group_capacity;
     box->thread_capacity = header->thread_capacity;
     box->record_capacity = header->record_capacity;
+    box->kept_capacity = header->kept_capacity;
     box->duration_capacity = header->duration_capacity;
     box->sample_capacity = header->sample_capacity;
     box->fault_capacity = header->fault_capacity;
@@ -420,6 +427,10 @@ static bool in_file(uint64_t offset, uint64_t count, uint64_t each, uint64_t tot
 /* Older writers do not have these tables; damaged ones are ignored. */
 static void drop_what_is_not_there(struct ng_box_header *header)
 {
+    if (header->kept_capacity > NG_KEPT_MAX ||
+        !in_file(header->records_offset, (uint64_t)header->record_capacity + header->kept_capacity,
+                 NG_BOX_RECORD_BYTES, header->total_bytes))
+        header->kept_capacity = 0;
     if (header->duration_bytes != NG_BOX_DURATION_BYTES ||
         !in_file(header->durations_offset, header->duration_capacity, NG_BOX_DURATION_BYTES,
                  header->total_bytes))
@@ -441,8 +452,8 @@ static void drop_what_is_not_there(struct ng_box_header *header)
         header->module_bytes != NG_BOX_MODULE_BYTES ||
         header->address_bytes != NG_BOX_ADDRESS_BYTES ||
         header->frames_capacity != header->record_capacity ||
-        !in_file(header->frames_offset, header->frames_capacity, NG_BOX_FRAMES_BYTES,
-                 header->total_bytes) ||
+        !in_file(header->frames_offset, (uint64_t)header->frames_capacity + header->kept_capacity,
+                 NG_BOX_FRAMES_BYTES, header->total_bytes) ||
         !in_file(header->modules_offset, header->module_capacity, NG_BOX_MODULE_BYTES,
                  header->total_bytes) ||
         !in_file(header->addresses_offset, header->address_capacity, NG_BOX_ADDRESS_BYTES,
@@ -452,8 +463,8 @@ static void drop_what_is_not_there(struct ng_box_header *header)
     }
     if (header->python_bytes != NG_BOX_PYTHON_BYTES || header->code_bytes != NG_BOX_CODE_BYTES ||
         header->python_capacity != header->frames_capacity ||
-        !in_file(header->python_offset, header->python_capacity, NG_BOX_PYTHON_BYTES,
-                 header->total_bytes) ||
+        !in_file(header->python_offset, (uint64_t)header->python_capacity + header->kept_capacity,
+                 NG_BOX_PYTHON_BYTES, header->total_bytes) ||
         !in_file(header->codes_offset, header->code_capacity, NG_BOX_CODE_BYTES,
                  header->total_bytes) ||
         !in_file(header->lines_offset, header->lines_capacity, 1, header->total_bytes)) {

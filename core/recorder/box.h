@@ -9,20 +9,22 @@
  *   header         one page: identity, times, state of the process
  *   groups         group_capacity slots: one per communicator handle
  *   threads        thread_capacity slots: the NCCL call that a thread is inside
- *   records        record_capacity slots: the newest calls, slot = id % capacity
+ *   records        record_capacity slots: the newest calls, slot = id % capacity; and behind them
+ *                  kept_capacity slots: older ones that may still matter (core/recorder/kept.h)
  *   durations      duration_capacity slots: measured times of each group, operation and size
  *   samples        sample_capacity slots: the newest measured collectives,
  *                  slot = number % capacity
  *   faults         fault_capacity slots: the faults of NCCLGUARD_FAULT; none if it is not set
  *   registrations  registration_capacity slots, or none: of the group in the same slot of groups
- *   frames         frames_capacity slots, as many as records, or none: where each call was made
+ *   frames         frames_capacity slots, as many as records, or none: where each call was made;
+ *                  and behind them one for each kept record
  *   modules        module_capacity slots: the program's files, and
  *   addresses      address_capacity slots: what is known of the addresses in frames
  *   hash logs      hash_log_capacity slots: rolling hashes of the group in the same slot:
  *                  core/view/hash_log.h
  *   host calls     host_calls_capacity slots: calls of class HOST of the group in the same slot
  *   python         python_capacity slots, as many as records, or none: where each call was made,
- *                  in Python,
+ *                  in Python; and likewise behind them,
  *   codes          code_capacity slots: the code objects that occur there, and
  *   lines          lines_capacity bytes: their line tables: core/recorder/python_code.h
  *
@@ -210,6 +212,7 @@ struct ng_box_header {
     /* struct ng_box_host_calls. 0 the writer has none. */
     uint64_t host_calls_offset;
     uint32_t host_calls_bytes, host_calls_capacity;
+    uint32_t kept_capacity; /* core/recorder/kept.h. 0 the writer keeps none */
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -318,6 +321,7 @@ struct ng_box_group {
     _Atomic uint64_t counted;
 };
 #define NG_BOX_GROUP_BYTES 384
+#define NG_BOX_GROUPS_MAX  4096u /* slots that writers make */
 
 /* As of the moment when `pending` was the record of the oldest work: collective `finished` (0 none)
  * and all before it are finished, and the last `left` launches, at least one, are not. */
@@ -391,8 +395,13 @@ struct ng_box_record {
         };
         _Atomic uint64_t type; /* both: ng_signature_pair */
     };
-    _Atomic int32_t root;          /* root or peer; -1 none */
-    _Atomic int32_t result;        /* ncclResult_t of the host call */
+    union {
+        struct {
+            _Atomic int32_t root;   /* root or peer; -1 none */
+            _Atomic int32_t result; /* ncclResult_t of the host call */
+        };
+        _Atomic uint64_t root_of_new; /* both, of a call that has no result yet: 0 */
+    };
     _Atomic uint64_t peer_ordinal; /* number of the send to, or receive from, this peer, from 1; 0 a
                                       collective */
     _Atomic uint64_t send_buffer, recv_buffer, stream, caller;
@@ -635,6 +644,7 @@ struct ng_box {
     struct ng_box_code *codes;
     uint8_t *lines;
     uint32_t group_capacity, thread_capacity, record_capacity;
+    uint32_t kept_capacity; /* 0: the writer keeps no records */
     uint32_t duration_capacity, sample_capacity; /* 0: the writer measured nothing */
     uint32_t fault_capacity;                     /* 0: no faults are injected */
     uint32_t registration_capacity;              /* 0: nothing is registered */

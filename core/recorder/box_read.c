@@ -189,10 +189,21 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* Read a table that has a slot for each record, and behind them one for each kept record. */
+static bool take_records(const struct ng_box *box, void *slots, size_t slot_bytes,
+                         uint32_t capacity, settle_fn *settle)
+{
+    uint64_t records = NG_LOAD(box->header->record_next);
+
+    return take(box, slots, slot_bytes, least(capacity, records), settle) &&
+           (!capacity || records <= capacity ||
+            take(box, (char *)slots + capacity * slot_bytes, slot_bytes, box->kept_capacity,
+                 settle));
+}
+
 static bool take_rest(const struct ng_box *box)
 {
     const struct ng_box_header *header = box->header;
-    uint64_t records = NG_LOAD(header->record_next);
     uint64_t codes = least(box->code_capacity, NG_LOAD(header->code_used));
 
     return take(box, box->durations, NG_BOX_DURATION_BYTES, box->duration_capacity,
@@ -203,14 +214,14 @@ static bool take_rest(const struct ng_box *box)
            take(box, box->registrations, NG_BOX_REGISTRATIONS_BYTES,
                 least(box->registration_capacity, NG_LOAD(header->group_used)),
                 settle_registrations) &&
-           take(box, box->frames, NG_BOX_FRAMES_BYTES, least(box->frames_capacity, records),
-                settle_first_word) &&
+           take_records(box, box->frames, NG_BOX_FRAMES_BYTES, box->frames_capacity,
+                        settle_first_word) &&
            take(box, box->modules, NG_BOX_MODULE_BYTES,
                 least(box->module_capacity, NG_LOAD(header->module_used)), NULL) &&
            take(box, box->addresses, NG_BOX_ADDRESS_BYTES,
                 least(box->address_capacity, NG_LOAD(header->address_used)), settle_address) &&
-           take(box, box->python, NG_BOX_PYTHON_BYTES, least(box->python_capacity, records),
-                settle_first_word) &&
+           take_records(box, box->python, NG_BOX_PYTHON_BYTES, box->python_capacity,
+                        settle_first_word) &&
            take(box, box->codes, NG_BOX_CODE_BYTES, codes, settle_code) &&
            take(box, box->lines, 1,
                 codes ? least(box->lines_capacity, NG_LOAD(header->lines_used)) : 0, NULL);
@@ -242,7 +253,6 @@ int ng_box_read(const struct ng_box *box, unsigned parts)
     /* Counts are read before the slots that they count. */
     uint64_t groups = least(box->group_capacity, NG_LOAD(box->header->group_used));
     uint64_t threads = least(box->thread_capacity, NG_LOAD(box->header->thread_used));
-    uint64_t records = least(box->record_capacity, NG_LOAD(box->header->record_next));
     if (parts & NG_BOX_GROUPS)
         whole = take(box, box->groups, NG_BOX_GROUP_BYTES, groups, settle_group) &&
                 take(box, box->hash_logs, NG_BOX_HASH_LOG_BYTES,
@@ -252,7 +262,8 @@ int ng_box_read(const struct ng_box *box, unsigned parts)
     if (whole && parts & NG_BOX_THREADS)
         whole = take(box, box->threads, NG_BOX_THREAD_BYTES, threads, settle_thread);
     if (whole && parts & NG_BOX_RECORDS)
-        whole = take(box, box->records, NG_BOX_RECORD_BYTES, records, settle_record);
+        whole = take_records(box, box->records, NG_BOX_RECORD_BYTES, box->record_capacity,
+                             settle_record);
     if (whole && parts & NG_BOX_REST)
         whole = take_rest(box);
     return whole ? 0 : -EIO;

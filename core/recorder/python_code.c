@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "core/recorder/kept.h"
+
 uint32_t ng_python_code_count(const struct ng_box *box)
 {
     if (!box->code_capacity)
@@ -49,8 +51,7 @@ bool ng_python_code_read_frames(const struct ng_box *box, uint64_t record_id,
 {
     if (!box->python_capacity || !record_id)
         return false;
-    const struct ng_box_python *slot =
-        &box->python[ng_record_slot(record_id, box->python_capacity)];
+    const struct ng_box_python *slot = &box->python[ng_kept_slot(box, record_id)];
     uint64_t before = atomic_load_explicit(&slot->id_state, memory_order_acquire);
     enum ng_frames_state state = (enum ng_frames_state)(before & 0xff);
     uint64_t frame;

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "core/recorder/kept.h"
+
 #define TRIES 8 /* to read a name that is being written */
 
 uint32_t ng_frame_table_module_count(const struct ng_box *box)
@@ -84,8 +86,7 @@ bool ng_frame_table_read_frames(const struct ng_box *box, uint64_t record_id,
 {
     if (!box->frames_capacity || !record_id)
         return false;
-    const struct ng_box_frames *frames =
-        &box->frames[ng_record_slot(record_id, box->frames_capacity)];
+    const struct ng_box_frames *frames = &box->frames[ng_kept_slot(box, record_id)];
     uint64_t before = atomic_load_explicit(&frames->id_state, memory_order_acquire);
     enum ng_frames_state state = (enum ng_frames_state)(before & 0xff);
     uint32_t count = 0;

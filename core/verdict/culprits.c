@@ -303,6 +303,50 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
     return 0;
 }
 
+static bool is_of_process(const struct ng_culprit *culprit, const struct ng_view_process *process)
+{
+    return culprit->pid == process->pid && strcmp(culprit->host, process->host) == 0;
+}
+
+/* The group rank of a global rank of a process in the group of the verdict; -1 none. */
+static int rank_in_told(const struct ng_verdict_builder *builder, uint32_t process, int rank)
+{
+    const struct ng_view *view = builder->view;
+
+    for (uint32_t m = 0; m < view->member_count; m++)
+        if (view->members[m].process == process && builder->processes.ranks[m] == rank &&
+            view->groups[view->members[m].group].id == builder->verdict->group_id)
+            return view->members[m].group_rank;
+    return -1;
+}
+
+int ng_culprits_of_processes(struct ng_verdict_builder *builder)
+{
+    struct ng_verdict *verdict = builder->verdict;
+    const struct ng_view *view = builder->view;
+    uint32_t named = verdict->culprit_count;
+
+    for (uint32_t i = 0; i < named; i++)
+        for (uint32_t m = 0; m < view->member_count; m++) {
+            const struct ng_view_member *member = &view->members[m];
+            const struct ng_view_process *process = ng_verdict_builder_process_of(builder, member);
+            int rank = builder->processes.ranks[m];
+            bool known = rank < 0 || !process->drives_several ||
+                         !is_of_process(&verdict->culprits[i], process);
+            for (uint32_t k = 0; k < verdict->culprit_count && !known; k++)
+                known = verdict->culprits[k].rank == rank;
+            if (known)
+                continue;
+            struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
+                builder, member, rank_in_told(builder, member->process, rank));
+            if (!culprit)
+                return -ENOMEM;
+            ng_explain_same_process(&builder->processes, member, verdict->culprits[i].rank,
+                                    culprit->why, sizeof(culprit->why));
+        }
+    return 0;
+}
+
 enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch)
 {
     return mismatch->undecided                         ? NG_CONFIDENCE_UNKNOWN

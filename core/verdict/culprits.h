@@ -21,6 +21,10 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
  */
 int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum ng_cause cause);
 
+/* Adds the other ranks of culprits that have ended, or are frozen: a process that drives several
+ * devices ends with all of its ranks. */
+int ng_culprits_of_processes(struct ng_verdict_builder *builder);
+
 /* Adds the ranks whose call differs from that of the majority. */
 int ng_culprits_mismatch(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                          const struct ng_mismatch *mismatch);

@@ -235,10 +235,12 @@ static int find_third(struct ng_verdict_builder *builder, const struct ng_cycle 
             memcpy(best, steps, sizeof(steps));
         }
     if (found < 2)
-        *ret_pair = (struct ng_cycle){.steps = best,
-                                      .count = 2,
-                                      .blurred = cycle->blurred || best[0].next->vague ||
-                                                 best[1].next->vague};
+        *ret_pair = (struct ng_cycle){
+            .steps = best,
+            .count = 2,
+            .blurred = cycle->blurred ||
+                       ng_cycle_is_blurred(builder->view, waits, &best[0], best[1].stuck) ||
+                       ng_cycle_is_blurred(builder->view, waits, &best[1], best[0].stuck)};
     return 0;
 }
 

@@ -293,6 +293,17 @@ static enum ng_op op_called(const struct graph *graph, const struct edge *out,
     return out->op;
 }
 
+bool ng_cycle_is_blurred(const struct ng_view *view, const struct ng_wait_graph *waits,
+                         const struct ng_cycle_step *step, uint32_t stuck)
+{
+    const struct ng_absentee *next = step->next;
+    bool vague = next->vague;
+    bool queued = next->queued && waits->waits[step->wait].type == NG_WAIT_P2P;
+
+    return vague || queued ||
+           (!next->queued && ng_usual_is_of_another_thread(next->member, &view->members[stuck]));
+}
+
 int ng_cycle_find(const struct ng_view *view, const struct ng_wait_graph *waits,
                   struct ng_arena *arena, struct ng_cycle *ret_cycle)
 {
@@ -321,10 +332,7 @@ int ng_cycle_find(const struct ng_view *view, const struct ng_wait_graph *waits,
         step->stuck = in->stuck;
         step->op = op_called(&graph, out, step);
         step->next = &waits->waits[step->wait].absentees[out->absentee];
-        cycle.blurred |= step->next->queued && waits->waits[step->wait].type == NG_WAIT_P2P;
-        cycle.blurred |= step->next->vague;
-        cycle.blurred |= !step->next->queued && ng_usual_is_of_another_thread(
-                                                    step->next->member, &view->members[out->stuck]);
+        cycle.blurred |= ng_cycle_is_blurred(view, waits, step, out->stuck);
     }
     *ret_cycle = cycle;
     return 0;

@@ -22,11 +22,15 @@ struct ng_cycle_step {
 struct ng_cycle {
     struct ng_cycle_step *steps;
     uint32_t count; /* 0: there is no cycle */
-    bool blurred; /* sends and receives queued after other work of a device, whose individual peers
-                     are not examined; or calls of NCCL groups, whose order on the device is not
-                     certain; or a rank whose calls are those of another thread than the one that is
-                     stuck, and that may be free */
+    bool blurred;   /* ng_cycle_is_blurred, of any step */
 };
+
+/* Is it not certain that the rank which `step` needs is held up by its member `stuck`? It has sends
+ * and receives queued after other work of its device, whose individual peers are not examined; or
+ * calls of NCCL groups, whose order on the device is not certain; or another thread makes its calls
+ * than the one that is stuck, and may be free. */
+bool ng_cycle_is_blurred(const struct ng_view *view, const struct ng_wait_graph *waits,
+                         const struct ng_cycle_step *step, uint32_t stuck);
 
 /*
  * The result is the same for the same evidence, in whatever order it was read: of the shortest

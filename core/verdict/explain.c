@@ -267,6 +267,34 @@ void ng_explain_absent(const struct ng_view_index *processes, const struct ng_wa
     }
 }
 
+void ng_explain_same_process(const struct ng_view_index *processes,
+                             const struct ng_view_member *member, int rank, char *ret_why,
+                             size_t bytes)
+{
+    const struct ng_view_process *process = process_of(processes, member);
+    struct ng_text text = {ret_why, 0, bytes};
+
+    ret_why[0] = '\0';
+    switch (process->life) {
+    case NG_LIFE_EXITED:
+        add_end(&text, process);
+        break;
+    case NG_LIFE_STOPPED:
+        ng_text_add(&text, "is frozen");
+        break;
+    case NG_LIFE_LOST:
+        add_loss(&text, processes, member->process);
+        break;
+    default:
+        add_death(&text, process);
+    }
+    ng_text_add(&text, ": it is of the same process as ");
+    if (rank >= 0)
+        ng_text_add(&text, "rank %d", rank);
+    else
+        ng_text_add(&text, "another culprit");
+}
+
 void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t process,
                               enum ng_op op, bool by_number, char *ret_why, size_t bytes)
 {

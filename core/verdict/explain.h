@@ -14,6 +14,11 @@
 void ng_explain_absent(const struct ng_view_index *processes, const struct ng_wait *wait,
                        const struct ng_absentee *absentee, char *ret_why, size_t bytes);
 
+/* A rank whose process, which drives several devices, is that of culprit `rank`; -1 not known. */
+void ng_explain_same_process(const struct ng_view_index *processes,
+                             const struct ng_view_member *member, int rank, char *ret_why,
+                             size_t bytes);
+
 /* A rank of process `process` has not joined the creation of a communicator: there is no evidence
  * of it in the group, but its process is known; `by_number`: as that of this run by nothing but
  * its rank. */

@@ -63,6 +63,7 @@ static int collect(const struct ng_view_index *processes, const struct ng_view_m
     const struct ng_view *view = processes->view;
     uint32_t first = processes->first[stuck->process], last = processes->first[stuck->process + 1];
     uint32_t tid = thread_of(stuck), room = 1;
+    uint64_t ring_first = view->processes[stuck->process].ring_first;
 
     for (uint32_t m = first; m < last; m++)
         room += view->members[processes->members[m]].record_count;
@@ -74,6 +75,9 @@ static int collect(const struct ng_view_index *processes, const struct ng_view_m
         const struct ng_view_member *member = &view->members[processes->members[m]];
         uint32_t oldest =
             member->record_count > NG_USUAL_RECORDS ? member->record_count - NG_USUAL_RECORDS : 0;
+        /* Between calls that outlasted others, some are lost. */
+        while (oldest < member->record_count && member->records[oldest].id < ring_first)
+            oldest++;
         for (uint32_t i = oldest; i < member->record_count && ng_same_actor(view, member, stuck);
              i++)
             if (ng_view_record_counts(&member->records[i]) && member->records[i].tid == tid)

@@ -295,6 +295,11 @@ static void doubt_the_quiet(struct ng_verdict *verdict)
     }
 }
 
+static bool is_about_end(const struct ng_verdict *verdict)
+{
+    return verdict->kind == NG_KIND_DEAD_RANK || verdict->kind == NG_KIND_LEFT_EARLY;
+}
+
 static int judge_all(struct ng_verdict_builder *builder)
 {
     struct ng_verdict *verdict = builder->verdict;
@@ -313,6 +318,8 @@ static int judge_all(struct ng_verdict_builder *builder)
     if (!error && (cause == NG_CAUSE_MISSING || cause == NG_CAUSE_FAULT ||
                    cause == NG_CAUSE_STOPPED || cause == NG_CAUSE_DEAD))
         error = ng_culprits_others(builder, best, cause);
+    if (!error && (is_about_end(verdict) || verdict->kind == NG_KIND_STOPPED_RANK))
+        error = ng_culprits_of_processes(builder);
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     doubt_the_quiet(verdict);
     if (!error)
@@ -337,11 +344,6 @@ static void start(const struct ng_view *view, struct ng_verdict *ret_verdict)
                                        .detected_by = -1,
                                        .action = "none"};
     snprintf(ret_verdict->job, sizeof(ret_verdict->job), "%s", view->job);
-}
-
-static bool is_about_end(const struct ng_verdict *verdict)
-{
-    return verdict->kind == NG_KIND_DEAD_RANK || verdict->kind == NG_KIND_LEFT_EARLY;
 }
 
 /*

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "core/verdict/culprits.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/verdict/victims.h"
@@ -70,6 +71,8 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
                                   ? NG_CONFIDENCE_CERTAIN
                                   : NG_CONFIDENCE_LIKELY;
     }
+    if (!error)
+        error = ng_culprits_of_processes(builder);
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     return error;
 }

@@ -102,6 +102,9 @@ struct ng_view_process {
     uint32_t memory_kinds;
     struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS];
     struct ng_view_nan nan;
+    /* The black box has all of its calls from this record on; older ones outlasted others
+     * (core/recorder/kept.h), which may lie between them. 0 not known */
+    uint64_t ring_first;
     bool rank_collides;  /* other processes have the same rank, so ng_view_seal set it to -1 */
     bool drives_several; /* more than one rank of a group: several devices (set by ng_view_seal) */
 };

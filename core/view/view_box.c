@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/recorder/kept.h"
 #include "core/view/view.h"
 
 /* State while one box is read. */
@@ -352,6 +353,56 @@ static void find_last(struct ng_view_member *member)
     }
 }
 
+/* A record that outlasted the ring (core/recorder/kept.h). Its communicator's counters tell whether
+ * it is done, should its own state be late. */
+static bool copy_kept(const struct ng_box_record *slot, const struct reading *reading,
+                      struct ng_view_record *ret_record, uint32_t *ret_group_slot)
+{
+    if (ng_kept_worth(reading->box, slot) == 0 ||
+        !copy_record(slot, reading, ret_record, ret_group_slot))
+        return false;
+    const struct ng_view_member *member =
+        &reading->view->members[reading->first_member_of_slot[*ret_group_slot] - 1];
+    bool done = ng_view_record_is_p2p(ret_record) ? ret_record->p2p_seq <= member->p2p_completed
+                                                  : ret_record->coll_seq <= member->completed;
+    if (done && !ng_view_record_is_retired(ret_record))
+        ret_record->state = NG_RECORD_COMPLETED;
+    return true;
+}
+
+/* In order of their ids. One that was being moved may be seen in both places. */
+static void place(struct ng_view_member *member, uint32_t *placed,
+                  const struct ng_view_record *record)
+{
+    uint32_t at = *placed;
+
+    while (at > 0 && member->records[at - 1].id > record->id)
+        at--;
+    if (*placed == member->record_count || (at > 0 && member->records[at - 1].id == record->id))
+        return;
+    memmove(&member->records[at + 1], &member->records[at],
+            (*placed - at) * sizeof(*member->records));
+    member->records[at] = *record;
+    ++*placed;
+}
+
+/* Drop what lies before a gap: that a call has no record would look as if it had not been made. */
+static void drop_before_gap(struct ng_view_member *member, uint64_t first_of_ring)
+{
+    uint64_t number = member->entered + member->p2p_entered + 1;
+    uint32_t i = member->record_count;
+
+    for (; i > 0; i--) {
+        const struct ng_view_record *record = &member->records[i - 1];
+        if (record->id < first_of_ring && ng_view_record_op_id(record) + 1 < number)
+            break;
+        if (ng_view_record_counts(record))
+            number = ng_view_record_op_id(record);
+    }
+    member->records += i;
+    member->record_count -= i;
+}
+
 /* Records sorted into their members, oldest first: count, then place. */
 static int read_records(struct reading *reading)
 {
@@ -365,6 +416,10 @@ static int read_records(struct reading *reading)
     if (!capacity || next <= 1)
         return 0;
     uint64_t oldest = next > capacity ? next - capacity : 1;
+    view->processes[reading->process].ring_first = oldest;
+    for (uint32_t i = 0; i < box->kept_capacity && oldest > 1; i++)
+        if (copy_kept(&box->records[capacity + i], reading, &record, &slot))
+            view->members[reading->first_member_of_slot[slot] - 1].record_count++;
     for (uint64_t id = oldest; id < next && id - oldest < capacity; id++)
         if (copy_record(&box->records[ng_record_slot(id, capacity)], reading, &record, &slot))
             view->members[reading->first_member_of_slot[slot] - 1].record_count++;
@@ -382,18 +437,19 @@ static int read_records(struct reading *reading)
     uint32_t *placed = ng_arena_alloc(&view->arena, (reading->slots + 1) * sizeof(*placed));
     if (!placed)
         return -ENOMEM;
-    for (uint64_t id = oldest; id < next && id - oldest < capacity; id++) {
-        if (!copy_record(&box->records[ng_record_slot(id, capacity)], reading, &record, &slot))
-            continue;
-        struct ng_view_member *member = &view->members[reading->first_member_of_slot[slot] - 1];
-        if (placed[slot] < member->record_count)
-            member->records[placed[slot]++] = record;
-    }
+    /* One that is copied meanwhile is in either. */
+    for (uint64_t id = oldest; id < next && id - oldest < capacity; id++)
+        if (copy_record(&box->records[ng_record_slot(id, capacity)], reading, &record, &slot))
+            place(&view->members[reading->first_member_of_slot[slot] - 1], &placed[slot], &record);
+    for (uint32_t i = 0; i < box->kept_capacity && oldest > 1; i++)
+        if (copy_kept(&box->records[capacity + i], reading, &record, &slot))
+            place(&view->members[reading->first_member_of_slot[slot] - 1], &placed[slot], &record);
     for (uint32_t i = 0; i < reading->slots; i++)
         if (reading->first_member_of_slot[i]) {
             struct ng_view_member *member = &view->members[reading->first_member_of_slot[i] - 1];
             member->record_count = placed[i];
             find_last(member);
+            drop_before_gap(member, oldest);
         }
     return 0;
 }

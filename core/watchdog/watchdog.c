@@ -120,13 +120,17 @@ static void take_incoming(struct ng_comm *comm)
     comm->watch.last = oldest;
 }
 
-/* The record if it may still be written to; NULL if it is about to be overwritten. */
+/* The record if it may still be written to, or is kept; NULL if it is about to be overwritten. */
 static struct ng_box_record *far_from_overwritten(uint64_t id)
 {
     const struct ng_box *box = &ng_guard.box;
     uint64_t next = NG_LOAD(box->header->record_next);
+    struct ng_box_record *record = ng_ring_find(id);
 
-    return next - id + box->record_capacity / 8 >= box->record_capacity ? NULL : ng_ring_find(id);
+    return record && record < box->records + box->record_capacity &&
+                   next - id + box->record_capacity / 8 >= box->record_capacity
+               ? NULL
+               : record;
 }
 
 /* Count a record that has reached its final state. */
@@ -191,6 +195,13 @@ static void mark_records_up_to(struct ng_comm *comm, const struct ng_async_op *w
     }
     if ((id && id != work->done_record) || !work->last_record)
         lose_records(comm, work, counted, state);
+    /* Those may still be kept. */
+    for (struct ng_box_record *record;
+         id && id != work->done_record && (record = ng_ring_find(id));) {
+        uint64_t previous = NG_LOAD(record->work_previous);
+        ng_ring_set_state(id, state);
+        id = previous;
+    }
 }
 
 static void mark_records(struct ng_comm *comm, const struct ng_async_op *work,

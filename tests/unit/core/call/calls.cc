@@ -488,6 +488,33 @@ TEST_F(CallPath, ACommunicatorThatHasEndedIsKnownUntilItsHandleIsGivenAgain)
     EXPECT_FALSE(made_has_ended(&never_made));
 }
 
+/* 64 records, and 100 calls of another thread while this one is in NCCL. */
+TEST_F(CallPath, ACallThatFailsWhenItsRecordIsOverwrittenMarksNoOther)
+{
+    struct {
+        void *comm, *stream;
+    } other = {init(0), stream_};
+    struct made_call call = {};
+    call.op = NG_OP_AllReduce;
+    call.comm = init(0);
+    call.stream = stream_;
+    call.argument = &other;
+    call.inside = [](void *argument) {
+        auto *busy = (decltype(other) *)argument;
+        std::thread([busy] {
+            for (int i = 0; i < 100; i++)
+                made_all_reduce(0, busy->comm, busy->stream, OK);
+        }).join();
+        return REFUSED;
+    };
+    EXPECT_EQ(made_call(0, &call), REFUSED);
+    EXPECT_EQ(group_of(call.comm).entered, 0u);
+    for (unsigned back = 0; back < 64; back++) {
+        EXPECT_EQ(made_record_before(back).result, OK);
+        EXPECT_NE(made_record_before(back).rolling_hash, 0u);
+    }
+}
+
 /* 64 records, and 100 calls in the group. */
 TEST_F(CallPath, AGroupThatFailsIsUndoneThoughItsRecordsAreOverwritten)
 {

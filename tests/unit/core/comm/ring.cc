@@ -4,6 +4,7 @@
 #include "tests/unit/core/helpers/box.h"
 
 extern "C" {
+#include "core/unwind/frame_table.h"
 #include "tests/unit/core/comm/ring_writer.h"
 }
 
@@ -17,6 +18,7 @@ struct Ring : testing::Test {
         ASSERT_EQ(ng_box_create(folder_.path().c_str(), &who, CAPACITY, &box_), 0);
         ASSERT_EQ(ng_box_open((folder_ / folder_.names().at(0)).c_str(), &reader_), 0);
         Writer(&box_).group(3, 0x77, 2, 0, "dp");
+        Writer(&box_).group(4, 0x78, 2, 0, "pp");
         ring_use(&box_, 3);
     }
     void TearDown() override
@@ -30,7 +32,7 @@ struct Ring : testing::Test {
         OwnView view;
         EXPECT_EQ(ng_view_add_box(&view, &reader_, NG_LIFE_RUNNING, 1, "box"), 0);
         ng_view_seal(&view);
-        EXPECT_EQ(view.member_count, 1u);
+        EXPECT_EQ(view.member_count, 2u);
         uint32_t count = view.member_count ? view.members[0].record_count : 0;
         for (uint32_t i = 0; i < count; i++) {
             const struct ng_view_record *record = &view.members[0].records[i];
@@ -40,6 +42,42 @@ struct Ring : testing::Test {
             last_state_ = record->state;
         }
         return count;
+    }
+    /* The sequence numbers that a neighbour, and the process itself, see of a group; negative: not
+     * done. */
+    std::vector<int> seen_of(uint64_t group)
+    {
+        std::vector<int> seen[2];
+        for (int i : {0, 1}) {
+            OwnView view;
+            EXPECT_EQ(ng_box_read(&reader_, NG_BOX_ALL), 0);
+            EXPECT_EQ(ng_view_add_box(&view, i ? &box_ : &reader_, NG_LIFE_RUNNING, 1, "box"), 0);
+            ng_view_seal(&view);
+            for (uint32_t m = 0; m < view.member_count; m++)
+                for (uint32_t k = 0; k < view.members[m].record_count; k++) {
+                    const struct ng_view_record *record = &view.members[m].records[k];
+                    if (view.groups[view.members[m].group].id != group)
+                        continue;
+                    EXPECT_EQ(record->signature.count, record->coll_seq * 3);
+                    EXPECT_EQ(record->caller, record->coll_seq * 7);
+                    seen[i].push_back(ng_view_record_is_retired(record) ? (int)record->coll_seq
+                                                                        : -(int)record->coll_seq);
+                }
+        }
+        EXPECT_EQ(seen[0], seen[1]);
+        return seen[0];
+    }
+    /* `n` calls of one group, which are done, if so. */
+    uint64_t calls(uint32_t slot, int n, bool done)
+    {
+        uint64_t id = 0;
+        ring_use(&box_, slot);
+        for (int i = 0; i < n; i++) {
+            id = ring_call();
+            if (done)
+                ring_complete(id);
+        }
+        return id;
     }
     static constexpr uint32_t CAPACITY = 64;
     Folder folder_;
@@ -70,6 +108,91 @@ TEST_F(Ring, AnOverwrittenRecordIsNotTouched)
     EXPECT_FALSE(ring_complete(CAPACITY + 2)) << "not yet made";
     EXPECT_EQ(read(), CAPACITY);
     EXPECT_EQ(mixed_, 0u);
+}
+
+/* A thread is stuck in a communicator while another one goes on in its own. */
+TEST_F(Ring, WhatIsStuckOutlastsTheCallsOfOthers)
+{
+    calls(3, 5, true);
+    uint64_t stuck = calls(3, 2, false);
+    calls(4, 1000, true);
+    EXPECT_EQ(seen_of(0x77), (std::vector<int>{1, 2, 3, 4, 5, -6, -7}));
+    EXPECT_TRUE(ring_complete(stuck)) << "where it is kept";
+    EXPECT_EQ(seen_of(0x77), (std::vector<int>{1, 2, 3, 4, 5, -6, 7}));
+    box_.groups[3].completed = 7;
+    EXPECT_EQ(seen_of(0x77), (std::vector<int>{1, 2, 3, 4, 5, 6, 7})) << "its counter says so";
+}
+
+TEST_F(Ring, WhatIsStuckKeepsWhereItWasMade)
+{
+    uint64_t addresses[NG_BOX_FRAMES];
+    enum ng_frames_state state;
+    uint32_t count = 0;
+    struct ng_box_identity who = {};
+    struct ng_box box;
+
+    who.job = "by-hand";
+    who.with_frames = true;
+    ASSERT_EQ(ng_box_create(nullptr, &who, CAPACITY, &box), 0);
+    Writer(&box).group(0, 0x79, 2, 0, "tp");
+    Writer(&box).group(1, 0x7a, 2, 0, "dp");
+    ring_use(&box, 0);
+    uint64_t id = ring_call();
+    box.frames[id].address[0] = 0x1234;
+    box.frames[id].id_state = id << 8 | NG_FRAMES_WHOLE;
+    ring_use(&box, 1);
+    for (uint32_t i = 0; i < 2 * CAPACITY; i++)
+        ring_call();
+    EXPECT_TRUE(ng_frame_table_read_frames(&box, id, addresses, &count, &state));
+    EXPECT_EQ(count, 1u);
+    EXPECT_EQ(addresses[0], 0x1234u);
+    ng_box_close(&box, nullptr);
+}
+
+/* Of what is done only the newest calls are kept; once they go on, those make room. */
+TEST_F(Ring, WhatIsKeptMakesRoomWhenItsCommunicatorGoesOn)
+{
+    calls(3, 100, true);
+    calls(4, 1000, true);
+    ASSERT_EQ(seen_of(0x77).size(), 16u);
+    EXPECT_EQ(seen_of(0x77).back(), 100);
+    EXPECT_EQ(seen_of(0x78).size(), CAPACITY) << "the one in use needs no more than the ring";
+    for (int i = 0; i < 50; i++) {
+        calls(3, 20, true);
+        calls(4, 100, true);
+    }
+    ASSERT_EQ(seen_of(0x77).size(), 16u);
+    EXPECT_EQ(seen_of(0x77).back(), 1100);
+    calls(3, 70, true);
+    ASSERT_FALSE(seen_of(0x77).empty());
+    EXPECT_EQ(seen_of(0x77).front(), 1107) << "the ring has nothing but these";
+}
+
+/* Work that is not done counts for more than the last calls of communicators that rest. */
+TEST_F(Ring, WhatIsStuckTakesThePlacesOfWhatRests)
+{
+    for (uint32_t slot = 5; slot < 25; slot++) {
+        Writer(&box_).group(slot, 0x100 + slot, 2, 0, "rests");
+        calls(slot, 16, true);
+    }
+    calls(3, 3, false);
+    calls(4, 1000, true);
+    EXPECT_EQ(seen_of(0x77), (std::vector<int>{-1, -2, -3}));
+}
+
+/* That a call has no record must not look as if it had not been made. */
+TEST_F(Ring, NothingIsShownFromBeforeAGap)
+{
+    calls(3, 5, false);
+    calls(4, 1000, true);
+    for (uint32_t i = 0; i < box_.kept_capacity; i++) {
+        struct ng_box_record *record = &box_.records[CAPACITY + i];
+        if (record->group_slot == 3 && record->coll_seq == 3)
+            record->id_state &= ~(uint64_t)0xff; /* as if its writer had been killed */
+    }
+    EXPECT_EQ(seen_of(0x77), (std::vector<int>{-4, -5}));
+    box_.groups[3].entered = 6; /* and of the newest there is none */
+    EXPECT_EQ(seen_of(0x77), std::vector<int>{});
 }
 
 /* The program adds, the watchdog completes, a neighbour reads, all at once. */

@@ -29,6 +29,14 @@ uint64_t ring_add(uint64_t seq)
     return id;
 }
 
+uint64_t ring_call(void)
+{
+    uint64_t seq = NG_LOAD(comm.group->entered) + 1, id = ring_add(seq);
+
+    NG_STORE(comm.group->entered, seq);
+    return id;
+}
+
 bool ring_complete(uint64_t id)
 {
     return ng_ring_set_state(id, NG_RECORD_COMPLETED);

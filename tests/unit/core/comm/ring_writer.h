@@ -17,6 +17,9 @@ void ring_use(struct ng_box *box, uint32_t slot);
  * id. */
 uint64_t ring_add(uint64_t seq);
 
+/* The same as the group's next collective, which it then has made. */
+uint64_t ring_call(void);
+
 /* As the watchdog does it, long after. */
 bool ring_complete(uint64_t id);
 

@@ -216,6 +216,7 @@ void Job::fill(struct ng_view *view) const
         process->rank = processes[p].rank;
         process->world_size = processes[p].world_size;
         process->run_word = processes[p].run_word;
+        process->ring_first = processes[p].ring_first;
         process->pid = processes[p].pid;
         process->life = processes[p].life;
         process->exit_status = processes[p].exit_status;

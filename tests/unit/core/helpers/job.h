@@ -103,7 +103,7 @@ struct Process {
     uint32_t memory_kinds = 0;
     struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS] = {};
     int local_rank = -1;
-    uint64_t run_word = 0;
+    uint64_t run_word = 0, ring_first = 0;
     std::string host; /* empty: eight processes of the job share one */
 
     /* Its life has been this for so long. */

@@ -129,6 +129,35 @@ TEST(Verdict, WhereTwoRanksAreOneAgainstOneAThirdCallTellsWhichIsWrong)
     }
 }
 
+/* The threads that have not come to the call of all may be in something else. */
+TEST(Verdict, WhichOfTwoRanksIsWrongIsLikelyWhereThoseOfTheThirdCallHaveOtherThreads)
+{
+    for (bool one_each : {false, true}) {
+        Job job(8, 5, "all");
+        job.group(2, "row", {0, 1});
+        job.group(3, "even", {0, 2, 4, 6});
+        job.number_by_process();
+        for (int rank = 0; rank < 8; rank++) {
+            job.at(5, rank).tid = 9;
+            job.at(5, rank).did(2);
+        }
+        job.at(5, 0).waits();
+        job.at(2, 1).tid = 9;
+        job.at(2, 1).waits();
+        for (int rank : {1, 2, 3}) {
+            job.at(3, rank).tid = one_each ? 10 : 9;
+            job.at(3, rank).waits();
+        }
+        job.group(4, "odd", {1, 3, 5, 7});
+        for (int rank : {1, 2, 3}) {
+            job.at(4, rank).tid = 9;
+            job.at(4, rank).waits();
+        }
+        expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0},
+                       one_each ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+    }
+}
+
 /* The same where all calls are on one stream of each rank. */
 TEST(Verdict, TheRankThatIsAloneWithItsOrderOnItsStreamIsNamed)
 {
@@ -231,7 +260,7 @@ TEST(Verdict, WhereAllRanksDepartedAlikeTheOneThatDidOnceMoreIsLikelyWrong)
  * of other threads. */
 TEST(Verdict, OfRanksInOppositeOrderNobodyIsNamedAloneWhereTheRoundsDoNotTell)
 {
-    for (int how : {0, 1, 2}) {
+    for (int how : {0, 1, 2, 3}) {
         Job job = rounds(2);
         constexpr struct ng_signature other = all_reduce(77);
         if (how == 2)
@@ -244,6 +273,9 @@ TEST(Verdict, OfRanksInOppositeOrderNobodyIsNamedAloneWhereTheRoundsDoNotTell)
             for (int rank : {0, 1})
                 for (uint64_t group : {1, 2})
                     job.at(group, rank).keeps(1);
+        if (how == 3) /* calls between them may be lost */
+            for (int rank : {0, 1})
+                job.process(rank).ring_first = 1000;
         Judgement judgement =
             expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY, NG_CONFIDENCE_CERTAIN);
         EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1})) << how;

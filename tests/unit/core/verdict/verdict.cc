@@ -450,6 +450,33 @@ TEST(Verdict, ARankThatEndedNormallyLeftEarly)
     }
 }
 
+/* Two devices each: the ranks of a process end together, whether or not another waits for all. */
+TEST(Verdict, AllRanksOfAProcessThatEndedOrIsFrozenAreNamed)
+{
+    const struct {
+        enum ng_life life;
+        enum ng_verdict_kind kind;
+    } cases[] = {{NG_LIFE_EXITED, NG_KIND_LEFT_EARLY},
+                 {NG_LIFE_DEAD, NG_KIND_DEAD_RANK},
+                 {NG_LIFE_STOPPED, NG_KIND_STOPPED_RANK}};
+    for (const auto &one : cases) {
+        Job job(6, WORLD, "world", 5);
+        job.group(1, "even", {0, 2, 4});
+        job.group(2, "odd", {1, 3, 5});
+        for (int rank : {0, 1, 2, 3, 4, 5}) {
+            job.at(WORLD, rank).process = rank / 2 * 2;
+            job.at(1 + rank % 2, rank / 2).process = rank / 2 * 2;
+        }
+        job.process(2).is(one.life, 20 * NG_S);
+        job.wait(1, {0, 2});
+        job.at(2, 0).did(1);
+        job.at(2, 1).did(1);
+        job.at(2, 2).did(1);
+        Judgement judgement = expect_verdict(job, one.kind, {2, 3}, NG_CONFIDENCE_CERTAIN, {0, 4});
+        EXPECT_PRED2(mentions, judgement.whys.back(), "it is of the same process as rank 2");
+    }
+}
+
 TEST(Verdict, WhoAbortedItsCommunicatorWaitsForNobody)
 {
     for (enum ng_group_state end : {NG_GROUP_ABORTED, NG_GROUP_DESTROYED}) {
