@@ -11,6 +11,7 @@
 
 #include "core/util/clock.h"
 #include "core/verdict/explain.h"
+#include "core/view/told_to_end.h"
 
 /* A death is not a consequence of another that came this much later. */
 #define DEATHS_TOGETHER_NS (2 * NG_S)
@@ -133,6 +134,7 @@ static const struct ng_view_process *name_unseen(const struct ng_verdict_builder
  * one; 0 none. */
 struct first_death {
     int64_t dead_ns, lost_ns;
+    const struct ng_view_process *own; /* the first that died without being told to; NULL none */
 };
 
 static struct first_death first_death(const struct ng_verdict_builder *builder,
@@ -145,9 +147,16 @@ static struct first_death first_death(const struct ng_verdict_builder *builder,
         int64_t *oldest_ns = absentee->absence == NG_ABSENT_DEAD   ? &first.dead_ns
                              : absentee->absence == NG_ABSENT_LOST ? &first.lost_ns
                                                                    : NULL;
-        if (oldest_ns &&
-            ng_verdict_builder_process_of(builder, absentee->member)->life_age_ns > *oldest_ns)
-            *oldest_ns = ng_verdict_builder_process_of(builder, absentee->member)->life_age_ns;
+        if (!oldest_ns)
+            continue;
+        const struct ng_view_process *process =
+            ng_verdict_builder_process_of(builder, absentee->member);
+        if (process->life_age_ns > *oldest_ns)
+            *oldest_ns = process->life_age_ns;
+        if (absentee->absence == NG_ABSENT_DEAD && process->exit_status >= NG_EXIT_STATUS_SIGNAL &&
+            !ng_told_to_end(process->exit_status) &&
+            (!first.own || process->life_age_ns > first.own->life_age_ns))
+            first.own = process;
     }
     return first;
 }
@@ -157,9 +166,16 @@ static struct first_death first_death(const struct ng_verdict_builder *builder,
 static bool is_consequence(const struct ng_verdict_builder *builder,
                            const struct first_death *first, const struct ng_absentee *absentee)
 {
-    int64_t age_ns = ng_verdict_builder_process_of(builder, absentee->member)->life_age_ns;
+    const struct ng_view_process *process =
+        ng_verdict_builder_process_of(builder, absentee->member);
+    int64_t age_ns = process->life_age_ns;
 
     if (age_ns < first->dead_ns - DEATHS_TOGETHER_NS)
+        return true;
+    /* Its launcher ended it because of the other; clocks of two hosts do not tell which was
+     * first. */
+    if (absentee->absence == NG_ABSENT_DEAD && first->own && ng_told_to_end(process->exit_status) &&
+        (age_ns < first->own->life_age_ns || strcmp(process->host, first->own->host) != 0))
         return true;
     return absentee->absence == NG_ABSENT_DEAD &&
            age_ns < first->lost_ns - DEATHS_TOGETHER_NS - SIGN_OF_LIFE_NS;

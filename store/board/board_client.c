@@ -1,7 +1,8 @@
 /*
  * The board as tools use it from outside.
  *
- * Entered by tools. Must never change anything except by a command, nor show a password.
+ * Entered by tools. Must never change anything except by a command or the report of an end, nor
+ * show a password.
  */
 #include "store/board/board_client.h"
 
@@ -439,4 +440,88 @@ int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *g
         return error;
     }
     return close_store(kv, error, why, why_bytes);
+}
+
+/* ---- Ends ---- */
+
+/* The incarnation of the process, as it would have found it itself: by the groups that connect it
+ * with others. */
+static int find_root(struct ng_kv *kv, const struct ng_box *box, int64_t deadline_mono_ns,
+                     uint64_t *ret_root)
+{
+    uint32_t used = NG_LOAD(box->header->group_used);
+    int error = 0;
+
+    *ret_root = 0;
+    for (uint32_t i = 0; i < used && i < box->group_capacity && !error; i++) {
+        const struct ng_box_group *group = &box->groups[i];
+        uint64_t id = NG_LOAD(group->id);
+        if (atomic_load(&group->state) != NG_GROUP_FREE && id && !NG_LOAD(group->parent_id) &&
+            NG_LOAD(group->nranks) > 1)
+            error = ng_incarnation_join(kv, id, *ret_root ? *ret_root : id, KEEP_MS,
+                                        deadline_mono_ns, ret_root);
+    }
+    return error;
+}
+
+/* One for ends that are told together: which was first may be a matter of nanoseconds. */
+struct moment {
+    int64_t mono_ns, unix_ns;
+};
+
+/* 0: it is told, or of no interest. */
+static int report_end(struct ng_kv *kv, const struct ng_box *box, const struct moment *now,
+                      int64_t deadline_mono_ns)
+{
+    struct ng_progress_limits limits = {.records = NG_PROGRESS_RECORDS_PEACE,
+                                        .written_unix_ns = now->unix_ns,
+                                        .reason = NG_PROGRESS_BY_NEIGHBOUR,
+                                        .launch_run = box->header->launch_run};
+    struct ng_view view;
+    const void *data;
+    size_t bytes;
+
+    int error = ng_box_read(box, NG_BOX_ALL);
+    if (!error)
+        error = find_root(kv, box, deadline_mono_ns, &limits.label);
+    if (error)
+        return error;
+    ng_view_init(&view);
+    error = ng_view_add_box(&view, box, NG_LIFE_DEAD, now->mono_ns, box->name);
+    if (!error && limits.label && ng_life_has_ended_by_itself(view.processes[0].life)) {
+        error = ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes);
+        if (!error)
+            error = ng_publisher_report_end(kv, limits.label, NG_LOAD(box->header->board_slot),
+                                            data, bytes, deadline_mono_ns);
+    }
+    ng_view_fini(&view);
+    return error;
+}
+
+int ng_board_client_report_ends(const struct ng_observed_job *job, const char *const *paths,
+                                bool *told, size_t count, int64_t deadline_mono_ns, char *why,
+                                size_t why_bytes)
+{
+    const struct moment now = {ng_clock_mono_ns(), ng_clock_unix_ns()};
+    struct ng_kv *kv;
+    int failed = 0;
+
+    int error = open_store(job, why, why_bytes, &kv);
+    if (error)
+        return error == 1 ? 0 : error;
+    for (size_t i = 0; i < count; i++) {
+        struct ng_box box;
+        if (told[i])
+            continue;
+        told[i] = ng_box_open(paths[i], &box) != 0;
+        if (told[i])
+            continue;
+        if (strncmp(box.header->job, job->job, sizeof(box.header->job)) == 0) {
+            error = report_end(kv, &box, &now, deadline_mono_ns);
+            told[i] = !error;
+            failed = error ? error : failed;
+        }
+        ng_box_close(&box, NULL);
+    }
+    return close_store(kv, failed, why, why_bytes);
 }

@@ -7,6 +7,7 @@
 #ifndef NCCLGUARD_STORE_BOARD_BOARD_CLIENT_H
 #define NCCLGUARD_STORE_BOARD_BOARD_CLIENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -67,5 +68,15 @@ int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *g
                             uint32_t group_count, uint64_t epoch, int64_t deadline_mono_ns,
                             struct ng_board_client_verdict *ret_verdict, uint32_t *ret_living,
                             char *why, size_t why_bytes);
+
+/*
+ * Tell the store of several hosts that processes of the job have died, which left black boxes at
+ * `paths`; in each, how and when it was seen to end is recorded. `told` (in and out): those that
+ * need not be told any more: told now or by others, or of no interest. Tries until the deadline. 0:
+ * all those of this job are told; or -errno as above.
+ */
+int ng_board_client_report_ends(const struct ng_observed_job *job, const char *const *paths,
+                                bool *told, size_t count, int64_t deadline_mono_ns, char *why,
+                                size_t why_bytes);
 
 #endif

@@ -135,6 +135,14 @@ void ng_publisher_report_dump(struct ng_publisher *publisher, const struct ng_in
 bool ng_publisher_speak_for(struct ng_publisher *publisher, uint64_t slot, bool ended, bool frozen,
                             struct ng_arena *arena, const void *data, size_t bytes);
 
+/*
+ * For a tool, without a publisher: report the end of a process of incarnation `root`, of which
+ * `data` is the last progress, unless another process has reported it. `slot`: its slot on the
+ * board, 0 not known. Tries until the deadline. 0 or -errno.
+ */
+int ng_publisher_report_end(struct ng_kv *kv, uint64_t root, uint64_t slot, const void *data,
+                            size_t bytes, int64_t deadline_mono_ns);
+
 /* NG_BOARD_* bits since the last call. */
 unsigned ng_publisher_news(struct ng_publisher *publisher);
 

@@ -1,12 +1,13 @@
 /*
  * What this process reports for others of its host, and about its own dumps.
  *
- * Queued by the incident thread, carried out by the store's thread.
+ * Queued by the incident thread, carried out by the store's thread; a tool reports an end itself.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@
 #include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
 #include "store/wire/progress.h"
+
+#define AGAIN_SOON_NS (200 * NG_MS)
 
 /* False: there is no room at the moment. */
 static bool queue_report(struct ng_publisher *p, struct ng_proxy_report *wanted)
@@ -175,6 +178,25 @@ static int send_report(struct ng_publisher *p, struct ng_proxy_report *what)
         error = ng_publisher_flush(p);
     if (!error && what->ended)
         error = ng_publisher_tell_end(p);
+    return error;
+}
+
+int ng_publisher_report_end(struct ng_kv *kv, uint64_t root, uint64_t slot, const void *data,
+                            size_t bytes, int64_t deadline_mono_ns)
+{
+    struct ng_proxy_report theirs = {.slot = slot, .ended = true, .data = data, .bytes = bytes};
+    struct ng_publisher *p = calloc(1, sizeof(*p));
+    int error;
+
+    if (!p)
+        return -ENOMEM;
+    p->kv = kv;
+    p->labels.own = p->labels.root = root;
+    p->link.warned_ns = ng_clock_mono_ns(); /* the ranks say that the store is lost */
+    while ((error = send_report(p, &theirs)) != 0 && error != -ENOMEM &&
+           ng_kv_pause(ng_publisher_in(AGAIN_SOON_NS), deadline_mono_ns))
+        ;
+    free(p);
     return error;
 }
 

@@ -649,7 +649,8 @@ int ng_command_run(int argc, char **argv)
     struct ng_leftovers *leftovers =
         job.nested ? NULL
                    : ng_leftovers_create(named_boxes(&config), config.abort_wait_ns, &witness);
-    struct ng_rank_ends *ends = job.nested ? NULL : ng_rank_ends_create(named_boxes(&config));
+    struct ng_rank_ends *ends =
+        job.nested ? NULL : ng_rank_ends_create(named_boxes(&config), &witness);
     int error = ng_supervise(argv + operand, watch ? &folders : NULL, leftovers, ends, &status);
     job.ends = ends;
     job.ended_unix_ns = ng_clock_unix_ns();

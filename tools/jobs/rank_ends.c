@@ -29,15 +29,21 @@
 /* Each takes a descriptor. */
 #define RANKS_MAX 512
 
+/* Ranks of a host that die together are told together: one may be the reason of another's end. */
+#define TOGETHER_NS (100 * NG_MS)
+
 struct rank {
     char path[PATH_MAX]; /* of its black box */
     int pid;
     uint64_t start_ticks;
     int fd; /* -1: nothing more to watch */
+    bool untold;
 };
 
 struct ng_rank_ends {
     const char *dir;
+    const struct ng_witness_options *witness; /* NULL: ends are not told to other hosts */
+    int64_t tell_ns;                          /* when deaths are due to be told; 0 there are none */
     int inotify;        /* of `dir`: those of `ncclguard run` are watched already; -1 none */
     int epoll;          /* of the ranks, by index; -1 none */
     bool order_unknown; /* it holds a rank that may have ended before it was watched */
@@ -58,13 +64,14 @@ static void watch(const struct ng_rank_ends *ends)
     inotify_add_watch(ends->inotify, above, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
 }
 
-struct ng_rank_ends *ng_rank_ends_create(const char *dir)
+struct ng_rank_ends *ng_rank_ends_create(const char *dir, const struct ng_witness_options *witness)
 {
     struct ng_rank_ends *ends = calloc(1, sizeof(*ends));
 
     if (!ends)
         return NULL;
     ends->dir = dir;
+    ends->witness = witness && ng_witness_is_of_use(witness) ? witness : NULL;
     ends->epoll = epoll_create1(EPOLL_CLOEXEC);
     ends->inotify = dir ? inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
     if (ends->inotify >= 0)
@@ -184,6 +191,29 @@ static int find_ended(struct ng_rank_ends *ends, struct epoll_event ret_ended[RA
     return count;
 }
 
+/* It died, or failed: others may wait for it. A rank that ends well says so itself. */
+static bool is_death(const char *path)
+{
+    struct ng_box box;
+    bool open = false;
+
+    if (ng_box_open(path, &box) != 0)
+        return false;
+    uint32_t life = atomic_load(&box.header->life);
+    uint32_t used = ng_box_read(&box, NG_BOX_GROUPS) == 0 ? NG_LOAD(box.header->group_used) : 0;
+    for (uint32_t i = 0; i < used && i < box.group_capacity; i++) {
+        uint32_t state = atomic_load(&box.groups[i].state);
+        open |=
+            state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
+    }
+    bool death = life == NG_BOX_EXITED
+                     ? NG_LOAD(box.header->exit_status) > 0
+                     : life == NG_BOX_RUNNING && !NG_LOAD(box.header->ending_policy) &&
+                           (open || NG_LOAD(box.header->seen_end) != NG_EXIT_STATUS_SILENT);
+    ng_box_close(&box, NULL);
+    return death;
+}
+
 /* Ends found together get times in their order, or one time if it is not known which was first. */
 static void note(struct ng_rank_ends *ends)
 {
@@ -199,8 +229,37 @@ static void note(struct ng_rank_ends *ends)
         epoll_ctl(ends->epoll, EPOLL_CTL_DEL, rank->fd, NULL); /* a forked child may hold it, too */
         close(rank->fd);
         rank->fd = -1;
+        rank->untold = ends->witness && is_death(rank->path);
+        if (rank->untold && !ends->tell_ns)
+            ends->tell_ns = now + TOGETHER_NS;
     }
     ends->order_unknown = false;
+}
+
+void ng_rank_ends_tell(struct ng_rank_ends *ends)
+{
+    const char *deaths[RANKS_MAX];
+    size_t count = 0;
+
+    for (size_t i = 0; i < ends->count; i++) {
+        if (ends->ranks[i].untold)
+            deaths[count++] = ends->ranks[i].path;
+        ends->ranks[i].untold = false;
+    }
+    ends->tell_ns = 0;
+    if (count)
+        ng_witness_report_ends(ends->witness, deaths, count);
+}
+
+/* Until `until`, or until deaths are to be told; -1: for ever. */
+static int left_ms(const struct ng_rank_ends *ends, int64_t until)
+{
+    if (ends->tell_ns && ends->tell_ns < until)
+        until = ends->tell_ns;
+    if (until == INT64_MAX)
+        return -1;
+    int64_t left = (until - ng_clock_mono_ns() + NG_MS - 1) / NG_MS;
+    return left > 0 ? (int)left : 0;
 }
 
 void ng_rank_ends_wait(struct ng_rank_ends *ends, int fd, int timeout_ms)
@@ -210,7 +269,6 @@ void ng_rank_ends_wait(struct ng_rank_ends *ends, int fd, int timeout_ms)
     char events[4096];
 
     for (;;) {
-        int64_t left = until == INT64_MAX ? -1 : (until - ng_clock_mono_ns() + NG_MS - 1) / NG_MS;
         struct pollfd polls[3 + RANKS_MAX] = {{.fd = fd, .events = POLLIN},
                                               {.fd = ends->inotify, .events = POLLIN},
                                               {.fd = ends->epoll, .events = POLLIN}};
@@ -218,9 +276,14 @@ void ng_rank_ends_wait(struct ng_rank_ends *ends, int fd, int timeout_ms)
         for (size_t i = 0; ends->epoll < 0 && i < ends->count; i++)
             if (ends->ranks[i].fd >= 0) /* more than the process may have are refused */
                 polls[count++] = (struct pollfd){.fd = ends->ranks[i].fd, .events = POLLIN};
-        if ((left < 0 && timeout_ms >= 0) || poll(polls, count, (int)left) <= 0)
+        int ready = poll(polls, count, left_ms(ends, until));
+        if (ready < 0)
             return;
         note(ends);
+        if (ends->tell_ns && ng_clock_mono_ns() >= ends->tell_ns)
+            ng_rank_ends_tell(ends);
+        if (!ready && ng_clock_mono_ns() >= until)
+            return;
         if (polls[1].revents) {
             while (read(ends->inotify, events, sizeof(events)) > 0)
                 ;

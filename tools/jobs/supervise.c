@@ -171,6 +171,16 @@ static void end_descendants(const sigset_t *all)
                 ng_descendants_signal(SIGKILL));
 }
 
+/* They are told to other hosts by a process of ours, for which end_descendants waits as for any
+ * other. */
+static void record_last_ends(struct ng_rank_ends *ends)
+{
+    if (!ends)
+        return;
+    ng_rank_ends_wait(ends, -1, 0);
+    ng_rank_ends_tell(ends);
+}
+
 /* Until a signal arrives, at most `timeout_ms` (-1: for ever), while ends of ranks are recorded.
  * The signal, or -1. */
 static int await_signal(const sigset_t *all, int signal_fd, struct ng_rank_ends *ends,
@@ -235,9 +245,10 @@ int ng_supervise(char *const *argv, struct ng_job_folders *folders, struct ng_le
     }
     if (signal_fd >= 0)
         close(signal_fd);
+    record_last_ends(ends);
     end_descendants(&all);
-    if (ends)
-        ng_rank_ends_wait(ends, -1, 0);
+    record_last_ends(ends);
+    end_descendants(&all);
     if (folders)
         ng_job_folders_look(folders);
     *ret_status = status;

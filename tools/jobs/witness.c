@@ -1,5 +1,5 @@
 /*
- * Reads from the store what no rank of this host can read.
+ * Reads from the store, and tells it, what no rank of this host can.
  *
  * Used by `ncclguard run`. Must never keep it from passing on a signal: operations that may block
  * run in a child.
@@ -31,6 +31,8 @@
 #define DUMP_NS  (10 * NG_S)
 #define ROUND_MS 1000
 #define RUNS_MAX 16
+#define TELL_NS  (60 * NG_S)
+#define AGAIN_MS 200
 
 bool ng_witness_is_of_use(const struct ng_witness_options *options)
 {
@@ -229,4 +231,55 @@ int ng_witness_start(const struct ng_witness_run *run)
         return ends[0];
     close(ends[0]);
     return error;
+}
+
+/* ---- Ends ---- */
+
+/* One whose end is not told yet, with its job. False: all are told. */
+static bool find_untold(const char *const *paths, bool *told, size_t count, char ret_job[128])
+{
+    struct ng_box box;
+
+    for (size_t i = 0; i < count; i++) {
+        if (told[i])
+            continue;
+        told[i] = ng_box_open(paths[i], &box) != 0;
+        if (told[i])
+            continue;
+        snprintf(ret_job, 128, "%.*s", (int)sizeof(box.header->job), box.header->job);
+        ng_box_close(&box, NULL);
+        return true;
+    }
+    return false;
+}
+
+static _Noreturn void tell(const struct ng_witness_options *options, const char *const *paths,
+                           size_t count)
+{
+    int64_t until = ng_clock_mono_ns() + TELL_NS;
+    bool *told = calloc(count, sizeof(*told));
+    char job[128], why[NG_BOARD_CLIENT_WHY_BYTES];
+    struct ng_observed_job observed = {.url = options->store,
+                                       .job = job,
+                                       .tls = ng_tls_for(options->store),
+                                       .key_file = options->key_file};
+
+    while (told && find_untold(paths, told, count, job) && ng_clock_mono_ns() < until)
+        if (ng_board_client_report_ends(&observed, paths, told, count,
+                                        ng_clock_mono_ns() + STORE_NS, why, sizeof(why)) != 0)
+            poll(NULL, 0, AGAIN_MS);
+    _exit(0);
+}
+
+void ng_witness_report_ends(const struct ng_witness_options *options, const char *const *paths,
+                            size_t count)
+{
+    pid_t parent = getpid();
+
+    if (fork() != 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent)
+        tell(options, paths, count); /* with the parent's signals blocked: SIGTERM is for the job */
+    _exit(1);
 }

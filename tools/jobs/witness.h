@@ -1,8 +1,9 @@
 /*
- * The verdict on a run that no rank of this host can read: all of them are frozen, or gone.
+ * What no rank of this host can read from the store, or tell it: all of them are frozen, or gone.
  *
  * Ranks read the store of several hosts themselves. If no rank of a host can, `ncclguard run` does,
- * and leaves on that host's disk what a rank would have left there.
+ * and leaves on that host's disk what a rank would have left there. It also tells the store of
+ * ranks that died, since no rank of their host may be left.
  */
 #ifndef NCCLGUARD_TOOLS_JOBS_WITNESS_H
 #define NCCLGUARD_TOOLS_JOBS_WITNESS_H
@@ -56,5 +57,13 @@ int ng_witness_look(const struct ng_witness_run *run, uint64_t epoch,
  * started. The calling process must have one thread.
  */
 int ng_witness_start(const struct ng_witness_run *run);
+
+/*
+ * Tell the store, in a separate process, that the ranks that left the black boxes at `paths` have
+ * died: no rank of this host may be left to do it. That process lasts for a minute at most, if the
+ * store does not answer; SIGTERM does not end it. The calling process must have one thread.
+ */
+void ng_witness_report_ends(const struct ng_witness_options *options, const char *const *paths,
+                            size_t count);
 
 #endif

@@ -5,10 +5,9 @@
  */
 #include "tools/judge/end_order.h"
 
-#include <signal.h>
 #include <string.h>
 
-#include "core/recorder/exit_status.h"
+#include "core/view/told_to_end.h"
 
 int64_t ng_end_order_last_sign_unix_ns(const struct ng_view *view)
 {
@@ -33,15 +32,6 @@ int64_t ng_end_order_sign_age_ns(const struct ng_view_process *process, int64_t 
     return process->alive_age_ns ? process->alive_age_ns : process->life_age_ns;
 }
 
-/* By a signal with which launchers end the rest of a job, or with an exit status that reports
- * one. */
-static bool is_told_to_end(int exit_status)
-{
-    int number = exit_status - (exit_status < NG_EXIT_STATUS_SIGNAL ? 128 : NG_EXIT_STATUS_SIGNAL);
-
-    return number == SIGTERM || number == SIGINT || number == SIGHUP;
-}
-
 /* May it be the cause of the others' end? */
 static bool may_be_first(const struct ng_view_process *process)
 {
@@ -49,7 +39,7 @@ static bool may_be_first(const struct ng_view_process *process)
                       ? process->exit_status > 0 && process->exit_status < NG_EXIT_STATUS_SIGNAL
                       : process->exit_status >= NG_EXIT_STATUS_SIGNAL;
 
-    return failed && !is_told_to_end(process->exit_status);
+    return failed && !ng_told_to_end(process->exit_status);
 }
 
 /* Do all processes tell their moments by the monotonic clock, and not only by the wall clock, which

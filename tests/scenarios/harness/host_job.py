@@ -240,6 +240,15 @@ class Job:
         if name == "KILL":
             self.ended.add(rank)
 
+    def do_kill_ranks(self, bound, which):
+        """All ranks of a host at once, as where it has no memory left: its launcher lives."""
+        ranks = range(which * self.row.ranks, (which + 1) * self.row.ranks)
+        pids = [self.pid_of(rank) for rank in ranks]
+        self.fault_time = time.time()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.ended.update(ranks)
+
     def do_cut(self, bound, which):
         self.fault_time = time.time()
         self.network.cut(self.host_of(which))

@@ -367,6 +367,17 @@ int evidence_finish(const char *path, uint64_t seq)
     return done ? 0 : -EIO;
 }
 
+int evidence_exit_well(const char *path)
+{
+    uint32_t life = NG_BOX_EXITED;
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool done = fd >= 0 && pwrite(fd, &life, sizeof(life), offsetof(struct ng_box_header, life)) ==
+                               sizeof(life);
+    if (fd >= 0)
+        close(fd);
+    return done ? 0 : -EIO;
+}
+
 void evidence_set_run(uint64_t run)
 {
     made->header->launch_run = run;

@@ -71,6 +71,9 @@ struct evidence_end {
 };
 struct evidence_end evidence_read_end(const char *path);
 
+/* The process of the black box at `path` has just left through exit(0). 0 or -errno. */
+int evidence_exit_well(const char *path);
+
 /* The process of the black box at `path` has just finished collective `seq`. 0 or -errno. */
 int evidence_finish(const char *path, uint64_t seq);
 

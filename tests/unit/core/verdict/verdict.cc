@@ -650,6 +650,37 @@ TEST(Verdict, ADeathAndALossThatAreNoConsequenceOfEachOtherAreBothNamed)
     EXPECT_EQ(judgement.culprits, (std::vector<int>{4, 5}));
 }
 
+/* Rank 2 was killed; its launcher then told rank 3 to end. */
+TEST(Verdict, WhatALauncherEndedBecauseOfADeathIsNoCulprit)
+{
+    Job job = waiting_for(8, {2, 3});
+    for (int rank : {2, 3})
+        job.process(rank).is(NG_LIFE_DEAD, 5 * NG_S);
+    job.process(2).exit_status = NG_EXIT_STATUS_SIGNAL + SIGKILL;
+    job.process(3).exit_status = NG_EXIT_STATUS_SIGNAL + SIGTERM;
+    job.process(3).life_age_ns--;
+    expect_verdict(job, NG_KIND_DEAD_RANK, {2}, NG_CONFIDENCE_CERTAIN);
+
+    /* On another host the clock may say that it was before. */
+    job.process(3).life_age_ns = 6 * NG_S;
+    job.process(3).host = "n2";
+    EXPECT_EQ(judge(job).culprits, std::vector<int>{2});
+
+    /* On the same it was before, or at the same moment as far as is known. */
+    job.process(3).host = job.process(2).host;
+    EXPECT_EQ(judge(job).culprits, (std::vector<int>{2, 3}));
+    job.process(3).life_age_ns = 5 * NG_S;
+    EXPECT_EQ(judge(job).culprits, (std::vector<int>{2, 3}));
+
+    /* Not by a signal that launchers send, or both by it. */
+    job.process(3).life_age_ns = 5 * NG_S - 1;
+    job.process(3).exit_status = NG_EXIT_STATUS_SIGNAL + SIGKILL;
+    EXPECT_EQ(judge(job).culprits, (std::vector<int>{2, 3}));
+    for (int rank : {2, 3})
+        job.process(rank).exit_status = NG_EXIT_STATUS_SIGNAL + SIGTERM;
+    EXPECT_EQ(judge(job).culprits, (std::vector<int>{2, 3}));
+}
+
 TEST(Verdict, ALostRankDoesNotComeToTheMakingOfAGroup)
 {
     Job job(4, WORLD, "dp");

@@ -293,6 +293,36 @@ TEST_P(Publish, OfAllNeighboursOneTellsOfADeath)
     EXPECT_EQ(ranks[0]->lives()[3], NG_LIFE_DEAD);
 }
 
+/* `ncclguard run` above it, which has no slot. */
+TEST_P(Publish, ADeathIsToldByAToolOnceThoughTheAnswerGotLost)
+{
+    Rank &a = started(0), &b = started(1);
+    uint64_t slot = b.slot();
+    FaultyKv kv(url);
+    Told last;
+    last.rank = 1;
+    last.uid = b.uid();
+    last.label = ng_publisher_get_label(a.publisher);
+    last.life = NG_LIFE_DEAD;
+    std::string blob = told(last);
+    b.kill();
+    for (const char *key : {"x/", "none"}) {
+        kv.lose_answer("put", key);
+        EXPECT_EQ(
+            ng_publisher_report_end(&kv, last.label, slot, blob.data(), blob.size(), within(5000)),
+            0);
+    }
+    EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) == 1; }));
+    EXPECT_EQ(store->value("e"), "1");
+    EXPECT_EQ(head(slot).life, NG_LIFE_DEAD);
+    EXPECT_EQ(a.lives()[1], NG_LIFE_DEAD);
+
+    /* Nobody waits for a store that is gone beyond the deadline. */
+    kv.set(FaultyKv::FAIL);
+    EXPECT_EQ(ng_publisher_report_end(&kv, last.label, slot, blob.data(), blob.size(), within(300)),
+              -ECONNREFUSED);
+}
+
 TEST_P(Publish, WhoDiesAfterItWasStoppedIsDead)
 {
     Rank &a = started(0), &b = started(1);

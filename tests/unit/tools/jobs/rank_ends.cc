@@ -1,7 +1,12 @@
 /*
  * Ends that are found late: in which order they were.
  */
+#include <arpa/inet.h>
+#include <fstream>
+#include <iterator>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include "tests/unit/tools/command.h"
 #include "tests/unit/tools/evidence.h"
@@ -37,6 +42,18 @@ struct RankEnds : testing::Test {
         siginfo_t info;
         kill(ranks_[(size_t)rank], SIGKILL);
         waitid(P_PID, (id_t)ranks_[(size_t)rank], &info, WEXITED | WNOWAIT);
+    }
+    /* As exit() leaves it. */
+    void exit_well(int rank) const
+    {
+        evidence_exit_well(box_of(rank).c_str());
+        end(rank);
+    }
+    /* Those that run, or have ended and are not reaped. */
+    static int children()
+    {
+        std::ifstream list("/proc/self/task/" + std::to_string(getpid()) + "/children");
+        return (int)std::distance(std::istream_iterator<int>(list), std::istream_iterator<int>());
     }
     /* When it was seen to end; 0 it was not. */
     int64_t end_of(int rank) const
@@ -81,7 +98,7 @@ struct RankEnds : testing::Test {
 TEST_F(RankEnds, EndsThatAreFoundTogetherKeepTheirOrder)
 {
     const int order[RANKS] = {3, 0, 5, 2, 4, 1};
-    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str());
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str(), nullptr);
 
     ng_rank_ends_look(ends, nullptr);
     for (int rank : order)
@@ -96,7 +113,7 @@ TEST_F(RankEnds, EndsThatAreFoundTogetherKeepTheirOrder)
 /* Which of them was first nobody knows. */
 TEST_F(RankEnds, EndsBeforeTheFirstLookAreTakenForOneMoment)
 {
-    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str());
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str(), nullptr);
 
     end(3);
     end(0);
@@ -124,7 +141,7 @@ TEST_F(RankEnds, WithoutAnEpollEndsAreFoundAllTheSame)
     getrlimit(RLIMIT_NOFILE, &usual);
     few = {0, usual.rlim_max};
     setrlimit(RLIMIT_NOFILE, &few);
-    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str());
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str(), nullptr);
     setrlimit(RLIMIT_NOFILE, &usual);
     ng_rank_ends_look(ends, nullptr);
     end(3);
@@ -139,6 +156,52 @@ TEST_F(RankEnds, WithoutAnEpollEndsAreFoundAllTheSame)
     EXPECT_EQ(end_of(2), 0);
 }
 
+/* A store that takes connections, and never answers. */
+struct Store {
+    Store()
+    {
+        struct sockaddr_in address = {};
+        socklen_t length = sizeof(address);
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 8) != 0 ||
+            getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+            throw std::runtime_error("no port");
+        url = "redis://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    }
+    ~Store()
+    {
+        close(fd);
+    }
+    bool was_called(int timeout_ms) const
+    {
+        struct pollfd caller = {fd, POLLIN, 0};
+        return poll(&caller, 1, timeout_ms) > 0;
+    }
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    std::string url;
+};
+
+TEST_F(RankEnds, ADeathIsToldToTheStoreOfSeveralHostsAndAnEndThatIsWellIsNot)
+{
+    Store store;
+    struct ng_witness_options witness = {store.url.c_str(), nullptr, nullptr};
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str(), &witness);
+    int before = children();
+
+    ng_rank_ends_look(ends, nullptr);
+    exit_well(2);
+    ng_rank_ends_wait(ends, -1, 0);
+    ng_rank_ends_tell(ends);
+    EXPECT_EQ(children(), before) << "nobody who would tell";
+    end(3);
+    ng_rank_ends_wait(ends, -1, 0); /* which returns at once, whatever the store does */
+    ng_rank_ends_tell(ends);
+    EXPECT_EQ(children(), before + 1);
+    EXPECT_TRUE(store.was_called(20000));
+    ng_rank_ends_destroy(ends);
+}
+
 /* All wait in collective 7 when the verdict on it comes. */
 TEST_F(RankEnds, BoxesKnowWhetherTheJobWentOnAfterAVerdict)
 {
@@ -146,7 +209,7 @@ TEST_F(RankEnds, BoxesKnowWhetherTheJobWentOnAfterAVerdict)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     int64_t verdict = now.tv_sec * 1000000000 + now.tv_nsec;
-    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str());
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str(), nullptr);
 
     ng_rank_ends_look(ends, nullptr);
     EXPECT_FALSE(ng_rank_ends_went_on(nullptr, 1, GROUP, 7));
