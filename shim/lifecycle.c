@@ -34,6 +34,7 @@
 #include "shim/cuda_vmm.h"
 #include "shim/parts.h"
 #include "shim/shim.h"
+#include "store/board/announce.h"
 #include "store/board/board_multihost.h"
 #include "store/board/local.h"
 #include "store/kv/kv_open.h"
@@ -315,6 +316,7 @@ __attribute__((constructor)) static void start(void)
     if (ng_vmm_is_on())
         ng_cuda_vmm_enable();
     ng_inject_configure(ng_guard.config.fault);
+    ng_announce_start(ng_guard.run_id, &ng_guard.launch);
     ng_shim_set_active(true);
 }
 

@@ -20,6 +20,8 @@
 #include "core/config/nccl_variables.h"
 #include "core/nccl/group_id.h"
 #include "core/recorder/kept.h"
+#include "core/recorder/loaded.h"
+#include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 
@@ -388,6 +390,39 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
     box.groups_reserved = error ? GROUP_CAPACITY : GROUPS_AT_ONCE;
     *ret_box = box;
     return folder ? error : 0;
+}
+
+int ng_box_leave(const char *folder, const struct ng_loaded *loaded, const char *run_id, int pid,
+                 uint64_t start_ticks, int64_t when_mono_ns, int status, char *ret_path,
+                 size_t bytes)
+{
+    const struct ng_box_identity identity = {.rank = loaded->rank,
+                                             .world_size = loaded->world_size,
+                                             .local_rank = loaded->local_rank,
+                                             .job = loaded->job,
+                                             .run_id = run_id,
+                                             .launch_run = loaded->launch_run};
+    struct ng_box_header header = {0};
+    struct ng_box box = NG_BOX_NONE;
+    void *map;
+
+    lay_out(&header, 0, &identity);
+    fill_identity(&header, &identity);
+    header.pid = pid;
+    header.start_ticks = start_ticks;
+    snprintf(header.program, sizeof(header.program), "%s", loaded->program);
+    header.seen_end = status;
+    header.seen_end_mono_ns = when_mono_ns;
+    header.heartbeat_mono_ns = when_mono_ns - 1; /* it was alive just before */
+    int error = ng_paths_make(folder);
+    if (!error)
+        error = create_file(folder, &header, &box, &map);
+    if (error)
+        return error;
+    snprintf(ret_path, bytes, "%s/%s", folder, box.name);
+    munmap(map, header.total_bytes);
+    ng_descriptor_close(&box.file);
+    return 0;
 }
 
 int ng_box_reserve_group(struct ng_box *box, uint32_t index)

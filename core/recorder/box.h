@@ -735,6 +735,16 @@ void ng_box_name(int pid, uint64_t start_ticks, char *ret_name, size_t bytes);
  */
 int ng_box_mark_execed(const char *path);
 
+struct ng_loaded;
+
+/*
+ * Leave a box in `folder` (made if missing) for a process that has ended without one, which was
+ * `loaded`, and was seen to end then and so. 0 or -errno. *ret_path is the box's.
+ */
+int ng_box_leave(const char *folder, const struct ng_loaded *loaded, const char *run_id, int pid,
+                 uint64_t start_ticks, int64_t when_mono_ns, int status, char *ret_path,
+                 size_t bytes);
+
 /* Record in this box that its process was seen to end, which it has not recorded itself. 0 or
  * -errno. */
 int ng_box_mark_ended(const char *path, int64_t when_mono_ns, int status);

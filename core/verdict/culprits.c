@@ -45,6 +45,33 @@ struct unseen {
     uint32_t only;      /* the process, if there is only one; otherwise UINT32_MAX */
 };
 
+/*
+ * For a group under creation that is not of the whole job: the only process of the job that ended
+ * before its first communicator, if all others are known, and each has come or waits elsewhere.
+ * UINT32_MAX: none.
+ */
+static uint32_t ended_before_all(const struct ng_verdict_builder *builder, uint32_t group)
+{
+    const struct ng_view *view = builder->view;
+    uint32_t found = UINT32_MAX;
+
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        bool accounted = ng_view_index_call(&builder->processes, i) != NULL ||
+                         builder->waits.stuck_first[i + 1] > builder->waits.stuck_first[i];
+        for (uint32_t k = builder->processes.first[i]; k < builder->processes.first[i + 1]; k++)
+            accounted |= view->members[builder->processes.members[k]].group == group;
+        if (process->rank < 0 || (int64_t)process->world_size != view->process_count)
+            return UINT32_MAX;
+        if (accounted)
+            continue;
+        if (found != UINT32_MAX || process->member_count || process->life != NG_LIFE_DEAD)
+            return UINT32_MAX;
+        found = i;
+    }
+    return found;
+}
+
 static enum naming naming_of(const struct ng_verdict_builder *builder, uint32_t group)
 {
     return names_ranks(builder, group)                          ? NAMING_BY_GROUP
@@ -111,9 +138,10 @@ static const struct ng_view_process *name_unseen(const struct ng_verdict_builder
                                                  struct ng_absentee *absentee,
                                                  struct ng_culprit *culprit)
 {
-    if (unseen->naming == NAMING_NOT_KNOWN)
+    if (unseen->naming == NAMING_NOT_KNOWN && unseen->only == UINT32_MAX)
         return NULL;
-    culprit->rank = absentee->group_rank;
+    culprit->rank = unseen->naming == NAMING_NOT_KNOWN ? builder->view->processes[unseen->only].rank
+                                                       : absentee->group_rank;
     absentee->process_seen = unseen->are_processes;
     uint32_t index = unseen->naming == NAMING_BY_PROCESS
                          ? ng_view_index_of_rank(&builder->processes, absentee->group_rank)
@@ -193,6 +221,8 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
     struct unseen unseen = {.naming = naming_of(builder, wait->group), .only = UINT32_MAX};
     if (unseen.naming == NAMING_BY_GROUP)
         unseen.are_processes = all_are_processes(builder, wait->group, &unseen.only);
+    else if (unseen.naming == NAMING_NOT_KNOWN && wait->absentee_count == 1)
+        unseen.only = ended_before_all(builder, wait->group);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         struct ng_absentee *absentee = &wait->absentees[i];
         if (ng_wait_cause_of_absentee(builder, wait, absentee) != cause ||
@@ -210,11 +240,12 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
         if (absentee->absence != NG_ABSENT_UNSEEN)
             continue;
         const struct ng_view_process *process = name_unseen(builder, &unseen, absentee, culprit);
-        if (!process || process->life == NG_LIFE_LOST || unseen.naming == NAMING_BY_GROUP)
+        if (!process || process->life == NG_LIFE_LOST || unseen.naming != NAMING_BY_PROCESS)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         if (!process)
             continue;
-        died |= process->life == NG_LIFE_DEAD || process->life == NG_LIFE_LOST;
+        died |= unseen.naming != NAMING_NOT_KNOWN &&
+                (process->life == NG_LIFE_DEAD || process->life == NG_LIFE_LOST);
         left |= process->life == NG_LIFE_EXITED;
         stopped |= process->life == NG_LIFE_STOPPED;
         uint32_t index = (uint32_t)(process - builder->view->processes);

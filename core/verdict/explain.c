@@ -104,6 +104,18 @@ static void add_death(struct ng_text *text, const struct ng_view_process *proces
         ng_text_add(text, "ended without reporting it (killed, crashed or _exit)");
 }
 
+/* Such a rank has nothing by which it could report a status. */
+static void add_early_end(struct ng_text *text, const struct ng_view_process *process)
+{
+    int status = process->exit_status - NG_EXIT_STATUS_SILENT;
+
+    if (status >= 0 && status < 256)
+        ng_text_add(text, "ended with exit status %d", status);
+    else
+        add_death(text, process);
+    ng_text_add(text, " before its first communicator");
+}
+
 /* How a process ended that had finished with its communicators or reported its status. */
 static void add_end(struct ng_text *text, const struct ng_view_process *process)
 {
@@ -304,6 +316,10 @@ void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t pr
     ret_why[0] = '\0';
     switch (in_view->life) {
     case NG_LIFE_DEAD:
+        if (!in_view->member_count) {
+            add_early_end(&text, in_view);
+            return;
+        }
         add_death(&text, in_view);
         ng_text_add(&text, " before it called");
         break;

@@ -25,6 +25,7 @@
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
+#include "tools/jobs/arrivals.h"
 
 /* Each takes a descriptor. */
 #define RANKS_MAX 512
@@ -33,7 +34,9 @@
 #define TOGETHER_NS (100 * NG_MS)
 
 struct rank {
-    char path[PATH_MAX]; /* of its black box */
+    char path[PATH_MAX]; /* of its black box; "" it has none */
+    bool left;           /* by us, since it ended without one */
+    struct ng_loaded loaded;
     int pid;
     uint64_t start_ticks;
     int fd; /* -1: nothing more to watch */
@@ -46,6 +49,7 @@ struct ng_rank_ends {
     int64_t tell_ns;                          /* when deaths are due to be told; 0 there are none */
     int inotify;        /* of `dir`: those of `ncclguard run` are watched already; -1 none */
     int epoll;          /* of the ranks, by index; -1 none */
+    int arrivals;       /* of processes that start; -1 none */
     bool order_unknown; /* it holds a rank that may have ended before it was watched */
     struct rank *ranks;
     size_t count;
@@ -67,6 +71,7 @@ static void watch(const struct ng_rank_ends *ends)
 struct ng_rank_ends *ng_rank_ends_create(const char *dir, const struct ng_witness_options *witness)
 {
     struct ng_rank_ends *ends = calloc(1, sizeof(*ends));
+    const char *run_id = getenv("NCCLGUARD_RUN_ID");
 
     if (!ends)
         return NULL;
@@ -76,6 +81,7 @@ struct ng_rank_ends *ng_rank_ends_create(const char *dir, const struct ng_witnes
     ends->inotify = dir ? inotify_init1(IN_CLOEXEC | IN_NONBLOCK) : -1;
     if (ends->inotify >= 0)
         watch(ends);
+    ends->arrivals = run_id && ends->epoll >= 0 ? ng_arrivals_open(run_id) : -1;
     return ends;
 }
 
@@ -90,6 +96,8 @@ void ng_rank_ends_destroy(struct ng_rank_ends *ends)
         close(ends->inotify);
     if (ends->epoll >= 0)
         close(ends->epoll);
+    if (ends->arrivals >= 0)
+        close(ends->arrivals);
     free(ends->ranks);
     free(ends);
 }
@@ -114,6 +122,10 @@ static bool open_rank(struct rank *rank)
         return false;
     rank->pid = box.header->pid;
     rank->start_ticks = box.header->start_ticks;
+    rank->loaded = (struct ng_loaded){.rank = box.header->rank};
+    snprintf(rank->loaded.job, sizeof(rank->loaded.job), "%.*s", (int)sizeof(box.header->job),
+             box.header->job);
+    rank->left = rank->untold = false;
     bool ours = run_id && strncmp(box.header->run_id, run_id, sizeof(box.header->run_id)) == 0 &&
                 box.header->pid_namespace == ng_proc_pid_namespace();
     ng_box_close(&box, NULL);
@@ -138,6 +150,51 @@ static void add(struct ng_rank_ends *ends, size_t index)
         ends->order_unknown |= poll(&ended, 1, 0) > 0;
 }
 
+static void close_rank(struct rank *rank)
+{
+    if (rank->fd >= 0)
+        close(rank->fd);
+    rank->fd = -1;
+}
+
+/* NULL: no memory, or too many. */
+static struct rank *append(struct ng_rank_ends *ends, struct rank *rank)
+{
+    size_t at = 0;
+
+    /* The place of one that ended without being of interest. */
+    while (at < ends->count &&
+           (ends->ranks[at].path[0] || ends->ranks[at].fd >= 0 || ends->ranks[at].loaded.rank >= 0))
+        at++;
+    struct rank *larger = at < ends->count ? ends->ranks
+                          : at < RANKS_MAX ? realloc(ends->ranks, (at + 1) * sizeof(*larger))
+                                           : NULL;
+    if (!larger) {
+        close_rank(rank);
+        return NULL;
+    }
+    ends->ranks = larger;
+    ends->count += at == ends->count;
+    larger[at] = *rank;
+    add(ends, at);
+    return &larger[at];
+}
+
+static bool is_same_rank(const struct ng_loaded *one, const struct ng_loaded *other)
+{
+    return one->rank == other->rank && strcmp(one->job, other->job) == 0;
+}
+
+/* One that runs, and has no black box as far as is known; NULL none. */
+static struct rank *find_arrived(struct ng_rank_ends *ends, int pid, uint64_t start_ticks)
+{
+    for (size_t i = 0; i < ends->count; i++)
+        if (ends->ranks[i].pid == pid && ends->ranks[i].start_ticks == start_ticks &&
+            !ends->ranks[i].path[0])
+            return &ends->ranks[i];
+    return NULL;
+}
+
 static void look_into(struct ng_rank_ends *ends, const char *path)
 {
     DIR *folder = opendir(path);
@@ -151,15 +208,13 @@ static void look_into(struct ng_rank_ends *ends, const char *path)
                 (int)sizeof(rank.path) ||
             is_known(ends, rank.path) || !open_rank(&rank))
             continue;
-        struct rank *larger = realloc(ends->ranks, (ends->count + 1) * sizeof(*larger));
-        if (!larger) {
-            if (rank.fd >= 0)
-                close(rank.fd);
+        struct rank *arrived = find_arrived(ends, rank.pid, rank.start_ticks);
+        if (arrived) {
+            memcpy(arrived->path, rank.path, sizeof(arrived->path));
+            close_rank(&rank);
+        } else if (!append(ends, &rank)) {
             break;
         }
-        ends->ranks = larger;
-        larger[ends->count] = rank;
-        add(ends, ends->count++);
     }
     closedir(folder);
 }
@@ -189,6 +244,99 @@ static int find_ended(struct ng_rank_ends *ends, struct epoll_event ret_ended[RA
     }
     ends->order_unknown = true;
     return count;
+}
+
+/* The folder of black boxes of its job. */
+static void own_folder(const struct ng_rank_ends *ends, const struct ng_loaded *loaded,
+                       char ret_folder[PATH_MAX])
+{
+    if (ends->dir)
+        snprintf(ret_folder, PATH_MAX, "%s", ends->dir);
+    else
+        ng_paths_default_dir(loaded->job, ret_folder, PATH_MAX);
+}
+
+/* Has it made a black box, perhaps just now? */
+static bool has_box(const struct ng_rank_ends *ends, struct rank *rank)
+{
+    char folder[PATH_MAX], name[64], path[sizeof(folder) + sizeof(name)];
+
+    if (rank->path[0])
+        return true;
+    own_folder(ends, &rank->loaded, folder);
+    ng_box_name(rank->pid, rank->start_ticks, name, sizeof(name));
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    if (access(path, F_OK) != 0)
+        return false;
+    snprintf(rank->path, sizeof(rank->path), "%s", path);
+    return true;
+}
+
+/*
+ * A rank that ends before its first communicator has no black box that would tell the others: it
+ * gets one now. Not if it ended well; nor as long as another process of that rank runs, of which it
+ * was a helper or a wrapper, nor if one has made a black box.
+ */
+static void leave_box(struct ng_rank_ends *ends, struct rank *rank, int64_t when, int end)
+{
+    char folder[PATH_MAX], state;
+    uint64_t ticks;
+
+    /* Where nobody has waited for it yet, the kernel shows a status; none is 0. */
+    if (!end && ng_proc_stat(rank->pid, &state, &ticks) == 0 && ticks == rank->start_ticks)
+        end = NG_EXIT_STATUS_SILENT;
+    for (size_t i = 0; i < ends->count; i++)
+        if (&ends->ranks[i] != rank && is_same_rank(&ends->ranks[i].loaded, &rank->loaded) &&
+            (ends->ranks[i].fd >= 0 || ends->ranks[i].path[0]))
+            end = NG_EXIT_STATUS_SILENT;
+    if (end != NG_EXIT_STATUS_SILENT) {
+        own_folder(ends, &rank->loaded, folder);
+        rank->left =
+            ng_box_leave(folder, &rank->loaded, getenv("NCCLGUARD_RUN_ID"), rank->pid,
+                         rank->start_ticks, when, end, rank->path, sizeof(rank->path)) == 0;
+    }
+    if (!rank->left)
+        rank->loaded.rank = -1;
+}
+
+/* A process has started, or become another program. What was left for an earlier process of its
+ * rank is of no interest any more: the launcher has begun again. */
+static void arrive(struct ng_rank_ends *ends, const struct ng_loaded *loaded, int pid)
+{
+    struct rank rank = {.pid = pid, .loaded = *loaded, .fd = -1};
+    char state;
+
+    for (size_t i = 0; i < ends->count; i++)
+        if (ends->ranks[i].left && is_same_rank(&ends->ranks[i].loaded, loaded)) {
+            unlink(ends->ranks[i].path);
+            ends->ranks[i].left = false;
+            ends->ranks[i].path[0] = '\0';
+            ends->ranks[i].loaded.rank = -1;
+        }
+    if (ng_proc_stat(pid, &state, &rank.start_ticks) != 0) {
+        /* It has ended, and how is not known. */
+        struct rank *ended = append(ends, &rank);
+        if (ended)
+            leave_box(ends, ended, ng_clock_mono_ns(), 0);
+        return;
+    }
+    struct rank *known = find_arrived(ends, pid, rank.start_ticks);
+    if (known) {
+        known->loaded = *loaded;
+        return;
+    }
+    rank.fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (rank.fd >= 0)
+        append(ends, &rank);
+}
+
+static void receive_arrivals(struct ng_rank_ends *ends)
+{
+    struct ng_loaded loaded;
+    int pid;
+
+    while (ends->arrivals >= 0 && ng_arrivals_next(ends->arrivals, &loaded, &pid))
+        arrive(ends, &loaded, pid);
 }
 
 /* It died, or failed: others may wait for it. A rank that ends well says so itself. */
@@ -224,12 +372,15 @@ static void note(struct ng_rank_ends *ends)
 
     for (int i = 0; i < count; i++) {
         struct rank *rank = &ends->ranks[ended[i].data.u64];
-        ng_box_mark_ended(rank->path, ends->order_unknown ? now : now + i,
-                          ng_proc_end(rank->pid, rank->start_ticks, rank->fd));
+        int64_t when = ends->order_unknown ? now : now + i;
+        int end = ng_proc_end(rank->pid, rank->start_ticks, rank->fd);
         epoll_ctl(ends->epoll, EPOLL_CTL_DEL, rank->fd, NULL); /* a forked child may hold it, too */
-        close(rank->fd);
-        rank->fd = -1;
-        rank->untold = ends->witness && is_death(rank->path);
+        close_rank(rank);
+        if (has_box(ends, rank))
+            ng_box_mark_ended(rank->path, when, end);
+        else
+            leave_box(ends, rank, when, end);
+        rank->untold = ends->witness && rank->path[0] && is_death(rank->path);
         if (rank->untold && !ends->tell_ns)
             ends->tell_ns = now + TOGETHER_NS;
     }
@@ -269,16 +420,18 @@ void ng_rank_ends_wait(struct ng_rank_ends *ends, int fd, int timeout_ms)
     char events[4096];
 
     for (;;) {
-        struct pollfd polls[3 + RANKS_MAX] = {{.fd = fd, .events = POLLIN},
+        struct pollfd polls[4 + RANKS_MAX] = {{.fd = fd, .events = POLLIN},
                                               {.fd = ends->inotify, .events = POLLIN},
-                                              {.fd = ends->epoll, .events = POLLIN}};
-        nfds_t count = 3;
+                                              {.fd = ends->epoll, .events = POLLIN},
+                                              {.fd = ends->arrivals, .events = POLLIN}};
+        nfds_t count = 4;
         for (size_t i = 0; ends->epoll < 0 && i < ends->count; i++)
             if (ends->ranks[i].fd >= 0) /* more than the process may have are refused */
                 polls[count++] = (struct pollfd){.fd = ends->ranks[i].fd, .events = POLLIN};
         int ready = poll(polls, count, left_ms(ends, until));
         if (ready < 0)
             return;
+        receive_arrivals(ends);
         note(ends);
         if (ends->tell_ns && ng_clock_mono_ns() >= ends->tell_ns)
             ng_rank_ends_tell(ends);

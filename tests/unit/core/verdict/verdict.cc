@@ -681,6 +681,41 @@ TEST(Verdict, WhatALauncherEndedBecauseOfADeathIsNoCulprit)
     EXPECT_EQ(judge(job).culprits, (std::vector<int>{2, 3}));
 }
 
+/* Rank 5 of six was killed before its first communicator, and is needed in two. */
+TEST(Verdict, WhoDiedBeforeItsFirstCommunicatorIsNamedWhereNobodyElseCanBeMissing)
+{
+    Job job(6);
+    job.group(1, "five", {0, 1, 2, 3, 5});
+    job.group(2, "two", {4, 5});
+    for (int rank : {0, 1, 2, 3}) {
+        job.at(1, rank).state = NG_GROUP_CREATING;
+        job.inside(rank, NG_OP_CommInitRank, 1);
+    }
+    job.at(2, 0).state = NG_GROUP_CREATING;
+    job.inside(4, NG_OP_CommInitRank, 2);
+    job.forget(1, 4);
+    job.forget(2, 1);
+    job.process(5).is(NG_LIFE_DEAD, 30 * NG_S);
+    job.process(5).exit_status = NG_EXIT_STATUS_SIGNAL + SIGKILL;
+    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {5}, NG_CONFIDENCE_LIKELY);
+    EXPECT_PRED2(mentions, judgement.whys.at(0),
+                 "was killed (signal 9) before its first communicator");
+
+    job.process(5).exit_status = NG_EXIT_STATUS_SILENT + 7;
+    EXPECT_EQ(judge(job).whys.at(0), "ended with exit status 7 before its first communicator");
+
+    /* Rank 4 is free to come; or there is one more, of which nobody knows. */
+    std::vector<Call> calls = job.calls;
+    job.calls.pop_back();
+    job.at(2, 0).state = NG_GROUP_DESTROYED;
+    EXPECT_EQ(judge(job).culprits, std::vector<int>{-1});
+    job.calls = calls;
+    job.at(2, 0).state = NG_GROUP_CREATING;
+    for (auto &process : job.processes)
+        process.world_size = 7;
+    EXPECT_EQ(judge(job).culprits, std::vector<int>{-1});
+}
+
 TEST(Verdict, ALostRankDoesNotComeToTheMakingOfAGroup)
 {
     Job job(4, WORLD, "dp");

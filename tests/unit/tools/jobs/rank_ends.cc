@@ -12,6 +12,7 @@
 #include "tests/unit/tools/evidence.h"
 
 extern "C" {
+#include "store/board/announce.h"
 #include "tools/jobs/rank_ends.h"
 }
 
@@ -24,7 +25,8 @@ constexpr int RANKS = 6;
 struct RankEnds : testing::Test {
     void SetUp() override
     {
-        setenv("NCCLGUARD_RUN_ID", "of-a-test", 1);
+        static int tests;
+        setenv("NCCLGUARD_RUN_ID", ("of-a-test-" + std::to_string(++tests)).c_str(), 1);
         for (int rank = 0; rank < RANKS; rank++)
             ranks_.push_back(begin(rank));
     }
@@ -62,11 +64,41 @@ struct RankEnds : testing::Test {
     }
     std::string box_of(int rank) const
     {
-        std::string own = "box-" + std::to_string(ranks_[(size_t)rank]) + "-";
-        for (const auto &entry : std::filesystem::directory_iterator(folder_.path()))
-            if (entry.path().filename().string().rfind(own, 0) == 0)
-                return entry.path();
+        return box_of_pid(ranks_[(size_t)rank]);
+    }
+    std::string box_of_pid(pid_t pid) const
+    {
+        std::string own = "/box-" + std::to_string(pid) + "-";
+        for (const std::string &box : boxes())
+            if (box.find(own) != std::string::npos)
+                return box;
         return "";
+    }
+    std::vector<std::string> boxes() const
+    {
+        std::vector<std::string> found;
+        for (const auto &entry : std::filesystem::directory_iterator(folder_.path()))
+            if (entry.path().filename().string().rfind("box-", 0) == 0)
+                found.push_back(entry.path());
+        return found;
+    }
+    /* A process of this rank has started under guard and ended by this signal (0: exit status 0;
+     * SIGSTOP: it lives); nobody has reaped it. */
+    static pid_t start_and_end(int rank, int number)
+    {
+        struct ng_launch launch = {};
+        siginfo_t info;
+        launch.rank = rank;
+        snprintf(launch.job, sizeof(launch.job), "job");
+        pid_t pid = fork();
+        if (pid == 0) {
+            ng_announce_start(getenv("NCCLGUARD_RUN_ID"), &launch);
+            signal(number, SIG_DFL);
+            raise(number);
+            _exit(0);
+        }
+        waitid(P_PID, (id_t)pid, &info, WEXITED | WSTOPPED | WNOWAIT);
+        return pid;
     }
     Folder folder_;
 
@@ -199,6 +231,36 @@ TEST_F(RankEnds, ADeathIsToldToTheStoreOfSeveralHostsAndAnEndThatIsWellIsNot)
     ng_rank_ends_tell(ends);
     EXPECT_EQ(children(), before + 1);
     EXPECT_TRUE(store.was_called(20000));
+    ng_rank_ends_destroy(ends);
+}
+
+/* Its launcher's number is all that is known of it. */
+TEST_F(RankEnds, ARankThatEndsBeforeItsFirstCommunicatorGetsABlackBox)
+{
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str(), nullptr);
+    size_t before = boxes().size();
+
+    ng_rank_ends_look(ends, nullptr);
+    pid_t well = start_and_end(RANKS, 0), killed = start_and_end(RANKS + 1, SIGKILL);
+    ng_rank_ends_wait(ends, -1, 0);
+    ASSERT_EQ(boxes().size(), before + 1);
+    std::string box = box_of_pid(killed);
+    struct evidence_end end = evidence_read_end(box.c_str());
+    EXPECT_GT(end.when_mono_ns, 0);
+    EXPECT_EQ(end.how, 256 + SIGKILL);
+
+    /* It starts again, and a helper of it fails. */
+    pid_t again = start_and_end(RANKS + 1, SIGSTOP), helper = start_and_end(RANKS + 1, SIGSEGV);
+    ng_rank_ends_wait(ends, -1, 0);
+    EXPECT_EQ(boxes().size(), before);
+    kill(again, SIGKILL);
+    for (pid_t pid : {well, killed, again, helper})
+        waitpid(pid, nullptr, 0);
+
+    /* What comes late tells of one that is gone. */
+    waitpid(start_and_end(RANKS + 2, SIGKILL), nullptr, 0);
+    ng_rank_ends_wait(ends, -1, 0);
+    EXPECT_EQ(boxes().size(), before + 2) << "and rank " << RANKS + 1;
     ng_rank_ends_destroy(ends);
 }
 
