@@ -414,7 +414,7 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     verdict->counted = is_counted(builder, wait);
     if (wait->not_started == 0 || wait->not_started >= wait->waiter_count)
-        return 0;
+        return ng_culprits_edges(builder, wait);
     verdict->confidence = NG_CONFIDENCE_LIKELY;
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_member *member = &members[i];
