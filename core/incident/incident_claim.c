@@ -15,6 +15,7 @@
 #include "core/comm/deadline.h"
 #include "core/comm/rules_file.h"
 #include "core/device/async.h"
+#include "core/device/connections.h"
 #include "core/device/launch_counters.h"
 #include "core/incident/alarm_retry.h"
 #include "core/incident/incident_response.h"
@@ -34,7 +35,8 @@
 #define NEIGHBOURS_NS (3 * NG_S)
 #define SLOW_TIMES                                                                                 \
     4 /* the suspect time: for this long, a call that is slow on the host is examined again */
-#define OTHERS_NS NG_S /* for the other ranks to reach a call that some have made differently */
+#define LOOKS_AWAITED 2u
+#define OTHERS_NS     NG_S /* for the other ranks to reach a call that some have made differently */
 
 _Static_assert(NG_INCIDENT_POLICY_LOG == NG_ON_TIMEOUT_LOG + 1, "board.h knows the mildest policy");
 
@@ -257,6 +259,37 @@ static bool may_act_on_death(const struct ng_incident *wanted, const struct ng_v
     return ng_known_deaths_outdoing(verdict) == NG_KIND_DEAD_RANK;
 }
 
+/* This rank has looked at NCCL's connections, and others that wait in the same call have not yet:
+ * what all of them show together may name a rank. In each call they are waited for LOOKS_AWAITED
+ * times. */
+static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *view,
+                            const struct ng_verdict *verdict)
+{
+    static uint64_t group_id, seq; /* incident thread */
+    static unsigned waited;
+    bool same = group_id == verdict->group_id && seq == verdict->seq;
+    bool looked = false, others = false;
+
+    if (!is_about_time(alarm) || alarm->level != NG_INCIDENT_SUSPECT ||
+        verdict->kind != NG_KIND_GPU_STALL || verdict->culprit_count ||
+        (same && waited == LOOKS_AWAITED))
+        return false;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        if (view->groups[member->group].id != verdict->group_id || !member->pending_record)
+            continue;
+        looked |= process->self && member->edge_count;
+        others |= process->life == NG_LIFE_RUNNING && !member->edge_count;
+    }
+    if (!looked || !others)
+        return false;
+    group_id = verdict->group_id;
+    seq = verdict->seq;
+    waited = same ? waited + 1 : 1;
+    return true;
+}
+
 /* Judge the subject of `wanted`, because of an alarm or in place of a failed claimant (`alarm`
  * NULL). `sure`: it is stuck even if the evidence does not show it. */
 void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
@@ -271,8 +304,10 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (is_about_time(alarm))
+    if (is_about_time(alarm)) {
         ng_launch_counters_read();
+        ng_connections_look();
+    }
     int error = ng_snapshot_take(NG_SNAPSHOT_JOB, &view);
     if (!error && is_about_time(alarm) && others_rest(&view, wanted->group_id) &&
         ng_deadline_rest_with_others(wanted->group_id) == 0) {
@@ -289,7 +324,8 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     }
     /* Taking the view takes time. */
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
-                 may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
+                 may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict) ||
+                 others_may_look(alarm, &view, &verdict);
     bool waits = alarm && alarm->death && !may_act_on_death(wanted, &verdict);
     if (early || waits || (alarm && ng_claim_is_settled(alarm))) {
         ng_claim_end(wanted->level, early || waits);

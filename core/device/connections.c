@@ -1,0 +1,370 @@
+/*
+ * Looks at connections: copies with a bound, into the black box.
+ *
+ * The incident thread hands a look to a worker thread, since a call of the driver may block while a
+ * device hangs. Must never be entered by the watchdog, nor copy from memory that NCCL may have
+ * freed: either the freeing thread sees the look, or the looking thread sees that the communicator
+ * is being freed, since both write first and then read.
+ */
+#include "core/device/connections.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "core/comm/comm.h"
+#include "core/device/connection_reader.h"
+#include "core/device/gpu.h"
+#include "core/device/launch_counters.h"
+#include "core/device/launch_log.h"
+#include "core/recorder/edges.h"
+#include "core/runtime/io_workers.h"
+#include "core/runtime/runtime.h"
+#include "core/util/log.h"
+#include "core/util/memory.h"
+
+#define LOOK_NS      (100 * NG_MS) /* for all of it */
+#define AGAIN_NS     (200 * NG_MS) /* alarms come in swarms: one look serves them all */
+#define POLL_NS      (20 * NG_US)
+#define PAUSE_NS     (5 * NG_MS) /* data on their way move within it */
+#define ROOM_BYTES   (1u << 20)  /* what the driver needs for a thread, at most */
+#define CONTEXTS_MAX 64u
+#define COMMS_MAX    64u /* looked at one time */
+#define RANGES_MAX   64u
+#define COPY_BYTES   (48u << 10)
+#define ALIGNED      16u
+#define NOWHERE      UINT32_MAX
+
+/* What a look needs in one context. A reset device has another context, perhaps at the same
+ * address. */
+struct eye {
+    CUcontext context;
+    uint64_t context_id;
+    CUstream stream;
+    CUevent event;
+    unsigned char *copy; /* pinned, COPY_BYTES; NULL: it could not be made */
+};
+
+/* Memory that the driver knows. */
+struct range {
+    uint64_t start, bytes;
+    bool host;
+};
+
+/* Worker thread alone: one task of a place runs at a time. */
+static struct {
+    struct eye eyes[CONTEXTS_MAX];
+    uint32_t eye_count;
+    unsigned char comm[NG_LAUNCH_COMM_BYTES];
+    struct range ranges[RANGES_MAX]; /* of this look */
+    uint32_t range_count;
+    uint32_t offsets[NG_CONNECTION_ITEMS_MAX]; /* of items in the copy; NOWHERE: host memory */
+    int64_t until_ns;
+    bool late;
+} own;
+
+/* Tasks under way. */
+#define LOOKS    1u
+#define PREPARES 2u
+static _Atomic uint32_t under_way;
+static atomic_bool given_up, told;
+static _Atomic(const struct ng_comm *) copied; /* its connections are being looked at */
+
+static int64_t looked_mono_ns; /* incident thread */
+
+static void give_up(const char *why)
+{
+    if (!atomic_exchange(&given_up, true))
+        ng_log(NG_LOG_INFO, "NCCL's connections are not looked at any more: %s", why);
+}
+
+/* ---- On the worker thread ---- */
+
+/* The context is current. */
+static bool make_eye(struct eye *eye)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    void *copy = NULL;
+
+    if (!cuda->stream_create || !cuda->memcpy_dtoh_async || !cuda->mem_host_alloc ||
+        !cuda->pointer_get_attribute ||
+        cuda->stream_create(&eye->stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
+        cuda->event_create(&eye->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
+        cuda->mem_host_alloc(&copy, COPY_BYTES, 0) != CUDA_SUCCESS)
+        return false;
+    eye->copy = copy;
+    return true;
+}
+
+static struct eye *eye_for(CUcontext context, uint64_t context_id)
+{
+    for (uint32_t i = 0; i < own.eye_count; i++)
+        if (own.eyes[i].context == context && own.eyes[i].context_id == context_id)
+            return own.eyes[i].copy ? &own.eyes[i] : NULL;
+    if (own.eye_count == CONTEXTS_MAX)
+        return NULL;
+    struct eye *eye = &own.eyes[own.eye_count++];
+    *eye = (struct eye){.context = context, .context_id = context_id};
+    return make_eye(eye) ? eye : NULL;
+}
+
+/* Have the copies on its stream come back? */
+static bool await(struct eye *eye)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    struct timespec pause = {.tv_nsec = POLL_NS};
+    CUresult result = cuda->event_record(eye->event, eye->stream);
+
+    while (result == CUDA_SUCCESS &&
+           (result = cuda->event_query(eye->event)) == CUDA_ERROR_NOT_READY) {
+        if (ng_clock_mono_ns() >= own.until_ns) {
+            own.late = true;
+            return false;
+        }
+        nanosleep(&pause, NULL);
+        result = CUDA_SUCCESS;
+    }
+    return result == CUDA_SUCCESS;
+}
+
+/* The memory that has all these bytes; NULL: the driver knows none. */
+static const struct range *range_of(uint64_t address, uint32_t bytes)
+{
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    CUdeviceptr start = 0;
+    size_t size = 0;
+    unsigned type = 0;
+
+    for (uint32_t i = 0; i < own.range_count; i++)
+        if (address - own.ranges[i].start < own.ranges[i].bytes &&
+            bytes <= own.ranges[i].bytes - (address - own.ranges[i].start))
+            return &own.ranges[i];
+    if (!address ||
+        cuda->pointer_get_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
+            CUDA_SUCCESS ||
+        cuda->pointer_get_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) !=
+            CUDA_SUCCESS ||
+        cuda->pointer_get_attribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address) !=
+            CUDA_SUCCESS ||
+        (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE) || address < start ||
+        address - start >= size || bytes > size - (address - start))
+        return NULL;
+    if (own.range_count == RANGES_MAX)
+        own.range_count = 0;
+    struct range *range = &own.ranges[own.range_count++];
+    *range = (struct range){start, size, type == CU_MEMORYTYPE_HOST};
+    return range;
+}
+
+/* As ng_connection_source.read: host memory by the kernel, device memory by copies. */
+static bool read_items(void *context, const struct ng_connection_item *items, uint32_t count)
+{
+    struct eye *eye = context;
+    uint32_t used = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct range *range = range_of(items[i].address, items[i].bytes);
+        if (!range || ng_clock_mono_ns() >= own.until_ns)
+            return false;
+        own.offsets[i] = range->host ? NOWHERE : used;
+        if (range->host) {
+            if (!ng_memory_read(items[i].address, items[i].to, items[i].bytes))
+                return false;
+            continue;
+        }
+        if (items[i].bytes > COPY_BYTES - used ||
+            ng_guard.cuda.memcpy_dtoh_async(eye->copy + used, items[i].address, items[i].bytes,
+                                            eye->stream) != CUDA_SUCCESS)
+            return false;
+        used += (items[i].bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+    }
+    if (used && !await(eye))
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (own.offsets[i] != NOWHERE)
+            memcpy(items[i].to, eye->copy + own.offsets[i], items[i].bytes);
+    return true;
+}
+
+static void let_time_pass(void *context)
+{
+    struct timespec pause = {.tv_nsec = PAUSE_NS};
+
+    (void)context;
+    nanosleep(&pause, NULL);
+}
+
+/* The channels that the launch which is the oldest in flight has not counted; 0: it is not known,
+ * or has no collective. */
+static uint64_t channels_of(struct ng_comm *comm, struct ng_launch_log *log, uint64_t device_comm,
+                            struct ng_connection_source *source)
+{
+    uint64_t counters[NG_LAUNCH_CHANNELS];
+    struct ng_launch_progress progress;
+
+    if (!ng_launch_counters_parse(own.comm, device_comm, source->nccl_version, source->rank,
+                                  source->nranks, counters) ||
+        !ng_launch_log_compare(log, counters, &progress) || !progress.collective ||
+        !ng_launch_counters_agree(&progress, NG_LOAD(comm->group->completed),
+                                  NG_LOAD(comm->group->pending_seq)))
+        return 0;
+    return progress.channels;
+}
+
+/* False: a copy did not come back. */
+static bool look_at(struct ng_comm *comm, struct ng_launch_log *log, struct eye *eye)
+{
+    const struct ng_nccl *nccl = atomic_load(&comm->nccl);
+    uint64_t device_comm = atomic_load(&log->device_comm);
+    uint64_t pending_record = NG_LOAD(comm->group->pending_record);
+    struct ng_connection_source source = {.comm = own.comm,
+                                          .nccl_version = nccl ? atomic_load(&nccl->version) : 0,
+                                          .rank = NG_LOAD(comm->group->group_rank),
+                                          .nranks = NG_LOAD(comm->group->nranks),
+                                          .read = read_items,
+                                          .pause = let_time_pass,
+                                          .context = eye};
+    struct ng_edge edges[NG_EDGES_MAX];
+    uint32_t count = 0;
+
+    own.range_count = 0;
+    if (!range_of(device_comm, NG_LAUNCH_COMM_BYTES) ||
+        ng_guard.cuda.memcpy_dtoh_async(eye->copy, device_comm, NG_LAUNCH_COMM_BYTES,
+                                        eye->stream) != CUDA_SUCCESS ||
+        !await(eye))
+        return !own.late;
+    memcpy(own.comm, eye->copy, NG_LAUNCH_COMM_BYTES);
+    source.channels = channels_of(comm, log, device_comm, &source);
+    if (!source.channels)
+        return true;
+    const char *why = ng_connection_reader_read(&source, edges, &count);
+    if (own.late)
+        return false;
+    if (why && !atomic_exchange(&told, true))
+        ng_log(NG_LOG_INFO, "NCCL's connections of a communicator are not used: %s", why);
+    if (!why && NG_LOAD(comm->group->pending_record) == pending_record)
+        ng_edges_write(&ng_guard.box, comm->slot, pending_record, edges, count);
+    return true;
+}
+
+/* Looks at the connections of a communicator, or only makes what looking needs. */
+static void visit(struct ng_comm *comm, struct ng_launch_log *log, bool looks)
+{
+    struct ng_gpu *gpu = atomic_load_explicit(&comm->gpu, memory_order_acquire);
+
+    if (!gpu || gpu == NG_COMM_GPU_OUT_OF_REACH || atomic_load(&gpu->lost))
+        return;
+    CUcontext context = atomic_load(&gpu->context);
+    if (ng_guard.cuda.ctx_push(context) != CUDA_SUCCESS)
+        return;
+    struct eye *eye = eye_for(context, atomic_load(&gpu->context_id));
+    if (eye && looks) {
+        atomic_store(&copied, comm);
+        bool fine = !ng_comm_is_let_live(comm) || look_at(comm, log, eye);
+        atomic_store(&copied, NULL);
+        if (!fine)
+            give_up("a copy of them did not come back");
+    }
+    ng_gpu_leave_context();
+}
+
+static bool is_wanted(const struct ng_comm *comm)
+{
+    return NG_LOAD(comm->group->pending_record) && ng_comm_is_let_live(comm) &&
+           comm->slot < NG_COMM_CAPACITY;
+}
+
+/* The driver has data for each thread, and the C library ends the process where it finds no memory
+ * for them. */
+static bool has_room(void)
+{
+    void *room = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return room != MAP_FAILED && munmap(room, ROOM_BYTES) == 0;
+}
+
+static void visit_all(bool looks)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    uint32_t done = 0;
+
+    if (!ng_guard_cuda() || !has_room() || !ng_gpu_relax_thread(&mode))
+        return;
+    own.until_ns = ng_clock_mono_ns() + LOOK_NS;
+    own.late = false;
+    for (uint32_t i = 0, count = ng_comm_count(); i < count && done < COMMS_MAX; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        struct ng_launch_log *log = ng_launch_log_of(comm);
+        if (!log || (looks && !is_wanted(comm)) || atomic_load(&given_up) ||
+            ng_clock_mono_ns() >= own.until_ns)
+            continue;
+        visit(comm, log, looks);
+        done++;
+    }
+    ng_gpu_relax_thread(&mode);
+}
+
+static void look_at_all(void *unused)
+{
+    (void)unused;
+    visit_all(true);
+    ng_io_workers_end(&under_way, LOOKS);
+}
+
+static void prepare_all(void *unused)
+{
+    (void)unused;
+    visit_all(false);
+    ng_io_workers_end(&under_way, PREPARES);
+}
+
+/* ---- On the incident thread ---- */
+
+/* False: it could not be given to a worker, or is under way already. */
+static bool begin(uint32_t bit, ng_io_work_fn *run)
+{
+    if (atomic_load(&given_up) || atomic_fetch_or(&under_way, bit) & bit)
+        return false;
+    if (ng_io_workers_add(NG_LAUNCH_COUNTERS_PLACE, run, NULL) == 0)
+        return true;
+    ng_io_workers_end(&under_way, bit);
+    return false;
+}
+
+void ng_connections_look(void)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    if (!ng_guard.config.counters || (looked_mono_ns && now - looked_mono_ns < AGAIN_NS))
+        return;
+    looked_mono_ns = now;
+    if (begin(LOOKS, look_at_all) &&
+        !ng_io_workers_await(&under_way, LOOKS, now + NG_CONNECTIONS_NS))
+        give_up("the driver did not return from a copy of them in time");
+}
+
+void ng_connections_prepare(void)
+{
+    begin(PREPARES, prepare_all);
+}
+
+bool ng_connections_copies(const struct ng_comm *comm)
+{
+    return atomic_load(&copied) == comm;
+}
+
+void ng_connections_finish(void)
+{
+    atomic_store(&given_up, true);
+    ng_io_workers_await(&under_way, LOOKS | PREPARES, ng_clock_mono_ns() + NG_CONNECTIONS_NS);
+}
+
+void ng_connections_after_fork(void)
+{
+    atomic_store(&given_up, false);
+    atomic_store(&told, false);
+    atomic_store(&copied, NULL);
+    atomic_store(&under_way, 0);
+    looked_mono_ns = 0;
+    memset(&own, 0, sizeof(own));
+}
