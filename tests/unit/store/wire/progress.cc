@@ -653,7 +653,7 @@ TEST(Progress, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
     EXPECT_EQ(sizeof(struct ng_view_fault), 200u);
-    EXPECT_EQ(sizeof(struct ng_view_failure), 400u);
+    EXPECT_EQ(sizeof(struct ng_view_failure), 416u);
 }
 
 TEST(Progress, OfTheSamplesTheNewestAreTold)
