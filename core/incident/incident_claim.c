@@ -231,7 +231,8 @@ static bool is_undecided_yet(const struct ng_alarm *alarm, const struct ng_verdi
  * host check once a second. A deadline does not wait for them. */
 static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
-    if (!is_about_time(alarm) || verdict->kind != NG_KIND_MISSING_RANK)
+    if (!is_about_time(alarm) || alarm->level != NG_INCIDENT_SUSPECT ||
+        verdict->kind != NG_KIND_MISSING_RANK)
         return false;
     for (uint32_t i = 0; i < verdict->culprit_count; i++)
         if (verdict->culprits[i].quiet_ns && verdict->culprits[i].quiet_ns < NEIGHBOURS_NS)
@@ -269,8 +270,7 @@ static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *
     bool same = group_id == verdict->group_id && seq == verdict->seq;
     bool looked = false, others = false;
 
-    if (!is_about_time(alarm) || alarm->level != NG_INCIDENT_SUSPECT ||
-        verdict->kind != NG_KIND_GPU_STALL || verdict->culprit_count ||
+    if (!is_about_time(alarm) || verdict->kind != NG_KIND_GPU_STALL || verdict->culprit_count ||
         (same && waited == LOOKS_AWAITED))
         return false;
     for (uint32_t i = 0; i < view->member_count; i++) {
