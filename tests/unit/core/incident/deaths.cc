@@ -833,6 +833,36 @@ TEST_F(Deaths, ASuspicionOfOneThatHasJustFallenSilentWaitsForItsNeighboursAndADe
         }
 }
 
+/* The connections of both may name one: core/verdict/culprits_edges.c. */
+TEST_F(Deaths, AStallThatNamesNobodyWaitsTwiceForARankThatHasNotLookedAtItsConnections)
+{
+    const struct ng_edge silent = {1, NG_EDGE_SENDS | NG_EDGE_RING, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+    auto stalled = [&](int done, bool own, bool other, enum ng_life life = NG_LIFE_RUNNING) {
+        Job job(2, WORLD, "dp");
+        for (int rank = 0; rank < 2; rank++)
+            job.at(WORLD, rank).did(done).waits();
+        if (own)
+            job.at(WORLD, 0).edges = {silent};
+        if (other)
+            job.at(WORLD, 1).edges = {silent};
+        job.process(1).life = life;
+        return job;
+    };
+    for (bool deadline : {false, true}) {
+        uint64_t seq = deadline ? 8 : 7;
+        everywhere = stalled((int)seq - 1, true, false);
+        EXPECT_TRUE(made_deaths_waits_for_more(WORLD, seq, deadline));
+        EXPECT_TRUE(made_deaths_waits_for_more(WORLD, seq, deadline));
+        EXPECT_FALSE(made_deaths_waits_for_more(WORLD, seq, deadline)) << "long enough";
+    }
+    everywhere = stalled(8, false, false);
+    EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 9, false)) << "nor has this rank";
+    everywhere = stalled(9, true, true);
+    EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 10, false)) << "it has";
+    everywhere = stalled(10, true, false, NG_LIFE_UNKNOWN);
+    EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 11, false)) << "it may never";
+}
+
 /* ---- More alarms than there is room for ---- */
 
 constexpr uint64_t MANY = 100;
