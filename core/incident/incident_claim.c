@@ -36,11 +36,17 @@
 #define SLOW_TIMES                                                                                 \
     4 /* the suspect time: for this long, a call that is slow on the host is examined again */
 #define LOOKS_AWAITED 2u
+#define LOOKS_ANEW_NS (5 * NG_S)
 #define OTHERS_NS     NG_S /* for the other ranks to reach a call that some have made differently */
 
 _Static_assert(NG_INCIDENT_POLICY_LOG == NG_ON_TIMEOUT_LOG + 1, "board.h knows the mildest policy");
 
 static bool took_over; /* from a claimant that failed to deliver its verdict */
+/* Other ranks' looks at connections, how often and when last. Incident thread. */
+static struct {
+    unsigned waits;
+    int64_t waited_mono_ns;
+} looks_awaited;
 
 /* The wait has no explanation but has made no progress either: the deadline applies all the
  * same. */
@@ -259,33 +265,32 @@ static bool may_act_on_death(const struct ng_incident *wanted, const struct ng_v
     return ng_known_deaths_outdoing(verdict) == NG_KIND_DEAD_RANK;
 }
 
-/* This rank has looked at NCCL's connections, and others that wait in the same call have not yet:
- * what all of them show together may name a rank. In each call they are waited for LOOKS_AWAITED
- * times. */
+/* This rank has looked at NCCL's connections, and others that wait in the same call have not, or
+ * not lately: what all of them show together may name a rank. They are waited for LOOKS_AWAITED
+ * times, whatever the calls, and then not for a while: no deadline is put off for longer. */
 static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *view,
                             const struct ng_verdict *verdict)
 {
-    static uint64_t group_id, seq; /* incident thread */
-    static unsigned waited;
-    bool same = group_id == verdict->group_id && seq == verdict->seq;
+    int64_t now = ng_clock_mono_ns();
     bool looked = false, others = false;
 
-    if (!is_about_time(alarm) || verdict->kind != NG_KIND_GPU_STALL || verdict->culprit_count ||
-        (same && waited == LOOKS_AWAITED))
+    if (!is_about_time(alarm) || verdict->kind != NG_KIND_GPU_STALL || verdict->culprit_count)
         return false;
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
         const struct ng_view_process *process = &view->processes[member->process];
+        bool known = member->edge_count && member->edges_age_ns < NG_EDGES_TOGETHER_NS;
         if (view->groups[member->group].id != verdict->group_id || !member->pending_record)
             continue;
-        looked |= process->self && member->edge_count;
-        others |= process->life == NG_LIFE_RUNNING && !member->edge_count;
+        looked |= process->self && known;
+        others |= process->life == NG_LIFE_RUNNING && !known;
     }
-    if (!looked || !others)
+    if (now - looks_awaited.waited_mono_ns > LOOKS_ANEW_NS)
+        looks_awaited.waits = 0;
+    if (!looked || !others || looks_awaited.waits == LOOKS_AWAITED)
         return false;
-    group_id = verdict->group_id;
-    seq = verdict->seq;
-    waited = same ? waited + 1 : 1;
+    looks_awaited.waits++;
+    looks_awaited.waited_mono_ns = now;
     return true;
 }
 
@@ -379,4 +384,5 @@ void ng_claim_join(struct ng_incident *incident)
 void ng_claim_after_fork(void)
 {
     took_over = false;
+    memset(&looks_awaited, 0, sizeof(looks_awaited));
 }

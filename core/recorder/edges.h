@@ -11,9 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/util/clock.h"
+
 struct ng_box;
 
 #define NG_EDGES_MAX 24u /* of one rank; those with more peers are not known */
+/* Looks of several ranks show one picture if no more than this lies between them. A rank looks
+ * again every ten seconds (core/device/connections.h). */
+#define NG_EDGES_TOGETHER_NS (20 * NG_S)
 
 #define NG_EDGE_SENDS     1u  /* to the peer; otherwise it receives from it */
 #define NG_EDGE_RING      2u  /* the peer is its neighbour in a ring */

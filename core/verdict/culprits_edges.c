@@ -49,16 +49,19 @@ static const struct ng_edge *other_end(const struct picture *picture,
     return NULL;
 }
 
-/* Is every rank that waits known, and does nothing move? */
+/* Is every rank that waits known, of about one moment, and does nothing move? */
 static bool is_whole(struct picture *picture, uint32_t waiters)
 {
     uint32_t known = 0;
+    int64_t newest_ns = INT64_MAX, oldest_ns = 0;
 
     for (uint32_t i = 0; i < picture->count; i++) {
         const struct ng_view_member *member = &picture->members[i];
         if (!waits(picture, member) || !member->edge_count)
             continue;
         known++;
+        newest_ns = member->edges_age_ns < newest_ns ? member->edges_age_ns : newest_ns;
+        oldest_ns = member->edges_age_ns > oldest_ns ? member->edges_age_ns : oldest_ns;
         for (uint32_t k = 0; k < member->edge_count; k++) {
             const struct ng_edge *edge = &member->edges[k];
             if (edge->flags & NG_EDGE_MOVES)
@@ -69,7 +72,7 @@ static bool is_whole(struct picture *picture, uint32_t waiters)
             picture->tree |= (edge->flags & TREE) && !(edge->flags & NG_EDGE_RING);
         }
     }
-    return known && known == waiters;
+    return known && known == waiters && oldest_ns - newest_ns < NG_EDGES_TOGETHER_NS;
 }
 
 /* Has it neither sent nor taken anything in this operation, by both ends of its connections? */

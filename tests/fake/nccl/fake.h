@@ -18,10 +18,12 @@
  *   FAKE_NCCL_LAYOUT         shifted: the structures in device memory are 8 bytes longer than
  *                            those of 2.28.9
  *   FAKE_NCCL_KERNEL         rank=R,nth=N,what=idle: on rank R the kernel of its Nth collective
- * never runs, though all before it on its stream is finished; what=mute: it runs, but no data of it
- * get to the next rank FAKE_NCCL_DEBUG          1: what happens, on stderr FAKE_NCCL_NETWORK a
- * folder that several hosts share: their ranks meet there (network.c) and of the real library's
- * NCCL_DEBUG (VERSION, WARN), NCCL_COMM_BLOCKING, NCCL_LOCAL_REGISTER, NCCL_CHECK_POINTERS. */
+ *                            never runs, though all before it on its stream is finished;
+ *                            what=mute: it runs, but no data of it get to the next rank
+ *   FAKE_NCCL_DEBUG          1: what happens, on stderr
+ *   FAKE_NCCL_NETWORK        a folder that several hosts share: their ranks meet there (network.c)
+ * and of the real library's NCCL_DEBUG (VERSION, WARN), NCCL_COMM_BLOCKING, NCCL_LOCAL_REGISTER,
+ * NCCL_CHECK_POINTERS. */
 #ifndef FAKE_NCCL_FAKE_H
 #define FAKE_NCCL_FAKE_H
 

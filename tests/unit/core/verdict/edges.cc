@@ -105,6 +105,19 @@ TEST(Edges, NobodyIsNamedBeforeAllHaveLooked)
     }
 }
 
+/* Between looks that are far apart, the rank that did not take part may have come. */
+TEST(Edges, NobodyIsNamedByLooksOfDifferentMoments)
+{
+    Job job = ring_without(4, 3);
+
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).edges_age_ns = 500 * NG_S;
+    job.at(WORLD, 0).edges_age_ns -= NG_EDGES_TOGETHER_NS - 1;
+    expect_verdict(job, NG_KIND_GPU_STALL, {3}, NG_CONFIDENCE_LIKELY);
+    job.at(WORLD, 0).edges_age_ns--;
+    expect_nobody(job);
+}
+
 TEST(Edges, ARankThatTakesPartIsNotNamed)
 {
     Job sent = ring_without(4, 3), took = ring_without(4, 3), heard = ring_without(4, 3);
