@@ -8,6 +8,7 @@
  */
 #include "core/device/connections.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -24,7 +25,9 @@
 #include "core/util/memory.h"
 
 #define LOOK_NS      (100 * NG_MS) /* for all of it */
+#define BEGIN_NS     (50 * NG_MS)  /* a communicator whose look has not begun by then waits */
 #define AGAIN_NS     (200 * NG_MS) /* alarms come in swarms: one look serves them all */
+#define ANEW_NS      (10 * NG_S)   /* between looks at work that does not end */
 #define POLL_NS      (20 * NG_US)
 #define PAUSE_NS     (5 * NG_MS) /* data on their way move within it */
 #define ROOM_BYTES   (1u << 20)  /* what the driver needs for a thread, at most */
@@ -59,6 +62,7 @@ static struct {
     struct range ranges[RANGES_MAX]; /* of this look */
     uint32_t range_count;
     uint32_t offsets[NG_CONNECTION_ITEMS_MAX]; /* of items in the copy; NOWHERE: host memory */
+    uint32_t next; /* a look begins with this communicator: the last one had no time for it */
     int64_t until_ns;
     bool late;
 } own;
@@ -69,6 +73,7 @@ static struct {
 static _Atomic uint32_t under_way;
 static atomic_bool given_up, told;
 static _Atomic(const struct ng_comm *) copied; /* its connections are being looked at */
+static _Atomic(CUevent) late_copies;           /* behind copies that had no end in time */
 
 static int64_t looked_mono_ns; /* incident thread */
 
@@ -119,6 +124,7 @@ static bool await(struct eye *eye)
            (result = cuda->event_query(eye->event)) == CUDA_ERROR_NOT_READY) {
         if (ng_clock_mono_ns() >= own.until_ns) {
             own.late = true;
+            atomic_store(&late_copies, eye->event);
             return false;
         }
         nanosleep(&pause, NULL);
@@ -156,29 +162,36 @@ static const struct range *range_of(uint64_t address, uint32_t bytes)
     return range;
 }
 
+/* Begin to copy an item from device memory. */
+static bool begin_copy(struct eye *eye, const struct ng_connection_item *item, uint32_t *used)
+{
+    if (item->bytes > COPY_BYTES - *used ||
+        ng_guard.cuda.memcpy_dtoh_async(eye->copy + *used, item->address, item->bytes,
+                                        eye->stream) != CUDA_SUCCESS)
+        return false;
+    *used += (item->bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+    return true;
+}
+
 /* As ng_connection_source.read: host memory by the kernel, device memory by copies. */
 static bool read_items(void *context, const struct ng_connection_item *items, uint32_t count)
 {
     struct eye *eye = context;
     uint32_t used = 0;
+    bool fine = true;
 
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && fine; i++) {
         const struct range *range = range_of(items[i].address, items[i].bytes);
+        own.offsets[i] = range && range->host ? NOWHERE : used;
         if (!range || ng_clock_mono_ns() >= own.until_ns)
-            return false;
-        own.offsets[i] = range->host ? NOWHERE : used;
-        if (range->host) {
-            if (!ng_memory_read(items[i].address, items[i].to, items[i].bytes))
-                return false;
-            continue;
-        }
-        if (items[i].bytes > COPY_BYTES - used ||
-            ng_guard.cuda.memcpy_dtoh_async(eye->copy + used, items[i].address, items[i].bytes,
-                                            eye->stream) != CUDA_SUCCESS)
-            return false;
-        used += (items[i].bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+            fine = false;
+        else if (range->host)
+            fine = ng_memory_read(items[i].address, items[i].to, items[i].bytes);
+        else
+            fine = begin_copy(eye, &items[i], &used);
     }
-    if (used && !await(eye))
+    /* The others, too: their memory may be freed afterwards. */
+    if ((used && !await(eye)) || !fine)
         return false;
     for (uint32_t i = 0; i < count; i++)
         if (own.offsets[i] != NOWHERE)
@@ -260,9 +273,9 @@ static void visit(struct ng_comm *comm, struct ng_launch_log *log, bool looks)
     struct eye *eye = eye_for(context, atomic_load(&gpu->context_id));
     if (eye && looks) {
         atomic_store(&copied, comm);
-        bool fine = !ng_comm_is_let_live(comm) || look_at(comm, log, eye);
-        atomic_store(&copied, NULL);
-        if (!fine)
+        if (!ng_comm_is_let_live(comm) || look_at(comm, log, eye))
+            atomic_store(&copied, NULL);
+        else
             give_up("a copy of them did not come back");
     }
     ng_gpu_leave_context();
@@ -286,22 +299,30 @@ static bool has_room(void)
 static void visit_all(bool looks)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    uint32_t done = 0;
+    int64_t begun_ns = ng_clock_mono_ns();
+    uint32_t done = 0, count = ng_comm_count(), first = looks ? own.next : 0;
 
     if (!ng_guard_cuda() || !has_room() || !ng_gpu_relax_thread(&mode))
         return;
-    own.until_ns = ng_clock_mono_ns() + LOOK_NS;
+    own.until_ns = begun_ns + LOOK_NS;
     own.late = false;
-    for (uint32_t i = 0, count = ng_comm_count(); i < count && done < COMMS_MAX; i++) {
-        struct ng_comm *comm = ng_comm_at(i);
+    for (uint32_t i = 0; i < count && done < COMMS_MAX && !atomic_load(&given_up); i++) {
+        struct ng_comm *comm = ng_comm_at((first + i) % count);
         struct ng_launch_log *log = ng_launch_log_of(comm);
-        if (!log || (looks && !is_wanted(comm)) || atomic_load(&given_up) ||
-            ng_clock_mono_ns() >= own.until_ns)
+        if (!log || (looks && !is_wanted(comm)))
             continue;
+        if (ng_clock_mono_ns() - begun_ns > BEGIN_NS) {
+            own.next = (first + i) % count;
+            break;
+        }
         visit(comm, log, looks);
         done++;
     }
     ng_gpu_relax_thread(&mode);
+    if (looks && done)
+        ng_log(NG_LOG_DEBUG,
+               "NCCL's connections were looked at, of communicators: %u; %" PRId64 " us", done,
+               (ng_clock_mono_ns() - begun_ns) / NG_US);
 }
 
 static void look_at_all(void *unused)
@@ -343,6 +364,23 @@ void ng_connections_look(void)
         give_up("the driver did not return from a copy of them in time");
 }
 
+void ng_connections_tend(void)
+{
+    struct ng_edge edges[NG_EDGES_MAX];
+    int64_t when;
+
+    if (!looked_mono_ns || ng_clock_mono_ns() - looked_mono_ns < ANEW_NS)
+        return;
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (is_wanted(comm) && ng_edges_read(&ng_guard.box, comm->slot,
+                                             NG_LOAD(comm->group->pending_record), edges, &when)) {
+            ng_connections_look();
+            return;
+        }
+    }
+}
+
 void ng_connections_prepare(void)
 {
     begin(PREPARES, prepare_all);
@@ -350,7 +388,16 @@ void ng_connections_prepare(void)
 
 bool ng_connections_copies(const struct ng_comm *comm)
 {
-    return atomic_load(&copied) == comm;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUevent late = atomic_load(&late_copies);
+
+    if (atomic_load(&copied) != comm)
+        return false;
+    if (!late || !ng_gpu_relax_thread(&mode))
+        return true;
+    CUresult result = ng_guard.cuda.event_query(late);
+    ng_gpu_relax_thread(&mode);
+    return result == CUDA_ERROR_NOT_READY;
 }
 
 void ng_connections_finish(void)
@@ -364,6 +411,7 @@ void ng_connections_after_fork(void)
     atomic_store(&given_up, false);
     atomic_store(&told, false);
     atomic_store(&copied, NULL);
+    atomic_store(&late_copies, NULL);
     atomic_store(&under_way, 0);
     looked_mono_ns = 0;
     memset(&own, 0, sizeof(own));

@@ -26,11 +26,16 @@ struct ng_comm;
  */
 void ng_connections_look(void);
 
+/* While work that was looked at is still the oldest of its communicator, look again now and then:
+ * what the ranks show side by side must be of one moment. Incident thread, each round. */
+void ng_connections_tend(void);
+
 /* Make the stream and the memory for that, while nothing hangs: a communicator has become
  * known (ng_launch_counters_prepare). Never waits. Incident thread. */
 void ng_connections_prepare(void);
 
-/* Is anything copied from its memory at this moment? For core/device/release.h. */
+/* Is anything copied from its memory at this moment? After a look that took too long, until its
+ * copies are over. For core/device/release.h. */
 bool ng_connections_copies(const struct ng_comm *comm);
 
 /* The process ends: look no more, and wait for a look that is under way. */

@@ -160,6 +160,7 @@ static void *attend(void *unused)
         look_for_stragglers();
         if (ng_launch_counters_prepare())
             ng_connections_prepare();
+        ng_connections_tend();
         own.group_unknown = ng_grow_id_tend(&ng_guard.box, board);
         ng_roll_call_tend(board, ng_snapshot_at_job);
         ng_watchdog_fallback_tend();
