@@ -81,7 +81,7 @@ static struct {
     uint32_t item_count;
 } own;
 
-_Static_assert(CONNECTIONS_MAX *(1 + 2 * STEPS) <= NG_CONNECTION_ITEMS_MAX, "all at once");
+_Static_assert(CONNECTIONS_MAX * 3 <= NG_CONNECTION_ITEMS_MAX, "all at once");
 _Static_assert(PEER_BYTES <= NG_CONNECTION_ITEM_BYTES, "as it says");
 
 static const char unknown_layout[] = "their layout is not that of a known release";
@@ -105,9 +105,14 @@ static int32_t number(const void *from, size_t at)
 
 /* ---- Reading ---- */
 
+static void want_rows(uint64_t address, uint32_t bytes, uint32_t rows, uint32_t pitch, void *to)
+{
+    own.items[own.item_count++] = (struct ng_connection_item){address, bytes, rows, pitch, to};
+}
+
 static void want(uint64_t address, uint32_t bytes, void *to)
 {
-    own.items[own.item_count++] = (struct ng_connection_item){address, bytes, to};
+    want_rows(address, bytes, 1, bytes, to);
 }
 
 static bool read_wanted(void)
@@ -223,14 +228,12 @@ static bool read_values(void)
         uint64_t ll = word(connection->info, 0), ll128 = word(connection->info, sizeof(uint64_t));
         memset(&connection->values, 0, sizeof(connection->values));
         want(word(connection->info, AT_TAIL), sizeof(uint64_t), &connection->values.tail);
-        for (uint32_t slot = 0; slot < STEPS; slot++) {
-            if (ll)
-                want(ll + slot * (own.buffer_bytes[0] / STEPS), sizeof(connection->values.ll[slot]),
-                     &connection->values.ll[slot]);
-            if (ll128)
-                want(ll128 + slot * (own.buffer_bytes[1] / STEPS) + 120, sizeof(uint64_t),
-                     &connection->values.ll128[slot]);
-        }
+        if (ll)
+            want_rows(ll, sizeof(connection->values.ll[0]), STEPS, own.buffer_bytes[0] / STEPS,
+                      connection->values.ll);
+        if (ll128)
+            want_rows(ll128 + 120, sizeof(uint64_t), STEPS, own.buffer_bytes[1] / STEPS,
+                      connection->values.ll128);
     }
     if (!read_wanted())
         return false;

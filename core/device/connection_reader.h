@@ -20,13 +20,15 @@
 
 #include "core/recorder/edges.h"
 
+/* Rows of `bytes`, one at each multiple of `pitch`, which lie close together in `to`. */
 struct ng_connection_item {
     uint64_t address;
-    uint32_t bytes; /* at most NG_CONNECTION_ITEM_BYTES */
+    uint32_t bytes; /* of all rows at most NG_CONNECTION_ITEM_BYTES */
+    uint32_t rows, pitch;
     void *to;
 };
 #define NG_CONNECTION_ITEM_BYTES 608u
-#define NG_CONNECTION_ITEMS_MAX  1632u
+#define NG_CONNECTION_ITEMS_MAX  288u
 
 struct ng_connection_source {
     const void *comm; /* copy of the communicator's structure: NG_LAUNCH_COMM_BYTES, checked */

@@ -91,8 +91,8 @@ static bool make_eye(struct eye *eye)
     const struct ng_cuda *cuda = &ng_guard.cuda;
     void *copy = NULL;
 
-    if (!cuda->stream_create || !cuda->memcpy_dtoh_async || !cuda->mem_host_alloc ||
-        !cuda->pointer_get_attribute ||
+    if (!cuda->stream_create || !cuda->memcpy_dtoh_async || !cuda->memcpy_2d_async ||
+        !cuda->mem_host_alloc || !cuda->pointer_get_attribute ||
         cuda->stream_create(&eye->stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
         cuda->event_create(&eye->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS ||
         cuda->mem_host_alloc(&copy, COPY_BYTES, 0) != CUDA_SUCCESS)
@@ -162,14 +162,36 @@ static const struct range *range_of(uint64_t address, uint32_t bytes)
     return range;
 }
 
-/* Begin to copy an item from device memory. */
+/* Begin to copy an item from device memory: as one copy, since on a device that another kernel
+ * holds each copy takes its turn. */
 static bool begin_copy(struct eye *eye, const struct ng_connection_item *item, uint32_t *used)
 {
-    if (item->bytes > COPY_BYTES - *used ||
-        ng_guard.cuda.memcpy_dtoh_async(eye->copy + *used, item->address, item->bytes,
-                                        eye->stream) != CUDA_SUCCESS)
+    const struct ng_cuda *cuda = &ng_guard.cuda;
+    uint32_t bytes = item->bytes * item->rows;
+    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                          .srcDevice = item->address,
+                          .srcPitch = item->pitch,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = eye->copy + *used,
+                          .dstPitch = item->bytes,
+                          .WidthInBytes = item->bytes,
+                          .Height = item->rows};
+
+    if (bytes > COPY_BYTES - *used)
         return false;
-    *used += (item->bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+    CUresult result =
+        item->rows > 1 ? cuda->memcpy_2d_async(&rows, eye->stream)
+                       : cuda->memcpy_dtoh_async(rows.dstHost, item->address, bytes, eye->stream);
+    *used += (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+    return result == CUDA_SUCCESS;
+}
+
+static bool read_host(const struct ng_connection_item *item)
+{
+    for (uint32_t row = 0; row < item->rows; row++)
+        if (!ng_memory_read(item->address + (uint64_t)row * item->pitch,
+                            (unsigned char *)item->to + row * item->bytes, item->bytes))
+            return false;
     return true;
 }
 
@@ -181,12 +203,13 @@ static bool read_items(void *context, const struct ng_connection_item *items, ui
     bool fine = true;
 
     for (uint32_t i = 0; i < count && fine; i++) {
-        const struct range *range = range_of(items[i].address, items[i].bytes);
+        const struct range *range =
+            range_of(items[i].address, (items[i].rows - 1) * items[i].pitch + items[i].bytes);
         own.offsets[i] = range && range->host ? NOWHERE : used;
         if (!range || ng_clock_mono_ns() >= own.until_ns)
             fine = false;
         else if (range->host)
-            fine = ng_memory_read(items[i].address, items[i].to, items[i].bytes);
+            fine = read_host(&items[i]);
         else
             fine = begin_copy(eye, &items[i], &used);
     }
@@ -195,7 +218,7 @@ static bool read_items(void *context, const struct ng_connection_item *items, ui
         return false;
     for (uint32_t i = 0; i < count; i++)
         if (own.offsets[i] != NOWHERE)
-            memcpy(items[i].to, eye->copy + own.offsets[i], items[i].bytes);
+            memcpy(items[i].to, eye->copy + own.offsets[i], items[i].bytes * items[i].rows);
     return true;
 }
 

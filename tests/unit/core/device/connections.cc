@@ -97,7 +97,9 @@ struct Device {
         for (uint32_t i = 0; i < count; i++) {
             if (!items[i].address)
                 return false; /* unknown to the driver */
-            memcpy(items[i].to, (const void *)items[i].address, items[i].bytes);
+            for (uint32_t row = 0; row < items[i].rows; row++)
+                memcpy((char *)items[i].to + row * items[i].bytes,
+                       (const char *)items[i].address + row * items[i].pitch, items[i].bytes);
         }
         return true;
     }
