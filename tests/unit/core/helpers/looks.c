@@ -87,9 +87,11 @@ static CUresult query(CUevent event)
 
 static CUresult alloc(void **ret_memory, size_t bytes, unsigned flags)
 {
+    static unsigned char pinned[1 << 16];
+
     (void)flags;
-    *ret_memory = calloc(1, bytes);
-    return CUDA_SUCCESS;
+    *ret_memory = pinned;
+    return bytes <= sizeof(pinned) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult copy(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
