@@ -35,6 +35,8 @@
 #define COMMS_MAX    64u /* looked at one time */
 #define RANGES_MAX   64u
 #define COPY_BYTES   (48u << 10)
+#define SAMPLES      4  /* copies that show how long one takes */
+#define COPIES       20 /* for a channel, of a rank with two neighbours */
 #define ALIGNED      16u
 #define NOWHERE      UINT32_MAX
 
@@ -247,6 +249,34 @@ static uint64_t channels_of(struct ng_comm *comm, struct ng_launch_log *log, uin
     return progress.channels;
 }
 
+/* Copies its structure. False: it did not come back. */
+static bool copy_comm(struct eye *eye, uint64_t device_comm, int64_t *ret_copy_ns)
+{
+    int64_t begun_ns = ng_clock_mono_ns();
+    CUresult result = CUDA_SUCCESS;
+
+    for (int i = 0; i < SAMPLES && result == CUDA_SUCCESS; i++)
+        result = ng_guard.cuda.memcpy_dtoh_async(eye->copy, device_comm,
+                                                 i ? ALIGNED : NG_LAUNCH_COMM_BYTES, eye->stream);
+    if (!await(eye) || result != CUDA_SUCCESS)
+        return false;
+    memcpy(own.comm, eye->copy, NG_LAUNCH_COMM_BYTES);
+    *ret_copy_ns = (ng_clock_mono_ns() - begun_ns) / SAMPLES;
+    return true;
+}
+
+/* The first channels, as many as half of the time is enough for: on a device that another kernel
+ * holds, each copy takes a millisecond. */
+static uint64_t affordable(uint64_t channels, int64_t copy_ns)
+{
+    int64_t most = (own.until_ns - ng_clock_mono_ns()) / 2 / (COPIES * (copy_ns + 1));
+    uint64_t kept = 0;
+
+    for (; channels && (!kept || most > 0); channels &= channels - 1, most--)
+        kept |= channels & (~channels + 1);
+    return kept;
+}
+
 /* False: a copy did not come back. */
 static bool look_at(struct ng_comm *comm, struct ng_launch_log *log, struct eye *eye)
 {
@@ -263,14 +293,12 @@ static bool look_at(struct ng_comm *comm, struct ng_launch_log *log, struct eye 
     struct ng_edge edges[NG_EDGES_MAX];
     uint32_t count = 0;
 
+    int64_t copy_ns = 0;
+
     own.range_count = 0;
-    if (!range_of(device_comm, NG_LAUNCH_COMM_BYTES) ||
-        ng_guard.cuda.memcpy_dtoh_async(eye->copy, device_comm, NG_LAUNCH_COMM_BYTES,
-                                        eye->stream) != CUDA_SUCCESS ||
-        !await(eye))
+    if (!range_of(device_comm, NG_LAUNCH_COMM_BYTES) || !copy_comm(eye, device_comm, &copy_ns))
         return !own.late;
-    memcpy(own.comm, eye->copy, NG_LAUNCH_COMM_BYTES);
-    source.channels = channels_of(comm, log, device_comm, &source);
+    source.channels = affordable(channels_of(comm, log, device_comm, &source), copy_ns);
     if (!source.channels)
         return true;
     const char *why = ng_connection_reader_read(&source, edges, &count);

@@ -58,6 +58,19 @@ TEST_F(Looks, HaveTurnsWhereThereIsNoTimeForAllCommunicators)
     EXPECT_EQ(look_after(1000), (Comms{0, 1, 2}));
 }
 
+/* The first four copies show how long one takes. */
+TEST_F(Looks, AreAtTheChannelsForWhichThereIsTime)
+{
+    const std::pair<long, uint64_t> rows[] = {{0, 0xff00}, {2, 0xf00}, {4, 0x300}, {40, 0x100}};
+
+    for (auto [ms, channels] : rows) {
+        looks_begin();
+        looks.copying_ms = ms;
+        looks_look();
+        EXPECT_EQ(looks.channels, channels) << ms;
+    }
+}
+
 TEST_F(Looks, AreRepeatedEveryTenSecondsWhileTheSameWorkIsTheOldest)
 {
     EXPECT_EQ(tend_after(100000), Comms{}) << "nothing was suspected";

@@ -11,6 +11,8 @@
 extern struct looks {
     int64_t now_ms;
     long reading_ms;    /* what reading the connections of a communicator takes */
+    long copying_ms;    /* what a wait for copies takes */
+    uint64_t channels;  /* that were read, of the first */
     bool hangs;         /* copies do not come back */
     bool unread;        /* the second of two items has an address that is not known */
     unsigned waits;     /* for copies */
