@@ -85,7 +85,9 @@ static bool is_silent(const struct picture *picture, const struct ng_view_member
         bool sent = edge->begun || edge->held || (other && (other->begun || other->held));
         /* The head of a sender tells what the network took. */
         bool near = other && !(other->flags & NG_EDGE_PROXY);
-        bool took = edge->taken || (near && (other->taken || other->held < edge->held));
+        /* Either end may have looked at fewer channels. */
+        uint8_t held = near && other->channels < edge->held ? other->channels : edge->held;
+        bool took = edge->taken || (near && (other->taken || other->held < held));
         if (edge->flags & NG_EDGE_SENDS ? sent : took)
             return false;
     }

@@ -74,6 +74,24 @@ TEST(Edges, TheRankThatNeitherTakesNorSendsIsNamed)
     }
 }
 
+/* One of them has a slow device: core/device/connections.c. */
+TEST(Edges, EndsThatHaveLookedAtDifferentChannelsAreCompared)
+{
+    for (int fewer = 0; fewer < 2; fewer++) {
+        Job job = ring_without(2, 1);
+        for (struct ng_edge &edge : job.at(WORLD, fewer).edges) {
+            edge.channels = 1;
+            edge.begun = edge.begun != 0;
+            edge.held = edge.held != 0;
+        }
+        expect_verdict(job, NG_KIND_GPU_STALL, {1}, NG_CONFIDENCE_LIKELY, {0});
+    }
+    Job took = ring_without(2, 1);
+    sends(took, 0).channels = 2;
+    sends(took, 0).held = 1;
+    expect_nobody(took);
+}
+
 TEST(Edges, TheReportHasWhatWaitsWhere)
 {
     Judgement two = judge(ring_without(2, 1));
