@@ -27,7 +27,8 @@
 #define LOOK_NS      (100 * NG_MS) /* for all of it */
 #define BEGIN_NS     (50 * NG_MS)  /* a communicator whose look has not begun by then waits */
 #define AGAIN_NS     (200 * NG_MS) /* alarms come in swarms: one look serves them all */
-#define ANEW_NS      (10 * NG_S)   /* between looks at work that does not end */
+#define LATE_MAX     2u          /* looks that take too long; one may be for want of a processor */
+#define ANEW_NS      (10 * NG_S) /* between looks at work that does not end */
 #define POLL_NS      (20 * NG_US)
 #define PAUSE_NS     (5 * NG_MS) /* data on their way move within it */
 #define ROOM_BYTES   (1u << 20)  /* what the driver needs for a thread, at most */
@@ -67,6 +68,7 @@ static struct {
     uint32_t next; /* a look begins with this communicator: the last one had no time for it */
     int64_t until_ns;
     bool late;
+    unsigned late_looks;
 } own;
 
 /* Tasks under way. */
@@ -77,7 +79,9 @@ static atomic_bool given_up, told;
 static _Atomic(const struct ng_comm *) copied; /* its connections are being looked at */
 static _Atomic(CUevent) late_copies;           /* behind copies that had no end in time */
 
-static int64_t looked_mono_ns; /* incident thread */
+/* Incident thread. */
+static int64_t looked_mono_ns;
+static unsigned unanswered; /* looks that were not over in time */
 
 static void give_up(const char *why)
 {
@@ -311,6 +315,24 @@ static bool look_at(struct ng_comm *comm, struct ng_launch_log *log, struct eye 
     return true;
 }
 
+static void count_late(void)
+{
+    if (++own.late_looks == LATE_MAX)
+        give_up("a copy of them did not come back");
+}
+
+/* No copy of an earlier look is under way. */
+static bool is_free(void)
+{
+    CUevent late = atomic_load(&late_copies);
+
+    if (late && ng_guard.cuda.event_query(late) == CUDA_ERROR_NOT_READY)
+        return false;
+    atomic_store(&copied, NULL);
+    atomic_store(&late_copies, NULL);
+    return true;
+}
+
 /* Looks at the connections of a communicator, or only makes what looking needs. */
 static void visit(struct ng_comm *comm, struct ng_launch_log *log, bool looks)
 {
@@ -327,7 +349,7 @@ static void visit(struct ng_comm *comm, struct ng_launch_log *log, bool looks)
         if (!ng_comm_is_let_live(comm) || look_at(comm, log, eye))
             atomic_store(&copied, NULL);
         else
-            give_up("a copy of them did not come back");
+            count_late();
     }
     ng_gpu_leave_context();
 }
@@ -356,8 +378,11 @@ static void visit_all(bool looks)
     if (!ng_guard_cuda() || !has_room() || !ng_gpu_relax_thread(&mode))
         return;
     own.until_ns = begun_ns + LOOK_NS;
-    own.late = false;
-    for (uint32_t i = 0; i < count && done < COMMS_MAX && !atomic_load(&given_up); i++) {
+    own.late = looks && !is_free();
+    if (own.late)
+        count_late();
+    for (uint32_t i = 0; i < count && done < COMMS_MAX && !own.late && !atomic_load(&given_up);
+         i++) {
         struct ng_comm *comm = ng_comm_at((first + i) % count);
         struct ng_launch_log *log = ng_launch_log_of(comm);
         if (!log || (looks && !is_wanted(comm)))
@@ -411,8 +436,15 @@ void ng_connections_look(void)
         return;
     looked_mono_ns = now;
     if (begin(LOOKS, look_at_all) &&
-        !ng_io_workers_await(&under_way, LOOKS, now + NG_CONNECTIONS_NS))
+        !ng_io_workers_await(&under_way, LOOKS, now + NG_CONNECTIONS_NS) &&
+        ++unanswered == LATE_MAX)
         give_up("the driver did not return from a copy of them in time");
+}
+
+bool ng_connections_are_late(void)
+{
+    return !atomic_load(&given_up) &&
+           (atomic_load(&late_copies) || atomic_load(&under_way) & LOOKS);
 }
 
 void ng_connections_tend(void)
@@ -465,5 +497,6 @@ void ng_connections_after_fork(void)
     atomic_store(&late_copies, NULL);
     atomic_store(&under_way, 0);
     looked_mono_ns = 0;
+    unanswered = 0;
     memset(&own, 0, sizeof(own));
 }

@@ -6,7 +6,8 @@
  * (core/device/launch_counters.h): copies on a stream of the guard's own come back while NCCL's
  * kernels hang (seen over NVLink, shared memory and sockets, NCCL 2.28.9); words in host memory are
  * read by the kernel for us, so a wrong address is an error. Each address must be one that the
- * driver knows. A look that takes longer than 100 ms is the last one of the process.
+ * driver knows. No look is begun while copies of another are under way, and after two that took
+ * longer than 100 ms there are no more.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_CONNECTIONS_H
 #define NCCLGUARD_CORE_DEVICE_CONNECTIONS_H
@@ -25,6 +26,9 @@ struct ng_comm;
  * than about a tenth of a second; some milliseconds usually. Incident thread.
  */
 void ng_connections_look(void);
+
+/* The last look took too long, and another may be made once its copies are over. Any thread. */
+bool ng_connections_are_late(void);
 
 /* While work that was looked at is still the oldest of its communicator, look again now and then:
  * what the ranks show side by side must be of one moment. Incident thread, each round. */

@@ -265,9 +265,10 @@ static bool may_act_on_death(const struct ng_incident *wanted, const struct ng_v
     return ng_known_deaths_outdoing(verdict) == NG_KIND_DEAD_RANK;
 }
 
-/* This rank has looked at NCCL's connections, and others that wait in the same call have not, or
- * not lately: what all of them show together may name a rank. They are waited for LOOKS_AWAITED
- * times, whatever the calls, and then not for a while: no deadline is put off for longer. */
+/* This rank has looked at NCCL's connections, or was late, and others that wait in the same call
+ * have not, or not lately: what all of them show together may name a rank. They are waited for
+ * LOOKS_AWAITED times, whatever the calls, and then not for a while: no deadline is put off for
+ * longer. */
 static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *view,
                             const struct ng_verdict *verdict)
 {
@@ -282,7 +283,7 @@ static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *
         bool known = member->edge_count && member->edges_age_ns < NG_EDGES_TOGETHER_NS;
         if (view->groups[member->group].id != verdict->group_id || !member->pending_record)
             continue;
-        looked |= process->self && known;
+        looked |= process->self && (known || ng_connections_are_late());
         others |= process->life == NG_LIFE_RUNNING && !known;
     }
     if (now - looks_awaited.waited_mono_ns > LOOKS_ANEW_NS)

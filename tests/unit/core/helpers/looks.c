@@ -272,3 +272,8 @@ bool looks_copies(unsigned comm)
 {
     return ng_connections_copies(&comms[comm]);
 }
+
+bool looks_are_late(void)
+{
+    return ng_connections_are_late();
+}

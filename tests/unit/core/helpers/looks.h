@@ -27,5 +27,6 @@ void looks_tend(void);
 /* Another work is the oldest of each. */
 void looks_go_on(void);
 bool looks_copies(unsigned comm);
+bool looks_are_late(void);
 
 #endif
