@@ -21,7 +21,6 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-#define PLACE        "the counters of NCCL on the device"
 #define COPY_NS      (100 * NG_MS) /* for one copy to come back */
 #define AGAIN_NS     (200 * NG_MS) /* alarms come in swarms: one reading serves them all */
 #define POLL_NS      (20 * NG_US)
@@ -251,7 +250,7 @@ static bool begin(uint32_t bit, ng_io_work_fn *run)
 {
     if (atomic_load(&given_up) || atomic_fetch_or(&under_way, bit) & bit)
         return false;
-    if (ng_io_workers_add(PLACE, run, NULL) == 0)
+    if (ng_io_workers_add(NG_LAUNCH_COUNTERS_PLACE, run, NULL) == 0)
         return true;
     ng_io_workers_end(&under_way, bit);
     return false;
@@ -269,10 +268,13 @@ void ng_launch_counters_read(void)
         give_up("the driver did not return from a copy of them in time");
 }
 
-void ng_launch_counters_prepare(void)
+bool ng_launch_counters_prepare(void)
 {
-    if (ng_launch_log_is_new())
+    bool is_new = ng_launch_log_is_new();
+
+    if (is_new)
         begin(PREPARES, prepare_all);
+    return is_new;
 }
 
 bool ng_launch_counters_copies(const struct ng_comm *comm)

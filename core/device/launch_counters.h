@@ -16,6 +16,8 @@
 #include "core/util/clock.h"
 
 #define NG_LAUNCH_COUNTERS_NS (150 * NG_MS) /* no thread waits longer for a reading */
+/* All that copies from the device is one place of core/runtime/io_workers.h. */
+#define NG_LAUNCH_COUNTERS_PLACE "the counters of NCCL on the device"
 
 /*
  * Read the counters of every communicator of this process that has work in flight, and write into
@@ -25,8 +27,8 @@
 void ng_launch_counters_read(void);
 
 /* Make the stream and the memory for that, if a communicator has become known: while its kernels
- * hang, the driver may not. Never waits. Incident thread, each round. */
-void ng_launch_counters_prepare(void);
+ * hang, the driver may not. Never waits. True: one has. Incident thread, each round. */
+bool ng_launch_counters_prepare(void);
 
 /* Is anything copied from its memory at this moment? For core/device/release.h. */
 bool ng_launch_counters_copies(const struct ng_comm *comm);

@@ -268,15 +268,17 @@ static bool copy(struct ng_launch_log *log, uint64_t number, struct ng_launch_en
     return NG_LOAD(entry->number) == number;
 }
 
-/* Has the kernel counted on every channel? */
-static bool has_counted(const struct ng_launch_entry *entry, const uint64_t *counters)
+/* The channels on which the kernel has not counted. */
+static uint64_t uncounted(const struct ng_launch_entry *entry, const uint64_t *counters)
 {
+    uint64_t channels = 0;
+
     for (uint64_t left = NG_LOAD(entry->channels); left; left &= left - 1) {
         uint32_t channel = (uint32_t)__builtin_ctzll(left);
         if ((int32_t)((uint32_t)counters[channel] - NG_LOAD(entry->after[channel])) < 0)
-            return false;
+            channels |= UINT64_C(1) << channel;
     }
-    return true;
+    return channels;
 }
 
 /*
@@ -316,7 +318,7 @@ bool ng_launch_log_compare(struct ng_launch_log *log, const uint64_t counters[NG
     for (uint64_t number = first; number <= count; number++) {
         if (!copy(log, number, &entry))
             return false;
-        if (has_counted(&entry, counters)) {
+        if (!uncounted(&entry, counters)) {
             if (progress.left)
                 return false; /* kernels of one communicator run in the order of their launch */
         } else if (progress.left++ == 0) {
@@ -325,6 +327,8 @@ bool ng_launch_log_compare(struct ng_launch_log *log, const uint64_t counters[NG
     }
     if (!find_counted(log, count - progress.left, &next, &progress.counted))
         return false;
+    progress.channels = progress.left ? uncounted(&next, counters) : 0;
+    progress.collective = NG_LOAD(next.collective);
     *ret_progress = progress;
     return true;
 }

@@ -57,6 +57,10 @@ struct ng_launch_log {
 struct ng_launch_progress {
     uint64_t counted; /* this collective and those before it have counted */
     uint64_t left;    /* the last so many launches have not */
+    /* Of the first of those: the channels on which it has not counted, and whether it has a
+     * collective. */
+    uint64_t channels;
+    bool collective;
 };
 
 /*

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "core/device/async.h"
+#include "core/device/connections.h"
 #include "core/device/launch_counters.h"
 #include "core/util/clock.h"
 
@@ -20,7 +21,8 @@
 static bool is_used(const struct ng_comm *comm, int64_t waited_ns)
 {
     return (ng_async_asks(comm) && waited_ns <= QUERY_NS) ||
-           (ng_launch_counters_copies(comm) && waited_ns <= NG_LAUNCH_COUNTERS_NS);
+           (ng_launch_counters_copies(comm) && waited_ns <= NG_LAUNCH_COUNTERS_NS) ||
+           (ng_connections_copies(comm) && waited_ns <= NG_CONNECTIONS_NS);
 }
 
 void ng_release_await(const struct ng_comm *comm)

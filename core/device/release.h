@@ -8,7 +8,8 @@ struct ng_comm;
 
 /* For a thread that is about to free this communicator and has set its fate: wait until no thread
  * queries its error (core/device/async.h) or copies from its memory
- * (core/device/launch_counters.h). Takes some nanoseconds, and never more than two seconds. */
+ * (core/device/launch_counters.h, connections.h). Takes some nanoseconds, and never more than two
+ * seconds. */
 void ng_release_await(const struct ng_comm *comm);
 
 #endif

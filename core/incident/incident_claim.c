@@ -15,6 +15,7 @@
 #include "core/comm/deadline.h"
 #include "core/comm/rules_file.h"
 #include "core/device/async.h"
+#include "core/device/connections.h"
 #include "core/device/launch_counters.h"
 #include "core/incident/alarm_retry.h"
 #include "core/incident/incident_response.h"
@@ -34,11 +35,18 @@
 #define NEIGHBOURS_NS (3 * NG_S)
 #define SLOW_TIMES                                                                                 \
     4 /* the suspect time: for this long, a call that is slow on the host is examined again */
-#define OTHERS_NS NG_S /* for the other ranks to reach a call that some have made differently */
+#define LOOKS_AWAITED 2u
+#define LOOKS_ANEW_NS (5 * NG_S)
+#define OTHERS_NS     NG_S /* for the other ranks to reach a call that some have made differently */
 
 _Static_assert(NG_INCIDENT_POLICY_LOG == NG_ON_TIMEOUT_LOG + 1, "board.h knows the mildest policy");
 
 static bool took_over; /* from a claimant that failed to deliver its verdict */
+/* Other ranks' looks at connections, how often and when last. Incident thread. */
+static struct {
+    unsigned waits;
+    int64_t waited_mono_ns;
+} looks_awaited;
 
 /* The wait has no explanation but has made no progress either: the deadline applies all the
  * same. */
@@ -256,6 +264,36 @@ static bool may_act_on_death(const struct ng_incident *wanted, const struct ng_v
     return ng_known_deaths_outdoing(verdict) == NG_KIND_DEAD_RANK;
 }
 
+/* This rank has looked at NCCL's connections, or was late, and others that wait in the same call
+ * have not, or not lately: what all of them show together may name a rank. They are waited for
+ * LOOKS_AWAITED times, whatever the calls, and then not for a while: no deadline is put off for
+ * longer. */
+static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *view,
+                            const struct ng_verdict *verdict)
+{
+    int64_t now = ng_clock_mono_ns();
+    bool looked = false, others = false;
+
+    if (!is_about_time(alarm) || verdict->kind != NG_KIND_GPU_STALL || verdict->culprit_count)
+        return false;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        bool known = member->edge_count && member->edges_age_ns < NG_EDGES_TOGETHER_NS;
+        if (view->groups[member->group].id != verdict->group_id || !member->pending_record)
+            continue;
+        looked |= process->self && (known || ng_connections_are_late());
+        others |= process->life == NG_LIFE_RUNNING && !known;
+    }
+    if (now - looks_awaited.waited_mono_ns > LOOKS_ANEW_NS)
+        looks_awaited.waits = 0;
+    if (!looked || !others || looks_awaited.waits == LOOKS_AWAITED)
+        return false;
+    looks_awaited.waits++;
+    looks_awaited.waited_mono_ns = now;
+    return true;
+}
+
 /* Judge the subject of `wanted`, because of an alarm or in place of a failed claimant (`alarm`
  * NULL). `sure`: it is stuck even if the evidence does not show it. */
 void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
@@ -270,8 +308,10 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (is_about_time(alarm))
+    if (is_about_time(alarm)) {
         ng_launch_counters_read();
+        ng_connections_look();
+    }
     int error = ng_snapshot_take(NG_SNAPSHOT_JOB, &view);
     if (!error && is_about_time(alarm) && others_rest(&view, wanted->group_id) &&
         ng_deadline_rest_with_others(wanted->group_id) == 0) {
@@ -288,7 +328,8 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     }
     /* Taking the view takes time. */
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
-                 may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict);
+                 may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict) ||
+                 others_may_look(alarm, &view, &verdict);
     bool waits = alarm && alarm->death && !may_act_on_death(wanted, &verdict);
     if (early || waits || (alarm && ng_claim_is_settled(alarm))) {
         ng_claim_end(wanted->level, early || waits);
@@ -343,4 +384,5 @@ void ng_claim_join(struct ng_incident *incident)
 void ng_claim_after_fork(void)
 {
     took_over = false;
+    memset(&looks_awaited, 0, sizeof(looks_awaited));
 }

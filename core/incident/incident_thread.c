@@ -18,6 +18,7 @@
 #include "core/check/signature_compare.h"
 #include "core/comm/completion.h"
 #include "core/comm/frame_symbolizer.h"
+#include "core/device/connections.h"
 #include "core/device/launch_counters.h"
 #include "core/evidence/dump_pipe.h"
 #include "core/incident/alarm_retry.h"
@@ -157,7 +158,9 @@ static void *attend(void *unused)
             ng_deaths_check();
         }
         look_for_stragglers();
-        ng_launch_counters_prepare();
+        if (ng_launch_counters_prepare())
+            ng_connections_prepare();
+        ng_connections_tend();
         own.group_unknown = ng_grow_id_look_up(&ng_guard.box, board);
         ng_roll_call_report(board, ng_snapshot_at_job);
         ng_watchdog_fallback_check();

@@ -21,6 +21,7 @@
 #include "core/comm/python_frames.h"
 #include "core/comm/rules_file.h"
 #include "core/device/capture.h"
+#include "core/device/connections.h"
 #include "core/device/device_wait.h"
 #include "core/device/gpu.h"
 #include "core/device/graph.h"
@@ -167,6 +168,7 @@ void ng_lifecycle_exit(int status)
     ng_completion_quit();
     ng_watchdog_finish();
     ng_launch_counters_finish();
+    ng_connections_finish();
     atomic_store(&ng_guard.box.header->exit_status, status);
     atomic_store(&ng_guard.box.header->life_mono_ns, ng_clock_mono_ns());
     atomic_store(&ng_guard.box.header->life, NG_BOX_EXITED);
@@ -189,6 +191,7 @@ void ng_lifecycle_after_fork(void)
     ng_comm_after_fork();
     ng_gpu_after_fork();
     ng_launch_counters_after_fork();
+    ng_connections_after_fork();
     ng_graph_after_fork();
     ng_capture_after_fork();
     ng_watchdog_after_fork();

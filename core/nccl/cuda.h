@@ -37,6 +37,7 @@
     NG_CUDA(ctx_get_id, "cuCtxGetId", (CUcontext, unsigned long long *))                           \
     NG_CUDA(stream_create, "cuStreamCreate", (CUstream *, unsigned int))                           \
     NG_CUDA(memcpy_dtoh_async, "cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream))    \
+    NG_CUDA(memcpy_2d_async, "cuMemcpy2DAsync_v2", (const CUDA_MEMCPY2D *, CUstream))              \
     NG_CUDA(stream_get_flags, "cuStreamGetFlags", (CUstream, unsigned int *))                      \
     NG_CUDA(ctx_synchronize, "cuCtxSynchronize", (void))                                           \
     NG_CUDA(mem_get_properties, "cuMemGetAllocationPropertiesFromHandle",                          \

@@ -30,6 +30,7 @@
 #define DURATION_CAPACITY     256u
 #define SAMPLE_CAPACITY       512u  /* a power of two */
 #define REGISTRATION_CAPACITY 1024u /* later communicators are not recorded */
+#define EDGES_CAPACITY        32u
 #define MODULE_CAPACITY       512u
 #define ADDRESS_CAPACITY      2048u
 #define CODE_CAPACITY         1024u
@@ -114,6 +115,10 @@ static void lay_out(struct ng_box_header *header, uint32_t records,
         header->registrations_offset = header->groups_offset;
         header->groups_offset += page_up(REGISTRATION_CAPACITY * NG_BOX_REGISTRATIONS_BYTES);
     }
+    header->edges_bytes = NG_BOX_EDGES_BYTES;
+    header->edges_capacity = EDGES_CAPACITY;
+    header->edges_offset = header->groups_offset;
+    header->groups_offset += page_up(EDGES_CAPACITY * NG_BOX_EDGES_BYTES);
     if (identity->with_frames && records)
         header->groups_offset = lay_out_frames(header, header->groups_offset, records);
     if (identity->with_frames && identity->with_python && records)
@@ -180,6 +185,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->addresses = (void *)((char *)map + header->addresses_offset);
     box->hash_logs = (void *)((char *)map + header->hash_logs_offset);
     box->host_calls = (void *)((char *)map + header->host_calls_offset);
+    box->edges = (void *)((char *)map + header->edges_offset);
     box->python = (void *)((char *)map + header->python_offset);
     box->codes = (void *)((char *)map + header->codes_offset);
     box->lines = (uint8_t *)map + header->lines_offset;
@@ -196,6 +202,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->address_capacity = header->address_capacity;
     box->hash_log_capacity = header->hash_log_capacity;
     box->host_calls_capacity = header->host_calls_capacity;
+    box->edges_capacity = header->edges_capacity;
     box->python_capacity = header->python_capacity;
     box->code_capacity = header->code_capacity;
     box->lines_capacity = header->lines_capacity;
@@ -516,6 +523,10 @@ static void drop_what_is_not_there(struct ng_box_header *header)
         !in_file(header->host_calls_offset, header->host_calls_capacity, NG_BOX_HOST_CALLS_BYTES,
                  header->total_bytes))
         header->host_calls_offset = header->host_calls_capacity = 0;
+    if (header->edges_bytes != NG_BOX_EDGES_BYTES ||
+        !in_file(header->edges_offset, header->edges_capacity, NG_BOX_EDGES_BYTES,
+                 header->total_bytes))
+        header->edges_offset = header->edges_capacity = 0;
 }
 
 int ng_box_open(const char *path, struct ng_box *ret_box)

@@ -23,6 +23,8 @@
  *   hash logs      hash_log_capacity slots: rolling hashes of the group in the same slot:
  *                  core/view/hash_log.h
  *   host calls     host_calls_capacity slots: calls of class HOST of the group in the same slot
+ *   edges          edges_capacity slots: NCCL's connections, as last looked at:
+ *                  core/recorder/edges.h
  *   python         python_capacity slots, as many as records, or none: where each call was made,
  *                  in Python; and likewise behind them,
  *   codes          code_capacity slots: the code objects that occur there, and
@@ -34,8 +36,9 @@
  * (frames, modules, addresses). Every shared field is atomic and is read and written relaxed. A
  * slot is valid if its own guard word says so; the guard word is written last, with release. Guard
  * words: record.id_state, group.state, thread.tid, duration.group_id, sample.number, fault.times,
- * registrations.generation, frames.id_state, python.id_state, code.complete, and for modules and
- * addresses the header's counts. Readers copy a slot and check the guard word before and after.
+ * registrations.generation, frames.id_state, python.id_state, code.complete, edges.guard, and for
+ * modules and addresses the header's counts. Readers copy a slot and check the guard word before
+ * and after.
  *
  * Within a version, a field may be added in reserved bytes, where zero means "not known", and a
  * table may be added whose place the header states in formerly unused bytes; any other change is a
@@ -213,6 +216,9 @@ struct ng_box_header {
     uint64_t host_calls_offset;
     uint32_t host_calls_bytes, host_calls_capacity;
     uint32_t kept_capacity; /* core/recorder/kept.h. 0 the writer keeps none */
+    /* core/recorder/edges.h. 0 the writer has none. */
+    uint64_t edges_offset;
+    uint32_t edges_bytes, edges_capacity;
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -607,6 +613,20 @@ struct ng_box_host_calls {
 };
 #define NG_BOX_HOST_CALLS_BYTES 48
 
+/* Of one communicator: struct ng_edge in the bits of words. 608 bytes. */
+#define NG_BOX_EDGES 24
+struct ng_box_edges {
+    /* guard word: its slot of the group table plus 1, the lower half of its generation, and a
+     * number of the look; 0 free */
+    _Atomic uint64_t guard;
+    _Atomic uint64_t pending_record; /* the oldest then */
+    _Atomic int64_t looked_mono_ns;
+    _Atomic uint32_t count;
+    _Atomic uint32_t reserved;
+    _Atomic uint64_t words[NG_BOX_EDGES][3];
+};
+#define NG_BOX_EDGES_BYTES 608
+
 _Static_assert(sizeof(struct ng_box_header) <= NG_BOX_HEADER_BYTES, "header fits its page");
 _Static_assert(sizeof(struct ng_box_group) == NG_BOX_GROUP_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_thread) == NG_BOX_THREAD_BYTES, "layout version 1");
@@ -623,6 +643,7 @@ _Static_assert(sizeof(struct ng_box_module) == NG_BOX_MODULE_BYTES, "layout vers
 _Static_assert(sizeof(struct ng_box_address) == NG_BOX_ADDRESS_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_python) == NG_BOX_PYTHON_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_code) == NG_BOX_CODE_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_edges) == NG_BOX_EDGES_BYTES, "layout version 1");
 
 /* A black box: of this process, mapped; or of another, possibly damaged, as a copy of the latest
  * read. */
@@ -642,6 +663,7 @@ struct ng_box {
     struct ng_box_host_calls *host_calls;
     struct ng_box_python *python;
     struct ng_box_code *codes;
+    struct ng_box_edges *edges;
     uint8_t *lines;
     uint32_t group_capacity, thread_capacity, record_capacity;
     uint32_t kept_capacity; /* 0: the writer keeps no records */
@@ -649,7 +671,7 @@ struct ng_box {
     uint32_t fault_capacity;                     /* 0: no faults are injected */
     uint32_t registration_capacity;              /* 0: nothing is registered */
     uint32_t frames_capacity, module_capacity, address_capacity; /* 0: calls have no frames */
-    uint32_t hash_log_capacity, host_calls_capacity;             /* 0: the writer has none */
+    uint32_t hash_log_capacity, host_calls_capacity, edges_capacity; /* 0: the writer has none */
     uint32_t python_capacity, code_capacity, lines_capacity; /* 0: calls have no Python frames */
     uint32_t groups_reserved;                                /* slots whose pages certainly exist */
     size_t map_bytes;

@@ -454,6 +454,33 @@ static void put_host_calls(struct ng_json *json, const struct ng_view_host_calls
     ng_json_close_object(json);
 }
 
+static void put_edges(struct ng_json *json, const struct ng_view_member *member)
+{
+    if (!member->edge_count)
+        return;
+    ng_json_int(json, "connections_age_ns", member->edges_age_ns);
+    ng_json_open_array(json, "connections", NG_JSON_LINES);
+    for (uint32_t i = 0; i < member->edge_count; i++) {
+        const struct ng_edge *edge = &member->edges[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_int(json, "peer", edge->peer);
+        ng_json_bool(json, "sends", edge->flags & NG_EDGE_SENDS);
+        ng_json_bool(json, "moves", edge->flags & NG_EDGE_MOVES);
+        ng_json_uint(json, "flags", edge->flags);
+        ng_json_uint(json, "channels", edge->channels);
+        ng_json_uint(json, "begun", edge->begun);
+        ng_json_uint(json, "taken", edge->taken);
+        ng_json_uint(json, "held", edge->held);
+        ng_json_uint(json, "channel", edge->channel);
+        ng_json_uint(json, "base", edge->base);
+        ng_json_uint(json, "posted", edge->posted);
+        ng_json_uint(json, "consumed", edge->consumed);
+        ng_json_uint(json, "queued", edge->queued);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
 static void put_member(struct ng_json *json, const struct ng_view *view,
                        const struct ng_view_member *member)
 {
@@ -515,6 +542,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
         put_uint(json, "counted_seq", member->counted_seq);
         put_uint(json, "counted_left", member->counted_left);
     }
+    put_edges(json, member);
     ng_json_open_array(json, "records", NG_JSON_LINES);
     for (uint32_t i = 0; i < member->record_count; i++)
         put_record(json, view, &member->records[i]);

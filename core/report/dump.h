@@ -106,6 +106,14 @@
  *                         before it on its stream; otherwise absent
  *     counted_seq, counted_left    by NCCL's own counters on the device: the newest collective that
  *                         is finished (0 none), and how many launches are not; absent: not known
+ *     connections_age_ns, connections    time since NCCL's connections were looked at, and an array
+ *                         of what they showed: struct ng_edge (core/recorder/edges.h); absent: not
+ *                         known
+ *       peer                  rank in the group
+ *       sends, moves          bool: to the peer; it went on while it was looked at (derived)
+ *       flags                 NG_EDGE_* bits
+ *       channels, begun, taken, held    counts of channels
+ *       channel, base, posted, consumed, queued    of one of them
  *     records             array, oldest first: struct ng_view_record
  *       id                    int
  *       state                 name of ng_dump_record_state_name

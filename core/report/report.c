@@ -689,6 +689,8 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     put_row(output, "waiting", text);
     if (verdict->counted)
         put_row(output, "device", "by NCCL's counters, all before it is finished");
+    for (uint32_t i = 0; i < verdict->connection_count; i++)
+        put_row(output, i ? "" : "connections", verdict->connections[i]);
 }
 
 int ng_report_write_text(const struct ng_verdict *verdict, const char *folder, int fd)

@@ -565,7 +565,7 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     verdict->counted = is_counted(builder, wait);
     if (wait->not_started == 0)
-        return 0;
+        return ng_culprits_edges(builder, wait);
     bool none_started = wait->not_started >= wait->waiter_count;
     if (!none_started)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
@@ -588,5 +588,5 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
                  "not finish",
                  (double)member->pending_age_ns / 1e9);
     }
-    return 0;
+    return none_started && !verdict->culprit_count ? ng_culprits_edges(builder, wait) : 0;
 }

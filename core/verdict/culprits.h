@@ -43,6 +43,9 @@ int ng_culprits_parted(struct ng_verdict_builder *builder, const struct ng_wait 
  * by work queued before it, and their ranks are the culprits. */
 int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait *wait);
 
+/* Of the same verdict, which names nobody so far: what the connections of the ranks show. */
+int ng_culprits_edges(struct ng_verdict_builder *builder, const struct ng_wait *wait);
+
 /*
  * Adds every rank that is in a step of the cycle and so blocks the step before; of two steps, the
  * ranks of the step that has fewer. *ret_wait: the wait to report, which those ranks have not

@@ -129,6 +129,8 @@ struct ng_verdict {
     uint32_t other_id_count;
     char **missing_evidence; /* one phrase each */
     uint32_t missing_evidence_count;
+    char **connections; /* what NCCL's connections show of a stall on the device, likewise */
+    uint32_t connection_count;
     struct ng_verdict_rehearsal *rehearsal; /* all injected so far, by rank */
     uint32_t rehearsal_count;
 
@@ -175,6 +177,10 @@ int ng_verdict_add_calls(const struct ng_view *view, struct ng_verdict *verdict)
 /* Add one phrase to the missing evidence. 0 or -ENOMEM. */
 __attribute__((format(printf, 2, 3))) int
 ng_verdict_add_missing_evidence(struct ng_verdict *verdict, const char *format, ...);
+
+/* Add one phrase on a connection. 0 or -ENOMEM. */
+__attribute__((format(printf, 2, 3))) int ng_verdict_add_connection(struct ng_verdict *verdict,
+                                                                    const char *format, ...);
 
 void ng_verdict_fini(struct ng_verdict *verdict);
 

@@ -78,25 +78,43 @@ int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *builder,
     return 0;
 }
 
-int ng_verdict_add_missing_evidence(struct ng_verdict *verdict, const char *format, ...)
+static int add_phrase(struct ng_verdict *verdict, char ***phrases, uint32_t *count,
+                      const char *format, va_list arguments)
 {
     char phrase[PHRASE_BYTES];
-    va_list arguments;
-    uint32_t count = verdict->missing_evidence_count;
 
-    va_start(arguments, format);
     vsnprintf(phrase, sizeof(phrase), format, arguments);
-    va_end(arguments);
-    char **bigger = ng_arena_alloc(&verdict->arena, ((size_t)count + 1) * sizeof(*bigger));
+    char **bigger = ng_arena_alloc(&verdict->arena, ((size_t)*count + 1) * sizeof(*bigger));
     char *copy = ng_arena_strdup(&verdict->arena, phrase);
     if (!bigger || !copy)
         return -ENOMEM;
-    if (count)
-        memcpy(bigger, verdict->missing_evidence, count * sizeof(*bigger));
-    bigger[count] = copy;
-    verdict->missing_evidence = bigger;
-    verdict->missing_evidence_count = count + 1;
+    if (*count)
+        memcpy(bigger, *phrases, *count * sizeof(*bigger));
+    bigger[(*count)++] = copy;
+    *phrases = bigger;
     return 0;
+}
+
+int ng_verdict_add_missing_evidence(struct ng_verdict *verdict, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    int error = add_phrase(verdict, &verdict->missing_evidence, &verdict->missing_evidence_count,
+                           format, arguments);
+    va_end(arguments);
+    return error;
+}
+
+int ng_verdict_add_connection(struct ng_verdict *verdict, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    int error =
+        add_phrase(verdict, &verdict->connections, &verdict->connection_count, format, arguments);
+    va_end(arguments);
+    return error;
 }
 
 int ng_verdict_builder_list_rehearsal(struct ng_verdict_builder *builder)

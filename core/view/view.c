@@ -252,6 +252,24 @@ void ng_view_note(struct ng_view *view, const char *format, ...)
         *note = ng_arena_strdup(&view->arena, line);
 }
 
+bool ng_view_set_edges(struct ng_view *view, struct ng_view_member *member,
+                       const struct ng_edge *edges, uint32_t count, int64_t age_ns)
+{
+    member->edges = NULL;
+    member->edge_count = 0;
+    member->edges_age_ns = 0;
+    if (!count)
+        return true;
+    struct ng_edge *copy = ng_arena_alloc(&view->arena, count * sizeof(*copy));
+    if (!copy)
+        return false;
+    memcpy(copy, edges, count * sizeof(*copy));
+    member->edges = copy;
+    member->edge_count = count;
+    member->edges_age_ns = age_ns;
+    return true;
+}
+
 /* The first member of a group, or its insertion point. */
 static uint32_t first_of(const struct ng_view *view, uint32_t group)
 {

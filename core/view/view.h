@@ -14,6 +14,7 @@
 
 #include "core/recorder/box.h"
 #include "core/recorder/durations.h"
+#include "core/recorder/edges.h"
 #include "core/recorder/fault_log.h"
 #include "core/util/arena.h"
 #include "core/util/memory_map.h"
@@ -302,6 +303,10 @@ struct ng_view_member {
     bool counted;
     uint64_t counted_seq;
     uint32_t counted_left;
+    /* NCCL's connections when they were last looked at, while that operation was the oldest. */
+    uint32_t edge_count; /* 0 not known */
+    struct ng_edge *edges;
+    int64_t edges_age_ns; /* since then */
     struct ng_view_record
         *records; /* those of this member that the ring still holds, oldest first */
     uint32_t record_count;
@@ -414,6 +419,9 @@ ng_view_call_stack(const struct ng_view *view, const struct ng_view_record *reco
  * dropped. False: out of memory. */
 bool ng_view_add_sample(struct ng_view *view, struct ng_view_member *member,
                         const struct ng_view_sample *sample);
+/* Sets what a member's connections showed. False: out of memory. */
+bool ng_view_set_edges(struct ng_view *view, struct ng_view_member *member,
+                       const struct ng_edge *edges, uint32_t count, int64_t age_ns);
 __attribute__((format(printf, 2, 3))) void ng_view_note(struct ng_view *view, const char *format,
                                                         ...);
 

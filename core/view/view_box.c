@@ -226,6 +226,12 @@ static int read_groups(struct reading *reading)
             member->counted =
                 ng_box_read_counted(NG_LOAD(group->counted), member->pending_record,
                                     member->entered, &member->counted_seq, &member->counted_left);
+            struct ng_edge edges[NG_EDGES_MAX];
+            int64_t looked_mono_ns = 0;
+            uint32_t count =
+                ng_edges_read(reading->box, slot, member->pending_record, edges, &looked_mono_ns);
+            if (!ng_view_set_edges(view, member, edges, count, age_of(reading, looked_mono_ns)))
+                return -ENOMEM;
         }
     }
     return 0;

@@ -409,6 +409,26 @@ static void code_samples(struct ng_coder *coder, struct ng_view_sample *samples,
     }
 }
 
+static void code_edges(struct ng_coder *coder, struct ng_view_member *member)
+{
+    AGE(member->edges_age_ns);
+    BELOW(member->edge_count, NG_EDGES_MAX + 1);
+    for (uint32_t i = 0; i < member->edge_count; i++) {
+        struct ng_edge *edge = &member->edges[i];
+        INT(edge->peer);
+        BELOW(edge->flags, UINT8_MAX + 1);
+        BELOW(edge->channels, UINT8_MAX + 1);
+        BELOW(edge->begun, UINT8_MAX + 1);
+        BELOW(edge->taken, UINT8_MAX + 1);
+        BELOW(edge->held, UINT8_MAX + 1);
+        BELOW(edge->channel, UINT8_MAX + 1);
+        BELOW(edge->queued, UINT8_MAX + 1);
+        UINT32(edge->base);
+        BELOW(edge->posted, UINT16_MAX + 1);
+        BELOW(edge->consumed, UINT16_MAX + 1);
+    }
+}
+
 static void code_registration(struct ng_coder *coder, struct ng_view_registration *told)
 {
     told->known = true;
@@ -507,6 +527,8 @@ void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint6
         NUMBER(member->counted_seq);
         UINT32(member->counted_left);
     }
+    if (*bits & MEMBER_EDGES)
+        code_edges(coder, member);
     if (*bits & MEMBER_HOST_CALLS)
         code_host_calls(coder, &member->host_calls);
     close_block(coder, block);

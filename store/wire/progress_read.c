@@ -90,9 +90,11 @@ static void get_member(struct reader *reader)
 {
     struct ng_view_member told = {.process = reader->process}, *member = NULL;
     struct ng_view_sample samples[NG_PROGRESS_SAMPLES] = {0};
+    struct ng_edge edges[NG_EDGES_MAX] = {0};
     struct ng_coder *coder = &reader->coder;
     uint64_t bits = 0, place = 0;
 
+    told.edges = edges;
     ng_code_member(coder, &told, &bits, &place, samples);
     if (coder->bad || place >= coder->group_count) {
         coder->bad = true;
@@ -123,6 +125,8 @@ static void get_member(struct reader *reader)
             return;
         }
         *member = told;
+        if (!ng_view_set_edges(reader->view, member, edges, told.edge_count, told.edges_age_ns))
+            reader->short_of_memory = true;
         for (uint32_t i = 0; i < sample_count; i++)
             if (!ng_view_add_sample(reader->view, member, &samples[i]))
                 reader->short_of_memory = true;

@@ -215,6 +215,35 @@ static int read_samples(struct ng_view *view, const json_t *list, struct ng_view
     return 0;
 }
 
+static int read_edges(struct ng_view *view, const json_t *of, struct ng_view_member *member)
+{
+    const json_t *list = json_object_get(of, "connections");
+    struct ng_edge edges[NG_EDGES_MAX];
+    size_t count = json_array_size(list);
+
+    if (count > NG_EDGES_MAX)
+        return 0;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *from = json_array_get(list, i);
+        edges[i] =
+            (struct ng_edge){.peer = (int32_t)get_int(from, "peer", 0, INT32_MAX, -1),
+                             .flags = (uint8_t)get_int(from, "flags", 0, UINT8_MAX, 0),
+                             .channels = (uint8_t)get_int(from, "channels", 0, UINT8_MAX, 0),
+                             .begun = (uint8_t)get_int(from, "begun", 0, UINT8_MAX, 0),
+                             .taken = (uint8_t)get_int(from, "taken", 0, UINT8_MAX, 0),
+                             .held = (uint8_t)get_int(from, "held", 0, UINT8_MAX, 0),
+                             .channel = (uint8_t)get_int(from, "channel", 0, UINT8_MAX, 0),
+                             .base = (uint32_t)get_int(from, "base", 0, UINT32_MAX, 0),
+                             .posted = (uint16_t)get_int(from, "posted", 0, UINT16_MAX, 0),
+                             .consumed = (uint16_t)get_int(from, "consumed", 0, UINT16_MAX, 0),
+                             .queued = (uint8_t)get_int(from, "queued", 0, UINT8_MAX, 0)};
+    }
+    return ng_view_set_edges(view, member, edges, (uint32_t)count,
+                             get_age(of, "connections_age_ns"))
+               ? 0
+               : -ENOMEM;
+}
+
 /* False: it is implausible. */
 static bool get_duration(const json_t *from, struct ng_duration *ret_duration)
 {
@@ -368,6 +397,8 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     member->counted_seq = get_uint(from, "counted_seq");
     member->counted_left = (uint32_t)get_uint(from, "counted_left");
     int error = read_samples(view, json_object_get(from, "samples"), member);
+    if (!error)
+        error = read_edges(view, from, member);
     return error ? error
                  : read_records(view, json_object_get(from, "records"), modules, member,
                                 records_left_out);

@@ -191,6 +191,8 @@ static int add_member(struct ng_view_merge *merge, const struct ng_view_member *
     member->process = process;
     member->group = group;
     member->sample_count = 0;
+    if (!ng_view_set_edges(merge->view, member, from->edges, from->edge_count, from->edges_age_ns))
+        return -ENOMEM;
     for (uint32_t i = 0; i < from->sample_count; i++)
         if (!ng_view_add_sample(merge->view, member, &from->samples[i]))
             return -ENOMEM;

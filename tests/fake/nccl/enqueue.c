@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct call {
     enum fake_func func;
@@ -341,6 +342,34 @@ static void read_async_error(void)
         async_error.set = true;
 }
 
+/* FAKE_NCCL_KERNEL */
+static struct {
+    int rank;
+    uint32_t nth;
+    char what[8];
+} kernel_fault;
+static pthread_once_t kernel_fault_once = PTHREAD_ONCE_INIT;
+
+static void read_kernel_fault(void)
+{
+    const char *value = getenv("FAKE_NCCL_KERNEL");
+    if (!value || sscanf(value, "rank=%d,nth=%u,what=%7s", &kernel_fault.rank, &kernel_fault.nth,
+                         kernel_fault.what) != 3)
+        kernel_fault.nth = 0;
+}
+
+/* Before its collectives are counted. */
+static void spoil_kernel(struct fake_plan *plan)
+{
+    uint32_t before = atomic_load(&plan->comm->ncolls);
+    pthread_once(&kernel_fault_once, read_kernel_fault);
+    if (!plan->calls || plan->comm->rank != kernel_fault.rank || before >= kernel_fault.nth ||
+        before + (uint32_t)plan->calls < kernel_fault.nth)
+        return;
+    plan->stuck |= strcmp(kernel_fault.what, "idle") == 0;
+    plan->mute |= strcmp(kernel_fault.what, "mute") == 0;
+}
+
 static void count_collectives(struct ncclComm *comm, int calls)
 {
     uint32_t before;
@@ -382,6 +411,7 @@ ncclResult_t fake_plan_launch(struct fake_plan *plan)
         return ncclInvalidUsage;
     }
     fake_memory_launch(plan);
+    spoil_kernel(plan);
     pthread_mutex_lock(&comm->launch_lock);
     fake_comm_ref(comm);
     plan->streams = NULL; /* ours until the end of this function */

@@ -17,6 +17,9 @@
  *                            on the communicator's rank 0, and on all others
  *   FAKE_NCCL_LAYOUT         shifted: the structures in device memory are 8 bytes longer than
  *                            those of 2.28.9
+ *   FAKE_NCCL_KERNEL         rank=R,nth=N,what=idle: on rank R the kernel of its Nth collective
+ *                            never runs, though all before it on its stream is finished;
+ *                            what=mute: it runs, but no data of it get to the next rank
  *   FAKE_NCCL_DEBUG          1: what happens, on stderr
  *   FAKE_NCCL_NETWORK        a folder that several hosts share: their ranks meet there (network.c)
  * and of the real library's NCCL_DEBUG (VERSION, WARN), NCCL_COMM_BLOCKING, NCCL_LOCAL_REGISTER,
@@ -157,6 +160,7 @@ struct ncclComm {
     int abort_fd;               /* readable once abort is set */
     int connection;             /* fake_network_connect; -1 none */
     unsigned char *device_comm; /* device_comm.c */
+    bool shows_ring;
     _Atomic(struct fake_shm *) shm;
     bool ring_connected;          /* under launch_lock */
     uint32_t stops_before;        /* stops when connecting began; under launch_lock */
@@ -344,6 +348,7 @@ struct fake_plan {
     bool captured;
     bool counted; /* by this run of its kernel */
     bool stuck;   /* its buffers are registered in a way with which the real library hangs */
+    bool mute;    /* FAKE_NCCL_KERNEL */
     uint64_t ticket;
 };
 
@@ -382,8 +387,8 @@ void fake_plan_run(struct fake_plan *plan);
 /* Needs the communicator's context. */
 ncclResult_t fake_device_comm_make(struct ncclComm *comm);
 void fake_device_comm_give(struct ncclComm *comm);
-/* Launches the plan's kernel, which calls `run` with it, with the arguments that NCCL's kernels
- * have. */
+/* Under launch_lock: with the communicator's ring, once it is connected. Launches the plan's
+ * kernel, which calls `run` with it, with the arguments that NCCL's kernels have. */
 CUresult fake_device_comm_launch(const struct fake_plan *plan, CUstream stream, CUhostFn run);
 /* The plan's kernel counts its works on every channel that it uses, once. */
 void fake_device_comm_count(struct fake_plan *plan);

@@ -15,6 +15,7 @@ struct exec {
     int prev, next;
     const struct fake_coll *coll;
     size_t type_bytes;
+    bool mute;
     bool exact; /* small messages carry flags with their data: a receiver waits for each byte */
     unsigned char scalar[8];
     unsigned char *scaled; /* scratch, one slot, for scaled input */
@@ -81,7 +82,7 @@ static unsigned char *wait_slot(struct exec *e, bool send, size_t want)
         if (halted(e->comm))
             return NULL;
         if ((send ? fifo_has_room(e->shm, fifo) : fifo_has_data(e->shm, fifo, want, e->exact)) &&
-            !fake_network_cut(e->comm, peer))
+            !fake_network_cut(e->comm, peer) && !(send && e->mute))
             return slot_of(e->shm, fifo, atomic_load(send ? &fifo->tail : &fifo->head));
         if (was_closed(e->comm, peer, &closed))
             continue;
@@ -251,9 +252,9 @@ static bool run_reduce(struct exec *e)
     return run_chain(e, STEP_INPUT | STEP_SEND | (e->prev == e->coll->root ? 0 : STEP_RECV));
 }
 
-static bool run_coll(struct ncclComm *comm, const struct fake_coll *coll)
+static bool run_coll(struct ncclComm *comm, const struct fake_coll *coll, bool mute)
 {
-    struct exec e = {.comm = comm, .coll = coll};
+    struct exec e = {.comm = comm, .coll = coll, .mute = mute};
     bool fine;
     e.type_bytes = fake_type_bytes(coll->type);
     memcpy(e.scalar, coll->scalar, sizeof(e.scalar));
@@ -411,7 +412,7 @@ void fake_plan_run(struct fake_plan *plan)
     pthread_mutex_unlock(&comm->lock);
     fine = fine && !plan->stuck;
     for (int i = 0; fine && i < plan->ncolls; i++)
-        fine = run_coll(comm, &plan->colls[i]);
+        fine = run_coll(comm, &plan->colls[i], plan->mute);
     if (fine && plan->np2ps)
         fine = run_p2ps(plan);
     if (!fine)

@@ -107,6 +107,10 @@ FAULT = {"fault": TEXT, "times": Number(1), "rank": Number(-1), "op": TEXT, "op_
          "seq": COUNT, "first_age_ns": COUNT, "last_age_ns": COUNT}
 COMPOSED = {"op": TEXT, "op_number": Number(1), "root": Number(-1), "sent": COUNT, "received": COUNT, "records": list}
 
+CONNECTION = {"peer": COUNT, "sends": BOOL, "moves": BOOL, "flags": COUNT, "channels": Number(1), "begun": COUNT,
+              "taken": COUNT, "held": COUNT, "channel": COUNT, "base": COUNT, "posted": COUNT, "consumed": COUNT,
+              "queued": COUNT}
+
 
 def check_frames(what, record, modules):
     """Taken out: they are there where calls keep them."""
@@ -139,6 +143,10 @@ def check_member(what, member, modules):
         need(member.pop(name, True) is True, what, name)
     counted = [member.pop(name, None) for name in ("counted_seq", "counted_left")]
     need(counted == [None, None] or all(type(count) is int and count >= 0 for count in counted), what, "has", counted)
+    looked = [member.pop(name, None) for name in ("connections", "connections_age_ns")]
+    need(looked == [None, None] or type(looked[1]) is int and looked[1] >= 0, what, "has", looked)
+    for connection in looked[0] or ():
+        check_fields(f"{what} connection", connection, CONNECTION)
     check_fields(what, member, MEMBER)
     check_fields(f"{what} last", member["last"], SIGNATURE)
     need(member["group_rank"] < max(member["nranks"], 1), what, "has no place in its group")

@@ -6,11 +6,12 @@ extern "C" {
 #include "core/device/release.h"
 bool __wrap_ng_async_asks(const struct ng_comm *comm);
 bool __wrap_ng_launch_counters_copies(const struct ng_comm *comm);
+bool __wrap_ng_connections_copies(const struct ng_comm *comm);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
 }
 
 const int FOR_EVER = -1;
-static int asks, copies; /* so many more looks find it in use */
+static int asks, copies, looks; /* so many more times it is found in use */
 long now_ms;
 
 static bool take(int *left)
@@ -18,12 +19,13 @@ static bool take(int *left)
     return *left == FOR_EVER || (*left > 0 && (*left)--);
 }
 
-static long waited_ms(int asks_for, int copies_for)
+static long waited_ms(int asks_for, int copies_for, int looks_for = 0)
 {
     long begun = now_ms;
 
     asks = asks_for;
     copies = copies_for;
+    looks = looks_for;
     ng_release_await(nullptr);
     return now_ms - begun;
 }
@@ -36,6 +38,11 @@ bool __wrap_ng_async_asks(const struct ng_comm *)
 bool __wrap_ng_launch_counters_copies(const struct ng_comm *)
 {
     return take(&copies);
+}
+
+bool __wrap_ng_connections_copies(const struct ng_comm *)
+{
+    return take(&looks);
 }
 
 int __wrap_clock_gettime(clockid_t, struct timespec *ret_time)
@@ -57,6 +64,8 @@ TEST(Release, AQueryAndACopyComeToTheirEndFirst)
     EXPECT_GE(waited_ms(0, 10), 10);
     EXPECT_EQ(copies, 0);
     EXPECT_GE(waited_ms(10, 10), 20);
+    EXPECT_GE(waited_ms(0, 0, 10), 10);
+    EXPECT_EQ(looks, 0);
     EXPECT_EQ(asks + copies, 0);
 }
 
@@ -64,5 +73,6 @@ TEST(Release, OneThatHangsIsNotWaitedForLong)
 {
     EXPECT_NEAR((double)waited_ms(FOR_EVER, 0), 2000, 5);
     EXPECT_NEAR((double)waited_ms(0, FOR_EVER), 150, 5);
+    EXPECT_NEAR((double)waited_ms(0, 0, FOR_EVER), 150, 5);
     EXPECT_NEAR((double)waited_ms(FOR_EVER, FOR_EVER), 2000, 5);
 }

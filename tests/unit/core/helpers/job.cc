@@ -297,6 +297,8 @@ void Job::fill(struct ng_view *view) const
             member->counted = from.counted;
             member->counted_seq = from.counted_seq;
             member->counted_left = from.counted_left;
+            ng_view_set_edges(view, member, from.edges.data(), (uint32_t)from.edges.size(),
+                              from.edges_age_ns);
             member->coll_joined = from.coll_joined;
             member->p2p_joined = from.p2p_joined;
             member->groups_closed = from.groups_closed;

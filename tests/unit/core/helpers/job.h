@@ -36,6 +36,8 @@ struct Member {
     bool counted = false; /* by NCCL's own counters */
     uint64_t counted_seq = 0;
     uint32_t counted_left = 0;
+    std::vector<struct ng_edge> edges; /* of NCCL's connections */
+    int64_t edges_age_ns = 0;
     int cuda_error = 0, async_error = 0;
     int64_t ended_age_ns = 0;
     uint32_t creator_tid = 0, created_by = 0;

@@ -264,6 +264,7 @@ void made_deaths_begin(int64_t pending_age_ns)
     ng_guard.config.abort_wait_ns = MADE_ABORT_WAIT_MS * NG_MS;
     ng_guard.config.timeout_ns = 600 * NG_S;
     ng_deadline_after_fork();
+    ng_claim_after_fork();
     atomic_store(&ng_guard.running, true);
     NG_STORE(ng_guard.box.threads[0].op, NG_OP_NONE);
     NG_STORE(ng_guard.box.header->group_used, 1);

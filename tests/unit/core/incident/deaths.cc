@@ -831,6 +831,55 @@ TEST_F(Deaths, ASuspicionOfOneThatHasJustFallenSilentWaitsForItsNeighboursAndADe
         }
 }
 
+/* Two ranks in a stall that names nobody, of which these have looked at their connections: both
+ * together may name one (core/verdict/culprits_edges.c). */
+static Job stalled(bool own, bool other, int64_t other_age_ns = 0, int done = 6)
+{
+    const struct ng_edge silent = {1, NG_EDGE_SENDS | NG_EDGE_RING, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+    Job job(2, WORLD, "dp");
+
+    for (int rank = 0; rank < 2; rank++)
+        job.at(WORLD, rank).did(done).waits();
+    if (own)
+        job.at(WORLD, 0).edges = {silent};
+    if (other)
+        job.at(WORLD, 1).edges = {silent};
+    job.at(WORLD, 1).edges_age_ns = other_age_ns;
+    return job;
+}
+
+TEST_F(Deaths, AStallThatNamesNobodyWaitsTwiceForARankThatHasNotLookedLately)
+{
+    for (int64_t age_ns : {(int64_t)0, NG_EDGES_TOGETHER_NS})
+        for (bool deadline : {false, true}) {
+            SetUp();
+            everywhere = stalled(true, age_ns, age_ns);
+            EXPECT_TRUE(made_deaths_waits_for_more(WORLD, 7, deadline));
+            EXPECT_TRUE(made_deaths_waits_for_more(WORLD, 7, deadline));
+            EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 7, deadline)) << "long enough";
+        }
+}
+
+/* Or each of two stalls would keep the other's deadline waiting. */
+TEST_F(Deaths, StallsThatWaitForLooksShareThoseTwoTimes)
+{
+    for (int time = 0; time < 3; time++) {
+        everywhere = stalled(true, false, 0, time % 2 ? 8 : 6);
+        EXPECT_EQ(made_deaths_waits_for_more(WORLD, time % 2 ? 9 : 7, true), time < 2) << time;
+    }
+}
+
+TEST_F(Deaths, AStallDoesNotWaitForLooksThatWillNotComeOrAreThere)
+{
+    everywhere = stalled(false, false);
+    EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 7, false)) << "this rank has not looked, either";
+    everywhere = stalled(true, true, NG_EDGES_TOGETHER_NS - 1);
+    EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 7, false)) << "it has";
+    everywhere = stalled(true, false);
+    everywhere.process(1).life = NG_LIFE_UNKNOWN;
+    EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 7, false)) << "it may never";
+}
+
 /* ---- More alarms than there is room for ---- */
 
 constexpr uint64_t MANY = 100;

@@ -341,6 +341,40 @@ TEST_F(Box, HashLogsOfGroupsThatAreNotThereAreNotRead)
     EXPECT_EQ(box.hash_log_capacity, 0u);
 }
 
+/* As long as the same work of the same communicator is the oldest. */
+TEST_F(Box, EdgesAreReadWithTheWorkThatWasTheOldest)
+{
+    const struct ng_edge all[NG_EDGES_MAX + 1] = {
+        {7, NG_EDGE_SENDS | NG_EDGE_TREE_UP, 8, 7, 6, 5, 4, 3, 0xfffffff0, 65535, 2}, {-1}};
+    struct ng_edge edges[NG_EDGES_MAX];
+    int64_t looked = 0;
+    struct ng_box reader;
+
+    ASSERT_EQ(ng_box_create(folder.path().c_str(), &who, 16, &box), 0);
+    Writer writer(&box);
+    for (uint32_t slot : {0u, 3u, 3 + box.edges_capacity})
+        writer.group(slot, 0x77, 8, 3, "dp");
+    EXPECT_EQ(ng_edges_read(&box, 3, 41, edges, &looked), 0u) << "never looked";
+    ng_edges_write(&box, 3, 41, all, 2);
+    ASSERT_EQ(ng_box_open(only_file(folder).c_str(), &reader), 0);
+    ASSERT_EQ(ng_box_read(&reader, NG_BOX_ALL), 0);
+    ASSERT_EQ(ng_edges_read(&reader, 3, 41, edges, &looked), 2u);
+    EXPECT_EQ(memcmp(&edges[0], &all[0], sizeof(edges[0])), 0);
+    EXPECT_EQ(edges[1].peer, -1);
+    EXPECT_GT(looked, 0);
+    ng_box_close(&reader, nullptr);
+
+    EXPECT_EQ(ng_edges_read(&box, 3, 42, edges, &looked), 0u) << "another work";
+    EXPECT_EQ(ng_edges_read(&box, 3 + box.edges_capacity, 41, edges, &looked), 0u);
+    EXPECT_EQ(ng_edges_read(&box, box.group_capacity, 41, edges, &looked), 0u);
+    box.groups[3].generation = box.groups[3].generation + 1;
+    EXPECT_EQ(ng_edges_read(&box, 3, 41, edges, &looked), 0u) << "another communicator";
+    ng_edges_write(&box, 3, 41, all, NG_EDGES_MAX + 1);
+    EXPECT_EQ(ng_edges_read(&box, 3, 41, edges, &looked), NG_EDGES_MAX);
+    ng_edges_write(&box, 3 + box.edges_capacity, 41, all, 1);
+    EXPECT_EQ(ng_edges_read(&box, 3, 41, edges, &looked), 0u) << "the newest look is kept";
+}
+
 /* Whatever stands in the file, reading it neither crashes nor loops. */
 TEST_F(Box, DamageAnywhereIsSurvived)
 {

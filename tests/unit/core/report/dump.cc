@@ -89,6 +89,8 @@ Job full_job()
     member.counted = true;
     member.counted_seq = 2;
     member.counted_left = 1;
+    member.edges = {{1, NG_EDGE_SENDS | NG_EDGE_RING, 4, 3, 2, 1, 5, 6, 4000000000, 7, 8}};
+    member.edges_age_ns = 16;
     member.queued({95, 99, 1000, -7, 0}); /* of a version to come */
     job.at(0xfedcba9876543210, 1).did(2).state = NG_GROUP_FINALIZED;
     job.inside(0, NG_OP_GroupEnd);
@@ -148,7 +150,7 @@ TEST(Dump, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 432u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 448u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_duration), 280u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);

@@ -143,6 +143,14 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
             member->counted_seq = any(random);
             member->counted_left = (uint32_t)any(random);
         }
+        struct ng_edge edges[NG_EDGES_MAX];
+        uint32_t edge_count = (uint32_t)(random() % (NG_EDGES_MAX + 1));
+        for (struct ng_edge &edge : edges)
+            edge = {any_int(random),    (uint8_t)random(),  (uint8_t)random(), (uint8_t)random(),
+                    (uint8_t)random(),  (uint8_t)random(),  (uint8_t)random(), (uint8_t)random(),
+                    (uint32_t)random(), (uint16_t)random(), (uint16_t)random()};
+        EXPECT_TRUE(ng_view_set_edges(view, member, edges, edge_count,
+                                      edge_count ? (int64_t)(any(random) >> 2) : 0));
         member->timeout_ns = (int64_t)(any(random) >> 2);
         member->error_age_ns = (int64_t)(any(random) >> 2);
         member->rests = random() % 2;
@@ -331,6 +339,22 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(counted);
     SAME(counted_seq);
     SAME(counted_left);
+    SAME(edges_age_ns);
+    SAME(edge_count);
+    for (uint32_t i = 0; i < a.edge_count && i < b.edge_count; i++) {
+        const struct ng_edge &one = a.edges[i], &other = b.edges[i];
+        EXPECT_EQ(one.peer, other.peer);
+        EXPECT_EQ(one.flags, other.flags);
+        EXPECT_EQ(one.channels, other.channels);
+        EXPECT_EQ(one.begun, other.begun);
+        EXPECT_EQ(one.taken, other.taken);
+        EXPECT_EQ(one.held, other.held);
+        EXPECT_EQ(one.channel, other.channel);
+        EXPECT_EQ(one.queued, other.queued);
+        EXPECT_EQ(one.base, other.base);
+        EXPECT_EQ(one.posted, other.posted);
+        EXPECT_EQ(one.consumed, other.consumed);
+    }
     SAME(timeout_ns);
     SAME(error_age_ns);
     SAME(rests);
@@ -636,11 +660,11 @@ TEST(Progress, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_process), 1240u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
-    EXPECT_EQ(sizeof(struct ng_view_member), 432u);
+    EXPECT_EQ(sizeof(struct ng_view_member), 448u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
     EXPECT_EQ(sizeof(struct ng_view_fault), 200u);
-    EXPECT_EQ(sizeof(struct ng_view_failure), 440u);
+    EXPECT_EQ(sizeof(struct ng_view_failure), 456u);
 }
 
 TEST(Progress, OfTheSamplesTheNewestAreTold)
