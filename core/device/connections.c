@@ -447,7 +447,7 @@ bool ng_connections_are_late(void)
            (atomic_load(&late_copies) || atomic_load(&under_way) & LOOKS);
 }
 
-void ng_connections_tend(void)
+void ng_connections_look_again(void)
 {
     struct ng_edge edges[NG_EDGES_MAX];
     int64_t when;

@@ -32,7 +32,7 @@ bool ng_connections_are_late(void);
 
 /* While work that was looked at is still the oldest of its communicator, look again now and then:
  * what the ranks show side by side must be of one moment. Incident thread, each round. */
-void ng_connections_tend(void);
+void ng_connections_look_again(void);
 
 /* Make the stream and the memory for that, while nothing hangs: a communicator has become
  * known (ng_launch_counters_prepare). Never waits. Incident thread. */

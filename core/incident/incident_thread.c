@@ -160,7 +160,7 @@ static void *attend(void *unused)
         look_for_stragglers();
         if (ng_launch_counters_prepare())
             ng_connections_prepare();
-        ng_connections_tend();
+        ng_connections_look_again();
         own.group_unknown = ng_grow_id_look_up(&ng_guard.box, board);
         ng_roll_call_report(board, ng_snapshot_at_job);
         ng_watchdog_fallback_check();

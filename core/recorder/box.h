@@ -666,11 +666,11 @@ struct ng_box {
     struct ng_box_edges *edges;
     uint8_t *lines;
     uint32_t group_capacity, thread_capacity, record_capacity;
-    uint32_t kept_capacity; /* 0: the writer keeps no records */
+    uint32_t kept_capacity;                      /* 0: the writer keeps no records */
     uint32_t duration_capacity, sample_capacity; /* 0: the writer measured nothing */
     uint32_t fault_capacity;                     /* 0: no faults are injected */
     uint32_t registration_capacity;              /* 0: nothing is registered */
-    uint32_t frames_capacity, module_capacity, address_capacity; /* 0: calls have no frames */
+    uint32_t frames_capacity, module_capacity, address_capacity;     /* 0: calls have no frames */
     uint32_t hash_log_capacity, host_calls_capacity, edges_capacity; /* 0: the writer has none */
     uint32_t python_capacity, code_capacity, lines_capacity; /* 0: calls have no Python frames */
     uint32_t groups_reserved;                                /* slots whose pages certainly exist */

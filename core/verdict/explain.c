@@ -312,13 +312,14 @@ void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t pr
 {
     const struct ng_view_process *in_view = &processes->view->processes[process];
     struct ng_text text = {ret_why, 0, bytes};
+    bool early = in_view->life == NG_LIFE_DEAD && !in_view->member_count;
 
     ret_why[0] = '\0';
     switch (in_view->life) {
     case NG_LIFE_DEAD:
-        if (!in_view->member_count) {
+        if (early) {
             add_early_end(&text, in_view);
-            return;
+            break;
         }
         add_death(&text, in_view);
         ng_text_add(&text, " before it called");
@@ -337,7 +338,8 @@ void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t pr
     default:
         ng_text_add(&text, "is alive but has not called");
     }
-    ng_text_add(&text, " %s", ng_op_name(op));
+    if (!early)
+        ng_text_add(&text, " %s", ng_op_name(op));
     if (in_view->life == NG_LIFE_EXITED)
         add_remains(&text, processes, process);
     if (by_number)

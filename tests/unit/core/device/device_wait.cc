@@ -229,7 +229,7 @@ TEST(DeviceWaitUnderTeardown, AProgramWhoseHostCallTheAbortEndsIsLeftAlone)
                             if (made_call(0, &call) == ncclSuccess)
                                 _exit(1);
                             /* As above. */
-                            void *later = handle(2);
+                            void *later = made_handle();
                             made_init(0, later, 2, 0, nullptr, ncclSuccess);
                             made_calls.held = true;
                             _exit(all_reduce(later, made_stream(0)) != ncclSuccess ? 0 : 2);
@@ -258,7 +258,7 @@ TEST(DeviceWaitUnderTeardown, WhereNcclRefusesTheAbortTheCallReturnsItsErrorAllT
                         made_calls.held = true;
                         if (all_reduce(comm, made_stream(0)) == ncclSuccess)
                             _exit(1);
-                        void *later = handle(2);
+                        void *later = made_handle();
                         made_init(0, later, 2, 0, nullptr, ncclSuccess);
                         _exit(all_reduce(later, made_stream(0)) != ncclSuccess ? 0 : 2);
                     }),

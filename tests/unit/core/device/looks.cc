@@ -33,7 +33,7 @@ class Looks : public testing::Test
     static std::vector<unsigned> tend_after(long ms)
     {
         looks.now_ms += ms;
-        looks_tend();
+        looks_look_again();
         return seen();
     }
 };

@@ -257,9 +257,9 @@ void looks_look(void)
     ng_connections_look();
 }
 
-void looks_tend(void)
+void looks_look_again(void)
 {
-    ng_connections_tend();
+    ng_connections_look_again();
 }
 
 void looks_go_on(void)

@@ -23,7 +23,7 @@ extern struct looks {
 /* All communicators have work in flight. */
 void looks_begin(void);
 void looks_look(void);
-void looks_tend(void);
+void looks_look_again(void);
 /* Another work is the oldest of each. */
 void looks_go_on(void);
 bool looks_copies(unsigned comm);
