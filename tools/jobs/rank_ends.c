@@ -85,10 +85,63 @@ struct ng_rank_ends *ng_rank_ends_create(const char *dir, const struct ng_witnes
     return ends;
 }
 
+/* The folder of black boxes of its job. */
+static void own_folder(const struct ng_rank_ends *ends, const struct ng_loaded *loaded,
+                       char ret_folder[PATH_MAX])
+{
+    if (ends->dir)
+        snprintf(ret_folder, PATH_MAX, "%s", ends->dir);
+    else
+        ng_paths_default_dir(loaded->job, ret_folder, PATH_MAX);
+}
+
+/* NULL: it is not known. */
+static const struct rank *find_path(const struct ng_rank_ends *ends, const char *path)
+{
+    for (size_t i = 0; i < ends->count; i++)
+        if (strcmp(ends->ranks[i].path, path) == 0)
+            return &ends->ranks[i];
+    return NULL;
+}
+
+/* Are black boxes in this folder that were not left here? Their processes may wait for those whose
+ * boxes were, or wanted to. */
+static bool has_others(const struct ng_rank_ends *ends, const char *folder)
+{
+    char path[PATH_MAX];
+    DIR *boxes = opendir(folder);
+    bool others = false;
+
+    for (struct dirent *entry; boxes && !others && (entry = readdir(boxes));) {
+        if (strncmp(entry->d_name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        const struct rank *rank = find_path(ends, path);
+        others = !rank || !rank->left;
+    }
+    if (boxes)
+        closedir(boxes);
+    return others;
+}
+
+/* Removes the black boxes that were left here, where nobody looks at them. */
+static void take_back(const struct ng_rank_ends *ends)
+{
+    for (size_t i = 0; i < ends->count; i++) {
+        char folder[PATH_MAX];
+        own_folder(ends, &ends->ranks[i].loaded, folder);
+        if (!ends->ranks[i].left || has_others(ends, folder))
+            continue;
+        unlink(ends->ranks[i].path);
+        rmdir(folder); /* fails if other files are in it */
+    }
+}
+
 void ng_rank_ends_destroy(struct ng_rank_ends *ends)
 {
     if (!ends)
         return;
+    take_back(ends);
     for (size_t i = 0; i < ends->count; i++)
         if (ends->ranks[i].fd >= 0)
             close(ends->ranks[i].fd);
@@ -100,14 +153,6 @@ void ng_rank_ends_destroy(struct ng_rank_ends *ends)
         close(ends->arrivals);
     free(ends->ranks);
     free(ends);
-}
-
-static bool is_known(const struct ng_rank_ends *ends, const char *path)
-{
-    for (size_t i = 0; i < ends->count; i++)
-        if (strcmp(ends->ranks[i].path, path) == 0)
-            return true;
-    return false;
 }
 
 /* Belongs to a process that runs under this `ncclguard run`, and can be watched. */
@@ -206,7 +251,7 @@ static void look_into(struct ng_rank_ends *ends, const char *path)
         if (strncmp(entry->d_name, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) != 0 ||
             snprintf(rank.path, sizeof(rank.path), "%s/%s", path, entry->d_name) >=
                 (int)sizeof(rank.path) ||
-            is_known(ends, rank.path) || !open_rank(&rank))
+            find_path(ends, rank.path) || !open_rank(&rank))
             continue;
         struct rank *arrived = find_arrived(ends, rank.pid, rank.start_ticks);
         if (arrived) {
@@ -244,16 +289,6 @@ static int find_ended(struct ng_rank_ends *ends, struct epoll_event ret_ended[RA
     }
     ends->order_unknown = true;
     return count;
-}
-
-/* The folder of black boxes of its job. */
-static void own_folder(const struct ng_rank_ends *ends, const struct ng_loaded *loaded,
-                       char ret_folder[PATH_MAX])
-{
-    if (ends->dir)
-        snprintf(ret_folder, PATH_MAX, "%s", ends->dir);
-    else
-        ng_paths_default_dir(loaded->job, ret_folder, PATH_MAX);
 }
 
 /* Has it made a black box, perhaps just now? */

@@ -262,6 +262,21 @@ TEST_F(RankEnds, ARankThatEndsBeforeItsFirstCommunicatorGetsABlackBox)
     ng_rank_ends_wait(ends, -1, 0);
     EXPECT_EQ(boxes().size(), before + 2) << "and rank " << RANKS + 1;
     ng_rank_ends_destroy(ends);
+    EXPECT_EQ(boxes().size(), before + 2) << "others may look at them";
+}
+
+TEST_F(RankEnds, ABoxThatWasLeftWhereNobodyLooksGoesWithTheRun)
+{
+    Folder apart;
+    struct ng_rank_ends *ends = ng_rank_ends_create(apart.path().c_str(), nullptr);
+
+    ng_rank_ends_look(ends, nullptr);
+    for (int rank : {RANKS, RANKS + 1})
+        waitpid(start_and_end(rank, SIGKILL), nullptr, 0);
+    ng_rank_ends_wait(ends, -1, 0);
+    EXPECT_FALSE(std::filesystem::is_empty(apart.path()));
+    ng_rank_ends_destroy(ends);
+    EXPECT_FALSE(std::filesystem::exists(apart.path()));
 }
 
 /* All wait in collective 7 when the verdict on it comes. */
