@@ -220,10 +220,9 @@ TEST(DeviceWaitUnderTeardown, AProgramWhoseHostCallTheAbortEndsIsLeftAlone)
                                     std::this_thread::yield();
                                 return (int)ncclInternalError;
                             };
-                            std::thread never([&] {
-                                if (!inside)
-                                    never_returns(comm);
-                            });
+                            std::thread never;
+                            if (!inside)
+                                never = std::thread([&] { never_returns(comm); });
                             while (!inside && !made_aborts(comm))
                                 std::this_thread::yield();
                             if (made_call(0, &call) == ncclSuccess)
