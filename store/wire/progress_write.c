@@ -14,6 +14,7 @@
 
 /* An upper bound for our blocks: all texts, and all numbers at their longest. */
 #define BLOCK_BYTES  1280u
+#define MEMBER_BYTES 1792u /* of a member: samples, and the edges of all its connections */
 #define NUMBER_BYTES 10u
 
 /* Failed communicators of a process that are reported: the newest. */
@@ -257,7 +258,8 @@ int ng_progress_encode(const struct ng_view *view, uint32_t process,
         (uint64_t)count_records(&writer, true, &all) + count_records(&writer, false, &all);
     if (limits->records > records)
         blocks += records - limits->records;
-    coder->bytes = ng_arena_alloc(arena, blocks * (BLOCK_BYTES + NUMBER_BYTES));
+    coder->bytes = ng_arena_alloc(arena, blocks * (BLOCK_BYTES + NUMBER_BYTES) +
+                                             (uint64_t)members * (MEMBER_BYTES - BLOCK_BYTES));
     if (!coder->bytes)
         return -ENOMEM;
 

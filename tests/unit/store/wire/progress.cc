@@ -817,6 +817,46 @@ TEST(Progress, IsSmall)
     EXPECT_LT(suspect, 13000u);
 }
 
+/* Room is counted beforehand: a neighbour writes whatever a damaged box claims. */
+TEST(Progress, MembersWithTheLargestNumbersHaveRoom)
+{
+    constexpr int members = 2500;
+    OwnView view, again;
+    uint32_t index;
+    fill_usual(&view, 1, 0);
+    struct ng_edge edges[NG_EDGES_MAX];
+    memset((void *)edges, 0xff, sizeof(edges));
+    for (struct ng_edge &edge : edges)
+        edge.peer = INT32_MIN;
+    for (int i = 0; i < members; i++) {
+        struct ng_view_member *member = ng_view_add_member(&view, 0, 0, i);
+        ASSERT_NE(member, nullptr);
+        ASSERT_TRUE(ng_view_set_edges(&view, member, edges, NG_EDGES_MAX, NG_VIEW_AGE_MAX_NS));
+        for (uint32_t k = 0; k < NG_PROGRESS_SAMPLES; k++) {
+            struct ng_view_sample sample = {k % 2 ? (uint64_t)INT64_MAX : 1, UINT32_MAX,
+                                            INT64_MAX - 1};
+            ASSERT_TRUE(ng_view_add_sample(&view, member, &sample));
+        }
+        struct ng_view_registration *registration = &member->registration;
+        registration->known = true;
+        registration->segments = registration->segment_bytes = registration->bytes =
+            registration->registered_bytes = registration->made = registration->ended =
+                registration->failed = registration->deferred = registration->spent_ns = UINT64_MAX;
+        for (uint32_t &entered : member->host_calls.entered)
+            entered = UINT32_MAX;
+        member->entered = member->p2p_entered = INT64_MAX;
+        member->coll_joined = member->p2p_joined = member->groups_closed = UINT64_MAX;
+        member->pending_seq = member->pending_record = UINT64_MAX;
+        member->timeout_ns = member->created_age_ns = member->ended_age_ns = member->error_age_ns =
+            member->pending_age_ns = NG_VIEW_AGE_MAX_NS;
+        member->last = {UINT32_MAX, INT32_MIN, INT32_MIN, INT32_MIN, UINT64_MAX};
+        member->joined_id = member->excluded = UINT64_MAX;
+    }
+    std::string blob = encode(&view, 0, all_of_it);
+    ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
+    EXPECT_EQ(again.member_count, members + 1u);
+}
+
 TEST(Progress, MoreThanAnybodyReadsIsNotWritten)
 {
     OwnView view;
