@@ -345,6 +345,8 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
             make_older(&member->ended_age_ns, by_ns);
         if (member->pending_record)
             make_older(&member->pending_age_ns, by_ns);
+        if (member->edge_count)
+            make_older(&member->edges_age_ns, by_ns);
         for (uint32_t k = 0; k < member->record_count; k++) {
             struct ng_view_record *record = &member->records[k];
             make_older(&record->entered_age_ns, by_ns);

@@ -979,7 +979,11 @@ TEST(Progress, GrowsOlderAsLongAsItsProcessLives)
 {
     OwnView view;
     fill_usual(&view, 1, 2);
+    struct ng_edge edge = {};
+    ASSERT_TRUE(ng_view_set_edges(&view, &view.members[0], &edge, 1, NG_S));
     ng_progress_age(&view, 0, 5 * NG_S);
+    EXPECT_EQ(view.members[0].edges_age_ns, 6 * NG_S)
+        << "looks of two hosts are compared by their ages";
     EXPECT_EQ(view.members[0].pending_age_ns, 12345678 + 5 * NG_S);
     EXPECT_EQ(view.members[0].created_age_ns, 3605 * NG_S);
     EXPECT_EQ(view.members[0].ended_age_ns, 0) << "it has not ended";
