@@ -201,9 +201,11 @@ static bool is_consequence(const struct ng_verdict_builder *builder,
     if (age_ns < first->dead_ns - DEATHS_TOGETHER_NS)
         return true;
     /* Its launcher ended it because of the other; clocks of two hosts do not tell which was
-     * first. */
+     * first, unless one was long before: a launcher that has waited in vain kills what is left. */
     if (absentee->absence == NG_ABSENT_DEAD && first->own && ng_told_to_end(process->exit_status) &&
-        (age_ns < first->own->life_age_ns || strcmp(process->host, first->own->host) != 0))
+        (age_ns < first->own->life_age_ns ||
+         (age_ns <= first->own->life_age_ns + DEATHS_TOGETHER_NS &&
+          strcmp(process->host, first->own->host) != 0)))
         return true;
     return absentee->absence == NG_ABSENT_DEAD &&
            age_ns < first->lost_ns - DEATHS_TOGETHER_NS - SIGN_OF_LIFE_NS;

@@ -13,7 +13,10 @@
  * one. */
 static inline bool ng_told_to_end(int exit_status)
 {
-    int number = exit_status - (exit_status < NG_EXIT_STATUS_SIGNAL ? 128 : NG_EXIT_STATUS_SIGNAL);
+    int number =
+        exit_status - (exit_status < NG_EXIT_STATUS_SIGNAL   ? 128
+                       : exit_status < NG_EXIT_STATUS_SILENT ? NG_EXIT_STATUS_SIGNAL
+                                                             : NG_EXIT_STATUS_SILENT + 128);
 
     return number == SIGTERM || number == SIGINT || number == SIGHUP;
 }

@@ -665,6 +665,14 @@ TEST(Verdict, WhatALauncherEndedBecauseOfADeathIsNoCulprit)
     job.process(3).life_age_ns = 6 * NG_S;
     job.process(3).host = "n2";
     EXPECT_EQ(judge(job).culprits, std::vector<int>{2});
+    job.process(3).exit_status = NG_EXIT_STATUS_SILENT + 128 + SIGTERM;
+    EXPECT_EQ(judge(job).culprits, std::vector<int>{2});
+    job.process(3).exit_status = NG_EXIT_STATUS_SIGNAL + SIGTERM;
+
+    /* Long before: rank 2 did not end when it was told to, and was killed. */
+    job.process(3).life_age_ns = 8 * NG_S;
+    EXPECT_EQ(judge(job).culprits, std::vector<int>{3});
+    job.process(3).life_age_ns = 6 * NG_S;
 
     /* On the same it was before, or at the same moment as far as is known. */
     job.process(3).host = job.process(2).host;
