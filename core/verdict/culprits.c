@@ -566,6 +566,7 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
     verdict->kind = NG_KIND_GPU_STALL;
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     verdict->counted = is_counted(builder, wait);
+    verdict->connection_count = 0; /* another wait may have been judged before */
     if (wait->not_started == 0)
         return ng_culprits_edges(builder, wait);
     bool none_started = wait->not_started >= wait->waiter_count;

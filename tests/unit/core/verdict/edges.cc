@@ -247,3 +247,22 @@ TEST(Edges, PeersThatDoNotExistAreSurvived)
     job.at(WORLD, 3).edges.push_back(edge(-5, RING, 1));
     judge(job);
 }
+
+/* Of the two calls of an NCCL group both are judged. */
+TEST(Edges, WhatIsShownOfAnotherCallOfTheNcclGroupIsNotRepeated)
+{
+    Job job(2, 1, "a");
+    job.group(2, "b");
+    job.number_by_process();
+    for (int rank : {0, 1})
+        for (uint64_t group : {1, 2}) {
+            Member &member = job.at(group, rank).did(3).waits();
+            member.records.back().flags |= NG_RECORD_IN_GROUP;
+            member.edges = {edge(1 - rank, SENDS | RING, 1), edge(1 - rank, RING, 1)};
+        }
+    std::string text = expect_verdict(job, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN).text;
+    const char *line = "rank 0's data for rank 1 wait";
+    size_t first = text.find(line);
+    ASSERT_NE(first, std::string::npos) << text;
+    EXPECT_EQ(text.find(line, first + 1), std::string::npos) << text;
+}
