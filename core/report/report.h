@@ -46,12 +46,14 @@
  *                    there for the rank of the next step (after the last step: of the first). That
  *                    rank has not entered the operation, or is in the end of an NCCL group of both
  *                    operations; or, if "queued", it has, but its device is still in the operation
- * of its own step rehearsal        only if faults were injected (NCCLGUARD_FAULT), whether or not
- * they are the reason; otherwise absent: array of {"rank": int, -1 not known; "fault": string, as
- * the user wrote it; "times": int; "op": string; "group": 16 hex digits; "seq": int, 0 if it is no
- * collective; "age_ms": int}, of the newest injection calls            only if calls have frames
- * (NCCLGUARD_STACKS=call): where each culprit made its newest call, and where one waiting rank made
- * the call it waits in. Array of
+ *                    of its own step
+ *   rehearsal        only if faults were injected (NCCLGUARD_FAULT), whether or not they are the
+ *                    reason; otherwise absent: array of {"rank": int, -1 not known; "fault":
+ *                    string, as the user wrote it; "times": int; "op": string; "group": 16 hex
+ *                    digits; "seq": int, 0 if it is no collective; "age_ms": int}, of the newest
+ *                    injection
+ *   calls            only if calls have frames (NCCLGUARD_STACKS=call): where each culprit made its
+ *                    newest call, and where one waiting rank made the call it waits in. Array of
  *                    {"rank": int; "waits": bool, false: a culprit; "group": 16 hex digits; "op":
  *                    string, null not known; "seq": int, 0 if it is no collective; "frames": array,
  *                    innermost first, of {"name": string, null not known; "file": string, null not
