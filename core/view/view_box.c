@@ -443,10 +443,17 @@ static int read_records(struct reading *reading)
     uint32_t *placed = ng_arena_alloc(&view->arena, (reading->slots + 1) * sizeof(*placed));
     if (!placed)
         return -ENOMEM;
-    /* One that is copied meanwhile is in either. */
-    for (uint64_t id = oldest; id < next && id - oldest < capacity; id++)
-        if (copy_record(&box->records[ng_record_slot(id, capacity)], reading, &record, &slot))
-            place(&view->members[reading->first_member_of_slot[slot] - 1], &placed[slot], &record);
+    /* One that is copied meanwhile is in either. Calls made since `next` was read have overwritten
+     * the oldest ones: in a large ring they are many, and must not be moved for each other record.
+     */
+    for (int newer = 0; newer < 2; newer++)
+        for (uint64_t id = oldest; id < next && id - oldest < capacity; id++) {
+            const struct ng_box_record *from = &box->records[ng_record_slot(id, capacity)];
+            if ((ng_record_id(NG_LOAD(from->id_state)) >= next) == newer &&
+                copy_record(from, reading, &record, &slot))
+                place(&view->members[reading->first_member_of_slot[slot] - 1], &placed[slot],
+                      &record);
+        }
     for (uint32_t i = 0; i < box->kept_capacity && oldest > 1; i++)
         if (copy_kept(&box->records[capacity + i], reading, &record, &slot))
             place(&view->members[reading->first_member_of_slot[slot] - 1], &placed[slot], &record);

@@ -234,6 +234,29 @@ TEST_F(FromBox, TheRingKeepsTheNewestOldestFirst)
         EXPECT_EQ(member->records[i].coll_seq, 93 + i);
 }
 
+/* The ring goes on after the number of its newest record was read. To move half of them for each of
+ * the others takes minutes. */
+TEST(View, OfALargeRingThatGoesOnAllRecordsAreInOrder)
+{
+    constexpr uint64_t ring = 1 << 17, newer = ring / 2;
+    struct ng_box_identity who = identity(2);
+    struct ng_box box;
+    struct ng_view view;
+    ASSERT_EQ(ng_box_create(nullptr, &who, ring, &box), 0);
+    ng_view_init(&view);
+    Writer writer(&box);
+    writer.group(0, 0xabc, 4, 2, "");
+    for (uint64_t i = 0; i < ring + newer; i++)
+        writer.collective(0, NG_RECORD_COMPLETED);
+    box.header->record_next = ring + 1;
+    ASSERT_EQ(ng_view_add_box(&view, &box, NG_LIFE_RUNNING, 100 * NG_S, "box-1-2"), 0);
+    ASSERT_EQ(view.members[0].record_count, ring);
+    for (uint64_t i = 0; i < ring; i++)
+        ASSERT_EQ(view.members[0].records[i].id, newer + 1 + i);
+    ng_view_fini(&view);
+    ng_box_close(&box, nullptr);
+}
+
 TEST_F(FromBox, RecordsOfSeveralGroupsAreKeptApart)
 {
     Writer writer(&box_);
