@@ -457,7 +457,7 @@ static void code_host_calls(struct ng_coder *coder, struct ng_view_host_calls *t
 {
     for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
         UINT32(told->entered[i]);
-    BELOW(told->op, NG_OP_LIMIT);
+    UINT32(told->op);
     UINT32(told->tid);
     BELOW(told->open, 2);
 }

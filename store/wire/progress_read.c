@@ -109,6 +109,8 @@ static void get_member(struct reader *reader)
         told.created_by = NG_OP_NONE;
     if (told.last.op >= NG_OP_LIMIT)
         told.last = (struct ng_signature){0};
+    if (told.host_calls.op >= NG_OP_LIMIT)
+        told.host_calls.op = NG_OP_NONE;
     if (told.nranks < 0 || told.nranks > NG_VIEW_NRANKS_MAX || told.group_rank < -1 ||
         told.group_rank >= NG_VIEW_NRANKS_MAX ||
         (told.group_rank >= 0 && told.group_rank >= group->nranks)) {

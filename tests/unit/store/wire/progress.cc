@@ -646,10 +646,12 @@ TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
     fill_usual(&view, 1, 2);
     view.members[0].created_by = NG_OP_LIMIT;
     view.members[0].last = {UINT32_MAX, 7, 0, -1, 1024};
+    view.members[0].host_calls.op = NG_OP_LIMIT;
     std::string blob = encode(&view, 0, all_of_it);
     ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
     EXPECT_EQ(again.members[0].created_by, (uint32_t)NG_OP_NONE);
     EXPECT_EQ(again.members[0].last.op, (uint32_t)NG_OP_NONE);
+    EXPECT_EQ(again.members[0].host_calls.op, (uint32_t)NG_OP_NONE);
 }
 
 /* A view grew: tell the new fields, at the end of their block; except suspect_ns and
