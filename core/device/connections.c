@@ -357,7 +357,7 @@ static void visit(struct ng_comm *comm, struct ng_launch_log *log, bool looks)
 static bool is_wanted(const struct ng_comm *comm)
 {
     return NG_LOAD(comm->group->pending_record) && ng_comm_is_let_live(comm) &&
-           comm->slot < NG_COMM_CAPACITY;
+           comm->group != &comm->spare.group;
 }
 
 /* The driver has data for each thread, and the C library ends the process where it finds no memory

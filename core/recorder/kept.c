@@ -49,7 +49,8 @@ unsigned ng_kept_worth(const struct ng_box *box, const struct ng_box_record *rec
     enum ng_record_state state = ng_record_state(NG_LOAD(record->id_state));
     uint32_t slot = NG_LOAD(record->group_slot);
 
-    if (state == NG_RECORD_WRITING || slot >= box->group_capacity)
+    if (state == NG_RECORD_WRITING || slot >= box->group_capacity ||
+        slot >= NG_LOAD(box->header->group_used))
         return NONE;
     const struct ng_box_group *group = &box->groups[slot];
     uint32_t group_state = NG_LOAD(group->state);

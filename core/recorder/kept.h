@@ -28,9 +28,11 @@ ng_kept_may_matter(const struct ng_box *box, const struct ng_box_record *record,
 {
     uint32_t its = NG_LOAD(record->group_slot);
 
-    if (__builtin_expect(its == slot, 1) || !NG_LOAD(record->id_state))
+    /* Behind the slots in use there may be no pages, where shared memory is full. */
+    if (__builtin_expect(its == slot, 1) || !NG_LOAD(record->id_state) ||
+        its >= NG_LOAD(box->header->group_used))
         return false;
-    const struct ng_box_group *group = &box->groups[its % NG_BOX_GROUPS_MAX];
+    const struct ng_box_group *group = &box->groups[its];
     uint64_t since = NG_LOAD(group->entered) - NG_LOAD(record->coll_seq);
     return since < NG_KEPT_CALLS &&
            since + NG_LOAD(group->p2p_entered) - NG_LOAD(record->p2p_seq) < NG_KEPT_CALLS;

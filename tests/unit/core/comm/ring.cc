@@ -1,6 +1,9 @@
 /*
  * The ring as its writers use it: readers see whole records, overwritten ones are left alone.
  */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "tests/unit/core/helpers/box.h"
 
 extern "C" {
@@ -147,6 +150,21 @@ TEST_F(Ring, WhatIsStuckKeepsWhereItWasMade)
     EXPECT_EQ(count, 1u);
     EXPECT_EQ(addresses[0], 0x1234u);
     ng_box_close(&box, nullptr);
+}
+
+/* Where shared memory is full, later communicators have no slot in the black box: its pages are not
+ * there, and to touch them would end the program. */
+TEST_F(Ring, ForACommunicatorWithoutASlotNothingIsTouched)
+{
+    constexpr uint32_t slot = 2000;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), group = (uintptr_t)&box_.groups[slot];
+    void *pages = (void *)(group & ~(page - 1));
+    for (int i = 0; i < 3; i++)
+        box_.records[calls(4, 1, true)].group_slot = slot;
+    ASSERT_EQ(mprotect(pages, 2 * page, PROT_NONE), 0);
+    calls(4, 1000, true);
+    ASSERT_EQ(mprotect(pages, 2 * page, PROT_READ | PROT_WRITE), 0);
+    EXPECT_EQ(seen_of(0x78).size(), CAPACITY);
 }
 
 /* Of what is done only the newest calls are kept; once they go on, those make room. */
