@@ -73,16 +73,20 @@ static void tell_unwatched(enum ng_op op)
 /*
  * Does it go on although NCCL reports success? With nonblocking communicators 2.28.9 does so for
  * windows and device communicators. To ask is harmless here: the call has returned, and its own
- * thread asks.
+ * thread asks. An abort frees the communicator only once no query is counted.
  */
 static bool goes_on(const struct ng_call *call, struct ng_comm *comm)
 {
     int state = NG_NCCL_SUCCESS;
 
-    return atomic_load_explicit(&comm->mode.nonblocking, memory_order_relaxed) &&
-           call->nccl->comm_get_async_error && ng_comm_is_let_live(comm) &&
-           call->nccl->comm_get_async_error(call->comm, &state) == NG_NCCL_SUCCESS &&
-           state == NG_NCCL_IN_PROGRESS;
+    if (!atomic_load_explicit(&comm->mode.nonblocking, memory_order_relaxed) ||
+        !call->nccl->comm_get_async_error)
+        return false;
+    atomic_fetch_add(&comm->mode.questions, 1);
+    bool known = ng_comm_is_let_live(comm) &&
+                 call->nccl->comm_get_async_error(call->comm, &state) == NG_NCCL_SUCCESS;
+    atomic_fetch_sub(&comm->mode.questions, 1);
+    return known && state == NG_NCCL_IN_PROGRESS;
 }
 
 int ng_host_call_leave(const struct ng_call *call, const struct ng_call_context *context,

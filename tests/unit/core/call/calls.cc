@@ -1235,6 +1235,7 @@ TEST_F(CallPath, AHostCallLastsWhileItIsInProgressThoughItReturnedSuccess)
     void *comm = init(0, 2, &config);
     made_set_async_error(comm, ncclInProgress);
     EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
+    EXPECT_TRUE(made_question_was_counted());
     EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_CommWindowRegister);
     made_set_async_error(comm, OK);
     int state = ncclSuccess;

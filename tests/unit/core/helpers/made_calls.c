@@ -14,6 +14,7 @@
 #include "core/comm/completion.h"
 #include "core/comm/deadline.h"
 #include "core/comm/gate.h"
+#include "core/device/async.h"
 #include "core/fault/inject.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/nccl/call.h"
@@ -250,6 +251,7 @@ static void *unfinished; /* the handle that is still in progress */
 static _Atomic(const void *) erroneous, asked_about;
 static _Atomic int async_error;
 static _Atomic unsigned asked_count;
+static _Atomic bool asked_counted;
 
 void made_set_async_error(const void *comm, int error)
 {
@@ -264,12 +266,19 @@ unsigned made_asked(const void *comm)
     return atomic_load(&asked_count);
 }
 
+bool made_question_was_counted(void)
+{
+    return atomic_load(&asked_counted);
+}
+
 static int get_async_error(void *comm, int *ret_error)
 {
     struct timespec pause = {.tv_nsec = NG_MS};
 
     if (comm == atomic_load(&asked_about))
         atomic_fetch_add(&asked_count, 1);
+    if (ng_comm_find(comm))
+        atomic_store(&asked_counted, ng_async_asks(ng_comm_find(comm)));
     while (made_calls.answers_held)
         nanosleep(&pause, NULL);
     *ret_error = comm == unfinished                ? NG_NCCL_IN_PROGRESS

@@ -160,6 +160,8 @@ unsigned made_abort_place(const void *comm); /* in the order of all aborts, from
  */
 void made_set_async_error(const void *comm, int error);
 unsigned made_asked(const void *comm);
+/* Would an abort have waited for the end of the newest such question? */
+bool made_question_was_counted(void);
 /* As the guard does it in a forked child; to be called in one, in which its threads are gone. */
 void made_fork_child(void);
 
