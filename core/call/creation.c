@@ -27,6 +27,7 @@
 #include "core/policy/abort.h"
 #include "core/registration/registrations.h"
 #include "core/runtime/runtime.h"
+#include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
@@ -415,7 +416,21 @@ static bool claim_end(struct ng_comm *comm)
 #define VERSION_DESTROY_WAITS 23102
 #define QUITTERS_WAIT_NS      NG_S
 
-/* Would ncclCommDestroy wait for a rank that will never come to it? */
+/* An abort would end the work that ncclCommDestroy lets finish, and leave garbage where the program
+ * expects its result. False: it does not finish. */
+static bool await_works(const struct ng_comm *comm)
+{
+    int64_t until = ng_clock_mono_ns() + ng_guard.config.abort_wait_ns;
+
+    while (ng_comm_has_works(comm)) {
+        if (!atomic_load(&ng_guard.running) || ng_clock_mono_ns() >= until)
+            return false;
+        ng_wake_await_rounds(until);
+    }
+    return true;
+}
+
+/* Would ncclCommDestroy wait for a rank that will never come to it, and for nothing else? */
 static bool waits_for_quitter(const struct ng_call *call, const struct ng_comm *comm)
 {
     uint64_t id = NG_LOAD(comm->group->id);
@@ -423,7 +438,8 @@ static bool waits_for_quitter(const struct ng_call *call, const struct ng_comm *
 
     if (call->op != NG_OP_CommDestroy || call->nccl->version < VERSION_DESTROY_WAITS ||
         !call->nccl->comm_abort || NG_LOAD(comm->group->nranks) < 2 ||
-        ng_program_request_quitters(id, ng_clock_mono_ns() + QUITTERS_WAIT_NS, &any) != 0 || !any)
+        ng_program_request_quitters(id, ng_clock_mono_ns() + QUITTERS_WAIT_NS, &any) != 0 || !any ||
+        !await_works(comm))
         return false;
     ng_log(NG_LOG_WARN,
            "ncclCommDestroy of group %016" PRIx64 ": a rank has aborted this communicator or has "

@@ -338,17 +338,30 @@ static int step_get(struct slot *slot, struct ng_board *board, int64_t now)
 
 /* ---- The incident thread: ranks that have left ---- */
 
-/* How many ranks of the group have aborted their communicator, or ended without destroying it. */
+/* NULL: not known. */
+static const char *own_host(const struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].self)
+            return view->processes[i].host;
+    return NULL;
+}
+
+/* How many ranks of the group on this host have aborted their communicator, or ended without
+ * destroying it: NCCL waits for no others. */
 static uint32_t count_quitters(const struct ng_view *view, uint64_t group_id)
 {
     uint32_t group = ng_view_find_group(view, group_id), count = 0, found = 0;
     const struct ng_view_member *members =
         group != UINT32_MAX ? ng_view_members(view, group, &count) : NULL;
+    const char *host = own_host(view);
 
-    for (uint32_t i = 0; members && i < count; i++)
-        found += members[i].state == NG_GROUP_ABORTED ||
-                 (members[i].state != NG_GROUP_DESTROYED &&
-                  ng_life_is_gone(view->processes[members[i].process].life));
+    for (uint32_t i = 0; members && i < count; i++) {
+        const struct ng_view_process *process = &view->processes[members[i].process];
+        if (!host || strcmp(process->host, host) == 0)
+            found += members[i].state == NG_GROUP_ABORTED ||
+                     (members[i].state != NG_GROUP_DESTROYED && ng_life_is_gone(process->life));
+    }
     return found;
 }
 

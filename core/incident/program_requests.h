@@ -57,8 +57,8 @@ int ng_program_request_get(const char *key, void *ret_data, size_t room, size_t 
 int ng_program_request_barrier(struct ng_comm *comm, int64_t deadline_mono_ns, int *ranks,
                                uint32_t room, uint32_t *ret_missing);
 
-/* Has a rank of this group aborted its communicator, or ended without destroying it? As far as the
- * board tells. */
+/* Has a rank of this group on this host aborted its communicator, or ended without destroying it?
+ * As far as the board tells. */
 int ng_program_request_quitters(uint64_t group_id, int64_t deadline_mono_ns, bool *ret_any);
 
 /* Write this process's evidence into `folder` ("" the configured one). -ENAMETOOLONG. */

@@ -6,6 +6,8 @@
  *   device, device-end    ncclDevCommCreate, ncclDevCommDestroy
  *   suspend, resume       ncclCommSuspend, ncclCommResume
  *   destroy               no pair; at the end the last rank aborts, before the others destroy
+ *   destroy-busy          the same, while the last rank's broadcast is still on the streams of the
+ *                         others, which check its data
  *
  * HOW: plain; grouped, each in an NCCL group; nonblocking, by a communicator that is so.
  */
@@ -28,11 +30,13 @@ ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const void *device_comm);
 
 #define BYTES       (2u << 20)
 #define SUSPEND_MEM 1
+#define WORDS       64
+#define SENT        7
 
 #define WHATS(WHAT)                                                                                \
     WHAT(WINDOW, "window"), WHAT(WINDOW_END, "window-end"), WHAT(DEVICE, "device"),                \
         WHAT(DEVICE_END, "device-end"), WHAT(SUSPEND, "suspend"), WHAT(RESUME, "resume"),          \
-        WHAT(DESTROY, "destroy")
+        WHAT(DESTROY, "destroy"), WHAT(BUSY, "destroy-busy")
 enum { WHATS(WORD_NUMBER), WHAT_COUNT };
 static const char *const whats[WHAT_COUNT] = {WHATS(WORD_TEXT)};
 
@@ -118,6 +122,34 @@ static ncclResult_t all_reduce(struct member *member)
     return result;
 }
 
+static void CUDART_CB take_time(void *unused)
+{
+    sleep_ms(500);
+}
+
+/* What the last rank has sent is still on its way when it aborts. */
+static void broadcast_late(const struct member *member, bool sends)
+{
+    CUDA(cudaMemset(memory, sends ? SENT : 0, WORDS));
+    CUDA(cudaDeviceSynchronize());
+    if (!sends)
+        CUDA(cudaLaunchHostFunc(member->stream, take_time, NULL));
+    NCCL(ncclBroadcast(memory, memory, WORDS, ncclUint8, place.nranks - 1, member->comm,
+                       member->stream));
+    if (sends)
+        CUDA(cudaStreamSynchronize(member->stream));
+}
+
+static void check_broadcast(const struct member *member)
+{
+    unsigned char got[WORDS];
+
+    CUDA(cudaStreamSynchronize(member->stream));
+    CUDA(cudaMemcpy(got, memory, WORDS, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < WORDS; i++)
+        WRONG_IF(got[i] != SENT, "broadcast", "other data than were sent");
+}
+
 int main(int argc, char **argv)
 {
     struct member member = {0};
@@ -136,19 +168,23 @@ int main(int argc, char **argv)
     NCCL(ncclMemAlloc(&memory, BYTES));
     for (unsigned long i = 1; i <= (unsigned long)options.iters; i++) {
         NCCL(all_reduce(&member));
-        if (faulty == DESTROY)
+        if (faulty >= DESTROY)
             continue;
         call(&member, faulty & ~1u, i);
         call(&member, faulty | 1u, i);
     }
-    bool aborts = faulty == DESTROY && place.rank == place.nranks - 1;
+    bool aborts = faulty >= DESTROY && place.rank == place.nranks - 1;
     ncclUniqueId none = {{0}};
+    if (faulty == BUSY)
+        broadcast_late(&member, aborts);
     if (aborts)
         NCCL(ncclCommAbort(comm));
-    if (faulty == DESTROY) /* the others come after it */
+    if (faulty >= DESTROY) /* the others come after it */
         share_id(&place, &options, 1, aborts ? &none : NULL);
     if (!aborts)
         NCCL(ncclCommDestroy(comm));
+    if (faulty == BUSY && !aborts)
+        check_broadcast(&member);
     printf("rank %d: works\n", place.rank);
     return 0;
 }

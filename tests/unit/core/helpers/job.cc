@@ -240,6 +240,7 @@ void Job::fill(struct ng_view *view) const
         std::string host =
             processes[p].host.empty() ? "host-" + std::to_string(p / 8) : processes[p].host;
         snprintf(process->host, sizeof(process->host), "%s", host.c_str());
+        process->self = processes[p].self;
         snprintf(process->source, sizeof(process->source), "box-%d-1", processes[p].pid);
         for (const Call &call : calls) {
             if (call.process != (int)p)

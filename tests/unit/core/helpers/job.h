@@ -107,6 +107,7 @@ struct Process {
     int local_rank = -1;
     uint64_t run_word = 0, ring_first = 0;
     std::string host; /* empty: eight processes of the job share one */
+    bool self = false;
 
     /* Its life has been this for so long. */
     void is(enum ng_life now, int64_t age_ns)

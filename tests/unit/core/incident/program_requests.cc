@@ -263,6 +263,11 @@ TEST_F(ProgramRequests, ARankThatAbortedOrEndedWithoutDestroyingIsAQuitter)
     EXPECT_TRUE(quitters([](Job &job) { job.at(0x1, 2).state = NG_GROUP_ABORTED; }));
     EXPECT_TRUE(quitters([](Job &job) { job.process(2).life = NG_LIFE_DEAD; }));
     EXPECT_FALSE(quitters([](Job &job) { job.process(2).life = NG_LIFE_STOPPED; }));
+    EXPECT_FALSE(quitters([](Job &job) {
+        job.process(0).self = true;
+        job.process(2).host = "n2";
+        job.process(2).life = NG_LIFE_LOST;
+    })) << "NCCL waits for the ranks of its host";
     bool any = false;
     board.error = -EIO;
     EXPECT_EQ(ng_program_request_quitters(0x1, in_ms(60000), &any), -EIO);
