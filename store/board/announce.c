@@ -1,19 +1,26 @@
 /*
  * Tells the `ncclguard run` above this process that it has started, and as which rank.
  *
- * Entered once, before the program's main. Must never wait, nor leave anything open.
+ * Entered once, before the program's main. Must never wait for long, nor leave anything open.
  */
 #include "store/board/announce.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "core/recorder/loaded.h"
+
+/* The kernel queues ten messages of ranks that start together; the receiver takes them as soon as
+ * it has a processor. If the message of a rank were lost, the end of a helper of that rank would
+ * look like the rank's own. */
+#define WAIT_US 200000
 
 void ng_announce_start(const char *run_id, const struct ng_launch *launch)
 {
@@ -24,6 +31,7 @@ void ng_announce_start(const char *run_id, const struct ng_launch *launch)
                                .local_rank = launch->local_rank,
                                .launch_run = launch->run};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timeval wait = {.tv_usec = WAIT_US};
     int kept = errno;
 
     if (launch->rank < 0 || !run_id[0])
@@ -35,7 +43,8 @@ void ng_announce_start(const char *run_id, const struct ng_launch *launch)
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd >= 0) {
         /* If nobody receives it, an early end is not told; nothing else depends on it. */
-        (void)!sendto(fd, &loaded, sizeof(loaded), MSG_DONTWAIT | MSG_NOSIGNAL,
+        bool bounded = setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) == 0;
+        (void)!sendto(fd, &loaded, sizeof(loaded), MSG_NOSIGNAL | (bounded ? 0 : MSG_DONTWAIT),
                       (struct sockaddr *)&address,
                       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length));
         close(fd);

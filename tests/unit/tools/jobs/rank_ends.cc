@@ -12,6 +12,7 @@
 #include "tests/unit/tools/evidence.h"
 
 extern "C" {
+#include "core/recorder/proc.h"
 #include "store/board/announce.h"
 #include "tools/jobs/rank_ends.h"
 }
@@ -263,6 +264,44 @@ TEST_F(RankEnds, ARankThatEndsBeforeItsFirstCommunicatorGetsABlackBox)
     EXPECT_EQ(boxes().size(), before + 2) << "and rank " << RANKS + 1;
     ng_rank_ends_destroy(ends);
     EXPECT_EQ(boxes().size(), before + 2) << "others may look at them";
+}
+
+/* As of ranks that start together. If one were not received, the end of a helper of it would be
+ * taken for its own. */
+TEST_F(RankEnds, AStartIsReceivedThoughTheQueueWasFull)
+{
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str(), nullptr);
+    struct ng_launch launch = {};
+    uint64_t ticks;
+    siginfo_t info;
+    int room = 0;
+    char state = 'R';
+
+    ng_rank_ends_look(ends, nullptr);
+    std::ifstream("/proc/sys/net/unix/max_dgram_qlen") >> room;
+    snprintf(launch.job, sizeof(launch.job), "job");
+    launch.rank = RANKS;
+    pid_t many = fork();
+    for (int i = 0; many == 0 && i <= room; i++)
+        ng_announce_start(getenv("NCCLGUARD_RUN_ID"), &launch);
+    if (many == 0)
+        _exit(0);
+    waitid(P_PID, (id_t)many, &info, WEXITED | WNOWAIT);
+    launch.rank++;
+    pid_t one = fork();
+    if (one == 0) {
+        ng_announce_start(getenv("NCCLGUARD_RUN_ID"), &launch);
+        raise(SIGKILL);
+    }
+    while (ng_proc_stat(one, &state, &ticks) == 0 && state != 'S' && state != 'Z')
+        ;
+    ng_rank_ends_wait(ends, -1, 0);
+    waitid(P_PID, (id_t)one, &info, WEXITED | WNOWAIT);
+    ng_rank_ends_wait(ends, -1, 0);
+    EXPECT_NE(box_of_pid(one), "");
+    ng_rank_ends_destroy(ends);
+    for (pid_t pid : {many, one})
+        waitpid(pid, nullptr, 0);
 }
 
 TEST_F(RankEnds, ABoxThatWasLeftWhereNobodyLooksGoesWithTheRun)
