@@ -155,14 +155,19 @@ int ng_descendants_signal_one(const struct ng_descendant *descendant, int signal
     return error;
 }
 
-bool ng_descendants_has(pid_t pid)
+bool ng_descendants_is_below(pid_t pid, pid_t ancestor)
 {
-    pid_t self = getpid(), parent;
+    pid_t parent;
 
     for (int depth = 0; depth < DEPTH_LIMIT && read_parent(pid, &parent) == 0; depth++) {
-        if (parent == self)
+        if (parent == ancestor)
             return true;
         pid = parent;
     }
     return false;
+}
+
+bool ng_descendants_has(pid_t pid)
+{
+    return ng_descendants_is_below(pid, getpid());
 }

@@ -26,8 +26,9 @@ const struct ng_descendant *ng_descendants_find(const struct ng_descendant *list
 /* Signal this process, but not another one that has reused its pid. 0 or -errno. */
 int ng_descendants_signal_one(const struct ng_descendant *descendant, int signal_number);
 
-/* Whether a process of this pid namespace descends from this one. */
+/* Whether a process of this pid namespace descends from this one, or from `ancestor`. */
 bool ng_descendants_has(pid_t pid);
+bool ng_descendants_is_below(pid_t pid, pid_t ancestor);
 
 /* Signal all of them; stopped ones are continued, since they would act on nothing but SIGKILL.
  * Returns how many. */

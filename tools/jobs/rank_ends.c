@@ -26,6 +26,7 @@
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "tools/jobs/arrivals.h"
+#include "tools/jobs/descendants.h"
 
 /* Each takes a descriptor. */
 #define RANKS_MAX 512
@@ -317,6 +318,8 @@ static void leave_box(struct ng_rank_ends *ends, struct rank *rank, int64_t when
     char folder[PATH_MAX], state;
     uint64_t ticks;
 
+    if (rank->loaded.rank < 0)
+        return;
     /* Where nobody has waited for it yet, the kernel shows a status; none is 0. */
     if (!end && ng_proc_stat(rank->pid, &state, &ticks) == 0 && ticks == rank->start_ticks)
         end = NG_EXIT_STATUS_SILENT;
@@ -334,6 +337,20 @@ static void leave_box(struct ng_rank_ends *ends, struct rank *rank, int64_t when
         rank->loaded.rank = -1;
 }
 
+/* A process below which one of another rank starts is a launcher: the number that it has is of the
+ * batch system, as that of torchrun in a step of Slurm. */
+static void note_launchers(struct ng_rank_ends *ends, const struct ng_loaded *loaded, int pid)
+{
+    for (size_t i = 0; i < ends->count; i++) {
+        struct rank *above = &ends->ranks[i];
+        bool other = above->loaded.rank != loaded->rank ||
+                     (above->loaded.world_size >= 0 && loaded->world_size >= 0 &&
+                      above->loaded.world_size != loaded->world_size);
+        if (other && above->fd >= 0 && !above->path[0] && ng_descendants_is_below(pid, above->pid))
+            above->loaded.rank = -1;
+    }
+}
+
 /* A process has started, or become another program. What was left for an earlier process of its
  * rank is of no interest any more: the launcher has begun again. */
 static void arrive(struct ng_rank_ends *ends, const struct ng_loaded *loaded, int pid)
@@ -341,6 +358,7 @@ static void arrive(struct ng_rank_ends *ends, const struct ng_loaded *loaded, in
     struct rank rank = {.pid = pid, .loaded = *loaded, .fd = -1};
     char state;
 
+    note_launchers(ends, loaded, pid);
     for (size_t i = 0; i < ends->count; i++)
         if (ends->ranks[i].left && is_same_rank(&ends->ranks[i].loaded, loaded)) {
             unlink(ends->ranks[i].path);

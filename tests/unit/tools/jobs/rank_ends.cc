@@ -85,11 +85,12 @@ struct RankEnds : testing::Test {
     }
     /* A process of this rank has started under guard and ended by this signal (0: exit status 0;
      * SIGSTOP: it lives); nobody has reaped it. */
-    static pid_t start_and_end(int rank, int number)
+    static pid_t start_and_end(int rank, int number, int world_size = -1)
     {
         struct ng_launch launch = {};
         siginfo_t info;
         launch.rank = rank;
+        launch.world_size = world_size;
         snprintf(launch.job, sizeof(launch.job), "job");
         pid_t pid = fork();
         if (pid == 0) {
@@ -264,6 +265,45 @@ TEST_F(RankEnds, ARankThatEndsBeforeItsFirstCommunicatorGetsABlackBox)
     EXPECT_EQ(boxes().size(), before + 2) << "and rank " << RANKS + 1;
     ng_rank_ends_destroy(ends);
     EXPECT_EQ(boxes().size(), before + 2) << "others may look at them";
+}
+
+/* torchrun in a step of Slurm: the step's number is no rank of the job. */
+TEST_F(RankEnds, TheEndOfALauncherWithANumberOfItsOwnIsNotThatOfARank)
+{
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str(), nullptr);
+    size_t before = boxes().size();
+    struct ng_launch launch = {};
+    int lines[2];
+    pid_t worker = 0;
+
+    ng_rank_ends_look(ends, nullptr);
+    snprintf(launch.job, sizeof(launch.job), "job");
+    launch.rank = RANKS;
+    launch.world_size = 2;
+    ASSERT_EQ(pipe(lines), 0);
+    pid_t launcher = fork();
+    if (launcher == 0) {
+        ng_announce_start(getenv("NCCLGUARD_RUN_ID"), &launch);
+        worker = start_and_end(launch.rank, SIGSTOP, 16);
+        if (write(lines[1], &worker, sizeof(worker)) == (ssize_t)sizeof(worker))
+            pause();
+        _exit(1);
+    }
+    ASSERT_EQ(read(lines[0], &worker, sizeof(worker)), (ssize_t)sizeof(worker));
+    ng_rank_ends_wait(ends, -1, 0);
+
+    /* Nor is the launcher a process of the rank that has this number in the job. */
+    kill(worker, SIGKILL);
+    for (int tries = 0; tries < 1000 && boxes().size() == before; tries++)
+        ng_rank_ends_wait(ends, -1, 10);
+    EXPECT_NE(box_of_pid(worker), "");
+    kill(launcher, SIGKILL);
+    waitpid(launcher, nullptr, 0);
+    ng_rank_ends_wait(ends, -1, 0);
+    EXPECT_EQ(box_of_pid(launcher), "");
+    ng_rank_ends_destroy(ends);
+    close(lines[0]);
+    close(lines[1]);
 }
 
 /* As of ranks that start together. If one were not received, the end of a helper of it would be
