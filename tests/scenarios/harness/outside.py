@@ -51,10 +51,10 @@ def hold_all(job, program, seconds):
 
 
 def cut_off_box(job, program, rank):
-    """The file of its black box, which the rank has mapped, has no bytes any more."""
+    """The file of its black box, which the rank has mapped, has no bytes any more; it may have others' mapped, too."""
     pid = pid_of_rank(job, rank, program)
     with open(f"/proc/{pid}/maps") as file:
-        found = re.search(r" (/\S+/box-\d+-\d+(?:-\d+)?)$", file.read(), re.MULTILINE)
+        found = re.search(rf" (/\S+/box-{pid}-\d+(?:-\d+)?)$", file.read(), re.MULTILINE)
     if not found:
         raise Failure(f"rank {rank} has no black box")
     os.truncate(found.group(1), 0)
