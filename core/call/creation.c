@@ -310,6 +310,8 @@ static __attribute__((noinline)) void bind_created(struct ng_group_calls *calls,
         }
     }
     calls->created_count = 0;
+    if (ng_guard_cuda())
+        ng_watchdog_meet();
 }
 
 void ng_creation_bind(struct ng_group_calls *calls, int result)

@@ -60,6 +60,7 @@
 #define GRACE_NS     NG_S         /* a round that is late by less is not considered a stop */
 #define RECALL_NS    NG_S         /* a replay that lasts longer is recalled */
 #define CUT_OFF_NS   (50 * NG_MS) /* for two rounds of a watchdog that is not stuck */
+#define MEET_NS      (100 * NG_MS)
 
 /* Held during a round: the exit path runs the last round itself. Never taken while another lock is
  * held. */
@@ -82,6 +83,7 @@ static uint32_t retired_in_round;
 static const char own_tables[] = "its own tables", own_pause[] = "its pause";
 static _Atomic(const char *) activity = "its first round"; /* what the thread is doing */
 static atomic_int thread_id;
+static atomic_bool is_new; /* nobody has waited for its first round with a communicator yet */
 
 static void be_at(const char *what)
 {
@@ -748,6 +750,12 @@ void ng_watchdog_cut_off(struct ng_comm *comm)
     atomic_store(&comm->cut_off, true);
 }
 
+void ng_watchdog_meet(void)
+{
+    if (atomic_exchange(&is_new, false))
+        ng_wake_await_rounds(ng_clock_mono_ns() + MEET_NS);
+}
+
 static void *watch(void *unused)
 {
     int64_t before = ng_clock_mono_ns(), pause = PAUSE_MAX_NS;
@@ -809,7 +817,10 @@ static void *watch(void *unused)
 
 int ng_watchdog_start(void)
 {
-    return ng_guard_thread("ncclguard/watch", watch);
+    int error = ng_guard_thread("ncclguard/watch", watch);
+
+    atomic_store(&is_new, !error);
+    return error;
 }
 
 bool ng_watchdog_finish(void)
@@ -850,6 +861,7 @@ void ng_watchdog_after_fork(void)
 {
     ng_async_after_fork();
     atomic_store(&thread_id, 0);
+    atomic_store(&is_new, false);
     atomic_store(&quitting, false);
     round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     finished = false;

@@ -95,7 +95,10 @@ static __thread CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL
 static CUresult thread_exchange_capture_mode(CUstreamCaptureMode *mode)
 {
     CUstreamCaptureMode before = capture_mode;
+    static __thread bool counted;
 
+    made_calls.relaxed_threads += !counted;
+    counted = true;
     capture_mode = *mode;
     *mode = before;
     return CUDA_SUCCESS;

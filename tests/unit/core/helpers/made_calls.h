@@ -35,6 +35,7 @@ extern struct made_calls {
     /* Events with timing that were asked for, those without, and those of both kinds by threads
      * whose calls disturb no capture. */
     MADE_ATOMIC(unsigned) timing_events, plain_events, relaxed_events;
+    MADE_ATOMIC(unsigned) relaxed_threads; /* that changed how they capture, the guard's included */
     MADE_ATOMIC(unsigned) recorded_events, event_queries; /* how often an event was */
 } made_calls;
 

@@ -17,6 +17,7 @@ struct Watchdog : testing::Test {
     {
         made_begin(64);
         made_init(0, comm_, 2, 0, nullptr, ncclSuccess);
+        relaxed_before_use_ = made_calls.relaxed_threads > 1;
     }
     static void reduce()
     {
@@ -40,9 +41,16 @@ struct Watchdog : testing::Test {
     }
 
     static inline void *const comm_ = made_handle();
+    static inline bool relaxed_before_use_; /* its thread, by then */
 };
 
 } // namespace
+
+/* The program's first call may find no memory left for a thread that has not called CUDA yet. */
+TEST_F(Watchdog, HasCalledTheDriverBeforeTheFirstCommunicatorIsUsed)
+{
+    EXPECT_TRUE(relaxed_before_use_);
+}
 
 TEST_F(Watchdog, RestsWhileNothingIsUnderWayAndMakesNoCudaCall)
 {
