@@ -102,6 +102,16 @@ static bool is_about_waiting(const struct ng_verdict *verdict)
            !is_about_end(verdict);
 }
 
+/*
+ * Work may take long that all ranks have come to, the first on a communicator above all; and it may
+ * have been done between the last look of a watchdog and the end of its process.
+ */
+static bool is_shared_for_a_short_time(const struct ng_view *view, const struct ng_verdict *verdict)
+{
+    return (verdict->kind == NG_KIND_GPU_STALL || verdict->all_came) &&
+           ng_postmortem_oldest_wait(view, true) < UNUSUAL_NS;
+}
+
 /* Ranks waited, all of them have ended since, and the order of their ends is not known: so neither
  * is what they waited for. */
 static int doubt_waiting(const struct ng_last_moment *moment, struct ng_verdict *verdict)
@@ -165,7 +175,8 @@ static int judge_ends(const struct ng_view *view, const struct ng_last_moment *m
     /* A rank that leaves while others still tear down has done its part. */
     bool named = (second.kind == NG_KIND_DEAD_RANK || second.kind == NG_KIND_LEFT_EARLY) &&
                  !is_about_end(&second);
-    bool doubtful = moment->ended && is_about_waiting(&second);
+    bool doubtful = moment->ended && is_about_waiting(&second) &&
+                    !is_shared_for_a_short_time(view, &second);
     if (!named && !doubtful) {
         ng_verdict_fini(&second);
         return 0;

@@ -318,6 +318,24 @@ TEST(Postmortem, WhoWasMerelyEndedFirstIsNotToBlame)
     }
 }
 
+/* A first call takes long, and between the last look of a busy machine's watchdogs and the ends of
+ * their processes all of the work may have been done. Longer, it is told. */
+TEST(Postmortem, RanksThatEndedByThemselvesInACallThatAllHadMadeForAShortTimeTellNothing)
+{
+    const Fate ended = {NG_LIFE_DEAD, NG_EXIT_STATUS_SILENT + 6, 0};
+    Fate later = ended;
+    later.at_ms = 5;
+    for (const auto &[waited_ms, kind] : std::map<int64_t, enum ng_verdict_kind>{
+             {3, NG_KIND_HEALTHY}, {410, NG_KIND_HEALTHY}, {1500, NG_KIND_UNKNOWN}})
+        for (const std::vector<Fate> &fates :
+             {std::vector<Fate>{ended, ended}, {ended, later}, {later, ended}}) {
+            Told told = judge_ended(fates, {.waited_ms = waited_ms, .all_came = true});
+            EXPECT_EQ(told.kind, kind) << waited_ms << " ms: " << told.line;
+        }
+    Told missing = judge_ended({ended, ended}, {.waited_ms = 410});
+    EXPECT_EQ(missing.kind, NG_KIND_UNKNOWN) << missing.line;
+}
+
 TEST(Postmortem, AJobWhoseRanksWereKilledBetweenCallsIsNotCertainToHaveBeenHealthy)
 {
     const struct {
