@@ -6,6 +6,7 @@
 One build after the other, and tests of what is built while the next is compiled. Results lie in build/tests-run; the
 last line is `N passed, N failed`, perhaps with `, N skipped`. Exit status 0: nothing failed.
 """
+import contextlib
 import datetime
 import hashlib
 import json
@@ -23,6 +24,7 @@ import traceback
 sys.dont_write_bytecode = True
 import repeat  # noqa: E402  (beside this file, as all that follow)
 import tally  # noqa: E402
+import watches  # noqa: E402
 from stages import TIERS, chosen, read_table, registered, targets_of, untiered  # noqa: E402
 
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "scenarios"))
@@ -480,20 +482,25 @@ def main(arguments):
     earlier = [(f"{words}, of the run before", took) for words, took in done.values()]
     run = Run(arguments[0], done)
 
+    limits = contextlib.ExitStack()
+
     def interrupted(number, frame):
         signal.signal(number, signal.SIG_IGN)
         print("\ntests/run: interrupted", file=sys.stderr, flush=True)
         run.end()
+        limits.close()
         print("0 passed, 1 failed", flush=True)
         os._exit(130)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupted)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a shell in the background has it ignored, by all below, too
+    limits.enter_context(watches.enough())
     try:
         run.everything()
     finally:
         run.sweep()
+        limits.close()
     run.say(f"results (logs in {os.path.relpath(RESULTS, ROOT)})")
     for name, took in earlier + run.took:
         print(f"   {took:6.0f} s  {name}")

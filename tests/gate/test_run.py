@@ -102,7 +102,7 @@ class Run(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = folder.name
         for name in ("run", "gate/run.py", "gate/stages.py", "gate/repeat.py", "gate/tally.py",
-                     "scenarios/harness/pulse.py"):
+                     "gate/watches.py", "scenarios/harness/pulse.py"):
             os.makedirs(os.path.dirname(f"{self.root}/tests/{name}"), exist_ok=True)
             shutil.copy(f"{ROOT}/tests/{name}", f"{self.root}/tests/{name}")
         with open(f"{self.root}/tests/gate/tiers.toml", "w") as file:

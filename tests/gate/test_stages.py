@@ -8,6 +8,7 @@ import unittest
 import repeat
 import stages
 import tally
+import watches
 from stages import Stage, Test
 
 
@@ -103,6 +104,24 @@ class Late(unittest.TestCase):
         count = tally.count_text("LATE a n=2: not in time\nFAIL b: wrong\n3 passed, 2 failed\n", False)
         self.assertEqual((count.failed, count.late), (2, {"LATE a n=2: not in time"}))
         self.assertEqual(tally.key_of("rows", "LATE a n=2: not in time"), "rows: a n=2")
+
+
+class Watches(unittest.TestCase):
+    def seen(self, before):
+        with tempfile.NamedTemporaryFile("w+") as file:
+            file.write(before)
+            file.flush()
+            with watches.enough(file.name), open(file.name) as during:
+                found = [during.read()]
+            with open(file.name) as after:
+                return found + [after.read()]
+
+    def test_are_enough_while_tests_run_and_as_before_afterwards(self):
+        self.assertEqual(self.seen("128\n"), ["2048\n", "128\n"])
+        self.assertEqual(self.seen("8192\n"), ["8192\n", "8192\n"])
+        self.assertEqual(self.seen("?"), ["?", "?"])
+        with watches.enough("/nowhere/at/all"):
+            pass
 
 
 if __name__ == "__main__":
