@@ -18,9 +18,9 @@ int ng_watchdog_start(void);
 
 /*
  * Called by a program thread that has just created the process's first communicator: waits until
- * the watchdog has been through a round with it, 100 ms at most, and only once. In a library's first
- * call on a thread the dynamic linker allocates that thread's variables, and ends the process if it
- * cannot; later the program may have left no memory for that.
+ * the watchdog has been through a round with it, 100 ms at most, and only once. In a library's
+ * first call on a thread the dynamic linker allocates that thread's variables, and ends the process
+ * if it cannot; later the program may have left no memory for that.
  */
 void ng_watchdog_meet(void);
 

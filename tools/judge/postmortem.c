@@ -175,8 +175,8 @@ static int judge_ends(const struct ng_view *view, const struct ng_last_moment *m
     /* A rank that leaves while others still tear down has done its part. */
     bool named = (second.kind == NG_KIND_DEAD_RANK || second.kind == NG_KIND_LEFT_EARLY) &&
                  !is_about_end(&second);
-    bool doubtful = moment->ended && is_about_waiting(&second) &&
-                    !is_shared_for_a_short_time(view, &second);
+    bool doubtful =
+        moment->ended && is_about_waiting(&second) && !is_shared_for_a_short_time(view, &second);
     if (!named && !doubtful) {
         ng_verdict_fini(&second);
         return 0;
