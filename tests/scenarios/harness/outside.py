@@ -20,7 +20,12 @@ def act_outside(scenario, run, job, bound):
     action = scenario.outside
     await_said(run, action["after"], 1, bound)
     # The others are inside the collective shortly after; when exactly does not matter.
-    pid = pid_of_rank(job, int(action["rank"]), os.path.basename(shlex.split(scenario.program)[0]))
+    try:
+        pid = pid_of_rank(job, int(action["rank"]), os.path.basename(shlex.split(scenario.program)[0]))
+    except Failure as failure:
+        if run.wait(0) == 0:
+            raise TooLate(f"{failure}: by then the job had ended, and well") from None
+        raise
     signalled = time.time()
     os.kill(pid, getattr(signal, "SIG" + action["signal"]))
     return signalled
@@ -108,13 +113,17 @@ def signal_claimant(scenario, run, folder, bound):
     libc = ctypes.CDLL(None, use_errno=True)
     os.makedirs(folder, 0o700, exist_ok=True)
     fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    watch = libc.inotify_add_watch(fd, folder.encode(), 0x100 | 0x80)  # IN_CREATE, IN_MOVED_TO
-    if fd < 0 or watch < 0:
+    # IN_CREATE, IN_MOVED_TO
+    watch = libc.inotify_add_watch(fd, folder.encode(), 0x100 | 0x80) if fd >= 0 else -1
+    if fd >= 0 and watch < 0:
+        os.close(fd)
         raise Failure(f"cannot watch {folder}")
     until = time.monotonic() + bound
     try:
         while time.monotonic() < until and run.process.poll() is None:
-            if select.select([fd], [], [], 0.1)[0]:
+            if fd < 0:
+                time.sleep(0.001)  # this user has as many watches as are allowed: many ranks run
+            elif select.select([fd], [], [], 0.1)[0]:
                 os.read(fd, 65536)
             for name in sorted(os.listdir(folder)):
                 claim = claimant_of(f"{folder}/{name}") if name.startswith("incident-") else None
@@ -125,5 +134,6 @@ def signal_claimant(scenario, run, folder, bound):
                         raise TooLate(f"process {claim[0]} had judged before it could be signalled")
                     return
     finally:
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
     raise Failure("nobody claimed an incident")
