@@ -49,6 +49,16 @@ static bool has_nan(const struct ng_view *view)
     return false;
 }
 
+/* Did a watchdog stop its rounds before anything that is in flight began? Then a rank that seems to
+ * wait was between two calls when the evidence was written. */
+static bool was_unwatched_before(const struct ng_view *view, int64_t oldest_ns)
+{
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].watchdog_stuck_ns > oldest_ns)
+            return true;
+    return false;
+}
+
 static bool can_wait(const struct ng_view *view, uint32_t process, bool victims)
 {
     enum ng_life life = view->processes[process].life;
@@ -237,6 +247,13 @@ int ng_postmortem_judge(struct ng_view *view, const struct ng_postmortem *postmo
     if (!error && has_nan(view) && ng_postmortem_is_ordinary(view, postmortem, ret_verdict)) {
         ng_verdict_fini(ret_verdict);
         query.nan = true;
+        error = ng_verdict_reach(view, &query, ret_verdict);
+    }
+    if (!error && ret_verdict->kind == NG_KIND_MISSING_RANK &&
+        was_unwatched_before(view, ng_postmortem_oldest_wait(view, true)) &&
+        ng_postmortem_is_ordinary(view, postmortem, ret_verdict)) {
+        ng_verdict_fini(ret_verdict);
+        query.watchdog = true;
         error = ng_verdict_reach(view, &query, ret_verdict);
     }
     if (!error && moment.ended && ret_verdict->kind == NG_KIND_HEALTHY) {

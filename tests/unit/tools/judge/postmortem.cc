@@ -363,3 +363,33 @@ TEST(Postmortem, AJobWhoseRanksWereKilledBetweenCallsIsNotCertainToHaveBeenHealt
                                  "communicators open");
     }
 }
+
+/* Rank 0 was between two calls when the evidence was written, which the others had made for `ms`.
+ */
+static enum ng_verdict_kind judge_unwatched(int64_t ms, int64_t stuck_ns)
+{
+    Job job(3, 0xd, "dp", 9);
+    for (int rank = 1; rank < 3; rank++)
+        job.at(0xd, rank).waits(all_reduce(), ms * NG_MS);
+    job.process(0).watchdog_stuck_ns = stuck_ns;
+    OwnView view;
+    struct ng_verdict verdict;
+    struct ng_incident incident = {.kind = NG_KIND_WATCHDOG_STUCK};
+    struct ng_postmortem postmortem = {};
+    postmortem.incident = true;
+    postmortem.told = &incident;
+    postmortem.told_count = 1;
+    job.fill(&view);
+    EXPECT_EQ(ng_postmortem_judge(&view, &postmortem, &verdict), 0);
+    enum ng_verdict_kind kind = verdict.kind;
+    ng_verdict_fini(&verdict);
+    return kind;
+}
+
+TEST(Postmortem, AStuckWatchdogIsToldThoughTheOthersWaitedForAMomentWhenTheEvidenceWasWritten)
+{
+    EXPECT_EQ(judge_unwatched(36, 2 * NG_S), NG_KIND_WATCHDOG_STUCK);
+    /* What had waited before the watchdog was stuck, or for long, is not its doing. */
+    EXPECT_EQ(judge_unwatched(36, 30 * NG_MS), NG_KIND_MISSING_RANK);
+    EXPECT_EQ(judge_unwatched(2500, 3 * NG_S), NG_KIND_MISSING_RANK);
+}
