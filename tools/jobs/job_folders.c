@@ -35,7 +35,7 @@
 
 struct ng_job_folder {
     int watch;
-    bool ours, stays;
+    bool ours, stays, appeared; /* since the run began */
     char path[PATH_MAX];
 };
 
@@ -100,9 +100,9 @@ static bool is_ours_by(const char *path, const char *name)
     return ours;
 }
 
-static void add_folder(struct ng_job_folders *folders, const char *name)
+static void add_folder(struct ng_job_folders *folders, const char *name, bool appeared)
 {
-    struct ng_job_folder folder = {.watch = -1};
+    struct ng_job_folder folder = {.watch = -1, .appeared = appeared};
 
     if (name[0] == '.' || folders->count == FOLDER_LIMIT)
         return;
@@ -144,7 +144,7 @@ void ng_job_folders_watch(struct ng_job_folders *ret_folders)
         folders->fd = -1;
     } else {
         for (struct dirent *entry; (entry = readdir(entries));)
-            add_folder(folders, entry->d_name);
+            add_folder(folders, entry->d_name, false);
     }
     if (entries)
         closedir(entries);
@@ -155,7 +155,7 @@ static void take_event(struct ng_job_folders *folders, const struct inotify_even
     if (event->len == 0)
         return;
     if (event->wd == folders->base_watch) {
-        add_folder(folders, event->name);
+        add_folder(folders, event->name, true);
         return;
     }
     for (size_t i = 0; i < folders->count; i++)
@@ -289,11 +289,32 @@ static bool await_end(const char *path)
     return true;
 }
 
+/* Without a watch: which of them appeared since the run began is not known. */
+static void remove_empty_ones(const char *base)
+{
+    DIR *jobs = base[0] ? opendir(base) : NULL;
+
+    for (struct dirent *job; jobs && (job = readdir(jobs));)
+        if (job->d_name[0] != '.')
+            unlinkat(dirfd(jobs), job->d_name, AT_REMOVEDIR);
+    if (jobs)
+        closedir(jobs);
+}
+
 void ng_job_folders_remove(struct ng_job_folders *folders)
 {
-    for (size_t i = 0; i < folders->count; i++)
-        if (folders->list[i].ours && !folders->list[i].stays && await_end(folders->list[i].path))
-            ng_paths_remove_board(folders->list[i].path);
+    for (size_t i = 0; i < folders->count; i++) {
+        const struct ng_job_folder *folder = &folders->list[i];
+        if (folder->ours && !folder->stays && await_end(folder->path))
+            ng_paths_remove_board(folder->path);
+        /* A rank that can no longer name its folder, in another root for instance, leaves it
+         * empty: whose it was cannot be seen any more where this process looks late. A rank that
+         * has yet to fill its own makes it again. */
+        else if (!folder->ours && folder->appeared)
+            rmdir(folder->path); /* fails if anything is in it */
+    }
+    if (folders->fd < 0)
+        remove_empty_ones(folders->base);
     free(folders->list);
     if (folders->fd >= 0)
         close(folders->fd);

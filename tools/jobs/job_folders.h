@@ -43,8 +43,9 @@ void ng_job_folders_keep(struct ng_job_folders *folders, size_t i);
 
 /*
  * Release shared memory: remove the folders that descendants of ours used and in which no process
- * is alive any more, waiting up to 2 s for a black box whose lock has outlived its process. Folders
- * with live ranks of the same job that we did not start stay. Ends the watching.
+ * is alive any more, waiting up to 2 s for a black box whose lock has outlived its process, and
+ * those that have appeared since and are empty, whoever used them. Folders with live ranks of the
+ * same job that we did not start stay. Ends the watching.
  */
 void ng_job_folders_remove(struct ng_job_folders *folders);
 

@@ -738,6 +738,18 @@ TEST(Run, RemovesTheFolderOfARankThatIsGoneBeforeItLooks)
     EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0);
 }
 
+/* A rank that has moved to another root removes its black box, but cannot name the folder. */
+TEST(Run, RemovesAFolderThatWasLeftEmptyBeforeItLooks)
+{
+    std::string job = "test-" + std::to_string(getpid());
+    Removed removed(job);
+    Result result = run({"run", "bash", "-c",
+                         "kill -STOP $PPID; " + write_box(job) + "rm " + job_folder(job) +
+                             "/box-*; kill -CONT $PPID"});
+    EXPECT_EQ(result.code(), 0) << result.err;
+    EXPECT_NE(access(job_folder(job).c_str(), F_OK), 0);
+}
+
 /* Who reads a process's memory while it ends keeps its lock a little longer. */
 TEST(Run, WaitsForALockThatOutlivesItsProcess)
 {
