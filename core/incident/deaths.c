@@ -27,10 +27,13 @@
 #include "core/util/clock.h"
 #include "core/verdict/verdict.h"
 
-#define DEATH_CHECK_NS        (100 * NG_MS)
-#define DEATH_CHECKS          20            /* at this pace after a death, then once a second */
-#define LOOK_SHARE            10            /* checks take at most 1/LOOK_SHARE of the time */
-#define REMOTE_ERROR_STALL_NS NG_MS         /* enough if NCCL itself reports a peer as gone */
+#define DEATH_CHECK_NS   (100 * NG_MS)
+#define DEATH_CHECKS     20           /* at this pace after a death, then once a second */
+#define WATCHED_CHECK_NS (10 * NG_MS) /* check period until watchdogs have looked since a death,   \
+                                       */
+#define WATCHED_WAIT_NS       NG_S    /* for at most this long */
+#define LOOK_SHARE            10      /* checks take at most 1/LOOK_SHARE of the time */
+#define REMOTE_ERROR_STALL_NS NG_MS   /* enough if NCCL itself reports a peer as gone */
 #define REMOTE_ERROR_CHECK_NS (20 * NG_MS)  /* check period until the peer is identified, */
 #define REMOTE_ERROR_WAIT_NS  (300 * NG_MS) /* for at most this long, */
 #define REMOTE_ERROR_STORE_NS NG_S          /* or this long if other hosts must be queried, */
@@ -38,6 +41,7 @@
 
 static struct {
     unsigned death_checks;
+    int64_t noticed_mono_ns; /* when this thread learned of the newest end; 0 of none */
     int64_t next_death_check_ns;
     int64_t next_remote_error_check_ns;
     uint32_t preferred_at; /* this many had ended when this process was last given priority */
@@ -99,6 +103,35 @@ static bool something_pending(int64_t for_ns)
     return false;
 }
 
+/* Are watchdogs that have not looked since the newest end still waited for? What they show may be
+ * over: where processors are scarce, a rank is calls ahead of what its watchdog has seen. */
+static bool awaits_watchdogs(int64_t now)
+{
+    return own.noticed_mono_ns && now - own.noticed_mono_ns < WATCHED_WAIT_NS;
+}
+
+static bool is_own_look_old(int64_t now)
+{
+    return awaits_watchdogs(now) &&
+           NG_LOAD(ng_guard.box.header->watchdog_mono_ns) < own.noticed_mono_ns;
+}
+
+/* Does the view show work in flight as a watchdog saw it before the newest end? */
+static bool is_any_look_old(const struct ng_view *view)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    if (!awaits_watchdogs(now))
+        return false;
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        const struct ng_view_process *process = &view->processes[view->members[i].process];
+        if (view->members[i].pending_record && process->life == NG_LIFE_RUNNING &&
+            process->watched_age_ns > now - own.noticed_mono_ns)
+            return true;
+    }
+    return false;
+}
+
 /* Does the verdict report an end that was not reported before? *ret_wanted is its subject. */
 static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wanted)
 {
@@ -140,6 +173,7 @@ static enum found look_for_news(enum ng_snapshot_range range, int64_t stalled_ns
     enum found found = NOTHING;
 
     if (ng_snapshot_take(range, ret_view) == 0 &&
+        !(stalled_ns == NG_KNOWN_DEATHS_STALL_NS && is_any_look_old(ret_view)) &&
         ng_snapshot_judge(ret_view, &query, "none", ret_verdict) == 0) {
         if (is_news(ret_verdict, ret_wanted))
             return NEWS;
@@ -281,10 +315,15 @@ void ng_deaths_check(void)
         return;
     if (more) {
         own.death_checks = 0;
-        own.next_death_check_ns = now;
+        own.next_death_check_ns = own.noticed_mono_ns = now;
+        ng_wake_watchdog();
     }
     if (!is_wanted() || now < own.next_death_check_ns)
         return;
+    if (is_own_look_old(now)) {
+        own.next_death_check_ns = now + WATCHED_CHECK_NS;
+        return;
+    }
     own.next_death_check_ns = now + (own.death_checks++ < DEATH_CHECKS ? DEATH_CHECK_NS : NG_S);
     if (!something_pending(NG_KNOWN_DEATHS_STALL_NS) || !ng_alarm_retry_is_due())
         return;

@@ -77,6 +77,8 @@ struct ng_view_process {
                              not known, or another life */
     /* Time since its watchdog last made a round; 0: it is not stuck, or not known. */
     int64_t watchdog_stuck_ns;
+    int64_t watched_age_ns;  /* of a black box that is read here: time since its watchdog began its
+                                last round; 0 not known */
     char watchdog_in[128];   /* what the watchdog is blocked in; "" not known */
     int64_t suspect_ns;      /* its NCCLGUARD_SUSPECT; 0 not known, or none */
     int64_t cold_suspect_ns; /* its NCCLGUARD_COLD_SUSPECT, likewise */

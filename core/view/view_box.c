@@ -522,8 +522,11 @@ static void read_watchdog(const struct ng_box_header *header, int64_t now_mono_n
                           struct ng_view_process *process)
 {
     int64_t since = atomic_load_explicit(&header->watchdog_stuck_mono_ns, memory_order_acquire);
+    int64_t watched = NG_LOAD(header->watchdog_mono_ns);
     uint64_t words[NG_BOX_FRAME_BYTES / 8];
 
+    if (watched > 0 && watched < now_mono_ns)
+        process->watched_age_ns = now_mono_ns - watched;
     if (since <= 0 || since >= now_mono_ns)
         return;
     process->watchdog_stuck_ns = now_mono_ns - since;

@@ -228,6 +228,7 @@ void Job::fill(struct ng_view *view) const
         snprintf(process->error_text, sizeof(process->error_text), "%s",
                  processes[p].error_text.c_str());
         process->watchdog_stuck_ns = processes[p].watchdog_stuck_ns;
+        process->watched_age_ns = processes[p].watched_age_ns;
         snprintf(process->watchdog_in, sizeof(process->watchdog_in), "%s",
                  processes[p].watchdog_in.c_str());
         process->nan = processes[p].nan;

@@ -98,7 +98,7 @@ struct Process {
     int64_t life_age_ns = 0, alive_age_ns = 0;
     int64_t quiet_ns = 0;
     std::string error_text; /* of NCCL, about the first asynchronous error */
-    int64_t watchdog_stuck_ns = 0;
+    int64_t watchdog_stuck_ns = 0, watched_age_ns = 0;
     std::string watchdog_in;
     std::string nccl_variables;
     struct ng_view_nan nan = {};

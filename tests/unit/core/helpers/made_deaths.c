@@ -334,6 +334,8 @@ void made_deaths_rounds(unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
         now_ns += NG_MS;
+        if (!made_deaths.watchdog_waits)
+            NG_STORE(ng_guard.box.header->watchdog_mono_ns, now_ns);
         ng_deaths_check();
     }
 }

@@ -24,6 +24,7 @@ struct made_deaths {
     uint32_t ended;
     int64_t look_ns;     /* so long it takes to look at the whole job */
     bool sleeps;         /* the incident thread does, until it is woken */
+    bool watchdog_waits; /* for a processor: it makes no round */
     bool writes_nothing; /* of its own: nothing is seen of its host */
     unsigned
         judged_after; /* so many pauses of the incident thread all incidents are judged; 0 never */

@@ -158,6 +158,45 @@ TEST_F(Deaths, WhoGoesAfterADeadlinesVerdictIsNewsToOneInALaterCall)
     EXPECT_EQ(made_deaths.seq, 8u);
 }
 
+/* Where processors are scarce, the work that a watchdog saw last may be over. */
+TEST_F(Deaths, AnEndIsJudgedOnceTheWatchdogsHaveLookedSince)
+{
+    everywhere = left_before(7);
+    made_deaths.ended = 1;
+    made_deaths.watchdog_waits = true;
+    made_deaths_rounds(900);
+    EXPECT_EQ(made_deaths.looks, 0u) << "its own";
+    made_deaths.watchdog_waits = false;
+    made_deaths_rounds(20);
+    EXPECT_EQ(made_deaths.opened, 1u);
+
+    made_deaths_begin(LONG_AGO);
+    everywhere = Job(3, WORLD, "dp");
+    for (int rank = 0; rank < 3; rank++)
+        everywhere.at(WORLD, rank).did(6);
+    for (int rank : {0, 2})
+        everywhere.at(WORLD, rank).waits();
+    everywhere.process(1).life = NG_LIFE_EXITED;
+    everywhere.process(2).watched_age_ns = 600 * NG_MS;
+    made_deaths.ended = 1;
+    made_deaths_rounds(500);
+    EXPECT_GT(made_deaths.looks, 0u);
+    EXPECT_EQ(made_deaths.opened, 0u) << "another's";
+    everywhere.process(2).watched_age_ns = 50 * NG_MS;
+    made_deaths_rounds(400);
+    EXPECT_EQ(made_deaths.opened, 1u);
+}
+
+/* It may be stuck. */
+TEST_F(Deaths, AnEndIsJudgedThoughAWatchdogDoesNotLookForLong)
+{
+    everywhere = left_before(7);
+    made_deaths.ended = 1;
+    made_deaths.watchdog_waits = true;
+    made_deaths_rounds(1100);
+    EXPECT_EQ(made_deaths.opened, 1u);
+}
+
 TEST_F(Deaths, WhoSeesTheReasonOnItsHostGoesBeforeThoseThatOnlyLook)
 {
     everywhere = here = left_before(7);
