@@ -33,6 +33,12 @@ def check_log(scenario, run):
                 "kind": found[2], "culprits": [{"rank": rank} for rank in ranks_in(found[3])]})
 
 
+def gave_looks_up(scenario, run):
+    """Did the guard look at NCCL's connections too late, and so name nobody? It says so at level info."""
+    said = re.compile(f"NCCL's connections are not looked at any more: ({SLOW_COPY.pattern})")
+    return scenario.expect == "gpu_stall" and any(said.search(line) for _, line in list(run.lines))
+
+
 def await_log(scenario, run, bound):
     """Until all that the row expects of the log is said: other ranks may speak after the one with the verdict."""
     until = time.monotonic() + bound

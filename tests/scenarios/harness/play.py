@@ -9,7 +9,7 @@ import time
 
 from . import delays
 from .folders import Folders
-from .judge import judge_fault, judge_healthy, judge_late, missed_before
+from .judge import gave_looks_up, judge_fault, judge_healthy, judge_late, missed_before
 from .outside import act_outside, give_orders, signal_claimant, write_rules
 from .processes import Run, kill_job
 from .rows import Scenario
@@ -190,6 +190,8 @@ def play(session, scenario, outcome):
     except Failure as failure:
         if type(failure) is Failure and scenario.kind == "fault" and run and missed_before(scenario, run, fault_time):
             failure = Late(f"{failure}; a rank was missing before the fault")
+        if type(failure) is Failure and scenario.kind == "fault" and run and gave_looks_up(scenario, run):
+            failure = Late(f"{failure}; NCCL's connections could not be looked at in time")
         failure.base = base
         raise failure
     finally:
