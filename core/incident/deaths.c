@@ -27,13 +27,12 @@
 #include "core/util/clock.h"
 #include "core/verdict/verdict.h"
 
-#define DEATH_CHECK_NS   (100 * NG_MS)
-#define DEATH_CHECKS     20           /* at this pace after a death, then once a second */
-#define WATCHED_CHECK_NS (10 * NG_MS) /* check period until watchdogs have looked since a death,   \
-                                       */
-#define WATCHED_WAIT_NS       NG_S    /* for at most this long */
-#define LOOK_SHARE            10      /* checks take at most 1/LOOK_SHARE of the time */
-#define REMOTE_ERROR_STALL_NS NG_MS   /* enough if NCCL itself reports a peer as gone */
+#define DEATH_CHECK_NS        (100 * NG_MS)
+#define DEATH_CHECKS          20            /* at this pace after a death, then once a second */
+#define WATCHED_CHECK_NS      (10 * NG_MS)  /* until the watchdogs have looked since a death, */
+#define WATCHED_WAIT_NS       NG_S          /* for at most this long */
+#define LOOK_SHARE            10            /* checks take at most 1/LOOK_SHARE of the time */
+#define REMOTE_ERROR_STALL_NS NG_MS         /* enough if NCCL itself reports a peer as gone */
 #define REMOTE_ERROR_CHECK_NS (20 * NG_MS)  /* check period until the peer is identified, */
 #define REMOTE_ERROR_WAIT_NS  (300 * NG_MS) /* for at most this long, */
 #define REMOTE_ERROR_STORE_NS NG_S          /* or this long if other hosts must be queried, */

@@ -146,7 +146,7 @@ TEST(Dump, IsTheDocumentedSchema)
  * its ring_first of its black box. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1240u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1248u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
