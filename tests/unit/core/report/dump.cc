@@ -142,8 +142,8 @@ TEST(Dump, IsTheDocumentedSchema)
 }
 
 /* The view grew: write the new fields, document them in dump.h, read them in
- * tools/ingest/read_dump.c, then this number. The run_word of a process is of live jobs alone, and
- * its ring_first of its black box. */
+ * tools/ingest/read_dump.c, then this number. The run_word and the watched_age_ns of a process are
+ * of live jobs alone, and its ring_first of its black box. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
     EXPECT_EQ(sizeof(struct ng_view_process), 1248u);

@@ -332,8 +332,10 @@ TEST_F(FromBox, AStuckWatchdogIsTold)
 
 TEST_F(FromBox, AWatchdogThatMakesItsRoundsIsNotStuck)
 {
+    box_.header->watchdog_mono_ns = 99 * NG_S;
     add(NG_LIFE_RUNNING, 100 * NG_S);
     EXPECT_EQ(view_.processes[0].watchdog_stuck_ns, 0);
+    EXPECT_EQ(view_.processes[0].watched_age_ns, NG_S);
 }
 
 TEST_F(FromBox, EndedByTheGuardIsAVictim)

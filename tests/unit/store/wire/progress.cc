@@ -656,7 +656,7 @@ TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
 
 /* A view grew: tell the new fields, at the end of their block; except suspect_ns and
  * cold_suspect_ns of a process, which readers have from the boxes of their own host, as they have
- * ring_first, and run_word, which is in the head. */
+ * ring_first and watched_age_ns, and run_word, which is in the head. */
 TEST(Progress, KnowsEveryFieldOfTheView)
 {
     EXPECT_EQ(sizeof(struct ng_view_process), 1248u);
