@@ -48,6 +48,8 @@
 #include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
+#define FOLDER_TRIES 10
+
 static void unlink_box(void)
 {
     char path[PATH_MAX + 64];
@@ -96,8 +98,10 @@ bool ng_lifecycle_start(void)
     identity.evidence_folder = ng_guard.dump_dir;
     const char *folder = ng_guard.board ? ng_guard.dir : NULL;
     error = ng_box_create(folder, &identity, (uint32_t)ng_guard.config.trace_size, &ng_guard.box);
-    if (error == -ENOENT && folder && ng_paths_make(folder) == 0) {
-        /* The last rank of an earlier run has just cleaned up the folder. */
+    /* The last rank of an earlier run, or another run, has just removed the folder. */
+    for (unsigned again = 0;
+         error == -ENOENT && folder && again < FOLDER_TRIES && ng_paths_make(folder) == 0;
+         again++) {
         ng_box_close(&ng_guard.box, NULL);
         error =
             ng_box_create(folder, &identity, (uint32_t)ng_guard.config.trace_size, &ng_guard.box);
