@@ -29,9 +29,9 @@
 /* Interval of re-reading the loaded images: catches a library that replaces another one without a
  * walk reaching an unknown address. */
 #define RENEW_NS   (5 * NG_S)
-#define NAME_NS    (500 * NG_MS)
-#define PLACES_MAX 2048u /* addresses known to this thread; the box has no more rows */
-#define FILL_MAX   64u   /* rules that one walk may lack, at most */
+#define NAME_NS    (500 * NG_MS) /* CPU time */
+#define PLACES_MAX 2048u         /* addresses known to this thread; the box has no more rows */
+#define FILL_MAX   64u           /* rules that one walk may lack, at most */
 /* Module rows used at the start: the rest is for libraries loaded later. */
 #define MODULES_AT_START(capacity) ((capacity) / 4 * 3)
 
@@ -237,7 +237,7 @@ static void tell_names(const struct ng_symbol_wanted *wanted, const uint32_t *ro
 
 static void name_from_files(void *unused)
 {
-    if (ng_symbolize(files.wanted, files.count, ng_symbols_of_file, ng_clock_mono_ns() + NAME_NS,
+    if (ng_symbolize(files.wanted, files.count, ng_symbols_of_file, ng_clock_thread_ns() + NAME_NS,
                      &files.arena) == 0)
         tell_names(files.wanted, files.rows, files.count);
     ng_arena_reset(&files.arena);
@@ -292,7 +292,7 @@ static void name_new(void)
         return;
     uint32_t count = gather(own.named, &arena, &wanted, &rows);
     own.named = own.known_count;
-    if (count && ng_symbolize(wanted, count, ng_symbols_of_memory, ng_clock_mono_ns() + NAME_NS,
+    if (count && ng_symbolize(wanted, count, ng_symbols_of_memory, ng_clock_thread_ns() + NAME_NS,
                               &arena) == 0)
         tell_names(wanted, rows, count);
     ng_arena_reset(&arena);

@@ -27,7 +27,7 @@
 #define HOLD_NS      NG_S          /* of a hold, at most */
 #define GRACE_NS     (250 * NG_MS)
 #define WALK_NS      (500 * NG_MS)
-#define NAME_NS      (500 * NG_MS) /* from memory; and again from files */
+#define NAME_NS      (500 * NG_MS) /* CPU time, from memory; and again from files */
 #define PYTHON_BYTES (1u << 20)
 #define GUARD_PREFIX "ncclguard/"
 
@@ -325,7 +325,7 @@ static uint32_t name_all(struct ng_stacks *stacks, ng_symbol_source *source)
             wanted[count++] = (struct ng_symbol_wanted){
                 .image = frame->image, .place = frame->frame.address - !frame->frame.interrupted};
         }
-    ng_symbolize(wanted, count, source, ng_clock_mono_ns() + NAME_NS, &stacks->arena);
+    ng_symbolize(wanted, count, source, ng_clock_thread_ns() + NAME_NS, &stacks->arena);
     for (uint32_t i = 0; i < count; i++) {
         if (!wanted[i].name)
             continue;

@@ -18,7 +18,7 @@
 #include "core/util/clock.h"
 
 #define FRAMES  32u
-#define NAME_NS (20 * NG_MS)
+#define NAME_NS (20 * NG_MS) /* CPU time */
 
 static const char *file_name(const struct ng_image *image)
 {
@@ -82,9 +82,9 @@ const char *ng_call_site_name(uintptr_t address, char ret_text[NG_CALL_SITE_BYTE
     if (image) {
         /* Look up the call instruction: the return address may belong to another function. */
         struct ng_symbol_query query = {.address = address - 1 - image->bias};
-        ng_symbols_of_memory(image, &query, 1, ng_clock_mono_ns() + NAME_NS, &arena);
+        ng_symbols_of_memory(image, &query, 1, ng_clock_thread_ns() + NAME_NS, &arena);
         if (!query.name && !image->remote)
-            ng_symbols_of_file(image, &query, 1, ng_clock_mono_ns() + NAME_NS, &arena);
+            ng_symbols_of_file(image, &query, 1, ng_clock_thread_ns() + NAME_NS, &arena);
         if (query.name)
             snprintf(ret_text, NG_CALL_SITE_BYTES, "%.160s+0x%" PRIx64 " (%.64s)", query.name,
                      address - image->bias - query.start, file_name(image));

@@ -125,7 +125,7 @@ static const char *read_name(const struct source *source, uint32_t offset, struc
 }
 
 static int scan(const struct source *source, struct ng_symbol_query *queries, uint32_t count,
-                int64_t until_mono_ns, struct ng_arena *arena)
+                int64_t until_thread_ns, struct ng_arena *arena)
 {
     Elf64_Sym *block = ng_arena_alloc(arena, BLOCK_BYTES);
     uint64_t per_block = BLOCK_BYTES / sizeof(*block);
@@ -136,7 +136,7 @@ static int scan(const struct source *source, struct ng_symbol_query *queries, ui
     for (uint64_t at = 0; at < source->symbol_count; at += per_block) {
         uint64_t part =
             source->symbol_count - at < per_block ? source->symbol_count - at : per_block;
-        if (ng_clock_mono_ns() > until_mono_ns)
+        if (ng_clock_thread_ns() > until_thread_ns)
             error = -ETIME;
         else if (!read_at(source, source->symbols + at * sizeof(*block), block,
                           part * sizeof(*block)))
@@ -155,7 +155,7 @@ static int scan(const struct source *source, struct ng_symbol_query *queries, ui
 /* ---- In memory ---- */
 
 /* The hash table's last chain ends with the last symbol. */
-static uint64_t count_by_gnu_hash(uint64_t table, int64_t until_mono_ns, ng_symbols_read *read,
+static uint64_t count_by_gnu_hash(uint64_t table, int64_t until_thread_ns, ng_symbols_read *read,
                                   const void *context)
 {
     struct {
@@ -171,7 +171,7 @@ static uint64_t count_by_gnu_hash(uint64_t table, int64_t until_mono_ns, ng_symb
     for (uint32_t at = 0; at < header.buckets; at += 256) {
         uint32_t part = header.buckets - at < 256 ? header.buckets - at : 256;
         size_t bytes = part * sizeof(block[0]);
-        if (ng_clock_mono_ns() > until_mono_ns ||
+        if (ng_clock_thread_ns() > until_thread_ns ||
             read(context, buckets + (uint64_t)at * 4, block, bytes) != bytes)
             return 0;
         for (uint32_t i = 0; i < part; i++)
@@ -180,7 +180,7 @@ static uint64_t count_by_gnu_hash(uint64_t table, int64_t until_mono_ns, ng_symb
     if (last < header.first)
         return 0; /* defines nothing: the table does not reveal the count */
     /* A damaged chain may have no end. */
-    while (last < SYMBOLS_MAX && ng_clock_mono_ns() <= until_mono_ns) {
+    while (last < SYMBOLS_MAX && ng_clock_thread_ns() <= until_thread_ns) {
         size_t count =
             read(context, chains + (uint64_t)(last - header.first) * 4, block, sizeof(block)) /
             sizeof(block[0]);
@@ -194,14 +194,14 @@ static uint64_t count_by_gnu_hash(uint64_t table, int64_t until_mono_ns, ng_symb
     return 0;
 }
 
-uint64_t ng_symbols_count(uint64_t hash, uint64_t gnu_hash, int64_t until_mono_ns,
+uint64_t ng_symbols_count(uint64_t hash, uint64_t gnu_hash, int64_t until_thread_ns,
                           ng_symbols_read *read, const void *context)
 {
     uint32_t header[2];
 
     if (hash && read(context, hash, header, sizeof(header)) == sizeof(header))
         return header[1];
-    return gnu_hash ? count_by_gnu_hash(gnu_hash, until_mono_ns, read, context) : 0;
+    return gnu_hash ? count_by_gnu_hash(gnu_hash, until_thread_ns, read, context) : 0;
 }
 
 static size_t read_memory(const void *context, uint64_t place, void *bytes, size_t count)
@@ -215,7 +215,7 @@ static uint64_t in_memory(const struct ng_image *image, uint64_t address)
     return address < image->start ? address + image->bias : address;
 }
 
-static bool find_in_memory(const struct ng_image *image, int64_t until_mono_ns,
+static bool find_in_memory(const struct ng_image *image, int64_t until_thread_ns,
                            struct source *ret_source)
 {
     struct source source = {.fd = -1};
@@ -237,20 +237,20 @@ static bool find_in_memory(const struct ng_image *image, int64_t until_mono_ns,
         else if (entry.d_tag == DT_HASH)
             hash = in_memory(image, entry.d_un.d_ptr);
     }
-    source.symbol_count = ng_symbols_count(hash, gnu_hash, until_mono_ns, read_memory, NULL);
+    source.symbol_count = ng_symbols_count(hash, gnu_hash, until_thread_ns, read_memory, NULL);
     *ret_source = source;
     return source.symbols && source.names && source.symbol_count &&
            source.symbol_count <= SYMBOLS_MAX;
 }
 
 int ng_symbols_of_memory(const struct ng_image *image, struct ng_symbol_query *queries,
-                         uint32_t count, int64_t until_mono_ns, struct ng_arena *arena)
+                         uint32_t count, int64_t until_thread_ns, struct ng_arena *arena)
 {
     struct source source;
 
-    if (!image->dynamic || !find_in_memory(image, until_mono_ns, &source))
+    if (!image->dynamic || !find_in_memory(image, until_thread_ns, &source))
         return -ENOENT;
-    return scan(&source, queries, count, until_mono_ns, arena);
+    return scan(&source, queries, count, until_thread_ns, arena);
 }
 
 /* ---- In the file ---- */
@@ -293,7 +293,7 @@ static int find_in_file(const struct ng_image *image, int fd, struct source *ret
 }
 
 int ng_symbols_of_file(const struct ng_image *image, struct ng_symbol_query *queries,
-                       uint32_t count, int64_t until_mono_ns, struct ng_arena *arena)
+                       uint32_t count, int64_t until_thread_ns, struct ng_arena *arena)
 {
     struct source source;
     struct stat status;
@@ -310,7 +310,7 @@ int ng_symbols_of_file(const struct ng_image *image, struct ng_symbol_query *que
     if (!error)
         error = find_in_file(image, fd, &source);
     if (!error)
-        error = scan(&source, queries, count, until_mono_ns, arena);
+        error = scan(&source, queries, count, until_thread_ns, arena);
     close(fd);
     return error;
 }
@@ -336,7 +336,7 @@ static void sort(struct ng_symbol_wanted **wanted, uint32_t count)
 }
 
 int ng_symbolize(struct ng_symbol_wanted *wanted, uint32_t count, ng_symbol_source *source,
-                 int64_t until_mono_ns, struct ng_arena *arena)
+                 int64_t until_thread_ns, struct ng_arena *arena)
 {
     struct ng_symbol_wanted **sorted = ng_arena_alloc(arena, count * sizeof(sorted[0]));
     struct ng_symbol_query *queries = ng_arena_alloc(arena, count * sizeof(queries[0]));
@@ -350,9 +350,9 @@ int ng_symbolize(struct ng_symbol_wanted *wanted, uint32_t count, ng_symbol_sour
         const struct ng_image *image = sorted[i]->image;
         for (end = i; end < count && sorted[end]->image == image; end++)
             queries[end] = (struct ng_symbol_query){.address = sorted[end]->place - image->bias};
-        if (ng_clock_mono_ns() > until_mono_ns)
+        if (ng_clock_thread_ns() > until_thread_ns)
             break;
-        source(image, queries + i, end - i, until_mono_ns, arena);
+        source(image, queries + i, end - i, until_thread_ns, arena);
         for (uint32_t k = i; k < end; k++)
             if (queries[k].name) {
                 sorted[k]->name = queries[k].name;

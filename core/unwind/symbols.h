@@ -28,13 +28,14 @@ struct ng_symbol_query {
 /*
  * Name addresses that have no better name yet; `queries` sorted by address, names from `arena`. 0,
  * or -errno: -ENOENT no symbols; -ESTALE (file) it is no longer the file that was loaded; -EREMOTE
- * (file) it is on another machine, which may not answer, and is not read. Bounded by the time
- * `until_mono_ns` (CLOCK_MONOTONIC), as long as the disk answers.
+ * (file) it is on another machine, which may not answer, and is not read. Bounded by
+ * `until_thread_ns` (ng_clock_thread_ns): by its own work, so that a busy machine takes no names
+ * away. Time in which the disk reads is not counted.
  */
 int ng_symbols_of_memory(const struct ng_image *image, struct ng_symbol_query *queries,
-                         uint32_t count, int64_t until_mono_ns, struct ng_arena *arena);
+                         uint32_t count, int64_t until_thread_ns, struct ng_arena *arena);
 int ng_symbols_of_file(const struct ng_image *image, struct ng_symbol_query *queries,
-                       uint32_t count, int64_t until_mono_ns, struct ng_arena *arena);
+                       uint32_t count, int64_t until_thread_ns, struct ng_arena *arena);
 
 /* Read up to `count` bytes at a place; returns how many could be read. */
 typedef size_t ng_symbols_read(const void *context, uint64_t place, void *bytes, size_t count);
@@ -43,7 +44,7 @@ typedef size_t ng_symbols_read(const void *context, uint64_t place, void *bytes,
  * How many symbols a dynamic section's table has, which only its hash tables reveal: their
  * addresses, 0 none. 0: not known. Trusts no number that is read.
  */
-uint64_t ng_symbols_count(uint64_t hash, uint64_t gnu_hash, int64_t until_mono_ns,
+uint64_t ng_symbols_count(uint64_t hash, uint64_t gnu_hash, int64_t until_thread_ns,
                           ng_symbols_read *read, const void *context);
 
 /* An address in memory to be named. */
@@ -56,10 +57,10 @@ struct ng_symbol_wanted {
 
 /* ng_symbols_of_memory or ng_symbols_of_file. */
 typedef int ng_symbol_source(const struct ng_image *image, struct ng_symbol_query *queries,
-                             uint32_t count, int64_t until_mono_ns, struct ng_arena *arena);
+                             uint32_t count, int64_t until_thread_ns, struct ng_arena *arena);
 
 /* Set `name` and `start` of those whose name is found in time. -ENOMEM is the only error. */
 int ng_symbolize(struct ng_symbol_wanted *wanted, uint32_t count, ng_symbol_source *source,
-                 int64_t until_mono_ns, struct ng_arena *arena);
+                 int64_t until_thread_ns, struct ng_arena *arena);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * Time, in nanoseconds. Two clocks: monotonic for ages and deadlines, Unix for what people read.
+ * Time, in nanoseconds. Monotonic for ages and deadlines, Unix for what people read, and the CPU
+ * time of a thread, which bounds work that waits for nothing.
  */
 #ifndef NCCLGUARD_CORE_UTIL_CLOCK_H
 #define NCCLGUARD_CORE_UTIL_CLOCK_H
@@ -17,6 +18,15 @@ static inline int64_t ng_clock_mono_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * NG_S + now.tv_nsec;
+}
+
+/* CPU time of the calling thread: does not advance while others have the processor. A system call.
+ */
+static inline int64_t ng_clock_thread_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return now.tv_sec * NG_S + now.tv_nsec;
 }
 

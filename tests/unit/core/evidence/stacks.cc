@@ -688,7 +688,7 @@ TEST(Symbols, AChainWithoutAnEndIsGivenUp)
     struct ng_image image = {.dynamic = (uint64_t)dynamic};
     struct ng_symbol_query query = {};
     OwnArena arena;
-    int64_t soon = ng_clock_mono_ns() + 60 * NG_S;
+    int64_t soon = ng_clock_thread_ns() + 60 * NG_S;
     EXPECT_EQ(ng_symbols_of_memory(&image, &query, 1, soon, &arena), -ENOENT);
     /* One that ends is counted, and its end may be anywhere in what is read at once. */
     for (size_t last : {0, 1, 255, 256, 257, 100000}) {
@@ -698,6 +698,23 @@ TEST(Symbols, AChainWithoutAnEndIsGivenUp)
         words[5 + last] = 0;
     }
     munmap(words, BYTES);
+}
+
+/* A table of dynamic symbols with 300 buckets, so that the time is looked at twice. Each read is
+ * slow, as where the processor is given to others. */
+TEST(Symbols, TimeInWhichTheThreadDoesNotRunIsNotCounted)
+{
+    std::vector<uint32_t> table(4 + 2 + 300 + 1);
+    table[0] = 300;
+    table[2] = 1;
+    table.back() = 1; /* of symbol 0, in which the only chain ends */
+    auto slowly = [](const void *, uint64_t place, void *bytes, size_t count) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        return ng_memory_read_some(place, bytes, count);
+    };
+    EXPECT_EQ(ng_symbols_count(0, (uint64_t)table.data(), ng_clock_thread_ns() + 10 * NG_MS, slowly,
+                               nullptr),
+              1u);
 }
 
 /* A copy of this program's image, whose rules are then damaged at random. */
