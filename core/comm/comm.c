@@ -429,6 +429,7 @@ static void give_handle(struct ng_comm *comm, void *handle)
 bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
 {
     /* Counted as a guest, so that the guard's abort waits for these queries. */
+    atomic_store_explicit(&comm->in_flight.guest_tid, 0, memory_order_relaxed);
     atomic_fetch_add(&comm->in_flight.guests, 1);
     if (made && !ng_comm_is_condemned(comm))
         ng_comm_ask(comm, handle);

@@ -64,6 +64,7 @@ struct ng_comm_p2p {
  * show. */
 struct ng_comm_in_flight {
     _Atomic uint32_t guests;      /* calls inside NCCL that those slots do not show */
+    _Atomic uint32_t guest_tid;   /* thread of the newest of them; 0 not known */
     _Atomic uint32_t open_groups; /* open NCCL groups that hold calls on it */
 };
 

@@ -9,6 +9,7 @@
 
 #include "core/comm/comm.h"
 #include "core/comm/ended.h"
+#include "core/comm/thread.h"
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
 #include "core/report/report.h"
@@ -62,6 +63,8 @@ int ng_gate_try(const void *handle, enum ng_op op, struct ng_comm **ret_comm)
     *ret_comm = comm;
     if (!comm)
         return ng_ended_answer(handle, op);
+    atomic_store_explicit(&comm->in_flight.guest_tid, ng_this_thread ? ng_this_thread->tid : 0,
+                          memory_order_relaxed);
     atomic_fetch_add(&comm->in_flight.guests, 1);
     if (!ng_comm_is_condemned(comm))
         return NG_CALL_PROCEED;

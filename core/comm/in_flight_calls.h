@@ -12,6 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Threads that one wait follows; others count as having had their share. */
+#define NG_IN_FLIGHT_THREADS 64u
+
 struct ng_comm;
 
 /*
@@ -27,6 +30,22 @@ uint32_t ng_in_flight_call(const struct ng_comm *comm);
 /* Is a program thread inside a call that may be on this communicator? Closing an NCCL group may
  * involve any. */
 bool ng_in_flight_inside(const struct ng_comm *comm);
+
+/* Processor times of threads when a wait for them began. */
+struct ng_in_flight_start {
+    uint32_t tids[NG_IN_FLIGHT_THREADS]; /* 0 free; the first `count` are taken */
+    int64_t cpu_ns[NG_IN_FLIGHT_THREADS];
+    uint32_t count;
+};
+
+/*
+ * Does a thread inside, as above, merely wait for a processor? It is ready to run, and has had less
+ * than `least_ns` of a processor since the first call of this function that saw it inside, so that
+ * nobody can tell whether NCCL would let it leave. Zero `start` before the first call. False where
+ * the kernel does not say, and for a guest whose thread is not known.
+ */
+bool ng_in_flight_starved(const struct ng_comm *comm, int64_t least_ns,
+                          struct ng_in_flight_start *start);
 
 /*
  * Hold a converted communicator: no call of the program on it is under way, and none begins until

@@ -32,8 +32,11 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-#define INSIDE_WAIT_NS  (250 * NG_MS) /* a thread that stays in NCCL longer is blocked there */
-#define GROUP_WAIT_NS   NG_S          /* longest wait before an open NCCL group is given up */
+/* A thread that stays in NCCL longer is blocked there, unless it has had no processor to leave it.
+ */
+#define INSIDE_WAIT_NS  (250 * NG_MS)
+#define INSIDE_CPU_NS   (20 * NG_MS) /* ready to run, and less than this of a processor: starved */
+#define GROUP_WAIT_NS   NG_S         /* longest wait before an open NCCL group is given up */
 #define LOOK_PAUSE_NS   NG_MS
 #define HANDLE_PAUSE_NS (10 * NG_MS)
 #define ORDERS          4u
@@ -169,7 +172,9 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
 {
     int64_t now = ng_clock_mono_ns(), bound = (order->until_mono_ns - now) / 2;
     int64_t inside_until = now + INSIDE_WAIT_NS;
+    int64_t starved_until = now + bound;
     int64_t groups_until = now + (bound < GROUP_WAIT_NS ? bound : GROUP_WAIT_NS);
+    struct ng_in_flight_start start = {.count = 0};
 
     for (bool busy = true; busy; now = ng_clock_mono_ns()) {
         bool open = false, inside = false;
@@ -179,6 +184,11 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
                 continue;
             open = atomic_load(&comm->in_flight.open_groups) > 0 && now < groups_until;
             inside = inside || (now < inside_until && ng_in_flight_inside(comm));
+            /* The first look notes what each thread has had of a processor so far. */
+            if (now >= inside_until || !start.count)
+                inside =
+                    (ng_in_flight_starved(comm, INSIDE_CPU_NS, &start) && now < starved_until) ||
+                    inside;
             /* A thread that leaves its first call of a group has opened it before. */
             open = open || (atomic_load(&comm->in_flight.open_groups) > 0 && now < groups_until);
         }

@@ -6,6 +6,8 @@
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
+#include <sys/resource.h>
+
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
@@ -800,6 +802,69 @@ TEST_F(Abort, CallsThatRaceWithItNeverReachAFreedCommunicator)
         EXPECT_EQ(made_aborts(comms[0]), 1u);
     }
     EXPECT_EQ(violations, 0);
+}
+
+/* Keeps the processor that the calling thread is on at work, until destroyed. The calling thread
+ * gets what is left of it, one or two percent. */
+class Starved
+{
+  public:
+    Starved()
+    {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(sched_getcpu(), &one);
+        EXPECT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+        busy_ = std::thread([this] { /* on the same processor, which it inherits */
+                                     while (!stop_)
+                                         ;
+        });
+        EXPECT_EQ(setpriority(PRIO_PROCESS, 0, 19), 0); /* of this thread */
+    }
+    ~Starved()
+    {
+        stop_ = true;
+        busy_.join();
+    }
+
+  private:
+    std::atomic<bool> stop_{false};
+    std::thread busy_;
+};
+
+TEST_F(Abort, AThreadInsideThatGetsNoProcessorIsAwaited)
+{
+    static std::atomic<bool> freed;
+    for (unsigned op : {NG_OP_AllReduce, NG_OP_CommGetAsyncError}) {
+        void *comm = init(0);
+        freed = false;
+        made_calls.on_abort = [](void *) { freed = true; };
+        std::atomic<bool> inside{false};
+        bool was_freed = true;
+        std::pair<std::atomic<bool> *, bool *> shared{&inside, &was_freed};
+        std::thread program([&, op] {
+            int answer = 0;
+            struct made_call what = call_of(op, comm, &answer);
+            what.inside = [](void *argument) {
+                auto [entered, found] = *static_cast<decltype(shared) *>(argument);
+                Starved here;
+                *entered = true;
+                int64_t until = ng_clock_mono_ns() + 500 * NG_MS; /* far longer than 250 ms */
+                while (ng_clock_mono_ns() < until)
+                    ;
+                *found = freed;
+                return OK;
+            };
+            what.argument = &shared;
+            made_call(0, &what);
+        });
+        EXPECT_TRUE(becomes([&] { return inside.load(); }));
+        EXPECT_EQ(made_abort(0, REASON, 10 * LONG_MS), 0);
+        program.join();
+        EXPECT_FALSE(was_freed) << ng_op_name(op);
+        EXPECT_TRUE(has_returned());
+        EXPECT_TRUE(freed);
+    }
 }
 
 TEST_F(Abort, ProgramAndGuardNeverBothEndOne)
