@@ -20,11 +20,16 @@ namespace
 constexpr int64_t S = NG_S, CONFIGURED = 600 * S;
 
 struct RulesFile : testing::Test {
-    RulesFile() : path_(folder_ / "rules"), log_(folder_ / "log")
+    RulesFile() : path_(folder_ / "rules")
     {
-        [[maybe_unused]] static const bool begun = (made_begin(64), true);
-        write_whole_file(log_, "");
-        ng_log_init(NG_LOG_DEBUG, log_.c_str(), 0);
+        static bool begun;
+        if (!begun) {
+            write_whole_file(log_path(), "");
+            ng_log_init(NG_LOG_DEBUG, log_path().c_str(), 0);
+            made_begin(64);
+        }
+        begun = true;
+        log_begun_ = read_whole_file(log_path()).size();
         made_configure_deadlines(CONFIGURED, CONFIGURED, 5 * S, 30 * S);
         made_set_rules(path_.c_str());
     }
@@ -36,25 +41,37 @@ struct RulesFile : testing::Test {
         ng_rules_file_after_fork(); /* as if nothing had been read */
     }
 
+    /* One for all tests, from before the guard has threads: the log is not to change under theirs.
+     */
+    static std::string log_path()
+    {
+        static const Folder folder;
+        return folder / "log";
+    }
+    /* What was written since the test began. */
+    std::string log() const
+    {
+        return read_whole_file(log_path()).substr(log_begun_);
+    }
     /* Returns when the outcome is told. */
     void reload()
     {
         unsigned before = outcomes();
         ng_rules_file_reload();
-        EXPECT_TRUE(becomes([&] { return outcomes() > before; })) << read_whole_file(log_);
+        EXPECT_TRUE(becomes([&] { return outcomes() > before; })) << log();
     }
     unsigned outcomes() const
     {
-        std::string log = read_whole_file(log_);
+        std::string text = log();
         unsigned count = 0;
         for (const char *outcome : {"now hold", "is not used", "cannot read", "is not set"})
-            for (size_t at = 0; (at = log.find(outcome, at)) != std::string::npos; at++)
+            for (size_t at = 0; (at = text.find(outcome, at)) != std::string::npos; at++)
                 count++;
         return count;
     }
     bool told(const std::string &text) const
     {
-        return read_whole_file(log_).find(text) != std::string::npos;
+        return log().find(text) != std::string::npos;
     }
     void *make(int nranks)
     {
@@ -73,7 +90,8 @@ struct RulesFile : testing::Test {
     }
 
     Folder folder_;
-    std::string path_, log_;
+    std::string path_;
+    size_t log_begun_;
     std::vector<void *> made_;
     static char handles_[8][64];
 };
@@ -174,7 +192,7 @@ TEST_F(RulesFile, AReloadChangesWhatIsThereAndTakesBackWhatNoLongerStandsThere)
     EXPECT_EQ(timeout(four), 3 * S);
     write_whole_file(path_, "size=2 : name=\"a pair\"\n");
     reload();
-    EXPECT_TRUE(told("1 rule of " + path_ + " now hold")) << read_whole_file(log_);
+    EXPECT_TRUE(told("1 rule of " + path_ + " now hold")) << log();
     EXPECT_EQ(timeout(pair), CONFIGURED);
     EXPECT_EQ(name(pair), "a pair");
     EXPECT_EQ(timeout(four), CONFIGURED);
@@ -190,7 +208,7 @@ TEST_F(RulesFile, AFileWithAMistakeIsRefusedAndTheRulesBeforeItKept)
     void *pair = make(2);
     write_whole_file(path_, "size=2 : timeout=4s\nsize=x : timeout=4s\n");
     reload();
-    EXPECT_TRUE(told(path_ + ":2: size=x is not valid")) << read_whole_file(log_);
+    EXPECT_TRUE(told(path_ + ":2: size=x is not valid")) << log();
     EXPECT_TRUE(told("the rules that were read before still hold"));
     EXPECT_EQ(timeout(pair), 2 * S);
 }
@@ -231,7 +249,7 @@ TEST_F(RulesFile, WhateverLiesThereTheStartGoesOn)
         int64_t before = ng_clock_mono_ns();
         ng_rules_file_start();
         EXPECT_IN_TIME(ng_clock_mono_ns() - before, 20 * S);
-        EXPECT_TRUE(told(row.told)) << what << ": " << read_whole_file(log_);
+        EXPECT_TRUE(told(row.told)) << what << ": " << log();
         ng_rules_file_after_fork();
     }
 }
@@ -240,7 +258,7 @@ TEST_F(RulesFile, WithoutAFileThereIsNothingToReadAgain)
 {
     made_set_rules("");
     ng_rules_file_start();
-    EXPECT_EQ(read_whole_file(log_), "");
+    EXPECT_EQ(log(), "");
     reload();
     EXPECT_TRUE(told("NCCLGUARD_RULES is not set"));
 }
