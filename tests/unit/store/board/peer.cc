@@ -16,6 +16,8 @@ Board::Board(const std::string &folder, const struct ng_box *box)
 
 Board::~Board()
 {
+    /* A user may have 128 instances of inotify, and the tests beside want some, too. */
+    board->ops->abandon(board);
     ng_descriptor_close(&kick);
 }
 

@@ -35,7 +35,8 @@ struct OwnBox : NotCopied {
     int error;
 };
 
-/* A board as its incident thread holds it. Boards are freed with their process. */
+/* A board as its incident thread holds it. Its memory is freed with the process, its descriptors
+ * with this. */
 struct Board : NotCopied {
     Board(const std::string &folder, const struct ng_box *box);
     ~Board();
