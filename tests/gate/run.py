@@ -145,10 +145,11 @@ class Run:
             if left <= 0 or self.over:
                 # Python and shells among them end what they have started.
                 child.terminate()
-                try:
-                    child.wait(20)
-                except subprocess.TimeoutExpired:
-                    pass
+                until = time.monotonic() + 20
+                # It is reaped after the signal to its group: from then on another process may have the number.
+                while time.monotonic() < until and not os.waitid(os.P_PID, child.pid,
+                                                                 os.WEXITED | os.WNOWAIT | os.WNOHANG):
+                    time.sleep(0.05)
                 try:
                     os.killpg(child.pid, signal.SIGKILL)
                 except ProcessLookupError:

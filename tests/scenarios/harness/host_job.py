@@ -274,7 +274,7 @@ class Job:
         node = self.host_of(which)
         self.gone.add(node)
         self.fault_time = self.fault_time or time.time()
-        os.kill(self.network.hosts[node].pid, signal.SIGKILL)
+        self.network.hosts[node].kill()
 
     def do_redis(self, bound, what):
         if what == "kill":

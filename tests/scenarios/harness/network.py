@@ -5,6 +5,7 @@ namespace, a boot id, and a /tmp and a /dev/shm of its own. All of them live bel
 they are gone with it, and it is gone with whoever made it, however that ends. The machine's own network is never
 touched.
 """
+import contextlib
 import json
 import mmap
 import os
@@ -73,15 +74,19 @@ class Namespaces:
         self.pid = self.outer.pid
         while children := children_of(self.pid):
             self.pid = children[0]
+        self.first = os.pidfd_open(self.pid)
+
+    def kill(self):
+        """All that lives in it ends, too. Not by its number: if it has ended, that may be another process's by now."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.first, signal.SIGKILL)
 
     def ended(self):
         return self.outer.poll() is not None
 
     def end(self):
-        try:
-            os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        self.kill()
+        os.close(self.first)
         self.outer.stdin.close()
         try:
             self.outer.wait(10)
@@ -235,7 +240,7 @@ class Server:
             if time.monotonic() > until or self.process.poll() is not None:
                 raise Failure("the Redis server does not start")
             time.sleep(0.02)
-        self.pid = children_of(self.process.pid)[0]
+        self.redis = os.pidfd_open(children_of(self.process.pid)[0])
 
     def ask(self, *words, port=STORE_PORT):
         argv = ["nsenter", "-t", str(self.network.hosts[self.host].pid), "-n", "redis-cli", "-h", self.address, "-p",
@@ -245,12 +250,13 @@ class Server:
         return done.stdout.strip()
 
     def signal(self, number):
-        os.kill(self.pid, number)
+        signal.pidfd_send_signal(self.redis, number)
         if number == signal.SIGCONT:
             self.process.send_signal(number)  # nsenter stops with what it started
 
     def kill(self):
         self.signal(signal.SIGKILL)
+        os.close(self.redis)
         self.process.wait(10)
 
     def keys(self):

@@ -2,6 +2,7 @@
 
 Everything that a run starts carries SCENARIO_JOB in its environment, so that nothing stays behind whatever happens.
 """
+import contextlib
 import os
 import re
 import signal
@@ -55,10 +56,14 @@ def processes_of(job):
 
 def kill_job(job):
     for pid in processes_of(job):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        with contextlib.suppress(ProcessLookupError):
+            process = os.pidfd_open(pid)
+            try:
+                # Where the look took long, another process may have the number by now.
+                if f"SCENARIO_JOB={job}".encode() in environment_of(pid):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+            finally:
+                os.close(process)
 
 
 def pid_of_rank(job, rank, program):
