@@ -460,18 +460,33 @@ static void change_field(struct call *call, const struct fault *fault)
     }
 }
 
+/* Is there the file "go"? */
+static bool may_go(void)
+{
+    char path[4000];
+    const char *folder = getenv("SPAWN_DIR");
+
+    snprintf(path, sizeof(path), "%s/go", folder ? folder : ".");
+    return access(path, F_OK) == 0;
+}
+
 /* Is fault `index` of the options due at the rank's `nth` call? Where it waits for a file, it is
  * due once. */
 static bool is_due(const struct options *options, int index, unsigned long nth)
 {
     static atomic_flag had[MAX_FAULTS];
-    char path[4000];
 
     if (options->faults[index].nth != NTH_GO)
         return options->faults[index].nth == nth;
-    const char *folder = getenv("SPAWN_DIR");
-    snprintf(path, sizeof(path), "%s/go", folder ? folder : ".");
-    return access(path, F_OK) == 0 && !atomic_flag_test_and_set(&had[index]);
+    return may_go() && !atomic_flag_test_and_set(&had[index]);
+}
+
+static void sleep_for(long long argument)
+{
+    while (argument == UNTIL_GO && !may_go())
+        sleep_ms(10);
+    if (argument != UNTIL_GO)
+        sleep_ms(argument);
 }
 
 /* Who is late is so each time, and says so the first time only. */
@@ -516,7 +531,7 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
             wanted = false;
             break;
         case FAULT_SLEEP:
-            sleep_ms(fault->argument);
+            sleep_for(fault->argument);
             break;
         case FAULT_LATE: /* every_call() does it */
             break;

@@ -112,7 +112,7 @@ static const struct row {
      BETWEEN(1, BIG)},
     {"hang", "R:N", 0, "rank R blocks for ever before its N-th call", IS_FAULT(HANG)},
     {"skip", "R:N", 0, "leaves its N-th call out and goes on", IS_FAULT(SKIP)},
-    {"sleep", "R:N:MS", 0, "sleeps before its N-th call", IS_FAULT(SLEEP)},
+    {"sleep", "R:N:MS", 0, "sleeps before its N-th call; MS may be go, too", IS_FAULT(SLEEP)},
     {"exit", "R:N[:CODE]", 0, "calls exit() before its N-th call", IS_FAULT(EXIT)},
     {"kill", "R:N", 0, "sends itself SIGKILL", IS_FAULT(KILL)},
     {"segv", "R:N", 0, "writes to address 0", IS_FAULT(SEGV)},
@@ -222,6 +222,8 @@ static void parse_fault(struct options *options, const struct row *row, char *te
                               : number(options, option, value, -(1 << 20), 1 << 20);
         if (fault->field == FIELD_OP && fault->argument >= OP_COLLECTIVES)
             usage_error(options, "--%s: op=%s is not a collective", option, value);
+    } else if (row->kind == FAULT_SLEEP && !strcmp(parts[2], "go")) {
+        fault->argument = UNTIL_GO;
     } else if (nparts > 2) {
         fault->argument = number(options, option, parts[2], -BIG, BIG);
     }

@@ -61,6 +61,10 @@ struct fault {
  * ranks have got as far as he wants. */
 #define NTH_GO ULONG_MAX
 
+/* Argument of FAULT_SLEEP: until that file is there. What is done to the program meanwhile may take
+ * as long as it likes. */
+#define UNTIL_GO (-1)
+
 /* Options that only some programs take; the others refuse them. */
 #define TAKES_OP      0x01u
 #define TAKES_COMM    0x02u

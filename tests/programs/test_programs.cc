@@ -475,6 +475,22 @@ TEST(Misbehaviour, GoIsTheFirstCallThatFindsItsFileAndNoOther)
     EXPECT_EQ(0, rmdir(folder));
 }
 
+TEST(Misbehaviour, ASleepUntilGoLastsUntilThen)
+{
+    char folder[] = "/tmp/spawn-go.XXXXXX";
+    ASSERT_TRUE(mkdtemp(folder));
+    std::string go = std::string(folder) + "/go", id = std::string(folder) + "/id.0";
+    Job job(spawn(2, {"coll_runtime", "--iters", "5", "--sleep", "1:3:go", "--exit", "0:4:7"},
+                  {"--node", "0/1", "--folder", folder, "--kill-others"}));
+    ASSERT_TRUE(job.saw("sleep at call 3 of world")) << job.err;
+    EXPECT_EQ(0, Job::count(job.err, "exit at call"));
+    std::ofstream(go) << "";
+    EXPECT_EQ(7, job.end()) << job.err;
+    EXPECT_EQ(0, remove(go.c_str()));
+    EXPECT_EQ(0, remove(id.c_str()));
+    EXPECT_EQ(0, rmdir(folder));
+}
+
 struct Ending {
     const char *option, *value;
     int status;

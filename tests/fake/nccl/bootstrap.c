@@ -309,7 +309,8 @@ static int await_root(struct ncclComm *comm, int fd, int cable, uint32_t resets)
             return -2;
         ready = poll_or_abort(comm, fd, POLLIN, cable >= 0 ? 20 : -1);
     } while (ready == 0);
-    return ready;
+    /* A reset discards what has come and was not read. */
+    return ready > 0 && fake_network_resets(cable) != resets ? -2 : ready;
 }
 
 ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)

@@ -196,8 +196,7 @@ class Job:
 
     def do_go(self, bound):
         """Faults that wait for this happen; the first call without its rank is the one that the verdict is about."""
-        with open(f"{self.network.shared}/{self.places}/go", "w"):
-            pass
+        self.do_release(bound)
         calls = []
 
         def said():
@@ -207,6 +206,11 @@ class Job:
         self.await_that("a rank says what it does", said, bound)
         if self.row.seq == "said":
             self.row.seq = min(calls)
+
+    def do_release(self, bound):
+        """Ranks that sleep until then go on."""
+        with open(f"{self.network.shared}/{self.places}/go", "w"):
+            pass
 
     def do_unsaid(self, bound, pattern, seconds):
         """What cannot happen now: a wait that is as long as it would take many times over."""

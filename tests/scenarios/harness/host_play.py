@@ -93,8 +93,8 @@ def bare_output(session, row):
         known = session.bare.setdefault(key, {"lock": threading.Lock(), "lines": None})
     with known["lock"]:
         if known["lines"] is None:
-            # Its pauses change nothing in what it says.
-            words = command_of(session.options.build, re.sub(r" --pause-ms \S+", "", row.program))
+            # Its pauses change nothing in what it says, and nobody lets it go.
+            words = command_of(session.options.build, re.sub(r" --(pause-ms|sleep) \S+", "", row.program))
             env = environment(LD_LIBRARY_PATH=f"{session.options.build}/tests/fake")
             done = subprocess.run([f"{session.options.build}/tests/programs/spawn", "-n", str(row.hosts * row.ranks),
                                    "--timeout", "60", "--kill-others", "--"] + words, env=env, capture_output=True,
