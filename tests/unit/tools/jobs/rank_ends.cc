@@ -27,7 +27,10 @@ struct RankEnds : testing::Test {
     void SetUp() override
     {
         static int tests;
-        setenv("NCCLGUARD_RUN_ID", ("of-a-test-" + std::to_string(++tests)).c_str(), 1);
+        /* The same tests with a sanitizer may run beside: a socket of that name is the machine's.
+         */
+        std::string run = "test-" + std::to_string(getpid()) + "-" + std::to_string(++tests);
+        setenv("NCCLGUARD_RUN_ID", run.c_str(), 1);
         for (int rank = 0; rank < RANKS; rank++)
             ranks_.push_back(begin(rank));
     }
