@@ -69,7 +69,7 @@ def main():
     weights = sum(p.detach().double().sum().item() for p in model.parameters())
     lines.append(f"rank {rank} weights {weights!r}")
     dist.destroy_process_group()
-    print("\n".join(lines), flush=True)
+    print("\n".join([*lines, ""]), end="", flush=True)  # one write, so that ranks do not mix
 
 
 main()

@@ -54,7 +54,7 @@ def main():
             raise SystemExit(f"jax_processes: wrong data at step {step}")
         lines.append(f"rank {rank} step {step} sum {hashlib.sha256(got.tobytes()).hexdigest()}")
     # At once: the processes share this file.
-    print("\n".join(lines), flush=True)
+    print("\n".join([*lines, ""]), end="", flush=True)  # one write, so that ranks do not mix
 
 
 main()

@@ -35,7 +35,7 @@ def main():
         dist.all_reduce(mean)
         total = mean.sum().item()  # waits for the device
     dist.destroy_process_group()
-    print(f"rank {rank} total {total!r}", flush=True)
+    print(f"rank {rank} total {total!r}\n", end="", flush=True)
 
 
 main()
