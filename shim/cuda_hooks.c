@@ -32,7 +32,7 @@ static atomic_bool nccl_is_hooked;
 static void *_Atomic hooks[NG_CUDA_HOOK_COUNT];
 
 /* Written once, before the hook is returned to any caller. */
-static void *_Atomic reals[NG_CUDA_HOOK_COUNT];
+void *_Atomic ng_cuda_hook_reals[NG_CUDA_HOOK_COUNT];
 
 static bool is_question(enum ng_cuda_hook hook)
 {
@@ -58,11 +58,6 @@ bool ng_cuda_hook_is_for(enum ng_cuda_hook hook, bool nccl)
     if (is_question(hook))
         return !nccl || atomic_load_explicit(&nccl_is_hooked, memory_order_relaxed);
     return rows[hook].for_nccl == nccl;
-}
-
-void *ng_cuda_hook_real(enum ng_cuda_hook hook)
-{
-    return atomic_load_explicit(&reals[hook], memory_order_acquire);
 }
 
 static bool is_enabled(enum ng_cuda_hook hook)
@@ -109,6 +104,6 @@ void *ng_cuda_hook_answer(enum ng_cuda_hook hook, void *real)
 {
     void *none = NULL;
 
-    atomic_compare_exchange_strong(&reals[hook], &none, real);
+    atomic_compare_exchange_strong(&ng_cuda_hook_reals[hook], &none, real);
     return atomic_load_explicit(&hooks[hook], memory_order_acquire);
 }

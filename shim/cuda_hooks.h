@@ -38,7 +38,11 @@ extern atomic_bool ng_cuda_hooks_enabled;
 int ng_cuda_hook_enable(enum ng_cuda_hook hook, void *function);
 
 /* The driver's function behind a hook; never NULL inside that hook. */
-void *ng_cuda_hook_real(enum ng_cuda_hook hook);
+extern void *_Atomic ng_cuda_hook_reals[NG_CUDA_HOOK_COUNT];
+static inline void *ng_cuda_hook_real(enum ng_cuda_hook hook)
+{
+    return atomic_load_explicit(&ng_cuda_hook_reals[hook], memory_order_acquire);
+}
 
 /*
  * For cuda_door.h. The enabled hook for a symbol of the driver, or for a query to cuGetProcAddress;

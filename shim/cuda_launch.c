@@ -34,7 +34,7 @@ static struct ng_launch_log *note(unsigned int blocks, CUstream stream, void **p
     return log;
 }
 
-static CUresult finish(struct ng_launch_log *log, CUresult result)
+static __attribute__((noinline)) CUresult finish(struct ng_launch_log *log, CUresult result)
 {
     if (__builtin_expect(log && result != CUDA_SUCCESS, 0)) {
         int saved = errno;
@@ -71,13 +71,32 @@ static CUresult CUDAAPI hook_cuLaunchKernel_ptsz(CUfunction function, unsigned i
                                                           shared_bytes, stream, parameters, extra));
 }
 
-static CUresult CUDAAPI hook_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
-                                              void **parameters, void **extra)
+static __attribute__((noinline)) CUresult
+launch_kernel_ex(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)
 {
     struct ng_launch_log *log =
         config ? note(config->gridDimX, config->hStream, parameters, extra) : NULL;
 
     return finish(log, ng_cuda_real_cuLaunchKernelEx()(config, function, parameters, extra));
+}
+
+/* The one that NCCL uses. What a launch could have otherwise is looked for only where it is not
+ * like the communicator's launch before it. */
+static CUresult CUDAAPI hook_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function,
+                                              void **parameters, void **extra)
+{
+    if (!config || !extra || extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER ||
+        extra[2] != CU_LAUNCH_PARAM_BUFFER_SIZE)
+        return launch_kernel_ex(config, function, parameters, extra);
+    struct ng_kernel_launch launch = {.blocks = config->gridDimX,
+                                      .stream = config->hStream,
+                                      .arguments = extra[1],
+                                      .bytes = *(const size_t *)extra[3]};
+    struct ng_launch_log *log = ng_launch_log_note_usual(&launch);
+    if (__builtin_expect(!log, 0))
+        return launch_kernel_ex(config, function, parameters, extra);
+    CUresult result = ng_cuda_real_cuLaunchKernelEx()(config, function, parameters, extra);
+    return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : finish(log, result);
 }
 
 static CUresult CUDAAPI hook_cuLaunchKernelEx_ptsz(const CUlaunchConfig *config,

@@ -239,10 +239,14 @@ NG_WORK_INLINE int ng_work_enter(const struct ng_call *call, bool p2p, bool is_u
         if (is_usual &&
             __builtin_expect((context->work = ng_work_start_usual(
                                   comm, thread, call->stream, record_id, coll_seq, now)) != NULL,
-                             1))
+                             1)) {
+            thread->eager_stream = call->stream;
             return NG_CALL_PROCEED;
+        }
         events = ng_work_start(comm, call->stream, slot);
     }
+    if (is_usual && !p2p && events.work)
+        thread->eager_stream = call->stream;
     context->work = events.work;
     context->capture = events.capture;
     return NG_CALL_PROCEED;
@@ -256,6 +260,8 @@ NG_WORK_INLINE int ng_work_leave(const struct ng_call *call, bool p2p, bool is_u
                                  struct ng_thread *thread, const struct ng_call_context *context,
                                  int result)
 {
+    if (!p2p && is_usual)
+        thread->eager_stream = NG_THREAD_NO_STREAM;
     if (__builtin_expect(result != NG_NCCL_SUCCESS, 0)) {
         struct ng_call later = is_usual ? ng_work_later(call, context) : *call;
         NG_WORK_COPY(&later, context, thread);

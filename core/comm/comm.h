@@ -21,6 +21,7 @@
 struct ng_call;
 struct ng_gpu;
 struct ng_async_op;
+struct ng_launch_log;
 
 #define NG_COMM_CAPACITY 4096u
 
@@ -194,6 +195,7 @@ struct ng_comm {
     struct ng_comm_mode mode;
     struct ng_comm_burst burst;
     struct ng_comm_timing timing;
+    _Atomic(struct ng_launch_log *) launch_log; /* NULL before its first launch */
     struct ng_comm_in_progress in_progress;
     struct ng_comm_making making;
     /* The group id that joining ranks use for the next grown communicator, from the unique id that

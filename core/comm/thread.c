@@ -130,6 +130,7 @@ struct ng_thread *ng_thread_make(void)
     thread->generation = generation;
     thread->tid = (uint32_t)gettid();
     thread->newest = &no_comm;
+    thread->eager_stream = NG_THREAD_NO_STREAM;
     thread->errno_at = &errno;
     thread->slot = claim_slot(thread);
     NG_STORE(thread->slot->group_depth, 0); /* one that has ended may have left a group open */

@@ -76,6 +76,8 @@ struct ng_group_calls {
     uint32_t joined_count;
 };
 
+#define NG_THREAD_NO_STREAM ((void *)UINTPTR_MAX)
+
 struct ng_thread {
     uint32_t generation; /* of the guard that it belongs to */
     uint32_t tid;
@@ -85,6 +87,10 @@ struct ng_thread {
     struct ng_box_thread spare;
     uint32_t open_groups; /* open ncclGroupStart of all libraries together */
     int64_t left_mono_ns; /* core/device/burst.h: when it last left NCCL; 0 no burst goes on */
+    /* While it is inside a collective of `newest` outside of NCCL groups that has seen that its
+     * stream is not captured: that stream; else NG_THREAD_NO_STREAM. For what NCCL launches there:
+     * core/device/launch_log.h. */
+    void *eager_stream;
     int *errno_at;        /* its errno */
     /* The communicator of its last creating call, if the guard aborted it; else NULL. */
     struct ng_comm *not_made;

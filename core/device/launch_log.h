@@ -23,34 +23,76 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ng_comm;
+#include "core/comm/comm.h"
+#include "core/comm/thread.h"
+#include "core/nccl/op.h"
+#include "core/runtime/runtime.h"
 
 #define NG_LAUNCH_CHANNELS 64u
-#define NG_LAUNCH_LOG_SIZE 256u /* the newest launches */
+#define NG_LAUNCH_LOG_SIZE 256u /* the newest launches, and one that may be written */
+
+/* struct ncclDevKernelArgs and ncclDevWorkBatch of NCCL 2.22.3 to 2.32.3, src/include/device.h. The
+ * first batch of each channel follows the arguments, in the order of channels. */
+struct ng_launch_arguments {
+    uint64_t device_comm;
+    uint64_t channels; /* one bit each */
+    uint8_t storage_type;
+    uint32_t work_mask;
+    uint64_t works;
+};
+
+struct ng_launch_batch {
+    uint32_t flags; /* lowest bits: how many batches further the channel's next one is; 0: none */
+    uint32_t offset_base;
+    uint64_t offset_bits; /* one for each work */
+};
+
+_Static_assert(sizeof(struct ng_launch_arguments) == 32 && sizeof(struct ng_launch_batch) == 16,
+               "as in NCCL");
+
+#define NG_LAUNCH_STORAGE_TYPES 3
+#define NG_LAUNCH_JUMP          0x3fffu
 
 /* A launch with its arguments in one buffer, as NCCL makes them. */
 struct ng_kernel_launch {
     unsigned blocks;
     CUstream stream;
-    const void *arguments;
+    const struct ng_launch_arguments *arguments;
     size_t bytes;
 };
 
-struct ng_launch_entry {
-    _Atomic uint64_t number;     /* of the launch, from 1; guard word, 0 while it is written */
-    _Atomic uint64_t channels;   /* one bit each */
-    _Atomic uint64_t seq;        /* the newest collective that was called until then */
-    _Atomic uint64_t collective; /* 1: that collective is in it; 0: sends and receives alone */
-    _Atomic uint32_t after[NG_LAUNCH_CHANNELS]; /* the counter of each channel that it has */
+/* Launches on the same channels, with the same works there. */
+struct ng_launch_run {
+    _Atomic uint64_t first; /* launch, from 1 */
+    _Atomic uint64_t channels;
+    /* Of each launch on each of the channels; 0: they differ, see `mixed`, and it is one launch. */
+    _Atomic uint32_t works;
 };
 
+/*
+ * The program's thread stores as little as it can for a launch that is like the one before it: the
+ * collective and the count. Readers work out, from the newest launch back, what the counters reach
+ * with each. `count` is stored behind all of a launch; `changes` is odd while a run is begun.
+ */
 struct ng_launch_log {
-    _Atomic uint32_t generation;      /* of the communicator's record */
-    _Atomic uint64_t device_comm;     /* address of NCCL's structure on the device; 0 not known */
+    /* What a launch of the newest run is known by: it has one batch on each channel, with these
+     * bits. For the writer alone. */
+    struct {
+        size_t bytes; /* of the arguments up to the last batch; SIZE_MAX: none continues the run */
+        uint32_t blocks;
+        uint64_t channels, bits;
+    } like;
+    _Atomic uint64_t device_comm; /* address of NCCL's structure on the device; 0 not known */
+    _Atomic uint64_t count;       /* launches */
+    /* By launch: the newest collective that was called until then, times 2; plus 1: it is in the
+     * launch, 0: sends and receives alone are. */
+    _Atomic uint64_t seqs[NG_LAUNCH_LOG_SIZE];
     _Atomic(const char *) distrusted; /* why its counters are not used; NULL: they are */
-    _Atomic uint64_t count;           /* launches */
-    _Atomic uint32_t after[NG_LAUNCH_CHANNELS];
-    struct ng_launch_entry entries[NG_LAUNCH_LOG_SIZE]; /* by number */
+    _Atomic uint64_t changes;
+    _Atomic uint64_t run_count;       /* each of at least one launch: all of `seqs` have theirs */
+    _Atomic uint32_t after[NG_LAUNCH_CHANNELS]; /* the counters with the runs before the newest */
+    struct ng_launch_run runs[NG_LAUNCH_LOG_SIZE]; /* by number */
+    _Atomic uint32_t mixed[NG_LAUNCH_LOG_SIZE][NG_LAUNCH_CHANNELS];
 };
 
 /* How far the device is. */
@@ -69,6 +111,9 @@ struct ng_launch_progress {
  * then on.
  */
 struct ng_launch_log *ng_launch_log_note(const struct ng_kernel_launch *launch);
+
+/* Forget all launches. */
+void ng_launch_log_clear(struct ng_launch_log *log);
 
 /* Its part that knows no communicator: `seq` is the newest collective that was called, which is in
  * the launch if `collective`. False: these are not the arguments that are known. */
@@ -91,5 +136,63 @@ bool ng_launch_log_is_new(void);
 
 /* In a forked child, where CUDA does not work. */
 void ng_launch_log_after_fork(void);
+
+/* ---- The usual launch: like the one before it ---- */
+
+/* Is it like the newest launch of this log? */
+static inline __attribute__((always_inline)) bool
+ng_launch_log_continues(const struct ng_launch_log *log, const struct ng_kernel_launch *launch)
+{
+    typedef uint64_t pair __attribute__((vector_size(16), aligned(8), may_alias));
+    const struct ng_launch_arguments *arguments = launch->arguments;
+    const struct ng_launch_batch *batch = (const struct ng_launch_batch *)(arguments + 1);
+
+    if (launch->bytes < log->like.bytes || launch->blocks != log->like.blocks ||
+        arguments->channels != log->like.channels || batch->flags & NG_LAUNCH_JUMP ||
+        batch->offset_bits != log->like.bits)
+        return false;
+    if (launch->blocks == 1)
+        return true;
+    const pair *at = (const pair *)batch, *end = at + launch->blocks;
+    pair any = *at, all = any;
+#pragma GCC unroll 8
+    for (; at != end; at++) {
+        any |= *at;
+        all &= *at;
+    }
+    return !(any[0] & NG_LAUNCH_JUMP) && any[1] == all[1];
+}
+
+/* Add such a launch; `seq` as in struct ng_launch_log. */
+static inline __attribute__((always_inline)) void ng_launch_log_continue(struct ng_launch_log *log,
+                                                                         uint64_t seq)
+{
+    uint64_t number = NG_LOAD(log->count) + 1;
+
+    atomic_thread_fence(memory_order_release); /* readers of the oldest see the count before it */
+    NG_STORE(log->seqs[number % NG_LAUNCH_LOG_SIZE], seq);
+    atomic_store_explicit(&log->count, number, memory_order_release);
+}
+
+/*
+ * As ng_launch_log_note, for a launch inside a collective outside of NCCL groups that is like the
+ * communicator's launch before it, on a stream of which the call has seen that it is not captured.
+ * NULL: it is another case, and nothing has happened. Calls nothing.
+ */
+static inline __attribute__((always_inline)) struct ng_launch_log *
+ng_launch_log_note_usual(const struct ng_kernel_launch *launch)
+{
+    const struct ng_thread *thread = ng_this_thread;
+
+    if (!thread || thread->eager_stream != launch->stream)
+        return NULL;
+    const struct ng_comm *comm = thread->newest;
+    struct ng_launch_log *log = atomic_load_explicit(&comm->launch_log, memory_order_relaxed);
+    if (!log || !ng_launch_log_continues(log, launch) ||
+        NG_LOAD(log->device_comm) != launch->arguments->device_comm)
+        return NULL;
+    ng_launch_log_continue(log, NG_LOAD(comm->group->entered) << 1 | 1);
+    return log;
+}
 
 #endif

@@ -2,8 +2,8 @@
  * A CUDA driver that does nothing and succeeds at once: every event is complete, no stream
  * captures.
  *
- * Has the functions that core may ask for (core/nccl/cuda.h) and the few that a program needs to
- * begin.
+ * Has the functions that core may ask for (core/nccl/cuda.h), the few that a program needs to
+ * begin, and what tests/bench/null_nccl.c launches with.
  */
 #pragma GCC visibility push(default)
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -12,6 +12,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Handles are never looked into, only told apart. */
 static char primary_context;
@@ -48,6 +49,8 @@ ANSWER(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode), )
 ANSWER(cuEventDestroy, (CUevent event), )
 ANSWER(cuEventRecord, (CUevent event, CUstream stream), )
 ANSWER(cuEventQuery, (CUevent event), )
+ANSWER(cuLaunchKernelEx,
+       (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra), )
 
 CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device)
 {
@@ -73,3 +76,13 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
 #undef cuEventElapsedTime
 ANSWER(cuEventElapsedTime, (float *ms, CUevent start, CUevent end), *ms = 0.001f)
 ANSWER(cuEventElapsedTime_v2, (float *ms, CUevent start, CUevent end), *ms = 0.001f)
+
+/* For what NCCL asks. */
+CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *status)
+{
+    *function = !strcmp(name, "cuLaunchKernelEx") ? (void *)cuLaunchKernelEx
+                : !strcmp(name, "cuEventRecord")  ? (void *)cuEventRecord
+                                                  : NULL;
+    return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}

@@ -3,6 +3,10 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
+#include <array>
+#include <atomic>
+#include <thread>
+
 extern "C" {
 #include "tests/unit/core/helpers/launches.h"
 }
@@ -12,7 +16,7 @@ namespace
 
 launches_kernel kernel(uint64_t channels, uint64_t seq)
 {
-    return {channels, 1, 1, seq, false, 0, 0, false, 0};
+    return {channels, 1, 1, seq, false, 0, 0, false, 0, 0, 0};
 }
 
 struct Launches : testing::Test {
@@ -102,8 +106,92 @@ TEST_F(Launches, ALaunchThatTheLogHasForgottenIsNotTold)
 {
     for (uint64_t seq = 1; seq <= 300; seq++)
         launch(kernel(1, seq));
-    EXPECT_EQ(progress({{0, 44}}), "unknown");
-    EXPECT_EQ(progress({{0, 45}}), "counted 45, 255 left");
+    EXPECT_EQ(progress({{0, 45}}), "unknown");
+    EXPECT_EQ(progress({{0, 46}}), "counted 46, 254 left");
+}
+
+TEST_F(Launches, KernelsOfManyKindsInTurnAreToldApart)
+{
+    uint64_t launched[64] = {};
+    std::vector<std::array<uint64_t, 64>> after(1);
+
+    for (uint64_t seq = 1; seq <= 700; seq++) {
+        launches_kernel one = kernel(seq % 7 < 4 ? 1 : UINT64_MAX >> (seq % 5 * 11), seq);
+        one.works = 1 + seq / 3 % 2;
+        one.uneven = seq % 11 == 0;
+        if (one.uneven)
+            one.channels &= 0xffff;
+        launch(one);
+        unsigned block = 0;
+        for (unsigned channel = 0; channel < 64; channel++)
+            if (one.channels >> channel & 1)
+                launched[channel] += one.works + block++ * one.uneven;
+        after.emplace_back();
+        std::copy_n(launched, 64, after.back().begin());
+    }
+    for (uint64_t done : {446u, 447u, 500u, 611u, 698u, 699u, 700u})
+        EXPECT_EQ(std::string(launches_progress(after[done].data())),
+                  "counted " + std::to_string(done) + ", " + std::to_string(700 - done) + " left");
+    EXPECT_STREQ(launches_progress(after[445].data()), "unknown") << "forgotten";
+    after[600][0]++;
+    EXPECT_STREQ(launches_progress(after[600].data()), "counted 600, 100 left")
+        << "the next one has counted on one of its channels";
+    after[700][63]++;
+    EXPECT_STREQ(launches_progress(after[700].data()), "unknown") << "more than was launched";
+}
+
+TEST_F(Launches, AKernelThatDiffersOnOneChannelIsNotTakenForTheOneBefore)
+{
+    for (unsigned channels : {2, 8, 9, 31, 64}) {
+        launches_kernel one = kernel(UINT64_MAX >> (64 - channels), 1);
+        std::vector<uint64_t> counted(64, 0);
+
+        launches_begin();
+        launch(one);
+        one.last_works = 5;
+        one.seq = 2;
+        launch(one);
+        one.last_works = 0;
+        one.seq = 3;
+        launch(one);
+        std::fill_n(counted.begin(), channels, 3);
+        EXPECT_STREQ(launches_progress(counted.data()), "counted 1, 2 left") << channels;
+        counted[channels - 1] = 6;
+        EXPECT_STREQ(launches_progress(counted.data()), "counted 2, 1 left") << channels;
+        counted[channels - 1] = 7;
+        EXPECT_STREQ(launches_progress(counted.data()), "counted 3, 0 left") << channels;
+    }
+}
+
+/* A thread launches what is finished at once, and works of one and of two in turn. */
+TEST_F(Launches, AReadingWhileAnotherThreadLaunchesIsRightOrNone)
+{
+    constexpr uint64_t ALL = 20000;
+    std::atomic<uint64_t> done{0};
+    uint64_t right = 0;
+
+    std::thread launcher([&] {
+        for (uint64_t seq = 1; seq <= ALL; seq++) {
+            launches_kernel one = kernel(1, seq);
+            one.works = 1 + seq / 4 % 2;
+            launches_add(&one);
+            done = seq;
+        }
+    });
+    for (uint64_t seq = 0; seq < ALL;) {
+        seq = done;
+        uint64_t counters[64] = {};
+        for (uint64_t one = 1; one <= seq % 8; one++)
+            counters[0] += 1 + one / 4 % 2;
+        counters[0] += seq / 8 * 12;
+        std::string told = launches_progress(counters);
+        if (told == "unknown")
+            continue;
+        right++;
+        ASSERT_EQ(told.substr(0, told.find(',')), "counted " + std::to_string(seq));
+    }
+    launcher.join();
+    EXPECT_GT(right, 0u);
 }
 
 TEST_F(Launches, OnlyTheKnownArgumentsAreTaken)

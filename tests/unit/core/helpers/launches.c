@@ -17,6 +17,7 @@ void launches_begin(void)
 {
     free(log_);
     log_ = calloc(1, sizeof(*log_));
+    ng_launch_log_clear(log_);
 }
 
 /* As src/include/device.h of NCCL 2.28.9 has them. */
@@ -43,11 +44,13 @@ bool launches_add(const struct launches_kernel *kernel)
     *arguments = (struct arguments){kernel->nowhere ? 0 : 0x7f0000000000, kernel->channels,
                                     kernel->storage, 0, 0};
     for (unsigned i = 0; i < channels * kernel->batches; i++)
-        batches[i] =
-            (struct batch){.jump = i + channels < channels * kernel->batches ? channels : 0,
-                           .bits = (UINT64_C(1) << kernel->works) - 1};
+        batches[i] = (struct batch){
+            .jump = i + channels < channels * kernel->batches ? channels : 0,
+            .bits = (UINT64_C(1) << (kernel->works + i % channels * kernel->uneven)) - 1};
+    if (kernel->last_works)
+        batches[channels - 1].bits = (UINT64_C(1) << kernel->last_works) - 1;
     struct ng_kernel_launch launch = {.blocks = channels + kernel->more_blocks,
-                                      .arguments = arguments,
+                                      .arguments = (const void *)arguments,
                                       .bytes = bytes - kernel->fewer_bytes};
     bool added = ng_launch_log_add(log_, &launch, kernel->seq, !kernel->p2p);
     free(arguments);

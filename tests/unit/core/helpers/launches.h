@@ -21,6 +21,8 @@ struct launches_kernel {
     size_t fewer_bytes;
     bool nowhere;
     uint8_t storage;
+    unsigned last_works; /* of the last channel; 0: as the others */
+    unsigned uneven;     /* so many works more on each channel than on the one before it */
 };
 bool launches_add(const struct launches_kernel *kernel);
 
