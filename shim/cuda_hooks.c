@@ -32,7 +32,7 @@ static atomic_bool nccl_is_hooked;
 static void *_Atomic hooks[NG_CUDA_HOOK_COUNT];
 
 /* Written once, before the hook is returned to any caller. */
-void *_Atomic ng_cuda_hook_reals[NG_CUDA_HOOK_COUNT];
+void *ng_cuda_hook_reals[NG_CUDA_HOOK_COUNT];
 
 static bool is_question(enum ng_cuda_hook hook)
 {
@@ -104,6 +104,7 @@ void *ng_cuda_hook_answer(enum ng_cuda_hook hook, void *real)
 {
     void *none = NULL;
 
-    atomic_compare_exchange_strong(&ng_cuda_hook_reals[hook], &none, real);
+    __atomic_compare_exchange_n(&ng_cuda_hook_reals[hook], &none, real, false, __ATOMIC_SEQ_CST,
+                                __ATOMIC_SEQ_CST);
     return atomic_load_explicit(&hooks[hook], memory_order_acquire);
 }

@@ -38,10 +38,10 @@ extern atomic_bool ng_cuda_hooks_enabled;
 int ng_cuda_hook_enable(enum ng_cuda_hook hook, void *function);
 
 /* The driver's function behind a hook; never NULL inside that hook. */
-extern void *_Atomic ng_cuda_hook_reals[NG_CUDA_HOOK_COUNT];
+extern void *ng_cuda_hook_reals[NG_CUDA_HOOK_COUNT]; /* atomic, also in C++ */
 static inline void *ng_cuda_hook_real(enum ng_cuda_hook hook)
 {
-    return atomic_load_explicit(&ng_cuda_hook_reals[hook], memory_order_acquire);
+    return __atomic_load_n(&ng_cuda_hook_reals[hook], __ATOMIC_ACQUIRE);
 }
 
 /*

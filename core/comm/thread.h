@@ -91,7 +91,7 @@ struct ng_thread {
      * stream is not captured: that stream; else NG_THREAD_NO_STREAM. For what NCCL launches there:
      * core/device/launch_log.h. */
     void *eager_stream;
-    int *errno_at;        /* its errno */
+    int *errno_at; /* its errno */
     /* The communicator of its last creating call, if the guard aborted it; else NULL. */
     struct ng_comm *not_made;
     uint32_t not_made_generation; /* of its record */

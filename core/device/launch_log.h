@@ -89,7 +89,7 @@ struct ng_launch_log {
     _Atomic uint64_t seqs[NG_LAUNCH_LOG_SIZE];
     _Atomic(const char *) distrusted; /* why its counters are not used; NULL: they are */
     _Atomic uint64_t changes;
-    _Atomic uint64_t run_count;       /* each of at least one launch: all of `seqs` have theirs */
+    _Atomic uint64_t run_count; /* each of at least one launch: all of `seqs` have theirs */
     _Atomic uint32_t after[NG_LAUNCH_CHANNELS]; /* the counters with the runs before the newest */
     struct ng_launch_run runs[NG_LAUNCH_LOG_SIZE]; /* by number */
     _Atomic uint32_t mixed[NG_LAUNCH_LOG_SIZE][NG_LAUNCH_CHANNELS];
@@ -153,14 +153,14 @@ ng_launch_log_continues(const struct ng_launch_log *log, const struct ng_kernel_
         return false;
     if (launch->blocks == 1)
         return true;
-    const pair *at = (const pair *)batch, *end = at + launch->blocks;
-    pair any = *at, all = any;
-#pragma GCC unroll 8
-    for (; at != end; at++) {
-        any |= *at;
-        all &= *at;
-    }
-    return !(any[0] & NG_LAUNCH_JUMP) && any[1] == all[1];
+    const pair *at = (const pair *)batch, *end = at + launch->blocks, first = *at;
+    pair differs = {0, 0};
+    for (; end - at >= 8; at += 8)
+        differs |= (at[0] ^ first) | (at[1] ^ first) | (at[2] ^ first) | (at[3] ^ first) |
+                   (at[4] ^ first) | (at[5] ^ first) | (at[6] ^ first) | (at[7] ^ first);
+    for (; at != end; at++)
+        differs |= *at ^ first;
+    return !(differs[0] & NG_LAUNCH_JUMP) && !differs[1];
 }
 
 /* Add such a launch; `seq` as in struct ng_launch_log. */
