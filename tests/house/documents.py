@@ -104,6 +104,14 @@ def paths_named(text):
     return sorted(found)
 
 
+def names_placed(text):
+    """(name, path) of what a document says to be in a file: "`name` in `path`", "`name` (…) of `path`",
+    "`path` (`name`"; of a name that ends with … its beginning."""
+    name, path = r"`([A-Za-z_]\w*)…?`", r"`([a-z][\w./-]*/[\w-]+\.\w+)`"
+    before = re.findall(rf"{name}(?: \([^()`]*\))? (?:of|in) {path}", text)
+    return before + [(what, where) for where, what in re.findall(rf"{path} \({name}", text)]
+
+
 def prose(text):
     """A document without its code blocks."""
     return re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)

@@ -272,6 +272,14 @@ class Documents(unittest.TestCase):
                  for path in glob.glob(os.path.join(documents.ROOT, room, "**"), recursive=True)}
         self.assertLessEqual(named, there)
 
+    def test_each_name_that_a_document_places_in_a_file_is_there(self):
+        placed = [(page, *one) for page in documents.pages() for one in documents.names_placed(documents.read(page))]
+        self.assertGreater(len(placed), 20)
+        for page, name, path in placed:
+            with self.subTest(page=page, name=name, path=path):
+                # Not as a member that is used there: `columns` of a sheet is not the table of columns.
+                self.assertRegex(documents.read(path), rf"(?<![.>\w]){name}")
+
     def test_the_architecture_has_the_table_of_rooms(self):
         text = documents.read("docs/architecture.md")
         for floor, known in rooms.ROOMS.items():
