@@ -15,6 +15,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
 #include "core/util/memory.h"
+#include "core/util/search.h"
 
 #define BLOCKS_MAX  131072u
 #define DEVICES_MAX 64
@@ -42,16 +43,7 @@ bool ng_vmm_is_on(void)
 /* The first block that begins at or above `address`. Held. */
 static uint32_t find_place(CUdeviceptr address)
 {
-    uint32_t low = 0, high = block_count;
-
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (blocks[middle].base < address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return NG_FIRST_INDEX(block_count, i, blocks[i].base < address);
 }
 
 static bool prepare_locked(void)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/search.h"
 
 /* Nothing older than a year is drawn: larger ages are damage. */
 #define AGE_MAX_NS (366 * 24 * INT64_C(3600) * NG_S)
@@ -119,15 +120,8 @@ static void mark_culprits(struct ng_timeline *timeline)
 
 static bool is_waiting(const struct ng_verdict *verdict, int rank)
 {
-    uint32_t low = 0, high = verdict->waiting_count;
+    uint32_t low = NG_FIRST_INDEX(verdict->waiting_count, i, verdict->waiting[i] < rank);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (verdict->waiting[middle] < rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     return low < verdict->waiting_count && verdict->waiting[low] == rank;
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/util/lines.h"
 #include "core/util/memory.h"
+#include "core/util/search.h"
 
 #define SEGMENTS_MAX 64
 #define NOTES_BYTES  1024
@@ -288,14 +289,7 @@ int ng_images_read(struct ng_arena *arena, struct ng_images *ret_images)
 
 const struct ng_image *ng_images_find(const struct ng_images *images, uint64_t address)
 {
-    uint32_t low = 0, high = images->count;
+    uint32_t low = NG_FIRST_INDEX(images->count, i, images->images[i].start <= address);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (images->images[middle].start <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     return low && address < images->images[low - 1].end ? &images->images[low - 1] : NULL;
 }

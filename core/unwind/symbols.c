@@ -16,6 +16,7 @@
 
 #include "core/util/clock.h"
 #include "core/util/memory.h"
+#include "core/util/search.h"
 
 #define SYMBOLS_MAX  (16u << 20)
 #define BLOCK_BYTES  (48u << 10)
@@ -41,16 +42,7 @@ static bool read_at(const struct source *source, uint64_t place, void *bytes, si
 /* The first query at or above an address. */
 static uint32_t first_from(const struct ng_symbol_query *queries, uint32_t count, uint64_t address)
 {
-    uint32_t low = 0, high = count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (queries[middle].address < address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return NG_FIRST_INDEX(count, i, queries[i].address < address);
 }
 
 /*

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 
 #include "core/util/memory.h"
+#include "core/util/search.h"
 
 #define LEAF_RANGES 128u
 #define LEAVES_MAX  16384u /* at least half a million ranges */
@@ -62,28 +63,13 @@ static struct ng_segment read_range(const struct ng_memory_map *map, struct spot
  * past that leaf's end. Place 0 if there is no leaf. */
 static struct spot find_beyond(const struct ng_memory_map *map, uintptr_t address)
 {
-    uint32_t low = 0, high = map->place_count;
+    uint32_t low = NG_FIRST_INDEX(map->place_count, i, map->places[i].first <= address);
 
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (map->places[middle].first <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     struct spot spot = {.place = low ? low - 1 : 0};
     if (!map->place_count)
         return spot;
     const struct ng_memory_leaf *leaf = leaf_at(map, spot);
-    low = 0;
-    high = leaf->count;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (leaf->bases[middle] <= address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    low = NG_FIRST_INDEX(leaf->count, i, leaf->bases[i] <= address);
     spot.index = low;
     return spot;
 }

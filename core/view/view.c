@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/search.h"
 
 /* A program that ends because of what made it abort does so within this time. */
 #define LEAVING_NS (5 * NG_S)
@@ -273,16 +274,7 @@ bool ng_view_set_edges(struct ng_view *view, struct ng_view_member *member,
 /* The first member of a group, or its insertion point. */
 static uint32_t first_of(const struct ng_view *view, uint32_t group)
 {
-    uint32_t low = 0, high = view->member_count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (view->members[middle].group < group)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return NG_FIRST_INDEX(view->member_count, i, view->members[i].group < group);
 }
 
 const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_t group,
@@ -299,15 +291,8 @@ const struct ng_view_member *ng_view_members(const struct ng_view *view, uint32_
 const struct ng_view_member *ng_view_member_among(const struct ng_view_member *members,
                                                   uint32_t count, int group_rank)
 {
-    uint32_t low = 0, high = count;
+    uint32_t low = NG_FIRST_INDEX(count, i, members[i].group_rank < group_rank);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (members[middle].group_rank < group_rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     return low < count && members[low].group_rank == group_rank ? &members[low] : NULL;
 }
 

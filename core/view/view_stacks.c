@@ -10,6 +10,7 @@
 #include "core/recorder/python_code.h"
 #include "core/unwind/frame_table.h"
 #include "core/unwind/python_lines.h"
+#include "core/util/search.h"
 #include "core/view/view.h"
 
 /* ---- Equal stacks ---- */
@@ -279,15 +280,8 @@ static int read_tables(struct reading *reading)
  * since. */
 static struct ng_view_frame find_frame(struct reading *reading, uint64_t address, int64_t mono_ns)
 {
-    uint32_t low = 0, high = reading->known_count;
+    uint32_t low = NG_FIRST_INDEX(reading->known_count, i, reading->known[i].address < address);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (reading->known[middle].address < address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     for (; low < reading->known_count && reading->known[low].address == address; low++)
         if (!reading->known[low].gone_mono_ns || reading->known[low].gone_mono_ns > mono_ns)
             return reading->known[low].frame;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/recorder/signature.h"
+#include "core/util/search.h"
 #include "core/view/signature.h"
 #include "tools/base/grow.h"
 
@@ -196,15 +197,8 @@ static int deviate(struct ng_told *told, uint64_t seq, uint32_t signature)
 
 static struct ng_deviation *find_deviation(const struct ng_told *told, uint64_t seq)
 {
-    uint32_t low = 0, high = told->deviation_count;
+    uint32_t low = NG_FIRST_INDEX(told->deviation_count, i, told->deviations[i].seq < seq);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (told->deviations[middle].seq < seq)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     return low < told->deviation_count && told->deviations[low].seq == seq ? &told->deviations[low]
                                                                            : NULL;
 }

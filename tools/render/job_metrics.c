@@ -16,6 +16,7 @@
 #include "core/report/dump.h"
 #include "core/report/exposition.h"
 #include "core/report/report.h"
+#include "core/util/search.h"
 #include "core/verdict/straggler.h"
 
 /* A job that is being written. */
@@ -267,15 +268,8 @@ static void put_members(struct ng_exposition *out, const struct job *job, put_me
 static const struct ng_box_facts *facts_of(const struct job *job, uint32_t process)
 {
     uint64_t uid = job->view->processes[process].uid;
-    uint32_t low = 0, high = job->scrape->facts_count;
+    uint32_t low = NG_FIRST_INDEX(job->scrape->facts_count, i, job->scrape->facts[i].uid < uid);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (job->scrape->facts[middle].uid < uid)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     return low < job->scrape->facts_count && job->scrape->facts[low].uid == uid
                ? &job->scrape->facts[low]
                : NULL;
