@@ -294,6 +294,42 @@ int ng_stack_groups_add_calls(struct ng_stack_groups *folded, const struct ng_vi
     return error;
 }
 
+static int rewrite(struct ng_stack_group *stack, ng_stack_groups_annotate *annotate, void *context)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *output = open_memstream(&text, &bytes);
+
+    if (!output)
+        return -ENOMEM;
+    for (const char *line = stack->text; *line;) {
+        size_t length = strcspn(line, "\n");
+        fwrite(line, 1, length, output);
+        annotate(context, stack->files, line, length, output);
+        line += length;
+        if (*line)
+            fputc(*line++, output);
+    }
+    bool failed = ferror(output);
+    if (fclose(output) != 0 || failed) {
+        free(text);
+        return -ENOMEM;
+    }
+    free(stack->text);
+    stack->text = text;
+    return 0;
+}
+
+int ng_stack_groups_rewrite(struct ng_stack_groups *folded, ng_stack_groups_annotate *annotate,
+                            void *context)
+{
+    int error = 0;
+
+    for (uint32_t i = 0; i < folded->count && i < NG_STACK_GROUPS_SHOWN && !error; i++)
+        error = rewrite(&folded->stacks[i], annotate, context);
+    return error;
+}
+
 void ng_stack_groups_fini(struct ng_stack_groups *folded)
 {
     for (uint32_t i = 0; i < folded->count; i++) {

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "core/view/view.h"
 
@@ -53,6 +54,16 @@ int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *te
 /* Add where each rank waits, or made its newest call, by the Python frames of its calls: what dumps
  * of PyTorch's flight recorder have. 0 or -ENOMEM. */
 int ng_stack_groups_add_calls(struct ng_stack_groups *folded, const struct ng_view *view);
+
+/* Write behind a line of a stack's text what belongs there, or nothing. */
+typedef void ng_stack_groups_annotate(void *context, const char *files, const char *line,
+                                      size_t length, FILE *output);
+
+/* Annotate the lines of the first NG_STACK_GROUPS_SHOWN stacks; more are not looked at on a page.
+ * 0 or -ENOMEM. */
+#define NG_STACK_GROUPS_SHOWN 1000u
+int ng_stack_groups_rewrite(struct ng_stack_groups *folded, ng_stack_groups_annotate *annotate,
+                            void *context);
 
 void ng_stack_groups_fini(struct ng_stack_groups *folded);
 

@@ -19,7 +19,6 @@
 #define LIMIT_NS       (10 * NG_S)
 #define FETCH_LIMIT_NS (60 * NG_S)
 #define SLOTS          (2 * LINES_MAX)
-#define STACKS_MAX     1000u /* more are not looked at on a page */
 
 struct asked {
     struct ng_source_line lines[LINES_MAX];
@@ -135,51 +134,31 @@ static void ask_stack(struct asked *asked, const struct ng_stack_group *stack)
     }
 }
 
-/* The text with the answers, instead of the one before. */
-static int add_to_stack(struct asked *asked, struct ng_stack_group *stack)
+static void put_answer(void *context, const char *files, const char *line, size_t length,
+                       FILE *output)
 {
-    char *text = NULL;
-    size_t bytes;
-    FILE *output = open_memstream(&text, &bytes);
+    struct asked *asked = context;
+    int index = ask_line(asked, files, line, length);
 
-    if (!output)
-        return -ENOMEM;
-    for (const char *line = stack->text; *line;) {
-        size_t length = strcspn(line, "\n");
-        int index = ask_line(asked, stack->files, line, length);
-        fwrite(line, 1, length, output);
-        if (index >= 0 && asked->lines[index].file)
-            fprintf(output, " at %s:%d", asked->lines[index].file, asked->lines[index].line);
-        line += length;
-        if (*line)
-            fputc(*line++, output);
-    }
-    bool failed = ferror(output);
-    if (fclose(output) != 0 || failed) {
-        free(text);
-        return -ENOMEM;
-    }
-    free(stack->text);
-    stack->text = text;
-    return 0;
+    if (index >= 0 && asked->lines[index].file)
+        fprintf(output, " at %s:%d", asked->lines[index].file, asked->lines[index].line);
 }
 
 int ng_stack_lines_add(struct ng_verdict *verdict, struct ng_stack_groups *stacks)
 {
     struct asked *asked = calloc(1, sizeof(*asked));
     const char *urls = getenv("DEBUGINFOD_URLS");
-    uint32_t count = stacks->count < STACKS_MAX ? stacks->count : STACKS_MAX;
 
     if (!asked)
         return -ENOMEM;
     walk_calls(asked, verdict, false);
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < stacks->count && i < NG_STACK_GROUPS_SHOWN; i++)
         ask_stack(asked, &stacks->stacks[i]);
     int error =
         ng_source_lines_find(asked->lines, asked->count, urls && *urls ? FETCH_LIMIT_NS : LIMIT_NS);
     walk_calls(asked, verdict, true);
-    for (uint32_t i = 0; i < count && error != -ENOMEM; i++)
-        error = add_to_stack(asked, &stacks->stacks[i]) ? -ENOMEM : error;
+    if (error != -ENOMEM && ng_stack_groups_rewrite(stacks, put_answer, asked) != 0)
+        error = -ENOMEM;
     ng_source_lines_fini(asked->lines, asked->count);
     ng_arena_reset(&asked->arena);
     free(asked);

@@ -17,7 +17,6 @@
 
 #include "core/util/clock.h"
 
-#define STACKS_MAX      1000u /* as many as have lines */
 #define FILES_MAX       256u
 #define FILE_BYTES_MAX  ((off_t)1 << 20)
 #define LINE_BYTES_MAX  200
@@ -130,34 +129,15 @@ static void put_line(FILE *output, const char *text, int line)
         fprintf(output, "\n" SOURCE_INDENTED "%.*s", length, text);
 }
 
-static int add_to_stack(struct sources *sources, struct ng_stack_group *stack)
+static void put_source(void *context, const char *files, const char *line, size_t length,
+                       FILE *output)
 {
-    char *text = NULL, path[PATH_MAX];
-    size_t bytes;
+    char path[PATH_MAX];
     int number;
-    FILE *output = open_memstream(&text, &bytes);
 
-    if (!output)
-        return -ENOMEM;
-    for (const char *line = stack->text; *line;) {
-        size_t length = strcspn(line, "\n");
-        fwrite(line, 1, length, output);
-        const char *source =
-            read_frame(line, length, path, &number) ? text_of(sources, path) : NULL;
-        if (source)
-            put_line(output, source, number);
-        line += length;
-        if (*line)
-            fputc(*line++, output);
-    }
-    bool failed = ferror(output);
-    if (fclose(output) != 0 || failed) {
-        free(text);
-        return -ENOMEM;
-    }
-    free(stack->text);
-    stack->text = text;
-    return 0;
+    (void)files;
+    if (read_frame(line, length, path, &number))
+        put_line(output, text_of(context, path), number);
 }
 
 int ng_stack_sources_add(struct ng_stack_groups *stacks, int64_t unix_ns)
@@ -167,8 +147,8 @@ int ng_stack_sources_add(struct ng_stack_groups *stacks, int64_t unix_ns)
 
     if (sources)
         sources->unix_ns = unix_ns;
-    for (uint32_t i = 0; i < stacks->count && i < STACKS_MAX && !error; i++)
-        error = add_to_stack(sources, &stacks->stacks[i]);
+    if (sources)
+        error = ng_stack_groups_rewrite(stacks, put_source, sources);
     for (uint32_t i = 0; sources && i < sources->count; i++) {
         free(sources->files[i].path);
         free(sources->files[i].text);
