@@ -206,33 +206,11 @@ static void write_verdict(struct ng_evidence *evidence)
                strerror(-error));
 }
 
-struct document {
-    const char *text;
-    size_t bytes;
-};
-
-static int write_document(const void *context, int fd)
-{
-    const struct document *document = context;
-    struct ng_output output;
-
-    ng_output_init(&output, fd);
-    ng_output_bytes(&output, document->text, document->bytes);
-    return ng_output_flush(&output);
-}
-
-/* The text first: a reader that finds verdict.json must also find the text. */
 static void write_documents(struct ng_evidence *evidence)
 {
-    const struct ng_documents *documents = &evidence->documents;
-    struct document text = {documents->text, documents->text_bytes};
-    struct document json = {documents->json, documents->json_bytes};
-
     if (!is_ready(evidence->folder) || yields(evidence))
         return;
-    int error = ng_output_save(evidence->folder, "verdict.txt", write_document, &text);
-    if (!error)
-        error = ng_output_save(evidence->folder, "verdict.json", write_document, &json);
+    int error = ng_report_save_documents(&evidence->documents, evidence->folder);
     if (error)
         ng_log(NG_LOG_WARN, "cannot write the verdict of another host to %s: %s", evidence->folder,
                strerror(-error));

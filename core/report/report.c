@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/nccl/board.h"
 #include "core/report/stacks_format.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
@@ -748,12 +749,36 @@ static int write_json(const void *context, int fd)
     return ng_report_write_json(context, fd);
 }
 
+/* The text first: a program that finds verdict.json must also find the text beside it. */
 int ng_report_save(const struct ng_verdict *verdict, const char *folder)
 {
     struct text_of text = {verdict, folder};
 
-    /* The text first: a program that finds verdict.json must also find the text beside it. */
     int text_error = ng_output_save(folder, "verdict.txt", write_text, &text);
     int json_error = ng_output_save(folder, "verdict.json", write_json, verdict);
     return text_error ? text_error : json_error;
+}
+
+struct document {
+    const char *text;
+    size_t bytes;
+};
+
+static int write_document(const void *context, int fd)
+{
+    const struct document *document = context;
+    struct ng_output output;
+
+    ng_output_init(&output, fd);
+    ng_output_bytes(&output, document->text, document->bytes);
+    return ng_output_flush(&output);
+}
+
+int ng_report_save_documents(const struct ng_documents *documents, const char *folder)
+{
+    struct document text = {documents->text, documents->text_bytes};
+    struct document json = {documents->json, documents->json_bytes};
+
+    int error = ng_output_save(folder, "verdict.txt", write_document, &text);
+    return error ? error : ng_output_save(folder, "verdict.json", write_document, &json);
 }

@@ -12,6 +12,8 @@
 #include "core/util/json.h"
 #include "core/verdict/verdict.h"
 
+struct ng_documents;
+
 #define NG_REPORT_SCHEMA     "ncclguard.verdict/1"
 #define NG_REPORT_LINE_BYTES 401 /* of a full line, with the terminating NUL */
 
@@ -103,5 +105,8 @@ bool ng_report_line_blames(const char *line, int rank);
  * (an older one then stays). Tries both; 0, or the first -errno.
  */
 int ng_report_save(const struct ng_verdict *verdict, const char *folder);
+
+/* The same with what another host published; without the text no JSON is written. */
+int ng_report_save_documents(const struct ng_documents *documents, const char *folder);
 
 #endif

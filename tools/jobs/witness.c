@@ -20,8 +20,8 @@
 
 #include "core/recorder/box.h"
 #include "core/recorder/paths.h"
+#include "core/report/report.h"
 #include "core/util/clock.h"
-#include "core/util/json.h"
 #include "store/board/board_client.h"
 #include "store/board/local.h"
 #include "tools/base/run_helper.h"
@@ -123,36 +123,6 @@ bool ng_witness_find_run(const struct ng_witness_options *options, const char *b
 
 /* ---- Its verdict ---- */
 
-struct document {
-    const char *text;
-    size_t bytes;
-};
-
-static int write_document(const void *context, int fd)
-{
-    const struct document *document = context;
-    struct ng_output output;
-
-    ng_output_init(&output, fd);
-    ng_output_bytes(&output, document->text, document->bytes);
-    return ng_output_flush(&output);
-}
-
-/* The text first, as the library does: a reader that finds verdict.json then finds the text beside
- * it. */
-static int save(const struct ng_documents *documents, const char *folder)
-{
-    struct document text = {documents->text, documents->text_bytes};
-    struct document json = {documents->json, documents->json_bytes};
-
-    int error = ng_paths_make(folder);
-    if (!error)
-        error = ng_output_save(folder, "verdict.txt", write_document, &text);
-    if (!error)
-        error = ng_output_save(folder, "verdict.json", write_document, &json);
-    return error;
-}
-
 int ng_witness_look(const struct ng_witness_run *run, uint64_t epoch,
                     struct ng_incident *ret_incident, uint32_t *ret_living)
 {
@@ -169,7 +139,9 @@ int ng_witness_look(const struct ng_witness_run *run, uint64_t epoch,
     if (error)
         return error;
     if (verdict.documents.json)
-        error = save(&verdict.documents, run->evidence);
+        error = ng_paths_make(run->evidence);
+    if (verdict.documents.json && !error)
+        error = ng_report_save_documents(&verdict.documents, run->evidence);
     if (error)
         fprintf(stderr, "ncclguard run: cannot write the verdict of another host to %s: %s\n",
                 run->evidence, strerror(-error));
