@@ -16,8 +16,6 @@
 #include "core/util/clock.h"
 
 #define NG_LAUNCH_COUNTERS_NS (150 * NG_MS) /* no thread waits longer for a reading */
-/* All that copies from the device is one place of core/runtime/io_workers.h. */
-#define NG_LAUNCH_COUNTERS_PLACE "the counters of NCCL on the device"
 
 /*
  * Read the counters of every communicator of this process that has work in flight, and write into
