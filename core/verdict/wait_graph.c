@@ -1029,82 +1029,84 @@ static bool find_behind(const struct finder *finder, uint32_t wait,
     return ret_behind->stuck_in >= 0;
 }
 
-/*
- * If all ranks made the call, but devices have not reached the operation because they are in other
- * work that does not finish, this wait waits for that other work.
- */
-static int link_devices(struct finder *finder)
-{
-    const struct ng_view *view = finder->view;
-    struct ng_wait_graph *waits = finder->waits;
-    struct ng_absentee behind;
+/* Does another wait hold up this member, which made its call in wait `wait`? Sets in `ret_behind`
+ * what tells how. */
+typedef bool is_held_up_fn(const struct finder *finder, uint32_t wait,
+                           const struct ng_view_member *member, struct ng_absentee *ret_behind);
 
-    for (uint32_t w = 0; w < waits->count; w++) {
-        struct ng_wait *wait = &waits->waits[w];
-        uint32_t count, others = 0;
-        const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
-        if (wait->absentee_count || (wait->type != NG_WAIT_COLLECTIVE && wait->type != NG_WAIT_P2P))
+/* Link a wait to the waits that hold up members which made its call. */
+static int link_those_that_came(struct finder *finder, uint32_t w, is_held_up_fn *is_held_up)
+{
+    struct ng_wait *wait = &finder->waits->waits[w];
+    struct ng_absentee behind;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(finder->view, wait->group, &count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_held_up(finder, w, &members[i], &behind))
             continue;
-        for (uint32_t i = 0; i < count; i++) {
-            uint32_t index = (uint32_t)(&members[i] - view->members);
-            if (waits->wait_of_member[index] != (int32_t)w || !members[i].pending_record ||
-                (wait->seq && (!members[i].pending_seq || members[i].pending_seq > wait->seq)))
-                continue;
-            waits->queued[index] = find_behind(finder, w, &members[i], &behind);
-            others += !waits->queued[index] && !members[i].pending_started &&
-                      (!wait->seq || members[i].pending_seq == wait->seq);
-        }
-        /* Other ranks are blocked by something that is not NCCL work: the wait has an independent
-         * cause. */
-        if (others)
-            continue;
-        for (uint32_t i = 0; i < count; i++) {
-            if (!waits->queued[&members[i] - view->members] ||
-                !find_behind(finder, w, &members[i], &behind))
-                continue;
-            struct ng_absentee *absentee =
-                add_absentee(finder, wait, &members[i], members[i].group_rank);
-            if (!absentee)
-                return -ENOMEM;
-            absentee->came = absentee->queued = true;
-            absentee->in_order = behind.in_order;
-            absentee->vague = behind.vague;
-            absentee->stuck_in = behind.stuck_in;
-        }
+        struct ng_absentee *absentee =
+            add_absentee(finder, wait, &members[i], members[i].group_rank);
+        if (!absentee)
+            return -ENOMEM;
+        absentee->came = true;
+        absentee->queued = behind.queued;
+        absentee->in_order = behind.in_order;
+        absentee->vague = behind.vague;
+        absentee->closing_tid = behind.closing_tid;
+        absentee->stuck_in = behind.stuck_in;
     }
     return 0;
 }
 
+static bool is_queued(const struct finder *finder, uint32_t wait,
+                      const struct ng_view_member *member, struct ng_absentee *ret_behind)
+{
+    return finder->waits->queued[member - finder->view->members] &&
+           find_behind(finder, wait, member, ret_behind);
+}
+
 /*
- * Links a rank that called a collective, but whose device is still in earlier sends or receives on
- * the same communicator, which wait for other ranks.
+ * If all ranks made the call, but devices have not reached the operation because they are in other
+ * work that does not finish, this wait waits for that other work.
  */
-static int link_behind(struct finder *finder)
+static int link_devices(struct finder *finder, uint32_t w)
 {
     const struct ng_view *view = finder->view;
     struct ng_wait_graph *waits = finder->waits;
+    const struct ng_wait *wait = &waits->waits[w];
+    struct ng_absentee behind;
+    uint32_t count, others = 0;
+    const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
 
-    for (uint32_t w = 0; w < waits->count; w++) {
-        struct ng_wait *wait = &waits->waits[w];
-        uint32_t count;
-        const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
-        for (uint32_t i = 0; i < count && wait->type == NG_WAIT_COLLECTIVE; i++) {
-            int32_t stuck_in = waits->wait_of_member[&members[i] - view->members];
-            const struct ng_view_record *record = ng_view_collective(&members[i], wait->seq);
-            if (stuck_in < 0 || waits->waits[stuck_in].type != NG_WAIT_P2P ||
-                !members[i].pending_record || members[i].pending_seq || !record ||
-                done(record->state) || record->id < members[i].pending_record ||
-                members[i].cuda_error || process_of(finder, &members[i])->life == NG_LIFE_STOPPED)
-                continue;
-            struct ng_absentee *absentee =
-                add_absentee(finder, wait, &members[i], members[i].group_rank);
-            if (!absentee)
-                return -ENOMEM;
-            absentee->came = absentee->queued = true;
-            absentee->stuck_in = stuck_in;
-        }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t index = (uint32_t)(&members[i] - view->members);
+        if (waits->wait_of_member[index] != (int32_t)w || !members[i].pending_record ||
+            (wait->seq && (!members[i].pending_seq || members[i].pending_seq > wait->seq)))
+            continue;
+        waits->queued[index] = find_behind(finder, w, &members[i], &behind);
+        others += !waits->queued[index] && !members[i].pending_started &&
+                  (!wait->seq || members[i].pending_seq == wait->seq);
     }
-    return 0;
+    /* Other ranks are blocked by something that is not NCCL work: the wait has an independent
+     * cause. */
+    return others ? 0 : link_those_that_came(finder, w, is_queued);
+}
+
+/* Its device is still in earlier sends or receives on the same communicator, which wait for other
+ * ranks. */
+static bool is_behind_p2p(const struct finder *finder, uint32_t wait,
+                          const struct ng_view_member *member, struct ng_absentee *ret_behind)
+{
+    const struct ng_wait_graph *waits = finder->waits;
+    int32_t stuck_in = waits->wait_of_member[member - finder->view->members];
+    const struct ng_view_record *record = ng_view_collective(member, waits->waits[wait].seq);
+
+    *ret_behind = (struct ng_absentee){.queued = true, .stuck_in = stuck_in};
+    return stuck_in >= 0 && waits->waits[stuck_in].type == NG_WAIT_P2P && member->pending_record &&
+           !member->pending_seq && record && !done(record->state) &&
+           record->id >= member->pending_record && !member->cuda_error &&
+           process_of(finder, member)->life != NG_LIFE_STOPPED;
 }
 
 /* The thread of a member that is inside the end of an NCCL group with its call in the wait; 0:
@@ -1122,39 +1124,26 @@ static uint32_t closing_tid(const struct finder *finder, const struct ng_wait *w
     return 0;
 }
 
-/*
- * If all ranks made the call, but one made it in an NCCL group whose end waits for ranks of another
- * communicator, this wait waits for that other one.
- */
-static int link_group_ends(struct finder *finder)
+/* It made the call in an NCCL group whose end waits for ranks of another communicator. */
+static bool is_in_group_end(const struct finder *finder, uint32_t wait,
+                            const struct ng_view_member *member, struct ng_absentee *ret_behind)
 {
-    const struct ng_view *view = finder->view;
-    struct ng_wait_graph *waits = finder->waits;
+    const struct ng_wait_graph *waits = finder->waits;
 
-    for (uint32_t w = 0; w < waits->count; w++) {
-        struct ng_wait *wait = &waits->waits[w];
-        uint32_t count;
-        const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
-        if (wait->absentee_count || (wait->type != NG_WAIT_COLLECTIVE && wait->type != NG_WAIT_P2P))
-            continue;
-        for (uint32_t i = 0; i < count; i++) {
-            if (waits->wait_of_member[&members[i] - view->members] != (int32_t)w)
-                continue;
-            struct ng_absentee closing = {.member = &members[i],
-                                          .closing_tid = closing_tid(finder, wait, &members[i])};
-            int32_t stuck_in = closing.closing_tid ? held_by(finder, w, &closing) : -1;
-            if (stuck_in < 0)
-                continue;
-            struct ng_absentee *absentee =
-                add_absentee(finder, wait, &members[i], members[i].group_rank);
-            if (!absentee)
-                return -ENOMEM;
-            absentee->came = absentee->vague = true;
-            absentee->closing_tid = closing.closing_tid;
-            absentee->stuck_in = stuck_in;
-        }
-    }
-    return 0;
+    if (waits->wait_of_member[member - finder->view->members] != (int32_t)wait)
+        return false;
+    *ret_behind =
+        (struct ng_absentee){.member = member,
+                             .vague = true,
+                             .closing_tid = closing_tid(finder, &waits->waits[wait], member)};
+    ret_behind->stuck_in = ret_behind->closing_tid ? held_by(finder, wait, ret_behind) : -1;
+    return ret_behind->stuck_in >= 0;
+}
+
+/* All ranks made its call, and nothing tells yet why it is stuck. */
+static bool is_unexplained(const struct ng_wait *wait)
+{
+    return !wait->absentee_count && (wait->type == NG_WAIT_COLLECTIVE || wait->type == NG_WAIT_P2P);
 }
 
 static int link_waits(struct finder *finder)
@@ -1185,10 +1174,17 @@ static int link_waits(struct finder *finder)
                 absentee->stuck_in = held_by(finder, w, absentee);
         }
     }
-    int error = link_devices(finder);
-    if (!error)
-        error = link_group_ends(finder);
-    return error ? error : link_behind(finder);
+    int error = 0;
+    for (uint32_t w = 0; w < waits->count && !error; w++)
+        if (is_unexplained(&waits->waits[w]))
+            error = link_devices(finder, w);
+    for (uint32_t w = 0; w < waits->count && !error; w++)
+        if (is_unexplained(&waits->waits[w]))
+            error = link_those_that_came(finder, w, is_in_group_end);
+    for (uint32_t w = 0; w < waits->count && !error; w++)
+        if (waits->waits[w].type == NG_WAIT_COLLECTIVE)
+            error = link_those_that_came(finder, w, is_behind_p2p);
+    return error;
 }
 
 bool ng_wait_left_after_report(const struct ng_view *view, const struct ng_view_member *member)
