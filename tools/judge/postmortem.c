@@ -8,12 +8,12 @@
 #include "tools/judge/postmortem.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 #include "core/config/config.h"
 #include "core/recorder/exit_status.h"
 #include "core/util/clock.h"
+#include "core/verdict/victims.h"
 #include "tools/judge/health_doubts.h"
 #include "tools/judge/last_moment.h"
 
@@ -142,7 +142,7 @@ static int doubt_end(const struct ng_view_process *gave_up, struct ng_verdict *v
     int status = gave_up->exit_status;
     bool by_signal = status >= NG_EXIT_STATUS_SIGNAL;
 
-    if (status == NG_EXIT_STATUS_SIGNAL + SIGABRT)
+    if (ng_victims_is_abort(status))
         return 0;
     if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
