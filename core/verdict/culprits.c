@@ -131,31 +131,74 @@ static bool is_by_number_alone(const struct ng_verdict_builder *builder, uint32_
     return word != 0;
 }
 
-/* The process of an absentee without evidence, during the creation of a communicator. NULL: not
- * known. */
-static const struct ng_view_process *name_unseen(const struct ng_verdict_builder *builder,
-                                                 const struct unseen *unseen,
-                                                 struct ng_absentee *absentee,
-                                                 struct ng_culprit *culprit)
+/* Names an absentee without evidence. `process`: NULL not known. */
+static void name_unseen(const struct ng_verdict_builder *builder, const struct unseen *unseen,
+                        const struct ng_absentee *absentee, const struct ng_view_process *process,
+                        struct ng_culprit *culprit)
 {
-    if (unseen->naming == NAMING_NOT_KNOWN && unseen->only == UINT32_MAX)
-        return NULL;
-    culprit->rank = unseen->naming == NAMING_NOT_KNOWN ? builder->view->processes[unseen->only].rank
-                                                       : absentee->group_rank;
-    absentee->process_seen = unseen->are_processes;
-    uint32_t index = unseen->naming == NAMING_BY_PROCESS
-                         ? ng_view_index_of_rank(&builder->processes, absentee->group_rank)
-                         : unseen->only;
-    if (index == UINT32_MAX)
-        return NULL;
-    const struct ng_view_process *process = &builder->view->processes[index];
-    absentee->process_seen = process->life != NG_LIFE_LOST;
+    if (unseen->naming == NAMING_NOT_KNOWN && !process)
+        return;
+    culprit->rank = unseen->naming == NAMING_NOT_KNOWN ? process->rank : absentee->group_rank;
+    if (!process)
+        return;
     culprit->pid = process->pid;
     culprit->life = process->life;
     culprit->quiet_ns = process->quiet_ns;
     culprit->gone_ns = process->life_age_ns;
     snprintf(culprit->host, sizeof(culprit->host), "%s", process->host);
-    return process;
+}
+
+/* What is known of the process of an absentee, be it that it has not reported the group. */
+struct absence {
+    const struct ng_view_process *process; /* NULL: not known */
+    enum ng_cause cause;                   /* that the wait would have by this absentee alone */
+};
+
+static struct absence absence_of(const struct ng_verdict_builder *builder,
+                                 const struct unseen *unseen, const struct ng_wait *wait,
+                                 const struct ng_absentee *absentee)
+{
+    struct absence absence = {.cause = ng_wait_cause_of_absentee(builder, wait, absentee)};
+
+    if (absentee->absence != NG_ABSENT_UNSEEN || wait->type != NG_WAIT_CREATE) {
+        if (absentee->member)
+            absence.process = ng_verdict_builder_process_of(builder, absentee->member);
+        return absence;
+    }
+    uint32_t index = unseen->naming == NAMING_BY_PROCESS
+                         ? ng_view_index_of_rank(&builder->processes, absentee->group_rank)
+                         : unseen->only;
+    if (index == UINT32_MAX)
+        return absence;
+    absence.process = &builder->view->processes[index];
+    enum ng_life life = absence.process->life;
+    if (unseen->naming != NAMING_NOT_KNOWN)
+        absence.cause = life == NG_LIFE_DEAD || life == NG_LIFE_LOST ? NG_CAUSE_DEAD
+                        : life == NG_LIFE_EXITED                     ? NG_CAUSE_LEFT
+                        : life == NG_LIFE_STOPPED                    ? NG_CAUSE_STOPPED
+                                                                     : absence.cause;
+    return absence;
+}
+
+/* *ret_absences: one for each absentee of the wait. */
+static int find_absences(struct ng_verdict_builder *builder, const struct ng_wait *wait,
+                         struct unseen *ret_unseen, struct absence **ret_absences)
+{
+    struct unseen unseen = {.naming = naming_of(builder, wait->group), .only = UINT32_MAX};
+    struct absence *absences =
+        ng_arena_alloc(&builder->scratch, (wait->absentee_count + 1) * sizeof(*absences));
+
+    if (!absences)
+        return -ENOMEM;
+    if (unseen.naming == NAMING_BY_GROUP)
+        unseen.are_processes = all_are_processes(builder, wait->group, &unseen.only);
+    else if (unseen.naming == NAMING_NOT_KNOWN && wait->absentee_count == 1)
+        unseen.only = ended_before_all(builder, wait->group);
+    for (uint32_t i = 0; i < wait->absentee_count; i++)
+        absences[i] = absence_of(builder, &unseen, wait, &wait->absentees[i]);
+    *ret_unseen = unseen;
+    *ret_absences = absences;
+    return 0;
 }
 
 /* For the absentees of a wait, as ages: the first death, and the last message of the first lost
@@ -165,23 +208,21 @@ struct first_death {
     const struct ng_view_process *own; /* the first that died without being told to; NULL none */
 };
 
-static struct first_death first_death(const struct ng_verdict_builder *builder,
-                                      const struct ng_wait *wait)
+static struct first_death first_death(const struct absence *absences, uint32_t count)
 {
     struct first_death first = {0};
 
-    for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        const struct ng_absentee *absentee = &wait->absentees[i];
-        int64_t *oldest_ns = absentee->absence == NG_ABSENT_DEAD   ? &first.dead_ns
-                             : absentee->absence == NG_ABSENT_LOST ? &first.lost_ns
-                                                                   : NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_process *process = absences[i].process;
+        int64_t *oldest_ns = !process                        ? NULL
+                             : process->life == NG_LIFE_DEAD ? &first.dead_ns
+                             : process->life == NG_LIFE_LOST ? &first.lost_ns
+                                                             : NULL;
         if (!oldest_ns)
             continue;
-        const struct ng_view_process *process =
-            ng_verdict_builder_process_of(builder, absentee->member);
         if (process->life_age_ns > *oldest_ns)
             *oldest_ns = process->life_age_ns;
-        if (absentee->absence == NG_ABSENT_DEAD && process->exit_status >= NG_EXIT_STATUS_SIGNAL &&
+        if (process->life == NG_LIFE_DEAD && process->exit_status >= NG_EXIT_STATUS_SIGNAL &&
             !ng_told_to_end(process->exit_status) &&
             (!first.own || process->life_age_ns > first.own->life_age_ns))
             first.own = process;
@@ -191,65 +232,67 @@ static struct first_death first_death(const struct ng_verdict_builder *builder,
 
 /* May this end be the consequence of an earlier one? The time of a loss is not known, nor which of
  * several losses was first. */
-static bool is_consequence(const struct ng_verdict_builder *builder,
-                           const struct first_death *first, const struct ng_absentee *absentee)
+static bool is_consequence(const struct first_death *first, const struct ng_view_process *process)
 {
-    const struct ng_view_process *process =
-        ng_verdict_builder_process_of(builder, absentee->member);
+    bool dead = process->life == NG_LIFE_DEAD;
     int64_t age_ns = process->life_age_ns;
 
     if (age_ns < first->dead_ns - DEATHS_TOGETHER_NS)
         return true;
     /* Its launcher ended it because of the other; clocks of two hosts do not tell which was
      * first, unless one was long before: a launcher that has waited in vain kills what is left. */
-    if (absentee->absence == NG_ABSENT_DEAD && first->own && ng_told_to_end(process->exit_status) &&
+    if (dead && first->own && ng_told_to_end(process->exit_status) &&
         (age_ns < first->own->life_age_ns ||
          (age_ns <= first->own->life_age_ns + DEATHS_TOGETHER_NS &&
           strcmp(process->host, first->own->host) != 0)))
         return true;
-    return absentee->absence == NG_ABSENT_DEAD &&
-           age_ns < first->lost_ns - DEATHS_TOGETHER_NS - SIGN_OF_LIFE_NS;
+    return dead && age_ns < first->lost_ns - DEATHS_TOGETHER_NS - SIGN_OF_LIFE_NS;
 }
 
 int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                           enum ng_cause cause)
 {
     struct ng_verdict *verdict = builder->verdict;
-    struct first_death first = first_death(builder, wait);
-    bool died = cause == NG_CAUSE_DEAD, left = cause == NG_CAUSE_LEFT,
-         stopped = cause == NG_CAUSE_STOPPED;
+    struct absence *absences;
+    struct unseen unseen;
+    enum ng_cause worst = cause;
 
+    int error = find_absences(builder, wait, &unseen, &absences);
+    if (error)
+        return error;
     verdict->confidence = NG_CONFIDENCE_CERTAIN;
-    struct unseen unseen = {.naming = naming_of(builder, wait->group), .only = UINT32_MAX};
-    if (unseen.naming == NAMING_BY_GROUP)
-        unseen.are_processes = all_are_processes(builder, wait->group, &unseen.only);
-    else if (unseen.naming == NAMING_NOT_KNOWN && wait->absentee_count == 1)
-        unseen.only = ended_before_all(builder, wait->group);
+    for (uint32_t i = 0; i < wait->absentee_count; i++)
+        if (absences[i].cause > worst)
+            worst = absences[i].cause;
+    struct first_death first = first_death(absences, wait->absentee_count);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         struct ng_absentee *absentee = &wait->absentees[i];
-        if (ng_wait_cause_of_absentee(builder, wait, absentee) != cause ||
-            (cause == NG_CAUSE_DEAD && is_consequence(builder, &first, absentee)))
+        const struct ng_view_process *process = absences[i].process;
+        bool without_evidence = absentee->absence == NG_ABSENT_UNSEEN;
+        if (without_evidence)
+            absentee->process_seen = process ? process->life != NG_LIFE_LOST : unseen.are_processes;
+        /* What ended a rank before its first communicator may be one of which nothing is known. */
+        if (without_evidence && !process && worst > cause)
+            verdict->confidence = NG_CONFIDENCE_LIKELY;
+        if (absences[i].cause != worst ||
+            (worst == NG_CAUSE_DEAD && is_consequence(&first, process)))
             continue;
         struct ng_culprit *culprit =
             ng_verdict_builder_add_culprit(builder, absentee->member, absentee->group_rank);
         if (!culprit)
             return -ENOMEM;
         ng_explain_absent(&builder->processes, wait, absentee, culprit->why, sizeof(culprit->why));
-        verdict->may_be_gone |= left && absentee->may_follow;
+        verdict->may_be_gone |= worst == NG_CAUSE_LEFT && absentee->may_follow;
         if (absentee->absence == NG_ABSENT_LOST ||
             (absentee->absence == NG_ABSENT_STOPPED && absentee->came))
             verdict->confidence = NG_CONFIDENCE_LIKELY;
-        if (absentee->absence != NG_ABSENT_UNSEEN)
+        if (!without_evidence)
             continue;
-        const struct ng_view_process *process = name_unseen(builder, &unseen, absentee, culprit);
+        name_unseen(builder, &unseen, absentee, process, culprit);
         if (!process || process->life == NG_LIFE_LOST || unseen.naming != NAMING_BY_PROCESS)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         if (!process)
             continue;
-        died |= unseen.naming != NAMING_NOT_KNOWN &&
-                (process->life == NG_LIFE_DEAD || process->life == NG_LIFE_LOST);
-        left |= process->life == NG_LIFE_EXITED;
-        stopped |= process->life == NG_LIFE_STOPPED;
         uint32_t index = (uint32_t)(process - builder->view->processes);
         bool by_number = is_by_number_alone(builder, wait->group, index);
         if (by_number)
@@ -266,16 +309,16 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     }
     /* In some releases ranks end it alone. */
-    if (wait->type == NG_WAIT_HOST && cause == NG_CAUSE_MISSING &&
+    if (wait->type == NG_WAIT_HOST && worst == NG_CAUSE_MISSING &&
         !(ng_op_table[wait->op].fields & NG_F_MEETS))
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     /* One may have failed because of the other, or because of another absentee. */
-    if (cause == NG_CAUSE_FAULT && (verdict->culprit_count > 1 || wait->absentee_count > 1))
+    if (worst == NG_CAUSE_FAULT && (verdict->culprit_count > 1 || wait->absentee_count > 1))
         verdict->confidence = NG_CONFIDENCE_LIKELY;
-    verdict->kind = died                           ? NG_KIND_DEAD_RANK
-                    : left                         ? NG_KIND_LEFT_EARLY
-                    : stopped                      ? NG_KIND_STOPPED_RANK
-                    : cause == NG_CAUSE_FAULT      ? NG_KIND_GPU_STALL
+    verdict->kind = worst == NG_CAUSE_DEAD         ? NG_KIND_DEAD_RANK
+                    : worst == NG_CAUSE_LEFT       ? NG_KIND_LEFT_EARLY
+                    : worst == NG_CAUSE_STOPPED    ? NG_KIND_STOPPED_RANK
+                    : worst == NG_CAUSE_FAULT      ? NG_KIND_GPU_STALL
                     : wait->type == NG_WAIT_CREATE ? NG_KIND_INIT_MISSING_RANK
                                                    : NG_KIND_MISSING_RANK;
     return 0;
@@ -318,10 +361,13 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
     const struct ng_view *view = builder->view;
     const struct ng_wait *told = &builder->waits.waits[best];
     bool *named = ng_arena_alloc(&builder->scratch, view->process_count + 1);
-    struct first_death first = first_death(builder, told);
+    struct absence *absences;
+    struct unseen unseen;
 
-    if (!named)
+    int error = find_absences(builder, told, &unseen, &absences);
+    if (!named || error)
         return -ENOMEM;
+    struct first_death first = first_death(absences, told->absentee_count);
     for (uint32_t i = 0; i < told->absentee_count; i++)
         if (told->absentees[i].member)
             named[told->absentees[i].member->process] = true;
@@ -335,7 +381,8 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
             if (!absentee->member || ng_wait_cause_of_absentee(builder, wait, absentee) != cause ||
                 (!as_old && absentee->absence != NG_ABSENT_LOST) ||
                 is_named(builder, named, absentee->member) ||
-                (cause == NG_CAUSE_DEAD && is_consequence(builder, &first, absentee)))
+                (cause == NG_CAUSE_DEAD &&
+                 is_consequence(&first, ng_verdict_builder_process_of(builder, absentee->member))))
                 continue;
             struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
                 builder, absentee->member,

@@ -724,6 +724,49 @@ TEST(Verdict, WhoDiedBeforeItsFirstCommunicatorIsNamedWhereNobodyElseCanBeMissin
     EXPECT_EQ(judge(job).culprits, std::vector<int>{-1});
 }
 
+/* Rank 2 has not come yet, and what is known of rank 3 is more than that. */
+TEST(Verdict, OfRanksThatDidNotComeToTheMakingOfAGroupTheOneThatEndedIsNamed)
+{
+    for (auto [life, kind] : {std::pair{NG_LIFE_DEAD, NG_KIND_DEAD_RANK},
+                              {NG_LIFE_EXITED, NG_KIND_LEFT_EARLY},
+                              {NG_LIFE_STOPPED, NG_KIND_STOPPED_RANK}}) {
+        Job job(5, WORLD, "dp");
+        for (int rank : {0, 1, 4}) {
+            job.at(WORLD, rank).state = NG_GROUP_CREATING;
+            job.inside(rank, NG_OP_CommInitRank, WORLD);
+        }
+        for (int rank : {2, 3})
+            job.forget(WORLD, rank);
+        job.process(3).is(life, life == NG_LIFE_STOPPED ? 0 : 5 * NG_S);
+        Judgement judgement = expect_verdict(job, kind, {3}, NG_CONFIDENCE_CERTAIN, {0, 1, 4});
+        EXPECT_TRUE(judgement.missing.empty()) << judgement.missing[0];
+
+        /* Whether rank 4 was started is not known, nor whether that is why rank 3 ended. */
+        job.forget(WORLD, 4);
+        job.calls.pop_back();
+        job.processes.pop_back();
+        judgement = expect_verdict(job, kind, {3}, NG_CONFIDENCE_LIKELY, {0, 1});
+        EXPECT_PRED2(mentions, judgement.missing.at(0), "group rank 4");
+    }
+}
+
+/* Of two that died before their first communicator the launcher ended one because of the other. */
+TEST(Verdict, WhatALauncherEndedBeforeItsFirstCommunicatorIsNoCulprit)
+{
+    Job job(4, WORLD, "dp");
+    for (int rank : {0, 1}) {
+        job.at(WORLD, rank).state = NG_GROUP_CREATING;
+        job.inside(rank, NG_OP_CommInitRank, WORLD);
+    }
+    for (int rank : {2, 3}) {
+        job.forget(WORLD, rank);
+        job.process(rank).is(NG_LIFE_DEAD, 5 * NG_S - rank);
+    }
+    job.process(2).exit_status = NG_EXIT_STATUS_SIGNAL + SIGKILL;
+    job.process(3).exit_status = NG_EXIT_STATUS_SIGNAL + SIGTERM;
+    expect_verdict(job, NG_KIND_DEAD_RANK, {2}, NG_CONFIDENCE_CERTAIN, {0, 1});
+}
+
 TEST(Verdict, ALostRankDoesNotComeToTheMakingOfAGroup)
 {
     Job job(4, WORLD, "dp");
