@@ -80,16 +80,79 @@ static bool is_of_one(const struct ng_wait_graph *waits, const struct ng_cycle *
     return a->group == b->group && a->type != b->type;
 }
 
+/* Which of the two collectives of a cycle did a thread of this rank make first? -1: not both, or
+ * not known. */
+static int made_first(const struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
+                      const struct ng_view_member *member, const bool *absent)
+{
+    const struct ng_view *view = builder->view;
+    const struct ng_view_index *index = &builder->processes;
+    const struct ng_wait *one = &builder->waits.waits[cycle->steps[0].wait],
+                         *other = &builder->waits.waits[cycle->steps[1].wait];
+    const struct ng_view_record *first = ng_view_collective(member, one->seq), *second = NULL;
+
+    for (uint32_t k = index->first[member->process];
+         k < index->first[member->process + 1] && first && !second; k++) {
+        const struct ng_view_member *its = &view->members[index->members[k]];
+        if (its->group == other->group && !absent[index->members[k]] &&
+            ng_same_actor(view, its, member))
+            second = ng_view_collective(its, other->seq);
+    }
+    /* In an NCCL group the order of calls is not that of the work. */
+    if (!second || first->tid != second->tid || (first->flags & second->flags & NG_RECORD_IN_GROUP))
+        return -1;
+    return first->id < second->id ? 0 : 1;
+}
+
+/*
+ * Adds the ranks that have made both collectives, in the order in which those in the one or the
+ * other step were to make them: the others do not wait for a rank that has sent its part to the
+ * root of a reduction. ret_counts[i]: those in step i.
+ */
+static int count_both(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
+                      uint32_t ret_counts[2])
+{
+    const struct ng_view *view = builder->view;
+    bool *absent = ng_arena_alloc(&builder->scratch, view->member_count + 1);
+    uint32_t count;
+
+    if (!absent)
+        return -ENOMEM;
+    for (uint32_t at = 0; at < 2; at++) {
+        const struct ng_wait *wait = &builder->waits.waits[cycle->steps[at].wait];
+        if (wait->type != NG_WAIT_COLLECTIVE)
+            return 0;
+        for (uint32_t i = 0; i < wait->absentee_count; i++)
+            if (wait->absentees[i].member)
+                absent[wait->absentees[i].member - view->members] = true;
+    }
+    const struct ng_view_member *members =
+        ng_view_members(view, builder->waits.waits[cycle->steps[0].wait].group, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        int first = absent[&members[i] - view->members]
+                        ? -1
+                        : made_first(builder, cycle, &members[i], absent);
+        if (first >= 0)
+            ret_counts[first]++;
+    }
+    return 0;
+}
+
 /*
  * If ranks used two communicators in different orders: the step that has fewer ranks. These are
  * wrong, as in any call that most ranks make alike. cycle->count: neither, or the cycle is longer.
  */
-static uint32_t find_fewer(const struct ng_verdict_builder *builder, const struct ng_cycle *cycle)
+static int find_fewer(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
+                      uint32_t *ret_step)
 {
+    *ret_step = cycle->count;
     if (cycle->count != 2 || is_of_one(&builder->waits, cycle))
-        return cycle->count;
-    uint32_t first = count_at(builder, cycle, 0), second = count_at(builder, cycle, 1);
-    return first == second ? cycle->count : first < second ? 0 : 1;
+        return 0;
+    uint32_t counts[2] = {count_at(builder, cycle, 0), count_at(builder, cycle, 1)};
+    int error = count_both(builder, cycle, counts);
+    if (!error && counts[0] != counts[1])
+        *ret_step = counts[0] < counts[1] ? 0 : 1;
+    return error;
 }
 
 /* The member through which the absentee's rank is stuck in this step of the cycle; UINT32_MAX
@@ -274,11 +337,12 @@ int ng_culprits_order(struct ng_verdict_builder *builder, const struct ng_cycle 
 {
     struct ng_verdict *verdict = builder->verdict;
     bool of_one = cycle->count == 2 && is_of_one(&builder->waits, cycle);
-    struct choice choice = {.step = find_fewer(builder, cycle), .member = ALL};
-
+    struct choice choice = {.member = ALL};
     struct ng_cycle pair = {0};
-    int error =
-        cycle->count == 2 && choice.step == 2 && !of_one ? find_third(builder, cycle, &pair) : 0;
+
+    int error = find_fewer(builder, cycle, &choice.step);
+    if (!error && cycle->count == 2 && choice.step == 2 && !of_one)
+        error = find_third(builder, cycle, &pair);
     if (pair.count) {
         cycle = &pair;
         choice.step = 0;

@@ -101,6 +101,33 @@ TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
         }
 }
 
+/* Rank 2 has left a reduction out. Its root waits for it; the others have sent their part and gone
+ * on to the next call, in the order in which the root would make it. */
+TEST(Verdict, OfTwoGroupsTheRanksThatHavePassedTheOneCallTakeSides)
+{
+    for (int how : {0, 1, 2, 3}) {
+        Job job(4, 1, "a");
+        job.group(2, "b");
+        job.number_by_process();
+        for (int rank : {1, 3})
+            job.at(2, rank).did(1);
+        job.at(2, 0).waits();
+        for (int rank : {1, 2, 3}) {
+            if (how == 1)
+                job.at(1, rank).tid = 5;
+            job.at(1, rank).waits();
+        }
+        for (int rank : {1, 3})
+            for (uint64_t group : {1, 2})
+                if (how == 2)
+                    job.at(group, rank).records.back().flags |= NG_RECORD_IN_GROUP;
+                else if (how == 3 && group == 2)
+                    job.at(group, rank).keeps(0);
+        Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY);
+        EXPECT_EQ(judgement.culprits, how ? (std::vector<int>{0, 2}) : std::vector<int>{2}) << how;
+    }
+}
+
 /* The fewer of those that are in both groups; who is in one of them only takes no side. */
 TEST(Verdict, OfTwoGroupsOnlyTheRanksOfBothTakeSides)
 {
