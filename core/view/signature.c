@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "core/nccl/nccl.h"
+
 /* How many earlier collectives of a group are searched for what usually comes next. */
 #define HISTORY 256u
 
@@ -151,16 +153,39 @@ static bool usual(const struct ng_view_member *members, uint32_t count, uint64_t
     return true;
 }
 
-/* Do members differ at `seq`, and if so, which are in the majority? */
-static bool differ_at(const struct ng_view_member *members, uint32_t count, int nranks,
-                      uint64_t seq, struct ng_mismatch *ret_mismatch)
+/*
+ * The collective that a rank has made as `seq`, or that the guard refused (NCCLGUARD_CHECK=strict)
+ * and the rank ended for: it did not come to another one. NCCL itself finds other errors in the
+ * arguments of a collective.
+ */
+static bool meant_at(const struct ng_view *view, const struct ng_view_member *member, uint64_t seq,
+                     struct ng_signature *ret_signature)
 {
+    const struct ng_view_record *last =
+        member->record_count ? &member->records[member->record_count - 1] : NULL;
+
+    if (ng_signature_at(member, seq, ret_signature))
+        return true;
+    if (!last || member->entered + 1 != seq || last->coll_seq != seq ||
+        last->state != NG_RECORD_FAILED || last->result != NG_NCCL_INVALID_USAGE ||
+        ng_view_record_is_p2p(last) || !ng_life_has_ended(view->processes[member->process].life))
+        return false;
+    *ret_signature = last->signature;
+    return true;
+}
+
+/* Do members of the group differ at `seq`, and if so, which are in the majority? */
+static bool differ_at(const struct ng_view *view, uint32_t group, uint64_t seq,
+                      struct ng_mismatch *ret_mismatch)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
     struct ng_signature candidate = {0}, other = {0}, signature;
     uint32_t votes = 0, known = 0, for_candidate = 0, for_other = 0;
 
     /* Boyer-Moore majority vote: the candidate is the majority if there is one. */
     for (uint32_t i = 0; i < count; i++) {
-        if (shadowed(members, i) || !ng_signature_at(&members[i], seq, &signature))
+        if (shadowed(members, i) || !meant_at(view, &members[i], seq, &signature))
             continue;
         known++;
         if (votes == 0) {
@@ -173,7 +198,7 @@ static bool differ_at(const struct ng_view_member *members, uint32_t count, int 
         }
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (shadowed(members, i) || !ng_signature_at(&members[i], seq, &signature))
+        if (shadowed(members, i) || !meant_at(view, &members[i], seq, &signature))
             continue;
         if (!ng_signature_differ(&candidate, &signature)) {
             for_candidate++;
@@ -199,7 +224,8 @@ static bool differ_at(const struct ng_view_member *members, uint32_t count, int 
         }
     }
     ret_mismatch->differing = known - for_candidate;
-    ret_mismatch->is_open = (int64_t)known < nranks && 2 * (int64_t)for_candidate <= nranks;
+    int64_t nranks = view->groups[group].nranks;
+    ret_mismatch->is_open = known < nranks && 2 * (int64_t)for_candidate <= nranks;
     return true;
 }
 
@@ -244,10 +270,7 @@ static bool comparable(const struct ng_view_member *members, uint32_t count, uin
 bool ng_mismatch_at(const struct ng_view *view, uint32_t group, uint64_t seq,
                     struct ng_mismatch *ret_mismatch)
 {
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(view, group, &count);
-
-    return count >= 2 && differ_at(members, count, view->groups[group].nranks, seq, ret_mismatch);
+    return differ_at(view, group, seq, ret_mismatch);
 }
 
 bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
@@ -260,7 +283,7 @@ bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
     if (count < 2 || !comparable(members, count, last, &first, &last))
         return false;
     for (uint64_t left = last - first + 1, seq = first; left > 0; left--, seq++)
-        if (differ_at(members, count, view->groups[group].nranks, seq, ret_mismatch))
+        if (differ_at(view, group, seq, ret_mismatch))
             return true;
     return false;
 }

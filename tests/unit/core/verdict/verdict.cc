@@ -724,6 +724,34 @@ TEST(Verdict, WhoDiedBeforeItsFirstCommunicatorIsNamedWhereNobodyElseCanBeMissin
     EXPECT_EQ(judge(job).culprits, std::vector<int>{-1});
 }
 
+/* With NCCLGUARD_CHECK=strict. The guard has refused the call of the others, which end for that; a
+ * call in an NCCL group it lets through. */
+TEST(Verdict, RanksThatEndSinceTheirCallWasRefusedAreNotToBlame)
+{
+    enum { REFUSED, OF_NCCL, ALIVE, ALIKE };
+    for (int how : {REFUSED, OF_NCCL, ALIVE, ALIKE}) {
+        Job job(5, WORLD, "dp", 3);
+        job.at(WORLD, 2).waits(all_reduce(128));
+        for (int rank : {0, 1, 3, 4}) {
+            job.at(WORLD, rank)
+                .failed(all_reduce(how == ALIKE ? 128 : 4096))
+                .records.back()
+                .result = how == OF_NCCL ? 4 /* ncclInvalidArgument */ : 5 /* ncclInvalidUsage */;
+            if (how != ALIVE) {
+                job.process(rank).is(NG_LIFE_EXITED, LONG_AGO);
+                job.process(rank).exit_status = 5;
+            }
+        }
+        Judgement judgement = judge(job);
+        EXPECT_EQ(judgement.kind, how == REFUSED ? NG_KIND_MISMATCH
+                                  : how == ALIVE ? NG_KIND_MISSING_RANK
+                                                 : NG_KIND_LEFT_EARLY)
+            << judgement.line;
+        EXPECT_EQ(judgement.culprits,
+                  how == REFUSED ? std::vector<int>{2} : (std::vector<int>{0, 1, 3, 4}));
+    }
+}
+
 /* Rank 2 has not come yet, and what is known of rank 3 is more than that. */
 TEST(Verdict, OfRanksThatDidNotComeToTheMakingOfAGroupTheOneThatEndedIsNamed)
 {
