@@ -168,7 +168,8 @@ static bool open_rank(struct rank *rank)
         return false;
     rank->pid = box.header->pid;
     rank->start_ticks = box.header->start_ticks;
-    rank->loaded = (struct ng_loaded){.rank = box.header->rank};
+    rank->loaded =
+        (struct ng_loaded){.rank = box.header->rank, .launch_run = box.header->launch_run};
     snprintf(rank->loaded.job, sizeof(rank->loaded.job), "%.*s", (int)sizeof(box.header->job),
              box.header->job);
     rank->left = rank->untold = false;
@@ -229,6 +230,17 @@ static struct rank *append(struct ng_rank_ends *ends, struct rank *rank)
 static bool is_same_rank(const struct ng_loaded *one, const struct ng_loaded *other)
 {
     return one->rank == other->rank && strcmp(one->job, other->job) == 0;
+}
+
+/* Of a run of a launcher beside that of `loaded`, and not of what that one has begun again? */
+static bool is_of_another_run(const struct ng_rank_ends *ends, const struct ng_loaded *other,
+                              const struct ng_loaded *loaded)
+{
+    bool lives = false;
+
+    for (size_t i = 0; i < ends->count; i++)
+        lives |= ends->ranks[i].fd >= 0 && ends->ranks[i].loaded.launch_run == other->launch_run;
+    return other->launch_run != loaded->launch_run && lives;
 }
 
 /* One that runs, and has no black box as far as is known; NULL none. */
@@ -311,7 +323,8 @@ static bool has_box(const struct ng_rank_ends *ends, struct rank *rank)
 /*
  * A rank that ends before its first communicator has no black box that would tell the others: it
  * gets one now. Not if it ended well; nor as long as another process of that rank runs, of which it
- * was a helper or a wrapper, nor if one has made a black box.
+ * was a helper or a wrapper, nor if one has made a black box. Runs of a launcher, and what it
+ * begins again, have processes of their own for each rank.
  */
 static void leave_box(struct ng_rank_ends *ends, struct rank *rank, int64_t when, int end)
 {
@@ -325,6 +338,7 @@ static void leave_box(struct ng_rank_ends *ends, struct rank *rank, int64_t when
         end = NG_EXIT_STATUS_SILENT;
     for (size_t i = 0; i < ends->count; i++)
         if (&ends->ranks[i] != rank && is_same_rank(&ends->ranks[i].loaded, &rank->loaded) &&
+            ends->ranks[i].loaded.launch_run == rank->loaded.launch_run &&
             (ends->ranks[i].fd >= 0 || ends->ranks[i].path[0]))
             end = NG_EXIT_STATUS_SILENT;
     if (end != NG_EXIT_STATUS_SILENT) {
@@ -360,7 +374,8 @@ static void arrive(struct ng_rank_ends *ends, const struct ng_loaded *loaded, in
 
     note_launchers(ends, loaded, pid);
     for (size_t i = 0; i < ends->count; i++)
-        if (ends->ranks[i].left && is_same_rank(&ends->ranks[i].loaded, loaded)) {
+        if (ends->ranks[i].left && is_same_rank(&ends->ranks[i].loaded, loaded) &&
+            !is_of_another_run(ends, &ends->ranks[i].loaded, loaded)) {
             unlink(ends->ranks[i].path);
             ends->ranks[i].left = false;
             ends->ranks[i].path[0] = '\0';

@@ -88,12 +88,13 @@ struct RankEnds : testing::Test {
     }
     /* A process of this rank has started under guard and ended by this signal (0: exit status 0;
      * SIGSTOP: it lives); nobody has reaped it. */
-    static pid_t start_and_end(int rank, int number, int world_size = -1)
+    static pid_t start_and_end(int rank, int number, int world_size = -1, uint64_t run = 0)
     {
         struct ng_launch launch = {};
         siginfo_t info;
         launch.rank = rank;
         launch.world_size = world_size;
+        launch.run = run;
         snprintf(launch.job, sizeof(launch.job), "job");
         pid_t pid = fork();
         if (pid == 0) {
@@ -268,6 +269,33 @@ TEST_F(RankEnds, ARankThatEndsBeforeItsFirstCommunicatorGetsABlackBox)
     EXPECT_EQ(boxes().size(), before + 2) << "and rank " << RANKS + 1;
     ng_rank_ends_destroy(ends);
     EXPECT_EQ(boxes().size(), before + 2) << "others may look at them";
+}
+
+/* Two runs of a launcher below one `ncclguard run`, the second of which is begun again. */
+TEST_F(RankEnds, RanksOfAnotherRunOfALauncherAreNeitherItsHelpersNorItsSuccessors)
+{
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str(), nullptr);
+    std::vector<pid_t> started;
+    auto start = [&](int rank, int number, uint64_t run) {
+        started.push_back(start_and_end(rank, number, -1, run));
+        ng_rank_ends_wait(ends, -1, 0);
+        return started.back();
+    };
+
+    ng_rank_ends_look(ends, nullptr);
+    start(RANKS, SIGSTOP, 1);
+    pid_t first = start(RANKS + 1, SIGKILL, 1), second = start(RANKS, SIGKILL, 2);
+    EXPECT_NE(box_of_pid(first), "");
+    EXPECT_NE(box_of_pid(second), "") << "rank " << RANKS << " of run 1 lives";
+    start(RANKS + 1, SIGSTOP, 3);
+    EXPECT_NE(box_of_pid(first), "") << "run 1 lives, and waits for it";
+    start(RANKS, SIGSTOP, 3);
+    EXPECT_EQ(box_of_pid(second), "") << "nothing of run 2 is left";
+    ng_rank_ends_destroy(ends);
+    for (pid_t pid : started) {
+        kill(pid, SIGKILL);
+        waitpid(pid, nullptr, 0);
+    }
 }
 
 /* torchrun in a step of Slurm: the step's number is no rank of the job. */
