@@ -462,12 +462,12 @@ void ng_explain_of_two(int waiting, char *why, size_t bytes)
 
     if (waiting >= 0)
         ng_text_add(&text,
-                    "; or rank %d made a call too many: with two ranks it is not known which",
+                    "; or rank %d made a call too many: with two sides it is not known which",
                     waiting);
     else
         ng_text_add(
             &text,
-            "; or the rank that waits made a call too many: with two ranks it is not known which");
+            "; or the rank that waits made a call too many: with two sides it is not known which");
 }
 
 /* Group names come from the program and may not be unique. */

@@ -116,17 +116,43 @@ static bool is_at_end(const struct ng_verdict_builder *builder, const struct ng_
     return absentee->absence == NG_ABSENT_ALIVE && ng_absentee_has_left(absentee);
 }
 
+/* Is it one rank that waits, or one process, for ranks of others? It makes the calls of its devices
+ * together. */
+static bool waits_alone(const struct ng_verdict_builder *builder, const struct ng_wait *wait)
+{
+    int32_t index = (int32_t)(wait - builder->waits.waits);
+    uint32_t count, process = UINT32_MAX;
+    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
+
+    for (uint32_t i = 0; i < count && wait->waiter_count > 1; i++) {
+        if (builder->waits.wait_of_member[&members[i] - builder->view->members] != index)
+            continue;
+        if (process != UINT32_MAX && process != members[i].process)
+            return false;
+        process = members[i].process;
+    }
+    for (uint32_t i = 0; i < wait->absentee_count && process != UINT32_MAX; i++)
+        if (wait->absentees[i].member && wait->absentees[i].member->process == process)
+            return false;
+    return wait->waiter_count > 0;
+}
+
 bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
-    const struct ng_absentee *absentee = wait->absentees;
     bool p2p = wait->type == NG_WAIT_P2P;
 
-    if ((wait->type != NG_WAIT_COLLECTIVE && !p2p) || wait->waiter_count != 1 || wait->of_leavers ||
-        wait->blind || wait->absentee_count != 1 || !absentee->member)
+    if ((wait->type != NG_WAIT_COLLECTIVE && !p2p) || wait->of_leavers || wait->blind ||
+        !wait->absentee_count ||
+        (!p2p && (int64_t)wait->waiter_count + wait->absentee_count !=
+                     builder->view->groups[wait->group].nranks))
         return false;
-    return (p2p || (builder->view->groups[wait->group].nranks == 2 &&
-                    absentee->member->entered + 1 == wait->seq)) &&
-           is_at_end(builder, absentee);
+    for (uint32_t i = 0; i < wait->absentee_count; i++) {
+        const struct ng_absentee *absentee = &wait->absentees[i];
+        if (!absentee->member || absentee->member->process != wait->absentees[0].member->process ||
+            (!p2p && absentee->member->entered + 1 != wait->seq) || !is_at_end(builder, absentee))
+            return false;
+    }
+    return waits_alone(builder, wait);
 }
 
 uint32_t ng_wait_cause_waiter(const struct ng_verdict_builder *builder, const struct ng_wait *wait)
@@ -155,7 +181,7 @@ static bool departs_of_two(struct ng_verdict_builder *builder, const struct ng_w
 }
 
 /*
- * Does a single rank wait in a call that the others finished their work without making? Then it
+ * Does a single process wait in a call that the others finished their work without making? Then it
  * made one call too many. For a collective, "the others" are most ranks of the group, which
  * finished right before it; the remaining ranks may be blocked elsewhere, for example by this one.
  * For sends and receives they are all peers, of which there must be several.
@@ -165,8 +191,7 @@ static bool is_surplus(const struct ng_verdict_builder *builder, const struct ng
     bool p2p = wait->type == NG_WAIT_P2P;
     int64_t ended = 0;
 
-    if ((wait->type != NG_WAIT_COLLECTIVE && !p2p) || wait->waiter_count != 1 || wait->of_leavers ||
-        wait->blind)
+    if ((wait->type != NG_WAIT_COLLECTIVE && !p2p) || wait->of_leavers || wait->blind)
         return false;
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         const struct ng_absentee *absentee = &wait->absentees[i];
@@ -176,7 +201,8 @@ static bool is_surplus(const struct ng_verdict_builder *builder, const struct ng
         else if (p2p || ng_wait_cause_of_absentee(builder, wait, absentee) != NG_CAUSE_ELSEWHERE)
             return false;
     }
-    return p2p ? ended > 1 : 2 * ended > builder->view->groups[wait->group].nranks;
+    return (p2p ? ended > 1 : 2 * ended > builder->view->groups[wait->group].nranks) &&
+           waits_alone(builder, wait);
 }
 
 /* Is an absentee stuck in another wait than this one, which has index `index`? */

@@ -63,6 +63,46 @@ TEST(Verdict, WhoWaitsAloneInACallThatTheOthersEndedWithoutMadeOneTooMany)
         }
 }
 
+/* A process makes the calls of its devices together: one call too many, or one that is left out, is
+ * that of all of them. */
+TEST(Verdict, AProcessWithSeveralDevicesThatWaitsAloneInACallMadeOneTooMany)
+{
+    for (int processes : {2, 3}) {
+        std::vector<int> devices;
+        for (int i = 0; i < 2 * processes; i++)
+            devices.push_back(i / 2);
+        Job job(processes, false);
+        job.group(WORLD, "dp", devices);
+        for (int rank = 0; rank < 2 * processes; rank++)
+            job.at(WORLD, rank).did(9);
+        for (int rank : {2, 3})
+            job.at(WORLD, rank).waits();
+        for (int other : {0, 2})
+            if (other < processes)
+                job.process(other).life = NG_LIFE_EXITED;
+        if (processes == 3) {
+            expect_verdict(job, NG_KIND_MISMATCH, {2, 3}, NG_CONFIDENCE_CERTAIN);
+            continue;
+        }
+        Judgement judgement =
+            expect_verdict(job, NG_KIND_LEFT_EARLY, {0, 1}, NG_CONFIDENCE_LIKELY, {2, 3});
+        EXPECT_PRED2(mentions, judgement.whys.at(0), "; or rank 2 made a call too many");
+    }
+}
+
+/* A thread that has ended the communicator of its device is not another side than the others. */
+TEST(Verdict, OfOneProcessTheDeviceThatDoesNotComeIsMissing)
+{
+    Job job(1, false);
+    job.group(WORLD, "dp", {0, 0, 0, 0});
+    for (int rank = 0; rank < 4; rank++)
+        job.at(WORLD, rank).did(9);
+    for (int rank : {0, 1, 2})
+        job.at(WORLD, rank).waits();
+    job.at(WORLD, 3).state = NG_GROUP_DESTROYED;
+    expect_verdict(job, NG_KIND_MISSING_RANK, {3}, NG_CONFIDENCE_CERTAIN);
+}
+
 /* Of one peer nothing tells which of both is wrong: it may have left a call out. */
 TEST(Verdict, WhoWaitsAloneToExchangeDataWithRanksThatHaveEndedMadeACallTooMany)
 {
