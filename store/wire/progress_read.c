@@ -345,6 +345,8 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
             make_older(&member->created_age_ns, by_ns);
         if (member->ended_age_ns)
             make_older(&member->ended_age_ns, by_ns);
+        if (member->error_age_ns)
+            make_older(&member->error_age_ns, by_ns);
         if (member->pending_record)
             make_older(&member->pending_age_ns, by_ns);
         if (member->edge_count)

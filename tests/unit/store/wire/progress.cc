@@ -983,7 +983,12 @@ TEST(Progress, GrowsOlderAsLongAsItsProcessLives)
     fill_usual(&view, 1, 2);
     struct ng_edge edge = {};
     ASSERT_TRUE(ng_view_set_edges(&view, &view.members[0], &edge, 1, NG_S));
+    view.members[0].error_age_ns = NG_S;
+    view.members[1].error_age_ns = 0;
     ng_progress_age(&view, 0, 5 * NG_S);
+    EXPECT_EQ(view.members[0].error_age_ns, 6 * NG_S)
+        << "an error from before a deadline is not its consequence";
+    EXPECT_EQ(view.members[1].error_age_ns, 0) << "there is none";
     EXPECT_EQ(view.members[0].edges_age_ns, 6 * NG_S)
         << "looks of two hosts are compared by their ages";
     EXPECT_EQ(view.members[0].pending_age_ns, 12345678 + 5 * NG_S);
