@@ -53,8 +53,8 @@ enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *builder
                                         const struct ng_absentee *absentee);
 
 /*
- * Does a single process wait for a single other one that has finished its work? Either may be wrong:
- * the other may have made one call too few, or the waiting one a call too many.
+ * Does a single process wait for a single other one that has finished its work? Either may be
+ * wrong: the other may have made one call too few, or the waiting one a call too many.
  */
 bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *builder, const struct ng_wait *wait);
 
