@@ -27,9 +27,11 @@
 #include "core/report/trace.h"
 #include "core/util/clock.h"
 #include "core/view/view.h"
+#include "core/view/view_keep.h"
 #include "store/board/board_client.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
+#include "tools/cmd/group_choice.h"
 #include "tools/jobs/jobs.h"
 #include "tools/judge/live_verdict.h"
 
@@ -37,7 +39,18 @@
 
 #define STACKS_NS (4 * NG_S) /* from the command until the last stacks have arrived */
 
-enum { OPTION_JOB, OPTION_RANK, OPTION_OUT, OPTION_STORE, OPTION_RUN, OPTION_STACKS, OPTION_COUNT };
+enum {
+    OPTION_JOB,
+    OPTION_RANK,
+    OPTION_OUT,
+    OPTION_STORE,
+    OPTION_RUN,
+    OPTION_GROUP,
+    OPTION_ACTIVE,
+    OPTION_FRAMES,
+    OPTION_STACKS,
+    OPTION_COUNT
+};
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_JOB] = {"job", "JOB",
@@ -50,12 +63,19 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
                       "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
                       "local:); ps does not show the password"},
     [OPTION_RUN] = NG_JOBS_RUN_OPTION,
+    [OPTION_GROUP] =
+        {"group", "GROUP",
+         "only this group, and the processes in it: its id (16 hex digits), or its name\n"
+         "where no other group has the same; takes no stacks"},
+    [OPTION_ACTIVE] = {"active", NULL, "only calls that are not finished; takes no stacks"},
+    [OPTION_FRAMES] = {"no-frames", NULL, "without where calls were made; takes no stacks"},
     [OPTION_STACKS] = {"no-stacks", NULL, "do not ask the processes for their stacks"},
 };
 
 static const struct ng_usage usage = {
     .command = COMMAND,
-    .synopsis = "[--job JOB] [--run RUN] [--rank RANK] [--out DIR] [--store URL] [--no-stacks]",
+    .synopsis = "[--job JOB] [--run RUN] [--rank RANK] [--out DIR] [--store URL] "
+                "[--group GROUP] [--active] [--no-frames] [--no-stacks]",
     .about =
         "Write a job's evidence now: a dump of each rank (rank_<r>.json, fr/rank_<r>), the\n"
         "verdict of this moment and the timeline. Ranks that are stuck, stopped or dead are\n"
@@ -73,7 +93,9 @@ struct dumping {
     struct ng_job job;
     struct ng_view view;
     const char *folder;
-    int rank; /* rank of the only one, or -1 for all */
+    int rank;               /* rank of the only one, or -1 for all */
+    const char *group;      /* only this one; NULL all */
+    bool active, no_frames; /* less than all of each */
     uint32_t written, failed;
     int error;      /* the first */
     char kept[256]; /* the guard's own verdict that is kept; "" none */
@@ -92,7 +114,31 @@ struct stacks {
 
 static bool is_wanted(const struct dumping *dumping, uint32_t process)
 {
-    return dumping->rank < 0 || ng_dump_rank(&dumping->view, process) == dumping->rank;
+    return (dumping->rank < 0 || ng_dump_rank(&dumping->view, process) == dumping->rank) &&
+           (!dumping->group || dumping->view.processes[process].member_count > 0);
+}
+
+static bool is_reduced(const struct dumping *dumping)
+{
+    return dumping->group || dumping->active || dumping->no_frames;
+}
+
+/* The dumps say that they do not have all, since an analysis of them knows less. */
+static void reduce(struct dumping *dumping, uint64_t group_id)
+{
+    struct ng_view *view = &dumping->view;
+
+    if (dumping->group)
+        ng_view_keep_group(view, group_id);
+    if (dumping->active)
+        ng_view_keep_active(view);
+    if (dumping->no_frames)
+        ng_view_forget_frames(view);
+    if (is_reduced(dumping))
+        ng_view_note(view, "as asked for, this dump has only%s%s%s%s",
+                     dumping->active ? " calls that are not finished" : " calls",
+                     dumping->group ? " of group " : "", dumping->group ? dumping->group : "",
+                     dumping->no_frames ? ", without frames" : "");
 }
 
 static void remember(struct dumping *dumping, int error)
@@ -350,6 +396,7 @@ static int dump(struct dumping *dumping, bool with_stacks)
     struct ng_job *job = &dumping->job;
     struct stacks stacks = {0};
     uint32_t wanted = 0;
+    uint64_t group_id = 0;
 
     int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
                                      &dumping->view, job->why, sizeof(job->why));
@@ -362,6 +409,11 @@ static int dump(struct dumping *dumping, bool with_stacks)
     if (!wanted)
         return ng_usage_error(COMMAND, "`ncclguard top` shows its ranks",
                               "the job %s has no rank %d", job->name, dumping->rank);
+    int status = dumping->group ? ng_group_choice_find(COMMAND, &dumping->view, dumping->group,
+                                                       false, &group_id)
+                                : 0;
+    if (status != 0)
+        return status;
     int error = ng_paths_make(dumping->folder);
     if (error) {
         fprintf(stderr, "ncclguard dump: cannot use the folder %s: %s\n", dumping->folder,
@@ -370,6 +422,13 @@ static int dump(struct dumping *dumping, bool with_stacks)
         return NG_EXIT_FAILED;
     }
     dumping->view.on_request = true;
+    if (is_reduced(dumping)) {
+        if (dumping->rank < 0)
+            write_verdict(dumping); /* on the whole job */
+        reduce(dumping, group_id);
+        write_dumps(dumping);
+        return tell(dumping, NULL);
+    }
     write_dumps(dumping);
     /* A process that adds its stacks rewrites its dump. */
     if (with_stacks)
@@ -412,6 +471,9 @@ int ng_command_dump(int argc, char **argv)
     if (status == 0 && folder) {
         dumping->folder = folder;
         dumping->rank = rank;
+        dumping->group = values[OPTION_GROUP];
+        dumping->active = values[OPTION_ACTIVE];
+        dumping->no_frames = values[OPTION_FRAMES];
         ng_view_init(&dumping->view);
         status = dump(dumping, !values[OPTION_STACKS]);
         ng_view_fini(&dumping->view);

@@ -17,6 +17,7 @@ static const struct {
 } commands[] = {
     {"run", "run a program under guard", ng_command_run},
     {"top", "show a job live: ranks, groups, what each is in", ng_command_top},
+    {"groups", "list the groups of a job: members, deadlines, what made them", ng_command_groups},
     {"dump", "write a job's evidence now, without its help", ng_command_dump},
     {"abort", "abort a job's communicators on every rank", ng_command_abort},
     {"suspend", "stop the deadlines of a job or a group, for a checkpoint", ng_command_suspend},

@@ -294,6 +294,10 @@ static void put_member(struct writer *writer, uint32_t index)
     put_ms(json, "behind_ms", row->behind_ns);
     put_in(json, row);
     ng_json_bool(json, "suspended", member->rests);
+    if (member->timeout_ns)
+        put_ms(json, "timeout_ms", member->timeout_ns);
+    else
+        ng_json_null(json, "timeout_ms");
     put_signature(json, "last", &member->last);
     put_id(json, "rolling_hash", member->rolling_hash);
     put_count(json, "p2p_entered", member->p2p_entered);

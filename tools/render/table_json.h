@@ -56,7 +56,8 @@
  *                    (a thread is inside it), "group" (its ncclGroupEnd has not come), "queued" (on
  *                    the stream) or "device"}; null: nothing
  *       suspended    true: its deadlines are suspended, by a command or by its program
- *       last         {"op", "count", "dtype", "redop", "root"} of collective `entered`; null
+ *       timeout_ms   deadline of its oldest pending operation, else of its collectives; null: none,
+ * or not known last         {"op", "count", "dtype", "redop", "root"} of collective `entered`; null
  *       rolling_hash of all collectives up to `entered`: 16 hex digits; null
  *       p2p_entered, p2p_completed   sends and receives
  *       p2p_pending  array of {"op": "Send" or "Recv", "peer" (group rank), "peer_rank" (global),

@@ -212,6 +212,31 @@ TEST(Dump, WhatCountsAsStuckIsWhatTheJobSaysToAnalyzeToo)
     }
 }
 
+TEST(Dump, OfActiveCallsAloneSaysSoAndHasTheSameVerdict)
+{
+    Stuck job;
+    Dump active(job, {"--active", "--no-frames"});
+    expect_says(active.result, {"4 dumps in " + active.out.path(), "missing_rank: rank 2"});
+    EXPECT_TRUE(has(read_file(active.out.path() + "/rank_0.json"),
+                    "this dump has only calls that are not finished, without frames"));
+    Result result = run({"analyze", active.out.path(), "--json"});
+    EXPECT_EQ(result.code(), 3) << result.err;
+    OwnJson verdict(result.out);
+    EXPECT_STREQ(json_string_value(json_object_get(verdict, "kind")), "missing_rank");
+}
+
+TEST(Dump, OfOneGroupIsOfItsProcessesAlone)
+{
+    Stuck job;
+    Dump world(job, {"--group", "world"});
+    expect_says(world.result, {"4 dumps in " + world.out.path(), "missing_rank: rank 2"});
+    EXPECT_TRUE(has(read_file(world.out.path() + "/rank_3.json"), "has only calls of group world"));
+    Dump none(job, {"--group", "third"});
+    EXPECT_EQ(none.result.code(), 2);
+    EXPECT_TRUE(has(none.result.err, "the job has no group third")) << none.result.err;
+    EXPECT_TRUE(has(none.result.err, "its groups: world")) << none.result.err;
+}
+
 TEST(Dump, OneRankAlone)
 {
     Stuck job;

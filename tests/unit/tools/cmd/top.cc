@@ -61,6 +61,29 @@ TEST(Top, JsonIsTheVerdictAndTheTable)
         EXPECT_NE(json_object_get(root, key), nullptr) << key;
 }
 
+TEST(Groups, AreListedWithMembersAndAsJson)
+{
+    Stuck job;
+    expect_says(run({"groups"}, job.environment()),
+                {"job test-job: 1 group, 1 in use", "\"world\" (4 ranks), in use",
+                 "global ranks, in the group's order: 0-3", "deadline: "});
+    Result result = run({"groups", "--json", "--job", "test-job"}, job.environment());
+    EXPECT_EQ(result.code(), 0) << result.err;
+    OwnJson root(result.out);
+    EXPECT_STREQ(json_string_value(json_object_get(root, "schema")), "ncclguard.groups/1");
+    EXPECT_STREQ(json_string_value(json_object_get(root, "job")), "test-job");
+    json_t *group = json_array_get(json_object_get(root, "groups"), 0);
+    EXPECT_EQ(json_array_size(json_object_get(group, "members")), 4u);
+}
+
+TEST(Groups, OfNoJobAreAUsageError)
+{
+    Stuck job;
+    expect_usage_error(run({"groups", "--job", "nowhere"}, job.environment()), "nowhere",
+                       "test-job (4 of 4");
+    expect_usage_error(run({"groups", "tp"}, job.environment()), "tp", "ncclguard groups");
+}
+
 TEST(Top, WithSeveralJobsListsThemAndShowsNone)
 {
     Stuck job;

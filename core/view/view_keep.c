@@ -1,0 +1,52 @@
+/*
+ * Reduces a sealed view to what is asked for.
+ *
+ * The command alone.
+ */
+#include "core/view/view_keep.h"
+
+#include "core/view/view.h"
+
+void ng_view_keep_active(struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_view_member *member = &view->members[i];
+        uint32_t kept = 0;
+        for (uint32_t k = 0; k < member->record_count; k++)
+            if (!ng_view_record_is_retired(&member->records[k]))
+                member->records[kept++] = member->records[k];
+        member->record_count = kept;
+    }
+    /* A call without a record may have been made now. */
+    for (uint32_t i = 0; i < view->process_count; i++)
+        view->processes[i].ring_first = 0;
+}
+
+void ng_view_keep_group(struct ng_view *view, uint64_t group_id)
+{
+    uint32_t group = ng_view_find_group(view, group_id), kept = 0;
+
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->members[i].group == group)
+            view->members[kept++] = view->members[i];
+    view->member_count = kept;
+    kept = 0;
+    for (uint32_t i = 0; i < view->call_count; i++)
+        if (view->calls[i].group_id == group_id)
+            view->calls[kept++] = view->calls[i];
+    view->call_count = kept;
+    kept = 0;
+    for (uint32_t i = 0; i < view->duration_count; i++)
+        if (view->durations[i].duration.group_id == group_id)
+            view->durations[kept++] = view->durations[i];
+    view->duration_count = kept;
+    ng_view_seal(view);
+}
+
+void ng_view_forget_frames(struct ng_view *view)
+{
+    for (uint32_t i = 0; i < view->member_count; i++)
+        for (uint32_t k = 0; k < view->members[i].record_count; k++)
+            view->members[i].records[k].call_stack = 0;
+    view->call_stack_count = 0;
+}

@@ -1,0 +1,92 @@
+/*
+ * `ncclguard groups`: the groups of a job, with their members, deadlines and what made them.
+ *
+ * Reads the board from outside, invisibly to the job. Must never wait for a store for longer than
+ * it says.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/view/view.h"
+#include "store/board/board_client.h"
+#include "tools/base/command.h"
+#include "tools/base/usage.h"
+#include "tools/jobs/jobs.h"
+#include "tools/render/group_list.h"
+
+#define COMMAND "groups"
+
+enum { OPTION_JOB, OPTION_STORE, OPTION_RUN, OPTION_JSON, OPTION_COUNT };
+
+static const struct ng_usage_option options[OPTION_COUNT] = {
+    [OPTION_JOB] = {"job", "JOB",
+                    "the job's name (default: NCCLGUARD_JOB, else the only one on this host)"},
+    [OPTION_STORE] = {"store", "URL",
+                      "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
+                      "local:); ps does not show the password"},
+    [OPTION_RUN] = NG_JOBS_RUN_OPTION,
+    [OPTION_JSON] = {"json", NULL, "print JSON (schema " NG_GROUP_LIST_SCHEMA ")"},
+};
+
+static const struct ng_usage usage = {
+    .command = COMMAND,
+    .synopsis = "[--job JOB] [--run RUN] [--store URL] [--json]",
+    .about =
+        "List the groups of a job in the order in which they were made: id, name, size, state,\n"
+        "what made it, the deadline of its collectives, which global rank is which rank of the\n"
+        "group, and which group has the same members. A group that no process destroyed before\n"
+        "it ended is `left`; where ranks of a group have different deadlines, it says so.\n"
+        "Exit status: 0, 1 the store cannot be reached, 2 usage error or no such job.",
+    .options = options,
+    .option_count = OPTION_COUNT,
+};
+
+static int list(struct ng_job *job, bool json)
+{
+    struct ng_view view;
+
+    ng_view_init(&view);
+    job->why[0] = '\0';
+    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &view,
+                                     job->why, sizeof(job->why)),
+        status = NG_EXIT_OK;
+    if (count < 0 && count != -ENOENT) {
+        status = ng_jobs_failed(COMMAND, job, count);
+    } else if (count <= 0) {
+        status = ng_jobs_none(COMMAND, job);
+    } else {
+        int error = json ? ng_group_list_write_json(&view, job->name, STDOUT_FILENO)
+                         : ng_group_list_print(&view, job->name, stdout);
+        if (error) {
+            fprintf(stderr, "ncclguard groups: cannot write the output: %s\n", strerror(-error));
+            status = NG_EXIT_FAILED;
+        }
+    }
+    ng_view_fini(&view);
+    return status;
+}
+
+int ng_command_groups(int argc, char **argv)
+{
+    const char *values[OPTION_COUNT];
+    int operand, status;
+
+    if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
+        return status;
+    if (operand < argc)
+        return ng_usage_unexpected(COMMAND, "write `ncclguard groups --job JOB`", argv[operand]);
+    struct ng_job *job = malloc(sizeof(*job));
+    if (!job) {
+        fprintf(stderr, "ncclguard groups: out of memory\n");
+        return NG_EXIT_FAILED;
+    }
+    status =
+        ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], values[OPTION_RUN], job);
+    if (status == 0)
+        status = list(job, values[OPTION_JSON]);
+    free(job);
+    return status;
+}

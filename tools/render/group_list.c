@@ -1,0 +1,379 @@
+/*
+ * The groups of a job, for people and as JSON.
+ */
+#include "tools/render/group_list.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/report/dump.h"
+#include "core/util/clock.h"
+#include "core/util/json.h"
+#include "core/util/text.h"
+#include "tools/render/findings.h"
+
+/* A group's size is a value from a process, so it is bounded. */
+#define MISSING_MAX 65536
+#define RANKS_BYTES 480
+
+static bool is_over(const struct ng_view_member *member)
+{
+    return member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED ||
+           member->state == NG_GROUP_FAILED;
+}
+
+static bool uses(const struct ng_view *view, const struct ng_view_member *member)
+{
+    enum ng_life life = view->processes[member->process].life;
+
+    return !is_over(member) && !ng_life_has_ended(life) && life != NG_LIFE_LOST;
+}
+
+enum ng_group_use ng_group_list_use(const struct ng_view *view, uint32_t group)
+{
+    uint32_t count, using = 0, over = 0, creating = 0;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        using += uses(view, &members[i]);
+        over += is_over(&members[i]);
+        creating += members[i].state == NG_GROUP_CREATING;
+    }
+    if (!using)
+        return over == count ? NG_GROUP_USE_ENDED : NG_GROUP_USE_LEFT;
+    if (creating == count)
+        return NG_GROUP_USE_CREATING;
+    return over ? NG_GROUP_USE_PARTLY : NG_GROUP_USE_NOW;
+}
+
+static const char *use_name(enum ng_group_use use)
+{
+    static const char *const names[] = {
+        [NG_GROUP_USE_CREATING] = "creating",   [NG_GROUP_USE_NOW] = "in use",
+        [NG_GROUP_USE_PARTLY] = "partly ended", [NG_GROUP_USE_ENDED] = "ended",
+        [NG_GROUP_USE_LEFT] = "left",
+    };
+
+    return names[use];
+}
+
+int64_t ng_group_list_deadline(const struct ng_view *view, uint32_t group, bool *ret_differ)
+{
+    const struct ng_view_member *first = NULL;
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    *ret_differ = false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!uses(view, &members[i]))
+            continue;
+        *ret_differ |= first && first->timeout_ns != members[i].timeout_ns;
+        first = first ? first : &members[i];
+    }
+    return first ? first->timeout_ns : 0;
+}
+
+/* Properties of its making, from the first member that knows each. */
+struct making {
+    uint32_t created_by;
+    int color; /* -1 not a split */
+};
+
+static struct making making_of(const struct ng_view_member *members, uint32_t count)
+{
+    struct making making = {NG_OP_NONE, -1};
+
+    for (uint32_t i = 0; i < count; i++) {
+        making.created_by = making.created_by ? making.created_by : members[i].created_by;
+        making.color = making.color >= 0 ? making.color : members[i].color;
+    }
+    if (making.created_by != NG_OP_CommSplit)
+        making.color = -1;
+    return making;
+}
+
+/* ---- Order: as they were made ---- */
+
+static int64_t age_of(const struct ng_view *view, uint32_t group)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+    int64_t age_ns = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        age_ns = members[i].created_age_ns > age_ns ? members[i].created_age_ns : age_ns;
+    return age_ns;
+}
+
+static int compare_groups(const void *left, const void *right, void *context)
+{
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    int64_t age_a = age_of(context, a), age_b = age_of(context, b);
+
+    return age_a != age_b ? (age_a > age_b ? -1 : 1) : a < b ? -1 : a > b;
+}
+
+/* To be freed; NULL no memory. */
+static uint32_t *in_order(const struct ng_view *view)
+{
+    uint32_t *order = calloc(view->group_count + 1, sizeof(*order));
+
+    for (uint32_t i = 0; order && i < view->group_count; i++)
+        order[i] = i;
+    if (order)
+        qsort_r(order, view->group_count, sizeof(*order), compare_groups, (void *)view);
+    return order;
+}
+
+/* ---- For people ---- */
+
+/* Global ranks in the order of the group: the k-th is group rank k. */
+struct numbering {
+    const struct ng_view *view;
+    uint32_t group;
+};
+
+static int global_rank(const void *numbering, uint32_t index)
+{
+    const struct numbering *of = numbering;
+    const struct ng_view_member *member = ng_view_member(of->view, of->group, (int)index);
+
+    return member ? ng_view_rank(of->view, member) : -1;
+}
+
+static void describe_ranks(const struct ng_view *view, uint32_t group, char *ret_text, size_t bytes)
+{
+    struct numbering numbering = {view, group};
+    struct ng_text text = {ret_text, 0, bytes};
+    int nranks = view->groups[group].nranks;
+
+    ret_text[0] = '\0';
+    if (nranks > 0 && nranks <= MISSING_MAX)
+        ng_text_add_ranks(&text, global_rank, &numbering, (uint32_t)nranks, bytes);
+}
+
+static int member_rank(const void *list, uint32_t index)
+{
+    return ((const int *)list)[index];
+}
+
+/* "30.0 s (ranks 0-2), 60.0 s (rank 3)", by global rank; 0 or -ENOMEM. */
+static int describe_deadlines(const struct ng_view *view, uint32_t group, struct ng_text *text)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+    int *ranks = calloc(count + 1, sizeof(*ranks));
+    bool any = false;
+
+    if (!ranks)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t same = 0;
+        bool earlier = !uses(view, &members[i]);
+        for (uint32_t k = 0; k < i && !earlier; k++)
+            earlier = uses(view, &members[k]) && members[k].timeout_ns == members[i].timeout_ns;
+        for (uint32_t k = i; k < count && !earlier; k++)
+            if (uses(view, &members[k]) && members[k].timeout_ns == members[i].timeout_ns)
+                ranks[same++] = ng_view_rank(view, &members[k]);
+        if (earlier)
+            continue;
+        ng_text_add(text, any ? ", " : "");
+        any = true;
+        if (members[i].timeout_ns)
+            ng_text_add_duration(text, members[i].timeout_ns);
+        else
+            ng_text_add(text, "none");
+        ng_text_add(text, same == 1 ? " (rank " : " (ranks ");
+        ng_text_add_ranks(text, member_rank, ranks, same, 120);
+        ng_text_add(text, ")");
+    }
+    free(ranks);
+    return 0;
+}
+
+static int print_deadline(const struct ng_view *view, uint32_t group, FILE *file)
+{
+    char line[RANKS_BYTES] = "";
+    struct ng_text text = {line, 0, sizeof(line)};
+    bool differ;
+    int64_t timeout_ns = ng_group_list_deadline(view, group, &differ);
+    int error = 0;
+
+    if (differ) {
+        error = describe_deadlines(view, group, &text);
+        fprintf(file, "  deadlines differ: %s\n", line);
+        return error;
+    }
+    if (timeout_ns)
+        ng_text_add_duration(&text, timeout_ns);
+    else
+        ng_text_add(&text, "none");
+    fprintf(file, "  deadline: %s\n", line);
+    return 0;
+}
+
+static uint32_t count_suspended(const struct ng_view *view, uint32_t group)
+{
+    uint32_t count, suspended = 0;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        suspended += members[i].rests && uses(view, &members[i]);
+    return suspended;
+}
+
+static int print_group(const struct ng_view *view, uint32_t index, FILE *file)
+{
+    const struct ng_view_group *group = &view->groups[index];
+    uint32_t count, same = ng_view_same_members(view, index);
+    const struct ng_view_member *members = ng_view_members(view, index, &count);
+    struct making making = making_of(members, count);
+    enum ng_group_use use = ng_group_list_use(view, index);
+    char ranks[RANKS_BYTES];
+    char *name = ng_findings_safe_copy(group->name);
+
+    if (!name)
+        return -ENOMEM;
+    fprintf(file, "\ngroup %016" PRIx64 "%s%s%s (%d rank%s), %s\n", group->id, *name ? " \"" : "",
+            name, *name ? "\"" : "", group->nranks, group->nranks == 1 ? "" : "s", use_name(use));
+    free(name);
+    fprintf(file, "  made by %s", making.created_by ? ng_op_name(making.created_by) : "?");
+    if (group->parent_id)
+        fprintf(file, " from group %016" PRIx64, group->parent_id);
+    if (making.color >= 0)
+        fprintf(file, ", color %d", making.color);
+    describe_ranks(view, index, ranks, sizeof(ranks));
+    fprintf(file, "\n  global ranks, in the group's order: %s\n", ranks);
+    if (same < index)
+        fprintf(file, "  same members as group %016" PRIx64 "\n", view->groups[same].id);
+    if (use == NG_GROUP_USE_ENDED || use == NG_GROUP_USE_LEFT) {
+        if (use == NG_GROUP_USE_LEFT)
+            fprintf(file, "  never destroyed: its processes ended with it\n");
+        return 0;
+    }
+    uint32_t suspended = count_suspended(view, index);
+    int error = print_deadline(view, index, file);
+    if (suspended)
+        fprintf(file, "  suspended on %" PRIu32 " rank%s\n", suspended, suspended == 1 ? "" : "s");
+    return error;
+}
+
+int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file)
+{
+    uint32_t *order = in_order(view), in_use = 0;
+    char *safe = ng_findings_safe_copy(job);
+    int error = order && safe ? 0 : -ENOMEM;
+
+    for (uint32_t i = 0; i < view->group_count; i++)
+        in_use += ng_group_list_use(view, i) < NG_GROUP_USE_ENDED;
+    if (!error)
+        fprintf(file, "job %s: %" PRIu32 " group%s, %" PRIu32 " in use\n", safe, view->group_count,
+                view->group_count == 1 ? "" : "s", in_use);
+    for (uint32_t i = 0; i < view->group_count && !error; i++)
+        error = print_group(view, order[i], file);
+    free(safe);
+    free(order);
+    return error;
+}
+
+/* ---- JSON ---- */
+
+static void put_id(struct ng_json *json, const char *key, uint64_t id)
+{
+    if (id)
+        ng_json_hex(json, key, id);
+    else
+        ng_json_null(json, key);
+}
+
+static void put_timeout(struct ng_json *json, int64_t timeout_ns)
+{
+    if (timeout_ns)
+        ng_json_int(json, "timeout_ms", timeout_ns / NG_MS);
+    else
+        ng_json_null(json, "timeout_ms");
+}
+
+static void put_member(struct ng_json *json, const struct ng_view *view,
+                       const struct ng_view_member *member)
+{
+    const struct ng_view_process *process = &view->processes[member->process];
+
+    ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+    ng_json_int(json, "group_rank", member->group_rank);
+    ng_json_int(json, "rank", ng_view_rank(view, member));
+    ng_json_string(json, "host", process->host);
+    ng_json_int(json, "pid", process->pid);
+    ng_json_int(json, "device", member->device);
+    ng_json_string(json, "state", ng_dump_group_state_name(member->state));
+    ng_json_string(json, "life", ng_dump_life_name(process->life));
+    put_timeout(json, member->timeout_ns);
+    ng_json_bool(json, "suspended", member->rests);
+    ng_json_close_object(json);
+}
+
+static void put_members(struct ng_json *json, const struct ng_view *view, uint32_t index)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, index, &count);
+
+    ng_json_open_array(json, "missing", NG_JSON_COMPACT);
+    for (int rank = 0; rank < view->groups[index].nranks && rank < MISSING_MAX; rank++)
+        if (!ng_view_member(view, index, rank))
+            ng_json_int(json, NULL, rank);
+    ng_json_close_array(json);
+    ng_json_open_array(json, "members", NG_JSON_LINES);
+    for (uint32_t i = 0; i < count; i++)
+        put_member(json, view, &members[i]);
+    ng_json_close_array(json);
+}
+
+static void put_group(struct ng_json *json, const struct ng_view *view, uint32_t index)
+{
+    const struct ng_view_group *group = &view->groups[index];
+    uint32_t count, same = ng_view_same_members(view, index);
+    const struct ng_view_member *members = ng_view_members(view, index, &count);
+    struct making making = making_of(members, count);
+    bool differ;
+    int64_t timeout_ns = ng_group_list_deadline(view, index, &differ);
+
+    ng_json_open_object(json, NULL, NG_JSON_LINES);
+    ng_json_hex(json, "id", group->id);
+    ng_json_string(json, "name", group->name);
+    put_id(json, "parent", group->parent_id);
+    ng_json_int(json, "size", group->nranks);
+    ng_json_string(json, "created_by", making.created_by ? ng_op_name(making.created_by) : NULL);
+    if (making.color >= 0)
+        ng_json_int(json, "color", making.color);
+    else
+        ng_json_null(json, "color");
+    ng_json_string(json, "state", use_name(ng_group_list_use(view, index)));
+    put_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
+    put_timeout(json, differ ? 0 : timeout_ns);
+    ng_json_bool(json, "deadlines_differ", differ);
+    put_members(json, view, index);
+    ng_json_close_object(json);
+}
+
+int ng_group_list_write_json(const struct ng_view *view, const char *job, int fd)
+{
+    uint32_t *order = in_order(view);
+    struct ng_json json;
+
+    if (!order)
+        return -ENOMEM;
+    ng_json_init(&json, fd);
+    ng_json_open_object(&json, NULL, NG_JSON_LINES);
+    ng_json_string(&json, "schema", NG_GROUP_LIST_SCHEMA);
+    ng_json_string(&json, "job", job);
+    ng_json_open_array(&json, "groups", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->group_count; i++)
+        put_group(&json, view, order[i]);
+    ng_json_close_array(&json);
+    ng_json_close_object(&json);
+    free(order);
+    return ng_json_finish(&json);
+}

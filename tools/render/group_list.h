@@ -1,0 +1,56 @@
+/*
+ * The groups of a job as a list: what each is called, its deadline, who made it, and its members in
+ * both numberings, as text and as JSON.
+ *
+ * Made from a sealed view, which is only read. Pure: no clock, no store.
+ *
+ * The JSON has the schema "ncclguard.groups/1"; fields may be added within it. Ids are strings of
+ * 16 hex digits; what is not known is -1 (ranks, devices) or null:
+ *
+ *   schema, job
+ *   groups        array of, in order of creation as far as it is known
+ *     id, name, parent (id or null), size
+ *     created_by    "CommInitRank", "CommSplit" …; null not known
+ *     color         of the split that created it; null: created otherwise
+ *     state         "creating", "in use", "partly ended" (members have ended it, and others have
+ *                   not), "ended", "left" (processes have ended without destroying it)
+ *     same_members_as  id of the first group with the same members in the same order; null: it is
+ *                   the first, or not all of its members are known
+ *     timeout_ms    deadline of its collectives; null: none, not known, or members differ
+ *     deadlines_differ   true: live members have different deadlines
+ *     missing       array of int: group ranks not seen (the first 65,536)
+ *     members       array of {"group_rank", "rank" (global), "host", "pid", "device", "state",
+ *                   "life", "timeout_ms" (null: none, or not known), "suspended"}, in order of
+ * group rank
+ */
+#ifndef NCCLGUARD_TOOLS_RENDER_GROUP_LIST_H
+#define NCCLGUARD_TOOLS_RENDER_GROUP_LIST_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/view/view.h"
+
+#define NG_GROUP_LIST_SCHEMA "ncclguard.groups/1"
+
+/* What has become of a group, over the members that reported. */
+enum ng_group_use {
+    NG_GROUP_USE_CREATING,
+    NG_GROUP_USE_NOW,
+    NG_GROUP_USE_PARTLY, /* some members have ended it, others use it */
+    NG_GROUP_USE_ENDED,
+    NG_GROUP_USE_LEFT, /* no live process uses it, and one or more ended without destroying it */
+};
+enum ng_group_use ng_group_list_use(const struct ng_view *view, uint32_t group);
+
+/* Deadlines of the members that use the group: the first member's, and whether another's is
+ * different. 0 none, or not known. */
+int64_t ng_group_list_deadline(const struct ng_view *view, uint32_t group, bool *ret_differ);
+
+/* Print the list for people. Names are made safe for a terminal. 0 or -ENOMEM. */
+int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file);
+
+/* Write the JSON. 0, or the first -errno. */
+int ng_group_list_write_json(const struct ng_view *view, const char *job, int fd);
+
+#endif
