@@ -1,7 +1,8 @@
 /*
- * What calls on ended communicators return.
+ * What calls on ended communicators return, and which ones were left.
  *
- * Entered by the program's threads if a handle is not that of a live communicator, which is rare.
+ * Entered by the program's threads if a handle is not that of a live communicator, which is rare,
+ * and by the thread that exits.
  */
 #include "core/comm/ended.h"
 
@@ -11,6 +12,11 @@
 #include "core/comm/failure.h"
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
+#include "core/util/log.h"
+#include "core/util/text.h"
+
+/* Named in the line of those that were left; the others are counted. */
+#define LEFT_NAMED 4
 
 /* Another thread may be creating a new communicator whose handle NCCL has already written. */
 static bool has_ended(const void *handle)
@@ -48,4 +54,45 @@ const char *ng_ended_reason(const void *handle)
     return has_ended(handle) ? "the program has destroyed or aborted this communicator: no call "
                                "can use it any more"
                              : NULL;
+}
+
+/* It was made, the guard has not aborted it, and the program has not begun to end it. */
+static bool is_left(const struct ng_comm *comm)
+{
+    uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);
+
+    return (state == NG_GROUP_READY || state == NG_GROUP_FINALIZED) &&
+           atomic_load(&comm->fate) == NG_FATE_LIVES;
+}
+
+static void tell_left(bool first_rank, enum ng_log_level level)
+{
+    char list[700], group[160];
+    struct ng_text text = {list, 0, sizeof(list)};
+    uint32_t left = 0;
+
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (!is_left(comm) || (NG_LOAD(comm->group->group_rank) == 0) != first_rank)
+            continue;
+        if (left++ >= LEFT_NAMED)
+            continue;
+        ng_comm_describe(comm, group, sizeof(group));
+        ng_text_add(&text, "%s%s", left > 1 ? "; " : "", group);
+    }
+    if (left > LEFT_NAMED)
+        ng_text_add(&text, "; and %u more", left - LEFT_NAMED);
+    if (left)
+        ng_log(
+            level,
+            "never destroyed: %s. The process exits without ncclCommDestroy: its other ranks may "
+            "still wait for this one in ncclCommDestroy, and what NCCL holds is not given back "
+            "in order (PyTorch: call torch.distributed.destroy_process_group())",
+            list);
+}
+
+void ng_ended_tell_left(void)
+{
+    tell_left(true, NG_LOG_WARN);
+    tell_left(false, NG_LOG_INFO);
 }

@@ -1,5 +1,6 @@
 /*
- * Calls on a communicator that the program itself has destroyed or aborted.
+ * Calls on a communicator that the program itself has destroyed or aborted; and communicators that
+ * it never ended.
  *
  * NCCL has freed the communicator, and would read or free it again. So these calls never reach
  * NCCL: Destroy, Abort, Finalize, Revoke and deregistration return success, since there is nothing
@@ -20,6 +21,10 @@ int ng_ended_answer(const void *handle, enum ng_op op);
 /* The same for a call that is only passed on, by its name without "nccl"; `answer` is its result
  * otherwise. */
 int ng_ended_passed(const void *handle, const char *name, int answer);
+
+/* The process exits: log the communicators that the program has neither destroyed nor aborted. A
+ * warning on rank 0 of a group, so that a job has one line for each; information on the others. */
+void ng_ended_tell_left(void);
 
 /* The text for ncclGetLastError; NULL: the program has not ended it. */
 const char *ng_ended_reason(const void *handle);

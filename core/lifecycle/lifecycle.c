@@ -17,6 +17,7 @@
 #include "core/comm/comm.h"
 #include "core/comm/completion.h"
 #include "core/comm/deadline.h"
+#include "core/comm/ended.h"
 #include "core/comm/frame_symbolizer.h"
 #include "core/comm/python_frames.h"
 #include "core/comm/rules_file.h"
@@ -182,6 +183,8 @@ void ng_lifecycle_exit(int status)
     ng_unusual_set(NG_UNUSUAL_STOPPED, true);
     if (ng_guard.registers)
         ng_registrations_tell_end();
+    if (status == 0)
+        ng_ended_tell_left();
     ng_status_log_finish();
     ng_incident_finish(500);
 }
