@@ -28,6 +28,11 @@
 
 static _Atomic uint32_t quitting; /* futex word */
 
+/* Written before the thread starts: how long the watchdog may be silent, and whether that is only
+ * logged, since the heartbeat is switched off. */
+static int64_t bound_ns;
+static bool only_tells;
+
 int64_t ng_monitor_pause_ns(int64_t timeout_ns)
 {
     int64_t pause_ns = timeout_ns / LOOKS;
@@ -75,7 +80,16 @@ static void publish(int64_t silent_ns, const char *text)
                           memory_order_release);
 }
 
-/* True: it is stuck, and the incident thread has been notified. */
+static void tell_switched_off(int64_t silent_ns, const char *text)
+{
+    ng_log(NG_LOG_WARN,
+           "the watchdog has made no round for %.0f s: it is in %s; with a heartbeat "
+           "(NCCLGUARD_HEARTBEAT_TIMEOUT, which is 0 here) of that time this would have been a "
+           "deadline, policy %s",
+           (double)silent_ns / 1e9, text, ng_policy_name(ng_deadline_policy(0, NG_OP_NONE)));
+}
+
+/* True: it is stuck, and the incident thread has been notified, or the log alone. */
 static bool raise_stuck(int64_t silent_ns)
 {
     struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
@@ -93,13 +107,19 @@ static bool raise_stuck(int64_t silent_ns)
     if (known && is_held(&inside))
         return false;
     describe(&activity, known ? &inside : NULL, text, sizeof(text));
+    if (only_tells) {
+        tell_switched_off(silent_ns, text);
+        return true;
+    }
     publish(silent_ns, text);
     ng_alarm_raise(&alarm);
     /* Logged last, here and below: the log may block, for example on a pipe that has no reader. */
-    ng_log(NG_LOG_ERROR,
-           "the watchdog has made no round for %.0f s (NCCLGUARD_HEARTBEAT_TIMEOUT): it is in %s; "
-           "what the devices of this process have finished is not known",
-           (double)silent_ns / 1e9, text);
+    ng_log(
+        NG_LOG_ERROR,
+        "the watchdog has made no round for %.0f s (NCCLGUARD_HEARTBEAT_TIMEOUT): it is in %s; "
+        "what the devices of this process have finished is not known; where CUDA may be busy for "
+        "so long (compiling, loading kernels), raise the variable, or set it to 0 to be only told",
+        (double)silent_ns / 1e9, text);
     return true;
 }
 
@@ -134,7 +154,7 @@ static bool is_wanted(uint32_t generation)
 static void *monitor(void *unused)
 {
     const struct ng_box_header *header = ng_guard.box.header;
-    int64_t timeout_ns = ng_guard.config.heartbeat_timeout_ns;
+    int64_t timeout_ns = bound_ns;
     int64_t pause_ns = ng_monitor_pause_ns(timeout_ns), before = ng_clock_mono_ns();
     struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
     struct ng_silence watchdog = {0}, incidents = {0};
@@ -150,7 +170,8 @@ static void *monitor(void *unused)
         int64_t idle_ns = ng_silence_look(&incidents, NG_LOAD(header->heartbeat_mono_ns), step_ns);
         if (!is_wanted(generation))
             break;
-        if (ng_deadline_rests(NULL) || (raised && !NG_LOAD(header->watchdog_stuck_mono_ns))) {
+        if (ng_deadline_rests(NULL) ||
+            (raised && !only_tells && !NG_LOAD(header->watchdog_stuck_mono_ns))) {
             ng_monitor_withdraw();
             watchdog.silent_ns = 0;
             raised = gave_up = false;
@@ -161,7 +182,7 @@ static void *monitor(void *unused)
             raised = raise_stuck(silent_ns);
             if (!raised)
                 watchdog.silent_ns = 0;
-        } else if (raised && !gave_up && idle_ns >= timeout_ns) {
+        } else if (raised && !only_tells && !gave_up && idle_ns >= timeout_ns) {
             end_without_verdict();
             gave_up = true;
         }
@@ -171,8 +192,9 @@ static void *monitor(void *unused)
 
 int ng_monitor_start(void)
 {
-    return ng_guard.config.heartbeat_timeout_ns > 0 ? ng_guard_thread("ncclguard/beat", monitor)
-                                                    : 0;
+    only_tells = ng_guard.config.heartbeat_timeout_ns == 0;
+    bound_ns = only_tells ? ng_guard.config.cold_suspect_ns : ng_guard.config.heartbeat_timeout_ns;
+    return bound_ns ? ng_guard_thread("ncclguard/beat", monitor) : 0;
 }
 
 void ng_monitor_quit(void)

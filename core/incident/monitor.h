@@ -45,7 +45,8 @@ int64_t ng_monitor_pause_ns(int64_t timeout_ns);
 /* How much of the time between two looks counts if a pause of `pause_ns` was intended. Pure. */
 int64_t ng_monitor_credit_ns(int64_t passed_ns, int64_t pause_ns);
 
-/* Start the thread, unless NCCLGUARD_HEARTBEAT_TIMEOUT is 0. 0 or -errno. */
+/* Start the thread. If NCCLGUARD_HEARTBEAT_TIMEOUT is 0, it only logs that the watchdog has been
+ * stuck for NCCLGUARD_COLD_SUSPECT (unless that is 0, too). 0 or -errno. */
 int ng_monitor_start(void);
 
 /* The watchdog is not reported as stuck yet because the deadlines are paused: its silence is

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/comm/comm.h"
+#include "core/comm/ring.h"
 #include "core/incident/metrics.h"
 #include "core/incident/straggler_monitor.h"
 #include "core/registration/registrations.h"
@@ -95,10 +96,38 @@ static void describe_registrations(uint32_t slot, char *ret_text, size_t bytes)
              (double)count.spent_ns / 1e9, count.closed ? ", no more" : "");
 }
 
+/* The record of collective `seq`, which may be of any age; NULL overwritten, or none are kept. */
+static struct ng_box_record *find_collective(uint32_t slot, const struct ng_box_group *group,
+                                             uint64_t seq)
+{
+    uint64_t capacity = ng_guard.box.record_capacity, newest = NG_LOAD(group->entered_record);
+
+    for (uint64_t id = newest; seq && id && newest - id < capacity; id--) {
+        struct ng_box_record *record = ng_ring_find(id);
+        if (record && NG_LOAD(record->group_slot) == slot && NG_LOAD(record->coll_seq) == seq &&
+            !(NG_LOAD(record->flags) & NG_RECORD_P2P))
+            return record;
+    }
+    return NULL;
+}
+
+/* "#7 (AllReduce, 1024 elements)" */
+static void describe_collective(uint32_t slot, const struct ng_box_group *group, uint64_t seq,
+                                char *ret_text, size_t bytes)
+{
+    struct ng_box_record *record = find_collective(slot, group, seq);
+    int used = snprintf(ret_text, bytes, "#%" PRIu64, seq);
+
+    if (record)
+        snprintf(ret_text + used, bytes - (size_t)used, " (%s, %" PRIu64 " elements)",
+                 ng_op_name((enum ng_op)NG_LOAD(record->op)), NG_LOAD(record->count));
+}
+
 static void tell_group(uint32_t slot, const struct ng_box_group *group, uint64_t per_minute)
 {
     char name[NG_BOX_NAME_BYTES], pending[80] = "nothing is pending", p2p[80] = "", late[120] = "",
                                   registered[120] = "";
+    char entered[80], started[80], completed[80];
     struct ng_slow_rank straggler;
     uint64_t sends = NG_LOAD(group->p2p_entered);
     int64_t age = NG_LOAD(group->pending_age_ns);
@@ -116,13 +145,15 @@ static void tell_group(uint32_t slot, const struct ng_box_group *group, uint64_t
             late, sizeof(late),
             "; the others wait for rank %d, each time %.3f ms, last in %" PRIu32 " of %" PRIu32,
             straggler.rank, (double)straggler.wait_ns / 1e6, straggler.last, straggler.samples);
+    describe_collective(slot, group, NG_LOAD(group->entered), entered, sizeof(entered));
+    describe_collective(slot, group, NG_LOAD(group->started), started, sizeof(started));
+    describe_collective(slot, group, NG_LOAD(group->completed), completed, sizeof(completed));
     ng_log(NG_LOG_INFO,
-           "status: group %s%s%s%016" PRIx64 " (rank %d of %d): called #%" PRIu64
-           ", begun #%" PRIu64 ", ended #%" PRIu64 "%s%s; %s; %" PRIu64 " calls a minute%s",
+           "status: group %s%s%s%016" PRIx64
+           " (rank %d of %d): called %s, begun %s, ended %s%s%s; %s; %" PRIu64 " calls a minute%s",
            name[0] ? "\"" : "", name, name[0] ? "\" " : "", NG_LOAD(group->id),
-           NG_LOAD(group->group_rank), NG_LOAD(group->nranks), NG_LOAD(group->entered),
-           NG_LOAD(group->started), NG_LOAD(group->completed), p2p, registered, pending, per_minute,
-           late);
+           NG_LOAD(group->group_rank), NG_LOAD(group->nranks), entered, started, completed, p2p,
+           registered, pending, per_minute, late);
 }
 
 static void tell_groups(int64_t now)
