@@ -175,6 +175,14 @@ NCCLGUARD_FUNCTION_(ncclguard_acknowledge_abort, (void), ())
  * waits. */
 NCCLGUARD_FUNCTION_(ncclguard_timeout_set, (void *comm, int64_t timeout_ms), (comm, timeout_ms))
 
+/*
+ * Deadline of the next collective, send or receive on this communicator alone, which the calling
+ * thread makes afterwards; 0: none. It takes precedence over ncclguard_timeout_set. In an NCCL
+ * group it is that of the whole. NCCLGUARD_NO_ROOM: 16 operations with a deadline of their own are
+ * pending. Set it on every rank that waits.
+ */
+NCCLGUARD_FUNCTION_(ncclguard_timeout_next, (void *comm, int64_t timeout_ms), (comm, timeout_ms))
+
 /* Extend once, for operations pending now, both the suspect time and the deadline by this time. */
 NCCLGUARD_FUNCTION_(ncclguard_timeout_extend, (void *comm, int64_t more_ms), (comm, more_ms))
 
@@ -186,6 +194,16 @@ NCCLGUARD_FUNCTION_(ncclguard_timeout_extend, (void *comm, int64_t more_ms), (co
  */
 NCCLGUARD_FUNCTION_(ncclguard_phase_begin, (void *comm, const char *what), (comm, what))
 NCCLGUARD_FUNCTION_(ncclguard_phase_end, (void *comm), (comm))
+
+/* ---- Pending operations ---- */
+
+/*
+ * Wait until no operation of the communicator (NULL: of this process) is pending, as the watchdog
+ * observes it; operations that are aborted meanwhile count as ended. It does not wait for the
+ * device: an operation that is pending for ever ends this with NCCLGUARD_TIMED_OUT. What other
+ * threads call meanwhile is waited for, too.
+ */
+NCCLGUARD_FUNCTION_(ncclguard_wait_pending, (void *comm, int64_t timeout_ms), (comm, timeout_ms))
 
 /* ---- Barrier ---- */
 
@@ -233,6 +251,17 @@ NCCLGUARD_FUNCTION_(ncclguard_get,
                     (const char *key, void *data, size_t room, size_t *ret_bytes,
                      int64_t timeout_ms),
                     (key, data, room, ret_bytes, timeout_ms))
+
+/*
+ * Hand a unique id from rank 0 to the other ranks of a communicator that is to be made: rank 0 has
+ * filled in `id`, the others get it there. `group` (1 to 48 bytes) is a name that all its ranks use
+ * and no other communicator of the run. Results of ncclguard_put and ncclguard_get; in addition the
+ * guard's log has an error that says so where rank 0 has written nothing within the timeout
+ * (NCCLGUARD_TIMED_OUT), or an id of another size (NCCLGUARD_INVALID).
+ */
+NCCLGUARD_FUNCTION_(ncclguard_unique_id_exchange,
+                    (const char *group, int rank, void *id, size_t bytes, int64_t timeout_ms),
+                    (group, rank, id, bytes, timeout_ms))
 
 /* ---- Completions ---- */
 

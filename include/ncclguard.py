@@ -12,8 +12,9 @@ import contextlib
 import ctypes
 import os
 
-__all__ = ["present", "group_name", "group_status", "acknowledge_abort", "timeout_set", "timeout_extend", "phase",
-           "barrier", "dump", "put", "get", "on_completion", "completion_stop", "Error", "TimedOut", "MissingRanks"]
+__all__ = ["present", "group_name", "group_status", "acknowledge_abort", "timeout_set", "timeout_next",
+           "timeout_extend", "phase", "wait_pending", "barrier", "dump", "put", "get", "unique_id_exchange",
+           "on_completion", "completion_stop", "Error", "TimedOut", "MissingRanks"]
 
 ABSENT = -38
 _NO_GROUP, _TIMED_OUT, _TOO_LONG = -2, -110, -90
@@ -89,6 +90,9 @@ _PROTOTYPES = {
     "group_get_status": [ctypes.c_void_p, ctypes.POINTER(_Status)],
     "acknowledge_abort": [],
     "timeout_set": [ctypes.c_void_p, ctypes.c_int64],
+    "timeout_next": [ctypes.c_void_p, ctypes.c_int64],
+    "wait_pending": [ctypes.c_void_p, ctypes.c_int64],
+    "unique_id_exchange": [ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int64],
     "timeout_extend": [ctypes.c_void_p, ctypes.c_int64],
     "phase_begin": [ctypes.c_void_p, ctypes.c_char_p],
     "phase_end": [ctypes.c_void_p],
@@ -168,6 +172,25 @@ def acknowledge_abort():
 def timeout_set(comm, seconds):
     """Deadline of the group's operations from now on; 0: none. False: no guard."""
     return _check(_call("timeout_set", comm, _ms(seconds)), "timeout_set")
+
+
+def timeout_next(comm, seconds):
+    """Deadline of the next operation on this communicator alone; 0: none. False: no guard."""
+    return _check(_call("timeout_next", comm, _ms(seconds)), "timeout_next")
+
+
+def wait_pending(comm=None, seconds=30):
+    """Wait until no operation of the communicator (None: of this process) is pending. False: no guard."""
+    return _check(_call("wait_pending", comm, _ms(seconds)), "wait_pending")
+
+
+def unique_id_exchange(group, rank, unique_id=None, seconds=30, size=128):
+    """Hand a unique id from rank 0, which passes it, to the other ranks; `group` is a name of their own. The id; None:
+    no guard."""
+    buffer = ctypes.create_string_buffer(bytes(unique_id) if rank == 0 else b"", len(unique_id) if rank == 0 else size)
+    done = _check(_call("unique_id_exchange", group.encode(), rank, buffer, len(buffer), _ms(seconds)),
+                  f"unique_id_exchange {group}")
+    return buffer.raw if done else None
 
 
 def timeout_extend(comm, seconds):

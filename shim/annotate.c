@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/comm/comm.h"
 #include "core/comm/completion.h"
@@ -27,6 +28,7 @@
 
 #define EXPORT      __attribute__((visibility("default")))
 #define USER_PREFIX "u."
+#define ID_NAME_MAX 48
 
 _Static_assert(NCCLGUARD_ABSENT == -ENOSYS && NCCLGUARD_INVALID == -EINVAL &&
                    NCCLGUARD_NO_GROUP == -ENOENT && NCCLGUARD_TIMED_OUT == -ETIMEDOUT &&
@@ -180,6 +182,18 @@ EXPORT int ncclguard_timeout_set(void *comm, int64_t timeout_ms)
     return tell_time(comm, timeout_ms, ng_deadline_set_timeout);
 }
 
+EXPORT int ncclguard_timeout_next(void *comm, int64_t timeout_ms)
+{
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (timeout_ms < 0)
+        return NCCLGUARD_INVALID;
+    struct ng_comm *found = ng_comm_find(comm);
+    return found ? ng_deadline_set_next(found, ns_of(timeout_ms)) : NCCLGUARD_NO_GROUP;
+}
+
 EXPORT int ncclguard_timeout_extend(void *comm, int64_t more_ms)
 {
     return tell_time(comm, more_ms, ng_deadline_extend);
@@ -214,6 +228,36 @@ EXPORT int ncclguard_phase_end(void *comm)
     if (!error)
         ng_log(NG_LOG_INFO, "the phase is over: deadlines run again");
     return error;
+}
+
+/* `comm` NULL: any. */
+static bool is_pending(const struct ng_comm *comm)
+{
+    for (uint32_t i = 0, count = comm ? 0 : ng_comm_count(); i < count; i++)
+        if (ng_comm_has_works(ng_comm_at(i)))
+            return true;
+    return comm && ng_comm_has_works(comm);
+}
+
+EXPORT int ncclguard_wait_pending(void *comm, int64_t timeout_ms)
+{
+    const struct timespec pause = {.tv_nsec = NG_MS};
+    KEEP_ERRNO;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (timeout_ms < 0)
+        return NCCLGUARD_INVALID;
+    const struct ng_comm *found = comm ? ng_comm_find(comm) : NULL;
+    if (comm && !found)
+        return NCCLGUARD_NO_GROUP;
+    int64_t until = deadline_in(timeout_ms);
+    while (is_pending(found)) {
+        if (ng_clock_mono_ns() >= until)
+            return NCCLGUARD_TIMED_OUT;
+        nanosleep(&pause, NULL);
+    }
+    return NCCLGUARD_OK;
 }
 
 EXPORT int ncclguard_barrier(void *comm, int64_t timeout_ms, int *missing, int missing_room,
@@ -299,6 +343,40 @@ EXPORT int ncclguard_get(const char *key, void *data, size_t room, size_t *ret_b
     if (ret_bytes && (!error || error == NCCLGUARD_TOO_LONG))
         *ret_bytes = bytes;
     return error;
+}
+
+/* A unique id that did not come as it should: the first to know logs it. */
+static int check_id(int error, const char *group, size_t there, size_t bytes, int64_t timeout_ms)
+{
+    if (error == NCCLGUARD_TIMED_OUT)
+        ng_log(NG_LOG_ERROR,
+               "unique id of %s: rank 0 has written none within %.1f s: it has not come to "
+               "ncclguard_unique_id_exchange, has ended before, or uses another name",
+               group, (double)timeout_ms / 1e3);
+    if (error != NCCLGUARD_TOO_LONG && (error || there == bytes))
+        return error;
+    ng_log(NG_LOG_ERROR, "unique id of %s: rank 0 has written %zu bytes, and %zu are expected",
+           group, there, bytes);
+    return NCCLGUARD_INVALID;
+}
+
+EXPORT int ncclguard_unique_id_exchange(const char *group, int rank, void *id, size_t bytes,
+                                        int64_t timeout_ms)
+{
+    char key[NCCLGUARD_KEY_MAX + 1];
+    size_t there = 0;
+
+    if (!is_present())
+        return NCCLGUARD_ABSENT;
+    if (!group || !*group || !id || !bytes || rank < 0)
+        return NCCLGUARD_INVALID;
+    if (strnlen(group, ID_NAME_MAX + 1) > ID_NAME_MAX)
+        return NCCLGUARD_TOO_LONG;
+    snprintf(key, sizeof(key), "unique id.%s", group);
+    if (rank == 0)
+        return ncclguard_put(key, id, bytes, timeout_ms);
+    int error = ncclguard_get(key, id, bytes, &there, timeout_ms);
+    return check_id(error, group, there, bytes, timeout_ms);
 }
 
 static void tell(void (*callback)(void), void *context, const struct ng_completion *completion)

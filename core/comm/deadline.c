@@ -7,12 +7,14 @@
 #include "core/comm/deadline.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "core/comm/comm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/text.h"
 
 /* A rank that still waits after this checks the others again. */
 #define WITH_OTHERS_NS (10 * NG_S)
@@ -42,6 +44,31 @@ static void reset(struct ng_deadline *deadline)
     NG_STORE(deadline->extended_ns, 0);
     NG_STORE(deadline->last_extended_ns, 0);
     NG_STORE(deadline->last_extended_mono_ns, 0);
+    for (unsigned i = 0; NG_LOAD(deadline->has_next) && i < NG_DEADLINE_NEXT; i++)
+        NG_STORE(deadline->next[i].call, 0);
+    NG_STORE(deadline->has_next, false);
+    NG_STORE(deadline->told, false);
+}
+
+/* The deadline that the program gave to call `call`; 0 none. */
+static int64_t next_of(const struct ng_deadline *deadline, uint64_t call)
+{
+    const struct ng_deadline_next *next = &deadline->next[call % NG_DEADLINE_NEXT];
+
+    return call && atomic_load_explicit(&next->call, memory_order_acquire) == call
+               ? NG_LOAD(next->timeout_ns)
+               : 0;
+}
+
+/* Calls of a communicator: made, and finished. */
+static uint64_t calls_entered(const struct ng_comm *comm)
+{
+    return NG_LOAD(comm->group->entered) + NG_LOAD(comm->group->p2p_entered);
+}
+
+static uint64_t calls_completed(const struct ng_comm *comm)
+{
+    return NG_LOAD(comm->group->completed) + NG_LOAD(comm->group->p2p_completed);
 }
 
 static enum ng_rest suspension_of(uint64_t group_id)
@@ -73,7 +100,9 @@ bool ng_deadline_rests(const struct ng_comm *comm)
 
 int64_t ng_deadline_shown(const struct ng_comm *comm)
 {
-    int64_t timeout_ns = ng_deadline_timeout(comm, NG_OP_NONE);
+    /* The unfinished call, or the one to come: nobody publishes it again when that is entered. */
+    uint64_t newest = calls_entered(comm), call = newest + (newest <= calls_completed(comm));
+    int64_t timeout_ns = ng_deadline_of_work(comm, NG_OP_NONE, call, 1);
 
     return timeout_ns ? timeout_ns : NG_DEADLINE_NONE;
 }
@@ -97,6 +126,50 @@ static void show_all(void)
         show(ng_comm_at(i));
 }
 
+/* ---- Contradictions ---- */
+
+static void describe(int64_t ns, char *ret_text, size_t bytes)
+{
+    struct ng_text text = {ret_text, 0, bytes};
+
+    ret_text[0] = '\0';
+    if (ns == NG_DEADLINE_NONE)
+        ng_text_add(&text, "none");
+    else
+        ng_text_add_duration(&text, ns);
+}
+
+/* Logged once for each communicator. `holds` and `loses` say which source each comes from. */
+static void tell_contradiction(struct ng_comm *comm, const char *holds, int64_t holds_ns,
+                               const char *loses, int64_t loses_ns)
+{
+    char name[NG_BOX_NAME_BYTES], held[32], lost[32];
+
+    if (!holds_ns || !loses_ns || holds_ns == loses_ns ||
+        atomic_exchange(&comm->deadline.told, true))
+        return;
+    ng_box_read_name(comm->group, name);
+    describe(holds_ns, held, sizeof(held));
+    describe(loses_ns, lost, sizeof(lost));
+    ng_log(NG_LOG_WARN,
+           "two deadlines for group %s%s%s%016" PRIx64 ": %s from %s holds, %s from %s does not",
+           name[0] ? "\"" : "", name, name[0] ? "\", id " : "", NG_LOAD(comm->group->id), held,
+           holds, lost, loses);
+}
+
+/* The program and a rule both set the deadline of collectives. The rule of an operation is compared
+ * too: the program's deadline is for all of them. */
+static void compare_with_rules(struct ng_comm *comm)
+{
+    int64_t own_ns = NG_LOAD(comm->deadline.set_ns);
+    int64_t set_ns = own_ns ? own_ns : NG_LOAD(everything.set_ns);
+
+    for (unsigned op = 0; set_ns && op < NG_OP_LIMIT; op++)
+        if (!ng_op_is_init((enum ng_op)op))
+            tell_contradiction(comm, "ncclguard_timeout_set", set_ns, "NCCLGUARD_RULES",
+                               NG_LOAD(comm->deadline.timeout_ns[op]));
+}
+
 void ng_deadline_begin(struct ng_comm *comm)
 {
     reset(&comm->deadline);
@@ -113,6 +186,7 @@ void ng_deadline_limit(struct ng_comm *comm, const struct ng_deadline_limits *li
         NG_STORE(deadline->policy[op], limits->policy[op]);
         NG_STORE(deadline->check[op], limits->check[op]);
     }
+    compare_with_rules(comm);
     show(comm);
 }
 
@@ -188,6 +262,21 @@ int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op)
                    ng_op_is_init(made_by(comm, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE));
 
     return retried ? 0 : ng_deadline_of_call(comm, op);
+}
+
+int64_t ng_deadline_of_work(const struct ng_comm *comm, enum ng_op op, uint64_t last,
+                            uint64_t count)
+{
+    bool may =
+        comm && last && NG_LOAD(comm->deadline.has_next) && !ng_op_is_init(made_by(comm, op));
+
+    /* Older calls than the ring holds have none any more. */
+    for (uint64_t i = 0; may && i < count && i < last && i < NG_DEADLINE_NEXT; i++) {
+        int64_t said = next_of(&comm->deadline, last - i);
+        if (said)
+            return said == NG_DEADLINE_NONE ? 0 : said;
+    }
+    return ng_deadline_timeout(comm, op);
 }
 
 int64_t ng_deadline_of_group(uint64_t group_id, enum ng_op op)
@@ -353,14 +442,41 @@ int ng_deadline_set_timeout(uint64_t group_id, int64_t timeout_ns)
 {
     if (timeout_ns < 0)
         return -EINVAL;
-    if (group_id)
-        return for_each(group_id, set_timeout, timeout_ns);
-    /* This overrides what was set for single groups before. */
-    uint32_t count = ng_comm_count();
-    for (uint32_t i = 0; i < count; i++)
-        NG_STORE(ng_comm_at(i)->deadline.set_ns, 0);
-    set_timeout(&everything, timeout_ns);
-    show_all();
+    int result = group_id ? for_each(group_id, set_timeout, timeout_ns)
+                          : set_timeout(&everything, timeout_ns);
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        if (!is_meant(comm, group_id))
+            continue;
+        if (!group_id) {
+            tell_contradiction(comm, "ncclguard_timeout_set for all groups",
+                               NG_LOAD(everything.set_ns), "ncclguard_timeout_set for this group",
+                               NG_LOAD(comm->deadline.set_ns));
+            /* This overrides what was set for single groups before. */
+            NG_STORE(comm->deadline.set_ns, 0);
+        }
+        compare_with_rules(comm);
+    }
+    if (!group_id)
+        show_all();
+    return result;
+}
+
+int ng_deadline_set_next(struct ng_comm *comm, int64_t timeout_ns)
+{
+    uint64_t call = calls_entered(comm) + 1;
+    struct ng_deadline_next *next = &comm->deadline.next[call % NG_DEADLINE_NEXT];
+    uint64_t before = NG_LOAD(next->call);
+
+    if (timeout_ns < 0)
+        return -EINVAL;
+    if (before && before < call && before > calls_completed(comm))
+        return -ENOSPC;
+    atomic_store(&next->call, 0);
+    NG_STORE(next->timeout_ns, timeout_ns ? timeout_ns : NG_DEADLINE_NONE);
+    atomic_store_explicit(&next->call, call, memory_order_release);
+    atomic_store(&comm->deadline.has_next, true);
+    show(comm);
     return 0;
 }
 

@@ -4,8 +4,8 @@
  *
  * For a communicator and an operation, the first source that sets a value applies:
  *
- *   - timeout: the program itself (ng_deadline_set_timeout), a rule (core/comm/rules.h), the
- *     configuration;
+ *   - timeout: the program itself, for one call (ng_deadline_set_next) or for all of the group
+ *     (ng_deadline_set_timeout), a rule (core/comm/rules.h), the configuration;
  *   - suspect, policy: a rule, the configuration.
  *
  * Calls that create and end communicators have the deadline of init: the program's own setting does
@@ -51,6 +51,15 @@ struct ng_deadline_limits {
     enum ng_rule_check check[NG_OP_LIMIT];
 };
 
+/* Calls with deadlines of their own that a communicator may have in flight. */
+#define NG_DEADLINE_NEXT 16u
+
+/* The deadline that the program gave to one call. */
+struct ng_deadline_next {
+    _Atomic uint64_t call;      /* guard word: its number on the communicator, from 1; 0 none */
+    _Atomic int64_t timeout_ns; /* NG_DEADLINE_NONE */
+};
+
 /* Deadlines of one communicator, part of its record. All zero: nothing is set. */
 struct ng_deadline {
     _Atomic int64_t timeout_ns[NG_OP_LIMIT], suspect_ns[NG_OP_LIMIT]; /* by rules, as above */
@@ -60,6 +69,9 @@ struct ng_deadline {
     _Atomic uint32_t phases;             /* phases that the program has begun and not ended */
     _Atomic int64_t extended_ns;         /* all extensions together */
     _Atomic int64_t last_extended_ns, last_extended_mono_ns;
+    struct ng_deadline_next next[NG_DEADLINE_NEXT]; /* that of call N is next[N % …] */
+    _Atomic bool has_next;                          /* one was ever set */
+    _Atomic bool told;                              /* that two sources contradict each other */
 };
 
 /* Initialise for a new communicator in this record, not yet visible to other threads. */
@@ -77,6 +89,12 @@ int64_t ng_deadline_of_call(const struct ng_comm *comm, enum ng_op op);
  * core/call/init_retry.h keeps. */
 int64_t ng_deadline_timeout(const struct ng_comm *comm, enum ng_op op);
 
+/* The same for a call or work that consists of `count` calls, the last of which has number `last`
+ * on the communicator (ng_view_record_op_id; 0 not known): the deadline that the program gave to
+ * one of them goes before all others. */
+int64_t ng_deadline_of_work(const struct ng_comm *comm, enum ng_op op, uint64_t last,
+                            uint64_t count);
+
 /* The same for a group: the shortest among its members in this process; if there is none, that of
  * a call that belongs to no communicator. */
 int64_t ng_deadline_of_group(uint64_t group_id, enum ng_op op);
@@ -88,8 +106,9 @@ int64_t ng_deadline_suspect(const struct ng_comm *comm, enum ng_op op, bool cold
 /* Is the clock paused? The black box has the same, as `rests`. */
 bool ng_deadline_rests(const struct ng_comm *comm);
 
-/* The deadline that the black box shows for a communicator with nothing pending: NG_DEADLINE_NONE,
- * or ns. */
+/* The deadline that the black box shows for a communicator with no work pending: NG_DEADLINE_NONE,
+ * or ns. It is that of the call that a thread is inside, or of the next one, if that has its own.
+ */
 int64_t ng_deadline_shown(const struct ng_comm *comm);
 
 /* End suspensions that have expired. Watchdog, each round. */
@@ -129,8 +148,14 @@ int ng_deadline_rest_with_others(uint64_t group_id);
  */
 
 /* Set the deadline of the group's operations from now on, including pending ones; 0: none. Replaces
- * rules and configuration. */
+ * rules and configuration. Logs a warning, once for each communicator, where a rule has set another
+ * deadline, or where one for all groups replaces another of this group. */
 int ng_deadline_set_timeout(uint64_t group_id, int64_t timeout_ns);
+
+/* Set the deadline of the next collective, send or receive on this communicator, which its thread
+ * makes afterwards; 0: none. In an NCCL group that includes it, it is that of the whole. -ENOSPC:
+ * NG_DEADLINE_NEXT calls with one of their own are in flight. -EINVAL: a negative time. */
+int ng_deadline_set_next(struct ng_comm *comm, int64_t timeout_ns);
 
 /* Extend the deadline and the suspect time once, for work that is pending now. */
 int ng_deadline_extend(uint64_t group_id, int64_t more_ns);

@@ -371,9 +371,23 @@ static bool may_be_suspect(int64_t age_ns)
     return age_ns >= ng_guard.config.suspect_ns || age_ns >= ng_guard.config.cold_suspect_ns;
 }
 
-static struct bounds bounds_of(const struct ng_comm *comm, enum ng_op op, bool cold, int64_t mark)
+/* The number of a call on its communicator, by its record; 0 not known, or no call has a deadline
+ * of its own. */
+static uint64_t number_of_record(const struct ng_comm *comm, uint64_t id)
 {
-    struct bounds bounds = {ng_deadline_timeout(comm, op), ng_deadline_suspect(comm, op, cold)};
+    struct ng_box_record *record =
+        comm && id && NG_LOAD(comm->deadline.has_next) ? ng_ring_find(id) : NULL;
+
+    return record ? NG_LOAD(record->coll_seq) + NG_LOAD(record->p2p_seq) : 0;
+}
+
+/* Of a call, or a work of `calls` calls; `last`: the number of the last of them on the
+ * communicator. 0 not known. */
+static struct bounds bounds_of(const struct ng_comm *comm, enum ng_op op, bool cold, int64_t mark,
+                               uint64_t last, uint64_t calls)
+{
+    struct bounds bounds = {ng_deadline_of_work(comm, op, last, calls),
+                            ng_deadline_suspect(comm, op, cold)};
     int64_t more_ns = ng_deadline_extension(comm, mark);
 
     if (bounds.timeout_ns)
@@ -381,6 +395,20 @@ static struct bounds bounds_of(const struct ng_comm *comm, enum ng_op op, bool c
     if (bounds.suspect_ns)
         bounds.suspect_ns += more_ns;
     return bounds;
+}
+
+/* Of a call that a thread is inside. The end of an NCCL group is about all calls of the
+ * communicator that are not finished. */
+static struct bounds bounds_of_call(const struct ng_comm *comm, const struct ng_box_thread *thread,
+                                    enum ng_op op, bool cold, int64_t mark)
+{
+    uint64_t last = number_of_record(comm, NG_LOAD(thread->record_id)), calls = 1;
+
+    if (comm && ng_op_table[op].op_class == NG_CLASS_GROUP) {
+        last = NG_LOAD(comm->group->entered) + NG_LOAD(comm->group->p2p_entered);
+        calls = last - NG_LOAD(comm->group->completed) - NG_LOAD(comm->group->p2p_completed);
+    }
+    return bounds_of(comm, op, cold, mark, last, calls);
 }
 
 static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
@@ -509,7 +537,8 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
                              .age_ns = comm->watch.age_ns,
                              .record = NG_LOAD(group->pending_record)};
     struct bounds bounds = bounds_of(
-        comm, alarm.op, may_be_suspect(comm->watch.age_ns) && is_cold_work(work), work->mark);
+        comm, alarm.op, may_be_suspect(comm->watch.age_ns) && is_cold_work(work), work->mark,
+        number_of_record(comm, work->last_record), ng_async_op_operations(work));
     if (bounds.suspect_ns && bounds.suspect_ns < 10 * usual_ns(comm))
         bounds.suspect_ns = 10 * usual_ns(comm);
     NG_STORE(group->timeout_ns, bounds.timeout_ns ? bounds.timeout_ns : NG_DEADLINE_NONE);
@@ -634,7 +663,7 @@ static bool watch_calls(int64_t step_ns, int64_t now_mono_ns)
                                  .age_ns = watched->age_ns,
                                  .since_mono_ns = since};
         bool cold = may_be_suspect(alarm.age_ns) && ng_ring_is_cold_call(thread, alarm.op);
-        struct bounds bounds = bounds_of(comm, alarm.op, cold, watched->mark);
+        struct bounds bounds = bounds_of_call(comm, thread, alarm.op, cold, watched->mark);
         if (rests) {
             watched->alarmed = 0;
             continue;

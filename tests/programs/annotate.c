@@ -8,13 +8,22 @@
  *   exchange-met     the same, once there is a file "go" in the folder ANNOTATE_FOLDER
  *   exchange-held    the same, and it stays until there is that file
  *   phase     calls, a pause (--pause-ms, else 4 s) in one rank (--root) while deadlines rest, and
- * calls again lone-phase   the same, and nobody but that rank says so timeout   the group gets a
- * deadline of its own, 2 s extend    what is pending gets ten more seconds, and one rank (--root)
- * comes four seconds late barrier   a monitored barrier that rank --root does not come to meet a
- * hundred monitored barriers that all come to, then calls status    what the guard says of the
- * group after the calls count     completions told, against calls made slow      the same with a
- * callback that takes its time odd-name  a name that is not easy to write down shared-nothing  what
- * is refused where ranks share nothing dump      evidence into the folder NCCLGUARD_TEST_FOLDER
+ *             calls again
+ *   lone-phase       the same, and nobody but that rank says so
+ *   timeout   the group gets a deadline of its own, 2 s
+ *   next      each call has a deadline of its own, 2 s
+ *   next-cold the first call alone has, 3 s
+ *   extend    what is pending gets ten more seconds, and one rank (--root) comes four seconds late
+ *   barrier   a monitored barrier that rank --root does not come to
+ *   meet      a hundred monitored barriers that all come to, then calls
+ *   status    what the guard says of the group after the calls
+ *   count     completions told, against calls made
+ *   slow      the same with a callback that takes its time
+ *   unique-id        the unique id by the function for it, after one that rank 0 never writes; and
+ *                    in the end nothing is pending
+ *   odd-name  a name that is not easy to write down
+ *   shared-nothing   what is refused where ranks share nothing
+ *   dump      evidence into the folder NCCLGUARD_TEST_FOLDER
  */
 #include <inttypes.h>
 #include <ncclguard.h>
@@ -97,6 +106,24 @@ static ncclComm_t exchange(void)
     return comm;
 }
 
+/* The same by the function for it. */
+static ncclComm_t exchange_unique_id(void)
+{
+    ncclUniqueId id = {{0}};
+    ncclComm_t comm;
+
+    if (place.rank == 0)
+        NCCL(ncclGetUniqueId(&id));
+    else
+        guarded(ncclguard_unique_id_exchange("nobody", place.rank, &id, sizeof(id), 300),
+                NCCLGUARD_TIMED_OUT, "unique_id_exchange without rank 0");
+    if (!guarded(ncclguard_unique_id_exchange("world", place.rank, &id, sizeof(id), WAIT_MS),
+                 NCCLGUARD_OK, "unique_id_exchange"))
+        return world_init(&place, &options, 0);
+    NCCL(ncclCommInitRank(&comm, place.nranks, id, place.rank));
+    return comm;
+}
+
 static void await_go(void)
 {
     const char *folder = getenv("ANNOTATE_FOLDER");
@@ -156,6 +183,30 @@ static void timeout(void)
     /* To connect may take a busy machine longer than the group then has. */
     all_reduces(&world, 15);
     guarded(ncclguard_timeout_set(world.comm, 2000), NCCLGUARD_OK, "timeout_set");
+    run_calls();
+}
+
+static void unique_id(void)
+{
+    run_calls();
+    guarded(ncclguard_wait_pending(NULL, WAIT_MS), NCCLGUARD_OK, "wait_pending");
+    guarded(ncclguard_wait_pending(world.comm, WAIT_MS), NCCLGUARD_OK, "wait_pending of one");
+}
+
+static void next(void)
+{
+    /* To connect may take a busy machine longer than a call then has. */
+    all_reduces(&world, 15);
+    for (unsigned long i = 0; i < options.iters; i++) {
+        guarded(ncclguard_timeout_next(world.comm, 2000), NCCLGUARD_OK, "timeout_next");
+        member_call(&world, OP_ALLREDUCE);
+        member_drain(&world);
+    }
+}
+
+static void next_cold(void)
+{
+    guarded(ncclguard_timeout_next(world.comm, 3000), NCCLGUARD_OK, "timeout_next");
     run_calls();
 }
 
@@ -310,6 +361,9 @@ static const struct mode modes[] = {
     {"phase", phase},
     {"lone-phase", lone_phase},
     {"timeout", timeout},
+    {"unique-id", unique_id},
+    {"next", next},
+    {"next-cold", next_cold},
     {"extend", extend},
     {"barrier", barrier},
     {"meet", meet},
@@ -331,7 +385,9 @@ int main(int argc, char **argv)
     if (strcmp(mode->name, "exchange-met") == 0)
         come();
     member_init(&world, &options, "world", place.rank,
-                exchanges ? exchange() : world_init(&place, &options, 0),
+                exchanges                              ? exchange()
+                : strcmp(mode->name, "unique-id") == 0 ? exchange_unique_id()
+                                                       : world_init(&place, &options, 0),
                 slots_needed(&options, iteration_calls(&options)) + 1);
     mode->run();
     member_end(&world);

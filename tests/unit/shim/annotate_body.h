@@ -40,6 +40,10 @@ static void call_all(int guarded)
     check(ncclguard_acknowledge_abort(), EXPECTED(NCCLGUARD_OK), "acknowledge_abort");
     check(ncclguard_timeout_set(&comm, 1), EXPECTED(unknown), "timeout_set");
     check(ncclguard_timeout_set(NULL, -1), EXPECTED(NCCLGUARD_INVALID), "timeout_set below 0");
+    check(ncclguard_timeout_next(&comm, 1), EXPECTED(unknown), "timeout_next");
+    check(ncclguard_timeout_next(&comm, -1), EXPECTED(NCCLGUARD_INVALID), "timeout_next below 0");
+    check(ncclguard_wait_pending(&comm, 1), EXPECTED(unknown), "wait_pending of a stranger");
+    check(ncclguard_wait_pending(NULL, 1), EXPECTED(NCCLGUARD_OK), "wait_pending of nothing");
     check(ncclguard_timeout_extend(&comm, 1), EXPECTED(unknown), "timeout_extend");
     check(ncclguard_phase_begin(&comm, "x"), EXPECTED(unknown), "phase_begin of a stranger");
     check(ncclguard_phase_end(NULL), EXPECTED(NCCLGUARD_NO_PHASE), "phase_end without a begin");
@@ -68,6 +72,16 @@ static void call_all(int guarded)
     check(memcmp(data, guarded ? "value" : "", guarded ? 5 : 1), 0, "what was put");
     check(ncclguard_get("other", data, sizeof(data), NULL, 10), EXPECTED(NCCLGUARD_TIMED_OUT),
           "get of what never comes");
+    check(ncclguard_unique_id_exchange("tp", 1, data, sizeof(data), 10),
+          EXPECTED(NCCLGUARD_TIMED_OUT), "unique_id_exchange without rank 0");
+    check(ncclguard_unique_id_exchange("tp", 0, data, sizeof(data), 20000), EXPECTED(NCCLGUARD_OK),
+          "unique_id_exchange of rank 0");
+    check(ncclguard_unique_id_exchange("tp", 1, data, sizeof(data), 20000), EXPECTED(NCCLGUARD_OK),
+          "unique_id_exchange");
+    check(ncclguard_unique_id_exchange("tp", 1, data, sizeof(data) - 1, 20000),
+          EXPECTED(NCCLGUARD_INVALID), "unique_id_exchange of another size");
+    check(ncclguard_unique_id_exchange("", 1, data, sizeof(data), 1), EXPECTED(NCCLGUARD_INVALID),
+          "unique_id_exchange without a name");
     check(ncclguard_dump(NULL, 20000), EXPECTED(NCCLGUARD_OK), "dump");
 }
 

@@ -130,6 +130,49 @@ TEST_F(Deadline, SetForAllItHoldsForThoseToComeAndEndsWhatWasSetForOne)
     made_destroy(0, handles_[2], 0);
 }
 
+/* Deadline of call `number` on the communicator, and of `count` calls that end with it. */
+#define OF_CALL(number, count) ng_deadline_of_work(comm(), NG_OP_AllReduce, number, count)
+
+TEST_F(Deadline, TheNextCallAloneHasTheDeadlineThatTheProgramGaveIt)
+{
+    made_all_reduce(0, handles_[0], nullptr, 0);
+    EXPECT_EQ(ng_deadline_set_timeout(group_, 7 * S), 0);
+    EXPECT_EQ(ng_deadline_set_next(comm(), 2 * S), 0);
+    EXPECT_EQ(OF_CALL(1, 1), 7 * S) << "the one before";
+    EXPECT_EQ(OF_CALL(2, 1), 2 * S);
+    EXPECT_EQ(OF_CALL(3, 1), 7 * S) << "the one after";
+    EXPECT_EQ(OF_CALL(2 + NG_DEADLINE_NEXT, 1), 7 * S) << "one with the same place";
+    EXPECT_EQ(OF_CALL(4, 3), 2 * S) << "an NCCL group that includes it";
+    EXPECT_EQ(OF_CALL(4, 2), 7 * S);
+    EXPECT_EQ(OF_CALL(0, 1), 7 * S) << "a call that is not known";
+    EXPECT_EQ(ng_deadline_of_work(comm(1), NG_OP_AllReduce, 2, 1), CONFIGURED);
+    EXPECT_EQ(ng_deadline_of_work(comm(), NG_OP_CommSplit, 2, 1), INIT);
+    EXPECT_EQ(ng_deadline_set_next(comm(), 0), 0);
+    EXPECT_EQ(OF_CALL(2, 1), 0) << "set again: none";
+    EXPECT_EQ(ng_deadline_set_next(comm(), -1), -EINVAL);
+}
+
+TEST_F(Deadline, ACommunicatorInAReusedRecordHasNoneOfTheFormersCalls)
+{
+    EXPECT_EQ(ng_deadline_set_next(comm(), 2 * S), 0);
+    EXPECT_EQ(OF_CALL(1, 1), 2 * S);
+    ng_deadline_begin(comm());
+    EXPECT_EQ(OF_CALL(1, 1), CONFIGURED);
+}
+
+TEST_F(Deadline, MoreCallsInFlightThanHaveRoomAreRefusedADeadlineOfTheirOwn)
+{
+    made_calls.held = true;
+    for (unsigned i = 0; i < NG_DEADLINE_NEXT; i++) {
+        EXPECT_EQ(ng_deadline_set_next(comm(), (i + 1) * S), 0) << i;
+        made_all_reduce(0, handles_[0], nullptr, 0);
+    }
+    EXPECT_EQ(ng_deadline_set_next(comm(), S), -ENOSPC);
+    for (unsigned i = 0; i < NG_DEADLINE_NEXT; i++)
+        EXPECT_EQ(OF_CALL(i + 1, 1), (i + 1) * S);
+    made_calls.held = false;
+}
+
 TEST_F(Deadline, WhatCannotBeMeantIsRefused)
 {
     EXPECT_EQ(ng_deadline_set_timeout(~group_, S), -ENOENT);
