@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include "tests/gtest/build_folder.h"
 #include "tests/unit/core/helpers/walked.h"
 
 namespace
@@ -272,9 +273,11 @@ TEST_F(CallStack, ManyThreadsWalkWhileALibraryComesAndGoes)
         });
     while (whole < 1000) /* copies of stacks are few: now they need none any more */
         std::this_thread::yield();
-    const char *libraries[] = {NG_TEST_LIBRARY_A, NG_TEST_LIBRARY_B};
+    const std::string folder = build_folder() + "/tests/unit/core";
+    const std::string libraries[] = {folder + "/libwalked_first.so",
+                                     folder + "/libwalked_second.so"};
     for (int round = 0; round < 40 && !HasFailure(); round++)
-        go_through(libraries[round % 2], round % 2 ? "walked_by_second" : "walked_by_first",
+        go_through(libraries[round % 2].c_str(), round % 2 ? "walked_by_second" : "walked_by_first",
                    next_id);
     stop = true;
     for (auto &walker : walkers)

@@ -3,6 +3,8 @@
  */
 #include "tests/unit/core/helpers/core.h"
 
+#include "tests/unit/core/helpers/folder.h"
+
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
     __has_feature(memory_sanitizer)
@@ -115,7 +117,7 @@ void write_whole_file(const std::string &path, const std::string &content)
 
 std::string test_folder()
 {
-    return NG_TEST_FOLDER;
+    return ng_test_folder;
 }
 
 void expect_golden(const std::string &text, const std::string &name)

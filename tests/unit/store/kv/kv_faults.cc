@@ -2,6 +2,7 @@
  * The store while its Redis server, or the network to it, fails: every call returns by its deadline
  * with the documented error, and works again afterwards.
  */
+#include "tests/gtest/build_folder.h"
 #include "tests/gtest/in_time.h"
 #include "tests/unit/store/kv/kv.h"
 #include "tests/unit/store/kv/redis.h"
@@ -9,7 +10,7 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-#ifdef NG_TEST_TLS_MODULE
+#if NG_TEST_TLS
 #include <dlfcn.h>
 #endif
 
@@ -848,10 +849,11 @@ TEST_F(KvTls, TroubleOnTheWayIsBounded)
     }
 }
 
-#ifdef NG_TEST_TLS_MODULE
+#if NG_TEST_TLS
 TEST_F(KvTls, TheModuleServesAProgramWithoutOpenSsl)
 {
-    void *module = dlopen(NG_TEST_TLS_MODULE, RTLD_NOW | RTLD_LOCAL);
+    void *module =
+        dlopen((build_folder() + "/store/libncclguard_tls.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(module, nullptr) << dlerror();
     struct ng_kv_options options = {};
     char why[256] = "";
