@@ -39,6 +39,7 @@
 #include "store/board/local.h"
 #include "store/kv/kv_open.h"
 #include "store/kv/url.h"
+#include "store/ras/ras_client.h"
 
 /* Mistakes in the configuration are logged once the log is open. */
 static struct {
@@ -105,6 +106,11 @@ static void remember_surroundings(void)
         strncpy(temporary_folder, temporary, sizeof(temporary_folder) - 1);
     if (run_id)
         strncpy(ng_guard.run_id, run_id, sizeof(ng_guard.run_id) - 1);
+    /* As NCCL reads them, which has RAS on by default. */
+    const char *ras = getenv("NCCL_RAS_ADDR"), *enabled = getenv("NCCL_RAS_ENABLE");
+    if (ng_guard.config.ras && !(enabled && strcmp(enabled, "0") == 0))
+        strncpy(ng_guard.ras_address, ras && *ras ? ras : NG_RAS_ADDRESS,
+                sizeof(ng_guard.ras_address) - 1);
 }
 
 /* A configured folder or file, relative to the folder in which the program began. */
@@ -291,6 +297,7 @@ __attribute__((constructor)) static void start(void)
     ng_guard.open_board = open_board;
     ng_guard.adopt_thread = ng_shim_adopt_thread;
     ng_guard.read_python = ng_python_read;
+    ng_guard.ask_ras = ng_ras_ask;
     ng_guard.tell_start = ng_coverage_log_guarded;
     ng_guard.start_parts = ng_lifecycle_start;
     ng_guard.forget_parts = ng_lifecycle_after_fork;

@@ -277,6 +277,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     atomic_store(&comm->may_retry, false);
     atomic_store(&comm->invited_id, 0);
     atomic_store(&comm->launch_log, NULL);
+    atomic_store(&comm->nccl_hash, 0);
     atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? NG_COMM_GPU_OUT_OF_REACH : NULL);

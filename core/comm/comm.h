@@ -201,6 +201,7 @@ struct ng_comm {
     /* The group id that joining ranks use for the next grown communicator, from the unique id that
      * this process created for them; 0 none. */
     _Atomic uint64_t invited_id;
+    _Atomic uint64_t nccl_hash;           /* ng_group_id_nccl; 0: not made from a unique id */
     _Atomic uint64_t barriers;            /* monitored barriers that this rank has entered */
     struct ng_box_host_calls *host_calls; /* in the black box or in `spare` */
     struct ng_comm_abort abort;

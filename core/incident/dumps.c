@@ -9,6 +9,7 @@
 #include "core/evidence/dump_pipe.h"
 #include "core/evidence/evidence.h"
 #include "core/incident/job_snapshot.h"
+#include "core/incident/ras_witness.h"
 #include "core/report/dump.h"
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
@@ -32,6 +33,7 @@ static struct ng_evidence *gather_here(void)
     uint32_t self;
 
     if (ng_snapshot_take(NG_SNAPSHOT_HOST, &view) == 0 && ng_snapshot_find_self(&view, &self)) {
+        ng_ras_witness_add(&view);
         evidence = ng_evidence_create(&view, NULL, ng_guard_dump_dir());
         if (evidence)
             evidence->self = self;

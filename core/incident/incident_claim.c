@@ -21,6 +21,7 @@
 #include "core/incident/incident_response.h"
 #include "core/incident/job_snapshot.h"
 #include "core/incident/known_deaths.h"
+#include "core/incident/ras_witness.h"
 #include "core/policy/abort.h"
 #include "core/policy/policy.h"
 #include "core/runtime/runtime.h"
@@ -319,6 +320,8 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
         ng_view_fini(&view);
         return;
     }
+    if (!error)
+        ng_ras_witness_add(&view);
     if (error || ng_snapshot_judge(&view, &query, "none", &verdict) != 0) {
         ng_claim_end(wanted->level, true);
         ng_view_fini(&view);
@@ -330,10 +333,11 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
                  may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict) ||
                  others_may_look(alarm, &view, &verdict);
+    bool asked = !early && is_about_time(alarm) && ng_ras_witness_is_awaited(&view, &verdict);
     bool waits = alarm && alarm->death && !may_act_on_death(wanted, &verdict);
-    if (early || waits || (alarm && ng_claim_is_settled(alarm))) {
+    if (early || asked || waits || (alarm && ng_claim_is_settled(alarm))) {
         ng_claim_end(wanted->level, early || waits);
-        if (early)
+        if (early || asked)
             ng_alarm_retry_put_off(alarm);
         ng_verdict_fini(&verdict);
         ng_view_fini(&view);
@@ -384,5 +388,6 @@ void ng_claim_join(struct ng_incident *incident)
 void ng_claim_after_fork(void)
 {
     took_over = false;
+    ng_ras_witness_after_fork();
     memset(&looks_awaited, 0, sizeof(looks_awaited));
 }

@@ -39,6 +39,16 @@ uint64_t ng_group_id_unique(const void *unique_ids, int count)
     return ng_hash(SEED_UNIQUE, unique_ids, (size_t)(count > 0 ? count : 1) * NG_UNIQUE_ID_BYTES);
 }
 
+uint64_t ng_group_id_nccl(const void *unique_id)
+{
+    const char *bytes = unique_id; /* of the machine's own signedness, as in NCCL */
+    uint64_t hash = 5381;
+
+    for (unsigned i = 0; i < NG_UNIQUE_ID_BYTES; i++)
+        hash = hash * 33 ^ (uint64_t)(int64_t)bytes[i];
+    return hash;
+}
+
 uint64_t ng_group_id_split(uint64_t parent, uint32_t ordinal, int color)
 {
     uint64_t words[] = {parent, ordinal, (uint64_t)(int64_t)color};

@@ -552,6 +552,29 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_close_object(json);
 }
 
+/* Words of NCCL's RAS are in the dump of the process that asked. */
+static void put_ras(struct ng_json *json, const struct ng_view *view)
+{
+    ng_json_open_array(json, "ras", NG_JSON_LINES);
+    for (uint32_t i = 0; i < view->ras_count; i++) {
+        const struct ng_view_ras *word = &view->ras[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_hex(json, "group_id", word->group_id);
+        ng_json_int(json, "age_ns", word->age_ns);
+        ng_json_int(json, "group_rank", word->rank.rank);
+        ng_json_int(json, "pid", word->rank.pid);
+        ng_json_string(json, "host", word->rank.host);
+        ng_json_string(json, "state", ng_ras_state_name(word->rank.state));
+        ng_json_bool(json, "counts", word->rank.counts);
+        put_uint(json, "launched", word->rank.launched);
+        put_uint(json, "others", word->others);
+        ng_json_bool(json, "behind", word->behind);
+        ng_json_bool(json, "waits", word->waits);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
 /* A note begins with the file that it concerns; notes about another process belong in its dump. */
 static bool is_about(const char *note, const struct ng_view_process *process)
 {
@@ -596,6 +619,8 @@ int ng_dump_write_process(const struct ng_view *view, uint32_t process, int fd)
     ng_json_close_array(&json);
     if (view->call_stack_count)
         put_modules(&json, view, process);
+    if (view->ras_count && view->processes[process].self)
+        put_ras(&json, view);
     put_notes(&json, view, process);
     if (view->stacks && view->processes[process].self)
         ng_stacks_write_json(view->stacks, &json);

@@ -160,6 +160,16 @@
  *   modules          array, if there are frames: the files that contain them
  *     path                string
  *     build_id            hex digits; "" none
+ *   ras              array of struct ng_view_ras (core/view/ras.h), by group and rank: what NCCL's
+ *                    RAS said to this process of ranks that have no guard, or report to none here;
+ *                    absent: it was not asked, or said nothing
+ *     group_id, group_rank    16 hex digits, and the rank in that group
+ *     age_ns                  since RAS was asked
+ *     pid, host               as RAS has them: its address; 0 and "" not known
+ *     state                   name of ng_ras_state_name
+ *     counts                  bool: launched and others are known
+ *     launched, others        collectives that it, and the asking rank, had launched
+ *     behind, waits           bool
  *   notes            array of strings: evidence that could not be read; notes that do not concern
  *                    one process are repeated in the dumps of all processes of the same view
  *   stacks           its host stacks: see core/report/stacks_format.h; absent if none were taken

@@ -19,6 +19,8 @@
 #include "core/nccl/cuda.h"
 #include "core/recorder/box.h"
 
+struct ng_ras_answer;
+
 struct ng_guard {
     struct ng_config config;
     struct ng_launch launch;
@@ -42,6 +44,10 @@ struct ng_guard {
     void (*adopt_thread)(void);                  /* marks the calling thread as the guard's own */
     /* Reads Python stacks, see core/evidence/stacks.h; NULL not available. */
     int (*read_python)(char *ret_text, size_t bytes);
+    /* Asks NCCL's RAS at `ras_address`: store/ras/ras_client.h. */
+    int (*ask_ras)(const char *address, int64_t deadline_mono_ns,
+                   struct ng_ras_answer *ret_answer);
+    char ras_address[128]; /* "" RAS is off */
     void (*tell_start)(const struct ng_guard *guard); /* reports what is guarded; NULL none */
     bool (*start_parts)(void);                        /* core/lifecycle/lifecycle.h */
     void (*forget_parts)(void);

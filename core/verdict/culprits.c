@@ -324,6 +324,38 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
     return 0;
 }
 
+int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait *wait)
+{
+    struct ng_verdict *verdict = builder->verdict;
+    bool named = naming_of(builder, wait->group) != NAMING_NOT_KNOWN;
+    enum ng_cause worst = NG_CAUSE_UNSEEN;
+
+    for (uint32_t i = 0; i < wait->absentee_count; i++) {
+        enum ng_cause cause = ng_wait_cause_by_ras(wait, &wait->absentees[i]);
+        if (cause > worst)
+            worst = cause;
+    }
+    for (uint32_t i = 0; i < wait->absentee_count; i++) {
+        const struct ng_absentee *absentee = &wait->absentees[i];
+        if (ng_wait_cause_by_ras(wait, absentee) != worst)
+            continue;
+        struct ng_culprit *culprit =
+            ng_verdict_builder_add_culprit(builder, NULL, absentee->group_rank);
+        if (!culprit)
+            return -ENOMEM;
+        if (named)
+            culprit->rank = absentee->group_rank;
+        culprit->pid = absentee->ras->rank.pid;
+        snprintf(culprit->host, sizeof(culprit->host), "%s", absentee->ras->rank.host);
+        ng_explain_outside(wait, absentee, culprit->why, sizeof(culprit->why));
+    }
+    verdict->kind = worst == NG_CAUSE_DEAD   ? NG_KIND_DEAD_RANK
+                    : worst == NG_CAUSE_LEFT ? NG_KIND_LEFT_EARLY
+                                             : NG_KIND_MISSING_RANK;
+    verdict->confidence = NG_CONFIDENCE_LIKELY;
+    return 0;
+}
+
 /*
  * Is this rank already a culprit? Either its process is in `processes` and does not drive several
  * devices; or the rank itself was named, though it has not reported the group in which it is

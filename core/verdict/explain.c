@@ -279,6 +279,40 @@ void ng_explain_absent(const struct ng_view_index *processes, const struct ng_wa
     }
 }
 
+void ng_explain_outside(const struct ng_wait *wait, const struct ng_absentee *absentee,
+                        char *ret_why, size_t bytes)
+{
+    const struct ng_view_ras *ras = absentee->ras;
+    struct ng_text text = {ret_why, 0, bytes};
+
+    ret_why[0] = '\0';
+    switch (ras->rank.state) {
+    case NG_RAS_UNREACHABLE:
+        ng_text_add(&text, "cannot be reached, as NCCL's RAS said: it has ended, is frozen or is "
+                           "cut off; ranks wait for it in ");
+        break;
+    case NG_RAS_DEAD:
+        ng_text_add(&text, "is dead, as NCCL's RAS said, which could not reach it for long; ranks "
+                           "wait for it in ");
+        break;
+    case NG_RAS_ENDING:
+        ng_text_add(&text, "has begun to end this communicator, as NCCL's RAS said, while ranks "
+                           "wait for it in ");
+        break;
+    case NG_RAS_NO_MEMBER:
+        ng_text_add(&text, "does not have this communicator any more, as NCCL's RAS said, while "
+                           "ranks wait for it in ");
+        break;
+    default:
+        ng_text_add(&text,
+                    "is alive but had launched only %" PRIu64 " of %" PRIu64
+                    " collectives, as NCCL's RAS said, and so not ",
+                    ras->rank.launched, ras->others);
+    }
+    add_what(&text, wait, absentee);
+    ng_text_add(&text, "; its own guard does not report");
+}
+
 void ng_explain_same_process(const struct ng_view_index *processes,
                              const struct ng_view_member *member, int rank, char *ret_why,
                              size_t bytes)

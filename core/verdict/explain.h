@@ -14,6 +14,10 @@
 void ng_explain_absent(const struct ng_view_index *processes, const struct ng_wait *wait,
                        const struct ng_absentee *absentee, char *ret_why, size_t bytes);
 
+/* A rank that `wait` needs and of which only NCCL's RAS says anything. */
+void ng_explain_outside(const struct ng_wait *wait, const struct ng_absentee *absentee,
+                        char *ret_why, size_t bytes);
+
 /* A rank whose process, which drives several devices, is that of culprit `rank`; -1 not known. */
 void ng_explain_same_process(const struct ng_view_index *processes,
                              const struct ng_view_member *member, int rank, char *ret_why,

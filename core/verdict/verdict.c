@@ -174,9 +174,13 @@ static int judge_order(struct ng_verdict_builder *builder, uint32_t *best, enum 
         return ng_culprits_stray(builder, &cycle, best);
     if (cycle.count) {
         error = ng_culprits_order(builder, &cycle, best);
-        if (cause == NG_CAUSE_UNSEEN)
+        if (cause == NG_CAUSE_UNSEEN || cause == NG_CAUSE_OUTSIDE)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         return error;
+    }
+    if (cause == NG_CAUSE_OUTSIDE) {
+        tell_of(builder, *best);
+        return ng_culprits_outside(builder, &builder->waits.waits[*best]);
     }
     if (cause == NG_CAUSE_ELSEWHERE)
         for (uint32_t w = 0; w < builder->waits.count; w++)
@@ -221,6 +225,7 @@ static int judge_wait(struct ng_verdict_builder *builder, uint32_t *best, enum n
     case NG_CAUSE_DEVICE:
     case NG_CAUSE_ELSEWHERE:
     case NG_CAUSE_UNSEEN:
+    case NG_CAUSE_OUTSIDE:
         return judge_order(builder, best, cause);
     }
     return 0;

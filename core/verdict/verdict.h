@@ -100,6 +100,8 @@ struct ng_verdict {
     /* Calls differ, and ranks of the group that have not made that call yet may show which side is
      * wrong. */
     bool others_may_tell;
+    /* There is no evidence of ranks that others wait for: NCCL's RAS may know of them. */
+    bool lacks_ranks;
     /* The reason is not known, all ranks have made the call, and some are inside the host call: the
      * creation or the end of a communicator, or a collective in which NCCL connects them or which
      * waits for an agreement (NCCLGUARD_CHECK=strict). */

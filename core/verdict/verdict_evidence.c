@@ -10,8 +10,21 @@
 #include <string.h>
 
 #include "core/verdict/verdict_parts.h"
+#include "core/verdict/wait_cause.h"
 
 #define PHRASE_BYTES 1024
+
+/* What NCCL's RAS adds to "no evidence of …". */
+static const char *add_of_ras(const struct ng_wait *wait, const struct ng_absentee *absentee)
+{
+    if (!absentee->ras)
+        return "";
+    if (ng_wait_cause_by_ras(wait, absentee) != NG_CAUSE_UNSEEN)
+        return " but the word of NCCL's RAS";
+    return absentee->ras->waits
+               ? " but the word of NCCL's RAS, by which it waits in another communicator"
+               : " but the word of NCCL's RAS, which reaches it and does not show that it is late";
+}
 
 /* Lists ranges of ranks without evidence, sends and receives that are no longer recorded, and what
  * the view could not read. */
@@ -34,10 +47,12 @@ int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *builder,
             i++;
             continue;
         }
+        const char *outside = add_of_ras(wait, &wait->absentees[i]);
         uint32_t end = i + 1;
         while (end < wait->absentee_count && wait->absentees[end].absence == NG_ABSENT_UNSEEN &&
                !wait->absentees[end].process_seen &&
                wait->absentees[end].overwritten == wait->absentees[i].overwritten &&
+               add_of_ras(wait, &wait->absentees[end]) == outside &&
                wait->absentees[end].group_rank == wait->absentees[end - 1].group_rank + 1)
             end++;
         int first = wait->absentees[i].group_rank, last = wait->absentees[end - 1].group_rank;
@@ -45,12 +60,14 @@ int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *builder,
                                ? "records that reach back to the sends and receives"
                                : "evidence";
         char *line = first == last
-                         ? ng_arena_printf(&verdict->arena, "no %s of group rank %d", what, first)
-                         : ng_arena_printf(&verdict->arena, "no %s of group ranks %d to %d", what,
-                                           first, last);
+                         ? ng_arena_printf(&verdict->arena, "no %s of group rank %d%s", what, first,
+                                           outside)
+                         : ng_arena_printf(&verdict->arena, "no %s of group ranks %d to %d%s", what,
+                                           first, last, outside);
         if (!line)
             return -ENOMEM;
         verdict->missing_evidence[verdict->missing_evidence_count++] = line;
+        verdict->lacks_ranks |= !wait->absentees[i].overwritten && wait->type != NG_WAIT_CREATE;
         i = end;
     }
     if (wait->blind) {

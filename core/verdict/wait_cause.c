@@ -78,6 +78,27 @@ static bool followed_leaver(const struct ng_verdict_builder *builder, const stru
     return leaver->life_age_ns > process->life_age_ns + (same_host ? 0 : CLOCKS_APART_NS);
 }
 
+enum ng_cause ng_wait_cause_by_ras(const struct ng_wait *wait, const struct ng_absentee *absentee)
+{
+    const struct ng_view_ras *ras = absentee->ras;
+
+    if (!ras || wait->type == NG_WAIT_CREATE)
+        return NG_CAUSE_UNSEEN;
+    switch (ras->rank.state) {
+    case NG_RAS_UNREACHABLE:
+    case NG_RAS_DEAD:
+        return NG_CAUSE_DEAD;
+    case NG_RAS_ENDING:
+    case NG_RAS_NO_MEMBER:
+        return wait->type == NG_WAIT_END ? NG_CAUSE_UNSEEN : NG_CAUSE_LEFT;
+    case NG_RAS_MEMBER:
+    case NG_RAS_STATES:
+        break;
+    }
+    return wait->type == NG_WAIT_COLLECTIVE && ras->behind && !ras->waits ? NG_CAUSE_MISSING
+                                                                          : NG_CAUSE_UNSEEN;
+}
+
 enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *builder,
                                         const struct ng_wait *wait,
                                         const struct ng_absentee *absentee)
@@ -98,7 +119,10 @@ enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *builder
     case NG_ABSENT_UNSEEN:
         break;
     }
-    return wait->type == NG_WAIT_CREATE ? NG_CAUSE_MISSING : NG_CAUSE_UNSEEN;
+    if (wait->type == NG_WAIT_CREATE)
+        return NG_CAUSE_MISSING;
+    return ng_wait_cause_by_ras(wait, absentee) == NG_CAUSE_UNSEEN ? NG_CAUSE_UNSEEN
+                                                                   : NG_CAUSE_OUTSIDE;
 }
 
 /* Has it finished its work: has it ended its communicator, or itself, and not because of an

@@ -20,6 +20,7 @@ enum ng_cause {
     NG_CAUSE_ELSEWHERE, /* every absentee is stuck in another wait, was stuck in one when it left,
                            or died after another rank left */
     NG_CAUSE_UNSEEN,    /* absentees without evidence */
+    NG_CAUSE_OUTSIDE,   /* likewise, but NCCL's RAS says of one that it is gone or has not come */
     NG_CAUSE_DEVICE,    /* no rank is absent */
     NG_CAUSE_VARIABLE,  /* no rank is absent, and ranks have set variables with which NCCL may hang
                          */
@@ -46,6 +47,13 @@ struct ng_reason {
 /* Finds the first to leave among the processes that others wait for: `builder->leaver`. Call before
  * the functions below. */
 void ng_wait_cause_find_leaver(struct ng_verdict_builder *builder);
+
+/*
+ * What NCCL's RAS says of an absentee that has no evidence, as the cause that it would be: DEAD,
+ * LEFT or MISSING; UNSEEN: nothing that explains a wait. Its counts are of collectives that were
+ * launched, so they tell only who has not come to one.
+ */
+enum ng_cause ng_wait_cause_by_ras(const struct ng_wait *wait, const struct ng_absentee *absentee);
 
 /* The cause that the wait would have if this were its only absentee. */
 enum ng_cause ng_wait_cause_of_absentee(const struct ng_verdict_builder *builder,

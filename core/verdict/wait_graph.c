@@ -1413,6 +1413,23 @@ enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait)
     return wait->op;
 }
 
+/* An answer that is older than the wait says nothing about it. */
+static void look_outside(const struct finder *finder)
+{
+    for (uint32_t w = 0; w < finder->waits->count && finder->view->ras_count; w++) {
+        struct ng_wait *wait = &finder->waits->waits[w];
+        for (uint32_t a = 0; a < wait->absentee_count; a++) {
+            struct ng_absentee *absentee = &wait->absentees[a];
+            if (absentee->member)
+                continue;
+            absentee->ras = ng_view_find_ras(
+                finder->view, finder->view->groups[wait->group].id, absentee->group_rank);
+            if (absentee->ras && absentee->ras->age_ns >= wait->age_ns)
+                absentee->ras = NULL;
+        }
+    }
+}
+
 int ng_wait_graph_find(const struct ng_view *view, int64_t stalled_ns, struct ng_arena *arena,
                        struct ng_wait_graph *ret_waits)
 {
@@ -1453,5 +1470,9 @@ int ng_wait_graph_find(const struct ng_view *view, int64_t stalled_ns, struct ng
     }
     if (!error)
         error = link_waits(&finder);
-    return error ? error : follow_leavers(&finder);
+    if (!error)
+        error = follow_leavers(&finder);
+    if (!error)
+        look_outside(&finder);
+    return error;
 }

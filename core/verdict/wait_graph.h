@@ -54,6 +54,8 @@ struct ng_absentee {
                         from a wait of leavers */
     bool may_follow; /* as `followed`, but no process is known to be gone: ranks of that group do
                         not answer and may be */
+    /* UNSEEN: what NCCL's RAS says of it, since the wait began; NULL nothing. */
+    const struct ng_view_ras *ras;
     bool process_seen; /* no evidence of it in this group, but its process is in the view */
     bool send;         /* point-to-point: its send is missing (false: its receive) */
     int for_rank;      /* point-to-point: group rank that waits for it */

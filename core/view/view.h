@@ -18,6 +18,7 @@
 #include "core/recorder/fault_log.h"
 #include "core/util/arena.h"
 #include "core/util/memory_map.h"
+#include "core/view/ras.h"
 
 enum ng_life {
     NG_LIFE_UNKNOWN,
@@ -368,6 +369,10 @@ struct ng_view {
     uint32_t group_slot_count;
     char job[128];
     bool on_request; /* taken on request: nothing need be wrong */
+    /* What NCCL's RAS said of ranks that have no member here, by group id and rank:
+     * core/view/ras.h. */
+    struct ng_view_ras *ras;
+    uint32_t ras_count, ras_room;
     /* One line each, for the user: "box-12-34: cut off after 8192 bytes". */
     char **notes;
     uint32_t note_count, note_room;

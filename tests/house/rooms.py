@@ -35,6 +35,7 @@ _SEES = {
         "wire": "kv",
         "publish": "kv wire",
         "board": "kv wire publish",
+        "ras": "",
     },
     "tools": {
         "base": "",

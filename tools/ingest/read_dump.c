@@ -436,6 +436,39 @@ static int read_thread(struct ng_view *view, uint32_t process, const json_t *fro
     return 0;
 }
 
+/* Words of NCCL's RAS are written in order; others are damaged, as are those with an unknown state
+ * or an impossible rank. */
+static int read_ras(struct ng_view *view, const json_t *list)
+{
+    struct ng_view_ras last = {.rank.rank = -1};
+
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *from = json_array_get(list, i);
+        const char *host = json_string_value(json_object_get(from, "host"));
+        struct ng_view_ras word = {
+            .group_id = get_hex(from, "group_id"),
+            .age_ns = get_age(from, "age_ns"),
+            .others = get_uint(from, "others"),
+            .behind = json_is_true(json_object_get(from, "behind")),
+            .waits = json_is_true(json_object_get(from, "waits")),
+            .rank = {.rank = get_rank(from, "group_rank"),
+                     .pid = (int)get_int(from, "pid", 0, INT32_MAX, 0),
+                     .state = ng_ras_state_of(json_string_value(json_object_get(from, "state"))),
+                     .counts = json_is_true(json_object_get(from, "counts")),
+                     .launched = get_uint(from, "launched")}};
+        if (host && strlen(host) < NG_RAS_HOST_BYTES)
+            ng_ras_copy_host(host, (uint32_t)strlen(host), word.rank.host);
+        if (word.rank.rank < 0 || word.rank.state == NG_RAS_STATES ||
+            word.group_id < last.group_id ||
+            (word.group_id == last.group_id && word.rank.rank <= last.rank.rank))
+            continue;
+        last = word;
+        if (!ng_view_add_ras(view, &word))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 int ng_read_dump_find(const struct ng_view *view, const char *host, int pid)
 {
     for (uint32_t i = 0; i < view->process_count; i++)
@@ -540,6 +573,8 @@ static int read_parts(struct ng_view *view, const json_t *root, const char *sour
         error = read_durations(view, process, json_object_get(root, "durations"));
     if (!error)
         error = read_faults(view, process, json_object_get(root, "faults"));
+    if (!error)
+        error = read_ras(view, json_object_get(root, "ras"));
     if (error)
         return error;
     if (!json_is_array(calls))

@@ -358,6 +358,8 @@ int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, c
             error = -ENOMEM;
     if (!error)
         error = add_failures_and_faults(view, told, first);
+    for (uint32_t i = 0; i < told->ras_count && !error; i++)
+        error = ng_view_add_ras(view, &told->ras[i]) ? 0 : -ENOMEM;
     if (!error)
         error = add_notes(merge, told);
     if (error)

@@ -322,6 +322,9 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     int fd, shm_fd, err, cable = fake_network_here();
     uint32_t resets = fake_network_resets(cable);
     memcpy(&layout, id->internal, sizeof(layout));
+    comm->hash = 5381;
+    for (size_t i = 0; i < sizeof(id->internal); i++)
+        comm->hash = comm->hash * 33 ^ (uint64_t)(int64_t)id->internal[i];
     REFUSE_IF(layout.magic != ID_MAGIC, ncclSystemError,
               "Bootstrap : the unique id is not one of ncclGetUniqueId");
     if (layout.cable == cable)
@@ -385,6 +388,7 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
         comm->ring_connected = true;
         pthread_mutex_unlock(&comm->launch_lock);
     }
+    fake_ras_join(comm);
     return meet(comm, 2);
 }
 

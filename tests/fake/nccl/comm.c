@@ -57,6 +57,14 @@ void fake_comm_register(struct ncclComm *comm)
     atomic_store(&comm->magic, FAKE_COMM_MAGIC);
 }
 
+void fake_comm_each(void (*visit)(struct ncclComm *comm, void *context), void *context)
+{
+    FAKE_HOLD(&registry_lock);
+    for (struct ncclComm *comm = registry; comm; comm = comm->next)
+        if (atomic_load(&comm->shm))
+            visit(comm, context);
+}
+
 static void registry_remove(struct ncclComm *comm)
 {
     struct ncclComm **at;
@@ -68,6 +76,7 @@ static void registry_remove(struct ncclComm *comm)
     if (found) {
         *at = comm->next;
         atomic_store(&comm->magic, 0);
+        fake_ras_leave(comm, true);
     }
     pthread_mutex_unlock(&registry_lock);
     if (found)
@@ -498,6 +507,7 @@ static ncclResult_t finalize_comm(ncclComm_t handle)
               "CommFinalize: communicator was revoked");
     REFUSE_IF(atomic_exchange(&comm->finalized, true), ncclInvalidArgument,
               "comm %p has already been finalized", (void *)comm);
+    fake_ras_leave(comm, false);
     return start_on_comm(finalize_job, comm, false);
 }
 
@@ -521,6 +531,7 @@ static ncclResult_t destroy_comm(ncclComm_t handle)
     FAKE_ENTER(comm, handle, "CommDestroy", true);
     REFUSE_IF(atomic_exchange(&comm->gone, true), ncclInvalidArgument,
               "comm %p has already been destroyed", (void *)comm);
+    fake_ras_leave(comm, false);
     return start_on_comm(teardown_job, comm, true);
 }
 
@@ -532,6 +543,7 @@ static ncclResult_t abort_comm(ncclComm_t handle)
     FAKE_ENTER(comm, handle, "CommAbort", false);
     /* At once, even inside a group: kernels and blocked calls end now. */
     fake_comm_set_abort(comm);
+    fake_ras_leave(comm, false);
     /* A destroy under way then finishes by itself. */
     return atomic_exchange(&comm->gone, true) ? ncclSuccess
                                               : start_on_comm(teardown_job, comm, true);

@@ -437,6 +437,8 @@ ncclResult_t fake_plan_launch(struct fake_plan *plan)
         pthread_mutex_lock(&comm->lock);
         plan->ticket = comm->ticket_next++;
         comm->pending++;
+        for (int i = 0; i < plan->ncolls; i++)
+            fake_ras_count(comm, plan->colls[i].func);
         pthread_mutex_unlock(&comm->lock);
         result = fake_device_comm_launch(plan, streams[0], run_once);
         if (result != CUDA_SUCCESS) {

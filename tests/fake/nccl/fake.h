@@ -20,6 +20,10 @@
  *   FAKE_NCCL_KERNEL         rank=R,nth=N,what=idle: on rank R the kernel of its Nth collective
  *                            never runs, though all before it on its stream is finished;
  *                            what=mute: it runs, but no data of it get to the next rank
+ *   FAKE_NCCL_RAS            a RAS service (ras.c) at NCCL_RAS_ADDR, or port 28028: on; dead: a
+ *                            process that does not answer counts as dead at once; lies: all others
+ *                            do; other: of another job; hang, mute, endless, cut, garbage, service:
+ *                            no answer as it should be
  *   FAKE_NCCL_DEBUG          1: what happens, on stderr
  *   FAKE_NCCL_NETWORK        a folder that several hosts share: their ranks meet there (network.c)
  * and of the real library's NCCL_DEBUG (VERSION, WARN), NCCL_COMM_BLOCKING, NCCL_LOCAL_REGISTER,
@@ -57,6 +61,7 @@
 #define FAKE_SLOTS_MAX  1024
 #define FAKE_BOOT_SLOTS 4
 #define FAKE_BOOT_BYTES 192
+#define FAKE_RAS_FUNCS  5
 #define FAKE_NTYPES     ((int)ncclNumTypes)
 
 /* ---- shared memory of a communicator (shm.c) ---- */
@@ -100,6 +105,11 @@ struct fake_rank {
     int32_t cable; /* of its host; -1 none that could be cut */
     char bus_id[32];
     char host[64];
+    /* What RAS knows of it. */
+    char ras_address[16];
+    _Atomic int64_t ras_beat_ms;
+    _Atomic uint64_t ras_counts[FAKE_RAS_FUNCS];
+    _Atomic bool ras_ending, ras_ended;
     bool spans_hosts; /* others of the communicator are of other hosts */
 };
 
@@ -158,6 +168,7 @@ struct ncclComm {
     _Atomic bool finalized;
     _Atomic bool gone;          /* destroy or abort has begun */
     int abort_fd;               /* readable once abort is set */
+    uint64_t hash;              /* of its unique id */
     int connection;             /* fake_network_connect; -1 none */
     unsigned char *device_comm; /* device_comm.c */
     bool shows_ring;
@@ -226,6 +237,8 @@ ncclResult_t fake_comm_alloc(int nranks, int rank, int device, CUcontext ctx,
                              const ncclConfig_t *config, struct ncclComm **ret_comm);
 /* From now on its handle is one. */
 void fake_comm_register(struct ncclComm *comm);
+/* All handles of this process, under the registry's lock. */
+void fake_comm_each(void (*visit)(struct ncclComm *comm, void *context), void *context);
 ncclResult_t fake_null_argument(const char *func, const char *name);
 
 /* ---- meeting other ranks (bootstrap.c) ---- */
@@ -265,6 +278,8 @@ bool fake_network_cut(const struct ncclComm *comm, int peer);
 int fake_network_connect(int shm_fd, int rank);
 /* The other rank is of another host, and has closed its connections. */
 bool fake_network_closed(const struct ncclComm *comm, int peer);
+/* The process of the other rank has ended, or left the communicator, on whatever host. */
+bool fake_network_ended(const struct ncclComm *comm, int peer);
 /* What was under way with such a one fails (socketProgress): ncclRemoteError for this communicator.
  */
 void fake_network_fail(struct ncclComm *comm, int peer);
@@ -372,6 +387,15 @@ ncclResult_t fake_group_leave(ncclResult_t result);
 ncclResult_t fake_group_add_job(struct fake_job *job);
 ncclResult_t fake_group_plan(struct ncclComm *comm, CUstream stream, struct fake_plan **ret_plan);
 int fake_thread_start(pthread_t *ret_thread, bool detached, void *(*run)(void *), void *arg);
+
+/* ---- RAS (ras.c) ---- */
+
+/* The communicator has met. */
+void fake_ras_join(struct ncclComm *comm);
+/* The program ends it; `ended`: it is gone. */
+void fake_ras_leave(struct ncclComm *comm, bool ended);
+/* It launches such a collective, not in a capture. */
+void fake_ras_count(struct ncclComm *comm, enum fake_func func);
 
 /* ---- launch and kernels (enqueue.c, kernel.c, reduce.c) ---- */
 

@@ -115,6 +115,13 @@ bool fake_network_closed(const struct ncclComm *comm, int peer)
            lock.l_type == F_UNLCK;
 }
 
+bool fake_network_ended(const struct ncclComm *comm, int peer)
+{
+    struct flock lock = whole_of(peer, F_WRLCK);
+    return comm->connection >= 0 && fcntl(comm->connection, F_OFD_GETLK, &lock) == 0 &&
+           lock.l_type == F_UNLCK;
+}
+
 void fake_network_fail(struct ncclComm *comm, int peer)
 {
     int good = ncclSuccess;

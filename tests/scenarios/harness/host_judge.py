@@ -25,7 +25,10 @@ def judge_verdict(job, node, verdict):
     for culprit in verdict["culprits"]:
         # Who never made a communicator left nothing that would tell where it is.
         if culprit["rank"] in range(row.n) and culprit["pid"]:
-            check(f"{node}: host of rank {culprit['rank']}", culprit["host"], job.node_of(culprit["rank"]))
+            there = job.node_of(culprit["rank"])
+            # NCCL's RAS has addresses instead of names.
+            if culprit["host"] != job.network.hosts[there].address:
+                check(f"{node}: host of rank {culprit['rank']}", culprit["host"], there)
     check(f"{node}: job", verdict["job"], job.name if row.job == "own" else job.places)
 
 

@@ -1,0 +1,149 @@
+/*
+ * Questions to NCCL's RAS.
+ *
+ * Entered by the incident thread; the question itself runs on a thread for I/O, which writes the
+ * answer before it ends its bit, after which the incident thread alone reads it. Must never wait.
+ */
+#include "core/incident/ras_witness.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/comm/comm.h"
+#include "core/runtime/io_workers.h"
+#include "core/runtime/runtime.h"
+#include "core/util/clock.h"
+#include "core/util/log.h"
+
+#define PLACE    "NCCL's RAS"
+#define ASK_NS   (1500 * NG_MS) /* RAS is told to wait for its own peers for one second of it */
+#define FRESH_NS (3 * NG_S)     /* then RAS is asked again */
+#define OLD_NS   (10 * NG_S)    /* the answer is not used any more */
+#define ASKING   1u
+
+_Static_assert(ASK_NS < NG_RAS_WITNESS_NS, "the answer is in time for the verdict");
+
+static _Atomic uint32_t under_way;
+static struct {
+    /* The question that is under way, or the last one. */
+    int64_t asked_mono_ns; /* 0 none yet */
+    int error;             /* of the last one that ended */
+    struct ng_ras_answer answer;
+    /* Of the incident thread: since when the answer is awaited, and for which call. */
+    int64_t awaited_mono_ns;
+    uint64_t group_id, seq;
+} own;
+
+static bool is_idle(void)
+{
+    return !(atomic_load(&under_way) & ASKING);
+}
+
+static void ask(void *unused)
+{
+    (void)unused;
+    ng_arena_reset(&own.answer.arena);
+    own.answer = (struct ng_ras_answer){0};
+    own.error = ng_guard.ask_ras(ng_guard.ras_address, own.asked_mono_ns + ASK_NS, &own.answer);
+    ng_log(NG_LOG_INFO, "asked NCCL's RAS at %s: %s", ng_guard.ras_address,
+           own.error ? strerror(-own.error) : "it answered");
+    ng_io_workers_end(&under_way, ASKING);
+}
+
+static void begin(void)
+{
+    own.asked_mono_ns = ng_clock_mono_ns();
+    own.error = -EINPROGRESS;
+    atomic_fetch_or(&under_way, ASKING);
+    if (ng_io_workers_add(PLACE, ask, NULL) != 0) {
+        own.error = -EAGAIN;
+        atomic_fetch_and(&under_way, ~ASKING);
+    }
+}
+
+/* The communicators of this process, with the hashes by which RAS names them. */
+static struct ng_ras_known *list_known(struct ng_view *view, uint32_t *ret_count)
+{
+    uint32_t count = ng_comm_count(), kept = 0;
+    struct ng_ras_known *known = ng_arena_alloc(&view->arena, (count + 1) * sizeof(*known));
+
+    for (uint32_t i = 0; i < count && known; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        uint32_t state = NG_LOAD(comm->group->state);
+        if (state == NG_GROUP_READY || state == NG_GROUP_FINALIZED)
+            known[kept++] = (struct ng_ras_known){.group_id = NG_LOAD(comm->group->id),
+                                                  .hash = atomic_load(&comm->nccl_hash)};
+    }
+    *ret_count = kept;
+    return known;
+}
+
+void ng_ras_witness_add(struct ng_view *view)
+{
+    int64_t age_ns = ng_clock_mono_ns() - own.asked_mono_ns;
+    struct ng_ras_known *known;
+    uint32_t count;
+
+    if (!own.asked_mono_ns || !is_idle() || age_ns > OLD_NS)
+        return;
+    if (own.error == 0) {
+        known = list_known(view, &count);
+        if (!known || ng_ras_match(&own.answer, known, count, age_ns, view) != 0)
+            ng_log(NG_LOG_ERROR, "cannot use what NCCL's RAS says: %s", strerror(ENOMEM));
+    } else if (age_ns < FRESH_NS && own.error == -ETIMEDOUT) {
+        ng_view_note(view, "NCCL's RAS did not answer in time");
+    } else if (age_ns < FRESH_NS && (own.error == -EBADMSG || own.error == -EMSGSIZE)) {
+        ng_view_note(view, "NCCL's RAS gave no answer that can be read");
+    }
+}
+
+/* Of the processes of this host that wait in the call of the verdict, is this the one that asks? */
+static bool is_asker(const struct ng_view *view, const struct ng_verdict *verdict)
+{
+    const struct ng_view_process *self = NULL, *first = NULL;
+
+    for (uint32_t i = 0; i < view->process_count; i++)
+        if (view->processes[i].self)
+            self = &view->processes[i];
+    for (uint32_t i = 0; i < view->member_count && self; i++) {
+        const struct ng_view_member *member = &view->members[i];
+        const struct ng_view_process *process = &view->processes[member->process];
+        if (member->pending_record && view->groups[member->group].id == verdict->group_id &&
+            process->life == NG_LIFE_RUNNING && strcmp(process->host, self->host) == 0 &&
+            (!first || process->pid < first->pid))
+            first = process;
+    }
+    return !first || first == self;
+}
+
+bool ng_ras_witness_is_awaited(const struct ng_view *view, const struct ng_verdict *verdict)
+{
+    int64_t now = ng_clock_mono_ns();
+
+    if (!verdict->lacks_ranks || !ng_guard.ras_address[0] || !ng_guard.ask_ras)
+        return false;
+    bool fresh = own.asked_mono_ns && now - own.asked_mono_ns < FRESH_NS &&
+                 now - own.asked_mono_ns < verdict->stalled_ns;
+    if (fresh && is_idle())
+        return false;
+    if (own.group_id != verdict->group_id || own.seq != verdict->seq ||
+        now - own.awaited_mono_ns > FRESH_NS) {
+        own.group_id = verdict->group_id;
+        own.seq = verdict->seq;
+        own.awaited_mono_ns = now;
+    }
+    /* The one that asks may have got its alarm later. */
+    bool asks = is_asker(view, verdict);
+    if (now - own.awaited_mono_ns > (asks ? 1 : 2) * NG_RAS_WITNESS_NS)
+        return false;
+    if (is_idle() && asks)
+        begin();
+    return true;
+}
+
+void ng_ras_witness_after_fork(void)
+{
+    memset(&own, 0, sizeof(own));
+    atomic_store(&under_way, 0);
+}
