@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/comm/comm.h"
 #include "core/runtime/io_workers.h"
@@ -18,8 +19,9 @@
 
 #define PLACE    "NCCL's RAS"
 #define ASK_NS   (1500 * NG_MS) /* RAS is told to wait for its own peers for one second of it */
-#define FRESH_NS (3 * NG_S)     /* then RAS is asked again */
-#define OLD_NS   (10 * NG_S)    /* the answer is not used any more */
+#define AGAIN_NS (50 * NG_MS)
+#define FRESH_NS (3 * NG_S)  /* then RAS is asked again */
+#define OLD_NS   (10 * NG_S) /* the answer is not used any more */
 #define ASKING   1u
 
 _Static_assert(ASK_NS < NG_RAS_WITNESS_NS, "the answer is in time for the verdict");
@@ -40,14 +42,40 @@ static bool is_idle(void)
     return !(atomic_load(&under_way) & ASKING);
 }
 
+/* Jobs of one user share the port of their host. A text does not list all ranks. */
+static bool is_of_our_job(const struct ng_ras_answer *answer)
+{
+    int pid = getpid();
+
+    for (uint32_t c = 0; c < answer->count; c++) {
+        const struct ng_ras_communicator *communicator = &answer->communicators[c];
+        if (communicator->partial)
+            return true;
+        for (uint32_t i = 0; i < communicator->rank_count; i++)
+            if (communicator->ranks[i].pid == pid)
+                return true;
+    }
+    return false;
+}
+
 static void ask(void *unused)
 {
+    int64_t until = own.asked_mono_ns + ASK_NS;
+
     (void)unused;
-    ng_arena_reset(&own.answer.arena);
-    own.answer = (struct ng_ras_answer){0};
-    own.error = ng_guard.ask_ras(ng_guard.ras_address, own.asked_mono_ns + ASK_NS, &own.answer);
+    do {
+        ng_arena_reset(&own.answer.arena);
+        own.answer = (struct ng_ras_answer){0};
+        own.error = ng_guard.ask_ras(ng_guard.ras_address, until, &own.answer);
+        if (!own.error && !is_of_our_job(&own.answer))
+            own.error = -ENOENT;
+        /* Another connection may reach our own job. */
+    } while (own.error == -ENOENT && ng_clock_mono_ns() < until - AGAIN_NS &&
+             usleep(AGAIN_NS / 1000) == 0);
     ng_log(NG_LOG_INFO, "asked NCCL's RAS at %s: %s", ng_guard.ras_address,
-           own.error ? strerror(-own.error) : "it answered");
+           own.error == -ENOENT ? "it is another job's"
+           : own.error          ? strerror(-own.error)
+                                : "it answered");
     ng_io_workers_end(&under_way, ASKING);
 }
 
@@ -95,6 +123,8 @@ void ng_ras_witness_add(struct ng_view *view)
         ng_view_note(view, "NCCL's RAS did not answer in time");
     } else if (age_ns < FRESH_NS && (own.error == -EBADMSG || own.error == -EMSGSIZE)) {
         ng_view_note(view, "NCCL's RAS gave no answer that can be read");
+    } else if (age_ns < FRESH_NS && own.error == -ENOENT) {
+        ng_view_note(view, "NCCL's RAS answered for another job only");
     }
 }
 

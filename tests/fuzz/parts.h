@@ -23,7 +23,7 @@ struct part {
 };
 
 extern const struct part part_progress, part_incident, part_faults, part_rules, part_frames,
-    part_lines;
+    part_lines, part_ras;
 
 extern const struct part *const parts[]; /* all of them; NULL ends it */
 
