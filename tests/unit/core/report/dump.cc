@@ -152,6 +152,7 @@ TEST(Dump, KnowsEveryFieldOfTheView)
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
     EXPECT_EQ(sizeof(struct ng_view_member), 448u);
     EXPECT_EQ(sizeof(struct ng_view_sample), 24u);
+    EXPECT_EQ(sizeof(struct ng_view_ras), 104u);
     EXPECT_EQ(sizeof(struct ng_view_duration), 280u);
     EXPECT_EQ(sizeof(struct ng_view_group), 96u);
     EXPECT_EQ(sizeof(struct ng_view_call_stack), 24u);
@@ -401,5 +402,41 @@ TEST(Dump, TheReaderKnowsALostProcess)
     ASSERT_EQ(ng_read_dump(&again, (folder / "rank_0.json").c_str(), "x", why, sizeof(why)), 0)
         << why;
     EXPECT_EQ(again.processes[0].life, NG_LIFE_LOST);
+}
+
+/* In the dump of the process that asked, and of no other. */
+TEST(Dump, TheReaderKnowsWhatRasSaid)
+{
+    Folder folder;
+    Job job = full_job();
+    job.process(0).self = true;
+    char why[256] = "";
+    View view(job);
+    const struct ng_view_ras words[] = {
+        {7, NG_S, {3, 4711, "10.0.0.1", NG_RAS_MEMBER, true, UINT64_MAX}, 20, true, true},
+        {7, NG_S, {5, 0, "", NG_RAS_DEAD, false, 0}, 0, false, false},
+        {9, 2 * NG_S, {0, 1, "::1", NG_RAS_NO_MEMBER, false, 0}, 0, false, false},
+    };
+    for (int i : {2, 0, 1}) /* kept in order, whatever came first */
+        ASSERT_TRUE(ng_view_add_ras(&view.view, &words[i]));
+    EXPECT_EQ(dump_text(&view.view, 1).find("\"ras\""), std::string::npos);
+    OwnView again;
+    ASSERT_EQ(ng_dump_save_process(&view.view, 0, folder.path().c_str()), 0);
+    ASSERT_EQ(ng_read_dump(&again, (folder / "rank_0.json").c_str(), "x", why, sizeof(why)), 0)
+        << why;
+    ASSERT_EQ(again.ras_count, 3u);
+    for (uint32_t i = 0; i < 3; i++) {
+        EXPECT_EQ(again.ras[i].group_id, words[i].group_id);
+        EXPECT_EQ(again.ras[i].age_ns, words[i].age_ns);
+        EXPECT_EQ(again.ras[i].rank.rank, words[i].rank.rank);
+        EXPECT_EQ(again.ras[i].rank.pid, words[i].rank.pid);
+        EXPECT_STREQ(again.ras[i].rank.host, words[i].rank.host);
+        EXPECT_EQ(again.ras[i].rank.state, words[i].rank.state);
+        EXPECT_EQ(again.ras[i].rank.counts, words[i].rank.counts);
+        EXPECT_EQ(again.ras[i].rank.launched, words[i].rank.launched);
+        EXPECT_EQ(again.ras[i].others, words[i].others);
+        EXPECT_EQ(again.ras[i].behind, words[i].behind);
+        EXPECT_EQ(again.ras[i].waits, words[i].waits);
+    }
 }
 #endif
