@@ -240,8 +240,9 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
             comm = create_one(call, thread, NULL,
                               ng_group_id_unique(creation->unique_ids, creation->unique_id_count),
                               creation->nranks, creation->rank, creation->new_comm);
-        if (comm)
-            atomic_store(&comm->nccl_hash, ng_group_id_nccl(creation->unique_ids));
+        if (comm && creation->unique_ids)
+            atomic_store(&comm->nccl_hash, ng_group_id_nccl(creation->unique_ids,
+                                                            NG_LOAD(comm->group->nccl_version)));
     }
     ng_thread_enter(thread, call->op, parent ? parent : comm, 0, 0, ng_clock_mono_ns());
     if (!parent || !ng_comm_is_shut_now(parent) || !ng_in_flight_await(parent)) {

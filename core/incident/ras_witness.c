@@ -7,6 +7,7 @@
 #include "core/incident/ras_witness.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
@@ -119,6 +120,13 @@ void ng_ras_witness_add(struct ng_view *view)
         known = list_known(view, &count);
         if (!known || ng_ras_match(&own.answer, known, count, age_ns, view) != 0)
             ng_log(NG_LOG_ERROR, "cannot use what NCCL's RAS says: %s", strerror(ENOMEM));
+        else if (!view->ras_count)
+            ng_log(NG_LOG_INFO,
+                   "NCCL's RAS says nothing of ranks that are missing here: %u communicators, the "
+                   "first with hash %016" PRIx64 " and %u ranks, ours with hash %016" PRIx64,
+                   own.answer.count, own.answer.count ? own.answer.communicators[0].hash : 0,
+                   own.answer.count ? own.answer.communicators[0].rank_count : 0,
+                   count ? known[0].hash : 0);
     } else if (age_ns < FRESH_NS && own.error == -ETIMEDOUT) {
         ng_view_note(view, "NCCL's RAS did not answer in time");
     } else if (age_ns < FRESH_NS && (own.error == -EBADMSG || own.error == -EMSGSIZE)) {

@@ -39,14 +39,34 @@ uint64_t ng_group_id_unique(const void *unique_ids, int count)
     return ng_hash(SEED_UNIQUE, unique_ids, (size_t)(count > 0 ? count : 1) * NG_UNIQUE_ID_BYTES);
 }
 
-uint64_t ng_group_id_nccl(const void *unique_id)
+/* Of NCCL 2.25 and older. */
+static uint64_t old_nccl_hash(const char *bytes)
 {
-    const char *bytes = unique_id; /* of the machine's own signedness, as in NCCL */
     uint64_t hash = 5381;
 
+    /* Of the machine's own signedness, as in NCCL. */
     for (unsigned i = 0; i < NG_UNIQUE_ID_BYTES; i++)
         hash = hash * 33 ^ (uint64_t)(int64_t)bytes[i];
     return hash;
+}
+
+uint64_t ng_group_id_nccl(const void *unique_id, int version)
+{
+    const unsigned char *bytes = unique_id;
+    uint64_t sum = 1 ^ NG_UNIQUE_ID_BYTES, state = 1, word;
+
+    if (version < 22600)
+        return old_nccl_hash(unique_id);
+    for (unsigned i = 0; i < NG_UNIQUE_ID_BYTES; i += sizeof(word)) {
+        sum += state;
+        state ^= sum;
+        sum = (sum ^ sum >> 31) * UINT64_C(0x9de62bbc8cef3ce3);
+        state = (state ^ state >> 32) * UINT64_C(0x485cd6311b599e79);
+        memcpy(&word, bytes + i, sizeof(word));
+        sum += word;
+    }
+    sum = (sum ^ sum >> 31) * UINT64_C(0xbac3bd562846de6b) + state;
+    return (sum ^ sum >> 32) * UINT64_C(0x995a187a14e7b445);
 }
 
 uint64_t ng_group_id_split(uint64_t parent, uint32_t ordinal, int color)

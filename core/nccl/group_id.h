@@ -19,9 +19,9 @@ uint64_t ng_hash(uint64_t seed, const void *bytes, size_t count);
 /* From one unique id, or from all of a scalable init. */
 uint64_t ng_group_id_unique(const void *unique_ids, int count);
 
-/* The hash by which NCCL's own log and RAS name a communicator made from this unique id (2.24 to
- * 2.30; one that is a child of another is named otherwise). */
-uint64_t ng_group_id_nccl(const void *unique_id);
+/* The hash by which the log and RAS of NCCL `version` (22809) name a communicator made from this
+ * unique id; one that is a child of another is named otherwise. As of 2.24 to 2.30. */
+uint64_t ng_group_id_nccl(const void *unique_id, int version);
 
 /* The `ordinal`-th child (from 1) of a parent: split by color; grow with color 0. */
 uint64_t ng_group_id_split(uint64_t parent, uint32_t ordinal, int color);

@@ -45,9 +45,8 @@ struct ng_guard {
     /* Reads Python stacks, see core/evidence/stacks.h; NULL not available. */
     int (*read_python)(char *ret_text, size_t bytes);
     /* Asks NCCL's RAS at `ras_address`: store/ras/ras_client.h. */
-    int (*ask_ras)(const char *address, int64_t deadline_mono_ns,
-                   struct ng_ras_answer *ret_answer);
-    char ras_address[128]; /* "" RAS is off */
+    int (*ask_ras)(const char *address, int64_t deadline_mono_ns, struct ng_ras_answer *ret_answer);
+    char ras_address[128];                            /* "" RAS is off */
     void (*tell_start)(const struct ng_guard *guard); /* reports what is guarded; NULL none */
     bool (*start_parts)(void);                        /* core/lifecycle/lifecycle.h */
     void (*forget_parts)(void);

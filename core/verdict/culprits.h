@@ -29,8 +29,8 @@ int ng_culprits_of_processes(struct ng_verdict_builder *builder);
 int ng_culprits_mismatch(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                          const struct ng_mismatch *mismatch);
 
-/* No absentee has evidence that explains the wait: adds those of which NCCL's RAS says the worst. At
- * most likely. */
+/* No absentee has evidence that explains the wait: adds those of which NCCL's RAS says the worst.
+ * At most likely. */
 int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait *wait);
 
 /* Adds the one rank that waits in a call that the others finished their work without making. */

@@ -59,11 +59,11 @@ int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *builder,
         const char *what = wait->absentees[i].overwritten
                                ? "records that reach back to the sends and receives"
                                : "evidence";
-        char *line = first == last
-                         ? ng_arena_printf(&verdict->arena, "no %s of group rank %d%s", what, first,
-                                           outside)
-                         : ng_arena_printf(&verdict->arena, "no %s of group ranks %d to %d%s", what,
-                                           first, last, outside);
+        char *line =
+            first == last
+                ? ng_arena_printf(&verdict->arena, "no %s of group rank %d%s", what, first, outside)
+                : ng_arena_printf(&verdict->arena, "no %s of group ranks %d to %d%s", what, first,
+                                  last, outside);
         if (!line)
             return -ENOMEM;
         verdict->missing_evidence[verdict->missing_evidence_count++] = line;

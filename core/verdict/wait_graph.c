@@ -1422,8 +1422,8 @@ static void look_outside(const struct finder *finder)
             struct ng_absentee *absentee = &wait->absentees[a];
             if (absentee->member)
                 continue;
-            absentee->ras = ng_view_find_ras(
-                finder->view, finder->view->groups[wait->group].id, absentee->group_rank);
+            absentee->ras = ng_view_find_ras(finder->view, finder->view->groups[wait->group].id,
+                                             absentee->group_rank);
             if (absentee->ras && absentee->ras->age_ns >= wait->age_ns)
                 absentee->ras = NULL;
         }

@@ -110,7 +110,8 @@ static const struct ng_ras_rank *rank_of(const struct ng_ras_communicator *commu
                : NULL;
 }
 
-/* Could it be this group, by its size, its hash and the processes of its ranks? */
+/* Could it be this group, by its size and the processes of its ranks? A text has too few of them,
+ * so it needs the hash. */
 static bool fits(const struct ng_ras_communicator *communicator, const struct ng_view *view,
                  uint32_t group, uint64_t hash)
 {
@@ -118,8 +119,7 @@ static bool fits(const struct ng_ras_communicator *communicator, const struct ng
     const struct ng_view_member *members = ng_view_members(view, group, &count);
     bool same_hash = hash && hash == communicator->hash;
 
-    if (communicator->size != view->groups[group].nranks || (hash && !same_hash) ||
-        (communicator->partial && !same_hash))
+    if (communicator->size != view->groups[group].nranks || (communicator->partial && !same_hash))
         return false;
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_process *process = &view->processes[members[i].process];
@@ -270,10 +270,14 @@ static int match_group(struct matching *matching, uint32_t group, uint64_t hash,
         .waits = self->pending_seq != 0,
         .ahead = self->entered > self->pending_seq ? self->entered - self->pending_seq : 0};
     for (uint32_t c = 0; c < answer->count; c++) {
-        fitting[c] = fits(&answer->communicators[c], view, group, hash);
-        if (fitting[c] && fit++ == 0)
-            chosen = &answer->communicators[c];
+        const struct ng_ras_communicator *communicator = &answer->communicators[c];
+        fitting[c] = fits(communicator, view, group, hash);
+        /* Other releases may have another hash. */
+        if (fitting[c] && (fit++ == 0 || communicator->hash == hash))
+            chosen = communicator;
     }
+    if (chosen && chosen->hash == hash)
+        fit = 1;
     if (!chosen || !describe(chosen, self->group_rank, &asking.rank))
         return 0;
     note_contradictions(view, group, chosen);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 const struct part *const parts[] = {&part_progress, &part_incident, &part_faults, &part_rules,
-                                    &part_frames,   &part_lines, &part_ras, NULL};
+                                    &part_frames,   &part_lines,    &part_ras,    NULL};
 
 const struct part *part_find(const char *name)
 {

@@ -322,9 +322,7 @@ ncclResult_t fake_boot_join(struct ncclComm *comm, const ncclUniqueId *id)
     int fd, shm_fd, err, cable = fake_network_here();
     uint32_t resets = fake_network_resets(cable);
     memcpy(&layout, id->internal, sizeof(layout));
-    comm->hash = 5381;
-    for (size_t i = 0; i < sizeof(id->internal); i++)
-        comm->hash = comm->hash * 33 ^ (uint64_t)(int64_t)id->internal[i];
+    comm->hash = fake_ras_hash(id);
     REFUSE_IF(layout.magic != ID_MAGIC, ncclSystemError,
               "Bootstrap : the unique id is not one of ncclGetUniqueId");
     if (layout.cable == cable)

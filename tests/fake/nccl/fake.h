@@ -390,6 +390,8 @@ int fake_thread_start(pthread_t *ret_thread, bool detached, void *(*run)(void *)
 
 /* ---- RAS (ras.c) ---- */
 
+/* By which a communicator of this id is named: getHash of 2.26 and newer, or the one before. */
+uint64_t fake_ras_hash(const ncclUniqueId *id);
 /* The communicator has met. */
 void fake_ras_join(struct ncclComm *comm);
 /* The program ends it; `ended`: it is gone. */

@@ -41,6 +41,26 @@ static bool is_mode(const char *name)
     return mode && strcmp(mode, name) == 0;
 }
 
+uint64_t fake_ras_hash(const ncclUniqueId *id)
+{
+    uint64_t a = 1 ^ sizeof(id->internal), b = 1, word, hash = 5381;
+    if (fake_version() < 22600) {
+        for (size_t i = 0; i < sizeof(id->internal); i++)
+            hash = hash * 33 ^ (uint64_t)(int64_t)id->internal[i];
+        return hash;
+    }
+    for (size_t i = 0; i < sizeof(id->internal); i += sizeof(word)) {
+        a += b;
+        b ^= a;
+        a = (a ^ a >> 31) * UINT64_C(0x9de62bbc8cef3ce3);
+        b = (b ^ b >> 32) * UINT64_C(0x485cd6311b599e79);
+        memcpy(&word, id->internal + i, sizeof(word));
+        a += word;
+    }
+    a = (a ^ a >> 31) * UINT64_C(0xbac3bd562846de6b) + b;
+    return (a ^ a >> 32) * UINT64_C(0x995a187a14e7b445);
+}
+
 /* ---- What is known ---- */
 
 enum state { MEMBER, ENDING, NO_MEMBER, OUT_OF_REACH, DEAD };

@@ -247,3 +247,218 @@ TEST(RasAnswer, TextThatIsCutOffOrImpossibleIsRefused)
         EXPECT_EQ(Answer(std::string(HEAD) + rest).error, -EBADMSG) << rest;
     EXPECT_EQ(Answer(std::string(HEAD) + "Warnings\n========\n\n").error, 0);
 }
+
+/* As NCCL 2.28.9 answered on two GPUs of one host, rank 1 of which was killed, or did not come. */
+static const char real_dead_json[] =
+    "{\n"
+    "  \"nccl_version\": \"2.28.9\",\n"
+    "  \"cuda_runtime_version\": 13000,\n"
+    "  \"cuda_driver_version\": 13000,\n"
+    "  \"timestamp\": \"2026-11-26 23:51:57\",\n"
+    "  \"communicators_count\": 1,\n"
+    "  \"communicators\": [\n"
+    "    {\n"
+    "      \"hash\": \"0xc9b2ee27752fd361\",\n"
+    "      \"secondary_hash\": \"0x19615dd3307a7f62:0x9cc836361ab95ec8\",\n"
+    "      \"size\": 2,\n"
+    "      \"ranks_count\": 1,\n"
+    "      \"missing_ranks_count\": 1,\n"
+    "      \"ranks\": [\n"
+    "        {\n"
+    "          \"rank\": 0,\n"
+    "          \"host\": \"192.0.2.2\",\n"
+    "          \"pid\": 670,\n"
+    "          \"cuda_dev\": 0,\n"
+    "          \"nvml_dev\": 0,\n"
+    "          \"status\": {\n"
+    "            \"init_state\": 0,\n"
+    "            \"async_error\": 0,\n"
+    "            \"finalize_called\": false,\n"
+    "            \"destroy_flag\": false,\n"
+    "            \"abort_flag\": false\n"
+    "          },\n"
+    "          \"collective_counts\": {\n"
+    "            \"Broadcast\": 0,\n"
+    "            \"Reduce\": 0,\n"
+    "            \"AllGather\": 0,\n"
+    "            \"ReduceScatter\": 0,\n"
+    "            \"AllReduce\": 20\n"
+    "          }\n"
+    "        }\n"
+    "      ],\n"
+    "      \"missing_ranks\": [\n"
+    "        {\n"
+    "          \"rank\": 1,\n"
+    "          \"host\": \"192.0.2.2\",\n"
+    "          \"pid\": 671,\n"
+    "          \"cuda_dev\": 1,\n"
+    "          \"nvml_dev\": 1\n"
+    "          \"status\": {\n"
+    "            \"unresponsive\": true,\n"
+    "            \"considered_dead\": false\n"
+    "          }\n"
+    "        }\n"
+    "      ]\n"
+    "    }\n"
+    "  ],\n"
+    "  \"ras\": {\n"
+    "    \"collection_time_sec\": 0.000,\n"
+    "    \"timeouts_count\": 0\n"
+    "  }\n"
+    "}\n";
+static const char real_hang_json[] =
+    "{\n"
+    "  \"nccl_version\": \"2.28.9\",\n"
+    "  \"cuda_runtime_version\": 13000,\n"
+    "  \"cuda_driver_version\": 13000,\n"
+    "  \"timestamp\": \"2026-11-26 23:51:28\",\n"
+    "  \"communicators_count\": 1,\n"
+    "  \"communicators\": [\n"
+    "    {\n"
+    "      \"hash\": \"0x34b90e1ab66c6b86\",\n"
+    "      \"secondary_hash\": \"0x84677dc671b71787:0x67096600f2cf00ce\",\n"
+    "      \"size\": 2,\n"
+    "      \"ranks_count\": 2,\n"
+    "      \"missing_ranks_count\": 0,\n"
+    "      \"ranks\": [\n"
+    "        {\n"
+    "          \"rank\": 0,\n"
+    "          \"host\": \"192.0.2.2\",\n"
+    "          \"pid\": 604,\n"
+    "          \"cuda_dev\": 0,\n"
+    "          \"nvml_dev\": 0,\n"
+    "          \"status\": {\n"
+    "            \"init_state\": 0,\n"
+    "            \"async_error\": 0,\n"
+    "            \"finalize_called\": false,\n"
+    "            \"destroy_flag\": false,\n"
+    "            \"abort_flag\": false\n"
+    "          },\n"
+    "          \"collective_counts\": {\n"
+    "            \"Broadcast\": 0,\n"
+    "            \"Reduce\": 0,\n"
+    "            \"AllGather\": 0,\n"
+    "            \"ReduceScatter\": 0,\n"
+    "            \"AllReduce\": 20\n"
+    "          }\n"
+    "        },\n"
+    "        {\n"
+    "          \"rank\": 1,\n"
+    "          \"host\": \"192.0.2.2\",\n"
+    "          \"pid\": 605,\n"
+    "          \"cuda_dev\": 1,\n"
+    "          \"nvml_dev\": 1,\n"
+    "          \"status\": {\n"
+    "            \"init_state\": 0,\n"
+    "            \"async_error\": 0,\n"
+    "            \"finalize_called\": false,\n"
+    "            \"destroy_flag\": false,\n"
+    "            \"abort_flag\": false\n"
+    "          },\n"
+    "          \"collective_counts\": {\n"
+    "            \"Broadcast\": 0,\n"
+    "            \"Reduce\": 0,\n"
+    "            \"AllGather\": 0,\n"
+    "            \"ReduceScatter\": 0,\n"
+    "            \"AllReduce\": 19\n"
+    "          }\n"
+    "        }\n"
+    "      ],\n"
+    "      \"missing_ranks\": [\n"
+    "\n"
+    "      ]\n"
+    "    }\n"
+    "  ],\n"
+    "  \"ras\": {\n"
+    "    \"collection_time_sec\": 0.000,\n"
+    "    \"timeouts_count\": 0\n"
+    "  }\n"
+    "}\n";
+static const char real_dead_text[] =
+    "NCCL version 2.28.9 compiled with CUDA 13.0\n"
+    "CUDA runtime version 13000, driver version 13000\n"
+    "\n"
+    "Job summary\n"
+    "===========\n"
+    "\n"
+    "  Nodes  Processes         GPUs  Processes     GPUs\n"
+    "(total)   per node  per process    (total)  (total)\n"
+    "      1          2            1          2        2\n"
+    "\n"
+    "Communicators... (0.000s)\n"
+    "=============\n"
+    "\n"
+    "Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors\n"
+    "    #  in group  per comm  per node  per comm  in group\n"
+    "    0         1         1         1         2         1   RUNNING  INCOMPLETE\n"
+    "\n"
+    "Errors\n"
+    "======\n"
+    "\n"
+    "INCOMPLETE\n"
+    "  Missing communicator data from 1 job process\n"
+    "  Process 671 on node 192.0.2.2 managing GPU 1\n"
+    "\n"
+    "#0-0 (c9b2ee27752fd361) INCOMPLETE\n"
+    "  Missing communicator data from 1 rank\n"
+    "  Rank 1 -- GPU 1 managed by process 671 on node 192.0.2.2\n"
+    "\n"
+    "Warnings\n"
+    "========\n";
+static const char real_hang_text[] =
+    "NCCL version 2.28.9 compiled with CUDA 13.0\n"
+    "CUDA runtime version 13000, driver version 13000\n"
+    "\n"
+    "Job summary\n"
+    "===========\n"
+    "\n"
+    "  Nodes  Processes         GPUs  Processes     GPUs\n"
+    "(total)   per node  per process    (total)  (total)\n"
+    "      1          2            1          2        2\n"
+    "\n"
+    "Communicators... (0.000s)\n"
+    "=============\n"
+    "\n"
+    "Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors\n"
+    "    #  in group  per comm  per node  per comm  in group\n"
+    "    0         1         1         2         2         2   RUNNING  MISMATCH\n"
+    "\n"
+    "Errors\n"
+    "======\n"
+    "\n"
+    "Warnings\n"
+    "========\n"
+    "\n"
+    "#0-0 (34b90e1ab66c6b86) MISMATCH\n"
+    "  Communicator ranks have different AllReduce operation counts\n"
+    "  Rank 0 has launched up to operation 20 -- GPU 0 managed by process 604 on node 192.0.2.2\n"
+    "  Rank 1 has launched up to operation 19 -- GPU 1 managed by process 605 on node 192.0.2.2\n";
+
+TEST(RasAnswer, NcclOfTwoGpus)
+{
+    for (const char *text : {real_dead_json, real_dead_text}) {
+        Answer answer(text);
+        ASSERT_EQ(answer.error, 0);
+        ASSERT_EQ(answer.answer.count, 1u);
+        EXPECT_EQ(answer.at(0).hash, 0xc9b2ee27752fd361);
+        EXPECT_EQ(answer.at(0).size, 2);
+        const struct ng_ras_rank &last = answer.at(0).ranks[answer.at(0).rank_count - 1];
+        EXPECT_EQ(last.rank, 1);
+        EXPECT_EQ(last.pid, 671);
+        EXPECT_STREQ(last.host, "192.0.2.2");
+        EXPECT_EQ(last.state, NG_RAS_UNREACHABLE);
+    }
+    for (const char *text : {real_hang_json, real_hang_text}) {
+        Answer answer(text);
+        ASSERT_EQ(answer.error, 0);
+        ASSERT_EQ(answer.answer.count, 1u);
+        EXPECT_EQ(answer.at(0).hash, 0x34b90e1ab66c6b86);
+        ASSERT_EQ(answer.at(0).rank_count, 2u);
+        for (int i = 0; i < 2; i++) {
+            EXPECT_EQ(answer.at(0).ranks[i].pid, 604 + i);
+            EXPECT_TRUE(answer.at(0).ranks[i].counts);
+            EXPECT_EQ(answer.at(0).ranks[i].launched, 20u - i);
+            EXPECT_EQ(answer.at(0).ranks[i].state, NG_RAS_MEMBER);
+        }
+    }
+}
