@@ -1413,7 +1413,20 @@ enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait)
     return wait->op;
 }
 
-/* An answer that is older than the wait says nothing about it. */
+/* Does the process of this rank of a group of the whole job report, though not this group? */
+static bool reports(const struct ng_view *view, uint32_t group, int rank)
+{
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        if (process->rank == rank && process->world_size == view->groups[group].nranks &&
+            !process->quiet_ns &&
+            (process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_STOPPED))
+            return true;
+    }
+    return false;
+}
+
+/* An answer that is older than the wait says nothing about it, nor is a rank dead that reports. */
 static void look_outside(const struct finder *finder)
 {
     for (uint32_t w = 0; w < finder->waits->count && finder->view->ras_count; w++) {
@@ -1425,6 +1438,9 @@ static void look_outside(const struct finder *finder)
             absentee->ras = ng_view_find_ras(finder->view, finder->view->groups[wait->group].id,
                                              absentee->group_rank);
             if (absentee->ras && absentee->ras->age_ns >= wait->age_ns)
+                absentee->ras = NULL;
+            if (absentee->ras && ng_ras_is_out_of_reach(&absentee->ras->rank) &&
+                reports(finder->view, wait->group, absentee->group_rank))
                 absentee->ras = NULL;
         }
     }

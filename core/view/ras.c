@@ -132,11 +132,6 @@ static bool fits(const struct ng_ras_communicator *communicator, const struct ng
     return true;
 }
 
-static bool is_out_of_reach(const struct ng_ras_rank *rank)
-{
-    return rank->state == NG_RAS_UNREACHABLE || rank->state == NG_RAS_DEAD;
-}
-
 /*
  * By the counts of other communicators: does this rank's process wait there, for a rank that is
  * behind or out of reach? Then it is not known whom its own communicator waits for in the end.
@@ -161,7 +156,7 @@ static bool waits_elsewhere(const struct ng_ras_answer *answer,
             if (rank->pid && rank->pid == late->pid && strcmp(rank->host, late->host) == 0 &&
                 rank->state == NG_RAS_MEMBER)
                 there = rank;
-            cut |= is_out_of_reach(rank);
+            cut |= ng_ras_is_out_of_reach(rank);
             if (rank->counts && rank->launched < least)
                 least = rank->launched;
         }
@@ -242,7 +237,8 @@ static void note_contradictions(struct ng_view *view, uint32_t group,
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_process *process = &view->processes[members[i].process];
         const struct ng_ras_rank *rank = rank_of(communicator, members[i].group_rank);
-        if (rank && is_out_of_reach(rank) && process->life == NG_LIFE_RUNNING && !process->quiet_ns)
+        if (rank && ng_ras_is_out_of_reach(rank) && process->life == NG_LIFE_RUNNING &&
+            !process->quiet_ns)
             ng_view_note(view,
                          "NCCL's RAS says that group rank %d is out of its reach, but the guard of "
                          "that rank reports",

@@ -39,6 +39,12 @@ struct ng_ras_rank {
     uint64_t launched; /* collectives, of the kinds that RAS counts */
 };
 
+/* It may have ended, or be frozen or cut off. */
+static inline bool ng_ras_is_out_of_reach(const struct ng_ras_rank *rank)
+{
+    return rank->state == NG_RAS_UNREACHABLE || rank->state == NG_RAS_DEAD;
+}
+
 /* A communicator as RAS describes it. */
 struct ng_ras_communicator {
     uint64_t hash; /* NCCL's: see ng_group_id_nccl */

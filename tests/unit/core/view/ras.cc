@@ -44,8 +44,10 @@ struct Case {
     {
         for (int rank = 0; rank < ranks; rank++)
             job.process(rank).pid = 1000 + rank;
-        for (int rank : unseen)
+        for (int rank : unseen) {
             job.forget(WORLD, rank);
+            job.process(rank).life = NG_LIFE_UNKNOWN;
+        }
         job.process(0).self = true;
         witness.add(ranks);
     }
@@ -172,6 +174,7 @@ TEST(Ras, ItsWordIsNeverAboveTheGuards)
     for (int rank = 0; rank < 4; rank++)
         the.job.process(rank).pid = 1000 + rank;
     the.job.forget(WORLD, 3);
+    the.job.process(3).life = NG_LIFE_UNKNOWN;
     the.job.process(0).self = true;
     the.witness.at(3).state = NG_RAS_DEAD;
     the.witness.at(1).state = NG_RAS_DEAD;
@@ -181,6 +184,15 @@ TEST(Ras, ItsWordIsNeverAboveTheGuards)
     EXPECT_EQ(verdict.culprits[0].group_rank, 1);
     EXPECT_PRED2(mentions, verdict.culprits[0].why, "is alive but never called");
     EXPECT_TRUE(the.misses("says that group rank 1 is out of its reach"));
+}
+
+/* Its process is there, and reports, though not this group: it is not dead. */
+TEST(Ras, WhoseProcessReportsIsNotDead)
+{
+    Case the(4, {2});
+    the.witness.at(2).state = NG_RAS_UNREACHABLE;
+    the.job.process(2).life = NG_LIFE_RUNNING;
+    EXPECT_EQ(the.judge().kind, NG_KIND_UNKNOWN);
 }
 
 TEST(Ras, WhatIsOlderThanTheWaitSaysNothing)
