@@ -497,7 +497,7 @@ int ng_culprits_mismatch(struct ng_verdict_builder *builder, const struct ng_wai
     verdict->others_may_tell = mismatch->is_open;
     for (uint32_t i = 0; i < count; i++) {
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
-            !ng_signature_at(&members[i], mismatch->seq, &signature) ||
+            !ng_mismatch_call_at(builder->view, &members[i], mismatch->seq, &signature) ||
             (!mismatch->undecided && !ng_signature_differ(&signature, &mismatch->expected)))
             continue;
         struct ng_culprit *culprit =

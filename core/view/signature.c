@@ -153,13 +153,9 @@ static bool usual(const struct ng_view_member *members, uint32_t count, uint64_t
     return true;
 }
 
-/*
- * The collective that a rank has made as `seq`, or that the guard refused (NCCLGUARD_CHECK=strict)
- * and the rank ended for: it did not come to another one. NCCL itself finds other errors in the
- * arguments of a collective.
- */
-static bool meant_at(const struct ng_view *view, const struct ng_view_member *member, uint64_t seq,
-                     struct ng_signature *ret_signature)
+/* NCCL itself finds other errors in the arguments of a collective. */
+bool ng_mismatch_call_at(const struct ng_view *view, const struct ng_view_member *member,
+                         uint64_t seq, struct ng_signature *ret_signature)
 {
     const struct ng_view_record *last =
         member->record_count ? &member->records[member->record_count - 1] : NULL;
@@ -185,7 +181,7 @@ static bool differ_at(const struct ng_view *view, uint32_t group, uint64_t seq,
 
     /* Boyer-Moore majority vote: the candidate is the majority if there is one. */
     for (uint32_t i = 0; i < count; i++) {
-        if (shadowed(members, i) || !meant_at(view, &members[i], seq, &signature))
+        if (shadowed(members, i) || !ng_mismatch_call_at(view, &members[i], seq, &signature))
             continue;
         known++;
         if (votes == 0) {
@@ -198,7 +194,7 @@ static bool differ_at(const struct ng_view *view, uint32_t group, uint64_t seq,
         }
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (shadowed(members, i) || !meant_at(view, &members[i], seq, &signature))
+        if (shadowed(members, i) || !ng_mismatch_call_at(view, &members[i], seq, &signature))
             continue;
         if (!ng_signature_differ(&candidate, &signature)) {
             for_candidate++;

@@ -40,4 +40,10 @@ bool ng_mismatch_find(const struct ng_view *view, uint32_t group, uint64_t last,
 bool ng_mismatch_at(const struct ng_view *view, uint32_t group, uint64_t seq,
                     struct ng_mismatch *ret_mismatch);
 
+/* The call of a member that a mismatch at `seq` is judged by: what it passed to that collective, or
+ * what the guard refused (NCCLGUARD_CHECK=strict) and the rank ended for, since it did not come to
+ * another one. False: none is known. */
+bool ng_mismatch_call_at(const struct ng_view *view, const struct ng_view_member *member,
+                         uint64_t seq, struct ng_signature *ret_signature);
+
 #endif

@@ -53,7 +53,7 @@ static int list_culprits(const struct ng_view *view, const struct ng_mismatch *m
         return -ENOMEM;
     for (uint32_t i = 0; i < count && report->culprit_count < room; i++) {
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) ||
-            !ng_signature_at(&members[i], mismatch->seq, &signature) ||
+            !ng_mismatch_call_at(view, &members[i], mismatch->seq, &signature) ||
             (!mismatch->undecided && !ng_signature_differ(&signature, &mismatch->expected)))
             continue;
         struct ng_mismatch_culprit *culprit = &report->culprits[report->culprit_count++];

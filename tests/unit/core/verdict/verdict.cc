@@ -792,6 +792,26 @@ TEST(Verdict, RanksThatEndSinceTheirCallWasRefusedAreNotToBlame)
     }
 }
 
+/* The refused call is known, so its rank is named like one whose call NCCL has. */
+TEST(Verdict, TheRankWhoseRefusedCallDiffersFromTheOthersIsNamed)
+{
+    for (int nranks : {2, 5}) {
+        int odd = nranks - 1;
+        Job job(nranks, WORLD, "dp", 3);
+        for (int rank = 0; rank < odd; rank++)
+            job.at(WORLD, rank).waits(all_reduce(128));
+        job.at(WORLD, odd).failed(all_reduce(4096)).records.back().result = 5;
+        job.process(odd).is(NG_LIFE_EXITED, LONG_AGO);
+        job.process(odd).exit_status = 5;
+        Judgement judgement = judge(job);
+        expect_verdict(judgement, NG_KIND_MISMATCH,
+                       nranks == 2 ? std::vector<int>{0, 1} : std::vector<int>{odd},
+                       nranks == 2 ? NG_CONFIDENCE_UNKNOWN : NG_CONFIDENCE_CERTAIN);
+        ASSERT_FALSE(judgement.whys.empty());
+        EXPECT_PRED2(mentions, judgement.whys.back(), "called AllReduce(count 4096");
+    }
+}
+
 /* Rank 2 has not come yet, and what is known of rank 3 is more than that. */
 TEST(Verdict, OfRanksThatDidNotComeToTheMakingOfAGroupTheOneThatEndedIsNamed)
 {

@@ -4,6 +4,7 @@
 #include "tests/unit/core/helpers/job.h"
 
 extern "C" {
+#include "tools/ingest/mismatches.h"
 #include "tools/judge/postmortem.h"
 }
 
@@ -384,6 +385,32 @@ static enum ng_verdict_kind judge_unwatched(int64_t ms, int64_t stuck_ns)
     enum ng_verdict_kind kind = verdict.kind;
     ng_verdict_fini(&verdict);
     return kind;
+}
+
+/* With NCCLGUARD_CHECK=strict. */
+TEST(Mismatches, TheRankWhoseCallTheGuardRefusedIsNamed)
+{
+    Job job(5, 0xd, "dp", 3);
+    for (int rank : {0, 1, 2, 3})
+        job.at(0xd, rank).waits(all_reduce(128));
+    job.at(0xd, 4).failed(all_reduce(4096)).records.back().result = 5 /* ncclInvalidUsage */;
+    job.process(4).is(NG_LIFE_EXITED, NG_S);
+    OwnView view;
+    job.fill(&view);
+    struct ng_difference difference = {};
+    difference.group = ng_view_find_group(&view, 0xd);
+    difference.seq = difference.last_seq = 4;
+    difference.count = 1;
+    struct ng_histories histories = {};
+    histories.differences = &difference;
+    histories.difference_count = 1;
+    struct ng_mismatches mismatches;
+    ASSERT_EQ(ng_mismatches_find(&view, &histories, &mismatches), 0);
+    ASSERT_EQ(mismatches.count, 1u);
+    EXPECT_EQ(mismatches.reports[0].confidence, NG_CONFIDENCE_CERTAIN);
+    ASSERT_EQ(mismatches.reports[0].culprit_count, 1u);
+    EXPECT_EQ(mismatches.reports[0].culprits[0].rank, 4);
+    ng_mismatches_fini(&mismatches);
 }
 
 TEST(Postmortem, AStuckWatchdogIsToldThoughTheOthersWaitedForAMomentWhenTheEvidenceWasWritten)
