@@ -225,6 +225,29 @@ static uint32_t count_suspended(const struct ng_view *view, uint32_t group)
     return suspended;
 }
 
+/* A host that is silent may still run. */
+static void print_left(const struct ng_view *view, uint32_t group, FILE *file)
+{
+    uint32_t count, ended = 0, lost = 0;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        bool is_lost = view->processes[members[i].process].life == NG_LIFE_LOST;
+        lost += !is_over(&members[i]) && is_lost;
+        ended += !is_over(&members[i]) && !is_lost;
+    }
+    if (!lost)
+        fprintf(file, "  never destroyed: its processes ended with it\n");
+    else if (ended)
+        fprintf(file, "  never destroyed on %" PRIu32 " rank%s: the process%s ended with it\n",
+                ended, ended == 1 ? "" : "s", ended == 1 ? "" : "es");
+    if (lost)
+        fprintf(file,
+                "  not known whether it is in use on %" PRIu32 " rank%s: no message from the "
+                "process%s any more\n",
+                lost, lost == 1 ? "" : "s", lost == 1 ? "" : "es");
+}
+
 static int print_group(const struct ng_view *view, uint32_t index, FILE *file)
 {
     const struct ng_view_group *group = &view->groups[index];
@@ -251,7 +274,7 @@ static int print_group(const struct ng_view *view, uint32_t index, FILE *file)
         fprintf(file, "  same members as group %016" PRIx64 "\n", view->groups[same].id);
     if (use == NG_GROUP_USE_ENDED || use == NG_GROUP_USE_LEFT) {
         if (use == NG_GROUP_USE_LEFT)
-            fprintf(file, "  never destroyed: its processes ended with it\n");
+            print_left(view, index, file);
         return 0;
     }
     uint32_t suspended = count_suspended(view, index);

@@ -13,7 +13,8 @@
  *     created_by    "CommInitRank", "CommSplit" …; null not known
  *     color         of the split that created it; null: created otherwise
  *     state         "creating", "in use", "partly ended" (members have ended it, and others have
- *                   not), "ended", "left" (processes have ended without destroying it)
+ *                   not), "ended", "left" (processes have ended without destroying it, or are
+ *                   lost)
  *     same_members_as  id of the first group with the same members in the same order; null: it is
  *                   the first, or not all of its members are known
  *     timeout_ms    deadline of its collectives; null: none, not known, or members differ
@@ -39,7 +40,8 @@ enum ng_group_use {
     NG_GROUP_USE_NOW,
     NG_GROUP_USE_PARTLY, /* some members have ended it, others use it */
     NG_GROUP_USE_ENDED,
-    NG_GROUP_USE_LEFT, /* no live process uses it, and one or more ended without destroying it */
+    NG_GROUP_USE_LEFT, /* no live process uses it, and one or more ended without destroying it, or
+                          are lost (NG_LIFE_LOST): not known */
 };
 enum ng_group_use ng_group_list_use(const struct ng_view *view, uint32_t group);
 

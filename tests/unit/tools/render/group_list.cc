@@ -154,4 +154,21 @@ TEST(GroupList, WhatBecameOfAGroup)
     EXPECT_TRUE(has(Listed(job).text(), "never destroyed")) << Listed(job).text();
 }
 
+TEST(GroupList, OfProcessesThatAreLostItIsNotKnownThatTheyEnded)
+{
+    Job job = two_groups();
+    const char *not_known = "not known whether it is in use on ";
+    for (int rank : {1, 3})
+        job.process(rank).is(NG_LIFE_LOST, NG_S);
+    std::string both = Listed(job).text();
+    EXPECT_TRUE(has(both, "\"tp\" (2 ranks), left\n")) << both;
+    EXPECT_TRUE(has(both, not_known + std::string("2 ranks: no message"))) << both;
+    EXPECT_FALSE(has(both, "ended with it")) << both;
+
+    job.process(1).is(NG_LIFE_EXITED, NG_S);
+    std::string one = Listed(job).text();
+    EXPECT_TRUE(has(one, "never destroyed on 1 rank: the process ended with it\n")) << one;
+    EXPECT_TRUE(has(one, not_known + std::string("1 rank: no message"))) << one;
+}
+
 } // namespace
