@@ -6,6 +6,7 @@
  * requested to.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -96,6 +97,7 @@ struct dumping {
     int rank;               /* rank of the only one, or -1 for all */
     const char *group;      /* only this one; NULL all */
     bool active, no_frames; /* less than all of each */
+    bool *wanted;           /* by process of the view: it is dumped */
     uint32_t written, failed;
     int error;      /* the first */
     char kept[256]; /* the guard's own verdict that is kept; "" none */
@@ -112,10 +114,36 @@ struct stacks {
     char why[NG_BOARD_CLIENT_WHY_BYTES]; /* else */
 };
 
-static bool is_wanted(const struct dumping *dumping, uint32_t process)
+/* On the whole view, in which `rank` is the global one. 0, or an exit status after reporting the
+ * error. */
+static int choose_processes(struct dumping *dumping, uint64_t group_id)
 {
-    return (dumping->rank < 0 || ng_dump_rank(&dumping->view, process) == dumping->rank) &&
-           (!dumping->group || dumping->view.processes[process].member_count > 0);
+    const struct ng_view *view = &dumping->view;
+    uint32_t count = 0, of_rank = 0, wanted = 0;
+    const struct ng_view_member *members =
+        dumping->group ? ng_view_members(view, ng_view_find_group(view, group_id), &count) : NULL;
+
+    dumping->wanted = calloc(view->process_count, sizeof(*dumping->wanted));
+    if (!dumping->wanted) {
+        fprintf(stderr, "ncclguard dump: out of memory\n");
+        return NG_EXIT_FAILED;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        dumping->wanted[members[i].process] = true;
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        bool is_of_rank = dumping->rank < 0 || ng_dump_rank(view, i) == dumping->rank;
+        dumping->wanted[i] = is_of_rank && (!dumping->group || dumping->wanted[i]);
+        of_rank += is_of_rank;
+        wanted += dumping->wanted[i];
+    }
+    if (!of_rank)
+        return ng_usage_error(COMMAND, "`ncclguard top` shows its ranks",
+                              "the job %s has no rank %d", dumping->job.name, dumping->rank);
+    if (!wanted && dumping->rank >= 0)
+        return ng_usage_error(COMMAND, "`ncclguard groups` shows the ranks of each group",
+                              "the process of rank %d is not in group %016" PRIx64, dumping->rank,
+                              group_id);
+    return 0;
 }
 
 static bool is_reduced(const struct dumping *dumping)
@@ -150,7 +178,7 @@ static void remember(struct dumping *dumping, int error)
 static void write_dumps(struct dumping *dumping)
 {
     for (uint32_t i = 0; i < dumping->view.process_count; i++) {
-        if (!is_wanted(dumping, i))
+        if (!dumping->wanted[i])
             continue;
         int error = ng_dump_save_process(&dumping->view, i, dumping->folder);
         if (!error)
@@ -214,7 +242,7 @@ static void write_verdict(struct dumping *dumping)
 
 static bool can_answer(const struct dumping *dumping, uint32_t process)
 {
-    return is_wanted(dumping, process) && dumping->view.processes[process].life == NG_LIFE_RUNNING;
+    return dumping->wanted[process] && dumping->view.processes[process].life == NG_LIFE_RUNNING;
 }
 
 static bool is_here(const struct dumping *dumping, uint32_t process)
@@ -395,7 +423,6 @@ static int dump(struct dumping *dumping, bool with_stacks)
 {
     struct ng_job *job = &dumping->job;
     struct stacks stacks = {0};
-    uint32_t wanted = 0;
     uint64_t group_id = 0;
 
     int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
@@ -404,14 +431,11 @@ static int dump(struct dumping *dumping, bool with_stacks)
         return ng_jobs_failed(COMMAND, job, count);
     if (count <= 0)
         return ng_jobs_none(COMMAND, job);
-    for (uint32_t i = 0; i < dumping->view.process_count; i++)
-        wanted += is_wanted(dumping, i);
-    if (!wanted)
-        return ng_usage_error(COMMAND, "`ncclguard top` shows its ranks",
-                              "the job %s has no rank %d", job->name, dumping->rank);
     int status = dumping->group ? ng_group_choice_find(COMMAND, &dumping->view, dumping->group,
                                                        false, &group_id)
                                 : 0;
+    if (status == 0)
+        status = choose_processes(dumping, group_id);
     if (status != 0)
         return status;
     int error = ng_paths_make(dumping->folder);
@@ -478,6 +502,7 @@ int ng_command_dump(int argc, char **argv)
         status = dump(dumping, !values[OPTION_STACKS]);
         ng_view_fini(&dumping->view);
         free(dumping->here);
+        free(dumping->wanted);
     } else if (status == 0) {
         fprintf(stderr, "ncclguard dump: out of memory\n");
         status = NG_EXIT_FAILED;

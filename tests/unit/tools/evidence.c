@@ -384,6 +384,27 @@ void evidence_set_run(uint64_t run)
     made->groups[0].id += run;
 }
 
+int evidence_add_part(int rank)
+{
+    struct ng_box_group *group = &made->groups[1];
+
+    made->header->rank = -1;
+    if (rank < 0)
+        return 0;
+    int error = ng_box_reserve_group(made, 1);
+    if (error)
+        return error;
+    group->id = GROUP_ID + 1;
+    group->parent_id = GROUP_ID;
+    group->nranks = 2;
+    group->group_rank = rank;
+    group->device = made->groups[0].device;
+    ng_box_write_name(group, "part");
+    group->state = NG_GROUP_READY;
+    made->header->group_used = 2;
+    return 0;
+}
+
 int evidence_make_box_of(const char *job, const char *group_name, const char *folder,
                          const struct evidence_rank *rank, int nranks)
 {

@@ -60,6 +60,10 @@ void evidence_hold_clock(bool hold);
 /* Of the box made last: it is of a run of its own, by its launcher's word and its communicator. */
 void evidence_set_run(uint64_t run);
 
+/* Of the box made last: its process has no rank of its own, and is rank `rank` of two in a second
+ * group "part" as well; < 0: not in it. 0 or -errno. */
+int evidence_add_part(int rank);
+
 /* The box that was made last: its rank's mildest policy and, where not 0, that by which a verdict
  * ends it now; each one more than enum ng_on_timeout. */
 void evidence_set_policies(uint32_t mildest, uint32_t ending);

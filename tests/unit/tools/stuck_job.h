@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -30,7 +31,7 @@ class BoxOwner
   public:
     BoxOwner(const std::string &folder, const evidence_rank &rank, int nranks,
              const char *job = "test-job", const char *group = "world", bool beats = true,
-             uint64_t run = 0)
+             uint64_t run = 0, const std::function<int()> &add_more = {})
     {
         int ready[2];
         if (pipe2(ready, O_CLOEXEC) != 0)
@@ -44,6 +45,8 @@ class BoxOwner
             int error = evidence_make_box_of(job, group, folder.c_str(), &rank, nranks);
             if (!error && run)
                 evidence_set_run(run);
+            if (!error && add_more)
+                error = add_more();
             if (write(ready[1], &error, sizeof(error)) < 0 || error)
                 _exit(1);
             for (;;) {

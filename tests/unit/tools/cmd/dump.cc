@@ -247,6 +247,55 @@ TEST(Dump, OneRankAlone)
     EXPECT_FALSE(exists(dump.out.path() + "/verdict.json")) << "it is of all ranks";
 }
 
+/* Where no launcher gives ranks, a process has that of its largest group: ranks 2 and 3 are ranks 1
+ * and 0 of the part. */
+struct WithPart {
+    WithPart()
+    {
+        for (int rank = 0; rank < 4; rank++)
+            owners.push_back(std::make_unique<BoxOwner>(
+                folder.path(), evidence_rank{rank, EVIDENCE_RUNNING, 6, 6, 0, 0}, 4, "test-job",
+                "world", true, 0,
+                [rank] { return evidence_add_part(3 - rank < 2 ? 3 - rank : -1); }));
+    }
+    std::map<std::string, std::string> environment() const
+    {
+        return {{"NCCLGUARD_STORE", "local:" + folder.path()}, {"NCCLGUARD_JOB", ""}};
+    }
+    Folder folder;
+    std::vector<std::unique_ptr<BoxOwner>> owners;
+};
+
+TEST(Dump, OneRankInAGroupIsTheProcessOfThatGlobalRank)
+{
+    WithPart job;
+    for (int rank : {2, 3}) {
+        Folder out;
+        Result result =
+            run({"dump", "--rank", std::to_string(rank), "--group", "part", "--out", out.path()},
+                job.environment());
+        expect_says(result, {"1 dump in " + out.path()});
+        std::string dump = read_file(out / ("rank_" + std::to_string(3 - rank) + ".json"));
+        EXPECT_TRUE(has(dump, "\"pid\": " + std::to_string(job.owners[rank]->pid()))) << dump;
+    }
+}
+
+TEST(Dump, ARankThatIsNotInTheGroupIsAMistake)
+{
+    WithPart job;
+    Folder out;
+    for (const char *rank : {"0", "1"}) {
+        Result result = run({"dump", "--rank", rank, "--group", "part", "--out", out.path()},
+                            job.environment());
+        EXPECT_EQ(result.code(), 2) << result.out;
+        EXPECT_EQ(result.err, std::string("ncclguard dump: the process of rank ") + rank +
+                                  " is not in group 0123456789abcdf0\n"
+                                  "ncclguard dump: `ncclguard groups` shows the ranks of each "
+                                  "group\n");
+        EXPECT_TRUE(std::filesystem::is_empty(out.path()));
+    }
+}
+
 TEST(Dump, MistakesAreNamed)
 {
     Stuck job;
