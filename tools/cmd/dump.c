@@ -59,7 +59,8 @@ static const struct ng_usage_option options[OPTION_COUNT] = {
     [OPTION_RANK] = {"rank", "RANK", "only the process of this global rank"},
     [OPTION_OUT] = {"out", "DIR",
                     "where the dumps go (default: NCCLGUARD_DUMP_DIR, else\n"
-                    "$TMPDIR/ncclguard-UID/JOB; not the --out of `ncclguard run`)"},
+                    "$TMPDIR/ncclguard-UID/JOB; not the --out of `ncclguard run`; with\n"
+                    "--group, --active or --no-frames a new folder dump-TIME in it)"},
     [OPTION_STORE] = {"store", "URL",
                       "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
                       "local:); ps does not show the password"},
@@ -366,6 +367,23 @@ static void order_stacks(struct dumping *dumping, struct stacks *ret_stacks)
 
 /* ---- The command ---- */
 
+/* A reduced dump leaves the files of an incident, which know more, as they are. Takes `folder`;
+ * NULL: no memory. */
+static char *choose_subfolder(char *folder)
+{
+    struct timespec now;
+    struct tm tm;
+    char when[32], *path = NULL;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (folder && gmtime_r(&now.tv_sec, &tm) &&
+        strftime(when, sizeof(when), "%Y%m%dT%H%M%S", &tm) &&
+        asprintf(&path, "%s/dump-%s.%03dZ", folder, when, (int)(now.tv_nsec / NG_MS)) < 0)
+        path = NULL;
+    free(folder);
+    return path;
+}
+
 /* NULL: no memory. */
 static char *choose_folder(const char *asked, const char *job)
 {
@@ -490,14 +508,18 @@ int ng_command_dump(int argc, char **argv)
     if (dumping)
         status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE],
                                 values[OPTION_RUN], &dumping->job);
-    char *folder =
-        dumping && status == 0 ? choose_folder(values[OPTION_OUT], dumping->job.name) : NULL;
-    if (status == 0 && folder) {
-        dumping->folder = folder;
+    char *folder = NULL;
+    if (dumping && status == 0) {
         dumping->rank = rank;
         dumping->group = values[OPTION_GROUP];
         dumping->active = values[OPTION_ACTIVE];
         dumping->no_frames = values[OPTION_FRAMES];
+        folder = choose_folder(values[OPTION_OUT], dumping->job.name);
+        if (is_reduced(dumping) && !(values[OPTION_OUT] && *values[OPTION_OUT]))
+            folder = choose_subfolder(folder);
+    }
+    if (status == 0 && folder) {
+        dumping->folder = folder;
         ng_view_init(&dumping->view);
         status = dump(dumping, !values[OPTION_STACKS]);
         ng_view_fini(&dumping->view);

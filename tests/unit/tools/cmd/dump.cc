@@ -330,6 +330,42 @@ TEST(Dump, GoesWhereTheHelpSaysIfNobodySaysWhere)
     EXPECT_TRUE(exists(folder + "/rank_3.json"));
 }
 
+TEST(Dump, AReducedOneLeavesTheDumpsOfAnIncidentAsTheyAre)
+{
+    for (std::vector<std::string> less : {std::vector<std::string>{"--active"},
+                                          {"--no-frames"},
+                                          {"--group", "world"},
+                                          {"--active", "--rank", "0"}}) {
+        Stuck job;
+        Folder evidence;
+        std::map<std::string, std::string> environment = job.environment();
+        environment["NCCLGUARD_DUMP_DIR"] = evidence.path();
+        for (const char *name : {"rank_0.json", "verdict.json", "verdict.txt", "trace.json"})
+            evidence.write(name, "of the incident");
+        std::filesystem::create_directory(evidence / "fr");
+        evidence.write("fr/rank_0", "of the incident");
+        less.insert(less.begin(), "dump");
+        Result result = run(less, environment);
+        EXPECT_EQ(result.code(), 0) << result.err;
+        std::vector<std::string> below;
+        for (const auto &entry : std::filesystem::recursive_directory_iterator(evidence.path())) {
+            std::string path = entry.path();
+            if (has(path, evidence.path() + "/dump-")) {
+                below.push_back(path);
+            } else if (entry.is_regular_file()) {
+                EXPECT_EQ(read_file(path), "of the incident") << path;
+            }
+        }
+        ASSERT_FALSE(below.empty());
+        std::string folder = below[0].substr(0, below[0].find('/', evidence.path().size() + 1));
+        EXPECT_TRUE(has(result.out, " in " + folder + "\n")) << result.out;
+        EXPECT_TRUE(exists(folder + "/rank_0.json"));
+        EXPECT_TRUE(exists(folder + "/fr/rank_0"));
+        /* A name that ends in a number could be a file of PyTorch's. */
+        EXPECT_EQ(folder.back(), 'Z');
+    }
+}
+
 TEST(Dump, AFolderThatCannotBeMadeIsTold)
 {
     Stuck job;
