@@ -178,8 +178,10 @@ NCCLGUARD_FUNCTION_(ncclguard_timeout_set, (void *comm, int64_t timeout_ms), (co
 /*
  * Deadline of the next collective, send or receive on this communicator alone, which the calling
  * thread makes afterwards; 0: none. It takes precedence over ncclguard_timeout_set. In an NCCL
- * group it is that of the whole. NCCLGUARD_NO_ROOM: 16 operations with a deadline of their own are
- * pending. Set it on every rank that waits.
+ * group it is that of the group's operations on this communicator and stream, and that of the call
+ * ncclGroupEnd itself if the first operation of the group is on this communicator.
+ * NCCLGUARD_NO_ROOM: 16 operations with a deadline of their own are pending. Set it on every rank
+ * that waits.
  */
 NCCLGUARD_FUNCTION_(ncclguard_timeout_next, (void *comm, int64_t timeout_ms), (comm, timeout_ms))
 

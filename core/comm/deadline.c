@@ -47,28 +47,47 @@ static void reset(struct ng_deadline *deadline)
     for (unsigned i = 0; NG_LOAD(deadline->has_next) && i < NG_DEADLINE_NEXT; i++)
         NG_STORE(deadline->next[i].call, 0);
     NG_STORE(deadline->has_next, false);
+    NG_STORE(deadline->lost_seq, 0);
+    NG_STORE(deadline->lost_p2p, 0);
     NG_STORE(deadline->told, false);
 }
 
-/* The deadline that the program gave to call `call`; 0 none. */
-static int64_t next_of(const struct ng_deadline *deadline, uint64_t call)
+/* The deadline that the program gave to one of these `count` calls, of which `last` is the newest:
+ * that of the newest which has one; 0 none. */
+static int64_t next_of(const struct ng_deadline *deadline, uint64_t last, uint64_t count)
 {
-    const struct ng_deadline_next *next = &deadline->next[call % NG_DEADLINE_NEXT];
+    uint64_t newest = 0;
+    int64_t said = 0;
 
-    return call && atomic_load_explicit(&next->call, memory_order_acquire) == call
-               ? NG_LOAD(next->timeout_ns)
-               : 0;
+    for (unsigned i = 0; i < NG_DEADLINE_NEXT; i++) {
+        uint64_t call = atomic_load_explicit(&deadline->next[i].call, memory_order_acquire);
+        if (call <= newest || call > last || last - call >= count)
+            continue;
+        newest = call;
+        said = NG_LOAD(deadline->next[i].timeout_ns);
+    }
+    return said;
 }
 
-/* Calls of a communicator: made, and finished. */
+/* Calls that a communicator has made. */
 static uint64_t calls_entered(const struct ng_comm *comm)
 {
     return NG_LOAD(comm->group->entered) + NG_LOAD(comm->group->p2p_entered);
 }
 
-static uint64_t calls_completed(const struct ng_comm *comm)
+uint64_t ng_deadline_calls_over(const struct ng_comm *comm)
 {
-    return NG_LOAD(comm->group->completed) + NG_LOAD(comm->group->p2p_completed);
+    uint64_t completed = NG_LOAD(comm->group->completed), lost = NG_LOAD(comm->deadline.lost_seq);
+
+    return (completed > lost ? completed : lost) + NG_LOAD(comm->group->p2p_completed) +
+           NG_LOAD(comm->deadline.lost_p2p);
+}
+
+void ng_deadline_lose(struct ng_comm *comm, uint64_t last_seq, uint64_t p2p)
+{
+    if (last_seq)
+        NG_STORE(comm->deadline.lost_seq, last_seq);
+    NG_STORE(comm->deadline.lost_p2p, NG_LOAD(comm->deadline.lost_p2p) + p2p);
 }
 
 static enum ng_rest suspension_of(uint64_t group_id)
@@ -101,7 +120,7 @@ bool ng_deadline_rests(const struct ng_comm *comm)
 int64_t ng_deadline_shown(const struct ng_comm *comm)
 {
     /* The unfinished call, or the one to come: nobody publishes it again when that is entered. */
-    uint64_t newest = calls_entered(comm), call = newest + (newest <= calls_completed(comm));
+    uint64_t newest = calls_entered(comm), call = newest + (newest <= ng_deadline_calls_over(comm));
     int64_t timeout_ns = ng_deadline_of_work(comm, NG_OP_NONE, call, 1);
 
     return timeout_ns ? timeout_ns : NG_DEADLINE_NONE;
@@ -269,13 +288,10 @@ int64_t ng_deadline_of_work(const struct ng_comm *comm, enum ng_op op, uint64_t 
 {
     bool may =
         comm && last && NG_LOAD(comm->deadline.has_next) && !ng_op_is_init(made_by(comm, op));
+    int64_t said = may ? next_of(&comm->deadline, last, count) : 0;
 
-    /* Older calls than the ring holds have none any more. */
-    for (uint64_t i = 0; may && i < count && i < last && i < NG_DEADLINE_NEXT; i++) {
-        int64_t said = next_of(&comm->deadline, last - i);
-        if (said)
-            return said == NG_DEADLINE_NONE ? 0 : said;
-    }
+    if (said)
+        return said == NG_DEADLINE_NONE ? 0 : said;
     return ng_deadline_timeout(comm, op);
 }
 
@@ -470,7 +486,7 @@ int ng_deadline_set_next(struct ng_comm *comm, int64_t timeout_ns)
 
     if (timeout_ns < 0)
         return -EINVAL;
-    if (before && before < call && before > calls_completed(comm))
+    if (before && before < call && before > ng_deadline_calls_over(comm))
         return -ENOSPC;
     atomic_store(&next->call, 0);
     NG_STORE(next->timeout_ns, timeout_ns ? timeout_ns : NG_DEADLINE_NONE);

@@ -71,7 +71,9 @@ struct ng_deadline {
     _Atomic int64_t last_extended_ns, last_extended_mono_ns;
     struct ng_deadline_next next[NG_DEADLINE_NEXT]; /* that of call N is next[N % …] */
     _Atomic bool has_next;                          /* one was ever set */
-    _Atomic bool told;                              /* that two sources contradict each other */
+    /* Of works whose end was not seen: the newest collective, and the sends and receives. */
+    _Atomic uint64_t lost_seq, lost_p2p;
+    _Atomic bool told; /* that two sources contradict each other */
 };
 
 /* Initialise for a new communicator in this record, not yet visible to other threads. */
@@ -98,6 +100,13 @@ int64_t ng_deadline_of_work(const struct ng_comm *comm, enum ng_op op, uint64_t 
 /* The same for a group: the shortest among its members in this process; if there is none, that of
  * a call that belongs to no communicator. */
 int64_t ng_deadline_of_group(uint64_t group_id, enum ng_op op);
+
+/* How many calls of a communicator are over: finished, or of works whose end was not seen. */
+uint64_t ng_deadline_calls_over(const struct ng_comm *comm);
+
+/* The end of a work will never be seen: its calls, up to collective `last_seq` (0: none) and so
+ * many sends and receives, are over. Watchdog alone. */
+void ng_deadline_lose(struct ng_comm *comm, uint64_t last_seq, uint64_t p2p);
 
 /* When it becomes suspect; 0 never. `cold`: NCCL connects ranks in it; need not be set for calls
  * that create a communicator, which always do. */
@@ -153,8 +162,10 @@ int ng_deadline_rest_with_others(uint64_t group_id);
 int ng_deadline_set_timeout(uint64_t group_id, int64_t timeout_ns);
 
 /* Set the deadline of the next collective, send or receive on this communicator, which its thread
- * makes afterwards; 0: none. In an NCCL group that includes it, it is that of the whole. -ENOSPC:
- * NG_DEADLINE_NEXT calls with one of their own are in flight. -EINVAL: a negative time. */
+ * makes afterwards; 0: none. In an NCCL group that includes it, it is that of the group's calls on
+ * this communicator and stream; ncclGroupEnd itself has it if this is the group's first
+ * communicator. -ENOSPC: NG_DEADLINE_NEXT calls with one of their own are in flight. -EINVAL: a
+ * negative time. */
 int ng_deadline_set_next(struct ng_comm *comm, int64_t timeout_ns);
 
 /* Extend the deadline and the suspect time once, for work that is pending now. */

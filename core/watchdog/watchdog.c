@@ -55,6 +55,7 @@
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
+#define SPAN_WALKED  1024         /* calls of an NCCL group whose numbers are read */
 #define REST_NS      NG_S         /* the pause while it rests */
 #define QUIET_ROUNDS 20           /* so many in a row: then it rests */
 #define GRACE_NS     NG_S         /* a round that is late by less is not considered a stop */
@@ -306,7 +307,9 @@ static void retire(struct ng_comm *comm, struct ng_async_op *last, enum ng_recor
         }
         if (finished_work)
             atomic_fetch_add_explicit(&group->p2p_completed, work->p2p_count, memory_order_relaxed);
-        else if (state == NG_RECORD_UNWATCHED)
+        else
+            ng_deadline_lose(comm, work->last_seq, work->p2p_count);
+        if (state == NG_RECORD_UNWATCHED)
             atomic_fetch_add_explicit(&ng_guard.box.header->records_lost, 1, memory_order_relaxed);
         comm->watch.length--;
         retired_in_round++;
@@ -381,6 +384,27 @@ static uint64_t number_of_record(const struct ng_comm *comm, uint64_t id)
     return record ? NG_LOAD(record->coll_seq) + NG_LOAD(record->p2p_seq) : 0;
 }
 
+/*
+ * How many calls of its communicator lie from the oldest of a work to its newest, which has number
+ * `last`. More than are in the work where one NCCL group takes turns between streams: the work of
+ * each stream has the deadline that the program gave to one of those calls.
+ */
+static uint64_t span_of(const struct ng_async_op *work, uint64_t last)
+{
+    uint64_t calls = ng_async_op_operations(work), span = calls, id = work->last_record;
+
+    for (uint64_t i = 0; last && !work->part && id && i < calls && i < SPAN_WALKED; i++) {
+        struct ng_box_record *record = ng_ring_find(id);
+        if (!record)
+            break;
+        uint64_t number = NG_LOAD(record->coll_seq) + NG_LOAD(record->p2p_seq);
+        if (number && number <= last && last - number >= span)
+            span = last - number + 1;
+        id = NG_LOAD(record->work_previous);
+    }
+    return span;
+}
+
 /* Of a call, or a work of `calls` calls; `last`: the number of the last of them on the
  * communicator. 0 not known. */
 static struct bounds bounds_of(const struct ng_comm *comm, enum ng_op op, bool cold, int64_t mark,
@@ -406,7 +430,8 @@ static struct bounds bounds_of_call(const struct ng_comm *comm, const struct ng_
 
     if (comm && ng_op_table[op].op_class == NG_CLASS_GROUP) {
         last = NG_LOAD(comm->group->entered) + NG_LOAD(comm->group->p2p_entered);
-        calls = last - NG_LOAD(comm->group->completed) - NG_LOAD(comm->group->p2p_completed);
+        uint64_t over = ng_deadline_calls_over(comm);
+        calls = last > over ? last - over : 0;
     }
     return bounds_of(comm, op, cold, mark, last, calls);
 }
@@ -536,9 +561,10 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
                              .op = work->part ? ng_graph_op(work) : op_of_record(work->last_record),
                              .age_ns = comm->watch.age_ns,
                              .record = NG_LOAD(group->pending_record)};
-    struct bounds bounds = bounds_of(
-        comm, alarm.op, may_be_suspect(comm->watch.age_ns) && is_cold_work(work), work->mark,
-        number_of_record(comm, work->last_record), ng_async_op_operations(work));
+    uint64_t last = number_of_record(comm, work->last_record);
+    struct bounds bounds =
+        bounds_of(comm, alarm.op, may_be_suspect(comm->watch.age_ns) && is_cold_work(work),
+                  work->mark, last, span_of(work, last));
     if (bounds.suspect_ns && bounds.suspect_ns < 10 * usual_ns(comm))
         bounds.suspect_ns = 10 * usual_ns(comm);
     NG_STORE(group->timeout_ns, bounds.timeout_ns ? bounds.timeout_ns : NG_DEADLINE_NONE);

@@ -17,6 +17,11 @@ extern "C" {
 /* core/config/timing.h, which C++ cannot read. */
 uint64_t ng_timing_next(int mode, uint64_t number);
 }
+#define _Atomic
+extern "C" {
+#include "core/comm/deadline.h"
+}
+#undef _Atomic
 
 namespace
 {
@@ -877,6 +882,28 @@ TEST_P(ResetDevices, EachOperationThatNobodyCanSeeEndIsCountedAsNotTold)
     ASSERT_TRUE(made_told(&told, &dropped));
     EXPECT_EQ(told, 2u);
     EXPECT_EQ(dropped, 3u + 1u + 6u);
+    made_calls.held = false;
+    made_reset(0);
+}
+
+TEST_P(ResetDevices, CallsWhoseEndIsNeverSeenAreNotInFlight)
+{
+    void *comm = init(0);
+    struct ng_comm *record = made_comm(comm);
+
+    made_calls.held = true;
+    for (unsigned i = 0; i < NG_DEADLINE_NEXT; i++) {
+        EXPECT_EQ(ng_deadline_set_next(record, 100 * NG_S), 0) << i;
+        if (i % 2)
+            made_all_reduce(0, comm, stream_, OK);
+        else
+            made_send(0, comm, stream_, 1, OK);
+    }
+    EXPECT_EQ(ng_deadline_set_next(record, 100 * NG_S), -ENOSPC);
+    made_fail(0, CUDA_ERROR_ILLEGAL_ADDRESS);
+    ASSERT_TRUE(made_await_cuda_error(comm, CUDA_ERROR_ILLEGAL_ADDRESS));
+    EXPECT_EQ(ng_deadline_set_next(record, 100 * NG_S), 0);
+    EXPECT_EQ(ng_deadline_calls_over(record), NG_DEADLINE_NEXT);
     made_calls.held = false;
     made_reset(0);
 }

@@ -144,6 +144,8 @@ TEST_F(Deadline, TheNextCallAloneHasTheDeadlineThatTheProgramGaveIt)
     EXPECT_EQ(OF_CALL(2 + NG_DEADLINE_NEXT, 1), 7 * S) << "one with the same place";
     EXPECT_EQ(OF_CALL(4, 3), 2 * S) << "an NCCL group that includes it";
     EXPECT_EQ(OF_CALL(4, 2), 7 * S);
+    EXPECT_EQ(OF_CALL(101, 100), 2 * S) << "of any size";
+    EXPECT_EQ(OF_CALL(102, 100), 7 * S);
     EXPECT_EQ(OF_CALL(0, 1), 7 * S) << "a call that is not known";
     EXPECT_EQ(ng_deadline_of_work(comm(1), NG_OP_AllReduce, 2, 1), CONFIGURED);
     EXPECT_EQ(ng_deadline_of_work(comm(), NG_OP_CommSplit, 2, 1), INIT);
@@ -170,6 +172,28 @@ TEST_F(Deadline, MoreCallsInFlightThanHaveRoomAreRefusedADeadlineOfTheirOwn)
     EXPECT_EQ(ng_deadline_set_next(comm(), S), -ENOSPC);
     for (unsigned i = 0; i < NG_DEADLINE_NEXT; i++)
         EXPECT_EQ(OF_CALL(i + 1, 1), (i + 1) * S);
+    made_calls.held = false;
+}
+
+/* The sends on a stream are one work, whose numbers are not in a row. */
+TEST_F(Deadline, InAGroupThatTakesTurnsBetweenStreamsACallHasTheDeadlineOfItsOwn)
+{
+    void *const streams[] = {made_stream(0), nullptr};
+    const auto &shown = made_box()->groups[group_of(handles_[0]).slot].timeout_ns;
+
+    made_calls.held = true;
+    made_group_start(0);
+    EXPECT_EQ(ng_deadline_set_next(comm(), 100 * S), 0);
+    for (unsigned i : {0, 1, 1, 0})
+        made_send(0, handles_[0], streams[i], 1, 0);
+    made_group_end(0, 0);
+    /* A round that begins now sees the first work, and the next one is over with it. */
+    int64_t age = 0, until = ng_clock_mono_ns() + 10 * S;
+    for (int rounds = 0; rounds < 2; age = group_of(handles_[0]).pending_age_ns) {
+        rounds += group_of(handles_[0]).pending_age_ns > age;
+        ASSERT_LT(ng_clock_mono_ns(), until) << "late";
+    }
+    EXPECT_EQ(shown, 100 * S);
     made_calls.held = false;
 }
 
