@@ -56,43 +56,70 @@ const char *ng_ended_reason(const void *handle)
                              : NULL;
 }
 
-/* It was made, the guard has not aborted it, and the program has not begun to end it. */
+/* It was made, the guard has not aborted it, the program has not begun to end it, and other ranks
+ * may wait for this one. */
 static bool is_left(const struct ng_comm *comm)
 {
-    uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);
-
-    return (state == NG_GROUP_READY || state == NG_GROUP_FINALIZED) &&
-           atomic_load(&comm->fate) == NG_FATE_LIVES;
+    return atomic_load_explicit(&comm->group->state, memory_order_acquire) == NG_GROUP_READY &&
+           NG_LOAD(comm->group->nranks) > 1 && atomic_load(&comm->fate) == NG_FATE_LIVES;
 }
 
-static void tell_left(bool first_rank, enum ng_log_level level)
+static bool is_used(const struct ng_comm *comm)
 {
-    char list[700], group[160];
+    return atomic_load_explicit(&comm->group->state, memory_order_acquire) != NG_GROUP_FREE;
+}
+
+/* Is this process rank 0 of the group? It may have several of its ranks. */
+static bool has_first_rank(uint64_t group_id)
+{
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+        const struct ng_comm *comm = ng_comm_at(i);
+        if (is_used(comm) && NG_LOAD(comm->group->id) == group_id &&
+            NG_LOAD(comm->group->group_rank) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Does this process warn on behalf of the job: is it rank 0 of the largest group that it had, and
+ * of all of that size? A job has many groups, and each process may be rank 0 of a small one. */
+static bool warns_for_job(void)
+{
+    uint32_t count = ng_comm_count();
+    int32_t largest = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        int32_t nranks = is_used(ng_comm_at(i)) ? NG_LOAD(ng_comm_at(i)->group->nranks) : 0;
+        largest = nranks > largest ? nranks : largest;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_box_group *group = ng_comm_at(i)->group;
+        if (is_used(ng_comm_at(i)) && NG_LOAD(group->nranks) == largest &&
+            !has_first_rank(NG_LOAD(group->id)))
+            return false;
+    }
+    return true;
+}
+
+void ng_ended_tell_left(void)
+{
+    char list[700] = "", group[160];
     struct ng_text text = {list, 0, sizeof(list)};
     uint32_t left = 0;
 
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (!is_left(comm) || (NG_LOAD(comm->group->group_rank) == 0) != first_rank)
+        if (!is_left(ng_comm_at(i)) || left++ >= LEFT_NAMED)
             continue;
-        if (left++ >= LEFT_NAMED)
-            continue;
-        ng_comm_describe(comm, group, sizeof(group));
+        ng_comm_describe(ng_comm_at(i), group, sizeof(group));
         ng_text_add(&text, "%s%s", left > 1 ? "; " : "", group);
     }
     if (left > LEFT_NAMED)
         ng_text_add(&text, "; and %u more", left - LEFT_NAMED);
     if (left)
-        ng_log(
-            level,
-            "never destroyed: %s. The process exits without ncclCommDestroy: its other ranks may "
-            "still wait for this one in ncclCommDestroy, and what NCCL holds is not given back "
-            "in order (PyTorch: call torch.distributed.destroy_process_group())",
-            list);
-}
-
-void ng_ended_tell_left(void)
-{
-    tell_left(true, NG_LOG_WARN);
-    tell_left(false, NG_LOG_INFO);
+        ng_log(warns_for_job() ? NG_LOG_WARN : NG_LOG_INFO,
+               "not destroyed when exit() began: %s. Unless a destructor of the program does so "
+               "later, the process ends without ncclCommDestroy: its other ranks may still wait "
+               "for this one in ncclCommDestroy, and what NCCL holds is not given back in order "
+               "(PyTorch: call torch.distributed.destroy_process_group())",
+               list);
 }

@@ -22,8 +22,9 @@ int ng_ended_answer(const void *handle, enum ng_op op);
  * otherwise. */
 int ng_ended_passed(const void *handle, const char *name, int answer);
 
-/* The process exits: log the communicators that the program has neither destroyed nor aborted. A
- * warning on rank 0 of a group, so that a job has one line for each; information on the others. */
+/* The process exits: log, in one line, the communicators of several ranks that the program has not
+ * begun to end. A warning where this process is rank 0 of the largest group that it had, so that
+ * one process of a job warns; information elsewhere. */
 void ng_ended_tell_left(void);
 
 /* The text for ncclGetLastError; NULL: the program has not ended it. */
