@@ -12,6 +12,7 @@
 
 #define BATCHES_MAX 4096u
 #define READS_MAX   16 /* as often as this a writer may come between */
+#define MOVED_MAX   16 /* launches of the newest run that may be added while the log is read */
 
 /* By slot, for the communicators that have it one after the other. */
 static _Atomic(struct ng_launch_log *) logs[NG_COMM_CAPACITY];
@@ -394,11 +395,13 @@ static bool find_counted(const struct ng_launch_log *log, uint64_t number, uint6
     return true;
 }
 
-static bool compare(const struct ng_launch_log *log, uint64_t count, const uint64_t *counters,
-                    struct ng_launch_progress *ret_progress)
+/* Reads nothing that up to `moved` launches after `count`, and one that is being added,
+ * overwrite. */
+static bool compare(const struct ng_launch_log *log, uint64_t count, uint64_t moved,
+                    const uint64_t *counters, struct ng_launch_progress *ret_progress)
 {
-    /* The next launch may be overwriting the oldest. */
-    uint64_t first = count < NG_LAUNCH_LOG_SIZE ? 1 : count - NG_LAUNCH_LOG_SIZE + 2;
+    uint64_t end = count + moved + 2;
+    uint64_t first = end <= NG_LAUNCH_LOG_SIZE + 1 ? 1 : end - NG_LAUNCH_LOG_SIZE;
     struct position position = {.log = log};
     struct ng_launch_progress progress = {0};
     uint64_t next_seq = 0;
@@ -428,11 +431,12 @@ bool ng_launch_log_compare(struct ng_launch_log *log, const uint64_t counters[NG
     for (int reads = 0; reads < READS_MAX; reads++) {
         uint64_t changes = atomic_load_explicit(&log->changes, memory_order_acquire);
         uint64_t count = atomic_load_explicit(&log->count, memory_order_acquire);
+        uint64_t moved = reads ? MOVED_MAX : 0; /* of a log at rest all launches are read */
         struct ng_launch_progress progress;
-        bool good = !(changes & 1) && compare(log, count, counters, &progress);
+        bool good = !(changes & 1) && compare(log, count, moved, counters, &progress);
 
         atomic_thread_fence(memory_order_acquire);
-        if (changes & 1 || NG_LOAD(log->changes) != changes || NG_LOAD(log->count) != count)
+        if (changes & 1 || NG_LOAD(log->changes) != changes || NG_LOAD(log->count) - count > moved)
             continue; /* the thread that calls NCCL has launched meanwhile */
         if (good)
             *ret_progress = progress;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 extern "C" {
@@ -34,6 +35,11 @@ struct Launches : testing::Test {
         for (auto [channel, counted] : channels)
             counters_[channel] = counted;
         return launches_progress(counters_);
+    }
+
+    static std::string progress_of(const uint64_t *counters)
+    {
+        return launches_progress(counters);
     }
 
     uint64_t counters_[64] = {};
@@ -192,6 +198,49 @@ TEST_F(Launches, AReadingWhileAnotherThreadLaunchesIsRightOrNone)
     }
     launcher.join();
     EXPECT_GT(right, 0u);
+}
+
+/* A thread launches several times while the log is read once. */
+TEST_F(Launches, ALogIsReadBesideAThreadThatLaunchesAllTheTime)
+{
+    using clock = std::chrono::steady_clock;
+    constexpr int READS = 200;
+    std::atomic<uint64_t> done{0};
+    std::atomic<bool> over{false};
+    int answers = 0;
+
+    for (uint64_t seq = 1; seq <= 300; seq++)
+        launch(kernel(UINT64_MAX, seq));
+    uint64_t counters[64] = {};
+    std::fill_n(counters, 64, 300);
+    auto before = clock::now();
+    for (int i = 0; i < READS; i++)
+        EXPECT_EQ(progress_of(counters), "counted 300, 0 left");
+    auto pause = (clock::now() - before) / READS / 4;
+    done = 300;
+    std::thread launcher([&] {
+        for (auto next = clock::now(); !over; next = clock::now() + pause) {
+            while (clock::now() < next && !over)
+                ;
+            launches_kernel one = kernel(UINT64_MAX, done + 1);
+            launches_add(&one);
+            done++;
+        }
+    });
+    while (done < 400)
+        std::this_thread::yield();
+    for (int i = 0; i < READS; i++) {
+        uint64_t seq = done;
+        std::fill_n(counters, 64, seq);
+        std::string told = progress_of(counters);
+        if (told == "unknown")
+            continue;
+        answers++;
+        EXPECT_EQ(told.substr(0, told.find(',')), "counted " + std::to_string(seq));
+    }
+    over = true;
+    launcher.join();
+    EXPECT_GT(answers, READS * 3 / 4);
 }
 
 TEST_F(Launches, OnlyTheKnownArgumentsAreTaken)
