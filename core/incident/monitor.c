@@ -24,7 +24,8 @@
 
 #define PAUSE_MAX_NS NG_S
 #define PAUSE_MIN_NS (10 * NG_MS)
-#define LOOKS        8 /* within the timeout, unless the pause is at its bounds */
+#define TELLS_MIN_NS (5 * NG_S) /* the watchdog rests for up to a second between its rounds */
+#define LOOKS        8          /* within the timeout, unless the pause is at its bounds */
 
 static _Atomic uint32_t quitting; /* futex word */
 
@@ -190,10 +191,18 @@ static void *monitor(void *unused)
     return unused;
 }
 
+int64_t ng_monitor_bound_ns(int64_t heartbeat_ns, int64_t cold_suspect_ns)
+{
+    if (heartbeat_ns || !cold_suspect_ns)
+        return heartbeat_ns;
+    return cold_suspect_ns > TELLS_MIN_NS ? cold_suspect_ns : TELLS_MIN_NS;
+}
+
 int ng_monitor_start(void)
 {
     only_tells = ng_guard.config.heartbeat_timeout_ns == 0;
-    bound_ns = only_tells ? ng_guard.config.cold_suspect_ns : ng_guard.config.heartbeat_timeout_ns;
+    bound_ns =
+        ng_monitor_bound_ns(ng_guard.config.heartbeat_timeout_ns, ng_guard.config.cold_suspect_ns);
     return bound_ns ? ng_guard_thread("ncclguard/beat", monitor) : 0;
 }
 

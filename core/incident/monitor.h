@@ -45,8 +45,12 @@ int64_t ng_monitor_pause_ns(int64_t timeout_ns);
 /* How much of the time between two looks counts if a pause of `pause_ns` was intended. Pure. */
 int64_t ng_monitor_credit_ns(int64_t passed_ns, int64_t pause_ns);
 
-/* Start the thread. If NCCLGUARD_HEARTBEAT_TIMEOUT is 0, it only logs that the watchdog has been
- * stuck for NCCLGUARD_COLD_SUSPECT (unless that is 0, too). 0 or -errno. */
+/* For how long the watchdog may be silent; 0: for ever. If NCCLGUARD_HEARTBEAT_TIMEOUT is 0, it is
+ * NCCLGUARD_COLD_SUSPECT, but at least 5 s: an idle watchdog looks once a second. Pure. */
+int64_t ng_monitor_bound_ns(int64_t heartbeat_ns, int64_t cold_suspect_ns);
+
+/* Start the thread. If NCCLGUARD_HEARTBEAT_TIMEOUT is 0, it only logs that the watchdog is stuck. 0
+ * or -errno. */
 int ng_monitor_start(void);
 
 /* The watchdog is not reported as stuck yet because the deadlines are paused: its silence is

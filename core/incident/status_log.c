@@ -29,7 +29,8 @@
 #define METRICS_NS   (5 * NG_S)
 #define LATE_NS      (60 * NG_S) /* straggler interval if only metrics are wanted */
 #define LAST_WORD_NS (300 * NG_MS)
-#define LINES        16 /* at most, one per group */
+#define LINES        16    /* at most, one per group */
+#define RECORDS_READ 4096u /* for each number of a line */
 
 static _Atomic uint32_t bell; /* futex word */
 static atomic_bool there, saving, finishing, quitting;
@@ -96,13 +97,14 @@ static void describe_registrations(uint32_t slot, char *ret_text, size_t bytes)
              (double)count.spent_ns / 1e9, count.closed ? ", no more" : "");
 }
 
-/* The record of collective `seq`, which may be of any age; NULL overwritten, or none are kept. */
+/* The record of collective `seq`; NULL overwritten, too long ago, or none are kept. */
 static struct ng_box_record *find_collective(uint32_t slot, const struct ng_box_group *group,
                                              uint64_t seq)
 {
     uint64_t capacity = ng_guard.box.record_capacity, newest = NG_LOAD(group->entered_record);
+    uint64_t most = capacity < RECORDS_READ ? capacity : RECORDS_READ;
 
-    for (uint64_t id = newest; seq && id && newest - id < capacity; id--) {
+    for (uint64_t id = newest; seq && id && newest - id < most; id--) {
         struct ng_box_record *record = ng_ring_find(id);
         if (record && NG_LOAD(record->group_slot) == slot && NG_LOAD(record->coll_seq) == seq &&
             !(NG_LOAD(record->flags) & NG_RECORD_P2P))

@@ -15,6 +15,14 @@ TEST(Monitor, LooksOftenEnoughAndNeverMoreOftenThanItMust)
     EXPECT_EQ(ng_monitor_pause_ns(1), 10 * NG_MS);
 }
 
+TEST(Monitor, AnIdleWatchdogIsNeverSilentForTooLong)
+{
+    EXPECT_EQ(ng_monitor_bound_ns(60 * NG_S, NG_S), 60 * NG_S);
+    EXPECT_EQ(ng_monitor_bound_ns(0, 30 * NG_S), 30 * NG_S) << "switched off: only logged";
+    EXPECT_EQ(ng_monitor_bound_ns(0, NG_S), 5 * NG_S);
+    EXPECT_EQ(ng_monitor_bound_ns(0, 0), 0) << "nothing is suspect";
+}
+
 TEST(Monitor, TimeInWhichItDidNotRunCountsForLittle)
 {
     EXPECT_EQ(ng_monitor_credit_ns(NG_S, NG_S), NG_S);
