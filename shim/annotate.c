@@ -24,6 +24,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/text.h"
 #include "shim/shim.h"
 
 #define EXPORT      __attribute__((visibility("default")))
@@ -199,9 +200,20 @@ EXPORT int ncclguard_timeout_extend(void *comm, int64_t more_ms)
     return tell_time(comm, more_ms, ng_deadline_extend);
 }
 
+/* Text of the program for a line of the log, as much as there is room for. */
+static void clean(const char *text, char *ret_text, size_t bytes)
+{
+    size_t used = strnlen(text, bytes - 1);
+
+    memcpy(ret_text, text, used);
+    ret_text[used] = '\0';
+    ng_text_clean(ret_text, used, false);
+}
+
 EXPORT int ncclguard_phase_begin(void *comm, const char *what)
 {
     uint64_t id;
+    char name[64] = "";
     KEEP_ERRNO;
 
     if (!is_present())
@@ -209,10 +221,11 @@ EXPORT int ncclguard_phase_begin(void *comm, const char *what)
     int error = group_of(comm, &id);
     if (!error)
         error = ng_deadline_rest_begin(id);
-    if (!error)
-        ng_log(NG_LOG_INFO, "phase %.63s: deadlines of %s rest", what ? what : "",
-               comm ? "a group" : "all groups");
-    return error;
+    if (error)
+        return error;
+    clean(what ? what : "", name, sizeof(name));
+    ng_log(NG_LOG_INFO, "phase %s: deadlines of %s rest", name, comm ? "a group" : "all groups");
+    return 0;
 }
 
 EXPORT int ncclguard_phase_end(void *comm)
@@ -346,8 +359,11 @@ EXPORT int ncclguard_get(const char *key, void *data, size_t room, size_t *ret_b
 }
 
 /* A unique id that did not come as it should: the first to know logs it. */
-static int check_id(int error, const char *group, size_t there, size_t bytes, int64_t timeout_ms)
+static int check_id(int error, const char *name, size_t there, size_t bytes, int64_t timeout_ms)
 {
+    char group[ID_NAME_MAX + 1] = "";
+
+    clean(name, group, sizeof(group));
     if (error == NCCLGUARD_TIMED_OUT)
         ng_log(NG_LOG_ERROR,
                "unique id of %s: rank 0 has written none within %.1f s: it has not come to "

@@ -24,6 +24,7 @@
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
+#include "core/util/text.h"
 
 #define GROUP_CAPACITY        NG_BOX_GROUPS_MAX
 #define THREAD_CAPACITY       256u
@@ -653,8 +654,11 @@ bool ng_box_shows_stopped(const struct ng_box *box, char state, int64_t before_m
 void ng_box_write_name(struct ng_box_group *group, const char *name)
 {
     uint64_t words[NG_BOX_NAME_BYTES / sizeof(uint64_t)] = {0};
+    char clean[sizeof(words)] = "";
+    size_t bytes = strnlen(name, sizeof(clean) - 1);
 
-    memcpy(words, name, strnlen(name, NG_BOX_NAME_BYTES - 1));
+    memcpy(clean, name, bytes);
+    memcpy(words, clean, ng_text_clean(clean, bytes, false));
     for (unsigned i = 0; i < NG_BOX_NAME_BYTES / sizeof(uint64_t); i++)
         NG_STORE(group->name[i], words[i]);
 }

@@ -115,7 +115,7 @@ static ncclComm_t exchange_unique_id(void)
     if (place.rank == 0)
         NCCL(ncclGetUniqueId(&id));
     else
-        guarded(ncclguard_unique_id_exchange("nobody", place.rank, &id, sizeof(id), 300),
+        guarded(ncclguard_unique_id_exchange("no\nbody", place.rank, &id, sizeof(id), 300),
                 NCCLGUARD_TIMED_OUT, "unique_id_exchange without rank 0");
     if (!guarded(ncclguard_unique_id_exchange("world", place.rank, &id, sizeof(id), WAIT_MS),
                  NCCLGUARD_OK, "unique_id_exchange"))

@@ -197,6 +197,20 @@ TEST_F(Box, AViewHasAllThatTheRecordsOfACallTell)
     EXPECT_STREQ(view.threads[0].name, "pt_autograd_0");
 }
 
+/* Names come from programs, and go into logs and to terminals. */
+TEST_F(Box, TheNameOfAGroupIsCleanText)
+{
+    static ng_box_group group;
+    char name[NG_BOX_NAME_BYTES];
+
+    ng_box_write_name(&group, "data \u00fc\n\x1b[31mparallel");
+    ng_box_read_name(&group, name);
+    EXPECT_STREQ(name, "data \u00fc??[31mparallel");
+    ng_box_write_name(&group, (std::string(62, 'x') + "\u00fc").c_str());
+    ng_box_read_name(&group, name);
+    EXPECT_EQ(name, std::string(62, 'x')) << "a character that was cut off";
+}
+
 TEST_F(Box, WithoutAFolderItLivesInPrivateMemory)
 {
     EXPECT_EQ(ng_box_create(nullptr, &who, 10, &box), 0);
