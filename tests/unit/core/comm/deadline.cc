@@ -193,7 +193,7 @@ TEST_F(Deadline, InAGroupThatTakesTurnsBetweenStreamsACallHasTheDeadlineOfItsOwn
         rounds += group_of(handles_[0]).pending_age_ns > age;
         ASSERT_LT(ng_clock_mono_ns(), until) << "late";
     }
-    EXPECT_EQ(shown, 100 * S);
+    EXPECT_EQ(__atomic_load_n(&shown, __ATOMIC_RELAXED), 100 * S);
     made_calls.held = false;
 }
 
