@@ -295,6 +295,23 @@ static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *
     return true;
 }
 
+/* NCCL's RAS is heard only where the guard itself knows too little: what it says, or cannot say,
+ * makes no verdict of the guard's own less certain. */
+static int judge(struct ng_view *view, const struct ng_verdict_query *query,
+                 struct ng_verdict *ret_verdict)
+{
+    uint32_t words = view->ras_count, notes = view->note_count;
+    int error = ng_snapshot_judge(view, query, "none", ret_verdict);
+
+    if (error || ret_verdict->kind != NG_KIND_UNKNOWN || !ret_verdict->lacks_ranks)
+        return error;
+    ng_ras_witness_add(view);
+    if (view->ras_count == words && view->note_count == notes)
+        return 0;
+    ng_verdict_fini(ret_verdict);
+    return ng_snapshot_judge(view, query, "none", ret_verdict);
+}
+
 /* Judge the subject of `wanted`, because of an alarm or in place of a failed claimant (`alarm`
  * NULL). `sure`: it is stuck even if the evidence does not show it. */
 void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm *alarm)
@@ -320,9 +337,7 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
         ng_view_fini(&view);
         return;
     }
-    if (!error)
-        ng_ras_witness_add(&view);
-    if (error || ng_snapshot_judge(&view, &query, "none", &verdict) != 0) {
+    if (error || judge(&view, &query, &verdict) != 0) {
         ng_claim_end(wanted->level, true);
         ng_view_fini(&view);
         if (deadline && !(alarm && alarm->death))
@@ -333,7 +348,9 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     bool early = is_early(alarm, &verdict) || is_undecided_yet(alarm, &verdict) ||
                  may_be_frozen(alarm, &verdict) || may_move_on(alarm, &verdict) ||
                  others_may_look(alarm, &view, &verdict);
-    bool asked = !early && is_about_time(alarm) && ng_ras_witness_is_awaited(&view, &verdict);
+    /* A death has a clock of its own, which is put off for nobody. */
+    bool asked = !early && is_about_time(alarm) && !alarm->death &&
+                 ng_ras_witness_is_awaited(&view, &verdict);
     bool waits = alarm && alarm->death && !may_act_on_death(wanted, &verdict);
     if (early || asked || waits || (alarm && ng_claim_is_settled(alarm))) {
         ng_claim_end(wanted->level, early || waits);

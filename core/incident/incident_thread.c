@@ -31,6 +31,7 @@
 #include "core/incident/monitor.h"
 #include "core/incident/news.h"
 #include "core/incident/program_requests.h"
+#include "core/incident/ras_witness.h"
 #include "core/incident/roll_call.h"
 #include "core/incident/status_log.h"
 #include "core/incident/straggler_monitor.h"
@@ -158,6 +159,7 @@ static void *attend(void *unused)
             ng_deaths_check();
         }
         look_for_stragglers();
+        ng_ras_witness_forget_old();
         if (ng_launch_counters_prepare())
             ng_connections_prepare();
         ng_connections_look_again();

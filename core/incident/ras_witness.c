@@ -21,11 +21,15 @@
 #define PLACE    "NCCL's RAS"
 #define ASK_NS   (1500 * NG_MS) /* RAS is told to wait for its own peers for one second of it */
 #define AGAIN_NS (50 * NG_MS)
+#define REPEATS_MAX 8
 #define FRESH_NS (3 * NG_S)  /* then RAS is asked again */
 #define OLD_NS   (10 * NG_S) /* the answer is not used any more */
 #define ASKING   1u
 
+#define NCCL_WITH_RAS 22400
+
 _Static_assert(ASK_NS < NG_RAS_WITNESS_NS, "the answer is in time for the verdict");
+_Static_assert(2 * NG_RAS_WITNESS_NS < OLD_NS, "what is awaited is awaited once");
 
 static _Atomic uint32_t under_way;
 static struct {
@@ -33,9 +37,8 @@ static struct {
     int64_t asked_mono_ns; /* 0 none yet */
     int error;             /* of the last one that ended */
     struct ng_ras_answer answer;
-    /* Of the incident thread: since when the answer is awaited, and for which call. */
+    /* Of the incident thread: since when an answer is awaited; 0 none has been. */
     int64_t awaited_mono_ns;
-    uint64_t group_id, seq;
 } own;
 
 static bool is_idle(void)
@@ -62,6 +65,7 @@ static bool is_of_our_job(const struct ng_ras_answer *answer)
 static void ask(void *unused)
 {
     int64_t until = own.asked_mono_ns + ASK_NS;
+    int repeats = 0;
 
     (void)unused;
     do {
@@ -71,8 +75,8 @@ static void ask(void *unused)
         if (!own.error && !is_of_our_job(&own.answer))
             own.error = -ENOENT;
         /* Another connection may reach our own job. */
-    } while (own.error == -ENOENT && ng_clock_mono_ns() < until - AGAIN_NS &&
-             usleep(AGAIN_NS / 1000) == 0);
+    } while (own.error == -ENOENT && repeats++ < REPEATS_MAX &&
+             ng_clock_mono_ns() < until - AGAIN_NS && usleep(AGAIN_NS / 1000) == 0);
     ng_log(NG_LOG_INFO, "asked NCCL's RAS at %s: %s", ng_guard.ras_address,
            own.error == -ENOENT ? "it is another job's"
            : own.error          ? strerror(-own.error)
@@ -136,6 +140,15 @@ void ng_ras_witness_add(struct ng_view *view)
     }
 }
 
+void ng_ras_witness_forget_old(void)
+{
+    if (!own.asked_mono_ns || !is_idle() || ng_clock_mono_ns() - own.asked_mono_ns <= OLD_NS)
+        return;
+    ng_arena_reset(&own.answer.arena);
+    own.answer = (struct ng_ras_answer){0};
+    own.asked_mono_ns = 0;
+}
+
 /* Of the processes of this host that wait in the call of the verdict, is this the one that asks? */
 static bool is_asker(const struct ng_view *view, const struct ng_verdict *verdict)
 {
@@ -155,27 +168,34 @@ static bool is_asker(const struct ng_view *view, const struct ng_verdict *verdic
     return !first || first == self;
 }
 
+/* Could RAS complete this verdict? Where NCCL has no RAS, its port is another service's. */
+static bool may_help(const struct ng_view *view, const struct ng_verdict *verdict)
+{
+    uint32_t group = ng_view_find_group(view, verdict->group_id);
+
+    return verdict->kind == NG_KIND_UNKNOWN && verdict->lacks_ranks && ng_guard.ras_address[0] &&
+           ng_guard.ask_ras && group != UINT32_MAX &&
+           view->groups[group].nccl_version >= NCCL_WITH_RAS;
+}
+
 bool ng_ras_witness_is_awaited(const struct ng_view *view, const struct ng_verdict *verdict)
 {
     int64_t now = ng_clock_mono_ns();
 
-    if (!verdict->lacks_ranks || !ng_guard.ras_address[0] || !ng_guard.ask_ras)
+    if (!may_help(view, verdict))
         return false;
     bool fresh = own.asked_mono_ns && now - own.asked_mono_ns < FRESH_NS &&
                  now - own.asked_mono_ns < verdict->stalled_ns;
     if (fresh && is_idle())
         return false;
-    if (own.group_id != verdict->group_id || own.seq != verdict->seq ||
-        now - own.awaited_mono_ns > FRESH_NS) {
-        own.group_id = verdict->group_id;
-        own.seq = verdict->seq;
+    if (!own.awaited_mono_ns || now - own.awaited_mono_ns > OLD_NS)
         own.awaited_mono_ns = now;
-    }
-    /* The one that asks may have got its alarm later. */
-    bool asks = is_asker(view, verdict);
-    if (now - own.awaited_mono_ns > (asks ? 1 : 2) * NG_RAS_WITNESS_NS)
+    int64_t waited_ns = now - own.awaited_mono_ns;
+    /* The one that asks may get its alarm later. It is waited for only so long. */
+    bool first = is_asker(view, verdict);
+    if (waited_ns > (first ? 1 : 2) * NG_RAS_WITNESS_NS)
         return false;
-    if (is_idle() && asks)
+    if (is_idle() && (first || waited_ns > NG_RAS_WITNESS_NS))
         begin();
     return true;
 }

@@ -18,13 +18,17 @@
 void ng_ras_witness_add(struct ng_view *view);
 
 /*
- * Is an answer awaited that may complete this verdict on `view`? Begins the question if there is
- * none, nor a fresh answer. True for NG_RAS_WITNESS_NS at most, for each wait, and twice as long
- * where another process is the one that asks.
+ * Is an answer awaited that may complete this verdict on `view`, of kind unknown? Begins the
+ * question if there is none, nor a fresh answer. True for NG_RAS_WITNESS_NS at most; twice as long
+ * where another process is the one that asks: if that one has not settled it in the first half,
+ * this one asks itself. Then false for some seconds, whatever the verdicts.
  */
 bool ng_ras_witness_is_awaited(const struct ng_view *view, const struct ng_verdict *verdict);
 
 #define NG_RAS_WITNESS_NS (1600 * NG_MS)
+
+/* Give back the memory of an answer that is not used any more. */
+void ng_ras_witness_forget_old(void);
 
 /* In a forked child: a question that is under way belongs to the parent. */
 void ng_ras_witness_after_fork(void);
