@@ -18,13 +18,13 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 
-#define PLACE    "NCCL's RAS"
-#define ASK_NS   (1500 * NG_MS) /* RAS is told to wait for its own peers for one second of it */
-#define AGAIN_NS (50 * NG_MS)
+#define PLACE       "NCCL's RAS"
+#define ASK_NS      (1500 * NG_MS) /* RAS is told to wait for its own peers for one second of it */
+#define AGAIN_NS    (50 * NG_MS)
 #define REPEATS_MAX 8
-#define FRESH_NS (3 * NG_S)  /* then RAS is asked again */
-#define OLD_NS   (10 * NG_S) /* the answer is not used any more */
-#define ASKING   1u
+#define FRESH_NS    (3 * NG_S)  /* then RAS is asked again */
+#define OLD_NS      (10 * NG_S) /* the answer is not used any more */
+#define ASKING      1u
 
 #define NCCL_WITH_RAS 22400
 

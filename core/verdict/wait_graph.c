@@ -1413,20 +1413,37 @@ enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait)
     return wait->op;
 }
 
-/* Does the process of this rank of a group of the whole job report, though not this group? */
-static bool reports(const struct ng_view *view, uint32_t group, int rank)
+static bool is_in_group(const struct ng_view *view, uint32_t group, uint32_t process)
+{
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        if (members[i].process == process)
+            return true;
+    return false;
+}
+
+/* Does the process of which RAS speaks report, though not this group? In a group of the whole job
+ * it has the rank's number; in others the pid, which one of another host may have, too. */
+static bool reports(const struct ng_view *view, uint32_t group, const struct ng_ras_rank *rank)
 {
     for (uint32_t i = 0; i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
-        if (process->rank == rank && process->world_size == view->groups[group].nranks &&
-            !process->quiet_ns &&
-            (process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_STOPPED))
+        if (process->quiet_ns ||
+            (process->life != NG_LIFE_RUNNING && process->life != NG_LIFE_STOPPED))
+            continue;
+        if (process->rank == rank->rank && process->world_size == view->groups[group].nranks)
+            return true;
+        if (rank->pid && process->pid == rank->pid && process->life == NG_LIFE_RUNNING &&
+            !is_in_group(view, group, i))
             return true;
     }
     return false;
 }
 
-/* An answer that is older than the wait says nothing about it, nor is a rank dead that reports. */
+/* An answer that is older than the wait says nothing about it, nor does RAS speak for a rank that
+ * reports. */
 static void look_outside(const struct finder *finder)
 {
     for (uint32_t w = 0; w < finder->waits->count && finder->view->ras_count; w++) {
@@ -1439,8 +1456,7 @@ static void look_outside(const struct finder *finder)
                                              absentee->group_rank);
             if (absentee->ras && absentee->ras->age_ns >= wait->age_ns)
                 absentee->ras = NULL;
-            if (absentee->ras && ng_ras_is_out_of_reach(&absentee->ras->rank) &&
-                reports(finder->view, wait->group, absentee->group_rank))
+            if (absentee->ras && reports(finder->view, wait->group, &absentee->ras->rank))
                 absentee->ras = NULL;
         }
     }

@@ -8,11 +8,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/text.h"
 #include "core/view/view.h"
 
 /* Elements of an answer that are looked through for ranks that wait elsewhere. Beyond it, nobody is
  * called late by its counts. */
-#define LOOKS_MAX (1u << 22)
+#define LOOKS_MAX   (1u << 22)
+#define RANKS_BYTES 128
 
 static const char *const state_names[NG_RAS_STATES] = {
     [NG_RAS_MEMBER] = "member",       [NG_RAS_ENDING] = "ending",
@@ -134,8 +136,9 @@ static bool fits(const struct ng_ras_communicator *communicator, const struct ng
 
 /*
  * By the counts of other communicators: does this rank's process wait there, for a rank that is
- * behind or out of reach? Then it is not known whom its own communicator waits for in the end.
- * `*looks` is what may still be looked at.
+ * behind or out of reach? Then it is not known whom its own communicator waits for in the end; nor
+ * where its process is not known, or may be among those that a text does not list. `*looks` is what
+ * may still be looked at.
  */
 static bool waits_elsewhere(const struct ng_ras_answer *answer,
                             const struct ng_ras_communicator *not_this,
@@ -148,7 +151,7 @@ static bool waits_elsewhere(const struct ng_ras_answer *answer,
         bool cut = false;
         if (other == not_this)
             continue;
-        if (other->rank_count > *looks)
+        if (!late->pid || other->rank_count > *looks)
             return true;
         *looks -= other->rank_count;
         for (uint32_t i = 0; i < other->rank_count; i++) {
@@ -161,6 +164,8 @@ static bool waits_elsewhere(const struct ng_ras_answer *answer,
                 least = rank->launched;
         }
         if (there && (cut || (there->counts && there->launched > least)))
+            return true;
+        if (!there && other->partial && (cut || !other->counts || least < other->launched))
             return true;
     }
     return false;
@@ -227,23 +232,31 @@ static int add_word(struct matching *matching, uint32_t group,
     return ng_view_add_ras(matching->view, &word) ? 0 : -ENOMEM;
 }
 
-/* RAS says that a rank is out of reach, whose own guard reports to us. */
-static void note_contradictions(struct ng_view *view, uint32_t group,
-                                const struct ng_ras_communicator *communicator)
+/* RAS says that ranks are out of reach, whose own guards report to us. */
+static int note_contradictions(struct ng_view *view, uint32_t group,
+                               const struct ng_ras_communicator *communicator)
 {
-    uint32_t count;
+    uint32_t count, found = 0;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
+    int *ranks = ng_arena_alloc(&view->arena, (count + 1) * sizeof(*ranks));
+    char text[RANKS_BYTES];
 
+    if (!ranks)
+        return -ENOMEM;
     for (uint32_t i = 0; i < count; i++) {
         const struct ng_view_process *process = &view->processes[members[i].process];
         const struct ng_ras_rank *rank = rank_of(communicator, members[i].group_rank);
         if (rank && ng_ras_is_out_of_reach(rank) && process->life == NG_LIFE_RUNNING &&
             !process->quiet_ns)
-            ng_view_note(view,
-                         "NCCL's RAS says that group rank %d is out of its reach, but the guard of "
-                         "that rank reports",
-                         rank->rank);
+            ranks[found++] = rank->rank;
     }
+    if (!found)
+        return 0;
+    ng_text_ranks(ranks, found, text, sizeof(text));
+    ng_view_note(view, "NCCL's RAS says that group %s %s %s out of its reach, but %s",
+                 found == 1 ? "rank" : "ranks", text, found == 1 ? "is" : "are",
+                 found == 1 ? "the guard of that rank reports" : "their guards report");
+    return 0;
 }
 
 static int match_group(struct matching *matching, uint32_t group, uint64_t hash, bool *fitting)
@@ -268,19 +281,35 @@ static int match_group(struct matching *matching, uint32_t group, uint64_t hash,
     for (uint32_t c = 0; c < answer->count; c++) {
         const struct ng_ras_communicator *communicator = &answer->communicators[c];
         fitting[c] = fits(communicator, view, group, hash);
-        /* Other releases may have another hash. */
-        if (fitting[c] && (fit++ == 0 || communicator->hash == hash))
+        if (fitting[c] && (fit++ == 0 || (hash && communicator->hash == hash)))
             chosen = communicator;
     }
-    if (chosen && chosen->hash == hash)
+    if (chosen && hash && chosen->hash == hash)
         fit = 1;
     if (!chosen || !describe(chosen, self->group_rank, &asking.rank))
         return 0;
-    note_contradictions(view, group, chosen);
+    error = note_contradictions(view, group, chosen);
     for (int rank = 0; rank < view->groups[group].nranks && !error; rank++)
         if (!ng_view_member_among(members, count, rank))
             error = add_word(matching, group, chosen, &asking, fitting, fit == 1, rank);
     return error;
+}
+
+/* Is none of the hashes of our communicators in the answer, though some are known? */
+static bool is_of_others(const struct ng_ras_answer *answer, const struct ng_ras_known *known,
+                         uint32_t count)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!known[i].hash)
+            continue;
+        any = true;
+        for (uint32_t c = 0; c < answer->count; c++)
+            if (answer->communicators[c].hash == known[i].hash)
+                return false;
+    }
+    return any;
 }
 
 int ng_ras_match(const struct ng_ras_answer *answer, const struct ng_ras_known *known,
@@ -291,6 +320,8 @@ int ng_ras_match(const struct ng_ras_answer *answer, const struct ng_ras_known *
     bool *fitting = ng_arena_alloc(&view->arena, answer->count + 1);
     int error = fitting ? 0 : -ENOMEM;
 
+    if (is_of_others(answer, known, count))
+        return 0;
     for (uint32_t i = 0; i < count && !error; i++) {
         uint32_t group = ng_view_find_group(view, known[i].group_id);
         if (group != UINT32_MAX)

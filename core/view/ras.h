@@ -85,8 +85,9 @@ struct ng_ras_known {
  * set waits, and notes on contradictions. A communicator of RAS may be a group of ours if its size
  * is the same, our own rank has our pid, and no other rank of which there is evidence has another
  * pid than ours says. Of several it is the one with the group's hash; if none has it, nothing is
- * taken of counts, and of states only what all of them say. Needs a sealed view. `known` has
- * `count` elements. 0 or -ENOMEM.
+ * taken of counts, and of states only what all of them say. An answer that has none of the known
+ * hashes is another job's: nothing is added. Needs a sealed view. `known` has `count` elements. 0
+ * or -ENOMEM.
  */
 int ng_ras_match(const struct ng_ras_answer *answer, const struct ng_ras_known *known,
                  uint32_t count, int64_t age_ns, struct ng_view *view);

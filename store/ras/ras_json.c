@@ -235,7 +235,8 @@ struct list {
     uint32_t count, room;
 };
 
-static int read_list(struct ng_ras_input *in, bool missing, struct ng_arena *arena,
+/* `*left` is how many more ranks the answer may have. */
+static int read_list(struct ng_ras_input *in, bool missing, struct ng_arena *arena, uint32_t *left,
                      struct list *list)
 {
     if (!take(in, '['))
@@ -246,7 +247,7 @@ static int read_list(struct ng_ras_input *in, bool missing, struct ng_arena *are
         if (error)
             return error;
         int before = list->count ? list->ranks[list->count - 1].rank : -1;
-        if (rank.rank <= before)
+        if (rank.rank <= before || (*left)-- == 0)
             return -EBADMSG;
         struct ng_ras_rank *added = NG_ARENA_APPEND(arena, list->ranks, list->count, list->room);
         if (!added)
@@ -278,7 +279,7 @@ static int unite(const struct list *present, const struct list *missing, struct 
     return 0;
 }
 
-static int read_communicator(struct ng_ras_input *in, struct ng_ras_answer *answer)
+static int read_communicator(struct ng_ras_input *in, uint32_t *left, struct ng_ras_answer *answer)
 {
     struct ng_ras_communicator communicator = {0};
     int error = take(in, '{') ? 0 : -EBADMSG;
@@ -299,9 +300,9 @@ static int read_communicator(struct ng_ras_input *in, struct ng_ras_answer *answ
             if (!take_digits(&digits, 16, &communicator.hash) || digits.at != digits.end)
                 error = -EBADMSG;
         } else if (is(&key, "ranks")) {
-            error = read_list(in, false, &answer->arena, &present);
+            error = read_list(in, false, &answer->arena, left, &present);
         } else if (is(&key, "missing_ranks")) {
-            error = read_list(in, true, &answer->arena, &missing);
+            error = read_list(in, true, &answer->arena, left, &missing);
         } else if (!skip(in)) {
             error = -EBADMSG;
         }
@@ -320,12 +321,44 @@ static int read_communicator(struct ng_ras_input *in, struct ng_ras_answer *answ
     return 0;
 }
 
+/* How many processes did not answer RAS itself in time. */
+static int read_timeouts(struct ng_ras_input *in, uint64_t *ret_timeouts)
+{
+    int error = take(in, '{') ? 0 : -EBADMSG;
+    struct word key;
+
+    while (next_key(in, &key, &error)) {
+        bool wanted = is(&key, "timeouts_count");
+        next(in);
+        if (wanted ? !take_digits(in, 10, ret_timeouts) : !skip(in))
+            error = -EBADMSG;
+    }
+    return error;
+}
+
+/* Ranks may have been left out for want of time: nothing is known of them but that they exist. */
+static void doubt_unreachable(struct ng_ras_answer *answer)
+{
+    for (uint32_t c = 0; c < answer->count; c++)
+        for (uint32_t i = 0; i < answer->communicators[c].rank_count; i++) {
+            struct ng_ras_rank *rank = &answer->communicators[c].ranks[i];
+            if (rank->state == NG_RAS_UNREACHABLE)
+                rank->state = NG_RAS_MEMBER;
+        }
+}
+
 int ng_ras_json_read(struct ng_ras_input in, struct ng_ras_answer *answer)
 {
     int error = take(&in, '{') ? 0 : -EBADMSG;
+    uint32_t left = NG_RAS_LISTED_MAX;
+    uint64_t timeouts = 0;
     struct word key;
 
     while (next_key(&in, &key, &error)) {
+        if (is(&key, "ras")) {
+            error = read_timeouts(&in, &timeouts);
+            continue;
+        }
         if (!is(&key, "communicators")) {
             if (!skip(&in))
                 error = -EBADMSG;
@@ -334,7 +367,9 @@ int ng_ras_json_read(struct ng_ras_input in, struct ng_ras_answer *answer)
         if (!take(&in, '['))
             error = -EBADMSG;
         while (!error && !take(&in, ']'))
-            error = read_communicator(&in, answer);
+            error = read_communicator(&in, &left, answer);
     }
+    if (!error && timeouts)
+        doubt_unreachable(answer);
     return error;
 }

@@ -9,6 +9,10 @@
 /* A communicator with more ranks than this is not believed. */
 #define NG_RAS_RANKS_MAX (1 << 20)
 
+/* Nor an answer with more of them, or more remarks on them, in all: they take more memory than
+ * their text. */
+#define NG_RAS_LISTED_MAX (1u << 18)
+
 /* Text without a terminator. */
 struct ng_ras_input {
     const char *at, *end;

@@ -143,9 +143,10 @@ static void read_process(struct ng_ras_input in, int *ret_pid, char ret_host[NG_
 
 static int add(struct reading *reading, const struct remark *remark)
 {
+    if (reading->remark_count == NG_RAS_LISTED_MAX)
+        return -EBADMSG;
     struct remark *added = NG_ARENA_APPEND(reading->arena, reading->remarks, reading->remark_count,
                                            reading->remark_room);
-
     if (!added)
         return -ENOMEM;
     *added = *remark;

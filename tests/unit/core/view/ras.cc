@@ -37,6 +37,7 @@ struct Case {
     Witness witness;
     int64_t age_ns = NG_S;
     uint64_t known_hash = HASH;
+    bool notes = true;
     struct ng_view view = {};
     struct ng_verdict verdict = {};
 
@@ -74,6 +75,8 @@ struct Case {
                                        (uint32_t)witness.communicators.size(),
                                        (uint32_t)witness.communicators.size()};
         EXPECT_EQ(ng_ras_match(&answer, &known, 1, age_ns, &view), 0);
+        if (!notes)
+            view.note_count = 0;
         query.stalled_ns = STALLED;
         EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
         return verdict;
@@ -244,6 +247,85 @@ TEST(Ras, ATextAloneNeedsTheHash)
         the.witness.communicators[0].partial = the.witness.communicators[0].counts = true;
         the.witness.communicators[0].launched = 7;
         EXPECT_EQ(the.judge().kind, hash ? NG_KIND_MISSING_RANK : NG_KIND_UNKNOWN);
+    }
+}
+
+/* Its text does not list ranks that agree with most: one of them may be the late one's process. */
+TEST(Ras, ATextMayHideWhoWaitsInAnotherCommunicator)
+{
+    for (uint64_t most : {4, 5}) {
+        Case the(4, {2});
+        struct ng_ras_rank late = the.witness.at(2);
+        late.launched = 6;
+        the.witness.ranks[0] = {late};
+        the.witness.communicators[0].partial = the.witness.communicators[0].counts = true;
+        the.witness.communicators[0].launched = 7;
+        the.witness.add(4, 0x77);
+        the.witness.ranks[1] = {{1, 4711, "10.0.0.9", NG_RAS_MEMBER, true, 4}};
+        the.witness.communicators[1].partial = the.witness.communicators[1].counts = true;
+        the.witness.communicators[1].launched = most;
+        EXPECT_EQ(the.judge().kind, most == 5 ? NG_KIND_UNKNOWN : NG_KIND_MISSING_RANK);
+    }
+}
+
+TEST(Ras, WhoseProcessIsNotKnownMayWaitInAnotherCommunicator)
+{
+    Case the(4, {2});
+    the.witness.at(2).launched = 6;
+    the.witness.at(2).pid = 0;
+    the.witness.add(2, 0x77);
+    the.witness.at(0, 1) = {0, 1002, "10.0.0.1", NG_RAS_MEMBER, true, 5};
+    the.witness.at(1, 1) = {1, 4711, "10.0.0.9", NG_RAS_MEMBER, true, 4};
+    EXPECT_EQ(the.judge().kind, NG_KIND_UNKNOWN);
+}
+
+/* Process ids repeat from job to job, where each has a namespace of its own. */
+TEST(Ras, AnAnswerWithoutOurHashIsAnotherJobs)
+{
+    Case the(4, {2});
+    the.witness.communicators[0].hash = HASH + 1;
+    the.witness.at(2).launched = 6;
+    EXPECT_EQ(the.judge().kind, NG_KIND_UNKNOWN);
+}
+
+TEST(Ras, AHashThatIsNotKnownChoosesNothing)
+{
+    Case the(4, {2});
+    the.known_hash = 0;
+    the.witness.add(4, 0);
+    the.witness.at(2, 1).launched = 6;
+    EXPECT_EQ(the.judge().kind, NG_KIND_UNKNOWN);
+}
+
+/* A contradiction is a note, one for all its ranks; files of evidence have none. */
+TEST(Ras, WithoutNotesTheGuardsVerdictStaysCertain)
+{
+    for (bool notes : {false, true}) {
+        Case the(8, {});
+        the.job = waiting_for(8, {1});
+        for (int rank = 0; rank < 8; rank++)
+            the.job.process(rank).pid = 1000 + rank;
+        the.job.process(0).self = true;
+        the.notes = notes;
+        for (int rank : {2, 3, 4, 6})
+            the.witness.at(rank).state = NG_RAS_DEAD;
+        EXPECT_EQ(the.judge().kind, NG_KIND_MISSING_RANK);
+        EXPECT_EQ(the.verdict.confidence, notes ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+        EXPECT_EQ(the.view.note_count, notes ? 1u : 0u);
+        EXPECT_EQ(the.misses("says that group ranks 2-4,6 are out of its reach"), notes);
+    }
+}
+
+/* In a group of a part of the job its rank is another. */
+TEST(Ras, WhoseProcessReportsWithoutItsSubgroupIsNotNamed)
+{
+    for (enum ng_ras_state state : {NG_RAS_UNREACHABLE, NG_RAS_NO_MEMBER}) {
+        Case the(4, {2});
+        the.witness.at(2).state = state;
+        for (int rank = 0; rank < 4; rank++)
+            the.job.process(rank).world_size = 8;
+        the.job.process(2).life = NG_LIFE_RUNNING;
+        EXPECT_EQ(the.judge().kind, NG_KIND_UNKNOWN);
     }
 }
 

@@ -434,6 +434,40 @@ static const char real_hang_text[] =
     "  Rank 0 has launched up to operation 20 -- GPU 0 managed by process 604 on node 192.0.2.2\n"
     "  Rank 1 has launched up to operation 19 -- GPU 1 managed by process 605 on node 192.0.2.2\n";
 
+/* Two bytes of text would make a hundred of memory. */
+TEST(RasAnswer, ManyRemarksAreRefused)
+{
+    for (bool many : {false, true}) {
+        std::string ranks;
+        for (int i = 0; i < (many ? 1 << 18 : 1000); i++)
+            ranks += "{\"rank\":" + std::to_string(i) + "}";
+        EXPECT_EQ(Answer(json(ranks, "", 1 << 20)).error, 0);
+        EXPECT_EQ(Answer(json(ranks, missing(1 << 19, 1001, true, false), 1 << 20)).error,
+                  many ? -EBADMSG : 0);
+    }
+    for (bool many : {false, true}) {
+        std::string text = std::string(HEAD) + "#0-0 (cf264af53edbe986) INCOMPLETE\n"
+                                               "  Missing communicator data from 2 ranks\n";
+        for (int i = 0; i < (many ? 1 << 18 : 1000); i++)
+            text += "  Rank 1 -- GPU 5 managed by process 7 on node 172.16.64.213\n";
+        EXPECT_EQ(Answer(text + "\nWarnings\n========\n\n").error, many ? -EBADMSG : 0);
+    }
+}
+
+/* What did not come in time is not out of reach for that. */
+TEST(RasAnswer, WhereRasItselfWaitedInVainNobodyIsOutOfReach)
+{
+    std::string text =
+        json(rank(0, 1000, 7), missing(1, 1001, true, false) + missing(2, 1002, true, true));
+    text.replace(text.find("timeouts_count\": 0") + 17, 1, "2");
+    Answer answer(text);
+    ASSERT_EQ(answer.error, 0);
+    ASSERT_EQ(answer.at(0).rank_count, 3u);
+    EXPECT_EQ(answer.at(0).ranks[1].state, NG_RAS_MEMBER);
+    EXPECT_FALSE(answer.at(0).ranks[1].counts);
+    EXPECT_EQ(answer.at(0).ranks[2].state, NG_RAS_DEAD);
+}
+
 TEST(RasAnswer, NcclOfTwoGpus)
 {
     for (const char *text : {real_dead_json, real_dead_text}) {
