@@ -86,7 +86,7 @@ def options_of(table):
 
 def subcommands(build):
     _, text, _ = command(build, "--help")
-    return re.findall(r"^  ([a-z]+) +\S", text, re.M)
+    return re.findall(r"^  ([a-z][a-z-]*) +\S", text, re.M)
 
 
 def paths_named(text):
