@@ -55,8 +55,8 @@ static struct {
     int64_t judged_mono_ns;          /* when it was acted on */
     uint64_t error_group;            /* the group of the last verdict on an asynchronous error */
     bool nan_told;                   /* a verdict has reported NaN */
-    int64_t killed_mono_ns; /* when policy kill was carried out and calls may return the error
-                               (core/policy/policy.h); 0 never */
+    int64_t killed_mono_ns; /* when policy kill began to be carried out and calls may return the
+                               error (core/policy/policy.h); 0 never */
 } own;
 
 uint64_t ng_response_seen(enum ng_incident_source source)
@@ -157,7 +157,7 @@ static void act(const struct ng_incident *incident)
     ng_status_log_save();
     ng_policy_act(policy_of(incident), &incident->scope, incident->kind, incident->line);
     if (policy_of(incident) == NG_ON_TIMEOUT_KILL)
-        own.killed_mono_ns = ng_clock_mono_ns();
+        own.killed_mono_ns = own.judged_mono_ns; /* calls that come later were not given up */
     if (ng_alarm_restarts() != before)
         ng_alarm_retry_forget();
 }

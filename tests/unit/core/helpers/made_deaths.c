@@ -82,6 +82,7 @@ void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *
 {
     made_deaths.acted++;
     made_deaths.policy = policy;
+    now_ns += made_deaths.act_ns;
 }
 
 void __wrap_ng_policy_bound(enum ng_on_timeout policy, int64_t bound_ns)

@@ -23,6 +23,7 @@ struct made_deaths {
     void (*fill)(struct ng_view *view, bool host);
     uint32_t ended;
     int64_t look_ns;     /* so long it takes to look at the whole job */
+    int64_t act_ns;      /* so long it takes to carry out a policy */
     bool sleeps;         /* the incident thread does, until it is woken */
     bool watchdog_waits; /* for a processor: it makes no round */
     bool writes_nothing; /* of its own: nothing is seen of its host */

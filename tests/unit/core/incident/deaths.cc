@@ -1156,6 +1156,26 @@ TEST_F(Deaths, ASuspicionThatIsWrittenLateLeavesTheFilesOfALaterDeadline)
     }
 }
 
+/* Calls may return the error and the program go on while neighbours are still being ended. */
+TEST_F(Deaths, ACallThatBeginsWhileKillIsCarriedOutIsNotOneThatWasGivenUp)
+{
+    for (bool meanwhile : {false, true}) {
+        everywhere = Job(2, WORLD, "dp", 6);
+        everywhere.at(WORLD, 0).waits();
+        made_deaths_begin(0);
+        made_deaths_set_policy(NG_ON_TIMEOUT_KILL);
+        made_deaths_claimed(1, NG_ON_TIMEOUT_KILL);
+        made_deaths.act_ns = meanwhile ? 6 * NG_S : 0;
+        made_deaths_news();
+        ASSERT_EQ(made_deaths.acted, 1u);
+        made_deaths_stuck(WORLD + 1, NG_OP_AllReduce, true); /* since 4 s */
+        made_deaths_alarms();
+        EXPECT_EQ(made_deaths.opened, meanwhile ? 1u : 0u);
+    }
+    made_deaths.act_ns = 0;
+    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
+}
+
 /* Its own abort takes longer than theirs. */
 TEST_F(Deaths, ARankThatEndsByAVerdictDoesNotFollowNeighboursThatHaveEnded)
 {
