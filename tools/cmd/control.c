@@ -29,9 +29,7 @@ enum { JOB, STORE, RUN, GROUP, FOR, OPTIONS };
 
 static const struct ng_usage_option options[OPTIONS] = {
     [JOB] = {"job", "JOB", "the job's name, as `ncclguard top` shows it"},
-    [STORE] = {"store", "URL",
-               "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
-               "local:); ps does not show the password"},
+    [STORE] = NG_JOBS_STORE_OPTION,
     [RUN] = NG_JOBS_RUN_OPTION,
     [GROUP] = {"group", "GROUP",
                "only this group: its id (16 hex digits), or its name where no other group\n"

@@ -54,16 +54,13 @@ enum {
 };
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
-    [OPTION_JOB] = {"job", "JOB",
-                    "the job's name (default: NCCLGUARD_JOB, else the only one on this host)"},
+    [OPTION_JOB] = NG_JOBS_JOB_OPTION,
     [OPTION_RANK] = {"rank", "RANK", "only the process of this global rank"},
     [OPTION_OUT] = {"out", "DIR",
                     "where the dumps go (default: NCCLGUARD_DUMP_DIR, else\n"
                     "$TMPDIR/ncclguard-UID/JOB; not the --out of `ncclguard run`; with\n"
                     "--group, --active or --no-frames a new folder dump-TIME in it)"},
-    [OPTION_STORE] = {"store", "URL",
-                      "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
-                      "local:); ps does not show the password"},
+    [OPTION_STORE] = NG_JOBS_STORE_OPTION,
     [OPTION_RUN] = NG_JOBS_RUN_OPTION,
     [OPTION_GROUP] =
         {"group", "GROUP",

@@ -22,11 +22,8 @@
 enum { OPTION_JOB, OPTION_STORE, OPTION_RUN, OPTION_JSON, OPTION_COUNT };
 
 static const struct ng_usage_option options[OPTION_COUNT] = {
-    [OPTION_JOB] = {"job", "JOB",
-                    "the job's name (default: NCCLGUARD_JOB, else the only one on this host)"},
-    [OPTION_STORE] = {"store", "URL",
-                      "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"
-                      "local:); ps does not show the password"},
+    [OPTION_JOB] = NG_JOBS_JOB_OPTION,
+    [OPTION_STORE] = NG_JOBS_STORE_OPTION,
     [OPTION_RUN] = NG_JOBS_RUN_OPTION,
     [OPTION_JSON] = {"json", NULL, "print JSON (schema " NG_GROUP_LIST_SCHEMA ")"},
 };

@@ -24,7 +24,17 @@ struct ng_job {
     struct ng_observed_job observed;     /* points into the above: do not copy a job */
 };
 
-/* The option of commands that take a run. */
+/* The options of commands that take a job, its store and a run. */
+#define NG_JOBS_JOB_OPTION                                                                         \
+    {                                                                                              \
+        "job", "JOB", "the job's name (default: NCCLGUARD_JOB, else the only one on this host)"    \
+    }
+#define NG_JOBS_STORE_OPTION                                                                       \
+    {                                                                                              \
+        "store", "URL",                                                                            \
+            "where its ranks share what they know (default: NCCLGUARD_STORE, else\n"               \
+            "local:); ps does not show the password"                                               \
+    }
 #define NG_JOBS_RUN_OPTION                                                                         \
     {                                                                                              \
         "run", "RUN", "where several runs of that name are alive: which (the command lists them)"  \
