@@ -16,6 +16,8 @@
 static atomic_int left, then_state;
 static atomic_uint questions;
 static __thread void (*tell)(void); /* the guard asks, too */
+static __thread bool is_test;       /* the watchdog's questions, of any communicator, take nothing
+                                       from what the test set */
 static char config_seen[2048];
 static size_t config_bytes;
 static void *next_handle;
@@ -46,6 +48,10 @@ static int split(void *comm, int color, int key, void **child, void *config)
 
 static int get_async_error(void *comm, int *state)
 {
+    if (!is_test) {
+        *state = NG_NCCL_SUCCESS;
+        return NG_NCCL_SUCCESS;
+    }
     atomic_fetch_add(&questions, 1);
     if (tell)
         tell();
@@ -74,6 +80,7 @@ static const struct ng_nccl nccl = {
 
 void made_progress(int count, int then)
 {
+    is_test = true;
     atomic_store(&then_state, then);
     atomic_store(&left, count);
 }
