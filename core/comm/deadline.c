@@ -129,7 +129,10 @@ int64_t ng_deadline_shown(const struct ng_comm *comm)
 /* Publish it in the black box, for other processes. */
 static void show(struct ng_comm *comm)
 {
+    int policy = NG_LOAD(comm->deadline.policy[NG_OP_NONE]);
+
     NG_STORE(comm->group->timeout_ns, ng_deadline_shown(comm));
+    NG_STORE(comm->group->policy, (uint32_t)(policy ? policy : ng_guard.config.on_timeout + 1));
     /* Recomputed until stable: the thread with the last change publishes last. */
     enum ng_rest rest;
     do

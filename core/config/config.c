@@ -293,6 +293,16 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment,
     return mistakes;
 }
 
+const char *ng_on_timeout_name(enum ng_on_timeout policy)
+{
+    static const char *const names[] = {[NG_ON_TIMEOUT_LOG] = "log",
+                                        [NG_ON_TIMEOUT_TEARDOWN] = "teardown",
+                                        [NG_ON_TIMEOUT_ABORT] = "abort",
+                                        [NG_ON_TIMEOUT_KILL] = "kill"};
+
+    return (unsigned)policy <= NG_ON_TIMEOUT_LAST ? names[policy] : NULL;
+}
+
 enum ng_on_timeout ng_on_timeout_milder(enum ng_on_timeout a, enum ng_on_timeout b)
 {
     static const unsigned char gravity[] = {[NG_ON_TIMEOUT_LOG] = 0,

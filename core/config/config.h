@@ -81,6 +81,9 @@ enum ng_on_timeout {
 /* The milder of two policies; the numbers are PyTorch's, and are not in that order. */
 enum ng_on_timeout ng_on_timeout_milder(enum ng_on_timeout a, enum ng_on_timeout b);
 
+/* "log", "kill" …; NULL: no policy has this number. */
+const char *ng_on_timeout_name(enum ng_on_timeout policy);
+
 /* Does this policy end processes? `policy` is its number plus 1, as in black boxes; 0 is none. */
 static inline bool ng_on_timeout_ends(uint32_t policy)
 {

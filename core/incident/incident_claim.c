@@ -365,7 +365,7 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     struct ng_incident judged = *wanted;
     if (deadline) {
         enum ng_on_timeout policy = choose_policy(&view, verdict.group_id, verdict.op);
-        verdict.action = ng_policy_name(policy);
+        verdict.action = ng_on_timeout_name(policy);
         judged.policy = (int)policy + 1;
     }
     /* Healthy: the work has made progress in the meantime. */

@@ -139,7 +139,7 @@ void ng_response_log(const struct ng_incident *incident)
                : incident->kind == NG_KIND_NAN      ? "not a number"
                : incident->differs                  ? "calls differ"
                                                     : "deadline passed",
-               line, ng_guard_dump_dir(), ng_policy_name(policy_of(incident)));
+               line, ng_guard_dump_dir(), ng_on_timeout_name(policy_of(incident)));
 }
 
 /* Act by policy on a judged incident. Alarms parked meanwhile may have been consequences: the
@@ -403,7 +403,7 @@ static void save_unknown(const struct ng_incident *incident)
                                  .stalled_ns = incident->stalled_ns,
                                  .time_unix_ns = ng_clock_unix_ns(),
                                  .detected_by = ng_guard.box.header->rank,
-                                 .action = ng_policy_name(policy_of(incident))};
+                                 .action = ng_on_timeout_name(policy_of(incident))};
 
     snprintf(verdict.job, sizeof(verdict.job), "%s", ng_guard.launch.job);
     ng_evidence_write_verdict(&verdict, true, ng_clock_mono_ns() + NG_DUMPS_WRITE_NS);
@@ -444,7 +444,7 @@ void ng_response_follow_end(uint32_t policy)
     snprintf(incident.line, sizeof(incident.line),
              "unknown: other ranks of this host were ended by a verdict that this one cannot read");
     ng_policy_bound(policy_of(&incident), END_MARGIN_NS);
-    ng_log(NG_LOG_ERROR, "%s; policy: %s", incident.line, ng_policy_name(policy_of(&incident)));
+    ng_log(NG_LOG_ERROR, "%s; policy: %s", incident.line, ng_on_timeout_name(policy_of(&incident)));
     ng_response_act_unjudged(&incident);
 }
 

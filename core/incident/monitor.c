@@ -87,7 +87,7 @@ static void tell_switched_off(int64_t silent_ns, const char *text)
            "the watchdog has made no round for %.0f s: it is in %s; with a heartbeat "
            "(NCCLGUARD_HEARTBEAT_TIMEOUT, which is 0 here) of that time this would have been a "
            "deadline, policy %s",
-           (double)silent_ns / 1e9, text, ng_policy_name(ng_deadline_policy(0, NG_OP_NONE)));
+           (double)silent_ns / 1e9, text, ng_on_timeout_name(ng_deadline_policy(0, NG_OP_NONE)));
 }
 
 /* True: it is stuck, and the incident thread has been notified, or the log alone. */
@@ -143,7 +143,7 @@ static void end_without_verdict(void)
 
     ng_policy_bound(ng_deadline_policy(0, NG_OP_NONE), 0);
     ng_log(NG_LOG_ERROR, "%s; policy: %s", words,
-           ng_policy_name(ng_deadline_policy(0, NG_OP_NONE)));
+           ng_on_timeout_name(ng_deadline_policy(0, NG_OP_NONE)));
 }
 
 static bool is_wanted(uint32_t generation)

@@ -35,15 +35,6 @@
 /* Added to NCCLGUARD_ABORT_WAIT, to report an abort that has not returned. */
 #define STUCK_MARGIN_NS (4 * NG_S)
 
-const char *ng_policy_name(enum ng_on_timeout policy)
-{
-    static const char *const names[] = {[NG_ON_TIMEOUT_LOG] = "log",
-                                        [NG_ON_TIMEOUT_TEARDOWN] = "teardown",
-                                        [NG_ON_TIMEOUT_ABORT] = "abort",
-                                        [NG_ON_TIMEOUT_KILL] = "kill"};
-    return names[policy];
-}
-
 /* ---- The bounds, and the thread that keeps them ---- */
 
 static _Atomic uint32_t changes; /* futex word: grows with each change of the following */

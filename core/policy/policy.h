@@ -13,9 +13,6 @@
 #include "core/nccl/group_set.h"
 #include "core/nccl/verdict_kind.h"
 
-/* "log", "abort", "teardown", "kill". */
-const char *ng_policy_name(enum ng_on_timeout policy);
-
 /*
  * Start the thread that acts when nothing else does: now, since later the program may be stuck
  * inside malloc, which creating a thread needs. Only if a policy does anything. 0 or -errno.

@@ -276,7 +276,9 @@ struct ng_box_group {
         derived; /* splits, shrinks and grows called on this communicator, in any state */
     _Atomic uint32_t created_by; /* enum ng_op */
     _Atomic int32_t async_error; /* ncclResult_t last seen; 0 none */
-    _Atomic uint64_t handle;     /* ncclComm_t */
+    /* What a deadline of its collectives leads to: enum ng_on_timeout plus 1; 0 not known. */
+    _Atomic uint32_t policy;
+    _Atomic uint64_t handle; /* ncclComm_t */
     _Atomic int64_t created_mono_ns, ended_mono_ns;
     /* ncclConfig_t.commName, or the name that the program or a rule (core/comm/rules.h) gives it,
      * maybe later; "" none. NUL-terminated text in the bytes of the words: ng_box_write_name. */

@@ -525,6 +525,8 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_close_object(json);
     put_registration(json, &member->registration);
     ng_json_int(json, "timeout_ns", member->timeout_ns);
+    ng_json_string(json, "policy", ng_on_timeout_name((enum ng_on_timeout)(member->policy - 1)));
+    ng_json_uint(json, "policy_number", member->policy);
     ng_json_bool(json, "rests", member->rests);
     put_uint(json, "coll_joined", member->coll_joined);
     put_uint(json, "p2p_joined", member->p2p_joined);

@@ -94,6 +94,8 @@
  *     registration        struct ng_view_registration, what the guard has registered with it;
  *                         null: nothing, or not known
  *     timeout_ns          deadline of its collectives; 0 none, or not known
+ *     policy              what that deadline leads to: "log", "abort", "teardown" or "kill"; null
+ *                         not known; and policy_number: enum ng_on_timeout plus 1
  *     rests               its clock is suspended: nothing becomes suspect, no deadline passes
  *     coll_joined, p2p_joined    collectives, and sends and receives, beyond the first of their
  *                         closed NCCL group

@@ -290,6 +290,7 @@ struct ng_view_member {
     struct ng_signature last;     /* of collective `entered` */
     int64_t timeout_ns;           /* deadline of its collectives; 0 none, or not known */
     bool rests;                   /* its clock is suspended, by its program or by an operator */
+    uint8_t policy; /* what that deadline leads to: enum ng_on_timeout plus 1; 0 not known */
     /* Counts over closed NCCL groups: collectives, and sends and receives, beyond the first of
      * their group; and groups of two or more calls. The calls on each stream count as a group of
      * their own. */

@@ -213,6 +213,8 @@ static int read_groups(struct reading *reading)
         member->timeout_ns =
             timeout_ns ? (timeout_ns > 0 ? timeout_ns : 0) : reading->box->header->timeout_ns;
         member->rests = NG_LOAD(group->rests) == NG_REST_OWN;
+        uint32_t policy = NG_LOAD(group->policy);
+        member->policy = policy <= UINT8_MAX ? (uint8_t)policy : 0;
         member->coll_joined = NG_LOAD(group->coll_joined);
         member->p2p_joined = NG_LOAD(group->p2p_joined);
         member->groups_closed = NG_LOAD(group->groups_closed);

@@ -531,6 +531,8 @@ void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint6
         code_edges(coder, member);
     if (*bits & MEMBER_HOST_CALLS)
         code_host_calls(coder, &member->host_calls);
+    if (*bits & MEMBER_POLICY)
+        BELOW(member->policy, UINT8_MAX + 1);
     close_block(coder, block);
 }
 

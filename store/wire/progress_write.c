@@ -103,7 +103,8 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
         (member->pending_vague ? MEMBER_VAGUE : 0) | (member->error_age_ns ? MEMBER_ERROR : 0) |
         (member->pending_inferred ? MEMBER_INFERRED : 0) | (member->counted ? MEMBER_COUNTED : 0) |
         (member->edge_count ? MEMBER_EDGES : 0) |
-        (ng_code_has_host_calls(member) ? MEMBER_HOST_CALLS : 0);
+        (ng_code_has_host_calls(member) ? MEMBER_HOST_CALLS : 0) |
+        (member->policy ? MEMBER_POLICY : 0);
 
     struct ng_edge edges[NG_EDGES_MAX];
     if (told.edge_count > NG_EDGES_MAX)

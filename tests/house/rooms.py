@@ -14,7 +14,7 @@ _SEES = {
         "unwind": "util recorder",
         "view": "util nccl recorder unwind",
         "verdict": "util nccl config view",
-        "report": "util nccl recorder unwind view verdict",
+        "report": "util nccl config recorder unwind view verdict",
         "runtime": "util nccl config recorder",
         "comm": "util nccl config recorder unwind view report runtime",
         "device": "util nccl config recorder runtime comm",

@@ -383,6 +383,7 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
         member->last = (struct ng_signature){.dtype = -1, .redop = -1, .root = -1};
     get_registration(json_object_get(from, "registration"), &member->registration);
     member->timeout_ns = get_age(from, "timeout_ns");
+    member->policy = (uint8_t)get_int(from, "policy_number", 0, NG_ON_TIMEOUT_LAST + 1, 0);
     member->rests = json_is_true(json_object_get(from, "rests"));
     member->coll_joined = get_uint(from, "coll_joined");
     member->p2p_joined = get_uint(from, "p2p_joined");

@@ -13,9 +13,11 @@
 #include "core/nccl/op.h"
 #include "core/report/dump.h"
 #include "core/util/text.h"
+#include "tools/render/group_list.h"
 
 #define BOTTOM     2   /* lines */
 #define NARROW     120 /* columns */
+#define WIDE       150 /* columns: groups have their deadlines, too */
 #define RANKS_WIDE 24
 #define RECORDS    12 /* calls of a rank's details */
 
@@ -148,6 +150,22 @@ static void put_folded_place(const struct ng_browser *browser, const struct ng_b
                  ng_table_duration(unit->age_ns, age, sizeof(age)));
 }
 
+/* The deadline that all of them have. */
+static void put_folded_deadline(const struct ng_browser *browser,
+                                const struct ng_browser_unit *unit, char *cell)
+{
+    const struct ng_table_row *rows = browser->table->rows;
+    const struct ng_view_member *first = rows[browser->members[unit->first]].member;
+
+    for (uint32_t i = 1; first && i < unit->count; i++) {
+        const struct ng_view_member *other = rows[browser->members[unit->first + i]].member;
+        if (!other || other->timeout_ns != first->timeout_ns || other->policy != first->policy) {
+            snprintf(cell, NG_TABLE_CELL_BYTES, "several");
+            return;
+        }
+    }
+}
+
 static void fill(const struct ng_browser *browser, const struct ng_browser_unit *unit,
                  bool selected, ng_table_cells cells)
 {
@@ -165,6 +183,7 @@ static void fill(const struct ng_browser *browser, const struct ng_browser_unit 
     put_ranks(browser, unit, cells[NG_COLUMN_RANK], NG_TABLE_CELL_BYTES);
     put_hosts(browser, unit, cells[NG_COLUMN_HOST]);
     put_progress(browser, unit, cells);
+    put_folded_deadline(browser, unit, cells[NG_COLUMN_DEADLINE]);
     put_folded_place(browser, unit, cells[NG_COLUMN_IN]);
 }
 
@@ -220,6 +239,21 @@ static void put_rank_rows(struct ng_browser *browser, struct ng_sheet *sheet)
 
 /* ---- Groups ---- */
 
+/* Of a group whose members differ: which of the two do. */
+static void put_group_deadline(const struct ng_view *view, uint32_t group, char *ret_text,
+                               size_t bytes)
+{
+    struct ng_group_bounds bounds;
+
+    ng_group_list_bounds(view, group, &bounds);
+    if (bounds.deadlines_differ)
+        snprintf(ret_text, bytes, "deadlines differ");
+    else if (bounds.policies_differ)
+        snprintf(ret_text, bytes, "policies differ");
+    else
+        ng_table_deadline(bounds.timeout_ns, bounds.policy, ret_text, bytes);
+}
+
 struct sums {
     uint32_t seen, culprits, gone, behind, waiting;
     uint64_t done;
@@ -239,12 +273,18 @@ static void add_to_sums(struct sums *sums, const struct ng_table_row *row)
         sums->longest = row;
 }
 
+/* Columns for it, with the blanks behind it. */
+static int deadline_width(const struct ng_sheet *sheet)
+{
+    return sheet->columns < WIDE ? 0 : 22;
+}
+
 static void put_group_row(const struct ng_browser *browser, struct ng_sheet *sheet, uint32_t group,
                           const struct sums *sums, bool selected)
 {
     const struct ng_table *table = browser->table;
     char name[NG_TABLE_CELL_BYTES], seen[32], counts[160] = "", in[NG_TABLE_CELL_BYTES] = "-",
-                                              age[32], line[512];
+                                              age[32], deadline[40], line[512];
     struct ng_text text = {counts, 0, sizeof(counts)};
     const struct {
         uint32_t count;
@@ -263,11 +303,14 @@ static void put_group_row(const struct ng_browser *browser, struct ng_sheet *she
         snprintf(in + used, sizeof(in) - used, ", %s",
                  ng_table_duration(sums->longest->age_ns, age, sizeof(age)));
     }
+    int wide = deadline_width(sheet);
+    put_group_deadline(table->view, group, deadline, sizeof(deadline));
     int blank = ng_sheet_width(name) < 22 ? 22 - (int)ng_sheet_width(name) : 0;
-    snprintf(line, sizeof(line), "%s%s %.*s%*s  %9s %9" PRIu64 " %9" PRIu64 " %6" PRIu32 "  %s%s%s",
+    snprintf(line, sizeof(line),
+             "%s%s %.*s%*s  %9s %9" PRIu64 " %9" PRIu64 " %6" PRIu32 "  %-*.*s%s%s%s",
              selected ? ">" : " ", sums->culprits ? "!" : " ", (int)ng_sheet_bytes(name, 22), name,
-             blank, "", seen, table->front[group], sums->done, sums->behind, in,
-             counts[0] ? "; " : "", counts);
+             blank, "", seen, table->front[group], sums->done, sums->behind, wide, wide, deadline,
+             in, counts[0] ? "; " : "", counts);
     ng_sheet_put_line(sheet, line,
                       selected         ? (sums->culprits ? "1;31;7" : "7")
                       : sums->culprits ? "1;31"
@@ -282,14 +325,15 @@ static void put_group_rows(const struct ng_browser *browser, struct ng_sheet *sh
 
     if (!sums)
         return;
+    int wide = deadline_width(sheet);
     for (uint32_t i = 0; i < table->view->group_count; i++)
         sums[i].done = UINT64_MAX;
     for (uint32_t i = 0; i < table->order_count; i++)
         if (table->rows[table->order[i]].member)
             add_to_sums(&sums[table->rows[table->order[i]].member->group],
                         &table->rows[table->order[i]]);
-    ng_sheet_put(sheet, "7", "   %-22s  %9s %9s %9s %6s  %s", "GROUP", "SEEN", "ENTERED", "DONE",
-                 "BEHIND", "IN");
+    ng_sheet_put(sheet, "7", "   %-22s  %9s %9s %9s %6s  %-*.*s%s", "GROUP", "SEEN", "ENTERED",
+                 "DONE", "BEHIND", wide, wide, "DEADLINE", "IN");
     for (uint32_t i = list->top; i < list->count && i - list->top < browser->body; i++)
         put_group_row(browser, sheet, browser->groups[i], &sums[browser->groups[i]],
                       i == list->cursor);
@@ -332,6 +376,8 @@ static void put_membership(const struct ng_table *table, const struct ng_table_r
                  cells[NG_COLUMN_ENTERED], cells[NG_COLUMN_STARTED], cells[NG_COLUMN_COMPLETED],
                  cells[NG_COLUMN_BEHIND]);
     ng_sheet_put(sheet, NULL, "  in: %s", cells[NG_COLUMN_IN]);
+    if (cells[NG_COLUMN_DEADLINE][0])
+        ng_sheet_put(sheet, NULL, "  deadline: %s", cells[NG_COLUMN_DEADLINE]);
     if (cells[NG_COLUMN_P2P][0])
         ng_sheet_put(sheet, NULL, "  send/recv: %s", cells[NG_COLUMN_P2P]);
     if (cells[NG_COLUMN_REGISTERED][0])

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/config/config.h"
 #include "core/report/dump.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
@@ -60,20 +61,28 @@ static const char *use_name(enum ng_group_use use)
     return names[use];
 }
 
-int64_t ng_group_list_deadline(const struct ng_view *view, uint32_t group, bool *ret_differ)
+void ng_group_list_bounds(const struct ng_view *view, uint32_t group,
+                          struct ng_group_bounds *ret_bounds)
 {
     const struct ng_view_member *first = NULL;
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
 
-    *ret_differ = false;
+    *ret_bounds = (struct ng_group_bounds){0};
     for (uint32_t i = 0; i < count; i++) {
         if (!uses(view, &members[i]))
             continue;
-        *ret_differ |= first && first->timeout_ns != members[i].timeout_ns;
         first = first ? first : &members[i];
+        ret_bounds->deadlines_differ |= first->timeout_ns != members[i].timeout_ns;
+        ret_bounds->policies_differ |= first->policy != members[i].policy;
     }
-    return first ? first->timeout_ns : 0;
+    ret_bounds->timeout_ns = first ? first->timeout_ns : 0;
+    ret_bounds->policy = first ? first->policy : 0;
+}
+
+const char *ng_group_list_policy(uint32_t policy)
+{
+    return ng_on_timeout_name((enum ng_on_timeout)(policy - 1));
 }
 
 /* Properties of its making, from the first member that knows each. */
@@ -160,8 +169,33 @@ static int member_rank(const void *list, uint32_t index)
     return ((const int *)list)[index];
 }
 
+/* One of the two bounds of a member, as text. */
+typedef void put_bound_fn(struct ng_text *text, const struct ng_view_member *member);
+
+static void put_deadline(struct ng_text *text, const struct ng_view_member *member)
+{
+    if (member->timeout_ns)
+        ng_text_add_duration(text, member->timeout_ns);
+    else
+        ng_text_add(text, "none");
+}
+
+static void put_policy(struct ng_text *text, const struct ng_view_member *member)
+{
+    const char *name = ng_group_list_policy(member->policy);
+
+    ng_text_add(text, "%s", name ? name : "not known");
+}
+
+static bool is_same(put_bound_fn *put, const struct ng_view_member *a,
+                    const struct ng_view_member *b)
+{
+    return put == put_deadline ? a->timeout_ns == b->timeout_ns : a->policy == b->policy;
+}
+
 /* "30.0 s (ranks 0-2), 60.0 s (rank 3)", by global rank; 0 or -ENOMEM. */
-static int describe_deadlines(const struct ng_view *view, uint32_t group, struct ng_text *text)
+static int describe_bounds(const struct ng_view *view, uint32_t group, put_bound_fn *put,
+                           struct ng_text *text)
 {
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
@@ -174,18 +208,15 @@ static int describe_deadlines(const struct ng_view *view, uint32_t group, struct
         uint32_t same = 0;
         bool earlier = !uses(view, &members[i]);
         for (uint32_t k = 0; k < i && !earlier; k++)
-            earlier = uses(view, &members[k]) && members[k].timeout_ns == members[i].timeout_ns;
+            earlier = uses(view, &members[k]) && is_same(put, &members[k], &members[i]);
         for (uint32_t k = i; k < count && !earlier; k++)
-            if (uses(view, &members[k]) && members[k].timeout_ns == members[i].timeout_ns)
+            if (uses(view, &members[k]) && is_same(put, &members[k], &members[i]))
                 ranks[same++] = ng_view_rank(view, &members[k]);
         if (earlier)
             continue;
         ng_text_add(text, any ? ", " : "");
         any = true;
-        if (members[i].timeout_ns)
-            ng_text_add_duration(text, members[i].timeout_ns);
-        else
-            ng_text_add(text, "none");
+        put(text, &members[i]);
         ng_text_add(text, same == 1 ? " (rank " : " (ranks ");
         ng_text_add_ranks(text, member_rank, ranks, same, 120);
         ng_text_add(text, ")");
@@ -194,25 +225,35 @@ static int describe_deadlines(const struct ng_view *view, uint32_t group, struct
     return 0;
 }
 
-static int print_deadline(const struct ng_view *view, uint32_t group, FILE *file)
+static int print_bound(const struct ng_view *view, uint32_t group, bool differ, const char *title,
+                       put_bound_fn *put, const struct ng_view_member *all, FILE *file)
 {
     char line[RANKS_BYTES] = "";
     struct ng_text text = {line, 0, sizeof(line)};
-    bool differ;
-    int64_t timeout_ns = ng_group_list_deadline(view, group, &differ);
     int error = 0;
 
-    if (differ) {
-        error = describe_deadlines(view, group, &text);
-        fprintf(file, "  deadlines differ: %s\n", line);
-        return error;
-    }
-    if (timeout_ns)
-        ng_text_add_duration(&text, timeout_ns);
+    if (differ)
+        error = describe_bounds(view, group, put, &text);
     else
-        ng_text_add(&text, "none");
-    fprintf(file, "  deadline: %s\n", line);
-    return 0;
+        put(&text, all);
+    fprintf(file, "  %s: %s\n", title, line);
+    return error;
+}
+
+static int print_bounds(const struct ng_view *view, uint32_t group, FILE *file)
+{
+    struct ng_group_bounds bounds;
+
+    ng_group_list_bounds(view, group, &bounds);
+    struct ng_view_member all = {.timeout_ns = bounds.timeout_ns, .policy = bounds.policy};
+    int error = print_bound(view, group, bounds.deadlines_differ,
+                            bounds.deadlines_differ ? "deadlines differ" : "deadline", put_deadline,
+                            &all, file);
+    if (!error && (bounds.policy || bounds.policies_differ))
+        error = print_bound(view, group, bounds.policies_differ,
+                            bounds.policies_differ ? "policies differ" : "policy", put_policy, &all,
+                            file);
+    return error;
 }
 
 static uint32_t count_suspended(const struct ng_view *view, uint32_t group)
@@ -278,7 +319,7 @@ static int print_group(const struct ng_view *view, uint32_t index, FILE *file)
         return 0;
     }
     uint32_t suspended = count_suspended(view, index);
-    int error = print_deadline(view, index, file);
+    int error = print_bounds(view, index, file);
     if (suspended)
         fprintf(file, "  suspended on %" PRIu32 " rank%s\n", suspended, suspended == 1 ? "" : "s");
     return error;
@@ -312,12 +353,25 @@ static void put_id(struct ng_json *json, const char *key, uint64_t id)
         ng_json_null(json, key);
 }
 
-static void put_timeout(struct ng_json *json, int64_t timeout_ns)
+void ng_group_list_put_bounds(struct ng_json *json, int64_t timeout_ns, uint32_t policy)
 {
     if (timeout_ns)
         ng_json_int(json, "timeout_ms", timeout_ns / NG_MS);
     else
         ng_json_null(json, "timeout_ms");
+    ng_json_string(json, "policy", ng_group_list_policy(policy));
+}
+
+void ng_group_list_put_group_bounds(struct ng_json *json, const struct ng_view *view,
+                                    uint32_t group)
+{
+    struct ng_group_bounds bounds;
+
+    ng_group_list_bounds(view, group, &bounds);
+    ng_group_list_put_bounds(json, bounds.deadlines_differ ? 0 : bounds.timeout_ns,
+                             bounds.policies_differ ? 0 : bounds.policy);
+    ng_json_bool(json, "deadlines_differ", bounds.deadlines_differ);
+    ng_json_bool(json, "policies_differ", bounds.policies_differ);
 }
 
 static void put_member(struct ng_json *json, const struct ng_view *view,
@@ -333,7 +387,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_int(json, "device", member->device);
     ng_json_string(json, "state", ng_dump_group_state_name(member->state));
     ng_json_string(json, "life", ng_dump_life_name(process->life));
-    put_timeout(json, member->timeout_ns);
+    ng_group_list_put_bounds(json, member->timeout_ns, member->policy);
     ng_json_bool(json, "suspended", member->rests);
     ng_json_close_object(json);
 }
@@ -360,8 +414,6 @@ static void put_group(struct ng_json *json, const struct ng_view *view, uint32_t
     uint32_t count, same = ng_view_same_members(view, index);
     const struct ng_view_member *members = ng_view_members(view, index, &count);
     struct making making = making_of(members, count);
-    bool differ;
-    int64_t timeout_ns = ng_group_list_deadline(view, index, &differ);
 
     ng_json_open_object(json, NULL, NG_JSON_LINES);
     ng_json_hex(json, "id", group->id);
@@ -375,8 +427,7 @@ static void put_group(struct ng_json *json, const struct ng_view *view, uint32_t
         ng_json_null(json, "color");
     ng_json_string(json, "state", use_name(ng_group_list_use(view, index)));
     put_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
-    put_timeout(json, differ ? 0 : timeout_ns);
-    ng_json_bool(json, "deadlines_differ", differ);
+    ng_group_list_put_group_bounds(json, view, index);
     put_members(json, view, index);
     ng_json_close_object(json);
 }

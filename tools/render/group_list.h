@@ -18,11 +18,13 @@
  *     same_members_as  id of the first group with the same members in the same order; null: it is
  *                   the first, or not all of its members are known
  *     timeout_ms    deadline of its collectives; null: none, not known, or members differ
- *     deadlines_differ   true: live members have different deadlines
+ *     policy        what that deadline leads to: "log", "abort", "teardown", "kill"; null: not
+ *                   known, or members differ
+ *     deadlines_differ, policies_differ   true: live members have different ones
  *     missing       array of int: group ranks not seen (the first 65,536)
  *     members       array of {"group_rank", "rank" (global), "host", "pid", "device", "state",
- *                   "life", "timeout_ms" (null: none, or not known), "suspended"}, in order of
- * group rank
+ *                   "life", "timeout_ms" (null: none, or not known), "policy" (null: not known),
+ *                   "suspended"}, in order of group rank
  */
 #ifndef NCCLGUARD_TOOLS_RENDER_GROUP_LIST_H
 #define NCCLGUARD_TOOLS_RENDER_GROUP_LIST_H
@@ -30,6 +32,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "core/util/json.h"
 #include "core/view/view.h"
 
 #define NG_GROUP_LIST_SCHEMA "ncclguard.groups/1"
@@ -45,9 +48,24 @@ enum ng_group_use {
 };
 enum ng_group_use ng_group_list_use(const struct ng_view *view, uint32_t group);
 
-/* Deadlines of the members that use the group: the first member's, and whether another's is
- * different. 0 none, or not known. */
-int64_t ng_group_list_deadline(const struct ng_view *view, uint32_t group, bool *ret_differ);
+/* What the members that use a group wait for at most: the first member's, and whether another's is
+ * different. */
+struct ng_group_bounds {
+    int64_t timeout_ns; /* 0 none, or not known */
+    uint8_t policy;     /* as in struct ng_view_member */
+    bool deadlines_differ, policies_differ;
+};
+void ng_group_list_bounds(const struct ng_view *view, uint32_t group,
+                          struct ng_group_bounds *ret_bounds);
+
+/* The name of a policy of a view; NULL: not known. */
+const char *ng_group_list_policy(uint32_t policy);
+
+/* The members "timeout_ms" and "policy" of a JSON object; of a group also "deadlines_differ" and
+ * "policies_differ". */
+void ng_group_list_put_bounds(struct ng_json *json, int64_t timeout_ns, uint32_t policy);
+void ng_group_list_put_group_bounds(struct ng_json *json, const struct ng_view *view,
+                                    uint32_t group);
 
 /* Print the list for people. Names are made safe for a terminal. 0 or -ENOMEM. */
 int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file);

@@ -11,19 +11,29 @@
 #include "core/report/dump.h"
 #include "core/util/text.h"
 #include "tools/ingest/memory_sums.h"
+#include "tools/render/group_list.h"
 
 static const struct {
     const char *title;
     bool right;
 } columns[NG_COLUMN_COUNT] = {
-    [NG_COLUMN_MARK] = {"", false},          [NG_COLUMN_RANK] = {"RANK", true},
-    [NG_COLUMN_HOST] = {"HOST", false},      [NG_COLUMN_PID] = {"PID", true},
-    [NG_COLUMN_DEVICE] = {"DEVICE", false},  [NG_COLUMN_LIFE] = {"LIFE", false},
-    [NG_COLUMN_GROUP] = {"GROUP", false},    [NG_COLUMN_MEMBER] = {"MEMBER", true},
-    [NG_COLUMN_ENTERED] = {"ENTERED", true}, [NG_COLUMN_STARTED] = {"STARTED", true},
-    [NG_COLUMN_COMPLETED] = {"DONE", true},  [NG_COLUMN_BEHIND] = {"BEHIND", false},
-    [NG_COLUMN_IN] = {"IN", false},          [NG_COLUMN_P2P] = {"SEND/RECV", false},
-    [NG_COLUMN_MEMORY] = {"MEMORY", false},  [NG_COLUMN_REGISTERED] = {"REGISTERED", false},
+    [NG_COLUMN_MARK] = {"", false},
+    [NG_COLUMN_RANK] = {"RANK", true},
+    [NG_COLUMN_HOST] = {"HOST", false},
+    [NG_COLUMN_PID] = {"PID", true},
+    [NG_COLUMN_DEVICE] = {"DEVICE", false},
+    [NG_COLUMN_LIFE] = {"LIFE", false},
+    [NG_COLUMN_GROUP] = {"GROUP", false},
+    [NG_COLUMN_MEMBER] = {"MEMBER", true},
+    [NG_COLUMN_ENTERED] = {"ENTERED", true},
+    [NG_COLUMN_STARTED] = {"STARTED", true},
+    [NG_COLUMN_COMPLETED] = {"DONE", true},
+    [NG_COLUMN_BEHIND] = {"BEHIND", false},
+    [NG_COLUMN_IN] = {"IN", false},
+    [NG_COLUMN_P2P] = {"SEND/RECV", false},
+    [NG_COLUMN_DEADLINE] = {"DEADLINE", false},
+    [NG_COLUMN_MEMORY] = {"MEMORY", false},
+    [NG_COLUMN_REGISTERED] = {"REGISTERED", false},
 };
 
 const char *ng_table_duration(int64_t ns, char *ret_text, size_t bytes)
@@ -49,6 +59,20 @@ void ng_table_group(const struct ng_table *table, uint32_t group, char *ret_text
         snprintf(ret_text, bytes, "%.*s %016" PRIx64, (int)ng_sheet_bytes(name, 32), name, one->id);
     else
         ng_sheet_cut(ret_text, bytes, name);
+}
+
+void ng_table_deadline(int64_t timeout_ns, uint32_t policy, char *ret_text, size_t bytes)
+{
+    const char *name = ng_group_list_policy(policy);
+    struct ng_text text = {ret_text, 0, bytes};
+
+    ret_text[0] = '\0';
+    if (timeout_ns)
+        ng_text_add_duration(&text, timeout_ns);
+    else if (name)
+        ng_text_add(&text, "none");
+    if (timeout_ns && name)
+        ng_text_add(&text, ", %s", name);
 }
 
 void ng_table_life(const struct ng_view_process *process, char *ret_text, size_t bytes)
@@ -204,6 +228,8 @@ static void put_member(const struct ng_table *table, const struct ng_table_row *
         snprintf(cell[NG_COLUMN_BEHIND], NG_TABLE_CELL_BYTES, "%" PRIu64, row->behind);
     else
         snprintf(cell[NG_COLUMN_BEHIND], NG_TABLE_CELL_BYTES, "-");
+    ng_table_deadline(member->timeout_ns, member->policy, cell[NG_COLUMN_DEADLINE],
+                      NG_TABLE_CELL_BYTES);
 }
 
 /* "12, 3.5 GiB": segments of the process; and those registered with its communicator, with their
@@ -286,9 +312,9 @@ void ng_table_put_cells(struct ng_sheet *sheet, ng_table_cells cell,
 /* If the output is too narrow, the least significant columns are left out. */
 static void narrow(size_t *widths, unsigned wanted)
 {
-    static const unsigned least[] = {NG_COLUMN_MEMORY,  NG_COLUMN_REGISTERED, NG_COLUMN_DEVICE,
-                                     NG_COLUMN_STARTED, NG_COLUMN_PID,        NG_COLUMN_COMPLETED,
-                                     NG_COLUMN_MEMBER,  NG_COLUMN_HOST};
+    static const unsigned least[] = {NG_COLUMN_DEADLINE,  NG_COLUMN_MEMORY,  NG_COLUMN_REGISTERED,
+                                     NG_COLUMN_DEVICE,    NG_COLUMN_STARTED, NG_COLUMN_PID,
+                                     NG_COLUMN_COMPLETED, NG_COLUMN_MEMBER,  NG_COLUMN_HOST};
     size_t whole = 0;
 
     for (unsigned i = 0; i < NG_COLUMN_COUNT; i++)

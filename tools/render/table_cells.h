@@ -22,6 +22,7 @@ enum {
     NG_COLUMN_STARTED,
     NG_COLUMN_COMPLETED,
     NG_COLUMN_BEHIND,
+    NG_COLUMN_DEADLINE,
     NG_COLUMN_IN,
     NG_COLUMN_P2P,
     NG_COLUMN_MEMORY,
@@ -42,6 +43,9 @@ void ng_table_group(const struct ng_table *table, uint32_t group, char *ret_text
 /* What a row is in, without its duration: what merged rows have in common. */
 void ng_table_place(const struct ng_table *table, const struct ng_table_row *row, char *ret_text,
                     size_t bytes);
+
+/* "10 min 0 s, kill": a deadline, and what it leads to; "" neither is known. */
+void ng_table_deadline(int64_t timeout_ns, uint32_t policy, char *ret_text, size_t bytes);
 
 /* "running", "exited 0 3 s ago" … */
 void ng_table_life(const struct ng_view_process *process, char *ret_text, size_t bytes);

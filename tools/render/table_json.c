@@ -17,6 +17,7 @@
 #include "core/util/memory_map.h"
 #include "core/verdict/straggler.h"
 #include "tools/ingest/memory_sums.h"
+#include "tools/render/group_list.h"
 
 /* A group's size is a value from a process, so it is bounded. */
 #define MISSING_MAX 65536
@@ -294,10 +295,7 @@ static void put_member(struct writer *writer, uint32_t index)
     put_ms(json, "behind_ms", row->behind_ns);
     put_in(json, row);
     ng_json_bool(json, "suspended", member->rests);
-    if (member->timeout_ns)
-        put_ms(json, "timeout_ms", member->timeout_ns);
-    else
-        ng_json_null(json, "timeout_ms");
+    ng_group_list_put_bounds(json, member->timeout_ns, member->policy);
     put_signature(json, "last", &member->last);
     put_id(json, "rolling_hash", member->rolling_hash);
     put_count(json, "p2p_entered", member->p2p_entered);
@@ -380,6 +378,7 @@ static void put_group(struct writer *writer, uint32_t index)
     put_making(json, members, count);
     put_count(json, "front", writer->table->front[index]);
     put_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
+    ng_group_list_put_group_bounds(json, view, index);
     ng_json_open_array(json, "missing", NG_JSON_COMPACT);
     int end = group->nranks;
     for (int next = 0, told = 0; next < end && told < MISSING_MAX;) {

@@ -34,6 +34,8 @@
  *     front          the furthest collective that any member has entered, from 1
  *     same_members_as  id of the first group with the same processes and devices in the same order;
  *                    null: it is the first
+ *     timeout_ms, policy   as of the members that use the group; null: not known, or they differ:
+ *                    deadlines_differ, policies_differ
  *     missing        array of int: group ranks not seen (the first 65,536)
  *     straggler      the rank that repeatedly arrives last (core/verdict/straggler.h); null: none
  *       rank, group_rank, last (it arrived last in so many), samples (of so many measured
@@ -57,7 +59,10 @@
  *                    the stream) or "device"}; null: nothing
  *       suspended    true: its deadlines are suspended, by a command or by its program
  *       timeout_ms   deadline of its oldest pending operation, else of its collectives; null: none,
- * or not known last         {"op", "count", "dtype", "redop", "root"} of collective `entered`; null
+ *                    or not known
+ *       policy       what that deadline leads to: "log", "abort", "teardown", "kill"; null not
+ *                    known
+ *       last         {"op", "count", "dtype", "redop", "root"} of collective `entered`; null
  *       rolling_hash of all collectives up to `entered`: 16 hex digits; null
  *       p2p_entered, p2p_completed   sends and receives
  *       p2p_pending  array of {"op": "Send" or "Recv", "peer" (group rank), "peer_rank" (global),

@@ -88,7 +88,8 @@ MEMBER = {"rank": Number(-1), "group_rank": Number(-1), "device": Number(-1), "p
           "ordinal": COUNT, "derived": COUNT, "entered": COUNT, "scheduled": COUNT, "started": COUNT,
           "completed": COUNT, "p2p_entered": COUNT, "p2p_completed": COUNT, "rolling_hash": ID, "last": dict,
           "registration": (dict, None),
-          "timeout_ns": COUNT, "rests": BOOL, "coll_joined": COUNT, "p2p_joined": COUNT, "groups_closed": COUNT,
+          "timeout_ns": COUNT, "policy": (TEXT, None), "policy_number": COUNT, "rests": BOOL,
+          "coll_joined": COUNT, "p2p_joined": COUNT, "groups_closed": COUNT,
           "pending_seq": COUNT, "pending_record": COUNT, "pending_age_ns": COUNT, "pending_started": BOOL,
           "records": list, "composed": list, "samples": list}
 HOST_CALLS = {"CommWindowRegister": COUNT, "CommWindowDeregister": COUNT, "DevCommCreate": COUNT,

@@ -190,6 +190,7 @@ def check_listing(session, job, env, out):
               list(range(group["size"])))
         check(f"deadline of group {group['id']}", (group["timeout_ms"] is not None, group["deadlines_differ"]),
               (True, False))
+        check(f"policy of group {group['id']}", (group["policy"], group["policies_differ"]), ("kill", False))
     command = [f"{session.options.build}/tools/ncclguard", "dump", "--job", job, "--active", "--no-frames",
                "--out", out]
     subprocess.run(command, check=True, capture_output=True, timeout=60, env={**os.environ, **env})

@@ -84,6 +84,11 @@ struct RulesFile : testing::Test {
     {
         return ng_deadline_timeout(made_comm(handle), NG_OP_AllReduce);
     }
+    /* As other processes see it. */
+    static uint32_t policy(void *handle)
+    {
+        return made_box()->groups[group_of(handle).slot].policy;
+    }
     static std::string name(void *handle)
     {
         return group_of(handle).name;
@@ -108,6 +113,20 @@ TEST_F(RulesFile, WhatTheFileSaysHoldsForGroupsThatAreMadeLater)
     EXPECT_EQ(name(pair), "pair");
     EXPECT_EQ(timeout(four), CONFIGURED);
     EXPECT_EQ(name(four), "");
+}
+
+TEST_F(RulesFile, TheBlackBoxHasThePolicyThatHoldsForEachGroup)
+{
+    write_whole_file(path_, "size=2 : policy=log\nop=Reduce : policy=abort\n");
+    ng_rules_file_start();
+    uint32_t configured = ng_deadline_policy(0, NG_OP_NONE) + 1u;
+    void *pair = make(2), *four = make(4);
+    EXPECT_EQ(policy(pair), NG_ON_TIMEOUT_LOG + 1u);
+    EXPECT_EQ(policy(four), configured);
+    write_whole_file(path_, "size=4 : policy=log\n");
+    reload();
+    EXPECT_EQ(policy(pair), configured);
+    EXPECT_EQ(policy(four), NG_ON_TIMEOUT_LOG + 1u);
 }
 
 namespace

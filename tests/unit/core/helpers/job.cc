@@ -273,6 +273,7 @@ void Job::fill(struct ng_view *view) const
             member->async_error = from.async_error;
             member->ended_age_ns = from.ended_age_ns;
             member->timeout_ns = from.timeout_ns;
+            member->policy = from.policy;
             member->error_age_ns = from.error_age_ns;
             member->creator_tid = from.creator_tid;
             member->created_by = from.created_by;

@@ -31,6 +31,7 @@ struct Member {
     uint64_t entered = 0, scheduled = 0, started = 0, completed = 0, p2p_entered = 0,
              p2p_completed = 0;
     int64_t pending_age_ns = 0, timeout_ns = 0, error_age_ns = 0;
+    uint8_t policy = 0;
     bool pending_started = true, pending_inferred = false;
     uint64_t pending_seq = 0, pending_record = 0;
     bool counted = false; /* by NCCL's own counters */

@@ -42,6 +42,7 @@ struct View {
             member->timeout_ns = 600 * NG_S + i;
             member->error_age_ns = 3 * i;
             member->rests = i == 1;
+            member->policy = (uint8_t)(i % 2 ? 0 : NG_ON_TIMEOUT_KILL + 1);
             member->coll_joined = 3 + i;
             member->p2p_joined = 5 + i;
             member->groups_closed = 2 + i;

@@ -154,6 +154,7 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
         member->timeout_ns = (int64_t)(any(random) >> 2);
         member->error_age_ns = (int64_t)(any(random) >> 2);
         member->rests = random() % 2;
+        member->policy = (uint8_t)random();
         member->coll_joined = any(random);
         member->p2p_joined = any(random);
         member->groups_closed = any(random);
@@ -358,6 +359,7 @@ void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
     SAME(timeout_ns);
     SAME(error_age_ns);
     SAME(rests);
+    SAME(policy);
     SAME(coll_joined);
     SAME(p2p_joined);
     SAME(groups_closed);

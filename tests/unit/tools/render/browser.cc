@@ -337,6 +337,26 @@ TEST(Browser, GroupsAreALineEachAndLeadToTheirRanks)
     EXPECT_TRUE(browsed.has("(12 ranks")) << browsed.all();
 }
 
+TEST(Browser, TellsDeadlinesOfRanksAndOfGroupsWhereThereIsRoom)
+{
+    Job job = one_missing(8, 3);
+    job.group(0x2222, "tensor", {0, 1, 2, 3});
+    for (int rank = 0; rank < 8; rank++) {
+        job.at(0x1111, rank).timeout_ns = 60 * NG_S;
+        job.at(0x1111, rank).policy = NG_ON_TIMEOUT_ABORT + 1;
+    }
+    job.at(0x2222, 1).policy = NG_ON_TIMEOUT_LOG + 1;
+    Browsed wide(job, 40, 240), narrow(job, 40, 80);
+    EXPECT_TRUE(wide.has("60.0 s, abort")) << wide.all();
+    EXPECT_TRUE(wide.has("several")) << "folded ranks of tensor\n" << wide.all();
+    wide.press('g');
+    EXPECT_NE(wide.rows()[0].find("60.0 s, abort"), std::string::npos) << wide.all();
+    EXPECT_NE(wide.rows()[1].find("policies differ"), std::string::npos) << wide.all();
+    EXPECT_FALSE(narrow.has("60.0 s, abort")) << narrow.all();
+    narrow.press({'c', NG_KEY_ENTER});
+    EXPECT_TRUE(narrow.has("  deadline: 60.0 s, abort")) << narrow.all();
+}
+
 TEST(Browser, EnterUnfoldsALineAndShowsARankWithItsStack)
 {
     Browsed browsed(one_missing(64, 40));

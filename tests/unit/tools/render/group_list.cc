@@ -113,6 +113,26 @@ TEST(GroupList, OneDeadlineIsShownAndDifferentOnesAreNamedByRank)
     EXPECT_TRUE(has(Listed(job).text(), "none (rank 2)")) << Listed(job).text();
 }
 
+TEST(GroupList, ThePolicyIsShownAndDifferentOnesAreNamedByRank)
+{
+    Job job(4, 0x1111, "world", 3);
+    EXPECT_FALSE(has(Listed(job).text(), "polic")) << "not known";
+    for (int rank = 0; rank < 4; rank++)
+        job.at(0x1111, rank).policy = NG_ON_TIMEOUT_KILL + 1;
+    EXPECT_TRUE(has(Listed(job).text(), "  policy: kill\n")) << Listed(job).text();
+    job.at(0x1111, 3).policy = NG_ON_TIMEOUT_LOG + 1;
+    EXPECT_TRUE(has(Listed(job).text(), "  policies differ: kill (ranks 0-2), log (rank 3)\n"))
+        << Listed(job).text();
+    OwnJson root(Listed(job).json());
+    json_t *group = json_array_get(json_object_get(root, "groups"), 0);
+    EXPECT_TRUE(json_is_true(json_object_get(group, "policies_differ")));
+    EXPECT_TRUE(json_is_null(json_object_get(group, "policy")));
+    json_t *last = json_array_get(json_object_get(group, "members"), 3);
+    EXPECT_STREQ(json_string_value(json_object_get(last, "policy")), "log");
+    job.at(0x1111, 3).policy = 99; /* of a later version */
+    EXPECT_TRUE(has(Listed(job).text(), "not known (rank 3)")) << Listed(job).text();
+}
+
 TEST(GroupList, ADeadlineOfARankThatIsGoneDiffersFromNone)
 {
     Job job(2, 0x1111, "world", 3);

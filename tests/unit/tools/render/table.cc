@@ -247,6 +247,40 @@ TEST(Table, ANarrowTerminalKeepsWhatTellsWhatIsWrong)
     EXPECT_TRUE(has(text, "AllReduce #7, on device, 30.0 s")) << text;
 }
 
+TEST(Table, TellsEachDeadlineAndWhatFollowsIt)
+{
+    Job job(4, 0x1111, "world");
+    EXPECT_FALSE(has(Seen(job).text(), "DEADLINE")) << "not known";
+    for (int rank = 0; rank < 4; rank++) {
+        job.at(0x1111, rank).timeout_ns = rank ? 30 * NG_S : 0;
+        job.at(0x1111, rank).policy = NG_ON_TIMEOUT_KILL + 1;
+    }
+    job.at(0x1111, 3).policy = 0;
+    std::vector<std::string> rows = Seen(job).rows();
+    EXPECT_TRUE(has(Seen(job).text(), "DEADLINE")) << Seen(job).text();
+    EXPECT_TRUE(has(rows[0], "none ")) << rows[0];
+    EXPECT_TRUE(has(rows[1], "30.0 s, kill")) << rows[1];
+    EXPECT_TRUE(has(rows[3], "30.0 s ")) << rows[3];
+    EXPECT_FALSE(has(Seen(job).text(24, 80), "DEADLINE")) << Seen(job).text(24, 80);
+
+    Json json(Seen(job).json());
+    json_t *group = json_array_get(get(json.root, "groups"), 0);
+    EXPECT_TRUE(json_is_true(get(group, "deadlines_differ")));
+    EXPECT_EQ(word(group, "timeout_ms") + word(group, "policy"), "nullnull");
+    json_t *member = json_array_get(get(group, "members"), 1);
+    EXPECT_EQ(word(member, "policy"), "kill");
+    EXPECT_EQ(number(member, "timeout_ms"), 30000);
+    for (int rank = 0; rank < 4; rank++) {
+        job.at(0x1111, rank).timeout_ns = 30 * NG_S;
+        job.at(0x1111, rank).policy = NG_ON_TIMEOUT_ABORT + 1;
+    }
+    Json alike(Seen(job).json());
+    group = json_array_get(get(alike.root, "groups"), 0);
+    EXPECT_EQ(word(group, "policy"), "abort");
+    EXPECT_EQ(number(group, "timeout_ms"), 30000);
+    EXPECT_TRUE(json_is_false(get(group, "policies_differ")));
+}
+
 TEST(Table, GroupsOfOneNameShowTheirIds)
 {
     Job job(4);
