@@ -241,6 +241,7 @@ static int open_board(struct ng_guard *guard)
         store = "local:";
         ng_url_parse(store, &url, why, sizeof(why));
     }
+    ng_url_redact(store, guard->store_text, sizeof(guard->store_text));
     if (url.kind == NG_URL_NONE)
         return 0;
     if (guard->config.dir)

@@ -22,6 +22,7 @@ const struct ng_option ng_options[] = {
 #undef NG_RESERVED
 };
 const size_t ng_option_count = sizeof(ng_options) / sizeof(ng_options[0]);
+_Static_assert(sizeof(ng_options) / sizeof(ng_options[0]) <= 64, "struct ng_config has a bit each");
 
 const struct ng_reserved_option ng_reserved_options[] = {
 #define NG_OPTION(field, name, type, def, min, max, choices, help)
@@ -285,6 +286,8 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment,
             report(context, 'E', line);
             set_default(option, ret_config);
             mistakes++;
+        } else {
+            ret_config->given |= UINT64_C(1) << (option - ng_options);
         }
         cold_is_set |= option == cold;
     }

@@ -34,6 +34,7 @@ struct ng_config {
 #include "core/config/config.def"
 #undef NG_OPTION
 #undef NG_RESERVED
+    uint64_t given; /* options that the environment has set, a bit each, as in ng_options */
 };
 
 /* What NCCLGUARD_SUSPECT is where it is not set, for evidence that does not tell it. */

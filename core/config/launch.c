@@ -53,6 +53,25 @@ static const char *const run_words[][2] = {
     {"SLURM_STEP_ID", "SLURM_JOB_ID"},
 };
 
+static bool is_name(const char *variable, const char *name, size_t length)
+{
+    return variable && strlen(variable) == length && memcmp(variable, name, length) == 0;
+}
+
+bool ng_launch_has_variable(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+        if (is_name(launchers[i].rank, name, length) ||
+            is_name(launchers[i].world_size, name, length) ||
+            is_name(launchers[i].local_rank, name, length) ||
+            is_name(launchers[i].job, name, length) || is_name(launchers[i].part, name, length))
+            return true;
+    for (size_t i = 0; i < 2 * sizeof(run_words) / sizeof(run_words[0]); i++)
+        if (is_name(run_words[i / 2][i % 2], name, length))
+            return true;
+    return false;
+}
+
 static int number_of(const char *variable)
 {
     const char *text = variable ? getenv(variable) : NULL;

@@ -30,6 +30,9 @@ struct ng_launch {
  */
 void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launch *ret_launch);
 
+/* Is this the name of a variable that a launcher is known by, or tells rank, job or run with? */
+bool ng_launch_has_variable(const char *name, size_t length);
+
 /* Which words of ng_launch.words differ, for users: "MASTER_ADDR is node1 here and 10.0.0.1 there".
  * Those `there` may be anything: what is written to `ret_text` is clean. "": none that is known. */
 void ng_launch_compare_words(const char *here, const char *there, char *ret_text, size_t bytes);

@@ -21,6 +21,7 @@
 #include "core/comm/frame_symbolizer.h"
 #include "core/comm/python_frames.h"
 #include "core/comm/rules_file.h"
+#include "core/config/settings.h"
 #include "core/device/capture.h"
 #include "core/device/connections.h"
 #include "core/device/device_wait.h"
@@ -67,6 +68,18 @@ static bool is_unusual(void)
            ng_guard.box.frames_capacity || !ng_guard.box.record_capacity;
 }
 
+/* What this process is set to, for whoever reads its log. */
+static void log_settings(void)
+{
+    const char *at = ng_guard.box.settings_bytes ? ng_guard.box.settings : "";
+    struct ng_setting setting;
+
+    while (ng_log_enabled(NG_LOG_DEBUG) && ng_settings_next(&at, &setting))
+        if (setting.name[0])
+            ng_log(NG_LOG_DEBUG, "set: %s=%s%s%s%s", setting.name, setting.value,
+                   setting.from[0] ? " (" : "", setting.from, setting.from[0] ? ")" : "");
+}
+
 bool ng_lifecycle_start(void)
 {
     struct ng_box_identity identity = {
@@ -95,6 +108,13 @@ bool ng_lifecycle_start(void)
                ng_guard.dir,
                error == -EPERM ? "it belongs to somebody else or others may write to it"
                                : strerror(-error));
+    const struct ng_settings_source settings = {.config = &ng_guard.config,
+                                                .launch = &ng_guard.launch,
+                                                .store = ng_guard.store_text,
+                                                .dir = ng_guard.dir,
+                                                .dump_dir = ng_guard.dump_dir,
+                                                .environment = environ};
+    identity.settings = &settings;
     identity.with_python = ng_guard.reads_python;
     identity.evidence_folder = ng_guard.dump_dir;
     const char *folder = ng_guard.board ? ng_guard.dir : NULL;
@@ -119,6 +139,7 @@ bool ng_lifecycle_start(void)
         ng_guard.board = NULL;
         rmdir(ng_guard.dir); /* fails, as intended, if the folder is not empty */
     }
+    log_settings();
     ng_guard.registers = ng_registrations_are_on();
     ng_guard.tends_works = ng_guard.config.blocking_wait || ng_poison_is_on();
     atomic_fetch_add(&ng_guard.generation, 1);

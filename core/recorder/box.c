@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/config/nccl_variables.h"
+#include "core/config/settings.h"
 #include "core/nccl/group_id.h"
 #include "core/recorder/kept.h"
 #include "core/recorder/loaded.h"
@@ -38,6 +39,7 @@
 #define LINES_CAPACITY        (768u << 10)
 #define GROUPS_AT_ONCE        16u /* reserved in steps of this many */
 #define NAMES_MAX             1000u
+#define SETTINGS_MAX          (64u << 10)
 #define BYTES_MAX             (UINT64_C(1) << 36) /* no writer makes a larger one */
 
 static size_t page_up(size_t bytes)
@@ -120,6 +122,11 @@ static void lay_out(struct ng_box_header *header, uint32_t records,
     header->edges_capacity = EDGES_CAPACITY;
     header->edges_offset = header->groups_offset;
     header->groups_offset += page_up(EDGES_CAPACITY * NG_BOX_EDGES_BYTES);
+    if (identity->settings) {
+        header->settings_bytes = NG_SETTINGS_BYTES;
+        header->settings_offset = header->groups_offset;
+        header->groups_offset += page_up(NG_SETTINGS_BYTES);
+    }
     if (identity->with_frames && records)
         header->groups_offset = lay_out_frames(header, header->groups_offset, records);
     if (identity->with_frames && identity->with_python && records)
@@ -190,6 +197,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->python = (void *)((char *)map + header->python_offset);
     box->codes = (void *)((char *)map + header->codes_offset);
     box->lines = (uint8_t *)map + header->lines_offset;
+    box->settings = (char *)map + header->settings_offset;
     box->group_capacity = header->group_capacity;
     box->thread_capacity = header->thread_capacity;
     box->record_capacity = header->record_capacity;
@@ -207,6 +215,7 @@ static void point(struct ng_box *box, void *map, const struct ng_box_header *hea
     box->python_capacity = header->python_capacity;
     box->code_capacity = header->code_capacity;
     box->lines_capacity = header->lines_capacity;
+    box->settings_bytes = header->settings_bytes;
     box->map_bytes = header->total_bytes;
 }
 
@@ -322,8 +331,18 @@ static int give_name(const char *folder, const char *hidden, const struct ng_box
     return error;
 }
 
+/* What is in a box before it gets its name. */
+static void fill(void *map, const struct ng_box_header *header,
+                 const struct ng_settings_source *settings)
+{
+    memcpy(map, header, sizeof(*header));
+    if (settings)
+        ng_settings_write(settings, (char *)map + header->settings_offset, header->settings_bytes);
+}
+
 static int create_file(const char *folder, const struct ng_box_header *header,
-                       struct ng_box *ret_box, void **ret_map)
+                       const struct ng_settings_source *settings, struct ng_box *ret_box,
+                       void **ret_map)
 {
     char name[sizeof(ret_box->name)], hidden[PATH_MAX];
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -355,7 +374,7 @@ static int create_file(const char *folder, const struct ng_box_header *header,
             error = -errno;
     }
     if (!error) {
-        memcpy(map, header, sizeof(*header));
+        fill(map, header, settings);
         /* Without the lock, neighbours in other pid namespaces cannot tell that we died; nothing
          * else is lost. */
         fcntl(fd, F_OFD_SETLK, &lock);
@@ -386,13 +405,13 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
     lay_out(&header, records, identity);
     fill_identity(&header, identity);
     if (folder)
-        error = create_file(folder, &header, &box, &map);
+        error = create_file(folder, &header, identity->settings, &box, &map);
     if (error) {
         map = mmap(NULL, header.total_bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (map == MAP_FAILED)
             return -ENOMEM;
-        memcpy(map, &header, sizeof(header));
+        fill(map, &header, identity->settings);
     }
     point(&box, map, &header);
     box.groups_reserved = error ? GROUP_CAPACITY : GROUPS_AT_ONCE;
@@ -424,7 +443,7 @@ int ng_box_leave(const char *folder, const struct ng_loaded *loaded, const char 
     header.heartbeat_mono_ns = when_mono_ns - 1; /* it was alive just before */
     int error = ng_paths_make(folder);
     if (!error)
-        error = create_file(folder, &header, &box, &map);
+        error = create_file(folder, &header, NULL, &box, &map);
     if (error)
         return error;
     snprintf(ret_path, bytes, "%s/%s", folder, box.name);
@@ -528,6 +547,9 @@ static void drop_what_is_not_there(struct ng_box_header *header)
         !in_file(header->edges_offset, header->edges_capacity, NG_BOX_EDGES_BYTES,
                  header->total_bytes))
         header->edges_offset = header->edges_capacity = 0;
+    if (header->settings_bytes > SETTINGS_MAX ||
+        !in_file(header->settings_offset, header->settings_bytes, 1, header->total_bytes))
+        header->settings_offset = header->settings_bytes = 0;
 }
 
 int ng_box_open(const char *path, struct ng_box *ret_box)

@@ -25,6 +25,8 @@
  *   host calls     host_calls_capacity slots: calls of class HOST of the group in the same slot
  *   edges          edges_capacity slots: NCCL's connections, as last looked at:
  *                  core/recorder/edges.h
+ *   settings       settings_bytes bytes of text, written once, before the file gets its name:
+ *                  core/config/settings.h
  *   python         python_capacity slots, as many as records, or none: where each call was made,
  *                  in Python; and likewise behind them,
  *   codes          code_capacity slots: the code objects that occur there, and
@@ -219,6 +221,9 @@ struct ng_box_header {
     /* core/recorder/edges.h. 0 the writer has none. */
     uint64_t edges_offset;
     uint32_t edges_bytes, edges_capacity;
+    /* Options and environment, core/config/settings.h. 0 the writer has none. */
+    uint64_t settings_offset;
+    uint32_t settings_bytes;
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -667,6 +672,7 @@ struct ng_box {
     struct ng_box_code *codes;
     struct ng_box_edges *edges;
     uint8_t *lines;
+    char *settings;
     uint32_t group_capacity, thread_capacity, record_capacity;
     uint32_t kept_capacity;                      /* 0: the writer keeps no records */
     uint32_t duration_capacity, sample_capacity; /* 0: the writer measured nothing */
@@ -675,6 +681,7 @@ struct ng_box {
     uint32_t frames_capacity, module_capacity, address_capacity;     /* 0: calls have no frames */
     uint32_t hash_log_capacity, host_calls_capacity, edges_capacity; /* 0: the writer has none */
     uint32_t python_capacity, code_capacity, lines_capacity; /* 0: calls have no Python frames */
+    uint32_t settings_bytes;                                 /* 0: the writer has none */
     uint32_t groups_reserved;                                /* slots whose pages certainly exist */
     size_t map_bytes;
     uint64_t inode; /* of its file; 0 none */
@@ -685,6 +692,8 @@ struct ng_box {
 
 #define NG_BOX_NONE ((struct ng_box){.file = {.fd = -1}})
 
+struct ng_settings_source;
+
 /* What is known about a process when its box is made. */
 struct ng_box_identity {
     int rank, world_size, local_rank;
@@ -693,10 +702,11 @@ struct ng_box_identity {
     uint64_t launch_run;         /* of the launcher; 0 none */
     const char *evidence_folder; /* its path; NULL none */
     int64_t timeout_ns, suspect_ns, cold_suspect_ns, init_timeout_ns;
-    uint32_t faults;         /* number of faults to inject */
-    bool with_registrations; /* has a table of registrations */
-    bool with_frames;        /* records where each call was made */
-    bool with_python;        /* in Python too */
+    uint32_t faults;                           /* number of faults to inject */
+    bool with_registrations;                   /* has a table of registrations */
+    bool with_frames;                          /* records where each call was made */
+    bool with_python;                          /* in Python too */
+    const struct ng_settings_source *settings; /* NULL none */
 };
 
 /*

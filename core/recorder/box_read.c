@@ -214,6 +214,7 @@ static bool take_rest(const struct ng_box *box)
            take(box, box->registrations, NG_BOX_REGISTRATIONS_BYTES,
                 least(box->registration_capacity, NG_LOAD(header->group_used)),
                 settle_registrations) &&
+           take(box, box->settings, 1, box->settings_bytes, NULL) &&
            take(box, box->edges, NG_BOX_EDGES_BYTES,
                 least(box->edges_capacity, NG_LOAD(header->group_used)), settle_first_word) &&
            take_records(box, box->frames, NG_BOX_FRAMES_BYTES, box->frames_capacity,

@@ -9,8 +9,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/config/config.h"
+#include "core/config/settings.h"
 #include "core/report/stacks_format.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
@@ -155,6 +158,31 @@ static void put_nan(struct ng_json *json, const struct ng_view_nan *nan)
     ng_json_close_object(json);
 }
 
+/* The options: `from` is not empty; else the variables of the environment. */
+static void put_settings(struct ng_json *json, const struct ng_view_process *process, bool options)
+{
+    const char *at = process->settings ? process->settings : "";
+    struct ng_setting setting;
+    uint64_t left_out = 0;
+
+    ng_json_open_array(json, options ? "settings" : "environment", NG_JSON_LINES);
+    while (ng_settings_next(&at, &setting)) {
+        if (!setting.name[0])
+            left_out = strtoull(setting.value, NULL, 10);
+        if (!setting.name[0] || (setting.from[0] != '\0') != options)
+            continue;
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_string(json, "name", setting.name);
+        ng_json_string(json, "value", setting.value);
+        if (options)
+            ng_json_string(json, "from", setting.from);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+    if (!options)
+        put_uint(json, "environment_left_out", left_out);
+}
+
 static void put_process(struct ng_json *json, const struct ng_view_process *process)
 {
     ng_json_open_object(json, "process", NG_JSON_LINES);
@@ -182,6 +210,8 @@ static void put_process(struct ng_json *json, const struct ng_view_process *proc
     ng_json_int(json, "alive_age_ns", process->alive_age_ns);
     ng_json_int(json, "moment_mono_ns", process->moment_mono_ns);
     ng_json_int(json, "moment_unix_ns", process->moment_unix_ns);
+    put_settings(json, process, true);
+    put_settings(json, process, false);
     ng_json_close_object(json);
 }
 

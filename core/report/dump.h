@@ -40,6 +40,11 @@
  *     alive_age_ns        life "dead": time since its last sign of life; 0 not known
  *     moment_mono_ns, moment_unix_ns  when ages are 0, by the two clocks of its host; 0 not known
  *     nccl_variables      the NCCL variables that it had set, as NAME=VALUE; "" none, or not known
+ *     settings            the guard's options as they hold, array of {"name", "value", "from"}:
+ *                         "default", "environment" or "launcher"; empty: not known
+ *     environment         variables of NCCL, CUDA and the launcher that it had set, array of
+ *                         {"name", "value"}, and environment_left_out: how many more there were. A
+ *                         value that may be a secret is "***", a long one is cut and ends in "..."
  *   faults           array of struct ng_view_fault: what NCCLGUARD_FAULT injected; absent: nothing
  *     fault               as the user wrote it
  *     times               how often

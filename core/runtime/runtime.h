@@ -28,6 +28,7 @@ struct ng_guard {
     struct ng_board *board;        /* NULL: this process sees only itself */
     char dir[PATH_MAX];            /* folder of the black boxes; "" none */
     char dump_dir[PATH_MAX];       /* as configured: see ng_guard_dump_dir */
+    char store_text[256];          /* NCCLGUARD_STORE as it holds, without passwords */
     char apart_dirs[2][PATH_MAX];  /* folders in dump_dir */
     const char *_Atomic apart_dir; /* one of these while other runs with the same job name share the
                                       folder; else NULL */

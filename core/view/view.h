@@ -99,6 +99,7 @@ struct ng_view_process {
                            */
     char nccl_variables[NG_BOX_VARIABLES_BYTES]; /* as in its black box
                                                     (core/config/nccl_variables.h) */
+    const char *settings; /* its options and environment (core/config/settings.h); NULL not known */
     uint32_t member_count;
     uint32_t first_member; /* in ng_view.by_process (set by ng_view_seal, as is member_count) */
     /* Its device memory, by enum ng_segment_kind: as many kinds as it knows. 0: not tracked, or not

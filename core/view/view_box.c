@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/recorder/kept.h"
+#include "core/util/text.h"
 #include "core/view/view.h"
 
 /* State while one box is read. */
@@ -564,6 +565,23 @@ static void read_nan(const struct ng_box_header *header, const struct reading *r
         *ret_nan = nan;
 }
 
+/* Clean, whatever a damaged box has there. */
+static int read_settings(const struct reading *reading)
+{
+    size_t bytes = strnlen(reading->box->settings, reading->box->settings_bytes);
+
+    if (!bytes)
+        return 0;
+    char *text = ng_arena_alloc(&reading->view->arena, bytes + 1);
+    if (!text)
+        return -ENOMEM;
+    memcpy(text, reading->box->settings, bytes);
+    text[bytes] = '\0';
+    ng_text_clean(text, bytes, true);
+    reading->view->processes[reading->process].settings = text;
+    return 0;
+}
+
 int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life,
                     int64_t now_mono_ns, const char *source)
 {
@@ -660,6 +678,8 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
         error = read_samples(&reading);
     if (!error)
         error = read_faults(&reading);
+    if (!error)
+        error = read_settings(&reading);
     if (!error)
         error = ng_view_add_call_stacks(view, box, reading.process, reading.now_mono_ns);
     ng_box_forget(box);

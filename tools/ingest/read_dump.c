@@ -14,7 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/config/config.h"
+#include "core/config/settings.h"
 #include "core/report/dump.h"
+#include "core/util/text.h"
 
 #define RANK_LIMIT NG_VIEW_NRANKS_MAX
 
@@ -506,6 +509,38 @@ static void get_nan(const json_t *from, struct ng_view_nan *ret_nan)
     ret_nan->held = json_is_true(json_object_get(from, "held"));
 }
 
+static void get_settings(const json_t *list, struct ng_text *text)
+{
+    const json_t *one;
+    size_t i;
+
+    json_array_foreach((json_t *)list, i, one)
+    {
+        struct ng_setting setting;
+        get_text(one, "name", setting.name, sizeof(setting.name));
+        get_text(one, "value", setting.value, sizeof(setting.value));
+        get_text(one, "from", setting.from, sizeof(setting.from));
+        ng_text_add(text, "%s\t%s\t%s\n", setting.name, setting.from, setting.value);
+    }
+}
+
+/* As the black box has them: core/config/settings.h. */
+static int read_settings(struct ng_view *view, const json_t *from, struct ng_view_process *process)
+{
+    char lines[NG_SETTINGS_BYTES] = "";
+    struct ng_text text = {lines, 0, sizeof(lines)};
+    uint64_t left_out = get_uint(from, "environment_left_out");
+
+    get_settings(json_object_get(from, "settings"), &text);
+    get_settings(json_object_get(from, "environment"), &text);
+    if (left_out)
+        ng_text_add(&text, "\t\t%" PRIu64 "\n", left_out);
+    if (!text.used)
+        return 0;
+    process->settings = ng_arena_strdup(&view->arena, lines);
+    return process->settings ? 0 : -ENOMEM;
+}
+
 static int read_process(struct ng_view *view, const json_t *from, const char *source)
 {
     struct ng_view_process *process = ng_view_add_process(view);
@@ -536,7 +571,7 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
     process->alive_age_ns = get_age(from, "alive_age_ns");
     process->moment_mono_ns = get_age(from, "moment_mono_ns");
     process->moment_unix_ns = get_age(from, "moment_unix_ns");
-    return 0;
+    return read_settings(view, from, process);
 }
 
 static void note_left_out(struct ng_view *view, const char *source, const char *what, size_t count)

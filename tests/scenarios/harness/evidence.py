@@ -75,7 +75,10 @@ PROCESS = {"rank": Number(-1), "world_size": Number(-1), "local_rank": Number(-1
            "exit_status": INT, "quiet_ns": COUNT, "watchdog_stuck_ns": COUNT, "watchdog_in": TEXT,
            "nan": (dict, None),
            "suspect_ns": COUNT, "cold_suspect_ns": COUNT, "life_age_ns": COUNT, "alive_age_ns": COUNT,
-           "moment_mono_ns": COUNT, "moment_unix_ns": COUNT}
+           "moment_mono_ns": COUNT, "moment_unix_ns": COUNT,
+           "settings": list, "environment": list, "environment_left_out": COUNT}
+SETTING = {"name": TEXT, "value": TEXT, "from": TEXT}
+VARIABLE = {"name": TEXT, "value": TEXT}
 CALL = {"tid": COUNT, "op": (TEXT, None), "op_number": COUNT, "group_id": ID, "group_rank": Number(-1), "seq": COUNT,
         "record_id": COUNT, "age_ns": COUNT}
 THREAD = {"tid": Number(1), "name": TEXT}
@@ -190,6 +193,10 @@ def read_dump(path):
         check_fields(f"{what} fault", fault, FAULT)
     need(dump["schema"] == "ncclguard.rank/1", what, "schema", dump["schema"])
     check_fields(f"{what} process", dump["process"], PROCESS)
+    for setting in dump["process"]["settings"]:
+        check_fields(f"{what} setting", setting, SETTING)
+    for variable in dump["process"]["environment"]:
+        check_fields(f"{what} variable", variable, VARIABLE)
     for call in dump["calls"]:
         check_fields(f"{what} call", call, CALL)
     for thread in dump["calling_threads"]:

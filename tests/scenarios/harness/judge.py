@@ -1,4 +1,5 @@
 """The judge of one scenario on one host: verdict, log, evidence, exit status, and what is left behind."""
+import glob
 import json
 import os
 import re
@@ -56,8 +57,27 @@ def check_analyze(session, scenario, out):
     check_names(scenario, "analyze", json.loads(done.stdout))
 
 
+def settings_of(dump):
+    """What a process was set to, as the column `dumped` has it."""
+    process = dump["process"]
+    return {**{one["name"]: f"{one['value']} ({one['from']})" for one in process["settings"]},
+            **{one["name"]: one["value"] for one in process["environment"]}}
+
+
+def check_settings(scenario, out):
+    dumps = glob.glob(f"{out}/rank_*.json")
+    check("dumps with settings", len(dumps), scenario.n)
+    for path in dumps:
+        with open(path, encoding="utf-8") as file:
+            told = settings_of(json.load(file))
+        check(f"settings in {os.path.basename(path)}", {name: told.get(name) for name in scenario.dumped},
+              scenario.dumped)
+
+
 def check_evidence(scenario, verdict, out):
     """Every file is what it is documented to be."""
+    if scenario.dumped:
+        check_settings(scenario, out)
     if scenario.verdict_from == "log" or verdict["action"] == "none":
         return
     try:
@@ -202,6 +222,8 @@ def check_listing(session, job, env, out):
         states = {record["state"] for member in dump["members"] for record in member["records"]}
         check(f"states in {name} of a dump of pending calls", states - {"entered", "scheduled", "started"}, set())
         check(f"frames in {name}", "modules" in dump, False)
+        check(f"policies in {name}", {member["policy"] for member in dump["members"]}, {"kill"})
+        check(f"NCCLGUARD_TRACE_SIZE in {name}", settings_of(dump).get("NCCLGUARD_TRACE_SIZE"), "2000 (default)")
 
 
 def judge_late(session, scenario, run, folders, job, bound, outcome):

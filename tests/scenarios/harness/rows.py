@@ -24,7 +24,7 @@ COLUMNS = {
     "until": "exit", "exit": None, "action": None, "earliest_s": 0.0, "latest_s": 20.0, "bound_s": 60.0,
     "verdict_from": "file", "log": [], "quiet": True, "suspects": True, "analyze": True, "outside": None,
     "stdout": "same", "needs": [], "before": None, "stderr": "read", "claimant": None, "rules": None, "orders": [],
-    "fault": None, "memory_kib": None, "threshold": None, "clock_moves": False, "boxes": "removed",
+    "fault": None, "memory_kib": None, "threshold": None, "clock_moves": False, "boxes": "removed", "dumped": {},
 }
 HEALTHY_COLUMNS = {"timeout": "60s", "suspect": "5s"}
 # What the guard waits for: longer where making communicators and connecting ranks takes seconds.

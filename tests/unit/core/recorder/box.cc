@@ -3,6 +3,10 @@
  */
 #include "tests/unit/core/helpers/box.h"
 
+extern "C" {
+#include "core/config/settings.h"
+}
+
 #include <sched.h>
 #include <sys/mount.h>
 #include <tuple>
@@ -140,6 +144,37 @@ TEST_F(Box, ReadersSeeWhatTheWriterWrites)
     EXPECT_EQ(reader.records[1].coll_seq, 1u);
     EXPECT_EQ(ng_record_id(reader.records[1].id_state), 1u);
     ng_box_close(&reader, nullptr);
+}
+
+TEST_F(Box, SettingsAreWholeBeforeItHasItsNameAndOutliveItsProcess)
+{
+    char algorithm[] = "NCCL_ALGO=Ring", timeout[] = "NCCLGUARD_TIMEOUT=7s";
+    char *environment[] = {algorithm, timeout, nullptr};
+    struct ng_config config;
+    struct ng_launch launch = {"none", -1, -1, -1, "by-hand", false, 0, ""};
+    ng_config_parse(
+        &config, environment, [](void *, char, const char *) {}, nullptr);
+    struct ng_settings_source source = {&config, &launch, "local:", "/d", "/e", environment};
+    struct ng_box reader;
+
+    who.settings = &source;
+    for (const char *made : {folder.path().c_str(), (const char *)nullptr}) {
+        ng_box_close(&box, nullptr);
+        ASSERT_EQ(ng_box_create(made, &who, 16, &box), 0);
+        EXPECT_NE(std::string(box.settings).find("NCCLGUARD_TIMEOUT\tenvironment\t7s\n"),
+                  std::string::npos);
+    }
+    ASSERT_EQ(ng_box_open(only_file(folder).c_str(), &reader), 0);
+    OwnView view;
+    ASSERT_EQ(ng_view_add_box(&view, &reader, NG_LIFE_DEAD, ng_clock_mono_ns(), "box"), 0);
+    ASSERT_NE(view.processes[0].settings, nullptr);
+    EXPECT_EQ(view.processes[0].settings, std::string(box.settings));
+    ng_box_close(&reader, nullptr);
+
+    /* A damaged text, without an end. */
+    memset(box.settings, '\x1b', box.settings_bytes);
+    ASSERT_EQ(ng_view_add_box(&view, &box, NG_LIFE_DEAD, ng_clock_mono_ns(), "box"), 0);
+    EXPECT_EQ(view.processes[1].settings, std::string(box.settings_bytes, '?'));
 }
 
 /* Its guard says that it holds the threads, then holds them: a reader may have read it before. */
@@ -323,6 +358,7 @@ TEST_F(Box, OtherVersionsAndDamagedHeadersAreRefused)
     EXPECT_EQ(with([](struct ng_box_header *h) { h->group_bytes = 0; }), -EPROTO);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->thread_bytes++; }), -EPROTO);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->record_bytes = UINT32_MAX; }), -EPROTO);
+    EXPECT_EQ(with([](struct ng_box_header *h) { h->settings_bytes = UINT32_MAX; }), 0);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->total_bytes++; }), -EIO);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->total_bytes = 0; }), -EIO);
     EXPECT_EQ(with([](struct ng_box_header *h) { h->total_bytes = UINT64_MAX; }), -EIO);

@@ -22,6 +22,10 @@ struct View {
             view.processes[i].uid = 0xabcdef0123456789 + i;
             view.processes[i].local_rank = (int)i;
             snprintf(view.processes[i].program, sizeof(view.processes[i].program), "train \"x\"");
+            if (i == 1)
+                view.processes[i].settings = "NCCLGUARD_TIMEOUT\tenvironment\t30s\n"
+                                             "NCCLGUARD_RANK\tlauncher\t1\n"
+                                             "NCCL_NET\t\t\"x\"\n\t\t7\n";
             struct ng_view_thread *thread = ng_view_add_thread(&view, i, 1002 + i);
             snprintf(thread->name, sizeof(thread->name), "pt_autograd_%u", i);
             struct ng_duration duration = {0xfedcba9876543210, NG_OP_AllReduce, 12,    3 + i,
@@ -147,7 +151,7 @@ TEST(Dump, IsTheDocumentedSchema)
  * of live jobs alone, and its ring_first of its black box. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1248u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1256u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);

@@ -661,7 +661,7 @@ TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
  * ring_first and watched_age_ns, and run_word, which is in the head. */
 TEST(Progress, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1248u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1256u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
     EXPECT_EQ(sizeof(struct ng_view_member), 448u);
