@@ -3,6 +3,9 @@
  */
 #include "tests/unit/core/helpers/job.h"
 
+#include <tuple>
+#include <type_traits>
+
 extern "C" {
 #include "core/util/text.h"
 #include "store/wire/progress.h"
@@ -47,167 +50,179 @@ void any_text(Random &random, char *ret_text, size_t room)
     ng_text_clean(ret_text, length, false); /* else it is not what comes back */
 }
 
-struct ng_signature any_signature(Random &random)
+/* Fields that are told: what gives them any value and what compares them have one list. */
+#define FIELDS(type, ...)                                                                          \
+    constexpr auto fields_of(const struct type *)                                                  \
+    {                                                                                              \
+        using It = struct type;                                                                    \
+        return std::tuple(__VA_ARGS__);                                                            \
+    }
+#define FIELD(field) std::pair(#field, &It::field)
+
+FIELDS(ng_signature, FIELD(op), FIELD(dtype), FIELD(redop), FIELD(root), FIELD(count))
+FIELDS(ng_edge, FIELD(peer), FIELD(flags), FIELD(channels), FIELD(begun), FIELD(taken), FIELD(held),
+       FIELD(channel), FIELD(queued), FIELD(base), FIELD(posted), FIELD(consumed))
+FIELDS(ng_view_record, FIELD(id), FIELD(state), FIELD(signature), FIELD(coll_seq), FIELD(p2p_seq),
+       FIELD(peer_ordinal), FIELD(entered_age_ns), FIELD(caller), FIELD(flags), FIELD(tid),
+       FIELD(result), FIELD(rolling_hash), FIELD(started_age_ns), FIELD(completed_age_ns),
+       FIELD(stream), FIELD(work_previous), FIELD(duration_ns), FIELD(graph), FIELD(replay),
+       FIELD(graph_position), FIELD(graph_calls))
+FIELDS(ng_view_sample, FIELD(seq), FIELD(calls), FIELD(duration_ns))
+FIELDS(ng_view_host_calls, FIELD(entered), FIELD(op), FIELD(tid), FIELD(open))
+FIELDS(ng_view_registration, FIELD(known), FIELD(closed), FIELD(segments), FIELD(segment_bytes),
+       FIELD(bytes), FIELD(registered_bytes), FIELD(made), FIELD(ended), FIELD(failed),
+       FIELD(deferred), FIELD(spent_ns))
+FIELDS(ng_view_member, FIELD(device), FIELD(nranks), FIELD(nccl_version), FIELD(state),
+       FIELD(async_error), FIELD(cuda_error), FIELD(creator_tid), FIELD(ordinal), FIELD(derived),
+       FIELD(host_calls), FIELD(entered), FIELD(scheduled), FIELD(started), FIELD(completed),
+       FIELD(p2p_entered), FIELD(p2p_completed), FIELD(color), FIELD(created_by),
+       FIELD(created_age_ns), FIELD(ended_age_ns), FIELD(pci_id), FIELD(rolling_hash), FIELD(last),
+       FIELD(pending_seq), FIELD(pending_record), FIELD(pending_age_ns), FIELD(pending_started),
+       FIELD(pending_vague), FIELD(pending_inferred), FIELD(counted), FIELD(counted_seq),
+       FIELD(counted_left), FIELD(timeout_ns), FIELD(error_age_ns), FIELD(rests), FIELD(policy),
+       FIELD(coll_joined), FIELD(p2p_joined), FIELD(groups_closed), FIELD(joined_id),
+       FIELD(excluded), FIELD(registration))
+FIELDS(ng_view_nan, FIELD(age_ns), FIELD(group_id), FIELD(seq), FIELD(op), FIELD(dtype),
+       FIELD(elements), FIELD(bad), FIELD(element), FIELD(bits), FIELD(held))
+FIELDS(ng_memory_sum, FIELD(segments), FIELD(bytes))
+FIELDS(ng_view_process, FIELD(rank), FIELD(world_size), FIELD(local_rank), FIELD(nccl_variables),
+       FIELD(pid), FIELD(uid), FIELD(life), FIELD(exit_status), FIELD(life_age_ns),
+       FIELD(alive_age_ns), FIELD(host), FIELD(program), FIELD(source), FIELD(watchdog_stuck_ns),
+       FIELD(watchdog_in), FIELD(nan), FIELD(memory_kinds), FIELD(memory), FIELD(error_text))
+FIELDS(ng_view_group, FIELD(id), FIELD(parent_id), FIELD(nranks), FIELD(nccl_version), FIELD(name))
+FIELDS(ng_view_call, FIELD(process), FIELD(tid), FIELD(op), FIELD(group_id), FIELD(group_rank),
+       FIELD(seq), FIELD(record_id), FIELD(age_ns))
+FIELDS(ng_logged_fault, FIELD(text), FIELD(times), FIELD(rank), FIELD(op), FIELD(group_id),
+       FIELD(seq))
+FIELDS(ng_view_fault, FIELD(process), FIELD(fault), FIELD(first_age_ns), FIELD(last_age_ns))
+
+/* The enumerations' values that are told: from 0 up to below this. */
+constexpr uint64_t limit_of(enum ng_life)
 {
+    return NG_LIFE_LOST + 1;
+}
+constexpr uint64_t limit_of(enum ng_group_state)
+{
+    return NG_GROUP_FAILED + 1;
+}
+constexpr uint64_t limit_of(enum ng_op)
+{
+    return NG_OP_LIMIT;
+}
+constexpr uint64_t limit_of(enum ng_record_state)
+{
+    return NG_RECORD_UNWATCHED + 1;
+}
+
+template <typename T> void set_any(Random &random, T &value)
+{
+    if constexpr (std::is_same_v<T, bool>) {
+        value = random() % 2;
+    } else if constexpr (std::is_enum_v<T>) {
+        value = (T)(random() % limit_of(T()));
+    } else if constexpr (std::is_same_v<T, int>) {
+        value = any_int(random);
+    } else if constexpr (std::is_same_v<T, int64_t>) {
+        value = (int64_t)(any(random) >> 2); /* an age */
+    } else if constexpr (std::is_integral_v<T>) {
+        value = (T)any(random);
+    } else if constexpr (std::is_same_v<std::remove_extent_t<T>, char>) {
+        any_text(random, value, sizeof(value));
+    } else if constexpr (std::is_array_v<T>) {
+        for (auto &element : value)
+            set_any(random, element);
+    } else {
+        std::apply([&](auto... field) { (set_any(random, value.*field.second), ...); },
+                   fields_of(&value));
+    }
+    if constexpr (std::is_same_v<T, struct ng_signature>) {
+        value.op %= NG_OP_LIMIT;
+        if (random() % 2)
+            value = {NG_OP_AllReduce, 7, 0, -1, 1024};
+    }
+}
+
+template <typename T> T any_value(Random &random)
+{
+    T value = {};
+    set_any(random, value);
+    return value;
+}
+
+struct ng_view_record any_record(Random &random)
+{
+    auto record = any_value<struct ng_view_record>(random);
+    record.state = (enum ng_record_state)(1 + random() % NG_RECORD_UNWATCHED);
+    record.graph |= 1;
+    if (random() % 3)
+        record.graph = record.replay = record.graph_position = record.graph_calls = 0;
+    return record;
+}
+
+void add_any_member(Random &random, struct ng_view *view, uint32_t process, uint32_t group)
+{
+    int nranks = view->groups[group].nranks, nccl_version = view->groups[group].nccl_version;
+    struct ng_view_member *member = ng_view_add_member(
+        view, process, group, nranks > 0 ? (int)(random() % (uint64_t)(nranks + 1)) - 1 : -1);
+    set_any(random, *member);
+    /* As its group, or as it alone was told. */
+    member->nranks = random() % 3 ? nranks : (int)(random() % 9000) | 1;
+    member->nccl_version = random() % 3 ? nccl_version : any_int(random) | 1;
+    member->created_by %= NG_OP_LIMIT;
+    member->host_calls.op = 1 + member->host_calls.op % (NG_OP_LIMIT - 1);
     if (random() % 2)
-        return {NG_OP_AllReduce, 7, 0, -1, 1024};
-    return {(uint32_t)(random() % NG_OP_LIMIT), any_int(random), any_int(random), any_int(random),
-            any(random)};
+        member->host_calls = {};
+    if (random() % 2)
+        member->last = {};
+    if (random() % 2) {
+        member->pending_seq = member->pending_record = 0;
+        member->pending_age_ns = 0;
+    }
+    if (!member->counted)
+        member->counted_seq = member->counted_left = 0;
+    member->registration.known = true;
+    if (random() % 2)
+        member->registration = {};
+    struct ng_edge edges[NG_EDGES_MAX];
+    uint32_t edge_count = (uint32_t)(random() % (NG_EDGES_MAX + 1));
+    set_any(random, edges);
+    EXPECT_TRUE(ng_view_set_edges(view, member, edges, edge_count,
+                                  edge_count ? any_value<int64_t>(random) : 0));
+    member->record_count = (uint32_t)(random() % 40);
+    member->records = (struct ng_view_record *)ng_arena_alloc(
+        &view->arena, member->record_count * sizeof(*member->records) + 1);
+    for (uint32_t i = 0; i < member->record_count; i++)
+        member->records[i] = any_record(random);
+    for (uint64_t samples = random() % (NG_PROGRESS_SAMPLES + 1); samples > 0; samples--) {
+        auto sample = any_value<struct ng_view_sample>(random);
+        EXPECT_TRUE(ng_view_add_sample(view, member, &sample));
+    }
 }
 
 void add_any_process(Random &random, struct ng_view *view, const std::vector<uint64_t> &ids)
 {
     struct ng_view_process *process = ng_view_add_process(view);
     uint32_t index = view->process_count - 1;
-    process->rank = any_int(random);
-    process->world_size = any_int(random);
-    process->local_rank = any_int(random);
-    process->pid = any_int(random);
-    process->uid = any(random);
-    process->life = (enum ng_life)(random() % (NG_LIFE_LOST + 1));
-    process->exit_status = any_int(random);
-    process->life_age_ns = (int64_t)(any(random) >> 2);
-    process->alive_age_ns = random() % 2 ? (int64_t)(any(random) >> 2) : 0;
-    any_text(random, process->host, sizeof(process->host));
-    any_text(random, process->program, sizeof(process->program));
-    any_text(random, process->nccl_variables, sizeof(process->nccl_variables));
-    any_text(random, process->source, sizeof(process->source));
-    if (random() % 4 == 0) {
-        process->watchdog_stuck_ns = 1 + (int64_t)(any(random) >> 2);
-        any_text(random, process->watchdog_in, sizeof(process->watchdog_in));
-    }
-    if (random() % 4 == 0)
-        any_text(random, process->error_text, sizeof(process->error_text));
-    if (random() % 4 == 0)
-        process->nan = {1 + (int64_t)(any(random) >> 2),
-                        any(random),
-                        any(random),
-                        (enum ng_op)(random() % NG_OP_LIMIT),
-                        any_int(random),
-                        any(random),
-                        any(random),
-                        any(random),
-                        any(random),
-                        random() % 2 == 0};
+    set_any(random, *process);
+    process->watchdog_stuck_ns |= 1;
+    if (random() % 4)
+        process->watchdog_stuck_ns = process->watchdog_in[0] = 0;
+    if (random() % 4)
+        process->error_text[0] = '\0';
+    process->nan.age_ns |= 1;
+    if (random() % 4)
+        process->nan = {};
     process->memory_kinds = (uint32_t)(random() % (NG_BOX_MEMORY_KINDS + 1));
-    for (uint32_t i = 0; i < process->memory_kinds; i++)
-        process->memory[i] = {any(random), any(random)};
-    for (uint64_t members = random() % 12; members > 0; members--) {
-        uint32_t group = ng_view_intern_group(view, ids[random() % ids.size()]);
-        int nranks = view->groups[group].nranks;
-        struct ng_view_member *member = ng_view_add_member(
-            view, index, group, nranks > 0 ? (int)(random() % (uint64_t)(nranks + 1)) - 1 : -1);
-        member->device = any_int(random);
-        /* As its group, or as it alone was told. */
-        member->nranks =
-            random() % 3 ? view->groups[member->group].nranks : (int)(random() % 9000) | 1;
-        member->nccl_version =
-            random() % 3 ? view->groups[member->group].nccl_version : any_int(random) | 1;
-        member->state = (enum ng_group_state)(random() % (NG_GROUP_FAILED + 1));
-        member->async_error = any_int(random);
-        member->cuda_error = any_int(random);
-        member->creator_tid = (uint32_t)any(random);
-        member->ordinal = (uint32_t)any(random);
-        member->derived = (uint32_t)any(random);
-        if (random() % 2) {
-            for (uint32_t &entered : member->host_calls.entered)
-                entered = (uint32_t)any(random);
-            member->host_calls.op = 1 + (uint32_t)(random() % (NG_OP_LIMIT - 1));
-            member->host_calls.tid = (uint32_t)any(random);
-            member->host_calls.open = random() % 2;
-        }
-        member->entered = any(random);
-        member->scheduled = any(random);
-        member->started = any(random);
-        member->completed = any(random);
-        member->p2p_entered = any(random);
-        member->p2p_completed = any(random);
-        member->color = any_int(random);
-        member->created_by = (uint32_t)(random() % NG_OP_LIMIT);
-        member->created_age_ns = (int64_t)(any(random) >> 2);
-        member->ended_age_ns = (int64_t)(any(random) >> 2);
-        any_text(random, member->pci_id, sizeof(member->pci_id));
-        member->rolling_hash = any(random);
-        if (random() % 2)
-            member->last = any_signature(random);
-        if (random() % 2) {
-            member->pending_seq = any(random);
-            member->pending_record = any(random);
-            member->pending_age_ns = (int64_t)(any(random) >> 2);
-        }
-        member->pending_started = random() % 2;
-        member->pending_vague = random() % 2;
-        member->pending_inferred = random() % 2;
-        if (random() % 2) {
-            member->counted = true;
-            member->counted_seq = any(random);
-            member->counted_left = (uint32_t)any(random);
-        }
-        struct ng_edge edges[NG_EDGES_MAX];
-        uint32_t edge_count = (uint32_t)(random() % (NG_EDGES_MAX + 1));
-        for (struct ng_edge &edge : edges)
-            edge = {any_int(random),    (uint8_t)random(),  (uint8_t)random(), (uint8_t)random(),
-                    (uint8_t)random(),  (uint8_t)random(),  (uint8_t)random(), (uint8_t)random(),
-                    (uint32_t)random(), (uint16_t)random(), (uint16_t)random()};
-        EXPECT_TRUE(ng_view_set_edges(view, member, edges, edge_count,
-                                      edge_count ? (int64_t)(any(random) >> 2) : 0));
-        member->timeout_ns = (int64_t)(any(random) >> 2);
-        member->error_age_ns = (int64_t)(any(random) >> 2);
-        member->rests = random() % 2;
-        member->policy = (uint8_t)random();
-        member->coll_joined = any(random);
-        member->p2p_joined = any(random);
-        member->groups_closed = any(random);
-        member->joined_id = any(random);
-        member->excluded = any(random);
-        if (random() % 2)
-            member->registration = {true,        (bool)(random() % 2), any(random), any(random),
-                                    any(random), any(random),          any(random), any(random),
-                                    any(random), any(random),          any(random)};
-        member->record_count = (uint32_t)(random() % 40);
-        member->records = (struct ng_view_record *)ng_arena_alloc(
-            &view->arena, member->record_count * sizeof(*member->records) + 1);
-        for (uint32_t i = 0; i < member->record_count; i++) {
-            struct ng_view_record *record = &member->records[i];
-            record->id = any(random);
-            record->state = (enum ng_record_state)(1 + random() % NG_RECORD_UNWATCHED);
-            record->signature = any_signature(random);
-            record->coll_seq = any(random);
-            record->p2p_seq = any(random);
-            record->peer_ordinal = any(random);
-            record->entered_age_ns = (int64_t)(any(random) >> 2);
-            record->caller = any(random);
-            record->flags = (uint32_t)any(random);
-            record->tid = (uint32_t)any(random);
-            record->result = any_int(random);
-            record->rolling_hash = any(random);
-            record->started_age_ns = (int64_t)(any(random) >> 2);
-            record->completed_age_ns = (int64_t)(any(random) >> 2);
-            record->stream = any(random);
-            record->work_previous = any(random);
-            record->duration_ns = (int64_t)(any(random) >> 2);
-            if (random() % 3 == 0) {
-                record->graph = any(random) | 1;
-                record->replay = any(random);
-                record->graph_position = (uint32_t)any(random);
-                record->graph_calls = (uint32_t)any(random);
-            }
-        }
-        for (uint64_t samples = random() % (NG_PROGRESS_SAMPLES + 1); samples > 0; samples--) {
-            struct ng_view_sample sample = {any(random), (uint32_t)any(random),
-                                            (int64_t)(any(random) >> 2)};
-            EXPECT_TRUE(ng_view_add_sample(view, member, &sample));
-        }
-    }
+    for (uint32_t i = process->memory_kinds; i < NG_BOX_MEMORY_KINDS; i++)
+        process->memory[i] = {};
+    for (uint64_t members = random() % 12; members > 0; members--)
+        add_any_member(random, view, index, ng_view_intern_group(view, ids[random() % ids.size()]));
     for (uint64_t calls = random() % 4; calls > 0; calls--) {
         struct ng_view_call *call = ng_view_add_call(view, index);
-        call->tid = (uint32_t)any(random);
-        call->op = (enum ng_op)(random() % NG_OP_LIMIT);
-        call->group_id = random() % 2 ? ids[random() % ids.size()] : any(random);
-        call->group_rank = any_int(random);
-        call->seq = any(random);
-        call->record_id = any(random);
-        call->age_ns = (int64_t)(any(random) >> 2);
+        set_any(random, *call);
+        call->process = index;
+        if (random() % 2)
+            call->group_id = ids[random() % ids.size()];
     }
     for (uint64_t failures = random() % 3; failures > 0; failures--) {
         int nranks = 1 + (int)(random() % 9000);
@@ -215,23 +230,19 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
             ng_view_add_failure(view, index, any(random), (int)(random() % (uint64_t)nranks));
         failure->member.nranks = nranks;
         failure->member.nccl_version = (int)(random() % 99999);
-        failure->member.device = any_int(random);
-        any_text(random, failure->member.pci_id, sizeof(failure->member.pci_id));
-        failure->member.created_by = (enum ng_op)(random() % NG_OP_LIMIT);
-        failure->member.created_age_ns = (int64_t)(any(random) >> 2);
-        failure->member.ended_age_ns = (int64_t)(any(random) >> 2);
+        failure->member.created_by = (uint32_t)(random() % NG_OP_LIMIT);
+        set_any(random, failure->member.device);
+        set_any(random, failure->member.pci_id);
+        set_any(random, failure->member.created_age_ns);
+        set_any(random, failure->member.ended_age_ns);
     }
     for (uint64_t faults = random() % 3; faults > 0; faults--) {
-        struct ng_logged_fault fault = {};
-        any_text(random, fault.text, sizeof(fault.text));
-        fault.times = any(random);
-        fault.rank = any_int(random);
-        fault.op = (enum ng_op)(random() % NG_OP_LIMIT);
-        fault.group_id = random() % 2 ? ids[random() % ids.size()] : any(random);
-        fault.seq = any(random);
+        auto fault = any_value<struct ng_logged_fault>(random);
+        if (random() % 2)
+            fault.group_id = ids[random() % ids.size()];
         struct ng_view_fault *told = ng_view_add_fault(view, index, &fault);
-        told->first_age_ns = (int64_t)(any(random) >> 2);
-        told->last_age_ns = (int64_t)(any(random) >> 2);
+        set_any(random, told->first_age_ns);
+        set_any(random, told->last_age_ns);
     }
 }
 
@@ -267,215 +278,59 @@ constexpr struct ng_progress_limits all_of_it = {UINT32_MAX, 0x1234567890abcdef,
 
 #define SAME(field) EXPECT_EQ(a.field, b.field) << #field
 
-void expect_same(const struct ng_signature &a, const struct ng_signature &b)
+template <typename T> void expect_same(const T &a, const T &b, const char *name = "")
 {
-    SAME(op);
-    SAME(dtype);
-    SAME(redop);
-    SAME(root);
-    SAME(count);
-}
-
-void expect_same(const struct ng_view_record &a, const struct ng_view_record &b)
-{
-    SAME(id);
-    SAME(state);
-    expect_same(a.signature, b.signature);
-    SAME(coll_seq);
-    SAME(p2p_seq);
-    SAME(peer_ordinal);
-    SAME(entered_age_ns);
-    SAME(caller);
-    SAME(flags);
-    SAME(tid);
-    SAME(result);
-    SAME(rolling_hash);
-    SAME(started_age_ns);
-    SAME(completed_age_ns);
-    SAME(stream);
-    SAME(work_previous);
-    SAME(duration_ns);
-    SAME(graph);
-    SAME(replay);
-    SAME(graph_position);
-    SAME(graph_calls);
-}
-
-void expect_same(const struct ng_view_member &a, const struct ng_view_member &b)
-{
-    SAME(group_rank);
-    SAME(device);
-    SAME(nranks);
-    SAME(nccl_version);
-    SAME(state);
-    SAME(async_error);
-    SAME(cuda_error);
-    SAME(creator_tid);
-    SAME(ordinal);
-    SAME(derived);
-    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
-        SAME(host_calls.entered[i]);
-    SAME(host_calls.op);
-    SAME(host_calls.tid);
-    SAME(host_calls.open);
-    SAME(entered);
-    SAME(scheduled);
-    SAME(started);
-    SAME(completed);
-    SAME(p2p_entered);
-    SAME(p2p_completed);
-    SAME(color);
-    SAME(created_by);
-    SAME(created_age_ns);
-    SAME(ended_age_ns);
-    EXPECT_STREQ(a.pci_id, b.pci_id);
-    SAME(rolling_hash);
-    expect_same(a.last, b.last);
-    SAME(pending_seq);
-    SAME(pending_record);
-    SAME(pending_age_ns);
-    SAME(pending_started);
-    SAME(pending_vague);
-    SAME(pending_inferred);
-    SAME(counted);
-    SAME(counted_seq);
-    SAME(counted_left);
-    SAME(edges_age_ns);
-    SAME(edge_count);
-    for (uint32_t i = 0; i < a.edge_count && i < b.edge_count; i++) {
-        const struct ng_edge &one = a.edges[i], &other = b.edges[i];
-        EXPECT_EQ(one.peer, other.peer);
-        EXPECT_EQ(one.flags, other.flags);
-        EXPECT_EQ(one.channels, other.channels);
-        EXPECT_EQ(one.begun, other.begun);
-        EXPECT_EQ(one.taken, other.taken);
-        EXPECT_EQ(one.held, other.held);
-        EXPECT_EQ(one.channel, other.channel);
-        EXPECT_EQ(one.queued, other.queued);
-        EXPECT_EQ(one.base, other.base);
-        EXPECT_EQ(one.posted, other.posted);
-        EXPECT_EQ(one.consumed, other.consumed);
-    }
-    SAME(timeout_ns);
-    SAME(error_age_ns);
-    SAME(rests);
-    SAME(policy);
-    SAME(coll_joined);
-    SAME(p2p_joined);
-    SAME(groups_closed);
-    SAME(joined_id);
-    SAME(excluded);
-    SAME(registration.known);
-    SAME(registration.closed);
-    SAME(registration.segments);
-    SAME(registration.segment_bytes);
-    SAME(registration.bytes);
-    SAME(registration.registered_bytes);
-    SAME(registration.made);
-    SAME(registration.ended);
-    SAME(registration.failed);
-    SAME(registration.deferred);
-    SAME(registration.spent_ns);
-    SAME(record_count);
-    for (uint32_t i = 0; i < a.record_count && i < b.record_count; i++)
-        expect_same(a.records[i], b.records[i]);
-    SAME(sample_count);
-    for (uint32_t i = 0; i < a.sample_count && i < b.sample_count; i++) {
-        SAME(samples[i].seq);
-        SAME(samples[i].calls);
-        SAME(samples[i].duration_ns);
+    if constexpr (std::is_same_v<std::remove_extent_t<T>, char>) {
+        EXPECT_STREQ(a, b) << name;
+    } else if constexpr (std::is_array_v<T>) {
+        for (size_t i = 0; i < std::extent_v<T>; i++)
+            expect_same(a[i], b[i], name);
+    } else if constexpr (std::is_class_v<T>) {
+        std::apply(
+            [&](auto... field) {
+                (expect_same(a.*field.second, b.*field.second, field.first), ...);
+            },
+            fields_of(&a));
+    } else {
+        EXPECT_EQ(a, b) << name;
     }
 }
 
-void expect_same(const struct ng_view_process &a, const struct ng_view_process &b)
+template <typename T> void expect_same_all(const T *a, uint32_t count, const T *b, uint32_t others)
 {
-    SAME(rank);
-    SAME(world_size);
-    SAME(local_rank);
-    EXPECT_STREQ(a.nccl_variables, b.nccl_variables);
-    SAME(pid);
-    SAME(uid);
-    SAME(life);
-    SAME(exit_status);
-    SAME(life_age_ns);
-    SAME(alive_age_ns);
-    EXPECT_STREQ(a.host, b.host);
-    EXPECT_STREQ(a.program, b.program);
-    EXPECT_STREQ(a.source, b.source);
-    SAME(watchdog_stuck_ns);
-    EXPECT_STREQ(a.watchdog_in, b.watchdog_in);
-    SAME(nan.age_ns);
-    SAME(nan.group_id);
-    SAME(nan.seq);
-    SAME(nan.op);
-    SAME(nan.dtype);
-    SAME(nan.elements);
-    SAME(nan.bad);
-    SAME(nan.element);
-    SAME(nan.bits);
-    SAME(nan.held);
-    SAME(memory_kinds);
-    for (uint32_t i = 0; i < NG_BOX_MEMORY_KINDS; i++) {
-        SAME(memory[i].segments);
-        SAME(memory[i].bytes);
-    }
-    EXPECT_STREQ(a.error_text, b.error_text);
+    EXPECT_EQ(count, others);
+    for (uint32_t i = 0; i < count && i < others; i++)
+        expect_same(a[i], b[i]);
 }
+#define SAME_ALL(fields, count) expect_same_all(a.fields, a.count, b.fields, b.count)
 
-void expect_same(const struct ng_view_group &a, const struct ng_view_group &b)
-{
-    SAME(id);
-    SAME(parent_id);
-    SAME(nranks);
-    SAME(nccl_version);
-    EXPECT_STREQ(a.name, b.name);
-}
-
-void expect_same(const struct ng_view_call &a, const struct ng_view_call &b)
+void expect_same_member(const struct ng_view_member &a, const struct ng_view_member &b)
 {
     SAME(process);
-    SAME(tid);
-    SAME(op);
-    SAME(group_id);
     SAME(group_rank);
-    SAME(seq);
-    SAME(record_id);
-    SAME(age_ns);
+    expect_same(a, b);
+    SAME(edges_age_ns);
+    SAME_ALL(edges, edge_count);
+    SAME_ALL(records, record_count);
+    SAME_ALL(samples, sample_count);
 }
 
 /* Views with the same processes in the same order. */
-void expect_same(const struct ng_view &a, const struct ng_view &b)
+void expect_same_view(const struct ng_view &a, const struct ng_view &b)
 {
-    ASSERT_EQ(a.process_count, b.process_count);
+    SAME_ALL(processes, process_count);
     ASSERT_EQ(a.member_count, b.member_count);
-    ASSERT_EQ(a.call_count, b.call_count);
-    for (uint32_t i = 0; i < a.process_count; i++)
-        expect_same(a.processes[i], b.processes[i]);
     for (uint32_t i = 0; i < a.member_count; i++) {
-        SAME(members[i].process);
-        expect_same(a.members[i], b.members[i]);
+        expect_same_member(a.members[i], b.members[i]);
         expect_same(a.groups[a.members[i].group], b.groups[b.members[i].group]);
     }
-    for (uint32_t i = 0; i < a.call_count; i++)
-        expect_same(a.calls[i], b.calls[i]);
+    SAME_ALL(calls, call_count);
     ASSERT_EQ(a.failure_count, b.failure_count);
     for (uint32_t i = 0; i < a.failure_count; i++) {
         SAME(failures[i].group_id);
-        SAME(failures[i].member.process);
-        expect_same(a.failures[i].member, b.failures[i].member);
+        expect_same_member(a.failures[i].member, b.failures[i].member);
     }
-    ASSERT_EQ(a.fault_count, b.fault_count);
-    for (uint32_t i = 0; i < a.fault_count; i++) {
-        SAME(faults[i].process);
-        EXPECT_STREQ(a.faults[i].fault.text, b.faults[i].fault.text);
-        SAME(faults[i].fault.times);
-        SAME(faults[i].fault.rank);
-        SAME(faults[i].fault.op);
-        SAME(faults[i].fault.group_id);
-        SAME(faults[i].fault.seq);
-        SAME(faults[i].first_age_ns);
-        SAME(faults[i].last_age_ns);
-    }
+    SAME_ALL(faults, fault_count);
 }
 
 /* A rank as it is in a training job: ten groups, collectives in all of them. */
@@ -554,7 +409,7 @@ TEST(Progress, TellsEveryFieldOfAnyProcess)
             ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
             EXPECT_EQ(index, process);
         }
-        expect_same(view, again);
+        expect_same_view(view, again);
         /* And once more, to the byte. */
         for (uint32_t process = 0; process < view.process_count; process++)
             EXPECT_EQ(encode(&again, process, all_of_it), encode(&view, process, all_of_it));
@@ -976,7 +831,7 @@ TEST(Progress, ALaterVersionIsToldApartFromDamage)
     longer[head_at] = (char)(length + 1);
     longer.insert(head_at + 1 + length, 1, 'x');
     EXPECT_EQ(ng_progress_decode(&again, longer.data(), longer.size(), &index), 0);
-    expect_same(view, again);
+    expect_same_view(view, again);
 }
 
 TEST(Progress, GrowsOlderAsLongAsItsProcessLives)
