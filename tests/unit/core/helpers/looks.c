@@ -14,6 +14,7 @@
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "tests/unit/core/helpers/answers.h"
 
 #define KNOWN 0x10000u /* addresses of the device: NG_LAUNCH_COMM_BYTES from here on */
 
@@ -39,50 +40,16 @@ const char *__wrap_ng_connection_reader_read(const struct ng_connection_source *
 
 /* ---- The driver ---- */
 
-static CUresult push(CUcontext context)
-{
-    (void)context;
-    return CUDA_SUCCESS;
-}
-
-static CUresult pop(CUcontext *ret_context)
-{
-    *ret_context = NULL;
-    return CUDA_SUCCESS;
-}
-
-static CUresult relax(CUstreamCaptureMode *mode)
-{
-    (void)mode;
-    return CUDA_SUCCESS;
-}
-
-static CUresult make_stream(CUstream *ret_stream, unsigned flags)
-{
-    (void)flags;
-    *ret_stream = (CUstream)8;
-    return CUDA_SUCCESS;
-}
-
-static CUresult make_event(CUevent *ret_event, unsigned flags)
-{
-    (void)flags;
-    *ret_event = (CUevent)16;
-    return CUDA_SUCCESS;
-}
-
-static CUresult record(CUevent event, CUstream stream)
-{
-    (void)event;
-    (void)stream;
-    looks.waits++;
-    looks.now_ms += looks.copying_ms;
-    return CUDA_SUCCESS;
-}
+CUDA_ANSWER(push, (CUcontext context))
+CUDA_ANSWER(pop, (CUcontext * ret_context), *ret_context = NULL)
+CUDA_ANSWER(relax, (CUstreamCaptureMode * mode))
+CUDA_ANSWER(make_stream, (CUstream * ret_stream, unsigned flags), *ret_stream = (CUstream)8)
+CUDA_ANSWER(make_event, (CUevent * ret_event, unsigned flags), *ret_event = (CUevent)16)
+CUDA_ANSWER(record, (CUevent event, CUstream stream), looks.waits++;
+            looks.now_ms += looks.copying_ms)
 
 static CUresult query(CUevent event)
 {
-    (void)event;
     return looks.hangs ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
@@ -90,24 +57,12 @@ static CUresult alloc(void **ret_memory, size_t bytes, unsigned flags)
 {
     static unsigned char pinned[1 << 16];
 
-    (void)flags;
     *ret_memory = pinned;
     return bytes <= sizeof(pinned) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult copy(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
-{
-    (void)to;
-    (void)from;
-    (void)bytes;
-    (void)stream;
-    return CUDA_SUCCESS;
-}
-
-static CUresult copy_rows(const CUDA_MEMCPY2D *rows, CUstream stream)
-{
-    return copy(rows->dstHost, rows->srcDevice, rows->WidthInBytes, stream);
-}
+CUDA_ANSWER(copy, (void *to, CUdeviceptr from, size_t bytes, CUstream stream))
+CUDA_ANSWER(copy_rows, (const CUDA_MEMCPY2D *rows, CUstream stream))
 
 static CUresult attribute(void *ret_value, CUpointer_attribute wanted, CUdeviceptr address)
 {
@@ -125,7 +80,6 @@ static CUresult attribute(void *ret_value, CUpointer_attribute wanted, CUdevicep
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 {
-    (void)clock;
     *ret_time = (struct timespec){looks.now_ms / 1000, looks.now_ms % 1000 * NG_MS};
     return 0;
 }
@@ -133,8 +87,6 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 /* Each time a millisecond. */
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 {
-    (void)time;
-    (void)left;
     looks.now_ms++;
     return 0;
 }
@@ -151,15 +103,12 @@ struct ng_comm *__wrap_ng_comm_at(uint32_t index)
 
 struct ng_launch_log *__wrap_ng_launch_log_of(const struct ng_comm *comm)
 {
-    (void)comm;
     return log_;
 }
 
 bool __wrap_ng_launch_log_compare(struct ng_launch_log *log, const uint64_t *counters,
                                   struct ng_launch_progress *ret_progress)
 {
-    (void)log;
-    (void)counters;
     *ret_progress = (struct ng_launch_progress){.left = 1, .channels = 0xff00, .collective = true};
     return true;
 }
@@ -167,11 +116,6 @@ bool __wrap_ng_launch_log_compare(struct ng_launch_log *log, const uint64_t *cou
 bool __wrap_ng_launch_counters_parse(const void *copy, uint64_t device_comm, int nccl_version,
                                      int rank, int nranks, uint64_t *ret_counters)
 {
-    (void)copy;
-    (void)device_comm;
-    (void)nccl_version;
-    (void)rank;
-    (void)nranks;
     *ret_counters = 0;
     return true;
 }
@@ -179,15 +123,11 @@ bool __wrap_ng_launch_counters_parse(const void *copy, uint64_t device_comm, int
 bool __wrap_ng_launch_counters_agree(const struct ng_launch_progress *progress, uint64_t completed,
                                      uint64_t pending_seq)
 {
-    (void)progress;
-    (void)completed;
-    (void)pending_seq;
     return true;
 }
 
 int __wrap_ng_io_workers_add(const char *place, ng_io_work_fn *run, void *context)
 {
-    (void)place;
     run(context);
     return 0;
 }
