@@ -91,8 +91,8 @@ struct Publish : testing::TestWithParam<const char *>, protected StoreOfTest {
         /* A whole round of its own, too: its calls come in groups of more than these. */
         EXPECT_TRUE(eventually([&] { return rank.kv.calls > before + 12; }));
     }
-    /* What anybody may put there who can write to the store. */
-    void forge(struct ng_incident incident, uint64_t epoch)
+    /* What anybody may put there who can write to the store; without a message, and with one. */
+    void put(struct ng_incident incident, uint64_t epoch)
     {
         unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
         incident.epoch = epoch;
@@ -101,7 +101,48 @@ struct Publish : testing::TestWithParam<const char *>, protected StoreOfTest {
         ASSERT_EQ(store->put("i/" + std::to_string(epoch),
                              std::string(reinterpret_cast<char *>(bytes), length)),
                   0);
+    }
+    void forge(const struct ng_incident &incident, uint64_t epoch)
+    {
+        put(incident, epoch);
         ASSERT_EQ(store->publish("m", "incident " + std::to_string(epoch)), 0);
+    }
+    /* It exits as a program does. */
+    static void leave(Rank &rank)
+    {
+        __atomic_store_n(&rank.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+        EXPECT_EQ(rank.ask(NG_ASK_LEAVE), 0);
+        EXPECT_TRUE(rank.join_thread());
+    }
+    /* Its place on the store is its own. */
+    bool is_there(Rank &rank)
+    {
+        std::string blob;
+        struct ng_progress_head there = {};
+        return store->get("p/" + std::to_string(rank.slot()), &blob) == 0 &&
+               ng_progress_peek(blob.data(), blob.size(), &there) == 0 && there.uid == rank.uid();
+    }
+    static bool is_judged(Rank &rank, uint64_t epoch, struct ng_incident *ret_incident)
+    {
+        return ng_publisher_get_incident(rank.publisher, epoch, ret_incident) == 0 &&
+               ret_incident->state == NG_INCIDENT_JUDGED;
+    }
+    /* How many dumps it waits for; -1 not known. */
+    static int awaited_dumps(Rank &rank, const struct ng_incident &incident)
+    {
+        struct ng_ask question = {.kind = NG_ASK_DUMPS, .incident = incident};
+        int count = rank.ask(&question) == 0 ? (int)question.count : -1;
+        ng_arena_reset(&question.arena);
+        return count;
+    }
+    /* The box's first `groups` communicators are compared across hosts, by this rank. */
+    static void tell_hash_logs(Rank &rank, int groups)
+    {
+        for (int i = 0; i < groups; i++) {
+            __atomic_store_n(&rank.box.groups[i].created_by, (uint32_t)NG_OP_CommInitRank,
+                             __ATOMIC_SEQ_CST);
+            __atomic_store_n(&rank.box.hash_logs[i].across, 1u, __ATOMIC_SEQ_CST);
+        }
     }
     uint64_t entered(Rank &from, int rank)
     {
@@ -183,9 +224,7 @@ TEST_P(Publish, WhoLeavesHasExitedAndIsNotLost)
 {
     Rank &a = started(0), &b = started(1);
     uint64_t slot = b.slot();
-    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
-    EXPECT_EQ(b.ask(NG_ASK_LEAVE), 0);
-    EXPECT_TRUE(b.join_thread());
+    leave(b);
     EXPECT_EQ(head(slot).life, NG_LIFE_EXITED);
     EXPECT_TRUE(eventually([&] { return !has(*store, "l/" + std::to_string(slot)); }));
     EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) == 1; }));
@@ -203,9 +242,7 @@ TEST_P(Publish, WhoLeavesRightBehindTheMakingOfItsGroupIsOfThatRun)
 {
     Rank &a = started(0), &b = started(1, 5 * NG_S, {});
     b.add_group({world, 8, 1});
-    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
-    EXPECT_EQ(b.ask(NG_ASK_LEAVE), 0);
-    EXPECT_TRUE(b.join_thread());
+    leave(b);
     std::map<int, enum ng_life> lives = a.lives();
     ASSERT_TRUE(lives.count(1));
     EXPECT_EQ(lives[1], NG_LIFE_EXITED);
@@ -428,11 +465,8 @@ TEST_P(Publish, WhoUnitesWaitsForTheDumpsOfAll)
     started(0);
     started(1);
     Rank &odd = started(2, 5 * NG_S, {{other_world, 8}});
-    struct ng_ask question = {.kind = NG_ASK_DUMPS};
     ASSERT_EQ(unite(odd, {world, other_world}), 0);
-    EXPECT_EQ(odd.ask(&question), 0);
-    EXPECT_EQ(question.count, 2u);
-    ng_arena_reset(&question.arena);
+    EXPECT_EQ(awaited_dumps(odd, {}), 2);
 }
 
 TEST_P(Publish, RunsThatOverlapAreNotUnited)
@@ -489,13 +523,7 @@ TEST_P(Publish, AnEmptiedStoreIsFilledAgain)
     for (auto &rank : ranks)
         rank->kv.reconnect();
     for (auto &rank : ranks)
-        EXPECT_TRUE(eventually([&] {
-            std::string value;
-            struct ng_progress_head there = {};
-            return store->get("p/" + std::to_string(rank->slot()), &value) == 0 &&
-                   ng_progress_peek(value.data(), value.size(), &there) == 0 &&
-                   there.uid == rank->uid();
-        }));
+        EXPECT_TRUE(eventually([&] { return is_there(*rank); }));
     for (auto &rank : ranks)
         EXPECT_EQ(rank->lives().size(), 3u);
     ASSERT_EQ(ranks[1]->claim(about(NG_INCIDENT_SUSPECT, world, 9), &mine), 0);
@@ -517,13 +545,8 @@ TEST_P(Publish, ADeadOneDoesNotGetALivingOnesPlace)
     empty();
     for (auto &rank : ranks)
         rank->kv.reconnect();
-    for (size_t i = 1; i < ranks.size(); i++) {
-        Rank &rank = *ranks[i];
-        EXPECT_TRUE(eventually([&] {
-            return has(*store, "p/" + std::to_string(rank.slot())) &&
-                   head(rank.slot()).uid == rank.uid();
-        }));
-    }
+    for (size_t i = 1; i < ranks.size(); i++)
+        EXPECT_TRUE(eventually([&] { return is_there(*ranks[i]); }));
     EXPECT_NE(head(1).uid, dead.uid()) << "somebody has its number";
     for (size_t i = 1; i < ranks.size(); i++)
         dead.spoken_for_by(*ranks[i], NG_LIFE_DEAD);
@@ -617,8 +640,7 @@ TEST_P(Publish, CallsOfAGroupThatDifferAreToldOnceWhicheverCallItIsTakenFor)
 TEST_P(Publish, WhereNothingIsCalledHashLogsAreToldSeldom)
 {
     Rank &a = add(0, 5 * NG_S, {{0x79, 2}});
-    __atomic_store_n(&a.box.groups[0].created_by, (uint32_t)NG_OP_CommInitRank, __ATOMIC_SEQ_CST);
-    __atomic_store_n(&a.box.hash_logs[0].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
+    tell_hash_logs(a, 1);
     a.start();
     auto rests = [&] {
         std::string value = store->value("t/" + hex(0x79));
@@ -646,11 +668,7 @@ TEST_P(Publish, WhatRanksCalledIsToldAgainAndAgainOfCommunicatorsThatAreAloneWit
                    {0x77, 2, 0, 0, NG_GROUP_CREATING},
                    {0x78, 2, 0, 0, NG_GROUP_DESTROYED},
                    {0x79, 2}});
-    for (int i = 0; i < 5; i++) {
-        __atomic_store_n(&a.box.groups[i].created_by, (uint32_t)NG_OP_CommInitRank,
-                         __ATOMIC_SEQ_CST);
-        __atomic_store_n(&a.box.hash_logs[i].across, 1u, __ATOMIC_SEQ_CST); /* this rank tells */
-    }
+    tell_hash_logs(a, 5);
     a.start();
     std::string value;
     ASSERT_TRUE(eventually([&] { return store->get("t/" + hex(0x79), &value) == 0; }));
@@ -694,10 +712,7 @@ TEST_P(Publish, AVerdictIsHeardByAllWithItsDocuments)
     snprintf(mine.line, sizeof(mine.line), "rank 3 is to blame");
     std::string json(100000, 'j');
     ASSERT_EQ(a.judge(&mine, json, "text"), 0);
-    EXPECT_TRUE(eventually([&] {
-        return ng_publisher_get_incident(b.publisher, 1, &theirs) == 0 &&
-               theirs.state == NG_INCIDENT_JUDGED;
-    }));
+    EXPECT_TRUE(eventually([&] { return is_judged(b, 1, &theirs); }));
     EXPECT_STREQ(theirs.line, "rank 3 is to blame");
     struct ng_ask question = {.kind = NG_ASK_VERDICT, .incident = theirs};
     ASSERT_EQ(b.ask(&question), 0);
@@ -715,28 +730,16 @@ TEST_P(Publish, WithoutMessagesTheRoundsFindThem)
     ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
     EXPECT_EQ(b.heard(0), 1u);
     ASSERT_EQ(a.judge(&mine), 0);
-    EXPECT_TRUE(eventually([&] {
-        return ng_publisher_get_incident(b.publisher, 1, &theirs) == 0 &&
-               theirs.state == NG_INCIDENT_JUDGED;
-    }));
+    EXPECT_TRUE(eventually([&] { return is_judged(b, 1, &theirs); }));
 }
 
 TEST_P(Publish, AMessageThatWasLostLosesNoIncident)
 {
     Rank &a = started(0);
     for (uint64_t epoch = 1; epoch <= 9; epoch += 2) {
-        struct ng_incident order = about(RECORD_ABORT, 0, 0);
-        unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
-        order.state = NG_INCIDENT_JUDGED;
-        for (uint64_t k : {epoch, epoch + 1}) {
-            order.epoch = k;
-            size_t length = ng_incident_encode(&order, bytes);
-            ASSERT_EQ(store->put("i/" + std::to_string(k),
-                                 std::string(reinterpret_cast<char *>(bytes), length)),
-                      0);
-        }
         /* Of two, one is announced. */
-        ASSERT_EQ(store->publish("m", "incident " + std::to_string(epoch + 1)), 0);
+        put(about(RECORD_ABORT, 0, 0), epoch);
+        forge(about(RECORD_ABORT, 0, 0), epoch + 1);
         EXPECT_EQ(a.heard(epoch), epoch + 1);
         EXPECT_EQ(a.heard(epoch - 1), epoch);
     }
@@ -745,12 +748,7 @@ TEST_P(Publish, AMessageThatWasLostLosesNoIncident)
 TEST_P(Publish, NumbersThatWereNeverUsedHideNothing)
 {
     Rank &a = started(0);
-    struct ng_incident order = about(RECORD_ABORT, 0, 0);
-    unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
-    order.state = NG_INCIDENT_JUDGED;
-    order.epoch = 5;
-    size_t length = ng_incident_encode(&order, bytes);
-    ASSERT_EQ(store->put("i/5", std::string(reinterpret_cast<char *>(bytes), length)), 0);
+    put(about(RECORD_ABORT, 0, 0), 5);
     ASSERT_EQ(store->set("i/last", "5"), 0);
     EXPECT_EQ(a.heard(0), 5u);
 }
@@ -795,15 +793,10 @@ TEST_P(Publish, WhatHappensBeforeWeAreBackOnAnEmptiedStoreIsHeard)
     empty();
     for (Rank *rank : {&a, &c}) {
         rank->kv.reconnect();
-        ASSERT_TRUE(eventually([&] {
-            return has(*store, "p/" + std::to_string(rank->slot())) &&
-                   head(rank->slot()).uid == rank->uid();
-        }));
+        ASSERT_TRUE(eventually([&] { return is_there(*rank); }));
     }
     ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
-    __atomic_store_n(&c.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
-    EXPECT_EQ(c.ask(NG_ASK_LEAVE), 0);
-    EXPECT_TRUE(c.join_thread());
+    leave(c);
     uint32_t ended = ng_publisher_ended(b.publisher);
     b.kv.reconnect();
     b.kv.release();
@@ -875,12 +868,7 @@ TEST_P(Publish, OtherIncarnationsIncidentsAreNotHeard)
     EXPECT_EQ(late.heard(0), 1u);
     EXPECT_EQ(late.next(1, &theirs), -ENOENT);
     /* A person's order is for all. */
-    struct ng_incident order = about(RECORD_ABORT, 0, 0);
-    unsigned char bytes[NG_INCIDENT_RECORD_BYTES];
-    order.state = NG_INCIDENT_JUDGED;
-    order.epoch = 3;
-    size_t length = ng_incident_encode(&order, bytes);
-    ASSERT_EQ(store->put("i/3", std::string(reinterpret_cast<char *>(bytes), length)), 0);
+    put(about(RECORD_ABORT, 0, 0), 3);
     EXPECT_EQ(a.heard(2), 3u);
     EXPECT_EQ(late.heard(1), 3u);
 }
@@ -1042,22 +1030,11 @@ TEST_P(Publish, DumpsAreWaitedForButNotOfTheDead)
     struct ng_incident mine;
     EXPECT_EQ(a.lives().size(), 3u);
     ASSERT_EQ(a.claim(about(NG_INCIDENT_TIMEOUT, world, 7), &mine), 0);
-    struct ng_ask question = {.kind = NG_ASK_DUMPS, .incident = mine};
-    ASSERT_EQ(a.ask(&question), 0);
-    EXPECT_EQ(question.count, 2u);
-    ng_arena_reset(&question.arena);
+    EXPECT_EQ(awaited_dumps(a, mine), 2);
     ng_publisher_report_dump(b.publisher, &mine);
-    EXPECT_TRUE(eventually([&] {
-        bool one = a.ask(&question) == 0 && question.count == 1;
-        ng_arena_reset(&question.arena);
-        return one;
-    }));
+    EXPECT_TRUE(eventually([&] { return awaited_dumps(a, mine) == 1; }));
     c.kill();
-    EXPECT_TRUE(eventually([&] {
-        bool none = a.ask(&question) == 0 && question.count == 0;
-        ng_arena_reset(&question.arena);
-        return none;
-    }));
+    EXPECT_TRUE(eventually([&] { return awaited_dumps(a, mine) == 0; }));
 }
 
 /* Refused, as long as what refuses it holds: where the machine took longer, this test is late. */
