@@ -39,6 +39,29 @@ struct BoardMultihost : testing::TestWithParam<const char *>, protected StoreOfT
         round();
         return *ranks.back();
     }
+    /* Started by a launcher that tells its run so; 0: by hand. */
+    Rank &join(const Host &host, int rank, const std::vector<Group> &groups = {},
+               uint64_t launch_run = 0, int64_t ttl_ns = 5 * NG_S)
+    {
+        Rank &one = add(host, rank, groups, ttl_ns);
+        one.box.header->launch_run = launch_run;
+        one.start();
+        return one;
+    }
+    static void leave(Rank &rank)
+    {
+        __atomic_store_n(&rank.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+        rank.board->ops->leave(rank.board);
+        EXPECT_TRUE(rank.join_thread());
+    }
+    /* It has no incident thread that runs, and no store. */
+    void freeze(Rank &rank)
+    {
+        dead.insert(&rank);
+        rank.kv.set(FaultyKv::FAIL);
+        __atomic_store_n(&rank.box.header->heartbeat_mono_ns, ng_clock_mono_ns() - 10 * NG_S,
+                         __ATOMIC_SEQ_CST);
+    }
     /* What the incident threads of all that live do. */
     void round()
     {
@@ -157,10 +180,7 @@ TEST_P(BoardMultihost, ANeighbourTellsOfTheStopped)
     start(one, 0);
     Rank &b = start(one, 1), &far = start(two, 2);
     round();
-    dead.insert(&b); /* its incident thread does not run */
-    b.kv.set(FaultyKv::FAIL);
-    __atomic_store_n(&b.box.header->heartbeat_mono_ns, ng_clock_mono_ns() - 10 * NG_S,
-                     __ATOMIC_SEQ_CST);
+    freeze(b);
     EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_STOPPED; }));
     /* And it goes on, though nothing has changed. */
     dead.clear();
@@ -173,10 +193,7 @@ TEST_P(BoardMultihost, BeforeARankLooksItReportsItsFrozenNeighbours)
     Rank &a = start(one, 0);
     Rank &b = start(one, 1), &far = start(two, 2);
     round(); /* a has looked after its neighbours just now */
-    dead.insert(&b);
-    b.kv.set(FaultyKv::FAIL);
-    __atomic_store_n(&b.box.header->heartbeat_mono_ns, ng_clock_mono_ns() - 10 * NG_S,
-                     __ATOMIC_SEQ_CST);
+    freeze(b);
     a.board->ops->begin(a.board, NG_INCIDENT_TIMEOUT, NG_CAUSE_LATE);
     /* No further round of a: its incident thread would be waiting for the verdict. */
     EXPECT_TRUE(eventually([&] { return far.lives()[1] == NG_LIFE_STOPPED; }));
@@ -275,9 +292,7 @@ TEST_P(BoardMultihost, WhatAClaimantHasJudgedIsKnownOnceItsEndIs)
         other->kv.deaf = true;
     }
     ASSERT_EQ(publish(a, mine), 0);
-    __atomic_store_n(&a.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
-    a.board->ops->leave(a.board);
-    EXPECT_TRUE(a.join_thread());
+    leave(a);
     kill(a);
     for (Rank *other : {&near, &far}) {
         ASSERT_TRUE(
@@ -440,9 +455,7 @@ TEST_P(BoardMultihost, WhoLeavesIsNobodysDeath)
 {
     Rank &a = start(one, 0), &b = start(one, 1), &far = start(two, 2);
     round();
-    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
-    b.board->ops->leave(b.board);
-    EXPECT_TRUE(b.join_thread());
+    leave(b);
     dead.insert(&b);
     EXPECT_TRUE(soon([&] { return far.lives()[1] == NG_LIFE_EXITED; }));
     EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
@@ -526,6 +539,36 @@ TEST_P(BoardMultihost, ANeighbourThatKnowsNoGroupYetTellsOfADeathWhenItDoes)
 }
 
 #if NG_HAVE_HIREDIS
+/* The command beside a job, on its store. */
+struct Tool {
+    explicit Tool(const char *url, const char *name = "job") : job{url, nullptr, name, nullptr}
+    {
+    }
+    int view(struct ng_view *view)
+    {
+        return ng_board_client_view(&job, within(patience_ms), view, why, sizeof(why));
+    }
+    int find_runs(uint32_t room = 8)
+    {
+        return ng_board_client_runs(&job, within(patience_ms), runs, room, why, sizeof(why));
+    }
+    int order()
+    {
+        return ng_board_client_order(&job, &command, within(patience_ms), why, sizeof(why));
+    }
+    int verdict(const std::vector<uint64_t> &groups, uint64_t epoch,
+                struct ng_board_client_verdict *ret_verdict, uint32_t *ret_living = nullptr)
+    {
+        return ng_board_client_verdict(&job, groups.data(), (uint32_t)groups.size(), epoch,
+                                       within(patience_ms), ret_verdict, ret_living, why,
+                                       sizeof(why));
+    }
+    struct ng_observed_job job;
+    struct ng_command command = {.kind = NG_COMMAND_ABORT};
+    struct ng_local_run runs[8] = {};
+    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
+};
+
 struct BoardMultihostRedis : BoardMultihost {
 };
 INSTANTIATE_TEST_SUITE_P(On, BoardMultihostRedis, testing::Values("redis"),
@@ -536,21 +579,15 @@ TEST_P(BoardMultihostRedis, AToolSeesAllAndItsOrderReachesAll)
     for (int i = 0; i < 4; i++)
         start(i < 2 ? one : two, i);
     round();
-    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
-    struct ng_view view;
-    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
-    ng_view_init(&view);
-    EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), 4) << why;
+    Tool tool(url.c_str()), nobody(url.c_str(), "other");
+    OwnView view, none;
+    EXPECT_EQ(tool.view(&view), 4) << tool.why;
     EXPECT_STREQ(view.job, "job");
-    ng_view_fini(&view);
-    struct ng_command order = {};
     struct ng_incident heard = {};
-    order.kind = NG_COMMAND_ABORT;
-    order.group_id = world;
-    snprintf(order.line, sizeof(order.line), "aborted by a person");
+    tool.command.group_id = world;
+    snprintf(tool.command.line, sizeof(tool.command.line), "aborted by a person");
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
-        EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 4)
-            << why;
+        EXPECT_EQ(tool.order(), 4) << tool.why;
         for (auto &rank : ranks) {
             EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
             EXPECT_EQ(heard.epoch, epoch);
@@ -561,26 +598,20 @@ TEST_P(BoardMultihostRedis, AToolSeesAllAndItsOrderReachesAll)
         }
     }
     /* Who claims at the same time does not get into its way, nor it into theirs. */
-    std::thread tool([&] {
-        char reason[NG_BOARD_CLIENT_WHY_BYTES];
+    std::thread orders([&] {
         for (int i = 0; i < 10; i++)
-            EXPECT_EQ(
-                ng_board_client_order(&job, &order, within(patience_ms), reason, sizeof(reason)),
-                4);
+            EXPECT_EQ(tool.order(), 4);
     });
     for (uint64_t seq = 1; seq <= 10; seq++)
         EXPECT_EQ(ranks[0]->claim(about(NG_INCIDENT_SUSPECT, world, seq), &heard), 0);
-    tool.join();
+    orders.join();
     uint64_t last = 3;
     for (uint64_t epoch = 4; epoch <= 23; epoch++) {
         EXPECT_TRUE(soon([&] { return next(*ranks[3], NG_SOURCE_JOB, epoch - 1, &heard) == 0; }));
         EXPECT_EQ(heard.epoch, ++last) << "no number is left out";
     }
-    struct ng_observed_job nobody = {url.c_str(), nullptr, "other", nullptr};
-    ng_view_init(&view);
-    EXPECT_EQ(ng_board_client_view(&nobody, within(patience_ms), &view, why, sizeof(why)), 0);
-    ng_view_fini(&view);
-    EXPECT_EQ(ng_board_client_order(&nobody, &order, within(patience_ms), why, sizeof(why)), 0);
+    EXPECT_EQ(nobody.view(&none), 0);
+    EXPECT_EQ(nobody.order(), 0);
 }
 
 /* Two runs by hand, a rank that may be of either, and one that a launcher started. */
@@ -589,48 +620,39 @@ TEST_P(BoardMultihostRedis, AToolSeesEachRunAndItsCommandReachesThatOneAlone)
     constexpr uint64_t apart = 0x900;
     const Host three, four, five;
     Rank &a = start(one, 0), &b = start(two, 1);
-    Rank &c = add(three, 0, {{apart, 2, 0}}), &open = add(four, 2, {}),
-         &launched = add(five, 0, {});
-    launched.box.header->launch_run = 7;
-    for (Rank *rank : {&c, &open, &launched})
-        rank->start();
+    Rank &c = join(three, 0, {{apart, 2, 0}}), &open = join(four, 2),
+         &launched = join(five, 0, {}, 7);
     round();
-    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
-    struct ng_local_run runs[8];
-    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
+    Tool tool(url.c_str());
     std::map<uint64_t, unsigned> living, wanted = {{world, 2}, {apart, 1}, {1, 1}, {7, 1}};
     auto look = [&] {
         living.clear();
-        int count = ng_board_client_runs(&job, within(patience_ms), runs, 8, why, sizeof(why));
+        int count = tool.find_runs();
         for (int i = 0; i < count; i++) {
-            living[runs[i].id] = runs[i].living;
-            EXPECT_STREQ(runs[i].job, "job");
-            EXPECT_NE(runs[i].name[0], '\0') << "its host";
+            living[tool.runs[i].id] = tool.runs[i].living;
+            EXPECT_STREQ(tool.runs[i].job, "job");
+            EXPECT_NE(tool.runs[i].name[0], '\0') << "its host";
         }
         return living == wanted;
     };
     EXPECT_TRUE(soon(look)) << testing::PrintToString(living);
-    EXPECT_EQ(ng_board_client_runs(&job, within(patience_ms), runs, 1, why, sizeof(why)), 1)
-        << "no more than there is room for";
-    struct ng_command order = {.kind = NG_COMMAND_ABORT};
+    EXPECT_EQ(tool.find_runs(1), 1) << "no more than there is room for";
     uint64_t epoch = 0;
     for (auto &[id, ranks] : std::map<uint64_t, std::vector<Rank *>>{
              {world, {&a, &b}}, {apart, {&c}}, {1, {&open}}, {7, {&launched}}}) {
         struct ng_incident heard = {};
         OwnView view;
-        job.run = id;
-        EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)),
-                  (int)ranks.size());
-        EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)),
-                  (int)ranks.size());
+        tool.job.run = id;
+        EXPECT_EQ(tool.view(&view), (int)ranks.size());
+        EXPECT_EQ(tool.order(), (int)ranks.size());
         epoch++;
         for (Rank *rank : ranks) {
             EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, 0, &heard) == 0; }));
             EXPECT_EQ(heard.epoch, epoch) << "and of no other before";
         }
     }
-    job.run = 0;
-    EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 5);
+    tool.job.run = 0;
+    EXPECT_EQ(tool.order(), 5);
     for (Rank *rank : {&a, &b, &c, &open, &launched}) {
         struct ng_incident heard = {};
         EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, epoch, &heard) == 0; }));
@@ -642,21 +664,12 @@ TEST_P(BoardMultihostRedis, AToolSeesEachRunAndItsCommandReachesThatOneAlone)
 TEST_P(BoardMultihostRedis, AJobByHandIsOneRunAsLongAsItsRanksFit)
 {
     Rank &a = start(one, 0);
-    Rank &b = add(two, 1, {{0x900, 2, 0}}), &c = add(two, 2, {});
-    b.start();
-    c.start();
+    Rank &b = join(two, 1, {{0x900, 2, 0}}), &c = join(two, 2);
     round();
-    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
-    struct ng_local_run runs[8];
-    struct ng_command order = {};
-    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
-    EXPECT_TRUE(soon([&] {
-        return ng_board_client_runs(&job, within(patience_ms), runs, 8, why, sizeof(why)) == 1 &&
-               runs[0].living == 3;
-    }));
-    job.run = runs[0].id;
-    order.kind = NG_COMMAND_ABORT;
-    EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 3);
+    Tool tool(url.c_str());
+    EXPECT_TRUE(soon([&] { return tool.find_runs() == 1 && tool.runs[0].living == 3; }));
+    tool.job.run = tool.runs[0].id;
+    EXPECT_EQ(tool.order(), 3);
     for (Rank *rank : {&a, &b, &c}) {
         struct ng_incident heard = {};
         EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, 0, &heard) == 0; }));
@@ -670,50 +683,38 @@ TEST_P(BoardMultihostRedis, ARunIsOneThoughItsLaunchersWordsDiffer)
     constexpr uint64_t apart = 0x900;
     const Host three;
     std::vector<Rank *> all;
-    for (int i = 0; i < 4; i++) {
-        all.push_back(&add(i < 2 ? one : two, i, {}));
-        all.back()->box.header->launch_run = i < 2 ? 7 : 8;
-        all.back()->start();
-    }
+    for (int i = 0; i < 4; i++)
+        all.push_back(&join(i < 2 ? one : two, i, {}, i < 2 ? 7 : 8));
     round();
-    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
-    struct ng_local_run runs[8];
-    struct ng_command order = {};
-    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
+    Tool tool(url.c_str());
     auto count = [&](uint32_t living) {
-        int found = ng_board_client_runs(&job, within(patience_ms), runs, 8, why, sizeof(why));
-        return runs[0].living == living ? found : -1;
+        int found = tool.find_runs();
+        return tool.runs[0].living == living ? found : -1;
     };
     EXPECT_TRUE(soon([&] { return count(4) == 1; }));
     for (int i : {0, 1, 2})
         all[i]->add_group({world, 3, i});
-    EXPECT_TRUE(soon([&] { return count(4) == 1 && runs[0].id == world; }));
+    EXPECT_TRUE(soon([&] { return count(4) == 1 && tool.runs[0].id == world; }));
     EXPECT_TRUE(soon([&] { return all[0]->lives().size() == 4; })) << "rank 3 is the missing one";
     std::vector<Rank *> others;
-    for (int i = 0; i < 2; i++) {
-        others.push_back(&add(three, i, {{apart, 2, i}}));
-        others.back()->start();
-    }
+    for (int i = 0; i < 2; i++)
+        others.push_back(&join(three, i, {{apart, 2, i}}));
     EXPECT_TRUE(soon([&] { return count(4) == 2; }));
-    order.kind = NG_COMMAND_ABORT;
-    job.run = world;
-    EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 4) << why;
+    tool.job.run = world;
+    EXPECT_EQ(tool.order(), 4) << tool.why;
     struct ng_incident heard = {};
     for (Rank *rank : all)
         EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, 0, &heard) == 0; }));
     uint64_t last = heard.epoch;
-    job.run = apart;
-    EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 2) << why;
+    tool.job.run = apart;
+    EXPECT_EQ(tool.order(), 2) << tool.why;
     for (Rank *rank : others) {
         EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, 0, &heard) == 0; }));
         EXPECT_GT(heard.epoch, last) << "and of no other before";
     }
-    uint64_t known = world;
     struct ng_board_client_verdict verdict = {};
     uint32_t living = 0;
-    EXPECT_EQ(ng_board_client_verdict(&job, &known, 1, 0, within(patience_ms), &verdict, &living,
-                                      why, sizeof(why)),
-              -ENOENT);
+    EXPECT_EQ(tool.verdict({world}, 0, &verdict, &living), -ENOENT);
     EXPECT_EQ(living, 4u) << "its other host is waited for";
 }
 
@@ -721,24 +722,13 @@ TEST_P(BoardMultihostRedis, ARunIsOneThoughItsLaunchersWordsDiffer)
 TEST_P(BoardMultihostRedis, ACommandReachesARunByHandBesideALaunchersOne)
 {
     const Host three;
-    Rank &a = add(one, 0, {}), &b = add(two, 1, {}), &launched = add(three, 0, {});
-    launched.box.header->launch_run = 7;
-    for (Rank *rank : {&a, &b, &launched})
-        rank->start();
+    Rank &a = join(one, 0), &b = join(two, 1), &launched = join(three, 0, {}, 7);
     round();
-    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
-    struct ng_local_run runs[8];
-    struct ng_command order = {};
-    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
-    order.kind = NG_COMMAND_ABORT;
+    Tool tool(url.c_str());
     auto command = [&](uint64_t epoch) {
-        EXPECT_TRUE(soon([&] {
-            return ng_board_client_runs(&job, within(patience_ms), runs, 8, why, sizeof(why)) ==
-                       2 &&
-                   runs[0].living == 2;
-        }));
-        job.run = runs[0].id;
-        EXPECT_EQ(ng_board_client_order(&job, &order, within(patience_ms), why, sizeof(why)), 2);
+        EXPECT_TRUE(soon([&] { return tool.find_runs() == 2 && tool.runs[0].living == 2; }));
+        tool.job.run = tool.runs[0].id;
+        EXPECT_EQ(tool.order(), 2);
         struct ng_incident heard = {};
         for (Rank *rank : {&a, &b})
             EXPECT_TRUE(soon([&] { return next(*rank, NG_SOURCE_JOB, epoch, &heard) == 0; }));
@@ -747,10 +737,7 @@ TEST_P(BoardMultihostRedis, ACommandReachesARunByHandBesideALaunchersOne)
     };
     uint64_t epoch = command(0);
     a.add_group({world, 2, 0});
-    EXPECT_TRUE(soon([&] {
-        ng_board_client_runs(&job, within(patience_ms), runs, 8, why, sizeof(why));
-        return runs[0].id == world;
-    }));
+    EXPECT_TRUE(soon([&] { return tool.find_runs() >= 0 && tool.runs[0].id == world; }));
     command(epoch);
 }
 
@@ -759,16 +746,13 @@ TEST_P(BoardMultihostRedis, AToolReadsTheVerdictOnARun)
 {
     constexpr uint64_t apart = 0x900;
     Rank &a = start(one, 0);
-    Rank &b = add(two, 0, {{apart, 2}});
-    b.start();
+    join(two, 0, {{apart, 2}});
     round();
-    struct ng_observed_job job = {url.c_str(), nullptr, "job", nullptr};
-    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
+    Tool tool(url.c_str()), local("local:");
+    local.job.folder = "/nowhere";
     auto read = [&](uint64_t group, uint64_t epoch, struct ng_board_client_verdict *verdict,
                     uint32_t *living = nullptr) {
-        uint64_t groups[] = {0x123, group};
-        return ng_board_client_verdict(&job, groups, 2, epoch, within(patience_ms), verdict, living,
-                                       why, sizeof(why));
+        return tool.verdict({0x123, group}, epoch, verdict, living);
     };
     struct ng_board_client_verdict verdict = {};
     struct ng_incident suspicion = {}, deadline = {}, later = {};
@@ -779,7 +763,7 @@ TEST_P(BoardMultihostRedis, AToolReadsTheVerdictOnARun)
     EXPECT_EQ(read(0x77, 0, &verdict, &living), -ENOENT) << "nobody has such a group";
     EXPECT_EQ(living, 2u);
     ASSERT_EQ(publish(a, suspicion), 0);
-    ASSERT_EQ(read(world, 0, &verdict), 0) << why;
+    ASSERT_EQ(read(world, 0, &verdict), 0) << tool.why;
     EXPECT_EQ(verdict.incident.epoch, suspicion.epoch);
     ng_arena_reset(&verdict.documents.arena);
     EXPECT_EQ(read(world, suspicion.epoch, &verdict), -ENOENT);
@@ -790,35 +774,31 @@ TEST_P(BoardMultihostRedis, AToolReadsTheVerdictOnARun)
     ASSERT_EQ(publish(a, deadline), 0);
     ASSERT_EQ(a.claim(about(NG_INCIDENT_SUSPECT, world, 9), &later), 0);
     ASSERT_EQ(publish(a, later), 0);
-    ASSERT_EQ(read(world, 0, &verdict), 0) << why;
+    ASSERT_EQ(read(world, 0, &verdict), 0) << tool.why;
     EXPECT_EQ(verdict.incident.epoch, deadline.epoch);
     EXPECT_EQ(verdict.incident.level, NG_INCIDENT_TIMEOUT);
     EXPECT_STREQ(verdict.incident.line, "the verdict");
     EXPECT_NE(std::string(verdict.documents.json, verdict.documents.json_bytes).find("healthy"),
               std::string::npos);
     ng_arena_reset(&verdict.documents.arena);
-    struct ng_observed_job local = {"local:", "/nowhere", "job", nullptr};
-    EXPECT_EQ(ng_board_client_verdict(&local, &world, 1, 0, within(patience_ms), &verdict, nullptr,
-                                      why, sizeof(why)),
-              -ENOENT);
+    EXPECT_EQ(local.verdict({world}, 0, &verdict), -ENOENT);
 }
 
 TEST_P(BoardMultihostRedis, AToolIsToldWhyWithoutThePassword)
 {
     OwnView view;
-    char why[NG_BOARD_CLIENT_WHY_BYTES] = "";
     ASSERT_EQ(server->ask({"CONFIG", "SET", "requirepass", "hush-hush"}), "OK");
     std::string wrong = server->url(":wrong-hush@"), right = server->url(":hush-hush@");
-    struct ng_observed_job job = {wrong.c_str(), nullptr, "job", nullptr};
-    EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), -EACCES);
-    EXPECT_NE(std::string(why), "");
-    EXPECT_EQ(std::string(why).find("hush"), std::string::npos) << why;
-    job.url = right.c_str();
-    EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), 0) << why;
-    job.url = "redis://";
-    EXPECT_LT(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), 0);
-    job.url = "none";
-    EXPECT_EQ(ng_board_client_view(&job, within(patience_ms), &view, why, sizeof(why)), -ENOENT);
+    Tool tool(wrong.c_str());
+    EXPECT_EQ(tool.view(&view), -EACCES);
+    EXPECT_NE(std::string(tool.why), "");
+    EXPECT_EQ(std::string(tool.why).find("hush"), std::string::npos) << tool.why;
+    tool.job.url = right.c_str();
+    EXPECT_EQ(tool.view(&view), 0) << tool.why;
+    tool.job.url = "redis://";
+    EXPECT_LT(tool.view(&view), 0);
+    tool.job.url = "none";
+    EXPECT_EQ(tool.view(&view), -ENOENT);
 }
 #endif
 
@@ -901,13 +881,8 @@ TEST_P(BoardMultihost, EntriesStayAsLongAsTheirProcessAndNotMuchLonger)
 TEST_P(BoardMultihost, EntriesOfARunWithAnotherLauncherAreNotSeen)
 {
     const Host hosts[3];
-    std::vector<Rank *> all;
-    for (int i = 0; i < 3; i++) {
-        all.push_back(&add(hosts[i], i % 2, {}));
-        all.back()->box.header->launch_run = i < 2 ? 7 : 8;
-        all.back()->start();
-    }
-    Rank &first = *all[0], &same = *all[1], &other = *all[2];
+    Rank &first = join(hosts[0], 0, {}, 7), &same = join(hosts[1], 1, {}, 7),
+         &other = join(hosts[2], 0, {}, 8);
     EXPECT_EQ(put(first, "u.id", "of the first"), 0);
     EXPECT_EQ(fetch(other, "u.id"), nothing);
     EXPECT_EQ(put(other, "u.id", "of the other"), 0);
@@ -920,13 +895,8 @@ TEST_P(BoardMultihost, EntriesOfARunWithAnotherLauncherAreNotSeen)
 TEST_P(BoardMultihost, AnEntryWithOtherWordsOfALauncherIsGivenOnlyWhereACommunicatorTells)
 {
     const Host hosts[3];
-    std::vector<Rank *> all;
-    for (int i = 0; i < 3; i++) {
-        all.push_back(&add(hosts[i], i % 2, {}));
-        all.back()->box.header->launch_run = 7 + i;
-        all.back()->start();
-    }
-    Rank &first = *all[0], &second = *all[1], &twin = *all[2];
+    Rank &first = join(hosts[0], 0, {}, 7), &second = join(hosts[1], 1, {}, 8),
+         &twin = join(hosts[2], 0, {}, 9);
     const std::string differ = strerror(EXDEV);
     struct ng_board_entry entry = {};
     char data[NG_BOARD_VALUE_MAX];
@@ -953,13 +923,7 @@ TEST_P(BoardMultihost, AnEntryWithOtherWordsOfALauncherIsGivenOnlyWhereACommunic
 TEST_P(BoardMultihost, TheProgressOfAllIsReadOnceASecondForAnEntryWithOtherWords)
 {
     const Host hosts[3];
-    auto start_of = [&](int i) -> Rank & {
-        Rank &made = add(hosts[i], i / 2, {});
-        made.box.header->launch_run = 7 + i;
-        made.start();
-        return made;
-    };
-    Rank &first = start_of(0), &waiting = start_of(2);
+    Rank &first = join(hosts[0], 0, {}, 7), &waiting = join(hosts[2], 1, {}, 9);
     EXPECT_EQ(put(first, "u.id", "value"), 0);
     EXPECT_TRUE(soon([&] { return fetch(waiting, "u.id") == strerror(EXDEV); }));
     int64_t before_ns = ng_clock_mono_ns();
@@ -967,7 +931,7 @@ TEST_P(BoardMultihost, TheProgressOfAllIsReadOnceASecondForAnEntryWithOtherWords
     for (int i = 0; i < 50; i++)
         EXPECT_EQ(fetch(waiting, "u.id"), strerror(EXDEV));
     EXPECT_LE(waiting.kv.readings - readings, 1 + (ng_clock_mono_ns() - before_ns) / NG_S);
-    Rank &twin = start_of(1);
+    Rank &twin = join(hosts[1], 0, {}, 8);
     waiting.add_group({world, 2, 1});
     twin.add_group({world, 2, 0});
     EXPECT_TRUE(soon([&] { return fetch(waiting, "u.id") == nothing; })) << "it is looked at again";
@@ -977,13 +941,7 @@ TEST_P(BoardMultihost, TheProgressOfAllIsReadOnceASecondForAnEntryWithOtherWords
 TEST_P(BoardMultihost, AnEntryWithOtherWordsThatWasRefusedIsGivenOnceACommunicatorIsInCommon)
 {
     const Host hosts[2];
-    std::vector<Rank *> all;
-    for (int i = 0; i < 2; i++) {
-        all.push_back(&add(hosts[i], 0, {}));
-        all.back()->box.header->launch_run = 7 + i;
-        all.back()->start();
-    }
-    Rank &first = *all[0], &twin = *all[1];
+    Rank &first = join(hosts[0], 0, {}, 7), &twin = join(hosts[1], 0, {}, 8);
     EXPECT_EQ(put(first, "u.id", "value"), 0);
     EXPECT_TRUE(soon([&] { return fetch(twin, "u.id") == nothing; })) << "it has the same rank";
     first.add_group({world, 2, 0});
@@ -995,13 +953,8 @@ TEST_P(BoardMultihost, AnEntryWithOtherWordsThatWasRefusedIsGivenOnceACommunicat
 TEST_P(BoardMultihost, AnEntryWithOtherWordsIsFoundOnceTheHintOfOneThatHasLeftIsGone)
 {
     const Host hosts[3];
-    std::vector<Rank *> all;
-    for (int i = 0; i < 3; i++) {
-        all.push_back(&add(hosts[i], i / 2, {}, 3 * NG_S));
-        all.back()->box.header->launch_run = 7 + i;
-        all.back()->start();
-    }
-    Rank &first = *all[0], &second = *all[1], &mate = *all[2];
+    Rank &first = join(hosts[0], 0, {}, 7, 3 * NG_S), &second = join(hosts[1], 0, {}, 8, 3 * NG_S),
+         &mate = join(hosts[2], 1, {}, 9, 3 * NG_S);
     EXPECT_EQ(put(first, "u.id", "of the first"), 0);
     EXPECT_EQ(put(second, "u.id", "of the second"), 0);
     second.add_group({world, 2, 0});
@@ -1015,11 +968,8 @@ TEST_P(BoardMultihost, AnEntryWithOtherWordsIsFoundOnceTheHintOfOneThatHasLeftIs
 TEST_P(BoardMultihost, AnEntryWithALifetimeOfItsOwnIsOfAllThatAskForIt)
 {
     const Host three, four;
-    Rank &a = add(one, 0, {}), &launched = add(two, 1, {}), &twin = add(three, 0, {}),
-         &open = add(four, 1, {});
-    launched.box.header->launch_run = 7;
-    for (Rank *rank : {&a, &launched, &twin, &open})
-        rank->start();
+    Rank &a = join(one, 0), &launched = join(two, 1, {}, 7), &twin = join(three, 0),
+         &open = join(four, 1);
     auto expect_there = [&] {
         for (Rank *rank : {&launched, &twin, &open}) {
             uint64_t there = 99;
@@ -1054,10 +1004,8 @@ TEST_P(BoardMultihost, EntriesOfARunWithAnotherCommunicatorAreNotSeen)
     const Host three, four;
     const Host *const hosts[] = {&one, &two, &three, &four};
     std::vector<Rank *> all;
-    for (int i = 0; i < 4; i++) {
-        all.push_back(&add(*hosts[i], i % 2, {}));
-        all.back()->start();
-    }
+    for (int i = 0; i < 4; i++)
+        all.push_back(&join(*hosts[i], i % 2));
     for (int i = 0; i < 4; i++)
         all[i]->add_group({i < 2 ? world : world + 1, 8, i % 2});
     expect_apart(all);
@@ -1068,20 +1016,16 @@ TEST_P(BoardMultihost, EntriesOfARunThatHasTheSameRanksAreNotSeen)
     const Host three, four;
     const Host *const hosts[] = {&one, &two, &three, &four};
     std::vector<Rank *> all;
-    for (int i = 0; i < 4; i++) {
-        all.push_back(&add(*hosts[i], i % 2, {{i < 2 ? world : world + 1, 2, i % 2}}));
-        all.back()->start();
-    }
+    for (int i = 0; i < 4; i++)
+        all.push_back(&join(*hosts[i], i % 2, {{i < 2 ? world : world + 1, 2, i % 2}}));
     expect_apart(all);
 }
 
 TEST_P(BoardMultihost, EntriesAreSeenByRanksOfTheRunThatHaveNoCommunicatorInCommon)
 {
     const Host three;
-    Rank &a = add(one, 0, {{world, 2, 0}}), &b = add(two, 2, {{world + 1, 2, 0}}),
-         &newcomer = add(three, 4, {});
-    for (Rank *rank : {&a, &b, &newcomer})
-        rank->start();
+    Rank &a = join(one, 0, {{world, 2, 0}}), &b = join(two, 2, {{world + 1, 2, 0}}),
+         &newcomer = join(three, 4);
     EXPECT_EQ(put(a, "u.id", "value"), 0);
     EXPECT_EQ(fetch(b, "u.id"), "value");
     EXPECT_EQ(fetch(newcomer, "u.id"), "value");
@@ -1096,10 +1040,8 @@ TEST_P(BoardMultihost, EntriesThatMayBeOfEitherOfTwoRunsAreRefusedUntilThatIsKno
     const Host *const hosts[] = {&one, &two, &three, &four};
     const std::string unclear = strerror(ENOTUNIQ);
     std::vector<Rank *> all;
-    for (int i = 0; i < 4; i++) {
-        all.push_back(&add(*hosts[i], i % 2, {}));
-        all.back()->start();
-    }
+    for (int i = 0; i < 4; i++)
+        all.push_back(&join(*hosts[i], i % 2));
     EXPECT_EQ(put(*all[0], "u.id", "of the first"), 0);
     EXPECT_EQ(fetch(*all[2], "u.id"), nothing) << "it has the same rank";
     EXPECT_EQ(put(*all[2], "u.id", "of the second"), 0);
@@ -1120,15 +1062,11 @@ TEST_P(BoardMultihost, EntriesThatMayBeOfEitherOfTwoRunsAreRefusedUntilThatIsKno
 TEST_P(BoardMultihost, EntriesOfAProcessThatHasLeftAreNotSeenByOnesThatComeLater)
 {
     const Host three;
-    Rank &a = add(one, 0, {}), &slow = add(two, 1, {});
-    a.start();
-    slow.start();
+    Rank &a = join(one, 0), &slow = join(two, 1);
     EXPECT_EQ(put(a, "u.id", "value"), 0);
     a.board->ops->leave(a.board);
     EXPECT_EQ(fetch(slow, "u.id"), "value");
-    Rank &later = add(three, 0, {}), &other = add(three, 5, {});
-    later.start();
-    other.start();
+    Rank &later = join(three, 0), &other = join(three, 5);
     EXPECT_EQ(fetch(later, "u.id"), nothing);
     EXPECT_EQ(fetch(other, "u.id"), nothing) << "though its rank fits";
     EXPECT_EQ(put(later, "u.id", "new"), 0);
