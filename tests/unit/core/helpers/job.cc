@@ -6,6 +6,25 @@
 #include <numeric>
 #include <sys/mman.h>
 
+Member::Member(int process, uint64_t group, int group_rank) : ng_view_member{}, group(group)
+{
+    this->process = (uint32_t)process;
+    this->group_rank = group_rank;
+    state = NG_GROUP_READY;
+    color = -1;
+    last = {0, -1, -1, -1, 0};
+    pending_started = true;
+}
+
+Process::Process(int rank, int world_size, int pid) : ng_view_process{}
+{
+    this->rank = rank;
+    this->world_size = world_size;
+    this->pid = pid;
+    local_rank = -1;
+    life = NG_LIFE_RUNNING;
+}
+
 struct ng_view_record &Member::record(struct ng_signature signature, enum ng_record_state state,
                                       int64_t age_ns)
 {
@@ -127,13 +146,8 @@ Member &Member::overwritten(int n)
 
 Job::Job(int ranks, bool launcher_told)
 {
-    for (int rank = 0; rank < ranks; rank++) {
-        Process process = {.rank = launcher_told ? rank : -1,
-                           .world_size = launcher_told ? ranks : -1,
-                           .pid = 1000 + rank,
-                           .life = NG_LIFE_RUNNING};
-        processes.push_back(process);
-    }
+    for (int rank = 0; rank < ranks; rank++)
+        processes.emplace_back(launcher_told ? rank : -1, launcher_told ? ranks : -1, 1000 + rank);
 }
 
 Job::Job(int ranks, uint64_t group, const char *name, int done) : Job(ranks)
@@ -149,13 +163,20 @@ void Job::wait(uint64_t group, const std::vector<int> &group_ranks)
         at(group, rank).waits();
 }
 
-void Job::group(uint64_t id, const char *name, const std::vector<int> &ranks)
+void Job::making(uint64_t group, const std::vector<int> &group_ranks, enum ng_op op, int64_t age_ns)
+{
+    for (int rank : group_ranks) {
+        Member &member = at(group, rank);
+        member.state = NG_GROUP_CREATING;
+        inside((int)member.process, op, group, 0, age_ns);
+    }
+}
+
+void Job::group(uint64_t id, const char *name, const std::vector<int> &ranks, int done)
 {
     groups_[id] = Group{name, (int)ranks.size(), 0};
-    for (size_t i = 0; i < ranks.size(); i++) {
-        Member member = {.process = ranks[i], .group_rank = (int)i, .group = id};
-        members_.push_back(member);
-    }
+    for (size_t i = 0; i < ranks.size(); i++)
+        members_.emplace_back(ranks[i], id, (int)i).did(done);
 }
 
 void Job::group(uint64_t id, const char *name)
@@ -167,7 +188,7 @@ void Job::group(uint64_t id, const char *name)
 
 void Job::number_by_process()
 {
-    std::map<int, std::shared_ptr<uint64_t>> numbers;
+    std::map<uint32_t, std::shared_ptr<uint64_t>> numbers;
     for (Member &member : members_) {
         std::shared_ptr<uint64_t> &its = numbers[member.process];
         if (!its)
@@ -202,121 +223,76 @@ void Job::inside(int rank, enum ng_op op, uint64_t group, uint64_t seq, int64_t 
 {
     int group_rank = -1;
     for (const Member &member : members_)
-        if (member.group == group && member.process == rank)
+        if (member.group == group && (int)member.process == rank)
             group_rank = member.group_rank;
     calls.push_back({rank, op, group, group_rank, seq, age_ns, tid});
+}
+
+template <size_t bytes> static void copy(char (&to)[bytes], const std::string &from)
+{
+    snprintf(to, bytes, "%s", from.c_str());
+}
+
+void Job::add_member(struct ng_view *view, const Member &from) const
+{
+    const Group &group = groups_.at(from.group);
+    uint32_t index = ng_view_intern_group(view, from.group);
+    if (view->groups[index].nranks < group.nranks)
+        view->groups[index].nranks = group.nranks;
+    view->groups[index].parent_id = group.parent;
+    view->groups[index].nccl_version = 22809;
+    copy(view->groups[index].name, group.name);
+    struct ng_view_member *member = ng_view_add_member(view, from.process, index, from.group_rank);
+    *member = from;
+    member->group = index;
+    member->nranks = from.nranks ? from.nranks : group.nranks;
+    member->nccl_version = from.nccl_version ? from.nccl_version : 22809;
+    copy(member->pci_id, from.pci_id);
+    if (member->nranks > view->groups[index].nranks)
+        view->groups[index].nranks = member->nranks;
+    ng_view_set_edges(view, member, from.edges.data(), (uint32_t)from.edges.size(),
+                      from.edges_age_ns);
+    if (!tells_hashes)
+        member->rolling_hash = 0;
+    member->record_count = (uint32_t)from.records.size();
+    member->records = (struct ng_view_record *)ng_arena_alloc(
+        &view->arena, from.records.size() * sizeof(*member->records) + 1);
+    std::copy(from.records.begin(), from.records.end(), member->records);
+    for (uint32_t i = 0; i < member->record_count && !tells_hashes; i++)
+        member->records[i].rolling_hash = 0;
+    for (const struct ng_view_sample &sample : from.samples)
+        ng_view_add_sample(view, member, &sample);
 }
 
 void Job::fill(struct ng_view *view) const
 {
     ng_view_init(view);
     snprintf(view->job, sizeof(view->job), "by-hand");
-    for (size_t p = 0; p < processes.size(); p++) {
+    for (uint32_t p = 0; p < processes.size(); p++) {
+        const Process &its = processes[p];
         struct ng_view_process *process = ng_view_add_process(view);
-        process->rank = processes[p].rank;
-        process->world_size = processes[p].world_size;
-        process->run_word = processes[p].run_word;
-        process->ring_first = processes[p].ring_first;
-        process->pid = processes[p].pid;
-        process->life = processes[p].life;
-        process->exit_status = processes[p].exit_status;
-        process->life_age_ns = processes[p].life_age_ns;
+        *process = its;
         process->suspect_ns = suspect_ns;
         process->cold_suspect_ns = cold_suspect_ns;
-        process->alive_age_ns = processes[p].alive_age_ns;
-        process->quiet_ns = processes[p].quiet_ns;
-        snprintf(process->error_text, sizeof(process->error_text), "%s",
-                 processes[p].error_text.c_str());
-        process->watchdog_stuck_ns = processes[p].watchdog_stuck_ns;
-        process->watched_age_ns = processes[p].watched_age_ns;
-        snprintf(process->watchdog_in, sizeof(process->watchdog_in), "%s",
-                 processes[p].watchdog_in.c_str());
-        process->nan = processes[p].nan;
-        process->local_rank = processes[p].local_rank;
-        process->memory_kinds = processes[p].memory_kinds;
-        for (uint32_t i = 0; i < process->memory_kinds; i++)
-            process->memory[i] = processes[p].memory[i];
-        snprintf(process->nccl_variables, sizeof(process->nccl_variables), "%s",
-                 processes[p].nccl_variables.c_str());
-        std::string host =
-            processes[p].host.empty() ? "host-" + std::to_string(p / 8) : processes[p].host;
-        snprintf(process->host, sizeof(process->host), "%s", host.c_str());
-        process->self = processes[p].self;
-        snprintf(process->source, sizeof(process->source), "box-%d-1", processes[p].pid);
+        copy(process->error_text, its.error_text);
+        copy(process->watchdog_in, its.watchdog_in);
+        copy(process->nccl_variables, its.nccl_variables);
+        copy(process->host, its.host.empty() ? "host-" + std::to_string(p / 8) : its.host);
+        copy(process->source, "box-" + std::to_string(its.pid) + "-1");
         for (const Call &call : calls) {
             if (call.process != (int)p)
                 continue;
-            struct ng_view_call *added = ng_view_add_call(view, (uint32_t)p);
-            added->tid = call.tid ? call.tid : (uint32_t)processes[p].pid;
+            struct ng_view_call *added = ng_view_add_call(view, p);
+            added->tid = call.tid ? call.tid : (uint32_t)its.pid;
             added->op = call.op;
             added->group_id = call.group;
             added->group_rank = call.group_rank;
             added->seq = call.seq;
             added->age_ns = call.age_ns;
         }
-        for (const Member &from : members_) {
-            if (from.process != (int)p)
-                continue;
-            const Group &group = groups_.at(from.group);
-            uint32_t index = ng_view_intern_group(view, from.group);
-            if (view->groups[index].nranks < group.nranks)
-                view->groups[index].nranks = group.nranks;
-            view->groups[index].parent_id = group.parent;
-            view->groups[index].nccl_version = 22809;
-            snprintf(view->groups[index].name, sizeof(view->groups[index].name), "%s",
-                     group.name.c_str());
-            struct ng_view_member *member =
-                ng_view_add_member(view, (uint32_t)p, index, from.group_rank);
-            member->device = from.device;
-            member->state = from.state;
-            member->cuda_error = from.cuda_error;
-            member->async_error = from.async_error;
-            member->ended_age_ns = from.ended_age_ns;
-            member->timeout_ns = from.timeout_ns;
-            member->policy = from.policy;
-            member->error_age_ns = from.error_age_ns;
-            member->creator_tid = from.creator_tid;
-            member->created_by = from.created_by;
-            member->nranks = from.nranks ? from.nranks : group.nranks;
-            member->nccl_version = from.nccl_version ? from.nccl_version : 22809;
-            snprintf(member->pci_id, sizeof(member->pci_id), "%s", from.pci_id.c_str());
-            if (member->nranks > view->groups[index].nranks)
-                view->groups[index].nranks = member->nranks;
-            member->ordinal = from.ordinal;
-            member->excluded = from.excluded;
-            member->derived = from.derived;
-            member->host_calls = from.host_calls;
-            member->entered = from.entered;
-            member->scheduled = from.scheduled;
-            member->started = from.started;
-            member->completed = from.completed;
-            member->p2p_entered = from.p2p_entered;
-            member->p2p_completed = from.p2p_completed;
-            member->pending_seq = from.pending_seq;
-            member->pending_record = from.pending_record;
-            member->pending_age_ns = from.pending_age_ns;
-            member->pending_started = from.pending_started;
-            member->pending_inferred = from.pending_inferred;
-            member->counted = from.counted;
-            member->counted_seq = from.counted_seq;
-            member->counted_left = from.counted_left;
-            ng_view_set_edges(view, member, from.edges.data(), (uint32_t)from.edges.size(),
-                              from.edges_age_ns);
-            member->coll_joined = from.coll_joined;
-            member->p2p_joined = from.p2p_joined;
-            member->groups_closed = from.groups_closed;
-            member->last = from.last;
-            member->registration = from.registration;
-            member->rolling_hash = tells_hashes ? from.rolling_hash : 0;
-            member->record_count = (uint32_t)from.records.size();
-            member->records = (struct ng_view_record *)ng_arena_alloc(
-                &view->arena, from.records.size() * sizeof(*member->records) + 1);
-            std::copy(from.records.begin(), from.records.end(), member->records);
-            for (uint32_t i = 0; i < member->record_count && !tells_hashes; i++)
-                member->records[i].rolling_hash = 0;
-            for (const struct ng_view_sample &sample : from.samples)
-                ng_view_add_sample(view, member, &sample);
-        }
+        for (const Member &from : members_)
+            if (from.process == p)
+                add_member(view, from);
     }
     for (const std::string &note : notes)
         ng_view_note(view, "%s", note.c_str());
@@ -334,10 +310,13 @@ static std::string written(const std::function<void(int fd)> &write)
     return text;
 }
 
+JudgedView::JudgedView(const Job &job, const struct ng_verdict_query &query) : JobView(job)
+{
+    EXPECT_EQ(ng_verdict_reach(this, &query, &verdict), 0);
+}
+
 Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, bool ends)
 {
-    OwnView view;
-    struct ng_verdict verdict;
     struct ng_verdict_query query = {};
     Judgement judgement = {};
     char line[NG_REPORT_LINE_BYTES];
@@ -346,8 +325,8 @@ Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, boo
     query.watchdog = watchdog;
     query.nan = nan;
     query.ends = ends;
-    job.fill(&view);
-    EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+    JudgedView view(job, query);
+    const struct ng_verdict &verdict = view.verdict;
     judgement.kind = verdict.kind;
     judgement.confidence = verdict.confidence;
     judgement.group = verdict.group_id;
@@ -371,7 +350,6 @@ Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, boo
     judgement.end_is_certain = verdict.end_is_certain;
     judgement.gave_up_ns = verdict.gave_up_ns;
     judgement.all_came = verdict.all_came;
-    ng_verdict_fini(&verdict);
     return judgement;
 }
 
@@ -411,6 +389,13 @@ Judgement expect_verdict(const Job &job, enum ng_verdict_kind kind, const Ranks 
                          const char *file, int line)
 {
     return expect_verdict(judge(job), kind, culprits, confidence, waiting, file, line);
+}
+
+void Judgement::because(const std::string &part, const char *file, int line) const
+{
+    testing::ScopedTrace trace(file, line, this->line);
+
+    EXPECT_PRED2(mentions, whys.at(0), part);
 }
 
 bool mentions(const std::string &text, const std::string &part)

@@ -20,35 +20,15 @@ constexpr struct ng_signature all_reduce(uint64_t count = 1024)
     return {NG_OP_AllReduce, 7, 0, -1, count};
 }
 
-/* One rank of one group on its way through its calls; collected into a view by Job::view. */
-struct Member {
-    int process, group_rank, device = 0;
-    uint64_t group;
-    enum ng_group_state state = NG_GROUP_READY;
-    uint32_t ordinal = 0, derived = 0;
-    struct ng_view_host_calls host_calls = {};
-    uint64_t excluded = 0; /* of a shrink: the hash of the ranks that it leaves out */
-    uint64_t entered = 0, scheduled = 0, started = 0, completed = 0, p2p_entered = 0,
-             p2p_completed = 0;
-    int64_t pending_age_ns = 0, timeout_ns = 0, error_age_ns = 0;
-    uint8_t policy = 0;
-    bool pending_started = true, pending_inferred = false;
-    uint64_t pending_seq = 0, pending_record = 0;
-    bool counted = false; /* by NCCL's own counters */
-    uint64_t counted_seq = 0;
-    uint32_t counted_left = 0;
+/* One rank of one group on its way through its calls; collected into a view by Job::fill. */
+struct Member : ng_view_member {
+    Member(int process, uint64_t group, int group_rank);
+
+    uint64_t group;                    /* its id */
+    int nranks = 0, nccl_version = 0;  /* as it told itself; 0: as its group */
     std::vector<struct ng_edge> edges; /* of NCCL's connections */
-    int64_t edges_age_ns = 0;
-    int cuda_error = 0, async_error = 0;
-    int64_t ended_age_ns = 0;
-    uint32_t creator_tid = 0, created_by = 0;
-    int nranks = 0, nccl_version = 0; /* as it told itself; 0: as its group */
     std::string pci_id;
-    uint32_t tid = 0;          /* of the thread that makes the calls from here on; 0 not known */
-    uint64_t rolling_hash = 0; /* of the calls so far; told only where the job tells hashes */
-    struct ng_signature last = {0, -1, -1, -1, 0};
-    uint64_t coll_joined = 0, p2p_joined = 0, groups_closed = 0;
-    struct ng_view_registration registration = {};
+    uint32_t tid = 0; /* of the thread that makes the calls from here on; 0 not known */
     std::vector<struct ng_view_record> records;
     std::vector<struct ng_view_sample> samples;
     std::map<std::pair<int, bool>, uint64_t> ordinals; /* per peer and direction */
@@ -92,29 +72,23 @@ struct Call {
     uint32_t tid;
 };
 
-struct Process {
-    int rank, world_size, pid;
-    enum ng_life life = NG_LIFE_RUNNING;
-    int exit_status = 0;
-    int64_t life_age_ns = 0, alive_age_ns = 0;
-    int64_t quiet_ns = 0;
-    std::string error_text; /* of NCCL, about the first asynchronous error */
-    int64_t watchdog_stuck_ns = 0, watched_age_ns = 0;
-    std::string watchdog_in;
-    std::string nccl_variables;
-    struct ng_view_nan nan = {};
-    uint32_t memory_kinds = 0;
-    struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS] = {};
-    int local_rank = -1;
-    uint64_t run_word = 0, ring_first = 0;
-    std::string host; /* empty: eight processes of the job share one */
-    bool self = false;
+struct Process : ng_view_process {
+    Process(int rank, int world_size, int pid);
 
-    /* Its life has been this for so long. */
+    std::string error_text; /* of NCCL, about the first asynchronous error */
+    std::string watchdog_in, nccl_variables;
+    std::string host; /* empty: eight processes of the job share one */
+
+    /* Its life has been this for so long; what its exit status is, where that is known. */
     void is(enum ng_life now, int64_t age_ns)
     {
         life = now;
         life_age_ns = age_ns;
+    }
+    void is(enum ng_life now, int64_t age_ns, int status)
+    {
+        is(now, age_ns);
+        exit_status = status;
     }
 };
 
@@ -127,8 +101,9 @@ class Job
     /* The same, with a group of them all, in which each has done so many collectives. */
     Job(int ranks, uint64_t group, const char *name, int done = 0);
 
-    /* A group of these global ranks, each of which reports itself. */
-    void group(uint64_t id, const char *name, const std::vector<int> &ranks);
+    /* A group of these global ranks, each of which reports itself, and has done so many
+     * collectives. */
+    void group(uint64_t id, const char *name, const std::vector<int> &ranks, int done = 0);
     void group(uint64_t id, const char *name); /* of all ranks */
     /* Group `id` is being made, or was made, from `parent`. */
     void derive(uint64_t id, uint64_t parent)
@@ -147,6 +122,9 @@ class Job
     /* A thread of this rank is inside a call; `tid` 0: that of the process's first thread. */
     void inside(int rank, enum ng_op op, uint64_t group = 0, uint64_t seq = 0,
                 int64_t age_ns = LONG_AGO, uint32_t tid = 0);
+    /* These ranks of a group are making it, with this call. */
+    void making(uint64_t group, const std::vector<int> &group_ranks,
+                enum ng_op op = NG_OP_CommInitRank, int64_t age_ns = LONG_AGO);
     int ranks_of(uint64_t group) const;
     /* The records of each process are numbered as they are made, whatever their groups, which are
      * all there. */
@@ -166,12 +144,34 @@ class Job
         int nranks;
         uint64_t parent;
     };
+    void add_member(struct ng_view *view, const Member &from) const;
     std::map<uint64_t, Group> groups_;
     std::vector<Member> members_;
 };
 
+/* The view of a job; and with what the engine says of it. */
+struct JobView : OwnView {
+    explicit JobView(const Job &job)
+    {
+        job.fill(this);
+    }
+};
+struct JudgedView : JobView {
+    explicit JudgedView(const Job &job,
+                        const struct ng_verdict_query &query = {.stalled_ns = STALLED});
+    ~JudgedView()
+    {
+        ng_verdict_fini(&verdict);
+    }
+    struct ng_verdict verdict;
+};
+
 /* What the engine says of a job, as plain values. */
 struct Judgement {
+    /* The sentence on the first culprit has this in it. */
+    void because(const std::string &part, const char *file = __builtin_FILE(),
+                 int line = __builtin_LINE()) const;
+
     enum ng_verdict_kind kind;
     enum ng_confidence confidence;
     uint64_t group, seq;

@@ -85,10 +85,8 @@ TEST_F(Deaths, WorkThatNeedsWhoIsGoneIsTold)
 TEST_F(Deaths, TheEndOfOneThatWaitedForALateRankIsToldOnceThatOneHasCome)
 {
     everywhere = Job(3, WORLD, "dp", 6);
-    for (int rank : {0, 1})
-        everywhere.at(WORLD, rank).waits();
-    everywhere.process(1).is(NG_LIFE_DEAD, NG_S);
-    everywhere.process(1).exit_status = NG_EXIT_STATUS_SIGNAL + SIGKILL;
+    everywhere.wait(WORLD, {0, 1});
+    everywhere.process(1).is(NG_LIFE_DEAD, NG_S, NG_EXIT_STATUS_SIGNAL + SIGKILL);
     made_deaths.ended = 1;
     made_deaths_rounds(1000);
     EXPECT_GT(made_deaths.looks, 0u);
@@ -171,11 +169,8 @@ TEST_F(Deaths, AnEndIsJudgedOnceTheWatchdogsHaveLookedSince)
     EXPECT_EQ(made_deaths.opened, 1u);
 
     made_deaths_begin(LONG_AGO);
-    everywhere = Job(3, WORLD, "dp");
-    for (int rank = 0; rank < 3; rank++)
-        everywhere.at(WORLD, rank).did(6);
-    for (int rank : {0, 2})
-        everywhere.at(WORLD, rank).waits();
+    everywhere = Job(3, WORLD, "dp", 6);
+    everywhere.wait(WORLD, {0, 2});
     everywhere.process(1).life = NG_LIFE_EXITED;
     everywhere.process(2).watched_age_ns = 600 * NG_MS;
     made_deaths.ended = 1;
@@ -353,8 +348,7 @@ TEST_F(Deaths, TheEndOfARankThatGaveUpIsNoNewsAndActedOnAllTheSame)
         everywhere = Job(3, WORLD, "dp", 6);
         everywhere.at(WORLD, 0).waits();
         everywhere.at(WORLD, 1).waits(all_reduce(), 5 * NG_S);
-        everywhere.process(1).is(NG_LIFE_DEAD, 100 * NG_MS);
-        everywhere.process(1).exit_status = exit_status;
+        everywhere.process(1).is(NG_LIFE_DEAD, 100 * NG_MS, exit_status);
         made_deaths.ended = 1;
         made_deaths_rounds(1);
         EXPECT_EQ(made_deaths.opened, 0u);
@@ -378,8 +372,7 @@ TEST_F(Deaths, AfterADeadlineThatIsOnlyLoggedTheTimeOfAnEndIsNothingToOtherVerdi
         everywhere = Job(3, WORLD, "dp", 6);
         everywhere.at(WORLD, 0).waits();
         everywhere.at(WORLD, 1).waits(all_reduce(), 5 * NG_S);
-        everywhere.process(1).is(NG_LIFE_DEAD, 100 * NG_MS);
-        everywhere.process(1).exit_status = NG_EXIT_STATUS_SIGNAL + SIGABRT;
+        everywhere.process(1).is(NG_LIFE_DEAD, 100 * NG_MS, NG_EXIT_STATUS_SIGNAL + SIGABRT);
         made_deaths.ended = 1;
         made_deaths_rounds(1000);
         made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);

@@ -13,28 +13,27 @@ extern "C" {
 namespace
 {
 
-struct View {
-    explicit View(const Job &job)
+struct View : JobView {
+    explicit View(const Job &job) : JobView(job)
     {
-        job.fill(&view);
         /* What no job made by hand tells. */
-        for (uint32_t i = 0; i < view.process_count; i++) {
-            view.processes[i].uid = 0xabcdef0123456789 + i;
-            view.processes[i].local_rank = (int)i;
-            snprintf(view.processes[i].program, sizeof(view.processes[i].program), "train \"x\"");
+        for (uint32_t i = 0; i < process_count; i++) {
+            processes[i].uid = 0xabcdef0123456789 + i;
+            processes[i].local_rank = (int)i;
+            snprintf(processes[i].program, sizeof(processes[i].program), "train \"x\"");
             if (i == 1)
-                view.processes[i].settings = "NCCLGUARD_TIMEOUT\tenvironment\t30s\n"
-                                             "NCCLGUARD_RANK\tlauncher\t1\n"
-                                             "NCCL_NET\t\t\"x\"\n\t\t7\n";
-            struct ng_view_thread *thread = ng_view_add_thread(&view, i, 1002 + i);
+                processes[i].settings = "NCCLGUARD_TIMEOUT\tenvironment\t30s\n"
+                                        "NCCLGUARD_RANK\tlauncher\t1\n"
+                                        "NCCL_NET\t\t\"x\"\n\t\t7\n";
+            struct ng_view_thread *thread = ng_view_add_thread(this, i, 1002 + i);
             snprintf(thread->name, sizeof(thread->name), "pt_autograd_%u", i);
             struct ng_duration duration = {0xfedcba9876543210, NG_OP_AllReduce, 12,    3 + i,
                                            UINT64_MAX,         40000,           42000, {1, 2}};
             duration.histogram[NG_DURATION_BUCKETS - 1] = i;
-            EXPECT_NE(ng_view_add_duration(&view, i, &duration), nullptr);
+            EXPECT_NE(ng_view_add_duration(this, i, &duration), nullptr);
         }
-        for (uint32_t i = 0; i < view.member_count; i++) {
-            struct ng_view_member *member = &view.members[i];
+        for (uint32_t i = 0; i < member_count; i++) {
+            struct ng_view_member *member = &members[i];
             member->color = (int)i - 1;
             member->created_by = i == 1 ? 95 : NG_OP_CommSplit;
             member->created_age_ns = 1000 + i;
@@ -67,11 +66,10 @@ struct View {
             }
             for (uint32_t k = 0; k < 2 - i % 2; k++) {
                 struct ng_view_sample sample = {k + 2, 1 + k, 41000 + k};
-                EXPECT_TRUE(ng_view_add_sample(&view, member, &sample));
+                EXPECT_TRUE(ng_view_add_sample(this, member, &sample));
             }
         }
     }
-    OwnView view;
 };
 
 /* Everything that a dump can hold, once. */
@@ -142,8 +140,8 @@ std::string dump_text(const struct ng_view *view, uint32_t process)
 TEST(Dump, IsTheDocumentedSchema)
 {
     View view(full_job());
-    expect_golden(dump_text(&view.view, 0), "rank_0.json");
-    expect_golden(dump_text(&view.view, 1), "rank_1.json");
+    expect_golden(dump_text(&view, 0), "rank_0.json");
+    expect_golden(dump_text(&view, 1), "rank_1.json");
 }
 
 /* The view grew: write the new fields, document them in dump.h, read them in
@@ -177,10 +175,10 @@ TEST(Dump, ComposedCollectivesAreToldWithTheirParts)
     }
     View view(job);
     /* The fields that no job tells have numbers of their own; links are needed here. */
-    for (uint32_t i = 0; i < view.view.member_count; i++)
+    for (uint32_t i = 0; i < view.member_count; i++)
         for (uint32_t k = 0; k < 7; k++)
-            view.view.members[i].records[k].work_previous = k > 1 ? k : 0;
-    OwnJson dump(dump_text(&view.view, 1));
+            view.members[i].records[k].work_previous = k > 1 ? k : 0;
+    OwnJson dump(dump_text(&view, 1));
     json_t *members = json_object_get(dump, "members");
     json_t *pattern = json_object_get(json_array_get(members, 0), "composed");
     char *text = json_dumps(pattern, JSON_COMPACT);
@@ -192,17 +190,17 @@ TEST(Dump, ComposedCollectivesAreToldWithTheirParts)
 TEST(Dump, ParsesWhateverNumbersADamagedBoxHeld)
 {
     View view(full_job());
-    struct ng_view_member *member = &view.view.members[0];
+    struct ng_view_member *member = &view.members[0];
     member->state = (enum ng_group_state)77;
     member->entered = member->completed = UINT64_MAX;
     member->records[0].state = (enum ng_record_state)200;
     member->records[0].id = member->records[0].coll_seq = UINT64_MAX;
     member->records[0].signature = {UINT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, UINT64_MAX};
     member->pending_age_ns = INT64_MIN;
-    view.view.processes[0].life = (enum ng_life)99;
-    snprintf(view.view.processes[0].host, sizeof(view.view.processes[0].host), "\xff\"\\\n");
+    view.processes[0].life = (enum ng_life)99;
+    snprintf(view.processes[0].host, sizeof(view.processes[0].host), "\xff\"\\\n");
     for (uint32_t process = 0; process < 2; process++) {
-        OwnJson parsed(dump_text(&view.view, process));
+        OwnJson parsed(dump_text(&view, process));
     }
 }
 
@@ -210,7 +208,7 @@ TEST(Dump, IsNamedByTheLowestRankOfTheProcess)
 {
     char name[64];
     View told(full_job());
-    ng_dump_name(&told.view, 1, name, sizeof(name));
+    ng_dump_name(&told, 1, name, sizeof(name));
     EXPECT_STREQ(name, "rank_1.json");
 
     /* One process drives four devices. */
@@ -219,12 +217,12 @@ TEST(Dump, IsNamedByTheLowestRankOfTheProcess)
     for (int rank = 0; rank < 4; rank++)
         several.at(5, rank).device = 3 - rank;
     View devices(several);
-    EXPECT_EQ(ng_dump_rank(&devices.view, 0), 0);
+    EXPECT_EQ(ng_dump_rank(&devices, 0), 0);
 
     Job unknown(1, false);
     View nobody(unknown);
-    EXPECT_EQ(ng_dump_rank(&nobody.view, 0), -1);
-    ng_dump_name(&nobody.view, 0, name, sizeof(name));
+    EXPECT_EQ(ng_dump_rank(&nobody, 0), -1);
+    ng_dump_name(&nobody, 0, name, sizeof(name));
     EXPECT_STREQ(name, "rank_unknown_1000.json");
 }
 
@@ -232,9 +230,9 @@ TEST(Dump, SavesOneFilePerProcess)
 {
     Folder folder;
     View view(full_job());
-    EXPECT_EQ(ng_dump_save_process(&view.view, 0, folder.path().c_str()), 0);
-    EXPECT_EQ(ng_dump_save_process(&view.view, 1, folder.path().c_str()), 0);
-    EXPECT_EQ(ng_dump_save_process(&view.view, 2, folder.path().c_str()), -EINVAL);
+    EXPECT_EQ(ng_dump_save_process(&view, 0, folder.path().c_str()), 0);
+    EXPECT_EQ(ng_dump_save_process(&view, 1, folder.path().c_str()), 0);
+    EXPECT_EQ(ng_dump_save_process(&view, 2, folder.path().c_str()), -EINVAL);
     EXPECT_EQ(folder.names(), (std::vector<std::string>{"rank_0.json", "rank_1.json"}));
 }
 
@@ -247,16 +245,15 @@ TEST(Dump, AFullDiskLeavesNothingPartial)
                       struct rlimit limit = {room, room};
                       signal(SIGXFSZ, SIG_IGN);
                       setrlimit(RLIMIT_FSIZE, &limit);
-                      return ng_dump_save_process(&view.view, 0, folder.path().c_str()) == -EFBIG
-                                 ? 0
-                                 : 2;
+                      return ng_dump_save_process(&view, 0, folder.path().c_str()) == -EFBIG ? 0
+                                                                                             : 2;
                   }),
                   0);
         EXPECT_TRUE(folder.names().empty()) << room;
     }
     EXPECT_EQ(in_child([&] {
                   int full = open("/dev/full", O_WRONLY);
-                  return ng_dump_write_process(&view.view, 0, full) == -ENOSPC ? 0 : 2;
+                  return ng_dump_write_process(&view, 0, full) == -ENOSPC ? 0 : 2;
               }),
               0);
 }
@@ -270,12 +267,12 @@ TEST(Dump, WritesAllEvidenceWithoutMalloc)
     EXPECT_EQ(in_child([&] {
                   struct ng_verdict verdict;
                   forbid_malloc(true);
-                  if (ng_verdict_reach(&view.view, &query, &verdict) != 0)
+                  if (ng_verdict_reach(&view, &query, &verdict) != 0)
                       return 1;
                   if (ng_report_save(&verdict, folder.path().c_str()) != 0)
                       return 2;
                   for (uint32_t process = 0; process < 2; process++)
-                      if (ng_dump_save_process(&view.view, process, folder.path().c_str()) != 0)
+                      if (ng_dump_save_process(&view, process, folder.path().c_str()) != 0)
                           return 3;
                   ng_log(NG_LOG_ERROR, "%s", verdict.job);
                   ng_verdict_fini(&verdict);
@@ -303,19 +300,19 @@ TEST(Dump, TheReaderRebuildsTheSameView)
 
     for (uint32_t process = 0; process < 2; process++) {
         char name[64];
-        ng_dump_name(&view.view, process, name, sizeof(name));
-        ASSERT_EQ(ng_dump_save_process(&view.view, process, folder.path().c_str()), 0);
+        ng_dump_name(&view, process, name, sizeof(name));
+        ASSERT_EQ(ng_dump_save_process(&view, process, folder.path().c_str()), 0);
         ASSERT_EQ(ng_read_dump(&again, (folder / name).c_str(), name, why, sizeof(why)), 0) << why;
     }
     ng_view_seal(&again);
     ASSERT_EQ(again.process_count, 2u);
-    ASSERT_EQ(again.member_count, view.view.member_count);
+    ASSERT_EQ(again.member_count, view.member_count);
     /* The source is the file that was read: it differs by nature. */
     for (uint32_t process = 0; process < 2; process++)
-        memcpy(again.processes[process].source, view.view.processes[process].source,
+        memcpy(again.processes[process].source, view.processes[process].source,
                sizeof(again.processes[process].source));
     for (uint32_t process = 0; process < 2; process++)
-        EXPECT_EQ(dump_text(&again, process), dump_text(&view.view, process));
+        EXPECT_EQ(dump_text(&again, process), dump_text(&view, process));
 }
 
 /* One rank invited, the other joined by a unique id and ended before it learned better. */
@@ -372,7 +369,7 @@ TEST(Dump, TheReaderTakesThoseOfTheFirstVersion)
     char why[256] = "";
     View view(job);
     OwnView again;
-    OwnJson dump(dump_text(&view.view, 0));
+    OwnJson dump(dump_text(&view, 0));
     remove_keys(dump, {"uid", "local_rank", "program", "pci_id", "created_by", "created_by_number",
                        "created_age_ns", "ended_age_ns", "color", "rolling_hash", "joined_id",
                        "excluded"});
@@ -391,7 +388,7 @@ TEST(Dump, TheReaderTakesThoseOfTheFirstVersion)
     EXPECT_STREQ(again.members[0].pci_id, "");
     ASSERT_GT(again.members[0].record_count, 0u);
     EXPECT_EQ(again.members[0].records[0].rolling_hash, 0u);
-    EXPECT_EQ(again.members[0].entered, view.view.members[0].entered);
+    EXPECT_EQ(again.members[0].entered, view.members[0].entered);
 }
 
 TEST(Dump, TheReaderKnowsALostProcess)
@@ -403,7 +400,7 @@ TEST(Dump, TheReaderKnowsALostProcess)
     View view(job);
     OwnView again;
     EXPECT_STREQ(ng_dump_life_name(NG_LIFE_LOST), "lost");
-    ASSERT_EQ(ng_dump_save_process(&view.view, 0, folder.path().c_str()), 0);
+    ASSERT_EQ(ng_dump_save_process(&view, 0, folder.path().c_str()), 0);
     ASSERT_EQ(ng_read_dump(&again, (folder / "rank_0.json").c_str(), "x", why, sizeof(why)), 0)
         << why;
     EXPECT_EQ(again.processes[0].life, NG_LIFE_LOST);
@@ -423,10 +420,10 @@ TEST(Dump, TheReaderKnowsWhatRasSaid)
         {9, 2 * NG_S, {0, 1, "::1", NG_RAS_NO_MEMBER, false, 0}, 0, false, false},
     };
     for (int i : {2, 0, 1}) /* kept in order, whatever came first */
-        ASSERT_TRUE(ng_view_add_ras(&view.view, &words[i]));
-    EXPECT_EQ(dump_text(&view.view, 1).find("\"ras\""), std::string::npos);
+        ASSERT_TRUE(ng_view_add_ras(&view, &words[i]));
+    EXPECT_EQ(dump_text(&view, 1).find("\"ras\""), std::string::npos);
     OwnView again;
-    ASSERT_EQ(ng_dump_save_process(&view.view, 0, folder.path().c_str()), 0);
+    ASSERT_EQ(ng_dump_save_process(&view, 0, folder.path().c_str()), 0);
     ASSERT_EQ(ng_read_dump(&again, (folder / "rank_0.json").c_str(), "x", why, sizeof(why)), 0)
         << why;
     ASSERT_EQ(again.ras_count, 3u);

@@ -15,16 +15,14 @@ constexpr uint64_t WORLD = 0xfedcba9876543210;
 const std::string ID = "fedcba9876543210";
 constexpr int64_t MOMENT = 1795000000 * NG_S;
 
-struct View {
-    explicit View(const Job &job)
+struct View : JobView {
+    explicit View(const Job &job) : JobView(job)
     {
-        job.fill(&view);
-        for (uint32_t i = 0; i < view.process_count; i++)
-            view.processes[i].moment_unix_ns = MOMENT;
-        for (uint32_t i = 0; i < view.member_count; i++)
-            view.members[i].timeout_ns = 600 * NG_S;
+        for (uint32_t i = 0; i < process_count; i++)
+            processes[i].moment_unix_ns = MOMENT;
+        for (uint32_t i = 0; i < member_count; i++)
+            members[i].timeout_ns = 600 * NG_S;
     }
-    OwnView view;
 };
 
 /* What `expression` is of the dictionary `d` that a rank's file holds; `e` are its entries. */
@@ -48,7 +46,7 @@ std::string ask(const struct ng_view *view, uint32_t process, int rank,
 std::string ask(const Job &job, int rank, const std::string &expression)
 {
     View view(job);
-    return ask(&view.view, (uint32_t)rank, rank, expression);
+    return ask(&view, (uint32_t)rank, rank, expression);
 }
 
 /* Everything that a file can hold, once. */
@@ -73,9 +71,9 @@ Job full_job()
 TEST(Flight, IsTheDocumentedFormat)
 {
     View view(full_job());
-    struct ng_view_thread *thread = ng_view_add_thread(&view.view, 0, 1002);
+    struct ng_view_thread *thread = ng_view_add_thread(&view, 0, 1002);
     snprintf(thread->name, sizeof(thread->name), "pt_main_thread");
-    expect_golden(ask(&view.view, 0, 0, "pprint.pformat(d, width=110, sort_dicts=False) + '\\n'"),
+    expect_golden(ask(&view, 0, 0, "pprint.pformat(d, width=110, sort_dicts=False) + '\\n'"),
                   "flight_rank_0.txt");
 }
 
@@ -279,8 +277,7 @@ TEST(Flight, ComposedCollectivesAreOneEntry)
 /* Where a ring begins differs from rank to rank; the same call has the same numbers everywhere. */
 TEST(Flight, NumbersGoOnFromWhatTheRingHasForgotten)
 {
-    Job whole(2);
-    whole.group(WORLD, "");
+    Job whole(2, WORLD, "");
     whole.group(0x11, "", {0});
     Member &member = whole.at(WORLD, 0);
     Member &other = whole.at(0x11, 0);
@@ -305,7 +302,7 @@ TEST(Flight, NumbersGoOnFromWhatTheRingHasForgotten)
         View view(cut);
         paths.push_back(folder / std::to_string(gone));
         int fd = open(paths.back().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-        EXPECT_EQ(ng_flight_write(&view.view, 0, 0, fd), 0);
+        EXPECT_EQ(ng_flight_write(&view, 0, 0, fd), 0);
         close(fd);
     }
     EXPECT_EQ(python("import pickle, sys\n"
@@ -331,8 +328,8 @@ TEST(Flight, ThereIsOneFileForEachRankAndNothingElse)
     for (int rank = 0; rank < 3; rank++)
         job.at(WORLD, rank).did(rank + 1);
     View view(job);
-    ASSERT_EQ(ng_flight_save_process(&view.view, 0, folder.path().c_str()), 0);
-    ASSERT_EQ(ng_flight_save_process(&view.view, 0, folder.path().c_str()), 0) << "again";
+    ASSERT_EQ(ng_flight_save_process(&view, 0, folder.path().c_str()), 0);
+    ASSERT_EQ(ng_flight_save_process(&view, 0, folder.path().c_str()), 0) << "again";
     EXPECT_EQ(folder.names(), std::vector<std::string>{"fr"});
     EXPECT_EQ(python("import os, pickle, sys\n"
                      "for name in sorted(os.listdir(sys.argv[1])):\n"
@@ -348,17 +345,17 @@ TEST(Flight, ARankWithoutCommunicatorHasAnEmptyFile)
     Folder folder;
     Job job(2);
     View view(job);
-    ASSERT_EQ(ng_flight_save_process(&view.view, 1, folder.path().c_str()), 0);
+    ASSERT_EQ(ng_flight_save_process(&view, 1, folder.path().c_str()), 0);
     EXPECT_EQ(python("import pickle, sys\nprint(pickle.load(open(sys.argv[1], 'rb')), end='')\n",
                      {folder / "fr/rank_1"}),
               "{'version': '2.10', 'comm_lib_version': '', 'time_dumped_ns': 1795000000000000000, "
               "'pg_config': {}, "
               "'entries': [], 'pg_status': {}, 'nccl_comm_state': {}}");
-    EXPECT_EQ(ng_flight_save_process(&view.view, 2, folder.path().c_str()), -EINVAL);
+    EXPECT_EQ(ng_flight_save_process(&view, 2, folder.path().c_str()), -EINVAL);
     Job unknown(1, false);
     View nobody(unknown);
     Folder empty;
-    ASSERT_EQ(ng_flight_save_process(&nobody.view, 0, empty.path().c_str()), 0);
+    ASSERT_EQ(ng_flight_save_process(&nobody, 0, empty.path().c_str()), 0);
     EXPECT_EQ(python("import os, sys\nprint(os.listdir(sys.argv[1]), end='')\n", {empty / "fr"}),
               "[]");
 }
@@ -398,8 +395,8 @@ TEST(Flight, ParsesWhateverNumbersADamagedBoxHeld)
     Folder folder;
     for (int round = 0; round < 60; round++) {
         View view(full_job());
-        for (uint32_t i = 0; i < view.view.member_count; i++) {
-            struct ng_view_member *member = &view.view.members[i];
+        for (uint32_t i = 0; i < view.member_count; i++) {
+            struct ng_view_member *member = &view.members[i];
             for (uint64_t *field : {&member->entered, &member->completed, &member->p2p_entered,
                                     &member->coll_joined, &member->groups_closed})
                 *field = random() % 3 ? *field : random();
@@ -416,12 +413,12 @@ TEST(Flight, ParsesWhateverNumbersADamagedBoxHeld)
                 record->state = (enum ng_record_state)(random() % 12);
             }
         }
-        snprintf(view.view.groups[0].name, sizeof(view.view.groups[0].name), "\xff\"\\\n");
-        view.view.groups[0].nranks = random() % 2 ? 2 : (int)(random() % INT32_MAX);
+        snprintf(view.groups[0].name, sizeof(view.groups[0].name), "\xff\"\\\n");
+        view.groups[0].nranks = random() % 2 ? 2 : (int)(random() % INT32_MAX);
         for (int rank : {0, 1}) {
             paths.push_back(folder / ("rank_" + std::to_string(paths.size())));
             int fd = open(paths.back().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-            EXPECT_EQ(ng_flight_write(&view.view, (uint32_t)rank, rank, fd), 0);
+            EXPECT_EQ(ng_flight_write(&view, (uint32_t)rank, rank, fd), 0);
             close(fd);
         }
     }
@@ -442,8 +439,7 @@ TEST(Flight, AFullDiskLeavesNothingPartial)
                   struct rlimit limit = {100, 100};
                   signal(SIGXFSZ, SIG_IGN);
                   setrlimit(RLIMIT_FSIZE, &limit);
-                  return ng_flight_save_process(&view.view, 0, folder.path().c_str()) == -EFBIG ? 0
-                                                                                                : 2;
+                  return ng_flight_save_process(&view, 0, folder.path().c_str()) == -EFBIG ? 0 : 2;
               }),
               0);
     EXPECT_EQ(folder.names(), std::vector<std::string>{"fr"});
@@ -457,7 +453,7 @@ TEST(Flight, WritesWithoutMalloc)
     View view(full_job());
     EXPECT_EQ(in_child([&] {
                   forbid_malloc(true);
-                  int error = ng_flight_save_process(&view.view, 0, folder.path().c_str());
+                  int error = ng_flight_save_process(&view, 0, folder.path().c_str());
                   forbid_malloc(false);
                   return error == 0 ? 0 : 2;
               }),

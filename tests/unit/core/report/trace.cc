@@ -17,19 +17,18 @@ constexpr int64_t MORNING = INT64_C(1790000000) * NG_S;
 constexpr uint64_t WORLD = 0xaaaa, PAIR = 0xbbbb;
 
 /* A view of a job made by hand, whose times this test sets. */
-class Timed
+class Timed : public JobView
 {
   public:
-    explicit Timed(const Job &job)
+    explicit Timed(const Job &job) : JobView(job)
     {
-        job.fill(&view);
-        for (uint32_t i = 0; i < view.process_count; i++) {
-            view.processes[i].moment_mono_ns = 1000 * NG_S;
-            view.processes[i].moment_unix_ns = MORNING;
+        for (uint32_t i = 0; i < process_count; i++) {
+            processes[i].moment_mono_ns = 1000 * NG_S;
+            processes[i].moment_unix_ns = MORNING;
         }
-        for (uint32_t i = 0; i < view.member_count; i++)
-            for (uint32_t k = 0; k < view.members[i].record_count; k++)
-                place(&view.members[i], k);
+        for (uint32_t i = 0; i < member_count; i++)
+            for (uint32_t k = 0; k < members[i].record_count; k++)
+                place(&members[i], k);
     }
     ~Timed()
     {
@@ -40,29 +39,28 @@ class Timed
     /* The clock of a process shows more than it is, and so does that of all of its host. */
     void set_ahead(uint32_t process, int64_t ns)
     {
-        view.processes[process].moment_unix_ns += ns;
+        processes[process].moment_unix_ns += ns;
     }
     const struct ng_verdict *judge()
     {
         struct ng_verdict_query query = {.stalled_ns = STALLED};
-        EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+        EXPECT_EQ(ng_verdict_reach(this, &query, &verdict), 0);
         judged = true;
         return &verdict;
     }
     struct ng_clock_offsets align()
     {
         struct ng_clock_offsets alignment;
-        EXPECT_EQ(ng_clock_sync(&view, &view.arena, &alignment), 0);
+        EXPECT_EQ(ng_clock_sync(this, &arena, &alignment), 0);
         return alignment;
     }
     std::string trace(uint32_t records_max = 1000)
     {
         return text_from([&](int fd) {
-            EXPECT_EQ(ng_trace_write(&view, judged ? &verdict : nullptr, records_max, fd), 0);
+            EXPECT_EQ(ng_trace_write(this, judged ? &verdict : nullptr, records_max, fd), 0);
         });
     }
 
-    OwnView view;
     struct ng_verdict verdict = {};
     bool judged = false;
 
@@ -155,8 +153,8 @@ TEST(ClockSync, ProcessesOfOneHostShareItsMonotonicClock)
 {
     Timed job(stuck_job());
     /* Looked at half a second later; and its calendar was set in between. */
-    job.view.processes[1].moment_mono_ns += NG_S / 2;
-    job.view.processes[1].moment_unix_ns += NG_S;
+    job.processes[1].moment_mono_ns += NG_S / 2;
+    job.processes[1].moment_unix_ns += NG_S;
     struct ng_clock_offsets clocks = job.align();
     EXPECT_EQ(clocks.host_count, 2u);
     EXPECT_EQ(clocks.moments_ns[1] - clocks.moments_ns[0], NG_S / 2);
@@ -165,7 +163,7 @@ TEST(ClockSync, ProcessesOfOneHostShareItsMonotonicClock)
 TEST(ClockSync, OneNameForTwoMachinesIsTwoClocks)
 {
     Timed job(stuck_job());
-    job.view.processes[1].moment_mono_ns += 77 * NG_S;
+    job.processes[1].moment_mono_ns += 77 * NG_S;
     struct ng_clock_offsets clocks = job.align();
     EXPECT_EQ(clocks.host_count, 3u);
     EXPECT_EQ(clocks.moments_ns[1], MORNING);
@@ -208,7 +206,7 @@ TEST(ClockSync, CollectivesThatScatterMoreThanTheOffsetProveNothing)
     Timed job(scattered);
     job.set_ahead(1, 20 * NG_MS);
     for (uint32_t k = 0; k < 20; k++)
-        job.view.members[1].records[k].completed_age_ns += (int64_t)(k % 5) * 30 * NG_MS;
+        job.members[1].records[k].completed_age_ns += (int64_t)(k % 5) * 30 * NG_MS;
     struct ng_clock_offsets clocks = job.align();
     EXPECT_GT(clocks.hosts[1].samples, 0u);
     EXPECT_GT(clocks.hosts[1].scatter_ns, 20 * NG_MS);
@@ -250,7 +248,7 @@ TEST(ClockSync, HostsThatShareNoGroupWithTheFirstAreReachedThroughOthers)
 TEST(ClockSync, WhoDoesNotKnowTheTimeWasLookedAtWithTheOthers)
 {
     Timed job(stuck_job());
-    job.view.processes[2].moment_unix_ns = job.view.processes[2].moment_mono_ns = 0;
+    job.processes[2].moment_unix_ns = job.processes[2].moment_mono_ns = 0;
     EXPECT_EQ(job.align().moments_ns[2], MORNING);
 }
 
@@ -300,11 +298,10 @@ TEST(Trace, ARankInFlightWaitsUntilTheMomentOfTheView)
  */
 TEST(Trace, WhatTheDeviceDidBetweenTwoLooksHasBounds)
 {
-    Job one(1);
-    one.group(WORLD, "");
+    Job one(1, WORLD, "");
     one.at(WORLD, 0).did(4);
     Timed job(one);
-    struct ng_view_record *records = job.view.members[0].records;
+    struct ng_view_record *records = job.members[0].records;
     for (int i = 1; i < 4; i++)
         records[i].started_age_ns = records[i].completed_age_ns = 39 * NG_S;
     records[3].entered_age_ns = 39 * NG_S + NG_MS;
@@ -325,11 +322,10 @@ TEST(Trace, WhatTheDeviceDidBetweenTwoLooksHasBounds)
 
 TEST(Trace, WhatTheDeviceMeasuredIsAsLongAsThat)
 {
-    Job one(1);
-    one.group(WORLD, "");
+    Job one(1, WORLD, "");
     one.at(WORLD, 0).did(4);
     Timed job(one);
-    struct ng_view_record *records = job.view.members[0].records;
+    struct ng_view_record *records = job.members[0].records;
     for (int i = 1; i < 4; i++)
         records[i].started_age_ns = records[i].completed_age_ns = 39 * NG_S;
     records[2].duration_ns = 41500;
@@ -350,8 +346,8 @@ TEST(Trace, WhatTheDeviceMeasuredIsAsLongAsThat)
 TEST(Trace, WithoutRecordsTheWaitIsThatOfTheGroup)
 {
     Timed job(stuck_job());
-    for (uint32_t i = 0; i < job.view.member_count; i++)
-        job.view.members[i].record_count = 0;
+    for (uint32_t i = 0; i < job.member_count; i++)
+        job.members[i].record_count = 0;
     job.judge();
     std::string text = job.trace();
     EXPECT_EQ(flaw_of(text), "");
@@ -397,8 +393,7 @@ TEST(Trace, RanksThatOneProcessDrivesHaveRowsOfTheirOwn)
 
 TEST(Trace, OldCallsGiveWayWhereThereIsNoRoom)
 {
-    Job busy(2);
-    busy.group(WORLD, "");
+    Job busy(2, WORLD, "");
     busy.group(PAIR, "", {0, 1});
     for (int rank = 0; rank < 2; rank++) {
         busy.at(WORLD, rank).did(500);
@@ -418,8 +413,7 @@ TEST(Trace, OldCallsGiveWayWhereThereIsNoRoom)
 TEST(Trace, WorkOfOneGroupNestsAndTooMuchOfItIsPoints)
 {
     for (bool done : {true, false}) {
-        Job pairs(1);
-        pairs.group(WORLD, "");
+        Job pairs(1, WORLD, "");
         for (int i = 0; i < 200; i++)
             pairs.at(WORLD, 0).p2p(NG_OP_Send, 0, done);
         Timed job(pairs);
@@ -450,12 +444,12 @@ TEST(Trace, ViewersTakeWhateverTimesThereAre)
         any.inside(1, NG_OP_GroupEnd, PAIR, 3);
         any.inside(1, NG_OP_AllReduce, 0, 0, INT64_MAX);
         Timed job(any);
-        for (uint32_t i = 0; i < job.view.process_count; i++)
-            job.view.processes[i].moment_unix_ns =
+        for (uint32_t i = 0; i < job.process_count; i++)
+            job.processes[i].moment_unix_ns =
                 random() % 4 ? MORNING + (int64_t)(random() % (40 * NG_S)) : (int64_t)random();
-        for (uint32_t i = 0; i < job.view.member_count; i++)
-            for (uint32_t k = 0; k < job.view.members[i].record_count; k++) {
-                struct ng_view_record *record = &job.view.members[i].records[k];
+        for (uint32_t i = 0; i < job.member_count; i++)
+            for (uint32_t k = 0; k < job.members[i].record_count; k++) {
+                struct ng_view_record *record = &job.members[i].records[k];
                 for (int64_t *age :
                      {&record->entered_age_ns, &record->started_age_ns, &record->completed_age_ns})
                     *age = random() % 16 ? (int64_t)(random() % (50 * NG_S)) : (int64_t)random();
@@ -491,7 +485,7 @@ TEST(Trace, IsWrittenWithoutMalloc)
     job.judge();
     EXPECT_EQ(in_child([&] {
                   forbid_malloc(true);
-                  return ng_trace_save(&job.view, &job.verdict, folder.path().c_str()) == 0 ? 0 : 2;
+                  return ng_trace_save(&job, &job.verdict, folder.path().c_str()) == 0 ? 0 : 2;
               }),
               0);
     EXPECT_EQ(folder.names(), std::vector<std::string>{"trace.json"});

@@ -20,18 +20,12 @@ struct AffectedGroups {
 /* Of the verdict on this job, as the engine reaches it. */
 AffectedGroups scope_of(const Job &job)
 {
-    OwnView view;
-    struct ng_verdict verdict;
-    struct ng_verdict_query query = {};
+    JudgedView view(job);
     struct ng_group_set scope;
 
-    query.stalled_ns = STALLED;
-    job.fill(&view);
-    EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
-    ng_affected_groups_find(&view, &verdict, &scope);
+    ng_affected_groups_find(&view, &view.verdict, &scope);
     AffectedGroups found = {scope.all, {scope.groups, scope.groups + scope.count}};
     EXPECT_EQ(found.groups.size(), scope.count) << "none twice";
-    ng_verdict_fini(&verdict);
     return found;
 }
 

@@ -92,10 +92,9 @@ TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
             EXPECT_EQ(judgement.group, others_in);
             EXPECT_EQ(judgement.seq, 5u);
             std::string is = odd_in == 1 ? "a" : "b", has_not = odd_in == 1 ? "b" : "a";
-            EXPECT_PRED2(mentions, judgement.whys.at(0),
-                         "is in AllReduce #5 of group \"" + is +
-                             "\" and has not entered AllReduce #5 of group \"" + has_not +
-                             "\"; rank ");
+            judgement.because("is in AllReduce #5 of group \"" + is +
+                              "\" and has not entered AllReduce #5 of group \"" + has_not +
+                              "\"; rank ");
             EXPECT_PRED2(mentions, judgement.line,
                          "came in another order to AllReduce #5 of group");
         }
@@ -193,8 +192,7 @@ TEST(Verdict, TheRankThatIsAloneWithItsOrderOnItsStreamIsNamed)
     for (int rank = 0; rank < 4; rank++)
         for (uint64_t group : {1, 2})
             job.at(group, rank).did(3).waits().pending_started = (rank == 2) == (group == 2);
-    Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {2});
-    EXPECT_EQ(judgement.group, 1u);
+    EXPECT_EQ(expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {2}).group, 1u);
 }
 
 /* Three rounds of two calls, as every rank makes them; in the fourth one rank departs from that. */
@@ -221,7 +219,7 @@ TEST(Verdict, OfTwoRanksInOppositeOrderTheOneThatDepartsFromItsRoundsIsLikelyWro
         Judgement judgement =
             expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {odd}, NG_CONFIDENCE_LIKELY, {1 - odd});
         EXPECT_EQ(judgement.group, 1u);
-        EXPECT_PRED2(mentions, judgement.whys.at(0), "it alone did not call as in earlier rounds");
+        judgement.because("it alone did not call as in earlier rounds");
     }
 }
 
@@ -352,11 +350,10 @@ TEST(Verdict, AReceiveWaitsForAPeerThatIsInACollectiveBeforeItsSend)
         job.wait(WORLD, {0, 1, 2});
         job.at(WORLD, 3).queued();
         job.at(WORLD, 2).p2p(NG_OP_Send, 3, false).records.back().state = NG_RECORD_SCHEDULED;
-        Judgement judgement = expect_verdict(
-            job, NG_KIND_MISMATCH, rounds ? std::vector<int>{2} : (std::vector<int>{2, 3}),
-            rounds ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
-        EXPECT_PRED2(mentions, judgement.whys.at(0),
-                     "and behind it on its device waits Send to rank 3");
+        expect_verdict(job, NG_KIND_MISMATCH,
+                       rounds ? std::vector<int>{2} : (std::vector<int>{2, 3}),
+                       rounds ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN)
+            .because("and behind it on its device waits Send to rank 3");
     }
 }
 
@@ -399,9 +396,8 @@ TEST(Verdict, OppositeOrderOnTheStreamsIsADeadlockToo)
     Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1});
     ASSERT_EQ(judgement.cycle.size(), 2u);
     EXPECT_TRUE(judgement.cycle[0].queued && judgement.cycle[1].queued);
-    EXPECT_PRED2(mentions, judgement.whys.at(0),
-                 "is in AllReduce #4 of group \"a\", and behind it on "
-                 "its device waits AllReduce #4 of group \"b\"");
+    judgement.because("is in AllReduce #4 of group \"a\", and behind it on "
+                      "its device waits AllReduce #4 of group \"b\"");
     EXPECT_PRED2(mentions, judgement.text, "which is queued on the device of rank 1");
 }
 
@@ -450,7 +446,7 @@ TEST(Verdict, ARingOfPairsInNcclGroupsOnOneStreamIsADeadlock)
                                one_way ? all_but(ranks, {}) : std::vector<int>(),
                                one_way ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_UNKNOWN);
             if (one_way && p2p) {
-                EXPECT_PRED2(mentions, judgement.whys.at(0), "is in Send to rank 1 of group");
+                judgement.because("is in Send to rank 1 of group");
             }
         }
 }
@@ -615,8 +611,8 @@ TEST(Verdict, ADeadlockIsAsOldAsItsLongestWait)
         job.group(2, "b");
         job.at(1, 0).waits(all_reduce(), longest == 1 ? 2 * LONG_AGO : LONG_AGO);
         job.at(2, 1).waits(all_reduce(), longest == 2 ? 2 * LONG_AGO : LONG_AGO);
-        Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY);
-        EXPECT_EQ(judgement.stalled_ns, 2 * LONG_AGO) << longest;
+        EXPECT_EQ(expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY).stalled_ns, 2 * LONG_AGO)
+            << longest;
     }
 }
 
@@ -669,10 +665,9 @@ TEST(Verdict, VictimsOfARingAreNotNamed)
     Judgement judgement =
         expect_verdict(job, NG_KIND_ORDER_DEADLOCK, {0, 1}, NG_CONFIDENCE_CERTAIN, {2, 3});
     EXPECT_EQ(judgement.op, NG_OP_Send);
-    EXPECT_PRED2(mentions, judgement.whys.at(0),
-                 "is in Send to rank 1 of group \"pp\" and has not "
-                 "entered Recv from rank 1; rank 1 is in Send to rank "
-                 "0");
+    judgement.because("is in Send to rank 1 of group \"pp\" and has not "
+                      "entered Recv from rank 1; rank 1 is in Send to rank "
+                      "0");
 }
 
 /* 0 receives from 1 before the collective, 1 sends only after it. */
@@ -726,8 +721,7 @@ TEST(Verdict, WhoLeftAGroupForAnotherIsNoDeadlock)
     job.at(1, 1).did(3).state = NG_GROUP_DESTROYED;
     job.at(2, 0).waits();
     job.at(2, 2).waits();
-    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1});
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "destroyed or aborted");
+    expect_verdict(job, NG_KIND_MISSING_RANK, {1}).because("destroyed or aborted");
 }
 
 /* Rank 4 of the larger group is not seen, and the others wait for it, too: but those two can never
@@ -748,11 +742,10 @@ TEST(Cycle, OfNoWaitsAndOfWaitsWithoutEdgesThereIsNone)
 {
     for (bool waits_there : {false, true}) {
         Job job = waiting_for(4, waits_there ? std::vector<int>{2} : std::vector<int>{0, 1, 2, 3});
-        OwnView view;
         OwnArena arena;
         struct ng_wait_graph waits;
         struct ng_cycle cycle = {nullptr, 7, true};
-        job.fill(&view);
+        JobView view(job);
         ASSERT_EQ(ng_wait_graph_find(&view, STALLED, &arena, &waits), 0);
         ASSERT_EQ(waits.count, waits_there ? 1u : 0u);
         ASSERT_EQ(ng_cycle_find(&view, &waits, &arena, &cycle), 0);

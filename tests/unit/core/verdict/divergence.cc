@@ -32,7 +32,7 @@ TEST(Verdict, OneDeviatingRankOfManyIsNamedForEachField)
                 expect_verdict(job, NG_KIND_MISMATCH, {culprit}, NG_CONFIDENCE_CERTAIN);
             EXPECT_EQ(judgement.seq, 7u);
             EXPECT_EQ(judgement.op, NG_OP_Reduce) << "what the others called";
-            EXPECT_PRED2(mentions, judgement.whys.at(0), row.field);
+            judgement.because(row.field);
         }
     }
 }
@@ -59,18 +59,15 @@ TEST(Verdict, OfRanksThatDifferNobodyIsSureWhileTheOthersMayTurnItRound)
         Job job(6, WORLD, "dp");
         for (int rank = 0; rank < row.alike + row.odd; rank++)
             job.at(WORLD, rank).waits(all_reduce(rank < row.odd ? 512 : 1024), NG_MS);
-        OwnView view;
-        struct ng_verdict verdict;
         struct ng_verdict_query query = {};
         query.disagreement = {WORLD, {0, 1}, {0, row.odd}};
-        job.fill(&view);
-        ASSERT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+        JudgedView view(job, query);
+        const struct ng_verdict &verdict = view.verdict;
         EXPECT_EQ(verdict.kind, NG_KIND_MISMATCH);
         EXPECT_EQ(verdict.confidence, row.confidence);
         EXPECT_EQ(verdict.others_may_tell, row.others_may_tell);
         ASSERT_EQ(verdict.culprit_count, row.culprits);
         EXPECT_EQ(verdict.culprits[0].rank, 0);
-        ng_verdict_fini(&verdict);
     }
 }
 
@@ -95,8 +92,7 @@ TEST(Verdict, TheFirstMismatchIsToBlameNotTheHangThatFollows)
     Job job(4, WORLD, "dp");
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).did(6).did(1, all_reduce(rank == 1 ? 512 : 1024)).did(1).waits();
-    Judgement judgement = expect_verdict(job, NG_KIND_MISMATCH, {1});
-    EXPECT_EQ(judgement.seq, 7u);
+    EXPECT_EQ(expect_verdict(job, NG_KIND_MISMATCH, {1}).seq, 7u);
 }
 
 TEST(Verdict, OfTwoRanksHistoryTellsWhoDeviates)
@@ -111,9 +107,7 @@ TEST(Verdict, OfTwoRanksHistoryTellsWhoDeviates)
                 member.did(1, forward).did(1, backward);
             member.did(1, forward).waits(rank == culprit ? odd : backward);
         }
-        Judgement judgement =
-            expect_verdict(job, NG_KIND_MISMATCH, {culprit}, NG_CONFIDENCE_LIKELY);
-        EXPECT_EQ(judgement.seq, 12u);
+        EXPECT_EQ(expect_verdict(job, NG_KIND_MISMATCH, {culprit}, NG_CONFIDENCE_LIKELY).seq, 12u);
     }
 }
 
@@ -188,18 +182,16 @@ TEST(Verdict, RollingHashesTellOfAMismatchBeyondTheRecords)
         int first = 82 - (keeps ? keeps - 1 : 0);
         EXPECT_EQ(judgement.seq, (uint64_t)first);
         EXPECT_EQ(judgement.op, NG_OP_AllReduce);
-        EXPECT_PRED2(mentions, judgement.whys.at(0),
-                     "called something else than most others in some "
-                     "collective before #" +
-                         std::to_string(first));
+        judgement.because("called something else than most others in some "
+                          "collective before #" +
+                          std::to_string(first));
     }
 }
 
 TEST(Verdict, OfTwoRanksThatPartedNobodyCanTellWhoIsWrong)
 {
-    Judgement judgement = expect_verdict(judge(parted(2, {1}, 30, 16)), NG_KIND_MISMATCH, {0, 1},
-                                         NG_CONFIDENCE_UNKNOWN);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "it is not known which are wrong");
+    expect_verdict(judge(parted(2, {1}, 30, 16)), NG_KIND_MISMATCH, {0, 1}, NG_CONFIDENCE_UNKNOWN)
+        .because("it is not known which are wrong");
 }
 
 /* Records on both sides of the one that differs, which nobody has kept. */
@@ -213,8 +205,7 @@ TEST(Verdict, RecordsMayShowWhereHashesBeganToDiffer)
         }
         Judgement judgement = expect_verdict(job, NG_KIND_MISMATCH, {0}, NG_CONFIDENCE_LIKELY);
         EXPECT_EQ(judgement.seq, 51u + (uint64_t)gone);
-        EXPECT_PRED2(mentions, judgement.whys.at(0),
-                     gone == 1 ? "as #51," : "in one of #51 to #55,");
+        judgement.because(gone == 1 ? "as #51," : "in one of #51 to #55,");
     }
 }
 

@@ -66,11 +66,10 @@ static void expect_nobody(const Job &job)
 TEST(Edges, TheRankThatNeitherTakesNorSendsIsNamed)
 {
     for (auto [ranks, idle] : sizes_and_culprits()) {
-        Judgement judgement = expect_verdict(ring_without(ranks, idle), NG_KIND_GPU_STALL, {idle},
-                                             NG_CONFIDENCE_LIKELY, all_but(ranks, {idle}));
-        EXPECT_PRED2(mentions, judgement.whys.at(0),
-                     "neither taken what rank " + std::to_string((idle + ranks - 1) % ranks) +
-                         " has sent nor sent anything");
+        expect_verdict(ring_without(ranks, idle), NG_KIND_GPU_STALL, {idle}, NG_CONFIDENCE_LIKELY,
+                       all_but(ranks, {idle}))
+            .because("neither taken what rank " + std::to_string((idle + ranks - 1) % ranks) +
+                     " has sent nor sent anything");
     }
 }
 
@@ -218,7 +217,7 @@ TEST(Edges, ThePathThatDoesNotDeliverIsNamedByItsEnds)
 {
     Judgement judgement =
         expect_verdict(over_a_network(4, 1, 1, 2), NG_KIND_GPU_STALL, {0, 1}, NG_CONFIDENCE_LIKELY);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "the network has taken 3 steps that did not");
+    judgement.because("the network has taken 3 steps that did not");
     EXPECT_PRED2(mentions, judgement.whys.at(1), "waits for data of rank 0");
 }
 

@@ -41,8 +41,7 @@ TEST(HostCalls, ARankThatDidNotComeIsNamed)
             expect_verdict(job, NG_KIND_MISSING_RANK, {2},
                            meets ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY, {0, 1, 3});
         EXPECT_EQ(judgement.op, op);
-        EXPECT_PRED2(mentions, judgement.whys.at(0),
-                     std::string("is alive but never called ") + ng_op_name(op));
+        judgement.because(std::string("is alive but never called ") + ng_op_name(op));
     }
 }
 
@@ -62,9 +61,8 @@ TEST(HostCalls, ARankThatDiedBeforeOrInsideIsTheReason)
         Job job = inside ? waiting_job(NG_OP_DevCommCreate, {0, 1, 2, 3})
                          : waiting_job(NG_OP_DevCommCreate, {0, 1, 3});
         job.process(2).life = NG_LIFE_DEAD;
-        Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {2});
-        EXPECT_PRED2(mentions, judgement.whys.at(0),
-                     inside ? "inside DevCommCreate" : "before DevCommCreate");
+        expect_verdict(job, NG_KIND_DEAD_RANK, {2})
+            .because(inside ? "inside DevCommCreate" : "before DevCommCreate");
     }
 }
 
@@ -102,7 +100,7 @@ TEST(HostCalls, InAnNcclGroupARankWaitsWhereItCloses)
     open.host_calls = job.at(WORLD, 0).host_calls;
     open.host_calls.open = true;
     judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2});
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "has not reached ncclGroupEnd");
+    judgement.because("has not reached ncclGroupEnd");
 }
 
 TEST(HostCalls, WhereAllHaveComeNobodyIsNamed)
@@ -158,6 +156,6 @@ TEST(HostCalls, FromNccl2312OnADestroyWaitsForARankThatHasAborted)
             continue;
         }
         expect_verdict(job, NG_KIND_MISSING_RANK, {2}, {}, {0, 1});
-        EXPECT_PRED2(mentions, judgement.whys.at(0), "aborted its communicator");
+        judgement.because("aborted its communicator");
     }
 }

@@ -57,14 +57,13 @@ static Job with_other_id(int ranks, const std::vector<int> &odd, bool launcher_t
 static std::string roll_of(const Job &job, enum ng_wait_type type = NG_WAIT_CREATE,
                            enum ng_log_level *ret_level = nullptr)
 {
-    OwnView view;
     OwnArena arena;
     struct ng_wait_graph waits;
     struct ng_view_index processes;
     char line[NG_ROLL_CALL_LINE_BYTES] = "";
     enum ng_log_level level = NG_LOG_OFF;
 
-    job.fill(&view);
+    JobView view(job);
     EXPECT_EQ(ng_wait_graph_find(&view, STALLED, &arena, &waits), 0);
     EXPECT_EQ(ng_view_index_find(&view, &arena, &processes), 0);
     for (uint32_t i = 0; i < waits.count && !line[0]; i++)
@@ -83,9 +82,8 @@ TEST(InitMismatch, ARankNumberThatTwoHaveIsThatOfWhoWasLaunchedAsAnother)
             expect_verdict(judge(with_twin(ranks, ranks - 1, 1)), NG_KIND_INIT_MISMATCH,
                            {ranks - 1}, NG_CONFIDENCE_CERTAIN);
         EXPECT_EQ(judgement.op, NG_OP_CommInitRank);
-        EXPECT_PRED2(mentions, judgement.whys.at(0), "as rank 1 of");
-        EXPECT_PRED2(mentions, judgement.whys.at(0),
-                     "no process called it as rank " + std::to_string(ranks - 1));
+        judgement.because("as rank 1 of");
+        judgement.because("no process called it as rank " + std::to_string(ranks - 1));
         EXPECT_TRUE(judgement.missing.empty());
         EXPECT_EQ(judgement.waiting.size(), (size_t)ranks - 1);
     }
@@ -101,7 +99,7 @@ TEST(InitMismatch, WithoutALauncherBothOfOneNumberAreNamedAndNobodyIsBlamedForSu
     Judgement judgement = expect_verdict(judge(with_twin(4, 3, 1, false)), NG_KIND_INIT_MISMATCH,
                                          ANYBODY, NG_CONFIDENCE_UNKNOWN);
     EXPECT_EQ(judgement.culprits.size(), 2u);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "it is not known which are wrong");
+    judgement.because("it is not known which are wrong");
 }
 
 /* Ranks of a part of a job are numbered anew: the launcher's numbers say nothing there. */
@@ -136,10 +134,8 @@ TEST(InitMismatch, AnotherNumberOfRanksIsThatOfTheFew)
     for (int said : {3, 9}) {
         Job job = initialising(8);
         job.at(WORLD, 2).nranks = said;
-        Judgement judgement =
-            expect_verdict(job, NG_KIND_INIT_MISMATCH, {2}, NG_CONFIDENCE_CERTAIN);
-        EXPECT_PRED2(mentions, judgement.whys.at(0),
-                     "with " + std::to_string(said) + " ranks where the others say 8");
+        expect_verdict(job, NG_KIND_INIT_MISMATCH, {2}, NG_CONFIDENCE_CERTAIN)
+            .because("with " + std::to_string(said) + " ranks where the others say 8");
     }
 }
 
@@ -161,7 +157,7 @@ TEST(InitMismatch, AnotherUniqueIdIsThatOfTheFew)
             expect_verdict(judge(with_other_id(ranks, {ranks - 1})), NG_KIND_INIT_MISMATCH,
                            {ranks - 1}, NG_CONFIDENCE_CERTAIN);
         EXPECT_EQ(judgement.group, WORLD);
-        EXPECT_PRED2(mentions, judgement.whys.at(0), "with another unique id");
+        judgement.because("with another unique id");
         EXPECT_EQ(judgement.waiting.size(), (size_t)ranks - 1);
     }
     /* Rank 0 is wrong, too, if all others agree. */
@@ -181,9 +177,8 @@ TEST(InitMismatch, IdsOfWhatMayBeTwoRunsAreUnclear)
     Job job = with_other_id(4, {3});
     for (int rank = 0; rank < 4; rank++)
         job.process(rank).run_word = rank == 3 ? 8 : 7;
-    Judgement judgement =
-        expect_verdict(judge(job), NG_KIND_INIT_MISMATCH, {0, 1, 2, 3}, NG_CONFIDENCE_UNKNOWN);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "it is unclear whether they are of one run");
+    expect_verdict(judge(job), NG_KIND_INIT_MISMATCH, {0, 1, 2, 3}, NG_CONFIDENCE_UNKNOWN)
+        .because("it is unclear whether they are of one run");
     /* One launcher, or an older communicator, tells that they are one. */
     job.process(3).run_word = 7;
     expect_verdict(judge(job), NG_KIND_INIT_MISMATCH, {3}, NG_CONFIDENCE_CERTAIN);
@@ -215,8 +210,8 @@ TEST(InitMismatch, AnotherReleaseIsToldOnlyWhereAllHaveCome)
 {
     Job job = initialising(4);
     job.at(WORLD, 1).nccl_version = 22605;
-    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISMATCH, {1}, NG_CONFIDENCE_CERTAIN);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "has NCCL 2.26.5 where the others have 2.28.9");
+    expect_verdict(job, NG_KIND_INIT_MISMATCH, {1}, NG_CONFIDENCE_CERTAIN)
+        .because("has NCCL 2.26.5 where the others have 2.28.9");
 
     /* With a rank missing NCCL has not come to it yet. */
     job.forget(WORLD, 3);
@@ -274,8 +269,8 @@ TEST(InitMismatch, AVariableThatDiffersIsNeverSurelyTheReason)
     Job job = initialising(4);
     for (int rank = 0; rank < 4; rank++)
         job.process(rank).nccl_variables = rank == 3 ? "NCCL_IB_DISABLE=1" : "";
-    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISMATCH, {3}, NG_CONFIDENCE_LIKELY);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "NCCL_IB_DISABLE = 1, the others not set");
+    expect_verdict(job, NG_KIND_INIT_MISMATCH, {3}, NG_CONFIDENCE_LIKELY)
+        .because("NCCL_IB_DISABLE = 1, the others not set");
     /* What only the work goes by hangs no init. */
     job.process(3).nccl_variables = "NCCL_ALGO=Ring";
     EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH);
@@ -309,8 +304,7 @@ TEST(InitMismatch, VariablesAboutPairsOfAHostAreComparedThereAlone)
         EXPECT_NE(judge(job).kind, NG_KIND_INIT_MISMATCH) << text;
         /* All others of its host have it, most of the job have not. */
         job.process(5).nccl_variables = "";
-        Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISMATCH, {5});
-        EXPECT_PRED2(mentions, judgement.whys.at(0), "not set, the others of its host ");
+        expect_verdict(job, NG_KIND_INIT_MISMATCH, {5}).because("not set, the others of its host ");
     }
 }
 
@@ -346,8 +340,8 @@ TEST(InitMismatch, WhoWasToldThatItFailedIsNamedWhereNothingElseIsKnown)
     Job job = initialising(4);
     job.at(WORLD, 2).state = NG_GROUP_FAILED;
     job.calls.erase(job.calls.begin() + 2);
-    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {2});
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "where NCCL reported that it failed");
+    expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {2})
+        .because("where NCCL reported that it failed");
 }
 
 TEST(RollCall, FoldsThoseWhoCameAndSaysWhereTheOthersAre)

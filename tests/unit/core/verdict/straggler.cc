@@ -58,12 +58,11 @@ struct Found {
 
 Found find(const Job &job)
 {
-    OwnView view;
     OwnArena arena;
     struct ng_straggler straggler;
     Found found;
     char why[512];
-    job.fill(&view);
+    JobView view(job);
     uint32_t group = ng_view_find_group(&view, GROUP);
     found.any = group != UINT32_MAX && ng_straggler_find(&view, group, &arena, &straggler);
     if (found.any) {
@@ -89,13 +88,10 @@ struct Blame {
 
 Blame blame(const Job &job)
 {
-    OwnView view;
-    struct ng_verdict verdict;
-    struct ng_verdict_query query = {STALLED};
     Blame blame = {};
     char line[NG_REPORT_LINE_BYTES];
-    job.fill(&view);
-    EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
+    JudgedView view(job);
+    struct ng_verdict &verdict = view.verdict;
     EXPECT_EQ(ng_straggler_blame(&view, &verdict), 0);
     blame.kind = verdict.kind;
     blame.confidence = verdict.confidence;
@@ -106,7 +102,6 @@ Blame blame(const Job &job)
     blame.waiting.assign(verdict.waiting, verdict.waiting + verdict.waiting_count);
     ng_report_line(&verdict, line, sizeof(line));
     blame.line = line;
-    ng_verdict_fini(&verdict);
     return blame;
 }
 

@@ -22,7 +22,7 @@ TEST(Verdict, WhoDestroysItsCommunicatorWithoutTheCallIsMissing)
                 job.inside(0, op, 0xd);
             Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1});
             EXPECT_EQ(judgement.seq, 10u);
-            EXPECT_PRED2(mentions, judgement.whys.at(0), "without AllReduce #10");
+            judgement.because("without AllReduce #10");
         }
 }
 
@@ -72,11 +72,8 @@ TEST(Verdict, AProcessWithSeveralDevicesThatWaitsAloneInACallMadeOneTooMany)
         for (int i = 0; i < 2 * processes; i++)
             devices.push_back(i / 2);
         Job job(processes, false);
-        job.group(WORLD, "dp", devices);
-        for (int rank = 0; rank < 2 * processes; rank++)
-            job.at(WORLD, rank).did(9);
-        for (int rank : {2, 3})
-            job.at(WORLD, rank).waits();
+        job.group(WORLD, "dp", devices, 9);
+        job.wait(WORLD, {2, 3});
         for (int other : {0, 2})
             if (other < processes)
                 job.process(other).life = NG_LIFE_EXITED;
@@ -84,9 +81,8 @@ TEST(Verdict, AProcessWithSeveralDevicesThatWaitsAloneInACallMadeOneTooMany)
             expect_verdict(job, NG_KIND_MISMATCH, {2, 3}, NG_CONFIDENCE_CERTAIN);
             continue;
         }
-        Judgement judgement =
-            expect_verdict(job, NG_KIND_LEFT_EARLY, {0, 1}, NG_CONFIDENCE_LIKELY, {2, 3});
-        EXPECT_PRED2(mentions, judgement.whys.at(0), "; or rank 2 made a call too many");
+        expect_verdict(job, NG_KIND_LEFT_EARLY, {0, 1}, NG_CONFIDENCE_LIKELY, {2, 3})
+            .because("; or rank 2 made a call too many");
     }
 }
 
@@ -94,11 +90,8 @@ TEST(Verdict, AProcessWithSeveralDevicesThatWaitsAloneInACallMadeOneTooMany)
 TEST(Verdict, OfOneProcessTheDeviceThatDoesNotComeIsMissing)
 {
     Job job(1, false);
-    job.group(WORLD, "dp", {0, 0, 0, 0});
-    for (int rank = 0; rank < 4; rank++)
-        job.at(WORLD, rank).did(9);
-    for (int rank : {0, 1, 2})
-        job.at(WORLD, rank).waits();
+    job.group(WORLD, "dp", {0, 0, 0, 0}, 9);
+    job.wait(WORLD, {0, 1, 2});
     job.at(WORLD, 3).state = NG_GROUP_DESTROYED;
     expect_verdict(job, NG_KIND_MISSING_RANK, {3}, NG_CONFIDENCE_CERTAIN);
 }
@@ -144,8 +137,7 @@ TEST(Verdict, OfTwoRanksTheOneThatDepartsFromItsRoundsMadeOneTooMany)
 {
     const struct ng_signature a = all_reduce(100), b = {NG_OP_AllGather, 7, -1, -1, 200},
                               c = all_reduce(300);
-    Job job(2);
-    job.group(WORLD, "dp");
+    Job job(2, WORLD, "dp");
     for (int rank : {0, 1})
         for (int step = 0; step < 5; step++)
             job.at(WORLD, rank).did(1, a).did(1, b).did(1, c);
@@ -159,8 +151,7 @@ TEST(Verdict, OfTwoRanksTheOneThatDepartsFromItsRoundsMadeOneTooMany)
 /* And an exit status that is none of success tells. */
 TEST(Verdict, OfTwoRanksTheOneThatEndedWithAnErrorLeftEarly)
 {
-    Job job(2);
-    job.group(WORLD, "dp");
+    Job job(2, WORLD, "dp");
     job.at(WORLD, 0).did(9).waits();
     job.at(WORLD, 1).did(9);
     job.process(1).life = NG_LIFE_EXITED;
@@ -311,8 +302,8 @@ TEST(Verdict, TheRankThatNeverCalledIsMissing)
         EXPECT_EQ(judgement.op, NG_OP_AllReduce);
         EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
         EXPECT_TRUE(judgement.missing.empty());
-        EXPECT_PRED2(mentions, judgement.whys.at(0), "never called AllReduce #7");
-        EXPECT_PRED2(mentions, judgement.whys.at(0), "AllReduce #6");
+        judgement.because("never called AllReduce #7");
+        judgement.because("AllReduce #6");
     }
 }
 
@@ -320,8 +311,8 @@ TEST(Verdict, ARankThatDidNotAnswerIsNeverSurelyMissing)
 {
     Job job = waiting_for(4, {2});
     job.process(2).quiet_ns = 2600 * NG_MS;
-    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_LIKELY);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "2.6 s ago: it did not answer");
+    expect_verdict(job, NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_LIKELY)
+        .because("2.6 s ago: it did not answer");
 }
 
 /* What a host said last before it was gone: it was still making the communicator. */
@@ -372,12 +363,8 @@ TEST(Verdict, ARankThatCameAMomentAgoWaitsAndAStallIsAsOldAsItsLongestWait)
 TEST(Verdict, ARankMissedInAnotherKindOfCallIsNoFurtherCulprit)
 {
     Job job(4);
-    job.group(1, "dp", {0, 1});
-    job.group(2, "parent", {2, 3});
-    for (int rank : {0, 1}) {
-        job.at(1, rank).did(3);
-        job.at(2, rank).did(3);
-    }
+    job.group(1, "dp", {0, 1}, 3);
+    job.group(2, "parent", {2, 3}, 3);
     job.at(1, 0).waits();
     job.at(2, 0).derived = 1;
     job.inside(2, NG_OP_CommSplit, 2);
@@ -481,11 +468,10 @@ TEST(Verdict, ARankThatEndedNormallyLeftEarly)
             Job job = waiting_for(ranks, {culprit});
             job.process(culprit).life = NG_LIFE_EXITED;
             job.process(culprit).exit_status = status;
-            Judgement judgement = expect_verdict(job, NG_KIND_LEFT_EARLY, {culprit},
-                                                 ranks == 2 && status == 0 ? NG_CONFIDENCE_LIKELY
-                                                                           : NG_CONFIDENCE_CERTAIN,
-                                                 all_but(ranks, {culprit}));
-            EXPECT_PRED2(mentions, judgement.whys.at(0), "exit status " + std::to_string(status));
+            expect_verdict(job, NG_KIND_LEFT_EARLY, {culprit},
+                           ranks == 2 && status == 0 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN,
+                           all_but(ranks, {culprit}))
+                .because("exit status " + std::to_string(status));
         }
     }
 }
@@ -502,16 +488,13 @@ TEST(Verdict, AllRanksOfAProcessThatEndedOrIsFrozenAreNamed)
     for (const auto &one : cases) {
         Job job(6, WORLD, "world", 5);
         job.group(1, "even", {0, 2, 4});
-        job.group(2, "odd", {1, 3, 5});
+        job.group(2, "odd", {1, 3, 5}, 1);
         for (int rank : {0, 1, 2, 3, 4, 5}) {
             job.at(WORLD, rank).process = rank / 2 * 2;
             job.at(1 + rank % 2, rank / 2).process = rank / 2 * 2;
         }
         job.process(2).is(one.life, 20 * NG_S);
         job.wait(1, {0, 2});
-        job.at(2, 0).did(1);
-        job.at(2, 1).did(1);
-        job.at(2, 2).did(1);
         Judgement judgement = expect_verdict(job, one.kind, {2, 3}, NG_CONFIDENCE_CERTAIN, {0, 4});
         EXPECT_PRED2(mentions, judgement.whys.back(), "it is of the same process as rank 2");
     }
@@ -551,9 +534,8 @@ TEST(Verdict, ARankThatEndedSaysWhatItHadNotEnded)
     job.at(WORLD, 2).waits();
     job.process(2).life = NG_LIFE_EXITED;
     Judgement judgement = expect_verdict(job, NG_KIND_LEFT_EARLY, ANYBODY);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "inside AllReduce #7; its last was AllReduce #7");
-    EXPECT_PRED2(mentions, judgement.whys.at(0),
-                 "it had work pending in 1 of its communicators, 2 open");
+    judgement.because("inside AllReduce #7; its last was AllReduce #7");
+    judgement.because("it had work pending in 1 of its communicators, 2 open");
 }
 
 /* Its parent may know how it died; then that is said. */
@@ -735,19 +717,14 @@ TEST(Verdict, WhoDiedBeforeItsFirstCommunicatorIsNamedWhereNobodyElseCanBeMissin
     Job job(6);
     job.group(1, "five", {0, 1, 2, 3, 5});
     job.group(2, "two", {4, 5});
-    for (int rank : {0, 1, 2, 3}) {
-        job.at(1, rank).state = NG_GROUP_CREATING;
-        job.inside(rank, NG_OP_CommInitRank, 1);
-    }
+    job.making(1, {0, 1, 2, 3});
     job.at(2, 0).state = NG_GROUP_CREATING;
     job.inside(4, NG_OP_CommInitRank, 2);
     job.forget(1, 4);
     job.forget(2, 1);
-    job.process(5).is(NG_LIFE_DEAD, 30 * NG_S);
-    job.process(5).exit_status = NG_EXIT_STATUS_SIGNAL + SIGKILL;
-    Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {5}, NG_CONFIDENCE_LIKELY);
-    EXPECT_PRED2(mentions, judgement.whys.at(0),
-                 "was killed (signal 9) before its first communicator");
+    job.process(5).is(NG_LIFE_DEAD, 30 * NG_S, NG_EXIT_STATUS_SIGNAL + SIGKILL);
+    expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {5}, NG_CONFIDENCE_LIKELY)
+        .because("was killed (signal 9) before its first communicator");
 
     job.process(5).exit_status = NG_EXIT_STATUS_SILENT + 7;
     EXPECT_EQ(judge(job).whys.at(0), "ended with exit status 7 before its first communicator");
@@ -778,8 +755,7 @@ TEST(Verdict, RanksThatEndSinceTheirCallWasRefusedAreNotToBlame)
                 .records.back()
                 .result = how == OF_NCCL ? 4 /* ncclInvalidArgument */ : 5 /* ncclInvalidUsage */;
             if (how != ALIVE) {
-                job.process(rank).is(NG_LIFE_EXITED, LONG_AGO);
-                job.process(rank).exit_status = 5;
+                job.process(rank).is(NG_LIFE_EXITED, LONG_AGO, 5);
             }
         }
         Judgement judgement = judge(job);
@@ -801,8 +777,7 @@ TEST(Verdict, TheRankWhoseRefusedCallDiffersFromTheOthersIsNamed)
         for (int rank = 0; rank < odd; rank++)
             job.at(WORLD, rank).waits(all_reduce(128));
         job.at(WORLD, odd).failed(all_reduce(4096)).records.back().result = 5;
-        job.process(odd).is(NG_LIFE_EXITED, LONG_AGO);
-        job.process(odd).exit_status = 5;
+        job.process(odd).is(NG_LIFE_EXITED, LONG_AGO, 5);
         Judgement judgement = judge(job);
         expect_verdict(judgement, NG_KIND_MISMATCH,
                        nranks == 2 ? std::vector<int>{0, 1} : std::vector<int>{odd},
@@ -819,10 +794,7 @@ TEST(Verdict, OfRanksThatDidNotComeToTheMakingOfAGroupTheOneThatEndedIsNamed)
                               {NG_LIFE_EXITED, NG_KIND_LEFT_EARLY},
                               {NG_LIFE_STOPPED, NG_KIND_STOPPED_RANK}}) {
         Job job(5, WORLD, "dp");
-        for (int rank : {0, 1, 4}) {
-            job.at(WORLD, rank).state = NG_GROUP_CREATING;
-            job.inside(rank, NG_OP_CommInitRank, WORLD);
-        }
+        job.making(WORLD, {0, 1, 4});
         for (int rank : {2, 3})
             job.forget(WORLD, rank);
         job.process(3).is(life, life == NG_LIFE_STOPPED ? 0 : 5 * NG_S);
@@ -842,10 +814,7 @@ TEST(Verdict, OfRanksThatDidNotComeToTheMakingOfAGroupTheOneThatEndedIsNamed)
 TEST(Verdict, WhatALauncherEndedBeforeItsFirstCommunicatorIsNoCulprit)
 {
     Job job(4, WORLD, "dp");
-    for (int rank : {0, 1}) {
-        job.at(WORLD, rank).state = NG_GROUP_CREATING;
-        job.inside(rank, NG_OP_CommInitRank, WORLD);
-    }
+    job.making(WORLD, {0, 1});
     for (int rank : {2, 3}) {
         job.forget(WORLD, rank);
         job.process(rank).is(NG_LIFE_DEAD, 5 * NG_S - rank);
@@ -858,16 +827,12 @@ TEST(Verdict, WhatALauncherEndedBeforeItsFirstCommunicatorIsNoCulprit)
 TEST(Verdict, ALostRankDoesNotComeToTheMakingOfAGroup)
 {
     Job job(4, WORLD, "dp");
-    for (int rank : {0, 1, 3}) {
-        job.at(WORLD, rank).state = NG_GROUP_CREATING;
-        job.inside(rank, NG_OP_CommInitRank, WORLD);
-    }
+    job.making(WORLD, {0, 1, 3});
     job.forget(WORLD, 2);
     put_on_hosts(job, {2}, 9 * NG_S);
     job.process(2).host = "n9";
-    Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {2}, NG_CONFIDENCE_LIKELY);
-    EXPECT_PRED2(mentions, judgement.whys.at(0),
-                 "host n9 with rank 2 has sent no message for 9.0 s");
+    expect_verdict(job, NG_KIND_DEAD_RANK, {2}, NG_CONFIDENCE_LIKELY)
+        .because("host n9 with rank 2 has sent no message for 9.0 s");
 }
 
 TEST(Verdict, ALostRankIsNotSaidToWait)
@@ -962,12 +927,11 @@ TEST(Verdict, OfWaitsOfAboutOneAgeTheOneWhoseCallWasMadeFirstIsTold)
 {
     for (uint64_t first : {1, 2}) {
         Job job(3);
-        job.group(1, "a", {0, 1});
-        job.group(2, "b", {2, 1});
+        job.group(1, "a", {0, 1}, 3);
+        job.group(2, "b", {2, 1}, 3);
         for (uint64_t group : {1, 2}) {
-            job.at(group, 0).did(3).waits(all_reduce(),
-                                          group == first ? LONG_AGO + 200 * NG_MS : LONG_AGO);
-            job.at(group, 1).did(3);
+            job.at(group, 0).waits(all_reduce(),
+                                   group == first ? LONG_AGO + 200 * NG_MS : LONG_AGO);
             job.at(group, 0).pending_age_ns = group == first ? LONG_AGO - 200 * NG_MS : LONG_AGO;
         }
         Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1});
@@ -998,12 +962,9 @@ TEST(Verdict, ADeathGoesBeforeAMissingCall)
 TEST(Verdict, ADeathElsewhereInNobodysWayIsNoReason)
 {
     Job job(4);
-    job.group(1, "a", {0, 1});
-    job.group(2, "b", {2, 3});
-    job.at(1, 0).did(3).waits();
-    job.at(1, 1).did(3);
-    job.at(2, 0).did(3);
-    job.at(2, 1).did(3);
+    job.group(1, "a", {0, 1}, 3);
+    job.group(2, "b", {2, 3}, 3);
+    job.at(1, 0).waits();
     job.process(3).life = NG_LIFE_DEAD;
     expect_verdict(job, NG_KIND_MISSING_RANK, {1});
 }
@@ -1178,10 +1139,7 @@ TEST(Verdict, ARankThatIsNotOnTheBoardIsNamedByItsPlaceInTheNewGroup)
 {
     Job job(4, false);
     job.group(WORLD, "dp");
-    for (int rank : {0, 1, 2}) {
-        job.at(WORLD, rank).state = NG_GROUP_CREATING;
-        job.inside(rank, NG_OP_CommInitRankConfig, WORLD);
-    }
+    job.making(WORLD, {0, 1, 2}, NG_OP_CommInitRankConfig);
     job.forget(WORLD, 3);
     job.processes.pop_back();
     Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {3});
@@ -1197,10 +1155,7 @@ TEST(Verdict, ARankThatOnlyItsNumberTellsToBeOfTheRunIsOnlyLikely)
     for (int tells : {NUMBER, LAUNCHER, WORD, GROUP})
         for (bool dead : {false, true}) {
             Job job(3, WORLD, "dp");
-            for (int rank : {0, 1}) {
-                job.at(WORLD, rank).state = NG_GROUP_CREATING;
-                job.inside(rank, NG_OP_CommInitRank, WORLD);
-            }
+            job.making(WORLD, {0, 1});
             job.forget(WORLD, 2);
             for (int rank = 0; rank < 3; rank++)
                 job.process(rank).run_word = tells == LAUNCHER ? 0 : 7 + (uint64_t)rank;
@@ -1225,10 +1180,7 @@ TEST(Verdict, TheOneProcessThatIsNotInTheNewGroupOfAllIsTheRankThatHasNotCome)
 {
     Job job(4, false);
     job.group(WORLD, "dp");
-    for (int rank : {0, 1, 3}) {
-        job.at(WORLD, rank).state = NG_GROUP_CREATING;
-        job.inside(rank, NG_OP_CommInitRankConfig, WORLD);
-    }
+    job.making(WORLD, {0, 1, 3}, NG_OP_CommInitRankConfig);
     job.forget(WORLD, 2);
     Judgement judgement = expect_verdict(job, NG_KIND_INIT_MISSING_RANK, {2}, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.whys.at(0), "is alive but has not called CommInitRankConfig");
@@ -1297,7 +1249,7 @@ TEST(Verdict, OfASplitAndACollectiveOfOneCommunicatorTheRarerCallIsWrong)
                 if (ranks == 2) {
                     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_UNKNOWN);
                     EXPECT_EQ(judgement.culprits, (std::vector<int>{0, 1}));
-                    EXPECT_PRED2(mentions, judgement.whys.at(0), "it is not known which are wrong");
+                    judgement.because("it is not known which are wrong");
                     continue;
                 }
                 EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_CERTAIN);
@@ -1465,15 +1417,10 @@ TEST(Verdict, SendsAndReceivesThatAllAreStillInsideAreNoStalledDevice)
 TEST(Verdict, TheReasonIsFoundThroughOtherGroups)
 {
     Job job(4);
-    job.group(1, "tp", {0, 1});
-    job.group(2, "dp", {1, 2});
-    job.group(3, "pp", {2, 3});
-    job.at(1, 0).did(5).waits(all_reduce(), 3 * LONG_AGO);
-    job.at(1, 1).did(5);
-    job.at(2, 0).did(5).waits(all_reduce(), 2 * LONG_AGO);
-    job.at(2, 1).did(5);
-    job.at(3, 0).did(5).waits(all_reduce(), LONG_AGO);
-    job.at(3, 1).did(5);
+    for (uint64_t group : {1, 2, 3}) {
+        job.group(group, "pair", {(int)group - 1, (int)group}, 5);
+        job.at(group, 0).waits(all_reduce(), (4 - (int64_t)group) * LONG_AGO);
+    }
     Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {3});
     EXPECT_EQ(judgement.group, 3u);
     EXPECT_EQ(judgement.waiting, (std::vector<int>{0, 1, 2})) << "those who wait indirectly, too";
@@ -1486,8 +1433,7 @@ TEST(Verdict, ARankWhoseNcclGroupIsStillOpenHasNotCome)
 {
     Job job = waiting_for(4, {2});
     job.at(WORLD, 2).opened();
-    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2});
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "ncclGroupEnd");
+    expect_verdict(job, NG_KIND_MISSING_RANK, {2}).because("ncclGroupEnd");
 }
 
 /* Thread 7 has a NCCL group open; thread 8 of the same process closes one of its own. */
@@ -1498,7 +1444,7 @@ TEST(Verdict, ASiblingsGroupEndClosesNoGroup)
     job.at(WORLD, 2).opened();
     job.inside(2, NG_OP_GroupEnd, 0, 0, NG_S, 8);
     Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {2});
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "ncclGroupEnd");
+    judgement.because("ncclGroupEnd");
 
     /* Nor is thread 7 stuck because thread 8 is. */
     job.calls[0].age_ns = LONG_AGO;
@@ -1524,8 +1470,7 @@ TEST(Verdict, ASiblingsGroupEndSendsNothing)
     sender.records.back().state = NG_RECORD_ENTERED;
     sender.records.back().flags |= NG_RECORD_IN_GROUP;
     job.inside(1, NG_OP_GroupEnd, 0, 0, LONG_AGO, 8);
-    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1}, {}, {0});
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "ncclGroupEnd");
+    expect_verdict(job, NG_KIND_MISSING_RANK, {1}, {}, {0}).because("ncclGroupEnd");
 
     job.calls[0].tid = 7;
     expect_kind(judge(job), NG_KIND_GPU_STALL);
@@ -1602,8 +1547,7 @@ TEST(Verdict, ARankThatDoesNotComeBecauseItsDeviceFailedIsNamedForThat)
 {
     Job job = waiting_for(4, {2});
     job.at(WORLD, 2).cuda_error = 700;
-    Judgement judgement = expect_verdict(job, NG_KIND_CUDA_ERROR, {2}, NG_CONFIDENCE_CERTAIN);
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "CUDA error 700");
+    expect_verdict(job, NG_KIND_CUDA_ERROR, {2}, NG_CONFIDENCE_CERTAIN).because("CUDA error 700");
 }
 
 TEST(Verdict, AReceiveFromADeviceThatFailedIsItsFault)
@@ -1706,7 +1650,7 @@ TEST(Verdict, ARankThatDestroyedItsCommunicatorHasNotCome)
     job.at(WORLD, 2).state = NG_GROUP_ABORTED;
     Judgement judgement = judge(job);
     EXPECT_EQ(judgement.culprits, std::vector<int>{2}) << judgement.line;
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "destroyed or aborted");
+    judgement.because("destroyed or aborted");
 }
 
 TEST(Verdict, ARankWithoutEvidenceIsNotBlamed)
@@ -1741,33 +1685,28 @@ TEST(Verdict, WhatCouldNotBeReadIsMissingEvidence)
     EXPECT_EQ(judgement.confidence, NG_CONFIDENCE_LIKELY);
 }
 
-TEST(Verdict, OneProcessWithSeveralDevicesIsJudgedByDevice)
+/* One process, of which three of its four devices wait. */
+static Job three_devices_of_four()
 {
     Job job(1, false);
-    job.group(WORLD, "dp", {0, 0, 0, 0});
-    for (int rank = 0; rank < 4; rank++) {
+    job.group(WORLD, "dp", {0, 0, 0, 0}, 6);
+    for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).device = rank;
-        job.at(WORLD, rank).did(6);
-        if (rank != 1)
-            job.at(WORLD, rank).waits();
-    }
-    expect_verdict(job, NG_KIND_MISSING_RANK, {1}, {}, {0, 2, 3});
+    job.wait(WORLD, {0, 2, 3});
+    return job;
+}
+
+TEST(Verdict, OneProcessWithSeveralDevicesIsJudgedByDevice)
+{
+    expect_verdict(three_devices_of_four(), NG_KIND_MISSING_RANK, {1}, {}, {0, 2, 3});
 }
 
 /* The process is inside a call of its rank 0, which is none of its rank 1. */
 TEST(Verdict, ACallOfGroupRank0IsNoneOfTheOthersOfItsProcess)
 {
-    Job job(1, false);
-    job.group(WORLD, "dp", {0, 0, 0, 0});
-    for (int rank = 0; rank < 4; rank++) {
-        job.at(WORLD, rank).device = rank;
-        job.at(WORLD, rank).did(6);
-        if (rank != 1)
-            job.at(WORLD, rank).waits();
-    }
+    Job job = three_devices_of_four();
     job.calls.push_back({0, NG_OP_CommDestroy, WORLD, 0, 0, LONG_AGO, 0});
-    Judgement judgement = expect_verdict(job, NG_KIND_MISSING_RANK, {1});
-    EXPECT_PRED2(mentions, judgement.whys.at(0), "never called AllReduce #7");
+    expect_verdict(job, NG_KIND_MISSING_RANK, {1}).because("never called AllReduce #7");
 }
 
 /* A mark in a graph shows how far its replay has come; between two marks the position is unknown.
@@ -1775,10 +1714,9 @@ TEST(Verdict, ACallOfGroupRank0IsNoneOfTheOthersOfItsProcess)
 TEST(Verdict, ThePositionInAGraphIsToldOnlyWhereItIsKnown)
 {
     for (bool vague : {false, true}) {
-        OwnView view;
+        JobView view(waiting_for(2, {}));
         struct ng_verdict verdict;
         struct ng_verdict_query query = {.stalled_ns = STALLED};
-        waiting_for(2, {}).fill(&view);
         for (uint32_t i = 0; i < view.member_count; i++) {
             struct ng_view_member *member = &view.members[i];
             struct ng_view_record *record = &member->records[member->record_count - 1];
@@ -1808,25 +1746,19 @@ TEST(Verdict, NcclsCountersAreToldWhereAllThatWaitHaveThem)
     } rows[] = {{2, 6, true}, {1, 6, false}, {0, 6, false}, {2, 5, false}};
     for (const auto &row : rows) {
         SCOPED_TRACE(std::to_string(row.counted) + " " + std::to_string(row.seq));
-        OwnView view;
-        struct ng_verdict verdict;
-        struct ng_verdict_query query = {};
         char line[600];
-        query.stalled_ns = STALLED;
         Job job = waiting_for(2, {});
         for (int rank = 0; rank < row.counted; rank++) {
             job.at(WORLD, rank).counted = true;
             job.at(WORLD, rank).counted_seq = row.seq;
         }
-        job.fill(&view);
-        EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
-        EXPECT_EQ(verdict.kind, NG_KIND_GPU_STALL);
-        EXPECT_EQ(verdict.counted, row.told);
-        ng_report_line(&verdict, line, sizeof(line));
+        JudgedView view(job);
+        EXPECT_EQ(view.verdict.kind, NG_KIND_GPU_STALL);
+        EXPECT_EQ(view.verdict.counted, row.told);
+        ng_report_line(&view.verdict, line, sizeof(line));
         EXPECT_EQ(strstr(line, "does not finish on the device (by NCCL's counters, all before it "
                                "is finished); waiting: ") != nullptr,
                   row.told)
             << line;
-        ng_verdict_fini(&verdict);
     }
 }

@@ -20,7 +20,6 @@ struct Shown {
 /* The calls that the verdict shows when every record has frames. */
 std::vector<Shown> shown_calls(const Job &job)
 {
-    OwnView view;
     struct ng_verdict verdict;
     struct ng_verdict_query query = {};
     struct ng_view_frame frame = {};
@@ -28,7 +27,7 @@ std::vector<Shown> shown_calls(const Job &job)
     std::vector<Shown> shown;
 
     query.stalled_ns = STALLED;
-    job.fill(&view);
+    JobView view(job);
     stack.count = 1;
     stack.frames = &frame;
     uint32_t index = ng_view_intern_call_stack(&view, &stack);

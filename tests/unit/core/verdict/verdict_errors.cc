@@ -24,8 +24,7 @@ TEST(Verdict, AnErrorIsToldBeforeAnythingIsLate)
     Job job(4, WORLD, "dp", 6);
     expect_kind(judge(job), NG_KIND_HEALTHY);
     job.at(WORLD, 3).async_error = 1;
-    Judgement judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, {3}, {}, {});
-    EXPECT_EQ(judgement.seq, 6u);
+    EXPECT_EQ(expect_verdict(job, NG_KIND_ASYNC_ERROR, {3}, {}, {}).seq, 6u);
 }
 
 TEST(Verdict, ACommunicatorInProgressHasNoError)
@@ -46,8 +45,7 @@ TEST(Verdict, OfARemoteErrorTheRankWithOneOfItsOwnIsTheOrigin)
     /* And though it is in another group of that rank. */
     job.at(WORLD, 2).async_error = 0;
     job.at(0xe, 0).async_error = 2;
-    Judgement judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, {2});
-    EXPECT_EQ(judgement.group, 0xeu);
+    EXPECT_EQ(expect_verdict(job, NG_KIND_ASYNC_ERROR, {2}).group, 0xeu);
 }
 
 TEST(Verdict, OfARemoteErrorTheRankThatIsGoneIsTheOrigin)
@@ -170,8 +168,8 @@ TEST(Verdict, WhoLeftSinceNcclToldItOfAnEndIsNoCulpritToThoseThatWaitForItAlone)
         /* One of them still waits there: that is the same. */
         job = left_since_told(life, true);
         job.at(ROW, 2).waits(all_reduce(), 8 * NG_S);
-        Judgement judgement = expect_verdict(job, kind, {2}, {}, {0, 3});
-        EXPECT_EQ(judgement.stalled_ns, 8 * NG_S) << "of who waits still";
+        EXPECT_EQ(expect_verdict(job, kind, {2}, {}, {0, 3}).stalled_ns, 8 * NG_S)
+            << "of who waits still";
     }
 }
 
@@ -409,8 +407,7 @@ TEST(Verdict, ARemoteErrorDoesNotMakeAShortWaitAStall)
     job.process(0).life = NG_LIFE_EXITED;
     job.at(0xe, 0).did(5).waits(all_reduce(), NG_S);
     job.at(0xe, 1).did(5);
-    Judgement judgement = expect_verdict(job, NG_KIND_ASYNC_ERROR, {0});
-    EXPECT_EQ(judgement.group, WORLD);
+    EXPECT_EQ(expect_verdict(job, NG_KIND_ASYNC_ERROR, {0}).group, WORLD);
 }
 
 TEST(Verdict, OfARemoteErrorOfUnknownOriginNobodyIsSurelyToBlame)

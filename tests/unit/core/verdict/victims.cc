@@ -17,8 +17,7 @@ static Job gave_up(int ranks, int exit_status, int64_t waited_ns = LONG)
 {
     Job job = waiting_for(ranks, {0, ranks - 1});
     job.at(WORLD, 0).waits(all_reduce(), waited_ns);
-    job.process(0).is(NG_LIFE_DEAD, NG_S);
-    job.process(0).exit_status = exit_status;
+    job.process(0).is(NG_LIFE_DEAD, NG_S, exit_status);
     return job;
 }
 
@@ -105,8 +104,7 @@ TEST(Victims, WhatIsLongInAColdCallIsHalfOfNcclguardColdSuspect)
                     job.wait(WORLD, {1, 2});
                     job.at(WORLD, 0).waits(all_reduce(), waited_ns);
                 }
-                job.process(0).is(NG_LIFE_DEAD, NG_S);
-                job.process(0).exit_status = ABORTED;
+                job.process(0).is(NG_LIFE_DEAD, NG_S, ABORTED);
                 expect_verdict(job,
                                !is_long ? NG_KIND_DEAD_RANK
                                : making ? NG_KIND_INIT_MISSING_RANK
@@ -124,8 +122,7 @@ TEST(Victims, TheFirstCollectiveIsLongLater)
         Job job(4, WORLD, "dp");
         job.wait(WORLD, {1, 2});
         job.at(WORLD, 0).waits(all_reduce(), is_long ? 15 * NG_S : LONG);
-        job.process(0).is(NG_LIFE_DEAD, NG_S);
-        job.process(0).exit_status = ABORTED;
+        job.process(0).is(NG_LIFE_DEAD, NG_S, ABORTED);
         expect_verdict(job, is_long ? NG_KIND_MISSING_RANK : NG_KIND_DEAD_RANK, {is_long ? 3 : 0});
     }
 }
@@ -211,8 +208,7 @@ TEST(Victims, WhoEndsInAWaitThatIsNotSuspectForItsGroupIsTheCause)
                     }
                     member.waits(all_reduce(), waited_ns + (rank ? NG_S : 0));
                 }
-                job.process(0).is(life, NG_S);
-                job.process(0).exit_status = life == NG_LIFE_DEAD ? ABORTED : 1;
+                job.process(0).is(life, NG_S, life == NG_LIFE_DEAD ? ABORTED : 1);
                 Judgement judgement = judge(job, SHORT);
                 bool suspect = waited_ns >= 5 * NG_S && waited_ns >= 10 * usual_ns;
                 expect_verdict(judgement,
@@ -240,8 +236,7 @@ TEST(Victims, AnOutlierIsNotUsual)
             member.records.back().completed_age_ns -= 60 * NG_S;
             member.waits(all_reduce(), LONG + (rank ? NG_S : 0));
         }
-        job.process(0).is(NG_LIFE_DEAD, NG_S);
-        job.process(0).exit_status = ABORTED;
+        job.process(0).is(NG_LIFE_DEAD, NG_S, ABORTED);
         expect_kind(judge(job, SHORT), before < 100 ? NG_KIND_DEAD_RANK : NG_KIND_GPU_STALL);
     }
 }
@@ -260,8 +255,7 @@ TEST(Victims, ARankThatWasKilledInASharedWaitIsTheCause)
                     job.at(WORLD, rank).waits();
                 }
             }
-            job.process(2).is(NG_LIFE_DEAD, NG_S);
-            job.process(2).exit_status = NG_EXIT_STATUS_SIGNAL + signal;
+            job.process(2).is(NG_LIFE_DEAD, NG_S, NG_EXIT_STATUS_SIGNAL + signal);
             expect_verdict(judge(job, SHORT), NG_KIND_DEAD_RANK, {2}, NG_CONFIDENCE_CERTAIN);
         }
     }
@@ -287,8 +281,7 @@ TEST(Victims, ARankThatGaveUpACallOfTheHostThatHangsOnAllRanksIsNotWhy)
                            rank == 0 ? COLD_SHARED
                                      : NG_S + COLD_SHARED - (rank == 3 ? late_ns : 0));
             }
-            job.process(0).is(NG_LIFE_DEAD, NG_S);
-            job.process(0).exit_status = ABORTED;
+            job.process(0).is(NG_LIFE_DEAD, NG_S, ABORTED);
             Judgement judgement = judge(job, SHORT);
             if (late_ns) {
                 expect_verdict(judgement, NG_KIND_DEAD_RANK, {0}, NG_CONFIDENCE_CERTAIN);
@@ -362,17 +355,13 @@ TEST(Victims, WhoEndedAfterTheRankThatGaveUpWasMissingBefore)
 TEST(Victims, WhoWaitsElsewhereForARankThatGaveUpWaitsForTheSame)
 {
     Job job(5);
-    job.group(2, "row", {0, 1, 2});
+    job.group(2, "row", {0, 1, 2}, 6);
     job.group(3, "column", {0, 4});
-    for (int rank : {0, 1, 2})
-        job.at(2, rank).did(6);
     job.at(2, 0).waits(all_reduce(), LONG);
     job.at(3, 1).waits();
-    job.process(0).is(NG_LIFE_DEAD, NG_S);
-    job.process(0).exit_status = ABORTED;
-    Judgement judgement =
-        expect_verdict(job, NG_KIND_MISSING_RANK, {1, 2}, NG_CONFIDENCE_CERTAIN, {0, 4});
-    EXPECT_EQ(judgement.group, 2u);
+    job.process(0).is(NG_LIFE_DEAD, NG_S, ABORTED);
+    EXPECT_EQ(
+        expect_verdict(job, NG_KIND_MISSING_RANK, {1, 2}, NG_CONFIDENCE_CERTAIN, {0, 4}).group, 2u);
     job.at(2, 1).waits();
     expect_verdict(job, NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_CERTAIN, {0, 1, 4});
 }
@@ -403,7 +392,6 @@ TEST(Victims, WhoGaveUpACallThatOthersMadeDifferentlyIsNoCause)
     Job job(4, WORLD, "dp", 6);
     for (int rank = 0; rank < 4; rank++)
         job.at(WORLD, rank).waits(all_reduce(rank == 2 ? 77 : 1024), LONG);
-    job.process(0).is(NG_LIFE_DEAD, NG_S);
-    job.process(0).exit_status = ABORTED;
+    job.process(0).is(NG_LIFE_DEAD, NG_S, ABORTED);
     expect_verdict(job, NG_KIND_MISMATCH, {2});
 }

@@ -47,11 +47,10 @@ struct World : Job {
 /* What each work of a rank is called: "AlltoAll", "Gather 2", "-" none. */
 std::vector<std::string> names(const Job &job, int rank, uint64_t group = WORLD)
 {
-    OwnView view;
     OwnArena arena;
     struct ng_p2p_pattern pattern = {};
     std::vector<std::string> names;
-    job.fill(&view);
+    JobView view(job);
     const struct ng_view_member *member = ng_view_member(&view, 0, rank);
     EXPECT_EQ(view.groups[member->group].id, group);
     EXPECT_EQ(ng_p2p_pattern_find(&view, member, &arena, &pattern), 0);
@@ -154,13 +153,12 @@ TEST(P2pPatterns, AllToAllOfDifferentCountsIsNamedSo)
 TEST(P2pPatterns, CountsWhatIsSentAndReceived)
 {
     World world(3);
-    OwnView view;
     OwnArena arena;
     struct ng_p2p_pattern pattern;
     exchange(world, true);
     for (size_t i = 0; i < 6; i++)
         world.rank(1).records[i].signature.count = i + 1;
-    world.fill(&view);
+    JobView view(world);
     ASSERT_EQ(ng_p2p_pattern_find(&view, ng_view_member(&view, 0, 1), &arena, &pattern), 0);
     ASSERT_EQ(pattern.work_count, 1u);
     EXPECT_EQ(pattern.works[0].sent, 1u + 2 + 3);
@@ -300,7 +298,6 @@ TEST(P2pPatterns, APartThatIsOverwrittenLeavesTheRestWithoutName)
 TEST(P2pPatterns, CallsThatNcclRefusedAreInNoWork)
 {
     World world(3);
-    OwnView view;
     OwnArena arena;
     struct ng_p2p_pattern pattern;
     Member &member = world.rank(0);
@@ -313,7 +310,7 @@ TEST(P2pPatterns, CallsThatNcclRefusedAreInNoWork)
     /* Taken, and then cut off by an abort. */
     member.waits();
     member.records.back().state = NG_RECORD_FAILED;
-    world.fill(&view);
+    JobView view(world);
     ASSERT_EQ(ng_p2p_pattern_find(&view, ng_view_member(&view, 0, 0), &arena, &pattern), 0);
     std::vector<uint32_t> works(pattern.work_of, pattern.work_of + 5);
     EXPECT_EQ(works, (std::vector<uint32_t>{0, 1, NG_P2P_PATTERN_NONE, 2, 3}));
@@ -324,12 +321,11 @@ TEST(P2pPatterns, TakesWhateverNumbersADamagedBoxHeld)
     std::mt19937_64 random(1);
     for (int round = 0; round < 300; round++) {
         World world(4);
-        OwnView view;
         OwnArena arena;
         struct ng_p2p_pattern pattern;
         exchange(world, true);
         world.calls(0, {}, {1, 2, 3});
-        world.fill(&view);
+        JobView view(world);
         for (uint32_t i = 0; i < view.member_count; i++)
             for (uint32_t k = 0; k < view.members[i].record_count; k++) {
                 struct ng_view_record *record = &view.members[i].records[k];

@@ -477,7 +477,6 @@ TEST(View, FindsGroupsByIdHoweverMany)
 
 TEST(View, KnowsGroupsWithTheSameMembers)
 {
-    OwnView view;
     Job job(4, 1, "world");
     job.group(2, "half", {0, 1});
     job.group(3, "half again", {0, 1});
@@ -488,7 +487,7 @@ TEST(View, KnowsGroupsWithTheSameMembers)
     job.forget(7, 2);
     job.group(8, "half on another device", {0, 1});
     job.at(8, 0).device = 1;
-    job.fill(&view);
+    JobView view(job);
     std::map<uint64_t, uint64_t> same;
     for (uint32_t group = 0; group < view.group_count; group++)
         same[view.groups[group].id] = view.groups[ng_view_same_members(&view, group)].id;

@@ -10,21 +10,6 @@ extern "C" {
 namespace
 {
 
-struct Kept {
-    explicit Kept(const Job &job)
-    {
-        ng_view_init(&view);
-        job.fill(&view);
-    }
-    ~Kept()
-    {
-        ng_view_fini(&view);
-    }
-    Kept(const Kept &) = delete;
-
-    struct ng_view view;
-};
-
 /* A world of three that has done five and waits in the sixth, and a group of ranks 2 and 0. */
 Job two_groups()
 {
@@ -39,45 +24,45 @@ Job two_groups()
 
 TEST(ViewKeep, ActiveCallsAreKeptWithEverythingElse)
 {
-    Kept kept(two_groups());
-    ng_view_keep_active(&kept.view);
-    ASSERT_EQ(kept.view.member_count, 5u);
-    for (uint32_t i = 0; i < kept.view.member_count; i++) {
-        const struct ng_view_member &member = kept.view.members[i];
-        bool world = kept.view.groups[member.group].id == 0x1111;
+    JobView kept(two_groups());
+    ng_view_keep_active(&kept);
+    ASSERT_EQ(kept.member_count, 5u);
+    for (uint32_t i = 0; i < kept.member_count; i++) {
+        const struct ng_view_member &member = kept.members[i];
+        bool world = kept.groups[member.group].id == 0x1111;
         ASSERT_EQ(member.record_count, world ? 1u : 0u);
         EXPECT_EQ(member.entered, world ? 6u : 2u) << "counters stay";
         if (world) {
             EXPECT_EQ(member.records[0].coll_seq, 6u);
         }
     }
-    for (uint32_t i = 0; i < kept.view.process_count; i++)
-        EXPECT_EQ(kept.view.processes[i].ring_first, 0u);
+    for (uint32_t i = 0; i < kept.process_count; i++)
+        EXPECT_EQ(kept.processes[i].ring_first, 0u);
 }
 
 TEST(ViewKeep, OfOneGroupItsMembersAreKeptAndFoundAsBefore)
 {
-    Kept kept(two_groups());
-    ng_view_keep_group(&kept.view, 0x2222);
-    ASSERT_EQ(kept.view.member_count, 2u);
-    uint32_t group = ng_view_find_group(&kept.view, 0x2222), count;
+    JobView kept(two_groups());
+    ng_view_keep_group(&kept, 0x2222);
+    ASSERT_EQ(kept.member_count, 2u);
+    uint32_t group = ng_view_find_group(&kept, 0x2222), count;
     ASSERT_NE(group, UINT32_MAX);
-    const struct ng_view_member *members = ng_view_members(&kept.view, group, &count);
+    const struct ng_view_member *members = ng_view_members(&kept, group, &count);
     ASSERT_EQ(count, 2u);
-    EXPECT_EQ(ng_view_rank(&kept.view, &members[0]), 2);
-    EXPECT_EQ(ng_view_rank(&kept.view, &members[1]), 0);
-    EXPECT_EQ(kept.view.processes[1].member_count, 0u);
-    EXPECT_EQ(kept.view.processes[2].member_count, 1u);
-    EXPECT_EQ(ng_view_members(&kept.view, ng_view_find_group(&kept.view, 0x1111), &count), nullptr);
+    EXPECT_EQ(ng_view_rank(&kept, &members[0]), 2);
+    EXPECT_EQ(ng_view_rank(&kept, &members[1]), 0);
+    EXPECT_EQ(kept.processes[1].member_count, 0u);
+    EXPECT_EQ(kept.processes[2].member_count, 1u);
+    EXPECT_EQ(ng_view_members(&kept, ng_view_find_group(&kept, 0x1111), &count), nullptr);
 }
 
 TEST(ViewKeep, NoRecordHasACallStackThen)
 {
-    Kept kept(two_groups());
-    kept.view.members[0].records[0].call_stack = 1;
-    ng_view_forget_frames(&kept.view);
-    EXPECT_EQ(kept.view.members[0].records[0].call_stack, 0u);
-    EXPECT_EQ(kept.view.call_stack_count, 0u);
+    JobView kept(two_groups());
+    kept.members[0].records[0].call_stack = 1;
+    ng_view_forget_frames(&kept);
+    EXPECT_EQ(kept.members[0].records[0].call_stack, 0u);
+    EXPECT_EQ(kept.call_stack_count, 0u);
 }
 
 } // namespace

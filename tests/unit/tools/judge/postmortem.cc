@@ -68,14 +68,13 @@ Told judge_ended(const std::vector<Fate> &fates, Work work = {})
         job.process(rank).alive_age_ns = NG_S;
         job.process(rank).host = *fates[(size_t)rank].host ? fates[(size_t)rank].host : "here";
     }
-    OwnView view;
     struct ng_verdict verdict;
     struct ng_postmortem postmortem = {};
     struct ng_incident incident = {
         .group_id = 0xd, .seq = 10, .op = NG_OP_AllReduce, .kind = NG_KIND_MISSING_RANK};
     postmortem.told = &incident;
     postmortem.told_count = work.told;
-    job.fill(&view);
+    JobView view(job);
     for (uint32_t i = 0; i < view.process_count; i++) {
         int64_t at_ns = fates[i].at_ms * NG_MS;
         view.processes[i].moment_unix_ns = 1000 * NG_S + at_ns + fates[i].wall_clock_ms * NG_MS;
@@ -102,10 +101,9 @@ struct ng_verdict judge_between_calls(const std::vector<enum ng_life> &lives,
         job.process(rank).life_age_ns = job.process(rank).alive_age_ns = NG_S;
         job.at(0xd, rank).state = left;
     }
-    OwnView view;
     struct ng_verdict verdict;
     struct ng_postmortem postmortem = {};
-    job.fill(&view);
+    JobView view(job);
     EXPECT_EQ(ng_postmortem_judge(&view, &postmortem, &verdict), 0);
     ret_doubts->assign(verdict.missing_evidence,
                        verdict.missing_evidence + verdict.missing_evidence_count);
@@ -373,14 +371,13 @@ static enum ng_verdict_kind judge_unwatched(int64_t ms, int64_t stuck_ns)
     for (int rank = 1; rank < 3; rank++)
         job.at(0xd, rank).waits(all_reduce(), ms * NG_MS);
     job.process(0).watchdog_stuck_ns = stuck_ns;
-    OwnView view;
     struct ng_verdict verdict;
     struct ng_incident incident = {.kind = NG_KIND_WATCHDOG_STUCK};
     struct ng_postmortem postmortem = {};
     postmortem.incident = true;
     postmortem.told = &incident;
     postmortem.told_count = 1;
-    job.fill(&view);
+    JobView view(job);
     EXPECT_EQ(ng_postmortem_judge(&view, &postmortem, &verdict), 0);
     enum ng_verdict_kind kind = verdict.kind;
     ng_verdict_fini(&verdict);
@@ -395,8 +392,7 @@ TEST(Mismatches, TheRankWhoseCallTheGuardRefusedIsNamed)
         job.at(0xd, rank).waits(all_reduce(128));
     job.at(0xd, 4).failed(all_reduce(4096)).records.back().result = 5 /* ncclInvalidUsage */;
     job.process(4).is(NG_LIFE_EXITED, NG_S);
-    OwnView view;
-    job.fill(&view);
+    JobView view(job);
     struct ng_difference difference = {};
     difference.group = ng_view_find_group(&view, 0xd);
     difference.seq = difference.last_seq = 4;

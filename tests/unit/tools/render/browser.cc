@@ -14,25 +14,15 @@ namespace
 constexpr uint64_t WORLD = 0x1111;
 
 /* A job as the command sees it at one moment. */
-struct Look {
-    explicit Look(const Job &job)
+struct Look : JudgedView {
+    explicit Look(const Job &job) : JudgedView(job)
     {
-        ng_view_init(&view);
-        job.fill(&view);
-        struct ng_verdict_query query = {.stalled_ns = STALLED};
-        EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
-        EXPECT_EQ(ng_table_make(&view, &verdict, &table), 0);
+        EXPECT_EQ(ng_table_make(this, &verdict, &table), 0);
     }
     ~Look()
     {
         ng_table_fini(&table);
-        ng_verdict_fini(&verdict);
-        ng_view_fini(&view);
     }
-    Look(const Look &) = delete;
-
-    struct ng_view view;
-    struct ng_verdict verdict;
     struct ng_table table;
 };
 

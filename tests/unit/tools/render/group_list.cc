@@ -12,24 +12,14 @@ extern "C" {
 namespace
 {
 
-struct Listed {
-    explicit Listed(const Job &job)
-    {
-        ng_view_init(&view);
-        job.fill(&view);
-    }
-    ~Listed()
-    {
-        ng_view_fini(&view);
-    }
-    Listed(const Listed &) = delete;
-
+struct Listed : JobView {
+    using JobView::JobView;
     std::string text() const
     {
         char *written = nullptr;
         size_t bytes = 0;
         FILE *file = open_memstream(&written, &bytes);
-        EXPECT_EQ(ng_group_list_print(&view, "train", file), 0);
+        EXPECT_EQ(ng_group_list_print(this, "train", file), 0);
         fclose(file);
         std::string result = written;
         free(written);
@@ -39,15 +29,13 @@ struct Listed {
     {
         char name[] = "/tmp/ncclguard-groups.XXXXXX";
         int fd = mkstemp(name);
-        EXPECT_EQ(ng_group_list_write_json(&view, "train", fd), 0);
+        EXPECT_EQ(ng_group_list_write_json(this, "train", fd), 0);
         std::string text(static_cast<size_t>(lseek(fd, 0, SEEK_END)), '\0');
         EXPECT_EQ(pread(fd, &text[0], text.size(), 0), static_cast<ssize_t>(text.size()));
         close(fd);
         unlink(name);
         return text;
     }
-
-    struct ng_view view;
 };
 
 bool has(const std::string &text, const std::string &wanted)
@@ -156,7 +144,7 @@ TEST(GroupList, WhatBecameOfAGroup)
     uint32_t tp = 1;
     auto use = [&] {
         Listed listed(job);
-        return ng_group_list_use(&listed.view, ng_view_find_group(&listed.view, 0x2222));
+        return ng_group_list_use(&listed, ng_view_find_group(&listed, 0x2222));
     };
     EXPECT_EQ(use(), NG_GROUP_USE_NOW);
     job.at(0x2222, 0).state = NG_GROUP_CREATING;

@@ -14,20 +14,13 @@ namespace
 {
 
 /* A view with a verdict, and the page's data of it. */
-class Page : NotCopied
+class Page : public JudgedView
 {
   public:
-    explicit Page(const Job &job)
-    {
-        struct ng_verdict_query query = {.stalled_ns = STALLED};
-        job.fill(&view);
-        EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
-    }
+    using JudgedView::JudgedView;
     ~Page()
     {
         ng_stack_groups_fini(&stacks);
-        ng_verdict_fini(&verdict);
-        ng_view_fini(&view);
     }
     std::string data()
     {
@@ -43,21 +36,17 @@ class Page : NotCopied
         return ng_page_write(&page, path.c_str());
     }
 
-    struct ng_view view;
-    struct ng_verdict verdict;
     struct ng_stack_groups stacks = {};
     struct ng_mismatches mismatches = {};
 
   private:
-    struct ng_page page = {&view, &verdict, &mismatches, &stacks};
+    struct ng_page page = {this, &verdict, &mismatches, &stacks};
     std::unique_ptr<OwnJson> root;
 };
 
 Job stuck_job(int ranks = 3)
 {
-    Job job(ranks, 7, "</script><script>alert('world')&amp;");
-    for (int rank = 0; rank < ranks; rank++)
-        job.at(7, rank).did(3);
+    Job job(ranks, 7, "</script><script>alert('world')&amp;", 3);
     for (int rank = 0; rank < ranks; rank++)
         if (rank != 1)
             job.at(7, rank).waits();
@@ -123,10 +112,10 @@ TEST(Page, TheWaitForTheCulpritBeginsWithTheFirstWhoWaits)
     Job job = stuck_job();
     job.at(7, 2).pending_age_ns = LONG_AGO - 2 * NG_S;
     Page page(job);
-    for (uint32_t i = 0; i < page.view.process_count; i++) {
+    for (uint32_t i = 0; i < page.process_count; i++) {
         int64_t later_ns = i == 1 ? 4 * NG_S : 0;
-        page.view.processes[i].moment_mono_ns = 1000 * NG_S + later_ns;
-        page.view.processes[i].moment_unix_ns = INT64_C(1763659440) * NG_S + later_ns;
+        page.processes[i].moment_mono_ns = 1000 * NG_S + later_ns;
+        page.processes[i].moment_unix_ns = INT64_C(1763659440) * NG_S + later_ns;
     }
     json_t *root = page.parsed();
     json_t *verdict = json_object_get(root, "verdict"),
@@ -208,8 +197,8 @@ TEST(Page, TellsEveryMismatch)
 TEST(Page, CountsThatAScriptCannotHoldAreCutOff)
 {
     Page page(stuck_job());
-    page.view.members[0].entered = UINT64_MAX;
-    page.view.members[0].records[0].signature.count = UINT64_MAX;
+    page.members[0].entered = UINT64_MAX;
+    page.members[0].records[0].signature.count = UINT64_MAX;
     json_t *root = page.parsed();
     EXPECT_EQ(json_integer_value(json_array_get(member_of(root, 0), 4)), INT64_C(9007199254740991));
 }
@@ -219,7 +208,7 @@ TEST(Page, DamagedNumbersStillMakeAPage)
     for (unsigned seed = 0; seed < 200; seed++) {
         std::mt19937_64 random(seed);
         Page page(stuck_job());
-        struct ng_view_member *member = &page.view.members[random() % page.view.member_count];
+        struct ng_view_member *member = &page.members[random() % page.member_count];
         member->state = (enum ng_group_state)random();
         member->pending_age_ns = (int64_t)random();
         member->async_error = (int)random();
@@ -233,8 +222,8 @@ TEST(Page, DamagedNumbersStillMakeAPage)
             record->started_age_ns = (int64_t)random();
             record->completed_age_ns = (int64_t)random();
         }
-        page.view.processes[0].moment_unix_ns = (int64_t)random();
-        page.view.processes[0].life = (enum ng_life)random();
+        page.processes[0].moment_unix_ns = (int64_t)random();
+        page.processes[0].life = (enum ng_life)random();
         ASSERT_NE(page.parsed(), nullptr) << "seed " << seed;
     }
 }

@@ -13,22 +13,16 @@ namespace
 {
 
 /* A job as the command sees it. */
-struct Seen {
+struct Seen : JudgedView {
     explicit Seen(const Job &job, int64_t stalled_ns = STALLED)
+        : JudgedView(job, {.stalled_ns = stalled_ns})
     {
-        ng_view_init(&view);
-        job.fill(&view);
-        struct ng_verdict_query query = {.stalled_ns = stalled_ns};
-        EXPECT_EQ(ng_verdict_reach(&view, &query, &verdict), 0);
-        EXPECT_EQ(ng_table_make(&view, &verdict, &table), 0);
+        EXPECT_EQ(ng_table_make(this, &verdict, &table), 0);
     }
     ~Seen()
     {
         ng_table_fini(&table);
-        ng_verdict_fini(&verdict);
-        ng_view_fini(&view);
     }
-    Seen(const Seen &) = delete;
 
     std::vector<std::string> lines(unsigned count = 0, unsigned columns = 0,
                                    const char *trouble = nullptr) const
@@ -80,8 +74,6 @@ struct Seen {
         return text;
     }
 
-    struct ng_view view;
-    struct ng_verdict verdict;
     struct ng_table table;
 };
 
@@ -312,7 +304,7 @@ TEST(Table, ACulpritThatNobodyHasSeenIsNamedAllTheSame)
     seen.verdict.culprits[0].rank = 9;
     seen.verdict.culprits[0].pid = 0;
     ng_table_fini(&seen.table);
-    ASSERT_EQ(ng_table_make(&seen.view, &seen.verdict, &seen.table), 0);
+    ASSERT_EQ(ng_table_make(&seen, &seen.verdict, &seen.table), 0);
     std::vector<std::string> rows = seen.rows();
     ASSERT_EQ(rows.size(), 5u) << seen.text();
     EXPECT_TRUE(has(rows[0], "! ") && has(rows[0], " 9 ") && has(rows[0], "not seen")) << rows[0];
