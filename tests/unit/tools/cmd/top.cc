@@ -132,51 +132,50 @@ TEST(Top, ABoxThatWasCutOffIsNamedAndTheOthersAreUsed)
     }
 }
 
-TEST(Top, ADeathThatHoldsOthersUpIsToldAtOnce)
+/* What is said of these ranks once rank 1 got SIGKILL, or SIGSTOP. */
+Result top_after(int signal, const std::vector<evidence_rank> &ranks)
 {
     Folder folder;
-    BoxOwner waits(folder.path(), {0, EVIDENCE_RUNNING, 7, 6, 900, 0}, 2);
-    BoxOwner dies(folder.path(), {1, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
-    dies.end();
-    expect_says(run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}}),
+    std::vector<std::unique_ptr<BoxOwner>> owners;
+    for (const evidence_rank &rank : ranks)
+        owners.push_back(
+            std::make_unique<BoxOwner>(folder.path(), rank, static_cast<int>(ranks.size())));
+    if (signal == SIGKILL)
+        owners[1]->end();
+    else
+        stop_child(owners[1]->pid());
+    return run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}});
+}
+
+TEST(Top, ADeathThatHoldsOthersUpIsToldAtOnce)
+{
+    expect_says(top_after(SIGKILL,
+                          {{0, EVIDENCE_RUNNING, 7, 6, 900, 0}, {1, EVIDENCE_RUNNING, 6, 6, 0, 0}}),
                 {"dead_rank: rank 1"});
 }
 
 /* The others have not waited for as long as the one that gave up. */
 TEST(Top, WhatARankGaveUpIsToldAtOnce)
 {
-    Folder folder;
-    BoxOwner waits(folder.path(), {0, EVIDENCE_RUNNING, 7, 6, 900, 0}, 3);
-    BoxOwner gives_up(folder.path(), {1, EVIDENCE_RUNNING, 7, 6, 3000, 0}, 3);
-    BoxOwner missing(folder.path(), {2, EVIDENCE_RUNNING, 6, 6, 0, 0}, 3);
-    gives_up.end();
-    expect_says(run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}}),
+    expect_says(top_after(SIGKILL, {{0, EVIDENCE_RUNNING, 7, 6, 900, 0},
+                                    {1, EVIDENCE_RUNNING, 7, 6, 3000, 0},
+                                    {2, EVIDENCE_RUNNING, 6, 6, 0, 0}}),
                 {"missing_rank: rank 2"});
 }
 
 /* Below the suspect time. */
 TEST(Top, AFrozenRankThatHoldsOthersUpIsToldAtOnce)
 {
-    Folder folder;
-    BoxOwner waits(folder.path(), {0, EVIDENCE_RUNNING, 7, 6, 900, 0}, 2);
-    BoxOwner freezes(folder.path(), {1, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
-    kill(freezes.pid(), SIGSTOP);
-    siginfo_t info;
-    ASSERT_EQ(waitid(P_PID, (id_t)freezes.pid(), &info, WSTOPPED), 0);
-    expect_says(run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}}),
+    expect_says(top_after(SIGSTOP,
+                          {{0, EVIDENCE_RUNNING, 7, 6, 900, 0}, {1, EVIDENCE_RUNNING, 6, 6, 0, 0}}),
                 {"stopped_rank: rank 1"});
 }
 
 /* Nobody waits for it. */
 TEST(Top, AFrozenRankThatHoldsNobodyUpIsNoReason)
 {
-    Folder folder;
-    BoxOwner idle(folder.path(), {0, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
-    BoxOwner freezes(folder.path(), {1, EVIDENCE_RUNNING, 6, 6, 0, 0}, 2);
-    kill(freezes.pid(), SIGSTOP);
-    siginfo_t info;
-    ASSERT_EQ(waitid(P_PID, (id_t)freezes.pid(), &info, WSTOPPED), 0);
-    Result result = run({"top", "--store", "local:" + folder.path()}, {{"NCCLGUARD_JOB", ""}});
+    Result result =
+        top_after(SIGSTOP, {{0, EVIDENCE_RUNNING, 6, 6, 0, 0}, {1, EVIDENCE_RUNNING, 6, 6, 0, 0}});
     EXPECT_TRUE(has(result.out, "healthy: nothing is stuck longer than 5 s; certain"))
         << result.out;
 }
@@ -402,26 +401,6 @@ TEST(TopOnATerminal, RedrawsUntilQAndGivesTheTerminalBack)
     terminal.expect_good_end();
 }
 
-TEST(TopOnATerminal, CtrlCEndsItLikeQ)
-{
-    Stuck job;
-    Terminal terminal({"top", "--interval", "1h"}, job.environment());
-    ASSERT_TRUE(terminal.comes("missing_rank"));
-    terminal.type("\003");
-    terminal.expect_good_end();
-}
-
-TEST(TopOnATerminal, ASignalEndsItByThatSignalWithTheTerminalRestored)
-{
-    Stuck job;
-    Terminal terminal({"top", "--interval", "1h"}, job.environment());
-    ASSERT_TRUE(terminal.comes("missing_rank"));
-    terminal.send(SIGTERM);
-    int status = terminal.end();
-    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
-    EXPECT_TRUE(terminal.is_as_before());
-}
-
 TEST(TopOnATerminal, AnotherSizeIsUsedAtOnce)
 {
     Stuck job;
@@ -436,36 +415,6 @@ TEST(TopOnATerminal, AnotherSizeIsUsedAtOnce)
     EXPECT_TRUE(has(picture, "job test-job")) << picture;
     terminal.type("q");
     terminal.end();
-}
-
-TEST(TopOnATerminal, CtrlZGivesTheTerminalBackUntilItGoesOn)
-{
-    Stuck job;
-    Terminal terminal({"top", "--interval", "1h"}, job.environment());
-    ASSERT_TRUE(terminal.comes("\033[J"));
-    terminal.type("\032");
-    ASSERT_TRUE(terminal.stops());
-    ASSERT_TRUE(terminal.comes("\033[?1049l"));
-    EXPECT_TRUE(terminal.is_as_before());
-    terminal.send(SIGCONT);
-    ASSERT_TRUE(terminal.comes("\033[?1049h"));
-    ASSERT_TRUE(terminal.comes("missing_rank"));
-    EXPECT_TRUE(terminal.is_raw());
-    terminal.type("q");
-    terminal.end();
-    EXPECT_TRUE(terminal.is_as_before());
-}
-
-TEST(TopOnATerminal, EndsWithTheJob)
-{
-    Stuck job;
-    Terminal terminal({"top", "--interval", "100ms"}, job.environment());
-    ASSERT_TRUE(terminal.comes("missing_rank"));
-    for (auto &owner : job.owners)
-        owner->end();
-    for (const auto &entry : std::filesystem::directory_iterator(job.folder.path()))
-        std::filesystem::remove(entry.path());
-    terminal.expect_good_end();
 }
 
 TEST(TopOnATerminal, WhatCannotBeSeenForAWhileIsShownAsItWas)
@@ -530,6 +479,76 @@ std::map<std::string, std::string> in_xterm(std::map<std::string, std::string> e
     return environment;
 }
 
+/* Redrawn plainly, and by curses. */
+struct TopOnEither : testing::TestWithParam<bool> {
+    void SetUp() override
+    {
+        if (GetParam() && !NG_HAVE_CURSES)
+            GTEST_SKIP() << "ncursesw was not there when this was built";
+    }
+    std::unique_ptr<Terminal> top(const char *interval = "1h")
+    {
+        auto environment = job.environment();
+        return std::make_unique<Terminal>(std::vector<std::string>{"top", "--interval", interval},
+                                          GetParam() ? in_xterm(environment) : environment);
+    }
+    bool is_drawn(Terminal &terminal) const
+    {
+        return GetParam() ? terminal.shows("j jobs") && terminal.picture.has("missing_rank")
+                          : terminal.comes("missing_rank") && terminal.comes("\033[J");
+    }
+    Stuck job;
+};
+INSTANTIATE_TEST_SUITE_P(, TopOnEither, testing::Bool(), [](const auto &info) {
+    return std::string(info.param ? "Curses" : "Plain");
+});
+
+TEST_P(TopOnEither, CtrlCEndsItLikeQ)
+{
+    auto terminal = top();
+    ASSERT_TRUE(is_drawn(*terminal));
+    terminal->type("\003");
+    terminal->expect_good_end();
+}
+
+TEST_P(TopOnEither, ASignalEndsItByThatSignalWithTheTerminalRestored)
+{
+    auto terminal = top();
+    ASSERT_TRUE(is_drawn(*terminal));
+    terminal->send(SIGTERM);
+    int status = terminal->end();
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+    EXPECT_TRUE(terminal->is_as_before());
+}
+
+TEST_P(TopOnEither, CtrlZGivesTheTerminalBackUntilItGoesOn)
+{
+    auto terminal = top();
+    ASSERT_TRUE(is_drawn(*terminal));
+    terminal->type("\032");
+    ASSERT_TRUE(terminal->stops());
+    ASSERT_TRUE(terminal->comes("\033[?1049l"));
+    EXPECT_TRUE(terminal->is_as_before());
+    terminal->picture.resize(24, 100);
+    terminal->send(SIGCONT);
+    ASSERT_TRUE(is_drawn(*terminal));
+    EXPECT_TRUE(terminal->came_last("\033[?1049h", "\033[?1049l"));
+    EXPECT_TRUE(terminal->is_raw());
+    terminal->type("q");
+    terminal->expect_good_end();
+}
+
+TEST_P(TopOnEither, EndsWithTheJob)
+{
+    auto terminal = top("100ms");
+    ASSERT_TRUE(is_drawn(*terminal));
+    for (auto &owner : job.owners)
+        owner->end();
+    for (const auto &entry : std::filesystem::directory_iterator(job.folder.path()))
+        std::filesystem::remove(entry.path());
+    terminal->expect_good_end();
+}
+
 /* Without curses the same job is redrawn plainly, and none of this can be tested. */
 struct TopInCurses : testing::Test {
     void SetUp() override
@@ -550,44 +569,6 @@ TEST_F(TopInCurses, TheCulpritIsSelectedAndAlikeRanksAreFolded)
     EXPECT_TRUE(terminal.picture.has("lines 1-2 of 2 (4 ranks, alike ones folded)"))
         << terminal.picture.text();
     EXPECT_TRUE(terminal.picture.coloured());
-    EXPECT_TRUE(terminal.is_raw());
-    terminal.type("q");
-    terminal.expect_good_end();
-}
-
-TEST_F(TopInCurses, CtrlCEndsItLikeQ)
-{
-    Stuck job;
-    Terminal terminal({"top", "--interval", "1h"}, in_xterm(job.environment()));
-    ASSERT_TRUE(terminal.shows("j jobs"));
-    terminal.type("\003");
-    terminal.expect_good_end();
-}
-
-TEST_F(TopInCurses, ASignalEndsItByThatSignalWithTheTerminalRestored)
-{
-    Stuck job;
-    Terminal terminal({"top", "--interval", "1h"}, in_xterm(job.environment()));
-    ASSERT_TRUE(terminal.shows("j jobs"));
-    terminal.send(SIGTERM);
-    int status = terminal.end();
-    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
-    EXPECT_TRUE(terminal.is_as_before());
-}
-
-TEST_F(TopInCurses, CtrlZGivesTheTerminalBackUntilItGoesOn)
-{
-    Stuck job;
-    Terminal terminal({"top", "--interval", "1h"}, in_xterm(job.environment()));
-    ASSERT_TRUE(terminal.shows("j jobs"));
-    terminal.type("\032");
-    ASSERT_TRUE(terminal.stops());
-    ASSERT_TRUE(terminal.comes("\033[?1049l"));
-    EXPECT_TRUE(terminal.is_as_before());
-    terminal.picture.resize(24, 100);
-    terminal.send(SIGCONT);
-    ASSERT_TRUE(terminal.shows("j jobs"));
-    EXPECT_TRUE(terminal.picture.has("missing_rank")) << terminal.picture.text();
     EXPECT_TRUE(terminal.is_raw());
     terminal.type("q");
     terminal.expect_good_end();
@@ -617,18 +598,6 @@ TEST_F(TopInCurses, NoColorIsKept)
     ASSERT_TRUE(terminal.shows("j jobs"));
     EXPECT_FALSE(terminal.picture.coloured()) << terminal.screen();
     terminal.type("q");
-    terminal.expect_good_end();
-}
-
-TEST_F(TopInCurses, EndsWithTheJob)
-{
-    Stuck job;
-    Terminal terminal({"top", "--interval", "100ms"}, in_xterm(job.environment()));
-    ASSERT_TRUE(terminal.shows("j jobs"));
-    for (auto &owner : job.owners)
-        owner->end();
-    for (const auto &entry : std::filesystem::directory_iterator(job.folder.path()))
-        std::filesystem::remove(entry.path());
     terminal.expect_good_end();
 }
 
