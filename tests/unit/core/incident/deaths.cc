@@ -53,11 +53,37 @@ Job at_work()
     return job;
 }
 
+/* Rank 1 of three died after it had waited for rank 2, as rank 0 still does. */
+Job gave_up(int exit_status = 0)
+{
+    Job job(3, WORLD, "dp", 6);
+    job.at(WORLD, 0).waits();
+    job.at(WORLD, 1).waits(all_reduce(), 5 * NG_S);
+    job.process(1).is(NG_LIFE_DEAD, 100 * NG_MS, exit_status);
+    return job;
+}
+
+/* So many processes have ended by now; then rounds of the incident thread. */
+void rounds_after_ends(uint32_t ended, unsigned rounds)
+{
+    made_deaths.ended = ended;
+    made_deaths_rounds(rounds);
+}
+
+/* What is logged meanwhile. */
+std::string said_by(const std::function<void()> &what)
+{
+    testing::internal::CaptureStderr();
+    what();
+    return testing::internal::GetCapturedStderr();
+}
+
 struct Deaths : testing::Test {
     void SetUp() override
     {
         made_deaths.fill = fill;
         made_deaths_begin(LONG_AGO);
+        made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
         everywhere = here = at_work();
     }
     static std::vector<unsigned> asked()
@@ -71,8 +97,7 @@ TEST_F(Deaths, WorkThatNeedsWhoIsGoneIsTold)
     everywhere = left_before(7);
     made_deaths_rounds(1000);
     EXPECT_EQ(made_deaths.looks, 0u) << "nobody has ended";
-    made_deaths.ended = 1;
-    made_deaths_rounds(1);
+    rounds_after_ends(1, 1);
     ASSERT_EQ(made_deaths.opened, 1u);
     EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
     EXPECT_EQ(made_deaths.seq, 7u);
@@ -87,8 +112,7 @@ TEST_F(Deaths, TheEndOfOneThatWaitedForALateRankIsToldOnceThatOneHasCome)
     everywhere = Job(3, WORLD, "dp", 6);
     everywhere.wait(WORLD, {0, 1});
     everywhere.process(1).is(NG_LIFE_DEAD, NG_S, NG_EXIT_STATUS_SIGNAL + SIGKILL);
-    made_deaths.ended = 1;
-    made_deaths_rounds(1000);
+    rounds_after_ends(1, 1000);
     EXPECT_GT(made_deaths.looks, 0u);
     EXPECT_EQ(made_deaths.opened, 0u) << "rank 2 is missing";
     everywhere.at(WORLD, 2).waits(all_reduce(), NG_S / 2);
@@ -103,23 +127,20 @@ TEST_F(Deaths, WhoGoesBecauseOfADeadlinesVerdictIsNoNewsToOneInTheSameCall)
 {
     everywhere = left_before(7);
     made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
-    made_deaths.ended = 1;
-    made_deaths_rounds(5000);
+    rounds_after_ends(1, 5000);
     EXPECT_GT(made_deaths.looks, 0u);
     EXPECT_EQ(made_deaths.looks, made_deaths.in_vain);
     EXPECT_EQ(made_deaths.opened, 0u);
 
     made_deaths_begin(LONG_AGO);
     everywhere = left_a_making();
-    made_deaths.ended = 1;
-    made_deaths_rounds(1);
+    rounds_after_ends(1, 1);
     ASSERT_EQ(made_deaths.opened, 1u) << "without that verdict";
     EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
 
     made_deaths_begin(LONG_AGO);
     made_deaths_deadline(WORLD, 0, NG_OP_CommInitRank);
-    made_deaths.ended = 1;
-    made_deaths_rounds(5000);
+    rounds_after_ends(1, 5000);
     EXPECT_GT(made_deaths.looks, 0u);
     EXPECT_EQ(made_deaths.opened, 0u);
 }
@@ -134,8 +155,7 @@ TEST_F(Deaths, AMissingRankThatDiesAfterADeadlineThatIsOnlyLoggedIsTold)
             everywhere = left_before(7);
             everywhere.process(1).life = life;
             made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
-            made_deaths.ended = 1;
-            made_deaths_rounds(1);
+            rounds_after_ends(1, 1);
             ASSERT_EQ(made_deaths.opened, life == NG_LIFE_DEAD ? 1u : 0u);
             if (life == NG_LIFE_DEAD) {
                 EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
@@ -150,8 +170,7 @@ TEST_F(Deaths, WhoGoesAfterADeadlinesVerdictIsNewsToOneInALaterCall)
 {
     made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
     everywhere = left_before(8);
-    made_deaths.ended = 1;
-    made_deaths_rounds(1);
+    rounds_after_ends(1, 1);
     EXPECT_EQ(made_deaths.opened, 1u);
     EXPECT_EQ(made_deaths.seq, 8u);
 }
@@ -173,8 +192,7 @@ TEST_F(Deaths, AnEndIsJudgedOnceTheWatchdogsHaveLookedSince)
     everywhere.wait(WORLD, {0, 2});
     everywhere.process(1).life = NG_LIFE_EXITED;
     everywhere.process(2).watched_age_ns = 600 * NG_MS;
-    made_deaths.ended = 1;
-    made_deaths_rounds(500);
+    rounds_after_ends(1, 500);
     EXPECT_GT(made_deaths.looks, 0u);
     EXPECT_EQ(made_deaths.opened, 0u) << "another's";
     everywhere.process(2).watched_age_ns = 50 * NG_MS;
@@ -230,8 +248,7 @@ TEST_F(Deaths, WhatIsSeenOnOneHostGoesBeforeOthersOnceForEachEnd)
     made_deaths_rounds(3000);
     EXPECT_EQ(made_deaths.looks, 1u);
     EXPECT_EQ(made_deaths.in_vain, 1u);
-    made_deaths.ended = 2;
-    made_deaths_rounds(3000);
+    rounds_after_ends(2, 3000);
     EXPECT_EQ(made_deaths.looks, 2u);
 }
 
@@ -269,8 +286,7 @@ void begin_timeout(int64_t suspect_ns = 5 * NG_S, enum ng_life life = NG_LIFE_EX
     everywhere = left_before(7);
     everywhere.process(1).life = life;
     everywhere.process(1).life_age_ns = LONG_AGO;
-    made_deaths.ended = 1;
-    made_deaths_rounds(1);
+    rounds_after_ends(1, 1);
 }
 
 /* Does the policy act in so many rounds, at the last of them and not before? */
@@ -318,8 +334,7 @@ TEST_F(Deaths, AnEndIsActedOnThoughSuspicionsAreOff)
 TEST_F(Deaths, WithoutATimeoutAnEndIsNotActedOn)
 {
     everywhere = left_before(7);
-    made_deaths.ended = 1;
-    made_deaths_rounds(1);
+    rounds_after_ends(1, 1);
     EXPECT_EQ(made_deaths.opened, 1u);
     made_deaths_rounds(4 * TIMEOUT_MS);
     EXPECT_EQ(made_deaths.opened, 1u);
@@ -339,18 +354,13 @@ TEST_F(Deaths, AnEndThatIsNotCertainIsActedOnOnceItIs)
     EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
 }
 
-/* Rank 1 died after it had waited for rank 2, as rank 0 still does. */
 TEST_F(Deaths, TheEndOfARankThatGaveUpIsNoNewsAndActedOnAllTheSame)
 {
     for (int exit_status : {NG_EXIT_STATUS_SIGNAL + SIGABRT, 0}) {
         made_deaths_begin(LONG_AGO);
         made_deaths_configure(5 * NG_S, TIMEOUT_MS * NG_MS);
-        everywhere = Job(3, WORLD, "dp", 6);
-        everywhere.at(WORLD, 0).waits();
-        everywhere.at(WORLD, 1).waits(all_reduce(), 5 * NG_S);
-        everywhere.process(1).is(NG_LIFE_DEAD, 100 * NG_MS, exit_status);
-        made_deaths.ended = 1;
-        made_deaths_rounds(1);
+        everywhere = gave_up(exit_status);
+        rounds_after_ends(1, 1);
         EXPECT_EQ(made_deaths.opened, 0u);
         made_deaths_rounds(TIMEOUT_MS - 1000);
         EXPECT_EQ(made_deaths.opened, 0u);
@@ -369,12 +379,8 @@ TEST_F(Deaths, AfterADeadlineThatIsOnlyLoggedTheTimeOfAnEndIsNothingToOtherVerdi
     for (bool later : {false, true}) {
         made_deaths_begin(LONG_AGO);
         made_deaths_configure(5 * NG_S, TIMEOUT_MS * NG_MS);
-        everywhere = Job(3, WORLD, "dp", 6);
-        everywhere.at(WORLD, 0).waits();
-        everywhere.at(WORLD, 1).waits(all_reduce(), 5 * NG_S);
-        everywhere.process(1).is(NG_LIFE_DEAD, 100 * NG_MS, NG_EXIT_STATUS_SIGNAL + SIGABRT);
-        made_deaths.ended = 1;
-        made_deaths_rounds(1000);
+        everywhere = gave_up(NG_EXIT_STATUS_SIGNAL + SIGABRT);
+        rounds_after_ends(1, 1000);
         made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
         made_deaths_rounds(TIMEOUT_MS - 1100);
         ASSERT_EQ(made_deaths.opened, 0u);
@@ -406,12 +412,8 @@ TEST_F(Deaths, TheEndOfARankThatGaveUpHasItsOwnTime)
 /* Rank 2, for which rank 1 had waited, comes: then it is rank 1 that is missed. */
 TEST_F(Deaths, OfARankThatGaveUpTooEarlyTheEndIsNews)
 {
-    everywhere = Job(3, WORLD, "dp", 6);
-    everywhere.at(WORLD, 0).waits();
-    everywhere.at(WORLD, 1).waits(all_reduce(), 5 * NG_S);
-    everywhere.process(1).is(NG_LIFE_DEAD, 100 * NG_MS);
-    made_deaths.ended = 1;
-    made_deaths_rounds(1000);
+    everywhere = gave_up();
+    rounds_after_ends(1, 1000);
     EXPECT_EQ(made_deaths.opened, 0u);
     everywhere.at(WORLD, 2).waits(all_reduce(), 200 * NG_MS);
     made_deaths_rounds(1000);
@@ -511,8 +513,7 @@ TEST_F(Deaths, TheIncidentThreadSleepsUntilADeathTimeout)
     EXPECT_EQ(made_deaths_due_ns(), (TIMEOUT_MS - 1000) * NG_MS);
 
     made_deaths_begin(LONG_AGO);
-    made_deaths.ended = 1;
-    made_deaths_rounds(1);
+    rounds_after_ends(1, 1);
     EXPECT_LE(made_deaths_due_ns(), NG_S);
     made_deaths_answered_for_job();
     EXPECT_EQ(made_deaths_due_ns(), INT64_MAX) << "nothing is looked for any more";
@@ -535,8 +536,7 @@ TEST_F(Deaths, WhoIsGoneAsNcclSaysIsToldBeforeTheCallReturns)
 {
     made_deaths_begin(0);
     everywhere = just_left(7);
-    made_deaths.ended = 1;
-    made_deaths_rounds(100);
+    rounds_after_ends(1, 100);
     EXPECT_EQ(made_deaths.looks, 0u) << "nobody has waited for long";
     EXPECT_LT(made_deaths_hear(nullptr), HEARD_MS);
     EXPECT_EQ(made_deaths.opened, 1u);
@@ -662,8 +662,7 @@ TEST_F(Deaths, WhoLeavesForAnEndThatWasToldIsNoNewsToOneThatWaitsForItAlone)
         made_deaths_begin(LONG_AGO);
         everywhere = here = left_since_told(told, false);
         made_deaths_told(ROW, 4);
-        made_deaths.ended = 2;
-        made_deaths_rounds(3000);
+        rounds_after_ends(2, 3000);
         EXPECT_GT(made_deaths.looks, 0u);
         EXPECT_EQ(made_deaths.opened, told ? 0u : 1u)
             << "it is where NCCL has not told it anything";
@@ -672,8 +671,7 @@ TEST_F(Deaths, WhoLeavesForAnEndThatWasToldIsNoNewsToOneThatWaitsForItAlone)
     /* Where nobody has told that end, it is told now. */
     made_deaths_begin(LONG_AGO);
     everywhere = here = left_since_told(true, false);
-    made_deaths.ended = 2;
-    made_deaths_rounds(3000);
+    rounds_after_ends(2, 3000);
     EXPECT_EQ(made_deaths.opened, 1u);
     EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_DEAD_RANK);
     EXPECT_EQ(made_deaths.group_id, ROW);
@@ -688,8 +686,7 @@ TEST_F(Deaths, WhoLeftForOneThatDoesNotAnswerIsNoNewsUntilItIsKnownWhetherThatOn
     job.process(2).life_age_ns = job.process(2).alive_age_ns = 0;
     job.process(2).quiet_ns = 2 * NG_S;
     everywhere = here = job;
-    made_deaths.ended = 1;
-    made_deaths_rounds(3000);
+    rounds_after_ends(1, 3000);
     EXPECT_GT(made_deaths.looks, 1u);
     EXPECT_EQ(made_deaths.opened, 0u);
     job.process(2).quiet_ns = 0; /* it lives, so that was not it */
@@ -705,8 +702,7 @@ TEST_F(Deaths, AnotherEndIsNewsThoughTheOneForWhichOthersLeftWasToldJustBefore)
     made_deaths_begin(LONG_AGO);
     everywhere = here = left_since_told(true, true);
     made_deaths_told(ROW, 4);
-    made_deaths.ended = 3;
-    made_deaths_rounds(1);
+    rounds_after_ends(3, 1);
     EXPECT_EQ(made_deaths.opened, 1u);
     EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
     EXPECT_EQ(made_deaths.group_id, COL);
@@ -733,9 +729,7 @@ TEST_F(Deaths, ASuspicionOfOthersChangesNothingAfterADeadlineButTheLogIfItIsNew)
         made_deaths_begin(0);
         made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
         unsigned before = made_deaths.verdicts_read;
-        testing::internal::CaptureStderr();
-        made_deaths_suspicion(one.epoch, one.differs);
-        std::string said = testing::internal::GetCapturedStderr();
+        std::string said = said_by([&] { made_deaths_suspicion(one.epoch, one.differs); });
         EXPECT_EQ(made_deaths.verdicts_read - before, one.read) << one.epoch;
         if (*one.line)
             EXPECT_NE(said.find(one.line), std::string::npos) << said;
@@ -823,7 +817,6 @@ TEST_F(Deaths, WhileOthersMayBeInTheAbortOfADeadlineTheyAreNotSuspected)
         made_deaths_alarms();
         EXPECT_EQ(made_deaths.opened, policy == NG_ON_TIMEOUT_LOG ? 3u : 2u) << "later";
     }
-    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
 /* Its alarm is examined again and again meanwhile, in the same rounds. */
@@ -847,7 +840,6 @@ TEST_F(Deaths, WhileALateAlarmIsPutOffAfterAnAbortEndsAreToldAndTheirClockRuns)
     EXPECT_EQ(made_deaths.kind, (unsigned)NG_KIND_LEFT_EARLY);
     made_deaths_rounds(3000);
     EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
-    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
 /* It may be frozen, which only the others of its host can see. */
@@ -958,9 +950,7 @@ TEST_F(Deaths, AllOfAProcessesCommunicatorsMayWaitForTheirTurnAtOnce)
 /* What the log has of one look at the news: lines that are looked for, in any order. */
 std::string said_of_news()
 {
-    testing::internal::CaptureStderr();
-    made_deaths_news();
-    return testing::internal::GetCapturedStderr();
+    return said_by(made_deaths_news);
 }
 
 int count(const std::string &text, const std::string &part)
@@ -987,7 +977,6 @@ TEST_F(Deaths, WhatAnotherClaimsLetsARankDoLessThanItIsSetToAndNeverMore)
             EXPECT_EQ(made_deaths.policy, by_gravity[own < theirs ? own : theirs])
                 << own << ", " << theirs;
         }
-    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
 TEST_F(Deaths, APersonsAbortThroughTheStoreDoesNotTouchARankThatIsSetToLog)
@@ -997,7 +986,6 @@ TEST_F(Deaths, APersonsAbortThroughTheStoreDoesNotTouchARankThatIsSetToLog)
     EXPECT_TRUE(made_deaths_aborts(false)) << "the files of this host's board are the user's own";
     made_deaths_set_policy(NG_ON_TIMEOUT_ABORT);
     EXPECT_TRUE(made_deaths_aborts(true));
-    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
 /* A rank that exits because others act on a deadline keeps their verdict on the disk of its host.
@@ -1005,9 +993,7 @@ TEST_F(Deaths, APersonsAbortThroughTheStoreDoesNotTouchARankThatIsSetToLog)
 TEST_F(Deaths, WhoExitsKeepsTheVerdictOnADeadlineThatItHasNotReadYet)
 {
     made_deaths_claimed(3, NG_ON_TIMEOUT_KILL);
-    testing::internal::CaptureStderr();
-    made_deaths_exits();
-    EXPECT_EQ(count(testing::internal::GetCapturedStderr(), "deadline passed: missing_rank"), 1);
+    EXPECT_EQ(count(said_by([&] { made_deaths_exits(); }), "deadline passed: missing_rank"), 1);
     EXPECT_EQ(made_deaths.verdicts_read, 1u);
     EXPECT_EQ(made_deaths.acted, 0u) << "it ends by itself";
     made_deaths_exits();
@@ -1078,9 +1064,8 @@ TEST_F(Deaths, ASuspicionOfItsOwnLeavesTheFilesOfADeadline)
         write_whole_file(folder / "verdict.json", "before");
         if (deadline)
             made_deaths_deadline(WORLD, 7, NG_OP_AllReduce);
-        testing::internal::CaptureStderr();
-        made_deaths_lead_suspicion(folder.path().c_str(), true);
-        std::string said = testing::internal::GetCapturedStderr();
+        std::string said =
+            said_by([&] { made_deaths_lead_suspicion(folder.path().c_str(), true); });
         EXPECT_EQ(read_whole_file(folder / "verdict.json") == "before", deadline);
         EXPECT_EQ(std::filesystem::exists(folder / "verdict.txt"), !deadline);
         EXPECT_EQ(count(said, "calls differ: mismatch"), 1) << said;
@@ -1123,9 +1108,8 @@ TEST_F(Deaths, LongAfterADeadlineSuspicionsOfOtherCallsAreWrittenAgain)
         EXPECT_EQ(read_whole_file(folder / "verdict.json") == "of another host",
                   later_ns >= bound_ns);
         write_whole_file(folder / "verdict.json", "of the deadline");
-        testing::internal::CaptureStderr();
-        made_deaths_lead_suspicion(folder.path().c_str(), true);
-        EXPECT_EQ(count(testing::internal::GetCapturedStderr(), "; evidence in"),
+        EXPECT_EQ(count(said_by([&] { made_deaths_lead_suspicion(folder.path().c_str(), true); }),
+                        "; evidence in"),
                   later_ns >= bound_ns);
         EXPECT_EQ(read_whole_file(folder / "verdict.json") == "of the deadline",
                   later_ns < bound_ns);
@@ -1165,8 +1149,6 @@ TEST_F(Deaths, ACallThatBeginsWhileKillIsCarriedOutIsNotOneThatWasGivenUp)
         made_deaths_alarms();
         EXPECT_EQ(made_deaths.opened, meanwhile ? 1u : 0u);
     }
-    made_deaths.act_ns = 0;
-    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
 /* Its own abort takes longer than theirs. */
@@ -1177,12 +1159,11 @@ TEST_F(Deaths, ARankThatEndsByAVerdictDoesNotFollowNeighboursThatHaveEnded)
     made_deaths_claimed(1, NG_ON_TIMEOUT_TEARDOWN);
     said_of_news();
     ASSERT_EQ(made_deaths.acted, 1u);
-    testing::internal::CaptureStderr();
-    made_deaths_neighbours_ended(NG_ON_TIMEOUT_TEARDOWN, folder.path().c_str());
-    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    std::string said = said_by(
+        [&] { made_deaths_neighbours_ended(NG_ON_TIMEOUT_TEARDOWN, folder.path().c_str()); });
+    EXPECT_EQ(said, "");
     EXPECT_EQ(made_deaths.acted, 1u);
     EXPECT_FALSE(std::filesystem::exists(folder / "verdict.json"));
-    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
 TEST_F(Deaths, ARankFollowsNeighboursThatHaveEndedByAVerdictThatItCannotRead)
@@ -1196,33 +1177,28 @@ TEST_F(Deaths, ARankFollowsNeighboursThatHaveEndedByAVerdictThatItCannotRead)
             said_of_news();
         }
         unsigned before = made_deaths.acted;
-        testing::internal::CaptureStderr();
-        made_deaths_neighbours_ended(NG_ON_TIMEOUT_TEARDOWN, folder.path().c_str());
-        EXPECT_EQ(count(testing::internal::GetCapturedStderr(),
-                        "unknown: other ranks of this host were ended by a verdict"),
-                  1);
+        std::string said = said_by(
+            [&] { made_deaths_neighbours_ended(NG_ON_TIMEOUT_TEARDOWN, folder.path().c_str()); });
+        EXPECT_EQ(count(said, "unknown: other ranks of this host were ended by a verdict"), 1);
         EXPECT_EQ(made_deaths.acted, before + 1) << heard;
         EXPECT_EQ(made_deaths.policy, (unsigned)NG_ON_TIMEOUT_TEARDOWN);
         EXPECT_TRUE(std::filesystem::exists(folder / "verdict.json"));
     }
-    made_deaths_set_policy(NG_ON_TIMEOUT_LOG);
 }
 
 /* Deadlines of this process are served between two looks at the news. */
 TEST_F(Deaths, ABoardThatTellsWithoutEndKeepsNobody)
 {
-    testing::internal::CaptureStderr();
-    unsigned asked = made_deaths_flood(true);
-    testing::internal::GetCapturedStderr();
+    unsigned asked = 0;
+    said_by([&] { asked = made_deaths_flood(true); });
     EXPECT_GT(asked, 10u);
     EXPECT_LT(asked, 100u);
 }
 
 TEST_F(Deaths, ABoardThatTellsTheSameAgainIsNotFollowed)
 {
-    testing::internal::CaptureStderr();
-    unsigned asked = made_deaths_flood(false);
-    testing::internal::GetCapturedStderr();
+    unsigned asked = 0;
+    said_by([&] { asked = made_deaths_flood(false); });
     EXPECT_LE(asked, 4u);
 }
 
