@@ -1173,12 +1173,16 @@ namespace
 
 int host_call(void *comm, enum ng_op op, int (*inside)(void *) = nullptr, void *argument = nullptr)
 {
-    struct made_call call = {};
-    call.op = op;
-    call.comm = comm;
-    call.inside = inside;
-    call.argument = argument;
+    struct made_call call = {.op = op, .comm = comm, .inside = inside, .argument = argument};
     return made_call(0, &call);
+}
+
+/* The program asks how a communicator is. */
+void expect_asked(void *comm)
+{
+    int state = ncclSuccess;
+    struct made_call ask = {.op = NG_OP_CommGetAsyncError, .comm = comm, .answer = &state};
+    EXPECT_EQ(made_call(0, &ask), OK);
 }
 
 } // namespace
@@ -1229,10 +1233,7 @@ TEST_F(CallPath, AHostCallInAGroupIsOpenUntilItCloses)
         struct made_group group = group_of(handle);
         return group.host_op == NG_OP_CommWindowRegister && !group.host_open ? OK : REFUSED;
     };
-    struct made_call end = {};
-    end.op = NG_OP_GroupEnd;
-    end.inside = look;
-    end.argument = comm;
+    struct made_call end = {.op = NG_OP_GroupEnd, .inside = look, .argument = comm};
     EXPECT_EQ(made_call(0, &end), OK);
     EXPECT_EQ(group_of(comm).host_op, 0u);
     EXPECT_EQ(group_of(comm).host_entered[0], 1u);
@@ -1249,12 +1250,7 @@ TEST_F(CallPath, AHostCallInAGroupLastsWhileItIsInProgress)
     EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
     made_group_end(0, ncclInProgress);
     EXPECT_EQ(group_of(comm).host_op, (uint32_t)NG_OP_CommWindowRegister);
-    int state = ncclSuccess;
-    struct made_call ask = {};
-    ask.op = NG_OP_CommGetAsyncError;
-    ask.comm = comm;
-    ask.answer = &state;
-    EXPECT_EQ(made_call(0, &ask), OK);
+    expect_asked(comm);
     EXPECT_EQ(group_of(comm).host_op, 0u);
 }
 
@@ -1269,12 +1265,7 @@ TEST_F(CallPath, AHostCallLastsWhileItIsInProgressThoughItReturnedSuccess)
     EXPECT_TRUE(made_question_was_counted());
     EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_CommWindowRegister);
     made_set_async_error(comm, OK);
-    int state = ncclSuccess;
-    struct made_call ask = {};
-    ask.op = NG_OP_CommGetAsyncError;
-    ask.comm = comm;
-    ask.answer = &state;
-    EXPECT_EQ(made_call(0, &ask), OK);
+    expect_asked(comm);
     EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_NONE);
     EXPECT_EQ(host_call(comm, NG_OP_CommWindowRegister), OK);
     EXPECT_EQ(ng_in_flight_call(made_comm(comm)), (uint32_t)NG_OP_NONE) << "it was over at once";

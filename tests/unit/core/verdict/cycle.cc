@@ -7,14 +7,19 @@ extern "C" {
 #include "core/verdict/cycle.h"
 }
 
+/* Groups 1 and 2 of all ranks, whose calls are numbered as each process makes them. */
+static Job numbered_groups(int ranks)
+{
+    Job job(ranks, 1, "a");
+    job.group(2, "b");
+    job.number_by_process();
+    return job;
+}
+
 TEST(Verdict, GroupsTakenInOppositeOrderAreADeadlock)
 {
-    Job job(2, 1, "a");
-    job.group(2, "b");
-    for (int rank : {0, 1}) {
-        job.at(1, rank).did(4);
-        job.at(2, rank).did(2);
-    }
+    Job job(2, 1, "a", 4);
+    job.group(2, "b", {0, 1}, 2);
     job.at(1, 0).waits();
     job.at(2, 1).waits();
     Judgement judgement =
@@ -54,12 +59,10 @@ TEST(Verdict, GroupsTakenInOppositeOrderAreADeadlock)
 TEST(Verdict, ADeadlockTellsGroupsApartThatNamesDoNot)
 {
     for (const char *name : {"", "tp"}) {
-        Job job(2, 0xaa, name);
-        job.group(0xbb, name);
-        job.at(0xaa, 0).did(4).waits();
-        job.at(0xaa, 1).did(4);
-        job.at(0xbb, 0).did(2);
-        job.at(0xbb, 1).did(2).waits();
+        Job job(2, 0xaa, name, 4);
+        job.group(0xbb, name, {0, 1}, 2);
+        job.at(0xaa, 0).waits();
+        job.at(0xbb, 1).waits();
         Judgement judgement = expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY);
         for (const std::string &why : judgement.whys)
             EXPECT_TRUE(mentions(why, "00000000000000aa") && mentions(why, "00000000000000bb"))
@@ -73,13 +76,10 @@ TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
     for (auto [ranks, odd] : sizes_and_culprits())
         for (uint64_t odd_in : {1, 2}) {
             uint64_t others_in = 3 - odd_in;
-            Job job(ranks, 1, "a");
-            job.group(2, "b");
-            for (int rank = 0; rank < ranks; rank++) {
-                job.at(1, rank).did(4);
-                job.at(2, rank).did(4);
+            Job job(ranks, 1, "a", 4);
+            job.group(2, "b", all_but(ranks, {}), 4);
+            for (int rank = 0; rank < ranks; rank++)
                 job.at(rank == odd ? odd_in : others_in, rank).waits();
-            }
             Judgement judgement =
                 expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY, NG_CONFIDENCE_CERTAIN);
             EXPECT_EQ(judgement.cycle.size(), 2u);
@@ -105,9 +105,7 @@ TEST(Verdict, OfTwoGroupsTheRankThatIsAloneWithItsOrderIsNamed)
 TEST(Verdict, OfTwoGroupsTheRanksThatHavePassedTheOneCallTakeSides)
 {
     for (int how : {0, 1, 2, 3}) {
-        Job job(4, 1, "a");
-        job.group(2, "b");
-        job.number_by_process();
+        Job job = numbered_groups(4);
         for (int rank : {1, 3})
             job.at(2, rank).did(1);
         job.at(2, 0).waits();
@@ -198,9 +196,7 @@ TEST(Verdict, TheRankThatIsAloneWithItsOrderOnItsStreamIsNamed)
 /* Three rounds of two calls, as every rank makes them; in the fourth one rank departs from that. */
 static Job rounds(int ranks)
 {
-    Job job(ranks, 1, "a");
-    job.group(2, "b");
-    job.number_by_process();
+    Job job = numbered_groups(ranks);
     for (int round = 0; round < 3; round++)
         for (int rank = 0; rank < ranks; rank++) {
             job.at(1, rank).did(1);
@@ -228,9 +224,7 @@ TEST(Verdict, OfTwoRanksInOppositeOrderTheOneThatDepartsFromItsRoundsIsLikelyWro
 TEST(Verdict, ARankMayHaveDepartedFromItsRoundsSomeCallsAgo)
 {
     for (int odd : {0, 1}) {
-        Job job(2, 1, "a");
-        job.group(2, "b");
-        job.number_by_process();
+        Job job = numbered_groups(2);
         for (int rank : {0, 1}) {
             for (int round = 0; round < 5; round++) {
                 for (int i = 0; i < 4 && (round < 4 || rank == odd); i++)
@@ -266,9 +260,7 @@ TEST(Verdict, WhoDepartedShortlyBeforeGoesBeforeWhoDepartedLongBefore)
 TEST(Verdict, WhereAllRanksDepartedAlikeTheOneThatDidOnceMoreIsLikelyWrong)
 {
     for (int odd : {0, 1}) {
-        Job job(2, 1, "a");
-        job.group(2, "b");
-        job.number_by_process();
+        Job job = numbered_groups(2);
         for (int rank : {0, 1}) {
             job.at(1, rank).did(1);
             job.at(2, rank).did(2);
@@ -456,9 +448,7 @@ TEST(Verdict, ARingOfPairsInNcclGroupsOnOneStreamIsADeadlock)
 TEST(Verdict, WhatOthersHaveFinishedIsNotWhatARankIsInThoughItsGroupHasNotEnded)
 {
     for (bool others_did : {true, false}) {
-        Job job(4, 1, "a");
-        job.group(2, "b");
-        job.number_by_process();
+        Job job = numbered_groups(4);
         for (int rank = 0; rank < 4; rank++) {
             job.at(1, rank).did(3);
             job.at(2, rank).did(3);
@@ -485,9 +475,7 @@ TEST(Verdict, WhatOthersHaveFinishedIsNotWhatARankIsInThoughItsGroupHasNotEnded)
  * the next. */
 TEST(Verdict, WhoseLastCallOthersHaveFinishedHasNotComeToTheNext)
 {
-    Job job(4, 1, "a");
-    job.group(2, "b");
-    job.number_by_process();
+    Job job = numbered_groups(4);
     for (int rank = 0; rank < 4; rank++) {
         job.at(1, rank).did(3);
         job.at(2, rank).did(3);
@@ -507,9 +495,7 @@ TEST(Verdict, WhoseLastCallOthersHaveFinishedHasNotComeToTheNext)
 TEST(Verdict, OppositeOrderOnOneStreamIsADeadlockThoughBothSeemToHaveBegun)
 {
     for (bool one_stream : {true, false}) {
-        Job job(4, 1, "a");
-        job.group(2, "b");
-        job.number_by_process();
+        Job job = numbered_groups(4);
         for (int rank = 0; rank < 4; rank++)
             for (uint64_t i : {0, 1}) {
                 Member &member = job.at(rank == 2 ? 2 - i : 1 + i, rank).waits();
@@ -526,9 +512,7 @@ TEST(Verdict, OppositeOrderOnOneStreamIsADeadlockThoughBothSeemToHaveBegun)
 TEST(Verdict, ADeadlockThroughThreadsThatMayBeFreeIsOnlyLikely)
 {
     for (bool one_each : {true, false}) {
-        Job job(4, 1, "a");
-        job.group(2, "b");
-        job.number_by_process();
+        Job job = numbered_groups(4);
         for (int rank = 0; rank < 4; rank++)
             for (uint64_t group : {1, 2}) {
                 Member &member = job.at(group, rank);
