@@ -511,9 +511,9 @@ TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
     EXPECT_EQ(again.members[0].host_calls.op, (uint32_t)NG_OP_NONE);
 }
 
-/* A view grew: tell the new fields, at the end of their block; except suspect_ns and
- * cold_suspect_ns of a process, which readers have from the boxes of their own host, as they have
- * ring_first and watched_age_ns, and run_word, which is in the head. */
+/* A view grew: tell the new fields, at the end of their block, and name them in FIELDS above;
+ * except suspect_ns and cold_suspect_ns of a process, which readers have from the boxes of their
+ * own host, as they have ring_first and watched_age_ns, and run_word, which is in the head. */
 TEST(Progress, KnowsEveryFieldOfTheView)
 {
     EXPECT_EQ(sizeof(struct ng_view_process), 1256u);
