@@ -602,7 +602,6 @@ static void limit_after(void)
     set_limits(limits, sizeof(limits) / sizeof(limits[0]));
 }
 
-/* Few files, where NCCL itself still works. */
 static void become_nobody(void)
 {
     FAIL_IF(setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0, "setuid");
