@@ -5,7 +5,11 @@
  *
  *     LD_PRELOAD=libdelays.so DELAYS=SEED PROGRAM …
  *
- * Without DELAYS it does nothing. Each thread draws from a sequence of its own, made of the seed,
+ * Without DELAYS it does nothing. With DELAYS_ENTRIES=N besides, threads are also held up at one in
+ * N entries of functions, in code that was built with -finstrument-functions: between any two lines
+ * of a test, for example, while the guard's own threads go on.
+ *
+ * Each thread draws from a sequence of its own, made of the seed,
  * the program's name, RANK and its place among its creator's threads: what a thread draws does not
  * depend on what the others do, and a run is as repeatable as its system calls are.
  *
@@ -90,6 +94,10 @@ struct chance {
  * that made it. */
 static const struct chance thread_begins = IN(3, 60000), thread_made = IN(4, 40000),
                            process_made = IN(2, 50000);
+
+/* One in so many entries of functions: DELAYS_ENTRIES. Long enough for a watchdog to make a round.
+ */
+static struct chance at_entry = {0, 250000};
 
 /* Programs that are no part of what is tested, whoever starts them. */
 static const char *const left_alone[] = {"redis-server", "redis-sentinel", "redis-cli"};
@@ -205,20 +213,29 @@ static bool is_left_alone(const char *program)
     return false;
 }
 
+static unsigned long long number_of(const char *name, const char *text)
+{
+    char *end;
+    unsigned long long number = strtoull(text, &end, 10);
+
+    if (end == text || *end) {
+        dprintf(STDERR_FILENO, "delays: %s=%s is no number\n", name, text);
+        abort();
+    }
+    return number;
+}
+
 __attribute__((constructor)) static void begin(void)
 {
-    const char *text = getenv("DELAYS");
+    const char *text = getenv("DELAYS"), *entries = getenv("DELAYS_ENTRIES");
     unsigned long long seed;
-    char *end;
 
     find_next();
     if (!text || is_left_alone(program_invocation_short_name))
         return;
-    seed = strtoull(text, &end, 10);
-    if (end == text || *end) {
-        dprintf(STDERR_FILENO, "delays: DELAYS=%s is no number\n", text);
-        abort();
-    }
+    seed = number_of("DELAYS", text);
+    if (entries)
+        at_entry.one_in = (unsigned)number_of("DELAYS_ENTRIES", entries);
     process = mix_text(mix_text(mix(seed), program_invocation_short_name), getenv("RANK"));
     self.state = process | 1;
     on = true;
@@ -250,6 +267,13 @@ SEEN uint64_t delays_asked_ns(void)
     }
 
 FUNCTIONS(WRAPPER)
+
+/* Called where functions begin in code built with -finstrument-functions; that of the C library
+ * does nothing. */
+SEEN void __cyg_profile_func_enter(void *function, void *caller)
+{
+    hold(&at_entry);
+}
 
 /*
  * What a new thread begins with. Not of malloc: a thread that gives memory back has a heap of 64

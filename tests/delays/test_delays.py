@@ -12,7 +12,7 @@ TOLD = re.compile(r"^made (-?\d+) asked (-?\d+) took (\d+)$", re.M)
 def run(what, seed, preload=None, name=None, **env):
     """Runs the program; [(made, asked_ns, took_ns)] of each of its processes."""
     library, program, _ = PLACES
-    drop = ("LD_PRELOAD", "DELAYS", "RANK")
+    drop = ("LD_PRELOAD", "DELAYS", "DELAYS_ENTRIES", "RANK")
     env = {**{key: value for key, value in os.environ.items() if key not in drop}, **env}
     env["LD_PRELOAD"] = library if preload is None else preload
     if seed is not None:
@@ -66,6 +66,13 @@ class Delays(unittest.TestCase):
         self.assertGreater(made, 10)
         self.assertGreater(asked_ns, 10000000)
 
+    def test_entries_of_functions_are_held_up(self):
+        (made, asked_ns), = delays_of("alone", 1, DELAYS_ENTRIES="200")
+        (without, rest_ns), = delays_of("alone", 1)
+        self.assertGreater(made, without)
+        self.assertGreater(asked_ns, rest_ns + 1000000000)
+        self.assertEqual(delays_of("alone", None, DELAYS_ENTRIES="200"), [(0, 0)])
+
     def test_beside_the_guard(self):
         library, _, guard = PLACES
         for preload in (f"{library}:{guard}", f"{guard}:{library}"):
@@ -79,6 +86,8 @@ class Delays(unittest.TestCase):
         for seed in ("", "x", "1x"):
             with self.assertRaisesRegex(AssertionError, f"DELAYS={seed} is no number"):
                 run("alone", seed)
+        with self.assertRaisesRegex(AssertionError, "DELAYS_ENTRIES=x is no number"):
+            run("alone", 1, DELAYS_ENTRIES="x")
 
 
 if __name__ == "__main__":
