@@ -568,8 +568,10 @@ static void read_nan(const struct ng_box_header *header, const struct reading *r
 /* Clean, whatever a damaged box has there. */
 static int read_settings(const struct reading *reading)
 {
-    size_t bytes = strnlen(reading->box->settings, reading->box->settings_bytes);
+    size_t bytes = reading->box->settings_bytes;
 
+    if (bytes)
+        bytes = strnlen(reading->box->settings, bytes);
     if (!bytes)
         return 0;
     char *text = ng_arena_alloc(&reading->view->arena, bytes + 1);
