@@ -408,6 +408,13 @@ int64_t ng_deadline_extension(const struct ng_comm *comm, int64_t mark)
     return NG_LOAD(deadline_of(comm)->extended_ns) - mark;
 }
 
+int64_t ng_deadline_extended_since(const struct ng_comm *comm, int64_t mono_ns)
+{
+    const struct ng_deadline *deadline = deadline_of(comm);
+
+    return NG_LOAD(deadline->last_extended_mono_ns) >= mono_ns ? NG_LOAD(deadline->extended_ns) : 0;
+}
+
 enum ng_on_timeout ng_deadline_policy(uint64_t group_id, enum ng_op op)
 {
     uint32_t count = ng_comm_count();

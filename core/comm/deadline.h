@@ -131,6 +131,10 @@ void ng_deadline_expire_suspensions(int64_t now_mono_ns);
 int64_t ng_deadline_mark(const struct ng_comm *comm, int64_t entered_mono_ns);
 int64_t ng_deadline_extension(const struct ng_comm *comm, int64_t mark);
 
+/* For who has no mark: all extensions of the communicator, earlier ones too, if any was made since
+ * `mono_ns`; else 0. Any guard thread. */
+int64_t ng_deadline_extended_since(const struct ng_comm *comm, int64_t mono_ns);
+
 /* ---- For the incident thread ---- */
 
 /* The policy for a deadline of this operation of this group if this process is a member; else the

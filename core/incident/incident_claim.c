@@ -233,6 +233,19 @@ static bool is_undecided_yet(const struct ng_alarm *alarm, const struct ng_verdi
            alarm->age_ns < OTHERS_NS;
 }
 
+/* Work that a stuck watchdog saw last may be over on the device. It is not if a rank has not made a
+ * call for which all of them wait. In all other cases no deadline has passed for certain: other
+ * ranks that wait have theirs, and NCCLGUARD_HEARTBEAT_TIMEOUT acts on the watchdog. */
+static bool may_be_over(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+{
+    bool is_shown = verdict->group_id == alarm->group_id && verdict->seq == alarm->seq &&
+                    ng_op_is_symmetric(verdict->op) && verdict->kind != NG_KIND_HEALTHY &&
+                    verdict->kind != NG_KIND_GPU_STALL && verdict->kind != NG_KIND_WATCHDOG_STUCK &&
+                    verdict->confidence == NG_CONFIDENCE_CERTAIN;
+
+    return alarm->unwatched && !is_shown;
+}
+
 /* A rank of another host that neither answers nor arrives may be frozen: the other processes of its
  * host check once a second. A deadline does not wait for them. */
 static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
@@ -351,7 +364,8 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     /* A death has a clock of its own, which is put off for nobody. */
     bool asked = !early && is_about_time(alarm) && !alarm->death &&
                  ng_ras_witness_is_awaited(&view, &verdict);
-    bool waits = alarm && alarm->death && !may_act_on_death(wanted, &verdict);
+    bool waits = alarm && (may_be_over(alarm, &verdict) ||
+                           (alarm->death && !may_act_on_death(wanted, &verdict)));
     if (early || asked || waits || (alarm && ng_claim_is_settled(alarm))) {
         ng_claim_end(wanted->level, early || waits);
         if (early || asked)

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "core/comm/comm.h"
 #include "core/comm/deadline.h"
 #include "core/device/device_wait.h"
 #include "core/incident/alarms.h"
@@ -18,6 +19,7 @@
 #define WATCHDOG_SILENCE_NS (5 * NG_S)
 /* The longest ordinary round of the incident thread, including its work. */
 #define STEP_NS (2 * NG_S)
+#define LOOK_NS (10 * NG_S) /* from look to look, once a deadline has passed */
 
 static struct {
     int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
@@ -29,9 +31,18 @@ void ng_watchdog_fallback_begin(void)
     own.stood_in_ns = ng_clock_mono_ns();
 }
 
+/* Has `age` passed the deadline, or reached the next look after it, since it was `before`? What
+ * others wait for may show only later. */
+static bool is_due(int64_t before, int64_t age, int64_t timeout)
+{
+    return age >= timeout &&
+           (before < timeout || (age - timeout) / LOOK_NS != (before - timeout) / LOOK_NS);
+}
+
 /*
  * If the watchdog is stuck in a CUDA call or in the dynamic linker, the clocks of what it last saw
- * in flight continue here, credited like its own, so that deadlines still apply.
+ * in flight continue here, credited like its own. The device may have finished it since: a deadline
+ * passes only if other ranks show that it cannot have (core/incident/incident_claim.c).
  */
 void ng_watchdog_fallback_check(void)
 {
@@ -73,14 +84,18 @@ void ng_watchdog_fallback_check(void)
         if (NG_LOAD(group->rests))
             continue;
         NG_STORE(group->pending_age_ns, age);
-        if (timeout <= 0 || before >= timeout || age < timeout)
+        if (timeout <= 0)
+            continue;
+        timeout += ng_deadline_extended_since(ng_comm_at(i), now - age);
+        if (!is_due(before, age, timeout))
             continue;
         struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
                                  .group_id = NG_LOAD(group->id),
                                  .seq = NG_LOAD(group->pending_seq),
                                  .age_ns = age,
                                  .record = NG_LOAD(group->pending_record),
-                                 .restarts = ng_alarm_restarts()};
+                                 .restarts = ng_alarm_restarts(),
+                                 .unwatched = true};
         ng_device_wait_expire(i, now - age);
         ng_alarms_handle(&alarm);
     }

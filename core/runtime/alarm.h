@@ -28,6 +28,8 @@ struct ng_alarm {
     uint64_t record;
     uint32_t restarts; /* restarts of the watchdog's clocks when it was raised */
     bool watchdog;     /* the watchdog itself is stuck: raised by the monitor */
+    bool unwatched;    /* a deadline of work that a stuck watchdog saw last: the device may have
+                        * finished it since */
     bool
         death; /* a rank ended this long ago and others wait for it: no deadline need have passed */
     struct ng_disagreement disagreement; /* ranks make different calls; group_id 0: they do not */

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
@@ -67,10 +68,28 @@ static int blame_watchdog(struct ng_verdict_builder *builder, uint32_t index)
     return 0;
 }
 
+/* Is a rank whose device is watched named? */
+static bool names_watched(const struct ng_verdict_builder *builder)
+{
+    const struct ng_view *view = builder->view;
+
+    for (uint32_t i = 0; i < builder->verdict->culprit_count; i++) {
+        const struct ng_culprit *culprit = &builder->verdict->culprits[i];
+        bool watched = true;
+        for (uint32_t k = 0; k < view->process_count && watched; k++)
+            watched = !is_unwatched(&view->processes[k]) ||
+                      view->processes[k].pid != culprit->pid ||
+                      strcmp(view->processes[k].host, culprit->host) != 0;
+        if (watched)
+            return true;
+    }
+    return false;
+}
+
 /*
  * If a watchdog is stuck, it is not known what the devices of its process have finished. So it is
  * the reason if a device appears not to finish, or nothing appears wrong; it is not the reason if
- * the ranks' calls explain the stall without it.
+ * the ranks' calls, or what a watched device shows, explain the stall without it.
  */
 int ng_verdict_builder_watchdogs(struct ng_verdict_builder *builder, bool asked)
 {
@@ -78,7 +97,8 @@ int ng_verdict_builder_watchdogs(struct ng_verdict_builder *builder, bool asked)
     const struct ng_view *view = builder->view;
     bool healthy = verdict->kind == NG_KIND_HEALTHY;
     bool explained =
-        !healthy && verdict->kind != NG_KIND_GPU_STALL && verdict->kind != NG_KIND_UNKNOWN;
+        !healthy && ((verdict->kind != NG_KIND_GPU_STALL && verdict->kind != NG_KIND_UNKNOWN) ||
+                     names_watched(builder));
     uint32_t stuck = 0;
     int error = 0;
 

@@ -269,7 +269,7 @@ void made_deaths_begin(int64_t pending_age_ns)
     atomic_store(&ng_guard.running, true);
     NG_STORE(ng_guard.box.threads[0].op, NG_OP_NONE);
     NG_STORE(ng_guard.box.header->group_used, 1);
-    NG_STORE(ng_guard.box.groups[0].pending_record, 1);
+    made_deaths_saw_last(0, 1);
     NG_STORE(ng_guard.box.groups[0].pending_age_ns, pending_age_ns);
     ng_deaths_after_fork();
     ng_response_after_fork();
@@ -304,6 +304,32 @@ void made_deaths_no_deadline(void)
 void made_deaths_stop(int64_t ns)
 {
     now_ns += ns;
+}
+
+void made_deaths_saw_last(uint64_t group_id, uint64_t seq)
+{
+    struct ng_box_group *group = &ng_guard.box.groups[0];
+
+    NG_STORE(group->id, group_id);
+    NG_STORE(group->pending_record, seq);
+    NG_STORE(group->pending_seq, seq);
+    NG_STORE(group->pending_age_ns, 0);
+    NG_STORE(group->timeout_ns, ng_guard.config.timeout_ns);
+}
+
+void made_deaths_extend(int64_t ns)
+{
+    ng_deadline_extend(0, ns);
+}
+
+/* This process has no communicators. */
+bool __real_ng_watchdog_still(const struct ng_alarm *alarm);
+bool __wrap_ng_watchdog_still(const struct ng_alarm *alarm)
+{
+    const struct ng_box_group *group = &ng_guard.box.groups[0];
+
+    return __real_ng_watchdog_still(alarm) ||
+           (alarm->unwatched && NG_LOAD(group->pending_record) == alarm->record);
 }
 
 static bool watchdog_is_own;

@@ -64,6 +64,11 @@ void made_deaths_stop(int64_t ns);
  * is in a call of CUDA, or (`own`) gets no processor. How old the pending work counts then. */
 int64_t made_deaths_silence(bool own, unsigned count);
 
+/* The call of its only communicator that the watchdog saw in flight last, as it begins to hang; and
+ * an extension of deadlines by the program. */
+void made_deaths_saw_last(uint64_t group_id, uint64_t seq);
+void made_deaths_extend(int64_t ns);
+
 /* When the next round of the incident thread is due because of ends, from now on; INT64_MAX: never.
  */
 int64_t made_deaths_due_ns(void);

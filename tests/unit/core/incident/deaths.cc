@@ -1264,6 +1264,79 @@ TEST_F(Deaths, TheClocksOfAWatchdogThatHangsInACallGoOn)
     EXPECT_GE(made_deaths_silence(false, 20), 15 * NG_S);
 }
 
+/* Rank 0's watchdog hangs, and saw it in collective 7 last; rank 1 has made so many calls. */
+static Job unwatched(int done)
+{
+    Job job(2, WORLD, "dp");
+    job.at(WORLD, 0).did(6).waits(all_reduce(), 700 * NG_S);
+    job.at(WORLD, 1).did(done);
+    made_deaths_saw_last(WORLD, 7);
+    return job;
+}
+
+TEST_F(Deaths, ADeadlineOfARankWhoseWatchdogHangsPassesIfAnotherHasNotMadeTheCall)
+{
+    everywhere = unwatched(6);
+    made_deaths_silence(false, 590);
+    EXPECT_EQ(made_deaths.opened, 0u) << "not yet";
+    made_deaths_silence(false, 20);
+    EXPECT_EQ(made_deaths.opened, 1u);
+    EXPECT_EQ(made_deaths.level, (unsigned)NG_INCIDENT_TIMEOUT);
+    EXPECT_EQ(made_deaths.seq, 7u);
+}
+
+/* Its device may have finished the call, too. */
+TEST_F(Deaths, NoDeadlineOfACallThatAllHaveMadePassesWhileTheWatchdogHangs)
+{
+    everywhere = unwatched(9);
+    made_deaths_silence(false, 2000);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    everywhere.at(WORLD, 1) = unwatched(6).at(WORLD, 1).queued();
+    made_deaths_silence(false, 2000);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    everywhere = unwatched(6);
+    everywhere.forget(WORLD, 1);
+    made_deaths_silence(false, 2000);
+    EXPECT_EQ(made_deaths.opened, 0u) << "nothing is known of the other rank";
+}
+
+/* A rank that has received from the root need not wait for the others. */
+TEST_F(Deaths, NoDeadlineOfACallWithARootPassesWhileTheWatchdogHangs)
+{
+    everywhere = unwatched(6);
+    everywhere.at(WORLD, 0) = Job(2, WORLD, "dp")
+                                  .at(WORLD, 0)
+                                  .did(6)
+                                  .waits({NG_OP_Broadcast, 7, -1, 0, 1024}, 700 * NG_S);
+    made_deaths_silence(false, 2000);
+    EXPECT_EQ(made_deaths.opened, 0u);
+}
+
+TEST_F(Deaths, ADeadlineOfARankWhoseWatchdogHangsPassesOnceOthersShowIt)
+{
+    everywhere = unwatched(6);
+    Job silent = everywhere;
+    silent.forget(WORLD, 1);
+    std::swap(everywhere, silent);
+    made_deaths_silence(false, 1000);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    everywhere = silent;
+    made_deaths_silence(false, 15);
+    EXPECT_GT(made_deaths.opened, 0u);
+}
+
+/* Also one that the program makes in another thread while the watchdog hangs. */
+TEST_F(Deaths, AnExtensionHoldsWhileTheWatchdogHangs)
+{
+    everywhere = unwatched(6);
+    made_deaths_silence(false, 100);
+    made_deaths_extend(1000 * NG_S);
+    made_deaths_silence(false, 1480);
+    EXPECT_EQ(made_deaths.opened, 0u);
+    made_deaths_silence(false, 50);
+    EXPECT_GT(made_deaths.opened, 0u);
+}
+
 TEST_F(Deaths, AWatchdogThatGetsNoProcessorIsCreditedAndNotSaidToHang)
 {
     made_deaths_begin(NG_S);

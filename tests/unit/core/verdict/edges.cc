@@ -91,6 +91,15 @@ TEST(Edges, EndsThatHaveLookedAtDifferentChannelsAreCompared)
     expect_nobody(took);
 }
 
+TEST(Edges, AStuckWatchdogDoesNotHideARankThatIsWatched)
+{
+    Job job = ring_without(4, 3);
+    job.process(1).watchdog_stuck_ns = 60 * NG_S;
+    expect_verdict(job, NG_KIND_GPU_STALL, {3}, NG_CONFIDENCE_LIKELY);
+    job.process(3).watchdog_stuck_ns = 60 * NG_S;
+    expect_verdict(job, NG_KIND_WATCHDOG_STUCK, ANYBODY);
+}
+
 TEST(Edges, TheReportHasWhatWaitsWhere)
 {
     Judgement two = judge(ring_without(2, 1));
