@@ -244,6 +244,7 @@ TEST(Verdict, WhoHasJustComeToTheEndIsNotMissedThere)
     EXPECT_NE(judge(job).kind, NG_KIND_MISSING_RANK);
 }
 
+/* Their numbers are for ever, too: other releases read them. */
 TEST(Verdict, NamesOfKindsAreThoseOfTheContract)
 {
     static const char *const names[] = {

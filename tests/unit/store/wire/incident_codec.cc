@@ -221,18 +221,6 @@ TEST(IncidentCodec, WhatAnOlderGuardWroteIsRead)
     }
 }
 
-/* Another release reads them. */
-TEST(IncidentCodec, TheNumbersOfKindsStay)
-{
-    static const char *const kinds[] = {
-        "healthy",   "missing_rank",   "dead_rank", "stopped_rank",      "left_early",
-        "mismatch",  "order_deadlock", "gpu_stall", "init_missing_rank", "init_mismatch",
-        "straggler", "async_error",    "nan",       "abort_stuck",       "watchdog_stuck",
-        "unknown"};
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        EXPECT_STREQ(ng_verdict_kind_name((enum ng_verdict_kind)i), kinds[i]) << "number " << i;
-}
-
 /* The kind in the line is for people: the guard does not parse it. */
 TEST(IncidentCodec, TheKindOfAVerdictIsNotThatOfItsWords)
 {
