@@ -25,9 +25,22 @@ static const char *const prefixes[] = {
 };
 
 /* A name with one of these is that of a secret. NCCL_IB_PKEY is none. */
-static const char *const secrets[] = {"_KEY", "SECRET", "TOKEN", "PASSW", "CREDENTIAL", "AUTH"};
+static const char *const secrets[] = {"_KEY",  "APIKEY", "SECRET",     "TOKEN",
+                                      "PASSW", "PASSPH", "CREDENTIAL", "AUTH"};
+
+/* A value with one of these has a secret behind it. */
+static const char *const assignments[] = {"key=", "secret=", "token=", "password=", "signature="};
 
 /* ---- Values ---- */
+
+static bool has_one_of(const char *text, const char *const *words, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcasestr(text, words[i]))
+            return true;
+    return false;
+}
+#define HAS_ONE_OF(text, words) has_one_of(text, words, sizeof(words) / sizeof((words)[0]))
 
 /* Cut, without control characters, and without what a URL has in front of its host. */
 static void tidy(const char *name, const char *value, char ret_value[VALUE_BYTES])
@@ -35,11 +48,10 @@ static void tidy(const char *name, const char *value, char ret_value[VALUE_BYTES
     const char *scheme = strstr(value, "://"), *at = scheme ? strrchr(scheme, '@') : NULL;
     int used;
 
-    for (size_t i = 0; *value && i < sizeof(secrets) / sizeof(secrets[0]); i++)
-        if (strcasestr(name, secrets[i])) {
-            snprintf(ret_value, VALUE_BYTES, "***");
-            return;
-        }
+    if (*value && (HAS_ONE_OF(name, secrets) || HAS_ONE_OF(value, assignments))) {
+        snprintf(ret_value, VALUE_BYTES, "***");
+        return;
+    }
     if (at)
         used = snprintf(ret_value, VALUE_BYTES, "%.*s***%s", (int)(scheme + 3 - value), value, at);
     else

@@ -134,7 +134,8 @@ TEST(Settings, SecretsAreNeverThere)
     Process process({"NCCLGUARD_STORE=redis://user:hunter2@host", "NCCLGUARD_STORE_KEY=/hunter2",
                      "NCCL_SOME_TOKEN=hunter2", "NCCL_PASSWORD=hunter2", "NCCL_API_KEY=hunter2",
                      "NCCL_PROXY=http://me:hunter2@proxy:3128/x", "FI_SECRET=hunter2",
-                     "NCCL_IB_PKEY=7"});
+                     "NCCL_SERVICE=https://host/x?user=me&Token=hunter2", "FI_APIKEY=hunter2",
+                     "NCCL_PASSPHRASE=hunter2", "NCCL_IB_PKEY=7"});
     process.store = "redis://user:***@host";
     EXPECT_EQ(process.text().find("hunter2"), std::string::npos) << process.text();
     EXPECT_EQ(process.value("NCCLGUARD_STORE"), "redis://***@host (environment)");
