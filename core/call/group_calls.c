@@ -261,14 +261,6 @@ static void close_work(const struct ng_group_calls *calls, struct ng_pending *pe
     ng_async_op_hand_over(pending->comm, work);
 }
 
-/* Will the group that this call closes end with the error of a refused call? */
-static bool is_refused(const struct ng_call *call, struct ng_thread *thread)
-{
-    const struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
-
-    return calls && calls->error != NG_NCCL_SUCCESS;
-}
-
 /* NCCL is about to close a group of which it has not seen all calls; after an error it launches
  * nothing. So make a call that every release refuses before it uses CUDA. */
 static void spoil(const struct ng_nccl *nccl)
@@ -418,15 +410,18 @@ static int await_works(struct ng_group_calls *calls, int result)
     return result;
 }
 
-static int leave(const struct ng_call *call, struct ng_thread *thread, int result)
+/* *ret_told: a call of the group was refused, which has been reported. */
+static int leave(const struct ng_call *call, struct ng_thread *thread, int result, bool *ret_told)
 {
-    if (call->op == NG_OP_GroupStart) {
-        if (result == NG_NCCL_SUCCESS)
-            open_group(call, thread);
+    if (call->op == NG_OP_GroupStart && result == NG_NCCL_SUCCESS) {
+        open_group(call, thread);
         return result;
     }
     struct ng_group_calls *calls = ng_thread_open_group(thread, call->nccl);
-    if (calls && calls->depth == 1 && calls->error != NG_NCCL_SUCCESS)
+    *ret_told = calls && calls->error != NG_NCCL_SUCCESS;
+    if (call->op == NG_OP_GroupStart)
+        return result;
+    if (*ret_told && calls->depth == 1)
         result = calls->error;
     if (calls && calls->depth == 1 && result == NG_NCCL_IN_PROGRESS)
         result = ng_nonblocking_finish_group(calls, thread);
@@ -478,12 +473,12 @@ static struct ng_comm *comm_of(const struct ng_call *call, const struct ng_threa
 
 int ng_group_calls_leave(const struct ng_call *call, struct ng_thread *thread, int result)
 {
-    bool is_told = is_refused(call, thread); /* the refused call has already been reported */
+    bool is_told = false;
 
     /* While the thread is still marked as inside: the call is what waits for the dead peer. */
     if (__builtin_expect(result == NG_NCCL_REMOTE_ERROR, 0))
         ng_deaths_await_report(comm_of(call, thread));
-    result = leave(call, thread, result);
+    result = leave(call, thread, result, &is_told);
     if (__builtin_expect(result != NG_NCCL_SUCCESS && result != NG_NCCL_IN_PROGRESS && !is_told,
                          0)) {
         ng_device_wait_note_error(comm_of(call, thread));
