@@ -153,6 +153,17 @@ int ng_config_parse_value(const struct ng_option *option, const char *text, void
     return -EINVAL;
 }
 
+void ng_config_choice(const struct ng_option *option, int index, char *ret_text, size_t bytes)
+{
+    const char *word = option->choices;
+
+    for (; index > 0 && word; index--) {
+        word = strchr(word, '|');
+        word = word ? word + 1 : NULL;
+    }
+    snprintf(ret_text, bytes, "%.*s", word ? (int)strcspn(word, "|=") : 0, word ? word : "");
+}
+
 /* Edit distance, bounded by the length of option names. */
 static int distance(const char *a, const char *b)
 {

@@ -134,6 +134,9 @@ const struct ng_option *ng_config_find(const char *name);
 int ng_config_parse_value(const struct ng_option *option, const char *text, void *ret_value,
                           char *why, size_t why_bytes);
 
+/* Word `index` of `choices`, without its number; "" there is none. */
+void ng_config_choice(const struct ng_option *option, int index, char *ret_text, size_t bytes);
+
 /* Is `text` a valid NCCLGUARD_EXIT ("abort", "exit:CODE" with 0 <= CODE <= 255)? 0, or -EINVAL. */
 int ng_config_parse_exit(const char *text, int *ret_code);
 

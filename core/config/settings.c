@@ -77,17 +77,6 @@ static void put_duration(int64_t ns, char *ret_text, size_t bytes)
         snprintf(ret_text, bytes, "%" PRId64 "ns", ns);
 }
 
-/* Word `index` of "word|word" or "word=number|word=number". */
-static void put_choice(const char *choices, int index, char *ret_text, size_t bytes)
-{
-    for (; index > 0 && choices; index--) {
-        choices = strchr(choices, '|');
-        choices = choices ? choices + 1 : NULL;
-    }
-    snprintf(ret_text, bytes, "%.*s", choices ? (int)strcspn(choices, "|=") : 0,
-             choices ? choices : "");
-}
-
 static void put_value(const struct ng_option *option, const struct ng_config *config,
                       char *ret_text, size_t bytes)
 {
@@ -105,7 +94,7 @@ static void put_value(const struct ng_option *option, const struct ng_config *co
         put_duration(*(const int64_t *)field, ret_text, bytes);
         return;
     case NG_CONFIG_CHOICE:
-        put_choice(option->choices, *(const int *)field, ret_text, bytes);
+        ng_config_choice(option, *(const int *)field, ret_text, bytes);
         return;
     case NG_CONFIG_STRING:
         text = *(const char *const *)field;
@@ -234,6 +223,46 @@ static void take(const char *from, const char *end, char *ret_text, size_t bytes
     memcpy(ret_text, from, length);
     ret_text[length] = '\0';
     ng_text_clean(ret_text, length, false);
+}
+
+/* The settable option of this name that has a value; NG_SETTABLES: none. */
+static enum ng_settable find_set(const struct ng_settable_values *values, const char *name)
+{
+    enum ng_settable settable = ng_settable_find(name);
+
+    return settable < NG_SETTABLES && values->of[settable] ? settable : NG_SETTABLES;
+}
+
+static void put_set(struct ng_text *text, const struct ng_settable_values *values,
+                    enum ng_settable settable)
+{
+    const struct ng_option *option = ng_settable_option(settable);
+    char word[VALUE_BYTES];
+
+    ng_config_choice(option, values->of[settable] - 1, word, sizeof(word));
+    ng_text_add(text, "%s\tcommand\t%s\n", option->name, word);
+}
+
+void ng_settings_update(const char *from, const struct ng_settable_values *values, char *ret_text,
+                        size_t bytes)
+{
+    struct ng_text text = {ret_text, 0, bytes};
+    struct ng_settable_values left = *values;
+    struct ng_setting setting;
+
+    ret_text[0] = '\0';
+    while (ng_settings_next(&from, &setting)) {
+        enum ng_settable settable = find_set(&left, setting.name);
+        if (settable < NG_SETTABLES) {
+            put_set(&text, &left, settable);
+            left.of[settable] = 0;
+        } else {
+            ng_text_add(&text, "%s\t%s\t%s\n", setting.name, setting.from, setting.value);
+        }
+    }
+    for (unsigned i = 0; i < NG_SETTABLES; i++)
+        if (left.of[i])
+            put_set(&text, &left, (enum ng_settable)i);
 }
 
 bool ng_settings_next(const char **at, struct ng_setting *ret_setting)

@@ -54,6 +54,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/config/settable.h"
 #include "core/nccl/op.h"
 #include "core/recorder/exit_status.h"
 #include "core/util/descriptor.h"
@@ -78,6 +79,9 @@ enum ng_box_life {
 
 /* NCCL's own variables of the process: core/config/nccl_variables.h. */
 #define NG_BOX_VARIABLES_BYTES 320
+
+/* Room for options that commands change: core/config/settable.h. */
+#define NG_BOX_SETTABLES 8
 
 /* Room for kinds of memory. */
 #define NG_BOX_MEMORY_KINDS 8
@@ -224,6 +228,8 @@ struct ng_box_header {
     /* Options and environment, core/config/settings.h. 0 the writer has none. */
     uint64_t settings_offset;
     uint32_t settings_bytes;
+    /* What commands have changed of them since: struct ng_settable_values. */
+    _Atomic uint8_t set[NG_BOX_SETTABLES];
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -634,6 +640,7 @@ struct ng_box_edges {
 };
 #define NG_BOX_EDGES_BYTES 608
 
+_Static_assert(NG_SETTABLES <= NG_BOX_SETTABLES, "one for each");
 _Static_assert(sizeof(struct ng_box_header) <= NG_BOX_HEADER_BYTES, "header fits its page");
 _Static_assert(sizeof(struct ng_box_group) == NG_BOX_GROUP_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_thread) == NG_BOX_THREAD_BYTES, "layout version 1");

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/config/settings.h"
 #include "core/util/clock.h"
 #include "core/util/search.h"
 
@@ -37,6 +38,25 @@ struct ng_view_process *ng_view_add_process(struct ng_view *view)
     if (process)
         process->rank = process->world_size = process->local_rank = -1;
     return process;
+}
+
+int ng_view_apply_set(struct ng_view *view, uint32_t process)
+{
+    struct ng_view_process *of = &view->processes[process];
+    const char *before = of->settings ? of->settings : "";
+    size_t bytes = strlen(before) + 1 + NG_SETTINGS_MORE_BYTES;
+    bool any = false;
+
+    for (unsigned i = 0; i < NG_SETTABLES; i++)
+        any |= of->set.of[i] != 0;
+    if (!any)
+        return 0;
+    char *text = ng_arena_alloc(&view->arena, bytes);
+    if (!text)
+        return -ENOMEM;
+    ng_settings_update(before, &of->set, text, bytes);
+    of->settings = text;
+    return 0;
 }
 
 const struct ng_view_module *ng_view_add_module(struct ng_view *view, const char *path,

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/config/settable.h"
 #include "core/recorder/box.h"
 #include "core/recorder/durations.h"
 #include "core/recorder/edges.h"
@@ -99,7 +100,10 @@ struct ng_view_process {
                            */
     char nccl_variables[NG_BOX_VARIABLES_BYTES]; /* as in its black box
                                                     (core/config/nccl_variables.h) */
-    const char *settings; /* its options and environment (core/config/settings.h); NULL not known */
+    /* Its options and environment (core/config/settings.h), with what commands have set; without
+     * the rest where that is not known. NULL nothing is known. */
+    const char *settings;
+    struct ng_settable_values set; /* what commands have set of them, as far as is known */
     uint32_t member_count;
     uint32_t first_member; /* in ng_view.by_process (set by ng_view_seal, as is member_count) */
     /* Its device memory, by enum ng_segment_kind: as many kinds as it knows. 0: not tracked, or not
@@ -393,6 +397,8 @@ void ng_view_fini(struct ng_view *view);
  * the next append of its kind. NULL: out of memory.
  */
 struct ng_view_process *ng_view_add_process(struct ng_view *view);
+/* Make the `settings` of a process tell what it has in `set`. 0 or -ENOMEM. */
+int ng_view_apply_set(struct ng_view *view, uint32_t process);
 /* The group of this id, added if it is new; UINT32_MAX: out of memory. */
 uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id);
 /* The same with the data that one of its ranks reports; fields that this rank does not know yet

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/config/settable.h"
 #include "core/recorder/kept.h"
 #include "core/util/text.h"
 #include "core/view/view.h"
@@ -568,20 +569,25 @@ static void read_nan(const struct ng_box_header *header, const struct reading *r
 /* Clean, whatever a damaged box has there. */
 static int read_settings(const struct reading *reading)
 {
+    struct ng_view_process *process = &reading->view->processes[reading->process];
     size_t bytes = reading->box->settings_bytes;
 
+    for (unsigned i = 0; i < NG_SETTABLES; i++) {
+        uint8_t value = NG_LOAD(reading->box->header->set[i]);
+        process->set.of[i] = ng_settable_has_value((enum ng_settable)i, value) ? value : 0;
+    }
     if (bytes)
         bytes = strnlen(reading->box->settings, bytes);
     if (!bytes)
-        return 0;
+        return ng_view_apply_set(reading->view, reading->process);
     char *text = ng_arena_alloc(&reading->view->arena, bytes + 1);
     if (!text)
         return -ENOMEM;
     memcpy(text, reading->box->settings, bytes);
     text[bytes] = '\0';
     ng_text_clean(text, bytes, true);
-    reading->view->processes[reading->process].settings = text;
-    return 0;
+    process->settings = text;
+    return ng_view_apply_set(reading->view, reading->process);
 }
 
 int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life life,

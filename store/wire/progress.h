@@ -73,6 +73,7 @@ struct ng_progress_head {
     struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS];
     struct ng_view_nan nan;
     uint64_t launch_run;
+    struct ng_settable_values set;
 };
 
 /*

@@ -337,15 +337,37 @@ static void code_nan(struct ng_coder *coder, struct ng_view_nan *nan)
         *nan = (struct ng_view_nan){0};
 }
 
+static bool is_any_set(const struct ng_settable_values *set)
+{
+    bool any = false;
+
+    for (unsigned i = 0; i < NG_SETTABLES; i++)
+        any |= set->of[i] != 0;
+    return any;
+}
+
+/* Options and values that only a later version knows are left out. */
+static void code_set(struct ng_coder *coder, struct ng_settable_values *set)
+{
+    uint64_t count = ng_code_number(coder, NG_SETTABLES, 256);
+
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t value = i < NG_SETTABLES ? set->of[i] : 0;
+        BELOW(value, UINT8_MAX + 1);
+        if (i < NG_SETTABLES)
+            set->of[i] = ng_settable_has_value((enum ng_settable)i, value) ? (uint8_t)value : 0;
+    }
+}
+
 void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head)
 {
     const unsigned char *block = open_block(coder);
-    uint64_t bits = (head->watchdog_stuck_ns ? HEAD_WATCHDOG : 0) |
-                    (head->error_text[0] ? HEAD_ERROR : 0) |
-                    (head->nccl_variables[0] ? HEAD_VARIABLES : 0) |
-                    (coder->tells_failures ? HEAD_FAILURES : 0) |
-                    (head->memory_kinds ? HEAD_MEMORY : 0) | (head->nan.age_ns ? HEAD_NAN : 0) |
-                    (head->alive_age_ns ? HEAD_ALIVE : 0) | (head->launch_run ? HEAD_LAUNCH : 0);
+    uint64_t bits =
+        (head->watchdog_stuck_ns ? HEAD_WATCHDOG : 0) | (head->error_text[0] ? HEAD_ERROR : 0) |
+        (head->nccl_variables[0] ? HEAD_VARIABLES : 0) |
+        (coder->tells_failures ? HEAD_FAILURES : 0) | (head->memory_kinds ? HEAD_MEMORY : 0) |
+        (head->nan.age_ns ? HEAD_NAN : 0) | (head->alive_age_ns ? HEAD_ALIVE : 0) |
+        (head->launch_run ? HEAD_LAUNCH : 0) | (is_any_set(&head->set) ? HEAD_SET : 0);
 
     FIXED(head->uid);
     FIXED(head->label);
@@ -383,6 +405,8 @@ void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head)
         AGE(head->alive_age_ns);
     if (bits & HEAD_LAUNCH)
         FIXED(head->launch_run);
+    if (bits & HEAD_SET)
+        code_set(coder, &head->set);
     close_block(coder, block);
 }
 

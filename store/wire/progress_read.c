@@ -222,9 +222,12 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
     memcpy(process->watchdog_in, head->watchdog_in, sizeof(process->watchdog_in));
     memcpy(process->error_text, head->error_text, sizeof(process->error_text));
     process->nan = head->nan;
+    process->set = head->set;
     process->memory_kinds = head->memory_kinds;
     for (uint32_t i = 0; i < head->memory_kinds; i++)
         process->memory[i] = head->memory[i];
+    if (ng_view_apply_set(reader->view, reader->process) != 0)
+        reader->short_of_memory = true;
     for (uint32_t i = 0; i < reader->coder.fault_count; i++) {
         const struct ng_view_fault *told = &reader->coder.faults[i];
         struct ng_view_fault *added =

@@ -18,7 +18,8 @@ enum {
     HEAD_MEMORY = 16,
     HEAD_NAN = 32,
     HEAD_ALIVE = 64,
-    HEAD_LAUNCH = 128
+    HEAD_LAUNCH = 128,
+    HEAD_SET = 256
 };
 enum {
     MEMBER_HASH = 1,

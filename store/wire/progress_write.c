@@ -51,7 +51,8 @@ static void put_head(struct writer *writer, const struct ng_progress_limits *lim
                                     .watchdog_stuck_ns = process->watchdog_stuck_ns,
                                     .memory_kinds = process->memory_kinds,
                                     .nan = process->nan,
-                                    .launch_run = limits->launch_run};
+                                    .launch_run = limits->launch_run,
+                                    .set = process->set};
 
     memcpy(head.host, process->host, sizeof(head.host));
     memcpy(head.program, process->program, sizeof(head.program));

@@ -12,7 +12,7 @@ _SEES = {
         "config": "util nccl",
         "recorder": "util nccl config",
         "unwind": "util recorder",
-        "view": "util nccl recorder unwind",
+        "view": "util nccl config recorder unwind",
         "verdict": "util nccl config view",
         "report": "util nccl config recorder unwind view verdict",
         "runtime": "util nccl config recorder",

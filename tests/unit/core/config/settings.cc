@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "core/config/settings.h"
+#include "core/util/log.h"
 }
 
 namespace
@@ -189,4 +190,67 @@ TEST(Settings, AnyTextCanBeRead)
                        std::string(999, 'v')),
               Lines{std::string(63, 'A')});
     EXPECT_TRUE(names_in("").empty());
+}
+
+namespace
+{
+
+struct ng_settable_values values_of(uint8_t log, uint8_t timing)
+{
+    struct ng_settable_values values = {};
+    values.of[NG_SETTABLE_LOG] = log;
+    values.of[NG_SETTABLE_TIMING] = timing;
+    return values;
+}
+
+std::string updated(const std::string &text, const struct ng_settable_values &values,
+                    size_t bytes = 0)
+{
+    if (!bytes)
+        bytes = text.size() + 1 + NG_SETTINGS_MORE_BYTES;
+    std::vector<char> room(bytes + 1, '#');
+    ng_settings_update(text.c_str(), &values, room.data(), bytes);
+    EXPECT_EQ(room[bytes], '#');
+    return room.data();
+}
+
+} // namespace
+
+TEST(Settings, WhatACommandHasSetIsTheValueThatHolds)
+{
+    std::string before = Process({"NCCL_ALGO=Ring", "NCCLGUARD_LOG=info"}).text();
+    EXPECT_EQ(updated(before, values_of(0, 0)), before);
+    std::string after = updated(before, values_of(NG_LOG_DEBUG + 1, NG_TIMING_SAMPLED + 1));
+    EXPECT_EQ(names_in(after), names_in(before));
+    EXPECT_NE(after.find("NCCLGUARD_LOG\tcommand\tdebug\n"), std::string::npos) << after;
+    EXPECT_NE(after.find("NCCLGUARD_TIMING\tcommand\tsampled\n"), std::string::npos) << after;
+    EXPECT_NE(after.find("NCCL_ALGO\t\tRing\n"), std::string::npos) << after;
+    EXPECT_EQ(updated("", values_of(0, NG_TIMING_ALL + 1)), "NCCLGUARD_TIMING\tcommand\tall\n");
+    for (size_t bytes : {1, 2, 30, 500})
+        EXPECT_EQ(after.rfind(updated(before, values_of(5, 2), bytes), 0), 0u);
+}
+
+TEST(Settable, HasTheWordsOfItsVariable)
+{
+    const struct {
+        const char *name;
+        enum ng_settable settable;
+        uint64_t values;
+    } rows[] = {{"log", NG_SETTABLE_LOG, 5}, {"timing", NG_SETTABLE_TIMING, 3}};
+    for (const auto &row : rows) {
+        EXPECT_EQ(ng_settable_find(row.name), row.settable);
+        EXPECT_EQ(ng_settable_find(ng_settable_option(row.settable)->name), row.settable);
+        for (uint64_t value = 0; value <= row.values; value++)
+            EXPECT_TRUE(ng_settable_has_value(row.settable, value));
+        for (uint64_t value : {row.values + 1, (uint64_t)255, (uint64_t)256, UINT64_MAX})
+            EXPECT_FALSE(ng_settable_has_value(row.settable, value)) << value;
+    }
+    EXPECT_EQ(ng_settable_find("store"), NG_SETTABLES);
+    char text[64];
+    struct ng_settable_values values = values_of(1, 3);
+    ng_settable_describe(&values, text, sizeof(text));
+    EXPECT_STREQ(text, "log=off, timing=all");
+    values = values_of(0, 0);
+    ng_settable_describe(&values, text, sizeof(text));
+    EXPECT_STREQ(text, "");
 }

@@ -169,12 +169,24 @@ TEST_F(Box, SettingsAreWholeBeforeItHasItsNameAndOutliveItsProcess)
     ASSERT_EQ(ng_view_add_box(&view, &reader, NG_LIFE_DEAD, ng_clock_mono_ns(), "box"), 0);
     ASSERT_NE(view.processes[0].settings, nullptr);
     EXPECT_EQ(view.processes[0].settings, std::string(box.settings));
+
+    /* A command has changed them since; a value that there is not is none. */
+    box.header->set[NG_SETTABLE_TIMING] = NG_TIMING_ALL + 1;
+    box.header->set[NG_SETTABLE_LOG] = 99;
+    ASSERT_EQ(ng_view_add_box(&view, &box, NG_LIFE_DEAD, ng_clock_mono_ns(), "box"), 0);
+    EXPECT_EQ(view.processes[1].set.of[NG_SETTABLE_TIMING], NG_TIMING_ALL + 1);
+    EXPECT_EQ(view.processes[1].set.of[NG_SETTABLE_LOG], 0);
+    EXPECT_NE(std::string(view.processes[1].settings).find("NCCLGUARD_TIMING\tcommand\tall\n"),
+              std::string::npos);
+    EXPECT_NE(std::string(view.processes[1].settings).find("NCCLGUARD_LOG\tdefault\twarn\n"),
+              std::string::npos);
+    box.header->set[NG_SETTABLE_TIMING] = 0;
     ng_box_close(&reader, nullptr);
 
     /* A damaged text, without an end. */
     memset(box.settings, '\x1b', box.settings_bytes);
     ASSERT_EQ(ng_view_add_box(&view, &box, NG_LIFE_DEAD, ng_clock_mono_ns(), "box"), 0);
-    EXPECT_EQ(view.processes[1].settings, std::string(box.settings_bytes, '?'));
+    EXPECT_EQ(view.processes[2].settings, std::string(box.settings_bytes, '?'));
 }
 
 /* Its guard says that it holds the threads, then holds them: a reader may have read it before. */

@@ -146,7 +146,7 @@ TEST(Dump, IsTheDocumentedSchema)
 
 /* The view grew: write the new fields, document them in dump.h, read them in
  * tools/ingest/read_dump.c, then this number. The run_word and the watched_age_ns of a process are
- * of live jobs alone, and its ring_first of its black box. */
+ * of live jobs alone, its ring_first of its black box, and its `set` is in its settings. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
     EXPECT_EQ(sizeof(struct ng_view_process), 1256u);

@@ -55,7 +55,7 @@ void any_text(Random &random, char *ret_text, size_t room)
     constexpr auto fields_of(const struct type *)                                                  \
     {                                                                                              \
         using It = struct type;                                                                    \
-        return std::tuple(__VA_ARGS__);                                                            \
+        return std::make_tuple(__VA_ARGS__);                                                       \
     }
 #define FIELD(field) std::pair(#field, &It::field)
 
@@ -84,11 +84,13 @@ FIELDS(ng_view_member, FIELD(device), FIELD(nranks), FIELD(nccl_version), FIELD(
        FIELD(excluded), FIELD(registration))
 FIELDS(ng_view_nan, FIELD(age_ns), FIELD(group_id), FIELD(seq), FIELD(op), FIELD(dtype),
        FIELD(elements), FIELD(bad), FIELD(element), FIELD(bits), FIELD(held))
+FIELDS(ng_settable_values, FIELD(of))
 FIELDS(ng_memory_sum, FIELD(segments), FIELD(bytes))
 FIELDS(ng_view_process, FIELD(rank), FIELD(world_size), FIELD(local_rank), FIELD(nccl_variables),
        FIELD(pid), FIELD(uid), FIELD(life), FIELD(exit_status), FIELD(life_age_ns),
        FIELD(alive_age_ns), FIELD(host), FIELD(program), FIELD(source), FIELD(watchdog_stuck_ns),
-       FIELD(watchdog_in), FIELD(nan), FIELD(memory_kinds), FIELD(memory), FIELD(error_text))
+       FIELD(watchdog_in), FIELD(nan), FIELD(memory_kinds), FIELD(memory), FIELD(error_text),
+       FIELD(set))
 FIELDS(ng_view_group, FIELD(id), FIELD(parent_id), FIELD(nranks), FIELD(nccl_version), FIELD(name))
 FIELDS(ng_view_call, FIELD(process), FIELD(tid), FIELD(op), FIELD(group_id), FIELD(group_rank),
        FIELD(seq), FIELD(record_id), FIELD(age_ns))
@@ -135,6 +137,9 @@ template <typename T> void set_any(Random &random, T &value)
         std::apply([&](auto... field) { (set_any(random, value.*field.second), ...); },
                    fields_of(&value));
     }
+    if constexpr (std::is_same_v<T, struct ng_settable_values>)
+        for (uint8_t &one : value.of)
+            one %= 4; /* each has that many values */
     if constexpr (std::is_same_v<T, struct ng_signature>) {
         value.op %= NG_OP_LIMIT;
         if (random() % 2)
@@ -542,6 +547,22 @@ TEST(Progress, OfTheSamplesTheNewestAreTold)
     view.members[0].sample_count = 0;
     std::string without = encode(&view, 0, all_of_it);
     EXPECT_LT(with.size() - without.size(), NG_PROGRESS_SAMPLES * 8u);
+}
+
+/* Of another host only that is known of what its processes are set to. */
+TEST(Progress, WhatCommandsHaveSetIsToldAndAValueThatThereIsNotIsNone)
+{
+    OwnView view, again;
+    uint32_t index;
+    fill_usual(&view, 1, 1);
+    for (uint8_t value : {NG_TIMING_ALL + 1, 200}) {
+        view.processes[0].set.of[NG_SETTABLE_TIMING] = value;
+        std::string blob = encode(&view, 0, all_of_it);
+        ASSERT_EQ(ng_progress_decode(&again, blob.data(), blob.size(), &index), 0);
+    }
+    EXPECT_STREQ(again.processes[0].settings, "NCCLGUARD_TIMING\tcommand\tall\n");
+    EXPECT_EQ(again.processes[1].settings, nullptr);
+    EXPECT_EQ(again.processes[1].set.of[NG_SETTABLE_TIMING], 0);
 }
 
 TEST(Progress, TheHeadIsReadAlone)
