@@ -98,8 +98,8 @@ struct ng_work_events ng_work_start_measured(const struct ng_call *call, struct 
     int saved = errno;
     bool capturing;
 
-    if (!ng_timing_take(ng_guard.config.timing,
-                        seq ? &comm->timing.next_coll : &comm->timing.next_p2p, number))
+    if (!ng_timing_take(&ng_guard.timing, seq ? &comm->timing.next_coll : &comm->timing.next_p2p,
+                        number))
         return ng_work_start(comm, call->stream, slot);
     ng_burst_end(ng_this_thread);
     struct ng_async_op *work = ng_gpu_start_timed(comm, call->stream, &capturing);

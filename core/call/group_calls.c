@@ -145,7 +145,7 @@ static struct ng_async_op *start_work(struct ng_pending *pending, bool in_burst)
                       : pending->coll_count ? NG_LOAD(comm->timing.joined_works) + 1
                                             : NG_LOAD(comm->timing.p2p_works) + 1;
 
-    if (!ng_timing_may(next, number) || !ng_timing_take(ng_guard.config.timing, next, number))
+    if (!ng_timing_may(next, number) || !ng_timing_take(&ng_guard.timing, next, number))
         return ng_gpu_start(comm, pending->stream, in_burst, &pending->capturing);
     return ng_gpu_start_timed(comm, pending->stream, &pending->capturing);
 }

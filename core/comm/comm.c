@@ -200,13 +200,24 @@ static void reset_mode(struct ng_comm_mode *mode)
     atomic_store(&mode->questions, 0);
 }
 
+/* Each next call of every kind looks at the mode. */
+static void choose_timing_again(struct ng_comm_timing *timing)
+{
+    atomic_store(&timing->next_coll, 0);
+    atomic_store(&timing->next_joined, 0);
+    atomic_store(&timing->next_p2p, 0);
+}
+
+void ng_comm_set_timing(int mode)
+{
+    atomic_store(&ng_guard.timing, mode);
+    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
+        choose_timing_again(&ng_comm_at(i)->timing);
+}
+
 static void reset_timing(struct ng_comm_timing *timing)
 {
-    uint64_t first = ng_timing_next(ng_guard.config.timing, 1);
-
-    NG_STORE(timing->next_coll, first);
-    NG_STORE(timing->next_joined, first);
-    NG_STORE(timing->next_p2p, first);
+    choose_timing_again(timing);
     NG_STORE(timing->joined_works, 0);
     NG_STORE(timing->p2p_works, 0);
 }

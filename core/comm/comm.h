@@ -361,6 +361,9 @@ bool ng_comm_has_works(const struct ng_comm *comm);
 uint32_t ng_comm_count(void);
 struct ng_comm *ng_comm_at(uint32_t index);
 
+/* From now on works are measured by this mode, NG_TIMING_*. Incident thread. */
+void ng_comm_set_timing(int mode);
+
 /* Counts of point-to-point calls with a peer; NULL out of range, out of memory or lost. */
 struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer);
 

@@ -36,10 +36,17 @@ uint64_t ng_timing_next(int mode, uint64_t number)
     return block * BLOCK + place_in(block);
 }
 
-bool ng_timing_take(int mode, _Atomic uint64_t *next, uint64_t number)
+bool ng_timing_take(const _Atomic int *mode, _Atomic uint64_t *next, uint64_t number)
 {
-    bool taken = ng_timing_next(mode, number) == number;
+    int now = atomic_load(mode), used;
+    bool taken = ng_timing_next(now, number) == number;
 
-    atomic_store_explicit(next, ng_timing_next(mode, number + 1), memory_order_relaxed);
+    /* A change sets the mode, then *next to 0. If the mode has changed meanwhile, that 0 may have
+     * been overwritten here by what followed from the old mode, which may be never. */
+    do {
+        used = now;
+        atomic_store(next, ng_timing_next(used, number + 1));
+        now = atomic_load(mode);
+    } while (now != used);
     return taken;
 }

@@ -18,9 +18,12 @@
  * one of NG_TIMING_*; UINT64_MAX: none. Pure. */
 uint64_t ng_timing_next(int mode, uint64_t number);
 
-/* Is the work of this number measured? *next holds the number of the next measured work
- * (ng_timing_next), and is updated. 0 is always a valid initial value. */
-bool ng_timing_take(int mode, _Atomic uint64_t *next, uint64_t number);
+/*
+ * Is the work of this number measured? *next holds the number of the next measured work
+ * (ng_timing_next), and is updated. 0 is always a valid initial value. Another thread may change
+ * the mode at any time, if it sets *next to 0 afterwards.
+ */
+bool ng_timing_take(const _Atomic int *mode, _Atomic uint64_t *next, uint64_t number);
 
 /* May it be measured? The only check that nearly all calls make. */
 static inline bool ng_timing_may(const _Atomic uint64_t *next, uint64_t number)

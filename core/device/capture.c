@@ -482,7 +482,7 @@ struct ng_captured *ng_capture_begin(struct ng_comm *comm, void *stream)
 
     /* All or none: a single event with timing makes all events of its graph expensive on the
      * device. */
-    if (ng_guard.config.timing != NG_TIMING_ALL || !may_add(&mode))
+    if (NG_LOAD(ng_guard.timing) != NG_TIMING_ALL || !may_add(&mode))
         return NULL;
     struct ng_captured *captured = begin(comm, stream);
     ng_gpu_relax_thread(&mode);

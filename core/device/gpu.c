@@ -372,7 +372,7 @@ void ng_gpu_prepare(struct ng_comm *comm)
     if (gpu && !atomic_load(&gpu->pool.made))
         grow_pool(gpu, &gpu->pool, true);
     if (gpu && !atomic_load(&gpu->timed_pool.made) && !atomic_load(&gpu->untimed) &&
-        ng_guard.config.timing != NG_TIMING_OFF)
+        NG_LOAD(ng_guard.timing) != NG_TIMING_OFF)
         grow_pool(gpu, &gpu->timed_pool, true);
     ng_gpu_relax_thread(&mode);
 }

@@ -204,7 +204,6 @@ static int64_t status_interval(void)
 static void *attend(void *unused)
 {
     uint32_t generation = atomic_load(&ng_guard.generation);
-    int64_t interval = status_interval();
     int64_t next_file = ng_clock_mono_ns();
 
     ng_guard.adopt_thread();
@@ -212,7 +211,7 @@ static void *attend(void *unused)
     while (!atomic_load(&quitting) && atomic_load(&ng_guard.generation) == generation) {
         uint32_t seen = atomic_load(&bell);
         bool last = atomic_load(&finishing), awaited = atomic_exchange(&saving, false);
-        int64_t now = ng_clock_mono_ns();
+        int64_t now = ng_clock_mono_ns(), interval = status_interval();
         if (ng_guard.metrics_file[0] && (last || awaited || now >= next_file)) {
             save_metrics();
             next_file = ng_clock_mono_ns() + METRICS_NS;
@@ -249,11 +248,16 @@ void ng_status_log_start(void)
                                                           : 0);
     if (!ng_guard.metrics_file[0] && !status_interval())
         return;
+    if (atomic_exchange(&there, true)) {
+        tell(&bell);
+        return;
+    }
     int error = ng_guard_thread("ncclguard/status", attend);
-    if (error)
-        ng_log(NG_LOG_WARN, "cannot start the status thread: %s; no metrics are written",
-               strerror(-error));
-    atomic_store(&there, error == 0);
+    if (!error)
+        return;
+    ng_log(NG_LOG_WARN, "cannot start the status thread: %s; no metrics are written",
+           strerror(-error));
+    atomic_store(&there, false);
 }
 
 void ng_status_log_save(void)

@@ -8,7 +8,8 @@
 #ifndef NCCLGUARD_CORE_INCIDENT_STATUS_LOG_H
 #define NCCLGUARD_CORE_INCIDENT_STATUS_LOG_H
 
-/* Start the thread with the guard, if there is anything for it to do. */
+/* Start the thread if there is anything for it to do and it does not run: with the guard, and when
+ * the level of the log has changed. Any thread. */
 void ng_status_log_start(void);
 
 /* A policy is about to end the process: write the metrics once more. Returns when they are written,

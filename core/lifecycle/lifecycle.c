@@ -140,6 +140,7 @@ bool ng_lifecycle_start(void)
         rmdir(ng_guard.dir); /* fails, as intended, if the folder is not empty */
     }
     log_settings();
+    atomic_store(&ng_guard.timing, ng_guard.config.timing);
     ng_guard.registers = ng_registrations_are_on();
     ng_guard.tends_works = ng_guard.config.blocking_wait || ng_poison_is_on();
     atomic_fetch_add(&ng_guard.generation, 1);

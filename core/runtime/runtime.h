@@ -2,8 +2,8 @@
  * The guard of this process: state shared by its parts (core/lifecycle/lifecycle.h), its threads,
  * and its start.
  *
- * One per process. Everything except the counters is written before the guard's threads start and
- * only read afterwards.
+ * One per process. Everything except atomics is written before the guard's threads start and only
+ * read afterwards.
  */
 #ifndef NCCLGUARD_CORE_RUNTIME_RUNTIME_H
 #define NCCLGUARD_CORE_RUNTIME_RUNTIME_H
@@ -60,6 +60,8 @@ struct ng_guard {
     bool tends_works;  /* a call does more than hand over its work: core/device/poison.h,
                           device_wait.h */
 
+    /* NCCLGUARD_TIMING, or what an operator has set since: ng_comm_set_timing. */
+    atomic_int timing;
     atomic_uint generation; /* incremented at each start: a forked child starts its own guard */
     atomic_bool running;    /* box and threads exist */
     atomic_bool ending;     /* the process exits, or is being ended: nothing new may begin */

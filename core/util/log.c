@@ -26,9 +26,9 @@
 
 #define PATIENCE_MS 200
 
-/* Plain ints, written once at start; atomics because a thread may log while the rank becomes known.
+/* Plain ints; atomics because a thread may log while the rank becomes known, or the level changes.
  */
-static _Atomic int log_level = NG_LOG_WARN;
+static _Atomic int log_level = NG_LOG_WARN, first_level = NG_LOG_WARN;
 static _Atomic int log_rank = -1;
 
 /* Where the lines go. The first line opens the file; a thread that logs at the same moment opens it
@@ -86,7 +86,7 @@ void ng_log_init(enum ng_log_level level, const char *file, int rank)
     }
     first_stderr.known = true;
 
-    log_level = (int)level;
+    log_level = first_level = (int)level;
     log_rank = rank;
     if (!file || !*file)
         return;
@@ -111,11 +111,17 @@ void ng_log_hand_to(ng_log_take_fn *take)
 
 void ng_log_after_fork(void)
 {
+    log_level = first_level;
     if (file_state == FILE_NONE)
         return;
     if (file_state == FILE_OPEN)
         ng_descriptor_close(&log_file);
     file_state = FILE_CLOSED;
+}
+
+void ng_log_set_level(enum ng_log_level level)
+{
+    log_level = (int)level;
 }
 
 bool ng_log_enabled(enum ng_log_level level)

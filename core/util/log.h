@@ -20,6 +20,9 @@ enum ng_log_level { NG_LOG_OFF, NG_LOG_ERROR, NG_LOG_WARN, NG_LOG_INFO, NG_LOG_D
  */
 void ng_log_init(enum ng_log_level level, const char *file, int rank);
 
+/* From now on. Any thread. A forked child has the level of ng_log_init again. */
+void ng_log_set_level(enum ng_log_level level);
+
 bool ng_log_enabled(enum ng_log_level level);
 
 /* Is the log a file, which may be on a dead file server? */

@@ -740,9 +740,9 @@ TEST_F(Bursts, AnythingElseThatTheThreadDoesEndsThem)
         call(comm);
         made_calls.captures = false;
     }));
-    made_settings()->timing = NG_TIMING_ALL;
+    made_set_timing(NG_TIMING_ALL);
     EXPECT_TRUE(never_goes_on(init(0), [] {})) << "all works are measured";
-    made_settings()->timing = NG_TIMING_OFF;
+    made_set_timing(NG_TIMING_OFF);
 }
 
 TEST_F(Bursts, AWorkOnADefaultStreamHasItsStartEvent)
@@ -943,12 +943,12 @@ struct Measured : CallPath {
     Measured()
     {
         made_elapsed(0, 0.041f);
-        made_settings()->timing = NG_TIMING_ALL;
+        made_set_timing(NG_TIMING_ALL);
     }
     void TearDown() override
     {
         made_calls.timing_refused = false;
-        made_settings()->timing = NG_TIMING_OFF;
+        made_set_timing(NG_TIMING_OFF);
         made_elapsed(0, 1);
         CallPath::TearDown();
     }
@@ -987,13 +987,35 @@ TEST_F(Measured, WithAllEachCallHasItsDuration)
 
 TEST_F(Measured, WithOffThereAreNoEventsWithTiming)
 {
-    made_settings()->timing = NG_TIMING_OFF;
+    made_set_timing(NG_TIMING_OFF);
     unsigned before = made_calls.timing_events;
     void *comm = init(0);
     all_reduces(comm, 10);
     EXPECT_EQ(made_calls.timing_events, before);
     EXPECT_EQ(made_newest_record().duration_ns, 0);
     EXPECT_EQ(measured(comm, NG_OP_AllReduce), 0u);
+}
+
+TEST_F(Measured, WhatIsSetWhileACommunicatorIsUsedHoldsFromItsNextCallOn)
+{
+    made_set_timing(NG_TIMING_OFF);
+    void *comm = init(0);
+    all_reduces(comm, 10);
+    made_set_timing(NG_TIMING_ALL);
+    all_reduces(comm, 2);
+    made_group_start(0);
+    for (int i = 0; i < 2; i++)
+        made_all_reduce(0, comm, stream_, OK);
+    made_group_end(0, OK);
+    made_send(0, comm, stream_, 1, OK);
+    ASSERT_TRUE(made_await_completed(comm, 14));
+    EXPECT_EQ(measured(comm, NG_OP_GroupEnd), 1u);
+    made_set_timing(NG_TIMING_OFF);
+    all_reduces(comm, 3);
+    made_set_timing(NG_TIMING_SAMPLED);
+    all_reduces(comm, 15);
+    EXPECT_EQ(samples(comm), (std::vector<uint64_t>{11, 12, 14, 32}));
+    EXPECT_EQ(measured(comm, NG_OP_Send), 1u);
 }
 
 TEST_F(Measured, FewWorksWithTimingAreMadeAtATime)
@@ -1014,7 +1036,7 @@ TEST_F(Measured, FewWorksWithTimingAreMadeAtATime)
 
 TEST_F(Measured, WithSampledEachCommunicatorMeasuresTheSameCalls)
 {
-    made_settings()->timing = NG_TIMING_SAMPLED;
+    made_set_timing(NG_TIMING_SAMPLED);
     std::vector<uint64_t> expected;
     for (uint64_t next = 1; (next = ng_timing_next(NG_TIMING_SAMPLED, next)) <= 600; next++)
         expected.push_back(next);
@@ -1137,7 +1159,7 @@ TEST_F(Measured, SendsAndRootedCollectivesAreNotComparedBetweenRanks)
 /* So that a group of many calls is not measured more often than one of few. */
 TEST_F(Measured, WithSampledGroupsAreCountedAsSuch)
 {
-    made_settings()->timing = NG_TIMING_SAMPLED;
+    made_set_timing(NG_TIMING_SAMPLED);
     void *comm = init(0);
     for (int i = 0; i < 100; i++) {
         made_group_start(0);

@@ -40,7 +40,7 @@ struct Graph : testing::Test {
         made_reach(-1);
         made_exec_destroy(exec_);
         made_graph_end();
-        made_settings()->timing = 0;
+        made_set_timing(0);
     }
     void all_reduce(int result = 0)
     {
@@ -76,7 +76,7 @@ struct Graph : testing::Test {
     }
     void measure(int mode)
     {
-        made_settings()->timing = mode;
+        made_set_timing(mode);
         comm_ = made_handle();
         made_init(0, comm_, 2, 0, nullptr, 0);
     }

@@ -396,6 +396,12 @@ void made_begin(int64_t records)
     ng_guard.forget_parts = ng_lifecycle_after_fork;
 }
 
+void made_set_timing(int mode)
+{
+    ng_guard.config.timing = mode;
+    ng_comm_set_timing(mode);
+}
+
 struct ng_config *made_settings(void)
 {
     return &ng_guard.config;

@@ -55,9 +55,10 @@ struct made_seen made_seen(void);
 /* How often fault `index` of them happened, by the black box, and at which collective last. */
 uint64_t made_happened(unsigned index, uint64_t *ret_seq);
 
-/* How the guard is configured; before made_begin, but for NCCLGUARD_TIMING, which holds for
- * communicators that are made from now on. And its black box. */
+/* How the guard is configured; before made_begin. And its black box. */
 struct ng_config *made_settings(void);
+/* NCCLGUARD_TIMING, at any time. */
+void made_set_timing(int mode);
 const struct ng_box *made_box(void);
 /* Policy kill, with this deadline and NCCLGUARD_ABORT_WAIT; before made_begin. */
 void made_kill(int64_t timeout_ms, int64_t abort_wait_ms);

@@ -386,7 +386,7 @@ void made_ranks_begin(int64_t records, bool arguments, bool graphs_seen)
     ng_guard.cuda = device;
     atomic_store(&ng_guard.cuda_found, true);
     ng_guard.adopt_thread = adopt_nothing;
-    ng_guard.config.timing = NG_TIMING_SAMPLED;
+    atomic_store(&ng_guard.timing, NG_TIMING_SAMPLED);
     ng_guard.config.trace_size = records;
     ng_guard.config.check = arguments ? NG_CHECK_SIGNATURE_ARGS : NG_CHECK_SIGNATURE;
     ng_check_start();

@@ -7,7 +7,7 @@ extern "C" {
 #include "core/recorder/durations.h"
 /* core/config/timing.h, which C++ cannot read. */
 uint64_t ng_timing_next(int mode, uint64_t number);
-bool ng_timing_take(int mode, uint64_t *next, uint64_t number);
+bool ng_timing_take(const int *mode, uint64_t *next, uint64_t number);
 }
 
 namespace
@@ -69,7 +69,7 @@ std::set<uint64_t> chosen(int mode, uint64_t count)
     std::set<uint64_t> numbers;
     uint64_t next = 0;
     for (uint64_t number = 1; number <= count; number++)
-        if (number >= next && ng_timing_take(mode, &next, number))
+        if (number >= next && ng_timing_take(&mode, &next, number))
             numbers.insert(number);
     return numbers;
 }
@@ -99,6 +99,7 @@ TEST(Timing, SampledMeasuresOneOf128AndSomeEarlyOnes)
 /* Ranks see other works between, were started at other times, or had calls that failed. */
 TEST(Timing, TheChoiceFollowsFromTheNumberAlone)
 {
+    const int sampled = NG_TIMING_SAMPLED;
     std::mt19937_64 random(7);
     std::set<uint64_t> all = chosen(NG_TIMING_SAMPLED, 5000);
     for (int rank = 0; rank < 50; rank++) {
@@ -107,16 +108,53 @@ TEST(Timing, TheChoiceFollowsFromTheNumberAlone)
             /* A call that NCCL refused: the same number comes again. */
             if (random() % 50 == 0) {
                 if (number >= next)
-                    ng_timing_take(NG_TIMING_SAMPLED, &next, number);
+                    ng_timing_take(&sampled, &next, number);
                 next = 0;
             }
-            bool taken = number >= next && ng_timing_take(NG_TIMING_SAMPLED, &next, number);
+            bool taken = number >= next && ng_timing_take(&sampled, &next, number);
             EXPECT_EQ(taken, all.count(number) == 1) << number;
             /* Some of its calls are in NCCL groups, which are counted apart. */
             if (!taken && random() % 20 == 0 && !all.count(number + 1))
                 number++;
         }
     }
+}
+
+/* It may come at any moment of a call. */
+TEST(Timing, AChangeOfModeIsNeverMissed)
+{
+    constexpr int rounds = 5000;
+    int mode = NG_TIMING_OFF;
+    uint64_t next = 0;
+    std::atomic<int> changed = 0, seen = 0;
+    auto change = [&](int to) {
+        __atomic_store_n(&mode, to, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&next, 0, __ATOMIC_SEQ_CST);
+    };
+    std::thread person([&] {
+        std::mt19937 random(1);
+        for (int round = 1; round <= rounds; round++) {
+            change(NG_TIMING_OFF);
+            for (volatile unsigned left = random() % 64; left > 0; left = left - 1)
+                ;
+            change(NG_TIMING_ALL);
+            changed = round;
+            while (seen != round)
+                std::this_thread::yield();
+        }
+    });
+    unsigned missed = 0;
+    for (uint64_t number = 1; seen < rounds; number++) {
+        int before = changed;
+        bool taken = number >= __atomic_load_n(&next, __ATOMIC_RELAXED) &&
+                     ng_timing_take(&mode, &next, number);
+        if (before == seen)
+            continue;
+        missed += !taken;
+        seen = before;
+    }
+    person.join();
+    EXPECT_EQ(missed, 0u);
 }
 
 TEST(Timing, NumbersNeedNotBeSmall)

@@ -66,6 +66,25 @@ TEST(Log, WritesNoMoreThanItsLevel)
     }
 }
 
+TEST(Log, ItsLevelCanChangeButNotForAForkedChild)
+{
+    Outcome outcome = logged([] {
+        ng_log_init(NG_LOG_WARN, nullptr, -1);
+        ng_log(NG_LOG_DEBUG, "one");
+        ng_log_set_level(NG_LOG_DEBUG);
+        ng_log(NG_LOG_DEBUG, "two");
+        ng_log_set_level(NG_LOG_OFF);
+        ng_log(NG_LOG_ERROR, "three");
+        ng_log_after_fork();
+        ng_log(NG_LOG_DEBUG, "four");
+        ng_log(NG_LOG_WARN, "five");
+        return 0;
+    });
+    ASSERT_EQ(outcome.writes.size(), 2u);
+    EXPECT_NE(outcome.writes[0].find("debug: two"), std::string::npos);
+    EXPECT_NE(outcome.writes[1].find("warn: five"), std::string::npos);
+}
+
 TEST(Log, WarnsBeforeItIsInitialised)
 {
     Outcome outcome = logged([] {
