@@ -10,7 +10,9 @@
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
 #include "core/comm/rules_file.h"
+#include "core/config/settable.h"
 #include "core/incident/dumps.h"
+#include "core/incident/status_log.h"
 #include "core/nccl/group_set.h"
 #include "core/policy/abort.h"
 #include "core/runtime/runtime.h"
@@ -78,11 +80,31 @@ static void obey_reload(const struct ng_command *command)
     ng_rules_file_reload();
 }
 
+/* Values from the store are as bounded as those of a suspension: less is known, nothing is ended.
+ * The text is logged if either level has it. */
+static void obey_set(const struct ng_command *command)
+{
+    bool logged = ng_log_enabled(NG_LOG_WARN);
+    uint8_t level = command->set[NG_SETTABLE_LOG], timing = command->set[NG_SETTABLE_TIMING];
+
+    ng_log(NG_LOG_WARN, "%s", command->line);
+    if (level) {
+        ng_log_set_level((enum ng_log_level)(level - 1));
+        ng_status_log_start();
+    }
+    if (!logged)
+        ng_log(NG_LOG_WARN, "%s", command->line);
+    if (timing)
+        ng_comm_set_timing(timing - 1);
+    /* Last: it answers the command. */
+    for (unsigned i = 0; i < NG_SETTABLES; i++)
+        if (command->set[i])
+            NG_STORE(ng_guard.box.header->set[i], command->set[i]);
+}
+
 static void (*const obey[NG_COMMAND_LIMIT])(const struct ng_command *command) = {
-    [NG_COMMAND_ABORT] = obey_abort,
-    [NG_COMMAND_DUMP] = obey_dump,
-    [NG_COMMAND_REST] = obey_rest,
-    [NG_COMMAND_RELOAD] = obey_reload,
+    [NG_COMMAND_ABORT] = obey_abort,   [NG_COMMAND_DUMP] = obey_dump, [NG_COMMAND_REST] = obey_rest,
+    [NG_COMMAND_RELOAD] = obey_reload, [NG_COMMAND_SET] = obey_set,
 };
 
 void ng_operator_commands_obey(const struct ng_command *command)

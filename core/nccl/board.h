@@ -102,15 +102,20 @@ enum ng_command_kind {
     NG_COMMAND_REST, /* suspend the clocks of `group_id` for `for_ns`; INT64_MAX: until the next
                         such command; 0: resume them */
     NG_COMMAND_RELOAD, /* read the rules file again */
+    NG_COMMAND_SET,    /* change the options that `set` has values for */
     NG_COMMAND_LIMIT   /* every kind is below */
 };
+
+/* As many as a record has room for: core/config/settable.h. */
+#define NG_COMMAND_SETTABLES 3
 
 struct ng_command {
     enum ng_command_kind kind;
     enum ng_incident_source source;
-    uint64_t group_id;     /* 0: all groups */
-    int32_t rank;          /* -1: all ranks */
-    int64_t for_ns;        /* from 0 */
+    uint64_t group_id;                 /* 0: all groups */
+    int32_t rank;                      /* -1: all ranks */
+    int64_t for_ns;                    /* from 0 */
+    uint8_t set[NG_COMMAND_SETTABLES]; /* struct ng_settable_values */
     int64_t given_mono_ns; /* on this host's clock; if it is another host's, when it was received */
     char line[512];        /* the text that is logged */
     char path[512];

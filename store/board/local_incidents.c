@@ -306,14 +306,15 @@ uint32_t ng_local_dumps_missing(struct ng_board *board, const struct ng_incident
     return missing;
 }
 
-/* A suspension, or a reload of the rules. */
+/* A suspension, a reload of the rules, or a change of options. */
 static bool leaves_no_trace(const struct ng_incident *record)
 {
     struct ng_news news;
 
     ng_record_news(record, &news);
     return news.is_command &&
-           (news.command.kind == NG_COMMAND_REST || news.command.kind == NG_COMMAND_RELOAD);
+           (news.command.kind == NG_COMMAND_REST || news.command.kind == NG_COMMAND_RELOAD ||
+            news.command.kind == NG_COMMAND_SET);
 }
 
 /* The cause of an incident is evidence. */

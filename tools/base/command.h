@@ -22,6 +22,7 @@ int ng_command_abort(int argc, char **argv);
 int ng_command_suspend(int argc, char **argv);
 int ng_command_resume(int argc, char **argv);
 int ng_command_reload(int argc, char **argv);
+int ng_command_set(int argc, char **argv);
 int ng_command_groups(int argc, char **argv);
 int ng_command_dump(int argc, char **argv);
 int ng_command_analyze(int argc, char **argv);

@@ -1,5 +1,5 @@
 /*
- * Commands of an operator to a job: `ncclguard abort`, `suspend`, `resume` and `reload`.
+ * Commands of an operator to a job: `ncclguard abort`, `suspend`, `resume`, `reload` and `set`.
  *
  * Each posts its command on the board, where every rank's guard finds it. After an abort, the
  * program's NCCL calls return errors; handling them is up to the program.
@@ -12,12 +12,14 @@
 #include <unistd.h>
 
 #include "core/config/config.h"
+#include "core/config/settable.h"
 #include "core/nccl/board.h"
 #include "core/view/view.h"
 #include "store/board/board_client.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
 #include "tools/cmd/group_choice.h"
+#include "tools/cmd/set.h"
 #include "tools/jobs/jobs.h"
 
 #define EXIT_STATUS                                                                                \
@@ -97,6 +99,26 @@ static const struct order reload_order = {
     .left = "there is no process left to read rules",
 };
 
+static const struct order set_order = {
+    .usage =
+        {.command = "set",
+         .synopsis = "--job JOB [--run RUN] [--store URL] NAME=VALUE…",
+         .about =
+             "Change options of a job while it runs, on every rank: timing=off|sampled|all\n"
+             "(NCCLGUARD_TIMING) and log=off|error|warn|info|debug (NCCLGUARD_LOG). It waits "
+             "until\n"
+             "the ranks have taken them, and names those that have not. Processes that join the\n"
+             "job later are not reached: they begin with what their environment says.\n"
+             "Exit status: 0 every process has taken them, 1 some have not, or the store cannot "
+             "be\n"
+             "reached, 2 usage error (nothing is changed), no such job, or none of its processes\n"
+             "is alive.",
+         .options = options,
+         .option_count = RUN + 1},
+    .kind = NG_COMMAND_SET,
+    .left = "nothing is left to set",
+};
+
 static uint32_t count_living(const struct ng_view *view)
 {
     uint32_t count = 0;
@@ -132,11 +154,17 @@ static int aim(const struct order *order, struct ng_job *job, const char *group,
     return status;
 }
 
-/* "suspend the deadlines of group 0123456789abcdef for 30m" */
+/* "suspend the deadlines of group 0123456789abcdef for 30m", "set timing=all" */
 static void describe(const struct order *order, const struct ng_command *given,
                      const char *for_text, char *ret_text, size_t bytes)
 {
-    char groups[40] = "all groups";
+    char groups[40] = "all groups", values[96];
+
+    if (given->kind == NG_COMMAND_SET) {
+        ng_set_describe(given, values, sizeof(values));
+        snprintf(ret_text, bytes, "set %s", values);
+        return;
+    }
 
     if (given->group_id)
         snprintf(groups, sizeof(groups), "group %016" PRIx64, given->group_id);
@@ -145,11 +173,11 @@ static void describe(const struct order *order, const struct ng_command *given,
         snprintf(ret_text + used, bytes - (size_t)used, " for %.40s", for_text);
 }
 
+/* `given`: its kind and values. */
 static int give_order(const struct order *order, struct ng_job *job, const char *group,
-                      const char *for_text, int64_t rest_ns)
+                      const char *for_text, struct ng_command given)
 {
     const char *command = order->usage.command;
-    struct ng_command given = {.kind = order->kind, .rank = -1, .for_ns = rest_ns};
     char host[64] = "", what[160];
 
     int status = aim(order, job, group, &given.group_id);
@@ -169,7 +197,7 @@ static int give_order(const struct order *order, struct ng_job *job, const char 
     if (count == 0)
         return ng_usage_error(command, order->left, "no process of job %s is alive", job->name);
     printf("told %d process%s of job %s to %s\n", count, count == 1 ? "" : "es", job->name, what);
-    return NG_EXIT_OK;
+    return order->kind == NG_COMMAND_SET ? ng_set_await(job, &given) : NG_EXIT_OK;
 }
 
 /* How long deadlines are suspended. 0, or an exit status after reporting the usage error. */
@@ -190,12 +218,12 @@ static int command(const struct order *order, int argc, char **argv)
     const char *values[OPTIONS] = {NULL}, *name = order->usage.command;
     char mend[64];
     int operand, status;
-    int64_t rest_ns;
+    struct ng_command given = {.kind = order->kind, .rank = -1};
 
     if (!ng_usage_parse(&order->usage, argc, argv, values, &operand, &status))
         return status;
     snprintf(mend, sizeof(mend), "write `ncclguard %s --job JOB`", name);
-    if (operand < argc)
+    if (operand < argc && order->kind != NG_COMMAND_SET)
         return ng_usage_unexpected(name, mend, argv[operand]);
     /* Always explicit: a command to the wrong job cannot be undone. */
     if (!values[JOB])
@@ -204,7 +232,9 @@ static int command(const struct order *order, int argc, char **argv)
     if (values[GROUP] && !*values[GROUP])
         return ng_usage_error(name, "write --group GROUP, or leave it out for all groups",
                               "the group's name is empty");
-    status = parse_for(order, values[FOR], &rest_ns);
+    status = parse_for(order, values[FOR], &given.for_ns);
+    if (status == 0 && order->kind == NG_COMMAND_SET)
+        status = ng_set_parse(argv + operand, argc - operand, &given);
     if (status != 0)
         return status;
     struct ng_job *job = malloc(sizeof(*job));
@@ -214,7 +244,7 @@ static int command(const struct order *order, int argc, char **argv)
     }
     status = ng_jobs_choose(name, values[JOB], values[STORE], values[RUN], job);
     if (status == 0)
-        status = give_order(order, job, values[GROUP], values[FOR], rest_ns);
+        status = give_order(order, job, values[GROUP], values[FOR], given);
     free(job);
     return status;
 }
@@ -237,4 +267,9 @@ int ng_command_resume(int argc, char **argv)
 int ng_command_reload(int argc, char **argv)
 {
     return command(&reload_order, argc, argv);
+}
+
+int ng_command_set(int argc, char **argv)
+{
+    return command(&set_order, argc, argv);
 }

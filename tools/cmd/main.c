@@ -23,6 +23,7 @@ static const struct {
     {"suspend", "stop the deadlines of a job or a group, for a checkpoint", ng_command_suspend},
     {"resume", "let them run again", ng_command_resume},
     {"reload", "have every rank read its rules file again", ng_command_reload},
+    {"set", "change the timing or the log level of a job that runs", ng_command_set},
     {"analyze", "reach a verdict from evidence: black boxes and dumps", ng_command_analyze},
     {"exporter", "serve metrics of the jobs of this host to Prometheus", ng_command_exporter},
     {"apis", "list every NCCL API: tracked, or passed and why", ng_command_apis},

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/config/config.h"
+#include "core/config/settable.h"
 #include "core/report/dump.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
@@ -325,6 +326,51 @@ static int print_group(const struct ng_view *view, uint32_t index, FILE *file)
     return error;
 }
 
+static bool takes_part(const struct ng_view_process *process)
+{
+    return !ng_life_has_ended(process->life) && process->life != NG_LIFE_LOST;
+}
+
+static bool is_set_alike(const struct ng_view_process *a, const struct ng_view_process *b)
+{
+    return memcmp(&a->set, &b->set, sizeof(a->set)) == 0;
+}
+
+static int compare_ranks(const void *left, const void *right)
+{
+    int a = *(const int *)left, b = *(const int *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+/* "set by a command: timing=all (ranks 0-2)", a line for each that differs; 0 or -ENOMEM. */
+static int print_set(const struct ng_view *view, FILE *file)
+{
+    int *ranks = calloc(view->process_count + 1, sizeof(*ranks));
+
+    if (!ranks)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < view->process_count; i++) {
+        const struct ng_view_process *process = &view->processes[i];
+        char values[96], list[RANKS_BYTES];
+        uint32_t same = 0;
+        bool earlier = !takes_part(process);
+        ng_settable_describe(&process->set, values, sizeof(values));
+        for (uint32_t k = 0; k < i && !earlier; k++)
+            earlier = takes_part(&view->processes[k]) && is_set_alike(&view->processes[k], process);
+        if (earlier || !values[0])
+            continue;
+        for (uint32_t k = i; k < view->process_count; k++)
+            if (takes_part(&view->processes[k]) && is_set_alike(&view->processes[k], process))
+                ranks[same++] = ng_dump_rank(view, k);
+        qsort(ranks, same, sizeof(*ranks), compare_ranks);
+        ng_text_ranks(ranks, same, list, sizeof(list));
+        fprintf(file, "set by a command: %s (rank%s %s)\n", values, same == 1 ? "" : "s", list);
+    }
+    free(ranks);
+    return 0;
+}
+
 int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file)
 {
     uint32_t *order = in_order(view), in_use = 0;
@@ -336,6 +382,8 @@ int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file)
     if (!error)
         fprintf(file, "job %s: %" PRIu32 " group%s, %" PRIu32 " in use\n", safe, view->group_count,
                 view->group_count == 1 ? "" : "s", in_use);
+    if (!error)
+        error = print_set(view, file);
     for (uint32_t i = 0; i < view->group_count && !error; i++)
         error = print_group(view, order[i], file);
     free(safe);
@@ -374,6 +422,21 @@ void ng_group_list_put_group_bounds(struct ng_json *json, const struct ng_view *
     ng_json_bool(json, "policies_differ", bounds.policies_differ);
 }
 
+static void put_set(struct ng_json *json, const struct ng_settable_values *set)
+{
+    char word[32];
+
+    ng_json_open_object(json, "set", NG_JSON_COMPACT);
+    for (unsigned i = 0; i < NG_SETTABLES; i++) {
+        if (!set->of[i])
+            continue;
+        ng_config_choice(ng_settable_option((enum ng_settable)i), set->of[i] - 1, word,
+                         sizeof(word));
+        ng_json_string(json, ng_settable_name((enum ng_settable)i), word);
+    }
+    ng_json_close_object(json);
+}
+
 static void put_member(struct ng_json *json, const struct ng_view *view,
                        const struct ng_view_member *member)
 {
@@ -389,6 +452,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     ng_json_string(json, "life", ng_dump_life_name(process->life));
     ng_group_list_put_bounds(json, member->timeout_ns, member->policy);
     ng_json_bool(json, "suspended", member->rests);
+    put_set(json, &process->set);
     ng_json_close_object(json);
 }
 

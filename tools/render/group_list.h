@@ -24,7 +24,8 @@
  *     missing       array of int: group ranks not seen (the first 65,536)
  *     members       array of {"group_rank", "rank" (global), "host", "pid", "device", "state",
  *                   "life", "timeout_ms" (null: none, or not known), "policy" (null: not known),
- *                   "suspended"}, in order of group rank
+ *                   "suspended", "set" (what commands have set in its process: {"timing": "all"}
+ *                   …)}, in order of group rank
  */
 #ifndef NCCLGUARD_TOOLS_RENDER_GROUP_LIST_H
 #define NCCLGUARD_TOOLS_RENDER_GROUP_LIST_H

@@ -84,8 +84,9 @@ def give_orders(session, scenario, run, job, base, bound):
             argv = [f"{session.options.build}/tools/ncclguard", words[0], "--job", job] + words[1:]
             env = dict(run.environment, LD_PRELOAD="")
             done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=bound)
-            if done.returncode != 0:
-                raise Failure(f"{shlex.join(argv)}: {done.returncode}, {done.stderr.strip()}")
+            told = done.stdout + done.stderr
+            if done.returncode != int(order.get("status", 0)) or not re.search(order.get("answer", ""), told):
+                raise Failure(f"{shlex.join(argv)}: {done.returncode}, {told.strip()}")
 
 
 def write_rules(base, text):

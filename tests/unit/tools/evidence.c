@@ -378,6 +378,12 @@ int evidence_exit_well(const char *path)
     return done ? 0 : -EIO;
 }
 
+int evidence_set(uint8_t timing)
+{
+    made->header->set[NG_SETTABLE_TIMING] = timing;
+    return 0;
+}
+
 void evidence_set_run(uint64_t run)
 {
     made->header->launch_run = run;

@@ -60,6 +60,9 @@ void evidence_hold_clock(bool hold);
 /* Of the box made last: it is of a run of its own, by its launcher's word and its communicator. */
 void evidence_set_run(uint64_t run);
 
+/* Of the box made last: a command has set NCCLGUARD_TIMING, to a value plus 1. */
+int evidence_set(uint8_t timing);
+
 /* Of the box made last: its process has no rank of its own, and is rank `rank` of two in a second
  * group "part" as well; < 0: not in it. 0 or -errno. */
 int evidence_add_part(int rank);

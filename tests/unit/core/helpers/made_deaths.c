@@ -665,6 +665,24 @@ bool made_deaths_aborts(bool by_store)
     return aborted;
 }
 
+unsigned made_deaths_set(unsigned log, unsigned timing)
+{
+    struct ng_command order = {
+        .kind = NG_COMMAND_SET, .source = NG_SOURCE_JOB, .rank = -1, .line = "an order of a test"};
+    const struct ng_box_header *header = ng_guard.box.header;
+
+    order.set[NG_SETTABLE_LOG] = (uint8_t)log;
+    order.set[NG_SETTABLE_TIMING] = (uint8_t)timing;
+    ng_operator_commands_obey(&order);
+    return NG_LOAD(header->set[NG_SETTABLE_LOG]) |
+           (unsigned)NG_LOAD(header->set[NG_SETTABLE_TIMING]) << 8;
+}
+
+int made_deaths_timing(void)
+{
+    return atomic_load(&ng_guard.timing);
+}
+
 unsigned made_deaths_flood(bool grows)
 {
     unsigned before = floods = grows ? 1 : FLOOD;

@@ -113,6 +113,10 @@ void made_deaths_neighbours_ended(unsigned policy, const char *folder);
 void made_deaths_set_policy(unsigned policy);
 /* A person aborts all groups, by the store or by this host's board. True: it is obeyed. */
 bool made_deaths_aborts(bool by_store);
+/* A person sets options, by the store; 0 stays, else a value plus 1. Returns those that the black
+ * box then has, log in the lower byte. */
+unsigned made_deaths_set(unsigned log, unsigned timing);
+int made_deaths_timing(void);
 /* The board tells of incidents without end, with numbers that grow, or that do not: how often it is
  * asked in one look at the news. */
 unsigned made_deaths_flood(bool grows);

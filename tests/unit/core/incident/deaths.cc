@@ -988,6 +988,23 @@ TEST_F(Deaths, APersonsAbortThroughTheStoreDoesNotTouchARankThatIsSetToLog)
     EXPECT_TRUE(made_deaths_aborts(true));
 }
 
+/* An order that turns the log off is logged. */
+TEST_F(Deaths, WhatAPersonSetsHoldsAndIsInTheLogAndInTheBlackBox)
+{
+    unsigned set = 0;
+    EXPECT_EQ(count(said_by([&] { set = made_deaths_set(0, 3); }), "an order of a test"), 1);
+    EXPECT_EQ(set, 0x300u);
+    EXPECT_EQ(made_deaths_timing(), 2);
+    EXPECT_EQ(count(said_by([&] { set = made_deaths_set(1, 0); }), "an order of a test"), 1);
+    EXPECT_EQ(set, 0x301u);
+    EXPECT_EQ(count(said_by([&] { set = made_deaths_set(0, 1); }), "an order of a test"), 0);
+    EXPECT_EQ(set, 0x101u);
+    EXPECT_EQ(made_deaths_timing(), 0);
+    EXPECT_EQ(count(said_by([&] { set = made_deaths_set(3, 2); }), "an order of a test"), 1);
+    EXPECT_EQ(set, 0x203u);
+    EXPECT_EQ(made_deaths_timing(), 1);
+}
+
 /* A rank that exits because others act on a deadline keeps their verdict on the disk of its host.
  */
 TEST_F(Deaths, WhoExitsKeepsTheVerdictOnADeadlineThatItHasNotReadYet)

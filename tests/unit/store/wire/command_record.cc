@@ -3,6 +3,10 @@
  */
 #include "tests/unit/store/publish/ranks.h"
 
+extern "C" {
+#include "core/config/settable.h"
+}
+
 static struct ng_command random_command(std::mt19937_64 &random, int kind)
 {
     struct ng_command command = {.kind = (enum ng_command_kind)kind,
@@ -13,6 +17,10 @@ static struct ng_command random_command(std::mt19937_64 &random, int kind)
                                  .for_ns = (int64_t)(random() >> 1)};
     snprintf(kind == NG_COMMAND_DUMP ? command.path : command.line, sizeof(command.line),
              "/%016llx", (unsigned long long)random());
+    if (kind == NG_COMMAND_SET) {
+        command.set[NG_SETTABLE_LOG] = (uint8_t)(random() % 6);
+        command.set[NG_SETTABLE_TIMING] = (uint8_t)(1 + random() % 3);
+    }
     return command;
 }
 
@@ -63,6 +71,7 @@ TEST(Commands, ComeBackAsTheyWere)
         EXPECT_EQ(news.command.group_id, before.group_id);
         EXPECT_EQ(news.command.rank, before.rank);
         EXPECT_EQ(news.command.for_ns, before.for_ns);
+        EXPECT_EQ(memcmp(news.command.set, before.set, sizeof(before.set)), 0);
         EXPECT_STREQ(news.command.line, before.line);
         EXPECT_STREQ(news.command.path, before.path);
     }
@@ -72,16 +81,36 @@ TEST(Commands, ComeBackAsTheyWere)
 TEST(Commands, AreWrittenAsOtherReleasesReadThem)
 {
     std::mt19937_64 random(2);
-    for (int kind : {NG_COMMAND_ABORT, NG_COMMAND_DUMP, NG_COMMAND_REST, NG_COMMAND_RELOAD}) {
+    for (int kind :
+         {NG_COMMAND_ABORT, NG_COMMAND_DUMP, NG_COMMAND_REST, NG_COMMAND_RELOAD, NG_COMMAND_SET}) {
         struct ng_command command = random_command(random, kind);
         std::string bytes = encoded(command);
         EXPECT_EQ(number(bytes, 0), 0x4e43474905000000u);
         EXPECT_EQ(number(bytes, 2), 2u + (unsigned)kind);
         EXPECT_EQ(number(bytes, 3), 2u);
         EXPECT_EQ(number(bytes, 4), command.group_id);
-        EXPECT_EQ(number(bytes, 5), (uint64_t)(command.rank + 1));
+        EXPECT_EQ(number(bytes, 5), kind == NG_COMMAND_SET
+                                        ? command.set[0] | (uint64_t)command.set[1] << 8
+                                        : (uint64_t)(command.rank + 1));
         EXPECT_EQ(number(bytes, 13), (uint64_t)command.for_ns);
         EXPECT_EQ(bytes.substr(8 * 15), kind == NG_COMMAND_DUMP ? command.path : command.line);
+    }
+}
+
+/* One that only a later release knows is not obeyed in part. */
+TEST(Commands, ValuesThatThereAreNotAreRefused)
+{
+    std::mt19937_64 random(4);
+    std::string bytes = encoded(random_command(random, NG_COMMAND_SET));
+    struct ng_news news = {};
+    for (uint64_t wrong : {UINT64_C(0), UINT64_C(6), UINT64_C(0x400), UINT64_C(0x601),
+                           UINT64_C(0x10001), UINT64_C(0x1000001)}) {
+        put_number(bytes, 5, wrong);
+        EXPECT_EQ(decoded(bytes, &news), -EBADMSG) << wrong;
+    }
+    for (uint64_t right : {UINT64_C(1), UINT64_C(5), UINT64_C(0x100), UINT64_C(0x305)}) {
+        put_number(bytes, 5, right);
+        EXPECT_EQ(decoded(bytes, &news), 0) << right;
     }
 }
 

@@ -83,6 +83,26 @@ INSTANTIATE_TEST_SUITE_P(
                 "use seconds, or a number with ms"},
         Mistake{{"resume", "extra"}, "extra", "resume --job JOB"},
         Mistake{{"reload", "--group", "x"}, "--group", "reload --help"},
+        Mistake{{"set", "timing=all"}, "no job was named", "--job JOB"},
+        Mistake{
+            {"set", "--job", "x"}, "nothing is to be set", "write timing=off|sampled|all or log="},
+        Mistake{{"set", "--job", "x", "timing"}, "timing is not of the form NAME=VALUE", "log=off"},
+        Mistake{{"set", "--job", "x", "timing=some"},
+                "timing=some is not valid",
+                "use one of: off, sampled, all"},
+        Mistake{{"set", "--job", "x", "log=info", "timing="},
+                "timing= is not valid",
+                "use one of: off, sampled, all"},
+        Mistake{{"set", "--job", "x", "timng=all"}, "timng", "did you mean timing=off|sampled|all"},
+        Mistake{{"set", "--job", "x", "timeout=5s"},
+                "timeout is read when a process starts",
+                "write timing="},
+        Mistake{{"set", "--job", "x", "NCCLGUARD_STORE_KEY=x"},
+                "NCCLGUARD_STORE_KEY is read when a process starts",
+                "write timing="},
+        Mistake{{"set", "--job", "x", "colour=red"}, "no option is called colour", "timing="},
+        Mistake{
+            {"set", "--job", "x", "log=info", "NCCLGUARD_LOG=warn"}, "log is set twice", "once"},
         Mistake{{"abrot"}, "abrot", "did you mean `ncclguard abort`"},
         Mistake{{"analyze"}, "no evidence", "analyze PATH"},
         Mistake{{"analyze", "--jsn", "x"}, "--jsn", "did you mean --json"},
@@ -116,8 +136,8 @@ TEST(Usage, VersionAndHelpExitWith0AndEachCommandHasHelp)
     EXPECT_EQ(run({"-V"}).out, "ncclguard " NG_VERSION "\n");
     Result help = run({"--help"});
     EXPECT_EQ(help.code(), 0);
-    for (const char *command : {"run", "top", "abort", "suspend", "resume", "reload", "analyze",
-                                "apis", "doctor", "config"}) {
+    for (const char *command : {"run", "top", "abort", "suspend", "resume", "reload", "set",
+                                "analyze", "apis", "doctor", "config"}) {
         EXPECT_NE(help.out.find(std::string("\n  ") + command + " "), std::string::npos) << command;
         Result of_command = run({command, "--help"});
         EXPECT_EQ(of_command.code(), 0);

@@ -825,6 +825,54 @@ TEST(Suspend, AndItsKinTellEveryLivingProcessWhatAndForHowLong)
     }
 }
 
+TEST(Set, SaysHowManyHaveTakenItAndWhoHasNot)
+{
+    Folder folder;
+    std::vector<std::unique_ptr<BoxOwner>> owners;
+    /* Rank 2 is frozen, rank 1 has another value, and of rank 3 nothing is known. */
+    for (int rank = 0; rank < 4; rank++) {
+        const evidence_rank here = {rank, EVIDENCE_RUNNING, 7, 7, 0, 0};
+        const uint8_t timing = rank == 3 ? 0 : rank ? 2 : 3;
+        owners.push_back(std::make_unique<BoxOwner>(folder.path(), here, 4, "test-job", "world",
+                                                    true, 0,
+                                                    [timing] { return evidence_set(timing); }));
+    }
+    kill(owners[2]->pid(), SIGSTOP);
+    const std::map<std::string, std::string> environment = {
+        {"NCCLGUARD_STORE", "local:" + folder.path()}, {"NCCLGUARD_JOB", ""}};
+    Result result = run({"set", "--job", "test-job", "timing=all"}, environment);
+    EXPECT_EQ(result.code(), 1) << result.err;
+    EXPECT_EQ(result.err, "");
+    std::vector<std::string> told = lines(result.out);
+    ASSERT_EQ(told.size(), 5u) << result.out;
+    EXPECT_EQ(told[0], "told 4 processes of job test-job to set timing=all");
+    EXPECT_EQ(told[1], "1 of 4 processes took it");
+    auto pid = [&](int rank) { return "pid " + std::to_string(owners[(size_t)rank]->pid()) + ")"; };
+    EXPECT_TRUE(has(told[2], "not taken by rank 1 ") && has(told[2], pid(1)) &&
+                has(told[2], "no answer within 5 s"))
+        << told[2];
+    EXPECT_TRUE(has(told[3], "not taken by rank 2 ") && has(told[3], pid(2)) &&
+                has(told[3], "frozen"))
+        << told[3];
+    EXPECT_TRUE(has(told[4], "not taken by rank 3 ") && has(told[4], pid(3))) << told[4];
+    owners.resize(1);
+    result = run({"set", "--job", "test-job", "NCCLGUARD_TIMING=ALL"}, environment);
+    EXPECT_EQ(result.code(), 0) << result.err;
+    EXPECT_EQ(result.out, "told 1 process of job test-job to set timing=all\n"
+                          "1 of 1 process took it\n");
+}
+
+TEST(Set, NeedsAJobThatThereIs)
+{
+    Stuck job;
+    expect_usage_error(run({"set", "--job", "other", "timing=all"}, job.environment()),
+                       "no process of job other", "test-job");
+    for (auto &owner : job.owners)
+        owner->end();
+    expect_usage_error(run({"set", "--job", "test-job", "timing=all"}, job.environment()),
+                       "no process of job test-job is alive", "nothing is left to set");
+}
+
 TEST(Abort, WithNobodyAliveSaysSo)
 {
     Stuck job;

@@ -6,6 +6,7 @@
 #include "tests/unit/core/helpers/job.h"
 
 extern "C" {
+#include "core/config/config.h"
 #include "tools/render/group_list.h"
 }
 
@@ -119,6 +120,28 @@ TEST(GroupList, ThePolicyIsShownAndDifferentOnesAreNamedByRank)
     EXPECT_STREQ(json_string_value(json_object_get(last, "policy")), "log");
     job.at(0x1111, 3).policy = 99; /* of a later version */
     EXPECT_TRUE(has(Listed(job).text(), "not known (rank 3)")) << Listed(job).text();
+}
+
+TEST(GroupList, WhatCommandsHaveSetIsShownByRank)
+{
+    Job job(4, 0x1111, "world", 3);
+    Listed listed(job);
+    EXPECT_FALSE(has(listed.text(), "set by a command"));
+    for (uint32_t i = 0; i < 3; i++)
+        listed.processes[i].set.of[NG_SETTABLE_TIMING] = NG_TIMING_ALL + 1;
+    listed.processes[2].set.of[NG_SETTABLE_LOG] = 4;
+    EXPECT_TRUE(has(listed.text(), "set by a command: timing=all (ranks 0,1)\n"
+                                   "set by a command: log=info, timing=all (rank 2)\n"))
+        << listed.text();
+    listed.processes[1].life = NG_LIFE_DEAD;
+    EXPECT_TRUE(has(listed.text(), "timing=all (rank 0)\n")) << listed.text();
+    OwnJson root(listed.json());
+    json_t *group = json_array_get(json_object_get(root, "groups"), 0);
+    json_t *members = json_object_get(group, "members");
+    json_t *set = json_object_get(json_array_get(members, 2), "set");
+    EXPECT_STREQ(json_string_value(json_object_get(set, "log")), "info");
+    EXPECT_STREQ(json_string_value(json_object_get(set, "timing")), "all");
+    EXPECT_EQ(json_object_size(json_object_get(json_array_get(members, 3), "set")), 0u);
 }
 
 TEST(GroupList, ADeadlineOfARankThatIsGoneDiffersFromNone)
