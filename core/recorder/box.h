@@ -35,12 +35,12 @@
  * Writers: the program's threads (threads, records, frames, python, codes, lines, faults,
  * registrations, `entered` and `scheduled` of groups), the watchdog (states, `started`,
  * `completed`, ages, `cuda_error`, durations, samples, `memory`), and another thread of the guard
- * (frames, modules, addresses). Every shared field is atomic and is read and written relaxed. A
- * slot is valid if its own guard word says so; the guard word is written last, with release. Guard
- * words: record.id_state, group.state, thread.tid, duration.group_id, sample.number, fault.times,
- * registrations.generation, frames.id_state, python.id_state, code.complete, edges.guard, and for
- * modules and addresses the header's counts. Readers copy a slot and check the guard word before
- * and after.
+ * (frames, modules, addresses, device_errors). Every shared field is atomic and is read and written
+ * relaxed. A slot is valid if its own guard word says so; the guard word is written last, with
+ * release. Guard words: record.id_state, group.state, thread.tid, duration.group_id, sample.number,
+ * fault.times, registrations.generation, frames.id_state, python.id_state, code.complete,
+ * edges.guard, device_errors.guard, and for modules and addresses the header's counts. Readers copy
+ * a slot and check the guard word before and after.
  *
  * Within a version, a field may be added in reserved bytes, where zero means "not known", and a
  * table may be added whose place the header states in formerly unused bytes; any other change is a
@@ -96,6 +96,15 @@ struct ng_box_nan {
     _Atomic uint64_t element, bits; /* index and bits of the first bad one */
     _Atomic uint32_t held;  /* the call does not reach the device: the process is ended for it */
     _Atomic uint32_t calls; /* calls in which any were found so far */
+};
+
+/* What the driver knows of a device: core/recorder/device_errors.h. 40 bytes. */
+#define NG_BOX_DEVICE_ERRORS 8
+struct ng_box_device_error {
+    _Atomic uint64_t guard;     /* guard word: kind << 32 | number; 0 free */
+    _Atomic uint64_t pci_id[2]; /* text in the bytes of the words */
+    _Atomic uint64_t count;
+    _Atomic int64_t seen_mono_ns;
 };
 
 struct ng_box_header {
@@ -230,6 +239,10 @@ struct ng_box_header {
     uint32_t settings_bytes;
     /* What commands have changed of them since: struct ng_settable_values. */
     _Atomic uint8_t set[NG_BOX_SETTABLES];
+    /* When the driver was last asked about the devices, NG_DEVICE_WATCHED_NS not yet; 0 it is not
+     * asked. Written after the errors. */
+    _Atomic int64_t devices_looked_mono_ns;
+    struct ng_box_device_error device_errors[NG_BOX_DEVICE_ERRORS];
 };
 #define NG_BOX_HEADER_BYTES 4096
 
@@ -658,6 +671,7 @@ _Static_assert(sizeof(struct ng_box_address) == NG_BOX_ADDRESS_BYTES, "layout ve
 _Static_assert(sizeof(struct ng_box_python) == NG_BOX_PYTHON_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_code) == NG_BOX_CODE_BYTES, "layout version 1");
 _Static_assert(sizeof(struct ng_box_edges) == NG_BOX_EDGES_BYTES, "layout version 1");
+_Static_assert(sizeof(struct ng_box_device_error) == 40, "layout version 1");
 
 /* A black box: of this process, mapped; or of another, possibly damaged, as a copy of the latest
  * read. */

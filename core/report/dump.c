@@ -158,6 +158,24 @@ static void put_nan(struct ng_json *json, const struct ng_view_nan *nan)
     ng_json_close_object(json);
 }
 
+/* What the driver knows of its devices. */
+static void put_devices(struct ng_json *json, const struct ng_view_process *process)
+{
+    ng_json_int(json, "devices_age_ns", process->devices_age_ns);
+    ng_json_open_array(json, "device_errors", NG_JSON_COMPACT);
+    for (uint32_t i = 0; i < process->device_error_count; i++) {
+        const struct ng_device_error *error = &process->device_errors[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_string(json, "pci", error->pci_id);
+        ng_json_string(json, "what", ng_device_error_name(error->kind));
+        ng_json_uint(json, "number", error->number);
+        put_uint(json, "count", error->count);
+        ng_json_int(json, "age_ns", error->age_ns);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
 /* The options: `from` is not empty; else the variables of the environment. */
 static void put_settings(struct ng_json *json, const struct ng_view_process *process, bool options)
 {
@@ -204,6 +222,7 @@ static void put_process(struct ng_json *json, const struct ng_view_process *proc
     ng_json_int(json, "watchdog_stuck_ns", process->watchdog_stuck_ns);
     ng_json_string(json, "watchdog_in", process->watchdog_in);
     put_nan(json, &process->nan);
+    put_devices(json, process);
     ng_json_int(json, "suspect_ns", process->suspect_ns);
     ng_json_int(json, "cold_suspect_ns", process->cold_suspect_ns);
     ng_json_int(json, "life_age_ns", process->life_age_ns);

@@ -34,6 +34,11 @@
  *                         elements: how many are sent, bad: how many of them are NaN, element:
  *                         index of the first, bits of it as 16 hex digits, held: it does not leave
  *                         the rank; null: none
+ *     devices_age_ns      time since the driver was last asked about its devices; as long as its
+ *                         host is up: not yet; 0 it is not asked
+ *     device_errors       what it knows of them, array of {"pci", "what", "number", "count",
+ *                         "age_ns"}: struct ng_device_error, as in verdict.json
+ *                         (core/report/report.h)
  *     suspect_ns          its NCCLGUARD_SUSPECT; 0 not known, or none
  *     cold_suspect_ns     its NCCLGUARD_COLD_SUSPECT; 0 not known, or none
  *     life_age_ns         time since its life ended; 0 unknown or alive

@@ -14,6 +14,7 @@
 
 #include "core/config/settable.h"
 #include "core/recorder/box.h"
+#include "core/recorder/device_errors.h"
 #include "core/recorder/durations.h"
 #include "core/recorder/edges.h"
 #include "core/recorder/fault_log.h"
@@ -111,6 +112,11 @@ struct ng_view_process {
     uint32_t memory_kinds;
     struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS];
     struct ng_view_nan nan;
+    /* What the driver knows of its devices, as in its black box (core/recorder/device_errors.h). */
+    /* Since it was last asked; as long as its host is up: not yet; 0 it is not, or not known. */
+    int64_t devices_age_ns;
+    uint32_t device_error_count;
+    struct ng_device_error device_errors[NG_DEVICE_ERRORS_MAX];
     /* The black box has all of its calls from this record on; older ones outlasted others
      * (core/recorder/kept.h), which may lie between them. 0 not known */
     uint64_t ring_first;

@@ -566,6 +566,18 @@ static void read_nan(const struct ng_box_header *header, const struct reading *r
         *ret_nan = nan;
 }
 
+static void read_devices(const struct reading *reading, struct ng_view_process *process)
+{
+    int64_t looked_ns;
+
+    process->device_error_count = ng_device_errors_read(reading->box, reading->now_mono_ns,
+                                                        process->device_errors, &looked_ns);
+    if (looked_ns)
+        process->devices_age_ns = age_of(reading, looked_ns);
+    if (looked_ns && !process->devices_age_ns)
+        process->devices_age_ns = 1;
+}
+
 /* Clean, whatever a damaged box has there. */
 static int read_settings(const struct reading *reading)
 {
@@ -664,6 +676,7 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
     read_watchdog(box->header, reading.now_mono_ns, process);
     read_memory(box->header, process);
     read_nan(box->header, &reading, &process->nan);
+    read_devices(&reading, process);
     process->moment_mono_ns = reading.now_mono_ns;
     process->moment_unix_ns = unix_time_of(box->header, reading.now_mono_ns);
     reading.slots = NG_LOAD(box->header->group_used);

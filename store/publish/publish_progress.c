@@ -23,6 +23,7 @@ uint64_t ng_publisher_hash_box(const struct ng_box *box)
     MIX(NG_LOAD(box->header->nan.found_mono_ns));
     for (unsigned i = 0; i < NG_SETTABLES; i++)
         MIX(NG_LOAD(box->header->set[i]));
+    MIX(NG_LOAD(box->header->devices_looked_mono_ns));
     for (uint32_t i = 0; i < groups && i < box->group_capacity; i++) {
         const struct ng_box_group *group = &box->groups[i];
         MIX(atomic_load(&group->state));

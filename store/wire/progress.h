@@ -72,6 +72,9 @@ struct ng_progress_head {
     uint32_t memory_kinds;
     struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS];
     struct ng_view_nan nan;
+    int64_t devices_age_ns;
+    uint32_t device_error_count;
+    struct ng_device_error device_errors[NG_DEVICE_ERRORS_MAX];
     uint64_t launch_run;
     struct ng_settable_values set;
 };

@@ -359,6 +359,28 @@ static void code_set(struct ng_coder *coder, struct ng_settable_values *set)
     }
 }
 
+/* What is beyond the room for them, or of a kind that only a later version knows, is left out. */
+static void code_devices(struct ng_coder *coder, struct ng_progress_head *head)
+{
+    uint64_t count = ng_code_number(coder, head->device_error_count, 256);
+
+    AGE(head->devices_age_ns);
+    head->device_error_count = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        struct ng_device_error told = {0};
+        if (coder->writes)
+            told = head->device_errors[i];
+        UINT32(told.kind);
+        UINT32(told.number);
+        NUMBER(told.count);
+        AGE(told.age_ns);
+        code_plain_text(coder, told.pci_id, sizeof(told.pci_id));
+        if (head->device_error_count < NG_DEVICE_ERRORS_MAX && told.count &&
+            ng_device_error_name(told.kind))
+            head->device_errors[head->device_error_count++] = told;
+    }
+}
+
 void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head)
 {
     const unsigned char *block = open_block(coder);
@@ -367,7 +389,8 @@ void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head)
         (head->nccl_variables[0] ? HEAD_VARIABLES : 0) |
         (coder->tells_failures ? HEAD_FAILURES : 0) | (head->memory_kinds ? HEAD_MEMORY : 0) |
         (head->nan.age_ns ? HEAD_NAN : 0) | (head->alive_age_ns ? HEAD_ALIVE : 0) |
-        (head->launch_run ? HEAD_LAUNCH : 0) | (is_any_set(&head->set) ? HEAD_SET : 0);
+        (head->launch_run ? HEAD_LAUNCH : 0) | (is_any_set(&head->set) ? HEAD_SET : 0) |
+        (head->devices_age_ns || head->device_error_count ? HEAD_DEVICES : 0);
 
     FIXED(head->uid);
     FIXED(head->label);
@@ -407,6 +430,8 @@ void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head)
         FIXED(head->launch_run);
     if (bits & HEAD_SET)
         code_set(coder, &head->set);
+    if (bits & HEAD_DEVICES)
+        code_devices(coder, head);
     close_block(coder, block);
 }
 

@@ -223,6 +223,9 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
     memcpy(process->error_text, head->error_text, sizeof(process->error_text));
     process->nan = head->nan;
     process->set = head->set;
+    process->devices_age_ns = head->devices_age_ns;
+    process->device_error_count = head->device_error_count;
+    memcpy(process->device_errors, head->device_errors, sizeof(process->device_errors));
     process->memory_kinds = head->memory_kinds;
     for (uint32_t i = 0; i < head->memory_kinds; i++)
         process->memory[i] = head->memory[i];
@@ -340,6 +343,10 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
         make_older(&told->watchdog_stuck_ns, by_ns);
     if (told->nan.age_ns)
         make_older(&told->nan.age_ns, by_ns);
+    if (told->devices_age_ns)
+        make_older(&told->devices_age_ns, by_ns);
+    for (uint32_t i = 0; i < told->device_error_count; i++)
+        make_older(&told->device_errors[i].age_ns, by_ns);
     for (uint32_t i = 0; i < view->member_count; i++) {
         struct ng_view_member *member = &view->members[i];
         if (member->process != process)

@@ -19,7 +19,8 @@ enum {
     HEAD_NAN = 32,
     HEAD_ALIVE = 64,
     HEAD_LAUNCH = 128,
-    HEAD_SET = 256
+    HEAD_SET = 256,
+    HEAD_DEVICES = 512
 };
 enum {
     MEMBER_HASH = 1,

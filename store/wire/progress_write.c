@@ -51,6 +51,8 @@ static void put_head(struct writer *writer, const struct ng_progress_limits *lim
                                     .watchdog_stuck_ns = process->watchdog_stuck_ns,
                                     .memory_kinds = process->memory_kinds,
                                     .nan = process->nan,
+                                    .devices_age_ns = process->devices_age_ns,
+                                    .device_error_count = process->device_error_count,
                                     .launch_run = limits->launch_run,
                                     .set = process->set};
 
@@ -60,6 +62,7 @@ static void put_head(struct writer *writer, const struct ng_progress_limits *lim
     memcpy(head.error_text, process->error_text, sizeof(head.error_text));
     memcpy(head.nccl_variables, process->nccl_variables, sizeof(head.nccl_variables));
     memcpy(head.memory, process->memory, sizeof(head.memory));
+    memcpy(head.device_errors, process->device_errors, sizeof(head.device_errors));
     for (uint32_t i = 0; i < view->fault_count && coder->fault_count < PROGRESS_FAULTS; i++)
         if (view->faults[i].process == writer->process)
             coder->faults[coder->fault_count++] = view->faults[i];
@@ -253,8 +256,8 @@ int ng_progress_encode(const struct ng_view *view, uint32_t process,
     uint32_t told = count_records(&writer, true, &choices[1]);
     choose(&writer, false, told < limits->records ? limits->records - told : 0, &choices[0]);
 
-    uint64_t blocks = 5 + (uint64_t)members + coder->group_count + calls + PROGRESS_FAULTS +
-                      PROGRESS_FAILURES + limits->records;
+    uint64_t blocks = 6 + /* the head is worth two */ (uint64_t)members + coder->group_count +
+                      calls + PROGRESS_FAULTS + PROGRESS_FAILURES + limits->records;
     struct choice all = {.first = 0, .last = UINT64_MAX};
     uint64_t records =
         (uint64_t)count_records(&writer, true, &all) + count_records(&writer, false, &all);

@@ -509,6 +509,25 @@ static void get_nan(const json_t *from, struct ng_view_nan *ret_nan)
     ret_nan->held = json_is_true(json_object_get(from, "held"));
 }
 
+static void get_devices(const json_t *from, struct ng_view_process *process)
+{
+    const json_t *list = json_object_get(from, "device_errors");
+
+    process->devices_age_ns = get_age(from, "devices_age_ns");
+    for (size_t i = 0;
+         i < json_array_size(list) && process->device_error_count < NG_DEVICE_ERRORS_MAX; i++) {
+        const json_t *one = json_array_get(list, i);
+        struct ng_device_error error = {
+            .kind = ng_device_error_of_name(json_string_value(json_object_get(one, "what"))),
+            .number = (uint32_t)get_int(one, "number", 0, UINT32_MAX, 0),
+            .count = get_uint(one, "count"),
+            .age_ns = get_age(one, "age_ns")};
+        get_text(one, "pci", error.pci_id, sizeof(error.pci_id));
+        if (error.kind && error.count)
+            process->device_errors[process->device_error_count++] = error;
+    }
+}
+
 static void get_settings(const json_t *list, struct ng_text *text)
 {
     const json_t *one;
@@ -565,6 +584,7 @@ static int read_process(struct ng_view *view, const json_t *from, const char *so
     get_text(from, "watchdog_in", process->watchdog_in, sizeof(process->watchdog_in));
     get_memory(json_object_get(from, "memory"), process);
     get_nan(json_object_get(from, "nan"), &process->nan);
+    get_devices(from, process);
     process->suspect_ns = get_age(from, "suspect_ns");
     process->cold_suspect_ns = get_age(from, "cold_suspect_ns");
     process->life_age_ns = get_age(from, "life_age_ns");

@@ -73,7 +73,7 @@ PROCESS = {"rank": Number(-1), "world_size": Number(-1), "local_rank": Number(-1
            "memory": (list, None), "life": TEXT,
            "life_number": COUNT,
            "exit_status": INT, "quiet_ns": COUNT, "watchdog_stuck_ns": COUNT, "watchdog_in": TEXT,
-           "nan": (dict, None),
+           "nan": (dict, None), "devices_age_ns": COUNT, "device_errors": list,
            "suspect_ns": COUNT, "cold_suspect_ns": COUNT, "life_age_ns": COUNT, "alive_age_ns": COUNT,
            "moment_mono_ns": COUNT, "moment_unix_ns": COUNT,
            "settings": list, "environment": list, "environment_left_out": COUNT}

@@ -694,6 +694,15 @@ static void add_random_process(struct ng_view *view, unsigned *seed)
                                  .element = any(seed, UINT64_MAX),
                                  .bits = any(seed, UINT64_MAX),
                                  .held = any(seed, 2)};
+    process->devices_age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS);
+    process->device_error_count = (uint32_t)any(seed, NG_DEVICE_ERRORS_MAX + 1);
+    for (uint32_t i = 0; i < process->device_error_count; i++)
+        process->device_errors[i] =
+            (struct ng_device_error){.kind = 1 + (uint32_t)any(seed, NG_DEVICE_ERROR_KINDS - 1),
+                                     .number = (uint32_t)any(seed, UINT32_MAX),
+                                     .count = 1 + any(seed, UINT64_MAX - 1),
+                                     .age_ns = (int64_t)any(seed, NG_VIEW_AGE_MAX_NS),
+                                     .pci_id = "0000:1b:00.0"};
     if (any(seed, 2))
         snprintf(process->nccl_variables, sizeof(process->nccl_variables), "NCCL_ALGO=%s",
                  any(seed, 2) ? "Ring" : "Tree");

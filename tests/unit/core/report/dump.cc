@@ -106,6 +106,10 @@ Job full_job()
     job.cold_suspect_ns = 15;
     job.process(1).error_text = "remote \"process\" exited";
     job.process(1).nan = {8, 0xfedcba9876543210, 7, NG_OP_AllReduce, 9, 1000, 2, 17, 0xff81, true};
+    job.process(1).devices_age_ns = 17;
+    job.process(1).device_error_count = 2;
+    job.process(1).device_errors[0] = {NG_DEVICE_ERROR_XID, 79, 2, 18, "0000:1b:00.0"};
+    job.process(1).device_errors[1] = {NG_DEVICE_ERROR_PROCESS, 4711, 1, 19, "0000:1b:00.0"};
     job.process(1).memory_kinds = 2;
     job.process(1).memory[0] = {3, 3 << 20};
     job.process(1).memory[1] = {1, UINT64_MAX};
@@ -149,7 +153,7 @@ TEST(Dump, IsTheDocumentedSchema)
  * of live jobs alone, its ring_first of its black box, and its `set` is in its settings. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1256u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1592u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_thread), 24u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);

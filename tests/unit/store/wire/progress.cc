@@ -85,12 +85,13 @@ FIELDS(ng_view_member, FIELD(device), FIELD(nranks), FIELD(nccl_version), FIELD(
 FIELDS(ng_view_nan, FIELD(age_ns), FIELD(group_id), FIELD(seq), FIELD(op), FIELD(dtype),
        FIELD(elements), FIELD(bad), FIELD(element), FIELD(bits), FIELD(held))
 FIELDS(ng_settable_values, FIELD(of))
+FIELDS(ng_device_error, FIELD(kind), FIELD(number), FIELD(count), FIELD(age_ns), FIELD(pci_id))
 FIELDS(ng_memory_sum, FIELD(segments), FIELD(bytes))
 FIELDS(ng_view_process, FIELD(rank), FIELD(world_size), FIELD(local_rank), FIELD(nccl_variables),
        FIELD(pid), FIELD(uid), FIELD(life), FIELD(exit_status), FIELD(life_age_ns),
        FIELD(alive_age_ns), FIELD(host), FIELD(program), FIELD(source), FIELD(watchdog_stuck_ns),
        FIELD(watchdog_in), FIELD(nan), FIELD(memory_kinds), FIELD(memory), FIELD(error_text),
-       FIELD(set))
+       FIELD(set), FIELD(devices_age_ns), FIELD(device_error_count), FIELD(device_errors))
 FIELDS(ng_view_group, FIELD(id), FIELD(parent_id), FIELD(nranks), FIELD(nccl_version), FIELD(name))
 FIELDS(ng_view_call, FIELD(process), FIELD(tid), FIELD(op), FIELD(group_id), FIELD(group_rank),
        FIELD(seq), FIELD(record_id), FIELD(age_ns))
@@ -217,6 +218,13 @@ void add_any_process(Random &random, struct ng_view *view, const std::vector<uin
     process->nan.age_ns |= 1;
     if (random() % 4)
         process->nan = {};
+    process->device_error_count = (uint32_t)(random() % (NG_DEVICE_ERRORS_MAX + 1));
+    for (uint32_t i = 0; i < NG_DEVICE_ERRORS_MAX; i++) {
+        process->device_errors[i].kind = 1 + (uint32_t)(random() % (NG_DEVICE_ERROR_KINDS - 1));
+        process->device_errors[i].count |= 1;
+        if (i >= process->device_error_count)
+            process->device_errors[i] = {};
+    }
     process->memory_kinds = (uint32_t)(random() % (NG_BOX_MEMORY_KINDS + 1));
     for (uint32_t i = process->memory_kinds; i < NG_BOX_MEMORY_KINDS; i++)
         process->memory[i] = {};
@@ -521,7 +529,7 @@ TEST(Progress, AnOperationOfAMemberThatNobodyKnowsIsNone)
  * own host, as they have ring_first and watched_age_ns, and run_word, which is in the head. */
 TEST(Progress, KnowsEveryFieldOfTheView)
 {
-    EXPECT_EQ(sizeof(struct ng_view_process), 1256u);
+    EXPECT_EQ(sizeof(struct ng_view_process), 1592u);
     EXPECT_EQ(sizeof(struct ng_view_call), 56u);
     EXPECT_EQ(sizeof(struct ng_view_record), 176u);
     EXPECT_EQ(sizeof(struct ng_view_member), 448u);
