@@ -190,6 +190,17 @@ static void add_rehearsal(struct ng_text *line, const struct ng_verdict *verdict
     ng_text_add(line, " injected by NCCLGUARD_FAULT");
 }
 
+/* "; device of rank 1: Xid 79 (the device has fallen off the bus), and 1 more" */
+static void add_device_errors(struct ng_text *line, const struct ng_verdict *verdict)
+{
+    if (!verdict->device_error_count)
+        return;
+    ng_text_add(line, "; device of rank %d: ", verdict->device_errors[0].rank);
+    ng_device_error_tell(line, &verdict->device_errors[0].error);
+    if (verdict->device_error_count > 1)
+        ng_text_add(line, ", and %" PRIu32 " more", verdict->device_error_count - 1);
+}
+
 /* "; waiting: 0,1,3 for 5.0 s; 1024 float32; deadline: 10 min 0 s; certain" */
 static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
 {
@@ -209,6 +220,7 @@ static void add_tail(struct ng_text *line, const struct ng_verdict *verdict)
         ng_text_add(line, "; deadline: ");
         ng_text_add_duration(line, verdict->deadline_ns);
     }
+    add_device_errors(line, verdict);
     if (verdict->missing_evidence_count)
         ng_text_add(line, "; missing evidence: %" PRIu32, verdict->missing_evidence_count);
     ng_text_add(line, "; %s", ng_confidence_name(verdict->confidence));
@@ -261,7 +273,7 @@ static void add_body(struct ng_text *line, const struct ng_verdict *verdict)
 
 void ng_report_line(const struct ng_verdict *verdict, char *ret_line, size_t bytes)
 {
-    char tail_text[288] = "";
+    char tail_text[352] = "";
     struct ng_text tail = {tail_text, 0, sizeof(tail_text)};
     struct ng_text line = {ret_line, 0,
                            bytes < NG_REPORT_LINE_BYTES ? bytes : NG_REPORT_LINE_BYTES};
@@ -335,6 +347,36 @@ void ng_report_add_rehearsal(struct ng_json *json, const struct ng_verdict *verd
         ng_json_hex(json, "group", injected->group_id);
         ng_json_uint(json, "seq", injected->seq <= INT64_MAX ? injected->seq : INT64_MAX);
         ng_json_int(json, "age_ms", injected->age_ns / NG_MS);
+        ng_json_close_object(json);
+    }
+    ng_json_close_array(json);
+}
+
+void ng_report_device_error(const struct ng_verdict_device_error *told, char *ret_text,
+                            size_t bytes)
+{
+    struct ng_text line = {ret_text, 0, bytes};
+
+    ng_text_add(&line, "rank %d, %s: ", told->rank, told->error.pci_id);
+    ng_device_error_tell(&line, &told->error);
+    ng_text_add(&line, "; noticed ");
+    ng_text_add_duration(&line, told->error.age_ns);
+    ng_text_add(&line, " ago");
+}
+
+void ng_report_add_device_errors(struct ng_json *json, const struct ng_verdict *verdict)
+{
+    ng_json_open_array(json, "device_errors", NG_JSON_LINES);
+    for (uint32_t i = 0; i < verdict->device_error_count; i++) {
+        const struct ng_verdict_device_error *told = &verdict->device_errors[i];
+        ng_json_open_object(json, NULL, NG_JSON_COMPACT);
+        ng_json_int(json, "rank", told->rank);
+        ng_json_int(json, "device", told->device);
+        ng_json_string(json, "pci", told->error.pci_id);
+        ng_json_string(json, "what", ng_device_error_name(told->error.kind));
+        ng_json_uint(json, "number", told->error.number);
+        ng_json_uint(json, "count", told->error.count <= INT64_MAX ? told->error.count : INT64_MAX);
+        ng_json_int(json, "ago_ms", told->error.age_ns / NG_MS);
         ng_json_close_object(json);
     }
     ng_json_close_array(json);
@@ -525,6 +567,8 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
         ng_report_add_cycle(json, verdict);
     if (verdict->rehearsal_count)
         ng_report_add_rehearsal(json, verdict);
+    if (verdict->device_error_count)
+        ng_report_add_device_errors(json, verdict);
     if (verdict->call_count)
         ng_report_add_calls(json, verdict);
 }
@@ -632,6 +676,18 @@ static void put_cycle(struct ng_output *output, const struct ng_verdict *verdict
     }
 }
 
+static void put_device_errors(struct ng_output *output, const struct ng_verdict *verdict)
+{
+    char text[256];
+
+    for (uint32_t i = 0; i < verdict->device_error_count; i++) {
+        ng_report_device_error(&verdict->device_errors[i], text, sizeof(text));
+        put_row(output, i || verdict->counted ? "" : "device", text);
+    }
+    if (verdict->device_errors_cut)
+        put_row(output, "", "there may be more: see device_errors of each rank_R.json");
+}
+
 static void put_rehearsal(struct ng_output *output, const struct ng_verdict *verdict)
 {
     for (uint32_t i = 0; i < verdict->rehearsal_count; i++) {
@@ -690,6 +746,7 @@ static void put_waiting(struct ng_output *output, const struct ng_verdict *verdi
     put_row(output, "waiting", text);
     if (verdict->counted)
         put_row(output, "device", "by NCCL's counters, all before it is finished");
+    put_device_errors(output, verdict);
     for (uint32_t i = 0; i < verdict->connection_count; i++)
         put_row(output, i ? "" : "connections", verdict->connections[i]);
 }

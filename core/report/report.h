@@ -54,6 +54,13 @@ struct ng_documents;
  *                    string, as the user wrote it; "times": int; "op": string; "group": 16 hex
  *                    digits; "seq": int, 0 if it is no collective; "age_ms": int}, of the newest
  *                    injection
+ *   device_errors    only if the driver knows something of the devices of the group: array of
+ *                    {"rank": int; "device": int, as CUDA numbers it in that process, -1 not known;
+ *                    "pci": string; "what": "xid", "lost", "ecc_uncorrected", "nvlink_crc",
+ *                    "nvlink_replay", "nvlink_recovery", or "process": another process computes
+ *                    there; "number": int, of an Xid, or the pid of that process, else 0; "count":
+ *                    int, since the guard first asked; "ago_ms": int, since it was noticed};
+ *                    those that may stop a device first, and 64 at most
  *   calls            only if calls have frames (NCCLGUARD_STACKS=call): where each culprit made its
  *                    newest call, and where one waiting rank made the call it waits in. Array of
  *                    {"rank": int; "waits": bool, false: a culprit; "group": 16 hex digits; "op":
@@ -75,6 +82,14 @@ void ng_report_add_culprits(struct ng_json *json, const struct ng_verdict *verdi
 
 /* Its member "rehearsal". */
 void ng_report_add_rehearsal(struct ng_json *json, const struct ng_verdict *verdict);
+
+/* Its member "device_errors". */
+void ng_report_add_device_errors(struct ng_json *json, const struct ng_verdict *verdict);
+
+/* One of them as a sentence, as in the text: "rank 1, 0000:11:00.0: Xid 79 (…); noticed 1.0 s
+ * ago". */
+void ng_report_device_error(const struct ng_verdict_device_error *told, char *ret_text,
+                            size_t bytes);
 
 /* Its member "calls". */
 void ng_report_add_calls(struct ng_json *json, const struct ng_verdict *verdict);

@@ -50,6 +50,10 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
 /* Of the same verdict, which names nobody so far: what the connections of the ranks show. */
 int ng_culprits_edges(struct ng_verdict_builder *builder, const struct ng_wait *wait);
 
+/* Of the same verdict: unless a rank is named, those of whose devices the driver knows an error
+ * that explains it. */
+int ng_culprits_driver(struct ng_verdict_builder *builder, const struct ng_wait *wait);
+
 /*
  * Adds every rank that is in a step of the cycle and so blocks the step before; of two steps, the
  * ranks of the step that has fewer. *ret_wait: the wait to report, which those ranks have not

@@ -325,6 +325,8 @@ static int judge_all(struct ng_verdict_builder *builder)
         error = ng_culprits_others(builder, best, cause);
     if (!error && (is_about_end(verdict) || verdict->kind == NG_KIND_STOPPED_RANK))
         error = ng_culprits_of_processes(builder);
+    if (!error && verdict->kind == NG_KIND_GPU_STALL)
+        error = ng_culprits_driver(builder, &builder->waits.waits[best]);
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     doubt_the_quiet(verdict);
     if (!error)
@@ -447,6 +449,8 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
                     : judge_job(&builder, query);
     if (!error && verdict->kind != NG_KIND_HEALTHY)
         ng_verdict_builder_tell_arguments(&builder);
+    if (!error && verdict->kind != NG_KIND_HEALTHY)
+        error = ng_verdict_builder_devices(&builder);
     if (!error)
         error = ng_verdict_builder_list_rehearsal(&builder);
     if (!error)

@@ -62,6 +62,15 @@ struct ng_verdict_rehearsal {
     int64_t age_ns;
 };
 
+#define NG_VERDICT_DEVICE_ERRORS_MAX 64u
+
+/* What the driver knows of the device of a rank of the verdict's group. */
+struct ng_verdict_device_error {
+    int rank;   /* global */
+    int device; /* as CUDA numbers it in that process; -1 not known */
+    struct ng_device_error error;
+};
+
 /* Where an affected rank called NCCL; only for calls that have frames. */
 struct ng_verdict_call {
     int rank;   /* global */
@@ -133,6 +142,9 @@ struct ng_verdict {
     uint32_t missing_evidence_count;
     char **connections; /* what NCCL's connections show of a stall on the device, likewise */
     uint32_t connection_count;
+    struct ng_verdict_device_error *device_errors; /* those that may stop a device first */
+    uint32_t device_error_count;
+    bool device_errors_cut;                 /* there may be more */
     struct ng_verdict_rehearsal *rehearsal; /* all injected so far, by rank */
     uint32_t rehearsal_count;
 

@@ -58,6 +58,9 @@ int ng_verdict_builder_list_missing_evidence(struct ng_verdict_builder *builder,
 /* Adds the arguments of the operation and its deadline, as far as they are known. */
 void ng_verdict_builder_tell_arguments(struct ng_verdict_builder *builder);
 
+/* Lists what the driver knows of the devices of the verdict's group. */
+int ng_verdict_builder_devices(struct ng_verdict_builder *builder);
+
 /* Lists the faults that were injected. */
 int ng_verdict_builder_list_rehearsal(struct ng_verdict_builder *builder);
 

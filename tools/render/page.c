@@ -126,6 +126,18 @@ static int64_t awaited_since_ns(const struct ng_timeline *timeline)
     return since_ns > timeline->begin_ns ? since_ns : timeline->begin_ns;
 }
 
+static void put_devices(struct ng_json *json, const struct ng_verdict *verdict)
+{
+    char text[256];
+
+    ng_json_open_array(json, "devices", NG_JSON_LINES);
+    for (uint32_t i = 0; i < verdict->device_error_count; i++) {
+        ng_report_device_error(&verdict->device_errors[i], text, sizeof(text));
+        ng_json_string(json, NULL, text);
+    }
+    ng_json_close_array(json);
+}
+
 static void put_verdict(struct writer *writer)
 {
     const struct ng_verdict *verdict = writer->timeline.verdict;
@@ -159,6 +171,7 @@ static void put_verdict(struct writer *writer)
     ng_report_add_cycle(json, verdict);
     ng_report_add_calls(json, verdict);
     ng_report_add_rehearsal(json, verdict);
+    put_devices(json, verdict);
     put_texts(json, "missing", verdict->missing_evidence, verdict->missing_evidence_count);
     ng_json_close_object(json);
     ng_json_open_array(json, "advice", NG_JSON_LINES);

@@ -263,6 +263,7 @@
       (step.queued ? `is queued on the device of rank ${step.waits_for_rank}` : `needs rank ${step.waits_for_rank}`));
     const below = [list("The cycle", steps, "ol"), list("Where NCCL was called", verdict.calls.map(callLine), "ul"),
       list("A rehearsal: injected by NCCLGUARD_FAULT", verdict.rehearsal.map(rehearsalLine), "ul"),
+      list("What the driver knows of the devices", verdict.devices, "ul"),
       list("What to look at next", data.advice.map(worded), "ol"),
       list("Not known", verdict.missing, "ul")].filter(Boolean);
     if (below.length) box.append(make("div", {class: "columns"}, below));
