@@ -295,6 +295,7 @@ __attribute__((constructor)) static void start(void)
     ng_log_init((enum ng_log_level)ng_guard.config.log_level, ng_guard.config.log_file,
                 ng_guard.launch.rank);
     ng_guard.find_cuda = ng_driver_find;
+    ng_guard.find_nvml = ng_nvml_find;
     ng_guard.open_board = open_board;
     ng_guard.adopt_thread = ng_shim_adopt_thread;
     ng_guard.read_python = ng_python_read;

@@ -27,6 +27,14 @@ bool ng_driver_find(struct ng_cuda *ret_cuda);
  * Keeps errno. */
 bool ng_driver_was_initialised(void);
 
+/* ---- nvml.c: NVML, opened when a communicator is known ---- */
+
+struct ng_nvml;
+
+/* Look up the functions of NVML that core needs. False: there is no library, or it lacks one that
+ * core cannot do without; then *ret_nvml is untouched. Worker thread. */
+bool ng_nvml_find(struct ng_nvml *ret_nvml);
+
 /* ---- cuda_memory.c: driver hooks that report memory to core/registration/segments.h ---- */
 
 /* Enables them. Once, before the program's main. */

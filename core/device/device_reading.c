@@ -30,9 +30,7 @@ void ng_device_reading_give_up(struct ng_device_reading *reading, const char *wh
 
 /* ---- On the worker thread ---- */
 
-/* The driver has data for each thread, and the C library ends the process where it finds no memory
- * for them. */
-static bool has_room(void)
+bool ng_device_reading_has_room(void)
 {
     void *room = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -43,7 +41,7 @@ static void run(struct ng_device_reading *reading, uint32_t task)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-    if (ng_guard_cuda() && has_room() && ng_gpu_relax_thread(&mode)) {
+    if (ng_guard_cuda() && ng_device_reading_has_room() && ng_gpu_relax_thread(&mode)) {
         reading->visit_all(task == NG_DEVICE_READS);
         ng_gpu_relax_thread(&mode);
     }

@@ -51,6 +51,10 @@ struct ng_device_reading {
     uint32_t reader_count;
 };
 
+/* Is there memory for what a driver's library needs for a thread? Where it finds none, the C
+ * library ends the process. Worker thread. */
+bool ng_device_reading_has_room(void);
+
 /* Read nothing more in this process. Logs the first reason. Any guard thread. */
 void ng_device_reading_give_up(struct ng_device_reading *reading, const char *why);
 

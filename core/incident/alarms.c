@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "core/comm/deadline.h"
+#include "core/device/driver_errors.h"
 #include "core/incident/alarm_retry.h"
 #include "core/incident/incident_claim.h"
 #include "core/incident/incident_response.h"
@@ -81,6 +82,9 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
     }
     if (ng_claim_is_settled(alarm))
         return;
+    /* Another rank may be the one that judges: it needs what is known here. */
+    if (ng_claim_asks_driver(alarm))
+        ng_driver_errors_begin();
     if (alarm->watchdog && ng_deadline_rests(NULL)) {
         ng_monitor_withdraw();
         return;

@@ -16,6 +16,7 @@
 #include "core/comm/rules_file.h"
 #include "core/device/async.h"
 #include "core/device/connections.h"
+#include "core/device/driver_errors.h"
 #include "core/device/launch_counters.h"
 #include "core/incident/alarm_retry.h"
 #include "core/incident/incident_response.h"
@@ -160,6 +161,11 @@ static bool is_about_time(const struct ng_alarm *alarm)
            !alarm->disagreement.group_id;
 }
 
+bool ng_claim_asks_driver(const struct ng_alarm *alarm)
+{
+    return alarm && !alarm->nan && !alarm->death && !alarm->disagreement.group_id;
+}
+
 /* Is the clock behind an alarm paused here? Then the alarm is void: the watchdog raises it
  * again. */
 static bool rests_here(uint64_t group_id)
@@ -279,14 +285,15 @@ static bool may_act_on_death(const struct ng_incident *wanted, const struct ng_v
 }
 
 /* This rank has looked at NCCL's connections, or was late, and others that wait in the same call
- * have not, or not lately: what all of them show together may name a rank. They are waited for
+ * have not, or not lately: what all of them show together may name a rank. Likewise what their
+ * drivers know, which they have not asked since they wait. They are waited for
  * LOOKS_AWAITED times, whatever the calls, and then not for a while: no deadline is put off for
  * longer. */
 static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *view,
                             const struct ng_verdict *verdict)
 {
     int64_t now = ng_clock_mono_ns();
-    bool looked = false, others = false;
+    bool looked = false, others = false, unasked = false;
 
     if (!is_about_time(alarm) || verdict->kind != NG_KIND_GPU_STALL || verdict->culprit_count)
         return false;
@@ -298,10 +305,12 @@ static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *
             continue;
         looked |= process->self && (known || ng_connections_are_late());
         others |= process->life == NG_LIFE_RUNNING && !known;
+        unasked |= process->life == NG_LIFE_RUNNING && !process->self &&
+                   process->devices_age_ns > member->pending_age_ns;
     }
     if (now - looks_awaited.waited_mono_ns > LOOKS_ANEW_NS)
         looks_awaited.waits = 0;
-    if (!looked || !others || looks_awaited.waits == LOOKS_AWAITED)
+    if ((!(looked && others) && !unasked) || looks_awaited.waits == LOOKS_AWAITED)
         return false;
     looks_awaited.waits++;
     looks_awaited.waited_mono_ns = now;
@@ -343,6 +352,8 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
         ng_launch_counters_read();
         ng_connections_look();
     }
+    if (ng_claim_asks_driver(alarm))
+        ng_driver_errors_look();
     int error = ng_snapshot_take(NG_SNAPSHOT_JOB, &view);
     if (!error && is_about_time(alarm) && others_rest(&view, wanted->group_id) &&
         ng_deadline_rest_with_others(wanted->group_id) == 0) {

@@ -19,6 +19,7 @@
 #include "core/comm/completion.h"
 #include "core/comm/frame_symbolizer.h"
 #include "core/device/connections.h"
+#include "core/device/driver_errors.h"
 #include "core/device/launch_counters.h"
 #include "core/evidence/dump_pipe.h"
 #include "core/incident/alarm_retry.h"
@@ -163,6 +164,7 @@ static void *attend(void *unused)
         if (ng_launch_counters_prepare())
             ng_connections_prepare();
         ng_connections_look_again();
+        ng_driver_errors_prepare();
         own.group_unknown = ng_grow_id_look_up(&ng_guard.box, board);
         ng_roll_call_report(board, ng_snapshot_at_job);
         ng_watchdog_fallback_check();

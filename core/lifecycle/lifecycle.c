@@ -25,6 +25,7 @@
 #include "core/device/capture.h"
 #include "core/device/connections.h"
 #include "core/device/device_wait.h"
+#include "core/device/driver_errors.h"
 #include "core/device/gpu.h"
 #include "core/device/graph.h"
 #include "core/device/launch_counters.h"
@@ -196,6 +197,7 @@ void ng_lifecycle_exit(int status)
     ng_watchdog_finish();
     ng_launch_counters_finish();
     ng_connections_finish();
+    ng_driver_errors_finish();
     atomic_store(&ng_guard.box.header->exit_status, status);
     atomic_store(&ng_guard.box.header->life_mono_ns, ng_clock_mono_ns());
     atomic_store(&ng_guard.box.header->life, NG_BOX_EXITED);
@@ -221,6 +223,7 @@ void ng_lifecycle_after_fork(void)
     ng_gpu_after_fork();
     ng_launch_counters_after_fork();
     ng_connections_after_fork();
+    ng_driver_errors_after_fork();
     ng_graph_after_fork();
     ng_capture_after_fork();
     ng_watchdog_after_fork();

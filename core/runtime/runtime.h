@@ -19,6 +19,7 @@
 #include "core/nccl/cuda.h"
 #include "core/recorder/box.h"
 
+struct ng_nvml;
 struct ng_ras_answer;
 
 struct ng_guard {
@@ -41,6 +42,7 @@ struct ng_guard {
 
     /* Set by the composition root. */
     bool (*find_cuda)(struct ng_cuda *ret_cuda); /* false: no driver in this process yet */
+    bool (*find_nvml)(struct ng_nvml *ret_nvml); /* false: there is none; NULL not available */
     int (*open_board)(struct ng_guard *guard);   /* sets dir, dump_dir and board as configured */
     void (*adopt_thread)(void);                  /* marks the calling thread as the guard's own */
     /* Reads Python stacks, see core/evidence/stacks.h; NULL not available. */

@@ -904,6 +904,28 @@ TEST_F(Deaths, AStallDoesNotWaitForLooksThatWillNotComeOrAreThere)
     EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 7, false)) << "it may never";
 }
 
+/* What its driver knows may name a rank (core/verdict/verdict_devices.c). */
+TEST_F(Deaths, AStallThatNamesNobodyWaitsTwiceForARankThatHasNotAskedItsDriver)
+{
+    for (bool deadline : {false, true}) {
+        SetUp();
+        everywhere = stalled(false, false);
+        everywhere.process(1).devices_age_ns = LONG_AGO + 1; /* before it waited */
+        EXPECT_TRUE(made_deaths_waits_for_more(WORLD, 7, deadline));
+        EXPECT_TRUE(made_deaths_waits_for_more(WORLD, 7, deadline));
+        EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 7, deadline)) << "long enough";
+    }
+    SetUp();
+    everywhere = stalled(false, false);
+    everywhere.process(1).devices_age_ns = LONG_AGO;
+    EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 7, false)) << "it has";
+    everywhere.process(1).devices_age_ns = 0;
+    EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 7, false)) << "it has none";
+    everywhere.process(1).devices_age_ns = LONG_AGO + 1;
+    everywhere.process(1).life = NG_LIFE_STOPPED;
+    EXPECT_FALSE(made_deaths_waits_for_more(WORLD, 7, false)) << "it cannot";
+}
+
 /* ---- More alarms than there is room for ---- */
 
 constexpr uint64_t MANY = 100;
