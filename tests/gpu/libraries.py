@@ -38,6 +38,10 @@ def link(folder, given):
             if name not in found and os.path.exists(path):
                 found[name] = os.path.realpath(path)
                 os.symlink(found[name], os.path.join(folder, name))
+    # A host with GPUs has its NVML where the loader finds it; the stand-in goes with the other stand-ins.
+    nvml = os.path.join(given or "", "libnvidia-ml.so.1")
+    if given and os.path.exists(nvml):
+        os.symlink(os.path.realpath(nvml), os.path.join(folder, os.path.basename(nvml)))
     missing = [name for name in WANTED if name not in found]
     if missing:
         sys.exit("not found on this host: " + ", ".join(missing))
