@@ -29,7 +29,9 @@ static const char *const secrets[] = {"_KEY",  "APIKEY", "SECRET",     "TOKEN",
                                       "PASSW", "PASSPH", "CREDENTIAL", "AUTH"};
 
 /* A value with one of these has a secret behind it. */
-static const char *const assignments[] = {"key=", "secret=", "token=", "password=", "signature="};
+static const char *const assignments[] = {"key=",        "secret=",     "token=", "passw",
+                                          "passphrase=", "credential=", "auth=",  "sig=",
+                                          "signature=",  "bearer "};
 
 /* ---- Values ---- */
 

@@ -39,6 +39,7 @@
     4 /* the suspect time: for this long, a call that is slow on the host is examined again */
 #define LOOKS_AWAITED 2u
 #define LOOKS_ANEW_NS (5 * NG_S)
+#define LOOKS_LATE_NS (2 * NG_S)
 #define OTHERS_NS     NG_S /* for the other ranks to reach a call that some have made differently */
 
 _Static_assert(NG_INCIDENT_POLICY_LOG == NG_ON_TIMEOUT_LOG + 1, "board.h knows the mildest policy");
@@ -242,14 +243,20 @@ static bool is_undecided_yet(const struct ng_alarm *alarm, const struct ng_verdi
 /* Work that a stuck watchdog saw last may be over on the device. It is not if a rank has not made a
  * call for which all of them wait. In all other cases no deadline has passed for certain: other
  * ranks that wait have theirs, and NCCLGUARD_HEARTBEAT_TIMEOUT acts on the watchdog. */
-static bool may_be_over(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
+static bool may_be_over(const struct ng_alarm *alarm, const struct ng_view *view,
+                        const struct ng_verdict *verdict)
 {
-    bool is_shown = verdict->group_id == alarm->group_id && verdict->seq == alarm->seq &&
-                    ng_op_is_symmetric(verdict->op) && verdict->kind != NG_KIND_HEALTHY &&
-                    verdict->kind != NG_KIND_GPU_STALL && verdict->kind != NG_KIND_WATCHDOG_STUCK &&
-                    verdict->confidence == NG_CONFIDENCE_CERTAIN;
-
-    return alarm->unwatched && !is_shown;
+    if (!alarm || !alarm->unwatched)
+        return false;
+    if (verdict->kind == NG_KIND_HEALTHY || verdict->confidence != NG_CONFIDENCE_CERTAIN ||
+        verdict->group_id != alarm->group_id || verdict->seq != alarm->seq ||
+        !ng_op_is_symmetric(verdict->op))
+        return true;
+    for (uint32_t i = 0; i < view->member_count; i++)
+        if (view->groups[view->members[i].group].id == alarm->group_id &&
+            view->members[i].entered < alarm->seq)
+            return false;
+    return true;
 }
 
 /* A rank of another host that neither answers nor arrives may be frozen: the other processes of its
@@ -286,9 +293,9 @@ static bool may_act_on_death(const struct ng_incident *wanted, const struct ng_v
 
 /* This rank has looked at NCCL's connections, or was late, and others that wait in the same call
  * have not, or not lately: what all of them show together may name a rank. Likewise what their
- * drivers know, which they have not asked since they wait. They are waited for
- * LOOKS_AWAITED times, whatever the calls, and then not for a while: no deadline is put off for
- * longer. */
+ * drivers know, which they have not asked since they wait. They are waited for LOOKS_AWAITED times,
+ * whatever the calls, and then not for a while; and never once a deadline has passed for
+ * LOOKS_LATE_NS: the ranks of a large job take long turns. */
 static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *view,
                             const struct ng_verdict *verdict)
 {
@@ -296,6 +303,9 @@ static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *
     bool looked = false, others = false, unasked = false;
 
     if (!is_about_time(alarm) || verdict->kind != NG_KIND_GPU_STALL || verdict->culprit_count)
+        return false;
+    if (alarm->level == NG_INCIDENT_TIMEOUT &&
+        alarm->age_ns > ng_deadline_of_group(alarm->group_id, alarm->op) + LOOKS_LATE_NS)
         return false;
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
@@ -364,7 +374,7 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     if (error || judge(&view, &query, &verdict) != 0) {
         ng_claim_end(wanted->level, true);
         ng_view_fini(&view);
-        if (deadline && !(alarm && alarm->death))
+        if (deadline && !(alarm && (alarm->death || alarm->unwatched)))
             ng_response_act_unjudged(wanted);
         return;
     }
@@ -375,8 +385,8 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     /* A death has a clock of its own, which is put off for nobody. */
     bool asked = !early && is_about_time(alarm) && !alarm->death &&
                  ng_ras_witness_is_awaited(&view, &verdict);
-    bool waits = alarm && (may_be_over(alarm, &verdict) ||
-                           (alarm->death && !may_act_on_death(wanted, &verdict)));
+    bool waits = may_be_over(alarm, &view, &verdict) ||
+                 (alarm && alarm->death && !may_act_on_death(wanted, &verdict));
     if (early || asked || waits || (alarm && ng_claim_is_settled(alarm))) {
         ng_claim_end(wanted->level, early || waits);
         if (early || asked)

@@ -15,6 +15,7 @@
 #include "core/incident/status_log.h"
 #include "core/nccl/group_set.h"
 #include "core/policy/abort.h"
+#include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
 
@@ -80,6 +81,13 @@ static void obey_reload(const struct ng_command *command)
     ng_rules_file_reload();
 }
 
+/* On a worker: to make a thread allocates, and a frozen thread may hold the allocator's lock. */
+static void start_status(void *unused)
+{
+    (void)unused;
+    ng_status_log_start();
+}
+
 /* Values from the store are as bounded as those of a suspension: less is known, nothing is ended.
  * The text is logged if either level has it. */
 static void obey_set(const struct ng_command *command)
@@ -90,7 +98,7 @@ static void obey_set(const struct ng_command *command)
     ng_log(NG_LOG_WARN, "%s", command->line);
     if (level) {
         ng_log_set_level((enum ng_log_level)(level - 1));
-        ng_status_log_start();
+        ng_io_workers_add("the status thread", start_status, NULL);
     }
     if (!logged)
         ng_log(NG_LOG_WARN, "%s", command->line);

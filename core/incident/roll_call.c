@@ -264,15 +264,16 @@ static struct {
     int64_t next_ns;
 } own;
 
-/* The common key of ranks in the same wait: the id of the group or, while a group is being created
- * from a parent, of that parent. */
+/* The common key of ranks in the same wait: from the id of the group or, while a group is being
+ * created from a parent, of that parent. A creation that was told of does not silence the first
+ * call of its group. */
 static uint64_t key_of(const struct ng_comm *comm)
 {
-    uint64_t parent_id = NG_LOAD(comm->group->parent_id);
+    uint64_t id = NG_LOAD(comm->group->id), parent_id = NG_LOAD(comm->group->parent_id);
 
-    return atomic_load(&comm->group->state) == NG_GROUP_CREATING && parent_id
-               ? parent_id
-               : NG_LOAD(comm->group->id);
+    if (atomic_load(&comm->group->state) != NG_GROUP_CREATING)
+        return ~id;
+    return parent_id ? parent_id : id;
 }
 
 /* May a call of this operation on this communicator wait for others inside NCCL? */

@@ -19,7 +19,7 @@
 #define WATCHDOG_SILENCE_NS (5 * NG_S)
 /* The longest ordinary round of the incident thread, including its work. */
 #define STEP_NS (2 * NG_S)
-#define LOOK_NS (10 * NG_S) /* from look to look, once a deadline has passed */
+#define LOOK_NS (10 * NG_S) /* from a deadline to the second look; then twice as long each */
 
 static struct {
     int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
@@ -31,12 +31,11 @@ void ng_watchdog_fallback_begin(void)
     own.stood_in_ns = ng_clock_mono_ns();
 }
 
-/* Has `age` passed the deadline, or reached the next look after it, since it was `before`? What
- * others wait for may show only later. */
-static bool is_due(int64_t before, int64_t age, int64_t timeout)
+/* How many looks are due at this age: one at the deadline, and others ever later, since what others
+ * wait for may show only then. */
+static unsigned looks_due(int64_t age, int64_t timeout)
 {
-    return age >= timeout &&
-           (before < timeout || (age - timeout) / LOOK_NS != (before - timeout) / LOOK_NS);
+    return age < timeout ? 0 : 64 - (unsigned)__builtin_clzll((age - timeout) / LOOK_NS + 1);
 }
 
 /*
@@ -87,7 +86,7 @@ void ng_watchdog_fallback_check(void)
         if (timeout <= 0)
             continue;
         timeout += ng_deadline_extended_since(ng_comm_at(i), now - age);
-        if (!is_due(before, age, timeout))
+        if (looks_due(age, timeout) == looks_due(before, timeout))
             continue;
         struct ng_alarm alarm = {.level = NG_INCIDENT_TIMEOUT,
                                  .group_id = NG_LOAD(group->id),
@@ -96,7 +95,8 @@ void ng_watchdog_fallback_check(void)
                                  .record = NG_LOAD(group->pending_record),
                                  .restarts = ng_alarm_restarts(),
                                  .unwatched = true};
-        ng_device_wait_expire(i, now - age);
+        if (before < timeout)
+            ng_device_wait_expire(i, now - age);
         ng_alarms_handle(&alarm);
     }
     own.silence_told = true;
