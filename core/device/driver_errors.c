@@ -23,7 +23,8 @@
 #define AGAIN_NS      NG_S /* alarms come in swarms: one look serves them all */
 #define LATE_MAX      2u   /* looks that took too long: nobody waits for more */
 #define DEVICES_MAX   16u
-#define EVENTS_MAX    64 /* of a look; the driver keeps the others */
+#define EVENTS_MAX    1024 /* of a look, in no more than EVENTS_NS; the driver keeps the others */
+#define EVENTS_NS     (50 * NG_MS)
 #define EVENT_MS      1u /* 0 may mean without end */
 #define PROCESSES_MAX 64u
 
@@ -56,7 +57,13 @@ static struct {
     ng_nvml_event_set events; /* NULL none */
     struct watched devices[DEVICES_MAX];
     uint32_t device_count;
+    int64_t asked_ns; /* the last question */
+    bool slow;        /* an answer of this task took too long */
 } own;
+
+/* Calls a function of NVML, and notices whether its answer came late. */
+#define ASK(function, ...)                                                                         \
+    (own.asked_ns = ng_clock_mono_ns(), answered(own.nvml.function(__VA_ARGS__)))
 
 /* Incident thread. */
 static int64_t looked_mono_ns;
@@ -70,6 +77,18 @@ static void give_up(const char *why)
 }
 
 /* ---- On the worker thread ---- */
+
+static int answered(int result)
+{
+    own.slow |= ng_clock_mono_ns() - own.asked_ns > NG_DRIVER_ANSWER_NS;
+    return result;
+}
+
+/* May this task ask further questions? One that only registers is in no hurry. */
+static bool goes_on(uint32_t task)
+{
+    return !atomic_load(&given_up) && !(task == LOOKS && own.slow);
+}
 
 static void add(const struct watched *watched, uint32_t kind, uint32_t number, uint64_t count)
 {
@@ -107,8 +126,8 @@ static void read_nvlinks(const struct watched *watched, uint64_t ret_values[COUN
             fields[i][k] = (struct ng_nvml_field){
                 .id = ids[i][k > 0], .scope = k > 0 ? k - 1 : 0, .result = -1};
     if (!own.nvml.field_values ||
-        own.nvml.field_values(watched->device, (COUNTERS - CRC) * (1 + NG_NVML_NVLINKS),
-                              fields[CRC]) != NG_NVML_SUCCESS)
+        ASK(field_values, watched->device, (COUNTERS - CRC) * (1 + NG_NVML_NVLINKS), fields[CRC]) !=
+            NG_NVML_SUCCESS)
         return;
     for (int i = CRC; i < COUNTERS; i++)
         for (unsigned k = 0; k <= NG_NVML_NVLINKS; k++) {
@@ -123,44 +142,49 @@ static void read_nvlinks(const struct watched *watched, uint64_t ret_values[COUN
 }
 
 /* Returns the result of the first question. */
-static int read_counters(const struct watched *watched, uint64_t ret_values[COUNTERS],
-                         bool ret_known[COUNTERS])
+static int read_counters(const struct watched *watched, uint32_t task,
+                         uint64_t ret_values[COUNTERS], bool ret_known[COUNTERS])
 {
     unsigned long long ecc = 0;
     int result =
-        own.nvml.total_ecc(watched->device, NG_NVML_ECC_UNCORRECTED, NG_NVML_ECC_VOLATILE, &ecc);
+        ASK(total_ecc, watched->device, NG_NVML_ECC_UNCORRECTED, NG_NVML_ECC_VOLATILE, &ecc);
 
     memset(ret_values, 0, COUNTERS * sizeof(*ret_values));
     memset(ret_known, 0, COUNTERS * sizeof(*ret_known));
     ret_known[ECC] = result == NG_NVML_SUCCESS;
     ret_values[ECC] = ret_known[ECC] ? ecc : 0;
-    if (result != NG_NVML_GPU_IS_LOST)
+    if (result != NG_NVML_GPU_IS_LOST && goes_on(task))
         read_nvlinks(watched, ret_values, ret_known);
     return result;
 }
 
-/* What is there now is where counting begins. */
-static void watch(struct watched *watched)
+/* What is there now is where counting begins. False: not all was asked, so the next task begins
+ * anew. */
+static bool watch(struct watched *watched, uint32_t task)
 {
-    struct ng_nvml *nvml = &own.nvml;
+    const struct ng_nvml *nvml = &own.nvml;
 
-    if (nvml->device_by_pci(watched->pci_id, &watched->device) != NG_NVML_SUCCESS) {
+    if (ASK(device_by_pci, watched->pci_id, &watched->device) != NG_NVML_SUCCESS) {
         ng_log(NG_LOG_INFO, "NVML does not know device %s", watched->pci_id);
         watched->device = NULL;
-        return;
+        return true;
     }
-    read_counters(watched, watched->seen, watched->known);
+    if (goes_on(task))
+        read_counters(watched, task, watched->seen, watched->known);
+    if (!goes_on(task))
+        return false;
     if (nvml->event_set_create && nvml->register_events && nvml->event_set_wait &&
-        (own.events || nvml->event_set_create(&own.events) == NG_NVML_SUCCESS) &&
-        nvml->register_events(watched->device, NG_NVML_EVENT_XID, own.events) == NG_NVML_SUCCESS)
-        return;
+        (own.events || ASK(event_set_create, &own.events) == NG_NVML_SUCCESS) &&
+        ASK(register_events, watched->device, NG_NVML_EVENT_XID, own.events) == NG_NVML_SUCCESS)
+        return true;
     ng_log(NG_LOG_INFO, "NVML does not report Xid errors of device %s", watched->pci_id);
+    return true;
 }
 
 /* The devices that are not watched yet. */
-static void watch_new(void)
+static void watch_new(uint32_t task)
 {
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
+    for (uint32_t i = 0, count = ng_comm_count(); i < count && goes_on(task); i++) {
         const struct ng_box_group *group = ng_comm_at(i)->group;
         uint64_t words[2] = {NG_LOAD(group->pci_id[0]), NG_LOAD(group->pci_id[1])};
         char pci_id[NG_DEVICE_PCI_BYTES];
@@ -174,17 +198,20 @@ static void watch_new(void)
             continue;
         own.devices[k] = (struct watched){0};
         memcpy(own.devices[k].pci_id, pci_id, sizeof(pci_id));
-        watch(&own.devices[own.device_count++]);
+        if (watch(&own.devices[k], task))
+            own.device_count++;
     }
 }
 
 static void take_events(void)
 {
+    int64_t until_ns = ng_clock_mono_ns() + EVENTS_NS;
     struct ng_nvml_event event;
 
-    for (int i = 0; own.events && i < EVENTS_MAX; i++) {
+    for (int i = 0; own.events && i < EVENTS_MAX && goes_on(LOOKS) && ng_clock_mono_ns() < until_ns;
+         i++) {
         memset(&event, 0, sizeof(event));
-        if (own.nvml.event_set_wait(own.events, &event, EVENT_MS) != NG_NVML_SUCCESS)
+        if (ASK(event_set_wait, own.events, &event, EVENT_MS) != NG_NVML_SUCCESS)
             return;
         for (uint32_t k = 0; k < own.device_count && event.type & NG_NVML_EVENT_XID; k++)
             if (own.devices[k].device == event.device)
@@ -202,7 +229,7 @@ static void find_processes(const struct watched *watched)
 
     memset(processes, 0, sizeof(processes));
     if (!own.nvml.processes ||
-        own.nvml.processes(watched->device, &count, processes) != NG_NVML_SUCCESS ||
+        ASK(processes, watched->device, &count, processes) != NG_NVML_SUCCESS ||
         count > PROCESSES_MAX)
         return;
     for (unsigned i = 0; i < count; i++)
@@ -217,7 +244,7 @@ static void look_at(struct watched *watched)
     uint64_t values[COUNTERS];
     bool known[COUNTERS];
 
-    if (read_counters(watched, values, known) == NG_NVML_GPU_IS_LOST) {
+    if (read_counters(watched, LOOKS, values, known) == NG_NVML_GPU_IS_LOST) {
         add(watched, NG_DEVICE_ERROR_LOST, 0, 1);
         return;
     }
@@ -229,7 +256,8 @@ static void look_at(struct watched *watched)
             watched->known[i] = true;
         }
     }
-    find_processes(watched);
+    if (goes_on(LOOKS))
+        find_processes(watched);
 }
 
 static bool open_nvml(void)
@@ -241,7 +269,7 @@ static bool open_nvml(void)
         return false;
     }
     atomic_store(&opened, true);
-    if (own.nvml.init() == NG_NVML_SUCCESS)
+    if (ASK(init) == NG_NVML_SUCCESS)
         return true;
     give_up("nvmlInit failed");
     return false;
@@ -251,19 +279,21 @@ static void run(uint32_t task)
 {
     int64_t begun_ns = ng_clock_mono_ns();
 
+    own.slow = false;
     if (!atomic_load(&given_up) && ng_device_reading_has_room() && open_nvml()) {
-        watch_new();
+        watch_new(task);
         if (task == LOOKS) {
             take_events();
-            for (uint32_t i = 0; i < own.device_count; i++)
+            for (uint32_t i = 0; i < own.device_count && goes_on(LOOKS); i++)
                 if (own.devices[i].device)
                     look_at(&own.devices[i]);
         }
         if (task == LOOKS || !NG_LOAD(ng_guard.box.header->devices_looked_mono_ns))
             ng_device_errors_looked(&ng_guard.box, task == LOOKS ? begun_ns : NG_DEVICE_WATCHED_NS);
-        ng_log(NG_LOG_DEBUG, "the driver (NVML) was %s devices: %u; %" PRId64 " us",
+        ng_log(NG_LOG_DEBUG, "the driver (NVML) was %s devices: %u; %" PRId64 " us%s",
                task == LOOKS ? "asked about" : "told to watch", own.device_count,
-               (ng_clock_mono_ns() - begun_ns) / NG_US);
+               (ng_clock_mono_ns() - begun_ns) / NG_US,
+               goes_on(task) ? "" : "; the rest was not asked");
     }
     ng_io_workers_end(&under_way, task);
 }

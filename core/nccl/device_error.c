@@ -11,14 +11,14 @@
 
 #include "core/util/text.h"
 
-enum whose { DEVICE, PROGRAM, NOTICE };
+enum effect { TOLD, STOPS };
 
 static const struct {
     uint32_t number;
-    enum whose whose;
+    enum effect effect;
     const char *words;
 } xids[] = {
-#define NG_XID(number, whose, words) {number, whose, words},
+#define NG_XID(number, effect, words) {number, effect, words},
 #include "core/nccl/xid.def"
 #undef NG_XID
 };
@@ -60,8 +60,7 @@ bool ng_device_error_is_grave(const struct ng_device_error *error)
 {
     int xid = error->kind == NG_DEVICE_ERROR_XID ? find_xid(error->number) : -1;
 
-    return error->kind == NG_DEVICE_ERROR_LOST ||
-           (error->kind == NG_DEVICE_ERROR_XID && (xid < 0 || xids[xid].whose == DEVICE));
+    return error->kind == NG_DEVICE_ERROR_LOST || (xid >= 0 && xids[xid].effect == STOPS);
 }
 
 void ng_device_error_tell(struct ng_text *text, const struct ng_device_error *error)

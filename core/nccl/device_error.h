@@ -30,7 +30,7 @@ enum ng_device_error_kind {
 struct ng_device_error {
     uint32_t kind, number;
     uint64_t count; /* how often since the first look; 1 of NG_DEVICE_ERROR_PROCESS and LOST */
-    int64_t age_ns; /* since the look that found the newest of them */
+    int64_t age_ns; /* since the look that noticed the newest of them */
     char pci_id[NG_DEVICE_PCI_BYTES]; /* of the device, "0000:1b:00.0" */
 };
 
@@ -39,7 +39,7 @@ const char *ng_device_error_name(uint32_t kind);
 /* NG_DEVICE_ERROR_NONE: no kind of this name, or NULL. */
 enum ng_device_error_kind ng_device_error_of_name(const char *name);
 
-/* May the device itself hang because of it? */
+/* Does no work of the device continue after it? Then it explains a stall. */
 bool ng_device_error_is_grave(const struct ng_device_error *error);
 
 /* Appends "Xid 79 (the device has fallen off the bus), 2 times". */

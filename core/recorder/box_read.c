@@ -133,7 +133,8 @@ static void settle_record(void *slot, const void *before, const void *after)
              ng_record_id(was) == ng_record_id(is) ? was : 0);
 }
 
-/* Frames, Python frames, samples and durations: the guard word is the first word, and 0 is none. */
+/* Frames, Python frames, samples, durations and device errors: the guard word is the first word,
+ * and 0 is none. */
 static void settle_first_word(void *slot, const void *before, const void *after)
 {
     uint64_t was = NG_LOAD(*(const _Atomic uint64_t *)before),
@@ -182,6 +183,11 @@ static void settle_header(struct ng_box_header *header, const struct ng_box_head
     NG_STORE(header->watchdog_stuck_mono_ns, NG_LOAD(before->watchdog_stuck_mono_ns));
     NG_STORE(header->memory_kinds, NG_LOAD(before->memory_kinds));
     NG_STORE(header->nan.found_mono_ns, found == NG_LOAD(after->nan.found_mono_ns) ? found : 0);
+    /* Not newer than the errors. */
+    NG_STORE(header->devices_looked_mono_ns, NG_LOAD(before->devices_looked_mono_ns));
+    for (int i = 0; i < NG_BOX_DEVICE_ERRORS; i++)
+        settle_first_word(&header->device_errors[i], &before->device_errors[i],
+                          &after->device_errors[i]);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)

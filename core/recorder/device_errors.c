@@ -17,6 +17,13 @@ static uint64_t guard_of(uint32_t kind, uint32_t number)
     return (uint64_t)kind << 32 | number;
 }
 
+static bool is_grave(uint64_t guard)
+{
+    struct ng_device_error error = {.kind = (uint32_t)(guard >> 32), .number = (uint32_t)guard};
+
+    return ng_device_error_is_grave(&error);
+}
+
 static bool is_process(uint64_t guard)
 {
     return guard >> 32 == NG_DEVICE_ERROR_PROCESS;
@@ -25,7 +32,8 @@ static bool is_process(uint64_t guard)
 void ng_device_errors_add(struct ng_box *box, const struct ng_device_error *found,
                           int64_t now_mono_ns)
 {
-    struct ng_box_device_error *slots = box->header->device_errors, *room = NULL;
+    struct ng_box_device_error *slots = box->header->device_errors;
+    struct ng_box_device_error *room = NULL, *lesser = NULL;
     uint64_t guard = guard_of(found->kind, found->number), pci_id[2] = {0};
     int64_t looked_ns = NG_LOAD(box->header->devices_looked_mono_ns);
     uint32_t processes = 0;
@@ -44,7 +52,11 @@ void ng_device_errors_add(struct ng_box *box, const struct ng_device_error *foun
         processes += is_process(there) && !gone;
         if (!room && (!there || gone))
             room = &slots[i];
+        if (!is_grave(there))
+            lesser = &slots[i];
     }
+    if (!room && is_grave(guard))
+        room = lesser;
     if (!room || (is_process(guard) && processes >= NG_DEVICE_PROCESSES_MAX))
         return;
     NG_STORE(room->guard, 0);

@@ -16,15 +16,15 @@ struct ng_box;
 #define NG_DEVICE_ERRORS_MAX    8u
 #define NG_DEVICE_PROCESSES_MAX 2u /* of those */
 
-/* Found `count` more of them at `now_mono_ns`; without room for another one it is dropped. One
- * thread at a time. */
+/* Found `count` more of them at `now_mono_ns`. Without room it is dropped, but one that is grave
+ * (core/nccl/device_error.h) takes the place of one that is not. One thread at a time. */
 void ng_device_errors_add(struct ng_box *box, const struct ng_device_error *found,
                           int64_t now_mono_ns);
 
 /* As the time of the last look: the devices are watched, and nothing was asked yet. */
 #define NG_DEVICE_WATCHED_NS 1
 
-/* A look is complete: processes that it has not found are gone. Same thread. */
+/* A look is over: processes that it has not found count as gone. Same thread. */
 void ng_device_errors_looked(struct ng_box *box, int64_t now_mono_ns);
 
 /* As many as are known; `ret_looked_mono_ns`: when the last look was, 0 there was none. Any

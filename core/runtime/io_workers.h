@@ -1,6 +1,6 @@
 /*
- * Worker threads for I/O that may never return: files, and mapped pages of files, on a file system
- * whose server is dead.
+ * Worker threads for what may never return: files, and mapped pages of files, on a file system
+ * whose server is dead, and questions to the driver of a device.
  *
  * The incident thread must reach a verdict whatever hangs, so it hands such work over and decides
  * how long to wait for it. Tasks of one place run one at a time, in the order in which they were
@@ -13,8 +13,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* If this many tasks hang at once, no task runs any more. */
-#define NG_IO_WORKERS_THREADS 3
+/* If this many tasks hang at once, no task runs any more. When a device is in trouble, the driver
+ * (NVML), reading of its memory, and a file of the program may hang together: one is left then, for
+ * the evidence. */
+#define NG_IO_WORKERS_THREADS 4
 #define NG_IO_WORKERS_MAX     32
 
 /* A place of tasks: reading the files of the program and its libraries. */

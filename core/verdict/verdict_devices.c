@@ -1,7 +1,8 @@
 /*
  * What the driver knows of the devices of a verdict's group.
  *
- * Pure. It explains a stall on the device that nothing else explains; otherwise it is only told.
+ * Pure. An error after which no work of the device continues explains a stall on it that nothing
+ * else explains; every other one is only told.
  */
 #include <errno.h>
 #include <string.h>
@@ -59,7 +60,7 @@ static bool is_of_job(const struct ng_view *view, const char *host, uint32_t pid
     return false;
 }
 
-/* Those that may stop the device, or the others. */
+/* Those that stop the device, or the others. */
 static int add_errors(const struct ng_view *view, const struct ng_view_member *member,
                       struct ng_verdict *verdict, bool grave)
 {

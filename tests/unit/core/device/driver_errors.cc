@@ -220,6 +220,81 @@ TEST_F(Driver, OfAParentIsNotUsed)
     EXPECT_EQ(driver.asked, asked);
 }
 
+TEST_F(Driver, IsHeardUntilItHasNoMoreToTell)
+{
+    driver_prepare();
+    driver.flood = 1000;
+    driver.xid = 79;
+    EXPECT_EQ(look_after(5000), (Found{"11 Xid 13 (exception of a kernel), 1000 times",
+                                       "11 Xid 79 (the device has fallen off the bus)"}));
+}
+
+TEST_F(Driver, IsHeardForABoundedTimeAndNumberOfEvents)
+{
+    driver_prepare();
+    driver.flood = 2000;
+    EXPECT_EQ(look_after(5000), (Found{"11 Xid 13 (exception of a kernel), 1024 times"}));
+    driver.event_ms = 1;
+    EXPECT_EQ(look_after(5000), (Found{"11 Xid 13 (exception of a kernel), 1074 times"}));
+}
+
+TEST_F(Driver, IsAskedNoMoreAfterASlowAnswer)
+{
+    driver_prepare();
+    driver.ecc_ms = 100;
+    unsigned asked = driver.asked;
+    driver.other = 4711;
+    EXPECT_EQ(look_after(5000), (Found{"10 also computes there: process 4711"}));
+    EXPECT_EQ(driver.asked, asked + 2);
+    driver.ecc_ms = 101;
+    EXPECT_EQ(look_after(5000), Found{});
+    EXPECT_EQ(driver.asked, asked + 3);
+    EXPECT_EQ(asked_ms_ago(), 101) << "it was asked, so nobody waits for it";
+    driver.ecc_ms = 0;
+    driver.ecc++;
+    EXPECT_EQ(look_after(5000),
+              (Found{"10 also computes there: process 4711", "11 uncorrected ECC errors: 1"}));
+}
+
+/* To register takes as long as it takes; where a look does it, the next one begins anew. */
+TEST_F(Driver, WatchesADeviceThatAnswersSlowly)
+{
+    driver.ecc_ms = 500;
+    driver_prepare();
+    EXPECT_EQ(driver.registered, 2u);
+    driver_begin();
+    driver.ecc_ms = 500;
+    EXPECT_EQ(look_after(5000), Found{});
+    EXPECT_EQ(driver.asked, 1u);
+    EXPECT_EQ(driver.registered, 0u);
+    driver.ecc_ms = 0;
+    look_after(5000);
+    EXPECT_EQ(driver.registered, 2u);
+    driver.xid = 79;
+    EXPECT_EQ(look_after(5000), (Found{"11 Xid 79 (the device has fallen off the bus)"}));
+}
+
+TEST_F(Driver, IsAskedNoMoreWhenTheProcessEnds)
+{
+    driver.ends = true;
+    driver_prepare();
+    EXPECT_EQ(driver.asked, 1u);
+    EXPECT_EQ(driver.registered, 0u);
+}
+
+TEST_F(Driver, AnErrorThatStopsTheDeviceTakesThePlaceOfOneThatDoesNot)
+{
+    driver_prepare();
+    for (unsigned xid : {201, 202, 203, 204, 205, 206, 95, 208, 79, 120, 209}) {
+        driver.xid = xid;
+        look_after(5000);
+    }
+    EXPECT_EQ(found(), (Found{"11 Xid 201", "11 Xid 202", "11 Xid 203", "11 Xid 204", "11 Xid 205",
+                              "11 Xid 120 (error of its system processor (GSP))",
+                              "11 Xid 95 (uncorrectable memory error, not contained)",
+                              "11 Xid 79 (the device has fallen off the bus)"}));
+}
+
 /* More than there is room for: the first are kept, and errors keep processes out, not the other way
  * round. */
 TEST_F(Driver, ErrorsThatHaveNoRoomAreDropped)
@@ -235,15 +310,35 @@ TEST_F(Driver, ErrorsThatHaveNoRoomAreDropped)
     EXPECT_EQ(all.back(), "11 Xid 208");
 }
 
-TEST(DeviceErrors, AreGraveIfTheDeviceMayHang)
+/* A reader copies the header thrice. */
+TEST_F(Driver, AnErrorThatIsReplacedWhileAReaderCopiesItIsLeftOut)
+{
+    struct ng_device_error errors[NG_DEVICE_ERRORS_MAX];
+    ASSERT_EQ(driver_found_by_reader(0, errors), 8u);
+    EXPECT_EQ(errors[7].number, 208u);
+    ASSERT_EQ(driver_found_by_reader(1, errors), 8u);
+    EXPECT_EQ(errors[7].number, 79u);
+    for (unsigned nth : {2, 3}) {
+        ASSERT_EQ(driver_found_by_reader(nth, errors), 7u);
+        EXPECT_EQ(errors[6].number, 207u);
+    }
+}
+
+TEST(DeviceErrors, AreGraveIfTheDeviceWorksNoMore)
 {
     const std::pair<struct ng_device_error, bool> rows[] = {
         {{NG_DEVICE_ERROR_XID, 79, 1, 0, ""}, true},
+        {{NG_DEVICE_ERROR_XID, 95, 1, 0, ""}, true},
         {{NG_DEVICE_ERROR_XID, 119, 1, 0, ""}, true},
-        {{NG_DEVICE_ERROR_XID, 9999, 1, 0, ""}, true},
+        {{NG_DEVICE_ERROR_XID, 120, 1, 0, ""}, true},
+        {{NG_DEVICE_ERROR_XID, 9999, 1, 0, ""}, false},
         {{NG_DEVICE_ERROR_LOST, 0, 1, 0, ""}, true},
         {{NG_DEVICE_ERROR_XID, 31, 1, 0, ""}, false},
+        {{NG_DEVICE_ERROR_XID, 48, 1, 0, ""}, false},
         {{NG_DEVICE_ERROR_XID, 63, 1, 0, ""}, false},
+        {{NG_DEVICE_ERROR_XID, 74, 1, 0, ""}, false},
+        {{NG_DEVICE_ERROR_XID, 94, 1, 0, ""}, false},
+        {{NG_DEVICE_ERROR_XID, 140, 1, 0, ""}, false},
         {{NG_DEVICE_ERROR_ECC, 0, 9, 0, ""}, false},
         {{NG_DEVICE_ERROR_PROCESS, 79, 1, 0, ""}, false},
         {{NG_DEVICE_ERROR_NVLINK_REPLAY, 0, 9, 0, ""}, false}};

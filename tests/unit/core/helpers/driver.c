@@ -1,6 +1,8 @@
 /* What the driver knows, without a driver. */
 #include "tests/unit/core/helpers/driver.h"
 
+#include <glob.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -26,6 +28,8 @@ uint32_t __wrap_ng_comm_count(void);
 struct ng_comm *__wrap_ng_comm_at(uint32_t index);
 int __wrap_ng_io_workers_add(const char *place, ng_io_work_fn *run, void *context);
 bool __wrap_ng_io_workers_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t until_mono_ns);
+ssize_t __real_pread64(int file, void *ret_bytes, size_t bytes, off_t offset);
+ssize_t __wrap_pread64(int file, void *ret_bytes, size_t bytes, off_t offset);
 
 /* ---- NVML ---- */
 
@@ -52,6 +56,9 @@ static bool is_second(ng_nvml_device device)
 static int total_ecc(ng_nvml_device device, int type, int counter, unsigned long long *ret_count)
 {
     driver.asked++;
+    driver.now_ms += driver.ecc_ms;
+    if (driver.ends)
+        ng_driver_errors_finish();
     if (driver.unsupported)
         return 3;
     if (driver.lost && is_second(device))
@@ -81,16 +88,23 @@ static int event_set_create(ng_nvml_event_set *ret_set)
 
 static int register_events(ng_nvml_device device, unsigned long long types, ng_nvml_event_set to)
 {
+    driver.registered++;
     return types == NG_NVML_EVENT_XID ? NG_NVML_SUCCESS : 2;
 }
 
 static int event_set_wait(ng_nvml_event_set from, struct ng_nvml_event *ret_event, unsigned ms)
 {
-    if (!driver.xid)
+    unsigned xid = driver.flood ? 13 : driver.xid;
+
+    if (!xid)
         return 10;
+    driver.now_ms += driver.event_ms;
     *ret_event = (struct ng_nvml_event){
-        .device = (ng_nvml_device)&handles[1], .type = NG_NVML_EVENT_XID, .data = driver.xid};
-    driver.xid = 0;
+        .device = (ng_nvml_device)&handles[1], .type = NG_NVML_EVENT_XID, .data = xid};
+    if (driver.flood)
+        driver.flood--;
+    else
+        driver.xid = 0;
     return NG_NVML_SUCCESS;
 }
 
@@ -169,6 +183,24 @@ bool __wrap_ng_io_workers_await(_Atomic uint32_t *under_way, uint32_t bits, int6
     return false;
 }
 
+/* Its writer goes on while a reader copies it. */
+static struct ng_box written;
+static unsigned reads_left;
+
+static void write_xid(uint32_t number)
+{
+    struct ng_device_error error = {NG_DEVICE_ERROR_XID, number, 1, 0, "0000:11:00.0"};
+
+    ng_device_errors_add(&written, &error, driver.now_ms * NG_MS);
+}
+
+ssize_t __wrap_pread64(int file, void *ret_bytes, size_t bytes, off_t offset)
+{
+    if (reads_left && --reads_left == 0)
+        write_xid(79);
+    return __real_pread64(file, ret_bytes, bytes, offset);
+}
+
 /* ---- The test's ---- */
 
 void driver_begin(void)
@@ -226,5 +258,32 @@ uint32_t driver_found(struct ng_device_error ret_errors[NG_DEVICE_ERRORS_MAX], i
     uint32_t count = ng_device_errors_read(&ng_guard.box, now_ns, ret_errors, &looked_ns);
 
     *ret_age_ms = looked_ns ? (now_ns - looked_ns) / NG_MS : -1;
+    return count;
+}
+
+uint32_t driver_found_by_reader(unsigned nth,
+                                struct ng_device_error ret_errors[NG_DEVICE_ERRORS_MAX])
+{
+    static const struct ng_box_identity identity = {.rank = 0, .world_size = 2};
+    char folder[] = "/tmp/ncclguard-unit-XXXXXX", pattern[64];
+    struct ng_box reader;
+    int64_t looked_ns;
+    glob_t files;
+
+    if (!mkdtemp(folder) || ng_box_create(folder, &identity, 16, &written) != 0)
+        abort();
+    snprintf(pattern, sizeof(pattern), "%s/" NG_BOX_PREFIX "*", folder);
+    if (glob(pattern, 0, NULL, &files) != 0 || ng_box_open(files.gl_pathv[0], &reader) != 0)
+        abort();
+    for (uint32_t xid = 201; xid <= 208; xid++)
+        write_xid(xid);
+    reads_left = nth;
+    if (ng_box_read(&reader, NG_BOX_REST) != 0)
+        abort();
+    uint32_t count = ng_device_errors_read(&reader, driver.now_ms * NG_MS, ret_errors, &looked_ns);
+    ng_box_close(&reader, NULL);
+    ng_box_close(&written, files.gl_pathv[0]);
+    globfree(&files);
+    rmdir(folder);
     return count;
 }

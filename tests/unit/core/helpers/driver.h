@@ -19,7 +19,12 @@ extern struct driver {
     unsigned unknown;       /* of those, the last ones whose device is not known yet */
     unsigned opened, asked; /* looks for the library, and questions for ECC errors */
     unsigned tasks;         /* handed to the worker threads */
+    unsigned registered;    /* registrations for events */
     unsigned xid;           /* happens to the second device; 0 none */
+    unsigned flood;         /* so many Xid 13 happen to it before that */
+    int64_t event_ms;       /* an event takes so long */
+    int64_t ecc_ms;         /* a question for ECC errors */
+    bool ends;              /* the process ends during such a question */
     bool lost;              /* the second device */
     uint64_t ecc, replays;  /* of the second device */
     bool by_link;           /* NVLinks are counted each, and there are two */
@@ -35,5 +40,9 @@ void driver_returns(void);
 void driver_fork(void);
 /* Those in the black box; -1 as *ret_age_ms: the driver was never asked. */
 uint32_t driver_found(struct ng_device_error ret_errors[NG_DEVICE_ERRORS_MAX], int64_t *ret_age_ms);
+/* Of a box with Xid 201 to 208, what a reader of its file finds if the last one is replaced by Xid
+ * 79 before its read number `nth`; 0 never. */
+uint32_t driver_found_by_reader(unsigned nth,
+                                struct ng_device_error ret_errors[NG_DEVICE_ERRORS_MAX]);
 
 #endif

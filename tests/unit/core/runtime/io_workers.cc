@@ -127,7 +127,7 @@ TEST(IoWorkers, OneThatHangsHoldsUpItsPlaceAlone)
 
 TEST(IoWorkers, ThereIsAThreadLeftWhileOneFewerThanAllHang)
 {
-    const char *const places[] = {"/a", "/b", "/c"};
+    const char *const places[] = {"/a", "/b", "/c", "/d"};
     static_assert(sizeof(places) / sizeof(places[0]) == NG_IO_WORKERS_THREADS);
     Work work;
     for (unsigned i = 0; i + 1 < NG_IO_WORKERS_THREADS; i++)

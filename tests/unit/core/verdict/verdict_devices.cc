@@ -47,6 +47,20 @@ TEST(VerdictDevices, AnXidExplainsAStallThatNothingElseExplains)
     expect_verdict(job, NG_KIND_GPU_STALL, {0, 2}, NG_CONFIDENCE_LIKELY, {1, 3});
 }
 
+/* They may be old, of another tenant, or left to the application. */
+TEST(VerdictDevices, OtherXidsNameNobody)
+{
+    for (uint32_t xid : {13u, 48u, 64u, 74u, 94u, 140u, 9999u}) {
+        Job job = stalled();
+        add(job, 1, NG_DEVICE_ERROR_XID, xid);
+        Judgement judgement = expect_verdict(job, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN);
+        EXPECT_PRED2(mentions, judgement.line, "; device of rank 1: Xid " + std::to_string(xid));
+        add(job, 2, NG_DEVICE_ERROR_XID, 95);
+        add(job, 3, NG_DEVICE_ERROR_XID, 119);
+        expect_verdict(job, NG_KIND_GPU_STALL, {2, 3}, NG_CONFIDENCE_LIKELY, {0, 1});
+    }
+}
+
 TEST(VerdictDevices, WhatDoesNotStopADeviceIsOnlyTold)
 {
     Job job = stalled();
