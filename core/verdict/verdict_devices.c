@@ -60,6 +60,17 @@ static bool is_of_job(const struct ng_view *view, const char *host, uint32_t pid
     return false;
 }
 
+/* Another process on a device may explain that work there stands still, and nothing else. */
+static bool is_told(const struct ng_view *view, const struct ng_view_process *process,
+                    const struct ng_device_error *error, enum ng_verdict_kind kind)
+{
+    bool stalls =
+        kind == NG_KIND_GPU_STALL || kind == NG_KIND_CUDA_ERROR || kind == NG_KIND_UNKNOWN;
+
+    return error->kind != NG_DEVICE_ERROR_PROCESS ||
+           (stalls && !is_of_job(view, process->host, error->number));
+}
+
 /* Those that stop the device, or the others. */
 static int add_errors(const struct ng_view *view, const struct ng_view_member *member,
                       struct ng_verdict *verdict, bool grave)
@@ -69,11 +80,10 @@ static int add_errors(const struct ng_view *view, const struct ng_view_member *m
     for (uint32_t i = 0; i < process->device_error_count; i++) {
         const struct ng_device_error *error = &process->device_errors[i];
         if (!is_of(member, error) || ng_device_error_is_grave(error) != grave ||
-            verdict->device_errors_cut)
+            !is_told(view, process, error, verdict->kind) || verdict->device_errors_cut)
             continue;
         verdict->device_errors_cut = verdict->device_error_count == NG_VERDICT_DEVICE_ERRORS_MAX;
-        if (verdict->device_errors_cut || (error->kind == NG_DEVICE_ERROR_PROCESS &&
-                                           is_of_job(view, process->host, error->number)))
+        if (verdict->device_errors_cut)
             continue;
         if (!verdict->device_errors)
             verdict->device_errors = ng_arena_alloc(

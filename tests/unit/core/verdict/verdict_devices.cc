@@ -94,10 +94,12 @@ TEST(VerdictDevices, OtherKindsOfVerdictsDoNotChange)
         job.at(WORLD, rank).pci_id = pci_of(rank);
     Judgement before = expect_verdict(job, NG_KIND_MISSING_RANK, {1}, NG_CONFIDENCE_CERTAIN);
     add(job, 0, NG_DEVICE_ERROR_XID, 79);
+    add(job, 2, NG_DEVICE_ERROR_PROCESS, 4711);
     Judgement judgement =
         expect_verdict(job, NG_KIND_MISSING_RANK, {1}, NG_CONFIDENCE_CERTAIN, before.waiting);
     EXPECT_EQ(judgement.whys, before.whys);
     EXPECT_PRED2(mentions, judgement.line, "device of rank 0: Xid 79");
+    EXPECT_EQ(judgement.text.find("4711"), std::string::npos) << "it explains no missing rank";
     EXPECT_FALSE(mentions(before.json, "device_errors"));
     EXPECT_TRUE(mentions(judgement.json, "device_errors"));
 }
