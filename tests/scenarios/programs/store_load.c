@@ -3,8 +3,9 @@
  * happens meanwhile needs no luck with time.
  *
  * STORE_LOAD_HOLD names that file, which rank 0 looks for after each thousand of collectives and
- * tells the others in one more. STORE_LOAD_COUNT names a file of two numbers of 64 bits, which rank
- * 0 keeps up to date: collectives so far, and when (CLOCK_MONOTONIC, nanoseconds).
+ * tells the others in one more. --pause-ms is a pause after each --sync-every. STORE_LOAD_COUNT
+ * names a file of two numbers of 64 bits, which rank 0 keeps up to date: collectives so far, and
+ * when (CLOCK_MONOTONIC, nanoseconds).
  */
 #include "tests/programs/common.h"
 
@@ -70,8 +71,11 @@ int main(int argc, char **argv)
         for (unsigned long i = 0; i < BLOCK; i++) {
             for (size_t j = 0; j < iteration_calls(&options); j++)
                 member_call(&world, iteration_op(&world, j));
-            if (drain_due(&options, i))
+            if (drain_due(&options, i)) {
                 member_drain(&world);
+                if (options.pause_ms)
+                    sleep_ms((long long)options.pause_ms);
+            }
         }
         member_drain(&world);
         tell_count(counted, count += BLOCK);
