@@ -34,7 +34,7 @@
 #define ASK_LEAVE_NS (300 * NG_MS)
 #define ASK_ENTRY_NS (500 * NG_MS)
 #define CHECK_NS     NG_S /* interval at which neighbours are checked */
-#define SILENT_NS                                                                                  \
+#define NEIGHBOUR_SILENT_NS                                                                        \
     (3 * NG_S) /* a live neighbour that published nothing for this long, or longer                 \
                   if signs of life are rarer */
 #define NEIGHBOURS  64u
@@ -153,7 +153,8 @@ static void check_neighbour(void *context, const struct ng_local_peer *peer)
      * except for those left over from an earlier run. */
     if (!NG_LOAD(header->board_slot) && !is_of_this_run(shared, peer))
         return;
-    if (peer->life == NG_LIFE_RUNNING && (silent < SILENT_NS || silent < shared->ttl_ns / 3 * 2))
+    if (peer->life == NG_LIFE_RUNNING &&
+        (silent < NEIGHBOUR_SILENT_NS || silent < shared->ttl_ns / 3 * 2))
         return;
     /* A process that leaves normally signs off on the board itself, unless it dies first or had no
      * slot there yet. */
