@@ -481,9 +481,9 @@ static int report_end(struct ng_kv *kv, const struct ng_box *box, const struct m
     const void *data;
     size_t bytes;
 
-    int error = ng_box_read(box, NG_BOX_ALL);
-    if (!error)
-        error = find_root(kv, box, deadline_mono_ns, &limits.label);
+    if (ng_box_read(box, NG_BOX_ALL) != 0)
+        return 0; /* damaged: it must not keep back the ends behind it */
+    int error = find_root(kv, box, deadline_mono_ns, &limits.label);
     if (error)
         return error;
     ng_view_init(&view);
@@ -509,7 +509,8 @@ int ng_board_client_report_ends(const struct ng_observed_job *job, const char *c
     int error = open_store(job, why, why_bytes, &kv);
     if (error)
         return error == 1 ? 0 : error;
-    for (size_t i = 0; i < count; i++) {
+    /* A later end may be the consequence of an earlier one, and is not known before that. */
+    for (size_t i = 0; i < count && !failed; i++) {
         struct ng_box box;
         if (told[i])
             continue;

@@ -12,8 +12,9 @@
  *   p/<slot>     progress of the process in that slot: store/wire/progress.h
  *   l/<slot>     its sign of life; the value: how long, in ms, p/<slot> has been true unchanged
  *   e            incremented with each process that ends
- *   x/<process>  the process that reports its death; s/<process>: its silence; y/<slot>: that it is
- *                lost; w/<process>: the slot that neighbours found for it
+ *   x/<process>  the process that is about to report its death, for a second: it may end before it
+ *                does; s/<process>: its silence; y/<slot>: that it is lost; w/<process>: the slot
+ *                that neighbours found for it
  *   g/<group>    label of the incarnation that created the group; u/<label>: the one it is part of
  *   a/<group>    for a group that ranks joined under this id: its id for the inviting ranks
  *   t/<group>    rolling hashes of rank 0 of the group: store/publish/publish_hash_logs.c
@@ -129,8 +130,8 @@ void ng_publisher_report_dump(struct ng_publisher *publisher, const struct ng_in
 /*
  * Report without waiting for a process of this host that cannot report itself: `data`, which
  * belongs to `arena`, is its progress; the arena is taken over and left empty. `ended`: it will
- * never publish again; else it is only silent, or `frozen`. False: there is no room at the moment,
- * and it is not reported.
+ * never publish again; else it is only silent, or `frozen`. Ends are reported in the order of the
+ * calls. False: there is no room at the moment, and it is not reported.
  */
 bool ng_publisher_speak_for(struct ng_publisher *publisher, uint64_t slot, bool ended, bool frozen,
                             struct ng_arena *arena, const void *data, size_t bytes);
@@ -138,7 +139,8 @@ bool ng_publisher_speak_for(struct ng_publisher *publisher, uint64_t slot, bool 
 /*
  * For a tool, without a publisher: report the end of a process of incarnation `root`, of which
  * `data` is the last progress, unless another process has reported it. `slot`: its slot on the
- * board, 0 not known. Tries until the deadline. 0 or -errno.
+ * board, 0 not known. Does not wait for a process that has only announced to report it. Tries until
+ * the deadline. 0 or -errno.
  */
 int ng_publisher_report_end(struct ng_kv *kv, uint64_t root, uint64_t slot, const void *data,
                             size_t bytes, int64_t deadline_mono_ns);

@@ -87,41 +87,59 @@ static int find_place(struct ng_publisher *p, uint64_t uid, uint64_t *ret_slot)
     return error;
 }
 
+/* Does slot `slot` hold progress of this process? 1, 0, or -errno. */
+static int read_slot(struct ng_publisher *p, uint64_t slot, uint64_t uid,
+                     struct ng_progress_head *ret_head)
+{
+    struct ng_kv_bytes value;
+    char key[KEY_BYTES];
+
+    ng_publisher_number_key(key, 'p', slot);
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error)
+        return error == -ENOENT ? 0 : error;
+    return ng_progress_peek(value.data, value.bytes, ret_head) == 0 && ret_head->uid == uid;
+}
+
 /*
  * The slot for the report on a neighbour: not one that another process has by now; 0 none is known.
- * 0, or -errno; -EEXIST: it is of another incarnation, or has reported its end itself.
+ * 0, or -errno; -EEXIST: it is of another incarnation, or its end has been reported.
  */
 static int find_slot(struct ng_publisher *p, const struct ng_proxy_report *what, uint64_t uid,
                      uint64_t *ret_slot)
 {
     struct ng_progress_head there;
-    struct ng_kv_bytes value;
     char key[KEY_BYTES];
+    int64_t found = (int64_t)what->slot;
 
-    ng_publisher_number_key(key, 'p', what->slot);
     *ret_slot = 0;
-    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
-    if (error && error != -ENOENT)
-        return error;
-    if (error || ng_progress_peek(value.data, value.bytes, &there) != 0 || there.uid != uid)
-        return 0;
-    *ret_slot = what->slot;
+    int has = read_slot(p, what->slot, uid, &there);
+    if (!has && what->ended) {
+        /* Neighbours may have found a slot for it. */
+        ng_publisher_uid_key(key, 'w', uid);
+        has = ng_publisher_read_number(p, key, &found);
+        if (!has && found > 0)
+            has = read_slot(p, (uint64_t)found, uid, &there);
+    }
+    if (has <= 0)
+        return has;
+    *ret_slot = (uint64_t)found;
     if (there.life != NG_LIFE_RUNNING && there.life != NG_LIFE_STOPPED)
         return -EEXIST;
     int ours = ng_publisher_is_ours(p, there.label);
     return ours < 0 ? ours : ours ? 0 : -EEXIST;
 }
 
-/* How long no other process reports it: an end is reported once. A report on a frozen process must
- * arrive before it is blamed for its absence, even if the process that claimed the report lost the
- * store, or died. */
+/* How long no other process reports it. A process that announced its report may lose the store, or
+ * die, before it makes it: a launcher ends the neighbours of a rank that died. A report on an end
+ * or on a frozen process must arrive before another rank is blamed. */
 static int64_t claim_ms(const struct ng_publisher *p, const struct ng_proxy_report *what)
 {
     int64_t silent_ms = p->options.ttl_ns / NG_MS / 3;
 
     if (what->ended)
-        return KEEP_MS;
-    return what->frozen && silent_ms > FROZEN_MS ? FROZEN_MS : silent_ms;
+        return REPORT_MS;
+    return what->frozen && silent_ms > REPORT_MS ? REPORT_MS : silent_ms;
 }
 
 /* Of all its neighbours, one reports it; a silent one repeatedly. 0: it is us; -EEXIST, or
@@ -159,14 +177,21 @@ static int send_report(struct ng_publisher *p, struct ng_proxy_report *what)
     }
     if (ng_progress_peek(what->data, what->bytes, &head) != 0)
         return 0;
+    if (what->stored)
+        return ng_publisher_tell_end(p);
     int error = find_slot(p, what, head.uid, &slot);
-    if (!error && !what->ours_to_tell)
-        error = claim_telling(p, what, head.uid);
     if (error)
         return error == -EEXIST ? 0 : ng_publisher_failed(p, error);
+    error = what->ours_to_tell ? 0 : claim_telling(p, what, head.uid);
+    if (error == -EEXIST && !what->ended)
+        return 0;
+    /* Another process has announced a report of this end, which is not there yet. */
+    if (error == -EEXIST && !what->by_tool)
+        return -EAGAIN;
+    if (error && error != -EEXIST)
+        return ng_publisher_failed(p, error);
     what->ours_to_tell = true;
-    if (!slot)
-        error = ng_publisher_failed(p, find_place(p, head.uid, &slot));
+    error = slot ? 0 : ng_publisher_failed(p, find_place(p, head.uid, &slot));
     if (error)
         return error;
     ng_publisher_number_key(key, 'p', slot);
@@ -176,15 +201,15 @@ static int send_report(struct ng_publisher *p, struct ng_proxy_report *what)
         error = ng_kv_queue_set(p->kv, key, "0", 1, p->options.ttl_ns / NG_MS);
     if (!error)
         error = ng_publisher_flush(p);
-    if (!error && what->ended)
-        error = ng_publisher_tell_end(p);
-    return error;
+    what->stored = !error && what->ended;
+    return what->stored ? ng_publisher_tell_end(p) : error;
 }
 
 int ng_publisher_report_end(struct ng_kv *kv, uint64_t root, uint64_t slot, const void *data,
                             size_t bytes, int64_t deadline_mono_ns)
 {
-    struct ng_proxy_report theirs = {.slot = slot, .ended = true, .data = data, .bytes = bytes};
+    struct ng_proxy_report theirs = {
+        .slot = slot, .ended = true, .by_tool = true, .data = data, .bytes = bytes};
     struct ng_publisher *p = calloc(1, sizeof(*p));
     int error;
 
@@ -200,22 +225,24 @@ int ng_publisher_report_end(struct ng_kv *kv, uint64_t root, uint64_t slot, cons
     return error;
 }
 
-/* True: a death is reported once the store is back. */
-static bool finish_report(struct ng_publisher *p, const struct ng_proxy_report *what, int error)
+/* Those that are to be made again keep their order, and come before what was queued since. */
+static void keep_reports(struct ng_publisher *p, const struct ng_proxy_report *again,
+                         uint32_t count)
 {
-    bool again = error && what->ended;
+    struct ng_publisher_proxy_reports *reports = &p->proxy_reports;
 
     pthread_mutex_lock(&p->lock);
-    p->proxy_reports.at_work--;
-    if (again)
-        p->proxy_reports.list[p->proxy_reports.count++] = *what;
+    reports->at_work = 0;
+    memmove(reports->list + count, reports->list, reports->count * sizeof(*again));
+    memcpy(reports->list, again, count * sizeof(*again));
+    reports->count += count;
     pthread_mutex_unlock(&p->lock);
-    return again;
 }
 
 void ng_publisher_send_proxy_reports(struct ng_publisher *p)
 {
     struct ng_proxy_report taken[PROXY_REPORTS];
+    uint32_t kept = 0;
 
     pthread_mutex_lock(&p->lock);
     uint32_t count = p->proxy_reports.count;
@@ -224,10 +251,16 @@ void ng_publisher_send_proxy_reports(struct ng_publisher *p)
     p->proxy_reports.at_work = count; /* they keep their room */
     pthread_mutex_unlock(&p->lock);
     for (uint32_t i = 0; i < count; i++) {
-        int error = p->link.lost || !p->slot.joined ? -EIO : send_report(p, &taken[i]);
-        if (finish_report(p, &taken[i], error))
+        /* An end may be the consequence of an earlier one: it is not known before that. */
+        int error = kept && taken[i].ended            ? -EAGAIN
+                    : p->link.lost || !p->slot.joined ? -EIO
+                                                      : send_report(p, &taken[i]);
+        if (error && taken[i].ended) {
+            taken[kept++] = taken[i];
             continue;
+        }
         p->link.dropped += error != 0;
         ng_arena_reset(&taken[i].arena);
     }
+    keep_reports(p, taken, kept);
 }

@@ -18,8 +18,9 @@
 #define AGAIN_NS (600 * NG_S)  /* unchanged values are stored again, so as not to expire */
 #define KEEP_MS  (3600 * 1000) /* time to live of what the job leaves behind */
 #define CALL_NS  (800 * NG_MS) /* one step on the store */
-#define FROZEN_MS                                                                                  \
-    1000 /* a neighbour that fails to report a frozen process holds others back this long */
+#define REPORT_MS                                                                                  \
+    1000 /* a neighbour that fails to make a report that it announced holds others back this long  \
+          */
 #define INCIDENTS     64u
 #define PROXY_REPORTS 32u
 #define LABELLED      256u
@@ -31,7 +32,9 @@ struct ng_proxy_report {
     uint64_t epoch; /* of a dump of ours, if there is no `data` */
     uint64_t slot;  /* 0: it has none yet */
     bool ended, frozen;
+    bool by_tool;          /* which waits for no neighbour that has announced it */
     bool ours_to_tell;     /* no other neighbour reports it */
+    bool stored;           /* the end is on the store, but not all may know */
     bool in_doubt;         /* whether that was settled: the store did not answer */
     struct ng_arena arena; /* owns `data` */
     const void *data;

@@ -42,6 +42,7 @@ struct rank {
     uint64_t start_ticks;
     int fd; /* -1: nothing more to watch */
     bool untold;
+    int64_t ended_ns; /* when, if `untold` */
 };
 
 struct ng_rank_ends {
@@ -449,21 +450,34 @@ static void note(struct ng_rank_ends *ends)
         else
             leave_box(ends, rank, when, end);
         rank->untold = ends->witness && rank->path[0] && is_death(rank->path);
+        rank->ended_ns = when;
         if (rank->untold && !ends->tell_ns)
             ends->tell_ns = now + TOGETHER_NS;
     }
     ends->order_unknown = false;
 }
 
+/* The untold rank that ended first; NULL none. */
+static struct rank *first_untold(struct ng_rank_ends *ends)
+{
+    struct rank *first = NULL;
+
+    for (size_t i = 0; i < ends->count; i++)
+        if (ends->ranks[i].untold && (!first || ends->ranks[i].ended_ns < first->ended_ns))
+            first = &ends->ranks[i];
+    return first;
+}
+
+/* In order: a launcher ends the others because of the first. */
 void ng_rank_ends_tell(struct ng_rank_ends *ends)
 {
     const char *deaths[RANKS_MAX];
+    struct rank *rank;
     size_t count = 0;
 
-    for (size_t i = 0; i < ends->count; i++) {
-        if (ends->ranks[i].untold)
-            deaths[count++] = ends->ranks[i].path;
-        ends->ranks[i].untold = false;
+    while ((rank = first_untold(ends))) {
+        deaths[count++] = rank->path;
+        rank->untold = false;
     }
     ends->tell_ns = 0;
     if (count)

@@ -360,6 +360,51 @@ TEST_P(Publish, ADeathIsToldByAToolOnceThoughTheAnswerGotLost)
               -ECONNREFUSED);
 }
 
+/* The launcher ended the neighbour that was about to report the death. */
+TEST_P(Publish, ADeathIsReportedThoughTheNeighbourThatWasToReportItEndedFirst)
+{
+    Rank &a = started(0), &b = started(1), &c = started(2), &d = started(3);
+    uint64_t slot = c.slot(), of_neighbour = b.slot();
+    c.kill();
+    b.kv.hold_answer("put", "x/");
+    c.spoken_for_by(b, NG_LIFE_DEAD);
+    ASSERT_TRUE(eventually([&] { return b.kv.is_held(); })) << "it has announced its report";
+    b.kill();
+    b.kv.release();
+    ASSERT_EQ(head(slot).life, NG_LIFE_RUNNING);
+    /* Another neighbour takes over; and reports what it saw later not before that. */
+    c.spoken_for_by(d, NG_LIFE_DEAD);
+    b.spoken_for_by(d, NG_LIFE_DEAD);
+    EXPECT_TRUE(eventually([&] { return head(of_neighbour).life == NG_LIFE_DEAD; }));
+    EXPECT_EQ(head(slot).life, NG_LIFE_DEAD) << "the cause is known before its effect";
+    EXPECT_TRUE(eventually([&] { return store->value("e") == "2"; }));
+    EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) > 0; }));
+}
+
+/* `ncclguard run` above both has no time to wait for such a neighbour. */
+TEST_P(Publish, AToolReportsADeathThoughANeighbourHasAnnouncedToDoSo)
+{
+    Rank &a = started(0), &b = started(1), &c = started(2);
+    uint64_t slot = c.slot();
+    FaultyKv kv(url);
+    Told last;
+    last.rank = 2;
+    last.uid = c.uid();
+    last.label = ng_publisher_get_label(a.publisher);
+    last.life = NG_LIFE_DEAD;
+    std::string blob = told(last);
+    c.kill();
+    b.kv.hold_answer("put", "x/");
+    c.spoken_for_by(b, NG_LIFE_DEAD);
+    ASSERT_TRUE(eventually([&] { return b.kv.is_held(); }));
+    b.kill();
+    b.kv.release();
+    EXPECT_EQ(
+        ng_publisher_report_end(&kv, last.label, slot, blob.data(), blob.size(), within(5000)), 0);
+    EXPECT_EQ(head(slot).life, NG_LIFE_DEAD);
+    EXPECT_EQ(a.lives()[2], NG_LIFE_DEAD);
+}
+
 TEST_P(Publish, WhoDiesAfterItWasStoppedIsDead)
 {
     Rank &a = started(0), &b = started(1);
