@@ -82,6 +82,7 @@ void ng_watchdog_fallback_check(void)
         int64_t age = before + (own.silence_told ? step : own.silence_ns);
         if (NG_LOAD(group->rests))
             continue;
+        NG_STORE(group->pending_doubt, NG_LOAD(group->pending_doubt) | NG_PENDING_UNWATCHED);
         NG_STORE(group->pending_age_ns, age);
         if (timeout <= 0)
             continue;

@@ -284,6 +284,13 @@ struct ng_signature {
 /* A group's name with its NUL. */
 #define NG_BOX_NAME_BYTES 64
 
+/* It is a replay of a CUDA graph that has another launch queued behind it: the device is in
+ * pending_seq, or in a later call of that replay. */
+#define NG_PENDING_VAGUE 1u
+/* The watchdog hangs since it saw this work in flight, and its age runs on: the device may have
+ * finished it. */
+#define NG_PENDING_UNWATCHED 2u
+
 /* One communicator handle of this process. 384 bytes. */
 struct ng_box_group {
     _Atomic uint32_t state;             /* guard word, enum ng_group_state */
@@ -342,12 +349,10 @@ struct ng_box_group {
     /* core/comm/deadline.h: deadline of the oldest work, extensions included, else the deadline of
      * collectives; -1 none; 0 not known: use the one in the header. */
     _Atomic int64_t timeout_ns;
-    _Atomic uint32_t rests; /* why its clock is suspended: enum ng_rest */
-    /* The oldest work is a replay of a CUDA graph that has another launch queued behind it: the
-     * device is in pending_seq, or in a later call of that replay. */
-    _Atomic uint32_t pending_vague;
-    _Atomic int64_t error_mono_ns; /* when the guard learned that NCCL or CUDA had failed:
-                                    * async_error, or a permanent cuda_error; 0 none */
+    _Atomic uint32_t rests;         /* why its clock is suspended: enum ng_rest */
+    _Atomic uint32_t pending_doubt; /* what is not known of the oldest work: NG_PENDING_* bits */
+    _Atomic int64_t error_mono_ns;  /* when the guard learned that NCCL or CUDA had failed:
+                                     * async_error, or a permanent cuda_error; 0 none */
     /* How far the device is by NCCL's own counters, when they were last read
      * (core/device/launch_counters.h): ng_box_counted. 0 not known, or it had finished. */
     _Atomic uint64_t counted;

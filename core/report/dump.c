@@ -588,6 +588,8 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
         ng_json_bool(json, "pending_vague", true);
     if (member->pending_inferred)
         ng_json_bool(json, "pending_inferred", true);
+    if (member->pending_unwatched)
+        ng_json_bool(json, "pending_unwatched", true);
     put_host_calls(json, &member->host_calls);
     if (member->counted) {
         put_uint(json, "counted_seq", member->counted_seq);

@@ -116,6 +116,8 @@
  *                         or a later call; otherwise absent
  *     pending_inferred    true: pending_started was not seen, but the device has finished the work
  *                         before it on its stream; otherwise absent
+ *     pending_unwatched   true: the watchdog hangs since it saw the operation in flight, which the
+ *                         device may have finished; otherwise absent
  *     counted_seq, counted_left    by NCCL's own counters on the device: the newest collective that
  *                         is finished (0 none), and how many launches are not; absent: not known
  *     connections_age_ns, connections    time since NCCL's connections were looked at, and an array

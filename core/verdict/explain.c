@@ -633,3 +633,22 @@ void ng_explain_quiet(int64_t quiet_ns, char *why, size_t bytes)
     add_seconds(&text, quiet_ns);
     ng_text_add(&text, " ago: it did not answer a later request");
 }
+
+void ng_explain_unwatched(int culprit, int unwatched, bool alone, char *why, size_t bytes)
+{
+    struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};
+
+    if (culprit == unwatched) {
+        ng_text_add(&text, "; the watchdog of its guard hangs, too");
+        return;
+    }
+    ng_text_add(&text, "; the watchdog of ");
+    if (unwatched >= 0)
+        ng_text_add(&text, "rank %d hangs", unwatched);
+    else
+        ng_text_add(&text, "another rank hangs");
+    ng_text_add(&text, alone ? ", and only its last look shows a wait for this call: that may be "
+                               "over"
+                             : ": what its device is in is not known, but this call cannot end "
+                               "without this rank");
+}

@@ -79,6 +79,10 @@ void ng_explain_gone(const struct ng_view_process *process, int error, char *ret
 void ng_explain_crash(const struct ng_view_process *process, const struct ng_view_member *member,
                       char *ret_why, size_t bytes);
 
+/* Adds that the watchdog of rank `unwatched` (the culprit itself, or another) hangs, and what that
+ * means: `alone`, no rank is known to wait but by its last look. */
+void ng_explain_unwatched(int culprit, int unwatched, bool alone, char *why, size_t bytes);
+
 /* Adds that everything in the sentence is `quiet_ns` old. */
 void ng_explain_quiet(int64_t quiet_ns, char *why, size_t bytes);
 

@@ -259,6 +259,8 @@ static bool is_better(const struct ng_verdict_builder *builder, uint32_t a, uint
 
     if (builder->ends && is_of_end(&waits[a], causes[a]) != is_of_end(&waits[b], causes[b]))
         return is_of_end(&waits[a], causes[a]);
+    if (causes[a] == causes[b] && waits[a].from_memory != waits[b].from_memory)
+        return waits[b].from_memory;
     return causes[a] > causes[b] || (causes[a] == causes[b] && comes_first(&waits[a], &waits[b]));
 }
 
@@ -329,6 +331,8 @@ static int judge_all(struct ng_verdict_builder *builder)
         error = ng_culprits_driver(builder, &builder->waits.waits[best]);
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     doubt_the_quiet(verdict);
+    if (cause == NG_CAUSE_MISSING)
+        ng_verdict_builder_tell_unwatched(builder, &builder->waits.waits[best]);
     if (!error)
         error = ng_verdict_builder_list_waiting(builder);
     if (!error)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
 
@@ -84,6 +85,24 @@ static bool names_watched(const struct ng_verdict_builder *builder)
             return true;
     }
     return false;
+}
+
+void ng_verdict_builder_tell_unwatched(struct ng_verdict_builder *builder,
+                                       const struct ng_wait *wait)
+{
+    struct ng_verdict *verdict = builder->verdict;
+    uint32_t unwatched = wait->from_memory      ? ng_wait_cause_waiter(builder, wait)
+                         : wait->unwatched >= 0 ? (uint32_t)wait->unwatched
+                                                : UINT32_MAX;
+
+    if (unwatched == UINT32_MAX)
+        return;
+    int rank = builder->processes.ranks[unwatched];
+    for (uint32_t i = 0; i < verdict->culprit_count; i++)
+        ng_explain_unwatched(verdict->culprits[i].rank, rank, wait->from_memory,
+                             verdict->culprits[i].why, sizeof(verdict->culprits[i].why));
+    if (wait->from_memory && verdict->confidence == NG_CONFIDENCE_CERTAIN)
+        verdict->confidence = NG_CONFIDENCE_LIKELY;
 }
 
 /*

@@ -27,6 +27,9 @@ struct finder {
     struct ng_wait_graph *waits;
     int64_t stalled_ns;
     uint64_t farthest; /* the last collective of the current group that any rank has finished */
+    /* Up to this collective of the current group, which all ranks have called, a hanging watchdog's
+     * word that it is in flight counts for nothing. */
+    uint64_t all_called;
     /* NULL: looks for ranks that wait now. Otherwise, per member, whether it is a leaver: looks for
      * the operations that the leavers were in. `left_in` has the index of each leaver's wait, -1
      * none. */
@@ -102,8 +105,11 @@ static struct ng_wait *add_wait(struct finder *finder, enum ng_wait_type type, u
 
     struct ng_wait *wait = NG_ARENA_APPEND(finder->arena, waits->waits, waits->count, waits->room);
     if (wait)
-        *wait = (struct ng_wait){
-            .type = type, .group = group, .left_out = -1, .of_leavers = finder->leavers != NULL};
+        *wait = (struct ng_wait){.type = type,
+                                 .group = group,
+                                 .left_out = -1,
+                                 .unwatched = -1,
+                                 .of_leavers = finder->leavers != NULL};
     return wait;
 }
 
@@ -253,6 +259,39 @@ static uint64_t skip_finished(const struct finder *finder, const struct ng_view_
     return seq;
 }
 
+/* Is a member's work in flight only what its watchdog saw before it hung? */
+static bool is_unwatched(const struct finder *finder, const struct ng_view_member *member)
+{
+    return !finder->leavers && member->pending_record &&
+           (member->pending_unwatched || process_of(finder, member)->watchdog_stuck_ns > 0);
+}
+
+/*
+ * May the collective be over that a member is said to be in? Its watchdog hangs, and all ranks have
+ * made the call, so that none holds it up by its absence. What the device is in is then not known,
+ * but for what the program has called since.
+ */
+static bool may_be_over(const struct finder *finder, const struct ng_view_member *member)
+{
+    return member->pending_seq && member->pending_seq <= finder->all_called &&
+           is_unwatched(finder, member);
+}
+
+/* The last collective that all ranks of a group have called; 0: none, or not known of all. */
+static uint64_t last_of_all(const struct finder *finder, uint32_t group,
+                            const struct ng_view_member *members, uint32_t count)
+{
+    uint64_t least = UINT64_MAX;
+    int ranks = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        ranks += i == 0 || members[i - 1].group_rank != members[i].group_rank;
+        if (members[i].entered < least)
+            least = members[i].entered;
+    }
+    return ranks && ranks == finder->view->groups[group].nranks ? least : 0;
+}
+
 /* The collective that a member itself reports to be stuck in, and for how long; 0 none. */
 static uint64_t reported_collective(const struct finder *finder,
                                     const struct ng_view_member *member, int64_t *ret_age_ns)
@@ -265,7 +304,7 @@ static uint64_t reported_collective(const struct finder *finder,
     if (finder->leavers)
         return left_collective(finder, member, ret_age_ns);
     if (member->pending_record && member->pending_seq &&
-        member->pending_age_ns >= finder->stalled_ns) {
+        member->pending_age_ns >= finder->stalled_ns && !may_be_over(finder, member)) {
         *ret_age_ns = member->pending_age_ns;
         return skip_finished(finder, member, member->pending_seq);
     }
@@ -310,10 +349,10 @@ static bool is_inside(const struct ng_view_member *member, uint64_t seq)
     return member->entered >= seq && member->scheduled < seq;
 }
 
-static int find_collective(struct finder *finder, uint32_t group,
-                           const struct ng_view_member *members, uint32_t count)
+/* The first collective that a member is stuck in; 0 none. */
+static uint64_t first_stuck(const struct finder *finder, const struct ng_view_member *members,
+                            uint32_t count)
 {
-    const struct ng_view *view = finder->view;
     uint64_t stuck = 0;
     int64_t age_ns;
 
@@ -322,8 +361,39 @@ static int find_collective(struct finder *finder, uint32_t group,
         if (seq && (!stuck || seq < stuck))
             stuck = seq;
     }
+    return stuck;
+}
+
+/* Does all that is known of a wait come from watchdogs that hang? It is certain all the same if a
+ * rank has not made a call for which every rank waits. */
+static bool is_from_memory(const struct finder *finder, const struct ng_wait *wait,
+                           uint32_t watched_count)
+{
+    bool missing = false;
+
+    for (uint32_t i = 0; i < wait->absentee_count; i++)
+        missing |= !wait->absentees[i].came && !wait->absentees[i].open_group;
+    return !watched_count && wait->waiter_count && !finder->leavers &&
+           !(missing && ng_op_is_symmetric(ng_wait_op(finder->view, wait)));
+}
+
+static int find_collective(struct finder *finder, uint32_t group,
+                           const struct ng_view_member *members, uint32_t count)
+{
+    const struct ng_view *view = finder->view;
+    uint32_t watched = 0;
+    int64_t age_ns;
+
+    finder->all_called = finder->leavers ? 0 : last_of_all(finder, group, members, count);
+    uint64_t stuck = first_stuck(finder, members, count);
+    if (!stuck && finder->all_called) {
+        finder->all_called = 0; /* nothing better is known */
+        stuck = first_stuck(finder, members, count);
+    }
     if (!stuck)
         return 0;
+    if (finder->all_called >= stuck)
+        finder->all_called = stuck - 1;
     struct ng_wait *wait = add_wait(finder, NG_WAIT_COLLECTIVE, group);
     if (!wait)
         return -ENOMEM;
@@ -346,6 +416,14 @@ static int find_collective(struct finder *finder, uint32_t group,
             if (seq == stuck && !member->pending_started)
                 wait->not_started++;
             wait->cold |= stuck == 1 && seq == 1 && !member->scheduled;
+            watched += !is_unwatched(finder, member);
+        } else if (may_be_over(finder, member) && !waits_no_more(finder, member)) {
+            if (wait->unwatched < 0)
+                wait->unwatched = (int32_t)(member - view->members);
+            if (member->entered < stuck)
+                continue;
+            join(finder, wait, member);
+            wait->waiter_count++;
         }
     }
     for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
@@ -383,6 +461,7 @@ static int find_collective(struct finder *finder, uint32_t group,
             finder->waits->held[member - view->members] = true;
         }
     }
+    wait->from_memory = is_from_memory(finder, wait, watched);
     return 0;
 }
 
@@ -567,6 +646,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
 {
     struct ng_wait *wait = NULL;
     struct absent_ranks ranks = {.nranks = finder->view->groups[group].nranks};
+    uint32_t watched = 0;
     int64_t age_ns;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -623,6 +703,8 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
         wait->on_host = (wait->on_host || !wait->waiter_count) && !member->pending_record;
         join(finder, wait, member);
         wait->waiter_count++;
+        watched += !is_unwatched(finder, member);
+        wait->from_memory = !watched && !finder->leavers;
         if (age_ns > wait->age_ns)
             wait->age_ns = age_ns;
         /* A rank that has not connected to its peer yet blocks on the host, so its device has no

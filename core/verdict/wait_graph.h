@@ -96,6 +96,11 @@ struct ng_wait {
     bool of_leavers; /* the operation that ranks were in when they left because NCCL reported an
                         end: no rank waits in it any more, and the processes that are gone are its
                         absentees */
+    /* All that is known of it comes from watchdogs that hang: the devices may have finished it. */
+    bool from_memory;
+    int32_t unwatched; /* a member of which another collective was known, by a watchdog that hangs,
+                          and is not believed, since all ranks have called it; index in the view, -1
+                          none */
     uint32_t waiter_count;
     uint32_t not_started; /* waiting ranks whose device has not reached the work */
     struct ng_absentee *absentees;

@@ -311,8 +311,9 @@ struct ng_view_member {
     int64_t pending_age_ns;  /* its credited age */
     bool pending_started;
     struct ng_view_registration registration;
-    bool pending_vague;    /* as in its black box (core/recorder/box.h) */
-    bool pending_inferred; /* pending_started, by NG_START_INFERRED */
+    bool pending_vague;     /* as in its black box (core/recorder/box.h) */
+    bool pending_inferred;  /* pending_started, by NG_START_INFERRED */
+    bool pending_unwatched; /* as in its black box: its device may have finished the operation */
     /* By NCCL's own counters: collective `counted_seq` (0 none) is finished, and the last
      * `counted_left` launches are not. */
     bool counted;

@@ -225,7 +225,9 @@ static int read_groups(struct reading *reading)
             member->pending_seq = NG_LOAD(group->pending_seq);
             member->pending_age_ns = NG_LOAD(group->pending_age_ns);
             member->pending_started = NG_LOAD(group->pending_started);
-            member->pending_vague = NG_LOAD(group->pending_vague);
+            uint32_t doubt = NG_LOAD(group->pending_doubt);
+            member->pending_vague = doubt & NG_PENDING_VAGUE;
+            member->pending_unwatched = doubt & NG_PENDING_UNWATCHED;
             member->pending_inferred = NG_LOAD(group->pending_started) == NG_START_INFERRED;
             member->counted =
                 ng_box_read_counted(NG_LOAD(group->counted), member->pending_record,

@@ -486,7 +486,7 @@ static void follow_replay(struct ng_comm *comm, struct ng_async_op *work, int64_
     struct ng_box_group *group = comm->group;
     struct ng_graph_progress progress = ng_graph_progress(work);
 
-    NG_STORE(group->pending_vague, progress.vague);
+    NG_STORE(group->pending_doubt, progress.vague ? NG_PENDING_VAGUE : 0);
     if (progress.done > work->done) {
         uint64_t newest = record_of_call(work, progress.done - 1);
         mark_records_up_to(comm, work, newest, NG_RECORD_COMPLETED, now_mono_ns);
@@ -540,7 +540,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         comm->watch.age_ns = first_age(work->entered_mono_ns, now_mono_ns, step_ns);
         comm->watch.alarmed = 0;
         NG_STORE(group->pending_started, 0);
-        NG_STORE(group->pending_vague, 0);
+        NG_STORE(group->pending_doubt, 0);
     } else {
         comm->watch.age_ns += step_ns;
         if (work->part)
@@ -552,6 +552,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
             NG_STORE(group->started, work->last_seq);
         mark_records(comm, work, NG_RECORD_STARTED, now_mono_ns);
     }
+    NG_STORE(group->pending_doubt, NG_LOAD(group->pending_doubt) & ~NG_PENDING_UNWATCHED);
     NG_STORE(group->pending_seq, work->first_seq);
     NG_STORE(group->pending_age_ns, comm->watch.age_ns);
     atomic_store_explicit(&group->pending_record,

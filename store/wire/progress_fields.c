@@ -549,6 +549,7 @@ void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint6
     member->pending_started = *bits & MEMBER_STARTED;
     member->pending_vague = *bits & MEMBER_VAGUE;
     member->pending_inferred = *bits & MEMBER_INFERRED;
+    member->pending_unwatched = *bits & MEMBER_UNWATCHED;
     member->rests = *bits & MEMBER_RESTS;
     if (*bits & MEMBER_TIMEOUT)
         AGE(member->timeout_ns);

@@ -397,6 +397,7 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     member->pending_started = json_is_true(json_object_get(from, "pending_started"));
     member->pending_vague = json_is_true(json_object_get(from, "pending_vague"));
     member->pending_inferred = json_is_true(json_object_get(from, "pending_inferred"));
+    member->pending_unwatched = json_is_true(json_object_get(from, "pending_unwatched"));
     member->counted = json_object_get(from, "counted_seq") != NULL;
     member->counted_seq = get_uint(from, "counted_seq");
     member->counted_left = (uint32_t)get_uint(from, "counted_left");

@@ -143,7 +143,7 @@ def check_host_calls(what, member):
 
 def check_member(what, member, modules):
     check_host_calls(what, member)
-    for name in ("pending_vague", "pending_inferred"):
+    for name in ("pending_vague", "pending_inferred", "pending_unwatched"):
         need(member.pop(name, True) is True, what, name)
     counted = [member.pop(name, None) for name in ("counted_seq", "counted_left")]
     need(counted == [None, None] or all(type(count) is int and count >= 0 for count in counted), what, "has", counted)

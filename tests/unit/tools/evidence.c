@@ -640,6 +640,7 @@ static void add_random_member(struct ng_view *view, uint32_t index, unsigned *se
     member->pending_started = any(seed, 2);
     member->pending_vague = any(seed, 2);
     member->pending_inferred = any(seed, 2);
+    member->pending_unwatched = any(seed, 2);
     member->counted = any(seed, 2);
     member->counted_seq = member->counted ? any_count(seed) : 0;
     member->counted_left = member->counted ? (uint32_t)any(seed, 9) : 0;

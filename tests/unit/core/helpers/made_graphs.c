@@ -196,7 +196,7 @@ struct made_pending made_pending(const void *comm)
     ng_wake_await_rounds(ng_clock_mono_ns() + 10 * NG_S);
     ng_wake_await_rounds(ng_clock_mono_ns() + 10 * NG_S);
     return (struct made_pending){NG_LOAD(group->pending_seq), NG_LOAD(group->pending_record),
-                                 NG_LOAD(group->pending_vague) != 0};
+                                 (NG_LOAD(group->pending_doubt) & NG_PENDING_VAGUE) != 0};
 }
 
 struct made_replay made_newest_replay(void)

@@ -71,6 +71,99 @@ TEST(Verdict, AStuckWatchdogIsToldOfFirstWhereItIsAskedAbout)
                    {0, 3});
 }
 
+/* Rank 0's watchdog hangs since it saw its 3rd call in flight, which all ranks but it have
+ * finished. The others, but `absent`, wait in the 7th; rank 0 has made `called` calls. */
+static Job with_stale_call(int ranks, const std::vector<int> &absent, int called, bool published)
+{
+    Job job(ranks, WORLD, "dp");
+    job.at(WORLD, 0).did(2).waits(all_reduce(), 2 * LONG_AGO);
+    while (job.at(WORLD, 0).entered < (uint64_t)called)
+        job.at(WORLD, 0).queued();
+    for (int rank = 1; rank < ranks; rank++) {
+        job.at(WORLD, rank).did(6);
+        if (std::find(absent.begin(), absent.end(), rank) == absent.end())
+            job.at(WORLD, rank).waits();
+    }
+    job.at(WORLD, 0).pending_unwatched = !published;
+    if (published) {
+        job.process(0).watchdog_stuck_ns = 60 * NG_S;
+        job.process(0).watchdog_in = "cuEventQuery (thread 7 in ioctl)";
+    }
+    return job;
+}
+
+TEST(Verdict, AStaleCallOfAStuckWatchdogDoesNotHideAMissingRank)
+{
+    for (bool published : {true, false}) {
+        Judgement judgement =
+            expect_verdict(with_stale_call(4, {2}, 7, published), NG_KIND_MISSING_RANK, {2},
+                           NG_CONFIDENCE_CERTAIN, {0, 1, 3});
+        EXPECT_EQ(judgement.seq, 7u);
+        EXPECT_EQ(judgement.stalled_ns, LONG_AGO);
+        EXPECT_PRED2(mentions, judgement.whys.at(0),
+                     "; the watchdog of rank 0 hangs: what its device is in is not known, but this "
+                     "call cannot end without this rank");
+    }
+}
+
+TEST(Verdict, ARankWithAStuckWatchdogThatDoesNotComeIsNamedAsWell)
+{
+    Judgement judgement = expect_verdict(with_stale_call(4, {2}, 6, true), NG_KIND_MISSING_RANK,
+                                         {0, 2}, NG_CONFIDENCE_CERTAIN, {1, 3});
+    EXPECT_PRED2(mentions, judgement.whys.at(0), "; the watchdog of its guard hangs, too");
+}
+
+TEST(Verdict, WhereNoRankIsMissingTheStuckWatchdogWithAStaleCallIsTheReason)
+{
+    expect_verdict(judge(with_stale_call(4, {}, 7, true)), NG_KIND_WATCHDOG_STUCK, {0},
+                   NG_CONFIDENCE_LIKELY);
+    expect_verdict(judge(with_stale_call(4, {1, 2, 3}, 6, true)), NG_KIND_WATCHDOG_STUCK, {0},
+                   NG_CONFIDENCE_LIKELY);
+}
+
+/* It is certain of the call itself: another rank has not made it. */
+TEST(Verdict, ARankWithAStuckWatchdogMayReallyBeInItsCall)
+{
+    for (bool published : {true, false}) {
+        Job job = waiting_for(4, {2});
+        job.at(WORLD, 0).pending_unwatched = true;
+        job.process(0).watchdog_stuck_ns = published ? 60 * NG_S : 0;
+        expect_verdict(job, NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_CERTAIN, {0, 1, 3});
+    }
+}
+
+/* With two ranks nobody else waits: the call is one that needs both, or one that does not. */
+TEST(Verdict, AWaitThatOnlyAStuckWatchdogRemembersIsCertainOnlyIfTheCallNeedsAllRanks)
+{
+    for (uint32_t op : {NG_OP_AllReduce, NG_OP_Broadcast}) {
+        Job job(2, WORLD, "dp", 6);
+        struct ng_signature call = all_reduce();
+        call.op = (uint16_t)op;
+        call.root = op == NG_OP_Broadcast ? 0 : -1;
+        job.at(WORLD, 0).waits(call).pending_unwatched = true;
+        Judgement judgement = judge(job);
+        expect_kind(judgement, NG_KIND_MISSING_RANK);
+        EXPECT_EQ(judgement.confidence,
+                  op == NG_OP_AllReduce ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY);
+        EXPECT_EQ(mentions(judgement.whys.at(0), "that may be over"), op == NG_OP_Broadcast);
+    }
+}
+
+/* An older send whose receive is missing may have left the device; a rank that is watched waits for
+ * another one. */
+TEST(Verdict, AMissingRankForWhichAWatchedRankWaitsComesFirst)
+{
+    constexpr uint64_t PAIR = 0xe;
+    Job job(4, WORLD, "dp", 6);
+    job.group(PAIR, "pp");
+    job.at(PAIR, 0).p2p(NG_OP_Send, 3, false, 2 * LONG_AGO).pending_unwatched = true;
+    expect_verdict(judge(job), NG_KIND_MISSING_RANK, {3}, NG_CONFIDENCE_LIKELY);
+    job.at(WORLD, 0).did(1);
+    for (int rank : {1, 3})
+        job.at(WORLD, rank).waits();
+    expect_verdict(judge(job), NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_CERTAIN);
+}
+
 TEST(Verdict, TheWatchdogOfARankThatHasEndedIsNotStuck)
 {
     Job job = unwatched(4);
