@@ -816,10 +816,13 @@ class Starved
         CPU_SET(sched_getcpu(), &one);
         EXPECT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
         busy_ = std::thread([this] { /* on the same processor, which it inherits */
+                                     runs_ = true;
                                      while (!stop_)
                                          ;
         });
         EXPECT_EQ(setpriority(PRIO_PROCESS, 0, 19), 0); /* of this thread */
+        while (!runs_) /* until then the calling thread has the processor for itself */
+            sched_yield();
     }
     ~Starved()
     {
@@ -828,7 +831,7 @@ class Starved
     }
 
   private:
-    std::atomic<bool> stop_{false};
+    std::atomic<bool> stop_{false}, runs_{false};
     std::thread busy_;
 };
 
