@@ -239,9 +239,10 @@ static size_t parse_bytes(const char *text, size_t otherwise)
 static void read_stuck_device(void)
 {
     const char *text = getenv("FAKE_CUDA_STUCK");
-    struct stuck_device stuck;
+    struct stuck_device stuck = {.pending = 0};
 
-    if (text && sscanf(text, "device=%d,after=%lu", &stuck.physical, &stuck.after) == 2)
+    if (text && sscanf(text, "device=%d,after=%lu,pending=%lu", &stuck.physical, &stuck.after,
+                       &stuck.pending) >= 2)
         fake_stuck_device = stuck;
 }
 

@@ -225,12 +225,12 @@ extern struct device fake_devices[FAKE_MAX_DEVICES];
 extern int fake_device_count;
 extern size_t fake_device_memory;
 
-/* FAKE_CUDA_STUCK="device=D,after=N": once N events were recorded on device D (of the machine),
- * cuEventQuery of its events does not return, as where its driver waits for hardware that is gone.
- */
+/* FAKE_CUDA_STUCK="device=D,after=N[,pending=K]": once N events were recorded on device D (of the
+ * machine), and then K queries of its events in a row have found them pending, cuEventQuery of its
+ * events does not return, as where its driver waits for hardware that is gone. */
 struct stuck_device {
     int physical; /* -1 none */
-    unsigned long after;
+    unsigned long after, pending;
 };
 extern struct stuck_device fake_stuck_device;
 extern CUcontext fake_contexts;

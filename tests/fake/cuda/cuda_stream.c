@@ -668,6 +668,7 @@ void fake_event_unref(struct CUevent_st *event)
 }
 
 static unsigned long events_recorded; /* on the device that gets stuck */
+static unsigned long found_pending;   /* queries of them, one after another, that found no end */
 
 /* Locked. */
 static CUresult event_check(CUevent handle)
@@ -753,7 +754,7 @@ static bool is_stuck(CUcontext ctx)
 {
     return fake_stuck_device.physical >= 0 &&
            fake_devices[ctx->device].physical == fake_stuck_device.physical &&
-           events_recorded >= fake_stuck_device.after;
+           events_recorded >= fake_stuck_device.after && found_pending >= fake_stuck_device.pending;
 }
 
 static void __attribute__((noreturn)) never_return(void)
@@ -772,7 +773,11 @@ CUresult CUDAAPI cuEventQuery(CUevent hEvent)
     TRY(captured_event(hEvent));
     TRY(fake_capture_guard());
     TRY(hEvent->ctx->sticky);
-    return hEvent->mark && !hEvent->mark->done ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    bool pending = hEvent->mark && !hEvent->mark->done;
+    if (fake_devices[hEvent->ctx->device].physical == fake_stuck_device.physical)
+        found_pending =
+            pending && events_recorded >= fake_stuck_device.after ? found_pending + 1 : 0;
+    return pending ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuEventSynchronize(CUevent hEvent)
