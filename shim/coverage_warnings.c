@@ -8,7 +8,6 @@
 #include "shim/parts.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

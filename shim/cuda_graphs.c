@@ -8,7 +8,6 @@
 #include "shim/cuda_hooks.h"
 
 #include <errno.h>
-#include <stdint.h>
 
 #include "core/device/capture.h"
 #include "core/device/graph.h"

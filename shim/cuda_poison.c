@@ -7,8 +7,6 @@
  */
 #include "shim/cuda_hooks.h"
 
-#include <errno.h>
-
 #include "core/device/poison.h"
 #include "shim/cuda_door.h"
 #include "shim/state.h"

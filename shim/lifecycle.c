@@ -7,7 +7,6 @@
  * is read in the constructor and copied: the program may clear it.
  */
 #include <dlfcn.h>
-#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>

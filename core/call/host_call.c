@@ -5,8 +5,6 @@
  */
 #include "core/call/host_call.h"
 
-#include <inttypes.h>
-
 #include "core/call/creation.h"
 #include "core/call/group_calls.h"
 #include "core/call/nonblocking.h"

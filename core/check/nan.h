@@ -9,7 +9,6 @@
 #define NCCLGUARD_CORE_CHECK_NAN_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct ng_alarm;

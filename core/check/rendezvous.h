@@ -18,7 +18,6 @@
 #ifndef NCCLGUARD_CORE_CHECK_RENDEZVOUS_H
 #define NCCLGUARD_CORE_CHECK_RENDEZVOUS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct ng_box;

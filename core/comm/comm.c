@@ -8,7 +8,6 @@
 #include "core/comm/comm.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>

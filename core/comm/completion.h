@@ -9,7 +9,6 @@
 #define NCCLGUARD_CORE_COMM_COMPLETION_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/recorder/box.h"

@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/comm/comm.h"

@@ -8,7 +8,6 @@
 #define NCCLGUARD_CORE_CONFIG_STORE_FAULT_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 struct ng_store_fault {

@@ -7,7 +7,6 @@
 #include "core/fault/inject_state.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>

@@ -7,9 +7,6 @@
 #ifndef NCCLGUARD_CORE_INCIDENT_ALARMS_H
 #define NCCLGUARD_CORE_INCIDENT_ALARMS_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "core/nccl/board.h"
 #include "core/runtime/alarm.h"
 

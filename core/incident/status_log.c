@@ -6,7 +6,6 @@
  */
 #include "core/incident/status_log.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/futex.h>

@@ -5,7 +5,6 @@
  */
 #include "core/policy/escalate.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -8,7 +8,6 @@
 #ifndef NCCLGUARD_CORE_RECORDER_EDGES_H
 #define NCCLGUARD_CORE_RECORDER_EDGES_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/util/clock.h"

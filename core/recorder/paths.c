@@ -7,7 +7,6 @@
 #include "core/recorder/paths.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -6,8 +6,6 @@
  */
 #include "core/registration/vmm.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>

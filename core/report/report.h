@@ -7,7 +7,6 @@
 #define NCCLGUARD_CORE_REPORT_REPORT_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "core/util/json.h"
 #include "core/verdict/verdict.h"

@@ -18,7 +18,6 @@
 
 #include "core/report/dump.h"
 #include "core/report/timeline.h"
-#include "core/util/clock.h"
 #include "core/util/json.h"
 
 #define THREADS_MAX 16u   /* per rank with a track of their own; the others share one */

@@ -7,7 +7,6 @@
 #ifndef NCCLGUARD_CORE_UNWIND_CALL_SITE_H
 #define NCCLGUARD_CORE_UNWIND_CALL_SITE_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #define NG_CALL_SITE_BYTES 256

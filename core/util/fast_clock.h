@@ -12,7 +12,6 @@
 #define NCCLGUARD_CORE_UTIL_FAST_CLOCK_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/util/clock.h"

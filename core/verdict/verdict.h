@@ -9,7 +9,6 @@
 #define NCCLGUARD_CORE_VERDICT_VERDICT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "core/nccl/disagreement.h"

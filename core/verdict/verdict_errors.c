@@ -4,7 +4,6 @@
  * Pure.
  */
 #include <errno.h>
-#include <stdio.h>
 
 #include "core/nccl/nccl.h"
 #include "core/nccl/op.h"

@@ -7,7 +7,6 @@
 #define NCCLGUARD_CORE_WATCHDOG_WATCHDOG_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 struct ng_alarm;
 struct ng_comm;

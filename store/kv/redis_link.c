@@ -7,14 +7,12 @@
 #include "store/kv/redis_link.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <hiredis.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -6,7 +6,6 @@
 #include "store/kv/url.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

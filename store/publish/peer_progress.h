@@ -7,7 +7,6 @@
 #ifndef NCCLGUARD_STORE_PUBLISH_PEER_PROGRESS_H
 #define NCCLGUARD_STORE_PUBLISH_PEER_PROGRESS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/util/arena.h"

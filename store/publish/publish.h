@@ -32,7 +32,6 @@
 #ifndef NCCLGUARD_STORE_PUBLISH_PUBLISH_H
 #define NCCLGUARD_STORE_PUBLISH_PUBLISH_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -13,7 +13,6 @@
  * with each publication, `entered`, `last`, then the words of struct ng_hash_log in order; each 8
  * bytes, little endian.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #ifndef NCCLGUARD_STORE_RAS_RAS_CLIENT_H
 #define NCCLGUARD_STORE_RAS_RAS_CLIENT_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "core/view/ras.h"

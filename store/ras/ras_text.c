@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "store/ras/ras_parts.h"

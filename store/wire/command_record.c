@@ -5,7 +5,6 @@
  */
 #include "store/wire/command_record.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "core/config/settable.h"

@@ -5,7 +5,6 @@
 #define NCCLGUARD_TOOLS_BASE_RUN_HELPER_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct ng_answer {

@@ -4,7 +4,6 @@
  * A bounded child queries the interpreter for its search path; it runs only the interpreter's
  * start-up. Must never import a package.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>

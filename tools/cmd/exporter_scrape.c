@@ -5,7 +5,6 @@
  * a job's folder or on a store.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,6 @@
 #include "tools/ingest/mismatches.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/verdict/explain.h"

@@ -6,7 +6,6 @@
 
 #include <limits.h>
 #include <stdbool.h>
-#include <stddef.h>
 
 /* One sentence that describes the mistake, and one with the remedy. */
 struct ng_mistake {

@@ -7,7 +7,6 @@
  */
 #include "tools/judge/postmortem.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "core/config/config.h"

@@ -5,7 +5,6 @@
  */
 #include "tools/render/browser.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,6 @@
 #define NCCLGUARD_TOOLS_RENDER_SCREEN_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 enum ng_screen_event {

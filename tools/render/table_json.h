@@ -75,8 +75,6 @@
 #ifndef NCCLGUARD_TOOLS_RENDER_TABLE_JSON_H
 #define NCCLGUARD_TOOLS_RENDER_TABLE_JSON_H
 
-#include <stdint.h>
-
 #include "tools/render/table.h"
 
 #define NG_TABLE_SCHEMA "ncclguard.top/1"
