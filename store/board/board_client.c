@@ -78,7 +78,7 @@ static uint64_t newest_root(const struct ng_peer_progress *blobs, uint32_t count
         if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0 || !blobs[i].root)
             continue;
         any = blobs[i].root;
-        if (blobs[i].lives && head.life == NG_LIFE_RUNNING)
+        if (blobs[i].lives && head.process.life == NG_LIFE_RUNNING)
             living = blobs[i].root;
     }
     return living ? living : any;
@@ -107,7 +107,7 @@ static bool is_living(const struct ng_peer_progress *blob)
     struct ng_progress_head head;
 
     return blob->lives && ng_progress_peek(blob->data, blob->bytes, &head) == 0 &&
-           head.life == NG_LIFE_RUNNING;
+           head.process.life == NG_LIFE_RUNNING;
 }
 
 /* Count a process in its run. */
@@ -124,8 +124,8 @@ static uint32_t add_to_runs(const struct ng_observed_job *job, const struct ng_p
     if (at == count)
         runs[count++] = (struct ng_local_run){.id = id};
     if (!runs[at].living) {
-        runs[at].pid = head.pid;
-        snprintf(runs[at].name, sizeof(runs[at].name), "%s", head.host);
+        runs[at].pid = head.process.pid;
+        snprintf(runs[at].name, sizeof(runs[at].name), "%s", head.process.host);
         snprintf(runs[at].job, sizeof(runs[at].job), "%s", job->job);
     }
     runs[at].processes++;

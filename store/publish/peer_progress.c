@@ -166,7 +166,7 @@ static int add_one(const struct ng_peer_progress *blob, const struct ng_progress
     int64_t since_ns = ng_clock_unix_ns() - head->written_unix_ns;
     snprintf(process->source, sizeof(process->source), "slot %" PRIu64 " of the board", blob->slot);
     process->self = false;
-    process->run_word = head->launch_run ? 0 : head->uid;
+    process->run_word = head->launch_run ? 0 : head->process.uid;
     if (process->life == NG_LIFE_RUNNING && !blob->lives) {
         process->life = NG_LIFE_LOST;
         process->life_age_ns = since_ns > ttl_ns && since_ns < LOST_AGE_MAX_NS ? since_ns : ttl_ns;
@@ -229,12 +229,13 @@ static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
         return NULL;
     for (uint32_t i = 0; i < count; i++) {
         counts[i] = true;
-        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0 || !head.uid)
+        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0 || !head.process.uid)
             continue;
-        uint32_t at = (uint32_t)((head.uid * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
-        while (seen[at].uid && seen[at].uid != head.uid)
+        uint32_t at =
+            (uint32_t)((head.process.uid * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
+        while (seen[at].uid && seen[at].uid != head.process.uid)
             at = (at + 1) & (room - 1);
-        bool ended = ng_life_has_ended(head.life);
+        bool ended = ng_life_has_ended(head.process.life);
         if (seen[at].uid) {
             bool newer = ended != seen[at].ended ? ended
                          : blobs[i].lives != seen[at].lives
@@ -244,7 +245,7 @@ static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
             if (!newer)
                 continue;
         }
-        seen[at] = (struct seen){.uid = head.uid,
+        seen[at] = (struct seen){.uid = head.process.uid,
                                  .written_unix_ns = head.written_unix_ns,
                                  .blob = i,
                                  .lives = blobs[i].lives,
@@ -349,12 +350,12 @@ static struct run_list list_runs(const struct ng_peer_progress *blobs, uint32_t 
             list.processes[i] =
                 (struct process){.run = i,
                                  .root = blobs[i].root,
-                                 .uid = head.uid,
+                                 .uid = head.process.uid,
                                  .launch_run = head.launch_run,
-                                 .rank = head.rank,
-                                 .world_size = head.world_size,
-                                 .has_rank = head.rank >= 0 && head.world_size != 1,
-                                 .lives = blobs[i].lives && head.life == NG_LIFE_RUNNING};
+                                 .rank = head.process.rank,
+                                 .world_size = head.process.world_size,
+                                 .has_rank = head.process.rank >= 0 && head.process.world_size != 1,
+                                 .lives = blobs[i].lives && head.process.life == NG_LIFE_RUNNING};
     }
     for (enum link link = 0; link < LINKS; link++)
         link_processes(&list, link);
@@ -492,12 +493,12 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
             }
             bool stranger = blobs[i].root != root || (!root && head.launch_run != launch_run);
             if (!counts[i] || stranger != (strangers == 1) ||
-                (head.uid && has_uid(&near, head.uid)))
+                (head.process.uid && has_uid(&near, head.process.uid)))
                 continue;
             if (stranger &&
                 (!fit || (own != NOBODY && list.processes[i].run != list.processes[own].run) ||
-                 !blobs[i].lives || head.life != NG_LIFE_RUNNING || head.rank < 0 ||
-                 has_rank(view, head.rank)))
+                 !blobs[i].lives || head.process.life != NG_LIFE_RUNNING || head.process.rank < 0 ||
+                 has_rank(view, head.process.rank)))
                 continue;
             error = add_one(&blobs[i], &head, ttl_ns, view);
             if (error)
@@ -530,13 +531,13 @@ int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t c
         if (!is_of(&blobs[i], roots, root_count) ||
             ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0)
             continue;
-        if (head.rank < 0)
+        if (head.process.rank < 0)
             return -EPERM;
         for (uint32_t k = 0; k < used; k++)
-            if (seen[k].rank == head.rank && seen[k].uid != head.uid)
+            if (seen[k].rank == head.process.rank && seen[k].uid != head.process.uid)
                 return -EPERM;
-        seen[used].uid = head.uid;
-        seen[used++].rank = head.rank;
+        seen[used].uid = head.process.uid;
+        seen[used++].rank = head.process.rank;
     }
     return 0;
 }

@@ -91,7 +91,7 @@ bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_p
     for (uint32_t i = 0; i < count; i++)
         if (blobs[i].lives && blobs[i].root == p->labels.root && blobs[i].slot != p->slot.number &&
             ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
-            head.life == NG_LIFE_RUNNING)
+            head.process.life == NG_LIFE_RUNNING)
             p->labels.living[p->labels.living_count++] = blobs[i].slot;
     return true;
 }

@@ -60,7 +60,7 @@ static int holds_us(struct ng_publisher *p, uint64_t slot, bool *ret_holds)
     if (error)
         return error == -ENOENT ? 0 : error;
     *ret_holds = ng_progress_peek(value.data, value.bytes, &head) == 0 &&
-                 head.uid == ng_box_uid(p->options.own_box->header);
+                 head.process.uid == ng_box_uid(p->options.own_box->header);
     return 0;
 }
 

@@ -43,7 +43,8 @@ static bool tells_an_end(const struct ng_peer_progress *blob)
 {
     struct ng_progress_head head;
 
-    return ng_progress_peek(blob->data, blob->bytes, &head) == 0 && ng_life_has_ended(head.life);
+    return ng_progress_peek(blob->data, blob->bytes, &head) == 0 &&
+           ng_life_has_ended(head.process.life);
 }
 
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
@@ -115,7 +116,7 @@ static void pass(void *context, size_t index, const struct ng_kv_bytes *value)
         walk->found = slot;
     } else if (!walk->known) {
         walk->gap = true;
-    } else if (walk->head.life == NG_LIFE_RUNNING) {
+    } else if (walk->head.process.life == NG_LIFE_RUNNING) {
         walk->labels[walk->lost_count] = walk->head.label;
         walk->lost[walk->lost_count++] = slot;
     }

@@ -98,7 +98,7 @@ static int read_slot(struct ng_publisher *p, uint64_t slot, uint64_t uid,
     int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
     if (error)
         return error == -ENOENT ? 0 : error;
-    return ng_progress_peek(value.data, value.bytes, ret_head) == 0 && ret_head->uid == uid;
+    return ng_progress_peek(value.data, value.bytes, ret_head) == 0 && ret_head->process.uid == uid;
 }
 
 /*
@@ -124,7 +124,7 @@ static int find_slot(struct ng_publisher *p, const struct ng_proxy_report *what,
     if (has <= 0)
         return has;
     *ret_slot = (uint64_t)found;
-    if (there.life != NG_LIFE_RUNNING && there.life != NG_LIFE_STOPPED)
+    if (there.process.life != NG_LIFE_RUNNING && there.process.life != NG_LIFE_STOPPED)
         return -EEXIST;
     int ours = ng_publisher_is_ours(p, there.label);
     return ours < 0 ? ours : ours ? 0 : -EEXIST;
@@ -179,10 +179,10 @@ static int send_report(struct ng_publisher *p, struct ng_proxy_report *what)
         return 0;
     if (what->stored)
         return ng_publisher_tell_end(p);
-    int error = find_slot(p, what, head.uid, &slot);
+    int error = find_slot(p, what, head.process.uid, &slot);
     if (error)
         return error == -EEXIST ? 0 : ng_publisher_failed(p, error);
-    error = what->ours_to_tell ? 0 : claim_telling(p, what, head.uid);
+    error = what->ours_to_tell ? 0 : claim_telling(p, what, head.process.uid);
     if (error == -EEXIST && !what->ended)
         return 0;
     /* Another process has announced a report of this end, which is not there yet. */
@@ -191,7 +191,7 @@ static int send_report(struct ng_publisher *p, struct ng_proxy_report *what)
     if (error && error != -EEXIST)
         return ng_publisher_failed(p, error);
     what->ours_to_tell = true;
-    error = slot ? 0 : ng_publisher_failed(p, find_place(p, head.uid, &slot));
+    error = slot ? 0 : ng_publisher_failed(p, find_place(p, head.process.uid, &slot));
     if (error)
         return error;
     ng_publisher_number_key(key, 'p', slot);

@@ -58,25 +58,11 @@ struct ng_progress_limits {
 
 /* Readable without the rest. */
 struct ng_progress_head {
-    uint64_t uid, label;
+    uint64_t label;
     int64_t written_unix_ns; /* ages are as of then */
     enum ng_progress_reason reason;
-    enum ng_life life;
-    int exit_status;
-    int64_t life_age_ns, alive_age_ns;
-    int rank, world_size, local_rank, pid;
-    char host[64], program[64];
-    int64_t watchdog_stuck_ns; /* as in struct ng_view_process */
-    char watchdog_in[128], error_text[196];
-    char nccl_variables[NG_BOX_VARIABLES_BYTES];
-    uint32_t memory_kinds;
-    struct ng_memory_sum memory[NG_BOX_MEMORY_KINDS];
-    struct ng_view_nan nan;
-    int64_t devices_age_ns;
-    uint32_t device_error_count;
-    struct ng_device_error device_errors[NG_DEVICE_ERRORS_MAX];
     uint64_t launch_run;
-    struct ng_settable_values set;
+    struct ng_view_process process; /* what is written of it; not its `source` */
 };
 
 /*

@@ -308,13 +308,13 @@ static void code_faults(struct ng_coder *coder)
 }
 
 /* Kinds beyond the room for them are known only to a later version. */
-static void code_memory(struct ng_coder *coder, struct ng_progress_head *head)
+static void code_memory(struct ng_coder *coder, struct ng_view_process *process)
 {
-    uint64_t kinds = ng_code_number(coder, head->memory_kinds, 256);
+    uint64_t kinds = ng_code_number(coder, process->memory_kinds, 256);
 
-    head->memory_kinds = kinds < NG_BOX_MEMORY_KINDS ? (uint32_t)kinds : NG_BOX_MEMORY_KINDS;
+    process->memory_kinds = kinds < NG_BOX_MEMORY_KINDS ? (uint32_t)kinds : NG_BOX_MEMORY_KINDS;
     for (uint64_t i = 0; i < kinds; i++) {
-        struct ng_memory_sum beyond, *sum = i < NG_BOX_MEMORY_KINDS ? &head->memory[i] : &beyond;
+        struct ng_memory_sum beyond, *sum = i < NG_BOX_MEMORY_KINDS ? &process->memory[i] : &beyond;
         beyond = (struct ng_memory_sum){0};
         NUMBER(sum->segments);
         NUMBER(sum->bytes);
@@ -360,78 +360,80 @@ static void code_set(struct ng_coder *coder, struct ng_settable_values *set)
 }
 
 /* What is beyond the room for them, or of a kind that only a later version knows, is left out. */
-static void code_devices(struct ng_coder *coder, struct ng_progress_head *head)
+static void code_devices(struct ng_coder *coder, struct ng_view_process *process)
 {
-    uint64_t count = ng_code_number(coder, head->device_error_count, 256);
+    uint64_t count = ng_code_number(coder, process->device_error_count, 256);
 
-    AGE(head->devices_age_ns);
-    head->device_error_count = 0;
+    AGE(process->devices_age_ns);
+    process->device_error_count = 0;
     for (uint64_t i = 0; i < count; i++) {
         struct ng_device_error told = {0};
         if (coder->writes)
-            told = head->device_errors[i];
+            told = process->device_errors[i];
         UINT32(told.kind);
         UINT32(told.number);
         NUMBER(told.count);
         AGE(told.age_ns);
         code_plain_text(coder, told.pci_id, sizeof(told.pci_id));
-        if (head->device_error_count < NG_DEVICE_ERRORS_MAX && told.count &&
+        if (process->device_error_count < NG_DEVICE_ERRORS_MAX && told.count &&
             ng_device_error_name(told.kind))
-            head->device_errors[head->device_error_count++] = told;
+            process->device_errors[process->device_error_count++] = told;
     }
 }
 
 void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head)
 {
     const unsigned char *block = open_block(coder);
+    struct ng_view_process *process = &head->process;
     uint64_t bits =
-        (head->watchdog_stuck_ns ? HEAD_WATCHDOG : 0) | (head->error_text[0] ? HEAD_ERROR : 0) |
-        (head->nccl_variables[0] ? HEAD_VARIABLES : 0) |
-        (coder->tells_failures ? HEAD_FAILURES : 0) | (head->memory_kinds ? HEAD_MEMORY : 0) |
-        (head->nan.age_ns ? HEAD_NAN : 0) | (head->alive_age_ns ? HEAD_ALIVE : 0) |
-        (head->launch_run ? HEAD_LAUNCH : 0) | (is_any_set(&head->set) ? HEAD_SET : 0) |
-        (head->devices_age_ns || head->device_error_count ? HEAD_DEVICES : 0);
+        (process->watchdog_stuck_ns ? HEAD_WATCHDOG : 0) |
+        (process->error_text[0] ? HEAD_ERROR : 0) |
+        (process->nccl_variables[0] ? HEAD_VARIABLES : 0) |
+        (coder->tells_failures ? HEAD_FAILURES : 0) | (process->memory_kinds ? HEAD_MEMORY : 0) |
+        (process->nan.age_ns ? HEAD_NAN : 0) | (process->alive_age_ns ? HEAD_ALIVE : 0) |
+        (head->launch_run ? HEAD_LAUNCH : 0) | (is_any_set(&process->set) ? HEAD_SET : 0) |
+        (process->devices_age_ns || process->device_error_count ? HEAD_DEVICES : 0);
 
-    FIXED(head->uid);
+    FIXED(process->uid);
     FIXED(head->label);
     head->written_unix_ns = code_signed(coder, head->written_unix_ns);
     if (head->written_unix_ns < 0)
         head->written_unix_ns = 0; /* so that it can be subtracted from now */
     BELOW(head->reason, 256);
-    BELOW(head->life, NG_LIFE_LOST + 1);
-    INT(head->exit_status);
-    AGE(head->life_age_ns);
-    INT(head->rank);
-    INT(head->world_size);
-    INT(head->local_rank);
-    INT(head->pid);
-    TEXT(head->host);
-    TEXT(head->program);
+    BELOW(process->life, NG_LIFE_LOST + 1);
+    INT(process->exit_status);
+    AGE(process->life_age_ns);
+    INT(process->rank);
+    INT(process->world_size);
+    INT(process->local_rank);
+    INT(process->pid);
+    TEXT(process->host);
+    TEXT(process->program);
     /* An earlier writer's head ends here. */
     if (coder->writes || coder->at != coder->end)
         NUMBER(bits);
     if (bits & HEAD_WATCHDOG) {
-        AGE(head->watchdog_stuck_ns);
-        TEXT(head->watchdog_in);
+        AGE(process->watchdog_stuck_ns);
+        TEXT(process->watchdog_in);
     }
     if (bits & HEAD_ERROR)
-        TEXT(head->error_text);
+        TEXT(process->error_text);
     coder->tells_failures = bits & HEAD_FAILURES;
     if (bits & HEAD_VARIABLES)
-        code_plain_text(coder, head->nccl_variables, sizeof(head->nccl_variables));
+        code_plain_text(coder, process->nccl_variables, sizeof(process->nccl_variables));
     code_faults(coder);
     if (bits & HEAD_MEMORY)
-        code_memory(coder, head);
+        code_memory(coder, process);
     if (bits & HEAD_NAN)
-        code_nan(coder, &head->nan);
+        code_nan(coder, &process->nan);
     if (bits & HEAD_ALIVE)
-        AGE(head->alive_age_ns);
+        AGE(process->alive_age_ns);
     if (bits & HEAD_LAUNCH)
         FIXED(head->launch_run);
     if (bits & HEAD_SET)
-        code_set(coder, &head->set);
+        code_set(coder, &process->set);
     if (bits & HEAD_DEVICES)
-        code_devices(coder, head);
+        code_devices(coder, process);
     close_block(coder, block);
 }
 

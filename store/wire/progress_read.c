@@ -186,16 +186,17 @@ static int result_of(const struct reader *reader)
 /* The time at which the process's ages are 0: when it wrote, or at its end. 0 not known. */
 static int64_t moment_of(const struct ng_progress_head *head)
 {
-    bool lives = head->life == NG_LIFE_RUNNING || head->life == NG_LIFE_STOPPED;
+    enum ng_life life = head->process.life;
+    bool lives = life == NG_LIFE_RUNNING || life == NG_LIFE_STOPPED;
     int64_t moment;
 
-    if (__builtin_sub_overflow(head->written_unix_ns, lives ? 0 : head->life_age_ns, &moment))
+    if (__builtin_sub_overflow(head->written_unix_ns, lives ? 0 : head->process.life_age_ns,
+                               &moment))
         return 0;
     return moment > 0 ? moment : 0;
 }
 
-static void add_process(struct reader *reader, const struct ng_progress_head *head,
-                        const char *source)
+static void add_process(struct reader *reader, const struct ng_progress_head *head)
 {
     struct ng_view_process *process = ng_view_add_process(reader->view);
 
@@ -204,31 +205,8 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
         return;
     }
     reader->process = reader->view->process_count - 1;
-    process->rank = head->rank;
-    process->world_size = head->world_size;
-    process->local_rank = head->local_rank;
-    process->pid = head->pid;
-    process->uid = head->uid;
-    process->life = head->life;
-    process->exit_status = head->exit_status;
-    process->life_age_ns = head->life_age_ns;
-    process->alive_age_ns = head->alive_age_ns;
+    *process = head->process;
     process->moment_unix_ns = moment_of(head);
-    memcpy(process->host, head->host, sizeof(process->host));
-    memcpy(process->program, head->program, sizeof(process->program));
-    memcpy(process->nccl_variables, head->nccl_variables, sizeof(process->nccl_variables));
-    memcpy(process->source, source, sizeof(process->source));
-    process->watchdog_stuck_ns = head->watchdog_stuck_ns;
-    memcpy(process->watchdog_in, head->watchdog_in, sizeof(process->watchdog_in));
-    memcpy(process->error_text, head->error_text, sizeof(process->error_text));
-    process->nan = head->nan;
-    process->set = head->set;
-    process->devices_age_ns = head->devices_age_ns;
-    process->device_error_count = head->device_error_count;
-    memcpy(process->device_errors, head->device_errors, sizeof(process->device_errors));
-    process->memory_kinds = head->memory_kinds;
-    for (uint32_t i = 0; i < head->memory_kinds; i++)
-        process->memory[i] = head->memory[i];
     if (ng_view_apply_set(reader->view, reader->process) != 0)
         reader->short_of_memory = true;
     for (uint32_t i = 0; i < reader->coder.fault_count; i++) {
@@ -266,14 +244,14 @@ static int get_process(struct reader *reader, const void *data, size_t bytes)
 {
     struct ng_coder *coder = &reader->coder;
     struct ng_progress_head head;
-    char source[sizeof(reader->view->processes->source)];
+    char *source = head.process.source;
     int error = get_head(coder, data, bytes, &head);
 
     if (error)
         return error;
-    ng_code_text(coder, source, sizeof(source));
+    ng_code_text(coder, source, sizeof(head.process.source));
     if (reader->append)
-        add_process(reader, &head, source);
+        add_process(reader, &head);
     if (goes_on(reader))
         get_groups(reader);
     uint32_t members = goes_on(reader) ? ng_code_count(coder, 0) : 0;

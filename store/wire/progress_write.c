@@ -34,35 +34,13 @@ struct writer {
 static void put_head(struct writer *writer, const struct ng_progress_limits *limits)
 {
     const struct ng_view *view = writer->view;
-    const struct ng_view_process *process = &view->processes[writer->process];
     struct ng_coder *coder = &writer->coder;
-    struct ng_progress_head head = {.uid = process->uid,
-                                    .label = limits->label,
+    struct ng_progress_head head = {.label = limits->label,
                                     .written_unix_ns = limits->written_unix_ns,
                                     .reason = limits->reason,
-                                    .life = process->life,
-                                    .exit_status = process->exit_status,
-                                    .life_age_ns = process->life_age_ns,
-                                    .alive_age_ns = process->alive_age_ns,
-                                    .rank = process->rank,
-                                    .world_size = process->world_size,
-                                    .local_rank = process->local_rank,
-                                    .pid = process->pid,
-                                    .watchdog_stuck_ns = process->watchdog_stuck_ns,
-                                    .memory_kinds = process->memory_kinds,
-                                    .nan = process->nan,
-                                    .devices_age_ns = process->devices_age_ns,
-                                    .device_error_count = process->device_error_count,
                                     .launch_run = limits->launch_run,
-                                    .set = process->set};
+                                    .process = view->processes[writer->process]};
 
-    memcpy(head.host, process->host, sizeof(head.host));
-    memcpy(head.program, process->program, sizeof(head.program));
-    memcpy(head.watchdog_in, process->watchdog_in, sizeof(head.watchdog_in));
-    memcpy(head.error_text, process->error_text, sizeof(head.error_text));
-    memcpy(head.nccl_variables, process->nccl_variables, sizeof(head.nccl_variables));
-    memcpy(head.memory, process->memory, sizeof(head.memory));
-    memcpy(head.device_errors, process->device_errors, sizeof(head.device_errors));
     for (uint32_t i = 0; i < view->fault_count && coder->fault_count < PROGRESS_FAULTS; i++)
         if (view->faults[i].process == writer->process)
             coder->faults[coder->fault_count++] = view->faults[i];

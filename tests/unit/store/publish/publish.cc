@@ -120,7 +120,8 @@ struct Publish : testing::TestWithParam<const char *>, protected StoreOfTest {
         std::string blob;
         struct ng_progress_head there = {};
         return store->get("p/" + std::to_string(rank.slot()), &blob) == 0 &&
-               ng_progress_peek(blob.data(), blob.size(), &there) == 0 && there.uid == rank.uid();
+               ng_progress_peek(blob.data(), blob.size(), &there) == 0 &&
+               there.process.uid == rank.uid();
     }
     static bool is_judged(Rank &rank, uint64_t epoch, struct ng_incident *ret_incident)
     {
@@ -171,7 +172,7 @@ TEST_P(Publish, AllThatJoinAtOnceGetPlacesOfTheirOwn)
     for (auto &rank : ranks) {
         ASSERT_TRUE(eventually([&] { return rank->up(); }));
         slots.insert(rank->slot());
-        EXPECT_EQ(head(rank->slot()).uid, rank->uid());
+        EXPECT_EQ(head(rank->slot()).process.uid, rank->uid());
         EXPECT_EQ(head(rank->slot()).label, world);
     }
     EXPECT_EQ(slots, (std::set<uint64_t>{1, 2, 3, 4, 5, 6}));
@@ -225,7 +226,7 @@ TEST_P(Publish, WhoLeavesHasExitedAndIsNotLost)
     Rank &a = started(0), &b = started(1);
     uint64_t slot = b.slot();
     leave(b);
-    EXPECT_EQ(head(slot).life, NG_LIFE_EXITED);
+    EXPECT_EQ(head(slot).process.life, NG_LIFE_EXITED);
     EXPECT_TRUE(eventually([&] { return !has(*store, "l/" + std::to_string(slot)); }));
     EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) == 1; }));
     EXPECT_EQ(a.lives()[1], NG_LIFE_EXITED);
@@ -325,7 +326,7 @@ TEST_P(Publish, OfAllNeighboursOneTellsOfADeath)
     for (int i = 0; i < 3; i++)
         settle(*ranks[i]);
     EXPECT_EQ(store->value("e"), "1");
-    EXPECT_EQ(head(slot).life, NG_LIFE_DEAD);
+    EXPECT_EQ(head(slot).process.life, NG_LIFE_DEAD);
     EXPECT_EQ(head(slot).reason, NG_PROGRESS_BY_NEIGHBOUR);
     EXPECT_EQ(ranks[0]->lives()[3], NG_LIFE_DEAD);
 }
@@ -351,7 +352,7 @@ TEST_P(Publish, ADeathIsToldByAToolOnceThoughTheAnswerGotLost)
     }
     EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) == 1; }));
     EXPECT_EQ(store->value("e"), "1");
-    EXPECT_EQ(head(slot).life, NG_LIFE_DEAD);
+    EXPECT_EQ(head(slot).process.life, NG_LIFE_DEAD);
     EXPECT_EQ(a.lives()[1], NG_LIFE_DEAD);
 
     /* Nobody waits for a store that is gone beyond the deadline. */
@@ -411,10 +412,10 @@ TEST_P(Publish, WhoDiesAfterItWasStoppedIsDead)
     uint64_t slot = b.slot();
     b.kv.set(FaultyKv::HANG); /* stopped */
     b.spoken_for_by(a, NG_LIFE_STOPPED, true);
-    EXPECT_TRUE(eventually([&] { return head(slot).life == NG_LIFE_STOPPED; }));
+    EXPECT_TRUE(eventually([&] { return head(slot).process.life == NG_LIFE_STOPPED; }));
     b.kill();
     b.spoken_for_by(a, NG_LIFE_DEAD);
-    EXPECT_TRUE(eventually([&] { return head(slot).life == NG_LIFE_DEAD; }));
+    EXPECT_TRUE(eventually([&] { return head(slot).process.life == NG_LIFE_DEAD; }));
     EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) == 1; }));
 }
 
@@ -422,8 +423,8 @@ TEST_P(Publish, WhoWasSpokenForSpeaksAgainThoughNothingChanged)
 {
     Rank &a = started(0), &b = started(1);
     b.spoken_for_by(a, NG_LIFE_STOPPED, true);
-    EXPECT_TRUE(eventually([&] { return head(b.slot()).life == NG_LIFE_STOPPED; }));
-    EXPECT_TRUE(eventually([&] { return head(b.slot()).life == NG_LIFE_RUNNING; }));
+    EXPECT_TRUE(eventually([&] { return head(b.slot()).process.life == NG_LIFE_STOPPED; }));
+    EXPECT_TRUE(eventually([&] { return head(b.slot()).process.life == NG_LIFE_RUNNING; }));
     EXPECT_EQ(head(b.slot()).reason, NG_PROGRESS_BY_ITSELF);
 }
 
@@ -437,7 +438,7 @@ TEST_P(Publish, AFrozenOneIsToldOfThoughTheFirstTellingGotLost)
     b.spoken_for_by(a, NG_LIFE_STOPPED, true);
     EXPECT_TRUE(eventually([&] { return has(*store, "s/" + hex(b.uid())); }));
     EXPECT_TRUE(eventually([&] {
-        if (head(slot).life == NG_LIFE_STOPPED)
+        if (head(slot).process.life == NG_LIFE_STOPPED)
             return true;
         b.spoken_for_by(a, NG_LIFE_STOPPED, true); /* as it is looked after once a second */
         usleep(200000);
@@ -468,7 +469,7 @@ TEST_P(Publish, OtherIncarnationsAreNotSpokenFor)
     late.kill();
     late.spoken_for_by(a, NG_LIFE_DEAD);
     settle(a);
-    EXPECT_EQ(head(slot).life, NG_LIFE_RUNNING);
+    EXPECT_EQ(head(slot).process.life, NG_LIFE_RUNNING);
     EXPECT_EQ(head(slot).label, 0x99u);
     EXPECT_FALSE(has(*store, "x/" + hex(late.uid()))) << "its own survivors may tell";
     EXPECT_FALSE(has(*store, "e"));
@@ -521,7 +522,7 @@ TEST_P(Publish, RunsThatOverlapAreNotUnited)
     uint64_t slot = gone.slot();
     gone.kill();
     gone.spoken_for_by(late, NG_LIFE_DEAD);
-    EXPECT_TRUE(eventually([&] { return head(slot).life == NG_LIFE_DEAD; }));
+    EXPECT_TRUE(eventually([&] { return head(slot).process.life == NG_LIFE_DEAD; }));
     EXPECT_EQ(unite(a, {world, other_world}), -EPERM);
     EXPECT_EQ(unite(late, {world, other_world}), -EPERM);
     struct ng_incident mine, theirs;
@@ -545,9 +546,9 @@ TEST_P(Publish, ADeathWhileTheStoreIsAwayIsToldAfterwards)
     EXPECT_TRUE(eventually([&] { return !a.up(); }));
     b.kill();
     b.spoken_for_by(a, NG_LIFE_DEAD);
-    EXPECT_EQ(head(slot).life, NG_LIFE_RUNNING);
+    EXPECT_EQ(head(slot).process.life, NG_LIFE_RUNNING);
     a.kv.set(FaultyKv::PASS);
-    EXPECT_TRUE(eventually([&] { return head(slot).life == NG_LIFE_DEAD; }));
+    EXPECT_TRUE(eventually([&] { return head(slot).process.life == NG_LIFE_DEAD; }));
     EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) == 1; }));
 }
 
@@ -592,7 +593,7 @@ TEST_P(Publish, ADeadOneDoesNotGetALivingOnesPlace)
         rank->kv.reconnect();
     for (size_t i = 1; i < ranks.size(); i++)
         EXPECT_TRUE(eventually([&] { return is_there(*ranks[i]); }));
-    EXPECT_NE(head(1).uid, dead.uid()) << "somebody has its number";
+    EXPECT_NE(head(1).process.uid, dead.uid()) << "somebody has its number";
     for (size_t i = 1; i < ranks.size(); i++)
         dead.spoken_for_by(*ranks[i], NG_LIFE_DEAD);
     /* Who looks while the store is being emptied may see a place without its sign of life, and tell
@@ -600,7 +601,7 @@ TEST_P(Publish, ADeadOneDoesNotGetALivingOnesPlace)
     EXPECT_TRUE(eventually([&] { return strtol(store->value("e").c_str(), nullptr, 10) >= 1; }));
     EXPECT_TRUE(eventually([&] { return ranks[1]->lives()[3] == NG_LIFE_DEAD; }));
     for (size_t i = 1; i < ranks.size(); i++) {
-        EXPECT_EQ(head(ranks[i]->slot()).uid, ranks[i]->uid());
+        EXPECT_EQ(head(ranks[i]->slot()).process.uid, ranks[i]->uid());
         std::map<int, enum ng_life> lives = ranks[i]->lives();
         EXPECT_EQ(lives.size(), 4u);
         EXPECT_EQ(lives[3], NG_LIFE_DEAD);
@@ -1333,7 +1334,7 @@ TEST_P(PublishRedis, TheProcessEndsWithItsOtherThreads)
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
     EXPECT_EQ(WEXITSTATUS(status), 7);
-    EXPECT_EQ(head(1).life, NG_LIFE_EXITED) << "and said goodbye";
+    EXPECT_EQ(head(1).process.life, NG_LIFE_EXITED) << "and said goodbye";
 }
 #endif
 

@@ -505,7 +505,7 @@ TEST(Progress, TextsComeFitToBeShown)
     EXPECT_STREQ(again.groups[0].name, "dp?");
     struct ng_progress_head head;
     ASSERT_EQ(ng_progress_peek(blob.data(), blob.size(), &head), 0);
-    EXPECT_STREQ(head.host, "gpu?[2J??.1");
+    EXPECT_STREQ(head.process.host, "gpu?[2J??.1");
 }
 
 /* It is an index into a table for whoever judges. */
@@ -586,7 +586,7 @@ TEST(Progress, TheHeadIsReadAlone)
     EXPECT_EQ(head.written_unix_ns, all_of_it.written_unix_ns);
     EXPECT_EQ(head.reason, NG_PROGRESS_BY_NEIGHBOUR);
     EXPECT_EQ(head.launch_run, all_of_it.launch_run);
-    const struct ng_progress_head &b = head;
+    const struct ng_view_process &b = head.process;
     SAME(uid);
     SAME(life);
     SAME(exit_status);
