@@ -372,12 +372,12 @@ TEST_P(Publish, ADeathIsReportedThoughTheNeighbourThatWasToReportItEndedFirst)
     ASSERT_TRUE(eventually([&] { return b.kv.is_held(); })) << "it has announced its report";
     b.kill();
     b.kv.release();
-    ASSERT_EQ(head(slot).life, NG_LIFE_RUNNING);
+    ASSERT_EQ(head(slot).process.life, NG_LIFE_RUNNING);
     /* Another neighbour takes over; and reports what it saw later not before that. */
     c.spoken_for_by(d, NG_LIFE_DEAD);
     b.spoken_for_by(d, NG_LIFE_DEAD);
-    EXPECT_TRUE(eventually([&] { return head(of_neighbour).life == NG_LIFE_DEAD; }));
-    EXPECT_EQ(head(slot).life, NG_LIFE_DEAD) << "the cause is known before its effect";
+    EXPECT_TRUE(eventually([&] { return head(of_neighbour).process.life == NG_LIFE_DEAD; }));
+    EXPECT_EQ(head(slot).process.life, NG_LIFE_DEAD) << "the cause is known before its effect";
     EXPECT_TRUE(eventually([&] { return store->value("e") == "2"; }));
     EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) > 0; }));
 }
@@ -402,7 +402,7 @@ TEST_P(Publish, AToolReportsADeathThoughANeighbourHasAnnouncedToDoSo)
     b.kv.release();
     EXPECT_EQ(
         ng_publisher_report_end(&kv, last.label, slot, blob.data(), blob.size(), within(5000)), 0);
-    EXPECT_EQ(head(slot).life, NG_LIFE_DEAD);
+    EXPECT_EQ(head(slot).process.life, NG_LIFE_DEAD);
     EXPECT_EQ(a.lives()[2], NG_LIFE_DEAD);
 }
 
