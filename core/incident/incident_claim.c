@@ -384,7 +384,7 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
                  others_may_look(alarm, &view, &verdict);
     /* A death has a clock of its own, which is put off for nobody. */
     bool asked = !early && is_about_time(alarm) && !alarm->death &&
-                 ng_ras_witness_is_awaited(&view, &verdict);
+                 ng_ras_witness_is_awaited(&view, &verdict, deadline);
     bool waits = may_be_over(alarm, &view, &verdict) ||
                  (alarm && alarm->death && !may_act_on_death(wanted, &verdict));
     if (early || asked || waits || (alarm && ng_claim_is_settled(alarm))) {

@@ -37,8 +37,9 @@ static struct {
     int64_t asked_mono_ns; /* 0 none yet */
     int error;             /* of the last one that ended */
     struct ng_ras_answer answer;
-    /* Of the incident thread: since when an answer is awaited; 0 none has been. */
+    /* Of the incident thread: since when an answer is awaited (0 none has been), and for what. */
     int64_t awaited_mono_ns;
+    bool for_deadline;
 } own;
 
 static bool is_idle(void)
@@ -178,18 +179,25 @@ static bool may_help(const struct ng_view *view, const struct ng_verdict *verdic
            view->groups[group].nccl_version >= NCCL_WITH_RAS;
 }
 
-bool ng_ras_witness_is_awaited(const struct ng_view *view, const struct ng_verdict *verdict)
+bool ng_ras_witness_is_awaited(const struct ng_view *view, const struct ng_verdict *verdict,
+                               bool deadline)
 {
     int64_t now = ng_clock_mono_ns();
 
     if (!may_help(view, verdict))
         return false;
-    bool fresh = own.asked_mono_ns && now - own.asked_mono_ns < FRESH_NS &&
-                 now - own.asked_mono_ns < verdict->stalled_ns;
-    if (fresh && is_idle())
-        return false;
-    if (!own.awaited_mono_ns || now - own.awaited_mono_ns > OLD_NS)
+    /* RAS itself notices a silent process after seconds only: what it could not say at the
+     * suspicion it may say at the deadline. */
+    if (!own.awaited_mono_ns || now - own.awaited_mono_ns > OLD_NS ||
+        (deadline && !own.for_deadline)) {
         own.awaited_mono_ns = now;
+        own.for_deadline = deadline;
+    }
+    int64_t age_ns = now - own.asked_mono_ns;
+    bool fresh = own.asked_mono_ns && age_ns < FRESH_NS && age_ns < verdict->stalled_ns &&
+                 (!own.error || own.asked_mono_ns >= own.awaited_mono_ns);
+    if (is_idle() && fresh)
+        return false;
     int64_t waited_ns = now - own.awaited_mono_ns;
     /* The one that asks may get its alarm later. It is waited for only so long. */
     bool first = is_asker(view, verdict);

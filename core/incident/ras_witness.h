@@ -21,9 +21,11 @@ void ng_ras_witness_add(struct ng_view *view);
  * Is an answer awaited that may complete this verdict on `view`, of kind unknown? Begins the
  * question if there is none, nor a fresh answer. True for NG_RAS_WITNESS_NS at most; twice as long
  * where another process is the one that asks: if that one has not settled it in the first half,
- * this one asks itself. Then false for some seconds, whatever the verdicts.
+ * this one asks itself. Then false for some seconds, whatever the verdicts; but `deadline`, that
+ * the verdict is one of a deadline, is waited for once more, for it decides.
  */
-bool ng_ras_witness_is_awaited(const struct ng_view *view, const struct ng_verdict *verdict);
+bool ng_ras_witness_is_awaited(const struct ng_view *view, const struct ng_verdict *verdict,
+                               bool deadline);
 
 #define NG_RAS_WITNESS_NS (1600 * NG_MS)
 

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define BEAT_MS     100
+#define LATE_MS     1000
 #define SILENT_MS   3000 /* RAS itself waits 5 s for a sign of life */
 #define JSON_SINCE  22807
 #define COMMA_SINCE 22900
@@ -381,6 +382,34 @@ static bool send_all(int fd, const char *text, size_t bytes)
     return true;
 }
 
+static void beat_comm(struct ncclComm *comm, void *unused)
+{
+    (void)unused;
+    atomic_store(&fake_shm_rank(atomic_load(&comm->shm), comm->rank)->ras_beat_ms, now_ms());
+}
+
+static void look_for_late(struct ncclComm *comm, void *context)
+{
+    bool *late = context;
+    for (int r = 0; r < comm->nranks; r++) {
+        struct fake_rank *there = fake_shm_rank(atomic_load(&comm->shm), r);
+        int64_t silent_ms = now_ms() - atomic_load(&there->ras_beat_ms);
+        *late |= state_of(comm, r) < NO_MEMBER && silent_ms > LATE_MS;
+    }
+}
+
+/* Who does not answer is waited for, until it counts as out of reach. */
+static void await_late(void)
+{
+    bool late = true;
+    while (late) {
+        late = false;
+        fake_comm_each(beat_comm, NULL);
+        fake_comm_each(look_for_late, &late);
+        usleep(BEAT_MS * 1000 * late);
+    }
+}
+
 static void tell_status(int fd, bool json)
 {
     struct answer answer = {0};
@@ -389,6 +418,7 @@ static void tell_status(int fd, bool json)
     if (is_mode("endless"))
         while (send_all(fd, "NCCL version 2.28.9\n", 20))
             ;
+    await_late();
     if (json)
         put_json(&answer);
     else
@@ -399,12 +429,6 @@ static void tell_status(int fd, bool json)
         memset(answer.text, '[', answer.used);
     send_all(fd, answer.text, answer.used);
     free(answer.text);
-}
-
-static void beat_comm(struct ncclComm *comm, void *unused)
-{
-    (void)unused;
-    atomic_store(&fake_shm_rank(atomic_load(&comm->shm), comm->rank)->ras_beat_ms, now_ms());
 }
 
 /* One client after the other. */

@@ -43,7 +43,7 @@ static int answer(const char *address, int64_t deadline_mono_ns, struct ng_ras_a
     rank.pid = witness.pid;
     *ret_answer = (struct ng_ras_answer){.communicators = &communicator, .count = 1};
     witness.questions++;
-    return 0;
+    return witness.error;
 }
 
 void witness_begin(void)

@@ -8,7 +8,8 @@
 extern struct witness {
     int64_t now_ns;
     unsigned questions;
-    int pid; /* of the one rank in the answer */
+    int pid;   /* of the one rank in the answer */
+    int error; /* of each question; 0: it is answered */
 } witness;
 
 /* Nothing has been asked. */

@@ -17,6 +17,7 @@ class RasWitness : public testing::Test
   protected:
     struct ng_view view = {};
     struct ng_verdict verdict = {};
+    bool deadline = false;
 
     void SetUp() override
     {
@@ -44,12 +45,15 @@ class RasWitness : public testing::Test
         verdict.lacks_ranks = true;
         verdict.stalled_ns = STALLED;
     }
+    bool is_awaited()
+    {
+        return ng_ras_witness_is_awaited(&view, &verdict, deadline);
+    }
     /* For how long the answer is awaited; at most 20 s. */
     int64_t wait(bool alternating = false)
     {
         int64_t began_ns = witness.now_ns;
-        while (witness.now_ns - began_ns < 20 * NG_S &&
-               ng_ras_witness_is_awaited(&view, &verdict)) {
+        while (witness.now_ns - began_ns < 20 * NG_S && is_awaited()) {
             witness.now_ns += STEP_NS;
             if (alternating)
                 verdict.seq ^= 1;
@@ -90,22 +94,56 @@ TEST_F(RasWitness, NoAlarmIsPutOffForLonger)
     }
 }
 
+/* RAS notices a frozen process after seconds: at the suspicion it could not answer. */
+TEST_F(RasWitness, ADeadlineIsWaitedForOnceMore)
+{
+    for (int self : {0, 1}) {
+        witness_begin();
+        witness.error = -ETIMEDOUT;
+        see(self);
+        deadline = false;
+        wait();
+        EXPECT_EQ(witness.questions, 1u) << self;
+        EXPECT_FALSE(is_awaited()) << self;
+        deadline = true;
+        int64_t waited_ns = wait();
+        EXPECT_GT(waited_ns, 0) << self;
+        EXPECT_LE(waited_ns, 2 * NG_RAS_WITNESS_NS) << self;
+        EXPECT_EQ(witness.questions, 2u) << self;
+        witness.now_ns += 4 * NG_S;
+        EXPECT_FALSE(is_awaited()) << self;
+        deadline = false;
+        EXPECT_FALSE(is_awaited()) << self;
+        EXPECT_EQ(witness.questions, 2u) << self;
+    }
+}
+
+/* What it has just said is good for the deadline, too. */
+TEST_F(RasWitness, ADeadlineDoesNotAskWhatIsKnown)
+{
+    see(0);
+    wait();
+    deadline = true;
+    EXPECT_FALSE(is_awaited());
+    EXPECT_EQ(witness.questions, 1u);
+}
+
 TEST_F(RasWitness, IsAskedOnlyWhereItMayHelp)
 {
     see(0);
     verdict.kind = NG_KIND_MISSING_RANK;
-    EXPECT_FALSE(ng_ras_witness_is_awaited(&view, &verdict));
+    EXPECT_FALSE(is_awaited());
     verdict.kind = NG_KIND_UNKNOWN;
     verdict.lacks_ranks = false;
-    EXPECT_FALSE(ng_ras_witness_is_awaited(&view, &verdict));
+    EXPECT_FALSE(is_awaited());
     verdict.lacks_ranks = true;
     for (int version : {0, 22304}) {
         view.groups[ng_view_find_group(&view, WORLD)].nccl_version = version;
-        EXPECT_FALSE(ng_ras_witness_is_awaited(&view, &verdict)) << version;
+        EXPECT_FALSE(is_awaited()) << version;
     }
     EXPECT_EQ(witness.questions, 0u);
     view.groups[ng_view_find_group(&view, WORLD)].nccl_version = 22403;
-    EXPECT_TRUE(ng_ras_witness_is_awaited(&view, &verdict));
+    EXPECT_TRUE(is_awaited());
     EXPECT_EQ(witness.questions, 1u);
 }
 
