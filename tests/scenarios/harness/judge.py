@@ -125,8 +125,6 @@ def missed_before(scenario, run, fault_time):
 
 def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome):
     verdict = await_verdict(scenario, run, folders, bound)
-    if verdict:
-        outcome.note_verdict(verdict)  # what stands there once the job was ended may be of that end
     out = folders.evidence()
     ended_by_itself = verdict is None or scenario.until == "exit"
     if ended_by_itself:
@@ -135,11 +133,13 @@ def judge_fault(session, scenario, run, folders, job, bound, fault_time, outcome
         if verdict is None:
             raise Failure(f"the job ended with {run.exit()} and there is no verdict")
         folders.note_job(verdict)
+        outcome.note_verdict(verdict)
         check_verdict(scenario, verdict)
         if scenario.until == "verdict":
             raise Failure(f"the job ended with {run.exit()} instead of going on after the verdict")
         check("exit status", run.exit(), 134 if scenario.exit is None else scenario.exit)
     else:
+        outcome.note_verdict(verdict)  # what stands there once the job was ended may be of that end
         check_verdict(scenario, verdict)
         if run.process.poll() is not None:
             raise Failure(f"the job ended with {run.exit()} instead of going on after the verdict")
