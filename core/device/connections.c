@@ -63,7 +63,6 @@ static struct ng_device_reading reading = {.over = "NCCL's connections are not l
                                            .visit_all = visit_all,
                                            .read = look_at_one};
 static atomic_bool told;
-static _Atomic(CUevent) late_copies; /* behind copies that had no end in time */
 
 /* Incident thread. */
 static int64_t looked_mono_ns;
@@ -74,12 +73,9 @@ static unsigned unanswered; /* looks that were not over in time */
 /* Have the copies on its stream come back? */
 static bool await(const struct ng_device_reader *reader)
 {
-    int error = ng_device_reader_await(reader, own.until_ns);
+    int error = ng_device_reading_await(&reading, reader, own.until_ns);
 
-    if (error == -ETIME) {
-        own.late = true;
-        atomic_store(&late_copies, reader->event);
-    }
+    own.late |= error == -ETIME;
     return !error;
 }
 
@@ -268,18 +264,6 @@ static void count_late(void)
         ng_device_reading_give_up(&reading, "a copy of them did not come back");
 }
 
-/* No copy of an earlier look is under way. */
-static bool is_free(void)
-{
-    CUevent late = atomic_load(&late_copies);
-
-    if (late && ng_guard.cuda.event_query(late) == CUDA_ERROR_NOT_READY)
-        return false;
-    atomic_store(&reading.copied, NULL);
-    atomic_store(&late_copies, NULL);
-    return true;
-}
-
 static void look_at_one(struct ng_comm *comm, struct ng_launch_log *log,
                         struct ng_device_reader *reader)
 {
@@ -304,7 +288,7 @@ static void visit_all(bool looks)
     if (!ng_guard.cuda.memcpy_2d_async || !ng_guard.cuda.pointer_get_attribute)
         return;
     own.until_ns = begun_ns + LOOK_NS;
-    own.late = looks && !is_free();
+    own.late = looks && !ng_device_reading_is_free(&reading);
     if (own.late)
         count_late();
     for (uint32_t i = 0;
@@ -345,7 +329,7 @@ void ng_connections_look(void)
 bool ng_connections_are_late(void)
 {
     return !atomic_load(&reading.given_up) &&
-           (atomic_load(&late_copies) || atomic_load(&reading.under_way) & NG_DEVICE_READS);
+           (atomic_load(&reading.late) || atomic_load(&reading.under_way) & NG_DEVICE_READS);
 }
 
 void ng_connections_look_again(void)
@@ -372,16 +356,7 @@ void ng_connections_prepare(void)
 
 bool ng_connections_copies(const struct ng_comm *comm)
 {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CUevent late = atomic_load(&late_copies);
-
-    if (atomic_load(&reading.copied) != comm)
-        return false;
-    if (!late || !ng_gpu_relax_thread(&mode))
-        return true;
-    CUresult result = ng_guard.cuda.event_query(late);
-    ng_gpu_relax_thread(&mode);
-    return result == CUDA_ERROR_NOT_READY;
+    return ng_device_reading_copies(&reading, comm);
 }
 
 void ng_connections_finish(void)
@@ -393,7 +368,6 @@ void ng_connections_after_fork(void)
 {
     ng_device_reading_after_fork(&reading);
     atomic_store(&told, false);
-    atomic_store(&late_copies, NULL);
     looked_mono_ns = 0;
     unanswered = 0;
     memset(&own, 0, sizeof(own));

@@ -103,7 +103,8 @@ void ng_device_reading_visit(struct ng_device_reading *reading, struct ng_comm *
     ng_gpu_leave_context();
 }
 
-int ng_device_reader_await(const struct ng_device_reader *reader, int64_t until_mono_ns)
+int ng_device_reading_await(struct ng_device_reading *reading,
+                            const struct ng_device_reader *reader, int64_t until_mono_ns)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
     struct timespec pause = {.tv_nsec = POLL_NS};
@@ -111,12 +112,41 @@ int ng_device_reader_await(const struct ng_device_reader *reader, int64_t until_
 
     while (result == CUDA_SUCCESS &&
            (result = cuda->event_query(reader->event)) == CUDA_ERROR_NOT_READY) {
-        if (ng_clock_mono_ns() >= until_mono_ns)
+        if (ng_clock_mono_ns() >= until_mono_ns) {
+            atomic_store(&reading->late, reader->event);
             return -ETIME;
+        }
         nanosleep(&pause, NULL);
         result = CUDA_SUCCESS;
     }
     return result == CUDA_SUCCESS ? 0 : -EIO;
+}
+
+bool ng_device_reading_is_free(struct ng_device_reading *reading)
+{
+    CUevent late = atomic_load(&reading->late);
+
+    if (late && ng_guard.cuda.event_query(late) == CUDA_ERROR_NOT_READY)
+        return false;
+    atomic_store(&reading->copied, NULL);
+    atomic_store(&reading->late, NULL);
+    return true;
+}
+
+/* ---- On the thread that frees a communicator ---- */
+
+bool ng_device_reading_copies(const struct ng_device_reading *reading, const struct ng_comm *comm)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUevent late = atomic_load(&reading->late);
+
+    if (atomic_load(&reading->copied) != comm)
+        return false;
+    if (!late || !ng_gpu_relax_thread(&mode))
+        return true;
+    CUresult result = ng_guard.cuda.event_query(late);
+    ng_gpu_relax_thread(&mode);
+    return result == CUDA_ERROR_NOT_READY;
 }
 
 /* ---- On the incident thread ---- */
@@ -142,6 +172,7 @@ void ng_device_reading_after_fork(struct ng_device_reading *reading)
 {
     atomic_store(&reading->given_up, false);
     atomic_store(&reading->copied, NULL);
+    atomic_store(&reading->late, NULL);
     atomic_store(&reading->under_way, 0);
     reading->reader_count = 0;
     memset(reading->readers, 0, sizeof(reading->readers));

@@ -45,6 +45,7 @@ struct ng_device_reading {
     _Atomic uint32_t under_way;
     atomic_bool given_up;
     _Atomic(const struct ng_comm *) copied; /* something is copied from its memory */
+    _Atomic(CUevent) late;                  /* behind copies that had no end in time */
 
     /* Worker thread. */
     struct ng_device_reader readers[NG_DEVICE_READERS_MAX];
@@ -69,7 +70,16 @@ void ng_device_reading_visit(struct ng_device_reading *reading, struct ng_comm *
 
 /* Wait until the copies on its stream have come back. 0; -ETIME: they have not, by then; -EIO.
  * Worker thread. */
-int ng_device_reader_await(const struct ng_device_reader *reader, int64_t until_mono_ns);
+int ng_device_reading_await(struct ng_device_reading *reading,
+                            const struct ng_device_reader *reader, int64_t until_mono_ns);
+
+/* Have all copies come back, also those that once were late? Then none is of a communicator any
+ * more. Worker thread. */
+bool ng_device_reading_is_free(struct ng_device_reading *reading);
+
+/* Is something copied from this communicator, or was it when the copies became late, and they have
+ * not come back? Any thread. */
+bool ng_device_reading_copies(const struct ng_device_reading *reading, const struct ng_comm *comm);
 
 /* The process ends: read no more, and wait for tasks under way, as long as this. */
 void ng_device_reading_finish(struct ng_device_reading *reading, int64_t wait_ns);

@@ -80,7 +80,8 @@ bool ng_launch_counters_agree(const struct ng_launch_progress *progress, uint64_
 
 /* ---- On the worker thread ---- */
 
-/* False: it did not come back, or failed. */
+/* False: it did not come back, or failed. What has not come back goes on reading the communicator's
+ * memory. */
 static bool take_copy(const struct ng_device_reader *reader, uint64_t device_comm)
 {
     int64_t until = ng_clock_mono_ns() + COPY_NS;
@@ -88,7 +89,7 @@ static bool take_copy(const struct ng_device_reader *reader, uint64_t device_com
     if (ng_guard.cuda.memcpy_dtoh_async(reader->copy, device_comm, NG_LAUNCH_COMM_BYTES,
                                         reader->stream) != CUDA_SUCCESS)
         return false;
-    int error = ng_device_reader_await(reader, until);
+    int error = ng_device_reading_await(&reading, reader, until);
     if (error == -ETIME)
         ng_device_reading_give_up(&reading, "a copy of them did not come back");
     return !error;
@@ -104,7 +105,8 @@ static void read_one(struct ng_comm *comm, struct ng_launch_log *log,
 
     atomic_store(&reading.copied, comm);
     bool taken = ng_comm_is_let_live(comm) && take_copy(reader, device_comm);
-    atomic_store(&reading.copied, NULL);
+    if (!atomic_load(&reading.late))
+        atomic_store(&reading.copied, NULL);
     if (!taken || ng_launch_log_of(comm) != log)
         return;
     if (!ng_launch_counters_parse(reader->copy, device_comm, nccl ? atomic_load(&nccl->version) : 0,
@@ -168,7 +170,7 @@ bool ng_launch_counters_prepare(void)
 
 bool ng_launch_counters_copies(const struct ng_comm *comm)
 {
-    return atomic_load(&reading.copied) == comm;
+    return ng_device_reading_copies(&reading, comm);
 }
 
 void ng_launch_counters_finish(void)

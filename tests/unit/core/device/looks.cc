@@ -98,6 +98,17 @@ TEST_F(Looks, KeepACommunicatorUntilCopiesThatAreLateHaveComeBack)
     EXPECT_FALSE(looks_are_late());
 }
 
+/* Nothing is read after it, and it goes on reading. */
+TEST_F(Looks, OfCountersKeepACommunicatorUntilTheCopyThatIsLateHasComeBack)
+{
+    looks.hangs = true;
+    looks_count();
+    EXPECT_TRUE(looks_counts(0));
+    EXPECT_FALSE(looks_counts(1));
+    looks.hangs = false;
+    EXPECT_FALSE(looks_counts(0));
+}
+
 TEST_F(Looks, EndWithTheSecondWhoseCopiesDoNotComeBack)
 {
     looks.hangs = true;

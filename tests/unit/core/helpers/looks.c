@@ -190,6 +190,7 @@ void looks_begin(void)
         NG_STORE(comms[i].group->pending_record, 1 + NG_LOAD(comms[i].group->pending_record));
     }
     ng_connections_after_fork();
+    ng_launch_counters_after_fork();
 }
 
 void looks_look(void)
@@ -211,6 +212,16 @@ void looks_go_on(void)
 bool looks_copies(unsigned comm)
 {
     return ng_connections_copies(&comms[comm]);
+}
+
+void looks_count(void)
+{
+    ng_launch_counters_read();
+}
+
+bool looks_counts(unsigned comm)
+{
+    return ng_launch_counters_copies(&comms[comm]);
 }
 
 bool looks_are_late(void)

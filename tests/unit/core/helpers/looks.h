@@ -27,6 +27,9 @@ void looks_look_again(void);
 /* Another work is the oldest of each. */
 void looks_go_on(void);
 bool looks_copies(unsigned comm);
+/* NCCL's counters are read, and is something copied for them? */
+void looks_count(void);
+bool looks_counts(unsigned comm);
 bool looks_are_late(void);
 
 #endif
