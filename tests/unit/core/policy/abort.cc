@@ -6,7 +6,7 @@
 #include "tests/unit/core/helpers/core.h"
 #include "tests/unit/core/helpers/made_calls.h"
 
-#include <sys/resource.h>
+#include <sched.h>
 
 #include <condition_variable>
 #include <fstream>
@@ -820,7 +820,8 @@ class Starved
                                      while (!stop_)
                                          ;
         });
-        EXPECT_EQ(setpriority(PRIO_PROCESS, 0, 19), 0); /* of this thread */
+        struct sched_param none = {};
+        EXPECT_EQ(sched_setscheduler(0, SCHED_IDLE, &none), 0); /* this thread, below any `nice` */
         while (!runs_) /* until then the calling thread has the processor for itself */
             sched_yield();
     }
