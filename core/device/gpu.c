@@ -20,6 +20,7 @@
 
 #define GPUS_MAX        64u /* contexts */
 #define WORKS_MAX       NG_GPU_WORKS_MAX
+#define WORKS_FIRST     320u       /* works made with the communicator, ahead of its calls */
 #define WORKS_STEP      64u        /* works added when the pool grows */
 #define TIMED_STEP      8u         /* the same for timed works, of which few are in flight */
 #define DURATION_MAX_MS 1000000000 /* eleven days: longer values are invalid */
@@ -288,7 +289,7 @@ static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool, bool ahead)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
     bool timed = pool == &gpu->timed_pool;
-    uint32_t step = timed ? TIMED_STEP : WORKS_STEP;
+    uint32_t step = timed ? TIMED_STEP : ahead ? WORKS_FIRST : WORKS_STEP;
     CUresult result = CUDA_SUCCESS;
     CUcontext popped;
 

@@ -609,23 +609,25 @@ TEST_F(CallPath, ACommunicatorMayBeUsedOnStreamsOfSeveralContexts)
     }
 }
 
+constexpr int FIRST_WORKS = 320; /* more than a usual program has in flight */
+
 TEST_F(CallPath, TheFirstWorksAreMadeWithTheCommunicatorAndDisturbNoCapture)
 {
     destroy(init(0)); /* the driver is known */
     made_reset(1);    /* the device of all communicators here, with a context without works */
     unsigned plain = made_calls.plain_events, relaxed = made_calls.relaxed_events;
     void *comm = init(0);
-    EXPECT_EQ(made_calls.plain_events, plain + 2 * 64);
-    EXPECT_EQ(made_calls.relaxed_events, relaxed + 2 * 64);
+    EXPECT_EQ(made_calls.plain_events, plain + 2 * FIRST_WORKS);
+    EXPECT_EQ(made_calls.relaxed_events, relaxed + 2 * FIRST_WORKS);
     init(0);
     made_calls.held = true;
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < FIRST_WORKS; i++)
         made_all_reduce(0, comm, made_stream(1), OK);
-    EXPECT_EQ(made_calls.plain_events, plain + 2 * 64) << "enough for all communicators there";
+    EXPECT_EQ(made_calls.plain_events, plain + 2 * FIRST_WORKS) << "enough for all communicators there";
     made_all_reduce(0, comm, made_stream(1), OK);
-    EXPECT_EQ(made_calls.plain_events, plain + 4 * 64);
+    EXPECT_EQ(made_calls.plain_events, plain + 2 * (FIRST_WORKS + 64));
     made_calls.held = false;
-    EXPECT_TRUE(made_await_completed(comm, 65));
+    EXPECT_TRUE(made_await_completed(comm, FIRST_WORKS + 1));
 }
 
 TEST_F(CallPath, ACommunicatorThatIsNotFinishedGetsNoWorks)
@@ -1029,7 +1031,7 @@ TEST_F(Measured, FewWorksWithTimingAreMadeAtATime)
     for (int i = 0; i < 9; i++)
         made_all_reduce(0, comm, made_stream(1), OK);
     EXPECT_EQ(made_calls.timing_events, timing + 4 * 8);
-    EXPECT_EQ(made_calls.plain_events, plain + 2 * 64);
+    EXPECT_EQ(made_calls.plain_events, plain + 2 * FIRST_WORKS);
     made_calls.held = false;
     EXPECT_TRUE(made_await_completed(comm, 9));
 }
