@@ -10,11 +10,8 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "core/call/create_comm.h"
 #include "core/call/creation.h"
@@ -27,6 +24,7 @@
 #include "core/policy/abort.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 
 #define SESSIONS     64u
@@ -83,17 +81,6 @@ struct attempt {
 /* A futex word for plain sleeps; never woken. */
 static _Atomic uint32_t nobody;
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns)
-{
-    struct timespec pause = {.tv_sec = ns / NG_S, .tv_nsec = ns % NG_S};
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &pause, NULL, 0);
-}
-
-static void futex_wake(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-}
-
 /* ---- The board ---- */
 
 static void key_of(const char *prefix, uint32_t number, char ret_key[NG_BOARD_KEY_MAX + 1])
@@ -113,7 +100,7 @@ static int put(const char *prefix, uint32_t number, const void *data, size_t byt
     /* The program may be out of descriptors, which can pass. */
     while ((error = ng_program_request_put_for(key, data, bytes, keep_ns, until)) != 0 &&
            error != -EEXIST && error != -EOPNOTSUPP && ng_clock_mono_ns() < until)
-        futex_wait(&nobody, 0, LOOK_NS);
+        ng_futex_wait(&nobody, 0, LOOK_NS);
     return error;
 }
 
@@ -172,7 +159,7 @@ static void watch_session(struct session *session)
     int64_t looked = ng_clock_mono_ns(), waited_ns = 0;
 
     while (!atomic_load(&session->over)) {
-        futex_wait(&session->over, 0, LOOK_NS);
+        ng_futex_wait(&session->over, 0, LOOK_NS);
         int64_t now = ng_clock_mono_ns(), step = now - looked;
         looked = now;
         if (!ng_deadline_rests(session->made))
@@ -197,7 +184,7 @@ static void *watch(void *unused)
             continue;
         watch_session(&sessions[i]);
         atomic_store(&sessions[i].state, DONE);
-        futex_wake(&sessions[i].state);
+        ng_futex_wake_all(&sessions[i].state);
         break;
     }
     return unused;
@@ -240,9 +227,9 @@ static bool stop_watching(struct session *session)
     if (!session)
         return false;
     atomic_store(&session->over, 1);
-    futex_wake(&session->over);
+    ng_futex_wake_all(&session->over);
     while ((state = atomic_load(&session->state)) != DONE)
-        futex_wait(&session->state, state, NG_S);
+        ng_futex_wait(&session->state, state, NG_S);
     bool ended_it = session->ended_it;
     atomic_store(&session->state, FREE);
     return ended_it;
@@ -284,7 +271,7 @@ static bool meet(struct attempt *attempt, uint32_t first, uint32_t count, int64_
         if (silent_ns >= AWAY_NS)
             tell_alone(attempt);
         if (error != -ETIMEDOUT)
-            futex_wait(&nobody, 0, LOOK_NS);
+            ng_futex_wait(&nobody, 0, LOOK_NS);
         if (atomic_load(&ng_guard.ending) ||
             (!attempt->dropped && ng_comm_is_condemned(attempt->made)))
             return false;
@@ -401,7 +388,7 @@ static void drop(struct attempt *attempt, bool ordered)
         ordered = ng_abort_groups(&scope, NG_KIND_HEALTHY, "an attempt to make it has failed",
                                   NG_ABORT_PERSON) == 0;
     if (ordered && !ng_comm_is_condemned(attempt->made))
-        futex_wait(&attempt->made->fate, NG_FATE_LIVES, NG_S);
+        ng_futex_wait(&attempt->made->fate, NG_FATE_LIVES, NG_S);
     if (ng_comm_is_condemned(attempt->made))
         ng_abort_await(attempt->made);
 }

@@ -8,12 +8,9 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "core/call/create_comm.h"
 #include "core/comm/comm.h"
@@ -24,6 +21,7 @@
 #include "core/policy/abort.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 
 #define VERSION_NONBLOCKING 21400 /* ncclConfig_t, and ncclCommInitRankConfig */
@@ -157,14 +155,13 @@ static void relax(void)
 /* Sleep; an abort wakes it. Not nanosleep, which is a cancellation point. */
 static void pause_some(struct wait *wait)
 {
-    struct timespec pause = {.tv_nsec = wait->sleep_ns};
     _Atomic uint32_t *fate = wait->asked ? &wait->asked->fate : &nobodys_fate;
 
     if (wait->looks++ < QUICK_LOOKS) {
         relax();
         return;
     }
-    syscall(SYS_futex, fate, FUTEX_WAIT_PRIVATE, NG_FATE_LIVES, &pause, NULL, 0);
+    ng_futex_wait(fate, NG_FATE_LIVES, wait->sleep_ns);
     wait->sleep_ns += wait->sleep_ns / 2;
     if (wait->sleep_ns > SLEEP_MAX_NS)
         wait->sleep_ns = SLEEP_MAX_NS;

@@ -19,11 +19,8 @@
 #include "core/check/lockstep_check.h"
 
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "core/check/check.h"
 #include "core/check/rendezvous.h"
@@ -35,6 +32,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 #include "core/view/comparable.h"
 #include "core/view/hash_log.h"
@@ -125,13 +123,6 @@ static void take_back(struct slot *slot)
     }
 }
 
-static void sleep_on(_Atomic uint32_t *word, uint32_t value)
-{
-    struct timespec pause = {.tv_nsec = SLICE_NS};
-
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &pause, NULL, 0);
-}
-
 static void stir(void)
 {
     atomic_store(&stirred, true);
@@ -188,7 +179,7 @@ static bool sleep_posted(const struct ng_comm *comm, uint64_t seq, struct slot *
                          enum ng_rendezvous_outcome *meet)
 {
     if (*meet != NG_RENDEZVOUS_AWAITED || (word & STATE) != POSTED) {
-        sleep_on(&slot->word, word);
+        ng_futex_wait(&slot->word, word, SLICE_NS);
         return false;
     }
     *meet = ng_rendezvous_await(comm, seq, ng_clock_mono_ns() + MEET_SLICE_NS);
@@ -311,7 +302,7 @@ static void answer(struct slot *slot, uint32_t word, int result, int other)
     slot->result = result;
     slot->other = other;
     atomic_store(&slot->word, in_state(word, DONE));
-    syscall(SYS_futex, &slot->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    ng_futex_wake(&slot->word, 1);
 }
 
 static bool is_open(const struct ng_box_group *group)

@@ -8,13 +8,10 @@
 #include "core/comm/comm.h"
 
 #include <ctype.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "core/comm/comm_table.h"
 #include "core/comm/in_flight_calls.h"
@@ -23,6 +20,7 @@
 #include "core/nccl/group_id.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 #include "core/util/memory.h"
 #include "core/view/hash_log.h"
@@ -558,7 +556,7 @@ bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64
         ng_in_flight_await(comm);
     /* Wake threads that wait for NCCL's progress: core/call/nonblocking.h. */
     if (condemned)
-        syscall(SYS_futex, &comm->fate, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+        ng_futex_wake_all(&comm->fate);
     return condemned;
 }
 

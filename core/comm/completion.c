@@ -8,7 +8,6 @@
 #include "core/comm/completion.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -19,6 +18,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/memory.h"
 
 #define QUEUE   4096u /* a power of two */
@@ -48,7 +48,7 @@ static atomic_bool quitting;
 static void ring(void)
 {
     atomic_fetch_add(&bell, 1);
-    syscall(SYS_futex, &bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    ng_futex_wake(&bell, 1);
 }
 
 void ng_completion_add_dropped(uint64_t count)
@@ -119,7 +119,7 @@ static void *serve(void *unused)
         uint32_t seen = atomic_load(&bell);
         empty_queue();
         if (!atomic_load(&quitting))
-            syscall(SYS_futex, &bell, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+            ng_futex_wait(&bell, seen, INT64_MAX);
     }
     return unused;
 }

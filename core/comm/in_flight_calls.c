@@ -7,7 +7,6 @@
 #include "core/comm/in_flight_calls.h"
 
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "core/comm/comm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/small_file.h"
 
 #define STORES_DRAINED_NS (20 * NG_MS) /* without membarrier: far longer than any store takes */
@@ -137,7 +137,7 @@ void ng_in_flight_let_go(struct ng_comm *comm)
     uint32_t held = NG_FATE_HELD;
 
     atomic_compare_exchange_strong(&comm->fate, &held, NG_FATE_LIVES);
-    syscall(SYS_futex, &comm->fate, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    ng_futex_wake_all(&comm->fate);
 }
 
 bool ng_in_flight_hold(struct ng_comm *comm)
@@ -160,6 +160,6 @@ bool ng_in_flight_await(const struct ng_comm *comm)
     uint32_t fate;
 
     while ((fate = atomic_load(&comm->fate)) == NG_FATE_HELD)
-        syscall(SYS_futex, &comm->fate, FUTEX_WAIT_PRIVATE, fate, NULL, NULL, 0);
+        ng_futex_wait(&comm->fate, fate, INT64_MAX);
     return fate >= NG_FATE_CONDEMNED;
 }

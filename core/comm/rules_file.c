@@ -10,18 +10,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "core/comm/comm.h"
 #include "core/comm/rules.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 #include "core/util/memory.h"
 #include "core/util/small_file.h"
@@ -242,7 +240,7 @@ static void *read_rules(void *unused)
         read_once();
         atomic_store(&busy, false);
         atomic_fetch_add(&readings, 1);
-        syscall(SYS_futex, &readings, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+        ng_futex_wake_all(&readings);
         /* Serve a request that arrived just before, unless another thread already does. */
     } while (atomic_load(&again) && !atomic_exchange(&busy, true));
     return unused;
@@ -276,10 +274,8 @@ void ng_rules_file_start(void)
         return;
     begin_reading();
     for (uint32_t seen; seen = atomic_load(&readings), !is_idle() && left > 0;
-         left = until - ng_clock_mono_ns()) {
-        struct timespec pause = {.tv_sec = left / NG_S, .tv_nsec = left % NG_S};
-        syscall(SYS_futex, &readings, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
-    }
+         left = until - ng_clock_mono_ns())
+        ng_futex_wait(&readings, seen, left);
     if (!is_idle())
         ng_log(NG_LOG_WARN,
                "NCCLGUARD_RULES: %s could not be read within %d s; the guard begins without rules",

@@ -6,12 +6,8 @@
  */
 #include "core/incident/monitor.h"
 
-#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "core/comm/deadline.h"
 #include "core/evidence/blocked_in.h"
@@ -19,6 +15,7 @@
 #include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
@@ -157,14 +154,13 @@ static void *monitor(void *unused)
     const struct ng_box_header *header = ng_guard.box.header;
     int64_t timeout_ns = bound_ns;
     int64_t pause_ns = ng_monitor_pause_ns(timeout_ns), before = ng_clock_mono_ns();
-    struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
     struct ng_silence watchdog = {0}, incidents = {0};
     uint32_t generation = atomic_load(&ng_guard.generation);
     bool raised = false, gave_up = false;
 
     ng_guard.adopt_thread();
     while (is_wanted(generation)) {
-        syscall(SYS_futex, &quitting, FUTEX_WAIT_PRIVATE, 0, &pause, NULL, 0);
+        ng_futex_wait(&quitting, 0, pause_ns);
         int64_t now = ng_clock_mono_ns(), step_ns = ng_monitor_credit_ns(now - before, pause_ns);
         before = now;
         int64_t silent_ns = ng_silence_look(&watchdog, NG_LOAD(header->watchdog_mono_ns), step_ns);
@@ -209,7 +205,7 @@ int ng_monitor_start(void)
 void ng_monitor_quit(void)
 {
     atomic_store(&quitting, 1);
-    syscall(SYS_futex, &quitting, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    ng_futex_wake(&quitting, 1);
 }
 
 void ng_monitor_after_fork(void)

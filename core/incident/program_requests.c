@@ -16,17 +16,15 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "core/comm/comm.h"
 #include "core/incident/dumps.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 #include "core/view/view.h"
 
@@ -84,15 +82,6 @@ static atomic_bool closed;
 
 /* ---- The requesting thread ---- */
 
-static void wait_for(_Atomic uint32_t *word, uint32_t value, int64_t until_mono_ns)
-{
-    int64_t left = until_mono_ns - ng_clock_mono_ns();
-    struct timespec pause = {.tv_sec = left / NG_S, .tv_nsec = left % NG_S};
-
-    if (left > 0)
-        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &pause, NULL, 0);
-}
-
 /* Take a free slot; NULL, and -errno in *ret_error. */
 static struct slot *take_slot(enum kind kind, int64_t deadline_ns, int *ret_error)
 {
@@ -131,7 +120,7 @@ static bool await(struct slot *slot)
     ng_wake_incident();
     while (atomic_load(&slot->state) == POSTED && !atomic_load(&closed) &&
            ng_clock_mono_ns() < until)
-        wait_for(&slot->state, POSTED, until);
+        ng_futex_wait_until(&slot->state, POSTED, until);
     return !atomic_compare_exchange_strong(&slot->state, &state, GIVEN_UP);
 }
 
@@ -647,7 +636,7 @@ static void finish(struct slot *slot, int result)
 
     slot->result = result;
     if (atomic_compare_exchange_strong(&slot->state, &state, DONE))
-        syscall(SYS_futex, &slot->state, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        ng_futex_wake(&slot->state, 1);
     else
         free_slot(slot); /* the requester has stopped waiting */
 }

@@ -8,13 +8,9 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "core/comm/comm.h"
 #include "core/comm/ring.h"
@@ -23,6 +19,7 @@
 #include "core/registration/registrations.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 
 #define METRICS_NS   (5 * NG_S)
@@ -46,19 +43,10 @@ static struct {
     bool failed; /* the file could not be written; logged once */
 } own;
 
-static void sleep_until(int64_t until_mono_ns, _Atomic uint32_t *word, uint32_t seen)
-{
-    int64_t left = until_mono_ns - ng_clock_mono_ns();
-    struct timespec pause = {.tv_sec = left / NG_S, .tv_nsec = left % NG_S};
-
-    if (left > 0)
-        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
-}
-
 static void tell(_Atomic uint32_t *word)
 {
     atomic_fetch_add(word, 1);
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    ng_futex_wake(word, 1);
 }
 
 /* ---- Lines ---- */
@@ -224,7 +212,7 @@ static void *attend(void *unused)
         int64_t until = ng_guard.metrics_file[0] ? next_file : INT64_MAX;
         if (interval && own.told_ns + interval < until)
             until = own.told_ns + interval;
-        sleep_until(until, &bell, seen);
+        ng_futex_wait_until(&bell, seen, until);
     }
     tell(&over);
     return unused;
@@ -237,7 +225,7 @@ static void await(_Atomic uint32_t *word, uint32_t seen)
 
     tell(&bell);
     while (atomic_load(word) == seen && ng_clock_mono_ns() < until)
-        sleep_until(until, word, seen);
+        ng_futex_wait_until(word, seen, until);
 }
 
 void ng_status_log_start(void)

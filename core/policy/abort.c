@@ -8,11 +8,8 @@
 #include "core/policy/abort.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "core/comm/ended.h"
 #include "core/comm/gate.h"
@@ -30,6 +27,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 
 /* A thread that stays in NCCL longer is blocked there, unless it has had no processor to leave it.
@@ -83,24 +81,6 @@ static void sleep_ns(int64_t ns)
     nanosleep(&pause, NULL);
 }
 
-static void wake(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-}
-
-/* Wait while the word is `current`, until `until_mono_ns` at most (0: for ever). False: timed
- * out. */
-static bool wait_while(_Atomic uint32_t *word, uint32_t current, int64_t until_mono_ns)
-{
-    int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
-    struct timespec left = {.tv_sec = left_ns / NG_S, .tv_nsec = left_ns % NG_S};
-
-    if (until_mono_ns && left_ns <= 0)
-        return false;
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, current, until_mono_ns ? &left : NULL, NULL, 0);
-    return true;
-}
-
 /* ---- Results of the program's calls ---- */
 
 void ng_abort_await(struct ng_comm *comm)
@@ -108,7 +88,7 @@ void ng_abort_await(struct ng_comm *comm)
     uint32_t fate;
 
     while ((fate = atomic_load(&comm->fate)) == NG_FATE_CONDEMNED || fate == NG_FATE_ABORTING)
-        if (!wait_while(&comm->fate, fate, comm->abort.until_mono_ns))
+        if (!ng_futex_wait_until(&comm->fate, fate, comm->abort.until_mono_ns))
             return;
 }
 
@@ -204,7 +184,7 @@ static void set_aborted(struct ng_comm *comm)
 {
     ng_in_progress_end(comm);
     atomic_store(&comm->fate, NG_FATE_ABORTED);
-    wake(&comm->fate);
+    ng_futex_wake_all(&comm->fate);
 }
 
 static void tell_failure(const struct ng_nccl *nccl, const char *what, int result)
@@ -294,7 +274,7 @@ static void run_crew(struct order *order, struct crew *crew)
     }
     atomic_store(&crew->state, FREE);
     atomic_fetch_sub(&order->crews_left, 1);
-    wake(&order->crews_left);
+    ng_futex_wake_all(&order->crews_left);
 }
 
 static void *abort_some(void *unused)
@@ -471,7 +451,7 @@ static void await_all(struct order *order)
     uint32_t left;
 
     while ((left = atomic_load(&order->crews_left)) != 0 || (insists && left_to_program(order))) {
-        if (left ? wait_while(&order->crews_left, left, until) : wait_for_program(until))
+        if (left ? ng_futex_wait_until(&order->crews_left, left, until) : wait_for_program(until))
             continue;
         until = 0;
         atomic_store(&order->stuck, true);

@@ -12,11 +12,9 @@
 #include "core/policy/policy.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,6 +25,7 @@
 #include "core/policy/teardown.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 #include "core/watchdog/watchdog.h"
 
@@ -53,18 +52,7 @@ static atomic_bool aborting; /* the incident thread must follow up an order */
 static void tell_thread(void)
 {
     atomic_fetch_add(&changes, 1);
-    syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
-
-/* Wait until something changes, or until `until_mono_ns` (0: for ever). */
-static void await_change(uint32_t seen, int64_t until_mono_ns)
-{
-    int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
-    struct timespec left = {.tv_sec = left_ns / NG_S, .tv_nsec = left_ns % NG_S};
-
-    if (!until_mono_ns || left_ns > 0)
-        syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, until_mono_ns ? &left : NULL, NULL,
-                0);
+    ng_futex_wake(&changes, 1);
 }
 
 static void sleep_s(int seconds)
@@ -202,7 +190,7 @@ static void *enforce(void *unused)
             break;
         }
         if (!atomic_load(&insisting))
-            await_change(seen, next_bound());
+            ng_futex_wait_until(&changes, seen, next_bound());
     }
     insist();
     return unused;

@@ -6,15 +6,12 @@
  */
 #include "core/registration/registration_thread.h"
 
-#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 
 #define AGAIN_NS (50 * NG_MS) /* until a failed deregistration is retried */
 #define LOOK_NS  NG_S         /* between checks whether the process ends */
@@ -33,8 +30,7 @@ static void *attend(void *unused)
            !atomic_load(&quitting)) {
         uint32_t before = atomic_load(&asked);
         int64_t pause_ns = serve() ? AGAIN_NS : LOOK_NS;
-        struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
-        syscall(SYS_futex, &asked, FUTEX_WAIT_PRIVATE, before, &pause, NULL, 0);
+        ng_futex_wait(&asked, before, pause_ns);
     }
     atomic_store(&serves, false);
     return unused;
@@ -55,7 +51,7 @@ bool ng_registration_thread_ask(void)
     if (!atomic_load(&serves) || atomic_load(&ng_guard.ending))
         return false;
     atomic_fetch_add(&asked, 1);
-    syscall(SYS_futex, &asked, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    ng_futex_wake(&asked, 1);
     return true;
 }
 
@@ -78,7 +74,7 @@ void ng_registration_thread_quit(void)
 {
     atomic_store(&quitting, true);
     atomic_fetch_add(&asked, 1);
-    syscall(SYS_futex, &asked, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    ng_futex_wake(&asked, 1);
 }
 
 void ng_registration_thread_after_fork(void)

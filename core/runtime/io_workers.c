@@ -7,18 +7,14 @@
 #include "core/runtime/io_workers.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "core/nccl/group_id.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 
 #define BEAT_NS (250 * NG_MS) /* between two heartbeats of a waiting thread */
 
@@ -41,25 +37,10 @@ static uint64_t last_number;
 static _Atomic uint32_t changes; /* of the list: idle threads wait on it */
 static atomic_bool finished;
 
-/* Sleep until the word changes; `until_mono_ns` 0: without a limit. May return early. */
-static void sleep_on(_Atomic uint32_t *word, uint32_t value, int64_t until_mono_ns)
-{
-    int64_t left_ns = until_mono_ns - ng_clock_mono_ns();
-    struct timespec left = {.tv_sec = left_ns / NG_S, .tv_nsec = left_ns % NG_S};
-
-    if (!until_mono_ns || left_ns > 0)
-        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, until_mono_ns ? &left : NULL, NULL, 0);
-}
-
-static void wake(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 static void tell_change(void)
 {
     atomic_fetch_add(&changes, 1);
-    wake(&changes);
+    ng_futex_wake_all(&changes);
 }
 
 /* ---- The list, under the lock ---- */
@@ -120,7 +101,7 @@ static void *work(void *unused)
         uint32_t seen = atomic_load(&changes);
         struct task *task = begin_one();
         if (!task) {
-            sleep_on(&changes, seen, 0);
+            ng_futex_wait_until(&changes, seen, 0);
             continue;
         }
         task->run(task->context);
@@ -173,7 +154,7 @@ int ng_io_workers_add(const char *place, ng_io_work_fn *run, void *context)
 void ng_io_workers_end(_Atomic uint32_t *under_way, uint32_t bit)
 {
     atomic_fetch_and(under_way, ~bit);
-    wake(under_way);
+    ng_futex_wake_all(under_way);
 }
 
 bool ng_io_workers_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t until_mono_ns)
@@ -184,8 +165,8 @@ bool ng_io_workers_await(_Atomic uint32_t *under_way, uint32_t bits, int64_t unt
         int64_t now = ng_clock_mono_ns();
         if (now >= until_mono_ns)
             return false;
-        sleep_on(under_way, now_under_way,
-                 until_mono_ns - now < BEAT_NS ? until_mono_ns : now + BEAT_NS);
+        ng_futex_wait_until(under_way, now_under_way,
+                            until_mono_ns - now < BEAT_NS ? until_mono_ns : now + BEAT_NS);
         if (ng_guard.box.header)
             ng_guard_beat();
     }

@@ -6,19 +6,17 @@
  */
 #include "core/runtime/log_writer.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 
 #define LINES       16u
@@ -37,11 +35,6 @@ static atomic_bool late;   /* the file does not answer: no thread waits for it *
 static atomic_bool there, quitting;
 static _Atomic uint32_t lost; /* lines lost since the last one written */
 
-static void wake(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
 static int own_id(void)
 {
     return (int)syscall(SYS_gettid);
@@ -51,7 +44,7 @@ static void write_one(uint32_t number)
 {
     ng_log_write(lines[number % LINES].text, lines[number % LINES].length);
     atomic_store(&written, number + 1);
-    wake(&written);
+    ng_futex_wake_all(&written);
     if (number + 1 != atomic_load(&given))
         return;
     atomic_store(&late, false);
@@ -62,15 +55,13 @@ static void write_one(uint32_t number)
 
 static void *work(void *unused)
 {
-    struct timespec pause = {.tv_sec = 1}; /* the request to end may arrive just before it sleeps */
-
     ng_guard.adopt_thread();
     while (!atomic_load(&quitting)) {
         uint32_t seen = atomic_load(&given), number = atomic_load(&written);
         if (number != seen)
             write_one(number);
-        else
-            syscall(SYS_futex, &given, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
+        else /* bounded: the request to end may arrive just before it sleeps */
+            ng_futex_wait(&given, seen, NG_S);
     }
     return unused;
 }
@@ -86,20 +77,17 @@ int ng_log_writer_start(void)
 /* Wait until this line is written. */
 static void await(uint32_t number)
 {
-    int64_t until = ng_clock_mono_ns() + PATIENCE_NS, left_ns;
+    int64_t until = ng_clock_mono_ns() + PATIENCE_NS;
 
     for (uint32_t seen = atomic_load(&written); (int32_t)(seen - number) <= 0;
          seen = atomic_load(&written)) {
-        left_ns = until - ng_clock_mono_ns();
-        if (left_ns <= 0) {
+        if (!ng_futex_wait_until(&written, seen, until)) {
             atomic_store(&late, true);
             /* It may have been written just now, without a further wake-up. */
             if (atomic_load(&written) == atomic_load(&given))
                 atomic_store(&late, false);
             return;
         }
-        struct timespec left = {.tv_sec = left_ns / NG_S, .tv_nsec = left_ns % NG_S};
-        syscall(SYS_futex, &written, FUTEX_WAIT_PRIVATE, seen, &left, NULL, 0);
     }
 }
 
@@ -123,7 +111,7 @@ static bool take(const char *line, size_t length)
     memcpy(lines[number % LINES].text, line, length);
     lines[number % LINES].length = length;
     atomic_store(&given, number + 1);
-    wake(&given);
+    ng_futex_wake_all(&given);
     if (!atomic_load(&late))
         await(number);
     return true;
@@ -143,7 +131,7 @@ void ng_log_writer_quit(void)
     atomic_store(&adopted, 0);
     atomic_store(&quitting, true);
     atomic_store(&late, false);
-    wake(&given);
+    ng_futex_wake_all(&given);
 }
 
 void ng_log_writer_after_fork(void)

@@ -6,7 +6,6 @@
 #include "core/runtime/wake.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -15,6 +14,7 @@
 
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
 #include "core/util/log.h"
 
 static _Atomic uint32_t hurry; /* futex word: grows with each request for an early round */
@@ -25,7 +25,7 @@ static struct ng_descriptor kick_event; /* written before the thread starts */
 void ng_wake_watchdog(void)
 {
     atomic_fetch_add_explicit(&hurry, 1, memory_order_relaxed);
-    syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    ng_futex_wake(&hurry, 1);
 }
 
 uint32_t ng_wake_watchdog_calls(void)
@@ -35,8 +35,7 @@ uint32_t ng_wake_watchdog_calls(void)
 
 void ng_wake_watchdog_await(uint32_t calls, int64_t pause_ns)
 {
-    struct timespec pause = {.tv_sec = pause_ns / NG_S, .tv_nsec = pause_ns % NG_S};
-    syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, calls, &pause, NULL, 0);
+    ng_futex_wait(&hurry, calls, pause_ns);
 }
 
 void ng_wake_rest(bool rests)
