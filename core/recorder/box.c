@@ -24,6 +24,7 @@
 #include "core/recorder/loaded.h"
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
+#include "core/recorder/signature.h"
 #include "core/util/clock.h"
 #include "core/util/text.h"
 
@@ -692,4 +693,13 @@ void ng_box_read_name(const struct ng_box_group *group, char ret_name[NG_BOX_NAM
         memcpy(ret_name + i * sizeof(word), &word, sizeof(word));
     }
     ret_name[NG_BOX_NAME_BYTES - 1] = '\0';
+}
+
+struct ng_signature ng_signature_of_record(const struct ng_box_record *record)
+{
+    return (struct ng_signature){.op = NG_LOAD(record->op),
+                                 .dtype = NG_LOAD(record->dtype),
+                                 .redop = NG_LOAD(record->redop),
+                                 .root = NG_LOAD(record->root),
+                                 .count = NG_LOAD(record->count)};
 }

@@ -1,11 +1,12 @@
 /*
- * The rolling hash of a group's calls.
+ * The signature of a call, and the rolling hash of a group's calls.
  *
  * Computed by the program's threads with each collective, and by readers of black boxes.
  */
 #ifndef NCCLGUARD_CORE_RECORDER_SIGNATURE_H
 #define NCCLGUARD_CORE_RECORDER_SIGNATURE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/recorder/box.h"
@@ -43,6 +44,16 @@ static inline uint64_t ng_signature_roll(uint64_t hash, const struct ng_signatur
     hash += ng_signature_pair(signature->root, signature->op);
     return (hash << 25 | hash >> 39) + signature->count;
 }
+
+static inline bool ng_signature_is_equal(const struct ng_signature *a, const struct ng_signature *b)
+{
+    return a->op == b->op && a->dtype == b->dtype && a->redop == b->redop && a->root == b->root &&
+           a->count == b->count;
+}
+
+/* What the program passed, as a record has it. The record may be changing: readers check it before
+ * and afterwards. */
+struct ng_signature ng_signature_of_record(const struct ng_box_record *record);
 
 /* The hash before that collective. */
 static inline uint64_t ng_signature_unroll(uint64_t hash, const struct ng_signature *signature)

@@ -25,11 +25,7 @@ static uint64_t number_in(const struct ng_box_record *record, uint64_t id,
     if (ng_record_id(before) != id || state == NG_RECORD_WRITING || state == NG_RECORD_FAILED ||
         state == NG_RECORD_CAPTURED)
         return 0;
-    struct ng_signature signature = {.op = NG_LOAD(record->op),
-                                     .dtype = NG_LOAD(record->dtype),
-                                     .redop = NG_LOAD(record->redop),
-                                     .root = NG_LOAD(record->root),
-                                     .count = NG_LOAD(record->count)};
+    struct ng_signature signature = ng_signature_of_record(record);
     uint64_t hash = NG_LOAD(record->rolling_hash), group_id = NG_LOAD(record->group_id);
     uint64_t number = NG_LOAD(record->coll_seq);
     /* The slot's current group, not an earlier one of the same id. */

@@ -11,6 +11,7 @@
 
 #include "core/config/settable.h"
 #include "core/recorder/kept.h"
+#include "core/recorder/signature.h"
 #include "core/util/text.h"
 #include "core/view/view.h"
 
@@ -297,11 +298,7 @@ static bool copy_record(const struct ng_box_record *slot, const struct reading *
     *ret_record = (struct ng_view_record){
         .id = ng_record_id(before),
         .state = ng_record_state(before),
-        .signature = {.op = NG_LOAD(slot->op),
-                      .dtype = NG_LOAD(slot->dtype),
-                      .redop = NG_LOAD(slot->redop),
-                      .root = NG_LOAD(slot->root),
-                      .count = NG_LOAD(slot->count)},
+        .signature = ng_signature_of_record(slot),
         .coll_seq = NG_LOAD(slot->coll_seq),
         .p2p_seq = NG_LOAD(slot->p2p_seq),
         .peer_ordinal = NG_LOAD(slot->peer_ordinal),

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/recorder/signature.h"
 #include "core/util/text.h"
 #include "store/wire/progress_wire.h"
 
@@ -269,12 +270,6 @@ int ng_code_begin(struct ng_coder *coder)
 }
 
 /* ---- The parts of a process ---- */
-
-bool ng_code_alike(const struct ng_signature *a, const struct ng_signature *b)
-{
-    return a->op == b->op && a->dtype == b->dtype && a->redop == b->redop && a->root == b->root &&
-           a->count == b->count;
-}
 
 static void code_signature(struct ng_coder *coder, struct ng_signature *signature)
 {
@@ -604,7 +599,7 @@ void ng_code_record(struct ng_coder *coder, struct ng_view_record *record)
     const unsigned char *block = open_block(coder);
     struct ng_view_record before = coder->before, told = coder->writes ? *record : before;
     uint64_t bits =
-        (ng_code_alike(&told.signature, &before.signature) ? SAME_SIGNATURE : 0) |
+        (ng_signature_is_equal(&told.signature, &before.signature) ? SAME_SIGNATURE : 0) |
         (told.caller == before.caller ? SAME_CALLER : 0) | (told.tid == before.tid ? SAME_TID : 0) |
         (told.rolling_hash ? RECORD_HASH : 0) | (told.started_age_ns ? RECORD_STARTED : 0) |
         (told.completed_age_ns ? RECORD_COMPLETED : 0) |

@@ -110,6 +110,4 @@ void ng_code_record(struct ng_coder *coder, struct ng_view_record *record);
 void ng_code_call(struct ng_coder *coder, struct ng_view_call *call);
 void ng_code_failure(struct ng_coder *coder, struct ng_view_failure *failure);
 
-bool ng_code_alike(const struct ng_signature *a, const struct ng_signature *b);
-
 #endif

@@ -5,6 +5,7 @@
  * processes that cannot report themselves. Must never write beyond the room that was counted
  * beforehand.
  */
+#include "core/recorder/signature.h"
 #include "store/wire/progress.h"
 
 #include <errno.h>
@@ -70,7 +71,7 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
     struct ng_view_member told = *member;
     uint64_t place = writer->group_places[member->group] - 1;
     bool pending = member->pending_record || member->pending_seq || member->pending_age_ns;
-    bool last = !ng_code_alike(&member->last, &none);
+    bool last = !ng_signature_is_equal(&member->last, &none);
     bool joined = member->coll_joined || member->p2p_joined || member->groups_closed;
     bool grown = member->joined_id || member->excluded;
     bool unlike = (member->nranks && member->nranks != group->nranks) ||

@@ -126,11 +126,6 @@ static struct ng_history_chunk *make_chunk(struct ng_histories *histories, uint3
 
 /* --- signatures --- */
 
-static bool is_same(const struct ng_signature *a, const struct ng_signature *b)
-{
-    return memcmp(a, b, sizeof(*a)) == 0;
-}
-
 static uint32_t *signature_place(const struct ng_histories *histories,
                                  const struct ng_signature *signature)
 {
@@ -139,8 +134,9 @@ static uint32_t *signature_place(const struct ng_histories *histories,
                         ng_signature_pair(signature->root, signature->op));
     uint32_t at = (uint32_t)mix(hash, signature->count) & mask;
 
-    while (histories->signature_places[at] &&
-           !is_same(&histories->signatures[histories->signature_places[at]], signature))
+    while (
+        histories->signature_places[at] &&
+        !ng_signature_is_equal(&histories->signatures[histories->signature_places[at]], signature))
         at = (at + 1) & mask;
     return &histories->signature_places[at];
 }
@@ -235,7 +231,7 @@ static int tell_late(struct ng_histories *histories, struct ng_told *told, uint3
 
     if (!deviation || deviation->signature)
         return 0;
-    if (expected && is_same(&histories->signatures[expected], signature)) {
+    if (expected && ng_signature_is_equal(&histories->signatures[expected], signature)) {
         size_t index = (size_t)(deviation - told->deviations);
         memmove(deviation, deviation + 1, (told->deviation_count - index - 1) * sizeof(*deviation));
         told->deviation_count--;
@@ -263,7 +259,7 @@ static int tell_call(struct ng_histories *histories, struct ng_told *told, uint3
         *expected = intern(histories, signature);
         if (!*expected)
             return -ENOMEM;
-    } else if (!is_same(&histories->signatures[*expected], signature)) {
+    } else if (!ng_signature_is_equal(&histories->signatures[*expected], signature)) {
         uint32_t number = intern(histories, signature);
         error = number ? deviate(told, seq, number) : -ENOMEM;
         if (told->cut)

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/recorder/signature.h"
 #include "core/report/dump.h"
 #include "core/report/report.h"
 #include "core/report/timeline.h"
@@ -62,12 +63,6 @@ static void put_moment(struct writer *writer, const char *key, int64_t at_ns)
     put_duration(writer, key, at_ns - writer->timeline.begin_ns);
 }
 
-static bool alike(const struct ng_signature *a, const struct ng_signature *b)
-{
-    return a->op == b->op && a->dtype == b->dtype && a->redop == b->redop && a->root == b->root &&
-           a->count == b->count;
-}
-
 /* The index of a signature in the list, added if new; -1: there is none, or there are too many. */
 static int find_signature(struct writer *writer, const struct ng_signature *signature)
 {
@@ -81,7 +76,8 @@ static int find_signature(struct writer *writer, const struct ng_signature *sign
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         hash = (hash ^ fields[i]) * UINT64_C(0x9e3779b97f4a7c15);
     uint32_t at = (uint32_t)(hash >> 32) & (SIGNATURE_SLOTS - 1);
-    while (writer->slots[at] && !alike(&writer->signatures[writer->slots[at] - 1], signature))
+    while (writer->slots[at] &&
+           !ng_signature_is_equal(&writer->signatures[writer->slots[at] - 1], signature))
         at = (at + 1) & (SIGNATURE_SLOTS - 1);
     if (!writer->slots[at]) {
         if (writer->signature_count == SIGNATURES_MAX)
