@@ -342,10 +342,10 @@ void ng_report_add_rehearsal(struct ng_json *json, const struct ng_verdict *verd
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_int(json, "rank", injected->rank);
         ng_json_string(json, "fault", injected->fault);
-        ng_json_uint(json, "times", injected->times <= INT64_MAX ? injected->times : INT64_MAX);
+        ng_json_count(json, "times", injected->times);
         ng_json_string(json, "op", ng_op_name(injected->op));
         ng_json_hex(json, "group", injected->group_id);
-        ng_json_uint(json, "seq", injected->seq <= INT64_MAX ? injected->seq : INT64_MAX);
+        ng_json_count(json, "seq", injected->seq);
         ng_json_int(json, "age_ms", injected->age_ns / NG_MS);
         ng_json_close_object(json);
     }
@@ -375,7 +375,7 @@ void ng_report_add_device_errors(struct ng_json *json, const struct ng_verdict *
         ng_json_string(json, "pci", told->error.pci_id);
         ng_json_string(json, "what", ng_device_error_name(told->error.kind));
         ng_json_uint(json, "number", told->error.number);
-        ng_json_uint(json, "count", told->error.count <= INT64_MAX ? told->error.count : INT64_MAX);
+        ng_json_count(json, "count", told->error.count);
         ng_json_int(json, "ago_ms", told->error.age_ns / NG_MS);
         ng_json_close_object(json);
     }
@@ -480,14 +480,14 @@ void ng_report_add_calls(struct ng_json *json, const struct ng_verdict *verdict)
         ng_json_bool(json, "waits", call->waits);
         ng_json_hex(json, "group", call->group_id);
         ng_json_string(json, "op", call->op ? ng_op_name(call->op) : NULL);
-        ng_json_uint(json, "seq", call->seq <= INT64_MAX ? call->seq : INT64_MAX);
+        ng_json_count(json, "seq", call->seq);
         ng_json_open_array(json, "frames", NG_JSON_COMPACT);
         for (uint32_t k = 0; k < call->count; k++) {
             const struct ng_view_frame *frame = &call->frames[k];
             ng_json_open_object(json, NULL, NG_JSON_COMPACT);
             ng_json_string(json, "name", frame->name);
             ng_json_string(json, "file", frame->module ? frame->module->path : NULL);
-            ng_json_uint(json, "offset", frame->offset <= INT64_MAX ? frame->offset : INT64_MAX);
+            ng_json_count(json, "offset", frame->offset);
             if (frame->is_python || frame->source)
                 ng_json_int(json, "line", frame->line);
             if (frame->source)
@@ -535,7 +535,7 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
     ng_json_uint(json, "seq", verdict->seq);
     ng_json_string(json, "op", has_operation(verdict) ? ng_op_name(verdict->op) : NULL);
     if (verdict->count_known)
-        ng_json_uint(json, "count", verdict->count <= INT64_MAX ? verdict->count : INT64_MAX);
+        ng_json_count(json, "count", verdict->count);
     if (verdict->dtype)
         ng_json_string(json, "dtype", verdict->dtype);
     if (verdict->pattern)
@@ -549,15 +549,10 @@ void ng_report_add_json(struct ng_json *json, const struct ng_verdict *verdict)
         ng_json_close_object(json);
     }
     ng_report_add_culprits(json, verdict);
-    ng_json_open_array(json, "waiting", NG_JSON_COMPACT);
-    for (uint32_t i = 0; i < verdict->waiting_count; i++)
-        ng_json_int(json, NULL, verdict->waiting[i]);
-    ng_json_close_array(json);
+    ng_json_ints(json, "waiting", verdict->waiting, verdict->waiting_count);
     ng_json_string(json, "confidence", ng_confidence_name(verdict->confidence));
-    ng_json_open_array(json, "missing_evidence", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->missing_evidence_count; i++)
-        ng_json_string(json, NULL, verdict->missing_evidence[i]);
-    ng_json_close_array(json);
+    ng_json_strings(json, "missing_evidence", verdict->missing_evidence,
+                    verdict->missing_evidence_count);
     ng_json_int(json, "detected_by", verdict->detected_by);
     ng_json_int(json, "stalled_ms", verdict->stalled_ns / NG_MS);
     if (verdict->deadline_ns)

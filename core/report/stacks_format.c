@@ -273,10 +273,7 @@ static void put_thread(const struct ng_stacks *stacks, const int *numbers,
     ng_json_string(json, "name", thread->name);
     ng_json_string(json, "inside", thread->doing);
     ng_json_string(json, "call", thread->call);
-    ng_json_open_array(json, "python", NG_JSON_LINES);
-    for (uint32_t i = 0; i < thread->python_count; i++)
-        ng_json_string(json, NULL, thread->python[i]);
-    ng_json_close_array(json);
+    ng_json_strings(json, "python", thread->python, thread->python_count);
     ng_json_open_array(json, "frames", NG_JSON_LINES);
     for (uint32_t i = 0; i < thread->frame_count; i++)
         put_frame(stacks, numbers, &thread->frames[i], json);

@@ -158,12 +158,6 @@ static void name_record(const struct ng_view_record *record, enum ng_span_state 
                        state, ret_name, bytes);
 }
 
-static void put_count(struct ng_json *json, const char *key, uint64_t value)
-{
-    /* Larger values are damage, and parsers reject them. */
-    ng_json_uint(json, key, value <= INT64_MAX ? value : INT64_MAX);
-}
-
 static void put_record_arguments(struct tracing *tracing, const struct ng_view_member *member,
                                  const struct ng_view_record *record, const struct ng_span *span)
 {
@@ -171,9 +165,9 @@ static void put_record_arguments(struct tracing *tracing, const struct ng_view_m
     const struct ng_view_group *group = &tracing->timeline.view->groups[member->group];
     bool p2p = ng_view_record_is_p2p(record);
 
-    put_count(json, p2p ? "p2p_seq" : "seq", p2p ? record->p2p_seq : record->coll_seq);
+    ng_json_count(json, p2p ? "p2p_seq" : "seq", p2p ? record->p2p_seq : record->coll_seq);
     ng_json_string(json, "op", ng_op_name(record->signature.op));
-    put_count(json, "count", record->signature.count);
+    ng_json_count(json, "count", record->signature.count);
     if (record->signature.dtype >= 0)
         ng_json_string(json, "dtype", ng_dtype_name(record->signature.dtype));
     if (record->signature.redop >= 0)
@@ -184,7 +178,7 @@ static void put_record_arguments(struct tracing *tracing, const struct ng_view_m
         ng_json_string(json, "group", group->name);
     ng_json_hex(json, "group_id", group->id);
     ng_json_string(json, "state", ng_dump_record_state_name(record->state));
-    put_count(json, "record", record->id);
+    ng_json_count(json, "record", record->id);
     put_ts(tracing, "entered_us", span->entered_ns);
     if (span->bounds)
         ng_json_bool(json, "bounds", true);
@@ -287,7 +281,7 @@ static void put_pending(struct tracing *tracing, struct track *track,
                  state_texts[span.state]);
     open_slice(tracing, track, name, "collective", start_ns, end_ns);
     open_arguments(tracing);
-    put_count(&tracing->json, "seq", member->pending_seq);
+    ng_json_count(&tracing->json, "seq", member->pending_seq);
     if (group->name[0])
         ng_json_string(&tracing->json, "group", group->name);
     ng_json_hex(&tracing->json, "group_id", group->id);
@@ -412,7 +406,7 @@ static void put_call(struct tracing *tracing, const struct track *track,
     open_slice(tracing, track, name, "call", start_ns, end_ns);
     open_arguments(tracing);
     if (call->seq)
-        put_count(&tracing->json, "seq", call->seq);
+        ng_json_count(&tracing->json, "seq", call->seq);
     if (call->group_id)
         ng_json_hex(&tracing->json, "group_id", call->group_id);
     ng_json_uint(&tracing->json, "tid", call->tid);
@@ -637,7 +631,7 @@ static void put_other_data(struct tracing *tracing)
         ng_json_string(json, "confidence", ng_confidence_name(timeline->verdict->confidence));
     }
     ng_json_string(json, "origin_unix_ns", origin);
-    put_count(json, "records_left_out", timeline->records_left_out);
+    ng_json_count(json, "records_left_out", timeline->records_left_out);
     put_clocks(tracing);
     ng_json_close_object(json);
 }

@@ -411,6 +411,35 @@ void ng_json_hex(struct ng_json *json, const char *key, uint64_t value)
         ng_output_format(&json->output, "\"%016" PRIx64 "\"", value);
 }
 
+void ng_json_count(struct ng_json *json, const char *key, uint64_t value)
+{
+    ng_json_uint(json, key, value <= INT64_MAX ? value : INT64_MAX);
+}
+
+void ng_json_id(struct ng_json *json, const char *key, uint64_t id)
+{
+    if (id)
+        ng_json_hex(json, key, id);
+    else
+        ng_json_null(json, key);
+}
+
+void ng_json_strings(struct ng_json *json, const char *key, char *const *texts, uint32_t count)
+{
+    ng_json_open_array(json, key, NG_JSON_LINES);
+    for (uint32_t i = 0; i < count; i++)
+        ng_json_string(json, NULL, texts[i]);
+    ng_json_close_array(json);
+}
+
+void ng_json_ints(struct ng_json *json, const char *key, const int *values, uint32_t count)
+{
+    ng_json_open_array(json, key, NG_JSON_COMPACT);
+    for (uint32_t i = 0; i < count; i++)
+        ng_json_int(json, NULL, values[i]);
+    ng_json_close_array(json);
+}
+
 int ng_json_finish(struct ng_json *json)
 {
     if (json->depth != 0 || !json->filled)

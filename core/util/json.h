@@ -82,6 +82,8 @@ void ng_json_string(struct ng_json *json, const char *key, const char *text);
 void ng_json_int(struct ng_json *json, const char *key, int64_t value);
 /* Values above INT64_MAX are written in full, although many parsers reject them. */
 void ng_json_uint(struct ng_json *json, const char *key, uint64_t value);
+/* A count from evidence: larger values than INT64_MAX are damage, and written as that. */
+void ng_json_count(struct ng_json *json, const char *key, uint64_t value);
 /* Shortest form that reads back the same, always with a point or an exponent; nan and infinities
  * are null. */
 void ng_json_double(struct ng_json *json, const char *key, double value);
@@ -91,6 +93,12 @@ void ng_json_bool(struct ng_json *json, const char *key, bool value);
 void ng_json_null(struct ng_json *json, const char *key);
 /* A string of 16 hex digits: for ids, which are not used as numbers. */
 void ng_json_hex(struct ng_json *json, const char *key, uint64_t value);
+/* The same; 0 is null. */
+void ng_json_id(struct ng_json *json, const char *key, uint64_t id);
+
+/* An array of strings, each on a line of its own; and one of numbers, on one line. */
+void ng_json_strings(struct ng_json *json, const char *key, char *const *texts, uint32_t count);
+void ng_json_ints(struct ng_json *json, const char *key, const int *values, uint32_t count);
 
 /* End the document with a newline, and flush. 0, or the first error; -EINVAL if a container is
  * still open. */

@@ -432,12 +432,6 @@ int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *v
     return error ? error : written;
 }
 
-/* Larger numbers are damage, and parsers reject them. */
-static void write_count(struct ng_json *json, const char *key, uint64_t value)
-{
-    ng_json_uint(json, key, value <= INT64_MAX ? value : INT64_MAX);
-}
-
 static void write_group(struct ng_json *json, const struct ng_view_group *group)
 {
     ng_json_open_object(json, "group", NG_JSON_COMPACT);
@@ -487,14 +481,14 @@ static int write_timings(struct ng_json *json, const struct ng_view *view)
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         write_group(json, &view->groups[timing->group]);
         ng_json_string(json, "op", ng_op_name(timing->op));
-        write_count(json, "size_bytes", ng_timing_size_bytes(timing));
+        ng_json_count(json, "size_bytes", ng_timing_size_bytes(timing));
         ng_json_uint(json, "processes", timing->processes);
-        write_count(json, "count", timing->count);
-        write_count(json, "mean_ns", ng_timing_mean_ns(timing));
-        write_count(json, "min_ns", timing->min_ns);
-        write_count(json, "max_ns", timing->max_ns);
-        write_count(json, "p50_ns", ng_timing_within_ns(timing, 50));
-        write_count(json, "p99_ns", ng_timing_within_ns(timing, 99));
+        ng_json_count(json, "count", timing->count);
+        ng_json_count(json, "mean_ns", ng_timing_mean_ns(timing));
+        ng_json_count(json, "min_ns", timing->min_ns);
+        ng_json_count(json, "max_ns", timing->max_ns);
+        ng_json_count(json, "p50_ns", ng_timing_within_ns(timing, 50));
+        ng_json_count(json, "p99_ns", ng_timing_within_ns(timing, 99));
         ng_json_close_object(json);
     }
     ng_json_close_array(json);
@@ -538,12 +532,12 @@ static void write_registrations(struct ng_json *json, const struct ng_view *view
             continue;
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         write_group(json, &view->groups[group]);
-        write_count(json, "segments", sum.segments);
-        write_count(json, "segment_bytes", sum.segment_bytes);
-        write_count(json, "bytes", sum.bytes);
-        write_count(json, "registered_bytes", sum.registered_bytes);
-        write_count(json, "failed", sum.failed);
-        write_count(json, "spent_ns", sum.spent_ns);
+        ng_json_count(json, "segments", sum.segments);
+        ng_json_count(json, "segment_bytes", sum.segment_bytes);
+        ng_json_count(json, "bytes", sum.bytes);
+        ng_json_count(json, "registered_bytes", sum.registered_bytes);
+        ng_json_count(json, "failed", sum.failed);
+        ng_json_count(json, "spent_ns", sum.spent_ns);
         ng_json_bool(json, "closed", sum.closed);
         ng_json_close_object(json);
     }

@@ -393,14 +393,6 @@ int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file)
 
 /* ---- JSON ---- */
 
-static void put_id(struct ng_json *json, const char *key, uint64_t id)
-{
-    if (id)
-        ng_json_hex(json, key, id);
-    else
-        ng_json_null(json, key);
-}
-
 void ng_group_list_put_bounds(struct ng_json *json, int64_t timeout_ns, uint32_t policy)
 {
     if (timeout_ns)
@@ -482,7 +474,7 @@ static void put_group(struct ng_json *json, const struct ng_view *view, uint32_t
     ng_json_open_object(json, NULL, NG_JSON_LINES);
     ng_json_hex(json, "id", group->id);
     ng_json_string(json, "name", group->name);
-    put_id(json, "parent", group->parent_id);
+    ng_json_id(json, "parent", group->parent_id);
     ng_json_int(json, "size", group->nranks);
     ng_json_string(json, "created_by", making.created_by ? ng_op_name(making.created_by) : NULL);
     if (making.color >= 0)
@@ -490,7 +482,7 @@ static void put_group(struct ng_json *json, const struct ng_view *view, uint32_t
     else
         ng_json_null(json, "color");
     ng_json_string(json, "state", use_name(ng_group_list_use(view, index)));
-    put_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
+    ng_json_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
     ng_group_list_put_group_bounds(json, view, index);
     put_members(json, view, index);
     ng_json_close_object(json);

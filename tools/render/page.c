@@ -90,14 +90,6 @@ static int find_signature(struct writer *writer, const struct ng_signature *sign
 
 /* ---- Verdict ---- */
 
-static void put_texts(struct ng_json *json, const char *key, char *const *texts, uint32_t count)
-{
-    ng_json_open_array(json, key, NG_JSON_LINES);
-    for (uint32_t i = 0; i < count; i++)
-        ng_json_string(json, NULL, texts[i]);
-    ng_json_close_array(json);
-}
-
 /* When the waiting ranks began to wait: by the time at which each was observed, which need not be
  * the last. */
 static int64_t awaited_since_ns(const struct ng_timeline *timeline)
@@ -158,15 +150,12 @@ static void put_verdict(struct writer *writer)
     ng_json_int(json, "detected_by", verdict->detected_by);
     ng_json_string(json, "action", verdict->action);
     ng_report_add_culprits(&writer->json, writer->timeline.verdict);
-    ng_json_open_array(json, "waiting", NG_JSON_COMPACT);
-    for (uint32_t i = 0; i < verdict->waiting_count; i++)
-        ng_json_int(json, NULL, verdict->waiting[i]);
-    ng_json_close_array(json);
+    ng_json_ints(json, "waiting", verdict->waiting, verdict->waiting_count);
     ng_report_add_cycle(json, verdict);
     ng_report_add_calls(json, verdict);
     ng_report_add_rehearsal(json, verdict);
     put_devices(json, verdict);
-    put_texts(json, "missing", verdict->missing_evidence, verdict->missing_evidence_count);
+    ng_json_strings(json, "missing", verdict->missing_evidence, verdict->missing_evidence_count);
     ng_json_close_object(json);
     ng_json_open_array(json, "advice", NG_JSON_LINES);
     for (unsigned i = 0; ng_advice_step(verdict->kind, i); i++)
@@ -369,10 +358,7 @@ static void put_stacks(struct writer *writer, const struct ng_stack_groups *stac
         ng_json_string(json, "title", stack->title);
         ng_json_string(json, "text", stack->text);
         ng_json_uint(json, "threads", stack->threads);
-        ng_json_open_array(json, "ranks", NG_JSON_COMPACT);
-        for (uint32_t k = 0; k < stack->rank_count; k++)
-            ng_json_int(json, NULL, stack->ranks[k]);
-        ng_json_close_array(json);
+        ng_json_ints(json, "ranks", stack->ranks, stack->rank_count);
         ng_json_close_object(json);
     }
     ng_json_close_array(json);
@@ -481,7 +467,7 @@ static int put_document(struct writer *writer, const struct ng_page *page)
     put_moment(writer, "length", timeline->end_ns);
     put_count(writer, "left_out", timeline->records_left_out);
     put_verdict(writer);
-    put_texts(json, "notes", timeline->view->notes, timeline->view->note_count);
+    ng_json_strings(json, "notes", timeline->view->notes, timeline->view->note_count);
     put_hosts_and_groups(writer);
     ng_json_open_array(json, "ranks", NG_JSON_LINES);
     for (uint32_t i = 0; i < timeline->rank_count; i++)

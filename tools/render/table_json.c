@@ -34,20 +34,6 @@ struct writer {
     struct by_process calls, members;
 };
 
-/* No number that parsers may reject: a larger sequence number is damage. */
-static void put_count(struct ng_json *json, const char *key, uint64_t value)
-{
-    ng_json_int(json, key, value <= INT64_MAX ? (int64_t)value : INT64_MAX);
-}
-
-static void put_id(struct ng_json *json, const char *key, uint64_t id)
-{
-    if (id)
-        ng_json_hex(json, key, id);
-    else
-        ng_json_null(json, key);
-}
-
 static void put_ms(struct ng_json *json, const char *key, int64_t ns)
 {
     ng_json_int(json, key, ns / NG_MS);
@@ -67,7 +53,7 @@ static void put_signature(struct ng_json *json, const char *key,
     }
     ng_json_open_object(json, key, NG_JSON_COMPACT);
     ng_json_string(json, "op", ng_op_name(signature->op));
-    put_count(json, "count", signature->count);
+    ng_json_count(json, "count", signature->count);
     ng_json_string(json, "dtype", ng_dtype_name(signature->dtype));
     ng_json_string(json, "redop", signature->redop < 0 ? NULL : ng_redop_name(signature->redop));
     ng_json_int(json, "root", signature->root);
@@ -106,10 +92,10 @@ static void put_calls(struct writer *writer, uint32_t process)
     for (uint32_t i = writer->calls.start[process]; i < writer->calls.start[process + 1]; i++) {
         const struct ng_view_call *call = &view->calls[writer->calls.list[i]];
         ng_json_open_object(&writer->json, NULL, NG_JSON_COMPACT);
-        put_count(&writer->json, "tid", call->tid);
+        ng_json_count(&writer->json, "tid", call->tid);
         ng_json_string(&writer->json, "op", ng_op_name(call->op));
-        put_id(&writer->json, "group", call->group_id);
-        put_count(&writer->json, "seq", call->seq);
+        ng_json_id(&writer->json, "group", call->group_id);
+        ng_json_count(&writer->json, "seq", call->seq);
         put_ms(&writer->json, "age_ms", call->age_ns);
         ng_json_close_object(&writer->json);
     }
@@ -118,8 +104,8 @@ static void put_calls(struct writer *writer, uint32_t process)
 
 static void put_sum(struct ng_json *json, const struct ng_memory_sum *sum)
 {
-    put_count(json, "segments", sum->segments);
-    put_count(json, "bytes", sum->bytes);
+    ng_json_count(json, "segments", sum->segments);
+    ng_json_count(json, "bytes", sum->bytes);
 }
 
 static void put_memory(struct writer *writer, uint32_t index)
@@ -143,8 +129,8 @@ static void put_memory(struct writer *writer, uint32_t index)
         ng_json_close_object(json);
     }
     ng_json_close_object(json);
-    put_count(json, "registered_segments", registration.segments);
-    put_count(json, "registered_bytes", registration.segment_bytes);
+    ng_json_count(json, "registered_segments", registration.segments);
+    ng_json_count(json, "registered_bytes", registration.segment_bytes);
     ng_json_close_object(json);
 }
 
@@ -155,16 +141,16 @@ static void put_registration(struct ng_json *json, const struct ng_view_registra
         return;
     }
     ng_json_open_object(json, "registration", NG_JSON_COMPACT);
-    put_count(json, "segments", told->segments);
-    put_count(json, "segment_bytes", told->segment_bytes);
-    put_count(json, "bytes", told->bytes);
-    put_count(json, "registered_bytes", told->registered_bytes);
+    ng_json_count(json, "segments", told->segments);
+    ng_json_count(json, "segment_bytes", told->segment_bytes);
+    ng_json_count(json, "bytes", told->bytes);
+    ng_json_count(json, "registered_bytes", told->registered_bytes);
     ng_json_double(json, "share", ng_memory_sums_share(told) / 100.0);
-    put_count(json, "made", told->made);
-    put_count(json, "ended", told->ended);
-    put_count(json, "failed", told->failed);
-    put_count(json, "deferred", told->deferred);
-    put_count(json, "spent_ns", told->spent_ns);
+    ng_json_count(json, "made", told->made);
+    ng_json_count(json, "ended", told->ended);
+    ng_json_count(json, "failed", told->failed);
+    ng_json_count(json, "deferred", told->deferred);
+    ng_json_count(json, "spent_ns", told->spent_ns);
     ng_json_bool(json, "closed", told->closed);
     ng_json_close_object(json);
 }
@@ -181,7 +167,7 @@ static void put_process(struct writer *writer, uint32_t index)
     ng_json_string(json, "host", process->host);
     ng_json_int(json, "pid", process->pid);
     put_text(json, "program", process->program);
-    put_id(json, "uid", process->uid);
+    ng_json_id(json, "uid", process->uid);
     ng_json_string(json, "life", ng_dump_life_name(process->life));
     if (process->life == NG_LIFE_EXITED && process->exit_status >= 0)
         ng_json_int(json, "exit_status", process->exit_status);
@@ -239,7 +225,7 @@ static void put_p2p(struct writer *writer, const struct ng_view_member *member)
         ng_json_string(json, "op", ng_op_name(record->signature.op));
         ng_json_int(json, "peer", record->signature.root);
         ng_json_int(json, "peer_rank", peer ? writer->table->rows[peer - view->members].rank : -1);
-        put_count(json, "ordinal", record->peer_ordinal);
+        ng_json_count(json, "ordinal", record->peer_ordinal);
         ng_json_string(json, "state", ng_dump_record_state_name(record->state));
         put_ms(json, "age_ms", record->entered_age_ns);
         ng_json_close_object(json);
@@ -262,7 +248,7 @@ static void put_in(struct ng_json *json, const struct ng_table_row *row)
     }
     ng_json_open_object(json, "in", NG_JSON_COMPACT);
     ng_json_string(json, "op", row->op != NG_OP_NONE ? ng_op_name(row->op) : NULL);
-    put_count(json, "seq", row->seq);
+    ng_json_count(json, "seq", row->seq);
     put_ms(json, "age_ms", row->age_ns);
     ng_json_string(json, "phase", phases[row->phase]);
     ng_json_close_object(json);
@@ -281,25 +267,25 @@ static void put_member(struct writer *writer, uint32_t index)
     ng_json_int(json, "rank", row->rank);
     ng_json_string(json, "host", process->host);
     ng_json_int(json, "pid", process->pid);
-    put_count(json, "process", writer->index_of[member->process]);
+    ng_json_count(json, "process", writer->index_of[member->process]);
     ng_json_int(json, "device", member->device);
     put_text(json, "pci_id", member->pci_id);
     ng_json_string(json, "state", ng_dump_group_state_name(member->state));
     put_ms(json, "created_age_ms", member->created_age_ns);
     put_ms(json, "ended_age_ms", member->ended_age_ns);
-    put_count(json, "entered", member->entered);
-    put_count(json, "scheduled", member->scheduled);
-    put_count(json, "started", member->started);
-    put_count(json, "completed", member->completed);
-    put_count(json, "behind", row->behind);
+    ng_json_count(json, "entered", member->entered);
+    ng_json_count(json, "scheduled", member->scheduled);
+    ng_json_count(json, "started", member->started);
+    ng_json_count(json, "completed", member->completed);
+    ng_json_count(json, "behind", row->behind);
     put_ms(json, "behind_ms", row->behind_ns);
     put_in(json, row);
     ng_json_bool(json, "suspended", member->rests);
     ng_group_list_put_bounds(json, member->timeout_ns, member->policy);
     put_signature(json, "last", &member->last);
-    put_id(json, "rolling_hash", member->rolling_hash);
-    put_count(json, "p2p_entered", member->p2p_entered);
-    put_count(json, "p2p_completed", member->p2p_completed);
+    ng_json_id(json, "rolling_hash", member->rolling_hash);
+    ng_json_count(json, "p2p_entered", member->p2p_entered);
+    ng_json_count(json, "p2p_completed", member->p2p_completed);
     put_p2p(writer, member);
     put_registration(json, &member->registration);
     ng_json_string(json, "async_error",
@@ -372,12 +358,12 @@ static void put_group(struct writer *writer, uint32_t index)
     ng_json_open_object(json, NULL, NG_JSON_LINES);
     ng_json_hex(json, "id", group->id);
     ng_json_string(json, "name", group->name);
-    put_id(json, "parent", group->parent_id);
+    ng_json_id(json, "parent", group->parent_id);
     ng_json_int(json, "size", group->nranks);
     ng_json_int(json, "nccl_version", group->nccl_version);
     put_making(json, members, count);
-    put_count(json, "front", writer->table->front[index]);
-    put_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
+    ng_json_count(json, "front", writer->table->front[index]);
+    ng_json_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
     ng_group_list_put_group_bounds(json, view, index);
     ng_json_open_array(json, "missing", NG_JSON_COMPACT);
     int end = group->nranks;
@@ -534,8 +520,8 @@ static int write_document(struct writer *writer, int fd)
     ng_json_string(json, "table_schema", NG_TABLE_SCHEMA);
     put_hosts(writer);
     ng_json_open_object(json, "ranks", NG_JSON_COMPACT);
-    put_count(json, "seen", writer->table->seen);
-    put_count(json, "expected", writer->table->expected);
+    ng_json_count(json, "seen", writer->table->seen);
+    ng_json_count(json, "expected", writer->table->expected);
     ng_json_close_object(json);
     ng_json_open_array(json, "processes", NG_JSON_LINES);
     for (uint32_t i = 0; i < view->process_count; i++)
@@ -545,10 +531,7 @@ static int write_document(struct writer *writer, int fd)
     for (uint32_t i = 0; i < view->group_count; i++)
         put_group(writer, i);
     ng_json_close_array(json);
-    ng_json_open_array(json, "notes", NG_JSON_LINES);
-    for (uint32_t i = 0; i < view->note_count; i++)
-        ng_json_string(json, NULL, view->notes[i]);
-    ng_json_close_array(json);
+    ng_json_strings(json, "notes", view->notes, view->note_count);
     ng_json_close_object(json);
     return ng_json_finish(json);
 }
