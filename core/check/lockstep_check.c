@@ -307,9 +307,7 @@ static void answer(struct slot *slot, uint32_t word, int result, int other)
 
 static bool is_open(const struct ng_box_group *group)
 {
-    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
-
-    return state == NG_GROUP_CREATING || state == NG_GROUP_READY;
+    return ng_group_state_is_open(atomic_load_explicit(&group->state, memory_order_acquire));
 }
 
 /* Report it, by a verdict on the current state, before any rank takes its call back. */

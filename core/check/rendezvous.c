@@ -69,9 +69,7 @@ static uint32_t generation_of(const struct ng_comm *comm)
 
 static bool is_open(const struct ng_box_group *group)
 {
-    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
-
-    return state == NG_GROUP_CREATING || state == NG_GROUP_READY;
+    return ng_group_state_is_open(atomic_load_explicit(&group->state, memory_order_acquire));
 }
 
 /* ---- The incident thread ---- */

@@ -366,9 +366,7 @@ void ng_comm_ask(struct ng_comm *comm, void *handle)
 
 static bool has_life(const struct ng_box_group *group)
 {
-    uint32_t state = atomic_load(&group->state);
-
-    return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
+    return ng_group_state_is_alive(atomic_load(&group->state));
 }
 
 /* A process may have several ranks of one communicator, each on a different device. A child does

@@ -436,11 +436,9 @@ enum ng_on_timeout ng_deadline_policy(uint64_t group_id, enum ng_op op)
 static bool is_meant(const struct ng_comm *comm, uint64_t group_id)
 {
     uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);
-    bool lives =
-        state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
 
-    return lives && (!group_id || NG_LOAD(comm->group->id) == group_id ||
-                     NG_LOAD(comm->group->former_id) == group_id);
+    return ng_group_state_is_alive(state) && (!group_id || NG_LOAD(comm->group->id) == group_id ||
+                                              NG_LOAD(comm->group->former_id) == group_id);
 }
 
 /* Call `change` for each deadline that `group_id` denotes. */

@@ -99,7 +99,7 @@ static bool has_ended(const struct ng_comm *comm)
 {
     uint32_t state = atomic_load(&comm->group->state);
 
-    return !ng_comm_is_let_live(comm) || state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
+    return !ng_comm_is_let_live(comm) || ng_group_state_is_freed(state);
 }
 
 static void tell(const char *name, uint64_t op, const struct ng_nccl *nccl,

@@ -58,8 +58,7 @@ static void lose(struct ng_gpu *gpu, CUresult result)
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         uint32_t state = NG_LOAD(comm->group->state);
-        if (atomic_load(&comm->gpu) == gpu &&
-            (state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED))
+        if (atomic_load(&comm->gpu) == gpu && ng_group_state_is_alive(state))
             record_error(comm, result);
     }
     if (is_gone(result))

@@ -96,9 +96,8 @@ static int rank_in_largest(const struct ng_comm *comm)
 
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
         const struct ng_box_group *group = ng_comm_at(i)->group;
-        uint32_t state = NG_LOAD(group->state);
-        bool lives = state == NG_GROUP_CREATING || state == NG_GROUP_READY;
-        if (!lives || NG_LOAD(group->nranks) <= nranks || NG_LOAD(group->group_rank) < 0 ||
+        if (!ng_group_state_is_open(NG_LOAD(group->state)) || NG_LOAD(group->nranks) <= nranks ||
+            NG_LOAD(group->group_rank) < 0 ||
             (device >= 0 && NG_LOAD(group->device) >= 0 && NG_LOAD(group->device) != device))
             continue;
         rank = NG_LOAD(group->group_rank);
@@ -131,7 +130,7 @@ static void note_devices(const struct ng_call *call)
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
         const struct ng_box_group *group = ng_comm_at(i)->group;
         if (NG_LOAD(group->id) == id && NG_LOAD(group->group_rank) != creation->rank &&
-            (NG_LOAD(group->state) == NG_GROUP_CREATING || NG_LOAD(group->state) == NG_GROUP_READY))
+            ng_group_state_is_open(NG_LOAD(group->state)))
             atomic_store(&drives_several, true);
     }
 }

@@ -53,9 +53,7 @@ static void tell(_Atomic uint32_t *word)
 
 static bool is_alive(const struct ng_comm *comm)
 {
-    uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);
-
-    return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
+    return ng_group_state_is_alive(atomic_load_explicit(&comm->group->state, memory_order_acquire));
 }
 
 /* Calls per minute since the last line. */

@@ -326,9 +326,7 @@ static bool is_being_made(const struct ng_comm *comm)
 
 static bool lives(const struct ng_comm *comm)
 {
-    uint32_t state = atomic_load(&comm->group->state);
-
-    return state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
+    return ng_group_state_is_alive(atomic_load(&comm->group->state));
 }
 
 /* Does `a` occupy the device that `b` needs: has its work started, or waited longer? */

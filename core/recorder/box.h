@@ -256,6 +256,30 @@ enum ng_group_state {
     NG_GROUP_FAILED = 6, /* creation failed */
 };
 
+/* The communicator is being made, or may be called. */
+static inline bool ng_group_state_is_open(uint32_t state)
+{
+    return state == NG_GROUP_CREATING || state == NG_GROUP_READY;
+}
+
+/* It exists: open, or finalized but not freed. */
+static inline bool ng_group_state_is_alive(uint32_t state)
+{
+    return ng_group_state_is_open(state) || state == NG_GROUP_FINALIZED;
+}
+
+/* Its program has freed it. */
+static inline bool ng_group_state_is_freed(uint32_t state)
+{
+    return state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
+}
+
+/* It is freed, or could not be made. */
+static inline bool ng_group_state_is_over(uint32_t state)
+{
+    return ng_group_state_is_freed(state) || state == NG_GROUP_FAILED;
+}
+
 /* Whether the device has reached the oldest work of a group. */
 enum ng_start {
     NG_START_NONE = 0,

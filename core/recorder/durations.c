@@ -37,9 +37,7 @@ static bool is_alive(const struct ng_box *box, uint64_t group_id)
 
     for (uint32_t i = 0; i < used && i < box->group_capacity; i++) {
         const struct ng_box_group *group = &box->groups[i];
-        uint32_t state = NG_LOAD(group->state);
-        if ((state == NG_GROUP_CREATING || state == NG_GROUP_READY ||
-             state == NG_GROUP_FINALIZED) &&
+        if (ng_group_state_is_alive(NG_LOAD(group->state)) &&
             (NG_LOAD(group->id) == group_id || NG_LOAD(group->former_id) == group_id))
             return true;
     }

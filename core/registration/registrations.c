@@ -441,10 +441,9 @@ bool ng_registrations_count(const struct ng_comm *comm, struct ng_registration_c
     if (!table || table->generation != NG_LOAD(comm->group->generation))
         return false;
     const struct ng_box_registrations *told = table->told;
-    uint32_t state = NG_LOAD(comm->group->state);
     uint64_t ended = NG_LOAD(told->ended), made = NG_LOAD(told->made);
     /* NCCL releases the remaining registrations when a communicator ends. */
-    bool over = state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
+    bool over = ng_group_state_is_freed(NG_LOAD(comm->group->state));
     *ret_count = (struct ng_registration_count){
         .bytes = NG_LOAD(told->bytes),
         .registered_bytes = NG_LOAD(told->registered_bytes),

@@ -61,12 +61,6 @@ static bool is_gone(const struct ng_verdict *verdict, const struct ng_view_proce
             is_culprit(verdict, process));
 }
 
-static bool is_in_use(const struct ng_view_member *member)
-{
-    return member->state == NG_GROUP_CREATING || member->state == NG_GROUP_READY ||
-           member->state == NG_GROUP_FINALIZED;
-}
-
 void ng_affected_groups_find(const struct ng_view *view, const struct ng_verdict *verdict,
                              struct ng_group_set *ret_scope)
 {
@@ -80,7 +74,8 @@ void ng_affected_groups_find(const struct ng_view *view, const struct ng_verdict
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
         const struct ng_view_process *process = &view->processes[member->process];
-        if (is_in_use(member) && (is_gone(verdict, process) || was_told(view, process)))
+        if (ng_group_state_is_alive(member->state) &&
+            (is_gone(verdict, process) || was_told(view, process)))
             add(ret_scope, view->groups[member->group].id);
     }
     if (!ret_scope->count)

@@ -19,9 +19,7 @@ static bool is_error(int result)
 /* Does the process live, and use the communicator? */
 static bool is_in_use(const struct ng_verdict_builder *builder, const struct ng_view_member *member)
 {
-    return (member->state == NG_GROUP_CREATING || member->state == NG_GROUP_READY ||
-            member->state == NG_GROUP_FINALIZED) &&
-           !ng_verdict_builder_is_gone(builder, member);
+    return ng_group_state_is_alive(member->state) && !ng_verdict_builder_is_gone(builder, member);
 }
 
 /* Does this member report an error: a local one or, unless `own_only`, also that of a peer? */
@@ -63,7 +61,7 @@ static bool was_ended(const struct ng_verdict_builder *builder, uint32_t group)
     const struct ng_view_member *members = ng_view_members(builder->view, group, &count);
 
     for (uint32_t i = 0; i < count; i++)
-        if ((members[i].state == NG_GROUP_ABORTED || members[i].state == NG_GROUP_DESTROYED) &&
+        if (ng_group_state_is_freed(members[i].state) &&
             !ng_verdict_builder_is_gone(builder, &members[i]))
             return true;
     return false;

@@ -52,7 +52,7 @@ static bool waits_no_more(const struct finder *finder, const struct ng_view_memb
     if (finder->leavers)
         return !finder->leavers[member - finder->view->members];
     return ng_life_is_gone(process_of(finder, member)->life) ||
-           member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED;
+           ng_group_state_is_freed(member->state);
 }
 
 /* The NCCL call of class `op_class` on this member's group that its process is inside; NULL none.
@@ -145,7 +145,7 @@ static struct ng_absentee *add_absentee(struct finder *finder, struct ng_wait *w
     }
     const struct ng_view_call *end =
         call_of(finder, member, NG_CLASS_END, finder->view->groups[member->group].id);
-    absentee->left_group = member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED;
+    absentee->left_group = ng_group_state_is_freed(member->state);
     absentee->leaving = end && !absentee->left_group ? end->op : NG_OP_NONE;
     return absentee;
 }

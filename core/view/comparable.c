@@ -57,7 +57,7 @@ bool ng_comparable_is_there(const struct ng_box_group *group, uint64_t id)
     uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
 
     return NG_LOAD(group->id) == id && NG_LOAD(group->group_rank) >= 0 &&
-           (state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED);
+           ng_group_state_is_alive(state);
 }
 
 bool ng_comparable_is_ready(const struct ng_box_group *group)

@@ -123,9 +123,7 @@ static void correct_children(struct ng_box *box)
 /* Nothing is derived from it any more, so its id hardly matters. */
 static bool is_over(const struct ng_box_group *group)
 {
-    uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
-
-    return state == NG_GROUP_DESTROYED || state == NG_GROUP_ABORTED;
+    return ng_group_state_is_freed(atomic_load_explicit(&group->state, memory_order_acquire));
 }
 
 bool ng_grow_id_look_up(struct ng_box *box, struct ng_board *board)

@@ -170,8 +170,7 @@ void ng_view_index_remains(const struct ng_view_index *processes, uint32_t proce
     for (uint32_t k = processes->first[process]; k < processes->first[process + 1]; k++) {
         const struct ng_view_member *member = &processes->view->members[processes->members[k]];
         remains.seen++;
-        remains.open += member->state == NG_GROUP_CREATING || member->state == NG_GROUP_READY ||
-                        member->state == NG_GROUP_FINALIZED;
+        remains.open += ng_group_state_is_alive(member->state);
         remains.pending += ng_view_is_pending(member);
     }
     *ret_remains = remains;

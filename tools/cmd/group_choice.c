@@ -22,8 +22,7 @@ static bool is_over(const struct ng_view *view, uint32_t group)
     const struct ng_view_member *members = ng_view_members(view, group, &count);
 
     for (uint32_t i = 0; i < count; i++)
-        if (members[i].state != NG_GROUP_DESTROYED && members[i].state != NG_GROUP_ABORTED &&
-            members[i].state != NG_GROUP_FAILED)
+        if (!ng_group_state_is_over(members[i].state))
             return false;
     return true;
 }

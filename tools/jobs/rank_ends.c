@@ -418,11 +418,8 @@ static bool is_death(const char *path)
         return false;
     uint32_t life = atomic_load(&box.header->life);
     uint32_t used = ng_box_read(&box, NG_BOX_GROUPS) == 0 ? NG_LOAD(box.header->group_used) : 0;
-    for (uint32_t i = 0; i < used && i < box.group_capacity; i++) {
-        uint32_t state = atomic_load(&box.groups[i].state);
-        open |=
-            state == NG_GROUP_CREATING || state == NG_GROUP_READY || state == NG_GROUP_FINALIZED;
-    }
+    for (uint32_t i = 0; i < used && i < box.group_capacity; i++)
+        open |= ng_group_state_is_alive(atomic_load(&box.groups[i].state));
     bool death = life == NG_BOX_EXITED
                      ? NG_LOAD(box.header->exit_status) > 0
                      : life == NG_BOX_RUNNING && !NG_LOAD(box.header->ending_policy) &&

@@ -21,17 +21,12 @@
 #define MISSING_MAX 65536
 #define RANKS_BYTES 480
 
-static bool is_over(const struct ng_view_member *member)
-{
-    return member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED ||
-           member->state == NG_GROUP_FAILED;
-}
-
 static bool uses(const struct ng_view *view, const struct ng_view_member *member)
 {
     enum ng_life life = view->processes[member->process].life;
 
-    return !is_over(member) && !ng_life_has_ended(life) && life != NG_LIFE_LOST;
+    return !ng_group_state_is_over(member->state) && !ng_life_has_ended(life) &&
+           life != NG_LIFE_LOST;
 }
 
 enum ng_group_use ng_group_list_use(const struct ng_view *view, uint32_t group)
@@ -41,7 +36,7 @@ enum ng_group_use ng_group_list_use(const struct ng_view *view, uint32_t group)
 
     for (uint32_t i = 0; i < count; i++) {
         using += uses(view, &members[i]);
-        over += is_over(&members[i]);
+        over += ng_group_state_is_over(members[i].state);
         creating += members[i].state == NG_GROUP_CREATING;
     }
     if (!using)
@@ -275,8 +270,8 @@ static void print_left(const struct ng_view *view, uint32_t group, FILE *file)
 
     for (uint32_t i = 0; i < count; i++) {
         bool is_lost = view->processes[members[i].process].life == NG_LIFE_LOST;
-        lost += !is_over(&members[i]) && is_lost;
-        ended += !is_over(&members[i]) && !is_lost;
+        lost += !ng_group_state_is_over(members[i].state) && is_lost;
+        ended += !ng_group_state_is_over(members[i].state) && !is_lost;
     }
     if (!lost)
         fprintf(file, "  never destroyed: its processes ended with it\n");

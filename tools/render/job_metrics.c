@@ -170,11 +170,6 @@ static void put_pending_time(struct ng_exposition *out, const struct job *job,
     ng_exposition_seconds(out, (uint64_t)ng_view_age(member->pending_age_ns));
 }
 
-static bool is_over(const struct ng_view_member *member)
-{
-    return member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED;
-}
-
 static uint64_t held(const struct ng_view_registration *registration)
 {
     return registration->made > registration->ended ? registration->made - registration->ended : 0;
@@ -189,7 +184,8 @@ static void put_registration(struct ng_exposition *out, const struct job *job,
         return;
     put_labelled(out, job, member, "what", "made", count->made);
     put_labelled(out, job, member, "what", "ended", count->ended);
-    put_labelled(out, job, member, "what", "ended_with_group", is_over(member) ? held(count) : 0);
+    put_labelled(out, job, member, "what", "ended_with_group",
+                 ng_group_state_is_freed(member->state) ? held(count) : 0);
     put_labelled(out, job, member, "what", "failed", count->failed);
     put_labelled(out, job, member, "what", "deferred", count->deferred);
 }
@@ -200,7 +196,8 @@ static void put_held(struct ng_exposition *out, const struct job *job,
     if (!member->registration.known)
         return;
     put_member_sample(out, job, member);
-    ng_exposition_value(out, is_over(member) ? 0 : held(&member->registration));
+    ng_exposition_value(out,
+                        ng_group_state_is_freed(member->state) ? 0 : held(&member->registration));
 }
 
 static void put_registered_bytes(struct ng_exposition *out, const struct job *job,

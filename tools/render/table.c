@@ -18,12 +18,6 @@
 /* Number of collectives behind up to which the time since is computed. */
 #define WINDOW_MAX ((uint64_t)1 << 20)
 
-static bool is_ended(const struct ng_view_member *member)
-{
-    return member->state == NG_GROUP_DESTROYED || member->state == NG_GROUP_ABORTED ||
-           member->state == NG_GROUP_FAILED;
-}
-
 /* A handle whose rank has a newer one in the same group. */
 static bool is_older_handle(const struct ng_view *view, uint32_t index)
 {
@@ -289,7 +283,7 @@ static void hide_ended(struct ng_table *table, bool *group_lives)
     for (uint32_t i = 0; i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
         /* An abort is of interest as long as its process lives. */
-        if (!is_ended(member) ||
+        if (!ng_group_state_is_over(member->state) ||
             (member->state == NG_GROUP_ABORTED && lives(&view->processes[member->process])))
             group_lives[member->group] = true;
     }
@@ -305,7 +299,7 @@ static enum ng_table_place place_of(const struct ng_table *table, const struct n
                    ? NG_PLACE_CULPRIT
                    : NG_PLACE_SUSPICIOUS;
     const struct ng_view_process *process = &table->view->processes[row->process];
-    bool over = !row->member || is_ended(row->member);
+    bool over = !row->member || ng_group_state_is_over(row->member->state);
     if (process->life == NG_LIFE_EXITED && process->exit_status == 0 && over)
         return NG_PLACE_OVER;
     if (!lives(process))

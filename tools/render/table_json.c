@@ -307,8 +307,7 @@ static void put_making(struct ng_json *json, const struct ng_view_member *member
         created_by = created_by ? created_by : members[i].created_by;
         color = color >= 0 ? color : members[i].color;
         age_ns = members[i].created_age_ns > age_ns ? members[i].created_age_ns : age_ns;
-        ended &= members[i].state == NG_GROUP_DESTROYED || members[i].state == NG_GROUP_ABORTED ||
-                 members[i].state == NG_GROUP_FAILED;
+        ended &= ng_group_state_is_over(members[i].state);
     }
     if (created_by == NG_OP_CommSplit && color >= 0)
         ng_json_int(json, "color", color);
