@@ -143,15 +143,15 @@ static enum ng_on_timeout choose_policy(const struct ng_view *view, uint64_t gro
     struct ng_rules_group known = {
         .id = group_id, .name = "", .parent_name = "", .device = -1, .pci_id = ""};
 
-    for (uint32_t i = 0; i < view->group_count; i++)
-        if (view->groups[i].id == group_id) {
-            known.name = view->groups[i].name;
-            known.nranks = view->groups[i].nranks;
-            known.parent_id = view->groups[i].parent_id;
-        }
-    for (uint32_t i = 0; i < view->group_count; i++)
-        if (known.parent_id && view->groups[i].id == known.parent_id)
-            known.parent_name = view->groups[i].name;
+    uint32_t group = ng_view_find_group(view, group_id);
+    if (group != UINT32_MAX) {
+        known.name = view->groups[group].name;
+        known.nranks = view->groups[group].nranks;
+        known.parent_id = view->groups[group].parent_id;
+    }
+    uint32_t parent = ng_view_find_group(view, known.parent_id);
+    if (known.parent_id && parent != UINT32_MAX)
+        known.parent_name = view->groups[parent].name;
     return ng_rules_file_policy(&known, op);
 }
 

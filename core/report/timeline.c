@@ -7,7 +7,6 @@
 #include "core/report/timeline.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "core/util/clock.h"
 #include "core/util/search.h"
@@ -96,7 +95,7 @@ static bool is_culprit(const struct ng_timeline *timeline, const struct ng_timel
         return false;
     if (!culprit->pid)
         return true;
-    return culprit->pid == process->pid && strcmp(culprit->host, process->host) == 0;
+    return ng_culprit_is_of(culprit, process);
 }
 
 /* Marks the culprits, and adds a row for each culprit without evidence. */

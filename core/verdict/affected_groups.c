@@ -5,8 +5,6 @@
  */
 #include "core/verdict/affected_groups.h"
 
-#include <string.h>
-
 #include "core/verdict/verdict.h"
 #include "core/verdict/wait_graph.h"
 #include "core/view/view.h"
@@ -35,8 +33,7 @@ static void add_parent(struct ng_group_set *scope, const struct ng_view *view,
 static bool is_culprit(const struct ng_verdict *verdict, const struct ng_view_process *process)
 {
     for (uint32_t i = 0; i < verdict->culprit_count; i++)
-        if (verdict->culprits[i].pid == process->pid &&
-            strcmp(verdict->culprits[i].host, process->host) == 0)
+        if (ng_culprit_is_of(&verdict->culprits[i], process))
             return true;
     return false;
 }

@@ -431,11 +431,6 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
     return 0;
 }
 
-static bool is_of_process(const struct ng_culprit *culprit, const struct ng_view_process *process)
-{
-    return culprit->pid == process->pid && strcmp(culprit->host, process->host) == 0;
-}
-
 /* The group rank of a global rank of a process in the group of the verdict; -1 none. */
 static int rank_in_told(const struct ng_verdict_builder *builder, uint32_t process, int rank)
 {
@@ -460,7 +455,7 @@ int ng_culprits_of_processes(struct ng_verdict_builder *builder)
             const struct ng_view_process *process = ng_verdict_builder_process_of(builder, member);
             int rank = builder->processes.ranks[m];
             bool known = rank < 0 || !process->drives_several ||
-                         !is_of_process(&verdict->culprits[i], process);
+                         !ng_culprit_is_of(&verdict->culprits[i], process);
             for (uint32_t k = 0; k < verdict->culprit_count && !known; k++)
                 known = verdict->culprits[k].rank == rank;
             if (known)
@@ -615,20 +610,18 @@ static bool others_are_done(const struct ng_verdict_builder *builder, const stru
     for (uint32_t i = 0; i < count && wait->seq; i++)
         if (members[i].completed >= wait->seq)
             return true;
-    for (uint32_t i = 0; i < member->record_count && !wait->seq; i++) {
-        const struct ng_view_record *record = &member->records[i];
-        if (record->id != member->pending_record || !record->peer_ordinal)
-            continue;
-        const struct ng_view_member *peer =
-            ng_view_member_among(members, count, record->signature.root);
-        for (uint32_t k = 0; peer && peer != member && k < peer->record_count; k++) {
-            const struct ng_view_record *theirs = &peer->records[k];
-            if (ng_view_record_is_p2p(theirs) && theirs->state == NG_RECORD_COMPLETED &&
-                theirs->signature.op != record->signature.op &&
-                theirs->signature.root == member->group_rank &&
-                theirs->peer_ordinal == record->peer_ordinal)
-                return true;
-        }
+    const struct ng_view_record *record = wait->seq ? NULL : ng_view_pending_record(member);
+    if (!record || !record->peer_ordinal)
+        return false;
+    const struct ng_view_member *peer =
+        ng_view_member_among(members, count, record->signature.root);
+    for (uint32_t k = 0; peer && peer != member && k < peer->record_count; k++) {
+        const struct ng_view_record *theirs = &peer->records[k];
+        if (ng_view_record_is_p2p(theirs) && theirs->state == NG_RECORD_COMPLETED &&
+            theirs->signature.op != record->signature.op &&
+            theirs->signature.root == member->group_rank &&
+            theirs->peer_ordinal == record->peer_ordinal)
+            return true;
     }
     return false;
 }

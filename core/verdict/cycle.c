@@ -285,12 +285,11 @@ static enum ng_op op_called(const struct graph *graph, const struct edge *out,
                             const struct ng_cycle_step *step)
 {
     const struct ng_view_member *member = &graph->view->members[step->stuck];
+    const struct ng_view_record *record = ng_view_pending_record(member);
+    bool p2p = graph->waits->waits[step->wait].type == NG_WAIT_P2P;
 
-    if (graph->waits->waits[step->wait].type == NG_WAIT_P2P && graph->node_of_wait[step->wait])
-        for (uint32_t i = member->record_count; i > 0; i--)
-            if (member->records[i - 1].id == member->pending_record)
-                return (enum ng_op)member->records[i - 1].signature.op;
-    return out->op;
+    return p2p && graph->node_of_wait[step->wait] && record ? (enum ng_op)record->signature.op
+                                                            : out->op;
 }
 
 bool ng_cycle_is_blurred(const struct ng_view *view, const struct ng_wait_graph *waits,

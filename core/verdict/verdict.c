@@ -113,10 +113,9 @@ static void tell_of(struct ng_verdict_builder *builder, uint32_t index)
 /* Is a member's oldest operation in flight a call of an NCCL group? */
 static bool is_in_nccl_group(const struct ng_view_member *member)
 {
-    for (uint32_t i = member->record_count; i > 0; i--)
-        if (member->records[i - 1].id == member->pending_record)
-            return member->records[i - 1].flags & NG_RECORD_IN_GROUP;
-    return false;
+    const struct ng_view_record *record = ng_view_pending_record(member);
+
+    return record && record->flags & NG_RECORD_IN_GROUP;
 }
 
 /*

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "core/nccl/disagreement.h"
 #include "core/nccl/verdict_kind.h"
@@ -30,6 +31,13 @@ struct ng_culprit {
     char host[64];
     char why[512]; /* one sentence */
 };
+
+/* Is this the culprit's process? */
+static inline bool ng_culprit_is_of(const struct ng_culprit *culprit,
+                                    const struct ng_view_process *process)
+{
+    return culprit->pid == process->pid && strcmp(culprit->host, process->host) == 0;
+}
 
 /*
  * One step of an order deadlock: a rank is in an operation that needs the rank of the next step

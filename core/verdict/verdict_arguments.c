@@ -15,14 +15,11 @@ static bool call_of(const struct ng_view_member *member, const struct ng_verdict
     if (verdict->seq)
         return ng_signature_at(member, verdict->seq, ret_signature) &&
                ret_signature->op == (uint32_t)verdict->op;
-    for (uint32_t i = member->record_count; member->pending_record && i > 0; i--) {
-        const struct ng_view_record *record = &member->records[i - 1];
-        if (record->id != member->pending_record)
-            continue;
-        *ret_signature = record->signature;
-        return record->signature.op == (uint32_t)verdict->op;
-    }
-    return false;
+    const struct ng_view_record *record = ng_view_pending_record(member);
+    if (!record)
+        return false;
+    *ret_signature = record->signature;
+    return record->signature.op == (uint32_t)verdict->op;
 }
 
 /* Does the operation have an element count that means the same on each rank? */

@@ -123,11 +123,6 @@ static void revive(struct ng_view_process *process)
         process->life = NG_LIFE_ENDED_BY_GUARD;
 }
 
-static bool is_of(const struct ng_culprit *culprit, const struct ng_view_process *process)
-{
-    return culprit->pid == process->pid && strcmp(culprit->host, process->host) == 0;
-}
-
 int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict,
                     struct ng_arena *arena, struct ng_view *ret_past,
                     struct ng_victims *ret_victims)
@@ -158,7 +153,7 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
     for (uint32_t c = 0; c < verdict->culprit_count; c++)
         for (uint32_t i = 0; i < view->process_count; i++) {
             const struct ng_culprit *culprit = &verdict->culprits[c];
-            if (!is_of(culprit, &past[i]) || past[i].life == view->processes[i].life)
+            if (!ng_culprit_is_of(culprit, &past[i]) || past[i].life == view->processes[i].life)
                 continue;
             if (culprit->gone_ns > ret_victims->gave_up_ns)
                 ret_victims->gave_up_ns = culprit->gone_ns;

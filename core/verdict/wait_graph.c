@@ -212,10 +212,9 @@ static bool done(enum ng_record_state state)
 /* The oldest operation of a member in flight; NULL none, or not recorded. */
 static const struct ng_view_record *pending_of(const struct ng_view_member *member)
 {
-    for (uint32_t i = member->record_count; i > 0 && member->pending_record; i--)
-        if (member->records[i - 1].id == member->pending_record)
-            return done(member->records[i - 1].state) ? NULL : &member->records[i - 1];
-    return NULL;
+    const struct ng_view_record *record = ng_view_pending_record(member);
+
+    return record && !done(record->state) ? record : NULL;
 }
 
 /* Is work of another communicator in flight between two calls of a member on one stream? `to` NULL:

@@ -427,6 +427,14 @@ const struct ng_view_record *ng_view_collective(const struct ng_view_member *mem
     return NULL;
 }
 
+const struct ng_view_record *ng_view_pending_record(const struct ng_view_member *member)
+{
+    for (uint32_t i = member->record_count; i > 0 && member->pending_record; i--)
+        if (member->records[i - 1].id == member->pending_record)
+            return &member->records[i - 1];
+    return NULL;
+}
+
 const struct ng_view_record *ng_view_aborted_wait(const struct ng_view_member *member,
                                                   int64_t *ret_waited_ns)
 {

@@ -498,6 +498,9 @@ const struct ng_view_member *ng_view_member(const struct ng_view *view, uint32_t
 /* The record of a member's collective `seq`; NULL not recorded. */
 const struct ng_view_record *ng_view_collective(const struct ng_view_member *member, uint64_t seq);
 
+/* The record of a member's oldest operation in flight; NULL none, or not recorded. */
+const struct ng_view_record *ng_view_pending_record(const struct ng_view_member *member);
+
 /* The collective that a member was in when its program aborted the communicator, and for how long,
  * if the process ended within seconds of that; NULL none. */
 const struct ng_view_record *ng_view_aborted_wait(const struct ng_view_member *member,

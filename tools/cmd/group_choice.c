@@ -58,14 +58,9 @@ int ng_group_choice_find(const char *command, const struct ng_view *view, const 
                          bool in_use, uint64_t *ret_id)
 {
     char mend[900], groups[800];
-    uint32_t found = UINT32_MAX, count = 0;
     uint64_t id = is_id(text) ? strtoull(text, NULL, 16) : 0;
+    uint32_t found = id ? ng_view_find_group(view, id) : UINT32_MAX, count = found != UINT32_MAX;
 
-    for (uint32_t i = 0; id && i < view->group_count; i++)
-        if (view->groups[i].id == id) {
-            found = i;
-            count = 1;
-        }
     /* Of several groups of one name, those that have ended do not count. */
     for (int over = 0; over < 2 && !count; over++)
         for (uint32_t i = 0; *text && i < view->group_count; i++)

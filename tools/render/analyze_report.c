@@ -77,12 +77,10 @@ static void look_at_call(const struct ng_view *view, const struct ng_view_call *
         (activity->doing == DOING_WORK && call->age_ns < activity->age_ns / 2))
         return;
     activity->doing = DOING_CALL;
-    activity->group_id = 0;
-    for (uint32_t g = 0; call->group_id && g < view->group_count; g++)
-        if (view->groups[g].id == call->group_id) {
-            activity->group = g;
-            activity->group_id = call->group_id;
-        }
+    uint32_t group = call->group_id ? ng_view_find_group(view, call->group_id) : UINT32_MAX;
+    activity->group_id = group == UINT32_MAX ? 0 : call->group_id;
+    if (activity->group_id)
+        activity->group = group;
     activity->seq = call->seq;
     activity->op = call->op;
     activity->started = false;

@@ -236,11 +236,10 @@ int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *ma
 static const struct ng_view_record *told_record(const struct ng_view *view,
                                                 const struct ng_view_member *member)
 {
-    const struct ng_view_record *told = NULL;
-
-    for (uint32_t i = 0; i < member->record_count; i++)
-        if (!member->pending_record || member->records[i].id == member->pending_record)
-            told = &member->records[i];
+    uint32_t count = member->record_count;
+    const struct ng_view_record *told = member->pending_record ? ng_view_pending_record(member)
+                                        : count                ? &member->records[count - 1]
+                                                               : NULL;
     const struct ng_view_call_stack *stack = told ? ng_view_call_stack(view, told) : NULL;
     return stack && stack->count && stack->frames[0].is_python ? told : NULL;
 }

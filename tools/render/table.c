@@ -145,9 +145,9 @@ static void take_work(struct ng_table_row *row)
     row->op = member->pending_seq && member->pending_seq == member->entered
                   ? (enum ng_op)member->last.op
                   : NG_OP_NONE;
-    for (uint32_t i = 0; i < member->record_count; i++)
-        if (member->records[i].id == member->pending_record)
-            row->op = (enum ng_op)member->records[i].signature.op;
+    const struct ng_view_record *record = ng_view_pending_record(member);
+    if (record)
+        row->op = (enum ng_op)record->signature.op;
 }
 
 /* Calls, sorted into their processes: those of process p are list[start[p]] to list[start[p + 1]].
@@ -262,8 +262,7 @@ static uint32_t match_culprits(const struct ng_table *table, const struct ng_cul
         const struct ng_culprit *culprit = &table->verdict->culprits[i];
         bool found = false;
         for (uint32_t p = 0; culprit->pid && p < view->process_count; p++) {
-            const struct ng_view_process *process = &view->processes[p];
-            if (process->pid != culprit->pid || strcmp(process->host, culprit->host) != 0)
+            if (!ng_culprit_is_of(culprit, &view->processes[p]))
                 continue;
             found = true;
             if (!culprit_of[p])
