@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/sort.h"
 #include "core/verdict/usual.h"
 
 /* After this many steps the shortest cycle so far is good enough. */
@@ -57,20 +58,14 @@ static bool comes_before(const struct ng_view *view, const struct ng_wait *a,
 /* Waits in the order of their groups' ids. */
 static uint32_t *sort_waits(const struct graph *graph)
 {
+    const struct ng_wait *waits = graph->waits->waits;
     uint32_t count = graph->waits->count;
     uint32_t *order = ng_arena_alloc(graph->arena, (count + 1) * sizeof(*order));
 
     for (uint32_t i = 0; order && i < count; i++)
         order[i] = i;
-    for (uint32_t gap = count / 2; order && gap > 0; gap /= 2)
-        for (uint32_t i = gap; i < count; i++) {
-            uint32_t moving = order[i], k = i;
-            for (; k >= gap && comes_before(graph->view, &graph->waits->waits[moving],
-                                            &graph->waits->waits[order[k - gap]]);
-                 k -= gap)
-                order[k] = order[k - gap];
-            order[k] = moving;
-        }
+    if (order)
+        NG_SORT(order, count, comes_before(graph->view, &waits[*a], &waits[*b]));
     return order;
 }
 
@@ -152,19 +147,6 @@ static int add_edges(struct graph *graph, uint32_t from, uint32_t index, enum ng
     return 0;
 }
 
-/* Sorts the edges of one node by the node they lead to. */
-static void sort_edges(struct edge *edges, uint32_t count)
-{
-    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
-        for (uint32_t i = gap; i < count; i++) {
-            struct edge moving = edges[i];
-            uint32_t k = i;
-            for (; k >= gap && edges[k - gap].to > moving.to; k -= gap)
-                edges[k] = edges[k - gap];
-            edges[k] = moving;
-        }
-}
-
 static int add_all_edges(struct graph *graph)
 {
     graph->first = ng_arena_alloc(graph->arena, (graph->node_count + 2) * sizeof(*graph->first));
@@ -183,8 +165,9 @@ static int add_all_edges(struct graph *graph)
         if (error)
             return error;
         graph->first[n + 1] = graph->edge_count;
-        if (graph->edge_count > graph->first[n])
-            sort_edges(&graph->edges[graph->first[n]], graph->edge_count - graph->first[n]);
+        /* By the node to which they lead. */
+        struct edge *edges = graph->edges ? &graph->edges[graph->first[n]] : NULL;
+        NG_SORT(edges, graph->edge_count - graph->first[n], a->to < b->to);
     }
     return 0;
 }

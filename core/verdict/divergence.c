@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "core/util/sort.h"
 #include "core/view/signature.h"
 
 /* The range of collectives of which a member knows the hash; there may be gaps. */
@@ -45,18 +46,6 @@ static struct span span_of(const struct ng_view_member *member, uint64_t last)
     return span;
 }
 
-static void sort_numbers(uint64_t *numbers, uint32_t count)
-{
-    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
-        for (uint32_t i = gap; i < count; i++) {
-            uint64_t moving = numbers[i];
-            uint32_t k = i;
-            for (; k >= gap && numbers[k - gap] > moving; k -= gap)
-                numbers[k] = numbers[k - gap];
-            numbers[k] = moving;
-        }
-}
-
 /* The newest of the collectives that most spans cover; 0: none is covered by two. */
 static uint64_t most_covered(const struct span *spans, uint32_t count, struct ng_arena *arena)
 {
@@ -71,8 +60,8 @@ static uint64_t most_covered(const struct span *spans, uint32_t count, struct ng
         from[i] = spans[i].from;
         to[i] = spans[i].to;
     }
-    sort_numbers(from, count);
-    sort_numbers(to, count);
+    NG_SORT(from, count, *a < *b);
+    NG_SORT(to, count, *a < *b);
     /* A range that most spans cover ends where the first of these spans ends. */
     for (uint32_t ended = 0; ended < count; ended++) {
         while (begun < count && from[begun] <= to[ended])

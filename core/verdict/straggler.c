@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/sort.h"
 #include "core/view/signature.h"
 
 #define CHANCE_MAX 0.001 /* probability of naming a rank if all are alike */
@@ -56,23 +57,10 @@ static bool list_ranks(const struct ng_view *view, uint32_t group, struct ng_are
     return ranks.members != NULL;
 }
 
-/* Shell sort: qsort may call malloc, which the guard's threads must not. */
-static void sort_values(int64_t *values, uint32_t count)
-{
-    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
-        for (uint32_t i = gap; i < count; i++) {
-            int64_t value = values[i];
-            uint32_t k = i;
-            for (; k >= gap && values[k - gap] > value; k -= gap)
-                values[k] = values[k - gap];
-            values[k] = value;
-        }
-}
-
 /* Sorts `count` numbers and returns their median; of the middle two, the lower. */
 static int64_t median_of(int64_t *values, uint32_t count)
 {
-    sort_values(values, count);
+    NG_SORT(values, count, *a < *b);
     return values[(count - 1) / 2];
 }
 
@@ -261,9 +249,8 @@ static int blame(const struct ng_view *view, const struct ng_straggler *straggle
     struct ng_signature signature;
     struct ng_culprit *culprit = ng_arena_alloc(&verdict->arena, sizeof(*culprit));
     int *waiting = ng_arena_alloc(&verdict->arena, (count + 1) * sizeof(*waiting));
-    int64_t *ranks = ng_arena_alloc(&verdict->arena, (count + 1) * sizeof(*ranks));
 
-    if (!culprit || !waiting || !ranks)
+    if (!culprit || !waiting)
         return -ENOMEM;
     culprit->rank = ng_view_rank(view, member);
     culprit->group_rank = member->group_rank;
@@ -287,10 +274,8 @@ static int blame(const struct ng_view *view, const struct ng_straggler *straggle
     for (uint32_t i = 0; i < count; i++)
         if (members[i].group_rank != member->group_rank &&
             (i == 0 || members[i - 1].group_rank != members[i].group_rank))
-            ranks[verdict->waiting_count++] = ng_view_rank(view, &members[i]);
-    sort_values(ranks, verdict->waiting_count);
-    for (uint32_t i = 0; i < verdict->waiting_count; i++)
-        waiting[i] = (int)ranks[i];
+            waiting[verdict->waiting_count++] = ng_view_rank(view, &members[i]);
+    NG_SORT(waiting, verdict->waiting_count, *a < *b);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 
+#include "core/util/sort.h"
 #include "core/verdict/wait_graph.h"
 #include "core/view/signature.h"
 
@@ -42,14 +43,7 @@ static uint32_t thread_of(const struct ng_view_member *member)
 /* Sorts by record id, which grows with every call of a process. False: two ids are the same. */
 static bool sort(struct calls *calls)
 {
-    for (uint32_t gap = calls->count / 2; gap > 0; gap /= 2)
-        for (uint32_t i = gap; i < calls->count; i++) {
-            struct made moving = calls->made[i];
-            uint32_t k = i;
-            for (; k >= gap && calls->made[k - gap].record->id > moving.record->id; k -= gap)
-                calls->made[k] = calls->made[k - gap];
-            calls->made[k] = moving;
-        }
+    NG_SORT(calls->made, calls->count, a->record->id < b->record->id);
     for (uint32_t i = 1; i < calls->count; i++)
         if (calls->made[i - 1].record->id == calls->made[i].record->id)
             return false;

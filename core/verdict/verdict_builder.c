@@ -4,6 +4,7 @@
  * Pure.
  */
 #include "core/verdict/verdict_builder.h"
+#include "core/util/sort.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -66,18 +67,6 @@ void ng_verdict_builder_set_group(struct ng_verdict_builder *builder, uint32_t g
     snprintf(verdict->group_name, sizeof(verdict->group_name), "%s", in_view->name);
 }
 
-static void sort_ints(int *values, uint32_t count)
-{
-    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
-        for (uint32_t i = gap; i < count; i++) {
-            int value = values[i];
-            uint32_t k = i;
-            for (; k >= gap && values[k - gap] > value; k -= gap)
-                values[k] = values[k - gap];
-            values[k] = value;
-        }
-}
-
 /* Orders by rank; culprits without a rank come last. */
 static bool culprit_comes_before(const struct ng_culprit *a, const struct ng_culprit *b)
 {
@@ -88,16 +77,7 @@ static bool culprit_comes_before(const struct ng_culprit *a, const struct ng_cul
 
 void ng_verdict_builder_sort_culprits(struct ng_culprit *culprits, uint32_t count)
 {
-    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
-        for (uint32_t i = gap; i < count; i++) {
-            uint32_t k = i;
-            if (!culprit_comes_before(&culprits[k], &culprits[k - gap]))
-                continue;
-            struct ng_culprit moving = culprits[i];
-            for (; k >= gap && culprit_comes_before(&moving, &culprits[k - gap]); k -= gap)
-                culprits[k] = culprits[k - gap];
-            culprits[k] = moving;
-        }
+    NG_SORT(culprits, count, culprit_comes_before(a, b));
 }
 
 /* Lists each waiting rank once, excluding culprits (already sorted). */
@@ -113,7 +93,7 @@ int ng_verdict_builder_list_waiting(struct ng_verdict_builder *builder)
     for (uint32_t i = 0; i < view->member_count; i++)
         if (builder->waits.wait_of_member[i] >= 0 || builder->waits.held[i])
             verdict->waiting[count++] = builder->processes.ranks[i];
-    sort_ints(verdict->waiting, count);
+    NG_SORT(verdict->waiting, count, *a < *b);
     for (uint32_t i = 0; i < count; i++) {
         int rank = verdict->waiting[i];
         while (culprit < verdict->culprit_count && verdict->culprits[culprit].rank >= 0 &&
@@ -148,6 +128,6 @@ int ng_verdict_builder_list_waiting_in(struct ng_verdict_builder *builder, uint3
         if (!blamed && (members[i].pending_record || members[i].entered > members[i].scheduled))
             verdict->waiting[verdict->waiting_count++] = rank;
     }
-    sort_ints(verdict->waiting, verdict->waiting_count);
+    NG_SORT(verdict->waiting, verdict->waiting_count, *a < *b);
     return 0;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/sort.h"
 #include "core/util/text.h"
 
 /* At most this many ranks of one host are listed. */
@@ -67,15 +68,7 @@ static void sort_by_host(const struct ng_view *view, uint32_t *of_host)
 
     for (uint32_t i = 0; i < count; i++)
         of_host[i] = i;
-    for (uint32_t gap = count / 2; gap > 0; gap /= 2)
-        for (uint32_t i = gap; i < count; i++) {
-            uint32_t moving = of_host[i], k = i;
-            for (; k >= gap &&
-                   comes_before(&view->processes[moving], &view->processes[of_host[k - gap]]);
-                 k -= gap)
-                of_host[k] = of_host[k - gap];
-            of_host[k] = moving;
-        }
+    NG_SORT(of_host, count, comes_before(&view->processes[*a], &view->processes[*b]));
 }
 
 static int find_hosts(const struct ng_view *view, struct ng_arena *arena,
