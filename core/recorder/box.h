@@ -545,6 +545,12 @@ struct ng_box_registrations {
 };
 #define NG_BOX_REGISTRATIONS_BYTES 96
 
+/* Its counts, as struct ng_view_registration has them, too. */
+#define NG_REGISTRATION_COUNTS(DO)                                                                 \
+    DO(segments)                                                                                   \
+    DO(segment_bytes)                                                                              \
+    DO(bytes) DO(registered_bytes) DO(made) DO(ended) DO(failed) DO(deferred) DO(spent_ns)
+
 enum ng_frames_state {
     NG_FRAMES_WRITING = 1,
     NG_FRAMES_PART = 2,  /* more frames are not known yet */

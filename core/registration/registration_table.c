@@ -151,15 +151,8 @@ void ng_registration_table_tell_new(struct ng_registration_table *table)
     NG_STORE(told->generation, 0);
     atomic_thread_fence(memory_order_release);
     NG_STORE(told->closed, 0);
-    NG_STORE(told->segments, 0);
-    NG_STORE(told->segment_bytes, 0);
-    NG_STORE(told->bytes, 0);
-    NG_STORE(told->registered_bytes, 0);
-    NG_STORE(told->made, 0);
-    NG_STORE(told->ended, 0);
-    NG_STORE(told->failed, 0);
-    NG_STORE(told->deferred, 0);
-    NG_STORE(told->spent_ns, 0);
+#define CLEAR(count) NG_STORE(told->count, 0);
+    NG_REGISTRATION_COUNTS(CLEAR)
     atomic_store_explicit(&told->generation, table->generation, memory_order_release);
 }
 

@@ -473,15 +473,8 @@ static void put_registration(struct ng_json *json, const struct ng_view_registra
         return;
     }
     ng_json_open_object(json, "registration", NG_JSON_COMPACT);
-    put_uint(json, "segments", told->segments);
-    put_uint(json, "segment_bytes", told->segment_bytes);
-    put_uint(json, "bytes", told->bytes);
-    put_uint(json, "registered_bytes", told->registered_bytes);
-    put_uint(json, "made", told->made);
-    put_uint(json, "ended", told->ended);
-    put_uint(json, "failed", told->failed);
-    put_uint(json, "deferred", told->deferred);
-    put_uint(json, "spent_ns", told->spent_ns);
+#define PUT(count) put_uint(json, #count, told->count);
+    NG_REGISTRATION_COUNTS(PUT)
     ng_json_bool(json, "closed", told->closed);
     ng_json_close_object(json);
 }

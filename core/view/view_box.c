@@ -106,17 +106,9 @@ static void read_registration(const struct ng_box *box, uint32_t slot,
     uint32_t generation = atomic_load_explicit(&from->generation, memory_order_acquire);
     if (!generation || generation != NG_LOAD(box->groups[slot].generation))
         return;
-    struct ng_view_registration registration = {.known = true,
-                                                .closed = NG_LOAD(from->closed),
-                                                .segments = NG_LOAD(from->segments),
-                                                .segment_bytes = NG_LOAD(from->segment_bytes),
-                                                .bytes = NG_LOAD(from->bytes),
-                                                .registered_bytes = NG_LOAD(from->registered_bytes),
-                                                .made = NG_LOAD(from->made),
-                                                .ended = NG_LOAD(from->ended),
-                                                .failed = NG_LOAD(from->failed),
-                                                .deferred = NG_LOAD(from->deferred),
-                                                .spent_ns = NG_LOAD(from->spent_ns)};
+    struct ng_view_registration registration = {.known = true, .closed = NG_LOAD(from->closed)};
+#define READ(count) registration.count = NG_LOAD(from->count);
+    NG_REGISTRATION_COUNTS(READ)
     atomic_thread_fence(memory_order_acquire);
     if (NG_LOAD(from->generation) == generation)
         *ret_registration = registration;

@@ -479,15 +479,8 @@ static void code_registration(struct ng_coder *coder, struct ng_view_registratio
 {
     told->known = true;
     NUMBER(told->closed);
-    NUMBER(told->segments);
-    NUMBER(told->segment_bytes);
-    NUMBER(told->bytes);
-    NUMBER(told->registered_bytes);
-    NUMBER(told->made);
-    NUMBER(told->ended);
-    NUMBER(told->failed);
-    NUMBER(told->deferred);
-    NUMBER(told->spent_ns);
+#define COUNT(count) NUMBER(told->count);
+    NG_REGISTRATION_COUNTS(COUNT)
 }
 
 bool ng_code_has_host_calls(const struct ng_view_member *member)

@@ -22,15 +22,8 @@ static void add_member(struct ng_view_registration *sum, const struct ng_view_me
         return;
     sum->closed = told->closed && (!sum->known || sum->closed);
     sum->known = true;
-    add(&sum->segments, told->segments);
-    add(&sum->segment_bytes, told->segment_bytes);
-    add(&sum->bytes, told->bytes);
-    add(&sum->registered_bytes, told->registered_bytes);
-    add(&sum->made, told->made);
-    add(&sum->ended, told->ended);
-    add(&sum->failed, told->failed);
-    add(&sum->deferred, told->deferred);
-    add(&sum->spent_ns, told->spent_ns);
+#define ADD(count) add(&sum->count, told->count);
+    NG_REGISTRATION_COUNTS(ADD)
 }
 
 void ng_memory_sums_group(const struct ng_view *view, uint32_t group,

@@ -307,18 +307,10 @@ static void get_registration(const json_t *from, struct ng_view_registration *re
 {
     if (!json_is_object(from))
         return;
-    *ret_told =
-        (struct ng_view_registration){.known = true,
-                                      .closed = json_is_true(json_object_get(from, "closed")),
-                                      .segments = get_uint(from, "segments"),
-                                      .segment_bytes = get_uint(from, "segment_bytes"),
-                                      .bytes = get_uint(from, "bytes"),
-                                      .registered_bytes = get_uint(from, "registered_bytes"),
-                                      .made = get_uint(from, "made"),
-                                      .ended = get_uint(from, "ended"),
-                                      .failed = get_uint(from, "failed"),
-                                      .deferred = get_uint(from, "deferred"),
-                                      .spent_ns = get_uint(from, "spent_ns")};
+    ret_told->known = true;
+    ret_told->closed = json_is_true(json_object_get(from, "closed"));
+#define GET(count) ret_told->count = get_uint(from, #count);
+    NG_REGISTRATION_COUNTS(GET)
 }
 
 static void get_host_calls(const json_t *from, struct ng_view_host_calls *ret_calls)
