@@ -623,7 +623,8 @@ TEST_F(CallPath, TheFirstWorksAreMadeWithTheCommunicatorAndDisturbNoCapture)
     made_calls.held = true;
     for (int i = 0; i < FIRST_WORKS; i++)
         made_all_reduce(0, comm, made_stream(1), OK);
-    EXPECT_EQ(made_calls.plain_events, plain + 2 * FIRST_WORKS) << "enough for all communicators there";
+    EXPECT_EQ(made_calls.plain_events, plain + 2 * FIRST_WORKS)
+        << "enough for all communicators there";
     made_all_reduce(0, comm, made_stream(1), OK);
     EXPECT_EQ(made_calls.plain_events, plain + 2 * (FIRST_WORKS + 64));
     made_calls.held = false;
