@@ -141,8 +141,8 @@ static bool is_news(const struct ng_verdict *verdict, struct ng_incident *ret_wa
                                        .stalled_ns = NG_KNOWN_DEATHS_STALL_NS,
                                        .since_mono_ns = ng_clock_mono_ns() - verdict->stalled_ns};
     /* A rank that left because another one does not answer is reported only once it is known
-     * whether that other one is gone. */
-    if (!ng_known_deaths_is_end(verdict->kind) || verdict->may_be_gone)
+     * whether that other one is gone; ranks of a host that are lost, once it is known which. */
+    if (!ng_known_deaths_is_end(verdict->kind) || verdict->may_be_gone || verdict->more_may_be_lost)
         return false;
     /* A rank that leaves or dies while others still clean up has done its part. A rank that leaves
      * a group whose calls differ does so because of that report. */
@@ -179,8 +179,10 @@ static enum found look_for_news(enum ng_snapshot_range range, int64_t stalled_ns
         /* The wait that it gave up was reported, or will be when others have waited for as long. */
         if (ret_verdict->gave_up_ns)
             ng_known_deaths_start_clock(ret_verdict->group_id, ret_verdict->seq, ret_verdict->op);
-        found =
-            ng_known_deaths_is_end(ret_verdict->kind) && !ret_verdict->may_be_gone ? TOLD : NOTHING;
+        found = ng_known_deaths_is_end(ret_verdict->kind) && !ret_verdict->may_be_gone &&
+                        !ret_verdict->more_may_be_lost
+                    ? TOLD
+                    : NOTHING;
         ng_verdict_fini(ret_verdict);
     }
     ng_view_fini(ret_view);

@@ -227,8 +227,10 @@ static bool is_slow_call(const struct ng_alarm *alarm, const struct ng_verdict *
 /* A rank that does not answer counts as gone once the store has had no sign of it for this long. */
 static bool is_early(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
-    return alarm && alarm->failed && verdict->may_be_gone &&
-           (verdict->kind == NG_KIND_ASYNC_ERROR || verdict->kind == NG_KIND_LEFT_EARLY) &&
+    bool others = verdict->may_be_gone &&
+                  (verdict->kind == NG_KIND_ASYNC_ERROR || verdict->kind == NG_KIND_LEFT_EARLY);
+
+    return alarm && alarm->failed && (others || verdict->more_may_be_lost) &&
            alarm->age_ns < ng_guard.config.store_ttl_ns + GONE_MARGIN_NS;
 }
 
@@ -260,11 +262,15 @@ static bool may_be_over(const struct ng_alarm *alarm, const struct ng_view *view
 }
 
 /* A rank of another host that neither answers nor arrives may be frozen: the other processes of its
- * host check once a second. A deadline does not wait for them. */
+ * host check once a second. Or it may be lost with others of its host. A deadline does not wait for
+ * that. */
 static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict *verdict)
 {
-    if (!is_about_time(alarm) || alarm->level != NG_INCIDENT_SUSPECT ||
-        verdict->kind != NG_KIND_MISSING_RANK)
+    if (!is_about_time(alarm) || alarm->level != NG_INCIDENT_SUSPECT)
+        return false;
+    if (verdict->more_may_be_lost)
+        return true;
+    if (verdict->kind != NG_KIND_MISSING_RANK)
         return false;
     for (uint32_t i = 0; i < verdict->culprit_count; i++)
         if (verdict->culprits[i].quiet_ns && verdict->culprits[i].quiet_ns < NEIGHBOURS_NS)

@@ -249,6 +249,22 @@ static bool is_consequence(const struct first_death *first, const struct ng_view
     return dead && age_ns < first->lost_ns - DEATHS_TOGETHER_NS - SIGN_OF_LIFE_NS;
 }
 
+/* Is a rank lost, while another process of its host does not answer? Each process has a sign of
+ * life of its own, so those of a host are not lost at the same moment. */
+static bool more_may_be_lost(const struct ng_verdict_builder *builder,
+                             const struct absence *absences, uint32_t count)
+{
+    const struct ng_view_index *index = &builder->processes;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ng_view_process *process = absences[i].process;
+        if (process && process->life == NG_LIFE_LOST &&
+            index->hosts[index->host[process - builder->view->processes]].quiet)
+            return true;
+    }
+    return false;
+}
+
 int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wait *wait,
                           enum ng_cause cause)
 {
@@ -315,6 +331,8 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
     /* One may have failed because of the other, or because of another absentee. */
     if (worst == NG_CAUSE_FAULT && (verdict->culprit_count > 1 || wait->absentee_count > 1))
         verdict->confidence = NG_CONFIDENCE_LIKELY;
+    verdict->more_may_be_lost =
+        worst == NG_CAUSE_DEAD && more_may_be_lost(builder, absences, wait->absentee_count);
     verdict->kind = worst == NG_CAUSE_DEAD         ? NG_KIND_DEAD_RANK
                     : worst == NG_CAUSE_LEFT       ? NG_KIND_LEFT_EARLY
                     : worst == NG_CAUSE_STOPPED    ? NG_KIND_STOPPED_RANK

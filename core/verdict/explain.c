@@ -167,11 +167,17 @@ static void add_loss(struct ng_text *text, const struct ng_view_index *processes
     if (host->silent)
         ng_text_add(text, ": it may be down or cut off, or its process%s frozen or gone",
                     host->count == 1 ? "" : "es");
+    else if (host->answers)
+        ng_text_add(text,
+                    ", though others on its host %.63s have: it may be frozen or gone, or may not "
+                    "reach the "
+                    "store",
+                    lost->host);
     else
         ng_text_add(
             text,
-            ", though others on its host %.63s are: it may be frozen or gone, or may not reach the "
-            "store",
+            ", and others on its host %.63s do not answer: it may be down or cut off, or its "
+            "processes frozen or gone",
             lost->host);
 }
 

@@ -107,6 +107,9 @@ struct ng_verdict {
     /* For a remote error, or a rank that left because NCCL reported one: no rank is known to be the
      * reason, and ranks of the group do not answer. If they are gone, that will be known soon. */
     bool may_be_gone;
+    /* On a host with ranks that are lost, other processes do not answer. If they are lost, too,
+     * that will be known soon: once nothing has been heard of them for as long. */
+    bool more_may_be_lost;
     /* A rank that others wait for has ended, so what they wait for will certainly never happen,
      * though which rank is wrong is only likely. */
     bool end_is_certain;

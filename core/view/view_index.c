@@ -91,8 +91,11 @@ static int find_hosts(const struct ng_view *view, struct ng_arena *arena,
         current->count++;
         current->lost += process->life == NG_LIFE_LOST;
         if (process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_STOPPED ||
-            process->life == NG_LIFE_UNKNOWN)
+            process->life == NG_LIFE_UNKNOWN) {
             current->silent = false;
+            current->answers |= !process->quiet_ns;
+            current->quiet |= process->quiet_ns > 0;
+        }
         host[of_host[i]] = count - 1;
     }
     processes->hosts = hosts;

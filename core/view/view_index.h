@@ -12,7 +12,9 @@
 struct ng_view_host {
     uint32_t first, count; /* its processes in ng_view_index.of_host */
     uint32_t lost;         /* how many of them are NG_LIFE_LOST */
-    bool silent; /* no process on it is known to be alive: those that are not lost have ended */
+    bool silent;  /* no process on it is known to be alive: those that are not lost have ended */
+    bool answers; /* one that is alive has answered when last asked */
+    bool quiet;   /* one that is alive, as far as is known, has not */
 };
 
 struct ng_view_index {

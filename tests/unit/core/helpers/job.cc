@@ -347,6 +347,7 @@ Judgement judge(const Job &job, int64_t stalled_ns, bool watchdog, bool nan, boo
     judgement.json = written([&](int fd) { EXPECT_EQ(ng_report_write_json(&verdict, fd), 0); });
     judgement.cycle.assign(verdict.cycle, verdict.cycle + verdict.cycle_count);
     judgement.may_be_gone = verdict.may_be_gone;
+    judgement.more_may_be_lost = verdict.more_may_be_lost;
     judgement.end_is_certain = verdict.end_is_certain;
     judgement.gave_up_ns = verdict.gave_up_ns;
     judgement.all_came = verdict.all_came;

@@ -181,7 +181,7 @@ struct Judgement {
     std::vector<std::string> whys, missing;
     std::string line, text, json;
     std::vector<struct ng_verdict_step> cycle;
-    bool may_be_gone, end_is_certain, all_came;
+    bool may_be_gone, more_may_be_lost, end_is_certain, all_came;
     int64_t gave_up_ns;
 };
 Judgement judge(const Job &job, int64_t stalled_ns = STALLED, bool watchdog = false,

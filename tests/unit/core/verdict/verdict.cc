@@ -612,9 +612,20 @@ TEST(Verdict, OneOfAHostThatIsLostAloneIsNotTheWholeHost)
     put_on_hosts(job, {4}, 7 * NG_S);
     Judgement judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {4}, NG_CONFIDENCE_LIKELY);
     EXPECT_EQ(judgement.whys.at(0).find("has sent no message for 7.0 s, though others on its host "
-                                        "n2 are"),
+                                        "n2 have"),
               0u)
         << judgement.whys[0];
+    EXPECT_FALSE(judgement.more_may_be_lost);
+
+    /* Each has a sign of life of its own: the other may be gone, too. */
+    job.process(5).quiet_ns = NG_S;
+    judgement = expect_verdict(job, NG_KIND_DEAD_RANK, {4}, NG_CONFIDENCE_LIKELY);
+    EXPECT_EQ(judgement.whys.at(0).find("has sent no message for 7.0 s, and others on its host n2 "
+                                        "do not answer: it may be down or cut off"),
+              0u)
+        << judgement.whys[0];
+    EXPECT_TRUE(judgement.more_may_be_lost);
+    job.process(5).quiet_ns = 0;
 
     /* Where there was only one, nobody can tell it from its host. */
     job.process(4).host = "alone";
