@@ -36,7 +36,7 @@ static void take(void *context, size_t index, const struct ng_kv_bytes *value)
 {
     struct fetching *fetching = context;
     struct ng_peer_progress *blob = &fetching->blobs[index / 2];
-    char text[48], *rest;
+    char text[NG_SIGN_BYTES], *rest;
 
     if (!value)
         return;

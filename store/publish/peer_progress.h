@@ -13,6 +13,9 @@
 #include "core/view/view.h"
 #include "store/publish/publish.h"
 
+/* Room for a sign of life: ms since the progress changed, the question answered, the writer. */
+#define NG_SIGN_BYTES 64
+
 struct ng_kv;
 
 /* Slots of a job; a larger count on the store is invalid. */

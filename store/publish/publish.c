@@ -185,15 +185,18 @@ static void round_of(struct ng_publisher *p)
         if (!p->slot.joined && ng_publisher_join(p) != 0)
             return;
     }
-    if (ng_publisher_label_groups(p) != 0 || ng_publisher_fetch_grown(p) != 0 ||
-        (now - p->slot.kept_ns >= AGAIN_NS && ng_publisher_keep_counters(p) != 0))
-        return;
     uint64_t digest = ng_publisher_hash_box(p->options.own_box);
     bool due = now - p->progress.stored_ns >= AGAIN_NS || !p->progress.stored_ns ||
                (digest != p->progress.digest && now - p->progress.published_ns >= PUBLISH_NS);
+    bool signs = now - p->progress.signed_ns >= p->options.ttl_ns / 3;
+    if ((due || signs) && ng_publisher_check_slot(p) != 0)
+        return;
+    if (ng_publisher_label_groups(p) != 0 || ng_publisher_fetch_grown(p) != 0 ||
+        (now - p->slot.kept_ns >= AGAIN_NS && ng_publisher_keep_counters(p) != 0))
+        return;
     if (due ? ng_publisher_publish(p, false) != 0 : 0)
         return;
-    if (!due && now - p->progress.signed_ns >= p->options.ttl_ns / 3) {
+    if (!due && signs) {
         p->progress.signed_ns = now;
         if (ng_publisher_queue_sign(p) != 0 || ng_publisher_flush(p) != 0)
             return;
@@ -266,7 +269,7 @@ static void refresh(struct ng_publisher *p)
 {
     /* Without the label of a group that was created since the last round, that process would take
      * us for another run. */
-    if (ng_publisher_label_groups(p) != 0)
+    if (ng_publisher_check_slot(p) != 0 || ng_publisher_label_groups(p) != 0)
         return;
     /* The progress published in normal operation has few records, and the calls may have diverged
      * before them. */

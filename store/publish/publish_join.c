@@ -107,6 +107,38 @@ int ng_publisher_verify(struct ng_publisher *p)
     return holds ? ng_publisher_keep_counters(p) : 0;
 }
 
+/* Who wrote a sign of life last: the process that has the slot. 0: nobody, or a neighbour. */
+static uint64_t uid_of_sign(const struct ng_kv_bytes *value)
+{
+    char text[NG_SIGN_BYTES], *rest;
+
+    ng_kv_text(value, text, sizeof(text));
+    strtoll(text, &rest, 10);
+    strtoull(rest, &rest, 16);
+    return strtoull(rest, NULL, 16);
+}
+
+/*
+ * A store that lost its keys gives out slots anew, and a process whose connection outlived that, or
+ * was made anew within a write, does not notice: it goes on writing to a slot that another has
+ * been given.
+ * Whoever finds the other's sign of life in its slot, and not its own progress, joins again. The
+ * last to write progress stays; since each looks before it writes, exactly one of two leaves.
+ */
+int ng_publisher_check_slot(struct ng_publisher *p)
+{
+    struct ng_kv_bytes value;
+    char key[KEY_BYTES];
+
+    ng_publisher_number_key(key, 'l', p->slot.number);
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error && error != -ENOENT)
+        return ng_publisher_failed(p, error);
+    bool ours = !error && uid_of_sign(&value) == ng_box_uid(p->options.own_box->header);
+    error = ours ? 0 : ng_publisher_verify(p);
+    return error || p->slot.joined ? error : ng_publisher_join(p);
+}
+
 /* The slot that is ours already: an earlier attempt succeeded without an answer; or the one that a
  * neighbour found for us. 0 in *ret_slot: none. */
 static int find_own_place(struct ng_publisher *p, uint64_t *ret_slot)

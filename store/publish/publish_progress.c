@@ -8,6 +8,7 @@
 
 #include "core/util/clock.h"
 #include "store/kv/kv.h"
+#include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
 #include "store/wire/progress.h"
 
@@ -76,12 +77,12 @@ int ng_publisher_encode(struct ng_publisher *p, bool suspicion, struct ng_view *
 
 int ng_publisher_queue_sign(struct ng_publisher *p)
 {
-    char key[KEY_BYTES], text[48];
+    char key[KEY_BYTES], text[NG_SIGN_BYTES];
 
     ng_publisher_number_key(key, 'l', p->slot.number);
-    int length =
-        snprintf(text, sizeof(text), "%" PRId64 " %" PRIx64,
-                 (ng_clock_mono_ns() - p->progress.published_ns) / NG_MS, p->progress.question);
+    int length = snprintf(text, sizeof(text), "%" PRId64 " %" PRIx64 " %" PRIx64,
+                          (ng_clock_mono_ns() - p->progress.published_ns) / NG_MS,
+                          p->progress.question, ng_box_uid(p->options.own_box->header));
     return ng_kv_queue_set(p->kv, key, text, (size_t)length, p->options.ttl_ns / NG_MS);
 }
 

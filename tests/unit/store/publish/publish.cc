@@ -609,6 +609,22 @@ TEST_P(Publish, ADeadOneDoesNotGetALivingOnesPlace)
     }
 }
 
+TEST_P(Publish, WhoseSlotWasGivenToAnotherJoinsAgain)
+{
+    Rank &kept = started(0), &lost = started(1);
+    ASSERT_EQ(kept.slot(), 1u);
+    kept.kv.hold_answer("get", "l/1");
+    ASSERT_TRUE(eventually([&] { return kept.kv.is_held(); }));
+    empty();
+    lost.kv.reconnect();
+    EXPECT_TRUE(eventually([&] { return lost.slot() == 1 && is_there(lost); }));
+    kept.kv.release(); /* it was told that all is well, and its connection is the old one */
+    EXPECT_TRUE(eventually([&] {
+        return kept.slot() != lost.slot() && is_there(kept) && is_there(lost) &&
+               kept.lives().size() == 2;
+    }));
+}
+
 TEST_P(Publish, AnotherServerThatHasUsLeavesUsOurPlace)
 {
     Rank &a = started(0), &b = started(1);
