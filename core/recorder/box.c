@@ -602,6 +602,11 @@ int ng_box_open(const char *path, struct ng_box *ret_box)
     return 0;
 }
 
+bool ng_box_is_unreadable(int error)
+{
+    return error == -ENOENT || error == -EBADMSG || error == -EPROTO || error == -EIO;
+}
+
 void ng_box_close(struct ng_box *box, const char *unlink_path)
 {
     if (unlink_path)

@@ -781,6 +781,10 @@ int ng_box_create(const char *folder, const struct ng_box_identity *identity, ui
  */
 int ng_box_open(const char *path, struct ng_box *ret_box);
 
+/* Does this error of ng_box_open stay: is the file gone, or no black box that this release can
+ * read? Others may pass, as for want of a descriptor or of memory. */
+bool ng_box_is_unreadable(int error);
+
 /* The parts of a box that can be read, besides its header. */
 enum ng_box_part {
     NG_BOX_GROUPS = 1, /* and their hash logs */

@@ -514,9 +514,12 @@ int ng_board_client_report_ends(const struct ng_observed_job *job, const char *c
         struct ng_box box;
         if (told[i])
             continue;
-        told[i] = ng_box_open(paths[i], &box) != 0;
-        if (told[i])
+        error = ng_box_open(paths[i], &box);
+        told[i] = ng_box_is_unreadable(error);
+        if (error) {
+            failed = told[i] ? 0 : error;
             continue;
+        }
         if (strncmp(box.header->job, job->job, sizeof(box.header->job)) == 0) {
             error = report_end(kv, &box, &now, deadline_mono_ns);
             told[i] = !error;

@@ -73,8 +73,8 @@ int ng_board_client_verdict(const struct ng_observed_job *job, const uint64_t *g
  * Tell the store of several hosts that processes of the job have died, which left black boxes at
  * `paths`; in each, how and when it was seen to end is recorded. `told` (in and out): those that
  * need not be told any more: told now or by others, or of no interest. They are told in the order
- * of `paths`, none before those ahead of it. Tries until the deadline. 0: all those of this job are
- * told; or -errno as above.
+ * of `paths`, none before those ahead of it, be it that a black box cannot be opened now. Tries
+ * until the deadline. 0: all those of this job are told; or -errno as above.
  */
 int ng_board_client_report_ends(const struct ng_observed_job *job, const char *const *paths,
                                 bool *told, size_t count, int64_t deadline_mono_ns, char *why,

@@ -414,8 +414,9 @@ static bool is_death(const char *path)
     struct ng_box box;
     bool open = false;
 
-    if (ng_box_open(path, &box) != 0)
-        return false;
+    int error = ng_box_open(path, &box);
+    if (error)
+        return !ng_box_is_unreadable(error); /* it is read again when it is told */
     uint32_t life = atomic_load(&box.header->life);
     uint32_t used = ng_box_read(&box, NG_BOX_GROUPS) == 0 ? NG_LOAD(box.header->group_used) : 0;
     for (uint32_t i = 0; i < used && i < box.group_capacity; i++)

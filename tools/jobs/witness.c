@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/recorder/box.h"
@@ -33,6 +34,7 @@
 #define RUNS_MAX 16
 #define TELL_NS  (60 * NG_S)
 #define AGAIN_MS 200
+#define WAIT_NS  (5 * NG_S) /* for a black box that cannot be opened: it keeps others back */
 
 bool ng_witness_is_of_use(const struct ng_witness_options *options)
 {
@@ -207,39 +209,51 @@ int ng_witness_start(const struct ng_witness_run *run)
 
 /* ---- Ends ---- */
 
-/* One whose end is not told yet, with its job. False: all are told. */
-static bool find_untold(const char *const *paths, bool *told, size_t count, char ret_job[128])
+/* The job of the first whose end is not told yet. 0; -ENOENT: all are told; or -errno: its black
+ * box cannot be opened now. One that `waits` no more is left out. */
+static int find_untold(const char *const *paths, bool *told, size_t count, bool waits,
+                       char ret_job[128])
 {
     struct ng_box box;
 
     for (size_t i = 0; i < count; i++) {
         if (told[i])
             continue;
-        told[i] = ng_box_open(paths[i], &box) != 0;
+        int error = ng_box_open(paths[i], &box);
+        told[i] = error && (!waits || ng_box_is_unreadable(error));
         if (told[i])
             continue;
+        if (error)
+            return error;
         snprintf(ret_job, 128, "%.*s", (int)sizeof(box.header->job), box.header->job);
         ng_box_close(&box, NULL);
-        return true;
+        return 0;
     }
-    return false;
+    return -ENOENT;
 }
 
 static _Noreturn void tell(const struct ng_witness_options *options, const char *const *paths,
                            size_t count)
 {
-    int64_t until = ng_clock_mono_ns() + TELL_NS;
+    int64_t begun = ng_clock_mono_ns(), now = begun;
     bool *told = calloc(count, sizeof(*told));
+    int error;
     char job[128], why[NG_BOARD_CLIENT_WHY_BYTES];
     struct ng_observed_job observed = {.url = options->store,
                                        .job = job,
                                        .tls = ng_tls_for(options->store),
                                        .key_file = options->key_file};
 
-    while (told && find_untold(paths, told, count, job) && ng_clock_mono_ns() < until)
-        if (ng_board_client_report_ends(&observed, paths, told, count,
-                                        ng_clock_mono_ns() + STORE_NS, why, sizeof(why)) != 0)
+    for (; told && now - begun < TELL_NS; now = ng_clock_mono_ns()) {
+        error = find_untold(paths, told, count, now - begun < WAIT_NS, job);
+        if (error == -ENOENT)
+            break;
+        if (!error)
+            error = ng_board_client_report_ends(&observed, paths, told, count, now + STORE_NS, why,
+                                                sizeof(why));
+        if (error)
             poll(NULL, 0, AGAIN_MS);
+    }
     _exit(0);
 }
 
@@ -251,6 +265,8 @@ void ng_witness_report_ends(const struct ng_witness_options *options, const char
     if (fork() != 0)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* The parent's descriptors of ranks may be all that a process may have. */
+    syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0);
     if (getppid() == parent)
         tell(options, paths, count); /* with the parent's signals blocked: SIGTERM is for the job */
     _exit(1);

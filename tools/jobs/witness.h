@@ -61,7 +61,8 @@ int ng_witness_start(const struct ng_witness_run *run);
 /*
  * Tell the store, in a separate process, that the ranks that left the black boxes at `paths` have
  * died: no rank of this host may be left to do it. That process lasts for a minute at most, if the
- * store does not answer; SIGTERM does not end it. The calling process must have one thread.
+ * store does not answer; a black box that cannot be opened keeps those behind it back for 5 s.
+ * SIGTERM does not end it. The calling process must have one thread.
  */
 void ng_witness_report_ends(const struct ng_witness_options *options, const char *const *paths,
                             size_t count);

@@ -240,6 +240,64 @@ TEST_F(RankEnds, ADeathIsToldToTheStoreOfSeveralHostsAndAnEndThatIsWellIsNot)
     ng_rank_ends_destroy(ends);
 }
 
+/* `ncclguard run` holds a descriptor of each rank. */
+TEST_F(RankEnds, ADeathIsToldThoughAllDescriptorsAreInUse)
+{
+    Store store;
+    struct rlimit few, usual;
+    struct ng_witness_options witness = {store.url.c_str(), nullptr, nullptr};
+    struct ng_rank_ends *ends = ng_rank_ends_create(folder_.path().c_str(), &witness);
+
+    ng_rank_ends_look(ends, nullptr);
+    end(3);
+    ng_rank_ends_wait(ends, -1, 0);
+    int lowest = dup(0);
+    close(lowest);
+    getrlimit(RLIMIT_NOFILE, &usual);
+    few = {(rlim_t)lowest, usual.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    ng_rank_ends_tell(ends);
+    setrlimit(RLIMIT_NOFILE, &usual);
+    EXPECT_TRUE(store.was_called(20000));
+    ng_rank_ends_destroy(ends);
+}
+
+/* Rank 3 ends, and its black box cannot be opened from before that, or from when it is told, on. */
+static void expect_told_later(const RankEnds &job, const std::string &box, bool before)
+{
+    Store store;
+    struct ng_witness_options witness = {store.url.c_str(), nullptr, nullptr};
+    struct ng_rank_ends *ends = ng_rank_ends_create(job.folder_.path().c_str(), &witness);
+    std::string aside = job.folder_.path() + "/aside";
+    auto take_away = [&] {
+        std::filesystem::rename(box, aside);
+        std::filesystem::create_symlink(box, box); /* a loop */
+    };
+
+    ng_rank_ends_look(ends, nullptr);
+    if (before)
+        take_away();
+    job.end(3);
+    ng_rank_ends_wait(ends, -1, 0);
+    if (!before)
+        take_away();
+    ng_rank_ends_tell(ends);
+    EXPECT_FALSE(store.was_called(300)) << "whose job it is of is not known";
+    std::filesystem::rename(aside, box);
+    EXPECT_TRUE(store.was_called(20000));
+    ng_rank_ends_destroy(ends);
+}
+
+TEST_F(RankEnds, ADeathIsToldThoughItsBlackBoxCannotBeOpenedForAMoment)
+{
+    expect_told_later(*this, box_of(3), false);
+}
+
+TEST_F(RankEnds, ADeathIsToldThoughItsBlackBoxCannotBeOpenedWhenItEnds)
+{
+    expect_told_later(*this, box_of(3), true);
+}
+
 /* Its launcher's number is all that is known of it. */
 TEST_F(RankEnds, ARankThatEndsBeforeItsFirstCommunicatorGetsABlackBox)
 {
