@@ -262,6 +262,9 @@ int ng_publisher_leave(struct ng_publisher *p)
     int64_t ended;
 
     p->slot.leaving = true;
+    /* This end may be the consequence of one that this process has yet to report, and no other
+     * process of its host may be left to report that. */
+    ng_publisher_send_proxy_reports(p);
     /* For a group created since the last round: a rank that waits in it would take the progress of
      * a process without its label for that of another run. */
     int error = ng_publisher_label_groups(p);

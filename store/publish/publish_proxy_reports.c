@@ -185,8 +185,9 @@ static int send_report(struct ng_publisher *p, struct ng_proxy_report *what)
     error = what->ours_to_tell ? 0 : claim_telling(p, what, head.process.uid);
     if (error == -EEXIST && !what->ended)
         return 0;
-    /* Another process has announced a report of this end, which is not there yet. */
-    if (error == -EEXIST && !what->by_tool)
+    /* Another process has announced a report of this end, which is not there yet. A process that
+     * leaves has no time to wait for it, as a tool. */
+    if (error == -EEXIST && !what->by_tool && !p->slot.leaving)
         return -EAGAIN;
     if (error && error != -EEXIST)
         return ng_publisher_failed(p, error);

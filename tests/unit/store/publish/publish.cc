@@ -382,6 +382,32 @@ TEST_P(Publish, ADeathIsReportedThoughTheNeighbourThatWasToReportItEndedFirst)
     EXPECT_TRUE(eventually([&] { return ng_publisher_ended(a.publisher) > 0; }));
 }
 
+/* The last process of its host, which ends because of the death. */
+TEST_P(Publish, AProcessThatLeavesReportsFirstTheDeathThatItHasYetToReport)
+{
+    Rank &a = started(0), &b = started(1), &c = started(2), &d = started(3);
+    uint64_t slot = c.slot();
+    c.kill();
+    d.kv.hold_answer("put", "x/");
+    c.spoken_for_by(d, NG_LIFE_DEAD);
+    ASSERT_TRUE(eventually([&] { return d.kv.is_held(); })) << "it has announced its report";
+    d.kill();
+    d.kv.release();
+    c.spoken_for_by(b, NG_LIFE_DEAD);
+    /* What its own end publishes is held up behind the death's. */
+    b.kv.hold_answer("add", "e");
+    __atomic_store_n(&b.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    std::thread leaves([&] { EXPECT_EQ(b.ask(NG_ASK_LEAVE), 0); });
+    EXPECT_TRUE(eventually([&] { return b.kv.is_held(); }));
+    EXPECT_EQ(head(slot).process.life, NG_LIFE_DEAD);
+    EXPECT_EQ(head(b.slot()).process.life, NG_LIFE_RUNNING) << "the cause is known first";
+    b.kv.release();
+    leaves.join();
+    EXPECT_TRUE(b.join_thread());
+    EXPECT_EQ(head(b.slot()).process.life, NG_LIFE_EXITED);
+    EXPECT_EQ(a.lives()[2], NG_LIFE_DEAD);
+}
+
 /* `ncclguard run` above both has no time to wait for such a neighbour. */
 TEST_P(Publish, AToolReportsADeathThoughANeighbourHasAnnouncedToDoSo)
 {
