@@ -332,6 +332,26 @@ static int blame_step(struct ng_verdict_builder *builder, const struct ng_cycle 
     return 0;
 }
 
+/* A rank of the cycle that only its hanging watchdog's last look shows to wait may wait no more:
+ * then nothing tells why it does not come to the call in which another one waits for it. */
+static void doubt_remembered(struct ng_verdict_builder *builder, const struct ng_cycle *cycle)
+{
+    struct ng_verdict *verdict = builder->verdict;
+
+    for (uint32_t i = 0; i < cycle->count; i++) {
+        uint32_t stuck = cycle->steps[i].stuck;
+        if (!ng_wait_is_remembered(builder->view, &builder->waits, stuck))
+            continue;
+        if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
+            verdict->confidence = NG_CONFIDENCE_LIKELY;
+        for (uint32_t k = 0; k < verdict->culprit_count; k++) {
+            struct ng_culprit *culprit = &verdict->culprits[k];
+            ng_explain_unwatched(culprit->rank, builder->processes.ranks[stuck], true, culprit->why,
+                                 sizeof(culprit->why));
+        }
+    }
+}
+
 int ng_culprits_order(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,
                       uint32_t *ret_wait)
 {
@@ -376,6 +396,7 @@ int ng_culprits_order(struct ng_verdict_builder *builder, const struct ng_cycle 
         if (choice.step == cycle->count || i == choice.step)
             error = blame_step(builder, cycle, &choice, i, told->group);
     }
+    doubt_remembered(builder, cycle);
     if (of_one)
         verdict->cycle_count = 0;
     return error;

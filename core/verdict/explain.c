@@ -644,17 +644,17 @@ void ng_explain_unwatched(int culprit, int unwatched, bool alone, char *why, siz
 {
     struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};
 
-    if (culprit == unwatched) {
-        ng_text_add(&text, "; the watchdog of its guard hangs, too");
-        return;
-    }
     ng_text_add(&text, "; the watchdog of ");
-    if (unwatched >= 0)
+    if (culprit == unwatched)
+        ng_text_add(&text, "its guard hangs");
+    else if (unwatched >= 0)
         ng_text_add(&text, "rank %d hangs", unwatched);
     else
         ng_text_add(&text, "another rank hangs");
-    ng_text_add(&text, alone ? ", and only its last look shows a wait for this call: that may be "
-                               "over"
-                             : ": what its device is in is not known, but this call cannot end "
-                               "without this rank");
+    ng_text_add(&text, alone
+                           ? ", and only its last look shows that the rank waits: that may be over"
+                       : culprit == unwatched
+                           ? ", too"
+                           : ": what its device is in is not known, but this call cannot end "
+                             "without this rank");
 }

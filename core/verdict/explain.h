@@ -80,7 +80,7 @@ void ng_explain_crash(const struct ng_view_process *process, const struct ng_vie
                       char *ret_why, size_t bytes);
 
 /* Adds that the watchdog of rank `unwatched` (the culprit itself, or another) hangs, and what that
- * means: `alone`, no rank is known to wait but by its last look. */
+ * means: `alone`, by nothing but its last look is that rank, or any, known to wait. */
 void ng_explain_unwatched(int culprit, int unwatched, bool alone, char *why, size_t bytes);
 
 /* Adds that everything in the sentence is `quiet_ns` old. */

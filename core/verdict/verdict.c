@@ -330,7 +330,8 @@ static int judge_all(struct ng_verdict_builder *builder)
         error = ng_culprits_driver(builder, &builder->waits.waits[best]);
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     doubt_the_quiet(verdict);
-    if (cause == NG_CAUSE_MISSING)
+    if (cause == NG_CAUSE_MISSING ||
+        (cause == NG_CAUSE_SURPLUS && builder->waits.waits[best].from_memory))
         ng_verdict_builder_tell_unwatched(builder, &builder->waits.waits[best]);
     if (!error)
         error = ng_verdict_builder_list_waiting(builder);

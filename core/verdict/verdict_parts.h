@@ -29,8 +29,9 @@ bool ng_verdict_builder_has_error_of_gone(const struct ng_verdict_builder *build
 int ng_verdict_builder_watchdogs(struct ng_verdict_builder *builder, bool asked);
 
 /*
- * Of a missing rank: adds to what is said of the culprits that the watchdog of another rank hangs.
- * If only such ranks wait for them, that may be over, and the verdict is no longer certain.
+ * Of a missing rank, or of a call too many: adds to what is said of the culprits that the watchdog
+ * of a rank hangs. If only such ranks wait in the call, that may be over, and the verdict is no
+ * longer certain.
  */
 void ng_verdict_builder_tell_unwatched(struct ng_verdict_builder *builder,
                                        const struct ng_wait *wait);

@@ -259,10 +259,10 @@ static uint64_t skip_finished(const struct finder *finder, const struct ng_view_
 }
 
 /* Is a member's work in flight only what its watchdog saw before it hung? */
-static bool is_unwatched(const struct finder *finder, const struct ng_view_member *member)
+static bool is_unwatched(const struct ng_view *view, const struct ng_view_member *member)
 {
-    return !finder->leavers && member->pending_record &&
-           (member->pending_unwatched || process_of(finder, member)->watchdog_stuck_ns > 0);
+    return member->pending_record &&
+           (member->pending_unwatched || view->processes[member->process].watchdog_stuck_ns > 0);
 }
 
 /*
@@ -273,7 +273,7 @@ static bool is_unwatched(const struct finder *finder, const struct ng_view_membe
 static bool may_be_over(const struct finder *finder, const struct ng_view_member *member)
 {
     return member->pending_seq && member->pending_seq <= finder->all_called &&
-           is_unwatched(finder, member);
+           is_unwatched(finder->view, member);
 }
 
 /* The last collective that all ranks of a group have called; 0: none, or not known of all. */
@@ -363,17 +363,14 @@ static uint64_t first_stuck(const struct finder *finder, const struct ng_view_me
     return stuck;
 }
 
-/* Does all that is known of a wait come from watchdogs that hang? It is certain all the same if a
- * rank has not made a call for which every rank waits. */
-static bool is_from_memory(const struct finder *finder, const struct ng_wait *wait,
-                           uint32_t watched_count)
+/* Has a rank not made a call for which every rank waits? */
+static bool is_sure(const struct finder *finder, const struct ng_wait *wait)
 {
     bool missing = false;
 
     for (uint32_t i = 0; i < wait->absentee_count; i++)
         missing |= !wait->absentees[i].came && !wait->absentees[i].open_group;
-    return !watched_count && wait->waiter_count && !finder->leavers &&
-           !(missing && ng_op_is_symmetric(ng_wait_op(finder->view, wait)));
+    return missing && ng_op_is_symmetric(ng_wait_op(finder->view, wait));
 }
 
 static int find_collective(struct finder *finder, uint32_t group,
@@ -415,7 +412,7 @@ static int find_collective(struct finder *finder, uint32_t group,
             if (seq == stuck && !member->pending_started)
                 wait->not_started++;
             wait->cold |= stuck == 1 && seq == 1 && !member->scheduled;
-            watched += !is_unwatched(finder, member);
+            watched += !is_unwatched(view, member);
         } else if (may_be_over(finder, member) && !waits_no_more(finder, member)) {
             if (wait->unwatched < 0)
                 wait->unwatched = (int32_t)(member - view->members);
@@ -460,7 +457,8 @@ static int find_collective(struct finder *finder, uint32_t group,
             finder->waits->held[member - view->members] = true;
         }
     }
-    wait->from_memory = is_from_memory(finder, wait, watched);
+    wait->sure = is_sure(finder, wait);
+    wait->from_memory = !watched && wait->waiter_count && !finder->leavers && !wait->sure;
     return 0;
 }
 
@@ -702,7 +700,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
         wait->on_host = (wait->on_host || !wait->waiter_count) && !member->pending_record;
         join(finder, wait, member);
         wait->waiter_count++;
-        watched += !is_unwatched(finder, member);
+        watched += !is_unwatched(finder->view, member);
         wait->from_memory = !watched && !finder->leavers;
         if (age_ns > wait->age_ns)
             wait->age_ns = age_ns;
@@ -1266,6 +1264,18 @@ static int link_waits(struct finder *finder)
         if (waits->waits[w].type == NG_WAIT_COLLECTIVE)
             error = link_those_that_came(finder, w, is_behind_p2p);
     return error;
+}
+
+bool ng_wait_is_remembered(const struct ng_view *view, const struct ng_wait_graph *waits,
+                           uint32_t stuck)
+{
+    const struct ng_view_member *member = &view->members[stuck];
+    const struct ng_wait *wait = &waits->waits[waits->wait_of_member[stuck]];
+
+    /* A thread that is inside a call tells so itself. */
+    return is_unwatched(view, member) &&
+           (wait->type == NG_WAIT_P2P ||
+            (wait->type == NG_WAIT_COLLECTIVE && !wait->sure && !is_inside(member, wait->seq)));
 }
 
 bool ng_wait_left_after_report(const struct ng_view *view, const struct ng_view_member *member)

@@ -96,6 +96,8 @@ struct ng_wait {
     bool of_leavers; /* the operation that ranks were in when they left because NCCL reported an
                         end: no rank waits in it any more, and the processes that are gone are its
                         absentees */
+    bool sure; /* a collective that every rank waits in for each other, and that one has not called:
+                  it is not over, whatever else is known */
     /* All that is known of it comes from watchdogs that hang: the devices may have finished it. */
     bool from_memory;
     int32_t unwatched; /* a member of which another collective was known, by a watchdog that hangs,
@@ -149,6 +151,13 @@ bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_wait_graph *
  * everywhere, and a rank that waits for it in another group really waits for that peer.
  */
 bool ng_wait_left_after_report(const struct ng_view *view, const struct ng_view_member *member);
+
+/*
+ * Is it only by a watchdog that hangs that the stuck member with this index waits? Its device may
+ * have finished what the watchdog saw.
+ */
+bool ng_wait_is_remembered(const struct ng_view *view, const struct ng_wait_graph *waits,
+                           uint32_t stuck);
 
 /* The operation of the wait; for a collective, from any member that knows it. */
 enum ng_op ng_wait_op(const struct ng_view *view, const struct ng_wait *wait);

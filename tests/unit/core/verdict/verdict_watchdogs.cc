@@ -132,15 +132,21 @@ TEST(Verdict, ARankWithAStuckWatchdogMayReallyBeInItsCall)
     }
 }
 
+/* Rooted calls have their root at rank 3 or 0. */
+static struct ng_signature call_of(enum ng_op op)
+{
+    struct ng_signature call = all_reduce();
+    call.op = (uint16_t)op;
+    call.root = op == NG_OP_Reduce ? 3 : op == NG_OP_Broadcast ? 0 : -1;
+    return call;
+}
+
 /* With two ranks nobody else waits: the call is one that needs both, or one that does not. */
 TEST(Verdict, AWaitThatOnlyAStuckWatchdogRemembersIsCertainOnlyIfTheCallNeedsAllRanks)
 {
-    for (uint32_t op : {NG_OP_AllReduce, NG_OP_Broadcast}) {
+    for (enum ng_op op : {NG_OP_AllReduce, NG_OP_Broadcast}) {
         Job job(2, WORLD, "dp", 6);
-        struct ng_signature call = all_reduce();
-        call.op = (uint16_t)op;
-        call.root = op == NG_OP_Broadcast ? 0 : -1;
-        job.at(WORLD, 0).waits(call).pending_unwatched = true;
+        job.at(WORLD, 0).waits(call_of(op)).pending_unwatched = true;
         Judgement judgement = judge(job);
         expect_kind(judgement, NG_KIND_MISSING_RANK);
         EXPECT_EQ(judgement.confidence,
@@ -162,6 +168,61 @@ TEST(Verdict, AMissingRankForWhichAWatchedRankWaitsComesFirst)
     for (int rank : {1, 3})
         job.at(WORLD, rank).waits();
     expect_verdict(judge(job), NG_KIND_MISSING_RANK, {2}, NG_CONFIDENCE_CERTAIN);
+}
+
+/* Rank 0 waits in a call that rank 2 has not made, which waits for it in another group. The root of
+ * a broadcast may be through with it, and stay away from the other call for a reason of its own. */
+TEST(Verdict, ACycleThroughARankThatOnlyAStuckWatchdogRemembersIsLikelyUnlessTheCallNeedsAllRanks)
+{
+    for (enum ng_op op : {NG_OP_AllReduce, NG_OP_Broadcast})
+        for (bool hangs : {true, false}) {
+            Job job(3, 1, "a", 2);
+            job.group(2, "b");
+            job.at(1, 0).waits(call_of(op)).pending_unwatched = hangs;
+            job.at(1, 1).did(1, call_of(op));
+            job.wait(2, {1, 2});
+            Judgement judgement = judge(job);
+            bool doubtful = hangs && op == NG_OP_Broadcast;
+            expect_kind(judgement, NG_KIND_ORDER_DEADLOCK);
+            EXPECT_EQ(judgement.confidence, doubtful ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN)
+                << judgement.line;
+            EXPECT_EQ(mentions(judgement.whys.at(0),
+                               "hangs, and only its last look shows that the rank waits: that may "
+                               "be over"),
+                      doubtful);
+        }
+}
+
+/* Others wait in the call, too, and are watched; the cycle is through the one that is not. */
+TEST(Verdict, AWatchedRankInTheSameCallDoesNotMakeSuchACycleCertain)
+{
+    Job job(4, 1, "a", 2);
+    job.group(2, "b", {0, 1, 2});
+    struct ng_signature reduce = call_of(NG_OP_Reduce);
+    job.at(1, 3).waits(reduce);
+    job.at(1, 1).did(1, reduce);
+    job.at(1, 0).waits(reduce).pending_unwatched = true;
+    job.wait(2, {1, 2});
+    expect_verdict(job, NG_KIND_ORDER_DEADLOCK, ANYBODY, NG_CONFIDENCE_LIKELY)
+        .because("hangs, and only its last look shows that the rank waits");
+}
+
+TEST(Verdict, ACallTooManyThatOnlyAStuckWatchdogRemembersIsLikelyUnlessTheCallNeedsAllRanks)
+{
+    for (enum ng_op op : {NG_OP_AllReduce, NG_OP_Broadcast})
+        for (bool hangs : {true, false}) {
+            Job job(4, WORLD, "dp", 9);
+            job.at(WORLD, 0).waits(call_of(op)).pending_unwatched = hangs;
+            for (int rank : {1, 2, 3})
+                job.process(rank).life = NG_LIFE_EXITED;
+            bool doubtful = hangs && op == NG_OP_Broadcast;
+            Judgement judgement =
+                expect_verdict(job, NG_KIND_MISMATCH, {0},
+                               doubtful ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN);
+            EXPECT_EQ(mentions(judgement.whys.at(0), "; the watchdog of its guard hangs, and only "
+                                                     "its last look shows that the rank waits"),
+                      doubtful);
+        }
 }
 
 TEST(Verdict, TheWatchdogOfARankThatHasEndedIsNotStuck)
