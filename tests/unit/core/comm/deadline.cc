@@ -173,6 +173,7 @@ TEST_F(Deadline, MoreCallsInFlightThanHaveRoomAreRefusedADeadlineOfTheirOwn)
     for (unsigned i = 0; i < NG_DEADLINE_NEXT; i++)
         EXPECT_EQ(OF_CALL(i + 1, 1), (i + 1) * S);
     made_calls.held = false;
+    EXPECT_TRUE(made_await_completed(handles_[0], NG_DEADLINE_NEXT));
 }
 
 /* The sends on a stream are one work, whose numbers are not in a row. */
@@ -195,6 +196,8 @@ TEST_F(Deadline, InAGroupThatTakesTurnsBetweenStreamsACallHasTheDeadlineOfItsOwn
     }
     EXPECT_EQ(__atomic_load_n(&shown, __ATOMIC_RELAXED), 100 * S);
     made_calls.held = false;
+    while (group_of(handles_[0]).pending_record)
+        ASSERT_LT(ng_clock_mono_ns(), until) << "late";
 }
 
 TEST_F(Deadline, WhatCannotBeMeantIsRefused)
