@@ -127,14 +127,15 @@ struct ng_comm_wait {
  * two of a microsecond. */
 #define NG_HISTORY_BUCKETS 40
 
-/* Watchdog alone. */
+/* Under the watchdog's lock of a round. */
 struct ng_comm_watch {
     uint32_t generation;              /* of the slot: the fields below belong to it */
     struct ng_async_op *first, *last; /* in flight, oldest first */
     uint32_t length;
     int64_t entered_ns; /* entry time of the work whose age this is; 0 none */
-    int64_t age_ns;     /* credited age of `first` */
-    unsigned alarmed;   /* alarm levels already raised for `first` */
+    int64_t age_ns;     /* credited age of `first`, as of: */
+    int64_t aged_mono_ns;
+    unsigned alarmed; /* alarm levels already raised for `first` */
     uint32_t history[NG_HISTORY_BUCKETS];
     uint32_t history_count;
 };

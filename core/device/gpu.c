@@ -25,10 +25,14 @@
 #define TIMED_STEP      8u         /* the same for timed works, of which few are in flight */
 #define DURATION_MAX_MS 1000000000 /* eleven days: longer values are invalid */
 #define GROW_YIELDS     100        /* how often a thread yields while another grows the pool */
+#define WAIT_NS         (NG_S / 2) /* how long a call waits for a round that is under way, at most */
+#define REST_SHARE      9          /* so many times as long nobody does afterwards, if in vain */
 
 static struct ng_gpu gpus[GPUS_MAX];
 static _Atomic uint32_t gpu_count;
 static atomic_flag gpu_adding = ATOMIC_FLAG_INIT;
+static _Atomic int64_t look_from_mono_ns; /* until then no call looks for finished works itself */
+static _Atomic int64_t wait_from_mono_ns; /* until then none waits for a round that is under way */
 
 /* Does the context no longer exist, because the program has destroyed it or reset the device? */
 static bool is_gone(CUresult result)
@@ -327,13 +331,45 @@ static void grow_pool(struct ng_gpu *gpu, struct ng_pool *pool, bool ahead)
     atomic_flag_clear_explicit(&pool->growing, memory_order_release);
 }
 
+/*
+ * All works that there can be are in flight. Mostly the device has finished many of them, and the
+ * watchdog has had no processor to see it: this thread has one, and looks itself, since nobody
+ * would ever tell of the hang of a call without a work. Where they are in flight indeed it looks in
+ * vain, and where the watchdog lost its processor in the middle of a round it waits for that: each
+ * for at most a tenth of the program's time.
+ */
+static struct ng_async_op *look_for_finished(struct ng_gpu *gpu)
+{
+    int64_t began_ns = ng_clock_mono_ns();
+    bool waits = began_ns >= atomic_load_explicit(&wait_from_mono_ns, memory_order_relaxed);
+
+    if (began_ns < atomic_load_explicit(&look_from_mono_ns, memory_order_relaxed))
+        return NULL;
+    bool entered = ng_gpu_enter_context(gpu);
+    bool looked = ng_wake_look_here(waits ? WAIT_NS : 0);
+    if (entered)
+        ng_gpu_leave_context();
+    struct ng_async_op *work = ng_pool_take(&gpu->pool);
+    int64_t ended_ns = ng_clock_mono_ns(), next_ns = ended_ns + REST_SHARE * (ended_ns - began_ns);
+    if (looked && !work)
+        atomic_store_explicit(&look_from_mono_ns, next_ns, memory_order_relaxed);
+    else if (!looked && waits)
+        atomic_store_explicit(&wait_from_mono_ns, next_ns, memory_order_relaxed);
+    return work;
+}
+
 struct ng_async_op *ng_gpu_grow(struct ng_gpu *gpu)
 {
+    struct ng_pool *pool = &gpu->pool;
+
     /* The pool ran dry: request an early round of the watchdog. */
-    if (atomic_load_explicit(&gpu->pool.made, memory_order_relaxed) > 0)
+    if (atomic_load_explicit(&pool->made, memory_order_relaxed) > 0)
         ng_wake_watchdog();
-    grow_pool(gpu, &gpu->pool, false);
-    return ng_pool_take(&gpu->pool);
+    grow_pool(gpu, pool, false);
+    struct ng_async_op *work = ng_pool_take(pool);
+    if (!work && atomic_load_explicit(&pool->made, memory_order_relaxed) == WORKS_MAX)
+        work = look_for_finished(gpu);
+    return work;
 }
 
 /* A work with timing; NULL: none available. */
@@ -498,4 +534,6 @@ void ng_gpu_after_fork(void)
     memset(gpus, 0, sizeof(gpus));
     atomic_store(&gpu_count, 0);
     atomic_flag_clear(&gpu_adding);
+    atomic_store(&look_from_mono_ns, 0);
+    atomic_store(&wait_from_mono_ns, 0);
 }

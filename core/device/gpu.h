@@ -142,7 +142,8 @@ static inline struct ng_async_op *ng_pool_take(struct ng_pool *pool)
     return work;
 }
 
-/* Take a work whose events have no timing; NULL: all are in flight (the caller counts that). */
+/* Take a work whose events have no timing; NULL: all are in flight (the caller counts that). Where
+ * as many as there can be seem to be, looks itself which of them have finished. */
 static inline struct ng_async_op *ng_gpu_take(struct ng_gpu *gpu)
 {
     struct ng_async_op *work = ng_pool_take(&gpu->pool);

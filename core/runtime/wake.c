@@ -21,6 +21,7 @@ static _Atomic uint32_t hurry; /* futex word: grows with each request for an ear
 static _Atomic uint32_t rounds;
 atomic_bool ng_wake_watchdog_rests;
 static struct ng_descriptor kick_event; /* written before the thread starts */
+static bool (*_Atomic look_here)(int64_t wait_ns);
 
 void ng_wake_watchdog(void)
 {
@@ -60,6 +61,18 @@ void ng_wake_await_rounds(int64_t deadline_mono_ns)
         ng_wake_watchdog();
         syscall(SYS_nanosleep, &pause, NULL); /* not nanosleep(), a cancellation point */
     }
+}
+
+void ng_wake_set_look(bool (*look)(int64_t wait_ns))
+{
+    atomic_store(&look_here, look);
+}
+
+bool ng_wake_look_here(int64_t wait_ns)
+{
+    bool (*look)(int64_t) = atomic_load(&look_here);
+
+    return look && look(wait_ns);
 }
 
 void ng_wake_open_incident(void)

@@ -1,7 +1,8 @@
 /*
  * Wakes the watchdog and the incident thread when another part has work for them.
  *
- * Carries no data: it only makes a thread start its next round soon.
+ * Carries no data: it only makes a thread start its next round soon, or has the watchdog's round
+ * run by the thread that needs its result.
  */
 #ifndef NCCLGUARD_CORE_RUNTIME_WAKE_H
 #define NCCLGUARD_CORE_RUNTIME_WAKE_H
@@ -32,6 +33,12 @@ static inline void ng_wake_resting_watchdog(void)
  * deadline. Program threads. */
 void ng_wake_await_rounds(int64_t deadline_mono_ns);
 
+/* Look on the calling program thread at what the watchdog has taken over, and return what has
+ * finished: the watchdog may get no processor for long. Waits at most `wait_ns` for a round that is
+ * under way. False: it did not end by then, or there is no watchdog. The caller holds no lock, and
+ * has a current CUDA context. */
+bool ng_wake_look_here(int64_t wait_ns);
+
 /* Wake the incident thread. Any guard thread; async-signal-safe. */
 void ng_wake_incident(void);
 
@@ -44,6 +51,9 @@ void ng_wake_watchdog_await(uint32_t calls, int64_t pause_ns);
 
 /* Watchdog: it rests from its next pause on, or no longer. */
 void ng_wake_rest(bool rests);
+
+/* Watchdog, before its thread starts: what ng_wake_look_here calls. */
+void ng_wake_set_look(bool (*look)(int64_t wait_ns));
 
 /* Watchdog: a round is over. */
 void ng_wake_end_round(void);

@@ -63,8 +63,8 @@
 #define CUT_OFF_NS   (50 * NG_MS) /* for two rounds of a watchdog that is not stuck */
 #define MEET_NS      (100 * NG_MS)
 
-/* Held during a round: the exit path runs the last round itself. Never taken while another lock is
- * held. */
+/* Held during a round: the exit path runs the last round itself, and a program thread that finds
+ * no free work the part of one that it needs. Never taken while another lock is held. */
 static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool finished;        /* under round_lock */
 static atomic_bool quitting; /* the thread ends although `finished` is not set */
@@ -523,6 +523,17 @@ static int64_t first_age(int64_t since_mono_ns, int64_t now_mono_ns, int64_t ste
     return waited < 0 ? 0 : waited < step_ns ? waited : step_ns;
 }
 
+/* The part of a step in which the oldest work was that already: another thread may have looked
+ * since the round before. */
+static int64_t since_aged(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
+{
+    int64_t since_ns = now_mono_ns - comm->watch.aged_mono_ns;
+
+    if (step_ns)
+        comm->watch.aged_mono_ns = now_mono_ns;
+    return since_ns < step_ns ? since_ns : step_ns;
+}
+
 /* Publish the oldest work of a communicator, and check whether it is overdue. */
 static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_ns)
 {
@@ -537,12 +548,13 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     }
     if (comm->watch.entered_ns != work->entered_mono_ns) {
         comm->watch.entered_ns = work->entered_mono_ns;
+        comm->watch.aged_mono_ns = now_mono_ns;
         comm->watch.age_ns = first_age(work->entered_mono_ns, now_mono_ns, step_ns);
         comm->watch.alarmed = 0;
         NG_STORE(group->pending_started, 0);
         NG_STORE(group->pending_doubt, 0);
     } else {
-        comm->watch.age_ns += step_ns;
+        comm->watch.age_ns += since_aged(comm, step_ns, now_mono_ns);
         if (work->part)
             follow_replay(comm, work, now_mono_ns);
     }
@@ -766,13 +778,29 @@ static void restart_clocks(void)
     }
 }
 
+/* The works of all communicators. Under round_lock. `relaxed`: this thread may query events. False:
+ * none is in flight. */
+static bool look_at_works(int64_t step_ns, int64_t now_mono_ns, bool relaxed)
+{
+    uint32_t count = ng_comm_count();
+    bool busy = false;
+
+    for (uint32_t i = 0; i < count && relaxed; i++) {
+        struct ng_comm *comm = ng_comm_at(i);
+        if (comm->watch.first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
+            comm->watch.entered_ns) {
+            watch_comm(comm, step_ns, now_mono_ns);
+            busy = true;
+        }
+    }
+    return busy;
+}
+
 /* One round over everything. Under round_lock. `relaxed`: this thread may query events. False:
  * nothing is under way. */
 static bool look(int64_t step_ns, bool relaxed)
 {
     int64_t now = ng_clock_mono_ns();
-    uint32_t count = ng_comm_count();
-    bool busy = false;
 
     retired_in_round = 0;
     ng_deadline_expire_suspensions(now);
@@ -781,14 +809,7 @@ static bool look(int64_t step_ns, bool relaxed)
         restart_clocks();
     restarts_seen = asked;
     be_at("cuEventQuery");
-    for (uint32_t i = 0; i < count && relaxed; i++) {
-        struct ng_comm *comm = ng_comm_at(i);
-        if (comm->watch.first || atomic_load_explicit(&comm->incoming, memory_order_relaxed) ||
-            comm->watch.entered_ns) {
-            watch_comm(comm, step_ns, now);
-            busy = true;
-        }
-    }
+    bool busy = look_at_works(step_ns, now, relaxed);
     be_at(own_tables);
     busy |= watch_calls(step_ns, now);
     NG_STORE(ng_guard.box.header->watchdog_mono_ns, now);
@@ -871,8 +892,38 @@ static void *watch(void *unused)
     return unused;
 }
 
+static bool lock_round(int64_t wait_ns)
+{
+    struct timespec until;
+
+    if (pthread_mutex_trylock(&round_lock) == 0)
+        return true;
+    if (!wait_ns)
+        return false;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (until.tv_nsec + wait_ns) / NG_S;
+    until.tv_nsec = (until.tv_nsec + wait_ns) % NG_S;
+    return pthread_mutex_timedlock(&round_lock, &until) == 0;
+}
+
+/* Of a round the part that finds finished works, on a program thread. */
+static bool look_here(int64_t wait_ns)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+    if (!lock_round(wait_ns))
+        return false;
+    bool relaxed = !finished && ng_gpu_relax_thread(&mode);
+    look_at_works(0, ng_clock_mono_ns(), relaxed);
+    if (relaxed)
+        ng_gpu_relax_thread(&mode);
+    pthread_mutex_unlock(&round_lock);
+    return true;
+}
+
 int ng_watchdog_start(void)
 {
+    ng_wake_set_look(look_here);
     int error = ng_guard_thread("ncclguard/watch", watch);
 
     atomic_store(&is_new, !error);
@@ -881,11 +932,7 @@ int ng_watchdog_start(void)
 
 bool ng_watchdog_finish(void)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 1;
-    if (pthread_mutex_timedlock(&round_lock, &until) != 0)
+    if (!lock_round(NG_S))
         return false;
     if (!finished) {
         CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -631,6 +631,48 @@ TEST_F(CallPath, TheFirstWorksAreMadeWithTheCommunicatorAndDisturbNoCapture)
     EXPECT_TRUE(made_await_completed(comm, FIRST_WORKS + 1));
 }
 
+/* As many works as there can be are in flight, and nobody has seen yet that the device has finished
+ * them. The thread of the call looks. */
+TEST_F(CallPath, ACallIsObservedThoughTheWatchdogHasNotLookedForLong)
+{
+    constexpr uint64_t WORKS = 2048;
+    void *comm = init(0);
+    uint64_t calls = 0;
+    for (int round = 0; round < 5; round++) {
+        made_calls.held = true;
+        for (uint64_t i = 0; i < WORKS; i++)
+            made_all_reduce(0, comm, stream_, OK);
+        made_calls.held = false;
+        made_all_reduce(0, comm, stream_, OK);
+        EXPECT_NE(made_newest_record().state, NG_RECORD_UNWATCHED);
+        calls += WORKS + 1;
+        ASSERT_TRUE(made_await_completed(comm, calls));
+    }
+}
+
+/* They look in vain, and seldom, since that takes time. */
+TEST_F(CallPath, CallsBeyondTheWorksThatThereCanBeSeldomLook)
+{
+    constexpr uint64_t WORKS = 2048, MORE = 2000;
+    void *comm = init(0);
+    made_calls.held = true;
+    for (uint64_t i = 0; i < WORKS; i++)
+        made_all_reduce(0, comm, stream_, OK);
+    unsigned before = made_calls.mode_exchanges;
+    made_calls.query_us = 1000;
+    for (uint64_t i = 0; i < MORE; i++) {
+        made_all_reduce(0, comm, stream_, OK);
+        usleep(10);
+    }
+    made_calls.query_us = 0;
+    unsigned looks = (made_calls.mode_exchanges - before) / 2;
+    EXPECT_GT(looks, 0u);
+    EXPECT_LT(looks, MORE / 10);
+    EXPECT_EQ(made_newest_record().state, NG_RECORD_UNWATCHED);
+    made_calls.held = false;
+    EXPECT_TRUE(made_await_completed(comm, WORKS));
+}
+
 TEST_F(CallPath, ACommunicatorThatIsNotFinishedGetsNoWorks)
 {
     destroy(init(0));

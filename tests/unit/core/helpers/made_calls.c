@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/call/work_call.h"
 #include "core/comm/comm.h"
@@ -97,6 +98,7 @@ static CUresult thread_exchange_capture_mode(CUstreamCaptureMode *mode)
     CUstreamCaptureMode before = capture_mode;
     static __thread bool counted;
 
+    made_calls.mode_exchanges++;
     made_calls.relaxed_threads += !counted;
     counted = true;
     capture_mode = *mode;
@@ -160,6 +162,8 @@ static CUresult event_query(CUevent event)
     CUresult result = event_state(event);
 
     made_calls.event_queries++;
+    if (made_calls.query_us)
+        usleep(made_calls.query_us);
     if (result != CUDA_SUCCESS)
         return result;
     bool pending = (made_calls.held && atomic_load(&event->recorded)) || atomic_load(&event->holds);

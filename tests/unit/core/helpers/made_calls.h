@@ -27,6 +27,7 @@ extern struct made_calls {
     MADE_ATOMIC(bool) holds_recorded;
     MADE_ATOMIC(bool) captures;       /* all streams are being captured into a graph */
     MADE_ATOMIC(bool) timing_refused; /* events with timing cannot be created */
+    MADE_ATOMIC(unsigned) query_us;   /* how long an event's query takes */
     MADE_ATOMIC(bool) answers_held;   /* queries for the asynchronous error do not return */
     MADE_ATOMIC(bool) aborts_held;    /* ncclCommAbort does not return */
     MADE_ATOMIC(made_abort_function) on_abort; /* runs in each; NULL nothing */
@@ -36,6 +37,7 @@ extern struct made_calls {
      * whose calls disturb no capture. */
     MADE_ATOMIC(unsigned) timing_events, plain_events, relaxed_events;
     MADE_ATOMIC(unsigned) relaxed_threads; /* that changed how they capture, the guard's included */
+    MADE_ATOMIC(unsigned) mode_exchanges;  /* how often that was done */
     MADE_ATOMIC(unsigned) recorded_events, event_queries; /* how often an event was */
 } made_calls;
 
