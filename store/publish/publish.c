@@ -182,8 +182,6 @@ static void round_of(struct ng_publisher *p)
         if (ng_publisher_verify(p) != 0)
             return;
         p->slot.connects = connects;
-        if (!p->slot.joined && ng_publisher_join(p) != 0)
-            return;
     }
     uint64_t digest = ng_publisher_hash_box(p->options.own_box);
     bool due = now - p->progress.stored_ns >= AGAIN_NS || !p->progress.stored_ns ||

@@ -93,7 +93,6 @@ int ng_publisher_keep_counters(struct ng_publisher *p)
     return ng_publisher_failed(p, error);
 }
 
-/* Another server, or the same one after a loss: does it still have us? */
 int ng_publisher_verify(struct ng_publisher *p)
 {
     bool holds;
@@ -104,7 +103,7 @@ int ng_publisher_verify(struct ng_publisher *p)
     p->labels.count = 0;
     p->progress.stored_ns = 0;
     p->slot.joined = holds;
-    return holds ? ng_publisher_keep_counters(p) : 0;
+    return holds ? ng_publisher_keep_counters(p) : ng_publisher_join(p);
 }
 
 /* Who wrote a sign of life last: the process that has the slot. 0: nobody, or a neighbour. */
@@ -121,9 +120,9 @@ static uint64_t uid_of_sign(const struct ng_kv_bytes *value)
 /*
  * A store that lost its keys gives out slots anew, and a process whose connection outlived that, or
  * was made anew within a write, does not notice: it goes on writing to a slot that another has
- * been given.
- * Whoever finds the other's sign of life in its slot, and not its own progress, joins again. The
- * last to write progress stays; since each looks before it writes, exactly one of two leaves.
+ * been given. Whoever finds the other's sign of life in its slot, and not its own progress, joins
+ * again. The last to write progress stays; since each looks before it writes, exactly one of two
+ * leaves.
  */
 int ng_publisher_check_slot(struct ng_publisher *p)
 {
@@ -135,8 +134,7 @@ int ng_publisher_check_slot(struct ng_publisher *p)
     if (error && error != -ENOENT)
         return ng_publisher_failed(p, error);
     bool ours = !error && uid_of_sign(&value) == ng_box_uid(p->options.own_box->header);
-    error = ours ? 0 : ng_publisher_verify(p);
-    return error || p->slot.joined ? error : ng_publisher_join(p);
+    return ours ? 0 : ng_publisher_verify(p);
 }
 
 /* The slot that is ours already: an earlier attempt succeeded without an answer; or the one that a

@@ -257,10 +257,11 @@ int ng_publisher_fetch_grown(struct ng_publisher *p);
 
 /* Find or take a slot, and publish what is pending; once, and again after the store was lost. */
 int ng_publisher_join(struct ng_publisher *p);
-/* After a new connection: is it still our store, with us in it? If not, `joined` is reset. */
+/* Does the store still have us? It may be another one since a new connection, or have lost its
+ * keys. If not, we join again. */
 int ng_publisher_verify(struct ng_publisher *p);
 /* Before something is written there: does another process write to our slot, or has the store lost
- * it? Then we join again. */
+ * it? Then as ng_publisher_verify. */
 int ng_publisher_check_slot(struct ng_publisher *p);
 /* Keep the job's counters from expiring. */
 int ng_publisher_keep_counters(struct ng_publisher *p);
