@@ -1,7 +1,7 @@
 /*
  * The queue of completions, and the thread that empties it.
  *
- * The watchdog is the only producer (a thread that runs its last round holds its lock), the
+ * The watchdog is the only producer (a thread that looks in its place holds its lock), the
  * dedicated thread the only consumer. Must never let the callback block another thread, nor call it
  * with a lock held, nor after ng_completion_end has promised that it will not be called.
  */

@@ -210,8 +210,13 @@ bool ng_incident_finish(int bound_ms)
     ng_wake_incident();
     /* The process must not end before the verdict is on disk. */
     while (!atomic_load(&stopped) &&
-           ng_clock_mono_ns() < until + (ng_response_is_under_way() ? NG_NEWS_LAST_NS : 0))
+           ng_clock_mono_ns() < until + (ng_response_is_under_way() ? NG_NEWS_LAST_NS : 0)) {
         nanosleep(&pause, NULL);
+        /* Else the folder in shared memory would stay because of a slow store. */
+        if (ng_clock_mono_ns() >= until - bound_ms * NG_MS / 2 && !ng_response_is_under_way() &&
+            ng_guard.board && ng_guard.board->ops->hurry)
+            ng_guard.board->ops->hurry(ng_guard.board);
+    }
     if (atomic_exchange(&left_alone, false) && ng_guard.board)
         ng_guard.board->ops->leave(ng_guard.board);
     return atomic_load(&stopped);

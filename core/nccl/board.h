@@ -356,6 +356,10 @@ struct ng_board_ops {
     /* This process leaves. If it was the last and there was no incident, nothing stays behind. */
     void (*leave)(struct ng_board *board);
 
+    /* The process ends, and the incident thread has to come to `leave` soon: what waits for a store
+     * returns -EIO at once from now on, except for `leave`. NULL: nothing waits. Any thread. */
+    void (*hurry)(struct ng_board *board);
+
     /* In a forked child, which does not take part: close what was inherited. Async-signal-safe; the
      * board must not be used afterwards. */
     void (*abandon)(struct ng_board *board);

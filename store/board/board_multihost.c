@@ -582,6 +582,11 @@ static void shared_leave(struct ng_board *board)
     ng_arena_reset(&question.arena);
 }
 
+static void shared_hurry(struct ng_board *board)
+{
+    ng_publisher_hurry(((struct shared *)board)->publisher);
+}
+
 static void shared_abandon(struct ng_board *board)
 {
     struct shared *shared = (struct shared *)board;
@@ -617,6 +622,7 @@ static const struct ng_board_ops shared_ops = {
     .have = shared_have,
     .forget = shared_forget,
     .leave = shared_leave,
+    .hurry = shared_hurry,
     .abandon = shared_abandon,
 };
 

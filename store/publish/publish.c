@@ -129,7 +129,8 @@ int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadlin
     p->mailbox.ask = *ask;
     p->mailbox.waiting = true;
     ng_publisher_wake(p);
-    while (p->mailbox.answered != serial && error != ETIMEDOUT)
+    while (p->mailbox.answered != serial && error != ETIMEDOUT &&
+           (!p->mailbox.hurried || ask->kind == NG_ASK_LEAVE))
         error = pthread_cond_timedwait(&p->answer_came, &p->lock, &until);
     if (p->mailbox.answered == serial) {
         *ask = p->mailbox.ask;
@@ -142,6 +143,14 @@ int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadlin
     p->mailbox.waiting = false;
     pthread_mutex_unlock(&p->lock);
     return ask->result;
+}
+
+void ng_publisher_hurry(struct ng_publisher *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->mailbox.hurried = true;
+    pthread_cond_signal(&p->answer_came);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void read_messages(struct ng_publisher *p)

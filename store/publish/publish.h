@@ -123,6 +123,10 @@ int ng_publisher_start(struct ng_publisher *publisher);
  */
 int ng_publisher_ask(struct ng_publisher *publisher, struct ng_ask *ask, int64_t deadline_mono_ns);
 
+/* The process ends: a caller that waits for its answer gets -ETIMEDOUT now, and so do later ones;
+ * only NG_ASK_LEAVE waits. Any thread. */
+void ng_publisher_hurry(struct ng_publisher *publisher);
+
 /* Report without waiting that this process has written its dump for an incident. */
 void ng_publisher_report_dump(struct ng_publisher *publisher, const struct ng_incident *incident);
 

@@ -48,6 +48,7 @@ struct ng_publisher_mailbox {
     struct ng_ask ask;
     uint64_t asked, answered; /* serials: the newest query, and the newest answered one */
     bool waiting;             /* the caller that asked `asked` still waits */
+    bool hurried;             /* ng_publisher_hurry: only NG_ASK_LEAVE waits */
 };
 
 /* publish_proxy_reports.c. */

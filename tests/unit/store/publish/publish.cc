@@ -408,6 +408,24 @@ TEST_P(Publish, AProcessThatLeavesReportsFirstTheDeathThatItHasYetToReport)
     EXPECT_EQ(a.lives()[2], NG_LIFE_DEAD);
 }
 
+/* Else a slow store would keep the process that ends from what it has to do on its own host. */
+TEST_P(Publish, OneThatEndsWaitsForNoAnswerButThatToItsLeaving)
+{
+    Rank &a = started(0);
+    a.kv.hold_answer("get", "l/");
+    EXPECT_TRUE(eventually([&] { return a.kv.is_held(); }));
+    std::thread asks([&] { EXPECT_EQ(a.ask(NG_ASK_ALIVE, {}, 60000), -ETIMEDOUT); });
+    ng_publisher_hurry(a.publisher);
+    asks.join();
+    EXPECT_EQ(a.ask(NG_ASK_ALIVE, {}, 60000), -ETIMEDOUT);
+    __atomic_store_n(&a.box.header->life, (uint32_t)NG_BOX_EXITED, __ATOMIC_SEQ_CST);
+    std::thread leaves([&] { EXPECT_EQ(a.ask(NG_ASK_LEAVE), 0); });
+    a.kv.release();
+    leaves.join();
+    EXPECT_TRUE(a.join_thread());
+    EXPECT_EQ(head(a.slot()).process.life, NG_LIFE_EXITED);
+}
+
 /* `ncclguard run` above both has no time to wait for such a neighbour. */
 TEST_P(Publish, AToolReportsADeathThoughANeighbourHasAnnouncedToDoSo)
 {
