@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "core/comm/comm.h"
+#include "core/util/memory.h"
 #include "shim/state.h"
 
 /* ---- Known callers ---- */
@@ -43,7 +44,7 @@ struct known {
 };
 
 #define KNOWN_MAX 256u
-static struct known callers[KNOWN_MAX];
+static struct known callers[KNOWN_MAX] NG_LARGE;
 static atomic_uint caller_count;
 
 /* Serialises writers of the above. Innermost lock: no function is called with it held. */

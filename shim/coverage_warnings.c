@@ -14,6 +14,7 @@
 
 #include "core/nccl/api.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "shim/instance.h"
 
 #define LARGE_CHILD_KIB (64 << 10)
@@ -156,7 +157,7 @@ static int look_for_binding(struct dl_phdr_info *info, size_t size, void *data)
  */
 static bool find_unseen(struct unseen *ret_unseen)
 {
-    static struct unseen first;
+    static struct unseen first NG_LARGE;
     struct ng_object object;
     bool found = false;
 
@@ -223,7 +224,7 @@ static bool is_launcher(const struct ng_launch *launch)
 
 void ng_coverage_warn_bypassed(const struct ng_guard *guard)
 {
-    static struct unseen unseen;
+    static struct unseen unseen NG_LARGE;
 
     if (!find_unseen(&unseen) && !find_foreign(&unseen))
         return;

@@ -20,11 +20,12 @@
 #include "core/nccl/api.h"
 #include "core/runtime/unusual.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "shim/dlsym.h"
 #include "shim/shim.h"
 #include "shim/state.h"
 
-struct ng_instance ng_instances[NG_INSTANCES_ROOM];
+struct ng_instance ng_instances[NG_INSTANCES_ROOM] NG_LARGE;
 atomic_uint ng_instance_count;
 atomic_uint ng_instance_called;
 

@@ -29,6 +29,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "shim/cuda_hooks.h"
 #include "shim/cuda_vmm.h"
 #include "shim/parts.h"
@@ -44,7 +45,7 @@
 static struct {
     char severity;
     char line[400];
-} mistakes[8];
+} mistakes[8] NG_LARGE;
 static unsigned mistake_count;
 
 static void keep_mistake(void *context, char severity, const char *line)
@@ -67,8 +68,8 @@ static void tell_mistakes(void)
 
 /* The program's state at its start: later it may have changed its working folder, cleared its
  * environment, or overwritten it (setproctitle). */
-static char start_folder[PATH_MAX];
-static char temporary_folder[PATH_MAX];
+static char start_folder[PATH_MAX] NG_LARGE;
+static char temporary_folder[PATH_MAX] NG_LARGE;
 
 /* Our variables, copied; NULL without memory or environment. */
 static char **copy_environment(void)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/memory.h"
 #include "shim/dlsym.h"
 
 bool ng_object_named_nccl(const char *path)
@@ -166,7 +167,7 @@ static unsigned first_objects = UINT_MAX;
 
 /* Their dynamic sections, as far as there is room. */
 #define FIRST_MAX 512u
-static uintptr_t first_dynamic[FIRST_MAX];
+static uintptr_t first_dynamic[FIRST_MAX] NG_LARGE;
 
 static int note_object(struct dl_phdr_info *info, size_t size, void *data)
 {

@@ -30,12 +30,13 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/watchdog/watchdog.h"
 
 /* Children of nonblocking splits whose handle NCCL writes later. Protected by unbound_lock, which
  * nests inside nothing. */
 static pthread_mutex_t unbound_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_created unbound[64];
+static struct ng_created unbound[64] NG_LARGE;
 static _Atomic uint32_t unbound_count;
 
 /* Number of ncclCommInitAll calls of this process, for the group ids. */

@@ -26,6 +26,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define SESSIONS     64u
 #define AT_ONCE      (8u * NG_BOARD_HAVE_MAX) /* keys that one step of a request checks */
@@ -51,7 +52,7 @@ struct session {
 };
 enum { FREE, FILLED, WAITING, RUNNING, DONE };
 
-static struct session sessions[SESSIONS];
+static struct session sessions[SESSIONS] NG_LARGE;
 static atomic_bool not_shared; /* ranks cannot find each other on the board */
 
 enum decision { AGREED, AGAIN, GIVEN_UP };

@@ -34,6 +34,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/view/comparable.h"
 #include "core/view/hash_log.h"
 
@@ -70,13 +71,13 @@ struct slot {
     int64_t differ_mono_ns; /* likewise: since when ranks differ; 0 they do not */
 };
 
-static struct slot slots[SLOTS];
+static struct slot slots[SLOTS] NG_LARGE;
 
 /* There is news for the other hosts besides the fact that a call is waiting. */
 static atomic_bool stirred;
 
 /* The incident thread's own. */
-static const struct ng_box *boxes[BOXES_MAX];
+static const struct ng_box *boxes[BOXES_MAX] NG_LARGE;
 static uint32_t box_count;
 static bool told_of_loss; /* other hosts cannot be reached */
 

@@ -41,6 +41,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/util/number.h"
 
 #define SCANNERS_MAX 64u           /* contexts */
@@ -83,7 +84,7 @@ struct scanner {
     _Atomic uint64_t next; /* where the search for a slot begins; above all slots ever used */
 };
 
-static struct scanner scanners[SCANNERS_MAX];
+static struct scanner scanners[SCANNERS_MAX] NG_LARGE;
 static _Atomic uint32_t scanner_count;
 static atomic_flag adding = ATOMIC_FLAG_INIT; /* held while a slot of the array is taken */
 

@@ -20,6 +20,7 @@
 #include "core/comm/comm.h"
 #include "core/util/arena.h"
 #include "core/util/clock.h"
+#include "core/util/memory.h"
 #include "core/view/hash_log.h"
 
 #define SLICE_NS (5 * NG_MS)
@@ -48,7 +49,7 @@ struct meeting {
     struct other others[NG_RENDEZVOUS_MAX];
 };
 
-static _Atomic(struct meeting *) meetings[NG_COMM_CAPACITY];
+static _Atomic(struct meeting *) meetings[NG_COMM_CAPACITY] NG_LARGE;
 /* Used by the incident thread only. */
 static struct ng_arena arena;
 static uint32_t mapped_count; /* ranks of other processes; each is two mappings */

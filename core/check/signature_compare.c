@@ -41,6 +41,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/memory.h"
 #include "core/view/comparable.h"
 #include "core/view/recall.h"
 
@@ -73,7 +74,7 @@ static struct {
         uint32_t pause;
     } known[TOLD_MAX];
     uint32_t known_count;
-} own;
+} own NG_LARGE;
 
 /* The next rank of the same group on this host, and whether ours is the lowest there. False: there
  * is no other, or it cannot be determined. */

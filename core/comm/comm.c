@@ -32,10 +32,10 @@ _Static_assert(offsetof(struct ng_comm, p2p) <= 64, "what every call reads stand
 /* Protects creation and end of records, and writes to the table. Nests inside nothing; never held
  * while calling NCCL or CUDA. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint16_t ended[NG_COMM_CAPACITY]; /* ring of ended records, oldest first */
+static uint16_t ended[NG_COMM_CAPACITY] NG_LARGE; /* ring of ended records, oldest first */
 static uint32_t ended_first, ended_count;
-static uint16_t
-    aborted[NG_COMM_CAPACITY]; /* aborted by the guard: the same, and their handles are kept */
+static uint16_t aborted[NG_COMM_CAPACITY] NG_LARGE; /* aborted by the guard: the same, and their
+                                                       handles are kept */
 static uint32_t aborted_first, aborted_count;
 static atomic_bool
     some_not_known; /* there was no room for a communicator, which may have any handle */

@@ -230,9 +230,16 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
  */
 bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made);
 
-/* Open addressing over handles; an entry once used is never NULL again. */
+/*
+ * A handle has a first place, in a part of the table that is a single page for the few
+ * communicators of a usual process. Behind that part is open addressing over handles, for those
+ * whose first place is taken; an entry there, once used, is never NULL again.
+ */
+#define NG_COMM_FIRST_BITS 8
 #define NG_COMM_TABLE_BITS 14
+#define NG_COMM_FIRST_SIZE (1u << NG_COMM_FIRST_BITS)
 #define NG_COMM_TABLE_SIZE (1u << NG_COMM_TABLE_BITS) /* four times the capacity */
+#define NG_COMM_PLACES     (NG_COMM_FIRST_SIZE + NG_COMM_TABLE_SIZE)
 struct ng_comm_entry {
     _Atomic(void *) handle; /* NULL never used */
     _Atomic(struct ng_comm *) comm;
@@ -240,9 +247,9 @@ struct ng_comm_entry {
 extern struct ng_comm_entry *_Atomic ng_comm_table
     __attribute__((visibility("hidden"))); /* never NULL */
 
-static inline uint32_t ng_comm_hash(const void *handle)
+static inline uint32_t ng_comm_hash(const void *handle, unsigned bits)
 {
-    return (uint32_t)((uintptr_t)handle >> 4) * UINT32_C(0x9e3779b1) >> (32 - NG_COMM_TABLE_BITS);
+    return (uint32_t)((uintptr_t)handle >> 4) * UINT32_C(0x9e3779b1) >> (32 - bits);
 }
 
 /* Set the device of a communicator before it is created: `device`, or if that is -1 the calling
@@ -259,7 +266,7 @@ struct ng_comm *ng_comm_find_further(const void *handle);
 static inline struct ng_comm *ng_comm_find(const void *handle)
 {
     struct ng_comm_entry *entries = atomic_load_explicit(&ng_comm_table, memory_order_acquire);
-    struct ng_comm_entry *entry = &entries[ng_comm_hash(handle)];
+    struct ng_comm_entry *entry = &entries[ng_comm_hash(handle, NG_COMM_FIRST_BITS)];
 
     /* A NULL handle matches an unused entry, which has no record. */
     return __builtin_expect(atomic_load_explicit(&entry->handle, memory_order_acquire) == handle, 1)

@@ -8,11 +8,11 @@
 
 #include "core/util/memory.h"
 
-#define TABLE_SIZE NG_COMM_TABLE_SIZE
-#define TOMBSTONE  ((void *)1)
+#define TOMBSTONE ((void *)1)
 
-static struct ng_comm *comms;                       /* set before the table */
-static struct ng_comm_entry no_entries[TABLE_SIZE]; /* of untouched pages, which cost nothing */
+static struct ng_comm *comms; /* set before the table */
+static struct ng_comm_entry
+    no_entries[NG_COMM_PLACES] NG_LARGE; /* of untouched pages, which cost nothing */
 struct ng_comm_entry *_Atomic ng_comm_table = no_entries;
 static _Atomic uint32_t comm_count;
 
@@ -21,7 +21,7 @@ bool ng_comm_table_make(void)
     if (comms)
         return true;
     /* A fixed address spares every reader a lock. */
-    struct ng_comm_entry *entries = ng_memory_reserve(TABLE_SIZE * sizeof(*entries));
+    struct ng_comm_entry *entries = ng_memory_reserve(NG_COMM_PLACES * sizeof(*entries));
     struct ng_comm *all = ng_memory_reserve(NG_COMM_CAPACITY * sizeof(*all));
     if (!entries || !all)
         return false;
@@ -30,15 +30,25 @@ bool ng_comm_table_make(void)
     return true;
 }
 
+/* Where to look for a handle: 0 its first place, then one behind the other. */
+static struct ng_comm_entry *place(struct ng_comm_entry *entries, const void *handle,
+                                   uint32_t probe)
+{
+    if (probe == 0)
+        return &entries[ng_comm_hash(handle, NG_COMM_FIRST_BITS)];
+    uint32_t home = ng_comm_hash(handle, NG_COMM_TABLE_BITS);
+    return &entries[NG_COMM_FIRST_SIZE + ((home + probe - 1) & (NG_COMM_TABLE_SIZE - 1))];
+}
+
 struct ng_comm *ng_comm_find_further(const void *handle)
 {
     struct ng_comm_entry *entries = atomic_load_explicit(&ng_comm_table, memory_order_acquire);
 
-    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
-         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
-        void *there = atomic_load_explicit(&entries[i].handle, memory_order_acquire);
+    for (uint32_t probe = 1; probe <= NG_COMM_TABLE_SIZE; probe++) {
+        struct ng_comm_entry *entry = place(entries, handle, probe);
+        void *there = atomic_load_explicit(&entry->handle, memory_order_acquire);
         if (there == handle)
-            return atomic_load_explicit(&entries[i].comm, memory_order_relaxed);
+            return atomic_load_explicit(&entry->comm, memory_order_relaxed);
         if (!there)
             return NULL;
     }
@@ -47,31 +57,26 @@ struct ng_comm *ng_comm_find_further(const void *handle)
 
 void ng_comm_table_insert(void *handle, struct ng_comm *comm)
 {
-    struct ng_comm_entry *entries = ng_comm_table;
-
-    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
-         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
-        void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
+    for (uint32_t probe = 0; probe <= NG_COMM_TABLE_SIZE; probe++) {
+        struct ng_comm_entry *entry = place(ng_comm_table, handle, probe);
+        void *there = atomic_load_explicit(&entry->handle, memory_order_relaxed);
         if (there && there != TOMBSTONE && there != handle)
             continue;
-        atomic_store_explicit(&entries[i].comm, comm, memory_order_relaxed);
-        atomic_store_explicit(&entries[i].handle, handle, memory_order_release);
+        atomic_store_explicit(&entry->comm, comm, memory_order_relaxed);
+        atomic_store_explicit(&entry->handle, handle, memory_order_release);
         return;
     }
 }
 
 void ng_comm_table_remove(const void *handle, const struct ng_comm *comm)
 {
-    struct ng_comm_entry *entries = ng_comm_table;
-
-    for (uint32_t i = ng_comm_hash(handle), probes = 0; probes < TABLE_SIZE;
-         i = (i + 1) & (TABLE_SIZE - 1), probes++) {
-        void *there = atomic_load_explicit(&entries[i].handle, memory_order_relaxed);
-        if (!there)
+    for (uint32_t probe = 0; probe <= NG_COMM_TABLE_SIZE; probe++) {
+        struct ng_comm_entry *entry = place(ng_comm_table, handle, probe);
+        void *there = atomic_load_explicit(&entry->handle, memory_order_relaxed);
+        if (!there && probe > 0)
             return;
-        if (there == handle &&
-            atomic_load_explicit(&entries[i].comm, memory_order_relaxed) == comm) {
-            atomic_store_explicit(&entries[i].handle, TOMBSTONE, memory_order_release);
+        if (there == handle && atomic_load_explicit(&entry->comm, memory_order_relaxed) == comm) {
+            atomic_store_explicit(&entry->handle, TOMBSTONE, memory_order_release);
             return;
         }
     }

@@ -14,13 +14,14 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/util/text.h"
 
 /* A rank that still waits after this checks the others again. */
 #define WITH_OTHERS_NS (10 * NG_S)
 
 /* Settings for all communicators, including later ones, and for calls that belong to none. */
-static struct ng_deadline everything;
+static struct ng_deadline everything NG_LARGE;
 
 /* Suspensions from outside: of the job, and of individual groups. Written by the incident thread
  * only. */

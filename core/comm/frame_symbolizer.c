@@ -20,6 +20,7 @@
 #include "core/unwind/symbols.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 /* Time between two polls: a young program makes its first calls; later calls rarely reach a new
  * address. */
@@ -49,7 +50,7 @@ static struct {
     struct known known[PLACES_MAX];
     uint32_t known_count;
     uint32_t named; /* this many of them have been looked up in memory */
-} own;
+} own NG_LARGE;
 
 /* Names from files: owned by the I/O task while `under_way`. */
 static struct {

@@ -10,18 +10,19 @@
 
 #include "core/comm/comm.h"
 #include "core/nccl/call.h"
+#include "core/util/memory.h"
 
 /* One for each record, since a record is in one family only, plus some for records that are
  * changing theirs. */
 #define FAMILIES (NG_COMM_CAPACITY + 256u)
-static struct ng_shared_resources sharings[FAMILIES];
+static struct ng_shared_resources sharings[FAMILIES] NG_LARGE;
 static _Atomic(struct ng_shared_resources *)
-    family_of[NG_COMM_CAPACITY]; /* by slot; NULL not known yet */
+    family_of[NG_COMM_CAPACITY] NG_LARGE; /* by slot; NULL not known yet */
 
 /* What the children of a communicator will share with it. */
 #define SHARES_SPLIT  1u
 #define SHARES_SHRINK 2u
-static _Atomic uint8_t shares_of[NG_COMM_CAPACITY]; /* by slot */
+static _Atomic uint8_t shares_of[NG_COMM_CAPACITY] NG_LARGE; /* by slot */
 
 static atomic_bool any; /* in use at all */
 

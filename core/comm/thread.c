@@ -15,11 +15,12 @@
 #include <unistd.h>
 
 #include "core/comm/call_stack.h"
+#include "core/util/memory.h"
 
 __thread struct ng_thread *ng_this_thread
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-static struct ng_comm no_comm; /* without a handle */
+static struct ng_comm no_comm NG_LARGE; /* without a handle */
 
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/device/launch_log.h"
+#include "core/util/memory.h"
 
 #define STEPS         8u /* slots of a buffer */
 #define PROTOCOLS     3u /* LL, LL128, Simple */
@@ -79,7 +80,7 @@ static struct {
     uint32_t connection_count;
     struct ng_connection_item items[NG_CONNECTION_ITEMS_MAX];
     uint32_t item_count;
-} own;
+} own NG_LARGE;
 
 _Static_assert(CONNECTIONS_MAX * 3 <= NG_CONNECTION_ITEMS_MAX, "all at once");
 _Static_assert(PEER_BYTES <= NG_CONNECTION_ITEM_BYTES, "as it says");

@@ -53,7 +53,7 @@ static struct {
     int64_t until_ns;
     bool late;
     unsigned late_looks;
-} own;
+} own NG_LARGE;
 
 static void visit_all(bool looks);
 static void look_at_one(struct ng_comm *comm, struct ng_launch_log *log,

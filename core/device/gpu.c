@@ -28,7 +28,7 @@
 #define WAIT_NS         (NG_S / 2) /* how long a call waits for a round that is under way, at most */
 #define REST_SHARE      9          /* so many times as long nobody does afterwards, if in vain */
 
-static struct ng_gpu gpus[GPUS_MAX];
+static struct ng_gpu gpus[GPUS_MAX] NG_LARGE;
 static _Atomic uint32_t gpu_count;
 static atomic_flag gpu_adding = ATOMIC_FLAG_INIT;
 static _Atomic int64_t look_from_mono_ns; /* until then no call looks for finished works itself */

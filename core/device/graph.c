@@ -21,6 +21,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define SLOTS     16384u /* a power of two */
 #define DEPTH_MAX 16     /* nesting of graphs */
@@ -76,7 +77,7 @@ struct ng_graph {
 static struct {
     _Atomic(CUgraphExec) exec;
     _Atomic(struct ng_graph *) graph;
-} slots[SLOTS];
+} slots[SLOTS] NG_LARGE;
 
 _Atomic uint32_t ng_graph_count; /* graphs ever found */
 static _Atomic uint64_t numbers, launches;

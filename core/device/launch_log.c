@@ -9,13 +9,14 @@
 #include <sys/mman.h>
 
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define BATCHES_MAX 4096u
 #define READS_MAX   16 /* as often as this a writer may come between */
 #define MOVED_MAX   16 /* launches of the newest run that may be added while the log is read */
 
 /* By slot, for the communicators that have it one after the other. */
-static _Atomic(struct ng_launch_log *) logs[NG_COMM_CAPACITY];
+static _Atomic(struct ng_launch_log *) logs[NG_COMM_CAPACITY] NG_LARGE;
 static atomic_bool is_new;
 
 void ng_launch_log_distrust(struct ng_launch_log *log, const char *why)

@@ -14,6 +14,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define COMM_BITS  48 /* further communicators share bits */
 #define COMMS      ((UINT64_C(1) << COMM_BITS) - 1)
@@ -29,7 +30,7 @@ struct entry {
     _Atomic uint64_t word;
 };
 
-static struct entry entries[ENTRIES];
+static struct entry entries[ENTRIES] NG_LARGE;
 static _Atomic uint64_t overflow; /* dependencies of objects for which there was no room */
 static _Atomic uint64_t poisoned; /* communicators */
 static _Atomic int64_t poisoned_mono_ns;

@@ -20,10 +20,11 @@
 #include "core/runtime/runtime.h"
 #include "core/util/descriptor.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define READS_MAX 16 /* of 4 KiB: what a FIFO holds */
 
-static char path[PATH_MAX];
+static char path[PATH_MAX] NG_LARGE;
 static struct ng_descriptor pipe_end; /* written by the task before `made` */
 static atomic_bool made;
 

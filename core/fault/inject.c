@@ -29,12 +29,13 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 bool ng_inject_armed;
 
-static struct ng_fault_spec spec;
+static struct ng_fault_spec spec NG_LARGE;
 static char mistake[600]; /* "" none */
-static struct ng_fault_counts counts;
+static struct ng_fault_counts counts NG_LARGE;
 static atomic_bool
     drives_several; /* several devices: then the launcher's rank is not that of the devices */
 static _Atomic int largest_group; /* largest group created so far, in ranks */

@@ -13,13 +13,14 @@
 #include "core/fault/fault_match.h"
 #include "core/nccl/call.h"
 #include "core/util/clock.h"
+#include "core/util/memory.h"
 
 #define PUT_OFF_MAX 16u
 #define DELAYS_MAX  16u
 
 /* By slot. Words are generation << 32 | value. */
-static _Atomic uint64_t errors[NG_COMM_CAPACITY], numbers[NG_COMM_CAPACITY];
-static struct ng_fault_counts communicators; /* by rank */
+static _Atomic uint64_t errors[NG_COMM_CAPACITY] NG_LARGE, numbers[NG_COMM_CAPACITY] NG_LARGE;
+static struct ng_fault_counts communicators NG_LARGE; /* by rank */
 
 static struct {
     _Atomic(const void *) handle; /* NULL free */

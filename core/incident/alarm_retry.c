@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/memory.h"
 
 /* Incident thread alone. */
 static struct {
@@ -13,7 +14,7 @@ static struct {
     unsigned parked_count;
     int64_t paused_until_ns; /* another process is examining the job */
     int64_t next_try_ns;     /* of the parked alarms; the pause counts, too */
-} own;
+} own NG_LARGE;
 
 /* Spread the retries: thousands of processes may be waiting. */
 static int64_t later_ns(void)

@@ -26,6 +26,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/view/view.h"
 
 #define SLOTS           32u
@@ -77,7 +78,7 @@ struct slot {
     };
 };
 
-static struct slot slots[SLOTS];
+static struct slot slots[SLOTS] NG_LARGE;
 static atomic_bool closed;
 
 /* ---- The requesting thread ---- */

@@ -21,6 +21,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define METRICS_NS   (5 * NG_S)
 #define LATE_NS      (60 * NG_S) /* straggler interval if only metrics are wanted */
@@ -41,7 +42,7 @@ static struct {
     } before[NG_COMM_CAPACITY]; /* calls of each group as of its last line */
     int64_t told_ns;
     bool failed; /* the file could not be written; logged once */
-} own;
+} own NG_LARGE;
 
 static void tell(_Atomic uint32_t *word)
 {

@@ -9,11 +9,12 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "core/util/memory.h"
 #include "core/verdict/straggler.h"
 
 /* Protects the stragglers kept. Nests inside nothing; held only to copy, by guard threads alone. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_slow_rank kept[NG_STRAGGLER_MONITOR_MAX];
+static struct ng_slow_rank kept[NG_STRAGGLER_MONITOR_MAX] NG_LARGE;
 static uint32_t kept_count;
 
 /* Incident thread alone, except `interval`. */

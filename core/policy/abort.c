@@ -29,6 +29,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 /* A thread that stays in NCCL longer is blocked there, unless it has had no processor to leave it.
  */
@@ -72,7 +73,7 @@ struct order {
     uint16_t condemned[NG_COMM_CAPACITY], slots[NG_COMM_CAPACITY];
 };
 
-static struct order orders[ORDERS];
+static struct order orders[ORDERS] NG_LARGE;
 static atomic_bool any_returned[NG_ABORT_ORIGINS];
 
 static void sleep_ns(int64_t ns)

@@ -21,6 +21,7 @@
 #include "core/unwind/call_site.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define ENTRIES  4096u
 #define PLACES   256u
@@ -59,7 +60,7 @@ static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     uintptr_t address;
     enum ng_registration_fault fault;
-} places[PLACES];
+} places[PLACES] NG_LARGE;
 static uint32_t place_count;
 
 static _Atomic uint64_t found[NG_REGISTRATION_FAULTS];

@@ -21,6 +21,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define LEAVE_AT_ONCE                                                                              \
     64u /* entries removed together if there is no room: each time waits for the device */
@@ -29,7 +30,7 @@
 #define PEER_WAIT_NS NG_S /* a peer that blocks a work for longer may not answer either */
 #define LOOKS        64u  /* attempts to read a changing table, before taking it */
 
-static _Atomic(struct ng_registration_table *) tables[NG_COMM_CAPACITY];
+static _Atomic(struct ng_registration_table *) tables[NG_COMM_CAPACITY] NG_LARGE;
 static _Atomic uint32_t table_count;         /* all tables are in slots below it */
 static _Atomic uint64_t all_made, all_ended; /* including records that were reused since */
 

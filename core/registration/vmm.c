@@ -25,7 +25,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_vmm_block *blocks; /* by address; BLOCKS_MAX of them, touched as they fill */
 static uint32_t block_count;
 static uint64_t byte_count;
-static struct ng_vmm_block kept[KEPT_MAX];
+static struct ng_vmm_block kept[KEPT_MAX] NG_LARGE;
 static uint32_t kept_count;
 static _Atomic int captures; /* begun and not ended */
 

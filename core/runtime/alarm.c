@@ -10,10 +10,11 @@
 #include <string.h>
 
 #include "core/runtime/wake.h"
+#include "core/util/memory.h"
 
 /* Protects `alarms`; nests inside nothing, held for copies only. */
 static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_alarm alarms[NG_ALARMS_MAX];
+static struct ng_alarm alarms[NG_ALARMS_MAX] NG_LARGE;
 static unsigned alarm_count;
 
 static _Atomic uint32_t restarts;

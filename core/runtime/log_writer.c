@@ -18,6 +18,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define LINES       16u
 #define PATIENCE_NS (200 * NG_MS) /* for one line */
@@ -27,7 +28,7 @@
 static struct {
     size_t length;
     char text[NG_LOG_LINE_BYTES];
-} lines[LINES];
+} lines[LINES] NG_LARGE;
 static _Atomic uint32_t given, written; /* numbers of lines: futex words */
 
 static atomic_int adopted; /* the thread whose lines go through the writer; 0 none */

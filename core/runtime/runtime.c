@@ -18,13 +18,14 @@
 #include "core/util/descriptor.h"
 #include "core/util/folder.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 /* The C library places the program's thread-local storage on each thread's stack, however large it
  * is; untouched pages cost nothing. */
 #define THREAD_STACK_BYTES     (1u << 20)
 #define THREAD_STACK_MAX_BYTES (64u << 20)
 
-struct ng_guard ng_guard;
+struct ng_guard ng_guard NG_LARGE;
 atomic_uint ng_unusual = NG_UNUSUAL_FIRST;
 
 /* Protects the start. Nests inside nothing; held while files are created and threads started. */

@@ -22,6 +22,7 @@
 
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
+#include "core/util/memory.h"
 #include "core/util/text.h"
 
 #define PATIENCE_MS 200
@@ -36,7 +37,7 @@ static _Atomic int log_rank = -1;
 enum file_state { FILE_NONE, FILE_CLOSED, FILE_OPENING, FILE_OPEN, FILE_BAD };
 static _Atomic int file_state;                     /* enum file_state */
 static struct ng_descriptor log_file = {.fd = -1}; /* valid in state FILE_OPEN */
-static char file_pattern[4096];                    /* absolute; written at start */
+static char file_pattern[4096] NG_LARGE;           /* absolute; written at start */
 
 /* The file that stderr was at the start. */
 static struct {

@@ -10,6 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/*
+ * For a static variable of 2 KiB or more, mostly a table of which few pages are ever touched. It is
+ * placed apart, so that the small variables, which all are touched, share few pages. Compilers take
+ * a section of this name for one of zeros that needs no room in the file.
+ */
+#define NG_LARGE __attribute__((section(".sbss.large")))
+
 /* Zeroed pages, each of which costs nothing until it is touched. NULL: no memory. Freed with
  * munmap. */
 void *ng_memory_reserve(size_t bytes);

@@ -52,6 +52,7 @@
 #include "core/util/clock.h"
 #include "core/util/fast_clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define PAUSE_MAX_NS (100 * NG_MS)
 #define PAUSE_MIN_NS (NG_MS / 2)
@@ -78,7 +79,7 @@ struct watched_call {
     unsigned alarmed;
 };
 #define WATCHED_CALLS 256
-static struct watched_call watched_calls[WATCHED_CALLS];
+static struct watched_call watched_calls[WATCHED_CALLS] NG_LARGE;
 static uint32_t retired_in_round;
 
 static const char own_tables[] = "its own tables", own_pause[] = "its pause";

@@ -28,7 +28,7 @@
 #define KEPT   64
 
 /* No communicator is known to this core. */
-static struct ng_comm_entry no_entries[NG_COMM_TABLE_SIZE];
+static struct ng_comm_entry no_entries[NG_COMM_PLACES];
 struct ng_comm_entry *_Atomic ng_comm_table = no_entries;
 
 /* Nor does its guard run, so that every call takes the long way. */
