@@ -30,6 +30,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/watchdog/watchdog.h"
 
 /* Children of nonblocking splits whose handle NCCL writes later. Protected by unbound_lock, which
@@ -285,8 +286,7 @@ static __attribute__((noinline)) void bind_created(struct ng_group_calls *calls,
 {
     /* By now NCCL has loaded the driver, if the program had not done so. */
     ng_guard_find_cuda();
-    for (uint32_t i = 0; i < calls->created_count; i++) {
-        struct ng_created *created = &calls->created[i];
+    NG_EACH (created, calls->created, calls->created_count) {
         bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
         bool condemned = ng_comm_is_condemned(created->comm);
         void *handle = (good || condemned) && created->new_comm ? *created->new_comm : NULL;
@@ -342,8 +342,7 @@ static void bind_finished(const struct ng_call *call)
         return;
     pthread_mutex_lock(&unbound_lock);
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < unbound_count; i++) {
-        const struct ng_created *created = &unbound[i];
+    NG_EACH (created, unbound, unbound_count) {
         uint32_t life = atomic_load(&created->comm->group->state);
         /* Ended meanwhile: its record, its handle and the program's variable may have been
          * reused. */

@@ -26,6 +26,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define SESSIONS     64u
 #define AT_ONCE      (8u * NG_BOARD_HAVE_MAX) /* keys that one step of a request checks */
@@ -193,8 +194,7 @@ static void *watch(void *unused)
 /* NULL: the attempt is not watched, and the watchdog's deadline applies. */
 static struct session *begin_watching(const struct attempt *attempt)
 {
-    for (unsigned i = 0; i < SESSIONS; i++) {
-        struct session *session = &sessions[i];
+    NG_EACH (session, sessions, SESSIONS) {
         uint32_t free = FREE;
         if (!atomic_compare_exchange_strong(&session->state, &free, FILLED))
             continue;

@@ -14,6 +14,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 /* A rank that still waits after this checks the others again. */
@@ -258,9 +259,9 @@ static int64_t said_of(const struct ng_comm *comm, enum ng_op op, bool suspect)
 /* The first value that is set; 0 for "none". */
 static int64_t choose(const int64_t *said, unsigned count, int64_t otherwise)
 {
-    for (unsigned i = 0; i < count; i++)
-        if (said[i])
-            return said[i] == NG_DEADLINE_NONE ? 0 : said[i];
+    NG_EACH (entry, said, count)
+        if (*entry)
+            return *entry == NG_DEADLINE_NONE ? 0 : *entry;
     return otherwise;
 }
 

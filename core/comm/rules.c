@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/config/config.h"
+#include "core/util/macros.h"
 
 #define VALUE_MAX 255u /* bytes of a value */
 
@@ -291,10 +292,8 @@ static char *next_word(struct line *line)
 
 static const struct key *find_key(const char *word, size_t length)
 {
-    for (size_t i = 0; i < KEYS; i++)
-        if (strlen(keys[i].name) == length && strncmp(keys[i].name, word, length) == 0)
-            return &keys[i];
-    return NULL;
+    return NG_FIND(key, keys, KEYS,
+                   strlen(key->name) == length && strncmp(key->name, word, length) == 0);
 }
 
 static const char *const known[] = {"group, size, parent, device and op",
@@ -489,8 +488,7 @@ void ng_rules_match(const struct ng_rules *rules, const struct ng_rules_group *g
     const char *name = group->name;
 
     memset(ret_limits, 0, sizeof(*ret_limits));
-    for (uint32_t i = 0; i < rules->count; i++) {
-        const struct ng_rule *rule = &rules->rules[i];
+    NG_EACH (rule, rules->rules, rules->count) {
         if (!holds(rule, group, name))
             continue;
         set_limits(rule, ret_limits);
@@ -507,8 +505,7 @@ enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op,
 {
     enum ng_on_timeout gravest = otherwise;
 
-    for (uint32_t i = 0; i < rules->count; i++) {
-        const struct ng_rule *rule = &rules->rules[i];
+    NG_EACH (rule, rules->rules, rules->count) {
         enum ng_on_timeout policy = (enum ng_on_timeout)(rule->policy - 1);
         if (!rule->policy || (rule->has_op && !rule->ops[op]))
             continue;

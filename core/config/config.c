@@ -13,6 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/util/macros.h"
+
 const struct ng_option ng_options[] = {
 #define NG_OPTION(field, name, type, def, min, max, choices, help)                                 \
     {name, NG_CONFIG_##type, def, min, max, choices, help, offsetof(struct ng_config, field)},
@@ -222,8 +224,7 @@ static bool report_reserved(const char *name, const char *value, ng_config_repor
 {
     char line[512];
 
-    for (size_t i = 0; i < ng_reserved_option_count; i++) {
-        const struct ng_reserved_option *option = &ng_reserved_options[i];
+    NG_EACH (option, ng_reserved_options, ng_reserved_option_count) {
         if (strcmp(option->name, name) != 0)
             continue;
         if (*value && strcmp(value, option->harmless) != 0) {

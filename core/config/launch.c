@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/nccl/group_id.h"
+#include "core/util/macros.h"
 #include "core/util/small_file.h"
 #include "core/util/text.h"
 
@@ -60,11 +61,10 @@ static bool is_name(const char *variable, const char *name, size_t length)
 
 bool ng_launch_has_variable(const char *name, size_t length)
 {
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
-        if (is_name(launchers[i].rank, name, length) ||
-            is_name(launchers[i].world_size, name, length) ||
-            is_name(launchers[i].local_rank, name, length) ||
-            is_name(launchers[i].job, name, length) || is_name(launchers[i].part, name, length))
+    NG_EACH (launcher, launchers, NG_COUNT(launchers))
+        if (is_name(launcher->rank, name, length) || is_name(launcher->world_size, name, length) ||
+            is_name(launcher->local_rank, name, length) || is_name(launcher->job, name, length) ||
+            is_name(launcher->part, name, length))
             return true;
     for (size_t i = 0; i < 2 * sizeof(run_words) / sizeof(run_words[0]); i++)
         if (is_name(run_words[i / 2][i % 2], name, length))

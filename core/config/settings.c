@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 #define VALUE_BYTES    200 /* of a value, with its NUL; longer ones are cut */
@@ -36,10 +37,7 @@ static const char *const assignments[] = {"key=",        "secret=",     "token="
 
 static bool has_one_of(const char *text, const char *const *words, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcasestr(text, words[i]))
-            return true;
-    return false;
+    return NG_ANY(word, words, count, strcasestr(text, *word));
 }
 #define HAS_ONE_OF(text, words) has_one_of(text, words, sizeof(words) / sizeof((words)[0]))
 
@@ -167,8 +165,8 @@ static bool matters(const char *entry)
     for (const char *at = entry; at < equals; at++)
         if (!isalnum((unsigned char)*at) && *at != '_')
             return false;
-    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
-        if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0)
+    NG_EACH (prefix, prefixes, NG_COUNT(prefixes))
+        if (strncmp(entry, *prefix, strlen(*prefix)) == 0)
             return true;
     return ng_launch_has_variable(entry, (size_t)(equals - entry));
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/device/launch_log.h"
+#include "core/util/macros.h"
 
 #define STEPS         8u /* slots of a buffer */
 #define PROTOCOLS     3u /* LL, LL128, Simple */
@@ -223,8 +224,7 @@ static const char *find_connections(void)
  * was there. */
 static bool read_values(void)
 {
-    for (uint32_t i = 0; i < own.connection_count; i++) {
-        struct connection *connection = &own.connections[i];
+    NG_EACH (connection, own.connections, own.connection_count) {
         uint64_t ll = word(connection->info, 0), ll128 = word(connection->info, sizeof(uint64_t));
         memset(&connection->values, 0, sizeof(connection->values));
         want(word(connection->info, AT_TAIL), sizeof(uint64_t), &connection->values.tail);
@@ -237,8 +237,7 @@ static bool read_values(void)
     }
     if (!read_wanted())
         return false;
-    for (uint32_t i = 0; i < own.connection_count; i++) {
-        struct connection *connection = &own.connections[i];
+    NG_EACH (connection, own.connections, own.connection_count) {
         uint64_t fifo = word(connection->info, AT_FIFO);
         want(word(connection->info, AT_HEAD), sizeof(uint64_t), &connection->values.head);
         if (fifo && connection->sends)

@@ -21,6 +21,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/json.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 /* A target of tasks besides the folder and NG_IO_WORKERS_PROGRAMS: reading a page of a mapped file
  * may block, and then so do all others. */
@@ -155,13 +156,9 @@ static void write_neighbours(struct ng_evidence *evidence)
 /* Is there another process on its host that has its black box and writes its dump from it? */
 static bool has_neighbour(const struct ng_view *view, const struct ng_view_process *process)
 {
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *other = &view->processes[i];
-        if (other != process && !other->self && other->life == NG_LIFE_RUNNING &&
-            strcmp(other->host, process->host) == 0)
-            return true;
-    }
-    return false;
+    return NG_ANY(other, view->processes, view->process_count,
+                  other != process && !other->self && other->life == NG_LIFE_RUNNING &&
+                      strcmp(other->host, process->host) == 0);
 }
 
 static void write_lost(struct ng_evidence *evidence)

@@ -20,6 +20,7 @@
 #include "core/unwind/unwind.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 #define STOP_NS      (250 * NG_MS) /* for all threads to stop; uninterruptible ones never do */
@@ -316,8 +317,7 @@ static uint32_t name_all(struct ng_stacks *stacks, ng_symbol_source *source)
         return 0;
     count = 0;
     for (uint32_t i = 0; i < stacks->thread_count; i++)
-        for (uint32_t k = 0; k < stacks->threads[i].frame_count; k++) {
-            struct ng_stack_frame *frame = &stacks->threads[i].frames[k];
+        NG_EACH (frame, stacks->threads[i].frames, stacks->threads[i].frame_count) {
             if (!frame->image)
                 continue;
             frames[count] = frame;
@@ -353,8 +353,8 @@ static void tell_held(int64_t for_ns)
 /* A thread in uninterruptible sleep counts as stopped: it cannot run. */
 static bool all_still(const struct ng_stacks *stacks, const struct ng_traced *traced)
 {
-    for (uint32_t i = 0; i < stacks->thread_count; i++)
-        if (traced[i].state == NG_TRACED_NOT_ASKED || traced[i].state == NG_TRACED_REFUSED)
+    NG_EACH (entry, traced, stacks->thread_count)
+        if (entry->state == NG_TRACED_NOT_ASKED || entry->state == NG_TRACED_REFUSED)
             return false;
     return !stacks->threads_left_out;
 }

@@ -25,6 +25,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/verdict/verdict.h"
 
 #define DEATH_CHECK_NS        (100 * NG_MS)
@@ -92,9 +93,8 @@ static bool something_pending(int64_t for_ns)
     int64_t now = ng_clock_mono_ns();
     uint32_t groups = NG_LOAD(box->header->group_used), threads = NG_LOAD(box->header->thread_used);
 
-    for (uint32_t i = 0; i < groups; i++)
-        if (NG_LOAD(box->groups[i].pending_record) &&
-            NG_LOAD(box->groups[i].pending_age_ns) >= for_ns)
+    NG_EACH (group, box->groups, groups)
+        if (NG_LOAD(group->pending_record) && NG_LOAD(group->pending_age_ns) >= for_ns)
             return true;
     for (uint32_t i = 0; i < threads; i++)
         if (NG_LOAD(box->threads[i].op) && now - NG_LOAD(box->threads[i].since_mono_ns) >= for_ns)

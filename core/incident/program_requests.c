@@ -26,6 +26,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/view/view.h"
 
 #define SLOTS           32u
@@ -330,9 +331,9 @@ static int step_get(struct slot *slot, struct ng_board *board, int64_t now)
 /* NULL: not known. */
 static const char *own_host(const struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].self)
-            return view->processes[i].host;
+    NG_EACH (process, view->processes, view->process_count)
+        if (process->self)
+            return process->host;
     return NULL;
 }
 
@@ -645,8 +646,7 @@ int ng_program_request_serve(bool news)
 {
     int64_t next_ns = INT64_MAX;
 
-    for (unsigned i = 0; i < SLOTS; i++) {
-        struct slot *slot = &slots[i];
+    NG_EACH (slot, slots, SLOTS) {
         uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
         int64_t now = ng_clock_mono_ns();
         if (state == GIVEN_UP)

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/util/macros.h"
+
 const struct ng_op_info ng_op_table[NG_OP_LIMIT] = {
 #define NG_OP(number, name, class, fields) [number] = {#name, NG_CLASS_##class, fields},
 #include "core/nccl/op.def"
@@ -60,10 +62,7 @@ static const struct cuda_error {
 
 static const struct cuda_error *find_cuda_error(int error)
 {
-    for (size_t i = 0; i < sizeof(cuda_errors) / sizeof(cuda_errors[0]); i++)
-        if (cuda_errors[i].error == error)
-            return &cuda_errors[i];
-    return NULL;
+    return NG_FIND(cuda_error, cuda_errors, NG_COUNT(cuda_errors), cuda_error->error == error);
 }
 
 const char *ng_op_name(unsigned op)

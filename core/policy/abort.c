@@ -29,6 +29,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 /* A thread that stays in NCCL longer is blocked there, unless it has had no processor to leave it.
  */
@@ -675,8 +676,7 @@ static void describe(const struct order *order, const struct ng_comm *comm, enum
 
 bool ng_abort_stuck(struct ng_abort_stuck *ret_stuck)
 {
-    for (uint32_t i = 0; i < ORDERS; i++) {
-        const struct order *order = &orders[i];
+    NG_EACH (order, orders, ORDERS) {
         if (!atomic_load(&order->stuck) || order->origin != NG_ABORT_POLICY)
             continue;
         const struct ng_comm *worst = left_to_program(order);

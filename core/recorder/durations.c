@@ -7,6 +7,7 @@
 #include "core/recorder/durations.h"
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 /* Longer works were suspect and are reported elsewhere; greater values in a damaged box are not
  * durations. */
@@ -49,12 +50,10 @@ static struct ng_box_duration *reclaim(struct ng_box *box)
 {
     struct ng_box_duration *oldest = NULL;
 
-    for (uint32_t i = 0; i < box->duration_capacity; i++) {
-        struct ng_box_duration *row = &box->durations[i];
+    NG_EACH (row, box->durations, box->duration_capacity)
         if ((!oldest || NG_LOAD(row->newest_mono_ns) < NG_LOAD(oldest->newest_mono_ns)) &&
             !is_alive(box, NG_LOAD(row->group_id)))
             oldest = row;
-    }
     if (!oldest)
         return NULL;
     NG_STORE(oldest->group_id, 0);

@@ -23,6 +23,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define GUEST_WAIT_NS (250 * NG_MS) /* longest wait of the program's abort for a free in NCCL */
 
@@ -81,10 +82,8 @@ static bool is_eligible(const struct ng_segment *segment)
 
 static bool is_measured(int version)
 {
-    for (size_t i = 0; i < sizeof(safe_for_p2p_alone) / sizeof(safe_for_p2p_alone[0]); i++)
-        if (version >= safe_for_p2p_alone[i].first && version <= safe_for_p2p_alone[i].last)
-            return true;
-    return false;
+    return NG_ANY(entry, safe_for_p2p_alone, NG_COUNT(safe_for_p2p_alone),
+                  version >= entry->first && version <= entry->last);
 }
 
 /* Held: may anything be registered on it? */
@@ -118,8 +117,7 @@ static struct ng_registration_entry *find_entry(struct ng_registration_table *ta
 {
     uint32_t entries = atomic_load_explicit(&table->count, memory_order_relaxed);
 
-    for (uint32_t i = 0; i < entries; i++) {
-        struct ng_registration_entry *entry = &table->entries[i];
+    NG_EACH (entry, table->entries, entries) {
         uintptr_t at = address - NG_LOAD(entry->base);
         if (at < NG_LOAD(entry->bytes) && bytes <= NG_LOAD(entry->bytes) - at)
             return entry;

@@ -19,6 +19,7 @@
 #include "core/recorder/paths.h"
 #include "core/report/dump.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/pickle.h"
 #include "core/view/p2p_patterns.h"
 
@@ -177,8 +178,7 @@ static uint64_t count_before(struct track *track)
     const struct ng_view_member *member = track->member;
     uint64_t colls = 0, p2ps = 0, joined_colls = 0, joined_p2ps = 0, groups = 0;
 
-    for (uint32_t i = 0; i < track->pattern.work_count; i++) {
-        const struct ng_p2p_pattern_work *work = &track->pattern.works[i];
+    NG_EACH (work, track->pattern.works, track->pattern.work_count) {
         colls += work->coll_count;
         p2ps += work->p2p_count;
         if (is_open(track, work))
@@ -414,8 +414,7 @@ static void put_frames(struct flight *flight, const struct ng_view_record *recor
     if (!stack)
         return;
     ng_pickle_open_list(pickle, "frames");
-    for (uint32_t i = 0; i < stack->count; i++) {
-        const struct ng_view_frame *frame = &stack->frames[i];
+    NG_EACH (frame, stack->frames, stack->count) {
         snprintf(address, sizeof(address), "%#" PRIx64, frame->offset);
         ng_pickle_open_dict(pickle, NULL);
         put_text(pickle, "name", frame->name ? frame->name : address, frame->name != NULL);
@@ -638,13 +637,11 @@ static void put_entries(struct flight *flight)
     ng_pickle_open_list(&flight->pickle, "entries");
     for (;;) {
         struct track *oldest = NULL;
-        for (uint32_t i = 0; i < flight->track_count; i++) {
-            struct track *track = &flight->tracks[i];
+        NG_EACH (track, flight->tracks, flight->track_count)
             if (track->next < track->member->record_count &&
                 (!oldest ||
                  track->member->records[track->next].id < oldest->member->records[oldest->next].id))
                 oldest = track;
-        }
         if (!oldest)
             break;
         put_record(flight, oldest);

@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/search.h"
 
 /* Nothing older than a year is drawn: larger ages are damage. */
@@ -208,8 +209,7 @@ static void find_ends(struct ng_timeline *timeline)
             timeline->begin_ns = moment;
         any = true;
     }
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         int64_t oldest_ns = member->pending_record ? member->pending_age_ns : 0;
         for (uint32_t k = ng_timeline_first(timeline, member); k < member->record_count; k++)
             if (member->records[k].entered_age_ns > oldest_ns)

@@ -15,6 +15,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/futex.h"
+#include "core/util/macros.h"
 
 #define BEAT_NS (250 * NG_MS) /* between two heartbeats of a waiting thread */
 
@@ -47,10 +48,7 @@ static void tell_change(void)
 
 static bool is_busy(uint64_t place)
 {
-    for (unsigned i = 0; i < NG_IO_WORKERS_MAX; i++)
-        if (tasks[i].state == RUNNING && tasks[i].place == place)
-            return true;
-    return false;
+    return NG_ANY(task, tasks, NG_IO_WORKERS_MAX, task->state == RUNNING && task->place == place);
 }
 
 /* The oldest task whose place is free; NULL none. */
@@ -67,10 +65,7 @@ static struct task *pick(void)
 
 static struct task *find_free(void)
 {
-    for (unsigned i = 0; i < NG_IO_WORKERS_MAX; i++)
-        if (tasks[i].state == FREE)
-            return &tasks[i];
-    return NULL;
+    return NG_FIND(task, tasks, NG_IO_WORKERS_MAX, task->state == FREE);
 }
 
 /* ---- The threads ---- */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/util/lines.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/util/search.h"
 
@@ -158,8 +159,7 @@ static bool read_headers(uint64_t start, struct candidate *ret_candidate)
         !ng_memory_read(start + header.e_phoff, segments, header.e_phnum * sizeof(Elf64_Phdr)))
         return false;
     struct candidate candidate = {.image.start = start};
-    for (unsigned i = 0; i < header.e_phnum; i++) {
-        const Elf64_Phdr *segment = &segments[i];
+    NG_EACH (segment, segments, header.e_phnum) {
         if (segment->p_type == PT_LOAD && first) {
             if (segment->p_offset > segment->p_vaddr)
                 return false;
@@ -207,10 +207,8 @@ static bool is_code_of(const struct candidate *candidate, const struct mapping *
 {
     if (mapping->inode && mapping->inode != candidate->inode)
         return false;
-    for (unsigned i = 0; i < candidate->code_count; i++)
-        if (mapping->start < candidate->code[i].end && mapping->end > candidate->code[i].start)
-            return true;
-    return false;
+    return NG_ANY(entry, candidate->code, candidate->code_count,
+                  mapping->start < entry->end && mapping->end > entry->start);
 }
 
 static void take(struct ng_arena *arena, struct ng_images *images,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/verdict/explain.h"
 #include "core/view/told_to_end.h"
 
@@ -353,8 +354,7 @@ int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait
         if (cause > worst)
             worst = cause;
     }
-    for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        const struct ng_absentee *absentee = &wait->absentees[i];
+    NG_EACH (absentee, wait->absentees, wait->absentee_count) {
         if (ng_wait_cause_by_ras(wait, absentee) != worst)
             continue;
         struct ng_culprit *culprit =
@@ -426,8 +426,7 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
         bool as_old = is_as_old(wait, told);
         if (w == best || (!as_old && cause != NG_CAUSE_DEAD) || builder->causes[w] != cause)
             continue;
-        for (uint32_t i = 0; i < wait->absentee_count; i++) {
-            const struct ng_absentee *absentee = &wait->absentees[i];
+        NG_EACH (absentee, wait->absentees, wait->absentee_count) {
             if (!absentee->member || ng_wait_cause_of_absentee(builder, wait, absentee) != cause ||
                 (!as_old && absentee->absence != NG_ABSENT_LOST) ||
                 is_named(builder, named, absentee->member) ||
@@ -662,8 +661,7 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
     bool none_started = wait->not_started >= wait->waiter_count;
     if (!none_started)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_member *member = &members[i];
+    NG_EACH (member, members, count) {
         if (builder->waits.wait_of_member[member - builder->view->members] != index ||
             !member->pending_record || member->pending_started ||
             builder->waits.queued[member - builder->view->members] ||

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/culprits.h"
 
 #define TREE        (NG_EDGE_TREE_UP | NG_EDGE_TREE_DOWN)
@@ -55,15 +56,13 @@ static bool is_whole(struct picture *picture, uint32_t waiters)
     uint32_t known = 0;
     int64_t newest_ns = INT64_MAX, oldest_ns = 0;
 
-    for (uint32_t i = 0; i < picture->count; i++) {
-        const struct ng_view_member *member = &picture->members[i];
+    NG_EACH (member, picture->members, picture->count) {
         if (!waits(picture, member) || !member->edge_count)
             continue;
         known++;
         newest_ns = member->edges_age_ns < newest_ns ? member->edges_age_ns : newest_ns;
         oldest_ns = member->edges_age_ns > oldest_ns ? member->edges_age_ns : oldest_ns;
-        for (uint32_t k = 0; k < member->edge_count; k++) {
-            const struct ng_edge *edge = &member->edges[k];
+        NG_EACH (edge, member->edges, member->edge_count) {
             if (edge->flags & NG_EDGE_MOVES)
                 return false;
             if (!edge->begun && !edge->held)
@@ -78,8 +77,7 @@ static bool is_whole(struct picture *picture, uint32_t waiters)
 /* Has it neither sent nor taken anything in this operation, by both ends of its connections? */
 static bool is_silent(const struct picture *picture, const struct ng_view_member *member)
 {
-    for (uint32_t i = 0; i < member->edge_count; i++) {
-        const struct ng_edge *edge = &member->edges[i];
+    NG_EACH (edge, member->edges, member->edge_count) {
         const struct ng_view_member *peer;
         const struct ng_edge *other = other_end(picture, member, edge, &peer);
         bool sent = edge->begun || edge->held || (other && (other->begun || other->held));
@@ -101,8 +99,7 @@ static bool is_owed(const struct picture *picture, const struct ng_view_member *
     bool ring = false, up = false, any_tree = false;
     uint32_t children = 0, children_came = 0;
 
-    for (uint32_t i = 0; i < member->edge_count; i++) {
-        const struct ng_edge *edge = &member->edges[i];
+    NG_EACH (edge, member->edges, member->edge_count) {
         if (edge->flags & NG_EDGE_SENDS)
             continue;
         any_tree |= edge->flags & TREE;

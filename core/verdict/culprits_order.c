@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/culprits.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/usual.h"
@@ -235,13 +236,9 @@ static const struct ng_absentee *find_led(const struct ng_verdict_builder *build
 {
     const struct ng_wait *wait = &builder->waits.waits[from->wait];
 
-    for (uint32_t k = 0; k < wait->absentee_count; k++) {
-        const struct ng_absentee *absentee = &wait->absentees[k];
-        if (ng_cycle_leads(builder->view, &builder->waits, from, absentee, to) &&
-            (process == UINT32_MAX || absentee->member->process == process))
-            return absentee;
-    }
-    return NULL;
+    return NG_FIND(absentee, wait->absentees, wait->absentee_count,
+                   ng_cycle_leads(builder->view, &builder->waits, from, absentee, to) &&
+                       (process == UINT32_MAX || absentee->member->process == process));
 }
 
 /* The pair of step `at` and the collective of wait `third`, if they wait for each other, too, and
@@ -314,8 +311,7 @@ static int blame_step(struct ng_verdict_builder *builder, const struct ng_cycle 
     const struct ng_cycle_step *before = step_before(cycle, at);
     const struct ng_wait *wait = &builder->waits.waits[before->wait];
 
-    for (uint32_t k = 0; k < wait->absentee_count; k++) {
-        const struct ng_absentee *absentee = &wait->absentees[k];
+    NG_EACH (absentee, wait->absentees, wait->absentee_count) {
         if (!ng_cycle_leads(builder->view, &builder->waits, before, absentee, &cycle->steps[at]) ||
             (choice->member != ALL &&
              stuck_at(builder, &cycle->steps[at], absentee) != choice->member))
@@ -344,11 +340,9 @@ static void doubt_remembered(struct ng_verdict_builder *builder, const struct ng
             continue;
         if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
-        for (uint32_t k = 0; k < verdict->culprit_count; k++) {
-            struct ng_culprit *culprit = &verdict->culprits[k];
+        NG_EACH (culprit, verdict->culprits, verdict->culprit_count)
             ng_explain_unwatched(culprit->rank, builder->processes.ranks[stuck], true, culprit->why,
                                  sizeof(culprit->why));
-        }
     }
 }
 

@@ -16,6 +16,7 @@
 #include "core/config/nccl_variables.h"
 #include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/verdict/verdict.h"
 
@@ -141,8 +142,7 @@ static int find_twins(struct search *search)
     bool any = false, all_told = true, others_agree = false;
     char absent[64];
 
-    for (uint32_t i = 0; i < search->count; i++) {
-        const struct ng_view_member *member = &search->members[i];
+    NG_EACH (member, search->members, search->count) {
         if (!takes_part(search, member))
             continue;
         int launched = launched_as(search, member, nranks);
@@ -726,8 +726,7 @@ static bool is_held_up(const struct search *search)
     int32_t index = (int32_t)(search->wait - search->waits->waits);
     bool reached = false, behind = false;
 
-    for (uint32_t i = 0; i < search->count; i++) {
-        const struct ng_view_member *member = &search->members[i];
+    NG_EACH (member, search->members, search->count) {
         if (search->waits->wait_of_member[member - search->view->members] != index ||
             !member->pending_record)
             continue;
@@ -742,10 +741,7 @@ static bool is_held_up(const struct search *search)
 /* Are the only missing ranks those to which NCCL reported a failure? */
 static bool all_came(const struct ng_wait *wait)
 {
-    for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (!wait->absentees[i].failed)
-            return false;
-    return true;
+    return !NG_ANY(absentee, wait->absentees, wait->absentee_count, !absentee->failed);
 }
 
 int ng_init_mismatch_find(const struct ng_view_index *processes, const struct ng_wait_graph *waits,

@@ -38,6 +38,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/verdict/culprits.h"
 #include "core/verdict/cycle.h"
 #include "core/verdict/explain.h"
@@ -291,8 +292,7 @@ static int find_best(struct ng_verdict_builder *builder, uint32_t *ret_best,
 /* What is known of processes that did not answer is old: they may have ended since. */
 static void doubt_the_quiet(struct ng_verdict *verdict)
 {
-    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
-        struct ng_culprit *culprit = &verdict->culprits[i];
+    NG_EACH (culprit, verdict->culprits, verdict->culprit_count) {
         if (!culprit->quiet_ns)
             continue;
         ng_explain_quiet(culprit->quiet_ns, culprit->why, sizeof(culprit->why));

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/culprits.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
@@ -13,10 +14,8 @@
 /* Programs may end by abort() on purpose: then all ranks do. */
 static bool are_all_aborts(const struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (!ng_victims_is_abort(view->processes[i].exit_status))
-            return false;
-    return true;
+    return !NG_ANY(process, view->processes, view->process_count,
+                   !ng_victims_is_abort(process->exit_status));
 }
 
 static bool has_crashed(const struct ng_view_process *process)

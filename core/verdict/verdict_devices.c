@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/verdict/culprits.h"
 #include "core/verdict/verdict_parts.h"
@@ -54,10 +55,8 @@ int ng_culprits_driver(struct ng_verdict_builder *builder, const struct ng_wait 
 /* Ranks of a job that share a device know of each other. */
 static bool is_of_job(const struct ng_view *view, const char *host, uint32_t pid)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if ((uint32_t)view->processes[i].pid == pid && strcmp(view->processes[i].host, host) == 0)
-            return true;
-    return false;
+    return NG_ANY(process, view->processes, view->process_count,
+                  (uint32_t)process->pid == pid && strcmp(process->host, host) == 0);
 }
 
 /* Another process on a device may explain that work there stands still, and nothing else. */

@@ -7,6 +7,7 @@
 
 #include "core/nccl/nccl.h"
 #include "core/nccl/op.h"
+#include "core/util/macros.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
@@ -43,8 +44,7 @@ static const struct ng_view_member *find_lost_device(const struct ng_verdict_bui
     const struct ng_view *view = builder->view;
     const struct ng_view_member *found = NULL;
 
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         if (!has_lost_device(builder, member))
             continue;
         if (member->completed < member->entered)
@@ -60,11 +60,9 @@ static bool was_ended(const struct ng_verdict_builder *builder, uint32_t group)
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(builder->view, group, &count);
 
-    for (uint32_t i = 0; i < count; i++)
-        if (ng_group_state_is_freed(members[i].state) &&
-            !ng_verdict_builder_is_gone(builder, &members[i]))
-            return true;
-    return false;
+    return NG_ANY(member, members, count,
+                  ng_group_state_is_freed(member->state) &&
+                      !ng_verdict_builder_is_gone(builder, member));
 }
 
 /* The member whose error is reported; NULL none. */
@@ -93,8 +91,8 @@ bool ng_verdict_builder_has_error_of_gone(const struct ng_verdict_builder *build
         if (!reports(builder, &view->members[i], false) ||
             was_ended(builder, view->members[i].group))
             continue;
-        for (uint32_t k = 0; k < count; k++)
-            if (ng_verdict_builder_is_gone(builder, &members[k]))
+        NG_EACH (member, members, count)
+            if (ng_verdict_builder_is_gone(builder, member))
                 return true;
     }
     return false;
@@ -188,10 +186,7 @@ static void tell_of_error(struct ng_verdict_builder *builder, const struct ng_vi
 /* Absent ranks that do not answer may be gone; then they are the reason. */
 static bool names_the_quiet(const struct ng_verdict *verdict)
 {
-    for (uint32_t i = 0; i < verdict->culprit_count; i++)
-        if (verdict->culprits[i].quiet_ns)
-            return true;
-    return false;
+    return NG_ANY(culprit, verdict->culprits, verdict->culprit_count, culprit->quiet_ns);
 }
 
 /* At a deadline the ranks of other hosts end, and NCCL reports their end as an error; the reason is

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
@@ -22,12 +23,10 @@ static const struct ng_view_member *oldest_pending(const struct ng_view *view, u
 {
     const struct ng_view_member *oldest = NULL;
 
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count)
         if (member->process == process && member->pending_record &&
             (!oldest || member->pending_age_ns > oldest->pending_age_ns))
             oldest = member;
-    }
     return oldest;
 }
 
@@ -74,8 +73,7 @@ static bool names_watched(const struct ng_verdict_builder *builder)
 {
     const struct ng_view *view = builder->view;
 
-    for (uint32_t i = 0; i < builder->verdict->culprit_count; i++) {
-        const struct ng_culprit *culprit = &builder->verdict->culprits[i];
+    NG_EACH (culprit, builder->verdict->culprits, builder->verdict->culprit_count) {
         bool watched = true;
         for (uint32_t k = 0; k < view->process_count && watched; k++)
             watched = !is_unwatched(&view->processes[k]) ||

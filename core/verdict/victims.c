@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/config/config.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 bool ng_victims_is_abort(int exit_status)
@@ -90,8 +91,7 @@ static bool is_suspect(const struct ng_view *view, const struct ng_view_member *
 
     if (waited_ns < suspect_of(view, cold || seq == 1))
         return false;
-    for (uint32_t i = 0; i < member->record_count; i++) {
-        const struct ng_view_record *record = &member->records[i];
+    NG_EACH (record, member->records, member->record_count) {
         if (!record->completed_age_ns)
             continue;
         if (record->entered_age_ns < since_ns)
@@ -137,8 +137,7 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
     memcpy(past, view->processes, view->process_count * sizeof(*past));
     *ret_past = *view;
     ret_past->processes = past;
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         int64_t waited_ns = member->pending_age_ns;
         const struct ng_view_record *aborted =
             member->pending_record ? NULL : ng_view_aborted_wait(member, &waited_ns);
@@ -233,8 +232,7 @@ int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_w
 
     if (!late)
         return -ENOMEM;
-    for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        const struct ng_absentee *absentee = &wait->absentees[i];
+    NG_EACH (absentee, wait->absentees, wait->absentee_count) {
         enum ng_cause cause = ng_wait_cause_of_absentee(builder, wait, absentee);
         if (cause == NG_CAUSE_DEAD &&
             (!absentee->came ||

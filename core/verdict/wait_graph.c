@@ -11,6 +11,7 @@
 #include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/view/signature.h"
 
 /* The clocks of different hosts differ by less than this. A process that ends closes its
@@ -564,11 +565,9 @@ static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *
  * has not finished, and is not the first. */
 static bool is_overwritten(const struct ng_view_member *member)
 {
-    for (uint32_t k = 0; k < member->record_count; k++) {
-        const struct ng_view_record *record = &member->records[k];
+    NG_EACH (record, member->records, member->record_count)
         if (ng_view_record_is_p2p(record) && ng_view_record_counts(record))
             return !done(record->state) && record->p2p_seq > 1;
-    }
     return false;
 }
 
@@ -652,8 +651,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
         if ((i > 0 && member[-1].group_rank == member->group_rank) ||
             !stuck_p2p(finder, member, &age_ns))
             continue;
-        for (uint32_t k = 0; k < member->record_count; k++) {
-            const struct ng_view_record *record = &member->records[k];
+        NG_EACH (record, member->records, member->record_count) {
             if (!ng_view_record_is_p2p(record) || is_over(finder, record) ||
                 record->signature.root == member->group_rank ||
                 in_open_group(finder, member, record))
@@ -821,8 +819,7 @@ static int find_making(struct finder *finder, const struct making *making, uint3
     struct ng_wait *wait = NULL;
     uint32_t ordinal = UINT32_MAX;
 
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_member *member = &members[i];
+    NG_EACH (member, members, count) {
         const struct ng_view_call *call = making->call(finder, member);
         if (!call || call->age_ns < finder->stalled_ns ||
             ng_life_is_gone(process_of(finder, member)->life) ||
@@ -1247,11 +1244,9 @@ static int link_waits(struct finder *finder)
     waits->stuck = stuck;
     for (uint32_t w = 0; w < waits->count; w++) {
         struct ng_wait *wait = &waits->waits[w];
-        for (uint32_t a = 0; a < wait->absentee_count; a++) {
-            struct ng_absentee *absentee = &wait->absentees[a];
+        NG_EACH (absentee, wait->absentees, wait->absentee_count)
             if (absentee->member && absentee->absence == NG_ABSENT_ALIVE)
                 absentee->stuck_in = held_by(finder, w, absentee);
-        }
     }
     int error = 0;
     for (uint32_t w = 0; w < waits->count && !error; w++)
@@ -1390,13 +1385,9 @@ static void follow(const struct finder *finder, struct following *following)
 static bool is_waited_in(const struct finder *finder, const struct following *following,
                          const struct ng_wait *left)
 {
-    for (uint32_t w = 0; w < following->first; w++) {
-        const struct ng_wait *wait = &finder->waits->waits[w];
-        if (left->type == NG_WAIT_COLLECTIVE && wait->type == left->type &&
-            wait->group == left->group && wait->seq == left->seq)
-            return true;
-    }
-    return false;
+    return NG_ANY(wait, finder->waits->waits, following->first,
+                  left->type == NG_WAIT_COLLECTIVE && wait->type == left->type &&
+                      wait->group == left->group && wait->seq == left->seq);
 }
 
 /*
@@ -1484,8 +1475,7 @@ static int follow_leavers(struct finder *finder)
     follow(finder, &following);
     doubt(finder, &following, doubted);
     for (uint32_t w = 0; w < waits->count; w++)
-        for (uint32_t a = 0; a < waits->waits[w].absentee_count; a++) {
-            struct ng_absentee *absentee = &waits->waits[w].absentees[a];
+        NG_EACH (absentee, waits->waits[w].absentees, waits->waits[w].absentee_count) {
             absentee->followed = absentee->member && following.followed[absentee->member->process];
             absentee->may_follow = absentee->member && doubted[absentee->member->process];
         }
@@ -1509,10 +1499,7 @@ static bool is_in_group(const struct ng_view *view, uint32_t group, uint32_t pro
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
 
-    for (uint32_t i = 0; i < count; i++)
-        if (members[i].process == process)
-            return true;
-    return false;
+    return NG_ANY(member, members, count, member->process == process);
 }
 
 /* Does the process of which RAS speaks report, though not this group? In a group of the whole job
@@ -1539,8 +1526,7 @@ static void look_outside(const struct finder *finder)
 {
     for (uint32_t w = 0; w < finder->waits->count && finder->view->ras_count; w++) {
         struct ng_wait *wait = &finder->waits->waits[w];
-        for (uint32_t a = 0; a < wait->absentee_count; a++) {
-            struct ng_absentee *absentee = &wait->absentees[a];
+        NG_EACH (absentee, wait->absentees, wait->absentee_count) {
             if (absentee->member)
                 continue;
             absentee->ras = ng_view_find_ras(finder->view, finder->view->groups[wait->group].id,

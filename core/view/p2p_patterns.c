@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
+
 /* The shape of one rank's part, before it is checked against other ranks. */
 enum shape {
     SHAPELESS,
@@ -332,10 +334,7 @@ static int name_work(struct ng_p2p_pattern_search *search, struct side *side, ui
 /* Are there sends or receives that could be part of a pattern? */
 static bool has_candidates(const struct ng_p2p_pattern *pattern)
 {
-    for (uint32_t i = 0; i < pattern->work_count; i++)
-        if (pattern->works[i].p2p_count && !pattern->works[i].coll_count)
-            return true;
-    return false;
+    return NG_ANY(work, pattern->works, pattern->work_count, work->p2p_count && !work->coll_count);
 }
 
 static int look_at_group(struct ng_p2p_pattern_search *search, uint32_t group)

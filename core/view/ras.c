@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/view/view.h"
 
@@ -144,8 +145,7 @@ static bool waits_elsewhere(const struct ng_ras_answer *answer,
                             const struct ng_ras_communicator *not_this,
                             const struct ng_ras_rank *late, uint32_t *looks)
 {
-    for (uint32_t c = 0; c < answer->count; c++) {
-        const struct ng_ras_communicator *other = &answer->communicators[c];
+    NG_EACH (other, answer->communicators, answer->count) {
         const struct ng_ras_rank *there = NULL;
         uint64_t least = UINT64_MAX;
         bool cut = false;
@@ -154,8 +154,7 @@ static bool waits_elsewhere(const struct ng_ras_answer *answer,
         if (!late->pid || other->rank_count > *looks)
             return true;
         *looks -= other->rank_count;
-        for (uint32_t i = 0; i < other->rank_count; i++) {
-            const struct ng_ras_rank *rank = &other->ranks[i];
+        NG_EACH (rank, other->ranks, other->rank_count) {
             if (rank->pid && rank->pid == late->pid && strcmp(rank->host, late->host) == 0 &&
                 rank->state == NG_RAS_MEMBER)
                 there = rank;
@@ -305,8 +304,8 @@ static bool is_of_others(const struct ng_ras_answer *answer, const struct ng_ras
         if (!known[i].hash)
             continue;
         any = true;
-        for (uint32_t c = 0; c < answer->count; c++)
-            if (answer->communicators[c].hash == known[i].hash)
+        NG_EACH (communicator, answer->communicators, answer->count)
+            if (communicator->hash == known[i].hash)
                 return false;
     }
     return any;

@@ -6,6 +6,7 @@
  */
 #include "core/view/view.h"
 
+#include "core/util/macros.h"
 #include "core/view/grow_id.h"
 
 static int compare_members(const void *left, const void *right)
@@ -169,10 +170,8 @@ static void distrust_launcher(struct ng_view *view)
 
 static bool is_in_the_making(const struct ng_view *view, uint32_t group)
 {
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->members[i].group == group && view->members[i].state == NG_GROUP_CREATING)
-            return true;
-    return false;
+    return NG_ANY(member, view->members, view->member_count,
+                  member->group == group && member->state == NG_GROUP_CREATING);
 }
 
 /* Finds the group also under the id that a rank was invited with, if it failed before it learned
@@ -190,8 +189,7 @@ static uint32_t find_failed(const struct ng_view *view, uint64_t id)
 /* Adds no failure of a rank that tried again, or of a group that no rank waits for any more. */
 static void add_failures(struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->failure_count; i++) {
-        const struct ng_view_failure *failure = &view->failures[i];
+    NG_EACH (failure, view->failures, view->failure_count) {
         uint32_t group = find_failed(view, failure->group_id);
         bool again = false;
         if (group == UINT32_MAX || !is_in_the_making(view, group))
