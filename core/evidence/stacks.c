@@ -398,9 +398,8 @@ int ng_stacks_take(int (*read_python)(char *ret_text, size_t bytes), struct ng_s
     memset(stacks, 0, sizeof(*stacks));
     stacks->threads =
         ng_arena_alloc(&stacks->arena, NG_STACKS_THREADS_MAX * sizeof(stacks->threads[0]));
-    int error = stacks->threads ? ng_images_read(&stacks->arena, &stacks->images) : -ENOMEM;
-    if (!error)
-        error = list_threads(stacks);
+    int error = (stacks->threads ? ng_images_read(&stacks->arena, &stacks->images) : -ENOMEM)
+                    ?: list_threads(stacks);
     if (error) {
         ng_stacks_fini(stacks);
         return error;

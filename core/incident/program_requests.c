@@ -569,10 +569,7 @@ static int judge_barrier(struct slot *slot, struct ng_board *board, int64_t now)
         slot->outcome.missing = 0; /* the outcome is not known */
         return -ETIMEDOUT;
     }
-    if (!error)
-        error = find_missing(slot, board);
-    if (!error)
-        error = put_outcome(slot, board, now);
+    error = error ?: find_missing(slot, board) ?: put_outcome(slot, board, now);
     if (error)
         return error;
     int result = end_barrier(slot, board);
@@ -585,9 +582,7 @@ static int step_barrier(struct slot *slot, struct ng_board *board, int64_t now)
 {
     struct barrier *barrier = &slot->barrier;
 
-    int error = barrier->arrived ? 0 : arrive(slot, board, now);
-    if (!error)
-        error = fetch_outcome(slot, board);
+    int error = (barrier->arrived ? 0 : arrive(slot, board, now)) ?: fetch_outcome(slot, board);
     if (!error)
         return end_barrier(slot, board);
     if (error == -ENOENT && barrier->rank == 0) {

@@ -215,9 +215,8 @@ int ng_roll_call_line(const struct ng_view_index *processes, const struct ng_wai
 
     ret_line[0] = '\0';
     *ret_level = NG_LOG_WARN;
-    int error = gather_places(processes, wait, arena, places, &count);
-    if (!error)
-        error = gather_arrived(view, wait, arena, &arrived, &arrived_count);
+    int error = gather_places(processes, wait, arena, places, &count)
+                    ?: gather_arrived(view, wait, arena, &arrived, &arrived_count);
     if (error)
         return error;
     int64_t tenths = wait->age_ns / (NG_S / 10);
@@ -346,9 +345,8 @@ static void tell(const struct ng_view *view)
     uint32_t told = 0;
 
     /* Other ranks may have arrived a little later than this one and wait as well. */
-    int error = ng_wait_graph_find(view, ng_guard.config.suspect_ns / 2, &arena, &waits);
-    if (!error)
-        error = ng_view_index_find(view, &arena, &processes);
+    int error = ng_wait_graph_find(view, ng_guard.config.suspect_ns / 2, &arena, &waits)
+                    ?: ng_view_index_find(view, &arena, &processes);
     for (uint32_t w = 0; w < waits.count && !error && told < LINES_MAX; w++) {
         const struct ng_wait *wait = &waits.waits[w];
         bool roll = wait->type == NG_WAIT_CREATE || wait->type == NG_WAIT_HOST || wait->cold ||

@@ -362,10 +362,8 @@ static int create_file(const char *folder, const struct ng_box_header *header,
     fd = file.fd;
     fchmod(fd, 0600); /* regardless of the program's umask: other processes of the job read it */
     int error = ftruncate(fd, (off_t)header->total_bytes) == 0 ? 0 : -errno;
-    if (!error)
-        error = reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
-    if (!error)
-        error = reserve(fd, header->hash_logs_offset, GROUPS_AT_ONCE * NG_BOX_HASH_LOG_BYTES);
+    error = error ?: reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
+    error = error ?: reserve(fd, header->hash_logs_offset, GROUPS_AT_ONCE * NG_BOX_HASH_LOG_BYTES);
     if (!error)
         error = reserve(fd, header->host_calls_offset, GROUPS_AT_ONCE * NG_BOX_HOST_CALLS_BYTES);
     void *map = MAP_FAILED;
@@ -442,9 +440,7 @@ int ng_box_leave(const char *folder, const struct ng_loaded *loaded, const char 
     header.seen_end = status;
     header.seen_end_mono_ns = when_mono_ns;
     header.heartbeat_mono_ns = when_mono_ns - 1; /* it was alive just before */
-    int error = ng_paths_make(folder);
-    if (!error)
-        error = create_file(folder, &header, NULL, &box, &map);
+    int error = ng_paths_make(folder) ?: create_file(folder, &header, NULL, &box, &map);
     if (error)
         return error;
     snprintf(ret_path, bytes, "%s/%s", folder, box.name);

@@ -820,9 +820,7 @@ int ng_flight_write(const struct ng_view *view, uint32_t process, int rank, int 
                             .moment_unix_ns =
                                 told->moment_unix_ns ? told->moment_unix_ns : ng_clock_unix_ns()};
 
-    int error = make_tracks(&flight, rank);
-    if (!error)
-        error = write_file(&flight, fd);
+    int error = make_tracks(&flight, rank) ?: write_file(&flight, fd);
     ng_arena_reset(&flight.arena);
     return error;
 }

@@ -297,9 +297,7 @@ int ng_timeline_make(const struct ng_view *view, const struct ng_verdict *verdic
 {
     struct ng_timeline timeline = {.view = view, .verdict = verdict};
 
-    int error = ng_clock_sync(view, &timeline.arena, &timeline.clocks);
-    if (!error)
-        error = make_ranks(&timeline);
+    int error = ng_clock_sync(view, &timeline.arena, &timeline.clocks) ?: make_ranks(&timeline);
     if (error) {
         ng_arena_reset(&timeline.arena);
         return error;

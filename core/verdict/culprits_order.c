@@ -361,8 +361,7 @@ int ng_culprits_order(struct ng_verdict_builder *builder, const struct ng_cycle 
         cycle = &pair;
         choice.step = 0;
     }
-    if (!error)
-        error = copy_cycle(builder, cycle);
+    error = error ?: copy_cycle(builder, cycle);
     if (!error && choice.step == cycle->count)
         error = choose_by_history(builder, cycle, SHORTLY_BEFORE, &choice);
     if (!error && choice.step == cycle->count)

@@ -70,8 +70,7 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
                                   ? NG_CONFIDENCE_CERTAIN
                                   : NG_CONFIDENCE_LIKELY;
     }
-    if (!error)
-        error = ng_culprits_of_processes(builder);
+    error = error ?: ng_culprits_of_processes(builder);
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     return error;
 }

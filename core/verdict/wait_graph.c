@@ -1568,19 +1568,12 @@ int ng_wait_graph_find(const struct ng_view *view, int64_t stalled_ns, struct ng
                 finder.farthest = members[i].completed;
         for (size_t i = 0; i < sizeof(makings) / sizeof(makings[0]) && !error; i++)
             error = find_making(&finder, &makings[i], group, members, count);
-        if (!error)
-            error = find_host_calls(&finder, group, members, count);
-        if (!error)
-            error = find_collective(&finder, group, members, count);
-        if (!error)
-            error = find_p2p(&finder, group, members, count);
-        if (!error)
-            error = find_end(&finder, group, members, count);
+        error = error ?: find_host_calls(&finder, group, members, count);
+        error = error ?: find_collective(&finder, group, members, count);
+        error = error ?: find_p2p(&finder, group, members, count);
+        error = error ?: find_end(&finder, group, members, count);
     }
-    if (!error)
-        error = link_waits(&finder);
-    if (!error)
-        error = follow_leavers(&finder);
+    error = error ?: link_waits(&finder) ?: follow_leavers(&finder);
     if (!error)
         look_outside(&finder);
     return error;

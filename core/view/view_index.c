@@ -111,9 +111,7 @@ int ng_view_index_find(const struct ng_view *view, struct ng_arena *arena,
 {
     struct ng_view_index processes = {.view = view};
 
-    int error = sort_by_process(view, arena, &processes);
-    if (!error)
-        error = find_hosts(view, arena, &processes);
+    int error = sort_by_process(view, arena, &processes) ?: find_hosts(view, arena, &processes);
     processes.ranks = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(*processes.ranks));
     if (error || !processes.ranks)
         return -ENOMEM;
