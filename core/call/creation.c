@@ -262,7 +262,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
 /* Under way in nonblocking mode: the handle, or what NCCL reports about it, is available later. */
 static void keep_unfinished(const struct ng_created *created)
 {
-    pthread_mutex_lock(&unbound_lock);
+    NG_HOLD(&unbound_lock);
     uint32_t count = unbound_count;
     if (count < sizeof(unbound) / sizeof(unbound[0])) {
         unbound[count] = *created;
@@ -270,7 +270,6 @@ static void keep_unfinished(const struct ng_created *created)
     } else {
         ng_comm_end(created->comm, NG_GROUP_FAILED);
     }
-    pthread_mutex_unlock(&unbound_lock);
 }
 
 /* The handle of a nonblocking child may be written later although NCCL returns success: it does so
@@ -340,7 +339,7 @@ static void bind_finished(const struct ng_call *call)
         call->nccl->comm_get_async_error(call->comm, &state) != NG_NCCL_SUCCESS ||
         state == NG_NCCL_IN_PROGRESS)
         return;
-    pthread_mutex_lock(&unbound_lock);
+    NG_HOLD(&unbound_lock);
     uint32_t kept = 0;
     NG_EACH (created, unbound, unbound_count) {
         uint32_t life = atomic_load(&created->comm->group->state);
@@ -362,7 +361,6 @@ static void bind_finished(const struct ng_call *call)
             ng_comm_end(created->comm, NG_GROUP_FAILED);
     }
     atomic_store(&unbound_count, kept);
-    pthread_mutex_unlock(&unbound_lock);
 }
 
 void ng_creation_poll(const struct ng_call *call, int result)

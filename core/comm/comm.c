@@ -22,6 +22,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/view/hash_log.h"
 
@@ -386,7 +387,7 @@ void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent)
     bool shared = parent && NG_LOAD(parent->hash_log->shared);
     int device = NG_LOAD((parent ? parent : comm)->group->device);
 
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     for (uint32_t i = 0; NG_LOAD(comm->group->id) && i < ng_comm_count(); i++) {
         struct ng_comm *other = ng_comm_at(i);
         if (other == comm || !is_twin(comm->group, other->group, device))
@@ -396,7 +397,6 @@ void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent)
     }
     if (shared)
         NG_STORE(comm->hash_log->shared, 1);
-    pthread_mutex_unlock(&registry_lock);
 }
 
 static void set_ended(struct ng_comm *comm, enum ng_group_state state)
@@ -442,7 +442,7 @@ bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
     if (made && !ng_comm_is_condemned(comm))
         ng_comm_ask(comm, handle);
     atomic_fetch_sub(&comm->in_flight.guests, 1);
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     /* A communicator aborted during creation may get here late, when NCCL has already reused its
      * memory. */
     bool was_its_own =
@@ -454,33 +454,28 @@ bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
     made = made && !ng_comm_is_condemned(comm);
     if (made)
         atomic_store_explicit(&comm->group->state, NG_GROUP_READY, memory_order_release);
-    pthread_mutex_unlock(&registry_lock);
     return made;
 }
 
 void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent)
 {
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     comm->making.under_way = true;
     comm->making.handle_at = made_at;
     atomic_store(&comm->making.parent, parent);
-    pthread_mutex_unlock(&registry_lock);
 }
 
 void ng_comm_made(struct ng_comm *comm)
 {
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     comm->making.under_way = false;
     comm->making.handle_at = NULL;
-    pthread_mutex_unlock(&registry_lock);
 }
 
 bool ng_comm_is_being_made(const struct ng_comm *comm)
 {
-    pthread_mutex_lock(&registry_lock);
-    bool being_made = comm->making.under_way;
-    pthread_mutex_unlock(&registry_lock);
-    return being_made;
+    NG_HOLD(&registry_lock);
+    return comm->making.under_way;
 }
 
 /* The handle that NCCL, on another thread, has written by now. Under the lock. */
@@ -512,14 +507,11 @@ bool ng_comm_has_ended(const void *handle)
 
 struct ng_comm *ng_comm_find_made(const void *handle)
 {
-    struct ng_comm *found = NULL;
-
-    pthread_mutex_lock(&registry_lock);
-    for (uint32_t i = 0; i < ng_comm_count() && handle && !found; i++)
+    NG_HOLD(&registry_lock);
+    for (uint32_t i = 0; i < ng_comm_count() && handle; i++)
         if (read_made(ng_comm_at(i)) == handle)
-            found = ng_comm_at(i);
-    pthread_mutex_unlock(&registry_lock);
-    return found;
+            return ng_comm_at(i);
+    return NULL;
 }
 
 /* False also if it is held at this moment. */
@@ -527,7 +519,7 @@ static bool condemn(struct ng_comm *comm, int result, const char *reason, int64_
 {
     uint32_t lives = NG_FATE_LIVES;
 
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     bool condemned = has_life(comm->group) && atomic_load(&comm->fate) == NG_FATE_LIVES;
     if (condemned) {
         /* These are not read before the fate says so; if the program claims the end first, they do
@@ -541,7 +533,6 @@ static bool condemn(struct ng_comm *comm, int result, const char *reason, int64_
         set_ended(comm, NG_GROUP_ABORTED);
         aborted[(aborted_first + aborted_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
     }
-    pthread_mutex_unlock(&registry_lock);
     return condemned;
 }
 
@@ -560,12 +551,11 @@ bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64
 
 void *ng_comm_condemned_handle(struct ng_comm *comm, bool *ret_making)
 {
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     void *handle = atomic_load(&comm->handle);
     if (!handle && (handle = read_made(comm)))
         give_handle(comm, handle);
     *ret_making = comm->making.under_way;
-    pthread_mutex_unlock(&registry_lock);
     return handle;
 }
 
@@ -587,18 +577,16 @@ void ng_comm_rename(struct ng_comm *comm, const char *name)
 {
     uint64_t id = atomic_load(&comm->group->id);
 
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     for (uint32_t i = 0; i < ng_comm_count(); i++)
         if (has_life(ng_comm_at(i)->group) && atomic_load(&ng_comm_at(i)->group->id) == id)
             ng_rules_file_rename(ng_comm_at(i), name);
-    pthread_mutex_unlock(&registry_lock);
 }
 
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)
 {
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     end_locked(comm, state);
-    pthread_mutex_unlock(&registry_lock);
 }
 
 struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer)

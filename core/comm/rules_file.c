@@ -21,6 +21,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/util/small_file.h"
 
@@ -92,17 +93,15 @@ static void take_name(struct ng_comm *comm, const char *name)
 
 void ng_rules_file_begin(struct ng_comm *comm, const char *name)
 {
-    pthread_mutex_lock(&rules_lock);
+    NG_HOLD(&rules_lock);
     ng_deadline_begin(comm);
     take_name(comm, name);
-    pthread_mutex_unlock(&rules_lock);
 }
 
 void ng_rules_file_rename(struct ng_comm *comm, const char *name)
 {
-    pthread_mutex_lock(&rules_lock);
+    NG_HOLD(&rules_lock);
     take_name(comm, name);
-    pthread_mutex_unlock(&rules_lock);
 }
 
 static bool is_ours(uint64_t group_id)
@@ -138,19 +137,16 @@ enum ng_on_timeout ng_rules_file_ceiling(uint64_t group_id, enum ng_op op)
 
     if (is_ours(group_id))
         return policy;
-    pthread_mutex_lock(&rules_lock);
-    if (rules)
-        policy = ng_rules_gravest(rules, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE, policy);
-    pthread_mutex_unlock(&rules_lock);
-    return policy;
+    NG_HOLD(&rules_lock);
+    return rules ? ng_rules_gravest(rules, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE, policy)
+                 : policy;
 }
 
 void ng_rules_file_apply(struct ng_comm *comm)
 {
-    pthread_mutex_lock(&rules_lock);
+    NG_HOLD(&rules_lock);
     if (rules)
         apply(comm);
-    pthread_mutex_unlock(&rules_lock);
 }
 
 /* Publish the mildest policy of this process, which others apply when it cannot act itself. Under

@@ -21,6 +21,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define SLOTS     16384u /* a power of two */
 #define DEPTH_MAX 16     /* nesting of graphs */
@@ -349,7 +350,7 @@ static void take_over(CUgraphExec exec, struct ng_graph *graph)
 {
     if (!graph && !ng_graph_find(exec))
         return;
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     sweep();
     struct ng_graph *before = ng_graph_look_up(exec);
     if (graph) {
@@ -365,7 +366,6 @@ static void take_over(CUgraphExec exec, struct ng_graph *graph)
     }
     if (graph)
         atomic_fetch_add(&ng_graph_count, 1);
-    pthread_mutex_unlock(&lock);
 }
 
 void ng_graph_made(CUgraphExec exec, CUgraph from)
@@ -391,14 +391,13 @@ void ng_graph_destroyed(CUgraphExec exec)
 {
     if (!ng_graph_find(exec))
         return;
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     struct ng_graph *before = put(exec, NULL);
     if (before) {
         before->next = leaving;
         leaving = before;
     }
     sweep();
-    pthread_mutex_unlock(&lock);
 }
 
 /* ---- A launch ---- */

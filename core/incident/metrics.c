@@ -24,6 +24,7 @@
 #include "core/report/report.h"
 #include "core/runtime/runtime.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/watchdog/watchdog.h"
 
 /* Protects the last verdict. Nests inside nothing; held only to copy, by guard threads alone. */
@@ -348,9 +349,8 @@ void ng_metrics_keep_verdict(enum ng_verdict_kind kind, const char *line, bool t
     struct last_verdict last = {.kind = kind, .timeout = timeout};
 
     ng_report_line_culprits(line, last.culprits, sizeof(last.culprits));
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     last_verdict = last;
-    pthread_mutex_unlock(&lock);
 }
 
 void ng_metrics_after_fork(void)

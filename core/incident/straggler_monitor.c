@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/straggler.h"
 
 /* Protects the stragglers kept. Nests inside nothing; held only to copy, by guard threads alone. */
@@ -76,16 +77,11 @@ bool ng_straggler_monitor_keep(const struct ng_view *view, int64_t now_mono_ns)
 
 bool ng_straggler_monitor_find(uint64_t group_id, struct ng_slow_rank *ret_late)
 {
-    bool found = false;
-
-    pthread_mutex_lock(&lock);
-    for (uint32_t i = 0; i < kept_count && !found; i++) {
-        found = kept[i].group_id == group_id;
-        if (found)
-            *ret_late = kept[i];
-    }
-    pthread_mutex_unlock(&lock);
-    return found;
+    NG_HOLD(&lock);
+    const struct ng_slow_rank *late = NG_FIND(slow, kept, kept_count, slow->group_id == group_id);
+    if (late)
+        *ret_late = *late;
+    return late;
 }
 
 void ng_straggler_monitor_after_fork(void)

@@ -21,6 +21,7 @@
 #include "core/unwind/call_site.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define ENTRIES  4096u
 #define PLACES   256u
@@ -73,26 +74,21 @@ bool ng_registration_check_on(void)
 
 static bool is_new(enum ng_registration_fault fault, uintptr_t address)
 {
-    bool known = false;
-
-    pthread_mutex_lock(&places_lock);
-    for (uint32_t i = 0; i < place_count && !known; i++)
-        known = places[i].address == address && places[i].fault == fault;
-    known |= place_count == PLACES;
+    NG_HOLD(&places_lock);
+    bool known =
+        place_count == PLACES ||
+        NG_ANY(place, places, place_count, place->address == address && place->fault == fault);
     if (!known) {
         places[place_count].address = address;
         places[place_count++].fault = fault;
     }
-    pthread_mutex_unlock(&places_lock);
     return !known;
 }
 
 static bool is_full(void)
 {
-    pthread_mutex_lock(&places_lock);
-    bool full = place_count == PLACES;
-    pthread_mutex_unlock(&places_lock);
-    return full;
+    NG_HOLD(&places_lock);
+    return place_count == PLACES;
 }
 
 static void tell(const struct finding *finding, const void *caller)
@@ -260,7 +256,7 @@ static bool find_registered(uintptr_t base, size_t bytes, struct finding *ret_fi
 {
     bool any = false;
 
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     for (uint32_t i = 0; i < used && !any; i++) {
         const struct entry *entry = &entries[i];
         any = is_live(entry) && overlap(entry->base, entry->bytes, base, bytes);
@@ -271,7 +267,6 @@ static bool find_registered(uintptr_t base, size_t bytes, struct finding *ret_fi
                                             .bytes = entry->bytes,
                                             .before = entry->made_by};
     }
-    pthread_mutex_unlock(&lock);
     return any;
 }
 

@@ -72,11 +72,10 @@ static struct task *find_free(void)
 
 static struct task *begin_one(void)
 {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     struct task *task = pick();
     if (task)
         task->state = RUNNING;
-    pthread_mutex_unlock(&lock);
     return task;
 }
 

@@ -1,11 +1,11 @@
 /*
- * Small macros for what C has no words for: the elements of an array, the smaller of two values.
- *
- * Pure.
+ * Small macros for what C has no words for: the elements of an array, the smaller of two values, a
+ * lock until the end of a block.
  */
 #ifndef NCCLGUARD_CORE_UTIL_MACROS_H
 #define NCCLGUARD_CORE_UTIL_MACROS_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -49,5 +49,15 @@
 
 /* For qsort and bsearch: less than 0 if a comes before b, 0 if they are alike, else greater. */
 #define NG_ORDER(a, b) (((a) > (b)) - ((a) < (b)))
+
+/* Lock a mutex until the block is left, in whatever way. Once a block. */
+#define NG_HOLD(mutex)                                                                             \
+    __attribute__((cleanup(ng_mutex_unlock))) pthread_mutex_t *held_ =                             \
+        (pthread_mutex_lock(mutex), (mutex))
+
+static inline void ng_mutex_unlock(pthread_mutex_t *const *mutex)
+{
+    pthread_mutex_unlock(*mutex);
+}
 
 #endif
