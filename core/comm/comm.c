@@ -152,27 +152,11 @@ static void reset_host_calls(struct ng_box_host_calls *calls)
 /* Readers check the generation before and after reading. */
 static void reset_hash_log(struct ng_box_hash_log *hash_log)
 {
-    for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
-        NG_STORE(hash_log->newest[i], 0);
-    for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++)
-        for (unsigned i = 0; i < 2; i++)
-            NG_STORE(hash_log->marks[level][i], 0);
-    NG_STORE(hash_log->captured, 0);
-    NG_STORE(hash_log->refused, 0);
-    NG_STORE(hash_log->heard, 0);
+    _Atomic uint64_t *words = (_Atomic uint64_t *)hash_log;
+
+    for (size_t i = 0; i < sizeof(*hash_log) / sizeof(*words); i++)
+        NG_STORE(words[i], 0);
     NG_STORE(hash_log->across, NG_HASH_LOG_SILENT);
-    NG_STORE(hash_log->shared, 0);
-    NG_STORE(hash_log->passed, 0);
-    NG_STORE(hash_log->whole, 0);
-    NG_STORE(hash_log->here, 0);
-    NG_STORE(hash_log->agreed, 0);
-    NG_STORE(hash_log->apart, 0);
-    NG_STORE(hash_log->apart_after, 0);
-    NG_STORE(hash_log->given_up, 0);
-    NG_STORE(hash_log->unasked, 0);
-    NG_STORE(hash_log->here_count, 0);
-    NG_STORE(hash_log->apart_rank, 0);
-    NG_STORE(hash_log->given_up_rank, 0);
 }
 
 /* ---- Reset of each part's state for a new communicator ---- */

@@ -125,6 +125,16 @@ static bool await(struct slot *slot)
     return !atomic_compare_exchange_strong(&slot->state, &state, GIVEN_UP);
 }
 
+/* The result of a request of which nothing else is needed. */
+static int collect(struct slot *slot)
+{
+    if (!await(slot))
+        return -ETIMEDOUT;
+    int result = slot->result;
+    free_slot(slot);
+    return result;
+}
+
 int ng_program_request_put(const char *key, const void *data, size_t bytes,
                            int64_t deadline_mono_ns)
 {
@@ -148,11 +158,7 @@ int ng_program_request_put_for(const char *key, const void *data, size_t bytes, 
         memcpy(slot->data, data, bytes);
     slot->bytes = bytes;
     slot->keep_ns = keep_ns;
-    if (!await(slot))
-        return -ETIMEDOUT;
-    result = slot->result;
-    free_slot(slot);
-    return result;
+    return collect(slot);
 }
 
 int ng_program_request_meet(const char *prefix, uint32_t first, uint32_t count,
@@ -169,11 +175,7 @@ int ng_program_request_meet(const char *prefix, uint32_t first, uint32_t count,
     strcpy(slot->key, prefix);
     slot->first = first;
     slot->count = count;
-    if (!await(slot))
-        return -ETIMEDOUT;
-    result = slot->result;
-    free_slot(slot);
-    return result;
+    return collect(slot);
 }
 
 int ng_program_request_get(const char *key, void *ret_data, size_t room, size_t *ret_bytes,
@@ -241,11 +243,7 @@ int ng_program_request_dump(const char *folder, int64_t deadline_mono_ns)
     if (!slot)
         return result;
     strcpy(slot->data, folder);
-    if (!await(slot))
-        return -ETIMEDOUT;
-    result = slot->result;
-    free_slot(slot);
-    return result;
+    return collect(slot);
 }
 
 int ng_program_request_quitters(uint64_t group_id, int64_t deadline_mono_ns, bool *ret_any)
