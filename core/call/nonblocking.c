@@ -164,8 +164,7 @@ static void pause_some(struct wait *wait)
     }
     ng_futex_wait(fate, NG_FATE_LIVES, wait->sleep_ns);
     wait->sleep_ns += wait->sleep_ns / 2;
-    if (wait->sleep_ns > SLEEP_MAX_NS)
-        wait->sleep_ns = SLEEP_MAX_NS;
+    wait->sleep_ns = NG_MIN(wait->sleep_ns, SLEEP_MAX_NS);
 }
 
 /*

@@ -182,10 +182,8 @@ static int distance(const char *a, const char *b)
         for (int j = 1; j <= length_b; j++) {
             int above = row[j];
             int best = diagonal + (a[i] != b[j - 1]);
-            if (above + 1 < best)
-                best = above + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
+            best = NG_MIN(best, above + 1);
+            best = NG_MIN(best, row[j - 1] + 1);
             row[j] = best;
             diagonal = above;
         }

@@ -58,8 +58,7 @@ static void tidy(const char *name, const char *value, char ret_value[VALUE_BYTES
     size_t length = ng_text_clean(ret_value, strlen(ret_value), false);
     if (used < VALUE_BYTES)
         return;
-    if (length > VALUE_BYTES - 4)
-        length = VALUE_BYTES - 4;
+    length = NG_MIN(length, VALUE_BYTES - 4);
     ret_value[length] = '\0';
     length = ng_text_clean(ret_value, length, false);
     snprintf(ret_value + length, VALUE_BYTES - length, "...");

@@ -335,10 +335,8 @@ void ng_deaths_check(void)
     }
     /* With many processes a check takes long; it must not use all of this thread's time. */
     int64_t pause_ns = LOOK_SHARE * (ng_clock_mono_ns() - now);
-    if (pause_ns > NG_S)
-        pause_ns = NG_S;
-    if (own.next_death_check_ns < now + pause_ns)
-        own.next_death_check_ns = now + pause_ns;
+    pause_ns = NG_MIN(pause_ns, NG_S);
+    own.next_death_check_ns = NG_MAX(own.next_death_check_ns, now + pause_ns);
 }
 
 bool ng_deaths_are_due(int64_t *ret_due_ns)
@@ -349,8 +347,7 @@ bool ng_deaths_are_due(int64_t *ret_due_ns)
     *ret_due_ns = is_unanswered() ? own.next_remote_error_check_ns
                   : looks         ? own.next_death_check_ns
                                   : INT64_MAX;
-    if (clock_ns < *ret_due_ns)
-        *ret_due_ns = clock_ns;
+    *ret_due_ns = NG_MIN(*ret_due_ns, clock_ns);
     return *ret_due_ns != INT64_MAX;
 }
 

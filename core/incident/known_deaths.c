@@ -8,6 +8,7 @@
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
 #include "core/runtime/runtime.h"
+#include "core/util/macros.h"
 
 #define CLOCK_STEP_NS                                                                              \
     (2 * NG_S) /* a round of this thread including its work; a longer gap means the process was    \
@@ -124,8 +125,7 @@ static int64_t waited_for_end(const struct ng_verdict *verdict)
     int64_t gone_ns = verdict->gave_up_ns;
 
     for (uint32_t i = 0; i < verdict->culprit_count; i++)
-        if (verdict->culprits[i].gone_ns > gone_ns)
-            gone_ns = verdict->culprits[i].gone_ns;
+        gone_ns = NG_MAX(gone_ns, verdict->culprits[i].gone_ns);
     return gone_ns && gone_ns < verdict->stalled_ns ? gone_ns : verdict->stalled_ns;
 }
 

@@ -460,8 +460,7 @@ static int pass_there(struct ng_board *board, const char *prefix, uint32_t *firs
         if (error)
             return error;
         uint32_t reached = ~there ? (uint32_t)__builtin_ctzll(~there) : 64;
-        if (reached > batch)
-            reached = batch;
+        reached = NG_MIN(reached, batch);
         *first += reached;
         *count -= reached;
         if (reached < batch)
@@ -528,8 +527,7 @@ static int find_missing(struct slot *slot, struct ng_board *board)
     for (uint32_t first = 0; first < barrier->nranks; first += NG_BOARD_HAVE_MAX) {
         uint32_t count = barrier->nranks - first;
         uint64_t there;
-        if (count > NG_BOARD_HAVE_MAX)
-            count = NG_BOARD_HAVE_MAX;
+        count = NG_MIN(count, NG_BOARD_HAVE_MAX);
         int error = board->ops->have(board, prefix, first, count, &there);
         if (error)
             return error;
@@ -659,8 +657,7 @@ int ng_program_request_serve(bool news)
             if (slot->next_ns > slot->deadline_ns && now < slot->deadline_ns)
                 slot->next_ns = slot->deadline_ns;
         }
-        if (slot->next_ns < next_ns)
-            next_ns = slot->next_ns;
+        next_ns = NG_MIN(next_ns, slot->next_ns);
     }
     if (next_ns == INT64_MAX)
         return -1;

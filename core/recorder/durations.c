@@ -174,8 +174,7 @@ void ng_duration_samples(const struct ng_box *box, uint64_t *ret_first, uint64_t
 
     *ret_end = end;
     *ret_first = end > box->sample_capacity ? end - box->sample_capacity : 1;
-    if (*ret_first > end)
-        *ret_first = end;
+    *ret_first = NG_MIN(*ret_first, end);
 }
 
 bool ng_duration_sample_read(const struct ng_box *box, uint64_t number,

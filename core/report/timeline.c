@@ -212,16 +212,13 @@ static void find_ends(struct ng_timeline *timeline)
     NG_EACH (member, view->members, view->member_count) {
         int64_t oldest_ns = member->pending_record ? member->pending_age_ns : 0;
         for (uint32_t k = ng_timeline_first(timeline, member); k < member->record_count; k++)
-            if (member->records[k].entered_age_ns > oldest_ns)
-                oldest_ns = member->records[k].entered_age_ns;
+            oldest_ns = NG_MAX(oldest_ns, member->records[k].entered_age_ns);
         int64_t at = ng_timeline_at(timeline, member->process, oldest_ns);
-        if (at < timeline->begin_ns)
-            timeline->begin_ns = at;
+        timeline->begin_ns = NG_MIN(timeline->begin_ns, at);
     }
     for (uint32_t i = 0; i < view->call_count; i++) {
         int64_t at = ng_timeline_at(timeline, view->calls[i].process, view->calls[i].age_ns);
-        if (at < timeline->begin_ns)
-            timeline->begin_ns = at;
+        timeline->begin_ns = NG_MIN(timeline->begin_ns, at);
     }
 }
 
@@ -271,14 +268,12 @@ struct ng_span ng_timeline_span(const struct ng_timeline *timeline,
     span.start_ns = span.end_ns = span.entered_ns;
     if (record->started_age_ns > 0 && span.state != NG_SPAN_POINT)
         span.start_ns = ng_timeline_at(timeline, member->process, record->started_age_ns);
-    if (span.start_ns < span.entered_ns)
-        span.start_ns = span.entered_ns;
+    span.start_ns = NG_MAX(span.start_ns, span.entered_ns);
     if (span.state == NG_SPAN_DONE)
         span.end_ns = ng_timeline_at(timeline, member->process, record->completed_age_ns);
     else if (span.state != NG_SPAN_POINT)
         span.end_ns = ng_timeline_at(timeline, member->process, 0);
-    if (span.end_ns < span.start_ns)
-        span.end_ns = span.start_ns;
+    span.end_ns = NG_MAX(span.end_ns, span.start_ns);
     if (span.state == NG_SPAN_DONE && span.end_ns == span.start_ns) {
         int64_t age = before_it(member, record);
         int64_t since = age ? ng_timeline_at(timeline, member->process, age) : span.entered_ns;

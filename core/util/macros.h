@@ -36,14 +36,12 @@
 
 #define NG_MIN(a, b)                                                                               \
     ({                                                                                             \
-        __typeof__((a) + 0) a_ = (a);                                                              \
-        __typeof__((b) + 0) b_ = (b);                                                              \
+        __typeof__(1 ? (a) + 0 : (b) + 0) a_ = (a), b_ = (b);                                      \
         a_ < b_ ? a_ : b_;                                                                         \
     })
 #define NG_MAX(a, b)                                                                               \
     ({                                                                                             \
-        __typeof__((a) + 0) a_ = (a);                                                              \
-        __typeof__((b) + 0) b_ = (b);                                                              \
+        __typeof__(1 ? (a) + 0 : (b) + 0) a_ = (a), b_ = (b);                                      \
         a_ > b_ ? a_ : b_;                                                                         \
     })
 

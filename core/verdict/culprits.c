@@ -221,8 +221,7 @@ static struct first_death first_death(const struct absence *absences, uint32_t c
                                                              : NULL;
         if (!oldest_ns)
             continue;
-        if (process->life_age_ns > *oldest_ns)
-            *oldest_ns = process->life_age_ns;
+        *oldest_ns = NG_MAX(*oldest_ns, process->life_age_ns);
         if (process->life == NG_LIFE_DEAD && process->exit_status >= NG_EXIT_STATUS_SIGNAL &&
             !ng_told_to_end(process->exit_status) &&
             (!first.own || process->life_age_ns > first.own->life_age_ns))
@@ -279,8 +278,7 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
         return error;
     verdict->confidence = NG_CONFIDENCE_CERTAIN;
     for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (absences[i].cause > worst)
-            worst = absences[i].cause;
+        worst = NG_MAX(worst, absences[i].cause);
     struct first_death first = first_death(absences, wait->absentee_count);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         struct ng_absentee *absentee = &wait->absentees[i];
@@ -351,8 +349,7 @@ int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait
 
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         enum ng_cause cause = ng_wait_cause_by_ras(wait, &wait->absentees[i]);
-        if (cause > worst)
-            worst = cause;
+        worst = NG_MAX(worst, cause);
     }
     NG_EACH (absentee, wait->absentees, wait->absentee_count) {
         if (ng_wait_cause_by_ras(wait, absentee) != worst)

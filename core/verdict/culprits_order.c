@@ -384,8 +384,7 @@ int ng_culprits_order(struct ng_verdict_builder *builder, const struct ng_cycle 
     verdict->stalled_ns = 0;
     for (uint32_t i = 0; i < cycle->count && !error; i++) {
         const struct ng_wait *wait = &builder->waits.waits[cycle->steps[i].wait];
-        if (wait->age_ns > verdict->stalled_ns)
-            verdict->stalled_ns = wait->age_ns;
+        verdict->stalled_ns = NG_MAX(verdict->stalled_ns, wait->age_ns);
         if (choice.step == cycle->count || i == choice.step)
             error = blame_step(builder, cycle, &choice, i, told->group);
     }

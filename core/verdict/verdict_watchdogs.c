@@ -59,8 +59,7 @@ static int blame_watchdog(struct ng_verdict_builder *builder, uint32_t index)
     culprit = ng_verdict_builder_add_culprit(builder, member, in_group ? member->group_rank : -1);
     if (!culprit)
         return -ENOMEM;
-    if (process->watchdog_stuck_ns > verdict->stalled_ns)
-        verdict->stalled_ns = process->watchdog_stuck_ns;
+    verdict->stalled_ns = NG_MAX(verdict->stalled_ns, process->watchdog_stuck_ns);
     snprintf(culprit->why, sizeof(culprit->why),
              "the watchdog of its guard has made no round for %.1f s%s%s",
              (double)process->watchdog_stuck_ns / 1e9, process->watchdog_in[0] ? ": it is in " : "",

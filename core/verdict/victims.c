@@ -94,8 +94,7 @@ static bool is_suspect(const struct ng_view *view, const struct ng_view_member *
     NG_EACH (record, member->records, member->record_count) {
         if (!record->completed_age_ns)
             continue;
-        if (record->entered_age_ns < since_ns)
-            since_ns = record->entered_age_ns;
+        since_ns = NG_MIN(since_ns, record->entered_age_ns);
         if (record->coll_seq != 1) { /* NCCL connected the ranks in it */
             count++;
             longer += minus(since_ns, record->completed_age_ns) > waited_ns / 10;
@@ -154,8 +153,7 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
             const struct ng_culprit *culprit = &verdict->culprits[c];
             if (!ng_culprit_is_of(culprit, &past[i]) || past[i].life == view->processes[i].life)
                 continue;
-            if (culprit->gone_ns > ret_victims->gave_up_ns)
-                ret_victims->gave_up_ns = culprit->gone_ns;
+            ret_victims->gave_up_ns = NG_MAX(ret_victims->gave_up_ns, culprit->gone_ns);
             ret_victims->killed |= is_other_signal(past[i].exit_status);
             if (!ng_victims_is_abort(past[i].exit_status))
                 unknown[unknown_count++] = culprit->rank;

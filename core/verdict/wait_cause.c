@@ -273,8 +273,7 @@ enum ng_cause ng_wait_cause_of(struct ng_verdict_builder *builder, const struct 
 
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         enum ng_cause cause = ng_wait_cause_of_absentee(builder, wait, &wait->absentees[i]);
-        if (cause > worst)
-            worst = cause;
+        worst = NG_MAX(worst, cause);
     }
     if (wait->type == NG_WAIT_COLLECTIVE && worst < NG_CAUSE_MISMATCH &&
         ng_mismatch_find(builder->view, wait->group, wait->seq, &ret_reason->mismatch))

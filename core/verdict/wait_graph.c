@@ -286,8 +286,7 @@ static uint64_t last_of_all(const struct finder *finder, uint32_t group,
 
     for (uint32_t i = 0; i < count; i++) {
         ranks += i == 0 || members[i - 1].group_rank != members[i].group_rank;
-        if (members[i].entered < least)
-            least = members[i].entered;
+        least = NG_MIN(least, members[i].entered);
     }
     return ranks && ranks == finder->view->groups[group].nranks ? least : 0;
 }
@@ -404,8 +403,7 @@ static int find_collective(struct finder *finder, uint32_t group,
         if (seq) {
             join(finder, wait, member);
             wait->waiter_count++;
-            if (age_ns > wait->age_ns)
-                wait->age_ns = age_ns;
+            wait->age_ns = NG_MAX(wait->age_ns, age_ns);
             const struct ng_view_record *record =
                 seq == stuck ? ng_view_collective(member, seq) : NULL;
             if (record && record->entered_age_ns > wait->entered_age_ns)
@@ -671,8 +669,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
                                                ((size_t)ranks.nranks + 1) * sizeof(*ranks.of_rank));
             if (!ranks.of_rank)
                 return -ENOMEM;
-            if (record->entered_age_ns > wait->entered_age_ns)
-                wait->entered_age_ns = record->entered_age_ns;
+            wait->entered_age_ns = NG_MAX(wait->entered_age_ns, record->entered_age_ns);
             const struct ng_view_member *other =
                 ng_view_member_among(members, count, record->signature.root);
             int error = look_for_peer(finder, wait, &ranks, member, other, record, &served);
@@ -700,8 +697,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
         wait->waiter_count++;
         watched += !is_unwatched(finder->view, member);
         wait->from_memory = !watched && !finder->leavers;
-        if (age_ns > wait->age_ns)
-            wait->age_ns = age_ns;
+        wait->age_ns = NG_MAX(wait->age_ns, age_ns);
         /* A rank that has not connected to its peer yet blocks on the host, so its device has no
          * work. */
         if (member->pending_record && !member->pending_started)
@@ -833,8 +829,7 @@ static int find_making(struct finder *finder, const struct making *making, uint3
             wait->op = call->op;
         else if (!wait->op)
             wait->op = (enum ng_op)member->created_by;
-        if (member->derived < ordinal)
-            ordinal = member->derived;
+        ordinal = NG_MIN(ordinal, member->derived);
     }
     int left_out = -1;
     if (!wait ||
@@ -1564,8 +1559,7 @@ int ng_wait_graph_find(const struct ng_view *view, int64_t stalled_ns, struct ng
             continue;
         finder.farthest = 0;
         for (uint32_t i = 0; i < count; i++)
-            if (members[i].completed > finder.farthest)
-                finder.farthest = members[i].completed;
+            finder.farthest = NG_MAX(finder.farthest, members[i].completed);
         for (size_t i = 0; i < sizeof(makings) / sizeof(makings[0]) && !error; i++)
             error = find_making(&finder, &makings[i], group, members, count);
         error = error ?: find_host_calls(&finder, group, members, count);

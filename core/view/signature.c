@@ -254,8 +254,7 @@ static bool comparable(const struct ng_view_member *members, uint32_t count, uin
         second_newest = to > newest ? newest : to > second_newest ? to : second_newest;
         newest = to > newest ? to : newest;
     }
-    if (second_newest > last)
-        second_newest = last;
+    second_newest = NG_MIN(second_newest, last);
     if (!second_newest || second_oldest > second_newest)
         return false;
     *ret_first = second_newest - second_oldest > records ? second_newest - records : second_oldest;
