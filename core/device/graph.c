@@ -193,25 +193,22 @@ static int by_order(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    if (left->copy != right->copy)
-        return left->copy < right->copy ? -1 : 1;
-    return left->ordinal < right->ordinal ? -1 : left->ordinal > right->ordinal;
+    return NG_ORDER(left->copy, right->copy) ?: NG_ORDER(left->ordinal, right->ordinal);
 }
 
 static int by_ordinal(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    return left->ordinal < right->ordinal ? -1 : left->ordinal > right->ordinal;
+    return NG_ORDER(left->ordinal, right->ordinal);
 }
 
 static int by_comm(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    if (left->comm != right->comm)
-        return left->comm->slot < right->comm->slot ? -1 : 1;
-    return left->position < right->position ? -1 : 1;
+    return NG_ORDER(left->comm->slot, right->comm->slot)
+               ?: NG_ORDER(left->position, right->position);
 }
 
 /*
@@ -266,7 +263,7 @@ static int by_position(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    return left->position < right->position ? -1 : left->position > right->position;
+    return NG_ORDER(left->position, right->position);
 }
 
 /*

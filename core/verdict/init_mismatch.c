@@ -531,7 +531,7 @@ static int by_hash(const void *a, const void *b)
 {
     const struct named *first = a, *second = b;
 
-    return (first->hash > second->hash) - (first->hash < second->hash);
+    return NG_ORDER(first->hash, second->hash);
 }
 
 /* Ranks with the same NCCL_HOSTID are on one host, wherever they run; without it, their actual host

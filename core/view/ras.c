@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/util/macros.h"
+#include "core/util/search.h"
 #include "core/util/text.h"
 #include "core/view/view.h"
 
@@ -51,24 +52,13 @@ void ng_ras_copy_host(const char *text, uint32_t bytes, char ret_host[NG_RAS_HOS
 
 static int compare(const struct ng_view_ras *word, uint64_t group_id, int rank)
 {
-    if (word->group_id != group_id)
-        return word->group_id < group_id ? -1 : 1;
-    return word->rank.rank < rank ? -1 : word->rank.rank > rank;
+    return NG_ORDER(word->group_id, group_id) ?: NG_ORDER(word->rank.rank, rank);
 }
 
 /* The first word that does not come before this group and rank. */
 static uint32_t lower_bound(const struct ng_view *view, uint64_t group_id, int rank)
 {
-    uint32_t low = 0, high = view->ras_count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (compare(&view->ras[middle], group_id, rank) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return NG_FIRST_INDEX(view->ras_count, i, compare(&view->ras[i], group_id, rank) < 0);
 }
 
 bool ng_view_add_ras(struct ng_view *view, const struct ng_view_ras *word)
@@ -99,17 +89,10 @@ const struct ng_view_ras *ng_view_find_ras(const struct ng_view *view, uint64_t 
 
 static const struct ng_ras_rank *rank_of(const struct ng_ras_communicator *communicator, int rank)
 {
-    uint32_t low = 0, high = communicator->rank_count;
+    uint32_t at = NG_FIRST_INDEX(communicator->rank_count, i, communicator->ranks[i].rank < rank);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (communicator->ranks[middle].rank < rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < communicator->rank_count && communicator->ranks[low].rank == rank
-               ? &communicator->ranks[low]
+    return at < communicator->rank_count && communicator->ranks[at].rank == rank
+               ? &communicator->ranks[at]
                : NULL;
 }
 

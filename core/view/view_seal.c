@@ -13,17 +13,12 @@ static int compare_members(const void *left, const void *right)
 {
     const struct ng_view_member *a = left, *b = right;
 
-    if (a->group != b->group)
-        return a->group < b->group ? -1 : 1;
-    if (a->group_rank != b->group_rank)
-        return a->group_rank < b->group_rank ? -1 : 1;
     /* Two handles of one rank in one group are a retried creation. The one in use comes first. */
-    if (a->state != b->state)
-        return a->state == NG_GROUP_READY   ? -1
-               : b->state == NG_GROUP_READY ? 1
-               : a->state < b->state        ? -1
-                                            : 1;
-    return a->entered > b->entered ? -1 : a->entered < b->entered;
+    return NG_ORDER(a->group, b->group)
+               ?: NG_ORDER(a->group_rank, b->group_rank)
+               ?: NG_ORDER(b->state == NG_GROUP_READY, a->state == NG_GROUP_READY)
+               ?: NG_ORDER(a->state, b->state)
+               ?: NG_ORDER(b->entered, a->entered);
 }
 
 /* Heapsort: qsort may call malloc, which the guard's threads must not. */
