@@ -294,8 +294,6 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
             continue;
         struct ng_culprit *culprit =
             ng_verdict_builder_add_culprit(builder, absentee->member, absentee->group_rank);
-        if (!culprit)
-            return -ENOMEM;
         ng_explain_absent(&builder->processes, wait, absentee, culprit->why, sizeof(culprit->why));
         verdict->may_be_gone |= worst == NG_CAUSE_LEFT && absentee->may_follow;
         if (absentee->absence == NG_ABSENT_LOST ||
@@ -338,7 +336,7 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
                     : worst == NG_CAUSE_FAULT      ? NG_KIND_GPU_STALL
                     : wait->type == NG_WAIT_CREATE ? NG_KIND_INIT_MISSING_RANK
                                                    : NG_KIND_MISSING_RANK;
-    return 0;
+    return builder->error;
 }
 
 int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait *wait)
@@ -356,8 +354,6 @@ int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait
             continue;
         struct ng_culprit *culprit =
             ng_verdict_builder_add_culprit(builder, NULL, absentee->group_rank);
-        if (!culprit)
-            return -ENOMEM;
         if (named)
             culprit->rank = absentee->group_rank;
         culprit->pid = absentee->ras->rank.pid;
@@ -368,7 +364,7 @@ int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait
                     : worst == NG_CAUSE_LEFT ? NG_KIND_LEFT_EARLY
                                              : NG_KIND_MISSING_RANK;
     verdict->confidence = NG_CONFIDENCE_LIKELY;
-    return 0;
+    return builder->error;
 }
 
 /*
@@ -433,8 +429,6 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
             struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
                 builder, absentee->member,
                 ng_verdict_builder_rank_in(builder, told->group, absentee->member));
-            if (!culprit)
-                return -ENOMEM;
             ng_explain_absent(&builder->processes, wait, absentee, culprit->why,
                               sizeof(culprit->why));
             if (absentee->absence == NG_ABSENT_LOST)
@@ -442,7 +436,7 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
             named[absentee->member->process] = true;
         }
     }
-    return 0;
+    return builder->error;
 }
 
 /* The group rank of a global rank of a process in the group of the verdict; -1 none. */
@@ -476,12 +470,10 @@ int ng_culprits_of_processes(struct ng_verdict_builder *builder)
                 continue;
             struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
                 builder, member, rank_in_told(builder, member->process, rank));
-            if (!culprit)
-                return -ENOMEM;
             ng_explain_same_process(&builder->processes, member, verdict->culprits[i].rank,
                                     culprit->why, sizeof(culprit->why));
         }
-    return 0;
+    return builder->error;
 }
 
 enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch)
@@ -509,13 +501,10 @@ int ng_culprits_mismatch(struct ng_verdict_builder *builder, const struct ng_wai
             !ng_mismatch_call_at(builder->view, &members[i], mismatch->seq, &signature) ||
             (!mismatch->undecided && !ng_signature_differ(&signature, &mismatch->expected)))
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
         ng_explain_mismatch(mismatch, &signature, culprit->why, sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 int ng_culprits_surplus(struct ng_verdict_builder *builder, const struct ng_wait *wait)
@@ -531,13 +520,10 @@ int ng_culprits_surplus(struct ng_verdict_builder *builder, const struct ng_wait
     for (uint32_t i = 0; i < count; i++) {
         if (builder->waits.wait_of_member[&members[i] - builder->view->members] != index)
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
         ng_explain_surplus(wait, of_two, culprit->why, sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 int ng_culprits_init(struct ng_verdict_builder *builder, const struct ng_init_mismatch *mismatch)
@@ -552,10 +538,7 @@ int ng_culprits_init(struct ng_verdict_builder *builder, const struct ng_init_mi
                                               : NG_CONFIDENCE_CERTAIN;
     for (uint32_t i = 0; i < mismatch->odd_count; i++) {
         const struct ng_view_member *member = mismatch->odds[i].member;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, member, member->group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
         snprintf(culprit->why, sizeof(culprit->why), "%s", mismatch->odds[i].why);
     }
     verdict->other_ids = ng_arena_alloc(&verdict->arena, (mismatch->other_id_count + 1) *
@@ -566,7 +549,7 @@ int ng_culprits_init(struct ng_verdict_builder *builder, const struct ng_init_mi
         memcpy(verdict->other_ids, mismatch->other_ids,
                mismatch->other_id_count * sizeof(*verdict->other_ids));
     verdict->other_id_count = mismatch->other_id_count;
-    return 0;
+    return builder->error;
 }
 
 /* Adds the minority at the collective at which the hashes were compared. */
@@ -591,13 +574,10 @@ int ng_culprits_parted(struct ng_verdict_builder *builder, const struct ng_wait 
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) || !hash ||
             (!divergence->undecided && hash == divergence->expected))
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
         ng_explain_parted(divergence, op, culprit->why, sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 /* Do NCCL's own counters show that the device of every rank that waits is in this collective? */
@@ -666,15 +646,13 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
             (none_started && !others_are_done(builder, wait, member)))
             continue;
         verdict->confidence = NG_CONFIDENCE_LIKELY;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, member, member->group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
         snprintf(culprit->why, sizeof(culprit->why),
                  "made the call, but its device has not reached it in %.1f s: work queued ahead on "
                  "the stream does "
                  "not finish",
                  (double)member->pending_age_ns / 1e9);
     }
-    return none_started && !verdict->culprit_count ? ng_culprits_edges(builder, wait) : 0;
+    return none_started && !verdict->culprit_count ? ng_culprits_edges(builder, wait)
+                                                   : builder->error;
 }

@@ -121,7 +121,7 @@ static int global_rank(const struct picture *picture, const struct ng_view_membe
 
 static struct ng_culprit *add(const struct picture *picture, const struct ng_view_member *member)
 {
-    return ng_verdict_builder_add_culprit(picture->builder, member, member->group_rank);
+    return ng_verdict_builder_blame(picture->builder, member);
 }
 
 static int name_silent(struct picture *picture, uint32_t waiters)
@@ -145,14 +145,12 @@ static int name_silent(struct picture *picture, uint32_t waiters)
                     owed = &member->edges[k];
             peer = ng_view_member_among(picture->members, picture->count, owed->peer);
             struct ng_culprit *culprit = add(picture, member);
-            if (!culprit)
-                return -ENOMEM;
             snprintf(culprit->why, sizeof(culprit->why),
                      "made the call, but its device has neither taken what rank %d has sent nor "
                      "sent anything: its kernel of NCCL does not run, or hangs",
                      peer ? global_rank(picture, peer) : owed->peer);
         }
-    return 0;
+    return picture->builder->error;
 }
 
 /* Steps that the network has taken from the sender, and that have not come to a receiver that has
@@ -181,8 +179,6 @@ static int name_path(const struct picture *picture)
             if (!steps)
                 continue;
             struct ng_culprit *culprit = add(picture, member);
-            if (!culprit)
-                return -ENOMEM;
             snprintf(culprit->why, sizeof(culprit->why),
                      "sent data that do not come to rank %d: the network has taken %" PRIu32
                      " step%s that did not arrive; the path between the two, not either of them, "
@@ -196,7 +192,7 @@ static int name_path(const struct picture *picture)
             return 0;
         }
     }
-    return 0;
+    return picture->builder->error;
 }
 
 /* ---- In words ---- */

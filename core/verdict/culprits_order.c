@@ -319,13 +319,11 @@ static int blame_step(struct ng_verdict_builder *builder, const struct ng_cycle 
         struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
             builder, absentee->member,
             ng_verdict_builder_rank_in(builder, group, absentee->member));
-        if (!culprit)
-            return -ENOMEM;
         ng_explain_order(builder->verdict, at, culprit->why, sizeof(culprit->why));
         if (choice->member != ALL)
             ng_explain_departs(culprit->why, sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 /* A rank of the cycle that only its hanging watchdog's last look shows to wait may wait no more:
@@ -418,14 +416,11 @@ static int blame_all_in(struct ng_verdict_builder *builder, uint32_t wait,
     for (uint32_t i = 0; i < count; i++) {
         if (builder->waits.wait_of_member[&members[i] - builder->view->members] != (int32_t)wait)
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
         ng_explain_stray(&builder->waits.waits[wait], other, undecided, culprit->why,
                          sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 int ng_culprits_stray(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,

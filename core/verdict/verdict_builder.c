@@ -24,8 +24,10 @@ struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *bui
     struct ng_culprit *culprit = NG_ARENA_APPEND(&verdict->arena, verdict->culprits,
                                                  verdict->culprit_count, builder->culprit_room);
 
-    if (!culprit)
-        return NULL;
+    if (!culprit) {
+        builder->error = -ENOMEM;
+        culprit = &builder->no_room;
+    }
     culprit->rank = -1;
     culprit->group_rank = group_rank;
     if (member) {

@@ -61,8 +61,6 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
             continue;
         const struct ng_view_member *member = find_busiest(view, process);
         struct ng_culprit *culprit = ng_verdict_builder_add_culprit(builder, member, -1);
-        if (!culprit)
-            return -ENOMEM;
         ng_explain_crash(process, member, culprit->why, sizeof(culprit->why));
         bool abort_in_wait = member->pending_record && ng_victims_is_abort(process->exit_status);
         verdict->kind = NG_KIND_DEAD_RANK;

@@ -39,17 +39,14 @@ int ng_culprits_driver(struct ng_verdict_builder *builder, const struct ng_wait 
                 worst = &process->device_errors[k];
         if (!worst || builder->waits.wait_of_member[&members[i] - builder->view->members] != index)
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
         struct ng_text why = {culprit->why, 0, sizeof(culprit->why)};
         ng_text_add(&why, "made the call, and the driver knows of an error of its device %s: ",
                     worst->pci_id);
         ng_device_error_tell(&why, worst);
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     }
-    return 0;
+    return builder->error;
 }
 
 /* Ranks of a job that share a device know of each other. */

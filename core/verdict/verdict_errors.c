@@ -102,17 +102,14 @@ static int blame_error(struct ng_verdict_builder *builder, const struct ng_view_
                        bool gone)
 {
     const struct ng_view_process *process = ng_verdict_builder_process_of(builder, member);
-    struct ng_culprit *culprit =
-        ng_verdict_builder_add_culprit(builder, member, member->group_rank);
+    struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
 
-    if (!culprit)
-        return -ENOMEM;
     if (gone)
         ng_explain_gone(process, NG_NCCL_REMOTE_ERROR, culprit->why, sizeof(culprit->why));
     else
         ng_explain_error(member->async_error, process->error_text, culprit->why,
                          sizeof(culprit->why));
-    return 0;
+    return builder->error;
 }
 
 /*
@@ -153,15 +150,12 @@ static int blame_lost_devices(struct ng_verdict_builder *builder, const struct n
     for (uint32_t i = 0; i < count; i++) {
         if (!has_lost_device(builder, &members[i]))
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
         ng_explain_cuda_error(members[i].cuda_error, culprit->why, sizeof(culprit->why));
     }
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     verdict->confidence = verdict->culprit_count > 1 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN;
-    return 0;
+    return builder->error;
 }
 
 static void tell_of_error(struct ng_verdict_builder *builder, const struct ng_view_member *told,

@@ -40,14 +40,11 @@ static int blame_nan(struct ng_verdict_builder *builder, uint32_t group,
         if (nan != first && !(first->seq && nan->age_ns && nan->group_id == first->group_id &&
                               nan->seq == first->seq))
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
         ng_explain_nan(nan, culprit->why, sizeof(culprit->why));
     }
     ng_verdict_builder_sort_culprits(builder->verdict->culprits, builder->verdict->culprit_count);
-    return 0;
+    return builder->error;
 }
 
 int ng_verdict_builder_nan(struct ng_verdict_builder *builder, bool asked)

@@ -57,14 +57,12 @@ static int blame_watchdog(struct ng_verdict_builder *builder, uint32_t index)
         tell_of_member(builder, member);
     bool in_group = builder->view->groups[member->group].id == verdict->group_id;
     culprit = ng_verdict_builder_add_culprit(builder, member, in_group ? member->group_rank : -1);
-    if (!culprit)
-        return -ENOMEM;
     verdict->stalled_ns = NG_MAX(verdict->stalled_ns, process->watchdog_stuck_ns);
     snprintf(culprit->why, sizeof(culprit->why),
              "the watchdog of its guard has made no round for %.1f s%s%s",
              (double)process->watchdog_stuck_ns / 1e9, process->watchdog_in[0] ? ": it is in " : "",
              process->watchdog_in);
-    return 0;
+    return builder->error;
 }
 
 /* Is a rank whose device is watched named? */
