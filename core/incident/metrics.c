@@ -106,15 +106,22 @@ static void put_group(struct ng_exposition *out, const struct ng_comm *comm)
     ng_exposition_value(out, 1);
 }
 
+/* A sample of a group with one more label. */
+static void put_value(struct ng_exposition *out, const struct ng_comm *comm, const char *label,
+                      const char *text, uint64_t value)
+{
+    put_group_sample(out, comm);
+    ng_exposition_label(out, label, text);
+    ng_exposition_value(out, value);
+}
+
 static void put_counts(struct ng_exposition *out, const struct ng_comm *comm, bool bytes)
 {
     for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
-        if (!NG_LOAD(comm->totals.ops[op].calls))
-            continue;
-        put_group_sample(out, comm);
-        ng_exposition_label(out, "op", ng_op_name(op));
-        ng_exposition_value(out, bytes ? NG_LOAD(comm->totals.ops[op].bytes)
-                                       : NG_LOAD(comm->totals.ops[op].calls));
+        const struct ng_comm_count *count = &comm->totals.ops[op];
+        if (NG_LOAD(count->calls))
+            put_value(out, comm, "op", ng_op_name(op),
+                      bytes ? NG_LOAD(count->bytes) : NG_LOAD(count->calls));
     }
 }
 
@@ -134,25 +141,17 @@ static void put_uncounted(struct ng_exposition *out, const struct ng_comm *comm)
     ng_exposition_value(out, NG_LOAD(comm->totals.unseen));
 }
 
-static void put_state(struct ng_exposition *out, const struct ng_comm *comm, const char *state,
-                      uint64_t value)
-{
-    put_group_sample(out, comm);
-    ng_exposition_label(out, "state", state);
-    ng_exposition_value(out, value);
-}
-
 static void put_last_collective(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_state(out, comm, "entered", NG_LOAD(comm->group->entered));
-    put_state(out, comm, "started", NG_LOAD(comm->group->started));
-    put_state(out, comm, "completed", NG_LOAD(comm->group->completed));
+    put_value(out, comm, "state", "entered", NG_LOAD(comm->group->entered));
+    put_value(out, comm, "state", "started", NG_LOAD(comm->group->started));
+    put_value(out, comm, "state", "completed", NG_LOAD(comm->group->completed));
 }
 
 static void put_last_send_recv(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_state(out, comm, "entered", NG_LOAD(comm->group->p2p_entered));
-    put_state(out, comm, "completed", NG_LOAD(comm->group->p2p_completed));
+    put_value(out, comm, "state", "entered", NG_LOAD(comm->group->p2p_entered));
+    put_value(out, comm, "state", "completed", NG_LOAD(comm->group->p2p_completed));
 }
 
 static void put_pending_time(struct ng_exposition *out, const struct ng_comm *comm)
@@ -171,12 +170,8 @@ static void put_pending_works(struct ng_exposition *out, const struct ng_comm *c
 
 static void put_stalls(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_group_sample(out, comm);
-    ng_exposition_label(out, "level", "suspect");
-    ng_exposition_value(out, NG_LOAD(comm->totals.stalls.suspects));
-    put_group_sample(out, comm);
-    ng_exposition_label(out, "level", "timeout");
-    ng_exposition_value(out, NG_LOAD(comm->totals.stalls.timeouts));
+    put_value(out, comm, "level", "suspect", NG_LOAD(comm->totals.stalls.suspects));
+    put_value(out, comm, "level", "timeout", NG_LOAD(comm->totals.stalls.timeouts));
 }
 
 static void put_straggler(struct ng_exposition *out, const struct ng_comm *comm)
@@ -198,21 +193,11 @@ static void put_registration(struct ng_exposition *out, const struct ng_comm *co
 
     if (!ng_registrations_count(comm, &count))
         return;
-    const struct {
-        const char *what;
-        uint64_t value;
-    } values[] = {
-        {"made", count.made},
-        {"ended", count.ended},
-        {"ended_with_group", count.ended_with_group},
-        {"failed", count.failed},
-        {"deferred", count.deferred},
-    };
-    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-        put_group_sample(out, comm);
-        ng_exposition_label(out, "what", values[i].what);
-        ng_exposition_value(out, values[i].value);
-    }
+    put_value(out, comm, "what", "made", count.made);
+    put_value(out, comm, "what", "ended", count.ended);
+    put_value(out, comm, "what", "ended_with_group", count.ended_with_group);
+    put_value(out, comm, "what", "failed", count.failed);
+    put_value(out, comm, "what", "deferred", count.deferred);
 }
 
 static void put_held(struct ng_exposition *out, const struct ng_comm *comm)
@@ -231,12 +216,8 @@ static void put_registered_bytes(struct ng_exposition *out, const struct ng_comm
 
     if (!ng_registrations_count(comm, &count))
         return;
-    put_group_sample(out, comm);
-    ng_exposition_label(out, "registered", "yes");
-    ng_exposition_value(out, count.registered_bytes);
-    put_group_sample(out, comm);
-    ng_exposition_label(out, "registered", "no");
-    ng_exposition_value(out, count.bytes - count.registered_bytes);
+    put_value(out, comm, "registered", "yes", count.registered_bytes);
+    put_value(out, comm, "registered", "no", count.bytes - count.registered_bytes);
 }
 
 static void put_registration_time(struct ng_exposition *out, const struct ng_comm *comm)
@@ -274,7 +255,7 @@ static void put_groups(struct ng_exposition *out)
 {
     uint32_t count = ng_comm_count();
 
-    for (size_t i = 0; i < sizeof(group_families) / sizeof(group_families[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(group_families); i++) {
         ng_exposition_family(out, group_families[i].metric);
         for (uint32_t j = 0; j < count; j++)
             if (is_reported(ng_comm_at(j)))
@@ -336,7 +317,7 @@ static void put_lost(struct ng_exposition *out)
     };
 
     ng_exposition_family(out, NG_METRIC_lost_total);
-    for (size_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(lost); i++) {
         put_sample(out);
         ng_exposition_label(out, "what", lost[i].what);
         ng_exposition_value(out, lost[i].count);
