@@ -193,9 +193,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
     case NG_OP_CommSplit:
     case NG_OP_CommShrink:
     case NG_OP_CommGrow: {
-        parent = ng_comm_find(call->comm);
-        if (!parent)
-            parent = ng_creation_adopt(call);
+        parent = ng_comm_find(call->comm) ?: ng_creation_adopt(call);
         if (!parent) {
             /* A rank that joins a grown communicator has no parent; it knows the group only by the
              * unique id: core/view/grow_id.h. */

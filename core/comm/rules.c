@@ -290,12 +290,6 @@ static char *next_word(struct line *line)
     return word;
 }
 
-static const struct key *find_key(const char *word, size_t length)
-{
-    return NG_FIND(key, keys, KEYS,
-                   strlen(key->name) == length && strncmp(key->name, word, length) == 0);
-}
-
 static const char *const known[] = {"group, size, parent, device and op",
                                     "timeout, suspect, policy, check, name and rename"};
 static const char *const sides[] = {"left", "right"};
@@ -322,8 +316,8 @@ static int read_word(struct parsing *parsing, struct reading *reading, char *wor
                        "%.80s is not understood: %s of the colon stand %s, each with = and "
                        "a value",
                        word, sides[right], known[right]);
-    const struct key *key = find_key(word, (size_t)(equals - word));
     *equals = '\0';
+    const struct key *key = NG_FIND(one, keys, KEYS, strcmp(one->name, word) == 0);
     if (!key)
         return mistake(parsing, "%.80s= is not known: %s of the colon stand %s", word, sides[right],
                        known[right]);

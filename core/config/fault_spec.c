@@ -347,8 +347,7 @@ static int read_condition(struct parsing *parsing, struct reading *reading)
                possible(parsing, "one of them");
     reading->seen[i] = true;
     parsing->at++;
-    int error = read_value(parsing, ",:;", &value);
-    return error ? error : parsers[i](parsing, &value, reading);
+    return read_value(parsing, ",:;", &value) ?: parsers[i](parsing, &value, reading);
 }
 
 static int read_conditions(struct parsing *parsing, struct reading *reading)

@@ -35,11 +35,7 @@ static const char *const assignments[] = {"key=",        "secret=",     "token="
 
 /* ---- Values ---- */
 
-static bool has_one_of(const char *text, const char *const *words, size_t count)
-{
-    return NG_ANY(word, words, count, strcasestr(text, *word));
-}
-#define HAS_ONE_OF(text, words) has_one_of(text, words, sizeof(words) / sizeof((words)[0]))
+#define HAS_ONE_OF(text, words) NG_ANY(word, words, NG_COUNT(words), strcasestr(text, *word))
 
 /* Cut, without control characters, and without what a URL has in front of its host. */
 static void tidy(const char *name, const char *value, char ret_value[VALUE_BYTES])

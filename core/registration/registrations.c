@@ -80,12 +80,6 @@ static bool is_eligible(const struct ng_segment *segment)
     }
 }
 
-static bool is_measured(int version)
-{
-    return NG_ANY(entry, safe_for_p2p_alone, NG_COUNT(safe_for_p2p_alone),
-                  version >= entry->first && version <= entry->last);
-}
-
 /* Held: may anything be registered on it? */
 static bool open_table(struct ng_comm *comm, struct ng_registration_table *table)
 {
@@ -96,7 +90,8 @@ static bool open_table(struct ng_comm *comm, struct ng_registration_table *table
         return atomic_load(&table->state) == NG_REGISTRATION_OPEN;
     if (!nccl->comm_register || !nccl->comm_deregister)
         reason = NG_CLOSED_NO_FUNCTION;
-    else if (!is_measured(nccl->version))
+    else if (!NG_ANY(measured, safe_for_p2p_alone, NG_COUNT(safe_for_p2p_alone),
+                     nccl->version >= measured->first && nccl->version <= measured->last))
         reason = NG_CLOSED_NOT_MEASURED;
     else if (atomic_load(&comm->mode.nonblocking))
         reason = NG_CLOSED_NONBLOCKING;

@@ -823,6 +823,6 @@ int ng_report_save_documents(const struct ng_documents *documents, const char *f
     struct document text = {documents->text, documents->text_bytes};
     struct document json = {documents->json, documents->json_bytes};
 
-    int error = ng_output_save(folder, "verdict.txt", write_document, &text);
-    return error ? error : ng_output_save(folder, "verdict.json", write_document, &json);
+    return ng_output_save(folder, "verdict.txt", write_document, &text)
+               ?: ng_output_save(folder, "verdict.json", write_document, &json);
 }

@@ -46,26 +46,17 @@ static void tell_change(void)
 
 /* ---- The list, under the lock ---- */
 
-static bool is_busy(uint64_t place)
-{
-    return NG_ANY(task, tasks, NG_IO_WORKERS_MAX, task->state == RUNNING && task->place == place);
-}
-
 /* The oldest task whose place is free; NULL none. */
 static struct task *pick(void)
 {
     struct task *best = NULL;
 
-    for (unsigned i = 0; i < NG_IO_WORKERS_MAX; i++)
-        if (tasks[i].state == WAITING && (!best || tasks[i].number < best->number) &&
-            !is_busy(tasks[i].place))
-            best = &tasks[i];
+    NG_EACH (task, tasks, NG_IO_WORKERS_MAX)
+        if (task->state == WAITING && (!best || task->number < best->number) &&
+            !NG_ANY(other, tasks, NG_IO_WORKERS_MAX,
+                    other->state == RUNNING && other->place == task->place))
+            best = task;
     return best;
-}
-
-static struct task *find_free(void)
-{
-    return NG_FIND(task, tasks, NG_IO_WORKERS_MAX, task->state == FREE);
 }
 
 /* ---- The threads ---- */
@@ -131,7 +122,7 @@ void ng_io_workers_after_fork(void)
 int ng_io_workers_add(const char *place, ng_io_work_fn *run, void *context)
 {
     pthread_mutex_lock(&lock);
-    struct task *task = find_free();
+    struct task *task = NG_FIND(one, tasks, NG_IO_WORKERS_MAX, one->state == FREE);
     if (task)
         *task = (struct task){.state = WAITING,
                               .number = ++last_number,

@@ -31,12 +31,6 @@ static void add_parent(struct ng_group_set *scope, const struct ng_view *view,
         add(scope, view->groups[group].parent_id);
 }
 
-static bool is_culprit(const struct ng_verdict *verdict, const struct ng_view_process *process)
-{
-    return NG_ANY(culprit, verdict->culprits, verdict->culprit_count,
-                  ng_culprit_is_of(culprit, process));
-}
-
 /* Has it left because NCCL reported the end of another process? Then it had unfinished work
  * everywhere. */
 static bool was_told(const struct ng_view *view, const struct ng_view_process *process)
@@ -54,7 +48,8 @@ static bool is_gone(const struct ng_verdict *verdict, const struct ng_view_proce
 {
     return process->life == NG_LIFE_DEAD ||
            ((process->life == NG_LIFE_EXITED || process->life == NG_LIFE_LOST) &&
-            is_culprit(verdict, process));
+            NG_ANY(culprit, verdict->culprits, verdict->culprit_count,
+                   ng_culprit_is_of(culprit, process)));
 }
 
 void ng_affected_groups_find(const struct ng_view *view, const struct ng_verdict *verdict,

@@ -738,12 +738,6 @@ static bool is_held_up(const struct search *search)
 
 /* ---- */
 
-/* Are the only missing ranks those to which NCCL reported a failure? */
-static bool all_came(const struct ng_wait *wait)
-{
-    return !NG_ANY(absentee, wait->absentees, wait->absentee_count, !absentee->failed);
-}
-
 int ng_init_mismatch_find(const struct ng_view_index *processes, const struct ng_wait_graph *waits,
                           uint32_t wait, struct ng_arena *arena,
                           struct ng_init_mismatch *ret_mismatch)
@@ -771,20 +765,13 @@ int ng_init_mismatch_find(const struct ng_view_index *processes, const struct ng
         return search.wait->absentee_count || is_held_up(&search) ? 0
                                                                   : find_variables(&search, true);
     if (is_by_id(&search, search.wait)) {
-        result = find_twins(&search);
-        if (!result)
-            result = find_nranks(&search);
-        if (!result)
-            result = find_ids(&search);
+        result = find_twins(&search) ?: find_nranks(&search) ?: find_ids(&search);
     }
-    if (result || !all_came(search.wait))
+    /* Other ranks are missing than those to which NCCL reported a failure. */
+    if (result ||
+        NG_ANY(absentee, search.wait->absentees, search.wait->absentee_count, !absentee->failed))
         return result;
-    result = find_version(&search);
-    if (!result)
-        result = find_devices(&search);
-    if (!result)
-        result = find_variables(&search, false);
-    return result;
+    return find_version(&search) ?: find_devices(&search) ?: find_variables(&search, false);
 }
 
 const char *ng_init_differ_text(enum ng_init_differ differ)

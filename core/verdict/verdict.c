@@ -86,9 +86,8 @@ static void tell_replay(struct ng_verdict_builder *builder, const struct ng_wait
     for (uint32_t i = 0; i < count && wait->seq && !verdict->graph; i++) {
         if (!members[i].pending_record || members[i].pending_seq != wait->seq)
             continue;
-        const struct ng_view_record *record = ng_view_collective(&members[i], wait->seq);
-        if (!record)
-            record = recalled(&members[i], wait->seq);
+        const struct ng_view_record *record =
+            ng_view_collective(&members[i], wait->seq) ?: recalled(&members[i], wait->seq);
         if (!record || !record->graph)
             continue;
         verdict->graph = record->graph;

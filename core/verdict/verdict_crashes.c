@@ -11,13 +11,6 @@
 #include "core/verdict/verdict_parts.h"
 #include "core/verdict/victims.h"
 
-/* Programs may end by abort() on purpose: then all ranks do. */
-static bool are_all_aborts(const struct ng_view *view)
-{
-    return !NG_ANY(process, view->processes, view->process_count,
-                   !ng_victims_is_abort(process->exit_status));
-}
-
 static bool has_crashed(const struct ng_view_process *process)
 {
     int status = process->exit_status;
@@ -49,7 +42,9 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
     struct ng_verdict *verdict = builder->verdict;
     bool in_order = false;
 
-    if (are_all_aborts(view))
+    /* Programs may end by abort() on purpose: then all ranks do. */
+    if (!NG_ANY(process, view->processes, view->process_count,
+                !ng_victims_is_abort(process->exit_status)))
         return 0;
     int error = ng_view_index_find(view, &builder->scratch, &builder->processes);
 

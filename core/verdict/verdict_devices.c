@@ -18,11 +18,6 @@ static bool is_of(const struct ng_view_member *member, const struct ng_device_er
     return error->pci_id[0] && strcmp(member->pci_id, error->pci_id) == 0;
 }
 
-static bool is_grave_for(const struct ng_view_member *member, const struct ng_device_error *error)
-{
-    return is_of(member, error) && ng_device_error_is_grave(error);
-}
-
 int ng_culprits_driver(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     struct ng_verdict *verdict = builder->verdict;
@@ -34,9 +29,9 @@ int ng_culprits_driver(struct ng_verdict_builder *builder, const struct ng_wait 
     for (uint32_t i = 0; i < count && !named; i++) {
         const struct ng_view_process *process = ng_verdict_builder_process_of(builder, &members[i]);
         const struct ng_device_error *worst = NULL;
-        for (uint32_t k = 0; k < process->device_error_count; k++)
-            if (is_grave_for(&members[i], &process->device_errors[k]))
-                worst = &process->device_errors[k];
+        NG_EACH (error, process->device_errors, process->device_error_count)
+            if (is_of(&members[i], error) && ng_device_error_is_grave(error))
+                worst = error;
         if (!worst || builder->waits.wait_of_member[&members[i] - builder->view->members] != index)
             continue;
         struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);

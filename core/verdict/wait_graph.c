@@ -610,9 +610,7 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
     bool overwritten = !known && (!absentee || absentee->overwritten);
     /* What one waiting rank does not know about a peer, another may. */
     if (!absentee || (absentee->overwritten && !overwritten)) {
-        struct ng_absentee *fresh = absentee;
-        if (!fresh)
-            fresh = add_absentee(finder, wait, other, peer);
+        struct ng_absentee *fresh = absentee ?: add_absentee(finder, wait, other, peer);
         if (!fresh)
             return -ENOMEM;
         if (peer >= 0 && peer < ranks->nranks)
@@ -1305,8 +1303,8 @@ static int find_left(struct finder *finder, struct following *following, uint32_
     if (following->looked_at[group])
         return 0;
     following->looked_at[group] = true;
-    int error = find_collective(finder, group, members, count);
-    return error ? error : find_p2p(finder, group, members, count);
+    return find_collective(finder, group, members, count)
+               ?: find_p2p(finder, group, members, count);
 }
 
 /* Finds the operations of all leavers that other ranks wait for, including waits of leavers. */
