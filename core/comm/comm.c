@@ -99,44 +99,25 @@ static struct ng_comm *take_record(void)
     return comm;
 }
 
+/* Other processes read the words meanwhile. */
+static void clear(void *from, size_t bytes)
+{
+    _Atomic uint64_t *words = from;
+
+    for (size_t i = 0; i < bytes / sizeof(*words); i++)
+        NG_STORE(words[i], 0);
+}
+
 static void reset_group(struct ng_box_group *group)
 {
     uint32_t generation = atomic_load(&group->generation);
+    size_t head = offsetof(struct ng_box_group, id);
 
     /* Readers skip a free slot, so the order of the writes below does not matter. */
     atomic_store_explicit(&group->state, NG_GROUP_FREE, memory_order_release);
-    atomic_store(&group->id, 0);
-    atomic_store(&group->parent_id, 0);
+    clear(&group->id, sizeof(*group) - head);
     atomic_store(&group->device, -1);
     atomic_store(&group->color, -1);
-    atomic_store(&group->ordinal, 0);
-    atomic_store(&group->derived, 0);
-    atomic_store(&group->async_error, 0);
-    NG_STORE(group->error_mono_ns, 0);
-    atomic_store(&group->cuda_error, 0);
-    atomic_store(&group->creator_tid, 0);
-    atomic_store(&group->handle, 0);
-    atomic_store(&group->ended_mono_ns, 0);
-    NG_STORE(group->pci_id[0], 0);
-    NG_STORE(group->pci_id[1], 0);
-    NG_STORE(group->joined_id, 0);
-    NG_STORE(group->former_id, 0);
-    NG_STORE(group->excluded, 0);
-    NG_STORE(group->coll_joined, 0);
-    NG_STORE(group->p2p_joined, 0);
-    NG_STORE(group->groups_closed, 0);
-    atomic_store(&group->rolling_hash, 0);
-    atomic_store(&group->entered, 0);
-    atomic_store(&group->scheduled, 0);
-    atomic_store(&group->started, 0);
-    atomic_store(&group->completed, 0);
-    atomic_store(&group->entered_record, 0);
-    atomic_store(&group->last_call, 0);
-    atomic_store(&group->p2p_entered, 0);
-    atomic_store(&group->p2p_completed, 0);
-    atomic_store(&group->pending_record, 0);
-    atomic_store(&group->pending_age_ns, 0);
-    atomic_store(&group->counted, 0);
     atomic_store(&group->generation, generation + 1);
 }
 
@@ -152,10 +133,7 @@ static void reset_host_calls(struct ng_box_host_calls *calls)
 /* Readers check the generation before and after reading. */
 static void reset_hash_log(struct ng_box_hash_log *hash_log)
 {
-    _Atomic uint64_t *words = (_Atomic uint64_t *)hash_log;
-
-    for (size_t i = 0; i < sizeof(*hash_log) / sizeof(*words); i++)
-        NG_STORE(words[i], 0);
+    clear(hash_log, sizeof(*hash_log));
     NG_STORE(hash_log->across, NG_HASH_LOG_SILENT);
 }
 
