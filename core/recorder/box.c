@@ -26,6 +26,7 @@
 #include "core/recorder/proc.h"
 #include "core/recorder/signature.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 #define GROUP_CAPACITY        NG_BOX_GROUPS_MAX
@@ -48,100 +49,55 @@ static size_t page_up(size_t bytes)
     return (bytes + 4095) & ~(size_t)4095;
 }
 
-/* Lay out the tables of call sites from `offset` on; returns their end. */
-static uint64_t lay_out_frames(struct ng_box_header *header, uint64_t offset, uint32_t records)
-{
-    header->frames_bytes = NG_BOX_FRAMES_BYTES;
-    header->frames_capacity = records;
-    header->frames_offset = offset;
-    header->module_bytes = NG_BOX_MODULE_BYTES;
-    header->module_capacity = MODULE_CAPACITY;
-    header->modules_offset =
-        header->frames_offset +
-        page_up((size_t)(records + header->kept_capacity) * NG_BOX_FRAMES_BYTES);
-    header->address_bytes = NG_BOX_ADDRESS_BYTES;
-    header->address_capacity = ADDRESS_CAPACITY;
-    header->addresses_offset = header->modules_offset + MODULE_CAPACITY * NG_BOX_MODULE_BYTES;
-    return header->addresses_offset + ADDRESS_CAPACITY * NG_BOX_ADDRESS_BYTES;
-}
-
-static uint64_t lay_out_python(struct ng_box_header *header, uint64_t offset, uint32_t records)
-{
-    header->python_bytes = NG_BOX_PYTHON_BYTES;
-    header->python_capacity = records;
-    header->python_offset = offset;
-    header->code_bytes = NG_BOX_CODE_BYTES;
-    header->code_capacity = CODE_CAPACITY;
-    header->codes_offset = header->python_offset +
-                           page_up((size_t)(records + header->kept_capacity) * NG_BOX_PYTHON_BYTES);
-    header->lines_capacity = LINES_CAPACITY;
-    header->lines_offset = header->codes_offset + CODE_CAPACITY * NG_BOX_CODE_BYTES;
-    return header->lines_offset + LINES_CAPACITY;
-}
-
 static void lay_out(struct ng_box_header *header, uint32_t records,
                     const struct ng_box_identity *identity)
 {
-    uint32_t faults = identity->faults;
+/* The next table of the file, from a page on, with room for `more` entries beyond its capacity. */
+#define PLACE(table, entry, each, count, more)                                                     \
+    do {                                                                                           \
+        header->entry##_bytes = (each);                                                            \
+        header->entry##_capacity = (count);                                                        \
+        header->table##_offset = at;                                                               \
+        at += page_up(((size_t)(count) + (more)) * (each));                                        \
+    } while (0)
+    uint64_t at = NG_BOX_HEADER_BYTES;
+    uint32_t kept = NG_MIN(records, NG_KEPT_MAX);
 
     header->magic = NG_BOX_MAGIC;
     header->version = NG_BOX_VERSION;
     header->header_bytes = sizeof(struct ng_box_header);
-    header->group_bytes = NG_BOX_GROUP_BYTES;
-    header->group_capacity = GROUP_CAPACITY;
-    header->thread_bytes = NG_BOX_THREAD_BYTES;
-    header->thread_capacity = THREAD_CAPACITY;
-    header->record_bytes = NG_BOX_RECORD_BYTES;
-    header->record_capacity = records;
-    header->kept_capacity = records < NG_KEPT_MAX ? records : NG_KEPT_MAX;
-    header->threads_offset = NG_BOX_HEADER_BYTES;
-    header->records_offset =
-        header->threads_offset + page_up(THREAD_CAPACITY * NG_BOX_THREAD_BYTES);
-    header->duration_bytes = NG_BOX_DURATION_BYTES;
-    header->duration_capacity = DURATION_CAPACITY;
-    header->durations_offset =
-        header->records_offset +
-        page_up((size_t)(records + header->kept_capacity) * NG_BOX_RECORD_BYTES);
-    header->sample_bytes = NG_BOX_SAMPLE_BYTES;
-    header->sample_capacity = SAMPLE_CAPACITY;
-    header->samples_offset =
-        header->durations_offset + page_up(DURATION_CAPACITY * NG_BOX_DURATION_BYTES);
-    header->groups_offset = header->samples_offset + page_up(SAMPLE_CAPACITY * NG_BOX_SAMPLE_BYTES);
-    if (faults) {
-        header->fault_bytes = NG_BOX_FAULT_BYTES;
-        header->fault_capacity = faults;
-        header->faults_offset = header->groups_offset;
-        header->groups_offset += page_up((size_t)faults * NG_BOX_FAULT_BYTES);
-    }
-    if (identity->with_registrations) {
-        header->registration_bytes = NG_BOX_REGISTRATIONS_BYTES;
-        header->registration_capacity = REGISTRATION_CAPACITY;
-        header->registrations_offset = header->groups_offset;
-        header->groups_offset += page_up(REGISTRATION_CAPACITY * NG_BOX_REGISTRATIONS_BYTES);
-    }
-    header->edges_bytes = NG_BOX_EDGES_BYTES;
-    header->edges_capacity = EDGES_CAPACITY;
-    header->edges_offset = header->groups_offset;
-    header->groups_offset += page_up(EDGES_CAPACITY * NG_BOX_EDGES_BYTES);
+    header->kept_capacity = kept;
+    PLACE(threads, thread, NG_BOX_THREAD_BYTES, THREAD_CAPACITY, 0);
+    PLACE(records, record, NG_BOX_RECORD_BYTES, records, kept);
+    PLACE(durations, duration, NG_BOX_DURATION_BYTES, DURATION_CAPACITY, 0);
+    PLACE(samples, sample, NG_BOX_SAMPLE_BYTES, SAMPLE_CAPACITY, 0);
+    if (identity->faults)
+        PLACE(faults, fault, NG_BOX_FAULT_BYTES, identity->faults, 0);
+    if (identity->with_registrations)
+        PLACE(registrations, registration, NG_BOX_REGISTRATIONS_BYTES, REGISTRATION_CAPACITY, 0);
+    PLACE(edges, edges, NG_BOX_EDGES_BYTES, EDGES_CAPACITY, 0);
     if (identity->settings) {
         header->settings_bytes = NG_SETTINGS_BYTES;
-        header->settings_offset = header->groups_offset;
-        header->groups_offset += page_up(NG_SETTINGS_BYTES);
+        header->settings_offset = at;
+        at += page_up(NG_SETTINGS_BYTES);
     }
-    if (identity->with_frames && records)
-        header->groups_offset = lay_out_frames(header, header->groups_offset, records);
-    if (identity->with_frames && identity->with_python && records)
-        header->groups_offset = lay_out_python(header, header->groups_offset, records);
-    header->hash_log_bytes = NG_BOX_HASH_LOG_BYTES;
-    header->hash_log_capacity = GROUP_CAPACITY;
-    header->hash_logs_offset =
-        header->groups_offset + page_up((size_t)GROUP_CAPACITY * NG_BOX_GROUP_BYTES);
-    header->host_calls_bytes = NG_BOX_HOST_CALLS_BYTES;
-    header->host_calls_capacity = GROUP_CAPACITY;
-    header->host_calls_offset =
-        header->hash_logs_offset + page_up((size_t)GROUP_CAPACITY * NG_BOX_HASH_LOG_BYTES);
-    header->total_bytes =
-        header->host_calls_offset + (size_t)GROUP_CAPACITY * NG_BOX_HOST_CALLS_BYTES;
+    if (identity->with_frames && records) {
+        PLACE(frames, frames, NG_BOX_FRAMES_BYTES, records, kept);
+        PLACE(modules, module, NG_BOX_MODULE_BYTES, MODULE_CAPACITY, 0);
+        PLACE(addresses, address, NG_BOX_ADDRESS_BYTES, ADDRESS_CAPACITY, 0);
+    }
+    if (identity->with_frames && identity->with_python && records) {
+        PLACE(python, python, NG_BOX_PYTHON_BYTES, records, kept);
+        PLACE(codes, code, NG_BOX_CODE_BYTES, CODE_CAPACITY, 0);
+        header->lines_capacity = LINES_CAPACITY;
+        header->lines_offset = at;
+        at += LINES_CAPACITY;
+    }
+    PLACE(groups, group, NG_BOX_GROUP_BYTES, GROUP_CAPACITY, 0);
+    PLACE(hash_logs, hash_log, NG_BOX_HASH_LOG_BYTES, GROUP_CAPACITY, 0);
+    PLACE(host_calls, host_calls, NG_BOX_HOST_CALLS_BYTES, GROUP_CAPACITY, 0);
+#undef PLACE
+    header->total_bytes = at;
 }
 
 static void fill_identity(struct ng_box_header *header, const struct ng_box_identity *identity)
