@@ -278,9 +278,8 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment,
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *entry), *entry);
         const char *value = equals + 1;
         const struct ng_option *option = ng_config_find(name);
-        bool internal = false;
-        for (size_t i = 0; i < sizeof(internal_names) / sizeof(internal_names[0]); i++)
-            internal |= strcmp(internal_names[i], name) == 0;
+        bool internal =
+            NG_ANY(one, internal_names, NG_COUNT(internal_names), strcmp(*one, name) == 0);
         if (internal || (!option && report_reserved(name, value, report, context)))
             continue;
         if (!option) {

@@ -221,9 +221,9 @@ static struct ng_capture *capture_of(uint64_t id, CUgraph graph)
 
     /* Capture ids are never reused, so this one's graph still exists. */
     pthread_mutex_lock(&lock);
-    capture = newest_capture && newest_capture->id == id ? newest_capture : NULL;
-    for (uint32_t i = 0; i < capture_count && !capture; i++)
-        capture = captures[i].id == id ? &captures[i] : NULL;
+    capture = newest_capture && newest_capture->id == id
+                  ? newest_capture
+                  : NG_FIND(one, captures, capture_count, one->id == id);
     newest_capture = capture;
     pthread_mutex_unlock(&lock);
     if (capture || !(capture = add_capture(id)))

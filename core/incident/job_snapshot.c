@@ -25,10 +25,7 @@ int ng_snapshot_take(enum ng_snapshot_range range, struct ng_view *ret_view)
                                          : board->ops->view_host(board, ret_view);
     /* Without a board, or if our box is no longer where the board looks, this process is added all
      * the same. */
-    bool self = false;
-    for (uint32_t i = 0; i < ret_view->process_count; i++)
-        self |= ret_view->processes[i].self;
-    if (!error && !self) {
+    if (!error && !NG_ANY(process, ret_view->processes, ret_view->process_count, process->self)) {
         error = ng_view_add_box(ret_view, &ng_guard.box, NG_LIFE_RUNNING, ng_clock_mono_ns(),
                                 "this process");
         if (!error)

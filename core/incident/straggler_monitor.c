@@ -37,12 +37,10 @@ static bool is_own(const struct ng_view *view, uint32_t group, bool *ret_whole)
 {
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
-    bool own = false;
 
-    for (uint32_t i = 0; members && i < count; i++)
-        own |= view->processes[members[i].process].self && members[i].state == NG_GROUP_READY;
     *ret_whole = view->groups[group].nranks <= (int)view->groups[group].member_count;
-    return own;
+    return NG_ANY(member, members, count,
+                  view->processes[member->process].self && member->state == NG_GROUP_READY);
 }
 
 bool ng_straggler_monitor_keep(const struct ng_view *view, int64_t now_mono_ns)

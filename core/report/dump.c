@@ -626,9 +626,9 @@ static void put_notes(struct ng_json *json, const struct ng_view *view, uint32_t
 {
     ng_json_open_array(json, "notes", NG_JSON_LINES);
     for (uint32_t i = 0; i < view->note_count; i++) {
-        bool of_another = false;
-        for (uint32_t p = 0; p < view->process_count && !of_another; p++)
-            of_another = p != process && is_about(view->notes[i], &view->processes[p]);
+        bool of_another =
+            NG_ANY(other, view->processes, view->process_count,
+                   other != &view->processes[process] && is_about(view->notes[i], other));
         if (!of_another || is_about(view->notes[i], &view->processes[process]))
             ng_json_string(json, NULL, view->notes[i]);
     }

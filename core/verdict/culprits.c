@@ -26,14 +26,11 @@
 static bool names_ranks(const struct ng_verdict_builder *builder, uint32_t group)
 {
     const struct ng_view *view = builder->view;
-    bool needed = false;
 
-    for (uint32_t i = 0; i < view->group_count; i++)
-        if (view->groups[i].nranks > view->groups[group].nranks)
-            return false;
-    for (uint32_t i = 0; i < view->process_count; i++)
-        needed |= view->processes[i].rank < 0 || view->processes[i].drives_several;
-    return needed;
+    return !NG_ANY(other, view->groups, view->group_count,
+                   other->nranks > view->groups[group].nranks) &&
+           NG_ANY(process, view->processes, view->process_count,
+                  process->rank < 0 || process->drives_several);
 }
 
 /* How the global ranks of a group are named. */
@@ -380,10 +377,8 @@ static bool is_named(const struct ng_verdict_builder *builder, const bool *proce
 
     if (!several && processes[member->process])
         return true;
-    for (uint32_t i = 0; i < builder->verdict->culprit_count; i++)
-        if (builder->verdict->culprits[i].rank == rank && (rank >= 0 || several))
-            return true;
-    return false;
+    return (rank >= 0 || several) && NG_ANY(culprit, builder->verdict->culprits,
+                                            builder->verdict->culprit_count, culprit->rank == rank);
 }
 
 /* May `wait` have a culprit that is not a consequence of the reported wait, `told`? */
@@ -464,9 +459,8 @@ int ng_culprits_of_processes(struct ng_verdict_builder *builder)
             int rank = builder->processes.ranks[m];
             bool known = rank < 0 || !process->drives_several ||
                          !ng_culprit_is_of(&verdict->culprits[i], process);
-            for (uint32_t k = 0; k < verdict->culprit_count && !known; k++)
-                known = verdict->culprits[k].rank == rank;
-            if (known)
+            if (known ||
+                NG_ANY(culprit, verdict->culprits, verdict->culprit_count, culprit->rank == rank))
                 continue;
             struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
                 builder, member, rank_in_told(builder, member->process, rank));

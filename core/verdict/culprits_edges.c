@@ -207,12 +207,9 @@ static int tell(const struct picture *picture, const struct ng_view_member *memb
     const struct ng_view_member *peer =
         ng_view_member_among(picture->members, picture->count, edge->peer);
     int rank = global_rank(picture, member), other = peer ? global_rank(picture, peer) : edge->peer;
-    bool nothing = false;
-
-    for (uint32_t i = 0; i < member->edge_count; i++)
-        nothing |= member->edges[i].peer == edge->peer &&
-                   !(member->edges[i].flags & NG_EDGE_SENDS) && !member->edges[i].begun &&
-                   !member->edges[i].taken;
+    bool nothing = NG_ANY(back, member->edges, member->edge_count,
+                          back->peer == edge->peer && !(back->flags & NG_EDGE_SENDS) &&
+                              !back->begun && !back->taken);
     char from_it[64] = "";
     if (nothing)
         snprintf(from_it, sizeof(from_it), "; nothing came from rank %d", other);

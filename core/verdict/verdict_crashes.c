@@ -40,16 +40,14 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
 {
     const struct ng_view *view = builder->view;
     struct ng_verdict *verdict = builder->verdict;
-    bool in_order = false;
 
     /* Programs may end by abort() on purpose: then all ranks do. */
     if (!NG_ANY(process, view->processes, view->process_count,
                 !ng_victims_is_abort(process->exit_status)))
         return 0;
     int error = ng_view_index_find(view, &builder->scratch, &builder->processes);
-
-    for (uint32_t i = 0; i < view->process_count; i++)
-        in_order |= view->processes[i].life == NG_LIFE_DEAD && has_crashed(&view->processes[i]);
+    bool in_order = NG_ANY(process, view->processes, view->process_count,
+                           process->life == NG_LIFE_DEAD && has_crashed(process));
     for (uint32_t i = 0; i < view->process_count && !error; i++) {
         const struct ng_view_process *process = &view->processes[i];
         if (!has_crashed(process) || (in_order && process->life != NG_LIFE_DEAD))

@@ -70,16 +70,9 @@ static bool names_watched(const struct ng_verdict_builder *builder)
 {
     const struct ng_view *view = builder->view;
 
-    NG_EACH (culprit, builder->verdict->culprits, builder->verdict->culprit_count) {
-        bool watched = true;
-        for (uint32_t k = 0; k < view->process_count && watched; k++)
-            watched = !is_unwatched(&view->processes[k]) ||
-                      view->processes[k].pid != culprit->pid ||
-                      strcmp(view->processes[k].host, culprit->host) != 0;
-        if (watched)
-            return true;
-    }
-    return false;
+    return NG_ANY(culprit, builder->verdict->culprits, builder->verdict->culprit_count,
+                  !NG_ANY(process, view->processes, view->process_count,
+                          is_unwatched(process) && ng_culprit_is_of(culprit, process)));
 }
 
 void ng_verdict_builder_tell_unwatched(struct ng_verdict_builder *builder,

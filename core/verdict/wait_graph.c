@@ -1,7 +1,7 @@
 /*
  * The wait-for graph: derives waits and absentees from counters and pending work.
  *
- * Pure. Each group is examined once per kind of wait; the cost is linear in members and records.
+ * Pure. Each group is examined once per kind of wait; the cost is nearly linear in members and records.
  */
 #include "core/verdict/wait_graph.h"
 
@@ -366,10 +366,9 @@ static uint64_t first_stuck(const struct finder *finder, const struct ng_view_me
 /* Has a rank not made a call for which every rank waits? */
 static bool is_sure(const struct finder *finder, const struct ng_wait *wait)
 {
-    bool missing = false;
+    bool missing = NG_ANY(absentee, wait->absentees, wait->absentee_count,
+                          !absentee->came && !absentee->open_group);
 
-    for (uint32_t i = 0; i < wait->absentee_count; i++)
-        missing |= !wait->absentees[i].came && !wait->absentees[i].open_group;
     return missing && ng_op_is_symmetric(ng_wait_op(finder->view, wait));
 }
 
@@ -421,11 +420,8 @@ static int find_collective(struct finder *finder, uint32_t group,
             wait->waiter_count++;
         }
     }
-    for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
-        while (i < (int)count && members[i].group_rank < rank)
-            i++;
-        const struct ng_view_member *member =
-            i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+    for (int rank = 0; rank < view->groups[group].nranks; rank++) {
+        const struct ng_view_member *member = ng_view_member_among(members, count, rank);
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
         struct ng_absentee *absentee = NULL;
         /* NCCL reported to the leavers neither a live rank nor one without evidence. */
@@ -834,11 +830,8 @@ static int find_making(struct finder *finder, const struct making *making, uint3
         (wait->op == NG_OP_CommShrink && !find_left_out(finder, group, ordinal, &left_out)))
         return 0;
     wait->left_out = left_out;
-    for (int rank = 0, i = 0; rank < nranks; rank++) {
-        while (i < (int)count && members[i].group_rank < rank)
-            i++;
-        const struct ng_view_member *member =
-            i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+    for (int rank = 0; rank < nranks; rank++) {
+        const struct ng_view_member *member = ng_view_member_among(members, count, rank);
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
         if (wait->op == NG_OP_CommShrink && rank == left_out)
             continue;
@@ -924,12 +917,9 @@ static int find_host_call(struct finder *finder, uint32_t group,
         if (!error)
             wait->op = op;
     }
-    for (int rank = 0, i = 0; wait && !error && rank < finder->view->groups[group].nranks; rank++) {
-        while (i < (int)count && members[i].group_rank < rank)
-            i++;
-        bool seen = i < (int)count && members[i].group_rank == rank;
-        error = look_for_caller(finder, wait, seen ? &members[i] : NULL, rank, number);
-    }
+    for (int rank = 0; wait && !error && rank < finder->view->groups[group].nranks; rank++)
+        error =
+            look_for_caller(finder, wait, ng_view_member_among(members, count, rank), rank, number);
     return error;
 }
 
@@ -1019,15 +1009,13 @@ static bool is_ahead(const struct ng_view *view, const struct ng_wait_graph *wai
 static bool waits_in_group(const struct ng_view *view, const struct ng_wait *wait, uint32_t member,
                            uint32_t tid)
 {
-    const struct ng_view_record *records = view->members[member].records;
-    bool needs = wait->absentee_count && !wait->need_count, in_group = false;
+    const struct ng_view_member *caller = &view->members[member];
+    bool needs = (wait->absentee_count && !wait->need_count) ||
+                 NG_ANY(need, wait->needs, wait->need_count, need->member == member);
 
-    for (uint32_t i = 0; i < wait->need_count && !needs; i++)
-        needs = wait->needs[i].member == member;
-    for (uint32_t i = 0; i < view->members[member].record_count && !in_group; i++)
-        in_group = records[i].state == NG_RECORD_ENTERED && records[i].tid == tid &&
-                   (records[i].flags & NG_RECORD_IN_GROUP);
-    return needs && in_group;
+    return needs && NG_ANY(record, caller->records, caller->record_count,
+                           record->state == NG_RECORD_ENTERED && record->tid == tid &&
+                               (record->flags & NG_RECORD_IN_GROUP));
 }
 
 bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_wait_graph *waits,
@@ -1391,10 +1379,8 @@ static bool is_waited_in(const struct finder *finder, const struct following *fo
 static void doubt(const struct finder *finder, const struct following *following, bool *ret_doubted)
 {
     const struct ng_view *view = finder->view;
-    bool any = false;
+    bool any = NG_ANY(process, view->processes, view->process_count, process->quiet_ns > 0);
 
-    for (uint32_t i = 0; i < view->process_count; i++)
-        any |= view->processes[i].quiet_ns > 0;
     for (uint32_t i = 0; i < view->member_count; i++) {
         uint32_t process = view->members[i].process, count;
         if (finder->left_in[i] < 0 || following->followed[process] || ret_doubted[process])
@@ -1439,11 +1425,10 @@ static int follow_leavers(struct finder *finder)
     const struct ng_view *view = finder->view;
     struct ng_wait_graph *waits = finder->waits;
     struct following following = {.first = waits->count};
-    bool any = false;
+    bool any = NG_ANY(wait, waits->waits, waits->count,
+                      NG_ANY(absentee, wait->absentees, wait->absentee_count,
+                             absentee->absence == NG_ABSENT_EXITED));
 
-    for (uint32_t w = 0; w < waits->count && !any; w++)
-        for (uint32_t a = 0; a < waits->waits[w].absentee_count && !any; a++)
-            any = waits->waits[w].absentees[a].absence == NG_ABSENT_EXITED;
     if (!any || !view->by_process)
         return 0;
     following.leavers = ng_arena_alloc(finder->arena, view->member_count + 1);

@@ -186,13 +186,11 @@ static void add_failures(struct ng_view *view)
 {
     NG_EACH (failure, view->failures, view->failure_count) {
         uint32_t group = find_failed(view, failure->group_id);
-        bool again = false;
         if (group == UINT32_MAX || !is_in_the_making(view, group))
             continue;
-        for (uint32_t k = 0; k < view->member_count && !again; k++)
-            again = view->members[k].group == group &&
-                    view->members[k].process == failure->member.process &&
-                    view->members[k].group_rank == failure->member.group_rank;
+        bool again = NG_ANY(one, view->members, view->member_count,
+                            one->group == group && one->process == failure->member.process &&
+                                one->group_rank == failure->member.group_rank);
         struct ng_view_member *member = again
                                             ? NULL
                                             : ng_view_add_member(view, failure->member.process,
