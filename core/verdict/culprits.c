@@ -504,17 +504,15 @@ int ng_culprits_mismatch(struct ng_verdict_builder *builder, const struct ng_wai
 int ng_culprits_surplus(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     int32_t index = (int32_t)(wait - builder->waits.waits);
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
 
     builder->verdict->kind = NG_KIND_MISMATCH;
     bool of_two = ng_wait_cause_is_of_two(builder, wait);
     builder->verdict->confidence =
         wait->type == NG_WAIT_COLLECTIVE && !of_two ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
-    for (uint32_t i = 0; i < count; i++) {
-        if (builder->waits.wait_of_member[&members[i] - builder->view->members] != index)
+    NG_EACH_MEMBER (member, builder->view, wait->group) {
+        if (builder->waits.wait_of_member[member - builder->view->members] != index)
             continue;
-        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
         ng_explain_surplus(wait, of_two, culprit->why, sizeof(culprit->why));
     }
     return builder->error;
@@ -619,8 +617,6 @@ static bool others_are_done(const struct ng_verdict_builder *builder, const stru
 int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     struct ng_verdict *verdict = builder->verdict;
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
     int32_t index = (int32_t)(wait - builder->waits.waits);
 
     verdict->kind = NG_KIND_GPU_STALL;
@@ -632,7 +628,7 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
     bool none_started = wait->not_started >= wait->waiter_count;
     if (!none_started)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
-    NG_EACH (member, members, count) {
+    NG_EACH_MEMBER (member, builder->view, wait->group) {
         if (builder->waits.wait_of_member[member - builder->view->members] != index ||
             !member->pending_record || member->pending_started ||
             builder->waits.queued[member - builder->view->members] ||

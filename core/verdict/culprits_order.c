@@ -409,14 +409,10 @@ bool ng_culprits_is_stray(const struct ng_wait_graph *waits, const struct ng_cyc
 static int blame_all_in(struct ng_verdict_builder *builder, uint32_t wait,
                         const struct ng_wait *other, bool undecided)
 {
-    uint32_t count;
-    const struct ng_view_member *members =
-        ng_view_members(builder->view, builder->waits.waits[wait].group, &count);
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (builder->waits.wait_of_member[&members[i] - builder->view->members] != (int32_t)wait)
+    NG_EACH_MEMBER (member, builder->view, builder->waits.waits[wait].group) {
+        if (builder->waits.wait_of_member[member - builder->view->members] != (int32_t)wait)
             continue;
-        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
         ng_explain_stray(&builder->waits.waits[wait], other, undecided, culprit->why,
                          sizeof(culprit->why));
     }

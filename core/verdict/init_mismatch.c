@@ -303,11 +303,10 @@ struct parts {
 
 static uint32_t size_of(const struct search *search, uint32_t group)
 {
-    uint32_t count, size = 0;
-    const struct ng_view_member *members = ng_view_members(search->view, group, &count);
+    uint32_t size = 0;
 
-    for (uint32_t i = 0; i < count; i++)
-        size += takes_part(search, &members[i]);
+    NG_EACH_MEMBER (member, search->view, group)
+        size += takes_part(search, member);
     return size;
 }
 
@@ -333,13 +332,11 @@ static int find_parts(struct search *search, struct parts *parts)
         return -ENOMEM;
     for (uint32_t w = 0; w < waits->count; w++) {
         const struct ng_wait *wait = &waits->waits[w];
-        uint32_t count;
-        const struct ng_view_member *members = ng_view_members(search->view, wait->group, &count);
         if (search->view->groups[wait->group].nranks != nranks || !is_by_id(search, wait))
             continue;
-        for (uint32_t i = 0; i < count; i++) {
-            int rank = members[i].group_rank;
-            if (!takes_part(search, &members[i]))
+        NG_EACH_MEMBER (member, search->view, wait->group) {
+            int rank = member->group_rank;
+            if (!takes_part(search, member))
                 continue;
             if (rank < 0 || rank >= nranks || taken[rank])
                 return 0; /* two separate communicators */
@@ -417,16 +414,14 @@ static int may_be_of_two_runs(const struct search *search, const struct parts *p
     if (!part_of || !linked)
         return -ENOMEM;
     for (uint32_t i = 0; i < parts->count; i++) {
-        uint32_t count;
-        const struct ng_view_member *members = ng_view_members(view, parts->groups[i], &count);
-        for (uint32_t k = 0; k < count; k++) {
-            if (!takes_part(search, &members[k]))
+        NG_EACH_MEMBER (member, view, parts->groups[i]) {
+            if (!takes_part(search, member))
                 continue;
-            if (!process_of(search, &members[k])->run_word)
+            if (!process_of(search, member)->run_word)
                 return 0;
-            word = word ? word : process_of(search, &members[k])->run_word;
-            differ |= process_of(search, &members[k])->run_word != word;
-            part_of[members[k].process] = i + 1;
+            word = word ? word : process_of(search, member)->run_word;
+            differ |= process_of(search, member)->run_word != word;
+            part_of[member->process] = i + 1;
         }
     }
     linked[1] = true;
@@ -442,17 +437,14 @@ static int add_unclear(struct search *search, const struct parts *parts, int nra
 {
     search->mismatch->undecided = true;
     for (uint32_t i = 0; i < parts->count; i++) {
-        uint32_t count;
-        const struct ng_view_member *members =
-            ng_view_members(search->view, parts->groups[i], &count);
-        for (uint32_t k = 0; k < count; k++) {
-            if (!takes_part(search, &members[k]))
+        NG_EACH_MEMBER (member, search->view, parts->groups[i]) {
+            if (!takes_part(search, member))
                 continue;
-            add_odd(search, &members[k],
+            add_odd(search, member,
                     "called %s as rank %d of %d with the unique id of group %016llx, others have "
                     "another; it is unclear whether they are of one run: give each run a "
                     "NCCLGUARD_JOB of its own",
-                    ng_op_name(search->wait->op), members[k].group_rank, nranks,
+                    ng_op_name(search->wait->op), member->group_rank, nranks,
                     (unsigned long long)search->view->groups[parts->groups[i]].id);
         }
     }
@@ -484,21 +476,18 @@ static int find_ids(struct search *search)
     if (!search->mismatch->other_ids)
         return -ENOMEM;
     for (uint32_t i = 0; i < parts.count; i++) {
-        uint32_t count;
         uint64_t id = search->view->groups[parts.groups[i]].id;
-        const struct ng_view_member *members =
-            ng_view_members(search->view, parts.groups[i], &count);
         if (parts.groups[i] == right)
             continue;
         search->mismatch->other_ids[search->mismatch->other_id_count++] = id;
-        for (uint32_t k = 0; k < count; k++) {
-            if (!takes_part(search, &members[k]))
+        NG_EACH_MEMBER (member, search->view, parts.groups[i]) {
+            if (!takes_part(search, member))
                 continue;
             add_odd(
-                search, &members[k],
+                search, member,
                 "called %s as rank %d of %d with another unique id (group %016llx) than %s (group "
                 "%016llx), where exactly that rank is missing",
-                ng_op_name(search->wait->op), members[k].group_rank, nranks, (unsigned long long)id,
+                ng_op_name(search->wait->op), member->group_rank, nranks, (unsigned long long)id,
                 most ? "most others" : "rank 0",
                 (unsigned long long)search->view->groups[right].id);
         }

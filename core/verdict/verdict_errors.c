@@ -85,13 +85,10 @@ bool ng_verdict_builder_has_error_of_gone(const struct ng_verdict_builder *build
     if (find_error(builder, true))
         return false;
     for (uint32_t i = 0; i < view->member_count; i++) {
-        uint32_t count;
-        const struct ng_view_member *members =
-            ng_view_members(view, view->members[i].group, &count);
         if (!reports(builder, &view->members[i], false) ||
             was_ended(builder, view->members[i].group))
             continue;
-        NG_EACH (member, members, count)
+        NG_EACH_MEMBER (member, view, view->members[i].group)
             if (ng_verdict_builder_is_gone(builder, member))
                 return true;
     }
@@ -144,14 +141,12 @@ static int blame_errors(struct ng_verdict_builder *builder, const struct ng_view
 static int blame_lost_devices(struct ng_verdict_builder *builder, const struct ng_view_member *told)
 {
     struct ng_verdict *verdict = builder->verdict;
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(builder->view, told->group, &count);
 
-    for (uint32_t i = 0; i < count; i++) {
-        if (!has_lost_device(builder, &members[i]))
+    NG_EACH_MEMBER (member, builder->view, told->group) {
+        if (!has_lost_device(builder, member))
             continue;
-        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
-        ng_explain_cuda_error(members[i].cuda_error, culprit->why, sizeof(culprit->why));
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
+        ng_explain_cuda_error(member->cuda_error, culprit->why, sizeof(culprit->why));
     }
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     verdict->confidence = verdict->culprit_count > 1 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN;

@@ -180,10 +180,8 @@ bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *builder, const str
 uint32_t ng_wait_cause_waiter(const struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     int32_t index = (int32_t)(wait - builder->waits.waits);
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
 
-    NG_EACH (member, members, count)
+    NG_EACH_MEMBER (member, builder->view, wait->group)
         if (builder->waits.wait_of_member[member - builder->view->members] == index)
             return (uint32_t)(member - builder->view->members);
     return UINT32_MAX;

@@ -1,7 +1,7 @@
 /*
  * The wait-for graph: derives waits and absentees from counters and pending work.
  *
- * Pure. Each group is examined once per kind of wait; the cost is nearly linear in members and records.
+ * Pure. Each group is examined once per kind of wait; the cost is about linear in what there is.
  */
 #include "core/verdict/wait_graph.h"
 
@@ -13,6 +13,7 @@
 #include "core/util/clock.h"
 #include "core/util/macros.h"
 #include "core/view/signature.h"
+#include "core/view/view_index.h"
 
 /* The clocks of different hosts differ by less than this. A process that ends closes its
  * connections before it is gone. */
@@ -1096,14 +1097,11 @@ static int link_those_that_came(struct finder *finder, uint32_t w, is_held_up_fn
 {
     struct ng_wait *wait = &finder->waits->waits[w];
     struct ng_absentee behind;
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(finder->view, wait->group, &count);
 
-    for (uint32_t i = 0; i < count; i++) {
-        if (!is_held_up(finder, w, &members[i], &behind))
+    NG_EACH_MEMBER (member, finder->view, wait->group) {
+        if (!is_held_up(finder, w, member, &behind))
             continue;
-        struct ng_absentee *absentee =
-            add_absentee(finder, wait, &members[i], members[i].group_rank);
+        struct ng_absentee *absentee = add_absentee(finder, wait, member, member->group_rank);
         if (!absentee)
             return -ENOMEM;
         absentee->came = true;
@@ -1133,17 +1131,16 @@ static int link_devices(struct finder *finder, uint32_t w)
     struct ng_wait_graph *waits = finder->waits;
     const struct ng_wait *wait = &waits->waits[w];
     struct ng_absentee behind;
-    uint32_t count, others = 0;
-    const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
+    uint32_t others = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t index = (uint32_t)(&members[i] - view->members);
-        if (waits->wait_of_member[index] != (int32_t)w || !members[i].pending_record ||
-            (wait->seq && (!members[i].pending_seq || members[i].pending_seq > wait->seq)))
+    NG_EACH_MEMBER (member, view, wait->group) {
+        uint32_t index = (uint32_t)(member - view->members);
+        if (waits->wait_of_member[index] != (int32_t)w || !member->pending_record ||
+            (wait->seq && (!member->pending_seq || member->pending_seq > wait->seq)))
             continue;
-        waits->queued[index] = find_behind(finder, w, &members[i], &behind);
-        others += !waits->queued[index] && !members[i].pending_started &&
-                  (!wait->seq || members[i].pending_seq == wait->seq);
+        waits->queued[index] = find_behind(finder, w, member, &behind);
+        others += !waits->queued[index] && !member->pending_started &&
+                  (!wait->seq || member->pending_seq == wait->seq);
     }
     /* Other ranks are blocked by something that is not NCCL work: the wait has an independent
      * cause. */
