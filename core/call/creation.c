@@ -262,7 +262,7 @@ static void keep_unfinished(const struct ng_created *created)
 {
     NG_HOLD(&unbound_lock);
     uint32_t count = unbound_count;
-    if (count < sizeof(unbound) / sizeof(unbound[0])) {
+    if (count < NG_COUNT(unbound)) {
         unbound[count] = *created;
         atomic_store(&unbound_count, count + 1);
     } else {

@@ -30,7 +30,7 @@ static struct suspension {
     _Atomic int64_t until_mono_ns; /* 0 over */
     atomic_bool with_others;       /* because other ranks pause, not by command */
 } suspensions[65];
-#define SUSPENSIONS (sizeof(suspensions) / sizeof(suspensions[0]))
+#define SUSPENSIONS NG_COUNT(suspensions)
 
 static void reset(struct ng_deadline *deadline)
 {
@@ -275,7 +275,7 @@ int64_t ng_deadline_of_call(const struct ng_comm *comm, enum ng_op op)
         said_of(comm, op, false),
     };
 
-    return choose(said, sizeof(said) / sizeof(said[0]),
+    return choose(said, NG_COUNT(said),
                   init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
 }
 

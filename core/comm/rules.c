@@ -210,7 +210,7 @@ static int parse_check(struct parsing *parsing, const struct key *key, const cha
         [NG_RULE_CHECK_END] = "end",
     };
 
-    for (unsigned i = 1; i < sizeof(words) / sizeof(words[0]); i++)
+    for (unsigned i = 1; i < NG_COUNT(words); i++)
         if (strcmp(value, words[i]) == 0) {
             rule->check = (enum ng_rule_check)i;
             return 0;
@@ -233,7 +233,7 @@ static const struct key keys[] = {
     {"rename", true, false, parse_name, FIELD(rename), NULL},
     {"check", true, true, parse_check, 0, NULL},
 };
-#define KEYS (sizeof(keys) / sizeof(keys[0]))
+#define KEYS NG_COUNT(keys)
 
 /* ---- Lines ---- */
 

@@ -23,8 +23,8 @@ const struct ng_option ng_options[] = {
 #undef NG_OPTION
 #undef NG_RESERVED
 };
-const size_t ng_option_count = sizeof(ng_options) / sizeof(ng_options[0]);
-_Static_assert(sizeof(ng_options) / sizeof(ng_options[0]) <= 64, "struct ng_config has a bit each");
+const size_t ng_option_count = NG_COUNT(ng_options);
+_Static_assert(NG_COUNT(ng_options) <= 64, "struct ng_config has a bit each");
 
 const struct ng_reserved_option ng_reserved_options[] = {
 #define NG_OPTION(field, name, type, def, min, max, choices, help)
@@ -33,8 +33,7 @@ const struct ng_reserved_option ng_reserved_options[] = {
 #undef NG_OPTION
 #undef NG_RESERVED
 };
-const size_t ng_reserved_option_count =
-    sizeof(ng_reserved_options) / sizeof(ng_reserved_options[0]);
+const size_t ng_reserved_option_count = NG_COUNT(ng_reserved_options);
 
 /* Names under our prefix that are set by the command for the library, not by users. */
 static const char *const internal_names[] = {"NCCLGUARD_RUN_ID", "NCCLGUARD_LIB"};
@@ -44,7 +43,7 @@ static int parse_bool(const char *text, bool *ret_value, char *why, size_t why_b
     static const char *const yes[] = {"1", "on", "true", "yes"}, *const no[] = {"0", "off", "false",
                                                                                 "no"};
 
-    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(yes); i++) {
         if (strcasecmp(text, yes[i]) == 0) {
             *ret_value = true;
             return 0;
@@ -84,7 +83,7 @@ static int parse_duration(const struct ng_option *option, const char *text, int6
     char *end;
     double scale = 0, value = strtod(text, &end);
 
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(units); i++)
         if (strcmp(end, units[i].unit) == 0)
             scale = units[i].ns;
     if (end == text || scale == 0 || !(value * scale >= option->minimum) ||

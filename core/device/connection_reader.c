@@ -193,7 +193,7 @@ static const char *find_connections(void)
     const struct layout *layout = NULL;
     uint32_t channels = 0;
 
-    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(layouts); i++)
         if (source->nccl_version >= layouts[i].first && source->nccl_version <= layouts[i].last)
             layout = &layouts[i];
     if (!layout)

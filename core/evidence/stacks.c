@@ -33,7 +33,7 @@
 
 static void note(struct ng_stacks *stacks, const char *text)
 {
-    if (text && stacks->note_count < sizeof(stacks->notes) / sizeof(stacks->notes[0]))
+    if (text && stacks->note_count < NG_COUNT(stacks->notes))
         stacks->notes[stacks->note_count++] = text;
 }
 

@@ -74,14 +74,14 @@ const char *ng_op_name(unsigned op)
 
 const char *ng_dtype_name(int dtype)
 {
-    if (dtype < 0 || dtype >= (int)(sizeof(dtypes) / sizeof(dtypes[0])))
+    if (dtype < 0 || dtype >= (int)NG_COUNT(dtypes))
         return "unknown";
     return dtypes[dtype].name;
 }
 
 unsigned ng_dtype_bytes(int dtype)
 {
-    if (dtype < 0 || dtype >= (int)(sizeof(dtypes) / sizeof(dtypes[0])))
+    if (dtype < 0 || dtype >= (int)NG_COUNT(dtypes))
         return 0;
     return dtypes[dtype].bytes;
 }
@@ -90,14 +90,14 @@ const char *ng_redop_name(int redop)
 {
     if (redop < 0)
         return "unknown";
-    if (redop >= (int)(sizeof(redops) / sizeof(redops[0])))
+    if (redop >= (int)NG_COUNT(redops))
         return "custom";
     return redops[redop];
 }
 
 const char *ng_result_name(int result)
 {
-    if (result < 0 || result >= (int)(sizeof(results) / sizeof(results[0])))
+    if (result < 0 || result >= (int)NG_COUNT(results))
         return "unknown";
     return results[result];
 }

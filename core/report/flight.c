@@ -430,7 +430,7 @@ static void put_entry(struct flight *flight, const struct track *track,
 {
     struct ng_pickle *pickle = &flight->pickle;
     int dtype = record->signature.dtype;
-    bool known = dtype >= 0 && dtype < (int)(sizeof(dtype_names) / sizeof(dtype_names[0]));
+    bool known = dtype >= 0 && dtype < (int)NG_COUNT(dtype_names);
     char tid[16];
 
     ng_pickle_open_dict(pickle, NULL);

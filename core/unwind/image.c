@@ -61,7 +61,7 @@ bool ng_mount_tells(char *line, unsigned major, unsigned minor, bool *ret_remote
         return false;
     type += strlen(" - ");
     *ret_remote = false;
-    for (unsigned i = 0; i < sizeof(remote_types) / sizeof(remote_types[0]); i++)
+    for (unsigned i = 0; i < NG_COUNT(remote_types); i++)
         *ret_remote |= strncmp(type, remote_types[i], strlen(remote_types[i])) == 0;
     return true;
 }
@@ -139,7 +139,7 @@ uint32_t ng_image_build_id(const uint8_t *notes, size_t bytes, uint8_t *ret_id)
 
 static void add_code(struct candidate *candidate, const Elf64_Phdr *segment)
 {
-    if (candidate->code_count == sizeof(candidate->code) / sizeof(candidate->code[0]))
+    if (candidate->code_count == NG_COUNT(candidate->code))
         return;
     candidate->code[candidate->code_count].start = candidate->image.bias + segment->p_vaddr;
     candidate->code[candidate->code_count++].end =

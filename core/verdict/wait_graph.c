@@ -1540,7 +1540,7 @@ int ng_wait_graph_find(const struct ng_view *view, int64_t stalled_ns, struct ng
         finder.farthest = 0;
         for (uint32_t i = 0; i < count; i++)
             finder.farthest = NG_MAX(finder.farthest, members[i].completed);
-        for (size_t i = 0; i < sizeof(makings) / sizeof(makings[0]) && !error; i++)
+        for (size_t i = 0; i < NG_COUNT(makings) && !error; i++)
             error = find_making(&finder, &makings[i], group, members, count);
         error = error ?: find_host_calls(&finder, group, members, count);
         error = error ?: find_collective(&finder, group, members, count);
