@@ -21,6 +21,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 #define BUSY_PAUSE_NS (100 * NG_MS) /* between two queries of a communicator with work */
 #define IDLE_PAUSE_NS NG_S
@@ -104,10 +105,8 @@ static bool has_work(const struct ng_comm *comm)
 
     if (comm->watch.first || atomic_load_explicit(&comm->incoming, memory_order_relaxed))
         return true;
-    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++)
-        if (NG_LOAD(box->threads[i].op) && NG_LOAD(box->threads[i].group_slot) == comm->slot)
-            return true;
-    return false;
+    return NG_ANY(thread, box->threads, NG_MIN(used, box->thread_capacity),
+                  NG_LOAD(thread->op) && NG_LOAD(thread->group_slot) == comm->slot);
 }
 
 static void ask(struct ng_comm *comm, int64_t now_mono_ns)

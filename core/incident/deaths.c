@@ -96,10 +96,8 @@ static bool something_pending(int64_t for_ns)
     NG_EACH (group, box->groups, groups)
         if (NG_LOAD(group->pending_record) && NG_LOAD(group->pending_age_ns) >= for_ns)
             return true;
-    for (uint32_t i = 0; i < threads; i++)
-        if (NG_LOAD(box->threads[i].op) && now - NG_LOAD(box->threads[i].since_mono_ns) >= for_ns)
-            return true;
-    return false;
+    return NG_ANY(one, box->threads, threads,
+                  NG_LOAD(one->op) && now - NG_LOAD(one->since_mono_ns) >= for_ns);
 }
 
 /* Are watchdogs that have not looked since the newest end still waited for? What they show may be

@@ -36,13 +36,9 @@ static bool is_alive(const struct ng_box *box, uint64_t group_id)
 {
     uint32_t used = NG_LOAD(box->header->group_used);
 
-    for (uint32_t i = 0; i < used && i < box->group_capacity; i++) {
-        const struct ng_box_group *group = &box->groups[i];
-        if (ng_group_state_is_alive(NG_LOAD(group->state)) &&
-            (NG_LOAD(group->id) == group_id || NG_LOAD(group->former_id) == group_id))
-            return true;
-    }
-    return false;
+    return NG_ANY(group, box->groups, NG_MIN(used, box->group_capacity),
+                  ng_group_state_is_alive(NG_LOAD(group->state)) &&
+                      (NG_LOAD(group->id) == group_id || NG_LOAD(group->former_id) == group_id));
 }
 
 /* Among the rows of ended groups, the least recently written one, emptied; NULL: none. */

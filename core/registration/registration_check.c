@@ -150,11 +150,9 @@ static struct entry *find_handle(const struct ng_comm *comm, const void *handle)
 {
     uint32_t generation = NG_LOAD(comm->group->generation);
 
-    for (uint32_t i = 0; i < used; i++)
-        if (entries[i].comm == comm && entries[i].generation == generation &&
-            entries[i].handle == handle)
-            return &entries[i];
-    return NULL;
+    return NG_FIND(entry, entries, used,
+                   entry->comm == comm && entry->generation == generation &&
+                       entry->handle == handle);
 }
 
 /* A free entry, or one whose communicator has ended, or that was released. NULL: no room. */
@@ -170,10 +168,7 @@ static struct entry *take_entry(void)
         return NULL;
     if (used < ENTRIES)
         return &entries[used++];
-    for (uint32_t i = 0; i < used; i++)
-        if (!is_live(&entries[i]))
-            return &entries[i];
-    return NULL;
+    return NG_FIND(one, entries, used, !is_live(one));
 }
 
 static bool make_locked(const struct entry *made, struct finding *ret_finding)

@@ -106,10 +106,7 @@ static bool is_world(const struct ng_view *view, const struct ng_view_group *gro
 {
     if (process->world_size > 0)
         return group->nranks == process->world_size;
-    for (uint32_t i = 0; i < view->group_count; i++)
-        if (view->groups[i].nranks > group->nranks)
-            return false;
-    return true;
+    return !NG_ANY(one, view->groups, view->group_count, one->nranks > group->nranks);
 }
 
 /* The global ranks of a group by group rank; -1 not known. */
@@ -849,11 +846,8 @@ static int save_rank(const struct ng_view *view, uint32_t process, int rank, con
 /* Does an earlier member of the same process have the same rank? */
 static bool is_repeated(const struct ng_view *view, uint32_t index, int rank)
 {
-    for (uint32_t i = 0; i < index; i++)
-        if (view->members[i].process == view->members[index].process &&
-            ng_view_rank(view, &view->members[i]) == rank)
-            return true;
-    return false;
+    return NG_ANY(one, view->members, index,
+                  one->process == view->members[index].process && ng_view_rank(view, one) == rank);
 }
 
 int ng_flight_save_process(const struct ng_view *view, uint32_t process, const char *folder)

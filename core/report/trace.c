@@ -313,10 +313,7 @@ static bool few_is(const struct few *few, uint32_t index, uint64_t value)
 {
     if (index < few->count)
         return few->values[index] == value;
-    for (uint32_t i = 0; i < few->count; i++)
-        if (few->values[i] == value)
-            return false;
-    return true;
+    return !NG_ANY(known, few->values, few->count, *known == value);
 }
 
 static void name_stream(const struct ng_view_group *group, const struct few *streams,

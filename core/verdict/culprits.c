@@ -601,15 +601,12 @@ static bool others_are_done(const struct ng_verdict_builder *builder, const stru
         return false;
     const struct ng_view_member *peer =
         ng_view_member_among(members, count, record->signature.root);
-    for (uint32_t k = 0; peer && peer != member && k < peer->record_count; k++) {
-        const struct ng_view_record *theirs = &peer->records[k];
-        if (ng_view_record_is_p2p(theirs) && theirs->state == NG_RECORD_COMPLETED &&
-            theirs->signature.op != record->signature.op &&
-            theirs->signature.root == member->group_rank &&
-            theirs->peer_ordinal == record->peer_ordinal)
-            return true;
-    }
-    return false;
+    return peer && peer != member &&
+           NG_ANY(theirs, peer->records, peer->record_count,
+                  ng_view_record_is_p2p(theirs) && theirs->state == NG_RECORD_COMPLETED &&
+                      theirs->signature.op != record->signature.op &&
+                      theirs->signature.root == member->group_rank &&
+                      theirs->peer_ordinal == record->peer_ordinal);
 }
 
 /* All ranks made the call. If only some devices have reached the operation, the others are blocked

@@ -43,11 +43,11 @@ static const struct ng_edge *other_end(const struct picture *picture,
         ng_view_member_among(picture->members, picture->count, edge->peer);
 
     *ret_peer = peer;
-    for (uint32_t i = 0; peer && waits(picture, peer) && i < peer->edge_count; i++)
-        if (peer->edges[i].peer == member->group_rank &&
-            (peer->edges[i].flags & NG_EDGE_SENDS) != (edge->flags & NG_EDGE_SENDS))
-            return &peer->edges[i];
-    return NULL;
+    return peer && waits(picture, peer)
+               ? NG_FIND(back, peer->edges, peer->edge_count,
+                         back->peer == member->group_rank &&
+                             (back->flags & NG_EDGE_SENDS) != (edge->flags & NG_EDGE_SENDS))
+               : NULL;
 }
 
 /* Is every rank that waits known, of about one moment, and does nothing move? */

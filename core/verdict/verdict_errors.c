@@ -71,11 +71,9 @@ static const struct ng_view_member *find_error(const struct ng_verdict_builder *
 {
     const struct ng_view *view = builder->view;
 
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (reports(builder, &view->members[i], own_only) &&
-            (own_only || !was_ended(builder, view->members[i].group)))
-            return &view->members[i];
-    return NULL;
+    return NG_FIND(one, view->members, view->member_count,
+                   reports(builder, one, own_only) &&
+                       (own_only || !was_ended(builder, one->group)));
 }
 
 bool ng_verdict_builder_has_error_of_gone(const struct ng_verdict_builder *builder)

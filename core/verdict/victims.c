@@ -183,11 +183,9 @@ static bool has_waited(const struct ng_view *view, const struct ng_view_member *
     if (member->pending_record)
         return is_suspect(view, member, member->pending_seq, minus(member->pending_age_ns, ago_ns),
                           cold);
-    for (uint32_t i = 0; i < view->call_count; i++)
-        if (view->calls[i].process == member->process &&
-            minus(view->calls[i].age_ns, ago_ns) >= suspect_of(view, cold))
-            return true;
-    return false;
+    return NG_ANY(one, view->calls, view->call_count,
+                  one->process == member->process &&
+                      minus(one->age_ns, ago_ns) >= suspect_of(view, cold));
 }
 
 bool ng_victims_shared_wait(const struct ng_victims *victims,

@@ -227,11 +227,8 @@ static bool is_surplus(const struct ng_verdict_builder *builder, const struct ng
 /* Is an absentee stuck in another wait than this one, which has index `index`? */
 static bool elsewhere(const struct ng_wait *wait, int32_t index)
 {
-    for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (wait->absentees[i].followed ||
-            (wait->absentees[i].stuck_in >= 0 && wait->absentees[i].stuck_in != index))
-            return true;
-    return false;
+    return NG_ANY(one, wait->absentees, wait->absentee_count,
+                  one->followed || (one->stuck_in >= 0 && one->stuck_in != index));
 }
 
 /* Does the group belong to the mismatch of unique ids that was found? */

@@ -507,10 +507,7 @@ static struct ng_absentee *find_absentee(const struct ng_wait *wait,
 {
     if (rank >= 0 && rank < ranks->nranks)
         return ranks->of_rank[rank] ? &wait->absentees[ranks->of_rank[rank] - 1] : NULL;
-    for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (wait->absentees[i].group_rank == rank)
-            return &wait->absentees[i];
-    return NULL;
+    return NG_FIND(one, wait->absentees, wait->absentee_count, one->group_rank == rank);
 }
 
 static int add_need(struct finder *finder, struct ng_wait *wait, struct ng_need need)

@@ -37,11 +37,10 @@ static const struct ng_box_group *parent_of(const struct ng_box *box, uint32_t u
 {
     uint64_t parent_id = atomic_load_explicit(&child->parent_id, memory_order_acquire);
 
-    for (uint32_t i = 0; parent_id && i < used; i++)
-        if (in_use(&box->groups[i]) && (NG_LOAD(box->groups[i].id) == parent_id ||
-                                        NG_LOAD(box->groups[i].former_id) == parent_id))
-            return &box->groups[i];
-    return NULL;
+    return parent_id ? NG_FIND(one, box->groups, used,
+                               in_use(one) && (NG_LOAD(one->id) == parent_id ||
+                                               NG_LOAD(one->former_id) == parent_id))
+                     : NULL;
 }
 
 /* Is the id final: not derived from one that is still to be learned? */
