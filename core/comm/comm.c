@@ -99,7 +99,7 @@ static struct ng_comm *take_record(void)
     return comm;
 }
 
-/* Other processes read the words meanwhile. */
+/* Other threads, or processes, read the words meanwhile. */
 static void clear(void *from, size_t bytes)
 {
     _Atomic uint64_t *words = from;
@@ -119,15 +119,6 @@ static void reset_group(struct ng_box_group *group)
     atomic_store(&group->device, -1);
     atomic_store(&group->color, -1);
     atomic_store(&group->generation, generation + 1);
-}
-
-static void reset_host_calls(struct ng_box_host_calls *calls)
-{
-    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
-        NG_STORE(calls->entered[i], 0);
-    NG_STORE(calls->op, 0);
-    NG_STORE(calls->tid, 0);
-    NG_STORE(calls->open, 0);
 }
 
 /* Readers check the generation before and after reading. */
@@ -201,17 +192,6 @@ static void reset_wait(struct ng_comm_wait *wait)
     atomic_store(&wait->failed, false);
 }
 
-static void reset_totals(struct ng_comm_totals *totals)
-{
-    for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
-        NG_STORE(totals->ops[op].calls, 0);
-        NG_STORE(totals->ops[op].bytes, 0);
-    }
-    NG_STORE(totals->unseen, 0);
-    NG_STORE(totals->stalls.suspects, 0);
-    NG_STORE(totals->stalls.timeouts, 0);
-}
-
 /* Not reset here: `watch` and `async` follow the generation of the slot, calls inside NCCL leave
  * `in_flight` themselves, and `abort` is written before `fate` makes it valid. */
 static void reset_parts(struct ng_comm *comm)
@@ -223,7 +203,7 @@ static void reset_parts(struct ng_comm *comm)
     reset_in_progress(&comm->in_progress);
     reset_making(&comm->making);
     reset_wait(&comm->wait);
-    reset_totals(&comm->totals);
+    clear(&comm->totals, sizeof(comm->totals));
 }
 
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
@@ -240,7 +220,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     struct ng_box_group *group = comm->group;
     reset_group(group);
     reset_hash_log(comm->hash_log);
-    reset_host_calls(comm->host_calls);
+    clear(comm->host_calls, sizeof(*comm->host_calls));
     reset_parts(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
