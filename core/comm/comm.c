@@ -162,8 +162,8 @@ static void choose_timing_again(struct ng_comm_timing *timing)
 void ng_comm_set_timing(int mode)
 {
     atomic_store(&ng_guard.timing, mode);
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
-        choose_timing_again(&ng_comm_at(i)->timing);
+    NG_EACH_COMM (comm)
+        choose_timing_again(&comm->timing);
 }
 
 static void reset_timing(struct ng_comm_timing *timing)
@@ -435,8 +435,8 @@ bool ng_comm_has_ended(const void *handle)
         return false;
     /* The table has only handles of live communicators; records keep theirs until they are
      * reused. */
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_box_group *group = ng_comm_at(i)->group;
+    NG_EACH_COMM (comm) {
+        const struct ng_box_group *group = comm->group;
         uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
         if (NG_LOAD(group->handle) != (uintptr_t)handle)
             continue;
@@ -450,10 +450,7 @@ bool ng_comm_has_ended(const void *handle)
 struct ng_comm *ng_comm_find_made(const void *handle)
 {
     NG_HOLD(&registry_lock);
-    for (uint32_t i = 0; i < ng_comm_count() && handle; i++)
-        if (read_made(ng_comm_at(i)) == handle)
-            return ng_comm_at(i);
-    return NULL;
+    return handle ? NG_FIND_COMM(comm, read_made(comm) == handle) : NULL;
 }
 
 /* False also if it is held at this moment. */
@@ -520,9 +517,9 @@ void ng_comm_rename(struct ng_comm *comm, const char *name)
     uint64_t id = atomic_load(&comm->group->id);
 
     NG_HOLD(&registry_lock);
-    for (uint32_t i = 0; i < ng_comm_count(); i++)
-        if (has_life(ng_comm_at(i)->group) && atomic_load(&ng_comm_at(i)->group->id) == id)
-            ng_rules_file_rename(ng_comm_at(i), name);
+    NG_EACH_COMM (other)
+        if (has_life(other->group) && atomic_load(&other->group->id) == id)
+            ng_rules_file_rename(other, name);
 }
 
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)

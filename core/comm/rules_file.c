@@ -48,14 +48,11 @@ static void report(void *context, const char *line)
 /* The name of the group with this id; "" not known. */
 static void name_of(uint64_t id, char ret_name[NG_RULES_NAME])
 {
-    uint32_t count = ng_comm_count();
+    const struct ng_comm *named = id ? NG_FIND_COMM(comm, NG_LOAD(comm->group->id) == id) : NULL;
 
     ret_name[0] = '\0';
-    for (uint32_t i = 0; id && i < count; i++)
-        if (NG_LOAD(ng_comm_at(i)->group->id) == id) {
-            ng_box_read_name(ng_comm_at(i)->group, ret_name);
-            return;
-        }
+    if (named)
+        ng_box_read_name(named->group, ret_name);
 }
 
 /* Under the lock. */
@@ -106,12 +103,7 @@ void ng_rules_file_rename(struct ng_comm *comm, const char *name)
 
 static bool is_ours(uint64_t group_id)
 {
-    uint32_t count = ng_comm_count();
-
-    for (uint32_t i = 0; i < count; i++)
-        if (NG_LOAD(ng_comm_at(i)->group->id) == group_id)
-            return true;
-    return false;
+    return NG_FIND_COMM(comm, NG_LOAD(comm->group->id) == group_id) != NULL;
 }
 
 enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group, enum ng_op op)

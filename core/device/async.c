@@ -177,20 +177,15 @@ void ng_async_look(int64_t now_mono_ns, uint32_t restarts)
     if (now_mono_ns - looked_mono_ns < BUSY_PAUSE_NS)
         return;
     looked_mono_ns = now_mono_ns;
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
-        if (atomic_load_explicit(&ng_comm_at(i)->group->state, memory_order_relaxed) ==
-            NG_GROUP_READY)
-            look_at(ng_comm_at(i), now_mono_ns, restarts);
+    NG_EACH_COMM (comm)
+        if (atomic_load_explicit(&comm->group->state, memory_order_relaxed) == NG_GROUP_READY)
+            look_at(comm, now_mono_ns, restarts);
 }
 
 bool ng_async_still(const struct ng_alarm *alarm)
 {
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (NG_LOAD(comm->group->id) == alarm->group_id && is_alive(comm) && has_failed(comm))
-            return true;
-    }
-    return false;
+    return NG_FIND_COMM(comm, NG_LOAD(comm->group->id) == alarm->group_id && is_alive(comm) &&
+                                  has_failed(comm)) != NULL;
 }
 
 void ng_async_after_fork(void)

@@ -172,12 +172,9 @@ bool ng_claim_asks_driver(const struct ng_alarm *alarm)
  * again. */
 static bool rests_here(uint64_t group_id)
 {
-    for (uint32_t i = 0, count = ng_comm_count(); group_id && i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (NG_LOAD(comm->group->id) == group_id && NG_LOAD(comm->group->rests) == NG_REST_OWN)
-            return true;
-    }
-    return !group_id && ng_deadline_rests(NULL);
+    return group_id ? NG_FIND_COMM(comm, NG_LOAD(comm->group->id) == group_id &&
+                                             NG_LOAD(comm->group->rests) == NG_REST_OWN) != NULL
+                    : ng_deadline_rests(NULL);
 }
 
 /* Did the verdict on a deadline elsewhere already report this very call, while it also waited here?

@@ -90,9 +90,9 @@ void ng_known_deaths_note(const struct ng_incident *incident)
 /* Are deadlines paused for the group or, if this process is not a member, for the job? */
 static bool clock_rests(void)
 {
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
-        if (NG_LOAD(ng_comm_at(i)->group->id) == death_clock.group)
-            return ng_deadline_rests(ng_comm_at(i));
+    NG_EACH_COMM (comm)
+        if (NG_LOAD(comm->group->id) == death_clock.group)
+            return ng_deadline_rests(comm);
     return ng_deadline_rests(NULL);
 }
 

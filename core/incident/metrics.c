@@ -76,12 +76,10 @@ static bool has_ended(const struct ng_comm *comm)
 static bool is_reported(const struct ng_comm *comm)
 {
     uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);
-    uint32_t count = ng_comm_count();
 
     if (state == NG_GROUP_FREE || state == NG_GROUP_FAILED || !NG_LOAD(comm->group->id))
         return false;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_comm *other = ng_comm_at(i);
+    NG_EACH_COMM (other) {
         /* If several are being created at once, none knows its rank yet. */
         bool goes_first = has_ended(comm) ? !has_ended(other) || other->slot > comm->slot
                                           : !has_ended(other) && other->slot < comm->slot;
@@ -253,13 +251,11 @@ static const struct {
 
 static void put_groups(struct ng_exposition *out)
 {
-    uint32_t count = ng_comm_count();
-
-    for (size_t i = 0; i < NG_COUNT(group_families); i++) {
-        ng_exposition_family(out, group_families[i].metric);
-        for (uint32_t j = 0; j < count; j++)
-            if (is_reported(ng_comm_at(j)))
-                group_families[i].put(out, ng_comm_at(j));
+    NG_EACH (family, group_families, NG_COUNT(group_families)) {
+        ng_exposition_family(out, family->metric);
+        NG_EACH_COMM (comm)
+            if (is_reported(comm))
+                family->put(out, comm);
     }
 }
 

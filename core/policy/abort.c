@@ -354,22 +354,21 @@ static void sort_condemned(struct order *order)
 
 static void condemn_all(struct order *order)
 {
-    uint32_t comms = ng_comm_count();
     struct ng_comm *parent;
 
-    for (uint32_t i = 0; i < comms; i++)
-        if (is_meant(order, ng_comm_at(i)))
-            condemn(order, ng_comm_at(i));
+    NG_EACH_COMM (comm)
+        if (is_meant(order, comm))
+            condemn(order, comm);
     /* A child that is being created has no handle yet: only its parent's abort ends the call, and
      * that ends all children that are being created from the parent. */
     for (uint32_t i = 0, count = order->count; i < count; i++)
         if (!atomic_load(&ng_comm_at(order->condemned[i])->handle) &&
             (parent = atomic_load(&ng_comm_at(order->condemned[i])->making.parent)))
             condemn(order, parent);
-    for (uint32_t i = 0; i < comms; i++)
-        if (is_being_made(ng_comm_at(i)) && (parent = atomic_load(&ng_comm_at(i)->making.parent)) &&
+    NG_EACH_COMM (comm)
+        if (is_being_made(comm) && (parent = atomic_load(&comm->making.parent)) &&
             ng_comm_is_condemned(parent))
-            condemn(order, ng_comm_at(i));
+            condemn(order, comm);
     sort_condemned(order);
 }
 
@@ -422,14 +421,10 @@ static void tell_stuck(struct order *order)
 /* A communicator of the order that the program is ending itself; NULL none. */
 static const struct ng_comm *left_to_program(const struct order *order)
 {
-    for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (atomic_load(&comm->fate) == NG_FATE_PROGRAM_ENDS && lives(comm) &&
-            atomic_load(&comm->group->created_mono_ns) <= order->begun_mono_ns &&
-            is_meant(order, comm))
-            return comm;
-    }
-    return NULL;
+    return NG_FIND_COMM(comm,
+                        atomic_load(&comm->fate) == NG_FATE_PROGRAM_ENDS && lives(comm) &&
+                            atomic_load(&comm->group->created_mono_ns) <= order->begun_mono_ns &&
+                            is_meant(order, comm));
 }
 
 /* Sleep for a moment. False: timed out. */
@@ -497,8 +492,7 @@ static void *attend(void *unused)
 /* Is there a communicator to abort or to wait for? */
 static bool has_any(const struct order *order)
 {
-    for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
+    NG_EACH_COMM (comm) {
         if (lives(comm) && ng_comm_is_let_live(comm) && is_meant(order, comm))
             return true;
     }
@@ -508,13 +502,9 @@ static bool has_any(const struct order *order)
 /* A communicator of the order that its NCCL release does not allow to be aborted now; NULL none. */
 static const struct ng_comm *forbidden(const struct order *order)
 {
-    for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (is_being_made(comm) && !atomic_load(&comm->mode.nonblocking) && is_meant(order, comm) &&
-            ng_init_abort_unsafe(atomic_load(&comm->nccl)->version))
-            return comm;
-    }
-    return NULL;
+    return NG_FIND_COMM(comm, is_being_made(comm) && !atomic_load(&comm->mode.nonblocking) &&
+                                  is_meant(order, comm) &&
+                                  ng_init_abort_unsafe(atomic_load(&comm->nccl)->version));
 }
 
 /* Take an unused order; NULL all are in use. */
