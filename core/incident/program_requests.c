@@ -326,15 +326,6 @@ static int step_get(struct slot *slot, struct ng_board *board, int64_t now)
 
 /* ---- The incident thread: ranks that have left ---- */
 
-/* NULL: not known. */
-static const char *own_host(const struct ng_view *view)
-{
-    NG_EACH (process, view->processes, view->process_count)
-        if (process->self)
-            return process->host;
-    return NULL;
-}
-
 /* How many ranks of the group on this host have aborted their communicator, or ended without
  * destroying it: NCCL waits for no others. */
 static uint32_t count_quitters(const struct ng_view *view, uint64_t group_id)
@@ -342,11 +333,12 @@ static uint32_t count_quitters(const struct ng_view *view, uint64_t group_id)
     uint32_t group = ng_view_find_group(view, group_id), count = 0, found = 0;
     const struct ng_view_member *members =
         group != UINT32_MAX ? ng_view_members(view, group, &count) : NULL;
-    const char *host = own_host(view);
+    const struct ng_view_process *self =
+        NG_FIND(process, view->processes, view->process_count, process->self);
 
     for (uint32_t i = 0; members && i < count; i++) {
         const struct ng_view_process *process = &view->processes[members[i].process];
-        if (!host || strcmp(process->host, host) == 0)
+        if (!self || strcmp(process->host, self->host) == 0)
             found += members[i].state == NG_GROUP_ABORTED ||
                      (members[i].state != NG_GROUP_DESTROYED && ng_life_is_gone(process->life));
     }
