@@ -50,7 +50,7 @@
 
 /* Lock a mutex until the block is left, in whatever way. Once a block. */
 #define NG_HOLD(mutex)                                                                             \
-    __attribute__((cleanup(ng_mutex_unlock))) pthread_mutex_t *held_ =                             \
+    __attribute__((cleanup(ng_mutex_unlock), unused)) pthread_mutex_t *held_ =                     \
         (pthread_mutex_lock(mutex), (mutex))
 
 static inline void ng_mutex_unlock(pthread_mutex_t *const *mutex)
