@@ -30,6 +30,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/watchdog/watchdog.h"
 
@@ -193,9 +194,7 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
     case NG_OP_CommSplit:
     case NG_OP_CommShrink:
     case NG_OP_CommGrow: {
-        parent = ng_comm_find(call->comm);
-        if (!parent)
-            parent = ng_creation_adopt(call);
+        parent = ng_comm_find(call->comm) ?: ng_creation_adopt(call);
         if (!parent) {
             /* A rank that joins a grown communicator has no parent; it knows the group only by the
              * unique id: core/view/grow_id.h. */
@@ -262,15 +261,14 @@ int ng_creation_enter(const struct ng_call *call, struct ng_thread *thread,
 /* Under way in nonblocking mode: the handle, or what NCCL reports about it, is available later. */
 static void keep_unfinished(const struct ng_created *created)
 {
-    pthread_mutex_lock(&unbound_lock);
+    NG_HOLD(&unbound_lock);
     uint32_t count = unbound_count;
-    if (count < sizeof(unbound) / sizeof(unbound[0])) {
+    if (count < NG_COUNT(unbound)) {
         unbound[count] = *created;
         atomic_store(&unbound_count, count + 1);
     } else {
         ng_comm_end(created->comm, NG_GROUP_FAILED);
     }
-    pthread_mutex_unlock(&unbound_lock);
 }
 
 /* The handle of a nonblocking child may be written later although NCCL returns success: it does so
@@ -286,8 +284,7 @@ static __attribute__((noinline)) void bind_created(struct ng_group_calls *calls,
 {
     /* By now NCCL has loaded the driver, if the program had not done so. */
     ng_guard_find_cuda();
-    for (uint32_t i = 0; i < calls->created_count; i++) {
-        struct ng_created *created = &calls->created[i];
+    NG_EACH (created, calls->created, calls->created_count) {
         bool good = result == NG_NCCL_SUCCESS || result == NG_NCCL_IN_PROGRESS;
         bool condemned = ng_comm_is_condemned(created->comm);
         void *handle = (good || condemned) && created->new_comm ? *created->new_comm : NULL;
@@ -341,10 +338,9 @@ static void bind_finished(const struct ng_call *call)
         call->nccl->comm_get_async_error(call->comm, &state) != NG_NCCL_SUCCESS ||
         state == NG_NCCL_IN_PROGRESS)
         return;
-    pthread_mutex_lock(&unbound_lock);
+    NG_HOLD(&unbound_lock);
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < unbound_count; i++) {
-        const struct ng_created *created = &unbound[i];
+    NG_EACH (created, unbound, unbound_count) {
         uint32_t life = atomic_load(&created->comm->group->state);
         /* Ended meanwhile: its record, its handle and the program's variable may have been
          * reused. */
@@ -364,7 +360,6 @@ static void bind_finished(const struct ng_call *call)
             ng_comm_end(created->comm, NG_GROUP_FAILED);
     }
     atomic_store(&unbound_count, kept);
-    pthread_mutex_unlock(&unbound_lock);
 }
 
 void ng_creation_poll(const struct ng_call *call, int result)

@@ -25,6 +25,7 @@
 #include "core/util/clock.h"
 #include "core/util/fast_clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/view/hash_log.h"
 
 /* Keep a call for ng_capture_add_group, which needs all calls or none. */
@@ -272,9 +273,9 @@ static void spoil(const struct ng_nccl *nccl)
 /* A communicator of the group whose abort by the guard is under way or done; NULL none. */
 static const struct ng_comm *find_aborted(const struct ng_group_calls *calls)
 {
-    for (uint32_t i = 0; i < calls->pending_count; i++)
-        if (atomic_load(&calls->pending[i].comm->fate) >= NG_FATE_ABORTING)
-            return calls->pending[i].comm;
+    NG_EACH (entry, calls->pending, calls->pending_count)
+        if (atomic_load(&entry->comm->fate) >= NG_FATE_ABORTING)
+            return entry->comm;
     for (uint32_t i = 0; i < calls->created_count; i++)
         if (atomic_load(&calls->created[i].comm->fate) >= NG_FATE_ABORTING)
             return calls->created[i].comm;
@@ -399,8 +400,7 @@ static int await_works(struct ng_group_calls *calls, int result)
 {
     uint32_t newest = ng_device_wait_newest();
 
-    for (uint32_t i = 0; i < calls->pending_count; i++) {
-        struct ng_pending *pending = &calls->pending[i];
+    NG_EACH (pending, calls->pending, calls->pending_count) {
         int one =
             ng_device_wait_end(pending->comm, pending->waiter, pending->entered_mono_ns, newest);
         pending->waiter = NULL;

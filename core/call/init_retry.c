@@ -26,6 +26,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 #define SESSIONS     64u
@@ -194,8 +195,7 @@ static void *watch(void *unused)
 /* NULL: the attempt is not watched, and the watchdog's deadline applies. */
 static struct session *begin_watching(const struct attempt *attempt)
 {
-    for (unsigned i = 0; i < SESSIONS; i++) {
-        struct session *session = &sessions[i];
+    NG_EACH (session, sessions, SESSIONS) {
         uint32_t free = FREE;
         if (!atomic_compare_exchange_strong(&session->state, &free, FILLED))
             continue;

@@ -23,6 +23,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define VERSION_NONBLOCKING 21400 /* ncclConfig_t, and ncclCommInitRankConfig */
 #define CONFIG_MAX          1024  /* bytes of a configuration: ncclConfig_t of 2.32 has 144 */
@@ -163,8 +164,7 @@ static void pause_some(struct wait *wait)
     }
     ng_futex_wait(fate, NG_FATE_LIVES, wait->sleep_ns);
     wait->sleep_ns += wait->sleep_ns / 2;
-    if (wait->sleep_ns > SLEEP_MAX_NS)
-        wait->sleep_ns = SLEEP_MAX_NS;
+    wait->sleep_ns = NG_MIN(wait->sleep_ns, SLEEP_MAX_NS);
 }
 
 /*
@@ -426,8 +426,8 @@ static bool is_of_program(const struct ng_comm *comm)
 
 static bool is_all_ours(const struct ng_group_calls *calls)
 {
-    for (uint32_t i = 0; i < calls->pending_count; i++)
-        if (is_of_program(calls->pending[i].comm))
+    NG_EACH (entry, calls->pending, calls->pending_count)
+        if (is_of_program(entry->comm))
             return false;
     for (uint32_t i = 0; i < calls->created_count; i++)
         if (is_of_program(calls->created[i].comm))
@@ -454,10 +454,7 @@ static int await_one(struct ng_comm *comm, struct ng_thread *thread)
 
 static bool comes_again(const struct ng_group_calls *calls, uint32_t index)
 {
-    for (uint32_t i = 0; i < index; i++)
-        if (calls->pending[i].comm == calls->pending[index].comm)
-            return true;
-    return false;
+    return NG_ANY(entry, calls->pending, index, entry->comm == calls->pending[index].comm);
 }
 
 /* Every communicator must be queried: each keeps part of the group's resources until then. */
@@ -467,13 +464,11 @@ int ng_nonblocking_finish_group(struct ng_group_calls *calls, struct ng_thread *
 
     if (!is_all_ours(calls))
         return NG_NCCL_IN_PROGRESS;
-    for (uint32_t i = 0; i < calls->created_count; i++) {
-        const struct ng_created *created = &calls->created[i];
+    NG_EACH (created, calls->created, calls->created_count)
         keep_first(&first, await_made(created->comm, ng_comm_find(created->watched),
                                       atomic_load(&created->comm->nccl),
                                       (enum ng_op)NG_LOAD(created->comm->group->created_by),
                                       created->new_comm, thread));
-    }
     for (uint32_t i = 0; i < calls->joined_count; i++)
         keep_first(&first, await_one(calls->joined[i], thread));
     for (uint32_t i = 0; i < calls->pending_count; i++)

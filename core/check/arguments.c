@@ -34,53 +34,6 @@ struct buffers {
     uint64_t in_place; /* offset of the smaller buffer in the larger one, if in place */
 };
 
-/* By operation: the bytes of one rank's part, or of all ranks' parts. */
-static struct buffers buffers_of(const struct ng_call *call, int nranks, int rank, uint64_t part)
-{
-    uint64_t whole = part * (uint64_t)nranks, own = part * (uint64_t)rank;
-    struct buffers buffers = {call->send_buffer, call->recv_buffer, part, part, 0};
-    bool root = call->root == rank;
-
-    switch (call->op) {
-    case NG_OP_AllGather:
-        buffers.receive_bytes = whole;
-        buffers.in_place = own;
-        break;
-    case NG_OP_ReduceScatter:
-        buffers.send_bytes = whole;
-        buffers.in_place = own;
-        break;
-    case NG_OP_AlltoAll:
-        buffers.send_bytes = buffers.receive_bytes = whole;
-        break;
-    case NG_OP_Broadcast:
-        buffers.send = root ? buffers.send : NULL;
-        break;
-    case NG_OP_Reduce:
-        buffers.receive = root ? buffers.receive : NULL;
-        break;
-    case NG_OP_Gather:
-        buffers.receive = root ? buffers.receive : NULL;
-        buffers.receive_bytes = whole;
-        buffers.in_place = own;
-        break;
-    case NG_OP_Scatter:
-        buffers.send = root ? buffers.send : NULL;
-        buffers.send_bytes = whole;
-        buffers.in_place = own;
-        break;
-    case NG_OP_Send:
-        buffers.receive = NULL;
-        break;
-    case NG_OP_Recv:
-        buffers.send = NULL;
-        break;
-    default:
-        break;
-    }
-    return buffers;
-}
-
 /* Which of the buffers the operation uses, NULL or not. */
 static bool sends(const struct ng_call *call, int rank)
 {
@@ -92,6 +45,23 @@ static bool receives(const struct ng_call *call, int rank)
 {
     return call->op != NG_OP_Send &&
            ((call->op != NG_OP_Reduce && call->op != NG_OP_Gather) || call->root == rank);
+}
+
+/* By operation: the bytes of one rank's part, or of all ranks' parts. */
+static struct buffers buffers_of(const struct ng_call *call, int nranks, int rank, uint64_t part)
+{
+    enum ng_op op = call->op;
+    bool sends_all = op == NG_OP_ReduceScatter || op == NG_OP_AlltoAll || op == NG_OP_Scatter;
+    bool receives_all = op == NG_OP_AllGather || op == NG_OP_AlltoAll || op == NG_OP_Gather;
+    uint64_t whole = part * (uint64_t)nranks;
+
+    return (struct buffers){
+        .send = sends(call, rank) ? call->send_buffer : NULL,
+        .receive = receives(call, rank) ? call->recv_buffer : NULL,
+        .send_bytes = sends_all ? whole : part,
+        .receive_bytes = receives_all ? whole : part,
+        .in_place = sends_all != receives_all ? part * (uint64_t)rank : 0,
+    };
 }
 
 static bool reduces(const struct ng_call *call)

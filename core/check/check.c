@@ -65,8 +65,7 @@ bool ng_check_nan(void)
 
 static unsigned rule_of(uint64_t group_id, enum ng_op op)
 {
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
+    NG_EACH_COMM (comm) {
         unsigned check = NG_LOAD(comm->deadline.check[op]);
         if (check && NG_LOAD(comm->group->id) == group_id)
             return check;

@@ -41,6 +41,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/util/number.h"
 
@@ -172,10 +173,8 @@ static struct scanner *find_scanner(CUcontext context, uint64_t id)
 {
     uint32_t count = atomic_load_explicit(&scanner_count, memory_order_acquire);
 
-    for (uint32_t i = 0; i < count; i++)
-        if (scanners[i].context == context && scanners[i].context_id == id)
-            return &scanners[i];
-    return NULL;
+    return NG_FIND(scanner, scanners, count,
+                   scanner->context == context && scanner->context_id == id);
 }
 
 /* The scanner of this context, which is the current one; NULL: not available, or not yet. */
@@ -441,8 +440,7 @@ void ng_nan_report(int64_t now_mono_ns, uint32_t restarts)
 {
     uint32_t count = atomic_load_explicit(&scanner_count, memory_order_acquire);
 
-    for (uint32_t i = 0; i < count; i++) {
-        struct scanner *scanner = &scanners[i];
+    NG_EACH (scanner, scanners, count) {
         if (atomic_load_explicit(&scanner->state, memory_order_acquire) != READY)
             continue;
         uint64_t used = atomic_load_explicit(&scanner->next, memory_order_relaxed);

@@ -20,6 +20,7 @@
 #include "core/comm/comm.h"
 #include "core/util/arena.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/view/hash_log.h"
 
@@ -147,8 +148,8 @@ static bool are_distinct(const struct ng_comm *comm, const struct ng_rendezvous_
     for (uint32_t i = 0; i < count; i++) {
         if (rank_at(&places[i]) == NG_LOAD(comm->group->group_rank))
             return false;
-        for (uint32_t k = 0; k < i; k++)
-            if (rank_at(&places[i]) == rank_at(&places[k]))
+        NG_EACH (place, places, i)
+            if (rank_at(&places[i]) == rank_at(place))
                 return false;
     }
     return true;

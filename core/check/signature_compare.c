@@ -41,6 +41,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/view/comparable.h"
 #include "core/view/recall.h"
@@ -90,8 +91,7 @@ static bool find_next(uint32_t own_slot, const struct ng_box **ret_box, uint32_t
     for (uint32_t i = 0; i < own.box_count; i++) {
         const struct ng_box *box = own.boxes[i];
         uint32_t used = NG_LOAD(box->header->group_used);
-        if (used > box->group_capacity)
-            used = box->group_capacity;
+        used = NG_MIN(used, box->group_capacity);
         *looks += used;
         for (uint32_t slot = 0; slot < used; slot++) {
             const struct ng_box_group *group = &box->groups[slot];

@@ -22,6 +22,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/view/hash_log.h"
 
@@ -98,80 +99,33 @@ static struct ng_comm *take_record(void)
     return comm;
 }
 
+/* Other threads, or processes, read the words meanwhile. */
+static void clear(void *from, size_t bytes)
+{
+    _Atomic uint64_t *words = from;
+
+    for (size_t i = 0; i < bytes / sizeof(*words); i++)
+        NG_STORE(words[i], 0);
+}
+
 static void reset_group(struct ng_box_group *group)
 {
     uint32_t generation = atomic_load(&group->generation);
+    size_t head = offsetof(struct ng_box_group, id);
 
     /* Readers skip a free slot, so the order of the writes below does not matter. */
     atomic_store_explicit(&group->state, NG_GROUP_FREE, memory_order_release);
-    atomic_store(&group->id, 0);
-    atomic_store(&group->parent_id, 0);
+    clear(&group->id, sizeof(*group) - head);
     atomic_store(&group->device, -1);
     atomic_store(&group->color, -1);
-    atomic_store(&group->ordinal, 0);
-    atomic_store(&group->derived, 0);
-    atomic_store(&group->async_error, 0);
-    NG_STORE(group->error_mono_ns, 0);
-    atomic_store(&group->cuda_error, 0);
-    atomic_store(&group->creator_tid, 0);
-    atomic_store(&group->handle, 0);
-    atomic_store(&group->ended_mono_ns, 0);
-    NG_STORE(group->pci_id[0], 0);
-    NG_STORE(group->pci_id[1], 0);
-    NG_STORE(group->joined_id, 0);
-    NG_STORE(group->former_id, 0);
-    NG_STORE(group->excluded, 0);
-    NG_STORE(group->coll_joined, 0);
-    NG_STORE(group->p2p_joined, 0);
-    NG_STORE(group->groups_closed, 0);
-    atomic_store(&group->rolling_hash, 0);
-    atomic_store(&group->entered, 0);
-    atomic_store(&group->scheduled, 0);
-    atomic_store(&group->started, 0);
-    atomic_store(&group->completed, 0);
-    atomic_store(&group->entered_record, 0);
-    atomic_store(&group->last_call, 0);
-    atomic_store(&group->p2p_entered, 0);
-    atomic_store(&group->p2p_completed, 0);
-    atomic_store(&group->pending_record, 0);
-    atomic_store(&group->pending_age_ns, 0);
-    atomic_store(&group->counted, 0);
     atomic_store(&group->generation, generation + 1);
-}
-
-static void reset_host_calls(struct ng_box_host_calls *calls)
-{
-    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
-        NG_STORE(calls->entered[i], 0);
-    NG_STORE(calls->op, 0);
-    NG_STORE(calls->tid, 0);
-    NG_STORE(calls->open, 0);
 }
 
 /* Readers check the generation before and after reading. */
 static void reset_hash_log(struct ng_box_hash_log *hash_log)
 {
-    for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
-        NG_STORE(hash_log->newest[i], 0);
-    for (unsigned level = 0; level < NG_HASH_LOG_LEVELS; level++)
-        for (unsigned i = 0; i < 2; i++)
-            NG_STORE(hash_log->marks[level][i], 0);
-    NG_STORE(hash_log->captured, 0);
-    NG_STORE(hash_log->refused, 0);
-    NG_STORE(hash_log->heard, 0);
+    clear(hash_log, sizeof(*hash_log));
     NG_STORE(hash_log->across, NG_HASH_LOG_SILENT);
-    NG_STORE(hash_log->shared, 0);
-    NG_STORE(hash_log->passed, 0);
-    NG_STORE(hash_log->whole, 0);
-    NG_STORE(hash_log->here, 0);
-    NG_STORE(hash_log->agreed, 0);
-    NG_STORE(hash_log->apart, 0);
-    NG_STORE(hash_log->apart_after, 0);
-    NG_STORE(hash_log->given_up, 0);
-    NG_STORE(hash_log->unasked, 0);
-    NG_STORE(hash_log->here_count, 0);
-    NG_STORE(hash_log->apart_rank, 0);
-    NG_STORE(hash_log->given_up_rank, 0);
 }
 
 /* ---- Reset of each part's state for a new communicator ---- */
@@ -208,8 +162,8 @@ static void choose_timing_again(struct ng_comm_timing *timing)
 void ng_comm_set_timing(int mode)
 {
     atomic_store(&ng_guard.timing, mode);
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
-        choose_timing_again(&ng_comm_at(i)->timing);
+    NG_EACH_COMM (comm)
+        choose_timing_again(&comm->timing);
 }
 
 static void reset_timing(struct ng_comm_timing *timing)
@@ -238,17 +192,6 @@ static void reset_wait(struct ng_comm_wait *wait)
     atomic_store(&wait->failed, false);
 }
 
-static void reset_totals(struct ng_comm_totals *totals)
-{
-    for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
-        NG_STORE(totals->ops[op].calls, 0);
-        NG_STORE(totals->ops[op].bytes, 0);
-    }
-    NG_STORE(totals->unseen, 0);
-    NG_STORE(totals->stalls.suspects, 0);
-    NG_STORE(totals->stalls.timeouts, 0);
-}
-
 /* Not reset here: `watch` and `async` follow the generation of the slot, calls inside NCCL leave
  * `in_flight` themselves, and `abort` is written before `fate` makes it valid. */
 static void reset_parts(struct ng_comm *comm)
@@ -260,7 +203,7 @@ static void reset_parts(struct ng_comm *comm)
     reset_in_progress(&comm->in_progress);
     reset_making(&comm->making);
     reset_wait(&comm->wait);
-    reset_totals(&comm->totals);
+    clear(&comm->totals, sizeof(comm->totals));
 }
 
 struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by, uint64_t id,
@@ -277,7 +220,7 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     struct ng_box_group *group = comm->group;
     reset_group(group);
     reset_hash_log(comm->hash_log);
-    reset_host_calls(comm->host_calls);
+    clear(comm->host_calls, sizeof(*comm->host_calls));
     reset_parts(comm);
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->fate, NG_FATE_LIVES);
@@ -386,7 +329,7 @@ void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent)
     bool shared = parent && NG_LOAD(parent->hash_log->shared);
     int device = NG_LOAD((parent ? parent : comm)->group->device);
 
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     for (uint32_t i = 0; NG_LOAD(comm->group->id) && i < ng_comm_count(); i++) {
         struct ng_comm *other = ng_comm_at(i);
         if (other == comm || !is_twin(comm->group, other->group, device))
@@ -396,7 +339,6 @@ void ng_comm_find_twins(struct ng_comm *comm, const struct ng_comm *parent)
     }
     if (shared)
         NG_STORE(comm->hash_log->shared, 1);
-    pthread_mutex_unlock(&registry_lock);
 }
 
 static void set_ended(struct ng_comm *comm, enum ng_group_state state)
@@ -442,7 +384,7 @@ bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
     if (made && !ng_comm_is_condemned(comm))
         ng_comm_ask(comm, handle);
     atomic_fetch_sub(&comm->in_flight.guests, 1);
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     /* A communicator aborted during creation may get here late, when NCCL has already reused its
      * memory. */
     bool was_its_own =
@@ -454,33 +396,28 @@ bool ng_comm_bind(struct ng_comm *comm, void *handle, bool made)
     made = made && !ng_comm_is_condemned(comm);
     if (made)
         atomic_store_explicit(&comm->group->state, NG_GROUP_READY, memory_order_release);
-    pthread_mutex_unlock(&registry_lock);
     return made;
 }
 
 void ng_comm_making(struct ng_comm *comm, void **made_at, struct ng_comm *parent)
 {
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     comm->making.under_way = true;
     comm->making.handle_at = made_at;
     atomic_store(&comm->making.parent, parent);
-    pthread_mutex_unlock(&registry_lock);
 }
 
 void ng_comm_made(struct ng_comm *comm)
 {
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     comm->making.under_way = false;
     comm->making.handle_at = NULL;
-    pthread_mutex_unlock(&registry_lock);
 }
 
 bool ng_comm_is_being_made(const struct ng_comm *comm)
 {
-    pthread_mutex_lock(&registry_lock);
-    bool being_made = comm->making.under_way;
-    pthread_mutex_unlock(&registry_lock);
-    return being_made;
+    NG_HOLD(&registry_lock);
+    return comm->making.under_way;
 }
 
 /* The handle that NCCL, on another thread, has written by now. Under the lock. */
@@ -498,8 +435,8 @@ bool ng_comm_has_ended(const void *handle)
         return false;
     /* The table has only handles of live communicators; records keep theirs until they are
      * reused. */
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_box_group *group = ng_comm_at(i)->group;
+    NG_EACH_COMM (comm) {
+        const struct ng_box_group *group = comm->group;
         uint32_t state = atomic_load_explicit(&group->state, memory_order_acquire);
         if (NG_LOAD(group->handle) != (uintptr_t)handle)
             continue;
@@ -512,14 +449,8 @@ bool ng_comm_has_ended(const void *handle)
 
 struct ng_comm *ng_comm_find_made(const void *handle)
 {
-    struct ng_comm *found = NULL;
-
-    pthread_mutex_lock(&registry_lock);
-    for (uint32_t i = 0; i < ng_comm_count() && handle && !found; i++)
-        if (read_made(ng_comm_at(i)) == handle)
-            found = ng_comm_at(i);
-    pthread_mutex_unlock(&registry_lock);
-    return found;
+    NG_HOLD(&registry_lock);
+    return handle ? NG_FIND_COMM(comm, read_made(comm) == handle) : NULL;
 }
 
 /* False also if it is held at this moment. */
@@ -527,7 +458,7 @@ static bool condemn(struct ng_comm *comm, int result, const char *reason, int64_
 {
     uint32_t lives = NG_FATE_LIVES;
 
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     bool condemned = has_life(comm->group) && atomic_load(&comm->fate) == NG_FATE_LIVES;
     if (condemned) {
         /* These are not read before the fate says so; if the program claims the end first, they do
@@ -541,7 +472,6 @@ static bool condemn(struct ng_comm *comm, int result, const char *reason, int64_
         set_ended(comm, NG_GROUP_ABORTED);
         aborted[(aborted_first + aborted_count++) % NG_COMM_CAPACITY] = (uint16_t)comm->slot;
     }
-    pthread_mutex_unlock(&registry_lock);
     return condemned;
 }
 
@@ -560,12 +490,11 @@ bool ng_comm_condemn(struct ng_comm *comm, int result, const char *reason, int64
 
 void *ng_comm_condemned_handle(struct ng_comm *comm, bool *ret_making)
 {
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     void *handle = atomic_load(&comm->handle);
     if (!handle && (handle = read_made(comm)))
         give_handle(comm, handle);
     *ret_making = comm->making.under_way;
-    pthread_mutex_unlock(&registry_lock);
     return handle;
 }
 
@@ -587,18 +516,16 @@ void ng_comm_rename(struct ng_comm *comm, const char *name)
 {
     uint64_t id = atomic_load(&comm->group->id);
 
-    pthread_mutex_lock(&registry_lock);
-    for (uint32_t i = 0; i < ng_comm_count(); i++)
-        if (has_life(ng_comm_at(i)->group) && atomic_load(&ng_comm_at(i)->group->id) == id)
-            ng_rules_file_rename(ng_comm_at(i), name);
-    pthread_mutex_unlock(&registry_lock);
+    NG_HOLD(&registry_lock);
+    NG_EACH_COMM (other)
+        if (has_life(other->group) && atomic_load(&other->group->id) == id)
+            ng_rules_file_rename(other, name);
 }
 
 void ng_comm_end(struct ng_comm *comm, enum ng_group_state state)
 {
-    pthread_mutex_lock(&registry_lock);
+    NG_HOLD(&registry_lock);
     end_locked(comm, state);
-    pthread_mutex_unlock(&registry_lock);
 }
 
 struct ng_peer_count *ng_comm_peer(struct ng_comm *comm, int peer)

@@ -369,6 +369,29 @@ bool ng_comm_has_works(const struct ng_comm *comm);
 uint32_t ng_comm_count(void);
 struct ng_comm *ng_comm_at(uint32_t index);
 
+static inline struct ng_comm *ng_comm_last(void)
+{
+    uint32_t count = ng_comm_count();
+
+    return count ? ng_comm_at(count - 1) : NULL;
+}
+
+/* A loop over those records, as many as there are when it begins; and the first for which
+ * `condition`, an expression of the pointer `item`, is true, NULL: none. */
+#define NG_EACH_COMM(item)                                                                         \
+    for (struct ng_comm *item##_last = ng_comm_last(), *item = item##_last ? ng_comm_at(0) : NULL; \
+         item; item = item == item##_last ? NULL : ng_comm_at(item->slot + 1))
+#define NG_FIND_COMM(item, condition)                                                              \
+    ({                                                                                             \
+        struct ng_comm *found_ = NULL;                                                             \
+        NG_EACH_COMM (item)                                                                        \
+            if (condition) {                                                                       \
+                found_ = item;                                                                     \
+                break;                                                                             \
+            }                                                                                      \
+        found_;                                                                                    \
+    })
+
 /* From now on works are measured by this mode, NG_TIMING_*. Incident thread. */
 void ng_comm_set_timing(int mode);
 

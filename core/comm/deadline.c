@@ -14,6 +14,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/util/text.h"
 
@@ -30,7 +31,7 @@ static struct suspension {
     _Atomic int64_t until_mono_ns; /* 0 over */
     atomic_bool with_others;       /* because other ranks pause, not by command */
 } suspensions[65];
-#define SUSPENSIONS (sizeof(suspensions) / sizeof(suspensions[0]))
+#define SUSPENSIONS NG_COUNT(suspensions)
 
 static void reset(struct ng_deadline *deadline)
 {
@@ -143,10 +144,8 @@ static void show(struct ng_comm *comm)
 
 static void show_all(void)
 {
-    uint32_t count = ng_comm_count();
-
-    for (uint32_t i = 0; i < count; i++)
-        show(ng_comm_at(i));
+    NG_EACH_COMM (comm)
+        show(comm);
 }
 
 /* ---- Contradictions ---- */
@@ -259,9 +258,9 @@ static int64_t said_of(const struct ng_comm *comm, enum ng_op op, bool suspect)
 /* The first value that is set; 0 for "none". */
 static int64_t choose(const int64_t *said, unsigned count, int64_t otherwise)
 {
-    for (unsigned i = 0; i < count; i++)
-        if (said[i])
-            return said[i] == NG_DEADLINE_NONE ? 0 : said[i];
+    NG_EACH (entry, said, count)
+        if (*entry)
+            return *entry == NG_DEADLINE_NONE ? 0 : *entry;
     return otherwise;
 }
 
@@ -275,7 +274,7 @@ int64_t ng_deadline_of_call(const struct ng_comm *comm, enum ng_op op)
         said_of(comm, op, false),
     };
 
-    return choose(said, sizeof(said) / sizeof(said[0]),
+    return choose(said, NG_COUNT(said),
                   init ? ng_guard.config.init_timeout_ns : ng_guard.config.timeout_ns);
 }
 
@@ -304,8 +303,7 @@ int64_t ng_deadline_of_group(uint64_t group_id, enum ng_op op)
     int64_t shortest_ns = 0;
     bool found = false;
 
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
+    NG_EACH_COMM (comm) {
         if (!group_id || NG_LOAD(comm->group->id) != group_id)
             continue;
         int64_t timeout_ns = ng_deadline_of_call(comm, op);
@@ -418,13 +416,9 @@ int64_t ng_deadline_extended_since(const struct ng_comm *comm, int64_t mono_ns)
 
 enum ng_on_timeout ng_deadline_policy(uint64_t group_id, enum ng_op op)
 {
-    uint32_t count = ng_comm_count();
-
     if ((unsigned)op >= NG_OP_LIMIT)
         op = NG_OP_NONE;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
+    NG_EACH_COMM (comm) {
         int policy = NG_LOAD(comm->deadline.policy[op]);
         if (policy && NG_LOAD(comm->group->id) == group_id)
             return (enum ng_on_timeout)(policy - 1);
@@ -446,13 +440,12 @@ static bool is_meant(const struct ng_comm *comm, uint64_t group_id)
 static int for_each(uint64_t group_id, int (*change)(struct ng_deadline *deadline, int64_t ns),
                     int64_t ns)
 {
-    uint32_t count = ng_comm_count();
     int result = -ENOENT;
 
-    for (uint32_t i = 0; i < count; i++)
-        if (is_meant(ng_comm_at(i), group_id)) {
-            result = change(&ng_comm_at(i)->deadline, ns);
-            show(ng_comm_at(i));
+    NG_EACH_COMM (comm)
+        if (is_meant(comm, group_id)) {
+            result = change(&comm->deadline, ns);
+            show(comm);
         }
     return result;
 }
@@ -469,8 +462,7 @@ int ng_deadline_set_timeout(uint64_t group_id, int64_t timeout_ns)
         return -EINVAL;
     int result = group_id ? for_each(group_id, set_timeout, timeout_ns)
                           : set_timeout(&everything, timeout_ns);
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        struct ng_comm *comm = ng_comm_at(i);
+    NG_EACH_COMM (comm) {
         if (!is_meant(comm, group_id))
             continue;
         if (!group_id) {

@@ -13,6 +13,7 @@
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 /* Named in the line of those that were left; the others are counted. */
@@ -72,33 +73,21 @@ static bool is_used(const struct ng_comm *comm)
 /* Is this process rank 0 of the group? It may have several of its ranks. */
 static bool has_first_rank(uint64_t group_id)
 {
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (is_used(comm) && NG_LOAD(comm->group->id) == group_id &&
-            NG_LOAD(comm->group->group_rank) == 0)
-            return true;
-    }
-    return false;
+    return NG_FIND_COMM(comm, is_used(comm) && NG_LOAD(comm->group->id) == group_id &&
+                                  NG_LOAD(comm->group->group_rank) == 0) != NULL;
 }
 
 /* Does this process warn on behalf of the job: is it rank 0 of the largest group that it had, and
  * of all of that size? A job has many groups, and each process may be rank 0 of a small one. */
 static bool warns_for_job(void)
 {
-    uint32_t count = ng_comm_count();
     int32_t largest = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
-        int32_t nranks = is_used(ng_comm_at(i)) ? NG_LOAD(ng_comm_at(i)->group->nranks) : 0;
-        largest = nranks > largest ? nranks : largest;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_box_group *group = ng_comm_at(i)->group;
-        if (is_used(ng_comm_at(i)) && NG_LOAD(group->nranks) == largest &&
-            !has_first_rank(NG_LOAD(group->id)))
-            return false;
-    }
-    return true;
+    NG_EACH_COMM (comm)
+        if (is_used(comm))
+            largest = NG_MAX(largest, NG_LOAD(comm->group->nranks));
+    return !NG_FIND_COMM(comm, is_used(comm) && NG_LOAD(comm->group->nranks) == largest &&
+                                   !has_first_rank(NG_LOAD(comm->group->id)));
 }
 
 void ng_ended_tell_left(void)
@@ -107,10 +96,10 @@ void ng_ended_tell_left(void)
     struct ng_text text = {list, 0, sizeof(list)};
     uint32_t left = 0;
 
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        if (!is_left(ng_comm_at(i)) || left++ >= LEFT_NAMED)
+    NG_EACH_COMM (comm) {
+        if (!is_left(comm) || left++ >= LEFT_NAMED)
             continue;
-        ng_comm_describe(ng_comm_at(i), group, sizeof(group));
+        ng_comm_describe(comm, group, sizeof(group));
         ng_text_add(&text, "%s%s", left > 1 ? "; " : "", group);
     }
     if (left > LEFT_NAMED)

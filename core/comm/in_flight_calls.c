@@ -18,6 +18,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/futex.h"
+#include "core/util/macros.h"
 #include "core/util/small_file.h"
 
 #define STORES_DRAINED_NS (20 * NG_MS) /* without membarrier: far longer than any store takes */
@@ -63,10 +64,8 @@ bool ng_in_flight_inside(const struct ng_comm *comm)
 
     if (atomic_load(&comm->in_flight.guests))
         return true;
-    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++)
-        if (is_inside(&box->threads[i], comm))
-            return true;
-    return false;
+    return NG_ANY(thread, box->threads, NG_MIN(used, box->thread_capacity),
+                  is_inside(thread, comm));
 }
 
 /* CPU time of a thread of this process; -1 there is none, or the kernel does not say. */
@@ -126,10 +125,8 @@ static bool any_group_is_open(void)
     const struct ng_box *box = &ng_guard.box;
     uint32_t used = atomic_load(&box->header->thread_used);
 
-    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++)
-        if (NG_LOAD(box->threads[i].tid) && NG_LOAD(box->threads[i].group_depth))
-            return true;
-    return false;
+    return NG_ANY(thread, box->threads, NG_MIN(used, box->thread_capacity),
+                  NG_LOAD(thread->tid) && NG_LOAD(thread->group_depth));
 }
 
 void ng_in_flight_let_go(struct ng_comm *comm)

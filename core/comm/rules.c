@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/config/config.h"
+#include "core/util/macros.h"
 
 #define VALUE_MAX 255u /* bytes of a value */
 
@@ -209,7 +210,7 @@ static int parse_check(struct parsing *parsing, const struct key *key, const cha
         [NG_RULE_CHECK_END] = "end",
     };
 
-    for (unsigned i = 1; i < sizeof(words) / sizeof(words[0]); i++)
+    for (unsigned i = 1; i < NG_COUNT(words); i++)
         if (strcmp(value, words[i]) == 0) {
             rule->check = (enum ng_rule_check)i;
             return 0;
@@ -232,7 +233,7 @@ static const struct key keys[] = {
     {"rename", true, false, parse_name, FIELD(rename), NULL},
     {"check", true, true, parse_check, 0, NULL},
 };
-#define KEYS (sizeof(keys) / sizeof(keys[0]))
+#define KEYS NG_COUNT(keys)
 
 /* ---- Lines ---- */
 
@@ -289,14 +290,6 @@ static char *next_word(struct line *line)
     return word;
 }
 
-static const struct key *find_key(const char *word, size_t length)
-{
-    for (size_t i = 0; i < KEYS; i++)
-        if (strlen(keys[i].name) == length && strncmp(keys[i].name, word, length) == 0)
-            return &keys[i];
-    return NULL;
-}
-
 static const char *const known[] = {"group, size, parent, device and op",
                                     "timeout, suspect, policy, check, name and rename"};
 static const char *const sides[] = {"left", "right"};
@@ -323,8 +316,8 @@ static int read_word(struct parsing *parsing, struct reading *reading, char *wor
                        "%.80s is not understood: %s of the colon stand %s, each with = and "
                        "a value",
                        word, sides[right], known[right]);
-    const struct key *key = find_key(word, (size_t)(equals - word));
     *equals = '\0';
+    const struct key *key = NG_FIND(one, keys, KEYS, strcmp(one->name, word) == 0);
     if (!key)
         return mistake(parsing, "%.80s= is not known: %s of the colon stand %s", word, sides[right],
                        known[right]);
@@ -489,8 +482,7 @@ void ng_rules_match(const struct ng_rules *rules, const struct ng_rules_group *g
     const char *name = group->name;
 
     memset(ret_limits, 0, sizeof(*ret_limits));
-    for (uint32_t i = 0; i < rules->count; i++) {
-        const struct ng_rule *rule = &rules->rules[i];
+    NG_EACH (rule, rules->rules, rules->count) {
         if (!holds(rule, group, name))
             continue;
         set_limits(rule, ret_limits);
@@ -507,8 +499,7 @@ enum ng_on_timeout ng_rules_gravest(const struct ng_rules *rules, enum ng_op op,
 {
     enum ng_on_timeout gravest = otherwise;
 
-    for (uint32_t i = 0; i < rules->count; i++) {
-        const struct ng_rule *rule = &rules->rules[i];
+    NG_EACH (rule, rules->rules, rules->count) {
         enum ng_on_timeout policy = (enum ng_on_timeout)(rule->policy - 1);
         if (!rule->policy || (rule->has_op && !rule->ops[op]))
             continue;

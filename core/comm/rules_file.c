@@ -21,6 +21,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/util/small_file.h"
 
@@ -47,14 +48,11 @@ static void report(void *context, const char *line)
 /* The name of the group with this id; "" not known. */
 static void name_of(uint64_t id, char ret_name[NG_RULES_NAME])
 {
-    uint32_t count = ng_comm_count();
+    const struct ng_comm *named = id ? NG_FIND_COMM(comm, NG_LOAD(comm->group->id) == id) : NULL;
 
     ret_name[0] = '\0';
-    for (uint32_t i = 0; id && i < count; i++)
-        if (NG_LOAD(ng_comm_at(i)->group->id) == id) {
-            ng_box_read_name(ng_comm_at(i)->group, ret_name);
-            return;
-        }
+    if (named)
+        ng_box_read_name(named->group, ret_name);
 }
 
 /* Under the lock. */
@@ -92,27 +90,20 @@ static void take_name(struct ng_comm *comm, const char *name)
 
 void ng_rules_file_begin(struct ng_comm *comm, const char *name)
 {
-    pthread_mutex_lock(&rules_lock);
+    NG_HOLD(&rules_lock);
     ng_deadline_begin(comm);
     take_name(comm, name);
-    pthread_mutex_unlock(&rules_lock);
 }
 
 void ng_rules_file_rename(struct ng_comm *comm, const char *name)
 {
-    pthread_mutex_lock(&rules_lock);
+    NG_HOLD(&rules_lock);
     take_name(comm, name);
-    pthread_mutex_unlock(&rules_lock);
 }
 
 static bool is_ours(uint64_t group_id)
 {
-    uint32_t count = ng_comm_count();
-
-    for (uint32_t i = 0; i < count; i++)
-        if (NG_LOAD(ng_comm_at(i)->group->id) == group_id)
-            return true;
-    return false;
+    return NG_FIND_COMM(comm, NG_LOAD(comm->group->id) == group_id) != NULL;
 }
 
 enum ng_on_timeout ng_rules_file_policy(const struct ng_rules_group *group, enum ng_op op)
@@ -138,19 +129,16 @@ enum ng_on_timeout ng_rules_file_ceiling(uint64_t group_id, enum ng_op op)
 
     if (is_ours(group_id))
         return policy;
-    pthread_mutex_lock(&rules_lock);
-    if (rules)
-        policy = ng_rules_gravest(rules, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE, policy);
-    pthread_mutex_unlock(&rules_lock);
-    return policy;
+    NG_HOLD(&rules_lock);
+    return rules ? ng_rules_gravest(rules, (unsigned)op < NG_OP_LIMIT ? op : NG_OP_NONE, policy)
+                 : policy;
 }
 
 void ng_rules_file_apply(struct ng_comm *comm)
 {
-    pthread_mutex_lock(&rules_lock);
+    NG_HOLD(&rules_lock);
     if (rules)
         apply(comm);
-    pthread_mutex_unlock(&rules_lock);
 }
 
 /* Publish the mildest policy of this process, which others apply when it cannot act itself. Under

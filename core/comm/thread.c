@@ -162,37 +162,28 @@ static void *grow(void *array, uint32_t used, uint32_t *room, size_t each)
     return bigger;
 }
 
+/* A new element of a list of calls; NULL: no room. */
+#define ADD(list)                                                                                  \
+    ({                                                                                             \
+        void *array =                                                                              \
+            grow(calls->list, calls->list##_count, &calls->list##_room, sizeof(*calls->list));     \
+        calls->list = array ? array : calls->list;                                                 \
+        array ? &calls->list[calls->list##_count++] : NULL;                                        \
+    })
+
 struct ng_pending *ng_thread_add_pending(struct ng_group_calls *calls)
 {
-    void *array =
-        grow(calls->pending, calls->pending_count, &calls->pending_room, sizeof(*calls->pending));
-
-    if (!array)
-        return NULL;
-    calls->pending = array;
-    return &calls->pending[calls->pending_count++];
+    return ADD(pending);
 }
 
 struct ng_created *ng_thread_add_created(struct ng_group_calls *calls)
 {
-    void *array =
-        grow(calls->created, calls->created_count, &calls->created_room, sizeof(*calls->created));
-
-    if (!array)
-        return NULL;
-    calls->created = array;
-    return &calls->created[calls->created_count++];
+    return ADD(created);
 }
 
 struct ng_grouped_call *ng_thread_add_grouped(struct ng_group_calls *calls)
 {
-    void *array =
-        grow(calls->grouped, calls->grouped_count, &calls->grouped_room, sizeof(*calls->grouped));
-
-    if (!array)
-        return NULL;
-    calls->grouped = array;
-    return &calls->grouped[calls->grouped_count++];
+    return ADD(grouped);
 }
 
 void ng_thread_refuse(const struct ng_nccl *nccl, int result)

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/util/macros.h"
+
 const struct ng_option ng_options[] = {
 #define NG_OPTION(field, name, type, def, min, max, choices, help)                                 \
     {name, NG_CONFIG_##type, def, min, max, choices, help, offsetof(struct ng_config, field)},
@@ -21,8 +23,8 @@ const struct ng_option ng_options[] = {
 #undef NG_OPTION
 #undef NG_RESERVED
 };
-const size_t ng_option_count = sizeof(ng_options) / sizeof(ng_options[0]);
-_Static_assert(sizeof(ng_options) / sizeof(ng_options[0]) <= 64, "struct ng_config has a bit each");
+const size_t ng_option_count = NG_COUNT(ng_options);
+_Static_assert(NG_COUNT(ng_options) <= 64, "struct ng_config has a bit each");
 
 const struct ng_reserved_option ng_reserved_options[] = {
 #define NG_OPTION(field, name, type, def, min, max, choices, help)
@@ -31,8 +33,7 @@ const struct ng_reserved_option ng_reserved_options[] = {
 #undef NG_OPTION
 #undef NG_RESERVED
 };
-const size_t ng_reserved_option_count =
-    sizeof(ng_reserved_options) / sizeof(ng_reserved_options[0]);
+const size_t ng_reserved_option_count = NG_COUNT(ng_reserved_options);
 
 /* Names under our prefix that are set by the command for the library, not by users. */
 static const char *const internal_names[] = {"NCCLGUARD_RUN_ID", "NCCLGUARD_LIB"};
@@ -42,7 +43,7 @@ static int parse_bool(const char *text, bool *ret_value, char *why, size_t why_b
     static const char *const yes[] = {"1", "on", "true", "yes"}, *const no[] = {"0", "off", "false",
                                                                                 "no"};
 
-    for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(yes); i++) {
         if (strcasecmp(text, yes[i]) == 0) {
             *ret_value = true;
             return 0;
@@ -82,7 +83,7 @@ static int parse_duration(const struct ng_option *option, const char *text, int6
     char *end;
     double scale = 0, value = strtod(text, &end);
 
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(units); i++)
         if (strcmp(end, units[i].unit) == 0)
             scale = units[i].ns;
     if (end == text || scale == 0 || !(value * scale >= option->minimum) ||
@@ -180,10 +181,8 @@ static int distance(const char *a, const char *b)
         for (int j = 1; j <= length_b; j++) {
             int above = row[j];
             int best = diagonal + (a[i] != b[j - 1]);
-            if (above + 1 < best)
-                best = above + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
+            best = NG_MIN(best, above + 1);
+            best = NG_MIN(best, row[j - 1] + 1);
             row[j] = best;
             diagonal = above;
         }
@@ -222,8 +221,7 @@ static bool report_reserved(const char *name, const char *value, ng_config_repor
 {
     char line[512];
 
-    for (size_t i = 0; i < ng_reserved_option_count; i++) {
-        const struct ng_reserved_option *option = &ng_reserved_options[i];
+    NG_EACH (option, ng_reserved_options, ng_reserved_option_count) {
         if (strcmp(option->name, name) != 0)
             continue;
         if (*value && strcmp(value, option->harmless) != 0) {
@@ -279,9 +277,8 @@ int ng_config_parse(struct ng_config *ret_config, char *const *environment,
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *entry), *entry);
         const char *value = equals + 1;
         const struct ng_option *option = ng_config_find(name);
-        bool internal = false;
-        for (size_t i = 0; i < sizeof(internal_names) / sizeof(internal_names[0]); i++)
-            internal |= strcmp(internal_names[i], name) == 0;
+        bool internal =
+            NG_ANY(one, internal_names, NG_COUNT(internal_names), strcmp(*one, name) == 0);
         if (internal || (!option && report_reserved(name, value, report, context)))
             continue;
         if (!option) {

@@ -347,8 +347,7 @@ static int read_condition(struct parsing *parsing, struct reading *reading)
                possible(parsing, "one of them");
     reading->seen[i] = true;
     parsing->at++;
-    int error = read_value(parsing, ",:;", &value);
-    return error ? error : parsers[i](parsing, &value, reading);
+    return read_value(parsing, ",:;", &value) ?: parsers[i](parsing, &value, reading);
 }
 
 static int read_conditions(struct parsing *parsing, struct reading *reading)
@@ -499,8 +498,7 @@ static int read_name(struct parsing *parsing, struct ng_fault *fault)
     if (info->argument != NG_FAULT_TAKES_NONE) {
         parsing->at++;
         int error = read_value(parsing, ";", &value);
-        if (!error)
-            error = parse_argument(parsing, &value, info, fault);
+        error = error ?: parse_argument(parsing, &value, info, fault);
         if (error)
             return error;
         skip_blanks(parsing);
@@ -569,9 +567,7 @@ static int read_fault(struct parsing *parsing, struct ng_fault *fault)
     if (error)
         return error;
     parsing->at++; /* the colon */
-    error = read_name(parsing, fault);
-    if (!error)
-        error = check(parsing, &reading);
+    error = read_name(parsing, fault) ?: check(parsing, &reading);
     keep_text(fault, from, parsing->at);
     return error;
 }

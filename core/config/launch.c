@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/nccl/group_id.h"
+#include "core/util/macros.h"
 #include "core/util/small_file.h"
 #include "core/util/text.h"
 
@@ -60,13 +61,12 @@ static bool is_name(const char *variable, const char *name, size_t length)
 
 bool ng_launch_has_variable(const char *name, size_t length)
 {
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
-        if (is_name(launchers[i].rank, name, length) ||
-            is_name(launchers[i].world_size, name, length) ||
-            is_name(launchers[i].local_rank, name, length) ||
-            is_name(launchers[i].job, name, length) || is_name(launchers[i].part, name, length))
+    NG_EACH (launcher, launchers, NG_COUNT(launchers))
+        if (is_name(launcher->rank, name, length) || is_name(launcher->world_size, name, length) ||
+            is_name(launcher->local_rank, name, length) || is_name(launcher->job, name, length) ||
+            is_name(launcher->part, name, length))
             return true;
-    for (size_t i = 0; i < 2 * sizeof(run_words) / sizeof(run_words[0]); i++)
+    for (size_t i = 0; i < 2 * NG_COUNT(run_words); i++)
         if (is_name(run_words[i / 2][i % 2], name, length))
             return true;
     return false;
@@ -135,7 +135,7 @@ static uint64_t run_of_launcher(char ret_words[NG_LAUNCH_WORDS_BYTES])
     if (local)
         gethostname(host, sizeof(host) - 1);
 
-    for (size_t i = 0; i < sizeof(run_words) / sizeof(run_words[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(run_words); i++) {
         const char *word = word_of(run_words[i][0]), *more = word_of(run_words[i][1]);
         if (i > TORCHRUN && word_of(run_words[TORCHRUN][0]))
             break;
@@ -169,7 +169,7 @@ void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launc
 
     *launch =
         (struct ng_launch){.launcher = "none", .rank = -1, .world_size = -1, .local_rank = -1};
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(launchers); i++) {
         int found = number_of(launchers[i].rank);
         if (found < 0)
             continue;
@@ -181,8 +181,7 @@ void ng_launch_detect(const char *job, int rank, int world_size, struct ng_launc
     }
     /* The batch system may name the job although another launcher numbers the ranks (srun
      * torchrun). */
-    for (size_t i = 0; !job && !launch->job[0] && i < sizeof(launchers) / sizeof(launchers[0]);
-         i++) {
+    for (size_t i = 0; !job && !launch->job[0] && i < NG_COUNT(launchers); i++) {
         const char *id = word_of(launchers[i].job), *part = word_of(launchers[i].part);
         /* torchrun without a rendezvous id sets "none": not a name. */
         if (!id || strcmp(id, "none") == 0)
@@ -226,7 +225,7 @@ void ng_launch_compare_words(const char *here, const char *there, char *ret_text
     size_t used = 0;
 
     ret_text[0] = '\0';
-    for (size_t i = 0; i < 2 * sizeof(run_words) / sizeof(run_words[0]); i++) {
+    for (size_t i = 0; i < 2 * NG_COUNT(run_words); i++) {
         const char *name = run_words[i / 2][i % 2];
         if (!name)
             continue;

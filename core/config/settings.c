@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 #define VALUE_BYTES    200 /* of a value, with its NUL; longer ones are cut */
@@ -34,14 +35,7 @@ static const char *const assignments[] = {"key=",        "secret=",     "token="
 
 /* ---- Values ---- */
 
-static bool has_one_of(const char *text, const char *const *words, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcasestr(text, words[i]))
-            return true;
-    return false;
-}
-#define HAS_ONE_OF(text, words) has_one_of(text, words, sizeof(words) / sizeof((words)[0]))
+#define HAS_ONE_OF(text, words) NG_ANY(word, words, NG_COUNT(words), strcasestr(text, *word))
 
 /* Cut, without control characters, and without what a URL has in front of its host. */
 static void tidy(const char *name, const char *value, char ret_value[VALUE_BYTES])
@@ -60,8 +54,7 @@ static void tidy(const char *name, const char *value, char ret_value[VALUE_BYTES
     size_t length = ng_text_clean(ret_value, strlen(ret_value), false);
     if (used < VALUE_BYTES)
         return;
-    if (length > VALUE_BYTES - 4)
-        length = VALUE_BYTES - 4;
+    length = NG_MIN(length, VALUE_BYTES - 4);
     ret_value[length] = '\0';
     length = ng_text_clean(ret_value, length, false);
     snprintf(ret_value + length, VALUE_BYTES - length, "...");
@@ -167,8 +160,8 @@ static bool matters(const char *entry)
     for (const char *at = entry; at < equals; at++)
         if (!isalnum((unsigned char)*at) && *at != '_')
             return false;
-    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
-        if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0)
+    NG_EACH (prefix, prefixes, NG_COUNT(prefixes))
+        if (strncmp(entry, *prefix, strlen(*prefix)) == 0)
             return true;
     return ng_launch_has_variable(entry, (size_t)(equals - entry));
 }

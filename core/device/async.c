@@ -21,6 +21,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 #define BUSY_PAUSE_NS (100 * NG_MS) /* between two queries of a communicator with work */
 #define IDLE_PAUSE_NS NG_S
@@ -104,10 +105,8 @@ static bool has_work(const struct ng_comm *comm)
 
     if (comm->watch.first || atomic_load_explicit(&comm->incoming, memory_order_relaxed))
         return true;
-    for (uint32_t i = 0; i < used && i < box->thread_capacity; i++)
-        if (NG_LOAD(box->threads[i].op) && NG_LOAD(box->threads[i].group_slot) == comm->slot)
-            return true;
-    return false;
+    return NG_ANY(thread, box->threads, NG_MIN(used, box->thread_capacity),
+                  NG_LOAD(thread->op) && NG_LOAD(thread->group_slot) == comm->slot);
 }
 
 static void ask(struct ng_comm *comm, int64_t now_mono_ns)
@@ -178,20 +177,15 @@ void ng_async_look(int64_t now_mono_ns, uint32_t restarts)
     if (now_mono_ns - looked_mono_ns < BUSY_PAUSE_NS)
         return;
     looked_mono_ns = now_mono_ns;
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
-        if (atomic_load_explicit(&ng_comm_at(i)->group->state, memory_order_relaxed) ==
-            NG_GROUP_READY)
-            look_at(ng_comm_at(i), now_mono_ns, restarts);
+    NG_EACH_COMM (comm)
+        if (atomic_load_explicit(&comm->group->state, memory_order_relaxed) == NG_GROUP_READY)
+            look_at(comm, now_mono_ns, restarts);
 }
 
 bool ng_async_still(const struct ng_alarm *alarm)
 {
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (NG_LOAD(comm->group->id) == alarm->group_id && is_alive(comm) && has_failed(comm))
-            return true;
-    }
-    return false;
+    return NG_FIND_COMM(comm, NG_LOAD(comm->group->id) == alarm->group_id && is_alive(comm) &&
+                                  has_failed(comm)) != NULL;
 }
 
 void ng_async_after_fork(void)

@@ -14,6 +14,7 @@
 #include "core/device/gpu.h"
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 #define CALLS_MAX    (1u << 17)
@@ -174,7 +175,7 @@ static void CUDA_CB end_capture(void *argument)
 {
     struct ng_capture *capture = argument;
 
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     /* A forked child has separate tables. */
     if (captures && capture >= captures && capture < captures + capture_count && capture->id) {
         for (uint32_t at = capture->newest; at;) {
@@ -188,14 +189,13 @@ static void CUDA_CB end_capture(void *argument)
         capture->next_free = free_captures;
         free_captures = (uint32_t)(capture - captures) + 1;
     }
-    pthread_mutex_unlock(&lock);
 }
 
 static struct ng_capture *add_capture(uint64_t id)
 {
     struct ng_capture *capture = NULL;
 
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     if (make_tables()) {
         if (free_captures) {
             capture = &captures[free_captures - 1];
@@ -209,7 +209,6 @@ static struct ng_capture *add_capture(uint64_t id)
         capture->newest = 0;
         atomic_store(&capture->launch, 0);
     }
-    pthread_mutex_unlock(&lock);
     return capture;
 }
 
@@ -222,9 +221,9 @@ static struct ng_capture *capture_of(uint64_t id, CUgraph graph)
 
     /* Capture ids are never reused, so this one's graph still exists. */
     pthread_mutex_lock(&lock);
-    capture = newest_capture && newest_capture->id == id ? newest_capture : NULL;
-    for (uint32_t i = 0; i < capture_count && !capture; i++)
-        capture = captures[i].id == id ? &captures[i] : NULL;
+    capture = newest_capture && newest_capture->id == id
+                  ? newest_capture
+                  : NG_FIND(one, captures, capture_count, one->id == id);
     newest_capture = capture;
     pthread_mutex_unlock(&lock);
     if (capture || !(capture = add_capture(id)))
@@ -465,14 +464,13 @@ static struct ng_captured *begin(struct ng_comm *comm, void *stream)
         return NULL;
     CUresult result =
         ng_guard.cuda.event_record_with_flags(captured->start, stream, CU_EVENT_RECORD_EXTERNAL);
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     if (result == CUDA_SUCCESS) {
         join_nothing(capture, captured);
     } else {
         give_call(captured);
         captured = NULL;
     }
-    pthread_mutex_unlock(&lock);
     return captured;
 }
 
@@ -506,13 +504,10 @@ void ng_capture_add_group(struct ng_comm *comm, void *stream, const struct ng_gr
 bool ng_capture_holds(const struct ng_comm *comm)
 {
     uint32_t generation = NG_LOAD(comm->group->generation);
-    bool holds = false;
 
-    pthread_mutex_lock(&lock);
-    for (uint32_t i = 0; i < call_count && !holds; i++)
-        holds = calls[i].capture && calls[i].comm == comm && calls[i].comm_generation == generation;
-    pthread_mutex_unlock(&lock);
-    return holds;
+    NG_HOLD(&lock);
+    return NG_ANY(call, calls, call_count,
+                  call->capture && call->comm == comm && call->comm_generation == generation);
 }
 
 void ng_capture_after_fork(void)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/device/launch_log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 #define STEPS         8u /* slots of a buffer */
@@ -193,7 +194,7 @@ static const char *find_connections(void)
     const struct layout *layout = NULL;
     uint32_t channels = 0;
 
-    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(layouts); i++)
         if (source->nccl_version >= layouts[i].first && source->nccl_version <= layouts[i].last)
             layout = &layouts[i];
     if (!layout)
@@ -224,8 +225,7 @@ static const char *find_connections(void)
  * was there. */
 static bool read_values(void)
 {
-    for (uint32_t i = 0; i < own.connection_count; i++) {
-        struct connection *connection = &own.connections[i];
+    NG_EACH (connection, own.connections, own.connection_count) {
         uint64_t ll = word(connection->info, 0), ll128 = word(connection->info, sizeof(uint64_t));
         memset(&connection->values, 0, sizeof(connection->values));
         want(word(connection->info, AT_TAIL), sizeof(uint64_t), &connection->values.tail);
@@ -238,8 +238,7 @@ static bool read_values(void)
     }
     if (!read_wanted())
         return false;
-    for (uint32_t i = 0; i < own.connection_count; i++) {
-        struct connection *connection = &own.connections[i];
+    NG_EACH (connection, own.connections, own.connection_count) {
         uint64_t fifo = word(connection->info, AT_FIFO);
         want(word(connection->info, AT_HEAD), sizeof(uint64_t), &connection->values.head);
         if (fifo && connection->sends)

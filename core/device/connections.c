@@ -339,8 +339,7 @@ void ng_connections_look_again(void)
 
     if (!looked_mono_ns || ng_clock_mono_ns() - looked_mono_ns < ANEW_NS)
         return;
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
+    NG_EACH_COMM (comm) {
         if (is_wanted(comm) && ng_edges_read(&ng_guard.box, comm->slot,
                                              NG_LOAD(comm->group->pending_record), edges, &when)) {
             ng_connections_look();

@@ -18,6 +18,7 @@
 #include "core/comm/gate.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 #define QUICK_LOOKS     16 /* queries before sleep: small collectives take some microseconds */
 #define SLEEP_MIN_NS    (20 * NG_US)
@@ -138,8 +139,7 @@ static void sleep_some(struct wait *wait)
         return;
     syscall(SYS_nanosleep, &pause, NULL);
     wait->sleep_ns += wait->sleep_ns / 2;
-    if (wait->sleep_ns > SLEEP_MAX_NS)
-        wait->sleep_ns = SLEEP_MAX_NS;
+    wait->sleep_ns = NG_MIN(wait->sleep_ns, SLEEP_MAX_NS);
 }
 
 /*
@@ -163,8 +163,7 @@ static void keep_time(struct wait *wait)
     int64_t now = ng_clock_mono_ns(), step = now - wait->looked_mono_ns;
 
     wait->looked_mono_ns = now;
-    if (step > STEP_MAX_NS)
-        step = STEP_MAX_NS;
+    step = NG_MIN(step, STEP_MAX_NS);
     if (NG_LOAD(wait->comm->group->rests))
         step = 0;
     wait->waited_ns += step;

@@ -18,6 +18,7 @@
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define PLACE         "NVML"
 #define AGAIN_NS      NG_S /* alarms come in swarms: one look serves them all */
@@ -225,15 +226,13 @@ static void find_processes(const struct watched *watched)
 {
     struct ng_nvml_process processes[PROCESSES_MAX];
     unsigned count = PROCESSES_MAX, self = (unsigned)ng_guard.box.header->pid;
-    bool has_self = false;
 
     memset(processes, 0, sizeof(processes));
     if (!own.nvml.processes ||
         ASK(processes, watched->device, &count, processes) != NG_NVML_SUCCESS ||
         count > PROCESSES_MAX)
         return;
-    for (unsigned i = 0; i < count; i++)
-        has_self |= processes[i].pid == self;
+    bool has_self = NG_ANY(process, processes, count, process->pid == self);
     for (unsigned i = 0; i < count && has_self; i++)
         if (processes[i].pid != self)
             add(watched, NG_DEVICE_ERROR_PROCESS, processes[i].pid, 1);

@@ -21,6 +21,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 #define SLOTS     16384u /* a power of two */
@@ -193,25 +194,22 @@ static int by_order(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    if (left->copy != right->copy)
-        return left->copy < right->copy ? -1 : 1;
-    return left->ordinal < right->ordinal ? -1 : left->ordinal > right->ordinal;
+    return NG_ORDER(left->copy, right->copy) ?: NG_ORDER(left->ordinal, right->ordinal);
 }
 
 static int by_ordinal(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    return left->ordinal < right->ordinal ? -1 : left->ordinal > right->ordinal;
+    return NG_ORDER(left->ordinal, right->ordinal);
 }
 
 static int by_comm(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    if (left->comm != right->comm)
-        return left->comm->slot < right->comm->slot ? -1 : 1;
-    return left->position < right->position ? -1 : 1;
+    return NG_ORDER(left->comm->slot, right->comm->slot)
+               ?: NG_ORDER(left->position, right->position);
 }
 
 /*
@@ -266,7 +264,7 @@ static int by_position(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    return left->position < right->position ? -1 : left->position > right->position;
+    return NG_ORDER(left->position, right->position);
 }
 
 /*
@@ -350,7 +348,7 @@ static void take_over(CUgraphExec exec, struct ng_graph *graph)
 {
     if (!graph && !ng_graph_find(exec))
         return;
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     sweep();
     struct ng_graph *before = ng_graph_look_up(exec);
     if (graph) {
@@ -366,7 +364,6 @@ static void take_over(CUgraphExec exec, struct ng_graph *graph)
     }
     if (graph)
         atomic_fetch_add(&ng_graph_count, 1);
-    pthread_mutex_unlock(&lock);
 }
 
 void ng_graph_made(CUgraphExec exec, CUgraph from)
@@ -392,14 +389,13 @@ void ng_graph_destroyed(CUgraphExec exec)
 {
     if (!ng_graph_find(exec))
         return;
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     struct ng_graph *before = put(exec, NULL);
     if (before) {
         before->next = leaving;
         leaving = before;
     }
     sweep();
-    pthread_mutex_unlock(&lock);
 }
 
 /* ---- A launch ---- */

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 #define BATCHES_MAX 4096u
@@ -94,8 +95,7 @@ static void find_in_group(const struct ng_group_calls *calls, const struct ng_ke
                           uint64_t device_comm, struct ng_comm *new_one, struct owner *owner)
 {
     owner->comm = new_one;
-    for (uint32_t i = 0; i < calls->pending_count; i++) {
-        const struct ng_pending *pending = &calls->pending[i];
+    NG_EACH (pending, calls->pending, calls->pending_count) {
         if (owner->comm ? pending->comm != owner->comm
                         : device_comm_of(pending->comm) != device_comm)
             continue;
@@ -113,8 +113,7 @@ static struct ng_comm *find_new_in_group(const struct ng_group_calls *calls,
     struct ng_comm *found = NULL;
     bool several = false;
 
-    for (uint32_t i = 0; i < calls->pending_count; i++) {
-        struct ng_pending *pending = &calls->pending[i];
+    NG_EACH (pending, calls->pending, calls->pending_count) {
         if (device_comm_of(pending->comm) || pending->stream != launch->stream ||
             pending->comm == found)
             continue;

@@ -14,6 +14,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 #define COMM_BITS  48 /* further communicators share bits */
@@ -243,10 +244,8 @@ bool ng_poison_has_context(void *context)
     if (!atomic_load(&poisoned))
         return false;
     uintptr_t wanted = context ? (uintptr_t)context : (uintptr_t)current_context();
-    bool found = atomic_load(&all_contexts);
-    for (uint32_t i = 0; i < CONTEXTS && !found; i++)
-        found = atomic_load(&contexts[i]) == wanted && wanted;
-    return found;
+    return atomic_load(&all_contexts) ||
+           (wanted && NG_ANY(known, contexts, CONTEXTS, atomic_load(known) == wanted));
 }
 
 bool ng_poison_threatens(const struct ng_comm *comm)

@@ -21,6 +21,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/json.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 /* A target of tasks besides the folder and NG_IO_WORKERS_PROGRAMS: reading a page of a mapped file
  * may block, and then so do all others. */
@@ -54,8 +55,9 @@ static void save_dump(const struct ng_view *view, uint32_t process, const char *
                view->processes[process].pid, folder, strerror(-error));
 }
 
-static void save_flight(const struct ng_view *view, uint32_t process, const char *folder)
+static void save_dump_and_flight(const struct ng_view *view, uint32_t process, const char *folder)
 {
+    save_dump(view, process, folder);
     if (!is_ready(folder))
         return;
     int error = ng_flight_save_process(view, process, folder);
@@ -70,8 +72,7 @@ static void save_flight(const struct ng_view *view, uint32_t process, const char
 /* Write first what is available: stacks take time, and may never arrive. */
 static void write_self(struct ng_evidence *evidence)
 {
-    save_dump(&evidence->view, evidence->self, evidence->folder);
-    save_flight(&evidence->view, evidence->self, evidence->folder);
+    save_dump_and_flight(&evidence->view, evidence->self, evidence->folder);
     if (ng_guard.config.stacks && is_ready(evidence->folder))
         ng_evidence_begin(evidence, NG_EVIDENCE_STACKS);
 }
@@ -86,7 +87,7 @@ static void take_stacks(struct ng_evidence *evidence)
         ng_evidence_begin(evidence, NG_EVIDENCE_STACKS_FILE);
 }
 
-static void save_stacks(const struct ng_evidence *evidence)
+static void save_stacks(struct ng_evidence *evidence)
 {
     /* Other threads read the view meanwhile. */
     struct ng_view view = evidence->view;
@@ -112,11 +113,6 @@ static void find_names(struct ng_evidence *evidence)
 {
     if (ng_stacks_name_from_files(&evidence->stacks))
         ng_evidence_begin(evidence, NG_EVIDENCE_NAMES_FILE);
-}
-
-static void write_names(struct ng_evidence *evidence)
-{
-    save_stacks(evidence);
 }
 
 /* ---- Others ---- */
@@ -145,23 +141,17 @@ static void write_neighbours(struct ng_evidence *evidence)
     for (uint32_t i = 0; i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
         bool writes = process->life == NG_LIFE_RUNNING && (process->self || !process->cut_off);
-        if (!writes && !has_successor(view, i)) {
-            save_dump(view, i, evidence->folder);
-            save_flight(view, i, evidence->folder);
-        }
+        if (!writes && !has_successor(view, i))
+            save_dump_and_flight(view, i, evidence->folder);
     }
 }
 
 /* Is there another process on its host that has its black box and writes its dump from it? */
 static bool has_neighbour(const struct ng_view *view, const struct ng_view_process *process)
 {
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *other = &view->processes[i];
-        if (other != process && !other->self && other->life == NG_LIFE_RUNNING &&
-            strcmp(other->host, process->host) == 0)
-            return true;
-    }
-    return false;
+    return NG_ANY(other, view->processes, view->process_count,
+                  other != process && !other->self && other->life == NG_LIFE_RUNNING &&
+                      strcmp(other->host, process->host) == 0);
 }
 
 static void write_lost(struct ng_evidence *evidence)
@@ -172,10 +162,8 @@ static void write_lost(struct ng_evidence *evidence)
         const struct ng_view_process *process = &view->processes[i];
         bool box = strncmp(process->source, NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0;
         if (!process->self && !box && process->life != NG_LIFE_RUNNING &&
-            !has_neighbour(view, process) && !has_successor(view, i)) {
-            save_dump(view, i, evidence->folder);
-            save_flight(view, i, evidence->folder);
-        }
+            !has_neighbour(view, process) && !has_successor(view, i))
+            save_dump_and_flight(view, i, evidence->folder);
     }
 }
 
@@ -237,7 +225,7 @@ static const struct {
     [NG_EVIDENCE_STACKS] = {take_stacks, MEMORY},
     [NG_EVIDENCE_STACKS_FILE] = {write_stacks, NULL},
     [NG_EVIDENCE_NAMES] = {find_names, NG_IO_WORKERS_PROGRAMS},
-    [NG_EVIDENCE_NAMES_FILE] = {write_names, NULL},
+    [NG_EVIDENCE_NAMES_FILE] = {save_stacks, NULL},
     [NG_EVIDENCE_NEIGHBOURS] = {write_neighbours, NULL},
     [NG_EVIDENCE_LOST] = {write_lost, NULL},
     [NG_EVIDENCE_VERDICT] = {write_verdict, NULL},

@@ -20,6 +20,7 @@
 #include "core/unwind/unwind.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 #define STOP_NS      (250 * NG_MS) /* for all threads to stop; uninterruptible ones never do */
@@ -32,7 +33,7 @@
 
 static void note(struct ng_stacks *stacks, const char *text)
 {
-    if (text && stacks->note_count < sizeof(stacks->notes) / sizeof(stacks->notes[0]))
+    if (text && stacks->note_count < NG_COUNT(stacks->notes))
         stacks->notes[stacks->note_count++] = text;
 }
 
@@ -316,8 +317,7 @@ static uint32_t name_all(struct ng_stacks *stacks, ng_symbol_source *source)
         return 0;
     count = 0;
     for (uint32_t i = 0; i < stacks->thread_count; i++)
-        for (uint32_t k = 0; k < stacks->threads[i].frame_count; k++) {
-            struct ng_stack_frame *frame = &stacks->threads[i].frames[k];
+        NG_EACH (frame, stacks->threads[i].frames, stacks->threads[i].frame_count) {
             if (!frame->image)
                 continue;
             frames[count] = frame;
@@ -353,8 +353,8 @@ static void tell_held(int64_t for_ns)
 /* A thread in uninterruptible sleep counts as stopped: it cannot run. */
 static bool all_still(const struct ng_stacks *stacks, const struct ng_traced *traced)
 {
-    for (uint32_t i = 0; i < stacks->thread_count; i++)
-        if (traced[i].state == NG_TRACED_NOT_ASKED || traced[i].state == NG_TRACED_REFUSED)
+    NG_EACH (entry, traced, stacks->thread_count)
+        if (entry->state == NG_TRACED_NOT_ASKED || entry->state == NG_TRACED_REFUSED)
             return false;
     return !stacks->threads_left_out;
 }
@@ -398,9 +398,8 @@ int ng_stacks_take(int (*read_python)(char *ret_text, size_t bytes), struct ng_s
     memset(stacks, 0, sizeof(*stacks));
     stacks->threads =
         ng_arena_alloc(&stacks->arena, NG_STACKS_THREADS_MAX * sizeof(stacks->threads[0]));
-    int error = stacks->threads ? ng_images_read(&stacks->arena, &stacks->images) : -ENOMEM;
-    if (!error)
-        error = list_threads(stacks);
+    int error = (stacks->threads ? ng_images_read(&stacks->arena, &stacks->images) : -ENOMEM)
+                    ?: list_threads(stacks);
     if (error) {
         ng_stacks_fini(stacks);
         return error;

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 #define PAUSE_NS (100 * NG_US)
 
@@ -125,8 +126,7 @@ static unsigned collect(struct ng_tracer *tracer)
 {
     unsigned expected = 0;
 
-    for (unsigned i = 0; i < tracer->count; i++) {
-        struct ng_traced *thread = &tracer->threads[i];
+    NG_EACH (thread, tracer->threads, tracer->count) {
         if (thread->state != NG_TRACED_ASKED)
             continue;
         long got = call(SYS_wait4, thread->tid, (long)&thread->status, __WALL | WNOHANG, 0);
@@ -143,8 +143,7 @@ static unsigned collect(struct ng_tracer *tracer)
 /* If a signal stopped a thread before we did, deliver it when the thread is released. */
 static void let_go(struct ng_tracer *tracer)
 {
-    for (unsigned i = 0; i < tracer->count; i++) {
-        const struct ng_traced *thread = &tracer->threads[i];
+    NG_EACH (thread, tracer->threads, tracer->count) {
         bool delivery = thread->status >> 16 == 0;
         if (thread->state == NG_TRACED_HELD)
             call(SYS_ptrace, PTRACE_DETACH, thread->tid, 0,

@@ -95,8 +95,8 @@ static int rank_in_largest(const struct ng_comm *comm)
     int device = NG_LOAD(comm->group->device), rank = NG_LOAD(comm->group->group_rank);
     int nranks = NG_LOAD(comm->group->nranks);
 
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_box_group *group = ng_comm_at(i)->group;
+    NG_EACH_COMM (comm) {
+        const struct ng_box_group *group = comm->group;
         if (!ng_group_state_is_open(NG_LOAD(group->state)) || NG_LOAD(group->nranks) <= nranks ||
             NG_LOAD(group->group_rank) < 0 ||
             (device >= 0 && NG_LOAD(group->device) >= 0 && NG_LOAD(group->device) != device))
@@ -128,8 +128,8 @@ static void note_devices(const struct ng_call *call)
     if (!creation->unique_ids || atomic_load(&drives_several))
         return;
     uint64_t id = ng_group_id_unique(creation->unique_ids, creation->unique_id_count);
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
-        const struct ng_box_group *group = ng_comm_at(i)->group;
+    NG_EACH_COMM (comm) {
+        const struct ng_box_group *group = comm->group;
         if (NG_LOAD(group->id) == id && NG_LOAD(group->group_rank) != creation->rank &&
             ng_group_state_is_open(NG_LOAD(group->state)))
             atomic_store(&drives_several, true);

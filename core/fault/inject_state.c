@@ -13,6 +13,7 @@
 #include "core/fault/fault_match.h"
 #include "core/nccl/call.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 #define PUT_OFF_MAX 16u
@@ -72,11 +73,9 @@ static bool is_delayed(const void *handle)
 {
     uint32_t used = atomic_load(&delays_used);
 
-    for (uint32_t i = 0; i < used; i++)
-        if (atomic_load(&delays[i].handle) == handle &&
-            atomic_load(&delays[i].until_mono_ns) > ng_clock_mono_ns())
-            return true;
-    return false;
+    return NG_ANY(delay, delays, used,
+                  atomic_load(&delay->handle) == handle &&
+                      atomic_load(&delay->until_mono_ns) > ng_clock_mono_ns());
 }
 
 int ng_inject_state_answer(const void *handle, int error)

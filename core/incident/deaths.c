@@ -25,6 +25,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/verdict/verdict.h"
 
 #define DEATH_CHECK_NS        (100 * NG_MS)
@@ -92,14 +93,11 @@ static bool something_pending(int64_t for_ns)
     int64_t now = ng_clock_mono_ns();
     uint32_t groups = NG_LOAD(box->header->group_used), threads = NG_LOAD(box->header->thread_used);
 
-    for (uint32_t i = 0; i < groups; i++)
-        if (NG_LOAD(box->groups[i].pending_record) &&
-            NG_LOAD(box->groups[i].pending_age_ns) >= for_ns)
+    NG_EACH (group, box->groups, groups)
+        if (NG_LOAD(group->pending_record) && NG_LOAD(group->pending_age_ns) >= for_ns)
             return true;
-    for (uint32_t i = 0; i < threads; i++)
-        if (NG_LOAD(box->threads[i].op) && now - NG_LOAD(box->threads[i].since_mono_ns) >= for_ns)
-            return true;
-    return false;
+    return NG_ANY(one, box->threads, threads,
+                  NG_LOAD(one->op) && now - NG_LOAD(one->since_mono_ns) >= for_ns);
 }
 
 /* Are watchdogs that have not looked since the newest end still waited for? What they show may be
@@ -335,10 +333,8 @@ void ng_deaths_check(void)
     }
     /* With many processes a check takes long; it must not use all of this thread's time. */
     int64_t pause_ns = LOOK_SHARE * (ng_clock_mono_ns() - now);
-    if (pause_ns > NG_S)
-        pause_ns = NG_S;
-    if (own.next_death_check_ns < now + pause_ns)
-        own.next_death_check_ns = now + pause_ns;
+    pause_ns = NG_MIN(pause_ns, NG_S);
+    own.next_death_check_ns = NG_MAX(own.next_death_check_ns, now + pause_ns);
 }
 
 bool ng_deaths_are_due(int64_t *ret_due_ns)
@@ -349,8 +345,7 @@ bool ng_deaths_are_due(int64_t *ret_due_ns)
     *ret_due_ns = is_unanswered() ? own.next_remote_error_check_ns
                   : looks         ? own.next_death_check_ns
                                   : INT64_MAX;
-    if (clock_ns < *ret_due_ns)
-        *ret_due_ns = clock_ns;
+    *ret_due_ns = NG_MIN(*ret_due_ns, clock_ns);
     return *ret_due_ns != INT64_MAX;
 }
 

@@ -29,6 +29,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/verdict/affected_groups.h"
 #include "core/watchdog/watchdog.h"
 
@@ -171,12 +172,9 @@ bool ng_claim_asks_driver(const struct ng_alarm *alarm)
  * again. */
 static bool rests_here(uint64_t group_id)
 {
-    for (uint32_t i = 0, count = ng_comm_count(); group_id && i < count; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (NG_LOAD(comm->group->id) == group_id && NG_LOAD(comm->group->rests) == NG_REST_OWN)
-            return true;
-    }
-    return !group_id && ng_deadline_rests(NULL);
+    return group_id ? NG_FIND_COMM(comm, NG_LOAD(comm->group->id) == group_id &&
+                                             NG_LOAD(comm->group->rests) == NG_REST_OWN) != NULL
+                    : ng_deadline_rests(NULL);
 }
 
 /* Did the verdict on a deadline elsewhere already report this very call, while it also waited here?
@@ -254,11 +252,9 @@ static bool may_be_over(const struct ng_alarm *alarm, const struct ng_view *view
         verdict->group_id != alarm->group_id || verdict->seq != alarm->seq ||
         !ng_op_is_symmetric(verdict->op))
         return true;
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->groups[view->members[i].group].id == alarm->group_id &&
-            view->members[i].entered < alarm->seq)
-            return false;
-    return true;
+    return !NG_ANY(member, view->members, view->member_count,
+                   view->groups[member->group].id == alarm->group_id &&
+                       member->entered < alarm->seq);
 }
 
 /* A rank of another host that neither answers nor arrives may be frozen: the other processes of its
@@ -272,10 +268,8 @@ static bool may_be_frozen(const struct ng_alarm *alarm, const struct ng_verdict 
         return true;
     if (verdict->kind != NG_KIND_MISSING_RANK)
         return false;
-    for (uint32_t i = 0; i < verdict->culprit_count; i++)
-        if (verdict->culprits[i].quiet_ns && verdict->culprits[i].quiet_ns < NEIGHBOURS_NS)
-            return true;
-    return false;
+    return NG_ANY(culprit, verdict->culprits, verdict->culprit_count,
+                  culprit->quiet_ns && culprit->quiet_ns < NEIGHBOURS_NS);
 }
 
 /* A rank that is slow inside the call may leave it and then hold up the others elsewhere. */
@@ -313,8 +307,7 @@ static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *
     if (alarm->level == NG_INCIDENT_TIMEOUT &&
         alarm->age_ns > ng_deadline_of_group(alarm->group_id, alarm->op) + LOOKS_LATE_NS)
         return false;
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         const struct ng_view_process *process = &view->processes[member->process];
         bool known = member->edge_count && member->edges_age_ns < NG_EDGES_TOGETHER_NS;
         if (view->groups[member->group].id != verdict->group_id || !member->pending_record)

@@ -34,6 +34,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 #define BUSY_ROUND_MS 50
@@ -182,8 +183,7 @@ bool ng_response_is_own(const struct ng_incident *incident)
 
 void ng_response_done(enum ng_incident_source source, uint64_t epoch)
 {
-    if (epoch > own.seen_epoch[source])
-        own.seen_epoch[source] = epoch;
+    own.seen_epoch[source] = NG_MAX(own.seen_epoch[source], epoch);
 }
 
 /* Wait for a moment during an incident; the abort of an earlier one may still be under way. */

@@ -11,6 +11,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 /* Take a view of the whole job or of this host. */
 int ng_snapshot_take(enum ng_snapshot_range range, struct ng_view *ret_view)
@@ -24,10 +25,7 @@ int ng_snapshot_take(enum ng_snapshot_range range, struct ng_view *ret_view)
                                          : board->ops->view_host(board, ret_view);
     /* Without a board, or if our box is no longer where the board looks, this process is added all
      * the same. */
-    bool self = false;
-    for (uint32_t i = 0; i < ret_view->process_count; i++)
-        self |= ret_view->processes[i].self;
-    if (!error && !self) {
+    if (!error && !NG_ANY(process, ret_view->processes, ret_view->process_count, process->self)) {
         error = ng_view_add_box(ret_view, &ng_guard.box, NG_LIFE_RUNNING, ng_clock_mono_ns(),
                                 "this process");
         if (!error)
@@ -47,9 +45,9 @@ int ng_snapshot_at_job(struct ng_view *ret_view)
 /* The global rank of this process as messages name it. */
 int ng_snapshot_own_rank(const struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->processes[view->members[i].process].self)
-            return ng_view_rank(view, &view->members[i]);
+    NG_EACH (member, view->members, view->member_count)
+        if (view->processes[member->process].self)
+            return ng_view_rank(view, member);
     return ng_guard.launch.rank;
 }
 

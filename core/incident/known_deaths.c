@@ -8,6 +8,7 @@
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
 #include "core/runtime/runtime.h"
+#include "core/util/macros.h"
 
 #define CLOCK_STEP_NS                                                                              \
     (2 * NG_S) /* a round of this thread including its work; a longer gap means the process was    \
@@ -89,9 +90,9 @@ void ng_known_deaths_note(const struct ng_incident *incident)
 /* Are deadlines paused for the group or, if this process is not a member, for the job? */
 static bool clock_rests(void)
 {
-    for (uint32_t i = 0, count = ng_comm_count(); i < count; i++)
-        if (NG_LOAD(ng_comm_at(i)->group->id) == death_clock.group)
-            return ng_deadline_rests(ng_comm_at(i));
+    NG_EACH_COMM (comm)
+        if (NG_LOAD(comm->group->id) == death_clock.group)
+            return ng_deadline_rests(comm);
     return ng_deadline_rests(NULL);
 }
 
@@ -124,8 +125,7 @@ static int64_t waited_for_end(const struct ng_verdict *verdict)
     int64_t gone_ns = verdict->gave_up_ns;
 
     for (uint32_t i = 0; i < verdict->culprit_count; i++)
-        if (verdict->culprits[i].gone_ns > gone_ns)
-            gone_ns = verdict->culprits[i].gone_ns;
+        gone_ns = NG_MAX(gone_ns, verdict->culprits[i].gone_ns);
     return gone_ns && gone_ns < verdict->stalled_ns ? gone_ns : verdict->stalled_ns;
 }
 

@@ -24,6 +24,7 @@
 #include "core/report/report.h"
 #include "core/runtime/runtime.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/watchdog/watchdog.h"
 
 /* Protects the last verdict. Nests inside nothing; held only to copy, by guard threads alone. */
@@ -75,12 +76,10 @@ static bool has_ended(const struct ng_comm *comm)
 static bool is_reported(const struct ng_comm *comm)
 {
     uint32_t state = atomic_load_explicit(&comm->group->state, memory_order_acquire);
-    uint32_t count = ng_comm_count();
 
     if (state == NG_GROUP_FREE || state == NG_GROUP_FAILED || !NG_LOAD(comm->group->id))
         return false;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_comm *other = ng_comm_at(i);
+    NG_EACH_COMM (other) {
         /* If several are being created at once, none knows its rank yet. */
         bool goes_first = has_ended(comm) ? !has_ended(other) || other->slot > comm->slot
                                           : !has_ended(other) && other->slot < comm->slot;
@@ -105,15 +104,22 @@ static void put_group(struct ng_exposition *out, const struct ng_comm *comm)
     ng_exposition_value(out, 1);
 }
 
+/* A sample of a group with one more label. */
+static void put_value(struct ng_exposition *out, const struct ng_comm *comm, const char *label,
+                      const char *text, uint64_t value)
+{
+    put_group_sample(out, comm);
+    ng_exposition_label(out, label, text);
+    ng_exposition_value(out, value);
+}
+
 static void put_counts(struct ng_exposition *out, const struct ng_comm *comm, bool bytes)
 {
     for (unsigned op = 0; op < NG_COMM_COUNTED_OPS; op++) {
-        if (!NG_LOAD(comm->totals.ops[op].calls))
-            continue;
-        put_group_sample(out, comm);
-        ng_exposition_label(out, "op", ng_op_name(op));
-        ng_exposition_value(out, bytes ? NG_LOAD(comm->totals.ops[op].bytes)
-                                       : NG_LOAD(comm->totals.ops[op].calls));
+        const struct ng_comm_count *count = &comm->totals.ops[op];
+        if (NG_LOAD(count->calls))
+            put_value(out, comm, "op", ng_op_name(op),
+                      bytes ? NG_LOAD(count->bytes) : NG_LOAD(count->calls));
     }
 }
 
@@ -133,25 +139,17 @@ static void put_uncounted(struct ng_exposition *out, const struct ng_comm *comm)
     ng_exposition_value(out, NG_LOAD(comm->totals.unseen));
 }
 
-static void put_state(struct ng_exposition *out, const struct ng_comm *comm, const char *state,
-                      uint64_t value)
-{
-    put_group_sample(out, comm);
-    ng_exposition_label(out, "state", state);
-    ng_exposition_value(out, value);
-}
-
 static void put_last_collective(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_state(out, comm, "entered", NG_LOAD(comm->group->entered));
-    put_state(out, comm, "started", NG_LOAD(comm->group->started));
-    put_state(out, comm, "completed", NG_LOAD(comm->group->completed));
+    put_value(out, comm, "state", "entered", NG_LOAD(comm->group->entered));
+    put_value(out, comm, "state", "started", NG_LOAD(comm->group->started));
+    put_value(out, comm, "state", "completed", NG_LOAD(comm->group->completed));
 }
 
 static void put_last_send_recv(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_state(out, comm, "entered", NG_LOAD(comm->group->p2p_entered));
-    put_state(out, comm, "completed", NG_LOAD(comm->group->p2p_completed));
+    put_value(out, comm, "state", "entered", NG_LOAD(comm->group->p2p_entered));
+    put_value(out, comm, "state", "completed", NG_LOAD(comm->group->p2p_completed));
 }
 
 static void put_pending_time(struct ng_exposition *out, const struct ng_comm *comm)
@@ -170,12 +168,8 @@ static void put_pending_works(struct ng_exposition *out, const struct ng_comm *c
 
 static void put_stalls(struct ng_exposition *out, const struct ng_comm *comm)
 {
-    put_group_sample(out, comm);
-    ng_exposition_label(out, "level", "suspect");
-    ng_exposition_value(out, NG_LOAD(comm->totals.stalls.suspects));
-    put_group_sample(out, comm);
-    ng_exposition_label(out, "level", "timeout");
-    ng_exposition_value(out, NG_LOAD(comm->totals.stalls.timeouts));
+    put_value(out, comm, "level", "suspect", NG_LOAD(comm->totals.stalls.suspects));
+    put_value(out, comm, "level", "timeout", NG_LOAD(comm->totals.stalls.timeouts));
 }
 
 static void put_straggler(struct ng_exposition *out, const struct ng_comm *comm)
@@ -197,21 +191,11 @@ static void put_registration(struct ng_exposition *out, const struct ng_comm *co
 
     if (!ng_registrations_count(comm, &count))
         return;
-    const struct {
-        const char *what;
-        uint64_t value;
-    } values[] = {
-        {"made", count.made},
-        {"ended", count.ended},
-        {"ended_with_group", count.ended_with_group},
-        {"failed", count.failed},
-        {"deferred", count.deferred},
-    };
-    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-        put_group_sample(out, comm);
-        ng_exposition_label(out, "what", values[i].what);
-        ng_exposition_value(out, values[i].value);
-    }
+    put_value(out, comm, "what", "made", count.made);
+    put_value(out, comm, "what", "ended", count.ended);
+    put_value(out, comm, "what", "ended_with_group", count.ended_with_group);
+    put_value(out, comm, "what", "failed", count.failed);
+    put_value(out, comm, "what", "deferred", count.deferred);
 }
 
 static void put_held(struct ng_exposition *out, const struct ng_comm *comm)
@@ -230,12 +214,8 @@ static void put_registered_bytes(struct ng_exposition *out, const struct ng_comm
 
     if (!ng_registrations_count(comm, &count))
         return;
-    put_group_sample(out, comm);
-    ng_exposition_label(out, "registered", "yes");
-    ng_exposition_value(out, count.registered_bytes);
-    put_group_sample(out, comm);
-    ng_exposition_label(out, "registered", "no");
-    ng_exposition_value(out, count.bytes - count.registered_bytes);
+    put_value(out, comm, "registered", "yes", count.registered_bytes);
+    put_value(out, comm, "registered", "no", count.bytes - count.registered_bytes);
 }
 
 static void put_registration_time(struct ng_exposition *out, const struct ng_comm *comm)
@@ -271,13 +251,11 @@ static const struct {
 
 static void put_groups(struct ng_exposition *out)
 {
-    uint32_t count = ng_comm_count();
-
-    for (size_t i = 0; i < sizeof(group_families) / sizeof(group_families[0]); i++) {
-        ng_exposition_family(out, group_families[i].metric);
-        for (uint32_t j = 0; j < count; j++)
-            if (is_reported(ng_comm_at(j)))
-                group_families[i].put(out, ng_comm_at(j));
+    NG_EACH (family, group_families, NG_COUNT(group_families)) {
+        ng_exposition_family(out, family->metric);
+        NG_EACH_COMM (comm)
+            if (is_reported(comm))
+                family->put(out, comm);
     }
 }
 
@@ -335,7 +313,7 @@ static void put_lost(struct ng_exposition *out)
     };
 
     ng_exposition_family(out, NG_METRIC_lost_total);
-    for (size_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(lost); i++) {
         put_sample(out);
         ng_exposition_label(out, "what", lost[i].what);
         ng_exposition_value(out, lost[i].count);
@@ -348,9 +326,8 @@ void ng_metrics_keep_verdict(enum ng_verdict_kind kind, const char *line, bool t
     struct last_verdict last = {.kind = kind, .timeout = timeout};
 
     ng_report_line_culprits(line, last.culprits, sizeof(last.culprits));
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     last_verdict = last;
-    pthread_mutex_unlock(&lock);
 }
 
 void ng_metrics_after_fork(void)

@@ -39,10 +39,9 @@ static bool may_abort(const struct ng_command *command)
         return true;
     if (ng_deadline_policy(command->group_id, NG_OP_NONE) == NG_ON_TIMEOUT_LOG)
         return false;
-    for (uint32_t i = 0, count = ng_comm_count(); !command->group_id && i < count; i++)
-        if (ng_deadline_policy(NG_LOAD(ng_comm_at(i)->group->id), NG_OP_NONE) == NG_ON_TIMEOUT_LOG)
-            return false;
-    return true;
+    return command->group_id ||
+           !NG_FIND_COMM(comm, ng_deadline_policy(NG_LOAD(comm->group->id), NG_OP_NONE) ==
+                                   NG_ON_TIMEOUT_LOG);
 }
 
 static void obey_abort(const struct ng_command *command)

@@ -26,6 +26,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/view/view.h"
 
@@ -125,6 +126,16 @@ static bool await(struct slot *slot)
     return !atomic_compare_exchange_strong(&slot->state, &state, GIVEN_UP);
 }
 
+/* The result of a request of which nothing else is needed. */
+static int collect(struct slot *slot)
+{
+    if (!await(slot))
+        return -ETIMEDOUT;
+    int result = slot->result;
+    free_slot(slot);
+    return result;
+}
+
 int ng_program_request_put(const char *key, const void *data, size_t bytes,
                            int64_t deadline_mono_ns)
 {
@@ -148,11 +159,7 @@ int ng_program_request_put_for(const char *key, const void *data, size_t bytes, 
         memcpy(slot->data, data, bytes);
     slot->bytes = bytes;
     slot->keep_ns = keep_ns;
-    if (!await(slot))
-        return -ETIMEDOUT;
-    result = slot->result;
-    free_slot(slot);
-    return result;
+    return collect(slot);
 }
 
 int ng_program_request_meet(const char *prefix, uint32_t first, uint32_t count,
@@ -169,11 +176,7 @@ int ng_program_request_meet(const char *prefix, uint32_t first, uint32_t count,
     strcpy(slot->key, prefix);
     slot->first = first;
     slot->count = count;
-    if (!await(slot))
-        return -ETIMEDOUT;
-    result = slot->result;
-    free_slot(slot);
-    return result;
+    return collect(slot);
 }
 
 int ng_program_request_get(const char *key, void *ret_data, size_t room, size_t *ret_bytes,
@@ -241,11 +244,7 @@ int ng_program_request_dump(const char *folder, int64_t deadline_mono_ns)
     if (!slot)
         return result;
     strcpy(slot->data, folder);
-    if (!await(slot))
-        return -ETIMEDOUT;
-    result = slot->result;
-    free_slot(slot);
-    return result;
+    return collect(slot);
 }
 
 int ng_program_request_quitters(uint64_t group_id, int64_t deadline_mono_ns, bool *ret_any)
@@ -328,15 +327,6 @@ static int step_get(struct slot *slot, struct ng_board *board, int64_t now)
 
 /* ---- The incident thread: ranks that have left ---- */
 
-/* NULL: not known. */
-static const char *own_host(const struct ng_view *view)
-{
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].self)
-            return view->processes[i].host;
-    return NULL;
-}
-
 /* How many ranks of the group on this host have aborted their communicator, or ended without
  * destroying it: NCCL waits for no others. */
 static uint32_t count_quitters(const struct ng_view *view, uint64_t group_id)
@@ -344,11 +334,12 @@ static uint32_t count_quitters(const struct ng_view *view, uint64_t group_id)
     uint32_t group = ng_view_find_group(view, group_id), count = 0, found = 0;
     const struct ng_view_member *members =
         group != UINT32_MAX ? ng_view_members(view, group, &count) : NULL;
-    const char *host = own_host(view);
+    const struct ng_view_process *self =
+        NG_FIND(process, view->processes, view->process_count, process->self);
 
     for (uint32_t i = 0; members && i < count; i++) {
         const struct ng_view_process *process = &view->processes[members[i].process];
-        if (!host || strcmp(process->host, host) == 0)
+        if (!self || strcmp(process->host, self->host) == 0)
             found += members[i].state == NG_GROUP_ABORTED ||
                      (members[i].state != NG_GROUP_DESTROYED && ng_life_is_gone(process->life));
     }
@@ -462,8 +453,7 @@ static int pass_there(struct ng_board *board, const char *prefix, uint32_t *firs
         if (error)
             return error;
         uint32_t reached = ~there ? (uint32_t)__builtin_ctzll(~there) : 64;
-        if (reached > batch)
-            reached = batch;
+        reached = NG_MIN(reached, batch);
         *first += reached;
         *count -= reached;
         if (reached < batch)
@@ -530,8 +520,7 @@ static int find_missing(struct slot *slot, struct ng_board *board)
     for (uint32_t first = 0; first < barrier->nranks; first += NG_BOARD_HAVE_MAX) {
         uint32_t count = barrier->nranks - first;
         uint64_t there;
-        if (count > NG_BOARD_HAVE_MAX)
-            count = NG_BOARD_HAVE_MAX;
+        count = NG_MIN(count, NG_BOARD_HAVE_MAX);
         int error = board->ops->have(board, prefix, first, count, &there);
         if (error)
             return error;
@@ -569,10 +558,7 @@ static int judge_barrier(struct slot *slot, struct ng_board *board, int64_t now)
         slot->outcome.missing = 0; /* the outcome is not known */
         return -ETIMEDOUT;
     }
-    if (!error)
-        error = find_missing(slot, board);
-    if (!error)
-        error = put_outcome(slot, board, now);
+    error = error ?: find_missing(slot, board) ?: put_outcome(slot, board, now);
     if (error)
         return error;
     int result = end_barrier(slot, board);
@@ -585,9 +571,7 @@ static int step_barrier(struct slot *slot, struct ng_board *board, int64_t now)
 {
     struct barrier *barrier = &slot->barrier;
 
-    int error = barrier->arrived ? 0 : arrive(slot, board, now);
-    if (!error)
-        error = fetch_outcome(slot, board);
+    int error = (barrier->arrived ? 0 : arrive(slot, board, now)) ?: fetch_outcome(slot, board);
     if (!error)
         return end_barrier(slot, board);
     if (error == -ENOENT && barrier->rank == 0) {
@@ -646,8 +630,7 @@ int ng_program_request_serve(bool news)
 {
     int64_t next_ns = INT64_MAX;
 
-    for (unsigned i = 0; i < SLOTS; i++) {
-        struct slot *slot = &slots[i];
+    NG_EACH (slot, slots, SLOTS) {
         uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
         int64_t now = ng_clock_mono_ns();
         if (state == GIVEN_UP)
@@ -667,8 +650,7 @@ int ng_program_request_serve(bool news)
             if (slot->next_ns > slot->deadline_ns && now < slot->deadline_ns)
                 slot->next_ns = slot->deadline_ns;
         }
-        if (slot->next_ns < next_ns)
-            next_ns = slot->next_ns;
+        next_ns = NG_MIN(next_ns, slot->next_ns);
     }
     if (next_ns == INT64_MAX)
         return -1;

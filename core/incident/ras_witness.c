@@ -17,6 +17,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define PLACE       "NCCL's RAS"
 #define ASK_NS      (1500 * NG_MS) /* RAS is told to wait for its own peers for one second of it */
@@ -52,12 +53,11 @@ static bool is_of_our_job(const struct ng_ras_answer *answer)
 {
     int pid = getpid();
 
-    for (uint32_t c = 0; c < answer->count; c++) {
-        const struct ng_ras_communicator *communicator = &answer->communicators[c];
+    NG_EACH (communicator, answer->communicators, answer->count) {
         if (communicator->partial)
             return true;
-        for (uint32_t i = 0; i < communicator->rank_count; i++)
-            if (communicator->ranks[i].pid == pid)
+        NG_EACH (rank, communicator->ranks, communicator->rank_count)
+            if (rank->pid == pid)
                 return true;
     }
     return false;

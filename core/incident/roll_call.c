@@ -17,6 +17,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/verdict/init_mismatch.h"
 
@@ -96,6 +97,10 @@ static void add_present(struct ng_text *text, const struct ng_view_index *proces
 static void say_where(const struct ng_view_index *processes, const struct ng_wait *wait,
                       const struct ng_absentee *absentee, char ret_where[PLACE_BYTES])
 {
+    static const char *const ends[] = {[NG_LIFE_DEAD] = "dead",
+                                       [NG_LIFE_EXITED] = "left",
+                                       [NG_LIFE_STOPPED] = "frozen",
+                                       [NG_LIFE_ENDED_BY_GUARD] = "ended by its guard"};
     struct ng_text text = {ret_where, 0, PLACE_BYTES};
     uint32_t process = UINT32_MAX;
 
@@ -108,26 +113,14 @@ static void say_where(const struct ng_view_index *processes, const struct ng_wai
         ng_text_add(&text, "no sign of it: not started, or it has not created a communicator yet");
         return;
     }
-    switch (processes->view->processes[process].life) {
-    case NG_LIFE_DEAD:
-        ng_text_add(&text, "dead");
-        return;
-    case NG_LIFE_EXITED:
-        ng_text_add(&text, "left");
-        return;
-    case NG_LIFE_STOPPED:
-        ng_text_add(&text, "frozen");
-        return;
-    case NG_LIFE_LOST:
+    enum ng_life life = processes->view->processes[process].life;
+    if (life == NG_LIFE_LOST)
         ng_text_add(&text, "on host %.63s, which sends no messages any more",
                     processes->view->processes[process].host);
+    else if (life < NG_COUNT(ends) && ends[life])
+        ng_text_add(&text, "%s", ends[life]);
+    if (text.used)
         return;
-    case NG_LIFE_ENDED_BY_GUARD:
-        ng_text_add(&text, "ended by its guard");
-        return;
-    default:
-        break;
-    }
     if (absentee->failed)
         ng_text_add(&text, "NCCL reported that it failed, ");
     else if (absentee->left_group)
@@ -215,9 +208,8 @@ int ng_roll_call_line(const struct ng_view_index *processes, const struct ng_wai
 
     ret_line[0] = '\0';
     *ret_level = NG_LOG_WARN;
-    int error = gather_places(processes, wait, arena, places, &count);
-    if (!error)
-        error = gather_arrived(view, wait, arena, &arrived, &arrived_count);
+    int error = gather_places(processes, wait, arena, places, &count)
+                    ?: gather_arrived(view, wait, arena, &arrived, &arrived_count);
     if (error)
         return error;
     int64_t tenths = wait->age_ns / (NG_S / 10);
@@ -346,9 +338,8 @@ static void tell(const struct ng_view *view)
     uint32_t told = 0;
 
     /* Other ranks may have arrived a little later than this one and wait as well. */
-    int error = ng_wait_graph_find(view, ng_guard.config.suspect_ns / 2, &arena, &waits);
-    if (!error)
-        error = ng_view_index_find(view, &arena, &processes);
+    int error = ng_wait_graph_find(view, ng_guard.config.suspect_ns / 2, &arena, &waits)
+                    ?: ng_view_index_find(view, &arena, &processes);
     for (uint32_t w = 0; w < waits.count && !error && told < LINES_MAX; w++) {
         const struct ng_wait *wait = &waits.waits[w];
         bool roll = wait->type == NG_WAIT_CREATE || wait->type == NG_WAIT_HOST || wait->cold ||

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/verdict/straggler.h"
 
@@ -37,12 +38,10 @@ static bool is_own(const struct ng_view *view, uint32_t group, bool *ret_whole)
 {
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
-    bool own = false;
 
-    for (uint32_t i = 0; members && i < count; i++)
-        own |= view->processes[members[i].process].self && members[i].state == NG_GROUP_READY;
     *ret_whole = view->groups[group].nranks <= (int)view->groups[group].member_count;
-    return own;
+    return NG_ANY(member, members, count,
+                  view->processes[member->process].self && member->state == NG_GROUP_READY);
 }
 
 bool ng_straggler_monitor_keep(const struct ng_view *view, int64_t now_mono_ns)
@@ -77,16 +76,11 @@ bool ng_straggler_monitor_keep(const struct ng_view *view, int64_t now_mono_ns)
 
 bool ng_straggler_monitor_find(uint64_t group_id, struct ng_slow_rank *ret_late)
 {
-    bool found = false;
-
-    pthread_mutex_lock(&lock);
-    for (uint32_t i = 0; i < kept_count && !found; i++) {
-        found = kept[i].group_id == group_id;
-        if (found)
-            *ret_late = kept[i];
-    }
-    pthread_mutex_unlock(&lock);
-    return found;
+    NG_HOLD(&lock);
+    const struct ng_slow_rank *late = NG_FIND(slow, kept, kept_count, slow->group_id == group_id);
+    if (late)
+        *ret_late = *late;
+    return late;
 }
 
 void ng_straggler_monitor_after_fork(void)

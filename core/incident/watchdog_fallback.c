@@ -14,6 +14,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/watchdog/watchdog.h"
 
 #define WATCHDOG_SILENCE_NS (5 * NG_S)
@@ -52,8 +53,7 @@ void ng_watchdog_fallback_check(void)
     struct ng_watchdog_activity at;
 
     own.stood_in_ns = now;
-    if (step > STEP_NS)
-        step = STEP_NS;
+    step = NG_MIN(step, STEP_NS);
     if (watched != own.watched_ns) {
         own.watched_ns = watched;
         own.silence_ns = 0;

@@ -147,21 +147,11 @@ bool ng_lifecycle_start(void)
     atomic_fetch_add(&ng_guard.generation, 1);
     ng_check_start();
     ng_rules_file_start();
-    error = ng_policy_start();
-    if (!error)
-        error = ng_io_workers_start();
-    if (!error)
-        error = ng_log_writer_start();
+    error = ng_policy_start() ?: ng_io_workers_start() ?: ng_log_writer_start();
     if (!error)
         ng_dump_pipe_start();
-    if (!error)
-        error = ng_incident_start();
-    if (!error)
-        error = ng_watchdog_start();
-    if (!error)
-        error = ng_monitor_start();
-    if (!error)
-        error = ng_frame_symbolizer_start();
+    error = error ?: ng_incident_start() ?: ng_watchdog_start();
+    error = error ?: ng_monitor_start() ?: ng_frame_symbolizer_start();
     if (!error && ng_guard.registers)
         error = ng_registrations_start();
     if (error) {

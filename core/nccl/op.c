@@ -8,6 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/util/macros.h"
+
 const struct ng_op_info ng_op_table[NG_OP_LIMIT] = {
 #define NG_OP(number, name, class, fields) [number] = {#name, NG_CLASS_##class, fields},
 #include "core/nccl/op.def"
@@ -60,10 +62,7 @@ static const struct cuda_error {
 
 static const struct cuda_error *find_cuda_error(int error)
 {
-    for (size_t i = 0; i < sizeof(cuda_errors) / sizeof(cuda_errors[0]); i++)
-        if (cuda_errors[i].error == error)
-            return &cuda_errors[i];
-    return NULL;
+    return NG_FIND(cuda_error, cuda_errors, NG_COUNT(cuda_errors), cuda_error->error == error);
 }
 
 const char *ng_op_name(unsigned op)
@@ -75,14 +74,14 @@ const char *ng_op_name(unsigned op)
 
 const char *ng_dtype_name(int dtype)
 {
-    if (dtype < 0 || dtype >= (int)(sizeof(dtypes) / sizeof(dtypes[0])))
+    if (dtype < 0 || dtype >= (int)NG_COUNT(dtypes))
         return "unknown";
     return dtypes[dtype].name;
 }
 
 unsigned ng_dtype_bytes(int dtype)
 {
-    if (dtype < 0 || dtype >= (int)(sizeof(dtypes) / sizeof(dtypes[0])))
+    if (dtype < 0 || dtype >= (int)NG_COUNT(dtypes))
         return 0;
     return dtypes[dtype].bytes;
 }
@@ -91,14 +90,14 @@ const char *ng_redop_name(int redop)
 {
     if (redop < 0)
         return "unknown";
-    if (redop >= (int)(sizeof(redops) / sizeof(redops[0])))
+    if (redop >= (int)NG_COUNT(redops))
         return "custom";
     return redops[redop];
 }
 
 const char *ng_result_name(int result)
 {
-    if (result < 0 || result >= (int)(sizeof(results) / sizeof(results[0])))
+    if (result < 0 || result >= (int)NG_COUNT(results))
         return "unknown";
     return results[result];
 }

@@ -29,6 +29,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 /* A thread that stays in NCCL longer is blocked there, unless it has had no processor to leave it.
@@ -354,22 +355,21 @@ static void sort_condemned(struct order *order)
 
 static void condemn_all(struct order *order)
 {
-    uint32_t comms = ng_comm_count();
     struct ng_comm *parent;
 
-    for (uint32_t i = 0; i < comms; i++)
-        if (is_meant(order, ng_comm_at(i)))
-            condemn(order, ng_comm_at(i));
+    NG_EACH_COMM (comm)
+        if (is_meant(order, comm))
+            condemn(order, comm);
     /* A child that is being created has no handle yet: only its parent's abort ends the call, and
      * that ends all children that are being created from the parent. */
     for (uint32_t i = 0, count = order->count; i < count; i++)
         if (!atomic_load(&ng_comm_at(order->condemned[i])->handle) &&
             (parent = atomic_load(&ng_comm_at(order->condemned[i])->making.parent)))
             condemn(order, parent);
-    for (uint32_t i = 0; i < comms; i++)
-        if (is_being_made(ng_comm_at(i)) && (parent = atomic_load(&ng_comm_at(i)->making.parent)) &&
+    NG_EACH_COMM (comm)
+        if (is_being_made(comm) && (parent = atomic_load(&comm->making.parent)) &&
             ng_comm_is_condemned(parent))
-            condemn(order, ng_comm_at(i));
+            condemn(order, comm);
     sort_condemned(order);
 }
 
@@ -422,14 +422,10 @@ static void tell_stuck(struct order *order)
 /* A communicator of the order that the program is ending itself; NULL none. */
 static const struct ng_comm *left_to_program(const struct order *order)
 {
-    for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (atomic_load(&comm->fate) == NG_FATE_PROGRAM_ENDS && lives(comm) &&
-            atomic_load(&comm->group->created_mono_ns) <= order->begun_mono_ns &&
-            is_meant(order, comm))
-            return comm;
-    }
-    return NULL;
+    return NG_FIND_COMM(comm,
+                        atomic_load(&comm->fate) == NG_FATE_PROGRAM_ENDS && lives(comm) &&
+                            atomic_load(&comm->group->created_mono_ns) <= order->begun_mono_ns &&
+                            is_meant(order, comm));
 }
 
 /* Sleep for a moment. False: timed out. */
@@ -497,8 +493,7 @@ static void *attend(void *unused)
 /* Is there a communicator to abort or to wait for? */
 static bool has_any(const struct order *order)
 {
-    for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
+    NG_EACH_COMM (comm) {
         if (lives(comm) && ng_comm_is_let_live(comm) && is_meant(order, comm))
             return true;
     }
@@ -508,13 +503,9 @@ static bool has_any(const struct order *order)
 /* A communicator of the order that its NCCL release does not allow to be aborted now; NULL none. */
 static const struct ng_comm *forbidden(const struct order *order)
 {
-    for (uint32_t i = 0, comms = ng_comm_count(); i < comms; i++) {
-        const struct ng_comm *comm = ng_comm_at(i);
-        if (is_being_made(comm) && !atomic_load(&comm->mode.nonblocking) && is_meant(order, comm) &&
-            ng_init_abort_unsafe(atomic_load(&comm->nccl)->version))
-            return comm;
-    }
-    return NULL;
+    return NG_FIND_COMM(comm, is_being_made(comm) && !atomic_load(&comm->mode.nonblocking) &&
+                                  is_meant(order, comm) &&
+                                  ng_init_abort_unsafe(atomic_load(&comm->nccl)->version));
 }
 
 /* Take an unused order; NULL all are in use. */
@@ -676,8 +667,7 @@ static void describe(const struct order *order, const struct ng_comm *comm, enum
 
 bool ng_abort_stuck(struct ng_abort_stuck *ret_stuck)
 {
-    for (uint32_t i = 0; i < ORDERS; i++) {
-        const struct order *order = &orders[i];
+    NG_EACH (order, orders, ORDERS) {
         if (!atomic_load(&order->stuck) || order->origin != NG_ABORT_POLICY)
             continue;
         const struct ng_comm *worst = left_to_program(order);

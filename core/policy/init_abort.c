@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+#include "core/util/macros.h"
+
 static const struct {
     int from, below;
     const char *why;
@@ -18,8 +20,8 @@ static const struct {
 
 const char *ng_init_abort_unsafe(int version)
 {
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (version > 0 && version >= rows[i].from && version < rows[i].below)
-            return rows[i].why;
+    NG_EACH (row, rows, NG_COUNT(rows))
+        if (version > 0 && version >= row->from && version < row->below)
+            return row->why;
     return NULL;
 }

@@ -17,6 +17,7 @@
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define PATIENCE_NS (2 * NG_S) /* for running ranks to begin to end themselves */
 #define ABORT_NS    NG_S       /* between SIGABRT and SIGKILL */
@@ -62,10 +63,9 @@ static bool is_stopped(const struct ng_box *box)
 /* When the process was sent SIGABRT, 0 not yet; NULL: no room to record it. */
 static int64_t *aborted_at(struct round *round, const struct ng_box_header *header)
 {
-    for (unsigned i = 0; i < round->aborted_count; i++)
-        if (round->aborted[i].pid == header->pid &&
-            round->aborted[i].start_ticks == header->start_ticks)
-            return &round->aborted[i].since_mono_ns;
+    NG_EACH (entry, round->aborted, round->aborted_count)
+        if (entry->pid == header->pid && entry->start_ticks == header->start_ticks)
+            return &entry->since_mono_ns;
     if (round->aborted_count == NAMED)
         return NULL;
     struct aborted *one = &round->aborted[round->aborted_count++];

@@ -26,6 +26,7 @@
 #include "core/recorder/proc.h"
 #include "core/recorder/signature.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 #define GROUP_CAPACITY        NG_BOX_GROUPS_MAX
@@ -48,100 +49,55 @@ static size_t page_up(size_t bytes)
     return (bytes + 4095) & ~(size_t)4095;
 }
 
-/* Lay out the tables of call sites from `offset` on; returns their end. */
-static uint64_t lay_out_frames(struct ng_box_header *header, uint64_t offset, uint32_t records)
-{
-    header->frames_bytes = NG_BOX_FRAMES_BYTES;
-    header->frames_capacity = records;
-    header->frames_offset = offset;
-    header->module_bytes = NG_BOX_MODULE_BYTES;
-    header->module_capacity = MODULE_CAPACITY;
-    header->modules_offset =
-        header->frames_offset +
-        page_up((size_t)(records + header->kept_capacity) * NG_BOX_FRAMES_BYTES);
-    header->address_bytes = NG_BOX_ADDRESS_BYTES;
-    header->address_capacity = ADDRESS_CAPACITY;
-    header->addresses_offset = header->modules_offset + MODULE_CAPACITY * NG_BOX_MODULE_BYTES;
-    return header->addresses_offset + ADDRESS_CAPACITY * NG_BOX_ADDRESS_BYTES;
-}
-
-static uint64_t lay_out_python(struct ng_box_header *header, uint64_t offset, uint32_t records)
-{
-    header->python_bytes = NG_BOX_PYTHON_BYTES;
-    header->python_capacity = records;
-    header->python_offset = offset;
-    header->code_bytes = NG_BOX_CODE_BYTES;
-    header->code_capacity = CODE_CAPACITY;
-    header->codes_offset = header->python_offset +
-                           page_up((size_t)(records + header->kept_capacity) * NG_BOX_PYTHON_BYTES);
-    header->lines_capacity = LINES_CAPACITY;
-    header->lines_offset = header->codes_offset + CODE_CAPACITY * NG_BOX_CODE_BYTES;
-    return header->lines_offset + LINES_CAPACITY;
-}
-
 static void lay_out(struct ng_box_header *header, uint32_t records,
                     const struct ng_box_identity *identity)
 {
-    uint32_t faults = identity->faults;
+/* The next table of the file, from a page on, with room for `more` entries beyond its capacity. */
+#define PLACE(table, entry, each, count, more)                                                     \
+    do {                                                                                           \
+        header->entry##_bytes = (each);                                                            \
+        header->entry##_capacity = (count);                                                        \
+        header->table##_offset = at;                                                               \
+        at += page_up(((size_t)(count) + (more)) * (each));                                        \
+    } while (0)
+    uint64_t at = NG_BOX_HEADER_BYTES;
+    uint32_t kept = NG_MIN(records, NG_KEPT_MAX);
 
     header->magic = NG_BOX_MAGIC;
     header->version = NG_BOX_VERSION;
     header->header_bytes = sizeof(struct ng_box_header);
-    header->group_bytes = NG_BOX_GROUP_BYTES;
-    header->group_capacity = GROUP_CAPACITY;
-    header->thread_bytes = NG_BOX_THREAD_BYTES;
-    header->thread_capacity = THREAD_CAPACITY;
-    header->record_bytes = NG_BOX_RECORD_BYTES;
-    header->record_capacity = records;
-    header->kept_capacity = records < NG_KEPT_MAX ? records : NG_KEPT_MAX;
-    header->threads_offset = NG_BOX_HEADER_BYTES;
-    header->records_offset =
-        header->threads_offset + page_up(THREAD_CAPACITY * NG_BOX_THREAD_BYTES);
-    header->duration_bytes = NG_BOX_DURATION_BYTES;
-    header->duration_capacity = DURATION_CAPACITY;
-    header->durations_offset =
-        header->records_offset +
-        page_up((size_t)(records + header->kept_capacity) * NG_BOX_RECORD_BYTES);
-    header->sample_bytes = NG_BOX_SAMPLE_BYTES;
-    header->sample_capacity = SAMPLE_CAPACITY;
-    header->samples_offset =
-        header->durations_offset + page_up(DURATION_CAPACITY * NG_BOX_DURATION_BYTES);
-    header->groups_offset = header->samples_offset + page_up(SAMPLE_CAPACITY * NG_BOX_SAMPLE_BYTES);
-    if (faults) {
-        header->fault_bytes = NG_BOX_FAULT_BYTES;
-        header->fault_capacity = faults;
-        header->faults_offset = header->groups_offset;
-        header->groups_offset += page_up((size_t)faults * NG_BOX_FAULT_BYTES);
-    }
-    if (identity->with_registrations) {
-        header->registration_bytes = NG_BOX_REGISTRATIONS_BYTES;
-        header->registration_capacity = REGISTRATION_CAPACITY;
-        header->registrations_offset = header->groups_offset;
-        header->groups_offset += page_up(REGISTRATION_CAPACITY * NG_BOX_REGISTRATIONS_BYTES);
-    }
-    header->edges_bytes = NG_BOX_EDGES_BYTES;
-    header->edges_capacity = EDGES_CAPACITY;
-    header->edges_offset = header->groups_offset;
-    header->groups_offset += page_up(EDGES_CAPACITY * NG_BOX_EDGES_BYTES);
+    header->kept_capacity = kept;
+    PLACE(threads, thread, NG_BOX_THREAD_BYTES, THREAD_CAPACITY, 0);
+    PLACE(records, record, NG_BOX_RECORD_BYTES, records, kept);
+    PLACE(durations, duration, NG_BOX_DURATION_BYTES, DURATION_CAPACITY, 0);
+    PLACE(samples, sample, NG_BOX_SAMPLE_BYTES, SAMPLE_CAPACITY, 0);
+    if (identity->faults)
+        PLACE(faults, fault, NG_BOX_FAULT_BYTES, identity->faults, 0);
+    if (identity->with_registrations)
+        PLACE(registrations, registration, NG_BOX_REGISTRATIONS_BYTES, REGISTRATION_CAPACITY, 0);
+    PLACE(edges, edges, NG_BOX_EDGES_BYTES, EDGES_CAPACITY, 0);
     if (identity->settings) {
         header->settings_bytes = NG_SETTINGS_BYTES;
-        header->settings_offset = header->groups_offset;
-        header->groups_offset += page_up(NG_SETTINGS_BYTES);
+        header->settings_offset = at;
+        at += page_up(NG_SETTINGS_BYTES);
     }
-    if (identity->with_frames && records)
-        header->groups_offset = lay_out_frames(header, header->groups_offset, records);
-    if (identity->with_frames && identity->with_python && records)
-        header->groups_offset = lay_out_python(header, header->groups_offset, records);
-    header->hash_log_bytes = NG_BOX_HASH_LOG_BYTES;
-    header->hash_log_capacity = GROUP_CAPACITY;
-    header->hash_logs_offset =
-        header->groups_offset + page_up((size_t)GROUP_CAPACITY * NG_BOX_GROUP_BYTES);
-    header->host_calls_bytes = NG_BOX_HOST_CALLS_BYTES;
-    header->host_calls_capacity = GROUP_CAPACITY;
-    header->host_calls_offset =
-        header->hash_logs_offset + page_up((size_t)GROUP_CAPACITY * NG_BOX_HASH_LOG_BYTES);
-    header->total_bytes =
-        header->host_calls_offset + (size_t)GROUP_CAPACITY * NG_BOX_HOST_CALLS_BYTES;
+    if (identity->with_frames && records) {
+        PLACE(frames, frames, NG_BOX_FRAMES_BYTES, records, kept);
+        PLACE(modules, module, NG_BOX_MODULE_BYTES, MODULE_CAPACITY, 0);
+        PLACE(addresses, address, NG_BOX_ADDRESS_BYTES, ADDRESS_CAPACITY, 0);
+    }
+    if (identity->with_frames && identity->with_python && records) {
+        PLACE(python, python, NG_BOX_PYTHON_BYTES, records, kept);
+        PLACE(codes, code, NG_BOX_CODE_BYTES, CODE_CAPACITY, 0);
+        header->lines_capacity = LINES_CAPACITY;
+        header->lines_offset = at;
+        at += LINES_CAPACITY;
+    }
+    PLACE(groups, group, NG_BOX_GROUP_BYTES, GROUP_CAPACITY, 0);
+    PLACE(hash_logs, hash_log, NG_BOX_HASH_LOG_BYTES, GROUP_CAPACITY, 0);
+    PLACE(host_calls, host_calls, NG_BOX_HOST_CALLS_BYTES, GROUP_CAPACITY, 0);
+#undef PLACE
+    header->total_bytes = at;
 }
 
 static void fill_identity(struct ng_box_header *header, const struct ng_box_identity *identity)
@@ -181,42 +137,30 @@ static void fill_identity(struct ng_box_header *header, const struct ng_box_iden
 /* From a checked header: the mapped header of another process may change meanwhile. */
 static void point(struct ng_box *box, void *map, const struct ng_box_header *header)
 {
+#define POINT(table, entry)                                                                        \
+    box->table = (void *)((char *)map + header->table##_offset);                                   \
+    box->entry##_capacity = header->entry##_capacity
     box->header = map;
-    box->groups = (void *)((char *)map + header->groups_offset);
-    box->threads = (void *)((char *)map + header->threads_offset);
-    box->records = (void *)((char *)map + header->records_offset);
-    box->durations = (void *)((char *)map + header->durations_offset);
-    box->samples = (void *)((char *)map + header->samples_offset);
-    box->faults = (void *)((char *)map + header->faults_offset);
-    box->registrations = (void *)((char *)map + header->registrations_offset);
-    box->frames = (void *)((char *)map + header->frames_offset);
-    box->modules = (void *)((char *)map + header->modules_offset);
-    box->addresses = (void *)((char *)map + header->addresses_offset);
-    box->hash_logs = (void *)((char *)map + header->hash_logs_offset);
-    box->host_calls = (void *)((char *)map + header->host_calls_offset);
-    box->edges = (void *)((char *)map + header->edges_offset);
-    box->python = (void *)((char *)map + header->python_offset);
-    box->codes = (void *)((char *)map + header->codes_offset);
-    box->lines = (uint8_t *)map + header->lines_offset;
+    POINT(groups, group);
+    POINT(threads, thread);
+    POINT(records, record);
+    POINT(durations, duration);
+    POINT(samples, sample);
+    POINT(faults, fault);
+    POINT(registrations, registration);
+    POINT(frames, frames);
+    POINT(modules, module);
+    POINT(addresses, address);
+    POINT(hash_logs, hash_log);
+    POINT(host_calls, host_calls);
+    POINT(edges, edges);
+    POINT(python, python);
+    POINT(codes, code);
+    POINT(lines, lines);
+#undef POINT
     box->settings = (char *)map + header->settings_offset;
-    box->group_capacity = header->group_capacity;
-    box->thread_capacity = header->thread_capacity;
-    box->record_capacity = header->record_capacity;
-    box->kept_capacity = header->kept_capacity;
-    box->duration_capacity = header->duration_capacity;
-    box->sample_capacity = header->sample_capacity;
-    box->fault_capacity = header->fault_capacity;
-    box->registration_capacity = header->registration_capacity;
-    box->frames_capacity = header->frames_capacity;
-    box->module_capacity = header->module_capacity;
-    box->address_capacity = header->address_capacity;
-    box->hash_log_capacity = header->hash_log_capacity;
-    box->host_calls_capacity = header->host_calls_capacity;
-    box->edges_capacity = header->edges_capacity;
-    box->python_capacity = header->python_capacity;
-    box->code_capacity = header->code_capacity;
-    box->lines_capacity = header->lines_capacity;
     box->settings_bytes = header->settings_bytes;
+    box->kept_capacity = header->kept_capacity;
     box->map_bytes = header->total_bytes;
 }
 
@@ -362,10 +306,8 @@ static int create_file(const char *folder, const struct ng_box_header *header,
     fd = file.fd;
     fchmod(fd, 0600); /* regardless of the program's umask: other processes of the job read it */
     int error = ftruncate(fd, (off_t)header->total_bytes) == 0 ? 0 : -errno;
-    if (!error)
-        error = reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
-    if (!error)
-        error = reserve(fd, header->hash_logs_offset, GROUPS_AT_ONCE * NG_BOX_HASH_LOG_BYTES);
+    error = error ?: reserve(fd, 0, header->groups_offset + GROUPS_AT_ONCE * NG_BOX_GROUP_BYTES);
+    error = error ?: reserve(fd, header->hash_logs_offset, GROUPS_AT_ONCE * NG_BOX_HASH_LOG_BYTES);
     if (!error)
         error = reserve(fd, header->host_calls_offset, GROUPS_AT_ONCE * NG_BOX_HOST_CALLS_BYTES);
     void *map = MAP_FAILED;
@@ -442,9 +384,7 @@ int ng_box_leave(const char *folder, const struct ng_loaded *loaded, const char 
     header.seen_end = status;
     header.seen_end_mono_ns = when_mono_ns;
     header.heartbeat_mono_ns = when_mono_ns - 1; /* it was alive just before */
-    int error = ng_paths_make(folder);
-    if (!error)
-        error = create_file(folder, &header, NULL, &box, &map);
+    int error = ng_paths_make(folder) ?: create_file(folder, &header, NULL, &box, &map);
     if (error)
         return error;
     snprintf(ret_path, bytes, "%s/%s", folder, box.name);
@@ -490,64 +430,51 @@ static bool in_file(uint64_t offset, uint64_t count, uint64_t each, uint64_t tot
 /* Older writers do not have these tables; damaged ones are ignored. */
 static void drop_what_is_not_there(struct ng_box_header *header)
 {
+/* Has the file `more` entries of a table beyond its capacity, of the size that we know? */
+#define HAS(table, entry, each, more)                                                              \
+    (header->entry##_bytes == (each) &&                                                            \
+     in_file(header->table##_offset, (uint64_t)header->entry##_capacity + (more), each,            \
+             header->total_bytes))
+#define DROP(table, entry) header->table##_offset = header->entry##_capacity = 0
+
     if (header->kept_capacity > NG_KEPT_MAX ||
-        !in_file(header->records_offset, (uint64_t)header->record_capacity + header->kept_capacity,
-                 NG_BOX_RECORD_BYTES, header->total_bytes))
+        !HAS(records, record, NG_BOX_RECORD_BYTES, header->kept_capacity))
         header->kept_capacity = 0;
-    if (header->duration_bytes != NG_BOX_DURATION_BYTES ||
-        !in_file(header->durations_offset, header->duration_capacity, NG_BOX_DURATION_BYTES,
-                 header->total_bytes))
-        header->durations_offset = header->duration_capacity = 0;
-    if (header->sample_bytes != NG_BOX_SAMPLE_BYTES ||
-        !in_file(header->samples_offset, header->sample_capacity, NG_BOX_SAMPLE_BYTES,
-                 header->total_bytes))
-        header->samples_offset = header->sample_capacity = 0;
-    if (header->fault_bytes != NG_BOX_FAULT_BYTES ||
-        !in_file(header->faults_offset, header->fault_capacity, NG_BOX_FAULT_BYTES,
-                 header->total_bytes))
-        header->faults_offset = header->fault_capacity = 0;
-    if (header->registration_bytes != NG_BOX_REGISTRATIONS_BYTES ||
-        !in_file(header->registrations_offset, header->registration_capacity,
-                 NG_BOX_REGISTRATIONS_BYTES, header->total_bytes))
-        header->registrations_offset = header->registration_capacity = 0;
+    if (!HAS(durations, duration, NG_BOX_DURATION_BYTES, 0))
+        DROP(durations, duration);
+    if (!HAS(samples, sample, NG_BOX_SAMPLE_BYTES, 0))
+        DROP(samples, sample);
+    if (!HAS(faults, fault, NG_BOX_FAULT_BYTES, 0))
+        DROP(faults, fault);
+    if (!HAS(registrations, registration, NG_BOX_REGISTRATIONS_BYTES, 0))
+        DROP(registrations, registration);
     /* These tables are useless without each other. */
-    if (header->frames_bytes != NG_BOX_FRAMES_BYTES ||
-        header->module_bytes != NG_BOX_MODULE_BYTES ||
-        header->address_bytes != NG_BOX_ADDRESS_BYTES ||
-        header->frames_capacity != header->record_capacity ||
-        !in_file(header->frames_offset, (uint64_t)header->frames_capacity + header->kept_capacity,
-                 NG_BOX_FRAMES_BYTES, header->total_bytes) ||
-        !in_file(header->modules_offset, header->module_capacity, NG_BOX_MODULE_BYTES,
-                 header->total_bytes) ||
-        !in_file(header->addresses_offset, header->address_capacity, NG_BOX_ADDRESS_BYTES,
-                 header->total_bytes)) {
-        header->frames_offset = header->modules_offset = header->addresses_offset = 0;
-        header->frames_capacity = header->module_capacity = header->address_capacity = 0;
+    if (header->frames_capacity != header->record_capacity ||
+        !HAS(frames, frames, NG_BOX_FRAMES_BYTES, header->kept_capacity) ||
+        !HAS(modules, module, NG_BOX_MODULE_BYTES, 0) ||
+        !HAS(addresses, address, NG_BOX_ADDRESS_BYTES, 0)) {
+        DROP(frames, frames);
+        DROP(modules, module);
+        DROP(addresses, address);
     }
-    if (header->python_bytes != NG_BOX_PYTHON_BYTES || header->code_bytes != NG_BOX_CODE_BYTES ||
-        header->python_capacity != header->frames_capacity ||
-        !in_file(header->python_offset, (uint64_t)header->python_capacity + header->kept_capacity,
-                 NG_BOX_PYTHON_BYTES, header->total_bytes) ||
-        !in_file(header->codes_offset, header->code_capacity, NG_BOX_CODE_BYTES,
-                 header->total_bytes) ||
+    if (header->python_capacity != header->frames_capacity ||
+        !HAS(python, python, NG_BOX_PYTHON_BYTES, header->kept_capacity) ||
+        !HAS(codes, code, NG_BOX_CODE_BYTES, 0) ||
         !in_file(header->lines_offset, header->lines_capacity, 1, header->total_bytes)) {
-        header->python_offset = header->codes_offset = header->lines_offset = 0;
-        header->python_capacity = header->code_capacity = header->lines_capacity = 0;
+        DROP(python, python);
+        DROP(codes, code);
+        DROP(lines, lines);
     }
-    if (header->hash_log_bytes != NG_BOX_HASH_LOG_BYTES ||
-        header->hash_log_capacity > header->group_capacity ||
-        !in_file(header->hash_logs_offset, header->hash_log_capacity, NG_BOX_HASH_LOG_BYTES,
-                 header->total_bytes))
-        header->hash_logs_offset = header->hash_log_capacity = 0;
-    if (header->host_calls_bytes != NG_BOX_HOST_CALLS_BYTES ||
-        header->host_calls_capacity > header->group_capacity ||
-        !in_file(header->host_calls_offset, header->host_calls_capacity, NG_BOX_HOST_CALLS_BYTES,
-                 header->total_bytes))
-        header->host_calls_offset = header->host_calls_capacity = 0;
-    if (header->edges_bytes != NG_BOX_EDGES_BYTES ||
-        !in_file(header->edges_offset, header->edges_capacity, NG_BOX_EDGES_BYTES,
-                 header->total_bytes))
-        header->edges_offset = header->edges_capacity = 0;
+    if (header->hash_log_capacity > header->group_capacity ||
+        !HAS(hash_logs, hash_log, NG_BOX_HASH_LOG_BYTES, 0))
+        DROP(hash_logs, hash_log);
+    if (header->host_calls_capacity > header->group_capacity ||
+        !HAS(host_calls, host_calls, NG_BOX_HOST_CALLS_BYTES, 0))
+        DROP(host_calls, host_calls);
+    if (!HAS(edges, edges, NG_BOX_EDGES_BYTES, 0))
+        DROP(edges, edges);
+#undef HAS
+#undef DROP
     if (header->settings_bytes > SETTINGS_MAX ||
         !in_file(header->settings_offset, header->settings_bytes, 1, header->total_bytes))
         header->settings_offset = header->settings_bytes = 0;

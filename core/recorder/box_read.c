@@ -8,6 +8,7 @@
  * read three times: the guard words of the first and third read validate the second.
  */
 #include "core/recorder/box.h"
+#include "core/util/macros.h"
 
 #include <errno.h>
 #include <string.h>
@@ -76,8 +77,7 @@ static bool next_slots(const struct ng_box *box, const struct table *table, uint
         return false;
     *first = ((uint64_t)data - table->offset) / each;
     uint64_t behind = ((uint64_t)hole - table->offset + each - 1) / each;
-    if (behind < *end)
-        *end = behind;
+    *end = NG_MIN(*end, behind);
     return true;
 }
 
@@ -190,18 +190,13 @@ static void settle_header(struct ng_box_header *header, const struct ng_box_head
                           &after->device_errors[i]);
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Read a table that has a slot for each record, and behind them one for each kept record. */
 static bool take_records(const struct ng_box *box, void *slots, size_t slot_bytes,
                          uint32_t capacity, settle_fn *settle)
 {
     uint64_t records = NG_LOAD(box->header->record_next);
 
-    return take(box, slots, slot_bytes, least(capacity, records), settle) &&
+    return take(box, slots, slot_bytes, NG_MIN(capacity, records), settle) &&
            (!capacity || records <= capacity ||
             take(box, (char *)slots + capacity * slot_bytes, slot_bytes, box->kept_capacity,
                  settle));
@@ -210,30 +205,30 @@ static bool take_records(const struct ng_box *box, void *slots, size_t slot_byte
 static bool take_rest(const struct ng_box *box)
 {
     const struct ng_box_header *header = box->header;
-    uint64_t codes = least(box->code_capacity, NG_LOAD(header->code_used));
+    uint64_t codes = NG_MIN(box->code_capacity, NG_LOAD(header->code_used));
 
     return take(box, box->durations, NG_BOX_DURATION_BYTES, box->duration_capacity,
                 settle_duration) &&
            take(box, box->samples, NG_BOX_SAMPLE_BYTES,
-                least(box->sample_capacity, NG_LOAD(header->sample_next)), settle_first_word) &&
+                NG_MIN(box->sample_capacity, NG_LOAD(header->sample_next)), settle_first_word) &&
            take(box, box->faults, NG_BOX_FAULT_BYTES, box->fault_capacity, NULL) &&
            take(box, box->registrations, NG_BOX_REGISTRATIONS_BYTES,
-                least(box->registration_capacity, NG_LOAD(header->group_used)),
+                NG_MIN(box->registration_capacity, NG_LOAD(header->group_used)),
                 settle_registrations) &&
            take(box, box->settings, 1, box->settings_bytes, NULL) &&
            take(box, box->edges, NG_BOX_EDGES_BYTES,
-                least(box->edges_capacity, NG_LOAD(header->group_used)), settle_first_word) &&
+                NG_MIN(box->edges_capacity, NG_LOAD(header->group_used)), settle_first_word) &&
            take_records(box, box->frames, NG_BOX_FRAMES_BYTES, box->frames_capacity,
                         settle_first_word) &&
            take(box, box->modules, NG_BOX_MODULE_BYTES,
-                least(box->module_capacity, NG_LOAD(header->module_used)), NULL) &&
+                NG_MIN(box->module_capacity, NG_LOAD(header->module_used)), NULL) &&
            take(box, box->addresses, NG_BOX_ADDRESS_BYTES,
-                least(box->address_capacity, NG_LOAD(header->address_used)), settle_address) &&
+                NG_MIN(box->address_capacity, NG_LOAD(header->address_used)), settle_address) &&
            take_records(box, box->python, NG_BOX_PYTHON_BYTES, box->python_capacity,
                         settle_first_word) &&
            take(box, box->codes, NG_BOX_CODE_BYTES, codes, settle_code) &&
            take(box, box->lines, 1,
-                codes ? least(box->lines_capacity, NG_LOAD(header->lines_used)) : 0, NULL);
+                codes ? NG_MIN(box->lines_capacity, NG_LOAD(header->lines_used)) : 0, NULL);
 }
 
 /* Fields that are written once must be unchanged: else it is not this file, or no longer this
@@ -260,14 +255,14 @@ int ng_box_read(const struct ng_box *box, unsigned parts)
         memcpy(box->header, &before, sizeof(before));
     }
     /* Counts are read before the slots that they count. */
-    uint64_t groups = least(box->group_capacity, NG_LOAD(box->header->group_used));
-    uint64_t threads = least(box->thread_capacity, NG_LOAD(box->header->thread_used));
+    uint64_t groups = NG_MIN(box->group_capacity, NG_LOAD(box->header->group_used));
+    uint64_t threads = NG_MIN(box->thread_capacity, NG_LOAD(box->header->thread_used));
     if (parts & NG_BOX_GROUPS)
         whole = take(box, box->groups, NG_BOX_GROUP_BYTES, groups, settle_group) &&
                 take(box, box->hash_logs, NG_BOX_HASH_LOG_BYTES,
-                     least(box->hash_log_capacity, groups), NULL) &&
+                     NG_MIN(box->hash_log_capacity, groups), NULL) &&
                 take(box, box->host_calls, NG_BOX_HOST_CALLS_BYTES,
-                     least(box->host_calls_capacity, groups), NULL);
+                     NG_MIN(box->host_calls_capacity, groups), NULL);
     if (whole && parts & NG_BOX_THREADS)
         whole = take(box, box->threads, NG_BOX_THREAD_BYTES, threads, settle_thread);
     if (whole && parts & NG_BOX_RECORDS)

@@ -7,6 +7,7 @@
 #include "core/recorder/durations.h"
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 /* Longer works were suspect and are reported elsewhere; greater values in a damaged box are not
  * durations. */
@@ -35,13 +36,9 @@ static bool is_alive(const struct ng_box *box, uint64_t group_id)
 {
     uint32_t used = NG_LOAD(box->header->group_used);
 
-    for (uint32_t i = 0; i < used && i < box->group_capacity; i++) {
-        const struct ng_box_group *group = &box->groups[i];
-        if (ng_group_state_is_alive(NG_LOAD(group->state)) &&
-            (NG_LOAD(group->id) == group_id || NG_LOAD(group->former_id) == group_id))
-            return true;
-    }
-    return false;
+    return NG_ANY(group, box->groups, NG_MIN(used, box->group_capacity),
+                  ng_group_state_is_alive(NG_LOAD(group->state)) &&
+                      (NG_LOAD(group->id) == group_id || NG_LOAD(group->former_id) == group_id));
 }
 
 /* Among the rows of ended groups, the least recently written one, emptied; NULL: none. */
@@ -49,12 +46,10 @@ static struct ng_box_duration *reclaim(struct ng_box *box)
 {
     struct ng_box_duration *oldest = NULL;
 
-    for (uint32_t i = 0; i < box->duration_capacity; i++) {
-        struct ng_box_duration *row = &box->durations[i];
+    NG_EACH (row, box->durations, box->duration_capacity)
         if ((!oldest || NG_LOAD(row->newest_mono_ns) < NG_LOAD(oldest->newest_mono_ns)) &&
             !is_alive(box, NG_LOAD(row->group_id)))
             oldest = row;
-    }
     if (!oldest)
         return NULL;
     NG_STORE(oldest->group_id, 0);
@@ -175,8 +170,7 @@ void ng_duration_samples(const struct ng_box *box, uint64_t *ret_first, uint64_t
 
     *ret_end = end;
     *ret_first = end > box->sample_capacity ? end - box->sample_capacity : 1;
-    if (*ret_first > end)
-        *ret_first = end;
+    *ret_first = NG_MIN(*ret_first, end);
 }
 
 bool ng_duration_sample_read(const struct ng_box *box, uint64_t number,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/recorder/kept.h"
+#include "core/util/macros.h"
 
 uint32_t ng_python_code_count(const struct ng_box *box)
 {
@@ -20,8 +21,7 @@ uint32_t ng_python_code_count(const struct ng_box *box)
 
 static uint32_t copy_text(char *ret_text, const char *text, uint32_t bytes, uint32_t room)
 {
-    if (bytes > room)
-        bytes = room;
+    bytes = NG_MIN(bytes, room);
     memcpy(ret_text, text, bytes);
     ret_text[bytes] = '\0';
     return bytes;

@@ -21,6 +21,7 @@
 #include "core/unwind/call_site.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 #define ENTRIES  4096u
@@ -74,26 +75,21 @@ bool ng_registration_check_on(void)
 
 static bool is_new(enum ng_registration_fault fault, uintptr_t address)
 {
-    bool known = false;
-
-    pthread_mutex_lock(&places_lock);
-    for (uint32_t i = 0; i < place_count && !known; i++)
-        known = places[i].address == address && places[i].fault == fault;
-    known |= place_count == PLACES;
+    NG_HOLD(&places_lock);
+    bool known =
+        place_count == PLACES ||
+        NG_ANY(place, places, place_count, place->address == address && place->fault == fault);
     if (!known) {
         places[place_count].address = address;
         places[place_count++].fault = fault;
     }
-    pthread_mutex_unlock(&places_lock);
     return !known;
 }
 
 static bool is_full(void)
 {
-    pthread_mutex_lock(&places_lock);
-    bool full = place_count == PLACES;
-    pthread_mutex_unlock(&places_lock);
-    return full;
+    NG_HOLD(&places_lock);
+    return place_count == PLACES;
 }
 
 static void tell(const struct finding *finding, const void *caller)
@@ -155,11 +151,9 @@ static struct entry *find_handle(const struct ng_comm *comm, const void *handle)
 {
     uint32_t generation = NG_LOAD(comm->group->generation);
 
-    for (uint32_t i = 0; i < used; i++)
-        if (entries[i].comm == comm && entries[i].generation == generation &&
-            entries[i].handle == handle)
-            return &entries[i];
-    return NULL;
+    return NG_FIND(entry, entries, used,
+                   entry->comm == comm && entry->generation == generation &&
+                       entry->handle == handle);
 }
 
 /* A free entry, or one whose communicator has ended, or that was released. NULL: no room. */
@@ -175,10 +169,7 @@ static struct entry *take_entry(void)
         return NULL;
     if (used < ENTRIES)
         return &entries[used++];
-    for (uint32_t i = 0; i < used; i++)
-        if (!is_live(&entries[i]))
-            return &entries[i];
-    return NULL;
+    return NG_FIND(one, entries, used, !is_live(one));
 }
 
 static bool make_locked(const struct entry *made, struct finding *ret_finding)
@@ -261,7 +252,7 @@ static bool find_registered(uintptr_t base, size_t bytes, struct finding *ret_fi
 {
     bool any = false;
 
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     for (uint32_t i = 0; i < used && !any; i++) {
         const struct entry *entry = &entries[i];
         any = is_live(entry) && overlap(entry->base, entry->bytes, base, bytes);
@@ -272,7 +263,6 @@ static bool find_registered(uintptr_t base, size_t bytes, struct finding *ret_fi
                                             .bytes = entry->bytes,
                                             .before = entry->made_by};
     }
-    pthread_mutex_unlock(&lock);
     return any;
 }
 

@@ -21,6 +21,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 #define LEAVE_AT_ONCE                                                                              \
@@ -265,12 +266,7 @@ static bool overlap(const struct ng_registration_entry *entry,
 bool ng_registration_table_any_overlaps(const struct ng_registration_table *table,
                                         const struct ng_registration_range *range)
 {
-    uint32_t entries = atomic_load(&table->count);
-    bool any = false;
-
-    for (uint32_t i = 0; i < entries && !any; i++)
-        any = overlap(&table->entries[i], range);
-    return any;
+    return NG_ANY(entry, table->entries, atomic_load(&table->count), overlap(entry, range));
 }
 
 bool ng_registration_table_may_overlap(const struct ng_registration_table *table,

@@ -23,6 +23,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define GUEST_WAIT_NS (250 * NG_MS) /* longest wait of the program's abort for a free in NCCL */
 
@@ -79,14 +80,6 @@ static bool is_eligible(const struct ng_segment *segment)
     }
 }
 
-static bool is_measured(int version)
-{
-    for (size_t i = 0; i < sizeof(safe_for_p2p_alone) / sizeof(safe_for_p2p_alone[0]); i++)
-        if (version >= safe_for_p2p_alone[i].first && version <= safe_for_p2p_alone[i].last)
-            return true;
-    return false;
-}
-
 /* Held: may anything be registered on it? */
 static bool open_table(struct ng_comm *comm, struct ng_registration_table *table)
 {
@@ -97,7 +90,8 @@ static bool open_table(struct ng_comm *comm, struct ng_registration_table *table
         return atomic_load(&table->state) == NG_REGISTRATION_OPEN;
     if (!nccl->comm_register || !nccl->comm_deregister)
         reason = NG_CLOSED_NO_FUNCTION;
-    else if (!is_measured(nccl->version))
+    else if (!NG_ANY(measured, safe_for_p2p_alone, NG_COUNT(safe_for_p2p_alone),
+                     nccl->version >= measured->first && nccl->version <= measured->last))
         reason = NG_CLOSED_NOT_MEASURED;
     else if (atomic_load(&comm->mode.nonblocking))
         reason = NG_CLOSED_NONBLOCKING;
@@ -118,8 +112,7 @@ static struct ng_registration_entry *find_entry(struct ng_registration_table *ta
 {
     uint32_t entries = atomic_load_explicit(&table->count, memory_order_relaxed);
 
-    for (uint32_t i = 0; i < entries; i++) {
-        struct ng_registration_entry *entry = &table->entries[i];
+    NG_EACH (entry, table->entries, entries) {
         uintptr_t at = address - NG_LOAD(entry->base);
         if (at < NG_LOAD(entry->bytes) && bytes <= NG_LOAD(entry->bytes) - at)
             return entry;

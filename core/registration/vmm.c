@@ -12,6 +12,7 @@
 
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/util/search.h"
 
@@ -53,7 +54,7 @@ static bool prepare_locked(void)
 
 static bool keep(const struct ng_vmm_block *block)
 {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     bool room = prepare_locked() && block_count < BLOCKS_MAX;
     if (room) {
         uint32_t place = find_place(block->base);
@@ -62,7 +63,6 @@ static bool keep(const struct ng_vmm_block *block)
         block_count++;
         byte_count += block->mapped;
     }
-    pthread_mutex_unlock(&lock);
     return room;
 }
 
@@ -77,45 +77,37 @@ static void take_out(uint32_t place)
 /* The thread that removes a block frees it: of two simultaneous frees, one is an error. */
 static bool take(CUdeviceptr base, struct ng_vmm_block *ret_block)
 {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     uint32_t place = find_place(base);
     bool found = place < block_count && blocks[place].base == base;
     if (found) {
         *ret_block = blocks[place];
         take_out(place);
     }
-    pthread_mutex_unlock(&lock);
     return found;
 }
 
 bool ng_vmm_find(CUdeviceptr address, struct ng_vmm_block *ret_block)
 {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     uint32_t place = find_place(address + 1);
     bool found = place > 0 && address - blocks[place - 1].base < blocks[place - 1].bytes;
     if (found)
         *ret_block = blocks[place - 1];
-    pthread_mutex_unlock(&lock);
     return found;
 }
 
 static bool has_blocks(int device)
 {
-    bool found = false;
-
-    pthread_mutex_lock(&lock);
-    for (uint32_t i = 0; i < block_count && !found; i++)
-        found = blocks[i].device == device;
-    pthread_mutex_unlock(&lock);
-    return found;
+    NG_HOLD(&lock);
+    return NG_ANY(block, blocks, block_count, block->device == device);
 }
 
 void ng_vmm_count(uint64_t *ret_blocks, uint64_t *ret_bytes)
 {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     *ret_blocks = block_count;
     *ret_bytes = byte_count;
-    pthread_mutex_unlock(&lock);
 }
 
 static void undo_freed(const struct ng_vmm_driver *driver);
@@ -267,21 +259,19 @@ static CUresult await_work(const struct ng_vmm_driver *driver, const struct ng_v
 /* False: no room. */
 static bool keep_freed(const struct ng_vmm_block *block)
 {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     bool room = kept_count < KEPT_MAX;
     if (room)
         kept[kept_count++] = *block;
-    pthread_mutex_unlock(&lock);
     return room;
 }
 
 static bool take_freed(struct ng_vmm_block *ret_block)
 {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     bool any = kept_count > 0;
     if (any)
         *ret_block = kept[--kept_count];
-    pthread_mutex_unlock(&lock);
     return any;
 }
 
@@ -329,7 +319,7 @@ static bool take_of_context(CUcontext context, struct ng_vmm_block *ret_block)
 {
     bool found = false;
 
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     for (uint32_t i = block_count; i-- > 0 && !found;) {
         found = blocks[i].context == context;
         if (found) {
@@ -344,7 +334,6 @@ static bool take_of_context(CUcontext context, struct ng_vmm_block *ret_block)
             kept[i] = kept[--kept_count];
         }
     }
-    pthread_mutex_unlock(&lock);
     return found;
 }
 

@@ -17,6 +17,7 @@
 #include "core/report/stacks_format.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/util/memory_map.h"
 #include "core/view/p2p_patterns.h"
 
@@ -163,8 +164,7 @@ static void put_devices(struct ng_json *json, const struct ng_view_process *proc
 {
     ng_json_int(json, "devices_age_ns", process->devices_age_ns);
     ng_json_open_array(json, "device_errors", NG_JSON_COMPACT);
-    for (uint32_t i = 0; i < process->device_error_count; i++) {
-        const struct ng_device_error *error = &process->device_errors[i];
+    NG_EACH (error, process->device_errors, process->device_error_count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_string(json, "pci", error->pci_id);
         ng_json_string(json, "what", ng_device_error_name(error->kind));
@@ -237,8 +237,7 @@ static void put_process(struct ng_json *json, const struct ng_view_process *proc
 static void put_calls(struct ng_json *json, const struct ng_view *view, uint32_t process)
 {
     ng_json_open_array(json, "calls", NG_JSON_LINES);
-    for (uint32_t i = 0; i < view->call_count; i++) {
-        const struct ng_view_call *call = &view->calls[i];
+    NG_EACH (call, view->calls, view->call_count) {
         if (call->process != process)
             continue;
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
@@ -271,8 +270,7 @@ static void put_threads(struct ng_json *json, const struct ng_view *view, uint32
 static void put_frames(struct ng_json *json, const struct ng_view_call_stack *stack)
 {
     ng_json_open_array(json, "frames", NG_JSON_COMPACT);
-    for (uint32_t i = 0; i < stack->count; i++) {
-        const struct ng_view_frame *frame = &stack->frames[i];
+    NG_EACH (frame, stack->frames, stack->count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_string(json, "name", frame->name);
         put_uint(json, "name_offset", frame->name_offset);
@@ -368,8 +366,7 @@ static void put_faults(struct ng_json *json, const struct ng_view *view, uint32_
 {
     bool any = false;
 
-    for (uint32_t i = 0; i < view->fault_count; i++) {
-        const struct ng_view_fault *told = &view->faults[i];
+    NG_EACH (told, view->faults, view->fault_count) {
         if (told->process != process)
             continue;
         if (!any)
@@ -416,8 +413,7 @@ static void put_modules(struct ng_json *json, const struct ng_view *view, uint32
     struct listed listed = {.count = 0};
 
     ng_json_open_array(json, "modules", NG_JSON_LINES);
-    for (uint32_t i = 0; i < view->call_stack_count; i++) {
-        const struct ng_view_call_stack *stack = &view->call_stacks[i];
+    NG_EACH (stack, view->call_stacks, view->call_stack_count) {
         for (uint32_t k = 0; stack->process == process && k < stack->count; k++) {
             const struct ng_view_module *module = stack->frames[k].module;
             if (!module || !list_module(&listed, module))
@@ -502,8 +498,7 @@ static void put_edges(struct ng_json *json, const struct ng_view_member *member)
         return;
     ng_json_int(json, "connections_age_ns", member->edges_age_ns);
     ng_json_open_array(json, "connections", NG_JSON_LINES);
-    for (uint32_t i = 0; i < member->edge_count; i++) {
-        const struct ng_edge *edge = &member->edges[i];
+    NG_EACH (edge, member->edges, member->edge_count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_int(json, "peer", edge->peer);
         ng_json_bool(json, "sends", edge->flags & NG_EDGE_SENDS);
@@ -602,8 +597,7 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
 static void put_ras(struct ng_json *json, const struct ng_view *view)
 {
     ng_json_open_array(json, "ras", NG_JSON_LINES);
-    for (uint32_t i = 0; i < view->ras_count; i++) {
-        const struct ng_view_ras *word = &view->ras[i];
+    NG_EACH (word, view->ras, view->ras_count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_hex(json, "group_id", word->group_id);
         ng_json_int(json, "age_ns", word->age_ns);
@@ -632,9 +626,9 @@ static void put_notes(struct ng_json *json, const struct ng_view *view, uint32_t
 {
     ng_json_open_array(json, "notes", NG_JSON_LINES);
     for (uint32_t i = 0; i < view->note_count; i++) {
-        bool of_another = false;
-        for (uint32_t p = 0; p < view->process_count && !of_another; p++)
-            of_another = p != process && is_about(view->notes[i], &view->processes[p]);
+        bool of_another =
+            NG_ANY(other, view->processes, view->process_count,
+                   other != &view->processes[process] && is_about(view->notes[i], other));
         if (!of_another || is_about(view->notes[i], &view->processes[process]))
             ng_json_string(json, NULL, view->notes[i]);
     }

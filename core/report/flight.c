@@ -19,6 +19,7 @@
 #include "core/recorder/paths.h"
 #include "core/report/dump.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/pickle.h"
 #include "core/view/p2p_patterns.h"
 
@@ -105,10 +106,7 @@ static bool is_world(const struct ng_view *view, const struct ng_view_group *gro
 {
     if (process->world_size > 0)
         return group->nranks == process->world_size;
-    for (uint32_t i = 0; i < view->group_count; i++)
-        if (view->groups[i].nranks > group->nranks)
-            return false;
-    return true;
+    return !NG_ANY(one, view->groups, view->group_count, one->nranks > group->nranks);
 }
 
 /* The global ranks of a group by group rank; -1 not known. */
@@ -177,8 +175,7 @@ static uint64_t count_before(struct track *track)
     const struct ng_view_member *member = track->member;
     uint64_t colls = 0, p2ps = 0, joined_colls = 0, joined_p2ps = 0, groups = 0;
 
-    for (uint32_t i = 0; i < track->pattern.work_count; i++) {
-        const struct ng_p2p_pattern_work *work = &track->pattern.works[i];
+    NG_EACH (work, track->pattern.works, track->pattern.work_count) {
         colls += work->coll_count;
         p2ps += work->p2p_count;
         if (is_open(track, work))
@@ -414,8 +411,7 @@ static void put_frames(struct flight *flight, const struct ng_view_record *recor
     if (!stack)
         return;
     ng_pickle_open_list(pickle, "frames");
-    for (uint32_t i = 0; i < stack->count; i++) {
-        const struct ng_view_frame *frame = &stack->frames[i];
+    NG_EACH (frame, stack->frames, stack->count) {
         snprintf(address, sizeof(address), "%#" PRIx64, frame->offset);
         ng_pickle_open_dict(pickle, NULL);
         put_text(pickle, "name", frame->name ? frame->name : address, frame->name != NULL);
@@ -431,7 +427,7 @@ static void put_entry(struct flight *flight, const struct track *track,
 {
     struct ng_pickle *pickle = &flight->pickle;
     int dtype = record->signature.dtype;
-    bool known = dtype >= 0 && dtype < (int)(sizeof(dtype_names) / sizeof(dtype_names[0]));
+    bool known = dtype >= 0 && dtype < (int)NG_COUNT(dtype_names);
     char tid[16];
 
     ng_pickle_open_dict(pickle, NULL);
@@ -638,13 +634,11 @@ static void put_entries(struct flight *flight)
     ng_pickle_open_list(&flight->pickle, "entries");
     for (;;) {
         struct track *oldest = NULL;
-        for (uint32_t i = 0; i < flight->track_count; i++) {
-            struct track *track = &flight->tracks[i];
+        NG_EACH (track, flight->tracks, flight->track_count)
             if (track->next < track->member->record_count &&
                 (!oldest ||
                  track->member->records[track->next].id < oldest->member->records[oldest->next].id))
                 oldest = track;
-        }
         if (!oldest)
             break;
         put_record(flight, oldest);
@@ -823,9 +817,7 @@ int ng_flight_write(const struct ng_view *view, uint32_t process, int rank, int 
                             .moment_unix_ns =
                                 told->moment_unix_ns ? told->moment_unix_ns : ng_clock_unix_ns()};
 
-    int error = make_tracks(&flight, rank);
-    if (!error)
-        error = write_file(&flight, fd);
+    int error = make_tracks(&flight, rank) ?: write_file(&flight, fd);
     ng_arena_reset(&flight.arena);
     return error;
 }
@@ -854,11 +846,8 @@ static int save_rank(const struct ng_view *view, uint32_t process, int rank, con
 /* Does an earlier member of the same process have the same rank? */
 static bool is_repeated(const struct ng_view *view, uint32_t index, int rank)
 {
-    for (uint32_t i = 0; i < index; i++)
-        if (view->members[i].process == view->members[index].process &&
-            ng_view_rank(view, &view->members[i]) == rank)
-            return true;
-    return false;
+    return NG_ANY(one, view->members, index,
+                  one->process == view->members[index].process && ng_view_rank(view, one) == rank);
 }
 
 int ng_flight_save_process(const struct ng_view *view, uint32_t process, const char *folder)

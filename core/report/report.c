@@ -16,6 +16,7 @@
 #include "core/report/stacks_format.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/view/p2p_patterns.h"
 
@@ -337,8 +338,7 @@ bool ng_report_line_blames(const char *line, int rank)
 void ng_report_add_rehearsal(struct ng_json *json, const struct ng_verdict *verdict)
 {
     ng_json_open_array(json, "rehearsal", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->rehearsal_count; i++) {
-        const struct ng_verdict_rehearsal *injected = &verdict->rehearsal[i];
+    NG_EACH (injected, verdict->rehearsal, verdict->rehearsal_count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_int(json, "rank", injected->rank);
         ng_json_string(json, "fault", injected->fault);
@@ -367,8 +367,7 @@ void ng_report_device_error(const struct ng_verdict_device_error *told, char *re
 void ng_report_add_device_errors(struct ng_json *json, const struct ng_verdict *verdict)
 {
     ng_json_open_array(json, "device_errors", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->device_error_count; i++) {
-        const struct ng_verdict_device_error *told = &verdict->device_errors[i];
+    NG_EACH (told, verdict->device_errors, verdict->device_error_count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_int(json, "rank", told->rank);
         ng_json_int(json, "device", told->device);
@@ -385,8 +384,7 @@ void ng_report_add_device_errors(struct ng_json *json, const struct ng_verdict *
 void ng_report_add_cycle(struct ng_json *json, const struct ng_verdict *verdict)
 {
     ng_json_open_array(json, "cycle", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->cycle_count; i++) {
-        const struct ng_verdict_step *step = &verdict->cycle[i];
+    NG_EACH (step, verdict->cycle, verdict->cycle_count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_int(json, "rank", step->rank);
         ng_json_int(json, "group_rank", step->group_rank);
@@ -415,10 +413,7 @@ static bool is_of_program(const struct ng_view_frame *frame)
 
     if (!frame->is_python || !frame->module || frame->module->path[0] == '<')
         return false;
-    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
-        if (strstr(frame->module->path, elsewhere[i]))
-            return false;
-    return true;
+    return !NG_ANY(entry, elsewhere, NG_COUNT(elsewhere), strstr(frame->module->path, *entry));
 }
 
 /* Chooses the frames to show: Python frames, if there are any, from the program's own innermost one
@@ -470,8 +465,7 @@ static void add_frames(struct ng_text *line, const struct ng_verdict_call *call)
 void ng_report_add_calls(struct ng_json *json, const struct ng_verdict *verdict)
 {
     ng_json_open_array(json, "calls", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->call_count; i++) {
-        const struct ng_verdict_call *call = &verdict->calls[i];
+    NG_EACH (call, verdict->calls, verdict->call_count) {
         char text[CALL_TEXT_BYTES] = "";
         struct ng_text line = {text, 0, sizeof(text)};
         add_frames(&line, call);
@@ -482,8 +476,7 @@ void ng_report_add_calls(struct ng_json *json, const struct ng_verdict *verdict)
         ng_json_string(json, "op", call->op ? ng_op_name(call->op) : NULL);
         ng_json_count(json, "seq", call->seq);
         ng_json_open_array(json, "frames", NG_JSON_COMPACT);
-        for (uint32_t k = 0; k < call->count; k++) {
-            const struct ng_view_frame *frame = &call->frames[k];
+        NG_EACH (frame, call->frames, call->count) {
             ng_json_open_object(json, NULL, NG_JSON_COMPACT);
             ng_json_string(json, "name", frame->name);
             ng_json_string(json, "file", frame->module ? frame->module->path : NULL);
@@ -504,8 +497,7 @@ void ng_report_add_calls(struct ng_json *json, const struct ng_verdict *verdict)
 void ng_report_add_culprits(struct ng_json *json, const struct ng_verdict *verdict)
 {
     ng_json_open_array(json, "culprits", NG_JSON_LINES);
-    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
-        const struct ng_culprit *culprit = &verdict->culprits[i];
+    NG_EACH (culprit, verdict->culprits, verdict->culprit_count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_int(json, "rank", culprit->rank);
         ng_json_int(json, "group_rank", culprit->group_rank);
@@ -831,6 +823,6 @@ int ng_report_save_documents(const struct ng_documents *documents, const char *f
     struct document text = {documents->text, documents->text_bytes};
     struct document json = {documents->json, documents->json_bytes};
 
-    int error = ng_output_save(folder, "verdict.txt", write_document, &text);
-    return error ? error : ng_output_save(folder, "verdict.json", write_document, &json);
+    return ng_output_save(folder, "verdict.txt", write_document, &text)
+               ?: ng_output_save(folder, "verdict.json", write_document, &json);
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 #define SUMMARY_FRAMES 6
@@ -146,8 +147,7 @@ static void write_files(struct ng_output *output, const struct ng_stacks *stacks
     char id[2 * NG_BUILD_ID_BYTES + 1];
 
     ng_output_format(output, "\nFiles, with build ids:\n");
-    for (uint32_t i = 0; i < stacks->images.count; i++) {
-        const struct ng_image *image = &stacks->images.images[i];
+    NG_EACH (image, stacks->images.images, stacks->images.count) {
         if (!is_used(stacks, image))
             continue;
         hex_of(image, id);

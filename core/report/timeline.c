@@ -9,6 +9,7 @@
 #include <errno.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/search.h"
 
 /* Nothing older than a year is drawn: larger ages are damage. */
@@ -208,20 +209,16 @@ static void find_ends(struct ng_timeline *timeline)
             timeline->begin_ns = moment;
         any = true;
     }
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         int64_t oldest_ns = member->pending_record ? member->pending_age_ns : 0;
         for (uint32_t k = ng_timeline_first(timeline, member); k < member->record_count; k++)
-            if (member->records[k].entered_age_ns > oldest_ns)
-                oldest_ns = member->records[k].entered_age_ns;
+            oldest_ns = NG_MAX(oldest_ns, member->records[k].entered_age_ns);
         int64_t at = ng_timeline_at(timeline, member->process, oldest_ns);
-        if (at < timeline->begin_ns)
-            timeline->begin_ns = at;
+        timeline->begin_ns = NG_MIN(timeline->begin_ns, at);
     }
     for (uint32_t i = 0; i < view->call_count; i++) {
         int64_t at = ng_timeline_at(timeline, view->calls[i].process, view->calls[i].age_ns);
-        if (at < timeline->begin_ns)
-            timeline->begin_ns = at;
+        timeline->begin_ns = NG_MIN(timeline->begin_ns, at);
     }
 }
 
@@ -271,14 +268,12 @@ struct ng_span ng_timeline_span(const struct ng_timeline *timeline,
     span.start_ns = span.end_ns = span.entered_ns;
     if (record->started_age_ns > 0 && span.state != NG_SPAN_POINT)
         span.start_ns = ng_timeline_at(timeline, member->process, record->started_age_ns);
-    if (span.start_ns < span.entered_ns)
-        span.start_ns = span.entered_ns;
+    span.start_ns = NG_MAX(span.start_ns, span.entered_ns);
     if (span.state == NG_SPAN_DONE)
         span.end_ns = ng_timeline_at(timeline, member->process, record->completed_age_ns);
     else if (span.state != NG_SPAN_POINT)
         span.end_ns = ng_timeline_at(timeline, member->process, 0);
-    if (span.end_ns < span.start_ns)
-        span.end_ns = span.start_ns;
+    span.end_ns = NG_MAX(span.end_ns, span.start_ns);
     if (span.state == NG_SPAN_DONE && span.end_ns == span.start_ns) {
         int64_t age = before_it(member, record);
         int64_t since = age ? ng_timeline_at(timeline, member->process, age) : span.entered_ns;
@@ -297,9 +292,7 @@ int ng_timeline_make(const struct ng_view *view, const struct ng_verdict *verdic
 {
     struct ng_timeline timeline = {.view = view, .verdict = verdict};
 
-    int error = ng_clock_sync(view, &timeline.arena, &timeline.clocks);
-    if (!error)
-        error = make_ranks(&timeline);
+    int error = ng_clock_sync(view, &timeline.arena, &timeline.clocks) ?: make_ranks(&timeline);
     if (error) {
         ng_arena_reset(&timeline.arena);
         return error;

@@ -19,6 +19,7 @@
 #include "core/report/dump.h"
 #include "core/report/timeline.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 
 #define THREADS_MAX 16u   /* per rank with a track of their own; the others share one */
 #define STREAMS_MAX 8u    /* per group of a rank, likewise */
@@ -312,10 +313,7 @@ static bool few_is(const struct few *few, uint32_t index, uint64_t value)
 {
     if (index < few->count)
         return few->values[index] == value;
-    for (uint32_t i = 0; i < few->count; i++)
-        if (few->values[i] == value)
-            return false;
-    return true;
+    return !NG_ANY(known, few->values, few->count, *known == value);
 }
 
 static void name_stream(const struct ng_view_group *group, const struct few *streams,
@@ -555,8 +553,7 @@ static void put_arrows(struct tracing *tracing, int64_t since_ns)
     const struct ng_verdict *verdict = timeline->verdict;
     uint32_t from = 0, count = timeline->rank_count;
 
-    for (uint32_t i = 0; i < verdict->cycle_count; i++) {
-        const struct ng_verdict_step *step = &verdict->cycle[i];
+    NG_EACH (step, verdict->cycle, verdict->cycle_count) {
         uint32_t awaited = find_rank(timeline, step->waits_for_rank, true);
         uint32_t waits = find_rank(timeline, step->rank, false);
         if (awaited < count && waits < count)
@@ -601,8 +598,7 @@ static void put_clocks(struct tracing *tracing)
     struct ng_json *json = &tracing->json;
 
     ng_json_open_array(json, "clocks", NG_JSON_LINES);
-    for (uint32_t i = 0; i < tracing->timeline.clocks.host_count; i++) {
-        const struct ng_clock_sync_host *host = &tracing->timeline.clocks.hosts[i];
+    NG_EACH (host, tracing->timeline.clocks.hosts, tracing->timeline.clocks.host_count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_string(json, "host", host->name);
         ng_json_uint(json, "processes", host->processes);

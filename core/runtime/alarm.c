@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/runtime/wake.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 /* Protects `alarms`; nests inside nothing, held for copies only. */
@@ -45,7 +46,7 @@ bool ng_alarm_take(struct ng_alarm *ret_alarm)
     uint32_t now = atomic_load(&restarts);
     unsigned kept = 0;
 
-    pthread_mutex_lock(&alarm_lock);
+    NG_HOLD(&alarm_lock);
     for (unsigned i = 0; i < alarm_count; i++)
         if (alarms[i].restarts == now)
             alarms[kept++] = alarms[i];
@@ -59,7 +60,6 @@ bool ng_alarm_take(struct ng_alarm *ret_alarm)
         *ret_alarm = alarms[best];
         memmove(&alarms[best], &alarms[best + 1], (--alarm_count - best) * sizeof(alarms[0]));
     }
-    pthread_mutex_unlock(&alarm_lock);
     return any;
 }
 

@@ -15,6 +15,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/futex.h"
+#include "core/util/macros.h"
 
 #define BEAT_NS (250 * NG_MS) /* between two heartbeats of a waiting thread */
 
@@ -45,43 +46,27 @@ static void tell_change(void)
 
 /* ---- The list, under the lock ---- */
 
-static bool is_busy(uint64_t place)
-{
-    for (unsigned i = 0; i < NG_IO_WORKERS_MAX; i++)
-        if (tasks[i].state == RUNNING && tasks[i].place == place)
-            return true;
-    return false;
-}
-
 /* The oldest task whose place is free; NULL none. */
 static struct task *pick(void)
 {
     struct task *best = NULL;
 
-    for (unsigned i = 0; i < NG_IO_WORKERS_MAX; i++)
-        if (tasks[i].state == WAITING && (!best || tasks[i].number < best->number) &&
-            !is_busy(tasks[i].place))
-            best = &tasks[i];
+    NG_EACH (task, tasks, NG_IO_WORKERS_MAX)
+        if (task->state == WAITING && (!best || task->number < best->number) &&
+            !NG_ANY(other, tasks, NG_IO_WORKERS_MAX,
+                    other->state == RUNNING && other->place == task->place))
+            best = task;
     return best;
-}
-
-static struct task *find_free(void)
-{
-    for (unsigned i = 0; i < NG_IO_WORKERS_MAX; i++)
-        if (tasks[i].state == FREE)
-            return &tasks[i];
-    return NULL;
 }
 
 /* ---- The threads ---- */
 
 static struct task *begin_one(void)
 {
-    pthread_mutex_lock(&lock);
+    NG_HOLD(&lock);
     struct task *task = pick();
     if (task)
         task->state = RUNNING;
-    pthread_mutex_unlock(&lock);
     return task;
 }
 
@@ -137,7 +122,7 @@ void ng_io_workers_after_fork(void)
 int ng_io_workers_add(const char *place, ng_io_work_fn *run, void *context)
 {
     pthread_mutex_lock(&lock);
-    struct task *task = find_free();
+    struct task *task = NG_FIND(one, tasks, NG_IO_WORKERS_MAX, one->state == FREE);
     if (task)
         *task = (struct task){.state = WAITING,
                               .number = ++last_number,

@@ -16,6 +16,7 @@
 #include "core/unwind/symbols.h"
 #include "core/unwind/unwind.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 #define FRAMES  32u
 #define NAME_NS (20 * NG_MS) /* CPU time */
@@ -32,10 +33,8 @@ static bool is_between(const struct ng_images *images, uint64_t address)
     static const char *const names[] = {"libncclguard", "libnccl", "libcudart", "libcuda."};
     const struct ng_image *image = ng_images_find(images, address - 1);
 
-    for (size_t i = 0; image && i < sizeof(names) / sizeof(names[0]); i++)
-        if (strncmp(file_name(image), names[i], strlen(names[i])) == 0)
-            return true;
-    return false;
+    return image && NG_ANY(name, names, NG_COUNT(names),
+                           strncmp(file_name(image), *name, strlen(*name)) == 0);
 }
 
 __attribute__((noinline)) uintptr_t ng_call_site_find(const void *caller)

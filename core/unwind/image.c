@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/util/lines.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/util/search.h"
 
@@ -60,7 +61,7 @@ bool ng_mount_tells(char *line, unsigned major, unsigned minor, bool *ret_remote
         return false;
     type += strlen(" - ");
     *ret_remote = false;
-    for (unsigned i = 0; i < sizeof(remote_types) / sizeof(remote_types[0]); i++)
+    for (unsigned i = 0; i < NG_COUNT(remote_types); i++)
         *ret_remote |= strncmp(type, remote_types[i], strlen(remote_types[i])) == 0;
     return true;
 }
@@ -138,7 +139,7 @@ uint32_t ng_image_build_id(const uint8_t *notes, size_t bytes, uint8_t *ret_id)
 
 static void add_code(struct candidate *candidate, const Elf64_Phdr *segment)
 {
-    if (candidate->code_count == sizeof(candidate->code) / sizeof(candidate->code[0]))
+    if (candidate->code_count == NG_COUNT(candidate->code))
         return;
     candidate->code[candidate->code_count].start = candidate->image.bias + segment->p_vaddr;
     candidate->code[candidate->code_count++].end =
@@ -158,8 +159,7 @@ static bool read_headers(uint64_t start, struct candidate *ret_candidate)
         !ng_memory_read(start + header.e_phoff, segments, header.e_phnum * sizeof(Elf64_Phdr)))
         return false;
     struct candidate candidate = {.image.start = start};
-    for (unsigned i = 0; i < header.e_phnum; i++) {
-        const Elf64_Phdr *segment = &segments[i];
+    NG_EACH (segment, segments, header.e_phnum) {
         if (segment->p_type == PT_LOAD && first) {
             if (segment->p_offset > segment->p_vaddr)
                 return false;
@@ -207,10 +207,8 @@ static bool is_code_of(const struct candidate *candidate, const struct mapping *
 {
     if (mapping->inode && mapping->inode != candidate->inode)
         return false;
-    for (unsigned i = 0; i < candidate->code_count; i++)
-        if (mapping->start < candidate->code[i].end && mapping->end > candidate->code[i].start)
-            return true;
-    return false;
+    return NG_ANY(entry, candidate->code, candidate->code_count,
+                  mapping->start < entry->end && mapping->end > entry->start);
 }
 
 static void take(struct ng_arena *arena, struct ng_images *images,

@@ -299,10 +299,8 @@ int ng_symbols_of_file(const struct ng_image *image, struct ng_symbol_query *que
     if (fd < 0)
         return -errno;
     int error = fstat(fd, &status) != 0 ? -errno : !S_ISREG(status.st_mode) ? -ENOENT : 0;
-    if (!error)
-        error = find_in_file(image, fd, &source);
-    if (!error)
-        error = scan(&source, queries, count, until_thread_ns, arena);
+    error = error ?: find_in_file(image, fd, &source);
+    error = error ?: scan(&source, queries, count, until_thread_ns, arena);
     close(fd);
     return error;
 }

@@ -36,12 +36,14 @@ struct operands {
     bool bad;
 };
 
-static void push(struct operands *operands, uint64_t value)
+/* Always true. */
+static bool push(struct operands *operands, uint64_t value)
 {
     if (operands->count == OPERANDS_MAX)
         operands->bad = true;
     else
         operands->value[operands->count++] = value;
+    return true;
 }
 
 static uint64_t pop(struct operands *operands)
@@ -56,56 +58,40 @@ static uint64_t pop(struct operands *operands)
 /* False: not an operation on two operands. */
 static bool combine(struct operands *operands, uint8_t code)
 {
-    uint64_t top = pop(operands), below = pop(operands), value;
+    uint64_t top = pop(operands), below = pop(operands);
 
     switch (code) {
     case 0x1a:
-        value = below & top;
-        break;
+        return push(operands, below & top);
     case 0x1c:
-        value = below - top;
-        break;
+        return push(operands, below - top);
     case 0x1e:
-        value = below * top;
-        break;
+        return push(operands, below * top);
     case 0x21:
-        value = below | top;
-        break;
+        return push(operands, below | top);
     case 0x22:
-        value = below + top;
-        break;
+        return push(operands, below + top);
     case 0x24:
-        value = top < 64 ? below << top : 0;
-        break;
+        return push(operands, top < 64 ? below << top : 0);
     case 0x25:
-        value = top < 64 ? below >> top : 0;
-        break;
+        return push(operands, top < 64 ? below >> top : 0);
     case 0x27:
-        value = below ^ top;
-        break;
+        return push(operands, below ^ top);
     case 0x29:
-        value = below == top;
-        break;
+        return push(operands, below == top);
     case 0x2a:
-        value = (int64_t)below >= (int64_t)top;
-        break;
+        return push(operands, (int64_t)below >= (int64_t)top);
     case 0x2b:
-        value = (int64_t)below > (int64_t)top;
-        break;
+        return push(operands, (int64_t)below > (int64_t)top);
     case 0x2c:
-        value = (int64_t)below <= (int64_t)top;
-        break;
+        return push(operands, (int64_t)below <= (int64_t)top);
     case 0x2d:
-        value = (int64_t)below < (int64_t)top;
-        break;
+        return push(operands, (int64_t)below < (int64_t)top);
     case 0x2e:
-        value = below != top;
-        break;
+        return push(operands, below != top);
     default:
         return false;
     }
-    push(operands, value);
-    return true;
 }
 
 /* Constants of fixed width, by code: DW_OP_addr, const1u to const8s. */
@@ -114,19 +100,15 @@ static bool push_constant(struct operands *operands, struct ng_cursor *at, uint8
     static const uint8_t widths[] = {1, 1, 2, 2, 4, 4, 8, 8};
 
     if (code == 0x03)
-        push(operands, ng_cursor_take(at, 8));
-    else if (code >= 0x08 && code <= 0x0f)
-        push(operands, code & 1 ? (uint64_t)ng_cursor_take_signed(at, widths[code - 0x08])
-                                : ng_cursor_take(at, widths[code - 0x08]));
-    else if (code == 0x10)
-        push(operands, ng_cursor_take_uleb(at));
-    else if (code == 0x11)
-        push(operands, (uint64_t)ng_cursor_take_sleb(at));
-    else if (code >= 0x30 && code <= 0x4f)
-        push(operands, code - 0x30u);
-    else
-        return false;
-    return true;
+        return push(operands, ng_cursor_take(at, 8));
+    if (code >= 0x08 && code <= 0x0f)
+        return push(operands, code & 1 ? (uint64_t)ng_cursor_take_signed(at, widths[code - 0x08])
+                                       : ng_cursor_take(at, widths[code - 0x08]));
+    if (code == 0x10)
+        return push(operands, ng_cursor_take_uleb(at));
+    if (code == 0x11)
+        return push(operands, (uint64_t)ng_cursor_take_sleb(at));
+    return code >= 0x30 && code <= 0x4f && push(operands, code - 0x30u);
 }
 
 /* Supports the operations that compilers and hand-written code use in .eh_frame; no jumps. */

@@ -18,6 +18,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/util/macros.h"
+
 #define FULL_PIPE_WAIT_MS 10000
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
@@ -88,8 +90,7 @@ void ng_output_format(struct ng_output *output, const char *format, ...)
     va_start(arguments, format);
     int length = vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    if (length > (int)sizeof(text) - 1)
-        length = (int)sizeof(text) - 1;
+    length = NG_MIN(length, (int)sizeof(text) - 1);
     if (length > 0)
         ng_output_bytes(output, text, (size_t)length);
 }

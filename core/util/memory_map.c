@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/util/search.h"
 
@@ -237,12 +238,11 @@ int ng_memory_map_put(struct ng_memory_map *map, const struct ng_segment *segmen
     if (!segment->bytes || segment->base > UINTPTR_MAX - (segment->bytes - 1) ||
         segment->kind >= NG_SEGMENT_KINDS)
         return -EINVAL;
-    pthread_mutex_lock(&map->lock);
+    NG_HOLD(&map->lock);
     uint64_t before = map->replaced;
     int error = add_locked(map, segment);
     map->lost += error != 0;
     *ret_replaced = map->replaced != before;
-    pthread_mutex_unlock(&map->lock);
     return error;
 }
 
@@ -257,13 +257,12 @@ bool ng_memory_map_remove(struct ng_memory_map *map, uintptr_t base, struct ng_s
 {
     struct spot spot;
 
-    pthread_mutex_lock(&map->lock);
+    NG_HOLD(&map->lock);
     bool found = find_before(map, base, &spot) && leaf_at(map, spot)->bases[spot.index] == base;
     if (found) {
         *ret_segment = read_range(map, spot);
         take_out(map, spot);
     }
-    pthread_mutex_unlock(&map->lock);
     return found;
 }
 
@@ -272,7 +271,7 @@ bool ng_memory_map_find(struct ng_memory_map *map, uintptr_t address,
 {
     struct spot spot;
 
-    pthread_mutex_lock(&map->lock);
+    NG_HOLD(&map->lock);
     bool found = find_before(map, address, &spot);
     if (found) {
         struct ng_segment segment = read_range(map, spot);
@@ -280,18 +279,16 @@ bool ng_memory_map_find(struct ng_memory_map *map, uintptr_t address,
         if (found)
             *ret_segment = segment;
     }
-    pthread_mutex_unlock(&map->lock);
     return found;
 }
 
 bool ng_memory_map_next(struct ng_memory_map *map, uintptr_t from, struct ng_segment *ret_segment)
 {
-    pthread_mutex_lock(&map->lock);
+    NG_HOLD(&map->lock);
     struct spot spot = from ? normalised(map, find_beyond(map, from - 1)) : (struct spot){0};
     bool found = is_range(map, spot);
     if (found)
         *ret_segment = read_range(map, spot);
-    pthread_mutex_unlock(&map->lock);
     return found;
 }
 
@@ -302,7 +299,7 @@ uint64_t ng_memory_map_remove_all(struct ng_memory_map *map,
     uint64_t removed = 0;
     uintptr_t from = 0;
 
-    pthread_mutex_lock(&map->lock);
+    NG_HOLD(&map->lock);
     for (;;) {
         struct spot spot = from ? normalised(map, find_beyond(map, from - 1)) : (struct spot){0};
         if (!is_range(map, spot))
@@ -314,15 +311,13 @@ uint64_t ng_memory_map_remove_all(struct ng_memory_map *map,
         take_out(map, spot);
         removed++;
     }
-    pthread_mutex_unlock(&map->lock);
     return removed;
 }
 
 void ng_memory_map_sum(struct ng_memory_map *map, struct ng_memory_sum ret_sums[NG_SEGMENT_KINDS])
 {
-    pthread_mutex_lock(&map->lock);
+    NG_HOLD(&map->lock);
     memcpy(ret_sums, map->sums, sizeof(map->sums));
-    pthread_mutex_unlock(&map->lock);
 }
 
 void ng_memory_map_reset(struct ng_memory_map *map)

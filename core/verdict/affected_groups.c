@@ -5,6 +5,7 @@
  */
 #include "core/verdict/affected_groups.h"
 
+#include "core/util/macros.h"
 #include "core/verdict/verdict.h"
 #include "core/verdict/wait_graph.h"
 #include "core/view/view.h"
@@ -30,14 +31,6 @@ static void add_parent(struct ng_group_set *scope, const struct ng_view *view,
         add(scope, view->groups[group].parent_id);
 }
 
-static bool is_culprit(const struct ng_verdict *verdict, const struct ng_view_process *process)
-{
-    for (uint32_t i = 0; i < verdict->culprit_count; i++)
-        if (ng_culprit_is_of(&verdict->culprits[i], process))
-            return true;
-    return false;
-}
-
 /* Has it left because NCCL reported the end of another process? Then it had unfinished work
  * everywhere. */
 static bool was_told(const struct ng_view *view, const struct ng_view_process *process)
@@ -55,7 +48,8 @@ static bool is_gone(const struct ng_verdict *verdict, const struct ng_view_proce
 {
     return process->life == NG_LIFE_DEAD ||
            ((process->life == NG_LIFE_EXITED || process->life == NG_LIFE_LOST) &&
-            is_culprit(verdict, process));
+            NG_ANY(culprit, verdict->culprits, verdict->culprit_count,
+                   ng_culprit_is_of(culprit, process)));
 }
 
 void ng_affected_groups_find(const struct ng_view *view, const struct ng_verdict *verdict,
@@ -68,8 +62,7 @@ void ng_affected_groups_find(const struct ng_view *view, const struct ng_verdict
         add(ret_scope, verdict->cycle[i].group_id);
     for (uint32_t i = 0; i < verdict->other_id_count; i++)
         add(ret_scope, verdict->other_ids[i]);
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         const struct ng_view_process *process = &view->processes[member->process];
         if (ng_group_state_is_alive(member->state) &&
             (is_gone(verdict, process) || was_told(view, process)))

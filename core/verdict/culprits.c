@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/verdict/explain.h"
 #include "core/view/told_to_end.h"
 
@@ -25,14 +26,11 @@
 static bool names_ranks(const struct ng_verdict_builder *builder, uint32_t group)
 {
     const struct ng_view *view = builder->view;
-    bool needed = false;
 
-    for (uint32_t i = 0; i < view->group_count; i++)
-        if (view->groups[i].nranks > view->groups[group].nranks)
-            return false;
-    for (uint32_t i = 0; i < view->process_count; i++)
-        needed |= view->processes[i].rank < 0 || view->processes[i].drives_several;
-    return needed;
+    return !NG_ANY(other, view->groups, view->group_count,
+                   other->nranks > view->groups[group].nranks) &&
+           NG_ANY(process, view->processes, view->process_count,
+                  process->rank < 0 || process->drives_several);
 }
 
 /* How the global ranks of a group are named. */
@@ -220,8 +218,7 @@ static struct first_death first_death(const struct absence *absences, uint32_t c
                                                              : NULL;
         if (!oldest_ns)
             continue;
-        if (process->life_age_ns > *oldest_ns)
-            *oldest_ns = process->life_age_ns;
+        *oldest_ns = NG_MAX(*oldest_ns, process->life_age_ns);
         if (process->life == NG_LIFE_DEAD && process->exit_status >= NG_EXIT_STATUS_SIGNAL &&
             !ng_told_to_end(process->exit_status) &&
             (!first.own || process->life_age_ns > first.own->life_age_ns))
@@ -278,8 +275,7 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
         return error;
     verdict->confidence = NG_CONFIDENCE_CERTAIN;
     for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (absences[i].cause > worst)
-            worst = absences[i].cause;
+        worst = NG_MAX(worst, absences[i].cause);
     struct first_death first = first_death(absences, wait->absentee_count);
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         struct ng_absentee *absentee = &wait->absentees[i];
@@ -295,8 +291,6 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
             continue;
         struct ng_culprit *culprit =
             ng_verdict_builder_add_culprit(builder, absentee->member, absentee->group_rank);
-        if (!culprit)
-            return -ENOMEM;
         ng_explain_absent(&builder->processes, wait, absentee, culprit->why, sizeof(culprit->why));
         verdict->may_be_gone |= worst == NG_CAUSE_LEFT && absentee->may_follow;
         if (absentee->absence == NG_ABSENT_LOST ||
@@ -339,7 +333,7 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
                     : worst == NG_CAUSE_FAULT      ? NG_KIND_GPU_STALL
                     : wait->type == NG_WAIT_CREATE ? NG_KIND_INIT_MISSING_RANK
                                                    : NG_KIND_MISSING_RANK;
-    return 0;
+    return builder->error;
 }
 
 int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait *wait)
@@ -350,17 +344,13 @@ int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait
 
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         enum ng_cause cause = ng_wait_cause_by_ras(wait, &wait->absentees[i]);
-        if (cause > worst)
-            worst = cause;
+        worst = NG_MAX(worst, cause);
     }
-    for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        const struct ng_absentee *absentee = &wait->absentees[i];
+    NG_EACH (absentee, wait->absentees, wait->absentee_count) {
         if (ng_wait_cause_by_ras(wait, absentee) != worst)
             continue;
         struct ng_culprit *culprit =
             ng_verdict_builder_add_culprit(builder, NULL, absentee->group_rank);
-        if (!culprit)
-            return -ENOMEM;
         if (named)
             culprit->rank = absentee->group_rank;
         culprit->pid = absentee->ras->rank.pid;
@@ -371,7 +361,7 @@ int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait
                     : worst == NG_CAUSE_LEFT ? NG_KIND_LEFT_EARLY
                                              : NG_KIND_MISSING_RANK;
     verdict->confidence = NG_CONFIDENCE_LIKELY;
-    return 0;
+    return builder->error;
 }
 
 /*
@@ -387,10 +377,8 @@ static bool is_named(const struct ng_verdict_builder *builder, const bool *proce
 
     if (!several && processes[member->process])
         return true;
-    for (uint32_t i = 0; i < builder->verdict->culprit_count; i++)
-        if (builder->verdict->culprits[i].rank == rank && (rank >= 0 || several))
-            return true;
-    return false;
+    return (rank >= 0 || several) && NG_ANY(culprit, builder->verdict->culprits,
+                                            builder->verdict->culprit_count, culprit->rank == rank);
 }
 
 /* May `wait` have a culprit that is not a consequence of the reported wait, `told`? */
@@ -426,8 +414,7 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
         bool as_old = is_as_old(wait, told);
         if (w == best || (!as_old && cause != NG_CAUSE_DEAD) || builder->causes[w] != cause)
             continue;
-        for (uint32_t i = 0; i < wait->absentee_count; i++) {
-            const struct ng_absentee *absentee = &wait->absentees[i];
+        NG_EACH (absentee, wait->absentees, wait->absentee_count) {
             if (!absentee->member || ng_wait_cause_of_absentee(builder, wait, absentee) != cause ||
                 (!as_old && absentee->absence != NG_ABSENT_LOST) ||
                 is_named(builder, named, absentee->member) ||
@@ -437,8 +424,6 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
             struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
                 builder, absentee->member,
                 ng_verdict_builder_rank_in(builder, told->group, absentee->member));
-            if (!culprit)
-                return -ENOMEM;
             ng_explain_absent(&builder->processes, wait, absentee, culprit->why,
                               sizeof(culprit->why));
             if (absentee->absence == NG_ABSENT_LOST)
@@ -446,7 +431,7 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
             named[absentee->member->process] = true;
         }
     }
-    return 0;
+    return builder->error;
 }
 
 /* The group rank of a global rank of a process in the group of the verdict; -1 none. */
@@ -474,18 +459,15 @@ int ng_culprits_of_processes(struct ng_verdict_builder *builder)
             int rank = builder->processes.ranks[m];
             bool known = rank < 0 || !process->drives_several ||
                          !ng_culprit_is_of(&verdict->culprits[i], process);
-            for (uint32_t k = 0; k < verdict->culprit_count && !known; k++)
-                known = verdict->culprits[k].rank == rank;
-            if (known)
+            if (known ||
+                NG_ANY(culprit, verdict->culprits, verdict->culprit_count, culprit->rank == rank))
                 continue;
             struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
                 builder, member, rank_in_told(builder, member->process, rank));
-            if (!culprit)
-                return -ENOMEM;
             ng_explain_same_process(&builder->processes, member, verdict->culprits[i].rank,
                                     culprit->why, sizeof(culprit->why));
         }
-    return 0;
+    return builder->error;
 }
 
 enum ng_confidence ng_mismatch_confidence(const struct ng_mismatch *mismatch)
@@ -513,35 +495,27 @@ int ng_culprits_mismatch(struct ng_verdict_builder *builder, const struct ng_wai
             !ng_mismatch_call_at(builder->view, &members[i], mismatch->seq, &signature) ||
             (!mismatch->undecided && !ng_signature_differ(&signature, &mismatch->expected)))
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
         ng_explain_mismatch(mismatch, &signature, culprit->why, sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 int ng_culprits_surplus(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     int32_t index = (int32_t)(wait - builder->waits.waits);
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
 
     builder->verdict->kind = NG_KIND_MISMATCH;
     bool of_two = ng_wait_cause_is_of_two(builder, wait);
     builder->verdict->confidence =
         wait->type == NG_WAIT_COLLECTIVE && !of_two ? NG_CONFIDENCE_CERTAIN : NG_CONFIDENCE_LIKELY;
-    for (uint32_t i = 0; i < count; i++) {
-        if (builder->waits.wait_of_member[&members[i] - builder->view->members] != index)
+    NG_EACH_MEMBER (member, builder->view, wait->group) {
+        if (builder->waits.wait_of_member[member - builder->view->members] != index)
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
         ng_explain_surplus(wait, of_two, culprit->why, sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 int ng_culprits_init(struct ng_verdict_builder *builder, const struct ng_init_mismatch *mismatch)
@@ -556,10 +530,7 @@ int ng_culprits_init(struct ng_verdict_builder *builder, const struct ng_init_mi
                                               : NG_CONFIDENCE_CERTAIN;
     for (uint32_t i = 0; i < mismatch->odd_count; i++) {
         const struct ng_view_member *member = mismatch->odds[i].member;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, member, member->group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
         snprintf(culprit->why, sizeof(culprit->why), "%s", mismatch->odds[i].why);
     }
     verdict->other_ids = ng_arena_alloc(&verdict->arena, (mismatch->other_id_count + 1) *
@@ -570,7 +541,7 @@ int ng_culprits_init(struct ng_verdict_builder *builder, const struct ng_init_mi
         memcpy(verdict->other_ids, mismatch->other_ids,
                mismatch->other_id_count * sizeof(*verdict->other_ids));
     verdict->other_id_count = mismatch->other_id_count;
-    return 0;
+    return builder->error;
 }
 
 /* Adds the minority at the collective at which the hashes were compared. */
@@ -595,13 +566,10 @@ int ng_culprits_parted(struct ng_verdict_builder *builder, const struct ng_wait 
         if ((i > 0 && members[i - 1].group_rank == members[i].group_rank) || !hash ||
             (!divergence->undecided && hash == divergence->expected))
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
         ng_explain_parted(divergence, op, culprit->why, sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 /* Do NCCL's own counters show that the device of every rank that waits is in this collective? */
@@ -633,15 +601,12 @@ static bool others_are_done(const struct ng_verdict_builder *builder, const stru
         return false;
     const struct ng_view_member *peer =
         ng_view_member_among(members, count, record->signature.root);
-    for (uint32_t k = 0; peer && peer != member && k < peer->record_count; k++) {
-        const struct ng_view_record *theirs = &peer->records[k];
-        if (ng_view_record_is_p2p(theirs) && theirs->state == NG_RECORD_COMPLETED &&
-            theirs->signature.op != record->signature.op &&
-            theirs->signature.root == member->group_rank &&
-            theirs->peer_ordinal == record->peer_ordinal)
-            return true;
-    }
-    return false;
+    return peer && peer != member &&
+           NG_ANY(theirs, peer->records, peer->record_count,
+                  ng_view_record_is_p2p(theirs) && theirs->state == NG_RECORD_COMPLETED &&
+                      theirs->signature.op != record->signature.op &&
+                      theirs->signature.root == member->group_rank &&
+                      theirs->peer_ordinal == record->peer_ordinal);
 }
 
 /* All ranks made the call. If only some devices have reached the operation, the others are blocked
@@ -649,8 +614,6 @@ static bool others_are_done(const struct ng_verdict_builder *builder, const stru
 int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     struct ng_verdict *verdict = builder->verdict;
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
     int32_t index = (int32_t)(wait - builder->waits.waits);
 
     verdict->kind = NG_KIND_GPU_STALL;
@@ -662,8 +625,7 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
     bool none_started = wait->not_started >= wait->waiter_count;
     if (!none_started)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_member *member = &members[i];
+    NG_EACH_MEMBER (member, builder->view, wait->group) {
         if (builder->waits.wait_of_member[member - builder->view->members] != index ||
             !member->pending_record || member->pending_started ||
             builder->waits.queued[member - builder->view->members] ||
@@ -671,15 +633,13 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
             (none_started && !others_are_done(builder, wait, member)))
             continue;
         verdict->confidence = NG_CONFIDENCE_LIKELY;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, member, member->group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
         snprintf(culprit->why, sizeof(culprit->why),
                  "made the call, but its device has not reached it in %.1f s: work queued ahead on "
                  "the stream does "
                  "not finish",
                  (double)member->pending_age_ns / 1e9);
     }
-    return none_started && !verdict->culprit_count ? ng_culprits_edges(builder, wait) : 0;
+    return none_started && !verdict->culprit_count ? ng_culprits_edges(builder, wait)
+                                                   : builder->error;
 }

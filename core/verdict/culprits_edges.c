@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/culprits.h"
 
 #define TREE        (NG_EDGE_TREE_UP | NG_EDGE_TREE_DOWN)
@@ -42,11 +43,11 @@ static const struct ng_edge *other_end(const struct picture *picture,
         ng_view_member_among(picture->members, picture->count, edge->peer);
 
     *ret_peer = peer;
-    for (uint32_t i = 0; peer && waits(picture, peer) && i < peer->edge_count; i++)
-        if (peer->edges[i].peer == member->group_rank &&
-            (peer->edges[i].flags & NG_EDGE_SENDS) != (edge->flags & NG_EDGE_SENDS))
-            return &peer->edges[i];
-    return NULL;
+    return peer && waits(picture, peer)
+               ? NG_FIND(back, peer->edges, peer->edge_count,
+                         back->peer == member->group_rank &&
+                             (back->flags & NG_EDGE_SENDS) != (edge->flags & NG_EDGE_SENDS))
+               : NULL;
 }
 
 /* Is every rank that waits known, of about one moment, and does nothing move? */
@@ -55,15 +56,13 @@ static bool is_whole(struct picture *picture, uint32_t waiters)
     uint32_t known = 0;
     int64_t newest_ns = INT64_MAX, oldest_ns = 0;
 
-    for (uint32_t i = 0; i < picture->count; i++) {
-        const struct ng_view_member *member = &picture->members[i];
+    NG_EACH (member, picture->members, picture->count) {
         if (!waits(picture, member) || !member->edge_count)
             continue;
         known++;
         newest_ns = member->edges_age_ns < newest_ns ? member->edges_age_ns : newest_ns;
         oldest_ns = member->edges_age_ns > oldest_ns ? member->edges_age_ns : oldest_ns;
-        for (uint32_t k = 0; k < member->edge_count; k++) {
-            const struct ng_edge *edge = &member->edges[k];
+        NG_EACH (edge, member->edges, member->edge_count) {
             if (edge->flags & NG_EDGE_MOVES)
                 return false;
             if (!edge->begun && !edge->held)
@@ -78,8 +77,7 @@ static bool is_whole(struct picture *picture, uint32_t waiters)
 /* Has it neither sent nor taken anything in this operation, by both ends of its connections? */
 static bool is_silent(const struct picture *picture, const struct ng_view_member *member)
 {
-    for (uint32_t i = 0; i < member->edge_count; i++) {
-        const struct ng_edge *edge = &member->edges[i];
+    NG_EACH (edge, member->edges, member->edge_count) {
         const struct ng_view_member *peer;
         const struct ng_edge *other = other_end(picture, member, edge, &peer);
         bool sent = edge->begun || edge->held || (other && (other->begun || other->held));
@@ -101,8 +99,7 @@ static bool is_owed(const struct picture *picture, const struct ng_view_member *
     bool ring = false, up = false, any_tree = false;
     uint32_t children = 0, children_came = 0;
 
-    for (uint32_t i = 0; i < member->edge_count; i++) {
-        const struct ng_edge *edge = &member->edges[i];
+    NG_EACH (edge, member->edges, member->edge_count) {
         if (edge->flags & NG_EDGE_SENDS)
             continue;
         any_tree |= edge->flags & TREE;
@@ -124,7 +121,7 @@ static int global_rank(const struct picture *picture, const struct ng_view_membe
 
 static struct ng_culprit *add(const struct picture *picture, const struct ng_view_member *member)
 {
-    return ng_verdict_builder_add_culprit(picture->builder, member, member->group_rank);
+    return ng_verdict_builder_blame(picture->builder, member);
 }
 
 static int name_silent(struct picture *picture, uint32_t waiters)
@@ -148,14 +145,12 @@ static int name_silent(struct picture *picture, uint32_t waiters)
                     owed = &member->edges[k];
             peer = ng_view_member_among(picture->members, picture->count, owed->peer);
             struct ng_culprit *culprit = add(picture, member);
-            if (!culprit)
-                return -ENOMEM;
             snprintf(culprit->why, sizeof(culprit->why),
                      "made the call, but its device has neither taken what rank %d has sent nor "
                      "sent anything: its kernel of NCCL does not run, or hangs",
                      peer ? global_rank(picture, peer) : owed->peer);
         }
-    return 0;
+    return picture->builder->error;
 }
 
 /* Steps that the network has taken from the sender, and that have not come to a receiver that has
@@ -184,8 +179,6 @@ static int name_path(const struct picture *picture)
             if (!steps)
                 continue;
             struct ng_culprit *culprit = add(picture, member);
-            if (!culprit)
-                return -ENOMEM;
             snprintf(culprit->why, sizeof(culprit->why),
                      "sent data that do not come to rank %d: the network has taken %" PRIu32
                      " step%s that did not arrive; the path between the two, not either of them, "
@@ -199,7 +192,7 @@ static int name_path(const struct picture *picture)
             return 0;
         }
     }
-    return 0;
+    return picture->builder->error;
 }
 
 /* ---- In words ---- */
@@ -214,12 +207,9 @@ static int tell(const struct picture *picture, const struct ng_view_member *memb
     const struct ng_view_member *peer =
         ng_view_member_among(picture->members, picture->count, edge->peer);
     int rank = global_rank(picture, member), other = peer ? global_rank(picture, peer) : edge->peer;
-    bool nothing = false;
-
-    for (uint32_t i = 0; i < member->edge_count; i++)
-        nothing |= member->edges[i].peer == edge->peer &&
-                   !(member->edges[i].flags & NG_EDGE_SENDS) && !member->edges[i].begun &&
-                   !member->edges[i].taken;
+    bool nothing = NG_ANY(back, member->edges, member->edge_count,
+                          back->peer == edge->peer && !(back->flags & NG_EDGE_SENDS) &&
+                              !back->begun && !back->taken);
     char from_it[64] = "";
     if (nothing)
         snprintf(from_it, sizeof(from_it), "; nothing came from rank %d", other);

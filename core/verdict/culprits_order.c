@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/culprits.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/usual.h"
@@ -235,13 +236,9 @@ static const struct ng_absentee *find_led(const struct ng_verdict_builder *build
 {
     const struct ng_wait *wait = &builder->waits.waits[from->wait];
 
-    for (uint32_t k = 0; k < wait->absentee_count; k++) {
-        const struct ng_absentee *absentee = &wait->absentees[k];
-        if (ng_cycle_leads(builder->view, &builder->waits, from, absentee, to) &&
-            (process == UINT32_MAX || absentee->member->process == process))
-            return absentee;
-    }
-    return NULL;
+    return NG_FIND(absentee, wait->absentees, wait->absentee_count,
+                   ng_cycle_leads(builder->view, &builder->waits, from, absentee, to) &&
+                       (process == UINT32_MAX || absentee->member->process == process));
 }
 
 /* The pair of step `at` and the collective of wait `third`, if they wait for each other, too, and
@@ -314,8 +311,7 @@ static int blame_step(struct ng_verdict_builder *builder, const struct ng_cycle 
     const struct ng_cycle_step *before = step_before(cycle, at);
     const struct ng_wait *wait = &builder->waits.waits[before->wait];
 
-    for (uint32_t k = 0; k < wait->absentee_count; k++) {
-        const struct ng_absentee *absentee = &wait->absentees[k];
+    NG_EACH (absentee, wait->absentees, wait->absentee_count) {
         if (!ng_cycle_leads(builder->view, &builder->waits, before, absentee, &cycle->steps[at]) ||
             (choice->member != ALL &&
              stuck_at(builder, &cycle->steps[at], absentee) != choice->member))
@@ -323,13 +319,11 @@ static int blame_step(struct ng_verdict_builder *builder, const struct ng_cycle 
         struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
             builder, absentee->member,
             ng_verdict_builder_rank_in(builder, group, absentee->member));
-        if (!culprit)
-            return -ENOMEM;
         ng_explain_order(builder->verdict, at, culprit->why, sizeof(culprit->why));
         if (choice->member != ALL)
             ng_explain_departs(culprit->why, sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 /* A rank of the cycle that only its hanging watchdog's last look shows to wait may wait no more:
@@ -344,11 +338,9 @@ static void doubt_remembered(struct ng_verdict_builder *builder, const struct ng
             continue;
         if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
-        for (uint32_t k = 0; k < verdict->culprit_count; k++) {
-            struct ng_culprit *culprit = &verdict->culprits[k];
+        NG_EACH (culprit, verdict->culprits, verdict->culprit_count)
             ng_explain_unwatched(culprit->rank, builder->processes.ranks[stuck], true, culprit->why,
                                  sizeof(culprit->why));
-        }
     }
 }
 
@@ -367,8 +359,7 @@ int ng_culprits_order(struct ng_verdict_builder *builder, const struct ng_cycle 
         cycle = &pair;
         choice.step = 0;
     }
-    if (!error)
-        error = copy_cycle(builder, cycle);
+    error = error ?: copy_cycle(builder, cycle);
     if (!error && choice.step == cycle->count)
         error = choose_by_history(builder, cycle, SHORTLY_BEFORE, &choice);
     if (!error && choice.step == cycle->count)
@@ -391,8 +382,7 @@ int ng_culprits_order(struct ng_verdict_builder *builder, const struct ng_cycle 
     verdict->stalled_ns = 0;
     for (uint32_t i = 0; i < cycle->count && !error; i++) {
         const struct ng_wait *wait = &builder->waits.waits[cycle->steps[i].wait];
-        if (wait->age_ns > verdict->stalled_ns)
-            verdict->stalled_ns = wait->age_ns;
+        verdict->stalled_ns = NG_MAX(verdict->stalled_ns, wait->age_ns);
         if (choice.step == cycle->count || i == choice.step)
             error = blame_step(builder, cycle, &choice, i, told->group);
     }
@@ -419,21 +409,14 @@ bool ng_culprits_is_stray(const struct ng_wait_graph *waits, const struct ng_cyc
 static int blame_all_in(struct ng_verdict_builder *builder, uint32_t wait,
                         const struct ng_wait *other, bool undecided)
 {
-    uint32_t count;
-    const struct ng_view_member *members =
-        ng_view_members(builder->view, builder->waits.waits[wait].group, &count);
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (builder->waits.wait_of_member[&members[i] - builder->view->members] != (int32_t)wait)
+    NG_EACH_MEMBER (member, builder->view, builder->waits.waits[wait].group) {
+        if (builder->waits.wait_of_member[member - builder->view->members] != (int32_t)wait)
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
         ng_explain_stray(&builder->waits.waits[wait], other, undecided, culprit->why,
                          sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 int ng_culprits_stray(struct ng_verdict_builder *builder, const struct ng_cycle *cycle,

@@ -293,11 +293,7 @@ int ng_cycle_find(const struct ng_view *view, const struct ng_wait_graph *waits,
     struct search search = {0};
     struct ng_cycle cycle = {0};
 
-    int error = add_nodes(&graph);
-    if (!error)
-        error = add_all_edges(&graph);
-    if (!error)
-        error = search_all(&graph, &search);
+    int error = add_nodes(&graph) ?: add_all_edges(&graph) ?: search_all(&graph, &search);
     if (error)
         return error;
     cycle.steps = ng_arena_alloc(arena, (search.length + 1) * sizeof(*cycle.steps));

@@ -11,6 +11,7 @@
 
 #include "core/nccl/nccl.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/number.h"
 #include "core/util/text.h"
 #include "core/view/p2p_patterns.h"
@@ -514,11 +515,10 @@ void ng_explain_of_two(int waiting, char *why, size_t bytes)
 static void add_group(struct ng_text *text, const struct ng_verdict *verdict,
                       const struct ng_verdict_step *step)
 {
-    bool alike = false;
+    bool alike = NG_ANY(other, verdict->cycle, NG_MIN(verdict->cycle_count, 64u),
+                        other->group_id != step->group_id &&
+                            strcmp(other->group_name, step->group_name) == 0);
 
-    for (uint32_t i = 0; i < verdict->cycle_count && i < 64; i++)
-        alike |= verdict->cycle[i].group_id != step->group_id &&
-                 strcmp(verdict->cycle[i].group_name, step->group_name) == 0;
     if (!step->group_name[0])
         ng_text_add(text, "group %016" PRIx64, step->group_id);
     else if (alike)

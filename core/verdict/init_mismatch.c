@@ -16,6 +16,7 @@
 #include "core/config/nccl_variables.h"
 #include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/verdict/verdict.h"
 
@@ -31,6 +32,7 @@ struct search {
     /* Per process: its host, as NCCL groups ranks into hosts. */
     uint32_t *host;
     uint32_t host_count;
+    int error; /* -ENOMEM: no room for a rank that is odd */
 };
 
 static const struct ng_view_process *process_of(const struct search *search,
@@ -64,7 +66,7 @@ static int nranks_of(const struct search *search, const struct ng_view_member *m
     return member->nranks ? member->nranks : search->view->groups[member->group].nranks;
 }
 
-static __attribute__((format(printf, 3, 4))) int
+static __attribute__((format(printf, 3, 4))) void
 add_odd(struct search *search, const struct ng_view_member *member, const char *format, ...)
 {
     struct ng_init_mismatch *mismatch = search->mismatch;
@@ -78,10 +80,10 @@ add_odd(struct search *search, const struct ng_view_member *member, const char *
     struct ng_init_odd *odd =
         kept ? NG_ARENA_APPEND(search->arena, mismatch->odds, mismatch->odd_count, search->room)
              : NULL;
-    if (!odd)
-        return -ENOMEM;
-    *odd = (struct ng_init_odd){.member = member, .why = kept};
-    return 0;
+    if (odd)
+        *odd = (struct ng_init_odd){.member = member, .why = kept};
+    else
+        search->error = -ENOMEM;
 }
 
 static int found(struct search *search, enum ng_init_differ differ)
@@ -89,7 +91,7 @@ static int found(struct search *search, enum ng_init_differ differ)
     search->mismatch->differ = differ;
     search->mismatch->group = search->wait->group;
     search->mismatch->nranks = search->view->groups[search->wait->group].nranks;
-    return 1;
+    return search->error ?: 1;
 }
 
 static const char *end_of(const struct search *search)
@@ -137,12 +139,11 @@ static void say_absent(const struct search *search, char *ret_text, size_t bytes
 
 static int find_twins(struct search *search)
 {
-    int nranks = search->view->groups[search->wait->group].nranks, error = 0;
+    int nranks = search->view->groups[search->wait->group].nranks;
     bool any = false, all_told = true, others_agree = false;
     char absent[64];
 
-    for (uint32_t i = 0; i < search->count; i++) {
-        const struct ng_view_member *member = &search->members[i];
+    NG_EACH (member, search->members, search->count) {
         if (!takes_part(search, member))
             continue;
         int launched = launched_as(search, member, nranks);
@@ -158,19 +159,18 @@ static int find_twins(struct search *search)
     search->mismatch->undecided = !all_told;
     search->mismatch->likely = !others_agree;
     say_absent(search, absent, sizeof(absent));
-    for (uint32_t i = 0; i < search->count && !error; i++) {
-        const struct ng_view_member *member = &search->members[i];
+    NG_EACH (member, search->members, search->count) {
         const struct ng_view_member *twin =
             takes_part(search, member) ? twin_of(search, member) : NULL;
         if (!twin || (all_told && launched_as(search, member, nranks) == member->group_rank))
             continue;
         const struct ng_view_process *other = process_of(search, twin);
-        error = add_odd(search, member,
-                        "called %s as rank %d of %d, which pid %d on host %.63s is, too%s%s",
-                        ng_op_name(search->wait->op), member->group_rank, nranks, other->pid,
-                        other->host, absent, end_of(search));
+        add_odd(search, member,
+                "called %s as rank %d of %d, which pid %d on host %.63s is, too%s%s",
+                ng_op_name(search->wait->op), member->group_rank, nranks, other->pid, other->host,
+                absent, end_of(search));
     }
-    return error ? error : found(search, NG_INIT_RANK);
+    return found(search, NG_INIT_RANK);
 }
 
 /* ---- A number that the majority agrees on: ranks of the group, version ---- */
@@ -212,7 +212,7 @@ static int majority_of(const struct search *search, number_fn *number, bool *ret
 static int find_nranks(struct search *search)
 {
     bool sure, differ;
-    int right = majority_of(search, nranks_of, &sure, &differ), error = 0;
+    int right = majority_of(search, nranks_of, &sure, &differ);
 
     if (!differ)
         return 0;
@@ -226,52 +226,47 @@ static int find_nranks(struct search *search)
         }
     }
     search->mismatch->undecided = !sure && !search->mismatch->likely;
-    for (uint32_t i = 0; i < search->count && !error; i++) {
-        const struct ng_view_member *member = &search->members[i];
+    NG_EACH (member, search->members, search->count) {
         int mine = nranks_of(search, member);
         if (!takes_part(search, member) || (!search->mismatch->undecided && mine == right))
             continue;
         if (search->mismatch->undecided)
-            error = add_odd(
+            add_odd(
                 search, member,
                 "called %s with %d ranks; the ranks disagree and it is not known which are wrong",
                 ng_op_name(search->wait->op), mine);
         else
-            error = add_odd(search, member, "called %s with %d ranks where %s %d",
-                            ng_op_name(search->wait->op), mine,
-                            sure ? "the others say" : "the job has", right);
+            add_odd(search, member, "called %s with %d ranks where %s %d",
+                    ng_op_name(search->wait->op), mine, sure ? "the others say" : "the job has",
+                    right);
     }
-    if (error)
-        return error;
-    error = found(search, NG_INIT_NRANKS);
+    int result = found(search, NG_INIT_NRANKS);
     search->mismatch->nranks = search->mismatch->undecided ? 0 : right;
-    return error;
+    return result;
 }
 
 static int find_version(struct search *search)
 {
     bool sure, differ;
-    int right = majority_of(search, version_of, &sure, &differ), error = 0;
+    int right = majority_of(search, version_of, &sure, &differ);
 
     if (!differ)
         return 0;
     search->mismatch->undecided = !sure;
-    for (uint32_t i = 0; i < search->count && !error; i++) {
-        const struct ng_view_member *member = &search->members[i];
+    NG_EACH (member, search->members, search->count) {
         int mine = version_of(search, member);
         if (!takes_part(search, member) || (sure && mine == right))
             continue;
         if (sure)
-            error = add_odd(search, member, "has NCCL %d.%d.%d where the others have %d.%d.%d",
-                            mine / 10000, mine / 100 % 100, mine % 100, right / 10000,
-                            right / 100 % 100, right % 100);
+            add_odd(search, member, "has NCCL %d.%d.%d where the others have %d.%d.%d",
+                    mine / 10000, mine / 100 % 100, mine % 100, right / 10000, right / 100 % 100,
+                    right % 100);
         else
-            error =
-                add_odd(search, member,
-                        "has NCCL %d.%d.%d; the ranks disagree and it is not known which are wrong",
-                        mine / 10000, mine / 100 % 100, mine % 100);
+            add_odd(search, member,
+                    "has NCCL %d.%d.%d; the ranks disagree and it is not known which are wrong",
+                    mine / 10000, mine / 100 % 100, mine % 100);
     }
-    return error ? error : found(search, NG_INIT_VERSION);
+    return found(search, NG_INIT_VERSION);
 }
 
 /* ---- Different unique ids ---- */
@@ -308,11 +303,10 @@ struct parts {
 
 static uint32_t size_of(const struct search *search, uint32_t group)
 {
-    uint32_t count, size = 0;
-    const struct ng_view_member *members = ng_view_members(search->view, group, &count);
+    uint32_t size = 0;
 
-    for (uint32_t i = 0; i < count; i++)
-        size += takes_part(search, &members[i]);
+    NG_EACH_MEMBER (member, search->view, group)
+        size += takes_part(search, member);
     return size;
 }
 
@@ -338,13 +332,11 @@ static int find_parts(struct search *search, struct parts *parts)
         return -ENOMEM;
     for (uint32_t w = 0; w < waits->count; w++) {
         const struct ng_wait *wait = &waits->waits[w];
-        uint32_t count;
-        const struct ng_view_member *members = ng_view_members(search->view, wait->group, &count);
         if (search->view->groups[wait->group].nranks != nranks || !is_by_id(search, wait))
             continue;
-        for (uint32_t i = 0; i < count; i++) {
-            int rank = members[i].group_rank;
-            if (!takes_part(search, &members[i]))
+        NG_EACH_MEMBER (member, search->view, wait->group) {
+            int rank = member->group_rank;
+            if (!takes_part(search, member))
                 continue;
             if (rank < 0 || rank >= nranks || taken[rank])
                 return 0; /* two separate communicators */
@@ -422,16 +414,14 @@ static int may_be_of_two_runs(const struct search *search, const struct parts *p
     if (!part_of || !linked)
         return -ENOMEM;
     for (uint32_t i = 0; i < parts->count; i++) {
-        uint32_t count;
-        const struct ng_view_member *members = ng_view_members(view, parts->groups[i], &count);
-        for (uint32_t k = 0; k < count; k++) {
-            if (!takes_part(search, &members[k]))
+        NG_EACH_MEMBER (member, view, parts->groups[i]) {
+            if (!takes_part(search, member))
                 continue;
-            if (!process_of(search, &members[k])->run_word)
+            if (!process_of(search, member)->run_word)
                 return 0;
-            word = word ? word : process_of(search, &members[k])->run_word;
-            differ |= process_of(search, &members[k])->run_word != word;
-            part_of[members[k].process] = i + 1;
+            word = word ? word : process_of(search, member)->run_word;
+            differ |= process_of(search, member)->run_word != word;
+            part_of[member->process] = i + 1;
         }
     }
     linked[1] = true;
@@ -447,21 +437,15 @@ static int add_unclear(struct search *search, const struct parts *parts, int nra
 {
     search->mismatch->undecided = true;
     for (uint32_t i = 0; i < parts->count; i++) {
-        uint32_t count;
-        const struct ng_view_member *members =
-            ng_view_members(search->view, parts->groups[i], &count);
-        for (uint32_t k = 0; k < count; k++) {
-            if (!takes_part(search, &members[k]))
+        NG_EACH_MEMBER (member, search->view, parts->groups[i]) {
+            if (!takes_part(search, member))
                 continue;
-            int error = add_odd(
-                search, &members[k],
-                "called %s as rank %d of %d with the unique id of group %016llx, others have "
-                "another; it is unclear whether they are of one run: give each run a "
-                "NCCLGUARD_JOB of its own",
-                ng_op_name(search->wait->op), members[k].group_rank, nranks,
-                (unsigned long long)search->view->groups[parts->groups[i]].id);
-            if (error)
-                return error;
+            add_odd(search, member,
+                    "called %s as rank %d of %d with the unique id of group %016llx, others have "
+                    "another; it is unclear whether they are of one run: give each run a "
+                    "NCCLGUARD_JOB of its own",
+                    ng_op_name(search->wait->op), member->group_rank, nranks,
+                    (unsigned long long)search->view->groups[parts->groups[i]].id);
         }
     }
     return found(search, NG_INIT_ID);
@@ -492,25 +476,20 @@ static int find_ids(struct search *search)
     if (!search->mismatch->other_ids)
         return -ENOMEM;
     for (uint32_t i = 0; i < parts.count; i++) {
-        uint32_t count;
         uint64_t id = search->view->groups[parts.groups[i]].id;
-        const struct ng_view_member *members =
-            ng_view_members(search->view, parts.groups[i], &count);
         if (parts.groups[i] == right)
             continue;
         search->mismatch->other_ids[search->mismatch->other_id_count++] = id;
-        for (uint32_t k = 0; k < count; k++) {
-            if (!takes_part(search, &members[k]))
+        NG_EACH_MEMBER (member, search->view, parts.groups[i]) {
+            if (!takes_part(search, member))
                 continue;
-            int error = add_odd(
-                search, &members[k],
+            add_odd(
+                search, member,
                 "called %s as rank %d of %d with another unique id (group %016llx) than %s (group "
                 "%016llx), where exactly that rank is missing",
-                ng_op_name(search->wait->op), members[k].group_rank, nranks, (unsigned long long)id,
+                ng_op_name(search->wait->op), member->group_rank, nranks, (unsigned long long)id,
                 most ? "most others" : "rank 0",
                 (unsigned long long)search->view->groups[right].id);
-            if (error)
-                return error;
         }
     }
     int result = found(search, NG_INIT_ID);
@@ -531,7 +510,7 @@ static int by_hash(const void *a, const void *b)
 {
     const struct named *first = a, *second = b;
 
-    return (first->hash > second->hash) - (first->hash < second->hash);
+    return NG_ORDER(first->hash, second->hash);
 }
 
 /* Ranks with the same NCCL_HOSTID are on one host, wherever they run; without it, their actual host
@@ -576,17 +555,12 @@ static bool shares_device(const struct search *search, const struct ng_view_memb
 static int find_devices(struct search *search)
 {
     bool any = false, told = true;
-    int error = 0;
 
     for (int pass = 0; pass < 2; pass++)
-        for (uint32_t i = 0; i < search->count && !error; i++) {
-            const struct ng_view_member *member = &search->members[i], *other = NULL;
-            if (!takes_part(search, member))
-                continue;
-            for (uint32_t k = 0; k < search->count && !other; k++)
-                if (shares_device(search, member, &search->members[k]))
-                    other = &search->members[k];
-            if (!other)
+        NG_EACH (member, search->members, search->count) {
+            const struct ng_view_member *other =
+                NG_FIND(one, search->members, search->count, shares_device(search, member, one));
+            if (!takes_part(search, member) || !other)
                 continue;
             any = true;
             int local = process_of(search, member)->local_rank;
@@ -599,18 +573,18 @@ static int find_devices(struct search *search)
             }
             if (told && !odd)
                 continue;
-            error = add_odd(
-                search, member,
-                "is on device %d (%s), where group rank %d is, too (pid %d): NCCL wants "
-                "one rank on each%s",
-                member->device, member->pci_id, other->group_rank, process_of(search, other)->pid,
-                told ? "" : "; it is not known which are wrong");
+            add_odd(search, member,
+                    "is on device %d (%s), where group rank %d is, too (pid %d): NCCL wants "
+                    "one rank on each%s",
+                    member->device, member->pci_id, other->group_rank,
+                    process_of(search, other)->pid,
+                    told ? "" : "; it is not known which are wrong");
         }
     if (!any)
-        return error;
+        return 0;
     search->mismatch->undecided = !told;
     search->mismatch->likely = told;
-    return error ? error : found(search, NG_INIT_DEVICE);
+    return found(search, NG_INIT_DEVICE);
 }
 
 /* ---- Variables ---- */
@@ -663,13 +637,10 @@ static int blame_variable(struct search *search, const struct ng_nccl_variable *
         value_of(search, &search->members[i], variable, mine);
         if (!is_here(search, &search->members[i], host) || (sure && strcmp(mine, right) == 0))
             continue;
-        int error = add_odd(
-            search, &search->members[i], "has %s %s%s%s%s%s, by which each rank decides %s",
-            variable->name, strcmp(mine, "not set") ? "= " : "", mine,
-            sure ? ", the others " : "; the ranks disagree and it is not known which are wrong",
-            sure && host != EVERYWHERE ? "of its host " : "", sure ? right : "", variable->why);
-        if (error)
-            return error;
+        add_odd(search, &search->members[i], "has %s %s%s%s%s%s, by which each rank decides %s",
+                variable->name, strcmp(mine, "not set") ? "= " : "", mine,
+                sure ? ", the others " : "; the ranks disagree and it is not known which are wrong",
+                sure && host != EVERYWHERE ? "of its host " : "", sure ? right : "", variable->why);
     }
     return found(search, NG_INIT_VARIABLE);
 }
@@ -726,8 +697,7 @@ static bool is_held_up(const struct search *search)
     int32_t index = (int32_t)(search->wait - search->waits->waits);
     bool reached = false, behind = false;
 
-    for (uint32_t i = 0; i < search->count; i++) {
-        const struct ng_view_member *member = &search->members[i];
+    NG_EACH (member, search->members, search->count) {
         if (search->waits->wait_of_member[member - search->view->members] != index ||
             !member->pending_record)
             continue;
@@ -738,15 +708,6 @@ static bool is_held_up(const struct search *search)
 }
 
 /* ---- */
-
-/* Are the only missing ranks those to which NCCL reported a failure? */
-static bool all_came(const struct ng_wait *wait)
-{
-    for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (!wait->absentees[i].failed)
-            return false;
-    return true;
-}
 
 int ng_init_mismatch_find(const struct ng_view_index *processes, const struct ng_wait_graph *waits,
                           uint32_t wait, struct ng_arena *arena,
@@ -775,20 +736,13 @@ int ng_init_mismatch_find(const struct ng_view_index *processes, const struct ng
         return search.wait->absentee_count || is_held_up(&search) ? 0
                                                                   : find_variables(&search, true);
     if (is_by_id(&search, search.wait)) {
-        result = find_twins(&search);
-        if (!result)
-            result = find_nranks(&search);
-        if (!result)
-            result = find_ids(&search);
+        result = find_twins(&search) ?: find_nranks(&search) ?: find_ids(&search);
     }
-    if (result || !all_came(search.wait))
+    /* Other ranks are missing than those to which NCCL reported a failure. */
+    if (result ||
+        NG_ANY(absentee, search.wait->absentees, search.wait->absentee_count, !absentee->failed))
         return result;
-    result = find_version(&search);
-    if (!result)
-        result = find_devices(&search);
-    if (!result)
-        result = find_variables(&search, false);
-    return result;
+    return find_version(&search) ?: find_devices(&search) ?: find_variables(&search, false);
 }
 
 const char *ng_init_differ_text(enum ng_init_differ differ)

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 
+#include "core/util/macros.h"
 #include "core/util/sort.h"
 #include "core/verdict/wait_graph.h"
 #include "core/view/signature.h"
@@ -107,8 +108,7 @@ static int look_at(const struct calls *calls, uint32_t at)
     for (uint32_t earlier = 0; earlier < at; earlier++) {
         uint32_t length = context(calls, earlier, at);
         uint32_t *best = alike(calls, earlier, at) ? &same : &other;
-        if (length > *best)
-            *best = length;
+        *best = NG_MAX(*best, length);
     }
     return same < CONTEXT_MIN && other < CONTEXT_MIN ? -1 : same < other;
 }

@@ -38,6 +38,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/verdict/culprits.h"
 #include "core/verdict/cycle.h"
 #include "core/verdict/explain.h"
@@ -85,9 +86,8 @@ static void tell_replay(struct ng_verdict_builder *builder, const struct ng_wait
     for (uint32_t i = 0; i < count && wait->seq && !verdict->graph; i++) {
         if (!members[i].pending_record || members[i].pending_seq != wait->seq)
             continue;
-        const struct ng_view_record *record = ng_view_collective(&members[i], wait->seq);
-        if (!record)
-            record = recalled(&members[i], wait->seq);
+        const struct ng_view_record *record =
+            ng_view_collective(&members[i], wait->seq) ?: recalled(&members[i], wait->seq);
         if (!record || !record->graph)
             continue;
         verdict->graph = record->graph;
@@ -291,8 +291,7 @@ static int find_best(struct ng_verdict_builder *builder, uint32_t *ret_best,
 /* What is known of processes that did not answer is old: they may have ended since. */
 static void doubt_the_quiet(struct ng_verdict *verdict)
 {
-    for (uint32_t i = 0; i < verdict->culprit_count; i++) {
-        struct ng_culprit *culprit = &verdict->culprits[i];
+    NG_EACH (culprit, verdict->culprits, verdict->culprit_count) {
         if (!culprit->quiet_ns)
             continue;
         ng_explain_quiet(culprit->quiet_ns, culprit->why, sizeof(culprit->why));
@@ -312,15 +311,13 @@ static int judge_all(struct ng_verdict_builder *builder)
     struct ng_reason reason = {0};
     uint32_t best;
 
-    int error = ng_view_index_find(builder->view, &builder->scratch, &builder->processes);
-    if (!error)
-        error = find_best(builder, &best, &reason);
+    int error = ng_view_index_find(builder->view, &builder->scratch, &builder->processes)
+                    ?: find_best(builder, &best, &reason);
     if (error)
         return error;
     enum ng_cause cause = builder->causes[best];
-    error = ng_verdict_builder_name_composed(builder, best);
-    if (!error)
-        error = judge_wait(builder, &best, cause, &reason);
+    error = ng_verdict_builder_name_composed(builder, best)
+                ?: judge_wait(builder, &best, cause, &reason);
     if (!error && (cause == NG_CAUSE_MISSING || cause == NG_CAUSE_FAULT ||
                    cause == NG_CAUSE_STOPPED || cause == NG_CAUSE_DEAD))
         error = ng_culprits_others(builder, best, cause);
@@ -333,8 +330,7 @@ static int judge_all(struct ng_verdict_builder *builder)
     if (cause == NG_CAUSE_MISSING ||
         (cause == NG_CAUSE_SURPLUS && builder->waits.waits[best].from_memory))
         ng_verdict_builder_tell_unwatched(builder, &builder->waits.waits[best]);
-    if (!error)
-        error = ng_verdict_builder_list_waiting(builder);
+    error = error ?: ng_verdict_builder_list_waiting(builder);
     if (!error)
         error =
             ng_verdict_builder_list_missing_evidence(builder, &builder->waits.waits[best], &reason);
@@ -430,12 +426,9 @@ static int judge_job(struct ng_verdict_builder *builder, const struct ng_verdict
     if (!error && builder->verdict->kind == NG_KIND_HEALTHY &&
         ng_verdict_builder_has_error_of_gone(builder))
         error = judge_what_failed(builder->view, builder->verdict);
-    if (!error)
-        error = ng_verdict_builder_errors(builder);
-    if (!error)
-        error = ng_verdict_builder_nan(builder, query->nan);
-    if (!error)
-        error = ng_verdict_builder_watchdogs(builder, query->watchdog);
+    error = error ?: ng_verdict_builder_errors(builder);
+    error = error ?: ng_verdict_builder_nan(builder, query->nan);
+    error = error ?: ng_verdict_builder_watchdogs(builder, query->watchdog);
     if (!error && query->crashes && builder->verdict->kind == NG_KIND_HEALTHY)
         error = ng_verdict_builder_crashes(builder);
     return error;
@@ -455,10 +448,8 @@ int ng_verdict_reach(const struct ng_view *view, const struct ng_verdict_query *
         ng_verdict_builder_tell_arguments(&builder);
     if (!error && verdict->kind != NG_KIND_HEALTHY)
         error = ng_verdict_builder_devices(&builder);
-    if (!error)
-        error = ng_verdict_builder_list_rehearsal(&builder);
-    if (!error)
-        error = ng_verdict_add_calls(view, verdict);
+    error = error ?: ng_verdict_builder_list_rehearsal(&builder);
+    error = error ?: ng_verdict_add_calls(view, verdict);
     ng_arena_reset(&builder.scratch);
     if (error)
         ng_verdict_fini(verdict);

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
 
@@ -65,8 +66,7 @@ void ng_verdict_builder_tell_arguments(struct ng_verdict_builder *builder)
     if (!verdict->pattern)
         tell_arguments(members, count, verdict);
     /* The shortest deadline passes first. */
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_member *member = &members[i];
+    NG_EACH (member, members, count) {
         bool waits = (member->pending_record && member->pending_seq == verdict->seq) ||
                      (verdict->seq && member->entered == verdict->seq &&
                       member->entered > member->scheduled);

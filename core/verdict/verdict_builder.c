@@ -4,6 +4,7 @@
  * Pure.
  */
 #include "core/verdict/verdict_builder.h"
+#include "core/util/macros.h"
 #include "core/util/sort.h"
 
 #include <errno.h>
@@ -24,8 +25,10 @@ struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *bui
     struct ng_culprit *culprit = NG_ARENA_APPEND(&verdict->arena, verdict->culprits,
                                                  verdict->culprit_count, builder->culprit_room);
 
-    if (!culprit)
-        return NULL;
+    if (!culprit) {
+        builder->error = -ENOMEM;
+        culprit = &builder->no_room;
+    }
     culprit->rank = -1;
     culprit->group_rank = group_rank;
     if (member) {
@@ -120,11 +123,11 @@ int ng_verdict_builder_list_waiting_in(struct ng_verdict_builder *builder, uint3
         return -ENOMEM;
     for (uint32_t i = 0; i < count; i++) {
         int rank = builder->processes.ranks[&members[i] - builder->view->members];
-        bool blamed = ng_verdict_builder_is_gone(builder, &members[i]);
-        for (uint32_t k = 0; k < verdict->culprit_count; k++)
-            blamed |= verdict->culprits[k].rank == rank;
-        if (members[i].pending_record && members[i].pending_age_ns > verdict->stalled_ns)
-            verdict->stalled_ns = members[i].pending_age_ns;
+        bool blamed =
+            ng_verdict_builder_is_gone(builder, &members[i]) ||
+            NG_ANY(culprit, verdict->culprits, verdict->culprit_count, culprit->rank == rank);
+        if (members[i].pending_record)
+            verdict->stalled_ns = NG_MAX(verdict->stalled_ns, members[i].pending_age_ns);
         if (!blamed && (members[i].pending_record || members[i].entered > members[i].scheduled))
             verdict->waiting[verdict->waiting_count++] = rank;
     }

@@ -37,6 +37,8 @@ struct ng_verdict_builder {
     struct ng_init_mismatch
         ids; /* the result about different unique ids, shared by all their waits */
     uint32_t culprit_room;
+    int error;                 /* -ENOMEM once there was no room for a culprit; then: */
+    struct ng_culprit no_room; /* what is written of it */
 };
 
 static inline const struct ng_view_process *
@@ -50,10 +52,18 @@ ng_verdict_builder_process_of(const struct ng_verdict_builder *builder,
 bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *builder,
                                 const struct ng_view_member *member);
 
-/* Adds a culprit with empty `why`; `member` NULL if nothing is known of it. NULL: out of memory. */
+/* Adds a culprit with empty `why`; `member` NULL if nothing is known of it. Never NULL: if there is
+ * no room, builder->error says so. */
 struct ng_culprit *ng_verdict_builder_add_culprit(struct ng_verdict_builder *builder,
                                                   const struct ng_view_member *member,
                                                   int group_rank);
+
+/* The same for a member of the group of the verdict. */
+static inline struct ng_culprit *ng_verdict_builder_blame(struct ng_verdict_builder *builder,
+                                                          const struct ng_view_member *member)
+{
+    return ng_verdict_builder_add_culprit(builder, member, member->group_rank);
+}
 
 /* The rank that the process of `member` has in another group; -1: none, or more than one. */
 int ng_verdict_builder_rank_in(const struct ng_verdict_builder *builder, uint32_t group,

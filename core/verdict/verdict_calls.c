@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/verdict.h"
 
 #define CULPRITS_MAX 4
@@ -116,9 +117,7 @@ static int add_waiting(const struct ng_view *view, struct ng_verdict *verdict)
 
     for (uint32_t i = 0; i < count; i++) {
         int rank = ng_view_rank(view, &members[i]);
-        bool waits = false;
-        for (uint32_t k = 0; k < verdict->waiting_count && !waits; k++)
-            waits = verdict->waiting[k] == rank;
+        bool waits = NG_ANY(waiting, verdict->waiting, verdict->waiting_count, *waiting == rank);
         const struct ng_view_record *record = waits ? waiting_of(&members[i], verdict->seq) : NULL;
         if (record)
             return add(view, &members[i], record, rank, true, verdict);

@@ -5,19 +5,11 @@
  */
 #include <errno.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/culprits.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/verdict/victims.h"
-
-/* Programs may end by abort() on purpose: then all ranks do. */
-static bool are_all_aborts(const struct ng_view *view)
-{
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (!ng_victims_is_abort(view->processes[i].exit_status))
-            return false;
-    return true;
-}
 
 static bool has_crashed(const struct ng_view_process *process)
 {
@@ -48,22 +40,20 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
 {
     const struct ng_view *view = builder->view;
     struct ng_verdict *verdict = builder->verdict;
-    bool in_order = false;
 
-    if (are_all_aborts(view))
+    /* Programs may end by abort() on purpose: then all ranks do. */
+    if (!NG_ANY(process, view->processes, view->process_count,
+                !ng_victims_is_abort(process->exit_status)))
         return 0;
     int error = ng_view_index_find(view, &builder->scratch, &builder->processes);
-
-    for (uint32_t i = 0; i < view->process_count; i++)
-        in_order |= view->processes[i].life == NG_LIFE_DEAD && has_crashed(&view->processes[i]);
+    bool in_order = NG_ANY(process, view->processes, view->process_count,
+                           process->life == NG_LIFE_DEAD && has_crashed(process));
     for (uint32_t i = 0; i < view->process_count && !error; i++) {
         const struct ng_view_process *process = &view->processes[i];
         if (!has_crashed(process) || (in_order && process->life != NG_LIFE_DEAD))
             continue;
         const struct ng_view_member *member = find_busiest(view, process);
         struct ng_culprit *culprit = ng_verdict_builder_add_culprit(builder, member, -1);
-        if (!culprit)
-            return -ENOMEM;
         ng_explain_crash(process, member, culprit->why, sizeof(culprit->why));
         bool abort_in_wait = member->pending_record && ng_victims_is_abort(process->exit_status);
         verdict->kind = NG_KIND_DEAD_RANK;
@@ -71,8 +61,7 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
                                   ? NG_CONFIDENCE_CERTAIN
                                   : NG_CONFIDENCE_LIKELY;
     }
-    if (!error)
-        error = ng_culprits_of_processes(builder);
+    error = error ?: ng_culprits_of_processes(builder);
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     return error;
 }

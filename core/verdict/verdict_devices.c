@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/verdict/culprits.h"
 #include "core/verdict/verdict_parts.h"
@@ -15,11 +16,6 @@
 static bool is_of(const struct ng_view_member *member, const struct ng_device_error *error)
 {
     return error->pci_id[0] && strcmp(member->pci_id, error->pci_id) == 0;
-}
-
-static bool is_grave_for(const struct ng_view_member *member, const struct ng_device_error *error)
-{
-    return is_of(member, error) && ng_device_error_is_grave(error);
 }
 
 int ng_culprits_driver(struct ng_verdict_builder *builder, const struct ng_wait *wait)
@@ -33,31 +29,26 @@ int ng_culprits_driver(struct ng_verdict_builder *builder, const struct ng_wait 
     for (uint32_t i = 0; i < count && !named; i++) {
         const struct ng_view_process *process = ng_verdict_builder_process_of(builder, &members[i]);
         const struct ng_device_error *worst = NULL;
-        for (uint32_t k = 0; k < process->device_error_count; k++)
-            if (is_grave_for(&members[i], &process->device_errors[k]))
-                worst = &process->device_errors[k];
+        NG_EACH (error, process->device_errors, process->device_error_count)
+            if (is_of(&members[i], error) && ng_device_error_is_grave(error))
+                worst = error;
         if (!worst || builder->waits.wait_of_member[&members[i] - builder->view->members] != index)
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
         struct ng_text why = {culprit->why, 0, sizeof(culprit->why)};
         ng_text_add(&why, "made the call, and the driver knows of an error of its device %s: ",
                     worst->pci_id);
         ng_device_error_tell(&why, worst);
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     }
-    return 0;
+    return builder->error;
 }
 
 /* Ranks of a job that share a device know of each other. */
 static bool is_of_job(const struct ng_view *view, const char *host, uint32_t pid)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if ((uint32_t)view->processes[i].pid == pid && strcmp(view->processes[i].host, host) == 0)
-            return true;
-    return false;
+    return NG_ANY(process, view->processes, view->process_count,
+                  (uint32_t)process->pid == pid && strcmp(process->host, host) == 0);
 }
 
 /* Another process on a device may explain that work there stands still, and nothing else. */

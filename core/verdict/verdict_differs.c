@@ -27,12 +27,10 @@ static int blame_unrecorded(struct ng_verdict_builder *builder, uint32_t group,
     for (int i = 0; i < 2; i++) {
         struct ng_culprit *culprit =
             ng_verdict_builder_add_culprit(builder, members[i], disagreement->ranks[i]);
-        if (!culprit)
-            return -ENOMEM;
         ng_explain_disagreement(disagreement, disagreement->ranks[1 - i], culprit->why,
                                 sizeof(culprit->why));
     }
-    return 0;
+    return builder->error;
 }
 
 int ng_verdict_builder_disagreement(struct ng_verdict_builder *builder,

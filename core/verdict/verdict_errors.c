@@ -7,6 +7,7 @@
 
 #include "core/nccl/nccl.h"
 #include "core/nccl/op.h"
+#include "core/util/macros.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
@@ -43,8 +44,7 @@ static const struct ng_view_member *find_lost_device(const struct ng_verdict_bui
     const struct ng_view *view = builder->view;
     const struct ng_view_member *found = NULL;
 
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         if (!has_lost_device(builder, member))
             continue;
         if (member->completed < member->entered)
@@ -60,11 +60,9 @@ static bool was_ended(const struct ng_verdict_builder *builder, uint32_t group)
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(builder->view, group, &count);
 
-    for (uint32_t i = 0; i < count; i++)
-        if (ng_group_state_is_freed(members[i].state) &&
-            !ng_verdict_builder_is_gone(builder, &members[i]))
-            return true;
-    return false;
+    return NG_ANY(member, members, count,
+                  ng_group_state_is_freed(member->state) &&
+                      !ng_verdict_builder_is_gone(builder, member));
 }
 
 /* The member whose error is reported; NULL none. */
@@ -73,11 +71,9 @@ static const struct ng_view_member *find_error(const struct ng_verdict_builder *
 {
     const struct ng_view *view = builder->view;
 
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (reports(builder, &view->members[i], own_only) &&
-            (own_only || !was_ended(builder, view->members[i].group)))
-            return &view->members[i];
-    return NULL;
+    return NG_FIND(one, view->members, view->member_count,
+                   reports(builder, one, own_only) &&
+                       (own_only || !was_ended(builder, one->group)));
 }
 
 bool ng_verdict_builder_has_error_of_gone(const struct ng_verdict_builder *builder)
@@ -87,14 +83,11 @@ bool ng_verdict_builder_has_error_of_gone(const struct ng_verdict_builder *build
     if (find_error(builder, true))
         return false;
     for (uint32_t i = 0; i < view->member_count; i++) {
-        uint32_t count;
-        const struct ng_view_member *members =
-            ng_view_members(view, view->members[i].group, &count);
         if (!reports(builder, &view->members[i], false) ||
             was_ended(builder, view->members[i].group))
             continue;
-        for (uint32_t k = 0; k < count; k++)
-            if (ng_verdict_builder_is_gone(builder, &members[k]))
+        NG_EACH_MEMBER (member, view, view->members[i].group)
+            if (ng_verdict_builder_is_gone(builder, member))
                 return true;
     }
     return false;
@@ -104,17 +97,14 @@ static int blame_error(struct ng_verdict_builder *builder, const struct ng_view_
                        bool gone)
 {
     const struct ng_view_process *process = ng_verdict_builder_process_of(builder, member);
-    struct ng_culprit *culprit =
-        ng_verdict_builder_add_culprit(builder, member, member->group_rank);
+    struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
 
-    if (!culprit)
-        return -ENOMEM;
     if (gone)
         ng_explain_gone(process, NG_NCCL_REMOTE_ERROR, culprit->why, sizeof(culprit->why));
     else
         ng_explain_error(member->async_error, process->error_text, culprit->why,
                          sizeof(culprit->why));
-    return 0;
+    return builder->error;
 }
 
 /*
@@ -149,21 +139,16 @@ static int blame_errors(struct ng_verdict_builder *builder, const struct ng_view
 static int blame_lost_devices(struct ng_verdict_builder *builder, const struct ng_view_member *told)
 {
     struct ng_verdict *verdict = builder->verdict;
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(builder->view, told->group, &count);
 
-    for (uint32_t i = 0; i < count; i++) {
-        if (!has_lost_device(builder, &members[i]))
+    NG_EACH_MEMBER (member, builder->view, told->group) {
+        if (!has_lost_device(builder, member))
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
-        ng_explain_cuda_error(members[i].cuda_error, culprit->why, sizeof(culprit->why));
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
+        ng_explain_cuda_error(member->cuda_error, culprit->why, sizeof(culprit->why));
     }
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     verdict->confidence = verdict->culprit_count > 1 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN;
-    return 0;
+    return builder->error;
 }
 
 static void tell_of_error(struct ng_verdict_builder *builder, const struct ng_view_member *told,
@@ -188,10 +173,7 @@ static void tell_of_error(struct ng_verdict_builder *builder, const struct ng_vi
 /* Absent ranks that do not answer may be gone; then they are the reason. */
 static bool names_the_quiet(const struct ng_verdict *verdict)
 {
-    for (uint32_t i = 0; i < verdict->culprit_count; i++)
-        if (verdict->culprits[i].quiet_ns)
-            return true;
-    return false;
+    return NG_ANY(culprit, verdict->culprits, verdict->culprit_count, culprit->quiet_ns);
 }
 
 /* At a deadline the ranks of other hosts end, and NCCL reports their end as an error; the reason is

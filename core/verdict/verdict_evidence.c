@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/verdict/wait_cause.h"
 
@@ -145,8 +146,7 @@ int ng_verdict_builder_list_rehearsal(struct ng_verdict_builder *builder)
         ng_arena_alloc(&verdict->arena, view->fault_count * sizeof(*verdict->rehearsal));
     if (!verdict->rehearsal)
         return -ENOMEM;
-    for (uint32_t i = 0; i < view->fault_count; i++) {
-        const struct ng_view_fault *told = &view->faults[i];
+    NG_EACH (told, view->faults, view->fault_count) {
         struct ng_verdict_rehearsal listed = {.rank = told->fault.rank,
                                               .times = told->fault.times,
                                               .op = told->fault.op,

@@ -32,22 +32,16 @@ static const struct ng_view_nan *find_nan(const struct ng_view *view)
 static int blame_nan(struct ng_verdict_builder *builder, uint32_t group,
                      const struct ng_view_nan *first)
 {
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(builder->view, group, &count);
-
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_nan *nan = &ng_verdict_builder_process_of(builder, &members[i])->nan;
+    NG_EACH_MEMBER (member, builder->view, group) {
+        const struct ng_view_nan *nan = &ng_verdict_builder_process_of(builder, member)->nan;
         if (nan != first && !(first->seq && nan->age_ns && nan->group_id == first->group_id &&
                               nan->seq == first->seq))
             continue;
-        struct ng_culprit *culprit =
-            ng_verdict_builder_add_culprit(builder, &members[i], members[i].group_rank);
-        if (!culprit)
-            return -ENOMEM;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
         ng_explain_nan(nan, culprit->why, sizeof(culprit->why));
     }
     ng_verdict_builder_sort_culprits(builder->verdict->culprits, builder->verdict->culprit_count);
-    return 0;
+    return builder->error;
 }
 
 int ng_verdict_builder_nan(struct ng_verdict_builder *builder, bool asked)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/verdict/explain.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/view/signature.h"
@@ -22,12 +23,10 @@ static const struct ng_view_member *oldest_pending(const struct ng_view *view, u
 {
     const struct ng_view_member *oldest = NULL;
 
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count)
         if (member->process == process && member->pending_record &&
             (!oldest || member->pending_age_ns > oldest->pending_age_ns))
             oldest = member;
-    }
     return oldest;
 }
 
@@ -58,15 +57,12 @@ static int blame_watchdog(struct ng_verdict_builder *builder, uint32_t index)
         tell_of_member(builder, member);
     bool in_group = builder->view->groups[member->group].id == verdict->group_id;
     culprit = ng_verdict_builder_add_culprit(builder, member, in_group ? member->group_rank : -1);
-    if (!culprit)
-        return -ENOMEM;
-    if (process->watchdog_stuck_ns > verdict->stalled_ns)
-        verdict->stalled_ns = process->watchdog_stuck_ns;
+    verdict->stalled_ns = NG_MAX(verdict->stalled_ns, process->watchdog_stuck_ns);
     snprintf(culprit->why, sizeof(culprit->why),
              "the watchdog of its guard has made no round for %.1f s%s%s",
              (double)process->watchdog_stuck_ns / 1e9, process->watchdog_in[0] ? ": it is in " : "",
              process->watchdog_in);
-    return 0;
+    return builder->error;
 }
 
 /* Is a rank whose device is watched named? */
@@ -74,17 +70,9 @@ static bool names_watched(const struct ng_verdict_builder *builder)
 {
     const struct ng_view *view = builder->view;
 
-    for (uint32_t i = 0; i < builder->verdict->culprit_count; i++) {
-        const struct ng_culprit *culprit = &builder->verdict->culprits[i];
-        bool watched = true;
-        for (uint32_t k = 0; k < view->process_count && watched; k++)
-            watched = !is_unwatched(&view->processes[k]) ||
-                      view->processes[k].pid != culprit->pid ||
-                      strcmp(view->processes[k].host, culprit->host) != 0;
-        if (watched)
-            return true;
-    }
-    return false;
+    return NG_ANY(culprit, builder->verdict->culprits, builder->verdict->culprit_count,
+                  !NG_ANY(process, view->processes, view->process_count,
+                          is_unwatched(process) && ng_culprit_is_of(culprit, process)));
 }
 
 void ng_verdict_builder_tell_unwatched(struct ng_verdict_builder *builder,

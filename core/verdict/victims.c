@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/config/config.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 bool ng_victims_is_abort(int exit_status)
@@ -90,12 +91,10 @@ static bool is_suspect(const struct ng_view *view, const struct ng_view_member *
 
     if (waited_ns < suspect_of(view, cold || seq == 1))
         return false;
-    for (uint32_t i = 0; i < member->record_count; i++) {
-        const struct ng_view_record *record = &member->records[i];
+    NG_EACH (record, member->records, member->record_count) {
         if (!record->completed_age_ns)
             continue;
-        if (record->entered_age_ns < since_ns)
-            since_ns = record->entered_age_ns;
+        since_ns = NG_MIN(since_ns, record->entered_age_ns);
         if (record->coll_seq != 1) { /* NCCL connected the ranks in it */
             count++;
             longer += minus(since_ns, record->completed_age_ns) > waited_ns / 10;
@@ -137,8 +136,7 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
     memcpy(past, view->processes, view->process_count * sizeof(*past));
     *ret_past = *view;
     ret_past->processes = past;
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         int64_t waited_ns = member->pending_age_ns;
         const struct ng_view_record *aborted =
             member->pending_record ? NULL : ng_view_aborted_wait(member, &waited_ns);
@@ -155,8 +153,7 @@ int ng_victims_find(const struct ng_view *view, const struct ng_verdict *verdict
             const struct ng_culprit *culprit = &verdict->culprits[c];
             if (!ng_culprit_is_of(culprit, &past[i]) || past[i].life == view->processes[i].life)
                 continue;
-            if (culprit->gone_ns > ret_victims->gave_up_ns)
-                ret_victims->gave_up_ns = culprit->gone_ns;
+            ret_victims->gave_up_ns = NG_MAX(ret_victims->gave_up_ns, culprit->gone_ns);
             ret_victims->killed |= is_other_signal(past[i].exit_status);
             if (!ng_victims_is_abort(past[i].exit_status))
                 unknown[unknown_count++] = culprit->rank;
@@ -186,11 +183,9 @@ static bool has_waited(const struct ng_view *view, const struct ng_view_member *
     if (member->pending_record)
         return is_suspect(view, member, member->pending_seq, minus(member->pending_age_ns, ago_ns),
                           cold);
-    for (uint32_t i = 0; i < view->call_count; i++)
-        if (view->calls[i].process == member->process &&
-            minus(view->calls[i].age_ns, ago_ns) >= suspect_of(view, cold))
-            return true;
-    return false;
+    return NG_ANY(one, view->calls, view->call_count,
+                  one->process == member->process &&
+                      minus(one->age_ns, ago_ns) >= suspect_of(view, cold));
 }
 
 bool ng_victims_shared_wait(const struct ng_victims *victims,
@@ -233,8 +228,7 @@ int ng_victims_doubt_death(struct ng_verdict_builder *builder, const struct ng_w
 
     if (!late)
         return -ENOMEM;
-    for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        const struct ng_absentee *absentee = &wait->absentees[i];
+    NG_EACH (absentee, wait->absentees, wait->absentee_count) {
         enum ng_cause cause = ng_wait_cause_of_absentee(builder, wait, absentee);
         if (cause == NG_CAUSE_DEAD &&
             (!absentee->came ||

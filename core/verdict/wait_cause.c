@@ -9,6 +9,7 @@
 
 #include "core/nccl/nccl.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/verdict/usual.h"
 #include "core/verdict/verdict_builder.h"
 
@@ -27,8 +28,7 @@ static bool has_heard(const struct ng_absentee *absentee)
 
 void ng_wait_cause_find_leaver(struct ng_verdict_builder *builder)
 {
-    for (uint32_t w = 0; w < builder->waits.count; w++) {
-        const struct ng_wait *wait = &builder->waits.waits[w];
+    NG_EACH (wait, builder->waits.waits, builder->waits.count) {
         for (uint32_t i = 0; i < wait->absentee_count && wait->type != NG_WAIT_END; i++) {
             const struct ng_absentee *absentee = &wait->absentees[i];
             if (absentee->absence != NG_ABSENT_EXITED)
@@ -170,24 +170,20 @@ bool ng_wait_cause_is_of_two(const struct ng_verdict_builder *builder, const str
         (!p2p && (int64_t)wait->waiter_count + wait->absentee_count !=
                      builder->view->groups[wait->group].nranks))
         return false;
-    for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        const struct ng_absentee *absentee = &wait->absentees[i];
+    NG_EACH (absentee, wait->absentees, wait->absentee_count)
         if (!absentee->member || absentee->member->process != wait->absentees[0].member->process ||
             (!p2p && absentee->member->entered + 1 != wait->seq) || !is_at_end(builder, absentee))
             return false;
-    }
     return waits_alone(builder, wait);
 }
 
 uint32_t ng_wait_cause_waiter(const struct ng_verdict_builder *builder, const struct ng_wait *wait)
 {
     int32_t index = (int32_t)(wait - builder->waits.waits);
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(builder->view, wait->group, &count);
 
-    for (uint32_t i = 0; i < count; i++)
-        if (builder->waits.wait_of_member[&members[i] - builder->view->members] == index)
-            return (uint32_t)(&members[i] - builder->view->members);
+    NG_EACH_MEMBER (member, builder->view, wait->group)
+        if (builder->waits.wait_of_member[member - builder->view->members] == index)
+            return (uint32_t)(member - builder->view->members);
     return UINT32_MAX;
 }
 
@@ -217,8 +213,7 @@ static bool is_surplus(const struct ng_verdict_builder *builder, const struct ng
 
     if ((wait->type != NG_WAIT_COLLECTIVE && !p2p) || wait->of_leavers || wait->blind)
         return false;
-    for (uint32_t i = 0; i < wait->absentee_count; i++) {
-        const struct ng_absentee *absentee = &wait->absentees[i];
+    NG_EACH (absentee, wait->absentees, wait->absentee_count) {
         const struct ng_view_member *member = absentee->member;
         if (member && (p2p || member->entered + 1 == wait->seq) && is_at_end(builder, absentee))
             ended++;
@@ -232,11 +227,8 @@ static bool is_surplus(const struct ng_verdict_builder *builder, const struct ng
 /* Is an absentee stuck in another wait than this one, which has index `index`? */
 static bool elsewhere(const struct ng_wait *wait, int32_t index)
 {
-    for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (wait->absentees[i].followed ||
-            (wait->absentees[i].stuck_in >= 0 && wait->absentees[i].stuck_in != index))
-            return true;
-    return false;
+    return NG_ANY(one, wait->absentees, wait->absentee_count,
+                  one->followed || (one->stuck_in >= 0 && one->stuck_in != index));
 }
 
 /* Does the group belong to the mismatch of unique ids that was found? */
@@ -244,8 +236,8 @@ static bool is_of_ids(const struct ng_verdict_builder *builder, uint32_t group)
 {
     if (!builder->ids.other_id_count)
         return false;
-    for (uint32_t i = 0; i < builder->ids.other_id_count; i++)
-        if (builder->ids.other_ids[i] == builder->view->groups[group].id)
+    NG_EACH (other_id, builder->ids.other_ids, builder->ids.other_id_count)
+        if (*other_id == builder->view->groups[group].id)
             return true;
     return builder->ids.group == group;
 }
@@ -276,8 +268,7 @@ enum ng_cause ng_wait_cause_of(struct ng_verdict_builder *builder, const struct 
 
     for (uint32_t i = 0; i < wait->absentee_count; i++) {
         enum ng_cause cause = ng_wait_cause_of_absentee(builder, wait, &wait->absentees[i]);
-        if (cause > worst)
-            worst = cause;
+        worst = NG_MAX(worst, cause);
     }
     if (wait->type == NG_WAIT_COLLECTIVE && worst < NG_CAUSE_MISMATCH &&
         ng_mismatch_find(builder->view, wait->group, wait->seq, &ret_reason->mismatch))

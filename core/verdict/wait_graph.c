@@ -1,7 +1,7 @@
 /*
  * The wait-for graph: derives waits and absentees from counters and pending work.
  *
- * Pure. Each group is examined once per kind of wait; the cost is linear in members and records.
+ * Pure. Each group is examined once per kind of wait; the cost is about linear in what there is.
  */
 #include "core/verdict/wait_graph.h"
 
@@ -11,7 +11,9 @@
 #include "core/nccl/group_id.h"
 #include "core/nccl/nccl.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/view/signature.h"
+#include "core/view/view_index.h"
 
 /* The clocks of different hosts differ by less than this. A process that ends closes its
  * connections before it is gone. */
@@ -285,8 +287,7 @@ static uint64_t last_of_all(const struct finder *finder, uint32_t group,
 
     for (uint32_t i = 0; i < count; i++) {
         ranks += i == 0 || members[i - 1].group_rank != members[i].group_rank;
-        if (members[i].entered < least)
-            least = members[i].entered;
+        least = NG_MIN(least, members[i].entered);
     }
     return ranks && ranks == finder->view->groups[group].nranks ? least : 0;
 }
@@ -366,10 +367,9 @@ static uint64_t first_stuck(const struct finder *finder, const struct ng_view_me
 /* Has a rank not made a call for which every rank waits? */
 static bool is_sure(const struct finder *finder, const struct ng_wait *wait)
 {
-    bool missing = false;
+    bool missing = NG_ANY(absentee, wait->absentees, wait->absentee_count,
+                          !absentee->came && !absentee->open_group);
 
-    for (uint32_t i = 0; i < wait->absentee_count; i++)
-        missing |= !wait->absentees[i].came && !wait->absentees[i].open_group;
     return missing && ng_op_is_symmetric(ng_wait_op(finder->view, wait));
 }
 
@@ -403,8 +403,7 @@ static int find_collective(struct finder *finder, uint32_t group,
         if (seq) {
             join(finder, wait, member);
             wait->waiter_count++;
-            if (age_ns > wait->age_ns)
-                wait->age_ns = age_ns;
+            wait->age_ns = NG_MAX(wait->age_ns, age_ns);
             const struct ng_view_record *record =
                 seq == stuck ? ng_view_collective(member, seq) : NULL;
             if (record && record->entered_age_ns > wait->entered_age_ns)
@@ -422,11 +421,8 @@ static int find_collective(struct finder *finder, uint32_t group,
             wait->waiter_count++;
         }
     }
-    for (int rank = 0, i = 0; rank < view->groups[group].nranks; rank++) {
-        while (i < (int)count && members[i].group_rank < rank)
-            i++;
-        const struct ng_view_member *member =
-            i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+    for (int rank = 0; rank < view->groups[group].nranks; rank++) {
+        const struct ng_view_member *member = ng_view_member_among(members, count, rank);
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
         struct ng_absentee *absentee = NULL;
         /* NCCL reported to the leavers neither a live rank nor one without evidence. */
@@ -511,10 +507,7 @@ static struct ng_absentee *find_absentee(const struct ng_wait *wait,
 {
     if (rank >= 0 && rank < ranks->nranks)
         return ranks->of_rank[rank] ? &wait->absentees[ranks->of_rank[rank] - 1] : NULL;
-    for (uint32_t i = 0; i < wait->absentee_count; i++)
-        if (wait->absentees[i].group_rank == rank)
-            return &wait->absentees[i];
-    return NULL;
+    return NG_FIND(one, wait->absentees, wait->absentee_count, one->group_rank == rank);
 }
 
 static int add_need(struct finder *finder, struct ng_wait *wait, struct ng_need need)
@@ -564,11 +557,9 @@ static bool stuck_p2p(const struct finder *finder, const struct ng_view_member *
  * has not finished, and is not the first. */
 static bool is_overwritten(const struct ng_view_member *member)
 {
-    for (uint32_t k = 0; k < member->record_count; k++) {
-        const struct ng_view_record *record = &member->records[k];
+    NG_EACH (record, member->records, member->record_count)
         if (ng_view_record_is_p2p(record) && ng_view_record_counts(record))
             return !done(record->state) && record->p2p_seq > 1;
-    }
     return false;
 }
 
@@ -613,9 +604,7 @@ static int look_for_peer(struct finder *finder, struct ng_wait *wait, struct abs
     bool overwritten = !known && (!absentee || absentee->overwritten);
     /* What one waiting rank does not know about a peer, another may. */
     if (!absentee || (absentee->overwritten && !overwritten)) {
-        struct ng_absentee *fresh = absentee;
-        if (!fresh)
-            fresh = add_absentee(finder, wait, other, peer);
+        struct ng_absentee *fresh = absentee ?: add_absentee(finder, wait, other, peer);
         if (!fresh)
             return -ENOMEM;
         if (peer >= 0 && peer < ranks->nranks)
@@ -652,8 +641,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
         if ((i > 0 && member[-1].group_rank == member->group_rank) ||
             !stuck_p2p(finder, member, &age_ns))
             continue;
-        for (uint32_t k = 0; k < member->record_count; k++) {
-            const struct ng_view_record *record = &member->records[k];
+        NG_EACH (record, member->records, member->record_count) {
             if (!ng_view_record_is_p2p(record) || is_over(finder, record) ||
                 record->signature.root == member->group_rank ||
                 in_open_group(finder, member, record))
@@ -673,8 +661,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
                                                ((size_t)ranks.nranks + 1) * sizeof(*ranks.of_rank));
             if (!ranks.of_rank)
                 return -ENOMEM;
-            if (record->entered_age_ns > wait->entered_age_ns)
-                wait->entered_age_ns = record->entered_age_ns;
+            wait->entered_age_ns = NG_MAX(wait->entered_age_ns, record->entered_age_ns);
             const struct ng_view_member *other =
                 ng_view_member_among(members, count, record->signature.root);
             int error = look_for_peer(finder, wait, &ranks, member, other, record, &served);
@@ -702,8 +689,7 @@ static int find_p2p(struct finder *finder, uint32_t group, const struct ng_view_
         wait->waiter_count++;
         watched += !is_unwatched(finder->view, member);
         wait->from_memory = !watched && !finder->leavers;
-        if (age_ns > wait->age_ns)
-            wait->age_ns = age_ns;
+        wait->age_ns = NG_MAX(wait->age_ns, age_ns);
         /* A rank that has not connected to its peer yet blocks on the host, so its device has no
          * work. */
         if (member->pending_record && !member->pending_started)
@@ -821,8 +807,7 @@ static int find_making(struct finder *finder, const struct making *making, uint3
     struct ng_wait *wait = NULL;
     uint32_t ordinal = UINT32_MAX;
 
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_member *member = &members[i];
+    NG_EACH (member, members, count) {
         const struct ng_view_call *call = making->call(finder, member);
         if (!call || call->age_ns < finder->stalled_ns ||
             ng_life_is_gone(process_of(finder, member)->life) ||
@@ -836,19 +821,15 @@ static int find_making(struct finder *finder, const struct making *making, uint3
             wait->op = call->op;
         else if (!wait->op)
             wait->op = (enum ng_op)member->created_by;
-        if (member->derived < ordinal)
-            ordinal = member->derived;
+        ordinal = NG_MIN(ordinal, member->derived);
     }
     int left_out = -1;
     if (!wait ||
         (wait->op == NG_OP_CommShrink && !find_left_out(finder, group, ordinal, &left_out)))
         return 0;
     wait->left_out = left_out;
-    for (int rank = 0, i = 0; rank < nranks; rank++) {
-        while (i < (int)count && members[i].group_rank < rank)
-            i++;
-        const struct ng_view_member *member =
-            i < (int)count && members[i].group_rank == rank ? &members[i] : NULL;
+    for (int rank = 0; rank < nranks; rank++) {
+        const struct ng_view_member *member = ng_view_member_among(members, count, rank);
         enum ng_life life = member ? process_of(finder, member)->life : NG_LIFE_UNKNOWN;
         if (wait->op == NG_OP_CommShrink && rank == left_out)
             continue;
@@ -934,12 +915,9 @@ static int find_host_call(struct finder *finder, uint32_t group,
         if (!error)
             wait->op = op;
     }
-    for (int rank = 0, i = 0; wait && !error && rank < finder->view->groups[group].nranks; rank++) {
-        while (i < (int)count && members[i].group_rank < rank)
-            i++;
-        bool seen = i < (int)count && members[i].group_rank == rank;
-        error = look_for_caller(finder, wait, seen ? &members[i] : NULL, rank, number);
-    }
+    for (int rank = 0; wait && !error && rank < finder->view->groups[group].nranks; rank++)
+        error =
+            look_for_caller(finder, wait, ng_view_member_among(members, count, rank), rank, number);
     return error;
 }
 
@@ -1029,15 +1007,13 @@ static bool is_ahead(const struct ng_view *view, const struct ng_wait_graph *wai
 static bool waits_in_group(const struct ng_view *view, const struct ng_wait *wait, uint32_t member,
                            uint32_t tid)
 {
-    const struct ng_view_record *records = view->members[member].records;
-    bool needs = wait->absentee_count && !wait->need_count, in_group = false;
+    const struct ng_view_member *caller = &view->members[member];
+    bool needs = (wait->absentee_count && !wait->need_count) ||
+                 NG_ANY(need, wait->needs, wait->need_count, need->member == member);
 
-    for (uint32_t i = 0; i < wait->need_count && !needs; i++)
-        needs = wait->needs[i].member == member;
-    for (uint32_t i = 0; i < view->members[member].record_count && !in_group; i++)
-        in_group = records[i].state == NG_RECORD_ENTERED && records[i].tid == tid &&
-                   (records[i].flags & NG_RECORD_IN_GROUP);
-    return needs && in_group;
+    return needs && NG_ANY(record, caller->records, caller->record_count,
+                           record->state == NG_RECORD_ENTERED && record->tid == tid &&
+                               (record->flags & NG_RECORD_IN_GROUP));
 }
 
 bool ng_wait_is_held_up(const struct ng_view *view, const struct ng_wait_graph *waits,
@@ -1118,14 +1094,11 @@ static int link_those_that_came(struct finder *finder, uint32_t w, is_held_up_fn
 {
     struct ng_wait *wait = &finder->waits->waits[w];
     struct ng_absentee behind;
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(finder->view, wait->group, &count);
 
-    for (uint32_t i = 0; i < count; i++) {
-        if (!is_held_up(finder, w, &members[i], &behind))
+    NG_EACH_MEMBER (member, finder->view, wait->group) {
+        if (!is_held_up(finder, w, member, &behind))
             continue;
-        struct ng_absentee *absentee =
-            add_absentee(finder, wait, &members[i], members[i].group_rank);
+        struct ng_absentee *absentee = add_absentee(finder, wait, member, member->group_rank);
         if (!absentee)
             return -ENOMEM;
         absentee->came = true;
@@ -1155,17 +1128,16 @@ static int link_devices(struct finder *finder, uint32_t w)
     struct ng_wait_graph *waits = finder->waits;
     const struct ng_wait *wait = &waits->waits[w];
     struct ng_absentee behind;
-    uint32_t count, others = 0;
-    const struct ng_view_member *members = ng_view_members(view, wait->group, &count);
+    uint32_t others = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t index = (uint32_t)(&members[i] - view->members);
-        if (waits->wait_of_member[index] != (int32_t)w || !members[i].pending_record ||
-            (wait->seq && (!members[i].pending_seq || members[i].pending_seq > wait->seq)))
+    NG_EACH_MEMBER (member, view, wait->group) {
+        uint32_t index = (uint32_t)(member - view->members);
+        if (waits->wait_of_member[index] != (int32_t)w || !member->pending_record ||
+            (wait->seq && (!member->pending_seq || member->pending_seq > wait->seq)))
             continue;
-        waits->queued[index] = find_behind(finder, w, &members[i], &behind);
-        others += !waits->queued[index] && !members[i].pending_started &&
-                  (!wait->seq || members[i].pending_seq == wait->seq);
+        waits->queued[index] = find_behind(finder, w, member, &behind);
+        others += !waits->queued[index] && !member->pending_started &&
+                  (!wait->seq || member->pending_seq == wait->seq);
     }
     /* Other ranks are blocked by something that is not NCCL work: the wait has an independent
      * cause. */
@@ -1247,11 +1219,9 @@ static int link_waits(struct finder *finder)
     waits->stuck = stuck;
     for (uint32_t w = 0; w < waits->count; w++) {
         struct ng_wait *wait = &waits->waits[w];
-        for (uint32_t a = 0; a < wait->absentee_count; a++) {
-            struct ng_absentee *absentee = &wait->absentees[a];
+        NG_EACH (absentee, wait->absentees, wait->absentee_count)
             if (absentee->member && absentee->absence == NG_ABSENT_ALIVE)
                 absentee->stuck_in = held_by(finder, w, absentee);
-        }
     }
     int error = 0;
     for (uint32_t w = 0; w < waits->count && !error; w++)
@@ -1315,8 +1285,8 @@ static int find_left(struct finder *finder, struct following *following, uint32_
     if (following->looked_at[group])
         return 0;
     following->looked_at[group] = true;
-    int error = find_collective(finder, group, members, count);
-    return error ? error : find_p2p(finder, group, members, count);
+    return find_collective(finder, group, members, count)
+               ?: find_p2p(finder, group, members, count);
 }
 
 /* Finds the operations of all leavers that other ranks wait for, including waits of leavers. */
@@ -1390,13 +1360,9 @@ static void follow(const struct finder *finder, struct following *following)
 static bool is_waited_in(const struct finder *finder, const struct following *following,
                          const struct ng_wait *left)
 {
-    for (uint32_t w = 0; w < following->first; w++) {
-        const struct ng_wait *wait = &finder->waits->waits[w];
-        if (left->type == NG_WAIT_COLLECTIVE && wait->type == left->type &&
-            wait->group == left->group && wait->seq == left->seq)
-            return true;
-    }
-    return false;
+    return NG_ANY(wait, finder->waits->waits, following->first,
+                  left->type == NG_WAIT_COLLECTIVE && wait->type == left->type &&
+                      wait->group == left->group && wait->seq == left->seq);
 }
 
 /*
@@ -1407,10 +1373,8 @@ static bool is_waited_in(const struct finder *finder, const struct following *fo
 static void doubt(const struct finder *finder, const struct following *following, bool *ret_doubted)
 {
     const struct ng_view *view = finder->view;
-    bool any = false;
+    bool any = NG_ANY(process, view->processes, view->process_count, process->quiet_ns > 0);
 
-    for (uint32_t i = 0; i < view->process_count; i++)
-        any |= view->processes[i].quiet_ns > 0;
     for (uint32_t i = 0; i < view->member_count; i++) {
         uint32_t process = view->members[i].process, count;
         if (finder->left_in[i] < 0 || following->followed[process] || ret_doubted[process])
@@ -1455,11 +1419,10 @@ static int follow_leavers(struct finder *finder)
     const struct ng_view *view = finder->view;
     struct ng_wait_graph *waits = finder->waits;
     struct following following = {.first = waits->count};
-    bool any = false;
+    bool any = NG_ANY(wait, waits->waits, waits->count,
+                      NG_ANY(absentee, wait->absentees, wait->absentee_count,
+                             absentee->absence == NG_ABSENT_EXITED));
 
-    for (uint32_t w = 0; w < waits->count && !any; w++)
-        for (uint32_t a = 0; a < waits->waits[w].absentee_count && !any; a++)
-            any = waits->waits[w].absentees[a].absence == NG_ABSENT_EXITED;
     if (!any || !view->by_process)
         return 0;
     following.leavers = ng_arena_alloc(finder->arena, view->member_count + 1);
@@ -1484,8 +1447,7 @@ static int follow_leavers(struct finder *finder)
     follow(finder, &following);
     doubt(finder, &following, doubted);
     for (uint32_t w = 0; w < waits->count; w++)
-        for (uint32_t a = 0; a < waits->waits[w].absentee_count; a++) {
-            struct ng_absentee *absentee = &waits->waits[w].absentees[a];
+        NG_EACH (absentee, waits->waits[w].absentees, waits->waits[w].absentee_count) {
             absentee->followed = absentee->member && following.followed[absentee->member->process];
             absentee->may_follow = absentee->member && doubted[absentee->member->process];
         }
@@ -1509,10 +1471,7 @@ static bool is_in_group(const struct ng_view *view, uint32_t group, uint32_t pro
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
 
-    for (uint32_t i = 0; i < count; i++)
-        if (members[i].process == process)
-            return true;
-    return false;
+    return NG_ANY(member, members, count, member->process == process);
 }
 
 /* Does the process of which RAS speaks report, though not this group? In a group of the whole job
@@ -1539,8 +1498,7 @@ static void look_outside(const struct finder *finder)
 {
     for (uint32_t w = 0; w < finder->waits->count && finder->view->ras_count; w++) {
         struct ng_wait *wait = &finder->waits->waits[w];
-        for (uint32_t a = 0; a < wait->absentee_count; a++) {
-            struct ng_absentee *absentee = &wait->absentees[a];
+        NG_EACH (absentee, wait->absentees, wait->absentee_count) {
             if (absentee->member)
                 continue;
             absentee->ras = ng_view_find_ras(finder->view, finder->view->groups[wait->group].id,
@@ -1578,23 +1536,15 @@ int ng_wait_graph_find(const struct ng_view *view, int64_t stalled_ns, struct ng
             continue;
         finder.farthest = 0;
         for (uint32_t i = 0; i < count; i++)
-            if (members[i].completed > finder.farthest)
-                finder.farthest = members[i].completed;
-        for (size_t i = 0; i < sizeof(makings) / sizeof(makings[0]) && !error; i++)
+            finder.farthest = NG_MAX(finder.farthest, members[i].completed);
+        for (size_t i = 0; i < NG_COUNT(makings) && !error; i++)
             error = find_making(&finder, &makings[i], group, members, count);
-        if (!error)
-            error = find_host_calls(&finder, group, members, count);
-        if (!error)
-            error = find_collective(&finder, group, members, count);
-        if (!error)
-            error = find_p2p(&finder, group, members, count);
-        if (!error)
-            error = find_end(&finder, group, members, count);
+        error = error ?: find_host_calls(&finder, group, members, count);
+        error = error ?: find_collective(&finder, group, members, count);
+        error = error ?: find_p2p(&finder, group, members, count);
+        error = error ?: find_end(&finder, group, members, count);
     }
-    if (!error)
-        error = link_waits(&finder);
-    if (!error)
-        error = follow_leavers(&finder);
+    error = error ?: link_waits(&finder) ?: follow_leavers(&finder);
     if (!error)
         look_outside(&finder);
     return error;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 #define SEQS          64u             /* newest collectives of a group that are compared */
 #define SAMPLES       256u            /* per host */
@@ -114,8 +115,7 @@ static void guess_moments(struct ng_clock_offsets *alignment, uint32_t process_c
     int64_t latest = 0;
 
     for (uint32_t i = 0; i < process_count; i++)
-        if (alignment->moments_ns[i] > latest)
-            latest = alignment->moments_ns[i];
+        latest = NG_MAX(latest, alignment->moments_ns[i]);
     for (uint32_t i = 0; i < process_count; i++)
         if (alignment->moments_ns[i] <= 0)
             alignment->moments_ns[i] = latest;
@@ -153,8 +153,7 @@ static void read_ends(struct aligning *aligning, const struct ng_view_member *me
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t k = members[i].record_count; k > 0; k--)
             if (ends_together(&members[i].records[k - 1])) {
-                if (members[i].records[k - 1].coll_seq > aligning->newest)
-                    aligning->newest = members[i].records[k - 1].coll_seq;
+                aligning->newest = NG_MAX(aligning->newest, members[i].records[k - 1].coll_seq);
                 break;
             }
     for (uint32_t i = 0; i < count; i++) {

@@ -7,6 +7,7 @@
 #include "core/view/comparable.h"
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 #define BLOCKED_NS NG_S /* a host call that takes this long is waiting for its peers */
 
@@ -44,8 +45,7 @@ bool ng_comparable_hash_log(const struct ng_box *box, uint32_t slot, int64_t now
         return false;
     uint64_t taken = atomic_load_explicit(&group->scheduled, memory_order_acquire);
     uint64_t entered = atomic_load_explicit(&group->entered, memory_order_acquire);
-    if (taken > entered)
-        taken = entered;
+    taken = NG_MIN(taken, entered);
     if (taken < entered && is_blocked(box, slot, entered, now_mono_ns))
         taken = entered;
     ng_hash_log_copy(&box->hash_logs[slot], taken, entered, ret_hash_log);

@@ -9,6 +9,7 @@
 
 #include "core/nccl/group_id.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 static bool in_use(const struct ng_box_group *group)
 {
@@ -36,11 +37,10 @@ static const struct ng_box_group *parent_of(const struct ng_box *box, uint32_t u
 {
     uint64_t parent_id = atomic_load_explicit(&child->parent_id, memory_order_acquire);
 
-    for (uint32_t i = 0; parent_id && i < used; i++)
-        if (in_use(&box->groups[i]) && (NG_LOAD(box->groups[i].id) == parent_id ||
-                                        NG_LOAD(box->groups[i].former_id) == parent_id))
-            return &box->groups[i];
-    return NULL;
+    return parent_id ? NG_FIND(one, box->groups, used,
+                               in_use(one) && (NG_LOAD(one->id) == parent_id ||
+                                               NG_LOAD(one->former_id) == parent_id))
+                     : NULL;
 }
 
 /* Is the id final: not derived from one that is still to be learned? */
@@ -61,8 +61,7 @@ uint64_t ng_grow_id_find(const struct ng_box *box, uint64_t joined_id)
 {
     uint32_t used = used_slots(box);
 
-    for (uint32_t i = 0; i < used; i++) {
-        const struct ng_box_group *group = &box->groups[i];
+    NG_EACH (group, box->groups, used) {
         if (!in_use(group) || NG_LOAD(group->joined_id) != joined_id)
             continue;
         if (is_settled(box, used, group))
@@ -100,8 +99,7 @@ static void correct_children(struct ng_box *box)
 
     for (uint32_t round = 0; changed && round < used; round++) {
         changed = false;
-        for (uint32_t i = 0; i < used; i++) {
-            const struct ng_box_group *parent = &box->groups[i];
+        NG_EACH (parent, box->groups, used) {
             uint64_t former = in_use(parent) ? NG_LOAD(parent->former_id) : 0;
             for (uint32_t j = 0; former && j < used; j++) {
                 struct ng_box_group *child = &box->groups[j];
@@ -131,8 +129,7 @@ bool ng_grow_id_look_up(struct ng_box *box, struct ng_board *board)
     uint32_t used = used_slots(box);
     bool waits = false, renamed = false;
 
-    for (uint32_t i = 0; i < used; i++) {
-        struct ng_box_group *group = &box->groups[i];
+    NG_EACH (group, box->groups, used) {
         if (!in_use(group))
             continue;
         renamed |= NG_LOAD(group->former_id) != 0;
@@ -160,12 +157,10 @@ bool ng_grow_id_look_up(struct ng_box *box, struct ng_board *board)
  * created. */
 static uint64_t id_as_child(const struct ng_view *view, uint32_t group, uint64_t parent_id)
 {
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count)
         if (member->group == group && member->ordinal)
             return derived_id(parent_id, member->created_by, member->ordinal, member->color,
                               member->excluded);
-    }
     return 0;
 }
 
@@ -199,8 +194,7 @@ static void unite(struct ng_view *view, uint64_t former, uint64_t id, unsigned g
 
 void ng_grow_id_unite(struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         uint64_t id = view->groups[member->group].id;
         /* If this rank invited others: do any of them still use the unique id? */
         if (member->joined_id && member->joined_id != id &&

@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
+
 /* The shape of one rank's part, before it is checked against other ranks. */
 enum shape {
     SHAPELESS,
@@ -329,15 +331,6 @@ static int name_work(struct ng_p2p_pattern_search *search, struct side *side, ui
     return error;
 }
 
-/* Are there sends or receives that could be part of a pattern? */
-static bool has_candidates(const struct ng_p2p_pattern *pattern)
-{
-    for (uint32_t i = 0; i < pattern->work_count; i++)
-        if (pattern->works[i].p2p_count && !pattern->works[i].coll_count)
-            return true;
-    return false;
-}
-
 static int look_at_group(struct ng_p2p_pattern_search *search, uint32_t group)
 {
     uint32_t count;
@@ -400,10 +393,12 @@ int ng_p2p_pattern_find(const struct ng_view *view, const struct ng_view_member 
     struct ng_p2p_pattern_search *search;
 
     int error = find_works(member, arena, ret_composed);
-    if (error || !has_candidates(ret_composed))
+    /* There must be sends or receives that could be part of a pattern. */
+    if (error || !NG_ANY(work, ret_composed->works, ret_composed->work_count,
+                         work->p2p_count && !work->coll_count))
         return error;
-    error = ng_p2p_pattern_begin(view, member->group, arena, &search);
-    return error ? error : ng_p2p_pattern_next(search, member, ret_composed);
+    return ng_p2p_pattern_begin(view, member->group, arena, &search)
+               ?: ng_p2p_pattern_next(search, member, ret_composed);
 }
 
 const char *ng_p2p_pattern_words(enum ng_op op)

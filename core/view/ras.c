@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
+#include "core/util/search.h"
 #include "core/util/text.h"
 #include "core/view/view.h"
 
@@ -50,24 +52,13 @@ void ng_ras_copy_host(const char *text, uint32_t bytes, char ret_host[NG_RAS_HOS
 
 static int compare(const struct ng_view_ras *word, uint64_t group_id, int rank)
 {
-    if (word->group_id != group_id)
-        return word->group_id < group_id ? -1 : 1;
-    return word->rank.rank < rank ? -1 : word->rank.rank > rank;
+    return NG_ORDER(word->group_id, group_id) ?: NG_ORDER(word->rank.rank, rank);
 }
 
 /* The first word that does not come before this group and rank. */
 static uint32_t lower_bound(const struct ng_view *view, uint64_t group_id, int rank)
 {
-    uint32_t low = 0, high = view->ras_count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (compare(&view->ras[middle], group_id, rank) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return NG_FIRST_INDEX(view->ras_count, i, compare(&view->ras[i], group_id, rank) < 0);
 }
 
 bool ng_view_add_ras(struct ng_view *view, const struct ng_view_ras *word)
@@ -98,17 +89,10 @@ const struct ng_view_ras *ng_view_find_ras(const struct ng_view *view, uint64_t 
 
 static const struct ng_ras_rank *rank_of(const struct ng_ras_communicator *communicator, int rank)
 {
-    uint32_t low = 0, high = communicator->rank_count;
+    uint32_t at = NG_FIRST_INDEX(communicator->rank_count, i, communicator->ranks[i].rank < rank);
 
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (communicator->ranks[middle].rank < rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < communicator->rank_count && communicator->ranks[low].rank == rank
-               ? &communicator->ranks[low]
+    return at < communicator->rank_count && communicator->ranks[at].rank == rank
+               ? &communicator->ranks[at]
                : NULL;
 }
 
@@ -144,8 +128,7 @@ static bool waits_elsewhere(const struct ng_ras_answer *answer,
                             const struct ng_ras_communicator *not_this,
                             const struct ng_ras_rank *late, uint32_t *looks)
 {
-    for (uint32_t c = 0; c < answer->count; c++) {
-        const struct ng_ras_communicator *other = &answer->communicators[c];
+    NG_EACH (other, answer->communicators, answer->count) {
         const struct ng_ras_rank *there = NULL;
         uint64_t least = UINT64_MAX;
         bool cut = false;
@@ -154,8 +137,7 @@ static bool waits_elsewhere(const struct ng_ras_answer *answer,
         if (!late->pid || other->rank_count > *looks)
             return true;
         *looks -= other->rank_count;
-        for (uint32_t i = 0; i < other->rank_count; i++) {
-            const struct ng_ras_rank *rank = &other->ranks[i];
+        NG_EACH (rank, other->ranks, other->rank_count) {
             if (rank->pid && rank->pid == late->pid && strcmp(rank->host, late->host) == 0 &&
                 rank->state == NG_RAS_MEMBER)
                 there = rank;
@@ -305,8 +287,8 @@ static bool is_of_others(const struct ng_ras_answer *answer, const struct ng_ras
         if (!known[i].hash)
             continue;
         any = true;
-        for (uint32_t c = 0; c < answer->count; c++)
-            if (answer->communicators[c].hash == known[i].hash)
+        NG_EACH (communicator, answer->communicators, answer->count)
+            if (communicator->hash == known[i].hash)
                 return false;
     }
     return any;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "core/nccl/nccl.h"
+#include "core/util/macros.h"
 
 /* How many earlier collectives of a group are searched for what usually comes next. */
 #define HISTORY 256u
@@ -237,8 +238,7 @@ static bool comparable(const struct ng_view_member *members, uint32_t count, uin
     uint64_t oldest = UINT64_MAX, second_oldest = UINT64_MAX, newest = 0, second_newest = 0,
              records = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ng_view_member *member = &members[i];
+    NG_EACH (member, members, count) {
         uint64_t from = member->last.op ? member->entered : 0, to = from;
         for (uint32_t k = 0; k < member->record_count; k++)
             if (!ng_view_record_is_p2p(&member->records[k]) && member->records[k].coll_seq) {
@@ -254,8 +254,7 @@ static bool comparable(const struct ng_view_member *members, uint32_t count, uin
         second_newest = to > newest ? newest : to > second_newest ? to : second_newest;
         newest = to > newest ? to : newest;
     }
-    if (second_newest > last)
-        second_newest = last;
+    second_newest = NG_MIN(second_newest, last);
     if (!second_newest || second_oldest > second_newest)
         return false;
     *ret_first = second_newest - second_oldest > records ? second_newest - records : second_oldest;

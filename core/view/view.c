@@ -12,6 +12,7 @@
 
 #include "core/config/settings.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/search.h"
 
 /* A program that ends because of what made it abort does so within this time. */
@@ -122,8 +123,7 @@ uint32_t ng_view_intern_group(struct ng_view *view, uint64_t id)
 /* Adds to `group` what `told` knows and it does not. */
 static void merge_group(struct ng_view_group *group, const struct ng_view_group *told)
 {
-    if (told->nranks > group->nranks)
-        group->nranks = told->nranks;
+    group->nranks = NG_MAX(group->nranks, told->nranks);
     if (told->parent_id)
         group->parent_id = told->parent_id;
     if (told->nccl_version)

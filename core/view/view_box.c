@@ -679,21 +679,10 @@ int ng_view_add_box(struct ng_view *view, const struct ng_box *box, enum ng_life
         ng_arena_alloc(&view->arena, (reading.slots + 1) * sizeof(*reading.first_member_of_slot));
     if (!reading.first_member_of_slot)
         return -ENOMEM;
-    int error = read_groups(&reading);
-    if (!error)
-        error = read_threads(&reading);
-    if (!error)
-        error = read_records(&reading);
-    if (!error)
-        error = read_durations(&reading);
-    if (!error)
-        error = read_samples(&reading);
-    if (!error)
-        error = read_faults(&reading);
-    if (!error)
-        error = read_settings(&reading);
-    if (!error)
-        error = ng_view_add_call_stacks(view, box, reading.process, reading.now_mono_ns);
+    int error = read_groups(&reading) ?: read_threads(&reading) ?: read_records(&reading);
+    error = error ?: read_durations(&reading) ?: read_samples(&reading);
+    error = error ?: read_faults(&reading) ?: read_settings(&reading);
+    error = error ?: ng_view_add_call_stacks(view, box, reading.process, reading.now_mono_ns);
     ng_box_forget(box);
     return error;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/util/sort.h"
 #include "core/util/text.h"
 
@@ -110,9 +111,7 @@ int ng_view_index_find(const struct ng_view *view, struct ng_arena *arena,
 {
     struct ng_view_index processes = {.view = view};
 
-    int error = sort_by_process(view, arena, &processes);
-    if (!error)
-        error = find_hosts(view, arena, &processes);
+    int error = sort_by_process(view, arena, &processes) ?: find_hosts(view, arena, &processes);
     processes.ranks = ng_arena_alloc(arena, (view->member_count + 1) * sizeof(*processes.ranks));
     if (error || !processes.ranks)
         return -ENOMEM;
@@ -140,10 +139,8 @@ bool ng_view_index_is_world(const struct ng_view_index *processes, uint32_t grou
 {
     const struct ng_view *view = processes->view;
 
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].world_size == view->groups[group].nranks)
-            return true;
-    return false;
+    return NG_ANY(process, view->processes, view->process_count,
+                  process->world_size == view->groups[group].nranks);
 }
 
 uint32_t ng_view_index_of_rank(const struct ng_view_index *processes, int rank)

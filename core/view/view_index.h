@@ -9,6 +9,16 @@
 
 #include "core/view/view.h"
 
+/* A loop over the members of a group, in order of group rank; none if the view has none. */
+#define NG_EACH_MEMBER(item, view, group)                                                          \
+    for (const struct ng_view_member *item##_end, *item = ({                                       \
+             uint32_t count_ = 0;                                                                  \
+             const struct ng_view_member *first_ = ng_view_members(view, group, &count_);          \
+             item##_end = first_ ? first_ + count_ : NULL;                                         \
+             first_;                                                                               \
+         });                                                                                       \
+         item < item##_end; item++)
+
 struct ng_view_host {
     uint32_t first, count; /* its processes in ng_view_index.of_host */
     uint32_t lost;         /* how many of them are NG_LIFE_LOST */

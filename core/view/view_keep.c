@@ -5,12 +5,12 @@
  */
 #include "core/view/view_keep.h"
 
+#include "core/util/macros.h"
 #include "core/view/view.h"
 
 void ng_view_keep_active(struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         uint32_t kept = 0;
         for (uint32_t k = 0; k < member->record_count; k++)
             if (!ng_view_record_is_retired(&member->records[k]))

@@ -6,23 +6,19 @@
  */
 #include "core/view/view.h"
 
+#include "core/util/macros.h"
 #include "core/view/grow_id.h"
 
 static int compare_members(const void *left, const void *right)
 {
     const struct ng_view_member *a = left, *b = right;
 
-    if (a->group != b->group)
-        return a->group < b->group ? -1 : 1;
-    if (a->group_rank != b->group_rank)
-        return a->group_rank < b->group_rank ? -1 : 1;
     /* Two handles of one rank in one group are a retried creation. The one in use comes first. */
-    if (a->state != b->state)
-        return a->state == NG_GROUP_READY   ? -1
-               : b->state == NG_GROUP_READY ? 1
-               : a->state < b->state        ? -1
-                                            : 1;
-    return a->entered > b->entered ? -1 : a->entered < b->entered;
+    return NG_ORDER(a->group, b->group)
+               ?: NG_ORDER(a->group_rank, b->group_rank)
+               ?: NG_ORDER(b->state == NG_GROUP_READY, a->state == NG_GROUP_READY)
+               ?: NG_ORDER(a->state, b->state)
+               ?: NG_ORDER(b->entered, a->entered);
 }
 
 /* Heapsort: qsort may call malloc, which the guard's threads must not. */
@@ -169,10 +165,8 @@ static void distrust_launcher(struct ng_view *view)
 
 static bool is_in_the_making(const struct ng_view *view, uint32_t group)
 {
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->members[i].group == group && view->members[i].state == NG_GROUP_CREATING)
-            return true;
-    return false;
+    return NG_ANY(member, view->members, view->member_count,
+                  member->group == group && member->state == NG_GROUP_CREATING);
 }
 
 /* Finds the group also under the id that a rank was invited with, if it failed before it learned
@@ -190,16 +184,13 @@ static uint32_t find_failed(const struct ng_view *view, uint64_t id)
 /* Adds no failure of a rank that tried again, or of a group that no rank waits for any more. */
 static void add_failures(struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->failure_count; i++) {
-        const struct ng_view_failure *failure = &view->failures[i];
+    NG_EACH (failure, view->failures, view->failure_count) {
         uint32_t group = find_failed(view, failure->group_id);
-        bool again = false;
         if (group == UINT32_MAX || !is_in_the_making(view, group))
             continue;
-        for (uint32_t k = 0; k < view->member_count && !again; k++)
-            again = view->members[k].group == group &&
-                    view->members[k].process == failure->member.process &&
-                    view->members[k].group_rank == failure->member.group_rank;
+        bool again = NG_ANY(one, view->members, view->member_count,
+                            one->group == group && one->process == failure->member.process &&
+                                one->group_rank == failure->member.group_rank);
         struct ng_view_member *member = again
                                             ? NULL
                                             : ng_view_add_member(view, failure->member.process,
