@@ -249,9 +249,7 @@ static int open_board(struct ng_guard *guard)
         set_path(guard->dir, url.path);
     else
         ng_paths_default_dir(guard->launch.job, guard->dir, sizeof(guard->dir));
-    int error = ng_paths_make(guard->dir);
-    if (!error)
-        error = ng_local_open(guard->dir, &guard->box, &guard->board);
+    int error = ng_paths_make(guard->dir) ?: ng_local_open(guard->dir, &guard->box, &guard->board);
     if (!error && url.kind != NG_URL_LOCAL)
         join_hosts(guard, store, &url);
     return error;

@@ -165,9 +165,8 @@ static int connect_subscription(struct ng_redis *redis, int64_t deadline_mono_ns
     if (connection->retry_mono_ns > now || now >= deadline_mono_ns)
         return connection->error ? connection->error : -EAGAIN;
     ng_redis_drop_pending(redis);
-    int error = ng_redis_attempt(redis, connection, deadline_mono_ns);
-    if (!error)
-        error = subscribe_from(redis, 0, deadline_mono_ns);
+    int error = ng_redis_attempt(redis, connection, deadline_mono_ns)
+                    ?: subscribe_from(redis, 0, deadline_mono_ns);
     redis->pinged_mono_ns = ng_clock_mono_ns();
     return error;
 }

@@ -31,8 +31,7 @@ int ng_redis_fail_reply(struct ng_redis *redis, const redisReply *reply)
 
     if (error == NG_REDIS_MOVED || error == NG_REDIS_ASK)
         error = -EBUSY;
-    if (!error)
-        error = -EPROTO;
+    error = error ?: -EPROTO;
     return ng_kv_fail(&redis->kv, error, "Redis at %s: %.200s", redis->main.at.host,
                       reply && reply->type == REDIS_REPLY_ERROR ? reply->str
                                                                 : "an unexpected answer");

@@ -142,8 +142,7 @@ int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng
                 blobs[count + kept++] = blobs[count + i];
         count += kept;
     }
-    if (!error)
-        error = find_roots(kv, deadline_mono_ns, blobs, count);
+    error = error ?: find_roots(kv, deadline_mono_ns, blobs, count);
     *ret_blobs = blobs;
     *ret_count = count;
     return error;

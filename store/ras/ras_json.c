@@ -309,8 +309,7 @@ static int read_communicator(struct ng_ras_input *in, uint32_t *left, struct ng_
     }
     if (!error && (communicator.size < 1 || communicator.size > NG_RAS_RANKS_MAX))
         error = -EBADMSG;
-    if (!error)
-        error = unite(&present, &missing, &answer->arena, &communicator);
+    error = error ?: unite(&present, &missing, &answer->arena, &communicator);
     if (error)
         return error;
     struct ng_ras_communicator *added =

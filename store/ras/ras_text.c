@@ -350,7 +350,7 @@ static int read_line(struct reading *reading, struct ng_ras_input in)
     }
     if (take(&in, "#")) {
         error = close_counts(reading);
-        return error ? error : begin_communicator(reading, in);
+        return error ?: begin_communicator(reading, in);
     }
     if (!take(&in, "  ")) {
         error = close_counts(reading);
@@ -503,8 +503,7 @@ int ng_ras_text_read(struct ng_ras_input in, struct ng_ras_answer *answer)
         error = read_line(&reading, line);
         in.at = end ? end + 1 : in.end;
     }
-    if (!error)
-        error = close_counts(&reading);
+    error = error ?: close_counts(&reading);
     if (!error && !complete)
         error = -EBADMSG;
     if (!error)

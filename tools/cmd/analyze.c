@@ -133,12 +133,10 @@ static int gather(struct analysis *analysis, char **paths, int count)
         error = ng_evidence_add_path(&analysis->paths, paths[i], refuse_path, analysis);
     if (!error && analysis->run)
         error = ng_evidence_keep_run(&analysis->paths, paths[0], analysis->run);
-    if (!error)
-        error = ng_evidence_order(&analysis->paths);
-    if (!error)
-        error = ng_evidence_gather(&analysis->paths, &analysis->merge, refuse, NULL,
-                                   &analysis->evidence);
-    return error;
+    error = error ?: ng_evidence_order(&analysis->paths);
+    return error
+               ?: ng_evidence_gather(&analysis->paths, &analysis->merge, refuse, NULL,
+                                     &analysis->evidence);
 }
 
 /* Ranks did not call alike: that becomes the verdict, unless something is stuck. */
@@ -209,14 +207,11 @@ static int judge(struct analysis *analysis, int64_t asked_ns)
     if (error)
         return error;
     ng_view_seal(&analysis->view);
-    error = ng_mismatches_find(&analysis->view, &analysis->merge.histories, &analysis->mismatches);
-    if (!error)
-        error = ng_postmortem_judge(&analysis->view, &postmortem, &analysis->verdict);
+    error = ng_mismatches_find(&analysis->view, &analysis->merge.histories, &analysis->mismatches)
+                ?: ng_postmortem_judge(&analysis->view, &postmortem, &analysis->verdict);
     if (!error && analysis->mismatches.count)
         error = blame_mismatch(analysis, &postmortem);
-    if (!error)
-        error = ng_straggler_blame(&analysis->view, &analysis->verdict);
-    return error;
+    return error ?: ng_straggler_blame(&analysis->view, &analysis->verdict);
 }
 
 /* Stacks are beside the dumps of one folder. */
@@ -342,12 +337,10 @@ static int analyze(struct analysis *analysis, char **paths, int count, const cha
         fprintf(stderr, "ncclguard analyze: nothing usable was found\n");
         return NG_EXIT_USAGE;
     }
-    if (!error)
-        error = judge(analysis, asked_ns);
+    error = error ?: judge(analysis, asked_ns);
     if (!error && values[OPTION_HTML])
         error = gather_stacks(analysis, paths, count);
-    if (!error)
-        error = add_lines(analysis);
+    error = error ?: add_lines(analysis);
     analysis->verdict.time_unix_ns = error ? 0 : incident_unix_ns(analysis, paths, count);
     if (!error && values[OPTION_SOURCES])
         error = ng_stack_sources_add(&analysis->stacks, analysis->verdict.time_unix_ns);

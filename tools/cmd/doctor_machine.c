@@ -293,9 +293,7 @@ static void try_folder(struct ng_doctor *doctor, const char *folder, bool ours, 
 
     snprintf(mend, sizeof(mend), "set %s to a folder that is yours alone and can be written to",
              variable);
-    int error = ng_paths_make(folder);
-    if (error == 0)
-        error = try_file(folder);
+    int error = ng_paths_make(folder) ?: try_file(folder);
     bool told = statvfs(folder, &space) == 0;
     remove_made(folder, there);
     snprintf(above, sizeof(above), "%s", folder);

@@ -178,9 +178,8 @@ static void write_dumps(struct dumping *dumping)
     for (uint32_t i = 0; i < dumping->view.process_count; i++) {
         if (!dumping->wanted[i])
             continue;
-        int error = ng_dump_save_process(&dumping->view, i, dumping->folder);
-        if (!error)
-            error = ng_flight_save_process(&dumping->view, i, dumping->folder);
+        int error = ng_dump_save_process(&dumping->view, i, dumping->folder)
+                        ?: ng_flight_save_process(&dumping->view, i, dumping->folder);
         remember(dumping, error);
         dumping->written += !error;
         dumping->failed += error != 0;

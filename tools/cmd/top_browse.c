@@ -127,7 +127,7 @@ static int list_jobs(struct browsing *browsing)
     free(here);
     free(names);
     free(jobs);
-    return error ? error : (int)count;
+    return error ?: (int)count;
 }
 
 /* ---- Stacks ---- */

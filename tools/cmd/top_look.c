@@ -50,5 +50,5 @@ int ng_top_look_take(struct ng_job *job, int64_t asked_ns, struct ng_top_look *r
     look->made = !error;
     if (error)
         ng_top_look_fini(look);
-    return error ? error : count;
+    return error ?: count;
 }

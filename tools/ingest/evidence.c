@@ -198,10 +198,8 @@ static void put_together(struct gathering *gathering, size_t index, const struct
     struct ng_evidence *found = &gathering->found;
 
     source->first = gathering->merge->view->process_count;
-    if (!error)
-        error = tell_job(gathering, view, source);
-    if (!error)
-        error = ng_view_merge_add(gathering->merge, view, why, why_bytes);
+    error = error ?: tell_job(gathering, view, source);
+    error = error ?: ng_view_merge_add(gathering->merge, view, why, why_bytes);
     source->count = gathering->merge->view->process_count - source->first;
     if (error == -EALREADY)
         return;
@@ -565,8 +563,7 @@ int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_mer
     } else if (!error) {
         error = gathering.error;
     }
-    if (!error)
-        error = fold_notes(merge->view);
+    error = error ?: fold_notes(merge->view);
     *ret_evidence = gathering.found;
     end_gathering(&gathering);
     free_notes(notes, note_count);

@@ -152,7 +152,7 @@ static int add_folder(struct ng_evidence_paths *paths, const char *path,
     free_entries(entries, count);
     if (count == 0)
         refuse_folder(path, refuse, context);
-    return error ? error : add_incidents(paths, path);
+    return error ?: add_incidents(paths, path);
 }
 
 int ng_evidence_add_path(struct ng_evidence_paths *paths, const char *path,

@@ -772,8 +772,7 @@ static int tell(struct ng_flight_reader *reader, struct reading *reading, const 
         error = number_pairs(reading, member);
         if (!error)
             find_pending(member);
-        if (!error)
-            error = add_samples(reading->view, member);
+        error = error ?: add_samples(reading->view, member);
     }
     if (!error) {
         add_stacks(reading);
@@ -790,10 +789,9 @@ int ng_read_flight(struct ng_flight_reader *reader, struct ng_view *view, const 
     struct stat status;
 
     reading.rank = ng_flight_rank(slash ? slash + 1 : path);
-    int error = load(reader, path, &status, why, why_bytes);
-    if (error)
-        return error;
-    error = ng_flight_parse(&reader->flight, reader->bytes, (size_t)status.st_size, why, why_bytes);
+    int error = load(reader, path, &status, why, why_bytes)
+                    ?: ng_flight_parse(&reader->flight, reader->bytes, (size_t)status.st_size, why,
+                                       why_bytes);
     if (error)
         return error;
     if (reading.rank < 0) {

@@ -207,7 +207,7 @@ static int add_member(struct ng_view_merge *merge, const struct ng_view_member *
     for (uint32_t i = 0; !error && i < member->record_count; i++)
         if (member->records[i].call_stack)
             member->records[i].call_stack = merge->call_stacks[member->records[i].call_stack - 1];
-    return error ? error : ng_histories_tell(&merge->histories, merge->view, index, from);
+    return error ?: ng_histories_tell(&merge->histories, merge->view, index, from);
 }
 
 static int add_process(struct ng_view_merge *merge, const struct ng_view_process *from)
@@ -328,8 +328,7 @@ int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, c
     for (uint32_t i = 0; !error && i < told->group_count; i++)
         if (ng_view_tell_group(view, &told->groups[i]) == UINT32_MAX)
             error = -ENOMEM;
-    if (!error)
-        error = add_call_stacks(merge, told, first);
+    error = error ?: add_call_stacks(merge, told, first);
     for (uint32_t i = 0; !error && i < told->member_count; i++) {
         const struct ng_view_member *member = &told->members[i];
         uint32_t group = ng_view_intern_group(view, told->groups[member->group].id);
@@ -356,12 +355,10 @@ int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, c
         if (!ng_view_add_duration(view, first + told->durations[i].process,
                                   &told->durations[i].duration))
             error = -ENOMEM;
-    if (!error)
-        error = add_failures_and_faults(view, told, first);
+    error = error ?: add_failures_and_faults(view, told, first);
     for (uint32_t i = 0; i < told->ras_count && !error; i++)
         error = ng_view_add_ras(view, &told->ras[i]) ? 0 : -ENOMEM;
-    if (!error)
-        error = add_notes(merge, told);
+    error = error ?: add_notes(merge, told);
     if (error)
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;
@@ -712,12 +709,9 @@ int ng_view_merge_finish(struct ng_view_merge *merge)
     bool *counts = find_counting(merge->view);
 
     int error = counts ? ng_histories_compare(&merge->histories, merge->view, counts) : -ENOMEM;
-    if (!error)
-        error = even_out(merge);
-    if (!error)
-        error = fill_differences(merge, counts);
-    if (!error)
-        error = fill_parted(merge, counts);
+    error = error ?: even_out(merge);
+    error = error ?: fill_differences(merge, counts);
+    error = error ?: fill_parted(merge, counts);
     free(counts);
     return error;
 }

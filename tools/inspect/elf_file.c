@@ -111,8 +111,7 @@ static int read_identity(struct ng_elf_file *file, const char **ret_why)
     int error = read_at(file, 0, ident, sizeof(ident));
     /* Type and machine have the same offset in both classes. */
     uint16_t kind[2];
-    if (error == 0)
-        error = read_at(file, EI_NIDENT, kind, sizeof(kind));
+    error = error ?: read_at(file, EI_NIDENT, kind, sizeof(kind));
     if (error != 0)
         return error;
     file->elf_class = ident[EI_CLASS];
@@ -295,8 +294,7 @@ static int read_dynamic(struct ng_elf_file *file, const char **ret_why)
         else if (place)
             *place = text;
     }
-    if (error == 0)
-        error = read_symbols(file, table, count_symbols(file, table, hash, gnu_hash, strings));
+    error = error ?: read_symbols(file, table, count_symbols(file, table, hash, gnu_hash, strings));
     free(entries);
     return error;
 }

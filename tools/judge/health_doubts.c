@@ -142,10 +142,7 @@ void ng_health_doubts_list_silent(const struct ng_view *view, char *ret_ranks, s
 
 int ng_health_doubts_add(const struct ng_view *view, const char *silent, struct ng_verdict *verdict)
 {
-    int error = add_unseen(view, verdict);
-
-    if (!error)
-        error = add_notes(view, verdict);
+    int error = add_unseen(view, verdict) ?: add_notes(view, verdict);
     if (!error && silent[0])
         error = ng_verdict_add_missing_evidence(
             verdict,

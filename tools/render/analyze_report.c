@@ -420,14 +420,13 @@ int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *v
         error = put_activities(&output, view);
     put_mismatches(&output, view, verdict, mismatches);
     put_stragglers(&output, view, verdict);
-    if (!error)
-        error = put_timings(&output, view);
+    error = error ?: put_timings(&output, view);
     put_registrations(&output, view);
     const char *step;
     for (unsigned i = 0; (step = ng_advice_step(verdict->kind, i)) != NULL; i++)
         put_row(&output, i ? "" : "look at", step);
     int written = ng_output_flush(&output);
-    return error ? error : written;
+    return error ?: written;
 }
 
 static void write_group(struct ng_json *json, const struct ng_view_group *group)
@@ -560,5 +559,5 @@ int ng_analyze_write_json(const struct ng_view *view, const struct ng_verdict *v
     write_registrations(&json, view);
     ng_json_close_object(&json);
     int written = ng_json_finish(&json);
-    return error ? error : written;
+    return error ?: written;
 }

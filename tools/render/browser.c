@@ -585,9 +585,7 @@ int ng_browser_update(struct ng_browser *browser, const struct ng_table *table)
         browser->lists[NG_PAGE_JOBS] = list;
         return 0;
     }
-    int error = arrange(browser);
-    if (!error)
-        error = list_groups(browser);
+    int error = arrange(browser) ?: list_groups(browser);
     if (error) {
         browser->table = NULL;
         return error;

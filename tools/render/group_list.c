@@ -377,8 +377,7 @@ int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file)
     if (!error)
         fprintf(file, "job %s: %" PRIu32 " group%s, %" PRIu32 " in use\n", safe, view->group_count,
                 view->group_count == 1 ? "" : "s", in_use);
-    if (!error)
-        error = print_set(view, file);
+    error = error ?: print_set(view, file);
     for (uint32_t i = 0; i < view->group_count && !error; i++)
         error = print_group(view, order[i], file);
     free(safe);

@@ -596,8 +596,7 @@ int ng_job_metrics_write(const struct ng_scrape *scrape, int fd)
         *job = (struct job){.scrape = scrape, .metrics = one, .view = &one->view};
         error = name_processes(job++);
     }
-    if (!error)
-        error = write_all(jobs, count, scrape, fd);
+    error = error ?: write_all(jobs, count, scrape, fd);
     for (uint32_t i = 0; i < count; i++)
         free(jobs[i].names);
     free(jobs);

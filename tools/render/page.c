@@ -525,12 +525,10 @@ static int write_document(struct writer *writer, const struct ng_page *page, int
     ng_json_init(&writer->json, document);
     int error = put_document(writer, page);
     int written = ng_json_finish(&writer->json);
-    error = error ? error : written;
+    error = error ?: written;
     ng_output_init(&output, fd);
-    if (!error)
-        error = copy_without_markup(document, &output);
-    if (!error)
-        error = ng_output_flush(&output);
+    error = error ?: copy_without_markup(document, &output);
+    error = error ?: ng_output_flush(&output);
     close(document);
     return error;
 }
@@ -565,13 +563,8 @@ static int put_part(int fd, const struct ng_page_part *part)
 
 static int write_page(const void *context, int fd)
 {
-    int error = put_part(fd, &ng_page_before);
-
-    if (!error)
-        error = ng_page_write_data(context, fd);
-    if (!error)
-        error = put_part(fd, &ng_page_after);
-    return error;
+    int error = put_part(fd, &ng_page_before) ?: ng_page_write_data(context, fd);
+    return error ?: put_part(fd, &ng_page_after);
 }
 
 int ng_page_write(const struct ng_page *page, const char *path)

@@ -466,16 +466,11 @@ int ng_table_make(const struct ng_view *view, const struct ng_verdict *verdict,
     table.shares_name = calloc(view->group_count + 1, sizeof(*table.shares_name));
     if (!table.front || !table.shares_name)
         error = -ENOMEM;
-    if (!error)
-        error = measure_groups(&table);
-    if (!error)
-        error = find_phases(&table);
-    if (!error)
-        error = find_ranks(&table);
-    if (!error)
-        error = find_shared_names(&table);
-    if (!error)
-        error = count_processes(&table);
+    error = error ?: measure_groups(&table);
+    error = error ?: find_phases(&table);
+    error = error ?: find_ranks(&table);
+    error = error ?: find_shared_names(&table);
+    error = error ?: count_processes(&table);
     if (error) {
         ng_table_fini(&table);
         return error;

@@ -501,9 +501,8 @@ static int prepare(struct writer *writer)
             (void *)view);
     for (uint32_t i = 0; i < view->process_count; i++)
         writer->index_of[writer->order[i]] = i;
-    int error = sort_by_process(view, view->call_count, process_of_call, &writer->calls);
-    return error ? error
-                 : sort_by_process(view, view->member_count, process_of_member, &writer->members);
+    return sort_by_process(view, view->call_count, process_of_call, &writer->calls)
+               ?: sort_by_process(view, view->member_count, process_of_member, &writer->members);
 }
 
 static int write_document(struct writer *writer, int fd)
@@ -538,10 +537,7 @@ static int write_document(struct writer *writer, int fd)
 int ng_table_write_json(const struct ng_table *table, int fd)
 {
     struct writer writer = {.table = table};
-    int error = prepare(&writer);
-
-    if (!error)
-        error = write_document(&writer, fd);
+    int error = prepare(&writer) ?: write_document(&writer, fd);
     free(writer.order);
     free(writer.index_of);
     free(writer.calls.start);
