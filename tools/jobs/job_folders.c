@@ -23,6 +23,7 @@
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
+#include "tools/base/grow.h"
 #include "tools/jobs/descendants.h"
 
 /* Other jobs' folders are watched as well, until their owner is known; more than this is
@@ -111,13 +112,12 @@ static void add_folder(struct ng_job_folders *folders, const char *name, bool ap
         inotify_add_watch(folders->fd, folder.path, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
     if (folder.watch < 0)
         return;
-    struct ng_job_folder *larger = realloc(folders->list, (folders->count + 1) * sizeof(*larger));
-    if (!larger)
+    struct ng_job_folder *added = NG_APPEND(folders->list, folders->count);
+    if (!added)
         return;
-    folders->list = larger;
     /* Boxes may have appeared before the watch. */
     folder.ours = is_ours_by(folder.path, NULL);
-    larger[folders->count++] = folder;
+    *added = folder;
 }
 
 void ng_job_folders_watch(struct ng_job_folders *ret_folders)
@@ -183,12 +183,9 @@ static void look_everywhere(struct ng_job_folders *folders)
         snprintf(folder.path, sizeof(folder.path), "%s/%s", folders->base, job->d_name);
         folder.ours = job->d_name[0] != '.' && !find_folder(folders, folder.path) &&
                       is_ours_by(folder.path, NULL);
-        struct ng_job_folder *larger =
-            folder.ours ? realloc(folders->list, (folders->count + 1) * sizeof(*larger)) : NULL;
-        if (!larger)
-            continue;
-        folders->list = larger;
-        larger[folders->count++] = folder;
+        struct ng_job_folder *added = folder.ours ? NG_APPEND(folders->list, folders->count) : NULL;
+        if (added)
+            *added = folder;
     }
     closedir(jobs);
 }

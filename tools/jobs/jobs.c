@@ -26,6 +26,7 @@
 #include "store/kv/tls.h"
 #include "store/kv/url.h"
 #include "tools/base/command.h"
+#include "tools/base/grow.h"
 #include "tools/base/usage.h"
 #include "tools/inspect/library.h"
 
@@ -39,13 +40,9 @@ static struct ng_job_here *find(struct list *list, const char *name)
     for (size_t i = 0; i < list->count; i++)
         if (strcmp(list->jobs[i].name, name) == 0)
             return &list->jobs[i];
-    struct ng_job_here *larger = realloc(list->jobs, (list->count + 1) * sizeof(*larger));
-    if (!larger)
-        return NULL;
-    list->jobs = larger;
-    struct ng_job_here *job = &larger[list->count++];
-    *job = (struct ng_job_here){0};
-    snprintf(job->name, sizeof(job->name), "%s", name);
+    struct ng_job_here *job = NG_APPEND(list->jobs, list->count);
+    if (job)
+        snprintf(job->name, sizeof(job->name), "%s", name);
     return job;
 }
 

@@ -25,6 +25,7 @@
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
+#include "core/util/small_file.h"
 #include "store/board/local.h"
 #include "tools/base/grow.h"
 #include "tools/jobs/descendants.h"
@@ -119,12 +120,9 @@ static struct folder *folder_of(struct ng_leftovers *leftovers, const char *path
     for (size_t i = 0; i < leftovers->folder_count; i++)
         if (strcmp(leftovers->folders[i].path, path) == 0)
             return &leftovers->folders[i];
-    struct folder *larger =
-        realloc(leftovers->folders, (leftovers->folder_count + 1) * sizeof(*larger));
-    if (!larger)
+    struct folder *folder = NG_APPEND(leftovers->folders, leftovers->folder_count);
+    if (!folder)
         return NULL;
-    leftovers->folders = larger;
-    struct folder *folder = &larger[leftovers->folder_count++];
     *folder = (struct folder){.chain_count = -1, .witness = -1, .handled_ns = ng_clock_mono_ns()};
     snprintf(folder->path, sizeof(folder->path), "%s", path);
     return folder;
@@ -164,20 +162,13 @@ static char **environment_of(pid_t pid)
 {
     static char text[1 << 18];
     static char *variables[4096];
-    size_t count = 0, bytes = 0;
-    ssize_t got = -1;
+    size_t count = 0;
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    ssize_t bytes = ng_small_file_read_text(path, text, sizeof(text));
+    if (bytes < 0)
         return NULL;
-    while (bytes < sizeof(text) - 1 && (got = read(fd, text + bytes, sizeof(text) - 1 - bytes)) > 0)
-        bytes += (size_t)got;
-    close(fd);
-    if (got < 0)
-        return NULL;
-    text[bytes] = '\0';
     for (char *at = text; at < text + bytes && count < sizeof(variables) / sizeof(variables[0]) - 1;
          at += strlen(at) + 1)
         variables[count++] = at;
@@ -240,12 +231,9 @@ static struct ended *ended_of(struct folder *folder, const struct ng_descendant 
     for (size_t i = 0; i < folder->ended_count; i++)
         if (is_in(&folder->ended[i].name, 1, process))
             return &folder->ended[i];
-    struct ended *larger = realloc(folder->ended, (folder->ended_count + 1) * sizeof(*larger));
-    if (!larger)
-        return NULL;
-    folder->ended = larger;
-    struct ended *ended = &larger[folder->ended_count++];
-    *ended = (struct ended){.name = {process->pid, process->start_ticks}};
+    struct ended *ended = NG_APPEND(folder->ended, folder->ended_count);
+    if (ended)
+        ended->name = (struct name){process->pid, process->start_ticks};
     return ended;
 }
 
@@ -443,12 +431,8 @@ static uint64_t ticks_used(pid_t pid)
     unsigned long user, system;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "re");
-    size_t bytes = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-    if (file)
-        fclose(file);
-    text[bytes] = '\0';
-    const char *fields = strrchr(text, ')');
+    const char *fields =
+        ng_small_file_read_text(path, text, sizeof(text)) > 0 ? strrchr(text, ')') : NULL;
     if (!fields || sscanf(fields + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
                           &system) != 2)
         return 0;
