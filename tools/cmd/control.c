@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -237,15 +236,10 @@ static int command(const struct order *order, int argc, char **argv)
         status = ng_set_parse(argv + operand, argc - operand, &given);
     if (status != 0)
         return status;
-    struct ng_job *job = malloc(sizeof(*job));
-    if (!job) {
-        fprintf(stderr, "ncclguard %s: out of memory\n", name);
-        return NG_EXIT_FAILED;
-    }
-    status = ng_jobs_choose(name, values[JOB], values[STORE], values[RUN], job);
+    struct ng_job job;
+    status = ng_jobs_choose(name, values[JOB], values[STORE], values[RUN], &job);
     if (status == 0)
-        status = give_order(order, job, values[GROUP], values[FOR], given);
-    free(job);
+        status = give_order(order, &job, values[GROUP], values[FOR], given);
     return status;
 }
 

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -75,15 +74,10 @@ int ng_command_groups(int argc, char **argv)
         return status;
     if (operand < argc)
         return ng_usage_unexpected(COMMAND, "write `ncclguard groups --job JOB`", argv[operand]);
-    struct ng_job *job = malloc(sizeof(*job));
-    if (!job) {
-        fprintf(stderr, "ncclguard groups: out of memory\n");
-        return NG_EXIT_FAILED;
-    }
+    struct ng_job job;
     status =
-        ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], values[OPTION_RUN], job);
+        ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], values[OPTION_RUN], &job);
     if (status == 0)
-        status = list(job, values[OPTION_JSON]);
-    free(job);
+        status = list(&job, values[OPTION_JSON]);
     return status;
 }

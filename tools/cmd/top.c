@@ -216,19 +216,14 @@ int ng_command_top(int argc, char **argv)
         status = parse_duration("stalled", values[OPTION_STALLED], 0, &asked_ns);
     if (status != 0)
         return status;
-    struct ng_job *job = malloc(sizeof(*job));
-    if (!job) {
-        fprintf(stderr, "ncclguard top: out of memory\n");
-        return NG_EXIT_FAILED;
-    }
+    struct ng_job job;
     if (!values[OPTION_JSON] && !values[OPTION_ONCE] && ng_screen_possible()) {
-        status = watch(values, job, asked_ns, interval_ns);
+        status = watch(values, &job, asked_ns, interval_ns);
     } else {
         status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE],
-                                values[OPTION_RUN], job);
+                                values[OPTION_RUN], &job);
         if (status == 0)
-            status = print_once(job, asked_ns, values[OPTION_JSON]);
+            status = print_once(&job, asked_ns, values[OPTION_JSON]);
     }
-    free(job);
     return status;
 }
