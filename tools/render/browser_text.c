@@ -94,16 +94,16 @@ static void put_hosts(const struct ng_browser *browser, const struct ng_browser_
         last = host;
     }
     if (hosts > 1)
-        snprintf(cell, NG_TABLE_CELL_BYTES, "several");
+        ng_table_cell_put(cell, "several");
 }
 
 /* Of two numbers of text, the range. */
 static void put_range(uint64_t least, uint64_t most, char *cell)
 {
     if (least == most)
-        snprintf(cell, NG_TABLE_CELL_BYTES, "%" PRIu64, least);
+        ng_table_cell_put(cell, "%" PRIu64, least);
     else
-        snprintf(cell, NG_TABLE_CELL_BYTES, "%" PRIu64 "-%" PRIu64, least, most);
+        ng_table_cell_put(cell, "%" PRIu64 "-%" PRIu64, least, most);
 }
 
 static void put_progress(const struct ng_browser *browser, const struct ng_browser_unit *unit,
@@ -139,15 +139,12 @@ static void put_folded_place(const struct ng_browser *browser, const struct ng_b
     for (uint32_t i = 0; i < unit->count; i++)
         inside += table->rows[browser->members[unit->first + i]].phase != NG_PHASE_NONE;
     if (row->place == NG_PLACE_OTHER && inside) {
-        snprintf(cell, NG_TABLE_CELL_BYTES, "%" PRIu32 " of %" PRIu32 " in NCCL", inside,
-                 unit->count);
+        ng_table_cell_put(cell, "%" PRIu32 " of %" PRIu32 " in NCCL", inside, unit->count);
         return;
     }
     ng_table_place(table, row, cell, NG_TABLE_CELL_BYTES);
-    size_t used = strlen(cell);
     if (row->phase != NG_PHASE_NONE)
-        snprintf(cell + used, NG_TABLE_CELL_BYTES - used, ", %s",
-                 ng_table_duration(unit->age_ns, age, sizeof(age)));
+        ng_table_cell_add(cell, ", %s", ng_table_duration(unit->age_ns, age, sizeof(age)));
 }
 
 /* The deadline that all of them have. */
@@ -160,7 +157,7 @@ static void put_folded_deadline(const struct ng_browser *browser,
     for (uint32_t i = 1; first && i < unit->count; i++) {
         const struct ng_view_member *other = rows[browser->members[unit->first + i]].member;
         if (!other || other->timeout_ns != first->timeout_ns || other->policy != first->policy) {
-            snprintf(cell, NG_TABLE_CELL_BYTES, "several");
+            ng_table_cell_put(cell, "several");
             return;
         }
     }
@@ -174,8 +171,8 @@ static void fill(const struct ng_browser *browser, const struct ng_browser_unit 
                                    NG_COLUMN_MEMORY, NG_COLUMN_MEMBER, NG_COLUMN_REGISTERED};
 
     ng_table_fill(browser->table, row, cells);
-    snprintf(cells[NG_COLUMN_MARK], NG_TABLE_CELL_BYTES, "%s%s", selected ? ">" : " ",
-             row->culprit ? "!" : " ");
+    ng_table_cell_put(cells[NG_COLUMN_MARK], "%s%s", selected ? ">" : " ",
+                      row->culprit ? "!" : " ");
     if (unit->count < 2)
         return;
     for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
