@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "tools/base/search_path.h"
 
 #define FILE_BYTES_MAX ((off_t)1 << 30)
 #define RANKS_MAX      NG_VIEW_NRANKS_MAX
@@ -785,10 +786,9 @@ int ng_read_flight(struct ng_flight_reader *reader, struct ng_view *view, const 
                    const char *source, bool *ret_incident, char *why, size_t why_bytes)
 {
     struct reading reading = {.view = view, .flight = &reader->flight};
-    const char *slash = strrchr(path, '/');
     struct stat status;
 
-    reading.rank = ng_flight_rank(slash ? slash + 1 : path);
+    reading.rank = ng_flight_rank(ng_last_part(path));
     int error = load(reader, path, &status, why, why_bytes)
                     ?: ng_flight_parse(&reader->flight, reader->bytes, (size_t)status.st_size, why,
                                        why_bytes);
