@@ -5,6 +5,7 @@
  * threads may still run. Reads the dynamic linker's tables; must never change or load anything, and
  * never warn of a NCCL that was loaded as a dependency of a library and never used.
  */
+#include "core/util/macros.h"
 #include "shim/parts.h"
 
 #include <dlfcn.h>
@@ -78,10 +79,7 @@ static bool is_wrapped(const char *name)
 {
     if (strncmp(name, "nccl", 4) != 0)
         return false;
-    for (unsigned i = 0; i < ng_api_count; i++)
-        if (strcmp(name + 4, ng_api_table[i].name) == 0)
-            return true;
-    return false;
+    return NG_ANY(one, ng_api_table, ng_api_count, strcmp(name + 4, one->name) == 0);
 }
 
 /* Whether a relocation table binds a name of NCCL's into `object`. */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "store/board/board_multihost.h"
 #include "store/board/local.h"
@@ -268,10 +269,7 @@ static uint64_t address_of(const struct ng_peer_progress *blob, uint64_t *ret_la
 
 static bool is_among(const uint64_t *labels, uint32_t count, uint64_t label)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (labels[i] == label)
-            return true;
-    return false;
+    return NG_ANY(one, labels, count, *one == label);
 }
 
 /* Leave a command for a run while others are alive: its processes may know it by different words,

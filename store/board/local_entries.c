@@ -10,6 +10,7 @@
  * same key and a number. What was put with other words of a launcher is ours if a communicator
  * tells so, never by ranks alone. What has a lifetime of its own has a key that no other run uses.
  */
+#include "core/util/macros.h"
 #include "store/board/local_parts.h"
 
 #include <errno.h>
@@ -89,10 +90,8 @@ static int read_entry(const char *path, struct entry_file *ret_file)
 /* The process that put an entry; NULL it is none of the folder. */
 static struct ng_peer *owner_of(const struct ng_local *local, const struct entry_file *file)
 {
-    for (uint32_t i = 0; i < local->peer_count; i++)
-        if (ng_box_uid(local->peers[i].box.header) == file->uid)
-            return &local->peers[i];
-    return NULL;
+    return NG_FIND(peer, local->peers, local->peer_count,
+                   ng_box_uid(peer->box.header) == file->uid);
 }
 
 /* When the owner left or died; 0 it has not. */

@@ -6,6 +6,7 @@
  * state that is in, nor trust the content of a box without checking, nor call malloc: the program
  * may be stuck while holding its lock.
  */
+#include "core/util/macros.h"
 #include "store/board/local_parts.h"
 
 #include <errno.h>
@@ -269,10 +270,7 @@ bool ng_local_is_box_name(const char *name)
 
 static bool known(const struct ng_local *local, const char *name)
 {
-    for (uint32_t i = 0; i < local->peer_count; i++)
-        if (strcmp(local->peers[i].name, name) == 0)
-            return true;
-    return false;
+    return NG_ANY(peer, local->peers, local->peer_count, strcmp(peer->name, name) == 0);
 }
 
 static bool ended_long_ago(const struct ng_peer *peer)

@@ -12,6 +12,7 @@
  * are treated as one as long as nothing contradicts it: a rank that shares no communicator yet may
  * be the very one for which the others wait.
  */
+#include "core/util/macros.h"
 #include "store/board/local_parts.h"
 
 #include <inttypes.h>
@@ -145,10 +146,7 @@ static bool fit(const struct ng_peer *peers, uint32_t count, uint32_t one, uint3
 
 static bool lives(const struct ng_peer *peers, uint32_t count, uint32_t run)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (peers[i].run == run && !peers[i].gone)
-            return true;
-    return false;
+    return NG_ANY(peer, peers, count, peer->run == run && !peer->gone);
 }
 
 /* Do all live runs without a launcher's id fit each other? If not, several are active, and which
@@ -166,10 +164,7 @@ static bool has_number(const struct ng_peer *peers, uint32_t count, uint32_t run
 {
     int number, of;
 
-    for (uint32_t i = 0; i < count; i++)
-        if (peers[i].run == run && !number_of(&peers[i], &number, &of))
-            return false;
-    return true;
+    return !NG_ANY(peer, peers, count, peer->run == run && !number_of(peer, &number, &of));
 }
 
 /* Is `run` one of the live runs that may be the same as `one` or `other`? */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/redis.h"
 
 #define BUSY_MIN_MS    20 /* pause before a server that cannot serve yet is tried again */
@@ -240,8 +241,7 @@ int ng_redis_run(struct ng_redis *redis, struct ng_redis_batch *batch, int flags
             if (!redis->main.link.reader)
                 ng_redis_note_loss(redis, &redis->main, error);
             /* Replies that arrived before it was lost: not enough to be useful. */
-            for (size_t i = 0; i < batch->count; i++) {
-                struct ng_redis_command *command = &batch->commands[i];
+            NG_EACH (command, batch->commands, batch->count) {
                 if (command->reply && (!command->answered || (flags & NG_REDIS_ONE_CONNECTION))) {
                     freeReplyObject(command->reply);
                     command->reply = NULL;

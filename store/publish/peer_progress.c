@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/kv.h"
 #include "store/wire/incarnation.h"
 #include "store/wire/progress.h"
@@ -187,18 +188,12 @@ static int add_one(const struct ng_peer_progress *blob, const struct ng_progress
 
 static bool has_uid(const struct ng_view *view, uint64_t uid)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].uid == uid)
-            return true;
-    return false;
+    return NG_ANY(process, view->processes, view->process_count, process->uid == uid);
 }
 
 static bool has_rank(const struct ng_view *view, int rank)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].rank == rank)
-            return true;
-    return false;
+    return NG_ANY(process, view->processes, view->process_count, process->rank == rank);
 }
 
 struct seen {
@@ -407,8 +402,7 @@ static void mark_unfit(struct run_list *list, uint32_t run, unsigned bit)
     for (uint32_t i = 0; i < list->count; i++)
         if (list->processes[i].run == run)
             list->seen[place_of_rank(list, list->processes[i].rank)] = i + 1;
-    for (uint32_t i = 0; i < list->count; i++) {
-        struct process *process = &list->processes[i];
+    NG_EACH (process, list->processes, list->count) {
         if (process->run != run && (process->world_size != list->processes[run].world_size ||
                                     list->seen[place_of_rank(list, process->rank)]))
             list->processes[process->run].unfit |= bit;
@@ -418,8 +412,7 @@ static void mark_unfit(struct run_list *list, uint32_t run, unsigned bit)
 /* Live processes that count; `by_hand`: only of runs that no launcher has identified. */
 static bool all_live_fit(struct run_list *list, bool by_hand)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        struct process *process = &list->processes[i];
+    NG_EACH (process, list->processes, list->count) {
         process->counts = process->lives && process->has_rank &&
                           !(by_hand && list->processes[process->run].launched);
     }
@@ -508,10 +501,7 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
 
 static bool is_of(const struct ng_peer_progress *blob, const uint64_t *roots, uint32_t root_count)
 {
-    for (uint32_t i = 0; i < root_count; i++)
-        if (blob->root == roots[i])
-            return true;
-    return false;
+    return NG_ANY(one, roots, root_count, blob->root == *one);
 }
 
 int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t count,

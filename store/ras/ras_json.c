@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "store/ras/ras_parts.h"
 
 #define DEPTH_MAX 16
@@ -339,8 +340,7 @@ static int read_timeouts(struct ng_ras_input *in, uint64_t *ret_timeouts)
 static void doubt_unreachable(struct ng_ras_answer *answer)
 {
     for (uint32_t c = 0; c < answer->count; c++)
-        for (uint32_t i = 0; i < answer->communicators[c].rank_count; i++) {
-            struct ng_ras_rank *rank = &answer->communicators[c].ranks[i];
+        NG_EACH (rank, answer->communicators[c].ranks, answer->communicators[c].rank_count) {
             if (rank->state == NG_RAS_UNREACHABLE)
                 rank->state = NG_RAS_MEMBER;
         }

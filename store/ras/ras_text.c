@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "store/ras/ras_parts.h"
 
 #define DEAD_MAX 256
@@ -424,10 +425,8 @@ static void sort(struct remark *remarks, uint32_t count)
 
 static bool is_dead(const struct reading *reading, const struct ng_ras_rank *rank)
 {
-    for (uint32_t i = 0; i < reading->dead_count && rank->pid; i++)
-        if (reading->dead[i].pid == rank->pid && strcmp(reading->dead[i].host, rank->host) == 0)
-            return true;
-    return false;
+    return rank->pid && NG_ANY(one, reading->dead, reading->dead_count,
+                               one->pid == rank->pid && strcmp(one->host, rank->host) == 0);
 }
 
 static void add_to_rank(const struct remark *remark, struct ng_ras_rank *rank)
@@ -471,8 +470,7 @@ static int gather(struct reading *reading, uint32_t *at, struct ng_ras_answer *a
             return -ENOMEM;
         add_to_rank(remark, rank);
     }
-    for (uint32_t i = 0; i < communicator.rank_count; i++) {
-        struct ng_ras_rank *rank = &communicator.ranks[i];
+    NG_EACH (rank, communicator.ranks, communicator.rank_count) {
         rank->launched += communicator.launched;
         rank->counts = communicator.counts && rank->state <= NG_RAS_ENDING;
         if (rank->state == NG_RAS_UNREACHABLE && is_dead(reading, rank))

@@ -5,6 +5,7 @@
  * incident thread for a verdict, and by tools that show a job. Must accept any bytes without trust:
  * others write to the store, too.
  */
+#include "core/util/macros.h"
 #include "store/wire/progress.h"
 
 #include <errno.h>
@@ -209,8 +210,7 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
     process->moment_unix_ns = moment_of(head);
     if (ng_view_apply_set(reader->view, reader->process) != 0)
         reader->short_of_memory = true;
-    for (uint32_t i = 0; i < reader->coder.fault_count; i++) {
-        const struct ng_view_fault *told = &reader->coder.faults[i];
+    NG_EACH (told, reader->coder.faults, reader->coder.fault_count) {
         struct ng_view_fault *added =
             ng_view_add_fault(reader->view, reader->process, &told->fault);
         if (!added) {
@@ -326,8 +326,7 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
     make_older_if_any(&told->devices_age_ns, by_ns);
     for (uint32_t i = 0; i < told->device_error_count; i++)
         make_older(&told->device_errors[i].age_ns, by_ns);
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         if (member->process != process)
             continue;
         make_older_if_any(&member->created_age_ns, by_ns);
@@ -337,8 +336,7 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
             make_older(&member->pending_age_ns, by_ns);
         if (member->edge_count)
             make_older(&member->edges_age_ns, by_ns);
-        for (uint32_t k = 0; k < member->record_count; k++) {
-            struct ng_view_record *record = &member->records[k];
+        NG_EACH (record, member->records, member->record_count) {
             make_older(&record->entered_age_ns, by_ns);
             make_older_if_any(&record->started_age_ns, by_ns);
             make_older_if_any(&record->completed_age_ns, by_ns);

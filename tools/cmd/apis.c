@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "core/nccl/api.h"
+#include "core/util/macros.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
 
@@ -28,8 +29,7 @@ static int print_json(void)
 {
     json_t *list = json_array();
 
-    for (unsigned i = 0; i < ng_api_count; i++) {
-        const struct ng_api *api = &ng_api_table[i];
+    NG_EACH (api, ng_api_table, ng_api_count) {
         char name[64];
         snprintf(name, sizeof(name), "nccl%s", api->name);
         json_array_append_new(
@@ -58,8 +58,7 @@ int ng_command_apis(int argc, char **argv)
     if (values[OPTION_JSON])
         return print_json();
 
-    for (unsigned i = 0; i < ng_api_count; i++) {
-        const struct ng_api *api = &ng_api_table[i];
+    NG_EACH (api, ng_api_table, ng_api_count) {
         char name[64];
         snprintf(name, sizeof(name), "nccl%s", api->name);
         printf("%-32s %-8s %-8s %s%s\n", name, api->since_text, api->tracked ? "tracked" : "passed",

@@ -14,6 +14,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "core/util/macros.h"
 #include "tools/base/search_path.h"
 #include "tools/cmd/doctor.h"
 
@@ -131,8 +132,7 @@ static void tell_sanitizer(struct ng_doctor *doctor, const struct ng_closure *cl
 
 static void tell_missing(struct ng_doctor *doctor, const struct ng_closure *closure)
 {
-    for (size_t i = 0; i < closure->missing_count; i++) {
-        const struct ng_missing *missing = &closure->missing[i];
+    NG_EACH (missing, closure->missing, closure->missing_count) {
         bool nccl = strncmp(missing->name, "libnccl.so", 10) == 0;
         ng_findings_add(&doctor->findings, nccl ? NG_FINDING_OUT : NG_FINDING_WARNING,
                         closure->objects[missing->parent]->path,

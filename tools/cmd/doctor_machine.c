@@ -17,6 +17,7 @@
 #include "core/config/config.h"
 #include "core/recorder/paths.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/board/board_client.h"
 #include "store/kv/url.h"
 #include "tools/base/run_helper.h"
@@ -110,10 +111,8 @@ static bool is_sanitizer(const char *path)
 {
     static const char *const prefixes[] = {"libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so",
                                            "libclang_rt."};
-    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
-        if (strncmp(ng_last_part(path), prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return false;
+    return NG_ANY(prefix, prefixes, NG_COUNT(prefixes),
+                  strncmp(ng_last_part(path), *prefix, strlen(*prefix)) == 0);
 }
 
 static void look_at_preloaded(struct ng_doctor *doctor, const char *entry, size_t index,

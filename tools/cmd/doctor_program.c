@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "tools/base/run_helper.h"
 #include "tools/base/search_path.h"
 #include "tools/cmd/doctor.h"
@@ -42,10 +43,7 @@ static bool is_shell(const char *path)
 {
     static const char *const names[] = {"sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh"};
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(ng_last_part(path), names[i]) == 0)
-            return true;
-    return false;
+    return NG_ANY(name, names, NG_COUNT(names), strcmp(ng_last_part(path), *name) == 0);
 }
 
 /* Its leading options that decide where packages are searched, but none that runs anything. */

@@ -26,6 +26,7 @@
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "store/board/local.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
@@ -128,8 +129,7 @@ static const char *variable_of(const char *name)
 /* Returns 0, or an exit status after reporting the usage error. */
 static int check_option(const char *flag, const char *variable, const char *value)
 {
-    for (size_t i = 0; i < ng_option_count; i++) {
-        const struct ng_option *option = &ng_options[i];
+    NG_EACH (option, ng_options, ng_option_count) {
         char why[256];
         union {
             bool truth;

@@ -16,6 +16,7 @@
 #include "core/config/settable.h"
 #include "core/report/dump.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/view/view.h"
 #include "store/board/board_client.h"
@@ -147,8 +148,7 @@ static struct answer count_answers(const struct ng_view *view,
 {
     struct answer answer = {0};
 
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *process = &view->processes[i];
+    NG_EACH (process, view->processes, view->process_count) {
         bool taken = has_taken(process, values);
         answer.living += lives(process);
         answer.taken += lives(process) && taken;

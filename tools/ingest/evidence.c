@@ -18,6 +18,7 @@
 
 #include "core/recorder/box.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "tools/base/grow.h"
 #include "tools/base/search_path.h"
@@ -360,8 +361,7 @@ static int keep_relatives(struct gathering *gathering)
         for (uint32_t k = 0; k < gathering->sources[i].count; k++)
             job_of_process[gathering->sources[i].first + k] = gathering->sources[i].job;
     for (int turn = 0; job_of_process && of_kept && turn < 2; turn++)
-        for (uint32_t i = 0; i < view->member_count; i++) {
-            const struct ng_view_member *member = &view->members[i];
+        NG_EACH (member, view->members, view->member_count) {
             uint32_t job = job_of_process[member->process];
             if (turn == 0 && job && gathering->jobs[job - 1].kept)
                 of_kept[member->group] = true;
@@ -380,8 +380,7 @@ static const struct job *choose_job(struct gathering *gathering)
 {
     struct job *newest = NULL;
 
-    for (uint32_t i = 0; i < gathering->job_count; i++) {
-        struct job *job = &gathering->jobs[i];
+    NG_EACH (job, gathering->jobs, gathering->job_count) {
         if (!job->newest_unix_ns)
             return NULL;
         if (!newest || job->newest_unix_ns > newest->newest_unix_ns)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/recorder/signature.h"
+#include "core/util/macros.h"
 #include "core/util/search.h"
 #include "core/view/signature.h"
 #include "tools/base/grow.h"
@@ -507,8 +508,7 @@ static void collect(struct comparison *comparison, const struct ng_told *told, u
 
     comparison->begins[comparison->members] = (struct edge){told->from, key};
     comparison->ends[comparison->members++] = (struct edge){told->to, key};
-    for (uint32_t k = 0; k < told->deviation_count; k++) {
-        const struct ng_deviation *deviation = &told->deviations[k];
+    NG_EACH (deviation, told->deviations, told->deviation_count) {
         if (deviation->seq >= told->from && deviation->seq <= told->to)
             comparison->deviants[comparison->deviants_count++] =
                 (struct deviant){deviation->seq, key, deviation->signature};

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "tools/base/search_path.h"
 
 #define FILE_BYTES_MAX ((off_t)1 << 30)
@@ -523,8 +524,7 @@ static int number_pairs(struct reading *reading, struct ng_view_member *member)
     if (!pairs)
         return -ENOMEM;
     uint64_t so_far = 0;
-    for (uint32_t i = 0; i < member->record_count; i++) {
-        struct ng_view_record *record = &member->records[i];
+    NG_EACH (record, member->records, member->record_count) {
         if (!ng_view_record_is_p2p(record)) {
             record->p2p_seq = so_far;
             continue;
@@ -585,8 +585,7 @@ static void find_pending(struct ng_view_member *member)
 /* Measured collectives that ranks can compare, in order. */
 static int add_samples(struct ng_view *view, struct ng_view_member *member)
 {
-    for (uint32_t i = 0; i < member->record_count; i++) {
-        const struct ng_view_record *record = &member->records[i];
+    NG_EACH (record, member->records, member->record_count) {
         /* The number of calls in a NCCL group does not matter if all ranks have it. */
         struct ng_view_sample sample = {.seq = record->coll_seq,
                                         .calls = record->flags & NG_RECORD_IN_GROUP ? 2 : 1,
@@ -663,8 +662,7 @@ static void add_stacks(struct reading *reading)
         if (member && member->record_count && member->records[member->record_count - 1].id > newest)
             newest = member->records[member->record_count - 1].id;
     }
-    for (size_t i = 0; i < flight->entry_count; i++) {
-        const struct ng_flight_entry *entry = &flight->entries[i];
+    NG_EACH (entry, flight->entries, flight->entry_count) {
         struct ng_view_member *member =
             entry->group < flight->name_count ? reading->groups[entry->group].member : NULL;
         uint64_t id = entry->record_id >= 0 ? (uint64_t)entry->record_id + 1 : 0;
@@ -684,8 +682,7 @@ static void look_at_times(struct reading *reading, const struct stat *status)
     bool any = false;
     int64_t written_ns = (int64_t)status->st_mtim.tv_sec * NG_S + status->st_mtim.tv_nsec;
 
-    for (size_t i = 0; i < reading->flight->entry_count; i++) {
-        const struct ng_flight_entry *entry = &reading->flight->entries[i];
+    NG_EACH (entry, reading->flight->entries, reading->flight->entry_count) {
         int64_t times[] = {entry->created_ns, entry->started_ns, entry->completed_ns};
         /* Another object with a state, such as a communicator. */
         if (entry->record_id < 0 && !entry->profiling_name.text)
@@ -721,8 +718,7 @@ static int add_groups(struct reading *reading, struct ng_flight_reader *reader)
     for (size_t i = 0; i < flight->entry_count; i++)
         if (flight->entries[i].group < flight->name_count)
             reading->groups[flight->entries[i].group].records++;
-    for (size_t i = 0; i < flight->name_count; i++) {
-        struct group *group = &reading->groups[i];
+    NG_EACH (group, reading->groups, flight->name_count) {
         if (!group->place)
             continue;
         /* The members no longer move. */

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "core/recorder/signature.h"
+#include "core/util/macros.h"
 #include "core/verdict/divergence.h"
 #include "core/verdict/usual.h"
 #include "tools/base/grow.h"
@@ -285,8 +286,7 @@ static int add_notes(struct ng_view_merge *merge, const struct ng_view *told)
 /* Communicators that could not be created, and faults that were injected. */
 static int add_failures_and_faults(struct ng_view *view, const struct ng_view *told, uint32_t first)
 {
-    for (uint32_t i = 0; i < told->failure_count; i++) {
-        const struct ng_view_failure *from = &told->failures[i];
+    NG_EACH (from, told->failures, told->failure_count) {
         struct ng_view_failure *failure = ng_view_add_failure(
             view, first + from->member.process, from->group_id, from->member.group_rank);
         if (!failure)
@@ -295,8 +295,7 @@ static int add_failures_and_faults(struct ng_view *view, const struct ng_view *t
         failure->member = from->member;
         failure->member.process = process;
     }
-    for (uint32_t i = 0; i < told->fault_count; i++) {
-        const struct ng_view_fault *from = &told->faults[i];
+    NG_EACH (from, told->faults, told->fault_count) {
         struct ng_view_fault *fault = ng_view_add_fault(view, first + from->process, &from->fault);
         if (!fault)
             return -ENOMEM;
@@ -396,11 +395,9 @@ static int want(struct windows *windows, uint64_t from, uint64_t to)
 /* Does the member still have a record of this collective? */
 static bool has_record(const struct ng_view_member *member, uint64_t seq)
 {
-    for (uint32_t i = 0; i < member->record_count; i++)
-        if (member->records[i].coll_seq == seq && !ng_view_record_is_p2p(&member->records[i]) &&
-            ng_view_record_counts(&member->records[i]))
-            return true;
-    return false;
+    return NG_ANY(record, member->records, member->record_count,
+                  record->coll_seq == seq && !ng_view_record_is_p2p(record) &&
+                      ng_view_record_counts(record));
 }
 
 static struct window within(const struct window *window, const struct ng_told *told)

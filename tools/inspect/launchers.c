@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/util/macros.h"
 #include "tools/base/search_path.h"
 
 #define INSIDE_MEND "write `%s … ncclguard run PROG`, so that the guard is put on where PROG starts"
@@ -115,10 +116,7 @@ static bool has(const char *list, const char *word, size_t length)
 
 static const struct launcher *find_row(const char *name)
 {
-    for (size_t i = 0; i < LAUNCHER_COUNT; i++)
-        if (has(launchers[i].names, name, strlen(name)))
-            return &launchers[i];
-    return NULL;
+    return NG_FIND(one, launchers, LAUNCHER_COUNT, has(one->names, name, strlen(name)));
 }
 
 static bool is_program(const char *word)

@@ -23,6 +23,7 @@
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "tools/base/grow.h"
 #include "tools/jobs/descendants.h"
 
@@ -165,10 +166,7 @@ static void take_event(struct ng_job_folders *folders, const struct inotify_even
 
 static struct ng_job_folder *find_folder(struct ng_job_folders *folders, const char *path)
 {
-    for (size_t i = 0; i < folders->count; i++)
-        if (strcmp(folders->list[i].path, path) == 0)
-            return &folders->list[i];
-    return NULL;
+    return NG_FIND(one, folders->list, folders->count, strcmp(one->path, path) == 0);
 }
 
 /* Without a watch: whatever is there now. */
@@ -210,19 +208,13 @@ bool ng_job_folders_used(const struct ng_job_folders *folders)
 {
     if (folders->fd < 0)
         return true;
-    for (size_t i = 0; i < folders->count; i++)
-        if (folders->list[i].ours)
-            return true;
-    return false;
+    return NG_ANY(one, folders->list, folders->count, one->ours);
 }
 
 /* The i-th of those that are ours; NULL there are no more. */
 static struct ng_job_folder *folder_at(const struct ng_job_folders *folders, size_t i)
 {
-    for (size_t k = 0; k < folders->count; k++)
-        if (folders->list[k].ours && i-- == 0)
-            return &folders->list[k];
-    return NULL;
+    return NG_FIND(one, folders->list, folders->count, one->ours && i-- == 0);
 }
 
 const char *ng_job_folders_name(const struct ng_job_folders *folders, size_t i)
@@ -300,8 +292,7 @@ static void remove_empty_ones(const char *base)
 
 void ng_job_folders_remove(struct ng_job_folders *folders)
 {
-    for (size_t i = 0; i < folders->count; i++) {
-        const struct ng_job_folder *folder = &folders->list[i];
+    NG_EACH (folder, folders->list, folders->count) {
         if (folder->ours && !folder->stays && await_end(folder->path))
             ng_paths_remove_board(folder->path);
         /* A rank that can no longer name its folder, in another root for instance, leaves it

@@ -22,6 +22,7 @@
 #include "core/recorder/box.h"
 #include "core/recorder/paths.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/board/local.h"
 #include "store/kv/tls.h"
 #include "store/kv/url.h"
@@ -214,10 +215,8 @@ static bool is_in(const char *folder, const char *name)
 {
     size_t count;
     struct ng_job_here *jobs = ng_jobs_here(folder, 0, &count);
-    bool found = false;
 
-    for (size_t i = 0; i < count; i++)
-        found |= strcmp(jobs[i].name, name) == 0;
+    bool found = NG_ANY(job, jobs, count, strcmp(job->name, name) == 0);
     free(jobs);
     return found;
 }

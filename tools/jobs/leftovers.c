@@ -25,6 +25,7 @@
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/small_file.h"
 #include "store/board/local.h"
 #include "tools/base/grow.h"
@@ -138,10 +139,8 @@ static const struct ng_descendant *find(const struct ng_leftovers *leftovers, st
 
 static bool is_in(const struct name *names, int count, const struct ng_descendant *process)
 {
-    for (int i = 0; i < count; i++)
-        if (names[i].pid == process->pid && names[i].start_ticks == process->start_ticks)
-            return true;
-    return false;
+    return NG_ANY(one, names, count,
+                  one->pid == process->pid && one->start_ticks == process->start_ticks);
 }
 
 /* The ancestors of the process, nearest first. */
@@ -327,10 +326,7 @@ static struct rank *read_ranks(const char *path, size_t *ret_count)
 static const struct rank *rank_of(const struct rank *ranks, size_t count,
                                   const struct ng_descendant *process)
 {
-    for (size_t i = 0; i < count; i++)
-        if (is_in(&ranks[i].name, 1, process))
-            return &ranks[i];
-    return NULL;
+    return NG_FIND(one, ranks, count, is_in(&one->name, 1, process));
 }
 
 /* A rank is still alive after the verdict. False: it is left alone. */
@@ -441,10 +437,7 @@ static uint64_t ticks_used(pid_t pid)
 
 static bool has_child(const struct ng_leftovers *leftovers, pid_t pid)
 {
-    for (size_t i = 0; i < leftovers->count; i++)
-        if (leftovers->list[i].parent == pid)
-            return true;
-    return false;
+    return NG_ANY(one, leftovers->list, leftovers->count, one->parent == pid);
 }
 
 /* Once all its ranks are gone, it exits, starts others, does something else, or hangs. */
@@ -494,10 +487,7 @@ struct ended_run {
 
 static const struct ended_run *ended_run_of(const struct ended_run *runs, size_t count, uint64_t id)
 {
-    for (size_t i = 0; i < count; i++)
-        if (runs[i].id == id)
-            return &runs[i];
-    return NULL;
+    return NG_FIND(run, runs, count, run->id == id);
 }
 
 /* The runs to which the ranks belong, and those of the incidents. How many; 0: not known. */
@@ -541,8 +531,7 @@ static void end_what_is_left(const struct ng_leftovers *leftovers, struct folder
     /* With several runs, the position of a process without a box does not show its run. */
     for (size_t i = 0; i < rank_count; i++)
         may_lack &= ended_run_of(runs, run_count, ranks[i].run) != NULL;
-    for (size_t i = 0; i < leftovers->count; i++) {
-        const struct ng_descendant *process = &leftovers->list[i];
+    NG_EACH (process, leftovers->list, leftovers->count) {
         const struct rank *rank = rank_of(ranks, rank_count, process);
         const struct ended_run *run = rank ? ended_run_of(runs, run_count, rank->run) : NULL;
         if (run && ng_clock_mono_ns() - run->since_ns < GRACE_NS)

@@ -7,14 +7,14 @@
 
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/view/told_to_end.h"
 
 int64_t ng_end_order_last_sign_unix_ns(const struct ng_view *view)
 {
     int64_t last_ns = 0;
 
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *process = &view->processes[i];
+    NG_EACH (process, view->processes, view->process_count) {
         if (process->life != NG_LIFE_DEAD)
             continue;
         if (process->moment_unix_ns <= 0)
@@ -46,10 +46,7 @@ static bool may_be_first(const struct ng_view_process *process)
  * each took at a time of its own? */
 static bool have_one_clock(const struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].moment_mono_ns <= 0)
-            return false;
-    return true;
+    return !NG_ANY(process, view->processes, view->process_count, process->moment_mono_ns <= 0);
 }
 
 static int64_t moment_of(const struct ng_view_process *process, bool mono)
@@ -62,8 +59,7 @@ const struct ng_view_process *ng_end_order_find_first(const struct ng_view *view
     const struct ng_view_process *first = NULL;
     bool mono = have_one_clock(view);
 
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *process = &view->processes[i];
+    NG_EACH (process, view->processes, view->process_count) {
         if (!ng_life_has_ended_by_itself(process->life))
             return NULL;
         if (!first || moment_of(process, mono) < moment_of(first, mono))
@@ -71,8 +67,7 @@ const struct ng_view_process *ng_end_order_find_first(const struct ng_view *view
     }
     if (!first || !may_be_first(first) || view->process_count < 2)
         return NULL;
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *process = &view->processes[i];
+    NG_EACH (process, view->processes, view->process_count) {
         if (process != first &&
             (moment_of(process, mono) <= moment_of(first, mono) ||
              strcmp(process->host, first->host) != 0 ||

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "tools/judge/end_order.h"
 
 /* The heartbeat of a black box is at least this recent at its process's end. */
@@ -19,17 +20,14 @@
 
 static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *incident)
 {
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         if (member->pending_record && view->groups[member->group].id == incident->group_id &&
             member->pending_seq == incident->seq)
             return true;
     }
-    for (uint32_t i = 0; i < view->call_count; i++)
-        if (view->calls[i].group_id == incident->group_id && view->calls[i].seq == incident->seq &&
-            view->calls[i].op == (enum ng_op)incident->op)
-            return true;
-    return false;
+    return NG_ANY(call, view->calls, view->call_count,
+                  call->group_id == incident->group_id && call->seq == incident->seq &&
+                      call->op == (enum ng_op)incident->op);
 }
 
 /* The newest verdict on an operation in which the ranks still were according to their last
@@ -37,10 +35,7 @@ static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *in
 static const struct ng_incident *find_told(const struct ng_view *view,
                                            const struct ng_postmortem *postmortem)
 {
-    for (size_t i = 0; i < postmortem->told_count; i++)
-        if (is_stuck_in(view, &postmortem->told[i]))
-            return &postmortem->told[i];
-    return NULL;
+    return NG_FIND(one, postmortem->told, postmortem->told_count, is_stuck_in(view, one));
 }
 
 /* Is it the process that a guard has named? By host and process id; if several are named, only
@@ -71,10 +66,8 @@ static bool has_given_up(const struct ng_view *view, const struct ng_view_proces
         if (member->pending_record && member->pending_age_ns >= long_ns)
             return true;
     }
-    for (uint32_t i = 0; i < view->call_count; i++)
-        if (&view->processes[view->calls[i].process] == process && view->calls[i].age_ns >= long_ns)
-            return true;
-    return false;
+    return NG_ANY(call, view->calls, view->call_count,
+                  &view->processes[call->process] == process && call->age_ns >= long_ns);
 }
 
 static const struct ng_view_member *member_of(const struct ng_view *view, uint32_t group,
@@ -83,10 +76,7 @@ static const struct ng_view_member *member_of(const struct ng_view *view, uint32
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
 
-    for (uint32_t i = 0; i < count; i++)
-        if (&view->processes[members[i].process] == process)
-            return &members[i];
-    return NULL;
+    return NG_FIND(member, members, count, &view->processes[member->process] == process);
 }
 
 /* 0: a send or a receive. */
@@ -119,8 +109,7 @@ static const struct ng_view_record *waits_in(const struct ng_view_member *member
  * did. */
 static void note_pending(struct ng_view *view, const struct ng_view_process *first)
 {
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         if (&view->processes[member->process] == first)
             continue;
         const struct ng_view_member *same = member_of(view, member->group, first);
@@ -138,10 +127,8 @@ static void note_pending(struct ng_view *view, const struct ng_view_process *fir
 /* Has every process ended, and none by its guard? */
 static bool has_ended(const struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (!ng_life_has_ended_by_itself(view->processes[i].life))
-            return false;
-    return true;
+    return !NG_ANY(process, view->processes, view->process_count,
+                   !ng_life_has_ended_by_itself(process->life));
 }
 
 /*
@@ -150,8 +137,7 @@ static bool has_ended(const struct ng_view *view)
  */
 static void undo_aborts(struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         int64_t waited_ns;
         const struct ng_view_record *record = ng_view_aborted_wait(member, &waited_ns);
         if (!record)
@@ -205,8 +191,7 @@ struct ng_last_moment ng_last_moment_restore(struct ng_view *view,
     moment.told = find_told(view, postmortem);
     moment.death_told = moment.told && moment.told->kind == NG_KIND_DEAD_RANK;
     moment.difference_told = moment.told && moment.told->kind == NG_KIND_MISMATCH;
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *process = &view->processes[i];
+    NG_EACH (process, view->processes, view->process_count) {
         if (moment.ended && has_ended_in_vain(view, process, long_ns) &&
             (!last || ng_end_order_sign_age_ns(process, last_unix_ns) <
                           ng_end_order_sign_age_ns(last, last_unix_ns)))
@@ -218,8 +203,7 @@ struct ng_last_moment ng_last_moment_restore(struct ng_view *view,
     const struct ng_view_process *first = find_cause(view, long_ns, &moment);
     moment.first_seen = first != NULL;
     int64_t last_ns = ng_end_order_sign_age_ns(last, last_unix_ns);
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        struct ng_view_process *process = &view->processes[i];
+    NG_EACH (process, view->processes, view->process_count) {
         int64_t apart_ns = TOGETHER_NS + (strcmp(process->host, last->host) ? CLOCKS_APART_NS : 0);
         bool named = moment.death_told && is_named(moment.told, process);
         moment.dead_named |= named;

@@ -15,6 +15,7 @@
 #include "core/report/report.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/verdict/straggler.h"
 #include "tools/ingest/memory_sums.h"
@@ -446,8 +447,7 @@ static void write_stragglers(struct ng_json *json, const struct ng_view *view)
 
     ng_stragglers_find(view, &arena, &found);
     ng_json_open_array(json, "stragglers", NG_JSON_LINES);
-    for (uint32_t i = 0; i < found.count; i++) {
-        const struct ng_straggler *straggler = &found.stragglers[i];
+    NG_EACH (straggler, found.stragglers, found.count) {
         ng_straggler_why(straggler, why, sizeof(why));
         ng_json_open_object(json, NULL, NG_JSON_LINES);
         write_group(json, &view->groups[straggler->group]);
@@ -473,8 +473,7 @@ static int write_timings(struct ng_json *json, const struct ng_view *view)
     if (error)
         return error;
     ng_json_open_array(json, "durations", NG_JSON_LINES);
-    for (uint32_t i = 0; i < timings.count; i++) {
-        const struct ng_timing *timing = &timings.list[i];
+    NG_EACH (timing, timings.list, timings.count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         write_group(json, &view->groups[timing->group]);
         ng_json_string(json, "op", ng_op_name(timing->op));

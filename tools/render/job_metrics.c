@@ -16,6 +16,7 @@
 #include "core/report/dump.h"
 #include "core/report/exposition.h"
 #include "core/report/report.h"
+#include "core/util/macros.h"
 #include "core/util/search.h"
 #include "core/verdict/straggler.h"
 
@@ -338,8 +339,7 @@ static void put_duration_labels(struct ng_exposition *out, const void *context)
 
 static void put_durations(struct ng_exposition *out, const struct job *job)
 {
-    for (uint32_t i = 0; i < job->view->duration_count; i++) {
-        const struct ng_view_duration *duration = &job->view->durations[i];
+    NG_EACH (duration, job->view->durations, job->view->duration_count) {
         struct process_of_job of = {job, duration->process};
         if (job->names[duration->process][0])
             ng_exposition_duration(out, &duration->duration, put_duration_labels, &of);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 /* Ranks do not arrive at the same moment: shorter waits are not significant. */
 #define UNUSUAL_NS NG_S
@@ -37,10 +38,8 @@ static void find_entries(const struct ng_view_member *members, uint32_t member_c
                          uint64_t first, uint64_t count, int64_t *ret_ages)
 {
     memset(ret_ages, 0, (size_t)count * sizeof(*ret_ages));
-    for (uint32_t i = 0; i < member_count; i++) {
-        const struct ng_view_member *member = &members[i];
-        for (uint32_t k = 0; k < member->record_count; k++) {
-            const struct ng_view_record *record = &member->records[k];
+    NG_EACH (member, members, member_count) {
+        NG_EACH (record, member->records, member->record_count) {
             uint64_t at = record->coll_seq - first;
             if (!ng_view_record_is_p2p(record) && record->coll_seq >= first && at < count &&
                 record->entered_age_ns > ret_ages[at])
@@ -118,8 +117,7 @@ static void take_work(struct ng_table_row *row)
 {
     const struct ng_view_member *member = row->member;
 
-    for (uint32_t i = 0; i < member->record_count; i++) {
-        const struct ng_view_record *record = &member->records[i];
+    NG_EACH (record, member->records, member->record_count) {
         if (!ng_view_record_is_p2p(record) || ng_view_record_is_retired(record))
             continue;
         row->sends += record->signature.op == NG_OP_Send;
@@ -181,8 +179,7 @@ static int find_phases(struct ng_table *table)
 
     if (error)
         return error;
-    for (uint32_t i = 0; i < table->row_count; i++) {
-        struct ng_table_row *row = &table->rows[i];
+    NG_EACH (row, table->rows, table->row_count) {
         if (row->process == NG_TABLE_NOBODY)
             continue;
         uint64_t group_id = row->member ? view->groups[row->member->group].id : 0;
@@ -216,8 +213,7 @@ static int find_ranks(struct ng_table *table)
 
     if (!last)
         return -ENOMEM;
-    for (uint32_t i = 0; i < table->row_count; i++) {
-        struct ng_table_row *row = &table->rows[i];
+    NG_EACH (row, table->rows, table->row_count) {
         if (!row->member) {
             row->rank = row->process != NG_TABLE_NOBODY ? view->processes[row->process].rank
                                                         : row->culprit->rank;
@@ -258,8 +254,7 @@ static uint32_t match_culprits(const struct ng_table *table, const struct ng_cul
     const struct ng_view *view = table->view;
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < table->verdict->culprit_count; i++) {
-        const struct ng_culprit *culprit = &table->verdict->culprits[i];
+    NG_EACH (culprit, table->verdict->culprits, table->verdict->culprit_count) {
         bool found = false;
         for (uint32_t p = 0; culprit->pid && p < view->process_count; p++) {
             if (!ng_culprit_is_of(culprit, &view->processes[p]))
@@ -279,8 +274,7 @@ static void hide_ended(struct ng_table *table, bool *group_lives)
 {
     const struct ng_view *view = table->view;
 
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         /* An abort is of interest as long as its process lives. */
         if (!ng_group_state_is_over(member->state) ||
             (member->state == NG_GROUP_ABORTED && lives(&view->processes[member->process])))
@@ -390,8 +384,7 @@ static int count_processes(struct ng_table *table)
             table->seen += i == 0 || ranks[i] != ranks[i - 1];
     }
     /* Without the launcher's value, use the largest group. */
-    for (uint32_t i = 0; i < view->group_count; i++) {
-        const struct ng_view_group *group = &view->groups[i];
+    NG_EACH (group, view->groups, view->group_count) {
         if (group->nranks > (int)table->expected)
             table->expected = (uint32_t)group->nranks;
         if (group->member_count > table->seen)

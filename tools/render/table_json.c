@@ -14,6 +14,7 @@
 #include "core/report/report.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/util/memory_map.h"
 #include "core/verdict/straggler.h"
 #include "tools/ingest/memory_sums.h"
@@ -215,8 +216,7 @@ static void put_p2p(struct writer *writer, const struct ng_view_member *member)
     struct ng_json *json = &writer->json;
 
     ng_json_open_array(json, "p2p_pending", NG_JSON_COMPACT);
-    for (uint32_t i = 0; i < member->record_count; i++) {
-        const struct ng_view_record *record = &member->records[i];
+    NG_EACH (record, member->records, member->record_count) {
         if (ng_view_record_is_retired(record) || !ng_view_record_is_p2p(record))
             continue;
         const struct ng_view_member *peer =

@@ -10,6 +10,7 @@
 
 #include "core/report/report.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/verdict/straggler.h"
 #include "tools/judge/live_verdict.h"
 #include "tools/render/table_cells.h"
@@ -178,8 +179,7 @@ static void put_suspended(struct ng_sheet *sheet, const struct ng_table *table)
 {
     uint32_t shown = 0, rest = 0;
 
-    for (uint32_t i = 0; i < table->row_count; i++) {
-        const struct ng_table_row *row = &table->rows[i];
+    NG_EACH (row, table->rows, table->row_count) {
         bool counts = row->member && !row->hidden;
         shown += counts;
         rest += counts && row->member->rests;
