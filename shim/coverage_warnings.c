@@ -5,7 +5,6 @@
  * threads may still run. Reads the dynamic linker's tables; must never change or load anything, and
  * never warn of a NCCL that was loaded as a dependency of a library and never used.
  */
-#include "core/util/macros.h"
 #include "shim/parts.h"
 
 #include <dlfcn.h>
@@ -15,6 +14,7 @@
 
 #include "core/nccl/api.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "shim/instance.h"
 
 #define LARGE_CHILD_KIB (64 << 10)

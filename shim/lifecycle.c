@@ -29,6 +29,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "shim/cuda_hooks.h"
 #include "shim/cuda_vmm.h"
 #include "shim/parts.h"
@@ -49,7 +50,7 @@ static unsigned mistake_count;
 
 static void keep_mistake(void *context, char severity, const char *line)
 {
-    if (mistake_count == sizeof(mistakes) / sizeof(mistakes[0]))
+    if (mistake_count == NG_COUNT(mistakes))
         return;
     mistakes[mistake_count].severity = severity;
     strncpy(mistakes[mistake_count++].line, line, sizeof(mistakes[0].line) - 1);
@@ -164,7 +165,7 @@ static const struct ng_tls_ops *load_tls(void)
     if (here[0] != '/')
         return NULL;
     *strrchr(here, '/') = '\0';
-    for (size_t i = 0; !found && i < sizeof(places) / sizeof(places[0]); i++)
+    for (size_t i = 0; !found && i < NG_COUNT(places); i++)
         if (snprintf(path, sizeof(path), "%s/%s/libncclguard_tls.so", here, places[i]) <
             (int)sizeof(path))
             found = load_symbol(path, "ng_tls_openssl");

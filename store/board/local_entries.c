@@ -10,7 +10,6 @@
  * same key and a number. What was put with other words of a launcher is ours if a communicator
  * tells so, never by ranks alone. What has a lifetime of its own has a key that no other run uses.
  */
-#include "core/util/macros.h"
 #include "store/board/local_parts.h"
 
 #include <errno.h>
@@ -25,6 +24,7 @@
 
 #include "core/config/launch.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/kv.h"
 
 #define ENTRY_MAGIC     UINT64_C(0x32544e454743434e) /* "NCCGENT2" */

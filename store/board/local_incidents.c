@@ -7,7 +7,6 @@
  * content of a file without checking, nor call malloc: the program may be stuck while holding its
  * lock.
  */
-#include "core/util/macros.h"
 #include "store/board/local_parts.h"
 
 #include <errno.h>
@@ -22,6 +21,7 @@
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
+#include "core/util/macros.h"
 #include "store/board/local.h"
 #include "store/wire/command_record.h"
 #include "store/wire/incident_codec.h"

@@ -6,7 +6,6 @@
  * state that is in, nor trust the content of a box without checking, nor call malloc: the program
  * may be stuck while holding its lock.
  */
-#include "core/util/macros.h"
 #include "store/board/local_parts.h"
 
 #include <errno.h>
@@ -25,6 +24,7 @@
 #include "core/util/clock.h"
 #include "core/util/folder.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define FROZEN_NS    (5 * NG_S) /* a guard without a heartbeat for this long does not run */
 #define SILENT_NS    (2 * NG_S) /* after this long the process may have exec'ed */

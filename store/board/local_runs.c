@@ -12,12 +12,13 @@
  * are treated as one as long as nothing contradicts it: a rank that shares no communicator yet may
  * be the very one for which the others wait.
  */
-#include "core/util/macros.h"
 #include "store/board/local_parts.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "core/util/macros.h"
 
 static bool is_known(const struct ng_box_group *group)
 {

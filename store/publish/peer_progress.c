@@ -402,11 +402,10 @@ static void mark_unfit(struct run_list *list, uint32_t run, unsigned bit)
     for (uint32_t i = 0; i < list->count; i++)
         if (list->processes[i].run == run)
             list->seen[place_of_rank(list, list->processes[i].rank)] = i + 1;
-    NG_EACH (process, list->processes, list->count) {
+    NG_EACH (process, list->processes, list->count)
         if (process->run != run && (process->world_size != list->processes[run].world_size ||
                                     list->seen[place_of_rank(list, process->rank)]))
             list->processes[process->run].unfit |= bit;
-    }
 }
 
 /* Live processes that count; `by_hand`: only of runs that no launcher has identified. */

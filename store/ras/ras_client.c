@@ -19,6 +19,7 @@
 
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "store/ras/ras_answer.h"
 
@@ -205,7 +206,7 @@ static int ask(const struct connection *connection)
     char line[LINE_MAX_BYTES];
     int error = 0;
 
-    for (unsigned i = 0; i < sizeof(lines) / sizeof(lines[0]) && !error; i++) {
+    for (unsigned i = 0; i < NG_COUNT(lines) && !error; i++) {
         error = say(connection, lines[i]) ?: hear(connection, line, connection->deadline_ns);
         if (!error && strcmp(line, "OK") != 0 && strncmp(line, "ERROR: ", 7) != 0)
             error = -EBADMSG;

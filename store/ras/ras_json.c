@@ -160,7 +160,7 @@ static int read_status(struct ng_ras_input *in, struct status *status)
 
     while (next_key(in, &key, &error)) {
         bool known = false;
-        for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+        for (size_t i = 0; i < NG_COUNT(members); i++)
             if (is(&key, members[i].key)) {
                 known = true;
                 if (!take_bool(in, (bool *)((char *)status + members[i].at)))
@@ -340,10 +340,9 @@ static int read_timeouts(struct ng_ras_input *in, uint64_t *ret_timeouts)
 static void doubt_unreachable(struct ng_ras_answer *answer)
 {
     for (uint32_t c = 0; c < answer->count; c++)
-        NG_EACH (rank, answer->communicators[c].ranks, answer->communicators[c].rank_count) {
+        NG_EACH (rank, answer->communicators[c].ranks, answer->communicators[c].rank_count)
             if (rank->state == NG_RAS_UNREACHABLE)
                 rank->state = NG_RAS_MEMBER;
-        }
 }
 
 int ng_ras_json_read(struct ng_ras_input in, struct ng_ras_answer *answer)

@@ -389,11 +389,7 @@ static int read_line(struct reading *reading, struct ng_ras_input in)
 
 static int compare(const struct remark *a, const struct remark *b)
 {
-    if (a->row != b->row)
-        return a->row < b->row ? -1 : 1;
-    if (a->number != b->number)
-        return a->number < b->number ? -1 : 1;
-    return a->rank < b->rank ? -1 : a->rank > b->rank;
+    return NG_ORDER(a->row, b->row) ?: NG_ORDER(a->number, b->number) ?: NG_ORDER(a->rank, b->rank);
 }
 
 static void sift(struct remark *remarks, uint32_t at, uint32_t count)

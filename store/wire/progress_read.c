@@ -5,12 +5,12 @@
  * incident thread for a verdict, and by tools that show a job. Must accept any bytes without trust:
  * others write to the store, too.
  */
-#include "core/util/macros.h"
 #include "store/wire/progress.h"
 
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "store/wire/progress_wire.h"
 
 /* A group of the blob. */

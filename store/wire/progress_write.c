@@ -6,12 +6,12 @@
  * beforehand.
  */
 #include "core/recorder/signature.h"
-#include "core/util/macros.h"
 #include "store/wire/progress.h"
 
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "store/wire/progress_wire.h"
 
 /* An upper bound for our blocks: all texts, and all numbers at their longest. */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "store/kv/url.h"
 #include "tools/base/command.h"
 
@@ -43,7 +44,7 @@ static size_t distance(const char *a, const char *b)
 {
     size_t row[64], length = strlen(b);
 
-    if (length >= sizeof(row) / sizeof(row[0]))
+    if (length >= NG_COUNT(row))
         return length;
     for (size_t j = 0; j <= length; j++)
         row[j] = j;

@@ -450,10 +450,10 @@ void ng_doctor_nccl_of_machine(struct ng_doctor *doctor)
     }
     ng_loader_each_cached(&doctor->loader, "libnccl.so.2", take_cached, doctor);
     ng_loader_each_cached(&doctor->loader, "libnccl.so", take_cached, doctor);
-    for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++)
-        for (size_t j = 0; variable_of(homes[i]) && j < sizeof(below) / sizeof(below[0]); j++)
+    for (size_t i = 0; i < NG_COUNT(homes); i++)
+        for (size_t j = 0; variable_of(homes[i]) && j < NG_COUNT(below); j++)
             ng_doctor_files(doctor, variable_of(homes[i]), below[j], homes[i]);
-    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(usual); i++)
         ng_doctor_files(doctor, "", usual[i], NULL);
     if (ng_search_path("python3", path) == 0)
         ng_doctor_python(doctor, (char *const[]){"python3", NULL}, false);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "tools/base/run_helper.h"
 #include "tools/cmd/doctor.h"
 
@@ -43,7 +44,7 @@ static const struct {
 
 static void look_below(struct ng_doctor *doctor, const char *folder)
 {
-    for (size_t i = 0; i < sizeof(bundles) / sizeof(bundles[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(bundles); i++)
         ng_doctor_files(doctor, folder, bundles[i].pattern, bundles[i].package);
 }
 

@@ -15,6 +15,7 @@
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
+#include "core/util/macros.h"
 #include "store/board/local.h"
 #include "tools/base/grow.h"
 #include "tools/cmd/exporter.h"
@@ -265,7 +266,7 @@ static int compare_facts(const void *left, const void *right)
 {
     const struct ng_box_facts *a = left, *b = right;
 
-    return a->uid < b->uid ? -1 : a->uid > b->uid;
+    return NG_ORDER(a->uid, b->uid);
 }
 
 int ng_exporter_scrape(struct ng_exporter *exporter, int fd)

@@ -162,7 +162,7 @@ static int compare_ranks(const void *left, const void *right, void *view)
     int a = ng_dump_rank(view, *(const uint32_t *)left),
         b = ng_dump_rank(view, *(const uint32_t *)right);
 
-    return a < b ? -1 : a > b;
+    return NG_ORDER(a, b);
 }
 
 /* By rank, those without one first. */

@@ -486,7 +486,7 @@ static int compare_reasons(const void *left, const void *right)
     const struct note *a = left, *b = right;
     int order = strcmp(a->reason, b->reason);
 
-    return order ? order : a->place < b->place ? -1 : 1;
+    return order ?: NG_ORDER(a->place, b->place);
 }
 
 static char *fold(struct ng_view *view, const struct note *notes, uint32_t count)

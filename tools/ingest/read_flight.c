@@ -76,7 +76,7 @@ int ng_flight_rank(const char *name)
     size_t end = strlen(name), digits = 0;
     uint64_t rank = 0, unit = 1;
 
-    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(endings); i++) {
         size_t length = strlen(endings[i]);
         if (end > length && strcmp(name + end - length, endings[i]) == 0) {
             end -= length;

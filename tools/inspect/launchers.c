@@ -104,7 +104,6 @@ static const struct launcher {
      .why = "has the service manager start the program, with an environment of its own",
      .mend = INSIDE_MEND},
 };
-#define LAUNCHER_COUNT (sizeof(launchers) / sizeof(launchers[0]))
 
 static bool has(const char *list, const char *word, size_t length)
 {
@@ -116,7 +115,7 @@ static bool has(const char *list, const char *word, size_t length)
 
 static const struct launcher *find_row(const char *name)
 {
-    return NG_FIND(one, launchers, LAUNCHER_COUNT, has(one->names, name, strlen(name)));
+    return NG_FIND(one, launchers, NG_COUNT(launchers), has(one->names, name, strlen(name)));
 }
 
 static bool is_program(const char *word)

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/util/macros.h"
 #include "tools/base/grow.h"
 #include "tools/base/search_path.h"
 
@@ -251,7 +252,7 @@ static int find(const struct ng_loader *loader, const char *name, const struct n
     ng_loader_each_cached(loader, name, take_first, &take);
     if (take.taken)
         return 0;
-    for (size_t i = 0; i < sizeof(default_folders) / sizeof(default_folders[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(default_folders); i++)
         if (find_in_list(default_folders[i], ":", origin, name, ret_path))
             return 0;
     return -ENOENT;

@@ -31,7 +31,7 @@ struct process {
 static int compare_pids(const void *a, const void *b)
 {
     pid_t left = ((const struct process *)a)->pid, right = ((const struct process *)b)->pid;
-    return left < right ? -1 : left > right;
+    return NG_ORDER(left, right);
 }
 
 /* 0, or -errno if the process is gone. */

@@ -251,8 +251,8 @@ static void name_runs(const struct ng_local_run *runs, int count, bool local, ch
 static int choose_run(const char *command, const char *text, bool local, struct ng_job *job)
 {
     struct ng_local_run runs[16];
-    const uint32_t room = sizeof(runs) / sizeof(runs[0]);
-    char list[sizeof(runs) / sizeof(runs[0]) * 160], mend[sizeof(list) + 64];
+    const uint32_t room = NG_COUNT(runs);
+    char list[NG_COUNT(runs) * 160], mend[sizeof(list) + 64];
     int only = -1, living = 0;
 
     int count = local ? ng_local_runs(job->folder, runs, room)

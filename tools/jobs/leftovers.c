@@ -168,7 +168,7 @@ static char **environment_of(pid_t pid)
     ssize_t bytes = ng_small_file_read_text(path, text, sizeof(text));
     if (bytes < 0)
         return NULL;
-    for (char *at = text; at < text + bytes && count < sizeof(variables) / sizeof(variables[0]) - 1;
+    for (char *at = text; at < text + bytes && count < NG_COUNT(variables) - 1;
          at += strlen(at) + 1)
         variables[count++] = at;
     variables[count] = NULL;

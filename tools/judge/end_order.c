@@ -67,13 +67,12 @@ const struct ng_view_process *ng_end_order_find_first(const struct ng_view *view
     }
     if (!first || !may_be_first(first) || view->process_count < 2)
         return NULL;
-    NG_EACH (process, view->processes, view->process_count) {
+    NG_EACH (process, view->processes, view->process_count)
         if (process != first &&
             (moment_of(process, mono) <= moment_of(first, mono) ||
              strcmp(process->host, first->host) != 0 ||
              process->exit_status == first->exit_status ||
              (process->life == NG_LIFE_DEAD && process->exit_status < NG_EXIT_STATUS_SIGNAL)))
             return NULL;
-    }
     return first;
 }

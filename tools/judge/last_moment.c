@@ -20,11 +20,10 @@
 
 static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *incident)
 {
-    NG_EACH (member, view->members, view->member_count) {
+    NG_EACH (member, view->members, view->member_count)
         if (member->pending_record && view->groups[member->group].id == incident->group_id &&
             member->pending_seq == incident->seq)
             return true;
-    }
     return NG_ANY(call, view->calls, view->call_count,
                   call->group_id == incident->group_id && call->seq == incident->seq &&
                       call->op == (enum ng_op)incident->op);
@@ -191,12 +190,11 @@ struct ng_last_moment ng_last_moment_restore(struct ng_view *view,
     moment.told = find_told(view, postmortem);
     moment.death_told = moment.told && moment.told->kind == NG_KIND_DEAD_RANK;
     moment.difference_told = moment.told && moment.told->kind == NG_KIND_MISMATCH;
-    NG_EACH (process, view->processes, view->process_count) {
+    NG_EACH (process, view->processes, view->process_count)
         if (moment.ended && has_ended_in_vain(view, process, long_ns) &&
             (!last || ng_end_order_sign_age_ns(process, last_unix_ns) <
                           ng_end_order_sign_age_ns(last, last_unix_ns)))
             last = process;
-    }
     moment.ended = last != NULL;
     if (!last)
         return moment;

@@ -62,11 +62,10 @@ int64_t ng_postmortem_oldest_wait(const struct ng_view *view, bool victims)
 {
     int64_t oldest = 0;
 
-    NG_EACH (member, view->members, view->member_count) {
+    NG_EACH (member, view->members, view->member_count)
         if (member->pending_record && member->pending_age_ns > oldest &&
             can_wait(view, member->process, victims))
             oldest = member->pending_age_ns;
-    }
     for (uint32_t i = 0; i < view->call_count; i++)
         if (view->calls[i].age_ns > oldest && can_wait(view, view->calls[i].process, victims))
             oldest = view->calls[i].age_ns;

@@ -92,21 +92,11 @@ static int compare_activities(const void *left, const void *right)
 {
     const struct activity *a = left, *b = right;
 
-    if (a->doing != b->doing)
-        return a->doing < b->doing ? -1 : 1;
-    if (a->life != b->life)
-        return a->life < b->life ? -1 : 1;
-    if (a->group_id != b->group_id)
-        return a->group_id < b->group_id ? -1 : 1;
-    if (a->seq != b->seq)
-        return a->seq < b->seq ? -1 : 1;
-    if (a->op != b->op)
-        return a->op < b->op ? -1 : 1;
-    if (a->started != b->started)
-        return a->started < b->started ? -1 : 1;
-    if (a->p2p != b->p2p)
-        return a->p2p < b->p2p ? -1 : 1;
-    return a->rank < b->rank ? -1 : a->rank > b->rank;
+    int order = NG_ORDER(a->doing, b->doing) ?: NG_ORDER(a->life, b->life);
+    order = order ?: NG_ORDER(a->group_id, b->group_id) ?: NG_ORDER(a->seq, b->seq);
+    order = order ?: NG_ORDER(a->op, b->op) ?: NG_ORDER(a->started, b->started);
+    order = order ?: NG_ORDER(a->p2p, b->p2p);
+    return order ?: NG_ORDER(a->rank, b->rank);
 }
 
 static bool is_alike(const struct activity *a, const struct activity *b)
@@ -354,7 +344,7 @@ static int compare_sums(const void *left, const void *right)
 {
     const struct ng_timing *a = left, *b = right;
 
-    return a->sum_ns > b->sum_ns ? -1 : a->sum_ns < b->sum_ns;
+    return NG_ORDER(b->sum_ns, a->sum_ns);
 }
 
 /* "AllReduce of up to 4 KiB, group "dp": mean 1.20 ms, 99% within 2.05 ms, longest 5.10 ms (40

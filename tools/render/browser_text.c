@@ -12,6 +12,7 @@
 
 #include "core/nccl/op.h"
 #include "core/report/dump.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "tools/render/group_list.h"
 
@@ -175,7 +176,7 @@ static void fill(const struct ng_browser *browser, const struct ng_browser_unit 
                       row->culprit ? "!" : " ");
     if (unit->count < 2)
         return;
-    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(own); i++)
         cells[own[i]][0] = '\0';
     put_ranks(browser, unit, cells[NG_COLUMN_RANK], NG_TABLE_CELL_BYTES);
     put_hosts(browser, unit, cells[NG_COLUMN_HOST]);
@@ -290,7 +291,7 @@ static void put_group_row(const struct ng_browser *browser, struct ng_sheet *she
 
     ng_table_group(table, group, name, sizeof(name));
     snprintf(seen, sizeof(seen), "%" PRIu32 "/%d", sums->seen, table->view->groups[group].nranks);
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(words); i++)
         if (words[i].count)
             ng_text_add(&text, "%s%" PRIu32 " %s", counts[0] ? ", " : "", words[i].count,
                         words[i].word);
@@ -497,7 +498,7 @@ static void put_rank_lines(const struct ng_browser *browser, struct ng_sheet *sh
 
 static void put_help_lines(struct ng_sheet *sheet)
 {
-    for (size_t i = 0; i < sizeof(help) / sizeof(help[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(help); i++)
         ng_sheet_put(sheet, help[i][0] && help[i][0] != ' ' ? "1" : NULL, "%s", help[i]);
 }
 

@@ -133,7 +133,7 @@ static const struct {
 
 const char *ng_advice_step(enum ng_verdict_kind kind, unsigned index)
 {
-    for (size_t i = 0; i < sizeof(advice) / sizeof(advice[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(advice); i++)
         if (advice[i].kind == kind && index-- == 0)
             return advice[i].step;
     return NULL;

@@ -14,6 +14,7 @@
 #include "core/report/dump.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "tools/render/findings.h"
 
@@ -118,7 +119,7 @@ static int compare_groups(const void *left, const void *right, void *context)
     uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
     int64_t age_a = age_of(context, a), age_b = age_of(context, b);
 
-    return age_a != age_b ? (age_a > age_b ? -1 : 1) : a < b ? -1 : a > b;
+    return NG_ORDER(age_b, age_a) ?: NG_ORDER(a, b);
 }
 
 /* To be freed; NULL no memory. */
@@ -335,7 +336,7 @@ static int compare_ranks(const void *left, const void *right)
 {
     int a = *(const int *)left, b = *(const int *)right;
 
-    return a < b ? -1 : a > b;
+    return NG_ORDER(a, b);
 }
 
 /* "set by a command: timing=all (ranks 0-2)", a line for each that differs; 0 or -ENOMEM. */

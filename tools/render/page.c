@@ -74,7 +74,7 @@ static int find_signature(struct writer *writer, const struct ng_signature *sign
 
     if (!signature->op)
         return -1;
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(fields); i++)
         hash = (hash ^ fields[i]) * UINT64_C(0x9e3779b97f4a7c15);
     uint32_t at = (uint32_t)(hash >> 32) & (SIGNATURE_SLOTS - 1);
     while (writer->slots[at] &&

@@ -148,43 +148,57 @@ static void take_work(struct ng_table_row *row)
         row->op = (enum ng_op)record->signature.op;
 }
 
-/* Calls, sorted into their processes: those of process p are list[start[p]] to list[start[p + 1]].
- */
-static int index_calls(const struct ng_view *view, uint32_t **ret_start, uint32_t **ret_list)
+int ng_table_sort(const struct ng_view *view, uint32_t count,
+                  uint32_t (*process_of)(const struct ng_view *view, uint32_t index),
+                  struct ng_table_lists *ret_lists)
 {
     uint32_t *start = calloc(view->process_count + 2, sizeof(*start));
-    uint32_t *list = calloc(view->call_count + 1, sizeof(*list));
+    uint32_t *list = calloc(count + 1, sizeof(*list));
 
-    if (!start || !list) {
-        free(start);
-        free(list);
+    *ret_lists = (struct ng_table_lists){start, list};
+    if (!start || !list)
         return -ENOMEM;
-    }
-    for (uint32_t i = 0; i < view->call_count; i++)
-        start[view->calls[i].process + 2]++;
+    for (uint32_t i = 0; i < count; i++)
+        start[process_of(view, i) + 2]++;
     for (uint32_t i = 1; i <= view->process_count + 1; i++)
         start[i] += start[i - 1];
-    for (uint32_t i = 0; i < view->call_count; i++)
-        list[start[view->calls[i].process + 1]++] = i;
-    *ret_start = start;
-    *ret_list = list;
+    for (uint32_t i = 0; i < count; i++)
+        list[start[process_of(view, i) + 1]++] = i;
     return 0;
+}
+
+void ng_table_lists_fini(struct ng_table_lists *lists)
+{
+    free(lists->start);
+    free(lists->list);
+}
+
+static uint32_t process_of_call(const struct ng_view *view, uint32_t index)
+{
+    return view->calls[index].process;
+}
+
+int ng_table_sort_calls(const struct ng_view *view, struct ng_table_lists *ret_lists)
+{
+    return ng_table_sort(view, view->call_count, process_of_call, ret_lists);
 }
 
 static int find_phases(struct ng_table *table)
 {
     const struct ng_view *view = table->view;
-    uint32_t *start, *list;
-    int error = index_calls(view, &start, &list);
+    struct ng_table_lists calls;
+    int error = ng_table_sort_calls(view, &calls);
 
-    if (error)
+    if (error) {
+        ng_table_lists_fini(&calls);
         return error;
+    }
     NG_EACH (row, table->rows, table->row_count) {
         if (row->process == NG_TABLE_NOBODY)
             continue;
         uint64_t group_id = row->member ? view->groups[row->member->group].id : 0;
-        for (uint32_t k = start[row->process]; k < start[row->process + 1]; k++) {
-            const struct ng_view_call *call = &view->calls[list[k]];
+        for (uint32_t k = calls.start[row->process]; k < calls.start[row->process + 1]; k++) {
+            const struct ng_view_call *call = &view->calls[calls.list[k]];
             bool same_rank =
                 call->group_rank < 0 || !row->member || call->group_rank == row->member->group_rank;
             /* A call without a group (ncclGroupEnd) holds up all of its groups. */
@@ -194,8 +208,7 @@ static int find_phases(struct ng_table *table)
         if (row->member)
             take_work(row);
     }
-    free(start);
-    free(list);
+    ng_table_lists_fini(&calls);
     return 0;
 }
 
@@ -355,7 +368,7 @@ static int compare_ints(const void *left, const void *right)
 {
     int a = *(const int *)left, b = *(const int *)right;
 
-    return a < b ? -1 : a > b;
+    return NG_ORDER(a, b);
 }
 
 /* Hosts, ranks, lives. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/report/dump.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "tools/ingest/memory_sums.h"
 #include "tools/render/group_list.h"
@@ -301,7 +302,7 @@ static void narrow(size_t *widths, unsigned wanted)
 
     for (unsigned i = 0; i < NG_COLUMN_COUNT; i++)
         whole += widths[i] ? widths[i] + 2 : 0;
-    for (size_t i = 0; i < sizeof(least) / sizeof(least[0]) && whole > wanted; i++) {
+    for (size_t i = 0; i < NG_COUNT(least) && whole > wanted; i++) {
         whole -= widths[least[i]] ? widths[least[i]] + 2 : 0;
         widths[least[i]] = 0;
     }

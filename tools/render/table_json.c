@@ -23,16 +23,11 @@
 /* A group's size is a value from a process, so it is bounded. */
 #define MISSING_MAX 65536
 
-/* Lists by process: those of process p are list[start[p]] to list[start[p + 1]]. */
-struct by_process {
-    uint32_t *start, *list;
-};
-
 struct writer {
     const struct ng_table *table;
     struct ng_json json;
     uint32_t *order, *index_of; /* of processes, by rank; and the other way round */
-    struct by_process calls, members;
+    struct ng_table_lists calls, members;
 };
 
 static void put_ms(struct ng_json *json, const char *key, int64_t ns)
@@ -453,33 +448,7 @@ static int compare_processes(const void *left, const void *right, void *context)
     uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
     unsigned rank_a = (unsigned)view->processes[a].rank, rank_b = (unsigned)view->processes[b].rank;
 
-    return rank_a != rank_b ? (rank_a < rank_b ? -1 : 1) : a < b ? -1 : a > b;
-}
-
-/* `process_of(view, i)` of `count` things. */
-static int sort_by_process(const struct ng_view *view, uint32_t count,
-                           uint32_t (*process_of)(const struct ng_view *view, uint32_t index),
-                           struct by_process *ret_lists)
-{
-    uint32_t *start = calloc(view->process_count + 2, sizeof(*start));
-    uint32_t *list = calloc(count + 1, sizeof(*list));
-
-    ret_lists->start = start;
-    ret_lists->list = list;
-    if (!start || !list)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < count; i++)
-        start[process_of(view, i) + 2]++;
-    for (uint32_t i = 1; i <= view->process_count + 1; i++)
-        start[i] += start[i - 1];
-    for (uint32_t i = 0; i < count; i++)
-        list[start[process_of(view, i) + 1]++] = i;
-    return 0;
-}
-
-static uint32_t process_of_call(const struct ng_view *view, uint32_t index)
-{
-    return view->calls[index].process;
+    return NG_ORDER(rank_a, rank_b) ?: NG_ORDER(a, b);
 }
 
 static uint32_t process_of_member(const struct ng_view *view, uint32_t index)
@@ -501,8 +470,8 @@ static int prepare(struct writer *writer)
             (void *)view);
     for (uint32_t i = 0; i < view->process_count; i++)
         writer->index_of[writer->order[i]] = i;
-    return sort_by_process(view, view->call_count, process_of_call, &writer->calls)
-               ?: sort_by_process(view, view->member_count, process_of_member, &writer->members);
+    return ng_table_sort_calls(view, &writer->calls)
+               ?: ng_table_sort(view, view->member_count, process_of_member, &writer->members);
 }
 
 static int write_document(struct writer *writer, int fd)
@@ -540,9 +509,7 @@ int ng_table_write_json(const struct ng_table *table, int fd)
     int error = prepare(&writer) ?: write_document(&writer, fd);
     free(writer.order);
     free(writer.index_of);
-    free(writer.calls.start);
-    free(writer.calls.list);
-    free(writer.members.start);
-    free(writer.members.list);
+    ng_table_lists_fini(&writer.calls);
+    ng_table_lists_fini(&writer.members);
     return error;
 }
