@@ -50,9 +50,8 @@ static bool share_a_group(const struct ng_box *one, const struct ng_box *other)
 
     for (uint32_t i = 0; i < used; i++) {
         uint64_t id = is_known(&one->groups[i]) ? NG_LOAD(one->groups[i].id) : 0;
-        for (uint32_t k = 0; id && k < others; k++)
-            if (NG_LOAD(other->groups[k].id) == id && is_known(&other->groups[k]))
-                return true;
+        if (id && NG_ANY(group, other->groups, others, NG_LOAD(group->id) == id && is_known(group)))
+            return true;
     }
     return false;
 }
@@ -128,10 +127,10 @@ static bool ranks_fit(const struct ng_peer *peers, uint32_t count, uint32_t one,
             continue;
         if (!number_of(&peers[i], &number, &of))
             return false;
-        for (uint32_t k = 0; k < count; k++)
-            if (peers[k].run == other && (!number_of(&peers[k], &others_number, &others_of) ||
-                                          number == others_number || of != others_of))
-                return false;
+        if (NG_ANY(peer, peers, count,
+                   peer->run == other && (!number_of(peer, &others_number, &others_of) ||
+                                          number == others_number || of != others_of)))
+            return false;
     }
     return true;
 }

@@ -521,9 +521,8 @@ int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t c
             continue;
         if (head.process.rank < 0)
             return -EPERM;
-        for (uint32_t k = 0; k < used; k++)
-            if (seen[k].rank == head.process.rank && seen[k].uid != head.process.uid)
-                return -EPERM;
+        if (NG_ANY(one, seen, used, one->rank == head.process.rank && one->uid != head.process.uid))
+            return -EPERM;
         seen[used].uid = head.process.uid;
         seen[used++].rank = head.process.rank;
     }

@@ -483,11 +483,8 @@ static void code_registration(struct ng_coder *coder, struct ng_view_registratio
 
 bool ng_code_has_host_calls(const struct ng_view_member *member)
 {
-    uint32_t any = member->host_calls.op;
-
-    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
-        any |= member->host_calls.entered[i];
-    return any;
+    return member->host_calls.op ||
+           NG_ANY(one, member->host_calls.entered, NG_OP_JOINT_CALLS, *one);
 }
 
 static void code_host_calls(struct ng_coder *coder, struct ng_view_host_calls *told)

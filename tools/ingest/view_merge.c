@@ -67,10 +67,9 @@ struct pairs {
 
 static bool is_newest_of_pair(struct pairs *pairs, const struct ng_view_record *record)
 {
-    for (uint32_t i = 0; i < pairs->count; i++)
-        if (pairs->seen[i].peer == record->signature.root &&
-            pairs->seen[i].op == record->signature.op)
-            return false;
+    if (NG_ANY(other, pairs->seen, pairs->count,
+               other->peer == record->signature.root && other->op == record->signature.op))
+        return false;
     if (pairs->count == KEEP_PAIRS)
         return true; /* rather one too many */
     pairs->seen[pairs->count].peer = record->signature.root;

@@ -285,10 +285,9 @@ static int add_object(struct ng_closure *closure, const char *path, int parent,
 
     if (stat(path, &status) != 0)
         status = (struct stat){0};
-    for (size_t i = 0; i < closure->count && status.st_ino; i++)
-        if (closure->objects[i]->device == status.st_dev &&
-            closure->objects[i]->inode == status.st_ino)
-            return 0;
+    if (status.st_ino && NG_ANY(one, closure->objects, closure->count,
+                                (*one)->device == status.st_dev && (*one)->inode == status.st_ino))
+        return 0;
     struct ng_loaded *object = calloc(1, sizeof(*object));
     if (!object || !NG_GROW(closure->objects, closure->count, closure->room)) {
         free(object);

@@ -79,9 +79,8 @@ bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postm
 
     if (verdict->kind == NG_KIND_HEALTHY)
         return true;
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->members[i].cuda_error)
-            return false;
+    if (NG_ANY(member, view->members, view->member_count, member->cuda_error))
+        return false;
     return oldest_ns < UNUSUAL_NS &&
            (!postmortem->stalled_ns || oldest_ns < postmortem->stalled_ns) &&
            (verdict->kind == NG_KIND_GPU_STALL || verdict->kind == NG_KIND_MISSING_RANK ||

@@ -91,9 +91,8 @@ static bool passes(const struct ng_browser *browser, const struct ng_table_row *
     if (wanted[strspn(wanted, "0123456789")] == '\0')
         return row->rank == atoi(wanted);
     ng_table_fill(browser->table, row, cells);
-    for (unsigned i = 0; i < NG_COLUMN_COUNT; i++)
-        if (strcasestr(cells[i], wanted))
-            return true;
+    if (NG_ANY(cell, cells, NG_COLUMN_COUNT, strcasestr(*cell, wanted)))
+        return true;
     return row->process != NG_TABLE_NOBODY &&
            strcasestr(view->processes[row->process].program, wanted);
 }

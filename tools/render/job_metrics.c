@@ -460,13 +460,10 @@ static void put_culprits(struct ng_exposition *out, const struct job *job)
 
     for (uint32_t i = 0; i < verdict->culprit_count; i++) {
         const struct ng_culprit *culprit = &verdict->culprits[i];
-        bool again = false;
-        for (uint32_t k = 0; k < i; k++)
-            again |= verdict->culprits[k].rank == culprit->rank &&
-                     verdict->culprits[k].pid == culprit->pid &&
-                     strcmp(verdict->culprits[k].host, culprit->host) == 0;
-        if (again)
-            continue;
+        if (NG_ANY(one, verdict->culprits, i,
+                   one->rank == culprit->rank && one->pid == culprit->pid &&
+                       strcmp(one->host, culprit->host) == 0))
+            continue; /* named already */
         ng_exposition_sample(out);
         if (culprit->rank >= 0)
             ng_exposition_label_int(out, "rank", culprit->rank);
