@@ -3,10 +3,9 @@
  * lost ranks.
  *
  * Reads the board from outside, invisibly to the job. Must never wait for a store for longer than
- * it says, nor leave the terminal in another state than before.
+ * it says.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +14,11 @@
 
 #include "core/config/config.h"
 #include "core/report/report.h"
+#include "store/board/board_client.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
 #include "tools/cmd/top.h"
+#include "tools/judge/live_verdict.h"
 #include "tools/render/screen.h"
 #include "tools/render/table.h"
 #include "tools/render/table_json.h"
@@ -65,6 +66,47 @@ static const struct ng_usage usage = {
     .option_count = OPTION_COUNT,
 };
 
+void ng_top_look_fini(struct ng_top_look *look)
+{
+    if (look->made) {
+        ng_table_fini(&look->table);
+        ng_verdict_fini(&look->verdict);
+    }
+    ng_view_fini(&look->view);
+    look->made = false;
+}
+
+int ng_top_look_take(struct ng_job *job, int64_t asked_ns, struct ng_top_look *ret_look)
+{
+    struct ng_top_look *look = ret_look;
+
+    look->made = false;
+    ng_view_init(&look->view);
+    job->why[0] = '\0';
+    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
+                                     &look->view, job->why, sizeof(job->why));
+    look->time_unix_ns = ng_clock_unix_ns();
+    if (count <= 0) {
+        ng_view_fini(&look->view);
+        return count == -ENOENT ? 0 : count;
+    }
+    if (!look->view.job[0])
+        snprintf(look->view.job, sizeof(look->view.job), "%s", job->name);
+    int64_t stuck_ns = asked_ns ? asked_ns : ng_jobs_stuck_ns(job);
+    look->stuck_ns = ng_live_verdict_is_over(&look->view) ? 0 : stuck_ns;
+    int error = ng_live_verdict_judge(&look->view, asked_ns, stuck_ns, &look->verdict);
+    if (!error) {
+        look->verdict.time_unix_ns = look->time_unix_ns;
+        error = ng_table_make(&look->view, &look->verdict, &look->table);
+        if (error)
+            ng_verdict_fini(&look->verdict);
+    }
+    look->made = !error;
+    if (error)
+        ng_top_look_fini(look);
+    return error ?: count;
+}
+
 static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
 {
     struct ng_top_look look;
@@ -88,83 +130,6 @@ static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
     return NG_EXIT_FAILED;
 }
 
-/* False: the terminal is gone. */
-static bool draw(const struct ng_top_look *look, const char *trouble)
-{
-    struct ng_table_paper paper = {
-        .time_unix_ns = look->time_unix_ns, .trouble = trouble, .stuck_ns = look->stuck_ns};
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-
-    if (!file)
-        return true;
-    paper.colour = ng_screen_has_colours(STDOUT_FILENO);
-    ng_screen_size(&paper.lines, &paper.columns);
-    ng_table_print(&look->table, &paper, file);
-    bool whole = fclose(file) == 0, drawn = true;
-    if (whole)
-        drawn = ng_screen_draw(text);
-    free(text);
-    return drawn;
-}
-
-/* The plain screen: until the user quits, or the job is over. */
-static int redraw(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
-{
-    struct ng_top_look looks[2], *shown = &looks[0], *next = &looks[1];
-    char trouble[NG_BOARD_CLIENT_WHY_BYTES + 64] = "";
-    int count = ng_top_look_take(job, asked_ns, shown);
-
-    if (count == 0)
-        return ng_jobs_none(COMMAND, job);
-    if (count < 0)
-        return ng_jobs_failed(COMMAND, job, count);
-    int error = ng_screen_open();
-    if (error) {
-        ng_top_look_fini(shown);
-        fprintf(stderr, "ncclguard top: cannot use the terminal: %s\n", strerror(-error));
-        return NG_EXIT_FAILED;
-    }
-    bool local = strncmp(job->observed.url, "local:", 6) == 0;
-    int64_t seen_ns = ng_clock_mono_ns(), due_ns = seen_ns + interval_ns;
-    enum ng_screen_event event = NG_SCREEN_REDRAW;
-    while (draw(shown, trouble[0] ? trouble : NULL)) {
-        event = ng_screen_wait(due_ns);
-        if (event == NG_SCREEN_QUIT)
-            break;
-        if (event == NG_SCREEN_REDRAW)
-            continue;
-        count = ng_top_look_take(job, asked_ns, next);
-        due_ns = ng_clock_mono_ns() + interval_ns;
-        if (count != 0)
-            seen_ns = ng_clock_mono_ns();
-        trouble[0] = '\0';
-        if (count == 0) {
-            if (local || ng_clock_mono_ns() - seen_ns > NG_TOP_EMPTY_NS)
-                break;
-            snprintf(trouble, sizeof(trouble), "stale: the store no longer has data for this job");
-            continue;
-        }
-        if (count < 0) {
-            snprintf(trouble, sizeof(trouble), "stale: %s",
-                     job->why[0] ? job->why : strerror(-count));
-            continue;
-        }
-        ng_top_look_fini(shown);
-        struct ng_top_look *before = shown;
-        shown = next;
-        next = before;
-    }
-    ng_screen_close();
-    ng_top_look_fini(shown);
-    if (count == 0)
-        printf("ncclguard top: job %s is over: none of its processes is left\n", job->name);
-    if (ng_screen_ending_signal())
-        raise(ng_screen_ending_signal());
-    return NG_EXIT_OK;
-}
-
 /* On a terminal. Several jobs, none of them named: they are there to choose from. */
 static int watch(const char *const *values, struct ng_job *job, int64_t asked_ns,
                  int64_t interval_ns)
@@ -179,8 +144,6 @@ static int watch(const char *const *values, struct ng_job *job, int64_t asked_ns
         if (browsed != -ENOSYS)
             return browsed;
     }
-    if (status == 0)
-        return redraw(job, asked_ns, interval_ns);
     fputs(error, stderr);
     return status;
 }

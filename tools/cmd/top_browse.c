@@ -1,6 +1,6 @@
 /*
- * `ncclguard top` on a terminal that curses knows: looks at the job, keys to the browser, what the
- * browser asks for.
+ * `ncclguard top` on a terminal: looks at the job; and on one that curses knows, keys to the
+ * browser, and what the browser asks for.
  *
  * Must never print while the terminal is taken over, nor leave it in another state than before.
  */
@@ -36,7 +36,8 @@ struct browsing {
     struct ng_top_look looks[2], *shown, *next;
     int64_t asked_ns, interval_ns, due_ns, seen_ns;
     char trouble[NG_BOARD_CLIENT_WHY_BYTES + 64];
-    bool over; /* none of the job's processes is left */
+    bool over;  /* none of the job's processes is left */
+    bool plain; /* only redrawn: the terminal cannot be browsed */
 };
 
 /* ---- Choosing a job ---- */
@@ -311,24 +312,29 @@ static void open_job(struct browsing *browsing)
 
 /* ---- The loop ---- */
 
-static void draw(struct browsing *browsing, const char *trouble)
+/* False: the terminal is gone. */
+static bool draw(struct browsing *browsing, const char *trouble)
 {
     const struct ng_top_look *shown = browsing->shown;
     struct ng_table_paper paper = {.time_unix_ns = shown->time_unix_ns,
                                    .trouble = trouble && *trouble ? trouble : NULL,
                                    .stuck_ns = shown->stuck_ns,
-                                   .colour = true};
+                                   .colour =
+                                       !browsing->plain || ng_screen_has_colours(STDOUT_FILENO)};
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
     if (!file)
-        return;
+        return true;
     ng_screen_size(&paper.lines, &paper.columns);
-    ng_browser_print(&browsing->browser, &paper, file);
-    if (fclose(file) == 0)
-        ng_screen_draw(text);
+    if (browsing->plain)
+        ng_table_print(&shown->table, &paper, file);
+    else
+        ng_browser_print(&browsing->browser, &paper, file);
+    bool drawn = fclose(file) != 0 || ng_screen_draw(text);
     free(text);
+    return drawn;
 }
 
 /* False: the user quits. */
@@ -363,20 +369,14 @@ static bool press(struct browsing *browsing, int key)
 
 static void browse(struct browsing *browsing)
 {
-    for (;;) {
-        draw(browsing, browsing->trouble);
+    while (!browsing->over && draw(browsing, browsing->trouble)) {
         enum ng_screen_event event =
             ng_screen_wait(browsing->browser.table ? browsing->due_ns : INT64_MAX);
-        if (event == NG_SCREEN_QUIT)
+        if (event == NG_SCREEN_QUIT ||
+            (event == NG_SCREEN_KEY && !press(browsing, ng_screen_key())))
             return;
-        if (event == NG_SCREEN_KEY) {
-            if (!press(browsing, ng_screen_key()))
-                return;
-        } else if (event != NG_SCREEN_REDRAW) {
+        if (event == NG_SCREEN_TIME || event == NG_SCREEN_LOOK)
             look(browsing);
-        }
-        if (browsing->over)
-            return;
     }
 }
 
@@ -395,30 +395,36 @@ static int begin(struct browsing *browsing, bool choose)
     return count < 0 ? ng_jobs_failed(COMMAND, browsing->job, count) : 0;
 }
 
+/* 0, or an exit status. -ENOSYS: the terminal cannot be browsed, and `choose` needs that. */
+static int open_screen(struct browsing *browsing, bool choose)
+{
+    int error = ng_screen_open_browser();
+
+    browsing->plain = error == -ENOSYS && !choose;
+    if (browsing->plain)
+        error = ng_screen_open();
+    if (!error || error == -ENOSYS)
+        return error;
+    fprintf(stderr, "ncclguard top: cannot use the terminal: %s\n", strerror(-error));
+    return NG_EXIT_FAILED;
+}
+
 int ng_top_browse(struct ng_job *job, bool choose, int64_t asked_ns, int64_t interval_ns)
 {
-    struct browsing *browsing = calloc(1, sizeof(*browsing));
+    struct browsing browsing = {.job = job, .asked_ns = asked_ns, .interval_ns = interval_ns};
 
-    if (!browsing)
-        return -ENOSYS;
-    browsing->job = job;
-    browsing->shown = &browsing->looks[0];
-    browsing->next = &browsing->looks[1];
-    browsing->asked_ns = asked_ns;
-    browsing->interval_ns = interval_ns;
-    ng_browser_init(&browsing->browser);
-    int result = begin(browsing, choose);
-    if (result == 0)
-        result = ng_screen_open_browser();
+    browsing.shown = &browsing.looks[0];
+    browsing.next = &browsing.looks[1];
+    ng_browser_init(&browsing.browser);
+    int result = begin(&browsing, choose) ?: open_screen(&browsing, choose);
     if (result == 0) {
-        browse(browsing);
+        browse(&browsing);
         ng_screen_close();
-        if (browsing->over)
+        if (browsing.over)
             printf("ncclguard top: job %s is over: none of its processes is left\n", job->name);
     }
-    ng_browser_fini(&browsing->browser);
-    ng_top_look_fini(browsing->shown);
-    free(browsing);
+    ng_browser_fini(&browsing.browser);
+    ng_top_look_fini(browsing.shown);
     if (ng_screen_ending_signal())
         raise(ng_screen_ending_signal());
     return result;

@@ -11,12 +11,91 @@
 
 #include "core/util/clock.h"
 #include "core/util/macros.h"
-#include "tools/judge/end_order.h"
+#include "core/view/told_to_end.h"
 
 /* The heartbeat of a black box is at least this recent at its process's end. */
 #define TOGETHER_NS (2 * NG_S)
 /* Clocks of different hosts differ by less than this. */
 #define CLOCKS_APART_NS NG_S
+
+/* When the last of the dead processes gave its last sign of life, by the clocks of their hosts; 0
+ * not known for all. */
+static int64_t last_sign_unix_ns(const struct ng_view *view)
+{
+    int64_t last_ns = 0;
+
+    NG_EACH (process, view->processes, view->process_count) {
+        if (process->life != NG_LIFE_DEAD)
+            continue;
+        if (process->moment_unix_ns <= 0)
+            return 0;
+        if (process->moment_unix_ns > last_ns)
+            last_ns = process->moment_unix_ns;
+    }
+    return last_ns;
+}
+
+/*
+ * How long ago the last sign of life was. Not how long ago it was found dead, which is the same for
+ * all if nothing checked before; and not by ages, if there are clocks: each dump has ages relative
+ * to its own moment.
+ */
+static int64_t sign_age_ns(const struct ng_view_process *process, int64_t last_unix_ns)
+{
+    if (last_unix_ns)
+        return last_unix_ns - process->moment_unix_ns;
+    return process->alive_age_ns ? process->alive_age_ns : process->life_age_ns;
+}
+
+/* May it be the cause of the others' end? */
+static bool may_be_first(const struct ng_view_process *process)
+{
+    bool failed = process->life == NG_LIFE_EXITED
+                      ? process->exit_status > 0 && process->exit_status < NG_EXIT_STATUS_SIGNAL
+                      : process->exit_status >= NG_EXIT_STATUS_SIGNAL;
+
+    return failed && !ng_told_to_end(process->exit_status);
+}
+
+/* Do all processes tell their moments by the monotonic clock, and not only by the wall clock, which
+ * each took at a time of its own? */
+static bool have_one_clock(const struct ng_view *view)
+{
+    return !NG_ANY(process, view->processes, view->process_count, process->moment_mono_ns <= 0);
+}
+
+static int64_t moment_of(const struct ng_view_process *process, bool mono)
+{
+    return mono ? process->moment_mono_ns : process->moment_unix_ns;
+}
+
+/*
+ * The rank that crashed or failed before its launcher began to end the others: it ended before all
+ * of them, and in another way than any. That is known if one observer saw all ends: by the clock of
+ * one host. NULL: not known.
+ */
+static const struct ng_view_process *find_first(const struct ng_view *view)
+{
+    const struct ng_view_process *first = NULL;
+    bool mono = have_one_clock(view);
+
+    NG_EACH (process, view->processes, view->process_count) {
+        if (!ng_life_has_ended_by_itself(process->life))
+            return NULL;
+        if (!first || moment_of(process, mono) < moment_of(first, mono))
+            first = process;
+    }
+    if (!first || !may_be_first(first) || view->process_count < 2)
+        return NULL;
+    NG_EACH (process, view->processes, view->process_count)
+        if (process != first &&
+            (moment_of(process, mono) <= moment_of(first, mono) ||
+             strcmp(process->host, first->host) != 0 ||
+             process->exit_status == first->exit_status ||
+             (process->life == NG_LIFE_DEAD && process->exit_status < NG_EXIT_STATUS_SIGNAL)))
+            return NULL;
+    return first;
+}
 
 static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *incident)
 {
@@ -163,7 +242,7 @@ static bool has_ended_in_vain(const struct ng_view *view, const struct ng_view_p
 static const struct ng_view_process *find_cause(struct ng_view *view, int64_t long_ns,
                                                 struct ng_last_moment *moment)
 {
-    const struct ng_view_process *first = ng_end_order_find_first(view);
+    const struct ng_view_process *first = find_first(view);
 
     if (first && has_given_up(view, first, long_ns)) {
         moment->gave_up = first;
@@ -181,7 +260,7 @@ struct ng_last_moment ng_last_moment_restore(struct ng_view *view,
                                              int64_t long_ns)
 {
     struct ng_last_moment moment = {0};
-    int64_t last_unix_ns = ng_end_order_last_sign_unix_ns(view);
+    int64_t last_unix_ns = last_sign_unix_ns(view);
     const struct ng_view_process *last = NULL;
 
     moment.ended = has_ended(view);
@@ -192,23 +271,21 @@ struct ng_last_moment ng_last_moment_restore(struct ng_view *view,
     moment.difference_told = moment.told && moment.told->kind == NG_KIND_MISMATCH;
     NG_EACH (process, view->processes, view->process_count)
         if (moment.ended && has_ended_in_vain(view, process, long_ns) &&
-            (!last || ng_end_order_sign_age_ns(process, last_unix_ns) <
-                          ng_end_order_sign_age_ns(last, last_unix_ns)))
+            (!last || sign_age_ns(process, last_unix_ns) < sign_age_ns(last, last_unix_ns)))
             last = process;
     moment.ended = last != NULL;
     if (!last)
         return moment;
     const struct ng_view_process *first = find_cause(view, long_ns, &moment);
     moment.first_seen = first != NULL;
-    int64_t last_ns = ng_end_order_sign_age_ns(last, last_unix_ns);
+    int64_t last_ns = sign_age_ns(last, last_unix_ns);
     NG_EACH (process, view->processes, view->process_count) {
         int64_t apart_ns = TOGETHER_NS + (strcmp(process->host, last->host) ? CLOCKS_APART_NS : 0);
         bool named = moment.death_told && is_named(moment.told, process);
         moment.dead_named |= named;
-        bool victim =
-            first ? moment.gave_up || (process != first && process->life == NG_LIFE_DEAD)
-                  : has_ended_in_vain(view, process, long_ns) &&
-                        ng_end_order_sign_age_ns(process, last_unix_ns) - last_ns <= apart_ns;
+        bool victim = first ? moment.gave_up || (process != first && process->life == NG_LIFE_DEAD)
+                            : has_ended_in_vain(view, process, long_ns) &&
+                                  sign_age_ns(process, last_unix_ns) - last_ns <= apart_ns;
         if (!victim || named)
             continue;
         if (!first && process->life == NG_LIFE_EXITED)
