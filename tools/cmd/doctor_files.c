@@ -41,74 +41,72 @@ static const char *never_tested(const char *version)
 void ng_doctor_tell_nccl(struct ng_doctor *doctor, const char *path,
                          const struct ng_nccl_file *nccl, bool program, const char *what)
 {
-    const char *prefix = what ? what : "", *colon = what ? ": " : "";
     const char *space = *nccl->version ? " " : "", *version = nccl->version;
     const char *untested = never_tested(nccl->version);
-    char after[128] = "";
+    char prefix[128] = "", after[128] = "";
 
+    if (what)
+        snprintf(prefix, sizeof(prefix), "%s: ", what);
     if (untested)
         snprintf(after, sizeof(after), "; %s", untested);
     if (nccl->role == NG_NCCL_LIBRARY || nccl->role == NG_NCCL_INSIDE)
         doctor->nccl_count++;
     if (nccl->unsure)
         ng_doctor_warn(doctor, path, NULL,
-                       "%s%sits table of symbols is damaged, so a copy of NCCL inside it may go "
+                       "%sits table of symbols is damaged, so a copy of NCCL inside it may go "
                        "unnoticed",
-                       prefix, colon);
+                       prefix);
     switch (nccl->role) {
     case NG_NCCL_NONE:
         return;
     case NG_NCCL_LIBRARY:
         ng_findings_add(&doctor->findings, untested ? NG_FINDING_WARNING : NG_FINDING_GUARDED, path,
-                        NULL, "%s%sNCCL%s%s%s", prefix, colon, space, version, after);
+                        NULL, "%sNCCL%s%s%s", prefix, space, version, after);
         return;
     case NG_NCCL_STUB:
         ng_doctor_guarded(doctor, path,
-                          "%s%sfetches NCCL's functions by dlsym, where the guard answers", prefix,
-                          colon);
+                          "%sfetches NCCL's functions by dlsym, where the guard answers", prefix);
         return;
     case NG_NCCL_BETWEEN:
         if (nccl->profiling)
             ng_doctor_warn(doctor, path,
                            "put libncclguard.so before it: LD_PRELOAD=libncclguard.so:…",
-                           "%s%sstands before NCCL and calls its pncclX names: what passes it "
+                           "%sstands before NCCL and calls its pncclX names: what passes it "
                            "first does not reach the guard",
-                           prefix, colon);
+                           prefix);
         else
             ng_doctor_ok(doctor, path,
-                         "%s%sstands before NCCL, too; before or behind the guard, both work",
-                         prefix, colon);
+                         "%sstands before NCCL, too; before or behind the guard, both work",
+                         prefix);
         return;
     case NG_NCCL_CALLER:
         if (nccl->profiling)
             ng_doctor_out(doctor, path, "have it call ncclX instead of pncclX",
-                          "%s%scalls pncclX names, under which nobody can stand between", prefix,
-                          colon);
+                          "%scalls pncclX names, under which nobody can stand between", prefix);
         else
-            ng_doctor_guarded(doctor, path, "%s%scalls NCCL through ordinary symbols", prefix,
-                              colon);
+            ng_doctor_guarded(doctor, path, "%scalls NCCL through ordinary symbols", prefix);
         return;
     case NG_NCCL_INSIDE:
         break;
     }
     if (program)
         ng_doctor_out(doctor, path, SHARED_MEND,
-                      "%s%sholds NCCL%s%s itself: a program's own functions come before preloaded "
+                      "%sholds NCCL%s%s itself: a program's own functions come before preloaded "
                       "ones",
-                      prefix, colon, space, version);
+                      prefix, space, version);
     else if (!nccl->exported)
         ng_doctor_out(doctor, path, SHARED_MEND,
-                      "%s%sholds NCCL%s%s and does not export it: its calls stay inside", prefix,
-                      colon, space, version);
+                      "%sholds NCCL%s%s and does not export it: its calls stay inside", prefix,
+                      space, version);
     else if (!nccl->by_name)
         ng_doctor_out(doctor, path, SHARED_MEND,
-                      "%s%sholds NCCL%s%s and is bound to its own copy (-Bsymbolic or the like): "
+                      "%sholds NCCL%s%s and is bound to its own copy (-Bsymbolic or the like): "
                       "its calls stay inside",
-                      prefix, colon, space, version);
+                      prefix, space, version);
     else
         ng_findings_add(&doctor->findings, untested ? NG_FINDING_WARNING : NG_FINDING_GUARDED, path,
-                        NULL, "%s%sholds NCCL%s%s, exports it and calls it by name%s", prefix,
-                        colon, space, version, after);
+                        NULL, "%sholds NCCL%s%s, exports it and calls it by name%s", prefix, space,
+                        version, after);
 }
 
 void ng_doctor_file(struct ng_doctor *doctor, const char *name, const char *what)

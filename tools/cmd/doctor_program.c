@@ -192,12 +192,8 @@ static void look_at_script(struct ng_doctor *doctor, const char *path, char *hea
 /* The first of these words that is a program. */
 static const char *find_started(char *const *arguments)
 {
-    char path[PATH_MAX];
-    struct stat status;
-
     for (; *arguments; arguments++)
-        if ((*arguments)[0] != '-' && ng_search_path(*arguments, path) == 0 &&
-            access(path, X_OK) == 0 && stat(path, &status) == 0 && S_ISREG(status.st_mode))
+        if ((*arguments)[0] != '-' && ng_search_program(*arguments))
             return *arguments;
     return NULL;
 }

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/util/macros.h"
@@ -47,15 +46,6 @@ static bool has(const char *list, const char *word, size_t length)
     return false;
 }
 
-static bool is_program(const char *word)
-{
-    char path[PATH_MAX];
-    struct stat status;
-
-    return ng_search_path(word, path) == 0 && access(path, X_OK) == 0 && stat(path, &status) == 0 &&
-           S_ISREG(status.st_mode);
-}
-
 /*
  * The word that is the program. A program's name directly after an option may be that option's
  * argument (`srun -J test ./train`): it is the second-to-last choice. The last choice is a word
@@ -82,9 +72,9 @@ static int find_program(char *const *argv, const struct launcher *row)
         behind_option = false;
         if (strchr(word, '=') || (!may && operands-- > 0))
             continue;
-        if (is_program(word) && !may)
+        if (ng_search_program(word) && !may)
             return i;
-        if (is_program(word) && !doubtful)
+        if (ng_search_program(word) && !doubtful)
             doubtful = i;
         if (!any_option && !missing && (word[0] < '0' || word[0] > '9'))
             missing = i;
@@ -127,7 +117,7 @@ static bool is_passed_by_name(char *const *argv)
 static bool is_given(char *const *argv, int end, const char *names)
 {
     /* A program that does not exist may be another kind of word. */
-    if (end > 0 && !is_program(argv[end]))
+    if (end > 0 && !ng_search_program(argv[end]))
         end = 0;
     for (int i = 1; names && argv[i] && (end == 0 || i < end); i++) {
         if (has(names, argv[i], strlen(argv[i])))

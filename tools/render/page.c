@@ -137,10 +137,7 @@ static void put_verdict(struct writer *writer)
     ng_json_string(json, "text", ng_verdict_kind_text(verdict->kind));
     ng_json_string(json, "line", line);
     ng_json_string(json, "confidence", ng_confidence_name(verdict->confidence));
-    if (verdict->group_id)
-        ng_json_hex(json, "group", verdict->group_id);
-    else
-        ng_json_null(json, "group");
+    ng_json_id(json, "group", verdict->group_id);
     ng_json_string(json, "group_name", verdict->group_name);
     ng_json_int(json, "nranks", verdict->group_nranks);
     ng_json_string(json, "op", operation ? ng_op_name(verdict->op) : NULL);

@@ -20,9 +20,6 @@
 #include "tools/ingest/memory_sums.h"
 #include "tools/render/group_list.h"
 
-/* A group's size is a value from a process, so it is bounded. */
-#define MISSING_MAX 65536
-
 struct writer {
     const struct ng_table *table;
     struct ng_json json;
@@ -165,15 +162,14 @@ static void put_process(struct writer *writer, uint32_t index)
     put_text(json, "program", process->program);
     ng_json_id(json, "uid", process->uid);
     ng_json_string(json, "life", ng_dump_life_name(process->life));
-    if (process->life == NG_LIFE_EXITED && process->exit_status >= 0)
-        ng_json_int(json, "exit_status", process->exit_status);
-    else
-        ng_json_null(json, "exit_status");
-    if (process->life == NG_LIFE_DEAD && process->exit_status > NG_EXIT_STATUS_SIGNAL &&
-        process->exit_status < NG_EXIT_STATUS_SILENT)
-        ng_json_int(json, "signal", process->exit_status - NG_EXIT_STATUS_SIGNAL);
-    else
-        ng_json_null(json, "signal");
+    ng_group_list_put_known(json, "exit_status",
+                            process->life == NG_LIFE_EXITED && process->exit_status >= 0,
+                            process->exit_status);
+    ng_group_list_put_known(json, "signal",
+                            process->life == NG_LIFE_DEAD &&
+                                process->exit_status > NG_EXIT_STATUS_SIGNAL &&
+                                process->exit_status < NG_EXIT_STATUS_SILENT,
+                            process->exit_status - NG_EXIT_STATUS_SIGNAL);
     put_ms(json, "life_age_ms", process->life_age_ns);
     put_devices(writer, index);
     put_memory(writer, index);
@@ -290,29 +286,6 @@ static void put_member(struct writer *writer, uint32_t index)
     ng_json_close_object(json);
 }
 
-/* Properties of the group, from the first member that knows each. */
-static void put_making(struct ng_json *json, const struct ng_view_member *members, uint32_t count)
-{
-    uint32_t created_by = NG_OP_NONE;
-    int color = -1;
-    int64_t age_ns = 0;
-    bool ended = count > 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        created_by = created_by ? created_by : members[i].created_by;
-        color = color >= 0 ? color : members[i].color;
-        age_ns = members[i].created_age_ns > age_ns ? members[i].created_age_ns : age_ns;
-        ended &= ng_group_state_is_over(members[i].state);
-    }
-    if (created_by == NG_OP_CommSplit && color >= 0)
-        ng_json_int(json, "color", color);
-    else
-        ng_json_null(json, "color");
-    ng_json_string(json, "created_by", created_by ? ng_op_name(created_by) : NULL);
-    put_ms(json, "created_age_ms", age_ns);
-    ng_json_bool(json, "ended", ended);
-}
-
 static void put_straggler(struct writer *writer, uint32_t group)
 {
     const struct ng_table *table = writer->table;
@@ -346,7 +319,8 @@ static void put_group(struct writer *writer, uint32_t index)
     const struct ng_view_group *group = &view->groups[index];
     struct ng_json *json = &writer->json;
     struct ng_view_registration registration;
-    uint32_t count, at = 0, same = ng_view_same_members(view, index);
+    struct ng_group_making making = ng_group_list_making(view, index);
+    uint32_t count, same = ng_view_same_members(view, index);
     const struct ng_view_member *members = ng_view_members(view, index, &count);
 
     ng_json_open_object(json, NULL, NG_JSON_LINES);
@@ -355,21 +329,14 @@ static void put_group(struct writer *writer, uint32_t index)
     ng_json_id(json, "parent", group->parent_id);
     ng_json_int(json, "size", group->nranks);
     ng_json_int(json, "nccl_version", group->nccl_version);
-    put_making(json, members, count);
+    ng_group_list_put_known(json, "color", making.color >= 0, making.color);
+    ng_json_string(json, "created_by", making.created_by ? ng_op_name(making.created_by) : NULL);
+    put_ms(json, "created_age_ms", making.age_ns);
+    ng_json_bool(json, "ended", making.ended);
     ng_json_count(json, "front", writer->table->front[index]);
     ng_json_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
     ng_group_list_put_group_bounds(json, view, index);
-    ng_json_open_array(json, "missing", NG_JSON_COMPACT);
-    int end = group->nranks;
-    for (int next = 0, told = 0; next < end && told < MISSING_MAX;) {
-        if (at < count && members[at].group_rank <= next) {
-            next += members[at++].group_rank == next;
-        } else {
-            ng_json_int(json, NULL, next++);
-            told++;
-        }
-    }
-    ng_json_close_array(json);
+    ng_group_list_put_missing(json, view, index);
     put_straggler(writer, index);
     ng_memory_sums_group(view, index, &registration);
     put_registration(json, &registration);
