@@ -4,7 +4,6 @@
  * Each posts its command on the board, where every rank's guard finds it. After an abort, the
  * program's NCCL calls return errors; handling them is up to the program.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "core/config/config.h"
 #include "core/config/settable.h"
 #include "core/nccl/board.h"
+#include "core/util/macros.h"
 #include "core/view/view.h"
 #include "store/board/board_client.h"
 #include "tools/base/command.h"
@@ -118,36 +118,20 @@ static const struct order set_order = {
     .left = "nothing is left to set",
 };
 
-static uint32_t count_living(const struct ng_view *view)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        enum ng_life life = view->processes[i].life;
-        count += life == NG_LIFE_RUNNING || life == NG_LIFE_STOPPED || life == NG_LIFE_UNKNOWN;
-    }
-    return count;
-}
-
 /* The target of the command, from the job's current state. 0, or an exit status after reporting the
  * error. */
 static int aim(const struct order *order, struct ng_job *job, const char *group,
                uint64_t *ret_group_id)
 {
     const char *command = order->usage.command;
-    int64_t until = ng_clock_mono_ns() + NG_JOBS_WAIT_NS;
     struct ng_view view;
 
     ng_view_init(&view);
-    int count = ng_board_client_view(&job->observed, until, &view, job->why, sizeof(job->why)),
-        status = 0;
-    if (count < 0 && count != -ENOENT)
-        status = ng_jobs_failed(command, job, count);
-    else if (count <= 0)
-        status = ng_jobs_none(command, job);
-    else if (count_living(&view) == 0)
+    int status = ng_jobs_view_or_tell(command, job, &view);
+    if (status == 0 &&
+        !NG_ANY(process, view.processes, view.process_count, ng_set_may_answer(process)))
         status = ng_usage_error(command, order->left, "no process of job %s is alive", job->name);
-    else if (group)
+    else if (status == 0 && group)
         status = ng_group_choice_find(command, &view, group, true, ret_group_id);
     ng_view_fini(&view);
     return status;

@@ -247,18 +247,13 @@ static bool is_here(const struct dumping *dumping, uint32_t process)
     return !dumping->here || dumping->here[process];
 }
 
-static bool is_local(const struct ng_job *job)
-{
-    return strncmp(job->observed.url, "local:", 6) == 0;
-}
-
 /* Processes whose ranks share a store also read the board of their own host, where the folder's
  * name is valid. */
 static struct ng_observed_job local_board(const struct ng_job *job)
 {
     struct ng_observed_job local = job->observed;
 
-    if (!is_local(job))
+    if (!ng_jobs_is_local(job))
         local.url = "local:";
     return local;
 }
@@ -270,7 +265,7 @@ static int find_those_here(struct dumping *dumping)
     char why[NG_BOARD_CLIENT_WHY_BYTES];
     struct ng_view view;
 
-    if (is_local(&dumping->job))
+    if (ng_jobs_is_local(&dumping->job))
         return 0;
     dumping->here = calloc(dumping->view.process_count, sizeof(*dumping->here));
     if (!dumping->here)
@@ -439,15 +434,9 @@ static int dump(struct dumping *dumping, bool with_stacks)
     struct stacks stacks = {0};
     uint64_t group_id = 0;
 
-    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
-                                     &dumping->view, job->why, sizeof(job->why));
-    if (count < 0 && count != -ENOENT)
-        return ng_jobs_failed(COMMAND, job, count);
-    if (count <= 0)
-        return ng_jobs_none(COMMAND, job);
-    int status = dumping->group ? ng_group_choice_find(COMMAND, &dumping->view, dumping->group,
-                                                       false, &group_id)
-                                : 0;
+    int status = ng_jobs_view_or_tell(COMMAND, job, &dumping->view);
+    if (status == 0 && dumping->group)
+        status = ng_group_choice_find(COMMAND, &dumping->view, dumping->group, false, &group_id);
     if (status == 0)
         status = choose_processes(dumping, group_id);
     if (status != 0)

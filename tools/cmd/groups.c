@@ -4,13 +4,11 @@
  * Reads the board from outside, invisibly to the job. Must never wait for a store for longer than
  * it says.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/view/view.h"
-#include "store/board/board_client.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
 #include "tools/jobs/jobs.h"
@@ -45,15 +43,8 @@ static int list(struct ng_job *job, bool json)
     struct ng_view view;
 
     ng_view_init(&view);
-    job->why[0] = '\0';
-    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &view,
-                                     job->why, sizeof(job->why)),
-        status = NG_EXIT_OK;
-    if (count < 0 && count != -ENOENT) {
-        status = ng_jobs_failed(COMMAND, job, count);
-    } else if (count <= 0) {
-        status = ng_jobs_none(COMMAND, job);
-    } else {
+    int status = ng_jobs_view_or_tell(COMMAND, job, &view);
+    if (status == 0) {
         int error = json ? ng_group_list_write_json(&view, job->name, STDOUT_FILENO)
                          : ng_group_list_print(&view, job->name, stdout);
         if (error) {

@@ -249,13 +249,11 @@ int ng_top_look_take(struct ng_job *job, int64_t asked_ns, struct ng_top_look *r
 
     look->made = false;
     ng_view_init(&look->view);
-    job->why[0] = '\0';
-    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
-                                     &look->view, job->why, sizeof(job->why));
+    int count = ng_jobs_view(job, &look->view);
     look->time_unix_ns = ng_clock_unix_ns();
     if (count <= 0) {
         ng_view_fini(&look->view);
-        return count == -ENOENT ? 0 : count;
+        return count;
     }
     if (!look->view.job[0])
         snprintf(look->view.job, sizeof(look->view.job), "%s", job->name);
@@ -291,7 +289,6 @@ static void show(struct browsing *browsing)
 static int look(struct browsing *browsing)
 {
     struct ng_job *job = browsing->job;
-    bool local = strncmp(job->observed.url, "local:", 6) == 0;
     int count = ng_top_look_take(job, browsing->asked_ns, browsing->next);
     int64_t now_ns = ng_clock_mono_ns();
 
@@ -300,7 +297,7 @@ static int look(struct browsing *browsing)
     if (count != 0)
         browsing->seen_ns = now_ns;
     if (count == 0) {
-        browsing->over = local || now_ns - browsing->seen_ns > NG_TOP_EMPTY_NS;
+        browsing->over = ng_jobs_is_local(job) || now_ns - browsing->seen_ns > NG_TOP_EMPTY_NS;
         snprintf(browsing->trouble, sizeof(browsing->trouble),
                  "stale: the store no longer has data for this job");
         return count;

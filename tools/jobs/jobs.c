@@ -371,7 +371,7 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, con
                    struct ng_job *ret_job)
 {
     int status = ng_jobs_choose_all_runs(command, name, store, ret_job);
-    bool local = status == 0 && strncmp(ret_job->observed.url, "local:", 6) == 0;
+    bool local = status == 0 && ng_jobs_is_local(ret_job);
 
     return status != 0 ? status : choose_run(command, run, local, ret_job);
 }
@@ -448,11 +448,10 @@ const char *ng_jobs_mend(int error)
 
 int ng_jobs_failed(const char *command, const struct ng_job *job, int error)
 {
-    bool local = strncmp(job->observed.url, "local:", 6) == 0;
-
     ng_usage_error(command,
-                   local ? "name a folder of black boxes that you may read: --store local:DIR"
-                         : ng_jobs_mend(error),
+                   ng_jobs_is_local(job)
+                       ? "name a folder of black boxes that you may read: --store local:DIR"
+                       : ng_jobs_mend(error),
                    "%s", job->why[0] ? job->why : strerror(-error));
     return NG_EXIT_FAILED;
 }
@@ -469,4 +468,26 @@ const struct ng_tls_ops *ng_tls_for(const char *url)
 #else
     return NULL;
 #endif
+}
+
+int ng_jobs_view(struct ng_job *job, struct ng_view *view)
+{
+    job->why[0] = '\0';
+    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, view,
+                                     job->why, sizeof(job->why));
+    return count == -ENOENT ? 0 : count;
+}
+
+int ng_jobs_view_or_tell(const char *command, struct ng_job *job, struct ng_view *view)
+{
+    int count = ng_jobs_view(job, view);
+
+    if (count == 0)
+        return ng_jobs_none(command, job);
+    return count < 0 ? ng_jobs_failed(command, job, count) : 0;
+}
+
+bool ng_jobs_is_local(const struct ng_job *job)
+{
+    return strncmp(job->observed.url, "local:", 6) == 0;
 }

@@ -416,6 +416,22 @@ void ng_group_list_put_missing(struct ng_json *json, const struct ng_view *view,
     ng_json_close_array(json);
 }
 
+void ng_group_list_put_straggler(struct ng_json *json, const struct ng_straggler *straggler,
+                                 int rank)
+{
+    char why[512];
+
+    ng_straggler_why(straggler, why, sizeof(why));
+    ng_json_int(json, "rank", rank);
+    ng_json_int(json, "group_rank", straggler->member->group_rank);
+    ng_json_uint(json, "last", straggler->last);
+    ng_json_uint(json, "samples", straggler->samples);
+    ng_json_int(json, "wait_ns", straggler->wait_ns);
+    ng_json_int(json, "total_wait_ns", straggler->total_wait_ns);
+    ng_json_string(json, "confidence", ng_confidence_name(straggler->confidence));
+    ng_json_string(json, "why", why);
+}
+
 static void put_set(struct ng_json *json, const struct ng_settable_values *set)
 {
     char word[32];

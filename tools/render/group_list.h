@@ -35,6 +35,7 @@
 #include <stdio.h>
 
 #include "core/util/json.h"
+#include "core/verdict/straggler.h"
 #include "core/view/view.h"
 
 #define NG_GROUP_LIST_SCHEMA "ncclguard.groups/1"
@@ -83,6 +84,10 @@ void ng_group_list_put_group_bounds(struct ng_json *json, const struct ng_view *
 
 /* "missing": the group ranks that were not seen. */
 void ng_group_list_put_missing(struct ng_json *json, const struct ng_view *view, uint32_t group);
+
+/* The members of a JSON object that tell of a straggler, whose global rank this is. */
+void ng_group_list_put_straggler(struct ng_json *json, const struct ng_straggler *straggler,
+                                 int rank);
 
 /* Print the list for people. Names are made safe for a terminal. 0 or -ENOMEM. */
 int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file);

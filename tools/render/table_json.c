@@ -288,28 +288,20 @@ static void put_member(struct writer *writer, uint32_t index)
 
 static void put_straggler(struct writer *writer, uint32_t group)
 {
-    const struct ng_table *table = writer->table;
+    const struct ng_view *view = writer->table->view;
     struct ng_json *json = &writer->json;
     struct ng_arena arena = {0};
     struct ng_straggler straggler;
-    char why[512];
 
-    bool any = ng_straggler_find(table->view, group, &arena, &straggler);
+    bool any = ng_straggler_find(view, group, &arena, &straggler);
     ng_arena_reset(&arena);
     if (!any) {
         ng_json_null(json, "straggler");
         return;
     }
-    ng_straggler_why(&straggler, why, sizeof(why));
     ng_json_open_object(json, "straggler", NG_JSON_COMPACT);
-    ng_json_int(json, "rank", table->rows[straggler.member - table->view->members].rank);
-    ng_json_int(json, "group_rank", straggler.member->group_rank);
-    ng_json_uint(json, "last", straggler.last);
-    ng_json_uint(json, "samples", straggler.samples);
-    ng_json_int(json, "wait_ns", straggler.wait_ns);
-    ng_json_int(json, "total_wait_ns", straggler.total_wait_ns);
-    ng_json_string(json, "confidence", ng_confidence_name(straggler.confidence));
-    ng_json_string(json, "why", why);
+    ng_group_list_put_straggler(json, &straggler,
+                                writer->table->rows[straggler.member - view->members].rank);
     ng_json_close_object(json);
 }
 
