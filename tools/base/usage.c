@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/config/config.h"
+#include "core/util/clock.h"
 #include "core/util/macros.h"
 #include "store/kv/url.h"
 #include "tools/base/command.h"
@@ -37,6 +39,22 @@ int ng_usage_unexpected(const char *command, const char *mend, const char *word)
 
     ng_url_redact(word, shown, sizeof(shown));
     return ng_usage_error(command, mend, "unexpected argument %s", shown);
+}
+
+int ng_usage_duration(const char *command, const char *name, const char *text, int minimum_ms,
+                      int64_t *ret_ns)
+{
+    const struct ng_option duration = {
+        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
+    char why[256], least[32];
+
+    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
+        return ng_usage_error(command, why, "--%s %s is not valid", name, text);
+    if (text && *ret_ns < minimum_ms * NG_MS) {
+        snprintf(least, sizeof(least), "use %dms or more", minimum_ms);
+        return ng_usage_error(command, least, "--%s %s is too short", name, text);
+    }
+    return 0;
 }
 
 /* The edit distance of two words: letters to change, add or remove. */

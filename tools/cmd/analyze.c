@@ -20,7 +20,6 @@
 
 #include <jansson.h>
 
-#include "core/config/config.h"
 #include "core/report/report.h"
 #include "core/report/trace.h"
 #include "core/util/clock.h"
@@ -315,18 +314,6 @@ static bool write_files(const struct analysis *analysis, const char *const *valu
     return good;
 }
 
-/* 0, or an exit status after reporting the usage error. */
-static int parse_stalled(const char *text, int64_t *ret_ns)
-{
-    const struct ng_option duration = {
-        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
-    char why[256];
-
-    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
-        return ng_usage_error(COMMAND, why, "--stalled %s is not valid", text);
-    return 0;
-}
-
 /* Returns an exit status. */
 static int analyze(struct analysis *analysis, char **paths, int count, const char *const *values,
                    int64_t asked_ns)
@@ -441,7 +428,7 @@ int ng_command_analyze(int argc, char **argv)
         return ng_usage_error(COMMAND, "write `ncclguard analyze PATH…`", "no evidence was given");
     if (values[OPTION_SOURCES] && !values[OPTION_HTML])
         return ng_usage_error(COMMAND, "add --html FILE", "--sources is for the page of --html");
-    status = parse_stalled(values[OPTION_STALLED], &asked_ns);
+    status = ng_usage_duration(COMMAND, "stalled", values[OPTION_STALLED], 0, &asked_ns);
     if (status != 0)
         return status;
 

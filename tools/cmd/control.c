@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/config/config.h"
 #include "core/config/settable.h"
 #include "core/nccl/board.h"
 #include "core/util/macros.h"
@@ -183,25 +182,12 @@ static int give_order(const struct order *order, struct ng_job *job, const char 
     return order->kind == NG_COMMAND_SET ? ng_set_await(job, &given) : NG_EXIT_OK;
 }
 
-/* How long deadlines are suspended. 0, or an exit status after reporting the usage error. */
-static int parse_for(const struct order *order, const char *text, int64_t *ret_ns)
-{
-    static const struct ng_option duration = {
-        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
-    char why[256];
-
-    *ret_ns = order->rest_ns;
-    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
-        return ng_usage_error(order->usage.command, why, "--for %s is not valid", text);
-    return 0;
-}
-
 static int command(const struct order *order, int argc, char **argv)
 {
     const char *values[OPTIONS] = {NULL}, *name = order->usage.command;
     char mend[64];
     int operand, status;
-    struct ng_command given = {.kind = order->kind, .rank = -1};
+    struct ng_command given = {.kind = order->kind, .for_ns = order->rest_ns, .rank = -1};
 
     if (!ng_usage_parse(&order->usage, argc, argv, values, &operand, &status))
         return status;
@@ -215,7 +201,7 @@ static int command(const struct order *order, int argc, char **argv)
     if (values[GROUP] && !*values[GROUP])
         return ng_usage_error(name, "write --group GROUP, or leave it out for all groups",
                               "the group's name is empty");
-    status = parse_for(order, values[FOR], &given.for_ns);
+    status = ng_usage_duration(name, "for", values[FOR], 0, &given.for_ns);
     if (status == 0 && order->kind == NG_COMMAND_SET)
         status = ng_set_parse(argv + operand, argc - operand, &given);
     if (status != 0)

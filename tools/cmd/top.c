@@ -12,7 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/config/config.h"
 #include "core/report/report.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
@@ -105,22 +104,6 @@ static int watch(const char *const *values, struct ng_job *job, int64_t asked_ns
     return status;
 }
 
-/* 0, or an exit status after reporting the usage error. */
-static int parse_duration(const char *name, const char *text, int minimum_ms, int64_t *ret_ns)
-{
-    const struct ng_option duration = {
-        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
-    char why[256], least[32];
-
-    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
-        return ng_usage_error(COMMAND, why, "--%s %s is not valid", name, text);
-    if (text && *ret_ns < minimum_ms * NG_MS) {
-        snprintf(least, sizeof(least), "use %dms or more", minimum_ms);
-        return ng_usage_error(COMMAND, least, "--%s %s is too short", name, text);
-    }
-    return 0;
-}
-
 int ng_command_top(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
@@ -131,9 +114,9 @@ int ng_command_top(int argc, char **argv)
         return status;
     if (operand < argc)
         return ng_usage_unexpected(COMMAND, "write `ncclguard top --job JOB`", argv[operand]);
-    status = parse_duration("interval", values[OPTION_INTERVAL], 100, &interval_ns);
+    status = ng_usage_duration(COMMAND, "interval", values[OPTION_INTERVAL], 100, &interval_ns);
     if (status == 0)
-        status = parse_duration("stalled", values[OPTION_STALLED], 0, &asked_ns);
+        status = ng_usage_duration(COMMAND, "stalled", values[OPTION_STALLED], 0, &asked_ns);
     if (status != 0)
         return status;
     struct ng_job job;
