@@ -33,14 +33,6 @@ int ng_usage_error(const char *command, const char *mend, const char *mistake, .
     return NG_EXIT_USAGE;
 }
 
-int ng_usage_unexpected(const char *command, const char *mend, const char *word)
-{
-    char shown[256];
-
-    ng_url_redact(word, shown, sizeof(shown));
-    return ng_usage_error(command, mend, "unexpected argument %s", shown);
-}
-
 int ng_usage_duration(const char *command, const char *name, const char *text, int minimum_ms,
                       int64_t *ret_ns)
 {
@@ -220,5 +212,9 @@ bool ng_usage_parse(const struct ng_usage *usage, int argc, char **argv, const c
         ret_values[value - FIRST_VALUE] = secret ? take_secret(optarg) : optarg ? optarg : "";
     }
     *ret_operand = optind;
-    return true;
+    if (!usage->alone || optind == argc)
+        return true;
+    ng_url_redact(argv[optind], mend, sizeof(mend)); /* it may have a password */
+    *ret_status = ng_usage_error(usage->command, usage->alone, "unexpected argument %s", mend);
+    return false;
 }

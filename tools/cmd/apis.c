@@ -23,6 +23,7 @@ static const struct ng_usage usage = {
              "it is tracked (recorded in the black box) or only passed on, and why.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard apis`",
 };
 
 static int print_json(void)
@@ -53,8 +54,6 @@ int ng_command_apis(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected("apis", "write `ncclguard apis`", argv[operand]);
     if (values[OPTION_JSON])
         return print_json();
 

@@ -51,7 +51,7 @@ struct order {
 #define USAGE(name, form, count, text)                                                             \
     {                                                                                              \
         .command = name, .synopsis = form, .about = text "\n" EXIT_STATUS, .options = options,     \
-        .option_count = count                                                                      \
+        .option_count = count, .alone = "write `ncclguard " name " --job JOB`"                     \
     }
 
 static const struct order abort_order = {
@@ -185,15 +185,11 @@ static int give_order(const struct order *order, struct ng_job *job, const char 
 static int command(const struct order *order, int argc, char **argv)
 {
     const char *values[OPTIONS] = {NULL}, *name = order->usage.command;
-    char mend[64];
     int operand, status;
     struct ng_command given = {.kind = order->kind, .for_ns = order->rest_ns, .rank = -1};
 
     if (!ng_usage_parse(&order->usage, argc, argv, values, &operand, &status))
         return status;
-    snprintf(mend, sizeof(mend), "write `ncclguard %s --job JOB`", name);
-    if (operand < argc && order->kind != NG_COMMAND_SET)
-        return ng_usage_unexpected(name, mend, argv[operand]);
     /* Always explicit: a command to the wrong job cannot be undone. */
     if (!values[JOB])
         return ng_usage_error(name, "write --job JOB; `ncclguard top` shows it",

@@ -86,6 +86,7 @@ static const struct ng_usage usage = {
         "reached, 2 usage error, no such job or rank.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard dump --job JOB`",
 };
 
 struct dumping {
@@ -484,8 +485,6 @@ int ng_command_dump(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected(COMMAND, "write `ncclguard dump --job JOB`", argv[operand]);
     status = parse_rank(values[OPTION_RANK], &rank);
     if (status != 0)
         return status;

@@ -50,6 +50,7 @@ static const struct ng_usage usage = {
         "Exit status: 0, 1 it cannot listen there, 2 usage error or no such job.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard exporter --listen " LISTEN "`",
 };
 
 static int fail(const char *mend, const char *mistake)
@@ -297,9 +298,6 @@ int ng_command_exporter(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected(COMMAND, "write `ncclguard exporter --listen " LISTEN "`",
-                                   argv[operand]);
     struct ng_exporter *exporter = calloc(1, sizeof(*exporter));
     struct ng_job *job = calloc(1, sizeof(*job));
     if (!exporter || !job) {

@@ -36,6 +36,7 @@ static const struct ng_usage usage = {
         "Exit status: 0, 1 the store cannot be reached, 2 usage error or no such job.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard groups --job JOB`",
 };
 
 static int list(struct ng_job *job, bool json)
@@ -63,8 +64,6 @@ int ng_command_groups(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected(COMMAND, "write `ncclguard groups --job JOB`", argv[operand]);
     struct ng_job job;
     status =
         ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], values[OPTION_RUN], &job);

@@ -61,6 +61,7 @@ static const struct ng_usage usage = {
         "Exit status: 0, 1 the store cannot be reached, 2 usage error or no such job.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard top --job JOB`",
 };
 
 static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
@@ -112,8 +113,6 @@ int ng_command_top(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected(COMMAND, "write `ncclguard top --job JOB`", argv[operand]);
     status = ng_usage_duration(COMMAND, "interval", values[OPTION_INTERVAL], 100, &interval_ns);
     if (status == 0)
         status = ng_usage_duration(COMMAND, "stalled", values[OPTION_STALLED], 0, &asked_ns);
