@@ -335,10 +335,9 @@ static void order_here(const struct dumping *dumping, const struct ng_command *o
     } while (stacks->missing && ng_clock_mono_ns() < until);
 }
 
-static void order_stacks(struct dumping *dumping, struct stacks *ret_stacks)
+static void order_stacks(struct dumping *dumping, struct stacks *stacks)
 {
     struct ng_command order = {.kind = NG_COMMAND_DUMP, .rank = dumping->rank};
-    struct stacks *stacks = ret_stacks;
 
     int error = find_those_here(dumping);
     count_stacks(dumping, &(struct timespec){.tv_sec = INT64_MAX}, stacks);
@@ -481,39 +480,32 @@ static int parse_rank(const char *text, int *ret_rank)
 int ng_command_dump(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
-    int operand, status, rank = -1;
+    struct dumping dumping = {0};
+    int operand, status;
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    status = parse_rank(values[OPTION_RANK], &rank);
+    status = parse_rank(values[OPTION_RANK], &dumping.rank)
+                 ?: ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE],
+                                   values[OPTION_RUN], &dumping.job);
     if (status != 0)
         return status;
-    struct dumping *dumping = calloc(1, sizeof(*dumping));
-    if (dumping)
-        status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE],
-                                values[OPTION_RUN], &dumping->job);
-    char *folder = NULL;
-    if (dumping && status == 0) {
-        dumping->rank = rank;
-        dumping->group = values[OPTION_GROUP];
-        dumping->active = values[OPTION_ACTIVE];
-        dumping->no_frames = values[OPTION_FRAMES];
-        folder = choose_folder(values[OPTION_OUT], dumping->job.name);
-        if (is_reduced(dumping) && !(values[OPTION_OUT] && *values[OPTION_OUT]))
-            folder = choose_subfolder(folder);
-    }
-    if (status == 0 && folder) {
-        dumping->folder = folder;
-        ng_view_init(&dumping->view);
-        status = dump(dumping, !values[OPTION_STACKS]);
-        ng_view_fini(&dumping->view);
-        free(dumping->here);
-        free(dumping->wanted);
-    } else if (status == 0) {
+    dumping.group = values[OPTION_GROUP];
+    dumping.active = values[OPTION_ACTIVE];
+    dumping.no_frames = values[OPTION_FRAMES];
+    char *folder = choose_folder(values[OPTION_OUT], dumping.job.name);
+    if (is_reduced(&dumping) && !(values[OPTION_OUT] && *values[OPTION_OUT]))
+        folder = choose_subfolder(folder);
+    if (!folder) {
         fprintf(stderr, "ncclguard dump: out of memory\n");
-        status = NG_EXIT_FAILED;
+        return NG_EXIT_FAILED;
     }
+    dumping.folder = folder;
+    ng_view_init(&dumping.view);
+    status = dump(&dumping, !values[OPTION_STACKS]);
+    ng_view_fini(&dumping.view);
+    free(dumping.here);
+    free(dumping.wanted);
     free(folder);
-    free(dumping);
     return status;
 }
