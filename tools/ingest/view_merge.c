@@ -220,31 +220,20 @@ static int add_process(struct ng_view_merge *merge, const struct ng_view_process
     return 0;
 }
 
-/* The same process id on the same host, which another process may have had before: compare what
- * distinguishes those, if both have it. */
-static int find_by_pid(const struct ng_view *view, const struct ng_view_process *told)
+/* The process in `view` that this one is; NULL not found. Another process may have had its id on
+ * the same host before: compare what distinguishes those, if both have it. Dumps of PyTorch contain
+ * neither host nor process id, only the rank. */
+static const struct ng_view_process *find_process(const struct ng_view *view,
+                                                  const struct ng_view_process *told)
 {
-    for (uint32_t i = 0; told->pid > 0 && i < view->process_count; i++) {
-        const struct ng_view_process *process = &view->processes[i];
-        if (process->pid == told->pid &&
-            (!process->uid || !told->uid || process->uid == told->uid) &&
-            strcmp(process->host, told->host) == 0)
-            return (int)i;
-    }
-    return -1;
-}
-
-/* Index in `view` of the process in `told`; -1 not found. Dumps of PyTorch contain neither host nor
- * process id, only the rank. */
-static int find_process(const struct ng_view *view, const struct ng_view_process *told)
-{
-    int found = find_by_pid(view, told);
-
-    for (uint32_t i = 0; found < 0 && told->pid == 0 && told->rank >= 0 && i < view->process_count;
-         i++)
-        if (view->processes[i].rank == told->rank)
-            found = (int)i;
-    return found;
+    if (told->pid > 0)
+        return NG_FIND(process, view->processes, view->process_count,
+                       process->pid == told->pid &&
+                           (!process->uid || !told->uid || process->uid == told->uid) &&
+                           strcmp(process->host, told->host) == 0);
+    if (told->pid < 0 || told->rank < 0)
+        return NULL;
+    return NG_FIND(process, view->processes, view->process_count, process->rank == told->rank);
 }
 
 static int add_call_stacks(struct ng_view_merge *merge, const struct ng_view *told, uint32_t first)
@@ -311,14 +300,14 @@ int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, c
     uint32_t first = view->process_count;
     int error = 0;
 
-    for (uint32_t i = 0; i < told->process_count; i++) {
-        int same = find_process(view, &told->processes[i]);
-        if (same < 0)
+    NG_EACH (process, told->processes, told->process_count) {
+        const struct ng_view_process *same = find_process(view, process);
+        if (!same)
             continue;
-        if (!told->processes[i].pid && view->processes[same].pid)
+        if (!process->pid && same->pid)
             return -EALREADY;
-        snprintf(why, why_bytes, "%s tells of the same %s", view->processes[same].source,
-                 told->processes[i].pid ? "process" : "rank");
+        snprintf(why, why_bytes, "%s tells of the same %s", same->source,
+                 process->pid ? "process" : "rank");
         return -EEXIST;
     }
     for (uint32_t i = 0; !error && i < told->process_count; i++)
@@ -401,11 +390,7 @@ static bool has_record(const struct ng_view_member *member, uint64_t seq)
 
 static struct window within(const struct window *window, const struct ng_told *told)
 {
-    struct window part = *window;
-
-    part.from = part.from < told->from ? told->from : part.from;
-    part.to = part.to > told->to ? told->to : part.to;
-    return part;
+    return (struct window){NG_MAX(window->from, told->from), NG_MIN(window->to, told->to)};
 }
 
 /* The records of a member, with those of the windows inserted between the ones that it kept. */
