@@ -238,16 +238,6 @@ static void write_verdict(struct dumping *dumping)
 
 /* ---- Stacks ---- */
 
-static bool can_answer(const struct dumping *dumping, uint32_t process)
-{
-    return dumping->wanted[process] && dumping->view.processes[process].life == NG_LIFE_RUNNING;
-}
-
-static bool is_here(const struct dumping *dumping, uint32_t process)
-{
-    return !dumping->here || dumping->here[process];
-}
-
 /* Processes whose ranks share a store also read the board of their own host, where the folder's
  * name is valid. */
 static struct ng_observed_job local_board(const struct ng_job *job)
@@ -306,9 +296,10 @@ static void count_stacks(const struct dumping *dumping, const struct timespec *o
 {
     stacks->there = stacks->missing = stacks->elsewhere = 0;
     for (uint32_t i = 0; i < dumping->view.process_count; i++) {
-        if (!can_answer(dumping, i))
-            continue;
-        bool here = is_here(dumping, i), has = here && has_stacks(dumping, i, ordered);
+        if (!dumping->wanted[i] || dumping->view.processes[i].life != NG_LIFE_RUNNING)
+            continue; /* it cannot answer */
+        bool here = !dumping->here || dumping->here[i],
+             has = here && has_stacks(dumping, i, ordered);
         stacks->there += has;
         stacks->missing += here && !has;
         stacks->elsewhere += !here;

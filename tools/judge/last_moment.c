@@ -57,13 +57,6 @@ static bool may_be_first(const struct ng_view_process *process)
     return failed && !ng_told_to_end(process->exit_status);
 }
 
-/* Do all processes tell their moments by the monotonic clock, and not only by the wall clock, which
- * each took at a time of its own? */
-static bool have_one_clock(const struct ng_view *view)
-{
-    return !NG_ANY(process, view->processes, view->process_count, process->moment_mono_ns <= 0);
-}
-
 static int64_t moment_of(const struct ng_view_process *process, bool mono)
 {
     return mono ? process->moment_mono_ns : process->moment_unix_ns;
@@ -77,7 +70,10 @@ static int64_t moment_of(const struct ng_view_process *process, bool mono)
 static const struct ng_view_process *find_first(const struct ng_view *view)
 {
     const struct ng_view_process *first = NULL;
-    bool mono = have_one_clock(view);
+    /* Do all tell their moments by the monotonic clock, and not only by the wall clock, which each
+     * took at a time of its own? */
+    bool mono =
+        !NG_ANY(process, view->processes, view->process_count, process->moment_mono_ns <= 0);
 
     NG_EACH (process, view->processes, view->process_count) {
         if (!ng_life_has_ended_by_itself(process->life))
@@ -106,14 +102,6 @@ static bool is_stuck_in(const struct ng_view *view, const struct ng_incident *in
     return NG_ANY(call, view->calls, view->call_count,
                   call->group_id == incident->group_id && call->seq == incident->seq &&
                       call->op == (enum ng_op)incident->op);
-}
-
-/* The newest verdict on an operation in which the ranks still were according to their last
- * evidence. */
-static const struct ng_incident *find_told(const struct ng_view *view,
-                                           const struct ng_postmortem *postmortem)
-{
-    return NG_FIND(one, postmortem->told, postmortem->told_count, is_stuck_in(view, one));
 }
 
 /* Is it the process that a guard has named? By host and process id; if several are named, only
@@ -202,13 +190,6 @@ static void note_pending(struct ng_view *view, const struct ng_view_process *fir
     }
 }
 
-/* Has every process ended, and none by its guard? */
-static bool has_ended(const struct ng_view *view)
-{
-    return !NG_ANY(process, view->processes, view->process_count,
-                   !ng_life_has_ended_by_itself(process->life));
-}
-
 /*
  * A program that gives up may abort its communicators before it ends, so that nothing is pending
  * any more: what it was stuck in is as it was before that.
@@ -263,10 +244,13 @@ struct ng_last_moment ng_last_moment_restore(struct ng_view *view,
     int64_t last_unix_ns = last_sign_unix_ns(view);
     const struct ng_view_process *last = NULL;
 
-    moment.ended = has_ended(view);
+    /* Every process, and none by its guard. */
+    moment.ended = !NG_ANY(process, view->processes, view->process_count,
+                           !ng_life_has_ended_by_itself(process->life));
     if (moment.ended)
         undo_aborts(view);
-    moment.told = find_told(view, postmortem);
+    /* The newest on an operation in which the ranks still were according to their last evidence. */
+    moment.told = NG_FIND(one, postmortem->told, postmortem->told_count, is_stuck_in(view, one));
     moment.death_told = moment.told && moment.told->kind == NG_KIND_DEAD_RANK;
     moment.difference_told = moment.told && moment.told->kind == NG_KIND_MISMATCH;
     NG_EACH (process, view->processes, view->process_count)
