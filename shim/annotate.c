@@ -174,8 +174,7 @@ static int tell_time(void *comm, int64_t ms, int (*tell)(uint64_t group_id, int6
         return NCCLGUARD_ABSENT;
     if (ms < 0)
         return NCCLGUARD_INVALID;
-    int error = group_of(comm, &id);
-    return error ? error : tell(id, ns_of(ms));
+    return group_of(comm, &id) ?: tell(id, ns_of(ms));
 }
 
 EXPORT int ncclguard_timeout_set(void *comm, int64_t timeout_ms)
@@ -218,9 +217,7 @@ EXPORT int ncclguard_phase_begin(void *comm, const char *what)
 
     if (!is_present())
         return NCCLGUARD_ABSENT;
-    int error = group_of(comm, &id);
-    if (!error)
-        error = ng_deadline_rest_begin(id);
+    int error = group_of(comm, &id) ?: ng_deadline_rest_begin(id);
     if (error)
         return error;
     clean(what ? what : "", name, sizeof(name));
@@ -235,9 +232,7 @@ EXPORT int ncclguard_phase_end(void *comm)
 
     if (!is_present())
         return NCCLGUARD_ABSENT;
-    int error = group_of(comm, &id);
-    if (!error)
-        error = ng_deadline_rest_end(id);
+    int error = group_of(comm, &id) ?: ng_deadline_rest_end(id);
     if (!error)
         ng_log(NG_LOG_INFO, "the phase is over: deadlines run again");
     return error;
@@ -336,10 +331,8 @@ EXPORT int ncclguard_put(const char *key, const void *data, size_t bytes, int64_
     char on_board[NG_BOARD_KEY_MAX + 1];
     KEEP_ERRNO;
 
-    int error = begin_entry(key, data, bytes, timeout_ms, on_board);
-    if (error)
-        return error;
-    return told(ng_program_request_put(on_board, data, bytes, deadline_in(timeout_ms)));
+    return begin_entry(key, data, bytes, timeout_ms, on_board)
+               ?: told(ng_program_request_put(on_board, data, bytes, deadline_in(timeout_ms)));
 }
 
 EXPORT int ncclguard_get(const char *key, void *data, size_t room, size_t *ret_bytes,

@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+#include "core/util/macros.h"
+
 #define NG_SINCE(major, minor, patch)                                                              \
     ((minor) <= 8 ? (major)*1000 + (minor)*100 + (patch) : (major)*10000 + (minor)*100 + (patch))
 #define NG_SINCE_TEXT(major, minor, patch)                                                         \
@@ -24,4 +26,4 @@ const struct ng_api ng_api_table[] = {
 #undef NG_PASS
 };
 
-const unsigned ng_api_count = sizeof(ng_api_table) / sizeof(ng_api_table[0]);
+const unsigned ng_api_count = NG_COUNT(ng_api_table);

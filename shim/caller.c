@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "core/comm/comm.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "shim/state.h"
 
@@ -64,8 +65,7 @@ static const struct ng_instance *recall(const void *caller, bool *ret_counted, u
 {
     unsigned count = atomic_load_explicit(&caller_count, memory_order_acquire);
 
-    for (unsigned i = 0; i < count; i++) {
-        struct known *known = &callers[i];
+    NG_EACH (known, callers, count) {
         uint32_t turn = atomic_load_explicit(&known->turn, memory_order_acquire);
         uintptr_t start = atomic_load_explicit(&known->start, memory_order_relaxed);
         uintptr_t end = atomic_load_explicit(&known->end, memory_order_relaxed);
@@ -218,11 +218,8 @@ static const struct ng_instance *containing(const void *address)
 {
     unsigned count = atomic_load_explicit(&ng_instance_count, memory_order_acquire);
 
-    for (unsigned i = 0; i < count; i++)
-        if (!ng_instances[i].chained &&
-            (uintptr_t)address - ng_instances[i].start < ng_instances[i].size)
-            return &ng_instances[i];
-    return NULL;
+    return NG_FIND(one, ng_instances, count,
+                   !one->chained && (uintptr_t)address - one->start < one->size);
 }
 
 const struct ng_instance *ng_caller_choose(const void *owner, const void *caller)

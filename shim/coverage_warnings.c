@@ -14,6 +14,7 @@
 
 #include "core/nccl/api.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "shim/instance.h"
 
@@ -79,10 +80,7 @@ static bool is_wrapped(const char *name)
 {
     if (strncmp(name, "nccl", 4) != 0)
         return false;
-    for (unsigned i = 0; i < ng_api_count; i++)
-        if (strcmp(name + 4, ng_api_table[i].name) == 0)
-            return true;
-    return false;
+    return NG_ANY(one, ng_api_table, ng_api_count, strcmp(name + 4, one->name) == 0);
 }
 
 /* Whether a relocation table binds a name of NCCL's into `object`. */

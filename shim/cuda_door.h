@@ -16,6 +16,7 @@
 #include <stdbool.h>
 
 #include "shim/cuda_hooks.h"
+#include "shim/state.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -39,6 +40,14 @@ void *ng_cuda_door(const char *name, void *real, const void *caller);
  * dlerror.
  */
 bool ng_cuda_door_is_nccl(const void *address);
+
+/* The caller of a hook: NCCL, or the guard itself, through a CUDA runtime that it shares with the
+ * program? */
+static inline bool ng_cuda_door_is_own(const void *caller)
+{
+    return ng_shim_state.depth > 0 || ng_cuda_door_is_nccl(caller);
+}
+#define CALLER __builtin_return_address(0)
 
 /* Replacements for the driver's two forms of cuGetProcAddress (CUDA 11.3 and 12.0). */
 ng_cuda_function_cuGetProcAddress ng_cuda_get_proc_address;

@@ -19,12 +19,6 @@
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
 #include "shim/cuda_vmm.h"
-#include "shim/state.h"
-
-static bool is_own(const void *caller)
-{
-    return ng_shim_state.depth > 0 || ng_cuda_door_is_nccl(caller);
-}
 
 /*
  * The driver's other functions; NULL: not all of them exist. Several first callers each look them
@@ -66,18 +60,16 @@ static CUresult report(CUresult result, const void *caller, enum ng_segment_kind
 {
     int saved = errno;
 
-    if (result == CUDA_SUCCESS && pointer && *pointer && !is_own(caller)) {
+    if (result == CUDA_SUCCESS && pointer && *pointer && !ng_cuda_door_is_own(caller)) {
         ng_segments_allocated(kind, (uintptr_t)*pointer, bytes, ng_cuda_memory_device());
         errno = saved;
     }
     return result;
 }
 
-#define CALLER __builtin_return_address(0)
-
 static CUresult CUDAAPI hook_cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
-    if (!is_own(CALLER) && ng_cuda_vmm_alloc(pointer, bytes))
+    if (!ng_cuda_door_is_own(CALLER) && ng_cuda_vmm_alloc(pointer, bytes))
         return CUDA_SUCCESS;
     return report(ng_cuda_real_cuMemAlloc_v2()(pointer, bytes), CALLER, NG_SEGMENT_PLAIN, pointer,
                   bytes);
@@ -123,7 +115,7 @@ ALLOC_POOL_HOOK(cuMemAllocFromPoolAsync_ptsz)
 static CUresult CUDAAPI hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle,
                                                    unsigned int flags)
 {
-    if (ng_vmm_is_on() && !is_own(CALLER))
+    if (ng_vmm_is_on() && !ng_cuda_door_is_own(CALLER))
         ng_vmm_stop(0);
     CUresult result = ng_cuda_real_cuIpcOpenMemHandle_v2()(pointer, handle, flags);
 
@@ -136,7 +128,7 @@ static void check_freeing(CUdeviceptr pointer, const void *caller)
 {
     struct ng_segment segment;
 
-    if (ng_registration_check_on() && pointer && !is_own(caller) &&
+    if (ng_registration_check_on() && pointer && !ng_cuda_door_is_own(caller) &&
         ng_segment_map_find((void *)(uintptr_t)pointer, &segment))
         ng_registration_check_freeing(segment.base, segment.bytes, false, caller);
 }
@@ -173,8 +165,8 @@ static CUresult free_ordered(CUdeviceptr pointer, CUstream stream,
         struct ng_segment segment;                                                                 \
         int saved = errno;                                                                         \
         check_freeing(pointer, CALLER);                                                            \
-        bool known =                                                                               \
-            pointer && !is_own(CALLER) && ng_segments_freeing((uintptr_t)pointer, &segment);       \
+        bool known = pointer && !ng_cuda_door_is_own(CALLER) &&                                    \
+                     ng_segments_freeing((uintptr_t)pointer, &segment);                            \
         errno = saved;                                                                             \
         CUresult result = call;                                                                    \
         if (result != CUDA_SUCCESS && known)                                                       \
@@ -194,14 +186,14 @@ static CUresult CUDAAPI hook_cuMemAddressReserve(CUdeviceptr *pointer, size_t by
 {
     CUresult result = ng_cuda_real_cuMemAddressReserve()(pointer, bytes, alignment, address, flags);
 
-    if (result == CUDA_SUCCESS && !is_own(CALLER))
+    if (result == CUDA_SUCCESS && !ng_cuda_door_is_own(CALLER))
         ng_segments_reserved((uintptr_t)*pointer, bytes);
     return result;
 }
 
 static CUresult CUDAAPI hook_cuMemAddressFree(CUdeviceptr pointer, size_t bytes)
 {
-    if (!is_own(CALLER))
+    if (!ng_cuda_door_is_own(CALLER))
         ng_segments_unreserved((uintptr_t)pointer);
     return ng_cuda_real_cuMemAddressFree()(pointer, bytes);
 }
@@ -228,7 +220,7 @@ static CUresult CUDAAPI hook_cuMemMap(CUdeviceptr pointer, size_t bytes, size_t 
     CUresult result = ng_cuda_real_cuMemMap()(pointer, bytes, offset, handle, flags);
     int saved = errno;
 
-    if (result == CUDA_SUCCESS && !is_own(CALLER))
+    if (result == CUDA_SUCCESS && !ng_cuda_door_is_own(CALLER))
         report_mapping(pointer, bytes, handle);
     errno = saved;
     return result;
@@ -237,7 +229,7 @@ static CUresult CUDAAPI hook_cuMemMap(CUdeviceptr pointer, size_t bytes, size_t 
 /* The program keeps the addresses until it releases the reservation, so this is early enough. */
 static CUresult CUDAAPI hook_cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 {
-    bool own = is_own(CALLER);
+    bool own = ng_cuda_door_is_own(CALLER);
 
     if (!own && ng_registration_check_on())
         ng_registration_check_freeing((uintptr_t)pointer, bytes, true, CALLER);
@@ -286,7 +278,7 @@ static CUresult CUDAAPI hook_cuCtxDestroy_v2(CUcontext context)
     CUdevice device = -1;
     int saved = errno;
 
-    if (is_own(CALLER))
+    if (ng_cuda_door_is_own(CALLER))
         return ng_cuda_real_cuCtxDestroy_v2()(context);
     if (cuda && cuda->ctx_push(context) == CUDA_SUCCESS) {
         if (cuda->ctx_get_device(&device) != CUDA_SUCCESS)

@@ -9,13 +9,6 @@
 
 #include "core/device/poison.h"
 #include "shim/cuda_door.h"
-#include "shim/state.h"
-
-/* NCCL, or the guard itself, through a CUDA runtime that it shares with the program. */
-static bool is_own(const void *caller)
-{
-    return ng_shim_state.depth > 0 || ng_cuda_door_is_nccl(caller);
-}
 
 static CUresult settle(const struct ng_poison_before *before, CUresult result)
 {
@@ -27,7 +20,7 @@ static CUresult settle(const struct ng_poison_before *before, CUresult result)
 #define STREAM_HOOK(symbol, per_thread)                                                            \
     static CUresult CUDAAPI hook_##symbol(CUstream stream)                                         \
     {                                                                                              \
-        if (is_own(__builtin_return_address(0)))                                                   \
+        if (ng_cuda_door_is_own(CALLER))                                                           \
             return ng_cuda_real_##symbol()(stream);                                                \
         struct ng_poison_before before = ng_poison_stream(stream, per_thread);                     \
         return settle(&before, ng_cuda_real_##symbol()(stream));                                   \
@@ -40,7 +33,7 @@ STREAM_HOOK(cuStreamQuery_ptsz, true)
 #define EVENT_HOOK(symbol)                                                                         \
     static CUresult CUDAAPI hook_##symbol(CUevent event)                                           \
     {                                                                                              \
-        if (is_own(__builtin_return_address(0)))                                                   \
+        if (ng_cuda_door_is_own(CALLER))                                                           \
             return ng_cuda_real_##symbol()(event);                                                 \
         struct ng_poison_before before = ng_poison_event(event);                                   \
         return settle(&before, ng_cuda_real_##symbol()(event));                                    \
@@ -58,21 +51,21 @@ static CUresult CUDAAPI hook_cuCtxSynchronize(void)
 {
     CUresult result = ng_cuda_real_cuCtxSynchronize()();
 
-    return is_own(__builtin_return_address(0)) ? result : settle_context(NULL, result);
+    return ng_cuda_door_is_own(CALLER) ? result : settle_context(NULL, result);
 }
 
 static CUresult CUDAAPI hook_cuCtxSynchronize_v2(CUcontext context)
 {
     CUresult result = ng_cuda_real_cuCtxSynchronize_v2()(context);
 
-    return is_own(__builtin_return_address(0)) ? result : settle_context(context, result);
+    return ng_cuda_door_is_own(CALLER) ? result : settle_context(context, result);
 }
 
 #define RECORD_HOOK(symbol, per_thread)                                                            \
     static CUresult CUDAAPI hook_##symbol(CUevent event, CUstream stream)                          \
     {                                                                                              \
         CUresult result = ng_cuda_real_##symbol()(event, stream);                                  \
-        if (result == CUDA_SUCCESS && !is_own(__builtin_return_address(0)))                        \
+        if (result == CUDA_SUCCESS && !ng_cuda_door_is_own(CALLER))                                \
             ng_poison_recorded(event, stream, per_thread);                                         \
         return result;                                                                             \
     }
@@ -83,7 +76,7 @@ RECORD_HOOK(cuEventRecord_ptsz, true)
     static CUresult CUDAAPI hook_##symbol(CUevent event, CUstream stream, unsigned int flags)      \
     {                                                                                              \
         CUresult result = ng_cuda_real_##symbol()(event, stream, flags);                           \
-        if (result == CUDA_SUCCESS && !is_own(__builtin_return_address(0)))                        \
+        if (result == CUDA_SUCCESS && !ng_cuda_door_is_own(CALLER))                                \
             ng_poison_recorded(event, stream, per_thread);                                         \
         return result;                                                                             \
     }
@@ -94,7 +87,7 @@ RECORD_WITH_FLAGS_HOOK(cuEventRecordWithFlags_ptsz, true)
     static CUresult CUDAAPI hook_##symbol(CUstream stream, CUevent event, unsigned int flags)      \
     {                                                                                              \
         CUresult result = ng_cuda_real_##symbol()(stream, event, flags);                           \
-        if (result == CUDA_SUCCESS && !is_own(__builtin_return_address(0)))                        \
+        if (result == CUDA_SUCCESS && !ng_cuda_door_is_own(CALLER))                                \
             ng_poison_waits(stream, per_thread, event);                                            \
         return result;                                                                             \
     }

@@ -17,14 +17,6 @@
 #include "shim/cuda_door.h"
 #include "shim/cuda_hooks.h"
 #include "shim/dlsym.h"
-#include "shim/state.h"
-
-#define CALLER __builtin_return_address(0)
-
-static bool is_own(const void *caller)
-{
-    return ng_shim_state.depth > 0 || ng_cuda_door_is_nccl(caller);
-}
 
 static bool find(struct ng_vmm_driver *ret_driver)
 {
@@ -134,7 +126,7 @@ static CUresult CUDAAPI hook_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *
     struct ng_vmm_block block;
 
     CUresult result = ng_cuda_real_cuMemGetAddressRange_v2()(base, bytes, pointer);
-    if (result == CUDA_SUCCESS && !is_own(CALLER) && ng_vmm_find(pointer, &block)) {
+    if (result == CUDA_SUCCESS && !ng_cuda_door_is_own(CALLER) && ng_vmm_find(pointer, &block)) {
         if (base)
             *base = block.base;
         if (bytes)
@@ -147,7 +139,7 @@ static CUresult CUDAAPI hook_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdevicep
 {
     int saved = errno;
 
-    if (!is_own(CALLER))
+    if (!ng_cuda_door_is_own(CALLER))
         ng_vmm_stop(pointer);
     errno = saved;
     return ng_cuda_real_cuIpcGetMemHandle()(handle, pointer);

@@ -20,6 +20,7 @@
 #include "core/nccl/api.h"
 #include "core/runtime/unusual.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "shim/dlsym.h"
 #include "shim/shim.h"
@@ -120,10 +121,8 @@ static const struct ng_instance *find(const struct ng_object *object, bool chain
 {
     unsigned count = atomic_load_explicit(&ng_instance_count, memory_order_acquire);
 
-    for (unsigned i = 0; i < count; i++)
-        if (ng_instances[i].object.dynamic == object->dynamic && ng_instances[i].chained == chained)
-            return &ng_instances[i];
-    return NULL;
+    return NG_FIND(one, ng_instances, count,
+                   one->object.dynamic == object->dynamic && one->chained == chained);
 }
 
 /* The entry, or that of another thread that was first; NULL if the table is full. */

@@ -25,6 +25,7 @@
 #include "core/comm/python_frames.h"
 #include "core/unwind/python_lines.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "shim/dlsym.h"
 
@@ -101,7 +102,7 @@ static bool find(void)
 
     /* The first one shows whether there is Python at all. */
     python.get_version = NULL;
-    for (unsigned i = 0; all && i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+    for (unsigned i = 0; all && i < NG_COUNT(symbols); i++) {
         void *found = (void *)ng_real_dlsym(RTLD_DEFAULT, symbols[i].name);
         memcpy(symbols[i].place, &found, sizeof(found));
         all = found != NULL;
@@ -233,7 +234,7 @@ static const char *lay_out(struct ng_python_layout *layout)
         release == 0x30b ? lay_out_3_11(layout) : lay_out_3_12(layout);
         return NULL;
     }
-    for (unsigned i = 0; i < sizeof(told_of) / sizeof(told_of[0]); i++)
+    for (unsigned i = 0; i < NG_COUNT(told_of); i++)
         if (told_of[i].release == release)
             return lay_out_as_told(&told_of[i], layout);
     return "the layout of this release is not known";

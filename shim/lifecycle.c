@@ -29,6 +29,7 @@
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "shim/cuda_hooks.h"
 #include "shim/cuda_vmm.h"
@@ -50,7 +51,7 @@ static unsigned mistake_count;
 
 static void keep_mistake(void *context, char severity, const char *line)
 {
-    if (mistake_count == sizeof(mistakes) / sizeof(mistakes[0]))
+    if (mistake_count == NG_COUNT(mistakes))
         return;
     mistakes[mistake_count].severity = severity;
     strncpy(mistakes[mistake_count++].line, line, sizeof(mistakes[0].line) - 1);
@@ -165,7 +166,7 @@ static const struct ng_tls_ops *load_tls(void)
     if (here[0] != '/')
         return NULL;
     *strrchr(here, '/') = '\0';
-    for (size_t i = 0; !found && i < sizeof(places) / sizeof(places[0]); i++)
+    for (size_t i = 0; !found && i < NG_COUNT(places); i++)
         if (snprintf(path, sizeof(path), "%s/%s/libncclguard_tls.so", here, places[i]) <
             (int)sizeof(path))
             found = load_symbol(path, "ng_tls_openssl");
@@ -250,9 +251,7 @@ static int open_board(struct ng_guard *guard)
         set_path(guard->dir, url.path);
     else
         ng_paths_default_dir(guard->launch.job, guard->dir, sizeof(guard->dir));
-    int error = ng_paths_make(guard->dir);
-    if (!error)
-        error = ng_local_open(guard->dir, &guard->box, &guard->board);
+    int error = ng_paths_make(guard->dir) ?: ng_local_open(guard->dir, &guard->box, &guard->board);
     if (!error && url.kind != NG_URL_LOCAL)
         join_hosts(guard, store, &url);
     return error;

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "core/util/descriptor.h"
+#include "core/util/macros.h"
 #include "shim/dlsym.h"
 
 /* CPython's interface; every release has these. */
@@ -61,7 +62,7 @@ static bool find(void)
     };
     bool all = true;
 
-    for (unsigned i = 0; all && i < sizeof(functions) / sizeof(functions[0]); i++) {
+    for (unsigned i = 0; all && i < NG_COUNT(functions); i++) {
         *functions[i].place = (void *)ng_real_dlsym(RTLD_DEFAULT, functions[i].name);
         all = *functions[i].place != NULL;
     }

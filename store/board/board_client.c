@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "store/board/board_multihost.h"
 #include "store/board/local.h"
@@ -94,7 +95,7 @@ static int fetch_run(struct ng_kv *kv, uint64_t run, int64_t deadline_mono_ns,
     int error = ng_peer_progress_fetch(kv, deadline_mono_ns, arena, ret_blobs, &count);
     const uint64_t *runs = error ? NULL : ng_peer_progress_runs(*ret_blobs, count, arena);
     if (!runs)
-        return error ? error : -ENOMEM;
+        return error ?: -ENOMEM;
     for (uint32_t i = 0; i < count; i++)
         if (!run || runs[i] == run)
             (*ret_blobs)[kept++] = (*ret_blobs)[i];
@@ -150,7 +151,7 @@ int ng_board_client_runs(const struct ng_observed_job *job, int64_t deadline_mon
         found = add_to_runs(job, &blobs[i], runs[i], ret_runs, found, room);
     error = close_store(kv, error || runs ? error : -ENOMEM, why, why_bytes);
     ng_arena_reset(&arena);
-    return error ? error : (int)found;
+    return error ?: (int)found;
 }
 
 int ng_board_client_jobs(const struct ng_observed_job *job, int64_t deadline_mono_ns,
@@ -187,16 +188,15 @@ int ng_board_client_view(const struct ng_observed_job *job, int64_t deadline_mon
     }
     if (error)
         return error;
-    error = fetch_run(kv, job->run, deadline_mono_ns, &arena, &blobs, &count);
-    if (!error)
-        error = ng_peer_progress_add(blobs, count, newest_root(blobs, count), TTL_NS, view);
+    error = fetch_run(kv, job->run, deadline_mono_ns, &arena, &blobs, &count)
+                ?: ng_peer_progress_add(blobs, count, newest_root(blobs, count), TTL_NS, view);
     if (!error) {
         snprintf(view->job, sizeof(view->job), "%s", job->job);
         ng_view_seal(view);
     }
     ng_arena_reset(&arena);
     error = close_store(kv, error, why, why_bytes);
-    return error ? error : (int)view->process_count;
+    return error ?: (int)view->process_count;
 }
 
 /* How many processes of a run are alive, and those of others. It is the one of incarnation `root`,
@@ -217,7 +217,7 @@ static int count_living(struct ng_kv *kv, uint64_t root, uint64_t run, int64_t d
         living[run && runs[i] != run] += is_living(&blobs[i]);
     ng_arena_reset(&arena);
     if (error || !runs)
-        return error ? error : -ENOMEM;
+        return error ?: -ENOMEM;
     *ret_living = living[0];
     *ret_others = living[1];
     return 0;
@@ -252,9 +252,8 @@ static int leave_record(struct ng_kv *kv, struct ng_incident *record, int64_t de
         int length = snprintf(text, sizeof(text), "%" PRIu64, record->epoch);
         error = ng_kv_queue_set(kv, "i/last", text, (size_t)length, KEEP_MS);
         length = snprintf(text, sizeof(text), "incident %" PRIu64, record->epoch);
-        if (!error)
-            error = ng_kv_queue_publish(kv, "m", text, (size_t)length);
-        return error ? error : ng_kv_flush(kv, deadline_mono_ns, NULL);
+        error = error ?: ng_kv_queue_publish(kv, "m", text, (size_t)length);
+        return error ?: ng_kv_flush(kv, deadline_mono_ns, NULL);
     }
     return -EBUSY;
 }
@@ -270,10 +269,7 @@ static uint64_t address_of(const struct ng_peer_progress *blob, uint64_t *ret_la
 
 static bool is_among(const uint64_t *labels, uint32_t count, uint64_t label)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (labels[i] == label)
-            return true;
-    return false;
+    return NG_ANY(one, labels, count, *one == label);
 }
 
 /* Leave a command for a run while others are alive: its processes may know it by different words,
@@ -317,7 +313,7 @@ int ng_board_client_order(const struct ng_observed_job *job, const struct ng_com
         error = ng_local_leave(job->folder, job->run, &record, &living);
         if (error)
             snprintf(why, why_bytes, "%s: %s", job->folder, strerror(-error));
-        return error ? error : (int)living;
+        return error ?: (int)living;
     }
     if (error)
         return error;
@@ -328,7 +324,7 @@ int ng_board_client_order(const struct ng_observed_job *job, const struct ng_com
         error = others ? leave_for_run(kv, job->run, &record, deadline_mono_ns)
                        : leave_record(kv, &record, deadline_mono_ns);
     error = close_store(kv, error, why, why_bytes);
-    return error ? error : (int)living;
+    return error ?: (int)living;
 }
 
 /* ---- Verdicts ---- */
@@ -343,7 +339,7 @@ static int find_label(struct ng_kv *kv, const uint64_t *group_ids, uint32_t coun
 
     for (uint32_t i = 0; error == -ENOENT && i < count; i++)
         error = ng_incarnation_of_group(kv, group_ids[i], deadline_mono_ns, &label);
-    return error ? error : ng_incarnation_root(kv, label, deadline_mono_ns, ret_label);
+    return error ?: ng_incarnation_root(kv, label, deadline_mono_ns, ret_label);
 }
 
 static int read_verdict(struct ng_kv *kv, uint64_t epoch, uint64_t label, int64_t deadline_mono_ns,
@@ -363,7 +359,7 @@ static int read_verdict(struct ng_kv *kv, uint64_t epoch, uint64_t label, int64_
         return -ENOENT;
     error = ng_incarnation_root(kv, incident.label, deadline_mono_ns, &root);
     if (error || root != label)
-        return error ? error : -ENOENT;
+        return error ?: -ENOENT;
     *ret_incident = incident;
     return 0;
 }
@@ -489,10 +485,9 @@ static int report_end(struct ng_kv *kv, const struct ng_box *box, const struct m
     ng_view_init(&view);
     error = ng_view_add_box(&view, box, NG_LIFE_DEAD, now->mono_ns, box->name);
     if (!error && limits.label && ng_life_has_ended_by_itself(view.processes[0].life)) {
-        error = ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes);
-        if (!error)
-            error = ng_publisher_report_end(kv, limits.label, NG_LOAD(box->header->board_slot),
-                                            data, bytes, deadline_mono_ns);
+        error = ng_progress_encode(&view, 0, &limits, &view.arena, &data, &bytes)
+                    ?: ng_publisher_report_end(kv, limits.label, NG_LOAD(box->header->board_slot),
+                                               data, bytes, deadline_mono_ns);
     }
     ng_view_fini(&view);
     return error;
@@ -523,7 +518,7 @@ int ng_board_client_report_ends(const struct ng_observed_job *job, const char *c
         if (strncmp(box.header->job, job->job, sizeof(box.header->job)) == 0) {
             error = report_end(kv, &box, &now, deadline_mono_ns);
             told[i] = !error;
-            failed = error ? error : failed;
+            failed = error ?: failed;
         }
         ng_box_close(&box, NULL);
     }

@@ -251,35 +251,6 @@ static void shared_finish(struct ng_board *board, enum ng_incident_level level, 
     ask((struct shared *)board, NG_ASK_FINISH, &question, ASK_NS);
 }
 
-static int shared_view_host(struct ng_board *board, struct ng_view *view)
-{
-    struct shared *shared = (struct shared *)board;
-
-    return shared->host->ops->view_host(shared->host, view);
-}
-
-static void shared_each(struct ng_board *board,
-                        void (*visit)(void *context, const struct ng_box *box), void *context)
-{
-    struct shared *shared = (struct shared *)board;
-
-    shared->host->ops->each(shared->host, visit, context);
-}
-
-static int shared_signal(struct ng_board *board, const struct ng_box *box, int signal_number)
-{
-    struct shared *shared = (struct shared *)board;
-
-    return shared->host->ops->signal(shared->host, box, signal_number);
-}
-
-static uint32_t shared_given_up(struct ng_board *board, int64_t *ret_since_mono_ns)
-{
-    struct shared *shared = (struct shared *)board;
-
-    return shared->host->ops->given_up(shared->host, ret_since_mono_ns);
-}
-
 static int shared_view(struct ng_board *board, struct ng_view *view)
 {
     struct shared *shared = (struct shared *)board;
@@ -486,13 +457,6 @@ static int shared_read_verdict(struct ng_board *board, const struct ng_incident 
     return error;
 }
 
-static int shared_apart(struct ng_board *board, char ret_name[NG_BOARD_RUN_NAME_BYTES])
-{
-    struct shared *shared = (struct shared *)board;
-
-    return shared->host->ops->apart(shared->host, ret_name);
-}
-
 static int shared_grown(struct ng_board *board, uint64_t joined_id, uint64_t *ret_id)
 {
     struct shared *shared = (struct shared *)board;
@@ -513,20 +477,26 @@ static int shared_agree(struct ng_board *board, bool changed)
 
 /* ---- Entries ---- */
 
+/* Of the entry `key`, or of those with this prefix. */
+static int ask_entry(struct ng_board *board, enum ng_ask_kind kind, const char *key,
+                     struct ng_ask *question)
+{
+    question->key = ng_arena_strdup(&question->arena, key);
+    return question->key ? ask((struct shared *)board, kind, question, ASK_ENTRY_NS) : -ENOMEM;
+}
+
 static int shared_put(struct ng_board *board, const struct ng_board_entry *entry)
 {
     struct ng_ask question = {.keep_ns = entry->keep_ns, .data_bytes = entry->bytes};
-    char *key = ng_arena_strdup(&question.arena, entry->key);
     void *data = ng_arena_alloc(&question.arena, entry->bytes + 1);
     int error = -ENOMEM;
 
     question.words = ng_arena_strdup(&question.arena, entry->words ? entry->words : "");
-    if (key && data && question.words) {
+    if (data && question.words) {
         if (entry->bytes)
             memcpy(data, entry->data, entry->bytes);
-        question.key = key;
         question.data = data;
-        error = ask((struct shared *)board, NG_ASK_PUT, &question, ASK_ENTRY_NS);
+        error = ask_entry(board, NG_ASK_PUT, entry->key, &question);
     }
     ng_arena_reset(&question.arena);
     return silent(error);
@@ -536,9 +506,7 @@ static int shared_fetch(struct ng_board *board, const char *key, void *ret_data,
 {
     struct ng_ask question = {0};
 
-    question.key = ng_arena_strdup(&question.arena, key);
-    int error =
-        question.key ? ask((struct shared *)board, NG_ASK_FETCH, &question, ASK_ENTRY_NS) : -ENOMEM;
+    int error = ask_entry(board, NG_ASK_FETCH, key, &question);
     if ((!error || error == -EXDEV) && question.data_bytes <= NG_BOARD_VALUE_MAX) {
         if (question.data_bytes)
             memcpy(ret_data, question.data, question.data_bytes);
@@ -555,9 +523,7 @@ static int shared_have(struct ng_board *board, const char *prefix, uint32_t firs
 {
     struct ng_ask question = {.first = first, .count = count};
 
-    question.key = ng_arena_strdup(&question.arena, prefix);
-    int error =
-        question.key ? ask((struct shared *)board, NG_ASK_HAVE, &question, ASK_ENTRY_NS) : -ENOMEM;
+    int error = ask_entry(board, NG_ASK_HAVE, prefix, &question);
     if (!error)
         *ret_there = question.there;
     ng_arena_reset(&question.arena);
@@ -568,6 +534,24 @@ static void shared_forget(struct ng_board *board, const char *key)
 {
     (void)board; /* it expires with its time to live */
 }
+
+/* ---- What the host's board does alone ---- */
+
+#define PASSED_ON(result, name, parameters, ...)                                                   \
+    static result shared_##name parameters                                                         \
+    {                                                                                              \
+        struct ng_board *host = ((struct shared *)board)->host;                                    \
+        return host->ops->name(host, __VA_ARGS__);                                                 \
+    }
+PASSED_ON(int, view_host, (struct ng_board * board, struct ng_view *view), view)
+PASSED_ON(void, each,
+          (struct ng_board * board, void (*visit)(void *context, const struct ng_box *box),
+           void *context),
+          visit, context)
+PASSED_ON(int, signal, (struct ng_board * board, const struct ng_box *box, int number), box, number)
+PASSED_ON(uint32_t, given_up, (struct ng_board * board, int64_t *ret_since_mono_ns),
+          ret_since_mono_ns)
+PASSED_ON(int, apart, (struct ng_board * board, char ret_name[NG_BOARD_RUN_NAME_BYTES]), ret_name)
 
 /* ---- Shutdown ---- */
 

@@ -18,6 +18,7 @@
 
 #include "core/recorder/paths.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/view/grow_id.h"
 #include "store/board/local_parts.h"
 
@@ -127,8 +128,7 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
         happened |= NG_BOARD_INCIDENT;
     }
     ng_local_tell_runs(local);
-    for (uint32_t i = 0; i < local->peer_count; i++) {
-        struct ng_peer *peer = &local->peers[i];
+    NG_EACH (peer, local->peers, local->peer_count) {
         if (peer->counted || peer->self)
             continue;
         ng_local_refresh_peer(peer);
@@ -334,8 +334,7 @@ void ng_local_each(struct ng_board *board, ng_local_each_fn *each, void *context
 {
     struct ng_local *local = (struct ng_local *)board;
 
-    for (uint32_t i = 0; i < local->peer_count; i++) {
-        struct ng_peer *peer = &local->peers[i];
+    NG_EACH (peer, local->peers, local->peer_count) {
         struct ng_local_peer seen = {.box = &peer->box,
                                      .name = peer->name,
                                      .life = ng_local_life_of(peer),

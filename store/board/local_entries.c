@@ -24,6 +24,7 @@
 
 #include "core/config/launch.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/kv.h"
 
 #define ENTRY_MAGIC     UINT64_C(0x32544e454743434e) /* "NCCGENT2" */
@@ -89,10 +90,8 @@ static int read_entry(const char *path, struct entry_file *ret_file)
 /* The process that put an entry; NULL it is none of the folder. */
 static struct ng_peer *owner_of(const struct ng_local *local, const struct entry_file *file)
 {
-    for (uint32_t i = 0; i < local->peer_count; i++)
-        if (ng_box_uid(local->peers[i].box.header) == file->uid)
-            return &local->peers[i];
-    return NULL;
+    return NG_FIND(peer, local->peers, local->peer_count,
+                   ng_box_uid(peer->box.header) == file->uid);
 }
 
 /* When the owner left or died; 0 it has not. */

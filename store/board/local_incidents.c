@@ -21,6 +21,7 @@
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
+#include "core/util/macros.h"
 #include "store/board/local.h"
 #include "store/wire/command_record.h"
 #include "store/wire/incident_codec.h"
@@ -180,8 +181,7 @@ bool ng_local_claimant_alive(struct ng_board *board, const struct ng_incident *i
     uint64_t ticks;
     char state;
 
-    for (uint32_t i = 0; i < local->peer_count; i++) {
-        struct ng_peer *peer = &local->peers[i];
+    NG_EACH (peer, local->peers, local->peer_count) {
         if (peer->pid != incident->claimant_pid || peer->start_ticks != incident->claimant_ticks)
             continue;
         ng_local_refresh_peer(peer);
@@ -294,8 +294,7 @@ uint32_t ng_local_dumps_missing(struct ng_board *board, const struct ng_incident
     struct ng_local *local = (struct ng_local *)board;
     uint32_t missing = 0;
 
-    for (uint32_t i = 0; i < local->peer_count; i++) {
-        struct ng_peer *peer = &local->peers[i];
+    NG_EACH (peer, local->peers, local->peer_count) {
         if (peer->self || !ng_local_is_ours(local, peer))
             continue;
         if (ng_local_takes_part(peer) && ng_local_life_of(peer) == NG_LIFE_RUNNING &&
@@ -348,8 +347,7 @@ int ng_local_leave(const char *folder, uint64_t run, const struct ng_incident *r
     int error = ng_local_open_folder(folder, NULL, &peers);
     if (error)
         return error;
-    for (uint32_t i = 0; i < peers.count; i++) {
-        struct ng_peer *peer = &peers.list[i];
+    NG_EACH (peer, peers.list, peers.count) {
         if ((run && ng_local_run_id(&peers, peer->run) != run) || !ng_local_takes_part(peer))
             continue;
         of = run ? ng_box_uid(peer->box.header) : 0;

@@ -24,6 +24,7 @@
 #include "core/util/clock.h"
 #include "core/util/folder.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 
 #define FROZEN_NS    (5 * NG_S) /* a guard without a heartbeat for this long does not run */
 #define SILENT_NS    (2 * NG_S) /* after this long the process may have exec'ed */
@@ -269,10 +270,7 @@ bool ng_local_is_box_name(const char *name)
 
 static bool known(const struct ng_local *local, const char *name)
 {
-    for (uint32_t i = 0; i < local->peer_count; i++)
-        if (strcmp(local->peers[i].name, name) == 0)
-            return true;
-    return false;
+    return NG_ANY(peer, local->peers, local->peer_count, strcmp(peer->name, name) == 0);
 }
 
 static bool ended_long_ago(const struct ng_peer *peer)

@@ -18,6 +18,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/util/macros.h"
+
 static bool is_known(const struct ng_box_group *group)
 {
     return atomic_load_explicit(&group->state, memory_order_acquire) != NG_GROUP_FREE &&
@@ -48,9 +50,8 @@ static bool share_a_group(const struct ng_box *one, const struct ng_box *other)
 
     for (uint32_t i = 0; i < used; i++) {
         uint64_t id = is_known(&one->groups[i]) ? NG_LOAD(one->groups[i].id) : 0;
-        for (uint32_t k = 0; id && k < others; k++)
-            if (NG_LOAD(other->groups[k].id) == id && is_known(&other->groups[k]))
-                return true;
+        if (id && NG_ANY(group, other->groups, others, NG_LOAD(group->id) == id && is_known(group)))
+            return true;
     }
     return false;
 }
@@ -126,10 +127,10 @@ static bool ranks_fit(const struct ng_peer *peers, uint32_t count, uint32_t one,
             continue;
         if (!number_of(&peers[i], &number, &of))
             return false;
-        for (uint32_t k = 0; k < count; k++)
-            if (peers[k].run == other && (!number_of(&peers[k], &others_number, &others_of) ||
-                                          number == others_number || of != others_of))
-                return false;
+        if (NG_ANY(peer, peers, count,
+                   peer->run == other && (!number_of(peer, &others_number, &others_of) ||
+                                          number == others_number || of != others_of)))
+            return false;
     }
     return true;
 }
@@ -145,10 +146,7 @@ static bool fit(const struct ng_peer *peers, uint32_t count, uint32_t one, uint3
 
 static bool lives(const struct ng_peer *peers, uint32_t count, uint32_t run)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (peers[i].run == run && !peers[i].gone)
-            return true;
-    return false;
+    return NG_ANY(peer, peers, count, peer->run == run && !peer->gone);
 }
 
 /* Do all live runs without a launcher's id fit each other? If not, several are active, and which
@@ -166,10 +164,7 @@ static bool has_number(const struct ng_peer *peers, uint32_t count, uint32_t run
 {
     int number, of;
 
-    for (uint32_t i = 0; i < count; i++)
-        if (peers[i].run == run && !number_of(&peers[i], &number, &of))
-            return false;
-    return true;
+    return !NG_ANY(peer, peers, count, peer->run == run && !number_of(peer, &number, &of));
 }
 
 /* Is `run` one of the live runs that may be the same as `one` or `other`? */

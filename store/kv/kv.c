@@ -124,26 +124,22 @@ static int check(struct ng_kv *kv, const char *key, size_t bytes, int64_t ttl_ms
 static int ready(struct ng_kv *kv, const char *key, size_t bytes, int64_t ttl_ms,
                  int64_t deadline_mono_ns)
 {
-    int error = check(kv, key, bytes, ttl_ms);
-
-    return error ? error : reach(kv, deadline_mono_ns);
+    return check(kv, key, bytes, ttl_ms) ?: reach(kv, deadline_mono_ns);
 }
 
 int ng_kv_set(struct ng_kv *kv, const char *key, const void *data, size_t bytes, int64_t ttl_ms,
               int64_t deadline_mono_ns)
 {
     const struct ng_kv_bytes value = {data, bytes};
-    int error = ready(kv, key, bytes, ttl_ms, deadline_mono_ns);
-
-    return error ? error : kv->ops->set(kv, key, &value, ttl_ms, deadline_mono_ns);
+    return ready(kv, key, bytes, ttl_ms, deadline_mono_ns)
+               ?: kv->ops->set(kv, key, &value, ttl_ms, deadline_mono_ns);
 }
 
 int ng_kv_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
               struct ng_kv_bytes *ret_value)
 {
-    int error = ready(kv, key, 0, 0, deadline_mono_ns);
-
-    return error ? error : kv->ops->get(kv, key, deadline_mono_ns, ret_value);
+    return ready(kv, key, 0, 0, deadline_mono_ns)
+               ?: kv->ops->get(kv, key, deadline_mono_ns, ret_value);
 }
 
 void ng_kv_text(const struct ng_kv_bytes *value, char *ret_text, size_t bytes)
@@ -171,18 +167,16 @@ int ng_kv_get_many(struct ng_kv *kv, const char *const *keys, size_t count,
 int ng_kv_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t ttl_ms,
               int64_t deadline_mono_ns, int64_t *ret_value)
 {
-    int error = ready(kv, key, 0, ttl_ms, deadline_mono_ns);
-
-    return error ? error : kv->ops->add(kv, key, delta, ttl_ms, deadline_mono_ns, ret_value);
+    return ready(kv, key, 0, ttl_ms, deadline_mono_ns)
+               ?: kv->ops->add(kv, key, delta, ttl_ms, deadline_mono_ns, ret_value);
 }
 
 int ng_kv_put_if_absent(struct ng_kv *kv, const char *key, const void *data, size_t bytes,
                         int64_t ttl_ms, int64_t deadline_mono_ns)
 {
     const struct ng_kv_bytes value = {data, bytes};
-    int error = ready(kv, key, bytes, ttl_ms, deadline_mono_ns);
-
-    return error ? error : kv->ops->put_if_absent(kv, key, &value, ttl_ms, deadline_mono_ns);
+    return ready(kv, key, bytes, ttl_ms, deadline_mono_ns)
+               ?: kv->ops->put_if_absent(kv, key, &value, ttl_ms, deadline_mono_ns);
 }
 
 int ng_kv_compare_and_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *expected,
@@ -193,32 +187,28 @@ int ng_kv_compare_and_set(struct ng_kv *kv, const char *key, const struct ng_kv_
     struct ng_kv_bytes current;
     int error = ready(kv, key, bytes, ttl_ms, deadline_mono_ns);
 
-    return error ? error
-                 : kv->ops->compare_and_set(kv, key, expected, &value, ttl_ms, deadline_mono_ns,
-                                            ret_current ? ret_current : &current);
+    return error
+               ?: kv->ops->compare_and_set(kv, key, expected, &value, ttl_ms, deadline_mono_ns,
+                                           ret_current ? ret_current : &current);
 }
 
 int ng_kv_remove(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns)
 {
-    int error = ready(kv, key, 0, 0, deadline_mono_ns);
-
-    return error ? error : kv->ops->remove(kv, key, deadline_mono_ns);
+    return ready(kv, key, 0, 0, deadline_mono_ns) ?: kv->ops->remove(kv, key, deadline_mono_ns);
 }
 
 int ng_kv_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t deadline_mono_ns)
 {
-    int error = ready(kv, key, 0, ttl_ms, deadline_mono_ns);
-
-    return error ? error : kv->ops->expire(kv, key, ttl_ms, deadline_mono_ns);
+    return ready(kv, key, 0, ttl_ms, deadline_mono_ns)
+               ?: kv->ops->expire(kv, key, ttl_ms, deadline_mono_ns);
 }
 
 int ng_kv_publish(struct ng_kv *kv, const char *channel, const void *data, size_t bytes,
                   int64_t deadline_mono_ns)
 {
     const struct ng_kv_bytes value = {data, bytes};
-    int error = ready(kv, channel, bytes, 0, deadline_mono_ns);
-
-    return error ? error : kv->ops->publish(kv, channel, &value, deadline_mono_ns);
+    return ready(kv, channel, bytes, 0, deadline_mono_ns)
+               ?: kv->ops->publish(kv, channel, &value, deadline_mono_ns);
 }
 
 int ng_kv_queue_set(struct ng_kv *kv, const char *key, const void *data, size_t bytes,
@@ -230,7 +220,7 @@ int ng_kv_queue_set(struct ng_kv *kv, const char *key, const void *data, size_t 
     /* It would be rejected: the flush reports that. */
     if (!error && atomic_load(&ng_store_fault.dropped))
         return 0;
-    return error ? error : kv->ops->queue_set(kv, key, &value, ttl_ms);
+    return error ?: kv->ops->queue_set(kv, key, &value, ttl_ms);
 }
 
 int ng_kv_queue_publish(struct ng_kv *kv, const char *channel, const void *data, size_t bytes)
@@ -241,7 +231,7 @@ int ng_kv_queue_publish(struct ng_kv *kv, const char *channel, const void *data,
     /* It would be rejected: the flush reports that. */
     if (!error && atomic_load(&ng_store_fault.dropped))
         return 0;
-    return error ? error : kv->ops->queue_publish(kv, channel, &value);
+    return error ?: kv->ops->queue_publish(kv, channel, &value);
 }
 
 int ng_kv_flush(struct ng_kv *kv, int64_t deadline_mono_ns, size_t *ret_failed)
@@ -260,9 +250,8 @@ int ng_kv_flush(struct ng_kv *kv, int64_t deadline_mono_ns, size_t *ret_failed)
 
 int ng_kv_subscribe(struct ng_kv *kv, const char *channel, int64_t deadline_mono_ns)
 {
-    int error = ready(kv, channel, 0, 0, deadline_mono_ns);
-
-    return error ? error : kv->ops->subscribe(kv, channel, deadline_mono_ns);
+    return ready(kv, channel, 0, 0, deadline_mono_ns)
+               ?: kv->ops->subscribe(kv, channel, deadline_mono_ns);
 }
 
 int ng_kv_message_fd(struct ng_kv *kv)
@@ -273,6 +262,5 @@ int ng_kv_message_fd(struct ng_kv *kv)
 int ng_kv_next_message(struct ng_kv *kv, int64_t deadline_mono_ns,
                        struct ng_kv_message *ret_message)
 {
-    int error = reach(kv, deadline_mono_ns);
-    return error ? error : kv->ops->next_message(kv, deadline_mono_ns, ret_message);
+    return reach(kv, deadline_mono_ns) ?: kv->ops->next_message(kv, deadline_mono_ns, ret_message);
 }

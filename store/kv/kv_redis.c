@@ -30,6 +30,21 @@ static void put_set(struct ng_redis *redis, struct ng_redis_batch *batch, const 
         ng_redis_put_word(batch, "NX");
 }
 
+/* Run the commands; the first reply must be of this type. */
+static int run_for(struct ng_redis *redis, unsigned flags, int type, int64_t deadline_mono_ns)
+{
+    int error = ng_redis_run(redis, &redis->batch, flags, deadline_mono_ns);
+    if (error || ng_redis_reply(redis, 0)->type == type)
+        return error;
+    return ng_redis_fail_reply(redis, ng_redis_reply(redis, 0));
+}
+
+/* 0 if the server has done what it was told. */
+static int done(struct ng_redis *redis, const redisReply *reply)
+{
+    return ng_redis_is_text(reply) ? 0 : ng_redis_fail_reply(redis, reply);
+}
+
 static int redis_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
                      int64_t ttl_ms, int64_t deadline_mono_ns)
 {
@@ -37,12 +52,8 @@ static int redis_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes
     struct ng_redis_batch *batch = ng_redis_fresh(redis);
 
     put_set(redis, batch, key, value, ttl_ms, false);
-    int error = ng_redis_run(redis, batch, NG_REDIS_REPEATABLE, deadline_mono_ns);
-    if (error)
-        return error;
-    return ng_redis_is_text(ng_redis_reply(redis, 0))
-               ? 0
-               : ng_redis_fail_reply(redis, ng_redis_reply(redis, 0));
+    return ng_redis_run(redis, batch, NG_REDIS_REPEATABLE, deadline_mono_ns)
+               ?: done(redis, ng_redis_reply(redis, 0));
 }
 
 static int redis_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
@@ -103,13 +114,10 @@ static int redis_add(struct ng_kv *kv, const char *key, int64_t delta, int64_t t
         ng_redis_put_key(redis, batch, key);
         ng_redis_put_number(batch, ttl_ms);
     }
-    int error = ng_redis_run(redis, batch, 0, deadline_mono_ns);
-    if (error)
-        return error;
-    if (ng_redis_reply(redis, 0)->type != REDIS_REPLY_INTEGER)
-        return ng_redis_fail_reply(redis, ng_redis_reply(redis, 0));
-    *ret_value = ng_redis_reply(redis, 0)->integer;
-    return 0;
+    int error = run_for(redis, 0, REDIS_REPLY_INTEGER, deadline_mono_ns);
+    if (!error)
+        *ret_value = ng_redis_reply(redis, 0)->integer;
+    return error;
 }
 
 static int redis_put_if_absent(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
@@ -124,9 +132,7 @@ static int redis_put_if_absent(struct ng_kv *kv, const char *key, const struct n
         return error;
     if (ng_redis_reply(redis, 0)->type == REDIS_REPLY_NIL)
         return ng_kv_fail(kv, -EEXIST, "%s has a value already", key);
-    return ng_redis_is_text(ng_redis_reply(redis, 0))
-               ? 0
-               : ng_redis_fail_reply(redis, ng_redis_reply(redis, 0));
+    return done(redis, ng_redis_reply(redis, 0));
 }
 
 /* The second half of compare_and_set, on the connection that watches the key. 0; -EAGAIN: the key
@@ -161,12 +167,12 @@ static int set_watched(struct ng_redis *redis, const char *key, const struct ng_
         if (meaning)
             return ng_redis_fail_reply(redis, ng_redis_reply(redis, i));
     }
-    const redisReply *done = ng_redis_reply(redis, 2);
-    if (done->type == REDIS_REPLY_NIL)
+    const redisReply *reply = ng_redis_reply(redis, 2);
+    if (reply->type == REDIS_REPLY_NIL)
         return -EAGAIN;
-    if (done->type != REDIS_REPLY_ARRAY || done->elements != 1)
-        return ng_redis_fail_reply(redis, done);
-    return ng_redis_is_text(done->element[0]) ? 0 : ng_redis_fail_reply(redis, done->element[0]);
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 1)
+        return ng_redis_fail_reply(redis, reply);
+    return done(redis, reply->element[0]);
 }
 
 /* With WATCH and MULTI: a script would need one round trip, but users often may not run any. */
@@ -220,11 +226,9 @@ static int redis_remove(struct ng_kv *kv, const char *key, int64_t deadline_mono
 
     ng_redis_begin(batch, "DEL", 2);
     ng_redis_put_key(redis, batch, key);
-    int error = ng_redis_run(redis, batch, NG_REDIS_REPEATABLE, deadline_mono_ns);
+    int error = run_for(redis, NG_REDIS_REPEATABLE, REDIS_REPLY_INTEGER, deadline_mono_ns);
     if (error)
         return error;
-    if (ng_redis_reply(redis, 0)->type != REDIS_REPLY_INTEGER)
-        return ng_redis_fail_reply(redis, ng_redis_reply(redis, 0));
     return ng_redis_reply(redis, 0)->integer ? 0
                                              : ng_kv_fail(kv, -ENOENT, "there is no key %s", key);
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/macros.h"
+
 void ng_redis_free_replies(struct ng_redis_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {
@@ -145,7 +147,7 @@ int ng_redis_error_of(const redisReply *reply)
         return -EPROTO;
     if (reply->type != REDIS_REPLY_ERROR)
         return 0;
-    for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(meanings); i++) {
         size_t length = strlen(meanings[i].begins);
         if (strncmp(reply->str, meanings[i].begins, length) == 0 &&
             (reply->str[length] == ' ' || reply->str[length] == '\0'))

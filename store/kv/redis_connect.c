@@ -184,9 +184,8 @@ static int try_node(struct ng_redis *redis, struct ng_redis_connection *connecti
                     const struct ng_redis_node *node, int64_t deadline_mono_ns)
 {
     connection->at = *node;
-    int error = ng_redis_open_node(redis, &connection->link, node, deadline_mono_ns);
-    if (!error)
-        error = introduce(redis, connection, deadline_mono_ns);
+    int error = ng_redis_open_node(redis, &connection->link, node, deadline_mono_ns)
+                    ?: introduce(redis, connection, deadline_mono_ns);
     if (error)
         snprintf(connection->why, sizeof(connection->why), "%s", connection->link.why);
     return error;

@@ -12,6 +12,7 @@
 #include <sys/timerfd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/redis.h"
 
 #define PENDING_MAX 4096 /* messages that arrived while something else was awaited */
@@ -165,9 +166,8 @@ static int connect_subscription(struct ng_redis *redis, int64_t deadline_mono_ns
     if (connection->retry_mono_ns > now || now >= deadline_mono_ns)
         return connection->error ? connection->error : -EAGAIN;
     ng_redis_drop_pending(redis);
-    int error = ng_redis_attempt(redis, connection, deadline_mono_ns);
-    if (!error)
-        error = subscribe_from(redis, 0, deadline_mono_ns);
+    int error = ng_redis_attempt(redis, connection, deadline_mono_ns)
+                    ?: subscribe_from(redis, 0, deadline_mono_ns);
     redis->pinged_mono_ns = ng_clock_mono_ns();
     return error;
 }
@@ -192,11 +192,10 @@ static int keep_connecting(struct ng_redis *redis, int64_t deadline_mono_ns)
 int ng_redis_subscribe(struct ng_kv *kv, const char *channel, int64_t deadline_mono_ns)
 {
     struct ng_redis *redis = ng_redis_of(kv);
-    bool open = redis->sub.open && ng_descriptor_ours(&redis->sub.link.socket), wanted = false;
+    bool open = redis->sub.open && ng_descriptor_ours(&redis->sub.link.socket);
+    bool wanted = NG_ANY(one, redis->channels, redis->channel_count, strcmp(*one, channel) == 0);
     int error;
 
-    for (unsigned i = 0; i < redis->channel_count; i++)
-        wanted |= strcmp(redis->channels[i], channel) == 0;
     if (wanted && open)
         return 0;
     if (!wanted && redis->channel_count == NG_KV_CHANNELS_MAX)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/redis.h"
 
 #define BUSY_MIN_MS    20 /* pause before a server that cannot serve yet is tried again */
@@ -31,8 +32,7 @@ int ng_redis_fail_reply(struct ng_redis *redis, const redisReply *reply)
 
     if (error == NG_REDIS_MOVED || error == NG_REDIS_ASK)
         error = -EBUSY;
-    if (!error)
-        error = -EPROTO;
+    error = error ?: -EPROTO;
     return ng_kv_fail(&redis->kv, error, "Redis at %s: %.200s", redis->main.at.host,
                       reply && reply->type == REDIS_REPLY_ERROR ? reply->str
                                                                 : "an unexpected answer");
@@ -241,8 +241,7 @@ int ng_redis_run(struct ng_redis *redis, struct ng_redis_batch *batch, int flags
             if (!redis->main.link.reader)
                 ng_redis_note_loss(redis, &redis->main, error);
             /* Replies that arrived before it was lost: not enough to be useful. */
-            for (size_t i = 0; i < batch->count; i++) {
-                struct ng_redis_command *command = &batch->commands[i];
+            NG_EACH (command, batch->commands, batch->count) {
                 if (command->reply && (!command->answered || (flags & NG_REDIS_ONE_CONNECTION))) {
                     freeReplyObject(command->reply);
                     command->reply = NULL;

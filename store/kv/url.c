@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/macros.h"
+
 #define REDIS_PORT    6379
 #define SENTINEL_PORT 26379
 #define DB_MAX        1000000 /* Redis' own limit depends on its configuration */
@@ -96,7 +98,7 @@ void ng_url_redact(const char *given, char *ret_text, size_t bytes)
     if (scheme && strcspn(given, "@?[%, ") < (size_t)(scheme - given))
         rest = given; /* no scheme, but text that looks like one further on */
     /* Without its slashes, a scheme that we know is still one. */
-    for (size_t i = 0; rest == given && i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+    for (size_t i = 0; rest == given && i < NG_COUNT(schemes); i++) {
         size_t length = strcspn(schemes[i].prefix, ":") + 1;
         if (strncmp(given, schemes[i].prefix, length) == 0)
             rest = given + length;
@@ -301,7 +303,7 @@ static const char *parse_query(const char *from, struct ng_url *url)
 
         if (error)
             return error;
-        for (size_t i = 0; url->tls && i < sizeof(files) / sizeof(files[0]); i++) {
+        for (size_t i = 0; url->tls && i < NG_COUNT(files); i++) {
             if (strlen(files[i].name) == name && strncmp(from, files[i].name, name) == 0) {
                 if (!value[0])
                     return "?ca=, ?cert= and ?key= take the name of a file";
@@ -372,7 +374,7 @@ static const char *parse(const char *text, struct ng_url *url)
         strcpy(url->path, text + 6);
         return NULL;
     }
-    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(schemes); i++) {
         size_t length = strlen(schemes[i].prefix);
         if (strncmp(text, schemes[i].prefix, length) == 0) {
             url->kind = schemes[i].kind;
@@ -417,7 +419,7 @@ void ng_url_print(const struct ng_url *url, char *ret_text, size_t bytes)
         put_text(&text, url->path);
         return;
     }
-    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(schemes); i++)
         if (schemes[i].kind == url->kind && schemes[i].tls == url->tls)
             put_text(&text, schemes[i].prefix);
     if (url->password[0]) {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/kv.h"
 #include "store/wire/incarnation.h"
 #include "store/wire/progress.h"
@@ -142,8 +143,7 @@ int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng
                 blobs[count + kept++] = blobs[count + i];
         count += kept;
     }
-    if (!error)
-        error = find_roots(kv, deadline_mono_ns, blobs, count);
+    error = error ?: find_roots(kv, deadline_mono_ns, blobs, count);
     *ret_blobs = blobs;
     *ret_count = count;
     return error;
@@ -188,18 +188,12 @@ static int add_one(const struct ng_peer_progress *blob, const struct ng_progress
 
 static bool has_uid(const struct ng_view *view, uint64_t uid)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].uid == uid)
-            return true;
-    return false;
+    return NG_ANY(process, view->processes, view->process_count, process->uid == uid);
 }
 
 static bool has_rank(const struct ng_view *view, int rank)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].rank == rank)
-            return true;
-    return false;
+    return NG_ANY(process, view->processes, view->process_count, process->rank == rank);
 }
 
 struct seen {
@@ -408,19 +402,16 @@ static void mark_unfit(struct run_list *list, uint32_t run, unsigned bit)
     for (uint32_t i = 0; i < list->count; i++)
         if (list->processes[i].run == run)
             list->seen[place_of_rank(list, list->processes[i].rank)] = i + 1;
-    for (uint32_t i = 0; i < list->count; i++) {
-        struct process *process = &list->processes[i];
+    NG_EACH (process, list->processes, list->count)
         if (process->run != run && (process->world_size != list->processes[run].world_size ||
                                     list->seen[place_of_rank(list, process->rank)]))
             list->processes[process->run].unfit |= bit;
-    }
 }
 
 /* Live processes that count; `by_hand`: only of runs that no launcher has identified. */
 static bool all_live_fit(struct run_list *list, bool by_hand)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        struct process *process = &list->processes[i];
+    NG_EACH (process, list->processes, list->count) {
         process->counts = process->lives && process->has_rank &&
                           !(by_hand && list->processes[process->run].launched);
     }
@@ -509,10 +500,7 @@ int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, u
 
 static bool is_of(const struct ng_peer_progress *blob, const uint64_t *roots, uint32_t root_count)
 {
-    for (uint32_t i = 0; i < root_count; i++)
-        if (blob->root == roots[i])
-            return true;
-    return false;
+    return NG_ANY(one, roots, root_count, blob->root == *one);
 }
 
 int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t count,
@@ -533,9 +521,8 @@ int ng_peer_progress_may_be_one(const struct ng_peer_progress *blobs, uint32_t c
             continue;
         if (head.process.rank < 0)
             return -EPERM;
-        for (uint32_t k = 0; k < used; k++)
-            if (seen[k].rank == head.process.rank && seen[k].uid != head.process.uid)
-                return -EPERM;
+        if (NG_ANY(one, seen, used, one->rank == head.process.rank && one->uid != head.process.uid))
+            return -EPERM;
         seen[used].uid = head.process.uid;
         seen[used++].rank = head.process.rank;
     }

@@ -19,6 +19,7 @@
 
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "store/ras/ras_answer.h"
 
@@ -131,7 +132,7 @@ static int connect_to(const struct address *address, struct connection *connecti
     socklen_t bytes = sizeof(failed);
     if (!error && getsockopt(connection->socket.fd, SOL_SOCKET, SO_ERROR, &failed, &bytes) < 0)
         return -errno;
-    return error ? error : -failed;
+    return error ?: -failed;
 }
 
 static int say(const struct connection *connection, const char *line)
@@ -192,9 +193,7 @@ static int greet(const struct connection *connection)
     int64_t until =
         connection->deadline_ns - now < GREETING_NS ? connection->deadline_ns : now + GREETING_NS;
 
-    int error = say(connection, "CLIENT PROTOCOL 2\n");
-    if (!error)
-        error = hear(connection, line, until);
+    int error = say(connection, "CLIENT PROTOCOL 2\n") ?: hear(connection, line, until);
     if (!error && strncmp(line, GREETING, strlen(GREETING)) != 0)
         error = -EBADMSG;
     return error;
@@ -207,14 +206,12 @@ static int ask(const struct connection *connection)
     char line[LINE_MAX_BYTES];
     int error = 0;
 
-    for (unsigned i = 0; i < sizeof(lines) / sizeof(lines[0]) && !error; i++) {
-        error = say(connection, lines[i]);
-        if (!error)
-            error = hear(connection, line, connection->deadline_ns);
+    for (unsigned i = 0; i < NG_COUNT(lines) && !error; i++) {
+        error = say(connection, lines[i]) ?: hear(connection, line, connection->deadline_ns);
         if (!error && strcmp(line, "OK") != 0 && strncmp(line, "ERROR: ", 7) != 0)
             error = -EBADMSG;
     }
-    return error ? error : say(connection, "VERBOSE STATUS\n");
+    return error ?: say(connection, "VERBOSE STATUS\n");
 }
 
 static int read_answer(struct connection *connection, struct ng_ras_answer *ret_answer)
@@ -254,8 +251,7 @@ int ng_ras_ask(const char *address, int64_t deadline_mono_ns, struct ng_ras_answ
         if (error && error != -ETIMEDOUT)
             break;
     }
-    if (!error)
-        error = ask(&connection);
+    error = error ?: ask(&connection);
     if (!error) {
         connection.bytes = ng_memory_reserve(ANSWER_MAX);
         error = connection.bytes ? read_answer(&connection, ret_answer) : -ENOMEM;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "store/ras/ras_parts.h"
 
 #define DEPTH_MAX 16
@@ -159,7 +160,7 @@ static int read_status(struct ng_ras_input *in, struct status *status)
 
     while (next_key(in, &key, &error)) {
         bool known = false;
-        for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+        for (size_t i = 0; i < NG_COUNT(members); i++)
             if (is(&key, members[i].key)) {
                 known = true;
                 if (!take_bool(in, (bool *)((char *)status + members[i].at)))
@@ -309,8 +310,7 @@ static int read_communicator(struct ng_ras_input *in, uint32_t *left, struct ng_
     }
     if (!error && (communicator.size < 1 || communicator.size > NG_RAS_RANKS_MAX))
         error = -EBADMSG;
-    if (!error)
-        error = unite(&present, &missing, &answer->arena, &communicator);
+    error = error ?: unite(&present, &missing, &answer->arena, &communicator);
     if (error)
         return error;
     struct ng_ras_communicator *added =
@@ -340,11 +340,9 @@ static int read_timeouts(struct ng_ras_input *in, uint64_t *ret_timeouts)
 static void doubt_unreachable(struct ng_ras_answer *answer)
 {
     for (uint32_t c = 0; c < answer->count; c++)
-        for (uint32_t i = 0; i < answer->communicators[c].rank_count; i++) {
-            struct ng_ras_rank *rank = &answer->communicators[c].ranks[i];
+        NG_EACH (rank, answer->communicators[c].ranks, answer->communicators[c].rank_count)
             if (rank->state == NG_RAS_UNREACHABLE)
                 rank->state = NG_RAS_MEMBER;
-        }
 }
 
 int ng_ras_json_read(struct ng_ras_input in, struct ng_ras_answer *answer)

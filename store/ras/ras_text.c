@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "store/ras/ras_parts.h"
 
 #define DEAD_MAX 256
@@ -350,7 +351,7 @@ static int read_line(struct reading *reading, struct ng_ras_input in)
     }
     if (take(&in, "#")) {
         error = close_counts(reading);
-        return error ? error : begin_communicator(reading, in);
+        return error ?: begin_communicator(reading, in);
     }
     if (!take(&in, "  ")) {
         error = close_counts(reading);
@@ -388,11 +389,7 @@ static int read_line(struct reading *reading, struct ng_ras_input in)
 
 static int compare(const struct remark *a, const struct remark *b)
 {
-    if (a->row != b->row)
-        return a->row < b->row ? -1 : 1;
-    if (a->number != b->number)
-        return a->number < b->number ? -1 : 1;
-    return a->rank < b->rank ? -1 : a->rank > b->rank;
+    return NG_ORDER(a->row, b->row) ?: NG_ORDER(a->number, b->number) ?: NG_ORDER(a->rank, b->rank);
 }
 
 static void sift(struct remark *remarks, uint32_t at, uint32_t count)
@@ -424,10 +421,8 @@ static void sort(struct remark *remarks, uint32_t count)
 
 static bool is_dead(const struct reading *reading, const struct ng_ras_rank *rank)
 {
-    for (uint32_t i = 0; i < reading->dead_count && rank->pid; i++)
-        if (reading->dead[i].pid == rank->pid && strcmp(reading->dead[i].host, rank->host) == 0)
-            return true;
-    return false;
+    return rank->pid && NG_ANY(one, reading->dead, reading->dead_count,
+                               one->pid == rank->pid && strcmp(one->host, rank->host) == 0);
 }
 
 static void add_to_rank(const struct remark *remark, struct ng_ras_rank *rank)
@@ -471,8 +466,7 @@ static int gather(struct reading *reading, uint32_t *at, struct ng_ras_answer *a
             return -ENOMEM;
         add_to_rank(remark, rank);
     }
-    for (uint32_t i = 0; i < communicator.rank_count; i++) {
-        struct ng_ras_rank *rank = &communicator.ranks[i];
+    NG_EACH (rank, communicator.ranks, communicator.rank_count) {
         rank->launched += communicator.launched;
         rank->counts = communicator.counts && rank->state <= NG_RAS_ENDING;
         if (rank->state == NG_RAS_UNREACHABLE && is_dead(reading, rank))
@@ -503,8 +497,7 @@ int ng_ras_text_read(struct ng_ras_input in, struct ng_ras_answer *answer)
         error = read_line(&reading, line);
         in.at = end ? end + 1 : in.end;
     }
-    if (!error)
-        error = close_counts(&reading);
+    error = error ?: close_counts(&reading);
     if (!error && !complete)
         error = -EBADMSG;
     if (!error)

@@ -58,9 +58,8 @@ static int unite(struct ng_kv *kv, uint64_t a, uint64_t b, int64_t ttl_ms, int64
     char key[NG_INCARNATION_KEY_BYTES], text[17];
 
     for (int tries = 0; tries < CHAIN_MAX; tries++) {
-        int error = ng_incarnation_root(kv, a, deadline_mono_ns, &a);
-        if (!error)
-            error = ng_incarnation_root(kv, b, deadline_mono_ns, &b);
+        int error = ng_incarnation_root(kv, a, deadline_mono_ns, &a)
+                        ?: ng_incarnation_root(kv, b, deadline_mono_ns, &b);
         if (error)
             return error;
         *ret_root = a < b ? a : b;
@@ -113,5 +112,5 @@ int ng_incarnation_join(struct ng_kv *kv, uint64_t group_id, uint64_t label, int
     error = ng_incarnation_of_group(kv, group_id, deadline_mono_ns, &theirs);
     if (error == -ENOENT) /* it has just expired */
         return ng_incarnation_root(kv, label, deadline_mono_ns, ret_root);
-    return error ? error : unite(kv, label, theirs, ttl_ms, deadline_mono_ns, ret_root);
+    return error ?: unite(kv, label, theirs, ttl_ms, deadline_mono_ns, ret_root);
 }

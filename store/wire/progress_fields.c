@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/recorder/signature.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "store/wire/progress_wire.h"
 
@@ -334,10 +335,8 @@ static void code_nan(struct ng_coder *coder, struct ng_view_nan *nan)
 
 static bool is_any_set(const struct ng_settable_values *set)
 {
-    bool any = false;
 
-    for (unsigned i = 0; i < NG_SETTABLES; i++)
-        any |= set->of[i] != 0;
+    bool any = NG_ANY(one, set->of, NG_SETTABLES, *one != 0);
     return any;
 }
 
@@ -459,8 +458,7 @@ static void code_edges(struct ng_coder *coder, struct ng_view_member *member)
 {
     AGE(member->edges_age_ns);
     BELOW(member->edge_count, NG_EDGES_MAX + 1);
-    for (uint32_t i = 0; i < member->edge_count; i++) {
-        struct ng_edge *edge = &member->edges[i];
+    NG_EACH (edge, member->edges, member->edge_count) {
         INT(edge->peer);
         BELOW(edge->flags, UINT8_MAX + 1);
         BELOW(edge->channels, UINT8_MAX + 1);
@@ -485,11 +483,8 @@ static void code_registration(struct ng_coder *coder, struct ng_view_registratio
 
 bool ng_code_has_host_calls(const struct ng_view_member *member)
 {
-    uint32_t any = member->host_calls.op;
-
-    for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
-        any |= member->host_calls.entered[i];
-    return any;
+    return member->host_calls.op ||
+           NG_ANY(one, member->host_calls.entered, NG_OP_JOINT_CALLS, *one);
 }
 
 static void code_host_calls(struct ng_coder *coder, struct ng_view_host_calls *told)

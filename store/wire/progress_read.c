@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "store/wire/progress_wire.h"
 
 /* A group of the blob. */
@@ -209,8 +210,7 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
     process->moment_unix_ns = moment_of(head);
     if (ng_view_apply_set(reader->view, reader->process) != 0)
         reader->short_of_memory = true;
-    for (uint32_t i = 0; i < reader->coder.fault_count; i++) {
-        const struct ng_view_fault *told = &reader->coder.faults[i];
+    NG_EACH (told, reader->coder.faults, reader->coder.fault_count) {
         struct ng_view_fault *added =
             ng_view_add_fault(reader->view, reader->process, &told->fault);
         if (!added) {
@@ -302,6 +302,13 @@ static void make_older(int64_t *age_ns, int64_t by_ns)
     *age_ns = ng_view_age(ng_view_age(*age_ns) + ng_view_age(by_ns));
 }
 
+/* The age of what may not have been: then it is 0, and stays so. */
+static void make_older_if_any(int64_t *age_ns, int64_t by_ns)
+{
+    if (*age_ns > 0)
+        make_older(age_ns, by_ns);
+}
+
 void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
 {
     struct ng_view_process *told = &view->processes[process];
@@ -309,43 +316,30 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
     if (by_ns <= 0)
         return;
     if (told->life != NG_LIFE_RUNNING && told->life != NG_LIFE_STOPPED) {
-        if (told->life_age_ns > 0)
-            make_older(&told->life_age_ns, by_ns);
-        if (told->alive_age_ns > 0)
-            make_older(&told->alive_age_ns, by_ns);
+        make_older_if_any(&told->life_age_ns, by_ns);
+        make_older_if_any(&told->alive_age_ns, by_ns);
         return;
     }
-    if (told->moment_unix_ns)
-        make_older(&told->moment_unix_ns, by_ns);
-    if (told->watchdog_stuck_ns)
-        make_older(&told->watchdog_stuck_ns, by_ns);
-    if (told->nan.age_ns)
-        make_older(&told->nan.age_ns, by_ns);
-    if (told->devices_age_ns)
-        make_older(&told->devices_age_ns, by_ns);
+    make_older_if_any(&told->moment_unix_ns, by_ns);
+    make_older_if_any(&told->watchdog_stuck_ns, by_ns);
+    make_older_if_any(&told->nan.age_ns, by_ns);
+    make_older_if_any(&told->devices_age_ns, by_ns);
     for (uint32_t i = 0; i < told->device_error_count; i++)
         make_older(&told->device_errors[i].age_ns, by_ns);
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         if (member->process != process)
             continue;
-        if (member->created_age_ns)
-            make_older(&member->created_age_ns, by_ns);
-        if (member->ended_age_ns)
-            make_older(&member->ended_age_ns, by_ns);
-        if (member->error_age_ns)
-            make_older(&member->error_age_ns, by_ns);
+        make_older_if_any(&member->created_age_ns, by_ns);
+        make_older_if_any(&member->ended_age_ns, by_ns);
+        make_older_if_any(&member->error_age_ns, by_ns);
         if (member->pending_record)
             make_older(&member->pending_age_ns, by_ns);
         if (member->edge_count)
             make_older(&member->edges_age_ns, by_ns);
-        for (uint32_t k = 0; k < member->record_count; k++) {
-            struct ng_view_record *record = &member->records[k];
+        NG_EACH (record, member->records, member->record_count) {
             make_older(&record->entered_age_ns, by_ns);
-            if (record->started_age_ns)
-                make_older(&record->started_age_ns, by_ns);
-            if (record->completed_age_ns)
-                make_older(&record->completed_age_ns, by_ns);
+            make_older_if_any(&record->started_age_ns, by_ns);
+            make_older_if_any(&record->completed_age_ns, by_ns);
         }
     }
     for (uint32_t i = 0; i < view->call_count; i++)
@@ -353,10 +347,10 @@ void ng_progress_age(struct ng_view *view, uint32_t process, int64_t by_ns)
             make_older(&view->calls[i].age_ns, by_ns);
     for (uint32_t i = 0; i < view->failure_count; i++) {
         struct ng_view_member *member = &view->failures[i].member;
-        if (member->process == process && member->created_age_ns)
-            make_older(&member->created_age_ns, by_ns);
-        if (member->process == process && member->ended_age_ns)
-            make_older(&member->ended_age_ns, by_ns);
+        if (member->process != process)
+            continue;
+        make_older_if_any(&member->created_age_ns, by_ns);
+        make_older_if_any(&member->ended_age_ns, by_ns);
     }
     for (uint32_t i = 0; i < view->fault_count; i++)
         if (view->faults[i].process == process) {

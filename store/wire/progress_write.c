@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "store/wire/progress_wire.h"
 
 /* An upper bound for our blocks: all texts, and all numbers at their longest. */
@@ -131,8 +132,7 @@ static uint32_t count_records(const struct writer *writer, bool of_unfinished,
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < writer->view->member_count; i++) {
-        const struct ng_view_member *member = &writer->view->members[i];
+    NG_EACH (member, writer->view->members, writer->view->member_count) {
         if (member->process != writer->process)
             continue;
         for (uint32_t k = 0; k < member->record_count; k++)

@@ -21,4 +21,18 @@
         ng_fits || ng_bigger;                                                                      \
     })
 
+/* A new, empty element at the end of a short array of `count`, which counts it. NULL: out of
+ * memory, and nothing has changed. */
+#define NG_APPEND(array, count)                                                                    \
+    ({                                                                                             \
+        __typeof__(array) ng_longer =                                                              \
+            reallocarray((array), (size_t)(count) + 1, sizeof(*(array)));                          \
+        if (ng_longer) {                                                                           \
+            (array) = ng_longer;                                                                   \
+            ng_longer += (count)++;                                                                \
+            *ng_longer = (__typeof__(*(array))){0};                                                \
+        }                                                                                          \
+        ng_longer;                                                                                 \
+    })
+
 #endif

@@ -43,3 +43,12 @@ int ng_search_path(const char *name, char ret_path[PATH_MAX])
     }
     return -ENOENT;
 }
+
+bool ng_search_program(const char *name)
+{
+    char path[PATH_MAX];
+    struct stat status;
+
+    return ng_search_path(name, path) == 0 && access(path, X_OK) == 0 && stat(path, &status) == 0 &&
+           S_ISREG(status.st_mode);
+}

@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/config/config.h"
+#include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/url.h"
 #include "tools/base/command.h"
 
@@ -30,12 +33,20 @@ int ng_usage_error(const char *command, const char *mend, const char *mistake, .
     return NG_EXIT_USAGE;
 }
 
-int ng_usage_unexpected(const char *command, const char *mend, const char *word)
+int ng_usage_duration(const char *command, const char *name, const char *text, int minimum_ms,
+                      int64_t *ret_ns)
 {
-    char shown[256];
+    const struct ng_option duration = {
+        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
+    char why[256], least[32];
 
-    ng_url_redact(word, shown, sizeof(shown));
-    return ng_usage_error(command, mend, "unexpected argument %s", shown);
+    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
+        return ng_usage_error(command, why, "--%s %s is not valid", name, text);
+    if (text && *ret_ns < minimum_ms * NG_MS) {
+        snprintf(least, sizeof(least), "use %dms or more", minimum_ms);
+        return ng_usage_error(command, least, "--%s %s is too short", name, text);
+    }
+    return 0;
 }
 
 /* The edit distance of two words: letters to change, add or remove. */
@@ -43,7 +54,7 @@ static size_t distance(const char *a, const char *b)
 {
     size_t row[64], length = strlen(b);
 
-    if (length >= sizeof(row) / sizeof(row[0]))
+    if (length >= NG_COUNT(row))
         return length;
     for (size_t j = 0; j <= length; j++)
         row[j] = j;
@@ -201,5 +212,9 @@ bool ng_usage_parse(const struct ng_usage *usage, int argc, char **argv, const c
         ret_values[value - FIRST_VALUE] = secret ? take_secret(optarg) : optarg ? optarg : "";
     }
     *ret_operand = optind;
-    return true;
+    if (!usage->alone || optind == argc)
+        return true;
+    ng_url_redact(argv[optind], mend, sizeof(mend)); /* it may have a password */
+    *ret_status = ng_usage_error(usage->command, usage->alone, "unexpected argument %s", mend);
+    return false;
 }

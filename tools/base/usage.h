@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* At most this many rows in one table; --help is added to each. */
 #define NG_USAGE_OPTIONS 16
@@ -26,6 +27,7 @@ struct ng_usage {
     const struct ng_usage_option *options;
     size_t option_count;
     bool stop_at_operand; /* all arguments from the first operand on belong to it */
+    const char *alone;    /* the remedy where an operand stands; NULL: it takes them */
 };
 
 /*
@@ -43,8 +45,10 @@ bool ng_usage_parse(const struct ng_usage *usage, int argc, char **argv, const c
 __attribute__((format(printf, 3, 4))) int ng_usage_error(const char *command, const char *mend,
                                                          const char *mistake, ...);
 
-/* The same for an unexpected operand, which may be a URL with a password. */
-int ng_usage_unexpected(const char *command, const char *mend, const char *word);
+/* The argument of --NAME, a duration of so many milliseconds or more; NULL leaves *ret_ns. 0, or an
+ * exit status after reporting the usage error. */
+int ng_usage_duration(const char *command, const char *name, const char *text, int minimum_ms,
+                      int64_t *ret_ns);
 
 /*
  * The name that was probably meant by `wrong`: name_of(table, i) for i below `count`; NULL if none

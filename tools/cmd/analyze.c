@@ -20,7 +20,6 @@
 
 #include <jansson.h>
 
-#include "core/config/config.h"
 #include "core/report/report.h"
 #include "core/report/trace.h"
 #include "core/util/clock.h"
@@ -133,12 +132,10 @@ static int gather(struct analysis *analysis, char **paths, int count)
         error = ng_evidence_add_path(&analysis->paths, paths[i], refuse_path, analysis);
     if (!error && analysis->run)
         error = ng_evidence_keep_run(&analysis->paths, paths[0], analysis->run);
-    if (!error)
-        error = ng_evidence_order(&analysis->paths);
-    if (!error)
-        error = ng_evidence_gather(&analysis->paths, &analysis->merge, refuse, NULL,
-                                   &analysis->evidence);
-    return error;
+    error = error ?: ng_evidence_order(&analysis->paths);
+    return error
+               ?: ng_evidence_gather(&analysis->paths, &analysis->merge, refuse, NULL,
+                                     &analysis->evidence);
 }
 
 /* Ranks did not call alike: that becomes the verdict, unless something is stuck. */
@@ -209,14 +206,11 @@ static int judge(struct analysis *analysis, int64_t asked_ns)
     if (error)
         return error;
     ng_view_seal(&analysis->view);
-    error = ng_mismatches_find(&analysis->view, &analysis->merge.histories, &analysis->mismatches);
-    if (!error)
-        error = ng_postmortem_judge(&analysis->view, &postmortem, &analysis->verdict);
+    error = ng_mismatches_find(&analysis->view, &analysis->merge.histories, &analysis->mismatches)
+                ?: ng_postmortem_judge(&analysis->view, &postmortem, &analysis->verdict);
     if (!error && analysis->mismatches.count)
         error = blame_mismatch(analysis, &postmortem);
-    if (!error)
-        error = ng_straggler_blame(&analysis->view, &analysis->verdict);
-    return error;
+    return error ?: ng_straggler_blame(&analysis->view, &analysis->verdict);
 }
 
 /* Stacks are beside the dumps of one folder. */
@@ -320,18 +314,6 @@ static bool write_files(const struct analysis *analysis, const char *const *valu
     return good;
 }
 
-/* 0, or an exit status after reporting the usage error. */
-static int parse_stalled(const char *text, int64_t *ret_ns)
-{
-    const struct ng_option duration = {
-        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
-    char why[256];
-
-    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
-        return ng_usage_error(COMMAND, why, "--stalled %s is not valid", text);
-    return 0;
-}
-
 /* Returns an exit status. */
 static int analyze(struct analysis *analysis, char **paths, int count, const char *const *values,
                    int64_t asked_ns)
@@ -342,12 +324,10 @@ static int analyze(struct analysis *analysis, char **paths, int count, const cha
         fprintf(stderr, "ncclguard analyze: nothing usable was found\n");
         return NG_EXIT_USAGE;
     }
-    if (!error)
-        error = judge(analysis, asked_ns);
+    error = error ?: judge(analysis, asked_ns);
     if (!error && values[OPTION_HTML])
         error = gather_stacks(analysis, paths, count);
-    if (!error)
-        error = add_lines(analysis);
+    error = error ?: add_lines(analysis);
     analysis->verdict.time_unix_ns = error ? 0 : incident_unix_ns(analysis, paths, count);
     if (!error && values[OPTION_SOURCES])
         error = ng_stack_sources_add(&analysis->stacks, analysis->verdict.time_unix_ns);
@@ -448,7 +428,7 @@ int ng_command_analyze(int argc, char **argv)
         return ng_usage_error(COMMAND, "write `ncclguard analyze PATH…`", "no evidence was given");
     if (values[OPTION_SOURCES] && !values[OPTION_HTML])
         return ng_usage_error(COMMAND, "add --html FILE", "--sources is for the page of --html");
-    status = parse_stalled(values[OPTION_STALLED], &asked_ns);
+    status = ng_usage_duration(COMMAND, "stalled", values[OPTION_STALLED], 0, &asked_ns);
     if (status != 0)
         return status;
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "core/nccl/api.h"
+#include "core/util/macros.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
 
@@ -22,14 +23,14 @@ static const struct ng_usage usage = {
              "it is tracked (recorded in the black box) or only passed on, and why.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard apis`",
 };
 
 static int print_json(void)
 {
     json_t *list = json_array();
 
-    for (unsigned i = 0; i < ng_api_count; i++) {
-        const struct ng_api *api = &ng_api_table[i];
+    NG_EACH (api, ng_api_table, ng_api_count) {
         char name[64];
         snprintf(name, sizeof(name), "nccl%s", api->name);
         json_array_append_new(
@@ -53,13 +54,10 @@ int ng_command_apis(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected("apis", "write `ncclguard apis`", argv[operand]);
     if (values[OPTION_JSON])
         return print_json();
 
-    for (unsigned i = 0; i < ng_api_count; i++) {
-        const struct ng_api *api = &ng_api_table[i];
+    NG_EACH (api, ng_api_table, ng_api_count) {
         char name[64];
         snprintf(name, sizeof(name), "nccl%s", api->name);
         printf("%-32s %-8s %-8s %s%s\n", name, api->since_text, api->tracked ? "tracked" : "passed",

@@ -24,6 +24,7 @@ static const struct ng_usage usage = {
              "library is, is of this command alone.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard config`",
 };
 
 /* The permitted values: "duration", "off, error, warn". */
@@ -71,9 +72,6 @@ int ng_command_config(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected("config", "write `ncclguard config`", argv[operand]);
-
     bool markdown = values[OPTION_MARKDOWN];
     if (markdown)
         printf("| name | type | default | meaning |\n|---|---|---|---|\n");

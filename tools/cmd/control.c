@@ -4,16 +4,14 @@
  * Each posts its command on the board, where every rank's guard finds it. After an abort, the
  * program's NCCL calls return errors; handling them is up to the program.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "core/config/config.h"
 #include "core/config/settable.h"
 #include "core/nccl/board.h"
+#include "core/util/macros.h"
 #include "core/view/view.h"
 #include "store/board/board_client.h"
 #include "tools/base/command.h"
@@ -53,7 +51,7 @@ struct order {
 #define USAGE(name, form, count, text)                                                             \
     {                                                                                              \
         .command = name, .synopsis = form, .about = text "\n" EXIT_STATUS, .options = options,     \
-        .option_count = count                                                                      \
+        .option_count = count, .alone = "write `ncclguard " name " --job JOB`"                     \
     }
 
 static const struct order abort_order = {
@@ -119,36 +117,20 @@ static const struct order set_order = {
     .left = "nothing is left to set",
 };
 
-static uint32_t count_living(const struct ng_view *view)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        enum ng_life life = view->processes[i].life;
-        count += life == NG_LIFE_RUNNING || life == NG_LIFE_STOPPED || life == NG_LIFE_UNKNOWN;
-    }
-    return count;
-}
-
 /* The target of the command, from the job's current state. 0, or an exit status after reporting the
  * error. */
 static int aim(const struct order *order, struct ng_job *job, const char *group,
                uint64_t *ret_group_id)
 {
     const char *command = order->usage.command;
-    int64_t until = ng_clock_mono_ns() + NG_JOBS_WAIT_NS;
     struct ng_view view;
 
     ng_view_init(&view);
-    int count = ng_board_client_view(&job->observed, until, &view, job->why, sizeof(job->why)),
-        status = 0;
-    if (count < 0 && count != -ENOENT)
-        status = ng_jobs_failed(command, job, count);
-    else if (count <= 0)
-        status = ng_jobs_none(command, job);
-    else if (count_living(&view) == 0)
+    int status = ng_jobs_view_or_tell(command, job, &view);
+    if (status == 0 &&
+        !NG_ANY(process, view.processes, view.process_count, ng_set_may_answer(process)))
         status = ng_usage_error(command, order->left, "no process of job %s is alive", job->name);
-    else if (group)
+    else if (status == 0 && group)
         status = ng_group_choice_find(command, &view, group, true, ret_group_id);
     ng_view_fini(&view);
     return status;
@@ -200,31 +182,14 @@ static int give_order(const struct order *order, struct ng_job *job, const char 
     return order->kind == NG_COMMAND_SET ? ng_set_await(job, &given) : NG_EXIT_OK;
 }
 
-/* How long deadlines are suspended. 0, or an exit status after reporting the usage error. */
-static int parse_for(const struct order *order, const char *text, int64_t *ret_ns)
-{
-    static const struct ng_option duration = {
-        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
-    char why[256];
-
-    *ret_ns = order->rest_ns;
-    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
-        return ng_usage_error(order->usage.command, why, "--for %s is not valid", text);
-    return 0;
-}
-
 static int command(const struct order *order, int argc, char **argv)
 {
     const char *values[OPTIONS] = {NULL}, *name = order->usage.command;
-    char mend[64];
     int operand, status;
-    struct ng_command given = {.kind = order->kind, .rank = -1};
+    struct ng_command given = {.kind = order->kind, .for_ns = order->rest_ns, .rank = -1};
 
     if (!ng_usage_parse(&order->usage, argc, argv, values, &operand, &status))
         return status;
-    snprintf(mend, sizeof(mend), "write `ncclguard %s --job JOB`", name);
-    if (operand < argc && order->kind != NG_COMMAND_SET)
-        return ng_usage_unexpected(name, mend, argv[operand]);
     /* Always explicit: a command to the wrong job cannot be undone. */
     if (!values[JOB])
         return ng_usage_error(name, "write --job JOB; `ncclguard top` shows it",
@@ -232,20 +197,15 @@ static int command(const struct order *order, int argc, char **argv)
     if (values[GROUP] && !*values[GROUP])
         return ng_usage_error(name, "write --group GROUP, or leave it out for all groups",
                               "the group's name is empty");
-    status = parse_for(order, values[FOR], &given.for_ns);
+    status = ng_usage_duration(name, "for", values[FOR], 0, &given.for_ns);
     if (status == 0 && order->kind == NG_COMMAND_SET)
         status = ng_set_parse(argv + operand, argc - operand, &given);
     if (status != 0)
         return status;
-    struct ng_job *job = malloc(sizeof(*job));
-    if (!job) {
-        fprintf(stderr, "ncclguard %s: out of memory\n", name);
-        return NG_EXIT_FAILED;
-    }
-    status = ng_jobs_choose(name, values[JOB], values[STORE], values[RUN], job);
+    struct ng_job job;
+    status = ng_jobs_choose(name, values[JOB], values[STORE], values[RUN], &job);
     if (status == 0)
-        status = give_order(order, job, values[GROUP], values[FOR], given);
-    free(job);
+        status = give_order(order, &job, values[GROUP], values[FOR], given);
     return status;
 }
 

@@ -27,6 +27,17 @@ struct ng_doctor {
     bool partly;         /* a launcher drops LD_PRELOAD for some of what it starts, or may */
 };
 
+/* Add a finding: what is fine, is guarded, deserves a warning, or is out of reach; the last two
+ * with what mends it (NULL: nothing does). */
+#define ng_doctor_ok(doctor, object, ...)                                                          \
+    ng_findings_add(&(doctor)->findings, NG_FINDING_OK, object, NULL, __VA_ARGS__)
+#define ng_doctor_guarded(doctor, object, ...)                                                     \
+    ng_findings_add(&(doctor)->findings, NG_FINDING_GUARDED, object, NULL, __VA_ARGS__)
+#define ng_doctor_warn(doctor, object, mend, ...)                                                  \
+    ng_findings_add(&(doctor)->findings, NG_FINDING_WARNING, object, mend, __VA_ARGS__)
+#define ng_doctor_out(doctor, object, mend, ...)                                                   \
+    ng_findings_add(&(doctor)->findings, NG_FINDING_OUT, object, mend, __VA_ARGS__)
+
 /* This machine: library, preloading, folders, variables, driver. */
 void ng_doctor_machine(struct ng_doctor *doctor);
 

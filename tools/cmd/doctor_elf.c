@@ -14,6 +14,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "core/util/macros.h"
 #include "tools/base/search_path.h"
 #include "tools/cmd/doctor.h"
 
@@ -60,53 +61,49 @@ static const char *machine_name(uint16_t machine)
 static bool tell_obstacle(struct ng_doctor *doctor, const char *path,
                           const struct ng_elf_file *file, const struct ng_nccl_file *nccl)
 {
-    struct ng_findings *findings = &doctor->findings;
     const char *secure = why_secure(path);
     char mend[PATH_MAX + 128];
 
     if (file->foreign) {
-        ng_findings_add(findings, NG_FINDING_OUT, path,
-                        "use an ncclguard that was built for the program's machine",
-                        "is a %s-bit program for %s; our library is not",
-                        file->elf_class == ELFCLASS32 ? "32" : "64", machine_name(file->machine));
+        ng_doctor_out(doctor, path, "use an ncclguard that was built for the program's machine",
+                      "is a %s-bit program for %s; our library is not",
+                      file->elf_class == ELFCLASS32 ? "32" : "64", machine_name(file->machine));
         return true;
     }
     if (file->type != ET_EXEC && file->type != ET_DYN) {
-        ng_findings_add(findings, NG_FINDING_OUT, path, "name a program",
-                        "is an ELF file, but no program (%s)",
-                        file->type == ET_CORE  ? "a core dump"
-                        : file->type == ET_REL ? "an object file, not linked yet"
-                                               : "of an unknown type");
+        ng_doctor_out(doctor, path, "name a program", "is an ELF file, but no program (%s)",
+                      file->type == ET_CORE  ? "a core dump"
+                      : file->type == ET_REL ? "an object file, not linked yet"
+                                             : "of an unknown type");
         return true;
     }
     if (secure) {
-        ng_findings_add(findings, NG_FINDING_OUT, path,
-                        "run the program itself under `ncclguard run`, without these rights",
-                        "%s, so the dynamic linker ignores LD_PRELOAD", secure);
+        ng_doctor_out(doctor, path,
+                      "run the program itself under `ncclguard run`, without these rights",
+                      "%s, so the dynamic linker ignores LD_PRELOAD", secure);
         return true;
     }
     if (file->interpreter && strstr(file->interpreter, "ld-musl")) {
-        ng_findings_add(findings, NG_FINDING_OUT, path, "use a build of it for glibc",
-                        "is built for musl (%s); our library needs glibc", file->interpreter);
+        ng_doctor_out(doctor, path, "use a build of it for glibc",
+                      "is built for musl (%s); our library needs glibc", file->interpreter);
         return true;
     }
     if (file->interpreter && access(file->interpreter, F_OK) != 0) {
         snprintf(mend, sizeof(mend), "install %s, or use a build of it for this system",
                  file->interpreter);
-        ng_findings_add(findings, NG_FINDING_OUT, path, mend,
-                        "its dynamic linker %s is not here: it cannot start", file->interpreter);
+        ng_doctor_out(doctor, path, mend, "its dynamic linker %s is not here: it cannot start",
+                      file->interpreter);
         return true;
     }
     if (!file->interpreter && (file->type == ET_EXEC || file->program || !file->dynamic)) {
         bool holds = nccl->role == NG_NCCL_INSIDE;
         if (!holds && doctor->started)
-            ng_findings_add(findings, NG_FINDING_WARNING, path, "name the program that it starts",
-                            "is linked statically: it is not guarded itself; what it starts is");
+            ng_doctor_warn(doctor, path, "name the program that it starts",
+                           "is linked statically: it is not guarded itself; what it starts is");
         else
-            ng_findings_add(
-                findings, NG_FINDING_OUT, path, "link it dynamically, with the shared libnccl.so.2",
-                "is linked statically%s%s%s: nothing can be preloaded into it",
-                holds ? " and holds NCCL" : "", *nccl->version ? " " : "", nccl->version);
+            ng_doctor_out(doctor, path, "link it dynamically, with the shared libnccl.so.2",
+                          "is linked statically%s%s%s: nothing can be preloaded into it",
+                          holds ? " and holds NCCL" : "", *nccl->version ? " " : "", nccl->version);
         return true;
     }
     return false;
@@ -128,15 +125,14 @@ static void tell_sanitizer(struct ng_doctor *doctor, const struct ng_closure *cl
             return;
         snprintf(mend, sizeof(mend), "set LD_PRELOAD=%s, or ASAN_OPTIONS=verify_asan_link_order=0",
                  path);
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, closure->objects[0]->path, mend,
-                        "its AddressSanitizer ends it when another library is preloaded before it");
+        ng_doctor_out(doctor, closure->objects[0]->path, mend,
+                      "its AddressSanitizer ends it when another library is preloaded before it");
     }
 }
 
 static void tell_missing(struct ng_doctor *doctor, const struct ng_closure *closure)
 {
-    for (size_t i = 0; i < closure->missing_count; i++) {
-        const struct ng_missing *missing = &closure->missing[i];
+    NG_EACH (missing, closure->missing, closure->missing_count) {
         bool nccl = strncmp(missing->name, "libnccl.so", 10) == 0;
         ng_findings_add(&doctor->findings, nccl ? NG_FINDING_OUT : NG_FINDING_WARNING,
                         closure->objects[missing->parent]->path,
@@ -145,15 +141,14 @@ static void tell_missing(struct ng_doctor *doctor, const struct ng_closure *clos
                         missing->why ? missing->why : "the dynamic linker does not find");
     }
     if (closure->cut)
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, closure->objects[0]->path, NULL,
-                        "needs more libraries than were looked at");
+        ng_doctor_warn(doctor, closure->objects[0]->path, NULL,
+                       "needs more libraries than were looked at");
 }
 
 /* What a program that loads libraries at run time would get, and what cannot be known in
  * advance. */
 static void tell_loading(struct ng_doctor *doctor, const struct ng_closure *closure, bool nccl_seen)
 {
-    struct ng_findings *findings = &doctor->findings;
     const struct ng_loaded *program = closure->objects[0];
     bool loads = false;
     char path[PATH_MAX];
@@ -162,15 +157,15 @@ static void tell_loading(struct ng_doctor *doctor, const struct ng_closure *clos
         const struct ng_loaded *object = closure->objects[i];
         loads |= ng_elf_imports(&object->elf, "dlopen");
         if (ng_elf_imports(&object->elf, "dlmopen"))
-            ng_findings_add(findings, NG_FINDING_WARNING, object->path, NULL,
-                            "may load libraries into a namespace of their own (dlmopen): an NCCL "
-                            "there is guarded only where it is fetched by dlsym; a run tells");
+            ng_doctor_warn(doctor, object->path, NULL,
+                           "may load libraries into a namespace of their own (dlmopen): an NCCL "
+                           "there is guarded only where it is fetched by dlsym; a run tells");
     }
     if (!loads || nccl_seen)
         return;
-    ng_findings_add(findings, NG_FINDING_OK, program->path, NULL,
-                    "is not linked to NCCL but can load it while it runs (dlopen): guarded, unless "
-                    "with RTLD_DEEPBIND or dlmopen, which only a run can tell");
+    ng_doctor_ok(doctor, program->path,
+                 "is not linked to NCCL but can load it while it runs (dlopen): guarded, unless "
+                 "with RTLD_DEEPBIND or dlmopen, which only a run can tell");
     if (ng_loader_find(&doctor->loader, "libnccl.so.2", path) == 0)
         ng_doctor_file(doctor, path, "what dlopen(\"libnccl.so.2\") finds");
 }
@@ -188,7 +183,7 @@ static void look_at_closure(struct ng_doctor *doctor, const char *path)
     bool nccl_seen = false;
 
     if (ng_loader_close_over(&doctor->loader, path, &closure, &why) != 0) {
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, path, NULL, "%s", why);
+        ng_doctor_out(doctor, path, NULL, "%s", why);
         return;
     }
     for (size_t i = 0; i < closure.count; i++) {
@@ -202,9 +197,9 @@ static void look_at_closure(struct ng_doctor *doctor, const char *path)
         ng_doctor_tell_nccl(doctor, object->path, &nccl, i == 0 && ng_elf_is_program(&object->elf),
                             NULL);
         if (object->elf.interpose && nccl.role == NG_NCCL_INSIDE)
-            ng_findings_add(&doctor->findings, NG_FINDING_WARNING, object->path, NULL,
-                            "is marked to come first (DF_1_INTERPOSE); whether it comes before the "
-                            "guard, a run tells");
+            ng_doctor_warn(doctor, object->path, NULL,
+                           "is marked to come first (DF_1_INTERPOSE); whether it comes before the "
+                           "guard, a run tells");
     }
     tell_missing(doctor, &closure);
     tell_sanitizer(doctor, &closure);
@@ -221,16 +216,16 @@ void ng_doctor_elf(struct ng_doctor *doctor, const char *path)
 
     int error = ng_elf_open(path, &file, &why);
     if (error != 0) {
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, path,
-                        error == -EBADMSG ? "build or install it again" : "name a program", "%s",
-                        why);
+        ng_doctor_out(doctor, path,
+                      error == -EBADMSG ? "build or install it again" : "name a program", "%s",
+                      why);
         return;
     }
     ng_nccl_file_examine(&file, path, &nccl);
     bool obstacle = tell_obstacle(doctor, path, &file, &nccl);
     if (!obstacle && !ng_elf_is_program(&file))
-        ng_findings_add(&doctor->findings, NG_FINDING_OK, path, NULL,
-                        "is a library, not a program; looked at as one that a program loads");
+        ng_doctor_ok(doctor, path,
+                     "is a library, not a program; looked at as one that a program loads");
     ng_elf_close(&file);
     if (!obstacle)
         look_at_closure(doctor, path);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tools/base/grow.h"
 #include "tools/cmd/doctor.h"
 
 bool ng_doctor_is_new(struct ng_doctor *doctor, const char *path)
@@ -21,12 +22,9 @@ bool ng_doctor_is_new(struct ng_doctor *doctor, const char *path)
     for (size_t i = 0; i < doctor->seen_count; i++)
         if (doctor->seen[i].device == status.st_dev && doctor->seen[i].inode == status.st_ino)
             return false;
-    struct ng_seen *larger =
-        realloc(doctor->seen, (doctor->seen_count + 1) * sizeof(*doctor->seen));
-    if (larger) {
-        doctor->seen = larger;
-        larger[doctor->seen_count++] = (struct ng_seen){status.st_dev, status.st_ino};
-    }
+    struct ng_seen *seen = NG_APPEND(doctor->seen, doctor->seen_count);
+    if (seen)
+        *seen = (struct ng_seen){status.st_dev, status.st_ino};
     return true;
 }
 
@@ -43,76 +41,72 @@ static const char *never_tested(const char *version)
 void ng_doctor_tell_nccl(struct ng_doctor *doctor, const char *path,
                          const struct ng_nccl_file *nccl, bool program, const char *what)
 {
-    struct ng_findings *findings = &doctor->findings;
-    const char *prefix = what ? what : "", *colon = what ? ": " : "";
     const char *space = *nccl->version ? " " : "", *version = nccl->version;
     const char *untested = never_tested(nccl->version);
-    char after[128] = "";
+    char prefix[128] = "", after[128] = "";
 
+    if (what)
+        snprintf(prefix, sizeof(prefix), "%s: ", what);
     if (untested)
         snprintf(after, sizeof(after), "; %s", untested);
     if (nccl->role == NG_NCCL_LIBRARY || nccl->role == NG_NCCL_INSIDE)
         doctor->nccl_count++;
     if (nccl->unsure)
-        ng_findings_add(findings, NG_FINDING_WARNING, path, NULL,
-                        "%s%sits table of symbols is damaged, so a copy of NCCL inside it may go "
-                        "unnoticed",
-                        prefix, colon);
+        ng_doctor_warn(doctor, path, NULL,
+                       "%sits table of symbols is damaged, so a copy of NCCL inside it may go "
+                       "unnoticed",
+                       prefix);
     switch (nccl->role) {
     case NG_NCCL_NONE:
         return;
     case NG_NCCL_LIBRARY:
-        ng_findings_add(findings, untested ? NG_FINDING_WARNING : NG_FINDING_GUARDED, path, NULL,
-                        "%s%sNCCL%s%s%s", prefix, colon, space, version, after);
+        ng_findings_add(&doctor->findings, untested ? NG_FINDING_WARNING : NG_FINDING_GUARDED, path,
+                        NULL, "%sNCCL%s%s%s", prefix, space, version, after);
         return;
     case NG_NCCL_STUB:
-        ng_findings_add(findings, NG_FINDING_GUARDED, path, NULL,
-                        "%s%sfetches NCCL's functions by dlsym, where the guard answers", prefix,
-                        colon);
+        ng_doctor_guarded(doctor, path,
+                          "%sfetches NCCL's functions by dlsym, where the guard answers", prefix);
         return;
     case NG_NCCL_BETWEEN:
         if (nccl->profiling)
-            ng_findings_add(findings, NG_FINDING_WARNING, path,
-                            "put libncclguard.so before it: LD_PRELOAD=libncclguard.so:…",
-                            "%s%sstands before NCCL and calls its pncclX names: what passes it "
-                            "first does not reach the guard",
-                            prefix, colon);
+            ng_doctor_warn(doctor, path,
+                           "put libncclguard.so before it: LD_PRELOAD=libncclguard.so:…",
+                           "%sstands before NCCL and calls its pncclX names: what passes it "
+                           "first does not reach the guard",
+                           prefix);
         else
-            ng_findings_add(findings, NG_FINDING_OK, path, NULL,
-                            "%s%sstands before NCCL, too; before or behind the guard, both work",
-                            prefix, colon);
+            ng_doctor_ok(doctor, path,
+                         "%sstands before NCCL, too; before or behind the guard, both work",
+                         prefix);
         return;
     case NG_NCCL_CALLER:
         if (nccl->profiling)
-            ng_findings_add(findings, NG_FINDING_OUT, path, "have it call ncclX instead of pncclX",
-                            "%s%scalls pncclX names, under which nobody can stand between", prefix,
-                            colon);
+            ng_doctor_out(doctor, path, "have it call ncclX instead of pncclX",
+                          "%scalls pncclX names, under which nobody can stand between", prefix);
         else
-            ng_findings_add(findings, NG_FINDING_GUARDED, path, NULL,
-                            "%s%scalls NCCL through ordinary symbols", prefix, colon);
+            ng_doctor_guarded(doctor, path, "%scalls NCCL through ordinary symbols", prefix);
         return;
     case NG_NCCL_INSIDE:
         break;
     }
     if (program)
-        ng_findings_add(
-            findings, NG_FINDING_OUT, path, SHARED_MEND,
-            "%s%sholds NCCL%s%s itself: a program's own functions come before preloaded "
-            "ones",
-            prefix, colon, space, version);
+        ng_doctor_out(doctor, path, SHARED_MEND,
+                      "%sholds NCCL%s%s itself: a program's own functions come before preloaded "
+                      "ones",
+                      prefix, space, version);
     else if (!nccl->exported)
-        ng_findings_add(findings, NG_FINDING_OUT, path, SHARED_MEND,
-                        "%s%sholds NCCL%s%s and does not export it: its calls stay inside", prefix,
-                        colon, space, version);
+        ng_doctor_out(doctor, path, SHARED_MEND,
+                      "%sholds NCCL%s%s and does not export it: its calls stay inside", prefix,
+                      space, version);
     else if (!nccl->by_name)
-        ng_findings_add(findings, NG_FINDING_OUT, path, SHARED_MEND,
-                        "%s%sholds NCCL%s%s and is bound to its own copy (-Bsymbolic or the like): "
-                        "its calls stay inside",
-                        prefix, colon, space, version);
+        ng_doctor_out(doctor, path, SHARED_MEND,
+                      "%sholds NCCL%s%s and is bound to its own copy (-Bsymbolic or the like): "
+                      "its calls stay inside",
+                      prefix, space, version);
     else
-        ng_findings_add(findings, untested ? NG_FINDING_WARNING : NG_FINDING_GUARDED, path, NULL,
-                        "%s%sholds NCCL%s%s, exports it and calls it by name%s", prefix, colon,
-                        space, version, after);
+        ng_findings_add(&doctor->findings, untested ? NG_FINDING_WARNING : NG_FINDING_GUARDED, path,
+                        NULL, "%sholds NCCL%s%s, exports it and calls it by name%s", prefix, space,
+                        version, after);
 }
 
 void ng_doctor_file(struct ng_doctor *doctor, const char *name, const char *what)
@@ -129,8 +123,7 @@ void ng_doctor_file(struct ng_doctor *doctor, const char *name, const char *what
     if (error != 0) {
         /* libnccl.so may be a linker script, and a pattern may match a folder. */
         if (error != -ENOEXEC && error != -EISDIR)
-            ng_findings_add(&doctor->findings, NG_FINDING_WARNING, path, NULL, "%s%s%s",
-                            what ? what : "", what ? ": " : "", why);
+            ng_doctor_warn(doctor, path, NULL, "%s%s%s", what ? what : "", what ? ": " : "", why);
         return;
     }
     if (file.foreign) {

@@ -17,6 +17,7 @@
 #include "core/config/config.h"
 #include "core/recorder/paths.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/board/board_client.h"
 #include "store/kv/url.h"
 #include "tools/base/run_helper.h"
@@ -79,13 +80,12 @@ static void try_preloading(struct ng_doctor *doctor)
         why = error ? strerror(-error) : trial_complaint(&answer);
     }
     if (why)
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, "preloading", mend, "%s: %s",
-                        doctor->library, why);
+        ng_doctor_out(doctor, "preloading", mend, "%s: %s", doctor->library, why);
     else if (!mapped)
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, "preloading", mend,
-                        "LD_PRELOAD does not bring %s into a program", doctor->library);
+        ng_doctor_out(doctor, "preloading", mend, "LD_PRELOAD does not bring %s into a program",
+                      doctor->library);
     else
-        ng_findings_add(&doctor->findings, NG_FINDING_OK, "preloading", NULL, "works");
+        ng_doctor_ok(doctor, "preloading", "works");
     if (error == 0)
         ng_answer_fini(&answer);
 }
@@ -96,17 +96,14 @@ static void look_for_library(struct ng_doctor *doctor)
 
     if (!ng_library_find(doctor->library, &mistake)) {
         doctor->library[0] = '\0';
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, "libncclguard.so", mistake.mend, "%s",
-                        mistake.text);
+        ng_doctor_out(doctor, "libncclguard.so", mistake.mend, "%s", mistake.text);
         return;
     }
     if (!ng_library_check(doctor->library, &mistake)) {
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, doctor->library, mistake.mend, "%s",
-                        mistake.text);
+        ng_doctor_out(doctor, doctor->library, mistake.mend, "%s", mistake.text);
         return;
     }
-    ng_findings_add(&doctor->findings, NG_FINDING_OK, doctor->library, NULL,
-                    "our library, version %s", NG_VERSION);
+    ng_doctor_ok(doctor, doctor->library, "our library, version %s", NG_VERSION);
     try_preloading(doctor);
 }
 
@@ -114,60 +111,55 @@ static bool is_sanitizer(const char *path)
 {
     static const char *const prefixes[] = {"libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so",
                                            "libclang_rt."};
-    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
-        if (strncmp(ng_last_part(path), prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return false;
+    return NG_ANY(prefix, prefixes, NG_COUNT(prefixes),
+                  strncmp(ng_last_part(path), *prefix, strlen(*prefix)) == 0);
 }
 
 static void look_at_preloaded(struct ng_doctor *doctor, const char *entry, size_t index,
                               bool guard_before)
 {
-    struct ng_findings *findings = &doctor->findings;
     char path[PATH_MAX];
     struct ng_elf_file file;
     struct ng_nccl_file nccl;
     const char *why = "is not found by the dynamic linker";
 
     if (ng_loader_find(&doctor->loader, entry, path) != 0 || ng_elf_open(path, &file, &why) != 0) {
-        ng_findings_add(findings, NG_FINDING_WARNING, entry,
-                        "take it out of LD_PRELOAD, or mend its path", "LD_PRELOAD: %s", why);
+        ng_doctor_warn(doctor, entry, "take it out of LD_PRELOAD, or mend its path",
+                       "LD_PRELOAD: %s", why);
         return;
     }
     ng_nccl_file_examine(&file, path, &nccl);
     bool foreign = file.foreign, exports = ng_elf_exports(&file, "ncclAllReduce");
     ng_elf_close(&file);
     if (foreign) {
-        ng_findings_add(findings, NG_FINDING_WARNING, entry, "take it out of LD_PRELOAD",
-                        "LD_PRELOAD: is of another kind of machine");
+        ng_doctor_warn(doctor, entry, "take it out of LD_PRELOAD",
+                       "LD_PRELOAD: is of another kind of machine");
     } else if (is_sanitizer(path)) {
         if (index > 0)
-            ng_findings_add(findings, NG_FINDING_WARNING, entry, "name it first in LD_PRELOAD",
-                            "LD_PRELOAD: a sanitizer's runtime refuses to come second");
+            ng_doctor_warn(doctor, entry, "name it first in LD_PRELOAD",
+                           "LD_PRELOAD: a sanitizer's runtime refuses to come second");
         else
-            ng_findings_add(findings, NG_FINDING_OK, entry, NULL,
-                            "LD_PRELOAD: a sanitizer's runtime, first as it must be; ours goes "
-                            "behind it");
+            ng_doctor_ok(doctor, entry,
+                         "LD_PRELOAD: a sanitizer's runtime, first as it must be; ours goes "
+                         "behind it");
     } else if (exports && nccl.profiling && !guard_before) {
         char mend[2 * PATH_MAX + 64];
         snprintf(mend, sizeof(mend), "put the guard before it: LD_PRELOAD=%s:%s", doctor->library,
                  entry);
-        ng_findings_add(findings, NG_FINDING_OUT, entry, mend,
-                        "LD_PRELOAD: stands between programs and NCCL and passes calls on to "
-                        "pncclX, past whoever comes behind it");
+        ng_doctor_out(doctor, entry, mend,
+                      "LD_PRELOAD: stands between programs and NCCL and passes calls on to "
+                      "pncclX, past whoever comes behind it");
     } else if (exports && nccl.role == NG_NCCL_LIBRARY) {
         ng_doctor_file(doctor, path, "LD_PRELOAD");
         if (!guard_before)
-            ng_findings_add(findings, NG_FINDING_OUT, entry,
-                            "name libncclguard.so before it in LD_PRELOAD",
-                            "LD_PRELOAD: this NCCL comes before the guard");
+            ng_doctor_out(doctor, entry, "name libncclguard.so before it in LD_PRELOAD",
+                          "LD_PRELOAD: this NCCL comes before the guard");
     } else if (exports) {
-        ng_findings_add(findings, NG_FINDING_OK, entry, NULL,
-                        "LD_PRELOAD: stands between programs and NCCL, too (%s the guard)",
-                        guard_before ? "behind" : "before");
+        ng_doctor_ok(doctor, entry,
+                     "LD_PRELOAD: stands between programs and NCCL, too (%s the guard)",
+                     guard_before ? "behind" : "before");
     } else {
-        ng_findings_add(findings, NG_FINDING_OK, entry, NULL,
-                        "LD_PRELOAD: stays; ours goes behind it");
+        ng_doctor_ok(doctor, entry, "LD_PRELOAD: stays; ours goes behind it");
     }
 }
 
@@ -195,7 +187,7 @@ static void take_warning(void *context, char severity, const char *line)
     struct ng_doctor *doctor = context;
 
     if (severity == 'W')
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, "variables", NULL, "%s", line);
+        ng_doctor_warn(doctor, "variables", NULL, "%s", line);
 }
 
 static void look_at_variables(struct ng_doctor *doctor, struct ng_config *ret_config)
@@ -204,27 +196,25 @@ static void look_at_variables(struct ng_doctor *doctor, struct ng_config *ret_co
 
     ng_config_parse(ret_config, environ, take_warning, doctor);
     if (ng_library_bad_setting(&mistake))
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, "variables", mistake.mend,
-                        "%s: `ncclguard run` starts nothing", mistake.text);
+        ng_doctor_out(doctor, "variables", mistake.mend, "%s: `ncclguard run` starts nothing",
+                      mistake.text);
     if (!ret_config->enabled)
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, "variables", "unset NCCLGUARD",
-                        "NCCLGUARD=%s makes the library inert", getenv("NCCLGUARD"));
+        ng_doctor_out(doctor, "variables", "unset NCCLGUARD",
+                      "NCCLGUARD=%s makes the library inert", getenv("NCCLGUARD"));
     look_at_preload_list(doctor, variable_of("LD_PRELOAD"));
     const char *check = variable_of("NCCLGUARD_CHECK");
     if (check && strstr(check, "+nan")) {
         if (NG_HAVE_NAN_KERNEL)
-            ng_findings_add(&doctor->findings, NG_FINDING_OK, "NCCLGUARD_CHECK", NULL,
-                            "this build has the kernel that looks for NaN");
+            ng_doctor_ok(doctor, "NCCLGUARD_CHECK", "this build has the kernel that looks for NaN");
         else
-            ng_findings_add(&doctor->findings, NG_FINDING_OUT, "NCCLGUARD_CHECK",
-                            "build ncclguard where nvcc is, or leave +nan out",
-                            "%s: this build has no kernel that looks for NaN, so nothing does",
-                            check);
+            ng_doctor_out(
+                doctor, "NCCLGUARD_CHECK", "build ncclguard where nvcc is, or leave +nan out",
+                "%s: this build has no kernel that looks for NaN, so nothing does", check);
     }
     const char *asan = variable_of("ASAN_OPTIONS");
     if (asan && strstr(asan, "verify_asan_link_order=0"))
-        ng_findings_add(&doctor->findings, NG_FINDING_OK, "ASAN_OPTIONS", NULL,
-                        "lets AddressSanitizer's runtime come behind a preloaded library");
+        ng_doctor_ok(doctor, "ASAN_OPTIONS",
+                     "lets AddressSanitizer's runtime come behind a preloaded library");
 }
 
 /* Create a shared file in this folder: 0 or -errno. */
@@ -293,9 +283,7 @@ static void try_folder(struct ng_doctor *doctor, const char *folder, bool ours, 
 
     snprintf(mend, sizeof(mend), "set %s to a folder that is yours alone and can be written to",
              variable);
-    int error = ng_paths_make(folder);
-    if (error == 0)
-        error = try_file(folder);
+    int error = ng_paths_make(folder) ?: try_file(folder);
     bool told = statvfs(folder, &space) == 0;
     remove_made(folder, there);
     snprintf(above, sizeof(above), "%s", folder);
@@ -313,12 +301,11 @@ static void try_folder(struct ng_doctor *doctor, const char *folder, bool ours, 
     }
     uint64_t bytes = told ? (uint64_t)space.f_bavail * space.f_frsize : UINT64_MAX;
     if (bytes < LITTLE_BYTES)
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, name,
-                        "make it larger (docker: --shm-size), or set NCCLGUARD_TRACE_SIZE lower",
-                        "%s: only %llu MiB are free", purpose, (unsigned long long)(bytes >> 20));
+        ng_doctor_warn(doctor, name,
+                       "make it larger (docker: --shm-size), or set NCCLGUARD_TRACE_SIZE lower",
+                       "%s: only %llu MiB are free", purpose, (unsigned long long)(bytes >> 20));
     else
-        ng_findings_add(&doctor->findings, NG_FINDING_OK, name, NULL, "%s can be kept here",
-                        purpose);
+        ng_doctor_ok(doctor, name, "%s can be kept here", purpose);
 }
 
 static void try_folders(struct ng_doctor *doctor, const struct ng_config *config)
@@ -331,9 +318,9 @@ static void try_folders(struct ng_doctor *doctor, const struct ng_config *config
     snprintf(job, sizeof(job), "doctor-%d", (int)getpid());
     ng_paths_default_dir(job, folder, sizeof(folder));
     if (strcmp(config->store, "none") == 0)
-        ng_findings_add(&doctor->findings, NG_FINDING_OK, "variables", NULL,
-                        "NCCLGUARD_STORE=none: each process is guarded alone, its black box in its "
-                        "own memory");
+        ng_doctor_ok(doctor, "variables",
+                     "NCCLGUARD_STORE=none: each process is guarded alone, its black box in its "
+                     "own memory");
     else
         try_folder(doctor, dir ? dir : folder, !dir, "black boxes", "NCCLGUARD_DIR",
                    "each process is guarded alone");
@@ -364,12 +351,12 @@ static void look_at_store(struct ng_doctor *doctor, const struct ng_config *conf
                                      sizeof(why));
     ng_view_fini(&view);
     if (count >= 0)
-        ng_findings_add(&doctor->findings, NG_FINDING_OK, store, NULL,
-                        "the store answers: ranks of all hosts that reach it share what they know");
+        ng_doctor_ok(doctor, store,
+                     "the store answers: ranks of all hosts that reach it share what they know");
     else
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, store, ng_jobs_mend(count),
-                        "%s; without it each host is guarded alone",
-                        why[0] ? why : strerror(-count));
+        ng_doctor_warn(doctor, store, ng_jobs_mend(count),
+                       "%s; without it each host is guarded alone",
+                       why[0] ? why : strerror(-count));
 }
 
 /* "580.65.06", of the kernel's module; "" none. */
@@ -403,10 +390,10 @@ static void look_for_driver(struct ng_doctor *doctor)
     static const char name[] = "libcuda.so.1";
 
     if (ng_loader_find(&doctor->loader, name, path) != 0) {
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, name,
-                        "install NVIDIA's driver; in a container, start it with the GPUs (docker: "
-                        "--gpus all)",
-                        "the CUDA driver is not found: NCCL programs cannot run here");
+        ng_doctor_warn(doctor, name,
+                       "install NVIDIA's driver; in a container, start it with the GPUs (docker: "
+                       "--gpus all)",
+                       "the CUDA driver is not found: NCCL programs cannot run here");
         return;
     }
     read_kernel_version(kernel, sizeof(kernel));
@@ -417,9 +404,8 @@ static void look_for_driver(struct ng_doctor *doctor)
             : "1";
     if (!strchr(version, '.'))
         version = "unknown";
-    ng_findings_add(&doctor->findings, NG_FINDING_OK, path, NULL,
-                    "the CUDA driver, version %s; kernel module %s", version,
-                    *kernel ? kernel : "not loaded");
+    ng_doctor_ok(doctor, path, "the CUDA driver, version %s; kernel module %s", version,
+                 *kernel ? kernel : "not loaded");
 }
 
 void ng_doctor_machine(struct ng_doctor *doctor)
@@ -464,15 +450,15 @@ void ng_doctor_nccl_of_machine(struct ng_doctor *doctor)
     }
     ng_loader_each_cached(&doctor->loader, "libnccl.so.2", take_cached, doctor);
     ng_loader_each_cached(&doctor->loader, "libnccl.so", take_cached, doctor);
-    for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++)
-        for (size_t j = 0; variable_of(homes[i]) && j < sizeof(below) / sizeof(below[0]); j++)
+    for (size_t i = 0; i < NG_COUNT(homes); i++)
+        for (size_t j = 0; variable_of(homes[i]) && j < NG_COUNT(below); j++)
             ng_doctor_files(doctor, variable_of(homes[i]), below[j], homes[i]);
-    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(usual); i++)
         ng_doctor_files(doctor, "", usual[i], NULL);
     if (ng_search_path("python3", path) == 0)
         ng_doctor_python(doctor, (char *const[]){"python3", NULL}, false);
     if (doctor->nccl_count == 0)
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, "libnccl.so.2", NULL,
-                        "no NCCL is in the usual places; `ncclguard doctor -- PROG` looks where "
-                        "PROG would");
+        ng_doctor_warn(doctor, "libnccl.so.2", NULL,
+                       "no NCCL is in the usual places; `ncclguard doctor -- PROG` looks where "
+                       "PROG would");
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "tools/base/run_helper.h"
 #include "tools/base/search_path.h"
 #include "tools/cmd/doctor.h"
@@ -42,10 +43,7 @@ static bool is_shell(const char *path)
 {
     static const char *const names[] = {"sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh"};
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(ng_last_part(path), names[i]) == 0)
-            return true;
-    return false;
+    return NG_ANY(name, names, NG_COUNT(names), strcmp(ng_last_part(path), *name) == 0);
 }
 
 /* Its leading options that decide where packages are searched, but none that runs anything. */
@@ -138,10 +136,9 @@ static bool follow_long_path(const char *head, char ret_path[PATH_MAX])
 static void tell_shell_script(struct ng_doctor *doctor, const char *path)
 {
     doctor->not_followed = true;
-    ng_findings_add(
-        &doctor->findings, NG_FINDING_OK, path, NULL,
-        "is a shell script: the programs that it starts are guarded; to know more, name "
-        "them to `ncclguard doctor`");
+    ng_doctor_ok(doctor, path,
+                 "is a shell script: the programs that it starts are guarded; to know more, name "
+                 "them to `ncclguard doctor`");
 }
 
 #define RETURN_MEND "take the carriage returns out of it: sed -i 's/\\r$//'"
@@ -165,17 +162,16 @@ static void look_at_script(struct ng_doctor *doctor, const char *path, char *hea
     snprintf(rest, sizeof(rest), "%.*s", (int)(to_end - length), line + length);
     bool by_env = strcmp(ng_last_part(interpreter), "env") == 0;
     if (!*interpreter || access(interpreter, F_OK) != 0) {
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, path,
-                        returns ? RETURN_MEND : "mend its first line",
-                        "its interpreter %s does not exist%s: it cannot start", interpreter,
-                        returns ? " (a carriage return is part of the name)" : "");
+        ng_doctor_out(doctor, path, returns ? RETURN_MEND : "mend its first line",
+                      "its interpreter %s does not exist%s: it cannot start", interpreter,
+                      returns ? " (a carriage return is part of the name)" : "");
         return;
     }
     /* `env` itself finds out whether it can start that; -S treats a carriage return as a blank. */
     if (returns && !by_env) {
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, path, RETURN_MEND,
-                        "its first line gives %s a carriage return as an argument: it cannot start",
-                        interpreter);
+        ng_doctor_out(doctor, path, RETURN_MEND,
+                      "its first line gives %s a carriage return as an argument: it cannot start",
+                      interpreter);
         return;
     }
     if (is_python(interpreter)) {
@@ -196,12 +192,8 @@ static void look_at_script(struct ng_doctor *doctor, const char *path, char *hea
 /* The first of these words that is a program. */
 static const char *find_started(char *const *arguments)
 {
-    char path[PATH_MAX];
-    struct stat status;
-
     for (; *arguments; arguments++)
-        if ((*arguments)[0] != '-' && ng_search_path(*arguments, path) == 0 &&
-            access(path, X_OK) == 0 && stat(path, &status) == 0 && S_ISREG(status.st_mode))
+        if ((*arguments)[0] != '-' && ng_search_program(*arguments))
             return *arguments;
     return NULL;
 }
@@ -209,20 +201,19 @@ static const char *find_started(char *const *arguments)
 /* `arguments`: of a file that is not a known launcher, but may start one of them. */
 static void look_at_binary(struct ng_doctor *doctor, const char *path, char *const *arguments)
 {
-    struct ng_findings *findings = &doctor->findings;
-    size_t out = ng_findings_count(findings, NG_FINDING_OUT);
+    size_t out = ng_findings_count(&doctor->findings, NG_FINDING_OUT);
 
     doctor->started = find_started(arguments);
     ng_doctor_elf(doctor, path);
-    if (ng_findings_count(findings, NG_FINDING_OUT) == out && access(path, X_OK) != 0 &&
+    if (ng_findings_count(&doctor->findings, NG_FINDING_OUT) == out && access(path, X_OK) != 0 &&
         !strstr(ng_last_part(path), ".so"))
-        ng_findings_add(findings, NG_FINDING_OUT, path, "chmod +x",
-                        "may not be executed: it cannot start");
-    if (doctor->started && !doctor->linked && ng_findings_count(findings, NG_FINDING_OUT) == out) {
-        ng_findings_add(findings, NG_FINDING_OK, path, NULL,
-                        "only this itself was looked at; if it starts %s, name that to `ncclguard "
-                        "doctor`",
-                        doctor->started);
+        ng_doctor_out(doctor, path, "chmod +x", "may not be executed: it cannot start");
+    if (doctor->started && !doctor->linked &&
+        ng_findings_count(&doctor->findings, NG_FINDING_OUT) == out) {
+        ng_doctor_ok(doctor, path,
+                     "only this itself was looked at; if it starts %s, name that to `ncclguard "
+                     "doctor`",
+                     doctor->started);
         doctor->not_followed = true;
     }
     doctor->started = NULL;
@@ -231,12 +222,11 @@ static void look_at_binary(struct ng_doctor *doctor, const char *path, char *con
 static void look_at_file(struct ng_doctor *doctor, const char *path, char *const *arguments,
                          int depth)
 {
-    struct ng_findings *findings = &doctor->findings;
     struct stat status = {0};
     char head[4096];
 
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
-        ng_findings_add(findings, NG_FINDING_OUT, path, "name a program", "is a folder");
+        ng_doctor_out(doctor, path, "name a program", "is a folder");
         return;
     }
     if (is_python(path) && access(path, X_OK) == 0) {
@@ -250,12 +240,11 @@ static void look_at_file(struct ng_doctor *doctor, const char *path, char *const
     if (!marked && !text) {
         look_at_binary(doctor, path, arguments);
     } else if (access(path, X_OK) != 0) {
-        ng_findings_add(findings, NG_FINDING_OUT, path, "chmod +x",
-                        "may not be executed: it cannot start");
+        ng_doctor_out(doctor, path, "chmod +x", "may not be executed: it cannot start");
     } else if (marked) {
         look_at_script(doctor, path, head, depth);
     } else {
-        ng_findings_add(findings, NG_FINDING_OK, path, "give it a first line: #!/bin/sh",
+        ng_findings_add(&doctor->findings, NG_FINDING_OK, path, "give it a first line: #!/bin/sh",
                         "does not say which program is to run it (no #!): /bin/sh does");
         tell_shell_script(doctor, path);
     }
@@ -288,26 +277,25 @@ static void look_behind(struct ng_doctor *doctor, char *const *argv, const char 
     }
     if (launching.seen_to && launching.way != NG_LAUNCHER_PASSES &&
         launching.way != NG_LAUNCHER_UNSEEN)
-        ng_findings_add(&doctor->findings, NG_FINDING_OK, launching.name, NULL,
-                        "%s, but the guard is put on or passed on behind it", launching.why);
+        ng_doctor_ok(doctor, launching.name, "%s, but the guard is put on or passed on behind it",
+                     launching.why);
     else
         tell_launcher(doctor, &launching);
     if (launching.way == NG_LAUNCHER_UNSEEN) {
         doctor->not_followed = true;
     } else if (launching.blind) {
         doctor->not_followed = true;
-        ng_findings_add(&doctor->findings, NG_FINDING_OK, launching.name, NULL,
-                        "the program behind it was not looked at: run `ncclguard doctor` where it "
-                        "runs");
+        ng_doctor_ok(doctor, launching.name,
+                     "the program behind it was not looked at: run `ncclguard doctor` where it "
+                     "runs");
     } else if (launching.program > 0) {
         look(doctor, argv + launching.program, depth + 1);
     } else if (launching.itself || !argv[1]) {
         look_at_file(doctor, path, argv + 1, depth);
     } else {
         doctor->not_followed = true;
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, launching.name,
-                        "name the program alone: `ncclguard doctor -- PROG`",
-                        "the program behind it was not recognised");
+        ng_doctor_warn(doctor, launching.name, "name the program alone: `ncclguard doctor -- PROG`",
+                       "the program behind it was not recognised");
     }
 }
 
@@ -316,21 +304,21 @@ static void look(struct ng_doctor *doctor, char *const *argv, int depth)
     char path[PATH_MAX];
 
     if (depth > DEPTH_LIMIT) {
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, argv[0], NULL,
-                        "launchers and scripts start each other without an end");
+        ng_doctor_warn(doctor, argv[0], NULL,
+                       "launchers and scripts start each other without an end");
         return;
     }
     int error = ng_search_path(argv[0], path);
     if (error != 0) {
         size_t length = strlen(argv[0]);
         bool returns = length > 0 && argv[0][length - 1] == '\r';
-        ng_findings_add(&doctor->findings, NG_FINDING_OUT, argv[0],
-                        returns ? RETURN_MEND : "name a program that is installed, or its path",
-                        "%s%s",
-                        error != -ENOENT       ? strerror(-error)
-                        : strchr(argv[0], '/') ? "does not exist"
-                                               : "is not found in PATH",
-                        returns ? " (a carriage return is part of the name)" : "");
+        ng_doctor_out(doctor, argv[0],
+                      returns ? RETURN_MEND : "name a program that is installed, or its path",
+                      "%s%s",
+                      error != -ENOENT       ? strerror(-error)
+                      : strchr(argv[0], '/') ? "does not exist"
+                                             : "is not found in PATH",
+                      returns ? " (a carriage return is part of the name)" : "");
         return;
     }
     char **split = ng_launcher_split(argv);

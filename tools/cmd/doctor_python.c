@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "tools/base/run_helper.h"
 #include "tools/cmd/doctor.h"
 
@@ -43,7 +44,7 @@ static const struct {
 
 static void look_below(struct ng_doctor *doctor, const char *folder)
 {
-    for (size_t i = 0; i < sizeof(bundles) / sizeof(bundles[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(bundles); i++)
         ng_doctor_files(doctor, folder, bundles[i].pattern, bundles[i].package);
 }
 
@@ -79,13 +80,13 @@ void ng_doctor_python(struct ng_doctor *doctor, char *const *command, bool execu
     if (error != 0 || answer.late || !WIFEXITED(answer.status) || WEXITSTATUS(answer.status) != 0) {
         if (error == 0)
             answer.err[strcspn(answer.err, "\n")] = '\0';
-        ng_findings_add(&doctor->findings, NG_FINDING_WARNING, command[0], NULL,
-                        "this Python does not tell where its packages are (%s), so they were not "
-                        "looked at",
-                        error         ? strerror(-error)
-                        : answer.late ? "no answer in 10 s"
-                        : *answer.err ? answer.err
-                                      : "it failed");
+        ng_doctor_warn(doctor, command[0], NULL,
+                       "this Python does not tell where its packages are (%s), so they were not "
+                       "looked at",
+                       error         ? strerror(-error)
+                       : answer.late ? "no answer in 10 s"
+                       : *answer.err ? answer.err
+                                     : "it failed");
         if (error == 0)
             ng_answer_fini(&answer);
         return;
@@ -100,7 +101,7 @@ void ng_doctor_python(struct ng_doctor *doctor, char *const *command, bool execu
             look_below(doctor, folder);
     look_at_downloads(doctor);
     if (doctor->nccl_count == before)
-        ng_findings_add(&doctor->findings, NG_FINDING_OK, *executable ? executable : command[0],
-                        NULL, "no further NCCL is in the packages of this Python");
+        ng_doctor_ok(doctor, *executable ? executable : command[0],
+                     "no further NCCL is in the packages of this Python");
     ng_answer_fini(&answer);
 }

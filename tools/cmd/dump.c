@@ -86,6 +86,7 @@ static const struct ng_usage usage = {
         "reached, 2 usage error, no such job or rank.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard dump --job JOB`",
 };
 
 struct dumping {
@@ -178,9 +179,8 @@ static void write_dumps(struct dumping *dumping)
     for (uint32_t i = 0; i < dumping->view.process_count; i++) {
         if (!dumping->wanted[i])
             continue;
-        int error = ng_dump_save_process(&dumping->view, i, dumping->folder);
-        if (!error)
-            error = ng_flight_save_process(&dumping->view, i, dumping->folder);
+        int error = ng_dump_save_process(&dumping->view, i, dumping->folder)
+                        ?: ng_flight_save_process(&dumping->view, i, dumping->folder);
         remember(dumping, error);
         dumping->written += !error;
         dumping->failed += error != 0;
@@ -238,28 +238,13 @@ static void write_verdict(struct dumping *dumping)
 
 /* ---- Stacks ---- */
 
-static bool can_answer(const struct dumping *dumping, uint32_t process)
-{
-    return dumping->wanted[process] && dumping->view.processes[process].life == NG_LIFE_RUNNING;
-}
-
-static bool is_here(const struct dumping *dumping, uint32_t process)
-{
-    return !dumping->here || dumping->here[process];
-}
-
-static bool is_local(const struct ng_job *job)
-{
-    return strncmp(job->observed.url, "local:", 6) == 0;
-}
-
 /* Processes whose ranks share a store also read the board of their own host, where the folder's
  * name is valid. */
 static struct ng_observed_job local_board(const struct ng_job *job)
 {
     struct ng_observed_job local = job->observed;
 
-    if (!is_local(job))
+    if (!ng_jobs_is_local(job))
         local.url = "local:";
     return local;
 }
@@ -271,7 +256,7 @@ static int find_those_here(struct dumping *dumping)
     char why[NG_BOARD_CLIENT_WHY_BYTES];
     struct ng_view view;
 
-    if (is_local(&dumping->job))
+    if (ng_jobs_is_local(&dumping->job))
         return 0;
     dumping->here = calloc(dumping->view.process_count, sizeof(*dumping->here));
     if (!dumping->here)
@@ -311,9 +296,10 @@ static void count_stacks(const struct dumping *dumping, const struct timespec *o
 {
     stacks->there = stacks->missing = stacks->elsewhere = 0;
     for (uint32_t i = 0; i < dumping->view.process_count; i++) {
-        if (!can_answer(dumping, i))
-            continue;
-        bool here = is_here(dumping, i), has = here && has_stacks(dumping, i, ordered);
+        if (!dumping->wanted[i] || dumping->view.processes[i].life != NG_LIFE_RUNNING)
+            continue; /* it cannot answer */
+        bool here = !dumping->here || dumping->here[i],
+             has = here && has_stacks(dumping, i, ordered);
         stacks->there += has;
         stacks->missing += here && !has;
         stacks->elsewhere += !here;
@@ -340,10 +326,9 @@ static void order_here(const struct dumping *dumping, const struct ng_command *o
     } while (stacks->missing && ng_clock_mono_ns() < until);
 }
 
-static void order_stacks(struct dumping *dumping, struct stacks *ret_stacks)
+static void order_stacks(struct dumping *dumping, struct stacks *stacks)
 {
     struct ng_command order = {.kind = NG_COMMAND_DUMP, .rank = dumping->rank};
-    struct stacks *stacks = ret_stacks;
 
     int error = find_those_here(dumping);
     count_stacks(dumping, &(struct timespec){.tv_sec = INT64_MAX}, stacks);
@@ -440,15 +425,9 @@ static int dump(struct dumping *dumping, bool with_stacks)
     struct stacks stacks = {0};
     uint64_t group_id = 0;
 
-    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS,
-                                     &dumping->view, job->why, sizeof(job->why));
-    if (count < 0 && count != -ENOENT)
-        return ng_jobs_failed(COMMAND, job, count);
-    if (count <= 0)
-        return ng_jobs_none(COMMAND, job);
-    int status = dumping->group ? ng_group_choice_find(COMMAND, &dumping->view, dumping->group,
-                                                       false, &group_id)
-                                : 0;
+    int status = ng_jobs_view_or_tell(COMMAND, job, &dumping->view);
+    if (status == 0 && dumping->group)
+        status = ng_group_choice_find(COMMAND, &dumping->view, dumping->group, false, &group_id);
     if (status == 0)
         status = choose_processes(dumping, group_id);
     if (status != 0)
@@ -492,41 +471,32 @@ static int parse_rank(const char *text, int *ret_rank)
 int ng_command_dump(int argc, char **argv)
 {
     const char *values[OPTION_COUNT];
-    int operand, status, rank = -1;
+    struct dumping dumping = {0};
+    int operand, status;
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected(COMMAND, "write `ncclguard dump --job JOB`", argv[operand]);
-    status = parse_rank(values[OPTION_RANK], &rank);
+    status = parse_rank(values[OPTION_RANK], &dumping.rank)
+                 ?: ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE],
+                                   values[OPTION_RUN], &dumping.job);
     if (status != 0)
         return status;
-    struct dumping *dumping = calloc(1, sizeof(*dumping));
-    if (dumping)
-        status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE],
-                                values[OPTION_RUN], &dumping->job);
-    char *folder = NULL;
-    if (dumping && status == 0) {
-        dumping->rank = rank;
-        dumping->group = values[OPTION_GROUP];
-        dumping->active = values[OPTION_ACTIVE];
-        dumping->no_frames = values[OPTION_FRAMES];
-        folder = choose_folder(values[OPTION_OUT], dumping->job.name);
-        if (is_reduced(dumping) && !(values[OPTION_OUT] && *values[OPTION_OUT]))
-            folder = choose_subfolder(folder);
-    }
-    if (status == 0 && folder) {
-        dumping->folder = folder;
-        ng_view_init(&dumping->view);
-        status = dump(dumping, !values[OPTION_STACKS]);
-        ng_view_fini(&dumping->view);
-        free(dumping->here);
-        free(dumping->wanted);
-    } else if (status == 0) {
+    dumping.group = values[OPTION_GROUP];
+    dumping.active = values[OPTION_ACTIVE];
+    dumping.no_frames = values[OPTION_FRAMES];
+    char *folder = choose_folder(values[OPTION_OUT], dumping.job.name);
+    if (is_reduced(&dumping) && !(values[OPTION_OUT] && *values[OPTION_OUT]))
+        folder = choose_subfolder(folder);
+    if (!folder) {
         fprintf(stderr, "ncclguard dump: out of memory\n");
-        status = NG_EXIT_FAILED;
+        return NG_EXIT_FAILED;
     }
+    dumping.folder = folder;
+    ng_view_init(&dumping.view);
+    status = dump(&dumping, !values[OPTION_STACKS]);
+    ng_view_fini(&dumping.view);
+    free(dumping.here);
+    free(dumping.wanted);
     free(folder);
-    free(dumping);
     return status;
 }

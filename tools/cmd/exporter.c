@@ -50,6 +50,7 @@ static const struct ng_usage usage = {
         "Exit status: 0, 1 it cannot listen there, 2 usage error or no such job.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard exporter --listen " LISTEN "`",
 };
 
 static int fail(const char *mend, const char *mistake)
@@ -297,24 +298,12 @@ int ng_command_exporter(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected(COMMAND, "write `ncclguard exporter --listen " LISTEN "`",
-                                   argv[operand]);
-    struct ng_exporter *exporter = calloc(1, sizeof(*exporter));
-    struct ng_job *job = calloc(1, sizeof(*job));
-    if (!exporter || !job) {
-        free(exporter);
-        free(job);
-        return fail("free some memory", "out of memory");
+    struct ng_exporter exporter = {0};
+    struct ng_job job = {0};
+    status = ng_jobs_of_host(COMMAND, values[OPTION_JOB], values[OPTION_STORE], &exporter.where);
+    if (status == 0 && exporter.where.several_hosts) {
+        exporter.store_job = &job;
+        status = ng_jobs_choose_all_runs(COMMAND, values[OPTION_JOB], NULL, &job);
     }
-    status = ng_jobs_of_host(COMMAND, values[OPTION_JOB], values[OPTION_STORE], &exporter->where);
-    if (status == 0 && exporter->where.several_hosts) {
-        exporter->store_job = job;
-        status = ng_jobs_choose_all_runs(COMMAND, values[OPTION_JOB], NULL, job);
-    }
-    if (status == 0)
-        status = serve(exporter, values[OPTION_LISTEN] ? values[OPTION_LISTEN] : LISTEN);
-    free(job);
-    free(exporter);
-    return status;
+    return status ?: serve(&exporter, values[OPTION_LISTEN] ?: LISTEN);
 }

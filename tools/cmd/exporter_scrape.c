@@ -15,7 +15,9 @@
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "core/util/folder.h"
+#include "core/util/macros.h"
 #include "store/board/local.h"
+#include "tools/base/grow.h"
 #include "tools/cmd/exporter.h"
 #include "tools/jobs/host_folders.h"
 #include "tools/judge/live_verdict.h"
@@ -44,25 +46,24 @@ static struct ng_job_metrics *new_job(const char *name)
     return job;
 }
 
+static void drop_job(struct ng_job_metrics *job)
+{
+    ng_view_fini(&job->view);
+    free(job);
+}
+
 /* Its view is filled: judge it, and keep it. False: it was freed. */
 static bool keep_job(struct scraping *scraping, struct ng_job_metrics *job, int64_t stuck_ns)
 {
     if (!job->view.job[0])
         snprintf(job->view.job, sizeof(job->view.job), "%s", job->job);
     if (ng_live_verdict_judge(&job->view, 0, stuck_ns, &job->verdict) != 0) {
-        ng_view_fini(&job->view);
-        free(job);
+        drop_job(job);
         return false;
     }
     *scraping->last = job;
     scraping->last = &job->next;
     return true;
-}
-
-static void drop_job(struct ng_job_metrics *job)
-{
-    ng_view_fini(&job->view);
-    free(job);
 }
 
 /* ---- Files of a folder ---- */
@@ -71,14 +72,8 @@ static void add_facts(struct scraping *scraping, const struct ng_box_header *hea
 {
     struct ng_scrape *scrape = &scraping->scrape;
 
-    if (scrape->facts_count == scraping->facts_room) {
-        uint32_t room = scraping->facts_room ? scraping->facts_room * 2 : 64;
-        struct ng_box_facts *larger = reallocarray(scrape->facts, room, sizeof(*larger));
-        if (!larger)
-            return;
-        scrape->facts = larger;
-        scraping->facts_room = room;
-    }
+    if (!NG_GROW(scrape->facts, scrape->facts_count, scraping->facts_room))
+        return;
     struct ng_box_facts *facts = &scrape->facts[scrape->facts_count++];
     *facts = (struct ng_box_facts){.uid = ng_box_uid(header),
                                    .records_lost = NG_LOAD(header->records_lost),
@@ -271,7 +266,7 @@ static int compare_facts(const void *left, const void *right)
 {
     const struct ng_box_facts *a = left, *b = right;
 
-    return a->uid < b->uid ? -1 : a->uid > b->uid;
+    return NG_ORDER(a->uid, b->uid);
 }
 
 int ng_exporter_scrape(struct ng_exporter *exporter, int fd)

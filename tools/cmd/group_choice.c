@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "tools/base/usage.h"
 #include "tools/render/findings.h"
 
@@ -21,10 +22,7 @@ static bool is_over(const struct ng_view *view, uint32_t group)
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
 
-    for (uint32_t i = 0; i < count; i++)
-        if (!ng_group_state_is_over(members[i].state))
-            return false;
-    return true;
+    return !NG_ANY(member, members, count, !ng_group_state_is_over(member->state));
 }
 
 /* "world 0123456789abcdef (4 ranks), …" of the groups that are still in use; only those of this

@@ -4,14 +4,11 @@
  * Reads the board from outside, invisibly to the job. Must never wait for a store for longer than
  * it says.
  */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/view/view.h"
-#include "store/board/board_client.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
 #include "tools/jobs/jobs.h"
@@ -39,6 +36,7 @@ static const struct ng_usage usage = {
         "Exit status: 0, 1 the store cannot be reached, 2 usage error or no such job.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard groups --job JOB`",
 };
 
 static int list(struct ng_job *job, bool json)
@@ -46,15 +44,8 @@ static int list(struct ng_job *job, bool json)
     struct ng_view view;
 
     ng_view_init(&view);
-    job->why[0] = '\0';
-    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, &view,
-                                     job->why, sizeof(job->why)),
-        status = NG_EXIT_OK;
-    if (count < 0 && count != -ENOENT) {
-        status = ng_jobs_failed(COMMAND, job, count);
-    } else if (count <= 0) {
-        status = ng_jobs_none(COMMAND, job);
-    } else {
+    int status = ng_jobs_view_or_tell(COMMAND, job, &view);
+    if (status == 0) {
         int error = json ? ng_group_list_write_json(&view, job->name, STDOUT_FILENO)
                          : ng_group_list_print(&view, job->name, stdout);
         if (error) {
@@ -73,17 +64,10 @@ int ng_command_groups(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected(COMMAND, "write `ncclguard groups --job JOB`", argv[operand]);
-    struct ng_job *job = malloc(sizeof(*job));
-    if (!job) {
-        fprintf(stderr, "ncclguard groups: out of memory\n");
-        return NG_EXIT_FAILED;
-    }
+    struct ng_job job;
     status =
-        ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], values[OPTION_RUN], job);
+        ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE], values[OPTION_RUN], &job);
     if (status == 0)
-        status = list(job, values[OPTION_JSON]);
-    free(job);
+        status = list(&job, values[OPTION_JSON]);
     return status;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "store/kv/url.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
@@ -30,7 +31,6 @@ static const struct {
     {"doctor", "tell what would be guarded here, what would slip by, and why", ng_command_doctor},
     {"config", "list every variable: name, type, default, meaning", ng_command_config},
 };
-#define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 static const char *command_name(const void *table, size_t index)
 {
@@ -43,7 +43,7 @@ static void print_help(void)
            "\n"
            "Black box and circuit breaker for any NCCL program.\n"
            "\n");
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
+    for (size_t i = 0; i < NG_COUNT(commands); i++)
         printf("  %-10s %s\n", commands[i].name, commands[i].help);
     printf("\n"
            "  --version  print the version; -V too\n"
@@ -77,12 +77,12 @@ int main(int argc, char **argv)
         printf("ncclguard %s\n", NG_VERSION);
         return finish(NG_EXIT_OK);
     }
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
+    for (size_t i = 0; i < NG_COUNT(commands); i++)
         if (strcmp(word, commands[i].name) == 0)
             return finish(commands[i].run(argc - 1, argv + 1));
 
     char mend[128] = "`ncclguard --help` lists the commands";
-    const char *nearest = ng_usage_nearest(word, command_name, NULL, COMMAND_COUNT);
+    const char *nearest = ng_usage_nearest(word, command_name, NULL, NG_COUNT(commands));
     if (nearest)
         snprintf(mend, sizeof(mend), "did you mean `ncclguard %s`?", nearest);
     char shown[256];

@@ -26,6 +26,7 @@
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/macros.h"
 #include "store/board/local.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
@@ -128,8 +129,7 @@ static const char *variable_of(const char *name)
 /* Returns 0, or an exit status after reporting the usage error. */
 static int check_option(const char *flag, const char *variable, const char *value)
 {
-    for (size_t i = 0; i < ng_option_count; i++) {
-        const struct ng_option *option = &ng_options[i];
+    NG_EACH (option, ng_options, ng_option_count) {
         char why[256];
         union {
             bool truth;
@@ -412,7 +412,7 @@ static bool look_at_own_runs(const char *boxes, const char *name, const char *ev
     const char *run_id = variable_of("NCCLGUARD_RUN_ID");
     struct ng_local_run runs[16];
     char folder[PATH_MAX], id[17];
-    int count = ng_local_runs(boxes, runs, sizeof(runs) / sizeof(runs[0]));
+    int count = ng_local_runs(boxes, runs, NG_COUNT(runs));
 
     for (int i = 0; count > 1 && i < count && run_id; i++) {
         size_t length = strlen(run_id);
@@ -616,7 +616,7 @@ int ng_command_run(int argc, char **argv)
         if (ng_library_bad_fault("--fault", values[OPTION_FAULT], &mistake))
             return ng_usage_error(COMMAND, mistake.mend, "%s", mistake.text);
     }
-    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(spellings); i++) {
         const char *value = values[spellings[i].option];
         if (!value)
             continue;

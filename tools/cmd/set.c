@@ -6,7 +6,6 @@
  */
 #include "tools/cmd/set.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +15,9 @@
 #include "core/config/settable.h"
 #include "core/report/dump.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/view/view.h"
-#include "store/board/board_client.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
 
@@ -123,7 +122,7 @@ void ng_set_describe(const struct ng_command *command, char *ret_text, size_t by
 
 /* ---- Which ranks have taken it ---- */
 
-static bool lives(const struct ng_view_process *process)
+bool ng_set_may_answer(const struct ng_view_process *process)
 {
     return process->life == NG_LIFE_RUNNING || process->life == NG_LIFE_STOPPED ||
            process->life == NG_LIFE_UNKNOWN;
@@ -147,11 +146,11 @@ static struct answer count_answers(const struct ng_view *view,
 {
     struct answer answer = {0};
 
-    for (uint32_t i = 0; i < view->process_count; i++) {
-        const struct ng_view_process *process = &view->processes[i];
+    NG_EACH (process, view->processes, view->process_count) {
         bool taken = has_taken(process, values);
-        answer.living += lives(process);
-        answer.taken += lives(process) && taken;
+        bool lives = ng_set_may_answer(process);
+        answer.living += lives;
+        answer.taken += lives && taken;
         answer.frozen += process->life == NG_LIFE_STOPPED && !taken;
     }
     return answer;
@@ -162,7 +161,7 @@ static int compare_ranks(const void *left, const void *right, void *view)
     int a = ng_dump_rank(view, *(const uint32_t *)left),
         b = ng_dump_rank(view, *(const uint32_t *)right);
 
-    return a < b ? -1 : a > b;
+    return NG_ORDER(a, b);
 }
 
 /* By rank, those without one first. */
@@ -171,7 +170,7 @@ static void name_silent(const struct ng_view *view, const struct ng_settable_val
     uint32_t *silent = calloc(view->process_count + 1, sizeof(*silent)), count = 0;
 
     for (uint32_t i = 0; silent && i < view->process_count; i++)
-        if (lives(&view->processes[i]) && !has_taken(&view->processes[i], values))
+        if (ng_set_may_answer(&view->processes[i]) && !has_taken(&view->processes[i], values))
             silent[count++] = i;
     if (count)
         qsort_r(silent, count, sizeof(*silent), compare_ranks, (void *)view);
@@ -195,9 +194,8 @@ static int look(struct ng_job *job, const struct ng_settable_values *values, str
 {
     ng_view_fini(view);
     ng_view_init(view);
-    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, view,
-                                     job->why, sizeof(job->why));
-    if (count < 0 && count != -ENOENT)
+    int count = ng_jobs_view(job, view);
+    if (count < 0)
         return count;
     *ret_answer = count_answers(view, values);
     return 0;

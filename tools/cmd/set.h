@@ -19,4 +19,7 @@ void ng_set_describe(const struct ng_command *command, char *ret_text, size_t by
  * given, and print which have. Returns an exit status. */
 int ng_set_await(struct ng_job *job, const struct ng_command *command);
 
+/* Whether the process lives, as far as is known: only those take commands. */
+bool ng_set_may_answer(const struct ng_view_process *process);
+
 #endif

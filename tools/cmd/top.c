@@ -3,17 +3,15 @@
  * lost ranks.
  *
  * Reads the board from outside, invisibly to the job. Must never wait for a store for longer than
- * it says, nor leave the terminal in another state than before.
+ * it says.
  */
 #include <errno.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "core/config/config.h"
 #include "core/report/report.h"
 #include "tools/base/command.h"
 #include "tools/base/usage.h"
@@ -63,6 +61,7 @@ static const struct ng_usage usage = {
         "Exit status: 0, 1 the store cannot be reached, 2 usage error or no such job.",
     .options = options,
     .option_count = OPTION_COUNT,
+    .alone = "write `ncclguard top --job JOB`",
 };
 
 static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
@@ -88,83 +87,6 @@ static int print_once(struct ng_job *job, int64_t asked_ns, bool json)
     return NG_EXIT_FAILED;
 }
 
-/* False: the terminal is gone. */
-static bool draw(const struct ng_top_look *look, const char *trouble)
-{
-    struct ng_table_paper paper = {
-        .time_unix_ns = look->time_unix_ns, .trouble = trouble, .stuck_ns = look->stuck_ns};
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-
-    if (!file)
-        return true;
-    paper.colour = ng_screen_has_colours(STDOUT_FILENO);
-    ng_screen_size(&paper.lines, &paper.columns);
-    ng_table_print(&look->table, &paper, file);
-    bool whole = fclose(file) == 0, drawn = true;
-    if (whole)
-        drawn = ng_screen_draw(text);
-    free(text);
-    return drawn;
-}
-
-/* The plain screen: until the user quits, or the job is over. */
-static int redraw(struct ng_job *job, int64_t asked_ns, int64_t interval_ns)
-{
-    struct ng_top_look looks[2], *shown = &looks[0], *next = &looks[1];
-    char trouble[NG_BOARD_CLIENT_WHY_BYTES + 64] = "";
-    int count = ng_top_look_take(job, asked_ns, shown);
-
-    if (count == 0)
-        return ng_jobs_none(COMMAND, job);
-    if (count < 0)
-        return ng_jobs_failed(COMMAND, job, count);
-    int error = ng_screen_open();
-    if (error) {
-        ng_top_look_fini(shown);
-        fprintf(stderr, "ncclguard top: cannot use the terminal: %s\n", strerror(-error));
-        return NG_EXIT_FAILED;
-    }
-    bool local = strncmp(job->observed.url, "local:", 6) == 0;
-    int64_t seen_ns = ng_clock_mono_ns(), due_ns = seen_ns + interval_ns;
-    enum ng_screen_event event = NG_SCREEN_REDRAW;
-    while (draw(shown, trouble[0] ? trouble : NULL)) {
-        event = ng_screen_wait(due_ns);
-        if (event == NG_SCREEN_QUIT)
-            break;
-        if (event == NG_SCREEN_REDRAW)
-            continue;
-        count = ng_top_look_take(job, asked_ns, next);
-        due_ns = ng_clock_mono_ns() + interval_ns;
-        if (count != 0)
-            seen_ns = ng_clock_mono_ns();
-        trouble[0] = '\0';
-        if (count == 0) {
-            if (local || ng_clock_mono_ns() - seen_ns > NG_TOP_EMPTY_NS)
-                break;
-            snprintf(trouble, sizeof(trouble), "stale: the store no longer has data for this job");
-            continue;
-        }
-        if (count < 0) {
-            snprintf(trouble, sizeof(trouble), "stale: %s",
-                     job->why[0] ? job->why : strerror(-count));
-            continue;
-        }
-        ng_top_look_fini(shown);
-        struct ng_top_look *before = shown;
-        shown = next;
-        next = before;
-    }
-    ng_screen_close();
-    ng_top_look_fini(shown);
-    if (count == 0)
-        printf("ncclguard top: job %s is over: none of its processes is left\n", job->name);
-    if (ng_screen_ending_signal())
-        raise(ng_screen_ending_signal());
-    return NG_EXIT_OK;
-}
-
 /* On a terminal. Several jobs, none of them named: they are there to choose from. */
 static int watch(const char *const *values, struct ng_job *job, int64_t asked_ns,
                  int64_t interval_ns)
@@ -179,26 +101,8 @@ static int watch(const char *const *values, struct ng_job *job, int64_t asked_ns
         if (browsed != -ENOSYS)
             return browsed;
     }
-    if (status == 0)
-        return redraw(job, asked_ns, interval_ns);
     fputs(error, stderr);
     return status;
-}
-
-/* 0, or an exit status after reporting the usage error. */
-static int parse_duration(const char *name, const char *text, int minimum_ms, int64_t *ret_ns)
-{
-    const struct ng_option duration = {
-        .type = NG_CONFIG_DURATION, .minimum = 1, .maximum = 1000000 * NG_S};
-    char why[256], least[32];
-
-    if (text && ng_config_parse_value(&duration, text, ret_ns, why, sizeof(why)) != 0)
-        return ng_usage_error(COMMAND, why, "--%s %s is not valid", name, text);
-    if (text && *ret_ns < minimum_ms * NG_MS) {
-        snprintf(least, sizeof(least), "use %dms or more", minimum_ms);
-        return ng_usage_error(COMMAND, least, "--%s %s is too short", name, text);
-    }
-    return 0;
 }
 
 int ng_command_top(int argc, char **argv)
@@ -209,26 +113,19 @@ int ng_command_top(int argc, char **argv)
 
     if (!ng_usage_parse(&usage, argc, argv, values, &operand, &status))
         return status;
-    if (operand < argc)
-        return ng_usage_unexpected(COMMAND, "write `ncclguard top --job JOB`", argv[operand]);
-    status = parse_duration("interval", values[OPTION_INTERVAL], 100, &interval_ns);
+    status = ng_usage_duration(COMMAND, "interval", values[OPTION_INTERVAL], 100, &interval_ns);
     if (status == 0)
-        status = parse_duration("stalled", values[OPTION_STALLED], 0, &asked_ns);
+        status = ng_usage_duration(COMMAND, "stalled", values[OPTION_STALLED], 0, &asked_ns);
     if (status != 0)
         return status;
-    struct ng_job *job = malloc(sizeof(*job));
-    if (!job) {
-        fprintf(stderr, "ncclguard top: out of memory\n");
-        return NG_EXIT_FAILED;
-    }
+    struct ng_job job;
     if (!values[OPTION_JSON] && !values[OPTION_ONCE] && ng_screen_possible()) {
-        status = watch(values, job, asked_ns, interval_ns);
+        status = watch(values, &job, asked_ns, interval_ns);
     } else {
         status = ng_jobs_choose(COMMAND, values[OPTION_JOB], values[OPTION_STORE],
-                                values[OPTION_RUN], job);
+                                values[OPTION_RUN], &job);
         if (status == 0)
-            status = print_once(job, asked_ns, values[OPTION_JSON]);
+            status = print_once(&job, asked_ns, values[OPTION_JSON]);
     }
-    free(job);
     return status;
 }

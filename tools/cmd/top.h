@@ -29,8 +29,9 @@ struct ng_top_look {
 int ng_top_look_take(struct ng_job *job, int64_t asked_ns, struct ng_top_look *ret_look);
 void ng_top_look_fini(struct ng_top_look *look);
 
-/* Browse the job; `choose`: first the jobs that there are. Returns an exit status; -ENOSYS: this
- * terminal has the plain screen, or there are no jobs to choose from. */
+/* Browse the job, or redraw it where the terminal has only the plain screen; `choose`: first the
+ * jobs that there are. Returns an exit status; -ENOSYS: there are none to choose from, or no
+ * browser to do it in. */
 int ng_top_browse(struct ng_job *job, bool choose, int64_t asked_ns, int64_t interval_ns);
 
 /* ng_jobs_choose with its words in ret_error instead of on standard error. */

@@ -1,6 +1,6 @@
 /*
- * `ncclguard top` on a terminal that curses knows: looks at the job, keys to the browser, what the
- * browser asks for.
+ * `ncclguard top` on a terminal: looks at the job; and on one that curses knows, keys to the
+ * browser, and what the browser asks for.
  *
  * Must never print while the terminal is taken over, nor leave it in another state than before.
  */
@@ -17,10 +17,12 @@
 
 #include "core/recorder/paths.h"
 #include "core/report/stacks_format.h"
+#include "store/board/board_client.h"
 #include "store/kv/kv_open.h"
 #include "tools/base/command.h"
 #include "tools/base/run_helper.h"
 #include "tools/cmd/top.h"
+#include "tools/judge/live_verdict.h"
 #include "tools/render/browser.h"
 #include "tools/render/screen.h"
 
@@ -36,7 +38,8 @@ struct browsing {
     struct ng_top_look looks[2], *shown, *next;
     int64_t asked_ns, interval_ns, due_ns, seen_ns;
     char trouble[NG_BOARD_CLIENT_WHY_BYTES + 64];
-    bool over; /* none of the job's processes is left */
+    bool over;  /* none of the job's processes is left */
+    bool plain; /* only redrawn: the terminal cannot be browsed */
 };
 
 /* ---- Choosing a job ---- */
@@ -127,7 +130,7 @@ static int list_jobs(struct browsing *browsing)
     free(here);
     free(names);
     free(jobs);
-    return error ? error : (int)count;
+    return error ?: (int)count;
 }
 
 /* ---- Stacks ---- */
@@ -230,6 +233,45 @@ static void show_stack(struct browsing *browsing, bool now)
 
 /* ---- Looks ---- */
 
+void ng_top_look_fini(struct ng_top_look *look)
+{
+    if (look->made) {
+        ng_table_fini(&look->table);
+        ng_verdict_fini(&look->verdict);
+    }
+    ng_view_fini(&look->view);
+    look->made = false;
+}
+
+int ng_top_look_take(struct ng_job *job, int64_t asked_ns, struct ng_top_look *ret_look)
+{
+    struct ng_top_look *look = ret_look;
+
+    look->made = false;
+    ng_view_init(&look->view);
+    int count = ng_jobs_view(job, &look->view);
+    look->time_unix_ns = ng_clock_unix_ns();
+    if (count <= 0) {
+        ng_view_fini(&look->view);
+        return count;
+    }
+    if (!look->view.job[0])
+        snprintf(look->view.job, sizeof(look->view.job), "%s", job->name);
+    int64_t stuck_ns = asked_ns ? asked_ns : ng_jobs_stuck_ns(job);
+    look->stuck_ns = ng_live_verdict_is_over(&look->view) ? 0 : stuck_ns;
+    int error = ng_live_verdict_judge(&look->view, asked_ns, stuck_ns, &look->verdict);
+    if (!error) {
+        look->verdict.time_unix_ns = look->time_unix_ns;
+        error = ng_table_make(&look->view, &look->verdict, &look->table);
+        if (error)
+            ng_verdict_fini(&look->verdict);
+    }
+    look->made = !error;
+    if (error)
+        ng_top_look_fini(look);
+    return error ?: count;
+}
+
 /* The next look takes the place of the one that is shown. */
 static void show(struct browsing *browsing)
 {
@@ -247,7 +289,6 @@ static void show(struct browsing *browsing)
 static int look(struct browsing *browsing)
 {
     struct ng_job *job = browsing->job;
-    bool local = strncmp(job->observed.url, "local:", 6) == 0;
     int count = ng_top_look_take(job, browsing->asked_ns, browsing->next);
     int64_t now_ns = ng_clock_mono_ns();
 
@@ -256,7 +297,7 @@ static int look(struct browsing *browsing)
     if (count != 0)
         browsing->seen_ns = now_ns;
     if (count == 0) {
-        browsing->over = local || now_ns - browsing->seen_ns > NG_TOP_EMPTY_NS;
+        browsing->over = ng_jobs_is_local(job) || now_ns - browsing->seen_ns > NG_TOP_EMPTY_NS;
         snprintf(browsing->trouble, sizeof(browsing->trouble),
                  "stale: the store no longer has data for this job");
         return count;
@@ -311,24 +352,29 @@ static void open_job(struct browsing *browsing)
 
 /* ---- The loop ---- */
 
-static void draw(struct browsing *browsing, const char *trouble)
+/* False: the terminal is gone. */
+static bool draw(struct browsing *browsing, const char *trouble)
 {
     const struct ng_top_look *shown = browsing->shown;
     struct ng_table_paper paper = {.time_unix_ns = shown->time_unix_ns,
                                    .trouble = trouble && *trouble ? trouble : NULL,
                                    .stuck_ns = shown->stuck_ns,
-                                   .colour = true};
+                                   .colour =
+                                       !browsing->plain || ng_screen_has_colours(STDOUT_FILENO)};
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
     if (!file)
-        return;
+        return true;
     ng_screen_size(&paper.lines, &paper.columns);
-    ng_browser_print(&browsing->browser, &paper, file);
-    if (fclose(file) == 0)
-        ng_screen_draw(text);
+    if (browsing->plain)
+        ng_table_print(&shown->table, &paper, file);
+    else
+        ng_browser_print(&browsing->browser, &paper, file);
+    bool drawn = fclose(file) != 0 || ng_screen_draw(text);
     free(text);
+    return drawn;
 }
 
 /* False: the user quits. */
@@ -363,20 +409,14 @@ static bool press(struct browsing *browsing, int key)
 
 static void browse(struct browsing *browsing)
 {
-    for (;;) {
-        draw(browsing, browsing->trouble);
+    while (!browsing->over && draw(browsing, browsing->trouble)) {
         enum ng_screen_event event =
             ng_screen_wait(browsing->browser.table ? browsing->due_ns : INT64_MAX);
-        if (event == NG_SCREEN_QUIT)
+        if (event == NG_SCREEN_QUIT ||
+            (event == NG_SCREEN_KEY && !press(browsing, ng_screen_key())))
             return;
-        if (event == NG_SCREEN_KEY) {
-            if (!press(browsing, ng_screen_key()))
-                return;
-        } else if (event != NG_SCREEN_REDRAW) {
+        if (event == NG_SCREEN_TIME || event == NG_SCREEN_LOOK)
             look(browsing);
-        }
-        if (browsing->over)
-            return;
     }
 }
 
@@ -395,30 +435,36 @@ static int begin(struct browsing *browsing, bool choose)
     return count < 0 ? ng_jobs_failed(COMMAND, browsing->job, count) : 0;
 }
 
+/* 0, or an exit status. -ENOSYS: the terminal cannot be browsed, and `choose` needs that. */
+static int open_screen(struct browsing *browsing, bool choose)
+{
+    int error = ng_screen_open_browser();
+
+    browsing->plain = error == -ENOSYS && !choose;
+    if (browsing->plain)
+        error = ng_screen_open();
+    if (!error || error == -ENOSYS)
+        return error;
+    fprintf(stderr, "ncclguard top: cannot use the terminal: %s\n", strerror(-error));
+    return NG_EXIT_FAILED;
+}
+
 int ng_top_browse(struct ng_job *job, bool choose, int64_t asked_ns, int64_t interval_ns)
 {
-    struct browsing *browsing = calloc(1, sizeof(*browsing));
+    struct browsing browsing = {.job = job, .asked_ns = asked_ns, .interval_ns = interval_ns};
 
-    if (!browsing)
-        return -ENOSYS;
-    browsing->job = job;
-    browsing->shown = &browsing->looks[0];
-    browsing->next = &browsing->looks[1];
-    browsing->asked_ns = asked_ns;
-    browsing->interval_ns = interval_ns;
-    ng_browser_init(&browsing->browser);
-    int result = begin(browsing, choose);
-    if (result == 0)
-        result = ng_screen_open_browser();
+    browsing.shown = &browsing.looks[0];
+    browsing.next = &browsing.looks[1];
+    ng_browser_init(&browsing.browser);
+    int result = begin(&browsing, choose) ?: open_screen(&browsing, choose);
     if (result == 0) {
-        browse(browsing);
+        browse(&browsing);
         ng_screen_close();
-        if (browsing->over)
+        if (browsing.over)
             printf("ncclguard top: job %s is over: none of its processes is left\n", job->name);
     }
-    ng_browser_fini(&browsing->browser);
-    ng_top_look_fini(browsing->shown);
-    free(browsing);
+    ng_browser_fini(&browsing.browser);
+    ng_top_look_fini(browsing.shown);
     if (ng_screen_ending_signal())
         raise(ng_screen_ending_signal());
     return result;

@@ -18,8 +18,10 @@
 
 #include "core/recorder/box.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "tools/base/grow.h"
+#include "tools/base/search_path.h"
 #include "tools/ingest/read_box.h"
 #include "tools/ingest/read_dump.h"
 
@@ -27,12 +29,6 @@
 #define FILES_OF_THREAD 4 /* fewer files than this are not worth a thread */
 #define LEFT_OUT_JOBS   8 /* other jobs that are reported, */
 #define LEFT_OUT_NAMED  8 /* with this many of their files by name */
-
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
 
 /* --- one file --- */
 
@@ -58,7 +54,7 @@ static int kind_of(const char *path, enum ng_evidence_kind *ret_kind, char *why,
     if (bytes == 0)
         snprintf(why, why_bytes, "empty");
     else if (magic == NG_BOX_MAGIC ||
-             strncmp(name_of(path), NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0)
+             strncmp(ng_last_part(path), NG_BOX_PREFIX, strlen(NG_BOX_PREFIX)) == 0)
         *ret_kind = NG_EVIDENCE_BOX;
     /* Protocol 2 and later; 1; 0. */
     else if (start[0] == 0x80 || memcmp(start, "}q", 2) == 0 || memcmp(start, "(d", 2) == 0)
@@ -83,16 +79,17 @@ int ng_evidence_read(struct ng_flight_reader *reader, struct ng_view *view, cons
         return error;
     switch (file.kind) {
     case NG_EVIDENCE_BOX:
-        error = ng_read_box(view, path, name_of(path), now_mono_ns, &header, why, why_bytes);
+        error = ng_read_box(view, path, ng_last_part(path), now_mono_ns, &header, why, why_bytes);
         if (!error)
             file.timeout_ns = header.timeout_ns;
         break;
     case NG_EVIDENCE_DUMP:
-        error = ng_read_dump(view, path, name_of(path), why, why_bytes);
+        error = ng_read_dump(view, path, ng_last_part(path), why, why_bytes);
         file.incident = !view->on_request;
         break;
     case NG_EVIDENCE_FLIGHT:
-        error = ng_read_flight(reader, view, path, name_of(path), &file.incident, why, why_bytes);
+        error =
+            ng_read_flight(reader, view, path, ng_last_part(path), &file.incident, why, why_bytes);
         break;
     case NG_EVIDENCE_NONE:
         error = -EBADMSG;
@@ -151,7 +148,7 @@ static void refuse(struct gathering *gathering, const char *path, const char *wh
 {
     if (gathering->refuse)
         gathering->refuse(gathering->context, path, why);
-    ng_view_note(gathering->merge->view, "%s: %s", name_of(path), why);
+    ng_view_note(gathering->merge->view, "%s: %s", ng_last_part(path), why);
     gathering->found.unusable++;
 }
 
@@ -198,10 +195,8 @@ static void put_together(struct gathering *gathering, size_t index, const struct
     struct ng_evidence *found = &gathering->found;
 
     source->first = gathering->merge->view->process_count;
-    if (!error)
-        error = tell_job(gathering, view, source);
-    if (!error)
-        error = ng_view_merge_add(gathering->merge, view, why, why_bytes);
+    error = error ?: tell_job(gathering, view, source);
+    error = error ?: ng_view_merge_add(gathering->merge, view, why, why_bytes);
     source->count = gathering->merge->view->process_count - source->first;
     if (error == -EALREADY)
         return;
@@ -366,8 +361,7 @@ static int keep_relatives(struct gathering *gathering)
         for (uint32_t k = 0; k < gathering->sources[i].count; k++)
             job_of_process[gathering->sources[i].first + k] = gathering->sources[i].job;
     for (int turn = 0; job_of_process && of_kept && turn < 2; turn++)
-        for (uint32_t i = 0; i < view->member_count; i++) {
-            const struct ng_view_member *member = &view->members[i];
+        NG_EACH (member, view->members, view->member_count) {
             uint32_t job = job_of_process[member->process];
             if (turn == 0 && job && gathering->jobs[job - 1].kept)
                 of_kept[member->group] = true;
@@ -386,8 +380,7 @@ static const struct job *choose_job(struct gathering *gathering)
 {
     struct job *newest = NULL;
 
-    for (uint32_t i = 0; i < gathering->job_count; i++) {
-        struct job *job = &gathering->jobs[i];
+    NG_EACH (job, gathering->jobs, gathering->job_count) {
         if (!job->newest_unix_ns)
             return NULL;
         if (!newest || job->newest_unix_ns > newest->newest_unix_ns)
@@ -415,7 +408,7 @@ static void tell_left_out(const struct gathering *gathering, const struct job *n
         for (size_t i = 0; i < gathering->paths->count; i++)
             if (gathering->sources[i].job == j + 1 && count++ < LEFT_OUT_NAMED)
                 ng_text_add(&text, "%s%.50s", text.used ? ", " : "",
-                            name_of(gathering->paths->paths[i]));
+                            ng_last_part(gathering->paths->paths[i]));
         if (count > LEFT_OUT_NAMED)
             ng_text_add(&text, " and %u more", count - LEFT_OUT_NAMED);
         snprintf(why, sizeof(why), "of another job, %s, which is older than %s: left out",
@@ -493,7 +486,7 @@ static int compare_reasons(const void *left, const void *right)
     const struct note *a = left, *b = right;
     int order = strcmp(a->reason, b->reason);
 
-    return order ? order : a->place < b->place ? -1 : 1;
+    return order ?: NG_ORDER(a->place, b->place);
 }
 
 static char *fold(struct ng_view *view, const struct note *notes, uint32_t count)
@@ -565,8 +558,7 @@ int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_mer
     } else if (!error) {
         error = gathering.error;
     }
-    if (!error)
-        error = fold_notes(merge->view);
+    error = error ?: fold_notes(merge->view);
     *ret_evidence = gathering.found;
     end_gathering(&gathering);
     free_notes(notes, note_count);

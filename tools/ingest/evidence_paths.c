@@ -15,6 +15,7 @@
 #include "core/recorder/box.h"
 #include "store/board/local.h"
 #include "tools/base/grow.h"
+#include "tools/base/search_path.h"
 #include "tools/ingest/evidence.h"
 
 static bool starts_with(const char *text, const char *start)
@@ -152,7 +153,7 @@ static int add_folder(struct ng_evidence_paths *paths, const char *path,
     free_entries(entries, count);
     if (count == 0)
         refuse_folder(path, refuse, context);
-    return error ? error : add_incidents(paths, path);
+    return error ?: add_incidents(paths, path);
 }
 
 int ng_evidence_add_path(struct ng_evidence_paths *paths, const char *path,
@@ -179,11 +180,9 @@ int ng_evidence_order(struct ng_evidence_paths *paths)
     if (!ordered)
         return -ENOMEM;
     for (int flight = 0; flight < 2; flight++)
-        for (size_t i = 0; i < paths->count; i++) {
-            const char *slash = strrchr(paths->paths[i], '/');
-            if (is_flight_name(slash ? slash + 1 : paths->paths[i]) == (bool)flight)
+        for (size_t i = 0; i < paths->count; i++)
+            if (is_flight_name(ng_last_part(paths->paths[i])) == (bool)flight)
                 ordered[used++] = paths->paths[i];
-        }
     free(paths->paths);
     paths->paths = ordered;
     paths->room = paths->count + 1;
@@ -201,8 +200,7 @@ static struct ng_local_process *find_runs_of(const struct ng_evidence_paths *pat
     struct ng_box box;
 
     for (size_t i = 0; processes && i < paths->count; i++) {
-        const char *slash = strrchr(paths->paths[i], '/');
-        if (!starts_with(slash ? slash + 1 : paths->paths[i], NG_BOX_PREFIX) ||
+        if (!starts_with(ng_last_part(paths->paths[i]), NG_BOX_PREFIX) ||
             ng_box_open(paths->paths[i], &box) != 0)
             continue;
         processes[i].pid = box.header->pid;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "tools/base/grow.h"
 #include "tools/ingest/flight.h"
 
@@ -130,9 +131,8 @@ static const struct ng_flight_op ops[] = {
     {"nccl:coalesced", NG_OP_NONE, NG_FLIGHT_NEITHER, true},
 };
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-_Static_assert(COUNT(keys) < WORD_STATE && COUNT(states) <= WORD_DTYPE - WORD_STATE &&
-                   COUNT(dtypes) <= WORD_OP - WORD_DTYPE && COUNT(ops) <= WORD_END - WORD_OP,
+_Static_assert(NG_COUNT(keys) < WORD_STATE && NG_COUNT(states) <= WORD_DTYPE - WORD_STATE &&
+                   NG_COUNT(dtypes) <= WORD_OP - WORD_DTYPE && NG_COUNT(ops) <= WORD_END - WORD_OP,
                "the numbers of words do not overlap");
 
 /* All words, by the hash of their texts. Filled once, by the first caller. */
@@ -166,13 +166,13 @@ static void add_word(const char *text, size_t word)
 
 static void fill_slots(void)
 {
-    for (size_t i = 0; i < COUNT(keys); i++)
+    for (size_t i = 0; i < NG_COUNT(keys); i++)
         add_word(keys[i], WORD_KEY + i);
-    for (size_t i = 0; i < COUNT(states); i++)
+    for (size_t i = 0; i < NG_COUNT(states); i++)
         add_word(states[i].name, WORD_STATE + i);
-    for (size_t i = 0; i < COUNT(dtypes); i++)
+    for (size_t i = 0; i < NG_COUNT(dtypes); i++)
         add_word(dtypes[i].name, WORD_DTYPE + i);
-    for (size_t i = 0; i < COUNT(ops); i++)
+    for (size_t i = 0; i < NG_COUNT(ops); i++)
         add_word(ops[i].name, WORD_OP + i);
 }
 

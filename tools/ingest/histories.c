@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/recorder/signature.h"
+#include "core/util/macros.h"
 #include "core/util/search.h"
 #include "core/view/signature.h"
 #include "tools/base/grow.h"
@@ -385,13 +386,13 @@ struct comparison {
 static int compare_edges(const void *left, const void *right)
 {
     const struct edge *a = left, *b = right;
-    return a->seq < b->seq ? -1 : a->seq > b->seq;
+    return NG_ORDER(a->seq, b->seq);
 }
 
 static int compare_deviants(const void *left, const void *right)
 {
     const struct deviant *a = left, *b = right;
-    return a->seq < b->seq ? -1 : a->seq > b->seq;
+    return NG_ORDER(a->seq, b->seq);
 }
 
 static int note_difference(struct comparison *comparison, uint64_t seq, uint64_t side,
@@ -507,12 +508,10 @@ static void collect(struct comparison *comparison, const struct ng_told *told, u
 
     comparison->begins[comparison->members] = (struct edge){told->from, key};
     comparison->ends[comparison->members++] = (struct edge){told->to, key};
-    for (uint32_t k = 0; k < told->deviation_count; k++) {
-        const struct ng_deviation *deviation = &told->deviations[k];
+    NG_EACH (deviation, told->deviations, told->deviation_count)
         if (deviation->seq >= told->from && deviation->seq <= told->to)
             comparison->deviants[comparison->deviants_count++] =
                 (struct deviant){deviation->seq, key, deviation->signature};
-    }
 }
 
 /* Members in order of their groups: group g has order[first[g]] up to, not including, order[first[g

@@ -393,12 +393,11 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     member->counted = json_object_get(from, "counted_seq") != NULL;
     member->counted_seq = get_uint(from, "counted_seq");
     member->counted_left = (uint32_t)get_uint(from, "counted_left");
-    int error = read_samples(view, json_object_get(from, "samples"), member);
-    if (!error)
-        error = read_edges(view, from, member);
-    return error ? error
-                 : read_records(view, json_object_get(from, "records"), modules, member,
-                                records_left_out);
+    int error = read_samples(view, json_object_get(from, "samples"), member)
+                    ?: read_edges(view, from, member);
+    return error
+               ?: read_records(view, json_object_get(from, "records"), modules, member,
+                               records_left_out);
 }
 
 static int read_call(struct ng_view *view, uint32_t process, const json_t *from)
@@ -611,19 +610,15 @@ static int read_parts(struct ng_view *view, const json_t *root, const char *sour
     }
     for (i = 0; !error && i < json_array_size(threads); i++)
         error = read_thread(view, process, json_array_get(threads, i));
-    if (!error)
-        error = read_modules(view, json_object_get(root, "modules"), &modules);
+    error = error ?: read_modules(view, json_object_get(root, "modules"), &modules);
     for (i = 0; !error && i < json_array_size(members); i++) {
         error = read_member(view, process, &modules, json_array_get(members, i), &records_left_out);
         members_left_out += error == -EBADMSG;
         error = error == -EBADMSG ? 0 : error;
     }
-    if (!error)
-        error = read_durations(view, process, json_object_get(root, "durations"));
-    if (!error)
-        error = read_faults(view, process, json_object_get(root, "faults"));
-    if (!error)
-        error = read_ras(view, json_object_get(root, "ras"));
+    error = error ?: read_durations(view, process, json_object_get(root, "durations"));
+    error = error ?: read_faults(view, process, json_object_get(root, "faults"));
+    error = error ?: read_ras(view, json_object_get(root, "ras"));
     if (error)
         return error;
     if (!json_is_array(calls))

@@ -20,6 +20,8 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
+#include "tools/base/search_path.h"
 
 #define FILE_BYTES_MAX ((off_t)1 << 30)
 #define RANKS_MAX      NG_VIEW_NRANKS_MAX
@@ -74,7 +76,7 @@ int ng_flight_rank(const char *name)
     size_t end = strlen(name), digits = 0;
     uint64_t rank = 0, unit = 1;
 
-    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(endings); i++) {
         size_t length = strlen(endings[i]);
         if (end > length && strcmp(name + end - length, endings[i]) == 0) {
             end -= length;
@@ -522,8 +524,7 @@ static int number_pairs(struct reading *reading, struct ng_view_member *member)
     if (!pairs)
         return -ENOMEM;
     uint64_t so_far = 0;
-    for (uint32_t i = 0; i < member->record_count; i++) {
-        struct ng_view_record *record = &member->records[i];
+    NG_EACH (record, member->records, member->record_count) {
         if (!ng_view_record_is_p2p(record)) {
             record->p2p_seq = so_far;
             continue;
@@ -584,8 +585,7 @@ static void find_pending(struct ng_view_member *member)
 /* Measured collectives that ranks can compare, in order. */
 static int add_samples(struct ng_view *view, struct ng_view_member *member)
 {
-    for (uint32_t i = 0; i < member->record_count; i++) {
-        const struct ng_view_record *record = &member->records[i];
+    NG_EACH (record, member->records, member->record_count) {
         /* The number of calls in a NCCL group does not matter if all ranks have it. */
         struct ng_view_sample sample = {.seq = record->coll_seq,
                                         .calls = record->flags & NG_RECORD_IN_GROUP ? 2 : 1,
@@ -662,8 +662,7 @@ static void add_stacks(struct reading *reading)
         if (member && member->record_count && member->records[member->record_count - 1].id > newest)
             newest = member->records[member->record_count - 1].id;
     }
-    for (size_t i = 0; i < flight->entry_count; i++) {
-        const struct ng_flight_entry *entry = &flight->entries[i];
+    NG_EACH (entry, flight->entries, flight->entry_count) {
         struct ng_view_member *member =
             entry->group < flight->name_count ? reading->groups[entry->group].member : NULL;
         uint64_t id = entry->record_id >= 0 ? (uint64_t)entry->record_id + 1 : 0;
@@ -683,8 +682,7 @@ static void look_at_times(struct reading *reading, const struct stat *status)
     bool any = false;
     int64_t written_ns = (int64_t)status->st_mtim.tv_sec * NG_S + status->st_mtim.tv_nsec;
 
-    for (size_t i = 0; i < reading->flight->entry_count; i++) {
-        const struct ng_flight_entry *entry = &reading->flight->entries[i];
+    NG_EACH (entry, reading->flight->entries, reading->flight->entry_count) {
         int64_t times[] = {entry->created_ns, entry->started_ns, entry->completed_ns};
         /* Another object with a state, such as a communicator. */
         if (entry->record_id < 0 && !entry->profiling_name.text)
@@ -720,8 +718,7 @@ static int add_groups(struct reading *reading, struct ng_flight_reader *reader)
     for (size_t i = 0; i < flight->entry_count; i++)
         if (flight->entries[i].group < flight->name_count)
             reading->groups[flight->entries[i].group].records++;
-    for (size_t i = 0; i < flight->name_count; i++) {
-        struct group *group = &reading->groups[i];
+    NG_EACH (group, reading->groups, flight->name_count) {
         if (!group->place)
             continue;
         /* The members no longer move. */
@@ -772,8 +769,7 @@ static int tell(struct ng_flight_reader *reader, struct reading *reading, const 
         error = number_pairs(reading, member);
         if (!error)
             find_pending(member);
-        if (!error)
-            error = add_samples(reading->view, member);
+        error = error ?: add_samples(reading->view, member);
     }
     if (!error) {
         add_stacks(reading);
@@ -786,14 +782,12 @@ int ng_read_flight(struct ng_flight_reader *reader, struct ng_view *view, const 
                    const char *source, bool *ret_incident, char *why, size_t why_bytes)
 {
     struct reading reading = {.view = view, .flight = &reader->flight};
-    const char *slash = strrchr(path, '/');
     struct stat status;
 
-    reading.rank = ng_flight_rank(slash ? slash + 1 : path);
-    int error = load(reader, path, &status, why, why_bytes);
-    if (error)
-        return error;
-    error = ng_flight_parse(&reader->flight, reader->bytes, (size_t)status.st_size, why, why_bytes);
+    reading.rank = ng_flight_rank(ng_last_part(path));
+    int error = load(reader, path, &status, why, why_bytes)
+                    ?: ng_flight_parse(&reader->flight, reader->bytes, (size_t)status.st_size, why,
+                                       why_bytes);
     if (error)
         return error;
     if (reading.rank < 0) {

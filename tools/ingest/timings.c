@@ -10,15 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/macros.h"
+
 static int compare(const void *left, const void *right)
 {
     const struct ng_timing *a = left, *b = right;
 
-    if (a->group != b->group)
-        return a->group < b->group ? -1 : 1;
-    if (a->op != b->op)
-        return a->op < b->op ? -1 : 1;
-    return a->size_class < b->size_class ? -1 : a->size_class > b->size_class;
+    int order = NG_ORDER(a->group, b->group) ?: NG_ORDER(a->op, b->op);
+    return order ?: NG_ORDER(a->size_class, b->size_class);
 }
 
 /* Sums that overflow become the maximum. */

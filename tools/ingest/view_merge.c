@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "core/recorder/signature.h"
+#include "core/util/macros.h"
 #include "core/verdict/divergence.h"
 #include "core/verdict/usual.h"
 #include "tools/base/grow.h"
@@ -66,10 +67,9 @@ struct pairs {
 
 static bool is_newest_of_pair(struct pairs *pairs, const struct ng_view_record *record)
 {
-    for (uint32_t i = 0; i < pairs->count; i++)
-        if (pairs->seen[i].peer == record->signature.root &&
-            pairs->seen[i].op == record->signature.op)
-            return false;
+    if (NG_ANY(other, pairs->seen, pairs->count,
+               other->peer == record->signature.root && other->op == record->signature.op))
+        return false;
     if (pairs->count == KEEP_PAIRS)
         return true; /* rather one too many */
     pairs->seen[pairs->count].peer = record->signature.root;
@@ -207,7 +207,7 @@ static int add_member(struct ng_view_merge *merge, const struct ng_view_member *
     for (uint32_t i = 0; !error && i < member->record_count; i++)
         if (member->records[i].call_stack)
             member->records[i].call_stack = merge->call_stacks[member->records[i].call_stack - 1];
-    return error ? error : ng_histories_tell(&merge->histories, merge->view, index, from);
+    return error ?: ng_histories_tell(&merge->histories, merge->view, index, from);
 }
 
 static int add_process(struct ng_view_merge *merge, const struct ng_view_process *from)
@@ -220,31 +220,20 @@ static int add_process(struct ng_view_merge *merge, const struct ng_view_process
     return 0;
 }
 
-/* The same process id on the same host, which another process may have had before: compare what
- * distinguishes those, if both have it. */
-static int find_by_pid(const struct ng_view *view, const struct ng_view_process *told)
+/* The process in `view` that this one is; NULL not found. Another process may have had its id on
+ * the same host before: compare what distinguishes those, if both have it. Dumps of PyTorch contain
+ * neither host nor process id, only the rank. */
+static const struct ng_view_process *find_process(const struct ng_view *view,
+                                                  const struct ng_view_process *told)
 {
-    for (uint32_t i = 0; told->pid > 0 && i < view->process_count; i++) {
-        const struct ng_view_process *process = &view->processes[i];
-        if (process->pid == told->pid &&
-            (!process->uid || !told->uid || process->uid == told->uid) &&
-            strcmp(process->host, told->host) == 0)
-            return (int)i;
-    }
-    return -1;
-}
-
-/* Index in `view` of the process in `told`; -1 not found. Dumps of PyTorch contain neither host nor
- * process id, only the rank. */
-static int find_process(const struct ng_view *view, const struct ng_view_process *told)
-{
-    int found = find_by_pid(view, told);
-
-    for (uint32_t i = 0; found < 0 && told->pid == 0 && told->rank >= 0 && i < view->process_count;
-         i++)
-        if (view->processes[i].rank == told->rank)
-            found = (int)i;
-    return found;
+    if (told->pid > 0)
+        return NG_FIND(process, view->processes, view->process_count,
+                       process->pid == told->pid &&
+                           (!process->uid || !told->uid || process->uid == told->uid) &&
+                           strcmp(process->host, told->host) == 0);
+    if (told->pid < 0 || told->rank < 0)
+        return NULL;
+    return NG_FIND(process, view->processes, view->process_count, process->rank == told->rank);
 }
 
 static int add_call_stacks(struct ng_view_merge *merge, const struct ng_view *told, uint32_t first)
@@ -285,8 +274,7 @@ static int add_notes(struct ng_view_merge *merge, const struct ng_view *told)
 /* Communicators that could not be created, and faults that were injected. */
 static int add_failures_and_faults(struct ng_view *view, const struct ng_view *told, uint32_t first)
 {
-    for (uint32_t i = 0; i < told->failure_count; i++) {
-        const struct ng_view_failure *from = &told->failures[i];
+    NG_EACH (from, told->failures, told->failure_count) {
         struct ng_view_failure *failure = ng_view_add_failure(
             view, first + from->member.process, from->group_id, from->member.group_rank);
         if (!failure)
@@ -295,8 +283,7 @@ static int add_failures_and_faults(struct ng_view *view, const struct ng_view *t
         failure->member = from->member;
         failure->member.process = process;
     }
-    for (uint32_t i = 0; i < told->fault_count; i++) {
-        const struct ng_view_fault *from = &told->faults[i];
+    NG_EACH (from, told->faults, told->fault_count) {
         struct ng_view_fault *fault = ng_view_add_fault(view, first + from->process, &from->fault);
         if (!fault)
             return -ENOMEM;
@@ -313,14 +300,14 @@ int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, c
     uint32_t first = view->process_count;
     int error = 0;
 
-    for (uint32_t i = 0; i < told->process_count; i++) {
-        int same = find_process(view, &told->processes[i]);
-        if (same < 0)
+    NG_EACH (process, told->processes, told->process_count) {
+        const struct ng_view_process *same = find_process(view, process);
+        if (!same)
             continue;
-        if (!told->processes[i].pid && view->processes[same].pid)
+        if (!process->pid && same->pid)
             return -EALREADY;
-        snprintf(why, why_bytes, "%s tells of the same %s", view->processes[same].source,
-                 told->processes[i].pid ? "process" : "rank");
+        snprintf(why, why_bytes, "%s tells of the same %s", same->source,
+                 process->pid ? "process" : "rank");
         return -EEXIST;
     }
     for (uint32_t i = 0; !error && i < told->process_count; i++)
@@ -328,8 +315,7 @@ int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, c
     for (uint32_t i = 0; !error && i < told->group_count; i++)
         if (ng_view_tell_group(view, &told->groups[i]) == UINT32_MAX)
             error = -ENOMEM;
-    if (!error)
-        error = add_call_stacks(merge, told, first);
+    error = error ?: add_call_stacks(merge, told, first);
     for (uint32_t i = 0; !error && i < told->member_count; i++) {
         const struct ng_view_member *member = &told->members[i];
         uint32_t group = ng_view_intern_group(view, told->groups[member->group].id);
@@ -356,12 +342,10 @@ int ng_view_merge_add(struct ng_view_merge *merge, const struct ng_view *told, c
         if (!ng_view_add_duration(view, first + told->durations[i].process,
                                   &told->durations[i].duration))
             error = -ENOMEM;
-    if (!error)
-        error = add_failures_and_faults(view, told, first);
+    error = error ?: add_failures_and_faults(view, told, first);
     for (uint32_t i = 0; i < told->ras_count && !error; i++)
         error = ng_view_add_ras(view, &told->ras[i]) ? 0 : -ENOMEM;
-    if (!error)
-        error = add_notes(merge, told);
+    error = error ?: add_notes(merge, told);
     if (error)
         snprintf(why, why_bytes, "%s", strerror(-error));
     return error;
@@ -399,20 +383,14 @@ static int want(struct windows *windows, uint64_t from, uint64_t to)
 /* Does the member still have a record of this collective? */
 static bool has_record(const struct ng_view_member *member, uint64_t seq)
 {
-    for (uint32_t i = 0; i < member->record_count; i++)
-        if (member->records[i].coll_seq == seq && !ng_view_record_is_p2p(&member->records[i]) &&
-            ng_view_record_counts(&member->records[i]))
-            return true;
-    return false;
+    return NG_ANY(record, member->records, member->record_count,
+                  record->coll_seq == seq && !ng_view_record_is_p2p(record) &&
+                      ng_view_record_counts(record));
 }
 
 static struct window within(const struct window *window, const struct ng_told *told)
 {
-    struct window part = *window;
-
-    part.from = part.from < told->from ? told->from : part.from;
-    part.to = part.to > told->to ? told->to : part.to;
-    return part;
+    return (struct window){NG_MAX(window->from, told->from), NG_MIN(window->to, told->to)};
 }
 
 /* The records of a member, with those of the windows inserted between the ones that it kept. */
@@ -712,12 +690,9 @@ int ng_view_merge_finish(struct ng_view_merge *merge)
     bool *counts = find_counting(merge->view);
 
     int error = counts ? ng_histories_compare(&merge->histories, merge->view, counts) : -ENOMEM;
-    if (!error)
-        error = even_out(merge);
-    if (!error)
-        error = fill_differences(merge, counts);
-    if (!error)
-        error = fill_parted(merge, counts);
+    error = error ?: even_out(merge);
+    error = error ?: fill_differences(merge, counts);
+    error = error ?: fill_parted(merge, counts);
     free(counts);
     return error;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/unwind/symbols.h"
+#include "core/util/macros.h"
 
 /* Size of the pieces in which tables and whole files are searched. */
 #define PIECE ((size_t)1 << 20)
@@ -111,8 +112,7 @@ static int read_identity(struct ng_elf_file *file, const char **ret_why)
     int error = read_at(file, 0, ident, sizeof(ident));
     /* Type and machine have the same offset in both classes. */
     uint16_t kind[2];
-    if (error == 0)
-        error = read_at(file, EI_NIDENT, kind, sizeof(kind));
+    error = error ?: read_at(file, EI_NIDENT, kind, sizeof(kind));
     if (error != 0)
         return error;
     file->elf_class = ident[EI_CLASS];
@@ -208,6 +208,20 @@ static int read_dynamic(struct ng_elf_file *file, const char **ret_why)
     const Elf64_Phdr *segment = NULL;
     Elf64_Dyn *entries;
     uint64_t table = 0, strings = 0, hash = 0, gnu_hash = 0, offset, left, count;
+    const struct {
+        int64_t tag;
+        uint64_t *value;
+    } numbers[] = {
+        {DT_SYMTAB, &table},
+        {DT_STRTAB, &strings},
+        {DT_STRSZ, &file->string_bytes},
+        {DT_HASH, &hash},
+        {DT_GNU_HASH, &gnu_hash},
+        {DT_JMPREL, &file->relocations[0].address},
+        {DT_PLTRELSZ, &file->relocations[0].bytes},
+        {DT_RELA, &file->relocations[1].address},
+        {DT_RELASZ, &file->relocations[1].bytes},
+    };
 
     for (size_t i = 0; i < file->segment_count; i++)
         if (file->segments[i].p_type == PT_DYNAMIC)
@@ -225,50 +239,16 @@ static int read_dynamic(struct ng_elf_file *file, const char **ret_why)
             count = i;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t value = entries[i].d_un.d_val;
-        switch (entries[i].d_tag) {
-        case DT_NEEDED:
-            file->needed_count++;
-            break;
-        case DT_SYMTAB:
-            table = value;
-            break;
-        case DT_STRTAB:
-            strings = value;
-            break;
-        case DT_STRSZ:
-            file->string_bytes = value;
-            break;
-        case DT_HASH:
-            hash = value;
-            break;
-        case DT_GNU_HASH:
-            gnu_hash = value;
-            break;
-        case DT_SYMBOLIC:
-            file->symbolic = true;
-            break;
-        case DT_FLAGS:
-            file->symbolic |= (value & DF_SYMBOLIC) != 0;
-            break;
-        case DT_FLAGS_1:
+        int64_t tag = entries[i].d_tag;
+        NG_EACH (number, numbers, NG_COUNT(numbers))
+            if (number->tag == tag)
+                *number->value = value;
+        file->needed_count += tag == DT_NEEDED;
+        file->symbolic |= tag == DT_SYMBOLIC || (tag == DT_FLAGS && (value & DF_SYMBOLIC));
+        if (tag == DT_FLAGS_1) {
             file->interpose = (value & DF_1_INTERPOSE) != 0;
             file->no_default_libraries = (value & DF_1_NODEFLIB) != 0;
             file->program = (value & DF_1_PIE) != 0;
-            break;
-        case DT_JMPREL:
-            file->relocations[0].address = value;
-            break;
-        case DT_PLTRELSZ:
-            file->relocations[0].bytes = value;
-            break;
-        case DT_RELA:
-            file->relocations[1].address = value;
-            break;
-        case DT_RELASZ:
-            file->relocations[1].bytes = value;
-            break;
-        default:
-            break;
         }
     }
     error = -EBADMSG;
@@ -295,8 +275,7 @@ static int read_dynamic(struct ng_elf_file *file, const char **ret_why)
         else if (place)
             *place = text;
     }
-    if (error == 0)
-        error = read_symbols(file, table, count_symbols(file, table, hash, gnu_hash, strings));
+    error = error ?: read_symbols(file, table, count_symbols(file, table, hash, gnu_hash, strings));
     free(entries);
     return error;
 }
@@ -359,36 +338,33 @@ static bool is_defined(const Elf64_Sym *symbol)
     return symbol->st_shndx != SHN_UNDEF;
 }
 
+/* Whether the name of a symbol begins with these bytes; with the end of a text, whether it is it.
+ */
+static bool is_called(const struct ng_elf_file *file, const Elf64_Sym *symbol, const char *name,
+                      size_t bytes)
+{
+    const char *text = string_at(file, symbol->st_name);
+
+    return text && strncmp(text, name, bytes) == 0;
+}
+
 bool ng_elf_exports(const struct ng_elf_file *file, const char *name)
 {
-    for (size_t i = 0; i < file->symbol_count; i++) {
-        const Elf64_Sym *symbol = &file->symbols[i];
-        const char *text = string_at(file, symbol->st_name);
-        if (is_defined(symbol) && ELF64_ST_BIND(symbol->st_info) != STB_LOCAL && text &&
-            strcmp(text, name) == 0)
-            return true;
-    }
-    return false;
+    return NG_ANY(symbol, file->symbols, file->symbol_count,
+                  is_defined(symbol) && ELF64_ST_BIND(symbol->st_info) != STB_LOCAL &&
+                      is_called(file, symbol, name, strlen(name) + 1));
 }
 
 bool ng_elf_imports(const struct ng_elf_file *file, const char *name)
 {
-    for (size_t i = 0; i < file->symbol_count; i++) {
-        const char *text = string_at(file, file->symbols[i].st_name);
-        if (!is_defined(&file->symbols[i]) && text && strcmp(text, name) == 0)
-            return true;
-    }
-    return false;
+    return NG_ANY(symbol, file->symbols, file->symbol_count,
+                  !is_defined(symbol) && is_called(file, symbol, name, strlen(name) + 1));
 }
 
 bool ng_elf_imports_prefix(const struct ng_elf_file *file, const char *prefix)
 {
-    for (size_t i = 0; i < file->symbol_count; i++) {
-        const char *text = string_at(file, file->symbols[i].st_name);
-        if (!is_defined(&file->symbols[i]) && text && strncmp(text, prefix, strlen(prefix)) == 0)
-            return true;
-    }
-    return false;
+    return NG_ANY(symbol, file->symbols, file->symbol_count,
+                  !is_defined(symbol) && is_called(file, symbol, prefix, strlen(prefix)));
 }
 
 bool ng_elf_uses_by_name(const struct ng_elf_file *file, const char *name)

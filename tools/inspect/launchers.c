@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/util/macros.h"
 #include "tools/base/search_path.h"
 
 #define INSIDE_MEND "write `%s … ncclguard run PROG`, so that the guard is put on where PROG starts"
@@ -26,84 +26,17 @@
     "give the workers LD_PRELOAD and the NCCLGUARD_ variables by Ray's runtime_env "               \
     "(docs/launchers/ray.md)"
 
-enum special { NONE, ENV, MPI, SRUN, SYSTEMD, USER_SHELL, CHROOT, DEEPSPEED, ACCELERATE, VLLM };
-
 /* Lists have a space on both sides of each word. */
-static const struct launcher {
+struct launcher {
     const char *names;
     enum ng_launcher_way way;
-    enum special special;
+    void (*look)(char *const *argv, struct ng_launching *launching); /* its own rules */
     bool blind;         /* its arguments are not searched for the started program */
     int operands;       /* words before the program that may also be names of programs */
     const char *clears; /* options with which it starts the program without our environment */
     bool by_name;       /* an option whose argument is the name of a variable to pass on */
     const char *why, *mend;
-} launchers[] = {
-    {" nohup catchsegv fakeroot setsid setarch linux64 linux32 x86_64 i386 i686 aarch64 uname26 "
-     "unshare nice ionice chrt taskset prlimit stdbuf numactl timeout time xargs tini "
-     "tini-static docker-init dumb-init catatonit strace ltrace gdb cuda-gdb valgrind ncu "
-     "compute-sanitizer "},
-    {" perf rr nsys ncclguard gosu su-exec flock ", .operands = 1}, /* perf stat PROG */
-    {" setpriv ", .clears = " --reset-env ", .mend = INSIDE_MEND},
-    {" env ", .special = ENV, .mend = INSIDE_MEND},
-    {" srun ", .special = SRUN},
-    {" mpirun mpiexec orterun prterun mpirun.openmpi mpiexec.openmpi mpiexec.hydra mpirun_rsh ",
-     .special = MPI},
-    {" deepspeed ", .special = DEEPSPEED,
-     .why = "starts the ranks of other hosts by pdsh, which does not pass LD_PRELOAD on",
-     .mend = "start each host by itself: `ncclguard run -- deepspeed --no_ssh --node_rank N …`; or "
-             "name LD_PRELOAD in .deepspeed_env"},
-    {" accelerate ", .special = ACCELERATE,
-     .why = "has DeepSpeed start the ranks of other hosts, which does not pass LD_PRELOAD on",
-     .mend = "start each host by itself: `ncclguard run -- accelerate launch "
-             "--deepspeed_multinode_launcher standard --machine_rank N …`"},
-    {" vllm ", .special = VLLM, .why = RAY_WHY, .mend = RAY_MEND},
-    {" ray ", NG_LAUNCHER_ELSEWHERE, .why = RAY_WHY, .mend = RAY_MEND},
-    {" sh bash dash zsh ksh fish csh tcsh ash ", NG_LAUNCHER_UNSEEN, .blind = true,
-     .why = "a shell passes the environment on; which programs its commands start is not known "
-            "before"},
-    {" conda mamba micromamba uv uvx poetry pipenv pixi pdm hatch rye pipx busybox ",
-     NG_LAUNCHER_UNSEEN, .blind = true,
-     .why =
-         "which program it starts, and from where, is not known before; a child of it is guarded "
-         "like any other"},
-    {" sudo pkexec doas ", NG_LAUNCHER_CLEARS,
-     .why = "starts the program as another user, with a new environment and without LD_PRELOAD",
-     .mend = INSIDE_MEND},
-    {" su runuser ", NG_LAUNCHER_UNSEEN, .special = USER_SHELL, .clears = " - -l --login ",
-     .why = "starts a shell of another user; which programs its commands start is not known before",
-     .mend = "have the other user's shell start `ncclguard run PROG`"},
-    {" ssh rsh ", NG_LAUNCHER_ELSEWHERE,
-     .why = "runs the program on another host and does not pass LD_PRELOAD on",
-     .mend = INSIDE_MEND},
-    {" pdsh clush parallel-ssh pssh kubectl oc ", NG_LAUNCHER_ELSEWHERE,
-     .why = "runs the program elsewhere and does not pass LD_PRELOAD on", .mend = INSIDE_MEND},
-    {" sbatch qsub bsub ", NG_LAUNCHER_ELSEWHERE,
-     .why = "queues a script that runs later, on another host",
-     .mend = "write `ncclguard run PROG` in the script"},
-    {" docker podman nerdctl ctr crictl ", NG_LAUNCHER_ELSEWHERE, .by_name = true,
-     .why = "runs the program in a container, which has its own environment and files",
-     .mend = "put ncclguard into the container and write `%s … ncclguard run PROG`; ranks in "
-             "several containers see each other where they share NCCLGUARD_DIR"},
-    {" apptainer singularity ", NG_LAUNCHER_PARTLY, .blind = true,
-     .clears = " -e --cleanenv -C --containall ",
-     .why =
-         "passes the environment on into a container: guarded only if our library is at the same "
-         "path there",
-     .mend = BOUND_MEND},
-    {" enroot ch-run shifter bwrap proot ", NG_LAUNCHER_PARTLY, .blind = true,
-     .why = "runs the program in a container: guarded only if it passes the environment on and our "
-            "library is at the same path there",
-     .mend = BOUND_MEND},
-    {" chroot nsenter ", NG_LAUNCHER_PARTLY, .special = CHROOT, .operands = 1,
-     .why = "runs the program in another tree of files: guarded only if our library is at the same "
-            "path there",
-     .mend = INSIDE_MEND},
-    {" systemd-run ", NG_LAUNCHER_CLEARS, .special = SYSTEMD, .by_name = true,
-     .why = "has the service manager start the program, with an environment of its own",
-     .mend = INSIDE_MEND},
 };
-#define LAUNCHER_COUNT (sizeof(launchers) / sizeof(launchers[0]))
 
 static bool has(const char *list, const char *word, size_t length)
 {
@@ -111,23 +44,6 @@ static bool has(const char *list, const char *word, size_t length)
         if (strncmp(at + 1, word, length) == 0 && at[1 + length] == ' ')
             return true;
     return false;
-}
-
-static const struct launcher *find_row(const char *name)
-{
-    for (size_t i = 0; i < LAUNCHER_COUNT; i++)
-        if (has(launchers[i].names, name, strlen(name)))
-            return &launchers[i];
-    return NULL;
-}
-
-static bool is_program(const char *word)
-{
-    char path[PATH_MAX];
-    struct stat status;
-
-    return ng_search_path(word, path) == 0 && access(path, X_OK) == 0 && stat(path, &status) == 0 &&
-           S_ISREG(status.st_mode);
 }
 
 /*
@@ -156,9 +72,9 @@ static int find_program(char *const *argv, const struct launcher *row)
         behind_option = false;
         if (strchr(word, '=') || (!may && operands-- > 0))
             continue;
-        if (is_program(word) && !may)
+        if (ng_search_program(word) && !may)
             return i;
-        if (is_program(word) && !doubtful)
+        if (ng_search_program(word) && !doubtful)
             doubtful = i;
         if (!any_option && !missing && (word[0] < '0' || word[0] > '9'))
             missing = i;
@@ -201,7 +117,7 @@ static bool is_passed_by_name(char *const *argv)
 static bool is_given(char *const *argv, int end, const char *names)
 {
     /* A program that does not exist may be another kind of word. */
-    if (end > 0 && !is_program(argv[end]))
+    if (end > 0 && !ng_search_program(argv[end]))
         end = 0;
     for (int i = 1; names && argv[i] && (end == 0 || i < end); i++) {
         if (has(names, argv[i], strlen(argv[i])))
@@ -298,33 +214,6 @@ static bool split_word(const char **text, char **to)
     return true;
 }
 
-char **ng_launcher_split(char *const *argv)
-{
-    const struct launcher *row = find_row(ng_last_part(argv[0]));
-    size_t count = 0, rest = 0;
-
-    if (!row || row->special != ENV)
-        return NULL;
-    struct env env = read_env(argv);
-    if (!env.text)
-        return NULL;
-    while (argv[env.next + (int)rest])
-        rest++;
-    /* At most every other character begins a word. */
-    size_t length = strlen(env.text), limit = length / 2 + rest + 4;
-    char **split = calloc(1, limit * sizeof(*split) + length + 2);
-    if (!split)
-        return NULL;
-    split[count++] = argv[0];
-    if (env.cleared)
-        split[count++] = "-i";
-    char *to = (char *)(split + limit);
-    for (char *start = to; split_word(&env.text, &to); start = to)
-        split[count++] = start;
-    memcpy(split + count, argv + env.next, rest * sizeof(*split));
-    return split;
-}
-
 static void look_at_srun(char *const *argv, struct ng_launching *launching)
 {
     const char *list = option_of(argv, launching->program, " --export ");
@@ -360,32 +249,12 @@ static void look_at_mpi(char *const *argv, struct ng_launching *launching)
         "each NCCLGUARD_ variable)";
 }
 
-/* Whether it starts ranks on other hosts: for DeepSpeed, a file of its own decides, or
- * /job/hostfile. */
-static bool leaves_host(char *const *argv, enum special special)
-{
-    const char *value;
-
-    switch (special) {
-    case DEEPSPEED:
-        return !is_given(argv, 0, " --no_ssh ") &&
-               (option_of(argv, 0, " -H --hostfile ") || access("/job/hostfile", F_OK) == 0);
-    case ACCELERATE:
-        value = option_of(argv, 0, " --deepspeed_multinode_launcher ");
-        return option_of(argv, 0, " --deepspeed_hostfile ") &&
-               (!value || strcmp(value, "standard") != 0);
-    default: /* VLLM */
-        value = option_of(argv, 0, " --distributed-executor-backend ");
-        return value && strcmp(value, "ray") == 0;
-    }
-}
-
 /* A script, which starts the ranks of this host itself. */
-static void look_at_script(char *const *argv, enum special special, struct ng_launching *launching)
+static void look_at_script(bool leaves_host, struct ng_launching *launching)
 {
     launching->program = 0;
     launching->itself = true;
-    if (leaves_host(argv, special)) {
+    if (leaves_host) {
         launching->way = NG_LAUNCHER_PARTLY;
     } else {
         launching->why = NULL;
@@ -393,9 +262,42 @@ static void look_at_script(char *const *argv, enum special special, struct ng_la
     }
 }
 
-/* Without a login they keep the environment; but a setuid program has already lost LD_PRELOAD. */
-static void look_at_user_shell(bool login, struct ng_launching *launching)
+/* Whether it starts ranks on other hosts, a file of its own decides, or /job/hostfile. */
+static void look_at_deepspeed(char *const *argv, struct ng_launching *launching)
 {
+    look_at_script(!is_given(argv, 0, " --no_ssh ") && (option_of(argv, 0, " -H --hostfile ") ||
+                                                        access("/job/hostfile", F_OK) == 0),
+                   launching);
+}
+
+static void look_at_accelerate(char *const *argv, struct ng_launching *launching)
+{
+    const char *value = option_of(argv, 0, " --deepspeed_multinode_launcher ");
+
+    look_at_script(option_of(argv, 0, " --deepspeed_hostfile ") &&
+                       (!value || strcmp(value, "standard") != 0),
+                   launching);
+}
+
+static void look_at_vllm(char *const *argv, struct ng_launching *launching)
+{
+    const char *value = option_of(argv, 0, " --distributed-executor-backend ");
+
+    look_at_script(value && strcmp(value, "ray") == 0, launching);
+}
+
+static void look_at_systemd(char *const *argv, struct ng_launching *launching)
+{
+    if (is_given(argv, launching->program, " --scope "))
+        launching->way = NG_LAUNCHER_PASSES;
+}
+
+/* Without a login they keep the environment; but a setuid program has already lost LD_PRELOAD. */
+static void look_at_user_shell(char *const *argv, struct ng_launching *launching)
+{
+    bool login = launching->way == NG_LAUNCHER_CLEARS;
+
+    (void)argv;
     if (login || geteuid() != 0) {
         launching->way = NG_LAUNCHER_CLEARS;
         launching->why = login ? "makes a login of another user, without LD_PRELOAD"
@@ -417,6 +319,104 @@ static void look_at_chroot(char *const *argv, struct ng_launching *launching)
             launching->way = NG_LAUNCHER_PASSES;
             launching->blind = false;
         }
+}
+
+static const struct launcher launchers[] = {
+    {" nohup catchsegv fakeroot setsid setarch linux64 linux32 x86_64 i386 i686 aarch64 uname26 "
+     "unshare nice ionice chrt taskset prlimit stdbuf numactl timeout time xargs tini "
+     "tini-static docker-init dumb-init catatonit strace ltrace gdb cuda-gdb valgrind ncu "
+     "compute-sanitizer "},
+    {" perf rr nsys ncclguard gosu su-exec flock ", .operands = 1}, /* perf stat PROG */
+    {" setpriv ", .clears = " --reset-env ", .mend = INSIDE_MEND},
+    {" env ", .look = look_at_env, .mend = INSIDE_MEND},
+    {" srun ", .look = look_at_srun},
+    {" mpirun mpiexec orterun prterun mpirun.openmpi mpiexec.openmpi mpiexec.hydra mpirun_rsh ",
+     .look = look_at_mpi},
+    {" deepspeed ", .look = look_at_deepspeed,
+     .why = "starts the ranks of other hosts by pdsh, which does not pass LD_PRELOAD on",
+     .mend = "start each host by itself: `ncclguard run -- deepspeed --no_ssh --node_rank N …`; or "
+             "name LD_PRELOAD in .deepspeed_env"},
+    {" accelerate ", .look = look_at_accelerate,
+     .why = "has DeepSpeed start the ranks of other hosts, which does not pass LD_PRELOAD on",
+     .mend = "start each host by itself: `ncclguard run -- accelerate launch "
+             "--deepspeed_multinode_launcher standard --machine_rank N …`"},
+    {" vllm ", .look = look_at_vllm, .why = RAY_WHY, .mend = RAY_MEND},
+    {" ray ", NG_LAUNCHER_ELSEWHERE, .why = RAY_WHY, .mend = RAY_MEND},
+    {" sh bash dash zsh ksh fish csh tcsh ash ", NG_LAUNCHER_UNSEEN, .blind = true,
+     .why = "a shell passes the environment on; which programs its commands start is not known "
+            "before"},
+    {" conda mamba micromamba uv uvx poetry pipenv pixi pdm hatch rye pipx busybox ",
+     NG_LAUNCHER_UNSEEN, .blind = true,
+     .why =
+         "which program it starts, and from where, is not known before; a child of it is guarded "
+         "like any other"},
+    {" sudo pkexec doas ", NG_LAUNCHER_CLEARS,
+     .why = "starts the program as another user, with a new environment and without LD_PRELOAD",
+     .mend = INSIDE_MEND},
+    {" su runuser ", NG_LAUNCHER_UNSEEN, .look = look_at_user_shell, .clears = " - -l --login ",
+     .why = "starts a shell of another user; which programs its commands start is not known before",
+     .mend = "have the other user's shell start `ncclguard run PROG`"},
+    {" ssh rsh ", NG_LAUNCHER_ELSEWHERE,
+     .why = "runs the program on another host and does not pass LD_PRELOAD on",
+     .mend = INSIDE_MEND},
+    {" pdsh clush parallel-ssh pssh kubectl oc ", NG_LAUNCHER_ELSEWHERE,
+     .why = "runs the program elsewhere and does not pass LD_PRELOAD on", .mend = INSIDE_MEND},
+    {" sbatch qsub bsub ", NG_LAUNCHER_ELSEWHERE,
+     .why = "queues a script that runs later, on another host",
+     .mend = "write `ncclguard run PROG` in the script"},
+    {" docker podman nerdctl ctr crictl ", NG_LAUNCHER_ELSEWHERE, .by_name = true,
+     .why = "runs the program in a container, which has its own environment and files",
+     .mend = "put ncclguard into the container and write `%s … ncclguard run PROG`; ranks in "
+             "several containers see each other where they share NCCLGUARD_DIR"},
+    {" apptainer singularity ", NG_LAUNCHER_PARTLY, .blind = true,
+     .clears = " -e --cleanenv -C --containall ",
+     .why =
+         "passes the environment on into a container: guarded only if our library is at the same "
+         "path there",
+     .mend = BOUND_MEND},
+    {" enroot ch-run shifter bwrap proot ", NG_LAUNCHER_PARTLY, .blind = true,
+     .why = "runs the program in a container: guarded only if it passes the environment on and our "
+            "library is at the same path there",
+     .mend = BOUND_MEND},
+    {" chroot nsenter ", NG_LAUNCHER_PARTLY, .look = look_at_chroot, .operands = 1,
+     .why = "runs the program in another tree of files: guarded only if our library is at the same "
+            "path there",
+     .mend = INSIDE_MEND},
+    {" systemd-run ", NG_LAUNCHER_CLEARS, .look = look_at_systemd, .by_name = true,
+     .why = "has the service manager start the program, with an environment of its own",
+     .mend = INSIDE_MEND},
+};
+
+static const struct launcher *find_row(const char *name)
+{
+    return NG_FIND(one, launchers, NG_COUNT(launchers), has(one->names, name, strlen(name)));
+}
+
+char **ng_launcher_split(char *const *argv)
+{
+    const struct launcher *row = find_row(ng_last_part(argv[0]));
+    size_t count = 0, rest = 0;
+
+    if (!row || row->look != look_at_env)
+        return NULL;
+    struct env env = read_env(argv);
+    if (!env.text)
+        return NULL;
+    while (argv[env.next + (int)rest])
+        rest++;
+    /* At most every other character begins a word. */
+    size_t length = strlen(env.text), limit = length / 2 + rest + 4;
+    char **split = calloc(1, limit * sizeof(*split) + length + 2);
+    if (!split)
+        return NULL;
+    split[count++] = argv[0];
+    if (env.cleared)
+        split[count++] = "-i";
+    char *to = (char *)(split + limit);
+    for (char *start = to; split_word(&env.text, &to); start = to)
+        split[count++] = start;
+    memcpy(split + count, argv + env.next, rest * sizeof(*split));
+    return split;
 }
 
 /*
@@ -466,7 +466,8 @@ static void find_package(char *const *argv, char *ret_name, size_t bytes)
 
 static bool is_package(const struct launcher *row)
 {
-    return row && (row->special == DEEPSPEED || row->special == ACCELERATE || row->special == VLLM);
+    return row && (row->look == look_at_deepspeed || row->look == look_at_accelerate ||
+                   row->look == look_at_vllm);
 }
 
 bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching)
@@ -489,43 +490,16 @@ bool ng_launcher_recognise(char *const *argv, struct ng_launching *ret_launching
                                      .seen_to = is_seen_to(argv),
                                      .program = find_program(argv, row)};
     /* Only runuser's -u is followed by a program. */
-    if (row->special == USER_SHELL &&
+    if (row->look == look_at_user_shell &&
         (strcmp(name, "runuser") != 0 || !option_of(argv, 0, " -u --user ")))
         launching.program = 0;
-    bool clears = is_given(argv, launching.program, row->clears);
     snprintf(launching.name, sizeof(launching.name), "%s", name);
-    if (clears) {
+    if (is_given(argv, launching.program, row->clears)) {
         launching.way = NG_LAUNCHER_CLEARS;
         launching.why = "takes LD_PRELOAD away";
     }
-    switch (row->special) {
-    case ENV:
-        look_at_env(argv, &launching);
-        break;
-    case SRUN:
-        look_at_srun(argv, &launching);
-        break;
-    case MPI:
-        look_at_mpi(argv, &launching);
-        break;
-    case SYSTEMD:
-        if (is_given(argv, launching.program, " --scope "))
-            launching.way = NG_LAUNCHER_PASSES;
-        break;
-    case USER_SHELL:
-        look_at_user_shell(clears, &launching);
-        break;
-    case CHROOT:
-        look_at_chroot(argv, &launching);
-        break;
-    case DEEPSPEED:
-    case ACCELERATE:
-    case VLLM:
-        look_at_script(argv, row->special, &launching);
-        break;
-    case NONE:
-        break;
-    }
+    if (row->look)
+        row->look(argv, &launching);
     if (row->by_name && is_passed_by_name(argv)) {
         launching.way = NG_LAUNCHER_PARTLY;
         launching.why = "passes LD_PRELOAD on: guarded only if our library is at the same path "

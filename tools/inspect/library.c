@@ -16,6 +16,7 @@
 
 #include "core/config/config.h"
 #include "core/config/fault_spec.h"
+#include "core/util/macros.h"
 #include "store/kv/url.h"
 #include "tools/inspect/elf_file.h"
 
@@ -49,23 +50,21 @@ static bool find(char ret_path[PATH_MAX], struct ng_mistake *ret_mistake)
     if (given && *given) {
         if (realpath(given, ret_path))
             return true;
-        mistake(ret_mistake, "set it to the path of libncclguard.so", "NCCLGUARD_LIB=%s: %s", given,
-                strerror(errno));
-        return false;
+        return !mistake(ret_mistake, "set it to the path of libncclguard.so",
+                        "NCCLGUARD_LIB=%s: %s", given, strerror(errno));
     }
     ssize_t length = readlink("/proc/self/exe", here, sizeof(here) - 1);
     if (length > 0) {
         here[length] = '\0';
         *strrchr(here, '/') = '\0';
-        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        for (size_t i = 0; i < NG_COUNT(places); i++) {
             snprintf(place, sizeof(place), "%s%s", here, places[i]);
             if (realpath(place, ret_path))
                 return true;
         }
     }
-    mistake(ret_mistake, "set NCCLGUARD_LIB to its path", "libncclguard.so was not found beside %s",
-            length > 0 ? here : "the command");
-    return false;
+    return !mistake(ret_mistake, "set NCCLGUARD_LIB to its path",
+                    "libncclguard.so was not found beside %s", length > 0 ? here : "the command");
 }
 
 bool ng_library_find(char ret_path[PATH_MAX], struct ng_mistake *ret_mistake)
@@ -74,9 +73,9 @@ bool ng_library_find(char ret_path[PATH_MAX], struct ng_mistake *ret_mistake)
         return false;
     if (!strpbrk(ret_path, ": "))
         return true;
-    mistake(ret_mistake, "put it where the path has neither, and set NCCLGUARD_LIB",
-            "the dynamic linker cannot preload %s: a colon or space separates entries", ret_path);
-    return false;
+    return !mistake(ret_mistake, "put it where the path has neither, and set NCCLGUARD_LIB",
+                    "the dynamic linker cannot preload %s: a colon or space separates entries",
+                    ret_path);
 }
 
 bool ng_library_check(const char *path, struct ng_mistake *ret_mistake)
@@ -85,9 +84,9 @@ bool ng_library_check(const char *path, struct ng_mistake *ret_mistake)
     const char *why;
 
     if (ng_elf_open(path, &file, &why) != 0) {
-        mistake(ret_mistake, "install ncclguard again, or set NCCLGUARD_LIB to libncclguard.so",
-                "%s is not our library: it %s", path, why);
-        return false;
+        return !mistake(ret_mistake,
+                        "install ncclguard again, or set NCCLGUARD_LIB to libncclguard.so",
+                        "%s is not our library: it %s", path, why);
     }
     bool foreign = file.foreign,
          ours = !foreign && file.type == ET_DYN && !ng_elf_is_program(&file);

@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/util/macros.h"
+#include "tools/base/grow.h"
 #include "tools/base/search_path.h"
 
 #define CACHE_PATH    "/etc/ld.so.cache"
@@ -250,7 +252,7 @@ static int find(const struct ng_loader *loader, const char *name, const struct n
     ng_loader_each_cached(loader, name, take_first, &take);
     if (take.taken)
         return 0;
-    for (size_t i = 0; i < sizeof(default_folders) / sizeof(default_folders[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(default_folders); i++)
         if (find_in_list(default_folders[i], ":", origin, name, ret_path))
             return 0;
     return -ENOENT;
@@ -283,16 +285,12 @@ static int add_object(struct ng_closure *closure, const char *path, int parent,
 
     if (stat(path, &status) != 0)
         status = (struct stat){0};
-    for (size_t i = 0; i < closure->count && status.st_ino; i++)
-        if (closure->objects[i]->device == status.st_dev &&
-            closure->objects[i]->inode == status.st_ino)
-            return 0;
-    struct ng_loaded **larger =
-        realloc(closure->objects, (closure->count + 1) * sizeof(*closure->objects));
-    struct ng_loaded *object = larger ? calloc(1, sizeof(*object)) : NULL;
-    if (larger)
-        closure->objects = larger;
-    if (!object) {
+    if (status.st_ino && NG_ANY(one, closure->objects, closure->count,
+                                (*one)->device == status.st_dev && (*one)->inode == status.st_ino))
+        return 0;
+    struct ng_loaded *object = calloc(1, sizeof(*object));
+    if (!object || !NG_GROW(closure->objects, closure->count, closure->room)) {
+        free(object);
         *ret_why = "no memory";
         return -ENOMEM;
     }
@@ -314,13 +312,10 @@ static void add_missing(struct ng_closure *closure, const char *name, int parent
     for (size_t i = 0; i < closure->missing_count; i++)
         if (strcmp(closure->missing[i].name, name) == 0)
             return;
-    struct ng_missing *larger =
-        realloc(closure->missing, (closure->missing_count + 1) * sizeof(*larger));
     char *copy = strdup(name);
-    if (larger)
-        closure->missing = larger;
-    if (larger && copy)
-        larger[closure->missing_count++] = (struct ng_missing){copy, parent, why};
+    struct ng_missing *missing = copy ? NG_APPEND(closure->missing, closure->missing_count) : NULL;
+    if (missing)
+        *missing = (struct ng_missing){copy, parent, why};
     else
         free(copy);
 }

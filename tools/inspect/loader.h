@@ -32,7 +32,7 @@ struct ng_loaded {
 
 struct ng_closure {
     struct ng_loaded **objects; /* the program first, then in the order of loading */
-    size_t count;
+    size_t count, room;
     struct ng_missing {
         char *name;
         int parent;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "tools/base/search_path.h"
 
 /* Files up to this size are searched for the text of the version, whatever they are. */
@@ -72,7 +73,7 @@ void ng_nccl_file_examine(const struct ng_elf_file *file, const char *path,
     bool text = may_hold && ng_elf_find_version(file, "NCCL version ", "+cuda", nccl.version,
                                                 sizeof(nccl.version));
 
-    for (size_t i = 0; i < sizeof(calls_of_programs) / sizeof(calls_of_programs[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(calls_of_programs); i++)
         nccl.by_name |= ng_elf_uses_by_name(file, calls_of_programs[i]);
     if (nccl.exported && is_named_nccl(file, path))
         nccl.role = NG_NCCL_LIBRARY;

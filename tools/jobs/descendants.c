@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/recorder/proc.h"
+#include "core/util/macros.h"
 #include "core/util/small_file.h"
 #include "tools/base/grow.h"
 
@@ -30,7 +31,7 @@ struct process {
 static int compare_pids(const void *a, const void *b)
 {
     pid_t left = ((const struct process *)a)->pid, right = ((const struct process *)b)->pid;
-    return left < right ? -1 : left > right;
+    return NG_ORDER(left, right);
 }
 
 /* 0, or -errno if the process is gone. */
@@ -131,10 +132,7 @@ struct ng_descendant *ng_descendants_list(size_t *ret_count)
 const struct ng_descendant *ng_descendants_find(const struct ng_descendant *list, size_t count,
                                                 pid_t pid)
 {
-    for (size_t i = 0; i < count; i++)
-        if (list[i].pid == pid)
-            return &list[i];
-    return NULL;
+    return NG_FIND(one, list, count, one->pid == pid);
 }
 
 int ng_descendants_signal_one(const struct ng_descendant *descendant, int signal_number)

@@ -23,6 +23,8 @@
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
+#include "tools/base/grow.h"
 #include "tools/jobs/descendants.h"
 
 /* Other jobs' folders are watched as well, until their owner is known; more than this is
@@ -111,13 +113,12 @@ static void add_folder(struct ng_job_folders *folders, const char *name, bool ap
         inotify_add_watch(folders->fd, folder.path, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
     if (folder.watch < 0)
         return;
-    struct ng_job_folder *larger = realloc(folders->list, (folders->count + 1) * sizeof(*larger));
-    if (!larger)
+    struct ng_job_folder *added = NG_APPEND(folders->list, folders->count);
+    if (!added)
         return;
-    folders->list = larger;
     /* Boxes may have appeared before the watch. */
     folder.ours = is_ours_by(folder.path, NULL);
-    larger[folders->count++] = folder;
+    *added = folder;
 }
 
 void ng_job_folders_watch(struct ng_job_folders *ret_folders)
@@ -165,10 +166,7 @@ static void take_event(struct ng_job_folders *folders, const struct inotify_even
 
 static struct ng_job_folder *find_folder(struct ng_job_folders *folders, const char *path)
 {
-    for (size_t i = 0; i < folders->count; i++)
-        if (strcmp(folders->list[i].path, path) == 0)
-            return &folders->list[i];
-    return NULL;
+    return NG_FIND(one, folders->list, folders->count, strcmp(one->path, path) == 0);
 }
 
 /* Without a watch: whatever is there now. */
@@ -183,12 +181,9 @@ static void look_everywhere(struct ng_job_folders *folders)
         snprintf(folder.path, sizeof(folder.path), "%s/%s", folders->base, job->d_name);
         folder.ours = job->d_name[0] != '.' && !find_folder(folders, folder.path) &&
                       is_ours_by(folder.path, NULL);
-        struct ng_job_folder *larger =
-            folder.ours ? realloc(folders->list, (folders->count + 1) * sizeof(*larger)) : NULL;
-        if (!larger)
-            continue;
-        folders->list = larger;
-        larger[folders->count++] = folder;
+        struct ng_job_folder *added = folder.ours ? NG_APPEND(folders->list, folders->count) : NULL;
+        if (added)
+            *added = folder;
     }
     closedir(jobs);
 }
@@ -213,19 +208,13 @@ bool ng_job_folders_used(const struct ng_job_folders *folders)
 {
     if (folders->fd < 0)
         return true;
-    for (size_t i = 0; i < folders->count; i++)
-        if (folders->list[i].ours)
-            return true;
-    return false;
+    return NG_ANY(one, folders->list, folders->count, one->ours);
 }
 
 /* The i-th of those that are ours; NULL there are no more. */
 static struct ng_job_folder *folder_at(const struct ng_job_folders *folders, size_t i)
 {
-    for (size_t k = 0; k < folders->count; k++)
-        if (folders->list[k].ours && i-- == 0)
-            return &folders->list[k];
-    return NULL;
+    return NG_FIND(one, folders->list, folders->count, one->ours && i-- == 0);
 }
 
 const char *ng_job_folders_name(const struct ng_job_folders *folders, size_t i)
@@ -303,8 +292,7 @@ static void remove_empty_ones(const char *base)
 
 void ng_job_folders_remove(struct ng_job_folders *folders)
 {
-    for (size_t i = 0; i < folders->count; i++) {
-        const struct ng_job_folder *folder = &folders->list[i];
+    NG_EACH (folder, folders->list, folders->count) {
         if (folder->ours && !folder->stays && await_end(folder->path))
             ng_paths_remove_board(folder->path);
         /* A rank that can no longer name its folder, in another root for instance, leaves it

@@ -22,10 +22,12 @@
 #include "core/recorder/box.h"
 #include "core/recorder/paths.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/board/local.h"
 #include "store/kv/tls.h"
 #include "store/kv/url.h"
 #include "tools/base/command.h"
+#include "tools/base/grow.h"
 #include "tools/base/usage.h"
 #include "tools/inspect/library.h"
 
@@ -39,13 +41,9 @@ static struct ng_job_here *find(struct list *list, const char *name)
     for (size_t i = 0; i < list->count; i++)
         if (strcmp(list->jobs[i].name, name) == 0)
             return &list->jobs[i];
-    struct ng_job_here *larger = realloc(list->jobs, (list->count + 1) * sizeof(*larger));
-    if (!larger)
-        return NULL;
-    list->jobs = larger;
-    struct ng_job_here *job = &larger[list->count++];
-    *job = (struct ng_job_here){0};
-    snprintf(job->name, sizeof(job->name), "%s", name);
+    struct ng_job_here *job = NG_APPEND(list->jobs, list->count);
+    if (job)
+        snprintf(job->name, sizeof(job->name), "%s", name);
     return job;
 }
 
@@ -217,10 +215,8 @@ static bool is_in(const char *folder, const char *name)
 {
     size_t count;
     struct ng_job_here *jobs = ng_jobs_here(folder, 0, &count);
-    bool found = false;
 
-    for (size_t i = 0; i < count; i++)
-        found |= strcmp(jobs[i].name, name) == 0;
+    bool found = NG_ANY(job, jobs, count, strcmp(job->name, name) == 0);
     free(jobs);
     return found;
 }
@@ -255,8 +251,8 @@ static void name_runs(const struct ng_local_run *runs, int count, bool local, ch
 static int choose_run(const char *command, const char *text, bool local, struct ng_job *job)
 {
     struct ng_local_run runs[16];
-    const uint32_t room = sizeof(runs) / sizeof(runs[0]);
-    char list[sizeof(runs) / sizeof(runs[0]) * 160], mend[sizeof(list) + 64];
+    const uint32_t room = NG_COUNT(runs);
+    char list[NG_COUNT(runs) * 160], mend[sizeof(list) + 64];
     int only = -1, living = 0;
 
     int count = local ? ng_local_runs(job->folder, runs, room)
@@ -375,7 +371,7 @@ int ng_jobs_choose(const char *command, const char *name, const char *store, con
                    struct ng_job *ret_job)
 {
     int status = ng_jobs_choose_all_runs(command, name, store, ret_job);
-    bool local = status == 0 && strncmp(ret_job->observed.url, "local:", 6) == 0;
+    bool local = status == 0 && ng_jobs_is_local(ret_job);
 
     return status != 0 ? status : choose_run(command, run, local, ret_job);
 }
@@ -452,11 +448,10 @@ const char *ng_jobs_mend(int error)
 
 int ng_jobs_failed(const char *command, const struct ng_job *job, int error)
 {
-    bool local = strncmp(job->observed.url, "local:", 6) == 0;
-
     ng_usage_error(command,
-                   local ? "name a folder of black boxes that you may read: --store local:DIR"
-                         : ng_jobs_mend(error),
+                   ng_jobs_is_local(job)
+                       ? "name a folder of black boxes that you may read: --store local:DIR"
+                       : ng_jobs_mend(error),
                    "%s", job->why[0] ? job->why : strerror(-error));
     return NG_EXIT_FAILED;
 }
@@ -473,4 +468,26 @@ const struct ng_tls_ops *ng_tls_for(const char *url)
 #else
     return NULL;
 #endif
+}
+
+int ng_jobs_view(struct ng_job *job, struct ng_view *view)
+{
+    job->why[0] = '\0';
+    int count = ng_board_client_view(&job->observed, ng_clock_mono_ns() + NG_JOBS_WAIT_NS, view,
+                                     job->why, sizeof(job->why));
+    return count == -ENOENT ? 0 : count;
+}
+
+int ng_jobs_view_or_tell(const char *command, struct ng_job *job, struct ng_view *view)
+{
+    int count = ng_jobs_view(job, view);
+
+    if (count == 0)
+        return ng_jobs_none(command, job);
+    return count < 0 ? ng_jobs_failed(command, job, count) : 0;
+}
+
+bool ng_jobs_is_local(const struct ng_job *job)
+{
+    return strncmp(job->observed.url, "local:", 6) == 0;
 }

@@ -81,6 +81,16 @@ int ng_jobs_of_host(const char *command, const char *name, const char *store,
  */
 int64_t ng_jobs_stuck_ns(const struct ng_job *job);
 
+/* Whether the store is this host's black boxes. */
+bool ng_jobs_is_local(const struct ng_job *job);
+
+/* The job as it is now: how many processes were seen, 0 included, or -errno with the reason in
+ * job->why. */
+int ng_jobs_view(struct ng_job *job, struct ng_view *view);
+
+/* The same for a command that can do nothing without: 0, or an exit status after reporting why. */
+int ng_jobs_view_or_tell(const char *command, struct ng_job *job, struct ng_view *view);
+
 /*
  * Report the usage error of a job that cannot be seen, with the jobs that can. Returns the exit
  * status.

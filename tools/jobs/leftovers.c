@@ -25,6 +25,8 @@
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
+#include "core/util/small_file.h"
 #include "store/board/local.h"
 #include "tools/base/grow.h"
 #include "tools/jobs/descendants.h"
@@ -119,12 +121,9 @@ static struct folder *folder_of(struct ng_leftovers *leftovers, const char *path
     for (size_t i = 0; i < leftovers->folder_count; i++)
         if (strcmp(leftovers->folders[i].path, path) == 0)
             return &leftovers->folders[i];
-    struct folder *larger =
-        realloc(leftovers->folders, (leftovers->folder_count + 1) * sizeof(*larger));
-    if (!larger)
+    struct folder *folder = NG_APPEND(leftovers->folders, leftovers->folder_count);
+    if (!folder)
         return NULL;
-    leftovers->folders = larger;
-    struct folder *folder = &larger[leftovers->folder_count++];
     *folder = (struct folder){.chain_count = -1, .witness = -1, .handled_ns = ng_clock_mono_ns()};
     snprintf(folder->path, sizeof(folder->path), "%s", path);
     return folder;
@@ -140,10 +139,8 @@ static const struct ng_descendant *find(const struct ng_leftovers *leftovers, st
 
 static bool is_in(const struct name *names, int count, const struct ng_descendant *process)
 {
-    for (int i = 0; i < count; i++)
-        if (names[i].pid == process->pid && names[i].start_ticks == process->start_ticks)
-            return true;
-    return false;
+    return NG_ANY(one, names, count,
+                  one->pid == process->pid && one->start_ticks == process->start_ticks);
 }
 
 /* The ancestors of the process, nearest first. */
@@ -164,21 +161,14 @@ static char **environment_of(pid_t pid)
 {
     static char text[1 << 18];
     static char *variables[4096];
-    size_t count = 0, bytes = 0;
-    ssize_t got = -1;
+    size_t count = 0;
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    ssize_t bytes = ng_small_file_read_text(path, text, sizeof(text));
+    if (bytes < 0)
         return NULL;
-    while (bytes < sizeof(text) - 1 && (got = read(fd, text + bytes, sizeof(text) - 1 - bytes)) > 0)
-        bytes += (size_t)got;
-    close(fd);
-    if (got < 0)
-        return NULL;
-    text[bytes] = '\0';
-    for (char *at = text; at < text + bytes && count < sizeof(variables) / sizeof(variables[0]) - 1;
+    for (char *at = text; at < text + bytes && count < NG_COUNT(variables) - 1;
          at += strlen(at) + 1)
         variables[count++] = at;
     variables[count] = NULL;
@@ -240,12 +230,9 @@ static struct ended *ended_of(struct folder *folder, const struct ng_descendant 
     for (size_t i = 0; i < folder->ended_count; i++)
         if (is_in(&folder->ended[i].name, 1, process))
             return &folder->ended[i];
-    struct ended *larger = realloc(folder->ended, (folder->ended_count + 1) * sizeof(*larger));
-    if (!larger)
-        return NULL;
-    folder->ended = larger;
-    struct ended *ended = &larger[folder->ended_count++];
-    *ended = (struct ended){.name = {process->pid, process->start_ticks}};
+    struct ended *ended = NG_APPEND(folder->ended, folder->ended_count);
+    if (ended)
+        ended->name = (struct name){process->pid, process->start_ticks};
     return ended;
 }
 
@@ -339,10 +326,7 @@ static struct rank *read_ranks(const char *path, size_t *ret_count)
 static const struct rank *rank_of(const struct rank *ranks, size_t count,
                                   const struct ng_descendant *process)
 {
-    for (size_t i = 0; i < count; i++)
-        if (is_in(&ranks[i].name, 1, process))
-            return &ranks[i];
-    return NULL;
+    return NG_FIND(one, ranks, count, is_in(&one->name, 1, process));
 }
 
 /* A rank is still alive after the verdict. False: it is left alone. */
@@ -443,12 +427,8 @@ static uint64_t ticks_used(pid_t pid)
     unsigned long user, system;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "re");
-    size_t bytes = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-    if (file)
-        fclose(file);
-    text[bytes] = '\0';
-    const char *fields = strrchr(text, ')');
+    const char *fields =
+        ng_small_file_read_text(path, text, sizeof(text)) > 0 ? strrchr(text, ')') : NULL;
     if (!fields || sscanf(fields + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
                           &system) != 2)
         return 0;
@@ -457,10 +437,7 @@ static uint64_t ticks_used(pid_t pid)
 
 static bool has_child(const struct ng_leftovers *leftovers, pid_t pid)
 {
-    for (size_t i = 0; i < leftovers->count; i++)
-        if (leftovers->list[i].parent == pid)
-            return true;
-    return false;
+    return NG_ANY(one, leftovers->list, leftovers->count, one->parent == pid);
 }
 
 /* Once all its ranks are gone, it exits, starts others, does something else, or hangs. */
@@ -510,10 +487,7 @@ struct ended_run {
 
 static const struct ended_run *ended_run_of(const struct ended_run *runs, size_t count, uint64_t id)
 {
-    for (size_t i = 0; i < count; i++)
-        if (runs[i].id == id)
-            return &runs[i];
-    return NULL;
+    return NG_FIND(run, runs, count, run->id == id);
 }
 
 /* The runs to which the ranks belong, and those of the incidents. How many; 0: not known. */
@@ -557,8 +531,7 @@ static void end_what_is_left(const struct ng_leftovers *leftovers, struct folder
     /* With several runs, the position of a process without a box does not show its run. */
     for (size_t i = 0; i < rank_count; i++)
         may_lack &= ended_run_of(runs, run_count, ranks[i].run) != NULL;
-    for (size_t i = 0; i < leftovers->count; i++) {
-        const struct ng_descendant *process = &leftovers->list[i];
+    NG_EACH (process, leftovers->list, leftovers->count) {
         const struct rank *rank = rank_of(ranks, rank_count, process);
         const struct ended_run *run = rank ? ended_run_of(runs, run_count, rank->run) : NULL;
         if (run && ng_clock_mono_ns() - run->since_ns < GRACE_NS)

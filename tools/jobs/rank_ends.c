@@ -25,6 +25,7 @@
 #include "core/recorder/paths.h"
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "tools/jobs/arrivals.h"
 #include "tools/jobs/descendants.h"
 
@@ -100,10 +101,7 @@ static void own_folder(const struct ng_rank_ends *ends, const struct ng_loaded *
 /* NULL: it is not known. */
 static const struct rank *find_path(const struct ng_rank_ends *ends, const char *path)
 {
-    for (size_t i = 0; i < ends->count; i++)
-        if (strcmp(ends->ranks[i].path, path) == 0)
-            return &ends->ranks[i];
-    return NULL;
+    return NG_FIND(one, ends->ranks, ends->count, strcmp(one->path, path) == 0);
 }
 
 /* Are black boxes in this folder that were not left here? Their processes may wait for those whose
@@ -237,21 +235,17 @@ static bool is_same_rank(const struct ng_loaded *one, const struct ng_loaded *ot
 static bool is_of_another_run(const struct ng_rank_ends *ends, const struct ng_loaded *other,
                               const struct ng_loaded *loaded)
 {
-    bool lives = false;
 
-    for (size_t i = 0; i < ends->count; i++)
-        lives |= ends->ranks[i].fd >= 0 && ends->ranks[i].loaded.launch_run == other->launch_run;
+    bool lives = NG_ANY(rank, ends->ranks, ends->count,
+                        rank->fd >= 0 && rank->loaded.launch_run == other->launch_run);
     return other->launch_run != loaded->launch_run && lives;
 }
 
 /* One that runs, and has no black box as far as is known; NULL none. */
 static struct rank *find_arrived(struct ng_rank_ends *ends, int pid, uint64_t start_ticks)
 {
-    for (size_t i = 0; i < ends->count; i++)
-        if (ends->ranks[i].pid == pid && ends->ranks[i].start_ticks == start_ticks &&
-            !ends->ranks[i].path[0])
-            return &ends->ranks[i];
-    return NULL;
+    return NG_FIND(one, ends->ranks, ends->count,
+                   one->pid == pid && one->start_ticks == start_ticks && !one->path[0]);
 }
 
 static void look_into(struct ng_rank_ends *ends, const char *path)
@@ -356,8 +350,7 @@ static void leave_box(struct ng_rank_ends *ends, struct rank *rank, int64_t when
  * batch system, as that of torchrun in a step of Slurm. */
 static void note_launchers(struct ng_rank_ends *ends, const struct ng_loaded *loaded, int pid)
 {
-    for (size_t i = 0; i < ends->count; i++) {
-        struct rank *above = &ends->ranks[i];
+    NG_EACH (above, ends->ranks, ends->count) {
         bool other = above->loaded.rank != loaded->rank ||
                      (above->loaded.world_size >= 0 && loaded->world_size >= 0 &&
                       above->loaded.world_size != loaded->world_size);

@@ -23,6 +23,7 @@
 #include "core/recorder/paths.h"
 #include "core/report/report.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/board/board_client.h"
 #include "store/board/local.h"
 #include "tools/base/run_helper.h"
@@ -56,9 +57,8 @@ static bool read_groups(const char *path, int pid, struct ng_witness_run *run,
     bool ours = run_id && strncmp(header->run_id, run_id, sizeof(header->run_id)) == 0 &&
                 (!pid || header->pid == pid) && ng_box_read(&box, NG_BOX_GROUPS) == 0;
     uint32_t used = ours ? NG_LOAD(header->group_used) : 0;
-    for (uint32_t i = 0; i < used && i < box.group_capacity &&
-                         run->group_count < sizeof(run->groups) / sizeof(run->groups[0]);
-         i++) {
+    for (uint32_t i = 0;
+         i < used && i < box.group_capacity && run->group_count < NG_COUNT(run->groups); i++) {
         uint64_t id = NG_LOAD(box.groups[i].id);
         if (id)
             run->groups[run->group_count++] = id;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 #define GROUPS_NAMED  4    /* groups with missing ranks that are listed individually */
@@ -123,7 +124,7 @@ static int compare_ranks(const void *left, const void *right)
 {
     int a = *(const int *)left, b = *(const int *)right;
 
-    return (a > b) - (a < b);
+    return NG_ORDER(a, b);
 }
 
 void ng_health_doubts_list_silent(const struct ng_view *view, char *ret_ranks, size_t bytes)
@@ -142,10 +143,7 @@ void ng_health_doubts_list_silent(const struct ng_view *view, char *ret_ranks, s
 
 int ng_health_doubts_add(const struct ng_view *view, const char *silent, struct ng_verdict *verdict)
 {
-    int error = add_unseen(view, verdict);
-
-    if (!error)
-        error = add_notes(view, verdict);
+    int error = add_unseen(view, verdict) ?: add_notes(view, verdict);
     if (!error && silent[0])
         error = ng_verdict_add_missing_evidence(
             verdict,

@@ -12,6 +12,7 @@
 #include "core/config/config.h"
 #include "core/recorder/exit_status.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/verdict/victims.h"
 #include "tools/judge/health_doubts.h"
 #include "tools/judge/last_moment.h"
@@ -33,29 +34,21 @@ static int64_t threshold_of(const struct ng_postmortem *postmortem)
  * guard ended the job. */
 static bool ended_badly(const struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].life == NG_LIFE_DEAD ||
-            view->processes[i].life == NG_LIFE_ENDED_BY_GUARD)
-            return true;
-    return false;
+    return NG_ANY(process, view->processes, view->process_count,
+                  process->life == NG_LIFE_DEAD || process->life == NG_LIFE_ENDED_BY_GUARD);
 }
 
 static bool has_nan(const struct ng_view *view)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].nan.age_ns)
-            return true;
-    return false;
+    return NG_ANY(process, view->processes, view->process_count, process->nan.age_ns);
 }
 
 /* Did a watchdog stop its rounds before anything that is in flight began? Then a rank that seems to
  * wait was between two calls when the evidence was written. */
 static bool was_unwatched_before(const struct ng_view *view, int64_t oldest_ns)
 {
-    for (uint32_t i = 0; i < view->process_count; i++)
-        if (view->processes[i].watchdog_stuck_ns > oldest_ns)
-            return true;
-    return false;
+    return NG_ANY(process, view->processes, view->process_count,
+                  process->watchdog_stuck_ns > oldest_ns);
 }
 
 static bool can_wait(const struct ng_view *view, uint32_t process, bool victims)
@@ -69,12 +62,10 @@ int64_t ng_postmortem_oldest_wait(const struct ng_view *view, bool victims)
 {
     int64_t oldest = 0;
 
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count)
         if (member->pending_record && member->pending_age_ns > oldest &&
             can_wait(view, member->process, victims))
             oldest = member->pending_age_ns;
-    }
     for (uint32_t i = 0; i < view->call_count; i++)
         if (view->calls[i].age_ns > oldest && can_wait(view, view->calls[i].process, victims))
             oldest = view->calls[i].age_ns;
@@ -88,9 +79,8 @@ bool ng_postmortem_is_ordinary(const struct ng_view *view, const struct ng_postm
 
     if (verdict->kind == NG_KIND_HEALTHY)
         return true;
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->members[i].cuda_error)
-            return false;
+    if (NG_ANY(member, view->members, view->member_count, member->cuda_error))
+        return false;
     return oldest_ns < UNUSUAL_NS &&
            (!postmortem->stalled_ns || oldest_ns < postmortem->stalled_ns) &&
            (verdict->kind == NG_KIND_GPU_STALL || verdict->kind == NG_KIND_MISSING_RANK ||

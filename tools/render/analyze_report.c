@@ -15,12 +15,14 @@
 #include "core/report/report.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/verdict/straggler.h"
 #include "tools/ingest/memory_sums.h"
 #include "tools/ingest/timings.h"
 #include "tools/judge/live_verdict.h"
 #include "tools/render/findings.h"
+#include "tools/render/group_list.h"
 
 #define ROWS_MAX          8  /* rows of what ranks are doing */
 #define REPORTS_MAX       20 /* mismatches printed in full; all of them are in the JSON */
@@ -87,31 +89,20 @@ static void look_at_call(const struct ng_view *view, const struct ng_view_call *
     activity->age_ns = call->age_ns;
 }
 
+/* By what they are doing: 0 it is the same. */
+static int order_of(const struct activity *a, const struct activity *b)
+{
+    int order = NG_ORDER(a->doing, b->doing) ?: NG_ORDER(a->life, b->life);
+    order = order ?: NG_ORDER(a->group_id, b->group_id) ?: NG_ORDER(a->seq, b->seq);
+    order = order ?: NG_ORDER(a->op, b->op) ?: NG_ORDER(a->started, b->started);
+    return order ?: NG_ORDER(a->p2p, b->p2p);
+}
+
 static int compare_activities(const void *left, const void *right)
 {
     const struct activity *a = left, *b = right;
 
-    if (a->doing != b->doing)
-        return a->doing < b->doing ? -1 : 1;
-    if (a->life != b->life)
-        return a->life < b->life ? -1 : 1;
-    if (a->group_id != b->group_id)
-        return a->group_id < b->group_id ? -1 : 1;
-    if (a->seq != b->seq)
-        return a->seq < b->seq ? -1 : 1;
-    if (a->op != b->op)
-        return a->op < b->op ? -1 : 1;
-    if (a->started != b->started)
-        return a->started < b->started ? -1 : 1;
-    if (a->p2p != b->p2p)
-        return a->p2p < b->p2p ? -1 : 1;
-    return a->rank < b->rank ? -1 : a->rank > b->rank;
-}
-
-static bool is_alike(const struct activity *a, const struct activity *b)
-{
-    return a->doing == b->doing && a->life == b->life && a->group_id == b->group_id &&
-           a->seq == b->seq && a->op == b->op && a->started == b->started && a->p2p == b->p2p;
+    return order_of(a, b) ?: NG_ORDER(a->rank, b->rank);
 }
 
 static void add_seconds(struct ng_text *text, int64_t ns)
@@ -208,7 +199,7 @@ static int put_activities(struct ng_output *output, const struct ng_view *view)
         char text[512] = "", names[160];
         struct ng_text line = {text, 0, sizeof(text)};
         int64_t oldest_ns = 0;
-        for (end = i; end < count && is_alike(&activities[i], &activities[end]); end++) {
+        for (end = i; end < count && order_of(&activities[i], &activities[end]) == 0; end++) {
             ranks[end - i] = activities[end].rank;
             if (activities[end].age_ns > oldest_ns)
                 oldest_ns = activities[end].age_ns;
@@ -250,10 +241,9 @@ static void put_mismatch(struct ng_output *output, const struct ng_view *view,
     for (uint32_t i = 0; i < report->culprit_count && i < CULPRITS_MAX; i++) {
         const struct ng_mismatch_culprit *culprit = &report->culprits[i];
         line = (struct ng_text){text, 0, sizeof(text)};
-        if (culprit->rank >= 0)
-            ng_text_add(&line, "  rank %d: %s", culprit->rank, culprit->why);
-        else
-            ng_text_add(&line, "  group rank %d: %s", culprit->group_rank, culprit->why);
+        bool known = culprit->rank >= 0;
+        ng_text_add(&line, "  %srank %d: %s", known ? "" : "group ",
+                    known ? culprit->rank : culprit->group_rank, culprit->why);
         put_row(output, "", text);
     }
     if (report->culprit_count > CULPRITS_MAX) {
@@ -353,7 +343,7 @@ static int compare_sums(const void *left, const void *right)
 {
     const struct ng_timing *a = left, *b = right;
 
-    return a->sum_ns > b->sum_ns ? -1 : a->sum_ns < b->sum_ns;
+    return NG_ORDER(b->sum_ns, a->sum_ns);
 }
 
 /* "AllReduce of up to 4 KiB, group "dp": mean 1.20 ms, 99% within 2.05 ms, longest 5.10 ms (40
@@ -420,14 +410,13 @@ int ng_analyze_write_text(const struct ng_view *view, const struct ng_verdict *v
         error = put_activities(&output, view);
     put_mismatches(&output, view, verdict, mismatches);
     put_stragglers(&output, view, verdict);
-    if (!error)
-        error = put_timings(&output, view);
+    error = error ?: put_timings(&output, view);
     put_registrations(&output, view);
     const char *step;
     for (unsigned i = 0; (step = ng_advice_step(verdict->kind, i)) != NULL; i++)
         put_row(&output, i ? "" : "look at", step);
     int written = ng_output_flush(&output);
-    return error ? error : written;
+    return error ?: written;
 }
 
 static void write_group(struct ng_json *json, const struct ng_view_group *group)
@@ -443,23 +432,13 @@ static void write_stragglers(struct ng_json *json, const struct ng_view *view)
 {
     struct ng_arena arena = {0};
     struct ng_stragglers found;
-    char why[512];
 
     ng_stragglers_find(view, &arena, &found);
     ng_json_open_array(json, "stragglers", NG_JSON_LINES);
-    for (uint32_t i = 0; i < found.count; i++) {
-        const struct ng_straggler *straggler = &found.stragglers[i];
-        ng_straggler_why(straggler, why, sizeof(why));
+    NG_EACH (straggler, found.stragglers, found.count) {
         ng_json_open_object(json, NULL, NG_JSON_LINES);
         write_group(json, &view->groups[straggler->group]);
-        ng_json_int(json, "rank", ng_view_rank(view, straggler->member));
-        ng_json_int(json, "group_rank", straggler->member->group_rank);
-        ng_json_uint(json, "last", straggler->last);
-        ng_json_uint(json, "samples", straggler->samples);
-        ng_json_int(json, "wait_ns", straggler->wait_ns);
-        ng_json_int(json, "total_wait_ns", straggler->total_wait_ns);
-        ng_json_string(json, "confidence", ng_confidence_name(straggler->confidence));
-        ng_json_string(json, "why", why);
+        ng_group_list_put_straggler(json, straggler, ng_view_rank(view, straggler->member));
         ng_json_close_object(json);
     }
     ng_json_close_array(json);
@@ -474,8 +453,7 @@ static int write_timings(struct ng_json *json, const struct ng_view *view)
     if (error)
         return error;
     ng_json_open_array(json, "durations", NG_JSON_LINES);
-    for (uint32_t i = 0; i < timings.count; i++) {
-        const struct ng_timing *timing = &timings.list[i];
+    NG_EACH (timing, timings.list, timings.count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         write_group(json, &view->groups[timing->group]);
         ng_json_string(json, "op", ng_op_name(timing->op));
@@ -560,5 +538,5 @@ int ng_analyze_write_json(const struct ng_view *view, const struct ng_verdict *v
     write_registrations(&json, view);
     ng_json_close_object(&json);
     int written = ng_json_finish(&json);
-    return error ? error : written;
+    return error ?: written;
 }

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/macros.h"
+
 #define NO_PLACE UINT32_MAX
 
 /* ---- Rows and what they have in common ---- */
@@ -89,9 +91,8 @@ static bool passes(const struct ng_browser *browser, const struct ng_table_row *
     if (wanted[strspn(wanted, "0123456789")] == '\0')
         return row->rank == atoi(wanted);
     ng_table_fill(browser->table, row, cells);
-    for (unsigned i = 0; i < NG_COLUMN_COUNT; i++)
-        if (strcasestr(cells[i], wanted))
-            return true;
+    if (NG_ANY(cell, cells, NG_COLUMN_COUNT, strcasestr(*cell, wanted)))
+        return true;
     return row->process != NG_TABLE_NOBODY &&
            strcasestr(view->processes[row->process].program, wanted);
 }
@@ -110,7 +111,7 @@ static int compare_rows(const struct ng_table *table, const struct ng_table_row 
             return one->nranks > other->nranks ? -1 : 1;
         return one->id < other->id ? -1 : 1;
     }
-    return a < b ? -1 : a > b;
+    return NG_ORDER(a, b);
 }
 
 struct folding {
@@ -123,9 +124,8 @@ static int compare_foldings(const void *left, const void *right, void *context)
     const struct ng_table *table = context;
     const struct folding *a = left, *b = right;
 
-    if (a->like != b->like)
-        return a->like < b->like ? -1 : 1;
-    return compare_rows(table, &table->rows[a->row], &table->rows[b->row]);
+    return NG_ORDER(a->like, b->like)
+               ?: compare_rows(table, &table->rows[a->row], &table->rows[b->row]);
 }
 
 static const char *host_of(const struct ng_table *table, const struct ng_table_row *row)
@@ -146,19 +146,19 @@ static int compare_units(const void *left, const void *right, void *context)
     if (a->before != b->before)
         return a->before < b->before ? -1 : 1;
     if (browser->sort == NG_SORT_AGE)
-        order = (a->age_ns < b->age_ns) - (a->age_ns > b->age_ns);
+        order = NG_ORDER(b->age_ns, a->age_ns);
     else if (browser->sort == NG_SORT_STATE)
-        order = (one->place > other->place) - (one->place < other->place);
+        order = NG_ORDER(one->place, other->place);
     else if (browser->sort == NG_SORT_HOST)
         order = strcmp(host_of(table, one), host_of(table, other));
-    return order ? order : compare_rows(table, one, other);
+    return order ?: compare_rows(table, one, other);
 }
 
 static int compare_places(const void *left, const void *right)
 {
     const struct ng_browser_place *a = left, *b = right;
 
-    return (a->key > b->key) - (a->key < b->key);
+    return NG_ORDER(a->key, b->key);
 }
 
 static uint32_t find_place(const struct ng_browser *browser, uint64_t key)
@@ -263,8 +263,7 @@ static int compare_groups(const void *left, const void *right, void *context)
 
     if (a->nranks != b->nranks)
         return a->nranks > b->nranks ? -1 : 1;
-    int order = strcmp(a->name, b->name);
-    return order ? order : (a->id > b->id) - (a->id < b->id);
+    return strcmp(a->name, b->name) ?: NG_ORDER(a->id, b->id);
 }
 
 /* Groups that have rows, the largest first. */
@@ -585,9 +584,7 @@ int ng_browser_update(struct ng_browser *browser, const struct ng_table *table)
         browser->lists[NG_PAGE_JOBS] = list;
         return 0;
     }
-    int error = arrange(browser);
-    if (!error)
-        error = list_groups(browser);
+    int error = arrange(browser) ?: list_groups(browser);
     if (error) {
         browser->table = NULL;
         return error;

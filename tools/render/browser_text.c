@@ -12,6 +12,7 @@
 
 #include "core/nccl/op.h"
 #include "core/report/dump.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "tools/render/group_list.h"
 
@@ -94,16 +95,16 @@ static void put_hosts(const struct ng_browser *browser, const struct ng_browser_
         last = host;
     }
     if (hosts > 1)
-        snprintf(cell, NG_TABLE_CELL_BYTES, "several");
+        ng_table_cell_put(cell, "several");
 }
 
 /* Of two numbers of text, the range. */
 static void put_range(uint64_t least, uint64_t most, char *cell)
 {
     if (least == most)
-        snprintf(cell, NG_TABLE_CELL_BYTES, "%" PRIu64, least);
+        ng_table_cell_put(cell, "%" PRIu64, least);
     else
-        snprintf(cell, NG_TABLE_CELL_BYTES, "%" PRIu64 "-%" PRIu64, least, most);
+        ng_table_cell_put(cell, "%" PRIu64 "-%" PRIu64, least, most);
 }
 
 static void put_progress(const struct ng_browser *browser, const struct ng_browser_unit *unit,
@@ -139,15 +140,12 @@ static void put_folded_place(const struct ng_browser *browser, const struct ng_b
     for (uint32_t i = 0; i < unit->count; i++)
         inside += table->rows[browser->members[unit->first + i]].phase != NG_PHASE_NONE;
     if (row->place == NG_PLACE_OTHER && inside) {
-        snprintf(cell, NG_TABLE_CELL_BYTES, "%" PRIu32 " of %" PRIu32 " in NCCL", inside,
-                 unit->count);
+        ng_table_cell_put(cell, "%" PRIu32 " of %" PRIu32 " in NCCL", inside, unit->count);
         return;
     }
     ng_table_place(table, row, cell, NG_TABLE_CELL_BYTES);
-    size_t used = strlen(cell);
     if (row->phase != NG_PHASE_NONE)
-        snprintf(cell + used, NG_TABLE_CELL_BYTES - used, ", %s",
-                 ng_table_duration(unit->age_ns, age, sizeof(age)));
+        ng_table_cell_add(cell, ", %s", ng_table_duration(unit->age_ns, age, sizeof(age)));
 }
 
 /* The deadline that all of them have. */
@@ -160,7 +158,7 @@ static void put_folded_deadline(const struct ng_browser *browser,
     for (uint32_t i = 1; first && i < unit->count; i++) {
         const struct ng_view_member *other = rows[browser->members[unit->first + i]].member;
         if (!other || other->timeout_ns != first->timeout_ns || other->policy != first->policy) {
-            snprintf(cell, NG_TABLE_CELL_BYTES, "several");
+            ng_table_cell_put(cell, "several");
             return;
         }
     }
@@ -174,11 +172,11 @@ static void fill(const struct ng_browser *browser, const struct ng_browser_unit 
                                    NG_COLUMN_MEMORY, NG_COLUMN_MEMBER, NG_COLUMN_REGISTERED};
 
     ng_table_fill(browser->table, row, cells);
-    snprintf(cells[NG_COLUMN_MARK], NG_TABLE_CELL_BYTES, "%s%s", selected ? ">" : " ",
-             row->culprit ? "!" : " ");
+    ng_table_cell_put(cells[NG_COLUMN_MARK], "%s%s", selected ? ">" : " ",
+                      row->culprit ? "!" : " ");
     if (unit->count < 2)
         return;
-    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(own); i++)
         cells[own[i]][0] = '\0';
     put_ranks(browser, unit, cells[NG_COLUMN_RANK], NG_TABLE_CELL_BYTES);
     put_hosts(browser, unit, cells[NG_COLUMN_HOST]);
@@ -293,7 +291,7 @@ static void put_group_row(const struct ng_browser *browser, struct ng_sheet *she
 
     ng_table_group(table, group, name, sizeof(name));
     snprintf(seen, sizeof(seen), "%" PRIu32 "/%d", sums->seen, table->view->groups[group].nranks);
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(words); i++)
         if (words[i].count)
             ng_text_add(&text, "%s%" PRIu32 " %s", counts[0] ? ", " : "", words[i].count,
                         words[i].word);
@@ -500,7 +498,7 @@ static void put_rank_lines(const struct ng_browser *browser, struct ng_sheet *sh
 
 static void put_help_lines(struct ng_sheet *sheet)
 {
-    for (size_t i = 0; i < sizeof(help) / sizeof(help[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(help); i++)
         ng_sheet_put(sheet, help[i][0] && help[i][0] != ' ' ? "1" : NULL, "%s", help[i]);
 }
 

@@ -18,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/util/macros.h"
+
 #define NCURSES_NOMACROS
 #include <curses.h>
 
@@ -104,15 +106,15 @@ bool ng_curses_open(bool colours)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
     const char *kind = getenv("TERM");
-    struct sigaction before[sizeof(caught) / sizeof(caught[0])];
+    struct sigaction before[NG_COUNT(caught)];
 
     if (!kind || !open_library())
         return false;
     use_utf8();
-    for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(caught); i++)
         sigaction(caught[i], NULL, &before[i]);
     terminal = library.newterm(kind, stdout, stdin);
-    for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(caught); i++)
         sigaction(caught[i], &before[i], NULL);
     if (!terminal)
         return false;
@@ -219,7 +221,7 @@ int ng_curses_key(void)
     int key;
 
     while ((key = library.wgetch(*library.window)) != ERR) {
-        for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        for (size_t i = 0; i < NG_COUNT(keys); i++)
             if (key == keys[i].theirs)
                 return keys[i].ours;
         if (key < 256)

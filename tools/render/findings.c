@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 
 static const char *const words[] = {
@@ -96,8 +97,7 @@ size_t ng_findings_count(const struct ng_findings *findings, enum ng_finding_kin
 
 void ng_findings_print(const struct ng_findings *findings)
 {
-    for (size_t i = 0; i < findings->count; i++) {
-        const struct ng_finding *finding = &findings->list[i];
+    NG_EACH (finding, findings->list, findings->count) {
         printf("%-13s %s: %s\n", words[finding->kind], finding->object, finding->why);
         if (finding->mend)
             printf("%-13s   mend: %s\n", "", finding->mend);
@@ -108,8 +108,7 @@ bool ng_findings_print_json(const struct ng_findings *findings)
 {
     json_t *list = json_array();
 
-    for (size_t i = 0; i < findings->count; i++) {
-        const struct ng_finding *finding = &findings->list[i];
+    NG_EACH (finding, findings->list, findings->count) {
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s?}", "finding",
                                               words[finding->kind], "object", finding->object,
                                               "why", finding->why, "mend", finding->mend));
@@ -134,7 +133,7 @@ static const struct {
 
 const char *ng_advice_step(enum ng_verdict_kind kind, unsigned index)
 {
-    for (size_t i = 0; i < sizeof(advice) / sizeof(advice[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(advice); i++)
         if (advice[i].kind == kind && index-- == 0)
             return advice[i].step;
     return NULL;

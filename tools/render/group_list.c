@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@
 #include "core/report/dump.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "tools/render/findings.h"
 
@@ -81,44 +81,31 @@ const char *ng_group_list_policy(uint32_t policy)
     return ng_on_timeout_name((enum ng_on_timeout)(policy - 1));
 }
 
-/* Properties of its making, from the first member that knows each. */
-struct making {
-    uint32_t created_by;
-    int color; /* -1 not a split */
-};
-
-static struct making making_of(const struct ng_view_member *members, uint32_t count)
+struct ng_group_making ng_group_list_making(const struct ng_view *view, uint32_t group)
 {
-    struct making making = {NG_OP_NONE, -1};
+    uint32_t count;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+    struct ng_group_making making = {NG_OP_NONE, -1, 0, count > 0};
 
-    for (uint32_t i = 0; i < count; i++) {
-        making.created_by = making.created_by ? making.created_by : members[i].created_by;
-        making.color = making.color >= 0 ? making.color : members[i].color;
+    NG_EACH (member, members, count) {
+        making.created_by = making.created_by ?: member->created_by;
+        making.color = making.color >= 0 ? making.color : member->color;
+        making.age_ns = NG_MAX(making.age_ns, member->created_age_ns);
+        making.ended &= ng_group_state_is_over(member->state);
     }
     if (making.created_by != NG_OP_CommSplit)
         making.color = -1;
     return making;
 }
 
-/* ---- Order: as they were made ---- */
-
-static int64_t age_of(const struct ng_view *view, uint32_t group)
-{
-    uint32_t count;
-    const struct ng_view_member *members = ng_view_members(view, group, &count);
-    int64_t age_ns = 0;
-
-    for (uint32_t i = 0; i < count; i++)
-        age_ns = members[i].created_age_ns > age_ns ? members[i].created_age_ns : age_ns;
-    return age_ns;
-}
-
+/* As they were made. */
 static int compare_groups(const void *left, const void *right, void *context)
 {
     uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-    int64_t age_a = age_of(context, a), age_b = age_of(context, b);
+    int64_t age_a = ng_group_list_making(context, a).age_ns,
+            age_b = ng_group_list_making(context, b).age_ns;
 
-    return age_a != age_b ? (age_a > age_b ? -1 : 1) : a < b ? -1 : a > b;
+    return NG_ORDER(age_b, age_a) ?: NG_ORDER(a, b);
 }
 
 /* To be freed; NULL no memory. */
@@ -288,9 +275,8 @@ static void print_left(const struct ng_view *view, uint32_t group, FILE *file)
 static int print_group(const struct ng_view *view, uint32_t index, FILE *file)
 {
     const struct ng_view_group *group = &view->groups[index];
-    uint32_t count, same = ng_view_same_members(view, index);
-    const struct ng_view_member *members = ng_view_members(view, index, &count);
-    struct making making = making_of(members, count);
+    uint32_t same = ng_view_same_members(view, index);
+    struct ng_group_making making = ng_group_list_making(view, index);
     enum ng_group_use use = ng_group_list_use(view, index);
     char ranks[RANKS_BYTES];
     char *name = ng_findings_safe_copy(group->name);
@@ -335,7 +321,7 @@ static int compare_ranks(const void *left, const void *right)
 {
     int a = *(const int *)left, b = *(const int *)right;
 
-    return a < b ? -1 : a > b;
+    return NG_ORDER(a, b);
 }
 
 /* "set by a command: timing=all (ranks 0-2)", a line for each that differs; 0 or -ENOMEM. */
@@ -377,8 +363,7 @@ int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file)
     if (!error)
         fprintf(file, "job %s: %" PRIu32 " group%s, %" PRIu32 " in use\n", safe, view->group_count,
                 view->group_count == 1 ? "" : "s", in_use);
-    if (!error)
-        error = print_set(view, file);
+    error = error ?: print_set(view, file);
     for (uint32_t i = 0; i < view->group_count && !error; i++)
         error = print_group(view, order[i], file);
     free(safe);
@@ -388,12 +373,17 @@ int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file)
 
 /* ---- JSON ---- */
 
+void ng_group_list_put_known(struct ng_json *json, const char *key, bool known, int64_t value)
+{
+    if (known)
+        ng_json_int(json, key, value);
+    else
+        ng_json_null(json, key);
+}
+
 void ng_group_list_put_bounds(struct ng_json *json, int64_t timeout_ns, uint32_t policy)
 {
-    if (timeout_ns)
-        ng_json_int(json, "timeout_ms", timeout_ns / NG_MS);
-    else
-        ng_json_null(json, "timeout_ms");
+    ng_group_list_put_known(json, "timeout_ms", timeout_ns, timeout_ns / NG_MS);
     ng_json_string(json, "policy", ng_group_list_policy(policy));
 }
 
@@ -407,6 +397,39 @@ void ng_group_list_put_group_bounds(struct ng_json *json, const struct ng_view *
                              bounds.policies_differ ? 0 : bounds.policy);
     ng_json_bool(json, "deadlines_differ", bounds.deadlines_differ);
     ng_json_bool(json, "policies_differ", bounds.policies_differ);
+}
+
+void ng_group_list_put_missing(struct ng_json *json, const struct ng_view *view, uint32_t group)
+{
+    uint32_t count, at = 0;
+    const struct ng_view_member *members = ng_view_members(view, group, &count);
+
+    ng_json_open_array(json, "missing", NG_JSON_COMPACT);
+    for (int next = 0, told = 0; next < view->groups[group].nranks && told < MISSING_MAX;) {
+        if (at < count && members[at].group_rank <= next) {
+            next += members[at++].group_rank == next;
+        } else {
+            ng_json_int(json, NULL, next++);
+            told++;
+        }
+    }
+    ng_json_close_array(json);
+}
+
+void ng_group_list_put_straggler(struct ng_json *json, const struct ng_straggler *straggler,
+                                 int rank)
+{
+    char why[512];
+
+    ng_straggler_why(straggler, why, sizeof(why));
+    ng_json_int(json, "rank", rank);
+    ng_json_int(json, "group_rank", straggler->member->group_rank);
+    ng_json_uint(json, "last", straggler->last);
+    ng_json_uint(json, "samples", straggler->samples);
+    ng_json_int(json, "wait_ns", straggler->wait_ns);
+    ng_json_int(json, "total_wait_ns", straggler->total_wait_ns);
+    ng_json_string(json, "confidence", ng_confidence_name(straggler->confidence));
+    ng_json_string(json, "why", why);
 }
 
 static void put_set(struct ng_json *json, const struct ng_settable_values *set)
@@ -448,11 +471,7 @@ static void put_members(struct ng_json *json, const struct ng_view *view, uint32
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, index, &count);
 
-    ng_json_open_array(json, "missing", NG_JSON_COMPACT);
-    for (int rank = 0; rank < view->groups[index].nranks && rank < MISSING_MAX; rank++)
-        if (!ng_view_member(view, index, rank))
-            ng_json_int(json, NULL, rank);
-    ng_json_close_array(json);
+    ng_group_list_put_missing(json, view, index);
     ng_json_open_array(json, "members", NG_JSON_LINES);
     for (uint32_t i = 0; i < count; i++)
         put_member(json, view, &members[i]);
@@ -462,9 +481,8 @@ static void put_members(struct ng_json *json, const struct ng_view *view, uint32
 static void put_group(struct ng_json *json, const struct ng_view *view, uint32_t index)
 {
     const struct ng_view_group *group = &view->groups[index];
-    uint32_t count, same = ng_view_same_members(view, index);
-    const struct ng_view_member *members = ng_view_members(view, index, &count);
-    struct making making = making_of(members, count);
+    uint32_t same = ng_view_same_members(view, index);
+    struct ng_group_making making = ng_group_list_making(view, index);
 
     ng_json_open_object(json, NULL, NG_JSON_LINES);
     ng_json_hex(json, "id", group->id);
@@ -472,10 +490,7 @@ static void put_group(struct ng_json *json, const struct ng_view *view, uint32_t
     ng_json_id(json, "parent", group->parent_id);
     ng_json_int(json, "size", group->nranks);
     ng_json_string(json, "created_by", making.created_by ? ng_op_name(making.created_by) : NULL);
-    if (making.color >= 0)
-        ng_json_int(json, "color", making.color);
-    else
-        ng_json_null(json, "color");
+    ng_group_list_put_known(json, "color", making.color >= 0, making.color);
     ng_json_string(json, "state", use_name(ng_group_list_use(view, index)));
     ng_json_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
     ng_group_list_put_group_bounds(json, view, index);

@@ -30,10 +30,12 @@
 #ifndef NCCLGUARD_TOOLS_RENDER_GROUP_LIST_H
 #define NCCLGUARD_TOOLS_RENDER_GROUP_LIST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #include "core/util/json.h"
+#include "core/verdict/straggler.h"
 #include "core/view/view.h"
 
 #define NG_GROUP_LIST_SCHEMA "ncclguard.groups/1"
@@ -59,14 +61,33 @@ struct ng_group_bounds {
 void ng_group_list_bounds(const struct ng_view *view, uint32_t group,
                           struct ng_group_bounds *ret_bounds);
 
+/* Properties of a group's making, from the first member that knows each. */
+struct ng_group_making {
+    uint32_t created_by;
+    int color;      /* -1 not a split */
+    int64_t age_ns; /* the highest */
+    bool ended;     /* by all that are known */
+};
+struct ng_group_making ng_group_list_making(const struct ng_view *view, uint32_t group);
+
 /* The name of a policy of a view; NULL: not known. */
 const char *ng_group_list_policy(uint32_t policy);
+
+/* A number, or null if it is not known. */
+void ng_group_list_put_known(struct ng_json *json, const char *key, bool known, int64_t value);
 
 /* The members "timeout_ms" and "policy" of a JSON object; of a group also "deadlines_differ" and
  * "policies_differ". */
 void ng_group_list_put_bounds(struct ng_json *json, int64_t timeout_ns, uint32_t policy);
 void ng_group_list_put_group_bounds(struct ng_json *json, const struct ng_view *view,
                                     uint32_t group);
+
+/* "missing": the group ranks that were not seen. */
+void ng_group_list_put_missing(struct ng_json *json, const struct ng_view *view, uint32_t group);
+
+/* The members of a JSON object that tell of a straggler, whose global rank this is. */
+void ng_group_list_put_straggler(struct ng_json *json, const struct ng_straggler *straggler,
+                                 int rank);
 
 /* Print the list for people. Names are made safe for a terminal. 0 or -ENOMEM. */
 int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file);

@@ -16,6 +16,7 @@
 #include "core/report/dump.h"
 #include "core/report/exposition.h"
 #include "core/report/report.h"
+#include "core/util/macros.h"
 #include "core/util/search.h"
 #include "core/verdict/straggler.h"
 
@@ -42,14 +43,12 @@ static int compare_processes(const void *left, const void *right, void *context)
     const struct ng_view_process *b = &view->processes[*(const uint32_t *)right];
 
     if (a->rank != b->rank)
-        return (unsigned)a->rank < (unsigned)b->rank ? -1 : 1;
+        return NG_ORDER((unsigned)a->rank, (unsigned)b->rank);
     if (a->rank < 0 && a->pid != b->pid)
         return a->pid < b->pid ? -1 : 1;
     if (has_ended(a) != has_ended(b))
         return has_ended(a) ? 1 : -1;
-    if (a->life_age_ns != b->life_age_ns)
-        return a->life_age_ns < b->life_age_ns ? -1 : 1;
-    return a->uid != b->uid ? (a->uid < b->uid ? -1 : 1) : 0;
+    return NG_ORDER(a->life_age_ns, b->life_age_ns) ?: NG_ORDER(a->uid, b->uid);
 }
 
 /* As a process names itself in its own file; of other hosts, a number of a process may be the
@@ -309,7 +308,7 @@ static void put_lost(struct ng_exposition *out, const struct job *job, uint32_t 
         {"threads", facts->threads_lost},
         {"durations", facts->durations_lost},
     };
-    for (size_t i = 0; i < sizeof(lost) / sizeof(lost[0]); i++) {
+    for (size_t i = 0; i < NG_COUNT(lost); i++) {
         put_process_sample(out, job, index);
         ng_exposition_label(out, "what", lost[i].what);
         ng_exposition_value(out, lost[i].count);
@@ -338,8 +337,7 @@ static void put_duration_labels(struct ng_exposition *out, const void *context)
 
 static void put_durations(struct ng_exposition *out, const struct job *job)
 {
-    for (uint32_t i = 0; i < job->view->duration_count; i++) {
-        const struct ng_view_duration *duration = &job->view->durations[i];
+    NG_EACH (duration, job->view->durations, job->view->duration_count) {
         struct process_of_job of = {job, duration->process};
         if (job->names[duration->process][0])
             ng_exposition_duration(out, &duration->duration, put_duration_labels, &of);
@@ -462,13 +460,10 @@ static void put_culprits(struct ng_exposition *out, const struct job *job)
 
     for (uint32_t i = 0; i < verdict->culprit_count; i++) {
         const struct ng_culprit *culprit = &verdict->culprits[i];
-        bool again = false;
-        for (uint32_t k = 0; k < i; k++)
-            again |= verdict->culprits[k].rank == culprit->rank &&
-                     verdict->culprits[k].pid == culprit->pid &&
-                     strcmp(verdict->culprits[k].host, culprit->host) == 0;
-        if (again)
-            continue;
+        if (NG_ANY(one, verdict->culprits, i,
+                   one->rank == culprit->rank && one->pid == culprit->pid &&
+                       strcmp(one->host, culprit->host) == 0))
+            continue; /* named already */
         ng_exposition_sample(out);
         if (culprit->rank >= 0)
             ng_exposition_label_int(out, "rank", culprit->rank);
@@ -523,8 +518,6 @@ static const struct {
     {NG_METRIC_stuck_seconds, put_stuck},
 };
 
-#define COUNT(table) (sizeof(table) / sizeof((table)[0]))
-
 static void put_exporter(struct ng_exposition *out, const struct ng_scrape *scrape)
 {
     static const char *const results[NG_BOX_RESULTS] = {
@@ -562,17 +555,17 @@ static int write_all(const struct job *jobs, uint32_t count, const struct ng_scr
     struct ng_exposition out;
 
     ng_exposition_init(&out, fd);
-    for (size_t i = 0; i < COUNT(process_families); i++) {
+    for (size_t i = 0; i < NG_COUNT(process_families); i++) {
         ng_exposition_family(&out, process_families[i].metric);
         for (uint32_t k = 0; k < count; k++)
             put_processes(&out, &jobs[k], process_families[i].put);
     }
-    for (size_t i = 0; i < COUNT(member_families); i++) {
+    for (size_t i = 0; i < NG_COUNT(member_families); i++) {
         ng_exposition_family(&out, member_families[i].metric);
         for (uint32_t k = 0; k < count; k++)
             put_members(&out, &jobs[k], member_families[i].put);
     }
-    for (size_t i = 0; i < COUNT(job_families); i++) {
+    for (size_t i = 0; i < NG_COUNT(job_families); i++) {
         ng_exposition_family(&out, job_families[i].metric);
         for (uint32_t k = 0; k < count; k++)
             job_families[i].put(&out, &jobs[k]);
@@ -596,8 +589,7 @@ int ng_job_metrics_write(const struct ng_scrape *scrape, int fd)
         *job = (struct job){.scrape = scrape, .metrics = one, .view = &one->view};
         error = name_processes(job++);
     }
-    if (!error)
-        error = write_all(jobs, count, scrape, fd);
+    error = error ?: write_all(jobs, count, scrape, fd);
     for (uint32_t i = 0; i < count; i++)
         free(jobs[i].names);
     free(jobs);

@@ -19,6 +19,7 @@
 #include "core/report/timeline.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/verdict/straggler.h"
 #include "tools/base/save_as.h"
 #include "tools/ingest/memory_sums.h"
@@ -73,7 +74,7 @@ static int find_signature(struct writer *writer, const struct ng_signature *sign
 
     if (!signature->op)
         return -1;
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(fields); i++)
         hash = (hash ^ fields[i]) * UINT64_C(0x9e3779b97f4a7c15);
     uint32_t at = (uint32_t)(hash >> 32) & (SIGNATURE_SLOTS - 1);
     while (writer->slots[at] &&
@@ -97,8 +98,7 @@ static int64_t awaited_since_ns(const struct ng_timeline *timeline)
     const struct ng_verdict *verdict = timeline->verdict;
     int64_t since_ns = timeline->end_ns - verdict->stalled_ns;
 
-    for (uint32_t i = 0; i < timeline->rank_count; i++) {
-        const struct ng_timeline_rank *rank = &timeline->ranks[i];
+    NG_EACH (rank, timeline->ranks, timeline->rank_count) {
         for (uint32_t k = 0; rank->waits && k < rank->count; k++) {
             const struct ng_view_member *member =
                 &timeline->view->members[timeline->members[rank->first + k]];
@@ -137,10 +137,7 @@ static void put_verdict(struct writer *writer)
     ng_json_string(json, "text", ng_verdict_kind_text(verdict->kind));
     ng_json_string(json, "line", line);
     ng_json_string(json, "confidence", ng_confidence_name(verdict->confidence));
-    if (verdict->group_id)
-        ng_json_hex(json, "group", verdict->group_id);
-    else
-        ng_json_null(json, "group");
+    ng_json_id(json, "group", verdict->group_id);
     ng_json_string(json, "group_name", verdict->group_name);
     ng_json_int(json, "nranks", verdict->group_nranks);
     ng_json_string(json, "op", operation ? ng_op_name(verdict->op) : NULL);
@@ -185,8 +182,7 @@ static void put_hosts_and_groups(struct writer *writer)
     struct ng_json *json = &writer->json;
 
     ng_json_open_array(json, "hosts", NG_JSON_LINES);
-    for (uint32_t i = 0; i < clocks->host_count; i++) {
-        const struct ng_clock_sync_host *host = &clocks->hosts[i];
+    NG_EACH (host, clocks->hosts, clocks->host_count) {
         ng_json_open_array(json, NULL, NG_JSON_COMPACT);
         ng_json_string(json, NULL, host->name);
         ng_json_uint(json, NULL, host->processes);
@@ -276,8 +272,7 @@ static void put_calls(struct writer *writer, uint32_t process)
     struct ng_json *json = &writer->json;
 
     ng_json_open_array(json, "calls", NG_JSON_COMPACT);
-    for (uint32_t i = 0; i < view->call_count; i++) {
-        const struct ng_view_call *call = &view->calls[i];
+    NG_EACH (call, view->calls, view->call_count) {
         if (call->process != process)
             continue;
         ng_json_open_array(json, NULL, NG_JSON_COMPACT);
@@ -334,8 +329,7 @@ static void put_signatures(struct writer *writer)
     struct ng_json *json = &writer->json;
 
     ng_json_open_array(json, "signatures", NG_JSON_LINES);
-    for (uint32_t i = 0; i < writer->signature_count; i++) {
-        const struct ng_signature *signature = &writer->signatures[i];
+    NG_EACH (signature, writer->signatures, writer->signature_count) {
         ng_json_open_array(json, NULL, NG_JSON_COMPACT);
         ng_json_string(json, NULL, ng_op_name(signature->op));
         put_count(writer, NULL, signature->count);
@@ -352,8 +346,7 @@ static void put_stacks(struct writer *writer, const struct ng_stack_groups *stac
     struct ng_json *json = &writer->json;
 
     ng_json_open_array(json, "stacks", NG_JSON_LINES);
-    for (uint32_t i = 0; i < stacks->count; i++) {
-        const struct ng_stack_group *stack = &stacks->stacks[i];
+    NG_EACH (stack, stacks->stacks, stacks->count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_string(json, "title", stack->title);
         ng_json_string(json, "text", stack->text);
@@ -409,8 +402,7 @@ static void put_stragglers(struct writer *writer)
 
     ng_stragglers_find(view, &arena, &found);
     ng_json_open_array(json, "stragglers", NG_JSON_LINES);
-    for (uint32_t i = 0; i < found.count; i++) {
-        const struct ng_straggler *straggler = &found.stragglers[i];
+    NG_EACH (straggler, found.stragglers, found.count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
         ng_json_uint(json, "group", straggler->group);
         ng_json_int(json, "rank", ng_view_rank(view, straggler->member));
@@ -525,12 +517,10 @@ static int write_document(struct writer *writer, const struct ng_page *page, int
     ng_json_init(&writer->json, document);
     int error = put_document(writer, page);
     int written = ng_json_finish(&writer->json);
-    error = error ? error : written;
+    error = error ?: written;
     ng_output_init(&output, fd);
-    if (!error)
-        error = copy_without_markup(document, &output);
-    if (!error)
-        error = ng_output_flush(&output);
+    error = error ?: copy_without_markup(document, &output);
+    error = error ?: ng_output_flush(&output);
     close(document);
     return error;
 }
@@ -565,13 +555,8 @@ static int put_part(int fd, const struct ng_page_part *part)
 
 static int write_page(const void *context, int fd)
 {
-    int error = put_part(fd, &ng_page_before);
-
-    if (!error)
-        error = ng_page_write_data(context, fd);
-    if (!error)
-        error = put_part(fd, &ng_page_after);
-    return error;
+    int error = put_part(fd, &ng_page_before) ?: ng_page_write_data(context, fd);
+    return error ?: put_part(fd, &ng_page_after);
 }
 
 int ng_page_write(const struct ng_page *page, const char *path)

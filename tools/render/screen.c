@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "tools/render/curses.h"
 
 /* The alternate screen, no cursor, no line wrapping; and the reverse. */
@@ -110,7 +111,7 @@ static int begin(void)
     sigset_t signals;
 
     sigemptyset(&signals);
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+    for (size_t i = 0; i < NG_COUNT(numbers); i++)
         sigaddset(&signals, numbers[i]);
     if (sigprocmask(SIG_BLOCK, &signals, &screen.mask_before) != 0)
         return -errno;

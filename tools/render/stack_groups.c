@@ -171,16 +171,9 @@ static int add_summary(struct ng_stack_groups *folded, int rank, const char *tex
     if (!line)
         return 0;
     line += strlen(SUMMARY);
-    if (folded->summary_count == folded->summary_room) {
-        uint32_t room = folded->summary_room ? folded->summary_room * 2 : 16;
-        struct ng_stack_groups_summary *summaries =
-            realloc(folded->summaries, room * sizeof(*summaries));
-        if (!summaries)
-            return -ENOMEM;
-        folded->summaries = summaries;
-        folded->summary_room = room;
-    }
-    char *copy = strndup(line, strcspn(line, "\n"));
+    char *copy = NG_GROW(folded->summaries, folded->summary_count, folded->summary_room)
+                     ? strndup(line, strcspn(line, "\n"))
+                     : NULL;
     if (!copy)
         return -ENOMEM;
     folded->summaries[folded->summary_count++] = (struct ng_stack_groups_summary){rank, copy};

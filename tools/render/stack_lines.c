@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "tools/base/source_lines.h"
 
 #define LINES_MAX 4096u /* different addresses; those of the verdict are first */
@@ -66,8 +67,7 @@ static int ask_frame(struct asked *asked, const struct ng_view_frame *frame)
 static void walk_calls(struct asked *asked, struct ng_verdict *verdict, bool take)
 {
     for (uint32_t i = 0; i < verdict->call_count; i++)
-        for (uint32_t k = 0; k < verdict->calls[i].count; k++) {
-            struct ng_view_frame *frame = &verdict->calls[i].frames[k];
+        NG_EACH (frame, verdict->calls[i].frames, verdict->calls[i].count) {
             int index = ask_frame(asked, frame);
             if (!take || index < 0 || !asked->lines[index].file)
                 continue;

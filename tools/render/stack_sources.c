@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 #define FILES_MAX       256u
 #define FILE_BYTES_MAX  ((off_t)1 << 20)
@@ -39,10 +40,7 @@ static bool has_source_name(const char *path)
                                           ".hh", ".hpp", ".cuh", ".py",  ".pyx", ".rs"};
     const char *dot = strrchr(path, '.');
 
-    for (size_t i = 0; dot && i < sizeof(endings) / sizeof(endings[0]); i++)
-        if (strcmp(dot, endings[i]) == 0)
-            return true;
-    return false;
+    return dot && NG_ANY(ending, endings, NG_COUNT(endings), strcmp(dot, *ending) == 0);
 }
 
 /* NULL: it may not be shown, or cannot be read. */

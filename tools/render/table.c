@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 
 /* Ranks do not arrive at the same moment: shorter waits are not significant. */
 #define UNUSUAL_NS NG_S
@@ -37,10 +38,8 @@ static void find_entries(const struct ng_view_member *members, uint32_t member_c
                          uint64_t first, uint64_t count, int64_t *ret_ages)
 {
     memset(ret_ages, 0, (size_t)count * sizeof(*ret_ages));
-    for (uint32_t i = 0; i < member_count; i++) {
-        const struct ng_view_member *member = &members[i];
-        for (uint32_t k = 0; k < member->record_count; k++) {
-            const struct ng_view_record *record = &member->records[k];
+    NG_EACH (member, members, member_count) {
+        NG_EACH (record, member->records, member->record_count) {
             uint64_t at = record->coll_seq - first;
             if (!ng_view_record_is_p2p(record) && record->coll_seq >= first && at < count &&
                 record->entered_age_ns > ret_ages[at])
@@ -118,8 +117,7 @@ static void take_work(struct ng_table_row *row)
 {
     const struct ng_view_member *member = row->member;
 
-    for (uint32_t i = 0; i < member->record_count; i++) {
-        const struct ng_view_record *record = &member->records[i];
+    NG_EACH (record, member->records, member->record_count) {
         if (!ng_view_record_is_p2p(record) || ng_view_record_is_retired(record))
             continue;
         row->sends += record->signature.op == NG_OP_Send;
@@ -150,44 +148,57 @@ static void take_work(struct ng_table_row *row)
         row->op = (enum ng_op)record->signature.op;
 }
 
-/* Calls, sorted into their processes: those of process p are list[start[p]] to list[start[p + 1]].
- */
-static int index_calls(const struct ng_view *view, uint32_t **ret_start, uint32_t **ret_list)
+int ng_table_sort(const struct ng_view *view, uint32_t count,
+                  uint32_t (*process_of)(const struct ng_view *view, uint32_t index),
+                  struct ng_table_lists *ret_lists)
 {
     uint32_t *start = calloc(view->process_count + 2, sizeof(*start));
-    uint32_t *list = calloc(view->call_count + 1, sizeof(*list));
+    uint32_t *list = calloc(count + 1, sizeof(*list));
 
-    if (!start || !list) {
-        free(start);
-        free(list);
+    *ret_lists = (struct ng_table_lists){start, list};
+    if (!start || !list)
         return -ENOMEM;
-    }
-    for (uint32_t i = 0; i < view->call_count; i++)
-        start[view->calls[i].process + 2]++;
+    for (uint32_t i = 0; i < count; i++)
+        start[process_of(view, i) + 2]++;
     for (uint32_t i = 1; i <= view->process_count + 1; i++)
         start[i] += start[i - 1];
-    for (uint32_t i = 0; i < view->call_count; i++)
-        list[start[view->calls[i].process + 1]++] = i;
-    *ret_start = start;
-    *ret_list = list;
+    for (uint32_t i = 0; i < count; i++)
+        list[start[process_of(view, i) + 1]++] = i;
     return 0;
+}
+
+void ng_table_lists_fini(struct ng_table_lists *lists)
+{
+    free(lists->start);
+    free(lists->list);
+}
+
+static uint32_t process_of_call(const struct ng_view *view, uint32_t index)
+{
+    return view->calls[index].process;
+}
+
+int ng_table_sort_calls(const struct ng_view *view, struct ng_table_lists *ret_lists)
+{
+    return ng_table_sort(view, view->call_count, process_of_call, ret_lists);
 }
 
 static int find_phases(struct ng_table *table)
 {
     const struct ng_view *view = table->view;
-    uint32_t *start, *list;
-    int error = index_calls(view, &start, &list);
+    struct ng_table_lists calls;
+    int error = ng_table_sort_calls(view, &calls);
 
-    if (error)
+    if (error) {
+        ng_table_lists_fini(&calls);
         return error;
-    for (uint32_t i = 0; i < table->row_count; i++) {
-        struct ng_table_row *row = &table->rows[i];
+    }
+    NG_EACH (row, table->rows, table->row_count) {
         if (row->process == NG_TABLE_NOBODY)
             continue;
         uint64_t group_id = row->member ? view->groups[row->member->group].id : 0;
-        for (uint32_t k = start[row->process]; k < start[row->process + 1]; k++) {
-            const struct ng_view_call *call = &view->calls[list[k]];
+        for (uint32_t k = calls.start[row->process]; k < calls.start[row->process + 1]; k++) {
+            const struct ng_view_call *call = &view->calls[calls.list[k]];
             bool same_rank =
                 call->group_rank < 0 || !row->member || call->group_rank == row->member->group_rank;
             /* A call without a group (ncclGroupEnd) holds up all of its groups. */
@@ -197,8 +208,7 @@ static int find_phases(struct ng_table *table)
         if (row->member)
             take_work(row);
     }
-    free(start);
-    free(list);
+    ng_table_lists_fini(&calls);
     return 0;
 }
 
@@ -216,8 +226,7 @@ static int find_ranks(struct ng_table *table)
 
     if (!last)
         return -ENOMEM;
-    for (uint32_t i = 0; i < table->row_count; i++) {
-        struct ng_table_row *row = &table->rows[i];
+    NG_EACH (row, table->rows, table->row_count) {
         if (!row->member) {
             row->rank = row->process != NG_TABLE_NOBODY ? view->processes[row->process].rank
                                                         : row->culprit->rank;
@@ -258,8 +267,7 @@ static uint32_t match_culprits(const struct ng_table *table, const struct ng_cul
     const struct ng_view *view = table->view;
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < table->verdict->culprit_count; i++) {
-        const struct ng_culprit *culprit = &table->verdict->culprits[i];
+    NG_EACH (culprit, table->verdict->culprits, table->verdict->culprit_count) {
         bool found = false;
         for (uint32_t p = 0; culprit->pid && p < view->process_count; p++) {
             if (!ng_culprit_is_of(culprit, &view->processes[p]))
@@ -279,8 +287,7 @@ static void hide_ended(struct ng_table *table, bool *group_lives)
 {
     const struct ng_view *view = table->view;
 
-    for (uint32_t i = 0; i < view->member_count; i++) {
-        const struct ng_view_member *member = &view->members[i];
+    NG_EACH (member, view->members, view->member_count) {
         /* An abort is of interest as long as its process lives. */
         if (!ng_group_state_is_over(member->state) ||
             (member->state == NG_GROUP_ABORTED && lives(&view->processes[member->process])))
@@ -361,7 +368,7 @@ static int compare_ints(const void *left, const void *right)
 {
     int a = *(const int *)left, b = *(const int *)right;
 
-    return a < b ? -1 : a > b;
+    return NG_ORDER(a, b);
 }
 
 /* Hosts, ranks, lives. */
@@ -390,8 +397,7 @@ static int count_processes(struct ng_table *table)
             table->seen += i == 0 || ranks[i] != ranks[i - 1];
     }
     /* Without the launcher's value, use the largest group. */
-    for (uint32_t i = 0; i < view->group_count; i++) {
-        const struct ng_view_group *group = &view->groups[i];
+    NG_EACH (group, view->groups, view->group_count) {
         if (group->nranks > (int)table->expected)
             table->expected = (uint32_t)group->nranks;
         if (group->member_count > table->seen)
@@ -466,16 +472,11 @@ int ng_table_make(const struct ng_view *view, const struct ng_verdict *verdict,
     table.shares_name = calloc(view->group_count + 1, sizeof(*table.shares_name));
     if (!table.front || !table.shares_name)
         error = -ENOMEM;
-    if (!error)
-        error = measure_groups(&table);
-    if (!error)
-        error = find_phases(&table);
-    if (!error)
-        error = find_ranks(&table);
-    if (!error)
-        error = find_shared_names(&table);
-    if (!error)
-        error = count_processes(&table);
+    error = error ?: measure_groups(&table);
+    error = error ?: find_phases(&table);
+    error = error ?: find_ranks(&table);
+    error = error ?: find_shared_names(&table);
+    error = error ?: count_processes(&table);
     if (error) {
         ng_table_fini(&table);
         return error;

@@ -83,6 +83,19 @@ int ng_table_make(const struct ng_view *view, const struct ng_verdict *verdict,
                   struct ng_table *ret_table);
 void ng_table_fini(struct ng_table *table);
 
+/* Lists by process: those of process p are list[start[p]] to list[start[p + 1]]. */
+struct ng_table_lists {
+    uint32_t *start, *list;
+};
+
+/* Sort `count` things, or the calls, into lists by process. 0 or -ENOMEM; finish them after
+ * either. */
+int ng_table_sort(const struct ng_view *view, uint32_t count,
+                  uint32_t (*process_of)(const struct ng_view *view, uint32_t index),
+                  struct ng_table_lists *ret_lists);
+int ng_table_sort_calls(const struct ng_view *view, struct ng_table_lists *ret_lists);
+void ng_table_lists_fini(struct ng_table_lists *lists);
+
 /* Print it: lines ended by '\n', none longer than the output is wide. */
 void ng_table_print(const struct ng_table *table, const struct ng_table_paper *paper, FILE *file);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/report/dump.h"
+#include "core/util/macros.h"
 #include "core/util/text.h"
 #include "tools/ingest/memory_sums.h"
 #include "tools/render/group_list.h"
@@ -75,46 +76,31 @@ void ng_table_deadline(int64_t timeout_ns, uint32_t policy, char *ret_text, size
         ng_text_add(&text, ", %s", name);
 }
 
+const char *ng_table_life_word(enum ng_life life)
+{
+    return life == NG_LIFE_ENDED_BY_GUARD ? "ended by guard" : ng_dump_life_name(life);
+}
+
 void ng_table_life(const struct ng_view_process *process, char *ret_text, size_t bytes)
 {
-    char age[32] = "", when[48] = "";
+    enum ng_life life = process->life;
+    struct ng_text text = {ret_text, 0, bytes};
+    int status = process->exit_status;
+    bool lost = life == NG_LIFE_LOST;
 
-    if (process->life_age_ns > 0)
-        snprintf(when, sizeof(when), " %s ago",
-                 ng_table_duration(process->life_age_ns, age, sizeof(age)));
-    switch (process->life) {
-    case NG_LIFE_RUNNING:
-        snprintf(ret_text, bytes, "running");
+    ret_text[0] = '\0';
+    ng_text_add(&text, "%s",
+                life == NG_LIFE_EXITED && status == NG_EXIT_STATUS_EXEC ? "exec"
+                                                                        : ng_table_life_word(life));
+    if (life == NG_LIFE_EXITED && status >= 0 && status != NG_EXIT_STATUS_EXEC)
+        ng_text_add(&text, " %d", status);
+    if (life == NG_LIFE_DEAD && status > NG_EXIT_STATUS_SIGNAL && status < NG_EXIT_STATUS_SILENT)
+        ng_text_add(&text, " (signal %d)", status - NG_EXIT_STATUS_SIGNAL);
+    if (process->life_age_ns <= 0 || life < NG_LIFE_EXITED)
         return;
-    case NG_LIFE_STOPPED:
-        snprintf(ret_text, bytes, "stopped");
-        return;
-    case NG_LIFE_EXITED:
-        if (process->exit_status == NG_EXIT_STATUS_EXEC)
-            snprintf(ret_text, bytes, "exec%s", when);
-        else if (process->exit_status < 0)
-            snprintf(ret_text, bytes, "exited%s", when);
-        else
-            snprintf(ret_text, bytes, "exited %d%s", process->exit_status, when);
-        return;
-    case NG_LIFE_DEAD:
-        if (process->exit_status > NG_EXIT_STATUS_SIGNAL &&
-            process->exit_status < NG_EXIT_STATUS_SILENT)
-            snprintf(ret_text, bytes, "dead (signal %d)%s",
-                     process->exit_status - NG_EXIT_STATUS_SIGNAL, when);
-        else
-            snprintf(ret_text, bytes, "dead%s", when);
-        return;
-    case NG_LIFE_ENDED_BY_GUARD:
-        snprintf(ret_text, bytes, "ended by guard%s", when);
-        return;
-    case NG_LIFE_LOST:
-        snprintf(ret_text, bytes, "lost%s%s", *age ? " for " : "", age);
-        return;
-    case NG_LIFE_UNKNOWN:
-        break;
-    }
-    snprintf(ret_text, bytes, "unknown");
+    ng_text_add(&text, lost ? " for " : " ");
+    ng_text_add_duration(&text, process->life_age_ns);
+    ng_text_add(&text, lost ? "" : " ago");
 }
 
 static void put_operation(const struct ng_table_row *row, char *ret_text, size_t bytes)
@@ -207,27 +193,25 @@ static void put_member(const struct ng_table *table, const struct ng_table_row *
     char age[32];
 
     if (member->device >= 0)
-        snprintf(cell[NG_COLUMN_DEVICE], NG_TABLE_CELL_BYTES, "%d ", member->device);
+        ng_table_cell_put(cell[NG_COLUMN_DEVICE], "%d ", member->device);
     char pci_id[sizeof(member->pci_id) * 3];
     ng_sheet_safe(pci_id, sizeof(pci_id), member->pci_id);
-    size_t used = strlen(cell[NG_COLUMN_DEVICE]);
-    snprintf(cell[NG_COLUMN_DEVICE] + used, NG_TABLE_CELL_BYTES - used, "%s", pci_id);
+    ng_table_cell_add(cell[NG_COLUMN_DEVICE], "%s", pci_id);
     ng_table_group(table, member->group, cell[NG_COLUMN_GROUP], NG_TABLE_CELL_BYTES);
     if (group->nranks > 0)
-        snprintf(cell[NG_COLUMN_MEMBER], NG_TABLE_CELL_BYTES, "%d/%d", member->group_rank,
-                 group->nranks);
+        ng_table_cell_put(cell[NG_COLUMN_MEMBER], "%d/%d", member->group_rank, group->nranks);
     else
-        snprintf(cell[NG_COLUMN_MEMBER], NG_TABLE_CELL_BYTES, "%d/?", member->group_rank);
-    snprintf(cell[NG_COLUMN_ENTERED], NG_TABLE_CELL_BYTES, "%" PRIu64, member->entered);
-    snprintf(cell[NG_COLUMN_STARTED], NG_TABLE_CELL_BYTES, "%" PRIu64, member->started);
-    snprintf(cell[NG_COLUMN_COMPLETED], NG_TABLE_CELL_BYTES, "%" PRIu64, member->completed);
+        ng_table_cell_put(cell[NG_COLUMN_MEMBER], "%d/?", member->group_rank);
+    ng_table_cell_put(cell[NG_COLUMN_ENTERED], "%" PRIu64, member->entered);
+    ng_table_cell_put(cell[NG_COLUMN_STARTED], "%" PRIu64, member->started);
+    ng_table_cell_put(cell[NG_COLUMN_COMPLETED], "%" PRIu64, member->completed);
     if (row->behind && row->behind_ns)
-        snprintf(cell[NG_COLUMN_BEHIND], NG_TABLE_CELL_BYTES, "%" PRIu64 ", %s", row->behind,
-                 ng_table_duration(row->behind_ns, age, sizeof(age)));
+        ng_table_cell_put(cell[NG_COLUMN_BEHIND], "%" PRIu64 ", %s", row->behind,
+                          ng_table_duration(row->behind_ns, age, sizeof(age)));
     else if (row->behind)
-        snprintf(cell[NG_COLUMN_BEHIND], NG_TABLE_CELL_BYTES, "%" PRIu64, row->behind);
+        ng_table_cell_put(cell[NG_COLUMN_BEHIND], "%" PRIu64, row->behind);
     else
-        snprintf(cell[NG_COLUMN_BEHIND], NG_TABLE_CELL_BYTES, "-");
+        ng_table_cell_put(cell[NG_COLUMN_BEHIND], "-");
     ng_table_deadline(member->timeout_ns, member->policy, cell[NG_COLUMN_DEADLINE],
                       NG_TABLE_CELL_BYTES);
 }
@@ -259,15 +243,15 @@ void ng_table_fill(const struct ng_table *table, const struct ng_table_row *row,
 
     for (unsigned i = 0; i < NG_COLUMN_COUNT; i++)
         cell[i][0] = '\0';
-    snprintf(cell[NG_COLUMN_MARK], NG_TABLE_CELL_BYTES, "%s", row->culprit ? "!" : " ");
+    ng_table_cell_put(cell[NG_COLUMN_MARK], "%s", row->culprit ? "!" : " ");
     if (row->rank >= 0)
-        snprintf(cell[NG_COLUMN_RANK], NG_TABLE_CELL_BYTES, "%d", row->rank);
+        ng_table_cell_put(cell[NG_COLUMN_RANK], "%d", row->rank);
     else
-        snprintf(cell[NG_COLUMN_RANK], NG_TABLE_CELL_BYTES, "?");
+        ng_table_cell_put(cell[NG_COLUMN_RANK], "?");
     if (row->process != NG_TABLE_NOBODY) {
         const struct ng_view_process *process = &table->view->processes[row->process];
         ng_sheet_safe(cell[NG_COLUMN_HOST], NG_TABLE_CELL_BYTES, process->host);
-        snprintf(cell[NG_COLUMN_PID], NG_TABLE_CELL_BYTES, "%d", process->pid);
+        ng_table_cell_put(cell[NG_COLUMN_PID], "%d", process->pid);
         ng_table_life(process, cell[NG_COLUMN_LIFE], NG_TABLE_CELL_BYTES);
     } else {
         ng_sheet_safe(cell[NG_COLUMN_HOST], NG_TABLE_CELL_BYTES, row->culprit->host);
@@ -276,9 +260,8 @@ void ng_table_fill(const struct ng_table *table, const struct ng_table_row *row,
         put_member(table, row, cell);
     ng_table_place(table, row, cell[NG_COLUMN_IN], NG_TABLE_CELL_BYTES);
     if (row->phase != NG_PHASE_NONE) {
-        size_t used = strlen(cell[NG_COLUMN_IN]);
-        snprintf(cell[NG_COLUMN_IN] + used, NG_TABLE_CELL_BYTES - used, ", %s",
-                 ng_table_duration(row->age_ns, age, sizeof(age)));
+        ng_table_cell_add(cell[NG_COLUMN_IN], ", %s",
+                          ng_table_duration(row->age_ns, age, sizeof(age)));
     }
     put_p2p(table, row, cell[NG_COLUMN_P2P], NG_TABLE_CELL_BYTES);
     put_memory(table, row, cell);
@@ -319,7 +302,7 @@ static void narrow(size_t *widths, unsigned wanted)
 
     for (unsigned i = 0; i < NG_COLUMN_COUNT; i++)
         whole += widths[i] ? widths[i] + 2 : 0;
-    for (size_t i = 0; i < sizeof(least) / sizeof(least[0]) && whole > wanted; i++) {
+    for (size_t i = 0; i < NG_COUNT(least) && whole > wanted; i++) {
         whole -= widths[least[i]] ? widths[least[i]] + 2 : 0;
         widths[least[i]] = 0;
     }

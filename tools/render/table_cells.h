@@ -6,6 +6,9 @@
 #ifndef NCCLGUARD_TOOLS_RENDER_TABLE_CELLS_H
 #define NCCLGUARD_TOOLS_RENDER_TABLE_CELLS_H
 
+#include <stdio.h>
+#include <string.h>
+
 #include "tools/render/sheet.h"
 #include "tools/render/table.h"
 
@@ -33,6 +36,11 @@ enum {
 #define NG_TABLE_CELL_BYTES 160
 typedef char ng_table_cells[NG_COLUMN_COUNT][NG_TABLE_CELL_BYTES];
 
+/* Write a cell; write behind what is in it. */
+#define ng_table_cell_put(cell, ...) snprintf((cell), NG_TABLE_CELL_BYTES, __VA_ARGS__)
+#define ng_table_cell_add(cell, ...)                                                               \
+    snprintf((cell) + strlen(cell), NG_TABLE_CELL_BYTES - strlen(cell), __VA_ARGS__)
+
 /* All cells of a row. */
 void ng_table_fill(const struct ng_table *table, const struct ng_table_row *row,
                    ng_table_cells ret_cells);
@@ -46,6 +54,9 @@ void ng_table_place(const struct ng_table *table, const struct ng_table_row *row
 
 /* "10 min 0 s, kill": a deadline, and what it leads to; "" neither is known. */
 void ng_table_deadline(int64_t timeout_ns, uint32_t policy, char *ret_text, size_t bytes);
+
+/* "running", "ended by guard" … */
+const char *ng_table_life_word(enum ng_life life);
 
 /* "running", "exited 0 3 s ago" … */
 void ng_table_life(const struct ng_view_process *process, char *ret_text, size_t bytes);

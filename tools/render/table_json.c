@@ -14,24 +14,17 @@
 #include "core/report/report.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
+#include "core/util/macros.h"
 #include "core/util/memory_map.h"
 #include "core/verdict/straggler.h"
 #include "tools/ingest/memory_sums.h"
 #include "tools/render/group_list.h"
 
-/* A group's size is a value from a process, so it is bounded. */
-#define MISSING_MAX 65536
-
-/* Lists by process: those of process p are list[start[p]] to list[start[p + 1]]. */
-struct by_process {
-    uint32_t *start, *list;
-};
-
 struct writer {
     const struct ng_table *table;
     struct ng_json json;
     uint32_t *order, *index_of; /* of processes, by rank; and the other way round */
-    struct by_process calls, members;
+    struct ng_table_lists calls, members;
 };
 
 static void put_ms(struct ng_json *json, const char *key, int64_t ns)
@@ -169,15 +162,14 @@ static void put_process(struct writer *writer, uint32_t index)
     put_text(json, "program", process->program);
     ng_json_id(json, "uid", process->uid);
     ng_json_string(json, "life", ng_dump_life_name(process->life));
-    if (process->life == NG_LIFE_EXITED && process->exit_status >= 0)
-        ng_json_int(json, "exit_status", process->exit_status);
-    else
-        ng_json_null(json, "exit_status");
-    if (process->life == NG_LIFE_DEAD && process->exit_status > NG_EXIT_STATUS_SIGNAL &&
-        process->exit_status < NG_EXIT_STATUS_SILENT)
-        ng_json_int(json, "signal", process->exit_status - NG_EXIT_STATUS_SIGNAL);
-    else
-        ng_json_null(json, "signal");
+    ng_group_list_put_known(json, "exit_status",
+                            process->life == NG_LIFE_EXITED && process->exit_status >= 0,
+                            process->exit_status);
+    ng_group_list_put_known(json, "signal",
+                            process->life == NG_LIFE_DEAD &&
+                                process->exit_status > NG_EXIT_STATUS_SIGNAL &&
+                                process->exit_status < NG_EXIT_STATUS_SILENT,
+                            process->exit_status - NG_EXIT_STATUS_SIGNAL);
     put_ms(json, "life_age_ms", process->life_age_ns);
     put_devices(writer, index);
     put_memory(writer, index);
@@ -215,8 +207,7 @@ static void put_p2p(struct writer *writer, const struct ng_view_member *member)
     struct ng_json *json = &writer->json;
 
     ng_json_open_array(json, "p2p_pending", NG_JSON_COMPACT);
-    for (uint32_t i = 0; i < member->record_count; i++) {
-        const struct ng_view_record *record = &member->records[i];
+    NG_EACH (record, member->records, member->record_count) {
         if (ng_view_record_is_retired(record) || !ng_view_record_is_p2p(record))
             continue;
         const struct ng_view_member *peer =
@@ -295,53 +286,22 @@ static void put_member(struct writer *writer, uint32_t index)
     ng_json_close_object(json);
 }
 
-/* Properties of the group, from the first member that knows each. */
-static void put_making(struct ng_json *json, const struct ng_view_member *members, uint32_t count)
-{
-    uint32_t created_by = NG_OP_NONE;
-    int color = -1;
-    int64_t age_ns = 0;
-    bool ended = count > 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        created_by = created_by ? created_by : members[i].created_by;
-        color = color >= 0 ? color : members[i].color;
-        age_ns = members[i].created_age_ns > age_ns ? members[i].created_age_ns : age_ns;
-        ended &= ng_group_state_is_over(members[i].state);
-    }
-    if (created_by == NG_OP_CommSplit && color >= 0)
-        ng_json_int(json, "color", color);
-    else
-        ng_json_null(json, "color");
-    ng_json_string(json, "created_by", created_by ? ng_op_name(created_by) : NULL);
-    put_ms(json, "created_age_ms", age_ns);
-    ng_json_bool(json, "ended", ended);
-}
-
 static void put_straggler(struct writer *writer, uint32_t group)
 {
-    const struct ng_table *table = writer->table;
+    const struct ng_view *view = writer->table->view;
     struct ng_json *json = &writer->json;
     struct ng_arena arena = {0};
     struct ng_straggler straggler;
-    char why[512];
 
-    bool any = ng_straggler_find(table->view, group, &arena, &straggler);
+    bool any = ng_straggler_find(view, group, &arena, &straggler);
     ng_arena_reset(&arena);
     if (!any) {
         ng_json_null(json, "straggler");
         return;
     }
-    ng_straggler_why(&straggler, why, sizeof(why));
     ng_json_open_object(json, "straggler", NG_JSON_COMPACT);
-    ng_json_int(json, "rank", table->rows[straggler.member - table->view->members].rank);
-    ng_json_int(json, "group_rank", straggler.member->group_rank);
-    ng_json_uint(json, "last", straggler.last);
-    ng_json_uint(json, "samples", straggler.samples);
-    ng_json_int(json, "wait_ns", straggler.wait_ns);
-    ng_json_int(json, "total_wait_ns", straggler.total_wait_ns);
-    ng_json_string(json, "confidence", ng_confidence_name(straggler.confidence));
-    ng_json_string(json, "why", why);
+    ng_group_list_put_straggler(json, &straggler,
+                                writer->table->rows[straggler.member - view->members].rank);
     ng_json_close_object(json);
 }
 
@@ -351,7 +311,8 @@ static void put_group(struct writer *writer, uint32_t index)
     const struct ng_view_group *group = &view->groups[index];
     struct ng_json *json = &writer->json;
     struct ng_view_registration registration;
-    uint32_t count, at = 0, same = ng_view_same_members(view, index);
+    struct ng_group_making making = ng_group_list_making(view, index);
+    uint32_t count, same = ng_view_same_members(view, index);
     const struct ng_view_member *members = ng_view_members(view, index, &count);
 
     ng_json_open_object(json, NULL, NG_JSON_LINES);
@@ -360,21 +321,14 @@ static void put_group(struct writer *writer, uint32_t index)
     ng_json_id(json, "parent", group->parent_id);
     ng_json_int(json, "size", group->nranks);
     ng_json_int(json, "nccl_version", group->nccl_version);
-    put_making(json, members, count);
+    ng_group_list_put_known(json, "color", making.color >= 0, making.color);
+    ng_json_string(json, "created_by", making.created_by ? ng_op_name(making.created_by) : NULL);
+    put_ms(json, "created_age_ms", making.age_ns);
+    ng_json_bool(json, "ended", making.ended);
     ng_json_count(json, "front", writer->table->front[index]);
     ng_json_id(json, "same_members_as", same < index ? view->groups[same].id : 0);
     ng_group_list_put_group_bounds(json, view, index);
-    ng_json_open_array(json, "missing", NG_JSON_COMPACT);
-    int end = group->nranks;
-    for (int next = 0, told = 0; next < end && told < MISSING_MAX;) {
-        if (at < count && members[at].group_rank <= next) {
-            next += members[at++].group_rank == next;
-        } else {
-            ng_json_int(json, NULL, next++);
-            told++;
-        }
-    }
-    ng_json_close_array(json);
+    ng_group_list_put_missing(json, view, index);
     put_straggler(writer, index);
     ng_memory_sums_group(view, index, &registration);
     put_registration(json, &registration);
@@ -453,33 +407,7 @@ static int compare_processes(const void *left, const void *right, void *context)
     uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
     unsigned rank_a = (unsigned)view->processes[a].rank, rank_b = (unsigned)view->processes[b].rank;
 
-    return rank_a != rank_b ? (rank_a < rank_b ? -1 : 1) : a < b ? -1 : a > b;
-}
-
-/* `process_of(view, i)` of `count` things. */
-static int sort_by_process(const struct ng_view *view, uint32_t count,
-                           uint32_t (*process_of)(const struct ng_view *view, uint32_t index),
-                           struct by_process *ret_lists)
-{
-    uint32_t *start = calloc(view->process_count + 2, sizeof(*start));
-    uint32_t *list = calloc(count + 1, sizeof(*list));
-
-    ret_lists->start = start;
-    ret_lists->list = list;
-    if (!start || !list)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < count; i++)
-        start[process_of(view, i) + 2]++;
-    for (uint32_t i = 1; i <= view->process_count + 1; i++)
-        start[i] += start[i - 1];
-    for (uint32_t i = 0; i < count; i++)
-        list[start[process_of(view, i) + 1]++] = i;
-    return 0;
-}
-
-static uint32_t process_of_call(const struct ng_view *view, uint32_t index)
-{
-    return view->calls[index].process;
+    return NG_ORDER(rank_a, rank_b) ?: NG_ORDER(a, b);
 }
 
 static uint32_t process_of_member(const struct ng_view *view, uint32_t index)
@@ -501,9 +429,8 @@ static int prepare(struct writer *writer)
             (void *)view);
     for (uint32_t i = 0; i < view->process_count; i++)
         writer->index_of[writer->order[i]] = i;
-    int error = sort_by_process(view, view->call_count, process_of_call, &writer->calls);
-    return error ? error
-                 : sort_by_process(view, view->member_count, process_of_member, &writer->members);
+    return ng_table_sort_calls(view, &writer->calls)
+               ?: ng_table_sort(view, view->member_count, process_of_member, &writer->members);
 }
 
 static int write_document(struct writer *writer, int fd)
@@ -538,15 +465,10 @@ static int write_document(struct writer *writer, int fd)
 int ng_table_write_json(const struct ng_table *table, int fd)
 {
     struct writer writer = {.table = table};
-    int error = prepare(&writer);
-
-    if (!error)
-        error = write_document(&writer, fd);
+    int error = prepare(&writer) ?: write_document(&writer, fd);
     free(writer.order);
     free(writer.index_of);
-    free(writer.calls.start);
-    free(writer.calls.list);
-    free(writer.members.start);
-    free(writer.members.list);
+    ng_table_lists_fini(&writer.calls);
+    ng_table_lists_fini(&writer.members);
     return error;
 }

@@ -10,6 +10,7 @@
 
 #include "core/report/report.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/verdict/straggler.h"
 #include "tools/judge/live_verdict.h"
 #include "tools/render/table_cells.h"
@@ -51,21 +52,21 @@ struct fold {
     uint32_t count;
 };
 
+static bool is_worth_telling(const struct ng_table *table, const struct ng_table_row *row)
+{
+    enum ng_life life = table->view->processes[row->process].life;
+
+    return life != NG_LIFE_UNKNOWN && life != NG_LIFE_RUNNING;
+}
+
 static void put_fold_text(const struct ng_table *table, const struct ng_table_row *row,
                           char *ret_text, size_t bytes)
 {
     char place[NG_TABLE_CELL_BYTES], group[NG_TABLE_CELL_BYTES], life[NG_TABLE_CELL_BYTES] = "";
-    static const char *const lives[NG_TABLE_LIVES] = {
-        [NG_LIFE_STOPPED] = "stopped, ", [NG_LIFE_EXITED] = "exited, ",
-        [NG_LIFE_DEAD] = "dead, ",       [NG_LIFE_ENDED_BY_GUARD] = "ended by guard, ",
-        [NG_LIFE_LOST] = "lost, ",
-    };
 
-    if (row->process != NG_TABLE_NOBODY) {
-        unsigned number = table->view->processes[row->process].life;
-        snprintf(life, sizeof(life), "%s",
-                 number < NG_TABLE_LIVES && lives[number] ? lives[number] : "");
-    }
+    if (row->process != NG_TABLE_NOBODY && is_worth_telling(table, row))
+        snprintf(life, sizeof(life), "%s, ",
+                 ng_table_life_word(table->view->processes[row->process].life));
     ng_table_place(table, row, place, sizeof(place));
     if (!row->member) {
         snprintf(ret_text, bytes, "%s%s", life, place);
@@ -178,8 +179,7 @@ static void put_suspended(struct ng_sheet *sheet, const struct ng_table *table)
 {
     uint32_t shown = 0, rest = 0;
 
-    for (uint32_t i = 0; i < table->row_count; i++) {
-        const struct ng_table_row *row = &table->rows[i];
+    NG_EACH (row, table->rows, table->row_count) {
         bool counts = row->member && !row->hidden;
         shown += counts;
         rest += counts && row->member->rests;
@@ -193,11 +193,6 @@ static void put_suspended(struct ng_sheet *sheet, const struct ng_table *table)
 void ng_table_put_head(struct ng_sheet *sheet, const struct ng_table *table,
                        const struct ng_table_paper *paper)
 {
-    static const char *const lives[NG_TABLE_LIVES] = {
-        [NG_LIFE_UNKNOWN] = "unknown", [NG_LIFE_RUNNING] = "running",
-        [NG_LIFE_STOPPED] = "stopped", [NG_LIFE_EXITED] = "exited",
-        [NG_LIFE_DEAD] = "dead",       [NG_LIFE_ENDED_BY_GUARD] = "ended by guard",
-        [NG_LIFE_LOST] = "lost"};
     char job[400], when[64], counts[256] = "", line[4 * NG_REPORT_LINE_BYTES];
     size_t used = 0;
 
@@ -206,7 +201,8 @@ void ng_table_put_head(struct ng_sheet *sheet, const struct ng_table *table,
     for (unsigned i = 0; i < NG_TABLE_LIVES; i++)
         if (table->lives[i])
             used += (size_t)snprintf(counts + used, sizeof(counts) - used, "%s%" PRIu32 " %s",
-                                     used ? ", " : "", table->lives[i], lives[i]);
+                                     used ? ", " : "", table->lives[i],
+                                     ng_table_life_word((enum ng_life)i));
     char of[32] = "";
     if (table->expected)
         snprintf(of, sizeof(of), " of %" PRIu32, table->expected);

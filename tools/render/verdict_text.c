@@ -57,12 +57,9 @@ static int write_coloured(int fd, const char *text)
     bool healthy = memmem(text, headline, ": healthy", 9) != NULL;
     const char *colour = healthy ? GREEN : RED;
 
-    int error = write_all(fd, colour, strlen(colour));
-    if (!error)
-        error = write_all(fd, text, headline);
-    if (!error)
-        error = write_all(fd, NORMAL, strlen(NORMAL));
-    return error ? error : write_all(fd, text + headline, strlen(text + headline));
+    int error = write_all(fd, colour, strlen(colour)) ?: write_all(fd, text, headline);
+    error = error ?: write_all(fd, NORMAL, strlen(NORMAL));
+    return error ?: write_all(fd, text + headline, strlen(text + headline));
 }
 
 int ng_verdict_text_print(int from_fd, int to_fd)
