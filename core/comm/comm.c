@@ -112,10 +112,15 @@ static void reset_group(struct ng_box_group *group)
 {
     uint32_t generation = atomic_load(&group->generation);
     size_t head = offsetof(struct ng_box_group, id);
+    /* Of the former communicator: whether this process has gone on since some moment. */
+    int64_t completed_mono_ns = NG_LOAD(group->completed_mono_ns);
 
-    /* Readers skip a free slot, so the order of the writes below does not matter. */
-    atomic_store_explicit(&group->state, NG_GROUP_FREE, memory_order_release);
+    /* Readers skip a free slot, or compare the id: other words follow both. */
+    atomic_store(&group->state, NG_GROUP_FREE);
+    atomic_store(&group->id, 0);
+    atomic_thread_fence(memory_order_release);
     clear(&group->id, sizeof(*group) - head);
+    NG_STORE(group->completed_mono_ns, completed_mono_ns);
     atomic_store(&group->device, -1);
     atomic_store(&group->color, -1);
     atomic_store(&group->generation, generation + 1);

@@ -95,8 +95,8 @@ static int rank_in_largest(const struct ng_comm *comm)
     int device = NG_LOAD(comm->group->device), rank = NG_LOAD(comm->group->group_rank);
     int nranks = NG_LOAD(comm->group->nranks);
 
-    NG_EACH_COMM (comm) {
-        const struct ng_box_group *group = comm->group;
+    NG_EACH_COMM (other) {
+        const struct ng_box_group *group = other->group;
         if (!ng_group_state_is_open(NG_LOAD(group->state)) || NG_LOAD(group->nranks) <= nranks ||
             NG_LOAD(group->group_rank) < 0 ||
             (device >= 0 && NG_LOAD(group->device) >= 0 && NG_LOAD(group->device) != device))

@@ -640,6 +640,7 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
                  "not finish",
                  (double)member->pending_age_ns / 1e9);
     }
-    return none_started && !verdict->culprit_count ? ng_culprits_edges(builder, wait)
-                                                   : builder->error;
+    if (builder->error || !none_started || verdict->culprit_count)
+        return builder->error;
+    return ng_culprits_edges(builder, wait);
 }

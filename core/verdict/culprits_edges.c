@@ -184,12 +184,11 @@ static int name_path(const struct picture *picture)
                      " step%s that did not arrive; the path between the two, not either of them, "
                      "holds up the others",
                      global_rank(picture, peer), steps, steps == 1 ? "" : "s");
-            if (!(culprit = add(picture, peer)))
-                return -ENOMEM;
+            culprit = add(picture, peer);
             snprintf(culprit->why, sizeof(culprit->why),
                      "waits for data of rank %d that the network has taken and not delivered",
                      global_rank(picture, member));
-            return 0;
+            return picture->builder->error;
         }
     }
     return picture->builder->error;

@@ -558,9 +558,11 @@ static int find_devices(struct search *search)
 
     for (int pass = 0; pass < 2; pass++)
         NG_EACH (member, search->members, search->count) {
+            if (!takes_part(search, member))
+                continue;
             const struct ng_view_member *other =
                 NG_FIND(one, search->members, search->count, shares_device(search, member, one));
-            if (!takes_part(search, member) || !other)
+            if (!other)
                 continue;
             any = true;
             int local = process_of(search, member)->local_rank;

@@ -335,9 +335,7 @@ static void code_nan(struct ng_coder *coder, struct ng_view_nan *nan)
 
 static bool is_any_set(const struct ng_settable_values *set)
 {
-
-    bool any = NG_ANY(one, set->of, NG_SETTABLES, *one != 0);
-    return any;
+    return NG_ANY(one, set->of, NG_SETTABLES, *one != 0);
 }
 
 /* Options and values that only a later version knows are left out. */

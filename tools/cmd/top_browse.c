@@ -410,8 +410,8 @@ static bool press(struct browsing *browsing, int key)
 static void browse(struct browsing *browsing)
 {
     while (!browsing->over && draw(browsing, browsing->trouble)) {
-        enum ng_screen_event event =
-            ng_screen_wait(browsing->browser.table ? browsing->due_ns : INT64_MAX);
+        enum ng_screen_event event = ng_screen_wait(
+            browsing->browser.table || browsing->plain ? browsing->due_ns : INT64_MAX);
         if (event == NG_SCREEN_QUIT ||
             (event == NG_SCREEN_KEY && !press(browsing, ng_screen_key())))
             return;
@@ -443,7 +443,7 @@ static int open_screen(struct browsing *browsing, bool choose)
     browsing->plain = error == -ENOSYS && !choose;
     if (browsing->plain)
         error = ng_screen_open();
-    if (!error || error == -ENOSYS)
+    if (!error || (error == -ENOSYS && !browsing->plain))
         return error;
     fprintf(stderr, "ncclguard top: cannot use the terminal: %s\n", strerror(-error));
     return NG_EXIT_FAILED;

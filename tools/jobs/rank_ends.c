@@ -235,7 +235,6 @@ static bool is_same_rank(const struct ng_loaded *one, const struct ng_loaded *ot
 static bool is_of_another_run(const struct ng_rank_ends *ends, const struct ng_loaded *other,
                               const struct ng_loaded *loaded)
 {
-
     bool lives = NG_ANY(rank, ends->ranks, ends->count,
                         rank->fd >= 0 && rank->loaded.launch_run == other->launch_run);
     return other->launch_run != loaded->launch_run && lives;
