@@ -249,7 +249,6 @@ static bool is_pending(const struct ng_comm *comm)
 
 EXPORT int ncclguard_wait_pending(void *comm, int64_t timeout_ms)
 {
-    const struct timespec pause = {.tv_nsec = NG_MS};
     KEEP_ERRNO;
 
     if (!is_present())
@@ -263,7 +262,7 @@ EXPORT int ncclguard_wait_pending(void *comm, int64_t timeout_ms)
     while (is_pending(found)) {
         if (ng_clock_mono_ns() >= until)
             return NCCLGUARD_TIMED_OUT;
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(NG_MS);
     }
     return NCCLGUARD_OK;
 }

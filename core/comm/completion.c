@@ -10,9 +10,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "core/comm/comm.h"
 #include "core/runtime/runtime.h"
@@ -172,13 +169,6 @@ int ng_completion_begin(ng_completion_fn *wanted, void (*callback)(void), void *
     return error;
 }
 
-static void sleep_a_little(void)
-{
-    struct timespec pause = {.tv_nsec = NG_MS};
-
-    syscall(SYS_nanosleep, &pause, NULL); /* not nanosleep(), a cancellation point */
-}
-
 uint64_t ng_completion_dropped(void)
 {
     return atomic_load_explicit(&dropped, memory_order_relaxed);
@@ -197,11 +187,11 @@ static int end(int64_t deadline_mono_ns, uint64_t *ret_dropped)
     ng_wake_await_rounds(deadline_mono_ns);
     atomic_store(&ng_completion_wanted, false);
     while (atomic_load(&there) && !is_empty() && ng_clock_mono_ns() < deadline_mono_ns)
-        sleep_a_little();
+        ng_clock_sleep(NG_MS);
     atomic_store(&muted, true);
     /* Dropping the rest is quick, but a callback may never return. */
     for (int i = 0; i < DROP_MS && (atomic_load(&busy) || !is_empty()) && atomic_load(&there); i++)
-        sleep_a_little();
+        ng_clock_sleep(NG_MS);
     ending = atomic_load(&busy);
     *ret_dropped = atomic_load(&dropped);
     return ending ? -ETIMEDOUT : 0;

@@ -318,7 +318,6 @@ static void *serve(void *unused)
         tell_modules();
     while (is_wanted(generation)) {
         int64_t pause_ns = ng_clock_mono_ns() < young_until ? PAUSE_YOUNG_NS : PAUSE_NS;
-        struct timespec pause = {.tv_nsec = pause_ns};
         uint32_t missed = take_missed();
         if (missed || ng_clock_mono_ns() > renew_mono_ns) {
             complete_all(missed, look_at_images());
@@ -326,7 +325,7 @@ static void *serve(void *unused)
             renew_mono_ns = ng_clock_mono_ns() + RENEW_NS;
         }
         begin_files();
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+        ng_clock_sleep(pause_ns);
     }
     return unused;
 }

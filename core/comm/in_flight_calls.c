@@ -32,8 +32,7 @@ void ng_in_flight_fence(void)
         syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0)
         return;
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) != 0) {
-        struct timespec pause = {.tv_nsec = STORES_DRAINED_NS};
-        syscall(SYS_nanosleep, &pause, NULL);
+        ng_clock_sleep(STORES_DRAINED_NS);
     }
 }
 

@@ -20,6 +20,7 @@
 #include "core/recorder/edges.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
+#include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/util/memory.h"
 
@@ -172,10 +173,9 @@ static bool read_items(void *context, const struct ng_connection_item *items, ui
 
 static void let_time_pass(void *context)
 {
-    struct timespec pause = {.tv_nsec = PAUSE_NS};
 
     (void)context;
-    nanosleep(&pause, NULL);
+    ng_clock_sleep(PAUSE_NS);
 }
 
 /* The channels that the launch which is the oldest in flight has not counted; 0: it is not known,

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "core/comm/comm.h"
 #include "core/device/gpu.h"
@@ -107,7 +106,6 @@ int ng_device_reading_await(struct ng_device_reading *reading,
                             const struct ng_device_reader *reader, int64_t until_mono_ns)
 {
     const struct ng_cuda *cuda = &ng_guard.cuda;
-    struct timespec pause = {.tv_nsec = POLL_NS};
     CUresult result = cuda->event_record(reader->event, reader->stream);
 
     while (result == CUDA_SUCCESS &&
@@ -116,7 +114,7 @@ int ng_device_reading_await(struct ng_device_reading *reading,
             atomic_store(&reading->late, reader->event);
             return -ETIME;
         }
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(POLL_NS);
         result = CUDA_SUCCESS;
     }
     return result == CUDA_SUCCESS ? 0 : -EIO;

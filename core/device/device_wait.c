@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/comm/comm.h"
@@ -130,14 +129,12 @@ struct ng_async_op *ng_device_wait_begin(struct ng_gpu *gpu, void *stream)
     return waiter;
 }
 
-/* Not nanosleep, which is a cancellation point. */
 static void sleep_some(struct wait *wait)
 {
-    struct timespec pause = {.tv_nsec = wait->sleep_ns};
 
     if (wait->looks++ < QUICK_LOOKS)
         return;
-    syscall(SYS_nanosleep, &pause, NULL);
+    ng_clock_sleep(wait->sleep_ns);
     wait->sleep_ns += wait->sleep_ns / 2;
     wait->sleep_ns = NG_MIN(wait->sleep_ns, SLEEP_MAX_NS);
 }

@@ -8,7 +8,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "core/device/async.h"
 #include "core/device/connections.h"
@@ -27,12 +26,11 @@ static bool is_used(const struct ng_comm *comm, int64_t waited_ns)
 
 void ng_release_await(const struct ng_comm *comm)
 {
-    struct timespec pause = {.tv_nsec = PAUSE_NS};
     int64_t begun = 0;
 
     while (is_used(comm, begun ? ng_clock_mono_ns() - begun : 0)) {
         if (!begun)
             begun = ng_clock_mono_ns();
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(PAUSE_NS);
     }
 }

@@ -50,7 +50,6 @@ static bool needs_naming(void)
 /* Wait for the helper to end: true; false after the bound. */
 static bool reap(struct ng_tracer *tracer, int64_t until_ns)
 {
-    struct timespec pause = {.tv_nsec = PAUSE_NS};
     int status;
 
     for (;;) {
@@ -61,7 +60,7 @@ static bool reap(struct ng_tracer *tracer, int64_t until_ns)
         }
         if (ng_clock_mono_ns() > until_ns)
             return false;
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(PAUSE_NS);
     }
 }
 

@@ -221,14 +221,6 @@ __attribute__((noinline, no_sanitize("undefined", "address"))) static void ng_in
     *(volatile int *)nowhere = 1;
 }
 
-static void sleep_ns(int64_t ns)
-{
-    struct timespec left = {.tv_sec = ns / NG_S, .tv_nsec = ns % NG_S};
-
-    while (nanosleep(&left, &left) != 0)
-        ;
-}
-
 static void end_process(const struct ng_fault *fault)
 {
     switch (fault->kind) {
@@ -383,7 +375,7 @@ static int happen(const struct ng_fault *fault, struct ng_call *call, const stru
     case NG_FAULT_INIT_HANG:
         ng_injected_hang();
     case NG_FAULT_DELAY:
-        sleep_ns(fault->duration_ns);
+        ng_clock_sleep(fault->duration_ns);
         break;
     case NG_FAULT_SKIP:
     case NG_FAULT_SWAP:

@@ -69,7 +69,6 @@ static bool is_unanswered(void)
 
 void ng_deaths_await_report(struct ng_comm *comm)
 {
-    struct timespec pause = {.tv_nsec = NG_MS};
     int64_t now = ng_clock_mono_ns(), before = atomic_load(&remote_errors.reported_mono_ns);
     int kept = errno;
 
@@ -81,7 +80,7 @@ void ng_deaths_await_report(struct ng_comm *comm)
         atomic_compare_exchange_strong(&remote_errors.reported_mono_ns, &before, now)) {
         ng_wake_incident();
         while (is_unanswered() && ng_clock_mono_ns() - now < patience_ns())
-            nanosleep(&pause, NULL);
+            ng_clock_sleep(NG_MS);
     }
     errno = kept;
 }

@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/check/lockstep_check.h"
@@ -119,8 +118,7 @@ static void wait_alone(const struct ng_descriptor *kick, int timeout_ms)
     struct pollfd poll_kick = {.fd = ng_descriptor_ours(kick) ? kick->fd : -1, .events = POLLIN};
     int ready = poll(&poll_kick, 1, timeout_ms);
     if (ready < 0) {
-        struct timespec pause = {.tv_nsec = 100 * NG_MS};
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(100 * NG_MS);
     } else if (ready > 0 && read(kick->fd, &count, sizeof(count)) < 0) {
         return;
     }
@@ -204,14 +202,13 @@ bool ng_incident_finish(int bound_ms)
     /* Without the eventfd, the thread may sleep until its next round. */
     int more_ms = ng_descriptor_ours(ng_wake_incident_event()) ? 0 : ROUND_MS;
     int64_t until = ng_clock_mono_ns() + (bound_ms + more_ms) * NG_MS;
-    struct timespec pause = {.tv_nsec = NG_MS};
 
     atomic_store(&stopping, true);
     ng_wake_incident();
     /* The process must not end before the verdict is on disk. */
     while (!atomic_load(&stopped) &&
            ng_clock_mono_ns() < until + (ng_response_is_under_way() ? NG_NEWS_LAST_NS : 0)) {
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(NG_MS);
         /* Else the folder in shared memory would stay because of a slow store. */
         if (ng_clock_mono_ns() >= until - bound_ms * NG_MS / 2 && !ng_response_is_under_way() &&
             ng_guard.board && ng_guard.board->ops->hurry)

@@ -77,12 +77,6 @@ struct order {
 static struct order orders[ORDERS] NG_LARGE;
 static atomic_bool any_returned[NG_ABORT_ORIGINS];
 
-static void sleep_ns(int64_t ns)
-{
-    struct timespec pause = {.tv_sec = ns / NG_S, .tv_nsec = ns % NG_S};
-    nanosleep(&pause, NULL);
-}
-
 /* ---- Results of the program's calls ---- */
 
 void ng_abort_await(struct ng_comm *comm)
@@ -164,7 +158,6 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
             const struct ng_comm *comm = ng_comm_at(crew->slots[i]);
             if (atomic_load(&comm->fate) != NG_FATE_CONDEMNED)
                 continue;
-            open = atomic_load(&comm->in_flight.open_groups) > 0 && now < groups_until;
             inside = inside || (now < inside_until && ng_in_flight_inside(comm));
             /* The first look notes what each thread has had of a processor so far. */
             if (now >= inside_until || !start.count)
@@ -172,11 +165,11 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
                     (ng_in_flight_starved(comm, INSIDE_CPU_NS, &start) && now < starved_until) ||
                     inside;
             /* A thread that leaves its first call of a group has opened it before. */
-            open = open || (atomic_load(&comm->in_flight.open_groups) > 0 && now < groups_until);
+            open = atomic_load(&comm->in_flight.open_groups) > 0 && now < groups_until;
         }
         busy = open || inside;
         if (busy)
-            sleep_ns(LOOK_PAUSE_NS);
+            ng_clock_sleep(LOOK_PAUSE_NS);
     }
 }
 
@@ -272,7 +265,7 @@ static void run_crew(struct order *order, struct crew *crew)
         wait_for_threads(order, crew);
         abort_ready(crew);
         if (crew->count)
-            sleep_ns(HANDLE_PAUSE_NS);
+            ng_clock_sleep(HANDLE_PAUSE_NS);
     }
     atomic_store(&crew->state, FREE);
     atomic_fetch_sub(&order->crews_left, 1);
@@ -433,7 +426,7 @@ static bool wait_for_program(int64_t until_mono_ns)
 {
     if (until_mono_ns && ng_clock_mono_ns() >= until_mono_ns)
         return false;
-    sleep_ns(HANDLE_PAUSE_NS);
+    ng_clock_sleep(HANDLE_PAUSE_NS);
     return true;
 }
 

@@ -131,7 +131,6 @@ void ng_neighbours_end(struct ng_board *board, const struct ng_box *own, int64_t
                           .told = told,
                           .stopped_may_end = told};
     int64_t patience_ns = (told ? PATIENCE_NS : ALONE_NS) + 2 * ABORT_NS;
-    struct timespec pause = {.tv_nsec = 20 * NG_MS};
 
     if (!board || !board->ops->each || !board->ops->signal)
         return;
@@ -145,6 +144,6 @@ void ng_neighbours_end(struct ng_board *board, const struct ng_box *own, int64_t
             (round.running && !told && waited_ns >= ALONE_NS))
             return;
         round.stopped_may_end = told || !round.running;
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(20 * NG_MS);
     }
 }

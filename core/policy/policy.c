@@ -30,7 +30,7 @@
 #include "core/watchdog/watchdog.h"
 
 /* A handler that prints stacks gets this long; then the default action, then SIGKILL. */
-#define HANDLER_WAIT_S 2
+#define HANDLER_WAIT_NS (2 * NG_S)
 /* Added to NCCLGUARD_ABORT_WAIT, to report an abort that has not returned. */
 #define STUCK_MARGIN_NS (4 * NG_S)
 
@@ -55,13 +55,6 @@ static void tell_thread(void)
     ng_futex_wake(&changes, 1);
 }
 
-static void sleep_s(int seconds)
-{
-    struct timespec left = {.tv_sec = seconds};
-    while (nanosleep(&left, &left) != 0 && errno == EINTR)
-        ;
-}
-
 static void unblock_abort(void)
 {
     sigset_t abort_only;
@@ -75,12 +68,12 @@ static void insist(void)
 {
     struct sigaction standard = {.sa_handler = SIG_DFL};
 
-    sleep_s(HANDLER_WAIT_S);
+    ng_clock_sleep(HANDLER_WAIT_NS);
     sigaction(SIGABRT, &standard, NULL);
     /* Every program thread may have blocked SIGABRT. */
     unblock_abort();
     kill(getpid(), SIGABRT);
-    sleep_s(HANDLER_WAIT_S);
+    ng_clock_sleep(HANDLER_WAIT_NS);
     kill(getpid(), SIGKILL);
 }
 
@@ -361,12 +354,11 @@ void ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
 void ng_policy_await_aborts(void)
 {
     int64_t until = ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + 2 * STUCK_MARGIN_NS;
-    struct timespec pause = {.tv_nsec = 5 * NG_MS};
 
     while ((ng_abort_state(NG_ABORT_POLICY) == NG_ABORT_UNDER_WAY ||
             ng_abort_state(NG_ABORT_PERSON) == NG_ABORT_UNDER_WAY) &&
            ng_clock_mono_ns() < until)
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(5 * NG_MS);
 }
 
 void ng_policy_follow_up(void)

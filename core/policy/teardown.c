@@ -6,7 +6,6 @@
 #include "core/policy/teardown.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
@@ -29,10 +28,9 @@ bool ng_teardown_has_begun(void)
 void ng_teardown_await_end(void)
 {
     int64_t until = ng_clock_mono_ns() + ng_guard.config.abort_wait_ns + END_MARGIN_NS;
-    struct timespec pause = {.tv_sec = 1};
 
     while (atomic_load_explicit(&begun, memory_order_relaxed) && ng_clock_mono_ns() < until)
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(NG_S);
 }
 
 void ng_teardown_after_fork(void)

@@ -321,14 +321,13 @@ static bool find_use(uintptr_t base, size_t bytes, struct finding *ret_finding)
 /* The watchdog sees an end with a delay: wait for a round. False: there was none in time. */
 static bool await_round(void)
 {
-    struct timespec pause = {.tv_nsec = PAUSE_NS};
     int64_t begun = ng_clock_mono_ns(), until = begun + ROUND_NS;
 
     while (NG_LOAD(ng_guard.box.header->watchdog_mono_ns) <= begun) {
         if (!atomic_load(&ng_guard.running) || ng_clock_mono_ns() >= until)
             return false;
         ng_wake_watchdog();
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(PAUSE_NS);
     }
     return true;
 }

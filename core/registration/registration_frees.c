@@ -25,7 +25,7 @@
 static void lock_deferred(struct ng_registration_table *table)
 {
     while (atomic_flag_test_and_set_explicit(&table->deferred_lock, memory_order_acquire))
-        ng_registration_table_sleep(NG_REGISTRATION_PAUSE_NS);
+        ng_clock_sleep(NG_REGISTRATION_PAUSE_NS);
 }
 
 static void unlock_deferred(struct ng_registration_table *table)
@@ -244,7 +244,7 @@ static void await_registered(const struct ng_registration_table *table)
     int64_t until = ng_clock_mono_ns() + ANSWER_WAIT_NS;
 
     while (atomic_load(&table->registering) && ng_clock_mono_ns() < until)
-        ng_registration_table_sleep(NG_REGISTRATION_PAUSE_NS);
+        ng_clock_sleep(NG_REGISTRATION_PAUSE_NS);
 }
 
 /* A free eventually proceeds even if its request is not carried out: memory that NCCL can share
@@ -260,7 +260,7 @@ static void await_given_back(struct ng_registration_table *table, uint64_t numbe
             atomic_fetch_add(&table->told->deferred, 1);
             return;
         }
-        ng_registration_table_sleep(pause);
+        ng_clock_sleep(pause);
         pause = pause < NG_REGISTRATION_PAUSE_MAX_NS ? 2 * pause : NG_REGISTRATION_PAUSE_MAX_NS;
     }
 }

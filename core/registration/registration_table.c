@@ -37,12 +37,6 @@ static _Atomic uint64_t all_made, all_ended; /* including records that were reus
 
 /* ---- Holding a table ---- */
 
-void ng_registration_table_sleep(int64_t ns)
-{
-    struct timespec pause = {.tv_sec = ns / NG_S, .tv_nsec = ns % NG_S};
-    nanosleep(&pause, NULL);
-}
-
 bool ng_registration_table_is_cut_off(const struct ng_comm *comm)
 {
     return ng_comm_is_condemned(comm) || atomic_load(&comm->cut_off);
@@ -62,7 +56,7 @@ bool ng_registration_table_hold(const struct ng_comm *comm, struct ng_shared_res
         if (until_mono_ns ? ng_clock_mono_ns() >= until_mono_ns
                           : ng_registration_table_is_cut_off(comm))
             return false;
-        ng_registration_table_sleep(pause);
+        ng_clock_sleep(pause);
         pause = pause < NG_REGISTRATION_PAUSE_MAX_NS ? 2 * pause : NG_REGISTRATION_PAUSE_MAX_NS;
     }
     return true;
@@ -306,7 +300,7 @@ bool ng_registration_table_await_idle(const struct ng_comm *comm,
         if (ng_registration_table_is_cut_off(comm) || ng_clock_mono_ns() >= until)
             return false;
         ng_wake_watchdog(); /* its round detects the end */
-        ng_registration_table_sleep(pause);
+        ng_clock_sleep(pause);
         pause = pause < NG_REGISTRATION_PAUSE_MAX_NS ? 2 * pause : NG_REGISTRATION_PAUSE_MAX_NS;
     }
     if (!table->unobserved)

@@ -121,9 +121,6 @@ bool ng_registration_table_is_cut_off(const struct ng_comm *comm);
 /* Held, as a guest: the program is not ending the communicator, and it has its handle. */
 bool ng_registration_table_lives(const struct ng_comm *comm);
 
-/* Sleep for a moment while waiting for other threads. Any thread. */
-void ng_registration_table_sleep(int64_t ns);
-
 /* ---- Tables ---- */
 
 /* The table at the record of a communicator, and at a slot: stays readable for the life of the

@@ -8,8 +8,6 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/runtime/runtime.h"
@@ -53,13 +51,12 @@ void ng_wake_end_round(void)
 
 void ng_wake_await_rounds(int64_t deadline_mono_ns)
 {
-    struct timespec pause = {.tv_nsec = NG_MS / 5};
     uint32_t first = atomic_load(&rounds);
 
     while (atomic_load(&ng_guard.running) && atomic_load(&rounds) - first < 2 &&
            ng_clock_mono_ns() < deadline_mono_ns) {
         ng_wake_watchdog();
-        syscall(SYS_nanosleep, &pause, NULL); /* not nanosleep(), a cancellation point */
+        ng_clock_sleep(NG_MS / 5);
     }
 }
 

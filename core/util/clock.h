@@ -37,4 +37,8 @@ static inline int64_t ng_clock_unix_ns(void)
     return now.tv_sec * NG_S + now.tv_nsec;
 }
 
+/* Sleep, whatever signals come. Unlike nanosleep not a cancellation point: a thread of the program
+ * that is cancelled here would leave a call of NCCL half done. May change errno. */
+void ng_clock_sleep(int64_t ns);
+
 #endif

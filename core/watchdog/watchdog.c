@@ -893,18 +893,18 @@ static void *watch(void *unused)
     return unused;
 }
 
+/* pthread_mutex_timedlock follows the wall clock, which can be set; pthread_mutex_clocklock came
+ * with glibc 2.30. */
 static bool lock_round(int64_t wait_ns)
 {
-    struct timespec until;
+    int64_t until = ng_clock_mono_ns() + wait_ns;
 
-    if (pthread_mutex_trylock(&round_lock) == 0)
-        return true;
-    if (!wait_ns)
-        return false;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (until.tv_nsec + wait_ns) / NG_S;
-    until.tv_nsec = (until.tv_nsec + wait_ns) % NG_S;
-    return pthread_mutex_timedlock(&round_lock, &until) == 0;
+    while (pthread_mutex_trylock(&round_lock) != 0) {
+        if (ng_clock_mono_ns() >= until)
+            return false;
+        ng_clock_sleep(NG_MS);
+    }
+    return true;
 }
 
 /* Of a round the part that finds finished works, on a program thread. */

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/inotify.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/recorder/paths.h"
@@ -113,8 +112,7 @@ static unsigned local_wait(struct ng_board *board, const struct ng_descriptor *k
         timeout_ms = POLL_MS;
     if (poll(local->polls, used, timeout_ms) < 0) {
         /* The descriptor limit is below the number of ours: then poll at a low rate. */
-        struct timespec pause = {.tv_nsec = POLL_MS * NG_MS};
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(POLL_MS * NG_MS);
         for (uint32_t i = 0; i < used; i++)
             local->polls[i].revents = 0;
         blind = true;

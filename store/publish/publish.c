@@ -263,8 +263,7 @@ static void await(struct ng_publisher *p)
         left = 50 * NG_MS;
     struct timespec timeout = {.tv_sec = left / NG_S, .tv_nsec = left % NG_S};
     if (ppoll(polls, 2, &timeout, NULL) < 0) {
-        struct timespec pause = {.tv_nsec = 50 * NG_MS};
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(50 * NG_MS);
         return;
     }
     if (polls[0].revents & POLLIN && read(polls[0].fd, &count, sizeof(count)) < 0)

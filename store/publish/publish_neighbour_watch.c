@@ -49,7 +49,6 @@ static bool tells_an_end(const struct ng_peer_progress *blob)
 
 int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
 {
-    struct timespec pause = {.tv_nsec = REFRESH_WAIT_NS};
     uint64_t question =
         (uint64_t)ng_clock_unix_ns() * UINT64_C(0x9e3779b97f4a7c15) ^ p->slot.number;
     char text[40];
@@ -62,7 +61,7 @@ int ng_publisher_fetch_all(struct ng_publisher *p, struct ng_ask *ask)
     int64_t until = ng_publisher_in(REFRESH_NS);
     int quiet;
     do {
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(REFRESH_WAIT_NS);
         ng_arena_reset(&ask->arena);
         error = ng_peer_progress_fetch(p->kv, ng_publisher_in(FETCH_NS), &ask->arena, &ask->blobs,
                                        &ask->blob_count);

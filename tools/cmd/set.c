@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/config/config.h"
 #include "core/config/settable.h"
@@ -213,8 +212,7 @@ int ng_set_await(struct ng_job *job, const struct ng_command *command)
     ng_view_init(&view);
     while ((error = look(job, &values, &view, &answer)) == 0 && !over &&
            answer.taken + answer.frozen < answer.living) {
-        struct timespec pause = {.tv_nsec = pause_ns};
-        nanosleep(&pause, NULL);
+        ng_clock_sleep(pause_ns);
         pause_ns = 2 * pause_ns < PAUSE_MAX_NS ? 2 * pause_ns : PAUSE_MAX_NS;
         over = ng_clock_mono_ns() >= until; /* one more look */
     }

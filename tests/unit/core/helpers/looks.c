@@ -24,7 +24,7 @@ static struct ng_launch_log *log_;
 static struct ng_gpu gpu;
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time);
-int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+void __wrap_ng_clock_sleep(int64_t ns);
 uint32_t __wrap_ng_comm_count(void);
 struct ng_comm *__wrap_ng_comm_at(uint32_t index);
 struct ng_launch_log *__wrap_ng_launch_log_of(const struct ng_comm *comm);
@@ -85,10 +85,9 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_time)
 }
 
 /* Each time a millisecond. */
-int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+void __wrap_ng_clock_sleep(int64_t ns)
 {
     looks.now_ms++;
-    return 0;
 }
 
 uint32_t __wrap_ng_comm_count(void)
