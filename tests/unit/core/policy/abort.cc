@@ -338,6 +338,7 @@ TEST_F(Abort, TheProgramsDestroyWaitsForTheGuardsAbort)
         destroyed = true;
     });
     EXPECT_EQ(call(0, NG_OP_AllReduce, comm), BROKEN) << "others do not wait";
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     EXPECT_FALSE(destroyed);
     made_calls.aborts_held = false;
     ending.join();

@@ -1549,6 +1549,10 @@ TEST(Verdict, OfSeveralDevicesThatFailedNobodyKnowsWhichWasFirst)
     for (int rank : {1, 2})
         job.at(WORLD, rank).queued().cuda_error = 719;
     expect_verdict(job, NG_KIND_CUDA_ERROR, {1, 2}, NG_CONFIDENCE_LIKELY);
+    /* Nor of several whose context was destroyed, which is not for good. */
+    for (int rank : {1, 2})
+        job.at(WORLD, rank).cuda_error = 709;
+    expect_verdict(job, NG_KIND_GPU_STALL, {1, 2}, NG_CONFIDENCE_LIKELY);
 
     /* Where a rank died, its neighbours' devices fail for that reason. */
     job.process(3).life = NG_LIFE_DEAD;
@@ -1571,6 +1575,9 @@ TEST(Verdict, AReceiveFromADeviceThatFailedIsItsFault)
     sender.records.back().state = NG_RECORD_UNWATCHED;
     sender.cuda_error = 700;
     expect_verdict(job, NG_KIND_CUDA_ERROR, {1}, NG_CONFIDENCE_CERTAIN);
+    sender.cuda_error = 709;
+    expect_verdict(job, NG_KIND_GPU_STALL, {1}, NG_CONFIDENCE_CERTAIN)
+        .because("made the call, but CUDA error 709");
 }
 
 /* Rank 2's device stalls in front of a receive from rank 3. Rank 0, which has never met rank 2,
