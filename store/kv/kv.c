@@ -88,6 +88,7 @@ static int reach(struct ng_kv *kv, int64_t deadline_mono_ns)
 {
     int64_t delay_ns = atomic_load_explicit(&ng_store_fault.delay_ns, memory_order_relaxed);
 
+    kv->deadline_mono_ns = deadline_mono_ns;
     if (__builtin_expect(atomic_load_explicit(&ng_store_fault.dropped, memory_order_relaxed), 0))
         return ng_kv_fail(kv, -EHOSTUNREACH, "cut off (store-drop of NCCLGUARD_FAULT)");
     if (__builtin_expect(!delay_ns || ng_kv_pause(ng_clock_mono_ns() + delay_ns, deadline_mono_ns),

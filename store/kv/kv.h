@@ -89,6 +89,7 @@ struct ng_kv {
     const struct ng_kv_ops *ops;
     uint64_t connects; /* connections to a server so far. If it has grown, what was stored may be
                         * gone: the server may be a new one. Stays 0 without a server */
+    int64_t deadline_mono_ns; /* of the newest call that asks the store */
     char error[384];
     char name[256]; /* the store as text, without its password */
 };

@@ -15,6 +15,7 @@
 
 #define WARN_AGAIN_NS (60 * NG_S)
 #define RETURN_NS     (5 * NG_S) /* this long after the store's return, every process is back */
+#define HELD_UP_NS    (100 * NG_MS)
 
 void ng_publisher_warn(struct ng_publisher *p)
 {
@@ -31,12 +32,19 @@ void ng_publisher_warn(struct ng_publisher *p)
         p->kv->name, ng_kv_error(p->kv));
 }
 
+/* Did this thread stand still beyond the deadline of its call, as that of a stopped process does?
+ * Then that no answer came in time says nothing of the store. */
+static bool was_held_up(const struct ng_publisher *p, int error)
+{
+    return error == -ETIMEDOUT && ng_clock_mono_ns() - p->kv->deadline_mono_ns > HELD_UP_NS;
+}
+
 /* Every failure passes through here. Returns it. */
 int ng_publisher_failed(struct ng_publisher *p, int error)
 {
     if (!error || error == -ENOENT || error == -EEXIST || error == -ENOMEM)
         return error;
-    if (!p->link.lost) {
+    if (!p->link.lost && !was_held_up(p, error)) {
         p->link.lost = true;
         p->link.lost_ns = ng_clock_mono_ns();
         p->link.dropped = 0;
@@ -44,7 +52,8 @@ int ng_publisher_failed(struct ng_publisher *p, int error)
         atomic_store(&p->state.up, false);
         atomic_store(&p->state.away, true);
     }
-    ng_publisher_warn(p);
+    if (p->link.lost)
+        ng_publisher_warn(p);
     /* The last writes may be lost, and a store that can only be read is not enough: publish
      * everything again. */
     p->progress.stored_ns = 0;

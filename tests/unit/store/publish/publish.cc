@@ -1273,6 +1273,22 @@ TEST_P(Publish, OneLineWhenItIsLostAndOneWhenItIsBack)
     EXPECT_EQ(log.count("cannot be used"), 1) << log.all();
 }
 
+TEST_P(Publish, AThreadThatStoodStillDoesNotTakeTheStoreForLost)
+{
+    LogFile log;
+    Rank &a = started(0);
+    int calls = a.kv.calls;
+    a.kv.set(FaultyKv::STAND);
+    EXPECT_TRUE(eventually([&] { return a.kv.calls > calls + 2; }));
+    EXPECT_TRUE(a.up());
+    EXPECT_EQ(log.count("cannot be used"), 0) << log.all();
+    a.kv.set(FaultyKv::HANG);
+    EXPECT_TRUE(eventually([&] { return log.count("cannot be used") == 1; }));
+    a.kv.set(FaultyKv::PASS);
+    EXPECT_TRUE(eventually([&] { return log.count("is back after") == 1; }));
+    EXPECT_EQ(a.ask(NG_ASK_VIEW), 0);
+}
+
 TEST_P(Publish, WhereOnlyReadingWorksItIsNotBack)
 {
     LogFile log;

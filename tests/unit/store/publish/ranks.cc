@@ -257,9 +257,11 @@ int FaultyKv::before(const char *call, bool writes, int64_t deadline_mono_ns)
     }
     std::unique_lock<std::mutex> guard(lock);
     int64_t left = deadline_mono_ns - ng_clock_mono_ns();
-    if (mode == HANG) {
-        changed.wait_for(guard, std::chrono::nanoseconds(left > 0 ? left : 0),
-                         [this] { return mode != HANG; });
+    if (mode == HANG || mode == STAND) {
+        auto until = std::chrono::steady_clock::now() +
+                     std::chrono::nanoseconds(left > 0 ? left : 0) +
+                     std::chrono::milliseconds(mode == STAND ? 300 : 0);
+        changed.wait_until(guard, until, [this] { return mode != HANG && mode != STAND; });
         return -ETIMEDOUT;
     }
     if (mode == FAIL)

@@ -58,6 +58,7 @@ class FaultyKv : public ng_kv, NotCopied
         PASS,
         FAIL,    /* with `error`, at once */
         HANG,    /* until the deadline */
+        STAND,   /* beyond the deadline, as if the thread stood still */
         NOTHING, /* all calls succeed, nothing is done */
     };
 
