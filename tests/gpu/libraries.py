@@ -27,11 +27,14 @@ def folders():
     yield from ("/usr/local/cuda/lib64", "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu")
 
 
-def link(folder, given):
-    """A folder with links to exactly the libraries that the programs want, and no others."""
+def link(folder, given, nccl=None):
+    """A folder with links to exactly the libraries that the programs want, and no others; `nccl`: take this for NCCL."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     found = {}
+    if nccl:
+        found["libnccl.so.2"] = os.path.realpath(nccl)
+        os.symlink(found["libnccl.so.2"], os.path.join(folder, "libnccl.so.2"))
     for source in [given] if given else folders():
         for name in WANTED:
             path = os.path.join(source, name)

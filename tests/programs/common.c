@@ -489,13 +489,23 @@ static void sleep_for(long long argument)
         sleep_ms(argument);
 }
 
+static void sleep_on_device(void *ms)
+{
+    sleep_ms((long long)(intptr_t)ms);
+}
+
 /* Who is late is so each time, and says so the first time only. */
-static void every_call(const struct options *options, int world_rank, unsigned long nth)
+static void every_call(const struct options *options, int world_rank, unsigned long nth,
+                       cudaStream_t stream)
 {
     for (int i = 0; i < options->nfaults; i++) {
         const struct fault *fault = &options->faults[i];
-        if (fault->kind == FAULT_LATE && fault->rank == world_rank && nth >= fault->nth)
+        if (fault->rank != world_rank || !fault->nth || nth < fault->nth)
+            continue;
+        if (fault->kind == FAULT_LATE)
             sleep_ms(fault->argument);
+        else if (fault->kind == FAULT_LATE_DEVICE && stream && nth % fault->nth == 0)
+            device_host_function(stream, sleep_on_device, (void *)(intptr_t)fault->argument);
     }
 }
 
@@ -516,7 +526,7 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
     bool wanted = true;
     if (strcmp(comm_name, options->comm))
         return true;
-    every_call(options, world_rank, nth);
+    every_call(options, world_rank, nth, stream);
     for (int i = 0; i < options->nfaults; i++) {
         const struct fault *fault = &options->faults[i];
         if (fault->kind == FAULT_NO_INIT || fault->rank != world_rank || !is_due(options, i, nth))
@@ -534,6 +544,7 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
             sleep_for(fault->argument);
             break;
         case FAULT_LATE: /* every_call() does it */
+        case FAULT_LATE_DEVICE:
             break;
         case FAULT_EXIT:
             exit((int)fault->argument);

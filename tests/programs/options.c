@@ -131,6 +131,9 @@ static const struct row {
     {"no-group-end", "R:N", 0, "one ncclGroupEnd too few from its N-th call on",
      IS_FAULT(NO_GROUP_END)},
     {"late", "R:N:MS", 0, "sleeps before each call from its N-th on", IS_FAULT(LATE)},
+    {"late-device", "R:N:MS", 0,
+     "enqueues a host function that sleeps before each of its calls whose number N divides",
+     IS_FAULT(LATE_DEVICE)},
     {"spin", "R:N", 0, "computes for ever before its N-th call", IS_FAULT(SPIN)},
 };
 

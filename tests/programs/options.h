@@ -43,6 +43,7 @@ enum fault_kind {
     FAULT_NO_GROUP_END,
     FAULT_SPIN,
     FAULT_LATE,
+    FAULT_LATE_DEVICE,
 };
 
 enum field { FIELD_OP, FIELD_DTYPE, FIELD_ROOT, FIELD_REDOP, FIELD_PEER };

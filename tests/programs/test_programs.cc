@@ -303,6 +303,7 @@ const Healthy healthy_programs[] = {
     {{"composed"}, {"p2p_composed", "--iters", "5", "--count", "50000"}, false},
     {{"pairs"}, {"p2p_pairs", "--iters", "6"}, false},
     {{"init"}, {"init_only", "--times", "3"}, false},
+    {{"again"}, {"coll_again", "--times", "3", "--iters", "4", "--late-device", "1:4:50"}, false},
 };
 
 INSTANTIATE_TEST_SUITE_P(Programs, HealthyProgram,
