@@ -9,8 +9,9 @@
  * like data that wait. Any doubt ends the reading: addresses that the driver does not know, ranks
  * that do not exist, counts that cannot be.
  *
- * Structures: src/include/device.h of NCCL 2.26.5 to 2.30.7. Seen during hangs with 2.28.9: over
- * NVLink, shared memory and sockets. Knows no driver: its caller reads.
+ * Structures: src/include/device.h of NCCL 2.26.5 to 2.30.7; 2.31.2 and 2.32.3 have the same. Seen
+ * during hangs with 2.28.9: over NVLink, shared memory and sockets. Knows no driver: its caller
+ * reads.
  */
 #ifndef NCCLGUARD_CORE_DEVICE_CONNECTION_READER_H
 #define NCCLGUARD_CORE_DEVICE_CONNECTION_READER_H

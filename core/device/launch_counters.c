@@ -36,7 +36,7 @@ static const struct layout {
 } layouts[] = {
     {22605, 22699, 64, 352},
     {22703, 22809, 56, 352},
-    {22902, 23007, 56, 360},
+    {22902, 23203, 56, 360},
 };
 
 static void visit_all(bool reads);

@@ -181,7 +181,7 @@ TEST(Connections, AStepOfBeforeThatWaitsIsHeld)
 
 TEST(Connections, TreesAndRingsOfKnownReleasesAreFollowed)
 {
-    for (int version : {22605, 22707, 22809, 22902, 23007}) {
+    for (int version : {22605, 22707, 22809, 22902, 23203}) {
         Device device(2, 8, version);
         device.neighbours(5, 1, 3, {0, 3, 7, -1});
         for (int peer : {0, 1, 3, 7}) {
