@@ -14,6 +14,7 @@
 
 #include "core/config/config.h"
 #include "core/config/settings.h"
+#include "core/report/dump_fields.h"
 #include "core/report/stacks_format.h"
 #include "core/util/clock.h"
 #include "core/util/json.h"
@@ -103,21 +104,52 @@ static void put_uint(struct ng_json *json, const char *key, uint64_t value)
     ng_json_string(json, key, text);
 }
 
-static void put_op(struct ng_json *json, uint32_t op)
+/* A name for people, and its number; a name of NULL stands for none. */
+static void put_named(struct ng_json *json, const char *key, const char *name, int64_t number)
 {
-    ng_json_string(json, "op", op == NG_OP_NONE ? NULL : ng_op_name(op));
-    ng_json_uint(json, "op_number", op);
+    char number_key[32];
+
+    snprintf(number_key, sizeof(number_key), "%s_number", key);
+    ng_json_string(json, key, name);
+    ng_json_int(json, number_key, number);
 }
 
-static void put_signature(struct ng_json *json, const struct ng_signature *signature)
+static void put_op(struct ng_json *json, const char *key, uint32_t op)
 {
-    put_op(json, signature->op);
-    ng_json_string(json, "dtype", signature->dtype == -1 ? NULL : ng_dtype_name(signature->dtype));
-    ng_json_int(json, "dtype_number", signature->dtype);
-    ng_json_string(json, "redop", signature->redop == -1 ? NULL : ng_redop_name(signature->redop));
-    ng_json_int(json, "redop_number", signature->redop);
-    ng_json_int(json, "root", signature->root);
-    put_uint(json, "count", signature->count);
+    put_named(json, key, op == NG_OP_NONE ? NULL : ng_op_name(op), op);
+}
+
+static void put_dtype(struct ng_json *json, const char *key, int dtype)
+{
+    put_named(json, key, dtype == -1 ? NULL : ng_dtype_name(dtype), dtype);
+}
+
+static void put_redop(struct ng_json *json, const char *key, int redop)
+{
+    put_named(json, key, redop == -1 ? NULL : ng_redop_name(redop), redop);
+}
+
+static void put_result(struct ng_json *json, const char *key, int result)
+{
+    put_named(json, key, ng_result_name(result), result);
+}
+
+/* Each member of a list of core/report/dump_fields.h, of the struct that `from` points to. */
+#define PUT(kind, member) put_##kind(json, #member, from->member);
+#define put_u8            ng_json_uint
+#define put_u16           ng_json_uint
+#define put_u32           ng_json_uint
+#define put_hex           ng_json_hex
+#define put_flag          ng_json_bool
+#define put_age           ng_json_int
+#define put_size          ng_json_int
+#define put_rank          ng_json_int
+#define put_code          ng_json_int
+#define put_option        ng_json_int
+
+static void put_signature(struct ng_json *json, const struct ng_signature *from)
+{
+    NG_DUMP_SIGNATURE(PUT)
 }
 
 /* Device memory; null: not tracked. */
@@ -138,24 +170,14 @@ static void put_memory(struct ng_json *json, const struct ng_view_process *proce
     ng_json_close_array(json);
 }
 
-static void put_nan(struct ng_json *json, const struct ng_view_nan *nan)
+static void put_nan(struct ng_json *json, const struct ng_view_nan *from)
 {
-    if (!nan->age_ns) {
+    if (!from->age_ns) {
         ng_json_null(json, "nan");
         return;
     }
     ng_json_open_object(json, "nan", NG_JSON_COMPACT);
-    ng_json_int(json, "age_ns", nan->age_ns);
-    ng_json_hex(json, "group_id", nan->group_id);
-    put_uint(json, "seq", nan->seq);
-    put_op(json, nan->op);
-    ng_json_string(json, "dtype", ng_dtype_name(nan->dtype));
-    ng_json_int(json, "dtype_number", nan->dtype);
-    put_uint(json, "elements", nan->elements);
-    put_uint(json, "bad", nan->bad);
-    put_uint(json, "element", nan->element);
-    ng_json_hex(json, "bits", nan->bits);
-    ng_json_bool(json, "held", nan->held);
+    NG_DUMP_NAN(PUT)
     ng_json_close_object(json);
 }
 
@@ -201,53 +223,35 @@ static void put_settings(struct ng_json *json, const struct ng_view_process *pro
         put_uint(json, "environment_left_out", left_out);
 }
 
-static void put_process(struct ng_json *json, const struct ng_view_process *process)
+static void put_process(struct ng_json *json, const struct ng_view_process *from)
 {
     ng_json_open_object(json, "process", NG_JSON_LINES);
-    ng_json_int(json, "rank", process->rank);
-    ng_json_int(json, "world_size", process->world_size);
-    ng_json_int(json, "local_rank", process->local_rank);
-    ng_json_int(json, "pid", process->pid);
-    ng_json_hex(json, "uid", process->uid);
-    ng_json_string(json, "host", process->host);
-    ng_json_string(json, "program", process->program);
-    ng_json_string(json, "nccl_variables", process->nccl_variables);
-    ng_json_string(json, "error_text", process->error_text);
-    ng_json_string(json, "source", process->source);
-    put_memory(json, process);
-    ng_json_string(json, "life", ng_dump_life_name(process->life));
-    ng_json_int(json, "life_number", process->life);
-    ng_json_int(json, "exit_status", process->exit_status);
-    ng_json_int(json, "quiet_ns", process->quiet_ns);
-    ng_json_int(json, "watchdog_stuck_ns", process->watchdog_stuck_ns);
-    ng_json_string(json, "watchdog_in", process->watchdog_in);
-    put_nan(json, &process->nan);
-    put_devices(json, process);
-    ng_json_int(json, "suspect_ns", process->suspect_ns);
-    ng_json_int(json, "cold_suspect_ns", process->cold_suspect_ns);
-    ng_json_int(json, "life_age_ns", process->life_age_ns);
-    ng_json_int(json, "alive_age_ns", process->alive_age_ns);
-    ng_json_int(json, "moment_mono_ns", process->moment_mono_ns);
-    ng_json_int(json, "moment_unix_ns", process->moment_unix_ns);
-    put_settings(json, process, true);
-    put_settings(json, process, false);
+    NG_DUMP_PROCESS_IDS(PUT)
+    ng_json_string(json, "host", from->host);
+    ng_json_string(json, "program", from->program);
+    ng_json_string(json, "nccl_variables", from->nccl_variables);
+    ng_json_string(json, "error_text", from->error_text);
+    ng_json_string(json, "source", from->source);
+    put_memory(json, from);
+    put_named(json, "life", ng_dump_life_name(from->life), from->life);
+    NG_DUMP_PROCESS_STATE(PUT)
+    ng_json_string(json, "watchdog_in", from->watchdog_in);
+    put_nan(json, &from->nan);
+    put_devices(json, from);
+    NG_DUMP_PROCESS_TIMES(PUT)
+    put_settings(json, from, true);
+    put_settings(json, from, false);
     ng_json_close_object(json);
 }
 
 static void put_calls(struct ng_json *json, const struct ng_view *view, uint32_t process)
 {
     ng_json_open_array(json, "calls", NG_JSON_LINES);
-    NG_EACH (call, view->calls, view->call_count) {
-        if (call->process != process)
+    NG_EACH (from, view->calls, view->call_count) {
+        if (from->process != process)
             continue;
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
-        ng_json_uint(json, "tid", call->tid);
-        put_op(json, call->op);
-        ng_json_hex(json, "group_id", call->group_id);
-        ng_json_int(json, "group_rank", call->group_rank);
-        put_uint(json, "seq", call->seq);
-        put_uint(json, "record_id", call->record_id);
-        ng_json_int(json, "age_ns", call->age_ns);
+        NG_DUMP_CALL(PUT)
         ng_json_close_object(json);
     }
     ng_json_close_array(json);
@@ -287,37 +291,20 @@ static void put_frames(struct ng_json *json, const struct ng_view_call_stack *st
 }
 
 static void put_record(struct ng_json *json, const struct ng_view *view,
-                       const struct ng_view_record *record)
+                       const struct ng_view_record *from)
 {
-    const struct ng_view_call_stack *stack = ng_view_call_stack(view, record);
+    const struct ng_view_call_stack *stack = ng_view_call_stack(view, from);
 
     ng_json_open_object(json, NULL, NG_JSON_COMPACT);
-    put_uint(json, "id", record->id);
-    ng_json_string(json, "state", ng_dump_record_state_name(record->state));
-    ng_json_int(json, "state_number", record->state);
-    put_signature(json, &record->signature);
-    put_uint(json, "coll_seq", record->coll_seq);
-    put_uint(json, "p2p_seq", record->p2p_seq);
-    put_uint(json, "peer_ordinal", record->peer_ordinal);
-    put_uint(json, "op_id", ng_view_record_op_id(record));
-    ng_json_bool(json, "retired", ng_view_record_is_retired(record));
-    ng_json_int(json, "entered_age_ns", record->entered_age_ns);
-    ng_json_int(json, "started_age_ns", record->started_age_ns);
-    ng_json_int(json, "completed_age_ns", record->completed_age_ns);
-    ng_json_hex(json, "stream", record->stream);
-    put_uint(json, "work_previous", record->work_previous);
-    ng_json_hex(json, "caller", record->caller);
-    ng_json_uint(json, "flags", record->flags);
-    ng_json_uint(json, "tid", record->tid);
-    ng_json_string(json, "result", ng_result_name(record->result));
-    ng_json_int(json, "result_number", record->result);
-    ng_json_hex(json, "rolling_hash", record->rolling_hash);
-    ng_json_int(json, "duration_ns", record->duration_ns);
-    if (record->graph) {
-        put_uint(json, "graph", record->graph);
-        put_uint(json, "replay", record->replay);
-        ng_json_uint(json, "graph_position", record->graph_position);
-        ng_json_uint(json, "graph_calls", record->graph_calls);
+    put_uint(json, "id", from->id);
+    put_named(json, "state", ng_dump_record_state_name(from->state), from->state);
+    put_signature(json, &from->signature);
+    NG_DUMP_RECORD_NUMBERS(PUT)
+    put_uint(json, "op_id", ng_view_record_op_id(from));
+    ng_json_bool(json, "retired", ng_view_record_is_retired(from));
+    NG_DUMP_RECORD(PUT)
+    if (from->graph) {
+        NG_DUMP_RECORD_REPLAY(PUT)
     }
     if (stack)
         put_frames(json, stack);
@@ -327,11 +314,9 @@ static void put_record(struct ng_json *json, const struct ng_view *view,
 static void put_samples(struct ng_json *json, const struct ng_view_member *member)
 {
     ng_json_open_array(json, "samples", NG_JSON_LINES);
-    for (uint32_t i = 0; i < member->sample_count; i++) {
+    NG_EACH (from, member->samples, member->sample_count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
-        put_uint(json, "seq", member->samples[i].seq);
-        ng_json_uint(json, "calls", member->samples[i].calls);
-        ng_json_int(json, "duration_ns", member->samples[i].duration_ns);
+        NG_DUMP_SAMPLE(PUT)
         ng_json_close_object(json);
     }
     ng_json_close_array(json);
@@ -340,21 +325,15 @@ static void put_samples(struct ng_json *json, const struct ng_view_member *membe
 static void put_durations(struct ng_json *json, const struct ng_view *view, uint32_t process)
 {
     ng_json_open_array(json, "durations", NG_JSON_LINES);
-    for (uint32_t i = 0; i < view->duration_count; i++) {
-        const struct ng_duration *duration = &view->durations[i].duration;
-        if (view->durations[i].process != process)
+    NG_EACH (told, view->durations, view->duration_count) {
+        const struct ng_duration *from = &told->duration;
+        if (told->process != process)
             continue;
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
-        ng_json_hex(json, "group_id", duration->group_id);
-        put_op(json, duration->op);
-        ng_json_uint(json, "size_class", duration->size_class);
-        put_uint(json, "count", duration->count);
-        put_uint(json, "sum_ns", duration->sum_ns);
-        put_uint(json, "min_ns", duration->min_ns);
-        put_uint(json, "max_ns", duration->max_ns);
+        NG_DUMP_DURATION(PUT)
         ng_json_open_array(json, "histogram", NG_JSON_COMPACT);
         for (unsigned k = 0; k < NG_DURATION_BUCKETS; k++)
-            put_uint(json, NULL, duration->histogram[k]);
+            put_uint(json, NULL, from->histogram[k]);
         ng_json_close_array(json);
         ng_json_close_object(json);
     }
@@ -367,18 +346,15 @@ static void put_faults(struct ng_json *json, const struct ng_view *view, uint32_
     bool any = false;
 
     NG_EACH (told, view->faults, view->fault_count) {
+        const struct ng_logged_fault *from = &told->fault;
         if (told->process != process)
             continue;
         if (!any)
             ng_json_open_array(json, "faults", NG_JSON_LINES);
         any = true;
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
-        ng_json_string(json, "fault", told->fault.text);
-        put_uint(json, "times", told->fault.times);
-        ng_json_int(json, "rank", told->fault.rank);
-        put_op(json, told->fault.op);
-        ng_json_hex(json, "group_id", told->fault.group_id);
-        put_uint(json, "seq", told->fault.seq);
+        ng_json_string(json, "fault", from->text);
+        NG_DUMP_FAULT(PUT)
         ng_json_int(json, "first_age_ns", told->first_age_ns);
         ng_json_int(json, "last_age_ns", told->last_age_ns);
         ng_json_close_object(json);
@@ -433,7 +409,7 @@ static void put_composed_work(struct ng_json *json, const struct ng_view_member 
     const struct ng_p2p_pattern_work *work = &pattern->works[index];
 
     ng_json_open_object(json, NULL, NG_JSON_COMPACT);
-    put_op(json, work->op);
+    put_op(json, "op", work->op);
     ng_json_int(json, "root", work->root);
     put_uint(json, "sent", work->sent);
     put_uint(json, "received", work->received);
@@ -462,16 +438,16 @@ static void put_composed(struct ng_json *json, const struct ng_view *view,
 }
 
 /* What is registered with a communicator; null: not known. */
-static void put_registration(struct ng_json *json, const struct ng_view_registration *told)
+static void put_registration(struct ng_json *json, const struct ng_view_registration *from)
 {
-    if (!told->known) {
+    if (!from->known) {
         ng_json_null(json, "registration");
         return;
     }
     ng_json_open_object(json, "registration", NG_JSON_COMPACT);
-#define PUT(count) put_uint(json, #count, told->count);
-    NG_REGISTRATION_COUNTS(PUT)
-    ng_json_bool(json, "closed", told->closed);
+#define PUT_COUNT(count) PUT(uint, count)
+    NG_REGISTRATION_COUNTS(PUT_COUNT)
+    ng_json_bool(json, "closed", from->closed);
     ng_json_close_object(json);
 }
 
@@ -498,98 +474,62 @@ static void put_edges(struct ng_json *json, const struct ng_view_member *member)
         return;
     ng_json_int(json, "connections_age_ns", member->edges_age_ns);
     ng_json_open_array(json, "connections", NG_JSON_LINES);
-    NG_EACH (edge, member->edges, member->edge_count) {
+    NG_EACH (from, member->edges, member->edge_count) {
         ng_json_open_object(json, NULL, NG_JSON_COMPACT);
-        ng_json_int(json, "peer", edge->peer);
-        ng_json_bool(json, "sends", edge->flags & NG_EDGE_SENDS);
-        ng_json_bool(json, "moves", edge->flags & NG_EDGE_MOVES);
-        ng_json_uint(json, "flags", edge->flags);
-        ng_json_uint(json, "channels", edge->channels);
-        ng_json_uint(json, "begun", edge->begun);
-        ng_json_uint(json, "taken", edge->taken);
-        ng_json_uint(json, "held", edge->held);
-        ng_json_uint(json, "channel", edge->channel);
-        ng_json_uint(json, "base", edge->base);
-        ng_json_uint(json, "posted", edge->posted);
-        ng_json_uint(json, "consumed", edge->consumed);
-        ng_json_uint(json, "queued", edge->queued);
+        ng_json_int(json, "peer", from->peer);
+        ng_json_bool(json, "sends", from->flags & NG_EDGE_SENDS);
+        ng_json_bool(json, "moves", from->flags & NG_EDGE_MOVES);
+        NG_DUMP_EDGE(PUT)
         ng_json_close_object(json);
     }
     ng_json_close_array(json);
 }
 
 static void put_member(struct ng_json *json, const struct ng_view *view,
-                       const struct ng_view_member *member)
+                       const struct ng_view_member *from)
 {
-    const struct ng_view_group *group = &view->groups[member->group];
+    const struct ng_view_group *group = &view->groups[from->group];
 
     ng_json_open_object(json, NULL, NG_JSON_LINES);
-    ng_json_int(json, "rank", ng_view_rank(view, member));
-    ng_json_int(json, "group_rank", member->group_rank);
-    ng_json_int(json, "device", member->device);
-    ng_json_string(json, "pci_id", member->pci_id);
+    ng_json_int(json, "rank", ng_view_rank(view, from));
+    ng_json_int(json, "group_rank", from->group_rank);
+    ng_json_int(json, "device", from->device);
+    ng_json_string(json, "pci_id", from->pci_id);
     ng_json_hex(json, "group_id", group->id);
     ng_json_hex(json, "parent_id", group->parent_id);
-    ng_json_hex(json, "joined_id", member->joined_id);
-    ng_json_hex(json, "excluded", member->excluded);
+    ng_json_hex(json, "joined_id", from->joined_id);
+    ng_json_hex(json, "excluded", from->excluded);
     ng_json_string(json, "group_name", group->name);
-    ng_json_int(json, "nranks", member->nranks ? member->nranks : group->nranks);
+    ng_json_int(json, "nranks", from->nranks ? from->nranks : group->nranks);
     ng_json_int(json, "nccl_version",
-                member->nccl_version ? member->nccl_version : group->nccl_version);
-    ng_json_string(json, "state", ng_dump_group_state_name(member->state));
-    ng_json_int(json, "state_number", member->state);
-    ng_json_string(json, "created_by",
-                   member->created_by == NG_OP_NONE ? NULL : ng_op_name(member->created_by));
-    ng_json_uint(json, "created_by_number", member->created_by);
-    ng_json_int(json, "created_age_ns", member->created_age_ns);
-    ng_json_int(json, "ended_age_ns", member->ended_age_ns);
-    ng_json_int(json, "async_error", member->async_error);
-    ng_json_int(json, "error_age_ns", member->error_age_ns);
-    ng_json_int(json, "cuda_error", member->cuda_error);
-    ng_json_uint(json, "creator_tid", member->creator_tid);
-    ng_json_int(json, "color", member->color);
-    ng_json_uint(json, "ordinal", member->ordinal);
-    ng_json_uint(json, "derived", member->derived);
-    put_uint(json, "entered", member->entered);
-    put_uint(json, "scheduled", member->scheduled);
-    put_uint(json, "started", member->started);
-    put_uint(json, "completed", member->completed);
-    put_uint(json, "p2p_entered", member->p2p_entered);
-    put_uint(json, "p2p_completed", member->p2p_completed);
-    ng_json_hex(json, "rolling_hash", member->rolling_hash);
+                from->nccl_version ? from->nccl_version : group->nccl_version);
+    put_named(json, "state", ng_dump_group_state_name(from->state), from->state);
+    put_op(json, "created_by", from->created_by);
+    NG_DUMP_MEMBER_STATE(PUT)
     ng_json_open_object(json, "last", NG_JSON_COMPACT);
-    put_signature(json, &member->last);
+    put_signature(json, &from->last);
     ng_json_close_object(json);
-    put_registration(json, &member->registration);
-    ng_json_int(json, "timeout_ns", member->timeout_ns);
-    ng_json_string(json, "policy", ng_on_timeout_name((enum ng_on_timeout)(member->policy - 1)));
-    ng_json_uint(json, "policy_number", member->policy);
-    ng_json_bool(json, "rests", member->rests);
-    put_uint(json, "coll_joined", member->coll_joined);
-    put_uint(json, "p2p_joined", member->p2p_joined);
-    put_uint(json, "groups_closed", member->groups_closed);
-    put_uint(json, "pending_seq", member->pending_seq);
-    put_uint(json, "pending_record", member->pending_record);
-    ng_json_int(json, "pending_age_ns", member->pending_age_ns);
-    ng_json_bool(json, "pending_started", member->pending_started);
-    if (member->pending_vague)
-        ng_json_bool(json, "pending_vague", true);
-    if (member->pending_inferred)
-        ng_json_bool(json, "pending_inferred", true);
-    if (member->pending_unwatched)
-        ng_json_bool(json, "pending_unwatched", true);
-    put_host_calls(json, &member->host_calls);
-    if (member->counted) {
-        put_uint(json, "counted_seq", member->counted_seq);
-        put_uint(json, "counted_left", member->counted_left);
+    put_registration(json, &from->registration);
+    ng_json_int(json, "timeout_ns", from->timeout_ns);
+    put_named(json, "policy", ng_on_timeout_name((enum ng_on_timeout)(from->policy - 1)),
+              from->policy);
+    NG_DUMP_MEMBER_PENDING(PUT)
+#define PUT_FLAG(member)                                                                           \
+    if (from->member)                                                                              \
+        ng_json_bool(json, #member, true);
+    NG_DUMP_MEMBER_FLAGS(PUT_FLAG)
+    put_host_calls(json, &from->host_calls);
+    if (from->counted) {
+        put_uint(json, "counted_seq", from->counted_seq);
+        put_uint(json, "counted_left", from->counted_left);
     }
-    put_edges(json, member);
+    put_edges(json, from);
     ng_json_open_array(json, "records", NG_JSON_LINES);
-    for (uint32_t i = 0; i < member->record_count; i++)
-        put_record(json, view, &member->records[i]);
+    NG_EACH (record, from->records, from->record_count)
+        put_record(json, view, record);
     ng_json_close_array(json);
-    put_composed(json, view, member);
-    put_samples(json, member);
+    put_composed(json, view, from);
+    put_samples(json, from);
     ng_json_close_object(json);
 }
 

@@ -17,6 +17,7 @@
 #include "core/config/config.h"
 #include "core/config/settings.h"
 #include "core/report/dump.h"
+#include "core/report/dump_fields.h"
 #include "core/util/text.h"
 
 #define RANK_LIMIT NG_VIEW_NRANKS_MAX
@@ -31,16 +32,6 @@ static int64_t get_int(const json_t *object, const char *key, int64_t minimum, i
         json_integer_value(value) > maximum)
         return otherwise;
     return json_integer_value(value);
-}
-
-static int get_rank(const json_t *object, const char *key)
-{
-    return (int)get_int(object, key, -1, RANK_LIMIT, -1);
-}
-
-static int64_t get_age(const json_t *object, const char *key)
-{
-    return ng_view_age(get_int(object, key, 0, INT64_MAX, 0));
 }
 
 /* Counts above INT64_MAX are decimal strings. */
@@ -74,20 +65,29 @@ static void get_text(const json_t *object, const char *key, char *ret_text, size
     snprintf(ret_text, bytes, "%s", text ? text : "");
 }
 
-/* False for an operation that this version does not know. */
-static bool get_signature(const json_t *object, struct ng_signature *ret_signature)
-{
-    int64_t op = get_int(object, "op_number", 0, NG_OP_LIMIT - 1, -1);
+/* Each member of a list of core/report/dump_fields.h, into the struct that `to` points to, by its
+ * kind. Of what has a name, the number beside it. */
+#define GET(kind, member)     to->member = get_##kind(from, #member);
+#define get_u8(from, key)     (uint8_t) get_int(from, key, 0, UINT8_MAX, 0)
+#define get_u16(from, key)    (uint16_t) get_int(from, key, 0, UINT16_MAX, 0)
+#define get_u32(from, key)    (uint32_t) get_int(from, key, 0, UINT32_MAX, 0)
+#define get_size(from, key)   (int)get_int(from, key, 0, INT32_MAX, 0)
+#define get_rank(from, key)   (int)get_int(from, key, -1, RANK_LIMIT, -1)
+#define get_code(from, key)   (int)get_int(from, key, INT32_MIN, INT32_MAX, 0)
+#define get_option(from, key) (int)get_int(from, key, INT32_MIN, INT32_MAX, -1)
+#define get_age(from, key)    ng_view_age(get_int(from, key, 0, INT64_MAX, 0))
+#define get_flag(from, key)   json_is_true(json_object_get(from, key))
+#define get_op(from, key)     (enum ng_op) get_int(from, key "_number", 0, NG_OP_LIMIT - 1, 0)
+#define get_dtype(from, key)  get_option(from, key "_number")
+#define get_redop(from, key)  get_option(from, key "_number")
+#define get_result(from, key) get_code(from, key "_number")
 
-    if (op < 0)
+/* False for an operation that this version does not know. */
+static bool get_signature(const json_t *from, struct ng_signature *to)
+{
+    if (get_int(from, "op_number", 0, NG_OP_LIMIT - 1, -1) < 0)
         return false;
-    *ret_signature = (struct ng_signature){
-        .op = (uint32_t)op,
-        .dtype = (int32_t)get_int(object, "dtype_number", INT32_MIN, INT32_MAX, -1),
-        .redop = (int32_t)get_int(object, "redop_number", INT32_MIN, INT32_MAX, -1),
-        .root = (int32_t)get_int(object, "root", INT32_MIN, INT32_MAX, -1),
-        .count = get_uint(object, "count"),
-    };
+    NG_DUMP_SIGNATURE(GET)
     return true;
 }
 
@@ -134,9 +134,8 @@ static int read_frames(struct ng_view *view, uint32_t process, const struct modu
     const json_t *list = json_object_get(from, "frames");
     struct ng_view_frame frames[NG_VIEW_FRAMES];
     struct ng_view_call_stack stack = {.process = process,
-                                       .whole = json_is_true(json_object_get(from, "frames_whole")),
-                                       .python_cut =
-                                           json_is_true(json_object_get(from, "frames_python_cut")),
+                                       .whole = get_flag(from, "frames_whole"),
+                                       .python_cut = get_flag(from, "frames_python_cut"),
                                        .frames = frames};
 
     for (size_t i = 0; i < json_array_size(list) && stack.count < NG_VIEW_FRAMES; i++) {
@@ -171,30 +170,15 @@ static int read_records(struct ng_view *view, const json_t *list, const struct m
     for (size_t i = 0; i < count; i++) {
         const json_t *from = json_array_get(list, i);
         int64_t state = get_int(from, "state_number", NG_RECORD_ENTERED, NG_RECORD_UNWATCHED, -1);
-        struct ng_view_record record = {.id = get_uint(from, "id")};
+        struct ng_view_record record = {.id = get_uint(from, "id")}, *to = &record;
         if (state < 0 || record.id == 0 || !get_signature(from, &record.signature)) {
             ++*left_out;
             continue;
         }
         record.state = (enum ng_record_state)state;
-        record.coll_seq = get_uint(from, "coll_seq");
-        record.p2p_seq = get_uint(from, "p2p_seq");
-        record.peer_ordinal = get_uint(from, "peer_ordinal");
-        record.entered_age_ns = get_age(from, "entered_age_ns");
-        record.started_age_ns = get_age(from, "started_age_ns");
-        record.completed_age_ns = get_age(from, "completed_age_ns");
-        record.stream = get_hex(from, "stream");
-        record.work_previous = get_uint(from, "work_previous");
-        record.caller = get_hex(from, "caller");
-        record.flags = (uint32_t)get_int(from, "flags", 0, UINT32_MAX, 0);
-        record.tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
-        record.result = (int)get_int(from, "result_number", INT32_MIN, INT32_MAX, 0);
-        record.rolling_hash = get_hex(from, "rolling_hash");
-        record.duration_ns = get_age(from, "duration_ns");
-        record.graph = get_uint(from, "graph");
-        record.replay = get_uint(from, "replay");
-        record.graph_position = (uint32_t)get_int(from, "graph_position", 0, UINT32_MAX, 0);
-        record.graph_calls = (uint32_t)get_int(from, "graph_calls", 0, UINT32_MAX, 0);
+        NG_DUMP_RECORD_NUMBERS(GET)
+        NG_DUMP_RECORD(GET)
+        NG_DUMP_RECORD_REPLAY(GET)
         if (read_frames(view, member->process, modules, from, &record) != 0)
             return -ENOMEM;
         member->records[member->record_count++] = record;
@@ -209,9 +193,8 @@ static int read_samples(struct ng_view *view, const json_t *list, struct ng_view
 
     for (size_t i = count > NG_VIEW_SAMPLES ? count - NG_VIEW_SAMPLES : 0; i < count; i++) {
         const json_t *from = json_array_get(list, i);
-        struct ng_view_sample sample = {.seq = get_uint(from, "seq"),
-                                        .calls = (uint32_t)get_int(from, "calls", 0, UINT32_MAX, 0),
-                                        .duration_ns = get_age(from, "duration_ns")};
+        struct ng_view_sample sample, *to = &sample;
+        NG_DUMP_SAMPLE(GET)
         if (sample.seq && sample.duration_ns && !ng_view_add_sample(view, member, &sample))
             return -ENOMEM;
     }
@@ -228,18 +211,9 @@ static int read_edges(struct ng_view *view, const json_t *of, struct ng_view_mem
         return 0;
     for (size_t i = 0; i < count; i++) {
         const json_t *from = json_array_get(list, i);
-        edges[i] =
-            (struct ng_edge){.peer = (int32_t)get_int(from, "peer", 0, INT32_MAX, -1),
-                             .flags = (uint8_t)get_int(from, "flags", 0, UINT8_MAX, 0),
-                             .channels = (uint8_t)get_int(from, "channels", 0, UINT8_MAX, 0),
-                             .begun = (uint8_t)get_int(from, "begun", 0, UINT8_MAX, 0),
-                             .taken = (uint8_t)get_int(from, "taken", 0, UINT8_MAX, 0),
-                             .held = (uint8_t)get_int(from, "held", 0, UINT8_MAX, 0),
-                             .channel = (uint8_t)get_int(from, "channel", 0, UINT8_MAX, 0),
-                             .base = (uint32_t)get_int(from, "base", 0, UINT32_MAX, 0),
-                             .posted = (uint16_t)get_int(from, "posted", 0, UINT16_MAX, 0),
-                             .consumed = (uint16_t)get_int(from, "consumed", 0, UINT16_MAX, 0),
-                             .queued = (uint8_t)get_int(from, "queued", 0, UINT8_MAX, 0)};
+        struct ng_edge *to = &edges[i];
+        to->peer = (int32_t)get_int(from, "peer", 0, INT32_MAX, -1);
+        NG_DUMP_EDGE(GET)
     }
     return ng_view_set_edges(view, member, edges, (uint32_t)count,
                              get_age(of, "connections_age_ns"))
@@ -251,15 +225,10 @@ static int read_edges(struct ng_view *view, const json_t *of, struct ng_view_mem
 static bool get_duration(const json_t *from, struct ng_duration *ret_duration)
 {
     const json_t *histogram = json_object_get(from, "histogram");
-    struct ng_duration duration = {
-        .group_id = get_hex(from, "group_id"),
-        .op = (enum ng_op)get_int(from, "op_number", 1, NG_OP_LIMIT - 1, NG_OP_NONE),
-        .size_class = (uint32_t)get_int(from, "size_class", 0, 64, 65),
-        .count = get_uint(from, "count"),
-        .sum_ns = get_uint(from, "sum_ns"),
-        .min_ns = get_uint(from, "min_ns"),
-        .max_ns = get_uint(from, "max_ns")};
+    struct ng_duration duration = {0}, *to = &duration;
 
+    NG_DUMP_DURATION(GET)
+    duration.size_class = (uint32_t)get_int(from, "size_class", 0, 64, 65);
     for (size_t i = 0; i < NG_DURATION_BUCKETS && i < json_array_size(histogram); i++) {
         const json_t *count = json_array_get(histogram, i);
         if (json_is_integer(count) && json_integer_value(count) >= 0)
@@ -285,12 +254,8 @@ static int read_faults(struct ng_view *view, uint32_t process, const json_t *lis
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *from = json_array_get(list, i);
-        struct ng_logged_fault fault = {
-            .times = get_uint(from, "times"),
-            .rank = get_rank(from, "rank"),
-            .op = (enum ng_op)get_int(from, "op_number", 0, NG_OP_LIMIT - 1, NG_OP_NONE),
-            .group_id = get_hex(from, "group_id"),
-            .seq = get_uint(from, "seq")};
+        struct ng_logged_fault fault = {0}, *to = &fault;
+        NG_DUMP_FAULT(GET)
         get_text(from, "fault", fault.text, sizeof(fault.text));
         if (!fault.times || !fault.text[0])
             continue;
@@ -303,14 +268,14 @@ static int read_faults(struct ng_view *view, uint32_t process, const json_t *lis
     return 0;
 }
 
-static void get_registration(const json_t *from, struct ng_view_registration *ret_told)
+static void get_registration(const json_t *from, struct ng_view_registration *to)
 {
     if (!json_is_object(from))
         return;
-    ret_told->known = true;
-    ret_told->closed = json_is_true(json_object_get(from, "closed"));
-#define GET(count) ret_told->count = get_uint(from, #count);
-    NG_REGISTRATION_COUNTS(GET)
+    to->known = true;
+    to->closed = get_flag(from, "closed");
+#define GET_COUNT(count) GET(uint, count)
+    NG_REGISTRATION_COUNTS(GET_COUNT)
 }
 
 static void get_host_calls(const json_t *from, struct ng_view_host_calls *ret_calls)
@@ -318,11 +283,10 @@ static void get_host_calls(const json_t *from, struct ng_view_host_calls *ret_ca
     if (!json_is_object(from))
         return;
     for (unsigned i = 0; i < NG_OP_JOINT_CALLS; i++)
-        ret_calls->entered[i] =
-            (uint32_t)get_int(from, ng_op_name(NG_OP_CommWindowRegister + i), 0, UINT32_MAX, 0);
+        ret_calls->entered[i] = get_u32(from, ng_op_name(NG_OP_CommWindowRegister + i));
     ret_calls->op = (uint32_t)get_int(from, "batch_op_number", 0, NG_OP_LIMIT - 1, 0);
-    ret_calls->tid = (uint32_t)get_int(from, "batch_tid", 0, UINT32_MAX, 0);
-    ret_calls->open = json_is_true(json_object_get(from, "batch_open"));
+    ret_calls->tid = get_u32(from, "batch_tid");
+    ret_calls->open = get_flag(from, "batch_open");
 }
 
 /* Returns 0, -EBADMSG if the member is implausible, or -ENOMEM. */
@@ -339,14 +303,14 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     struct ng_view_group told = {.id = group_id,
                                  .parent_id = get_hex(from, "parent_id"),
                                  .nranks = nranks,
-                                 .nccl_version =
-                                     (int)get_int(from, "nccl_version", 0, INT32_MAX, 0)};
+                                 .nccl_version = get_size(from, "nccl_version")};
     get_text(from, "group_name", told.name, sizeof(told.name));
     uint32_t index = ng_view_tell_group(view, &told);
     if (index == UINT32_MAX)
         return -ENOMEM;
 
     struct ng_view_member *member = ng_view_add_member(view, process, index, group_rank);
+    struct ng_view_member *to = member;
     if (!member)
         return -ENOMEM;
     member->device = (int)get_int(from, "device", -1, INT32_MAX, -1);
@@ -354,42 +318,19 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     member->nccl_version = told.nccl_version;
     get_text(from, "pci_id", member->pci_id, sizeof(member->pci_id));
     member->state = (enum ng_group_state)state;
-    member->created_by = (uint32_t)get_int(from, "created_by_number", 0, UINT32_MAX, 0);
-    member->created_age_ns = get_age(from, "created_age_ns");
-    member->ended_age_ns = get_age(from, "ended_age_ns");
-    member->color = (int)get_int(from, "color", INT32_MIN, INT32_MAX, -1);
-    member->rolling_hash = get_hex(from, "rolling_hash");
-    member->async_error = (int)get_int(from, "async_error", INT32_MIN, INT32_MAX, 0);
-    member->error_age_ns = get_age(from, "error_age_ns");
-    member->cuda_error = (int)get_int(from, "cuda_error", INT32_MIN, INT32_MAX, 0);
-    member->creator_tid = (uint32_t)get_int(from, "creator_tid", 0, UINT32_MAX, 0);
+    member->created_by = get_u32(from, "created_by_number");
     member->joined_id = get_hex(from, "joined_id");
     member->excluded = get_hex(from, "excluded");
-    member->ordinal = (uint32_t)get_int(from, "ordinal", 0, UINT32_MAX, 0);
-    member->derived = (uint32_t)get_int(from, "derived", 0, UINT32_MAX, 0);
+    NG_DUMP_MEMBER_STATE(GET)
     get_host_calls(json_object_get(from, "host_calls"), &member->host_calls);
-    member->entered = get_uint(from, "entered");
-    member->scheduled = get_uint(from, "scheduled");
-    member->started = get_uint(from, "started");
-    member->completed = get_uint(from, "completed");
-    member->p2p_entered = get_uint(from, "p2p_entered");
-    member->p2p_completed = get_uint(from, "p2p_completed");
     if (!get_signature(json_object_get(from, "last"), &member->last))
         member->last = (struct ng_signature){.dtype = -1, .redop = -1, .root = -1};
     get_registration(json_object_get(from, "registration"), &member->registration);
     member->timeout_ns = get_age(from, "timeout_ns");
     member->policy = (uint8_t)get_int(from, "policy_number", 0, NG_ON_TIMEOUT_LAST + 1, 0);
-    member->rests = json_is_true(json_object_get(from, "rests"));
-    member->coll_joined = get_uint(from, "coll_joined");
-    member->p2p_joined = get_uint(from, "p2p_joined");
-    member->groups_closed = get_uint(from, "groups_closed");
-    member->pending_seq = get_uint(from, "pending_seq");
-    member->pending_record = get_uint(from, "pending_record");
-    member->pending_age_ns = get_age(from, "pending_age_ns");
-    member->pending_started = json_is_true(json_object_get(from, "pending_started"));
-    member->pending_vague = json_is_true(json_object_get(from, "pending_vague"));
-    member->pending_inferred = json_is_true(json_object_get(from, "pending_inferred"));
-    member->pending_unwatched = json_is_true(json_object_get(from, "pending_unwatched"));
+    NG_DUMP_MEMBER_PENDING(GET)
+#define GET_FLAG(member) GET(flag, member)
+    NG_DUMP_MEMBER_FLAGS(GET_FLAG)
     member->counted = json_object_get(from, "counted_seq") != NULL;
     member->counted_seq = get_uint(from, "counted_seq");
     member->counted_left = (uint32_t)get_uint(from, "counted_left");
@@ -402,26 +343,18 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
 
 static int read_call(struct ng_view *view, uint32_t process, const json_t *from)
 {
-    int64_t op = get_int(from, "op_number", 1, NG_OP_LIMIT - 1, -1);
-
-    if (op < 0)
+    if (get_int(from, "op_number", 1, NG_OP_LIMIT - 1, -1) < 0)
         return -EBADMSG;
-    struct ng_view_call *call = ng_view_add_call(view, process);
-    if (!call)
+    struct ng_view_call *to = ng_view_add_call(view, process);
+    if (!to)
         return -ENOMEM;
-    call->tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
-    call->op = (enum ng_op)op;
-    call->group_id = get_hex(from, "group_id");
-    call->group_rank = get_rank(from, "group_rank");
-    call->seq = get_uint(from, "seq");
-    call->record_id = get_uint(from, "record_id");
-    call->age_ns = get_age(from, "age_ns");
+    NG_DUMP_CALL(GET)
     return 0;
 }
 
 static int read_thread(struct ng_view *view, uint32_t process, const json_t *from)
 {
-    uint32_t tid = (uint32_t)get_int(from, "tid", 0, UINT32_MAX, 0);
+    uint32_t tid = get_u32(from, "tid");
 
     if (!tid)
         return 0;
@@ -445,12 +378,12 @@ static int read_ras(struct ng_view *view, const json_t *list)
             .group_id = get_hex(from, "group_id"),
             .age_ns = get_age(from, "age_ns"),
             .others = get_uint(from, "others"),
-            .behind = json_is_true(json_object_get(from, "behind")),
-            .waits = json_is_true(json_object_get(from, "waits")),
+            .behind = get_flag(from, "behind"),
+            .waits = get_flag(from, "waits"),
             .rank = {.rank = get_rank(from, "group_rank"),
-                     .pid = (int)get_int(from, "pid", 0, INT32_MAX, 0),
+                     .pid = get_size(from, "pid"),
                      .state = ng_ras_state_of(json_string_value(json_object_get(from, "state"))),
-                     .counts = json_is_true(json_object_get(from, "counts")),
+                     .counts = get_flag(from, "counts"),
                      .launched = get_uint(from, "launched")}};
         if (host && strlen(host) < NG_RAS_HOST_BYTES)
             ng_ras_copy_host(host, (uint32_t)strlen(host), word.rank.host);
@@ -485,20 +418,11 @@ static void get_memory(const json_t *list, struct ng_view_process *process)
     }
 }
 
-static void get_nan(const json_t *from, struct ng_view_nan *ret_nan)
+static void get_nan(const json_t *from, struct ng_view_nan *to)
 {
     if (!json_is_object(from))
         return;
-    ret_nan->age_ns = get_age(from, "age_ns");
-    ret_nan->group_id = get_hex(from, "group_id");
-    ret_nan->seq = get_uint(from, "seq");
-    ret_nan->op = (enum ng_op)get_int(from, "op_number", 0, NG_OP_LIMIT - 1, NG_OP_NONE);
-    ret_nan->dtype = (int)get_int(from, "dtype_number", INT32_MIN, INT32_MAX, -1);
-    ret_nan->elements = get_uint(from, "elements");
-    ret_nan->bad = get_uint(from, "bad");
-    ret_nan->element = get_uint(from, "element");
-    ret_nan->bits = get_hex(from, "bits");
-    ret_nan->held = json_is_true(json_object_get(from, "held"));
+    NG_DUMP_NAN(GET)
 }
 
 static void get_devices(const json_t *from, struct ng_view_process *process)
@@ -511,7 +435,7 @@ static void get_devices(const json_t *from, struct ng_view_process *process)
         const json_t *one = json_array_get(list, i);
         struct ng_device_error error = {
             .kind = ng_device_error_of_name(json_string_value(json_object_get(one, "what"))),
-            .number = (uint32_t)get_int(one, "number", 0, UINT32_MAX, 0),
+            .number = get_u32(one, "number"),
             .count = get_uint(one, "count"),
             .age_ns = get_age(one, "age_ns")};
         get_text(one, "pci", error.pci_id, sizeof(error.pci_id));
@@ -554,36 +478,25 @@ static int read_settings(struct ng_view *view, const json_t *from, struct ng_vie
 
 static int read_process(struct ng_view *view, const json_t *from, const char *source)
 {
-    struct ng_view_process *process = ng_view_add_process(view);
+    struct ng_view_process *to = ng_view_add_process(view);
 
-    if (!process)
+    if (!to)
         return -ENOMEM;
-    process->rank = get_rank(from, "rank");
-    process->world_size = get_rank(from, "world_size");
-    process->local_rank = get_rank(from, "local_rank");
-    process->pid = (int)get_int(from, "pid", 0, INT32_MAX, 0);
-    process->uid = get_hex(from, "uid");
-    get_text(from, "program", process->program, sizeof(process->program));
-    get_text(from, "nccl_variables", process->nccl_variables, sizeof(process->nccl_variables));
-    get_text(from, "error_text", process->error_text, sizeof(process->error_text));
-    get_text(from, "host", process->host, sizeof(process->host));
-    snprintf(process->source, sizeof(process->source), "%s", source);
-    process->life =
+    NG_DUMP_PROCESS_IDS(GET)
+    get_text(from, "program", to->program, sizeof(to->program));
+    get_text(from, "nccl_variables", to->nccl_variables, sizeof(to->nccl_variables));
+    get_text(from, "error_text", to->error_text, sizeof(to->error_text));
+    get_text(from, "host", to->host, sizeof(to->host));
+    snprintf(to->source, sizeof(to->source), "%s", source);
+    to->life =
         (enum ng_life)get_int(from, "life_number", NG_LIFE_UNKNOWN, NG_LIFE_LOST, NG_LIFE_UNKNOWN);
-    process->exit_status = (int)get_int(from, "exit_status", INT32_MIN, INT32_MAX, 0);
-    process->quiet_ns = get_age(from, "quiet_ns");
-    process->watchdog_stuck_ns = get_age(from, "watchdog_stuck_ns");
-    get_text(from, "watchdog_in", process->watchdog_in, sizeof(process->watchdog_in));
-    get_memory(json_object_get(from, "memory"), process);
-    get_nan(json_object_get(from, "nan"), &process->nan);
-    get_devices(from, process);
-    process->suspect_ns = get_age(from, "suspect_ns");
-    process->cold_suspect_ns = get_age(from, "cold_suspect_ns");
-    process->life_age_ns = get_age(from, "life_age_ns");
-    process->alive_age_ns = get_age(from, "alive_age_ns");
-    process->moment_mono_ns = get_age(from, "moment_mono_ns");
-    process->moment_unix_ns = get_age(from, "moment_unix_ns");
-    return read_settings(view, from, process);
+    NG_DUMP_PROCESS_STATE(GET)
+    get_text(from, "watchdog_in", to->watchdog_in, sizeof(to->watchdog_in));
+    get_memory(json_object_get(from, "memory"), to);
+    get_nan(json_object_get(from, "nan"), &to->nan);
+    get_devices(from, to);
+    NG_DUMP_PROCESS_TIMES(GET)
+    return read_settings(view, from, to);
 }
 
 static void note_left_out(struct ng_view *view, const char *source, const char *what, size_t count)
@@ -665,7 +578,7 @@ int ng_read_dump(struct ng_view *view, const char *path, const char *source, cha
     const char *schema = json_string_value(json_object_get(root, "schema"));
     const json_t *process = json_object_get(root, "process");
     get_text(process, "host", host, sizeof(host));
-    int same = ng_read_dump_find(view, host, (int)get_int(process, "pid", 0, INT32_MAX, 0));
+    int same = ng_read_dump_find(view, host, get_size(process, "pid"));
     if (!schema) {
         snprintf(why, why_bytes, "JSON, but no dump of ncclguard (no schema)");
         error = -EBADMSG;
@@ -680,7 +593,7 @@ int ng_read_dump(struct ng_view *view, const char *path, const char *source, cha
         snprintf(why, why_bytes, "%s tells of the same process", view->processes[same].source);
         error = -EEXIST;
     } else {
-        view->on_request = json_is_true(json_object_get(root, "on_request"));
+        view->on_request = get_flag(root, "on_request");
         error = read_parts(view, root, source);
         if (error == -ENOMEM)
             snprintf(why, why_bytes, "out of memory");

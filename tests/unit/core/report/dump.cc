@@ -148,9 +148,9 @@ TEST(Dump, IsTheDocumentedSchema)
     expect_golden(dump_text(&view, 1), "rank_1.json");
 }
 
-/* The view grew: write the new fields, document them in dump.h, read them in
- * tools/ingest/read_dump.c, then this number. The run_word and the watched_age_ns of a process are
- * of live jobs alone, its ring_first of its black box, and its `set` is in its settings. */
+/* The view grew: list the new fields in dump_fields.h, document them in dump.h, then this number.
+ * The run_word and the watched_age_ns of a process are of live jobs alone, its ring_first of its
+ * black box, and its `set` is in its settings. */
 TEST(Dump, KnowsEveryFieldOfTheView)
 {
     EXPECT_EQ(sizeof(struct ng_view_process), 1592u);
