@@ -379,6 +379,7 @@ static int count_processes(struct ng_table *table)
     int *ranks = calloc(view->process_count + 1, sizeof(*ranks));
     uint32_t rank_count = 0;
 
+    table->hosts = hosts;
     for (uint32_t i = 0; hosts && ranks && i < view->process_count; i++) {
         const struct ng_view_process *process = &view->processes[i];
         hosts[i] = process->host;
@@ -392,7 +393,8 @@ static int count_processes(struct ng_table *table)
         qsort(hosts, view->process_count, sizeof(*hosts), compare_texts);
         qsort(ranks, rank_count, sizeof(*ranks), compare_ints);
         for (uint32_t i = 0; i < view->process_count; i++)
-            table->hosts += i == 0 || strcmp(hosts[i], hosts[i - 1]) != 0;
+            if (i == 0 || strcmp(hosts[i], hosts[table->host_count - 1]) != 0)
+                hosts[table->host_count++] = hosts[i];
         for (uint32_t i = 0; i < rank_count; i++)
             table->seen += i == 0 || ranks[i] != ranks[i - 1];
     }
@@ -404,7 +406,6 @@ static int count_processes(struct ng_table *table)
             table->seen = group->member_count;
     }
     int error = hosts && ranks ? 0 : -ENOMEM;
-    free(hosts);
     free(ranks);
     return error;
 }
@@ -497,5 +498,6 @@ void ng_table_fini(struct ng_table *table)
     free(table->order);
     free(table->front);
     free(table->shares_name);
+    free(table->hosts);
     *table = (struct ng_table){0};
 }

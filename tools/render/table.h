@@ -65,7 +65,8 @@ struct ng_table {
     bool *shares_name;       /* per group: another group has the same name */
     uint64_t *front;         /* per group: the furthest collective that any rank has entered */
     uint32_t seen, expected; /* ranks; expected 0: not known */
-    uint32_t hosts;
+    const char **hosts;      /* each once, sorted */
+    uint32_t host_count;
     uint32_t lives[NG_TABLE_LIVES]; /* number of processes for each kind of life */
 };
 

@@ -4,11 +4,8 @@
 #include "tools/render/table_json.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "core/report/dump.h"
 #include "core/report/report.h"
@@ -177,28 +174,6 @@ static void put_process(struct writer *writer, uint32_t index)
     ng_json_close_object(json);
 }
 
-static int compare_texts(const void *left, const void *right)
-{
-    return strcmp(*(const char *const *)left, *(const char *const *)right);
-}
-
-static void put_hosts(struct writer *writer)
-{
-    const struct ng_view *view = writer->table->view;
-    const char **hosts = calloc(view->process_count + 1, sizeof(*hosts));
-
-    ng_json_open_array(&writer->json, "hosts", NG_JSON_COMPACT);
-    for (uint32_t i = 0; hosts && i < view->process_count; i++)
-        hosts[i] = view->processes[i].host;
-    if (hosts)
-        qsort(hosts, view->process_count, sizeof(*hosts), compare_texts);
-    for (uint32_t i = 0; hosts && i < view->process_count; i++)
-        if (i == 0 || strcmp(hosts[i], hosts[i - 1]) != 0)
-            ng_json_string(&writer->json, NULL, hosts[i]);
-    ng_json_close_array(&writer->json);
-    free(hosts);
-}
-
 /* ---- Groups ---- */
 
 static void put_p2p(struct writer *writer, const struct ng_view_member *member)
@@ -339,66 +314,6 @@ static void put_group(struct writer *writer, uint32_t index)
     ng_json_close_object(json);
 }
 
-/* ---- The verdict ---- */
-
-static void put_value(struct ng_json *json, const char *key, const json_t *value)
-{
-    const char *name;
-    json_t *one;
-    size_t index;
-
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        ng_json_open_object(json, key, NG_JSON_LINES);
-        json_object_foreach((json_t *)value, name, one) put_value(json, name, one);
-        ng_json_close_object(json);
-        return;
-    case JSON_ARRAY:
-        ng_json_open_array(json, key, NG_JSON_COMPACT);
-        json_array_foreach(value, index, one) put_value(json, NULL, one);
-        ng_json_close_array(json);
-        return;
-    case JSON_STRING:
-        ng_json_string(json, key, json_string_value(value));
-        return;
-    case JSON_INTEGER:
-        ng_json_int(json, key, json_integer_value(value));
-        return;
-    case JSON_REAL:
-        ng_json_double(json, key, json_real_value(value));
-        return;
-    case JSON_TRUE:
-    case JSON_FALSE:
-        ng_json_bool(json, key, json_is_true(value));
-        return;
-    case JSON_NULL:
-        break;
-    }
-    ng_json_null(json, key);
-}
-
-/* What verdict.json has, as members of this one: 0 or -errno. */
-static int put_verdict(struct ng_json *json, const struct ng_verdict *verdict)
-{
-    int fd = memfd_create("verdict", MFD_CLOEXEC);
-    const char *name;
-    json_t *one;
-
-    if (fd < 0)
-        return -errno;
-    int error = ng_report_write_json(verdict, fd);
-    json_t *document = NULL;
-    if (!error && lseek(fd, 0, SEEK_SET) == 0) {
-        document = json_loadfd(fd, 0, NULL);
-        error = document ? 0 : -EBADMSG;
-    }
-    close(fd);
-    if (!error)
-        json_object_foreach(document, name, one) put_value(json, name, one);
-    json_decref(document);
-    return error;
-}
-
 /* ---- All of it ---- */
 
 static int compare_processes(const void *left, const void *right, void *context)
@@ -440,11 +355,9 @@ static int write_document(struct writer *writer, int fd)
 
     ng_json_init(json, fd);
     ng_json_open_object(json, NULL, NG_JSON_LINES);
-    int error = put_verdict(json, writer->table->verdict);
-    if (error)
-        return error;
+    ng_report_add_json(json, writer->table->verdict);
     ng_json_string(json, "table_schema", NG_TABLE_SCHEMA);
-    put_hosts(writer);
+    ng_json_strings(json, "hosts", (char *const *)writer->table->hosts, writer->table->host_count);
     ng_json_open_object(json, "ranks", NG_JSON_COMPACT);
     ng_json_count(json, "seen", writer->table->seen);
     ng_json_count(json, "expected", writer->table->expected);

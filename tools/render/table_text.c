@@ -209,7 +209,7 @@ void ng_table_put_head(struct ng_sheet *sheet, const struct ng_table *table,
     ng_sheet_put(
         sheet, "1",
         "job %s   %" PRIu32 " host%s   %" PRIu32 "%s ranks seen   %" PRIu32 " process%s: %s   %s",
-        job, table->hosts, table->hosts == 1 ? "" : "s", table->seen, of,
+        job, table->host_count, table->host_count == 1 ? "" : "s", table->seen, of,
         table->view->process_count, table->view->process_count == 1 ? "" : "es", counts, when);
     ng_live_verdict_line(table->verdict, paper->stuck_ns, line, NG_REPORT_LINE_BYTES + 40);
     ng_sheet_put_sentence(sheet, line, "  ",
