@@ -18,11 +18,7 @@ enum {
  */
 int ng_command_run(int argc, char **argv);
 int ng_command_top(int argc, char **argv);
-int ng_command_abort(int argc, char **argv);
-int ng_command_suspend(int argc, char **argv);
-int ng_command_resume(int argc, char **argv);
-int ng_command_reload(int argc, char **argv);
-int ng_command_set(int argc, char **argv);
+int ng_command_order(int argc, char **argv); /* abort, suspend, resume, reload, set */
 int ng_command_groups(int argc, char **argv);
 int ng_command_dump(int argc, char **argv);
 int ng_command_analyze(int argc, char **argv);
