@@ -27,6 +27,7 @@
 #include "core/verdict/verdict.h"
 #include "core/view/view.h"
 #include "tools/base/command.h"
+#include "tools/base/owned.h"
 #include "tools/base/save_as.h"
 #include "tools/base/usage.h"
 #include "tools/ingest/evidence.h"
@@ -100,12 +101,10 @@ struct analysis {
 /* A line about `what`, which may contain anything, like a file's name or content. */
 static void complain(const char *what, const char *why)
 {
-    char *safe_what = ng_findings_safe_copy(what), *safe_why = ng_findings_safe_copy(why);
+    NG_FREED char *safe_what = ng_findings_safe_copy(what), *safe_why = ng_findings_safe_copy(why);
 
     fprintf(stderr, "ncclguard analyze: %s: %s\n", safe_what ? safe_what : "?",
             safe_why ? safe_why : "out of memory");
-    free(safe_what);
-    free(safe_why);
 }
 
 static void refuse(void *context, const char *path, const char *why)
@@ -223,16 +222,14 @@ static const char *folder_of(char **paths, int count)
 
 static int print_text(const struct analysis *analysis, const char *folder)
 {
-    int fd = memfd_create("verdict", MFD_CLOEXEC);
+    NG_CLOSED int fd = memfd_create("verdict", MFD_CLOEXEC);
     int error = fd < 0 ? -errno
                        : ng_analyze_write_text(&analysis->view, &analysis->verdict,
                                                &analysis->mismatches, folder, fd);
 
-    if (!error)
-        error = lseek(fd, 0, SEEK_SET) == 0 ? ng_verdict_text_print(fd, STDOUT_FILENO) : -errno;
-    if (fd >= 0)
-        close(fd);
-    return error;
+    if (error)
+        return error;
+    return lseek(fd, 0, SEEK_SET) == 0 ? ng_verdict_text_print(fd, STDOUT_FILENO) : -errno;
 }
 
 static int print(const struct analysis *analysis, bool json, const char *folder)
@@ -432,13 +429,12 @@ int ng_command_analyze(int argc, char **argv)
     if (status != 0)
         return status;
 
-    char **beside = calloc((size_t)argc, sizeof(*beside));
+    NG_FREED char **beside = calloc((size_t)argc, sizeof(*beside));
     for (int i = operand; beside && i < argc; i++)
         if ((beside[i] = ng_evidence_beside(argv[i])))
             argv[i] = beside[i];
     status = analyze_paths(argv + operand, argc - operand, values, asked_ns);
     for (int i = operand; beside && i < argc; i++)
         free(beside[i]);
-    free(beside);
     return status;
 }

@@ -15,6 +15,7 @@
 
 #include "core/util/clock.h"
 #include "core/util/macros.h"
+#include "tools/base/owned.h"
 #include "tools/base/run_helper.h"
 #include "tools/base/search_path.h"
 #include "tools/cmd/doctor.h"
@@ -77,11 +78,9 @@ static void ask_python(struct ng_doctor *doctor, const char *path, char *const *
 /* The first bytes of a file, ended by a zero: how many; 0 none, or it cannot be read. */
 static size_t read_head(const char *path, char *ret_text, size_t bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    NG_CLOSED int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     ssize_t count = fd >= 0 ? read(fd, ret_text, bytes - 1) : -1;
 
-    if (fd >= 0)
-        close(fd);
     ret_text[count > 0 ? count : 0] = '\0';
     return count > 0 ? (size_t)count : 0;
 }
@@ -321,12 +320,11 @@ static void look(struct ng_doctor *doctor, char *const *argv, int depth)
                       returns ? " (a carriage return is part of the name)" : "");
         return;
     }
-    char **split = ng_launcher_split(argv);
+    NG_FREED char **split = ng_launcher_split(argv);
     if (split)
         look(doctor, split, depth + 1);
     else
         look_behind(doctor, argv, path, depth);
-    free(split);
 }
 
 void ng_doctor_program(struct ng_doctor *doctor, char *const *argv)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/util/macros.h"
+#include "tools/base/owned.h"
 #include "tools/base/usage.h"
 #include "tools/render/findings.h"
 
@@ -37,11 +38,10 @@ static void name_groups(const struct ng_view *view, const char *name, char *ret_
         char piece[320];
         if (is_over(view, i) || (name && strcmp(group->name, name) != 0))
             continue;
-        char *safe = ng_findings_safe_copy(group->name);
+        NG_FREED char *safe = ng_findings_safe_copy(group->name);
         int length =
             snprintf(piece, sizeof(piece), "%s%s%s%016" PRIx64 " (%d ranks)", used ? ", " : "",
                      safe ? safe : "", safe && *safe ? " " : "", group->id, group->nranks);
-        free(safe);
         if (used + (size_t)length + 8 > bytes) {
             snprintf(ret_text + used, bytes - used, ", …");
             return;
@@ -66,7 +66,7 @@ int ng_group_choice_find(const char *command, const struct ng_view *view, const 
                 found = i;
                 count++;
             }
-    char *safe = ng_findings_safe_copy(text);
+    NG_FREED char *safe = ng_findings_safe_copy(text);
     int status = 0;
     name_groups(view, count > 1 ? text : NULL, groups, sizeof(groups));
     if (count > 1) {
@@ -83,6 +83,5 @@ int ng_group_choice_find(const char *command, const struct ng_view *view, const 
     } else {
         *ret_id = view->groups[found].id;
     }
-    free(safe);
     return status;
 }

@@ -29,6 +29,7 @@
 #include "core/util/macros.h"
 #include "store/board/local.h"
 #include "tools/base/command.h"
+#include "tools/base/owned.h"
 #include "tools/base/usage.h"
 #include "tools/cmd/aftermath.h"
 #include "tools/inspect/launchers.h"
@@ -177,12 +178,11 @@ static int preload_library(char ret_path[PATH_MAX])
 
     if (!ng_library_find(ret_path, &mistake) || !ng_library_check(ret_path, &mistake))
         return ng_usage_error(COMMAND, mistake.mend, "%s", mistake.text);
-    char *list = ng_library_preload_list(variable_of("LD_PRELOAD"), ret_path);
+    NG_FREED char *list = ng_library_preload_list(variable_of("LD_PRELOAD"), ret_path);
     if (!list)
         return NG_EXIT_FAILED;
     setenv("NCCLGUARD_LIB", ret_path, 1);
     setenv("LD_PRELOAD", list, 1);
-    free(list);
     return 0;
 }
 
@@ -307,11 +307,9 @@ static void print_text(const char *folder)
 
     snprintf(path, sizeof(path), "%s/verdict.txt", folder);
     fflush(stderr);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    NG_CLOSED int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || ng_verdict_text_print(fd, STDERR_FILENO) != 0)
         fprintf(stderr, "ncclguard: the evidence lies in %s\n", folder);
-    if (fd >= 0)
-        close(fd);
     quote(folder, word);
     fprintf(stderr,
             "ncclguard run: to look further:\n"
@@ -374,7 +372,7 @@ static bool print_verdict(struct job *job, const char *folder, bool failed)
 static bool print_apart(struct job *job, const char *above, bool failed)
 {
     const char *run_id = variable_of("NCCLGUARD_RUN_ID");
-    DIR *entries = run_id ? opendir(above) : NULL;
+    NG_CLOSED_DIR DIR *entries = run_id ? opendir(above) : NULL;
     char folder[PATH_MAX];
     bool any = false;
 
@@ -386,7 +384,6 @@ static bool print_apart(struct job *job, const char *above, bool failed)
             snprintf(folder, sizeof(folder), "%s/%s", above, entry->d_name) < (int)sizeof(folder))
             any |= print_verdict(job, folder, failed);
     }
-    closedir(entries);
     return any;
 }
 

@@ -4,9 +4,9 @@
  *
  * Must never print while the terminal is taken over, nor leave it in another state than before.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +20,7 @@
 #include "store/board/board_client.h"
 #include "store/kv/kv_open.h"
 #include "tools/base/command.h"
+#include "tools/base/owned.h"
 #include "tools/base/run_helper.h"
 #include "tools/cmd/top.h"
 #include "tools/judge/live_verdict.h"
@@ -47,8 +48,8 @@ struct browsing {
 int ng_top_choose(const char *name, const char *store, const char *run, struct ng_job *ret_job,
                   char *ret_error, size_t bytes)
 {
-    int words = memfd_create("words", MFD_CLOEXEC),
-        before = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    NG_CLOSED int words = memfd_create("words", MFD_CLOEXEC),
+                  before = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
     bool caught = words >= 0 && before >= 0;
 
     ret_error[0] = '\0';
@@ -60,10 +61,6 @@ int ng_top_choose(const char *name, const char *store, const char *run, struct n
         ssize_t length = pread(words, ret_error, bytes - 1, 0);
         ret_error[length > 0 ? length : 0] = '\0';
     }
-    if (words >= 0)
-        close(words);
-    if (before >= 0)
-        close(before);
     return status;
 }
 
@@ -103,34 +100,27 @@ static void ask_store(const struct ng_jobs_of_host *where, struct ng_kv_jobs *re
 static int list_jobs(struct browsing *browsing)
 {
     struct ng_jobs_of_host where;
-    struct ng_kv_jobs *names = malloc(sizeof(*names));
+    NG_FREED struct ng_kv_jobs *names = malloc(sizeof(*names));
     size_t count = 0;
 
-    if (!names || ng_jobs_of_host(COMMAND, NULL, NULL, &where) != 0) {
-        free(names);
+    if (!names || ng_jobs_of_host(COMMAND, NULL, NULL, &where) != 0)
         return 0;
-    }
     ask_store(&where, names, browsing->trouble, sizeof(browsing->trouble));
     bool nested = !where.folder[0];
     if (nested)
         ng_paths_default_dir("", where.folder, sizeof(where.folder));
-    struct ng_job_here *here = ng_jobs_here(where.folder, nested, &count);
-    struct ng_browser_job *jobs = calloc(count + names->count + 1, sizeof(*jobs));
-    int error = jobs ? 0 : -ENOMEM;
-    for (size_t i = 0; jobs && i < count; i++) {
+    NG_FREED struct ng_job_here *here = ng_jobs_here(where.folder, nested, &count);
+    NG_FREED struct ng_browser_job *jobs = calloc(count + names->count + 1, sizeof(*jobs));
+    if (!jobs)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
         snprintf(jobs[i].name, sizeof(jobs[i].name), "%s", here[i].name);
         snprintf(jobs[i].where, sizeof(jobs[i].where), "this host");
         jobs[i].processes = here[i].processes;
         jobs[i].living = here[i].living;
     }
-    if (!error) {
-        count = add_jobs_of_store(names, jobs, count);
-        error = ng_browser_set_jobs(&browsing->browser, jobs, count);
-    }
-    free(here);
-    free(names);
-    free(jobs);
-    return error ?: (int)count;
+    count = add_jobs_of_store(names, jobs, count);
+    return ng_browser_set_jobs(&browsing->browser, jobs, count) ?: (int)count;
 }
 
 /* ---- Stacks ---- */
@@ -143,11 +133,9 @@ static char *read_stack(const char *folder, int rank, int pid)
     ng_stacks_file_name(rank, pid, name, sizeof(name));
     snprintf(path, sizeof(path), "%s/%s", folder, name);
     snprintf(of, sizeof(of), ", pid %d ", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    NG_CLOSED int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     char *text = fd >= 0 ? malloc(STACK_MAX) : NULL;
     ssize_t bytes = text ? read(fd, text, STACK_MAX - 1) : -1;
-    if (fd >= 0)
-        close(fd);
     if (bytes > 0) {
         text[bytes] = '\0';
         const char *end = strchr(text, '\n'), *found = strstr(text, of);
@@ -158,27 +146,10 @@ static char *read_stack(const char *folder, int rank, int pid)
     return NULL;
 }
 
-static void remove_folder(const char *folder)
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
 {
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
-
-    for (struct dirent *entry; entries && (entry = readdir(entries));) {
-        unlinkat(fd, entry->d_name, 0);
-        /* fr, with dumps for PyTorch's analyzer. */
-        int inner = openat(fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        DIR *files = inner >= 0 && entry->d_name[0] != '.' ? fdopendir(inner) : NULL;
-        for (struct dirent *file; files && (file = readdir(files));)
-            unlinkat(inner, file->d_name, 0);
-        if (files)
-            closedir(files);
-        else if (inner >= 0)
-            close(inner);
-        unlinkat(fd, entry->d_name, AT_REMOVEDIR);
-    }
-    if (entries)
-        closedir(entries);
-    rmdir(folder);
+    remove(path);
+    return 0;
 }
 
 /* Let `ncclguard dump` take it, into a folder of our own. */
@@ -204,7 +175,7 @@ static char *take_stack(const struct ng_job *job, int rank, int pid)
         text = read_stack(folder, rank, pid);
         ng_answer_fini(&answer);
     }
-    remove_folder(folder);
+    nftw(folder, remove_one, 4, FTW_DEPTH | FTW_PHYS);
     return text;
 }
 
@@ -222,13 +193,12 @@ static void show_stack(struct browsing *browsing, bool now)
         snprintf(folder, sizeof(folder), "%s", named);
     else
         ng_paths_default_dump_dir(browsing->job->name, folder, sizeof(folder));
-    char *text = now ? take_stack(browsing->job, process->rank, process->pid)
-                     : read_stack(folder, process->rank, process->pid);
+    NG_FREED char *text = now ? take_stack(browsing->job, process->rank, process->pid)
+                              : read_stack(folder, process->rank, process->pid);
     snprintf(why, sizeof(why), "%s",
              now ? "it gave none: it has ended, runs on another host, or has no guard that answers"
                  : "not taken yet: a guard writes it with the evidence of a timeout, or press t");
     ng_browser_set_stack(&browsing->browser, text ? text : why);
-    free(text);
 }
 
 /* ---- Looks ---- */
@@ -334,7 +304,7 @@ static int try_job(struct browsing *browsing, const char *name, struct ng_job *j
 static void open_job(struct browsing *browsing)
 {
     const struct ng_browser_job *wanted = ng_browser_job(&browsing->browser);
-    struct ng_job *job = malloc(sizeof(*job));
+    NG_FREED struct ng_job *job = malloc(sizeof(*job));
 
     browsing->trouble[0] = '\0';
     if (job && wanted && try_job(browsing, wanted->name, job) == 0) {
@@ -347,7 +317,6 @@ static void open_job(struct browsing *browsing)
         browsing->seen_ns = ng_clock_mono_ns();
         browsing->due_ns = browsing->seen_ns + browsing->interval_ns;
     }
-    free(job);
 }
 
 /* ---- The loop ---- */
@@ -361,7 +330,7 @@ static bool draw(struct browsing *browsing, const char *trouble)
                                    .stuck_ns = shown->stuck_ns,
                                    .colour =
                                        !browsing->plain || ng_screen_has_colours(STDOUT_FILENO)};
-    char *text = NULL;
+    NG_FREED char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
 
@@ -372,9 +341,7 @@ static bool draw(struct browsing *browsing, const char *trouble)
         ng_table_print(&shown->table, &paper, file);
     else
         ng_browser_print(&browsing->browser, &paper, file);
-    bool drawn = fclose(file) != 0 || ng_screen_draw(text);
-    free(text);
-    return drawn;
+    return fclose(file) != 0 || ng_screen_draw(text);
 }
 
 /* False: the user quits. */

@@ -21,6 +21,7 @@
 #include "core/util/macros.h"
 #include "core/util/text.h"
 #include "tools/base/grow.h"
+#include "tools/base/owned.h"
 #include "tools/base/search_path.h"
 #include "tools/ingest/read_box.h"
 #include "tools/ingest/read_dump.h"
@@ -39,11 +40,9 @@ static int kind_of(const char *path, enum ng_evidence_kind *ret_kind, char *why,
     unsigned char start[9] = {0};
     uint64_t magic;
 
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    NG_CLOSED int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     ssize_t bytes = fd >= 0 ? read(fd, start, sizeof(start)) : -1;
     int error = bytes < 0 ? -errno : 0;
-    if (fd >= 0)
-        close(fd);
     if (error) {
         snprintf(why, why_bytes, "%s", strerror(-error));
         return error;
@@ -305,7 +304,7 @@ static int note_missing(struct gathering *gathering)
         count += (uint32_t)__builtin_popcountll(gathering->named[i]);
     if (!count)
         return 0;
-    int *ranks = malloc(count * sizeof(*ranks));
+    NG_FREED int *ranks = malloc(count * sizeof(*ranks));
     if (!ranks)
         return -ENOMEM;
     uint32_t used = 0;
@@ -315,7 +314,6 @@ static int note_missing(struct gathering *gathering)
     ng_text_ranks(ranks, used, text, sizeof(text));
     ng_view_note(view, "no file of rank%s %s, which process groups have", used == 1 ? "" : "s",
                  text);
-    free(ranks);
     return 0;
 }
 
@@ -354,8 +352,9 @@ static void end_gathering(struct gathering *gathering)
 static int keep_relatives(struct gathering *gathering)
 {
     const struct ng_view *view = gathering->merge->view;
-    uint32_t *job_of_process = calloc((size_t)view->process_count + 1, sizeof(*job_of_process));
-    bool *of_kept = calloc((size_t)view->group_count + 1, sizeof(*of_kept));
+    NG_FREED uint32_t *job_of_process =
+        calloc((size_t)view->process_count + 1, sizeof(*job_of_process));
+    NG_FREED bool *of_kept = calloc((size_t)view->group_count + 1, sizeof(*of_kept));
 
     for (size_t i = 0; job_of_process && i < gathering->paths->count; i++)
         for (uint32_t k = 0; k < gathering->sources[i].count; k++)
@@ -368,10 +367,7 @@ static int keep_relatives(struct gathering *gathering)
             else if (turn == 1 && job && of_kept[member->group])
                 gathering->jobs[job - 1].kept = true;
         }
-    bool good = job_of_process && of_kept;
-    free(job_of_process);
-    free(of_kept);
-    return good ? 0 : -ENOMEM;
+    return job_of_process && of_kept ? 0 : -ENOMEM;
 }
 
 /* Find and mark the newest job, and those that are the same one. NULL: there is only one, or it
@@ -449,23 +445,15 @@ static int read_newest(struct gathering *gathering, const struct job *newest, ch
     return error;
 }
 
-static void free_notes(char **notes, uint32_t count)
+/* NULL: no memory. */
+static char **copy_notes(const struct ng_view *view, struct ng_arena *arena)
 {
-    for (uint32_t i = 0; notes && i < count; i++)
-        free(notes[i]);
-    free(notes);
-}
-
-static char **copy_notes(const struct ng_view *view)
-{
-    char **notes = calloc((size_t)view->note_count + 1, sizeof(*notes));
+    char **notes = ng_arena_alloc(arena, ((size_t)view->note_count + 1) * sizeof(*notes));
 
     for (uint32_t i = 0; notes && i < view->note_count; i++) {
-        notes[i] = strdup(view->notes[i] ? view->notes[i] : "");
-        if (notes[i])
-            continue;
-        free_notes(notes, i);
-        return NULL;
+        notes[i] = ng_arena_strdup(arena, view->notes[i] ? view->notes[i] : "");
+        if (!notes[i])
+            return NULL;
     }
     return notes;
 }
@@ -507,7 +495,7 @@ static char *fold(struct ng_view *view, const struct note *notes, uint32_t count
 static int fold_notes(struct ng_view *view)
 {
     uint32_t count = view->note_count, kept = 0;
-    struct note *notes = calloc((size_t)count + 1, sizeof(*notes));
+    NG_FREED struct note *notes = calloc((size_t)count + 1, sizeof(*notes));
 
     if (!notes)
         return -ENOMEM;
@@ -530,7 +518,6 @@ static int fold_notes(struct ng_view *view)
         if (view->notes[i])
             view->notes[kept++] = view->notes[i];
     view->note_count = kept;
-    free(notes);
     return 0;
 }
 
@@ -548,7 +535,8 @@ int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_mer
         .turned = PTHREAD_COND_INITIALIZER,
     };
     uint32_t note_count = merge->view->note_count;
-    char **notes = copy_notes(merge->view);
+    struct ng_arena arena = {0};
+    char **notes = copy_notes(merge->view, &arena);
 
     int error = notes ? read_all(&gathering) : -ENOMEM;
     const struct job *newest = error ? NULL : choose_job(&gathering);
@@ -561,6 +549,6 @@ int ng_evidence_gather(const struct ng_evidence_paths *paths, struct ng_view_mer
     error = error ?: fold_notes(merge->view);
     *ret_evidence = gathering.found;
     end_gathering(&gathering);
-    free_notes(notes, note_count);
+    ng_arena_reset(&arena);
     return error;
 }

@@ -15,6 +15,7 @@
 #include "core/recorder/box.h"
 #include "store/board/local.h"
 #include "tools/base/grow.h"
+#include "tools/base/owned.h"
 #include "tools/base/search_path.h"
 #include "tools/ingest/evidence.h"
 
@@ -253,19 +254,18 @@ int ng_evidence_runs(const char *folder, struct ng_local_run *ret_runs, uint32_t
 
     if (count < 2 || ng_evidence_add_path(&paths, folder, refuse_nothing, NULL) != 0)
         count = 0;
-    int *ranks = count ? malloc((paths.count + 1) * sizeof(*ranks)) : NULL;
-    struct ng_local_process *processes = ranks ? find_runs_of(&paths, folder, ranks) : NULL;
+    NG_FREED int *ranks = count ? malloc((paths.count + 1) * sizeof(*ranks)) : NULL;
+    NG_FREED struct ng_local_process *processes =
+        ranks ? find_runs_of(&paths, folder, ranks) : NULL;
     if (processes)
         several = is_rank_in_several(processes, ranks, paths.count);
-    free(processes);
-    free(ranks);
     ng_evidence_paths_fini(&paths);
     return several ? count : 0;
 }
 
 int ng_evidence_keep_run(struct ng_evidence_paths *paths, const char *folder, uint64_t run)
 {
-    struct ng_local_process *processes = find_runs_of(paths, folder, NULL);
+    NG_FREED struct ng_local_process *processes = find_runs_of(paths, folder, NULL);
     size_t kept = 0;
 
     if (!processes)
@@ -277,7 +277,6 @@ int ng_evidence_keep_run(struct ng_evidence_paths *paths, const char *folder, ui
             paths->paths[kept++] = paths->paths[i];
     }
     paths->count = kept;
-    free(processes);
     kept = 0;
     for (size_t i = 0; i < paths->incident_count; i++) {
         struct ng_local_process claimant = {.pid = paths->incidents[i].claimant_pid,

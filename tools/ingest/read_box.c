@@ -14,6 +14,7 @@
 
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
+#include "tools/base/owned.h"
 #include "tools/ingest/read_dump.h"
 
 /* A guard without a heartbeat for this long is not running; the same in
@@ -25,13 +26,9 @@
 static bool is_locked(const char *path)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    NG_CLOSED int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-    if (fd < 0)
-        return false;
-    bool locked = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-    close(fd);
-    return locked;
+    return fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 static enum ng_life life_of(const char *path, const struct ng_box *box)

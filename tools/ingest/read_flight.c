@@ -21,6 +21,7 @@
 
 #include "core/util/clock.h"
 #include "core/util/macros.h"
+#include "tools/base/owned.h"
 #include "tools/base/search_path.h"
 
 #define FILE_BYTES_MAX ((off_t)1 << 30)
@@ -127,7 +128,8 @@ static int read_whole(struct ng_flight_reader *reader, int fd, size_t bytes, cha
 static int load(struct ng_flight_reader *reader, const char *path, struct stat *ret_status,
                 char *why, size_t why_bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), error = 0;
+    NG_CLOSED int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int error = 0;
 
     if (fd < 0 || fstat(fd, ret_status) != 0) {
         error = -errno;
@@ -138,8 +140,6 @@ static int load(struct ng_flight_reader *reader, const char *path, struct stat *
     } else {
         error = read_whole(reader, fd, (size_t)ret_status->st_size, why, why_bytes);
     }
-    if (fd >= 0)
-        close(fd);
     return error;
 }
 

@@ -18,6 +18,7 @@
 #include "core/verdict/divergence.h"
 #include "core/verdict/usual.h"
 #include "tools/base/grow.h"
+#include "tools/base/owned.h"
 #include "tools/ingest/read_dump.h"
 
 #define KEEP_NEWEST                                                                                \
@@ -460,7 +461,7 @@ static bool *find_counting(const struct ng_view *view)
     while (places < 2 * (size_t)view->member_count)
         places *= 2;
     /* Member index + 1, by group and rank. */
-    uint32_t *first = calloc(places, sizeof(*first));
+    NG_FREED uint32_t *first = calloc(places, sizeof(*first));
     for (uint32_t i = 0; counts && first && i < view->member_count; i++) {
         const struct ng_view_member *member = &view->members[i];
         uint64_t hash = ((uint64_t)member->group << 32 | (uint32_t)member->group_rank) *
@@ -479,7 +480,6 @@ static bool *find_counting(const struct ng_view *view)
         counts[i] = true;
         first[at] = i + 1;
     }
-    free(first);
     if (!first) {
         free(counts);
         return NULL;
@@ -543,8 +543,8 @@ static int fill_differences(struct ng_view_merge *merge, const bool *counts)
 {
     const struct ng_histories *histories = &merge->histories;
     const struct ng_view *view = merge->view;
-    struct windows *of_group = calloc((size_t)view->group_count + 1, sizeof(*of_group));
-    struct ends *ends = calloc((size_t)view->group_count + 1, sizeof(*ends));
+    NG_FREED struct windows *of_group = calloc((size_t)view->group_count + 1, sizeof(*of_group));
+    NG_FREED struct ends *ends = calloc((size_t)view->group_count + 1, sizeof(*ends));
     int error = of_group && ends ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; !error && i < histories->difference_count;) {
@@ -566,8 +566,6 @@ static int fill_differences(struct ng_view_merge *merge, const bool *counts)
     }
     for (uint32_t g = 0; of_group && g < view->group_count; g++)
         free(of_group[g].windows);
-    free(of_group);
-    free(ends);
     return error;
 }
 
@@ -644,8 +642,8 @@ static int fill_parted(struct ng_view_merge *merge, const bool *counts)
 {
     const struct ng_histories *histories = &merge->histories;
     const struct ng_view *view = merge->view;
-    bool *parted = calloc((size_t)view->group_count + 1, sizeof(*parted));
-    uint32_t *members = calloc((size_t)view->member_count + 1, sizeof(*members));
+    NG_FREED bool *parted = calloc((size_t)view->group_count + 1, sizeof(*parted));
+    NG_FREED uint32_t *members = calloc((size_t)view->member_count + 1, sizeof(*members));
     int error = parted && members ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; !error && i < view->member_count; i++)
@@ -658,8 +656,6 @@ static int fill_parted(struct ng_view_merge *merge, const bool *counts)
         if (count > 1)
             error = fill_parted_group(merge, members, count);
     }
-    free(parted);
-    free(members);
     return error;
 }
 
@@ -687,12 +683,10 @@ static int even_out(struct ng_view_merge *merge)
 
 int ng_view_merge_finish(struct ng_view_merge *merge)
 {
-    bool *counts = find_counting(merge->view);
+    NG_FREED bool *counts = find_counting(merge->view);
 
     int error = counts ? ng_histories_compare(&merge->histories, merge->view, counts) : -ENOMEM;
     error = error ?: even_out(merge);
     error = error ?: fill_differences(merge, counts);
-    error = error ?: fill_parted(merge, counts);
-    free(counts);
-    return error;
+    return error ?: fill_parted(merge, counts);
 }

@@ -16,6 +16,7 @@
 
 #include "core/unwind/symbols.h"
 #include "core/util/macros.h"
+#include "tools/base/owned.h"
 
 /* Size of the pieces in which tables and whole files are searched. */
 #define PIECE ((size_t)1 << 20)
@@ -206,7 +207,7 @@ static int read_symbols(struct ng_elf_file *file, uint64_t table, uint64_t count
 static int read_dynamic(struct ng_elf_file *file, const char **ret_why)
 {
     const Elf64_Phdr *segment = NULL;
-    Elf64_Dyn *entries;
+    NG_FREED Elf64_Dyn *entries = NULL;
     uint64_t table = 0, strings = 0, hash = 0, gnu_hash = 0, offset, left, count;
     const struct {
         int64_t tag;
@@ -275,9 +276,7 @@ static int read_dynamic(struct ng_elf_file *file, const char **ret_why)
         else if (place)
             *place = text;
     }
-    error = error ?: read_symbols(file, table, count_symbols(file, table, hash, gnu_hash, strings));
-    free(entries);
-    return error;
+    return error ?: read_symbols(file, table, count_symbols(file, table, hash, gnu_hash, strings));
 }
 
 int ng_elf_open(const char *path, struct ng_elf_file *ret_file, const char **ret_why)
@@ -446,7 +445,7 @@ static int defines_in(const struct ng_elf_file *file, const Elf64_Shdr *section,
 int ng_elf_defines(const struct ng_elf_file *file, const char *name, bool *ret_defines)
 {
     const Elf64_Ehdr *header = &file->header;
-    Elf64_Shdr *sections;
+    NG_FREED Elf64_Shdr *sections = NULL;
 
     if (ng_elf_exports(file, name)) {
         *ret_defines = true;
@@ -470,7 +469,6 @@ int ng_elf_defines(const struct ng_elf_file *file, const char *name, bool *ret_d
                     ? defines_in(file, &sections[i], &sections[sections[i].sh_link], name, &defines)
                     : -EBADMSG;
     }
-    free(sections);
     if (error == 0)
         *ret_defines = defines;
     return error;
@@ -519,7 +517,7 @@ static bool read_version(const struct ng_elf_file *file, uint64_t at, const char
 bool ng_elf_find_version(const struct ng_elf_file *file, const char *text, const char *part,
                          char *ret_word, size_t bytes)
 {
-    char *piece = malloc(PIECE);
+    NG_FREED char *piece = malloc(PIECE);
     bool found = false;
     uint64_t at = 0;
 
@@ -529,16 +527,13 @@ bool ng_elf_find_version(const struct ng_elf_file *file, const char *text, const
             break;
         found = read_version(file, at, part, ret_word, bytes);
     }
-    free(piece);
     return found;
 }
 
 bool ng_elf_contains(const struct ng_elf_file *file, const char *text)
 {
-    char *piece = malloc(PIECE);
+    NG_FREED char *piece = malloc(PIECE);
     uint64_t at = 0;
-    bool found = piece && find_text(file, text, piece, &at);
 
-    free(piece);
-    return found;
+    return piece && find_text(file, text, piece, &at);
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/util/macros.h"
+#include "tools/base/owned.h"
 #include "tools/base/search_path.h"
 
 #define INSIDE_MEND "write `%s … ncclguard run PROG`, so that the guard is put on where PROG starts"
@@ -524,13 +525,10 @@ const char *ng_launcher_mend(const struct ng_launching *launching, char *ret_tex
 bool ng_launcher_strips(char *const *argv, struct ng_launching *ret_launching)
 {
     struct ng_launching launching;
-    char **split = ng_launcher_split(argv);
+    NG_FREED char **split = ng_launcher_split(argv);
 
-    if (split) {
-        bool strips = ng_launcher_strips(split, ret_launching);
-        free(split);
-        return strips;
-    }
+    if (split)
+        return ng_launcher_strips(split, ret_launching);
     if (!ng_launcher_recognise(argv, &launching))
         return false;
     if (launching.way == NG_LAUNCHER_CLEARS || launching.way == NG_LAUNCHER_ELSEWHERE) {

@@ -20,6 +20,7 @@
 #include "core/util/macros.h"
 #include "core/util/small_file.h"
 #include "tools/base/grow.h"
+#include "tools/base/owned.h"
 
 /* Parents change while /proc is read: a longer chain is a cycle of reused pids. */
 #define DEPTH_LIMIT 1000
@@ -58,7 +59,7 @@ static struct process *list_processes(size_t *ret_count)
 {
     struct process *list = NULL;
     size_t count = 0, room = 0;
-    DIR *folder = opendir("/proc");
+    NG_CLOSED_DIR DIR *folder = opendir("/proc");
 
     *ret_count = 0;
     if (!folder)
@@ -73,7 +74,6 @@ static struct process *list_processes(size_t *ret_count)
             break;
         list[count++] = process;
     }
-    closedir(folder);
     if (count)
         qsort(list, count, sizeof(*list), compare_pids);
     *ret_count = count;
@@ -95,7 +95,7 @@ static bool descends(const struct process *list, size_t count, const struct proc
 size_t ng_descendants_signal(int signal_number)
 {
     size_t count, signalled = 0;
-    struct process *list = list_processes(&count);
+    NG_FREED struct process *list = list_processes(&count);
     pid_t self = getpid();
 
     for (size_t i = 0; i < count; i++) {
@@ -106,14 +106,13 @@ size_t ng_descendants_signal(int signal_number)
         kill(list[i].pid, SIGCONT);
         signalled++;
     }
-    free(list);
     return signalled;
 }
 
 struct ng_descendant *ng_descendants_list(size_t *ret_count)
 {
     size_t count, kept = 0;
-    struct process *list = list_processes(&count);
+    NG_FREED struct process *list = list_processes(&count);
     struct ng_descendant *descendants = count ? calloc(count, sizeof(*descendants)) : NULL;
     pid_t self = getpid();
 
@@ -124,7 +123,6 @@ struct ng_descendant *ng_descendants_list(size_t *ret_count)
             one.state != 'X')
             descendants[kept++] = one;
     }
-    free(list);
     *ret_count = kept;
     return descendants;
 }
@@ -140,7 +138,7 @@ int ng_descendants_signal_one(const struct ng_descendant *descendant, int signal
     uint64_t start_ticks;
     char state;
 
-    int fd = (int)syscall(SYS_pidfd_open, descendant->pid, 0);
+    NG_CLOSED int fd = (int)syscall(SYS_pidfd_open, descendant->pid, 0);
     if (fd < 0)
         return -errno;
     /* The descriptor stays with the process that has the number now. */
@@ -149,7 +147,6 @@ int ng_descendants_signal_one(const struct ng_descendant *descendant, int signal
         error = -ESRCH;
     if (!error && syscall(SYS_pidfd_send_signal, fd, signal_number, NULL, 0) != 0)
         error = -errno;
-    close(fd);
     return error;
 }
 

@@ -25,6 +25,7 @@
 #include "core/util/clock.h"
 #include "core/util/macros.h"
 #include "tools/base/grow.h"
+#include "tools/base/owned.h"
 #include "tools/jobs/descendants.h"
 
 /* Other jobs' folders are watched as well, until their owner is known; more than this is
@@ -69,15 +70,12 @@ static bool is_of_run(int folder, const char *name)
 {
     const char *run_id = getenv("NCCLGUARD_RUN_ID");
     struct ng_box_header header;
-    int fd = run_id && is_box(name) ? openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    NG_CLOSED int fd =
+        run_id && is_box(name) ? openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
 
-    if (fd < 0)
-        return false;
-    bool is = read(fd, &header, sizeof(header)) == (ssize_t)sizeof(header) &&
-              header.magic == NG_BOX_MAGIC && header.version == NG_BOX_VERSION &&
-              strncmp(header.run_id, run_id, sizeof(header.run_id)) == 0;
-    close(fd);
-    return is;
+    return fd >= 0 && read(fd, &header, sizeof(header)) == (ssize_t)sizeof(header) &&
+           header.magic == NG_BOX_MAGIC && header.version == NG_BOX_VERSION &&
+           strncmp(header.run_id, run_id, sizeof(header.run_id)) == 0;
 }
 
 /* Of a descendant, or of one that is gone already: then its box states whose it was. */
@@ -89,7 +87,7 @@ static bool is_ours(int folder, const char *name)
 /* Whether it is a folder of ours by its box `name`; NULL: by any. */
 static bool is_ours_by(const char *path, const char *name)
 {
-    DIR *entries = opendir(path);
+    NG_CLOSED_DIR DIR *entries = opendir(path);
     bool ours = false;
 
     if (!entries)
@@ -98,7 +96,6 @@ static bool is_ours_by(const char *path, const char *name)
         ours = is_ours(dirfd(entries), name);
     for (struct dirent *entry; !name && !ours && (entry = readdir(entries));)
         ours = is_ours(dirfd(entries), entry->d_name);
-    closedir(entries);
     return ours;
 }
 
@@ -137,7 +134,7 @@ void ng_job_folders_watch(struct ng_job_folders *ret_folders)
         return;
     folders->base_watch =
         inotify_add_watch(folders->fd, base, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR | IN_DONT_FOLLOW);
-    DIR *entries = folders->base_watch >= 0 ? opendir(base) : NULL;
+    NG_CLOSED_DIR DIR *entries = folders->base_watch >= 0 ? opendir(base) : NULL;
     if (!entries || fcntl(folders->fd, F_SETOWN, getpid()) != 0 ||
         fcntl(folders->fd, F_SETSIG, SIGIO) != 0 ||
         fcntl(folders->fd, F_SETFL, O_NONBLOCK | O_ASYNC) != 0) {
@@ -147,8 +144,6 @@ void ng_job_folders_watch(struct ng_job_folders *ret_folders)
         for (struct dirent *entry; (entry = readdir(entries));)
             add_folder(folders, entry->d_name, false);
     }
-    if (entries)
-        closedir(entries);
 }
 
 static void take_event(struct ng_job_folders *folders, const struct inotify_event *event)
@@ -172,7 +167,7 @@ static struct ng_job_folder *find_folder(struct ng_job_folders *folders, const c
 /* Without a watch: whatever is there now. */
 static void look_everywhere(struct ng_job_folders *folders)
 {
-    DIR *jobs = folders->base[0] ? opendir(folders->base) : NULL;
+    NG_CLOSED_DIR DIR *jobs = folders->base[0] ? opendir(folders->base) : NULL;
 
     if (!jobs)
         return;
@@ -185,7 +180,6 @@ static void look_everywhere(struct ng_job_folders *folders)
         if (added)
             *added = folder;
     }
-    closedir(jobs);
 }
 
 void ng_job_folders_look(struct ng_job_folders *folders)
@@ -236,20 +230,18 @@ void ng_job_folders_keep(struct ng_job_folders *folders, size_t i)
 static bool is_held(int folder, const char *name)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    NG_CLOSED int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 
     if (fd < 0)
         return errno != ENOENT;
-    bool held = fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-    close(fd);
-    return held;
+    return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 /* Whether a black box in this folder is locked; *ret_lingers: none of the locked ones has a visible
  * owner. */
 static bool is_lived_in(const char *path, bool *ret_lingers)
 {
-    DIR *entries = opendir(path);
+    NG_CLOSED_DIR DIR *entries = opendir(path);
     bool held = false;
     int pid;
 
@@ -261,7 +253,6 @@ static bool is_lived_in(const char *path, bool *ret_lingers)
             held = true;
             *ret_lingers = !is_of_living(entry->d_name, &pid);
         }
-    closedir(entries);
     return held;
 }
 
@@ -281,13 +272,11 @@ static bool await_end(const char *path)
 /* Without a watch: which of them appeared since the run began is not known. */
 static void remove_empty_ones(const char *base)
 {
-    DIR *jobs = base[0] ? opendir(base) : NULL;
+    NG_CLOSED_DIR DIR *jobs = base[0] ? opendir(base) : NULL;
 
     for (struct dirent *job; jobs && (job = readdir(jobs));)
         if (job->d_name[0] != '.')
             unlinkat(dirfd(jobs), job->d_name, AT_REMOVEDIR);
-    if (jobs)
-        closedir(jobs);
 }
 
 void ng_job_folders_remove(struct ng_job_folders *folders)

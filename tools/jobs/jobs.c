@@ -28,6 +28,7 @@
 #include "store/kv/url.h"
 #include "tools/base/command.h"
 #include "tools/base/grow.h"
+#include "tools/base/owned.h"
 #include "tools/base/usage.h"
 #include "tools/inspect/library.h"
 
@@ -191,13 +192,12 @@ static int choose_name(const char *command, const char *folder, bool common, boo
 {
     char list[800], mend[1000];
     size_t count;
-    struct ng_job_here *jobs = ng_jobs_here(folder, common ? 0 : 1, &count);
+    NG_FREED struct ng_job_here *jobs = ng_jobs_here(folder, common ? 0 : 1, &count);
     int only = only_job(jobs, count);
 
     if (only >= 0)
         snprintf(ret_name, 128, "%s", jobs[only].name);
     name_jobs(jobs, count, list, sizeof(list));
-    free(jobs);
     if (only >= 0)
         return 0;
     if (count == 0)
@@ -214,11 +214,9 @@ static int choose_name(const char *command, const char *folder, bool common, boo
 static bool is_in(const char *folder, const char *name)
 {
     size_t count;
-    struct ng_job_here *jobs = ng_jobs_here(folder, 0, &count);
+    NG_FREED struct ng_job_here *jobs = ng_jobs_here(folder, 0, &count);
 
-    bool found = NG_ANY(job, jobs, count, strcmp(job->name, name) == 0);
-    free(jobs);
-    return found;
+    return NG_ANY(job, jobs, count, strcmp(job->name, name) == 0);
 }
 
 /* Only the entries of this job, of which there are *count. */
@@ -381,12 +379,11 @@ int64_t ng_jobs_stuck_ns(const struct ng_job *job)
     struct ng_config config;
     int64_t stuck_ns = 0;
     size_t count;
-    struct ng_job_here *jobs = ng_jobs_here(job->folder, 0, &count);
+    NG_FREED struct ng_job_here *jobs = ng_jobs_here(job->folder, 0, &count);
 
     for (size_t i = 0; i < count; i++)
         if (strcmp(jobs[i].name, job->name) == 0)
             stuck_ns = jobs[i].living_stuck_ns ? jobs[i].living_stuck_ns : jobs[i].stuck_ns;
-    free(jobs);
     if (stuck_ns)
         return stuck_ns;
     ng_config_parse(&config, environ, tell_nobody, NULL);
@@ -405,9 +402,8 @@ int ng_jobs_none(const char *command, const struct ng_job *job)
     if (ng_url_parse(job->observed.url, &url, mend, sizeof(mend)) == 0) {
         explicit_bzero(url.password, sizeof(url.password));
         bool common = common_folder(&config, &url, folder);
-        struct ng_job_here *jobs = ng_jobs_here(folder, common ? 0 : 1, &count);
+        NG_FREED struct ng_job_here *jobs = ng_jobs_here(folder, common ? 0 : 1, &count);
         name_jobs(jobs, count, list, sizeof(list));
-        free(jobs);
     }
     if (count)
         snprintf(mend, sizeof(mend), "on this host there are: %s", list);

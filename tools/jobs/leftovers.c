@@ -29,6 +29,7 @@
 #include "core/util/small_file.h"
 #include "store/board/local.h"
 #include "tools/base/grow.h"
+#include "tools/base/owned.h"
 #include "tools/jobs/descendants.h"
 
 #define ROUND_MS 1000
@@ -277,15 +278,11 @@ static bool read_rank(int folder, const char *file, struct rank *ret_rank)
 {
     const char *run_id = getenv("NCCLGUARD_RUN_ID");
     struct ng_box_header header;
-    int fd = openat(folder, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    NG_CLOSED int fd = openat(folder, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
-    if (fd < 0)
-        return false;
-    bool whole = read(fd, &header, sizeof(header)) == (ssize_t)sizeof(header) &&
-                 header.magic == NG_BOX_MAGIC && header.version == NG_BOX_VERSION && run_id &&
-                 strncmp(header.run_id, run_id, sizeof(header.run_id)) == 0;
-    close(fd);
-    if (!whole)
+    if (fd < 0 || read(fd, &header, sizeof(header)) != (ssize_t)sizeof(header) ||
+        header.magic != NG_BOX_MAGIC || header.version != NG_BOX_VERSION || !run_id ||
+        strncmp(header.run_id, run_id, sizeof(header.run_id)) != 0)
         return false;
     *ret_rank = (struct rank){.name = {header.pid, header.start_ticks},
                               .number = header.rank,
@@ -304,7 +301,7 @@ static bool read_rank(int folder, const char *file, struct rank *ret_rank)
 static struct rank *read_ranks(const char *path, size_t *ret_count)
 {
     struct rank *ranks = NULL, rank;
-    DIR *folder = opendir(path);
+    NG_CLOSED_DIR DIR *folder = opendir(path);
     size_t count = 0, room = 0;
 
     *ret_count = 0;
@@ -318,7 +315,6 @@ static struct rank *read_ranks(const char *path, size_t *ret_count)
             break;
         ranks[count++] = rank;
     }
-    closedir(folder);
     *ret_count = count;
     return ranks;
 }
@@ -374,13 +370,12 @@ static bool is_of_rank(const struct ng_leftovers *leftovers, const struct ng_des
 
     for (size_t p = 0; p < leftovers->folder_count && !found; p++) {
         size_t count;
-        struct rank *ranks = read_ranks(leftovers->folders[p].path, &count);
+        NG_FREED struct rank *ranks = read_ranks(leftovers->folders[p].path, &count);
         for (size_t i = 0; i < count && !found; i++) {
             const struct ng_descendant *rank = find(leftovers, ranks[i].name);
             found = rank && (rank == process || is_in(above, above_count, rank) ||
                              is_in(chain, chain_of(leftovers, rank, chain), process));
         }
-        free(ranks);
     }
     return found;
 }
@@ -494,7 +489,7 @@ static const struct ended_run *ended_run_of(const struct ended_run *runs, size_t
 static size_t find_ended_runs(const struct folder *folder, struct rank *ranks, size_t rank_count,
                               struct ended_run ret_runs[RUNS_MAX])
 {
-    struct ng_local_process *processes = calloc(rank_count + 1, sizeof(*processes));
+    NG_FREED struct ng_local_process *processes = calloc(rank_count + 1, sizeof(*processes));
     size_t count = 0;
 
     if (!processes)
@@ -516,7 +511,6 @@ static size_t find_ended_runs(const struct folder *folder, struct rank *ranks, s
     if (folder->witnessed_ns > folder->handled_ns && count < RUNS_MAX &&
         !ended_run_of(ret_runs, count, folder->witnessed_run))
         ret_runs[count++] = (struct ended_run){folder->witnessed_run, folder->witnessed_ns};
-    free(processes);
     return count;
 }
 
@@ -613,7 +607,7 @@ static void check_witness(const struct ng_leftovers *leftovers, struct folder *f
 static bool check_folder(struct ng_leftovers *leftovers, struct folder *folder)
 {
     size_t count;
-    struct rank *ranks = read_ranks(folder->path, &count);
+    NG_FREED struct rank *ranks = read_ranks(folder->path, &count);
 
     check_witness(leftovers, folder, ranks, count);
     find_verdict(folder, ranks, count);
@@ -633,7 +627,6 @@ static bool check_folder(struct ng_leftovers *leftovers, struct folder *folder)
         end_what_is_left(leftovers, folder, ranks, count);
     if (folder->watches_launcher)
         watch_launcher(leftovers, folder);
-    free(ranks);
     return folder->verdict_ns != 0;
 }
 

@@ -31,6 +31,7 @@
 #include "core/recorder/proc.h"
 #include "core/util/clock.h"
 #include "core/util/macros.h"
+#include "tools/base/owned.h"
 #include "tools/jobs/descendants.h"
 
 /* Each takes a descriptor. */
@@ -186,7 +187,7 @@ static const struct rank *find_path(const struct ng_rank_ends *ends, const char 
 static bool has_others(const struct ng_rank_ends *ends, const char *folder)
 {
     char path[PATH_MAX];
-    DIR *boxes = opendir(folder);
+    NG_CLOSED_DIR DIR *boxes = opendir(folder);
     bool others = false;
 
     for (struct dirent *entry; boxes && !others && (entry = readdir(boxes));) {
@@ -196,8 +197,6 @@ static bool has_others(const struct ng_rank_ends *ends, const char *folder)
         const struct rank *rank = find_path(ends, path);
         others = !rank || !rank->left;
     }
-    if (boxes)
-        closedir(boxes);
     return others;
 }
 
@@ -214,14 +213,20 @@ static void take_back(const struct ng_rank_ends *ends)
     }
 }
 
+static void close_rank(struct rank *rank)
+{
+    if (rank->fd >= 0)
+        close(rank->fd);
+    rank->fd = -1;
+}
+
 void ng_rank_ends_destroy(struct ng_rank_ends *ends)
 {
     if (!ends)
         return;
     take_back(ends);
     for (size_t i = 0; i < ends->count; i++)
-        if (ends->ranks[i].fd >= 0)
-            close(ends->ranks[i].fd);
+        close_rank(&ends->ranks[i]);
     if (ends->inotify >= 0)
         close(ends->inotify);
     if (ends->epoll >= 0)
@@ -256,10 +261,8 @@ static bool open_rank(struct rank *rank)
     /* The descriptor stays with the process that has the number by now, which may be another
      * one. */
     if (rank->fd >= 0 &&
-        (ng_proc_stat(rank->pid, &state, &ticks) != 0 || ticks != rank->start_ticks)) {
-        close(rank->fd);
-        rank->fd = -1;
-    }
+        (ng_proc_stat(rank->pid, &state, &ticks) != 0 || ticks != rank->start_ticks))
+        close_rank(rank);
     return ours;
 }
 
@@ -271,13 +274,6 @@ static void add(struct ng_rank_ends *ends, size_t index)
 
     if (ended.fd >= 0 && epoll_ctl(ends->epoll, EPOLL_CTL_ADD, ended.fd, &event) == 0)
         ends->order_unknown |= poll(&ended, 1, 0) > 0;
-}
-
-static void close_rank(struct rank *rank)
-{
-    if (rank->fd >= 0)
-        close(rank->fd);
-    rank->fd = -1;
 }
 
 /* NULL: no memory, or too many. */
@@ -326,7 +322,7 @@ static struct rank *find_arrived(struct ng_rank_ends *ends, int pid, uint64_t st
 
 static void look_into(struct ng_rank_ends *ends, const char *path)
 {
-    DIR *folder = opendir(path);
+    NG_CLOSED_DIR DIR *folder = opendir(path);
     struct rank rank;
 
     if (!folder)
@@ -345,7 +341,6 @@ static void look_into(struct ng_rank_ends *ends, const char *path)
             break;
         }
     }
-    closedir(folder);
 }
 
 void ng_rank_ends_look(struct ng_rank_ends *ends, const struct ng_job_folders *folders)

@@ -18,6 +18,7 @@
 #include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/verdict/straggler.h"
+#include "tools/base/owned.h"
 #include "tools/ingest/memory_sums.h"
 #include "tools/ingest/timings.h"
 #include "tools/judge/live_verdict.h"
@@ -170,14 +171,11 @@ static void put_row(struct ng_output *output, const char *name, const char *text
 static int put_activities(struct ng_output *output, const struct ng_view *view)
 {
     uint32_t count = view->process_count, rows = 0;
-    struct activity *activities = calloc((size_t)count + 1, sizeof(*activities));
-    int *ranks = calloc((size_t)count + 1, sizeof(*ranks));
+    NG_FREED struct activity *activities = calloc((size_t)count + 1, sizeof(*activities));
+    NG_FREED int *ranks = calloc((size_t)count + 1, sizeof(*ranks));
 
-    if (!activities || !ranks) {
-        free(activities);
-        free(ranks);
+    if (!activities || !ranks)
         return -ENOMEM;
-    }
     for (uint32_t i = 0; i < count; i++) {
         activities[i].doing = DOING_NOTHING;
         activities[i].rank = view->processes[i].rank;
@@ -220,8 +218,6 @@ static int put_activities(struct ng_output *output, const struct ng_view *view)
         add_activity(&line, view, &activities[i], oldest_ns);
         put_row(output, rows ? "" : "doing", text);
     }
-    free(activities);
-    free(ranks);
     return 0;
 }
 

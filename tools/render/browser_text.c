@@ -4,6 +4,7 @@
  *
  * Names come from programs: none of them is written without escaping it.
  */
+#include "tools/base/owned.h"
 #include "tools/render/browser.h"
 
 #include <inttypes.h>
@@ -66,14 +67,13 @@ static void put_ranks(const struct ng_browser *browser, const struct ng_browser_
                       char *ret_text, size_t bytes)
 {
     struct ng_text text = {ret_text, 0, bytes};
-    int *ranks = calloc(unit->count, sizeof(*ranks));
+    NG_FREED int *ranks = calloc(unit->count, sizeof(*ranks));
 
     ret_text[0] = '\0';
     if (ranks) {
         for (uint32_t i = 0; i < unit->count; i++)
             ranks[i] = browser->table->rows[browser->members[unit->first + i]].rank;
         ng_text_add_ranks(&text, rank_at, ranks, unit->count, RANKS_WIDE);
-        free(ranks);
     }
     ng_text_add(&text, " (%" PRIu32 ")", unit->count);
 }
@@ -209,7 +209,7 @@ static void put_rank_rows(struct ng_browser *browser, struct ng_sheet *sheet)
     const struct ng_browser_list *list = &browser->lists[NG_PAGE_RANKS];
     uint32_t count =
         list->count - list->top < browser->body ? list->count - list->top : browser->body;
-    ng_table_cells *rows = calloc(count + 1, sizeof(*rows));
+    NG_FREED ng_table_cells *rows = calloc(count + 1, sizeof(*rows));
     size_t widths[NG_COLUMN_COUNT];
 
     if (!rows)
@@ -232,7 +232,6 @@ static void put_rank_rows(struct ng_browser *browser, struct ng_sheet *sheet)
                            colour_of(&browser->table->rows[browser->members[unit->first]],
                                      list->top + i == list->cursor));
     }
-    free(rows);
 }
 
 /* ---- Groups ---- */
@@ -319,7 +318,7 @@ static void put_group_rows(const struct ng_browser *browser, struct ng_sheet *sh
 {
     const struct ng_table *table = browser->table;
     const struct ng_browser_list *list = &browser->lists[NG_PAGE_GROUPS];
-    struct sums *sums = calloc(table->view->group_count + 1, sizeof(*sums));
+    NG_FREED struct sums *sums = calloc(table->view->group_count + 1, sizeof(*sums));
 
     if (!sums)
         return;
@@ -335,7 +334,6 @@ static void put_group_rows(const struct ng_browser *browser, struct ng_sheet *sh
     for (uint32_t i = list->top; i < list->count && i - list->top < browser->body; i++)
         put_group_row(browser, sheet, browser->groups[i], &sums[browser->groups[i]],
                       i == list->cursor);
-    free(sums);
 }
 
 /* ---- Jobs ---- */
@@ -458,9 +456,8 @@ static void put_stack(const struct ng_browser *browser, struct ng_sheet *sheet)
     ng_sheet_put(sheet, "1", "stack");
     while (*at) {
         size_t length = strcspn(at, "\n");
-        char *copy = strndup(at, length);
+        NG_FREED char *copy = strndup(at, length);
         ng_sheet_safe(line, sizeof(line), copy ? copy : "?");
-        free(copy);
         ng_sheet_put(sheet, NULL, "  %s", line);
         at += length + (at[length] == '\n');
     }
@@ -507,7 +504,7 @@ static void put_lines(struct ng_browser *browser, struct ng_sheet *sheet)
 {
     struct ng_browser_list *list = &browser->lists[browser->page];
     struct ng_sheet whole = *sheet;
-    char *text = NULL;
+    NG_FREED char *text = NULL;
     size_t bytes = 0;
 
     whole.file = open_memstream(&text, &bytes);
@@ -518,10 +515,8 @@ static void put_lines(struct ng_browser *browser, struct ng_sheet *sheet)
         put_help_lines(&whole);
     else
         put_rank_lines(browser, &whole);
-    if (fclose(whole.file) != 0) {
-        free(text);
+    if (fclose(whole.file) != 0)
         return;
-    }
     list->count = UINT32_MAX - whole.left;
     if (list->top + browser->body > list->count)
         list->top = list->count > browser->body ? list->count - browser->body : 0;
@@ -531,7 +526,6 @@ static void put_lines(struct ng_browser *browser, struct ng_sheet *sheet)
             fwrite(at, 1, (size_t)(end + 1 - at), sheet->file);
             sheet->left--;
         }
-    free(text);
 }
 
 /* ---- The whole ---- */
@@ -542,7 +536,7 @@ static void put_head(const struct ng_browser *browser, const struct ng_table_pap
 {
     struct ng_sheet head = *sheet;
     struct ng_table_paper calm = *paper;
-    char *text = NULL;
+    NG_FREED char *text = NULL;
     size_t bytes = 0;
 
     head.file = open_memstream(&text, &bytes);
@@ -558,7 +552,6 @@ static void put_head(const struct ng_browser *browser, const struct ng_table_pap
             sheet->left -= text[i] == '\n';
         fwrite(text, 1, bytes, sheet->file);
     }
-    free(text);
 }
 
 static void put_position(const struct ng_browser *browser, const struct ng_table_paper *paper,

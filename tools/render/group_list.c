@@ -15,6 +15,7 @@
 #include "core/util/json.h"
 #include "core/util/macros.h"
 #include "core/util/text.h"
+#include "tools/base/owned.h"
 #include "tools/render/findings.h"
 
 /* A group's size is a value from a process, so it is bounded. */
@@ -182,7 +183,7 @@ static int describe_bounds(const struct ng_view *view, uint32_t group, put_bound
 {
     uint32_t count;
     const struct ng_view_member *members = ng_view_members(view, group, &count);
-    int *ranks = calloc(count + 1, sizeof(*ranks));
+    NG_FREED int *ranks = calloc(count + 1, sizeof(*ranks));
     bool any = false;
 
     if (!ranks)
@@ -204,7 +205,6 @@ static int describe_bounds(const struct ng_view *view, uint32_t group, put_bound
         ng_text_add_ranks(text, member_rank, ranks, same, 120);
         ng_text_add(text, ")");
     }
-    free(ranks);
     return 0;
 }
 
@@ -279,13 +279,12 @@ static int print_group(const struct ng_view *view, uint32_t index, FILE *file)
     struct ng_group_making making = ng_group_list_making(view, index);
     enum ng_group_use use = ng_group_list_use(view, index);
     char ranks[RANKS_BYTES];
-    char *name = ng_findings_safe_copy(group->name);
+    NG_FREED char *name = ng_findings_safe_copy(group->name);
 
     if (!name)
         return -ENOMEM;
     fprintf(file, "\ngroup %016" PRIx64 "%s%s%s (%d rank%s), %s\n", group->id, *name ? " \"" : "",
             name, *name ? "\"" : "", group->nranks, group->nranks == 1 ? "" : "s", use_name(use));
-    free(name);
     fprintf(file, "  made by %s", making.created_by ? ng_op_name(making.created_by) : "?");
     if (group->parent_id)
         fprintf(file, " from group %016" PRIx64, group->parent_id);
@@ -327,7 +326,7 @@ static int compare_ranks(const void *left, const void *right)
 /* "set by a command: timing=all (ranks 0-2)", a line for each that differs; 0 or -ENOMEM. */
 static int print_set(const struct ng_view *view, FILE *file)
 {
-    int *ranks = calloc(view->process_count + 1, sizeof(*ranks));
+    NG_FREED int *ranks = calloc(view->process_count + 1, sizeof(*ranks));
 
     if (!ranks)
         return -ENOMEM;
@@ -348,14 +347,14 @@ static int print_set(const struct ng_view *view, FILE *file)
         ng_text_ranks(ranks, same, list, sizeof(list));
         fprintf(file, "set by a command: %s (rank%s %s)\n", values, same == 1 ? "" : "s", list);
     }
-    free(ranks);
     return 0;
 }
 
 int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file)
 {
-    uint32_t *order = in_order(view), in_use = 0;
-    char *safe = ng_findings_safe_copy(job);
+    NG_FREED uint32_t *order = in_order(view);
+    uint32_t in_use = 0;
+    NG_FREED char *safe = ng_findings_safe_copy(job);
     int error = order && safe ? 0 : -ENOMEM;
 
     for (uint32_t i = 0; i < view->group_count; i++)
@@ -366,8 +365,6 @@ int ng_group_list_print(const struct ng_view *view, const char *job, FILE *file)
     error = error ?: print_set(view, file);
     for (uint32_t i = 0; i < view->group_count && !error; i++)
         error = print_group(view, order[i], file);
-    free(safe);
-    free(order);
     return error;
 }
 
@@ -500,7 +497,7 @@ static void put_group(struct ng_json *json, const struct ng_view *view, uint32_t
 
 int ng_group_list_write_json(const struct ng_view *view, const char *job, int fd)
 {
-    uint32_t *order = in_order(view);
+    NG_FREED uint32_t *order = in_order(view);
     struct ng_json json;
 
     if (!order)
@@ -514,6 +511,5 @@ int ng_group_list_write_json(const struct ng_view *view, const char *job, int fd
         put_group(&json, view, order[i]);
     ng_json_close_array(&json);
     ng_json_close_object(&json);
-    free(order);
     return ng_json_finish(&json);
 }

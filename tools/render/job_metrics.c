@@ -19,6 +19,7 @@
 #include "core/util/macros.h"
 #include "core/util/search.h"
 #include "core/verdict/straggler.h"
+#include "tools/base/owned.h"
 
 /* A job that is being written. */
 struct job {
@@ -72,13 +73,11 @@ static int name_processes(struct job *job)
 {
     const struct ng_view *view = job->view;
     const struct ng_view_process *before = NULL;
-    uint32_t *order = calloc(view->process_count + 1, sizeof(*order));
+    NG_FREED uint32_t *order = calloc(view->process_count + 1, sizeof(*order));
 
     job->names = calloc(view->process_count + 1, sizeof(*job->names));
-    if (!order || !job->names) {
-        free(order);
+    if (!order || !job->names)
         return -ENOMEM;
-    }
     for (uint32_t i = 0; i < view->process_count; i++)
         order[i] = i;
     qsort_r(order, view->process_count, sizeof(*order), compare_processes, (void *)view);
@@ -87,7 +86,6 @@ static int name_processes(struct job *job)
         name_process(process, before, job->names[order[i]], sizeof(*job->names));
         before = process;
     }
-    free(order);
     return 0;
 }
 
@@ -348,7 +346,8 @@ static void put_durations(struct ng_exposition *out, const struct job *job)
 static void put_calls(struct ng_exposition *out, const struct job *job)
 {
     const struct ng_view *view = job->view;
-    const struct ng_view_call **oldest = calloc(view->process_count + 1, sizeof(const void *));
+    NG_FREED const struct ng_view_call **oldest =
+        calloc(view->process_count + 1, sizeof(const void *));
 
     for (uint32_t i = 0; oldest && i < view->call_count; i++) {
         const struct ng_view_call **of = &oldest[view->calls[i].process];
@@ -364,7 +363,6 @@ static void put_calls(struct ng_exposition *out, const struct job *job)
             ng_exposition_label_id(out, "group", oldest[i]->group_id);
         ng_exposition_seconds(out, (uint64_t)ng_view_age(oldest[i]->age_ns));
     }
-    free(oldest);
 }
 
 /* ---- The job ---- */

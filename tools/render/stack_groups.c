@@ -21,6 +21,7 @@
 #include "core/util/small_file.h"
 #include "tools/base/demangle.h"
 #include "tools/base/grow.h"
+#include "tools/base/owned.h"
 
 #define PREFIX "rank_"
 #define SUFFIX ".stacks.txt"
@@ -197,7 +198,7 @@ static const char *keep_files(struct ng_stack_groups *folded, const char *text)
 
 int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *mangled)
 {
-    char *plain = ng_demangle(mangled);
+    NG_FREED char *plain = ng_demangle(mangled);
     const char *text = plain, *files = plain ? keep_files(folded, mangled) : NULL;
     uint32_t before = folded->count;
     int error = files ? 0 : -ENOMEM;
@@ -215,7 +216,6 @@ int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *ma
             error = add_summary(folded, rank, text, length);
         text += end ? (size_t)(end - text) : strlen(text);
     }
-    free(plain);
     /* Most ranks have the stacks of others. */
     if (files && files[0] && folded->count == before)
         free(folded->file_lists[--folded->file_list_count]);
@@ -273,7 +273,7 @@ int ng_stack_groups_add_calls(struct ng_stack_groups *folded, const struct ng_vi
         int rank = ng_view_rank(view, member);
         if (!record || rank < 0)
             continue;
-        char *text = NULL;
+        NG_FREED char *text = NULL;
         size_t bytes;
         FILE *output = open_memstream(&text, &bytes);
         if (!output)
@@ -281,7 +281,6 @@ int ng_stack_groups_add_calls(struct ng_stack_groups *folded, const struct ng_vi
         put_call(output, view, member, record);
         error = fclose(output) != 0 ? -ENOMEM
                                     : add_stack(folded, rank, "", text, bytes ? bytes - 1 : 0);
-        free(text);
     }
     return error;
 }
@@ -378,21 +377,19 @@ int ng_stack_groups_add_folder(struct ng_stack_groups *folded, const char *folde
     struct dirent **entries;
     int error = 0;
 
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    NG_CLOSED int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
     int count = scandirat(fd, ".", &entries, is_stacks, versionsort);
     if (count < 0)
         error = -errno;
     for (int i = 0; i < count; i++) {
-        char *text = error ? NULL : read_text(fd, entries[i]->d_name);
+        NG_FREED char *text = error ? NULL : read_text(fd, entries[i]->d_name);
         if (text)
             error = ng_stack_groups_add(folded, rank_of(entries[i]->d_name), text);
-        free(text);
         free(entries[i]);
     }
     if (count >= 0)
         free(entries);
-    close(fd);
     return error;
 }

@@ -17,6 +17,7 @@
 
 #include "core/util/clock.h"
 #include "core/util/macros.h"
+#include "tools/base/owned.h"
 
 #define FILES_MAX       256u
 #define FILE_BYTES_MAX  ((off_t)1 << 20)
@@ -48,9 +49,9 @@ static char *read_source(const char *path, int64_t unix_ns)
 {
     struct stat status;
     char *text = NULL;
-    int fd = has_source_name(path) && path[0] == '/'
-                 ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-                 : -1;
+    NG_CLOSED int fd = has_source_name(path) && path[0] == '/'
+                           ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+                           : -1;
 
     if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
         status.st_size <= FILE_BYTES_MAX &&
@@ -60,8 +61,6 @@ static char *read_source(const char *path, int64_t unix_ns)
         free(text);
         text = NULL;
     }
-    if (fd >= 0)
-        close(fd);
     return text;
 }
 
@@ -140,17 +139,15 @@ static void put_source(void *context, const char *files, const char *line, size_
 
 int ng_stack_sources_add(struct ng_stack_groups *stacks, int64_t unix_ns)
 {
-    struct sources *sources = calloc(1, sizeof(*sources));
-    int error = sources ? 0 : -ENOMEM;
+    NG_FREED struct sources *sources = calloc(1, sizeof(*sources));
 
-    if (sources)
-        sources->unix_ns = unix_ns;
-    if (sources)
-        error = ng_stack_groups_rewrite(stacks, put_source, sources);
-    for (uint32_t i = 0; sources && i < sources->count; i++) {
+    if (!sources)
+        return -ENOMEM;
+    sources->unix_ns = unix_ns;
+    int error = ng_stack_groups_rewrite(stacks, put_source, sources);
+    for (uint32_t i = 0; i < sources->count; i++) {
         free(sources->files[i].path);
         free(sources->files[i].text);
     }
-    free(sources);
     return error;
 }

@@ -13,6 +13,7 @@
 
 #include "core/util/clock.h"
 #include "core/util/macros.h"
+#include "tools/base/owned.h"
 
 /* Ranks do not arrive at the same moment: shorter waits are not significant. */
 #define UNUSUAL_NS NG_S
@@ -70,7 +71,7 @@ static int measure_group(struct ng_table *table, uint32_t start, uint32_t count)
         return 0;
     if (front - last > WINDOW_MAX)
         last = front - WINDOW_MAX;
-    int64_t *ages = calloc((size_t)(front - last), sizeof(*ages));
+    NG_FREED int64_t *ages = calloc((size_t)(front - last), sizeof(*ages));
     if (!ages)
         return -ENOMEM;
     find_entries(members, count, last + 1, front - last, ages);
@@ -82,7 +83,6 @@ static int measure_group(struct ng_table *table, uint32_t start, uint32_t count)
         if (row->behind)
             row->behind_ns = ages[members[i].entered > last ? members[i].entered - last : 0];
     }
-    free(ages);
     return 0;
 }
 
@@ -219,7 +219,7 @@ static int find_phases(struct ng_table *table)
 static int find_ranks(struct ng_table *table)
 {
     const struct ng_view *view = table->view;
-    struct {
+    NG_FREED struct {
         bool known;
         int device, rank;
     } *last = calloc(view->process_count + 1, sizeof(*last));
@@ -239,7 +239,6 @@ static int find_ranks(struct ng_table *table)
         }
         row->rank = last[row->process].rank;
     }
-    free(last);
     return 0;
 }
 
@@ -345,7 +344,7 @@ static int compare_names(const void *left, const void *right, void *context)
 static int find_shared_names(struct ng_table *table)
 {
     const struct ng_view *view = table->view;
-    uint32_t *groups = calloc(view->group_count + 1, sizeof(*groups));
+    NG_FREED uint32_t *groups = calloc(view->group_count + 1, sizeof(*groups));
 
     if (!groups)
         return -ENOMEM;
@@ -355,7 +354,6 @@ static int find_shared_names(struct ng_table *table)
     for (uint32_t i = 1; i < view->group_count; i++)
         if (strcmp(view->groups[groups[i]].name, view->groups[groups[i - 1]].name) == 0)
             table->shares_name[groups[i]] = table->shares_name[groups[i - 1]] = true;
-    free(groups);
     return 0;
 }
 
@@ -376,7 +374,7 @@ static int count_processes(struct ng_table *table)
 {
     const struct ng_view *view = table->view;
     const char **hosts = calloc(view->process_count + 1, sizeof(*hosts));
-    int *ranks = calloc(view->process_count + 1, sizeof(*ranks));
+    NG_FREED int *ranks = calloc(view->process_count + 1, sizeof(*ranks));
     uint32_t rank_count = 0;
 
     table->hosts = hosts;
@@ -405,9 +403,7 @@ static int count_processes(struct ng_table *table)
         if (group->member_count > table->seen)
             table->seen = group->member_count;
     }
-    int error = hosts && ranks ? 0 : -ENOMEM;
-    free(ranks);
-    return error;
+    return hosts && ranks ? 0 : -ENOMEM;
 }
 
 /* Rows of all members, of processes without a member to show, and of culprits not in the view. */
@@ -415,52 +411,47 @@ static int make_rows(struct ng_table *table)
 {
     const struct ng_view *view = table->view;
     uint32_t culprits = table->verdict->culprit_count, processes = view->process_count;
-    const struct ng_culprit **culprit_of = calloc(processes + 1, sizeof(void *));
-    const struct ng_culprit **unseen = calloc(culprits + 1, sizeof(void *));
-    bool *flags = calloc((size_t)processes + view->group_count + 1, sizeof(*flags));
-    int error = -ENOMEM;
+    NG_FREED const struct ng_culprit **culprit_of = calloc(processes + 1, sizeof(void *));
+    NG_FREED const struct ng_culprit **unseen = calloc(culprits + 1, sizeof(void *));
+    NG_FREED bool *flags = calloc((size_t)processes + view->group_count + 1, sizeof(*flags));
 
     table->rows =
         calloc((size_t)view->member_count + processes + culprits + 1, sizeof(*table->rows));
     table->order =
         calloc((size_t)view->member_count + processes + culprits + 1, sizeof(*table->order));
-    if (table->rows && table->order && culprit_of && unseen && flags) {
-        bool *shown = flags, *group_lives = flags + processes;
-        error = 0;
-        uint32_t unseen_count = match_culprits(table, culprit_of, unseen);
-        for (uint32_t i = 0; i < view->member_count; i++)
-            table->rows[i] = (struct ng_table_row){.process = view->members[i].process,
-                                                   .member = &view->members[i]};
-        hide_ended(table, group_lives);
-        for (uint32_t i = 0; i < view->member_count; i++) {
-            struct ng_table_row *row = &table->rows[i];
-            const struct ng_culprit *culprit = culprit_of[row->process];
-            for (uint32_t k = 0; culprit && view->processes[row->process].drives_several &&
-                                 !row->culprit && k < culprits;
-                 k++)
-                if (table->verdict->culprits[k].pid == culprit->pid &&
-                    is_culprit(table, row, &table->verdict->culprits[k]))
-                    row->culprit = &table->verdict->culprits[k];
-            if (culprit && !view->processes[row->process].drives_several)
-                row->culprit = culprit;
-            if (row->culprit && view->groups[row->member->group].id == table->verdict->group_id &&
-                !is_older_handle(view, i))
-                row->hidden = false;
-            shown[row->process] |= !row->hidden;
-        }
-        table->row_count = view->member_count;
-        for (uint32_t i = 0; i < processes; i++)
-            if (!shown[i])
-                table->rows[table->row_count++] =
-                    (struct ng_table_row){.process = i, .culprit = culprit_of[i]};
-        for (uint32_t i = 0; i < unseen_count; i++)
-            table->rows[table->row_count++] =
-                (struct ng_table_row){.process = NG_TABLE_NOBODY, .culprit = unseen[i]};
+    if (!table->rows || !table->order || !culprit_of || !unseen || !flags)
+        return -ENOMEM;
+    bool *shown = flags, *group_lives = flags + processes;
+    uint32_t unseen_count = match_culprits(table, culprit_of, unseen);
+    for (uint32_t i = 0; i < view->member_count; i++)
+        table->rows[i] =
+            (struct ng_table_row){.process = view->members[i].process, .member = &view->members[i]};
+    hide_ended(table, group_lives);
+    for (uint32_t i = 0; i < view->member_count; i++) {
+        struct ng_table_row *row = &table->rows[i];
+        const struct ng_culprit *culprit = culprit_of[row->process];
+        for (uint32_t k = 0; culprit && view->processes[row->process].drives_several &&
+                             !row->culprit && k < culprits;
+             k++)
+            if (table->verdict->culprits[k].pid == culprit->pid &&
+                is_culprit(table, row, &table->verdict->culprits[k]))
+                row->culprit = &table->verdict->culprits[k];
+        if (culprit && !view->processes[row->process].drives_several)
+            row->culprit = culprit;
+        if (row->culprit && view->groups[row->member->group].id == table->verdict->group_id &&
+            !is_older_handle(view, i))
+            row->hidden = false;
+        shown[row->process] |= !row->hidden;
     }
-    free(culprit_of);
-    free(unseen);
-    free(flags);
-    return error;
+    table->row_count = view->member_count;
+    for (uint32_t i = 0; i < processes; i++)
+        if (!shown[i])
+            table->rows[table->row_count++] =
+                (struct ng_table_row){.process = i, .culprit = culprit_of[i]};
+    for (uint32_t i = 0; i < unseen_count; i++)
+        table->rows[table->row_count++] =
+            (struct ng_table_row){.process = NG_TABLE_NOBODY, .culprit = unseen[i]};
+    return 0;
 }
 
 int ng_table_make(const struct ng_view *view, const struct ng_verdict *verdict,

@@ -12,6 +12,7 @@
 #include "core/util/clock.h"
 #include "core/util/macros.h"
 #include "core/verdict/straggler.h"
+#include "tools/base/owned.h"
 #include "tools/judge/live_verdict.h"
 #include "tools/render/table_cells.h"
 
@@ -29,7 +30,7 @@
 static void put_rows(struct ng_sheet *sheet, const struct ng_table *table, uint32_t count)
 {
     size_t widths[NG_COLUMN_COUNT] = {0};
-    ng_table_cells *rows = calloc(count + 1, sizeof(*rows));
+    NG_FREED ng_table_cells *rows = calloc(count + 1, sizeof(*rows));
 
     if (!rows)
         return;
@@ -42,7 +43,6 @@ static void put_rows(struct ng_sheet *sheet, const struct ng_table *table, uint3
     for (uint32_t i = 0; i < count; i++)
         ng_table_put_cells(sheet, rows[i], widths,
                            table->rows[table->order[i]].culprit ? "1;31" : NULL);
-    free(rows);
 }
 
 /* ---- What does not fit ---- */
@@ -112,7 +112,7 @@ static size_t fold(const struct ng_table *table, uint32_t first, struct fold *fo
 
 static void put_folds(struct ng_sheet *sheet, const struct ng_table *table, uint32_t first)
 {
-    struct fold *folds = calloc(FOLDS_MAX, sizeof(*folds));
+    NG_FREED struct fold *folds = calloc(FOLDS_MAX, sizeof(*folds));
     uint32_t others;
 
     if (!folds)
@@ -133,7 +133,6 @@ static void put_folds(struct ng_sheet *sheet, const struct ng_table *table, uint
             ng_sheet_put(sheet, NULL, "… and %" PRIu32 " more in %zu%s other places", others,
                          count - told, count == FOLDS_MAX ? " or more" : "");
     }
-    free(folds);
 }
 
 /* ---- The head ---- */
@@ -264,10 +263,9 @@ void ng_table_print(const struct ng_table *table, const struct ng_table_paper *p
         uint32_t for_folds = room / 3 < FOLDS_TOLD ? room / 3 : FOLDS_TOLD;
         shown = room - (for_folds ? for_folds : 1);
         /* Few kinds of positions leave their lines to the rows. */
-        struct fold *folds = calloc(FOLDS_MAX, sizeof(*folds));
+        NG_FREED struct fold *folds = calloc(FOLDS_MAX, sizeof(*folds));
         uint32_t others;
         size_t kinds = folds ? fold(table, shown, folds, &others) : FOLDS_MAX;
-        free(folds);
         if (kinds < for_folds)
             shown += for_folds - (uint32_t)kinds;
     }
