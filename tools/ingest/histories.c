@@ -355,14 +355,10 @@ bool ng_histories_counts(const struct ng_view_member *member, const struct ng_vi
     return member->entered >= other->entered;
 }
 
-/* Where the range of a member begins or ends. */
-struct edge {
+/* Where the range of a member begins or ends, or where it deviates. */
+struct mark {
     uint64_t seq, key;
-};
-
-struct deviant {
-    uint64_t seq, key;
-    uint32_t signature;
+    uint32_t signature; /* of a deviation */
 };
 
 /* Ranks that passed the same. */
@@ -376,22 +372,16 @@ struct comparison {
     struct ng_histories *histories;
     uint32_t group;
     uint32_t first_difference; /* of this group */
-    struct edge *begins, *ends;
+    struct mark *begins, *ends;
     size_t members, begun, ended;
     uint64_t key; /* sum over those whose range covers the current collective */
-    struct deviant *deviants;
+    struct mark *deviants;
     size_t deviants_count;
 };
 
-static int compare_edges(const void *left, const void *right)
+static int compare_marks(const void *left, const void *right)
 {
-    const struct edge *a = left, *b = right;
-    return NG_ORDER(a->seq, b->seq);
-}
-
-static int compare_deviants(const void *left, const void *right)
-{
-    const struct deviant *a = left, *b = right;
+    const struct mark *a = left, *b = right;
     return NG_ORDER(a->seq, b->seq);
 }
 
@@ -444,7 +434,7 @@ static void take_side(const struct ng_histories *histories, struct side *sides, 
 }
 
 /* The ranks that deviate at one collective: `deviants` of them. */
-static int compare_at(struct comparison *comparison, const struct deviant *deviants, size_t count)
+static int compare_at(struct comparison *comparison, const struct mark *deviants, size_t count)
 {
     struct ng_histories *histories = comparison->histories;
     struct side sides[SIDES_MAX], rest = {0};
@@ -485,13 +475,13 @@ static int compare_at(struct comparison *comparison, const struct deviant *devia
 
 static int compare_group(struct comparison *comparison)
 {
-    struct deviant *deviants = comparison->deviants;
+    struct mark *deviants = comparison->deviants;
     size_t count = comparison->deviants_count;
     int error = 0;
 
-    qsort(comparison->begins, comparison->members, sizeof(*comparison->begins), compare_edges);
-    qsort(comparison->ends, comparison->members, sizeof(*comparison->ends), compare_edges);
-    qsort(deviants, count, sizeof(*deviants), compare_deviants);
+    qsort(comparison->begins, comparison->members, sizeof(*comparison->begins), compare_marks);
+    qsort(comparison->ends, comparison->members, sizeof(*comparison->ends), compare_marks);
+    qsort(deviants, count, sizeof(*deviants), compare_marks);
     comparison->first_difference = comparison->histories->difference_count;
     for (size_t i = 0, end; i < count && !error; i = end) {
         for (end = i + 1; end < count && deviants[end].seq == deviants[i].seq;)
@@ -506,12 +496,12 @@ static void collect(struct comparison *comparison, const struct ng_told *told, u
 {
     uint64_t key = mix(mix(1, index), index);
 
-    comparison->begins[comparison->members] = (struct edge){told->from, key};
-    comparison->ends[comparison->members++] = (struct edge){told->to, key};
+    comparison->begins[comparison->members] = (struct mark){told->from, key, 0};
+    comparison->ends[comparison->members++] = (struct mark){told->to, key, 0};
     NG_EACH (deviation, told->deviations, told->deviation_count)
         if (deviation->seq >= told->from && deviation->seq <= told->to)
             comparison->deviants[comparison->deviants_count++] =
-                (struct deviant){deviation->seq, key, deviation->signature};
+                (struct mark){deviation->seq, key, deviation->signature};
 }
 
 /* Members in order of their groups: group g has order[first[g]] up to, not including, order[first[g

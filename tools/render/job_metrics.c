@@ -219,20 +219,6 @@ static void put_registration_time(struct ng_exposition *out, const struct job *j
     ng_exposition_seconds(out, member->registration.spent_ns);
 }
 
-static const struct {
-    enum ng_metric metric;
-    put_member_fn *put;
-} member_families[] = {
-    {NG_METRIC_group, put_group},
-    {NG_METRIC_last_collective, put_last_collective},
-    {NG_METRIC_last_send_recv, put_last_send_recv},
-    {NG_METRIC_pending_seconds, put_pending_time},
-    {NG_METRIC_registrations_total, put_registration},
-    {NG_METRIC_registered_segments, put_held},
-    {NG_METRIC_send_recv_bytes_total, put_registered_bytes},
-    {NG_METRIC_registration_seconds_total, put_registration_time},
-};
-
 /* Members of one rank of a group stand together, the newest first: older ones are left out. */
 static bool is_written(const struct job *job, uint32_t index)
 {
@@ -490,30 +476,35 @@ static void put_stuck(struct ng_exposition *out, const struct job *job)
 
 /* ---- All of it ---- */
 
+/* One of the functions: of the job, of each process, or of each rank of a group. */
 static const struct {
     enum ng_metric metric;
-    put_process_fn *put;
-} process_families[] = {
-    {NG_METRIC_process, put_process},
-    {NG_METRIC_process_life, put_process_life},
-    {NG_METRIC_lost_total, put_lost},
-};
-
-static const struct {
-    enum ng_metric metric;
-    void (*put)(struct ng_exposition *out, const struct job *job);
-} job_families[] = {
-    {NG_METRIC_duration_seconds, put_durations},
-    {NG_METRIC_call_seconds, put_calls},
-    {NG_METRIC_processes, put_lives},
-    {NG_METRIC_straggler_wait_seconds, put_stragglers},
-    {NG_METRIC_incidents_total, put_incidents},
-    {NG_METRIC_verdict_info, put_last_verdict},
-    {NG_METRIC_verdict_age_seconds, put_verdict_age},
-    {NG_METRIC_live_verdict_info, put_live_verdict},
-    {NG_METRIC_culprit, put_culprits},
-    {NG_METRIC_waiting_ranks, put_waiting},
-    {NG_METRIC_stuck_seconds, put_stuck},
+    void (*of_job)(struct ng_exposition *out, const struct job *job);
+    put_process_fn *of_process;
+    put_member_fn *of_member;
+} families[] = {
+    {NG_METRIC_process, .of_process = put_process},
+    {NG_METRIC_process_life, .of_process = put_process_life},
+    {NG_METRIC_lost_total, .of_process = put_lost},
+    {NG_METRIC_group, .of_member = put_group},
+    {NG_METRIC_last_collective, .of_member = put_last_collective},
+    {NG_METRIC_last_send_recv, .of_member = put_last_send_recv},
+    {NG_METRIC_pending_seconds, .of_member = put_pending_time},
+    {NG_METRIC_registrations_total, .of_member = put_registration},
+    {NG_METRIC_registered_segments, .of_member = put_held},
+    {NG_METRIC_send_recv_bytes_total, .of_member = put_registered_bytes},
+    {NG_METRIC_registration_seconds_total, .of_member = put_registration_time},
+    {NG_METRIC_duration_seconds, .of_job = put_durations},
+    {NG_METRIC_call_seconds, .of_job = put_calls},
+    {NG_METRIC_processes, .of_job = put_lives},
+    {NG_METRIC_straggler_wait_seconds, .of_job = put_stragglers},
+    {NG_METRIC_incidents_total, .of_job = put_incidents},
+    {NG_METRIC_verdict_info, .of_job = put_last_verdict},
+    {NG_METRIC_verdict_age_seconds, .of_job = put_verdict_age},
+    {NG_METRIC_live_verdict_info, .of_job = put_live_verdict},
+    {NG_METRIC_culprit, .of_job = put_culprits},
+    {NG_METRIC_waiting_ranks, .of_job = put_waiting},
+    {NG_METRIC_stuck_seconds, .of_job = put_stuck},
 };
 
 static void put_exporter(struct ng_exposition *out, const struct ng_scrape *scrape)
@@ -553,20 +544,16 @@ static int write_all(const struct job *jobs, uint32_t count, const struct ng_scr
     struct ng_exposition out;
 
     ng_exposition_init(&out, fd);
-    for (size_t i = 0; i < NG_COUNT(process_families); i++) {
-        ng_exposition_family(&out, process_families[i].metric);
-        for (uint32_t k = 0; k < count; k++)
-            put_processes(&out, &jobs[k], process_families[i].put);
-    }
-    for (size_t i = 0; i < NG_COUNT(member_families); i++) {
-        ng_exposition_family(&out, member_families[i].metric);
-        for (uint32_t k = 0; k < count; k++)
-            put_members(&out, &jobs[k], member_families[i].put);
-    }
-    for (size_t i = 0; i < NG_COUNT(job_families); i++) {
-        ng_exposition_family(&out, job_families[i].metric);
-        for (uint32_t k = 0; k < count; k++)
-            job_families[i].put(&out, &jobs[k]);
+    NG_EACH (family, families, NG_COUNT(families)) {
+        ng_exposition_family(&out, family->metric);
+        NG_EACH (job, jobs, count) {
+            if (family->of_job)
+                family->of_job(&out, job);
+            else if (family->of_process)
+                put_processes(&out, job, family->of_process);
+            else
+                put_members(&out, job, family->of_member);
+        }
     }
     put_exporter(&out, scrape);
     return ng_exposition_finish(&out);

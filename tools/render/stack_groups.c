@@ -128,9 +128,16 @@ static bool add_rank(struct ng_stack_group *stack, int rank)
     return true;
 }
 
-/* One paragraph; `files` as in the group. */
-static int add_stack(struct ng_stack_groups *folded, int rank, const char *files, const char *text,
-                     size_t length)
+/* The list of files at the end of a text; it is copied for the first stack that needs it, since
+ * most ranks have the stacks of others. */
+struct file_list {
+    const char *text;
+    bool kept;
+};
+
+/* One paragraph. */
+static int add_stack(struct ng_stack_groups *folded, int rank, struct file_list *files,
+                     const char *text, size_t length)
 {
     const char *end = memchr(text, '\n', length);
     size_t title = end ? (size_t)(end - text) : length;
@@ -148,16 +155,17 @@ static int add_stack(struct ng_stack_groups *folded, int rank, const char *files
     if (!*slot) {
         if (folded->count == STACKS_MAX)
             return 0;
-        struct ng_stack_group stack = {.title = strndup(text, title),
-                                       .text = strndup(text + (title < length ? title + 1 : length),
-                                                       title < length ? length - title - 1 : 0),
-                                       .hash = hash,
-                                       .files = files};
-        if (!stack.title || !stack.text) {
-            free(stack.title);
-            free(stack.text);
+        struct ng_arena *arena = &folded->arena;
+        const char *rest = text + (title < length ? title + 1 : length);
+        if (!files->kept)
+            *files = (struct file_list){ng_arena_strdup(arena, files->text), true};
+        struct ng_stack_group stack = {
+            .title = ng_arena_printf(arena, "%.*s", (int)title, text),
+            .text = ng_arena_printf(arena, "%.*s", (int)(text + length - rest), rest),
+            .hash = hash,
+            .files = files->text};
+        if (!stack.title || !stack.text || !stack.files)
             return -ENOMEM;
-        }
         folded->stacks[folded->count++] = stack;
         *slot = folded->count;
     }
@@ -173,7 +181,7 @@ static int add_summary(struct ng_stack_groups *folded, int rank, const char *tex
         return 0;
     line += strlen(SUMMARY);
     char *copy = NG_GROW(folded->summaries, folded->summary_count, folded->summary_room)
-                     ? strndup(line, strcspn(line, "\n"))
+                     ? ng_arena_printf(&folded->arena, "%.*s", (int)strcspn(line, "\n"), line)
                      : NULL;
     if (!copy)
         return -ENOMEM;
@@ -181,27 +189,12 @@ static int add_summary(struct ng_stack_groups *folded, int rank, const char *tex
     return 0;
 }
 
-/* The list of files at the end of a text, kept as long as a stack needs it; NULL: no memory. */
-static const char *keep_files(struct ng_stack_groups *folded, const char *text)
-{
-    const char *list = strstr(text, FILES);
-
-    if (!list)
-        return "";
-    char *copy = NG_GROW(folded->file_lists, folded->file_list_count, folded->file_list_room)
-                     ? strdup(list + strlen(FILES))
-                     : NULL;
-    if (copy)
-        folded->file_lists[folded->file_list_count++] = copy;
-    return copy;
-}
-
 int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *mangled)
 {
     NG_FREED char *plain = ng_demangle(mangled);
-    const char *text = plain, *files = plain ? keep_files(folded, mangled) : NULL;
-    uint32_t before = folded->count;
-    int error = files ? 0 : -ENOMEM;
+    const char *text = plain, *list = strstr(mangled, FILES);
+    struct file_list files = {.text = list ? list + strlen(FILES) : ""};
+    int error = plain ? 0 : -ENOMEM;
 
     folded->files++;
     while (!error && *text) {
@@ -211,14 +204,11 @@ int ng_stack_groups_add(struct ng_stack_groups *folded, int rank, const char *ma
         while (length > 0 && text[length - 1] == '\n')
             length--;
         if (length > strlen(THREAD) && strncmp(text, THREAD, strlen(THREAD)) == 0)
-            error = add_stack(folded, rank, files, text, length);
+            error = add_stack(folded, rank, &files, text, length);
         else if (text == plain)
             error = add_summary(folded, rank, text, length);
         text += end ? (size_t)(end - text) : strlen(text);
     }
-    /* Most ranks have the stacks of others. */
-    if (files && files[0] && folded->count == before)
-        free(folded->file_lists[--folded->file_list_count]);
     return error;
 }
 
@@ -279,15 +269,17 @@ int ng_stack_groups_add_calls(struct ng_stack_groups *folded, const struct ng_vi
         if (!output)
             return -ENOMEM;
         put_call(output, view, member, record);
+        struct file_list none = {.text = ""};
         error = fclose(output) != 0 ? -ENOMEM
-                                    : add_stack(folded, rank, "", text, bytes ? bytes - 1 : 0);
+                                    : add_stack(folded, rank, &none, text, bytes ? bytes - 1 : 0);
     }
     return error;
 }
 
-static int rewrite(struct ng_stack_group *stack, ng_stack_groups_annotate *annotate, void *context)
+static int rewrite(struct ng_stack_group *stack, struct ng_arena *arena,
+                   ng_stack_groups_annotate *annotate, void *context)
 {
-    char *text = NULL;
+    NG_FREED char *text = NULL;
     size_t bytes;
     FILE *output = open_memstream(&text, &bytes);
 
@@ -302,12 +294,10 @@ static int rewrite(struct ng_stack_group *stack, ng_stack_groups_annotate *annot
             fputc(*line++, output);
     }
     bool failed = ferror(output);
-    if (fclose(output) != 0 || failed) {
-        free(text);
+    char *copy = fclose(output) != 0 || failed ? NULL : ng_arena_strdup(arena, text);
+    if (!copy)
         return -ENOMEM;
-    }
-    free(stack->text);
-    stack->text = text;
+    stack->text = copy;
     return 0;
 }
 
@@ -317,22 +307,15 @@ int ng_stack_groups_rewrite(struct ng_stack_groups *folded, ng_stack_groups_anno
     int error = 0;
 
     for (uint32_t i = 0; i < folded->count && i < NG_STACK_GROUPS_SHOWN && !error; i++)
-        error = rewrite(&folded->stacks[i], annotate, context);
+        error = rewrite(&folded->stacks[i], &folded->arena, annotate, context);
     return error;
 }
 
 void ng_stack_groups_fini(struct ng_stack_groups *folded)
 {
-    for (uint32_t i = 0; i < folded->count; i++) {
-        free(folded->stacks[i].title);
-        free(folded->stacks[i].text);
+    for (uint32_t i = 0; i < folded->count; i++)
         free(folded->stacks[i].ranks);
-    }
-    for (uint32_t i = 0; i < folded->summary_count; i++)
-        free(folded->summaries[i].text);
-    for (uint32_t i = 0; i < folded->file_list_count; i++)
-        free(folded->file_lists[i]);
-    free(folded->file_lists);
+    ng_arena_reset(&folded->arena);
     free(folded->summaries);
     free(folded->stacks);
     free(folded->slots);

@@ -31,14 +31,13 @@ struct ng_stack_group {
 };
 
 struct ng_stack_groups {
+    struct ng_arena arena;         /* owns the texts */
     struct ng_stack_group *stacks; /* in order of the ranks and the files */
     uint32_t count, room;
     uint32_t *slots; /* index + 1 by hash */
     uint32_t slot_count;
     struct ng_stack_groups_summary *summaries;
     uint32_t summary_count, summary_room;
-    char **file_lists;
-    uint32_t file_list_count, file_list_room;
     uint32_t files;
 };
 

@@ -6,12 +6,14 @@
 #include "tools/render/verdict_text.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tools/base/demangle.h"
+#include "tools/base/owned.h"
 #include "tools/render/screen.h"
 
 #define RED    "\033[1;31m"
@@ -39,38 +41,21 @@ static char *read_rest(int fd)
     return text;
 }
 
-static int write_all(int fd, const char *text, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t wrote = write(fd, text, bytes);
-        if (wrote < 0 && errno != EINTR)
-            return -errno;
-        text += wrote > 0 ? wrote : 0;
-        bytes -= wrote > 0 ? (size_t)wrote : 0;
-    }
-    return 0;
-}
-
-static int write_coloured(int fd, const char *text)
-{
-    size_t headline = strcspn(text, "\n");
-    bool healthy = memmem(text, headline, ": healthy", 9) != NULL;
-    const char *colour = healthy ? GREEN : RED;
-
-    int error = write_all(fd, colour, strlen(colour)) ?: write_all(fd, text, headline);
-    error = error ?: write_all(fd, NORMAL, strlen(NORMAL));
-    return error ?: write_all(fd, text + headline, strlen(text + headline));
-}
-
 int ng_verdict_text_print(int from_fd, int to_fd)
 {
-    char *text = read_rest(from_fd), *plain = text ? ng_demangle(text) : NULL;
-    int error = -ENOMEM;
+    NG_FREED char *text = read_rest(from_fd);
+    NG_FREED char *plain = text ? ng_demangle(text) : NULL;
+    int written;
 
-    if (plain)
-        error = ng_screen_has_colours(to_fd) ? write_coloured(to_fd, plain)
-                                             : write_all(to_fd, plain, strlen(plain));
-    free(plain);
-    free(text);
-    return error;
+    if (!plain)
+        return -ENOMEM;
+    if (ng_screen_has_colours(to_fd)) {
+        size_t headline = strcspn(plain, "\n");
+        bool healthy = memmem(plain, headline, ": healthy", 9) != NULL;
+        written = dprintf(to_fd, "%s%.*s" NORMAL "%s", healthy ? GREEN : RED, (int)headline, plain,
+                          plain + headline);
+    } else {
+        written = dprintf(to_fd, "%s", plain);
+    }
+    return written < 0 ? -errno : 0;
 }
