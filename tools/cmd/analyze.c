@@ -7,7 +7,6 @@
  * verdict says what is missing.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,13 +32,13 @@
 #include "tools/ingest/evidence.h"
 #include "tools/ingest/mismatches.h"
 #include "tools/ingest/view_merge.h"
+#include "tools/jobs/jobs.h"
 #include "tools/judge/postmortem.h"
 #include "tools/render/analyze_report.h"
 #include "tools/render/findings.h"
 #include "tools/render/page.h"
 #include "tools/render/stack_groups.h"
 #include "tools/render/stack_lines.h"
-#include "tools/render/stack_sources.h"
 #include "tools/render/verdict_text.h"
 
 #define COMMAND "analyze"
@@ -354,23 +353,12 @@ static int analyze_run(uint64_t run, char **paths, int count, const char *const 
     return status;
 }
 
-/* Describe a run; `bytes` suffice. */
-static void name_run(const struct ng_local_run *run, char *ret_text, size_t bytes)
-{
-    snprintf(ret_text, bytes, "%016" PRIx64 " (%u of %u processes alive, pid %d among them)",
-             run->id, run->living, run->processes, run->pid);
-}
-
 static int refuse_runs(const struct ng_local_run *runs, int count, const char *asked)
 {
-    char mend[RUNS_MAX * 100 + 64];
-    size_t used = (size_t)snprintf(mend, sizeof(mend), "write --run RUN, one of: ");
+    char list[RUNS_MAX * 100], mend[sizeof(list) + 64];
 
-    for (int i = 0; i < count; i++) {
-        char name[100];
-        name_run(&runs[i], name, sizeof(name));
-        used += (size_t)snprintf(mend + used, sizeof(mend) - used, "%s%s", i ? ", " : "", name);
-    }
+    ng_jobs_name_runs(runs, count, true, list, sizeof(list));
+    snprintf(mend, sizeof(mend), "write --run RUN, one of: %s", list);
     if (asked)
         return ng_usage_error(COMMAND, mend, "no run %s has left black boxes there", asked);
     return ng_usage_error(COMMAND, mend, "%d runs have left black boxes there", count);
@@ -387,7 +375,7 @@ static int analyze_runs(const struct ng_local_run *runs, int run_count, char **p
     if (!asked && (values[OPTION_JSON] || values[OPTION_HTML] || values[OPTION_TRACE]))
         return refuse_runs(runs, run_count, NULL);
     for (int i = 0; i < run_count; i++) {
-        name_run(&runs[i], name, sizeof(name));
+        ng_jobs_name_runs(&runs[i], 1, true, name, sizeof(name));
         if (asked && (strncasecmp(name, asked, 16) != 0 || strlen(asked) != 16))
             continue;
         if (!asked)

@@ -53,11 +53,8 @@ static const struct ng_usage usage = {
     .alone = "write `ncclguard exporter --listen " LISTEN "`",
 };
 
-static int fail(const char *mend, const char *mistake)
-{
-    fprintf(stderr, "ncclguard exporter: %s\nncclguard exporter: %s\n", mistake, mend);
-    return NG_EXIT_FAILED;
-}
+/* Reported in the form of a usage error, but none. */
+#define fail(mend, ...) (ng_usage_error(COMMAND, mend, __VA_ARGS__), NG_EXIT_FAILED)
 
 #if NG_HAVE_MICROHTTPD
 
@@ -207,23 +204,20 @@ static const char *listen_mend(int error)
 static int open_socket(const char *text, int *ret_fd)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found;
-    char address[256], mistake[512];
+    char address[256];
     const char *port;
 
     if (!split(text, address, &port))
         return ng_usage_error(COMMAND, "write --listen ADDR:PORT, such as --listen " LISTEN,
                               "--listen %s is not an address and a port", text);
     int error = getaddrinfo(address, port, &hints, &found);
-    if (error) {
-        snprintf(mistake, sizeof(mistake), "cannot listen at %s: %s", text, gai_strerror(error));
-        return fail(listen_mend(-EADDRNOTAVAIL), mistake);
-    }
+    if (error)
+        return fail(listen_mend(-EADDRNOTAVAIL), "cannot listen at %s: %s", text,
+                    gai_strerror(error));
     int fd = listen_there(found);
     freeaddrinfo(found);
-    if (fd < 0) {
-        snprintf(mistake, sizeof(mistake), "cannot listen at %s: %s", text, strerror(-fd));
-        return fail(listen_mend(fd), mistake);
-    }
+    if (fd < 0)
+        return fail(listen_mend(fd), "cannot listen at %s: %s", text, strerror(-fd));
     *ret_fd = fd;
     return 0;
 }
@@ -248,15 +242,12 @@ static void print_address(int fd)
 /* Until a signal ends it. */
 static int serve(struct ng_exporter *exporter, const char *where)
 {
-    char mistake[512];
     sigset_t ends;
     int fd = -1, number;
 
-    if (!open_library()) {
-        snprintf(mistake, sizeof(mistake), "cannot open the library that serves HTTP: %s",
-                 dlerror());
-        return fail("install libmicrohttpd (on Debian and Ubuntu: libmicrohttpd12)", mistake);
-    }
+    if (!open_library())
+        return fail("install libmicrohttpd (on Debian and Ubuntu: libmicrohttpd12)",
+                    "cannot open the library that serves HTTP: %s", dlerror());
     int status = open_socket(where, &fd);
     if (status != 0)
         return status;

@@ -272,17 +272,6 @@ static bool is_younger(const struct stat *verdict, const struct timespec *than)
            (written->tv_sec == than->tv_sec && written->tv_nsec >= than->tv_nsec);
 }
 
-/* Is it the final verdict on a job that may have `failed`? */
-static bool is_final(const char *path, bool failed)
-{
-    json_error_t error;
-    json_t *verdict = json_load_file(path, 0, &error);
-    bool final = ng_live_verdict_verdict_stays(verdict, failed);
-
-    json_decref(verdict);
-    return final;
-}
-
 /* As one word of a shell. */
 static void quote(const char *text, char ret_word[4 * PATH_MAX + 3])
 {
@@ -328,10 +317,8 @@ static void read_call(const json_t *verdict, uint64_t *ret_group_id, int64_t *re
 }
 
 /* A verdict that left the job alive need not be the reason for its end. */
-static void tell_age(struct job *job, const char *path)
+static void tell_age(struct job *job, const json_t *verdict)
 {
-    json_error_t error;
-    json_t *verdict = json_load_file(path, 0, &error);
     const char *action = json_string_value(json_object_get(verdict, "action"));
     int64_t reached = json_integer_value(json_object_get(verdict, "time_unix_ns"));
     bool acted = action && (strcmp(action, "log") == 0 || strcmp(action, "abort") == 0);
@@ -339,7 +326,6 @@ static void tell_age(struct job *job, const char *path)
 
     job->went_on = false;
     read_call(verdict, &job->group_id, &job->seq);
-    json_decref(verdict);
     if (!may_go_on || reached <= 0 || reached > job->ended_unix_ns)
         return;
     job->went_on = ng_rank_ends_went_on(job->ends, reached, job->group_id, (uint64_t)job->seq);
@@ -361,11 +347,14 @@ static bool print_verdict(struct job *job, const char *folder, bool failed)
         !(folder == job->dump_dir ? is_another(&status, &job->verdict_before)
                                   : is_younger(&status, &job->began)))
         return false;
-    if (!is_final(path, failed))
-        return false;
-    tell_age(job, path);
-    print_text(folder);
-    return true;
+    json_t *verdict = json_load_file(path, 0, NULL);
+    bool final = ng_live_verdict_verdict_stays(verdict, failed);
+    if (final) {
+        tell_age(job, verdict);
+        print_text(folder);
+    }
+    json_decref(verdict);
+    return final;
 }
 
 /* In folders of our runs, which also contained others of the job's name. */
@@ -439,7 +428,10 @@ static bool await_others(const struct ng_witness_options *witness, const char *b
     snprintf(path, sizeof(path), "%s/verdict.json", run.evidence);
     while (living && (!error || error == -ENOENT) && ng_clock_mono_ns() < until_mono_ns) {
         error = ng_witness_look(&run, incident.epoch, &incident, &living);
-        if (!error && is_final(path, true)) {
+        json_t *verdict = error ? NULL : json_load_file(path, 0, NULL);
+        bool final = ng_live_verdict_verdict_stays(verdict, true);
+        json_decref(verdict);
+        if (final) {
             print_text(run.evidence);
             return true;
         }
@@ -472,7 +464,6 @@ static void look_at_end(const struct job *job, const char *boxes, const char *na
 {
     char folder[PATH_MAX], path[PATH_MAX + 16];
     struct ng_local_run runs[2];
-    json_error_t error;
     uint64_t group_id;
     int64_t seq;
 
@@ -481,7 +472,7 @@ static void look_at_end(const struct job *job, const char *boxes, const char *na
         ng_aftermath_look(boxes, name, folder) != NG_AFTERMATH_SAVED)
         return;
     snprintf(path, sizeof(path), "%s/verdict.json", folder);
-    json_t *verdict = json_load_file(path, 0, &error);
+    json_t *verdict = json_load_file(path, 0, NULL);
     read_call(verdict, &group_id, &seq);
     json_decref(verdict);
     if (group_id == job->group_id && seq == job->seq)

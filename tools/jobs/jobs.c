@@ -230,10 +230,8 @@ static void keep_own(struct ng_local_run *runs, int *count, const char *job)
     *count = kept;
 }
 
-/* "0123456789abcdef (4 of 4 processes alive, pid 7 among them), …"; with its host, if there are
- * several. */
-static void name_runs(const struct ng_local_run *runs, int count, bool local, char *ret_text,
-                      size_t bytes)
+void ng_jobs_name_runs(const struct ng_local_run *runs, int count, bool local, char *ret_text,
+                       size_t bytes)
 {
     size_t used = 0;
 
@@ -274,7 +272,7 @@ static int choose_run(const char *command, const char *text, bool local, struct 
     if (living == 1 || (!text && !living))
         return 0;
     const char *where = local ? " on this host" : "";
-    name_runs(runs, count, local, list, sizeof(list));
+    ng_jobs_name_runs(runs, count, local, list, sizeof(list));
     snprintf(mend, sizeof(mend), "write --run RUN, one of: %s", list);
     return text
                ? ng_usage_error(command, mend, "job %s has no run of this name%s", job->name, where)

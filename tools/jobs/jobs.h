@@ -75,6 +75,11 @@ struct ng_jobs_of_host {
 int ng_jobs_of_host(const char *command, const char *name, const char *store,
                     struct ng_jobs_of_host *ret_where);
 
+/* "0123456789abcdef (4 of 4 processes alive, pid 7 among them), …"; with its host, if there are
+ * several. */
+void ng_jobs_name_runs(const struct ng_local_run *runs, int count, bool local, char *ret_text,
+                       size_t bytes);
+
 /*
  * The time after which the job calls work stuck: from its black boxes on this host, those of live
  * processes first; else NCCLGUARD_SUSPECT of this command, else the default.

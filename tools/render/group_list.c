@@ -22,12 +22,14 @@
 #define MISSING_MAX 65536
 #define RANKS_BYTES 480
 
+static bool takes_part(const struct ng_view_process *process)
+{
+    return !ng_life_has_ended(process->life) && process->life != NG_LIFE_LOST;
+}
+
 static bool uses(const struct ng_view *view, const struct ng_view_member *member)
 {
-    enum ng_life life = view->processes[member->process].life;
-
-    return !ng_group_state_is_over(member->state) && !ng_life_has_ended(life) &&
-           life != NG_LIFE_LOST;
+    return !ng_group_state_is_over(member->state) && takes_part(&view->processes[member->process]);
 }
 
 enum ng_group_use ng_group_list_use(const struct ng_view *view, uint32_t group)
@@ -304,11 +306,6 @@ static int print_group(const struct ng_view *view, uint32_t index, FILE *file)
     if (suspended)
         fprintf(file, "  suspended on %" PRIu32 " rank%s\n", suspended, suspended == 1 ? "" : "s");
     return error;
-}
-
-static bool takes_part(const struct ng_view_process *process)
-{
-    return !ng_life_has_ended(process->life) && process->life != NG_LIFE_LOST;
 }
 
 static bool is_set_alike(const struct ng_view_process *a, const struct ng_view_process *b)
