@@ -41,40 +41,28 @@
 static struct ng_publisher *publisher_of_thread; /* of ng_publisher_start: written before the thread
                                                   * starts */
 
+typedef int answer_fn(struct ng_publisher *p, struct ng_ask *ask);
+
 static int answer(struct ng_publisher *p, struct ng_ask *ask)
 {
+    static answer_fn *const answers[] = {
+        [NG_ASK_BEGIN] = ng_publisher_begin,
+        [NG_ASK_FINISH] = ng_publisher_finish,
+        [NG_ASK_VIEW] = ng_publisher_fetch_all,
+        [NG_ASK_UNITE] = ng_publisher_unite,
+        [NG_ASK_CLAIM] = ng_publisher_claim,
+        [NG_ASK_JUDGE] = ng_publisher_judge,
+        [NG_ASK_VERDICT] = ng_publisher_fetch_verdict,
+        [NG_ASK_ALIVE] = ng_publisher_ask_for_claimant,
+        [NG_ASK_DUMPS] = ng_publisher_count_dumps,
+        [NG_ASK_PUT] = ng_publisher_put,
+        [NG_ASK_FETCH] = ng_publisher_fetch,
+        [NG_ASK_HAVE] = ng_publisher_have,
+        [NG_ASK_LEAVE] = ng_publisher_leave,
+    };
+
     /* After a failure, return at once instead of trying while a query waits. */
-    if (p->link.lost || !p->slot.joined || p->slot.leaving)
-        return -EIO;
-    switch (ask->kind) {
-    case NG_ASK_BEGIN:
-        return ng_publisher_begin(p, ask->incident.level, ask->cause);
-    case NG_ASK_FINISH:
-        return ng_publisher_finish(p, ask->incident.level, ask->in_vain);
-    case NG_ASK_VIEW:
-        return ng_publisher_fetch_all(p, ask);
-    case NG_ASK_UNITE:
-        return ng_publisher_unite(p, ask);
-    case NG_ASK_CLAIM:
-        return ng_publisher_claim(p, &ask->incident, ask->deadline_mono_ns);
-    case NG_ASK_JUDGE:
-        return ng_publisher_judge(p, ask);
-    case NG_ASK_VERDICT:
-        return ng_publisher_fetch_verdict(p, ask);
-    case NG_ASK_ALIVE:
-        return ng_publisher_ask_for_claimant(p, &ask->incident);
-    case NG_ASK_DUMPS:
-        return ng_publisher_count_dumps(p, ask);
-    case NG_ASK_PUT:
-        return ng_publisher_put(p, ask);
-    case NG_ASK_FETCH:
-        return ng_publisher_fetch(p, ask);
-    case NG_ASK_HAVE:
-        return ng_publisher_have(p, ask);
-    case NG_ASK_LEAVE:
-        return ng_publisher_leave(p);
-    }
-    return -EINVAL;
+    return p->link.lost || !p->slot.joined || p->slot.leaving ? -EIO : answers[ask->kind](p, ask);
 }
 
 static void serve(struct ng_publisher *p)
@@ -104,14 +92,6 @@ static void serve(struct ng_publisher *p)
     ng_arena_reset(&ask.arena); /* the caller no longer waits */
     if (!heard && ask.kind == NG_ASK_CLAIM && ask.result == 0)
         ng_publisher_give_up_claim(p, ask.incident.epoch);
-}
-
-void ng_publisher_wake(struct ng_publisher *p)
-{
-    uint64_t one = 1;
-
-    if (!ng_descriptor_ours(&p->wake) || write(p->wake.fd, &one, sizeof(one)) < 0)
-        ng_log(NG_LOG_DEBUG, "cannot wake the store's thread: its next round comes without that");
 }
 
 int ng_publisher_ask(struct ng_publisher *p, struct ng_ask *ask, int64_t deadline_mono_ns)

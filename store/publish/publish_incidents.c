@@ -223,7 +223,8 @@ static void queue_announcement(struct ng_publisher *p, uint64_t epoch)
     ng_kv_queue_publish(p->kv, "m", text, (size_t)length);
 }
 
-bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_incident *incident)
+/* Does its claimant give signs of life, as far as is known? */
+static bool claimant_lives(struct ng_publisher *p, const struct ng_incident *incident)
 {
     struct ng_kv_bytes value;
     char key[KEY_BYTES];
@@ -237,11 +238,11 @@ bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_inciden
            !ng_publisher_is_settled(p);
 }
 
-int ng_publisher_ask_for_claimant(struct ng_publisher *p, const struct ng_incident *incident)
+int ng_publisher_ask_for_claimant(struct ng_publisher *p, struct ng_ask *ask)
 {
-    bool lives = ng_publisher_claimant_lives(p, incident);
+    bool lives = claimant_lives(p, &ask->incident);
     /* Only now: the verdict precedes the end. */
-    int error = take_incident(p, incident->epoch);
+    int error = take_incident(p, ask->incident.epoch);
 
     if (error && error != -ENOENT)
         return ng_publisher_failed(p, error);
@@ -288,8 +289,7 @@ static bool is_dealt_with(struct ng_publisher *p, uint64_t epoch, const struct n
     if (epoch <= wanted->supersedes || ng_publisher_get_incident(p, epoch, ret_there) != 0 ||
         ng_record_is_command(ret_there) || !ng_incident_covers(ret_there, wanted))
         return false;
-    if (ng_incident_outlives_claimant(ret_there, wanted) ||
-        ng_publisher_claimant_lives(p, ret_there))
+    if (ng_incident_outlives_claimant(ret_there, wanted) || claimant_lives(p, ret_there))
         return true;
     /* It may have been judged since it was read. */
     return take_incident(p, epoch) == 0 && ng_publisher_get_incident(p, epoch, ret_there) == 0 &&
@@ -297,10 +297,9 @@ static bool is_dealt_with(struct ng_publisher *p, uint64_t epoch, const struct n
            ng_incident_outlives_claimant(ret_there, wanted);
 }
 
-int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
-                       int64_t deadline_mono_ns)
+int ng_publisher_claim(struct ng_publisher *p, struct ng_ask *ask)
 {
-    struct ng_incident there;
+    struct ng_incident there, *incident = &ask->incident;
     char text[24];
     int64_t last = 0, until = ng_publisher_in(CALL_NS);
 
@@ -331,8 +330,8 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
             }
         /* After the deadline the caller may no longer be there to handle the claim. */
         until = ng_publisher_in(CALL_NS);
-        if (until > deadline_mono_ns - ANSWER_NS)
-            until = deadline_mono_ns - ANSWER_NS;
+        if (until > ask->deadline_mono_ns - ANSWER_NS)
+            until = ask->deadline_mono_ns - ANSWER_NS;
         if (until <= ng_clock_mono_ns())
             return -ETIMEDOUT;
         incident->epoch = epoch + 1;
@@ -493,9 +492,9 @@ static int pass_idle(struct ng_publisher *p, const char *key, enum ng_claim_caus
                                  NULL);
 }
 
-int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
-                       enum ng_claim_cause cause)
+int ng_publisher_begin(struct ng_publisher *p, struct ng_ask *ask)
 {
+    enum ng_incident_level level = ask->incident.level;
     char key[KEY_BYTES];
 
     /* The key must have our current label, like the processes that are examined. */
@@ -506,26 +505,27 @@ int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
     examine_key(p->labels.root, level, key);
     for (int tries = 0; error == -ENOENT && tries < 2; tries++) {
         error = ng_kv_put_if_absent(p->kv, key, "", 0, EXAMINE_MS, ng_publisher_in(CALL_NS));
-        if (error == -EEXIST && cause > NG_CAUSE_END)
-            error = pass_idle(p, key, cause);
+        if (error == -EEXIST && ask->cause > NG_CAUSE_END)
+            error = pass_idle(p, key, ask->cause);
     }
     if (error == -EEXIST || error == -ENOENT)
         return -EBUSY;
     if (!error) {
-        p->looks.causes[level] = cause;
+        p->looks.causes[level] = ask->cause;
         p->looks.labels[level] = p->labels.root;
     }
     return ng_publisher_failed(p, error);
 }
 
-int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool in_vain)
+int ng_publisher_finish(struct ng_publisher *p, struct ng_ask *ask)
 {
+    enum ng_incident_level level = ask->incident.level;
     /* A search for a cause of one's own is no reason to hold back others, which may find theirs. */
     char key[KEY_BYTES],
         idle = p->looks.causes[level] == NG_CAUSE_END ? '0' + NG_CAUSE_END : '0' + NG_CAUSE_LATE;
 
     examine_key(p->looks.labels[level], level, key); /* whatever our label is by now */
-    int error = in_vain && level != NG_INCIDENT_TIMEOUT
+    int error = ask->in_vain && level != NG_INCIDENT_TIMEOUT
                     ? ng_kv_set(p->kv, key, &idle, sizeof(idle), IDLE_MS, ng_publisher_in(CALL_NS))
                     : ng_kv_remove(p->kv, key, ng_publisher_in(CALL_NS));
 

@@ -251,7 +251,7 @@ int ng_publisher_join(struct ng_publisher *p)
 }
 
 /* Publish the final state of this process. */
-int ng_publisher_leave(struct ng_publisher *p)
+int ng_publisher_leave(struct ng_publisher *p, struct ng_ask *unused)
 {
     struct ng_view view;
     char key[KEY_BYTES];

@@ -1,12 +1,13 @@
 /*
  * The store's thread and its store: its loss, its return, and the names of keys.
  *
- * The store's thread only.
+ * The store's thread only; ng_publisher_wake: any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "core/util/clock.h"
 #include "core/util/log.h"
@@ -111,6 +112,14 @@ void ng_publisher_tell(struct ng_publisher *p, unsigned bits)
 {
     atomic_fetch_or(&p->state.news, bits);
     p->options.wake();
+}
+
+void ng_publisher_wake(struct ng_publisher *p)
+{
+    uint64_t one = 1;
+
+    if (!ng_descriptor_ours(&p->wake) || write(p->wake.fd, &one, sizeof(one)) < 0)
+        ng_log(NG_LOG_DEBUG, "cannot wake the store's thread: its next round comes without that");
 }
 
 void ng_publisher_number_key(char ret_key[KEY_BYTES], char kind, uint64_t number)

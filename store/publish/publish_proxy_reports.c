@@ -9,10 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/util/clock.h"
-#include "core/util/log.h"
 #include "store/kv/kv.h"
 #include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
@@ -23,17 +21,15 @@
 /* False: there is no room at the moment. */
 static bool queue_report(struct ng_publisher *p, struct ng_proxy_report *wanted)
 {
-    uint64_t one = 1;
-
     pthread_mutex_lock(&p->lock);
     bool taken = p->proxy_reports.count + p->proxy_reports.at_work < PROXY_REPORTS;
     if (taken)
         p->proxy_reports.list[p->proxy_reports.count++] = *wanted;
     pthread_mutex_unlock(&p->lock);
-    if (!taken)
+    if (taken)
+        ng_publisher_wake(p);
+    else
         ng_arena_reset(&wanted->arena);
-    else if (ng_descriptor_ours(&p->wake) && write(p->wake.fd, &one, sizeof(one)) < 0)
-        ng_log(NG_LOG_DEBUG, "cannot wake the store's thread: its next round comes without that");
     return taken;
 }
 

@@ -266,8 +266,8 @@ int ng_publisher_verify(struct ng_publisher *p);
 int ng_publisher_check_slot(struct ng_publisher *p);
 /* Keep the job's counters from expiring. */
 int ng_publisher_keep_counters(struct ng_publisher *p);
-/* Sign off. */
-int ng_publisher_leave(struct ng_publisher *p);
+/* The query NG_ASK_LEAVE: sign off. */
+int ng_publisher_leave(struct ng_publisher *p, struct ng_ask *ask);
 
 /* ---- publish_incidents.c: incidents, their documents and dumps ---- */
 
@@ -275,22 +275,17 @@ int ng_publisher_leave(struct ng_publisher *p);
 int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch);
 /* Read those without a verdict again. */
 int ng_publisher_poll_incidents(struct ng_publisher *p);
-/* Does its claimant give signs of life, as far as is known? */
-bool ng_publisher_claimant_lives(struct ng_publisher *p, const struct ng_incident *incident);
-/* The query NG_ASK_ALIVE. */
-int ng_publisher_ask_for_claimant(struct ng_publisher *p, const struct ng_incident *incident);
-/* ng_board_ops.claim; if the deadline has passed, the claim is withdrawn. */
-int ng_publisher_claim(struct ng_publisher *p, struct ng_incident *incident,
-                       int64_t deadline_mono_ns);
-void ng_publisher_give_up_claim(struct ng_publisher *p, uint64_t epoch);
-/* The queries NG_ASK_JUDGE, NG_ASK_VERDICT and NG_ASK_DUMPS. */
+/* The queries NG_ASK_BEGIN, NG_ASK_FINISH, NG_ASK_CLAIM, NG_ASK_JUDGE, NG_ASK_VERDICT, NG_ASK_ALIVE
+ * and NG_ASK_DUMPS. If the deadline has passed, a claim is withdrawn. */
+int ng_publisher_begin(struct ng_publisher *p, struct ng_ask *ask);
+int ng_publisher_finish(struct ng_publisher *p, struct ng_ask *ask);
+int ng_publisher_claim(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_judge(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_fetch_verdict(struct ng_publisher *p, struct ng_ask *ask);
+int ng_publisher_ask_for_claimant(struct ng_publisher *p, struct ng_ask *ask);
 int ng_publisher_count_dumps(struct ng_publisher *p, struct ng_ask *ask);
-/* ng_board_ops.begin and finish. */
-int ng_publisher_begin(struct ng_publisher *p, enum ng_incident_level level,
-                       enum ng_claim_cause cause);
-int ng_publisher_finish(struct ng_publisher *p, enum ng_incident_level level, bool in_vain);
+/* The caller of NG_ASK_CLAIM no longer waits for it. */
+void ng_publisher_give_up_claim(struct ng_publisher *p, uint64_t epoch);
 
 /* ---- publish_entries.c: small data for the programs ---- */
 

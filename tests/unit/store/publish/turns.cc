@@ -63,14 +63,19 @@ struct Turns : testing::TestWithParam<std::tuple<const char *, int>>, protected 
             }
             late_ns = std::max(late_ns, ng_clock_mono_ns() - when);
             Looker &rank = *ranks[index];
+            struct ng_ask ask = {};
+            ask.incident.level = NG_INCIDENT_SUSPECT;
             if (rank.looks) {
                 rank.looks = false;
-                EXPECT_EQ(ng_publisher_finish(&rank.publisher, NG_INCIDENT_SUSPECT, true), 0);
+                struct ng_ask finish = ask;
+                finish.in_vain = true;
+                EXPECT_EQ(ng_publisher_finish(&rank.publisher, &finish), 0);
                 if (index != ranks.size() - 1)
                     come(index, ng_clock_mono_ns() + NG_S - look_ns);
                 continue;
             }
-            int error = ng_publisher_begin(&rank.publisher, NG_INCIDENT_SUSPECT, rank.cause);
+            ask.cause = rank.cause;
+            int error = ng_publisher_begin(&rank.publisher, &ask);
             commands++;
             if (error == -EBUSY) {
                 come(index, ng_clock_mono_ns() + NG_CLAIM_PAUSE_NS +
@@ -171,7 +176,11 @@ TEST_P(Turns, OneOfThemTellsOfIt)
         struct ng_publisher *publisher = &ranks[index]->publisher;
         told = wanted;
         told.claimant_pid = 100 + (int)index;
-        int error = ng_publisher_claim(publisher, &told, ng_clock_mono_ns() + 5 * NG_S);
+        struct ng_ask ask = {};
+        ask.incident = told;
+        ask.deadline_mono_ns = ng_clock_mono_ns() + 5 * NG_S;
+        int error = ng_publisher_claim(publisher, &ask);
+        told = ask.incident;
         claimed += error == 0;
         joined += error == -EEXIST;
         EXPECT_TRUE(error == 0 || error == -EEXIST) << error;
