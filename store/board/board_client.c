@@ -79,7 +79,7 @@ static uint64_t newest_root(const struct ng_peer_progress *blobs, uint32_t count
         if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0 || !blobs[i].root)
             continue;
         any = blobs[i].root;
-        if (blobs[i].lives && head.process.life == NG_LIFE_RUNNING)
+        if (ng_peer_progress_is_living(&blobs[i]))
             living = blobs[i].root;
     }
     return living ? living : any;
@@ -103,14 +103,6 @@ static int fetch_run(struct ng_kv *kv, uint64_t run, int64_t deadline_mono_ns,
     return 0;
 }
 
-static bool is_living(const struct ng_peer_progress *blob)
-{
-    struct ng_progress_head head;
-
-    return blob->lives && ng_progress_peek(blob->data, blob->bytes, &head) == 0 &&
-           head.process.life == NG_LIFE_RUNNING;
-}
-
 /* Count a process in its run. */
 static uint32_t add_to_runs(const struct ng_observed_job *job, const struct ng_peer_progress *blob,
                             uint64_t id, struct ng_local_run *runs, uint32_t count, uint32_t room)
@@ -130,7 +122,7 @@ static uint32_t add_to_runs(const struct ng_observed_job *job, const struct ng_p
         snprintf(runs[at].job, sizeof(runs[at].job), "%s", job->job);
     }
     runs[at].processes++;
-    runs[at].living += is_living(blob);
+    runs[at].living += ng_peer_progress_is_living(blob);
     return count;
 }
 
@@ -214,7 +206,7 @@ static int count_living(struct ng_kv *kv, uint64_t root, uint64_t run, int64_t d
         if (blobs[i].root == root)
             run = runs[i];
     for (uint32_t i = 0; runs && i < count; i++)
-        living[run && runs[i] != run] += is_living(&blobs[i]);
+        living[run && runs[i] != run] += ng_peer_progress_is_living(&blobs[i]);
     ng_arena_reset(&arena);
     if (error || !runs)
         return error ?: -ENOMEM;
@@ -288,7 +280,7 @@ static int leave_for_run(struct ng_kv *kv, uint64_t run, struct ng_incident *rec
         labels[used++] = run;
     for (uint32_t i = 0; labels && i < count; i++) {
         uint64_t address = address_of(&blobs[i], &launch_run);
-        if (is_living(&blobs[i]) && !is_among(labels, used, address) &&
+        if (ng_peer_progress_is_living(&blobs[i]) && !is_among(labels, used, address) &&
             !(launch_run && is_among(labels, used, launch_run)))
             labels[used++] = address;
     }

@@ -149,103 +149,12 @@ int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng
     return error;
 }
 
-static int add_one(const struct ng_peer_progress *blob, const struct ng_progress_head *head,
-                   int64_t ttl_ns, struct ng_view *view)
-{
-    uint32_t index;
-
-    int error = ng_progress_decode(view, blob->data, blob->bytes, &index);
-    if (error == -ENOMEM)
-        return error;
-    if (error) {
-        ng_view_note(view, "slot %" PRIu64 " of the board: %s", blob->slot,
-                     error == -EPROTO ? "of another version of ncclguard" : "damaged");
-        return 0;
-    }
-    struct ng_view_process *process = &view->processes[index];
-    int64_t since_ns = ng_clock_unix_ns() - head->written_unix_ns;
-    snprintf(process->source, sizeof(process->source), "slot %" PRIu64 " of the board", blob->slot);
-    process->self = false;
-    process->run_word = head->launch_run ? 0 : head->process.uid;
-    if (process->life == NG_LIFE_RUNNING && !blob->lives) {
-        process->life = NG_LIFE_LOST;
-        process->life_age_ns = since_ns > ttl_ns && since_ns < LOST_AGE_MAX_NS ? since_ns : ttl_ns;
-    } else if (process->life == NG_LIFE_RUNNING) {
-        int64_t old_ns = blob->unchanged_ns;
-        if (blob->quiet) {
-            if (since_ns > old_ns && since_ns < LOST_AGE_MAX_NS)
-                old_ns = since_ns;
-            process->quiet_ns = old_ns > 0 ? old_ns : 1;
-        }
-        ng_progress_age(view, index, old_ns);
-    } else if (since_ns > 0 && since_ns < LOST_AGE_MAX_NS) {
-        process->life_age_ns += since_ns;
-        if (process->alive_age_ns > 0)
-            process->alive_age_ns += since_ns;
-    }
-    return 0;
-}
-
-static bool has_uid(const struct ng_view *view, uint64_t uid)
-{
-    return NG_ANY(process, view->processes, view->process_count, process->uid == uid);
-}
-
-static bool has_rank(const struct ng_view *view, int rank)
-{
-    return NG_ANY(process, view->processes, view->process_count, process->rank == rank);
-}
-
-struct seen {
-    uint64_t uid; /* 0 none */
-    int64_t written_unix_ns;
-    uint32_t blob;
-    bool lives, ended;
-};
-
-/*
- * A process may be in two slots: because it lost the first, or because it ended so early that its
- * neighbour found no slot to report that in. A report of its end is final, whatever signs of life
- * remain; otherwise its newest report counts, from the slot with a sign of life. Returns for each
- * blob whether it counts, in the view's arena; NULL without memory.
- */
-static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
-                          struct ng_arena *arena)
+bool ng_peer_progress_is_living(const struct ng_peer_progress *blob)
 {
     struct ng_progress_head head;
-    uint32_t room = 16;
 
-    while (room < 2 * (uint64_t)count)
-        room *= 2;
-    struct seen *seen = ng_arena_alloc(arena, room * sizeof(*seen));
-    bool *counts = ng_arena_alloc(arena, count + 1);
-    if (!seen || !counts)
-        return NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        counts[i] = true;
-        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) != 0 || !head.process.uid)
-            continue;
-        uint32_t at =
-            (uint32_t)((head.process.uid * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (room - 1);
-        while (seen[at].uid && seen[at].uid != head.process.uid)
-            at = (at + 1) & (room - 1);
-        bool ended = ng_life_has_ended(head.process.life);
-        if (seen[at].uid) {
-            bool newer = ended != seen[at].ended ? ended
-                         : blobs[i].lives != seen[at].lives
-                             ? blobs[i].lives
-                             : head.written_unix_ns >= seen[at].written_unix_ns;
-            counts[newer ? seen[at].blob : i] = false;
-            if (!newer)
-                continue;
-        }
-        seen[at] = (struct seen){.uid = head.process.uid,
-                                 .written_unix_ns = head.written_unix_ns,
-                                 .blob = i,
-                                 .lives = blobs[i].lives,
-                                 .ended = ended};
-    }
-    return counts;
+    return blob->lives && ng_progress_peek(blob->data, blob->bytes, &head) == 0 &&
+           head.process.life == NG_LIFE_RUNNING;
 }
 
 /* ---- Runs ---- */
@@ -254,9 +163,13 @@ static const bool *choose(const struct ng_peer_progress *blobs, uint32_t count,
 
 /* By index of its blob. */
 struct process {
+    const struct ng_peer_progress *blob;
+    int error;                      /* of a blob that cannot be read: nothing else is known */
     uint64_t uid, root, launch_run; /* 0 none */
+    int64_t written_unix_ns;
     int rank, world_size;
-    bool lives, has_rank;
+    bool lives, ended, has_rank;
+    bool outdated;  /* another blob counts for it */
     bool counts;    /* for all_fit */
     uint32_t run;   /* the first process of its run; what follows is only valid there */
     bool launched;  /* a launcher says something of one of its processes */
@@ -304,14 +217,27 @@ static uint64_t link_of(const struct process *process, enum link link)
     return link == BY_UID ? process->uid : link == BY_ROOT ? process->root : process->launch_run;
 }
 
-static void link_processes(struct run_list *list, enum link link)
+/* The place of a link in `seen`: that of a process with this one, else an empty one. */
+static uint32_t place_of_link(const struct run_list *list, enum link link, uint64_t key)
+{
+    uint32_t at = (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (list->room - 1);
+
+    while (list->seen[at] && link_of(&list->processes[list->seen[at] - 1], link) != key)
+        at = (at + 1) & (list->room - 1);
+    return at;
+}
+
+static void forget_seen(struct run_list *list)
 {
     memset(list->seen, 0, list->room * sizeof(*list->seen));
+}
+
+static void link_processes(struct run_list *list, enum link link)
+{
+    forget_seen(list);
     for (uint32_t i = 0; i < list->count; i++) {
         uint64_t key = link_of(&list->processes[i], link);
-        uint32_t at = (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (list->room - 1);
-        while (list->seen[at] && link_of(&list->processes[list->seen[at] - 1], link) != key)
-            at = (at + 1) & (list->room - 1);
+        uint32_t at = place_of_link(list, link, key);
         if (key && list->seen[at])
             put_together(list, i, list->seen[at] - 1);
         else if (key)
@@ -329,7 +255,6 @@ static struct run_list list_runs(const struct ng_peer_progress *blobs, uint32_t 
                                  struct ng_arena *arena)
 {
     struct run_list list = {.room = 16, .count = count};
-    struct ng_progress_head head;
 
     while (list.room < 2 * (uint64_t)count)
         list.room *= 2;
@@ -339,17 +264,22 @@ static struct run_list list_runs(const struct ng_peer_progress *blobs, uint32_t 
     if (!list.processes)
         return list;
     for (uint32_t i = 0; i < count; i++) {
-        list.processes[i] = (struct process){.run = i, .root = blobs[i].root, .rank = -1};
-        if (ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0)
-            list.processes[i] =
-                (struct process){.run = i,
-                                 .root = blobs[i].root,
-                                 .uid = head.process.uid,
-                                 .launch_run = head.launch_run,
-                                 .rank = head.process.rank,
-                                 .world_size = head.process.world_size,
-                                 .has_rank = head.process.rank >= 0 && head.process.world_size != 1,
-                                 .lives = blobs[i].lives && head.process.life == NG_LIFE_RUNNING};
+        struct ng_progress_head head = {.process.rank = -1};
+        int error = ng_progress_peek(blobs[i].data, blobs[i].bytes, &head);
+        bool running = !error && head.process.life == NG_LIFE_RUNNING;
+        list.processes[i] =
+            (struct process){.blob = &blobs[i],
+                             .error = error,
+                             .run = i,
+                             .root = blobs[i].root,
+                             .uid = head.process.uid,
+                             .launch_run = head.launch_run,
+                             .written_unix_ns = head.written_unix_ns,
+                             .rank = head.process.rank,
+                             .world_size = head.process.world_size,
+                             .has_rank = head.process.rank >= 0 && head.process.world_size != 1,
+                             .lives = blobs[i].lives && running,
+                             .ended = ng_life_has_ended(head.process.life)};
     }
     for (enum link link = 0; link < LINKS; link++)
         link_processes(&list, link);
@@ -380,7 +310,7 @@ static bool all_fit(struct run_list *list)
 {
     const struct process *first = NULL;
 
-    memset(list->seen, 0, list->room * sizeof(*list->seen));
+    forget_seen(list);
     for (uint32_t i = 0; i < list->count; i++) {
         const struct process *process = &list->processes[i];
         if (!process->counts)
@@ -398,7 +328,7 @@ static bool all_fit(struct run_list *list)
 /* Mark runs that cannot be the same as `run`: all processes count, even if dead by now. */
 static void mark_unfit(struct run_list *list, uint32_t run, unsigned bit)
 {
-    memset(list->seen, 0, list->room * sizeof(*list->seen));
+    forget_seen(list);
     for (uint32_t i = 0; i < list->count; i++)
         if (list->processes[i].run == run)
             list->seen[place_of_rank(list, list->processes[i].rank)] = i + 1;
@@ -438,6 +368,86 @@ static void unite_what_fits(struct run_list *list)
 
 /* ---- Views ---- */
 
+static bool has_uid(const struct ng_view *view, uint64_t uid)
+{
+    return NG_ANY(process, view->processes, view->process_count, process->uid == uid);
+}
+
+static bool has_rank(const struct ng_view *view, int rank)
+{
+    return NG_ANY(process, view->processes, view->process_count, process->rank == rank);
+}
+
+static void note_unusable(struct ng_view *view, const struct process *process, int error)
+{
+    ng_view_note(view, "slot %" PRIu64 " of the board: %s", process->blob->slot,
+                 error == -EPROTO ? "of another version of ncclguard" : "damaged");
+}
+
+static int add_one(const struct process *added, int64_t ttl_ns, struct ng_view *view)
+{
+    const struct ng_peer_progress *blob = added->blob;
+    uint32_t index;
+
+    int error = ng_progress_decode(view, blob->data, blob->bytes, &index);
+    if (error == -ENOMEM)
+        return error;
+    if (error) {
+        note_unusable(view, added, error);
+        return 0;
+    }
+    struct ng_view_process *process = &view->processes[index];
+    int64_t since_ns = ng_clock_unix_ns() - added->written_unix_ns;
+    snprintf(process->source, sizeof(process->source), "slot %" PRIu64 " of the board", blob->slot);
+    process->self = false;
+    process->run_word = added->launch_run ? 0 : added->uid;
+    if (process->life == NG_LIFE_RUNNING && !blob->lives) {
+        process->life = NG_LIFE_LOST;
+        process->life_age_ns = since_ns > ttl_ns && since_ns < LOST_AGE_MAX_NS ? since_ns : ttl_ns;
+    } else if (process->life == NG_LIFE_RUNNING) {
+        int64_t old_ns = blob->unchanged_ns;
+        if (blob->quiet) {
+            if (since_ns > old_ns && since_ns < LOST_AGE_MAX_NS)
+                old_ns = since_ns;
+            process->quiet_ns = old_ns > 0 ? old_ns : 1;
+        }
+        ng_progress_age(view, index, old_ns);
+    } else if (since_ns > 0 && since_ns < LOST_AGE_MAX_NS) {
+        process->life_age_ns += since_ns;
+        if (process->alive_age_ns > 0)
+            process->alive_age_ns += since_ns;
+    }
+    return 0;
+}
+
+/*
+ * A process may be in two slots: because it lost the first, or because it ended so early that its
+ * neighbour found no slot to report that in. A report of its end is final, whatever signs of life
+ * remain; otherwise its newest report counts, from the slot with a sign of life. Marks those that
+ * do not count.
+ */
+static void mark_outdated(struct run_list *list)
+{
+    forget_seen(list);
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct process *process = &list->processes[i], *other;
+        if (!process->uid)
+            continue;
+        uint32_t at = place_of_link(list, BY_UID, process->uid);
+        if (list->seen[at]) {
+            other = &list->processes[list->seen[at] - 1];
+            bool newer = process->ended != other->ended ? process->ended
+                         : process->blob->lives != other->blob->lives
+                             ? process->blob->lives
+                             : process->written_unix_ns >= other->written_unix_ns;
+            (newer ? other : process)->outdated = true;
+            if (!newer)
+                continue;
+        }
+        list->seen[at] = i + 1;
+    }
+}
+
 /* A process of this run, and all of it in one run. `near`: processes of the run; a tool knows
  * none. */
 static uint32_t find_own(struct run_list *list, uint64_t root, const struct ng_view *near)
@@ -461,37 +471,30 @@ static uint32_t find_own(struct run_list *list, uint64_t root, const struct ng_v
 int ng_peer_progress_add(const struct ng_peer_progress *blobs, uint32_t count, uint64_t root,
                          int64_t ttl_ns, struct ng_view *view)
 {
-    struct ng_progress_head head;
-    const bool *counts = choose(blobs, count, &view->arena);
     /* Those already in the view are few: the processes of one host. */
     struct ng_view near = {.processes = view->processes, .process_count = view->process_count};
     struct run_list list = list_runs(blobs, count, &view->arena);
 
-    if (!counts || !list.processes)
+    if (!list.processes)
         return -ENOMEM;
+    mark_outdated(&list);
     uint32_t own = find_own(&list, root, &near);
     uint64_t launch_run = own == NOBODY ? 0 : list.processes[own].launch_run;
     unite_what_fits(&list);
     bool fit = own != NOBODY || all_live_fit(&list, false);
     for (int strangers = 0; strangers < 2; strangers++)
         for (uint32_t i = 0; i < count; i++) {
-            int error = ng_progress_peek(blobs[i].data, blobs[i].bytes, &head);
-            if (error) {
-                if (!strangers)
-                    ng_view_note(view, "slot %" PRIu64 " of the board: %s", blobs[i].slot,
-                                 error == -EPROTO ? "of another version of ncclguard" : "damaged");
+            const struct process *process = &list.processes[i];
+            bool stranger = process->root != root || (!root && process->launch_run != launch_run);
+            if (process->error && !strangers)
+                note_unusable(view, process, process->error);
+            if (process->error || process->outdated || stranger != (strangers == 1) ||
+                (process->uid && has_uid(&near, process->uid)))
                 continue;
-            }
-            bool stranger = blobs[i].root != root || (!root && head.launch_run != launch_run);
-            if (!counts[i] || stranger != (strangers == 1) ||
-                (head.process.uid && has_uid(&near, head.process.uid)))
+            if (stranger && (!fit || (own != NOBODY && process->run != list.processes[own].run) ||
+                             !process->lives || process->rank < 0 || has_rank(view, process->rank)))
                 continue;
-            if (stranger &&
-                (!fit || (own != NOBODY && list.processes[i].run != list.processes[own].run) ||
-                 !blobs[i].lives || head.process.life != NG_LIFE_RUNNING || head.process.rank < 0 ||
-                 has_rank(view, head.process.rank)))
-                continue;
-            error = add_one(&blobs[i], &head, ttl_ns, view);
+            int error = add_one(process, ttl_ns, view);
             if (error)
                 return error;
         }

@@ -25,6 +25,9 @@ struct ng_kv;
 int ng_peer_progress_fetch(struct ng_kv *kv, int64_t deadline_mono_ns, struct ng_arena *arena,
                            struct ng_peer_progress **ret_blobs, uint32_t *ret_count);
 
+/* Has it given a sign of life, and does not tell of an end? */
+bool ng_peer_progress_is_living(const struct ng_peer_progress *blob);
+
 /*
  * Append processes to a view that may have some already; those are more accurate, and are not added
  * again (by uid). Only those of incarnation `root`, and live processes of others whose global rank

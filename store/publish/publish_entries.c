@@ -23,6 +23,7 @@
 
 #include "core/config/launch.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/kv.h"
 #include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
@@ -65,10 +66,15 @@ static void entry_key_of(uint64_t launch_run, unsigned beside, const char *key,
     snprintf(ret_key, ENTRY_KEY_BYTES, "k/%s%s%s", launcher, number, key);
 }
 
+static uint64_t launch_run_of(const struct ng_publisher *p)
+{
+    return p->options.own_box->header->launch_run;
+}
+
 static void entry_key(const struct ng_publisher *p, unsigned beside, const char *key,
                       char ret_key[ENTRY_KEY_BYTES])
 {
-    entry_key_of(p->options.own_box->header->launch_run, beside, key, ret_key);
+    entry_key_of(launch_run_of(p), beside, key, ret_key);
 }
 
 /* Read an entry. 0, -ENOENT, or another -errno, which has been reported. */
@@ -88,13 +94,6 @@ static int read_value(struct ng_publisher *p, const char *key, int64_t deadline_
 }
 
 /* ---- Whose is it ---- */
-
-enum whose {
-    OF_OURS,    /* as far as is known */
-    OF_EARLIER, /* its process had left when we came */
-    OF_ANOTHER, /* run, which may be alive */
-    UNCLEAR,    /* may be of ours, or of another */
-};
 
 /* Has this process a communicator of all ranks of its run? */
 static bool has_all_ranks(const struct ng_box *box)
@@ -119,12 +118,12 @@ static int fetch_blobs(struct ng_publisher *p, struct ng_ask *ask)
 /* Its label is not ours. Else the communicators of one run may have no rank in common yet; those of
  * two runs have all ranks twice. */
 static int compare_runs(struct ng_publisher *p, uint64_t label, struct ng_ask *ask,
-                        enum whose *ret_whose)
+                        enum ng_peer_whose *ret_whose)
 {
     uint64_t roots[2] = {p->labels.root};
 
     if (has_all_ranks(p->options.own_box)) {
-        *ret_whose = OF_ANOTHER;
+        *ret_whose = NG_PEER_OF_ANOTHER;
         return 0;
     }
     int error = ng_incarnation_root(p->kv, label, ask->deadline_mono_ns, &roots[1]);
@@ -134,7 +133,7 @@ static int compare_runs(struct ng_publisher *p, uint64_t label, struct ng_ask *a
                                                   &ask->arena) == -EPERM)
             p->entries.foreign = roots[1];
     }
-    *ret_whose = roots[1] == p->entries.foreign ? OF_ANOTHER : OF_OURS;
+    *ret_whose = roots[1] == p->entries.foreign ? NG_PEER_OF_ANOTHER : NG_PEER_OF_OURS;
     return ng_publisher_failed(p, error);
 }
 
@@ -145,37 +144,27 @@ static bool is_of_earlier(const struct ng_publisher *p, const struct value *valu
 
 /* One of the two has no communicator yet. */
 static int compare_ranks(struct ng_publisher *p, uint64_t uid, struct ng_ask *ask,
-                         enum whose *ret_whose)
+                         enum ng_peer_whose *ret_whose)
 {
-    enum ng_peer_whose whose;
+    int error = fetch_blobs(p, ask)
+                    ?: ng_peer_progress_whose(ask->blobs, ask->blob_count, ng_publisher_uid(p), uid,
+                                              &ask->arena, ret_whose);
 
-    int error = fetch_blobs(p, ask);
-    if (!error)
-        error = ng_peer_progress_whose(ask->blobs, ask->blob_count,
-                                       ng_box_uid(p->options.own_box->header), uid, &ask->arena,
-                                       &whose);
-    if (error)
-        return ng_publisher_failed(p, error);
-    *ret_whose = whose == NG_PEER_OF_OURS   ? OF_OURS
-                 : whose == NG_PEER_UNCLEAR ? UNCLEAR
-                                            : OF_ANOTHER;
-    return 0;
+    return ng_publisher_failed(p, error);
 }
 
 static int find_whose(struct ng_publisher *p, const struct value *value, struct ng_ask *ask,
-                      enum whose *ret_whose)
+                      enum ng_peer_whose *ret_whose)
 {
-    const struct ng_box_header *own = p->options.own_box->header;
-
-    *ret_whose = OF_OURS;
-    if (value->uid == ng_box_uid(own))
+    *ret_whose = NG_PEER_OF_OURS;
+    if (value->uid == ng_publisher_uid(p))
         return 0;
     if (is_of_earlier(p, value)) {
-        *ret_whose = OF_EARLIER;
+        *ret_whose = NG_PEER_OF_ANOTHER;
         return 0;
     }
     if (!p->labels.root || !value->label)
-        return own->launch_run ? 0 : compare_ranks(p, value->uid, ask, ret_whose);
+        return launch_run_of(p) ? 0 : compare_ranks(p, value->uid, ask, ret_whose);
     int ours = ng_publisher_is_ours(p, value->label);
     if (ours < 0)
         return ng_publisher_failed(p, ours);
@@ -214,7 +203,7 @@ static int find_entry(struct ng_publisher *p, struct ng_ask *ask, const struct v
     char keys[KEPT + 1][ENTRY_KEY_BYTES], hint_key[HINT_KEY_BYTES];
     const char *pointers[KEPT + 2];
     bool unclear = false;
-    enum whose whose;
+    enum ng_peer_whose whose;
 
     if (!found.values)
         return -ENOMEM;
@@ -232,17 +221,17 @@ static int find_entry(struct ng_publisher *p, struct ng_ask *ask, const struct v
     for (unsigned beside = 0; beside <= KEPT; beside++) {
         if (!found.bytes[beside])
             continue;
-        whose = OF_OURS;
+        whose = NG_PEER_OF_OURS;
         error = beside == KEPT ? 0 : find_whose(p, &found.values[beside], ask, &whose);
         if (error)
             return error;
-        if (whose == OF_OURS) {
+        if (whose == NG_PEER_OF_OURS) {
             *ret_value = &found.values[beside];
             *ret_bytes = found.bytes[beside];
             *ret_beside = beside;
             return 0;
         }
-        unclear |= whose == UNCLEAR;
+        unclear |= whose == NG_PEER_UNCLEAR;
     }
     return unclear ? -ENOTUNIQ : -ENOENT;
 }
@@ -253,8 +242,7 @@ static int find_entry(struct ng_publisher *p, struct ng_ask *ask, const struct v
 static int put_hint(struct ng_publisher *p, const struct ng_ask *ask, struct hint *ret_hint,
                     char ret_key[HINT_KEY_BYTES])
 {
-    *ret_hint = (struct hint){.uid = ng_box_uid(p->options.own_box->header),
-                              .launch_run = p->options.own_box->header->launch_run};
+    *ret_hint = (struct hint){.uid = ng_publisher_uid(p), .launch_run = launch_run_of(p)};
     snprintf(ret_hint->words, sizeof(ret_hint->words), "%s", ask->words ? ask->words : "");
     snprintf(ret_key, HINT_KEY_BYTES, "h/%s", ask->key);
     int error = ng_kv_put_if_absent(p->kv, ret_key, ret_hint, sizeof(*ret_hint),
@@ -288,10 +276,7 @@ static int keep(struct ng_publisher *p, const struct ng_ask *ask, const char *ke
 
 static bool is_kept(const struct ng_publisher *p, const char *key)
 {
-    for (uint32_t i = 0; i < p->entries.count; i++)
-        if (strcmp(p->entries.list[i].key, key) == 0)
-            return true;
-    return false;
+    return NG_ANY(one, p->entries.list, p->entries.count, strcmp(one->key, key) == 0);
 }
 
 static bool is_same(const struct value *one, const struct value *other, size_t bytes,
@@ -326,7 +311,7 @@ static int put_at(struct ng_publisher *p, const char *key, const struct value *v
 
 int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
 {
-    struct value value = {.uid = ng_box_uid(p->options.own_box->header)};
+    struct value value = {.uid = ng_publisher_uid(p)};
     size_t bytes = HEAD_BYTES + ask->data_bytes, there_bytes;
     const struct value *there;
     char key[ENTRY_KEY_BYTES];
@@ -362,22 +347,22 @@ int ng_publisher_put(struct ng_publisher *p, struct ng_ask *ask)
 
 /* ---- Fetch ---- */
 
-/* May an entry that was put with other words be of our run? *ret_whose: OF_OURS by a communicator
+/* May an entry that was put with other words be of our run? *ret_whose: ours by a communicator
  * alone, which may come to be in common later: only what ranks say is kept, for good if they say
  * that it is another's. */
 static int find_foreign_whose(struct ng_publisher *p, const struct value *value, struct ng_ask *ask,
-                              enum whose *ret_whose)
+                              enum ng_peer_whose *ret_whose)
 {
     int error = 0, ours = 0;
     int64_t now = ng_clock_mono_ns();
     bool labelled = p->labels.root && value->label;
 
-    *ret_whose = OF_OURS;
+    *ret_whose = NG_PEER_OF_OURS;
     if (labelled)
         ours = ng_publisher_is_ours(p, value->label);
     if (ours)
         return ours < 0 ? ng_publisher_failed(p, ours) : 0;
-    *ret_whose = p->entries.foreign_is_another ? OF_ANOTHER : UNCLEAR;
+    *ret_whose = p->entries.foreign_is_another ? NG_PEER_OF_ANOTHER : NG_PEER_UNCLEAR;
     if (value->uid == p->entries.foreign_uid && now < p->entries.foreign_again_ns &&
         (!labelled || p->entries.foreign_again_ns != INT64_MAX))
         return 0;
@@ -385,12 +370,12 @@ static int find_foreign_whose(struct ng_publisher *p, const struct value *value,
                      : compare_ranks(p, value->uid, ask, ret_whose);
     if (!error) {
         p->entries.foreign_uid = value->uid;
-        p->entries.foreign_is_another = *ret_whose == OF_ANOTHER;
+        p->entries.foreign_is_another = *ret_whose == NG_PEER_OF_ANOTHER;
         p->entries.foreign_again_ns =
-            !labelled && *ret_whose == OF_ANOTHER ? INT64_MAX : now + FOREIGN_PAUSE_NS;
+            !labelled && *ret_whose == NG_PEER_OF_ANOTHER ? INT64_MAX : now + FOREIGN_PAUSE_NS;
     }
-    if (*ret_whose == OF_OURS)
-        *ret_whose = UNCLEAR;
+    if (*ret_whose == NG_PEER_OF_OURS)
+        *ret_whose = NG_PEER_UNCLEAR;
     return error;
 }
 
@@ -400,9 +385,9 @@ static int find_foreign(struct ng_publisher *p, struct ng_ask *ask, const struct
                         struct value *ret_value, size_t *ret_bytes)
 {
     char entry[ENTRY_KEY_BYTES];
-    enum whose whose;
+    enum ng_peer_whose whose;
 
-    if (!hint->uid || hint->launch_run == p->options.own_box->header->launch_run)
+    if (!hint->uid || hint->launch_run == launch_run_of(p))
         return -ENOENT;
     entry_key_of(hint->launch_run, 0, ask->key, entry);
     int error = read_value(p, entry, ask->deadline_mono_ns, ret_value, ret_bytes);
@@ -410,9 +395,9 @@ static int find_foreign(struct ng_publisher *p, struct ng_ask *ask, const struct
         return -ENOENT;
     if (!error)
         error = find_foreign_whose(p, ret_value, ask, &whose);
-    if (error || whose == OF_OURS)
+    if (error || whose == NG_PEER_OF_OURS)
         return error;
-    if (whose == UNCLEAR) {
+    if (whose == NG_PEER_UNCLEAR) {
         size_t bytes = strnlen(hint->words, sizeof(hint->words));
         memcpy(ret_value->data, hint->words, bytes);
         *ret_bytes = HEAD_BYTES + bytes;

@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/util/macros.h"
 #include "core/view/grow_id.h"
 #include "store/kv/kv.h"
 #include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
 #include "store/wire/incarnation.h"
-#include "store/wire/progress.h"
 
 void ng_publisher_set_root(struct ng_publisher *p, uint64_t root)
 {
@@ -47,10 +47,7 @@ int ng_publisher_is_ours(struct ng_publisher *p, uint64_t label)
 
 static bool is_labelled(const struct ng_publisher *p, uint64_t id)
 {
-    for (uint32_t i = 0; i < p->labels.count; i++)
-        if (p->labels.groups[i] == id)
-            return true;
-    return false;
+    return NG_ANY(one, p->labels.groups, p->labels.count, *one == id);
 }
 
 /* Members of this group are of our incarnation. */
@@ -78,8 +75,6 @@ static int label_group(struct ng_publisher *p, uint64_t id)
 bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_progress *blobs,
                                   uint32_t count)
 {
-    struct ng_progress_head head;
-
     if (p->labels.living_room < count) {
         uint64_t *larger = realloc(p->labels.living, count * sizeof(*larger));
         if (!larger)
@@ -88,21 +83,18 @@ bool ng_publisher_remember_living(struct ng_publisher *p, const struct ng_peer_p
         p->labels.living_room = count;
     }
     p->labels.living_count = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (blobs[i].lives && blobs[i].root == p->labels.root && blobs[i].slot != p->slot.number &&
-            ng_progress_peek(blobs[i].data, blobs[i].bytes, &head) == 0 &&
-            head.process.life == NG_LIFE_RUNNING)
-            p->labels.living[p->labels.living_count++] = blobs[i].slot;
+    NG_EACH (blob, blobs, count)
+        if (blob->root == p->labels.root && blob->slot != p->slot.number &&
+            ng_peer_progress_is_living(blob))
+            p->labels.living[p->labels.living_count++] = blob->slot;
     return true;
 }
 
 /* Each once. */
 static void gather(uint64_t *roots, uint32_t *count, uint64_t root)
 {
-    for (uint32_t i = 0; i < *count; i++)
-        if (roots[i] == root)
-            return;
-    roots[(*count)++] = root;
+    if (!NG_ANY(one, roots, *count, *one == root))
+        roots[(*count)++] = root;
 }
 
 /*
@@ -141,10 +133,9 @@ int ng_publisher_unite(struct ng_publisher *p, struct ng_ask *ask)
         error = label_group(p, ids[i]);
     if (error)
         return error;
-    for (uint32_t i = 0; i < ask->blob_count; i++)
-        for (uint32_t k = 0; k < root_count; k++)
-            if (ask->blobs[i].root == roots[k])
-                ask->blobs[i].root = p->labels.root;
+    NG_EACH (blob, ask->blobs, ask->blob_count)
+        if (NG_ANY(one, roots, root_count, blob->root == *one))
+            blob->root = p->labels.root;
     return ng_publisher_remember_living(p, ask->blobs, ask->blob_count) ? 0 : -ENOMEM;
 }
 
@@ -219,24 +210,21 @@ int ng_publisher_fetch_grown(struct ng_publisher *p)
 int ng_publisher_find_grown(struct ng_publisher *p, uint64_t joined_id, uint64_t *ret_id)
 {
     uint32_t at = 0;
-    uint64_t id = 0;
+    NG_HOLD(&p->lock);
 
-    pthread_mutex_lock(&p->lock);
     while (at < p->grown.count && p->grown.list[at].joined_id != joined_id)
         at++;
     if (at < p->grown.count) {
-        id = p->grown.list[at].id;
-    } else {
-        /* An id that was answered is not queried any more; else the oldest. */
-        for (at = 0; at < p->grown.count && p->grown.count == GROWN && !p->grown.list[at].id;)
-            at++;
-        at = p->grown.count < GROWN ? p->grown.count++ : at % GROWN;
-        p->grown.list[at].joined_id = joined_id;
-        p->grown.list[at].id = 0;
+        if (!p->grown.list[at].id)
+            return -ENOENT;
+        *ret_id = p->grown.list[at].id;
+        return 0;
     }
-    pthread_mutex_unlock(&p->lock);
-    if (!id)
-        return -ENOENT;
-    *ret_id = id;
-    return 0;
+    /* An id that was answered is not queried any more; else the oldest. */
+    for (at = 0; at < p->grown.count && p->grown.count == GROWN && !p->grown.list[at].id;)
+        at++;
+    at = p->grown.count < GROWN ? p->grown.count++ : at % GROWN;
+    p->grown.list[at].joined_id = joined_id;
+    p->grown.list[at].id = 0;
+    return -ENOENT;
 }

@@ -14,7 +14,6 @@
  * bytes, little endian.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/util/clock.h"
 #include "core/view/comparable.h"
@@ -26,7 +25,6 @@
 #define HASH_LOG_VERSION 2u
 #define QUESTIONS        96u        /* per round; a group has up to two */
 #define RECALL_LOOKS     (1u << 17) /* records examined per round */
-#define WORDS            (6 + NG_HASH_LOG_NEWEST + 2 * NG_HASH_LOG_LEVELS)
 #define HASH_LOG_KEEP_MS (600 * 1000)
 #define BUSY_NS          (900 * NG_MS) /* every other round */
 #define IDLE_NS          (10 * NG_S)
@@ -50,47 +48,12 @@ struct ng_hash_log_pace {
 /* Whose hash logs are published under which key. */
 enum { OF_RANK_0 = 't', OF_ONE_BEHIND = 'b' };
 
+/* The value, as words. */
 struct told {
+    uint64_t version, nranks, rank, turn;
     struct ng_hash_log hash_log;
-    uint64_t nranks, rank, turn;
 };
-
-static void encode(const struct told *told, unsigned char ret_bytes[WORDS * 8])
-{
-    const struct ng_hash_log *hash_log = &told->hash_log;
-    unsigned at = 0;
-
-    ng_word_put(ret_bytes + 8 * at++, HASH_LOG_VERSION);
-    ng_word_put(ret_bytes + 8 * at++, told->nranks);
-    ng_word_put(ret_bytes + 8 * at++, told->rank);
-    ng_word_put(ret_bytes + 8 * at++, told->turn);
-    ng_word_put(ret_bytes + 8 * at++, hash_log->entered);
-    ng_word_put(ret_bytes + 8 * at++, hash_log->last);
-    for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
-        ng_word_put(ret_bytes + 8 * at++, hash_log->newest[i]);
-    for (unsigned i = 0; i < 2 * NG_HASH_LOG_LEVELS; i++)
-        ng_word_put(ret_bytes + 8 * at++, hash_log->marks[i / 2][i % 2]);
-}
-
-static bool decode(const struct ng_kv_bytes *value, struct told *ret_told)
-{
-    const unsigned char *bytes = (const void *)value->data;
-    struct ng_hash_log *ret_hash_log = &ret_told->hash_log;
-    unsigned at = 1;
-
-    if (value->bytes != WORDS * 8 || ng_word_get(bytes) != HASH_LOG_VERSION)
-        return false;
-    ret_told->nranks = ng_word_get(bytes + 8 * at++);
-    ret_told->rank = ng_word_get(bytes + 8 * at++);
-    ret_told->turn = ng_word_get(bytes + 8 * at++);
-    ret_hash_log->entered = ng_word_get(bytes + 8 * at++);
-    ret_hash_log->last = ng_word_get(bytes + 8 * at++);
-    for (unsigned i = 0; i < NG_HASH_LOG_NEWEST; i++)
-        ret_hash_log->newest[i] = ng_word_get(bytes + 8 * at++);
-    for (unsigned i = 0; i < 2 * NG_HASH_LOG_LEVELS; i++)
-        ret_hash_log->marks[i / 2][i % 2] = ng_word_get(bytes + 8 * at++);
-    return true;
-}
+#define WORDS (sizeof(struct told) / 8)
 
 struct questions {
     struct ng_publisher *p;
@@ -140,7 +103,10 @@ static void take_hash_log(void *context, size_t index, const struct ng_kv_bytes 
     struct ng_hash_log mine;
     struct told theirs;
 
-    if (!value || index >= questions->count || !decode(value, &theirs))
+    if (!value || index >= questions->count || value->bytes != sizeof(theirs))
+        return;
+    ng_words_get(value->data, WORDS, &theirs);
+    if (theirs.version != HASH_LOG_VERSION)
         return;
     const struct question *question = &questions->of[index];
     uint32_t slot = question->slot;
@@ -172,17 +138,18 @@ static int tell(struct ng_publisher *p, uint32_t slot, char kind)
 {
     const struct ng_box *box = p->options.own_box;
     const struct ng_box_group *group = &box->groups[slot];
-    struct told told = {.nranks = (uint64_t)NG_LOAD(group->nranks),
+    struct told told = {.version = HASH_LOG_VERSION,
+                        .nranks = (uint64_t)NG_LOAD(group->nranks),
                         .rank = (uint64_t)NG_LOAD(group->group_rank),
                         .turn = (uint64_t)ng_clock_unix_ns()};
     uint64_t id = NG_LOAD(group->id);
-    unsigned char bytes[WORDS * 8];
+    unsigned char bytes[sizeof(told)];
     char key[KEY_BYTES];
 
     if (!copy_hash_log(box, slot, id, 0, &told.hash_log, NULL) ||
         told.rank != (uint64_t)NG_LOAD(group->group_rank))
         return 0;
-    encode(&told, bytes);
+    ng_words_put(&told, WORDS, bytes);
     ng_publisher_uid_key(key, kind, id);
     return ng_kv_queue_set(p->kv, key, bytes, sizeof(bytes), HASH_LOG_KEEP_MS);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/kv.h"
 #include "store/publish/peer_progress.h"
 #include "store/publish/publisher.h"
@@ -22,6 +23,20 @@
 #define IDLE_MS    500          /* nothing was found: pause before a search for the same cause */
 #define ANSWER_NS  (50 * NG_MS) /* part of a query's time reserved for the answer's way */
 #define NOBODY     UINT64_MAX   /* a slot that is never given out */
+
+uint64_t ng_publisher_newest(struct ng_publisher *p)
+{
+    NG_HOLD(&p->lock);
+
+    return p->incidents.newest;
+}
+
+void ng_publisher_pass_over(struct ng_publisher *p, uint64_t epoch)
+{
+    NG_HOLD(&p->lock);
+
+    p->incidents.newest = NG_MAX(p->incidents.newest, epoch);
+}
 
 static void keep_incident(struct ng_publisher *p, const struct ng_incident *read)
 {
@@ -37,8 +52,7 @@ static void keep_incident(struct ng_publisher *p, const struct ng_incident *read
          (place->state != incident.state || place->claimant_slot != incident.claimant_slot));
     if (changed)
         *place = incident;
-    if (incident.epoch > p->incidents.newest)
-        p->incidents.newest = incident.epoch;
+    p->incidents.newest = NG_MAX(p->incidents.newest, incident.epoch);
     pthread_mutex_unlock(&p->lock);
     if (changed)
         ng_publisher_tell(p, NG_BOARD_INCIDENT);
@@ -144,36 +158,24 @@ static int take_incident(struct ng_publisher *p, uint64_t epoch)
             ours = 0; /* it was withdrawn */
         }
     }
-    if (ours) {
+    if (ours)
         keep_incident(p, &incident);
-    } else {
-        pthread_mutex_lock(&p->lock);
-        if (epoch > p->incidents.newest)
-            p->incidents.newest = epoch;
-        pthread_mutex_unlock(&p->lock);
-    }
+    else
+        ng_publisher_pass_over(p, epoch);
     return error;
-}
-
-static uint64_t newest_of(struct ng_publisher *p)
-{
-    pthread_mutex_lock(&p->lock);
-    uint64_t newest = p->incidents.newest;
-    pthread_mutex_unlock(&p->lock);
-    return newest;
 }
 
 /* Can any process have counted that far? */
 static bool is_plausible(struct ng_publisher *p, uint64_t epoch)
 {
     return epoch && epoch <= NG_EPOCH_MAX &&
-           (!p->slot.came || epoch <= newest_of(p) + NG_EPOCH_AHEAD_MAX);
+           (!p->slot.came || epoch <= ng_publisher_newest(p) + NG_EPOCH_AHEAD_MAX);
 }
 
 /* Read an incident that was announced, and those before it whose announcement was lost. */
 int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch)
 {
-    uint64_t next = newest_of(p) + 1;
+    uint64_t next = ng_publisher_newest(p) + 1;
     int error = 0;
 
     if (!is_plausible(p, epoch))
@@ -318,7 +320,7 @@ int ng_publisher_claim(struct ng_publisher *p, struct ng_ask *ask)
         error = ng_publisher_poll_incidents(p);
         if (error)
             return error;
-        uint64_t epoch = newest_of(p);
+        uint64_t epoch = ng_publisher_newest(p);
         if (last > 0 && (uint64_t)last > epoch && is_plausible(p, (uint64_t)last))
             epoch = (uint64_t)last;
         if (epoch >= NG_EPOCH_MAX)
@@ -535,30 +537,28 @@ int ng_publisher_finish(struct ng_publisher *p, struct ng_ask *ask)
 int ng_publisher_next_incident(struct ng_publisher *p, uint64_t epoch,
                                struct ng_incident *ret_incident)
 {
-    int error = -ENOENT;
+    NG_HOLD(&p->lock);
 
-    pthread_mutex_lock(&p->lock);
     uint64_t newest = p->incidents.newest, at = newest > INCIDENTS ? newest - INCIDENTS + 1 : 1;
     if (epoch < newest && epoch >= at)
         at = epoch + 1;
-    for (; epoch < newest && at <= newest && error;
-         at++) /* no epoch gets near the type's maximum */
+    /* No epoch gets near the type's maximum. */
+    for (; epoch < newest && at <= newest; at++)
         if (p->incidents.list[at % INCIDENTS].epoch == at) {
             *ret_incident = p->incidents.list[at % INCIDENTS];
-            error = 0;
+            return 0;
         }
-    pthread_mutex_unlock(&p->lock);
-    return error;
+    return -ENOENT;
 }
 
 int ng_publisher_get_incident(struct ng_publisher *p, uint64_t epoch,
                               struct ng_incident *ret_incident)
 {
-    pthread_mutex_lock(&p->lock);
+    NG_HOLD(&p->lock);
+
     const struct ng_incident *place = &p->incidents.list[epoch % INCIDENTS];
-    int error = place->epoch == epoch ? 0 : -ENOENT;
-    if (!error)
-        *ret_incident = *place;
-    pthread_mutex_unlock(&p->lock);
-    return error;
+    if (place->epoch != epoch)
+        return -ENOENT;
+    *ret_incident = *place;
+    return 0;
 }

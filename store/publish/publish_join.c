@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,23 +44,13 @@ static int raise_to(struct ng_publisher *p, const char *key, uint64_t least)
     return -EBUSY;
 }
 
-/* Does the store have this process in a slot? Another server may have taken over. */
-static int holds_us(struct ng_publisher *p, uint64_t slot, bool *ret_holds)
+/* Does the store have this process in a slot? Another server may have taken over. 1, 0 or -errno.
+ */
+static int holds_us(struct ng_publisher *p, uint64_t slot)
 {
     struct ng_progress_head head;
-    struct ng_kv_bytes value;
-    char key[KEY_BYTES];
 
-    *ret_holds = false;
-    if (!slot)
-        return 0;
-    ng_publisher_number_key(key, 'p', slot);
-    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
-    if (error)
-        return error == -ENOENT ? 0 : error;
-    *ret_holds = ng_progress_peek(value.data, value.bytes, &head) == 0 &&
-                 head.process.uid == ng_box_uid(p->options.own_box->header);
-    return 0;
+    return slot ? ng_publisher_read_slot(p, slot, ng_publisher_uid(p), &head) : 0;
 }
 
 /* The job's counters live as long as the job, and only ever grow. */
@@ -69,7 +58,7 @@ int ng_publisher_keep_counters(struct ng_publisher *p)
 {
     static const char *const counters[] = {"n", "e", "i/last"};
     char above[NG_INCARNATION_KEY_BYTES];
-    uint64_t newest;
+    uint64_t newest = ng_publisher_newest(p);
     int error = 0;
 
     for (size_t i = 0; i < sizeof(counters) / sizeof(counters[0]) && !error; i++) {
@@ -80,9 +69,6 @@ int ng_publisher_keep_counters(struct ng_publisher *p)
     if (!error)
         error = ng_kv_expire(p->kv, above, KEEP_MS, ng_publisher_in(CALL_NS));
     error = error == -ENOENT ? 0 : error;
-    pthread_mutex_lock(&p->lock);
-    newest = p->incidents.newest;
-    pthread_mutex_unlock(&p->lock);
     if (!error)
         error = raise_to(p, "n", p->slot.number);
     /* On a store that was emptied, counting continues from the old value. */
@@ -95,11 +81,10 @@ int ng_publisher_keep_counters(struct ng_publisher *p)
 
 int ng_publisher_verify(struct ng_publisher *p)
 {
-    bool holds;
+    int holds = holds_us(p, p->slot.number);
 
-    int error = holds_us(p, p->slot.number, &holds);
-    if (error)
-        return ng_publisher_failed(p, error);
+    if (holds < 0)
+        return ng_publisher_failed(p, holds);
     p->labels.count = 0;
     p->progress.stored_ns = 0;
     p->slot.joined = holds;
@@ -133,7 +118,7 @@ int ng_publisher_check_slot(struct ng_publisher *p)
     int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
     if (error && error != -ENOENT)
         return ng_publisher_failed(p, error);
-    bool ours = !error && uid_of_sign(&value) == ng_box_uid(p->options.own_box->header);
+    bool ours = !error && uid_of_sign(&value) == ng_publisher_uid(p);
     return ours ? 0 : ng_publisher_verify(p);
 }
 
@@ -143,20 +128,18 @@ static int find_own_place(struct ng_publisher *p, uint64_t *ret_slot)
 {
     char key[KEY_BYTES];
     int64_t found = 0;
-    bool holds;
 
     *ret_slot = p->slot.number;
-    int error = holds_us(p, p->slot.number, &holds);
-    if (error || holds)
-        return error;
-    ng_publisher_uid_key(key, 'w', ng_box_uid(p->options.own_box->header));
-    error = ng_publisher_read_number(p, key, &found);
+    int holds = holds_us(p, p->slot.number);
+    if (holds)
+        return holds < 0 ? holds : 0;
+    ng_publisher_uid_key(key, 'w', ng_publisher_uid(p));
+    int error = ng_publisher_read_number(p, key, &found);
     *ret_slot = found > 0 && found <= NG_PEER_PROGRESS_SLOTS_MAX ? (uint64_t)found : 0;
-    if (!error)
-        error = holds_us(p, *ret_slot, &holds);
-    if (!holds)
+    holds = error ?: holds_us(p, *ret_slot);
+    if (holds <= 0)
         *ret_slot = 0;
-    return error;
+    return holds < 0 ? holds : 0;
 }
 
 /* Take a new slot, with our blob in it. */
@@ -212,10 +195,7 @@ static int come(struct ng_publisher *p)
     p->entries.ended_before = ended > 0 ? (uint64_t)ended : 0;
     if (newest < 0 || newest > NG_EPOCH_MAX)
         newest = 0; /* no process has counted that far: incidents are read from the first on */
-    pthread_mutex_lock(&p->lock);
-    if ((uint64_t)newest > p->incidents.newest)
-        p->incidents.newest = (uint64_t)newest;
-    pthread_mutex_unlock(&p->lock);
+    ng_publisher_pass_over(p, (uint64_t)newest);
     p->slot.came = true;
     return 0;
 }
@@ -253,10 +233,7 @@ int ng_publisher_join(struct ng_publisher *p)
 /* Publish the final state of this process. */
 int ng_publisher_leave(struct ng_publisher *p, struct ng_ask *unused)
 {
-    struct ng_view view;
     char key[KEY_BYTES];
-    const void *data;
-    size_t bytes;
     int64_t ended;
 
     p->slot.leaving = true;
@@ -272,11 +249,7 @@ int ng_publisher_leave(struct ng_publisher *p, struct ng_ask *unused)
         error = ng_publisher_agree(p);
     if (error)
         return error;
-    error = ng_publisher_encode(p, false, &view, &data, &bytes);
-    ng_publisher_number_key(key, 'p', p->slot.number);
-    if (!error)
-        error = ng_kv_queue_set(p->kv, key, data, bytes, KEEP_MS);
-    ng_view_fini(&view);
+    error = ng_publisher_queue_progress(p, false);
     ng_publisher_number_key(key, 'l', p->slot.number);
     if (!error)
         error = ng_kv_queue_set(p->kv, key, "0", 1, 1);

@@ -80,19 +80,12 @@ struct group {
     struct ng_agree_pace *pace;
 };
 
-static void write_words(const uint64_t *words, unsigned count, unsigned char *ret_bytes)
-{
-    for (unsigned i = 0; i < count; i++)
-        ng_word_put(ret_bytes + (size_t)8 * i, words[i]);
-}
-
 static bool read_words(const struct ng_kv_bytes *value, uint64_t nranks, unsigned count,
                        uint64_t *ret_words)
 {
     if (!value || value->bytes != (size_t)8 * count)
         return false;
-    for (unsigned i = 0; i < count; i++)
-        ret_words[i] = ng_word_get((const unsigned char *)value->data + (size_t)8 * i);
+    ng_words_get(value->data, count, ret_words);
     /* In both, the third is the number of refusals, which the black box counts in 32 bits. */
     return ret_words[0] == AGREE_VERSION && ret_words[1] == nranks && ret_words[2] <= UINT32_MAX;
 }
@@ -127,7 +120,7 @@ static bool queue_changed(struct ng_publisher *p, const char *key, const uint64_
 
     if (memcmp(words, known, count * sizeof(words[0])) == 0)
         return false;
-    write_words(words, count, bytes);
+    ng_words_put(words, count, bytes);
     if (ng_kv_queue_set(p->kv, key, bytes, (size_t)8 * count, SAID_TTL_MS) != 0)
         return false;
     memcpy(known, words, count * sizeof(words[0]));

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -207,7 +206,7 @@ int ng_publisher_check_others(struct ng_publisher *p)
     const char *keys[ANSWERS] = {"e", "n", above, "i/last", spoken, watched};
 
     ng_incarnation_key(p->labels.root, above);
-    ng_publisher_uid_key(spoken, 's', ng_box_uid(p->options.own_box->header));
+    ng_publisher_uid_key(spoken, 's', ng_publisher_uid(p));
     ng_publisher_number_key(watched, 'l', p->watch.slot);
     int error =
         ng_kv_get_many(p->kv, keys, ANSWERS, ng_publisher_in(CALL_NS), take_answer, &answers);
@@ -239,10 +238,8 @@ int ng_publisher_check_others(struct ng_publisher *p)
         atomic_fetch_add(&p->state.ended, 1);
         ng_publisher_tell(p, NG_BOARD_DEATH);
     }
-    pthread_mutex_lock(&p->lock);
-    bool missed = last > p->incidents.newest;
-    pthread_mutex_unlock(&p->lock);
-    if (missed) { /* and not searched one by one: the numbers before it were never used */
+    /* Those missed are not searched one by one: the numbers before them were never used. */
+    if (last > ng_publisher_newest(p)) {
         error = ng_publisher_take_through(p, last);
         if (error && error != -ENOENT)
             return ng_publisher_failed(p, error);

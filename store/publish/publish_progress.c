@@ -3,6 +3,7 @@
  *
  * The store's thread only.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -12,7 +13,19 @@
 #include "store/publish/publisher.h"
 #include "store/wire/progress.h"
 
-/* Changes with everything that other processes need, and with nothing else. */
+int ng_publisher_read_slot(struct ng_publisher *p, uint64_t slot, uint64_t uid,
+                           struct ng_progress_head *ret_head)
+{
+    struct ng_kv_bytes value;
+    char key[KEY_BYTES];
+
+    ng_publisher_number_key(key, 'p', slot);
+    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
+    if (error)
+        return error == -ENOENT ? 0 : error;
+    return ng_progress_peek(value.data, value.bytes, ret_head) == 0 && ret_head->process.uid == uid;
+}
+
 uint64_t ng_publisher_hash_box(const struct ng_box *box)
 {
     uint32_t groups = NG_LOAD(box->header->group_used), threads = NG_LOAD(box->header->thread_used);
@@ -75,6 +88,20 @@ int ng_publisher_encode(struct ng_publisher *p, bool suspicion, struct ng_view *
     return error ? error : ng_progress_encode(view, 0, &limits, &view->arena, ret_data, ret_bytes);
 }
 
+int ng_publisher_queue_progress(struct ng_publisher *p, bool suspicion)
+{
+    struct ng_view view;
+    char key[KEY_BYTES];
+    const void *data;
+    size_t bytes;
+
+    ng_publisher_number_key(key, 'p', p->slot.number);
+    int error = ng_publisher_encode(p, suspicion, &view, &data, &bytes)
+                    ?: ng_kv_queue_set(p->kv, key, data, bytes, KEEP_MS);
+    ng_view_fini(&view);
+    return error;
+}
+
 int ng_publisher_queue_sign(struct ng_publisher *p)
 {
     char key[KEY_BYTES], text[NG_SIGN_BYTES];
@@ -82,25 +109,16 @@ int ng_publisher_queue_sign(struct ng_publisher *p)
     ng_publisher_number_key(key, 'l', p->slot.number);
     int length = snprintf(text, sizeof(text), "%" PRId64 " %" PRIx64 " %" PRIx64,
                           (ng_clock_mono_ns() - p->progress.published_ns) / NG_MS,
-                          p->progress.question, ng_box_uid(p->options.own_box->header));
+                          p->progress.question, ng_publisher_uid(p));
     return ng_kv_queue_set(p->kv, key, text, (size_t)length, p->options.ttl_ns / NG_MS);
 }
 
 int ng_publisher_publish(struct ng_publisher *p, bool suspicion)
 {
-    struct ng_view view;
-    char key[KEY_BYTES];
-    const void *data;
-    size_t bytes;
     uint64_t digest = ng_publisher_hash_box(p->options.own_box);
     int64_t now = ng_clock_mono_ns();
 
-    int error = ng_publisher_encode(p, suspicion, &view, &data, &bytes);
-    if (!error) {
-        ng_publisher_number_key(key, 'p', p->slot.number);
-        error = ng_kv_queue_set(p->kv, key, data, bytes, KEEP_MS);
-    }
-    ng_view_fini(&view);
+    int error = ng_publisher_queue_progress(p, suspicion);
     if (error)
         return error;
     p->progress.published_ns = now;

@@ -83,20 +83,6 @@ static int find_place(struct ng_publisher *p, uint64_t uid, uint64_t *ret_slot)
     return error;
 }
 
-/* Does slot `slot` hold progress of this process? 1, 0, or -errno. */
-static int read_slot(struct ng_publisher *p, uint64_t slot, uint64_t uid,
-                     struct ng_progress_head *ret_head)
-{
-    struct ng_kv_bytes value;
-    char key[KEY_BYTES];
-
-    ng_publisher_number_key(key, 'p', slot);
-    int error = ng_kv_get(p->kv, key, ng_publisher_in(CALL_NS), &value);
-    if (error)
-        return error == -ENOENT ? 0 : error;
-    return ng_progress_peek(value.data, value.bytes, ret_head) == 0 && ret_head->process.uid == uid;
-}
-
 /*
  * The slot for the report on a neighbour: not one that another process has by now; 0 none is known.
  * 0, or -errno; -EEXIST: it is of another incarnation, or its end has been reported.
@@ -109,13 +95,13 @@ static int find_slot(struct ng_publisher *p, const struct ng_proxy_report *what,
     int64_t found = (int64_t)what->slot;
 
     *ret_slot = 0;
-    int has = read_slot(p, what->slot, uid, &there);
+    int has = ng_publisher_read_slot(p, what->slot, uid, &there);
     if (!has && what->ended) {
         /* Neighbours may have found a slot for it. */
         ng_publisher_uid_key(key, 'w', uid);
         has = ng_publisher_read_number(p, key, &found);
         if (!has && found > 0)
-            has = read_slot(p, (uint64_t)found, uid, &there);
+            has = ng_publisher_read_slot(p, (uint64_t)found, uid, &there);
     }
     if (has <= 0)
         return has;

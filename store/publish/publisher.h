@@ -15,6 +15,8 @@
 #include "core/util/clock.h"
 #include "store/publish/publish.h"
 
+struct ng_progress_head;
+
 #define AGAIN_NS (600 * NG_S)  /* unchanged values are stored again, so as not to expire */
 #define KEEP_MS  (3600 * 1000) /* time to live of what the job leaves behind */
 #define CALL_NS  (800 * NG_MS) /* one step on the store */
@@ -196,6 +198,12 @@ struct ng_publisher {
     struct ng_publisher_entries entries;
 };
 
+/* This process, as others know it. */
+static inline uint64_t ng_publisher_uid(const struct ng_publisher *p)
+{
+    return ng_box_uid(p->options.own_box->header);
+}
+
 /* A deadline this far from now. */
 static inline int64_t ng_publisher_in(int64_t ns)
 {
@@ -228,11 +236,16 @@ int ng_publisher_read_number(struct ng_publisher *p, const char *key, int64_t *r
 
 /* ---- publish_progress.c: what this process publishes of itself ---- */
 
+/* Does this slot hold progress of process `uid`: 1, or 0, or -errno. */
+int ng_publisher_read_slot(struct ng_publisher *p, uint64_t slot, uint64_t uid,
+                           struct ng_progress_head *ret_head);
 /* Changes with everything that other processes need, and with nothing else. */
 uint64_t ng_publisher_hash_box(const struct ng_box *box);
 /* This process's progress, in `view`'s arena; the caller ends the view. */
 int ng_publisher_encode(struct ng_publisher *p, bool suspicion, struct ng_view *view,
                         const void **ret_data, size_t *ret_bytes);
+/* The same into our slot, with the next flush. */
+int ng_publisher_queue_progress(struct ng_publisher *p, bool suspicion);
 /* A sign of life, with the next flush. */
 int ng_publisher_queue_sign(struct ng_publisher *p);
 /* Publish all of it, now. `suspicion`: with more records. */
@@ -271,6 +284,9 @@ int ng_publisher_leave(struct ng_publisher *p, struct ng_ask *ask);
 
 /* ---- publish_incidents.c: incidents, their documents and dumps ---- */
 
+/* The newest epoch that was received or passed over; pass over all up to `epoch`. */
+uint64_t ng_publisher_newest(struct ng_publisher *p);
+void ng_publisher_pass_over(struct ng_publisher *p, uint64_t epoch);
 /* Receive all incidents up to this epoch. */
 int ng_publisher_take_through(struct ng_publisher *p, uint64_t epoch);
 /* Read those without a verdict again. */

@@ -11,6 +11,7 @@
 #include "core/config/config.h"
 #include "core/nccl/verdict_kind.h"
 #include "core/util/text.h"
+#include "store/kv/words.h"
 #include "store/wire/command_record.h"
 
 #define MAGIC 0x4e43474906000000u /* "NCGI", and the version */
@@ -21,18 +22,14 @@
 
 static unsigned char *put(unsigned char *at, uint64_t value)
 {
-    for (int i = 0; i < 8; i++)
-        *at++ = (unsigned char)(value >> (8 * i));
-    return at;
+    ng_word_put(at, value);
+    return at + 8;
 }
 
 static uint64_t get(const unsigned char **at)
 {
-    uint64_t value = 0;
-
-    for (int i = 0; i < 8; i++)
-        value |= (uint64_t) * (*at)++ << (8 * i);
-    return value;
+    *at += 8;
+    return ng_word_get(*at - 8);
 }
 
 #define NUMBERS                                                                                    \

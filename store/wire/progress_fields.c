@@ -10,6 +10,7 @@
 #include "core/recorder/signature.h"
 #include "core/util/macros.h"
 #include "core/util/text.h"
+#include "store/kv/words.h"
 #include "store/wire/progress_wire.h"
 
 static const char progress_magic[4] = {'N', 'G', 'P', 'R'};
@@ -64,20 +65,11 @@ static int64_t code_signed(struct ng_coder *coder, int64_t value)
     return (int64_t)(folded >> 1 ^ (folded & 1 ? UINT64_MAX : 0));
 }
 
-static uint64_t fixed_at(const unsigned char *bytes)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < 8; i++)
-        value |= (uint64_t)bytes[i] << (8 * i);
-    return value;
-}
-
 uint64_t ng_code_fixed(struct ng_coder *coder, uint64_t value)
 {
     if (coder->writes) {
-        for (int i = 0; i < 8; i++)
-            coder->bytes[coder->used++] = (unsigned char)(value >> 8 * i);
+        ng_word_put(coder->bytes + coder->used, value);
+        coder->used += 8;
         return value;
     }
     if (coder->end - coder->at < 8) {
@@ -85,7 +77,7 @@ uint64_t ng_code_fixed(struct ng_coder *coder, uint64_t value)
         return 0;
     }
     coder->at += 8;
-    return fixed_at(coder->at - 8);
+    return ng_word_get(coder->at - 8);
 }
 
 uint32_t ng_code_count(struct ng_coder *coder, uint32_t count)
@@ -95,7 +87,7 @@ uint32_t ng_code_count(struct ng_coder *coder, uint32_t count)
 
 uint64_t ng_code_group_id(const struct ng_coder *coder, uint64_t index)
 {
-    return fixed_at(coder->group_ids + 8 * index);
+    return ng_word_get(coder->group_ids + 8 * index);
 }
 
 /* Fields of any integer type. A difference may be of any two numbers. */
