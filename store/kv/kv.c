@@ -131,9 +131,7 @@ static int ready(struct ng_kv *kv, const char *key, size_t bytes, int64_t ttl_ms
 int ng_kv_set(struct ng_kv *kv, const char *key, const void *data, size_t bytes, int64_t ttl_ms,
               int64_t deadline_mono_ns)
 {
-    const struct ng_kv_bytes value = {data, bytes};
-    return ready(kv, key, bytes, ttl_ms, deadline_mono_ns)
-               ?: kv->ops->set(kv, key, &value, ttl_ms, deadline_mono_ns);
+    return ng_kv_queue_set(kv, key, data, bytes, ttl_ms) ?: ng_kv_flush(kv, deadline_mono_ns, NULL);
 }
 
 int ng_kv_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
@@ -207,9 +205,7 @@ int ng_kv_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t dead
 int ng_kv_publish(struct ng_kv *kv, const char *channel, const void *data, size_t bytes,
                   int64_t deadline_mono_ns)
 {
-    const struct ng_kv_bytes value = {data, bytes};
-    return ready(kv, channel, bytes, 0, deadline_mono_ns)
-               ?: kv->ops->publish(kv, channel, &value, deadline_mono_ns);
+    return ng_kv_queue_publish(kv, channel, data, bytes) ?: ng_kv_flush(kv, deadline_mono_ns, NULL);
 }
 
 int ng_kv_queue_set(struct ng_kv *kv, const char *key, const void *data, size_t bytes,

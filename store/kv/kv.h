@@ -56,8 +56,6 @@ typedef void ng_kv_many_fn(void *context, size_t index, const struct ng_kv_bytes
 
 /* What a backend provides; the functions below, which check arguments first, document it. */
 struct ng_kv_ops {
-    int (*set)(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, int64_t ttl_ms,
-               int64_t deadline_mono_ns);
     int (*get)(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
                struct ng_kv_bytes *ret_value);
     int (*get_many)(struct ng_kv *kv, const char *const *keys, size_t count,
@@ -71,8 +69,6 @@ struct ng_kv_ops {
                            int64_t deadline_mono_ns, struct ng_kv_bytes *ret_current);
     int (*remove)(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns);
     int (*expire)(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t deadline_mono_ns);
-    int (*publish)(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *data,
-                   int64_t deadline_mono_ns);
     int (*queue_set)(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
                      int64_t ttl_ms);
     int (*queue_publish)(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *data);
@@ -104,7 +100,8 @@ void ng_kv_abandon(struct ng_kv *kv);
 /* The last failure as one line, without passwords; valid until the next call. */
 const char *ng_kv_error(const struct ng_kv *kv);
 
-/* Set the value of a key, whatever it was before. ttl_ms: time to live; 0 for ever. */
+/* Set the value of a key, whatever it was before, after all that is queued. ttl_ms: time to live; 0
+ * for ever. */
 int ng_kv_set(struct ng_kv *kv, const char *key, const void *data, size_t bytes, int64_t ttl_ms,
               int64_t deadline_mono_ns);
 
@@ -147,8 +144,8 @@ int ng_kv_remove(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns);
 /* Restart the key's time to live; 0: for ever. -ENOENT: there is no such key. */
 int ng_kv_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t deadline_mono_ns);
 
-/* Send to all current subscribers of the channel. At most NG_KV_VALUE_MAX bytes; may arrive twice
- * if the connection was lost. */
+/* Send to all current subscribers of the channel, after all that is queued. At most NG_KV_VALUE_MAX
+ * bytes; may arrive twice if the connection was lost. */
 int ng_kv_publish(struct ng_kv *kv, const char *channel, const void *data, size_t bytes,
                   int64_t deadline_mono_ns);
 

@@ -45,17 +45,6 @@ static int done(struct ng_redis *redis, const redisReply *reply)
     return ng_redis_is_text(reply) ? 0 : ng_redis_fail_reply(redis, reply);
 }
 
-static int redis_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
-                     int64_t ttl_ms, int64_t deadline_mono_ns)
-{
-    struct ng_redis *redis = ng_redis_of(kv);
-    struct ng_redis_batch *batch = ng_redis_fresh(redis);
-
-    put_set(redis, batch, key, value, ttl_ms, false);
-    return ng_redis_run(redis, batch, NG_REDIS_REPEATABLE, deadline_mono_ns)
-               ?: done(redis, ng_redis_reply(redis, 0));
-}
-
 static int redis_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns,
                      struct ng_kv_bytes *ret_value)
 {
@@ -71,7 +60,7 @@ static int redis_get(struct ng_kv *kv, const char *key, int64_t deadline_mono_ns
         return ng_kv_fail(kv, -ENOENT, "there is no key %s", key);
     if (ng_redis_reply(redis, 0)->type != REDIS_REPLY_STRING)
         return ng_redis_fail_reply(redis, ng_redis_reply(redis, 0));
-    *ret_value = ng_redis_bytes_of(ng_redis_keep(redis, 0));
+    *ret_value = ng_redis_bytes_of(ng_redis_reply(redis, 0));
     return 0;
 }
 
@@ -207,7 +196,7 @@ static int redis_compare_and_set(struct ng_kv *kv, const char *key,
             return ng_redis_fail_reply(redis, now);
         } else if (!expected || expected->bytes != (size_t)now->len ||
                    memcmp(expected->data, now->str, expected->bytes) != 0) {
-            *ret_current = ng_redis_bytes_of(ng_redis_keep(redis, 2));
+            *ret_current = ng_redis_bytes_of(now);
             return ng_kv_fail(kv, -EEXIST, "%s has another value", key);
         }
         error = set_watched(redis, key, value, ttl_ms, deadline_mono_ns);
@@ -262,29 +251,6 @@ static int redis_expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64
                : ng_kv_fail(kv, -ENOENT, "there is no key %s", key);
 }
 
-static void put_publish(struct ng_redis *redis, struct ng_redis_batch *batch, const char *channel,
-                        const struct ng_kv_bytes *data)
-{
-    ng_redis_begin(batch, "PUBLISH", 3);
-    ng_redis_put_key(redis, batch, channel);
-    ng_redis_put_bytes(batch, data->data, data->bytes);
-}
-
-static int redis_publish(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *data,
-                         int64_t deadline_mono_ns)
-{
-    struct ng_redis *redis = ng_redis_of(kv);
-    struct ng_redis_batch *batch = ng_redis_fresh(redis);
-
-    put_publish(redis, batch, channel, data);
-    int error = ng_redis_run(redis, batch, NG_REDIS_REPEATABLE, deadline_mono_ns);
-    if (error)
-        return error;
-    return ng_redis_error_of(ng_redis_reply(redis, 0))
-               ? ng_redis_fail_reply(redis, ng_redis_reply(redis, 0))
-               : 0;
-}
-
 /* If memory is short, only the command that does not fit is rejected; the others take effect. */
 static int queued(struct ng_redis *redis, size_t used, size_t count)
 {
@@ -312,7 +278,9 @@ static int redis_queue_publish(struct ng_kv *kv, const char *channel,
     struct ng_redis *redis = ng_redis_of(kv);
     size_t used = redis->queue.used, count = redis->queue.count;
 
-    put_publish(redis, &redis->queue, channel, data);
+    ng_redis_begin(&redis->queue, "PUBLISH", 3);
+    ng_redis_put_key(redis, &redis->queue, channel);
+    ng_redis_put_bytes(&redis->queue, data->data, data->bytes);
     return queued(redis, used, count);
 }
 
@@ -360,8 +328,6 @@ static void redis_destroy(struct ng_kv *kv)
     }
     ng_descriptor_close(&redis->epoll);
     ng_descriptor_close(&redis->timer);
-    if (redis->value)
-        freeReplyObject(redis->value);
     if (redis->message)
         freeReplyObject(redis->message);
     ng_redis_drop_pending(redis);
@@ -374,7 +340,6 @@ static void redis_destroy(struct ng_kv *kv)
 }
 
 static const struct ng_kv_ops redis_ops = {
-    .set = redis_set,
     .get = redis_get,
     .get_many = redis_get_many,
     .add = redis_add,
@@ -382,7 +347,6 @@ static const struct ng_kv_ops redis_ops = {
     .compare_and_set = redis_compare_and_set,
     .remove = redis_remove,
     .expire = redis_expire,
-    .publish = redis_publish,
     .queue_set = redis_queue_set,
     .queue_publish = redis_queue_publish,
     .flush = redis_flush,

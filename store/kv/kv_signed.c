@@ -114,20 +114,6 @@ static void *copy_unsigned(struct ng_kv *kv, const char *key, int64_t deadline_m
     return copy;
 }
 
-static int signed_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
-                      int64_t ttl_ms, int64_t deadline_mono_ns)
-{
-    struct ng_kv *inner = of(kv)->inner;
-    struct ng_kv_bytes stored;
-    void *memory = seal(kv, key, value, &stored);
-
-    if (!memory)
-        return -ENOMEM;
-    int error = done(kv, inner->ops->set(inner, key, &stored, ttl_ms, deadline_mono_ns));
-    free(memory);
-    return error;
-}
-
 /* A value that was read. */
 static int read_value(struct ng_kv *kv, const char *key, int error,
                       const struct ng_kv_bytes *stored, struct ng_kv_bytes *ret_value)
@@ -264,10 +250,6 @@ static int signed_queue_set(struct ng_kv *kv, const char *key, const struct ng_k
 PASSED_ON(remove, (struct ng_kv * kv, const char *key, int64_t deadline), key, deadline)
 PASSED_ON(expire, (struct ng_kv * kv, const char *key, int64_t ttl_ms, int64_t deadline), key,
           ttl_ms, deadline)
-PASSED_ON(publish,
-          (struct ng_kv * kv, const char *channel, const struct ng_kv_bytes *data,
-           int64_t deadline),
-          channel, data, deadline)
 PASSED_ON(queue_publish, (struct ng_kv * kv, const char *channel, const struct ng_kv_bytes *data),
           channel, data)
 PASSED_ON(flush, (struct ng_kv * kv, int64_t deadline, size_t *ret_failed), deadline, ret_failed)
@@ -293,7 +275,6 @@ static void signed_destroy(struct ng_kv *kv)
 }
 
 static const struct ng_kv_ops signed_ops = {
-    .set = signed_set,
     .get = signed_get,
     .get_many = signed_get_many,
     .add = signed_add,
@@ -301,7 +282,6 @@ static const struct ng_kv_ops signed_ops = {
     .compare_and_set = signed_compare_and_set,
     .remove = signed_remove,
     .expire = signed_expire,
-    .publish = signed_publish,
     .queue_set = signed_queue_set,
     .queue_publish = signed_queue_publish,
     .flush = signed_flush,

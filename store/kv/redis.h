@@ -55,7 +55,6 @@ struct ng_redis {
     unsigned node_count;
     bool cluster;
     struct ng_redis_batch batch, queue;
-    redisReply *value; /* of the last call */
 
     char channels[NG_KV_CHANNELS_MAX][NG_KV_KEY_MAX + 1];
     unsigned channel_count;
@@ -118,11 +117,10 @@ enum { NG_REDIS_REPEATABLE = 1, NG_REDIS_ONE_CONNECTION = 2 };
 int ng_redis_run(struct ng_redis *redis, struct ng_redis_batch *batch, int flags,
                  int64_t deadline_mono_ns);
 
-/* A new batch for a call; the results of the last one are freed. Its replies; and one of them, kept
- * until the next call. */
+/* A new batch for a call; the results of the last one are freed. Its replies, which are kept until
+ * then. */
 struct ng_redis_batch *ng_redis_fresh(struct ng_redis *redis);
 const redisReply *ng_redis_reply(const struct ng_redis *redis, size_t index);
-redisReply *ng_redis_keep(struct ng_redis *redis, size_t index);
 struct ng_kv_bytes ng_redis_bytes_of(const redisReply *reply);
 void ng_redis_put_key(struct ng_redis *redis, struct ng_redis_batch *batch, const char *key);
 

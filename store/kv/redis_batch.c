@@ -86,27 +86,38 @@ void ng_redis_put_number(struct ng_redis_batch *batch, int64_t number)
     ng_redis_put_bytes(batch, text, (size_t)sprintf(text, "%" PRId64, number));
 }
 
-/* Begin a command of so many words. It ends where the next begins. */
-void ng_redis_begin(struct ng_redis_batch *batch, const char *name, size_t words)
+/* False: no memory. */
+static bool add_command(struct ng_redis_batch *batch)
 {
     if (batch->count == batch->command_room) {
         size_t room = batch->command_room ? batch->command_room * 2 : 8;
         struct ng_redis_command *larger = realloc(batch->commands, room * sizeof(*larger));
         if (!larger) {
             batch->no_memory = true;
-            return;
+            return false;
         }
         batch->commands = larger;
         batch->command_room = room;
     }
     batch->commands[batch->count++] = (struct ng_redis_command){.start = batch->used};
+    return true;
+}
+
+void ng_redis_begin(struct ng_redis_batch *batch, const char *name, size_t words)
+{
+    if (!add_command(batch))
+        return;
     ng_redis_put_head(batch, '*', words);
     ng_redis_put_word(batch, name);
 }
 
-size_t ng_redis_end_of(const struct ng_redis_batch *batch, size_t index)
+void ng_redis_copy(struct ng_redis_batch *batch, const struct ng_redis_batch *from, size_t index)
 {
-    return index + 1 < batch->count ? batch->commands[index + 1].start : batch->used;
+    size_t start = from->commands[index].start;
+    size_t end = index + 1 < from->count ? from->commands[index + 1].start : from->used;
+
+    if (add_command(batch))
+        ng_redis_put(batch, from->text + start, end - start);
 }
 
 bool ng_redis_is_text(const redisReply *reply)

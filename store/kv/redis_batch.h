@@ -14,7 +14,7 @@
 struct redisReply;
 
 struct ng_redis_command {
-    size_t start, bytes;      /* in the batch */
+    size_t start;             /* in the batch; it ends where the next one begins */
     struct redisReply *reply; /* NULL: not answered yet, or to be sent again */
     bool answered;            /* the reply is final */
 };
@@ -44,8 +44,8 @@ void ng_redis_put_bytes(struct ng_redis_batch *batch, const void *data, size_t b
 void ng_redis_put_head(struct ng_redis_batch *batch, char kind, size_t number);
 void ng_redis_put(struct ng_redis_batch *batch, const void *data, size_t bytes);
 
-/* Where the text of command `index` ends. */
-size_t ng_redis_end_of(const struct ng_redis_batch *batch, size_t index);
+/* Append command `index` of another batch. */
+void ng_redis_copy(struct ng_redis_batch *batch, const struct ng_redis_batch *from, size_t index);
 
 /* Distinct from the errors of store/kv/kv.h, and never returned. */
 #define NG_REDIS_MOVED (-1000)

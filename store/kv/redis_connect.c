@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "store/kv/redis.h"
 
 #define BACKOFF_MAX_MS 5000
@@ -30,19 +31,15 @@ void ng_redis_put_auth(struct ng_redis *redis, struct ng_redis_batch *batch)
     ng_redis_put_word(batch, redis->url.password);
 }
 
-/* Send a batch on a link and read its replies, once. Replies received are in the batch, also after
- * an error. */
 int ng_redis_exchange(struct ng_redis_link *link, struct ng_redis_batch *batch,
                       int64_t deadline_mono_ns, bool *ret_sent)
 {
     redisReply *few[8], **replies = few;
 
     *ret_sent = false;
-    if (batch->no_memory) {
-        snprintf(link->why, sizeof(link->why), "no memory");
-        return -ENOMEM;
-    }
-    if (batch->count > 8 && !(replies = calloc(batch->count, sizeof(*replies)))) {
+    if (!batch->no_memory && batch->count > NG_COUNT(few))
+        replies = calloc(batch->count, sizeof(*replies));
+    if (batch->no_memory || !replies) {
         snprintf(link->why, sizeof(link->why), "no memory");
         return -ENOMEM;
     }
@@ -191,7 +188,6 @@ static int try_node(struct ng_redis *redis, struct ng_redis_connection *connecti
     return error;
 }
 
-/* When this node's share of the time ends, with so many nodes left to try. */
 int64_t ng_redis_share(int64_t deadline_mono_ns, unsigned left)
 {
     int64_t now = ng_clock_mono_ns();
@@ -324,7 +320,6 @@ static void put_off(struct ng_redis *redis, struct ng_redis_connection *connecti
         now + connection->backoff_ms * NG_MS + connection->backoff_ms * NG_MS / 1024 * jitter;
 }
 
-/* The link has been closed, by either side. */
 void ng_redis_note_loss(struct ng_redis *redis, struct ng_redis_connection *connection, int error)
 {
     if (!connection->open)
@@ -340,7 +335,6 @@ void ng_redis_note_loss(struct ng_redis *redis, struct ng_redis_connection *conn
     }
 }
 
-/* Leave a server for another, without a pause. */
 void ng_redis_move_on(struct ng_redis_connection *connection)
 {
     ng_redis_link_close(&connection->link);
@@ -372,14 +366,12 @@ static int fail_connection(struct ng_redis *redis, const struct ng_redis_connect
     return ng_kv_fail(&redis->kv, error, "%s", connection->why);
 }
 
-/* An error that a second attempt in the same call would not fix, or has no time for. */
 bool ng_redis_is_lasting(int error)
 {
     return error == -EACCES || error == -EPROTO || error == -ENOMEM || error == -EINVAL ||
            error == -ETIMEDOUT;
 }
 
-/* The main connection, established if there is none. */
 int ng_redis_ensure(struct ng_redis *redis, int64_t deadline_mono_ns)
 {
     struct ng_redis_connection *connection = &redis->main;

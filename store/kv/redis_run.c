@@ -25,7 +25,6 @@ void ng_redis_put_key(struct ng_redis *redis, struct ng_redis_batch *batch, cons
     ng_redis_put(batch, "\r\n", 2);
 }
 
-/* Record an error reply, and return its errno. */
 int ng_redis_fail_reply(struct ng_redis *redis, const redisReply *reply)
 {
     int error = ng_redis_error_of(reply);
@@ -104,11 +103,7 @@ static void ask(struct ng_redis *redis, struct ng_redis_batch *batch, size_t ind
     if (redis->url.password[0])
         ng_redis_put_auth(redis, &once);
     ng_redis_begin(&once, "ASKING", 1);
-    ng_redis_begin(&once, "", 0);
-    /* Move the command itself into the place of the empty one. */
-    once.used = once.commands[once.count - 1].start;
-    ng_redis_put(&once, batch->text + command->start,
-                 ng_redis_end_of(batch, index) - command->start);
+    ng_redis_copy(&once, batch, index);
     if (ng_redis_exchange(&redis->helper, &once, ng_redis_share(deadline_mono_ns, 2), &sent) == 0) {
         redisReply **reply = &once.commands[once.count - 1].reply;
         int meaning = ng_redis_error_of(*reply);
@@ -139,12 +134,7 @@ static int send_rest(struct ng_redis *redis, struct ng_redis_batch *batch, int64
     for (size_t i = 0; i < batch->count; i++) {
         if (batch->commands[i].answered)
             continue;
-        ng_redis_begin(&rest, "", 0);
-        if (rest.no_memory)
-            break;
-        rest.used = rest.commands[rest.count - 1].start;
-        ng_redis_put(&rest, batch->text + batch->commands[i].start,
-                     ng_redis_end_of(batch, i) - batch->commands[i].start);
+        ng_redis_copy(&rest, batch, i);
     }
     int error = ng_redis_exchange(&redis->main.link, &rest, deadline_mono_ns, ret_sent);
     for (size_t i = 0; next < rest.count && i < batch->count; i++) {
@@ -217,11 +207,6 @@ static int sort_replies(struct ng_redis *redis, struct ng_redis_batch *batch, in
     return again;
 }
 
-/*
- * Run a batch until every command has its final reply, in batch->commands[].reply. Commands that
- * were refused because the server is the wrong one, or is not ready, are sent again; after a lost
- * connection, only NG_REDIS_REPEATABLE ones are.
- */
 int ng_redis_run(struct ng_redis *redis, struct ng_redis_batch *batch, int flags,
                  int64_t deadline_mono_ns)
 {
@@ -270,22 +255,10 @@ int ng_redis_run(struct ng_redis *redis, struct ng_redis_batch *batch, int flags
     }
 }
 
-/* A new batch for a call; the results of the last one are freed. */
 struct ng_redis_batch *ng_redis_fresh(struct ng_redis *redis)
 {
-    if (redis->value)
-        freeReplyObject(redis->value);
-    redis->value = NULL;
     ng_redis_empty_batch(&redis->batch);
     return &redis->batch;
-}
-
-/* Keep a reply for the caller until the next call. */
-redisReply *ng_redis_keep(struct ng_redis *redis, size_t index)
-{
-    redis->value = redis->batch.commands[index].reply;
-    redis->batch.commands[index].reply = NULL;
-    return redis->value;
 }
 
 const redisReply *ng_redis_reply(const struct ng_redis *redis, size_t index)

@@ -88,11 +88,10 @@ std::string text(const struct ng_kv_bytes *bytes)
 
 using Lock = std::lock_guard<std::mutex>;
 
-int set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, int64_t ttl_ms, int64_t)
+void set(struct ng_kv *kv, const char *key, const std::string &data, int64_t ttl_ms)
 {
     Lock lock(of(kv)->store->lock);
-    of(kv)->store->set(key, text(value), ttl_ms);
-    return 0;
+    of(kv)->store->set(key, data, ttl_ms);
 }
 
 int get(struct ng_kv *kv, const char *key, int64_t, struct ng_kv_bytes *ret_value)
@@ -175,33 +174,28 @@ int expire(struct ng_kv *kv, const char *key, int64_t ttl_ms, int64_t)
     return 0;
 }
 
-int publish(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *data, int64_t)
+void publish(struct ng_kv *kv, const char *channel, const std::string &data)
 {
     Lock lock(of(kv)->store->lock);
     for (MemoryKv *reader : of(kv)->store->readers)
         if (reader->channels.count(channel)) {
-            reader->messages.emplace_back(channel, text(data));
+            reader->messages.emplace_back(channel, data);
             if (ng_descriptor_ours(&reader->event))
                 eventfd_write(reader->event.fd, 1);
         }
-    return 0;
 }
 
 int queue_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value, int64_t ttl_ms)
 {
-    of(kv)->queue.push_back([=, name = std::string(key), data = text(value)] {
-        struct ng_kv_bytes bytes = {data.data(), data.size()};
-        set(kv, name.c_str(), &bytes, ttl_ms, 0);
-    });
+    of(kv)->queue.push_back(
+        [=, name = std::string(key), data = text(value)] { set(kv, name.c_str(), data, ttl_ms); });
     return 0;
 }
 
 int queue_publish(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *value)
 {
-    of(kv)->queue.push_back([=, name = std::string(channel), data = text(value)] {
-        struct ng_kv_bytes bytes = {data.data(), data.size()};
-        publish(kv, name.c_str(), &bytes, 0);
-    });
+    of(kv)->queue.push_back(
+        [=, name = std::string(channel), data = text(value)] { publish(kv, name.c_str(), data); });
     return 0;
 }
 

@@ -19,7 +19,6 @@ int open_store(const std::string &url, const struct ng_kv_options &options, char
 #define KV_OPS(scope)                                                                              \
     [] {                                                                                           \
         struct ng_kv_ops ops = {};                                                                 \
-        ops.set = scope set;                                                                       \
         ops.get = scope get;                                                                       \
         ops.get_many = scope get_many;                                                             \
         ops.add = scope add;                                                                       \
@@ -27,7 +26,6 @@ int open_store(const std::string &url, const struct ng_kv_options &options, char
         ops.compare_and_set = scope compare_and_set;                                               \
         ops.remove = scope remove;                                                                 \
         ops.expire = scope expire;                                                                 \
-        ops.publish = scope publish;                                                               \
         ops.queue_set = scope queue_set;                                                           \
         ops.queue_publish = scope queue_publish;                                                   \
         ops.flush = scope flush;                                                                   \

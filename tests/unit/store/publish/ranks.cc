@@ -70,13 +70,6 @@ struct FaultyKv::Ops {
         snprintf(kv->error, sizeof(kv->error), "%s", ng_kv_error(self->inner));
         return result;
     }
-    static int set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
-                   int64_t ttl_ms, int64_t deadline)
-    {
-        return call(kv, "set", key, true, deadline, 0, [=](struct ng_kv *inner) {
-            return ng_kv_set(inner, key, value->data, value->bytes, ttl_ms, patient(deadline));
-        });
-    }
     static int get(struct ng_kv *kv, const char *key, int64_t deadline,
                    struct ng_kv_bytes *ret_value)
     {
@@ -132,13 +125,6 @@ struct FaultyKv::Ops {
             return ng_kv_expire(inner, key, ttl_ms, patient(deadline));
         });
     }
-    static int publish(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *data,
-                       int64_t deadline)
-    {
-        return call(kv, "publish", channel, false, deadline, 0, [=](struct ng_kv *inner) {
-            return ng_kv_publish(inner, channel, data->data, data->bytes, patient(deadline));
-        });
-    }
     static int queue_set(struct ng_kv *kv, const char *key, const struct ng_kv_bytes *value,
                          int64_t ttl_ms)
     {
@@ -146,6 +132,7 @@ struct FaultyKv::Ops {
         of(kv)->queue.push_back([=](struct ng_kv *inner) {
             ng_kv_queue_set(inner, name.c_str(), data.data(), data.size(), ttl_ms);
         });
+        of(kv)->queue_writes = true;
         return 0;
     }
     static int queue_publish(struct ng_kv *kv, const char *channel, const struct ng_kv_bytes *bytes)
@@ -160,7 +147,8 @@ struct FaultyKv::Ops {
     {
         std::vector<std::function<void(struct ng_kv *)>> queue;
         queue.swap(of(kv)->queue);
-        return call(kv, "flush", "", true, deadline, 0, [&](struct ng_kv *inner) {
+        bool writes = std::exchange(of(kv)->queue_writes, false);
+        return call(kv, "flush", "", writes, deadline, 0, [&](struct ng_kv *inner) {
             for (const auto &one : queue)
                 one(inner);
             return ng_kv_flush(inner, patient(deadline), ret_failed);

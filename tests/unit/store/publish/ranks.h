@@ -12,6 +12,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 
 #if !defined(__clang__)
 #define _Static_assert static_assert
@@ -97,6 +98,7 @@ class FaultyKv : public ng_kv, NotCopied
     int after(const char *call, const char *key, int result);
     std::atomic<int> mode{PASS}, error{0}, write_error{0}, reconnects{0};
     std::vector<std::function<void(struct ng_kv *)>> queue; /* of the thread that uses the store */
+    bool queue_writes = false;                              /* something is set in it */
     std::mutex lock;
     std::condition_variable changed;
     std::string lost_call, lost_key, held_call, held_key;
