@@ -23,45 +23,31 @@ static CUresult made(CUresult result, const CUgraphExec *exec, CUgraph graph)
     return result;
 }
 
-#define INSTANTIATE_HOOK(symbol)                                                                   \
-    static CUresult CUDAAPI hook_##symbol(CUgraphExec *exec, CUgraph graph,                        \
-                                          unsigned long long flags)                                \
+#define MADE_HOOK(symbol, parameters, arguments, exec)                                             \
+    static CUresult CUDAAPI hook_##symbol parameters                                               \
     {                                                                                              \
-        return made(ng_cuda_real_##symbol()(exec, graph, flags), exec, graph);                     \
+        return made(ng_cuda_real_##symbol() arguments, exec, graph);                               \
     }
-INSTANTIATE_HOOK(cuGraphInstantiateWithFlags)
-INSTANTIATE_HOOK(cuGraphInstantiate_v12000)
-
-static CUresult CUDAAPI hook_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph,
-                                                   CUgraphNode *error_node, char *text,
-                                                   size_t bytes)
-{
-    return made(ng_cuda_real_cuGraphInstantiate_v2()(exec, graph, error_node, text, bytes), exec,
-                graph);
-}
-
-#define INSTANTIATE_WITH_PARAMS_HOOK(symbol)                                                       \
-    static CUresult CUDAAPI hook_##symbol(CUgraphExec *exec, CUgraph graph,                        \
-                                          CUDA_GRAPH_INSTANTIATE_PARAMS *params)                   \
-    {                                                                                              \
-        return made(ng_cuda_real_##symbol()(exec, graph, params), exec, graph);                    \
-    }
-INSTANTIATE_WITH_PARAMS_HOOK(cuGraphInstantiateWithParams)
-INSTANTIATE_WITH_PARAMS_HOOK(cuGraphInstantiateWithParams_ptsz)
-
-static CUresult CUDAAPI hook_cuGraphExecUpdate(CUgraphExec exec, CUgraph graph,
-                                               CUgraphNode *error_node,
-                                               CUgraphExecUpdateResult *update_result)
-{
-    return made(ng_cuda_real_cuGraphExecUpdate()(exec, graph, error_node, update_result), &exec,
-                graph);
-}
-
-static CUresult CUDAAPI hook_cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
-                                                  CUgraphExecUpdateResultInfo *info)
-{
-    return made(ng_cuda_real_cuGraphExecUpdate_v2()(exec, graph, info), &exec, graph);
-}
+MADE_HOOK(cuGraphInstantiateWithFlags,
+          (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags), exec)
+MADE_HOOK(cuGraphInstantiate_v12000, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
+          (exec, graph, flags), exec)
+MADE_HOOK(cuGraphInstantiate_v2,
+          (CUgraphExec * exec, CUgraph graph, CUgraphNode *error_node, char *text, size_t bytes),
+          (exec, graph, error_node, text, bytes), exec)
+MADE_HOOK(cuGraphInstantiateWithParams,
+          (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
+          (exec, graph, params), exec)
+MADE_HOOK(cuGraphInstantiateWithParams_ptsz,
+          (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
+          (exec, graph, params), exec)
+MADE_HOOK(cuGraphExecUpdate,
+          (CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
+           CUgraphExecUpdateResult *update_result),
+          (exec, graph, error_node, update_result), &exec)
+MADE_HOOK(cuGraphExecUpdate_v2,
+          (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info), (exec, graph, info),
+          &exec)
 
 static CUresult child_set(CUresult result, CUgraphExec exec, CUgraphNode node, CUgraph child)
 {
@@ -127,24 +113,17 @@ static struct ng_graph *find(CUgraphExec exec)
     return graph && atomic_load_explicit(&ng_guard.running, memory_order_acquire) ? graph : NULL;
 }
 
-static CUresult CUDAAPI hook_cuGraphLaunch(CUgraphExec exec, CUstream stream)
-{
-    struct ng_graph *graph = find(exec);
-
-    return graph ? launch_watched(graph, ng_cuda_real_cuGraphLaunch(), exec, stream, stream)
-                 : ng_cuda_real_cuGraphLaunch()(exec, stream);
-}
-
+#define LAUNCH_HOOK(symbol, meant)                                                                 \
+    static CUresult CUDAAPI hook_##symbol(CUgraphExec exec, CUstream stream)                       \
+    {                                                                                              \
+        struct ng_graph *graph = find(exec);                                                       \
+        return graph ? launch_watched(graph, ng_cuda_real_##symbol(), exec, stream, meant)         \
+                     : ng_cuda_real_##symbol()(exec, stream);                                      \
+    }
+LAUNCH_HOOK(cuGraphLaunch, stream)
 /* In this form the default stream is the thread's own, which our table of the driver's functions
  * lists under its other name. */
-static CUresult CUDAAPI hook_cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
-{
-    struct ng_graph *graph = find(exec);
-
-    return graph ? launch_watched(graph, ng_cuda_real_cuGraphLaunch_ptsz(), exec, stream,
-                                  stream ? stream : CU_STREAM_PER_THREAD)
-                 : ng_cuda_real_cuGraphLaunch_ptsz()(exec, stream);
-}
+LAUNCH_HOOK(cuGraphLaunch_ptsz, stream ? stream : CU_STREAM_PER_THREAD)
 
 /* The bodies of conditional nodes may contain no events, and a capture may be for such a body. */
 static CUresult CUDAAPI hook_cuGraphConditionalHandleCreate(cuuint64_t *handle, CUgraph graph,

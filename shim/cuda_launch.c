@@ -44,32 +44,19 @@ static __attribute__((noinline)) CUresult finish(struct ng_launch_log *log, CUre
     return result;
 }
 
-static CUresult CUDAAPI hook_cuLaunchKernel(CUfunction function, unsigned int blocks_x,
-                                            unsigned int blocks_y, unsigned int blocks_z,
-                                            unsigned int threads_x, unsigned int threads_y,
-                                            unsigned int threads_z, unsigned int shared_bytes,
-                                            CUstream stream, void **parameters, void **extra)
-{
-    struct ng_launch_log *log = note(blocks_x, stream, parameters, extra);
-
-    return finish(log, ng_cuda_real_cuLaunchKernel()(function, blocks_x, blocks_y, blocks_z,
-                                                     threads_x, threads_y, threads_z, shared_bytes,
-                                                     stream, parameters, extra));
-}
-
-static CUresult CUDAAPI hook_cuLaunchKernel_ptsz(CUfunction function, unsigned int blocks_x,
-                                                 unsigned int blocks_y, unsigned int blocks_z,
-                                                 unsigned int threads_x, unsigned int threads_y,
-                                                 unsigned int threads_z, unsigned int shared_bytes,
-                                                 CUstream stream, void **parameters, void **extra)
-{
-    struct ng_launch_log *log =
-        note(blocks_x, stream ? stream : CU_STREAM_PER_THREAD, parameters, extra);
-
-    return finish(log, ng_cuda_real_cuLaunchKernel_ptsz()(function, blocks_x, blocks_y, blocks_z,
-                                                          threads_x, threads_y, threads_z,
-                                                          shared_bytes, stream, parameters, extra));
-}
+#define LAUNCH_HOOK(symbol, meant)                                                                 \
+    static CUresult CUDAAPI hook_##symbol(                                                         \
+        CUfunction function, unsigned int blocks_x, unsigned int blocks_y, unsigned int blocks_z,  \
+        unsigned int threads_x, unsigned int threads_y, unsigned int threads_z,                    \
+        unsigned int shared_bytes, CUstream stream, void **parameters, void **extra)               \
+    {                                                                                              \
+        struct ng_launch_log *log = note(blocks_x, meant, parameters, extra);                      \
+        return finish(log, ng_cuda_real_##symbol()(function, blocks_x, blocks_y, blocks_z,         \
+                                                   threads_x, threads_y, threads_z, shared_bytes,  \
+                                                   stream, parameters, extra));                    \
+    }
+LAUNCH_HOOK(cuLaunchKernel, stream)
+LAUNCH_HOOK(cuLaunchKernel_ptsz, stream ? stream : CU_STREAM_PER_THREAD)
 
 static __attribute__((noinline)) CUresult
 launch_kernel_ex(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra)

@@ -86,31 +86,23 @@ static CUresult CUDAAPI hook_cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pi
                   result == CUDA_SUCCESS ? *pitch * height : 0);
 }
 
-static CUresult CUDAAPI hook_cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes,
-                                               unsigned int flags)
-{
-    return report(ng_cuda_real_cuMemAllocManaged()(pointer, bytes, flags), CALLER,
-                  NG_SEGMENT_MANAGED, pointer, bytes);
-}
-
-#define ALLOC_ASYNC_HOOK(symbol)                                                                   \
-    static CUresult CUDAAPI hook_##symbol(CUdeviceptr *pointer, size_t bytes, CUstream stream)     \
+#define ALLOC_HOOK(symbol, kind, parameters, arguments)                                            \
+    static CUresult CUDAAPI hook_##symbol parameters                                               \
     {                                                                                              \
-        return report(ng_cuda_real_##symbol()(pointer, bytes, stream), CALLER, NG_SEGMENT_POOL,    \
-                      pointer, bytes);                                                             \
+        return report(ng_cuda_real_##symbol() arguments, CALLER, kind, pointer, bytes);            \
     }
-ALLOC_ASYNC_HOOK(cuMemAllocAsync)
-ALLOC_ASYNC_HOOK(cuMemAllocAsync_ptsz)
-
-#define ALLOC_POOL_HOOK(symbol)                                                                    \
-    static CUresult CUDAAPI hook_##symbol(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,   \
-                                          CUstream stream)                                         \
-    {                                                                                              \
-        return report(ng_cuda_real_##symbol()(pointer, bytes, pool, stream), CALLER,               \
-                      NG_SEGMENT_POOL, pointer, bytes);                                            \
-    }
-ALLOC_POOL_HOOK(cuMemAllocFromPoolAsync)
-ALLOC_POOL_HOOK(cuMemAllocFromPoolAsync_ptsz)
+ALLOC_HOOK(cuMemAllocManaged, NG_SEGMENT_MANAGED,
+           (CUdeviceptr * pointer, size_t bytes, unsigned int flags), (pointer, bytes, flags))
+ALLOC_HOOK(cuMemAllocAsync, NG_SEGMENT_POOL, (CUdeviceptr * pointer, size_t bytes, CUstream stream),
+           (pointer, bytes, stream))
+ALLOC_HOOK(cuMemAllocAsync_ptsz, NG_SEGMENT_POOL,
+           (CUdeviceptr * pointer, size_t bytes, CUstream stream), (pointer, bytes, stream))
+ALLOC_HOOK(cuMemAllocFromPoolAsync, NG_SEGMENT_POOL,
+           (CUdeviceptr * pointer, size_t bytes, CUmemoryPool pool, CUstream stream),
+           (pointer, bytes, pool, stream))
+ALLOC_HOOK(cuMemAllocFromPoolAsync_ptsz, NG_SEGMENT_POOL,
+           (CUdeviceptr * pointer, size_t bytes, CUmemoryPool pool, CUstream stream),
+           (pointer, bytes, pool, stream))
 
 static CUresult CUDAAPI hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle,
                                                    unsigned int flags)

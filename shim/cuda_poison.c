@@ -17,29 +17,20 @@ static CUresult settle(const struct ng_poison_before *before, CUresult result)
 
 /* A hook keeps errno as the driver leaves it: no later step changes it. */
 
-#define STREAM_HOOK(symbol, per_thread)                                                            \
-    static CUresult CUDAAPI hook_##symbol(CUstream stream)                                         \
+#define SETTLED_HOOK(symbol, type, handle, look)                                                   \
+    static CUresult CUDAAPI hook_##symbol(type handle)                                             \
     {                                                                                              \
         if (ng_cuda_door_is_own(CALLER))                                                           \
-            return ng_cuda_real_##symbol()(stream);                                                \
-        struct ng_poison_before before = ng_poison_stream(stream, per_thread);                     \
-        return settle(&before, ng_cuda_real_##symbol()(stream));                                   \
+            return ng_cuda_real_##symbol()(handle);                                                \
+        struct ng_poison_before before = look;                                                     \
+        return settle(&before, ng_cuda_real_##symbol()(handle));                                   \
     }
-STREAM_HOOK(cuStreamSynchronize, false)
-STREAM_HOOK(cuStreamSynchronize_ptsz, true)
-STREAM_HOOK(cuStreamQuery, false)
-STREAM_HOOK(cuStreamQuery_ptsz, true)
-
-#define EVENT_HOOK(symbol)                                                                         \
-    static CUresult CUDAAPI hook_##symbol(CUevent event)                                           \
-    {                                                                                              \
-        if (ng_cuda_door_is_own(CALLER))                                                           \
-            return ng_cuda_real_##symbol()(event);                                                 \
-        struct ng_poison_before before = ng_poison_event(event);                                   \
-        return settle(&before, ng_cuda_real_##symbol()(event));                                    \
-    }
-EVENT_HOOK(cuEventSynchronize)
-EVENT_HOOK(cuEventQuery)
+SETTLED_HOOK(cuStreamSynchronize, CUstream, stream, ng_poison_stream(stream, false))
+SETTLED_HOOK(cuStreamSynchronize_ptsz, CUstream, stream, ng_poison_stream(stream, true))
+SETTLED_HOOK(cuStreamQuery, CUstream, stream, ng_poison_stream(stream, false))
+SETTLED_HOOK(cuStreamQuery_ptsz, CUstream, stream, ng_poison_stream(stream, true))
+SETTLED_HOOK(cuEventSynchronize, CUevent, event, ng_poison_event(event))
+SETTLED_HOOK(cuEventQuery, CUevent, event, ng_poison_event(event))
 
 static CUresult settle_context(CUcontext context, CUresult result)
 {
@@ -61,38 +52,26 @@ static CUresult CUDAAPI hook_cuCtxSynchronize_v2(CUcontext context)
     return ng_cuda_door_is_own(CALLER) ? result : settle_context(context, result);
 }
 
-#define RECORD_HOOK(symbol, per_thread)                                                            \
-    static CUresult CUDAAPI hook_##symbol(CUevent event, CUstream stream)                          \
+#define FOLLOWED_HOOK(symbol, parameters, arguments, follow)                                       \
+    static CUresult CUDAAPI hook_##symbol parameters                                               \
     {                                                                                              \
-        CUresult result = ng_cuda_real_##symbol()(event, stream);                                  \
+        CUresult result = ng_cuda_real_##symbol() arguments;                                       \
         if (result == CUDA_SUCCESS && !ng_cuda_door_is_own(CALLER))                                \
-            ng_poison_recorded(event, stream, per_thread);                                         \
+            follow;                                                                                \
         return result;                                                                             \
     }
-RECORD_HOOK(cuEventRecord, false)
-RECORD_HOOK(cuEventRecord_ptsz, true)
-
-#define RECORD_WITH_FLAGS_HOOK(symbol, per_thread)                                                 \
-    static CUresult CUDAAPI hook_##symbol(CUevent event, CUstream stream, unsigned int flags)      \
-    {                                                                                              \
-        CUresult result = ng_cuda_real_##symbol()(event, stream, flags);                           \
-        if (result == CUDA_SUCCESS && !ng_cuda_door_is_own(CALLER))                                \
-            ng_poison_recorded(event, stream, per_thread);                                         \
-        return result;                                                                             \
-    }
-RECORD_WITH_FLAGS_HOOK(cuEventRecordWithFlags, false)
-RECORD_WITH_FLAGS_HOOK(cuEventRecordWithFlags_ptsz, true)
-
-#define WAIT_HOOK(symbol, per_thread)                                                              \
-    static CUresult CUDAAPI hook_##symbol(CUstream stream, CUevent event, unsigned int flags)      \
-    {                                                                                              \
-        CUresult result = ng_cuda_real_##symbol()(stream, event, flags);                           \
-        if (result == CUDA_SUCCESS && !ng_cuda_door_is_own(CALLER))                                \
-            ng_poison_waits(stream, per_thread, event);                                            \
-        return result;                                                                             \
-    }
-WAIT_HOOK(cuStreamWaitEvent, false)
-WAIT_HOOK(cuStreamWaitEvent_ptsz, true)
+FOLLOWED_HOOK(cuEventRecord, (CUevent event, CUstream stream), (event, stream),
+              ng_poison_recorded(event, stream, false))
+FOLLOWED_HOOK(cuEventRecord_ptsz, (CUevent event, CUstream stream), (event, stream),
+              ng_poison_recorded(event, stream, true))
+FOLLOWED_HOOK(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned int flags),
+              (event, stream, flags), ng_poison_recorded(event, stream, false))
+FOLLOWED_HOOK(cuEventRecordWithFlags_ptsz, (CUevent event, CUstream stream, unsigned int flags),
+              (event, stream, flags), ng_poison_recorded(event, stream, true))
+FOLLOWED_HOOK(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
+              (stream, event, flags), ng_poison_waits(stream, false, event))
+FOLLOWED_HOOK(cuStreamWaitEvent_ptsz, (CUstream stream, CUevent event, unsigned int flags),
+              (stream, event, flags), ng_poison_waits(stream, true, event))
 
 /* Before the driver's call: afterwards another thread may receive the same handle. */
 static CUresult CUDAAPI hook_cuStreamDestroy_v2(CUstream stream)

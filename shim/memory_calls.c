@@ -76,54 +76,39 @@ static ncclResult_t comm_deregister(const ncclComm_t comm, void *handle)
 }
 
 /* A window is a registration, too. */
-static ncclResult_t comm_window_register(ncclComm_t comm, void *buffer, size_t bytes,
-                                         ncclWindow_t *window, int flags)
-{
-    const struct ng_instance *instance = call.instance;
-    struct ng_comm *guest = call.guest;
-
-    if (!ng_registrations_hold(guest))
-        return ncclInternalError;
-    ncclResult_t result =
-        instance->functions.CommWindowRegister(comm, buffer, bytes, window, flags);
-    ng_registrations_let_go(guest);
-    return result;
-}
-
-static ncclResult_t comm_window_deregister(ncclComm_t comm, ncclWindow_t window)
-{
-    const struct ng_instance *instance = call.instance;
-    struct ng_comm *guest = call.guest;
-
-    if (!ng_registrations_hold(guest))
-        return ncclInternalError;
-    ncclResult_t result = instance->functions.CommWindowDeregister(comm, window);
-    ng_registrations_let_go(guest);
-    return result;
-}
+#define WINDOW_CALL(name, function, parameters, arguments)                                         \
+    static ncclResult_t name parameters                                                            \
+    {                                                                                              \
+        const struct ng_instance *instance = call.instance;                                        \
+        struct ng_comm *guest = call.guest;                                                        \
+        if (!ng_registrations_hold(guest))                                                         \
+            return ncclInternalError;                                                              \
+        ncclResult_t result = instance->functions.function arguments;                              \
+        ng_registrations_let_go(guest);                                                            \
+        return result;                                                                             \
+    }
+WINDOW_CALL(comm_window_register, CommWindowRegister,
+            (ncclComm_t comm, void *buffer, size_t bytes, ncclWindow_t *window, int flags),
+            (comm, buffer, bytes, window, flags))
+WINDOW_CALL(comm_window_deregister, CommWindowDeregister, (ncclComm_t comm, ncclWindow_t window),
+            (comm, window))
 
 void *ng_memory_call(enum ng_api_id id, const struct ng_instance *instance, struct ng_comm *guest,
                      const void *caller)
 {
+    static void *const calls[NG_API_COUNT] = {
+        [NG_API_MemAlloc] = (void *)mem_alloc,
+        [NG_API_MemFree] = (void *)mem_free,
+        [NG_API_CommRegister] = (void *)comm_register,
+        [NG_API_CommDeregister] = (void *)comm_deregister,
+        [NG_API_CommWindowRegister] = (void *)comm_window_register,
+        [NG_API_CommWindowDeregister] = (void *)comm_window_deregister,
+    };
+
     if (!ng_guard.follows_memory)
         return NULL;
     call.instance = instance;
     call.guest = guest;
     call.caller = caller;
-    switch (id) {
-    case NG_API_MemAlloc:
-        return (void *)mem_alloc;
-    case NG_API_MemFree:
-        return (void *)mem_free;
-    case NG_API_CommRegister:
-        return (void *)comm_register;
-    case NG_API_CommDeregister:
-        return (void *)comm_deregister;
-    case NG_API_CommWindowRegister:
-        return (void *)comm_window_register;
-    case NG_API_CommWindowDeregister:
-        return (void *)comm_window_deregister;
-    default:
-        return NULL;
-    }
+    return calls[id];
 }
