@@ -68,8 +68,6 @@ static void mark_gone(struct ng_peer *peer)
                                 ng_descriptor_ours(&peer->pid_fd) ? peer->pid_fd.fd : -1);
 }
 
-/* Open a box and find a way to watch its process. 0, -ESTALE: of another boot, or -errno of
- * ng_box_open. */
 int ng_local_open_peer(const char *folder, const char *name, const char *boot_id,
                        uint64_t pid_namespace, struct ng_peer *ret_peer)
 {
@@ -216,7 +214,6 @@ enum ng_life ng_local_life_of(struct ng_peer *peer)
     return silent > FROZEN_NS && !peer->unread ? NG_LIFE_STOPPED : NG_LIFE_RUNNING;
 }
 
-/* Does it still take part, that is: alive, and neither leaving nor ended by its guard? */
 bool ng_local_takes_part(struct ng_peer *peer)
 {
     ng_local_refresh_peer(peer);

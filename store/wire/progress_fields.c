@@ -432,15 +432,15 @@ void ng_code_group(struct ng_coder *coder, struct ng_view_group *group)
     close_block(coder, block);
 }
 
-static void code_samples(struct ng_coder *coder, struct ng_view_sample *samples, uint32_t *count)
+static void code_samples(struct ng_coder *coder, struct ng_view_member *member)
 {
     uint64_t before = 0;
 
-    BELOW(*count, NG_PROGRESS_SAMPLES + 1);
-    for (uint32_t i = 0; i < *count; i++) {
-        before = AFTER(samples[i].seq, before);
-        UINT32(samples[i].calls);
-        BELOW(samples[i].duration_ns, INT64_MAX);
+    BELOW(member->sample_count, NG_PROGRESS_SAMPLES + 1);
+    NG_EACH (sample, member->samples, member->sample_count) {
+        before = AFTER(sample->seq, before);
+        UINT32(sample->calls);
+        BELOW(sample->duration_ns, INT64_MAX);
     }
 }
 
@@ -487,7 +487,7 @@ static void code_host_calls(struct ng_coder *coder, struct ng_view_host_calls *t
 }
 
 void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint64_t *bits,
-                    uint64_t *place, struct ng_view_sample *samples)
+                    uint64_t *place)
 {
     const unsigned char *block = open_block(coder);
 
@@ -538,7 +538,7 @@ void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint6
         ID(member->excluded);
     }
     if (*bits & MEMBER_SAMPLES)
-        code_samples(coder, samples, &member->sample_count);
+        code_samples(coder, member);
     if (*bits & MEMBER_UNLIKE) {
         INT(member->nranks);
         INT(member->nccl_version);

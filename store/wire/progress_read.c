@@ -29,6 +29,13 @@ struct reader {
     struct group *groups;
 };
 
+/* Memory that was asked for: is it there? */
+static bool have(struct reader *reader, const void *memory)
+{
+    reader->short_of_memory |= !memory;
+    return memory != NULL;
+}
+
 /* ---- The parts of a process ---- */
 
 static void get_groups(struct reader *reader)
@@ -46,10 +53,8 @@ static void get_groups(struct reader *reader)
     if (!reader->groups)
         reader->groups =
             ng_arena_alloc(&reader->view->arena, (count + 1) * sizeof(*reader->groups));
-    if (!reader->groups) {
-        reader->short_of_memory = true;
+    if (!have(reader, reader->groups))
         return;
-    }
     for (uint32_t i = 0; i < count && !coder->bad; i++) {
         struct ng_view_group told = {.id = ng_code_group_id(coder, i)};
         ng_code_group(coder, &told);
@@ -75,10 +80,8 @@ static void get_records(struct reader *reader, struct ng_view_member *member)
 
     if (reader->append && count) {
         member->records = ng_arena_alloc(&reader->view->arena, count * sizeof(*member->records));
-        if (!member->records) {
-            reader->short_of_memory = true;
+        if (!have(reader, member->records))
             return;
-        }
     }
     for (uint32_t i = 0; i < count && !reader->coder.bad; i++) {
         ng_code_record(&reader->coder, &record);
@@ -96,7 +99,8 @@ static void get_member(struct reader *reader)
     uint64_t bits = 0, place = 0;
 
     told.edges = edges;
-    ng_code_member(coder, &told, &bits, &place, samples);
+    told.samples = samples;
+    ng_code_member(coder, &told, &bits, &place);
     if (coder->bad || place >= coder->group_count) {
         coder->bad = true;
         return;
@@ -121,12 +125,11 @@ static void get_member(struct reader *reader)
     if (reader->append) {
         uint32_t sample_count = told.sample_count;
         told.group = group->index;
+        told.samples = NULL;
         told.sample_count = 0;
         member = ng_view_add_member(reader->view, reader->process, told.group, told.group_rank);
-        if (!member) {
-            reader->short_of_memory = true;
+        if (!have(reader, member))
             return;
-        }
         *member = told;
         if (!ng_view_set_edges(reader->view, member, edges, told.edge_count, told.edges_age_ns))
             reader->short_of_memory = true;
@@ -145,10 +148,8 @@ static void get_call(struct reader *reader)
     if (!reader->append || told.op >= NG_OP_LIMIT)
         return;
     struct ng_view_call *call = ng_view_add_call(reader->view, reader->process);
-    if (call)
+    if (have(reader, call))
         *call = told;
-    else
-        reader->short_of_memory = true;
 }
 
 static void get_failure(struct reader *reader)
@@ -163,10 +164,8 @@ static void get_failure(struct reader *reader)
         return;
     struct ng_view_failure *failure =
         ng_view_add_failure(reader->view, reader->process, told.group_id, member->group_rank);
-    if (!failure) {
-        reader->short_of_memory = true;
+    if (!have(reader, failure))
         return;
-    }
     member->color = failure->member.color;
     member->state = failure->member.state;
     failure->member = *member;
@@ -201,10 +200,8 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
 {
     struct ng_view_process *process = ng_view_add_process(reader->view);
 
-    if (!process) {
-        reader->short_of_memory = true;
+    if (!have(reader, process))
         return;
-    }
     reader->process = reader->view->process_count - 1;
     *process = head->process;
     process->moment_unix_ns = moment_of(head);
@@ -213,10 +210,8 @@ static void add_process(struct reader *reader, const struct ng_progress_head *he
     NG_EACH (told, reader->coder.faults, reader->coder.fault_count) {
         struct ng_view_fault *added =
             ng_view_add_fault(reader->view, reader->process, &told->fault);
-        if (!added) {
-            reader->short_of_memory = true;
+        if (!have(reader, added))
             return;
-        }
         added->first_age_ns = told->first_age_ns;
         added->last_age_ns = told->last_age_ns;
     }

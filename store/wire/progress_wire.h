@@ -101,11 +101,11 @@ uint64_t ng_code_group_id(const struct ng_coder *coder, uint64_t index);
  */
 void ng_code_head(struct ng_coder *coder, struct ng_progress_head *head);
 void ng_code_group(struct ng_coder *coder, struct ng_view_group *group);
-/* `bits`: MEMBER_…; `place`: index of its group; `samples`: NG_PROGRESS_SAMPLES, how many of them
- * count. */
+/* `bits`: MEMBER_…; `place`: index of its group. The member has room for NG_PROGRESS_SAMPLES
+ * samples and NG_EDGES_MAX edges. */
 bool ng_code_has_host_calls(const struct ng_view_member *member);
 void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint64_t *bits,
-                    uint64_t *place, struct ng_view_sample *samples);
+                    uint64_t *place);
 void ng_code_record(struct ng_coder *coder, struct ng_view_record *record);
 void ng_code_call(struct ng_coder *coder, struct ng_view_call *call);
 void ng_code_failure(struct ng_coder *coder, struct ng_view_failure *failure);

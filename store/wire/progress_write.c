@@ -69,6 +69,7 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
     static const struct ng_signature none;
     const struct ng_view_group *group = &writer->view->groups[member->group];
     struct ng_view_sample samples[NG_PROGRESS_SAMPLES];
+    struct ng_edge edges[NG_EDGES_MAX];
     struct ng_view_member told = *member;
     uint64_t place = writer->group_places[member->group] - 1;
     bool pending = member->pending_record || member->pending_seq || member->pending_age_ns;
@@ -90,18 +91,16 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
         (ng_code_has_host_calls(member) ? MEMBER_HOST_CALLS : 0) |
         (member->policy ? MEMBER_POLICY : 0) | (member->pending_unwatched ? MEMBER_UNWATCHED : 0);
 
-    struct ng_edge edges[NG_EDGES_MAX];
-    if (told.edge_count > NG_EDGES_MAX)
-        told.edge_count = NG_EDGES_MAX;
+    told.edge_count = NG_MIN(told.edge_count, NG_EDGES_MAX);
     if (told.edge_count)
         memcpy(edges, member->edges, told.edge_count * sizeof(edges[0]));
     told.edges = edges;
-    if (told.sample_count > NG_PROGRESS_SAMPLES)
-        told.sample_count = NG_PROGRESS_SAMPLES;
+    told.sample_count = NG_MIN(told.sample_count, NG_PROGRESS_SAMPLES);
     if (told.sample_count)
         memcpy(samples, member->samples + (member->sample_count - told.sample_count),
                told.sample_count * sizeof(samples[0]));
-    ng_code_member(&writer->coder, &told, &bits, &place, samples);
+    told.samples = samples;
+    ng_code_member(&writer->coder, &told, &bits, &place);
 }
 
 /* The newest of the process: all of them, unless creation fails repeatedly. */
@@ -209,6 +208,7 @@ int ng_progress_encode(const struct ng_view *view, uint32_t process,
     struct choice choices[2]; /* finished, unfinished */
     struct ng_coder *coder = &writer.coder;
     uint32_t members = 0, calls = 0;
+    uint64_t records = 0;
 
     if (process >= view->process_count)
         return -EINVAL;
@@ -222,6 +222,7 @@ int ng_progress_encode(const struct ng_view *view, uint32_t process,
         if (view->members[i].process != process)
             continue;
         members++;
+        records += view->members[i].record_count;
         if (!writer.group_places[group]) {
             writer.groups[coder->group_count++] = group;
             writer.group_places[group] = coder->group_count;
@@ -236,12 +237,8 @@ int ng_progress_encode(const struct ng_view *view, uint32_t process,
     choose(&writer, false, told < limits->records ? limits->records - told : 0, &choices[0]);
 
     uint64_t blocks = 6 + /* the head is worth two */ (uint64_t)members + coder->group_count +
-                      calls + PROGRESS_FAULTS + PROGRESS_FAILURES + limits->records;
-    struct choice all = {.first = 0, .last = UINT64_MAX};
-    uint64_t records =
-        (uint64_t)count_records(&writer, true, &all) + count_records(&writer, false, &all);
-    if (limits->records > records)
-        blocks += records - limits->records;
+                      calls + PROGRESS_FAULTS + PROGRESS_FAILURES +
+                      NG_MIN(limits->records, records);
     coder->bytes = ng_arena_alloc(arena, blocks * (BLOCK_BYTES + NUMBER_BYTES) +
                                              (uint64_t)members * (MEMBER_BYTES - BLOCK_BYTES));
     if (!coder->bytes)
