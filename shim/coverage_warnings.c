@@ -20,31 +20,21 @@
 
 #define LARGE_CHILD_KIB (64 << 10)
 
-static const char *version_text(int version, char *buffer, size_t size)
-{
-    if (version <= 0)
-        snprintf(buffer, size, "of unknown version");
-    else if (version < 10000)
-        snprintf(buffer, size, "%d.%d.%d", version / 1000, version / 100 % 10, version % 100);
-    else
-        snprintf(buffer, size, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-    return buffer;
-}
-
 void ng_coverage_log_guarded(const struct ng_guard *guard)
 {
     unsigned count = atomic_load(&ng_instance_count);
     char text[700] = "";
-    char version[32];
+    char buffer[NG_VERSION_TEXT_BYTES];
 
     if (!ng_log_enabled(NG_LOG_INFO))
         return;
     for (unsigned i = 0; i < count; i++) {
         const struct ng_instance *instance = &ng_instances[i];
         size_t used = strlen(text);
+        int version = instance->nccl.version;
 
-        version_text(instance->nccl.version, version, sizeof(version));
-        snprintf(text + used, sizeof(text) - used, "%sNCCL %s (%s%s)", i ? ", " : "", version,
+        snprintf(text + used, sizeof(text) - used, "%sNCCL %s (%s%s)", i ? ", " : "",
+                 version > 0 ? ng_instance_version_text(version, buffer) : "of unknown version",
                  instance->chained ? "through another interposer" : instance->nccl.path,
                  instance->nccl.foreign
                      ? ", in a namespace of dlmopen: only calls looked up by dlsym"

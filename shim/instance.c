@@ -41,12 +41,12 @@ static pthread_mutex_t publish_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static atomic_uchar told[NG_API_COUNT];
 
-static const char *version_text(int version, char *buffer, size_t size)
+const char *ng_instance_version_text(int version, char buffer[NG_VERSION_TEXT_BYTES])
 {
     int major = version < 10000 ? version / 1000 : version / 10000;
     int minor = version < 10000 ? version / 100 % 10 : version / 100 % 100;
 
-    snprintf(buffer, size, "%d.%d.%d", major, minor, version % 100);
+    snprintf(buffer, NG_VERSION_TEXT_BYTES, "%d.%d.%d", major, minor, version % 100);
     return buffer;
 }
 
@@ -71,7 +71,7 @@ static void report_missing(enum ng_api_id id)
     const struct ng_api *api = &ng_api_table[id];
     const struct ng_nccl *nccl = find_lacking(id);
     unsigned char bit = nccl ? TOLD_MISSING : TOLD_ABSENT;
-    char version[32];
+    char version[NG_VERSION_TEXT_BYTES];
 
     if (ng_shim_is_inert() || atomic_fetch_or(&told[id], bit) & bit)
         return;
@@ -80,11 +80,11 @@ static void report_missing(enum ng_api_id id)
                api->name);
     else if (api->since == 0)
         ng_log(NG_LOG_WARN, "nccl%s exists only in RCCL; %s (NCCL %s) lacks it: the call fails",
-               api->name, nccl->path, version_text(nccl->version, version, sizeof(version)));
+               api->name, nccl->path, ng_instance_version_text(nccl->version, version));
     else
         ng_log(NG_LOG_WARN, "nccl%s came with NCCL %s; %s (NCCL %s) lacks it: the call fails",
                api->name, api->since_text, nccl->path,
-               version_text(nccl->version, version, sizeof(version)));
+               ng_instance_version_text(nccl->version, version));
 }
 
 #define NG_TRACK(name, major, minor, patch, op, owner, prototype, arguments, ...)                  \

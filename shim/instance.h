@@ -92,6 +92,10 @@ const struct ng_instance *ng_instance_add_next(void);
 const struct ng_instance *ng_instance_add_needed_by(const struct ng_object *caller);
 void ng_instance_add_all(bool any_name);
 
+/* "2.28.9": until 2.8 the number had one digit less. */
+#define NG_VERSION_TEXT_BYTES 32
+const char *ng_instance_version_text(int version, char buffer[NG_VERSION_TEXT_BYTES]);
+
 /* Logged once: `instance` is one of those that are not guarded. */
 void ng_instance_tell_too_many(const struct ng_instance *instance);
 
