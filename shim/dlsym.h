@@ -11,16 +11,15 @@
 #pragma GCC visibility push(hidden)
 
 /*
- * The C library's dlsym and dlvsym. As usual, RTLD_NEXT is relative to the caller, which here is
- * this library. Any thread, any time, also before constructors and inside malloc. Like the real
- * functions, they take the dynamic linker's lock, and leave a message for dlerror when they fail.
+ * The C library's dlsym. As usual, RTLD_NEXT is relative to the caller, which here is this library.
+ * Any thread, any time, also before constructors and inside malloc. Like the real function, it
+ * takes the dynamic linker's lock, and leaves a message for dlerror when it fails.
  */
 void *ng_real_dlsym(void *handle, const char *name);
-void *ng_real_dlvsym(void *handle, const char *name, const char *version);
 
 /*
- * What the program's look-up would have called without us: the same functions, or those of an
- * interposer behind us. For handles only; called from dlsym.S, which has found them.
+ * What the program's look-up would have called without us: the C library's functions, or those of
+ * an interposer behind us. For handles only; called from dlsym.S, which has found them.
  */
 void *ng_next_dlsym(void *handle, const char *name);
 void *ng_next_dlvsym(void *handle, const char *name, const char *version);

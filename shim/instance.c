@@ -59,7 +59,7 @@ static void *const *slot(const struct ng_functions *functions, enum ng_api_id id
 /* The library that lacks the function of a row; NULL none. */
 static const struct ng_nccl *find_lacking(enum ng_api_id id)
 {
-    for (unsigned i = 0; i < ng_shim_nccl_count(); i++)
+    for (unsigned i = 0; i < atomic_load(&ng_instance_count); i++)
         if (*slot(&ng_instances[i].functions, id) == *slot(&ng_instance_absent.functions, id))
             return &ng_instances[i].nccl;
     return NULL;
@@ -354,14 +354,4 @@ void ng_instance_first_call(const struct ng_instance *instance)
 void ng_instance_after_fork(void)
 {
     pthread_mutex_init(&publish_lock, NULL);
-}
-
-unsigned ng_shim_nccl_count(void)
-{
-    return atomic_load_explicit(&ng_instance_count, memory_order_acquire);
-}
-
-const struct ng_nccl *ng_shim_nccl(unsigned index)
-{
-    return index < ng_shim_nccl_count() ? &ng_instances[index].nccl : NULL;
 }

@@ -188,12 +188,6 @@ void *ng_real_dlsym(void *handle, const char *name)
     return real_dlsym(handle, name);
 }
 
-void *ng_real_dlvsym(void *handle, const char *name, const char *version)
-{
-    find_real();
-    return real_dlvsym(handle, name, version);
-}
-
 void *ng_next_dlsym(void *handle, const char *name)
 {
     return ng_next_dlsym_address(handle, name);

@@ -9,9 +9,6 @@
 
 #include <stdbool.h>
 
-#include "core/nccl/api.h"
-#include "core/nccl/nccl.h"
-
 /*
  * Whether calls reach core. Initially false: the library forwards calls untouched until the
  * composition root is ready, and again once the guard stops. Calls in progress still get their
@@ -33,9 +30,5 @@ void ng_shim_after_fork(void);
 
 /* This thread belongs to the guard: its NCCL calls are never recorded, whichever way they take. */
 void ng_shim_adopt_thread(void);
-
-/* Libraries of NCCL known so far; index below the count. Entries stay valid for ever. */
-unsigned ng_shim_nccl_count(void);
-const struct ng_nccl *ng_shim_nccl(unsigned index);
 
 #endif

@@ -20,6 +20,7 @@
 #include "core/runtime/unusual.h"
 #include "core/util/fast_clock.h"
 #include "core/util/log.h"
+#include "shim/instance.h"
 #include "shim/memory_calls.h"
 #include "shim/parts.h"
 #include "shim/shim.h"
@@ -189,8 +190,9 @@ EXPORT ANSWER(void, probe_set_active, (bool active), ng_shim_set_active(active))
     ANSWER(void, probe_adopt_thread, (void), ng_shim_adopt_thread()) EXPORT
     ANSWER(void, probe_set_answer, (int wanted), atomic_store(&answer, wanted)) EXPORT
     ANSWER(const char *, probe_log, (void), log_text)
-EXPORT ANSWER(unsigned, probe_nccl_count, (void), ng_shim_nccl_count()) EXPORT
-    ANSWER(const struct ng_nccl *, probe_nccl, (unsigned index), ng_shim_nccl(index)) EXPORT
+EXPORT ANSWER(unsigned, probe_nccl_count, (void), atomic_load(&ng_instance_count)) EXPORT
+    ANSWER(const struct ng_nccl *, probe_nccl, (unsigned index),
+           index < atomic_load(&ng_instance_count) ? &ng_instances[index].nccl : NULL) EXPORT
     ANSWER(bool, probe_driver_find, (struct ng_cuda * ret_cuda), ng_driver_find(ret_cuda))
 
         EXPORT void probe_clear(void)
