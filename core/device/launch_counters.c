@@ -39,6 +39,14 @@ static const struct layout {
     {22902, 23203, 56, 360},
 };
 
+/* With NCCL_PROGRESS_COUNTERS=1 the structure has a pointer to progress counters, else NULL there:
+ * 16 counts of collectives by kind, 16 times of their ends, and a word for each channel that says
+ * which kinds of collective run on it. Seen with 2.32.3. */
+#define PROGRESS_FIRST 23203
+#define PROGRESS_AT    88u
+#define PROGRESS_BYTES (256u + NG_LAUNCH_CHANNELS * 8u)
+#define RUNNING_AT     256u
+
 static void visit_all(bool reads);
 static void read_one(struct ng_comm *comm, struct ng_launch_log *log,
                      struct ng_device_reader *reader);
@@ -71,6 +79,14 @@ bool ng_launch_counters_parse(const void *copy, uint64_t device_comm, int nccl_v
     return true;
 }
 
+enum ng_kernel ng_launch_counters_kernel(const void *copy)
+{
+    static const unsigned char none[PROGRESS_BYTES - RUNNING_AT];
+
+    return memcmp((const char *)copy + RUNNING_AT, none, sizeof(none)) == 0 ? NG_KERNEL_NOT_BEGUN
+                                                                            : NG_KERNEL_RUNS;
+}
+
 bool ng_launch_counters_agree(const struct ng_launch_progress *progress, uint64_t completed,
                               uint64_t pending_seq)
 {
@@ -82,17 +98,35 @@ bool ng_launch_counters_agree(const struct ng_launch_progress *progress, uint64_
 
 /* False: it did not come back, or failed. What has not come back goes on reading the communicator's
  * memory. */
-static bool take_copy(const struct ng_device_reader *reader, uint64_t device_comm)
+static bool take_copy(const struct ng_device_reader *reader, uint64_t address, uint32_t bytes)
 {
     int64_t until = ng_clock_mono_ns() + COPY_NS;
 
-    if (ng_guard.cuda.memcpy_dtoh_async(reader->copy, device_comm, NG_LAUNCH_COMM_BYTES,
-                                        reader->stream) != CUDA_SUCCESS)
+    if (ng_guard.cuda.memcpy_dtoh_async(reader->copy, address, bytes, reader->stream) !=
+        CUDA_SUCCESS)
         return false;
     int error = ng_device_reading_await(&reading, reader, until);
     if (error == -ETIME)
         ng_device_reading_give_up(&reading, "a copy of them did not come back");
     return !error;
+}
+
+/* `reader` has copied the structure of a communicator, whose layout is known. */
+static enum ng_kernel look_at_kernel(const struct ng_device_reader *reader, int nccl_version)
+{
+    CUdeviceptr address, start = 0;
+    size_t bytes = 0;
+
+    memcpy(&address, (const char *)reader->copy + PROGRESS_AT, sizeof(address));
+    if (nccl_version < PROGRESS_FIRST || !address || !ng_guard.cuda.pointer_get_attribute ||
+        ng_guard.cuda.pointer_get_attribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                            address) != CUDA_SUCCESS ||
+        ng_guard.cuda.pointer_get_attribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address) !=
+            CUDA_SUCCESS ||
+        address < start || address - start + PROGRESS_BYTES > bytes ||
+        !take_copy(reader, address, PROGRESS_BYTES))
+        return NG_KERNEL_UNKNOWN;
+    return ng_launch_counters_kernel(reader->copy);
 }
 
 static void read_one(struct ng_comm *comm, struct ng_launch_log *log,
@@ -104,19 +138,25 @@ static void read_one(struct ng_comm *comm, struct ng_launch_log *log,
     struct ng_launch_progress progress;
 
     atomic_store(&reading.copied, comm);
-    bool taken = ng_comm_is_let_live(comm) && take_copy(reader, device_comm);
+    int version = nccl ? atomic_load(&nccl->version) : 0;
+    enum ng_kernel kernel = NG_KERNEL_UNKNOWN;
+    bool taken = ng_comm_is_let_live(comm) && take_copy(reader, device_comm, NG_LAUNCH_COMM_BYTES);
+    bool known = taken && ng_launch_counters_parse(reader->copy, device_comm, version,
+                                                   NG_LOAD(comm->group->group_rank),
+                                                   NG_LOAD(comm->group->nranks), counters);
+    if (known)
+        kernel = look_at_kernel(reader, version);
     if (!atomic_load(&reading.late))
         atomic_store(&reading.copied, NULL);
     if (!taken || ng_launch_log_of(comm) != log)
         return;
-    if (!ng_launch_counters_parse(reader->copy, device_comm, nccl ? atomic_load(&nccl->version) : 0,
-                                  NG_LOAD(comm->group->group_rank), NG_LOAD(comm->group->nranks),
-                                  counters))
+    if (!known)
         ng_launch_log_distrust(log, "their layout is not that of a known release of NCCL");
     else if (ng_launch_log_compare(log, counters, &progress) &&
              ng_launch_counters_agree(&progress, NG_LOAD(comm->group->completed),
                                       NG_LOAD(comm->group->pending_seq)))
-        counted = ng_box_counted(pending_record, progress.counted, progress.left);
+        counted = ng_box_counted(pending_record, progress.counted, progress.left,
+                                 progress.collective ? kernel : NG_KERNEL_UNKNOWN);
     if (counted && counted != NG_LOAD(comm->group->counted))
         ng_log(NG_LOG_INFO,
                "by NCCL's counters, collective %" PRIu64 " of group %016" PRIx64

@@ -46,6 +46,9 @@ bool ng_launch_counters_agree(const struct ng_launch_progress *progress, uint64_
 bool ng_launch_counters_parse(const void *copy, uint64_t device_comm, int nccl_version, int rank,
                               int nranks, uint64_t ret_counters[NG_LAUNCH_CHANNELS]);
 
+/* For tests: what a copy of NCCL's progress counters says of the kernel. */
+enum ng_kernel ng_launch_counters_kernel(const void *copy);
+
 void ng_launch_counters_after_fork(void);
 
 #endif

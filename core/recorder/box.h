@@ -384,24 +384,30 @@ struct ng_box_group {
 #define NG_BOX_GROUP_BYTES 384
 #define NG_BOX_GROUPS_MAX  4096u /* slots that writers make */
 
+/* The kernel of a communicator's oldest collective, by NCCL's progress counters. */
+enum ng_kernel { NG_KERNEL_UNKNOWN, NG_KERNEL_NOT_BEGUN, NG_KERNEL_RUNS };
+
 /* As of the moment when `pending` was the record of the oldest work: collective `finished` (0 none)
  * and all before it are finished, and the last `left` launches, at least one, are not. */
-#define NG_BOX_LEFT_MAX 0x7fffu
-static inline uint64_t ng_box_counted(uint64_t pending, uint64_t finished, uint64_t left)
+#define NG_BOX_LEFT_MAX 0x1fffu
+static inline uint64_t ng_box_counted(uint64_t pending, uint64_t finished, uint64_t left,
+                                      enum ng_kernel kernel)
 {
     return pending << 48 | (finished & UINT32_MAX) << 16 |
-           (left < NG_BOX_LEFT_MAX ? left : NG_BOX_LEFT_MAX) << 1 | 1;
+           (left < NG_BOX_LEFT_MAX ? left : NG_BOX_LEFT_MAX) << 3 | (uint64_t)kernel << 1 | 1;
 }
 
-/* The two of a word; false: not known, or `pending` is no longer the oldest. `entered`: the newest
+/* What is in a word; false: not known, or `pending` is no longer the oldest. `entered`: the newest
  * collective that was called. */
 static inline bool ng_box_read_counted(uint64_t counted, uint64_t pending, uint64_t entered,
-                                       uint64_t *ret_finished, uint32_t *ret_left)
+                                       uint64_t *ret_finished, uint32_t *ret_left,
+                                       uint8_t *ret_kernel)
 {
     if (!counted || counted >> 48 != (pending & UINT16_MAX))
         return false;
     *ret_finished = entered - (uint32_t)(entered - (counted >> 16 & UINT32_MAX));
-    *ret_left = counted >> 1 & NG_BOX_LEFT_MAX;
+    *ret_left = counted >> 3 & NG_BOX_LEFT_MAX;
+    *ret_kernel = counted >> 1 & 3;
     return true;
 }
 

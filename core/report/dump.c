@@ -522,6 +522,8 @@ static void put_member(struct ng_json *json, const struct ng_view *view,
     if (from->counted) {
         put_uint(json, "counted_seq", from->counted_seq);
         put_uint(json, "counted_left", from->counted_left);
+        if (from->kernel)
+            ng_json_bool(json, "kernel_runs", from->kernel == NG_KERNEL_RUNS);
     }
     put_edges(json, from);
     ng_json_open_array(json, "records", NG_JSON_LINES);

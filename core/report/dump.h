@@ -120,6 +120,9 @@
  *                         device may have finished; otherwise absent
  *     counted_seq, counted_left    by NCCL's own counters on the device: the newest collective that
  *                         is finished (0 none), and how many launches are not; absent: not known
+ *     kernel_runs         bool, by NCCL's progress counters (NCCL_PROGRESS_COUNTERS=1, NCCL 2.32):
+ *                         the kernel of the next collective runs, or has not begun; absent: not
+ *                         known
  *     connections_age_ns, connections    time since NCCL's connections were looked at, and an array
  *                         of what they showed: struct ng_edge (core/recorder/edges.h); absent: not
  *                         known

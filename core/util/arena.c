@@ -65,7 +65,11 @@ void *ng_arena_grow(struct ng_arena *arena, void *array, uint32_t used, uint32_t
 
 char *ng_arena_strdup(struct ng_arena *arena, const char *text)
 {
-    size_t length = text ? strlen(text) : 0;
+    return ng_arena_strndup(arena, text, text ? strlen(text) : 0);
+}
+
+char *ng_arena_strndup(struct ng_arena *arena, const char *text, size_t length)
+{
     char *copy = ng_arena_alloc(arena, length + 1);
 
     if (copy && length)

@@ -17,9 +17,11 @@ struct ng_arena {
 /* Zeroed memory aligned to 16 bytes; NULL when the system has none. */
 void *ng_arena_alloc(struct ng_arena *arena, size_t bytes);
 
-/* A copy of `text` (NULL gives ""). */
+/* A copy of `text` (NULL gives ""), or of its first `length` bytes, all of which are there. */
 char *ng_arena_strdup(struct ng_arena *arena, const char *text);
+char *ng_arena_strndup(struct ng_arena *arena, const char *text, size_t length);
 
+/* What it makes is cut to 1023 bytes. */
 __attribute__((format(printf, 2, 3))) char *ng_arena_printf(struct ng_arena *arena,
                                                             const char *format, ...);
 

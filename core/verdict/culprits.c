@@ -609,6 +609,33 @@ static bool others_are_done(const struct ng_verdict_builder *builder, const stru
                       theirs->peer_ordinal == record->peer_ordinal);
 }
 
+/* By NCCL's progress counters: the kernels of some ranks run, and wait for those of others, which
+ * have not begun. */
+static void blame_not_begun(struct ng_verdict_builder *builder, const struct ng_wait *wait)
+{
+    int32_t index = (int32_t)(wait - builder->waits.waits);
+    uint32_t runs = 0, not_begun = 0;
+
+    NG_EACH_MEMBER (member, builder->view, wait->group) {
+        if (builder->waits.wait_of_member[member - builder->view->members] != index)
+            continue;
+        runs += member->kernel == NG_KERNEL_RUNS;
+        not_begun += member->kernel == NG_KERNEL_NOT_BEGUN;
+    }
+    if (!is_counted(builder, wait) || !runs || !not_begun || runs + not_begun < wait->waiter_count)
+        return;
+    builder->verdict->confidence = NG_CONFIDENCE_LIKELY;
+    NG_EACH_MEMBER (member, builder->view, wait->group) {
+        if (builder->waits.wait_of_member[member - builder->view->members] != index ||
+            member->kernel != NG_KERNEL_NOT_BEGUN)
+            continue;
+        struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
+        snprintf(culprit->why, sizeof(culprit->why),
+                 "made the call, but its kernel has not begun, by NCCL's progress counters; those "
+                 "of others run");
+    }
+}
+
 /* All ranks made the call. If only some devices have reached the operation, the others are blocked
  * by work queued before it, and their ranks are the culprits. */
 int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait *wait)
@@ -620,8 +647,10 @@ int ng_culprits_device(struct ng_verdict_builder *builder, const struct ng_wait 
     verdict->confidence = NG_CONFIDENCE_UNKNOWN;
     verdict->counted = is_counted(builder, wait);
     verdict->connection_count = 0; /* another wait may have been judged before */
-    if (wait->not_started == 0)
-        return ng_culprits_edges(builder, wait);
+    if (wait->not_started == 0) {
+        blame_not_begun(builder, wait);
+        return builder->error ?: ng_culprits_edges(builder, wait);
+    }
     bool none_started = wait->not_started >= wait->waiter_count;
     if (!none_started)
         verdict->confidence = NG_CONFIDENCE_LIKELY;

@@ -317,6 +317,7 @@ struct ng_view_member {
     /* By NCCL's own counters: collective `counted_seq` (0 none) is finished, and the last
      * `counted_left` launches are not. */
     bool counted;
+    uint8_t kernel; /* enum ng_kernel, of the collective after it */
     uint64_t counted_seq;
     uint32_t counted_left;
     /* NCCL's connections when they were last looked at, while that operation was the oldest. */

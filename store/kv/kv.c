@@ -233,13 +233,17 @@ int ng_kv_queue_publish(struct ng_kv *kv, const char *channel, const void *data,
 
 int ng_kv_flush(struct ng_kv *kv, int64_t deadline_mono_ns, size_t *ret_failed)
 {
+    char why[sizeof(kv->error)];
     size_t failed = 0;
     int unreached = reach(kv, deadline_mono_ns);
+
+    memcpy(why, kv->error, sizeof(why));
     /* The queue must be empty in any case. */
     int error = kv->ops->flush(kv, unreached ? 0 : deadline_mono_ns, &failed);
-
-    if (unreached)
+    if (unreached) {
         error = unreached;
+        memcpy(kv->error, why, sizeof(why));
+    }
     if (ret_failed)
         *ret_failed = failed;
     return error;

@@ -548,6 +548,9 @@ void ng_code_member(struct ng_coder *coder, struct ng_view_member *member, uint6
     if (*bits & MEMBER_ERROR)
         AGE(member->error_age_ns);
     member->counted = *bits & MEMBER_COUNTED;
+    member->kernel = *bits & MEMBER_KERNEL_RUNS        ? NG_KERNEL_RUNS
+                     : *bits & MEMBER_KERNEL_NOT_BEGUN ? NG_KERNEL_NOT_BEGUN
+                                                       : NG_KERNEL_UNKNOWN;
     if (*bits & MEMBER_COUNTED) {
         NUMBER(member->counted_seq);
         UINT32(member->counted_left);

@@ -89,7 +89,9 @@ static void put_member(struct writer *writer, const struct ng_view_member *membe
         (member->pending_inferred ? MEMBER_INFERRED : 0) | (member->counted ? MEMBER_COUNTED : 0) |
         (member->edge_count ? MEMBER_EDGES : 0) |
         (ng_code_has_host_calls(member) ? MEMBER_HOST_CALLS : 0) |
-        (member->policy ? MEMBER_POLICY : 0) | (member->pending_unwatched ? MEMBER_UNWATCHED : 0);
+        (member->policy ? MEMBER_POLICY : 0) | (member->pending_unwatched ? MEMBER_UNWATCHED : 0) |
+        (member->kernel == NG_KERNEL_RUNS ? MEMBER_KERNEL_RUNS : 0) |
+        (member->kernel == NG_KERNEL_NOT_BEGUN ? MEMBER_KERNEL_NOT_BEGUN : 0);
 
     told.edge_count = NG_MIN(told.edge_count, NG_EDGES_MAX);
     if (told.edge_count)

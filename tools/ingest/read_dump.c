@@ -334,6 +334,10 @@ static int read_member(struct ng_view *view, uint32_t process, const struct modu
     member->counted = json_object_get(from, "counted_seq") != NULL;
     member->counted_seq = get_uint(from, "counted_seq");
     member->counted_left = (uint32_t)get_uint(from, "counted_left");
+    const json_t *runs = json_object_get(from, "kernel_runs");
+    member->kernel = !json_is_boolean(runs) ? NG_KERNEL_UNKNOWN
+                     : json_is_true(runs)   ? NG_KERNEL_RUNS
+                                            : NG_KERNEL_NOT_BEGUN;
     int error = read_samples(view, json_object_get(from, "samples"), member)
                     ?: read_edges(view, from, member);
     return error

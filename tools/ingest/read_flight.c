@@ -617,7 +617,7 @@ static const struct ng_view_module *module_of(struct ng_view *view,
     if (before && strlen(before->path) == file->length &&
         memcmp(before->path, file->text, file->length) == 0)
         return before;
-    char *path = ng_arena_printf(&view->arena, "%.*s", (int)file->length, file->text);
+    char *path = ng_arena_strndup(&view->arena, file->text, file->length);
     return path ? ng_view_add_module(view, path, "") : NULL;
 }
 
@@ -643,9 +643,9 @@ static uint32_t add_stack(struct reading *reading, const struct ng_flight_entry 
             .is_python = true,
             .line = from->line,
             .module = module_of(view, &from->file, before),
-            .name = from->name.length ? ng_arena_printf(&view->arena, "%.*s",
-                                                        (int)from->name.length, from->name.text)
-                                      : NULL};
+            .name = from->name.length
+                        ? ng_arena_strndup(&view->arena, from->name.text, from->name.length)
+                        : NULL};
     }
     return stack.count ? ng_view_intern_call_stack(view, &stack) : 0;
 }

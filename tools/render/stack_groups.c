@@ -160,8 +160,8 @@ static int add_stack(struct ng_stack_groups *folded, int rank, struct file_list 
         if (!files->kept)
             *files = (struct file_list){ng_arena_strdup(arena, files->text), true};
         struct ng_stack_group stack = {
-            .title = ng_arena_printf(arena, "%.*s", (int)title, text),
-            .text = ng_arena_printf(arena, "%.*s", (int)(text + length - rest), rest),
+            .title = ng_arena_strndup(arena, text, title),
+            .text = ng_arena_strndup(arena, rest, (size_t)(text + length - rest)),
             .hash = hash,
             .files = files->text};
         if (!stack.title || !stack.text || !stack.files)
@@ -181,7 +181,7 @@ static int add_summary(struct ng_stack_groups *folded, int rank, const char *tex
         return 0;
     line += strlen(SUMMARY);
     char *copy = NG_GROW(folded->summaries, folded->summary_count, folded->summary_room)
-                     ? ng_arena_printf(&folded->arena, "%.*s", (int)strcspn(line, "\n"), line)
+                     ? ng_arena_strndup(&folded->arena, line, strcspn(line, "\n"))
                      : NULL;
     if (!copy)
         return -ENOMEM;

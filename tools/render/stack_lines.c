@@ -55,7 +55,7 @@ static int ask(struct asked *asked, const char *path, const char *build_id, size
         return -1;
     struct ng_source_line *line = &asked->lines[asked->count];
     line->path = ng_arena_strdup(&asked->arena, path);
-    line->build_id = ng_arena_printf(&asked->arena, "%.*s", (int)id_length, build_id);
+    line->build_id = ng_arena_strndup(&asked->arena, build_id, id_length);
     line->offset = offset;
     if (!line->path || !line->build_id)
         return -1;

@@ -246,13 +246,14 @@ TEST_F(Record, PassedFunctionsThatFailAreTold)
     ncclCommCount(comm, &count);
     EXPECT_STREQ(probe_log(), "") << "it succeeded";
     recording_set_distinct(true, 0);
+    errno = 0;
     ncclCommCount(comm, &count);
     ncclGetErrorString(ncclSuccess); /* no result, whatever it returns */
+    EXPECT_EQ(errno, 0) << "as NCCL left it";
     std::string log = probe_log();
     EXPECT_EQ(log.find("failed: ncclCommCount of "), 0u) << log;
     EXPECT_NE(log.find(": " + std::to_string(failed) + "\n"), std::string::npos) << log;
     EXPECT_EQ(log.find("failed:", 1), std::string::npos) << log;
-    EXPECT_EQ(errno, 0) << "as NCCL left it";
     /* One that NCCL makes itself, inside a call of the program, is its own affair. */
     probe_clear();
     recording_set_hook(RECORDING_MemAlloc, [] {

@@ -644,6 +644,7 @@ static void add_random_member(struct ng_view *view, uint32_t index, unsigned *se
     member->counted = any(seed, 2);
     member->counted_seq = member->counted ? any_count(seed) : 0;
     member->counted_left = member->counted ? (uint32_t)any(seed, 9) : 0;
+    member->kernel = member->counted ? (uint8_t)any(seed, 3) : NG_KERNEL_UNKNOWN;
     uint32_t count = (uint32_t)any(seed, 20);
     member->records = ng_arena_alloc(&view->arena, (count + 5) * sizeof(*member->records));
     while (member->record_count < count)

@@ -82,17 +82,24 @@ bool launches_agree(uint64_t counted, uint64_t left, uint64_t completed, uint64_
     return ng_launch_counters_agree(&progress, completed, pending_seq);
 }
 
+int launches_kernel_state(const void *copy)
+{
+    return (int)ng_launch_counters_kernel(copy);
+}
+
 const char *launches_in_box(uint64_t pending, uint64_t finished, uint64_t left,
-                            uint64_t pending_then, uint64_t entered)
+                            uint64_t pending_then, uint64_t entered, int kernel)
 {
     static char text[100];
     uint64_t read_finished;
+    static const char *const names[] = {"", ", not begun", ", runs"};
     uint32_t read_left;
+    uint8_t read_kernel;
 
-    if (!ng_box_read_counted(ng_box_counted(pending, finished, left), pending_then, entered,
-                             &read_finished, &read_left))
+    if (!ng_box_read_counted(ng_box_counted(pending, finished, left, (enum ng_kernel)kernel),
+                             pending_then, entered, &read_finished, &read_left, &read_kernel))
         return "unknown";
-    snprintf(text, sizeof(text), "finished %" PRIu64 ", %" PRIu32 " left", read_finished,
-             read_left);
+    snprintf(text, sizeof(text), "finished %" PRIu64 ", %" PRIu32 " left%s", read_finished,
+             read_left, names[read_kernel]);
     return text;
 }

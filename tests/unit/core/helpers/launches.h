@@ -32,10 +32,13 @@ const char *launches_progress(const uint64_t *counters);
 /* core/device/launch_counters.h. */
 bool launches_agree(uint64_t counted, uint64_t left, uint64_t completed, uint64_t pending_seq);
 
+enum { LAUNCHES_KERNEL_NOT_BEGUN = 1, LAUNCHES_KERNEL_RUNS };
+int launches_kernel_state(const void *copy);
+
 /* core/recorder/box.h: written, and read when `pending_then` is the oldest record, as
- * "finished 6, 3 left" or "unknown". */
+ * "finished 6, 3 left, runs" or "unknown". */
 const char *launches_in_box(uint64_t pending, uint64_t finished, uint64_t left,
-                            uint64_t pending_then, uint64_t entered);
+                            uint64_t pending_then, uint64_t entered, int kernel);
 #define LAUNCHES_COMM_BYTES (96u + 64 * 368u)
 bool launches_parse(const void *copy, uint64_t device_comm, int nccl_version, int rank, int nranks,
                     uint64_t *ret_counters);

@@ -1754,6 +1754,31 @@ TEST(Verdict, ThePositionInAGraphIsToldOnlyWhereItIsKnown)
     }
 }
 
+/* NCCL's progress counters tell which kernels run. */
+TEST(Verdict, TheRankWhoseKernelHasNotBegunIsNamedWhereThoseOfOthersRun)
+{
+    for (auto [ranks, culprit] : sizes_and_culprits()) {
+        Job job = waiting_for(ranks, {});
+        for (int rank = 0; rank < ranks; rank++) {
+            Member &member = job.at(WORLD, rank);
+            member.counted = true;
+            member.counted_seq = 6;
+            member.kernel = rank == culprit ? NG_KERNEL_NOT_BEGUN : NG_KERNEL_RUNS;
+        }
+        expect_verdict(job, NG_KIND_GPU_STALL, {culprit}, NG_CONFIDENCE_LIKELY,
+                       all_but(ranks, {culprit}))
+            .because("its kernel has not begun");
+        job.at(WORLD, (culprit + 1) % ranks).counted_seq = 5;
+        expect_verdict(job, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN);
+        job.at(WORLD, (culprit + 1) % ranks).counted_seq = 6;
+        job.at(WORLD, (culprit + 1) % ranks).kernel = NG_KERNEL_UNKNOWN;
+        expect_verdict(job, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN);
+        job.at(WORLD, (culprit + 1) % ranks).kernel = NG_KERNEL_RUNS;
+        job.at(WORLD, culprit).kernel = NG_KERNEL_RUNS;
+        expect_verdict(job, NG_KIND_GPU_STALL, {}, NG_CONFIDENCE_UNKNOWN);
+    }
+}
+
 /* What NCCL's own counters say of the collective that all wait in is told where they say it of each
  * rank. */
 TEST(Verdict, NcclsCountersAreToldWhereAllThatWaitHaveThem)

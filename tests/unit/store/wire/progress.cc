@@ -78,7 +78,7 @@ FIELDS(ng_view_member, FIELD(device), FIELD(nranks), FIELD(nccl_version), FIELD(
        FIELD(p2p_entered), FIELD(p2p_completed), FIELD(color), FIELD(created_by),
        FIELD(created_age_ns), FIELD(ended_age_ns), FIELD(pci_id), FIELD(rolling_hash), FIELD(last),
        FIELD(pending_seq), FIELD(pending_record), FIELD(pending_age_ns), FIELD(pending_started),
-       FIELD(pending_vague), FIELD(pending_inferred), FIELD(pending_unwatched), FIELD(counted),
+       FIELD(pending_vague), FIELD(pending_inferred), FIELD(pending_unwatched), FIELD(counted), FIELD(kernel),
        FIELD(counted_seq), FIELD(counted_left), FIELD(timeout_ns), FIELD(error_age_ns),
        FIELD(rests), FIELD(policy), FIELD(coll_joined), FIELD(p2p_joined), FIELD(groups_closed),
        FIELD(joined_id), FIELD(excluded), FIELD(registration))
@@ -186,6 +186,7 @@ void add_any_member(Random &random, struct ng_view *view, uint32_t process, uint
     }
     if (!member->counted)
         member->counted_seq = member->counted_left = 0;
+    member->kernel %= 3;
     member->registration.known = true;
     if (random() % 2)
         member->registration = {};

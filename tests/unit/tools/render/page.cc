@@ -317,6 +317,18 @@ TEST(StackGroups, ThreadsOfOneRankThatAreAlikeCountOnce)
     EXPECT_EQ(stacks.ranks(0), std::vector<int>{4});
 }
 
+TEST(StackGroups, ALongStackIsKeptWhole)
+{
+    std::string lines;
+    for (int i = 0; i < 1000; i++)
+        lines += "  #" + std::to_string(i) + " a frame with a long name\n";
+    Stacks stacks;
+    stacks.add(0, "Thread 1 \"" + std::string(3000, 'a') + "\"\n" + lines);
+    ASSERT_EQ(stacks.folded.count, 1u);
+    EXPECT_TRUE(stacks.folded.stacks[0].text + std::string("\n") == lines);
+    EXPECT_EQ(strlen(stacks.folded.stacks[0].title), 3011u);
+}
+
 TEST(StackGroups, TakesEveryFileOfAFolderThatIsOneAndNoOther)
 {
     Folder folder;
