@@ -530,10 +530,3 @@ int ng_call_leave(const struct ng_call *call, struct ng_call_context *context, i
         ng_gate_leave(context->comm);
     return result;
 }
-
-void ng_call_after_fork(void)
-{
-    ng_creation_after_fork();
-    ng_abort_after_fork();
-    ng_init_retry_after_fork();
-}

@@ -36,9 +36,9 @@
 
 /* Children of nonblocking splits whose handle NCCL writes later. Protected by unbound_lock, which
  * nests inside nothing. */
-static pthread_mutex_t unbound_lock = PTHREAD_MUTEX_INITIALIZER;
+static NG_FORGOTTEN pthread_mutex_t unbound_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_created unbound[64] NG_LARGE;
-static _Atomic uint32_t unbound_count;
+static NG_FORGOTTEN _Atomic uint32_t unbound_count;
 
 /* Number of ncclCommInitAll calls of this process, for the group ids. */
 static _Atomic uint32_t init_all_count;
@@ -547,10 +547,4 @@ int ng_ending_leave(const struct ng_call *call, const struct ng_call_context *co
         break;
     }
     return result;
-}
-
-void ng_creation_after_fork(void)
-{
-    unbound_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    unbound_count = 0;
 }

@@ -33,7 +33,4 @@ int ng_ending_enter(const struct ng_call *call, struct ng_thread *thread,
                     struct ng_call_context *context);
 int ng_ending_leave(const struct ng_call *call, const struct ng_call_context *context, int result);
 
-/* In a forked child. */
-void ng_creation_after_fork(void);
-
 #endif

@@ -86,14 +86,15 @@ struct scanner {
 };
 
 static struct scanner scanners[SCANNERS_MAX] NG_LARGE;
-static _Atomic uint32_t scanner_count;
-static atomic_flag adding = ATOMIC_FLAG_INIT; /* held while a slot of the array is taken */
+static NG_FORGOTTEN _Atomic uint32_t scanner_count;
+/* Held while a slot of the array is taken. */
+static NG_FORGOTTEN atomic_flag adding = ATOMIC_FLAG_INIT;
 
 static atomic_bool told_capture, told_refusal;
 
 /* Used by the watchdog only. */
-static int64_t alarm_mono_ns; /* when to raise an alarm; 0 none */
-static bool alarmed, alarmed_held;
+static NG_FORGOTTEN int64_t alarm_mono_ns; /* when to raise an alarm; 0 none */
+static NG_FORGOTTEN bool alarmed, alarmed_held;
 
 bool ng_nan_start(void)
 {
@@ -449,12 +450,4 @@ void ng_nan_report(int64_t now_mono_ns, uint32_t restarts)
     }
     if (alarm_mono_ns && now_mono_ns >= alarm_mono_ns)
         raise_alarm(now_mono_ns, restarts);
-}
-
-void ng_nan_after_fork(void)
-{
-    atomic_store(&scanner_count, 0);
-    atomic_flag_clear(&adding);
-    alarm_mono_ns = 0;
-    alarmed = alarmed_held = false;
 }

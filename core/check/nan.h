@@ -31,7 +31,4 @@ void ng_nan_look_at(const struct ng_call *call, struct ng_comm *comm, uint64_t s
  * other ranks detect earlier ones. Watchdog, each round. */
 void ng_nan_report(int64_t now_mono_ns, uint32_t restarts);
 
-/* In a forked child. */
-void ng_nan_after_fork(void);
-
 #endif

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
 
 #include "core/comm/comm.h"
 #include "core/runtime/runtime.h"
@@ -25,22 +24,22 @@
  * Protects the registration against other program threads that begin or end one. Taken with trylock
  * only. Held while the thread is started, nests inside nothing; guard threads never take it.
  */
-static pthread_mutex_t registration_lock = PTHREAD_MUTEX_INITIALIZER;
+static NG_FORGOTTEN pthread_mutex_t registration_lock = PTHREAD_MUTEX_INITIALIZER;
 static ng_completion_fn *tell; /* written before `ng_completion_wanted` is set */
 static void (*tell_callback)(void);
 static void *tell_context;
-static bool ending; /* the last call of an earlier callback had not returned */
+static NG_FORGOTTEN bool ending; /* the last call of an earlier callback had not returned */
 
-atomic_bool ng_completion_wanted;
+NG_FORGOTTEN atomic_bool ng_completion_wanted;
 static struct ng_completion *queue; /* allocated once, kept for ever */
-static _Atomic uint64_t added, taken;
+static NG_FORGOTTEN _Atomic uint64_t added, taken;
 static _Atomic uint64_t dropped;
-static _Atomic uint32_t bell; /* futex word */
-static bool rung_for;         /* watchdog alone: something was added in this round */
-static atomic_bool there;     /* the thread runs */
-static atomic_bool busy;      /* it is inside the callback, or about to be */
-static atomic_bool muted;     /* queued operations are dropped, not reported */
-static atomic_bool quitting;
+static _Atomic uint32_t bell;          /* futex word */
+static bool rung_for;                  /* watchdog alone: something was added in this round */
+static NG_FORGOTTEN atomic_bool there; /* the thread runs */
+static NG_FORGOTTEN atomic_bool busy;  /* it is inside the callback, or about to be */
+static NG_FORGOTTEN atomic_bool muted; /* queued operations are dropped, not reported */
+static NG_FORGOTTEN atomic_bool quitting;
 
 static void ring(void)
 {
@@ -211,17 +210,4 @@ void ng_completion_quit(void)
     atomic_store(&muted, true);
     atomic_store(&quitting, true);
     ring();
-}
-
-void ng_completion_after_fork(void)
-{
-    registration_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    ending = false;
-    atomic_store(&ng_completion_wanted, false);
-    atomic_store(&added, 0);
-    atomic_store(&taken, 0);
-    atomic_store(&there, false);
-    atomic_store(&busy, false);
-    atomic_store(&muted, false);
-    atomic_store(&quitting, false);
 }

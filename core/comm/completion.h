@@ -34,8 +34,8 @@ typedef void ng_completion_fn(void (*callback)(void), void *context,
 
 /*
  * Program threads: from now on `tell` is called for each operation that ends, one call at a time,
- * without any lock held. 0; -EBUSY: a callback is already registered; -ENOMEM; or -errno of
- * creating the thread.
+ * without any lock held; a forked child has no callback. 0; -EBUSY: one is already registered;
+ * -ENOMEM; or -errno of creating the thread.
  */
 int ng_completion_begin(ng_completion_fn *tell, void (*callback)(void), void *context);
 
@@ -85,8 +85,5 @@ uint64_t ng_completion_dropped(void);
 /* The process exits, or only threads of the guard are left: nothing more is reported, and the
  * thread ends. Does not wait. */
 void ng_completion_quit(void);
-
-/* In a forked child: no callback is registered. */
-void ng_completion_after_fork(void);
 
 #endif

@@ -22,12 +22,14 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/macros.h"
+#include "core/util/memory.h"
 
 #define BUSY_PAUSE_NS (100 * NG_MS) /* between two queries of a communicator with work */
 #define IDLE_PAUSE_NS NG_S
 
-static _Atomic(const struct ng_comm *) asked; /* NCCL is being queried about this one */
-static int64_t looked_mono_ns;                /* used by the watchdog only */
+/* NCCL is being queried about this one. */
+static NG_FORGOTTEN _Atomic(const struct ng_comm *) asked;
+static NG_FORGOTTEN int64_t looked_mono_ns; /* used by the watchdog only */
 
 bool ng_async_asks(const struct ng_comm *comm)
 {
@@ -186,10 +188,4 @@ bool ng_async_still(const struct ng_alarm *alarm)
 {
     return NG_FIND_COMM(comm, NG_LOAD(comm->group->id) == alarm->group_id && is_alive(comm) &&
                                   has_failed(comm)) != NULL;
-}
-
-void ng_async_after_fork(void)
-{
-    atomic_store(&asked, NULL);
-    looked_mono_ns = 0;
 }

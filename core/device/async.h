@@ -32,7 +32,4 @@ bool ng_async_asks(const struct ng_comm *comm);
 /* Is the error that an alarm was raised for still there, and the communicator alive? */
 bool ng_async_still(const struct ng_alarm *alarm);
 
-/* In a forked child. */
-void ng_async_after_fork(void);
-
 #endif

@@ -26,22 +26,23 @@ static atomic_bool wanted, stopped;
 
 /* Protects everything below. Never nested with another lock. No CUDA call is made with it held: any
  * of them may release a user object, and that takes this lock. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ng_captured *calls; /* type-stable */
-static struct ng_capture *captures;
-static uint32_t *slots; /* by event: index + 1 of its call; 0 free. Events are never removed */
-static uint32_t call_count, capture_count;
-static uint32_t free_calls, free_captures; /* index + 1: calls without events */
+static NG_FORGOTTEN pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static NG_FORGOTTEN struct ng_captured *calls; /* type-stable */
+static NG_FORGOTTEN struct ng_capture *captures;
+/* By event: index + 1 of its call; 0 free. Events are never removed. */
+static NG_FORGOTTEN uint32_t *slots;
+static NG_FORGOTTEN uint32_t call_count, capture_count;
+static NG_FORGOTTEN uint32_t free_calls, free_captures; /* index + 1: calls without events */
 static struct {
     struct ng_gpu *gpu;
     uint64_t context_id;
     uint32_t free;       /* calls that have an event of this context */
     uint32_t free_timed; /* those that have two, with timing */
 } contexts[CONTEXTS_MAX];
-static uint32_t context_count;
+static NG_FORGOTTEN uint32_t context_count;
 static uint64_t newest_ordinal;
-static _Atomic uint32_t live_calls;
-static struct ng_capture *newest_capture; /* usually the next one needed */
+static NG_FORGOTTEN _Atomic uint32_t live_calls;
+static NG_FORGOTTEN struct ng_capture *newest_capture; /* usually the next one needed */
 
 void ng_capture_enable(void)
 {
@@ -508,15 +509,4 @@ bool ng_capture_holds(const struct ng_comm *comm)
     NG_HOLD(&lock);
     return NG_ANY(call, calls, call_count,
                   call->capture && call->comm == comm && call->comm_generation == generation);
-}
-
-void ng_capture_after_fork(void)
-{
-    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    calls = NULL;
-    captures = NULL;
-    slots = NULL;
-    call_count = capture_count = free_calls = free_captures = context_count = 0;
-    newest_capture = NULL;
-    atomic_store(&live_calls, 0);
 }

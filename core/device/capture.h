@@ -93,6 +93,4 @@ void ng_capture_unlock(void);
 /* Is work of this communicator in a graph that still exists? */
 bool ng_capture_holds(const struct ng_comm *comm);
 
-void ng_capture_after_fork(void);
-
 #endif

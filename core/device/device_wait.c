@@ -18,6 +18,7 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/macros.h"
+#include "core/util/memory.h"
 
 #define QUICK_LOOKS     16 /* queries before sleep: small collectives take some microseconds */
 #define SLEEP_MIN_NS    (20 * NG_US)
@@ -30,13 +31,13 @@
 #define LINE_WORDS (NG_COMM_REASON_BYTES / 8)
 
 /* Written only by the incident thread. Odd while it writes; else twice the number of verdicts. */
-static _Atomic uint32_t told;
+static NG_FORGOTTEN _Atomic uint32_t told;
 static _Atomic uint64_t told_line[LINE_WORDS];
 static _Atomic uint32_t told_kind;   /* enum ng_verdict_kind */
 static _Atomic uint32_t told_policy; /* enum ng_on_timeout */
 /* The process is to be ended: all waits that began before the verdict with this number return it; 0
  * none. And the number of the verdict that a call has returned as its error. */
-static _Atomic uint32_t notice, taken;
+static NG_FORGOTTEN _Atomic uint32_t notice, taken;
 static _Atomic int64_t notice_mono_ns;
 
 uint32_t ng_device_wait_newest(void)
@@ -277,10 +278,4 @@ int ng_device_wait_end(struct ng_comm *comm, struct ng_async_op *waiter, int64_t
 const char *ng_device_wait_reason(const struct ng_comm *comm)
 {
     return atomic_load(&comm->wait.failed) ? comm->wait.reason.text : NULL;
-}
-
-void ng_device_wait_after_fork(void)
-{
-    atomic_store(&told, 0);
-    atomic_store(&notice, 0);
 }

@@ -75,7 +75,4 @@ bool ng_device_wait_get_verdict(uint32_t before, struct ng_comm_reason *ret_verd
  * call since. Any thread; readable until the next wait fails. */
 const char *ng_device_wait_reason(const struct ng_comm *comm);
 
-/* In a forked child. */
-void ng_device_wait_after_fork(void);
-
 #endif

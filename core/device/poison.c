@@ -33,7 +33,7 @@ struct entry {
 
 static struct entry entries[ENTRIES] NG_LARGE;
 static _Atomic uint64_t overflow; /* dependencies of objects for which there was no room */
-static _Atomic uint64_t poisoned; /* communicators */
+static NG_FORGOTTEN _Atomic uint64_t poisoned; /* communicators */
 static _Atomic int64_t poisoned_mono_ns;
 static _Atomic uintptr_t contexts[CONTEXTS];
 static atomic_bool all_contexts; /* more contexts than fit */
@@ -285,9 +285,4 @@ void ng_poison_made(int64_t begun_mono_ns)
 {
     if (begun_mono_ns > atomic_load(&poisoned_mono_ns))
         ng_poison_acknowledge();
-}
-
-void ng_poison_after_fork(void)
-{
-    atomic_store(&poisoned, 0);
 }

@@ -69,7 +69,4 @@ bool ng_poison_settle(const struct ng_poison_before *before);
 /* Was a communicator of this context (NULL: the current one) aborted with work in flight? */
 bool ng_poison_has_context(void *context);
 
-/* In a forked child. */
-void ng_poison_after_fork(void);
-
 #endif

@@ -9,12 +9,12 @@
 #include "core/util/memory.h"
 
 /* Incident thread alone. */
-static struct {
-    struct ng_alarm parked[NG_ALARMS_MAX]; /* age_ns: less the time when it was parked */
+static struct ng_alarm parked[NG_ALARMS_MAX] NG_LARGE; /* age_ns: less when it was parked */
+static NG_FORGOTTEN struct {
     unsigned parked_count;
     int64_t paused_until_ns; /* another process is examining the job */
     int64_t next_try_ns;     /* of the parked alarms; the pause counts, too */
-} own NG_LARGE;
+} own;
 
 /* Spread the retries: thousands of processes may be waiting. */
 static int64_t later_ns(void)
@@ -37,11 +37,11 @@ bool ng_alarm_retry_is_due(void)
 
 void ng_alarm_retry_park(const struct ng_alarm *alarm)
 {
-    unsigned at = ng_alarm_find_room(own.parked, own.parked_count, alarm);
+    unsigned at = ng_alarm_find_room(parked, own.parked_count, alarm);
 
     if (at < NG_ALARMS_MAX) {
-        own.parked[at] = *alarm;
-        own.parked[at].age_ns -= ng_clock_mono_ns();
+        parked[at] = *alarm;
+        parked[at].age_ns -= ng_clock_mono_ns();
         own.parked_count += at == own.parked_count;
     }
     own.next_try_ns = later_ns();
@@ -62,7 +62,7 @@ unsigned ng_alarm_retry_take(struct ng_alarm ret_alarms[NG_ALARMS_MAX])
 {
     unsigned count = ng_clock_mono_ns() >= due_ns() ? own.parked_count : 0;
 
-    memcpy(ret_alarms, own.parked, count * sizeof(own.parked[0]));
+    memcpy(ret_alarms, parked, count * sizeof(parked[0]));
     own.parked_count -= count;
     return count;
 }
@@ -72,8 +72,8 @@ void ng_alarm_retry_drop(ng_alarm_explains_fn *explains, const struct ng_inciden
     unsigned kept = 0;
 
     for (unsigned i = 0; i < own.parked_count; i++)
-        if (!explains(incident, &own.parked[i]))
-            own.parked[kept++] = own.parked[i];
+        if (!explains(incident, &parked[i]))
+            parked[kept++] = parked[i];
     own.parked_count = kept;
 }
 
@@ -86,9 +86,4 @@ bool ng_alarm_retry_wait(int64_t *ret_due_ns)
 {
     *ret_due_ns = due_ns();
     return own.parked_count > 0;
-}
-
-void ng_alarm_retry_after_fork(void)
-{
-    memset(&own, 0, sizeof(own));
 }

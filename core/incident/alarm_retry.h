@@ -37,7 +37,4 @@ bool ng_alarm_retry_is_due(void);
 /* Is any alarm parked? *ret_due_ns is when the parked alarms are due. */
 bool ng_alarm_retry_wait(int64_t *ret_due_ns);
 
-/* In a forked child. */
-void ng_alarm_retry_after_fork(void);
-
 #endif

@@ -26,6 +26,7 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/macros.h"
+#include "core/util/memory.h"
 #include "core/verdict/verdict.h"
 
 #define DEATH_CHECK_NS        (100 * NG_MS)
@@ -39,7 +40,7 @@
 #define REMOTE_ERROR_STORE_NS NG_S          /* or this long if other hosts must be queried, */
 #define REMOTE_ERROR_PAUSE_NS (5 * NG_S)    /* and at most this often */
 
-static struct {
+static NG_FORGOTTEN struct {
     unsigned death_checks;
     int64_t noticed_mono_ns; /* when this thread learned of the newest end; 0 of none */
     int64_t next_death_check_ns;
@@ -49,7 +50,7 @@ static struct {
 
 /* Dead peers that NCCL has reported to program threads, which write it; the incident thread writes
  * `answered_mono_ns`. */
-static struct {
+static NG_FORGOTTEN struct {
     _Atomic int64_t reported_mono_ns; /* the newest report; 0 none */
     _Atomic int64_t answered_mono_ns; /* the newest report that was examined */
 } remote_errors;
@@ -346,11 +347,4 @@ bool ng_deaths_are_due(int64_t *ret_due_ns)
                                   : INT64_MAX;
     *ret_due_ns = NG_MIN(*ret_due_ns, clock_ns);
     return *ret_due_ns != INT64_MAX;
-}
-
-void ng_deaths_after_fork(void)
-{
-    memset(&own, 0, sizeof(own));
-    ng_known_deaths_after_fork();
-    atomic_store(&remote_errors.answered_mono_ns, atomic_load(&remote_errors.reported_mono_ns));
 }

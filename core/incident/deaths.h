@@ -28,7 +28,4 @@ void ng_deaths_await_report(struct ng_comm *comm);
 /* Are ends being examined? *ret_due_ns is when the next check is due. */
 bool ng_deaths_are_due(int64_t *ret_due_ns);
 
-/* In a forked child. */
-void ng_deaths_after_fork(void);
-
 #endif

@@ -4,7 +4,6 @@
 #include "core/incident/dumps.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "core/evidence/dump_pipe.h"
 #include "core/evidence/evidence.h"
@@ -13,11 +12,12 @@
 #include "core/report/dump.h"
 #include "core/runtime/runtime.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 
 #define EVIDENCE_NS  (5 * NG_S) /* at least, for our own, if the wait for dumps is shorter */
 #define REQUESTS_MAX 4          /* requested dumps that are under way */
 
-static struct ng_evidence *requested[REQUESTS_MAX];
+static NG_FORGOTTEN struct ng_evidence *requested[REQUESTS_MAX];
 
 /* How long this process waits for its own evidence; other processes wait no longer for it. */
 int64_t ng_dumps_bound_ns(void)
@@ -148,9 +148,4 @@ int ng_dumps_write(const char *folder)
     }
     ng_view_fini(&view);
     return error;
-}
-
-void ng_dumps_after_fork(void)
-{
-    memset(requested, 0, sizeof(requested));
 }

@@ -38,7 +38,4 @@ int ng_dumps_write(const char *folder);
 /* Serve requests from NCCLGUARD_DUMP_PIPE. */
 void ng_dumps_read_pipe(void);
 
-/* In a forked child. */
-void ng_dumps_after_fork(void);
-
 #endif

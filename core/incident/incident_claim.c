@@ -30,6 +30,7 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/util/macros.h"
+#include "core/util/memory.h"
 #include "core/verdict/affected_groups.h"
 #include "core/watchdog/watchdog.h"
 
@@ -45,9 +46,9 @@
 
 _Static_assert(NG_INCIDENT_POLICY_LOG == NG_ON_TIMEOUT_LOG + 1, "board.h knows the mildest policy");
 
-static bool took_over; /* from a claimant that failed to deliver its verdict */
+static NG_FORGOTTEN bool took_over; /* from a claimant that failed to deliver its verdict */
 /* Other ranks' looks at connections, how often and when last. Incident thread. */
-static struct {
+static NG_FORGOTTEN struct {
     unsigned waits;
     int64_t waited_mono_ns;
 } looks_awaited;
@@ -434,11 +435,4 @@ void ng_claim_join(struct ng_incident *incident)
     wanted.supersedes = incident->epoch;
     ng_claim(&wanted, true, NULL);
     took_over = false;
-}
-
-void ng_claim_after_fork(void)
-{
-    took_over = false;
-    ng_ras_witness_after_fork();
-    memset(&looks_awaited, 0, sizeof(looks_awaited));
 }

@@ -36,7 +36,4 @@ void ng_claim_end(enum ng_incident_level level, bool in_vain);
  * once. */
 void ng_claim_join(struct ng_incident *incident);
 
-/* In a forked child. */
-void ng_claim_after_fork(void);
-
 #endif

@@ -35,6 +35,7 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/util/macros.h"
+#include "core/util/memory.h"
 #include "core/util/text.h"
 
 #define BUSY_ROUND_MS 50
@@ -46,11 +47,11 @@
 #define FETCH_NS      (3 * NG_S)
 #define END_MARGIN_NS (4 * NG_S)
 
-static atomic_bool
-    under_way; /* a deadline's verdict is being worked out, here or in another process */
+/* A deadline's verdict is being worked out, here or in another process. */
+static NG_FORGOTTEN atomic_bool under_way;
 
 /* Incident thread alone. */
-static struct {
+static NG_FORGOTTEN struct {
     uint64_t seen_epoch[NG_SOURCES]; /* newest handled incident of each source */
     struct ng_incident judged;       /* the deadline that was handled last; level 0 none */
     int64_t judged_mono_ns;          /* when it was acted on */
@@ -470,10 +471,4 @@ bool ng_response_has_reported_error(uint64_t group_id)
 bool ng_response_has_reported_nan(void)
 {
     return own.nan_told;
-}
-
-void ng_response_after_fork(void)
-{
-    memset(&own, 0, sizeof(own));
-    atomic_store(&under_way, false);
 }

@@ -78,7 +78,4 @@ bool ng_response_others_may_abort(void);
  * first. */
 bool ng_response_has_reported_nan(void);
 
-/* In a forked child. */
-void ng_response_after_fork(void);
-
 #endif

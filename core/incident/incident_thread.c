@@ -10,7 +10,6 @@
 
 #include <poll.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "core/check/lockstep_check.h"
@@ -25,7 +24,6 @@
 #include "core/incident/alarms.h"
 #include "core/incident/deaths.h"
 #include "core/incident/dumps.h"
-#include "core/incident/incident_claim.h"
 #include "core/incident/incident_response.h"
 #include "core/incident/job_snapshot.h"
 #include "core/incident/monitor.h"
@@ -46,6 +44,7 @@
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/view/grow_id.h"
 #include "core/watchdog/watchdog.h"
 
@@ -53,12 +52,12 @@
 #define NEWS_NS        NG_S /* for a verdict to arrive after another rank began to end by it */
 #define GROUP_ROUND_MS 200  /* while the id of a group is not known yet */
 
-static atomic_bool stopping, stopped;
-static atomic_bool left_alone; /* the thread ended because no other thread was left; the process has
-                                  not left the board yet */
+static NG_FORGOTTEN atomic_bool stopping, stopped;
+/* The thread ended because no other thread was left; the process has not left the board yet. */
+static NG_FORGOTTEN atomic_bool left_alone;
 
 /* Incident thread alone. */
-static struct {
+static NG_FORGOTTEN struct {
     bool agreeing;            /* a collective waits until all ranks have reached it */
     bool group_unknown;       /* a group that this process joined has no definite id yet */
     int64_t followed_mono_ns; /* the handled end of another process by a verdict */
@@ -217,22 +216,4 @@ bool ng_incident_finish(int bound_ms)
     if (atomic_exchange(&left_alone, false) && ng_guard.board)
         ng_guard.board->ops->leave(ng_guard.board);
     return atomic_load(&stopped);
-}
-
-void ng_incident_after_fork(void)
-{
-    ng_program_request_after_fork();
-    ng_roll_call_after_fork();
-    atomic_store(&stopping, false);
-    atomic_store(&stopped, false);
-    atomic_store(&left_alone, false);
-    memset(&own, 0, sizeof(own));
-    ng_alarm_retry_after_fork();
-    ng_response_after_fork();
-    ng_news_after_fork();
-    ng_claim_after_fork();
-    ng_deaths_after_fork();
-    ng_watchdog_fallback_after_fork();
-    ng_dumps_after_fork();
-    ng_signature_compare_after_fork();
 }

@@ -16,7 +16,4 @@ int ng_incident_start(void);
  * later while a deadline's verdict is on its way to the disk. False: it did not end in time. */
 bool ng_incident_finish(int bound_ms);
 
-/* In a forked child. */
-void ng_incident_after_fork(void);
-
 #endif

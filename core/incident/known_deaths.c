@@ -3,19 +3,18 @@
  */
 #include "core/incident/known_deaths.h"
 
-#include <string.h>
-
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
 #include "core/runtime/runtime.h"
 #include "core/util/macros.h"
+#include "core/util/memory.h"
 
 #define CLOCK_STEP_NS                                                                              \
     (2 * NG_S) /* a round of this thread including its work; a longer gap means the process was    \
                   stopped */
 #define CLOCKS_NS NG_S /* ages differ by less between watchdogs and hosts */
 
-static struct {
+static NG_FORGOTTEN struct {
     uint32_t seen, covered;   /* ended processes of the job: as far as known; at the last verdict */
     uint64_t group, seq;      /* of the last verdict on a death */
     int64_t reported_mono_ns; /* when it was reported; 0 never */
@@ -23,7 +22,7 @@ static struct {
 
 /* The NCCLGUARD_DEATH_TIMEOUT clock: runs from the first report of an end that others wait for. It
  * pauses when deadlines pause. */
-static struct {
+static NG_FORGOTTEN struct {
     bool runs;
     uint64_t group, seq; /* of the call in which they wait */
     uint32_t op;
@@ -157,10 +156,4 @@ int64_t ng_known_deaths_clock_due_ns(void)
 {
     return death_clock.runs ? death_clock.read_ns + death_clock.due_ns - death_clock.waited_ns
                             : INT64_MAX;
-}
-
-void ng_known_deaths_after_fork(void)
-{
-    memset(&own, 0, sizeof(own));
-    memset(&death_clock, 0, sizeof(death_clock));
 }

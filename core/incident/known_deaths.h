@@ -79,7 +79,4 @@ void ng_known_deaths_stop_clock(void);
 /* When the clock is due; INT64_MAX: it does not run. */
 int64_t ng_known_deaths_clock_due_ns(void);
 
-/* In a forked child. */
-void ng_known_deaths_after_fork(void);
-
 #endif

@@ -25,11 +25,12 @@
 #include "core/runtime/runtime.h"
 #include "core/util/json.h"
 #include "core/util/macros.h"
+#include "core/util/memory.h"
 #include "core/watchdog/watchdog.h"
 
 /* Protects the last verdict. Nests inside nothing; held only to copy, by guard threads alone. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct last_verdict {
+static NG_FORGOTTEN pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static NG_FORGOTTEN struct last_verdict {
     enum ng_verdict_kind kind; /* healthy: no verdict yet */
     bool timeout;
     char culprits[80];
@@ -328,12 +329,6 @@ void ng_metrics_keep_verdict(enum ng_verdict_kind kind, const char *line, bool t
     ng_report_line_culprits(line, last.culprits, sizeof(last.culprits));
     NG_HOLD(&lock);
     last_verdict = last;
-}
-
-void ng_metrics_after_fork(void)
-{
-    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    last_verdict = (struct last_verdict){0};
 }
 
 int ng_metrics_write(int fd)

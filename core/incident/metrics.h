@@ -43,7 +43,4 @@ int ng_metrics_save(const char *path);
  * it. Incident thread. */
 void ng_metrics_keep_verdict(enum ng_verdict_kind kind, const char *line, bool timeout);
 
-/* In a forked child. */
-void ng_metrics_after_fork(void);
-
 #endif

@@ -17,6 +17,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/watchdog/watchdog.h"
 
 #define PAUSE_MAX_NS NG_S
@@ -24,7 +25,7 @@
 #define TELLS_MIN_NS (5 * NG_S) /* the watchdog rests for up to a second between its rounds */
 #define LOOKS        8          /* within the timeout, unless the pause is at its bounds */
 
-static _Atomic uint32_t quitting; /* futex word */
+static NG_FORGOTTEN _Atomic uint32_t quitting; /* futex word */
 
 /* Written before the thread starts: how long the watchdog may be silent, and whether that is only
  * logged, since the heartbeat is switched off. */
@@ -206,9 +207,4 @@ void ng_monitor_quit(void)
 {
     atomic_store(&quitting, 1);
     ng_futex_wake(&quitting, 1);
-}
-
-void ng_monitor_after_fork(void)
-{
-    atomic_store(&quitting, 0);
 }

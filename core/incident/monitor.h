@@ -60,7 +60,4 @@ void ng_monitor_withdraw(void);
 /* Tell the thread to end at once: no program thread is left to guard. Any thread. */
 void ng_monitor_quit(void);
 
-/* In a forked child. */
-void ng_monitor_after_fork(void);
-
 #endif

@@ -16,6 +16,7 @@
 #include "core/incident/operator_commands.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/memory.h"
 
 #define PASSED_MAX 16u
 #define AT_ONCE                                                                                    \
@@ -29,7 +30,7 @@ struct passed {
     int64_t asked_ns; /* when its claimant was last known to live */
 };
 
-static struct {
+static NG_FORGOTTEN struct {
     struct passed passed[NG_SOURCES][PASSED_MAX]; /* the oldest first */
     unsigned count[NG_SOURCES];
 } own;
@@ -139,9 +140,4 @@ void ng_news_finish(struct ng_board *board)
                 ng_response_keep(&news.incident, until);
         }
     }
-}
-
-void ng_news_after_fork(void)
-{
-    memset(&own, 0, sizeof(own));
 }

@@ -18,7 +18,4 @@ void ng_news_read(struct ng_board *board, enum ng_incident_source source);
 #define NG_NEWS_LAST_NS (5 * NG_S)
 void ng_news_finish(struct ng_board *board);
 
-/* In a forked child. */
-void ng_news_after_fork(void);
-
 #endif

@@ -18,6 +18,7 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/util/macros.h"
+#include "core/util/memory.h"
 
 #define PLACE       "NCCL's RAS"
 #define ASK_NS      (1500 * NG_MS) /* RAS is told to wait for its own peers for one second of it */
@@ -32,8 +33,8 @@
 _Static_assert(ASK_NS < NG_RAS_WITNESS_NS, "the answer is in time for the verdict");
 _Static_assert(2 * NG_RAS_WITNESS_NS < OLD_NS, "what is awaited is awaited once");
 
-static _Atomic uint32_t under_way;
-static struct {
+static NG_FORGOTTEN _Atomic uint32_t under_way;
+static NG_FORGOTTEN struct {
     /* The question that is under way, or the last one. */
     int64_t asked_mono_ns; /* 0 none yet */
     int error;             /* of the last one that ended */
@@ -206,10 +207,4 @@ bool ng_ras_witness_is_awaited(const struct ng_view *view, const struct ng_verdi
     if (is_idle() && (first || waited_ns > NG_RAS_WITNESS_NS))
         begin();
     return true;
-}
-
-void ng_ras_witness_after_fork(void)
-{
-    memset(&own, 0, sizeof(own));
-    atomic_store(&under_way, 0);
 }

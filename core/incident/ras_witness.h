@@ -32,7 +32,4 @@ bool ng_ras_witness_is_awaited(const struct ng_view *view, const struct ng_verdi
 /* Give back the memory of an answer that is not used any more. */
 void ng_ras_witness_forget_old(void);
 
-/* In a forked child: a question that is under way belongs to the parent. */
-void ng_ras_witness_after_fork(void);
-
 #endif

@@ -18,6 +18,7 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/util/macros.h"
+#include "core/util/memory.h"
 #include "core/util/text.h"
 #include "core/verdict/init_mismatch.h"
 
@@ -251,7 +252,7 @@ int ng_roll_call_line(const struct ng_view_index *processes, const struct ng_wai
 /* ---- When it is logged, and by which rank ---- */
 
 /* Incident thread alone. */
-static struct {
+static NG_FORGOTTEN struct {
     uint64_t key; /* of the wait of this process */
     int64_t next_ns;
 } own;
@@ -372,9 +373,4 @@ void ng_roll_call_report(struct ng_board *board, int (*look)(struct ng_view *ret
     if (look(&view) == 0)
         tell(&view);
     ng_view_fini(&view);
-}
-
-void ng_roll_call_after_fork(void)
-{
-    memset(&own, 0, sizeof(own));
 }

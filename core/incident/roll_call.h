@@ -34,7 +34,4 @@ int ng_roll_call_line(const struct ng_view_index *processes, const struct ng_wai
  */
 void ng_roll_call_report(struct ng_board *board, int (*look)(struct ng_view *ret_view));
 
-/* In a forked child. */
-void ng_roll_call_after_fork(void);
-
 #endif

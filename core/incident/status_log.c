@@ -30,9 +30,9 @@
 #define RECORDS_READ 4096u /* for each number of a line */
 
 static _Atomic uint32_t bell; /* futex word */
-static atomic_bool there, saving, finishing, quitting;
+static NG_FORGOTTEN atomic_bool there, saving, finishing, quitting;
 static _Atomic uint32_t saves; /* futex word: requested writes of the file that are done */
-static _Atomic uint32_t over;  /* futex word: 1 the thread is finished */
+static NG_FORGOTTEN _Atomic uint32_t over; /* futex word: 1 the thread is finished */
 
 /* Status thread alone. */
 static struct {
@@ -272,12 +272,5 @@ void ng_status_log_quit(void)
 
 void ng_status_log_after_fork(void)
 {
-    atomic_store(&there, false);
-    atomic_store(&saving, false);
-    atomic_store(&finishing, false);
-    atomic_store(&quitting, false);
-    atomic_store(&over, 0);
-    ng_straggler_monitor_after_fork();
-    ng_metrics_after_fork();
     memset(&own, 0, sizeof(own));
 }

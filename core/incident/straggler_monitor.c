@@ -14,13 +14,13 @@
 #include "core/verdict/straggler.h"
 
 /* Protects the stragglers kept. Nests inside nothing; held only to copy, by guard threads alone. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static NG_FORGOTTEN pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_slow_rank kept[NG_STRAGGLER_MONITOR_MAX] NG_LARGE;
-static uint32_t kept_count;
+static NG_FORGOTTEN uint32_t kept_count;
 
 /* Incident thread alone, except `interval`. */
 static _Atomic int64_t interval; /* set by ng_straggler_monitor_start */
-static int64_t next_ns;
+static NG_FORGOTTEN int64_t next_ns;
 
 void ng_straggler_monitor_start(int64_t interval_ns)
 {
@@ -81,11 +81,4 @@ bool ng_straggler_monitor_find(uint64_t group_id, struct ng_slow_rank *ret_late)
     if (late)
         *ret_late = *late;
     return late;
-}
-
-void ng_straggler_monitor_after_fork(void)
-{
-    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    kept_count = 0;
-    next_ns = 0;
 }

@@ -39,6 +39,4 @@ bool ng_straggler_monitor_keep(const struct ng_view *view, int64_t now_mono_ns);
 /* The group's straggler, if one is sufficiently certain. Guard threads. */
 bool ng_straggler_monitor_find(uint64_t group_id, struct ng_slow_rank *ret_late);
 
-void ng_straggler_monitor_after_fork(void);
-
 #endif

@@ -3,8 +3,6 @@
  */
 #include "core/incident/watchdog_fallback.h"
 
-#include <string.h>
-
 #include "core/comm/comm.h"
 #include "core/comm/deadline.h"
 #include "core/device/device_wait.h"
@@ -15,6 +13,7 @@
 #include "core/util/clock.h"
 #include "core/util/log.h"
 #include "core/util/macros.h"
+#include "core/util/memory.h"
 #include "core/watchdog/watchdog.h"
 
 #define WATCHDOG_SILENCE_NS (5 * NG_S)
@@ -22,7 +21,7 @@
 #define STEP_NS (2 * NG_S)
 #define LOOK_NS (10 * NG_S) /* from a deadline to the second look; then twice as long each */
 
-static struct {
+static NG_FORGOTTEN struct {
     int64_t watched_ns, stood_in_ns, silence_ns; /* of the watchdog */
     bool silence_told;
 } own;
@@ -101,9 +100,4 @@ void ng_watchdog_fallback_check(void)
         ng_alarms_handle(&alarm);
     }
     own.silence_told = true;
-}
-
-void ng_watchdog_fallback_after_fork(void)
-{
-    memset(&own, 0, sizeof(own));
 }

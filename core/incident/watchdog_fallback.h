@@ -10,7 +10,4 @@
 void ng_watchdog_fallback_begin(void);
 void ng_watchdog_fallback_check(void);
 
-/* In a forked child. */
-void ng_watchdog_fallback_after_fork(void);
-
 #endif

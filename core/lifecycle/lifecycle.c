@@ -11,9 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/call/init_retry.h"
 #include "core/check/check.h"
 #include "core/check/lockstep_check.h"
-#include "core/check/nan.h"
+#include "core/check/signature_compare.h"
 #include "core/comm/comm.h"
 #include "core/comm/completion.h"
 #include "core/comm/deadline.h"
@@ -21,10 +22,9 @@
 #include "core/comm/frame_symbolizer.h"
 #include "core/comm/python_frames.h"
 #include "core/comm/rules_file.h"
+#include "core/comm/shared_resources.h"
 #include "core/config/settings.h"
-#include "core/device/capture.h"
 #include "core/device/connections.h"
-#include "core/device/device_wait.h"
 #include "core/device/driver_errors.h"
 #include "core/device/gpu.h"
 #include "core/device/graph.h"
@@ -34,13 +34,14 @@
 #include "core/fault/inject.h"
 #include "core/incident/incident_thread.h"
 #include "core/incident/monitor.h"
+#include "core/incident/program_requests.h"
 #include "core/incident/status_log.h"
-#include "core/nccl/call.h"
+#include "core/policy/abort.h"
 #include "core/policy/policy.h"
 #include "core/policy/teardown.h"
 #include "core/recorder/paths.h"
+#include "core/registration/registration_table.h"
 #include "core/registration/registrations.h"
-#include "core/runtime/alarm.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/log_writer.h"
 #include "core/runtime/runtime.h"
@@ -49,6 +50,7 @@
 #include "core/util/clock.h"
 #include "core/util/fast_clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/watchdog/watchdog.h"
 
 #define FOLDER_TRIES 10
@@ -205,32 +207,27 @@ void ng_lifecycle_exit(int status)
 
 void ng_lifecycle_after_fork(void)
 {
+    ng_memory_forget();
     ng_fast_clock_after_fork();
-    ng_call_after_fork();
+    ng_abort_after_fork();
+    ng_init_retry_after_fork();
     ng_deadline_after_fork();
     ng_rules_file_after_fork();
     ng_comm_after_fork();
+    ng_io_workers_after_fork();
     ng_gpu_after_fork();
     ng_launch_counters_after_fork();
     ng_connections_after_fork();
     ng_driver_errors_after_fork();
     ng_graph_after_fork();
-    ng_capture_after_fork();
     ng_watchdog_after_fork();
-    ng_completion_after_fork();
     ng_status_log_after_fork();
     ng_wake_after_fork();
-    ng_alarm_after_fork();
-    ng_incident_after_fork();
+    ng_program_request_after_fork();
+    ng_signature_compare_after_fork();
     ng_lockstep_after_fork();
-    ng_nan_after_fork();
-    ng_policy_after_fork();
-    ng_io_workers_after_fork();
-    ng_log_writer_after_fork();
-    ng_monitor_after_fork();
-    ng_device_wait_after_fork();
-    ng_poison_after_fork();
-    ng_registrations_after_fork();
+    ng_registration_table_after_fork();
+    ng_shared_resources_after_fork();
     ng_inject_after_fork();
     ng_dump_pipe_after_fork();
     ng_frame_symbolizer_after_fork();

@@ -118,7 +118,4 @@ int ng_collective_leave(const struct ng_call *call, struct ng_call_context *cont
 int ng_p2p_enter(const struct ng_call *call, struct ng_call_context *ret_context);
 int ng_p2p_leave(const struct ng_call *call, struct ng_call_context *context, int result);
 
-/* In a forked child. */
-void ng_call_after_fork(void);
-
 #endif

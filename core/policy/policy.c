@@ -27,6 +27,7 @@
 #include "core/util/clock.h"
 #include "core/util/futex.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/watchdog/watchdog.h"
 
 /* A handler that prints stacks gets this long; then the default action, then SIGKILL. */
@@ -37,17 +38,21 @@
 /* ---- The bounds, and the thread that keeps them ---- */
 
 static _Atomic uint32_t changes; /* futex word: grows with each change of the following */
-static _Atomic int64_t abort_at_mono_ns, end_at_mono_ns; /* 0 none */
-static _Atomic int64_t stuck_at_mono_ns; /* end here if an abort has not returned; 0 none */
-static _Atomic int64_t
-    notice_ends_mono_ns; /* if equal to end_at_mono_ns: the program may take the error until then */
-static _Atomic uint32_t end_policy;   /* enum ng_on_timeout: of end_at_mono_ns */
-static _Atomic int64_t began_mono_ns; /* start of the newest incident to be carried out */
-static bool others_know; /* incident thread alone: the other ranks of the host have the verdict */
-static atomic_bool insisting; /* SIGABRT has been raised: make sure that it takes effect */
-static atomic_bool quitting;
-static atomic_bool enforced; /* the thread runs */
-static atomic_bool aborting; /* the incident thread must follow up an order */
+static NG_FORGOTTEN _Atomic int64_t abort_at_mono_ns, end_at_mono_ns; /* 0 none */
+/* End here if an abort has not returned; 0 none. */
+static NG_FORGOTTEN _Atomic int64_t stuck_at_mono_ns;
+/* If equal to end_at_mono_ns: the program may take the error until then. */
+static NG_FORGOTTEN _Atomic int64_t notice_ends_mono_ns;
+static _Atomic uint32_t end_policy; /* enum ng_on_timeout: of end_at_mono_ns */
+/* Start of the newest incident to be carried out. */
+static NG_FORGOTTEN _Atomic int64_t began_mono_ns;
+/* Incident thread alone: the other ranks of the host have the verdict. */
+static NG_FORGOTTEN bool others_know;
+/* SIGABRT has been raised: make sure that it takes effect. */
+static NG_FORGOTTEN atomic_bool insisting;
+static NG_FORGOTTEN atomic_bool quitting;
+static NG_FORGOTTEN atomic_bool enforced; /* the thread runs */
+static NG_FORGOTTEN atomic_bool aborting; /* the incident thread must follow up an order */
 
 static void tell_thread(void)
 {
@@ -204,21 +209,6 @@ void ng_policy_finish(void)
 {
     atomic_store(&quitting, true);
     tell_thread();
-}
-
-void ng_policy_after_fork(void)
-{
-    atomic_store(&abort_at_mono_ns, 0);
-    atomic_store(&end_at_mono_ns, 0);
-    atomic_store(&stuck_at_mono_ns, 0);
-    atomic_store(&notice_ends_mono_ns, 0);
-    atomic_store(&began_mono_ns, 0);
-    others_know = false;
-    atomic_store(&insisting, false);
-    atomic_store(&quitting, false);
-    ng_teardown_after_fork();
-    atomic_store(&enforced, false);
-    atomic_store(&aborting, false);
 }
 
 /* Incident thread, which owns the board. */

@@ -22,9 +22,6 @@ int ng_policy_start(void);
 /* No program thread is left to guard: that thread ends. */
 void ng_policy_finish(void);
 
-/* In a forked child. */
-void ng_policy_after_fork(void);
-
 /*
  * An incident with this policy begins: from now on the policy is carried out within `bound_ns`,
  * even if writing evidence, logging or waiting hangs (a dead file server, a pipe without a reader):

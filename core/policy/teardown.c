@@ -9,11 +9,12 @@
 
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/memory.h"
 
 /* Added to NCCLGUARD_ABORT_WAIT: the abort is reported, and the process ends. */
 #define END_MARGIN_NS (8 * NG_S)
 
-static atomic_bool begun; /* the process ends once the abort is over */
+static NG_FORGOTTEN atomic_bool begun; /* the process ends once the abort is over */
 
 void ng_teardown_begin(void)
 {
@@ -31,9 +32,4 @@ void ng_teardown_await_end(void)
 
     while (atomic_load_explicit(&begun, memory_order_relaxed) && ng_clock_mono_ns() < until)
         ng_clock_sleep(NG_S);
-}
-
-void ng_teardown_after_fork(void)
-{
-    atomic_store(&begun, false);
 }

@@ -14,7 +14,4 @@ bool ng_teardown_has_begun(void);
  * status does not depend on a race. Else returns at once. Program threads. */
 void ng_teardown_await_end(void);
 
-/* In a forked child. */
-void ng_teardown_after_fork(void);
-
 #endif

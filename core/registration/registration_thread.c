@@ -12,13 +12,14 @@
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/futex.h"
+#include "core/util/memory.h"
 
 #define AGAIN_NS (50 * NG_MS) /* until a failed deregistration is retried */
 #define LOOK_NS  NG_S         /* between checks whether the process ends */
 
 static _Atomic uint32_t asked; /* futex word; grows with each request */
-static atomic_bool serves, quitting;
-static _Atomic int64_t busy_mono_ns;
+static NG_FORGOTTEN atomic_bool serves, quitting;
+static NG_FORGOTTEN _Atomic int64_t busy_mono_ns;
 static bool (*serve)(void);
 
 static void *attend(void *unused)
@@ -75,11 +76,4 @@ void ng_registration_thread_quit(void)
     atomic_store(&quitting, true);
     atomic_fetch_add(&asked, 1);
     ng_futex_wake(&asked, 1);
-}
-
-void ng_registration_thread_after_fork(void)
-{
-    atomic_store(&quitting, false);
-    atomic_store(&serves, false);
-    atomic_store(&busy_mono_ns, 0);
 }

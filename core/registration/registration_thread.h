@@ -29,7 +29,4 @@ void ng_registration_thread_end(void);
 /* No thread is left that could free anything: end it. Any thread. */
 void ng_registration_thread_quit(void);
 
-/* In a forked child. */
-void ng_registration_thread_after_fork(void);
-
 #endif

@@ -469,10 +469,3 @@ void ng_registrations_tell_end(void)
                " are still held",
                made, ended, made > ended + held ? made - ended - held : 0, held);
 }
-
-void ng_registrations_after_fork(void)
-{
-    ng_registration_table_after_fork();
-    ng_registration_thread_after_fork();
-    ng_shared_resources_after_fork();
-}

@@ -105,7 +105,4 @@ bool ng_registrations_count(const struct ng_comm *comm, struct ng_registration_c
 /* The process ends: log what became of all registrations. */
 void ng_registrations_tell_end(void);
 
-/* In a forked child. */
-void ng_registrations_after_fork(void);
-
 #endif

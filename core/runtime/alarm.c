@@ -14,9 +14,9 @@
 #include "core/util/memory.h"
 
 /* Protects `alarms`; nests inside nothing, held for copies only. */
-static pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
+static NG_FORGOTTEN pthread_mutex_t alarm_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ng_alarm alarms[NG_ALARMS_MAX] NG_LARGE;
-static unsigned alarm_count;
+static NG_FORGOTTEN unsigned alarm_count;
 
 static _Atomic uint32_t restarts;
 
@@ -71,10 +71,4 @@ void ng_alarm_restart(void)
 uint32_t ng_alarm_restarts(void)
 {
     return atomic_load(&restarts);
-}
-
-void ng_alarm_after_fork(void)
-{
-    alarm_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    alarm_count = 0;
 }

@@ -51,7 +51,4 @@ unsigned ng_alarm_find_room(const struct ng_alarm *of, unsigned count,
 void ng_alarm_restart(void);
 uint32_t ng_alarm_restarts(void); /* number of restarts */
 
-/* In a forked child. */
-void ng_alarm_after_fork(void);
-
 #endif

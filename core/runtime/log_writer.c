@@ -29,12 +29,12 @@ static struct {
     size_t length;
     char text[NG_LOG_LINE_BYTES];
 } lines[LINES] NG_LARGE;
-static _Atomic uint32_t given, written; /* numbers of lines: futex words */
+static NG_FORGOTTEN _Atomic uint32_t given, written; /* numbers of lines: futex words */
 
-static atomic_int adopted; /* the thread whose lines go through the writer; 0 none */
-static atomic_bool late;   /* the file does not answer: no thread waits for it */
-static atomic_bool there, quitting;
-static _Atomic uint32_t lost; /* lines lost since the last one written */
+static NG_FORGOTTEN atomic_int adopted; /* the thread whose lines go through the writer; 0 none */
+static NG_FORGOTTEN atomic_bool late;   /* the file does not answer: no thread waits for it */
+static NG_FORGOTTEN atomic_bool there, quitting;
+static NG_FORGOTTEN _Atomic uint32_t lost; /* lines lost since the last one written */
 
 static int own_id(void)
 {
@@ -133,16 +133,4 @@ void ng_log_writer_quit(void)
     atomic_store(&quitting, true);
     atomic_store(&late, false);
     ng_futex_wake_all(&given);
-}
-
-void ng_log_writer_after_fork(void)
-{
-    ng_log_hand_to(NULL);
-    atomic_store(&given, 0);
-    atomic_store(&written, 0);
-    atomic_store(&adopted, 0);
-    atomic_store(&late, false);
-    atomic_store(&there, false);
-    atomic_store(&quitting, false);
-    atomic_store(&lost, 0);
 }

@@ -18,7 +18,4 @@ void ng_log_writer_adopt(void);
 /* No program thread is left to guard: the thread ends, and each thread writes its own lines. */
 void ng_log_writer_quit(void);
 
-/* In a forked child. Async-signal-safe. */
-void ng_log_writer_after_fork(void);
-
 #endif

@@ -46,7 +46,7 @@ static struct {
     ino_t inode;
 } first_stderr;
 
-static _Atomic(ng_log_take_fn *) taker;
+static NG_FORGOTTEN _Atomic(ng_log_take_fn *) taker;
 
 static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
 

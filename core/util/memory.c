@@ -8,9 +8,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+/* The linker defines these for a section of such a name, if any variable is in it. */
+extern char __start_ng_forgotten[] __attribute__((visibility("hidden"), weak));
+extern char __stop_ng_forgotten[] __attribute__((visibility("hidden"), weak));
+
+void ng_memory_forget(void)
+{
+    memset(__start_ng_forgotten, 0, (size_t)(__stop_ng_forgotten - __start_ng_forgotten));
+}
 
 void *ng_memory_reserve(size_t bytes)
 {

@@ -17,6 +17,16 @@
  */
 #define NG_LARGE __attribute__((section(".sbss.large")))
 
+/*
+ * For a static variable that a forked child must not have from its parent, such as what a thread
+ * does that the child does not have, or a lock that it may hold. Its first value must be zero, as
+ * that of a mutex is. Large tables are not placed here: they would need room in the file.
+ */
+#define NG_FORGOTTEN __attribute__((section("ng_forgotten")))
+
+/* In a forked child: all of these are zero again. Async-signal-safe. */
+void ng_memory_forget(void);
+
 /* Zeroed pages, each of which costs nothing until it is touched. NULL: no memory. Freed with
  * munmap. */
 void *ng_memory_reserve(size_t bytes);

@@ -963,7 +963,6 @@ void ng_watchdog_where(struct ng_watchdog_activity *ret_activity)
 
 void ng_watchdog_after_fork(void)
 {
-    ng_async_after_fork();
     atomic_store(&thread_id, 0);
     atomic_store(&is_new, false);
     atomic_store(&quitting, false);

@@ -21,6 +21,7 @@
 #include "core/incident/known_deaths.h"
 #include "core/incident/news.h"
 #include "core/incident/operator_commands.h"
+#include "core/incident/program_requests.h"
 #include "core/incident/watchdog_fallback.h"
 #include "core/policy/abort.h"
 #include "core/policy/policy.h"
@@ -28,6 +29,7 @@
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/memory.h"
 #include "core/watchdog/watchdog.h"
 
 struct made_deaths made_deaths;
@@ -265,16 +267,12 @@ void made_deaths_begin(int64_t pending_age_ns)
     ng_guard.config.abort_wait_ns = MADE_ABORT_WAIT_MS * NG_MS;
     ng_guard.config.timeout_ns = 600 * NG_S;
     ng_deadline_after_fork();
-    ng_claim_after_fork();
+    ng_memory_forget();
     atomic_store(&ng_guard.running, true);
     NG_STORE(ng_guard.box.threads[0].op, NG_OP_NONE);
     NG_STORE(ng_guard.box.header->group_used, 1);
     made_deaths_saw_last(0, 1);
     NG_STORE(ng_guard.box.groups[0].pending_age_ns, pending_age_ns);
-    ng_deaths_after_fork();
-    ng_response_after_fork();
-    ng_alarm_retry_after_fork();
-    ng_news_after_fork();
     memset(incidents, 0, sizeof(incidents));
     memset(claimant_ended, 0, sizeof(claimant_ended));
     memset(is_reload, 0, sizeof(is_reload));
@@ -346,7 +344,7 @@ int64_t made_deaths_silence(bool own, unsigned count)
         now_ns += NG_S;
         ng_watchdog_fallback_check();
     }
-    ng_watchdog_fallback_after_fork();
+    ng_memory_forget();
     return NG_LOAD(ng_guard.box.groups[0].pending_age_ns);
 }
 
@@ -551,7 +549,8 @@ bool made_deaths_exits_asleep(uint64_t epoch)
     made_deaths_claimed(epoch, NG_ON_TIMEOUT_KILL);
     bool ended = ng_incident_finish(500);
     made_deaths.sleeps = false;
-    ng_incident_after_fork();
+    ng_memory_forget();
+    ng_program_request_after_fork();
     return ended;
 }
 

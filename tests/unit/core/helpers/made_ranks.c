@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/call/init_retry.h"
 #include "core/check/arguments.h"
 #include "core/check/check.h"
 #include "core/check/signature_compare.h"
@@ -14,10 +15,12 @@
 #include "core/device/graph.h"
 #include "core/nccl/call.h"
 #include "core/nccl/nccl.h"
+#include "core/policy/abort.h"
 #include "core/runtime/alarm.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/log.h"
+#include "core/util/memory.h"
 #include "core/view/comparable.h"
 #include "core/view/hash_log.h"
 #include "core/view/signature.h"
@@ -369,10 +372,11 @@ void made_ranks_begin(int64_t records, bool arguments, bool graphs_seen)
                                         .comm_user_rank = comm_user_rank,
                                         .comm_cu_device = comm_cu_device,
                                         .comm_get_async_error = get_async_error};
-    ng_call_after_fork();
+    ng_memory_forget();
+    ng_abort_after_fork();
+    ng_init_retry_after_fork();
     ng_comm_after_fork();
     ng_graph_after_fork();
-    ng_capture_after_fork();
     ng_watchdog_after_fork();
     ng_signature_compare_after_fork();
     memset(graphs, 0, sizeof(graphs));

@@ -10,6 +10,7 @@
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/memory.h"
 
 struct witness witness;
 
@@ -49,7 +50,7 @@ static int answer(const char *address, int64_t deadline_mono_ns, struct ng_ras_a
 void witness_begin(void)
 {
     witness = (struct witness){.now_ns = 1000 * NG_S, .pid = getpid()};
-    ng_ras_witness_after_fork();
+    ng_memory_forget();
     ng_guard.ask_ras = answer;
     snprintf(ng_guard.ras_address, sizeof(ng_guard.ras_address), "localhost:28028");
 }
