@@ -35,7 +35,7 @@
 #include "core/incident/straggler_monitor.h"
 #include "core/incident/watchdog_fallback.h"
 #include "core/policy/policy.h"
-#include "core/registration/registration_thread.h"
+#include "core/registration/registration_frees.h"
 #include "core/runtime/alarm.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/log_writer.h"
@@ -173,7 +173,7 @@ static void *attend(void *unused)
             ng_status_log_quit();
             ng_monitor_quit();
             ng_frame_symbolizer_quit();
-            ng_registration_thread_quit();
+            ng_registration_frees_quit();
             ng_policy_finish();
             ng_io_workers_finish();
             ng_log_writer_quit();

@@ -1,7 +1,6 @@
 /*
- * Frees of registered memory: they request a deregistration, wait for a moment, and proceed; the
- * thread of core/registration/registration_thread.h, or the communicator's next call, carries it
- * out.
+ * Frees of registered memory: they request a deregistration, wait for a moment, and proceed; a
+ * thread of the guard ("ncclguard/regs"), or the communicator's next call, carries it out.
  *
  * Entered by the program's threads, in calls on a communicator and in frees, and by that thread.
  * Must never make a free wait for longer than a moment, nor contact a peer that may not answer.
@@ -16,11 +15,19 @@
 #include "core/comm/shared_resources.h"
 #include "core/nccl/call.h"
 #include "core/registration/registration_table.h"
-#include "core/registration/registration_thread.h"
 #include "core/registration/registrations.h"
+#include "core/runtime/runtime.h"
 #include "core/util/clock.h"
+#include "core/util/futex.h"
+#include "core/util/memory.h"
 
 #define ANSWER_WAIT_NS (500 * NG_MS) /* total wait of a free for its deregistrations */
+#define AGAIN_NS       (50 * NG_MS)  /* until the thread retries a failed deregistration */
+#define LOOK_NS        NG_S          /* between its checks whether the process ends */
+
+static _Atomic uint32_t asked_thread; /* futex word; grows with each request to the thread */
+static NG_FORGOTTEN atomic_bool serves, quitting;
+static NG_FORGOTTEN _Atomic int64_t busy_mono_ns; /* since when it deregisters; 0 it does not */
 
 static void lock_deferred(struct ng_registration_table *table)
 {
@@ -200,9 +207,9 @@ static bool serve(struct ng_comm *comm, struct ng_registration_table *table)
 
     if (ng_registration_table_hold(comm, sharing,
                                    ng_clock_mono_ns() + NG_REGISTRATION_FREE_WAIT_NS)) {
-        ng_registration_thread_begin();
+        atomic_store(&busy_mono_ns, ng_clock_mono_ns());
         done = serve_held(comm, sharing, table);
-        ng_registration_thread_end();
+        atomic_store(&busy_mono_ns, 0);
         ng_shared_resources_let_go(sharing);
     }
     tell_tried(table, asked);
@@ -222,17 +229,56 @@ static bool serve_all(void)
     return left;
 }
 
-/* ---- Frees ---- */
+static void *attend(void *unused)
+{
+    uint32_t generation = atomic_load(&ng_guard.generation);
+
+    ng_guard.adopt_thread();
+    while (atomic_load(&ng_guard.generation) == generation && !atomic_load(&ng_guard.ending) &&
+           !atomic_load(&quitting)) {
+        uint32_t before = atomic_load(&asked_thread);
+        int64_t pause_ns = serve_all() ? AGAIN_NS : LOOK_NS;
+        ng_futex_wait(&asked_thread, before, pause_ns);
+    }
+    atomic_store(&serves, false);
+    return unused;
+}
 
 int ng_registrations_start(void)
 {
-    return ng_registration_thread_start(serve_all);
+    atomic_store(&serves, true);
+    int error = ng_guard_thread("ncclguard/regs", attend);
+    if (error)
+        atomic_store(&serves, false);
+    return error;
 }
+
+static void wake(void)
+{
+    atomic_fetch_add(&asked_thread, 1);
+    ng_futex_wake(&asked_thread, 1);
+}
+
+bool ng_registration_frees_ask_thread(void)
+{
+    if (!atomic_load(&serves) || atomic_load(&ng_guard.ending))
+        return false;
+    wake();
+    return true;
+}
+
+void ng_registration_frees_quit(void)
+{
+    atomic_store(&quitting, true);
+    wake();
+}
+
+/* ---- Frees ---- */
 
 /* A deregistration that has lasted this long will not end soon. */
 static bool is_stuck(void)
 {
-    int64_t busy = ng_registration_thread_busy_mono_ns();
+    int64_t busy = atomic_load(&busy_mono_ns);
 
     return busy && ng_clock_mono_ns() - busy > ANSWER_WAIT_NS;
 }
@@ -281,7 +327,7 @@ void ng_registrations_forget(uintptr_t base, size_t bytes, bool in_use)
         if (!until)
             until = ng_clock_mono_ns() + ANSWER_WAIT_NS; /* for all of them together */
         uint64_t number = defer(table, &range, in_use);
-        await_given_back(table, number, ng_registration_thread_ask() ? until : 0);
+        await_given_back(table, number, ng_registration_frees_ask_thread() ? until : 0);
     }
     errno = saved;
 }

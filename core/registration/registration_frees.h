@@ -2,6 +2,11 @@
  * Memory that is about to be freed and is still registered: the free requests its deregistration,
  * and the next thread that holds the table deregisters it.
  *
+ * To deregister, NCCL asks the peers of the registration to release it, and waits for their answer
+ * without a bound: for a stopped peer, until it continues. A free of the program must not block
+ * like this, so it hands the request to a thread of the guard, waits for a moment, and continues
+ * without it.
+ *
  * Internal to the guard's registrations; the program's side is ng_registrations_forget
  * (core/registration/registrations.h). "Held" is as in core/registration/registration_table.h.
  */
@@ -31,5 +36,11 @@ void ng_registration_frees_drop_all(struct ng_registration_table *table);
  * may not have waited. */
 void ng_registration_frees_drop_cut_off(const struct ng_comm *comm,
                                         struct ng_registration_table *table);
+
+/* Wake the thread: there is something to deregister. False: there is no such thread. Any thread. */
+bool ng_registration_frees_ask_thread(void);
+
+/* No thread is left that could free anything: end it. Any thread. */
+void ng_registration_frees_quit(void);
 
 #endif

@@ -18,7 +18,6 @@
 #include "core/nccl/call.h"
 #include "core/registration/registration_frees.h"
 #include "core/registration/registration_table.h"
-#include "core/registration/registration_thread.h"
 #include "core/registration/segment_map.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
@@ -217,7 +216,7 @@ static void meet_collective(struct ng_comm *comm, struct ng_registration_table *
         ng_registration_table_tell_closed(comm, NG_CLOSED_COLLECTIVES);
         if (atomic_load(&table->count)) {
             atomic_store(&table->retired, true);
-            ng_registration_thread_ask();
+            ng_registration_frees_ask_thread();
         }
     } else if (atomic_load(&table->retired) && touches(comm, table, call) &&
                !ng_registration_table_end_closed(comm, table)) {
