@@ -14,7 +14,6 @@
 #include "core/util/log.h"
 #include "core/util/macros.h"
 #include "core/util/memory.h"
-#include "core/util/search.h"
 
 #define BLOCKS_MAX  131072u
 #define DEVICES_MAX 64

@@ -10,7 +10,6 @@
 
 #include "core/util/clock.h"
 #include "core/util/macros.h"
-#include "core/util/search.h"
 
 /* Nothing older than a year is drawn: larger ages are damage. */
 #define AGE_MAX_NS (366 * 24 * INT64_C(3600) * NG_S)

@@ -14,7 +14,6 @@
 #include "core/util/lines.h"
 #include "core/util/macros.h"
 #include "core/util/memory.h"
-#include "core/util/search.h"
 
 #define SEGMENTS_MAX 64
 #define NOTES_BYTES  1024

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
-#include "core/util/search.h"
 
 #define SYMBOLS_MAX  (16u << 20)
 #define BLOCK_BYTES  (48u << 10)

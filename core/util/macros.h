@@ -1,6 +1,6 @@
 /*
- * Small macros for what C has no words for: the elements of an array, the smaller of two values, a
- * lock until the end of a block.
+ * Small macros for what C has no words for: the elements of an array, in order or in search of one,
+ * the smaller of two values, a lock until the end of a block.
  */
 #ifndef NCCLGUARD_CORE_UTIL_MACROS_H
 #define NCCLGUARD_CORE_UTIL_MACROS_H
@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* How many elements an array has (not a pointer to its first). */
 #define NG_COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -47,6 +48,38 @@
 
 /* For qsort and bsearch: less than 0 if a comes before b, 0 if they are alike, else greater. */
 #define NG_ORDER(a, b) (((a) > (b)) - ((a) < (b)))
+
+/*
+ * In a sorted array: of the indices from 0 to `count`, the first for which `is_before` is false;
+ * `count` if it is true for all. `is_before` is an expression of the variable that `index` names;
+ * once it is false for an index, it is false for all later ones. About log2(count) evaluations.
+ */
+#define NG_FIRST_INDEX(count, index, is_before)                                                    \
+    ({                                                                                             \
+        __typeof__((count) + 0) low_ = 0, high_ = (count);                                         \
+        while (low_ < high_) {                                                                     \
+            __typeof__(low_) index = low_ + (high_ - low_) / 2;                                    \
+            if (is_before)                                                                         \
+                low_ = index + 1;                                                                  \
+            else                                                                                   \
+                high_ = index;                                                                     \
+        }                                                                                          \
+        low_;                                                                                      \
+    })
+
+/* Shell sort of `count` elements, in place: qsort may call malloc, which the guard's threads must
+ * not. `before` is an expression: does the element at pointer `a` come before that at pointer `b`?
+ * Equal elements may end in any order. */
+#define NG_SORT(array, count, before)                                                              \
+    for (uint32_t gap_ = (count) / 2; gap_ > 0; gap_ /= 2)                                         \
+        for (uint32_t i_ = gap_; i_ < (count); i_++) {                                             \
+            const __typeof__((array)[0]) moving_ = (array)[i_];                                    \
+            uint32_t k_ = i_;                                                                      \
+            for (const __typeof__((array)[0]) *a = &moving_, *b;                                   \
+                 k_ >= gap_ && (b = &(array)[k_ - gap_], (before)); k_ -= gap_)                    \
+                (array)[k_] = (array)[k_ - gap_];                                                  \
+            (array)[k_] = moving_;                                                                 \
+        }
 
 /* Lock a mutex until the block is left, in whatever way. Once a block. */
 #define NG_HOLD(mutex)                                                                             \

@@ -13,7 +13,6 @@
 
 #include "core/util/macros.h"
 #include "core/util/memory.h"
-#include "core/util/search.h"
 
 #define LEAF_RANGES 128u
 #define LEAVES_MAX  16384u /* at least half a million ranges */

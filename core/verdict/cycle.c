@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/util/sort.h"
+#include "core/util/macros.h"
 #include "core/verdict/usual.h"
 
 /* After this many steps the shortest cycle so far is good enough. */

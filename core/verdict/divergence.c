@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "core/util/sort.h"
+#include "core/util/macros.h"
 #include "core/view/signature.h"
 
 /* The range of collectives of which a member knows the hash; there may be gaps. */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
-#include "core/util/sort.h"
+#include "core/util/macros.h"
 #include "core/view/signature.h"
 
 #define CHANCE_MAX 0.001 /* probability of naming a rank if all are alike */

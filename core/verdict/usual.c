@@ -11,7 +11,6 @@
 #include <errno.h>
 
 #include "core/util/macros.h"
-#include "core/util/sort.h"
 #include "core/verdict/wait_graph.h"
 #include "core/view/signature.h"
 

@@ -5,7 +5,6 @@
  */
 #include "core/verdict/verdict_builder.h"
 #include "core/util/macros.h"
-#include "core/util/sort.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/util/macros.h"
-#include "core/util/search.h"
 #include "core/util/text.h"
 #include "core/view/view.h"
 

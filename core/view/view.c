@@ -13,7 +13,6 @@
 #include "core/config/settings.h"
 #include "core/util/clock.h"
 #include "core/util/macros.h"
-#include "core/util/search.h"
 
 /* A program that ends because of what made it abort does so within this time. */
 #define LEAVING_NS (5 * NG_S)

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "core/util/macros.h"
-#include "core/util/sort.h"
 #include "core/util/text.h"
 
 /* At most this many ranks of one host are listed. */

@@ -10,7 +10,7 @@
 #include "core/recorder/python_code.h"
 #include "core/unwind/frame_table.h"
 #include "core/unwind/python_lines.h"
-#include "core/util/search.h"
+#include "core/util/macros.h"
 #include "core/view/view.h"
 
 /* ---- Equal stacks ---- */

@@ -13,7 +13,6 @@
 
 #include "core/recorder/signature.h"
 #include "core/util/macros.h"
-#include "core/util/search.h"
 #include "core/view/signature.h"
 #include "tools/base/grow.h"
 

@@ -17,7 +17,6 @@
 #include "core/report/exposition.h"
 #include "core/report/report.h"
 #include "core/util/macros.h"
-#include "core/util/search.h"
 #include "core/verdict/straggler.h"
 #include "tools/base/owned.h"
 
