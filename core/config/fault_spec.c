@@ -17,6 +17,7 @@
 #include <strings.h>
 
 #include "core/config/config.h"
+#include "core/config/store_fault.h"
 #include "core/util/text.h"
 
 #define VALUE_BYTES 64u /* of a value, with its NUL */
@@ -27,6 +28,8 @@ const struct ng_fault_info ng_fault_table[NG_FAULT_KINDS] = {
 #include "core/config/fault.def"
 #undef NG_FAULT
 };
+
+struct ng_store_fault ng_store_fault; /* off if NCCLGUARD_FAULT is not set */
 
 /* ---- Mistakes ---- */
 

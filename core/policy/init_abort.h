@@ -1,8 +1,8 @@
 /*
  * Says whether a blocking init may be aborted from another thread in a given NCCL release.
  *
- * Used before an abort is ordered. Pure: core/policy/init_abort.def has a row for each range of
- * releases in which it may not.
+ * Used before an abort is ordered. Pure: a row of the table in core/policy/init_abort.c is
+ * a range of releases in which it may not.
  */
 #ifndef NCCLGUARD_CORE_POLICY_INIT_ABORT_H
 #define NCCLGUARD_CORE_POLICY_INIT_ABORT_H

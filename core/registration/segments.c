@@ -113,18 +113,13 @@ void ng_segments_device_reset(int device)
     ng_memory_map_remove_all(&ng_segment_map, dies_with_device, device);
 }
 
-void ng_segments_sum(struct ng_memory_sum ret_sums[NG_SEGMENT_KINDS])
-{
-    ng_memory_map_sum(&ng_segment_map, ret_sums);
-}
-
 _Static_assert(NG_SEGMENT_KINDS <= NG_BOX_MEMORY_KINDS, "each kind has room in the black box");
 
 void ng_segments_tell(struct ng_box_header *header)
 {
     struct ng_memory_sum sums[NG_SEGMENT_KINDS];
 
-    ng_segments_sum(sums);
+    ng_memory_map_sum(&ng_segment_map, sums);
     for (unsigned i = 0; i < NG_SEGMENT_KINDS; i++) {
         NG_STORE(header->memory[i].segments, sums[i].segments);
         NG_STORE(header->memory[i].bytes, sums[i].bytes);

@@ -33,7 +33,6 @@ void ng_segments_unmapping(uintptr_t base, size_t bytes);
 void ng_segments_device_resetting(int device);
 void ng_segments_device_reset(int device);
 
-void ng_segments_sum(struct ng_memory_sum ret_sums[NG_SEGMENT_KINDS]);
 /* Write the totals into the black box. Watchdog. */
 void ng_segments_tell(struct ng_box_header *header);
 

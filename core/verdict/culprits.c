@@ -12,7 +12,6 @@
 #include "core/util/clock.h"
 #include "core/util/macros.h"
 #include "core/verdict/explain.h"
-#include "core/view/told_to_end.h"
 
 /* A death is not a consequence of another that came this much later. */
 #define DEATHS_TOGETHER_NS (2 * NG_S)

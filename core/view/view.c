@@ -6,6 +6,7 @@
 #include "core/view/view.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -452,4 +453,14 @@ const struct ng_view_record *ng_view_aborted_wait(const struct ng_view_member *m
         return record;
     }
     return NULL;
+}
+
+bool ng_told_to_end(int exit_status)
+{
+    int number =
+        exit_status - (exit_status < NG_EXIT_STATUS_SIGNAL   ? 128
+                       : exit_status < NG_EXIT_STATUS_SILENT ? NG_EXIT_STATUS_SIGNAL
+                                                             : NG_EXIT_STATUS_SILENT + 128);
+
+    return number == SIGTERM || number == SIGINT || number == SIGHUP;
 }

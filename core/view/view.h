@@ -47,6 +47,10 @@ static inline bool ng_life_is_gone(enum ng_life life)
     return ng_life_has_ended_by_itself(life) || life == NG_LIFE_LOST;
 }
 
+/* Have others asked for the end: by a signal with which launchers end the rest of a job, or with an
+ * exit status that reports one? */
+bool ng_told_to_end(int exit_status);
+
 /* It has ended, whoever ended it. */
 static inline bool ng_life_has_ended(enum ng_life life)
 {

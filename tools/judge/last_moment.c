@@ -11,7 +11,6 @@
 
 #include "core/util/clock.h"
 #include "core/util/macros.h"
-#include "core/view/told_to_end.h"
 
 /* The heartbeat of a black box is at least this recent at its process's end. */
 #define TOGETHER_NS (2 * NG_S)
